@@ -1,0 +1,37 @@
+"""Sketched kernel machines, accelerated by Numba.
+
+Importing this package imports neither numba nor scikit-learn: each public name
+is looked up when it is first used.
+"""
+
+from importlib import import_module
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "nbsketch.kernels": (
+        "CallableKernel",
+        "GaussianKernel",
+        "LaplacianKernel",
+        "LinearKernel",
+        "MaternKernel",
+        "PolynomialKernel",
+        "PrecomputedKernel",
+    ),
+}
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
+_SUBMODULES = ("datasets", "metrics")
+
+__all__ = ["__version__", *sorted(_MODULE_OF), *_SUBMODULES]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> object:
+    if name in _MODULE_OF:
+        return getattr(import_module(_MODULE_OF[name]), name)
+    if name in _SUBMODULES:
+        return import_module(f"nbsketch.{name}")
+    raise AttributeError(f"module 'nbsketch' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,79 @@
+"""Checks of arguments: every error names the argument, what it must be, and what came."""
+
+from collections.abc import Iterable
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def check_real(
+    name: str,
+    value: Any,
+    *,
+    low: float = -np.inf,
+    high: float = np.inf,
+    low_open: bool = False,
+    high_open: bool = False,
+) -> float:
+    """Return `value` as a float if it is a number inside the interval."""
+    interval = f"{'(' if low_open else '['}{low}, {high}{')' if high_open else ']'}"
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
+        raise TypeError(f"`{name}` must be a number in {interval}, got {value!r}")
+    number = float(value)
+    above = number > low if low_open else number >= low
+    below = number < high if high_open else number <= high
+    if not (above and below):
+        raise ValueError(f"`{name}` must be in {interval}, got {value!r}")
+    return number
+
+
+def check_positive(name: str, value: Any) -> float:
+    """Return `value` as a float if it is a positive finite number."""
+    return check_real(name, value, low=0, low_open=True, high_open=True)
+
+
+def check_integer(name: str, value: Any, *, low: int = 1, high: int | None = None) -> int:
+    """Return `value` as an int if it is an integer between `low` and `high`."""
+    limits = f"at least {low}" if high is None else f"in [{low}, {high}]"
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Integral):
+        raise TypeError(f"`{name}` must be an integer {limits}, got {value!r}")
+    if value < low or (high is not None and value > high):
+        raise ValueError(f"`{name}` must be {limits}, got {value!r}")
+    return int(value)
+
+
+def check_choice(name: str, value: Any, choices: Iterable[Any]) -> Any:
+    """Return `value` if it is one of `choices`."""
+    known = list(choices)
+    if not any(isinstance(value, type(c)) and value == c for c in known):
+        raise ValueError(f"`{name}` must be one of {known}, got {value!r}")
+    return value
+
+
+def check_matrix(name: str, value: Any, *, n_features: int | None = None) -> NDArray:
+    """Return `value` as a finite C-ordered float matrix; float32 stays float32."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"`{name}` must hold real numbers, got dtype {array.dtype}")
+    if array.ndim != 2 or array.size == 0:
+        raise ValueError(
+            f"`{name}` must be a non-empty 2-dimensional array, got shape {array.shape}"
+        )
+    if n_features is not None and array.shape[1] != n_features:
+        raise ValueError(
+            f"`{name}` must have {n_features} columns, got shape {array.shape}"
+        )
+    dtype = np.float32 if array.dtype == np.float32 else np.float64
+    array = np.ascontiguousarray(array, dtype=dtype)
+    if not np.isfinite(array).all():
+        raise ValueError(f"`{name}` must be finite, got NaN or infinity")
+    return array
+
+
+def random_generator(rng: Any) -> np.random.Generator:
+    """Return a Generator from None, a seed, a Generator or a RandomState."""
+    if isinstance(rng, np.random.RandomState):
+        return np.random.default_rng(rng.randint(2**32, size=4, dtype=np.uint32))
+    return np.random.default_rng(rng)

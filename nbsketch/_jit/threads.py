@@ -1,0 +1,69 @@
+"""Decides, call by call, which of two compiled twins runs: parallel or serial.
+
+The twins do the same work on a range of tiles and give the same bits. The parallel one
+is unsafe in a forked child (the OpenMP runtime ends the process) and, on numba's
+workqueue layer, from two Python threads at once; the serial one is safe everywhere.
+"""
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numba
+
+# Long enough to hide the start of a parallel region, short enough for Ctrl-C.
+CHUNK_SECONDS = 0.08
+# Below this much work a parallel region costs more than it saves.
+SERIAL_SECONDS = 5e-4
+
+_parallel_region = threading.Lock()
+_state = {"forked": False}
+
+
+def _enter_child() -> None:
+    _state["forked"] = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_enter_child)
+
+
+def thread_limit() -> int:
+    """Return how many threads a parallel kernel may use here and now.
+
+    The smaller of numba's own limit (``NUMBA_NUM_THREADS``, ``numba.set_num_threads``)
+    and ``OMP_NUM_THREADS``, which worker processes of joblib set to one.
+    """
+    if _state["forked"]:
+        return 1
+    limit = numba.get_num_threads()
+    asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+    return min(limit, int(asked)) if asked.isdigit() and int(asked) else limit
+
+
+def run_tiles(
+    serial: Callable, parallel: Callable, n_tiles: int, seconds: float, *args: Any
+) -> None:
+    """Call ``kernel(*args, first, last)`` over all tiles, in chunks of tiles.
+
+    `seconds` is a rough guess of the time of one tile on one thread.
+    """
+    total = n_tiles * seconds
+    threads = 1 if total < SERIAL_SECONDS else thread_limit()
+    if threads > 1 and _parallel_region.acquire(blocking=False):
+        before = numba.get_num_threads()
+        numba.set_num_threads(threads)
+        try:
+            _in_chunks(parallel, n_tiles, seconds / threads, args)
+        finally:
+            numba.set_num_threads(before)
+            _parallel_region.release()
+    else:
+        _in_chunks(serial, n_tiles, seconds, args)
+
+
+def _in_chunks(kernel: Callable, n_tiles: int, seconds: float, args: tuple) -> None:
+    chunk = max(1, min(n_tiles, int(CHUNK_SECONDS / max(seconds, 1e-9))))
+    for first in range(0, n_tiles, chunk):
+        kernel(*args, first, min(first + chunk, n_tiles))

@@ -34,7 +34,9 @@ def check_positive(name: str, value: Any) -> float:
     return check_real(name, value, low=0, low_open=True, high_open=True)
 
 
-def check_integer(name: str, value: Any, *, low: int = 1, high: int | None = None) -> int:
+def check_integer(
+    name: str, value: Any, *, low: int = 1, high: int | None = None
+) -> int:
     """Return `value` as an int if it is an integer between `low` and `high`."""
     limits = f"at least {low}" if high is None else f"in [{low}, {high}]"
     if isinstance(value, bool | np.bool_) or not isinstance(value, Integral):

@@ -90,7 +90,9 @@ def _exp2_minus(typingctx, x):
         highest = ir.Constant(real, _HIGHEST_EXPONENT[bits])
         # Adding 1.5 * 2^mantissa rounds to an integer, left in the lowest bits.
         magic = ir.Constant(real, 1.5 * 2.0 ** _MANTISSA[bits])
-        x = builder.select(builder.fcmp_ordered(">", args[0], highest), highest, args[0])
+        x = builder.select(
+            builder.fcmp_ordered(">", args[0], highest), highest, args[0]
+        )
         shifted = builder.fsub(magic, x)
         r = builder.fadd(x, builder.fsub(shifted, magic))
         signed = [(-1) ** (k + 1) * c for k, c in enumerate(_EXP2[bits])]

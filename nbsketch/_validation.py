@@ -1,4 +1,4 @@
-"""Checks of arguments: every error names the argument, what it must be, and what came."""
+"""Checks of arguments: an error names the argument, what it must be, and what came."""
 
 from collections.abc import Iterable
 from numbers import Integral, Real

@@ -62,8 +62,8 @@ class Gram:
     Notes
     -----
     ``Gram(kernel, X) @ S.T`` evaluates only the s' active columns of the sketch S and
-    folds each tile of them at once into the (n, s) result. Beyond that result it uses at
-    most a few tiles of 2 MiB, whatever n, s and s' are.
+    folds each tile of them at once into the (n, s) result. Beyond that result it uses
+    at most a few tiles of 2 MiB, whatever n, s and s' are.
 
     Examples
     --------

@@ -144,7 +144,7 @@ class GaussianKernel(StationaryKernel):
 
     gamma: InitVar[float | None] = None
 
-    def __post_init__(self, gamma: float | None = None) -> None:  # type: ignore[override]
+    def __post_init__(self, gamma: float | None) -> None:  # type: ignore[override]
         if gamma is not None:
             if not (isinstance(self.bandwidth, str) and self.bandwidth == "median"):
                 raise ValueError(
@@ -227,8 +227,10 @@ class MaternKernel(StationaryKernel):
 
 @dataclass(frozen=True)
 class PolynomialKernel(Kernel):
-    r"""Polynomial kernel :math:`k(x, y) = (\text{scale}\,\langle x, y\rangle +
-    \text{offset})^\text{degree}`.
+    r"""Polynomial kernel.
+
+    .. math:: k(x, y) =
+        (\text{scale}\,\langle x, y\rangle + \text{offset})^\text{degree}
 
     Parameters
     ----------

@@ -209,7 +209,7 @@ class _Block:
 def _micro_kernel(metric):
     @intrinsic
     def block(typingctx, XT, start, packed, group, sums):
-        """sums[j, start + lane] = sum_k metric(XT[k, start + lane], packed[group, k, j])"""
+        """Set sums[j, start + lane] for the landmarks j of one group."""
 
         def codegen(context, builder, signature, args):
             _Block(context, builder, signature, args).emit(metric)

@@ -1,4 +1,4 @@
-"""What every sketch shares: a recipe that can be drawn, and the matrix that was drawn."""
+"""What every sketch shares: a recipe to draw from, and the matrix that was drawn."""
 
 from __future__ import annotations
 

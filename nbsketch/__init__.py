@@ -9,6 +9,8 @@ from importlib import import_module
 __version__ = "0.1.0"
 
 _HOME = {
+    "nbsketch.estimators": ("SketchedKernelRegressor",),
+    "nbsketch.features": ("SketchedFeatures",),
     "nbsketch.kernels": (
         "CallableKernel",
         "GaussianKernel",
@@ -18,11 +20,20 @@ _HOME = {
         "PolynomialKernel",
         "PrecomputedKernel",
     ),
+    "nbsketch.outputs": ("GraphOutput", "IdentityOutput", "QuantileOutput"),
+    "nbsketch.persistence": ("load",),
+    "nbsketch.sketches": (
+        "GaussianSketch",
+        "IdentitySketch",
+        "PSparsifiedSketch",
+        "RademacherSketch",
+        "SubsamplingSketch",
+    ),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 _SUBMODULES = ("datasets", "metrics")
 
-__all__ = ["__version__", *sorted(_MODULE_OF), *_SUBMODULES]  # noqa: PLE0604
+__all__ = ["__version__", *sorted(_MODULE_OF), *_SUBMODULES]
 
 
 def __getattr__(name: str) -> object:

@@ -1,6 +1,15 @@
 """Sketches: recipes that can be drawn for any number of rows, and what was drawn."""
 
-from nbsketch.sketches._sketch import DenseSketch, Sketch, SketchRecipe, SketchTranspose
+from typing import Any
+
+from nbsketch._validation import check_choice
+from nbsketch.sketches._sketch import (
+    DenseSketch,
+    SizedRecipe,
+    Sketch,
+    SketchRecipe,
+    SketchTranspose,
+)
 from nbsketch.sketches.dense import GaussianSketch, RademacherSketch
 from nbsketch.sketches.sampling import IdentitySketch, SubsamplingSketch
 from nbsketch.sketches.sparsified import PSparsifiedSketch
@@ -15,4 +24,34 @@ __all__ = [
     "SketchRecipe",
     "SketchTranspose",
     "SubsamplingSketch",
+    "as_recipe",
 ]
+
+_BY_NAME: dict[str, type[SketchRecipe]] = {
+    "p-sparsified": PSparsifiedSketch,
+    "gaussian": GaussianSketch,
+    "rademacher": RademacherSketch,
+    "subsampling": SubsamplingSketch,
+    "identity": IdentitySketch,
+}
+# Rows of a sketch of which nothing is said but the name.
+_DEFAULT_SIZE = 100
+
+
+def as_recipe(sketch: Any, size: int | None, n: int) -> SketchRecipe:
+    """Return the recipe of a sketch of n rows from an object, or a name and a size."""
+    if isinstance(sketch, str):
+        family = _BY_NAME[check_choice("sketch", sketch, _BY_NAME)]
+        if issubclass(family, SizedRecipe):
+            return family(min(_DEFAULT_SIZE, n) if size is None else size)
+        if size is not None:
+            raise ValueError(f"`size` has no meaning for sketch={sketch!r}, got {size}")
+        return family()
+    if not isinstance(sketch, SketchRecipe):
+        raise TypeError(f"`sketch` must be a name or a SketchRecipe, got {sketch!r}")
+    if size is not None:
+        raise ValueError(
+            f"`size` goes with the name of a sketch, got sketch={sketch!r}: "
+            "set the size of the object instead"
+        )
+    return sketch

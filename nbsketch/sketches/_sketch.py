@@ -88,7 +88,7 @@ class Sketch:
 
     def __matmul__(self, other: ArrayLike | sp.sparray) -> Any:
         """Return S @ A for a vector or a dense or sparse matrix A with n rows."""
-        array = other if sp.issparse(other) else np.asarray(other)
+        array: Any = other if sp.issparse(other) else np.asarray(other)
         if array.ndim not in (1, 2) or array.shape[0] != self.shape[1]:
             raise ValueError(
                 f"`A` in S @ A must have {self.shape[1]} rows, got shape {array.shape}"
@@ -150,7 +150,7 @@ class SketchTranspose:
 
     def __rmatmul__(self, other: ArrayLike | sp.sparray) -> Any:
         """Return A @ S.T for a vector or a matrix A with n columns."""
-        array = other if sp.issparse(other) else np.asarray(other)
+        array: Any = other if sp.issparse(other) else np.asarray(other)
         if array.ndim not in (1, 2) or array.shape[-1] != self.shape[0]:
             raise ValueError(
                 f"`A` in A @ S.T must have {self.shape[0]} columns, "

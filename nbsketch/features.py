@@ -1,0 +1,258 @@
+"""Features: the bridge from rows of X to the rows of Z that a linear solver sees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+)
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from nbsketch._validation import random_generator
+from nbsketch.gram import fold
+from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
+from nbsketch.sketches import Sketch, as_recipe
+from nbsketch.solvers.design import ArrayDesign, Design
+
+# Memory of one block of rows of a sketched product, where the product is not kept.
+BLOCK_BYTES = 16 << 20
+# A product K S^T up to this size is kept between the passes over it.
+KEEP_BYTES = 256 << 20
+# Eigenvalues of S K S^T below this share of the largest are cut: what rounding of the
+# kernel values leaves of them is noise.
+RANK_TOL = {8: 1e-12, 4: 1e-6}
+
+
+@dataclass(frozen=True)
+class SketchMap:
+    """The map x -> S k_x, with all it needs: kernel, landmarks and weights.
+
+    S k_x = W k(landmarks, x), where W (s, s') are the active columns of the sketch.
+    """
+
+    kernel: Kernel
+    landmarks: Any
+    weights: Any
+
+    @classmethod
+    def of(cls, kernel: Kernel, X: NDArray, sketch: Sketch) -> SketchMap:
+        """Return the map of a sketch of the rows of X."""
+        return cls(kernel, kernel.take(X, sketch.columns), sketch.weights)
+
+    def __call__(self, X: NDArray) -> NDArray:
+        """Return S k(X, X_train)^T for the rows of X, of shape (s, n)."""
+        return fold(self.kernel, X, self.landmarks, self.weights)
+
+    def blocks(self, X: NDArray) -> Iterator[tuple[int, int, NDArray]]:
+        """Yield (start, stop, (s, stop - start) block) within the memory of a block."""
+        rows = max(64, BLOCK_BYTES // (X.itemsize * self.weights.shape[0]))
+        for start in range(0, len(X), rows):
+            stop = min(start + rows, len(X))
+            yield start, stop, self(X[start:stop])
+
+    def times(self, X: NDArray, B: NDArray) -> NDArray:
+        """Return K S^T B of shape (n, d) for the rows of X, block by block."""
+        out = np.empty((len(X), B.shape[1]), dtype=np.result_type(X, B))
+        for start, stop, block in self.blocks(X):
+            np.matmul(block.T, B, out=out[start:stop])
+        return out
+
+
+class StreamedDesign(Design):
+    """Features that are computed again, block by block, on every pass."""
+
+    def __init__(self, sketch_map: SketchMap, projection: NDArray, X: NDArray) -> None:
+        self._map, self._projection, self._X = sketch_map, projection, X
+        self.shape = (len(X), projection.shape[1])
+        self.dtype = X.dtype
+
+    def blocks(self) -> Iterator[tuple[int, int, NDArray]]:
+        """Yield (start, stop, Z[start:stop]) in order, covering all rows."""
+        for start, stop, block in self._map.blocks(self._X):
+            yield start, stop, block.T @ self._projection
+
+
+def sketched_design(
+    sketch_map: SketchMap, X: NDArray, columns: NDArray, *, keep: bool | None = None
+) -> tuple[NDArray, Design]:
+    r"""Return the projection :math:`U_r D_r^{-1/2}` (s, r) and the features of X.
+
+    :math:`S K S^T = U D U^T`, cut to the r eigenvalues above `RANK_TOL` times the
+    largest; :math:`Z = K S^T U_r D_r^{-1/2}`.
+
+    Parameters
+    ----------
+    sketch_map : SketchMap
+        The map x -> S k_x.
+    X : ndarray of shape (n, q)
+        Training rows.
+    columns : ndarray
+        Which of them are the landmarks.
+    keep : bool, optional
+        Whether Z is stored. By default if it takes at most 256 MiB.
+    """
+    size = sketch_map.weights.shape[0]
+    if keep is None:
+        keep = X.itemsize * len(X) * size <= KEEP_BYTES
+    if not keep:
+        landmarks = sketch_map(X[columns])
+        projection = _projection(landmarks @ sketch_map.weights.T, X.dtype)
+        return projection, StreamedDesign(sketch_map, projection, X)
+    product = sketch_map(X)
+    projection = _projection(product[:, columns] @ sketch_map.weights.T, X.dtype)
+    return projection, ArrayDesign._trusted(product.T @ projection)
+
+
+def _projection(inner: NDArray, dtype: np.dtype) -> NDArray:
+    """Return U_r D_r^{-1/2} for S K S^T = U D U^T."""
+    inner = inner.astype(np.float64)
+    values, vectors = scipy.linalg.eigh((inner + inner.T) / 2)
+    kept = values > RANK_TOL[dtype.itemsize] * max(values[-1], 0.0)
+    return (vectors[:, kept] / np.sqrt(values[kept])).astype(dtype)
+
+
+def draw(
+    X: NDArray, kernel: Any, bandwidth: Any, sketch: Any, size: Any, random_state: Any
+) -> tuple[Kernel, Sketch]:
+    """Return the kernel with its parameters set from X, and a sketch of its rows."""
+    # Two streams, so that a given bandwidth does not change the sketch.
+    kernel_rng, sketch_rng = random_generator(random_state).spawn(2)
+    resolved = as_kernel(kernel, bandwidth).resolve(X, kernel_rng)
+    if isinstance(resolved, PrecomputedKernel) and X.shape[0] != X.shape[1]:
+        raise ValueError(
+            "`X` must be the square Gram matrix of the training rows when the kernel "
+            f"is precomputed, got shape {X.shape}"
+        )
+    recipe = as_recipe(sketch, size, len(X))
+    return resolved, recipe.draw(len(X), sketch_rng, X=X, kernel=resolved)
+
+
+class SketchedFeatures(
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+):
+    r"""Features whose inner products approximate a kernel through a sketch.
+
+    .. math:: z(x) = D_r^{-1/2} U_r^T S k_x, \qquad S K S^T = U D U^T,
+
+    with the r eigenvalues above 1e-12 (float32: 1e-6) times the largest. A linear model
+    on z is the sketched kernel machine. Use it as a transformer in a pipeline.
+
+    Parameters
+    ----------
+    kernel : str, Kernel or callable
+        "gaussian", "laplacian", "matern", "polynomial", "linear", "precomputed", a
+        kernel object or a function k(X, Y).
+    bandwidth : float, sequence of floats or "median", optional
+        Bandwidth of a kernel that is given by name; "median" by default.
+    sketch : str or SketchRecipe
+        "p-sparsified", "gaussian", "rademacher", "subsampling", "identity", or a
+        recipe.
+    size : int, optional
+        Number of rows s of a sketch that is given by name; 100 by default, or the
+        number of rows of X if that is smaller.
+    random_state : None, int or Generator
+        The same number gives the same features.
+
+    Attributes
+    ----------
+    kernel_ : Kernel
+        The kernel with its bandwidth set.
+    sketch_ : Sketch
+        The drawn sketch.
+    landmarks_ : ndarray of shape (s', q)
+        The rows of X that matter.
+    projection_ : ndarray of shape (s, r)
+        :math:`U_r D_r^{-1/2}`.
+    rank_ : int
+        Number of features r.
+
+    Notes
+    -----
+    El Ahmad, Laforgue and d'Alche-Buc, TMLR 2023, section 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.linear_model import Ridge
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from nbsketch import SketchedFeatures
+    >>> X = np.random.default_rng(0).uniform(-3, 3, size=(300, 1))
+    >>> y = np.sin(X[:, 0])
+    >>> features = SketchedFeatures(bandwidth=1.0, size=30, random_state=0)
+    >>> model = make_pipeline(features, Ridge(alpha=1e-3)).fit(X, y)
+    >>> bool(model.score(X, y) > 0.999)
+    True
+    """
+
+    def __init__(
+        self,
+        kernel: Any = "gaussian",
+        *,
+        bandwidth: Any = None,
+        sketch: Any = "p-sparsified",
+        size: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.kernel = kernel
+        self.bandwidth = bandwidth
+        self.sketch = sketch
+        self.size = size
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: Any = None) -> SketchedFeatures:
+        """Draw the sketch and compute the projection; y is ignored."""
+        self._fit(_checked(self, X, reset=True), keep=False)
+        return self
+
+    def fit_transform(self, X: ArrayLike, y: Any = None) -> NDArray:
+        """Fit, and return the features of X: cheaper than one after the other."""
+        return self._fit(_checked(self, X, reset=True), keep=True).Z
+
+    def _fit(self, X: NDArray, keep: bool) -> Any:
+        kernel, sketch = draw(
+            X, self.kernel, self.bandwidth, self.sketch, self.size, self.random_state
+        )
+        sketch_map = SketchMap.of(kernel, X, sketch)
+        self.projection_, design = sketched_design(
+            sketch_map, X, sketch.columns, keep=keep
+        )
+        self.kernel_, self.sketch_ = kernel, sketch
+        self.landmarks_ = sketch_map.landmarks
+        self.rank_ = self._n_features_out = design.shape[1]
+        return design
+
+    def transform(self, X: ArrayLike) -> NDArray:
+        """Return the features of the rows of X, of shape (n, r)."""
+        check_is_fitted(self)
+        X = _checked(self, X, reset=False)
+        sketch_map = SketchMap(self.kernel_, self.landmarks_, self.sketch_.weights)
+        return sketch_map.times(X, self.projection_.astype(X.dtype))
+
+    def __sklearn_tags__(self) -> Tags:
+        """Say what the transformer can do."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = is_pairwise(self.kernel)
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def is_pairwise(kernel: Any) -> bool:
+    """Return whether X holds kernel values."""
+    return isinstance(kernel, PrecomputedKernel) or (
+        isinstance(kernel, str) and kernel == "precomputed"
+    )
+
+
+def _checked(estimator: Any, X: ArrayLike, *, reset: bool) -> NDArray:
+    return validate_data(
+        estimator, X, reset=reset, dtype=[np.float64, np.float32], order="C"
+    )

@@ -1,0 +1,78 @@
+r"""Kernel ridge regression without a sketch, by Cholesky decomposition.
+
+.. math:: (K + n \alpha W^{-1}) a = y - b, \qquad f = \sum_j a_j k(\cdot, x_j)
+
+with weights W of mean one; an intercept b is free when :math:`\sum_j a_j = 0`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+
+def solve_exact(
+    K: NDArray,
+    Y: NDArray,
+    alpha: float,
+    *,
+    output: NDArray | None = None,
+    sample_weight: NDArray | None = None,
+    fit_intercept: bool = True,
+) -> tuple[NDArray, NDArray, float]:
+    """Return the coefficients A (n, d) of f(x) = sum_j A_j k(x, x_j), b and objective.
+
+    Parameters
+    ----------
+    K : ndarray of shape (n, n)
+        The Gram matrix.
+    Y : ndarray of shape (n, d)
+        Targets.
+    alpha : float
+        Positive penalty.
+    output : ndarray of shape (d, d), optional
+        Positive semi-definite output matrix M; the identity by default. One Cholesky
+        decomposition is made for each of its distinct positive eigenvalues.
+    sample_weight : ndarray of shape (n,), optional
+        Non-negative weights of mean one. Rows of weight zero get no coefficient.
+    fit_intercept : bool
+        Whether b is free; else it is zero.
+    """
+    n, d = Y.shape
+    weights = np.ones(n) if sample_weight is None else sample_weight
+    values, rotation = np.ones(d), np.eye(d)
+    if output is not None:
+        values, rotation = scipy.linalg.eigh(output)
+        values = np.where(values > 1e-12 * values[-1], values, 0.0)
+    rotated = Y @ rotation
+    A, b = np.zeros((n, d)), weights @ rotated / n if fit_intercept else np.zeros(d)
+    for value in np.unique(values[values > 0]):
+        same = values == value
+        A[:, same], b[same] = _solve_scalar(
+            K, rotated[:, same], alpha / value, weights, fit_intercept
+        )
+    residual = rotated - K @ A - b
+    penalty = np.divide(1, values, out=np.zeros(d), where=values > 0)
+    loss = weights @ np.square(residual).sum(axis=1) / n
+    objective = 0.5 * (loss + alpha * float((A * (K @ A) * penalty).sum()))
+    return A @ rotation.T, rotation @ b, float(objective)
+
+
+def _solve_scalar(
+    K: NDArray, Y: NDArray, alpha: float, weights: NDArray, fit_intercept: bool
+) -> tuple[NDArray, NDArray]:
+    n = len(K)
+    kept = np.flatnonzero(weights > 0)
+    system = K.astype(np.float64) if len(kept) == n else K[np.ix_(kept, kept)]
+    system[np.diag_indices_from(system)] += n * alpha / weights[kept]
+    factor = scipy.linalg.cho_factor(
+        system, lower=True, overwrite_a=True, check_finite=False
+    )
+    sides = np.column_stack([Y[kept], np.ones(len(kept))])
+    solved = scipy.linalg.cho_solve(factor, sides, check_finite=False)
+    dual, ones = solved[:, :-1], solved[:, -1]
+    b = dual.sum(axis=0) / ones.sum() if fit_intercept else np.zeros(Y.shape[1])
+    A = np.zeros(Y.shape)
+    A[kept] = dual - np.outer(ones, b)
+    return A, b

@@ -1,0 +1,215 @@
+"""Compiled steps of the stochastic methods: plain subgradient and Adam.
+
+A point is one flat vector: the coefficients, one output after the other so that the
+inner loops run along the features, then the intercept. Predictions of row i are
+``mix^T theta z_i + b`` with theta (d', p) and mix (d', d). Every loss speaks through
+its dual point a = -d loss / d prediction, so that the gradient of a batch is
+
+    -(1 / size) sum_i s_i (mix a_i) z_i^T + the gradient of the penalty .
+"""
+
+from math import exp, sqrt
+from typing import Any
+
+import numpy as np
+
+from nbsketch._jit.compiler import REORDER, compiled
+
+# Which residual a loss looks at.
+COLUMNS, RADIAL, MARGIN, LOGISTIC = range(4)
+# How a gradient becomes a step.
+SUBGRADIENT, ADAM = range(2)
+
+# Added to the root of the second moment; the value of Kingma and Ba (2015).
+ADAM_EPSILON = 1e-8
+
+
+@compiled(fastmath=REORDER)
+def _slope(r: float, gam: float, eps: float, lo: float, hi: float) -> float:
+    """Return psi'(r); at a kink without curvature, the subgradient 0."""
+    excess = r - min(max(r, -eps), eps)
+    if gam > 0.0:
+        return min(max(excess / gam, lo), hi)
+    if excess == 0.0:
+        return 0.0
+    return hi if excess > 0.0 else lo
+
+
+@compiled(fastmath=REORDER)
+def _radial_point(numbers: Any, a: Any) -> None:
+    """Turn the residual vector in `a` into the gradient of psi of its norm."""
+    square = 0.0
+    for j in range(a.shape[0]):
+        square += a[j] * a[j]
+    norm = sqrt(square)
+    slope = _slope(norm, numbers[0, 0], numbers[1, 0], numbers[2, 0], numbers[3, 0])
+    scale = slope / norm if norm > 0.0 else 0.0
+    for j in range(a.shape[0]):
+        a[j] *= scale
+
+
+@compiled(fastmath=REORDER)
+def _dual_point(kind: int, numbers: Any, Y: Any, i: int, a: Any) -> None:
+    """Turn the prediction of row i in `a` into minus the derivative of the loss."""
+    last = Y.shape[1] - 1  # one target may serve several outputs
+    for j in range(a.shape[0]):
+        y = Y[i, min(j, last)]
+        gam, eps, lo, hi = numbers[0, j], numbers[1, j], numbers[2, j], numbers[3, j]
+        if kind == LOGISTIC:
+            a[j] = y / (1.0 + exp(y * a[j]))
+        elif kind == MARGIN:
+            a[j] = y * _slope(1.0 - y * a[j], gam, eps, lo, hi)
+        elif kind == COLUMNS:
+            a[j] = _slope(y - a[j], gam, eps, lo, hi)
+        else:
+            a[j] = y - a[j]
+    if kind == RADIAL:
+        _radial_point(numbers, a)
+
+
+@compiled(fastmath=REORDER)
+def _predict(Z: Any, i: int, theta: Any, intercept: Any, mix: Any, out: Any) -> None:
+    """Fill `out` (d,) with the prediction of row i."""
+    for j in range(out.shape[0]):
+        out[j] = intercept[j]
+    for c in range(theta.shape[0]):
+        product = 0.0
+        for k in range(theta.shape[1]):
+            product += theta[c, k] * Z[i, k]
+        for j in range(out.shape[0]):
+            out[j] += mix[c, j] * product
+
+
+@compiled(fastmath=REORDER)
+def _add_row(Z: Any, i: int, mix: Any, a: Any, scale: float, slopes: Any) -> None:
+    """Add ``scale (mix a) z_i^T`` to `slopes` (d', p)."""
+    for c in range(slopes.shape[0]):
+        push = 0.0
+        for j in range(a.shape[0]):
+            push += mix[c, j] * a[j]
+        push *= scale
+        if push != 0.0:
+            for k in range(slopes.shape[1]):
+                slopes[c, k] += push * Z[i, k]
+
+
+@compiled(fastmath=REORDER)
+def _fill_ridge(theta: Any, alpha: float, slopes: Any) -> None:
+    """Fill `slopes` with ``alpha theta``."""
+    for c in range(theta.shape[0]):
+        for k in range(theta.shape[1]):
+            slopes[c, k] = alpha * theta[c, k]
+
+
+@compiled(fastmath=REORDER)
+def _fill_penalty(
+    theta: Any, mix: Any, penalty: Any, alpha: float, product: Any, slopes: Any
+) -> None:
+    """Fill `slopes` with ``alpha mix theta penalty``; `product` is scratch."""
+    product[:] = 0.0
+    slopes[:] = 0.0
+    size = theta.shape[1]
+    for c in range(theta.shape[0]):
+        for k in range(size):
+            weight = alpha * theta[c, k]
+            for m in range(size):
+                product[c, m] += weight * penalty[k, m]
+    for c in range(theta.shape[0]):
+        for e in range(theta.shape[0]):
+            for m in range(size):
+                slopes[c, m] += mix[c, e] * product[e, m]
+
+
+@compiled(fastmath=REORDER)
+def _step(point: Any, gradient: Any, rate: float) -> None:
+    for j in range(point.shape[0]):
+        point[j] -= rate * gradient[j]
+
+
+@compiled(fastmath=REORDER)
+def _adam_step(
+    point: Any,
+    gradient: Any,
+    moments: Any,
+    rate: float,
+    root: float,
+    beta1: float,
+    beta2: float,
+) -> None:
+    """Move by the two moments; `rate` and `root` hold the corrections of their bias."""
+    for j in range(point.shape[0]):
+        g = gradient[j]
+        first = beta1 * moments[0, j] + (1.0 - beta1) * g
+        second = beta2 * moments[1, j] + (1.0 - beta2) * g * g
+        moments[0, j] = first
+        moments[1, j] = second
+        point[j] -= rate * first / (root * sqrt(second) + ADAM_EPSILON)
+
+
+@compiled(fastmath=REORDER)
+def run_steps(
+    Z: Any,
+    Y: Any,
+    weights: Any,
+    order: Any,
+    batch_size: int,
+    rates: Any,
+    kind: int,
+    numbers: Any,
+    mix: Any,
+    penalty: Any,
+    alpha: float,
+    fit_intercept: bool,
+    method: int,
+    beta1: float,
+    beta2: float,
+    point: Any,
+    moments: Any,
+    total: Any,
+) -> None:
+    """Take one step per batch of `order`, changing `point` and `moments`.
+
+    Parameters
+    ----------
+    Z, Y, weights : arrays of shape (n, p), (n, d) or (n, 1), and (n,)
+        Features (float32 or float64), targets, weights of the rows.
+    order : array of int
+        The rows, in the order in which they are visited.
+    rates : array of shape (n_steps, 2)
+        Length of each step, and the factor of the root of Adam's second moment.
+    numbers : array of shape (4, d)
+        gam, eps, lo and hi of each output.
+    penalty : array of shape (p, p) or (0, 0)
+        Matrix of the penalty; empty for ``(alpha / 2) |theta|^2``.
+    total : array of the size of `point`, or empty
+        The points visited are added to it.
+    """
+    n_mixed, size = mix.shape[0], mix.shape[0] * Z.shape[1]
+    theta, intercept = point[:size].reshape(n_mixed, Z.shape[1]), point[size:]
+    gradient, a = np.empty_like(point), np.empty(mix.shape[1])
+    slopes = gradient[:size].reshape(n_mixed, Z.shape[1])
+    product = np.empty((n_mixed, penalty.shape[0]))
+    for t in range(rates.shape[0]):
+        if penalty.shape[0] > 0:
+            _fill_penalty(theta, mix, penalty, alpha, product, slopes)
+        else:
+            _fill_ridge(theta, alpha, slopes)
+        gradient[size:] = 0.0
+        first = t * batch_size
+        last = min(first + batch_size, order.shape[0])
+        for position in range(first, last):
+            i = order[position]
+            scale = -weights[i] / (last - first)
+            _predict(Z, i, theta, intercept, mix, a)
+            _dual_point(kind, numbers, Y, i, a)
+            _add_row(Z, i, mix, a, scale, slopes)
+            if fit_intercept:
+                for j in range(a.shape[0]):
+                    gradient[size + j] += scale * a[j]
+        if method == ADAM:
+            rate, root = rates[t, 0], rates[t, 1]
+            _adam_step(point, gradient, moments, rate, root, beta1, beta2)
+        else:
+            _step(point, gradient, rates[t, 0])
+        for j in range(total.shape[0]):
+            total[j] += point[j]

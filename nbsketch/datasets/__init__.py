@@ -1,0 +1,43 @@
+"""Data sets of the papers and a few more, each as a `Dataset`.
+
+Importing this module imports neither scikit-learn nor numba. A ``load_`` function
+looks for the files in ``data_home=``, in the folder that the environment variable
+NBSKETCH_DATA names, and in ``nbsketch`` in scikit-learn's data folder; failing these
+it downloads them, where that is possible and allowed. A folder holds one folder for
+each set, as in ``rf1/rf1-train.arff``, and every text file may be gzipped.
+"""
+
+from nbsketch.datasets._dataset import Dataset
+from nbsketch.datasets.multilabel import load_bibtex, load_bookmarks, load_mediamill
+from nbsketch.datasets.multitarget import load_rf1, load_rf2, load_scm1d, load_scm20d
+from nbsketch.datasets.otoliths import load_otoliths
+from nbsketch.datasets.regression import (
+    load_airfoil,
+    load_autompg,
+    load_boston,
+    load_california,
+    load_concrete,
+    load_powerplant,
+    load_yacht,
+)
+from nbsketch.datasets.synthetic import make_friedman_outliers
+
+__all__ = [
+    "Dataset",
+    "load_airfoil",
+    "load_autompg",
+    "load_bibtex",
+    "load_bookmarks",
+    "load_boston",
+    "load_california",
+    "load_concrete",
+    "load_mediamill",
+    "load_otoliths",
+    "load_powerplant",
+    "load_rf1",
+    "load_rf2",
+    "load_scm1d",
+    "load_scm20d",
+    "load_yacht",
+    "make_friedman_outliers",
+]

@@ -1,0 +1,277 @@
+"""Scores of predicted quantiles, of several targets and of label sets."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nbsketch._validation import check_matrix, check_real
+
+__all__ = ["arrmse", "crossing_loss", "example_f1", "pinball_loss", "rrmse"]
+
+
+def pinball_loss(
+    y_true: ArrayLike,
+    y_pred: ArrayLike,
+    quantiles: float | ArrayLike,
+    sample_weight: ArrayLike | None = None,
+) -> float:
+    """Return the pinball loss of predicted quantiles, summed over the levels.
+
+    With residuals ``r_ij = y_i - q_ij`` and weights that sum to 1::
+
+        sum_i w_i sum_j max(tau_j r_ij, (tau_j - 1) r_ij)
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n,)
+        True values.
+    y_pred : array-like of shape (n, d) or (n,)
+        Predicted quantiles, one column for each level; 1-dimensional for one level.
+    quantiles : float or array-like of shape (d,)
+        Levels in (0, 1), in the order of the columns of `y_pred`.
+    sample_weight : array-like of shape (n,) or None, default=None
+        Weights, not negative and not all zero; scaled to sum to 1. None weighs all
+        samples alike.
+
+    Returns
+    -------
+    float
+        Mean over the samples of the sum over the levels, so d times what an average
+        over the levels would be.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not numeric, not finite, or of a shape that does not fit.
+
+    See Also
+    --------
+    sklearn.metrics.mean_pinball_loss : The same for one level.
+
+    Examples
+    --------
+    >>> from nbsketch.metrics import pinball_loss
+    >>> pinball_loss([1.0, 2.0], [[0.0, 1.0], [2.0, 4.0]], quantiles=[0.25, 0.75])
+    0.375
+    >>> pinball_loss([1.0, 2.0], [0.0, 4.0], quantiles=0.5)
+    0.75
+    """
+    levels = _vector("quantiles", np.atleast_1d(np.asarray(quantiles)))
+    for level in levels:
+        check_real("quantiles", level, low=0, high=1, low_open=True, high_open=True)
+    target = _vector("y_true", y_true)
+    q = _columns("y_pred", y_pred, shape=(len(target), len(levels)))
+    residual = target[:, None] - q
+    losses = np.maximum(levels * residual, (levels - 1) * residual).sum(axis=1)
+    return float(_weights(sample_weight, len(target)) @ losses)
+
+
+def crossing_loss(y_pred: ArrayLike) -> float:
+    """Return by how much predicted quantiles cross, 0 where none does.
+
+    With the columns in the order of ascending levels::
+
+        (1/n) sum_i sum_j max(q_ij - q_i(j+1), 0)
+
+    Parameters
+    ----------
+    y_pred : array-like of shape (n, d)
+        Predicted quantiles, one column for each level, levels ascending.
+
+    Returns
+    -------
+    float
+        Mean over the samples of the summed excess of a quantile over the next one.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `y_pred` is not a finite numeric matrix.
+
+    Notes
+    -----
+    The definition is that of Sangnier, Fercoq and d'Alche-Buc (2016), Joint quantile
+    regression in vector-valued RKHSs. Only neighbouring levels count.
+
+    Examples
+    --------
+    >>> from nbsketch.metrics import crossing_loss
+    >>> crossing_loss([[1.0, 2.0, 3.0], [1.0, 3.0, 2.5]])
+    0.25
+    """
+    q = check_matrix("y_pred", y_pred).astype(np.float64)
+    return float(np.maximum(q[:, :-1] - q[:, 1:], 0.0).sum(axis=1).mean())
+
+
+def rrmse(Y_true: ArrayLike, Y_pred: ArrayLike, Y_train_mean: ArrayLike) -> NDArray:
+    """Return the relative root mean squared error of each target.
+
+    The error is relative to predicting the mean of the training targets::
+
+        sqrt(sum_i (y_ij - f_ij)^2 / sum_i (y_ij - m_j)^2)
+
+    Parameters
+    ----------
+    Y_true : array-like of shape (n, d) or (n,)
+        True targets of the test part; 1-dimensional for one target.
+    Y_pred : array-like of the shape of `Y_true`
+        Predicted targets.
+    Y_train_mean : float or array-like of shape (d,)
+        Mean of each target over the training part, ``Y_train.mean(axis=0)``.
+
+    Returns
+    -------
+    ndarray of shape (d,)
+        0 for a perfect prediction, 1 for one as good as the training mean.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not numeric, not finite, or of a shape that does not fit,
+        or if a target equals its training mean in every row.
+
+    Notes
+    -----
+    The definition is that of Spyromitros-Xioufis, Tsoumakas, Groves and Vlahavas
+    (2016), Multi-target regression via input space expansion.
+
+    Examples
+    --------
+    >>> from nbsketch.metrics import rrmse
+    >>> rrmse([[1.0, 0.0], [3.0, 4.0]], [[1.0, 1.0], [2.0, 3.0]], [2.0, 2.0])
+    array([0.70710678, 0.5       ])
+    """
+    truth = _columns("Y_true", Y_true)
+    prediction = _columns("Y_pred", Y_pred, shape=truth.shape)
+    mean = _vector("Y_train_mean", np.atleast_1d(np.asarray(Y_train_mean)))
+    if len(mean) != truth.shape[1]:
+        raise ValueError(
+            f"`Y_train_mean` must have {truth.shape[1]} entries, got {len(mean)}"
+        )
+    baseline = ((truth - mean) ** 2).sum(axis=0)
+    if not baseline.all():
+        raise ValueError(
+            f"`Y_true` must differ from `Y_train_mean` in some row of each target; "
+            f"it does not in column {int(np.argmin(baseline))}"
+        )
+    return np.sqrt(((truth - prediction) ** 2).sum(axis=0) / baseline)
+
+
+def arrmse(Y_true: ArrayLike, Y_pred: ArrayLike, Y_train_mean: ArrayLike) -> float:
+    """Return the relative root mean squared error, averaged over the targets.
+
+    Parameters
+    ----------
+    Y_true : array-like of shape (n, d) or (n,)
+        True targets of the test part; 1-dimensional for one target.
+    Y_pred : array-like of the shape of `Y_true`
+        Predicted targets.
+    Y_train_mean : float or array-like of shape (d,)
+        Mean of each target over the training part, ``Y_train.mean(axis=0)``.
+
+    Returns
+    -------
+    float
+        Mean of `rrmse` over the targets.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `rrmse`.
+
+    Examples
+    --------
+    >>> from nbsketch.metrics import arrmse
+    >>> arrmse([[0.0, 0.0], [4.0, 4.0]], [[1.0, 0.0], [3.0, 4.0]], [2.0, 2.0])
+    0.25
+    """
+    return float(rrmse(Y_true, Y_pred, Y_train_mean).mean())
+
+
+def example_f1(Y_true: ArrayLike, Y_pred: ArrayLike) -> float:
+    """Return the F1 score of predicted label sets, averaged over the samples.
+
+    With T_i and P_i the sets of true and of predicted labels of sample i::
+
+        (1/n) sum_i 2 |T_i and P_i| / (|T_i| + |P_i|)
+
+    A sample with no label at all, true or predicted, counts 1.
+
+    Parameters
+    ----------
+    Y_true : array-like of shape (n, d)
+        True labels, zeros and ones.
+    Y_pred : array-like of shape (n, d)
+        Predicted labels, zeros and ones.
+
+    Returns
+    -------
+    float
+        Between 0 and 1, 1 for a perfect prediction.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not a matrix of zeros and ones, or the shapes differ.
+
+    Notes
+    -----
+    This is ``sklearn.metrics.f1_score(..., average="samples", zero_division=1)``.
+    scikit-learn's default counts a sample without any label 0, although nothing is
+    wrong with predicting no label where there is none.
+
+    Examples
+    --------
+    >>> from nbsketch.metrics import example_f1
+    >>> example_f1([[1, 1, 0], [0, 0, 0]], [[1, 0, 1], [0, 0, 0]])
+    0.75
+    """
+    truth = _labels("Y_true", Y_true)
+    prediction = _labels("Y_pred", Y_pred)
+    if prediction.shape != truth.shape:
+        raise ValueError(
+            f"`Y_pred` must have shape {truth.shape}, got {prediction.shape}"
+        )
+    hits = (truth * prediction).sum(axis=1)
+    sizes = truth.sum(axis=1) + prediction.sum(axis=1)
+    scores = np.divide(2 * hits, sizes, out=np.ones(len(sizes)), where=sizes > 0)
+    return float(scores.mean())
+
+
+def _vector(name: str, value: Any) -> NDArray:
+    """Return a non-empty finite 1-dimensional array of float64."""
+    array = np.asarray(value)
+    if array.ndim != 1:
+        raise ValueError(f"`{name}` must be 1-dimensional, got shape {array.shape}")
+    return check_matrix(name, array[:, None])[:, 0].astype(np.float64)
+
+
+def _columns(name: str, value: Any, shape: tuple[int, int] | None = None) -> NDArray:
+    """Return a finite matrix of float64; a 1-dimensional array is one column."""
+    array = np.asarray(value)
+    array = array[:, None] if array.ndim == 1 else array
+    if shape is not None and array.shape != shape:
+        raise ValueError(f"`{name}` must have shape {shape}, got {array.shape}")
+    return check_matrix(name, array).astype(np.float64)
+
+
+def _labels(name: str, value: Any) -> NDArray:
+    labels = check_matrix(name, value)
+    if not np.isin(labels, (0, 1)).all():
+        raise ValueError(f"`{name}` must hold zeros and ones only")
+    return labels
+
+
+def _weights(sample_weight: ArrayLike | None, n_samples: int) -> NDArray:
+    """Return weights that sum to 1."""
+    if sample_weight is None:
+        return np.full(n_samples, 1 / n_samples)
+    weights = _vector("sample_weight", sample_weight)
+    if len(weights) != n_samples:
+        raise ValueError(
+            f"`sample_weight` must have {n_samples} entries, got {len(weights)}"
+        )
+    if weights.min() < 0 or weights.max() == 0:
+        raise ValueError("`sample_weight` must not be negative, nor zero throughout")
+    return weights / weights.sum()

@@ -1,0 +1,562 @@
+r"""Adam and the stochastic subgradient method, compiled.
+
+These are the methods with which the papers on p-sparsified sketches and on stochastic
+gradients with random projections computed their results. They are here to reproduce
+those results and to compare with; the certified solvers are faster and know when to
+stop.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nbsketch._jit.sgd import (
+    ADAM,
+    COLUMNS,
+    LOGISTIC,
+    MARGIN,
+    RADIAL,
+    SUBGRADIENT,
+    run_steps,
+)
+from nbsketch._validation import (
+    check_choice,
+    check_integer,
+    check_matrix,
+    check_positive,
+    check_real,
+    random_generator,
+)
+from nbsketch.losses import ELQ, LogisticLoss, Loss, PinballLoss, as_loss
+from nbsketch.solvers.design import Design, as_design
+from nbsketch.solvers.solution import Solution
+
+__all__ = ["METHODS", "SCHEDULES", "Snapshot", "StochasticSolution", "solve_stochastic"]
+
+METHODS = {"adam": ADAM, "sgd": SUBGRADIENT}
+
+# Factor of the learning rate, of the step (from 1) and of the share of the rows done.
+SCHEDULES: dict[str, Callable[[NDArray, NDArray], NDArray]] = {
+    "constant": lambda step, done: np.ones_like(done),
+    "inverse-sqrt": lambda step, done: 1.0 / np.sqrt(step),
+    "cosine": lambda step, done: 0.5 * (1.0 + np.cos(np.pi * done)),
+}
+
+# Steps of one compiled call: a few tens of milliseconds, after which Ctrl-C is heard.
+_STEPS_PER_CALL = 65536
+
+Callback = Callable[[int, float, float, float], Any]
+
+
+class Snapshot(NamedTuple):
+    """Where a stochastic method stood at the end of an epoch.
+
+    Attributes
+    ----------
+    epoch : int
+        Passes over the data so far.
+    seconds : float
+        Time of those passes, without evaluations and compilation.
+    objective : float
+        Exact value of the objective.
+    coef, intercept
+        As in `Solution`; the average of the points once averaging has begun.
+    """
+
+    epoch: int
+    seconds: float
+    objective: float
+    coef: NDArray
+    intercept: Any
+
+
+class StochasticSolution(Solution):
+    """A `Solution` that remembers how it was reached.
+
+    Nothing is certified: `gap` and `relative_gap` are infinite, `dual` is None and
+    `converged` is False. `n_iter` counts epochs, `seconds` the time spent in them.
+
+    Attributes
+    ----------
+    history : tuple of Snapshot
+        The epochs recorded, from epoch 0 on; empty unless asked for.
+    """
+
+    history: tuple[Snapshot, ...] = ()
+
+
+def solve_stochastic(
+    design: Design | ArrayLike,
+    Y: ArrayLike,
+    loss: Loss | str,
+    alpha: float,
+    *,
+    T: ArrayLike | None = None,
+    quantiles: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
+    fit_intercept: bool = False,
+    variable: str = "W",
+    penalty: ArrayLike | None = None,
+    method: str = "adam",
+    batch_size: int = 1,
+    n_epochs: int = 25,
+    learning_rate: float = 0.01,
+    schedule: str = "constant",
+    betas: tuple[float, float] = (0.9, 0.999),
+    shuffle: bool = True,
+    replace: bool = False,
+    average: bool = False,
+    rng: Any = None,
+    record_every: int = 0,
+    callback: Callback | None = None,
+) -> StochasticSolution:
+    r"""Minimise a penalised mean loss by Adam or by stochastic subgradient steps.
+
+    .. math:: \min_{W, b} \frac1n \sum_{i=1}^n s_i\, \ell(Y_i - (Z W T)_i - b)
+              + \frac{\alpha}{2} \|W\|_F^2
+
+    A step looks at a batch B only. With g the (sub)gradient of its mean loss plus that
+    of the penalty, it is ``W - rate g`` or Adam's
+
+    .. math:: m \leftarrow \beta_1 m + (1 - \beta_1) g, \quad
+              v \leftarrow \beta_2 v + (1 - \beta_2) g^2, \quad
+              W \leftarrow W - rate\, \frac{m / (1 - \beta_1^t)}
+              {\sqrt{v / (1 - \beta_2^t)} + 10^{-8}} .
+
+    Batches of one row, ``shuffle=False`` and the other defaults are the method of
+    El Ahmad et al.; ``method="sgd", replace=True, alpha=0`` is that of Lin and Cevher.
+
+    Parameters
+    ----------
+    design : Design or array_like of shape (n, r)
+        The features Z, float32 or float64. Blocks of a design are visited in order.
+    Y : array_like of shape (n,) or (n, d)
+        Targets; -1 and +1 for a classification loss. With two dimensions the loss is
+        one of the Euclidean norm of each row of residuals.
+    loss : Loss or str
+        See `nbsketch.losses`.
+    alpha : float
+        Penalty, at least 0.
+    T : array_like of shape (d', d), optional
+        Factor of the output matrix, M = T^T T. Default: the identity.
+    quantiles : array_like of shape (d,), optional
+        Levels of a joint pinball loss: `Y` (n,) is compared with d outputs and the d
+        losses add up. The level of `loss` itself is not used.
+    sample_weight : array_like of shape (n,), optional
+        The weights s, at least 0. They are used as they are: scale them to mean one.
+    fit_intercept : bool
+        Whether to fit b, which is not penalised.
+    variable : {"W", "Gamma"}
+        "Gamma": features Z = K S^T (n, s), predictions Z Gamma M, and the penalty
+        ``(alpha / 2) Tr(P Gamma M Gamma^T)`` with P = S K S^T; for one output Z gamma
+        and ``(alpha / 2) gamma^T P gamma``. `coef` is then Gamma. The papers learn
+        their quantiles so; W is much better conditioned.
+    penalty : array_like of shape (s, s), optional
+        The symmetric matrix P; with ``variable="Gamma"`` only.
+    method : {"adam", "sgd"}
+        "sgd": plain subgradient steps.
+    batch_size : int
+        Rows per step; the last batch of a block may be smaller.
+    n_epochs : int
+        Passes over the data. There is no stopping test.
+    learning_rate : float
+        Positive. The right one depends on loss, features and targets: try several.
+    schedule : {"constant", "inverse-sqrt", "cosine"}
+        Step t has rate ``learning_rate`` times 1, 1 / sqrt(t), or
+        (1 + cos(pi u)) / 2 with u the share of the work done before it.
+    betas : tuple of two float
+        Memory of Adam's moments, in [0, 1).
+    shuffle : bool
+        Whether to visit rows (of each block) in a new random order at each epoch.
+    replace : bool
+        Draw rows uniformly with replacement, as the theory of stochastic gradients
+        assumes, instead of visiting each once per epoch. Needs `shuffle`.
+    average : bool
+        Return the mean of the points of the second half of the epochs.
+    rng : None, int, numpy Generator or RandomState
+        Source of the order of rows.
+    record_every : int
+        Put the state after every so many epochs, and after the last, into `history`;
+        0: never.
+    callback : callable, optional
+        Called as ``callback(epoch, objective, gap, seconds)`` after those epochs (all,
+        if `record_every` is 0), as by the other solvers; the gap is infinite.
+
+    Returns
+    -------
+    StochasticSolution
+        The objective is exact, computed at the end over all rows.
+
+    References
+    ----------
+    D. P. Kingma and J. Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015.
+    T. El Ahmad, P. Laforgue and F. d'Alche-Buc, "Fast Kernel Methods for Generic
+    Lipschitz Losses via p-Sparsified Sketches", TMLR 2023.
+    J. Lin and V. Cevher, "Convergences of Regularized Algorithms and Stochastic
+    Gradient Methods with Random Projections", JMLR 2020.
+    A. Rakhlin, O. Shamir and K. Sridharan, "Making Gradient Descent Optimal for
+    Strongly Convex Stochastic Optimization", ICML 2012 (averages of a half).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Z = np.array([[1.0], [2.0], [3.0], [4.0]])
+    >>> result = solve_stochastic(Z, [2.0, 4.0, 6.0, 8.0], "square", 0.0, n_epochs=500)
+    >>> result.coef.round(2), result.n_iter
+    (array([2.]), 500)
+    """
+    problem = _problem(
+        as_design(design), Y, as_loss(loss), check_real("alpha", alpha, low=0),
+        T, quantiles, sample_weight, fit_intercept, variable, penalty,
+    )  # fmt: skip
+    rule = _rule(
+        method, batch_size, n_epochs, learning_rate, schedule, betas, shuffle, replace,
+        average,
+    )  # fmt: skip
+    every = check_integer("record_every", record_every, low=0)
+    walk = _Walk(problem, rule, random_generator(rng))
+    history = [walk.snapshot()] if every else []
+    for epoch in range(1, rule.n_epochs + 1):
+        walk.run_epoch()
+        wanted = epoch % max(every, 1) == 0 or epoch == rule.n_epochs
+        if wanted and (every or callback is not None):
+            latest = walk.snapshot()
+            history += [latest] if every else []
+            if callback is not None:
+                callback(epoch, latest.objective, np.inf, latest.seconds)
+    return _solution(walk.snapshot(), history)
+
+
+def _solution(last: Snapshot, history: list[Snapshot]) -> StochasticSolution:
+    solution = StochasticSolution(
+        last.coef, last.intercept, None, last.objective, np.inf, np.inf, last.epoch,
+        last.seconds, converged=False,
+    )  # fmt: skip
+    solution.history = tuple(history)
+    return solution
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """Checked data of the problem; predictions are ``Z coef mix + b``."""
+
+    design: Design
+    targets: NDArray  # (n, d), or (n, 1) against d outputs
+    weights: NDArray
+    loss: Loss
+    kind: int
+    numbers: NDArray  # (4, d)
+    alpha: float
+    mix: NDArray  # (d', d)
+    penalty: NDArray  # (0, 0): the identity
+    fit_intercept: bool
+    scalar: bool  # one output, and arrays without its axis
+
+    @property
+    def n_outputs(self) -> int:
+        return self.mix.shape[1]
+
+    def split(self, point: NDArray) -> tuple[NDArray, NDArray]:
+        """Return views of coefficients (r, d') and intercept in a flat point."""
+        size = len(point) - self.n_outputs
+        return point[:size].reshape(len(self.mix), -1).T, point[size:]
+
+    def objective(self, coef: NDArray, intercept: NDArray) -> float:
+        """Return the exact value at coefficients (r, d')."""
+        # a point may have run off far without being infinite; its value then says so
+        with np.errstate(over="ignore", invalid="ignore"):
+            predictions = self.design.mv(coef) @ self.mix + intercept
+            loss = self.weights @ self._values(predictions) / len(self.weights)
+            return float(loss + self.alpha / 2 * self._size(coef))
+
+    def _values(self, predictions: NDArray) -> NDArray:
+        if self.loss.is_classification:
+            return self.loss.value(self.targets * predictions)[:, 0]
+        residuals = self.targets - predictions
+        if self.kind == RADIAL:
+            return self.loss.norm_value(residuals)
+        if self.scalar:
+            return self.loss.value(residuals[:, 0])
+        lo, hi = self.numbers[2:]
+        return np.maximum(lo * residuals, hi * residuals).sum(axis=1)
+
+    def _size(self, coef: NDArray) -> float:
+        """Return the squared norm of the function."""
+        if self.penalty.size == 0:
+            return float(np.vdot(coef, coef))
+        return float(np.vdot(self.penalty @ coef, coef @ self.mix))
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """Checked settings of the method."""
+
+    method: int
+    batch_size: int
+    n_epochs: int
+    learning_rate: float
+    schedule: Callable[[NDArray, NDArray], NDArray]
+    beta1: float
+    beta2: float
+    shuffle: bool
+    replace: bool
+    average: bool
+
+    def rates(self, step: NDArray, done: NDArray) -> NDArray:
+        """Return length and root factor of the steps, which are numbered from 1."""
+        rates = np.ones((len(step), 2))
+        rates[:, 0] = self.learning_rate * self.schedule(step, done)
+        if self.method == ADAM:
+            rates[:, 0] /= 1.0 - self.beta1**step
+            rates[:, 1] = 1.0 / np.sqrt(1.0 - self.beta2**step)
+        return rates
+
+    def order(self, count: int, rng: np.random.Generator) -> NDArray:
+        """Return the rows of a block as they are to be visited."""
+        if not self.shuffle:
+            return np.arange(count)
+        return (
+            rng.integers(count, size=count) if self.replace else rng.permutation(count)
+        )
+
+
+@dataclass
+class _Walk:
+    """The point and everything else that changes from step to step."""
+
+    problem: _Problem
+    rule: _Rule
+    rng: np.random.Generator
+    point: NDArray = field(init=False)
+    moments: NDArray = field(init=False)
+    total: NDArray = field(init=False)  # of the points averaged; empty before
+    n_averaged: int = 0
+    n_steps: int = 0
+    n_rows: int = 0  # visited so far
+    epoch: int = 0
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        problem = self.problem
+        rank, n_mixed = problem.design.shape[1], len(problem.mix)
+        self.point = np.zeros(n_mixed * rank + problem.n_outputs)
+        self.moments = np.zeros((2, self.point.size))
+        self.total = np.empty(0)
+        # compile before the clock starts: a run over no rows changes nothing
+        start, _, block = next(iter(problem.design.blocks()))
+        self._run_block(start, block[:0], np.arange(0))
+
+    def run_epoch(self) -> None:
+        """Pass over the data once."""
+        begin = perf_counter()
+        if self.rule.average and self.epoch == self.rule.n_epochs // 2:
+            self.total = np.zeros_like(self.point)
+        for start, _, block in self.problem.design.blocks():
+            self._run_block(start, block, self.rule.order(len(block), self.rng))
+        self.epoch += 1
+        self.seconds += perf_counter() - begin
+        if not np.isfinite(self.point).all():
+            raise FloatingPointError(
+                f"the steps diverged in epoch {self.epoch}: `learning_rate` must be "
+                f"smaller, got {self.rule.learning_rate:g}"
+            )
+
+    def _run_block(self, start: int, block: NDArray, order: NDArray) -> None:
+        problem, rule = self.problem, self.rule
+        block = np.ascontiguousarray(block)
+        rows = slice(start, start + len(block))
+        for part in _parts(order, _STEPS_PER_CALL * rule.batch_size):
+            run_steps(
+                block, problem.targets[rows], problem.weights[rows], part,
+                rule.batch_size, self._next_rates(len(part)), problem.kind,
+                problem.numbers, problem.mix, problem.penalty, problem.alpha,
+                problem.fit_intercept, rule.method, rule.beta1, rule.beta2, self.point,
+                self.moments, self.total,
+            )  # fmt: skip
+
+    def _next_rates(self, n_rows: int) -> NDArray:
+        """Return the rates of the steps over the next rows, and count both."""
+        batch = self.rule.batch_size
+        steps = np.arange(-(-n_rows // batch))
+        n_all = self.rule.n_epochs * self.problem.design.shape[0]
+        done = (self.n_rows + batch * steps) / n_all
+        rates = self.rule.rates(1.0 + self.n_steps + steps, done)
+        self.n_rows += n_rows
+        self.n_steps += len(steps)
+        self.n_averaged += len(steps) if self.total.size else 0
+        return rates
+
+    def snapshot(self) -> Snapshot:
+        """Return a copy of the answer at this point, with its objective."""
+        point = self.total / self.n_averaged if self.n_averaged else self.point.copy()
+        coef, intercept = self.problem.split(point)
+        objective = self.problem.objective(coef, intercept)
+        coef = np.ascontiguousarray(coef)
+        if self.problem.scalar:
+            return Snapshot(
+                self.epoch, self.seconds, objective, coef[:, 0], float(intercept[0])
+            )
+        return Snapshot(self.epoch, self.seconds, objective, coef, intercept)
+
+
+def _parts(order: NDArray, size: int) -> Iterator[NDArray]:
+    """Yield `order` in pieces; one empty piece if it is empty."""
+    for first in range(0, max(len(order), 1), size):
+        yield order[first : first + size]
+
+
+def _problem(
+    design: Design,
+    Y: ArrayLike,
+    loss: Loss,
+    alpha: float,
+    T: ArrayLike | None,
+    quantiles: ArrayLike | None,
+    sample_weight: ArrayLike | None,
+    fit_intercept: bool,
+    variable: str,
+    penalty: ArrayLike | None,
+) -> _Problem:
+    n, rank = design.shape
+    targets = _targets(Y, n, loss)
+    levels = None if quantiles is None else _levels(quantiles, loss, targets)
+    scalar = targets.ndim == 1 and levels is None
+    targets = targets.reshape(n, -1)
+    n_outputs = targets.shape[1] if levels is None else len(levels)
+    variable = check_choice("variable", variable, ("W", "Gamma"))
+    return _Problem(
+        design, targets, _weights(sample_weight, n), loss,
+        _kind(loss, scalar, levels), _numbers(loss, levels, n_outputs), alpha,
+        _mix(T, n_outputs, scalar, variable), _penalty(penalty, rank, variable),
+        bool(fit_intercept), scalar,
+    )  # fmt: skip
+
+
+def _targets(Y: ArrayLike, n: int, loss: Loss) -> NDArray:
+    # a copy, for a read-only array would be compiled for once more
+    targets = np.array(Y, dtype=float, order="C")
+    if targets.ndim not in (1, 2) or len(targets) != n or targets.size == 0:
+        raise ValueError(f"`Y` must have shape ({n},) or ({n}, d), got {targets.shape}")
+    if not np.isfinite(targets).all():
+        raise ValueError("`Y` must be finite, got NaN or infinity")
+    if targets.ndim == 2 and not loss.is_radial:
+        raise ValueError(
+            f"`Y` must have shape ({n},) for {loss!r}, got {targets.shape}"
+        )
+    if loss.is_classification and not np.isin(targets, (-1.0, 1.0)).all():
+        raise ValueError(
+            f"`Y` must hold -1 and +1 only for {loss!r}, got {np.unique(targets)[:5]}"
+        )
+    return targets
+
+
+def _levels(quantiles: ArrayLike, loss: Loss, targets: NDArray) -> NDArray:
+    levels = np.asarray(quantiles, dtype=float)
+    if levels.ndim != 1 or not len(levels) or not ((levels > 0) & (levels < 1)).all():
+        raise ValueError(
+            f"`quantiles` must be numbers strictly between 0 and 1, got {quantiles!r}"
+        )
+    if not isinstance(loss, PinballLoss) or targets.ndim != 1:
+        raise ValueError(
+            "`quantiles` must come with a pinball loss and `Y` of one dimension, got "
+            f"{loss!r} and shape {targets.shape}"
+        )
+    return levels
+
+
+def _weights(sample_weight: ArrayLike | None, n: int) -> NDArray:
+    if sample_weight is None:
+        return np.ones(n)
+    weights = np.array(sample_weight, dtype=float)
+    if weights.shape != (n,):
+        raise ValueError(f"`sample_weight` must have shape ({n},), got {weights.shape}")
+    if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
+        raise ValueError(
+            "`sample_weight` must be finite and nonnegative with a positive sum, got a "
+            f"minimum of {weights.min()} and a sum of {weights.sum()}"
+        )
+    return weights
+
+
+def _kind(loss: Loss, scalar: bool, levels: NDArray | None) -> int:
+    if isinstance(loss, LogisticLoss):
+        return LOGISTIC
+    if loss.elq is None:
+        raise TypeError(f"`loss` must be logistic or give `elq` numbers, got {loss!r}")
+    if loss.is_classification:
+        return MARGIN
+    return COLUMNS if scalar or levels is not None else RADIAL
+
+
+def _numbers(loss: Loss, levels: NDArray | None, n_outputs: int) -> NDArray:
+    numbers = np.empty((4, n_outputs))
+    numbers[:] = np.array(loss.elq or ELQ(0.0, 0.0, 0.0, 1.0))[:, None]
+    if levels is not None:
+        numbers[2:] = levels - 1.0, levels
+    return numbers
+
+
+def _mix(T: ArrayLike | None, n_outputs: int, scalar: bool, variable: str) -> NDArray:
+    """Return what multiplies Z coef from the right: T for W, M for Gamma."""
+    if T is None:
+        return np.eye(n_outputs)
+    if scalar:
+        raise ValueError("`T` must be None for a single output, got an array")
+    factor = check_matrix("T", T, n_features=n_outputs).astype(float)
+    return factor.T @ factor if variable == "Gamma" else factor
+
+
+def _penalty(penalty: ArrayLike | None, rank: int, variable: str) -> NDArray:
+    if (penalty is not None) != (variable == "Gamma"):
+        raise ValueError(
+            '`penalty` must be given with variable="Gamma", and only with it, got '
+            f"variable={variable!r} and {'no' if penalty is None else 'a'} penalty"
+        )
+    if penalty is None:
+        return np.empty((0, 0))
+    matrix = check_matrix("penalty", penalty, n_features=rank).astype(float)
+    if len(matrix) != rank or not np.allclose(matrix, matrix.T, rtol=1e-6):
+        raise ValueError(
+            f"`penalty` must be a symmetric ({rank}, {rank}) matrix, got an array of "
+            f"shape {matrix.shape}"
+        )
+    return matrix
+
+
+def _rule(
+    method: str,
+    batch_size: int,
+    n_epochs: int,
+    learning_rate: float,
+    schedule: str,
+    betas: tuple[float, float],
+    shuffle: bool,
+    replace: bool,
+    average: bool,
+) -> _Rule:
+    if replace and not shuffle:
+        raise ValueError("`shuffle` must be True with replace=True, got False")
+    return _Rule(
+        METHODS[check_choice("method", method, METHODS)],
+        check_integer("batch_size", batch_size),
+        check_integer("n_epochs", n_epochs),
+        check_positive("learning_rate", learning_rate),
+        SCHEDULES[check_choice("schedule", schedule, SCHEDULES)],
+        *_betas(betas),
+        bool(shuffle),
+        bool(replace),
+        bool(average),
+    )
+
+
+def _betas(betas: tuple[float, float]) -> tuple[float, float]:
+    if not isinstance(betas, tuple | list) or len(betas) != 2:
+        raise ValueError(f"`betas` must be two numbers in [0, 1), got {betas!r}")
+    return (
+        check_real("betas[0]", betas[0], low=0, high=1, high_open=True),
+        check_real("betas[1]", betas[1], low=0, high=1, high_open=True),
+    )

@@ -1,0 +1,150 @@
+"""Metrics against closed forms, loops and scikit-learn."""
+
+import doctest
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.metrics import f1_score, mean_pinball_loss
+
+import nbsketch.metrics
+from nbsketch.metrics import arrmse, crossing_loss, example_f1, pinball_loss, rrmse
+
+LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9)
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+def test_examples_run():
+    results = doctest.testmod(nbsketch.metrics)
+    assert results.attempted and not results.failed
+
+
+def test_pinball_is_the_loop_of_the_definition(rng):
+    y, Q = rng.standard_normal(30), rng.standard_normal((30, 5))
+    total = 0.0
+    for i in range(30):
+        for j, level in enumerate(LEVELS):
+            r = y[i] - Q[i, j]
+            total += level * r if r >= 0 else (level - 1) * r
+    assert_allclose(pinball_loss(y, Q, LEVELS), total / 30, rtol=1e-12)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_pinball_is_the_sum_of_sklearns(rng, weighted):
+    y, Q = rng.standard_normal(30), rng.standard_normal((30, 5))
+    weight = rng.random(30) if weighted else None
+    ours = pinball_loss(y, Q, LEVELS, sample_weight=weight)
+    theirs = sum(
+        mean_pinball_loss(y, q, alpha=level, sample_weight=weight)
+        for q, level in zip(Q.T, LEVELS, strict=True)
+    )
+    assert_allclose(ours, theirs, rtol=1e-12)
+
+
+def test_pinball_at_the_median_is_half_the_absolute_error(rng):
+    y, q = rng.standard_normal((2, 30))
+    half = np.abs(y - q).mean() / 2
+    assert_allclose(pinball_loss(y, q, 0.5), half, rtol=1e-12)
+    assert_allclose(pinball_loss(y, q[:, None], [0.5]), half, rtol=1e-12)
+
+
+def test_pinball_is_least_at_the_empirical_quantile(rng):
+    y = rng.standard_normal(101)
+    losses = [pinball_loss(y, np.full(101, q), 0.3) for q in np.sort(y)]
+    assert np.argmin(losses) == 30
+
+
+def test_pinball_weight_means_repetition(rng):
+    y, Q = rng.standard_normal(4), rng.standard_normal((4, 5))
+    counts = [1, 0, 3, 2]
+    repeated = pinball_loss(np.repeat(y, counts), np.repeat(Q, counts, axis=0), LEVELS)
+    assert_allclose(pinball_loss(y, Q, LEVELS, counts), repeated, rtol=1e-12)
+
+
+def test_crossing_is_the_loop_of_the_definition(rng):
+    Q = rng.standard_normal((30, 5))
+    total = sum(max(q[j] - q[j + 1], 0.0) for q in Q for j in range(4))
+    assert_allclose(crossing_loss(Q), total / 30, rtol=1e-12)
+
+
+def test_crossing_is_zero_for_sorted_quantiles_only(rng):
+    Q = np.sort(rng.standard_normal((30, 5)), axis=1)
+    assert crossing_loss(Q) == 0
+    assert_allclose(crossing_loss(Q[:, ::-1]), (Q[:, -1] - Q[:, 0]).mean(), rtol=1e-12)
+    assert crossing_loss(Q[:, :1]) == 0
+
+
+def test_rrmse_is_the_loop_of_the_definition(rng):
+    Y, F, mean = rng.random((20, 3)), rng.random((20, 3)), rng.random(3)
+    expected = [
+        np.sqrt(np.mean((Y[:, j] - F[:, j]) ** 2) / np.mean((Y[:, j] - mean[j]) ** 2))
+        for j in range(3)
+    ]
+    assert_allclose(rrmse(Y, F, mean), expected, rtol=1e-12)
+    assert_allclose(arrmse(Y, F, mean), np.mean(expected), rtol=1e-12)
+    assert_allclose(rrmse(Y[:, 0], F[:, 0], mean[0]), expected[:1], rtol=1e-12)
+
+
+def test_rrmse_of_truth_and_of_the_mean(rng):
+    Y, mean = rng.random((20, 3)), rng.random(3)
+    assert_allclose(rrmse(Y, Y, mean), 0, atol=0)
+    assert_allclose(rrmse(Y, np.tile(mean, (20, 1)), mean), 1, rtol=1e-12)
+
+
+def test_f1_is_the_loop_of_the_definition_and_sklearns(rng):
+    T, P = (rng.random((2, 40, 6)) < 0.2).astype(int)
+    assert ((T.sum(axis=1) + P.sum(axis=1)) == 0).any()
+    scores = []
+    for t, p in zip(T, P, strict=True):
+        true, guess = set(np.flatnonzero(t)), set(np.flatnonzero(p))
+        both = len(true) + len(guess)
+        scores.append(2 * len(true & guess) / both if both else 1.0)
+    assert_allclose(example_f1(T, P), np.mean(scores), rtol=1e-12)
+    theirs = f1_score(T, P, average="samples", zero_division=1)
+    assert_allclose(example_f1(T, P), theirs, rtol=1e-12)
+    assert example_f1(T, T) == 1
+
+
+def test_float32_and_boolean_input(rng):
+    y, Q = rng.standard_normal(9), rng.standard_normal((9, 5))
+    single = pinball_loss(y.astype(np.float32), Q.astype(np.float32), LEVELS)
+    assert_allclose(single, pinball_loss(y, Q, LEVELS), rtol=1e-6)
+    assert example_f1(Q > 0, Q > 0) == 1
+
+
+ONES = np.ones((4, 2))
+
+
+@pytest.mark.parametrize(
+    ("call", "argument"),
+    [
+        (lambda: pinball_loss(ONES, ONES, (0.1, 0.2)), "y_true"),
+        (lambda: pinball_loss(np.ones(4), ONES, 0.1), "y_pred"),
+        (lambda: pinball_loss(np.ones(3), ONES, (0.1, 0.2)), "y_pred"),
+        (lambda: pinball_loss(np.ones(4), ONES * np.nan, (0.1, 0.2)), "y_pred"),
+        (lambda: pinball_loss(np.ones(4), ONES, (0.1, 1.0)), "quantiles"),
+        (lambda: pinball_loss(np.ones(4), ONES, (0.1, 0.2), [1]), "sample_weight"),
+        (lambda: pinball_loss([1], [1], 0.1, [0]), "sample_weight"),
+        (lambda: pinball_loss([1, 1], [1, 1], 0.1, [2, -1]), "sample_weight"),
+        (lambda: crossing_loss(np.ones(3)), "y_pred"),
+        (lambda: rrmse(ONES, ONES[:3], [0, 0]), "Y_pred"),
+        (lambda: rrmse(ONES, ONES, [0, 0, 0]), "Y_train_mean"),
+        (lambda: rrmse(ONES, ONES, [0, 1]), "Y_true"),
+        (lambda: example_f1([1, 0], [1, 0]), "Y_true"),
+        (lambda: example_f1(2 * ONES, ONES), "Y_true"),
+        (lambda: example_f1(ONES, ONES / 2), "Y_pred"),
+        (lambda: example_f1(ONES, ONES[:, :1]), "Y_pred"),
+    ],
+)
+def test_errors_name_the_argument(call, argument):
+    with pytest.raises(ValueError, match=f"`{argument}` must"):
+        call()
+
+
+def test_text_is_refused_by_name():
+    with pytest.raises(TypeError, match="`y_pred` must hold real numbers"):
+        crossing_loss([["a", "b"]])

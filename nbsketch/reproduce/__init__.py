@@ -1,0 +1,1 @@
+"""Scripted reproduction of the papers' tables and figures."""

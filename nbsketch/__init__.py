@@ -9,7 +9,11 @@ from importlib import import_module
 __version__ = "0.1.0"
 
 _HOME = {
-    "nbsketch.estimators": ("SketchedKernelRegressor",),
+    "nbsketch.estimators": (
+        "SketchedKernelClassifier",
+        "SketchedKernelRegressor",
+        "StochasticSolver",
+    ),
     "nbsketch.features": ("SketchedFeatures",),
     "nbsketch.kernels": (
         "CallableKernel",
@@ -20,8 +24,24 @@ _HOME = {
         "PolynomialKernel",
         "PrecomputedKernel",
     ),
-    "nbsketch.outputs": ("GraphOutput", "IdentityOutput", "QuantileOutput"),
+    "nbsketch.losses": (
+        "EpsilonInsensitiveLoss",
+        "HingeLoss",
+        "HuberLoss",
+        "LogisticLoss",
+        "PinballLoss",
+        "SquareLoss",
+        "SquaredEpsilonInsensitiveLoss",
+        "SquaredHingeLoss",
+    ),
+    "nbsketch.outputs": (
+        "GraphOutput",
+        "IdentityOutput",
+        "MatrixOutput",
+        "QuantileOutput",
+    ),
     "nbsketch.persistence": ("load",),
+    "nbsketch.quantile": ("JointQuantileRegressor",),
     "nbsketch.sketches": (
         "GaussianSketch",
         "IdentitySketch",

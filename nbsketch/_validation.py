@@ -41,9 +41,10 @@ def check_integer(
     limits = f"at least {low}" if high is None else f"in [{low}, {high}]"
     if isinstance(value, bool | np.bool_) or not isinstance(value, Integral):
         raise TypeError(f"`{name}` must be an integer {limits}, got {value!r}")
-    if value < low or (high is not None and value > high):
+    number = int(value)
+    if number < low or (high is not None and number > high):
         raise ValueError(f"`{name}` must be {limits}, got {value!r}")
-    return int(value)
+    return number
 
 
 def check_choice(name: str, value: Any, choices: Iterable[Any]) -> Any:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import (
     BaseEstimator,
@@ -17,6 +16,7 @@ from sklearn.base import (
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from nbsketch._linalg import eigh
 from nbsketch._validation import random_generator
 from nbsketch.gram import fold
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
@@ -115,7 +115,9 @@ def sketched_design(
 def _projection(inner: NDArray, dtype: np.dtype) -> NDArray:
     """Return U_r D_r^{-1/2} for S K S^T = U D U^T."""
     inner = inner.astype(np.float64)
-    values, vectors = scipy.linalg.eigh((inner + inner.T) / 2)
+    values, vectors = eigh((inner + inner.T) / 2)
+    # Signs by a fixed direction: rounding would not choose them twice alike.
+    vectors *= np.copysign(1, np.cos(np.arange(len(vectors))) @ vectors)
     kept = values > RANK_TOL[dtype.itemsize] * max(values[-1], 0.0)
     return (vectors[:, kept] / np.sqrt(values[kept])).astype(dtype)
 

@@ -62,8 +62,8 @@ class Gram:
     Notes
     -----
     ``Gram(kernel, X) @ S.T`` evaluates only the s' active columns of the sketch S and
-    folds each tile of them at once into the (n, s) result. Beyond that result it uses
-    at most a few tiles of 2 MiB, whatever n, s and s' are.
+    folds each tile of them at once into the (n, s) result. Beyond that, the sketch and
+    copies of the s' landmarks it uses a few tiles of 2 MiB, whatever n is.
 
     Examples
     --------
@@ -81,12 +81,7 @@ class Gram:
     def __init__(self, kernel: Kernel, X: NDArray, landmarks: Any = None) -> None:
         self.kernel = kernel
         self.X = X
-        self._landmarks = landmarks
-
-    @property
-    def landmarks(self) -> Any:
-        """The columns L of the matrix."""
-        return self.X if self._landmarks is None else self._landmarks
+        self.landmarks = kernel.take(X) if landmarks is None else landmarks
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -102,7 +97,7 @@ class Gram:
         sketch = getattr(other, "sketch", None)
         if sketch is None:
             return fold(self.kernel, self.X, self.landmarks, other.T).T
-        active = self.kernel.take(self.landmarks, sketch.columns)
+        active = self.landmarks[sketch.columns]
         return fold(self.kernel, self.X, active, sketch.weights).T
 
     def to_array(self) -> NDArray:
@@ -143,7 +138,7 @@ def _fold_fused(
     """Fill `out` by the fused kernel; `weights` are the arrays of W in CSC form."""
     n, q = X.shape
     kernel, packed = _compiled_arguments(form, landmarks, X.dtype)
-    types = (np.int64, np.int64, X.dtype)
+    types: tuple[Any, ...] = (np.int64, np.int64, X.dtype)
     columns = tuple(
         a.astype(t, copy=False) for a, t in zip(weights, types, strict=True)
     )
@@ -157,20 +152,24 @@ def _compiled_arguments(
     form: CompiledForm, landmarks: NDArray, dtype: np.dtype
 ) -> tuple[tuple, tuple]:
     """Return the kernel and the landmarks as the compiled code takes them."""
-    scale = form.scale.astype(dtype)
-    rows = landmarks * scale
-    shift = np.zeros_like(scale)
-    expanded = False
-    if form.profile == EXPONENTIAL and form.metric == SQUARED:
-        centre = rows.mean(axis=0)
-        norms = np.square(rows - centre).sum(axis=1)
-        near = norms.max(initial=0) <= _EXPAND_NORM[dtype.itemsize]
-        expanded = bool(len(scale) >= _EXPAND_FEATURES and near)
-    if expanded:
-        shift, rows = centre, rows - centre
-    norms = np.square(rows).sum(axis=1)
+    scale, rows = form.scale.astype(dtype), landmarks.astype(dtype, copy=False)
+    centre = (rows / max(1, len(rows))).sum(axis=0, dtype=np.float64).astype(dtype)
+    with np.errstate(over="ignore"):
+        spread = rows - centre
+        norms = np.square(spread * scale).sum(axis=1)
+    expanded = bool(
+        (form.metric, form.profile) == (SQUARED, EXPONENTIAL)
+        and len(scale) >= _EXPAND_FEATURES
+        and norms.max(initial=0) <= _EXPAND_NORM[dtype.itemsize]
+    )
+    # A shift leaves distances as they are. Where landmarks differ by less than they
+    # measure it is exact, and saves the digits that scaling large numbers would cost.
+    exact = np.abs(spread).max(axis=0, initial=0) <= np.abs(centre) / 2
+    shift = np.where(expanded | (exact & (form.metric != PRODUCT)), centre, 0)
+    rows = (rows - shift) * scale
     metric = PRODUCT if expanded else form.metric
-    numbers = np.array([1, np.log(2), form.offset], dtype=dtype)
+    highest = -np.finfo(dtype).minexp
+    numbers = np.array([1, np.log(2), form.offset, highest], dtype=dtype)
     kernel = (metric, form.profile, form.degree, expanded, numbers, scale, shift)
     return kernel, (_pack(rows), norms)
 
@@ -193,7 +192,6 @@ def _fold_by_tiles(
     kernel: Kernel, X: NDArray, landmarks: Any, weights: Any, out: NDArray
 ) -> None:
     """Fill `out` from tiles of kernel values: any kernel, any weights."""
-    weights = weights.astype(X.dtype)
     if sp.issparse(weights):
         weights = sp.csc_array(weights)
     side = max(64, int(np.sqrt(TILE_BYTES / X.itemsize)))
@@ -203,4 +201,4 @@ def _fold_by_tiles(
         for first in range(0, len(landmarks), side):
             some = slice(first, first + side)
             tile = np.asarray(kernel(X[rows], landmarks[some]), dtype=X.dtype)
-            out[:, rows] += weights[:, some] @ tile.T
+            out[:, rows] += weights[:, some].astype(X.dtype, copy=False) @ tile.T

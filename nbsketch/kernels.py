@@ -63,9 +63,9 @@ class Kernel(ABC):
         """Return the kernel with every parameter that depends on data set from X."""
         return self
 
-    def take(self, rows: Any, index: NDArray) -> Any:
-        """Return the landmarks that stand for some rows."""
-        return rows[index]
+    def take(self, rows: NDArray, index: NDArray | None = None) -> NDArray:
+        """Return the landmarks that stand for some rows; by default for all."""
+        return rows if index is None else rows[index]
 
 
 @dataclass(frozen=True)
@@ -87,18 +87,11 @@ class StationaryKernel(Kernel):
         if self.bandwidth != "median":
             _bandwidth_of_features(self.bandwidth, X.shape[1])
             return self
-        return type(self)(**{**self._others(), "bandwidth": self._median(X, rng)})
+        median = median_distance(X, self._distance, rng)
+        return type(self)(**{**self._others(), "bandwidth": median})
 
     def _others(self) -> dict[str, Any]:
         return {}
-
-    def _median(self, X: NDArray, rng: Any) -> float:
-        if len(X) > _MEDIAN_ROWS:
-            rows = random_generator(rng).choice(len(X), _MEDIAN_ROWS, replace=False)
-            X = X[rows]
-        distances = pdist(X.astype(np.float64), self._distance)
-        distances = distances[distances > 0]
-        return float(np.median(distances)) if distances.size else 1.0
 
     def compiled_form(self, n_features: int) -> CompiledForm:
         """Return what compiled code needs; the bandwidth must be known."""
@@ -144,7 +137,7 @@ class GaussianKernel(StationaryKernel):
 
     gamma: InitVar[float | None] = None
 
-    def __post_init__(self, gamma: float | None) -> None:  # type: ignore[override]
+    def __post_init__(self, gamma: float | None) -> None:
         if gamma is not None:
             if not (isinstance(self.bandwidth, str) and self.bandwidth == "median"):
                 raise ValueError(
@@ -359,9 +352,9 @@ class PrecomputedKernel(Kernel):
         """Return the diagonal of the square matrix X."""
         return np.diagonal(check_matrix("X", X)).copy()
 
-    def take(self, rows: Any, index: NDArray) -> NDArray:
+    def take(self, rows: NDArray, index: NDArray | None = None) -> NDArray:
         """Return the indices themselves: they stand for the training rows."""
-        return index
+        return np.arange(rows.shape[1]) if index is None else index
 
 
 _BY_NAME: dict[str, type[Kernel]] = {
@@ -402,6 +395,25 @@ def as_kernel(kernel: Any, bandwidth: Any = None) -> Kernel:
     if callable(kernel):
         return CallableKernel(kernel)
     raise TypeError(f"`kernel` must be a name, a Kernel or a callable, got {kernel!r}")
+
+
+def median_distance(X: NDArray, metric: str = "euclidean", rng: Any = None) -> float:
+    """Return the median distance of the distinct rows of X, of at most 1000 drawn.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, q)
+        Rows.
+    metric : str
+        "euclidean" or "cityblock".
+    rng : None, int or Generator
+        Source of the draw.
+    """
+    if len(X) > _MEDIAN_ROWS:
+        X = X[random_generator(rng).choice(len(X), _MEDIAN_ROWS, replace=False)]
+    distances = pdist(X.astype(np.float64), metric)
+    distances = distances[distances > 0]
+    return float(np.median(distances)) if distances.size else 1.0
 
 
 def _check_bandwidth(bandwidth: Any) -> float | tuple[float, ...] | str:

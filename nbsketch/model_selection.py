@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
 
-from nbsketch._validation import check_integer, check_matrix, check_positive
-from nbsketch.features import SketchMap, draw, sketched_design
+from nbsketch._linalg import one_thread
+from nbsketch._validation import check_integer, check_positive
+from nbsketch.estimators._base import Drawn, SketchedModel
+from nbsketch.estimators._square import SquareTask
+from nbsketch.estimators._tasks import Answer, Control, Task
+from nbsketch.features import sketched_design
 from nbsketch.solvers.design import ArrayDesign
-from nbsketch.solvers.exact import solve_exact
-from nbsketch.solvers.ridge import ridge_path
 
 
 class CrossValidation(NamedTuple):
@@ -24,8 +28,9 @@ class CrossValidation(NamedTuple):
         Bandwidths tried.
     alphas : ndarray of shape (a,)
         Penalties tried.
-    errors : ndarray of shape (b, a, d)
-        Mean squared error of each output on the rows left out.
+    errors : ndarray of shape (b, a, d) or (b, a, 1)
+        On the rows left out: the mean squared error of each output for the square loss,
+        the mean loss for the others.
     """
 
     bandwidths: NDArray
@@ -35,8 +40,8 @@ class CrossValidation(NamedTuple):
     def best(self, scale: ArrayLike = 1.0) -> tuple[float, float]:
         """Return the bandwidth and the alpha of least mean root error.
 
-        `scale` divides the mean squared error of each output first: with the variances
-        of the targets the criterion is the aRRMSE.
+        `scale` divides the error of each output first: with the variances of the
+        targets the criterion of the square loss is the aRRMSE.
         """
         scores = np.sqrt(self.errors / np.asarray(scale)).mean(axis=2)
         i, j = np.unravel_index(scores.argmin(), scores.shape)
@@ -44,43 +49,34 @@ class CrossValidation(NamedTuple):
 
 
 def cross_validate(
+    estimator: SketchedModel,
     X: ArrayLike,
-    Y: ArrayLike,
+    y: ArrayLike,
     bandwidths: Iterable[float],
     alphas: Iterable[float],
     *,
-    kernel: str = "gaussian",
-    sketch: Any = "p-sparsified",
-    size: int | None = None,
     cv: int = 5,
-    output: NDArray | None = None,
-    fit_intercept: bool = True,
-    random_state: Any = None,
 ) -> CrossValidation:
-    """Cross-validate sketched kernel ridge over bandwidths and alphas.
+    """Cross-validate an estimator over bandwidths and penalties.
 
-    For each bandwidth the features of all rows are made once; a fold is a set of their
-    rows, and one eigendecomposition in it serves every alpha. Landmarks may be rows
-    that a fold leaves out, whose targets it does not see. Without a sketch the Gram
-    matrix is made once and decomposed for each fold and alpha.
+    For each bandwidth the features of all rows are made once, and a fold is a set of
+    their rows. The solutions of a fold start from each other; for the square loss one
+    eigendecomposition serves all penalties. Landmarks may be rows that a fold leaves
+    out, whose targets it does not see. Without a sketch the square loss decomposes the
+    Gram matrix for each fold and penalty.
 
     Parameters
     ----------
-    X : array of shape (n, q)
-        Rows.
-    Y : array of shape (n, d)
-        Targets.
+    estimator : SketchedModel
+        A `SketchedKernelRegressor`, `SketchedKernelClassifier` or
+        `JointQuantileRegressor` with a kernel given by a name that has a bandwidth.
+    X, y
+        As in its ``fit``.
     bandwidths, alphas : sequences of floats
-        What to try.
-    kernel, sketch, size, random_state
-        As in `SketchedKernelRegressor`.
+        What to try; descending penalties are fastest.
     cv : int
         Number of folds: contiguous runs of rows, so that a neighbour in time does not
         give the answer away. Shuffle the rows first where their order means nothing.
-    output : ndarray of shape (d, d), optional
-        Output matrix M.
-    fit_intercept : bool
-        Whether the constant is free.
 
     Returns
     -------
@@ -90,54 +86,67 @@ def cross_validate(
     Examples
     --------
     >>> import numpy as np
+    >>> from nbsketch import SketchedKernelRegressor
     >>> from nbsketch.model_selection import cross_validate
     >>> X = np.random.default_rng(0).uniform(-3, 3, size=(300, 1))
-    >>> result = cross_validate(X, np.sin(X), [0.01, 1.0], [1e-6, 1.0], size=30)
-    >>> result.best()
+    >>> model = SketchedKernelRegressor(size=30, random_state=0)
+    >>> cross_validate(model, X, np.sin(X[:, 0]), [0.01, 1.0], [1.0, 1e-6]).best()
     (1.0, 1e-06)
     """
-    X, Y = check_matrix("X", X), check_matrix("Y", Y).astype(float, copy=False)
     widths = np.array([check_positive("bandwidths", width) for width in bandwidths])
     penalties = np.array([check_positive("alphas", alpha) for alpha in alphas])
-    folds = np.array_split(
-        np.arange(len(X)), check_integer("cv", cv, low=2, high=len(X))
-    )
-    errors = np.zeros((len(widths), len(penalties), Y.shape[1]))
-    problem = {"output": output, "fit_intercept": fit_intercept}
-    for i, width in enumerate(widths):
-        resolved, drawn = draw(X, kernel, float(width), sketch, size, random_state)
-        if drawn.is_identity:
-            errors[i] = _exact_errors(resolved(X), Y, folds, penalties, problem)
+    model = clone(estimator)
+    model._check_common()
+    rows, task = model._prepare(X, y, None)
+    count = check_integer("cv", cv, low=2, high=len(rows))
+    folds = np.array_split(np.arange(len(rows)), count)
+    control = Control(model.tol, model.max_iter)
+    errors = []
+    for width in widths:
+        drawn = model.set_params(bandwidth=float(width))._draw(rows)
+        errors.append(_errors(rows, task, drawn, folds, penalties, control))
+    return CrossValidation(widths, penalties, np.stack(errors))
+
+
+def _errors(
+    X: NDArray,
+    task: Task,
+    drawn: Drawn,
+    folds: list[NDArray],
+    alphas: NDArray,
+    control: Control,
+) -> NDArray:
+    """Return the mean errors of shape (a, d) over the rows that folds leave out."""
+    total: Any = 0.0
+    Z = _features(X, task, drawn)
+    for left_out in folds:
+        kept = np.delete(np.arange(len(X)), left_out)
+        part, judge = task.take(kept), task.take(left_out)
+        if _is_exact(task, drawn):
+            outside = Z[np.ix_(left_out, kept)]
+            answers = _exact_path(part, Z[np.ix_(kept, kept)], alphas)
         else:
-            sketch_map = SketchMap.of(resolved, X, drawn)
-            _, design = sketched_design(sketch_map, X, drawn.columns, keep=True)
-            errors[i] = _ridge_errors(design, Y, folds, penalties, problem)
-    return CrossValidation(widths, penalties, errors)
+            outside = Z[left_out]
+            answers = part.path(ArrayDesign(Z[kept]), alphas, control)
+        with one_thread() if task.keep_features else nullcontext():
+            scores = [judge.errors(outside @ a.coef + a.intercept) for a in answers]
+        total += np.array(scores) * (len(left_out) / len(X))
+    return total
 
 
-def _ridge_errors(
-    design: Any, Y: NDArray, folds: list, alphas: NDArray, problem: dict
-) -> NDArray:
-    errors = np.zeros((len(alphas), Y.shape[1]))
-    for left_out in folds:
-        kept = np.delete(np.arange(len(Y)), left_out)
-        path = ridge_path(ArrayDesign(design.Z[kept]), Y[kept], **problem)
-        for j, alpha in enumerate(alphas):
-            B, b = path.solve(alpha)
-            residual = Y[left_out] - design.Z[left_out] @ B - b
-            errors[j] += np.square(residual).sum(axis=0) / len(Y)
-    return errors
+def _is_exact(task: Task, drawn: Drawn) -> bool:
+    return drawn.sketch.is_identity and isinstance(task, SquareTask)
 
 
-def _exact_errors(
-    K: NDArray, Y: NDArray, folds: list, alphas: NDArray, problem: dict
-) -> NDArray:
-    errors = np.zeros((len(alphas), Y.shape[1]))
-    for left_out in folds:
-        kept = np.delete(np.arange(len(Y)), left_out)
-        inner, outer = K[np.ix_(kept, kept)], K[np.ix_(left_out, kept)]
-        for j, alpha in enumerate(alphas):
-            A, b, _ = solve_exact(inner, Y[kept], alpha, **problem)
-            residual = Y[left_out] - outer @ A - b
-            errors[j] += np.square(residual).sum(axis=0) / len(Y)
-    return errors
+def _features(X: NDArray, task: Task, drawn: Drawn) -> NDArray:
+    """Return the features of the rows, or for the exact method their Gram matrix."""
+    if _is_exact(task, drawn):
+        return drawn.sketch_map.kernel(X)
+    columns = drawn.sketch.columns
+    _, design = sketched_design(drawn.sketch_map, X, columns, keep=True)
+    return design.gather(np.arange(len(X))).Z
+
+
+def _exact_path(task: Any, K: NDArray, alphas: NDArray) -> Iterator[Answer]:
+    for alpha in alphas:
+        yield task.fit_gram(K, float(alpha))

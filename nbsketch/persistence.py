@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -11,26 +12,26 @@ import numpy as np
 import scipy.sparse as sp
 
 import nbsketch
-from nbsketch.kernels import CallableKernel
 from nbsketch.sketches import DenseSketch, Sketch
 from nbsketch.sketches.sampling import IdentityMatrix
 
 _FORMAT = "nbsketch model 1"
+_UNSAVABLE = "a model file holds numbers, text, arrays and objects of nbsketch"
 _SKETCHES = {cls.__name__: cls for cls in (DenseSketch, IdentityMatrix, Sketch)}
 
 
 def save_model(model: Any, path: str | Path) -> None:
     """Write an estimator, fitted or not, to a .npz file."""
-    arrays: dict[str, np.ndarray] = {}
+    arrays: dict[str, Any] = {}
     content = {
-        "format": _FORMAT,
         "version": nbsketch.__version__,
-        "class": type(model).__name__,
+        "class": _name_of(model, "model"),
         "params": _encode(model.get_params(deep=False), "params", arrays),
         "fitted": _encode(_fitted(model), "fitted", arrays),
     }
+    text = json.dumps(content)  # all that can be refused is, before the file is touched
     with Path(path).open("wb") as file:
-        np.savez_compressed(file, model=json.dumps(content), **arrays)
+        np.savez_compressed(file, format=_FORMAT, model=text, **arrays)
 
 
 def load(path: str | Path) -> Any:
@@ -60,14 +61,23 @@ def load(path: str | Path) -> Any:
     >>> bool((again.predict(X) == model.predict(X)).all())
     True
     """
-    with np.load(path, allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
-    content = json.loads(str(arrays.pop("model", "{}")))
-    if content.get("format") != _FORMAT:
+    arrays = _read(path)
+    if str(arrays.get("format")) != _FORMAT:
         raise ValueError(f"`path` must name a model file of nbsketch, got {path}")
+    content = json.loads(str(arrays["model"]))
     model = _public(content["class"])(**_decode(content["params"], arrays))
     vars(model).update(_decode(content["fitted"], arrays))
     return model
+
+
+def _read(path: str | Path) -> dict[str, np.ndarray]:
+    """Return the arrays of an .npz file, or none if the file is something else."""
+    with Path(path).open("rb") as stream:
+        if not zipfile.is_zipfile(stream):
+            return {}
+        stream.seek(0)
+        with np.load(stream, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
 
 
 def _fitted(model: Any) -> dict[str, Any]:
@@ -76,53 +86,55 @@ def _fitted(model: Any) -> dict[str, Any]:
 
 
 def _encode(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
-    """Return `value` in terms of JSON; arrays go to `arrays` under their names."""
-    if isinstance(value, CallableKernel) or callable(value):
-        raise TypeError(f"a model with a Python function in it cannot be saved: {name}")
+    """Return `value` in terms of JSON; arrays go to `arrays` under their names.
+
+    Keys with a dollar say what a JSON object stands for: no parameter has such a name.
+    """
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray):
         if value.dtype == object:
-            value = value.astype(str)
+            return {"$names": [str(v) for v in value]}  # of features
         arrays[name] = value
-        return {"array": name}
+        return {"$array": name}
     if isinstance(value, dict):
         return {key: _encode(v, f"{name}.{key}", arrays) for key, v in value.items()}
     if isinstance(value, list | tuple):
         parts = [_encode(v, f"{name}.{i}", arrays) for i, v in enumerate(value)]
-        return {type(value).__name__: parts}
+        return parts if isinstance(value, list) else {"$tuple": parts}
     if isinstance(value, Sketch):
-        parts = _sketch_parts(value)
         return {
-            "sketch": type(value).__name__,
-            "parts": _encode(parts, name, arrays),
+            "$sketch": type(value).__name__,
+            "parts": _encode(_sketch_parts(value), name, arrays),
         }
-    if is_dataclass(value):
+    if is_dataclass(value) and not isinstance(value, type):
         content = {f.name: getattr(value, f.name) for f in fields(value)}
         return {
-            "object": type(value).__name__,
+            "$object": _name_of(value, name),
             "fields": _encode(content, name, arrays),
         }
     if isinstance(value, np.random.Generator | np.random.RandomState):
         return None  # a stream has no place in a file; the model is drawn already
-    raise TypeError(f"`{name}` cannot be saved: {value!r}")
+    raise TypeError(f"{_UNSAVABLE}, but `{name}` is {value!r}")
 
 
 def _decode(value: Any, arrays: dict[str, np.ndarray]) -> Any:
+    if isinstance(value, list):
+        return [_decode(v, arrays) for v in value]
     if not isinstance(value, dict):
         return value
-    if "array" in value:
-        return arrays[value["array"]]
-    if "list" in value:
-        return [_decode(v, arrays) for v in value["list"]]
-    if "tuple" in value:
-        return tuple(_decode(v, arrays) for v in value["tuple"])
-    if "sketch" in value:
-        return _build_sketch(value["sketch"], _decode(value["parts"], arrays))
-    if "object" in value:
-        return _public(value["object"])(**_decode(value["fields"], arrays))
+    if "$array" in value:
+        return arrays[value["$array"]]
+    if "$names" in value:
+        return np.array(value["$names"], dtype=object)
+    if "$tuple" in value:
+        return tuple(_decode(value["$tuple"], arrays))
+    if "$sketch" in value:
+        return _build_sketch(value["$sketch"], _decode(value["parts"], arrays))
+    if "$object" in value:
+        return _public(value["$object"])(**_decode(value["fields"], arrays))
     return {key: _decode(v, arrays) for key, v in value.items()}
 
 
@@ -145,8 +157,17 @@ def _build_sketch(name: str, parts: dict[str, Any]) -> Sketch:
     return _SKETCHES[name](sp.csr_array(arrays, shape=parts["shape"]))
 
 
+def _name_of(value: Any, name: str) -> str:
+    """Return the name of the class of `value`, which must be public."""
+    cls = type(value)
+    if getattr(nbsketch, cls.__name__, None) is not cls:
+        raise TypeError(f"{_UNSAVABLE}, but `{name}` is {value!r}")
+    return cls.__name__
+
+
 def _public(name: str) -> Any:
-    """Return a public class: a file can name no others."""
-    if name not in nbsketch.__all__:
+    """Return a public class: a file can name nothing else."""
+    found = getattr(nbsketch, name) if name in nbsketch.__all__ else None
+    if not isinstance(found, type):
         raise ValueError(f"the model file needs {name!r}, which nbsketch does not have")
-    return getattr(nbsketch, name)
+    return found

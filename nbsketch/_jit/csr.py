@@ -46,7 +46,7 @@ def _uniform(state):
 @compiled()
 def _next_column(state, column, n_columns, log_absent):
     """Return the next nonzero column, or `n_columns` when the row has ended."""
-    skip = math.floor(math.log(_uniform(state)) / log_absent)
+    skip = math.log(_uniform(state)) / log_absent
     # Compared as floats: a skip may be too large for an integer.
     return column + 1 + int(skip) if skip < n_columns - column - 1 else n_columns
 

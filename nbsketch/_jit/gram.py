@@ -243,13 +243,13 @@ def _expand(product, row_norms, landmark_norm, values):
     zero = landmark_norm - landmark_norm
     for i in range(values.size):
         square = row_norms[i] + landmark_norm - product * values[i]
-        values[i] = square if square > zero else zero
+        values[i] = zero if square < zero else square
 
 
 @compiled()
 def _apply_profile(profile, degree, numbers, values):
     """Turn the sums of one landmark into kernel values, in place."""
-    one, ln2, offset = numbers[0], numbers[1], numbers[2]
+    one, ln2, offset, highest = numbers[0], numbers[1], numbers[2], numbers[3]
     if profile == EXPONENTIAL:
         for i in range(values.size):
             values[i] = _exp2_minus(values[i])
@@ -258,12 +258,14 @@ def _apply_profile(profile, degree, numbers, values):
             values[i] = _exp2_minus(np.sqrt(values[i]))
     elif profile == MATERN_32:
         for i in range(values.size):
-            t = np.sqrt(values[i])
+            # Beyond, the exponential stays where it is and the polynomial must too.
+            t = min(np.sqrt(values[i]), highest)
             values[i] = (one + ln2 * t) * _exp2_minus(t)
     elif profile == MATERN_52:
         third = one / (one + one + one)
         for i in range(values.size):
-            t = np.sqrt(values[i])
+            # Beyond, the exponential stays where it is and the polynomial must too.
+            t = min(np.sqrt(values[i]), highest)
             u = ln2 * t
             values[i] = (one + u * (one + third * u)) * _exp2_minus(t)
     else:
@@ -289,11 +291,11 @@ def _add_exponential(weight, sums, target):
 
 @compiled()
 def _transpose(X, scale, shift, XT, norms):
-    """Write scale * X - shift, one row for each feature, and its squared norms."""
+    """Write (X - shift) * scale, one row for each feature, and its squared norms."""
     for i in range(X.shape[0]):
         norm = norms[i] - norms[i]
         for k in range(X.shape[1]):
-            value = X[i, k] * scale[k] - shift[k]
+            value = (X[i, k] - shift[k]) * scale[k]
             XT[k, i] = value
             norm += value * value
         norms[i] = norm
@@ -332,7 +334,8 @@ def fold_serial(X, kernel, landmarks, weights, out, width, first, last):
     """Fill the columns of tiles `first` to `last` - 1 of `out`, on this thread.
 
     `kernel` is (metric, profile, degree, expanded, numbers, scale, shift), `landmarks`
-    (packed, norms) and `weights` (pointers, rows, values): W by columns.
+    (packed, norms) and `weights` (pointers, rows, values): W by columns. `numbers` are
+    1, log 2, the offset and the highest exponent.
     """
     for tile in range(first, last):
         _fold_tile(X, kernel, landmarks, weights, out, width, tile)

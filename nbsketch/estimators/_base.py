@@ -1,15 +1,20 @@
-"""What the sketched kernel machines share: checks of data, prediction, saving."""
+"""What the sketched kernel machines share: checks, the fit, prediction, saving."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from copy import copy
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 from sklearn.utils.validation import (
     _check_sample_weight,
@@ -17,51 +22,172 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from nbsketch.features import SketchMap, is_pairwise
+from nbsketch._linalg import one_thread
+from nbsketch._validation import (
+    check_choice,
+    check_integer,
+    check_positive,
+    random_generator,
+)
+from nbsketch.estimators._solver import as_solver
+from nbsketch.estimators._square import SquareTask
+from nbsketch.estimators._tasks import Answer, Control, Task
+from nbsketch.features import SketchMap, draw, is_pairwise, sketched_design
 from nbsketch.persistence import save_model
+from nbsketch.sketches import Sketch
 
 
-class Fit(NamedTuple):
-    """What a solver found, in terms of the sketch: f(x) = coef^T S k_x + intercept."""
+class Drawn(NamedTuple):
+    """A drawn sketch, its map, and a stream for what else is random in a fit."""
 
-    coef: NDArray  # (s, d)
-    intercept: NDArray  # (d,)
-    alpha: float
-    rank: int
-    objective: float
-    gap: float  # relative
-    n_iter: int = 1
+    sketch: Sketch
+    sketch_map: SketchMap
+    rng: np.random.Generator
 
 
-class SketchedModel(BaseEstimator):
+class SketchedModel(BaseEstimator, ABC):
     """Base of the estimators: a fitted one is a kernel expansion on the landmarks."""
 
-    def _check_X_y(
-        self, X: ArrayLike, y: ArrayLike, **options: Any
-    ) -> tuple[NDArray, NDArray]:
+    def _check_X_y(self, X: Any, y: Any, **options: Any) -> tuple[NDArray, NDArray]:
         dtype = [np.float64, np.float32]
-        return validate_data(self, X, y, dtype=dtype, order="C", **options)
+        X, y = validate_data(self, X, y, dtype=dtype, order="C", **options)
+        # Sparse arrays and text get through.
+        if options.get("y_numeric") and np.asarray(y).dtype.kind not in "fiub":
+            raise TypeError(f"`y` must be an array of numbers, got {y!r:.60}")
+        return X, y
 
-    def _set_fit(
-        self, fit: Fit, kernel: Any, sketch: Any, X: NDArray, flat: bool
-    ) -> None:
-        """Set the fitted attributes; `flat` says that y has one dimension."""
-        self.kernel_ = kernel
-        self.sketch_ = sketch
-        self.landmarks_ = kernel.take(X, sketch.columns)
-        self.coef_ = fit.coef[:, 0] if flat else fit.coef
-        self.intercept_ = float(fit.intercept[0]) if flat else fit.intercept
-        self.alpha_ = fit.alpha
-        self.rank_ = fit.rank
-        self.objective_ = fit.objective
-        self.dual_gap_ = fit.gap
-        self.n_iter_ = fit.n_iter
+    def _check_common(self) -> None:
+        """Check what needs no data, before any heavy work."""
+        check_choice("fit_intercept", self.fit_intercept, [False, True])
+        check_positive("tol", self.tol)
+        check_integer("max_iter", self.max_iter)
+        check_integer("verbose", self.verbose, low=0)
+        as_solver(self.solver)
+        if self.alpha is not None:
+            check_positive("alpha", self.alpha)
+
+    @abstractmethod
+    def _prepare(self, X: Any, y: Any, sample_weight: Any) -> tuple[NDArray, Task]:
+        """Check the data; return the rows and the task on their features."""
+
+    @abstractmethod
+    def _finish(self, task: Task) -> None:
+        """Bring the fitted attributes into the form that the estimator promises."""
+
+    def fit_path(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        alphas: Iterable[float],
+        sample_weight: ArrayLike | None = None,
+    ) -> list[Self]:
+        """Fit one model for each penalty, on one sketch and one set of features.
+
+        Each solution starts from the one before, so descending penalties are fastest;
+        for the square loss one decomposition serves them all.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in `fit`.
+        alphas : sequence of floats
+            Positive penalties.
+
+        Returns
+        -------
+        list of estimators
+            Fitted copies, in the order of `alphas`.
+        """
+        penalties = [check_positive("alphas", alpha) for alpha in alphas]
+        model = clone(self)
+        model._check_common()
+        rows, task = model._prepare(X, y, sample_weight)
+        models = []
+        with _showing(self.verbose) as callback, one_thread():
+            drawn = model._draw(rows)
+            projection, design = sketched_design(
+                drawn.sketch_map, rows, drawn.sketch.columns, keep=True
+            )
+            control = Control(self.tol, self.max_iter, callback)
+            for answer in task.path(design, penalties, control):
+                fitted = copy(model)
+                fitted._set(answer, projection, drawn)
+                fitted._finish(task)
+                models.append(fitted)
+        return models
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
+        with keeping_fitted(self):
+            self._check_common()
+            X, task = self._prepare(X, y, sample_weight)
+            self._learn(X, task)
+            self._finish(task)
+        return self
+
+    def _draw(self, X: NDArray) -> Drawn:
+        rng = random_generator(self.random_state)
+        kernel, sketch = draw(
+            X, self.kernel, self.bandwidth, self.sketch, self.size, rng
+        )
+        return Drawn(sketch, SketchMap.of(kernel, X, sketch), rng.spawn(1)[0])
+
+    def _learn(self, X: NDArray, task: Task) -> None:
+        """Draw the sketch, solve the task on its features, set the attributes."""
+        drawn = self._draw(X)
+        with _showing(self.verbose) as callback:
+            control = Control(self.tol, self.max_iter, callback)
+            answer, projection = self._solve(X, task, drawn, control)
+        if answer.shortfall:
+            warnings.warn(answer.shortfall, ConvergenceWarning, stacklevel=4)
+        self._set(answer, projection, drawn)
+
+    def _solve(
+        self, X: NDArray, task: Task, drawn: Drawn, control: Control
+    ) -> tuple[Answer, NDArray | None]:
+        """Return the answer, and the projection if it is in terms of features."""
+        stochastic = as_solver(self.solver)
+        if isinstance(task, SquareTask) and stochastic is None:
+            if drawn.sketch.is_identity and self.alpha is not None:
+                K = np.asarray(drawn.sketch_map.kernel(X), dtype=np.float64)
+                return task.fit_gram(K, float(self.alpha)), None
+            limit: AbstractContextManager = nullcontext()
+        else:
+            limit = one_thread()
+        keep = True if stochastic else task.keep_features
+        projection, design = sketched_design(
+            drawn.sketch_map, X, drawn.sketch.columns, keep=keep
+        )
+        with limit:
+            if stochastic is None:
+                return task.fit(design, self.alpha, control, drawn.rng), projection
+            alpha = self.alpha
+            if alpha is None:
+                alpha = task.choose_alpha(design, drawn.rng)
+            return task.descend(design, float(alpha), stochastic), projection
+
+    def _set(self, answer: Answer, projection: NDArray | None, drawn: Drawn) -> None:
+        self.kernel_, self.sketch_ = drawn.sketch_map.kernel, drawn.sketch
+        self.landmarks_ = drawn.sketch_map.landmarks
+        self.coef_ = answer.coef if projection is None else projection @ answer.coef
+        self.intercept_: Any = answer.intercept
+        self.alpha_ = answer.alpha
+        self.rank_ = len(answer.coef)
+        self.objective_ = answer.objective
+        self.dual_gap_ = answer.gap
+        self.n_iter_ = answer.n_iter
+
+    def _flatten(self) -> None:
+        """Give the attributes of a single output without its axis."""
+        self.coef_ = self.coef_[:, 0]
+        self.intercept_ = float(self.intercept_[0])
 
     def _decision(self, X: ArrayLike) -> NDArray:
         """Return f(X), of shape (n,) or (n, d), tile by tile."""
         check_is_fitted(self)
         dtype = [np.float64, np.float32]
-        X = validate_data(self, X, reset=False, dtype=dtype, order="C")
+        return self._values(validate_data(self, X, reset=False, dtype=dtype, order="C"))
+
+    def _values(self, X: NDArray) -> NDArray:
         sketch_map = SketchMap(self.kernel_, self.landmarks_, self.sketch_.weights)
         coef = self.coef_.reshape(len(self.coef_), -1)
         values = sketch_map.times(X, coef) + self.intercept_
@@ -109,3 +235,25 @@ def check_weights(sample_weight: Any, X: NDArray) -> NDArray | None:
     if mean == 0:
         raise ValueError("`sample_weight` must have a positive entry, got zeros only")
     return weights / mean
+
+
+@contextmanager
+def _showing(
+    verbose: int,
+) -> Iterator[Callable[[int, float, float, float], None] | None]:
+    """Give a callback that shows how a solver gets on, on one line of the terminal."""
+    if not verbose:
+        yield None
+        return
+
+    def show(step: int, objective: float, gap: float, seconds: float) -> None:
+        sys.stderr.write(
+            f"\r\x1b[Kiteration {step}: objective {objective:.8g}, at most {gap:.1e} "
+            f"above the minimum, {seconds:.2f} s"
+        )
+        sys.stderr.flush()
+
+    try:
+        yield show
+    finally:
+        sys.stderr.write("\n")

@@ -1,44 +1,73 @@
-"""The square loss: closed forms, and alpha by leave-one-out."""
+"""The square loss: closed forms for every alpha, and alpha by leave-one-out."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch.estimators._base import Fit
-from nbsketch.features import SketchMap, sketched_design
+from nbsketch.estimators._tasks import Answer, Control, RadialTask
+from nbsketch.solvers.design import Design
 from nbsketch.solvers.exact import solve_exact
-from nbsketch.solvers.ridge import leave_one_out, ridge_path
+from nbsketch.solvers.ridge import RidgePath, leave_one_out, ridge_path
 
 
-def fit_square(
-    X: NDArray,
-    Y: NDArray,
-    kernel: Any,
-    sketch: Any,
-    alpha: float | None,
-    **problem: Any,
-) -> Fit:
-    """Fit by the square loss; `problem` is output, sample_weight and fit_intercept.
+@dataclass(frozen=True)
+class SquareTask(RadialTask):
+    """Least squares, for one output or several: one decomposition, every alpha."""
 
-    Without a sketch and with a given alpha: one Cholesky decomposition. Otherwise: one
-    eigendecomposition in the features, from which alpha=None takes the alpha of least
-    leave-one-out error.
-    """
-    if sketch.is_identity and alpha is not None:
-        K = np.asarray(kernel(X), dtype=np.float64)
-        A, b, objective = solve_exact(K, Y, alpha, **problem)
-        return Fit(A, b, alpha, len(K), objective, 0.0)
-    sketch_map = SketchMap.of(kernel, X, sketch)
-    projection, design = sketched_design(sketch_map, X, sketch.columns)
-    path = ridge_path(design, Y, **problem)
-    if alpha is None:
-        alphas = path.default_alphas()
-        errors = leave_one_out(path, design, Y, alphas, problem["sample_weight"])
-        alpha = float(alphas[np.argmin(errors)])
+    keep_features: ClassVar[None] = None
+
+    def fit(
+        self,
+        design: Design,
+        alpha: float | None,
+        control: Control,
+        rng: np.random.Generator,
+    ) -> Answer:
+        """Solve for one alpha; None is the one of least leave-one-out error."""
+        path = ridge_path(design, self.targets, **self._problem())
+        if alpha is None:
+            alphas = path.default_alphas()
+            errors = leave_one_out(path, design, self.targets, alphas, self.weights)
+            alpha = alphas[np.argmin(errors)]
+        return _answer(path, float(alpha))
+
+    def path(
+        self, design: Design, alphas: Iterable[float], control: Control
+    ) -> Iterator[Answer]:
+        """Yield the solution for each alpha."""
+        path = ridge_path(design, self.targets, **self._problem())
+        for alpha in alphas:
+            yield _answer(path, float(alpha))
+
+    def fit_gram(self, K: NDArray, alpha: float) -> Answer:
+        """Solve without a sketch, for the Gram matrix of the rows."""
+        A, b, objective = solve_exact(K, self.targets, alpha, **self._problem())
+        return Answer(A, b, alpha, objective, 0.0, n_iter=1, shortfall=None)
+
+    def losses(self, fitted: NDArray) -> NDArray:
+        """Return half the squared norm of the residual of each row."""
+        return np.square(self.targets - fitted).sum(axis=1) / 2
+
+    def errors(self, fitted: NDArray) -> NDArray:
+        """Return the mean squared error of each output."""
+        squares = np.square(self.targets - fitted)
+        return np.average(squares, axis=0, weights=self.weights)
+
+    def _problem(self) -> dict[str, Any]:
+        return {
+            "output": self.factor.T @ self.factor,
+            "sample_weight": self.weights,
+            "fit_intercept": self.fit_intercept,
+        }
+
+
+def _answer(path: RidgePath, alpha: float) -> Answer:
     B, b = path.solve(alpha)
-    objective, gap = path.objective(alpha), path.gap(alpha)
-    relative = gap / objective if objective > 0 else 0.0
-    return Fit(projection @ B, b, alpha, design.shape[1], objective, relative)
+    objective = path.objective(alpha)
+    gap = path.gap(alpha) / objective if objective > 0 else 0.0
+    return Answer(B, b, alpha, objective, gap, n_iter=1, shortfall=None)

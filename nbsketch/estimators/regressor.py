@@ -7,11 +7,11 @@ from typing import Any
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
-from nbsketch._validation import check_choice, check_positive
-from nbsketch.estimators._base import SketchedModel, check_weights, keeping_fitted
-from nbsketch.estimators._square import fit_square
-from nbsketch.features import draw
-from nbsketch.outputs import as_output
+from nbsketch.estimators._base import SketchedModel, check_weights
+from nbsketch.estimators._square import SquareTask
+from nbsketch.estimators._tasks import RadialTask, ScalarTask, Task
+from nbsketch.losses import SquareLoss, as_loss
+from nbsketch.outputs import IdentityOutput, as_output
 
 
 class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
@@ -20,8 +20,8 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
     .. math:: \min_{f, b} \frac{1}{n} \sum_i w_i\, \ell(f(x_i) + b, y_i)
               + \frac{\alpha}{2} \|f\|^2, \qquad f = \sum_j (S^T G)_j\, M k(\cdot, x_j)
 
-    over the s rows of a random sketch S, with :math:`\ell` half the squared Euclidean
-    distance and an output matrix M (y with d columns).
+    over the s rows of a random sketch S. With d columns in y the loss is one of the
+    Euclidean norm of the residual, and M an output matrix that couples the outputs.
 
     Parameters
     ----------
@@ -30,8 +30,9 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         kernel object or a function k(X, Y).
     bandwidth : float, sequence of floats or "median", optional
         Bandwidth of a kernel that is given by name; "median" by default.
-    loss : {"square"}
-        Loss.
+    loss : str or Loss
+        "square", "huber", "epsilon-insensitive", "squared-epsilon-insensitive",
+        "pinball" (one target only), or a loss object with its parameters.
     sketch : str or SketchRecipe
         "p-sparsified", "gaussian", "rademacher", "subsampling", "identity", or a
         recipe.
@@ -39,14 +40,26 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         Number of rows s of a sketch that is given by name; 100 by default, or the
         number of rows of X if that is smaller.
     alpha : float, optional
-        Positive penalty. By default the one of least leave-one-out error, in closed
-        form. scikit-learn's ``KernelRidge`` calls n times this its alpha.
+        Positive penalty. By default it is chosen: for the square loss by least
+        leave-one-out error, in closed form; for the others by the loss on a fifth of
+        the rows, held out at random, along a path of penalties. scikit-learn's
+        ``KernelRidge`` calls n times this its alpha.
     output : Output or array of shape (d, d), optional
         Output matrix M, positive semi-definite; the identity by default.
     fit_intercept : bool
         Whether the constant b is free; it is not penalised.
+    solver : {"auto", "adam", "sgd"} or StochasticSolver
+        "auto": the closed form for the square loss, a certified Newton method for the
+        others. The stochastic methods are the papers' own.
+    tol : float
+        Stop when the objective is certified to be within this share of the minimum.
+        1e-4 is enough for prediction.
+    max_iter : int
+        Largest number of iterations.
     random_state : None, int or Generator
         The same number gives the same model, at any number of threads.
+    verbose : int
+        Whether to show how an iterative solver gets on.
 
     Attributes
     ----------
@@ -65,7 +78,8 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
     objective_ : float
         Value of the objective.
     dual_gap_ : float
-        Relative: the objective is at most this share above the minimum.
+        Relative: the objective is at most this share above the minimum. Infinite for
+        a stochastic solver.
     n_iter_ : int
         Iterations of the solver; 1 for a closed form.
     n_features_in_ : int
@@ -99,7 +113,11 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         alpha: float | None = None,
         output: Any = None,
         fit_intercept: bool = True,
+        solver: Any = "auto",
+        tol: float = 1e-6,
+        max_iter: int = 1000,
         random_state: Any = None,
+        verbose: int = 0,
     ) -> None:
         self.kernel = kernel
         self.bandwidth = bandwidth
@@ -109,7 +127,11 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         self.alpha = alpha
         self.output = output
         self.fit_intercept = fit_intercept
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
         self.random_state = random_state
+        self.verbose = verbose
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
@@ -125,34 +147,36 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         sample_weight : array of shape (n,), optional
             Non-negative weights.
         """
-        with keeping_fitted(self):
-            return self._fit(X, y, sample_weight)
+        return self._fit(X, y, sample_weight)
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> SketchedKernelRegressor:
+    def _prepare(self, X: Any, y: Any, sample_weight: Any) -> tuple[NDArray, Task]:
         X, y = self._check_X_y(X, y, multi_output=True, y_numeric=True)
+        self._one_target = y.ndim == 1
         Y = y.reshape(len(y), -1).astype(float)
-        weights = check_weights(sample_weight, X)
-        check_choice("loss", self.loss, ["square"])
-        check_choice("fit_intercept", self.fit_intercept, [False, True])
-        alpha = None if self.alpha is None else check_positive("alpha", self.alpha)
-        output = None
-        if self.output is not None:
-            output = as_output(self.output).matrix(Y.shape[1])
-        kernel, sketch = draw(
-            X, self.kernel, self.bandwidth, self.sketch, self.size, self.random_state
-        )
-        fit = fit_square(
-            X,
-            Y,
-            kernel,
-            sketch,
-            alpha,
-            output=output,
-            sample_weight=weights,
-            fit_intercept=self.fit_intercept,
-        )
-        self._set_fit(fit, kernel, sketch, X, flat=y.ndim == 1)
-        return self
+        return X, self._task(Y, check_weights(sample_weight, X))
+
+    def _finish(self, task: Task) -> None:
+        if self._one_target:
+            self._flatten()
+
+    def _task(self, Y: NDArray, weights: NDArray | None) -> Task:
+        loss, output = as_loss(self.loss), as_output(self.output)
+        if loss.is_classification:
+            raise ValueError(
+                f"`loss` must be a loss of residuals, got {loss!r}: "
+                "SketchedKernelClassifier has those of margins"
+            )
+        factor = output.factor(Y.shape[1])
+        if isinstance(loss, SquareLoss):
+            return SquareTask(Y, weights, self.fit_intercept, loss, factor)
+        if Y.shape[1] == 1 and isinstance(output, IdentityOutput):
+            return ScalarTask(Y, weights, self.fit_intercept, loss)
+        if not loss.is_radial:
+            raise ValueError(
+                f"`y` must have one column for {loss!r}, got {Y.shape[1]}: "
+                "it is not a loss of the norm of a residual"
+            )
+        return RadialTask(Y, weights, self.fit_intercept, loss, factor)
 
     def predict(self, X: ArrayLike) -> NDArray:
         """Return the predictions of the rows of X, of shape (n,) or (n, d)."""

@@ -33,7 +33,7 @@ def run() -> list[dict[str, Any]]:
         f"Kernel ridge on {N_TRAIN} rows, {N_FEATURES} features, {N_TARGETS} targets; "
         f"sketches of {SIZE} rows."
     )
-    rows = []
+    rows: list[dict[str, Any]] = []
     with Progress(len(METHODS) * _REPLICATES) as progress:
         for method in METHODS:
             results = []

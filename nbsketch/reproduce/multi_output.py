@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch.estimators import SketchedKernelRegressor
-from nbsketch.kernels import GaussianKernel
+from nbsketch.kernels import GaussianKernel, median_distance
 from nbsketch.metrics import arrmse
 from nbsketch.model_selection import cross_validate
 from nbsketch.sketches import IdentitySketch, PSparsifiedSketch, SketchRecipe
@@ -77,15 +77,14 @@ def tune(split: Split, method: str, size: int) -> Setting:
     The criterion is the aRRMSE, averaged over five draws of the sketch.
     """
     exact = method == WITHOUT
-    median = GaussianKernel().resolve(split.X_train, 0).bandwidth
+    median = median_distance(split.X_train, rng=0)
     runs = [
         cross_validate(
+            SketchedKernelRegressor(sketch=METHODS[method](size), random_state=seed),
             split.X_train,
             split.Y_train,
             median * _BANDWIDTH_FACTORS,
             _COARSE_ALPHAS if exact else _ALPHAS,
-            sketch=METHODS[method](size),
-            random_state=seed,
         )
         for seed in range(1 if exact else _TUNING_DRAWS)
     ]

@@ -115,7 +115,7 @@ class DenseSketch(Sketch):
         return np.arange(self.shape[1])
 
     @property
-    def weights(self) -> NDArray:  # type: ignore[override]
+    def weights(self) -> NDArray:
         """The matrix itself."""
         return self._dense
 

@@ -46,17 +46,26 @@ def solve_exact(
         values, rotation = scipy.linalg.eigh(output)
         values = np.where(values > 1e-12 * values[-1], values, 0.0)
     rotated = Y @ rotation
-    A, b = np.zeros((n, d)), weights @ rotated / n if fit_intercept else np.zeros(d)
+    # Nothing large cancels once the mean is out: what is left of b is added to it.
+    mean = weights @ rotated / n if fit_intercept else np.zeros(d)
+    rotated -= mean
+    A, b = np.zeros((n, d)), np.zeros(d)
     for value in np.unique(values[values > 0]):
         same = values == value
-        A[:, same], b[same] = _solve_scalar(
-            K, rotated[:, same], alpha / value, weights, fit_intercept
-        )
+        try:
+            A[:, same], b[same] = _solve_scalar(
+                K, rotated[:, same], alpha / value, weights, fit_intercept
+            )
+        except np.linalg.LinAlgError as error:
+            raise ValueError(
+                "`alpha` must be larger for this kernel, whose Gram matrix plus n alpha"
+                f" is not numerically positive definite: got {alpha:g}"
+            ) from error
     residual = rotated - K @ A - b
     penalty = np.divide(1, values, out=np.zeros(d), where=values > 0)
     loss = weights @ np.square(residual).sum(axis=1) / n
     objective = 0.5 * (loss + alpha * float((A * (K @ A) * penalty).sum()))
-    return A @ rotation.T, rotation @ b, float(objective)
+    return A @ rotation.T, rotation @ (mean + b), float(objective)
 
 
 def _solve_scalar(

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
+from nbsketch._linalg import eigh
 from nbsketch.solvers.design import Design
 
 # Rows handled at a time: their copies stay in cache.
@@ -24,8 +24,8 @@ _CHUNK = 4096
 _COLUMNS = 64
 # Eigenvalues of M below this share of the largest count as zero.
 _NULL_OUTPUT = 1e-12
-# Leave-one-out residuals are not divided by less than this.
-_LEAST_FREEDOM = 1e-10
+# What rounding makes of one minus a leverage: residuals are not divided by less.
+_LEAST_FREEDOM = 1e-14
 
 
 class RidgePath(NamedTuple):
@@ -105,7 +105,7 @@ def ridge_path(
     weights = np.ones(n) if sample_weight is None else sample_weight
     y_mean = weights @ Y / n if fit_intercept else np.zeros(Y.shape[1])
     G, C, z_mean = _moments(design, Y - y_mean, sample_weight, fit_intercept)
-    values, vectors = scipy.linalg.eigh(G)
+    values, vectors = eigh(G)
     y_square = float(weights @ np.square(Y - y_mean).sum(axis=1) / n)
     return RidgePath(
         values=np.maximum(values, 0.0),
@@ -143,8 +143,9 @@ def leave_one_out(
         for first in range(0, len(alphas), group):
             some = slice(first, first + group)
             shrunk = np.stack([path._shrunk(a) for a in alphas[some]], axis=1)
-            fitted = Q @ shrunk.reshape(len(shrunk), -1)
-            residual = Y[rows, None, :] - fitted.reshape(len(Q), -1, d)
+            r, count, _ = shrunk.shape
+            fitted = Q @ shrunk.reshape(r, count * d)
+            residual = Y[rows, None, :] - fitted.reshape(len(Q), count, d)
             leverage = _leverage(path, squares, alphas[some])
             leverage *= weights[rows, None, None] / n
             residual /= np.maximum(1 - leverage, _LEAST_FREEDOM)
@@ -159,15 +160,15 @@ def _leverage(path: RidgePath, squares: NDArray, alphas: NDArray) -> NDArray:
     penalty = alphas[:, None] / np.where(positive, distinct, 1.0)
     total = path.values[:, None, None] + penalty
     inverse = np.where(positive, 1 / np.where(total > 0, total, np.inf), 0.0)
-    columns = squares @ inverse.reshape(len(inverse), -1)
-    columns = columns.reshape(len(squares), len(alphas), -1) + path.fit_intercept
+    columns = squares @ inverse.reshape(len(inverse), penalty.size)
+    columns = columns.reshape(len(squares), *penalty.shape) + path.fit_intercept
     return columns if len(distinct) == 1 else columns[:, :, place]
 
 
 def _output_basis(output: NDArray | None, n_outputs: int) -> tuple[NDArray, NDArray]:
     if output is None:
         return np.ones(n_outputs), np.eye(n_outputs)
-    values, vectors = scipy.linalg.eigh(output)
+    values, vectors = eigh(output)
     return np.where(values > _NULL_OUTPUT * values[-1], values, 0.0), vectors
 
 

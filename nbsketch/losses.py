@@ -1,0 +1,356 @@
+r"""Losses, each described by the four numbers of its conjugate.
+
+A regression loss is a function psi of the residual r = y - f, a classification loss one
+of the margin m = y f with y in {-1, +1}. All but the logistic loss are *extended
+linear-quadratic* (Rockafellar and Wets, "Variational Analysis", section 11.D):
+
+.. math:: \psi^*(a) = \tfrac{\gamma}{2} a^2 + \epsilon |a|
+          \quad\text{for } lo \le a \le hi, \qquad +\infty \text{ elsewhere,}
+
+and for classification psi is taken at 1 - m. The four numbers (gam, eps, lo, hi) are
+all that a solver needs, so a new loss of this kind is one class with one property.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nbsketch._validation import check_positive, check_real
+
+__all__ = [
+    "ELQ",
+    "LOSSES",
+    "EpsilonInsensitiveLoss",
+    "HingeLoss",
+    "HuberLoss",
+    "LogisticLoss",
+    "Loss",
+    "PinballLoss",
+    "SquareLoss",
+    "SquaredEpsilonInsensitiveLoss",
+    "SquaredHingeLoss",
+    "as_loss",
+]
+
+
+class ELQ(NamedTuple):
+    """Conjugate ``gam a^2 / 2 + eps |a|`` on ``[lo, hi]``, infinite elsewhere."""
+
+    gam: float
+    eps: float
+    lo: float
+    hi: float
+
+    def slope(self, residual: ArrayLike) -> NDArray:
+        """Return psi'(r), the maximiser a of ``a r - psi*(a)`` (a subgradient)."""
+        r = np.asarray(residual, dtype=float)
+        excess = r - np.clip(r, -self.eps, self.eps)
+        if self.gam > 0:
+            return np.clip(excess / self.gam, self.lo, self.hi)
+        return np.where(excess > 0, self.hi, np.where(excess < 0, self.lo, 0.0))
+
+    def value(self, residual: ArrayLike) -> NDArray:
+        """Return psi(r) = max_a ``a r - psi*(a)``."""
+        r = np.asarray(residual, dtype=float)
+        a = self.slope(r)
+        return a * (r - self.gam / 2 * a) - self.eps * np.abs(a) + 0.0  # never -0
+
+    def conjugate(self, dual: ArrayLike) -> NDArray:
+        """Return psi*(a)."""
+        a = np.asarray(dual, dtype=float)
+        inside = (a >= self.lo) & (a <= self.hi)
+        return np.where(inside, self.gam / 2 * a * a + self.eps * np.abs(a), np.inf)
+
+
+class Loss:
+    """What every loss can say of itself.
+
+    A subclass gives `elq`; or, if its conjugate is not of that kind, leaves `elq` None
+    and overrides the methods and properties below.
+    """
+
+    is_classification: ClassVar[bool] = False
+    is_radial: ClassVar[bool] = False  # defined on norms of residual vectors as well
+
+    @property
+    def elq(self) -> ELQ | None:
+        """The four numbers of the conjugate, or None."""
+        return None
+
+    @property
+    def lipschitz(self) -> float:
+        """Smallest Lipschitz constant; infinite for the losses of square type."""
+        return max(abs(self._numbers.lo), abs(self._numbers.hi))
+
+    @property
+    def is_smooth(self) -> bool:
+        """Whether the loss has a Lipschitz gradient."""
+        return self._numbers.gam > 0
+
+    def value(self, x: ArrayLike) -> NDArray:
+        """Return the loss of each residual (regression) or margin (classification)."""
+        return self._numbers.value(self._residual(x))
+
+    def derivative(self, x: ArrayLike) -> NDArray:
+        """Return the derivative of `value`; at a kink, one of the subgradients."""
+        slope = self._numbers.slope(self._residual(x))
+        return -slope if self.is_classification else slope
+
+    def norm_value(self, residuals: ArrayLike) -> NDArray:
+        """Return the loss of the Euclidean norm of each row of `residuals` (n, d)."""
+        if not self.is_radial:
+            radial = [name for name, cls in LOSSES.items() if cls.is_radial]
+            raise TypeError(
+                f"`loss` must be one of {radial} on vectors of residuals, got {self!r}"
+            )
+        return self.value(np.linalg.norm(np.asarray(residuals, dtype=float), axis=1))
+
+    @property
+    def _numbers(self) -> ELQ:
+        if self.elq is None:
+            raise NotImplementedError(f"{type(self).__name__} has no conjugate numbers")
+        return self.elq
+
+    def _residual(self, x: ArrayLike) -> NDArray:
+        x = np.asarray(x, dtype=float)
+        return 1.0 - x if self.is_classification else x
+
+
+@dataclass(frozen=True)
+class SquareLoss(Loss):
+    """Square loss, ``r^2 / 2`` (``|r|^2 / 2`` for vectors).
+
+    Examples
+    --------
+    >>> SquareLoss().value([-2.0, 0.0, 1.0])
+    array([2. , 0. , 0.5])
+    """
+
+    is_radial: ClassVar[bool] = True
+
+    @property
+    def elq(self) -> ELQ:
+        """The four numbers of the conjugate."""
+        return ELQ(1.0, 0.0, -np.inf, np.inf)
+
+
+@dataclass(frozen=True)
+class HuberLoss(Loss):
+    """Huber loss: ``r^2 / 2`` if ``|r| <= kappa``, else ``kappa (|r| - kappa / 2)``.
+
+    Parameters
+    ----------
+    kappa : float
+        Residuals larger than this weigh linearly. Positive.
+
+    References
+    ----------
+    P. J. Huber, "Robust Estimation of a Location Parameter", 1964.
+
+    Examples
+    --------
+    >>> HuberLoss(kappa=1.0).value([0.5, 1.0, 3.0])
+    array([0.125, 0.5  , 2.5  ])
+    """
+
+    is_radial: ClassVar[bool] = True
+    kappa: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_positive("kappa", self.kappa)
+
+    @property
+    def elq(self) -> ELQ:
+        """The four numbers of the conjugate."""
+        return ELQ(1.0, 0.0, -float(self.kappa), float(self.kappa))
+
+
+@dataclass(frozen=True)
+class EpsilonInsensitiveLoss(Loss):
+    """Loss of support vector regression, ``max(|r| - epsilon, 0)``.
+
+    Parameters
+    ----------
+    epsilon : float
+        Residuals up to this size cost nothing. At least 0; 0 is the absolute loss.
+
+    References
+    ----------
+    V. Vapnik, "The Nature of Statistical Learning Theory", 1995.
+
+    Examples
+    --------
+    >>> EpsilonInsensitiveLoss(epsilon=0.5).value([-2.0, 0.25, 1.0])
+    array([1.5, 0. , 0.5])
+    """
+
+    is_radial: ClassVar[bool] = True
+    epsilon: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_real("epsilon", self.epsilon, low=0, high_open=True)
+
+    @property
+    def elq(self) -> ELQ:
+        """The four numbers of the conjugate."""
+        return ELQ(0.0, float(self.epsilon), -1.0, 1.0)
+
+
+@dataclass(frozen=True)
+class SquaredEpsilonInsensitiveLoss(Loss):
+    """Squared epsilon-insensitive loss, ``max(|r| - epsilon, 0)^2 / 2``.
+
+    Parameters
+    ----------
+    epsilon : float
+        Residuals up to this size cost nothing. At least 0; 0 is the square loss.
+
+    Examples
+    --------
+    >>> SquaredEpsilonInsensitiveLoss(epsilon=0.5).value([-2.5, 0.25, 1.5])
+    array([2. , 0. , 0.5])
+    """
+
+    is_radial: ClassVar[bool] = True
+    epsilon: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_real("epsilon", self.epsilon, low=0, high_open=True)
+
+    @property
+    def elq(self) -> ELQ:
+        """The four numbers of the conjugate."""
+        return ELQ(1.0, float(self.epsilon), -np.inf, np.inf)
+
+
+@dataclass(frozen=True)
+class PinballLoss(Loss):
+    """Pinball loss: ``quantile r`` if ``r >= 0``, else ``(quantile - 1) r``.
+
+    With r = y - f, its minimiser estimates the conditional quantile of that level.
+
+    Parameters
+    ----------
+    quantile : float
+        Level, strictly between 0 and 1.
+
+    References
+    ----------
+    R. Koenker and G. Bassett, "Regression Quantiles", 1978.
+
+    Examples
+    --------
+    >>> PinballLoss(quantile=0.75).value([-2.0, 0.0, 2.0])
+    array([0.5, 0. , 1.5])
+    """
+
+    quantile: float = 0.5
+
+    def __post_init__(self) -> None:
+        level = self.quantile
+        check_real("quantile", level, low=0, high=1, low_open=True, high_open=True)
+
+    @property
+    def elq(self) -> ELQ:
+        """The four numbers of the conjugate."""
+        return ELQ(0.0, 0.0, float(self.quantile) - 1.0, float(self.quantile))
+
+
+@dataclass(frozen=True)
+class HingeLoss(Loss):
+    """Loss of the support vector machine, ``max(1 - m, 0)`` of the margin m = y f.
+
+    Examples
+    --------
+    >>> HingeLoss().value([-1.0, 0.5, 2.0])
+    array([2. , 0.5, 0. ])
+    """
+
+    is_classification: ClassVar[bool] = True
+
+    @property
+    def elq(self) -> ELQ:
+        """The four numbers of the conjugate, as a function of 1 - m."""
+        return ELQ(0.0, 0.0, 0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class SquaredHingeLoss(Loss):
+    """Squared hinge loss, ``max(1 - m, 0)^2 / 2`` of the margin m = y f.
+
+    Examples
+    --------
+    >>> SquaredHingeLoss().value([-1.0, 0.0, 2.0])
+    array([2. , 0.5, 0. ])
+    """
+
+    is_classification: ClassVar[bool] = True
+
+    @property
+    def elq(self) -> ELQ:
+        """The four numbers of the conjugate, as a function of 1 - m."""
+        return ELQ(1.0, 0.0, 0.0, np.inf)
+
+
+@dataclass(frozen=True)
+class LogisticLoss(Loss):
+    """Logistic loss, ``log(1 + exp(-m))`` of the margin m = y f.
+
+    The one loss that is not linear-quadratic: its conjugate is an entropy.
+
+    Examples
+    --------
+    >>> LogisticLoss().value([0.0, 1000.0]).round(4)
+    array([0.6931, 0.    ])
+    """
+
+    is_classification: ClassVar[bool] = True
+
+    @property
+    def lipschitz(self) -> float:
+        """Smallest Lipschitz constant."""
+        return 1.0
+
+    @property
+    def is_smooth(self) -> bool:
+        """Whether the loss has a Lipschitz gradient."""
+        return True
+
+    def value(self, x: ArrayLike) -> NDArray:
+        """Return the loss of each margin."""
+        return np.logaddexp(0.0, -np.asarray(x, dtype=float))
+
+    def derivative(self, x: ArrayLike) -> NDArray:
+        """Return the derivative of `value`, minus the probability of an error."""
+        m = np.asarray(x, dtype=float)
+        tail = np.exp(-np.abs(m))
+        return -np.where(m > 0, tail, 1.0) / (1.0 + tail)
+
+
+LOSSES: dict[str, type[Loss]] = {
+    "square": SquareLoss,
+    "huber": HuberLoss,
+    "epsilon-insensitive": EpsilonInsensitiveLoss,
+    "squared-epsilon-insensitive": SquaredEpsilonInsensitiveLoss,
+    "pinball": PinballLoss,
+    "hinge": HingeLoss,
+    "squared-hinge": SquaredHingeLoss,
+    "logistic": LogisticLoss,
+}
+
+
+def as_loss(loss: Any) -> Loss:
+    """Return a loss from an object, or from its name in `LOSSES`.
+
+    Examples
+    --------
+    >>> as_loss("huber")
+    HuberLoss(kappa=1.0)
+    """
+    if isinstance(loss, Loss):
+        return loss
+    if isinstance(loss, str) and loss in LOSSES:
+        return LOSSES[loss]()
+    raise ValueError(f"`loss` must be a Loss or one of {list(LOSSES)}, got {loss!r}")

@@ -1,0 +1,190 @@
+"""The one interface through which a solver sees the features Z.
+
+A solver never touches an array of features. So a matrix in memory, in single precision,
+on disk or on other machines is the solver's same problem: give `blocks`, inherit the
+rest. Every product accumulates in double precision over the stored values.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nbsketch._jit.products import add_all, add_combination, row_products
+from nbsketch._validation import check_matrix
+
+# Rows copied at a time where a product needs a scaled or gathered copy: stays in cache.
+_CHUNK = 1024
+
+
+class Design:
+    """Features Z (n x r) as a sequence of row blocks.
+
+    A subclass gives `shape`, `dtype` and `blocks`. Lists of rows ascend.
+    """
+
+    shape: tuple[int, int]
+    dtype: np.dtype
+
+    def blocks(self) -> Iterator[tuple[int, int, NDArray]]:
+        """Yield (start, stop, Z[start:stop]) in order, covering all rows."""
+        raise NotImplementedError
+
+    def mv(self, W: ArrayLike) -> NDArray:
+        """Return ``Z W`` for W of shape (r,) or (r, d)."""
+        W = np.ascontiguousarray(W, dtype=float)
+        out = np.empty(self.shape[:1] + W.shape[1:])
+        for start, stop, block in self.blocks():
+            out[start:stop] = _times(block, W)
+        return out
+
+    def rmv(self, A: ArrayLike, rows: NDArray | None = None) -> NDArray:
+        """Return ``Z[rows]^T A`` for A with one row per row of Z chosen."""
+        A = np.ascontiguousarray(A, dtype=float)
+        out = np.zeros(self.shape[1:] + A.shape[1:])
+        for chosen, part, block in self._chosen(rows):
+            _add_transposed(block, A[part], chosen, out)
+        return out
+
+    def gram(
+        self,
+        rows: NDArray | None = None,
+        weights: NDArray | None = None,
+        *,
+        exact: bool = True,
+    ) -> NDArray:
+        """Return ``Z[rows]^T diag(weights) Z[rows]`` in double precision.
+
+        Parameters
+        ----------
+        rows : ndarray of ascending int, optional
+            Default: all.
+        weights : ndarray, optional
+            One nonnegative number per row chosen.
+        exact : bool
+            False lets products of float32 features round to single precision, in half
+            the time: enough for the matrix of a Newton step, not for its right side.
+        """
+        out = np.zeros((self.shape[1], self.shape[1]))
+        for chosen, part, block in self._chosen(rows):
+            part_weights = None if weights is None else weights[part]
+            _add_gram(block, chosen, part_weights, exact, out)
+        return out
+
+    def gather(self, rows: NDArray) -> "ArrayDesign":
+        """Return the features of the given rows as a design in memory."""
+        out = np.empty((len(rows), self.shape[1]), dtype=self.dtype)
+        for chosen, part, block in self._chosen(rows):
+            # without a temporary copy, which mode="raise" would make
+            np.take(block, chosen, axis=0, out=out[part], mode="clip")
+        return ArrayDesign._trusted(out)
+
+    def _chosen(self, rows: NDArray | None) -> Iterator[tuple[Any, slice, NDArray]]:
+        """Yield (rows inside the block or None for all, their places, block)."""
+        for start, stop, block in self.blocks():
+            if rows is None:
+                yield None, slice(start, stop), block
+                continue
+            first, last = np.searchsorted(rows, (start, stop))
+            if first < last:
+                yield rows[first:last] - start, slice(first, last), block
+
+
+class ArrayDesign(Design):
+    """Features in memory, float32 or float64.
+
+    Parameters
+    ----------
+    Z : array_like of shape (n, r)
+        float32 halves memory and time and costs no accuracy of the certificate: sums
+        run in double precision.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> design = ArrayDesign(np.arange(6.0).reshape(3, 2))
+    >>> design.mv([1.0, -1.0])
+    array([-1., -1., -1.])
+    >>> design.gram(rows=np.array([0, 2]))
+    array([[16., 20.],
+           [20., 26.]])
+    """
+
+    def __init__(self, Z: ArrayLike) -> None:
+        self._set(check_matrix("Z", Z))
+
+    def _set(self, Z: NDArray) -> None:
+        self.Z = Z
+        self.shape = Z.shape
+        self.dtype = Z.dtype
+
+    @classmethod
+    def _trusted(cls, Z: NDArray) -> "ArrayDesign":
+        """Wrap without the checks, which read all of Z."""
+        design = cls.__new__(cls)
+        design._set(Z)
+        return design
+
+    def blocks(self) -> Iterator[tuple[int, int, NDArray]]:
+        """Yield the whole matrix as one block."""
+        yield 0, self.shape[0], self.Z
+
+
+def as_design(Z: Any) -> Design:
+    """Return a Design from a Design or an array."""
+    return Z if isinstance(Z, Design) else ArrayDesign(Z)
+
+
+def _times(block: NDArray, W: NDArray) -> NDArray:
+    out = np.empty(block.shape[:1] + W.shape[1:])
+    if W.ndim == 1:
+        row_products(block, W, out)
+        return out
+    if block.dtype == np.float64:
+        return np.matmul(block, W, out=out)
+    for first in range(0, len(block), _CHUNK):
+        chunk = block[first : first + _CHUNK].astype(float)
+        np.matmul(chunk, W, out=out[first : first + _CHUNK])
+    return out
+
+
+def _add_transposed(
+    block: NDArray, A: NDArray, chosen: NDArray | None, out: NDArray
+) -> None:
+    if A.ndim == 1 and chosen is None:
+        add_all(block, A, out)
+    elif A.ndim == 1:
+        add_combination(block, chosen, A, out)
+    elif block.dtype == np.float64 and chosen is None:
+        out += block.T @ A
+    else:
+        for part, chunk in _chunks(block, chosen):
+            out += chunk.astype(float, copy=False).T @ A[part]
+
+
+def _add_gram(
+    block: NDArray,
+    chosen: NDArray | None,
+    weights: NDArray | None,
+    exact: bool,
+    out: NDArray,
+) -> None:
+    """Add the Gram matrix to `out`; X.T @ X of one array is a half-price product."""
+    if chosen is None and weights is None and block.dtype == np.float64:
+        out += block.T @ block
+        return
+    dtype = np.dtype(float) if exact else block.dtype
+    roots = None if weights is None else np.sqrt(weights).astype(dtype)
+    for part, chunk in _chunks(block, chosen):
+        chunk = chunk.astype(dtype, copy=False)
+        if roots is not None:
+            chunk = chunk * roots[part, None]
+        out += chunk.T @ chunk
+
+
+def _chunks(block: NDArray, chosen: NDArray | None) -> Iterator[tuple[slice, NDArray]]:
+    count = len(block) if chosen is None else len(chosen)
+    for first in range(0, count, _CHUNK):
+        part = slice(first, min(first + _CHUNK, count))
+        yield part, block[part] if chosen is None else block[chosen[part]]

@@ -1,0 +1,150 @@
+"""Certified solver of vector-valued regression with a loss on the norm of the residual."""
+
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nbsketch._validation import check_integer, check_matrix, check_positive
+from nbsketch.losses import LOSSES, ELQ, as_loss
+from nbsketch.solvers.design import Design, as_design
+from nbsketch.solvers.radialnewton import RadialNewton
+from nbsketch.solvers.radialproblem import RadialProblem
+from nbsketch.solvers.solution import Solution, State
+from nbsketch.solvers.vector import (
+    Callback,
+    check_state,
+    check_targets,
+    check_weights,
+    nested_start,
+    timed,
+    vector_solution,
+)
+
+
+def solve_radial(
+    design: Design | ArrayLike,
+    Y: ArrayLike,
+    loss: Any,
+    T: ArrayLike,
+    alpha: float,
+    *,
+    sample_weight: ArrayLike | None = None,
+    fit_intercept: bool = True,
+    tol: float = 1e-6,
+    max_iter: int = 1000,
+    state: State | None = None,
+    callback: Callback | None = None,
+) -> Solution:
+    r"""Minimise a loss of the norm of vector-valued residuals, with a ridge penalty.
+
+    .. math:: \min_{W, b} \frac1n \sum_{i=1}^n s_i\,
+              \phi\bigl(\| Y_i - (Z W T)_i - b \|_2\bigr) + \frac{\alpha}{2} \|W\|_F^2
+
+    with ``T^T T = M`` the output matrix that couples the outputs.
+
+    Parameters
+    ----------
+    design : Design or array_like of shape (n, r)
+        The features Z.
+    Y : array_like of shape (n, d)
+        Targets.
+    loss : Loss or str
+        Square, Huber, epsilon-insensitive or squared epsilon-insensitive; see
+        `nbsketch.losses`.
+    T : array_like of shape (d', d)
+        Factor of the output matrix; see `nbsketch.outputs.Output.factor`.
+    alpha : float
+        Penalty. Positive.
+    sample_weight : array_like of shape (n,), optional
+        The weights s, at least 0. They are used as they are: scale them to mean one.
+    fit_intercept : bool
+        Whether to fit b, which is not penalised.
+    tol : float
+        Stop when the certified gap is at most this share of the objective, in which
+        outlying losses count up to 20 times the median.
+    max_iter : int
+        Largest number of Newton steps.
+    state : State, optional
+        Of a solution nearby, to start from.
+    callback : callable, optional
+        Called as ``callback(iteration, objective, gap, seconds)`` at each certificate.
+
+    Returns
+    -------
+    Solution
+        With `coef` of shape (r, d'), `intercept` (d,), `dual` (n, d), and ``converged``
+        False if `max_iter` ended the search.
+
+    Notes
+    -----
+    Newton's method with conjugate gradients, preconditioned by an eigendecomposition of
+    the weighted Gram matrix that serves all outputs. The epsilon-insensitive loss is
+    reached through smoothed ones, in a proximal method on the dual.
+
+    References
+    ----------
+    T. El Ahmad, P. Laforgue, F. d'Alche-Buc, "Fast kernel methods for generic Lipschitz
+    losses via p-sparsified sketches", TMLR 2023 (the losses); X. Li, D. Sun, K.-C. Toh,
+    "A highly efficient semismooth Newton augmented Lagrangian method for solving Lasso
+    problems", 2018 (the scheme).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Z = np.array([[-1.0], [0.0], [1.0], [0.0]])
+    >>> Y = np.array([[-2.0, 1.0], [0.0, 1.0], [2.0, 1.0], [900.0, -900.0]])
+    >>> solution = solve_radial(Z, Y, "huber", np.eye(2), alpha=1e-3)
+    >>> solution.coef.round(1), solution.converged
+    (array([[ 2., -0.]]), True)
+    """
+    began = perf_counter()
+    design = as_design(design)
+    check_positive("tol", tol)
+    check_integer("max_iter", max_iter)
+    n, r = design.shape
+    T = check_matrix("T", T).astype(float)
+    Y = check_targets("Y", Y, (n, T.shape[1]))
+    # T = left diag(t) turn: with outputs turned by `turn` the factor is diagonal
+    left, t, turn = np.linalg.svd(T)
+    left = left[:, : len(t)]
+    problem = RadialProblem(
+        design, Y @ turn.T, check_weights(sample_weight, n), _radial_numbers(loss), t,
+        check_positive("alpha", alpha), bool(fit_intercept), float(n),
+    )  # fmt: skip
+    if state is None:
+        state = nested_start(problem, _cold_state(problem), RadialNewton)
+    else:
+        check_state(state, (r, len(T)), T.shape[1])
+        state = _turned(state, left, turn)
+    search = RadialNewton(problem, state, tol, max_iter, timed(callback, began))
+    best, state, steps = search.run()
+    state = _turned(state, left.T, turn.T)
+    best = best._replace(coef=state.coef, intercept=state.intercept, dual=state.dual)
+    return vector_solution(best, state, steps, search.target, tol, began)
+
+
+def _radial_numbers(loss: Any) -> ELQ:
+    loss = as_loss(loss)
+    if not loss.is_radial or loss.elq is None:
+        radial = [name for name, kind in LOSSES.items() if kind.is_radial]
+        raise ValueError(f"`loss` must be one of {radial}, got {loss!r}")
+    return loss.elq
+
+
+def _cold_state(problem: RadialProblem) -> State:
+    """Return zero coefficients and, if they are free, the medians of the outputs."""
+    p, b = problem, np.zeros(problem.Y.shape[1])
+    if p.fit_intercept:
+        counted = p.Y[p.weights > 0]
+        b = np.median(counted[:: max(1, len(counted) // 10_000)], axis=0)
+    return State(np.zeros((p.rank, len(p.t))), b)
+
+
+def _turned(state: State, left: NDArray, turn: NDArray) -> State:
+    """Return the state in the outputs turned by `turn`."""
+    dual = None if state.dual is None else np.ascontiguousarray(state.dual @ turn.T)
+    return state._replace(
+        coef=np.asarray(state.coef) @ left, intercept=turn @ state.intercept, dual=dual
+    )

@@ -1,0 +1,66 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_limits
+
+ROOT = Path(__file__).parents[1]
+
+# What algebra may lose to rounding, relative to the largest number of the result.
+TOLERANCE = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-5}
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_blas_thread():
+    """Keep BLAS to one thread: in many small products threads wait for each other."""
+    with threadpool_limits(1, user_api="blas"):
+        yield
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+@pytest.fixture(params=[np.float64, np.float32], ids=["float64", "float32"])
+def dtype(request):
+    return np.dtype(request.param)
+
+
+@pytest.fixture
+def tol(dtype):
+    return TOLERANCE[dtype]
+
+
+@pytest.fixture
+def problem(rng):
+    """Return X (80, 5) and a smooth noisy y (80,)."""
+    X = rng.uniform(-1, 1, size=(80, 5))
+    y = np.sin(3 * X[:, 0]) + X[:, 1] ** 2 + 0.1 * rng.standard_normal(80)
+    return X, y
+
+
+@pytest.fixture
+def run_python():
+    """Return a function that runs code in a new interpreter and returns its output.
+
+    Keywords are environment variables; None takes one away.
+    """
+
+    def run(code, *, root=ROOT, timeout=120, **environment):
+        env = {**os.environ, "PYTHONPATH": str(root), **environment}
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=root,
+            env={name: value for name, value in env.items() if value is not None},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+        assert done.returncode == 0, f"exit {done.returncode}\n{done.stderr}"
+        return done.stdout.strip()
+
+    return run

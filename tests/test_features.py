@@ -1,0 +1,336 @@
+"""Sketched features against the dense formula, and as a scikit-learn transformer."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.spatial.distance import cdist
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import Ridge
+from sklearn.pipeline import make_pipeline
+
+from nbsketch import features
+from nbsketch.features import SketchedFeatures, SketchMap, sketched_design
+from nbsketch.kernels import (
+    GaussianKernel,
+    LaplacianKernel,
+    LinearKernel,
+    MaternKernel,
+    PolynomialKernel,
+    PrecomputedKernel,
+)
+from nbsketch.sketches import (
+    GaussianSketch,
+    IdentitySketch,
+    PSparsifiedSketch,
+    RademacherSketch,
+    SubsamplingSketch,
+)
+
+N = 150
+RECIPES = [
+    PSparsifiedSketch(12),
+    PSparsifiedSketch(12, density=0.02, law="gaussian"),
+    PSparsifiedSketch(12, density=1.0),
+    GaussianSketch(12),
+    RademacherSketch(12),
+    SubsamplingSketch(12),
+    SubsamplingSketch(12, replace=True),
+    IdentitySketch(),
+]
+recipes = pytest.mark.parametrize("recipe", RECIPES, ids=repr)
+TOLERANCE = {np.float64: 1e-10, np.float32: 1e-4}
+
+
+def points(n=N, q=3, seed=0, dtype=np.float64):
+    return np.random.default_rng(seed).normal(size=(n, q)).astype(dtype)
+
+
+def laplacian(X, Y, bandwidth=2.0):
+    return np.exp(-cdist(X, Y, "cityblock") / bandwidth)
+
+
+def approximation(K, K_rows, S, cut=1e-10):
+    """Return K_rows S^T (S K S^T)^+ S K by the dense formula."""
+    inverse = np.linalg.pinv(S @ K @ S.T, rcond=cut, hermitian=True)
+    return K_rows @ S.T @ inverse @ S @ K
+
+
+# the features -----------------------------------------------------------------------
+
+
+@recipes
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_inner_products_are_those_of_the_sketched_kernel(recipe, dtype):
+    X, new = points(dtype=dtype), points(20, seed=1, dtype=dtype)
+    model = SketchedFeatures("laplacian", bandwidth=2.0, sketch=recipe, random_state=0)
+    Z = model.fit_transform(X)
+    S = model.sketch_.to_csr().toarray()
+    K = laplacian(X.astype(float), X.astype(float))
+    K_new = laplacian(new.astype(float), X.astype(float))
+    cut = TOLERANCE[dtype]
+    assert Z.dtype == dtype
+    assert_allclose(Z @ Z.T, approximation(K, K, S), rtol=0, atol=cut)
+    assert_allclose(
+        model.transform(new) @ Z.T, approximation(K, K_new, S), rtol=0, atol=cut
+    )
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        GaussianKernel(bandwidth=1.0),
+        GaussianKernel(bandwidth=(1.0, 2.0, 0.5)),
+        MaternKernel(bandwidth=1.0, nu=0.5),
+        PolynomialKernel(degree=2),
+        LinearKernel(),
+    ],
+    ids=repr,
+)
+def test_any_kernel(kernel):
+    X = points()
+    model = SketchedFeatures(kernel, sketch=PSparsifiedSketch(30), random_state=0)
+    Z = model.fit_transform(X)
+    desired = approximation(kernel(X), kernel(X), model.sketch_.to_csr().toarray())
+    assert_allclose(Z @ Z.T, desired, rtol=0, atol=1e-8 * desired.max())
+
+
+@recipes
+def test_identity_on_the_landmarks(recipe):
+    # D_r^{-1/2} U^T (S K S^T) U D_r^{-1/2} = I: the features are orthonormal there
+    X = points()
+    model = SketchedFeatures("laplacian", bandwidth=2.0, sketch=recipe, random_state=0)
+    model.fit(X)
+    S = model.sketch_.to_csr().toarray()
+    inner = S @ laplacian(X, X) @ S.T
+    P = model.projection_
+    assert_allclose(P.T @ inner @ P, np.eye(model.rank_), rtol=0, atol=1e-11)
+
+
+@recipes
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_fitting_and_transforming_in_one_go_or_two(recipe, dtype):
+    X = points(dtype=dtype)
+    options = {"bandwidth": 1.0, "sketch": recipe, "random_state": 0}
+    Z = SketchedFeatures("laplacian", **options).fit_transform(X)
+    twice = SketchedFeatures("laplacian", **options).fit(X).transform(X)
+    assert twice.dtype == dtype
+    # the gaps of the eigenvalues of S K S^T, 1e-3 of the largest, enlarge rounding
+    tolerance = TOLERANCE[dtype] if dtype == np.float32 else 1e-12
+    assert_allclose(twice, Z, rtol=0, atol=tolerance)
+
+
+def test_only_the_landmarks_are_kept():
+    X = points(2000)
+    model = SketchedFeatures(size=5, random_state=0).fit(X)
+    assert_array_equal(model.landmarks_, X[model.sketch_.columns])
+    assert 50 < len(model.landmarks_) < 150  # 5 rows of about 20 nonzeros
+    assert model.projection_.shape == (5, model.rank_)
+
+
+# rank -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize(
+    ("kernel", "X", "rank"),
+    [
+        ("laplacian", np.repeat(points(30), 4, axis=0), 30),
+        ("gaussian", np.full((40, 3), 0.1), 1),
+        ("linear", points(60, q=4), 4),
+        (PolynomialKernel(degree=2), points(60, q=1), 3),
+        ("linear", np.zeros((10, 2)), 0),
+    ],
+    ids=["repeated rows", "one point", "linear", "polynomial", "zero"],
+)
+@pytest.mark.parametrize(
+    "sketch", ["identity", "gaussian", "p-sparsified", "subsampling"]
+)
+def test_rank_is_that_of_the_kernel(kernel, X, rank, sketch, dtype):
+    options = {} if sketch == "identity" else {"size": len(X)}
+    model = SketchedFeatures(kernel, sketch=sketch, random_state=0, **options)
+    X = X.astype(dtype)
+    Z = model.fit_transform(X)
+    assert model.rank_ == rank
+    assert Z.shape == (len(X), rank)
+    assert model.transform(X[:7]).shape == (7, rank)
+    assert len(model.get_feature_names_out()) == rank
+    K = model.kernel_(X)
+    assert_allclose(Z @ Z.T, K, rtol=0, atol=TOLERANCE[dtype] * max(1.0, K.max()))
+
+
+def test_a_sketch_without_a_nonzero_has_no_features():
+    recipe = PSparsifiedSketch(2, density=1e-12)
+    model = SketchedFeatures(sketch=recipe, random_state=0).fit(points())
+    assert model.rank_ == 0
+    assert model.transform(points(5)).shape == (5, 0)
+
+
+# streaming --------------------------------------------------------------------------
+
+
+@recipes
+def test_streamed_features_are_the_kept_ones(recipe, monkeypatch):
+    X = points()
+    kernel = LaplacianKernel(bandwidth=2.0)
+    sketch = recipe.draw(N, 0)
+    sketch_map = SketchMap.of(kernel, X, sketch)
+    columns = sketch.columns
+    projection, kept = sketched_design(sketch_map, X, columns, keep=True)
+    monkeypatch.setattr(features, "BLOCK_BYTES", 1)
+    again, streamed = sketched_design(sketch_map, X, columns, keep=False)
+    assert_allclose(again @ again.T, projection @ projection.T, rtol=0, atol=1e-9)
+    assert streamed.shape == kept.shape
+    blocks = list(streamed.blocks())
+    assert [(start, stop) for start, stop, _ in blocks] == [
+        (0, 64),
+        (64, 128),
+        (128, N),
+    ]
+    whole = np.vstack([block for _, _, block in blocks])
+    assert_allclose(whole @ whole.T, kept.Z @ kept.Z.T, rtol=0, atol=1e-11)
+    vector = np.arange(N) / N
+    assert_allclose(streamed.rmv(vector), whole.T @ vector, rtol=0, atol=1e-11)
+
+
+def test_features_are_kept_as_long_as_there_is_room(monkeypatch):
+    X = points()
+    sketch = SubsamplingSketch(10).draw(N, 0)
+    sketch_map = SketchMap.of(GaussianKernel(bandwidth=1.0), X, sketch)
+    monkeypatch.setattr(features, "KEEP_BYTES", N * 10 * 8)
+    assert hasattr(sketched_design(sketch_map, X, sketch.columns)[1], "Z")
+    monkeypatch.setattr(features, "KEEP_BYTES", N * 10 * 8 - 1)
+    assert not hasattr(sketched_design(sketch_map, X, sketch.columns)[1], "Z")
+
+
+def test_transforming_in_blocks(monkeypatch):
+    X = points()
+    model = SketchedFeatures("laplacian", size=20, random_state=0).fit(X)
+    whole = model.transform(X)
+    monkeypatch.setattr(features, "BLOCK_BYTES", 1)
+    assert_allclose(model.transform(X), whole, rtol=0, atol=1e-13)
+
+
+# randomness -------------------------------------------------------------------------
+
+
+def test_the_same_random_state_gives_the_same_features():
+    X = points()
+    first = SketchedFeatures(size=20, random_state=3).fit_transform(X)
+    assert_array_equal(
+        SketchedFeatures(size=20, random_state=3).fit_transform(X), first
+    )
+    generator = np.random.default_rng(3)
+    model = SketchedFeatures(size=20, random_state=generator)
+    assert_array_equal(model.fit_transform(X), first)
+    assert np.abs(model.fit_transform(X)[:, 0] - first[:, 0]).max() > 1e-3
+    other = SketchedFeatures(size=20, random_state=4).fit_transform(X)
+    assert np.abs(other[:, 0] - first[:, 0]).max() > 1e-3
+
+
+def test_the_kernel_does_not_change_the_sketch():
+    X = points(1500)  # more rows than the median heuristic looks at
+    columns = SketchedFeatures(size=5, random_state=0).fit(X).sketch_.columns
+    for options in (
+        {"bandwidth": 2.0},
+        {"kernel": "linear"},
+        {"kernel": MaternKernel()},
+        {"kernel": lambda X, Y: X @ Y.T},
+    ):
+        model = SketchedFeatures(size=5, random_state=0, **options).fit(X)
+        assert_array_equal(model.sketch_.columns, columns)
+
+
+# in scikit-learn --------------------------------------------------------------------
+
+
+def test_a_linear_model_on_the_features_is_the_kernel_machine():
+    X = points()
+    y = np.sin(X[:, 0]) + X[:, 1]
+    options = {"bandwidth": 2.0, "sketch": SubsamplingSketch(N), "random_state": 0}
+    model = make_pipeline(SketchedFeatures("laplacian", **options), Ridge(alpha=0.5))
+    K = laplacian(X, X)
+    centre = np.eye(N) - 1 / N
+    dual = np.linalg.solve(centre @ K @ centre + 0.5 * np.eye(N), centre @ y)
+    desired = centre @ K @ centre @ dual + y.mean()
+    assert_allclose(model.fit(X, y).predict(X), desired, rtol=0, atol=1e-9)
+
+
+def test_names_of_the_features():
+    pandas = pytest.importorskip("pandas")
+    X = pandas.DataFrame(points(), columns=["a", "b", "c"])
+    model = SketchedFeatures(size=4, random_state=0).set_output(transform="pandas")
+    Z = model.fit_transform(X)
+    assert list(Z.columns) == [f"sketchedfeatures{j}" for j in range(4)]
+    assert list(model.feature_names_in_) == ["a", "b", "c"]
+    assert_allclose(Z, SketchedFeatures(size=4, random_state=0).fit_transform(X.values))
+    with pytest.raises(ValueError, match="feature names"):
+        model.transform(X[["b", "a", "c"]])
+
+
+def test_precomputed_kernel():
+    X, new = points(), points(9, seed=1)
+    options = {"size": 20, "random_state": 0}
+    model = SketchedFeatures("laplacian", bandwidth=2.0, **options)
+    Z, Z_new = model.fit_transform(X), model.transform(new)
+    for kernel in ("precomputed", PrecomputedKernel()):
+        model = SketchedFeatures(kernel, **options)
+        # the projection enlarges the rounding of kernel values
+        assert_allclose(model.fit_transform(laplacian(X, X)), Z, rtol=0, atol=1e-11)
+        assert_allclose(model.transform(laplacian(new, X)), Z_new, rtol=0, atol=1e-11)
+        assert_allclose(
+            SketchedFeatures(kernel, **options).fit(laplacian(X, X)).projection_,
+            model.projection_, rtol=0, atol=1e-11,
+        )  # fmt: skip
+
+
+def test_callable_kernel_is_asked_for_tiles_of_the_landmarks_only():
+    shapes = []
+
+    def kernel(X, Y):
+        shapes.append((len(X), len(Y)))
+        return laplacian(X, Y)
+
+    X = points(400)
+    model = SketchedFeatures(kernel, size=3, random_state=0)
+    Z = model.fit_transform(X)
+    assert {count for _, count in shapes} == {len(model.landmarks_)}
+    assert len(model.landmarks_) < 100
+    options = {"bandwidth": 2.0, "size": 3, "random_state": 0}
+    assert_allclose(
+        SketchedFeatures("laplacian", **options).fit_transform(X), Z, rtol=0, atol=1e-12
+    )
+
+
+# errors -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"size": N + 1}, r"`size` must be at most the number of rows, 150, got 151"),
+        ({"size": 0}, "`size` must be at least 1, got 0"),
+        ({"sketch": GaussianSketch(N + 1)}, "`size` must be at most"),
+        ({"sketch": "nystrom"}, "`sketch` must be one of .* got 'nystrom'"),
+        ({"sketch": GaussianSketch(3), "size": 3}, "`size` goes with the name"),
+        ({"sketch": "identity", "size": 3}, "`size` has no meaning"),
+        ({"kernel": "rbf"}, "`kernel` must be one of .* got 'rbf'"),
+        ({"kernel": GaussianKernel(), "bandwidth": 1.0}, "`bandwidth` goes with"),
+        ({"kernel": "linear", "bandwidth": 1.0}, "`bandwidth` has no meaning"),
+        ({"bandwidth": 0.0}, r"`bandwidth` must be in \(0, inf\)"),
+        ({"bandwidth": [1.0, 2.0]}, "`bandwidth` must have one number per feature, 3"),
+        ({"kernel": "precomputed"}, r"`X` must be the square .* got shape \(150, 3\)"),
+    ],
+)
+def test_errors_name_the_argument(options, words):
+    with pytest.raises(ValueError, match=words):
+        SketchedFeatures(**options).fit(points())
+
+
+def test_errors_of_transform():
+    with pytest.raises(NotFittedError):
+        SketchedFeatures().transform(points())
+    model = SketchedFeatures(size=4).fit(points())
+    with pytest.raises(ValueError, match=r"has 2 features, .* expecting 3"):
+        model.transform(points(q=2))
+    with pytest.raises(ValueError, match="NaN"):
+        model.transform(np.full((2, 3), np.nan))

@@ -1,0 +1,294 @@
+"""Products with the lazy Gram matrix against dense ones, and what they may not cost."""
+
+import functools
+import math
+import tracemalloc
+from itertools import pairwise
+
+import numba
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_allclose, assert_array_equal
+from reference import dense_sketch, kernel_matrix, sketched_columns, sketched_core
+
+import nbsketch.gram
+from nbsketch import (
+    CallableKernel,
+    GaussianKernel,
+    GaussianSketch,
+    IdentitySketch,
+    LaplacianKernel,
+    LinearKernel,
+    MaternKernel,
+    PolynomialKernel,
+    PrecomputedKernel,
+    PSparsifiedSketch,
+    RademacherSketch,
+    SubsamplingSketch,
+)
+from nbsketch.gram import TILE_BYTES, Gram, fold
+
+
+def cauchy(X, Y):
+    return 1 / (1 + ((X[:, None] - Y[None]) ** 2).sum(axis=2))
+
+
+COMPILED = [
+    GaussianKernel(1.5),
+    GaussianKernel((1.0, 0.5, 2.0, 1.0, 3.0)),
+    LaplacianKernel(2.0),
+    *(MaternKernel(1.5, nu) for nu in (0.5, 1.5, 2.5, math.inf)),
+    PolynomialKernel(3, 0.5, 1.0),
+    LinearKernel(),
+]
+KERNELS = [*COMPILED, CallableKernel(cauchy), PrecomputedKernel()]
+SKETCHES = [
+    PSparsifiedSketch(9),
+    PSparsifiedSketch(9, density=0.05),
+    PSparsifiedSketch(9, density=0.6, law="gaussian"),
+    PSparsifiedSketch(9, density=1.0),
+    PSparsifiedSketch(9, density=1e-300),
+    GaussianSketch(9),
+    RademacherSketch(9),
+    SubsamplingSketch(9),
+    SubsamplingSketch(9, replace=True),
+    IdentitySketch(),
+]
+
+
+def assert_close(actual, desired, tol):
+    """Assert equality up to a share of the largest number."""
+    assert_allclose(actual, desired, rtol=0, atol=tol * np.abs(desired).max(initial=1))
+
+
+def training(kernel, X):
+    """Return the X of a fit, and what stands for its rows."""
+    if isinstance(kernel, PrecomputedKernel):
+        X = kernel_matrix(GaussianKernel(1.0), X, X).astype(X.dtype)
+        return X, np.arange(len(X))
+    return X, X
+
+
+@pytest.fixture(autouse=True)
+def threads_as_before():
+    before = numba.get_num_threads()
+    yield
+    numba.set_num_threads(before)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+@pytest.mark.parametrize("recipe", SKETCHES, ids=repr)
+def test_sketched_product(kernel, recipe, rng, dtype, tol):
+    X, rows = training(kernel, rng.standard_normal((70, 5)).astype(dtype))
+    K, S = Gram(kernel, X), recipe.draw(70, 1)
+    product = K @ S.T
+    assert product.shape == (70, S.shape[0]) and product.dtype == dtype
+    dense, matrix = kernel_matrix(kernel, X, rows), dense_sketch(S)
+    assert_close(product, sketched_columns(dense, matrix), tol)
+    assert_close(S @ product, sketched_core(dense, matrix), tol)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+def test_other_products(kernel, rng, dtype, tol):
+    X, rows = training(kernel, rng.standard_normal((50, 5)).astype(dtype))
+    K = Gram(kernel, X)
+    assert K.shape == (50, 50)
+    desired = kernel_matrix(kernel, X, rows)
+    array = K.to_array()
+    assert array.dtype == dtype
+    assert_close(array, desired, tol)
+    B = rng.standard_normal((50, 3))
+    for dense in (B, np.asfortranarray(B), B.astype(np.float32)):
+        assert_close(K @ dense, desired @ dense, tol)
+    for density in (0.1, 0.9):
+        sparse = sp.random_array((50, 3), density=density, rng=rng)
+        for form in (sp.csr_array, sp.csc_array, sp.coo_array):
+            product = K @ form(sparse)
+            assert isinstance(product, np.ndarray) and product.dtype == dtype
+            assert_close(product, desired @ sparse.toarray(), tol)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+@pytest.mark.parametrize("recipe", SKETCHES, ids=repr)
+def test_product_with_landmarks(kernel, recipe, rng, dtype, tol):
+    X, rows = training(kernel, rng.standard_normal((60, 5)).astype(dtype))
+    landmarks = rows[np.arange(3, 53)[::-1]]
+    K = Gram(kernel, X[:20], landmarks)
+    S = recipe.draw(50, 1)
+    assert K.shape == (20, 50)
+    desired = kernel_matrix(kernel, X[:20], landmarks)
+    assert_close(K.to_array(), desired, tol)
+    assert_close(K @ S.T, sketched_columns(desired, dense_sketch(S)), tol)
+
+
+# Both metrics of wide data, and more rows and landmarks than fit into a tile.
+@pytest.mark.parametrize("n_features", [1, 10, 40, 300])
+@pytest.mark.parametrize("kernel", [GaussianKernel(9.0), LaplacianKernel(99.0)])
+def test_more_rows_than_a_tile(kernel, n_features, rng, dtype, tol):
+    X = rng.standard_normal((1111, n_features)).astype(dtype)
+    S = PSparsifiedSketch(13).draw(1111, 2)
+    desired = kernel(X.astype(np.float64)) @ dense_sketch(S).T
+    assert_close(Gram(kernel, X) @ S.T, desired, tol)
+    G = GaussianSketch(13).draw(1111, 2)
+    desired = kernel(X.astype(np.float64)) @ dense_sketch(G).T
+    assert_close(Gram(kernel, X) @ G.T, desired, 10 * tol)
+
+
+@pytest.mark.parametrize("kernel", [GaussianKernel(2.0), MaternKernel(2.0)], ids=repr)
+@pytest.mark.parametrize("n_features", [5, 40])
+def test_types_of_rows_and_landmarks_mix(kernel, n_features, rng):
+    X, L = rng.standard_normal((90, n_features)), rng.standard_normal((40, n_features))
+    S = PSparsifiedSketch(7).draw(40, 0)
+    desired = kernel_matrix(kernel, X, L) @ dense_sketch(S).T
+    for left, right in ((X.astype(np.float32), L), (X, L.astype(np.float32))):
+        product = Gram(kernel, left, right) @ S.T
+        assert product.dtype == left.dtype
+        assert_close(product, desired, 1e-5)
+
+
+@pytest.mark.parametrize("kernel", [GaussianKernel(2.0), CallableKernel(cauchy)])
+def test_shapes_are_checked(kernel, rng):
+    K = Gram(kernel, rng.standard_normal((20, 2)), rng.standard_normal((10, 2)))
+    S = PSparsifiedSketch(5).draw(20, 0)
+    for wrong in (S.T, np.ones((20, 3)), sp.csr_array(np.ones((9, 3)))):
+        with pytest.raises(
+            ValueError, match=r"`B` in K @ B must have 10 rows, got sha"
+        ):
+            K @ wrong
+
+
+def large(kernel, dtype, n_features, n, recipe=None):
+    """Return a Gram matrix and a sketch with enough work for parallel tiles."""
+    X = np.random.default_rng(0).standard_normal((n, n_features)).astype(dtype)
+    return Gram(kernel, X), (recipe or PSparsifiedSketch(40)).draw(n, 0)
+
+
+needs_two_threads = pytest.mark.skipif(
+    numba.config.NUMBA_NUM_THREADS < 2, reason="numba has one thread"
+)
+
+
+@needs_two_threads
+@pytest.mark.parametrize("kernel", COMPILED[:1] + COMPILED[2:4], ids=repr)
+@pytest.mark.parametrize("recipe", [PSparsifiedSketch(40), GaussianSketch(40)])
+def test_bits_do_not_depend_on_the_number_of_threads(kernel, recipe, dtype):
+    K, S = large(kernel, dtype, 10, 2000, recipe)
+    products = []
+    for threads in (1, 2):
+        numba.set_num_threads(threads)
+        products.append(K @ S.T)
+        assert numba.get_num_threads() == threads
+    assert_array_equal(*products)
+
+
+def run_all(chosen, serial, parallel, n_tiles, seconds, *args):
+    """Stand for run_tiles: every tile at once by the chosen twin."""
+    {"serial": serial, "parallel": parallel}[chosen](*args, 0, n_tiles)
+
+
+@pytest.mark.parametrize("kernel", COMPILED[:1] + COMPILED[2:], ids=repr)
+@pytest.mark.parametrize("n_features", [10, 40])
+def test_the_twins_give_the_same_bits(kernel, n_features, dtype, monkeypatch):
+    K, S = large(kernel, dtype, n_features, 1500)
+    products = [K @ S.T]
+    for twin in ("serial", "parallel"):
+        run = functools.partial(run_all, twin)
+        monkeypatch.setattr(nbsketch.gram, "run_tiles", run)
+        products.append(K @ S.T)
+    assert_array_equal(products[0], products[1])
+    assert_array_equal(products[1], products[2])
+
+
+@pytest.mark.parametrize("kernel", COMPILED[:1] + COMPILED[2:], ids=repr)
+@pytest.mark.parametrize("n_features", [10, 40])
+def test_bits_do_not_depend_on_the_width_of_tiles(
+    kernel, n_features, dtype, monkeypatch
+):
+    K, S = large(kernel, dtype, n_features, 1003)
+    products = []
+    for cache in (1, 50 << 10, 1 << 30):
+        monkeypatch.setattr(nbsketch.gram, "_CACHE_BYTES", cache)
+        products.append(K @ S.T)
+    assert_array_equal(products[0], products[1])
+    assert_array_equal(products[1], products[2])
+
+
+@pytest.mark.parametrize("kernel", COMPILED[:1] + COMPILED[2:], ids=repr)
+@pytest.mark.parametrize("n_features", [10, 40])
+def test_bits_do_not_depend_on_blocks_of_rows(kernel, n_features, dtype):
+    K, S = large(kernel, dtype, n_features, 1003)
+    whole = K @ S.T
+    for edges in ([0, 1, 2, 500, 1003], [0, 777, 1003]):
+        blocks = [
+            Gram(kernel, K.X[start:stop], K.X) @ S.T for start, stop in pairwise(edges)
+        ]
+        assert_array_equal(np.concatenate(blocks), whole)
+
+
+def test_tiles_of_any_size_give_the_same_product(rng, monkeypatch):
+    X = rng.standard_normal((300, 3))
+    S = GaussianSketch(8).draw(300, 0)
+    whole = Gram(CallableKernel(cauchy), X) @ S.T
+    monkeypatch.setattr(nbsketch.gram, "TILE_BYTES", 1)
+    assert_close(Gram(CallableKernel(cauchy), X) @ S.T, whole, 1e-13)
+
+
+@pytest.mark.parametrize("recipe", [PSparsifiedSketch(50), GaussianSketch(50)])
+def test_callables_see_each_pair_once_and_tiles_only(recipe, rng):
+    n, sizes = 2000, []
+
+    def kernel(X, Y):
+        sizes.append((len(X), len(Y)))
+        return X @ Y.T
+
+    S = recipe.draw(n, 0)
+    Gram(CallableKernel(kernel), rng.standard_normal((n, 2))) @ S.T
+    assert sum(rows * columns for rows, columns in sizes) == n * S.columns.size
+    assert max(rows * columns for rows, columns in sizes) <= TILE_BYTES // 8
+
+
+def peak_beyond_result(K, S):
+    K @ S.T  # compiles
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        product = K @ S.T
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    return peak - before - product.nbytes
+
+
+@pytest.mark.parametrize(
+    ("n", "n_features", "recipe"),
+    [
+        (20_000, 10, PSparsifiedSketch(100)),
+        (3000, 280, PSparsifiedSketch(100)),
+        (3000, 10, GaussianSketch(100)),
+        (3000, 280, GaussianSketch(100)),
+    ],
+)
+def test_memory_beyond_the_result(n, n_features, recipe, dtype):
+    K, S = large(GaussianKernel(5.0), dtype, n_features, n, recipe)
+    landmarks = S.columns.size * n_features * dtype.itemsize
+    # Few tiles, few copies of the landmarks: far less than the 72 MB of 3000^2 values.
+    assert peak_beyond_result(K, S) <= 4 * TILE_BYTES + 6 * landmarks < 64 << 20
+
+
+def test_memory_of_callables(rng):
+    K = Gram(CallableKernel(lambda X, Y: X @ Y.T), rng.standard_normal((4000, 3)))
+    S = GaussianSketch(20).draw(4000, 0)
+    assert peak_beyond_result(K, S) <= 8 * TILE_BYTES
+
+
+def test_dense_weights_are_not_copied(rng):
+    X, weights = rng.standard_normal((1000, 2)), rng.standard_normal((4000, 1000))
+    fold(LinearKernel(), X[:10], X, weights)
+    tracemalloc.start()
+    try:
+        fold(LinearKernel(), X[:10], X, weights)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < weights.nbytes / 4

@@ -1,0 +1,468 @@
+"""Kernels against explicit formulas and scikit-learn, and the median heuristic."""
+
+import copy
+import dataclasses
+import math
+import pickle
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from reference import differences, kernel_matrix
+from scipy.spatial.distance import pdist
+from sklearn.gaussian_process.kernels import Matern
+from sklearn.metrics.pairwise import (
+    laplacian_kernel,
+    linear_kernel,
+    polynomial_kernel,
+    rbf_kernel,
+)
+
+from nbsketch import (
+    CallableKernel,
+    GaussianKernel,
+    LaplacianKernel,
+    LinearKernel,
+    MaternKernel,
+    PolynomialKernel,
+    PrecomputedKernel,
+)
+from nbsketch._jit.gram import GROUP, lanes
+from nbsketch.gram import _compiled_arguments
+from nbsketch.kernels import as_kernel
+
+# Each kernel, and scikit-learn's function for it.
+TABLE = [
+    (GaussianKernel(1.7), lambda X, Y: rbf_kernel(X, Y, gamma=0.5 / 1.7**2)),
+    (LaplacianKernel(3.0), lambda X, Y: laplacian_kernel(X, Y, gamma=1 / 3.0)),
+    (MaternKernel(1.7, 0.5), Matern(1.7, nu=0.5)),
+    (MaternKernel(1.7, 1.5), Matern(1.7, nu=1.5)),
+    (MaternKernel(1.7, 2.5), Matern(1.7, nu=2.5)),
+    (MaternKernel(1.7, math.inf), Matern(1.7, nu=math.inf)),
+    (
+        PolynomialKernel(3, 0.2, 1.5),
+        lambda X, Y: polynomial_kernel(X, Y, degree=3, gamma=0.2, coef0=1.5),
+    ),
+    (
+        PolynomialKernel(1, 2.0, 0.0),
+        lambda X, Y: polynomial_kernel(X, Y, degree=1, gamma=2.0, coef0=0.0),
+    ),
+    (LinearKernel(), linear_kernel),
+]
+KERNELS = [kernel for kernel, _ in TABLE]
+STATIONARY = KERNELS[:6]
+MATERN = KERNELS[2:5]
+EACH = pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+EPS = {8: np.finfo(np.float64).eps, 4: np.finfo(np.float32).eps}
+
+
+def assert_close(actual, desired, tol):
+    assert_allclose(actual, desired, rtol=0, atol=tol * np.abs(desired).max())
+
+
+# Both sides of the switch to expanded distances, which is at 32 features.
+@EACH
+@pytest.mark.parametrize("n_features", [1, 2, 3, 7, 16, 31, 32, 33, 70])
+def test_values_for_any_number_of_features(kernel, n_features, rng, dtype, tol):
+    X, Y = (rng.standard_normal((n, n_features)).astype(dtype) for n in (21, 30))
+    # Neighbours as well, so that some values are not small in many dimensions.
+    Y[:10] = X[:10] + dtype.type(0.1) * Y[:10]
+    K = kernel(X, Y)
+    assert K.dtype == dtype and K.flags.c_contiguous
+    assert_close(K, kernel_matrix(kernel, X, Y), tol)
+
+
+@pytest.mark.parametrize(("kernel", "theirs"), TABLE, ids=[repr(k) for k in KERNELS])
+@pytest.mark.parametrize("n_features", [3, 40])
+def test_values_are_those_of_scikit_learn(kernel, theirs, n_features, rng):
+    X, Y = (0.3 * rng.standard_normal((n, n_features)) for n in (21, 30))
+    assert_close(kernel(X, Y), theirs(X, Y), 1e-12)
+
+
+# Both sides of the edges of register blocks, and beyond one tile.
+@EACH
+@pytest.mark.parametrize("n_features", [4, 40])
+@pytest.mark.parametrize("n", [1, GROUP - 1, GROUP, GROUP + 1, 50])
+def test_values_for_any_number_of_rows(kernel, n, n_features, rng, dtype, tol):
+    block = lanes(dtype.itemsize)
+    for m in (1, 2, block - 1, block, block + 1, 50, 20 * block + 1):
+        X, Y = (
+            rng.standard_normal((size, n_features)).astype(dtype) for size in (n, m)
+        )
+        Y[0] = X[0] * dtype.type(1.01)
+        assert_close(kernel(X, Y), kernel_matrix(kernel, X, Y), tol)
+
+
+@pytest.mark.parametrize("kernel", STATIONARY, ids=repr)
+@pytest.mark.parametrize("n_features", [5, 40])
+def test_a_bandwidth_for_each_feature_scales_the_features(
+    kernel, n_features, rng, dtype, tol
+):
+    X, Y = (rng.standard_normal((n, n_features)).astype(dtype) for n in (11, 12))
+    widths = rng.uniform(0.5, 5, n_features)
+    separate = dataclasses.replace(kernel, bandwidth=widths)
+    one = dataclasses.replace(kernel, bandwidth=1.0)
+    assert_close(separate(X, Y), one(X / widths, Y / widths), tol)
+    assert hash(separate) == hash(dataclasses.replace(kernel, bandwidth=tuple(widths)))
+
+
+@EACH
+@pytest.mark.parametrize("n_features", [1, 5, 31, 40])
+def test_symmetric_positive_semidefinite(kernel, n_features, rng, dtype, tol):
+    X = rng.standard_normal((60, n_features)).astype(dtype)
+    K = kernel(X)
+    assert_array_equal(K, kernel(X, X))
+    assert_close(K, K.T, 0 if n_features < 32 else tol)
+    eigenvalues = np.linalg.eigvalsh(K.astype(np.float64))
+    assert eigenvalues[0] >= -10 * tol * eigenvalues[-1]
+
+
+@EACH
+@pytest.mark.parametrize("n_features", [5, 40])
+def test_diagonal(kernel, n_features, rng, dtype, tol):
+    X = rng.standard_normal((60, n_features)).astype(dtype)
+    diagonal = kernel.diag(X)
+    assert diagonal.shape == (60,) and diagonal.dtype == dtype
+    assert_close(diagonal, np.diag(kernel(X)), tol)
+
+
+@pytest.mark.parametrize("kernel", STATIONARY, ids=repr)
+@pytest.mark.parametrize("n_features", [1, 3, 31])
+@pytest.mark.parametrize("offset", [0, 1e6])
+def test_ones_on_the_diagonal_are_exact(kernel, n_features, offset, rng, dtype):
+    X = (offset + rng.standard_normal((70, n_features))).astype(dtype)
+    assert (np.diag(kernel(X)) == 1).all()
+    assert (kernel(X[5:6], X)[0, 5] == 1).all()
+
+
+@pytest.mark.parametrize("kernel", STATIONARY, ids=repr)
+@pytest.mark.parametrize("n_features", [3, 40])
+@pytest.mark.parametrize("offset", [1e3, 1e6])
+def test_data_far_from_zero_keep_their_digits(
+    kernel, n_features, offset, rng, dtype, tol
+):
+    centre = offset * rng.standard_normal(n_features)
+    X, Y = ((centre + rng.standard_normal((n, n_features))) for n in (20, 30))
+    X, Y = X.astype(dtype), Y.astype(dtype)
+    kernel = dataclasses.replace(kernel, bandwidth=2.0 * math.sqrt(n_features))
+    assert_close(kernel(X, Y), kernel_matrix(kernel, X, Y), tol)
+
+
+def test_numbers_of_many_sizes_in_one_feature(rng, dtype, tol):
+    # No shift suits all of them: far ones must not cost near ones their digits.
+    L = np.concatenate([rng.standard_normal(20), [1e5, 1e7, 1e30, -1e6]])
+    L = L.astype(dtype)[:, None]
+    X = np.concatenate([rng.standard_normal((30, 1)).astype(dtype), L])
+    for kernel in STATIONARY:
+        assert_close(kernel(L, X), kernel_matrix(kernel, L, X), tol)
+
+
+def expanded(kernel, landmarks):
+    form = kernel.compiled_form(landmarks.shape[1])
+    return _compiled_arguments(form, landmarks, landmarks.dtype)[0][3]
+
+
+@pytest.mark.parametrize("side", [0.99, 1.01])
+@pytest.mark.parametrize("kernel", [STATIONARY[0], STATIONARY[5]], ids=repr)
+def test_expanded_distances_lose_no_digit_that_matters(kernel, side, rng, dtype):
+    n_features = 40
+    limit = {8: 1e3, 4: 30.0}[dtype.itemsize]
+    kernel = dataclasses.replace(kernel, bandwidth=math.sqrt(0.5 / math.log(2)))
+    # Pairs of opposite landmarks on a sphere: their mean is the centre and 2^-norm of
+    # the difference is the kernel.
+    L = rng.standard_normal((32, n_features))
+    L *= math.sqrt(side * limit) / np.linalg.norm(L, axis=1, keepdims=True)
+    L = np.concatenate([L, -L]).astype(dtype)
+    assert expanded(kernel, L) == (side < 1)
+    steps = rng.standard_normal((len(L), n_features)) / math.sqrt(n_features)
+    rows = [L, L + 1e-3 * steps, L + steps, 1.5 * L, 2 * L, 10 * L, 0 * L, 1e3 * L]
+    X = np.concatenate(rows).astype(dtype)
+    K = kernel(X, L)
+    desired = np.exp2(-(differences(X, L, 1.0) ** 2).sum(axis=2))
+    assert np.isfinite(K).all()
+    # The largest norms near a landmark set the rounding: a few times limit * eps.
+    assert np.abs(K - desired).max() <= 4 * limit * EPS[dtype.itemsize]
+
+
+def test_one_far_landmark_switches_the_expansion_off(rng, dtype):
+    L = rng.standard_normal((50, 40)).astype(dtype)
+    kernel = GaussianKernel(10.0)
+    assert expanded(kernel, L)
+    L[7] *= 1e5
+    assert not expanded(kernel, L)
+    assert not expanded(GaussianKernel(10.0), L[:, :31])
+    assert not expanded(MaternKernel(10.0), L / 1e5)
+
+
+# Scaled, squared and expanded, these overflow early or late; and a row may be far
+# from near landmarks.
+@pytest.mark.parametrize("kernel", STATIONARY, ids=repr)
+@pytest.mark.parametrize("n_features", [3, 40])
+def test_huge_distances_give_the_least_value(kernel, n_features, rng, dtype):
+    largest = np.finfo(dtype).max
+    kernel = dataclasses.replace(kernel, bandwidth=1.0)
+    scales = (1e4, 1e15, math.sqrt(largest), 1e-3 * float(largest))
+    Y = np.stack([np.full(n_features, scale, dtype) for scale in scales])
+    near = rng.standard_normal((9, n_features)).astype(dtype)
+    for K in (kernel(near, Y), kernel(Y, near), kernel(Y, -Y)):
+        assert (K > 0).all() and K.max() < 1e-30
+    assert kernel(near, Y).min() >= np.finfo(dtype).tiny
+    if kernel not in [
+        dataclasses.replace(other, bandwidth=1.0) for other in MATERN[1:]
+    ]:
+        assert (kernel(near, Y) == np.finfo(dtype).tiny).all()
+
+
+def test_values_fall_with_the_distance(dtype):
+    distances = np.geomspace(1e-6, np.finfo(dtype).max / 10, 400).astype(dtype)
+    for kernel in STATIONARY:
+        kernel = dataclasses.replace(kernel, bandwidth=1.0)
+        values = kernel(np.zeros((1, 1), dtype), distances[:, None])[0]
+        slack = 4 * EPS[dtype.itemsize]
+        assert (values[1:] <= values[:-1] * (1 + slack)).all()
+
+
+def test_powers_of_two_are_accurate(rng, dtype):
+    # Divided by this bandwidth a distance is an exponent of two, unchanged.
+    kernel = LaplacianKernel(1 / math.log(2))
+    assert kernel.compiled_form(1).scale == 1
+    highest = -np.finfo(dtype).minexp
+    wide = rng.uniform(0, highest, 40_000)
+    halves = np.arange(0, highest, 0.5)
+    around = np.concatenate(
+        [halves, np.nextafter(halves, 1e9), np.nextafter(halves, 0)]
+    )
+    tiny = np.geomspace(1e-30, 1, 2000)
+    t = np.concatenate([wide, around, tiny]).astype(dtype)
+    values = kernel(np.zeros((1, 1), dtype), t[:, None])[0]
+    desired = np.exp2(-t.astype(np.longdouble))
+    error = np.abs(values.astype(np.longdouble) / desired - 1)
+    assert error.max() <= 4 * EPS[dtype.itemsize]
+    whole = np.arange(0.0, highest + 1, dtype=dtype)
+    exact = kernel(np.zeros((1, 1), dtype), whole[:, None])[0]
+    assert_array_equal(exact, np.exp2(-whole))
+
+
+def test_gamma_is_another_spelling_of_the_bandwidth():
+    assert GaussianKernel(gamma=0.125) == GaussianKernel(bandwidth=2.0)
+    with pytest.raises(ValueError, match="`gamma` and `bandwidth` are two spellings"):
+        GaussianKernel(2.0, gamma=0.125)
+    for gamma in (0, -1, math.nan, math.inf):
+        with pytest.raises(ValueError, match="`gamma` must be in"):
+            GaussianKernel(gamma=gamma)
+    with pytest.raises(TypeError, match="`gamma` must be a number"):
+        GaussianKernel(gamma="scale")
+
+
+@pytest.mark.parametrize("kernel", [*KERNELS, PrecomputedKernel()], ids=repr)
+def test_kernels_are_values(kernel):
+    for other in (copy.deepcopy(kernel), pickle.loads(pickle.dumps(kernel))):
+        assert other == kernel and hash(other) == hash(kernel)
+    assert sum(kernel == other for other in [*KERNELS, PrecomputedKernel()]) == 1
+    for field in dataclasses.fields(kernel):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(kernel, field.name, 3)
+
+
+@pytest.mark.parametrize("family", [GaussianKernel, LaplacianKernel, MaternKernel])
+class TestBandwidth:
+    @pytest.mark.parametrize("width", [0, -1.0, math.nan, math.inf, [1.0, 0.0]])
+    def test_is_positive(self, family, width):
+        with pytest.raises(ValueError, match=r"`bandwidth` must be in \(0, inf\)"):
+            family(bandwidth=width)
+
+    @pytest.mark.parametrize("width", [True, None, 1j, [1.0, None], ["1"]])
+    def test_is_a_number(self, family, width):
+        with pytest.raises(TypeError, match="`bandwidth` must be a number"):
+            family(bandwidth=width)
+
+    @pytest.mark.parametrize("width", [[], np.ones((2, 2)), "mean"])
+    def test_has_a_known_form(self, family, width):
+        with pytest.raises(ValueError, match="`bandwidth` must be"):
+            family(bandwidth=width)
+
+    def test_becomes_python_numbers(self, family):
+        assert type(family(bandwidth=np.float32(2)).bandwidth) is float
+        assert family(bandwidth=np.array([1, 2])).bandwidth == (1.0, 2.0)
+        assert family(bandwidth=np.array(2.0)) == family(bandwidth=2)
+
+    def test_has_one_number_per_feature(self, family, rng):
+        X = rng.standard_normal((5, 3))
+        kernel = family(bandwidth=[1.0, 2.0])
+        for call in (kernel, kernel.resolve):
+            with pytest.raises(ValueError, match="one number per feature, 3, got 2"):
+                call(X)
+
+    def test_median_must_be_set_from_data_first(self, family):
+        with pytest.raises(ValueError, match="'median': set it from data with"):
+            family()(np.ones((2, 2)))
+        assert family().diag(np.ones((2, 2))).tolist() == [1, 1]
+
+    def test_a_number_is_left_as_it_is(self, family, rng):
+        kernel = family(bandwidth=2.0)
+        assert kernel.resolve(rng.standard_normal((5, 3))) is kernel
+
+    def test_median_is_the_median_distance(self, family, rng):
+        X = rng.standard_normal((50, 3))
+        difference = X[:, None] - X[None, :]
+        order = 1 if family is LaplacianKernel else 2
+        distances = np.linalg.norm(difference, ord=order, axis=2)
+        desired = np.median(distances[np.triu_indices(50, 1)])
+        assert_allclose(family().resolve(X).bandwidth, desired, rtol=1e-12)
+
+    def test_median_leaves_equal_rows_out(self, family, rng):
+        X = np.repeat(rng.standard_normal((4, 3)), [30, 1, 1, 1], axis=0)
+        metric = "cityblock" if family is LaplacianKernel else "euclidean"
+        distances = pdist(X, metric)
+        desired = np.median(distances[distances > 0])
+        assert_allclose(family().resolve(X).bandwidth, desired, rtol=1e-12)
+
+    def test_median_follows_the_scale_of_the_data(self, family, rng):
+        X = rng.standard_normal((40, 3))
+        width = family().resolve(X).bandwidth
+        for scale in (1e-6, 1024.0, 1e9):
+            assert_allclose(
+                family().resolve(scale * X).bandwidth, scale * width, rtol=1e-12
+            )
+        assert_allclose(
+            family().resolve(1024.0 * X)(1024.0 * X), family().resolve(X)(X), rtol=1e-12
+        )
+
+    @pytest.mark.parametrize("X", [np.full((9, 2), 3.0), np.ones((1, 2))])
+    def test_median_of_equal_rows_is_one(self, family, X):
+        assert family().resolve(X).bandwidth == 1.0
+
+    def test_median_of_many_rows_is_that_of_a_sample(self, family, rng):
+        X = rng.standard_normal((1500, 3))
+        one, again, other = (family().resolve(X, seed).bandwidth for seed in (0, 0, 1))
+        assert one == again != other
+        full = np.median(pdist(X, family._distance))
+        # The median of a thousand rows is off by about one percent.
+        assert_allclose([one, other], full, rtol=0.05)
+        assert family().resolve(X[:1000], 0) == family().resolve(X[:1000], 1)
+
+    def test_median_keeps_the_other_parameters(self, family, rng):
+        X = rng.standard_normal((9, 2)).astype(np.float32)
+        kernel = family(**({"nu": 2.5} if family is MaternKernel else {}))
+        resolved = kernel.resolve(X)
+        assert type(resolved) is family and type(resolved.bandwidth) is float
+        assert dataclasses.replace(resolved, bandwidth="median") == kernel
+
+
+@pytest.mark.parametrize("nu", [0.5, 1.5, 2.5, math.inf, np.float32(1.5)])
+def test_smoothness(nu):
+    assert MaternKernel(1.0, nu).nu == nu
+
+
+@pytest.mark.parametrize("nu", [1, 2.0, 0, -1, math.nan, 3.5])
+def test_smoothness_is_known(nu):
+    with pytest.raises(ValueError, match="`nu` must be"):
+        MaternKernel(1.0, nu)
+
+
+def test_parameters_of_the_polynomial():
+    for degree in (0, -1):
+        with pytest.raises(ValueError, match="`degree` must be at least 1"):
+            PolynomialKernel(degree)
+    with pytest.raises(TypeError, match="`degree` must be an integer"):
+        PolynomialKernel(2.0)
+    with pytest.raises(ValueError, match="`scale` must be in"):
+        PolynomialKernel(2, 0.0)
+    with pytest.raises(ValueError, match="`offset` must be in"):
+        PolynomialKernel(2, 1.0, -1.0)
+
+
+@EACH
+class TestCalls:
+    def test_types_mix(self, kernel, rng):
+        X, Y = rng.standard_normal((9, 3)), rng.standard_normal((7, 3))
+        small = X.astype(np.float32), Y.astype(np.float32)
+        assert kernel(*small).dtype == np.float32
+        assert kernel(X, small[1]).dtype == kernel(small[0], Y).dtype == np.float64
+        assert_close(kernel(small[0], Y), kernel(small[0].astype(float), Y), 1e-15)
+        assert_close(kernel(X.tolist(), Y), kernel(X, Y), 1e-15)
+        whole = np.arange(12).reshape(4, 3)
+        assert_array_equal(kernel(whole), kernel(whole.astype(np.float64)))
+
+    def test_order_in_memory_does_not_matter(self, kernel, rng):
+        X = rng.standard_normal((9, 6))
+        desired = kernel(np.ascontiguousarray(X[::2, ::2]))
+        assert_array_equal(kernel(X[::2, ::2]), desired)
+        assert_array_equal(kernel(np.asfortranarray(X[::2, ::2])), desired)
+
+    def test_arguments_are_left_as_they_are(self, kernel, rng):
+        X, Y = rng.standard_normal((9, 3)), rng.standard_normal((7, 3))
+        before = X.copy(), Y.copy()
+        kernel(X, Y)
+        assert_array_equal(X, before[0])
+        assert_array_equal(Y, before[1])
+
+    def test_errors(self, kernel):
+        with pytest.raises(ValueError, match=r"`Y` must have 2 columns"):
+            kernel(np.ones((3, 2)), np.ones((3, 3)))
+        with pytest.raises(ValueError, match=r"`X` must be finite"):
+            kernel([[math.nan]])
+        with pytest.raises(ValueError, match=r"`Y` must be finite"):
+            kernel([[1.0]], [[math.inf]])
+        with pytest.raises(ValueError, match=r"`X` must be a non-empty 2-dimensional"):
+            kernel([1.0, 2.0])
+
+
+def cauchy(X, Y):
+    return 1 / (1 + ((X[:, None] - Y[None]) ** 2).sum(axis=2))
+
+
+def test_callables(rng, dtype):
+    X, Y = rng.standard_normal((9, 3)), rng.standard_normal((7, 3))
+    kernel = CallableKernel(cauchy)
+    assert_array_equal(kernel(X, Y), cauchy(X, Y))
+    assert_array_equal(kernel(X), cauchy(X, X))
+    assert_array_equal(kernel.diag(X), np.ones(9))
+    assert kernel == CallableKernel(cauchy) and hash(kernel)
+    assert kernel.resolve(X) is kernel
+
+
+def test_errors_of_callables():
+    X = np.ones((3, 2))
+    with pytest.raises(TypeError, match="`function` must be callable, got 3"):
+        CallableKernel(3)
+    with pytest.raises(ValueError, match=r"shape \(3, 1\), got shape \(1, 3\)"):
+        CallableKernel(lambda X, Y: np.ones((len(Y), len(X))))(X, X[:1])
+    with pytest.raises(ValueError, match="must return finite values"):
+        CallableKernel(lambda X, Y: np.full((len(X), len(Y)), np.nan))(X)
+
+
+def test_precomputed(rng):
+    K = rng.standard_normal((6, 6))
+    kernel = PrecomputedKernel()
+    assert_array_equal(kernel(K), K)
+    assert_array_equal(kernel(K[:2], [3, 0]), K[:2][:, [3, 0]])
+    assert_array_equal(kernel.diag(K), np.diag(K))
+    assert_array_equal(kernel.take(K, np.array([4, 1])), [4, 1])
+    assert_array_equal(kernel.take(K[:2]), np.arange(6))
+
+
+def test_kernels_by_name():
+    assert as_kernel("gaussian") == GaussianKernel("median")
+    assert as_kernel("gaussian", 2.0) == GaussianKernel(2.0)
+    assert as_kernel("laplacian", [1, 2]) == LaplacianKernel((1.0, 2.0))
+    assert as_kernel("matern", 2) == MaternKernel(2.0, 1.5)
+    assert as_kernel("polynomial") == PolynomialKernel(3, 1.0, 1.0)
+    assert as_kernel("linear") == LinearKernel()
+    assert as_kernel("precomputed") == PrecomputedKernel()
+    assert as_kernel(cauchy) == CallableKernel(cauchy)
+    kernel = GaussianKernel(2.0)
+    assert as_kernel(kernel) is kernel
+
+
+def test_errors_of_names():
+    with pytest.raises(ValueError, match=r"`kernel` must be one of .* got 'rbf'"):
+        as_kernel("rbf")
+    with pytest.raises(ValueError, match="`bandwidth` has no meaning for kernel='lin"):
+        as_kernel("linear", 2.0)
+    for kernel in (GaussianKernel(2.0), cauchy):
+        with pytest.raises(ValueError, match="`bandwidth` goes with the name"):
+            as_kernel(kernel, 2.0)
+    for kernel in (None, 3, np.eye(2)):
+        with pytest.raises(TypeError, match="`kernel` must be a name, a Kernel or a"):
+            as_kernel(kernel)

@@ -1,0 +1,492 @@
+import doctest
+
+import numpy as np
+import pytest
+import scipy.optimize
+from numpy.testing import assert_allclose
+
+import nbsketch.solvers.design
+import nbsketch.solvers.newton
+from nbsketch import losses
+from nbsketch._jit import elq as kernels
+from nbsketch.solvers.certificate import balance
+from nbsketch.solvers.design import ArrayDesign, Design
+from nbsketch.solvers.linesearch import convex_step
+from nbsketch.solvers.newton import solve_path, solve_scalar
+from nbsketch.solvers.problem import scalar_problem
+from nbsketch.solvers.warmstart import cold_state
+
+ALL = [
+    losses.SquareLoss(),
+    losses.HuberLoss(kappa=0.5),
+    losses.EpsilonInsensitiveLoss(epsilon=0.3),
+    losses.SquaredEpsilonInsensitiveLoss(epsilon=0.3),
+    losses.PinballLoss(quantile=0.8),
+    losses.HingeLoss(),
+    losses.SquaredHingeLoss(),
+    losses.LogisticLoss(),
+]
+SMOOTH = [loss for loss in ALL if loss.is_smooth]
+REGRESSION = [loss for loss in ALL if not loss.is_classification]
+every_loss = pytest.mark.parametrize("loss", ALL, ids=repr)
+both_intercepts = pytest.mark.parametrize("fit_intercept", [False, True])
+
+
+def make(n=120, r=8, loss=None, seed=0):
+    rng = np.random.default_rng(seed)
+    Z = rng.normal(size=(n, r)) * 0.7 ** np.arange(r)
+    y = Z @ rng.normal(size=r) + 0.5 * rng.standard_t(3, size=n) + 0.4
+    if loss is not None and loss.is_classification:
+        y = np.where(y > 0, 1.0, -1.0)
+    return Z, y
+
+
+def objective(Z, y, loss, alpha, w, b=0.0, s=1.0):
+    f = np.asarray(Z, dtype=float) @ w + b
+    x = y * f if loss.is_classification else y - f
+    return np.mean(s * loss.value(x)) + alpha / 2 * (w @ w)
+
+
+def dual_objective(Z, y, loss, alpha, a, s=1.0):
+    """The dual function, written out; minus infinity outside its domain."""
+    n, z = len(y), np.asarray(Z, dtype=float).T @ (s * a)
+    turned = y * a if loss.is_classification else a
+    if loss.elq is None:
+        entropy = -scipy.special.entr(turned) - scipy.special.entr(1 - turned)
+        value = -np.mean(s * entropy)
+    else:
+        value = -np.mean(s * loss.elq.conjugate(turned))
+        value += np.mean(s * turned) if loss.is_classification else np.mean(s * a * y)
+    return value - z @ z / (2 * alpha * n**2)
+
+
+def judge(Z, y, loss, alpha, fit_intercept, s=1.0):
+    """The minimum by an interior-point solver of conic programs."""
+    cvxpy = pytest.importorskip("cvxpy")
+    w, b = cvxpy.Variable(Z.shape[1]), cvxpy.Variable()
+    f = Z @ w + b
+    r, m = y - f, cvxpy.multiply(y, f)
+    match loss:
+        case losses.SquareLoss():
+            terms = cvxpy.square(r) / 2
+        case losses.HuberLoss(kappa=k):
+            terms = cvxpy.huber(r, k) / 2
+        case losses.EpsilonInsensitiveLoss(epsilon=e):
+            terms = cvxpy.pos(cvxpy.abs(r) - e)
+        case losses.SquaredEpsilonInsensitiveLoss(epsilon=e):
+            terms = cvxpy.square(cvxpy.pos(cvxpy.abs(r) - e)) / 2
+        case losses.PinballLoss(quantile=t):
+            terms = cvxpy.maximum(t * r, (t - 1) * r)
+        case losses.HingeLoss():
+            terms = cvxpy.pos(1 - m)
+        case losses.SquaredHingeLoss():
+            terms = cvxpy.square(cvxpy.pos(1 - m)) / 2
+        case losses.LogisticLoss():
+            terms = cvxpy.logistic(-m)
+    total = cvxpy.sum(cvxpy.multiply(np.broadcast_to(s, len(y)), terms)) / len(y)
+    goal = cvxpy.Minimize(total + alpha / 2 * cvxpy.sum_squares(w))
+    problem = cvxpy.Problem(goal, [] if fit_intercept else [b == 0])
+    problem.solve(solver="CLARABEL")
+    return objective(Z, y, loss, alpha, w.value, float(b.value), s)
+
+
+def check_certificate(solution, Z, y, loss, alpha, fit_intercept, s=1.0):
+    """Weak duality, recomputed from its definition."""
+    primal = objective(Z, y, loss, alpha, solution.coef, solution.intercept, s)
+    dual = dual_objective(Z, y, loss, alpha, solution.dual, s)
+    assert_allclose(solution.objective, primal, rtol=1e-12, atol=1e-15)
+    size = np.abs(primal) + np.mean(s * np.abs(solution.dual * y))
+    assert_allclose(primal - dual, solution.gap, atol=1e-12 * size, rtol=1e-6)
+    if fit_intercept:
+        balance = np.sum(s * solution.dual)
+        assert abs(balance) <= 1e-13 * np.sum(s * np.abs(solution.dual)) + 1e-300
+
+
+@pytest.mark.parametrize(
+    "module", [nbsketch.solvers.newton, nbsketch.solvers.design, losses]
+)
+def test_examples_run(module):
+    results = doctest.testmod(module)
+    assert results.attempted and not results.failed
+
+
+@every_loss
+@both_intercepts
+@pytest.mark.parametrize("alpha", [1e-8, 1e-4, 1.0])
+def test_reaches_the_minimum_and_certifies_it(loss, fit_intercept, alpha):
+    Z, y = make(loss=loss)
+    best = judge(Z, y, loss, alpha, fit_intercept)
+    for tol in (1e-2, 1e-8):
+        solution = solve_scalar(Z, y, loss, alpha, fit_intercept=fit_intercept, tol=tol)
+        assert solution.converged
+        assert solution.relative_gap <= tol
+        assert solution.gap >= solution.objective - best - 1e-7 * best
+        check_certificate(solution, Z, y, loss, alpha, fit_intercept)
+    assert_allclose(solution.objective, best, rtol=1e-6)
+
+
+@every_loss
+def test_weights_against_the_judge(loss):
+    Z, y = make(n=70, loss=loss)
+    s = np.random.default_rng(3).exponential(size=len(y))
+    s[::7] = 0.0
+    s /= s.mean()
+    solution = solve_scalar(Z, y, loss, 1e-3, sample_weight=s, tol=1e-9)
+    best = judge(Z, y, loss, 1e-3, True, s)
+    assert_allclose(solution.objective, best, rtol=1e-6)
+    check_certificate(solution, Z, y, loss, 1e-3, True, s)
+
+
+@every_loss
+@both_intercepts
+def test_weights_are_repetitions_and_zero_weights_absences(loss, fit_intercept):
+    Z, y = make(n=60, loss=loss)
+    counts = np.random.default_rng(1).integers(0, 4, size=len(y))
+    repeated = np.repeat(np.arange(len(y)), counts)
+    options = {"fit_intercept": fit_intercept, "tol": 1e-11}
+    weights = counts / counts.mean()
+    if not loss.is_classification:
+        y[counts == 0] = 1e9
+    one = solve_scalar(Z, y, loss, 1e-2, sample_weight=weights, **options)
+    two = solve_scalar(Z[repeated], y[repeated], loss, 1e-2, **options)
+    assert_allclose(one.objective, two.objective, rtol=1e-9)
+    assert_allclose(one.coef, two.coef, atol=1e-3)
+
+
+@pytest.mark.parametrize("loss", SMOOTH, ids=repr)
+def test_larger_smooth_problems_against_lbfgs(loss):
+    Z, y = make(n=3000, r=10, loss=loss)  # enough rows for nested samples
+    sign = -1.0 if not loss.is_classification else y
+
+    def value_and_gradient(v):
+        f = Z @ v[:-1] + v[-1]
+        slope = sign * loss.derivative(y * f if loss.is_classification else y - f)
+        gradient = np.append(Z.T @ slope / len(y) + 1e-3 * v[:-1], slope.mean())
+        return objective(Z, y, loss, 1e-3, v[:-1], v[-1]), gradient
+
+    solver = scipy.optimize.minimize(
+        value_and_gradient, np.zeros(11), jac=True, options={"gtol": 1e-9}
+    )
+    solution = solve_scalar(Z, y, loss, 1e-3, tol=1e-10)
+    assert solution.n_iter <= 12
+    assert_allclose(solution.objective, solver.fun, rtol=1e-9)
+    assert_allclose(solution.coef, solver.x[:-1], atol=1e-4)
+
+
+@every_loss
+def test_the_start_does_not_matter(loss):
+    Z, y = make(n=2000, r=5, loss=loss)
+    problem = scalar_problem(ArrayDesign(Z), y, loss, 1e-4, None, True)
+    nested = solve_scalar(Z, y, loss, 1e-4, tol=1e-9)
+    cold = solve_scalar(Z, y, loss, 1e-4, tol=1e-9, state=cold_state(problem))
+    assert nested.converged
+    assert_allclose(nested.objective, cold.objective, rtol=3e-9)
+
+
+@every_loss
+@both_intercepts
+def test_single_precision_features(loss, fit_intercept):
+    Z, y = make(n=1500, r=12, loss=loss)
+    Z = Z.astype(np.float32)
+    options = {"fit_intercept": fit_intercept, "tol": 1e-9}
+    single = solve_scalar(Z, y, loss, 1e-5, **options)
+    double = solve_scalar(Z.astype(float), y, loss, 1e-5, **options)
+    assert single.converged
+    assert single.coef.dtype == np.float64
+    assert_allclose(single.objective, double.objective, rtol=3e-9)
+    check_certificate(single, Z, y, loss, 1e-5, fit_intercept)
+
+
+class Streamed(Design):
+    """A design that shows its rows in uneven pieces only."""
+
+    def __init__(self, Z, cuts):
+        self.parts, self.cuts = np.split(Z, cuts), [0, *cuts, len(Z)]
+        self.shape, self.dtype = Z.shape, Z.dtype
+
+    def blocks(self):
+        yield from zip(self.cuts, self.cuts[1:], self.parts, strict=False)
+
+
+@every_loss
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_design_in_blocks_is_the_same_design(loss, dtype):
+    Z, y = make(n=900, r=6, loss=loss)
+    Z = Z.astype(dtype)
+    streamed = solve_scalar(Streamed(Z, [1, 300, 777]), y, loss, 1e-4, tol=1e-9)
+    whole = solve_scalar(Z, y, loss, 1e-4, tol=1e-9)
+    assert_allclose(streamed.objective, whole.objective, rtol=3e-9)
+    check_certificate(streamed, Z, y, loss, 1e-4, True)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("cuts", [[], [5, 6, 700]])
+def test_products_of_a_design(dtype, cuts):
+    rng = np.random.default_rng(0)
+    Z = rng.normal(size=(1500, 7)).astype(dtype)
+    exact, design = Z.astype(float), Streamed(Z, cuts) if cuts else ArrayDesign(Z)
+    rows = np.flatnonzero(rng.random(1500) < 0.6)
+    weights = rng.random(1500)
+    for tail in ((), (3,)):
+        W, A = rng.normal(size=(7, *tail)), rng.normal(size=(1500, *tail))
+        assert_allclose(design.mv(W), exact @ W, rtol=1e-10, atol=1e-12)
+        assert_allclose(design.rmv(A), exact.T @ A, rtol=1e-10, atol=1e-12)
+        chosen = design.rmv(A[rows], rows)
+        assert_allclose(chosen, exact[rows].T @ A[rows], rtol=1e-10, atol=1e-12)
+    assert_allclose(design.gram(), exact.T @ exact, rtol=1e-10, atol=1e-10)
+    weighted = exact[rows].T * weights[rows] @ exact[rows]
+    assert_allclose(design.gram(rows, weights[rows]), weighted, atol=1e-10)
+    assert_allclose(design.gram(rows, weights[rows], exact=False), weighted, atol=1e-2)
+    gathered = design.gather(rows)
+    assert gathered.Z.dtype == dtype
+    assert_allclose(gathered.Z, Z[rows], rtol=0)
+
+
+def hard_problems():
+    Z, y = make(n=200, r=10)
+    rng = np.random.default_rng(5)
+    wild = y.copy()
+    wild[:5] = 1e6
+    lever = Z.copy()
+    lever[:3] *= 1e5
+    again = rng.integers(0, 20, size=200)
+    return {
+        "fewer rows than features": (Z[:6], y[:6], 1e-6),
+        "one row": (Z[:1], y[:1], 1e-3),
+        "duplicate columns": (np.hstack([Z, Z]), y, 1e-6),
+        "a column of zeros": (np.hstack([Z, np.zeros((200, 1))]), y, 1e-6),
+        "repeated rows": (Z[again], y[again], 1e-6),
+        "ties": (Z, np.round(y), 1e-6),
+        "constant target": (Z, np.full(200, 3.0), 1e-6),
+        "zero target": (Z, np.zeros(200), 1e-6),
+        "outliers": (Z, wild, 1e-6),
+        "leverage": (lever, y, 1e-6),
+        "tiny alpha": (Z, y, 1e-12),
+        "large alpha": (Z, y, 1e3),
+        "badly scaled columns": (Z * 10.0 ** -np.arange(10), y, 1e-9),
+        "large targets": (Z, 1e4 * y, 1e-6),
+        "small targets": (Z, 1e-4 * y, 1e-6),
+    }
+
+
+@pytest.mark.parametrize("case", hard_problems())
+@pytest.mark.parametrize("loss", [*REGRESSION, losses.HingeLoss()], ids=repr)
+@both_intercepts
+def test_hard_problems(case, loss, fit_intercept):
+    Z, y, alpha = hard_problems()[case]
+    if loss.is_classification:
+        y = np.where(y > np.median(y), 1.0, -1.0)
+    solution = solve_scalar(Z, y, loss, alpha, fit_intercept=fit_intercept)
+    assert solution.converged
+    check_certificate(solution, Z, y, loss, alpha, fit_intercept)
+
+
+def test_single_precision_survives_rows_of_huge_leverage():
+    Z, y = make(n=1000, r=12)
+    Z[:5] *= 1e6
+    Z = Z.astype(np.float32)
+    for loss in (losses.EpsilonInsensitiveLoss(), losses.HuberLoss()):
+        solution = solve_scalar(Z, y, loss, 1e-6)
+        assert solution.converged
+        check_certificate(solution, Z, y, loss, 1e-6, True)
+
+
+@pytest.mark.parametrize("loss", [losses.LogisticLoss(), losses.SquaredHingeLoss()])
+@both_intercepts
+def test_separable_classes(loss, fit_intercept):
+    Z, _ = make(n=300)
+    y = np.where(Z[:, 0] > 0, 1.0, -1.0)
+    for alpha in (1e-3, 1e-8):
+        solution = solve_scalar(Z, y, loss, alpha, fit_intercept=fit_intercept)
+        assert solution.converged
+        check_certificate(solution, Z, y, loss, alpha, fit_intercept)
+
+
+@pytest.mark.parametrize("loss", [loss for loss in ALL if loss.is_classification])
+def test_one_class_only(loss):
+    Z, _ = make(n=50)
+    solution = solve_scalar(Z, np.ones(50), loss, 1e-2)
+    assert solution.objective < loss.value(0.0)
+    assert_allclose(solution.coef, 0.0, atol=1e-2)
+
+
+def test_losses_that_cost_nothing_end_at_once():
+    Z, y = make()
+    solution = solve_scalar(Z, y, losses.EpsilonInsensitiveLoss(1e3), 1e-3)
+    assert (solution.objective, solution.gap, solution.n_iter) == (0.0, 0.0, 0)
+    assert solution.converged
+
+
+@pytest.mark.parametrize("loss", REGRESSION, ids=repr)
+def test_an_intercept_absorbs_any_offset(loss):
+    Z, y = make()
+    one = solve_scalar(Z, y, loss, 1e-3, tol=1e-10)
+    two = solve_scalar(Z, y + 1e3, loss, 1e-3, tol=1e-10)
+    assert_allclose(two.objective, one.objective, rtol=1e-8)
+    assert_allclose(two.intercept - one.intercept, 1e3, rtol=1e-5)
+    assert_allclose(two.coef, one.coef, atol=1e-3)
+
+
+def test_quantiles_leave_their_share_of_residuals_above():
+    Z, y = make(n=400)
+    for level in (0.1, 0.5, 0.9):
+        found = solve_scalar(Z, y, losses.PinballLoss(level), 1e-6)
+        share = np.mean(y <= Z @ found.coef + found.intercept)
+        assert abs(share - level) < 0.03
+
+
+@every_loss
+def test_a_state_continues_and_a_path_saves_steps(loss):
+    Z, y = make(n=400, r=10, loss=loss)
+    alphas = np.logspace(0, -7, 12)
+    path = list(solve_path(Z, y, loss, alphas, tol=1e-7))
+    cold = [solve_scalar(Z, y, loss, alpha, tol=1e-7) for alpha in alphas]
+    for warm, fresh in zip(path, cold, strict=True):
+        assert warm.converged
+        assert_allclose(warm.objective, fresh.objective, rtol=3e-7)
+    assert sum(x.n_iter for x in path) <= sum(x.n_iter for x in cold)
+    again = solve_scalar(Z, y, loss, alphas[-1], tol=1e-7, state=path[-1].state)
+    assert again.n_iter <= 1
+
+
+def test_a_state_serves_another_loss_but_not_another_shape():
+    Z, y = make()
+    state = solve_scalar(Z, y, losses.PinballLoss(0.9), 1e-4).state
+    for level, fit_intercept in ((0.8, True), (0.1, True), (0.8, False)):
+        loss = losses.PinballLoss(level)
+        warm, cold = (
+            solve_scalar(
+                Z, y, loss, 1e-4, fit_intercept=fit_intercept, tol=1e-8, state=start
+            )
+            for start in (state, None)
+        )
+        assert_allclose(warm.objective, cold.objective, rtol=3e-8)
+        check_certificate(warm, Z, y, loss, 1e-4, fit_intercept)
+    with pytest.raises(ValueError, match=r"`state.coef` must have shape \(3,\)"):
+        solve_scalar(Z[:, :3], y, "pinball", 1e-4, state=state)
+    with pytest.raises(ValueError, match=r"`state.dual` must have shape \(100,\)"):
+        solve_scalar(Z[:100], y[:100], "pinball", 1e-4, state=state)
+
+
+@pytest.mark.parametrize("loss", ALL[1:], ids=repr)  # the first takes one step
+def test_the_end_of_the_budget_is_reported(loss):
+    Z, y = make(loss=loss)
+    solution = solve_scalar(Z, y, loss, 1e-6, max_iter=1, tol=1e-30)
+    assert not solution.converged
+    assert solution.n_iter == 1
+    check_certificate(solution, Z, y, loss, 1e-6, True)
+    assert "stopped after 1 iterations before reaching tol=1e-30" in solution.shortfall(
+        1e-30
+    )
+
+
+@every_loss
+def test_callback_sees_the_way_down(loss):
+    Z, y = make(loss=loss)
+    seen = []
+    solution = solve_scalar(
+        Z, y, loss, 1e-4, tol=1e-8, callback=lambda *step: seen.append(step)
+    )
+    steps, values, gaps, seconds = np.array(seen).T
+    assert steps[-1] == solution.n_iter
+    assert (np.diff(seconds) >= 0).all()
+    assert solution.gap in gaps
+    assert (values - gaps <= solution.objective * (1 + 1e-12)).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"alpha": 0.0}, r"`alpha` must be in \(0, inf\), got 0.0"),
+        ({"tol": -1.0}, "`tol` must be"),
+        ({"max_iter": 0}, "`max_iter` must be at least 1, got 0"),
+        ({"y": np.ones(3)}, r"`y` must have shape \(4,\), got \(3,\)"),
+        ({"y": np.array([1.0, np.nan, 0.0, 0.0])}, "`y` must be finite"),
+        ({"loss": "hinge", "y": np.arange(4.0)}, r"`y` must hold -1 and \+1 only"),
+        ({"sample_weight": np.ones(3)}, "`sample_weight` must have shape"),
+        ({"sample_weight": np.zeros(4)}, "`sample_weight` must be nonnegative"),
+        ({"sample_weight": np.array([1.0, 1, 1, -1])}, "a minimum of -1.0"),
+        ({"design": np.array([[np.inf]])}, "`Z` must be finite"),
+        ({"loss": "none"}, "`loss` must be a Loss or one of"),
+    ],
+)
+def test_arguments_are_checked(change, message):
+    arguments = {"design": np.eye(4), "y": np.ones(4), "loss": "huber", "alpha": 1.0}
+    with pytest.raises(ValueError, match=message):
+        solve_scalar(**(arguments | change))
+
+
+def test_balance_stays_within_bounds():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        lo, hi = -rng.random(20), rng.random(20)
+        a, weights = rng.uniform(lo, hi), rng.random(20)
+        pace = (rng.random(20) < 0.3).astype(float)
+        found = balance(a, weights, lo, hi, pace)
+        assert ((found >= lo) & (found <= hi)).all()
+        assert_allclose(weights @ found, 0.0, atol=1e-14)
+
+
+def test_line_search_finds_the_kink_of_a_convex_function():
+    def derivatives(t):
+        return (-1.0 + 0.01 * t, 0.01) if t < 7.3 else (5.0 + t, 1.0)
+
+    step = convex_step(derivatives, -1.0)
+    assert_allclose(step, 7.3, rtol=1e-6)
+    assert convex_step(lambda t: (-0.5 + t, 1.0), -0.5) == 0.5
+    assert convex_step(lambda t: (2.0, 0.0), -1.0) == 0.0
+
+
+@pytest.mark.parametrize("loss", [x for x in ALL if x.elq is not None], ids=repr)
+@pytest.mark.parametrize("sigma", [0.0, 0.4])
+def test_kernels_agree_with_plain_numpy(loss, sigma):
+    gam, eps, low, high = loss.elq
+    rng = np.random.default_rng(2)
+    n = 301
+    res, weights = 2 * rng.normal(size=n), rng.random(n)
+    lo, hi = np.full(n, low), np.full(n, high)
+    centre = np.clip(rng.normal(size=n), lo, hi)
+    v = res + sigma * centre
+    expected = losses.ELQ(gam + sigma, eps, low, high).slope(v)
+    a, inside = np.empty(n), np.empty(n, dtype=bool)
+    total, young = kernels.dual_point(
+        res, weights, centre, lo, hi, gam, eps, sigma, a, inside
+    )
+    terms = loss.elq.value(res) + loss.elq.conjugate(a) - a * res
+    assert_allclose(a, expected, atol=1e-14)
+    assert_allclose(total, weights @ a)
+    assert_allclose(young, weights @ terms, atol=1e-12)
+    plain = kernels.young_sum(res, weights, a, lo, hi, gam, eps)
+    assert_allclose(plain, young, atol=1e-12)
+    out = np.empty(n)
+    kernels.loss_values(res, lo, hi, gam, eps, out)
+    assert_allclose(out, loss.elq.value(res), atol=1e-14)
+    kernels.kink_distance(res, centre, lo, hi, gam, eps, sigma, out)
+    assert ((out == 0) == inside).all() or gam + sigma == 0
+    for side in (-0.99, 0.99):  # a residual that moves less keeps its dual point
+        moved = np.empty(n)
+        line = res + side * out, weights, centre, lo, hi, gam, eps, sigma
+        kernels.dual_point(*line, moved, inside)
+        assert_allclose(moved, a, atol=1e-14)
+
+
+@pytest.mark.parametrize("loss", [x for x in ALL if x.elq is not None], ids=repr)
+def test_slope_along_is_the_derivative_of_the_smoothed_loss(loss):
+    gam, eps, low, high = loss.elq
+    rng = np.random.default_rng(4)
+    n, sigma = 200, 0.3
+    res, move, weights = rng.normal(size=n), rng.normal(size=n), rng.random(n)
+    lo, hi, centre = np.full(n, low), np.full(n, high), np.zeros(n)
+
+    def slope(t):
+        return kernels.slope_along(
+            t, res, move, weights, centre, lo, hi, gam, eps, sigma
+        )
+
+    def smoothed(t):
+        return weights @ losses.ELQ(gam + sigma, eps, low, high).value(res - t * move)
+
+    numeric = (smoothed(0.7 + 1e-6) - smoothed(0.7 - 1e-6)) / 2e-6
+    assert_allclose(slope(0.7)[0], numeric, rtol=1e-7)
+    numeric = (slope(0.7 + 1e-7)[0] - slope(0.7 - 1e-7)[0]) / 2e-7
+    assert_allclose(slope(0.7)[1], numeric, rtol=1e-5)

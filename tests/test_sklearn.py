@@ -1,0 +1,37 @@
+"""The contract of scikit-learn, by its own checks."""
+
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from nbsketch import SketchedFeatures, SketchedKernelRegressor
+
+WEIGHTS = {
+    "check_sample_weight_equivalence_on_dense_data": (
+        "the random sketch, the median bandwidth and the rows that leave-one-out "
+        "leaves out are chosen from the rows, whatever their weights"
+    )
+}
+
+# Each estimator with the checks that it cannot pass, and why. Given a bandwidth, an
+# alpha and no sketch, a weight is a repetition and no reason is left.
+ESTIMATORS = [
+    (SketchedKernelRegressor(), WEIGHTS),
+    (SketchedKernelRegressor(sketch="identity"), WEIGHTS),
+    (SketchedKernelRegressor(sketch="identity", bandwidth=1.0, alpha=0.1), {}),
+    (SketchedKernelRegressor("precomputed", fit_intercept=False), {}),
+    (SketchedFeatures(), {}),
+    (SketchedFeatures("precomputed", sketch="identity"), {}),
+]
+
+
+def expected_failures(estimator):
+    return next(
+        failures for other, failures in ESTIMATORS if repr(other) == repr(estimator)
+    )
+
+
+@parametrize_with_checks(
+    [estimator for estimator, _ in ESTIMATORS],
+    expected_failed_checks=expected_failures,
+)
+def test_contract(estimator, check):
+    check(estimator)

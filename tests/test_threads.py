@@ -1,0 +1,283 @@
+"""Threads, forked children, worker processes, and the cache of compiled code.
+
+What could abort or hang a process runs in one of its own, with a time limit.
+"""
+
+import shutil
+import threading
+from pathlib import Path
+
+import numba
+import numpy as np
+import pytest
+from conftest import ROOT
+from numpy.testing import assert_array_equal
+
+from nbsketch import GaussianKernel, PSparsifiedSketch
+from nbsketch._jit import threads
+from nbsketch.gram import Gram
+
+needs_two_threads = pytest.mark.skipif(
+    numba.config.NUMBA_NUM_THREADS < 2, reason="numba has one thread"
+)
+
+# Work for several parallel regions, its result, and a check of it.
+SETUP = """
+import os, sys, threading, time
+import numba, numpy as np
+from nbsketch import GaussianKernel, PSparsifiedSketch
+from nbsketch._jit import threads
+from nbsketch.gram import Gram
+
+X = np.random.default_rng(0).standard_normal((4000, 3))
+S = PSparsifiedSketch(50).draw(4000, 0)
+def product(_=None):
+    return Gram(GaussianKernel(2.0), X) @ S.T
+"""
+
+
+@pytest.fixture
+def product():
+    X = np.random.default_rng(0).standard_normal((4000, 3))
+    K, S = Gram(GaussianKernel(2.0), X), PSparsifiedSketch(50).draw(4000, 0)
+    return lambda: K @ S.T
+
+
+def in_threads(function, count):
+    """Return the results of `count` concurrent calls."""
+    results, start = [None] * count, threading.Barrier(count)
+
+    def call(i):
+        start.wait(60)
+        results[i] = function()
+
+    workers = [threading.Thread(target=call, args=(i,)) for i in range(count)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(120)
+    return results
+
+
+def test_concurrent_calls_give_the_same_bits(product):
+    expected = product()
+    for result in in_threads(lambda: [product() for _ in range(5)], 4):
+        for array in result:
+            assert_array_equal(array, expected)
+    assert not threads._parallel_region.locked()
+
+
+class Twins:
+    """Two kernels that only write down which of them ran on which tiles."""
+
+    def __init__(self, fail=False):
+        self.calls, self.limits, self.fail = [], [], fail
+
+    def serial(self, first, last):
+        self.calls.append(("serial", first, last))
+
+    def parallel(self, first, last):
+        self.calls.append(("parallel", first, last))
+        self.limits.append(numba.get_num_threads())
+        if self.fail:
+            raise KeyboardInterrupt
+
+    def run(self, n_tiles, seconds):
+        threads.run_tiles(self.serial, self.parallel, n_tiles, seconds)
+        return self.calls
+
+
+def covered(calls):
+    return [tile for _, first, last in calls for tile in range(first, last)]
+
+
+@pytest.mark.parametrize("n_tiles", [0, 1, 7, 1000])
+@pytest.mark.parametrize("seconds", [0.0, 1e-9, 1e-3, 0.07, 10.0])
+def test_every_tile_runs_once_in_order(n_tiles, seconds):
+    calls = Twins().run(n_tiles, seconds)
+    assert covered(calls) == list(range(n_tiles))
+    assert len({twin for twin, _, _ in calls}) <= 1
+    for _, first, last in calls:
+        limit = numba.config.NUMBA_NUM_THREADS * threads.CHUNK_SECONDS
+        assert last - first == 1 or (last - first) * seconds <= limit * (1 + 1e-9)
+
+
+@needs_two_threads
+def test_little_work_is_serial_and_much_is_parallel():
+    assert {call[0] for call in Twins().run(10, 1e-6)} == {"serial"}
+    assert {call[0] for call in Twins().run(10, 1e-2)} == {"parallel"}
+
+
+@needs_two_threads
+def test_a_second_region_is_serial():
+    with threads._parallel_region:
+        assert {call[0] for call in Twins().run(10, 1e-2)} == {"serial"}
+
+
+@needs_two_threads
+def test_an_interrupt_gives_everything_back():
+    before = numba.get_num_threads()
+    with pytest.raises(KeyboardInterrupt):
+        Twins(fail=True).run(10, 1e-2)
+    assert numba.get_num_threads() == before
+    assert not threads._parallel_region.locked()
+
+
+@needs_two_threads
+@pytest.mark.parametrize(
+    ("asked", "limit"),
+    [("1", 1), ("2", 2), ("1,4", 1), ("10000", 2), ("", 2), ("0", 2), ("many", 2)],
+)
+def test_number_of_threads_of_openmp(asked, limit, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", asked)
+    before = numba.get_num_threads()
+    numba.set_num_threads(2)
+    try:
+        assert threads.thread_limit() == limit
+        twins = Twins()
+        twins.run(10, 1e-2)
+        assert set(twins.limits) <= {2} and bool(twins.limits) == (limit == 2)
+        numba.set_num_threads(1)
+        assert threads.thread_limit() == 1
+    finally:
+        numba.set_num_threads(before)
+
+
+@pytest.mark.parametrize("variable", ["OMP_NUM_THREADS", "NUMBA_NUM_THREADS"])
+def test_environment_sets_the_number_of_threads(variable, run_python):
+    code = "from nbsketch._jit.threads import thread_limit; print(thread_limit())"
+    assert run_python(code, **{variable: "1"}) == "1"
+
+
+def test_a_forked_child_computes_and_ends(run_python):
+    code = """
+    expected = product()  # starts the threads of the parent
+    child = os.fork()
+    if child == 0:
+        same = (product() == expected).all() and threads.thread_limit() == 1
+        os._exit(0 if same else 3)
+    for _ in range(600):
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            break
+        time.sleep(0.1)
+    else:
+        os.kill(child, 9)
+        sys.exit("the child hangs")
+    assert os.waitstatus_to_exitcode(status) == 0, status
+    assert (product() == expected).all() and threads.thread_limit() >= 1
+    """
+    run_python(script(code))
+
+
+def test_a_pool_of_forked_workers(run_python):
+    code = """
+    import multiprocessing
+    expected = product()
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        results = pool.map_async(product, range(4)).get(timeout=60)
+    assert len(results) == 4 and all((r == expected).all() for r in results)
+    """
+    run_python(script(code))
+
+
+def test_a_fork_inside_a_parallel_region(run_python):
+    code = """
+    expected = product()
+    with threads._parallel_region:
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if (product() == expected).all() else 3)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    """
+    run_python(script(code), timeout=60)
+
+
+@pytest.mark.parametrize("layer", ["workqueue", None])
+def test_concurrent_calls_on_every_threading_layer(layer, run_python):
+    code = """
+    expected = product()
+    results = []
+    def call():
+        results.extend(product() for _ in range(5))
+    workers = [threading.Thread(target=call) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert len(results) == 20 and all((r == expected).all() for r in results)
+    if numba.config.NUMBA_NUM_THREADS > 1:
+        print(numba.threading_layer())
+    """
+    printed = run_python(script(code), NUMBA_THREADING_LAYER=layer)
+    if layer is not None and numba.config.NUMBA_NUM_THREADS > 1:
+        assert printed == layer
+
+
+def test_workers_of_joblib(run_python):
+    pytest.importorskip("joblib")
+    code = """
+    from joblib import Parallel, delayed
+    def work():
+        return threads.thread_limit(), product()
+    with Parallel(n_jobs=2, backend="loky", timeout=100) as parallel:
+        results = parallel(delayed(work)() for _ in range(4))
+    cores = max(1, os.cpu_count() // 2)
+    assert all(1 <= limit <= cores for limit, _ in results)
+    assert all((r == product()).all() for _, r in results)
+    """
+    run_python(script(code))
+
+
+EVALUATE = """
+import numpy as np
+from nbsketch import GaussianKernel
+from nbsketch._jit.gram import fold_serial
+K = GaussianKernel(1.0)(np.zeros((1, 1)), np.ones((1, 1)))
+assert abs(K[0, 0] - np.exp(-0.5)) < 1e-15
+print(sum(fold_serial.stats.cache_hits.values()))
+"""
+
+
+def files_below(folder):
+    return {
+        (str(path), path.stat().st_size, path.stat().st_mtime_ns)
+        for path in Path(folder).rglob("*")
+        if path.is_file()
+    }
+
+
+def test_compiled_code_is_found_again(run_python, tmp_path):
+    cache = str(tmp_path)
+    assert run_python(EVALUATE, NUMBA_CACHE_DIR=cache) == "0"
+    stored = files_below(cache)
+    assert any(path.endswith(".nbc") for path, _, _ in stored)
+    for _ in range(2):
+        assert run_python(EVALUATE, NUMBA_CACHE_DIR=cache) == "1"
+        assert files_below(cache) == stored
+
+
+def test_without_a_place_for_the_cache(run_python, tmp_path):
+    # Files where folders should be made stop even a user who may write anywhere.
+    package = tmp_path / "nbsketch"
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "nbsketch", package, ignore=ignored)
+    (package / "_jit" / "__pycache__").write_text("")
+    (tmp_path / "home").write_text("")
+    printed = run_python(
+        EVALUATE + "print(fold_serial._cache.__class__.__name__)",
+        root=tmp_path,
+        NUMBA_CACHE_DIR=None,
+        HOME=str(tmp_path / "home"),
+        XDG_CACHE_HOME=str(tmp_path / "home"),
+        LOCALAPPDATA=str(tmp_path / "home"),
+        PYTHONDONTWRITEBYTECODE="1",
+    )
+    assert printed.split() == ["0", "NullCache"]
+
+
+def script(code):
+    """Return the setup followed by indented code."""
+    lines = code.strip("\n").split("\n")
+    indent = len(lines[0]) - len(lines[0].lstrip())
+    return SETUP + "\n".join(line[indent:] for line in lines)

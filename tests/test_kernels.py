@@ -4,9 +4,11 @@ import copy
 import dataclasses
 import math
 import pickle
+import platform
 
 import numpy as np
 import pytest
+from conftest import ROOT
 from numpy.testing import assert_allclose, assert_array_equal
 from reference import differences, kernel_matrix
 from scipy.spatial.distance import pdist
@@ -243,6 +245,33 @@ def test_powers_of_two_are_accurate(rng, dtype):
     assert_array_equal(exact, np.exp2(-whole))
 
 
+@pytest.mark.skipif(
+    platform.machine() not in ("x86_64", "AMD64"), reason="names of x86 features"
+)
+def test_processors_with_narrow_vectors(run_python):
+    code = """
+import numpy as np
+from reference import kernel_matrix
+from nbsketch import GaussianKernel, LaplacianKernel, LinearKernel
+from nbsketch._jit import gram
+assert (gram.VECTOR, gram.BLOCK, gram.GROUP) == (32, 2, 4)
+rng = np.random.default_rng(0)
+for q in (3, 40):
+    X, Y = rng.standard_normal((9, q)), rng.standard_normal((50, q))
+    Y[:9] = X
+    for kernel in (GaussianKernel(q), LaplacianKernel(q), LinearKernel()):
+        error = np.abs(kernel(X, Y) - kernel_matrix(kernel, X, Y)).max()
+        assert error < 1e-13, (q, kernel, error)
+"""
+    tests = str(ROOT / "tests")
+    features = "+sse2,+avx,+avx2,+fma"
+    run_python(
+        f"import sys; sys.path.append({tests!r})\n{code}",
+        NUMBA_CPU_NAME="haswell",
+        NUMBA_CPU_FEATURES=features,
+    )
+
+
 def test_gamma_is_another_spelling_of_the_bandwidth():
     assert GaussianKernel(gamma=0.125) == GaussianKernel(bandwidth=2.0)
     with pytest.raises(ValueError, match="`gamma` and `bandwidth` are two spellings"):
@@ -361,6 +390,9 @@ def test_smoothness_is_known(nu):
 
 
 def test_parameters_of_the_polynomial():
+    kernel = PolynomialKernel(np.int8(2), np.float32(0.5), 1)
+    assert kernel == PolynomialKernel(2, 0.5, 1.0)
+    assert [type(value) for value in dataclasses.astuple(kernel)] == [int, float, float]
     for degree in (0, -1):
         with pytest.raises(ValueError, match="`degree` must be at least 1"):
             PolynomialKernel(degree)

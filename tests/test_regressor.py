@@ -548,7 +548,7 @@ def no_work(monkeypatch):
         pytest.fail("a kernel was evaluated")
 
     monkeypatch.setattr("nbsketch.features.fold", fail)
-    monkeypatch.setattr("nbsketch.kernels.evaluate", fail)
+    monkeypatch.setattr("nbsketch.kernels._kernel.evaluate", fail)
 
 
 def with_a(value):

@@ -1,0 +1,119 @@
+"""Classification: optimality, labels, probabilities, errors."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.linear_model import LogisticRegression
+from sklearn.svm import SVC, LinearSVC
+
+from nbsketch import GaussianKernel, SketchedFeatures, SketchedKernelClassifier, load
+
+LOSSES = ["hinge", "squared-hinge", "logistic"]
+
+
+def make_rings(n=300, n_classes=2, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2))
+    radius = np.linalg.norm(X, axis=1) + 0.1 * rng.normal(size=n)
+    edges = np.quantile(radius, np.linspace(0, 1, n_classes + 1)[1:-1])
+    return X, np.digitize(radius, edges)
+
+
+def make_model(**options):
+    return SketchedKernelClassifier(size=40, random_state=0, **options)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_rings_are_learnt(loss, n_classes):
+    X, y = make_rings(600, n_classes)
+    model = make_model(loss=loss).fit(X[:300], y[:300])
+    assert model.score(X[300:], y[300:]) > 0.85
+    scores = model.decision_function(X)
+    assert scores.shape == ((600,) if n_classes == 2 else (600, n_classes))
+    assert model.dual_gap_ <= 1e-6
+
+
+def test_hinge_without_a_sketch_is_the_support_vector_machine():
+    X, y = make_rings(120)
+    alpha, n = 1e-2, len(X)
+    ours = SketchedKernelClassifier(
+        GaussianKernel(bandwidth=1.0), sketch="identity", alpha=alpha, tol=1e-10
+    ).fit(X, y)
+    theirs = SVC(C=1 / (n * alpha), gamma=0.5, tol=1e-8).fit(X, y)
+    assert_allclose(ours.decision_function(X), theirs.decision_function(X), atol=2e-4)
+
+
+def test_squared_hinge_and_logistic_equal_linear_models_on_the_features():
+    X, y = make_rings(200)
+    features = SketchedFeatures(size=40, random_state=0)
+    Z, alpha = features.fit_transform(X), 1e-2
+    C = 1 / (len(X) * alpha)
+    logistic = LogisticRegression(C=C, tol=1e-10, max_iter=10_000).fit(Z, y)
+    ours = make_model(loss="logistic", alpha=alpha, tol=1e-10).fit(X, y)
+    assert_allclose(ours.predict_proba(X), logistic.predict_proba(Z), atol=1e-4)
+    # LinearSVC has no 1/2 in its squared hinge and penalises its intercept.
+    machine = LinearSVC(C=C / 2, tol=1e-10, max_iter=100_000, fit_intercept=False)
+    machine.fit(Z, y)
+    ours = make_model(
+        loss="squared-hinge", alpha=alpha, tol=1e-10, fit_intercept=False
+    ).fit(X, y)
+    assert_allclose(ours.decision_function(X), machine.decision_function(Z), atol=1e-4)
+
+
+def test_each_class_against_the_rest_is_its_own_problem():
+    X, y = make_rings(150, 3)
+    model = make_model(loss="logistic", alpha=1e-3, tol=1e-10).fit(X, y)
+    for k in range(3):
+        single = make_model(loss="logistic", alpha=1e-3, tol=1e-10).fit(X, y == k)
+        assert_allclose(
+            model.decision_function(X)[:, k], single.decision_function(X), atol=1e-5
+        )
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_probabilities_add_up_and_agree_with_labels(n_classes):
+    X, y = make_rings(200, n_classes)
+    model = make_model(loss="logistic").fit(X, y)
+    chances = model.predict_proba(X)
+    assert_allclose(chances.sum(axis=1), 1)
+    assert_array_equal(model.classes_[chances.argmax(axis=1)], model.predict(X))
+
+
+def test_labels_may_be_strings():
+    X, y = make_rings(100)
+    names = np.array(["out", "in"])[y]
+    model = make_model(loss="hinge", alpha=1e-3).fit(X, names)
+    assert set(model.predict(X)) == {"in", "out"}
+
+
+def test_weights_are_repetitions():
+    X, y = make_rings(60)
+    weights = np.random.default_rng(1).integers(0, 3, size=60)
+    rows = np.repeat(np.arange(60), weights)
+    kernel = GaussianKernel(bandwidth=1.0)
+    options = {"sketch": "identity", "alpha": 1e-2, "tol": 1e-10}
+    a = SketchedKernelClassifier(kernel, **options).fit(X, y, weights)
+    b = SketchedKernelClassifier(kernel, **options).fit(X[rows], y[rows])
+    assert_allclose(a.objective_, b.objective_, rtol=1e-8)
+
+
+def test_a_saved_classifier_predicts_the_same(tmp_path):
+    X, y = make_rings(100, 3)
+    model = make_model(loss="logistic", alpha=1e-3).fit(X, np.array(list("abc"))[y])
+    model.save(tmp_path / "model.npz")
+    again = load(tmp_path / "model.npz")
+    assert_array_equal(again.predict(X), model.predict(X))
+    assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+
+
+def test_bad_input_is_refused():
+    X, y = make_rings(50)
+    with pytest.raises(ValueError, match="at least two classes, got 1 class"):
+        make_model().fit(X, np.zeros(50, int))
+    with pytest.raises(ValueError, match="`loss` must be a loss of margins"):
+        make_model(loss="huber").fit(X, y)
+    with pytest.raises(ValueError, match="Unknown label type"):
+        make_model().fit(X, np.linspace(0, 1, 50))
+    with pytest.raises(AttributeError, match="predict_proba"):
+        _ = make_model(loss="hinge").fit(X, y).predict_proba

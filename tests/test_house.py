@@ -1,0 +1,282 @@
+"""Rules of the house: who may import what, what is documented, how long a file is."""
+
+import ast
+import doctest
+import importlib
+import inspect
+import types
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+import nbsketch
+
+PACKAGE = ROOT / "nbsketch"
+
+# An import never goes up the floors. A module has the floor of the longest entry here
+# that its name starts with; the package itself holds names only and imports lazily.
+FLOORS = {
+    "nbsketch": 0,
+    "nbsketch._jit": 1,
+    "nbsketch._linalg": 1,
+    "nbsketch._validation": 1,
+    "nbsketch.plots": 1,
+    "nbsketch.datasets": 2,
+    "nbsketch.gram": 2,
+    "nbsketch.kernels": 2,
+    "nbsketch.losses": 2,
+    "nbsketch.metrics": 2,
+    "nbsketch.outputs": 2,
+    "nbsketch.leverage": 3,
+    "nbsketch.solvers": 3,
+    "nbsketch.sketches": 4,
+    "nbsketch.diagnostics": 5,
+    "nbsketch.features": 5,
+    "nbsketch.persistence": 5,
+    "nbsketch.estimators": 6,
+    "nbsketch.quantile": 6,
+    "nbsketch.structured": 6,
+    "nbsketch.model_selection": 7,
+    "nbsketch.reproduce": 8,
+    "nbsketch.cli": 9,
+    "nbsketch._info": 9,
+    "nbsketch.__main__": 9,
+}
+# The highest floor without scikit-learn.
+CORE = 4
+# Files whose import runs them.
+SCRIPTS = {"nbsketch.__main__"}
+LONGEST_FILE = 400
+# Names of the place where the text was written, which no reader knows.
+PRIVATE = ("/" + "work/", "shared" + "/")
+TEXT = {".cfg", ".ini", ".json", ".md", ".py", ".rst", ".sh", ".toml", ".txt"}
+TEXT |= {".yaml", ".yml"}
+
+
+def module_name(path):
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+FILES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+EACH_MODULE = pytest.mark.parametrize("module", FILES)
+
+
+class Imports(ast.NodeVisitor):
+    """What a file imports: (module, name or None, inside a function?) of each.
+
+    Imports for type checkers alone do not count.
+    """
+
+    def __init__(self, source):
+        self.found, self.relative, self._depth = [], False, 0
+        self.visit(ast.parse(source))
+
+    def visit_Import(self, node):
+        self.found += [(alias.name, None, self._depth > 0) for alias in node.names]
+
+    def visit_ImportFrom(self, node):
+        self.relative |= node.level > 0
+        names = [alias.name for alias in node.names]
+        self.found += [(node.module or "", name, self._depth > 0) for name in names]
+
+    def visit_If(self, node):
+        if "TYPE_CHECKING" not in ast.unparse(node.test):
+            return self.generic_visit(node)
+        for other in node.orelse:
+            self.visit(other)
+
+    def visit_FunctionDef(self, node):
+        self._depth += 1
+        self.generic_visit(node)
+        self._depth -= 1
+
+    visit_AsyncFunctionDef = visit_Lambda = visit_FunctionDef
+
+
+IMPORTS = {name: Imports(path.read_text("utf-8")) for name, path in FILES.items()}
+
+
+def packages_of(module):
+    """Return the top-level packages that a module imports, and whether lazily."""
+    return [(name.split(".")[0], lazy) for name, _, lazy in IMPORTS[module].found]
+
+
+def own_imports(module):
+    """Return the modules of nbsketch that a module imports, lazily or not."""
+    own = set()
+    for name, attribute, _ in IMPORTS[module].found:
+        if name.split(".")[0] == "nbsketch":
+            inner = f"{name}.{attribute}"
+            own.add(inner if inner in FILES else name)
+    return own
+
+
+def floor(module):
+    known = [name for name in FLOORS if f"{module}.".startswith(f"{name}.")]
+    entry = max(known, key=len)
+    # What is new must be given a floor, not inherit that of the whole package.
+    assert entry != "nbsketch" or module == "nbsketch", f"no floor for {module}"
+    return FLOORS[entry]
+
+
+def cycle(graph):
+    """Return the modules of a cycle, or None."""
+    done, path = set(), []
+
+    def visit(module):
+        if module in path:
+            return [*path[path.index(module) :], module]
+        if module in done:
+            return None
+        path.append(module)
+        for other in sorted(graph.get(module, ())):
+            if found := visit(other):
+                return found
+        done.add(path.pop())
+        return None
+
+    return next((found for module in graph if (found := visit(module))), None)
+
+
+@EACH_MODULE
+def test_no_import_goes_up_the_floors(module):
+    for other in own_imports(module):
+        assert other in FILES, f"{module} imports {other}, which is not there"
+        assert floor(other) <= floor(module), f"{module} imports {other}"
+
+
+def test_no_cycles():
+    assert cycle({module: own_imports(module) for module in FILES}) is None
+
+
+def test_a_cycle_would_be_found():
+    assert cycle({"a": {"b"}, "b": {"c"}, "c": set()}) is None
+    assert cycle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+
+
+def test_imports_are_read_as_they_are_meant():
+    source = """
+import a.b
+from c import d as e
+if TYPE_CHECKING:
+    from f import g
+else:
+    import h
+class K:
+    import i
+    def method(self):
+        import j
+try:
+    from .k import l
+except ImportError:
+    pass
+"""
+    found = Imports(source)
+    assert found.relative and not Imports("from a import b").relative
+    expected = [("a.b", None, False), ("c", "d", False), ("h", None, False)]
+    expected += [("i", None, False), ("j", None, True), ("k", "l", False)]
+    assert found.found == expected
+
+
+@EACH_MODULE
+def test_compiled_code_is_below(module):
+    if not module.startswith("nbsketch._jit"):
+        names = {name for name, _ in packages_of(module)}
+        assert not names & {"numba", "llvmlite"}
+
+
+@pytest.mark.parametrize("module", [m for m in FILES if m.startswith("nbsketch._jit")])
+def test_compiled_code_calls_that_of_its_own_file_only(module):
+    # The disk cache does not see an edit in another file.
+    assert own_imports(module) <= {"nbsketch._jit.compiler"}
+
+
+@EACH_MODULE
+def test_plots_import_matplotlib_when_they_are_drawn(module):
+    eager = {name for name, lazy in packages_of(module) if not lazy}
+    assert "matplotlib" not in eager
+
+
+@EACH_MODULE
+def test_scikit_learn_is_above_the_core(module):
+    if floor(module) <= CORE:
+        allowed = module.startswith("nbsketch.datasets")
+        found = [lazy for name, lazy in packages_of(module) if name == "sklearn"]
+        assert all(lazy and allowed for lazy in found)
+
+
+@EACH_MODULE
+def test_imports_are_absolute(module):
+    assert not IMPORTS[module].relative
+
+
+def test_importing_the_package_is_light(run_python):
+    code = """
+import sys, nbsketch
+nbsketch.__version__, dir(nbsketch)
+heavy = ("numba", "llvmlite", "numpy", "scipy", "sklearn", "matplotlib", "pandas")
+print([name for name in heavy if name in sys.modules])
+"""
+    assert run_python(code) == "[]"
+
+
+def test_public_names_are_sorted_out():
+    assert len(set(nbsketch.__all__)) == len(nbsketch.__all__)
+    assert set(nbsketch.__all__) <= set(dir(nbsketch))
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = nbsketch.nothing
+
+
+@pytest.mark.parametrize("name", [n for n in nbsketch.__all__ if n != "__version__"])
+def test_public_names_are_documented(name):
+    public = getattr(nbsketch, name)
+    doc = inspect.getdoc(public) if not inspect.isclass(public) else public.__doc__
+    assert doc, f"{name} has no docstring"
+    first = doc.strip().split("\n\n")[0]
+    assert first.rstrip().endswith((".", ":")), f"{name} does not start with a sentence"
+    if not isinstance(public, types.ModuleType):
+        assert "Examples\n" in doc and ">>>" in doc, f"{name} has no example"
+
+
+@EACH_MODULE
+def test_files_are_short(module):
+    length = len(FILES[module].read_text("utf-8").splitlines())
+    assert length <= LONGEST_FILE
+
+
+def text_files():
+    for path in sorted(ROOT.rglob("*")):
+        parts = path.relative_to(ROOT).parts
+        hidden = any(part.startswith(".") and part != ".ci" for part in parts[:-1])
+        made = {"__pycache__", "build", "dist", "env", "results", "html"} & set(parts)
+        if path.is_file() and path.suffix in TEXT and not hidden and not made:
+            yield path
+
+
+def test_the_text_knows_nothing_of_where_it_was_written():
+    found = [
+        str(path.relative_to(ROOT))
+        for path in text_files()
+        if any(word in path.read_text("utf-8") for word in PRIVATE)
+    ]
+    assert found == []
+    assert Path(__file__) in set(text_files())
+
+
+def run_examples(module):
+    """Run the examples in the docstrings of a module; return how many failed."""
+    return doctest.testmod(module).failed
+
+
+@pytest.mark.parametrize("module", [m for m in FILES if m not in SCRIPTS])
+def test_examples_run(module):
+    assert run_examples(importlib.import_module(module)) == 0
+
+
+@pytest.mark.parametrize("line", ["1 + 1", "1 / 0", "nothing", "import nothing"])
+def test_an_example_that_fails_is_seen(line, capsys):
+    module = types.ModuleType("made_up", f">>> {line}\n3\n")
+    assert run_examples(module) == 1
+    assert "1 items had failures" in capsys.readouterr().out

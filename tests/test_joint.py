@@ -1,0 +1,227 @@
+import cvxpy as cp
+import numpy as np
+import pytest
+
+from nbsketch.losses import PinballLoss
+from nbsketch.outputs import QuantileOutput
+from nbsketch.solvers.design import ArrayDesign, Design
+from nbsketch.solvers.joint import solve_joint_pinball
+from nbsketch.solvers.newton import solve_scalar
+
+LEVELS = (0.1, 0.5, 0.8)
+FACTORS = {
+    "identity": np.eye(3),
+    "full": QuantileOutput(LEVELS, gamma=2.0).factor(3),
+    "singular": QuantileOutput(LEVELS, gamma=0.0).factor(3),
+}
+
+
+class Blocks(Design):
+    """The same features in several blocks, as if streamed."""
+
+    def __init__(self, Z, size):
+        self.Z, self.size, self.shape, self.dtype = Z, size, Z.shape, Z.dtype
+
+    def blocks(self):
+        for start in range(0, len(self.Z), self.size):
+            stop = min(start + self.size, len(self.Z))
+            yield start, stop, self.Z[start:stop].copy()
+
+
+def problem(n=80, r=6, seed=0):
+    rng = np.random.default_rng(seed)
+    Z = rng.normal(size=(n, r)) * 0.6 ** np.arange(r)
+    y = Z @ rng.normal(size=r) + (0.5 + np.abs(Z[:, 0])) * rng.normal(size=n) + 2.0
+    return Z, y
+
+
+def objective(Z, y, T, alpha, W, b, weights=None, levels=LEVELS):
+    res = y[:, None] - Z @ W @ T - b
+    losses = sum(PinballLoss(t).value(res[:, j]) for j, t in enumerate(levels))
+    weights = np.ones(len(y)) if weights is None else weights
+    return weights @ losses / len(y) + alpha / 2 * (W**2).sum()
+
+
+def reference(Z, y, T, alpha, intercept, weights=None):
+    """The minimum, from a conic solver on the textbook problem."""
+    n, d = len(y), len(LEVELS)
+    W, b = cp.Variable((Z.shape[1], len(T))), cp.Variable(d)
+    res = y[:, None] - Z @ W @ T - cp.reshape(b, (1, d), order="C")
+    losses = sum(
+        cp.maximum(t * res[:, j], (t - 1) * res[:, j]) for j, t in enumerate(LEVELS)
+    )
+    weights = np.ones(n) if weights is None else weights
+    value = weights @ losses / n + alpha / 2 * cp.sum_squares(W)
+    constraints = [] if intercept else [b == 0]
+    return cp.Problem(cp.Minimize(value), constraints).solve(
+        solver=cp.CLARABEL, tol_gap_abs=1e-11, tol_gap_rel=1e-11, tol_feas=1e-11
+    )
+
+
+def check(solution, Z, y, T, alpha, best, weights=None):
+    """The objective is what it claims, optimal, and no further off than certified."""
+    value = objective(Z, y, T, alpha, solution.coef, solution.intercept, weights)
+    assert solution.converged
+    assert solution.objective == pytest.approx(value, rel=1e-12)
+    assert abs(value - best) <= 1e-6 * best
+    assert value - best <= solution.gap + 1e-8 * best
+
+
+@pytest.mark.parametrize("T", FACTORS.values(), ids=FACTORS)
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("alpha", [1e-8, 1e-4, 1.0])
+def test_against_a_conic_solver(T, intercept, alpha):
+    Z, y = problem()
+    best = reference(Z, y, T, alpha, intercept)
+    solution = solve_joint_pinball(Z, y, LEVELS, T, alpha, fit_intercept=intercept)
+    check(solution, Z, y, T, alpha, best)
+    assert intercept or not solution.intercept.any()
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_the_dual_point_proves_the_gap(intercept):
+    Z, y = problem()
+    T, alpha, n = FACTORS["full"], 1e-3, len(y)
+    s = solve_joint_pinball(Z, y, LEVELS, T, alpha, fit_intercept=intercept)
+    levels, a = np.array(LEVELS), s.dual
+    assert (a >= levels - 1).all() and (a <= levels).all()
+    if intercept:
+        np.testing.assert_allclose(a.sum(axis=0), 0.0, atol=1e-12)
+    pulled = Z.T @ a @ T.T
+    dual = (a * y[:, None]).sum() / n - (pulled**2).sum() / (2 * alpha * n**2)
+    assert s.objective - dual == pytest.approx(s.gap, abs=1e-12)
+
+
+def test_the_gap_bounds_the_distance_on_the_way():
+    Z, y = problem()
+    T, seen = FACTORS["full"], []
+    best = reference(Z, y, T, 1e-3, True)
+    solve_joint_pinball(
+        Z, y, LEVELS, T, 1e-3, callback=lambda *report: seen.append(report)
+    )
+    assert len(seen) > 2
+    assert all(value - best <= gap + 1e-9 for _, value, gap, _ in seen)
+
+
+def test_weights_are_repetitions():
+    Z, y = problem(60)
+    counts = np.random.default_rng(1).integers(0, 4, 60)
+    T, rows = FACTORS["full"], np.repeat(np.arange(60), counts)
+    weights = counts / counts.mean()
+    s = solve_joint_pinball(Z, y, LEVELS, T, 1e-4, sample_weight=weights)
+    best = reference(Z, y, T, 1e-4, True, weights)
+    check(s, Z, y, T, 1e-4, best, weights)
+    again = solve_joint_pinball(Z[rows], y[rows], LEVELS, T, 1e-4)
+    assert again.objective == pytest.approx(s.objective, rel=2e-6)
+
+
+HARD = {
+    "fewer rows than features": lambda Z, y: (Z[:4], y[:4]),
+    "duplicates": lambda Z, y: (np.tile(Z[:20], (4, 2)), np.tile(y[:20], 4)),
+    "outliers": lambda Z, y: (Z, np.where(np.arange(len(y)) < 3, 1e6, y)),
+    "ties": lambda Z, y: (Z, np.round(y)),
+    "large offset": lambda Z, y: (Z, y + 1e5),
+    "tiny features": lambda Z, y: (1e-6 * Z, y),
+}
+
+
+@pytest.mark.parametrize("change", HARD.values(), ids=HARD)
+@pytest.mark.parametrize("intercept", [False, True])
+def test_hard_cases(change, intercept):
+    Z, y = change(*problem())
+    T = FACTORS["full"]
+    best = reference(Z, y, T, 1e-4, intercept)
+    s = solve_joint_pinball(Z, y, LEVELS, T, 1e-4, fit_intercept=intercept, tol=1e-7)
+    assert s.converged
+    assert s.objective - best <= 1e-6 * best + 1e-9
+
+
+def test_constant_target():
+    Z, y = problem()[0], np.full(80, 3.0)
+    s = solve_joint_pinball(Z, y, LEVELS, FACTORS["full"], 1e-3)
+    assert s.converged and s.objective == pytest.approx(0.0, abs=1e-12)
+    np.testing.assert_allclose(s.intercept, 3.0, rtol=1e-9)
+
+
+def test_tiny_penalty_with_fewer_rows_than_features():
+    Z, y = problem(10, 20)
+    s = solve_joint_pinball(Z, y, LEVELS, FACTORS["full"], 1e-8)
+    assert s.gap <= 1e-6
+
+
+def test_single_precision_and_streamed_features():
+    Z, y = problem(500, 10)
+    T = FACTORS["full"]
+    s = solve_joint_pinball(ArrayDesign(Z), y, LEVELS, T, 1e-4)
+    streamed = solve_joint_pinball(Blocks(Z, 77), y, LEVELS, T, 1e-4)
+    assert streamed.objective == pytest.approx(s.objective, rel=1e-6)
+    single = ArrayDesign(Z.astype(np.float32))
+    s = solve_joint_pinball(single, y, LEVELS, T, 1e-4)
+    same = single.Z.astype(float)  # the problem solved is that of the stored features
+    value = objective(same, y, T, 1e-4, s.coef, s.intercept)
+    assert s.converged and s.objective == pytest.approx(value, rel=1e-10)
+
+
+def test_any_factor_of_the_output_matrix_gives_the_same_predictions():
+    Z, y = problem()
+    T = FACTORS["full"]
+    turn = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
+    one = solve_joint_pinball(Z, y, LEVELS, T, 1e-2, tol=1e-10)
+    two = solve_joint_pinball(Z, y, LEVELS, turn @ T, 1e-2, tol=1e-10)
+    np.testing.assert_allclose(one.coef @ T, two.coef @ turn @ T, atol=1e-5)
+    assert one.objective == pytest.approx(two.objective, rel=1e-9)
+
+
+def test_one_level_is_the_scalar_problem():
+    Z, y = problem(300)
+    joint = solve_joint_pinball(Z, y, [0.3], np.eye(1), 1e-3, tol=1e-9)
+    scalar = solve_scalar(Z, y, PinballLoss(0.3), 1e-3, tol=1e-9)
+    assert joint.objective == pytest.approx(scalar.objective, rel=1e-8)
+    np.testing.assert_allclose(joint.coef[:, 0], scalar.coef, atol=1e-4)
+
+
+def test_nested_samples_and_warm_starts():
+    Z, y = problem(6000, 10)
+    T = FACTORS["full"]
+    first = solve_joint_pinball(Z, y, LEVELS, T, 1e-4)
+    assert first.converged
+    again = solve_joint_pinball(Z, y, LEVELS, T, 1e-4, state=first.state)
+    assert again.n_iter == 0 and again.objective == first.objective
+    near = solve_joint_pinball(Z, y, LEVELS, T, 2e-4, state=first.state)
+    cold = solve_joint_pinball(Z, y, LEVELS, T, 2e-4)
+    assert near.objective == pytest.approx(cold.objective, rel=2e-6)
+
+
+def test_an_exhausted_budget_says_so():
+    Z, y = problem()
+    s = solve_joint_pinball(Z, y, LEVELS, FACTORS["full"], 1e-6, max_iter=2)
+    assert not s.converged and s.n_iter <= 2
+    best = reference(Z, y, FACTORS["full"], 1e-6, True)
+    assert s.objective - best <= s.gap
+    assert "tol" in s.shortfall(1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"y": np.zeros(3)}, r"`y` must have shape \(80,\)"),
+        ({"y": np.full(80, np.nan)}, "`y` must be finite"),
+        ({"quantiles": (0.5, 0.1)}, "`quantiles` must be strictly ascending"),
+        ({"T": np.eye(2)}, "`T` must have 3 columns"),
+        ({"alpha": 0.0}, "`alpha` must be in"),
+        ({"tol": -1.0}, "`tol` must be in"),
+        ({"sample_weight": np.full(80, -1.0)}, "`sample_weight` must be nonnegative"),
+    ],
+)
+def test_wrong_arguments(change, message):
+    Z, y = problem()
+    arguments = {"y": y, "quantiles": LEVELS, "T": np.eye(3), "alpha": 1.0} | change
+    with pytest.raises(ValueError, match=message):
+        solve_joint_pinball(Z, **arguments)
+
+
+def test_a_state_of_another_problem_is_an_error():
+    Z, y = problem()
+    state = solve_joint_pinball(Z, y, LEVELS, np.eye(3), 1.0).state
+    with pytest.raises(ValueError, match="`state` must hold"):
+        solve_joint_pinball(Z, y, (0.5,), np.eye(1), 1.0, state=state)

@@ -1,0 +1,164 @@
+"""Joint quantile regression: optimality, crossing, intervals, calibration."""
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from nbsketch import (
+    GaussianKernel,
+    JointQuantileRegressor,
+    QuantileOutput,
+    SketchedKernelRegressor,
+    load,
+)
+from nbsketch.losses import PinballLoss
+from nbsketch.metrics import crossing_loss, pinball_loss
+
+LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9)
+KERNEL = GaussianKernel(bandwidth=0.5)
+
+
+def make_data(n=400, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(0, 2, size=(n, 1))
+    y = np.sin(3 * X[:, 0]) + (0.1 + 0.3 * X[:, 0]) * rng.normal(size=n)
+    return X, y
+
+
+def make_model(**options):
+    options = {"kernel": KERNEL, "size": 15, "alpha": 1e-3, "random_state": 0} | options
+    return JointQuantileRegressor(**options)
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_the_objective_is_the_minimum_of_a_conic_solver(fit_intercept):
+    X, y = make_data(60)
+    model = make_model(gamma=2.0, fit_intercept=fit_intercept).fit(X, y)
+    S = model.sketch_.to_csr().toarray()
+    K, d = KERNEL(X), len(LEVELS)
+    values, vectors = np.linalg.eigh(S @ K @ S.T)
+    kept = values > 1e-12 * values[-1]
+    Z = K @ S.T @ (vectors[:, kept] / np.sqrt(values[kept]))
+    T = QuantileOutput(LEVELS, 2.0).factor(d)
+    W, b = cp.Variable((Z.shape[1], len(T))), cp.Variable((1, d))
+    residual = y[:, None] - Z @ W @ T - (np.ones((60, 1)) @ b if fit_intercept else 0)
+    tau = np.array(LEVELS)[None]
+    loss = cp.sum(
+        cp.maximum(cp.multiply(tau, residual), cp.multiply(tau - 1, residual))
+    )
+    problem = cp.Problem(cp.Minimize(loss / 60 + 5e-4 * cp.sum_squares(W)))
+    assert_allclose(model.objective_, problem.solve(solver="CLARABEL"), rtol=3e-6)
+    assert model.dual_gap_ <= 1e-6
+
+
+def test_independent_levels_are_separate_regressions():
+    X, y = make_data(150)
+    joint = make_model(gamma=1e6, tol=1e-9).fit(X, y).predict(X)
+    for j, level in enumerate(LEVELS):
+        single = SketchedKernelRegressor(
+            KERNEL,
+            loss=PinballLoss(level),
+            size=15,
+            alpha=1e-3,
+            random_state=0,
+            tol=1e-9,
+        ).fit(X, y)
+        assert_allclose(joint[:, j], single.predict(X), atol=5e-3)
+
+
+def test_levels_hold_their_share_of_rows():
+    X, y = make_data(1000)
+    below = (y[:, None] < make_model().fit(X, y).predict(X)).mean(axis=0)
+    # Rows that the curves pass through count either way.
+    assert_allclose(below, LEVELS, atol=0.02)
+
+
+def test_coupling_at_zero_gives_parallel_curves():
+    X, y = make_data()
+    curves = make_model(gamma=0.0).fit(X, y).predict(X)
+    assert_allclose(np.ptp(curves - curves[:, :1], axis=0), 0, atol=1e-6)
+    assert crossing_loss(curves) == 0
+
+
+def test_sorting_ends_crossing_and_never_raises_the_loss():
+    X, y = make_data(60)
+    options = {"gamma": 1e6, "alpha": 1e-8, "size": 40}
+    raw = make_model(**options).fit(X, y).predict(X)
+    tidy = make_model(**options, non_crossing="sort").fit(X, y).predict(X)
+    assert crossing_loss(raw) > 0
+    assert crossing_loss(tidy) == 0
+    assert pinball_loss(y, tidy, LEVELS) <= pinball_loss(y, raw, LEVELS)
+
+
+def test_calibrated_intervals_cover_even_a_model_that_does_not():
+    X, y = make_data(1500)
+    X_new, y_new = make_data(4000, seed=1)
+    # Almost no penalty on few rows: quantiles that are far too narrow.
+    options = {"quantiles": (0.05, 0.5, 0.95), "alpha": 1e-9, "size": 60}
+    plain = make_model(**options).fit(X[:100], y[:100])
+    calibrated = make_model(**options, calibration=1400 / 1500).fit(X, y)
+
+    def coverage(model):
+        low, high = model.predict_interval(X_new, 0.9).T
+        return ((low <= y_new) & (y_new <= high)).mean()
+
+    assert coverage(plain) < 0.85
+    error = np.sqrt(0.9 * 0.1 * (1 / 1400 + 1 / 4000))
+    assert abs(coverage(calibrated) - 0.9) < 3 * error
+
+
+def test_levels_between_the_fitted_ones_are_interpolated():
+    X, y = make_data()
+    model = make_model().fit(X, y)
+    quantiles = np.sort(model.predict(X), axis=1)
+    assert_allclose(model.predict_interval(X, 0.8), quantiles[:, [0, 4]])
+    middle = (quantiles[:, [0, 4]] + quantiles[:, [1, 3]]) / 2
+    assert_allclose(model.predict_interval(X, 0.6), middle)
+
+
+@pytest.mark.parametrize("coverage", [0.9, 0.0, 1.0, "wide"])
+def test_coverage_out_of_reach_is_refused(coverage):
+    X, y = make_data(50)
+    with pytest.raises((ValueError, TypeError), match="`coverage` must"):
+        make_model().fit(X, y).predict_interval(X, coverage)
+
+
+def test_too_few_calibration_rows_give_infinite_intervals():
+    X, y = make_data(20)
+    model = make_model(calibration=0.1, size=5).fit(X, y)  # two rows
+    assert np.isinf(model.predict_interval(X, 0.8)).all()
+
+
+def test_alpha_is_chosen_and_the_score_is_minus_the_pinball_loss():
+    X, y = make_data(200)
+    model = make_model(alpha=None).fit(X, y)
+    assert 1e-10 < model.alpha_ < 10
+    assert model.score(X, y) == -pinball_loss(y, model.predict(X), LEVELS)
+
+
+def test_a_path_and_a_file(tmp_path):
+    X, y = make_data(100)
+    first, last = make_model(alpha=None).fit_path(X, y, [1.0, 1e-4])
+    assert first.score(X, y) < last.score(X, y)
+    model = make_model(calibration=0.2).fit(X, y)
+    model.save(tmp_path / "model.npz")
+    again = load(tmp_path / "model.npz")
+    assert (again.predict_interval(X, 0.5) == model.predict_interval(X, 0.5)).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"quantiles": (0.9, 0.1)}, "`quantiles` must be strictly ascending"),
+        ({"quantiles": (0.0, 0.5)}, "`quantiles` must be strictly ascending"),
+        ({"gamma": -1.0}, "`gamma` must be in"),
+        ({"non_crossing": "never"}, "`non_crossing` must be one of"),
+        ({"calibration": 1.0}, "`calibration` must be in"),
+        ({"calibration": 0.999}, "`calibration` must leave rows to fit on"),
+    ],
+)
+def test_bad_options_are_refused(options, message):
+    X, y = make_data(50)
+    with pytest.raises(ValueError, match=message):
+        make_model(**options).fit(X, y)

@@ -1,6 +1,7 @@
 """Checks of arguments: an error names the argument, what it must be, and what came."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import Any
 
@@ -75,8 +76,33 @@ def check_matrix(name: str, value: Any, *, n_features: int | None = None) -> NDA
     return array
 
 
+def check_positives(name: str, values: Any) -> list[float]:
+    """Return `values` as a list of floats if they are positive finite numbers."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise TypeError(f"`{name}` must be a sequence of numbers, got {values!r}")
+    return [check_positive(name, value) for value in values]
+
+
 def random_generator(rng: Any) -> np.random.Generator:
     """Return a Generator from None, a seed, a Generator or a RandomState."""
     if isinstance(rng, np.random.RandomState):
         return np.random.default_rng(rng.randint(2**32, size=4, dtype=np.uint32))
-    return np.random.default_rng(rng)
+    try:
+        return np.random.default_rng(rng)
+    except (TypeError, ValueError) as error:
+        raise type(error)(
+            "`random_state` must be None, a non-negative integer or a Generator, "
+            f"got {rng!r}"
+        ) from error
+
+
+@contextmanager
+def keeping_fitted(estimator: Any) -> Iterator[None]:
+    """Give a fitted estimator back as it was if fitting it again fails."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise

@@ -17,9 +17,10 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from nbsketch._linalg import eigh
-from nbsketch._validation import random_generator
+from nbsketch._validation import keeping_fitted, random_generator
 from nbsketch.gram import fold
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
+from nbsketch.persistence import SaveMixin
 from nbsketch.sketches import Sketch, as_recipe
 from nbsketch.solvers.design import ArrayDesign, Design
 
@@ -139,7 +140,7 @@ def draw(
 
 
 class SketchedFeatures(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+    SaveMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 ):
     r"""Features whose inner products approximate a kernel through a sketch.
 
@@ -212,12 +213,14 @@ class SketchedFeatures(
 
     def fit(self, X: ArrayLike, y: Any = None) -> SketchedFeatures:
         """Draw the sketch and compute the projection; y is ignored."""
-        self._fit(_checked(self, X, reset=True), keep=False)
+        with keeping_fitted(self):
+            self._fit(_checked(self, X, reset=True), keep=False)
         return self
 
     def fit_transform(self, X: ArrayLike, y: Any = None) -> NDArray:
         """Fit, and return the features of X: cheaper than one after the other."""
-        return self._fit(_checked(self, X, reset=True), keep=True).Z
+        with keeping_fitted(self):
+            return self._fit(_checked(self, X, reset=True), keep=True).Z
 
     def _fit(self, X: NDArray, keep: bool) -> Any:
         kernel, sketch = draw(

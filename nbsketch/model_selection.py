@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from nbsketch._linalg import one_thread
-from nbsketch._validation import check_integer, check_positive
+from nbsketch._validation import check_integer, check_positives
 from nbsketch.estimators._base import Drawn, SketchedModel
 from nbsketch.estimators._square import SquareTask
 from nbsketch.estimators._tasks import Answer, Control, Task
@@ -93,8 +93,8 @@ def cross_validate(
     >>> cross_validate(model, X, np.sin(X[:, 0]), [0.01, 1.0], [1.0, 1e-6]).best()
     (1.0, 1e-06)
     """
-    widths = np.array([check_positive("bandwidths", width) for width in bandwidths])
-    penalties = np.array([check_positive("alphas", alpha) for alpha in alphas])
+    widths = np.array(check_positives("bandwidths", bandwidths))
+    penalties = np.array(check_positives("alphas", alphas))
     model = clone(estimator)
     model._check_common()
     rows, task = model._prepare(X, y, None)

@@ -20,6 +20,18 @@ _UNSAVABLE = "a model file holds numbers, text, arrays and objects of nbsketch"
 _SKETCHES = {cls.__name__: cls for cls in (DenseSketch, IdentityMatrix, Sketch)}
 
 
+class SaveMixin:
+    """Gives an estimator its `save`."""
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to a portable .npz file, without pickle.
+
+        `nbsketch.load` reads it back. A kernel that is a Python function cannot be
+        saved.
+        """
+        save_model(self, path)
+
+
 def save_model(model: Any, path: str | Path) -> None:
     """Write an estimator, fitted or not, to a .npz file."""
     arrays: dict[str, Any] = {}

@@ -54,7 +54,7 @@ def reference(Z, y, T, alpha, intercept, weights=None):
     value = weights @ losses / n + alpha / 2 * cp.sum_squares(W)
     constraints = [] if intercept else [b == 0]
     return cp.Problem(cp.Minimize(value), constraints).solve(
-        solver=cp.CLARABEL, tol_gap_abs=1e-11, tol_gap_rel=1e-11, tol_feas=1e-11
+        solver=cp.CLARABEL, tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10
     )
 
 

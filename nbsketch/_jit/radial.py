@@ -6,8 +6,8 @@ of v = r + sigma c and the length
 
     x = min(max(|v| - eps, 0) / (gam + sigma), hi).
 
-Its derivative in v is ``across (I - u u^T) + along u u^T``: across = x / |v|, and along
-is 1 / (gam + sigma) strictly between the kinks and 0 beyond. Arrays are (rows, outputs).
+Its derivative in v is ``across (I - u u^T) + along u u^T``: across = x / |v|, along is
+1 / (gam + sigma) strictly between the kinks and 0 beyond. Arrays are (rows, outputs).
 """
 
 from typing import Any

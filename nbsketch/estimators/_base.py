@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
-from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -27,13 +26,15 @@ from nbsketch._validation import (
     check_choice,
     check_integer,
     check_positive,
+    check_positives,
+    keeping_fitted,
     random_generator,
 )
 from nbsketch.estimators._solver import as_solver
 from nbsketch.estimators._square import SquareTask
 from nbsketch.estimators._tasks import Answer, Control, Task
 from nbsketch.features import SketchMap, draw, is_pairwise, sketched_design
-from nbsketch.persistence import save_model
+from nbsketch.persistence import SaveMixin
 from nbsketch.sketches import Sketch
 
 
@@ -45,7 +46,7 @@ class Drawn(NamedTuple):
     rng: np.random.Generator
 
 
-class SketchedModel(BaseEstimator, ABC):
+class SketchedModel(SaveMixin, BaseEstimator, ABC):
     """Base of the estimators: a fitted one is a kernel expansion on the landmarks."""
 
     def _check_X_y(self, X: Any, y: Any, **options: Any) -> tuple[NDArray, NDArray]:
@@ -98,7 +99,7 @@ class SketchedModel(BaseEstimator, ABC):
         list of estimators
             Fitted copies, in the order of `alphas`.
         """
-        penalties = [check_positive("alphas", alpha) for alpha in alphas]
+        penalties = check_positives("alphas", alphas)
         model = clone(self)
         model._check_common()
         rows, task = model._prepare(X, y, sample_weight)
@@ -193,14 +194,6 @@ class SketchedModel(BaseEstimator, ABC):
         values = sketch_map.times(X, coef) + self.intercept_
         return values[:, 0] if self.coef_.ndim == 1 else values
 
-    def save(self, path: str | Path) -> None:
-        """Write the model to a portable .npz file, without pickle.
-
-        `nbsketch.load` reads it back. A kernel that is a Python function cannot be
-        saved.
-        """
-        save_model(self, path)
-
     def __sklearn_tags__(self) -> Tags:
         """Say what the estimator can do."""
         tags = super().__sklearn_tags__()
@@ -208,23 +201,11 @@ class SketchedModel(BaseEstimator, ABC):
         return tags
 
 
-@contextmanager
-def keeping_fitted(estimator: BaseEstimator) -> Iterator[None]:
-    """Give a fitted estimator back as it was if fitting it again fails."""
-    before = dict(vars(estimator))
-    try:
-        yield
-    except BaseException:
-        vars(estimator).clear()
-        vars(estimator).update(before)
-        raise
-
-
 def check_weights(sample_weight: Any, X: NDArray) -> NDArray | None:
     """Return weights of mean one, or None for equal ones.
 
-    With mean one, a row of weight two counts as the same row twice, and a row of weight
-    zero as no row.
+    With mean one, a row of weight two counts in the objective as the same row twice,
+    and a row of weight zero as no row.
     """
     if sample_weight is None:
         return None

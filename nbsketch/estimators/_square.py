@@ -31,7 +31,7 @@ class SquareTask(RadialTask):
         """Solve for one alpha; None is the one of least leave-one-out error."""
         path = ridge_path(design, self.targets, **self._problem())
         if alpha is None:
-            alphas = path.default_alphas()
+            alphas = path.default_alphas()[::-1]  # of equals, the strongest
             errors = leave_one_out(path, design, self.targets, alphas, self.weights)
             alpha = alphas[np.argmin(errors)]
         return _answer(path, float(alpha))

@@ -21,6 +21,7 @@ from nbsketch.losses import Loss, PinballLoss
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.joint import solve_joint_pinball
 from nbsketch.solvers.newton import solve_scalar
+from nbsketch.solvers.radial import solve_radial
 from nbsketch.solvers.solution import Solution, State
 from nbsketch.solvers.stochastic import solve_stochastic
 
@@ -233,8 +234,6 @@ class RadialTask(Task):
         """Solve for all outputs together."""
         state = start.states[0] if start else None
         options = self._options(control, state)
-        from nbsketch.solvers.radial import solve_radial
-
         solution = solve_radial(
             design, self.targets, self.loss, self.factor, alpha, **options
         )

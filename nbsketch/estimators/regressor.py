@@ -89,7 +89,9 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
     -----
     El Ahmad, Laforgue and d'Alche-Buc, "Fast Kernel Methods for Generic Lipschitz
     Losses via p-Sparsified Sketches", TMLR 2023, section 2. Weights are scaled to mean
-    one, so that a row of weight two counts as the same row twice.
+    one, so that in the objective a row of weight two counts as the same row twice. The
+    median bandwidth, the sketch and the choice of alpha look at rows, whatever their
+    weights.
 
     Examples
     --------

@@ -1,0 +1,1 @@
+"""Solvers: plain functions of arrays, each returning what it found and how surely."""

@@ -49,13 +49,14 @@ class JointNewton:
         self.res = problem.residual(self.W, self.b)
         self.centre = np.zeros_like(self.res)
         if state.dual is not None:
-            self.centre[:] = state.dual.T
+            levels = problem.levels[:, None]
+            self.centre[:] = np.clip(state.dual.T, levels - 1.0, levels)
         self.sigma = self._first_sigma(state)
         self.gram = BlockGram(problem, state.gram, state.inside)
         self.reach = np.inf  # rows closer than this to a kink are in play
         self.steps = self.idle = 0
-        start = self._everything()
-        self.best = certify(problem, self.W, self.b, self.res, start.a, start.gradient)
+        a = self._everything().a if state.dual is None else self.centre
+        self.best = certify(problem, self.W, self.b, self.res, a)
         self.floor = 1e-15 * self.best.scale
 
     def run(self) -> tuple[JointCertificate, State, int]:
@@ -66,7 +67,7 @@ class JointNewton:
             active = self._in_play(everything)
             settled = self._descend(active)
             self._verify(active, everything)
-            if self.idle >= _PATIENCE:
+            if self.converged or self.idle >= _PATIENCE:
                 break
             self._next_sigma(settled, everything)
         best = self.best

@@ -1,10 +1,10 @@
 """An approximate inverse of the Newton matrix of a loss on norms.
 
-Rows of the design get one curvature in all directions, so that outputs separate: with
-the (weighted, centred) Gram matrix ``V diag(e) V^T`` of the features, the inverse for an
-output of scale t is ``V diag(1 / (t^2 e + alpha)) V^T``. A few rows are far stiffer along
-their residual than across it, those at the kink of a smoothed loss. They are put right
-by the Woodbury identity.
+Every row gets one curvature in all directions, so that outputs separate: with the
+(weighted, centred) Gram matrix ``V diag(e) V^T`` of the features, the inverse for an
+output of scale t is ``V diag(1 / (t^2 e + alpha)) V^T``. A few rows, those at the kink
+of a smoothed loss, are far stiffer along their residual than across it. They are put
+right by the Woodbury identity.
 """
 
 import numpy as np
@@ -62,7 +62,7 @@ class KroneckerInverse:
         self.factor = cho_factor(inner, overwrite_a=True, check_finite=False)
 
     def __call__(self, G: NDArray, g: NDArray) -> tuple[NDArray, NDArray]:
-        """Return the approximate solution (W, b) of the system with right side (G, g)."""
+        """Return the approximate solution (W, b) for the right side (G, g)."""
         W, b = self._base(G, g)
         if not self.stiff:
             return W, b

@@ -2,8 +2,8 @@
 
 Huber, square and squared epsilon-insensitive losses are smooth and take plain Newton
 steps. The epsilon-insensitive loss is smoothed by sigma around the current dual point,
-which moves to the new slope as sigma shrinks. A Newton matrix is never formed: conjugate
-gradients take two products with the features per iteration.
+which moves to the new slope as sigma shrinks. The Newton matrix is never formed:
+conjugate gradients take two products with the features per iteration.
 """
 
 from typing import NamedTuple
@@ -55,7 +55,9 @@ class RadialNewton:
         n, d = problem.Y.shape
         self.W, self.b = np.array(state.coef, float), np.array(state.intercept, float)
         self.res = problem.residual(self.W, self.b)
-        self.centre = np.zeros((n, d)) if state.dual is None else state.dual.copy()
+        self.centre = np.zeros((n, d))
+        if state.dual is not None:
+            self.centre = problem.bounded(state.dual)
         self.sigma = self._first_sigma(state)
         self.a, self.unit = np.empty((n, d)), np.empty((n, d))
         self.across, self.along = np.empty(n), np.empty(n)
@@ -64,7 +66,7 @@ class RadialNewton:
         self.inverse: KroneckerInverse | None = None
         self.products = 0  # in the last call of conjugate gradients
         self._evaluate()
-        self.best = self._certificate()
+        self.best = self._certificate() if state.dual is None else self._given()
         self.floor = 1e-15 * self.best.scale
 
     def run(self) -> tuple[RadialCertificate, State, int]:
@@ -180,8 +182,8 @@ class RadialNewton:
 
     def _inverse(self) -> KroneckerInverse:
         """Return the preconditioner, the last one as long as it serves."""
-        fresh = self.inverse is None or self.sigma > 0 or self.steps < 2
-        if fresh or self.products > 2:
+        changing = self.sigma > 0 or self.steps < 2 or self.products > 2
+        if self.inverse is None or changing:
             self.inverse = KroneckerInverse(
                 self.problem, self.unit, self.across, self.along
             )
@@ -241,6 +243,12 @@ class RadialNewton:
         return certify(
             self.problem, self.W, self.b, self.res, self.a, between, self.pulled
         )
+
+    def _given(self) -> RadialCertificate:
+        """Return the certificate of the start with the dual point that came with it."""
+        p, nothing = self.problem, np.zeros(len(self.res))
+        pulled = p.pull(p.weights[:, None] * self.centre)
+        return certify(p, self.W, self.b, self.res, self.centre, nothing, pulled)
 
     def _tell(self, certificate: RadialCertificate) -> None:
         if self.report is not None:

@@ -1,8 +1,8 @@
 """The problem of a loss on the norm of a residual vector, and its certificate.
 
-The outputs are rotated so that the factor of the output matrix is diagonal: norms do not
-change, and every output has features of its own scale. For any W, b and any a with rows
-of length at most hi and ``sum_i s_i a_i = 0`` (if b is free),
+The outputs are turned so that the factor of the output matrix is diagonal: norms do
+not change, and every output has its own scale. For any W, b and any a with rows of
+length at most hi and ``sum_i s_i a_i = 0`` (if b is free),
 
     P(W, b) - D(a) = sum_i s_i [phi(|r_i|) + phi*(|a_i|) - a_i . r_i] / n
                      + |alpha W - Z^T (s a) diag(t) / n|^2 / (2 alpha),
@@ -68,6 +68,11 @@ class RadialProblem:
     def pull(self, A: NDArray) -> NDArray:
         """Return ``Z^T A`` scaled by t, the adjoint of `predict` in W."""
         return self.design.rmv(A)[:, : len(self.t)] * self.t
+
+    def bounded(self, a: NDArray) -> NDArray:
+        """Return `a` with its rows cut to the bound on their length."""
+        size = np.sqrt(np.einsum("ij,ij->i", a, a))
+        return a * np.minimum(1.0, self.numbers.hi / np.maximum(size, 1e-300))[:, None]
 
     def residual(self, W: NDArray, b: NDArray) -> NDArray:
         """Return ``Y - Z W t - b``."""
@@ -143,9 +148,9 @@ def _balanced(
     total, room, hi = p.weights @ a, p.weights @ between, p.numbers.hi
     if not total.any():
         return a, pulled
-    pace, mass = between, room
-    if np.linalg.norm(total) > _SLIGHT * min(hi, 1.0) * room:
-        pace, mass = np.ones(len(a)), p.weights.sum()
+    pace, mass = np.ones(len(a)), p.weights.sum()
+    if room > 0 and np.linalg.norm(total) <= _SLIGHT * hi * room:
+        pace, mass = between, room
     shift = total / mass
     a = a - pace[:, None] * shift
     k = len(p.t)

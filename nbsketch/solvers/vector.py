@@ -50,14 +50,10 @@ _OUTLYING = 20.0  # times the median
 
 
 def check_targets(name: str, value: ArrayLike, shape: tuple[int, ...]) -> NDArray:
-    """Return `value` as a finite float array of the given shape; -1 allows any size."""
+    """Return `value` as a finite float array of the given shape."""
     array = np.ascontiguousarray(value, dtype=float)
-    wrong = array.ndim != len(shape) or any(
-        want not in (-1, got) for want, got in zip(shape, array.shape, strict=False)
-    )
-    if wrong:
-        wanted = ", ".join("d" if size < 0 else str(size) for size in shape)
-        raise ValueError(f"`{name}` must have shape ({wanted}), got {array.shape}")
+    if array.shape != shape:
+        raise ValueError(f"`{name}` must have shape {shape}, got {array.shape}")
     if not np.isfinite(array).all():
         raise ValueError(f"`{name}` must be finite, got NaN or infinity")
     return array

@@ -1,0 +1,68 @@
+"""Kernels: small frozen objects that can be called on two sets of rows."""
+
+from typing import Any
+
+from nbsketch._validation import check_choice
+from nbsketch.kernels._kernel import Kernel
+from nbsketch.kernels.given import CallableKernel, PrecomputedKernel
+from nbsketch.kernels.products import LinearKernel, PolynomialKernel
+from nbsketch.kernels.stationary import (
+    GaussianKernel,
+    LaplacianKernel,
+    MaternKernel,
+    StationaryKernel,
+    median_distance,
+)
+
+__all__ = [
+    "CallableKernel",
+    "GaussianKernel",
+    "Kernel",
+    "LaplacianKernel",
+    "LinearKernel",
+    "MaternKernel",
+    "PolynomialKernel",
+    "PrecomputedKernel",
+    "StationaryKernel",
+    "as_kernel",
+    "median_distance",
+]
+
+_BY_NAME: dict[str, type[Kernel]] = {
+    "gaussian": GaussianKernel,
+    "laplacian": LaplacianKernel,
+    "matern": MaternKernel,
+    "polynomial": PolynomialKernel,
+    "linear": LinearKernel,
+    "precomputed": PrecomputedKernel,
+}
+
+
+def as_kernel(kernel: Any, bandwidth: Any = None) -> Kernel:
+    """Return a kernel from an object, a name or a function of two sets of rows.
+
+    Parameters
+    ----------
+    kernel : Kernel, str or callable
+        A kernel, one of "gaussian", "laplacian", "matern", "polynomial", "linear" and
+        "precomputed", or a function ``k(X, Y)``.
+    bandwidth : optional
+        The bandwidth, where `kernel` is the name of a kernel that has one.
+    """
+    if isinstance(kernel, str):
+        family = _BY_NAME[check_choice("kernel", kernel, _BY_NAME)]
+        if bandwidth is None:
+            return family()
+        if issubclass(family, StationaryKernel):
+            return family(bandwidth=bandwidth)
+        raise ValueError(f"`bandwidth` has no meaning for kernel={kernel!r}")
+    if bandwidth is not None:
+        raise ValueError(
+            f"`bandwidth` goes with the name of a kernel, got kernel={kernel!r}: "
+            "set the bandwidth of the object instead"
+        )
+    if isinstance(kernel, Kernel):
+        return kernel
+    if callable(kernel):
+        return CallableKernel(kernel)
+    raise TypeError(f"`kernel` must be a name, a Kernel or a callable, got {kernel!r}")

@@ -1,0 +1,85 @@
+"""Kernels of the inner product of two rows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nbsketch._jit.gram import POWER, PRODUCT
+from nbsketch._validation import (
+    check_integer,
+    check_matrix,
+    check_positive,
+    check_real,
+)
+from nbsketch.gram import CompiledForm
+from nbsketch.kernels._kernel import Kernel
+
+
+@dataclass(frozen=True)
+class PolynomialKernel(Kernel):
+    r"""Polynomial kernel.
+
+    .. math:: k(x, y) =
+        (\text{scale}\,\langle x, y\rangle + \text{offset})^\text{degree}
+
+    Parameters
+    ----------
+    degree : int
+        Degree, at least 1.
+    scale : float
+        Positive factor of the inner product.
+    offset : float
+        Non-negative constant.
+
+    Examples
+    --------
+    >>> from nbsketch import PolynomialKernel
+    >>> PolynomialKernel(degree=2, scale=1.0, offset=1.0)([[2.0]], [[3.0]]).tolist()
+    [[49.0]]
+    """
+
+    degree: int = 3
+    scale: float = 1.0
+    offset: float = 1.0
+
+    def __post_init__(self) -> None:
+        degree = check_integer("degree", self.degree)
+        scale = check_positive("scale", self.scale)
+        offset = check_real("offset", self.offset, low=0, high_open=True)
+        object.__setattr__(self, "degree", degree)
+        object.__setattr__(self, "scale", scale)
+        object.__setattr__(self, "offset", offset)
+
+    def compiled_form(self, n_features: int) -> CompiledForm:
+        """Return what compiled code needs."""
+        scale = np.full(n_features, math.sqrt(self.scale))
+        return CompiledForm(PRODUCT, POWER, scale, self.offset, self.degree)
+
+    def diag(self, X: ArrayLike) -> NDArray:
+        """Return k(x, x) for each row x of X."""
+        X = check_matrix("X", X)
+        return (self.scale * np.square(X).sum(axis=1) + self.offset) ** self.degree
+
+
+@dataclass(frozen=True)
+class LinearKernel(Kernel):
+    r"""Linear kernel :math:`k(x, y) = \langle x, y\rangle`.
+
+    Examples
+    --------
+    >>> from nbsketch import LinearKernel
+    >>> LinearKernel()([[2.0, 1.0]], [[3.0, 0.0]]).tolist()
+    [[6.0]]
+    """
+
+    def compiled_form(self, n_features: int) -> CompiledForm:
+        """Return what compiled code needs."""
+        return CompiledForm(PRODUCT, POWER, np.ones(n_features))
+
+    def diag(self, X: ArrayLike) -> NDArray:
+        """Return the squared norm of each row of X."""
+        return np.square(check_matrix("X", X)).sum(axis=1)

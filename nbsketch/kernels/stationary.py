@@ -1,0 +1,225 @@
+"""Kernels of the differences of features, and their bandwidth."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import InitVar, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.spatial.distance import pdist
+
+from nbsketch._jit.gram import (
+    ABSOLUTE,
+    EXPONENTIAL,
+    MATERN_12,
+    MATERN_32,
+    MATERN_52,
+    SQUARED,
+)
+from nbsketch._validation import (
+    check_choice,
+    check_matrix,
+    check_positive,
+    check_real,
+    random_generator,
+)
+from nbsketch.gram import CompiledForm
+from nbsketch.kernels._kernel import Kernel
+
+_LOG2E = 1 / math.log(2)
+# Rows on which the median heuristic looks at all pairs.
+_MEDIAN_ROWS = 1000
+
+
+@dataclass(frozen=True)
+class StationaryKernel(Kernel):
+    """A kernel of the differences of features, each divided by its bandwidth."""
+
+    bandwidth: Any = "median"
+    _distance: ClassVar[str] = "euclidean"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bandwidth", _check_bandwidth(self.bandwidth))
+
+    def resolve(self, X: NDArray, rng: Any = None) -> Kernel:
+        """Return the kernel with "median" replaced by the median distance in X.
+
+        The median is over the distinct pairs of at most 1000 rows, drawn with `rng`; it
+        is 1 where all rows are equal. See `Kernel.resolve`.
+        """
+        if self.bandwidth != "median":
+            _bandwidth_of_features(self.bandwidth, X.shape[1])
+            return self
+        median = median_distance(X, self._distance, rng)
+        return type(self)(**{**self._others(), "bandwidth": median})
+
+    def _others(self) -> dict[str, Any]:
+        return {}
+
+    def compiled_form(self, n_features: int) -> CompiledForm:
+        """Return what compiled code needs; the bandwidth must be known."""
+        if isinstance(self.bandwidth, str):
+            raise ValueError(
+                "`bandwidth` must be a number before the kernel can be evaluated, got "
+                "'median': set it from data with kernel.resolve(X)"
+            )
+        metric, profile, scale = self._family()
+        widths = _bandwidth_of_features(self.bandwidth, n_features)
+        return CompiledForm(metric, profile, scale / widths)
+
+    @abstractmethod
+    def _family(self) -> tuple[int, int, float]:
+        """Return metric, profile, and the scale of a feature of unit bandwidth."""
+
+    def diag(self, X: ArrayLike) -> NDArray:
+        """Return ones: k(x, x) = 1."""
+        X = check_matrix("X", X)
+        return np.ones(X.shape[0], dtype=X.dtype)
+
+
+@dataclass(frozen=True)
+class GaussianKernel(StationaryKernel):
+    r"""Gaussian kernel :math:`k(x, y) = \exp(-\|x - y\|^2 / (2\,\text{bandwidth}^2))`.
+
+    Parameters
+    ----------
+    bandwidth : float, sequence of floats or "median"
+        One length for all features or one for each, in the units of X. "median" is the
+        median distance between rows, so that the scale of X does not matter.
+    gamma : float, optional
+        Another spelling of the bandwidth: gamma = 1 / (2 bandwidth^2).
+
+    Examples
+    --------
+    >>> from nbsketch import GaussianKernel
+    >>> GaussianKernel(bandwidth=2.0)([[0.0]], [[2.0]]).round(4).tolist()
+    [[0.6065]]
+    >>> GaussianKernel(gamma=0.5)
+    GaussianKernel(bandwidth=1.0)
+    """
+
+    gamma: InitVar[float | None] = None
+
+    def __post_init__(self, gamma: float | None) -> None:
+        if gamma is not None:
+            if not (isinstance(self.bandwidth, str) and self.bandwidth == "median"):
+                raise ValueError(
+                    "`gamma` and `bandwidth` are two spellings of one number: give one"
+                )
+            width = math.sqrt(0.5 / check_positive("gamma", gamma))
+            object.__setattr__(self, "bandwidth", width)
+        super().__post_init__()
+
+    def _family(self) -> tuple[int, int, float]:
+        return SQUARED, EXPONENTIAL, math.sqrt(0.5 * _LOG2E)
+
+
+@dataclass(frozen=True)
+class LaplacianKernel(StationaryKernel):
+    r"""Laplacian kernel :math:`k(x, y) = \exp(-\|x - y\|_1 / \text{bandwidth})`.
+
+    Parameters
+    ----------
+    bandwidth : float, sequence of floats or "median"
+        One length for all features or one for each, in the units of X. "median" is the
+        median of the distances :math:`\|x - y\|_1` between rows.
+
+    Examples
+    --------
+    >>> from nbsketch import LaplacianKernel
+    >>> LaplacianKernel(bandwidth=2.0)([[0.0, 0.0]], [[1.0, 1.0]]).round(4).tolist()
+    [[0.3679]]
+    """
+
+    _distance: ClassVar[str] = "cityblock"
+
+    def _family(self) -> tuple[int, int, float]:
+        return ABSOLUTE, EXPONENTIAL, _LOG2E
+
+
+@dataclass(frozen=True)
+class MaternKernel(StationaryKernel):
+    r"""Matern kernel of smoothness nu, a function of :math:`t = \|x - y\|`/bandwidth.
+
+    nu = 1/2: :math:`e^{-t}`; nu = 3/2: :math:`(1 + u) e^{-u}, u = \sqrt{3} t`;
+    nu = 5/2: :math:`(1 + u + u^2/3) e^{-u}, u = \sqrt{5} t`;
+    nu = infinity: :math:`e^{-t^2/2}`, the Gaussian kernel.
+
+    Parameters
+    ----------
+    bandwidth : float, sequence of floats or "median"
+        One length for all features or one for each, in the units of X. "median" is the
+        median distance between rows.
+    nu : {0.5, 1.5, 2.5, inf}
+        Smoothness.
+
+    Examples
+    --------
+    >>> from nbsketch import MaternKernel
+    >>> MaternKernel(bandwidth=1.0, nu=0.5)([[0.0]], [[1.0]]).round(4).tolist()
+    [[0.3679]]
+    """
+
+    nu: float = 1.5
+
+    _families: ClassVar[dict[float, tuple[int, float]]] = {
+        0.5: (MATERN_12, _LOG2E),
+        1.5: (MATERN_32, math.sqrt(3) * _LOG2E),
+        2.5: (MATERN_52, math.sqrt(5) * _LOG2E),
+        math.inf: (EXPONENTIAL, math.sqrt(0.5 * _LOG2E)),
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        nu = check_real("nu", self.nu, low=0, low_open=True)
+        object.__setattr__(self, "nu", check_choice("nu", nu, self._families))
+
+    def _others(self) -> dict[str, Any]:
+        return {"nu": self.nu}
+
+    def _family(self) -> tuple[int, int, float]:
+        return SQUARED, *self._families[self.nu]
+
+
+def median_distance(X: NDArray, metric: str = "euclidean", rng: Any = None) -> float:
+    """Return the median distance of the distinct rows of X, of at most 1000 drawn.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, q)
+        Rows.
+    metric : str
+        "euclidean" or "cityblock".
+    rng : None, int or Generator
+        Source of the draw.
+    """
+    if len(X) > _MEDIAN_ROWS:
+        X = X[random_generator(rng).choice(len(X), _MEDIAN_ROWS, replace=False)]
+    distances = pdist(X.astype(np.float64), metric)
+    distances = distances[distances > 0]
+    return float(np.median(distances)) if distances.size else 1.0
+
+
+def _check_bandwidth(bandwidth: Any) -> float | tuple[float, ...] | str:
+    if isinstance(bandwidth, str):
+        return check_choice("bandwidth", bandwidth, ["median"])
+    if np.ndim(bandwidth) == 0:
+        return check_positive("bandwidth", np.asarray(bandwidth)[()])
+    if np.ndim(bandwidth) != 1 or len(bandwidth) == 0:
+        raise ValueError(
+            "`bandwidth` must be a number, one number per feature or 'median', "
+            f"got shape {np.shape(bandwidth)}"
+        )
+    return tuple(check_positive("bandwidth", width) for width in bandwidth)
+
+
+def _bandwidth_of_features(bandwidth: Any, n_features: int) -> NDArray[np.float64]:
+    if isinstance(bandwidth, tuple) and len(bandwidth) != n_features:
+        raise ValueError(
+            f"`bandwidth` must have one number per feature, {n_features}, "
+            f"got {len(bandwidth)}"
+        )
+    return np.full(n_features, bandwidth, dtype=np.float64)

@@ -5,9 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 
 import nbsketch
+
+_TABLES = ("table1", "table2")
+_FIGURES = ("figure1", "figure2", "figure3", "figure4")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -15,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         return options.run(options)
-    except (FileNotFoundError, ValueError) as error:
+    except (FileNotFoundError, ModuleNotFoundError, ValueError) as error:
         print(f"nbsketch: {error}", file=sys.stderr)
         return 1
 
@@ -37,25 +41,38 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_reproduce(commands: argparse._SubParsersAction) -> None:
-    command = commands.add_parser("reproduce", help="repeat a table of the papers")
-    command.add_argument("what", choices=["table2"])
+    command = commands.add_parser(
+        "reproduce", help="repeat a table or a figure of the papers"
+    )
+    command.add_argument("what", choices=[*_TABLES, *_FIGURES])
     command.add_argument(
-        "--replicates", type=_positive, metavar="N", help="draws of each sketch (30)"
+        "--replicates",
+        type=_positive,
+        metavar="N",
+        help="draws of each sketch, or random splits (10 for table1, else 30)",
     )
     command.add_argument(
         "--quick", action="store_true", help="fewer replicates: minutes, not more"
     )
     command.add_argument(
-        "--out", type=Path, metavar="DIR", help="folder for the CSV and Markdown files"
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help='folder for the CSV, Markdown and PNG files (figures: "results")',
     )
     command.add_argument(
         "--tuning",
         type=Path,
         metavar="FILE",
-        help="choices of bandwidth and alpha: read, and made where missing",
+        help="tables: choices of bandwidth and alpha, read, and made where missing",
     )
     command.add_argument(
-        "--data-home", type=Path, metavar="DIR", help="folder of the data sets"
+        "--data-home", type=Path, metavar="DIR", help="tables: folder of the data sets"
+    )
+    command.add_argument(
+        "--plot-only",
+        action="store_true",
+        help="figures: draw again from the CSV file, without fitting",
     )
     command.set_defaults(run=_reproduce)
 
@@ -75,16 +92,24 @@ def _demo(options: argparse.Namespace) -> int:
 
 
 def _reproduce(options: argparse.Namespace) -> int:
-    from nbsketch.reproduce import table2
-
-    table2.run(
-        replicates=options.replicates,
-        quick=options.quick,
-        out=options.out,
-        tuning=options.tuning,
-        data_home=options.data_home,
-    )
+    shared = {name: getattr(options, name) for name in ("replicates", "quick", "out")}
+    if options.what in _TABLES:
+        _refuse(options, "plot_only")
+        table = import_module(f"nbsketch.reproduce.{options.what}")
+        table.run(**shared, tuning=options.tuning, data_home=options.data_home)
+    else:
+        _refuse(options, "tuning", "data_home")
+        figures = import_module("nbsketch.reproduce.figures")
+        figures.run(options.what, **shared, plot_only=options.plot_only)
     return 0
+
+
+def _refuse(options: argparse.Namespace, *names: str) -> None:
+    """Raise an error if an option is given that does nothing here."""
+    for name in names:
+        if getattr(options, name):
+            flag = "--" + name.replace("_", "-")
+            raise ValueError(f"{flag} does not go with {options.what}")
 
 
 def _datasets(options: argparse.Namespace) -> int:

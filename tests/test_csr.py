@@ -120,7 +120,7 @@ def test_seeds_are_independent(step):
 
 
 def test_rademacher_values_are_fair_signs():
-    pointers, columns, values = draw(6, 300, 1000, 0.3, RADEMACHER, 0.25)
+    pointers, _, values = draw(6, 300, 1000, 0.3, RADEMACHER, 0.25)
     assert set(values) == {-0.25, 0.25}
     signs = 4 * values
     assert_near(signs, 0, 1)
@@ -136,8 +136,10 @@ def test_gaussian_values_are_normal():
     assert_near(values**2, 1, math.sqrt(2))
     assert_near(values**4, 3, math.sqrt(96))
     assert scipy.stats.kstest(values, "norm").pvalue > P_VALUE
+    squares = values**2 - 1
     for lag in (1, 2, 300):
         assert_near(values[lag:] * values[:-lag], 0, 1)
+        assert_near(squares[lag:] * squares[:-lag], 0, 2)
 
 
 def test_gaussian_tails_are_there():
@@ -157,6 +159,19 @@ def test_values_do_not_depend_on_positions(law):
     assert_near(values * centred, 0, 1)
     deviation = {RADEMACHER: 0.0, GAUSSIAN: math.sqrt(2)}[law]
     assert_near((values**2 - 1) * centred, 0, deviation)
+
+
+def test_values_do_not_depend_on_other_positions_of_the_row():
+    # Streams that share numbers would tie a value to the gap of another entry.
+    rows, entries, p = 4000, 8, 0.1
+    pointers, columns, values = draw(12, rows, 500, p, GAUSSIAN)
+    full = pointers[:-1][np.diff(pointers) >= entries, None] + np.arange(entries)
+    gaps = np.diff(columns[full], axis=1, prepend=-1)
+    gaps = (gaps - gaps.mean(axis=0)) / gaps.std(axis=0)
+    squares = (values[full] ** 2 - 1) / math.sqrt(2)
+    assert len(full) > 0.99 * rows
+    correlations = squares.T @ gaps / len(full)
+    assert np.abs(correlations).max() <= 5 / math.sqrt(len(full))
 
 
 def test_a_row_depends_on_seed_and_row_alone():

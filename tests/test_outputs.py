@@ -49,7 +49,9 @@ def test_quantile_matrix():
 def test_graph_matrix_is_the_inverse_of_its_penalty():
     laplacian = np.diag(PATH.sum(axis=0)) - PATH
     M = GraphOutput(PATH, mu=0.3).matrix(3)
-    np.testing.assert_allclose(M @ (0.3 * laplacian + 0.7 * np.eye(3)), np.eye(3), atol=1e-12)
+    np.testing.assert_allclose(
+        M @ (0.3 * laplacian + 0.7 * np.eye(3)), np.eye(3), atol=1e-12
+    )
     np.testing.assert_allclose(
         GraphOutput(PATH, mu=1.0).matrix(3), np.linalg.pinv(laplacian), atol=1e-12
     )

@@ -161,7 +161,7 @@ class TestEveryRecipe:
 class TestEverySizedRecipe:
     def test_size_is_at_most_the_number_of_rows(self, recipe):
         assert recipe.draw(5, 0).shape == (5, 5)
-        with pytest.raises(ValueError, match="`size` must be at most .* 4, got 5"):
+        with pytest.raises(ValueError, match=r"`size` must be at most .* 4, got 5"):
             recipe.draw(4)
 
     @pytest.mark.parametrize("size", [0, -1, 2.0, True, "9", None])
@@ -291,7 +291,7 @@ def test_a_sketch_without_nonzeros():
     ids=name,
 )
 def test_memory_does_not_grow_with_the_number_of_rows(recipe):
-    recipe.draw(1000, 0).columns  # compiles
+    assert recipe.draw(1000, 0).columns.size >= 50  # compiles
     tracemalloc.start()
     try:
         S = recipe.draw(10**8, 0)

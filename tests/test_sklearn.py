@@ -2,7 +2,12 @@
 
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from nbsketch import SketchedFeatures, SketchedKernelRegressor
+from nbsketch import (
+    JointQuantileRegressor,
+    SketchedFeatures,
+    SketchedKernelClassifier,
+    SketchedKernelRegressor,
+)
 
 WEIGHTS = {
     "check_sample_weight_equivalence_on_dense_data": (
@@ -11,6 +16,8 @@ WEIGHTS = {
     )
 }
 
+LEVELS = {"check_regressors_train": "predictions have one column for each level"}
+
 # Each estimator with the checks that it cannot pass, and why. Given a bandwidth, an
 # alpha and no sketch, a weight is a repetition and no reason is left.
 ESTIMATORS = [
@@ -18,6 +25,10 @@ ESTIMATORS = [
     (SketchedKernelRegressor(sketch="identity"), WEIGHTS),
     (SketchedKernelRegressor(sketch="identity", bandwidth=1.0, alpha=0.1), {}),
     (SketchedKernelRegressor("precomputed", fit_intercept=False), {}),
+    (SketchedKernelRegressor(loss="huber", alpha=1e-3), WEIGHTS),
+    (SketchedKernelClassifier(alpha=1e-3), WEIGHTS),
+    (SketchedKernelClassifier(loss="logistic"), WEIGHTS),
+    (JointQuantileRegressor(quantiles=(0.25, 0.75), alpha=1e-3), WEIGHTS | LEVELS),
     (SketchedFeatures(), {}),
     (SketchedFeatures("precomputed", sketch="identity"), {}),
 ]

@@ -90,8 +90,14 @@ def test_choice_tells_true_from_one():
 
 @pytest.mark.parametrize(
     ("given", "kept"),
-    [(np.float32, np.float32), (np.float64, np.float64), (np.float16, np.float64)]
-    + [(np.int32, np.float64), (np.uint8, np.float64), (bool, np.float64)],
+    [
+        (np.float32, np.float32),
+        (np.float64, np.float64),
+        (np.float16, np.float64),
+        (np.int32, np.float64),
+        (np.uint8, np.float64),
+        (bool, np.float64),
+    ],
 )
 def test_matrix_is_c_ordered_floats(given, kept):
     values = np.asfortranarray(np.arange(6).reshape(2, 3).astype(given))

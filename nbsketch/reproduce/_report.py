@@ -1,4 +1,7 @@
-"""Results as rows: a table on the terminal, a CSV file and a Markdown file."""
+"""Results as rows: a table on the terminal, a CSV file and a Markdown file.
+
+A CSV file has all digits; reading it gives the rows back.
+"""
 
 from __future__ import annotations
 
@@ -22,23 +25,42 @@ def as_text(rows: Rows) -> str:
 
 
 def as_markdown(rows: Rows, title: str, notes: Sequence[str] = ()) -> str:
-    """Return rows as a Markdown page."""
+    """Return rows as a Markdown page; each note is a paragraph."""
     head, *body = ["| " + " | ".join(row) + " |" for row in _cells(rows)]
     rule = "|" + " --- |" * len(rows[0])
-    return "\n".join([f"# {title}", "", head, rule, *body, "", *notes, ""])
+    return "\n".join([f"# {title}", "", head, rule, *body, "", "\n\n".join(notes), ""])
 
 
 def write(
     rows: Rows, folder: Path, name: str, title: str, notes: Sequence[str]
 ) -> None:
-    """Write NAME.csv, with all digits, and NAME.md into `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
+    """Write NAME.csv and NAME.md into `folder`."""
+    write_csv(rows, folder / f"{name}.csv")
+    write_markdown(rows, folder / f"{name}.md", title, notes)
+
+
+def write_csv(rows: Rows, path: Path) -> None:
+    """Write rows to a CSV file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
-    page = as_markdown(rows, title, notes)
-    (folder / f"{name}.md").write_text(page, encoding="utf-8")
+
+
+def write_markdown(rows: Rows, path: Path, title: str, notes: Sequence[str]) -> None:
+    """Write rows to a Markdown file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(as_markdown(rows, title, notes), encoding="utf-8")
+
+
+def read_csv(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a CSV file, numbers as numbers, empty cells as None."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return [
+            {name: _value(text) for name, text in row.items()}
+            for row in csv.DictReader(file)
+        ]
 
 
 def _cells(rows: Rows) -> list[list[str]]:
@@ -51,3 +73,14 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}" if abs(value) < 0.1 else f"{value:.3f}"
     return str(value)
+
+
+def _value(text: str) -> Any:
+    if not text:
+        return None
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -7,16 +7,14 @@ ridge without a sketch and with p-sparsified sketches of s = 100 rows, on the ri
 
 from __future__ import annotations
 
-import json
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from nbsketch import datasets
+from nbsketch.reproduce._choices import settings_for
 from nbsketch.reproduce._progress import Progress
 from nbsketch.reproduce._report import as_text, write
+from nbsketch.reproduce._summary import spread, timing
 from nbsketch.reproduce.multi_output import (
     METHODS,
     WITHOUT,
@@ -83,14 +81,14 @@ def run(
         for name, split in splits.items():
             seconds_without = None
             for method in METHODS:
-                setting = settings[name][method]
+                setting = settings[name, method]
                 count = _EXACT_REPLICATES if method == WITHOUT else replicates
                 results = []
                 for result in evaluate(split, method, SIZE, setting, count):
                     results.append(result)
                     progress.step(f"{name} {method}")
                 row = summary(name, method, results, seconds_without)
-                row["paper"] = PAPER[name][method]
+                row["paper"] = PAPER[name].get(method)
                 row |= setting._asdict()
                 rows.append(row)
                 if method == WITHOUT:
@@ -105,15 +103,12 @@ def summary(
     name: str, method: str, results: list[Result], seconds_without: float | None
 ) -> dict[str, Any]:
     """Return one row of the table; the speed-up is over the method without a sketch."""
-    errors = np.array([result.arrmse for result in results])
     seconds = min(result.seconds for result in results)
     return {
         "set": name,
         "method": method,
-        "arrmse": float(errors.mean()),
-        "deviation": float(errors.std()),
-        "seconds": seconds,
-        "faster": None if seconds_without is None else seconds_without / seconds,
+        **spread("arrmse", (result.arrmse for result in results)),
+        **timing(seconds, seconds_without),
     }
 
 
@@ -124,27 +119,12 @@ def _load(name: str, data_home: Path | None) -> Split:
 
 def _settings(
     splits: dict[str, Split], tuning: Path | None
-) -> dict[str, dict[str, Setting]]:
+) -> dict[tuple[str, str], Setting]:
     """Return the setting of every set and method, choosing those that are missing."""
-    chosen = _read(tuning)
-    missing = [(n, m) for n in splits for m in METHODS if m not in chosen.get(n, {})]
-    with Progress(max(1, len(missing))) as progress:
-        for name, method in missing:
-            setting = tune(splits[name], method, SIZE)
-            chosen.setdefault(name, {})[method] = setting._asdict()
-            progress.step(f"cross-validation: {name} {method}")
-            if tuning is not None:
-                tuning.write_text(json.dumps(chosen, indent=1) + "\n", encoding="utf-8")
-    return {
-        name: {method: Setting(**chosen[name][method]) for method in METHODS}
-        for name in splits
-    }
-
-
-def _read(tuning: Path | None) -> dict[str, dict[str, Any]]:
-    if tuning is None:
-        shipped = resources.files("nbsketch.reproduce") / "table2_tuning.json"
-        return json.loads(shipped.read_text(encoding="utf-8"))
-    if tuning.exists():
-        return json.loads(tuning.read_text(encoding="utf-8"))
-    return {}
+    chosen = settings_for(
+        [(name, method) for name in splits for method in METHODS],
+        lambda key: tune(splits[key[0]], key[1], SIZE)._asdict(),
+        "table2_tuning.json",
+        tuning,
+    )
+    return {(key[0], key[1]): Setting(**value) for key, value in chosen.items()}

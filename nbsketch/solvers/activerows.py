@@ -16,6 +16,8 @@ from nbsketch.solvers.problem import Problem
 _FEW_CHANGES = 0.4
 # More rows in play than this share: gathering them would not pay.
 _MANY_ROWS = 0.5
+# Evenly spread rows that are always in play: they show how far the others move.
+_GUARDS = 256
 
 
 @dataclass
@@ -24,7 +26,8 @@ class ActiveRows:
 
     `rows` are their places in the whole problem, None for all. `gradient` is
     ``Z^T (s a)``, `total` the sum of s a and `young` that of the Fenchel-Young terms,
-    each over the whole problem; what begins with `rest_` is the part at rest.
+    each over the whole problem; what begins with `rest_` is the part at rest, which is
+    constant as long as no residual moves by more than `reach`.
     """
 
     problem: Problem
@@ -34,6 +37,7 @@ class ActiveRows:
     rest_gradient: NDArray
     rest_total: float = 0.0
     rest_young: float = 0.0
+    reach: float = np.inf
 
     def __post_init__(self) -> None:
         self.a = np.empty_like(self.res)
@@ -41,6 +45,14 @@ class ActiveRows:
         self.gradient = self.rest_gradient
         self.total = self.young = 0.0
         self._pushed: NDArray | None = None  # s a at the last gradient
+        self._start = self.res
+
+    @property
+    def strayed(self) -> bool:
+        """Whether residuals have moved so far that the rows at rest may not rest."""
+        return np.isfinite(self.reach) and bool(
+            np.max(np.abs(self.res - self._start)) > self.reach
+        )
 
     def evaluate(self, sigma: float) -> None:
         """Move the dual point to the current residuals; refresh sums and gradient."""
@@ -65,7 +77,7 @@ class ActiveRows:
         return self.rest_gradient + design.rmv(pushed)
 
     def select(self, sigma: float, reach: float) -> "ActiveRows":
-        """Return those rows that a move of `reach` brings to a kink, if they are few.
+        """Return the rows that a move of `reach` brings to a kink, and guards, if few.
 
         Call it on all rows, evaluated at the same sigma.
         """
@@ -73,6 +85,7 @@ class ActiveRows:
             return self
         p, distance = self.problem, np.empty_like(self.res)
         kink_distance(self.res, self.centre, p.lo, p.hi, p.gam, p.eps, sigma, distance)
+        distance[:: max(1, len(distance) // _GUARDS)] = 0.0
         rows = np.flatnonzero(distance < reach)
         if len(rows) > _MANY_ROWS * len(distance):
             return self
@@ -81,7 +94,7 @@ class ActiveRows:
         rest = self.gradient - part.design.rmv(pushed)
         few = ActiveRows(
             part, rows, self.res[rows], self.centre[rows], rest,
-            self.total - float(pushed.sum()),
+            self.total - float(pushed.sum()), reach=reach,
         )  # fmt: skip
         few.gradient, few._pushed = self.gradient, pushed
         few.evaluate(sigma)

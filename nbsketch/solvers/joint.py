@@ -114,7 +114,7 @@ def solve_joint_pinball(
     check_state(state, (r, len(problem.T)), len(levels))
     search = JointNewton(problem, state, tol, max_iter, timed(callback, began))
     best, state, steps = search.run()
-    best = best._replace(dual=state.dual)
+    best = best._replace(dual=np.ascontiguousarray(best.dual.T))
     return vector_solution(best, state, steps, search.target, tol, began)
 
 

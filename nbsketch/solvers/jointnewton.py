@@ -22,8 +22,9 @@ Report = Callable[[int, JointCertificate], None]
 # One Newton step costs a Cholesky factorisation, whatever the rows: many easy rounds,
 # solved loosely, take fewer of them than the few hard rounds of a single output.
 _SHRINK = 0.4  # of sigma
-_LOOSE, _TIGHT = 3.0, 0.1  # of the remaining gap: how exactly a round is solved
+_INEXACT = 3.0  # of the remaining gap: how exactly a round is solved
 _SIZE, _WARM_SIZE = 0.3, 0.05  # of the typical residual: the first sigma
+_MOST_DEMAND = 1e-20  # factor on the accuracy of a round that the certificate asks for
 _STEPS = 50  # Newton steps in a round
 _PATIENCE = 20  # rounds without a better certificate
 
@@ -55,6 +56,8 @@ class JointNewton:
         self.gram = BlockGram(problem, state.gram, state.inside)
         self.reach = np.inf  # rows closer than this to a kink are in play
         self.steps = self.idle = 0
+        self.demand = 1.0  # on the inner problem, tighter where certificates lag behind
+        self.promised = np.inf  # the gap that the last round should have reached
         a = self._everything().a if state.dual is None else self.centre
         self.best = certify(problem, self.W, self.b, self.res, a)
         self.floor = 1e-15 * self.best.scale
@@ -147,10 +150,11 @@ class JointNewton:
             free = np.maximum(active.inside @ active.problem.weights, 1e-3)
             inexact += (rho[main:] ** 2 / free).sum() * p.n * self.sigma / 2
         young = active.young / p.n
-        if inexact + young <= 0.9 * self.target:
+        self.promised = inexact + young
+        if self.promised <= 0.9 * self.demand * self.target:
             return True
-        share = _LOOSE if self.idle == 0 else _TIGHT
-        return step > 0 and inexact <= max(share * young, 1e-3 * self.target)
+        enough = max(_INEXACT * young, 1e-3 * self.target)
+        return step > 0 and inexact <= self.demand * enough
 
     def _direction(self, active: JointRows, rho: NDArray) -> NDArray:
         factor = 1.0 / (self.problem.n * self.sigma)
@@ -199,6 +203,10 @@ class JointNewton:
         if found.gap <= max(self.tol * found.scale, self.floor):
             found = certify(p, self.W, self.b, self.res, a)
         self._tell(found)
+        late = found.gap > 2.0 * self.promised or self.promised <= self.target
+        if found.gap > self.target and late:  # balancing the dual point has its price
+            reached = self.promised / self.target
+            self.demand = max(0.1 * min(self.demand, reached), _MOST_DEMAND)
         self.idle = 0 if found.gap < 0.9 * self.best.gap else self.idle + 1
         if found.gap < self.best.gap:
             self.best = found
@@ -212,6 +220,12 @@ class JointNewton:
         else:
             self.sigma *= 2.0
             self.reach = np.inf
+            self._return_to_best()
+
+    def _return_to_best(self) -> None:
+        """Leave a place to which rounding has led, or that takes too many steps."""
+        self.W, self.b, self.centre = self.best[:3]
+        self.res = self.problem.residual(self.W, self.b)
 
     def _tell(self, certificate: JointCertificate) -> None:
         if self.report is not None:

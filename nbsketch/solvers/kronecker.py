@@ -14,14 +14,24 @@ from scipy.linalg import cho_factor, cho_solve
 from nbsketch.solvers.radialproblem import RadialProblem
 
 _STIFF = 4.0  # times as much curvature along the residual as across it
+_NOTHING = 1e-9
 _MOST = 1000  # stiff rows: the correction solves a system of that size
 
 
 class KroneckerInverse:
-    """Approximate inverse; call it with a right side (W part, b part)."""
+    """Approximate inverse; call it with a right side (W part, b part).
+
+    An intercept has no penalty: `lift` is what to add to its curvature, `pivot` if no
+    row has any.
+    """
 
     def __init__(
-        self, problem: RadialProblem, unit: NDArray, across: NDArray, along: NDArray
+        self,
+        problem: RadialProblem,
+        unit: NDArray,
+        across: NDArray,
+        along: NDArray,
+        pivot: float,
     ) -> None:
         p, d = problem, unit.shape[1]
         self.problem = p
@@ -30,7 +40,11 @@ class KroneckerInverse:
         if d == 1 or len(stiff) > _MOST:
             stiff = stiff[:0]
         curvature[stiff] = across[stiff]
-        self._set_base(p.weights * curvature / p.n)
+        weights = p.weights * curvature / p.n
+        mass = float(weights.sum())
+        self.lift = pivot if mass <= _NOTHING * pivot else 0.0
+        self.mass = mass + self.lift
+        self._set_base(weights)
         self.stiff = len(stiff)
         if self.stiff:
             self.unit = unit[stiff]
@@ -40,7 +54,6 @@ class KroneckerInverse:
     def _set_base(self, weights: NDArray) -> None:
         p = self.problem
         gram = p.design.gram(None, weights, exact=False)
-        self.mass = max(float(weights.sum()), 1e-3 * weights.max(), 1e-300)
         self.mean = np.zeros(p.rank)
         if p.fit_intercept:
             self.mean = p.design.rmv(weights) / self.mass

@@ -19,11 +19,13 @@ from nbsketch.solvers.solution import State
 from nbsketch.solvers.vector import Report
 
 _SHRINK = 0.3  # of sigma
-_LOOSE, _TIGHT = 1.0, 0.1  # of the remaining gap: how exactly a round is solved
+_INEXACT = 1.0  # of the remaining gap: how exactly a round is solved
+_MOST_DEMAND = 1e-20  # factor on the accuracy of a round that the certificate asks for
 _STEPS = 50  # Newton steps in a round
 _PATIENCE = 12  # rounds without a better certificate
 _SIZE = 0.05  # of the typical residual: the first sigma
 _EASY, _ROUGH, _FINE = 3, 0.1, 0.01  # residuals of the first linear systems, and others
+_PIVOT = 1e-3  # rows' worth of curvature for an intercept without any
 _MOST_PRODUCTS = 100  # for one linear system
 
 
@@ -62,7 +64,8 @@ class RadialNewton:
         self.a, self.unit = np.empty((n, d)), np.empty((n, d))
         self.across, self.along = np.empty(n), np.empty(n)
         self.steps = self.idle = 0
-        self.margin = 0.9  # of the target: the gap to reach before it is certified
+        self.demand = 1.0  # on the inner problem, tighter where certificates lag behind
+        self.promised = np.inf  # the gap that the last round should have reached
         self.inverse: KroneckerInverse | None = None
         self.products = 0  # in the last call of conjugate gradients
         self._evaluate()
@@ -149,12 +152,12 @@ class RadialNewton:
     def _settled(self, step: int) -> bool:
         p = self.problem
         inexact, young = self._inexact(), self.young / p.n
-        if inexact + young <= self.margin * self.target:
+        self.promised = inexact + young
+        if self.promised <= 0.9 * self.demand * self.target:
             return True
         if self.sigma == 0 or step == 0:
             return False
-        share = _LOOSE if self.idle == 0 else _TIGHT
-        return inexact <= max(share * young, 1e-3 * self.margin * self.target)
+        return inexact <= self.demand * max(_INEXACT * young, 1e-3 * self.target)
 
     def _direction(self, accuracy: float) -> Step:
         """Return the Newton direction, by preconditioned conjugate gradients."""
@@ -164,7 +167,7 @@ class RadialNewton:
         S, s = P, q = inverse(R, r)
         size = first = float(np.vdot(R, S) + r @ s)
         for self.products in range(1, _MOST_PRODUCTS + 1):
-            HP, hq, forward = self._times_newton(P, q)
+            HP, hq, forward = self._times_newton(P, q, inverse.lift)
             bend = float(np.vdot(P, HP) + q @ hq)
             if not (bend > 0 and size > 0):
                 break
@@ -184,18 +187,24 @@ class RadialNewton:
         """Return the preconditioner, the last one as long as it serves."""
         changing = self.sigma > 0 or self.steps < 2 or self.products > 2
         if self.inverse is None or changing:
+            p, steepest = self.problem, self.problem.numbers.gam + self.sigma
+            pivot = _PIVOT / (p.n * steepest)
             self.inverse = KroneckerInverse(
-                self.problem, self.unit, self.across, self.along
+                p, self.unit, self.across, self.along, pivot
             )
         return self.inverse
 
-    def _times_newton(self, P: NDArray, q: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    def _times_newton(
+        self, P: NDArray, q: NDArray, lift: float
+    ) -> tuple[NDArray, NDArray, NDArray]:
         p = self.problem
         forward = p.predict(P, q)
         push = np.empty_like(forward)
         across, along = p.weights * self.across, p.weights * self.along
         times_curvature(forward, self.unit, across, along, push)
-        back = push.sum(axis=0) / p.n if p.fit_intercept else np.zeros_like(q)
+        back = (
+            push.sum(axis=0) / p.n + lift * q if p.fit_intercept else np.zeros_like(q)
+        )
         return p.pull(push) / p.n + p.alpha * P, back, forward
 
     def _advance(self, direction: Step, start: float) -> bool:
@@ -221,12 +230,10 @@ class RadialNewton:
         self.res = self.problem.residual(self.W, self.b)
         found = self._certificate()
         self._tell(found)
-        # what balancing the dual point costs shows in the certificate only
-        self.margin *= (
-            0.1
-            if found.gap > 2.0 * (self._inexact() + self.young / self.problem.n)
-            else 1.0
-        )
+        late = found.gap > 2.0 * self.promised or self.promised <= self.target
+        if found.gap > self.target and late:  # balancing the dual point has its price
+            reached = self.promised / self.target
+            self.demand = max(0.1 * min(self.demand, reached), _MOST_DEMAND)
         self.idle = 0 if found.gap < 0.9 * self.best.gap else self.idle + 1
         if found.gap < self.best.gap:
             self.best = found

@@ -57,7 +57,7 @@ class SemismoothNewton:
         self.whole = self._evaluate_all()
         self.proposed = self.whole.a  # the centre of the next round
         self.best = self._certify(self.whole.a, self.whole.gradient)
-        self.floor = 1e-15 * self.best.scale
+        self.floor = max(1e-15 * self.best.scale, self._rounding())
 
     def run(self) -> tuple[Certificate, State, int]:
         """Return the best certificate, the state to start from next, and the steps."""
@@ -69,7 +69,7 @@ class SemismoothNewton:
             self._verify(active)
             if self._hopeless(before):
                 break
-            self._next_round(settled)
+            self._next_round(settled, active)
         sigma = self.sigma if self.sigma > 0 else None
         state = State(
             self.best.coef, self.best.intercept, self.best.dual, sigma,
@@ -98,6 +98,12 @@ class SemismoothNewton:
         share = _COLD if state.dual is None else _WARM
         return share * float(np.minimum(size, 20.0 * np.median(size)).mean())
 
+    def _rounding(self) -> float:
+        """Return the gap that rounding of the residuals alone may leave."""
+        p = self.problem
+        noise = 2.0**-52 * float(p.weights @ np.abs(p.y)) / p.n
+        return noise if p.gam == 0 else noise**2 / p.gam
+
     def _evaluate_all(self) -> ActiveRows:
         whole = all_rows(self.problem, self.res, self.centre)
         whole.evaluate(self.sigma)
@@ -121,6 +127,8 @@ class SemismoothNewton:
                 return False
             self.steps += 1
             active.evaluate(self.sigma)
+            if active.strayed:
+                return False
             if self.report is not None and active.rows is None:
                 self._tell(self._certify(active.a, active.gradient, active.res))
         return False
@@ -132,8 +140,8 @@ class SemismoothNewton:
         return np.append(rho, -active.total / p.n) if p.fit_intercept else rho
 
     def _settled(self, active: ActiveRows, rho: NDArray, step: int) -> bool:
-        if self.sigma == 0 and step == 0:
-            return False  # the same point has failed to convince already
+        if step == 0 and (self.sigma == 0 or self.idle > 0):
+            return False  # a point like this has failed to convince already
         p = self.problem
         inexact = rho[: p.rank] @ rho[: p.rank] / (2 * p.alpha)
         if p.fit_intercept:
@@ -151,10 +159,10 @@ class SemismoothNewton:
         self.gram.move(active.problem, active.rows, active.inside)
         try:
             return self.gram.direction(rho, factor)
-        except np.linalg.LinAlgError:  # updates have drifted, or hardly any row is left
+        except np.linalg.LinAlgError:  # updates have drifted, or alpha is tiny
             self.gram.sharpen()
-            self.gram.move(active.problem, active.rows, active.inside)
-            return self.gram.safe_direction(rho, factor)
+            inside = active.problem.take(np.flatnonzero(active.inside))
+            return self.gram.sure_direction(inside, rho, factor)
 
     def _advance(self, active: ActiveRows, direction: NDArray, start: float) -> bool:
         """Search along `direction`; say whether any step was possible."""
@@ -174,6 +182,9 @@ class SemismoothNewton:
             return first / p.n + slope + bend * t, second / p.n + bend
 
         t = convex_step(derivatives, start)
+        farthest = float(np.max(np.abs(move)))
+        if t * farthest > active.reach:
+            t = active.reach / farthest
         self.w = self.w + t * d
         self.b += t * shift
         active.res = active.res - t * move
@@ -194,7 +205,9 @@ class SemismoothNewton:
         if found.gap < self.best.gap:
             self.best = found
         some = np.s_[:: max(1, len(before) // 2000)]
-        self.reach = 2.0 * float(np.max(np.abs(self.res[some] - before[some])))
+        moved = float(np.max(np.abs(self.res[some] - before[some])))
+        if moved > 0:
+            self.reach = 2.0 * moved
         self.proposed = a
 
     def _hopeless(self, before: int) -> bool:
@@ -203,13 +216,16 @@ class SemismoothNewton:
             return self.idle >= 3 or self.steps == before
         return self.idle >= _PATIENCE
 
-    def _next_round(self, settled: bool) -> None:
-        """Move the centre and shrink sigma, or smooth more if that was too little."""
+    def _next_round(self, settled: bool, active: ActiveRows) -> None:
+        """Move the centre and shrink sigma; if that failed, let no row rest, or smooth
+        more."""
         if self.converged:
             return
         if self.sigma > 0 and settled:
             self.centre = self.proposed
             self.sigma *= _SHRINK
+        elif active.rows is not None:
+            self.reach = np.inf
         else:
             self.sigma *= 2.0
             self.reach = np.inf

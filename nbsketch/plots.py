@@ -1,0 +1,109 @@
+"""Pictures of curves. matplotlib is imported when one is drawn, not before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_PANEL_WIDTH, _PANEL_HEIGHT = 4.2, 3.2  # inches
+_LEGEND_HEIGHT = 0.7
+_DPI = 200
+# Multiples of a power of ten that are marked on an axis of many, and of few decades.
+_WIDE, _NARROW = (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 7)
+
+
+class Curve(NamedTuple):
+    """Points joined by a line, with a band around it if `spread` is given."""
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+    spread: Sequence[float] | None = None
+    colour: str = "black"
+    marker: str = "o"
+    dashed: bool = False
+
+
+class Panel(NamedTuple):
+    """Curves on the same axes; `log` names those that are logarithmic."""
+
+    title: str
+    x_label: str
+    y_label: str
+    curves: Sequence[Curve]
+    log: str = ""
+
+
+def require_matplotlib() -> None:
+    """Raise an error that says how to install matplotlib where it is missing."""
+    if find_spec("matplotlib") is None:
+        raise ModuleNotFoundError(
+            'Plots need matplotlib: pip install "nbsketch[plot]"', name="matplotlib"
+        )
+
+
+def draw(panels: Sequence[Panel], title: str, path: Path, columns: int = 2) -> None:
+    """Write a picture of several panels, with one legend for all, to a file."""
+    require_matplotlib()
+    from matplotlib.figure import Figure
+
+    rows = -(-len(panels) // columns)
+    size = (_PANEL_WIDTH * columns, _PANEL_HEIGHT * rows + _LEGEND_HEIGHT)
+    figure = Figure(figsize=size, layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes, panel in zip(grid, panels, strict=False):
+        _draw_panel(axes, panel)
+    for axes in grid[len(panels) :]:
+        axes.remove()
+    figure.suptitle(title)
+    handles = _handles(grid[: len(panels)])
+    columns = min(5, len(handles))
+    figure.legend(
+        handles.values(), handles, loc="outside lower center", ncols=columns,
+        frameon=False,
+    )  # fmt: skip
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=_DPI)
+
+
+def _draw_panel(axes: Any, panel: Panel) -> None:
+    for curve in panel.curves:
+        style = "--" if curve.dashed else "-"
+        axes.plot(
+            curve.x, curve.y, style, label=curve.label, color=curve.colour,
+            marker=curve.marker, markersize=3.5, linewidth=1.3,
+        )  # fmt: skip
+        if curve.spread is not None:
+            low = [y - e for y, e in zip(curve.y, curve.spread, strict=True)]
+            high = [y + e for y, e in zip(curve.y, curve.spread, strict=True)]
+            axes.fill_between(
+                curve.x, low, high, color=curve.colour, alpha=0.12, linewidth=0
+            )
+    axes.set(title=panel.title, xlabel=panel.x_label, ylabel=panel.y_label)
+    for name in panel.log:
+        _make_logarithmic(axes, name)
+    axes.grid(alpha=0.25, linewidth=0.6)
+
+
+def _make_logarithmic(axes: Any, name: str) -> None:
+    """Make an axis logarithmic, with plain numbers at a few round values."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    axes.set(**{f"{name}scale": "log"})
+    low, high = getattr(axes, f"get_{name}lim")()
+    subs = _WIDE if high > 10 * low else _NARROW
+    axis = getattr(axes, f"{name}axis")
+    axis.set_major_locator(LogLocator(subs=subs, numticks=20))
+    axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _handles(grid: Iterable[Any]) -> dict[str, Any]:
+    """Return one handle for each label, in the order in which they first appear."""
+    handles: dict[str, Any] = {}
+    for axes in grid:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    return handles

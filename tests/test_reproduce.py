@@ -1,0 +1,446 @@
+"""The command line, the tables and figures of the papers on tiny settings, reports."""
+
+import io
+import json
+import os
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import nbsketch
+from nbsketch import cli, plots
+from nbsketch.datasets import Dataset, _files
+from nbsketch.reproduce import (
+    _choices,
+    _progress,
+    _report,
+    _summary,
+    demo,
+    figures,
+    joint_quantiles,
+    multi_output,
+    otoliths,
+    robust,
+    table1,
+    table2,
+)
+
+METHODS = ["without sketch", "20/n-SR", "20/n-SG"]
+needs_data = pytest.mark.skipif(
+    "NBSKETCH_DATA" not in os.environ, reason="needs the data sets"
+)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def toy(name, n=60, n_train=None, n_targets=0):
+    """Return a data set of a smooth target, or several."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(n, 3))
+    y = np.sin(3 * X[:, 0]) + 0.2 * rng.normal(size=n)
+    targets = ("t",)
+    if n_targets:
+        y = np.column_stack([y + j * X[:, 1] for j in range(n_targets)])
+        targets = tuple(f"t{j}" for j in range(n_targets))
+    return Dataset(name, X, y, ("a", "b", "c"), targets, n_train)
+
+
+@pytest.fixture
+def tiny_table1(monkeypatch):
+    """Shrink Table 1: 60 rows for Boston, 36 images, small sketches, short grids."""
+    pictures = otoliths.make_rings(n_train=30, n_test=6)
+    monkeypatch.setattr(table1, "load_boston", lambda data_home: toy("boston"))
+    monkeypatch.setattr(otoliths, "load", lambda data_home: pictures)
+    monkeypatch.setattr(table1, "SIZE", 8)
+    for name, value in {
+        "_STAND_IN_SIZE": 12,
+        "_BANDWIDTH_FACTORS": np.array([1.0]),
+        "_ALPHAS": np.array([1e-2, 1e-3]),
+        "_GAMMAS": (1.0, 3.0),
+    }.items():
+        monkeypatch.setattr(joint_quantiles, name, value)
+
+
+@pytest.fixture
+def tiny_table2(monkeypatch):
+    """Shrink Table 2: one set of 80 rows, sketches of 10 rows, short grids."""
+    data = toy("rf1", n=80, n_train=60, n_targets=2)
+    monkeypatch.setattr(table2, "_load", lambda name, home: multi_output.Split.of(data))
+    monkeypatch.setattr(table2, "SETS", ("rf1",))
+    monkeypatch.setattr(table2, "SIZE", 10)
+    monkeypatch.setattr(multi_output, "_BANDWIDTH_FACTORS", np.array([1.0, 2.0]))
+
+
+@pytest.fixture
+def tiny_figures(monkeypatch):
+    """Shrink the figures: 600 rows, two sizes, two more of sub-sampling."""
+    monkeypatch.setattr(robust, "N_ROWS", 600)
+    monkeypatch.setattr(robust, "SIZES", (10, 20))
+    monkeypatch.setattr(robust, "MANY_LANDMARKS", (40, 60))
+    monkeypatch.setattr(robust, "QUICK_SIZES", (10, 20))
+    monkeypatch.setattr(robust, "QUICK_LANDMARKS", (40,))
+
+
+@pytest.fixture
+def no_data(monkeypatch, tmp_path):
+    """Leave no data set to be found, on disk or elsewhere."""
+
+    def fail(*arguments, **options):
+        raise OSError("no network here")
+
+    monkeypatch.setenv("NBSKETCH_DATA", str(tmp_path / "nothing"))
+    monkeypatch.setenv("SCIKIT_LEARN_DATA", str(tmp_path / "nothing"))
+    monkeypatch.setattr(_files, "fetch", fail)
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", fail)
+
+
+# the command line -------------------------------------------------------------------
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main(["--version"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out.strip() == nbsketch.__version__
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["nothing"],
+        ["reproduce"],
+        ["reproduce", "table9"],
+        ["reproduce", "table2", "--replicates", "0"],
+        ["reproduce", "table2", "--replicates", "many"],
+    ],
+    ids=" ".join,
+)
+def test_misuse_is_status_2(arguments, capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main(arguments)
+    assert end.value.code == 2
+    assert "usage: nbsketch" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["table1", "--plot-only"], "--plot-only does not go with table1"),
+        (["figure1", "--tuning", "x.json"], "--tuning does not go with figure1"),
+        (["figure4", "--data-home", "x"], "--data-home does not go with figure4"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_options_that_would_do_nothing_are_refused(arguments, message, capsys):
+    assert cli.main(["reproduce", *arguments]) == 1
+    assert capsys.readouterr().err == f"nbsketch: {message}\n"
+
+
+def test_info(capsys):
+    assert cli.main(["info"]) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in ("nbsketch", "numba", "threads", "cache"))
+
+
+def test_datasets_at_hand(no_data, capsys):
+    assert cli.main(["datasets"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "boston       not at hand" in lines
+    assert all(line.endswith("not at hand") for line in lines)
+
+
+@pytest.mark.parametrize("table", ["table1", "table2"])
+def test_missing_data_is_status_1(table, no_data, capsys):
+    assert cli.main(["reproduce", table]) == 1
+    captured = capsys.readouterr()
+    assert captured.err.startswith("nbsketch: The data set")
+    assert "NBSKETCH_DATA" in captured.err
+    assert captured.out == ""
+
+
+def test_the_module_runs(run_python):
+    code = "import runpy, sys; sys.argv = ['nbsketch', 'info']\n"
+    code += "try: runpy.run_module('nbsketch', run_name='__main__')\n"
+    code += "except SystemExit as end: print('status', end.code)"
+    assert run_python(code).endswith("status 0")
+
+
+def test_demo(monkeypatch, capsys):
+    monkeypatch.setattr(demo, "N_TRAIN", 300)
+    monkeypatch.setattr(demo, "N_TEST", 100)
+    monkeypatch.setattr(demo, "SIZE", 30)
+    monkeypatch.setattr(demo, "_REPLICATES", 1)
+    assert cli.main(["demo"]) == 0
+    out = capsys.readouterr().out
+    assert all(method in out for method in METHODS)
+    assert "times faster" in out
+
+
+# tables -----------------------------------------------------------------------------
+
+
+def test_table1(tiny_table1, tmp_path, capsys):
+    tuning = tmp_path / "new" / "tuning.json"
+    command = ["reproduce", "table1", "--replicates", "2", "--out", str(tmp_path)]
+    assert cli.main([*command, "--tuning", str(tuning)]) == 0
+    rows = _report.read_csv(tmp_path / "table1.csv")
+    assert [row["set"] for row in rows] == ["boston"] * 3 + ["otoliths, synthetic"] * 3
+    assert [row["method"] for row in rows] == 2 * METHODS
+    assert [row["paper"] for row in rows] == [51.3, 54.7, 54.7, None, None, None]
+    assert [row["faster"] is None for row in rows] == 2 * [True, False, False]
+    # The best constants have a pinball loss of about 160.
+    assert all(20 < row["pinball"] < 150 for row in rows[:3])
+    assert all(0 <= row["crossing"] < 20 for row in rows)
+    chosen = json.loads(tuning.read_text("utf-8"))
+    assert list(chosen["boston"]["20/n-SR"]) == ["0", "1"]
+    assert list(chosen["otoliths, synthetic"]["20/n-SG"]) == ["0"]
+    assert "20/n-SG" in capsys.readouterr().out
+
+
+def test_table1_does_not_choose_twice(tiny_table1, tmp_path, monkeypatch):
+    tuning = tmp_path / "tuning.json"
+    first = table1.run(replicates=1, quick=True, tuning=tuning)
+    monkeypatch.setattr(table1, "tune", None)
+    again = table1.run(replicates=1, quick=True, tuning=tuning)
+    assert len(first) == 3
+    assert [row["pinball"] for row in first] == [row["pinball"] for row in again]
+
+
+def test_table1_without_a_sketch_on_many_rows_is_by_adam(tiny_table1, monkeypatch):
+    monkeypatch.setattr(joint_quantiles, "_MANY_ROWS", 10)
+    split = table1._splits(toy("boston"), 1)[0]
+    setting = joint_quantiles.QuantileSetting(1.0, 1e-3, 1.0)
+    exact = joint_quantiles.evaluate(split, "without sketch", 8, setting, seed=0)
+    assert 0 < exact.pinball < 1.5
+
+
+def test_shipped_choices_are_complete(tiny_table1, tiny_table2, monkeypatch):
+    monkeypatch.setattr(table2, "SETS", ("rf1", "rf2", "scm1d", "scm20d"))
+    for name in ("table1_tuning.json", "table2_tuning.json"):
+        chosen = _choices._read(name, None)
+        assert all(list(methods) == METHODS for methods in chosen.values())
+    chosen = _choices._read("table1_tuning.json", None)
+    splits = [str(i) for i in range(table1.REPLICATES)]
+    assert all(list(chosen["boston"][method]) == splits for method in METHODS)
+    assert set(_choices._read("table2_tuning.json", None)) == set(table2.SETS)
+
+
+def test_targets_are_scaled_by_the_training_rows():
+    split = table1._splits(toy("boston"), 1)[0]
+    assert_allclose([split.Y_train.mean(), split.Y_train.std()], [0, 1], atol=1e-12)
+    assert_allclose(split.X_train.mean(axis=0), 0, atol=1e-12)
+    assert abs(split.Y_test.mean()) > 1e-6
+
+
+def test_rings_tell_an_age():
+    data = otoliths.make_rings(n_train=40, n_test=5)
+    assert data.X.shape == (45, 4096) and data.n_train == 40
+    assert data.y.min() >= 1 and data.y.max() <= 26
+    assert np.corrcoef(data.X.sum(axis=1), data.y)[0, 1] > 0.5
+
+
+def test_otoliths_stand_in_is_announced(no_data, monkeypatch, capsys):
+    monkeypatch.setattr(otoliths, "make_rings", lambda: "rings")
+    assert otoliths.load() == "rings"
+    out = capsys.readouterr().out
+    assert "Put the files into" in out and "synthetic" in out
+
+
+def test_table2(tiny_table2, tmp_path, capsys):
+    tuning = tmp_path / "tuning.json"
+    command = ["reproduce", "table2", "--quick", "--out", str(tmp_path / "new")]
+    assert cli.main([*command, "--tuning", str(tuning)]) == 0
+    rows = _report.read_csv(tmp_path / "new" / "table2.csv")
+    assert [row["method"] for row in rows] == METHODS
+    assert [row["paper"] for row in rows] == [0.575, 0.584, 0.583]
+    assert all(0.1 < row["arrmse"] < 1 for row in rows)
+    assert set(json.loads(tuning.read_text("utf-8"))["rf1"]) == set(METHODS)
+    assert (tmp_path / "new" / "table2.md").read_text("utf-8").startswith("# Table 2")
+    assert "20/n-SG" in capsys.readouterr().out
+
+
+@needs_data
+def test_table2_on_real_data(monkeypatch):
+    monkeypatch.setattr(table2, "SETS", ("rf1",))
+    monkeypatch.setattr(table2, "_EXACT_REPLICATES", 1)
+    exact, *sketched = table2.run(replicates=1, quick=True)
+    assert exact["arrmse"] < 0.585
+    for row in sketched:
+        assert row["arrmse"] < 0.61
+        assert row["faster"] > 1
+
+
+@needs_data
+def test_table1_on_real_data(monkeypatch):
+    monkeypatch.delitem(table1.METHODS, "without sketch")
+    rows = table1.run(replicates=3, quick=True)
+    for row in rows:
+        assert row["pinball"] < 50
+        assert row["crossing"] < 1
+
+
+# figures ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", figures.FIGURES)
+def test_figures(name, tiny_figures, tmp_path, capsys):
+    command = ["reproduce", name, "--replicates", "2", "--out", str(tmp_path)]
+    assert cli.main(command) == 0
+    fits = _report.read_csv(tmp_path / f"{name}.csv")
+    # 4 sizes of sub-sampling, 2 of four densities, of the Gaussian sketch and of Adam.
+    assert len(fits) == 2 * (4 + 2 * 4 + 2 + 2)
+    assert all(0 < fit["error"] < 10 and fit["seconds"] > 0 for fit in fits)
+    law = "SR" if name in ("figure1", "figure2") else "SG"
+    assert f"30/n-{law}, Adam" in capsys.readouterr().out
+    picture = (tmp_path / f"{name}.png").read_bytes()
+    assert picture.startswith(b"\x89PNG") and len(picture) > 50_000
+
+
+def test_figures_are_drawn_again_without_fitting(tiny_figures, tmp_path, monkeypatch):
+    table = figures.run("figure1", quick=True, replicates=1, out=tmp_path)
+    for suffix in ("md", "png"):
+        (tmp_path / f"figure1.{suffix}").unlink()
+    monkeypatch.setattr(figures, "measure", None)
+    command = ["reproduce", "figure1", "--plot-only", "--out", str(tmp_path)]
+    assert cli.main(command) == 0
+    assert (tmp_path / "figure1.png").exists() and (tmp_path / "figure1.md").exists()
+    assert figures.run("figure1", out=tmp_path, plot_only=True) == table
+
+
+def test_nothing_to_draw_again_is_status_1(tmp_path, capsys):
+    command = ["reproduce", "figure2", "--plot-only", "--out", str(tmp_path)]
+    assert cli.main(command) == 1
+    assert "run without --plot-only first" in capsys.readouterr().err
+
+
+def test_figures_go_to_a_folder_of_results(tiny_figures, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(robust, "NONZEROS", (10,))
+    figures.run("figure1", quick=True, replicates=1)
+    assert (tmp_path / "results" / "figure1.png").exists()
+
+
+def test_no_matplotlib_is_said_before_any_fit(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(plots, "find_spec", lambda name: None)
+    monkeypatch.setattr(figures, "measure", None)
+    assert cli.main(["reproduce", "figure1", "--out", str(tmp_path)]) == 1
+    assert 'pip install "nbsketch[plot]"' in capsys.readouterr().err
+
+
+def test_data_are_the_same_for_all_sketches(tiny_figures):
+    problem = figures.FIGURES["figure1"]
+    one = robust.series_of(problem, quick=True)["sub-sampling"]
+    rows = list(robust.measure(problem, {"a": one, "b": one}, replicates=2))
+    errors = np.array([row["error"] for row in rows]).reshape(2, 2, -1)
+    assert_allclose(errors[:, 0], errors[:, 1])
+    assert not np.allclose(errors[0], errors[1])
+
+
+def test_figures_interpolate_sub_sampling_in_time():
+    fits = [
+        {"series": s, "size": k, "error": e, "seconds": t, "landmarks": k}
+        for s, k, e, t in [
+            ("sub-sampling", 10, 1.0, 1.0),
+            ("sub-sampling", 10, 3.0, 4.0),
+            ("sub-sampling", 20, 0.5, 4.0),
+            ("other", 10, 0.3, 2.0),
+            ("other", 20, 0.2, 5.0),
+        ]
+    ]
+    table = {(row["series"], row["size"]): row for row in robust.summarise(fits)}
+    first = table["sub-sampling", 10]
+    assert (first["error"], first["error_deviation"], first["seconds"]) == (2, 1, 1)
+    assert_allclose(table["other", 10]["subsampling_same_time"], 1.0)
+    assert table["other", 20]["subsampling_same_time"] is None
+
+
+def test_panels_have_room_for_every_kind_of_curve(tmp_path):
+    curve = plots.Curve("one", [1, 2], [0.1, 0.2], spread=[0.01, 0.02])
+    panel = plots.Panel("title", "x", "y", [curve, curve._replace(label="two")], "xy")
+    plots.draw([panel] * 3, "three of four places", tmp_path / "new" / "plot.png")
+    assert (tmp_path / "new" / "plot.png").stat().st_size > 10_000
+
+
+# reports ----------------------------------------------------------------------------
+
+ROWS = [
+    {"name": "a, b", "count": 3, "share": 1 / 3, "none": None},
+    {"name": "c", "count": -1, "share": 1e-7, "none": None},
+]
+
+
+def test_csv_round_trip(tmp_path):
+    _report.write(ROWS, tmp_path / "new", "rows", "Title", ["A note."])
+    assert _report.read_csv(tmp_path / "new" / "rows.csv") == ROWS
+
+
+def test_markdown():
+    lines = _report.as_markdown(ROWS, "Title", ["One.", "Two."]).splitlines()
+    assert lines[0] == "# Title"
+    assert lines[2:6] == [
+        "| name | count | share | none |",
+        "| --- | --- | --- | --- |",
+        "| a, b | 3 | 0.333 | - |",
+        "| c | -1 | 1e-07 | - |",
+    ]
+    assert lines[6:] == ["", "One.", "", "Two."]
+
+
+def test_text_is_aligned():
+    head, rule, *body = _report.as_text(ROWS).splitlines()
+    assert head.index("count") == body[0].index("3") and set(rule) == {"-"}
+
+
+def test_summary():
+    assert _summary.spread("loss", [1.0, 3.0]) == {"loss": 2.0, "loss_deviation": 1.0}
+    assert _summary.timing(2.0, None) == {"seconds": 2.0, "faster": None}
+    assert _summary.timing(2.0, 6.0) == {"seconds": 2.0, "faster": 3.0}
+
+
+# progress and tuning files ----------------------------------------------------------
+
+
+def test_progress_is_silent_off_the_terminal():
+    stream = io.StringIO()
+    with _progress.Progress(2, stream) as progress:
+        progress.step("one")
+    assert stream.getvalue() == ""
+
+
+def test_progress_on_a_terminal():
+    stream = Terminal()
+    with _progress.Progress(2, stream) as progress:
+        progress.step("one")
+        progress.step("two")
+    shown = stream.getvalue()
+    assert "1/2 one" in shown and "2/2 two, 0 s left" in shown
+    assert shown.endswith("\r\x1b[K")
+
+
+def test_choices_are_kept_and_completed(tmp_path):
+    file, asked = tmp_path / "new" / "choices.json", []
+
+    def choose(key):
+        asked.append(key)
+        return {"alpha": float(len(asked))}
+
+    first = _choices.settings_for([("a", "x")], choose, "unused", file)
+    both = _choices.settings_for([("a", "x"), ("a", "y")], choose, "unused", file)
+    assert first == {("a", "x"): {"alpha": 1.0}}
+    assert both == {**first, ("a", "y"): {"alpha": 2.0}}
+    assert asked == [("a", "x"), ("a", "y")]
+    written = json.loads(file.read_text("utf-8"))
+    assert written == {"a": {"x": {"alpha": 1.0}, "y": {"alpha": 2.0}}}
+
+
+def test_a_file_that_holds_no_choices_is_named(tiny_table1, tmp_path, capsys):
+    file = tmp_path / "bad.json"
+    file.write_text("not JSON", "utf-8")
+    command = ["reproduce", "table1", "--quick", "--tuning", str(file)]
+    assert cli.main(command) == 1
+    assert "bad.json is not a file of settings" in capsys.readouterr().err

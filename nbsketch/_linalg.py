@@ -14,14 +14,19 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-# Eigenproblems with fewer rows are solved on one thread.
-_SMALL = 400
+# Work of about a tenth of a second on one thread: below it more threads do not pay.
+_SMALL = 3e9
 
 
 def eigh(matrix: NDArray) -> tuple[NDArray, NDArray]:
     """Return the ascending eigenvalues and the eigenvectors of a symmetric matrix."""
-    with one_thread() if len(matrix) < _SMALL else nullcontext():
+    with threads_for(10.0 * len(matrix) ** 3):
         return scipy.linalg.eigh(matrix.astype(np.float64, copy=False))
+
+
+def threads_for(operations: float) -> AbstractContextManager:
+    """Limit BLAS to one thread for a while if there is little to compute."""
+    return one_thread() if operations < _SMALL else nullcontext()
 
 
 def one_thread() -> AbstractContextManager:

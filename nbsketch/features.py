@@ -136,7 +136,13 @@ def draw(
             f"is precomputed, got shape {X.shape}"
         )
     recipe = as_recipe(sketch, size, len(X))
-    return resolved, recipe.draw(len(X), sketch_rng, X=X, kernel=resolved)
+    drawn = recipe.draw(len(X), sketch_rng, X=X, kernel=resolved)
+    if drawn.columns.size == 0:
+        raise ValueError(
+            f"`sketch` must have a nonzero entry, {recipe!r} drew none for {len(X)} "
+            "rows: raise its density or its size"
+        )
+    return resolved, drawn
 
 
 class SketchedFeatures(
@@ -238,7 +244,7 @@ class SketchedFeatures(
     def transform(self, X: ArrayLike) -> NDArray:
         """Return the features of the rows of X, of shape (n, r)."""
         check_is_fitted(self)
-        X = _checked(self, X, reset=False)
+        X = _checked(self, X, reset=False, dtype=model_dtype(self.landmarks_))
         sketch_map = SketchMap(self.kernel_, self.landmarks_, self.sketch_.weights)
         return sketch_map.times(X, self.projection_.astype(X.dtype))
 
@@ -250,6 +256,15 @@ class SketchedFeatures(
         return tags
 
 
+def model_dtype(landmarks: NDArray) -> Any:
+    """Return the type in which a fitted model computes: that of its landmarks.
+
+    Indices stand for the rows of a precomputed kernel, which may come in either type.
+    """
+    is_index = landmarks.dtype.kind == "i"
+    return [np.float64, np.float32] if is_index else landmarks.dtype
+
+
 def is_pairwise(kernel: Any) -> bool:
     """Return whether X holds kernel values."""
     return isinstance(kernel, PrecomputedKernel) or (
@@ -257,7 +272,12 @@ def is_pairwise(kernel: Any) -> bool:
     )
 
 
-def _checked(estimator: Any, X: ArrayLike, *, reset: bool) -> NDArray:
-    return validate_data(
-        estimator, X, reset=reset, dtype=[np.float64, np.float32], order="C"
-    )
+def _checked(
+    estimator: Any,
+    X: ArrayLike,
+    *,
+    reset: bool,
+    dtype: Any = None,
+) -> NDArray:
+    dtype = dtype or [np.float64, np.float32]
+    return validate_data(estimator, X, reset=reset, dtype=dtype, order="C")

@@ -158,11 +158,10 @@ def test_rank_is_that_of_the_kernel(kernel, X, rank, sketch, dtype):
     assert_allclose(Z @ Z.T, K, rtol=0, atol=TOLERANCE[dtype] * max(1.0, K.max()))
 
 
-def test_a_sketch_without_a_nonzero_has_no_features():
+def test_a_sketch_without_a_nonzero_is_refused():
     recipe = PSparsifiedSketch(2, density=1e-12)
-    model = SketchedFeatures(sketch=recipe, random_state=0).fit(points())
-    assert model.rank_ == 0
-    assert model.transform(points(5)).shape == (5, 0)
+    with pytest.raises(ValueError, match="`sketch` must have a nonzero entry"):
+        SketchedFeatures(sketch=recipe, random_state=0).fit(points())
 
 
 # streaming --------------------------------------------------------------------------

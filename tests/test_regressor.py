@@ -383,11 +383,18 @@ def test_constant_targets_are_predicted_everywhere(sketch, alpha):
     assert model.objective_ < 1e-28
 
 
-def test_a_sketch_without_a_nonzero_predicts_the_mean():
+def test_a_kernel_that_is_zero_predicts_the_mean():
     X, y = data()
-    model = regressor(sketch=PSparsifiedSketch(2, density=1e-12), alpha=None).fit(X, y)
-    assert_allclose(model.predict(X[:3]), y.mean(), rtol=1e-12)
+    model = SketchedKernelRegressor("linear", size=5).fit(np.zeros_like(X), y)
+    assert_allclose(model.predict(X[:3] * 0), y.mean(), rtol=1e-12)
     assert model.rank_ == 0
+
+
+def test_a_model_predicts_in_the_precision_it_was_fitted_in():
+    X, y = data()
+    model = SketchedKernelRegressor(random_state=0).fit(X, y)
+    single = X.astype(np.float32)
+    assert_allclose(model.predict(single), model.predict(single.astype(float)))
 
 
 # the same result --------------------------------------------------------------------

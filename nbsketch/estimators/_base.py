@@ -6,7 +6,7 @@ import sys
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from copy import copy
 from typing import Any, NamedTuple, Self
 
@@ -21,7 +21,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from nbsketch._linalg import one_thread
+from nbsketch._linalg import one_thread, threads_for
 from nbsketch._validation import (
     check_choice,
     check_integer,
@@ -33,7 +33,13 @@ from nbsketch._validation import (
 from nbsketch.estimators._solver import as_solver
 from nbsketch.estimators._square import SquareTask
 from nbsketch.estimators._tasks import Answer, Control, Task
-from nbsketch.features import SketchMap, draw, is_pairwise, sketched_design
+from nbsketch.features import (
+    SketchMap,
+    draw,
+    is_pairwise,
+    model_dtype,
+    sketched_design,
+)
 from nbsketch.persistence import SaveMixin
 from nbsketch.sketches import Sketch
 
@@ -100,6 +106,10 @@ class SketchedModel(SaveMixin, BaseEstimator, ABC):
             Fitted copies, in the order of `alphas`.
         """
         penalties = check_positives("alphas", alphas)
+        if as_solver(self.solver) is not None:
+            raise ValueError(
+                f"`solver` must be 'auto' for a path of alphas, got {self.solver!r}"
+            )
         model = clone(self)
         model._check_common()
         rows, task = model._prepare(X, y, sample_weight)
@@ -147,18 +157,18 @@ class SketchedModel(SaveMixin, BaseEstimator, ABC):
     ) -> tuple[Answer, NDArray | None]:
         """Return the answer, and the projection if it is in terms of features."""
         stochastic = as_solver(self.solver)
-        if isinstance(task, SquareTask) and stochastic is None:
-            if drawn.sketch.is_identity and self.alpha is not None:
-                K = np.asarray(drawn.sketch_map.kernel(X), dtype=np.float64)
+        n, size = len(X), drawn.sketch.shape[0]
+        closed_form = isinstance(task, SquareTask) and stochastic is None
+        if closed_form and drawn.sketch.is_identity and self.alpha is not None:
+            K = np.asarray(drawn.sketch_map.kernel(X), dtype=np.float64)
+            with threads_for(n**3):
                 return task.fit_gram(K, float(self.alpha)), None
-            limit: AbstractContextManager = nullcontext()
-        else:
-            limit = one_thread()
         keep = True if stochastic else task.keep_features
-        projection, design = sketched_design(
-            drawn.sketch_map, X, drawn.sketch.columns, keep=keep
-        )
-        with limit:
+        # Iterative solvers make many small products, whatever n is.
+        with threads_for(4.0 * n * size**2) if closed_form else one_thread():
+            projection, design = sketched_design(
+                drawn.sketch_map, X, drawn.sketch.columns, keep=keep
+            )
             if stochastic is None:
                 return task.fit(design, self.alpha, control, drawn.rng), projection
             alpha = self.alpha
@@ -185,7 +195,7 @@ class SketchedModel(SaveMixin, BaseEstimator, ABC):
     def _decision(self, X: ArrayLike) -> NDArray:
         """Return f(X), of shape (n,) or (n, d), tile by tile."""
         check_is_fitted(self)
-        dtype = [np.float64, np.float32]
+        dtype = model_dtype(self.landmarks_)
         return self._values(validate_data(self, X, reset=False, dtype=dtype, order="C"))
 
     def _values(self, X: NDArray) -> NDArray:

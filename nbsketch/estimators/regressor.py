@@ -57,7 +57,8 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
     max_iter : int
         Largest number of iterations.
     random_state : None, int or Generator
-        The same number gives the same model, at any number of threads.
+        The same number gives the same model: the same sketch at any number of threads,
+        and predictions that agree to rounding.
     verbose : int
         Whether to show how an iterative solver gets on.
 

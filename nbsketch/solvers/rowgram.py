@@ -10,7 +10,7 @@ from nbsketch.solvers.problem import Problem
 _REBUILD = 0.6
 # Squared ratio of the diagonal of a triangular root: less leaves no digits to trust.
 _SINGULAR = 1e-14
-# Least weight of the rows that hold the intercept in place.
+# Least weight of the rows that hold the intercept in place, over the mean weight.
 _PIVOT = 1e-3
 _CHUNK = 4096
 
@@ -34,6 +34,7 @@ class RowGram:
         if matrix is None or inside is None or matrix.shape != (size, size):
             matrix, inside = np.zeros((size, size)), np.zeros(n, dtype=bool)
         self.matrix, self.inside = matrix.copy(), inside.copy()
+        self.pivot = _PIVOT * float(problem.weights.mean())
         self.exact = False  # single precision is enough to steer, as a rule
 
     def restrict(self, rows: NDArray) -> None:
@@ -109,7 +110,7 @@ class RowGram:
         """Return the rest of the diagonal, the weight of B being `held`."""
         penalty = np.full(len(self.matrix), self.problem.alpha)
         if self.problem.fit_intercept:  # which has none: keep the pivot positive
-            penalty[-1] = factor * max(0.0, _PIVOT - held)
+            penalty[-1] = factor * max(0.0, self.pivot - held)
         return penalty
 
     def _of(self, part: Problem, rows: NDArray | None) -> NDArray:

@@ -27,9 +27,10 @@ Report = Callable[[int, Certificate], None]
 _COLD = 1.5  # first sigma over the mean residual: equal ones must not all hit a bound
 _WARM = 0.02  # the same from a dual point nearby
 _SHRINK = 0.2  # of sigma; a faster decrease than 0.1 was seen to stall
+_SMOOTH = 5.0  # times the curvature of a smooth loss: less sigma would not help it
 _INEXACT = 0.1  # of the remaining gap: how exactly the inner problem is solved
 _STEPS = 50  # Newton steps in a round
-_PATIENCE = 12  # rounds without a better certificate
+_PATIENCE = 20  # rounds without a better certificate
 
 
 class SemismoothNewton:
@@ -88,15 +89,20 @@ class SemismoothNewton:
         return self.best.gap <= self.target
 
     def _first_sigma(self, state: State) -> float:
-        if self.problem.gam > 0:
-            return 0.0
+        p = self.problem
         if state.sigma is not None:
-            return state.sigma
-        size = np.abs(self.res[(self.problem.weights > 0) & (self.res != 0)])
+            return self._useful(state.sigma)
+        size = np.abs(self.res[(p.weights > 0) & (self.res != 0)])
         if len(size) == 0:
-            return 1.0
+            return self._useful(1.0)
+        steepest = float(p.hi.max()) if p.gam > 0 else 1.0
         share = _COLD if state.dual is None else _WARM
-        return share * float(np.minimum(size, 20.0 * np.median(size)).mean())
+        typical = float(np.minimum(size, 20.0 * np.median(size)).mean())
+        return self._useful(share * typical / steepest)
+
+    def _useful(self, sigma: float) -> float:
+        """Return sigma, or 0 if the loss is smooth enough by itself."""
+        return sigma if sigma > _SMOOTH * self.problem.gam else 0.0
 
     def _rounding(self) -> float:
         """Return the gap that rounding of the residuals alone may leave."""
@@ -145,7 +151,7 @@ class SemismoothNewton:
         p = self.problem
         inexact = rho[: p.rank] @ rho[: p.rank] / (2 * p.alpha)
         if p.fit_intercept:
-            free = max(1e-3, float(active.problem.weights @ active.inside))
+            free = max(self.gram.pivot, active.problem.weights @ active.inside)
             inexact += rho[-1] ** 2 * p.n * (p.gam + self.sigma) / (2 * free)
         young = active.young / p.n
         if inexact + young <= 0.9 * self.target:
@@ -223,7 +229,7 @@ class SemismoothNewton:
             return
         if self.sigma > 0 and settled:
             self.centre = self.proposed
-            self.sigma *= _SHRINK
+            self.sigma = self._useful(_SHRINK * self.sigma)
         elif active.rows is not None:
             self.reach = np.inf
         else:

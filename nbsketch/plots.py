@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 _PANEL_WIDTH, _PANEL_HEIGHT = 4.2, 3.2  # inches
 _LEGEND_HEIGHT = 0.7
 _DPI = 200
-# Multiples of a power of ten that are marked on an axis of many, and of few decades.
-_WIDE, _NARROW = (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 7)
+# Up to which ratio of its ends an axis has marks at which multiples of powers of ten.
+_MARKS = ((10, (1, 1.5, 2, 3, 4, 5, 7)), (100, (1, 2, 5)), (float("inf"), (1, 3)))
 
 
 class Curve(NamedTuple):
@@ -93,7 +93,7 @@ def _make_logarithmic(axes: Any, name: str) -> None:
 
     axes.set(**{f"{name}scale": "log"})
     low, high = getattr(axes, f"get_{name}lim")()
-    subs = _WIDE if high > 10 * low else _NARROW
+    subs = next(marks for ratio, marks in _MARKS if high <= ratio * low)
     axis = getattr(axes, f"{name}axis")
     axis.set_major_locator(LogLocator(subs=subs, numticks=20))
     axis.set_major_formatter(StrMethodFormatter("{x:g}"))

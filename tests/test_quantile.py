@@ -1,5 +1,7 @@
 """Joint quantile regression: optimality, crossing, intervals, calibration."""
 
+import os
+
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from nbsketch import (
     JointQuantileRegressor,
     QuantileOutput,
     SketchedKernelRegressor,
+    datasets,
     load,
 )
 from nbsketch.losses import PinballLoss
@@ -162,3 +165,19 @@ def test_bad_options_are_refused(options, message):
     X, y = make_data(50)
     with pytest.raises(ValueError, match=message):
         make_model(**options).fit(X, y)
+
+
+@pytest.mark.skipif("NBSKETCH_DATA" not in os.environ, reason="needs the data sets")
+@pytest.mark.parametrize("name", ["concrete", "airfoil", "powerplant"])
+def test_calibrated_intervals_cover_on_real_data(name):
+    data = getattr(datasets, f"load_{name}")(download=False)
+    (X, y), (X_new, y_new) = data.random_split(0, fractions=(0.7, 0.3))
+    scale = X.std(axis=0)
+    model = JointQuantileRegressor(
+        (0.1, 0.5, 0.9), calibration=0.4, size=60, random_state=0, tol=1e-4
+    ).fit(X / scale, y)
+    low, high = model.predict_interval(X_new / scale, coverage=0.8).T
+    covered = ((low <= y_new) & (y_new <= high)).mean()
+    # Both the calibration rows and the new ones are a sample.
+    error = np.sqrt(0.8 * 0.2 * (1 / len(model.calibration_) + 1 / len(y_new)))
+    assert abs(covered - 0.8) <= 2 * error

@@ -42,6 +42,7 @@ from nbsketch.features import (
 )
 from nbsketch.persistence import SaveMixin
 from nbsketch.sketches import Sketch
+from nbsketch.solvers.design import Design
 
 
 class Drawn(NamedTuple):
@@ -156,25 +157,28 @@ class SketchedModel(SaveMixin, BaseEstimator, ABC):
         self, X: NDArray, task: Task, drawn: Drawn, control: Control
     ) -> tuple[Answer, NDArray | None]:
         """Return the answer, and the projection if it is in terms of features."""
-        stochastic = as_solver(self.solver)
-        n, size = len(X), drawn.sketch.shape[0]
-        closed_form = isinstance(task, SquareTask) and stochastic is None
+        closed_form = isinstance(task, SquareTask) and as_solver(self.solver) is None
         if closed_form and drawn.sketch.is_identity and self.alpha is not None:
-            K = np.asarray(drawn.sketch_map.kernel(X), dtype=np.float64)
-            with threads_for(n**3):
-                return task.fit_gram(K, float(self.alpha)), None
-        keep = True if stochastic else task.keep_features
+            return _fit_gram(task, X, drawn, float(self.alpha)), None
+        n, size = len(X), drawn.sketch.shape[0]
         # Iterative solvers make many small products, whatever n is.
         with threads_for(4.0 * n * size**2) if closed_form else one_thread():
             projection, design = sketched_design(
-                drawn.sketch_map, X, drawn.sketch.columns, keep=keep
+                drawn.sketch_map,
+                X,
+                drawn.sketch.columns,
+                keep=task.keep_features if closed_form else True,
             )
-            if stochastic is None:
-                return task.fit(design, self.alpha, control, drawn.rng), projection
-            alpha = self.alpha
-            if alpha is None:
-                alpha = task.choose_alpha(design, drawn.rng)
-            return task.descend(design, float(alpha), stochastic), projection
+            return self._fit_design(design, task, drawn.rng, control), projection
+
+    def _fit_design(
+        self, design: Design, task: Task, rng: np.random.Generator, control: Control
+    ) -> Answer:
+        stochastic = as_solver(self.solver)
+        if stochastic is None:
+            return task.fit(design, self.alpha, control, rng)
+        alpha = task.choose_alpha(design, rng) if self.alpha is None else self.alpha
+        return task.descend(design, float(alpha), stochastic)
 
     def _set(self, answer: Answer, projection: NDArray | None, drawn: Drawn) -> None:
         self.kernel_, self.sketch_ = drawn.sketch_map.kernel, drawn.sketch
@@ -209,6 +213,13 @@ class SketchedModel(SaveMixin, BaseEstimator, ABC):
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = is_pairwise(self.kernel)
         return tags
+
+
+def _fit_gram(task: Any, X: NDArray, drawn: Drawn, alpha: float) -> Answer:
+    """Fit without a sketch and without features."""
+    K = np.asarray(drawn.sketch_map.kernel(X), dtype=np.float64)
+    with threads_for(len(X) ** 3):
+        return task.fit_gram(K, alpha)
 
 
 def check_weights(sample_weight: Any, X: NDArray) -> NDArray | None:

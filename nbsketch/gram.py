@@ -6,11 +6,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._jit.gram import (
+    ABSOLUTE,
     EXPONENTIAL,
     GROUP,
+    MATERN_12,
+    MATERN_32,
+    MATERN_52,
+    POWER,
     PRODUCT,
     SQUARED,
     fold_parallel,
@@ -18,9 +23,26 @@ from nbsketch._jit.gram import (
     lanes,
 )
 from nbsketch._jit.threads import run_tiles
+from nbsketch._linalg import one_thread
+from nbsketch._validation import check_matrix
 
 if TYPE_CHECKING:
     from nbsketch.kernels import Kernel
+
+__all__ = [
+    "ABSOLUTE",
+    "EXPONENTIAL",
+    "MATERN_12",
+    "MATERN_32",
+    "MATERN_52",
+    "POWER",
+    "PRODUCT",
+    "SQUARED",
+    "CompiledForm",
+    "Gram",
+    "evaluate",
+    "fold",
+]
 
 # Memory of a tile of kernel values, where tiles are made at all.
 TILE_BYTES = 2 << 20
@@ -38,7 +60,22 @@ _SECONDS_PER_FEATURE = 4e-11
 
 
 class CompiledForm(NamedTuple):
-    """What the compiled code needs to know of a kernel."""
+    """What the compiled code needs to know of a kernel.
+
+    Attributes
+    ----------
+    metric : int
+        What is summed over the scaled features of two rows: SQUARED differences,
+        ABSOLUTE differences, or the PRODUCT.
+    profile : int
+        What becomes of the sum t. EXPONENTIAL: 2^-t. MATERN_12, MATERN_32, MATERN_52:
+        e^-u times 1, 1 + u, 1 + u + u^2 / 3 for u = sqrt(t) log 2. POWER:
+        (t + offset)^degree.
+    scale : ndarray of shape (q,)
+        Factor of each feature.
+    offset, degree
+        Those of POWER.
+    """
 
     metric: int
     profile: int
@@ -54,10 +91,12 @@ class Gram:
     ----------
     kernel : Kernel
         A kernel with all its parameters set.
-    X : ndarray of shape (n, q)
-        Rows of the matrix; float32 or float64, which is also the type of its products.
-    landmarks : optional
-        L, its m columns, as ``kernel.take`` gives them; by default X itself.
+    X : array_like of shape (n, q)
+        Rows of the matrix. float32 stays float32, everything else becomes float64,
+        which is also the type of the products.
+    landmarks : array_like of shape (m, q), optional
+        L, its columns, as ``kernel.take`` gives them: the indices of m training rows
+        for a precomputed kernel. By default X itself.
 
     Notes
     -----
@@ -78,10 +117,14 @@ class Gram:
     ((200, 10), True)
     """
 
-    def __init__(self, kernel: Kernel, X: NDArray, landmarks: Any = None) -> None:
+    def __init__(self, kernel: Kernel, X: ArrayLike, landmarks: Any = None) -> None:
         self.kernel = kernel
-        self.X = X
-        self.landmarks = kernel.take(X) if landmarks is None else landmarks
+        self.X = check_matrix("X", X)
+        self.landmarks = (
+            kernel.take(self.X)
+            if landmarks is None
+            else kernel.check_landmarks(landmarks, self.X.shape[1])
+        )
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -89,15 +132,19 @@ class Gram:
         return self.X.shape[0], len(self.landmarks)
 
     def __matmul__(self, other: Any) -> NDArray:
-        """Return k(X, L) @ B for B the transpose of a sketch or an (m, d) matrix."""
-        if other.shape[0] != self.shape[1]:
-            raise ValueError(
-                f"`B` in K @ B must have {self.shape[1]} rows, got shape {other.shape}"
-            )
+        """Return k(X, L) @ B for the transpose of a sketch, a matrix or a vector B."""
         sketch = getattr(other, "sketch", None)
+        B = other if sketch is not None or sp.issparse(other) else np.asarray(other)
+        if len(B.shape) not in (1, 2) or B.shape[0] != self.shape[1]:
+            raise ValueError(
+                f"`B` in K @ B must have {self.shape[1]} rows, got shape {B.shape}"
+            )
+        if len(B.shape) == 1:
+            return (self @ B.reshape(-1, 1))[:, 0]
         if sketch is None:
-            return fold(self.kernel, self.X, self.landmarks, other.T).T
-        active = self.landmarks[sketch.columns]
+            return fold(self.kernel, self.X, self.landmarks, B.T).T
+        everything = sketch.columns.size == self.shape[1]  # columns are sorted
+        active = self.landmarks if everything else self.landmarks[sketch.columns]
         return fold(self.kernel, self.X, active, sketch.weights).T
 
     def to_array(self) -> NDArray:
@@ -195,10 +242,11 @@ def _fold_by_tiles(
     if sp.issparse(weights):
         weights = sp.csc_array(weights)
     side = max(64, int(np.sqrt(TILE_BYTES / X.itemsize)))
-    for start in range(0, X.shape[0], side):
-        rows = slice(start, start + side)
-        out[:, rows] = 0
-        for first in range(0, len(landmarks), side):
-            some = slice(first, first + side)
-            tile = np.asarray(kernel(X[rows], landmarks[some]), dtype=X.dtype)
-            out[:, rows] += weights[:, some].astype(X.dtype, copy=False) @ tile.T
+    with one_thread():  # the products are many and small
+        for start in range(0, X.shape[0], side):
+            rows = slice(start, start + side)
+            out[:, rows] = 0
+            for first in range(0, len(landmarks), side):
+                some = slice(first, first + side)
+                tile = np.asarray(kernel(X[rows], landmarks[some]), dtype=X.dtype)
+                out[:, rows] += weights[:, some].astype(X.dtype, copy=False) @ tile.T

@@ -5,7 +5,9 @@ import doctest
 import gzip
 import hashlib
 import importlib
+import inspect
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -88,6 +90,23 @@ def test_examples_run(name):
     module = importlib.import_module(getattr(datasets, name).__module__)
     results = doctest.testmod(module)
     assert results.attempted and not results.failed
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+def test_loaders_document_each_argument_and_error(loader):
+    function = getattr(datasets, loader)
+    doc = inspect.getdoc(function)
+    for name in inspect.signature(function).parameters:
+        assert f"\n{name} : " in doc
+    titles = re.findall(r"^(\w+)\n-+$", doc, re.MULTILINE)
+    assert titles == ["Parameters", "Returns", "Raises", "References", "Examples"]
+    assert max(map(len, doc.splitlines())) <= 84
+    assert doc.count("\nFileNotFoundError\n") == doc.count("\nValueError\n") == 1
+
+
+def test_python_without_docstrings_loads_the_loaders(run_python):
+    code = "from nbsketch.datasets import load_rf1; print(load_rf1.__doc__)"
+    assert run_python(code, PYTHONOPTIMIZE="2") == "None"
 
 
 # Dataset
@@ -423,6 +442,16 @@ def test_half_a_set_does_not_count(tmp_path):
         datasets.load_rf1(data_home=tmp_path / "half", download=False)
 
 
+def shown(error):
+    """Return the names of the exceptions of which a user sees the tracebacks."""
+    names = []
+    while error is not None:
+        names.append(type(error).__name__)
+        hidden = error.__suppress_context__
+        error = error.__cause__ or (None if hidden else error.__context__)
+    return names
+
+
 @pytest.mark.parametrize("download", [True, False])
 @pytest.mark.parametrize("loader", LOADERS)
 def test_missing_files_are_told_the_same_way_everywhere(
@@ -444,6 +473,7 @@ def test_missing_files_are_told_the_same_way_everywhere(
     else:
         reason = "no route to host"
     assert reason in message
+    assert shown(caught.value) == ["FileNotFoundError"]
     assert not (tmp_path / "cache").exists()
 
 
@@ -554,8 +584,11 @@ def test_whatever_sklearn_fails_with_is_a_missing_file(monkeypatch, error):
         raise error
 
     monkeypatch.setattr(sklearn.datasets, "fetch_openml", fail)
-    with pytest.raises(FileNotFoundError, match="Through scikit-learn it failed too"):
+    with pytest.raises(
+        FileNotFoundError, match="Through scikit-learn it failed too"
+    ) as caught:
         datasets.load_scm1d()
+    assert shown(caught.value) == ["FileNotFoundError"]
 
 
 def test_california_through_sklearn(monkeypatch):

@@ -11,6 +11,7 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 from reference import dense_sketch, kernel_matrix, sketched_columns, sketched_core
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import nbsketch.gram
 from nbsketch import (
@@ -156,6 +157,115 @@ def test_shapes_are_checked(kernel, rng):
             ValueError, match=r"`B` in K @ B must have 10 rows, got sha"
         ):
             K @ wrong
+
+
+@pytest.mark.parametrize("kernel", [*KERNELS, PolynomialKernel(2, 1.0, 0.0)], ids=repr)
+def test_integers_and_lists_are_computed_in_float64(kernel, rng):
+    X, rows = training(kernel, rng.standard_normal((30, 5)))
+    X = np.rint(3 * X).astype(int)
+    landmarks = (rows if rows.ndim == 1 else X)[:20]
+    desired = kernel_matrix(kernel, X.astype(float), landmarks.astype(rows.dtype))
+    S = PSparsifiedSketch(4).draw(20, 0)
+    for rows_of in (np.asarray, np.ndarray.tolist):
+        for some in (landmarks, landmarks.tolist()):
+            K = Gram(kernel, rows_of(X), some)
+            assert K.X.dtype == np.float64 and K.to_array().dtype == np.float64
+            assert_close(K @ S.T, desired @ dense_sketch(S).T, 1e-12)
+            assert_close(K @ np.eye(20), desired, 1e-12)
+    assert Gram(kernel, X).landmarks.dtype == rows.dtype
+
+
+def test_float32_stays_float32_and_is_not_copied(rng):
+    X, L = (rng.standard_normal((n, 3)).astype(np.float32) for n in (20, 10))
+    K = Gram(GaussianKernel(1.0), X, L)
+    assert K.X is X and K.landmarks is L
+    assert Gram(GaussianKernel(1.0), X).landmarks is X
+
+
+@pytest.mark.parametrize(
+    ("kernel", "X", "landmarks", "error", "words"),
+    [
+        (LinearKernel(), [1.0, 2.0], None, ValueError, "`X` must be a non-empty 2-dim"),
+        (LinearKernel(), [[math.nan]], None, ValueError, "`X` must be finite"),
+        (LinearKernel(), np.eye(3), np.eye(2), ValueError, "`landmarks` must have 3 c"),
+        (LinearKernel(), [["a"]], None, TypeError, "`X` must hold real numbers"),
+        (PrecomputedKernel(), np.eye(3), np.eye(3), TypeError, "must be indices of tr"),
+        (PrecomputedKernel(), np.eye(3), [0.0, 1.0], TypeError, "must be indices of t"),
+        (
+            PrecomputedKernel(),
+            np.eye(3),
+            [0, 3],
+            ValueError,
+            r"must be in \[0, 2\], go",
+        ),
+        (
+            PrecomputedKernel(),
+            np.eye(3),
+            [-1, 0],
+            ValueError,
+            r"must be in \[0, 2\], g",
+        ),
+    ],
+)
+def test_rows_and_landmarks_are_checked(kernel, X, landmarks, error, words):
+    with pytest.raises(error, match=words):
+        Gram(kernel, X, landmarks)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+def test_vectors(kernel, rng, dtype, tol):
+    X, rows = training(kernel, rng.standard_normal((40, 5)).astype(dtype))
+    K, desired = Gram(kernel, X), kernel_matrix(kernel, X, rows)
+    v = rng.standard_normal(40)
+    for vector in (v, v.tolist(), sp.coo_array(v)):
+        product = K @ vector
+        assert product.shape == (40,) and product.dtype == dtype
+        assert_close(product, desired @ v, tol)
+    for wrong in (np.ones(39), 3.0, np.ones((40, 1, 1))):
+        with pytest.raises(ValueError, match="`B` in K @ B must have 40 rows, got sha"):
+            K @ wrong
+
+
+@pytest.mark.parametrize("recipe", [GaussianSketch(5), IdentitySketch()], ids=repr)
+def test_landmarks_are_not_copied_where_all_are_used(recipe, rng, monkeypatch):
+    X, seen = rng.standard_normal((30, 3)), []
+
+    def look(kernel, X, landmarks, weights):
+        seen.append(landmarks)
+        return fold(kernel, X, landmarks, weights)
+
+    monkeypatch.setattr(nbsketch.gram, "fold", look)
+    K = Gram(GaussianKernel(1.0), X)
+    K @ recipe.draw(30, 0).T
+    K @ SubsamplingSketch(5).draw(30, 0).T
+    assert seen[0] is K.landmarks and len(seen[1]) == 5
+
+
+def test_tiles_are_folded_on_one_thread_of_blas(rng):
+    def threads():
+        return {
+            library["num_threads"]
+            for library in threadpool_info()
+            if library["user_api"] == "blas"
+        }
+
+    def kernel(X, Y):
+        seen.append(threads())
+        return X @ Y.T
+
+    seen = []
+    with threadpool_limits(2, user_api="blas"):
+        before = threads()
+        Gram(CallableKernel(kernel), rng.standard_normal((9, 2))) @ np.eye(9)
+        assert threads() == before
+    assert seen == [{1}]
+
+
+def test_codes_of_compiled_kernels_are_public():
+    for name in nbsketch._jit.gram.__dict__:
+        if name.isupper() and name not in ("VECTOR", "BLOCK", "GROUP"):
+            assert name.startswith("_") or name in nbsketch.gram.__all__
+    assert all(hasattr(nbsketch.gram, name) for name in nbsketch.gram.__all__)
 
 
 def large(kernel, dtype, n_features, n, recipe=None):

@@ -310,6 +310,20 @@ class TestBandwidth:
         with pytest.raises(ValueError, match="`bandwidth` must be"):
             family(bandwidth=width)
 
+    @pytest.mark.parametrize(
+        ("width", "words"),
+        [
+            (-1, r"got -1$"),
+            (np.int64(-1), r"got -1$"),
+            ([2.0, np.float64(-1.5)], r"got -1\.5$"),
+            ("a", r"must be a number, one number per feature or 'median', got 'a'$"),
+            ([], r"one number per feature or 'median', got shape \(0,\)$"),
+        ],
+    )
+    def test_says_what_it_got(self, family, width, words):
+        with pytest.raises(ValueError, match=words):
+            family(bandwidth=width)
+
     def test_becomes_python_numbers(self, family):
         assert type(family(bandwidth=np.float32(2)).bandwidth) is float
         assert family(bandwidth=np.array([1, 2])).bandwidth == (1.0, 2.0)
@@ -472,6 +486,8 @@ def test_precomputed(rng):
     assert_array_equal(kernel.diag(K), np.diag(K))
     assert_array_equal(kernel.take(K, np.array([4, 1])), [4, 1])
     assert_array_equal(kernel.take(K[:2]), np.arange(6))
+    with pytest.raises(ValueError, match=r"`X` must be the square .* shape \(2, 6\)"):
+        kernel.diag(K[:2])
 
 
 def test_kernels_by_name():
@@ -490,11 +506,16 @@ def test_kernels_by_name():
 def test_errors_of_names():
     with pytest.raises(ValueError, match=r"`kernel` must be one of .* got 'rbf'"):
         as_kernel("rbf")
+    with pytest.raises(ValueError, match=r"no meaning for kernel='linear', got 2\.0"):
+        as_kernel("linear", 2.0)
     with pytest.raises(ValueError, match="`bandwidth` has no meaning for kernel='lin"):
         as_kernel("linear", 2.0)
     for kernel in (GaussianKernel(2.0), cauchy):
         with pytest.raises(ValueError, match="`bandwidth` goes with the name"):
             as_kernel(kernel, 2.0)
+    for bandwidth in (None, 2.0):
+        with pytest.raises(TypeError, match=r"object or a name, .* GaussianKernel\(\)"):
+            as_kernel(GaussianKernel, bandwidth)
     for kernel in (None, 3, np.eye(2)):
         with pytest.raises(TypeError, match="`kernel` must be a name, a Kernel or a"):
             as_kernel(kernel)

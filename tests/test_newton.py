@@ -9,11 +9,13 @@ import nbsketch.solvers.design
 import nbsketch.solvers.newton
 from nbsketch import losses
 from nbsketch._jit import elq as kernels
+from nbsketch.solvers.activerows import all_rows
 from nbsketch.solvers.certificate import balance
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.linesearch import convex_step
 from nbsketch.solvers.newton import solve_path, solve_scalar
 from nbsketch.solvers.problem import scalar_problem
+from nbsketch.solvers.rowgram import RowGram
 from nbsketch.solvers.warmstart import cold_state
 
 ALL = [
@@ -279,6 +281,148 @@ def test_hard_problems(case, loss, fit_intercept):
     solution = solve_scalar(Z, y, loss, alpha, fit_intercept=fit_intercept)
     assert solution.converged
     check_certificate(solution, Z, y, loss, alpha, fit_intercept)
+
+
+NONSMOOTH = [
+    losses.HingeLoss(),
+    *(losses.PinballLoss(level) for level in (0.1, 0.5, 0.9)),
+    *(losses.EpsilonInsensitiveLoss(epsilon) for epsilon in (0.0, 0.1, 1.0)),
+]
+
+
+def degenerate_targets(Z, loss):
+    """Targets that leave many rows at one kink once the penalty rules."""
+    n, rng = len(Z), np.random.default_rng(len(Z))
+    if loss.is_classification:
+        return {
+            "balanced": np.where(np.arange(n) < n // 2, 1.0, -1.0),
+            "random": np.where(rng.random(n) < 0.5, 1.0, -1.0),
+            "unbalanced": np.where(rng.random(n) < 0.9, 1.0, -1.0),
+            "separable": np.where(Z[:, 0] > 0, 1.0, -1.0),
+            "separable, unbalanced": np.where(Z[:, 0] > 0.6, 1.0, -1.0),
+        }
+    f = 2 * Z[:, 0] + 0.2 * rng.normal(size=n)
+    return {
+        "random": rng.normal(size=n),
+        "fitted": f,
+        "integers": np.round(3 * f),
+        "three values": np.round(f).clip(-1, 1),
+        "constant": np.full(n, 3.0),
+        "offset": 1e4 + f,
+    }
+
+
+@pytest.mark.parametrize("loss", NONSMOOTH, ids=repr)
+@pytest.mark.parametrize("n", [30, 100, 1000])
+@both_intercepts
+def test_strong_penalties(loss, n, fit_intercept):
+    rng = np.random.default_rng(n)
+    r = min(n // 2, 40)
+    Z = rng.normal(size=(n, r)) * 0.8 ** np.arange(r) / 2
+    weights = rng.integers(0, 4, size=n) * rng.random(n)
+    for name, y in degenerate_targets(Z, loss).items():
+        for s in (None, weights / weights.mean()):
+            for alpha in 10.0 ** np.arange(4, -4, -1):
+                solution = solve_scalar(
+                    Z, y, loss, alpha, sample_weight=s, fit_intercept=fit_intercept
+                )
+                case = name, s is not None, alpha
+                assert solution.converged, case
+                assert solution.n_iter <= 100, case
+            w = 1.0 if s is None else s
+            check_certificate(solution, Z, y, loss, alpha, fit_intercept, w)
+
+
+@pytest.mark.parametrize("loss", NONSMOOTH, ids=repr)
+@pytest.mark.parametrize("alpha", [1e3, 1.0])
+def test_strong_penalties_against_the_judge(loss, alpha):
+    Z, _ = make(n=100, r=20)
+    for y in degenerate_targets(Z, loss).values():
+        solution = solve_scalar(Z, y, loss, alpha, tol=1e-8)
+        best = judge(Z, y, loss, alpha, True)
+        assert_allclose(solution.objective, best, rtol=1e-6, atol=1e-8)
+
+
+def test_a_round_ends_where_the_rows_at_rest_no_longer_rest():
+    rng = np.random.default_rng(0)
+    Z = rng.normal(size=(2000, 3))
+    problem = scalar_problem(ArrayDesign(Z), Z[:, 0], losses.PinballLoss(), 1, None, 1)
+    whole = all_rows(problem, problem.y.copy(), np.zeros(2000))
+    whole.evaluate(0.1)
+    few = whole.select(0.1, 0.3)
+    assert 256 <= len(few.rows) < 1000  # rows near the kink, and guards
+    few.res = few.res + 0.2
+    assert not few.strayed
+    few.res = few.res + 0.2
+    assert few.strayed
+    assert not whole.strayed
+
+
+@pytest.mark.parametrize("offset", [0.0, 100.0])
+@pytest.mark.parametrize("loss", NONSMOOTH, ids=repr)
+@both_intercepts
+def test_random_small_problems(loss, offset, fit_intercept):
+    rng = np.random.default_rng(7)
+    for _ in range(25):
+        n, r = rng.integers(5, 200), rng.integers(1, 60)
+        Z = offset + rng.normal(size=(n, r)) * 10.0 ** rng.integers(-2, 1)
+        Z = Z[rng.integers(0, n, size=n)]
+        y = np.round(2 * rng.standard_t(2, size=n))
+        if loss.is_classification:
+            y = np.where(y > rng.integers(-2, 3), 1.0, -1.0)
+        s = rng.integers(0, 3, size=n) + 0.01
+        alpha = 10.0 ** rng.uniform(-6, 4)
+        options = {"sample_weight": s / s.mean(), "fit_intercept": fit_intercept}
+        solution = solve_scalar(Z, y, loss, alpha, **options)
+        assert solution.converged, (n, r, alpha)
+        single = solve_scalar(Z.astype(np.float32), y, loss, alpha, **options)
+        assert single.converged, (n, r, alpha)
+
+
+@pytest.mark.parametrize("factor", [1e-8, 1e8])
+def test_the_unit_of_objective_and_weights_does_not_matter(factor):
+    Z, y = make(n=300)
+    options = {"sample_weight": np.full(300, factor)}
+    for alpha in (1e3, 1.0, 1e-3):
+        one = solve_scalar(Z, y, "pinball", alpha)
+        two = solve_scalar(Z, y, "pinball", factor * alpha, **options)
+        assert two.converged
+        assert two.n_iter == one.n_iter
+        assert_allclose(two.objective, factor * one.objective, rtol=1e-9)
+
+
+@pytest.mark.parametrize("n", [300, 20_000])
+@pytest.mark.parametrize("scale", [1.0, 1e2, 1e4, 1e6])
+@both_intercepts
+def test_huber_loss_far_from_its_scale(n, scale, fit_intercept):
+    Z, y = make(n=n, r=10)
+    for alpha in (10.0, 1e-3, 1e-6):
+        loss = losses.HuberLoss(kappa=0.01)
+        solution = solve_scalar(Z, scale * y, loss, alpha, fit_intercept=fit_intercept)
+        assert solution.converged
+        assert solution.n_iter <= 50
+
+
+def test_orthogonal_factors_steer_where_a_gram_matrix_cannot():
+    Z, _ = make(n=5000, r=6)
+    Z[:, :3] += 1e4
+    Z[:, 5] = Z[:, 0]
+    weights = np.random.default_rng(0).random(5000)
+    problem = scalar_problem(
+        ArrayDesign(Z), Z[:, 1], losses.HuberLoss(), 1e-6, weights, 1
+    )
+    gram, every = RowGram(problem), np.ones(5000, dtype=bool)
+    gram.move(problem, None, every)
+    X = np.hstack([Z, np.ones((5000, 1))])
+    rho = np.arange(7.0)
+    with pytest.raises(np.linalg.LinAlgError):
+        gram.direction(rho, 1.0)
+    root = np.sqrt(weights)[:, None] * X
+    tail = np.diag(np.append(np.full(6, 1e-3), 0.0))
+    half = np.linalg.qr(np.vstack([root, tail]), mode="r")
+    expected = -np.linalg.solve(half, np.linalg.solve(half.T, rho))
+    found = gram.sure_direction(problem, rho, 1.0)
+    assert_allclose(found, expected, rtol=1e-5, atol=1e-9 * np.abs(expected).max())
 
 
 def test_single_precision_survives_rows_of_huge_leverage():

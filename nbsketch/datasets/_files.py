@@ -52,8 +52,7 @@ def locate(
             return [_download(source.name, file) for file in source.files]
         except _DOWNLOAD_ERRORS as error:
             failure = error
-    message = _explain(source, data_home, download, failure)
-    raise FileNotFoundError(message) from failure
+    raise FileNotFoundError(_explain(source, data_home, download, failure))
 
 
 def fetch_through_sklearn(
@@ -67,7 +66,7 @@ def fetch_through_sklearn(
     # An identifier unknown to OpenML, or a file that cannot be parsed, is a ValueError.
     except (*_DOWNLOAD_ERRORS, ValueError) as error:
         message = f"{missing} Through scikit-learn it failed too: {error}."
-        raise FileNotFoundError(message) from error
+        raise FileNotFoundError(message) from None
 
 
 def fetch(url: str) -> bytes:

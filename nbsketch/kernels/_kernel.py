@@ -41,3 +41,7 @@ class Kernel(ABC):
     def take(self, rows: NDArray, index: NDArray | None = None) -> NDArray:
         """Return the landmarks that stand for some rows; by default for all."""
         return rows if index is None else rows[index]
+
+    def check_landmarks(self, landmarks: ArrayLike, n_features: int) -> NDArray:
+        """Return landmarks as an array if they are such as `take` gives."""
+        return check_matrix("landmarks", landmarks, n_features=n_features)

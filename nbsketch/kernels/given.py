@@ -81,8 +81,29 @@ class PrecomputedKernel(Kernel):
 
     def diag(self, X: ArrayLike) -> NDArray:
         """Return the diagonal of the square matrix X."""
-        return np.diagonal(check_matrix("X", X)).copy()
+        X = check_matrix("X", X)
+        if X.shape[0] != X.shape[1]:
+            raise ValueError(
+                "`X` must be the square matrix of the kernel values of its rows, got "
+                f"shape {X.shape}"
+            )
+        return np.diagonal(X).copy()
 
     def take(self, rows: NDArray, index: NDArray | None = None) -> NDArray:
         """Return the indices themselves: they stand for the training rows."""
         return np.arange(rows.shape[1]) if index is None else index
+
+    def check_landmarks(self, landmarks: ArrayLike, n_features: int) -> NDArray:
+        """Return landmarks as an array if they are indices of columns."""
+        index = np.asarray(landmarks)
+        if index.ndim != 1 or index.dtype.kind not in "iu":
+            raise TypeError(
+                "`landmarks` must be indices of training rows when the kernel is "
+                f"precomputed, got shape {index.shape} and dtype {index.dtype}"
+            )
+        if index.size and not 0 <= index.min() <= index.max() < n_features:
+            raise ValueError(
+                f"`landmarks` must be in [0, {n_features - 1}], got {index.min()} to "
+                f"{index.max()}"
+            )
+        return index

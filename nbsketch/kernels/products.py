@@ -8,14 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._jit.gram import POWER, PRODUCT
 from nbsketch._validation import (
     check_integer,
     check_matrix,
     check_positive,
     check_real,
 )
-from nbsketch.gram import CompiledForm
+from nbsketch.gram import POWER, PRODUCT, CompiledForm
 from nbsketch.kernels._kernel import Kernel
 
 

@@ -11,14 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import pdist
 
-from nbsketch._jit.gram import (
-    ABSOLUTE,
-    EXPONENTIAL,
-    MATERN_12,
-    MATERN_32,
-    MATERN_52,
-    SQUARED,
-)
 from nbsketch._validation import (
     check_choice,
     check_matrix,
@@ -26,7 +18,15 @@ from nbsketch._validation import (
     check_real,
     random_generator,
 )
-from nbsketch.gram import CompiledForm
+from nbsketch.gram import (
+    ABSOLUTE,
+    EXPONENTIAL,
+    MATERN_12,
+    MATERN_32,
+    MATERN_52,
+    SQUARED,
+    CompiledForm,
+)
 from nbsketch.kernels._kernel import Kernel
 
 _LOG2E = 1 / math.log(2)
@@ -204,16 +204,21 @@ def median_distance(X: NDArray, metric: str = "euclidean", rng: Any = None) -> f
 
 
 def _check_bandwidth(bandwidth: Any) -> float | tuple[float, ...] | str:
+    allowed = "`bandwidth` must be a number, one number per feature or 'median'"
     if isinstance(bandwidth, str):
-        return check_choice("bandwidth", bandwidth, ["median"])
+        if bandwidth != "median":
+            raise ValueError(f"{allowed}, got {bandwidth!r}")
+        return bandwidth
     if np.ndim(bandwidth) == 0:
-        return check_positive("bandwidth", np.asarray(bandwidth)[()])
+        return _check_width(bandwidth)
     if np.ndim(bandwidth) != 1 or len(bandwidth) == 0:
-        raise ValueError(
-            "`bandwidth` must be a number, one number per feature or 'median', "
-            f"got shape {np.shape(bandwidth)}"
-        )
-    return tuple(check_positive("bandwidth", width) for width in bandwidth)
+        raise ValueError(f"{allowed}, got shape {np.shape(bandwidth)}")
+    return tuple(_check_width(width) for width in bandwidth)
+
+
+def _check_width(width: Any) -> float:
+    # numbers of NumPy would be printed with their type
+    return check_positive("bandwidth", np.asarray(width).item())
 
 
 def _bandwidth_of_features(bandwidth: Any, n_features: int) -> NDArray[np.float64]:

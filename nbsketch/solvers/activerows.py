@@ -50,9 +50,9 @@ class ActiveRows:
     @property
     def strayed(self) -> bool:
         """Whether residuals have moved so far that the rows at rest may not rest."""
-        return np.isfinite(self.reach) and bool(
-            np.max(np.abs(self.res - self._start)) > self.reach
-        )
+        if not np.isfinite(self.reach):
+            return False
+        return bool(np.max(np.abs(self.res - self._start)) > self.reach)
 
     def evaluate(self, sigma: float) -> None:
         """Move the dual point to the current residuals; refresh sums and gradient."""

@@ -55,8 +55,8 @@ def solve_scalar(
     tol : float
         Stop when the certified gap is at most this share of the objective. Losses more
         than 20 times their median do not count in that comparison in full, so that a
-        few outliers do not loosen it; below ``1e-15`` times the objective at the start
-        a gap counts as none.
+        few outliers do not loosen it; below ``1e-15`` times the objective at the start,
+        or what rounding of the residuals may leave, a gap counts as none.
     max_iter : int
         Largest number of Newton steps.
     state : State, optional

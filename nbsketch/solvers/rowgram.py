@@ -102,7 +102,7 @@ class RowGram:
             block = part.design.gather(rows).Z * scale[rows]
             if part.fit_intercept:
                 block = np.hstack([block, scale[rows]])
-            root = np.linalg.qr(np.vstack([block, root]), mode="r")
+            root = np.asarray(np.linalg.qr(np.vstack([block, root]), mode="r"))
         half = solve_triangular(root, -rho, trans="T", check_finite=False)
         return solve_triangular(root, half, check_finite=False)
 

@@ -5,8 +5,10 @@ Newton's method with an exact line search minimises that piecewise quadratic fun
 the dual point moves to the new slope and sigma shrinks (Li, Sun and Toh, "A Highly
 Efficient Semismooth Newton Augmented Lagrangian Method for Solving Lasso Problems",
 2018, describe the scheme). A loss that is smooth already needs no smoothing, and the
-method is then plain Newton. Rows far from every kink rest until a check over all rows
-ends each round, so a wrong guess repairs itself.
+method is then plain Newton, unless its curved part is narrow for the residuals it
+meets. Rows far from every kink rest until a check over all rows ends each round, so a
+wrong guess repairs itself. With them at rest the problem may have no minimiser, so a
+round ends early where predictions move further than the rows at rest allow.
 """
 
 from collections.abc import Callable
@@ -25,9 +27,9 @@ from nbsketch.solvers.solution import State
 Report = Callable[[int, Certificate], None]
 
 _COLD = 1.5  # first sigma over the mean residual: equal ones must not all hit a bound
-_WARM = 0.02  # the same from a dual point nearby
+_WARM = 0.02  # the same from a dual point nearby; both for slopes of about one
 _SHRINK = 0.2  # of sigma; a faster decrease than 0.1 was seen to stall
-_SMOOTH = 5.0  # times the curvature of a smooth loss: less sigma would not help it
+_SMOOTH = 5.0  # times the gam of a smooth loss: a smaller sigma would not help it
 _INEXACT = 0.1  # of the remaining gap: how exactly the inner problem is solved
 _STEPS = 50  # Newton steps in a round
 _PATIENCE = 20  # rounds without a better certificate
@@ -95,7 +97,7 @@ class SemismoothNewton:
         size = np.abs(self.res[(p.weights > 0) & (self.res != 0)])
         if len(size) == 0:
             return self._useful(1.0)
-        steepest = float(p.hi.max()) if p.gam > 0 else 1.0
+        steepest = float(np.maximum(p.hi, -p.lo).max()) if p.gam > 0 else 1.0
         share = _COLD if state.dual is None else _WARM
         typical = float(np.minimum(size, 20.0 * np.median(size)).mean())
         return self._useful(share * typical / steepest)
@@ -151,8 +153,9 @@ class SemismoothNewton:
         p = self.problem
         inexact = rho[: p.rank] @ rho[: p.rank] / (2 * p.alpha)
         if p.fit_intercept:
-            free = max(self.gram.pivot, active.problem.weights @ active.inside)
-            inexact += rho[-1] ** 2 * p.n * (p.gam + self.sigma) / (2 * free)
+            held = float(active.problem.weights @ active.inside)
+            free = 2 * max(self.gram.pivot, held)
+            inexact += rho[-1] ** 2 * p.n * (p.gam + self.sigma) / free
         young = active.young / p.n
         if inexact + young <= 0.9 * self.target:
             return True
@@ -223,20 +226,18 @@ class SemismoothNewton:
         return self.idle >= _PATIENCE
 
     def _next_round(self, settled: bool, active: ActiveRows) -> None:
-        """Move the centre and shrink sigma; if that failed, let no row rest, or smooth
-        more."""
+        """Move the centre and shrink sigma; after a failure, make it easier."""
         if self.converged:
             return
         if self.sigma > 0 and settled:
             self.centre = self.proposed
             self.sigma = self._useful(_SHRINK * self.sigma)
-        elif active.rows is not None:
-            self.reach = np.inf
         else:
-            self.sigma *= 2.0
             self.reach = np.inf
-            if not self.gram.exact:
-                self.gram.sharpen()
+            if active.rows is None:  # rows at rest are not to blame
+                self.sigma *= 2.0
+                if not self.gram.exact:
+                    self.gram.sharpen()
         self.whole = self._evaluate_all()
 
     def _certify(

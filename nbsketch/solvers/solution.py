@@ -11,6 +11,10 @@ class State(NamedTuple):
 
     Starting from `coef` alone is hardly better than from nothing; the dual point, the
     smoothing and the Gram matrix of the rows in `inside` are what saves the time.
+
+    A state belongs to one design: drop `gram` and `inside` before using it with other
+    rows, be they as many, as in another fold (``state._replace(gram=None,
+    inside=None)``). Solvers cannot see the difference.
     """
 
     coef: NDArray

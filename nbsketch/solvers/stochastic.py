@@ -6,7 +6,7 @@ those results and to compare with; the certified solvers are faster and know whe
 stop.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -14,42 +14,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._jit.sgd import (
-    ADAM,
-    COLUMNS,
-    LOGISTIC,
-    MARGIN,
-    RADIAL,
-    SUBGRADIENT,
-    run_steps,
-)
-from nbsketch._validation import (
-    check_choice,
-    check_integer,
-    check_matrix,
-    check_positive,
-    check_real,
-    random_generator,
-)
-from nbsketch.losses import ELQ, LogisticLoss, Loss, PinballLoss, as_loss
+from nbsketch._jit.sgd import run_steps
+from nbsketch._validation import check_integer, check_real, random_generator
+from nbsketch.losses import Loss, as_loss
 from nbsketch.solvers.design import Design, as_design
 from nbsketch.solvers.solution import Solution
+from nbsketch.solvers.stochasticproblem import StochasticProblem, stochastic_problem
+from nbsketch.solvers.stochasticrule import METHODS, SCHEDULES, Rule, step_rule
+from nbsketch.solvers.vector import Callback
 
 __all__ = ["METHODS", "SCHEDULES", "Snapshot", "StochasticSolution", "solve_stochastic"]
 
-METHODS = {"adam": ADAM, "sgd": SUBGRADIENT}
-
-# Factor of the learning rate, of the step (from 1) and of the share of the rows done.
-SCHEDULES: dict[str, Callable[[NDArray, NDArray], NDArray]] = {
-    "constant": lambda step, done: np.ones_like(done),
-    "inverse-sqrt": lambda step, done: 1.0 / np.sqrt(step),
-    "cosine": lambda step, done: 0.5 * (1.0 + np.cos(np.pi * done)),
-}
-
 # Steps of one compiled call: a few tens of milliseconds, after which Ctrl-C is heard.
 _STEPS_PER_CALL = 65536
-
-Callback = Callable[[int, float, float, float], Any]
 
 
 class Snapshot(NamedTuple):
@@ -209,11 +186,11 @@ def solve_stochastic(
     >>> result.coef.round(2), result.n_iter
     (array([2.]), 500)
     """
-    problem = _problem(
+    problem = stochastic_problem(
         as_design(design), Y, as_loss(loss), check_real("alpha", alpha, low=0),
         T, quantiles, sample_weight, fit_intercept, variable, penalty,
     )  # fmt: skip
-    rule = _rule(
+    rule = step_rule(
         method, batch_size, n_epochs, learning_rate, schedule, betas, shuffle, replace,
         average,
     )  # fmt: skip
@@ -240,96 +217,12 @@ def _solution(last: Snapshot, history: list[Snapshot]) -> StochasticSolution:
     return solution
 
 
-@dataclass(frozen=True)
-class _Problem:
-    """Checked data of the problem; predictions are ``Z coef mix + b``."""
-
-    design: Design
-    targets: NDArray  # (n, d), or (n, 1) against d outputs
-    weights: NDArray
-    loss: Loss
-    kind: int
-    numbers: NDArray  # (4, d)
-    alpha: float
-    mix: NDArray  # (d', d)
-    penalty: NDArray  # (0, 0): the identity
-    fit_intercept: bool
-    scalar: bool  # one output, and arrays without its axis
-
-    @property
-    def n_outputs(self) -> int:
-        return self.mix.shape[1]
-
-    def split(self, point: NDArray) -> tuple[NDArray, NDArray]:
-        """Return views of coefficients (r, d') and intercept in a flat point."""
-        size = len(point) - self.n_outputs
-        return point[:size].reshape(len(self.mix), -1).T, point[size:]
-
-    def objective(self, coef: NDArray, intercept: NDArray) -> float:
-        """Return the exact value at coefficients (r, d')."""
-        # a point may have run off far without being infinite; its value then says so
-        with np.errstate(over="ignore", invalid="ignore"):
-            predictions = self.design.mv(coef) @ self.mix + intercept
-            loss = self.weights @ self._values(predictions) / len(self.weights)
-            return float(loss + self.alpha / 2 * self._size(coef))
-
-    def _values(self, predictions: NDArray) -> NDArray:
-        if self.loss.is_classification:
-            return self.loss.value(self.targets * predictions)[:, 0]
-        residuals = self.targets - predictions
-        if self.kind == RADIAL:
-            return self.loss.norm_value(residuals)
-        if self.scalar:
-            return self.loss.value(residuals[:, 0])
-        lo, hi = self.numbers[2:]
-        return np.maximum(lo * residuals, hi * residuals).sum(axis=1)
-
-    def _size(self, coef: NDArray) -> float:
-        """Return the squared norm of the function."""
-        if self.penalty.size == 0:
-            return float(np.vdot(coef, coef))
-        return float(np.vdot(self.penalty @ coef, coef @ self.mix))
-
-
-@dataclass(frozen=True)
-class _Rule:
-    """Checked settings of the method."""
-
-    method: int
-    batch_size: int
-    n_epochs: int
-    learning_rate: float
-    schedule: Callable[[NDArray, NDArray], NDArray]
-    beta1: float
-    beta2: float
-    shuffle: bool
-    replace: bool
-    average: bool
-
-    def rates(self, step: NDArray, done: NDArray) -> NDArray:
-        """Return length and root factor of the steps, which are numbered from 1."""
-        rates = np.ones((len(step), 2))
-        rates[:, 0] = self.learning_rate * self.schedule(step, done)
-        if self.method == ADAM:
-            rates[:, 0] /= 1.0 - self.beta1**step
-            rates[:, 1] = 1.0 / np.sqrt(1.0 - self.beta2**step)
-        return rates
-
-    def order(self, count: int, rng: np.random.Generator) -> NDArray:
-        """Return the rows of a block as they are to be visited."""
-        if not self.shuffle:
-            return np.arange(count)
-        return (
-            rng.integers(count, size=count) if self.replace else rng.permutation(count)
-        )
-
-
 @dataclass
 class _Walk:
     """The point and everything else that changes from step to step."""
 
-    problem: _Problem
-    rule: _Rule
+    problem: StochasticProblem
+    rule: Rule
     rng: np.random.Generator
     point: NDArray = field(init=False)
     moments: NDArray = field(init=False)
@@ -407,156 +300,3 @@ def _parts(order: NDArray, size: int) -> Iterator[NDArray]:
     """Yield `order` in pieces; one empty piece if it is empty."""
     for first in range(0, max(len(order), 1), size):
         yield order[first : first + size]
-
-
-def _problem(
-    design: Design,
-    Y: ArrayLike,
-    loss: Loss,
-    alpha: float,
-    T: ArrayLike | None,
-    quantiles: ArrayLike | None,
-    sample_weight: ArrayLike | None,
-    fit_intercept: bool,
-    variable: str,
-    penalty: ArrayLike | None,
-) -> _Problem:
-    n, rank = design.shape
-    targets = _targets(Y, n, loss)
-    levels = None if quantiles is None else _levels(quantiles, loss, targets)
-    scalar = targets.ndim == 1 and levels is None
-    targets = targets.reshape(n, -1)
-    n_outputs = targets.shape[1] if levels is None else len(levels)
-    variable = check_choice("variable", variable, ("W", "Gamma"))
-    return _Problem(
-        design, targets, _weights(sample_weight, n), loss,
-        _kind(loss, scalar, levels), _numbers(loss, levels, n_outputs), alpha,
-        _mix(T, n_outputs, scalar, variable), _penalty(penalty, rank, variable),
-        bool(fit_intercept), scalar,
-    )  # fmt: skip
-
-
-def _targets(Y: ArrayLike, n: int, loss: Loss) -> NDArray:
-    # a copy, for a read-only array would be compiled for once more
-    targets = np.array(Y, dtype=float, order="C")
-    if targets.ndim not in (1, 2) or len(targets) != n or targets.size == 0:
-        raise ValueError(f"`Y` must have shape ({n},) or ({n}, d), got {targets.shape}")
-    if not np.isfinite(targets).all():
-        raise ValueError("`Y` must be finite, got NaN or infinity")
-    if targets.ndim == 2 and not loss.is_radial:
-        raise ValueError(
-            f"`Y` must have shape ({n},) for {loss!r}, got {targets.shape}"
-        )
-    if loss.is_classification and not np.isin(targets, (-1.0, 1.0)).all():
-        raise ValueError(
-            f"`Y` must hold -1 and +1 only for {loss!r}, got {np.unique(targets)[:5]}"
-        )
-    return targets
-
-
-def _levels(quantiles: ArrayLike, loss: Loss, targets: NDArray) -> NDArray:
-    levels = np.asarray(quantiles, dtype=float)
-    if levels.ndim != 1 or not len(levels) or not ((levels > 0) & (levels < 1)).all():
-        raise ValueError(
-            f"`quantiles` must be numbers strictly between 0 and 1, got {quantiles!r}"
-        )
-    if not isinstance(loss, PinballLoss) or targets.ndim != 1:
-        raise ValueError(
-            "`quantiles` must come with a pinball loss and `Y` of one dimension, got "
-            f"{loss!r} and shape {targets.shape}"
-        )
-    return levels
-
-
-def _weights(sample_weight: ArrayLike | None, n: int) -> NDArray:
-    if sample_weight is None:
-        return np.ones(n)
-    weights = np.array(sample_weight, dtype=float)
-    if weights.shape != (n,):
-        raise ValueError(f"`sample_weight` must have shape ({n},), got {weights.shape}")
-    if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
-        raise ValueError(
-            "`sample_weight` must be finite and nonnegative with a positive sum, got a "
-            f"minimum of {weights.min()} and a sum of {weights.sum()}"
-        )
-    return weights
-
-
-def _kind(loss: Loss, scalar: bool, levels: NDArray | None) -> int:
-    if isinstance(loss, LogisticLoss):
-        return LOGISTIC
-    if loss.elq is None:
-        raise TypeError(f"`loss` must be logistic or give `elq` numbers, got {loss!r}")
-    if loss.is_classification:
-        return MARGIN
-    return COLUMNS if scalar or levels is not None else RADIAL
-
-
-def _numbers(loss: Loss, levels: NDArray | None, n_outputs: int) -> NDArray:
-    numbers = np.empty((4, n_outputs))
-    numbers[:] = np.array(loss.elq or ELQ(0.0, 0.0, 0.0, 1.0))[:, None]
-    if levels is not None:
-        numbers[2:] = levels - 1.0, levels
-    return numbers
-
-
-def _mix(T: ArrayLike | None, n_outputs: int, scalar: bool, variable: str) -> NDArray:
-    """Return what multiplies Z coef from the right: T for W, M for Gamma."""
-    if T is None:
-        return np.eye(n_outputs)
-    if scalar:
-        raise ValueError("`T` must be None for a single output, got an array")
-    factor = check_matrix("T", T, n_features=n_outputs).astype(float)
-    return factor.T @ factor if variable == "Gamma" else factor
-
-
-def _penalty(penalty: ArrayLike | None, rank: int, variable: str) -> NDArray:
-    if (penalty is not None) != (variable == "Gamma"):
-        raise ValueError(
-            '`penalty` must be given with variable="Gamma", and only with it, got '
-            f"variable={variable!r} and {'no' if penalty is None else 'a'} penalty"
-        )
-    if penalty is None:
-        return np.empty((0, 0))
-    matrix = check_matrix("penalty", penalty, n_features=rank).astype(float)
-    if len(matrix) != rank or not np.allclose(matrix, matrix.T, rtol=1e-6):
-        raise ValueError(
-            f"`penalty` must be a symmetric ({rank}, {rank}) matrix, got an array of "
-            f"shape {matrix.shape}"
-        )
-    return matrix
-
-
-def _rule(
-    method: str,
-    batch_size: int,
-    n_epochs: int,
-    learning_rate: float,
-    schedule: str,
-    betas: tuple[float, float],
-    shuffle: bool,
-    replace: bool,
-    average: bool,
-) -> _Rule:
-    if replace and not shuffle:
-        raise ValueError("`shuffle` must be True with replace=True, got False")
-    return _Rule(
-        METHODS[check_choice("method", method, METHODS)],
-        check_integer("batch_size", batch_size),
-        check_integer("n_epochs", n_epochs),
-        check_positive("learning_rate", learning_rate),
-        SCHEDULES[check_choice("schedule", schedule, SCHEDULES)],
-        *_betas(betas),
-        bool(shuffle),
-        bool(replace),
-        bool(average),
-    )
-
-
-def _betas(betas: tuple[float, float]) -> tuple[float, float]:
-    if not isinstance(betas, tuple | list) or len(betas) != 2:
-        raise ValueError(f"`betas` must be two numbers in [0, 1), got {betas!r}")
-    return (
-        check_real("betas[0]", betas[0], low=0, high=1, high_open=True),
-        check_real("betas[1]", betas[1], low=0, high=1, high_open=True),
-    )

@@ -110,8 +110,11 @@ def nested_start(problem: Any, cold: State, method: Any) -> State:
 
 
 def typical_size(sizes: NDArray) -> float:
-    """Return the mean of `sizes` with outlying ones cut down."""
-    return float(np.minimum(sizes, _OUTLYING * np.median(sizes) + 1e-300).mean())
+    """Return the mean of the sizes that are not zero, with outlying ones cut down."""
+    sizes = sizes[sizes > 0]
+    if sizes.size == 0:
+        return 1.0
+    return float(np.minimum(sizes, _OUTLYING * np.median(sizes)).mean())
 
 
 def timed(callback: Callback | None, began: float) -> Report | None:

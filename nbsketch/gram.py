@@ -200,33 +200,39 @@ def _compiled_arguments(
 ) -> tuple[tuple, tuple]:
     """Return the kernel and the landmarks as the compiled code takes them."""
     scale, rows = form.scale.astype(dtype), landmarks.astype(dtype, copy=False)
-    centre = (rows / max(1, len(rows))).sum(axis=0, dtype=np.float64).astype(dtype)
-    with np.errstate(over="ignore"):
-        spread = rows - centre
-        norms = np.square(spread * scale).sum(axis=1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = rows.sum(axis=0, dtype=np.float64)
+        centre = (total / max(1, len(rows))).astype(dtype)
+        shift = np.where(np.isfinite(centre), centre, 0)
+        spread = (rows - shift) * scale
+        norms = np.einsum("ij,ij->i", spread, spread)
     expanded = bool(
         (form.metric, form.profile) == (SQUARED, EXPONENTIAL)
         and len(scale) >= _EXPAND_FEATURES
         and norms.max(initial=0) <= _EXPAND_NORM[dtype.itemsize]
     )
-    # A shift leaves distances as they are. Where landmarks differ by less than they
-    # measure it is exact, and saves the digits that scaling large numbers would cost.
-    exact = np.abs(spread).max(axis=0, initial=0) <= np.abs(centre) / 2
-    shift = np.where(expanded | (exact & (form.metric != PRODUCT)), centre, 0)
-    rows = (rows - shift) * scale
+    if not expanded:
+        # A shift leaves distances as they are. Where landmarks differ by less than they
+        # measure it is exact, and saves the digits that scaling large numbers costs.
+        width = np.abs(rows - shift).max(axis=0, initial=0)
+        exact = (width <= np.abs(shift) / 2) & (form.metric != PRODUCT)
+        shift = np.where(exact, shift, 0)
+        spread = (rows - shift) * scale
     metric = PRODUCT if expanded else form.metric
     highest = -np.finfo(dtype).minexp
     numbers = np.array([1, np.log(2), form.offset, highest], dtype=dtype)
     kernel = (metric, form.profile, form.degree, expanded, numbers, scale, shift)
-    return kernel, (_pack(rows), norms)
+    return kernel, (_pack(spread), norms)
 
 
 def _pack(rows: NDArray) -> NDArray:
     """Return rows in groups, each group feature by feature; the last one is padded."""
-    padding = -len(rows) % GROUP
-    padded = np.pad(rows, ((0, padding), (0, 0)))
-    groups = padded.reshape(-1, GROUP, rows.shape[1])
-    return np.ascontiguousarray(groups.transpose(0, 2, 1))
+    full, rest = divmod(len(rows), GROUP)
+    packed = np.zeros((full + bool(rest), rows.shape[1], GROUP), dtype=rows.dtype)
+    groups = rows[: full * GROUP].reshape(full, GROUP, rows.shape[1])
+    packed[:full] = groups.transpose(0, 2, 1)
+    packed[full:, :, :rest] = rows[full * GROUP :].T
+    return packed
 
 
 def _tile_width(n_features: int, itemsize: int) -> int:

@@ -214,6 +214,19 @@ def test_pinball_of_several_targets_is_refused():
         make_model(loss="pinball").fit(X, Y)
 
 
+def test_pinball_of_one_target_takes_no_output_matrix():
+    X, Y = make_problem()
+    with pytest.raises(ValueError, match="`output` must be None for one target"):
+        make_model(loss="pinball", output=[[2.0]]).fit(X, Y[:, 0])
+
+
+@pytest.mark.parametrize("loss", ["huber", "pinball", "epsilon-insensitive"])
+def test_one_row_is_predicted_as_it_is(loss):
+    X, Y = make_problem()
+    model = SketchedKernelRegressor(loss=loss).fit(X[:1], Y[:1, 0])
+    assert_allclose(model.predict(X[:1]), Y[0, 0], atol=0.11)
+
+
 def test_verbose_shows_objective_and_gap(capsys):
     X, Y = make_problem()
     make_model(loss="huber", alpha=1e-3, verbose=1).fit(X, Y[:, 0])

@@ -94,13 +94,18 @@ class Task(ABC):
         return (top if top > 0 else 1.0) * self.level() * _RELATIVE_ALPHAS
 
     def choose_alpha(self, design: Design, rng: np.random.Generator) -> float:
-        """Return the alpha of least loss on a fifth of the rows, held out at random."""
-        n = design.shape[0]
+        """Return the alpha of least loss on a fifth of the rows, held out at random.
+
+        A single row leaves nothing to hold out: the strongest penalty.
+        """
+        n, alphas = design.shape[0], self.default_alphas(design)
+        if n == 1:
+            return float(alphas[0])
         order = rng.permutation(n)
         count = min(n - 1, max(1, round(_HELD_OUT * n)))
         held_out, kept = np.sort(order[:count]), np.sort(order[count:])
         judge, Z = self.take(held_out), design.gather(held_out)
-        alphas, control = self.default_alphas(design), Control(tol=_PATH_TOL)
+        control = Control(tol=_PATH_TOL)
         answers = self.take(kept).path(design.gather(kept), alphas, control)
         losses = [judge.mean_loss(Z.mv(a.coef) + a.intercept) for a in answers]
         return float(alphas[np.argmin(losses)])

@@ -174,6 +174,10 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
             return SquareTask(Y, weights, self.fit_intercept, loss, factor)
         if Y.shape[1] == 1 and isinstance(output, IdentityOutput):
             return ScalarTask(Y, weights, self.fit_intercept, loss)
+        if not loss.is_radial and Y.shape[1] == 1:
+            raise ValueError(
+                f"`output` must be None for one target and {loss!r}, got {output!r}"
+            )
         if not loss.is_radial:
             raise ValueError(
                 f"`y` must have one column for {loss!r}, got {Y.shape[1]}: "

@@ -6,12 +6,22 @@ import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 
 import nbsketch
 
-_TABLES = ("table1", "table2")
-_FIGURES = ("figure1", "figure2", "figure3", "figure4")
+# Each experiment and the module of `nbsketch.reproduce` whose `run` does it.
+_EXPERIMENTS = {
+    "table1": "table1",
+    "table2": "table2",
+    "figure1": "figures",
+    "figure2": "figures",
+    "figure3": "figures",
+    "figure4": "figures",
+}
+# Options of `run`, where it takes them: what is given but not taken is an error.
+_OPTIONS = ("replicates", "quick", "out", "tuning", "data_home", "plot_only")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,7 +54,7 @@ def _add_reproduce(commands: argparse._SubParsersAction) -> None:
     command = commands.add_parser(
         "reproduce", help="repeat a table or a figure of the papers"
     )
-    command.add_argument("what", choices=[*_TABLES, *_FIGURES])
+    command.add_argument("what", choices=_EXPERIMENTS)
     command.add_argument(
         "--replicates",
         type=_positive,
@@ -92,24 +102,17 @@ def _demo(options: argparse.Namespace) -> int:
 
 
 def _reproduce(options: argparse.Namespace) -> int:
-    shared = {name: getattr(options, name) for name in ("replicates", "quick", "out")}
-    if options.what in _TABLES:
-        _refuse(options, "plot_only")
-        table = import_module(f"nbsketch.reproduce.{options.what}")
-        table.run(**shared, tuning=options.tuning, data_home=options.data_home)
-    else:
-        _refuse(options, "tuning", "data_home")
-        figures = import_module("nbsketch.reproduce.figures")
-        figures.run(options.what, **shared, plot_only=options.plot_only)
+    module = import_module(f"nbsketch.reproduce.{_EXPERIMENTS[options.what]}")
+    taken = signature(module.run).parameters
+    given = {name: getattr(options, name) for name in _OPTIONS}
+    for name in [n for n in given if given[n] and n not in taken]:
+        flag = "--" + name.replace("_", "-")
+        raise ValueError(f"{flag} does not go with {options.what}")
+    arguments = {name: value for name, value in given.items() if name in taken}
+    if "name" in taken:  # one module, several experiments
+        arguments["name"] = options.what
+    module.run(**arguments)
     return 0
-
-
-def _refuse(options: argparse.Namespace, *names: str) -> None:
-    """Raise an error if an option is given that does nothing here."""
-    for name in names:
-        if getattr(options, name):
-            flag = "--" + name.replace("_", "-")
-            raise ValueError(f"{flag} does not go with {options.what}")
 
 
 def _datasets(options: argparse.Namespace) -> int:

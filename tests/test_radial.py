@@ -1,3 +1,5 @@
+import warnings
+
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -75,9 +77,12 @@ def reference(Z, Y, loss, T, alpha, intercept, weights=None):
     weights = np.ones(n) if weights is None else weights
     value = weights @ phi(loss, size) / n + alpha / 2 * cp.sum_squares(W)
     constraints = [cp.norm(res, axis=1) <= size] + ([] if intercept else [b == 0])
-    return cp.Problem(cp.Minimize(value), constraints).solve(
-        solver=cp.CLARABEL, tol_gap_abs=1e-9, tol_gap_rel=1e-9, tol_feas=1e-9
-    )
+    with warnings.catch_warnings():
+        # Said where rounding stops it short of these tolerances, on some machines.
+        warnings.filterwarnings("ignore", "Solution may be inaccurate")
+        return cp.Problem(cp.Minimize(value), constraints).solve(
+            solver=cp.CLARABEL, tol_gap_abs=1e-9, tol_gap_rel=1e-9, tol_feas=1e-9
+        )
 
 
 def check(solution, Z, Y, loss, T, alpha, best, weights=None):

@@ -6,6 +6,7 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 
@@ -59,9 +60,39 @@ def check_choice(name: str, value: Any, choices: Iterable[Any]) -> Any:
 def check_matrix(name: str, value: Any, *, n_features: int | None = None) -> NDArray:
     """Return `value` as a finite C-ordered float matrix; float32 stays float32."""
     array = np.asarray(value)
+    dtype = _checked_dtype(name, array, n_features)
+    array = np.ascontiguousarray(array, dtype=dtype)
+    _check_finite(name, array)
+    return array
+
+
+def check_rows(name: str, value: Any, *, n_features: int | None = None) -> Any:
+    """Return `value` as `check_matrix` does or, if it is sparse, as `as_csr` does."""
+    if not sp.issparse(value):
+        return check_matrix(name, value, n_features=n_features)
+    dtype = _checked_dtype(name, value, n_features)
+    rows = as_csr(value.astype(dtype, copy=False))
+    _check_finite(name, rows.data)
+    return rows
+
+
+def as_csr(value: Any) -> sp.csr_array:
+    """Return a sparse matrix as a CSR array, sorted columns at most once in a row.
+
+    It shares the arrays of `value` where it can.
+    """
+    rows = sp.csr_array(value)
+    if not rows.has_canonical_format:
+        rows = rows.copy()
+        rows.sum_duplicates()
+    return rows
+
+
+def _checked_dtype(name: str, array: Any, n_features: int | None) -> type[np.floating]:
+    """Return the type in which a matrix is computed with, if it is one."""
     if array.dtype.kind not in "fiub":
         raise TypeError(f"`{name}` must hold real numbers, got dtype {array.dtype}")
-    if array.ndim != 2 or array.size == 0:
+    if array.ndim != 2 or 0 in array.shape:
         raise ValueError(
             f"`{name}` must be a non-empty 2-dimensional array, got shape {array.shape}"
         )
@@ -69,11 +100,12 @@ def check_matrix(name: str, value: Any, *, n_features: int | None = None) -> NDA
         raise ValueError(
             f"`{name}` must have {n_features} columns, got shape {array.shape}"
         )
-    dtype = np.float32 if array.dtype == np.float32 else np.float64
-    array = np.ascontiguousarray(array, dtype=dtype)
-    if not np.isfinite(array).all():
+    return np.float32 if array.dtype == np.float32 else np.float64
+
+
+def _check_finite(name: str, values: NDArray) -> None:
+    if not np.isfinite(values).all():
         raise ValueError(f"`{name}` must be finite, got NaN or infinity")
-    return array
 
 
 def check_positives(name: str, values: Any) -> list[float]:

@@ -15,9 +15,12 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import nbsketch.gram
 from nbsketch import (
+    AccumulationSketch,
     CallableKernel,
+    CountSketch,
     GaussianKernel,
     GaussianSketch,
+    GaussianTanimotoKernel,
     IdentitySketch,
     LaplacianKernel,
     LinearKernel,
@@ -26,7 +29,11 @@ from nbsketch import (
     PrecomputedKernel,
     PSparsifiedSketch,
     RademacherSketch,
+    SobolevKernel,
+    SparseJLSketch,
+    SRHTSketch,
     SubsamplingSketch,
+    TanimotoKernel,
 )
 from nbsketch.gram import TILE_BYTES, Gram, fold
 
@@ -42,6 +49,8 @@ COMPILED = [
     *(MaternKernel(1.5, nu) for nu in (0.5, 1.5, 2.5, math.inf)),
     PolynomialKernel(3, 0.5, 1.0),
     LinearKernel(),
+    TanimotoKernel(),
+    GaussianTanimotoKernel(0.7),
 ]
 KERNELS = [*COMPILED, CallableKernel(cauchy), PrecomputedKernel()]
 SKETCHES = [
@@ -54,6 +63,12 @@ SKETCHES = [
     RademacherSketch(9),
     SubsamplingSketch(9),
     SubsamplingSketch(9, replace=True),
+    AccumulationSketch(9, m=3),
+    CountSketch(9),
+    SparseJLSketch(9),
+    SRHTSketch(9),
+    SRHTSketch(9, transform="dct"),
+    SRHTSketch(9, transform="fourier"),
     IdentitySketch(),
 ]
 
@@ -134,6 +149,19 @@ def test_more_rows_than_a_tile(kernel, n_features, rng, dtype, tol):
     G = GaussianSketch(13).draw(1111, 2)
     desired = kernel(X.astype(np.float64)) @ dense_sketch(G).T
     assert_close(Gram(kernel, X) @ G.T, desired, 10 * tol)
+
+
+@pytest.mark.parametrize("recipe", [PSparsifiedSketch(9), GaussianSketch(9)], ids=repr)
+@pytest.mark.parametrize("n_features", [1, 3])
+def test_sketched_product_on_the_unit_cube(recipe, n_features, rng, dtype, tol):
+    X, kernel = rng.uniform(size=(70, n_features)).astype(dtype), SobolevKernel()
+    S = recipe.draw(70, 1)
+    desired = sketched_columns(kernel_matrix(kernel, X, X), dense_sketch(S))
+    assert_close(Gram(kernel, X) @ S.T, desired, tol)
+    with pytest.raises(ValueError, match=r"`X` must be in \[0, 1\]"):
+        Gram(kernel, 2 * X)
+    with pytest.raises(ValueError, match=r"`landmarks` must be in \[0, 1\]"):
+        Gram(kernel, X, 2 * X)
 
 
 @pytest.mark.parametrize("kernel", [GaussianKernel(2.0), MaternKernel(2.0)], ids=repr)

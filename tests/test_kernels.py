@@ -11,7 +11,7 @@ import pytest
 from conftest import ROOT
 from numpy.testing import assert_allclose, assert_array_equal
 from reference import differences, kernel_matrix
-from scipy.spatial.distance import pdist
+from scipy.spatial.distance import cdist, pdist
 from sklearn.gaussian_process.kernels import Matern
 from sklearn.metrics.pairwise import (
     laplacian_kernel,
@@ -23,15 +23,25 @@ from sklearn.metrics.pairwise import (
 from nbsketch import (
     CallableKernel,
     GaussianKernel,
+    GaussianTanimotoKernel,
     LaplacianKernel,
     LinearKernel,
     MaternKernel,
     PolynomialKernel,
     PrecomputedKernel,
+    SobolevKernel,
+    TanimotoKernel,
 )
 from nbsketch._jit.gram import GROUP, lanes
 from nbsketch.gram import _compiled_arguments
 from nbsketch.kernels import as_kernel
+
+
+def similarity(X, Y):
+    """Return the Tanimoto similarity in terms of scikit-learn's linear kernel."""
+    K = linear_kernel(X, Y)
+    return K / ((X**2).sum(axis=1)[:, None] + (Y**2).sum(axis=1) - K)
+
 
 # Each kernel, and scikit-learn's function for it.
 TABLE = [
@@ -50,6 +60,11 @@ TABLE = [
         lambda X, Y: polynomial_kernel(X, Y, degree=1, gamma=2.0, coef0=0.0),
     ),
     (LinearKernel(), linear_kernel),
+    (TanimotoKernel(), similarity),
+    (
+        GaussianTanimotoKernel(0.6),
+        lambda X, Y: np.exp(-(1 - similarity(X, Y)) / 0.6**2),
+    ),
 ]
 KERNELS = [kernel for kernel, _ in TABLE]
 STATIONARY = KERNELS[:6]
@@ -114,7 +129,8 @@ def test_symmetric_positive_semidefinite(kernel, n_features, rng, dtype, tol):
     X = rng.standard_normal((60, n_features)).astype(dtype)
     K = kernel(X)
     assert_array_equal(K, kernel(X, X))
-    assert_close(K, K.T, 0 if n_features < 32 else tol)
+    exact = n_features < 32 and not isinstance(kernel, TanimotoKernel)
+    assert_close(K, K.T, 0 if exact else tol)
     eigenvalues = np.linalg.eigvalsh(K.astype(np.float64))
     assert eigenvalues[0] >= -10 * tol * eigenvalues[-1]
 
@@ -283,11 +299,14 @@ def test_gamma_is_another_spelling_of_the_bandwidth():
         GaussianKernel(gamma="scale")
 
 
-@pytest.mark.parametrize("kernel", [*KERNELS, PrecomputedKernel()], ids=repr)
+VALUES = [*KERNELS, SobolevKernel(), PrecomputedKernel()]
+
+
+@pytest.mark.parametrize("kernel", VALUES, ids=repr)
 def test_kernels_are_values(kernel):
     for other in (copy.deepcopy(kernel), pickle.loads(pickle.dumps(kernel))):
         assert other == kernel and hash(other) == hash(kernel)
-    assert sum(kernel == other for other in [*KERNELS, PrecomputedKernel()]) == 1
+    assert sum(kernel == other for other in VALUES) == 1
     for field in dataclasses.fields(kernel):
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(kernel, field.name, 3)
@@ -418,6 +437,106 @@ def test_parameters_of_the_polynomial():
         PolynomialKernel(2, 1.0, -1.0)
 
 
+def unit_rows(rng, n, n_features, dtype=np.float64):
+    return rng.uniform(size=(n, n_features)).astype(dtype)
+
+
+class TestSobolev:
+    @pytest.mark.parametrize("n_features", [1, 2, 7, 40])
+    @pytest.mark.parametrize("n", [1, 9, 50])
+    def test_values(self, n, n_features, rng, dtype, tol):
+        X, Y = (unit_rows(rng, rows, n_features, dtype) for rows in (70, n))
+        X[:2] = [[0], [1]]
+        K = SobolevKernel()(X, Y)
+        assert K.dtype == dtype
+        assert_close(K, kernel_matrix(SobolevKernel(), X, Y), tol)
+        if n_features == 1:  # the smaller number itself
+            assert_array_equal(K, np.minimum(X, Y.T))
+        assert_array_equal(SobolevKernel()(Y, X), K.T)
+
+    @pytest.mark.parametrize("n_features", [1, 3])
+    def test_positive_semidefinite(self, n_features, rng, dtype, tol):
+        K = SobolevKernel()(unit_rows(rng, 60, n_features, dtype))
+        eigenvalues = np.linalg.eigvalsh(K.astype(np.float64))
+        assert eigenvalues[0] >= -10 * tol * eigenvalues[-1]
+
+    def test_reproduces_functions(self):
+        # f = k(., 1/4) - 2 k(., 3/4) has the norm of its derivative
+        points, coef = np.array([[0.25], [0.75]]), np.array([1.0, -2.0])
+        grid = np.linspace(0, 1, 1001)
+        values = coef @ SobolevKernel()(points, grid[:, None])
+        norm = (np.diff(values) ** 2).sum() / (grid[1] - grid[0])
+        assert_allclose(coef @ SobolevKernel()(points) @ coef, norm, rtol=1e-12)
+
+    def test_diagonal(self, rng, dtype, tol):
+        X = unit_rows(rng, 20, 3, dtype)
+        diagonal = SobolevKernel().diag(X)
+        assert diagonal.dtype == dtype
+        assert_close(diagonal, np.diag(SobolevKernel()(X)), tol)
+
+    @pytest.mark.parametrize("wrong", [-1e-9, 1.5])
+    def test_numbers_outside_the_unit_interval_are_refused(self, wrong):
+        X, Y = np.array([[0.5, wrong]]), np.array([[0.5, 1.0]])
+        words = r"must be in \[0, 1\] for SobolevKernel, got numbers from"
+        with pytest.raises(ValueError, match="`X` " + words):
+            SobolevKernel()(X, Y)
+        with pytest.raises(ValueError, match="`Y` " + words):
+            SobolevKernel()(Y, X)
+        with pytest.raises(ValueError, match="`X` " + words):
+            SobolevKernel().diag(X)
+
+
+class TestTanimoto:
+    def test_binary_rows_have_the_jaccard_index(self, rng):
+        X = rng.random((30, 12)) < 0.4
+        desired = 1 - cdist(X, X, "jaccard")
+        assert_allclose(TanimotoKernel()(X), desired, rtol=0, atol=1e-15)
+
+    def test_rows_of_zeros_are_alike(self, dtype):
+        X = np.array([[0, 0], [0, 0], [1, 2]], dtype=dtype)
+        desired = [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
+        assert_array_equal(TanimotoKernel()(X), desired)
+        least = math.exp(-1 / 0.5**2)
+        values = GaussianTanimotoKernel(0.5)(X)
+        assert_close(values, np.where(desired, 1, least), 4 * EPS[dtype.itemsize])
+
+    def test_opposite_rows_have_the_least_similarity(self, rng):
+        X = rng.standard_normal((20, 5))
+        assert_allclose(np.diag(TanimotoKernel()(X, -X)), -1 / 3, rtol=1e-14)
+        assert TanimotoKernel()(X, -2 * X).min() > -1 / 3
+
+    @pytest.mark.parametrize("n_features", [3, 40])
+    def test_scale_of_the_data_does_not_matter(self, n_features, rng, dtype, tol):
+        X, Y = (rng.random((n, n_features)).astype(dtype) for n in (9, 12))
+        for kernel in (TanimotoKernel(), GaussianTanimotoKernel(0.3)):
+            for scale in (1e-9, 1e9):
+                scaled = kernel(dtype.type(scale) * X, dtype.type(scale) * Y)
+                assert_close(scaled, kernel(X, Y), tol)
+
+    def test_distance_of_the_gaussian_one_is_that_of_the_plain_one(self, rng):
+        X = rng.random((20, 4))
+        T = TanimotoKernel()(X)
+        square = np.diag(T)[:, None] + np.diag(T) - 2 * T
+        desired = np.exp(-square / (2 * 0.7**2))
+        assert_allclose(GaussianTanimotoKernel(0.7)(X), desired, rtol=1e-13)
+
+    def test_tiny_bandwidths_leave_ones_and_the_least_value(self, dtype):
+        K = GaussianTanimotoKernel(1e-200)(np.eye(2, dtype=dtype))
+        tiny = np.finfo(dtype).tiny
+        assert_array_equal(K, np.where(np.eye(2), dtype.type(1), tiny))
+
+    def test_norms_that_overflow_are_refused(self, dtype):
+        X = np.full((1, 2), np.sqrt(np.finfo(dtype).max), dtype=dtype)
+        words = "`X` must have rows with finite squared norms for Gau.* scale `X`"
+        with pytest.raises(ValueError, match=words):
+            GaussianTanimotoKernel()(X)
+
+    @pytest.mark.parametrize("width", [0, -1.0, math.nan, math.inf])
+    def test_bandwidth_is_positive(self, width):
+        with pytest.raises(ValueError, match=r"`bandwidth` must be in \(0, inf\)"):
+            GaussianTanimotoKernel(width)
+
+
 @EACH
 class TestCalls:
     def test_types_mix(self, kernel, rng):
@@ -497,6 +616,10 @@ def test_kernels_by_name():
     assert as_kernel("matern", 2) == MaternKernel(2.0, 1.5)
     assert as_kernel("polynomial") == PolynomialKernel(3, 1.0, 1.0)
     assert as_kernel("linear") == LinearKernel()
+    assert as_kernel("sobolev") == SobolevKernel()
+    assert as_kernel("tanimoto") == TanimotoKernel()
+    assert as_kernel("gaussian-tanimoto") == GaussianTanimotoKernel(1.0)
+    assert as_kernel("gaussian-tanimoto", 2) == GaussianTanimotoKernel(2.0)
     assert as_kernel("precomputed") == PrecomputedKernel()
     assert as_kernel(cauchy) == CallableKernel(cauchy)
     kernel = GaussianKernel(2.0)
@@ -508,8 +631,10 @@ def test_errors_of_names():
         as_kernel("rbf")
     with pytest.raises(ValueError, match=r"no meaning for kernel='linear', got 2\.0"):
         as_kernel("linear", 2.0)
-    with pytest.raises(ValueError, match="`bandwidth` has no meaning for kernel='lin"):
-        as_kernel("linear", 2.0)
+    for name in ("linear", "sobolev", "tanimoto", "precomputed"):
+        words = f"`bandwidth` has no meaning for kernel='{name}'"
+        with pytest.raises(ValueError, match=words):
+            as_kernel(name, 2.0)
     for kernel in (GaussianKernel(2.0), cauchy):
         with pytest.raises(ValueError, match="`bandwidth` goes with the name"):
             as_kernel(kernel, 2.0)

@@ -2,6 +2,9 @@
 
 import tracemalloc
 
+import numpy as np
+import scipy.sparse as sp
+
 import nbsketch
 from benchmarks.common import bandwidth_for, choose, fastest, make_rows
 from nbsketch.gram import Gram
@@ -12,6 +15,7 @@ KERNELS = {
     "laplacian": nbsketch.LaplacianKernel,
     "matern": nbsketch.MaternKernel,
     "polynomial": lambda width: nbsketch.PolynomialKernel(scale=1 / width**2),
+    "tanimoto": lambda width: nbsketch.TanimotoKernel(),
 }
 
 
@@ -46,7 +50,9 @@ class Gaussian(Product):
 
 
 class Kernels(Product):
-    params = choose(fast=["matern"], regular=["laplacian", "matern", "polynomial"])
+    params = choose(
+        fast=["matern"], regular=["laplacian", "matern", "polynomial", "tanimoto"]
+    )
     param_names = ("kernel",)
     n = choose(fast=10**4, regular=10**5)
 
@@ -97,6 +103,51 @@ class FusedAgainstSeparate(Product):
         repeat = choose(fast=3, regular=20)
         fused_time, separate_time = fastest(self.product, separate, repeat=repeat)
         return separate_time / fused_time
+
+
+class Sparse:
+    """Sparse rows: the product, and the gain over SciPy's product and NumPy's exp."""
+
+    params = (
+        choose(fast=[70], regular=[10, 70]),
+        choose(fast=["float64"], regular=["float32", "float64"]),
+    )
+    param_names = ("per_row", "dtype")
+    n = choose(fast=2000, regular=20_000)
+    n_features, n_landmarks = 2000, 2000
+    kernel = nbsketch.GaussianKernel(8.0)
+
+    def setup(self, per_row, dtype):
+        rng = np.random.default_rng(0)
+        # Few features are frequent and most are rare, as words are.
+        share = 1 / np.arange(20, self.n_features + 20)
+        share = np.minimum(share * per_row / share.sum(), 1)
+        columns = [rng.random(self.n) < p for p in share]
+        self.X = sp.csr_array(np.column_stack(columns), dtype=dtype)
+        self.landmarks = self.X[: self.n_landmarks]
+        self.sketch = nbsketch.PSparsifiedSketch(SIZE).draw(self.n_landmarks, rng=0)
+        self.product()
+
+    def product(self):
+        return Gram(self.kernel, self.X, self.landmarks) @ self.sketch.T
+
+    def separate(self):
+        norms, norms_l = (
+            rows.multiply(rows).sum(axis=1) for rows in (self.X, self.landmarks)
+        )
+        squares = -2 * (self.X @ self.landmarks.T).toarray()
+        squares += norms[:, None] + norms_l
+        values = np.exp(squares / (-2 * self.kernel.bandwidth**2))
+        return values @ self.sketch.to_csr().T
+
+    def time_product(self, per_row, dtype):
+        self.product()
+
+    def track_ratio(self, per_row, dtype):
+        fused_time, separate_time = fastest(self.product, self.separate, repeat=3)
+        return separate_time / fused_time
+
+    track_ratio.unit = "times"
 
 
 class Memory(Product):

@@ -19,8 +19,8 @@ from numba.extending import intrinsic
 
 from nbsketch._jit.compiler import compiled
 
-SQUARED, ABSOLUTE, PRODUCT = range(3)
-EXPONENTIAL, MATERN_12, MATERN_32, MATERN_52, POWER = range(5)
+SQUARED, ABSOLUTE, PRODUCT, MINIMUM, TANIMOTO = range(5)
+EXPONENTIAL, MATERN_12, MATERN_32, MATERN_52, POWER, COMPLEMENT = range(6)
 
 # 2^r = 1 + r (c_0 + c_1 r + ...) for |r| <= 1/2, interpolated at Chebyshev's nodes:
 # relative error 2e-17 (double) and 5e-9 (single), below rounding in both.
@@ -155,14 +155,15 @@ class _Block:
         row = b.add(b.mul(self.group, self.n_features), k)
         one = b.load(self._at(self.packed, self._index(row, group, j), real))
         undefined = ir.Constant(self.vector, ir.Undefined)
-        zero = ir.Constant(ir.IntType(32), 0)
         lanes_zero = ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), None)
-        single = b.insert_element(undefined, one, zero)
+        single = b.insert_element(undefined, one, ir.Constant(ir.IntType(32), 0))
         return b.shuffle_vector(single, undefined, lanes_zero)
 
     def step(self, metric, x, y, total):
-        """Return total + metric(x, y)."""
+        """Return total + metric(x, y), or total * min(x, y)."""
         b, name = self.builder, f"v{self.lanes}f{self.bits}"
+        if metric == MINIMUM:
+            return b.fmul(total, b.select(b.fcmp_ordered("<", x, y), x, y))
         if metric == PRODUCT:
             return _fma(b, self.vector, name, x, y, total)
         difference = b.fsub(x, y)
@@ -182,7 +183,7 @@ class _Block:
         stored.align = self.size
 
     def emit(self, metric):
-        """Emit the loop and the stores of its sums."""
+        """Emit the loop and the stores of its sums, or products of minima."""
         b, i64 = self.builder, ir.IntType(64)
         before, loop = b.block, b.append_basic_block("features")
         after = b.append_basic_block("sums")
@@ -197,8 +198,9 @@ class _Block:
         following = b.add(k, ir.Constant(i64, 1))
         k.add_incoming(following, loop)
         new = {(j, m): self.step(metric, x[m], y[j], totals[j, m]) for j, m in cells}
+        start = ir.Constant(self.vector, [float(metric == MINIMUM)] * self.lanes)
         for cell in cells:
-            totals[cell].add_incoming(ir.Constant(self.vector, None), before)
+            totals[cell].add_incoming(start, before)
             totals[cell].add_incoming(new[cell], loop)
         b.cbranch(b.icmp_signed("<", following, self.n_features), loop, after)
         b.position_at_end(after)
@@ -220,9 +222,7 @@ def _micro_kernel(metric):
     return block
 
 
-_squared = _micro_kernel(SQUARED)
-_absolute = _micro_kernel(ABSOLUTE)
-_product = _micro_kernel(PRODUCT)
+_squared, _absolute, _product, _minimum = map(_micro_kernel, range(4))
 
 
 @compiled()
@@ -233,17 +233,27 @@ def _sum_features(metric, XT, packed, group, sums):
             _squared(XT, start, packed, group, sums)
         elif metric == ABSOLUTE:
             _absolute(XT, start, packed, group, sums)
+        elif metric == MINIMUM:
+            _minimum(XT, start, packed, group, sums)
         else:
             _product(XT, start, packed, group, sums)
 
 
 @compiled()
-def _expand(product, row_norms, landmark_norm, values):
+def _expand(row_norms, landmark_norm, values):
     """Turn inner products into squared distances, in place."""
     zero = landmark_norm - landmark_norm
     for i in range(values.size):
-        square = row_norms[i] + landmark_norm - product * values[i]
+        square = row_norms[i] + landmark_norm - (values[i] + values[i])
         values[i] = zero if square < zero else square
+
+
+@compiled()
+def _normalise(one, row_norms, landmark_norm, values):
+    """Turn inner products into Tanimoto similarities, in place."""
+    for i in range(values.size):
+        rest = row_norms[i] + landmark_norm - values[i]
+        values[i] = values[i] / rest if rest > 0 else one
 
 
 @compiled()
@@ -264,10 +274,12 @@ def _apply_profile(profile, degree, numbers, values):
     elif profile == MATERN_52:
         third = one / (one + one + one)
         for i in range(values.size):
-            # Beyond, the exponential stays where it is and the polynomial must too.
             t = min(np.sqrt(values[i]), highest)
             u = ln2 * t
             values[i] = (one + u * (one + third * u)) * _exp2_minus(t)
+    elif profile == COMPLEMENT:
+        for i in range(values.size):
+            values[i] = _exp2_minus(offset * max(one - values[i], one - one))
     else:
         for i in range(values.size):
             base = values[i] + offset
@@ -310,7 +322,6 @@ def _fold_tile(X, kernel, landmarks, weights, out, width, tile):
     XT = np.zeros((X.shape[1], width), X.dtype)
     row_norms = np.zeros(width, X.dtype)
     sums = np.empty((GROUP, width), X.dtype)
-    two = numbers[0] + numbers[0]
     _transpose(X[start:stop], scale, shift, XT, row_norms)
     out[:, start:stop] = 0
     for landmark in range(pointers.size - 1):
@@ -318,8 +329,10 @@ def _fold_tile(X, kernel, landmarks, weights, out, width, tile):
         if j == 0:
             _sum_features(metric, XT, packed, landmark // GROUP, sums)
         row = sums[j, : stop - start]
-        if expanded:
-            _expand(two, row_norms, landmark_norms[landmark], row)
+        if metric == TANIMOTO:
+            _normalise(numbers[0], row_norms, landmark_norms[landmark], row)
+        elif expanded:
+            _expand(row_norms, landmark_norms[landmark], row)
         first, last = pointers[landmark], pointers[landmark + 1]
         if profile == EXPONENTIAL and last == first + 1:
             _add_exponential(values[first], row, out[rows[first], start:stop])
@@ -346,3 +359,42 @@ def fold_parallel(X, kernel, landmarks, weights, out, width, first, last):
     """Do what `fold_serial` does, on numba's threads and to the same bits."""
     for tile in prange(first, last):
         _fold_tile(X, kernel, landmarks, weights, out, width, tile)
+
+
+@compiled()
+def _finish_tile(values, kernel, weights, out, start, tile):
+    profile, degree, numbers = kernel
+    pointers, columns, data = weights
+    first, last = 4 * tile, min(4 * tile + 4, values.shape[0])
+    for i in range(first, last):
+        _apply_profile(profile, degree, numbers, values[i])
+    # Rows beyond the last one are the last one again, and not used.
+    v0, v1 = values[first], values[min(first + 1, last - 1)]
+    v2, v3 = values[min(first + 2, last - 1)], values[last - 1]
+    zero = numbers[0] - numbers[0]
+    for r in range(pointers.size - 1):
+        total = (zero, zero, zero, zero)
+        for z in range(pointers[r], pointers[r + 1]):
+            j, w = columns[z], data[z]
+            t0, t1, t2, t3 = total
+            total = (t0 + w * v0[j], t1 + w * v1[j], t2 + w * v2[j], t3 + w * v3[j])
+        for i in range(first, last):
+            out[r, start + i] += total[i - first]
+
+
+@compiled()
+def finish_serial(values, kernel, weights, out, start, first, last):
+    """Turn sums (n, m) into kernel values, in place, and add products to `out`.
+
+    `kernel` is (profile, degree, numbers), `weights` the arrays of a CSR matrix W of
+    shape (s, m), where s may be 0: W values^T goes to the columns from `start` on.
+    """
+    for tile in range(first, last):
+        _finish_tile(values, kernel, weights, out, start, tile)
+
+
+@compiled(parallel=True)
+def finish_parallel(values, kernel, weights, out, start, first, last):
+    """Do what `finish_serial` does, on numba's threads and to the same bits."""
+    for tile in prange(first, last):
+        _finish_tile(values, kernel, weights, out, start, tile)

@@ -7,7 +7,8 @@ workqueue layer, from two Python threads at once; the serial one is safe everywh
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numba
@@ -19,6 +20,7 @@ SERIAL_SECONDS = 5e-4
 
 _parallel_region = threading.Lock()
 _state = {"forked": False}
+_this_thread = threading.local()
 
 
 def _enter_child() -> None:
@@ -35,7 +37,7 @@ def thread_limit() -> int:
     The smaller of numba's own limit (``NUMBA_NUM_THREADS``, ``numba.set_num_threads``)
     and ``OMP_NUM_THREADS``, which worker processes of joblib set to one.
     """
-    if _state["forked"]:
+    if _state["forked"] or getattr(_this_thread, "works", False):
         return 1
     limit = numba.get_num_threads()
     asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
@@ -61,6 +63,27 @@ def run_tiles(
             _parallel_region.release()
     else:
         _in_chunks(serial, n_tiles, seconds, args)
+
+
+def run_blocks(work: Callable[[Any], None], blocks: Iterable[Any]) -> None:
+    """Call ``work(block)`` for all blocks, from as many threads as are allowed.
+
+    For work that alternates between compiled code and BLAS, whose own threads would
+    wait for each other. Compiled code is serial within it.
+    """
+    todo = list(blocks)
+    threads = min(thread_limit(), len(todo))
+    if threads <= 1:
+        for block in todo:
+            work(block)
+        return
+    with ThreadPoolExecutor(threads, initializer=_enter_work) as pool:
+        for _ in pool.map(work, todo):  # raises what a block has raised
+            pass
+
+
+def _enter_work() -> None:
+    _this_thread.works = True
 
 
 def _in_chunks(kernel: Callable, n_tiles: int, seconds: float, args: tuple) -> None:

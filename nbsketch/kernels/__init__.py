@@ -1,11 +1,13 @@
 """Kernels: small frozen objects that can be called on two sets of rows."""
 
+from dataclasses import fields
 from typing import Any
 
 from nbsketch._validation import check_choice
 from nbsketch.kernels._kernel import Kernel
 from nbsketch.kernels.given import CallableKernel, PrecomputedKernel
 from nbsketch.kernels.products import LinearKernel, PolynomialKernel
+from nbsketch.kernels.sobolev import SobolevKernel
 from nbsketch.kernels.stationary import (
     GaussianKernel,
     LaplacianKernel,
@@ -13,27 +15,35 @@ from nbsketch.kernels.stationary import (
     StationaryKernel,
     median_distance,
 )
+from nbsketch.kernels.tanimoto import GaussianTanimotoKernel, TanimotoKernel
 
 __all__ = [
     "CallableKernel",
     "GaussianKernel",
+    "GaussianTanimotoKernel",
     "Kernel",
     "LaplacianKernel",
     "LinearKernel",
     "MaternKernel",
     "PolynomialKernel",
     "PrecomputedKernel",
+    "SobolevKernel",
     "StationaryKernel",
+    "TanimotoKernel",
     "as_kernel",
     "median_distance",
 ]
 
 _BY_NAME: dict[str, type[Kernel]] = {
+    "auto": GaussianKernel,  # where an estimator does not learn a better one
     "gaussian": GaussianKernel,
     "laplacian": LaplacianKernel,
     "matern": MaternKernel,
     "polynomial": PolynomialKernel,
     "linear": LinearKernel,
+    "sobolev": SobolevKernel,
+    "tanimoto": TanimotoKernel,
+    "gaussian-tanimoto": GaussianTanimotoKernel,
     "precomputed": PrecomputedKernel,
 }
 
@@ -44,16 +54,17 @@ def as_kernel(kernel: Any, bandwidth: Any = None) -> Kernel:
     Parameters
     ----------
     kernel : Kernel, str or callable
-        A kernel, one of "gaussian", "laplacian", "matern", "polynomial", "linear" and
+        A kernel, one of "auto" (the Gaussian kernel), "gaussian", "laplacian",
+        "matern", "polynomial", "linear", "sobolev", "tanimoto", "gaussian-tanimoto" and
         "precomputed", or a function ``k(X, Y)``.
     bandwidth : optional
         The bandwidth, where `kernel` is the name of a kernel that has one.
     """
     if isinstance(kernel, str):
-        family = _BY_NAME[check_choice("kernel", kernel, _BY_NAME)]
+        family: Any = _BY_NAME[check_choice("kernel", kernel, _BY_NAME)]
         if bandwidth is None:
             return family()
-        if issubclass(family, StationaryKernel):
+        if "bandwidth" in [field.name for field in fields(family)]:
             return family(bandwidth=bandwidth)
         raise ValueError(
             f"`bandwidth` has no meaning for kernel={kernel!r}, got {bandwidth!r}"

@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._validation import check_matrix
+from nbsketch._validation import check_rows
 from nbsketch.gram import evaluate
 
 
 class Kernel(ABC):
-    """A positive semi-definite function of two rows."""
+    """A positive semi-definite function of two rows.
+
+    Attributes
+    ----------
+    takes_sparse : bool
+        Whether rows may be those of a sparse matrix.
+    """
+
+    takes_sparse: ClassVar[bool] = True
 
     def __call__(self, X: ArrayLike, Y: ArrayLike | None = None) -> NDArray:
         """Return the matrix k(X, Y) of shape (n, m); Y is X by default.
 
-        float32 in, float32 out; everything else is computed in float64.
+        Both may be sparse. float32 in, float32 out; everything else is computed in
+        float64.
         """
-        X = check_matrix("X", X)
-        Y = X if Y is None else check_matrix("Y", Y, n_features=X.shape[1])
-        dtype = np.result_type(X, Y)
-        form = self.compiled_form(X.shape[1])
-        return evaluate(form, X.astype(dtype, copy=False), Y.astype(dtype, copy=False))
+        rows, others = self._check_pair(X, Y)
+        dtype = np.result_type(rows.dtype, others.dtype)
+        form = self.compiled_form(rows.shape[1])
+        rows, others = (part.astype(dtype, copy=False) for part in (rows, others))
+        return evaluate(form, rows, others)
 
     @abstractmethod
     def compiled_form(self, n_features: int) -> Any:
@@ -34,14 +44,31 @@ class Kernel(ABC):
     def diag(self, X: ArrayLike) -> NDArray:
         """Return k(x, x) for each row x of X."""
 
-    def resolve(self, X: NDArray, rng: Any = None) -> Kernel:
+    def resolve(self, X: Any, rng: Any = None) -> Kernel:
         """Return the kernel with every parameter that depends on data set from X."""
         return self
 
-    def take(self, rows: NDArray, index: NDArray | None = None) -> NDArray:
+    def take(self, rows: Any, index: NDArray | None = None) -> Any:
         """Return the landmarks that stand for some rows; by default for all."""
         return rows if index is None else rows[index]
 
-    def check_landmarks(self, landmarks: ArrayLike, n_features: int) -> NDArray:
+    def check_landmarks(self, landmarks: ArrayLike, n_features: int) -> Any:
         """Return landmarks as an array if they are such as `take` gives."""
-        return check_matrix("landmarks", landmarks, n_features=n_features)
+        return self._check_rows("landmarks", landmarks, n_features)
+
+    def check_domain(self, name: str, rows: Any) -> None:
+        """Raise an error if the kernel is not defined on some rows."""
+        if sp.issparse(rows) and not self.takes_sparse:
+            raise TypeError(
+                f"`{name}` must be dense for {type(self).__name__}, got a sparse "
+                "matrix: kernels of inner products and Euclidean distances take them"
+            )
+
+    def _check_rows(self, name: str, rows: Any, n_features: int | None = None) -> Any:
+        rows = check_rows(name, rows, n_features=n_features)
+        self.check_domain(name, rows)
+        return rows
+
+    def _check_pair(self, X: Any, Y: Any) -> tuple[Any, Any]:
+        X = self._check_rows("X", X)
+        return X, X if Y is None else self._check_rows("Y", Y, X.shape[1])

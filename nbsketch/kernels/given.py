@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._validation import check_matrix
 from nbsketch.kernels._kernel import Kernel
 
 
@@ -20,7 +21,8 @@ class CallableKernel(Kernel):
     ----------
     function : callable
         ``function(X, Y)`` returns the matrix of kernel values, of shape (n, m). It must
-        be symmetric and positive semi-definite.
+        be symmetric and positive semi-definite. It gets CSR arrays where rows are
+        sparse.
 
     Examples
     --------
@@ -30,7 +32,7 @@ class CallableKernel(Kernel):
     [[4.0]]
     """
 
-    function: Callable[[NDArray, NDArray], ArrayLike]
+    function: Callable[[Any, Any], ArrayLike]
 
     def __post_init__(self) -> None:
         if not callable(self.function):
@@ -38,13 +40,14 @@ class CallableKernel(Kernel):
 
     def __call__(self, X: ArrayLike, Y: ArrayLike | None = None) -> NDArray:
         """Return the matrix k(X, Y) of shape (n, m); Y is X by default."""
-        X = check_matrix("X", X)
-        Y = X if Y is None else check_matrix("Y", Y, n_features=X.shape[1])
-        values = np.asarray(self.function(X, Y))
-        if values.shape != (len(X), len(Y)):
+        rows, others = self._check_pair(X, Y)
+        given: Any = self.function(rows, others)
+        values = given.toarray() if sp.issparse(given) else np.asarray(given)
+        shape = rows.shape[0], others.shape[0]
+        if values.shape != shape:
             raise ValueError(
-                f"`kernel` must return a matrix of shape ({len(X)}, {len(Y)}), "
-                f"got shape {values.shape}"
+                f"`kernel` must return a matrix of shape {shape}, got shape "
+                f"{values.shape}"
             )
         if not np.isfinite(values).all():
             raise ValueError("`kernel` must return finite values, got NaN or infinity")
@@ -55,8 +58,8 @@ class CallableKernel(Kernel):
 
     def diag(self, X: ArrayLike) -> NDArray:
         """Return k(x, x) for each row x of X, one call a row."""
-        X = check_matrix("X", X)
-        return np.array([self(x[None])[0, 0] for x in X])
+        rows = self._check_rows("X", X)
+        return np.array([self(rows[i : i + 1])[0, 0] for i in range(rows.shape[0])])
 
 
 @dataclass(frozen=True)
@@ -71,23 +74,25 @@ class PrecomputedKernel(Kernel):
     [[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]]
     """
 
+    takes_sparse: ClassVar[bool] = False
+
     def __call__(self, X: ArrayLike, Y: ArrayLike | None = None) -> NDArray:
         """Return the columns Y (indices of training rows; all by default) of X."""
-        X = check_matrix("X", X)
-        return X if Y is None else X[:, np.asarray(Y, dtype=np.intp)]
+        rows = self._check_rows("X", X)
+        return rows if Y is None else rows[:, np.asarray(Y, dtype=np.intp)]
 
     def compiled_form(self, n_features: int) -> None:
         """Return None."""
 
     def diag(self, X: ArrayLike) -> NDArray:
         """Return the diagonal of the square matrix X."""
-        X = check_matrix("X", X)
-        if X.shape[0] != X.shape[1]:
+        K = self._check_rows("X", X)
+        if K.shape[0] != K.shape[1]:
             raise ValueError(
                 "`X` must be the square matrix of the kernel values of its rows, got "
-                f"shape {X.shape}"
+                f"shape {K.shape}"
             )
-        return np.diagonal(X).copy()
+        return np.diagonal(K).copy()
 
     def take(self, rows: NDArray, index: NDArray | None = None) -> NDArray:
         """Return the indices themselves: they stand for the training rows."""

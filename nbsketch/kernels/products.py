@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._validation import (
-    check_integer,
-    check_matrix,
-    check_positive,
-    check_real,
-)
+from nbsketch._validation import check_integer, check_positive, check_real
 from nbsketch.gram import POWER, PRODUCT, CompiledForm
 from nbsketch.kernels._kernel import Kernel
 
@@ -60,8 +57,8 @@ class PolynomialKernel(Kernel):
 
     def diag(self, X: ArrayLike) -> NDArray:
         """Return k(x, x) for each row x of X."""
-        X = check_matrix("X", X)
-        return (self.scale * np.square(X).sum(axis=1) + self.offset) ** self.degree
+        norms = squared_norms(self._check_rows("X", X))
+        return (self.scale * norms + self.offset) ** self.degree
 
 
 @dataclass(frozen=True)
@@ -81,4 +78,11 @@ class LinearKernel(Kernel):
 
     def diag(self, X: ArrayLike) -> NDArray:
         """Return the squared norm of each row of X."""
-        return np.square(check_matrix("X", X)).sum(axis=1)
+        return squared_norms(self._check_rows("X", X))
+
+
+def squared_norms(X: Any) -> NDArray:
+    """Return the squared norm of each row of X, dense or sparse."""
+    if sp.issparse(X):
+        return X.multiply(X).sum(axis=1)
+    return np.einsum("ij,ij->i", X, X)

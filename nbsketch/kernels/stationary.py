@@ -8,12 +8,12 @@ from dataclasses import InitVar, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import pdist
 
 from nbsketch._validation import (
     check_choice,
-    check_matrix,
     check_positive,
     check_real,
     random_generator,
@@ -24,8 +24,10 @@ from nbsketch.gram import (
     MATERN_12,
     MATERN_32,
     MATERN_52,
+    POWER,
     SQUARED,
     CompiledForm,
+    evaluate,
 )
 from nbsketch.kernels._kernel import Kernel
 
@@ -44,7 +46,7 @@ class StationaryKernel(Kernel):
     def __post_init__(self) -> None:
         object.__setattr__(self, "bandwidth", _check_bandwidth(self.bandwidth))
 
-    def resolve(self, X: NDArray, rng: Any = None) -> Kernel:
+    def resolve(self, X: Any, rng: Any = None) -> Kernel:
         """Return the kernel with "median" replaced by the median distance in X.
 
         The median is over the distinct pairs of at most 1000 rows, drawn with `rng`; it
@@ -76,8 +78,8 @@ class StationaryKernel(Kernel):
 
     def diag(self, X: ArrayLike) -> NDArray:
         """Return ones: k(x, x) = 1."""
-        X = check_matrix("X", X)
-        return np.ones(X.shape[0], dtype=X.dtype)
+        rows = self._check_rows("X", X)
+        return np.ones(rows.shape[0], dtype=rows.dtype)
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,7 @@ class LaplacianKernel(StationaryKernel):
     [[0.3679]]
     """
 
+    takes_sparse: ClassVar[bool] = False
     _distance: ClassVar[str] = "cityblock"
 
     def _family(self) -> tuple[int, int, float]:
@@ -184,23 +187,31 @@ class MaternKernel(StationaryKernel):
         return SQUARED, *self._families[self.nu]
 
 
-def median_distance(X: NDArray, metric: str = "euclidean", rng: Any = None) -> float:
+def median_distance(X: Any, metric: str = "euclidean", rng: Any = None) -> float:
     """Return the median distance of the distinct rows of X, of at most 1000 drawn.
 
     Parameters
     ----------
-    X : ndarray of shape (n, q)
-        Rows.
+    X : ndarray or csr_array of shape (n, q)
+        Rows; sparse ones for the Euclidean metric only.
     metric : str
         "euclidean" or "cityblock".
     rng : None, int or Generator
         Source of the draw.
     """
-    if len(X) > _MEDIAN_ROWS:
-        X = X[random_generator(rng).choice(len(X), _MEDIAN_ROWS, replace=False)]
-    distances = pdist(X.astype(np.float64), metric)
+    n = X.shape[0]
+    if n > _MEDIAN_ROWS:
+        X = X[random_generator(rng).choice(n, _MEDIAN_ROWS, replace=False)]
+    X = X.astype(np.float64)
+    distances = _sparse_distances(X) if sp.issparse(X) else pdist(X, metric)
     distances = distances[distances > 0]
     return float(np.median(distances)) if distances.size else 1.0
+
+
+def _sparse_distances(X: Any) -> NDArray[np.float64]:
+    """Return the Euclidean distances of all pairs of sparse rows."""
+    squares = evaluate(CompiledForm(SQUARED, POWER, np.ones(X.shape[1])), X, X)
+    return np.sqrt(squares[np.triu_indices(len(squares), 1)])
 
 
 def _check_bandwidth(bandwidth: Any) -> float | tuple[float, ...] | str:

@@ -1,0 +1,170 @@
+"""Kernel values of sparse rows: blocks of landmarks, tiles of rows, nothing dense."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from nbsketch._jit.gram import (
+    PRODUCT,
+    SQUARED,
+    TANIMOTO,
+    finish_parallel,
+    finish_serial,
+)
+from nbsketch._jit.sparse import (
+    DISTANCE,
+    INNER,
+    SIMILARITY,
+    TILE_ROWS,
+    fill_norms,
+    fill_parallel,
+    fill_serial,
+)
+from nbsketch._jit.threads import run_tiles
+from nbsketch._linalg import one_thread
+
+if TYPE_CHECKING:
+    from nbsketch.gram import CompiledForm
+
+# What the compiled code makes of an inner product, for the metrics that come from one.
+_FROM_PRODUCT = {PRODUCT: INNER, SQUARED: DISTANCE, TANIMOTO: SIMILARITY}
+# Landmarks of one block: their sums fit into the first cache of one thread.
+_BLOCK = 2048
+# Memory of a tile of rows by one block of landmarks.
+_TILE_BYTES = 2 << 20
+# A feature that this share of a block has is kept whole: as fast as a list of it.
+_WHOLE_SHARE = 0.1
+# A squared distance below this share of the norms is computed from differences.
+_DOUBTFUL = {8: 1e-3, 4: 0.1}
+# Rough time on one thread of one sum, of one step along a list, and of one value.
+_SECONDS_PER_SUM = 3e-10
+_SECONDS_PER_STEP = 1e-9
+_SECONDS_PER_VALUE = 1e-9
+
+
+class _Block(NamedTuple):
+    """A block of landmarks as the compiled code takes it."""
+
+    what: int
+    landmarks: tuple[NDArray, ...]
+    lists: tuple[NDArray, ...]
+    norms: NDArray
+    scale: NDArray
+    doubtful: np.floating
+
+    def sums(self, rows: tuple[NDArray, ...]) -> Iterator[tuple[slice, NDArray]]:
+        """Yield (rows, sums with the landmarks), all rows in order, in one buffer."""
+        n, m = rows[0].size - 1, self.norms.size
+        height = TILE_ROWS * max(1, _TILE_BYTES // (TILE_ROWS * m * rows[2].itemsize))
+        buffer = np.empty((min(n, height), m), dtype=rows[2].dtype)
+        steps = rows[2].size / n * self.landmarks[2].size / self.scale.size
+        seconds = TILE_ROWS * (m * _SECONDS_PER_SUM + steps * _SECONDS_PER_STEP)
+        for start in range(0, n, height):
+            out = buffer[: n - start]
+            args = (self.what, rows, self.landmarks, self.lists, self.norms, self.scale)
+            run_tiles(
+                fill_serial, fill_parallel, _tiles(out), seconds,
+                *args, self.doubtful, out, start,
+            )  # fmt: skip
+            yield slice(start, start + len(out)), out
+
+
+def evaluate_sparse(form: CompiledForm, X: Any, Y: Any) -> NDArray:
+    """Return k(X, Y), of shape (n, m), where X or Y or both are sparse."""
+    out = np.empty((X.shape[0], Y.shape[0]), dtype=X.dtype)
+    rows = _arrays(sp.csr_array(X))
+    for some, block in _blocks(form, Y, X.dtype):
+        for part, tile in block.sums(rows):
+            _finish(form, tile, None, out, 0)
+            out[part, some] = tile
+    return out
+
+
+def fold_sparse(
+    form: CompiledForm, X: Any, landmarks: Any, weights: Any, out: NDArray
+) -> None:
+    """Fill `out` with W k(L, X), where X or L or both are sparse."""
+    out[:] = 0
+    rows, dense = _arrays(sp.csr_array(X)), not sp.issparse(weights)
+    columns = weights if dense else sp.csc_array(weights)
+    with one_thread():  # of BLAS: the products are many and small
+        for some, block in _blocks(form, landmarks, X.dtype):
+            W = columns[:, some].astype(X.dtype, copy=False)
+            entries = None if dense else _arrays(sp.csr_array(W))
+            for part, tile in block.sums(rows):
+                _finish(form, tile, entries, out, part.start)
+                if dense:
+                    out[:, part] += W @ tile.T
+
+
+def _blocks(
+    form: CompiledForm, landmarks: Any, dtype: np.dtype
+) -> Iterator[tuple[slice, _Block]]:
+    """Yield (landmarks, block) for all landmarks in order."""
+    landmarks = sp.csr_array(landmarks, dtype=dtype)
+    for first in range(0, landmarks.shape[0], _BLOCK):
+        some = slice(first, min(first + _BLOCK, landmarks.shape[0]))
+        yield some, _block(form, landmarks[some])
+
+
+def _block(form: CompiledForm, landmarks: sp.csr_array) -> _Block:
+    if form.metric not in _FROM_PRODUCT:
+        raise TypeError(
+            "sparse rows need a metric of inner products (SQUARED, PRODUCT or "
+            f"TANIMOTO), got the code {form.metric}"
+        )
+    arrays, dtype = _arrays(landmarks), landmarks.dtype
+    norms = np.empty(landmarks.shape[0], dtype=dtype)
+    fill_norms(arrays, form.scale, norms, 0)
+    doubtful = dtype.type(_DOUBTFUL[dtype.itemsize])
+    what, lists = _FROM_PRODUCT[form.metric], _lists(landmarks, form.scale)
+    return _Block(what, arrays, lists, norms, form.scale, doubtful)
+
+
+def _lists(landmarks: sp.csr_array, scale: NDArray) -> tuple[NDArray, ...]:
+    """Return the landmarks by feature: all in lists, the frequent features also whole.
+
+    Values are multiplied by the square of their scale: rows then need none.
+    """
+    m, q = landmarks.shape
+    with np.errstate(over="ignore"):
+        scaled = landmarks.data * scale[landmarks.indices] ** 2
+        data = scaled.astype(landmarks.dtype)
+    entries = data, landmarks.indices, landmarks.indptr
+    by_feature = sp.csc_array(sp.csr_array(entries, shape=(m, q)))
+    frequent = np.flatnonzero(np.diff(by_feature.indptr) > _WHOLE_SHARE * m)
+    places = np.full(q, -1, dtype=np.int32)
+    places[frequent] = np.arange(frequent.size)
+    whole = np.ascontiguousarray(by_feature[:, frequent].T.toarray())
+    return *_arrays(by_feature), places, whole
+
+
+def _finish(
+    form: CompiledForm,
+    tile: NDArray,
+    weights: tuple[NDArray, ...] | None,
+    out: NDArray,
+    start: int,
+) -> None:
+    """Turn sums into kernel values, in place, and fold them if there are weights."""
+    if weights is None:
+        weights = _arrays(sp.csr_array((0, tile.shape[1]), dtype=tile.dtype))
+    kernel = (form.profile, form.degree, form.numbers(tile.dtype))
+    args = (tile, kernel, weights, out, start)
+    seconds = TILE_ROWS * tile.shape[1] * _SECONDS_PER_VALUE
+    run_tiles(finish_serial, finish_parallel, _tiles(tile), seconds, *args)
+
+
+def _tiles(rows: NDArray) -> int:
+    return -(-len(rows) // TILE_ROWS)
+
+
+def _arrays(matrix: Any) -> tuple[NDArray, NDArray, NDArray]:
+    """Return pointers, indices and data of a CSR or CSC matrix, in fixed types."""
+    pointers = matrix.indptr.astype(np.int64, copy=False)
+    return pointers, matrix.indices.astype(np.int32, copy=False), matrix.data

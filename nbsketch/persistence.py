@@ -12,12 +12,14 @@ import numpy as np
 import scipy.sparse as sp
 
 import nbsketch
-from nbsketch.sketches import DenseSketch, Sketch
+from nbsketch.sketches import DenseSketch, Sketch, TransformSketch
 from nbsketch.sketches.sampling import IdentityMatrix
 
 _FORMAT = "nbsketch model 1"
 _UNSAVABLE = "a model file holds numbers, text, arrays and objects of nbsketch"
-_SKETCHES = {cls.__name__: cls for cls in (DenseSketch, IdentityMatrix, Sketch)}
+_SKETCHES: dict[str, type[Sketch]] = {
+    cls.__name__: cls for cls in (DenseSketch, IdentityMatrix, Sketch, TransformSketch)
+}
 
 
 class SaveMixin:
@@ -111,6 +113,10 @@ def _encode(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
             return {"$names": [str(v) for v in value]}  # of features
         arrays[name] = value
         return {"$array": name}
+    if sp.issparse(value):
+        rows = sp.csr_array(value)
+        parts = [rows.data, rows.indices, rows.indptr, rows.shape]
+        return {"$csr": _encode(parts, name, arrays)}
     if isinstance(value, dict):
         return {key: _encode(v, f"{name}.{key}", arrays) for key, v in value.items()}
     if isinstance(value, list | tuple):
@@ -119,7 +125,7 @@ def _encode(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
     if isinstance(value, Sketch):
         return {
             "$sketch": type(value).__name__,
-            "parts": _encode(_sketch_parts(value), name, arrays),
+            "parts": _encode(value.to_parts(), name, arrays),
         }
     if is_dataclass(value) and not isinstance(value, type):
         content = {f.name: getattr(value, f.name) for f in fields(value)}
@@ -139,34 +145,19 @@ def _decode(value: Any, arrays: dict[str, np.ndarray]) -> Any:
         return value
     if "$array" in value:
         return arrays[value["$array"]]
+    if "$csr" in value:
+        *parts, shape = _decode(value["$csr"], arrays)
+        return sp.csr_array(tuple(parts), shape=shape)
     if "$names" in value:
         return np.array(value["$names"], dtype=object)
     if "$tuple" in value:
         return tuple(_decode(value["$tuple"], arrays))
     if "$sketch" in value:
-        return _build_sketch(value["$sketch"], _decode(value["parts"], arrays))
+        parts = _decode(value["parts"], arrays)
+        return _SKETCHES[value["$sketch"]].from_parts(parts)
     if "$object" in value:
         return _public(value["$object"])(**_decode(value["fields"], arrays))
     return {key: _decode(v, arrays) for key, v in value.items()}
-
-
-def _sketch_parts(sketch: Sketch) -> dict[str, Any]:
-    if isinstance(sketch, DenseSketch):
-        return {"dense": sketch.weights}
-    matrix = sketch.to_csr()
-    return {
-        "shape": tuple(int(n) for n in matrix.shape),
-        "data": matrix.data,
-        "indices": matrix.indices,
-        "indptr": matrix.indptr,
-    }
-
-
-def _build_sketch(name: str, parts: dict[str, Any]) -> Sketch:
-    if name == "DenseSketch":
-        return DenseSketch(parts["dense"])
-    arrays = (parts["data"], parts["indices"], parts["indptr"])
-    return _SKETCHES[name](sp.csr_array(arrays, shape=parts["shape"]))
 
 
 def _name_of(value: Any, name: str) -> str:

@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +11,17 @@ from numpy.testing import assert_array_equal
 
 import nbsketch
 from nbsketch import (
+    AccumulationSketch,
     CallableKernel,
+    CountSketch,
     GaussianKernel,
     GaussianSketch,
+    GaussianTanimotoKernel,
     GraphOutput,
     IdentityOutput,
     IdentitySketch,
     LaplacianKernel,
+    LeverageSketch,
     LinearKernel,
     MaternKernel,
     PolynomialKernel,
@@ -27,7 +31,11 @@ from nbsketch import (
     RademacherSketch,
     SketchedFeatures,
     SketchedKernelRegressor,
+    SobolevKernel,
+    SparseJLSketch,
+    SRHTSketch,
     SubsamplingSketch,
+    TanimotoKernel,
 )
 from nbsketch.persistence import save_model
 
@@ -37,6 +45,13 @@ RECIPES = [
     GaussianSketch(9),
     RademacherSketch(9),
     SubsamplingSketch(9, replace=True),
+    LeverageSketch(9),
+    AccumulationSketch(9, m=3),
+    CountSketch(9),
+    SparseJLSketch(9),
+    SRHTSketch(9),
+    SRHTSketch(9, transform="dct"),
+    SRHTSketch(9, transform="fourier"),
     IdentitySketch(),
     "subsampling",
 ]
@@ -48,6 +63,9 @@ KERNELS = [
     MaternKernel(bandwidth=2, nu=2.5),
     PolynomialKernel(degree=2, scale=0.1),
     LinearKernel(),
+    SobolevKernel(),
+    TanimotoKernel(),
+    GaussianTanimotoKernel(bandwidth=1 / 3),
     "laplacian",
 ]
 OUTPUTS = [
@@ -79,6 +97,9 @@ def assert_same(first, second):
         assert type(second) is type(first)
         assert_array_equal(second.to_csr().toarray(), first.to_csr().toarray())
         assert_array_equal(second.columns, first.columns)
+    elif isinstance(first, nbsketch.InputScaler):
+        for field in fields(first):
+            assert_same(getattr(first, field.name), getattr(second, field.name))
     else:
         assert type(second) is type(first)
         assert second == first
@@ -108,6 +129,7 @@ def test_sketches(recipe, dtype, tmp_path):
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)
 def test_kernels(kernel, tmp_path):
     X, Y = data()
+    X = (X - X.min()) / np.ptp(X)  # the unit square, which one of them asks for
     model = SketchedKernelRegressor(kernel, size=9, random_state=0).fit(X, Y[:, 0])
     again = there_and_back(model, tmp_path / "model.npz")
     assert_same_model(model, again)

@@ -13,10 +13,15 @@ from numpy.testing import assert_allclose, assert_array_equal
 from reference import dense_sketch
 
 from nbsketch import (
+    AccumulationSketch,
+    CountSketch,
     GaussianSketch,
     IdentitySketch,
+    LeverageSketch,
     PSparsifiedSketch,
     RademacherSketch,
+    SparseJLSketch,
+    SRHTSketch,
     SubsamplingSketch,
 )
 from nbsketch.sketches import Sketch, as_recipe
@@ -30,6 +35,14 @@ SIZED = [
     RademacherSketch(5),
     SubsamplingSketch(5),
     SubsamplingSketch(5, replace=True),
+    AccumulationSketch(5),
+    AccumulationSketch(5, m=2),
+    CountSketch(5),
+    SparseJLSketch(5),
+    SparseJLSketch(5, nonzeros=2),
+    SRHTSketch(5),
+    SRHTSketch(5, transform="dct"),
+    SRHTSketch(5, transform="fourier"),
 ]
 RECIPES = [*SIZED, IdentitySketch()]
 
@@ -62,7 +75,9 @@ class TestEveryRecipe:
         dense = dense_sketch(S)
         assert S.columns.dtype == np.int64
         assert_array_equal(S.columns, np.flatnonzero((dense != 0).any(axis=0)))
-        weights = S.weights.toarray() if sp.issparse(S.weights) else S.weights
+        weights = S.weights
+        if not isinstance(weights, np.ndarray):
+            weights = (weights if sp.issparse(weights) else weights.to_csr()).toarray()
         assert_array_equal(weights, dense[:, S.columns])
 
     def test_identity_is_the_mean_of_the_inner_products(self, recipe):
@@ -241,6 +256,13 @@ def test_gaussian_sketch_is_normal():
     assert abs((entries**4).mean() - 3) <= 5 * math.sqrt(96 / entries.size)
 
 
+def test_dense_sketches_are_p_sparsified_ones_without_zeros():
+    for recipe, law in [(GaussianSketch(9), "gaussian"), (RademacherSketch(9), None)]:
+        full = PSparsifiedSketch(9, density=1.0, law=law or "rademacher")
+        dense = dense_sketch(full.draw(300, 3))
+        assert_allclose(dense_sketch(recipe.draw(300, 3)), dense, rtol=1e-14)
+
+
 def test_subsampling_takes_rows_of_the_identity():
     dense = dense_sketch(SubsamplingSketch(10).draw(40, 0))
     assert_array_equal(np.sort(dense, axis=1)[:, -2:], np.tile([0.0, 2.0], (10, 1)))
@@ -287,6 +309,7 @@ def test_a_sketch_without_nonzeros():
         PSparsifiedSketch(100, law="gaussian"),
         SubsamplingSketch(100),
         SubsamplingSketch(100, replace=True),
+        AccumulationSketch(100),
     ],
     ids=name,
 )
@@ -295,7 +318,7 @@ def test_memory_does_not_grow_with_the_number_of_rows(recipe):
     tracemalloc.start()
     try:
         S = recipe.draw(10**8, 0)
-        assert 90 <= S.columns.size <= 2500 and S.weights.shape[1] == S.columns.size
+        assert 90 <= S.columns.size <= 3000 and S.weights.shape[1] == S.columns.size
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -308,6 +331,11 @@ def test_recipes_by_name():
     assert as_recipe("rademacher", 7, 50) == RademacherSketch(7)
     assert as_recipe("subsampling", 7, 50) == SubsamplingSketch(7)
     assert as_recipe("identity", None, 50) == IdentitySketch()
+    assert as_recipe("leverage", 7, 50) == LeverageSketch(7)
+    assert as_recipe("accumulation", 7, 50) == AccumulationSketch(7, m=30)
+    assert as_recipe("countsketch", 7, 50) == CountSketch(7)
+    assert as_recipe("sparse-jl", 7, 50) == SparseJLSketch(7)
+    assert as_recipe("srht", 7, 50) == SRHTSketch(7, transform="hadamard")
     recipe = PSparsifiedSketch(7)
     assert as_recipe(recipe, None, 50) is recipe
 

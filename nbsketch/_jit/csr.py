@@ -1,14 +1,17 @@
-"""Sparse random matrices written straight into the arrays of a CSR matrix.
+"""Random matrices written straight into the arrays that hold them.
 
-Entry (i, j) is nonzero with probability p, independently of all others. A row walks
-from one nonzero to the next by geometric skips, so time and memory grow with the number
-of nonzeros and not with the number of columns. Each row has its own random streams,
-keyed by (seed, row): one for positions, one for values.
+Where entry (i, j) is nonzero with probability p, independently of all others, a row
+walks from one nonzero to the next by geometric skips, so time and memory grow with the
+number of nonzeros and not with the number of columns. Each row has its own random
+streams, keyed by (seed, row): one for positions, one for values. So the first rows of a
+matrix are the same however many follow. Matrices whose columns are independent instead
+of their rows have streams of columns.
 """
 
 import math
 
 import numpy as np
+from numba import prange
 
 from nbsketch._jit.compiler import compiled
 
@@ -86,6 +89,67 @@ def fill_entries(seed, n_columns, log_absent, law, scale, pointers, columns, val
             column = _next_column(state, column, n_columns, log_absent)
             columns[entry] = column
             values[entry] = scale * _value(drawn, law)
+
+
+@compiled()
+def _fill_row(seed, law, scale, out, row):
+    drawn = _stream(seed, row, _VALUES)
+    for column in range(out.shape[1]):
+        drawn += _WEYL + _WEYL
+        out[row, column] = scale * _value(drawn, law)
+
+
+@compiled()
+def fill_dense_serial(seed, law, scale, out, first, last):
+    """Fill rows `first` to `last` - 1 of `out` with the values of a full matrix."""
+    for row in range(first, last):
+        _fill_row(seed, law, scale, out, row)
+
+
+@compiled(parallel=True)
+def fill_dense_parallel(seed, law, scale, out, first, last):
+    """Do what `fill_dense_serial` does, on numba's threads and to the same bits."""
+    for row in prange(first, last):
+        _fill_row(seed, law, scale, out, row)
+
+
+@compiled()
+def fill_uniforms(seed, out):
+    """Fill each row of `out` (n, k) with numbers uniform on (0, 1] of its stream."""
+    for row in range(out.shape[0]):
+        state = _stream(seed, row, _POSITIONS)
+        for k in range(out.shape[1]):
+            state += _WEYL
+            out[row, k] = _uniform(state)
+
+
+@compiled()
+def fill_signs(seed, out):
+    """Fill each row of `out` (n, k) with random signs of its stream."""
+    for row in range(out.shape[0]):
+        state = _stream(seed, row, _VALUES)
+        for k in range(out.shape[1]):
+            state += _WEYL
+            out[row, k] = 1 if _mix(state) & np.uint64(1) else -1
+
+
+@compiled()
+def fill_distinct(seed, n_values, taken, out):
+    """Fill each row of `out` (n, k) with k distinct integers below `n_values`.
+
+    Floyd's algorithm: exactly k draws, and any k of them are equally likely. `taken`
+    has `n_values` entries, all negative.
+    """
+    for row in range(out.shape[0]):
+        state = _stream(seed, row, _POSITIONS)
+        for k in range(out.shape[1]):
+            state += _WEYL
+            top = n_values - out.shape[1] + k
+            value = min(int((1.0 - _uniform(state)) * (top + 1)), top)
+            if taken[value] == row:
+                value = top
+            taken[value] = row
+            out[row, k] = value
 
 
 @compiled()

@@ -3,27 +3,33 @@
 from typing import Any
 
 from nbsketch._validation import check_choice
-from nbsketch.sketches._sketch import (
-    DenseSketch,
-    SizedRecipe,
-    Sketch,
-    SketchRecipe,
-    SketchTranspose,
-)
+from nbsketch.sketches._recipe import Origin, SizedRecipe, SketchRecipe
+from nbsketch.sketches._sketch import DenseSketch, Sketch, SketchTranspose
+from nbsketch.sketches.accumulated import AccumulationSketch
 from nbsketch.sketches.dense import GaussianSketch, RademacherSketch
+from nbsketch.sketches.hashed import CountSketch, SparseJLSketch
+from nbsketch.sketches.leverage import LeverageSketch
 from nbsketch.sketches.sampling import IdentitySketch, SubsamplingSketch
 from nbsketch.sketches.sparsified import PSparsifiedSketch
+from nbsketch.sketches.srht import SRHTSketch, TransformSketch
 
 __all__ = [
+    "AccumulationSketch",
+    "CountSketch",
     "DenseSketch",
     "GaussianSketch",
     "IdentitySketch",
+    "LeverageSketch",
+    "Origin",
     "PSparsifiedSketch",
     "RademacherSketch",
+    "SRHTSketch",
     "Sketch",
     "SketchRecipe",
     "SketchTranspose",
+    "SparseJLSketch",
     "SubsamplingSketch",
+    "TransformSketch",
     "as_recipe",
 ]
 
@@ -32,6 +38,11 @@ _BY_NAME: dict[str, type[SketchRecipe]] = {
     "gaussian": GaussianSketch,
     "rademacher": RademacherSketch,
     "subsampling": SubsamplingSketch,
+    "leverage": LeverageSketch,
+    "accumulation": AccumulationSketch,
+    "countsketch": CountSketch,
+    "sparse-jl": SparseJLSketch,
+    "srht": SRHTSketch,
     "identity": IdentitySketch,
 }
 # Rows of a sketch of which nothing is said but the name.

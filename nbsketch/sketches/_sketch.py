@@ -1,11 +1,10 @@
-"""What every sketch shares: a recipe to draw from, and the matrix that was drawn."""
+"""The matrix that was drawn: its products, its growth, its parts for a file."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._jit.csr import mark_columns
 from nbsketch._validation import check_integer
+from nbsketch.sketches._recipe import Origin
 
 # A mark for each column beats sorting once the nonzeros are not few among the columns.
 _SORT_BELOW = 1 / 64
@@ -25,6 +25,8 @@ class Sketch:
     ----------
     matrix : scipy.sparse.csr_array of shape (s, n)
         The matrix itself, with sorted columns in each row.
+    origin : Origin, optional
+        What it was drawn from, for `extend`.
 
     Attributes
     ----------
@@ -34,6 +36,8 @@ class Sketch:
         The sorted indices of the columns with a nonzero.
     T : SketchTranspose
         Stands for the transpose, so that ``A @ S.T`` works.
+    can_grow : bool
+        Whether `extend` can add rows.
 
     Examples
     --------
@@ -46,9 +50,10 @@ class Sketch:
     [2.0, 2.0]
     """
 
-    def __init__(self, matrix: sp.csr_array) -> None:
+    def __init__(self, matrix: sp.csr_array, origin: Origin | None = None) -> None:
         self._matrix = matrix
         self.shape: tuple[int, int] = matrix.shape
+        self.origin = origin
 
     def __repr__(self) -> str:
         s, n = self.shape
@@ -86,6 +91,87 @@ class Sketch:
         """Return the (s, n) matrix as a SciPy CSR array."""
         return self._matrix
 
+    @property
+    def can_grow(self) -> bool:
+        """Whether `extend` can add rows: their law does not depend on their number."""
+        return self.origin is not None and self.origin.recipe.grows
+
+    def extend(self, rows: int) -> Sketch:
+        r"""Return the sketch with further rows, scaled so that E[S^T S] = I again.
+
+        It is the sketch that the recipe of the larger size draws from the same seed.
+        Its first s rows are :math:`\sqrt{s / (s + \text{rows})}` times the rows of this
+        one, so that what was computed from these can be kept; `tail` gives the others.
+
+        Parameters
+        ----------
+        rows : int
+            How many rows to add; s + rows is at most n.
+
+        Raises
+        ------
+        TypeError
+            If the sketch cannot grow: CountSketch and sparse JL, whose columns are
+            independent but not their rows, the identity, a tail of a sketch, and a
+            matrix that no recipe of nbsketch has drawn.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from nbsketch import GaussianKernel, PSparsifiedSketch
+        >>> from nbsketch.gram import Gram
+        >>> K = Gram(GaussianKernel(1.0), np.linspace(0, 9, 300)[:, None])
+        >>> S = PSparsifiedSketch(size=10).draw(300, rng=0)
+        >>> old = K @ S.T
+        >>> larger = S.extend(10)
+        >>> grown = np.hstack([np.sqrt(10 / 20) * old, K @ larger.tail(10).T])
+        >>> np.allclose(grown, K @ PSparsifiedSketch(size=20).draw(300, rng=0).T)
+        True
+        """
+        rows, (s, n) = check_integer("rows", rows), self.shape
+        if self.origin is None or not self.origin.recipe.grows:
+            law = "" if self.origin is None else f" drawn by {self.origin.recipe!r}"
+            raise TypeError(f"a {type(self).__name__}{law} cannot grow: draw a new one")
+        if s + rows > n:
+            raise ValueError(f"`rows` must be at most {n - s}, got {rows}")
+        recipe = replace(self.origin.recipe, size=s + rows)
+        return recipe._draw(n, self.origin._replace(recipe=recipe))
+
+    def tail(self, start: int) -> Sketch:
+        """Return the rows from `start` on, as they are, as a sketch."""
+        start = check_integer("start", start, low=0, high=self.shape[0] - 1)
+        return self._tail(start)
+
+    def _tail(self, start: int) -> Sketch:
+        return Sketch(self._matrix[start:])
+
+    def to_parts(self) -> dict[str, Any]:
+        """Return arrays, numbers and recipes from which `from_parts` makes the sketch.
+
+        Probabilities are left out: they are as many as the rows of the data, which a
+        model otherwise does without. So a sketch drawn with them cannot grow later.
+        """
+        matrix = self._matrix
+        return {
+            "shape": self.shape,
+            "data": matrix.data,
+            "indices": matrix.indices,
+            "indptr": matrix.indptr,
+            **self._origin_parts(),
+        }
+
+    @classmethod
+    def from_parts(cls, parts: dict[str, Any]) -> Self:
+        """Return the sketch that gave the parts."""
+        arrays = (parts["data"], parts["indices"], parts["indptr"])
+        matrix = sp.csr_array(arrays, shape=parts["shape"])
+        return cls(matrix, origin_of(parts))
+
+    def _origin_parts(self) -> dict[str, Any]:
+        if self.origin is None or self.origin.probabilities is not None:
+            return {}
+        return {"recipe": self.origin.recipe, "seed": self.origin.seed}
+
     def __matmul__(self, other: ArrayLike | sp.sparray) -> Any:
         """Return S @ A for a vector or a dense or sparse matrix A with n rows."""
         array: Any = other if sp.issparse(other) else np.asarray(other)
@@ -105,9 +191,10 @@ class Sketch:
 class DenseSketch(Sketch):
     """A drawn sketch whose entries are all nonzero, stored as an array."""
 
-    def __init__(self, matrix: NDArray) -> None:
+    def __init__(self, matrix: NDArray, origin: Origin | None = None) -> None:
         self._dense = matrix
         self.shape = (matrix.shape[0], matrix.shape[1])
+        self.origin = origin
 
     @cached_property
     def columns(self) -> NDArray[np.int64]:
@@ -122,6 +209,18 @@ class DenseSketch(Sketch):
     def to_csr(self) -> sp.csr_array:
         """Return the (s, n) matrix as a SciPy CSR array."""
         return sp.csr_array(self._dense)
+
+    def _tail(self, start: int) -> Sketch:
+        return DenseSketch(self._dense[start:])
+
+    def to_parts(self) -> dict[str, Any]:
+        """Return the parts of the sketch: see `Sketch.to_parts`."""
+        return {"dense": self._dense, **self._origin_parts()}
+
+    @classmethod
+    def from_parts(cls, parts: dict[str, Any]) -> Self:
+        """Return the sketch that gave the parts."""
+        return cls(parts["dense"], origin_of(parts))
 
     def _apply(self, array: Any) -> Any:
         dense = self._dense
@@ -159,44 +258,6 @@ class SketchTranspose:
         return (self.sketch @ array.T).T
 
 
-class SketchRecipe(ABC):
-    """How to draw a sketch: a small frozen dataclass, the same for every n."""
-
-    @abstractmethod
-    def draw(
-        self, n: int, rng: Any = None, *, X: Any = None, kernel: Any = None
-    ) -> Sketch:
-        """Draw the sketch of n rows of data.
-
-        Parameters
-        ----------
-        n : int
-            Number of columns of the sketch: rows of the data.
-        rng : None, int or numpy.random.Generator
-            Source of randomness; the same seed gives the same sketch.
-        X, kernel : ignored
-            The data and the kernel, for recipes that look at them.
-
-        Returns
-        -------
-        Sketch
-            The drawn (s, n) matrix.
-        """
-
-
-@dataclass(frozen=True)
-class SizedRecipe(SketchRecipe):
-    """A recipe with a number of rows s."""
-
-    size: int
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "size", check_integer("size", self.size))
-
-    def _check_rows(self, n: int) -> int:
-        n = check_integer("n", n)
-        if self.size > n:
-            raise ValueError(
-                f"`size` must be at most the number of rows, {n}, got {self.size}"
-            )
-        return n
+def origin_of(parts: dict[str, Any]) -> Origin | None:
+    """Return the origin that is among the parts of a sketch, if it is."""
+    return Origin(parts["recipe"], parts["seed"]) if "recipe" in parts else None

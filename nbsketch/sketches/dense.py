@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from nbsketch._validation import random_generator
-from nbsketch.sketches._sketch import DenseSketch, SizedRecipe
+from nbsketch._jit.csr import (
+    GAUSSIAN,
+    RADEMACHER,
+    fill_dense_parallel,
+    fill_dense_serial,
+)
+from nbsketch._jit.threads import run_tiles
+from nbsketch.sketches._recipe import Origin, SizedRecipe
+from nbsketch.sketches._sketch import DenseSketch
+
+# Rough time of one random number on one thread.
+_SECONDS_PER_ENTRY = 2e-8
 
 
 @dataclass(frozen=True)
@@ -33,14 +42,8 @@ class GaussianSketch(SizedRecipe):
     DenseSketch(shape=(3, 100), columns=100)
     """
 
-    def draw(
-        self, n: int, rng: Any = None, *, X: Any = None, kernel: Any = None
-    ) -> DenseSketch:
-        """Draw the sketch of n rows of data: see `SketchRecipe.draw`."""
-        shape = (self.size, self._check_rows(n))
-        entries = random_generator(rng).standard_normal(shape)
-        entries /= math.sqrt(self.size)
-        return DenseSketch(entries)
+    def _draw(self, n: int, origin: Origin) -> DenseSketch:
+        return _draw_dense(self.size, n, GAUSSIAN, origin)
 
 
 @dataclass(frozen=True)
@@ -64,10 +67,13 @@ class RademacherSketch(SizedRecipe):
     DenseSketch(shape=(4, 100), columns=100)
     """
 
-    def draw(
-        self, n: int, rng: Any = None, *, X: Any = None, kernel: Any = None
-    ) -> DenseSketch:
-        """Draw the sketch of n rows of data: see `SketchRecipe.draw`."""
-        shape = (self.size, self._check_rows(n))
-        heads = random_generator(rng).integers(2, size=shape, dtype=np.int8)
-        return DenseSketch((2.0 * heads - 1.0) / math.sqrt(self.size))
+    def _draw(self, n: int, origin: Origin) -> DenseSketch:
+        return _draw_dense(self.size, n, RADEMACHER, origin)
+
+
+def _draw_dense(size: int, n: int, law: int, origin: Origin) -> DenseSketch:
+    entries, scale = np.empty((size, n)), 1 / math.sqrt(size)
+    args = (np.uint64(origin.seed), law, scale, entries)
+    seconds = n * _SECONDS_PER_ENTRY
+    run_tiles(fill_dense_serial, fill_dense_parallel, size, seconds, *args)
+    return DenseSketch(entries, origin)

@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
-from nbsketch._validation import check_choice, check_integer, random_generator
-from nbsketch.sketches._sketch import SizedRecipe, Sketch, SketchRecipe
+from nbsketch._validation import check_choice, check_integer
+from nbsketch.sketches._recipe import Origin, SizedRecipe, SketchRecipe
+from nbsketch.sketches._sketch import Sketch
+from nbsketch.sketches._streams import integers, start_of_permutation
 
 
 @dataclass(frozen=True)
@@ -42,13 +45,13 @@ class SubsamplingSketch(SizedRecipe):
         super().__post_init__()
         check_choice("replace", self.replace, [False, True])
 
-    def draw(
-        self, n: int, rng: Any = None, *, X: Any = None, kernel: Any = None
-    ) -> Sketch:
-        """Draw the sketch of n rows of data: see `SketchRecipe.draw`."""
-        n = self._check_rows(n)
-        chosen = random_generator(rng).choice(n, self.size, replace=self.replace)
-        return Sketch(_rows_of_identity(chosen, math.sqrt(n / self.size), n))
+    def _draw(self, n: int, origin: Origin) -> Sketch:
+        if self.replace:
+            chosen = integers(origin.seed, self.size, 1, n)[:, 0]
+        else:
+            chosen = start_of_permutation(origin.seed, self.size, n)
+        scales = np.full(self.size, math.sqrt(n / self.size))
+        return Sketch(rows_of_identity(chosen, scales, n), origin)
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ class IdentitySketch(SketchRecipe):
     ) -> IdentityMatrix:
         """Draw the sketch of n rows of data: see `SketchRecipe.draw`."""
         n = check_integer("n", n)
-        return IdentityMatrix(_rows_of_identity(np.arange(n), 1.0, n))
+        return IdentityMatrix(rows_of_identity(np.arange(n), np.ones(n), n))
 
 
 class IdentityMatrix(Sketch):
@@ -81,8 +84,9 @@ class IdentityMatrix(Sketch):
         return True
 
 
-def _rows_of_identity(chosen: np.ndarray, scale: float, n: int) -> sp.csr_array:
+def rows_of_identity(
+    chosen: NDArray[np.int64], scales: NDArray[np.float64], n: int
+) -> sp.csr_array:
+    """Return the matrix with the rows ``scales[i] e_{chosen[i]}``."""
     pointers = np.arange(chosen.size + 1)
-    return sp.csr_array(
-        (np.full(chosen.size, scale), chosen, pointers), shape=(chosen.size, n)
-    )
+    return sp.csr_array((scales, chosen, pointers), shape=(chosen.size, n))

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import scipy.sparse as sp
 
 from nbsketch._jit.csr import GAUSSIAN, RADEMACHER, count_entries, fill_entries
-from nbsketch._validation import (
-    check_choice,
-    check_real,
-    random_generator,
-)
-from nbsketch.sketches._sketch import SizedRecipe, Sketch
+from nbsketch._validation import check_choice, check_real
+from nbsketch.sketches._recipe import Origin, SizedRecipe
+from nbsketch.sketches._sketch import Sketch
 
 _LAWS = {"rademacher": RADEMACHER, "gaussian": GAUSSIAN}
 
@@ -67,15 +64,11 @@ class PSparsifiedSketch(SizedRecipe):
             p = check_real("density", self.density, low=0, high=1, low_open=True)
             object.__setattr__(self, "density", p)
 
-    def draw(
-        self, n: int, rng: Any = None, *, X: Any = None, kernel: Any = None
-    ) -> Sketch:
-        """Draw the sketch of n rows of data: see `SketchRecipe.draw`."""
-        n = self._check_rows(n)
+    def _draw(self, n: int, origin: Origin) -> Sketch:
         p = min(1.0, _NONZEROS_PER_ROW / n) if self.density is None else self.density
-        seed = random_generator(rng).integers(2**64, dtype=np.uint64)
-        scale = 1 / math.sqrt(self.size * p)
-        return Sketch(_draw_csr(self.size, n, p, _LAWS[self.law], scale, seed))
+        seed, scale = np.uint64(origin.seed), 1 / math.sqrt(self.size * p)
+        matrix = _draw_csr(self.size, n, p, _LAWS[self.law], scale, seed)
+        return Sketch(matrix, origin)
 
 
 def _draw_csr(

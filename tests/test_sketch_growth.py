@@ -1,0 +1,155 @@
+"""Growing a drawn sketch, its tail, and what becomes of it in a file."""
+
+import math
+import pickle
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from reference import dense_sketch
+
+from nbsketch import (
+    AccumulationSketch,
+    CountSketch,
+    GaussianKernel,
+    GaussianSketch,
+    IdentitySketch,
+    LeverageSketch,
+    PSparsifiedSketch,
+    RademacherSketch,
+    SparseJLSketch,
+    SRHTSketch,
+    SubsamplingSketch,
+)
+from nbsketch.gram import Gram
+from nbsketch.sketches import DenseSketch, Sketch, TransformSketch
+
+N = 60
+X = np.random.default_rng(0).normal(size=(N, 2))
+KERNEL = GaussianKernel(1.0)
+# Each with the keywords of its recipe.
+GROWING = [
+    (PSparsifiedSketch, {}),
+    (PSparsifiedSketch, {"density": 0.2, "law": "gaussian"}),
+    (GaussianSketch, {}),
+    (RademacherSketch, {}),
+    (SubsamplingSketch, {}),
+    (SubsamplingSketch, {"replace": True}),
+    (AccumulationSketch, {"m": 4}),
+    (LeverageSketch, {"alpha": 1e-2}),
+    (SRHTSketch, {}),
+    (SRHTSketch, {"transform": "dct"}),
+    (SRHTSketch, {"transform": "fourier"}),
+]
+growing = pytest.mark.parametrize(("recipe", "options"), GROWING)
+
+
+def draw(recipe, size, options, seed=0):
+    return recipe(size, **options).draw(N, seed, X=X, kernel=KERNEL)
+
+
+@growing
+def test_growing_is_drawing_more_from_the_same_seed(recipe, options):
+    S = draw(recipe, 8, options)
+    assert S.can_grow
+    whole = dense_sketch(draw(recipe, 20, options))
+    assert_array_equal(dense_sketch(S.extend(12)), whole)
+    assert_array_equal(dense_sketch(S.extend(5).extend(7)), whole)
+    assert type(S.extend(1)) is type(S)
+
+
+@growing
+def test_old_rows_stay_up_to_their_scale(recipe, options):
+    S = draw(recipe, 8, options)
+    grown = S.extend(12)
+    old = math.sqrt(8 / 20) * dense_sketch(S)
+    assert_allclose(dense_sketch(grown)[:8], old, rtol=1e-14)
+    assert_array_equal(dense_sketch(grown.tail(8)), dense_sketch(grown)[8:])
+
+
+@growing
+def test_products_grow_by_their_new_rows_alone(recipe, options):
+    S, K = draw(recipe, 8, options), Gram(KERNEL, X)
+    grown = S.extend(12)
+    product = np.hstack([math.sqrt(8 / 20) * (K @ S.T), K @ grown.tail(8).T])
+    assert_allclose(product, KERNEL(X) @ dense_sketch(grown).T, atol=1e-12)
+
+
+def test_the_identity_is_the_mean_after_growing_too():
+    draws, rng = 300, np.random.default_rng(0)
+    for recipe, options in GROWING:
+        if recipe is LeverageSketch:
+            continue  # its scores are computed for every draw
+        total, squares = np.zeros((2, 10, 10))
+        for _ in range(draws):
+            dense = recipe(2, **options).draw(10, rng).extend(3).to_csr().toarray()
+            inner = dense.T @ dense
+            total += inner
+            squares += inner**2
+        mean = total / draws
+        error = np.sqrt(np.maximum(squares / draws - mean**2, 0) / draws)
+        assert (np.abs(mean - np.eye(10)) <= 5 * error + 1e-12).all(), recipe
+
+
+@growing
+def test_growth_survives_pickling(recipe, options):
+    S = draw(recipe, 8, options)
+    again = pickle.loads(pickle.dumps(S)).extend(3)
+    assert_array_equal(dense_sketch(again), dense_sketch(S.extend(3)))
+
+
+@growing
+def test_parts_are_the_sketch(recipe, options):
+    S = draw(recipe, 8, options).extend(4)
+    again = type(S).from_parts(S.to_parts())
+    assert_array_equal(dense_sketch(again), dense_sketch(S))
+    assert_array_equal(again.columns, S.columns)
+    # Probabilities are as many as the rows of the data: a file is without them.
+    assert again.can_grow == (recipe is not LeverageSketch)
+    if again.can_grow:
+        assert_array_equal(dense_sketch(again.extend(2)), dense_sketch(S.extend(2)))
+
+
+def test_a_sketch_grows_to_the_number_of_rows_and_no_further():
+    S = PSparsifiedSketch(5).draw(9, 0)
+    assert S.extend(4).shape == (9, 9)
+    with pytest.raises(ValueError, match="`rows` must be at most 4, got 5"):
+        S.extend(5)
+    for rows in (0, -1, 2.0, True, None):
+        with pytest.raises((TypeError, ValueError), match="`rows` must be"):
+            S.extend(rows)
+
+
+@pytest.mark.parametrize(
+    "S",
+    [
+        CountSketch(5).draw(9, 0),
+        SparseJLSketch(5).draw(9, 0),
+        IdentitySketch().draw(9),
+        Sketch(SubsamplingSketch(5).draw(9, 0).to_csr()),
+        DenseSketch(np.ones((5, 9))),
+        GaussianSketch(5).draw(9, 0).tail(2),
+        SRHTSketch(5).draw(9, 0).tail(2),
+        PSparsifiedSketch(5).draw(9, 0).tail(2),
+    ],
+    ids=repr,
+)
+def test_what_cannot_grow_says_so(S):
+    assert not S.can_grow
+    with pytest.raises(TypeError, match=r"a \w+( drawn by .*)? cannot grow"):
+        S.extend(1)
+
+
+@pytest.mark.parametrize("recipe", [PSparsifiedSketch, GaussianSketch, SRHTSketch])
+def test_tails(recipe, rng):
+    S = recipe(5).draw(40, 0)
+    A = rng.standard_normal((40, 3))
+    for start in (0, 2, 4):
+        tail = S.tail(start)
+        assert tail.shape == (5 - start, 40)
+        assert_array_equal(dense_sketch(tail), dense_sketch(S)[start:])
+        assert_allclose(tail @ A, (S @ A)[start:], atol=1e-14)
+    for start in (-1, 5, 1.0, None):
+        with pytest.raises((TypeError, ValueError), match="`start` must be"):
+            S.tail(start)
+    assert isinstance(SRHTSketch(5).draw(40, 0).tail(1), TransformSketch)

@@ -236,7 +236,7 @@ def test_blocks_are_one_matrix(output, weights, monkeypatch):
     Z, Y = data()
     problem = {"output": output, "sample_weight": weights}
     whole = ridge_path(ArrayDesign(Z), Y, **problem)
-    monkeypatch.setattr("nbsketch.solvers.ridge._CHUNK", 4)
+    monkeypatch.setattr("nbsketch.solvers.spectrum._CHUNK", 4)
     blocks = Blocks(Z, [0, 1, 7, 20, N])
     path = ridge_path(blocks, Y, **problem)
     for found, desired in zip(path.solve(0.1), whole.solve(0.1), strict=True):
@@ -369,7 +369,7 @@ def test_leave_one_out_for_many_alphas_at_a_time(monkeypatch):
     path = ridge_path(ArrayDesign(Z), Y, output=OUTPUTS["full"])
     alphas = path.default_alphas()
     several = leave_one_out(path, ArrayDesign(Z), Y, alphas)
-    monkeypatch.setattr("nbsketch.solvers.ridge._COLUMNS", 1)
+    monkeypatch.setattr("nbsketch.solvers.smoother._COLUMNS", 1)
     assert_allclose(leave_one_out(path, ArrayDesign(Z), Y, alphas), several, rtol=1e-12)
 
 

@@ -8,6 +8,7 @@ each set, as in ``rf1/rf1-train.arff``, and every text file may be gzipped.
 """
 
 from nbsketch.datasets._dataset import Dataset
+from nbsketch.datasets.diagonal import DiagonalDesign
 from nbsketch.datasets.multilabel import load_bibtex, load_bookmarks, load_mediamill
 from nbsketch.datasets.multitarget import load_rf1, load_rf2, load_scm1d, load_scm20d
 from nbsketch.datasets.otoliths import load_otoliths
@@ -24,6 +25,7 @@ from nbsketch.datasets.synthetic import make_friedman_outliers
 
 __all__ = [
     "Dataset",
+    "DiagonalDesign",
     "load_airfoil",
     "load_autompg",
     "load_bibtex",

@@ -1,0 +1,259 @@
+r"""Spectral filters: how a regularised algorithm inverts the covariance of features.
+
+With the covariance :math:`Z^T Z / n = V \operatorname{diag}(u) V^T`, a filter
+:math:`G_a` gives the solution
+
+.. math:: w = V\, G_a(u)\, V^T Z^T y / n .
+
+For :math:`a \to 0` it tends to 1 / u, and it stays of the order 1 / a. Its
+*qualification* is the largest q with
+:math:`|1 - u\, G_a(u)|\, u^q \le c\, a^q`: a target that is smoother than that is not
+learnt faster for it, the filter *saturates*.
+
+Lin and Cevher, "Convergences of Regularized Algorithms and Stochastic Gradient Methods
+with Random Projections", JMLR 2020, section 2.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nbsketch._validation import check_choice, check_integer, check_positive
+
+# The path of parameters: this many, this far below and above the largest eigenvalue.
+_COUNT, _LOWEST, _HIGHEST = 53, -12, 1
+# What rounding may add to a product of a step and an eigenvalue.
+_ROUNDING = 1e-9
+
+
+class Filter(ABC):
+    """A function of the spectrum. A subclass gives `values` and `qualification`."""
+
+    @property
+    @abstractmethod
+    def qualification(self) -> float:
+        """Up to which smoothness of the target the filter does not saturate."""
+
+    @abstractmethod
+    def values(self, u: ArrayLike, a: ArrayLike) -> NDArray:
+        """Return G_a(u) for eigenvalues u >= 0 and parameters a > 0, broadcast."""
+
+    def resolve(self, top: float) -> Filter:
+        """Return the filter with what depends on the largest eigenvalue set."""
+        return self
+
+    def alphas(self, top: float, count: int = _COUNT) -> NDArray:
+        """Return a path of parameters for a largest eigenvalue, strongest first."""
+        return top * np.logspace(_HIGHEST, _LOWEST, count)
+
+    def n_iter(self, a: float) -> int:
+        """Return of how many iterations the solution is the result."""
+        return 1
+
+
+@dataclass(frozen=True)
+class RidgeFilter(Filter):
+    """Ridge (Tikhonov) regularisation: G_a(u) = 1 / (u + a). Qualification 1.
+
+    Examples
+    --------
+    >>> from nbsketch import RidgeFilter
+    >>> RidgeFilter().values([0.0, 0.75], 0.25).tolist()
+    [4.0, 1.0]
+    """
+
+    @property
+    def qualification(self) -> float:
+        """1."""
+        return 1.0
+
+    def values(self, u: ArrayLike, a: ArrayLike) -> NDArray:
+        """Return 1 / (u + a): see `Filter.values`."""
+        return 1 / np.add(u, a, dtype=float)
+
+
+@dataclass(frozen=True)
+class IteratedRidgeFilter(Filter):
+    r"""Iterated ridge: :math:`G_a(u) = (1 - (a / (u + a))^t) / u`. Qualification t.
+
+    The sum of t ridge regressions, each of the residuals that the ones before leave.
+
+    Parameters
+    ----------
+    order : int
+        Number t of regressions; 1 is `RidgeFilter`.
+
+    Examples
+    --------
+    >>> from nbsketch import IteratedRidgeFilter
+    >>> IteratedRidgeFilter(order=2).values([0.0, 0.75], 0.25).tolist()
+    [8.0, 1.25]
+    """
+
+    order: int = 2
+
+    def __post_init__(self) -> None:
+        check_integer("order", self.order)
+
+    @property
+    def qualification(self) -> float:
+        """The order."""
+        return float(self.order)
+
+    def values(self, u: ArrayLike, a: ArrayLike) -> NDArray:
+        """Return (1 - (a / (u + a))^t) / u: see `Filter.values`."""
+        u, a = np.broadcast_arrays(np.asarray(u, dtype=float), a)
+        rest = self.order * np.log1p(u / a)
+        return _over(-np.expm1(-rest), u, limit=self.order / a)
+
+    def n_iter(self, a: float) -> int:
+        """Return the order."""
+        return self.order
+
+
+@dataclass(frozen=True)
+class CutoffFilter(Filter):
+    """Spectral cut-off: G_a(u) = 1 / u if u > a, else 0. Any qualification.
+
+    Least squares on the principal components of the features whose variance is above a.
+
+    Examples
+    --------
+    >>> from nbsketch import CutoffFilter
+    >>> CutoffFilter().values([0.1, 0.5], 0.25).tolist()
+    [0.0, 2.0]
+    """
+
+    @property
+    def qualification(self) -> float:
+        """Infinite."""
+        return math.inf
+
+    def values(self, u: ArrayLike, a: ArrayLike) -> NDArray:
+        """Return 1 / u where u > a, else 0: see `Filter.values`."""
+        u, a = np.broadcast_arrays(np.asarray(u, dtype=float), a)
+        return np.where(u > a, 1 / np.where(u > a, u, 1.0), 0.0)
+
+
+@dataclass(frozen=True)
+class LandweberFilter(Filter):
+    r"""Gradient descent: :math:`G_a(u) = (1 - (1 - \eta u)^T) / u`, T = 1 / (eta a).
+
+    T steps of size eta on the mean squared error (halved), from zero. Any
+    qualification; T is rounded to an integer, at least 1, and may be huge: the value is
+    in closed form.
+
+    Parameters
+    ----------
+    step : float, optional
+        Step size eta, at most 1 over the largest eigenvalue of the covariance; that by
+        default.
+
+    Examples
+    --------
+    >>> from nbsketch import LandweberFilter
+    >>> LandweberFilter(step=1.0).values([0.0, 0.5], 1 / 2).tolist()  # two steps
+    [2.0, 1.5]
+    """
+
+    step: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.step is not None:
+            object.__setattr__(self, "step", check_positive("step", self.step))
+
+    @property
+    def qualification(self) -> float:
+        """Infinite."""
+        return math.inf
+
+    def resolve(self, top: float) -> LandweberFilter:
+        """Return the filter with its step set, if it was not: see `Filter.resolve`."""
+        if self.step is None:
+            return replace(self, step=1 / top)
+        if self.step * top > 1 + _ROUNDING:
+            raise ValueError(
+                "`step` must be at most 1 over the largest eigenvalue of the "
+                f"covariance of the features, {1 / top:.6g}, got {self.step}"
+            )
+        return self
+
+    def values(self, u: ArrayLike, a: ArrayLike) -> NDArray:
+        """Return (1 - (1 - eta u)^T) / u: see `Filter.values`."""
+        u, a = np.broadcast_arrays(np.asarray(u, dtype=float), a)
+        eta, steps = self._step(), self._steps(a)
+        with np.errstate(divide="ignore"):  # log(0) where one step is all it takes
+            rest = steps * np.log1p(-np.minimum(eta * u, 1.0))
+        return _over(-np.expm1(rest), u, limit=eta * steps)
+
+    def alphas(self, top: float, count: int = _COUNT) -> NDArray:
+        """Return a path from one step on: see `Filter.alphas`."""
+        return self.alpha(np.unique(np.rint(np.logspace(0, -_LOWEST, count))))
+
+    def alpha(self, n_steps: Any) -> Any:
+        """Return the parameter a = 1 / (eta T) of a number of steps T."""
+        return 1 / (self._step() * n_steps)
+
+    def n_iter(self, a: float) -> int:
+        """Return the number of steps T."""
+        return int(self._steps(a))
+
+    def _steps(self, a: ArrayLike) -> Any:
+        return np.maximum(np.rint(1 / (self._step() * np.asarray(a))), 1.0)
+
+    def _step(self) -> float:
+        if self.step is None:
+            raise ValueError(
+                "`step` must be a number before the filter has values, got None: "
+                "filter.resolve(largest_eigenvalue) sets it"
+            )
+        return self.step
+
+
+def _over(numerator: NDArray, u: NDArray, limit: ArrayLike) -> NDArray:
+    """Return numerator / u, and its limit at u = 0."""
+    positive = u > 0
+    return np.where(positive, numerator / np.where(positive, u, 1.0), limit)
+
+
+_BY_NAME: dict[str, type[Filter]] = {
+    "ridge": RidgeFilter,
+    "iterated-ridge": IteratedRidgeFilter,
+    "cutoff": CutoffFilter,
+    "landweber": LandweberFilter,
+}
+
+
+def as_filter(filter: Any, **parameters: Any) -> Filter:
+    """Return a filter from an object, or a name and its parameters that are not None.
+
+    Parameters
+    ----------
+    filter : str or Filter
+        "ridge", "iterated-ridge", "cutoff", "landweber", or an object.
+    **parameters
+        `order` of "iterated-ridge", `step` of "landweber".
+    """
+    given = {name: value for name, value in parameters.items() if value is not None}
+    if isinstance(filter, str):
+        family = _BY_NAME[check_choice("filter", filter, _BY_NAME)]
+        for name, value in given.items():
+            if name not in getattr(family, "__dataclass_fields__", {}):
+                raise ValueError(
+                    f"`{name}` has no meaning for filter={filter!r}, got {value!r}"
+                )
+        return family(**given)
+    if not isinstance(filter, Filter):
+        raise TypeError(f"`filter` must be a name or a Filter, got {filter!r}")
+    for name, value in given.items():
+        raise ValueError(
+            f"`{name}` goes with the name of a filter, got {name}={value!r} and "
+            f"filter={filter!r}: set it in the object instead"
+        )
+    return filter

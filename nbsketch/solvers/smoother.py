@@ -1,0 +1,108 @@
+r"""Errors of linear smoothers: by leaving one out, cross-validated, or on other rows.
+
+What a spectral filter fits is linear in the targets, :math:`\hat Y = H Y`, with
+:math:`H = Q \operatorname{diag}(u\, G_a(u))\, Q^T` on centred data, for every parameter
+of a path at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbsketch.solvers.design import Design
+from nbsketch.solvers.filters import Filter
+from nbsketch.solvers.spectrum import Spectrum, chunks
+
+# Columns of predictions for several parameters that are made at a time.
+_COLUMNS = 64
+# What rounding makes of one minus a leverage: residuals are not divided by less.
+_LEAST_FREEDOM = 1e-14
+# What rounding leaves of a mean squared residual, relative to that of the targets.
+_LEAST_ERROR = 1e-13
+
+
+def leave_one_out(
+    spectrum: Spectrum,
+    filter: Filter,
+    design: Design,
+    Y: NDArray,
+    alphas: NDArray,
+    sample_weight: NDArray | None = None,
+) -> NDArray:
+    r"""Return the mean squared leave-one-out error for each parameter.
+
+    .. math:: \frac1n \sum_i w_i \Bigl\| \frac{y_i - \hat y_i}{1 - H_{ii}} \Bigr\|^2 .
+
+    Reads the features once more. The features themselves (landmarks and sketch) are
+    taken as given: only the row's part in the fit is left out. For ridge regression
+    this is the error of n refits. For every filter it is that of the smoother in which
+    the target of the row is replaced by what is then predicted for it; the others'
+    refits without the row differ from that, as they see another covariance.
+    """
+    n = len(Y)
+    weights = np.ones(n) if sample_weight is None else sample_weight
+    Y = Y @ spectrum.rotation - spectrum.y_mean
+    gains, place = spectrum.gains(filter, alphas)
+    total = np.zeros(len(alphas))
+    for rows, Z in chunks(design):
+        Q = (Z - spectrum.z_mean) @ spectrum.vectors
+        squares = np.square(Q)
+        for some in _groups(alphas, Y.shape[1]):
+            fitted = _times(Q, gains[:, some, place] * spectrum.cross[:, None, :])
+            leverage = _times(squares, gains[:, some]) + spectrum.fit_intercept
+            leverage *= weights[rows, None, None] / n
+            freedom = np.maximum(1 - leverage, _LEAST_FREEDOM)
+            freedom = freedom if freedom.shape[2] == 1 else freedom[:, :, place]
+            residual = (Y[rows, None, :] - fitted) / freedom
+            total[some] += weights[rows] @ np.square(residual).sum(axis=2)
+    return total / n
+
+
+def generalised_cross_validation(
+    spectrum: Spectrum, filter: Filter, alphas: NDArray
+) -> NDArray:
+    r"""Return the generalised cross-validation error for each parameter.
+
+    .. math:: \frac{\frac1n \sum_i w_i \|y_i - \hat y_i\|^2}
+              {\bigl(1 - \operatorname{Tr}(H) / n\bigr)^2}
+
+    from the spectrum alone: no row is read. Tr(H) is the mean over the outputs. Craven
+    and Wahba, Numer. Math. 1979; Golub, Heath and Wahba, Technometrics 1979.
+    """
+    # A floor, so that among interpolating solutions the strongest filter is the best.
+    floor = _LEAST_ERROR * spectrum.y_square
+    error = spectrum.mean_squares(filter, alphas) + floor
+    freedom = 1 - spectrum.trace(filter, alphas) / spectrum.n_samples
+    return error / np.square(np.maximum(freedom, _LEAST_FREEDOM))
+
+
+def held_out_error(
+    spectrum: Spectrum, filter: Filter, design: Design, Y: NDArray, alphas: NDArray
+) -> NDArray:
+    """Return the mean squared error on other rows for each parameter."""
+    Y = Y @ spectrum.rotation - spectrum.y_mean
+    gains, place = spectrum.gains(filter, alphas)
+    total = np.zeros(len(alphas))
+    for rows, Z in chunks(design):
+        Q = (Z - spectrum.z_mean) @ spectrum.vectors
+        for some in _groups(alphas, Y.shape[1]):
+            fitted = _times(Q, gains[:, some, place] * spectrum.cross[:, None, :])
+            residual = Y[rows, None, :] - fitted
+            total[some] += np.square(residual).sum(axis=(0, 2))
+    return total / len(Y)
+
+
+def _groups(alphas: NDArray, n_outputs: int) -> Iterator[slice]:
+    """Yield slices of the parameters for which predictions are made at a time."""
+    group = max(1, _COLUMNS // n_outputs)
+    for first in range(0, len(alphas), group):
+        yield slice(first, first + group)
+
+
+def _times(Q: NDArray, factors: NDArray) -> NDArray:
+    """Return the product of (rows, r) with (r, p, d), of shape (rows, p, d)."""
+    r, count, d = factors.shape
+    return (Q @ factors.reshape(r, count * d)).reshape(len(Q), count, d)

@@ -1,0 +1,168 @@
+r"""The covariance of the features in its eigenbasis: what every spectral filter needs.
+
+The features are read once. For the output matrix M, whose eigenbasis decouples the
+outputs, and a `Filter` G the solution B of y = B^T z + b has in both bases the entries
+
+.. math:: m_j\, G_a(u_k m_j)\, c_{kj},
+
+with u the eigenvalues of the centred covariance of Z, m those of M, and c the
+covariance of Z with Y.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nbsketch._linalg import eigh
+from nbsketch.solvers.design import Design
+from nbsketch.solvers.filters import Filter
+
+# Rows handled at a time: their copies stay in cache.
+_CHUNK = 512
+# Eigenvalues of M below this share of the largest count as zero.
+_NULL_OUTPUT = 1e-12
+
+
+class Spectrum(NamedTuple):
+    """The solutions for every filter and parameter: see `decompose`."""
+
+    values: NDArray  # eigenvalues of the centred covariance of Z, (r,)
+    vectors: NDArray  # its eigenvectors, (r, r)
+    cross: NDArray  # covariance of Z in that basis with rotated Y, (r, d)
+    z_mean: NDArray  # (r,)
+    y_mean: NDArray  # of rotated Y, (d,)
+    y_square: float  # mean squared norm of centred Y
+    outputs: NDArray  # eigenvalues of M, (d,)
+    rotation: NDArray  # its eigenvectors, (d, d)
+    fit_intercept: bool
+    n_samples: int
+
+    @property
+    def top(self) -> float:
+        """The largest of u_k m_j; 1 where all are zero."""
+        top = self.values.max(initial=0.0) * self.outputs.max(initial=0.0)
+        return float(top) if top > 0 else 1.0
+
+    def gains(self, filter: Filter, alphas: ArrayLike) -> tuple[NDArray, NDArray]:
+        """Return m G_a(u m) for the distinct m, (r, p, k), and the one of each output.
+
+        `alphas` holds p parameters.
+        """
+        distinct, place = np.unique(self.outputs, return_inverse=True)
+        u = self.values[:, None, None] * distinct
+        return distinct * filter.values(u, np.reshape(alphas, (-1, 1))), place
+
+    def shrunk(self, filter: Filter, alphas: ArrayLike) -> NDArray:
+        """Return B in the two eigenbases for p parameters, of shape (r, p, d)."""
+        gains, place = self.gains(filter, alphas)
+        return gains[:, :, place] * self.cross[:, None, :]
+
+    def coefficients(self, filter: Filter, alpha: float) -> tuple[NDArray, NDArray]:
+        """Return B of shape (r, d) and b of shape (d,) for one parameter."""
+        rotated = self.vectors @ self.shrunk(filter, alpha)[:, 0]
+        intercept = self.y_mean - self.z_mean @ rotated
+        return rotated @ self.rotation.T, self.rotation @ intercept
+
+    def mean_squares(self, filter: Filter, alphas: ArrayLike) -> NDArray:
+        """Return the mean squared residual of the fit for p parameters."""
+        gains, place = self.gains(filter, alphas)
+        gains = gains[:, :, place]
+        reach = self.values[:, None, None] * gains
+        explained = np.square(self.cross)[:, None, :] * gains * (2 - reach)
+        return np.maximum(self.y_square - explained.sum(axis=(0, 2)), 0.0)
+
+    def trace(self, filter: Filter, alphas: ArrayLike) -> NDArray:
+        """Return the trace of the map from targets to fit, mean over the outputs."""
+        gains, place = self.gains(filter, alphas)
+        traces = np.tensordot(self.values, gains, axes=1)[:, place]
+        return traces.mean(axis=1) + self.fit_intercept
+
+
+def decompose(
+    design: Design,
+    Y: NDArray,
+    *,
+    output: NDArray | None = None,
+    sample_weight: NDArray | None = None,
+    fit_intercept: bool = True,
+) -> Spectrum:
+    """Read the features once and return what all the solutions need.
+
+    Parameters
+    ----------
+    design : Design of shape (n, r)
+        The features; each block is read once.
+    Y : ndarray of shape (n, d)
+        Targets.
+    output : ndarray of shape (d, d), optional
+        Positive semi-definite output matrix M; the identity by default.
+    sample_weight : ndarray of shape (n,), optional
+        Non-negative weights of mean one.
+    fit_intercept : bool
+        Whether b is free; else it is zero and nothing is centred.
+    """
+    outputs, rotation = _output_basis(output, Y.shape[1])
+    Y = Y @ rotation
+    n = Y.shape[0]
+    weights = np.ones(n) if sample_weight is None else sample_weight
+    y_mean = weights @ Y / n if fit_intercept else np.zeros(Y.shape[1])
+    G, C, z_mean = _moments(design, Y - y_mean, sample_weight, fit_intercept)
+    values, vectors = eigh(G)
+    return Spectrum(
+        values=np.maximum(values, 0.0),
+        vectors=vectors,
+        cross=vectors.T @ C,
+        z_mean=z_mean,
+        y_mean=y_mean,
+        y_square=float(weights @ np.square(Y - y_mean).sum(axis=1) / n),
+        outputs=outputs,
+        rotation=rotation,
+        fit_intercept=fit_intercept,
+        n_samples=n,
+    )
+
+
+def chunks(design: Design) -> Iterator[tuple[slice, NDArray]]:
+    """Yield (rows, features of these rows in double precision), covering all rows."""
+    for start, stop, block in design.blocks():
+        for first in range(start, stop, _CHUNK):
+            last = min(first + _CHUNK, stop)
+            chunk = block[first - start : last - start]
+            yield slice(first, last), chunk.astype(np.float64, copy=False)
+
+
+def _output_basis(output: NDArray | None, n_outputs: int) -> tuple[NDArray, NDArray]:
+    if output is None:
+        return np.ones(n_outputs), np.eye(n_outputs)
+    values, vectors = eigh(output)
+    return np.where(values > _NULL_OUTPUT * values[-1], values, 0.0), vectors
+
+
+def _moments(
+    design: Design, Y: NDArray, sample_weight: NDArray | None, centred: bool
+) -> tuple[NDArray, NDArray, NDArray]:
+    """Return covariance of Z, its covariance with the centred Y, and its mean."""
+    n, r = design.shape
+    G, C = np.zeros((r, r)), np.zeros((r, Y.shape[1]))
+    # Sums of differences from a row near the mean: nothing large cancels at the end.
+    origin, z_sum = np.zeros(r), np.zeros(r)
+    for rows, Z in chunks(design):
+        if centred:
+            if rows.start == 0:
+                origin = Z.mean(axis=0)
+            Z = Z - origin
+        targets = Y[rows]
+        if sample_weight is not None:
+            root = np.sqrt(sample_weight[rows, None])
+            z_sum += sample_weight[rows] @ Z
+            Z, targets = Z * root, targets * root
+        else:
+            z_sum += Z.sum(axis=0)
+        G += Z.T @ Z
+        C += Z.T @ targets
+    mean = z_sum / n if centred else np.zeros(r)
+    return G / n - np.outer(mean, mean), C / n, origin + mean

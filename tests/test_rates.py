@@ -1,0 +1,269 @@
+"""Diagonal designs, and the measurement of rates on tiny settings."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from nbsketch import (
+    LinearKernel,
+    PSparsifiedSketch,
+    SpectralFilterRegressor,
+    SubsamplingSketch,
+    cli,
+    plots,
+)
+from nbsketch.datasets import DiagonalDesign
+from nbsketch.reproduce import rates, rates_measure
+from nbsketch.solvers.filters import RidgeFilter
+
+MODES = 40
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Shrink the design to few modes."""
+    design = DiagonalDesign(capacity=0.5, n_modes=MODES)
+    monkeypatch.setattr(rates_measure, "DESIGN", design)
+    monkeypatch.setattr(rates_measure, "_SPARE", 2)
+    return design
+
+
+# the design -------------------------------------------------------------------------
+
+
+def midpoints(n=4 * MODES):
+    """Return nodes on which means of products of two modes are exact."""
+    return (np.arange(n) + 0.5) / n
+
+
+@pytest.mark.parametrize("capacity", [0.3, 0.5, 0.9])
+def test_covariance_of_the_features_is_diagonal(capacity):
+    design = DiagonalDesign(capacity, MODES)
+    X = design.features(midpoints())
+    assert_allclose(design.eigenvalues, np.arange(1, MODES + 1) ** (-1 / capacity))
+    assert_allclose(X.T @ X / len(X), np.diag(design.eigenvalues), atol=1e-13)
+
+
+@pytest.mark.parametrize("source", [0.3, 1.0, 1.5])
+def test_target(source):
+    design = DiagonalDesign(0.5, MODES)
+    f = design.features(midpoints()) @ design.coefficients(source)
+    assert_allclose(np.mean(f**2), 1.0)
+    c = design.coefficients(source) * np.sqrt(design.eigenvalues)
+    g = c / design.eigenvalues**source  # f = L^source g but for the logarithm
+    assert_allclose(g**2 * np.arange(1, MODES + 1), g[0] ** 2)
+    assert set(np.sign(c)) == {-1, 1}
+
+
+def test_effective_dimension_has_the_capacity():
+    u = DiagonalDesign(0.5, 10_000).eigenvalues
+    alphas = np.array([1e-3, 1e-5])
+    dimensions = (u[:, None] / (u[:, None] + alphas)).sum(axis=0)
+    slope = np.diff(np.log(dimensions)) / np.diff(np.log(alphas))
+    assert_allclose(slope, -0.5, atol=0.01)
+
+
+def test_excess_risk_is_the_mean_square_of_the_difference():
+    design = DiagonalDesign(0.5, MODES)
+    w = np.random.default_rng(0).normal(size=(MODES, 3))
+    X = design.features(midpoints())
+    f = X @ design.coefficients(1.0)
+    desired = np.square(X @ w - f[:, None]).mean(axis=0)
+    assert_allclose(design.excess_risk(w, 1.0), desired)
+    assert_allclose(design.excess_risk(w[:, 0], 1.0), desired[0])
+    assert isinstance(design.excess_risk(w[:, 0], 1.0), float)
+
+
+def test_draws():
+    design = DiagonalDesign(n_modes=MODES)
+    X, y = design.draw(2000, 1.0, noise=0.5, random_state=1)
+    noise = y - X @ design.coefficients(1.0)
+    assert_allclose([noise.mean(), noise.std()], [0, 0.5], atol=0.04)
+    same, clean = design.draw(2000, 0.5, noise=0.0, random_state=1)
+    assert_array_equal(same, X)
+    assert_allclose(clean, X @ design.coefficients(0.5))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: DiagonalDesign(capacity=1.0), r"`capacity` must be in \(0, 1\)"),
+        (lambda: DiagonalDesign(n_modes=0), "`n_modes` must be at least 1"),
+        (lambda: DiagonalDesign().coefficients(0.0), "`source` must be in"),
+        (lambda: DiagonalDesign().draw(0), "`n_samples` must be at least 1"),
+        (lambda: DiagonalDesign().draw(5, noise=-1.0), "`noise` must be in"),
+    ],
+)
+def test_bad_arguments(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+# risks ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", rates_measure.FILTERS)
+@pytest.mark.parametrize("size", [None, 12])
+def test_risks_are_means_over_the_noise_of_those_of_the_estimator(small, name, size):
+    n, k = 50, 30
+    sample = rates_measure.Sample.draw(n, np.random.default_rng(0))
+    alpha = rates_measure._ALPHAS[k]
+    recipe = SubsamplingSketch(size or n)
+    model = SpectralFilterRegressor(
+        LinearKernel(),
+        filter=rates_measure.FILTERS[name],
+        sketch=recipe,
+        alpha=alpha,
+        fit_intercept=False,
+        random_state=0,
+    ).fit(sample.X, np.eye(n))
+    # coefficients of the features for any targets: a linear map of them
+    map_ = model.landmarks_.T @ model.sketch_.weights.T @ model.coef_
+    basis, _ = np.linalg.qr(model.landmarks_.T)
+    found = rates_measure.filter_risks(
+        sample, {"": rates_measure.FILTERS[name]}, basis if size else None
+    )[""][k]
+    variance = rates_measure.NOISE**2 * small.eigenvalues @ np.square(map_).sum(axis=1)
+    for j, source in enumerate(rates_measure.SOURCES):
+        bias = small.excess_risk(map_ @ sample.targets[:, j], source)
+        assert_allclose(found[j], bias + variance, rtol=1e-6)
+
+
+def test_projections_are_nested_and_span_the_sketch(small):
+    sample = rates_measure.Sample.draw(30, np.random.default_rng(0))
+    recipe = PSparsifiedSketch(10, density=0.3)
+    basis = rates_measure.projection(sample, recipe, np.random.default_rng(1))
+    S = recipe.draw(30, np.random.default_rng(1))
+    rows = S @ sample.X
+    for size in (1, 4, 10):
+        some = basis[:, :size]
+        assert_allclose(some.T @ some, np.eye(size), atol=1e-12)
+        assert_allclose(rows[:size] @ some @ some.T, rows[:size], atol=1e-12)
+
+
+def test_rows_that_add_nothing_are_no_directions(small):
+    sample = rates_measure.Sample.draw(6, np.random.default_rng(0))
+    sample = sample._replace(X=np.repeat(sample.X[:3], 2, axis=0))
+    recipe = SubsamplingSketch(6)
+    basis = rates_measure.projection(sample, recipe, np.random.default_rng(0))
+    norms = np.linalg.norm(basis, axis=0)
+    assert_allclose(norms, norms.round(), atol=1e-12)
+    assert_allclose(norms.sum(), 3)
+    kept = basis[:, norms > 0.5]
+    ridge = {"": RidgeFilter()}
+    risks = rates_measure.filter_risks(sample, ridge, basis)[""]
+    assert_allclose(risks, rates_measure.filter_risks(sample, ridge, kept)[""])
+
+
+def test_first_crossing():
+    sizes, values = np.array([2, 4, 8]), np.array([8.0, 2.0, 1.0])
+    assert_allclose(rates_measure.first_crossing(sizes, values, 4.0), 2 * 2**0.5)
+    assert rates_measure.first_crossing(sizes, values, 9.0) == 2
+    assert_allclose(rates_measure.first_crossing(sizes, values, 1.0), 8)
+    assert rates_measure.first_crossing(sizes, values, 0.5) is None
+
+
+# slopes and tables ------------------------------------------------------------------
+
+
+def test_slope_of_a_power():
+    n = np.array([10.0, 20.0, 80.0])[:, None]
+    slope = rates.fit_slope(n[:, 0], n**-0.7 * np.array([1.0, 3.0, 5.0]))
+    assert_allclose(slope, [-0.7] * 3)
+    assert rates.fit_slope(n[:, 0], n**-0.7)[1:] == (None, None)
+
+
+def test_interval_covers_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    n = 2.0 ** np.arange(6)[:, None]
+    slopes = [
+        rates.fit_slope(n[:, 0], np.exp(0.3 * rng.normal(size=(6, 5))) / n)
+        for _ in range(1000)
+    ]
+    hits = np.mean([slope.low <= -1 <= slope.high for slope in slopes])
+    assert 0.93 < hits < 0.97
+
+
+def test_exponents_of_theory():
+    assert_allclose(rates.theory("filter", "cut-off", 1.5), -3 / 3.5)
+    assert_allclose(rates.theory("filter", "ridge", 1.5), -2 / 2.5)
+    assert_allclose(rates.theory("filter", "ridge", 0.3), -0.6 / 1.1)
+    assert_allclose(rates.theory("filter", "iterated ridge", 1.5), -3 / 3.5)
+    assert_allclose(rates.theory("sgm", "II", 0.5), -1 / 1.5)
+    assert_allclose(rates.theory("projection", "Gaussian", 0.5), 0.5 / 1.5)
+
+
+def test_measured_slopes_are_near_theory(monkeypatch):
+    monkeypatch.setattr(rates_measure, "DESIGN", DiagonalDesign(0.5, 256))
+    sizes, slopes = np.array([128, 256, 512, 1024]), {}
+    for name in ("ridge", "Landweber"):
+        filters = {name: rates_measure.FILTERS[name]}
+        curves = [
+            [
+                rates_measure.filter_risks(
+                    rates_measure.Sample.draw(n, np.random.default_rng([seed, n])),
+                    filters,
+                )[name].min(axis=0)
+                for seed in range(3)
+            ]
+            for n in sizes
+        ]
+        for j, source in list(enumerate(rates_measure.SOURCES))[1:]:  # 0.3: more modes
+            slope = rates.fit_slope(sizes, np.array(curves)[:, :, j]).value
+            slopes[name, source] = slope
+            assert_allclose(slope, rates.theory("filter", name, source), atol=0.1)
+    # saturation
+    assert slopes["Landweber", 1.5] < slopes["ridge", 1.5] - 0.01
+
+
+def test_run(small, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(rates, "SIZES", (64, 128))
+    drawn = []
+    monkeypatch.setattr(plots, "draw", lambda panels, title, path: drawn.extend(panels))
+    table = rates.run(replicates=2, out=tmp_path)
+    printed = capsys.readouterr().out
+    assert "cut-off" in printed and "p-sparsified" in printed
+    keys = [(row["part"], row["series"], row["source"]) for row in table]
+    parts = [part for part, _, _ in keys]
+    assert len(set(keys)) == len(keys)
+    assert parts.count("filter") == 4 * 4 and parts.count("sgm") == 4 * 2
+    assert 2 <= parts.count("projection") <= 4 * 2  # few rows, not always enough
+    assert {path.suffix for path in tmp_path.iterdir()} == {".csv", ".md"}
+    assert len(drawn) == 4 + 2 + 2
+    assert [curve.label for curve in drawn[0].curves][-1] == "theory"
+    assert all(row["slope"] < 0 for row in table if row["part"] == "filter")
+    risks = {key: row["last"] for key, row in zip(keys, table, strict=True)}
+    for regime in rates_measure.REGIMES:
+        ratio = risks["sgm", regime, 0.5] / risks["filter", "Landweber", 0.5]
+        assert 0.3 < ratio < 3
+    assert rates.run(out=tmp_path, plot_only=True) == table
+
+
+def test_sizes_where_no_dimension_is_enough_are_left_out():
+    values = [
+        {"part": "projection", "series": "s", "source": 0.5, "n": n, "value": value}
+        for n, value in [
+            (8, 3.0),
+            (8, 4.0),
+            (16, None),
+            (16, 9.0),
+            (32, 6.0),
+            (32, 8.0),
+        ]
+    ]
+    ((_, (sizes, curves)),) = rates._curves(values)
+    assert_array_equal(sizes, [8, 32])
+    assert_array_equal(curves, [[3, 4], [6, 8]])
+
+
+def test_command(monkeypatch, capsys):
+    asked = {}
+
+    def run(replicates, quick, out, plot_only):
+        asked.update(replicates=replicates, quick=quick, out=out, plot_only=plot_only)
+
+    monkeypatch.setattr(rates, "run", run)
+    assert cli.main(["reproduce", "rates", "--quick", "--replicates", "1"]) == 0
+    assert asked == {"replicates": 1, "quick": True, "out": None, "plot_only": False}
+    assert cli.main(["reproduce", "rates", "--tuning", "x"]) == 1
+    assert "--tuning does not go with rates" in capsys.readouterr().err

@@ -1,0 +1,235 @@
+r"""The projected stochastic gradient method, on features of a sketch.
+
+Its regularisation is when it stops: a number of passes over the data takes the place of
+a penalty. Batches are drawn with replacement, as the theory has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nbsketch._validation import check_integer, random_generator
+from nbsketch.losses import Loss
+from nbsketch.solvers.design import ArrayDesign, Design, as_design
+from nbsketch.solvers.sgmwalk import (
+    RowStream,
+    Walk,
+    average_start,
+    sgm_problem,
+    solution,
+    squared_norms,
+)
+from nbsketch.solvers.stochasticproblem import StochasticProblem
+
+__all__ = [
+    "Iterate",
+    "SGMSolution",
+    "average_start",
+    "sgm_iterates",
+    "solve_sgm",
+]
+
+
+class Iterate(NamedTuple):
+    """Where the method stood after some steps.
+
+    Attributes
+    ----------
+    n_steps : int
+        Steps taken.
+    coef, intercept
+        As in `SGMSolution`.
+    """
+
+    n_steps: int
+    coef: NDArray
+    intercept: Any
+
+
+class SGMSolution(NamedTuple):
+    """The result of `solve_sgm`.
+
+    Attributes
+    ----------
+    coef : ndarray of shape (r,) or (r, d)
+        Coefficients w of the features.
+    intercept : float or ndarray of shape (d,)
+        The constant b; 0 without one.
+    n_steps : int
+        Steps taken.
+    path : tuple of Iterate
+        The iterates at the checkpoints.
+    """
+
+    coef: NDArray
+    intercept: Any
+    n_steps: int
+    path: tuple[Iterate, ...]
+
+
+def solve_sgm(
+    Z: Design | ArrayLike,
+    Y: ArrayLike,
+    loss: Loss | str = "square",
+    *,
+    step: float,
+    batch_size: int,
+    n_steps: int,
+    alpha: float = 0.0,
+    sample_weight: ArrayLike | None = None,
+    fit_intercept: bool = False,
+    average: bool = False,
+    checkpoints: Iterable[int] = (),
+    rng: Any = None,
+) -> SGMSolution:
+    r"""Take steps of the projected stochastic gradient method.
+
+    .. math:: w_{t+1} = w_t + \eta \Bigl( \frac1b \sum_{i \in B_t}
+              \psi'(y_i - z_i^\top w_t)\, z_i - \alpha w_t \Bigr), \qquad w_1 = 0,
+
+    with b rows drawn independently and with replacement for each batch B_t. For the
+    square loss :math:`\psi'` is the residual itself; several outputs share batches,
+    and their loss is one of the Euclidean norm of the residual.
+
+    Parameters
+    ----------
+    Z : array_like of shape (n, r) or Design
+        Features, float32 or float64; those of a design are put in memory, for rows are
+        visited at random.
+    Y : array_like of shape (n,) or (n, d)
+        Targets.
+    loss : Loss or str
+        A loss of residuals that has `elq` numbers: see `nbsketch.losses`.
+    step : float
+        Positive; :math:`\eta` is `step` over the greatest curvature of a row's loss,
+        :math:`\kappa^2 = \max_i \|z_i\|^2` for a loss of curvature one, so the same
+        numbers suit every kernel. Batches of one row are stable below 2. The
+        pinball and the epsilon-insensitive loss have no curvature: their steps are in
+        units of the targets.
+    batch_size : int
+        Rows per step, b. They may be more than n.
+    n_steps : int
+        Number of steps, T. A pass over the data is n / b of them.
+    alpha : float
+        Penalty ``(alpha / 2) |w|^2``, at least 0.
+    sample_weight : array_like of shape (n,), optional
+        Rows are drawn in proportion to their weights, so that one of weight two is
+        the same as two rows, and one of weight 0 is never seen.
+    fit_intercept : bool
+        Whether to fit a constant. It is one more coordinate whose feature is
+        :math:`\max_i \|z_i\|` in every row, which doubles :math:`\kappa^2`, and starts
+        at the mean of the targets (for the square loss) or their median.
+    average : bool
+        Return averages: that after T steps is of the points after step
+        ``average_start(T)``, which are the last half to three quarters of them.
+    checkpoints : iterable of int
+        After how many steps to record the iterate, or average, in `path`.
+    rng : None, int, numpy Generator or RandomState
+        Source of the rows. The same one gives the same answer at any number of threads.
+
+    Returns
+    -------
+    SGMSolution
+        Named tuple (coef, intercept, n_steps, path).
+
+    References
+    ----------
+    J. Lin and V. Cevher, "Convergences of Regularized Algorithms and Stochastic
+    Gradient Methods with Random Projections", JMLR 2020.
+    N. Mucke, G. Neu and L. Rosasco, "Beating SGD Saturation with Tail-Averaging and
+    Minibatching", NeurIPS 2019.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Z = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    >>> y = Z @ [2.0, -1.0]
+    >>> solve_sgm(Z, y, step=1.0, batch_size=1, n_steps=500, rng=0).coef.round(6)
+    array([ 2., -1.])
+    """
+    n_steps = check_integer("n_steps", n_steps)
+    stops = _stops(checkpoints, n_steps)
+    iterates = tuple(
+        sgm_iterates(
+            Z, Y, loss, step=step, batch_size=batch_size,
+            checkpoints=sorted({*stops, n_steps}), alpha=alpha,
+            sample_weight=sample_weight, fit_intercept=fit_intercept, average=average,
+            rng=rng,
+        )
+    )  # fmt: skip
+    last = iterates[-1]
+    path = tuple(iterate for iterate in iterates if iterate.n_steps in stops)
+    return SGMSolution(last.coef, last.intercept, last.n_steps, path)
+
+
+def sgm_iterates(
+    Z: Design | ArrayLike,
+    Y: ArrayLike,
+    loss: Loss | str = "square",
+    *,
+    step: float,
+    batch_size: int,
+    checkpoints: Iterable[int],
+    alpha: float = 0.0,
+    sample_weight: ArrayLike | None = None,
+    fit_intercept: bool = False,
+    average: bool = False,
+    rng: Any = None,
+) -> Iterator[Iterate]:
+    """Yield the iterates of `solve_sgm` at the checkpoints, in ascending order.
+
+    Steps are taken as iterates are asked for, so that one can stop early.
+
+    Examples
+    --------
+    >>> Z = [[1.0], [2.0]]
+    >>> for iterate in sgm_iterates(
+    ...     Z, [3.0, 6.0], step=0.5, batch_size=1, checkpoints=[1, 10, 100], rng=0
+    ... ):
+    ...     print(iterate.n_steps, iterate.coef.round(2))
+    1 [1.5]
+    10 [2.97]
+    100 [3.]
+    """
+    design = as_design(Z)
+    stops = _stops(checkpoints)
+    problem = sgm_problem(design, Y, loss, alpha, sample_weight, fit_intercept)
+    walk = Walk.start(problem, step, batch_size, average)
+    weights = None if sample_weight is None else problem.weights
+    rows = RowStream.of(random_generator(rng), weights, design.shape[0])
+    features = _in_memory(design)
+    rate = walk.rates(_largest_square(features, weights))
+    return _walk_on(walk, features, problem, rows, float(rate), stops)
+
+
+def _walk_on(
+    walk: Walk,
+    Z: NDArray,
+    problem: StochasticProblem,
+    rows: RowStream,
+    rate: float,
+    stops: set[int],
+) -> Iterator[Iterate]:
+    for stop in sorted(stops):
+        walk.draw(Z, problem.targets, rows, rate, stop)
+        yield Iterate(stop, *solution(walk.result, problem.scalar))
+
+
+def _in_memory(design: Design) -> NDArray:
+    if isinstance(design, ArrayDesign):
+        return np.ascontiguousarray(design.Z)
+    return design.gather(np.arange(design.shape[0])).Z
+
+
+def _largest_square(Z: NDArray, weights: NDArray | None) -> NDArray:
+    """Return the largest squared norm of the rows that can be drawn."""
+    squares = squared_norms(Z)
+    return (squares if weights is None else squares[weights > 0]).max()
+
+
+def _stops(checkpoints: Iterable[int], last: int | None = None) -> set[int]:
+    return {check_integer("checkpoints", stop, high=last) for stop in checkpoints}

@@ -1,13 +1,22 @@
-"""Scores of predicted quantiles, of several targets and of label sets."""
+"""Scores of predicted quantiles, several targets, label sets and ranked outputs."""
 
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._validation import check_matrix, check_real
+from nbsketch._validation import check_integer, check_matrix, check_real
 
-__all__ = ["arrmse", "crossing_loss", "example_f1", "pinball_loss", "rrmse"]
+__all__ = [
+    "arrmse",
+    "crossing_loss",
+    "example_f1",
+    "hamming_loss",
+    "pinball_loss",
+    "rrmse",
+    "top_k_accuracy",
+]
 
 
 def pinball_loss(
@@ -189,7 +198,7 @@ def arrmse(Y_true: ArrayLike, Y_pred: ArrayLike, Y_train_mean: ArrayLike) -> flo
     return float(rrmse(Y_true, Y_pred, Y_train_mean).mean())
 
 
-def example_f1(Y_true: ArrayLike, Y_pred: ArrayLike) -> float:
+def example_f1(Y_true: Any, Y_pred: Any) -> float:
     """Return the F1 score of predicted label sets, averaged over the samples.
 
     With T_i and P_i the sets of true and of predicted labels of sample i::
@@ -200,9 +209,9 @@ def example_f1(Y_true: ArrayLike, Y_pred: ArrayLike) -> float:
 
     Parameters
     ----------
-    Y_true : array-like of shape (n, d)
+    Y_true : array-like or SciPy sparse matrix of shape (n, d)
         True labels, zeros and ones.
-    Y_pred : array-like of shape (n, d)
+    Y_pred : array-like or SciPy sparse matrix of shape (n, d)
         Predicted labels, zeros and ones.
 
     Returns
@@ -227,16 +236,92 @@ def example_f1(Y_true: ArrayLike, Y_pred: ArrayLike) -> float:
     >>> example_f1([[1, 1, 0], [0, 0, 0]], [[1, 0, 1], [0, 0, 0]])
     0.75
     """
-    truth = _labels("Y_true", Y_true)
-    prediction = _labels("Y_pred", Y_pred)
-    if prediction.shape != truth.shape:
-        raise ValueError(
-            f"`Y_pred` must have shape {truth.shape}, got {prediction.shape}"
-        )
-    hits = (truth * prediction).sum(axis=1)
-    sizes = truth.sum(axis=1) + prediction.sum(axis=1)
+    hits, sizes, _ = _counts(Y_true, Y_pred)
     scores = np.divide(2 * hits, sizes, out=np.ones(len(sizes)), where=sizes > 0)
     return float(scores.mean())
+
+
+def hamming_loss(Y_true: Any, Y_pred: Any) -> float:
+    """Return the share of labels that are wrong, missing or too many.
+
+    With T_i and P_i the sets of true and of predicted labels of sample i, out of d::
+
+        (1/n) sum_i |T_i xor P_i| / d
+
+    Parameters
+    ----------
+    Y_true : array-like or SciPy sparse matrix of shape (n, d)
+        True labels, zeros and ones.
+    Y_pred : array-like or SciPy sparse matrix of shape (n, d)
+        Predicted labels, zeros and ones.
+
+    Returns
+    -------
+    float
+        Between 0 and 1, 0 for a perfect prediction.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not a matrix of zeros and ones, or the shapes differ.
+
+    Examples
+    --------
+    >>> from nbsketch.metrics import hamming_loss
+    >>> hamming_loss([[1, 1, 0, 0], [0, 0, 0, 0]], [[1, 0, 1, 0], [0, 0, 0, 0]])
+    0.25
+    """
+    hits, sizes, n_labels = _counts(Y_true, Y_pred)
+    return float((sizes - 2 * hits).mean() / n_labels)
+
+
+def top_k_accuracy(
+    true_index: ArrayLike, top_index: ArrayLike, k: int | None = None
+) -> float:
+    """Return the share of samples whose true candidate is among the k best.
+
+    Parameters
+    ----------
+    true_index : array-like of int of shape (n,)
+        Place of the true output of each sample among its candidates; -1 where it is
+        not among them, which counts as a miss.
+    top_index : array-like of int of shape (n, K)
+        Places of the best candidates, best first, as in
+        `nbsketch.structured.TopK`.
+    k : int, optional
+        How many of them count, at most K; all by default.
+
+    Returns
+    -------
+    float
+        Between 0 and 1, 1 where every true candidate is among the k best.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument does not hold integers, or the shapes do not fit.
+
+    Examples
+    --------
+    >>> from nbsketch.metrics import top_k_accuracy
+    >>> top_k_accuracy([0, 2], [[0, 1], [1, 2]]), top_k_accuracy([0, 2], [[0], [1]])
+    (1.0, 0.5)
+    """
+    truth, best = np.asarray(true_index), np.asarray(top_index)
+    if truth.dtype.kind not in "iu" or best.dtype.kind not in "iu":
+        raise TypeError(
+            "`true_index` and `top_index` must hold integers, got dtypes "
+            f"{truth.dtype} and {best.dtype}"
+        )
+    if truth.ndim != 1 or best.ndim != 2 or len(truth) != len(best) or not best.size:
+        raise ValueError(
+            "`true_index` and `top_index` must have shapes (n,) and (n, K), got "
+            f"{truth.shape} and {best.shape}"
+        )
+    if k is not None:
+        best = best[:, : check_integer("k", k, high=best.shape[1])]
+    hits = (best == truth[:, None]).any(axis=1) & (truth >= 0)
+    return float(hits.mean())
 
 
 def _vector(name: str, value: Any) -> NDArray:
@@ -256,11 +341,27 @@ def _columns(name: str, value: Any, shape: tuple[int, int] | None = None) -> NDA
     return check_matrix(name, array).astype(np.float64)
 
 
-def _labels(name: str, value: Any) -> NDArray:
-    labels = check_matrix(name, value)
-    if not np.isin(labels, (0, 1)).all():
+def _counts(Y_true: Any, Y_pred: Any) -> tuple[NDArray, NDArray, int]:
+    """Return |T_i and P_i| and |T_i| + |P_i| of each sample, and how many labels."""
+    truth, prediction = _labels("Y_true", Y_true), _labels("Y_pred", Y_pred)
+    if prediction.shape != truth.shape:
+        raise ValueError(
+            f"`Y_pred` must have shape {truth.shape}, got {prediction.shape}"
+        )
+    if sp.issparse(truth) or sp.issparse(prediction):
+        truth, prediction = sp.csr_array(truth), sp.csr_array(prediction)
+    hits = (truth * prediction).sum(axis=1)
+    return hits, truth.sum(axis=1) + prediction.sum(axis=1), truth.shape[1]
+
+
+def _labels(name: str, value: Any) -> Any:
+    """Return labels as a matrix of float, dense or CSR."""
+    sparse = sp.issparse(value)
+    labels = sp.csr_array(value, dtype=np.float64) if sparse else value
+    stored = check_matrix(name, np.append(labels.data, 0.0)[None] if sparse else labels)
+    if not np.isin(stored, (0, 1)).all():
         raise ValueError(f"`{name}` must hold zeros and ones only")
-    return labels
+    return labels if sparse else stored
 
 
 def _weights(sample_weight: ArrayLike | None, n_samples: int) -> NDArray:

@@ -4,11 +4,21 @@ import doctest
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from numpy.testing import assert_allclose
 from sklearn.metrics import f1_score, mean_pinball_loss
+from sklearn.metrics import hamming_loss as sklearn_hamming_loss
 
 import nbsketch.metrics
-from nbsketch.metrics import arrmse, crossing_loss, example_f1, pinball_loss, rrmse
+from nbsketch.metrics import (
+    arrmse,
+    crossing_loss,
+    example_f1,
+    hamming_loss,
+    pinball_loss,
+    rrmse,
+    top_k_accuracy,
+)
 
 LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9)
 
@@ -109,6 +119,31 @@ def test_f1_is_the_loop_of_the_definition_and_sklearns(rng):
     assert example_f1(T, T) == 1
 
 
+@pytest.mark.parametrize("metric", [example_f1, hamming_loss])
+def test_sparse_labels_are_dense_labels(rng, metric):
+    T, P = (rng.random((2, 40, 6)) < 0.2).astype(np.int8)
+    expected = metric(T, P)
+    for truth, guess in [(sp.csr_array, sp.csc_matrix), (sp.coo_array, np.asarray)]:
+        assert_allclose(metric(truth(T), guess(P)), expected, rtol=1e-12)
+        assert_allclose(metric(guess(T), truth(P)), expected, rtol=1e-12)
+
+
+def test_hamming_loss_is_sklearns(rng):
+    T, P = (rng.random((2, 40, 6)) < 0.2).astype(int)
+    assert_allclose(hamming_loss(T, P), sklearn_hamming_loss(T, P), rtol=1e-12)
+    assert hamming_loss(T, T) == 0 and hamming_loss(T, 1 - T) == 1
+
+
+def test_top_k_accuracy_is_counting(rng):
+    best = np.array([rng.permutation(9)[:4] for _ in range(50)])
+    truth = rng.integers(-1, 9, size=50)
+    for k in (1, 3, 4, None):
+        hits = [t in row[:k] for t, row in zip(truth, best.tolist(), strict=True)]
+        assert_allclose(top_k_accuracy(truth, best, k), np.mean(hits))
+    # the end of a short set of candidates is no hit for what is not among them
+    assert top_k_accuracy([-1, 0], [[2, -1], [0, -1]]) == 0.5
+
+
 def test_float32_and_boolean_input(rng):
     y, Q = rng.standard_normal(9), rng.standard_normal((9, 5))
     single = pinball_loss(y.astype(np.float32), Q.astype(np.float32), LEVELS)
@@ -138,6 +173,10 @@ ONES = np.ones((4, 2))
         (lambda: example_f1(2 * ONES, ONES), "Y_true"),
         (lambda: example_f1(ONES, ONES / 2), "Y_pred"),
         (lambda: example_f1(ONES, ONES[:, :1]), "Y_pred"),
+        (lambda: hamming_loss(ONES, ONES[:, :1]), "Y_pred"),
+        (lambda: hamming_loss(sp.csr_array(2 * ONES), ONES), "Y_true"),
+        (lambda: example_f1(ONES, sp.csr_array(ONES * np.nan)), "Y_pred"),
+        (lambda: top_k_accuracy([0], [[0, 1]], 3), "k"),
     ],
 )
 def test_errors_name_the_argument(call, argument):
@@ -148,3 +187,14 @@ def test_errors_name_the_argument(call, argument):
 def test_text_is_refused_by_name():
     with pytest.raises(TypeError, match="`y_pred` must hold real numbers"):
         crossing_loss([["a", "b"]])
+
+
+@pytest.mark.parametrize("best", [[[0], [1]], [0], np.zeros((1, 0), int)])
+def test_ranked_indices_must_fit(best):
+    with pytest.raises(ValueError, match="`top_index` must have shapes"):
+        top_k_accuracy([0], best)
+
+
+def test_ranked_indices_must_be_integers():
+    with pytest.raises(TypeError, match="`top_index` must hold integers"):
+        top_k_accuracy([0], [[0.5]])

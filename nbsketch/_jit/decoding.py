@@ -1,0 +1,45 @@
+"""The best candidates of each row, kept while tiles of scores go by."""
+
+from typing import Any
+
+from numba import prange
+
+from nbsketch._jit.compiler import compiled
+
+
+@compiled()
+def _keep_row(products: Any, penalty: Any, first: Any, scores: Any, index: Any) -> None:
+    """Insert the candidates of one row; of equal scores the earlier one stays ahead."""
+    last = scores.size - 1
+    for c in range(products.size):
+        score = products[c] - penalty[c]
+        if score > scores[last]:
+            place = last
+            while place > 0 and score > scores[place - 1]:
+                scores[place], index[place] = scores[place - 1], index[place - 1]
+                place -= 1
+            scores[place], index[place] = score, first + c
+
+
+@compiled()
+def _keep_tile(products, penalty, first, scores, index, width, tile):
+    for i in range(tile * width, min((tile + 1) * width, products.shape[0])):
+        _keep_row(products[i], penalty, first, scores[i], index[i])
+
+
+@compiled()
+def keep_best_serial(products, penalty, first, scores, index, width, start, stop):
+    """Update the best of the rows in tiles `start` to `stop` - 1, on this thread.
+
+    `products` (n, c) are those of the candidates `first` to `first` + c - 1, `penalty`
+    (c,) is what each of them loses, `scores` and `index` (n, k) descend in each row.
+    """
+    for tile in range(start, stop):
+        _keep_tile(products, penalty, first, scores, index, width, tile)
+
+
+@compiled(parallel=True)
+def keep_best_parallel(products, penalty, first, scores, index, width, start, stop):
+    """Do what `keep_best_serial` does, on numba's threads and to the same bits."""
+    for tile in prange(start, stop):
+        _keep_tile(products, penalty, first, scores, index, width, tile)

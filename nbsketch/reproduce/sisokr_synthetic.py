@@ -1,0 +1,230 @@
+"""Least squares with sketched inputs and outputs: error and time against sketch sizes.
+
+After the synthetic set of the SISOKR paper (AISTATS 2024). Of the paper are n = 10,000,
+d = 300, linear kernels, and the eigenvalues k^(-3/2) and 0.2 k^(-1/10) of the
+covariances of inputs and noise. Taken here for the rest: x ~ N(0, C), y = C H x + e,
+e ~ N(0, E), random bases, H with independent standard normal entries; 1,000 rows to
+choose the penalty, the best for exact ridge regression, which all methods share; 1,000
+test rows; p-sparsified sketches (p-SR, density 20/n) on both sides; and, as candidates
+of the decoding whose time is shown, all training outputs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbsketch import plots
+from nbsketch.reproduce._progress import Progress
+from nbsketch.reproduce._publish import Report, publish
+from nbsketch.reproduce._report import Rows, as_text
+from nbsketch.sketches import IdentitySketch, PSparsifiedSketch
+from nbsketch.structured import InputOutputKernelRegressor
+
+N_TRAIN, QUICK_TRAIN, N_OTHERS, N_FEATURES = 10_000, 2_000, 1_000, 300
+SIZES, QUICK_SIZES = (25, 50, 100, 150, 200, 300), (25, 100, 200)
+# The size of the one sketch while that of the other varies.
+FIXED_SIZE = 200
+_ALPHAS = 10.0 ** np.arange(-9, 1)
+TITLE = "Least squares with sketched inputs and outputs"
+NOTES = (
+    f"n = 10,000 (quick: 2,000), d = {N_FEATURES}, linear kernels. Error: mean squared "
+    "distance of h(x) from y on 1,000 test rows, mean and deviation over replicates.",
+    "Training: `fit`. Inference: `predict` of the test rows with all training outputs "
+    "as candidates. Seconds, the best over the replicates.",
+    "IOKR, without sketches, is measured once for its time. SISOKR over one size has "
+    f"the other fixed to {FIXED_SIZE}.",
+)
+_LOOKS = {
+    "IOKR": ("#888888", "x"),
+    "SIOKR": ("#d95f02", "v"),
+    "ISOKR": ("#1b9e77", "P"),
+    "SISOKR": ("#1764ab", "o"),
+}
+
+
+class Problem(NamedTuple):
+    """Training and test data with the penalty."""
+
+    X: NDArray
+    Y: NDArray
+    X_test: NDArray
+    Y_test: NDArray
+    alpha: float
+
+
+class Method(NamedTuple):
+    """A method, the side whose size varies, and both sizes (None: no sketch)."""
+
+    name: str
+    side: str
+    input_size: int | None
+    output_size: int | None
+
+    @property
+    def size(self) -> int | None:
+        """The size that varies."""
+        return self.input_size if self.side == "input" else self.output_size
+
+
+def run(
+    replicates: int, quick: bool, out: Path | None = None, plot_only: bool = False
+) -> list[dict[str, Any]]:
+    """Draw the figure; write and print its table, and return the rows."""
+    report = Report("sisokr_synthetic", TITLE, NOTES, summarise, panels)
+
+    def measure() -> list[dict[str, Any]]:
+        return _measure(replicates, quick)
+
+    table = publish(report, measure, out, plot_only)
+    print(as_text(table), end="\n\n")
+    return table
+
+
+def make_problem(n: int, seed: int) -> Problem:
+    """Draw the data and choose the penalty on rows of their own."""
+    rng = np.random.default_rng(seed)
+    k = np.arange(1.0, N_FEATURES + 1)
+    C, root = _covariance(rng, k**-1.5)
+    _, noise_root = _covariance(rng, 0.2 * k**-0.1)
+    slope = C @ rng.standard_normal((N_FEATURES, N_FEATURES))
+    total = n + 2 * N_OTHERS
+    X = rng.standard_normal((total, N_FEATURES)) @ root
+    Y = X @ slope.T + rng.standard_normal((total, N_FEATURES)) @ noise_root
+    train, choice = slice(n), slice(n, n + N_OTHERS)
+    alpha = _best_alpha(X[train], Y[train], X[choice], Y[choice])
+    return Problem(X[train], Y[train], X[n + N_OTHERS :], Y[n + N_OTHERS :], alpha)
+
+
+def _covariance(rng: np.random.Generator, values: NDArray) -> tuple[NDArray, NDArray]:
+    """Return a covariance with given eigenvalues in a random basis, and its root."""
+    basis, _ = np.linalg.qr(rng.standard_normal((len(values), len(values))))
+    return (basis * values) @ basis.T, (basis * np.sqrt(values)) @ basis.T
+
+
+def _best_alpha(X: NDArray, Y: NDArray, X_val: NDArray, Y_val: NDArray) -> float:
+    covariance, cross = X.T @ X / len(X), X.T @ Y / len(X)
+    errors = [
+        np.square(
+            Y_val - X_val @ np.linalg.solve(covariance + a * np.eye(N_FEATURES), cross)
+        ).sum()
+        for a in _ALPHAS
+    ]
+    return float(_ALPHAS[np.argmin(errors)])
+
+
+def methods(sizes: tuple[int, ...]) -> list[Method]:
+    """Return what is compared; the method without sketches comes last."""
+    return [
+        *(Method("SIOKR", "input", m, None) for m in sizes),
+        *(Method("SISOKR", "input", m, FIXED_SIZE) for m in sizes),
+        *(Method("ISOKR", "output", None, m) for m in sizes),
+        *(Method("SISOKR", "output", FIXED_SIZE, m) for m in sizes),
+        Method("IOKR", "input", None, None),
+    ]
+
+
+def evaluate(method: Method, problem: Problem, seed: int) -> dict[str, Any]:
+    """Return one measurement: error, and seconds of training and inference."""
+    model = InputOutputKernelRegressor(
+        "linear",
+        "linear",
+        sketch=_sketch(method.input_size),
+        output_sketch=_sketch(method.output_size),
+        alpha=problem.alpha,
+        random_state=seed,
+    )
+    start = time.perf_counter()
+    model.fit(problem.X, problem.Y)
+    middle = time.perf_counter()
+    model.predict(problem.X_test)
+    end = time.perf_counter()
+    return {
+        **method._asdict(),
+        "replicate": seed,
+        "error": -model.score(problem.X_test, problem.Y_test),
+        "training": middle - start,
+        "inference": end - middle,
+    }
+
+
+def _sketch(size: int | None) -> Any:
+    return IdentitySketch() if size is None else PSparsifiedSketch(size)
+
+
+def _measure(replicates: int, quick: bool) -> list[dict[str, Any]]:
+    sizes, n = (QUICK_SIZES, QUICK_TRAIN) if quick else (SIZES, N_TRAIN)
+    rows = []
+    with Progress(replicates * (len(methods(sizes)) - 1) + 1) as progress:
+        for seed in range(replicates):
+            problem = make_problem(n, seed)
+            for method in methods(sizes)[: None if seed == 0 else -1]:
+                if seed == 0:
+                    evaluate(method, _few(problem), seed)  # compiles
+                rows.append(evaluate(method, problem, seed))
+                progress.step(f"{method.name}, {method.side} size {method.size}")
+    return rows
+
+
+def _few(problem: Problem) -> Problem:
+    count = max(*SIZES, FIXED_SIZE)
+    return problem._replace(X=problem.X[:count], Y=problem.Y[:count])
+
+
+def summarise(rows: Rows) -> list[dict[str, Any]]:
+    """Return a row for each method and pair of sizes."""
+    groups: dict[tuple, list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[name] for name in Method._fields), []).append(row)
+    return [_summary(group) for group in groups.values()]
+
+
+def _summary(group: list[dict[str, Any]]) -> dict[str, Any]:
+    errors = np.array([row["error"] for row in group])
+    return {
+        **{name: group[0][name] for name in Method._fields},
+        "error": float(errors.mean()),
+        "error_deviation": float(errors.std()),
+        "training": min(row["training"] for row in group),
+        "inference": min(row["inference"] for row in group),
+    }
+
+
+def panels(rows: Rows) -> list[plots.Panel]:
+    """Return error, training and inference time against both sizes."""
+    table = summarise(rows)
+    labels = {"error": "Test MSE", "training": "Training (s)"}
+    labels["inference"] = "Inference (s)"
+    return [
+        plots.Panel(
+            f"{label} against the {side} sketch",
+            f"Size of the {side} sketch",
+            label,
+            list(_curves(table, side, column)),
+            "" if column == "error" else "y",
+        )
+        for column, label in labels.items()
+        for side in ("input", "output")
+    ]
+
+
+def _curves(table: Rows, side: str, column: str) -> Iterator[plots.Curve]:
+    one = [row for row in table if row["side"] == side and row["name"] != "IOKR"]
+    for name in dict.fromkeys(row["name"] for row in one):
+        points = [(_size(row), row[column]) for row in one if row["name"] == name]
+        sizes, values = zip(*points, strict=True)
+        colour, marker = _LOOKS[name]
+        yield plots.Curve(name, sizes, values, colour=colour, marker=marker)
+    exact = next(row[column] for row in table if row["name"] == "IOKR")
+    ends = min(map(_size, one)), max(map(_size, one))
+    colour, marker = _LOOKS["IOKR"]
+    yield plots.Curve("IOKR", ends, (exact, exact), None, colour, marker, True)
+
+
+def _size(row: dict[str, Any]) -> int:
+    return row[f"{row['side']}_size"]

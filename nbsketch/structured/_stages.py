@@ -1,0 +1,47 @@
+"""What a fit or a prediction is at, how far it is, and what each stage has cost."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+_WIDTH = 24
+
+
+class Stages:
+    """Times stages; shows them on standard error if `verbose`.
+
+    Attributes
+    ----------
+    seconds : dict of str to float
+        What each stage has cost.
+    """
+
+    def __init__(self, verbose: int = 0) -> None:
+        self.seconds: dict[str, float] = {}
+        self._verbose = bool(verbose)
+
+    @contextmanager
+    def stage(self, name: str, total: int = 0) -> Iterator[Callable[[int], None]]:
+        """Time a stage; yield a function that is told how much of it is done."""
+        start = time.perf_counter()
+
+        def show(done: int) -> None:
+            if self._verbose and total and sys.stderr.isatty():
+                spent = time.perf_counter() - start
+                _write_bar(name, done / total, spent * (total - done) / max(done, 1))
+
+        yield show
+        self.seconds[name] = time.perf_counter() - start
+        if self._verbose:
+            clear = "\r\x1b[K" if sys.stderr.isatty() else ""
+            sys.stderr.write(f"{clear}{name}: {self.seconds[name]:.2f} s\n")
+
+
+def _write_bar(name: str, share: float, left: float) -> None:
+    full = int(_WIDTH * share)
+    bar = "#" * full + "." * (_WIDTH - full)
+    sys.stderr.write(f"\r\x1b[K[{bar}] {share:4.0%} {name}, {left:.0f} s left")
+    sys.stderr.flush()

@@ -1,0 +1,231 @@
+"""How large the sketches of a structured predictor should be."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from nbsketch import plots
+from nbsketch._validation import (
+    check_integer,
+    check_positive,
+    check_real,
+    random_generator,
+)
+from nbsketch.metrics import example_f1
+from nbsketch.sketches import as_recipe
+from nbsketch.structured._choice import one_set
+from nbsketch.structured._decoding import TopK
+from nbsketch.structured._stages import Stages
+from nbsketch.structured.regressor import InputOutputKernelRegressor
+
+
+@dataclass(frozen=True, eq=False)
+class SizePath:
+    """Validation scores of several sketch sizes.
+
+    Attributes
+    ----------
+    sizes : ndarray of shape (m,)
+        Sizes tried, ascending; fewer than asked for where the budget ran out.
+    scores : ndarray of shape (m,)
+        Their scores; greater is better.
+    seconds : ndarray of shape (m,)
+        What each has cost.
+    label : str
+        What the score is.
+    """
+
+    sizes: NDArray[np.int64]
+    scores: NDArray[np.float64]
+    seconds: NDArray[np.float64]
+    label: str
+
+    def best(self, tolerance: float = 0.01) -> int:
+        """Return the smallest size whose score is nearly the best.
+
+        Parameters
+        ----------
+        tolerance : float
+            What may be lost, as a share of the absolute value of the best score.
+        """
+        share = check_real("tolerance", tolerance, low=0, high_open=True)
+        top = self.scores.max()
+        return int(self.sizes[np.argmax(self.scores >= top - share * abs(top))])
+
+    def plot(self, path: str | Path) -> None:
+        """Write a picture of scores and seconds against sizes; needs matplotlib."""
+        sizes = self.sizes.tolist()
+        scores = plots.Curve(self.label, sizes, self.scores.tolist())
+        seconds = plots.Curve("seconds", sizes, self.seconds.tolist(), dashed=True)
+        panels = [
+            plots.Panel("Score", "Sketch size", self.label, [scores], "x"),
+            plots.Panel("Time", "Sketch size", "seconds", [seconds], "xy"),
+        ]
+        plots.draw(panels, "Validation against sketch size", Path(path))
+
+
+def select_output_size(
+    model: InputOutputKernelRegressor,
+    Y: Any,
+    Y_val: Any,
+    sizes: Iterable[int],
+    *,
+    scoring: Callable[[Any, Any], float] = example_f1,
+    budget: float | None = None,
+) -> SizePath:
+    r"""Score sizes of the output sketch as if the regression were perfect.
+
+    For each size the true :math:`\psi(y)` of a validation output, projected on the
+    sketched output space, is decoded among the training outputs. What is lost then is
+    lost to the sketch alone; no inputs are needed.
+
+    Parameters
+    ----------
+    model : InputOutputKernelRegressor
+        Gives the output kernel and the kind of the output sketch; it is not changed.
+    Y, Y_val : rows or objects
+        Training and validation outputs.
+    sizes : iterable of int
+        Sizes to try, from the smallest on.
+    scoring : callable
+        ``scoring(Y_val, Y_decoded)``, greater is better; by default the F1 score of
+        label sets, averaged over samples.
+    budget : float, optional
+        Seconds after which no other size is begun.
+
+    Returns
+    -------
+    SizePath
+        The score of each size.
+
+    Notes
+    -----
+    El Ahmad, Brogat-Motte, Laforgue and d'Alche-Buc, AISTATS 2024: the score of
+    a "perfect h".
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nbsketch import InputOutputKernelRegressor
+    >>> from nbsketch.structured import select_output_size
+    >>> Y = (np.random.default_rng(0).random((400, 8)) < 0.3).astype(int)
+    >>> model = InputOutputKernelRegressor(output_sketch="gaussian", random_state=0)
+    >>> path = select_output_size(model, Y[:300], Y[300:], [2, 20])
+    >>> bool(path.scores[0] < 0.6 < 0.9 < path.scores[1]), path.best()
+    (True, 20)
+    """
+    kernel, outputs = model._check_Y("Y", Y)
+    n = outputs.shape[0]
+    recipe = _sized("output_sketch", model.output_sketch, model.output_size, n)
+
+    def evaluate(size: int) -> float:
+        probe = clone(model).set_params(
+            output_sketch=replace(recipe, size=size), output_size=None
+        )
+        rng = random_generator(model.random_state).spawn(2)[1]
+        probe._draw_outputs(kernel, outputs, rng)
+        probe._fit_outputs(outputs, Stages())
+        pool = probe._pool
+        truth = pool.check("Y_val", Y_val)
+        best = TopK.empty(truth.shape[0], 1)
+        everything = one_set(pool)
+        everything.keep_best(pool.encode(truth).features, 0, best)
+        return scoring(Y_val, everything.pick(best.indices[:, 0]))
+
+    return _path(evaluate, sizes, n, budget, "score of perfect h")
+
+
+def select_input_size(
+    model: InputOutputKernelRegressor,
+    X: Any,
+    Y: Any,
+    X_val: Any,
+    Y_val: Any,
+    sizes: Iterable[int],
+    *,
+    budget: float | None = None,
+) -> SizePath:
+    r"""Score sizes of the input sketch by the surrogate error of validation data.
+
+    The score is minus the mean of :math:`\|h(x) - \psi(y)\|^2`: nothing is decoded.
+
+    Parameters
+    ----------
+    model : InputOutputKernelRegressor
+        Gives everything but the size of the input sketch; it is not changed.
+    X, Y, X_val, Y_val : rows or objects
+        Training and validation data.
+    sizes : iterable of int
+        Sizes to try, from the smallest on.
+    budget : float, optional
+        Seconds after which no other size is begun.
+
+    Returns
+    -------
+    SizePath
+        The score of each size.
+
+    Notes
+    -----
+    El Ahmad, Brogat-Motte, Laforgue and d'Alche-Buc, AISTATS 2024.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nbsketch import InputOutputKernelRegressor
+    >>> from nbsketch.structured import select_input_size
+    >>> X = np.random.default_rng(0).uniform(-3, 3, size=(400, 1))
+    >>> Y = np.column_stack([np.sin(X), np.cos(X)])
+    >>> model = InputOutputKernelRegressor(
+    ...     output_kernel="linear", sketch="subsampling", random_state=0
+    ... )
+    >>> data = X[:300], Y[:300], X[300:], Y[300:]
+    >>> path = select_input_size(model, *data, [1, 20, 40])
+    >>> path.best(tolerance=0.5), bool(path.scores[1] > -0.01)
+    (20, True)
+    """
+    n = model._check_Y("Y", Y)[1].shape[0]
+    recipe = _sized("sketch", model.sketch, model.size, n)
+
+    def evaluate(size: int) -> float:
+        probe = clone(model).set_params(sketch=replace(recipe, size=size), size=None)
+        return probe.fit(X, Y).score(X_val, Y_val)
+
+    return _path(evaluate, sizes, n, budget, "minus the surrogate error")
+
+
+def _sized(name: str, sketch: Any, size: int | None, n: int) -> Any:
+    """Return the recipe whose sizes are tried."""
+    recipe = as_recipe(sketch, size, n)
+    if not (is_dataclass(recipe) and hasattr(recipe, "size")):
+        raise ValueError(f"`{name}` must be a sketch with a size, got {recipe!r}")
+    return recipe
+
+
+def _path(
+    evaluate: Callable[[int], float],
+    sizes: Iterable[int],
+    n: int,
+    budget: float | None,
+    label: str,
+) -> SizePath:
+    wanted = sorted({check_integer("sizes", size, high=n) for size in sizes})
+    if not wanted:
+        raise ValueError("`sizes` must not be empty")
+    limit = np.inf if budget is None else check_positive("budget", budget)
+    begin, scores, ends = time.perf_counter(), [], []
+    for size in wanted:
+        scores.append(evaluate(size))
+        ends.append(time.perf_counter() - begin)
+        if ends[-1] >= limit:
+            break
+    tried = np.array(wanted[: len(scores)])
+    return SizePath(tried, np.array(scores), np.diff(ends, prepend=0.0), label)

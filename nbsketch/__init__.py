@@ -10,19 +10,26 @@ __version__ = "0.1.0"
 
 _HOME = {
     "nbsketch.estimators": (
+        "AutoSize",
         "SketchedKernelClassifier",
         "SketchedKernelRegressor",
+        "SketchedSGDRegressor",
+        "SpectralFilterRegressor",
         "StochasticSolver",
     ),
     "nbsketch.features": ("SketchedFeatures",),
+    "nbsketch.fourier": ("RandomFourierFeatures",),
     "nbsketch.kernels": (
         "CallableKernel",
         "GaussianKernel",
+        "GaussianTanimotoKernel",
         "LaplacianKernel",
         "LinearKernel",
         "MaternKernel",
         "PolynomialKernel",
         "PrecomputedKernel",
+        "SobolevKernel",
+        "TanimotoKernel",
     ),
     "nbsketch.losses": (
         "EpsilonInsensitiveLoss",
@@ -43,15 +50,28 @@ _HOME = {
     "nbsketch.persistence": ("load",),
     "nbsketch.quantile": ("JointQuantileRegressor",),
     "nbsketch.sketches": (
+        "AccumulationSketch",
+        "CountSketch",
         "GaussianSketch",
         "IdentitySketch",
+        "LeverageSketch",
         "PSparsifiedSketch",
         "RademacherSketch",
+        "SRHTSketch",
+        "SparseJLSketch",
         "SubsamplingSketch",
     ),
+    "nbsketch.solvers.filters": (
+        "CutoffFilter",
+        "IteratedRidgeFilter",
+        "LandweberFilter",
+        "RidgeFilter",
+    ),
+    "nbsketch.structured": ("InputOutputKernelRegressor",),
+    "nbsketch.tuning": ("InputScaler",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
-_SUBMODULES = ("datasets", "metrics")
+_SUBMODULES = ("datasets", "diagnostics", "leverage", "metrics")
 
 __all__ = ["__version__", *sorted(_MODULE_OF), *_SUBMODULES]
 

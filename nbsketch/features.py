@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import (
     BaseEstimator,
@@ -17,7 +18,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from nbsketch._linalg import eigh
-from nbsketch._validation import keeping_fitted, random_generator
+from nbsketch._validation import as_csr, keeping_fitted, random_generator
 from nbsketch.gram import fold
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
 from nbsketch.persistence import SaveMixin
@@ -45,24 +46,25 @@ class SketchMap:
     weights: Any
 
     @classmethod
-    def of(cls, kernel: Kernel, X: NDArray, sketch: Sketch) -> SketchMap:
+    def of(cls, kernel: Kernel, X: Any, sketch: Sketch) -> SketchMap:
         """Return the map of a sketch of the rows of X."""
         return cls(kernel, kernel.take(X, sketch.columns), sketch.weights)
 
-    def __call__(self, X: NDArray) -> NDArray:
+    def __call__(self, X: Any) -> NDArray:
         """Return S k(X, X_train)^T for the rows of X, of shape (s, n)."""
         return fold(self.kernel, X, self.landmarks, self.weights)
 
-    def blocks(self, X: NDArray) -> Iterator[tuple[int, int, NDArray]]:
+    def blocks(self, X: Any) -> Iterator[tuple[int, int, NDArray]]:
         """Yield (start, stop, (s, stop - start) block) within the memory of a block."""
-        rows = max(64, BLOCK_BYTES // (X.itemsize * self.weights.shape[0]))
-        for start in range(0, len(X), rows):
-            stop = min(start + rows, len(X))
+        n = X.shape[0]
+        rows = max(64, BLOCK_BYTES // (X.dtype.itemsize * self.weights.shape[0]))
+        for start in range(0, n, rows):
+            stop = min(start + rows, n)
             yield start, stop, self(X[start:stop])
 
-    def times(self, X: NDArray, B: NDArray) -> NDArray:
+    def times(self, X: Any, B: NDArray) -> NDArray:
         """Return K S^T B of shape (n, d) for the rows of X, block by block."""
-        out = np.empty((len(X), B.shape[1]), dtype=np.result_type(X, B))
+        out = np.empty((X.shape[0], B.shape[1]), dtype=np.result_type(X.dtype, B))
         for start, stop, block in self.blocks(X):
             np.matmul(block.T, B, out=out[start:stop])
         return out
@@ -71,9 +73,9 @@ class SketchMap:
 class StreamedDesign(Design):
     """Features that are computed again, block by block, on every pass."""
 
-    def __init__(self, sketch_map: SketchMap, projection: NDArray, X: NDArray) -> None:
+    def __init__(self, sketch_map: SketchMap, projection: NDArray, X: Any) -> None:
         self._map, self._projection, self._X = sketch_map, projection, X
-        self.shape = (len(X), projection.shape[1])
+        self.shape = (X.shape[0], projection.shape[1])
         self.dtype = X.dtype
 
     def blocks(self) -> Iterator[tuple[int, int, NDArray]]:
@@ -83,7 +85,7 @@ class StreamedDesign(Design):
 
 
 def sketched_design(
-    sketch_map: SketchMap, X: NDArray, columns: NDArray, *, keep: bool | None = None
+    sketch_map: SketchMap, X: Any, columns: NDArray, *, keep: bool | None = None
 ) -> tuple[NDArray, Design]:
     r"""Return the projection :math:`U_r D_r^{-1/2}` (s, r) and the features of X.
 
@@ -94,7 +96,7 @@ def sketched_design(
     ----------
     sketch_map : SketchMap
         The map x -> S k_x.
-    X : ndarray of shape (n, q)
+    X : ndarray or csr_array of shape (n, q)
         Training rows.
     columns : ndarray
         Which of them are the landmarks.
@@ -103,13 +105,19 @@ def sketched_design(
     """
     size = sketch_map.weights.shape[0]
     if keep is None:
-        keep = X.itemsize * len(X) * size <= KEEP_BYTES
+        keep = X.dtype.itemsize * X.shape[0] * size <= KEEP_BYTES
     if not keep:
         landmarks = sketch_map(X[columns])
         projection = _projection(landmarks @ sketch_map.weights.T, X.dtype)
         return projection, StreamedDesign(sketch_map, projection, X)
-    product = sketch_map(X)
-    projection = _projection(product[:, columns] @ sketch_map.weights.T, X.dtype)
+    return stored_design(sketch_map(X), sketch_map.weights, columns)
+
+
+def stored_design(
+    product: NDArray, weights: Any, columns: NDArray
+) -> tuple[NDArray, Design]:
+    """Return what `sketched_design` does, from the product S k(X, X)^T of (s, n)."""
+    projection = _projection(product[:, columns] @ weights.T, product.dtype)
     return projection, ArrayDesign._trusted(product.T @ projection)
 
 
@@ -124,23 +132,33 @@ def _projection(inner: NDArray, dtype: np.dtype) -> NDArray:
 
 
 def draw(
-    X: NDArray, kernel: Any, bandwidth: Any, sketch: Any, size: Any, random_state: Any
+    X: Any,
+    kernel: Any,
+    bandwidth: Any,
+    sketch: Any,
+    size: Any,
+    rngs: Sequence[np.random.Generator],
 ) -> tuple[Kernel, Sketch]:
-    """Return the kernel with its parameters set from X, and a sketch of its rows."""
-    # Two streams, so that a given bandwidth does not change the sketch.
-    kernel_rng, sketch_rng = random_generator(random_state).spawn(2)
-    resolved = as_kernel(kernel, bandwidth).resolve(X, kernel_rng)
-    if isinstance(resolved, PrecomputedKernel) and X.shape[0] != X.shape[1]:
+    """Return the kernel with its parameters set from X, and a sketch of its rows.
+
+    Of the two streams one is for the kernel, so that a given bandwidth does not change
+    the sketch.
+    """
+    kernel_rng, sketch_rng = rngs
+    unresolved, n = as_kernel(kernel, bandwidth), X.shape[0]
+    unresolved.check_domain("X", X)
+    resolved = unresolved.resolve(X, kernel_rng)
+    if isinstance(resolved, PrecomputedKernel) and n != X.shape[1]:
         raise ValueError(
             "`X` must be the square Gram matrix of the training rows when the kernel "
             f"is precomputed, got shape {X.shape}"
         )
-    recipe = as_recipe(sketch, size, len(X))
-    drawn = recipe.draw(len(X), sketch_rng, X=X, kernel=resolved)
+    recipe = as_recipe(sketch, size, n)
+    drawn = recipe.draw(n, sketch_rng, X=X, kernel=resolved)
     if drawn.columns.size == 0:
         raise ValueError(
-            f"`sketch` must have a nonzero entry, {recipe!r} drew none for {len(X)} "
-            "rows: raise its density or its size"
+            f"`sketch` must have a nonzero entry, {recipe!r} drew none for {n} rows: "
+            "raise its density or its size"
         )
     return resolved, drawn
 
@@ -158,13 +176,14 @@ class SketchedFeatures(
     Parameters
     ----------
     kernel : str, Kernel or callable
-        "gaussian", "laplacian", "matern", "polynomial", "linear", "precomputed", a
-        kernel object or a function k(X, Y).
+        "gaussian", "laplacian", "matern", "polynomial", "linear", "sobolev",
+        "tanimoto", "gaussian-tanimoto", "precomputed", a kernel object or a function
+        k(X, Y).
     bandwidth : float, sequence of floats or "median", optional
         Bandwidth of a kernel that is given by name; "median" by default.
     sketch : str or SketchRecipe
-        "p-sparsified", "gaussian", "rademacher", "subsampling", "identity", or a
-        recipe.
+        "p-sparsified", "gaussian", "rademacher", "subsampling", "leverage",
+        "accumulation", "countsketch", "sparse-jl", "srht", "identity", or a recipe.
     size : int, optional
         Number of rows s of a sketch that is given by name; 100 by default, or the
         number of rows of X if that is smaller.
@@ -177,7 +196,7 @@ class SketchedFeatures(
         The kernel with its bandwidth set.
     sketch_ : Sketch
         The drawn sketch.
-    landmarks_ : ndarray of shape (s', q)
+    landmarks_ : ndarray or csr_array of shape (s', q)
         The rows of X that matter.
     projection_ : ndarray of shape (s, r)
         :math:`U_r D_r^{-1/2}`.
@@ -220,17 +239,18 @@ class SketchedFeatures(
     def fit(self, X: ArrayLike, y: Any = None) -> SketchedFeatures:
         """Draw the sketch and compute the projection; y is ignored."""
         with keeping_fitted(self):
-            self._fit(_checked(self, X, reset=True), keep=False)
+            self._fit(checked_rows(self, X, reset=True), keep=False)
         return self
 
     def fit_transform(self, X: ArrayLike, y: Any = None) -> NDArray:
         """Fit, and return the features of X: cheaper than one after the other."""
         with keeping_fitted(self):
-            return self._fit(_checked(self, X, reset=True), keep=True).Z
+            return self._fit(checked_rows(self, X, reset=True), keep=True).Z
 
-    def _fit(self, X: NDArray, keep: bool) -> Any:
+    def _fit(self, X: Any, keep: bool) -> Any:
+        rngs = random_generator(self.random_state).spawn(2)
         kernel, sketch = draw(
-            X, self.kernel, self.bandwidth, self.sketch, self.size, self.random_state
+            X, self.kernel, self.bandwidth, self.sketch, self.size, rngs
         )
         sketch_map = SketchMap.of(kernel, X, sketch)
         self.projection_, design = sketched_design(
@@ -244,19 +264,21 @@ class SketchedFeatures(
     def transform(self, X: ArrayLike) -> NDArray:
         """Return the features of the rows of X, of shape (n, r)."""
         check_is_fitted(self)
-        X = _checked(self, X, reset=False, dtype=model_dtype(self.landmarks_))
+        rows = checked_rows(self, X, dtype=model_dtype(self.landmarks_))
+        self.kernel_.check_domain("X", rows)
         sketch_map = SketchMap(self.kernel_, self.landmarks_, self.sketch_.weights)
-        return sketch_map.times(X, self.projection_.astype(X.dtype))
+        return sketch_map.times(rows, self.projection_.astype(rows.dtype))
 
     def __sklearn_tags__(self) -> Tags:
         """Say what the transformer can do."""
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = is_pairwise(self.kernel)
+        tags.input_tags.sparse = takes_sparse(self.kernel)
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
 
-def model_dtype(landmarks: NDArray) -> Any:
+def model_dtype(landmarks: Any) -> Any:
     """Return the type in which a fitted model computes: that of its landmarks.
 
     Indices stand for the rows of a precomputed kernel, which may come in either type.
@@ -272,12 +294,19 @@ def is_pairwise(kernel: Any) -> bool:
     )
 
 
-def _checked(
-    estimator: Any,
-    X: ArrayLike,
-    *,
-    reset: bool,
-    dtype: Any = None,
-) -> NDArray:
+def takes_sparse(kernel: Any) -> bool:
+    """Return whether X may be sparse; what is no kernel is refused elsewhere."""
+    try:
+        return as_kernel(kernel).takes_sparse
+    except (TypeError, ValueError):
+        return False
+
+
+def checked_rows(
+    estimator: Any, X: Any, *, reset: bool = False, dtype: Any = None
+) -> Any:
+    """Return X as scikit-learn checks it; sparse rows as a CSR array."""
     dtype = dtype or [np.float64, np.float32]
-    return validate_data(estimator, X, reset=reset, dtype=dtype, order="C")
+    options = {"dtype": dtype, "order": "C", "accept_sparse": "csr"}
+    found = validate_data(estimator, X, reset=reset, **options)
+    return as_csr(found) if sp.issparse(found) else found

@@ -15,7 +15,6 @@ from nbsketch._validation import check_integer, check_positives
 from nbsketch.estimators._base import Drawn, SketchedModel
 from nbsketch.estimators._square import SquareTask
 from nbsketch.estimators._tasks import Answer, Control, Task
-from nbsketch.features import sketched_design
 from nbsketch.solvers.design import ArrayDesign
 
 
@@ -97,19 +96,20 @@ def cross_validate(
     penalties = np.array(check_positives("alphas", alphas))
     model = clone(estimator)
     model._check_common()
+    model._check_size_is_given()
     rows, task = model._prepare(X, y, None)
-    count = check_integer("cv", cv, low=2, high=len(rows))
-    folds = np.array_split(np.arange(len(rows)), count)
+    n = rows.shape[0]
+    count = check_integer("cv", cv, low=2, high=n)
+    folds = np.array_split(np.arange(n), count)
     control = Control(model.tol, model.max_iter)
     errors = []
     for width in widths:
-        drawn = model.set_params(bandwidth=float(width))._draw(rows)
-        errors.append(_errors(rows, task, drawn, folds, penalties, control))
+        drawn = model.set_params(bandwidth=float(width))._drawn(rows, task)
+        errors.append(_errors(task, drawn, folds, penalties, control))
     return CrossValidation(widths, penalties, np.stack(errors))
 
 
 def _errors(
-    X: NDArray,
     task: Task,
     drawn: Drawn,
     folds: list[NDArray],
@@ -118,9 +118,9 @@ def _errors(
 ) -> NDArray:
     """Return the mean errors of shape (a, d) over the rows that folds leave out."""
     total: Any = 0.0
-    Z = _features(X, task, drawn)
+    Z, n = _features(task, drawn), drawn.sketch.shape[1]
     for left_out in folds:
-        kept = np.delete(np.arange(len(X)), left_out)
+        kept = np.delete(np.arange(n), left_out)
         part, judge = task.take(kept), task.take(left_out)
         if _is_exact(task, drawn):
             outside = Z[np.ix_(left_out, kept)]
@@ -130,7 +130,7 @@ def _errors(
             answers = part.path(ArrayDesign(Z[kept]), alphas, control)
         with one_thread() if task.keep_features else nullcontext():
             scores = [judge.errors(outside @ a.coef + a.intercept) for a in answers]
-        total += np.array(scores) * (len(left_out) / len(X))
+        total += np.array(scores) * (len(left_out) / n)
     return total
 
 
@@ -138,13 +138,12 @@ def _is_exact(task: Task, drawn: Drawn) -> bool:
     return drawn.sketch.is_identity and isinstance(task, SquareTask)
 
 
-def _features(X: NDArray, task: Task, drawn: Drawn) -> NDArray:
+def _features(task: Task, drawn: Drawn) -> NDArray:
     """Return the features of the rows, or for the exact method their Gram matrix."""
     if _is_exact(task, drawn):
-        return drawn.sketch_map.kernel(X)
-    columns = drawn.sketch.columns
-    _, design = sketched_design(drawn.sketch_map, X, columns, keep=True)
-    return design.gather(np.arange(len(X))).Z
+        return drawn.sketch_map.kernel(drawn.rows)
+    _, design = drawn.design(keep=True)
+    return design.gather(np.arange(design.shape[0])).Z
 
 
 def _exact_path(task: Any, K: NDArray, alphas: NDArray) -> Iterator[Answer]:

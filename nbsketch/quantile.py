@@ -33,16 +33,24 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
         Coupling: at 0 the quantile curves are parallel; the larger, the more
         independent they are.
     kernel : str, Kernel or callable
-        "gaussian", "laplacian", "matern", "polynomial", "linear", "precomputed", a
-        kernel object or a function k(X, Y).
-    bandwidth : float, sequence of floats or "median", optional
-        Bandwidth of a kernel that is given by name; "median" by default.
+        "auto" (Matern 3/2 where length-scales are learned, else Gaussian), "gaussian",
+        "laplacian", "matern", "polynomial", "linear", "sobolev", "tanimoto",
+        "gaussian-tanimoto", "precomputed", a kernel object or a function k(X, Y).
+    bandwidth : float, sequence of floats, "median" or "auto", optional
+        Bandwidth of a kernel that is given by name. "auto" learns a length-scale for
+        each feature of dense X, for the kernels "auto", "gaussian" and "matern" and
+        from 30 rows on; with fewer it is "median". The default is "auto" for these
+        kernels and dense X, "median" elsewhere.
+    scale : {"auto", "standard", "rank", "both"} or None
+        What the kernel sees: standardised features, scores of their ranks, or both.
+        "auto" is "both" where length-scales are learned, and X itself elsewhere. None
+        is X itself.
     sketch : str or SketchRecipe
-        "p-sparsified", "gaussian", "rademacher", "subsampling", "identity", or a
-        recipe.
-    size : int, optional
-        Number of rows s of a sketch that is given by name; 100 by default, or the
-        number of rows of X if that is smaller.
+        "p-sparsified", "gaussian", "rademacher", "subsampling", "leverage",
+        "accumulation", "countsketch", "sparse-jl", "srht", "identity", or a recipe.
+    size : int, AutoSize or "auto", optional
+        Number of rows s of a sketch that is given by name, or how it is to be chosen.
+        By default 100, or n if that is smaller.
     alpha : float, optional
         Positive penalty. By default the one of least loss on a fifth of the rows, held
         out at random, along a path of penalties.
@@ -75,8 +83,8 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
         The constants.
     calibration_ : ndarray of shape (rows kept out, d + 1) or None
         Their predicted quantiles and, last, their targets.
-    landmarks_, kernel_, sketch_, alpha_, rank_, objective_, dual_gap_, n_iter_,
-    n_features_in_
+    landmarks_, kernel_, sketch_, scaler_, length_scales_, bandwidth_, size_,
+    size_path_, alpha_, rank_, objective_, dual_gap_, n_iter_, n_features_in_
         As in `SketchedKernelRegressor`.
 
     Notes
@@ -108,10 +116,11 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
         quantiles: Any = (0.1, 0.3, 0.5, 0.7, 0.9),
         *,
         gamma: float = 1.0,
-        kernel: Any = "gaussian",
+        kernel: Any = "auto",
         bandwidth: Any = None,
+        scale: str | None = "auto",
         sketch: Any = "p-sparsified",
-        size: int | None = None,
+        size: Any = None,
         alpha: float | None = None,
         fit_intercept: bool = True,
         non_crossing: str | None = None,
@@ -126,6 +135,7 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
         self.gamma = gamma
         self.kernel = kernel
         self.bandwidth = bandwidth
+        self.scale = scale
         self.sketch = sketch
         self.size = size
         self.alpha = alpha
@@ -146,7 +156,7 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
         Parameters
         ----------
         X : array of shape (n, q)
-            Training rows; float32 stays float32.
+            Training rows, dense or sparse; float32 stays float32.
         y : array of shape (n,)
             Targets.
         sample_weight : array of shape (n,), optional
@@ -158,7 +168,7 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
         check_choice("non_crossing", self.non_crossing, [None, "sort"])
         output = QuantileOutput(self.quantiles, self.gamma)
         X, y = self._check_X_y(X, y, y_numeric=True)
-        fitted, kept_out = self._split(X)
+        fitted, kept_out = self._split(X.shape[0])
         weights = check_weights(sample_weight, X)
         self.calibration_: Any = (X[kept_out], y[kept_out]) if kept_out.size else None
         task = JointQuantileTask(
@@ -175,18 +185,18 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
             X, y = self.calibration_
             self.calibration_ = np.column_stack([self._values(X), y])
 
-    def _split(self, X: NDArray) -> tuple[NDArray, NDArray]:
+    def _split(self, n: int) -> tuple[NDArray, NDArray]:
         """Return the rows to fit and those to calibrate on."""
         share = check_real(
             "calibration", self.calibration, low=0, high=1, high_open=True
         )
-        count = round(share * len(X))
-        if count == len(X):
+        count = round(share * n)
+        if count == n:
             raise ValueError(
-                f"`calibration` must leave rows to fit on, got {share} of {len(X)}"
+                f"`calibration` must leave rows to fit on, got {share} of {n}"
             )
         # Another stream than those of the fit, which spawn from the same seed.
-        order = random_generator(self.random_state).permutation(len(X))
+        order = random_generator(self.random_state).permutation(n)
         return np.sort(order[count:]), np.sort(order[:count])
 
     def predict(self, X: ArrayLike) -> NDArray:

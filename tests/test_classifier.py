@@ -20,7 +20,8 @@ def make_rings(n=300, n_classes=2, seed=0):
 
 
 def make_model(**options):
-    return SketchedKernelClassifier(size=40, random_state=0, **options)
+    options = {"bandwidth": "median", "size": 40, "random_state": 0} | options
+    return SketchedKernelClassifier(**options)
 
 
 @pytest.mark.parametrize("loss", LOSSES)

@@ -19,10 +19,15 @@ from nbsketch.kernels import (
     PrecomputedKernel,
 )
 from nbsketch.sketches import (
+    AccumulationSketch,
+    CountSketch,
     GaussianSketch,
     IdentitySketch,
+    LeverageSketch,
     PSparsifiedSketch,
     RademacherSketch,
+    SparseJLSketch,
+    SRHTSketch,
     SubsamplingSketch,
 )
 
@@ -35,6 +40,13 @@ RECIPES = [
     RademacherSketch(12),
     SubsamplingSketch(12),
     SubsamplingSketch(12, replace=True),
+    LeverageSketch(12),
+    AccumulationSketch(12, m=3),
+    CountSketch(12),
+    SparseJLSketch(12),
+    SRHTSketch(12),
+    SRHTSketch(12, transform="dct"),
+    SRHTSketch(12, transform="fourier"),
     IdentitySketch(),
 ]
 recipes = pytest.mark.parametrize("recipe", RECIPES, ids=repr)
@@ -171,7 +183,7 @@ def test_a_sketch_without_a_nonzero_is_refused():
 def test_streamed_features_are_the_kept_ones(recipe, monkeypatch):
     X = points()
     kernel = LaplacianKernel(bandwidth=2.0)
-    sketch = recipe.draw(N, 0)
+    sketch = recipe.draw(N, 0, X=X, kernel=kernel)
     sketch_map = SketchMap.of(kernel, X, sketch)
     columns = sketch.columns
     projection, kept = sketched_design(sketch_map, X, columns, keep=True)

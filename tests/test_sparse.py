@@ -352,14 +352,20 @@ def data(rng):
 
 
 MODELS = [
-    SketchedKernelRegressor(size=40),
-    SketchedKernelRegressor("matern", loss="huber", alpha=1e-3, size=30),
+    SketchedKernelRegressor(bandwidth="median", size=40),
+    SketchedKernelRegressor(
+        "matern", bandwidth="median", loss="huber", alpha=1e-3, size=30
+    ),
     SketchedKernelRegressor("polynomial", sketch="gaussian", size=20, alpha=1e-3),
     SketchedKernelRegressor("tanimoto", sketch="identity", alpha=1e-2),
     SketchedKernelRegressor("gaussian-tanimoto", bandwidth=0.8, size=30),
     SketchedKernelRegressor("linear", loss="pinball", alpha=1e-3),
     JointQuantileRegressor(
-        quantiles=(0.1, 0.5, 0.9), alpha=1e-3, size=25, calibration=0.2
+        bandwidth="median",
+        quantiles=(0.1, 0.5, 0.9),
+        alpha=1e-3,
+        size=25,
+        calibration=0.2,
     ),
 ]
 
@@ -398,7 +404,8 @@ def test_float32_rows_stay_so(data):
 
 def test_classes(data):
     X, y = data
-    model = SketchedKernelClassifier(size=30, alpha=1e-3, random_state=0)
+    options = {"bandwidth": "median", "size": 30, "alpha": 1e-3, "random_state": 0}
+    model = SketchedKernelClassifier(**options)
     desired = model.fit(X.toarray(), y > 0.5).decision_function(X.toarray())
     assert_close(model.fit(X, y > 0.5).decision_function(X), desired, 1e-6)
 
@@ -415,7 +422,7 @@ def test_features(keep, data, monkeypatch):
 
 def test_paths_and_cross_validation(data):
     X, y = data
-    model = SketchedKernelRegressor(size=30, random_state=0)
+    model = SketchedKernelRegressor(bandwidth="median", size=30, random_state=0)
     alphas, widths = [1e-2, 1e-4], [0.5, 2.0]
     paths = [model.fit_path(rows, y, alphas) for rows in (X, X.toarray())]
     for sparse, dense in zip(*paths, strict=True):

@@ -5,6 +5,7 @@ What could abort or hang a process runs in one of its own, with a time limit.
 
 import shutil
 import threading
+import time
 from pathlib import Path
 
 import numba
@@ -121,6 +122,42 @@ def test_an_interrupt_gives_everything_back():
         Twins(fail=True).run(10, 1e-2)
     assert numba.get_num_threads() == before
     assert not threads._parallel_region.locked()
+
+
+def test_every_block_is_worked_on_once():
+    for n_blocks in (0, 1, 50):
+        done = []
+        threads.run_blocks(done.append, range(n_blocks))
+        assert sorted(done) == list(range(n_blocks))
+
+
+@needs_two_threads
+def test_blocks_run_side_by_side_and_are_serial_within():
+    numba.set_num_threads(2)
+    both, found = threading.Barrier(2), []
+
+    def work(block):
+        both.wait(60)  # for the other
+        found.append((threading.get_ident(), threads.thread_limit()))
+
+    threads.run_blocks(work, range(2))
+    assert len({thread for thread, _ in found}) == 2
+    assert [limit for _, limit in found] == [1, 1]
+    assert threads.thread_limit() == 2
+
+
+def test_an_error_in_a_block_is_raised_and_stops_the_others():
+    done = []
+
+    def work(block):
+        if block == 0:
+            raise KeyError("block 0")
+        time.sleep(1e-3)
+        done.append(block)
+
+    with pytest.raises(KeyError, match="block 0"):
+        threads.run_blocks(work, range(2000))
+    assert len(done) < 1999
 
 
 @needs_two_threads

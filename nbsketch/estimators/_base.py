@@ -6,23 +6,26 @@ import sys
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import copy
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 from sklearn.utils.validation import (
     _check_sample_weight,
+    check_array,
     check_is_fitted,
     validate_data,
 )
 
 from nbsketch._linalg import one_thread, threads_for
 from nbsketch._validation import (
+    as_csr,
     check_choice,
     check_integer,
     check_positive,
@@ -30,39 +33,163 @@ from nbsketch._validation import (
     keeping_fitted,
     random_generator,
 )
+from nbsketch.estimators._growth import as_auto_size, grow
+from nbsketch.estimators._inputs import Goal, Inputs, is_learnable, see, seen
 from nbsketch.estimators._solver import as_solver
 from nbsketch.estimators._square import SquareTask
+from nbsketch.estimators._summary import summarise
 from nbsketch.estimators._tasks import Answer, Control, Task
 from nbsketch.features import (
     SketchMap,
+    checked_rows,
     draw,
     is_pairwise,
     model_dtype,
     sketched_design,
+    takes_sparse,
 )
 from nbsketch.persistence import SaveMixin
-from nbsketch.sketches import Sketch
+from nbsketch.sketches import Sketch, as_recipe
 from nbsketch.solvers.design import Design
 
 
 class Drawn(NamedTuple):
     """A drawn sketch, its map, and a stream for what else is random in a fit."""
 
+    inputs: Inputs
     sketch: Sketch
     sketch_map: SketchMap
     rng: np.random.Generator
+    # Projection and features, where they are known already.
+    features: tuple[NDArray, Design] | None = None
+
+    @property
+    def rows(self) -> Any:
+        """The training rows as the kernel sees them."""
+        return self.inputs.rows
+
+    def others(self, rows: Any, name: str) -> Any:
+        """Return other rows as the kernel sees them."""
+        return seen(rows, self.inputs.scaler, self.sketch_map.kernel, name)
+
+    def design(self, keep: bool | None = None) -> tuple[NDArray, Design]:
+        """Return the projection and the features of the training rows."""
+        if self.features is not None:
+            return self.features
+        columns = self.sketch.columns
+        return sketched_design(self.sketch_map, self.rows, columns, keep=keep)
 
 
-class SketchedModel(SaveMixin, BaseEstimator, ABC):
-    """Base of the estimators: a fitted one is a kernel expansion on the landmarks."""
+class KernelExpansion(SaveMixin, BaseEstimator):
+    """A model that, once fitted, is a kernel expansion on the landmarks of a sketch."""
 
-    def _check_X_y(self, X: Any, y: Any, **options: Any) -> tuple[NDArray, NDArray]:
-        dtype = [np.float64, np.float32]
-        X, y = validate_data(self, X, y, dtype=dtype, order="C", **options)
+    # Whether bandwidth=None stands for learned length-scales, where that is possible.
+    _learns_unasked: ClassVar[bool] = True
+
+    def _check_X_y(self, X: Any, y: Any, **options: Any) -> tuple[Any, NDArray]:
+        options = {"dtype": [np.float64, np.float32], "order": "C"} | options
+        X, y = validate_data(self, X, y, accept_sparse="csr", **options)
         # Sparse arrays and text get through.
         if options.get("y_numeric") and np.asarray(y).dtype.kind not in "fiub":
             raise TypeError(f"`y` must be an array of numbers, got {y!r:.60}")
-        return X, y
+        return as_csr(X) if sp.issparse(X) else X, y
+
+    def _check_validation(
+        self, X: Any, Y: NDArray, X_val: Any, y_val: Any
+    ) -> tuple[Any, NDArray] | None:
+        """Check rows for validation, if there are any, against training data."""
+        if X_val is None and y_val is None:
+            return None
+        if X_val is None or y_val is None:
+            raise ValueError("`X_val` and `y_val` go together, got one of them")
+        rows = checked_rows(self, X_val, dtype=X.dtype)
+        targets = check_array(y_val, dtype=float, ensure_2d=False, input_name="y_val")
+        targets = targets.reshape(len(targets), -1)
+        expected = rows.shape[0], Y.shape[1]
+        if targets.shape != expected:
+            raise ValueError(f"`y_val` must have shape {expected}, got {targets.shape}")
+        return rows, targets
+
+    def _learned(self, X: Any, goal: Goal, size: int | None) -> Drawn:
+        """Learn the length-scales, if they are to be, and draw a sketch of the rows.
+
+        `size` goes with the name of a sketch.
+        """
+        *rngs, task_rng, learning_rng = random_generator(self.random_state).spawn(4)
+        rows = size or getattr(self.sketch, "size", X.shape[0])
+        bandwidth = self.bandwidth
+        if bandwidth is None and self._learns_unasked and is_learnable(self.kernel, X):
+            bandwidth = "auto"
+        inputs = see(X, self.kernel, bandwidth, self.scale, goal, rows, learning_rng)
+        recipe = self.sketch
+        if self.size is None and size == X.shape[0]:
+            # A random square matrix loses directions: with a residual in one of them
+            # alone, leave-one-out errors are small by chance.
+            as_recipe(self.sketch, size, X.shape[0])  # a wrong name is an error even so
+            recipe, size = "identity", None
+        kernel, sketch = draw(
+            inputs.rows, inputs.kernel, inputs.bandwidth, recipe, size, rngs
+        )
+        sketch_map = SketchMap.of(kernel, inputs.rows, sketch)
+        return Drawn(inputs, sketch, sketch_map, task_rng)
+
+    def _check_size_is_given(self) -> None:
+        if as_auto_size(self.size) is not None:
+            raise ValueError(f"`size` must be an integer or None, got {self.size!r}")
+
+    def _first_size(self, default: int) -> int | None:
+        """Return the size to draw a sketch with, None where it has its own."""
+        rule = as_auto_size(self.size)
+        if rule is not None:
+            return min(rule.start, default)
+        named = isinstance(self.sketch, str) and self.sketch != "identity"
+        return default if named and self.size is None else self.size
+
+    def _expand(
+        self, coef: NDArray, intercept: Any, projection: NDArray | None, drawn: Drawn
+    ) -> None:
+        """Set what prediction needs, from coefficients of the features."""
+        self.kernel_, self.sketch_ = drawn.sketch_map.kernel, drawn.sketch
+        self.scaler_, self.length_scales_ = drawn.inputs[-2:]
+        self.bandwidth_ = getattr(self.kernel_, "bandwidth", None)
+        self.size_ = self.sketch_.shape[0]
+        self.landmarks_ = drawn.sketch_map.landmarks
+        self.coef_ = coef if projection is None else projection @ coef
+        self.intercept_: Any = intercept
+        self.rank_ = len(coef)
+
+    def _flatten(self) -> None:
+        """Give the attributes of a single output without its axis."""
+        self.coef_ = self.coef_[:, 0]
+        self.intercept_ = float(self.intercept_[0])
+
+    def _decision(self, X: ArrayLike) -> NDArray:
+        """Return f(X), of shape (n,) or (n, d), tile by tile."""
+        check_is_fitted(self)
+        return self._values(checked_rows(self, X, dtype=model_dtype(self.landmarks_)))
+
+    def _values(self, X: Any) -> NDArray:
+        sketch_map = SketchMap(self.kernel_, self.landmarks_, self.sketch_.weights)
+        coef = self.coef_.reshape(len(self.coef_), -1)
+        rows = seen(X, self.scaler_, self.kernel_)
+        values = sketch_map.times(rows, coef) + self.intercept_
+        return values[:, 0] if self.coef_.ndim == 1 else values
+
+    def summary(self) -> str:
+        """Return what the fit has chosen and found, a line each, to be printed."""
+        check_is_fitted(self)
+        return summarise(self)
+
+    def __sklearn_tags__(self) -> Tags:
+        """Say what the estimator can do."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = is_pairwise(self.kernel)
+        tags.input_tags.sparse = takes_sparse(self.kernel)
+        return tags
+
+
+class SketchedModel(KernelExpansion, ABC):
+    """Base of the estimators that minimise an objective with a penalty."""
 
     def _check_common(self) -> None:
         """Check what needs no data, before any heavy work."""
@@ -75,7 +202,7 @@ class SketchedModel(SaveMixin, BaseEstimator, ABC):
             check_positive("alpha", self.alpha)
 
     @abstractmethod
-    def _prepare(self, X: Any, y: Any, sample_weight: Any) -> tuple[NDArray, Task]:
+    def _prepare(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Task]:
         """Check the data; return the rows and the task on their features."""
 
     @abstractmethod
@@ -111,15 +238,14 @@ class SketchedModel(SaveMixin, BaseEstimator, ABC):
             raise ValueError(
                 f"`solver` must be 'auto' for a path of alphas, got {self.solver!r}"
             )
+        self._check_size_is_given()
         model = clone(self)
         model._check_common()
         rows, task = model._prepare(X, y, sample_weight)
         models = []
         with _showing(self.verbose) as callback, one_thread():
-            drawn = model._draw(rows)
-            projection, design = sketched_design(
-                drawn.sketch_map, rows, drawn.sketch.columns, keep=True
-            )
+            drawn = model._drawn(rows, task)
+            projection, design = drawn.design(keep=True)
             control = Control(self.tol, self.max_iter, callback)
             for answer in task.path(design, penalties, control):
                 fitted = copy(model)
@@ -136,38 +262,54 @@ class SketchedModel(SaveMixin, BaseEstimator, ABC):
             self._finish(task)
         return self
 
-    def _draw(self, X: NDArray) -> Drawn:
-        rng = random_generator(self.random_state)
-        kernel, sketch = draw(
-            X, self.kernel, self.bandwidth, self.sketch, self.size, rng
-        )
-        return Drawn(sketch, SketchMap.of(kernel, X, sketch), rng.spawn(1)[0])
-
-    def _learn(self, X: NDArray, task: Task) -> None:
+    def _learn(self, X: Any, task: Task) -> None:
         """Draw the sketch, solve the task on its features, set the attributes."""
-        drawn = self._draw(X)
+        drawn = self._grown(X, task)
         with _showing(self.verbose) as callback:
             control = Control(self.tol, self.max_iter, callback)
-            answer, projection = self._solve(X, task, drawn, control)
+            answer, projection = self._solve(task, drawn, control)
         if answer.shortfall:
             warnings.warn(answer.shortfall, ConvergenceWarning, stacklevel=4)
         self._set(answer, projection, drawn)
 
+    def _drawn(self, X: Any, task: Task) -> Drawn:
+        """Learn the length-scales, if they are to be, and draw a first sketch."""
+        self.size_path_: dict[str, NDArray] | None = None
+        return self._learned(
+            X, task.goal(self.alpha), self._first_size(task.default_size())
+        )
+
+    def _grown(self, X: Any, task: Task) -> Drawn:
+        """Draw the sketch, and let it grow if its size is to be chosen."""
+        drawn, rule = self._drawn(X, task), as_auto_size(self.size)
+        if rule is None:
+            return drawn
+        seed = int(drawn.rng.integers(2**32))  # the same rows are held out each time
+
+        def score(design: Design) -> float:
+            return task.score(design, self.alpha, random_generator(seed))
+
+        with one_thread() if task.keep_features else nullcontext():
+            grown = grow(rule, drawn.sketch, drawn.sketch_map, drawn.rows, score)
+        self.size_path_ = grown.path
+        return drawn._replace(
+            sketch=grown.sketch,
+            sketch_map=grown.sketch_map,
+            features=(grown.projection, grown.design),
+        )
+
     def _solve(
-        self, X: NDArray, task: Task, drawn: Drawn, control: Control
+        self, task: Task, drawn: Drawn, control: Control
     ) -> tuple[Answer, NDArray | None]:
         """Return the answer, and the projection if it is in terms of features."""
         closed_form = isinstance(task, SquareTask) and as_solver(self.solver) is None
         if closed_form and drawn.sketch.is_identity and self.alpha is not None:
-            return _fit_gram(task, X, drawn, float(self.alpha)), None
-        n, size = len(X), drawn.sketch.shape[0]
+            return _fit_gram(task, drawn, float(self.alpha)), None
+        size, n = drawn.sketch.shape
         # Iterative solvers make many small products, whatever n is.
         with threads_for(4.0 * n * size**2) if closed_form else one_thread():
-            projection, design = sketched_design(
-                drawn.sketch_map,
-                X,
-                drawn.sketch.columns,
-                keep=task.keep_features if closed_form else True,
+            projection, design = drawn.design(
+                keep=task.keep_features if closed_form else True
             )
             return self._fit_design(design, task, drawn.rng, control), projection
 
@@ -181,48 +323,21 @@ class SketchedModel(SaveMixin, BaseEstimator, ABC):
         return task.descend(design, float(alpha), stochastic)
 
     def _set(self, answer: Answer, projection: NDArray | None, drawn: Drawn) -> None:
-        self.kernel_, self.sketch_ = drawn.sketch_map.kernel, drawn.sketch
-        self.landmarks_ = drawn.sketch_map.landmarks
-        self.coef_ = answer.coef if projection is None else projection @ answer.coef
-        self.intercept_: Any = answer.intercept
+        self._expand(answer.coef, answer.intercept, projection, drawn)
         self.alpha_ = answer.alpha
-        self.rank_ = len(answer.coef)
         self.objective_ = answer.objective
         self.dual_gap_ = answer.gap
         self.n_iter_ = answer.n_iter
 
-    def _flatten(self) -> None:
-        """Give the attributes of a single output without its axis."""
-        self.coef_ = self.coef_[:, 0]
-        self.intercept_ = float(self.intercept_[0])
 
-    def _decision(self, X: ArrayLike) -> NDArray:
-        """Return f(X), of shape (n,) or (n, d), tile by tile."""
-        check_is_fitted(self)
-        dtype = model_dtype(self.landmarks_)
-        return self._values(validate_data(self, X, reset=False, dtype=dtype, order="C"))
-
-    def _values(self, X: NDArray) -> NDArray:
-        sketch_map = SketchMap(self.kernel_, self.landmarks_, self.sketch_.weights)
-        coef = self.coef_.reshape(len(self.coef_), -1)
-        values = sketch_map.times(X, coef) + self.intercept_
-        return values[:, 0] if self.coef_.ndim == 1 else values
-
-    def __sklearn_tags__(self) -> Tags:
-        """Say what the estimator can do."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = is_pairwise(self.kernel)
-        return tags
-
-
-def _fit_gram(task: Any, X: NDArray, drawn: Drawn, alpha: float) -> Answer:
+def _fit_gram(task: Any, drawn: Drawn, alpha: float) -> Answer:
     """Fit without a sketch and without features."""
-    K = np.asarray(drawn.sketch_map.kernel(X), dtype=np.float64)
-    with threads_for(len(X) ** 3):
+    K = np.asarray(drawn.sketch_map.kernel(drawn.rows), dtype=np.float64)
+    with threads_for(len(K) ** 3):
         return task.fit_gram(K, alpha)
 
 
-def check_weights(sample_weight: Any, X: NDArray) -> NDArray | None:
+def check_weights(sample_weight: Any, X: Any) -> NDArray | None:
     """Return weights of mean one, or None for equal ones.
 
     With mean one, a row of weight two counts in the objective as the same row twice,

@@ -14,12 +14,27 @@ from nbsketch.solvers.design import Design
 from nbsketch.solvers.exact import solve_exact
 from nbsketch.solvers.ridge import RidgePath, leave_one_out, ridge_path
 
+# Up to so many rows, a sketch of which nothing is said has all the rows there are.
+_EXACT_ROWS = 1500
+
 
 @dataclass(frozen=True)
 class SquareTask(RadialTask):
     """Least squares, for one output or several: one decomposition, every alpha."""
 
     keep_features: ClassVar[None] = None
+    _largest_size: ClassVar[int] = 1000
+    _size_work: ClassVar[float] = 5e10
+
+    def default_size(self) -> int:
+        """Return as many rows as there are, while that costs little: else some."""
+        n = len(self.targets)
+        return n if n <= _EXACT_ROWS else super().default_size()
+
+    @property
+    def forgives(self) -> bool:
+        """No."""
+        return False
 
     def fit(
         self,
@@ -31,10 +46,26 @@ class SquareTask(RadialTask):
         """Solve for one alpha; None is the one of least leave-one-out error."""
         path = ridge_path(design, self.targets, **self._problem())
         if alpha is None:
-            alphas = path.default_alphas()[::-1]  # of equals, the strongest
-            errors = leave_one_out(path, design, self.targets, alphas, self.weights)
+            alphas, errors = self._left_out(path, design)
             alpha = alphas[np.argmin(errors)]
         return _answer(path, float(alpha))
+
+    def score(
+        self, design: Design, alpha: float | None, rng: np.random.Generator
+    ) -> float:
+        """Return the leave-one-out error, for one alpha or the best of a path."""
+        path = ridge_path(design, self.targets, **self._problem())
+        alphas = None if alpha is None else np.array([alpha])
+        return float(self._left_out(path, design, alphas)[1].min())
+
+    def _left_out(
+        self, path: RidgePath, design: Design, alphas: NDArray | None = None
+    ) -> tuple[NDArray, NDArray]:
+        """Return penalties and their leave-one-out errors."""
+        if alphas is None:
+            alphas = path.default_alphas()[::-1]  # of equals, the strongest
+        weights = self.weights
+        return alphas, leave_one_out(path, design, self.targets, alphas, weights)
 
     def path(
         self, design: Design, alphas: Iterable[float], control: Control

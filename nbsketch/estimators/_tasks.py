@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._linalg import eigh
+from nbsketch.estimators._inputs import Goal
 from nbsketch.estimators._solver import StochasticSolver
 from nbsketch.losses import Loss, PinballLoss
 from nbsketch.solvers.design import Design
@@ -27,6 +28,8 @@ from nbsketch.solvers.stochastic import solve_stochastic
 
 # Penalties tried, relative to the one at which the penalty and the loss are level.
 _RELATIVE_ALPHAS = np.logspace(1, -8, 19)
+# Fewer rows a sketch does not have unless asked.
+_LEAST_SIZE = 100
 # Share of the rows on which they are judged, and accuracy of the fits that are judged.
 _HELD_OUT = 0.2
 _PATH_TOL = 1e-3
@@ -59,10 +62,30 @@ class Task(ABC):
 
     # Whether features are stored, or (None) only while they are small.
     keep_features: ClassVar[bool | None] = True
+    # Rows of a sketch of which nothing is said: at most, and as many as keep n s^2
+    # within a few seconds of work.
+    _largest_size: ClassVar[int] = 300
+    _size_work: ClassVar[float] = 2e9
 
     targets: NDArray
     weights: NDArray | None
     fit_intercept: bool
+
+    def default_size(self) -> int:
+        """Return the number of rows of a sketch of which nothing is said."""
+        n = len(self.targets)
+        affordable = max(_LEAST_SIZE, int((self._size_work / n) ** 0.5))
+        return min(n, affordable, self._largest_size)
+
+    def goal(self, alpha: float | None) -> Goal:
+        """Return what length-scales are to be good for; `alpha` may be given."""
+        alike = None if alpha is None else alpha / self.level()
+        return Goal(self.targets, self.weights, self.forgives, alike)
+
+    @property
+    def forgives(self) -> bool:
+        """Whether the loss forgives wild targets."""
+        return True
 
     def fit(
         self,
@@ -98,17 +121,30 @@ class Task(ABC):
 
         A single row leaves nothing to hold out: the strongest penalty.
         """
-        n, alphas = design.shape[0], self.default_alphas(design)
+        alphas = self.default_alphas(design)
+        return float(alphas[np.argmin(self._held_out(design, alphas, rng))])
+
+    def score(
+        self, design: Design, alpha: float | None, rng: np.random.Generator
+    ) -> float:
+        """Return the loss on rows left out, for one alpha or the best of a path."""
+        alphas = self.default_alphas(design) if alpha is None else np.array([alpha])
+        return float(self._held_out(design, alphas, rng).min())
+
+    def _held_out(
+        self, design: Design, alphas: NDArray, rng: np.random.Generator
+    ) -> NDArray:
+        """Return the loss for each alpha on a fifth of the rows, held out at random."""
+        n = design.shape[0]
         if n == 1:
-            return float(alphas[0])
+            return np.zeros(len(alphas))
         order = rng.permutation(n)
         count = min(n - 1, max(1, round(_HELD_OUT * n)))
         held_out, kept = np.sort(order[:count]), np.sort(order[count:])
         judge, Z = self.take(held_out), design.gather(held_out)
         control = Control(tol=_PATH_TOL)
         answers = self.take(kept).path(design.gather(kept), alphas, control)
-        losses = [judge.mean_loss(Z.mv(a.coef) + a.intercept) for a in answers]
-        return float(alphas[np.argmin(losses)])
+        return np.array([judge.mean_loss(Z.mv(a.coef) + a.intercept) for a in answers])
 
     @abstractmethod
     def solve(
@@ -194,6 +230,11 @@ class ScalarTask(Task):
 
     loss: Loss
 
+    @property
+    def forgives(self) -> bool:
+        """Whether the loss forgives wild targets; labels are never wild."""
+        return not self.loss.is_classification
+
     def solve(
         self, design: Design, alpha: float, control: Control, start: Answer | None
     ) -> Answer:
@@ -267,6 +308,8 @@ class RadialTask(Task):
 @dataclass(frozen=True)
 class JointQuantileTask(Task):
     """Several quantile levels of one target, coupled by an output matrix."""
+
+    _largest_size: ClassVar[int] = 100  # steps cost (r d)^3
 
     quantiles: tuple[float, ...]
     factor: NDArray  # T with T^T T = M

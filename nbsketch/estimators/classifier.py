@@ -34,18 +34,27 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
     Parameters
     ----------
     kernel : str, Kernel or callable
-        "gaussian", "laplacian", "matern", "polynomial", "linear", "precomputed", a
-        kernel object or a function k(X, Y).
-    bandwidth : float, sequence of floats or "median", optional
-        Bandwidth of a kernel that is given by name; "median" by default.
+        "auto" (Matern 3/2 where length-scales are learned, else Gaussian), "gaussian",
+        "laplacian", "matern", "polynomial", "linear", "sobolev", "tanimoto",
+        "gaussian-tanimoto", "precomputed", a kernel object or a function k(X, Y).
+    bandwidth : float, sequence of floats, "median" or "auto", optional
+        Bandwidth of a kernel that is given by name. "auto" learns a length-scale for
+        each feature of dense X, for the kernels "auto", "gaussian" and "matern" and
+        from 30 rows on; with fewer it is "median". The default is "auto" for these
+        kernels and dense X, "median" elsewhere.
+    scale : {"auto", "standard", "rank", "both"} or None
+        What the kernel sees: standardised features, scores of their ranks, or both.
+        "auto" is "both" where length-scales are learned, and X itself elsewhere. None
+        is X itself.
     loss : {"hinge", "squared-hinge", "logistic"} or Loss
         Loss of the margin. The logistic loss gives probabilities.
     sketch : str or SketchRecipe
-        "p-sparsified", "gaussian", "rademacher", "subsampling", "identity", or a
-        recipe.
-    size : int, optional
-        Number of rows s of a sketch that is given by name; 100 by default, or the
-        number of rows of X if that is smaller.
+        "p-sparsified", "gaussian", "rademacher", "subsampling", "leverage",
+        "accumulation", "countsketch", "sparse-jl", "srht", "identity", or a recipe.
+    size : int, AutoSize or "auto", optional
+        Number of rows s of a sketch that is given by name, or how it is to be chosen.
+        By default 300 or n if that is smaller, and for n > 22 000 so many (at least
+        100) that n s^2 stays the same.
     alpha : float, optional
         Positive penalty, the same for all classes. By default the one of least loss on
         a fifth of the rows, held out at random, along a path of penalties.
@@ -72,11 +81,13 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
         Coefficients of the sketched kernel functions; (s, c) for c > 2 classes.
     intercept_ : float or ndarray of shape (c,)
         The constant b.
-    landmarks_ : ndarray of shape (s', q)
-        The training rows that prediction needs; no others are kept.
+    landmarks_ : ndarray or csr_array of shape (s', p)
+        The training rows that prediction needs, as the kernel sees them; no others are
+        kept.
     kernel_, sketch_ : Kernel, Sketch
         The kernel with its bandwidth set, and the drawn sketch.
-    alpha_, rank_, objective_, dual_gap_, n_iter_, n_features_in_
+    scaler_, length_scales_, bandwidth_, size_, size_path_, alpha_, rank_, objective_,
+    dual_gap_, n_iter_, n_features_in_
         As in `SketchedKernelRegressor`; the objective is summed over the classes.
 
     Examples
@@ -92,12 +103,13 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
 
     def __init__(
         self,
-        kernel: Any = "gaussian",
+        kernel: Any = "auto",
         *,
         bandwidth: Any = None,
+        scale: str | None = "auto",
         loss: Any = "hinge",
         sketch: Any = "p-sparsified",
-        size: int | None = None,
+        size: Any = None,
         alpha: float | None = None,
         fit_intercept: bool = True,
         solver: Any = "auto",
@@ -108,6 +120,7 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
     ) -> None:
         self.kernel = kernel
         self.bandwidth = bandwidth
+        self.scale = scale
         self.loss = loss
         self.sketch = sketch
         self.size = size
@@ -127,7 +140,7 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
         Parameters
         ----------
         X : array of shape (n, q)
-            Training rows; float32 stays float32.
+            Training rows, dense or sparse; float32 stays float32.
         y : array of shape (n,)
             Labels, numbers or strings, of at least two classes.
         sample_weight : array of shape (n,), optional

@@ -26,19 +26,29 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
     Parameters
     ----------
     kernel : str, Kernel or callable
-        "gaussian", "laplacian", "matern", "polynomial", "linear", "precomputed", a
-        kernel object or a function k(X, Y).
-    bandwidth : float, sequence of floats or "median", optional
-        Bandwidth of a kernel that is given by name; "median" by default.
+        "auto" (Matern 3/2 where length-scales are learned, else Gaussian), "gaussian",
+        "laplacian", "matern", "polynomial", "linear", "sobolev", "tanimoto",
+        "gaussian-tanimoto", "precomputed", a kernel object or a function k(X, Y).
+    bandwidth : float, sequence of floats, "median" or "auto", optional
+        Bandwidth of a kernel that is given by name. "auto" learns a length-scale for
+        each feature of dense X, for the kernels "auto", "gaussian" and "matern" and
+        from 30 rows on; with fewer it is "median". The default is "auto" for these
+        kernels and dense X, "median" elsewhere.
+    scale : {"auto", "standard", "rank", "both"} or None
+        What the kernel sees: standardised features, scores of their ranks, or both.
+        "auto" is "both" where length-scales are learned, and X itself elsewhere. None
+        is X itself.
     loss : str or Loss
         "square", "huber", "epsilon-insensitive", "squared-epsilon-insensitive",
         "pinball" (one target only), or a loss object with its parameters.
     sketch : str or SketchRecipe
-        "p-sparsified", "gaussian", "rademacher", "subsampling", "identity", or a
-        recipe.
-    size : int, optional
-        Number of rows s of a sketch that is given by name; 100 by default, or the
-        number of rows of X if that is smaller.
+        "p-sparsified", "gaussian", "rademacher", "subsampling", "leverage",
+        "accumulation", "countsketch", "sparse-jl", "srht", "identity", or a recipe.
+    size : int, AutoSize or "auto", optional
+        Number of rows s of a sketch that is given by name, or how it is to be chosen.
+        By default for the square loss all n up to 1500, else 1000, and for n > 50 000
+        so many (at least 100) that n s^2 stays the same; for other losses 300, and
+        fewer for n > 22 000.
     alpha : float, optional
         Positive penalty. By default it is chosen: for the square loss by least
         leave-one-out error, in closed form; for the others by the loss on a fifth of
@@ -68,10 +78,22 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         Coefficients of the sketched kernel functions: f(x) = coef_^T S k_x.
     intercept_ : float or ndarray of shape (d,)
         The constant b.
-    landmarks_ : ndarray of shape (s', q)
-        The training rows that prediction needs; no others are kept.
+    landmarks_ : ndarray or csr_array of shape (s', p)
+        The training rows that prediction needs, as the kernel sees them; no others are
+        kept.
     kernel_, sketch_ : Kernel, Sketch
         The kernel with its bandwidth set, and the drawn sketch.
+    scaler_ : InputScaler or None
+        What has transformed the rows, if anything.
+    length_scales_ : ndarray of shape (q,) or None
+        Learned length-scales, in standard deviations of the features: the longer, the
+        less a feature matters. Infinite for constants.
+    bandwidth_ : float, sequence of floats or None
+        Bandwidth of `kernel_`: a number, or one for each column that it sees.
+    size_ : int
+        Number of rows s of the sketch.
+    size_path_ : dict or None
+        Where the sketch has grown: arrays "size", "loss" and "seconds".
     alpha_ : float
         The penalty used.
     rank_ : int
@@ -101,18 +123,19 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
     >>> X = np.random.default_rng(0).uniform(-3, 3, size=(500, 1))
     >>> y = np.sin(X[:, 0])
     >>> model = SketchedKernelRegressor(size=50, random_state=0).fit(X, y)
-    >>> model.predict([[0.0], [1.5]]).round(2).tolist()
-    [0.0, 1.0]
+    >>> model.predict([[0.5], [1.5]]).round(2).tolist()
+    [0.48, 1.0]
     """
 
     def __init__(
         self,
-        kernel: Any = "gaussian",
+        kernel: Any = "auto",
         *,
         bandwidth: Any = None,
+        scale: str | None = "auto",
         loss: Any = "square",
         sketch: Any = "p-sparsified",
-        size: int | None = None,
+        size: Any = None,
         alpha: float | None = None,
         output: Any = None,
         fit_intercept: bool = True,
@@ -124,6 +147,7 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
     ) -> None:
         self.kernel = kernel
         self.bandwidth = bandwidth
+        self.scale = scale
         self.loss = loss
         self.sketch = sketch
         self.size = size
@@ -144,7 +168,7 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         Parameters
         ----------
         X : array of shape (n, q)
-            Training rows; float32 stays float32.
+            Training rows, dense or sparse; float32 stays float32.
         y : array of shape (n,) or (n, d)
             Targets.
         sample_weight : array of shape (n,), optional

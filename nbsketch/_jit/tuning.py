@@ -1,0 +1,111 @@
+"""Kernel values and their slopes in the squared distance, in one pass.
+
+With D the squared distance of two scaled rows, phi(D) is the kernel and phi'(D) what
+the chain rule needs of it. Plain loops over short rows, so that they vectorise: e^-u is
+2^k times a Taylor polynomial, and 2^k is made in the bits of the array of slopes.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from nbsketch._jit.compiler import compiled
+
+GAUSSIAN, MATERN_12, MATERN_32, MATERN_52 = range(4)
+
+_LOG2E = 1 / math.log(2)
+_LN2 = math.log(2)
+# Coefficients of e^-z: for |z| <= log(2) / 2 the rest is below rounding.
+_TAYLOR = tuple((-1) ** k / math.factorial(k) for k in range(13, -1, -1))
+# Adding this rounds to an integer, left in the lowest bits.
+_MAGIC = 1.5 * 2.0**52
+_HIGHEST = 1022.0
+_BIAS = 1023 << 52
+
+
+@compiled(inline="always")
+def _exponential(u: Any, bits: Any, scale: Any, out: Any) -> None:
+    """Fill `out` with e^-u, u >= 0; `scale` is scratch and `bits` the same memory."""
+    for j in range(u.size):
+        x = min(u[j] * _LOG2E, _HIGHEST)
+        shifted = _MAGIC - x
+        scale[j] = shifted
+        z = (x + (shifted - _MAGIC)) * _LN2
+        value = _TAYLOR[0]
+        for k in range(1, 14):
+            value = value * z + _TAYLOR[k]
+        out[j] = value
+    for j in range(u.size):
+        bits[j] = (bits[j] << 52) + _BIAS
+    for j in range(u.size):
+        out[j] *= scale[j]
+
+
+@compiled()
+def kernel_and_slope(
+    family: int, row_norms: Any, column_norms: Any, values: Any, slopes: Any
+) -> None:
+    """Turn inner products of rows into kernel values, in place, and fill the slopes."""
+    n = column_norms.size
+    u, bits = np.empty(n), slopes.view(np.int64)
+    for i in range(row_norms.size):
+        for j in range(n):
+            square = row_norms[i] + column_norms[j] - 2.0 * values[i, j]
+            u[j] = max(square, 0.0)
+        if family == GAUSSIAN:
+            for j in range(n):
+                u[j] *= 0.5
+        else:
+            factor = 1.0 if family == MATERN_12 else 3.0
+            factor = 5.0 if family == MATERN_52 else factor
+            for j in range(n):
+                u[j] = math.sqrt(factor * u[j])
+        _exponential(u, bits[i], slopes[i], values[i])
+        _profile(family, u, values[i], slopes[i])
+
+
+@compiled()
+def _profile(family: int, u: Any, values: Any, slopes: Any) -> None:
+    """Turn e^-u into the kernel and its slope."""
+    for j in range(u.size):
+        e, v = values[j], u[j]
+        if family == GAUSSIAN:
+            slopes[j] = -0.5 * e
+        elif family == MATERN_12:
+            # Singular at 0, where the squared differences it multiplies vanish.
+            slopes[j] = -0.5 * e / max(v, 1e-8)
+        elif family == MATERN_32:
+            values[j] = (1.0 + v) * e
+            slopes[j] = -1.5 * e
+        else:
+            values[j] = (1.0 + v * (1.0 + v / 3.0)) * e
+            slopes[j] = -5.0 / 6.0 * (1.0 + v) * e
+
+
+@compiled()
+def times_slopes(
+    slopes: Any,
+    T: Any,
+    BM: Any,
+    q: Any,
+    roots: Any,
+    left: Any,
+    right: Any,
+    shift: Any,
+    out: Any,
+) -> None:
+    """Fill `out` with ``slopes (roots (2 q T - BM - left right^T) - roots^2 shift)``.
+
+    `q` and `roots` scale rows; `left` (m, k) and `right` (k, l) are thin.
+    """
+    for i in range(T.shape[0]):
+        twice, root = 2.0 * q[i], roots[i]
+        for j in range(T.shape[1]):
+            out[i, j] = twice * T[i, j] - BM[i, j] - root * shift[j]
+        for k in range(left.shape[1]):
+            factor = left[i, k]
+            for j in range(T.shape[1]):
+                out[i, j] -= factor * right[k, j]
+        for j in range(T.shape[1]):
+            out[i, j] *= root * slopes[i, j]

@@ -1,0 +1,79 @@
+"""What a fitted kernel machine has become, in a few lines to read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from nbsketch.tuning import InputScaler
+
+# Features whose length-scales are told.
+_SHORTEST = 5
+
+
+def summarise(model: Any) -> str:
+    """Return a line on each thing that a fit has chosen or found."""
+    lines = [type(model).__name__, *(f"  {a:<14}{b}" for a, b in _entries(model))]
+    return "\n".join(lines)
+
+
+def _entries(model: Any) -> Iterator[tuple[str, str]]:
+    size, n = model.sketch_.shape
+    yield "rows", f"{n}, {model.n_features_in_} features"
+    yield "kernel", _kernel(model.kernel_)
+    yield "inputs", _inputs(model.scaler_)
+    if model.length_scales_ is not None:
+        yield "length-scales", _length_scales(model)
+    landmarks = model.landmarks_.shape[0]
+    yield "sketch", f"size {size}, rank {model.rank_}, {landmarks} landmarks"
+    path = getattr(model, "size_path_", None)
+    if path is not None:
+        steps = zip(path["size"], path["loss"], strict=True)
+        yield "size path", ", ".join(f"{s}: {loss:.4g}" for s, loss in steps)
+    yield from _solution(model)
+
+
+def _kernel(kernel: Any) -> str:
+    """Return the kernel; many bandwidths are counted, not listed."""
+    widths = getattr(kernel, "bandwidth", None)
+    if widths is None:
+        return repr(kernel)
+    values = {f.name: f"{getattr(kernel, f.name)}" for f in fields(kernel)}
+    many = np.ndim(widths) > 0
+    values["bandwidth"] = f"<{len(widths)} numbers>" if many else f"{widths:.4g}"
+    inside = ", ".join(f"{name}={value}" for name, value in values.items())
+    return f"{type(kernel).__name__}({inside})"
+
+
+def _inputs(scaler: InputScaler | None) -> str:
+    if scaler is None:
+        return "as given"
+    counts = len(scaler.plain), len(scaler.ranked)
+    kinds = "standardised features", "scores of ranks"
+    return " and ".join(
+        f"{count} {kind}" for count, kind in zip(counts, kinds, strict=True) if count
+    )
+
+
+def _length_scales(model: Any) -> str:
+    scales = model.length_scales_
+    names = getattr(model, "feature_names_in_", [f"x{k}" for k in range(len(scales))])
+    order = np.argsort(scales, kind="stable")[:_SHORTEST]
+    told = [f"{names[k]} {scales[k]:.3g}" for k in order]
+    rest = len(scales) - len(told)
+    return ", ".join(told) + (f"; {rest} longer" if rest else "")
+
+
+def _solution(model: Any) -> Iterator[tuple[str, str]]:
+    """Yield what is known of the solution; stochastic steps certify nothing."""
+    if not hasattr(model, "alpha_"):
+        yield "alpha", f"{model.alpha:.4g}"
+        yield "steps", str(model.n_steps_)
+        return
+    yield "alpha", f"{model.alpha_:.4g}"
+    gap = f", at most {model.dual_gap_:.1e} of it above the minimum"
+    certified = np.isfinite(model.dual_gap_)
+    yield "objective", f"{model.objective_:.6g}" + (gap if certified else "")

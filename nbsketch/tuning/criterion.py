@@ -1,0 +1,237 @@
+r"""The leave-one-out error of a small ridge, with its gradient in the length-scales.
+
+On m rows with l landmarks among them, B = k(X, L) and C = k(L, L),
+
+.. math:: \min_{b, \beta} \sum_i w_i \|y_i - b - B_i \beta\|^2
+          + \tau\, \mathrm{tr}(\beta^T C \beta)
+
+has residuals r and leverages h, and without row i its residual is
+:math:`r_i / (1 - h_i)`. The criterion is the logarithm of the weighted mean of the
+squared norm of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from nbsketch._jit.tuning import kernel_and_slope, times_slopes
+from nbsketch._linalg import eigh
+
+# Added to the diagonal of C, times sqrt(l): far above rounding, far below any effect.
+_JITTER = 1e-8
+# What rounding makes of one minus a leverage: residuals are not divided by less.
+_LEAST_FREEDOM = 1e-10
+_TINY = np.finfo(np.float64).tiny
+
+
+class Sample(NamedTuple):
+    """The rows that a criterion sees.
+
+    Attributes
+    ----------
+    X : ndarray of shape (m, q)
+        Rows, near zero.
+    Y : ndarray of shape (m, d)
+        Targets, each of about unit variance.
+    weights : ndarray of shape (m,), optional
+        Non-negative weights of mean one.
+    landmarks : ndarray of shape (l,)
+        Which of the rows are the landmarks.
+    cut : float
+        Residuals beyond it count linearly, by Huber's function.
+    log_tau : float, optional
+        Logarithm of tau, where it is given.
+    """
+
+    X: NDArray
+    Y: NDArray
+    weights: NDArray | None
+    landmarks: NDArray
+    cut: float = np.inf
+    log_tau: float | None = None
+
+
+class _Fit(NamedTuple):
+    """A fitted ridge. Where rows are centred and scaled by sqrt(w), it says scaled."""
+
+    P: NDArray  # (B^T B + tau C)^-1, (l, l)
+    coef: NDArray  # beta, (l, d)
+    residual: NDArray  # scaled, (m, d)
+    freedom: NDArray  # 1 - h, (m, 1)
+
+
+class LeaveOneOut:
+    """The criterion as a function of the point (log inverse scales, log tau).
+
+    Parameters
+    ----------
+    sample : Sample
+        Rows, targets, weights and landmarks.
+    family : int
+        GAUSSIAN, MATERN_12, MATERN_32 or MATERN_52.
+
+    Notes
+    -----
+    With T = B P, g and q the derivatives in r and h, u = P B^T g, M = T^T diag(q) T:
+    the derivative in B is 2 diag(q) T - 2 B M - (g - B u) beta^T - r u^T, that in C is
+    tau (u beta^T - M), that in tau is tr(u^T C beta) - tr(M C), and that in the scale
+    a_k follows from both through the squared distances in two thin products.
+    """
+
+    def __init__(self, sample: Sample, family: int) -> None:
+        (m, _), size = sample.X.shape, len(sample.landmarks)
+        self._family, self._size = family, size
+        self._X = np.vstack([sample.X, sample.X[sample.landmarks]])
+        weights = np.ones(m) if sample.weights is None else sample.weights
+        self._weights, self._roots = weights, np.sqrt(weights)
+        self._cuts = np.where(weights > 0, self._roots * min(sample.cut, 1e300), 1.0)
+        self._target = self._roots[:, None] * (sample.Y - weights @ sample.Y / m)
+        # Memory that every evaluation uses again.
+        self._K, self._slopes = np.empty((2, m + size, size))
+        self._F, self._T = np.empty((2, m, size))
+
+    def __call__(self, point: NDArray) -> tuple[float, NDArray]:
+        """Return the criterion and its gradient."""
+        fit = self._fit(point)
+        left_out = fit.residual / fit.freedom
+        squares, shrink = self._squares(left_out)
+        total = max(float((shrink * (2 - shrink) * squares).sum()), _TINY)
+        g = 2 / total * shrink * left_out / fit.freedom
+        q = 2 / total * shrink * squares / fit.freedom
+        gradient = self._gradient(point, fit, g, q)
+        return float(np.log(total / len(g))), gradient
+
+    def path(self, log_inverse: NDArray, log_taus: NDArray) -> NDArray:
+        """Return the criterion for several tau, by one eigendecomposition."""
+        self._whiten(log_inverse)
+        values, vectors = eigh(self._F.T @ self._F)
+        Q = np.matmul(self._F, vectors, out=self._T)
+        cross, squares = Q.T @ self._target, np.square(Q)
+        errors = np.empty(len(log_taus))
+        for i, tau in enumerate(np.exp(log_taus)):
+            shrink = 1 / (np.maximum(values, 0) + tau)
+            freedom = 1 - squares @ shrink - self._weights / len(Q)
+            residual = self._target - Q @ (shrink[:, None] * cross)
+            left_out = residual / np.maximum(freedom, _LEAST_FREEDOM)[:, None]
+            square, shrunk = self._squares(left_out)
+            errors[i] = max(float((shrunk * (2 - shrunk) * square).mean()), _TINY)
+        return np.log(errors)
+
+    def sensitivity(self, point: NDArray) -> NDArray:
+        """Return the root mean square of the derivative of f in each feature, (q,)."""
+        coef = self._fit(point).coef
+        m, L = len(self._T), self._X[len(self._T) :]
+        total = np.zeros(len(point) - 1)
+        for beta in coef.T:
+            V = self._slopes[:m] * beta
+            steps = V.sum(axis=1)[:, None] * self._X[:m] - V @ L
+            total += self._weights @ np.square(steps)
+        return 2 * np.exp(2 * point[:-1]) * np.sqrt(total / m)
+
+    def residuals(self, point: NDArray) -> NDArray:
+        """Return the leave-one-out residuals, (m, d); zero for rows of weight zero."""
+        fit = self._fit(point)
+        roots = np.where(self._roots > 0, self._roots, np.inf)
+        return fit.residual / fit.freedom / roots[:, None]
+
+    def predictor(self, point: NDArray) -> Callable[[NDArray], NDArray]:
+        """Return the fitted function of rows, without the mean of the targets."""
+        coef = self._fit(point).coef
+        L, inverse = self._X[len(self._T) :], np.exp(point[:-1])
+        # B has been scaled in place.
+        means = self._weights @ self._kernel(point[:-1])[: len(self._T)] / len(self._T)
+
+        def predict(X: NDArray) -> NDArray:
+            rows, others = X * inverse, L * inverse
+            values = rows @ others.T
+            norms = [np.einsum("ij,ij->i", part, part) for part in (rows, others)]
+            kernel_and_slope(self._family, *norms, values, np.empty_like(values))
+            return (values - means) @ coef
+
+        return predict
+
+    def _kernel(self, log_inverse: NDArray) -> NDArray:
+        """Return k of the rows, and below them the landmarks, with the landmarks."""
+        rows = self._X * np.exp(log_inverse)
+        norms = np.einsum("ij,ij->i", rows, rows)
+        m = len(self._T)
+        np.matmul(rows, rows[m:].T, out=self._K)
+        kernel_and_slope(self._family, norms, norms[m:], self._K, self._slopes)
+        self._K[m:][np.diag_indices(self._size)] += _JITTER * np.sqrt(self._size)
+        return self._K
+
+    def _whiten(self, log_inverse: NDArray) -> tuple[NDArray, NDArray]:
+        """Fill F with B L^-T for C = L L^T; return B, centred and scaled, and L^-1."""
+        B, C = np.split(self._kernel(log_inverse), [len(self._T)])
+        B -= self._weights @ B / len(B)
+        B *= self._roots[:, None]
+        root = _inverse_root(C)
+        np.matmul(B, root.T, out=self._F)
+        return B, root
+
+    def _fit(self, point: NDArray) -> _Fit:
+        # B^T B + tau C may have condition 1e16: it is factored in the basis of C.
+        B, root = self._whiten(point[:-1])
+        inner = self._F.T @ self._F
+        inner[np.diag_indices(self._size)] += np.exp(point[-1])
+        half = _inverse_root(inner)
+        full = half @ root
+        np.matmul(self._F, half.T @ full, out=self._T)
+        P = full.T @ full
+        coef = P @ (B.T @ self._target)
+        leverage = np.einsum("ij,ij->i", self._T, B) + self._weights / len(B)
+        freedom = np.maximum(1 - leverage, _LEAST_FREEDOM)[:, None]
+        return _Fit(P, coef, self._target - B @ coef, freedom)
+
+    def _squares(self, left_out: NDArray) -> tuple[NDArray, NDArray]:
+        """Return squared norms of rows, and what Huber's slope is of the square's."""
+        squares = np.square(left_out).sum(axis=1, keepdims=True)
+        cuts = self._cuts[:, None]
+        return squares, cuts / np.maximum(np.sqrt(squares), cuts)
+
+    def _gradient(self, point: NDArray, fit: _Fit, g: NDArray, q: NDArray) -> NDArray:
+        m, tau = len(self._T), np.exp(point[-1])
+        B, C = self._K[:m], self._K[m:]
+        np.multiply(np.sqrt(q), self._T, out=self._F)
+        M = self._F.T @ self._F
+        u = fit.P @ (B.T @ g)
+        outer = u @ fit.coef.T
+        # The derivatives in B, in C and in tau; W holds the first two times the slopes.
+        np.matmul(B, 2 * M - outer, out=self._F)
+        shift = 2 * (self._roots * q[:, 0]) @ self._T - self._roots @ g @ fit.coef.T
+        thin = np.hstack([g, fit.residual]), np.hstack([fit.coef, u]).T
+        by_tau = float((u * (C @ fit.coef)).sum() - (M * C).sum())
+        W = self._K
+        W[m:] = tau * ((outer + outer.T) / 2 - M) * self._slopes[m:]
+        times_slopes(
+            self._slopes[:m],
+            self._T,
+            self._F,
+            q[:, 0],
+            self._roots,
+            *(np.ascontiguousarray(part) for part in thin),
+            shift / m,
+            W[:m],
+        )
+        return np.append(self._by_scales(W, np.exp(point[:-1])), tau * by_tau)
+
+    def _by_scales(self, W: NDArray, inverse: NDArray) -> NDArray:
+        """Return 2 a_k^2 sum_ij W_ij (x_ik - s_jk)^2."""
+        L = self._X[len(self._T) :]
+        total = W.sum(axis=1) @ np.square(self._X) + W.sum(axis=0) @ np.square(L)
+        total -= 2 * ((W.T @ self._X) * L).sum(axis=0)
+        return 2 * np.square(inverse) * total
+
+
+def _inverse_root(matrix: NDArray) -> NDArray:
+    """Return L^-1 for the Cholesky factor L of a matrix."""
+    factor = scipy.linalg.cholesky(matrix, lower=True, check_finite=False)
+    identity = np.eye(len(matrix))
+    return scipy.linalg.solve_triangular(
+        factor, identity, lower=True, check_finite=False
+    )

@@ -1,0 +1,75 @@
+"""The rows that rounds of tuning draw their samples from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbsketch.tuning.criterion import Sample
+from nbsketch.tuning.inputs import CONSTANT, InputScaler
+
+# Rows that are transformed at a time where all of them are looked at.
+_BLOCK = 8192
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows, targets, weights, and which of the rows may be drawn."""
+
+    X: NDArray  # (n, q)
+    Y: NDArray  # (n, d), standardised
+    weights: NDArray | None  # (n,)
+    scaler: InputScaler
+    kept: NDArray  # indices
+    cut: float = np.inf  # residuals beyond it count linearly
+    alpha: float | None = None  # penalty, where it is given
+
+    def draw(self, rng: np.random.Generator, count: int) -> NDArray:
+        """Return the indices of `count` rows, or of all that may be drawn."""
+        return rng.choice(self.kept, min(count, len(self.kept)), replace=False)
+
+    def take(self, drawn: NDArray, size: int) -> Sample:
+        """Return drawn rows as a sample whose first `size` are the landmarks."""
+        X = self.scaler.transform(self.X[drawn]).astype(np.float64, copy=False)
+        weights = None
+        if self.weights is not None:
+            weights = self.weights[drawn] / self.weights[drawn].mean()
+        landmarks = np.arange(min(size, len(drawn)))
+        log_tau = None if self.alpha is None else float(np.log(self.alpha * len(drawn)))
+        return Sample(X, self.Y[drawn], weights, landmarks, self.cut, log_tau)
+
+    def sample(self, rng: np.random.Generator, count: int, size: int) -> Sample:
+        """Draw rows and take them as a sample."""
+        return self.take(self.draw(rng, count), size)
+
+    def keep(self, kept: NDArray, cut: float) -> Rows:
+        """Return the rows with others that may be drawn, and another cut."""
+        return replace(self, kept=kept, cut=cut if cut > 0 else np.inf)
+
+    def blocks(self) -> list[slice]:
+        """Return slices that cover all rows."""
+        n = len(self.X)
+        return [slice(i, min(i + _BLOCK, n)) for i in range(0, n, _BLOCK)]
+
+
+def prepare(
+    X: NDArray,
+    Y: NDArray,
+    weights: NDArray | None,
+    scaler: InputScaler,
+    kept: NDArray,
+    cut: float = np.inf,
+    alpha: float | None = None,
+) -> Rows:
+    """Return rows with targets standardised by those that may be drawn.
+
+    `cut` is in standard deviations of the targets.
+    """
+    some = None if weights is None else weights[kept]
+    mean = np.average(Y[kept], axis=0, weights=some)
+    spread = np.sqrt(np.average(np.square(Y[kept] - mean), axis=0, weights=some))
+    varies = spread > CONSTANT * np.abs(mean)
+    Y = np.where(varies, Y - mean, 0.0) / np.where(varies, spread, 1.0)
+    return Rows(X, Y, weights, scaler, kept, cut, alpha)

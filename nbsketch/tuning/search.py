@@ -1,0 +1,189 @@
+r"""The search for length-scales: short rounds of L-BFGS on samples drawn afresh.
+
+A fixed sample would be overfitted. Each round minimises, from where the last one ended,
+
+.. math:: \log \mathrm{LOO}(\eta, \log\tau)
+          + \frac{\kappa}{n} \sum_k \log(1 + (\eta_k - \bar\eta)^2)
+
+over the logarithms eta of the inverse length-scales and of tau. The second term is a
+weak pull to one length-scale for all; it yields to features that do not matter at all.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import NamedTuple
+
+import numpy as np
+import scipy.optimize
+from numpy.typing import NDArray
+
+from nbsketch.kernels import median_distance
+from nbsketch.tuning.criterion import LeaveOneOut, Sample
+from nbsketch.tuning.rows import Rows
+
+# kappa: a length-scale that is e times the others costs as much as 7 / n in log LOO.
+PULL = 10.0
+# Rows and landmarks of the isotropic start, rows of its median distance.
+_START, _MEDIAN_ROWS = (1000, 100), 300
+# Where tau starts, per row of the sample.
+_TAU = 1e-4
+# Moves of a point that are tried: of the common factor of the scales, and of tau.
+_WIDE = np.log([0.25, 0.5, 1.0, 2.0, 4.0]), np.log(10) * np.linspace(-4, 4, 17)
+NEAR = np.zeros(1), np.linspace(-2, 2, 9)
+# Limits of the logarithms of inverse length-scales and of tau.
+_LIMITS, _TAU_LIMITS = (-9.0, 6.0), (-21.0, 14.0)
+
+
+class Round(NamedTuple):
+    """A round of the search."""
+
+    rows: int
+    landmarks: int
+    iterations: int
+
+
+ROUNDS = (Round(2000, 100, 10), Round(2000, 150, 8), Round(2000, 200, 8))
+# A last round where the error still falls with the number of landmarks.
+LAST = Round(3000, 400, 5)
+_FALL = 0.03
+
+
+class Budget:
+    """How many iterations and seconds are left."""
+
+    def __init__(self, iterations: int, seconds: float) -> None:
+        self.iterations = iterations
+        self._end = time.monotonic() + seconds
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether nothing is left."""
+        return self.iterations <= 0 or time.monotonic() >= self._end
+
+
+class _SpentError(Exception):
+    """Ends a minimisation within an iteration."""
+
+
+def isotropic_start(rows: Rows, family: int, rng: np.random.Generator) -> NDArray:
+    """Return the best point with one length-scale: bandwidths times a path of tau."""
+    sample = rows.sample(rng, *_START)
+    median = median_distance(sample.X[:_MEDIAN_ROWS])
+    log_inverse = np.full(sample.X.shape[1], -np.log(median))
+    point = np.append(log_inverse, np.log(_TAU * len(sample.X)))
+    return settle(sample, family, point, _WIDE)[1]
+
+
+def outer_product_start(
+    rows: Rows, family: int, point: NDArray, rng: np.random.Generator
+) -> NDArray:
+    """Return a start for many features: scales as large as the average gradients.
+
+    Three fixed-point steps on the diagonal of the average outer product of gradients of
+    the fitted function (Radhakrishnan et al., Science 2024), damped by a square root.
+    """
+    for _ in range(3):
+        criterion = LeaveOneOut(rows.sample(rng, *_START), family)
+        slopes = criterion.sensitivity(point)
+        top = slopes.max(initial=0)
+        if top <= 0:
+            return point
+        scales = np.sqrt(np.exp(point[:-1]) * np.maximum(slopes, 1e-4 * top))
+        total = np.exp(2 * point[:-1]).sum()
+        log_inverse = np.log(scales * np.sqrt(total / np.square(scales).sum()))
+        point = np.append(log_inverse, point[-1])
+    return point
+
+
+def learn(
+    rows: Rows,
+    point: NDArray,
+    rounds: Iterable[Round],
+    rng: np.random.Generator,
+    budget: Budget,
+    family: int,
+) -> NDArray:
+    """Run rounds of the search; return the last point."""
+    for plan in rounds:
+        if budget.is_spent:
+            break
+        sample = rows.sample(rng, plan.rows, plan.landmarks)
+        pull = PULL / len(rows.kept)
+        point = _descend(sample, family, point, pull, plan.iterations, budget)
+    return point
+
+
+def is_rough(rows: Rows, point: NDArray, rng: np.random.Generator, family: int) -> bool:
+    """Return whether more landmarks lower the error at a point by more than 3 %."""
+    many = rows.sample(rng, LAST.rows, LAST.landmarks)
+    few = many._replace(landmarks=many.landmarks[: ROUNDS[0].landmarks])
+    errors = [
+        LeaveOneOut(sample, family).path(point[:-1], point[-1:])[0]
+        for sample in (few, many)
+    ]
+    return errors[0] - errors[1] > _FALL
+
+
+def settle(
+    sample: Sample,
+    family: int,
+    point: NDArray,
+    moves: tuple[NDArray, NDArray],
+) -> tuple[float, NDArray]:
+    """Move tau and the common factor of the scales; return the best value and point."""
+    criterion = LeaveOneOut(sample, family)
+    log_taus, tried = point[-1] + moves[1], []
+    if sample.log_tau is not None:
+        log_taus = np.array([sample.log_tau])
+    for move in moves[0]:
+        log_inverse = point[:-1] + move
+        errors = criterion.path(log_inverse, log_taus)
+        best = int(errors.argmin())
+        tried.append((float(errors[best]), np.append(log_inverse, log_taus[best])))
+    return min(tried, key=lambda pair: pair[0])
+
+
+def _descend(
+    sample: Sample,
+    family: int,
+    point: NDArray,
+    pull: float,
+    iterations: int,
+    budget: Budget,
+) -> NDArray:
+    """Minimise the pulled criterion; return the best point met."""
+    criterion, least, best = LeaveOneOut(sample, family), np.inf, point
+    given = sample.log_tau
+    by_tau = _TAU_LIMITS if given is None else (given, given)
+
+    def objective(point: NDArray) -> tuple[float, NDArray]:
+        nonlocal least, best
+        if budget.is_spent:
+            raise _SpentError
+        value, gradient = criterion(point)
+        away = point[:-1] - point[:-1].mean()
+        value += pull * float(np.log1p(np.square(away)).sum())
+        slope = 2 * pull * away / (1 + np.square(away))
+        gradient[:-1] += slope - slope.mean()
+        if value < least:
+            least, best = value, point.copy()
+        return value, gradient
+
+    def count(_: NDArray) -> None:
+        budget.iterations -= 1
+
+    bounds = [_LIMITS] * (len(point) - 1) + [by_tau]
+    with suppress(_SpentError):
+        scipy.optimize.minimize(
+            objective,
+            np.clip(point, *np.transpose(bounds)),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=bounds,
+            callback=count,
+            options={"maxiter": iterations, "maxfun": 2 * iterations},
+        )
+    return best

@@ -1,0 +1,379 @@
+"""The tuner against finite differences, refits, and designs whose answer is known."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from reference import gaussian, loo_residuals, matern, ridge_on_landmarks
+
+from nbsketch.datasets import make_friedman_outliers
+from nbsketch.tuning import fit_scaler, search, tune, tuner
+from nbsketch.tuning.criterion import LeaveOneOut, Sample
+from nbsketch.tuning.search import ROUNDS, Budget, Round
+from nbsketch.tuning.tuner import _FAMILIES
+
+KERNELS = {
+    "gaussian": gaussian,
+    "matern-1/2": lambda X, Y, bandwidth: matern(X, Y, bandwidth, 0.5),
+    "matern-3/2": lambda X, Y, bandwidth: matern(X, Y, bandwidth, 1.5),
+    "matern-5/2": lambda X, Y, bandwidth: matern(X, Y, bandwidth, 2.5),
+}
+families = pytest.mark.parametrize("family", KERNELS)
+outputs = pytest.mark.parametrize("n_outputs", [1, 3])
+weighted = pytest.mark.parametrize("weighted", [False, True])
+LOG_TAU = -1.3
+
+
+def some_sample(n_outputs=1, weighted=False, cut=np.inf, m=40, q=3, size=12):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(m, q))
+    Y = np.sin(2 * X[:, :1]) + 0.5 * rng.normal(size=(m, n_outputs))
+    weights = None
+    if weighted:
+        weights = rng.uniform(size=m) * (np.arange(m) % 5 > 0)
+        weights /= weights.mean()
+    return Sample(X, Y, weights, rng.choice(m, size, replace=False), cut)
+
+
+def some_point(q=3):
+    return np.append(np.linspace(-0.8, 0.1, q), LOG_TAU)
+
+
+def mean_log(sample, residuals):
+    """Return the criterion for leave-one-out residuals."""
+    sizes = np.linalg.norm(residuals, axis=1)
+    inside = np.minimum(sizes, sample.cut)
+    huber = np.square(sizes) if np.isinf(sample.cut) else inside * (2 * sizes - inside)
+    return np.log(np.average(huber, weights=sample.weights))
+
+
+# the criterion ----------------------------------------------------------------------
+
+
+@families
+@outputs
+@weighted
+def test_residuals_are_those_of_refits(family, n_outputs, weighted):
+    sample, point = some_sample(n_outputs, weighted), some_point()
+    desired = loo_residuals(sample, KERNELS[family], point)
+    criterion = LeaveOneOut(sample, _FAMILIES[family])
+    actual = criterion.residuals(point)
+    if weighted:
+        assert_array_equal(actual[sample.weights == 0], 0)
+        desired[sample.weights == 0] = 0
+    assert_allclose(actual, desired, rtol=0, atol=1e-6)
+    assert_allclose(criterion(point)[0], mean_log(sample, desired), rtol=0, atol=1e-6)
+
+
+@families
+@outputs
+@weighted
+@pytest.mark.parametrize("cut", [np.inf, 0.7])
+def test_gradient_is_that_of_finite_differences(family, n_outputs, weighted, cut):
+    sample, point = some_sample(n_outputs, weighted, cut), some_point()
+    criterion = LeaveOneOut(sample, _FAMILIES[family])
+    value, actual = criterion(point)
+    assert_allclose(value, mean_log(sample, criterion.residuals(point)), rtol=1e-12)
+    step = 1e-4
+    moves = step * np.eye(len(point))
+    desired = [
+        (criterion(point + d)[0] - criterion(point - d)[0]) / (2 * step) for d in moves
+    ]
+    # Matern 1/2 has a kink at 0: rounding of distances counts by its square root
+    tolerance = 2e-4 if family == "matern-1/2" else 1e-6
+    assert_allclose(actual, desired, rtol=0, atol=tolerance)
+
+
+@families
+@weighted
+def test_path_and_predictions_agree_with_the_criterion(family, weighted):
+    sample, point = some_sample(2, weighted, cut=0.7), some_point()
+    criterion = LeaveOneOut(sample, _FAMILIES[family])
+    errors = criterion.path(point[:-1], np.array([0.5, LOG_TAU]))
+    assert_allclose(errors[1], criterion(point)[0], rtol=0, atol=1e-8)
+    new = np.random.default_rng(1).normal(size=(7, 3))
+    predict = ridge_on_landmarks(sample, KERNELS[family], point)
+    mean = np.average(sample.Y, axis=0, weights=sample.weights)
+    assert_allclose(
+        criterion.predictor(point)(new) + mean, predict(new), rtol=0, atol=1e-6
+    )
+
+
+def test_sensitivity_is_the_size_of_the_gradient():
+    sample, point, step = some_sample(2), some_point(), 1e-5
+    criterion = LeaveOneOut(sample, _FAMILIES["matern-5/2"])
+    actual = criterion.sensitivity(point)
+    predict = criterion.predictor(point)
+    for k, move in enumerate(step * np.eye(3)):
+        slopes = (predict(sample.X + move) - predict(sample.X - move)) / (2 * step)
+        desired = np.sqrt(np.square(slopes).sum(axis=1).mean())
+        assert_allclose(actual[k], desired, rtol=1e-5)
+
+
+# the inputs -------------------------------------------------------------------------
+
+
+def test_standard_scores(rng):
+    X = np.column_stack([rng.normal(5, 3, size=200), np.ones(200)])
+    Z = fit_scaler(X, "standard").transform(X)
+    assert_allclose(Z[:, 0], (X[:, 0] - X[:, 0].mean()) / X[:, 0].std(), rtol=1e-12)
+    assert_array_equal(Z[:, 1], 0)
+
+
+def test_ranks_do_not_change_with_a_monotone_function(rng):
+    X = rng.normal(size=(100, 2))
+    Z = fit_scaler(X, "rank").transform(X)
+    other = np.exp(3 * X)
+    assert_allclose(fit_scaler(other, "rank").transform(other), Z, rtol=0, atol=1e-8)
+    order = np.argsort(X[:, 0])
+    assert_allclose(np.diff(Z[order, 0]), np.diff(Z[order, 0])[0], rtol=1e-8)
+
+
+def test_equal_values_have_one_rank_and_far_ones_the_last():
+    X = np.array([0.0, 0, 0, 1, 2, 2])[:, None]
+    scaler = fit_scaler(X, "rank")
+    Z = scaler.transform(X)[:, 0]
+    assert len(np.unique(Z.round(12))) == 3
+    far = scaler.transform(np.array([[-1e9], [1e9]]))[:, 0]
+    assert far[0] <= Z.min()
+    assert far[1] >= Z.max()
+
+
+def test_both_adds_ranks_where_they_differ(rng):
+    uniform, binary = rng.uniform(size=500), rng.integers(0, 2, size=500)
+    X = np.column_stack([uniform, rng.standard_cauchy(500), binary, np.ones(500)])
+    scaler = fit_scaler(X, "both")
+    assert scaler.ranked.tolist() == [1]
+    assert scaler.transform(X).shape == (500, 5)
+    assert scaler.without_ranks().transform(X).shape == (500, 4)
+
+
+def test_scaler_keeps_the_type_and_refuses_other_columns(rng):
+    X = rng.normal(size=(30, 2)).astype(np.float32)
+    scaler = fit_scaler(X, "both")
+    assert scaler.transform(X).dtype == np.float32
+    with pytest.raises(ValueError, match="`X` must have 2 columns"):
+        scaler.transform(X[:, :1])
+    with pytest.raises(ValueError, match="`scale` must be one of"):
+        fit_scaler(X, "log")
+
+
+# the whole --------------------------------------------------------------------------
+
+
+def error_of(tuned, X, Y, X_new, Y_new, size=100):
+    """Return the mean squared error of a ridge with the kernel of `tuned`."""
+    rows = [X, X_new]
+    if tuned.scaler is not None:
+        rows = [tuned.scaler.transform(part) for part in rows]
+    L = rows[0][:size]
+    B, C = tuned.kernel(rows[0], L), tuned.kernel(L)
+    mean = Y.mean()
+    system = B.T @ B + len(X) * tuned.alpha * C + 1e-8 * np.eye(len(L))
+    coef = np.linalg.solve(system, B.T @ (Y[:, 0] - mean))
+    fitted = tuned.kernel(rows[1], L) @ coef + mean
+    return np.mean((Y_new[:, 0] - fitted) ** 2)
+
+
+def friedman(n, q=10, seed=0, n_outliers=0):
+    X, y = make_friedman_outliers(
+        n, n_features=q, n_outliers=n_outliers, random_state=seed
+    )
+    return X, y[:, None]
+
+
+def wiggle(n=300, q=4, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(size=(n, q))
+    return X, np.sin(6 * X[:, :1]) + 0.1 * rng.normal(size=(n, 1))
+
+
+def test_friedman_is_learned():
+    X, Y = friedman(4000)
+    tuned = tune(X, Y, size=100, rng=0)
+    assert error_of(tuned, X, Y, *friedman(4000, seed=1)) < 1.1
+    # x_1 and x_2 bend, x_3 to x_5 are linear, the others are nothing
+    assert tuned.relevance[:2].min() > 3 * tuned.relevance[5:].max()
+    assert tuned.error < 0.9 * tuned.isotropic_error
+
+
+def test_irrelevant_features_are_found():
+    X, Y = friedman(800, q=100)
+    tuned = tune(X, Y, size=100, rng=0)
+    assert error_of(tuned, X, Y, *friedman(2000, q=100, seed=1)) < 1.3
+    assert tuned.error < 0.85 * tuned.isotropic_error
+
+
+def test_outliers_do_not_own_the_scales():
+    X, Y = friedman(4000, n_outliers=60)
+    X_clean, Y_clean = friedman(2000, seed=1)
+    tuned = tune(X, Y, size=100, robust=True, rng=0)
+    inside = (X <= 1).all(axis=1)
+    error = error_of(tuned, X[inside], Y[inside], X_clean, Y_clean)
+    assert error < 1.15
+    assert tuned.relevance[:2].min() > 3 * tuned.relevance[5:].max()
+
+
+def test_heavy_tails_are_no_harm():
+    X, Y = friedman(2000)
+    X_new, Y_new = friedman(2000, seed=1)
+
+    def stretched(X):
+        return np.tan(np.pi * (X - 0.5))
+
+    tuned = tune(stretched(X), Y, size=100, rng=0)
+    assert error_of(tuned, stretched(X), Y, stretched(X_new), Y_new) < 1.25
+
+
+def test_same_seed_same_result_and_another_one_another():
+    X, Y = wiggle()
+    first, second = (tune(X, Y, rng=3) for _ in range(2))
+    assert first.kernel == second.kernel
+    assert (first.alpha, first.error) == (second.alpha, second.error)
+    assert tune(X, Y, rng=4).kernel != first.kernel
+
+
+def test_units_do_not_matter():
+    X, Y = wiggle()
+    tuned = tune(X, Y, rng=0)
+    # a search magnifies rounding: these units have none
+    units = 2.0 ** np.array([-10, 0, 6, 20])
+    other = tune(X * units, -128 * Y, rng=0)
+    assert_allclose(other.kernel.bandwidth, tuned.kernel.bandwidth * units, rtol=1e-6)
+    assert_allclose(other.relevance, tuned.relevance, rtol=1e-6)
+    assert_allclose(other.error, tuned.error, rtol=1e-6)
+    shifted = tune(X + 7, Y - 3, rng=0)
+    assert_allclose(shifted.error, tuned.error, rtol=0.02)
+
+
+def test_order_of_columns_does_not_matter():
+    X, Y = wiggle()
+    tuned, other = tune(X, Y, rng=0), tune(X[:, ::-1], Y, rng=0)
+    assert_allclose(other.relevance[::-1], tuned.relevance, rtol=0, atol=0.1)
+    assert_allclose(other.error, tuned.error, rtol=0.02)
+
+
+def test_weights_of_zero_leave_rows_out():
+    X, Y = wiggle(400)
+    weights = np.repeat([1.0, 0.0], 200)
+    spoilt = np.where(weights[:, None] > 0, Y, 1e6)
+    first, second = (tune(X, T, sample_weight=weights, rng=0) for T in (Y, spoilt))
+    assert first.kernel == second.kernel
+
+
+def test_outputs_share_the_scales():
+    X, Y = wiggle(400)
+    other = np.cos(6 * X[:, 1:2])
+    tuned = tune(X, np.hstack([Y, other, np.ones_like(Y)]), rng=0)
+    assert tuned.relevance[:2].min() > 3 * tuned.relevance[2:].max()
+
+
+def test_without_effects_the_kernel_stays_isotropic(rng):
+    X, Y = rng.normal(size=(300, 6)), rng.normal(size=(300, 1))
+    tuned = tune(X, Y, scale="standard", rng=0)
+    assert np.ptp(np.log(tuned.relevance)) < 1e-6
+    assert 0.9 < tuned.error < 1.1
+
+
+@families
+def test_family_is_the_one_asked_for(family):
+    X, Y = wiggle(100)
+    kernel = tune(X, Y, family=family, rng=0).kernel
+    new = np.random.default_rng(1).uniform(size=(9, 4))
+    assert_allclose(
+        kernel(new), KERNELS[family](new, new, kernel.bandwidth), atol=1e-12
+    )
+
+
+def test_more_landmarks_are_used_where_the_target_is_rough(monkeypatch):
+    seen = []
+    build = LeaveOneOut.__init__
+
+    def record(self, sample, family):
+        seen.append((len(sample.X), len(sample.landmarks)))
+        build(self, sample, family)
+
+    monkeypatch.setattr(LeaveOneOut, "__init__", record)
+    last = Round(1500, 250, 2)
+    for module in (search, tuner):
+        monkeypatch.setattr(module, "LAST", last)
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(1500, 2))
+    rough = np.sin(25 * X[:, :1]) * np.cos(15 * X[:, 1:])
+    smooth = X[:, :1] + 0.1 * rng.normal(size=(1500, 1))
+    # one look at whether it pays, one round, two candidates at the end
+    for Y, size, looks in [(rough, 300, 4), (rough, 200, 0), (smooth, 300, 1)]:
+        seen.clear()
+        tune(X, Y, size=size, rng=0)
+        assert seen.count(last[:2]) == looks
+
+
+def test_caps_are_honoured(monkeypatch):
+    X, Y = wiggle()
+    calls = []
+    evaluate = LeaveOneOut.__call__
+    monkeypatch.setattr(
+        LeaveOneOut, "__call__", lambda s, p: calls.append(1) or evaluate(s, p)
+    )
+    tune(X, Y, rng=0)
+    planned = sum(plan.iterations for plan in ROUNDS)
+    assert planned < len(calls) <= 3 * planned
+    calls.clear()
+    tune(X, Y, max_iter=3, rng=0)
+    assert 3 <= len(calls) <= 8
+    calls.clear()
+    tune(X, Y, max_seconds=0, rng=0)
+    assert calls == []
+    assert Budget(0, np.inf).is_spent
+
+
+def test_constants_are_not_taken_for_noise():
+    scaler = fit_scaler(np.full((50, 1), 0.1), "both")
+    assert_allclose(scaler.transform([[0.1]]), 0, rtol=0, atol=1e-12)
+    assert tune(NORMAL, np.full((50, 1), 0.1), rng=0).error < 1e-6
+
+
+def column(values):
+    return np.asarray(values, dtype=float)[:, None]
+
+
+RNG = np.random.default_rng(5)
+NORMAL = RNG.normal(size=(50, 3))
+TARGET = NORMAL[:, :1] + 0.1 * RNG.normal(size=(50, 1))
+STRANGE = {
+    "one row": (NORMAL[:1], TARGET[:1]),
+    "two rows": (NORMAL[:2], TARGET[:2]),
+    "equal rows": (np.ones((50, 2)), TARGET),
+    "repeated rows": (np.tile(NORMAL, (4, 1)), np.tile(TARGET, (4, 1))),
+    "constant target": (NORMAL, np.full((50, 1), 0.1)),
+    "constant column": (np.hstack([NORMAL, np.full((50, 1), 0.1)]), TARGET),
+    "repeated columns": (np.tile(NORMAL, 3), TARGET),
+    "no noise": (NORMAL, NORMAL[:, :1]),
+    "huge": (NORMAL * 1e150, TARGET * 1e100),
+    "tiny": (NORMAL * 1e-150, TARGET * 1e-100),
+    "far": (NORMAL + 1e8, TARGET - 1e8),
+    "single": (NORMAL.astype(np.float32), TARGET),
+    "wild": (RNG.standard_cauchy((300, 4)), column(RNG.standard_cauchy(300))),
+    "one-hot": (np.eye(20)[RNG.integers(0, 20, 400)], column(RNG.normal(size=400))),
+    "more columns than rows": (RNG.normal(size=(40, 120)), column(RNG.normal(size=40))),
+}
+
+
+@pytest.mark.parametrize("robust", [False, True])
+@pytest.mark.parametrize("X, Y", STRANGE.values(), ids=STRANGE)
+def test_strange_data_are_survived(X, Y, robust):
+    tuned = tune(X, Y, robust=robust, rng=0)
+    numbers = [tuned.alpha, tuned.error, tuned.isotropic_error, *tuned.relevance]
+    assert np.isfinite(numbers).all()
+    assert tuned.alpha > 0
+    rows = X if tuned.scaler is None else tuned.scaler.transform(X)
+    assert np.isfinite(tuned.kernel(rows)).all()
+
+
+def test_arguments_are_checked():
+    X, Y = wiggle(20)
+    with pytest.raises(ValueError, match="`family` must be one of"):
+        tune(X, Y, family="linear")
+    with pytest.raises(ValueError, match="`scale` must be one of"):
+        tune(X, Y, scale="log")
+    with pytest.raises(ValueError, match="`max_iter` must be at least 1"):
+        tune(X, Y, max_iter=0)

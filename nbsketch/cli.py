@@ -19,6 +19,15 @@ _EXPERIMENTS = {
     "figure2": "figures",
     "figure3": "figures",
     "figure4": "figures",
+    "figure5": "figures",
+    "rates": "rates",
+    "satisfiability": "satisfiability",
+    "table3": "table3",
+    "table4": "table4",
+    "pohlen": "pohlen",
+    "sisokr": "sisokr",
+    "tabular": "tabular",
+    "tabular-quantiles": "tabular_quantiles",
 }
 # Options of `run`, where it takes them: what is given but not taken is an error.
 _OPTIONS = ("replicates", "quick", "out", "tuning", "data_home", "plot_only")
@@ -52,14 +61,14 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_reproduce(commands: argparse._SubParsersAction) -> None:
     command = commands.add_parser(
-        "reproduce", help="repeat a table or a figure of the papers"
+        "reproduce", help="repeat a table, a figure or an experiment of the papers"
     )
     command.add_argument("what", choices=_EXPERIMENTS)
     command.add_argument(
         "--replicates",
         type=_positive,
         metavar="N",
-        help="draws of each sketch, or random splits (10 for table1, else 30)",
+        help="draws of each sketch or of the data; each experiment has its own default",
     )
     command.add_argument(
         "--quick", action="store_true", help="fewer replicates: minutes, not more"
@@ -68,21 +77,21 @@ def _add_reproduce(commands: argparse._SubParsersAction) -> None:
         "--out",
         type=Path,
         metavar="DIR",
-        help='folder for the CSV, Markdown and PNG files (figures: "results")',
+        help='folder for the CSV, Markdown and PNG files (with a picture: "results")',
     )
     command.add_argument(
         "--tuning",
         type=Path,
         metavar="FILE",
-        help="tables: choices of bandwidth and alpha, read, and made where missing",
+        help="choices of bandwidth and alpha, read, and made where missing",
     )
     command.add_argument(
-        "--data-home", type=Path, metavar="DIR", help="tables: folder of the data sets"
+        "--data-home", type=Path, metavar="DIR", help="folder of the data sets"
     )
     command.add_argument(
         "--plot-only",
         action="store_true",
-        help="figures: draw again from the CSV file, without fitting",
+        help="start from the CSV file: picture and table, without measuring",
     )
     command.set_defaults(run=_reproduce)
 

@@ -228,7 +228,7 @@ def test_shipped_choices_are_complete():
     keys = [("boston", m, str(i)) for m in METHODS for i in range(table1.REPLICATES)]
     keys += [("otoliths, synthetic", m, "0") for m in METHODS]
     assert len(_choices.settings_for(keys, None, "table1_tuning.json")) == len(keys)
-    keys = [(name, m) for name in table2.SETS for m in METHODS]
+    keys = [(name, m) for name in table2.SETS for m in multi_output.ALL_METHODS]
     assert len(_choices.settings_for(keys, None, "table2_tuning.json")) == len(keys)
 
 
@@ -258,10 +258,12 @@ def test_table2(tiny_table2, tmp_path, capsys):
     command = ["reproduce", "table2", "--quick", "--out", str(tmp_path / "new")]
     assert cli.main([*command, "--tuning", str(tuning)]) == 0
     rows = _report.read_csv(tmp_path / "new" / "table2.csv")
-    assert [row["method"] for row in rows] == METHODS
+    assert [row["method"] for row in rows] == list(multi_output.ALL_METHODS)
     assert [row["paper"] for row in rows[:3]] == [0.575, 0.584, 0.583]
     assert all(0.1 < row["arrmse"] < 1 for row in rows)
-    assert set(json.loads(tuning.read_text("utf-8"))["rf1"]) == set(METHODS)
+    assert set(json.loads(tuning.read_text("utf-8"))["rf1"]) == set(
+        multi_output.ALL_METHODS
+    )
     assert (tmp_path / "new" / "table2.md").read_text("utf-8").startswith("# Table 2")
     assert "20/n-SG" in capsys.readouterr().out
 
@@ -297,7 +299,7 @@ def test_figures(name, tiny_figures, tmp_path, capsys):
     # 4 sizes of sub-sampling, 2 of four densities, of the Gaussian sketch and of Adam.
     assert len(fits) == 2 * (4 + 2 * 4 + 2 + 2)
     assert all(0 < fit["error"] < 10 and fit["seconds"] > 0 for fit in fits)
-    law = "SR" if name in ("figure1", "figure2") else "SG"
+    law = "S" + figures.FIGURES[name].law[0].upper()
     assert f"30/n-{law}, Adam" in capsys.readouterr().out
     picture = (tmp_path / f"{name}.png").read_bytes()
     assert picture.startswith(b"\x89PNG") and len(picture) > 50_000

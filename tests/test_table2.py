@@ -58,4 +58,6 @@ def test_errors_are_at_the_level_of_the_paper(monkeypatch):
     rows = table2.run(replicates=1)
     for row in rows:
         slack = 0.05 if row["set"] == "rf2" else 0.008
-        assert row["arrmse"] < row["paper"] + slack, row
+        # where the paper's figure is not known, that of its main sketch
+        paper = row["paper"] or table2.PAPER[row["set"]]["20/n-SR"]
+        assert row["arrmse"] < paper + slack, row

@@ -13,13 +13,23 @@ from nbsketch.estimators import SketchedKernelRegressor
 from nbsketch.kernels import GaussianKernel, median_distance
 from nbsketch.metrics import arrmse
 from nbsketch.model_selection import cross_validate
-from nbsketch.sketches import IdentitySketch, PSparsifiedSketch, SketchRecipe
+from nbsketch.sketches import (
+    AccumulationSketch,
+    CountSketch,
+    IdentitySketch,
+    PSparsifiedSketch,
+    SketchRecipe,
+)
 
 WITHOUT = "without sketch"
 METHODS: dict[str, Callable[[int], SketchRecipe]] = {
     WITHOUT: lambda size: IdentitySketch(),
     "20/n-SR": lambda size: PSparsifiedSketch(size, law="rademacher"),
     "20/n-SG": lambda size: PSparsifiedSketch(size, law="gaussian"),
+}
+ALL_METHODS: dict[str, Callable[[int], SketchRecipe]] = METHODS | {
+    "accumulation": AccumulationSketch,
+    "CountSketch": CountSketch,
 }
 
 # Tried around the median distance between rows, and as penalties.
@@ -80,7 +90,9 @@ def tune(split: Split, method: str, size: int) -> Setting:
     median = median_distance(split.X_train, rng=0)
     runs = [
         cross_validate(
-            SketchedKernelRegressor(sketch=METHODS[method](size), random_state=seed),
+            SketchedKernelRegressor(
+                sketch=ALL_METHODS[method](size), random_state=seed
+            ),
             split.X_train,
             split.Y_train,
             median * _BANDWIDTH_FACTORS,
@@ -103,7 +115,7 @@ def evaluate(
     for seed in range(replicates):
         model = SketchedKernelRegressor(
             GaussianKernel(setting.bandwidth),
-            sketch=METHODS[method](size),
+            sketch=ALL_METHODS[method](size),
             alpha=setting.alpha,
             random_state=seed,
         )

@@ -1,0 +1,32 @@
+"""How hard a kernel problem is, how large a sketch it needs, and whether one is good.
+
+All of it is read off the spectrum of the Gram matrix: see `spectrum`.
+"""
+
+from nbsketch.diagnostics._dimensions import (
+    critical_radius,
+    effective_dimension,
+    statistical_dimension,
+)
+from nbsketch.diagnostics._plot import plot_spectrum
+from nbsketch.diagnostics._satisfiability import (
+    Satisfiability,
+    is_k_satisfiable,
+    satisfiability_constant,
+)
+from nbsketch.diagnostics._size import SizeRecommendation, recommend_size
+from nbsketch.diagnostics._spectrum import Spectrum, spectrum
+
+__all__ = [
+    "Satisfiability",
+    "SizeRecommendation",
+    "Spectrum",
+    "critical_radius",
+    "effective_dimension",
+    "is_k_satisfiable",
+    "plot_spectrum",
+    "recommend_size",
+    "satisfiability_constant",
+    "spectrum",
+    "statistical_dimension",
+]

@@ -1,0 +1,190 @@
+"""The spectrum of a Gram matrix: exact for few rows, by landmarks for many."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nbsketch._linalg import eigh, threads_for
+from nbsketch._validation import check_integer, check_rows, random_generator
+from nbsketch.features import SketchMap, draw, sketched_design
+from nbsketch.kernels import Kernel
+from nbsketch.sketches import IdentitySketch, SubsamplingSketch
+
+# Rows up to which the spectrum is exact unless a size is given, and landmarks beyond.
+EXACT_ROWS = 2000
+LANDMARKS = 1000
+# Share of the largest eigenvalue below which a negative one is rounding.
+_ROUNDING = 1e-8
+
+
+@dataclass(frozen=True, eq=False)
+class Spectrum:
+    r"""Eigenvalues :math:`\mu_1 \ge \mu_2 \ge \dots` of :math:`K / n`.
+
+    Attributes
+    ----------
+    values : ndarray
+        The eigenvalues that were found, in descending order, none negative.
+    n : int
+        Number of rows: of eigenvalues, those not found included.
+    missing : float
+        How much of the trace of K/n was not found: 0 if the spectrum is exact. No true
+        eigenvalue is below the one in `values`, and together they exceed them by
+        `missing`.
+    vectors : ndarray of shape (n, n) or None
+        Eigenvectors in columns, in the order of `values`, if the spectrum is exact.
+    kernel : Kernel
+        The kernel with all its parameters set.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nbsketch.diagnostics import spectrum
+    >>> spectrum(np.eye(4), "linear")
+    Spectrum(n=4, largest=0.25, found=4, missing=0)
+    """
+
+    values: NDArray[np.float64]
+    n: int
+    missing: float
+    vectors: NDArray[np.float64] | None
+    kernel: Kernel
+
+    def __repr__(self) -> str:
+        return (
+            f"Spectrum(n={self.n}, largest={self.values[0]:.3g}, "
+            f"found={self.values.size}, missing={self.missing:.3g})"
+        )
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every eigenvalue was found, with its eigenvector."""
+        return self.vectors is not None
+
+    def levels(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Return descending values, and how many eigenvalues are taken to have each.
+
+        What is missing is spread evenly over the eigenvalues that were not found. No
+        spectrum that is compatible with what is known is flatter, so a mean over it of
+        a concave function, such as mu / (mu + alpha), is an upper bound.
+        """
+        rest = self.n - self.values.size
+        counts = np.ones(self.values.size, dtype=np.int64)
+        if rest == 0:
+            return self.values, counts
+        values = np.append(self.values, self.missing / rest)
+        order = np.argsort(-values, kind="stable")
+        return values[order], np.append(counts, rest)[order]
+
+
+def spectrum(
+    X: ArrayLike,
+    kernel: Any = "gaussian",
+    *,
+    bandwidth: Any = None,
+    size: int | None = None,
+    random_state: Any = None,
+) -> Spectrum:
+    r"""Return the eigenvalues of :math:`K / n` for the rows of X.
+
+    With ``size = n`` by the eigendecomposition of K, of which n x n numbers are stored.
+    With fewer, by Nystrom's method on that many random rows L, without K:
+
+    .. math:: \hat K = K_{nL} K_{LL}^+ K_{Ln} \preceq K,
+
+    so that every eigenvalue found is a lower bound of the true one, and the trace of
+    :math:`(K - \hat K) / n`, which is reported as ``missing``, bounds what all of them
+    lack together.
+
+    Parameters
+    ----------
+    X : array_like or sparse matrix of shape (n, q)
+        Rows; the Gram matrix itself for a precomputed kernel.
+    kernel : str, Kernel or callable
+        As in `nbsketch.SketchedFeatures`.
+    bandwidth : float, sequence of floats or "median", optional
+        Bandwidth of a kernel that is given by name; "median" by default.
+    size : int, optional
+        Number of landmarks, at most n. By default n up to 2000 rows, else 1000.
+    random_state : None, int or Generator
+        Source of the landmarks, and of the rows that a median bandwidth looks at.
+
+    Returns
+    -------
+    Spectrum
+        What the functions of this module work with.
+
+    Raises
+    ------
+    ValueError
+        If the kernel is seen not to be positive semi-definite, or is zero on all rows.
+
+    Notes
+    -----
+    Time grows as n^3 if exact, else as n size^2; memory as n^2 or size^2, and at most
+    256 MiB for features. Everything is in double precision; eigenvalues below 1e-12 of
+    the largest are rounding.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nbsketch.diagnostics import spectrum
+    >>> X = np.random.default_rng(0).normal(size=(500, 2))
+    >>> exact = spectrum(X, bandwidth=2.0)
+    >>> sampled = spectrum(X, bandwidth=2.0, size=100, random_state=0)
+    >>> exact.missing, 0 < sampled.missing < 1e-4
+    (0.0, True)
+    >>> bool(abs(exact.values[:20] - sampled.values[:20]).max() < sampled.missing)
+    True
+    """
+    rows = check_rows("X", X).astype(np.float64, copy=False)
+    n = rows.shape[0]
+    if size is None:
+        size = n if n <= EXACT_ROWS else LANDMARKS
+    size = check_integer("size", size, high=n)
+    recipe = IdentitySketch() if size == n else SubsamplingSketch(size)
+    rngs = random_generator(random_state).spawn(2)
+    resolved, sketch = draw(rows, kernel, bandwidth, recipe, None, rngs)
+    if sketch.is_identity:
+        return _exact(resolved, rows)
+    return _by_landmarks(resolved, rows, sketch)
+
+
+def _exact(kernel: Kernel, X: Any) -> Spectrum:
+    n = X.shape[0]
+    K = kernel(X, kernel.take(X))
+    values, vectors = eigh((K + K.T) / (2 * n))
+    _check_definite(values[-1], values[0])
+    values = np.maximum(values[::-1], 0.0)
+    return Spectrum(values, n, 0.0, vectors[:, ::-1], kernel)
+
+
+def _by_landmarks(kernel: Kernel, X: Any, sketch: Any) -> Spectrum:
+    n = X.shape[0]
+    _, design = sketched_design(SketchMap.of(kernel, X, sketch), X, sketch.columns)
+    with threads_for(n * float(design.shape[1]) ** 2):
+        inner = design.gram() / n
+    values = np.maximum(eigenvalues(inner), 0.0)
+    missing = float(kernel.diag(X).mean()) - float(values.sum())
+    _check_definite(values.max(initial=0.0), missing)
+    return Spectrum(values, n, max(0.0, missing), None, kernel)
+
+
+def _check_definite(largest: float, least: float) -> None:
+    """Raise an error if a kernel cannot be positive semi-definite, or is zero."""
+    if largest <= 0 or least < -_ROUNDING * largest:
+        raise ValueError(
+            "`kernel` must be positive semi-definite, and not zero on all rows, got a "
+            f"matrix K / n with largest eigenvalue {largest:.3g} and {least:.3g} where "
+            "no negative number can be"
+        )
+
+
+def eigenvalues(matrix: NDArray) -> NDArray[np.float64]:
+    """Return the descending eigenvalues of a symmetric matrix."""
+    with threads_for(2.0 * len(matrix) ** 3):
+        return np.linalg.eigvalsh(matrix)[::-1]

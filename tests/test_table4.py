@@ -1,0 +1,99 @@
+"""Table 4: growth of time and memory of sketched products."""
+
+import numpy as np
+import pytest
+import reference
+from numpy.testing import assert_allclose
+
+from nbsketch import GaussianKernel, cli, plots
+from nbsketch.reproduce import _report, table4
+from nbsketch.reproduce.table4 import FAMILIES, Grid
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    grid = Grid((200, 300, 400), 10, (5, 10, 15), 200)
+    monkeypatch.setattr(table4, "QUICK_GRIDS", {True: grid, False: grid})
+    monkeypatch.setattr(table4, "_SHORTEST", 1e-3)
+    monkeypatch.setattr(plots, "_DPI", 60)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_products_are_what_they_are_called(name):
+    X = np.random.default_rng(0).normal(size=(150, table4.N_FEATURES))
+    sketch = FAMILIES[name].recipe(12).draw(150, 0)
+    width = np.sqrt(2 * table4.N_FEATURES)
+    K = reference.kernel_matrix(GaussianKernel(width), X, X)
+    S = reference.dense_sketch(sketch)
+    found = {product: table4._task(product, X, sketch)() for product in table4.PRODUCTS}
+    assert_allclose(found["S K"], S @ K, rtol=0, atol=1e-10)
+    assert_allclose(found["S K S^T"], S @ K @ S.T, rtol=0, atol=1e-9)
+
+
+def test_power_laws_are_recovered():
+    rows = [
+        {
+            "sketch": name,
+            "product": product,
+            "scan": scan,
+            "n": n,
+            "s": s,
+            "seconds": 1e-6 * n**2 * s**0.5,
+            "megabytes": n * s,
+        }
+        for name in FAMILIES
+        for product in table4.PRODUCTS
+        for scan, points in (
+            ("n", [(n, 7) for n in (100, 200, 400)]),
+            ("s", [(100, s) for s in (10, 30, 70)]),
+        )
+        for n, s in points
+    ]
+    table = table4.summarise(rows)
+    assert len(table) == 2 * len(FAMILIES)
+    first = table[0]
+    assert first["time, n"] == "2.00 ± 0.00 [1]"
+    assert first["time, s"] == "0.50 ± 0.00 [1]"
+    assert first["memory, n"] == first["memory, s"] == "1.00 ± 0.00 [1]"
+    assert table[1]["time, s"].endswith("[2]")
+
+
+def test_interval_of_a_slope():
+    x = np.array([1.0, 10.0, 100.0, 1000.0])
+    exponent, half_width = table4._exponent(x, x * [1.1, 1, 1, 1.1])
+    fit, covariance = np.polyfit(np.log(x), np.log(x * [1.1, 1, 1, 1.1]), 1, cov=True)
+    assert_allclose(exponent, fit[0])
+    assert_allclose(half_width, 4.3027 * np.sqrt(covariance[0, 0]), rtol=1e-4)
+    assert table4._exponent(x, np.ones(4)) == (0, 0)
+
+
+def test_memory_and_time_of_a_call():
+    assert_allclose(table4._peak(lambda: np.ones(10**6)), 8, rtol=0.01)
+    calls = []
+    seconds = table4._seconds(lambda: calls.append(sum(range(1000))), replicates=2)
+    assert 0 < seconds < 1e-2
+    assert len(calls) > 3  # short ones are repeated
+
+
+def test_small_measurement(tiny, tmp_path, capsys):
+    command = ["reproduce", "table4", "--quick", "--out", str(tmp_path)]
+    assert cli.main(command) == 0
+    assert "SRHT" in capsys.readouterr().out
+    rows = _report.read_csv(tmp_path / "table4.csv")
+    assert len(rows) == len(FAMILIES) * 2 * 6
+    assert all(row["seconds"] >= 0 and row["megabytes"] > 0 for row in rows)
+    # at least the result itself
+    assert all(
+        row["megabytes"] >= 8e-6 * row["s"] * row["n"]
+        for row in rows
+        if row["product"] == "S K"
+    )
+    picture = (tmp_path / "table4.png").read_bytes()
+    assert picture.startswith(b"\x89PNG") and len(picture) > 20_000
+
+
+def test_from_the_file_alone(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(plots, "draw", lambda *arguments: None)
+    table = table4.run(quick=True, out=tmp_path)
+    monkeypatch.setattr(table4, "measure", None)
+    assert table4.run(out=tmp_path, plot_only=True) == table

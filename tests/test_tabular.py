@@ -1,0 +1,162 @@
+"""Defaults on tabular data: splits, ratios, rivals, files."""
+
+import math
+import os
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from nbsketch import cli, plots
+from nbsketch.datasets import Dataset
+from nbsketch.kernels import median_distance
+from nbsketch.reproduce import _report, _rivals, tabular, tabular_quantiles
+from nbsketch.reproduce._rivals import (
+    BOOSTING,
+    DEFAULTS,
+    EXACT,
+    ISOTROPIC,
+    LIGHTGBM,
+    regressors,
+    timed,
+)
+
+
+def toy(n=150):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(n, 2)) * [1, 100]
+    y = 5 + np.sin(3 * X[:, 0]) + X[:, 1] / 100 + 0.05 * rng.normal(size=n)
+    return Dataset("toy", X, y, ("a", "b"), ("t",))
+
+
+def row(name, method, rmse, seconds):
+    found = {"method": method, "rmse": rmse, "seconds": seconds}
+    return {"set": name, "split": 0} | found
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    for module in (tabular, tabular_quantiles):
+        monkeypatch.setattr(module, "load", lambda name, home: toy())
+    monkeypatch.setattr(_rivals, "TREES", 30)
+    monkeypatch.setattr(_rivals, "LANDMARKS", 50)
+    monkeypatch.setattr(plots, "_DPI", 60)
+
+
+@pytest.mark.parametrize("method", regressors())
+def test_every_method_learns(method, tiny):
+    data = toy(300)
+    (X, y), (X_test, y_test) = data.random_split(0, tabular.FRACTIONS)
+    predict, seconds = timed(regressors()[method], X, y, 0)
+    assert np.std(predict(X_test) - y_test) < 0.35 * np.std(y_test)
+    assert seconds > 0
+
+
+def test_one_length_scale_is_for_standardised_rows():
+    X, y = toy().X, toy().y
+    predict = regressors()[EXACT](X, y, 0)
+    rows = (X - X.mean(axis=0)) / X.std(axis=0)
+    model = predict.__self__
+    assert_allclose(model.kernel_.bandwidth, median_distance(rows), rtol=1e-6)
+    assert len(model.landmarks_) == len(y)
+
+
+def test_trees_stop_on_rows_held_out():
+    pytest.importorskip("lightgbm")
+    X = np.random.default_rng(0).normal(size=(300, 3))
+    noise = np.random.default_rng(1).normal(size=300)
+    model = _rivals.boosted_trees(X, noise, 0)
+    # Of noise, next to nothing is learned; without stopping, most of it would be.
+    assert np.std(model(X)) < 0.6
+
+
+def test_ratios_are_to_lightgbm():
+    rows = [
+        row("yacht", LIGHTGBM, 2.0, 1.0),
+        row("yacht", DEFAULTS, 0.5, 4.0),
+        row("yacht", EXACT, 1.0, 2.0),
+        row("boston", LIGHTGBM, 4.0, 2.0),
+        row("boston", DEFAULTS, 3.0, 2.0),
+        row("boston", DEFAULTS, 5.0, 6.0) | {"split": 1},
+    ]
+    table = tabular.summarise(rows)
+    found = {(r["set"], r["method"]): r for r in table}
+    boston = found["boston", DEFAULTS]
+    assert boston["rmse"] == 4.0 and boston["rmse_deviation"] == 1.0
+    assert boston["ratio"] == 1.0 and boston["times"] == 2.0
+    assert found["yacht", EXACT]["ratio"] == 0.5
+    mean = found[tabular.MEAN, DEFAULTS]
+    assert_allclose(mean["ratio"], math.sqrt(0.25))
+    assert_allclose(mean["times"], math.sqrt(8))
+    assert mean["rmse"] is None
+    assert found[tabular.WITHOUT_YACHT, DEFAULTS]["ratio"] == 1.0
+    # What did not run on every set has no mean.
+    assert (tabular.MEAN, EXACT) not in found
+
+
+def test_without_lightgbm(monkeypatch):
+    monkeypatch.setattr(_rivals, "has_lightgbm", lambda: False)
+    assert LIGHTGBM not in regressors()
+    rows = [row("boston", BOOSTING, 2.0, 1.0), row("boston", DEFAULTS, 1.0, 1.0)]
+    found = {r["method"]: r["ratio"] for r in tabular.summarise(rows)[:2]}
+    assert found == {BOOSTING: 1.0, DEFAULTS: 0.5}
+
+
+def test_exact_only_up_to_its_limit(tiny, monkeypatch):
+    monkeypatch.setattr(tabular, "EXACT_ROWS", 100)
+    assert EXACT not in [found["method"] for found in tabular.evaluate(toy(), 0)]
+    assert EXACT in [found["method"] for found in tabular.evaluate(toy(100), 0)]
+
+
+def test_small_comparison(tiny, tmp_path, capsys, monkeypatch):
+    command = ["reproduce", "tabular", "--quick", "--out", str(tmp_path)]
+    assert cli.main(command) == 0
+    shown = capsys.readouterr().out
+    assert DEFAULTS in shown and tabular.MEAN in shown
+    rows = _report.read_csv(tmp_path / "tabular.csv")
+    assert len(rows) == len(tabular.QUICK_SETS) * len(regressors())
+    assert all(0 < row["rmse"] < 1 for row in rows)
+    picture = (tmp_path / "tabular.png").read_bytes()
+    assert picture.startswith(b"\x89PNG") and len(picture) > 10_000
+    monkeypatch.setattr(tabular, "measure", None)
+    table = tabular.run(out=tmp_path, plot_only=True)
+    assert table == tabular.summarise(rows)
+
+
+def test_panels_name_the_sets():
+    rows = [row("boston", LIGHTGBM, 4.0, 2.0), row("yacht", LIGHTGBM, 2.0, 1.0)]
+    rows += [row("yacht", ISOTROPIC, 1.0, 3.0)]
+    errors, times = tabular.panels(rows)
+    assert errors.names == times.names == ("boston", "yacht")
+    curves = {curve.label: curve for curve in errors.curves}
+    assert list(curves) == [LIGHTGBM, ISOTROPIC]
+    assert curves[ISOTROPIC].x == [1] and curves[ISOTROPIC].y == [0.5]
+    assert not curves[ISOTROPIC].joined
+
+
+def test_small_comparison_of_quantiles(tiny, tmp_path):
+    table = tabular_quantiles.run(quick=True, out=tmp_path)
+    ours = [row for row in table if row["method"] == DEFAULTS]
+    assert [row["level"] for row in ours] == [0.1, 0.5, 0.9]
+    assert all(row["crossing"] == 0 for row in ours)
+    assert ours[0]["below"] < ours[2]["below"]
+    page = (tmp_path / "tabular-quantiles.md").read_text(encoding="utf-8")
+    assert "pinball" in page
+
+
+def test_quantile_ratios():
+    row = {"level": 0.5, "below": 0.5, "crossing": 0.0, "seconds": 1.0}
+    rows = [
+        row | {"method": DEFAULTS, "pinball": 1.0},
+        row | {"method": LIGHTGBM, "pinball": 2.0},
+    ]
+    ratios = [found["ratio"] for found in tabular_quantiles.summarise(rows)]
+    assert ratios == [0.5, 1.0]
+    assert tabular_quantiles.summarise(rows[:1])[0]["ratio"] is None
+
+
+@pytest.mark.skipif("NBSKETCH_DATA" not in os.environ, reason="needs the data sets")
+def test_learned_scales_pay_on_a_real_set():
+    data = tabular.load("yacht", None)
+    found = {row["method"]: row["rmse"] for row in tabular.evaluate(data, 0)}
+    assert found[DEFAULTS] < found[ISOTROPIC] < found[BOOSTING]

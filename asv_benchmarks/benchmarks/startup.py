@@ -12,7 +12,7 @@ FIT = """
 import numpy as np
 from nbsketch import SketchedKernelRegressor
 X = np.random.default_rng(0).normal(size=(5000, 5))
-SketchedKernelRegressor(size=50, random_state=0).fit(X, X[:, 0])
+SketchedKernelRegressor(bandwidth="median", size=50, random_state=0).fit(X, X[:, 0])
 """
 
 

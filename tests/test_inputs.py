@@ -432,3 +432,28 @@ def test_there_is_no_picture_of_scales_that_were_given(tmp_path):
     for model in (regressor(), regressor(bandwidth=1.0).fit(X, y)):
         with pytest.raises(ValueError, match="`model` must be fitted and have learned"):
             plots.plot_length_scales(model, tmp_path / "scales.png")
+
+
+def test_high_accuracy_is_a_larger_sketch():
+    X, y = np.random.default_rng(0).uniform(size=(2000, 2)), np.zeros(2000)
+    y[:] = np.sin(9 * X[:, 0])
+    options = {"bandwidth": 1.0, "loss": "huber", "alpha": 1e-3, "random_state": 0}
+    sizes = [
+        SketchedKernelRegressor(accuracy=accuracy, **options).fit(X, y).size_
+        for accuracy in ("standard", "high")
+    ]
+    assert sizes == [300, 600]
+    given = SketchedKernelRegressor(accuracy="high", size=20, **options)
+    assert given.fit(X, y).size_ == 20
+    with pytest.raises(ValueError, match="`accuracy` must be one of"):
+        SketchedKernelRegressor(accuracy="low").fit(X, y)
+
+
+def test_learning_is_shown(capsys):
+    X = np.random.default_rng(0).uniform(size=(200, 2))
+    SketchedKernelRegressor(verbose=1, random_state=0).fit(X, np.sin(9 * X[:, 0]))
+    shown = capsys.readouterr().err
+    assert "length-scales, iteration 1: leave-one-out error" in shown
+    assert shown.endswith("\n")
+    SketchedKernelRegressor(random_state=0).fit(X, X[:, 0])
+    assert capsys.readouterr().err == ""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable
+from contextlib import nullcontext
 from copy import copy
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -35,6 +34,7 @@ from nbsketch._validation import (
 )
 from nbsketch.estimators._growth import as_auto_size, grow
 from nbsketch.estimators._inputs import Goal, Inputs, is_learnable, see, seen
+from nbsketch.estimators._showing import LEARNING, SOLVING, showing
 from nbsketch.estimators._solver import as_solver
 from nbsketch.estimators._square import SquareTask
 from nbsketch.estimators._summary import summarise
@@ -120,7 +120,17 @@ class KernelExpansion(SaveMixin, BaseEstimator):
         bandwidth = self.bandwidth
         if bandwidth is None and self._learns_unasked and is_learnable(self.kernel, X):
             bandwidth = "auto"
-        inputs = see(X, self.kernel, bandwidth, self.scale, goal, rows, learning_rng)
+        with showing(getattr(self, "verbose", 0), LEARNING) as callback:
+            inputs = see(
+                X,
+                self.kernel,
+                bandwidth,
+                self.scale,
+                goal,
+                rows,
+                learning_rng,
+                callback,
+            )
         recipe = self.sketch
         if self.size is None and size == X.shape[0]:
             # A random square matrix loses directions: with a residual in one of them
@@ -201,6 +211,11 @@ class SketchedModel(KernelExpansion, ABC):
         if self.alpha is not None:
             check_positive("alpha", self.alpha)
 
+    @property
+    def _accurate(self) -> bool:
+        """Whether a sketch of which nothing is said is to be large."""
+        return False
+
     @abstractmethod
     def _prepare(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Task]:
         """Check the data; return the rows and the task on their features."""
@@ -243,7 +258,7 @@ class SketchedModel(KernelExpansion, ABC):
         model._check_common()
         rows, task = model._prepare(X, y, sample_weight)
         models = []
-        with _showing(self.verbose) as callback, one_thread():
+        with showing(self.verbose, SOLVING) as callback, one_thread():
             drawn = model._drawn(rows, task)
             projection, design = drawn.design(keep=True)
             control = Control(self.tol, self.max_iter, callback)
@@ -265,7 +280,7 @@ class SketchedModel(KernelExpansion, ABC):
     def _learn(self, X: Any, task: Task) -> None:
         """Draw the sketch, solve the task on its features, set the attributes."""
         drawn = self._grown(X, task)
-        with _showing(self.verbose) as callback:
+        with showing(self.verbose, SOLVING) as callback:
             control = Control(self.tol, self.max_iter, callback)
             answer, projection = self._solve(task, drawn, control)
         if answer.shortfall:
@@ -276,7 +291,9 @@ class SketchedModel(KernelExpansion, ABC):
         """Learn the length-scales, if they are to be, and draw a first sketch."""
         self.size_path_: dict[str, NDArray] | None = None
         return self._learned(
-            X, task.goal(self.alpha), self._first_size(task.default_size())
+            X,
+            task.goal(self.alpha),
+            self._first_size(task.default_size(self._accurate)),
         )
 
     def _grown(self, X: Any, task: Task) -> Drawn:
@@ -352,25 +369,3 @@ def check_weights(sample_weight: Any, X: Any) -> NDArray | None:
     if mean == 0:
         raise ValueError("`sample_weight` must have a positive entry, got zeros only")
     return weights / mean
-
-
-@contextmanager
-def _showing(
-    verbose: int,
-) -> Iterator[Callable[[int, float, float, float], None] | None]:
-    """Give a callback that shows how a solver gets on, on one line of the terminal."""
-    if not verbose:
-        yield None
-        return
-
-    def show(step: int, objective: float, gap: float, seconds: float) -> None:
-        sys.stderr.write(
-            f"\r\x1b[Kiteration {step}: objective {objective:.8g}, at most {gap:.1e} "
-            f"above the minimum, {seconds:.2f} s"
-        )
-        sys.stderr.flush()
-
-    try:
-        yield show
-    finally:
-        sys.stderr.write("\n")

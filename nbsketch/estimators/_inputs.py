@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -89,6 +90,7 @@ def see(
     goal: Goal,
     size: int,
     rng: np.random.Generator,
+    callback: Callable[[int, float], None] | None = None,
 ) -> Inputs:
     """Return the rows of X as the kernel is to see them, and the kernel.
 
@@ -104,7 +106,7 @@ def see(
             f"{list(_FAMILIES)}, got kernel={kernel!r}"
         )
     if learned and X.shape[0] >= _LEAST_ROWS:
-        return _learn(X, _FAMILIES[kernel], scale, goal, size, rng)
+        return _learn(X, _FAMILIES[kernel], scale, goal, size, rng, callback)
     if learned:
         bandwidth = "median"
     if scale in (None, "auto"):
@@ -120,6 +122,7 @@ def _learn(
     goal: Goal,
     size: int,
     rng: np.random.Generator,
+    callback: Callable[[int, float], None] | None,
 ) -> Inputs:
     tuned = tune(
         X,
@@ -132,6 +135,7 @@ def _learn(
         alpha=goal.alpha,
         robust=goal.robust,
         rng=rng,
+        callback=callback,
     )
     rows = X if tuned.scaler is None else tuned.scaler.transform(X)
     # A constant has no standard deviation to count in.

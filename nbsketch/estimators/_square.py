@@ -26,10 +26,10 @@ class SquareTask(RadialTask):
     _largest_size: ClassVar[int] = 1000
     _size_work: ClassVar[float] = 5e10
 
-    def default_size(self) -> int:
+    def default_size(self, accurate: bool = False) -> int:
         """Return as many rows as there are, while that costs little: else some."""
         n = len(self.targets)
-        return n if n <= _EXACT_ROWS else super().default_size()
+        return n if n <= _EXACT_ROWS else super().default_size(accurate)
 
     @property
     def forgives(self) -> bool:

@@ -71,11 +71,14 @@ class Task(ABC):
     weights: NDArray | None
     fit_intercept: bool
 
-    def default_size(self) -> int:
-        """Return the number of rows of a sketch of which nothing is said."""
-        n = len(self.targets)
-        affordable = max(_LEAST_SIZE, int((self._size_work / n) ** 0.5))
-        return min(n, affordable, self._largest_size)
+    def default_size(self, accurate: bool = False) -> int:
+        """Return the number of rows of a sketch of which nothing is said.
+
+        Twice as many, where the work of that is allowed, if it is to be accurate.
+        """
+        n, more = len(self.targets), 2 if accurate else 1
+        affordable = more * max(_LEAST_SIZE, int((self._size_work / n) ** 0.5))
+        return min(n, affordable, more * self._largest_size)
 
     def goal(self, alpha: float | None) -> Goal:
         """Return what length-scales are to be good for; `alpha` may be given."""

@@ -12,7 +12,7 @@ weak pull to one length-scale for all; it yields to features that do not matter 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -54,14 +54,26 @@ _FALL = 0.03
 class Budget:
     """How many iterations and seconds are left."""
 
-    def __init__(self, iterations: int, seconds: float) -> None:
+    def __init__(
+        self,
+        iterations: int,
+        seconds: float,
+        callback: Callable[[int, float], None] | None = None,
+    ) -> None:
         self.iterations = iterations
+        self._all, self._callback = iterations, callback
         self._end = time.monotonic() + seconds
 
     @property
     def is_spent(self) -> bool:
         """Whether nothing is left."""
         return self.iterations <= 0 or time.monotonic() >= self._end
+
+    def spend(self, value: float) -> None:
+        """Count one iteration, after which the criterion has a value."""
+        self.iterations -= 1
+        if self._callback is not None:
+            self._callback(self._all - self.iterations, float(np.exp(value / 2)))
 
 
 class _SpentError(Exception):
@@ -173,7 +185,7 @@ def _descend(
         return value, gradient
 
     def count(_: NDArray) -> None:
-        budget.iterations -= 1
+        budget.spend(least)
 
     bounds = [_LIMITS] * (len(point) - 1) + [by_tau]
     with suppress(_SpentError):

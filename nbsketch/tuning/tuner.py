@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -93,6 +94,7 @@ def tune(
     max_iter: int = 60,
     max_seconds: float = np.inf,
     rng: Any = None,
+    callback: Callable[[int, float], None] | None = None,
 ) -> Tuned:
     r"""Learn the length-scales of a kernel from data, at a cost independent of n.
 
@@ -128,6 +130,9 @@ def tune(
         machine.
     rng : None, int or Generator
         The same number gives the same result.
+    callback : callable, optional
+        Called after each iteration with its number and the error that it reached, as in
+        `Tuned.error`.
 
     Examples
     --------
@@ -143,7 +148,7 @@ def tune(
     check_choice("scale", scale, ["auto", *SCALES])
     check_integer("size", size)
     check_integer("max_iter", max_iter)
-    rng, budget = random_generator(rng), Budget(max_iter, max_seconds)
+    rng, budget = random_generator(rng), Budget(max_iter, max_seconds, callback)
     code = _FAMILIES[_BEST if family == "auto" else family]
     with one_thread():
         kept, cut = _kept(X, Y, sample_weight, alpha, code, robust, rng, budget)

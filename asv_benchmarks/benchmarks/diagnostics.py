@@ -8,9 +8,12 @@ from nbsketch import diagnostics
 class Spectrum:
     """By landmarks, and exact where there are as many as rows."""
 
-    params = choose(
-        fast=[(1000, 1000), (10_000, 200)],
-        regular=[(2000, 2000), (10_000, 1000), (100_000, 1000)],
+    # One parameter, not two: its values are pairs.
+    params = (
+        choose(
+            fast=[(1000, 1000), (10_000, 200)],
+            regular=[(2000, 2000), (10_000, 1000), (100_000, 1000)],
+        ),
     )
     param_names = ("rows and landmarks",)
 

@@ -17,7 +17,7 @@ from sklearn.base import (
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from nbsketch._linalg import eigh
+from nbsketch._projection import project, projection
 from nbsketch._validation import as_csr, keeping_fitted, random_generator
 from nbsketch.gram import fold
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
@@ -29,9 +29,6 @@ from nbsketch.solvers.design import ArrayDesign, Design
 BLOCK_BYTES = 16 << 20
 # A product K S^T up to this size is kept between the passes over it.
 KEEP_BYTES = 256 << 20
-# Eigenvalues of S K S^T below this share of the largest are cut: what rounding of the
-# kernel values leaves of them is noise.
-RANK_TOL = {8: 1e-12, 4: 1e-6}
 
 
 @dataclass(frozen=True)
@@ -81,16 +78,20 @@ class StreamedDesign(Design):
     def blocks(self) -> Iterator[tuple[int, int, NDArray]]:
         """Yield (start, stop, Z[start:stop]) in order, covering all rows."""
         for start, stop, block in self._map.blocks(self._X):
-            yield start, stop, block.T @ self._projection
+            yield start, stop, project(block, self._projection)
+
+    def gather(self, rows: NDArray) -> ArrayDesign:
+        """Return the features of the given rows, computed for them alone."""
+        chosen = StreamedDesign(self._map, self._projection, self._X[rows])
+        return ArrayDesign._trusted(np.vstack([Z for *_, Z in chosen.blocks()]))
 
 
 def sketched_design(
     sketch_map: SketchMap, X: Any, columns: NDArray, *, keep: bool | None = None
 ) -> tuple[NDArray, Design]:
-    r"""Return the projection :math:`U_r D_r^{-1/2}` (s, r) and the features of X.
+    r"""Return P of shape (s, r), :math:`P P^T = (S K S^T)^+`, and the features of X.
 
-    :math:`S K S^T = U D U^T`, cut to the r eigenvalues above `RANK_TOL` times the
-    largest; :math:`Z = K S^T U_r D_r^{-1/2}`.
+    :math:`Z = K S^T P`; see `nbsketch._projection`.
 
     Parameters
     ----------
@@ -108,8 +109,8 @@ def sketched_design(
         keep = X.dtype.itemsize * X.shape[0] * size <= KEEP_BYTES
     if not keep:
         landmarks = sketch_map(X[columns])
-        projection = _projection(landmarks @ sketch_map.weights.T, X.dtype)
-        return projection, StreamedDesign(sketch_map, projection, X)
+        P = projection(landmarks @ sketch_map.weights.T, X.dtype)
+        return P, StreamedDesign(sketch_map, P, X)
     return stored_design(sketch_map(X), sketch_map.weights, columns)
 
 
@@ -117,18 +118,8 @@ def stored_design(
     product: NDArray, weights: Any, columns: NDArray
 ) -> tuple[NDArray, Design]:
     """Return what `sketched_design` does, from the product S k(X, X)^T of (s, n)."""
-    projection = _projection(product[:, columns] @ weights.T, product.dtype)
-    return projection, ArrayDesign._trusted(product.T @ projection)
-
-
-def _projection(inner: NDArray, dtype: np.dtype) -> NDArray:
-    """Return U_r D_r^{-1/2} for S K S^T = U D U^T."""
-    inner = inner.astype(np.float64)
-    values, vectors = eigh((inner + inner.T) / 2)
-    # Signs by a fixed direction: rounding would not choose them twice alike.
-    vectors *= np.copysign(1, np.cos(np.arange(len(vectors))) @ vectors)
-    kept = values > RANK_TOL[dtype.itemsize] * max(values[-1], 0.0)
-    return (vectors[:, kept] / np.sqrt(values[kept])).astype(dtype)
+    P = projection(product[:, columns] @ weights.T, product.dtype)
+    return P, ArrayDesign._trusted(project(product, P))
 
 
 def draw(
@@ -170,8 +161,9 @@ class SketchedFeatures(
 
     .. math:: z(x) = D_r^{-1/2} U_r^T S k_x, \qquad S K S^T = U D U^T,
 
-    with the r eigenvalues above 1e-12 (float32: 1e-6) times the largest. A linear model
-    on z is the sketched kernel machine. Use it as a transformer in a pipeline.
+    with the r eigenvalues above 1e-12 (float32: 1e-6) times the largest; where all are,
+    the Cholesky factor stands for the eigenvectors, which is a rotation of z. A linear
+    model on z is the sketched kernel machine. Use it as a transformer in a pipeline.
 
     Parameters
     ----------
@@ -199,7 +191,7 @@ class SketchedFeatures(
     landmarks_ : ndarray or csr_array of shape (s', q)
         The rows of X that matter.
     projection_ : ndarray of shape (s, r)
-        :math:`U_r D_r^{-1/2}`.
+        P with :math:`z(x) = P^T S k_x`.
     rank_ : int
         Number of features r.
 

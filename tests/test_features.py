@@ -201,6 +201,8 @@ def test_streamed_features_are_the_kept_ones(recipe, monkeypatch):
     assert_allclose(whole @ whole.T, kept.Z @ kept.Z.T, rtol=0, atol=1e-11)
     vector = np.arange(N) / N
     assert_allclose(streamed.rmv(vector), whole.T @ vector, rtol=0, atol=1e-11)
+    some = np.array([0, 63, 64, N - 1])
+    assert_allclose(streamed.gather(some).Z, whole[some], rtol=0, atol=1e-11)
 
 
 def test_features_are_kept_as_long_as_there_is_room(monkeypatch):

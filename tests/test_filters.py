@@ -407,6 +407,20 @@ def test_leave_one_out_replaces_a_target_by_its_prediction(
         assert_allclose(found[k], error, rtol=1e-9)
 
 
+@each_filter
+@constant
+def test_leave_one_out_over_some_rows_is_their_share(filter, fit_intercept):
+    Z, Y = data()
+    weights = some_weights()
+    spectrum = decompose(
+        ArrayDesign(Z), Y, sample_weight=weights, fit_intercept=fit_intercept
+    )
+    known = spectrum, filter, ArrayDesign(Z), Y, ALPHAS, weights
+    parts = np.arange(0, N, 3), np.setdiff1d(np.arange(N), np.arange(0, N, 3))
+    total = sum(weights[p].sum() * leave_one_out(*known, p) for p in parts)
+    assert_allclose(total / weights.sum(), leave_one_out(*known), rtol=1e-10)
+
+
 @pytest.mark.parametrize("filter", [RidgeFilter(), IteratedRidgeFilter(1)])
 @constant
 def test_leave_one_out_of_ridge_is_that_of_refits(filter, fit_intercept):

@@ -29,6 +29,7 @@ FLOORS = {
     "nbsketch.losses": 2,
     "nbsketch.metrics": 2,
     "nbsketch.outputs": 2,
+    "nbsketch._projection": 3,
     "nbsketch.leverage": 3,
     "nbsketch.solvers": 3,
     "nbsketch.sketches": 4,

@@ -30,6 +30,7 @@ from nbsketch import (
     SubsamplingSketch,
     features,
 )
+from nbsketch.estimators import _square
 
 N, D = 60, 3
 BANDWIDTH = 2.0
@@ -224,6 +225,28 @@ def test_default_alpha_has_the_least_leave_one_out_error(weights):
     assert 1e-10 < model.alpha_ < 1.0
     for factor in (1e-4, 0.1, 10**-0.25, 10**0.25, 10.0, 1e4):
         assert best < error(model.alpha_ * factor)
+
+
+def test_many_rows_are_judged_by_some_of_them(monkeypatch):
+    X, y = data(400)
+    y = y + np.random.default_rng(5).normal(size=y.shape)
+    weights = some_weights(400)
+    weights[::2] = 0
+    whole = regressor(alpha=None).fit(X, y, weights)
+    monkeypatch.setattr(_square, "_MOST_JUDGES", 100)
+    judged = []
+    errors = _square.leave_one_out
+
+    def spy(*known):
+        judged.append(known[-1])
+        return errors(*known)
+
+    monkeypatch.setattr(_square, "leave_one_out", spy)
+    some = regressor(alpha=None).fit(X, y, weights)
+    assert len(np.unique(judged[0])) == 100 and (judged[0] % 2 == 1).all()
+    assert 0.05 < some.alpha_ / whole.alpha_ < 20
+    again = regressor(alpha=None).fit(X, y, weights)
+    assert again.alpha_ == some.alpha_
 
 
 def test_default_alpha_does_not_interpolate_noise():

@@ -88,9 +88,11 @@ def leave_one_out(
     Y: NDArray,
     alphas: NDArray,
     sample_weight: NDArray | None = None,
+    rows: NDArray | None = None,
 ) -> NDArray:
     """Return the mean squared leave-one-out error for each alpha, in closed form.
 
     It is that of n refits: see `nbsketch.solvers.smoother.leave_one_out`.
     """
-    return smoother.leave_one_out(path, _FILTER, design, Y, alphas, sample_weight)
+    options = sample_weight, rows
+    return smoother.leave_one_out(path, _FILTER, design, Y, alphas, *options)

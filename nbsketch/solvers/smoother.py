@@ -31,34 +31,37 @@ def leave_one_out(
     Y: NDArray,
     alphas: NDArray,
     sample_weight: NDArray | None = None,
+    rows: NDArray | None = None,
 ) -> NDArray:
     r"""Return the mean squared leave-one-out error for each parameter.
 
-    .. math:: \frac1n \sum_i w_i \Bigl\| \frac{y_i - \hat y_i}{1 - H_{ii}} \Bigr\|^2 .
+    .. math:: \frac1n \sum_i w_i \Bigl\| \frac{y_i - \hat y_i}{1 - H_{ii}} \Bigr\|^2 ,
 
-    Reads the features once more. The features themselves (landmarks and sketch) are
+    or the mean over some ascending `rows` of the fit that sees all of them. Reads the
+    features once more. The features themselves (landmarks and sketch) are
     taken as given: only the row's part in the fit is left out. For ridge regression
     this is the error of n refits. For every filter it is that of the smoother in which
     the target of the row is replaced by what is then predicted for it; the others'
     refits without the row differ from that, as they see another covariance.
     """
-    n = len(Y)
-    weights = np.ones(n) if sample_weight is None else sample_weight
+    weights = np.ones(len(Y)) if sample_weight is None else sample_weight
+    if rows is not None:
+        design, Y, weights = design.gather(rows), Y[rows], weights[rows]
     Y = Y @ spectrum.rotation - spectrum.y_mean
     gains, place = spectrum.gains(filter, alphas)
     total = np.zeros(len(alphas))
-    for rows, Z in chunks(design):
+    for part, Z in chunks(design):
         Q = (Z - spectrum.z_mean) @ spectrum.vectors
         squares = np.square(Q)
         for some in _groups(alphas, Y.shape[1]):
             fitted = _times(Q, gains[:, some, place] * spectrum.cross[:, None, :])
             leverage = _times(squares, gains[:, some]) + spectrum.fit_intercept
-            leverage *= weights[rows, None, None] / n
+            leverage *= weights[part, None, None] / spectrum.n_samples
             freedom = np.maximum(1 - leverage, _LEAST_FREEDOM)
             freedom = freedom if freedom.shape[2] == 1 else freedom[:, :, place]
-            residual = (Y[rows, None, :] - fitted) / freedom
-            total[some] += weights[rows] @ np.square(residual).sum(axis=2)
-    return total / n
+            residual = (Y[part, None, :] - fitted) / freedom
+            total[some] += weights[part] @ np.square(residual).sum(axis=2)
+    return total / weights.sum()
 
 
 def generalised_cross_validation(

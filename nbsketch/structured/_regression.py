@@ -18,7 +18,8 @@ import scipy.linalg
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from nbsketch.features import KEEP_BYTES, RANK_TOL, SketchMap
+from nbsketch._projection import RANK_TOL
+from nbsketch.features import KEEP_BYTES, SketchMap
 from nbsketch.structured._stages import Stages
 
 # Memory of one block of rows of a sketched product.

@@ -231,7 +231,4 @@ class LeaveOneOut:
 def _inverse_root(matrix: NDArray) -> NDArray:
     """Return L^-1 for the Cholesky factor L of a matrix."""
     factor = scipy.linalg.cholesky(matrix, lower=True, check_finite=False)
-    identity = np.eye(len(matrix))
-    return scipy.linalg.solve_triangular(
-        factor, identity, lower=True, check_finite=False
-    )
+    return scipy.linalg.lapack.dtrtri(factor, lower=1)[0]

@@ -10,7 +10,7 @@ from nbsketch.tuning.rows import Rows
 from nbsketch.tuning.search import Budget, Round, isotropic_start, learn
 
 # A row is left out beyond so many standard deviations, let in again within so many.
-_OUT, _IN = 4.0, 5.0
+OUT, _IN = 4.0, 5.0
 # The largest share of rows that is left out.
 _SHARE = 0.05
 _SHORT = Round(2000, 100, 6)
@@ -30,12 +30,12 @@ def trim(
     deviation of the targets of these rows.
     """
     candidates, point = rows.kept, isotropic_start(rows, family, rng)
-    for limit in (_OUT, _IN, _IN):
+    for limit in (OUT, _IN, _IN):
         residuals = _residuals(rows, point, family, rng)[candidates]
-        tame = _tame(residuals, limit)
-        cut = _CUT * float(np.median(np.linalg.norm(residuals[tame], axis=1)))
-        rows = rows.keep(candidates[tame], cut)
-        if limit == _OUT:
+        usual = tame(residuals, limit)
+        cut = _CUT * float(np.median(np.linalg.norm(residuals[usual], axis=1)))
+        rows = rows.keep(candidates[usual], cut)
+        if limit == OUT:
             point = isotropic_start(rows, family, rng)
         point = learn(rows, point, [_SHORT], rng, budget, family)
     spread = np.sqrt(rows.Y[rows.kept].var(axis=0).mean())
@@ -59,8 +59,8 @@ def _residuals(
     return residuals
 
 
-def _tame(residuals: NDArray, limit: float) -> NDArray:
-    """Return which rows are within the limit; at least 95 % of them are."""
+def tame(residuals: NDArray, limit: float = OUT) -> NDArray:
+    """Return which rows are within so many deviations; at least 95 % of them are."""
     sigma = _NORMAL * np.median(np.abs(residuals), axis=0)
     sizes = np.abs(residuals / np.where(sigma > 0, sigma, 1.0)).max(axis=1)
     return sizes <= max(limit, float(np.quantile(sizes, 1 - _SHARE)))

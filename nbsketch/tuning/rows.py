@@ -12,6 +12,8 @@ from nbsketch.tuning.inputs import CONSTANT, InputScaler
 
 # Rows that are transformed at a time where all of them are looked at.
 _BLOCK = 8192
+# Landmarks beyond a third of the rows cost time and bring nothing; but so many stay.
+_LEAST_LANDMARKS = 80
 
 
 @dataclass(frozen=True)
@@ -31,12 +33,13 @@ class Rows:
         return rng.choice(self.kept, min(count, len(self.kept)), replace=False)
 
     def take(self, drawn: NDArray, size: int) -> Sample:
-        """Return drawn rows as a sample whose first `size` are the landmarks."""
+        """Return drawn rows as a sample; the first, at most `size`, are landmarks."""
         X = self.scaler.transform(self.X[drawn]).astype(np.float64, copy=False)
         weights = None
         if self.weights is not None:
             weights = self.weights[drawn] / self.weights[drawn].mean()
-        landmarks = np.arange(min(size, len(drawn)))
+        most = max(len(drawn) // 3, _LEAST_LANDMARKS)
+        landmarks = np.arange(min(size, most, len(drawn)))
         log_tau = None if self.alpha is None else float(np.log(self.alpha * len(drawn)))
         return Sample(X, self.Y[drawn], weights, landmarks, self.cut, log_tau)
 

@@ -45,9 +45,9 @@ class Round(NamedTuple):
     iterations: int
 
 
-ROUNDS = (Round(2000, 100, 10), Round(2000, 150, 8), Round(2000, 200, 8))
+ROUNDS = (Round(2000, 100, 8), Round(2000, 150, 6), Round(2000, 200, 6))
 # A last round where the error still falls with the number of landmarks.
-LAST = Round(3000, 400, 5)
+LAST = Round(2000, 400, 5)
 _FALL = 0.03
 
 

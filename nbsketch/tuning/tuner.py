@@ -115,7 +115,7 @@ def tune(
         What the kernel sees of each feature; see `fit_scaler`. "auto" is "both".
     size : int
         Number of landmarks of the model to come. With many of them, and a target rough
-        enough to profit, a last round has 400 landmarks on 3000 rows.
+        enough to profit, a last round has 400 landmarks.
     sample_weight : ndarray of shape (n,), optional
         Non-negative weights.
     alpha : float, optional
@@ -154,10 +154,10 @@ def tune(
         kept, cut = _kept(X, Y, sample_weight, alpha, code, robust, rng, budget)
         scaler = fit_scaler(X, "both" if scale == "auto" else scale, rng, kept)
         rows = prepare(X, Y, sample_weight, scaler, kept, cut, alpha)
-        learned, plan = _learned(rows, code, size, rng, budget)
         # One length-scale for all is a question of the features, not of their ranks.
         plain = scaler.without_ranks() if scaler.plain.size else scaler
         isotropic = isotropic_start(replace(rows, scaler=plain), code, rng)
+        learned, plan = _learned(rows, isotropic, code, size, rng, budget)
         pool = {
             "isotropic": _Candidate(plain, code, isotropic),
             "learned": _Candidate(scaler, code, learned),
@@ -188,10 +188,18 @@ def _kept(
 
 
 def _learned(
-    rows: Rows, family: int, size: int, rng: np.random.Generator, budget: Budget
+    rows: Rows,
+    isotropic: NDArray,
+    family: int,
+    size: int,
+    rng: np.random.Generator,
+    budget: Budget,
 ) -> tuple[NDArray, Round]:
     """Return the point that the rounds of the search end at, and the last of them."""
-    point = isotropic_start(rows, family, rng)
+    # As many columns as there are, at the same distances in the mean.
+    count = len(rows.scaler.centre)
+    shift = np.log(count / (len(isotropic) - 1)) / 2
+    point = np.append(np.full(count, isotropic[0] - shift), isotropic[-1])
     if len(point) > _MANY:
         point = outer_product_start(rows, family, point, rng)
     rounds = [r._replace(landmarks=min(r.landmarks, max(size, 100))) for r in ROUNDS]

@@ -50,7 +50,9 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
         "accumulation", "countsketch", "sparse-jl", "srht", "identity", or a recipe.
     size : int, AutoSize or "auto", optional
         Number of rows s of a sketch that is given by name, or how it is to be chosen.
-        By default 100, or n if that is smaller.
+        By default n / 4, but at most 1800 / d for d levels, at most so many that n s^2
+        is 6e9, and at least 100. More rows are more accurate, and slower: steps of the
+        solver cost (s d)^3.
     alpha : float, optional
         Positive penalty. By default the one of least loss on a fifth of the rows, held
         out at random, along a path of penalties.

@@ -11,6 +11,7 @@ from nbsketch import (
     GaussianKernel,
     HuberLoss,
     JointQuantileRegressor,
+    LogisticLoss,
     MaternKernel,
     SketchedKernelClassifier,
     SketchedKernelRegressor,
@@ -340,10 +341,11 @@ def test_models_of_a_path_share_what_is_learned():
     "n, square, robust, joint",
     [
         (50, 50, 50, 50),
-        (1500, 1500, 300, 100),  # least squares costs little: all rows
-        (1501, 1000, 300, 100),
-        (50_000, 1000, 200, 100),
-        (200_000, 500, 100, 100),  # n s^2 stays the same
+        (1500, 1500, 500, 375),  # least squares costs little: all rows
+        (1501, 1000, 500, 375),
+        (15_000, 1000, 500, 600),
+        (60_000, 912, 316, 316),
+        (240_000, 456, 158, 158),  # n s^2 stays the same
         (10_000_000, 100, 100, 100),
     ],
 )
@@ -352,9 +354,15 @@ def test_default_size(n, square, robust, joint):
     sizes = [
         SquareTask(Y, None, True, SquareLoss(), eye).default_size(),
         ScalarTask(Y, None, True, HuberLoss()).default_size(),
-        JointQuantileTask(Y, None, True, (0.5,), eye).default_size(),
+        JointQuantileTask(Y, None, True, (0.1, 0.5, 0.9), eye).default_size(),
     ]
     assert sizes == [square, robust, joint]
+
+
+def test_default_size_for_many_classes():
+    labels = np.ones((24_000, 9))
+    assert ScalarTask(labels, None, True, LogisticLoss()).default_size() == 166
+    assert ScalarTask(labels, None, True, LogisticLoss()).default_size(True) == 332
 
 
 def test_the_default_size_is_used():
@@ -442,7 +450,7 @@ def test_high_accuracy_is_a_larger_sketch():
         SketchedKernelRegressor(accuracy=accuracy, **options).fit(X, y).size_
         for accuracy in ("standard", "high")
     ]
-    assert sizes == [300, 600]
+    assert sizes == [500, 1000]
     given = SketchedKernelRegressor(accuracy="high", size=20, **options)
     assert given.fit(X, y).size_ == 20
     with pytest.raises(ValueError, match="`accuracy` must be one of"):

@@ -16,6 +16,7 @@ from nbsketch import (
     SquareLoss,
     StochasticSolver,
 )
+from nbsketch.estimators import _tasks
 from nbsketch.estimators._tasks import ScalarTask
 from nbsketch.solvers.design import ArrayDesign
 
@@ -259,3 +260,26 @@ def test_wild_targets_do_not_judge_where_the_loss_forgives_them(seed):
     assert score(y) < 0.03
     y[:] = rng.standard_t(1.5, size=y.shape)
     assert score(y) > 0.1  # one in twenty at most is left out
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_path_ends_where_weaker_penalties_lose(seed, monkeypatch):
+    rng = np.random.default_rng(seed)
+    Z = rng.normal(size=(120, 40)) / np.arange(1, 41)
+    y = Z[:, :1] + 0.5 * rng.normal(size=(120, 1))
+    task = ScalarTask(y, None, True, HuberLoss(kappa=0.3))
+
+    def choose():
+        solved = []
+        monkeypatch.setattr(
+            ScalarTask, "solve", lambda *known: solved.append(known[2]) or solve(*known)
+        )
+        alpha = task.choose_alpha(ArrayDesign(Z), np.random.default_rng(0))
+        return alpha, solved
+
+    solve = ScalarTask.solve
+    alpha, tried = choose()
+    monkeypatch.setattr(_tasks, "_PATIENCE", 99)
+    best, path = choose()
+    assert alpha == best
+    assert tried == path[: len(tried)] and path.index(best) + 3 <= len(tried) < 19

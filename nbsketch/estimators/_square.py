@@ -25,13 +25,16 @@ class SquareTask(RadialTask):
     """Least squares, for one output or several: one decomposition, every alpha."""
 
     keep_features: ClassVar[None] = None
-    _largest_size: ClassVar[int] = 1000
     _size_work: ClassVar[float] = 5e10
 
     def default_size(self, accurate: bool = False) -> int:
         """Return as many rows as there are, while that costs little: else some."""
         n = len(self.targets)
         return n if n <= _EXACT_ROWS else super().default_size(accurate)
+
+    @property
+    def _largest_size(self) -> int:
+        return 1000
 
     @property
     def forgives(self) -> bool:

@@ -33,7 +33,11 @@ _RELATIVE_ALPHAS = np.logspace(1, -8, 19)
 _LEAST_SIZE = 100
 # Share of the rows on which they are judged, and accuracy of the fits that are judged.
 _HELD_OUT = 0.2
-_PATH_TOL = 1e-3
+_PATH_TOL = 1e-2
+# A path ends where so many penalties in a row lose by so much against the best.
+_PATIENCE, _LOSS = 2, 1.001
+# Newton steps for several outputs together factorise matrices of size times outputs.
+_JOINT_ROWS = 1800
 
 
 class Control(NamedTuple):
@@ -65,8 +69,7 @@ class Task(ABC):
     keep_features: ClassVar[bool | None] = True
     # Rows of a sketch of which nothing is said: at most, and as many as keep n s^2
     # within a few seconds of work.
-    _largest_size: ClassVar[int] = 300
-    _size_work: ClassVar[float] = 2e9
+    _size_work: ClassVar[float] = 6e9
 
     targets: NDArray
     weights: NDArray | None
@@ -78,8 +81,18 @@ class Task(ABC):
         Twice as many, where the work of that is allowed, if it is to be accurate.
         """
         n, more = len(self.targets), 2 if accurate else 1
-        affordable = more * max(_LEAST_SIZE, int((self._size_work / n) ** 0.5))
-        return min(n, affordable, more * self._largest_size)
+        affordable = int((self._size_work / (n * self._n_solves)) ** 0.5)
+        size = min(max(_LEAST_SIZE, affordable), self._largest_size)
+        return min(n, more * size)
+
+    @property
+    def _largest_size(self) -> int:
+        return 500
+
+    @property
+    def _n_solves(self) -> int:
+        """How many problems there are to solve for one alpha."""
+        return 1
 
     def goal(self, alpha: float | None) -> Goal:
         """Return what length-scales are to be good for; `alpha` may be given."""
@@ -140,7 +153,8 @@ class Task(ABC):
     ) -> NDArray:
         """Return the loss for each alpha on a fifth of the rows, held out at random.
 
-        A loss that forgives wild targets does not judge by them either.
+        It stops where weaker penalties lose. A loss that forgives wild targets does not
+        judge by them either.
         """
         n = design.shape[0]
         if n == 1:
@@ -150,13 +164,23 @@ class Task(ABC):
         held_out, kept = np.sort(order[:count]), np.sort(order[count:])
         judge, Z = self.take(held_out), design.gather(held_out)
         control = Control(tol=_PATH_TOL)
-        answers = self.take(kept).path(design.gather(kept), alphas, control)
-        fits = [Z.mv(answer.coef) + answer.intercept for answer in answers]
+        fits: list[NDArray] = []
+        errors = np.empty(0)
+        for answer in self.take(kept).path(design.gather(kept), alphas, control):
+            fits.append(Z.mv(answer.coef) + answer.intercept)
+            errors = judge._judged(fits)
+            if (errors[-_PATIENCE:] > _LOSS * errors.min()).sum() == _PATIENCE:
+                break
+        return errors
+
+    def _judged(self, fits: list[NDArray]) -> NDArray:
+        """Return the mean loss of each of several predictions."""
+        judge: Task = self
         if self.forgives:
             # Wild targets that no penalty fits say nothing of the others.
-            least = np.min([np.abs(judge.targets - fit) for fit in fits], axis=0)
+            least = np.min([np.abs(self.targets - fit) for fit in fits], axis=0)
             usual = np.flatnonzero(tame(least))
-            judge, fits = judge.take(usual), [fit[usual] for fit in fits]
+            judge, fits = self.take(usual), [fit[usual] for fit in fits]
         return np.array([judge.mean_loss(fit) for fit in fits])
 
     @abstractmethod
@@ -248,6 +272,10 @@ class ScalarTask(Task):
         """Whether the loss forgives wild targets; labels are never wild."""
         return not self.loss.is_classification
 
+    @property
+    def _n_solves(self) -> int:
+        return self.targets.shape[1]
+
     def solve(
         self, design: Design, alpha: float, control: Control, start: Answer | None
     ) -> Answer:
@@ -322,10 +350,13 @@ class RadialTask(Task):
 class JointQuantileTask(Task):
     """Several quantile levels of one target, coupled by an output matrix."""
 
-    _largest_size: ClassVar[int] = 100  # steps cost (r d)^3
-
     quantiles: tuple[float, ...]
     factor: NDArray  # T with T^T T = M
+
+    @property
+    def _largest_size(self) -> int:
+        most = min(len(self.targets) // 4, _JOINT_ROWS // len(self.quantiles))
+        return max(_LEAST_SIZE, most)
 
     def solve(
         self, design: Design, alpha: float, control: Control, start: Answer | None

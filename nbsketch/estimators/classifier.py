@@ -53,8 +53,8 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
         "accumulation", "countsketch", "sparse-jl", "srht", "identity", or a recipe.
     size : int, AutoSize or "auto", optional
         Number of rows s of a sketch that is given by name, or how it is to be chosen.
-        By default 300 or n if that is smaller, and for n > 22 000 so many (at least
-        100) that n s^2 stays the same.
+        By default 500 or n if that is smaller, and for k classes and n k > 24 000 so
+        many (at least 100) that n k s^2 stays the same; k counts as one for two.
     alpha : float, optional
         Positive penalty, the same for all classes. By default the one of least loss on
         a fifth of the rows, held out at random, along a path of penalties.

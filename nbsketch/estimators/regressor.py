@@ -48,12 +48,14 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
     size : int, AutoSize or "auto", optional
         Number of rows s of a sketch that is given by name, or how it is to be chosen.
         By default for the square loss all n up to 1500, else 1000, and for n > 50 000
-        so many (at least 100) that n s^2 stays the same; for other losses 300, and
-        fewer for n > 22 000.
+        so many (at least 100) that n s^2 stays the same; for other losses 500, and
+        fewer for n > 24 000.
     alpha : float, optional
         Positive penalty. By default it is chosen: for the square loss by least
-        leave-one-out error, in closed form; for the others by the loss on a fifth of
-        the rows, held out at random, along a path of penalties. scikit-learn's
+        leave-one-out error, in closed form, of at most 5000 rows; for the others by the
+        loss on a fifth of the rows, held out at random, along a path of penalties that
+        ends where weaker ones lose. Up to 5 % of these rows, with wild targets that no
+        penalty fits, do not count. scikit-learn's
         ``KernelRidge`` calls n times this its alpha.
     output : Output or array of shape (d, d), optional
         Output matrix M, positive semi-definite; the identity by default.

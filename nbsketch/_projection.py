@@ -51,7 +51,7 @@ def _by_cholesky(inner: NDArray, tol: float) -> NDArray | None:
         return None
     inverse = scipy.linalg.lapack.dtrtri(factor, lower=1)[0]
     # Traces bound the largest eigenvalue and the inverse of the smallest.
-    condition = np.trace(inner) * np.vdot(inverse, inverse)
+    condition = np.trace(inner) * np.linalg.norm(inverse) ** 2
     return inverse.T if condition * tol < 1 else None
 
 

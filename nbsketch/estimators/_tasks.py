@@ -67,8 +67,8 @@ class Task(ABC):
 
     # Whether features are stored, or (None) only while they are small.
     keep_features: ClassVar[bool | None] = True
-    # Rows of a sketch of which nothing is said: at most, and as many as keep n s^2
-    # within a few seconds of work.
+    # A sketch of which nothing is said has as many rows s as keep n s^2 below this: a
+    # few seconds of work.
     _size_work: ClassVar[float] = 6e9
 
     targets: NDArray

@@ -6,7 +6,10 @@ more than it saves, and on a busy machine a hundred times more.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -31,8 +34,47 @@ def threads_for(operations: float) -> AbstractContextManager:
 
 def one_thread() -> AbstractContextManager:
     """Limit BLAS to one thread for a while, where threadpoolctl is at hand."""
-    controller = _controller()
-    return controller.limit(limits=1, user_api="blas") if controller else nullcontext()
+    return _limit.hold() if _controller() else nullcontext()
+
+
+class _Limit:
+    """The limit of one thread: the first to ask sets it, the last to leave lifts it.
+
+    It is the limit of the whole process. If each thread of Python saved and restored
+    the number of BLAS threads by itself, two at once would leave it at one for good.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._holders = threading.Lock(), 0
+        self._limiter: Any = None
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Limit BLAS as long as the context lasts."""
+        with self._lock:
+            if self._holders == 0:
+                self._limiter = _controller().limit(limits=1, user_api="blas")
+            self._holders += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._holders -= 1
+                if self._holders == 0:
+                    self._limiter.restore_original_limits()
+
+
+_limit = _Limit()
+
+
+def _enter_child() -> None:
+    """Begin anew: who held the lock at the fork is not there to release it."""
+    global _limit
+    _limit = _Limit()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_enter_child)
 
 
 @cache

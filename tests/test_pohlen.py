@@ -23,7 +23,7 @@ def toy(n=80):
 @pytest.fixture
 def tiny(monkeypatch):
     monkeypatch.setattr(pohlen, "SETS", ("concrete",))
-    monkeypatch.setattr(pohlen, "_load", lambda name, home: toy())
+    monkeypatch.setattr(pohlen, "load", lambda name, home: toy())
     monkeypatch.setattr(pohlen, "SINE_ROWS", 80)
     monkeypatch.setattr(pohlen, "SIZES", (5, 20))
     monkeypatch.setattr(pohlen, "QUICK_SIZES", (5, 20))
@@ -113,7 +113,7 @@ def test_from_the_file_alone(tiny, tmp_path, monkeypatch):
 @pytest.mark.skipif("NBSKETCH_DATA" not in os.environ, reason="needs the data sets")
 @pytest.mark.parametrize("name", pohlen.SETS)
 def test_the_real_sets(name):
-    parts = pohlen._split(pohlen._load(name, None), 0)
+    parts = pohlen._split(pohlen.load(name, None), 0)
     exact = pohlen._evaluate(parts, WITHOUT, 0, seed=0)["error"]
     sketched = pohlen._evaluate(parts, "p-SR, p = 20/n", 40, seed=0)["error"]
     assert exact < 0.45

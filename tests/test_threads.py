@@ -3,9 +3,11 @@
 What could abort or hang a process runs in one of its own, with a time limit.
 """
 
+import os
 import shutil
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numba
@@ -13,9 +15,11 @@ import numpy as np
 import pytest
 from conftest import ROOT
 from numpy.testing import assert_array_equal
+from threadpoolctl import threadpool_info, threadpool_limits
 
-from nbsketch import GaussianKernel, PSparsifiedSketch
+from nbsketch import GaussianKernel, PSparsifiedSketch, SketchedKernelRegressor
 from nbsketch._jit import threads
+from nbsketch._linalg import one_thread
 from nbsketch.gram import Gram
 
 needs_two_threads = pytest.mark.skipif(
@@ -318,3 +322,58 @@ def script(code):
     lines = code.strip("\n").split("\n")
     indent = len(lines[0]) - len(lines[0].lstrip())
     return SETUP + "\n".join(line[indent:] for line in lines)
+
+
+# BLAS -------------------------------------------------------------------------------
+
+
+def blas_threads():
+    """Return the limits of the BLAS libraries; one may be built for a single thread."""
+    return [
+        library["num_threads"]
+        for library in threadpool_info()
+        if library["user_api"] == "blas"
+    ]
+
+
+@pytest.fixture
+def two_blas_threads():
+    with threadpool_limits(limits=2, user_api="blas"):
+        before = blas_threads()
+        assert 2 in before
+        yield before
+
+
+def test_limits_of_blas_that_overlap_are_lifted_by_the_last(two_blas_threads):
+    first, second = one_thread(), one_thread()
+    first.__enter__()
+    second.__enter__()
+    assert set(blas_threads()) == {1}
+    first.__exit__(None, None, None)
+    assert set(blas_threads()) == {1}
+    second.__exit__(None, None, None)
+    assert blas_threads() == two_blas_threads
+
+
+def test_the_limit_of_blas_is_lifted_after_an_error(two_blas_threads):
+    with pytest.raises(KeyError), one_thread(), one_thread():
+        raise KeyError
+    assert blas_threads() == two_blas_threads
+
+
+def test_fits_side_by_side_leave_blas_as_it_was(two_blas_threads):
+    X = np.random.default_rng(0).normal(size=(200, 3))
+    models = [SketchedKernelRegressor(random_state=0) for _ in range(8)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda model: model.fit(X, X[:, 0]), models))
+    assert blas_threads() == two_blas_threads
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_forked_within_a_limit_can_set_its_own(two_blas_threads):
+    with one_thread():
+        child = os.fork()
+        if child == 0:  # pragma: no cover
+            with one_thread():
+                os._exit(0 if set(blas_threads()) == {1} else 1)
+        assert os.waitpid(child, 0)[1] == 0

@@ -297,9 +297,9 @@ def test_more_landmarks_are_used_where_the_target_is_rough(monkeypatch):
     for module in (search, tuner):
         monkeypatch.setattr(module, "LAST", last)
     rng = np.random.default_rng(0)
-    X = rng.uniform(size=(1500, 2))
+    X = rng.uniform(size=(2250, 2))
     rough = np.sin(25 * X[:, :1]) * np.cos(15 * X[:, 1:])
-    smooth = X[:, :1] + 0.1 * rng.normal(size=(1500, 1))
+    smooth = X[:, :1] + 0.1 * rng.normal(size=(2250, 1))
     # one look at whether it pays, one round, two candidates at the end
     for Y, size, looks in [(rough, 300, 4), (rough, 200, 0), (smooth, 300, 1)]:
         seen.clear()

@@ -164,24 +164,26 @@ class Task(ABC):
         held_out, kept = np.sort(order[:count]), np.sort(order[count:])
         judge, Z = self.take(held_out), design.gather(held_out)
         control = Control(tol=_PATH_TOL)
-        fits: list[NDArray] = []
-        errors = np.empty(0)
+        losses: list[NDArray] = []
+        errors, least = np.empty(0), np.full(judge.targets.shape, np.inf)
         for answer in self.take(kept).path(design.gather(kept), alphas, control):
-            fits.append(Z.mv(answer.coef) + answer.intercept)
-            errors = judge._judged(fits)
+            fit = Z.mv(answer.coef) + answer.intercept
+            losses.append(judge.losses(fit))
+            least = np.minimum(least, np.abs(judge.targets - fit))
+            errors = judge._means(np.array(losses), least)
             if (errors[-_PATIENCE:] > _LOSS * errors.min()).sum() == _PATIENCE:
                 break
         return errors
 
-    def _judged(self, fits: list[NDArray]) -> NDArray:
-        """Return the mean loss of each of several predictions."""
-        judge: Task = self
-        if self.forgives:
-            # Wild targets that no penalty fits say nothing of the others.
-            least = np.min([np.abs(self.targets - fit) for fit in fits], axis=0)
-            usual = np.flatnonzero(tame(least))
-            judge, fits = self.take(usual), [fit[usual] for fit in fits]
-        return np.array([judge.mean_loss(fit) for fit in fits])
+    def _means(self, losses: NDArray, least: NDArray) -> NDArray:
+        """Return means over the rows of losses (k, n).
+
+        Wild targets, of which even the `least` residual of any fit is large, say
+        nothing of the others.
+        """
+        usual = np.flatnonzero(tame(least)) if self.forgives else np.arange(len(least))
+        weights = self.take(usual).weights
+        return np.average(losses[:, usual], axis=1, weights=weights)
 
     @abstractmethod
     def solve(

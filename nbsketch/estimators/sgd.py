@@ -228,7 +228,7 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
             drawn = self._drawn(X, Y, weights)
             with one_thread():
                 projection, design = drawn.design(keep=True)
-                Z = design.gather(np.arange(len(Y))).Z
+                ((_, _, Z),) = design.blocks()  # features that are kept are one block
                 sample = Sample(Z, Y, weights)
                 sample, judge = self._judged(
                     sample, others, held_out, projection, drawn

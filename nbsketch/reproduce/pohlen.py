@@ -19,13 +19,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch import datasets, plots
+from nbsketch import plots
 from nbsketch.datasets import Dataset
 from nbsketch.estimators import SketchedKernelRegressor
 from nbsketch.kernels import GaussianKernel, median_distance
 from nbsketch.reproduce._progress import Progress
 from nbsketch.reproduce._publish import Report, publish
 from nbsketch.reproduce._report import Rows, as_text
+from nbsketch.reproduce._sets import load
 from nbsketch.reproduce._summary import spread
 from nbsketch.sketches import (
     GaussianSketch,
@@ -124,7 +125,7 @@ def measure(
     sizes: Sequence[int], replicates: int, data_home: Path | None = None
 ) -> list[dict[str, Any]]:
     """Return a row for each set, split, method and size."""
-    sets = {name: _load(name, data_home) for name in SETS}
+    sets = {name: load(name, data_home) for name in SETS}
     rows = []
     methods = [*FAMILIES, BOOTSTRAP]
     with Progress((1 + len(sets)) * replicates) as progress:
@@ -152,10 +153,6 @@ def make_sine(seed: int) -> Parts:
     y = f + SINE_NOISE * rng.standard_normal(SINE_ROWS)
     a, b = np.rint(SINE_ROWS * np.cumsum(FRACTIONS[:2])).astype(int)
     return _standardised((X[:a], y[:a]), (X[a:b], y[a:b]), (X[b:], f[b:]))
-
-
-def _load(name: str, data_home: Path | None) -> Dataset:
-    return getattr(datasets, f"load_{name}")(data_home=data_home)
 
 
 def _split(data: Dataset, seed: int) -> Parts:

@@ -11,10 +11,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from nbsketch import datasets
 from nbsketch.reproduce._choices import settings_for
 from nbsketch.reproduce._progress import Progress
 from nbsketch.reproduce._report import as_text, write
+from nbsketch.reproduce._sets import load
 from nbsketch.reproduce._summary import spread, timing
 from nbsketch.reproduce.multi_output import (
     ALL_METHODS,
@@ -114,8 +114,7 @@ def summary(
 
 
 def _load(name: str, data_home: Path | None) -> Split:
-    loader = getattr(datasets, f"load_{name}")
-    return Split.of(loader(data_home=data_home, preparation="paper"))
+    return Split.of(load(name, data_home, preparation="paper"))
 
 
 def _settings(

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from nbsketch import datasets, plots
+from nbsketch import plots
 from nbsketch.datasets import Dataset
 from nbsketch.reproduce._progress import Progress
 from nbsketch.reproduce._publish import Report, publish
@@ -30,6 +30,7 @@ from nbsketch.reproduce._rivals import (
     timed,
     warm_up,
 )
+from nbsketch.reproduce._sets import load
 from nbsketch.reproduce._summary import spread
 
 SETS = (
@@ -116,11 +117,6 @@ def measure(
                 rows += [where | found for found in evaluate(data, split)]
                 progress.step(name)
     return rows
-
-
-def load(name: str, data_home: Path | None) -> Dataset:
-    """Load a set by its name."""
-    return getattr(datasets, f"load_{name}")(data_home=data_home)
 
 
 def evaluate(data: Dataset, seed: int) -> Iterator[dict[str, Any]]:

@@ -27,8 +27,9 @@ from nbsketch.reproduce._rivals import (
     tree_quantiles,
     warm_up,
 )
+from nbsketch.reproduce._sets import load
 from nbsketch.reproduce._summary import spread
-from nbsketch.reproduce.tabular import FRACTIONS, load
+from nbsketch.reproduce.tabular import FRACTIONS
 
 SET = "california"
 LEVELS = (0.1, 0.5, 0.9)

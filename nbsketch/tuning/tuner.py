@@ -40,6 +40,8 @@ _FAMILIES = {
 _BEST = "matern-3/2"
 # From so many columns on, the search starts from average gradients.
 _MANY = 50
+# How many times its rows there are to be for a last round.
+_SPARE = 1.5
 # Rows of the comparison at the end.
 _JUDGES = 1500
 
@@ -205,7 +207,7 @@ def _learned(
     rounds = [r._replace(landmarks=min(r.landmarks, max(size, 100))) for r in ROUNDS]
     point = learn(rows, point, rounds, rng, budget, family)
     # Only with rows to spare: on the same rows it would overfit.
-    large = size > LAST.landmarks and len(rows.kept) >= LAST.rows
+    large = size > LAST.landmarks and len(rows.kept) >= _SPARE * LAST.rows
     if large and not budget.is_spent and is_rough(rows, point, rng, family):
         return learn(rows, point, [LAST], rng, budget, family), LAST
     return point, rounds[-1]

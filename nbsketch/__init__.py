@@ -10,13 +10,14 @@ __version__ = "0.1.0"
 
 _HOME = {
     "nbsketch.estimators": (
-        "AutoSize",
+        "JointQuantileRegressor",
         "SketchedKernelClassifier",
         "SketchedKernelRegressor",
         "SketchedSGDRegressor",
         "SpectralFilterRegressor",
-        "StochasticSolver",
     ),
+    "nbsketch.fitting.growth": ("AutoSize",),
+    "nbsketch.fitting.stochastic": ("StochasticSolver",),
     "nbsketch.features": ("SketchedFeatures",),
     "nbsketch.fourier": ("RandomFourierFeatures",),
     "nbsketch.kernels": (
@@ -48,7 +49,6 @@ _HOME = {
         "QuantileOutput",
     ),
     "nbsketch.persistence": ("load",),
-    "nbsketch.quantile": ("JointQuantileRegressor",),
     "nbsketch.sketches": (
         "AccumulationSketch",
         "CountSketch",

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from nbsketch._blas import one_thread
 from nbsketch._jit.gram import (
     PRODUCT,
     SQUARED,
@@ -26,7 +27,6 @@ from nbsketch._jit.sparse import (
     fill_serial,
 )
 from nbsketch._jit.threads import run_tiles
-from nbsketch._linalg import one_thread
 
 if TYPE_CHECKING:
     from nbsketch.gram import CompiledForm

@@ -17,8 +17,8 @@ from sklearn.base import (
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from nbsketch._projection import project, projection
 from nbsketch._validation import as_csr, keeping_fitted, random_generator
+from nbsketch._whitening import project, projection
 from nbsketch.gram import fold
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
 from nbsketch.persistence import SaveMixin
@@ -91,7 +91,7 @@ def sketched_design(
 ) -> tuple[NDArray, Design]:
     r"""Return P of shape (s, r), :math:`P P^T = (S K S^T)^+`, and the features of X.
 
-    :math:`Z = K S^T P`; see `nbsketch._projection`.
+    :math:`Z = K S^T P`; see `nbsketch._whitening`.
 
     Parameters
     ----------

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
+from nbsketch._blas import one_thread
 from nbsketch._jit.gram import (
     ABSOLUTE,
     COMPLEMENT,
@@ -27,7 +28,6 @@ from nbsketch._jit.gram import (
     lanes,
 )
 from nbsketch._jit.threads import run_blocks, run_tiles
-from nbsketch._linalg import one_thread
 from nbsketch._sparse import evaluate_sparse, fold_sparse
 from nbsketch._validation import check_rows
 
@@ -62,7 +62,7 @@ _WIDEST = 1920
 # Share of nonzeros among the weights above which a matrix product beats the fused sum.
 _DENSE_SHARE = 0.5
 # Distances are expanded into inner products from this many features on, and only while
-# the scaled landmarks stay so near to their centre that no digit that matters is lost.
+# the scaled landmarks stay so near to their center that no digit that matters is lost.
 _EXPAND_FEATURES = 32
 _EXPAND_NORM = {8: 1e3, 4: 30.0}
 # Rough time of one kernel value on one thread: fixed part, and part per feature.
@@ -252,8 +252,8 @@ def _compiled_arguments(
     scale, rows = form.scale.astype(dtype), landmarks.astype(dtype, copy=False)
     with np.errstate(over="ignore", invalid="ignore"):
         total = rows.sum(axis=0, dtype=np.float64)
-        centre = (total / max(1, len(rows))).astype(dtype)
-        shift = np.where(np.isfinite(centre), centre, 0)
+        center = (total / max(1, len(rows))).astype(dtype)
+        shift = np.where(np.isfinite(center), center, 0)
         spread = (rows - shift) * scale
         norms = np.einsum("ij,ij->i", spread, spread)
     expanded = bool(

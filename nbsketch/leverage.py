@@ -15,7 +15,7 @@ import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 
-from nbsketch._linalg import threads_for
+from nbsketch._blas import threads_for
 from nbsketch._validation import (
     check_choice,
     check_positive,

@@ -44,7 +44,7 @@ class ELQ(NamedTuple):
     hi: float
 
     def slope(self, residual: ArrayLike) -> NDArray:
-        """Return psi'(r), the maximiser a of ``a r - psi*(a)`` (a subgradient)."""
+        """Return psi'(r), the maximizer a of ``a r - psi*(a)`` (a subgradient)."""
         r = np.asarray(residual, dtype=float)
         excess = r - np.clip(r, -self.eps, self.eps)
         if self.gam > 0:
@@ -229,7 +229,7 @@ class SquaredEpsilonInsensitiveLoss(Loss):
 class PinballLoss(Loss):
     """Pinball loss: ``quantile r`` if ``r >= 0``, else ``(quantile - 1) r``.
 
-    With r = y - f, its minimiser estimates the conditional quantile of that level.
+    With r = y - f, its minimizer estimates the conditional quantile of that level.
 
     Parameters
     ----------

@@ -101,7 +101,7 @@ def crossing_loss(y_pred: ArrayLike) -> float:
     Notes
     -----
     The definition is that of Sangnier, Fercoq and d'Alche-Buc (2016), Joint quantile
-    regression in vector-valued RKHSs. Only neighbouring levels count.
+    regression in vector-valued RKHSs. Only neighboring levels count.
 
     Examples
     --------

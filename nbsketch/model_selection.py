@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
-from nbsketch._linalg import one_thread
+from nbsketch._blas import one_thread
 from nbsketch._validation import check_integer, check_positives
 from nbsketch.estimators._base import Drawn, SketchedModel
-from nbsketch.estimators._square import SquareTask
-from nbsketch.estimators._tasks import Answer, Control, Task
+from nbsketch.fitting.least_squares import SquareTask
+from nbsketch.fitting.objectives import Answer, Control, Task
 from nbsketch.solvers.design import ArrayDesign
 
 
@@ -74,7 +74,7 @@ def cross_validate(
     bandwidths, alphas : sequences of floats
         What to try; descending penalties are fastest.
     cv : int
-        Number of folds: contiguous runs of rows, so that a neighbour in time does not
+        Number of folds: contiguous runs of rows, so that a neighbor in time does not
         give the answer away. Shuffle the rows first where their order means nothing.
 
     Returns

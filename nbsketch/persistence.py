@@ -17,6 +17,8 @@ from nbsketch.sketches.sampling import IdentityMatrix
 
 _FORMAT = "nbsketch model 1"
 _UNSAVABLE = "a model file holds numbers, text, arrays and objects of nbsketch"
+# Names of fields in files of earlier versions.
+_RENAMED = {"centre": "center"}
 _SKETCHES: dict[str, type[Sketch]] = {
     cls.__name__: cls for cls in (DenseSketch, IdentityMatrix, Sketch, TransformSketch)
 }
@@ -156,7 +158,9 @@ def _decode(value: Any, arrays: dict[str, np.ndarray]) -> Any:
         parts = _decode(value["parts"], arrays)
         return _SKETCHES[value["$sketch"]].from_parts(parts)
     if "$object" in value:
-        return _public(value["$object"])(**_decode(value["fields"], arrays))
+        content = _decode(value["fields"], arrays)
+        renamed = {_RENAMED.get(name, name): part for name, part in content.items()}
+        return _public(value["$object"])(**renamed)
     return {key: _decode(v, arrays) for key, v in value.items()}
 
 

@@ -34,7 +34,7 @@ class Curve(NamedTuple):
     x: Numbers
     y: Numbers
     spread: Numbers | None = None
-    colour: str = "black"
+    color: str = "black"
     marker: str = "o"
     dashed: bool = False
     joined: bool = True
@@ -148,13 +148,13 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
         style = "--" if curve.dashed else "-"
         axes.plot(
             curve.x, curve.y, style if curve.joined else " ", label=curve.label,
-            color=curve.colour, marker=curve.marker, markersize=3.5, linewidth=1.3,
+            color=curve.color, marker=curve.marker, markersize=3.5, linewidth=1.3,
         )  # fmt: skip
         if curve.spread is not None:
             low = [y - e for y, e in zip(curve.y, curve.spread, strict=True)]
             high = [y + e for y, e in zip(curve.y, curve.spread, strict=True)]
             axes.fill_between(
-                curve.x, low, high, color=curve.colour, alpha=0.12, linewidth=0
+                curve.x, low, high, color=curve.color, alpha=0.12, linewidth=0
             )
     axes.set(title=panel.title, xlabel=panel.x_label, ylabel=panel.y_label)
     for name in panel.log:

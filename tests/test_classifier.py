@@ -26,7 +26,7 @@ def make_model(**options):
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_rings_are_learnt(loss, n_classes):
+def test_rings_are_learned(loss, n_classes):
     X, y = make_rings(600, n_classes)
     model = make_model(loss=loss).fit(X[:300], y[:300])
     assert model.score(X[300:], y[300:]) > 0.85
@@ -53,7 +53,7 @@ def test_squared_hinge_and_logistic_equal_linear_models_on_the_features():
     logistic = LogisticRegression(C=C, tol=1e-10, max_iter=10_000).fit(Z, y)
     ours = make_model(loss="logistic", alpha=alpha, tol=1e-10).fit(X, y)
     assert_allclose(ours.predict_proba(X), logistic.predict_proba(Z), atol=1e-4)
-    # LinearSVC has no 1/2 in its squared hinge and penalises its intercept.
+    # LinearSVC has no 1/2 in its squared hinge and penalizes its intercept.
     machine = LinearSVC(C=C / 2, tol=1e-10, max_iter=100_000, fit_intercept=False)
     machine.fit(Z, y)
     ours = make_model(

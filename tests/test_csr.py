@@ -87,7 +87,7 @@ def test_positions_are_uniform():
     assert scipy.stats.chi2(n_columns).cdf(statistic) > P_VALUE
 
 
-def test_neighbours_are_independent():
+def test_neighbors_are_independent():
     n_columns, rows, p = 400, 3000, 0.1
     mask = as_mask(*draw(3, rows, n_columns, p)[:2], n_columns)
     for lag in (1, 2, 7):
@@ -155,10 +155,10 @@ def test_values_do_not_depend_on_positions(law):
     assert_near(values * parity, 0, 1)
     gap = np.diff(columns, prepend=0)
     gap[pointers[:-1]] = columns[pointers[:-1]]
-    centred = (gap - gap.mean()) / gap.std()
-    assert_near(values * centred, 0, 1)
+    centerd = (gap - gap.mean()) / gap.std()
+    assert_near(values * centerd, 0, 1)
     deviation = {RADEMACHER: 0.0, GAUSSIAN: math.sqrt(2)}[law]
-    assert_near((values**2 - 1) * centred, 0, deviation)
+    assert_near((values**2 - 1) * centerd, 0, deviation)
 
 
 def test_values_do_not_depend_on_other_positions_of_the_row():

@@ -262,9 +262,9 @@ def test_a_linear_model_on_the_features_is_the_kernel_machine():
     options = {"bandwidth": 2.0, "sketch": SubsamplingSketch(N), "random_state": 0}
     model = make_pipeline(SketchedFeatures("laplacian", **options), Ridge(alpha=0.5))
     K = laplacian(X, X)
-    centre = np.eye(N) - 1 / N
-    dual = np.linalg.solve(centre @ K @ centre + 0.5 * np.eye(N), centre @ y)
-    desired = centre @ K @ centre @ dual + y.mean()
+    center = np.eye(N) - 1 / N
+    dual = np.linalg.solve(center @ K @ center + 0.5 * np.eye(N), center @ y)
+    desired = center @ K @ center @ dual + y.mean()
     assert_allclose(model.fit(X, y).predict(X), desired, rtol=0, atol=1e-9)
 
 

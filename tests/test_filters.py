@@ -20,7 +20,7 @@ from nbsketch import (
 from nbsketch.solvers.design import ArrayDesign
 from nbsketch.solvers.filters import Filter, as_filter
 from nbsketch.solvers.smoother import (
-    generalised_cross_validation,
+    generalized_cross_validation,
     held_out_error,
     leave_one_out,
 )
@@ -64,7 +64,7 @@ def some_weights(n=N):
     return weights / weights.mean()
 
 
-def centred(Z, Y, weights=None, fit_intercept=True):
+def centerd(Z, Y, weights=None, fit_intercept=True):
     """Return what a fit without intercept needs, rows scaled by root weights."""
     weights = np.ones(len(Z)) if weights is None else weights
     z_mean, y_mean = (weights @ A / len(A) * fit_intercept for A in (Z, Y))
@@ -104,7 +104,7 @@ def landweber(A, steps):
 
 def solution(filter, Z, Y, alpha, weights=None, fit_intercept=True):
     """Return B and b by the explicit matrix function."""
-    X, T, z_mean, y_mean = centred(Z, Y, weights, fit_intercept)
+    X, T, z_mean, y_mean = centerd(Z, Y, weights, fit_intercept)
     B = matrix_function(filter, X.T @ X, alpha) @ X.T @ T
     return B, y_mean - z_mean @ B
 
@@ -298,7 +298,7 @@ def test_solution_is_the_explicit_matrix_function(filter, fit_intercept, weights
 @pytest.mark.parametrize("steps", [1, 2, 7, 300])
 def test_landweber_is_gradient_descent(steps):
     Z, Y = data()
-    X, T, *_ = centred(Z, Y)
+    X, T, *_ = centerd(Z, Y)
     B = np.zeros((R, D))
     for _ in range(steps):
         B -= STEP * X.T @ (X @ B - T)
@@ -310,7 +310,7 @@ def test_landweber_is_gradient_descent(steps):
 @pytest.mark.parametrize("order", [1, 2, 5])
 def test_iterated_ridge_is_ridge_of_residuals(order):
     Z, Y = data()
-    X, residual, *_ = centred(Z, Y)
+    X, residual, *_ = centerd(Z, Y)
     B = np.zeros((R, D))
     for _ in range(order):
         more = np.linalg.solve(X.T @ X + 0.3 * np.eye(R), X.T @ residual)
@@ -347,7 +347,7 @@ def test_output_matrix_filters_the_product_of_both_operators(filter):
     Z, Y = data()
     factor = np.random.default_rng(2).normal(size=(D, 2))
     M = factor @ factor.T / 6  # singular
-    X, T, *_ = centred(Z, Y)
+    X, T, *_ = centerd(Z, Y)
     # B = W M^{1/2}, and the filter acts on the operator that maps W to W
     root = scipy.linalg.sqrtm(M).real
     A = np.kron(X.T @ X, M)
@@ -361,7 +361,7 @@ def test_output_matrix_filters_the_product_of_both_operators(filter):
 
 def test_a_filter_of_a_user():
     Z, Y = data()
-    X, T, *_ = centred(Z, Y)
+    X, T, *_ = centerd(Z, Y)
     A = X.T @ X
     flow = np.linalg.solve(A, np.eye(R) - scipy.linalg.expm(-A / 0.1))
     B, _ = decompose(ArrayDesign(Z), Y).coefficients(ShowalterFilter(), 0.1)
@@ -459,12 +459,12 @@ def refitted(filter, Z, Y, alphas, fit_intercept=True):
 @each_filter
 @constant
 @pytest.mark.parametrize("weights", [None, some_weights()], ids=["equal", "weighted"])
-def test_generalised_cross_validation(filter, fit_intercept, weights):
+def test_generalized_cross_validation(filter, fit_intercept, weights):
     Z, Y = data()
     spectrum = decompose(
         ArrayDesign(Z), Y, sample_weight=weights, fit_intercept=fit_intercept
     )
-    found = generalised_cross_validation(spectrum, filter, ALPHAS)
+    found = generalized_cross_validation(spectrum, filter, ALPHAS)
     for k, alpha in enumerate(ALPHAS):
         H = smoother(filter, Z, alpha, fit_intercept, weights)
         squares = np.square(Y - H @ Y).sum(axis=1)
@@ -473,15 +473,15 @@ def test_generalised_cross_validation(filter, fit_intercept, weights):
         assert_allclose(spectrum.mean_squares(filter, alpha), error, rtol=1e-10)
 
 
-def test_generalised_cross_validation_where_every_filter_interpolates():
+def test_generalized_cross_validation_where_every_filter_interpolates():
     rng = np.random.default_rng(0)
     Z, Y = rng.normal(size=(8, 8)), np.zeros((8, 1))
     spectrum = decompose(ArrayDesign(Z), Y, fit_intercept=False)
-    assert_array_equal(generalised_cross_validation(spectrum, RidgeFilter(), ALPHAS), 0)
+    assert_array_equal(generalized_cross_validation(spectrum, RidgeFilter(), ALPHAS), 0)
     Y = Z[:, :1]
     spectrum = decompose(ArrayDesign(Z), Y, fit_intercept=False)
     alphas = RidgeFilter().alphas(spectrum.top)
-    errors = generalised_cross_validation(spectrum, RidgeFilter(), alphas)
+    errors = generalized_cross_validation(spectrum, RidgeFilter(), alphas)
     assert np.isfinite(errors).all() and (errors > 0).all()
 
 
@@ -520,7 +520,7 @@ def test_constant_features_and_one_row():
             filter = filter.resolve(spectrum.top)
             alphas = filter.alphas(spectrum.top)
             assert np.isfinite(
-                generalised_cross_validation(spectrum, filter, alphas)
+                generalized_cross_validation(spectrum, filter, alphas)
             ).all()
             B, b = spectrum.coefficients(filter, float(alphas[0]))
             assert_allclose(Z @ B + b, np.tile(targets.mean(axis=0), (len(Z), 1)))

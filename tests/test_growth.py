@@ -12,8 +12,8 @@ from nbsketch import (
     SpectralFilterRegressor,
     load,
 )
-from nbsketch.estimators import _growth
 from nbsketch.features import SketchMap
+from nbsketch.fitting import growth
 from nbsketch.model_selection import cross_validate
 
 GROWING = ["p-sparsified", "subsampling", "gaussian", "accumulation", "srht"]
@@ -92,7 +92,7 @@ def test_budget_of_size_and_of_rows():
 def test_budget_of_time(monkeypatch):
     X, y = data()
     clock = iter(np.arange(0.0, 1000.0))  # a second for each look at it
-    monkeypatch.setattr(_growth.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(growth.time, "perf_counter", lambda: next(clock))
     rule = AutoSize(start=5, seconds=7.0, tol=0.0)
     # one second, then (1 + 4 <= 7) another, then (2 + 4 <= 7) another
     path = regressor(size=rule).fit(X, y).size_path_

@@ -20,8 +20,8 @@ from nbsketch import (
     load,
     plots,
 )
-from nbsketch.estimators._square import SquareTask
-from nbsketch.estimators._tasks import JointQuantileTask, ScalarTask
+from nbsketch.fitting.least_squares import SquareTask
+from nbsketch.fitting.objectives import JointQuantileTask, ScalarTask
 from nbsketch.losses import SquareLoss
 from nbsketch.model_selection import cross_validate
 
@@ -391,7 +391,7 @@ def test_summary_tells_what_was_chosen():
     assert model.summary().splitlines()[0] == "SketchedKernelRegressor"
     assert lines["rows"] == "300, 9 features"
     assert lines["kernel"].startswith("MaternKernel(bandwidth=<")
-    assert lines["inputs"].startswith("9 standardised features")
+    assert lines["inputs"].startswith("9 standardized features")
     assert lines["length-scales"].startswith(f"x0 {model.length_scales_[0]:.3g}, ")
     assert lines["length-scales"].endswith("; 4 longer")
     assert lines["sketch"].startswith(f"size {model.size_}, rank {model.rank_}, ")

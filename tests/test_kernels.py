@@ -82,7 +82,7 @@ def assert_close(actual, desired, tol):
 @pytest.mark.parametrize("n_features", [1, 2, 3, 7, 16, 31, 32, 33, 70])
 def test_values_for_any_number_of_features(kernel, n_features, rng, dtype, tol):
     X, Y = (rng.standard_normal((n, n_features)).astype(dtype) for n in (21, 30))
-    # Neighbours as well, so that some values are not small in many dimensions.
+    # Neighbors as well, so that some values are not small in many dimensions.
     Y[:10] = X[:10] + dtype.type(0.1) * Y[:10]
     K = kernel(X, Y)
     assert K.dtype == dtype and K.flags.c_contiguous
@@ -159,8 +159,8 @@ def test_ones_on_the_diagonal_are_exact(kernel, n_features, offset, rng, dtype):
 def test_data_far_from_zero_keep_their_digits(
     kernel, n_features, offset, rng, dtype, tol
 ):
-    centre = offset * rng.standard_normal(n_features)
-    X, Y = ((centre + rng.standard_normal((n, n_features))) for n in (20, 30))
+    center = offset * rng.standard_normal(n_features)
+    X, Y = ((center + rng.standard_normal((n, n_features))) for n in (20, 30))
     X, Y = X.astype(dtype), Y.astype(dtype)
     kernel = dataclasses.replace(kernel, bandwidth=2.0 * math.sqrt(n_features))
     assert_close(kernel(X, Y), kernel_matrix(kernel, X, Y), tol)
@@ -186,7 +186,7 @@ def test_expanded_distances_lose_no_digit_that_matters(kernel, side, rng, dtype)
     n_features = 40
     limit = {8: 1e3, 4: 30.0}[dtype.itemsize]
     kernel = dataclasses.replace(kernel, bandwidth=math.sqrt(0.5 / math.log(2)))
-    # Pairs of opposite landmarks on a sphere: their mean is the centre and 2^-norm of
+    # Pairs of opposite landmarks on a sphere: their mean is the center and 2^-norm of
     # the difference is the kernel.
     L = rng.standard_normal((32, n_features))
     L *= math.sqrt(side * limit) / np.linalg.norm(L, axis=1, keepdims=True)

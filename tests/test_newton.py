@@ -8,15 +8,15 @@ from numpy.testing import assert_allclose
 import nbsketch.solvers.design
 import nbsketch.solvers.newton
 from nbsketch import losses
-from nbsketch._jit import elq as kernels
-from nbsketch.solvers.activerows import all_rows
-from nbsketch.solvers.certificate import balance
+from nbsketch._jit import linear_quadratic as kernels
+from nbsketch.solvers._certified.certificate import balance
+from nbsketch.solvers._certified.line_search import convex_step
+from nbsketch.solvers._scalar.active_rows import all_rows
+from nbsketch.solvers._scalar.gram import RowGram
+from nbsketch.solvers._scalar.problem import scalar_problem
+from nbsketch.solvers._scalar.starts import cold_state
 from nbsketch.solvers.design import ArrayDesign, Design
-from nbsketch.solvers.linesearch import convex_step
 from nbsketch.solvers.newton import solve_path, solve_scalar
-from nbsketch.solvers.problem import scalar_problem
-from nbsketch.solvers.rowgram import RowGram
-from nbsketch.solvers.warmstart import cold_state
 
 ALL = [
     losses.SquareLoss(),
@@ -589,12 +589,12 @@ def test_kernels_agree_with_plain_numpy(loss, sigma):
     n = 301
     res, weights = 2 * rng.normal(size=n), rng.random(n)
     lo, hi = np.full(n, low), np.full(n, high)
-    centre = np.clip(rng.normal(size=n), lo, hi)
-    v = res + sigma * centre
+    center = np.clip(rng.normal(size=n), lo, hi)
+    v = res + sigma * center
     expected = losses.ELQ(gam + sigma, eps, low, high).slope(v)
     a, inside = np.empty(n), np.empty(n, dtype=bool)
     total, young = kernels.dual_point(
-        res, weights, centre, lo, hi, gam, eps, sigma, a, inside
+        res, weights, center, lo, hi, gam, eps, sigma, a, inside
     )
     terms = loss.elq.value(res) + loss.elq.conjugate(a) - a * res
     assert_allclose(a, expected, atol=1e-14)
@@ -605,11 +605,11 @@ def test_kernels_agree_with_plain_numpy(loss, sigma):
     out = np.empty(n)
     kernels.loss_values(res, lo, hi, gam, eps, out)
     assert_allclose(out, loss.elq.value(res), atol=1e-14)
-    kernels.kink_distance(res, centre, lo, hi, gam, eps, sigma, out)
+    kernels.kink_distance(res, center, lo, hi, gam, eps, sigma, out)
     assert ((out == 0) == inside).all() or gam + sigma == 0
     for side in (-0.99, 0.99):  # a residual that moves less keeps its dual point
         moved = np.empty(n)
-        line = res + side * out, weights, centre, lo, hi, gam, eps, sigma
+        line = res + side * out, weights, center, lo, hi, gam, eps, sigma
         kernels.dual_point(*line, moved, inside)
         assert_allclose(moved, a, atol=1e-14)
 
@@ -620,11 +620,11 @@ def test_slope_along_is_the_derivative_of_the_smoothed_loss(loss):
     rng = np.random.default_rng(4)
     n, sigma = 200, 0.3
     res, move, weights = rng.normal(size=n), rng.normal(size=n), rng.random(n)
-    lo, hi, centre = np.full(n, low), np.full(n, high), np.zeros(n)
+    lo, hi, center = np.full(n, low), np.full(n, high), np.zeros(n)
 
     def slope(t):
         return kernels.slope_along(
-            t, res, move, weights, centre, lo, hi, gam, eps, sigma
+            t, res, move, weights, center, lo, hi, gam, eps, sigma
         )
 
     def smoothed(t):

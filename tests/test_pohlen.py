@@ -95,7 +95,7 @@ def test_small_evaluation(tiny, tmp_path, capsys):
     # two sets, two splits; without a sketch there is one size
     assert len(rows) == 2 * 2 * (2 * len(FAMILIES) + 1)
     assert all(0 < row["error"] < 1.5 for row in rows)
-    table = pohlen.summarise(rows)
+    table = pohlen.summarize(rows)
     assert len(table) == len(rows) / 2
     without = [row for row in table if row["method"] == WITHOUT]
     assert [row["size"] for row in without] == [0, 0]

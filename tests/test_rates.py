@@ -185,7 +185,7 @@ def test_interval_covers_as_often_as_it_says():
 
 
 def test_exponents_of_theory():
-    assert_allclose(rates.theory("filter", "cut-off", 1.5), -3 / 3.5)
+    assert_allclose(rates.theory("filter", "cutoff", 1.5), -3 / 3.5)
     assert_allclose(rates.theory("filter", "ridge", 1.5), -2 / 2.5)
     assert_allclose(rates.theory("filter", "ridge", 0.3), -0.6 / 1.1)
     assert_allclose(rates.theory("filter", "iterated ridge", 1.5), -3 / 3.5)
@@ -222,7 +222,7 @@ def test_run(small, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(plots, "draw", lambda panels, title, path: drawn.extend(panels))
     table = rates.run(replicates=2, out=tmp_path)
     printed = capsys.readouterr().out
-    assert "cut-off" in printed and "p-sparsified" in printed
+    assert "cutoff" in printed and "p-sparsified" in printed
     keys = [(row["part"], row["series"], row["source"]) for row in table]
     parts = [part for part, _, _ in keys]
     assert len(set(keys)) == len(keys)

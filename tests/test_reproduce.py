@@ -356,7 +356,7 @@ def test_figures_interpolate_sub_sampling_in_time():
             ("other", 20, 0.2, 5.0),
         ]
     ]
-    table = {(row["series"], row["size"]): row for row in robust.summarise(fits)}
+    table = {(row["series"], row["size"]): row for row in robust.summarize(fits)}
     first = table["sub-sampling", 10]
     assert (first["error"], first["error_deviation"], first["seconds"]) == (2, 1, 1)
     assert_allclose(table["other", 10]["subsampling_same_time"], 1.0)

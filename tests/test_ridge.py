@@ -34,7 +34,7 @@ def root(M):
 
 
 def dense_ridge(Z, Y, alpha, output=None, sample_weight=None, fit_intercept=True, n=0):
-    """Return B and b by least squares on the vectorised problem, with sums over n.
+    """Return B and b by least squares on the vectorized problem, with sums over n.
 
     The unknowns are vec(W) and b, the predictions Z W T + b with T^T T = M.
     """

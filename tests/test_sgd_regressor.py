@@ -19,9 +19,9 @@ from nbsketch import (
     SubsamplingSketch,
 )
 from nbsketch._validation import random_generator
+from nbsketch.solvers.regimes import REGIMES, sgm_regime
 from nbsketch.solvers.sgm import average_start, sgm_iterates, solve_sgm
-from nbsketch.solvers.sgmregimes import REGIMES, sgm_regime
-from nbsketch.solvers.sgmstream import stream_sgm
+from nbsketch.solvers.streams import stream_sgm
 
 N = 300
 
@@ -250,7 +250,7 @@ def test_it_stops_early():
     assert model.path_["n_steps"][-2] <= 2 * model.n_steps_ + 60
 
 
-def test_rows_held_out_are_not_learnt_from():
+def test_rows_held_out_are_not_learned_from():
     X, y = data(200)
     model = regressor(early_stopping=True, validation_fraction=0.25, n_epochs=10)
     model.fit(X, y)

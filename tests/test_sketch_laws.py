@@ -53,8 +53,8 @@ def test_uniforms_are_uniform_and_their_rows_independent():
     numbers = uniforms(0, 2000, 10)
     assert ((numbers >= 0) & (numbers < 1)).all()
     assert scipy.stats.kstest(numbers.ravel(), "uniform").pvalue > P_VALUE
-    centred = (numbers - 0.5) * math.sqrt(12)
-    for product in (centred[1:] * centred[:-1], centred[:, 1:] * centred[:, :-1]):
+    centerd = (numbers - 0.5) * math.sqrt(12)
+    for product in (centerd[1:] * centerd[:-1], centerd[:, 1:] * centerd[:, :-1]):
         assert abs(product.mean()) <= 5 / math.sqrt(product.size)
 
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def dense_prediction(X, Y, X_new, S, bandwidth, alpha):
-    """Minimise over g by least squares on stacked rows, from the definition."""
+    """Minimize over g by least squares on stacked rows, from the definition."""
     gamma = 1 / (2 * bandwidth**2)
     columns = np.unique(S.indices)
     W = S[:, columns].toarray()

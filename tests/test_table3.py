@@ -32,7 +32,7 @@ def tiny(monkeypatch):
 
 
 def test_power_laws_are_recovered():
-    table = table3.summarise(power_laws())
+    table = table3.summarize(power_laws())
     assert len(table) == 2 * len(table3.CASES)
     for row in table:
         power = ORDERS["radius" if row["quantity"] == "delta_n^2" else "dimension"]
@@ -46,7 +46,7 @@ def test_power_laws_are_recovered():
 
 
 def test_stated_orders_of_logarithms_are_fitted_as_they_are():
-    gaussian = table3.summarise(power_laws())[0]
+    gaussian = table3.summarize(power_laws())[0]
     n = np.array([100.0, 1000.0, 10_000.0])
     slope = np.polyfit(np.log(n), np.log(np.sqrt(np.log(n)) / n), 1)[0]
     assert_allclose(gaussian["stated_exponent"], slope)
@@ -57,11 +57,11 @@ def test_intervals_are_those_of_the_mean_slope():
     rows = power_laws()
     for row in rows:
         row["radius"] *= row["n"] ** (0.1 * row["replicate"])
-    table = table3.summarise(rows)
+    table = table3.summarize(rows)
     assert_allclose(table[0]["exponent"], -0.7)
     # two slopes 0.1 apart: t quantile 12.7 times the standard error 0.05
     assert_allclose(table[0]["half_width"], 12.706 * 0.05, rtol=1e-3)
-    assert table3.summarise(power_laws(factors=(1.0,)))[0]["half_width"] is None
+    assert table3.summarize(power_laws(factors=(1.0,)))[0]["half_width"] is None
 
 
 def test_small_measurement_has_the_stated_growth(tiny, tmp_path, capsys):
@@ -70,7 +70,7 @@ def test_small_measurement_has_the_stated_growth(tiny, tmp_path, capsys):
     assert "Sobolev" in capsys.readouterr().out
     rows = _report.read_csv(tmp_path / "table3.csv")
     assert len(rows) == len(table3.CASES) * 3 * table3.QUICK_REPLICATES
-    table = table3.summarise(rows)
+    table = table3.summarize(rows)
     for row in table:
         if row["quantity"] == "delta_n^2":
             assert abs(row["exponent"] - row["stated_exponent"]) < 0.15

@@ -49,7 +49,7 @@ def test_power_laws_are_recovered():
         )
         for n, s in points
     ]
-    table = table4.summarise(rows)
+    table = table4.summarize(rows)
     assert len(table) == 2 * len(FAMILIES)
     first = table[0]
     assert first["time, n"] == "2.00 ± 0.00 [1]"

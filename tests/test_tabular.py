@@ -52,7 +52,7 @@ def test_every_method_learns(method, tiny):
     assert seconds > 0
 
 
-def test_one_length_scale_is_for_standardised_rows():
+def test_one_length_scale_is_for_standardized_rows():
     X, y = toy().X, toy().y
     predict = regressors()[EXACT](X, y, 0)
     rows = (X - X.mean(axis=0)) / X.std(axis=0)
@@ -79,7 +79,7 @@ def test_ratios_are_to_lightgbm():
         row("boston", DEFAULTS, 3.0, 2.0),
         row("boston", DEFAULTS, 5.0, 6.0) | {"split": 1},
     ]
-    table = tabular.summarise(rows)
+    table = tabular.summarize(rows)
     found = {(r["set"], r["method"]): r for r in table}
     boston = found["boston", DEFAULTS]
     assert boston["rmse"] == 4.0 and boston["rmse_deviation"] == 1.0
@@ -98,7 +98,7 @@ def test_without_lightgbm(monkeypatch):
     monkeypatch.setattr(_rivals, "has_lightgbm", lambda: False)
     assert LIGHTGBM not in regressors()
     rows = [row("boston", BOOSTING, 2.0, 1.0), row("boston", DEFAULTS, 1.0, 1.0)]
-    found = {r["method"]: r["ratio"] for r in tabular.summarise(rows)[:2]}
+    found = {r["method"]: r["ratio"] for r in tabular.summarize(rows)[:2]}
     assert found == {BOOSTING: 1.0, DEFAULTS: 0.5}
 
 
@@ -120,7 +120,7 @@ def test_small_comparison(tiny, tmp_path, capsys, monkeypatch):
     assert picture.startswith(b"\x89PNG") and len(picture) > 10_000
     monkeypatch.setattr(tabular, "measure", None)
     table = tabular.run(out=tmp_path, plot_only=True)
-    assert table == tabular.summarise(rows)
+    assert table == tabular.summarize(rows)
 
 
 def test_panels_name_the_sets():
@@ -150,9 +150,9 @@ def test_quantile_ratios():
         row | {"method": DEFAULTS, "pinball": 1.0},
         row | {"method": LIGHTGBM, "pinball": 2.0},
     ]
-    ratios = [found["ratio"] for found in tabular_quantiles.summarise(rows)]
+    ratios = [found["ratio"] for found in tabular_quantiles.summarize(rows)]
     assert ratios == [0.5, 1.0]
-    assert tabular_quantiles.summarise(rows[:1])[0]["ratio"] is None
+    assert tabular_quantiles.summarize(rows[:1])[0]["ratio"] is None
 
 
 @pytest.mark.skipif("NBSKETCH_DATA" not in os.environ, reason="needs the data sets")

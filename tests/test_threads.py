@@ -18,8 +18,8 @@ from numpy.testing import assert_array_equal
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from nbsketch import GaussianKernel, PSparsifiedSketch, SketchedKernelRegressor
+from nbsketch._blas import one_thread
 from nbsketch._jit import threads
-from nbsketch._linalg import one_thread
 from nbsketch.gram import Gram
 
 needs_two_threads = pytest.mark.skipif(

@@ -20,7 +20,7 @@ def make_rows(n, n_features, dtype="float64", seed=0):
 
 
 def make_problem(n, n_features=10, n_outputs=1, seed=0):
-    """Return rows and smooth targets with heavy-tailed noise, standardised."""
+    """Return rows and smooth targets with heavy-tailed noise, standardized."""
     X = make_rows(n, n_features, seed=seed)
     rng = np.random.default_rng(seed + 1)
     directions = rng.normal(size=(n_features, n_outputs)) / np.sqrt(n_features)

@@ -15,7 +15,7 @@ from nbsketch.datasets import DiagonalDesign
 FILTERS = {
     "ridge": RidgeFilter(),
     "iterated ridge, 4": IteratedRidgeFilter(order=4),
-    "cut-off": CutoffFilter(),
+    "cutoff": CutoffFilter(),
     "Landweber": LandweberFilter(step=0.5),
 }
 figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3.2))

@@ -10,7 +10,7 @@ from nbsketch.reproduce.tabular import panels
 figure, grid = plt.subplots(1, 2, figsize=(7.2, 3.6))
 for axes, panel in zip(grid, panels(read_csv(Path("tabular.csv"))), strict=True):
     for curve in panel.curves:
-        look = {"color": curve.colour, "marker": curve.marker, "ms": 4, "ls": ""}
+        look = {"color": curve.color, "marker": curve.marker, "ms": 4, "ls": ""}
         axes.plot(curve.x, curve.y, label=curve.label, **look)
     axes.set(title=panel.title, yscale="log")
     axes.yaxis.set_major_formatter("{x:g}")

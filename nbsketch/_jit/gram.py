@@ -249,7 +249,7 @@ def _expand(row_norms, landmark_norm, values):
 
 
 @compiled()
-def _normalise(one, row_norms, landmark_norm, values):
+def _normalize(one, row_norms, landmark_norm, values):
     """Turn inner products into Tanimoto similarities, in place."""
     for i in range(values.size):
         rest = row_norms[i] + landmark_norm - values[i]
@@ -330,7 +330,7 @@ def _fold_tile(X, kernel, landmarks, weights, out, width, tile):
             _sum_features(metric, XT, packed, landmark // GROUP, sums)
         row = sums[j, : stop - start]
         if metric == TANIMOTO:
-            _normalise(numbers[0], row_norms, landmark_norms[landmark], row)
+            _normalize(numbers[0], row_norms, landmark_norms[landmark], row)
         elif expanded:
             _expand(row_norms, landmark_norms[landmark], row)
         first, last = pointers[landmark], pointers[landmark + 1]

@@ -47,7 +47,7 @@ def _twist(r: Any, a: Any, i: int, size: float, x: float) -> float:
 def radial_point(
     res: Any,
     weights: Any,
-    centre: Any,
+    center: Any,
     gam: float,
     eps: float,
     hi: float,
@@ -62,7 +62,7 @@ def radial_point(
     for i in range(res.shape[0]):
         square, square_res = 0.0, 0.0
         for j in range(res.shape[1]):
-            v = res[i, j] + sigma * centre[i, j]
+            v = res[i, j] + sigma * center[i, j]
             unit[i, j] = v
             square += v * v
             square_res += res[i, j] * res[i, j]
@@ -103,7 +103,7 @@ def radial_slope(
     res: Any,
     move: Any,
     weights: Any,
-    centre: Any,
+    center: Any,
     gam: float,
     eps: float,
     hi: float,
@@ -114,7 +114,7 @@ def radial_slope(
     for i in range(res.shape[0]):
         square, inner, length = 0.0, 0.0, 0.0
         for j in range(res.shape[1]):
-            v = res[i, j] - t * move[i, j] + sigma * centre[i, j]
+            v = res[i, j] - t * move[i, j] + sigma * center[i, j]
             square += v * v
             inner += v * move[i, j]
             length += move[i, j] * move[i, j]

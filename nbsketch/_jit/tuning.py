@@ -1,7 +1,7 @@
 """Kernel values and their slopes in the squared distance, in one pass.
 
 With D the squared distance of two scaled rows, phi(D) is the kernel and phi'(D) what
-the chain rule needs of it. Plain loops over short rows, so that they vectorise: e^-u is
+the chain rule needs of it. Plain loops over short rows, so that they vectorize: e^-u is
 2^k times a Taylor polynomial, and 2^k is made in the bits of the array of slopes.
 """
 

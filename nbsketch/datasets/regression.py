@@ -33,7 +33,7 @@ def load_boston(
     """Load boston: the median value of homes in 506 tracts of Boston.
 
     The papers' set for joint quantile regression, with random splits of 70 % and 30 %.
-    It is kept to reproduce them, not to be learnt from: its column B encodes the
+    It is kept to reproduce them, not to be learned from: its column B encodes the
     prejudice that the share of Black residents lowers the value of a home, which is
     why scikit-learn no longer offers it.
 
@@ -62,7 +62,7 @@ def load_concrete(
 ) -> Dataset:
     """Load concrete: the compressive strength of concrete from its mixture.
 
-    Seven amounts in kg per cubic metre and the age in days; the strength is in MPa.
+    Seven amounts in kg per cubic meter and the age in days; the strength is in MPa.
 
     Returns
     -------

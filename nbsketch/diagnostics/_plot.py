@@ -51,7 +51,7 @@ def plot_spectrum(
         size = check_integer("size", size)
     values = spectrum.values[spectrum.values > _SMALLEST * spectrum.values[0]]
     found = plots.Curve(
-        r"eigenvalues $\mu_j$", np.arange(1, values.size + 1), values, colour="#1764ab"
+        r"eigenvalues $\mu_j$", np.arange(1, values.size + 1), values, color="#1764ab"
     )
     square = critical_radius(spectrum, noise=noise) ** 2
     d = statistical_dimension(spectrum, noise=noise)
@@ -67,5 +67,5 @@ def plot_spectrum(
     plots.draw([panel], f"Spectrum of $K/n$, n = {spectrum.n}", Path(path), columns=1)
 
 
-def _line(label: str, x: list[float], y: list[float], colour: str) -> plots.Curve:
-    return plots.Curve(label, x, y, colour=colour, marker="", dashed=True)
+def _line(label: str, x: list[float], y: list[float], color: str) -> plots.Curve:
+    return plots.Curve(label, x, y, color=color, marker="", dashed=True)

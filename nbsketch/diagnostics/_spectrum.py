@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._linalg import eigh, threads_for
+from nbsketch._blas import eigh, threads_for
 from nbsketch._validation import check_integer, check_rows, random_generator
 from nbsketch.features import SketchMap, draw, sketched_design
 from nbsketch.kernels import Kernel

@@ -1,17 +1,15 @@
 """Estimators with scikit-learn's contract; the arithmetic lives below them."""
 
-from nbsketch.estimators._growth import AutoSize
-from nbsketch.estimators._solver import StochasticSolver
 from nbsketch.estimators.classifier import SketchedKernelClassifier
+from nbsketch.estimators.quantile import JointQuantileRegressor
 from nbsketch.estimators.regressor import SketchedKernelRegressor
 from nbsketch.estimators.sgd import SketchedSGDRegressor
 from nbsketch.estimators.spectral import SpectralFilterRegressor
 
 __all__ = [
-    "AutoSize",
+    "JointQuantileRegressor",
     "SketchedKernelClassifier",
     "SketchedKernelRegressor",
     "SketchedSGDRegressor",
     "SpectralFilterRegressor",
-    "StochasticSolver",
 ]

@@ -22,7 +22,8 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from nbsketch._linalg import one_thread, threads_for
+from nbsketch._blas import one_thread, threads_for
+from nbsketch._progress import LEARNING, SOLVING, showing
 from nbsketch._validation import (
     as_csr,
     check_choice,
@@ -32,13 +33,7 @@ from nbsketch._validation import (
     keeping_fitted,
     random_generator,
 )
-from nbsketch.estimators._growth import as_auto_size, grow
-from nbsketch.estimators._inputs import Goal, Inputs, is_learnable, see, seen
-from nbsketch.estimators._showing import LEARNING, SOLVING, showing
-from nbsketch.estimators._solver import as_solver
-from nbsketch.estimators._square import SquareTask
-from nbsketch.estimators._summary import summarise
-from nbsketch.estimators._tasks import Answer, Control, Task
+from nbsketch.estimators._summary import summarize
 from nbsketch.features import (
     SketchMap,
     checked_rows,
@@ -48,6 +43,11 @@ from nbsketch.features import (
     sketched_design,
     takes_sparse,
 )
+from nbsketch.fitting.growth import as_auto_size, grow
+from nbsketch.fitting.inputs import Goal, Inputs, is_learnable, see, seen
+from nbsketch.fitting.least_squares import SquareTask
+from nbsketch.fitting.objectives import Answer, Control, Task
+from nbsketch.fitting.stochastic import as_solver
 from nbsketch.persistence import SaveMixin
 from nbsketch.sketches import Sketch, as_recipe
 from nbsketch.solvers.design import Design
@@ -188,7 +188,7 @@ class KernelExpansion(SaveMixin, BaseEstimator):
     def summary(self) -> str:
         """Return what the fit has chosen and found, a line each, to be printed."""
         check_is_fitted(self)
-        return summarise(self)
+        return summarize(self)
 
     def __sklearn_tags__(self) -> Tags:
         """Say what the estimator can do."""
@@ -199,7 +199,7 @@ class KernelExpansion(SaveMixin, BaseEstimator):
 
 
 class SketchedModel(KernelExpansion, ABC):
-    """Base of the estimators that minimise an objective with a penalty."""
+    """Base of the estimators that minimize an objective with a penalty."""
 
     def _check_common(self) -> None:
         """Check what needs no data, before any heavy work."""

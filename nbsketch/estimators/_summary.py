@@ -14,7 +14,7 @@ from nbsketch.tuning import InputScaler
 _SHORTEST = 5
 
 
-def summarise(model: Any) -> str:
+def summarize(model: Any) -> str:
     """Return a line on each thing that a fit has chosen or found."""
     lines = [type(model).__name__, *(f"  {a:<14}{b}" for a, b in _entries(model))]
     return "\n".join(lines)
@@ -52,7 +52,7 @@ def _inputs(scaler: InputScaler | None) -> str:
     if scaler is None:
         return "as given"
     counts = len(scaler.plain), len(scaler.ranked)
-    kinds = "standardised features", "scores of ranks"
+    kinds = "standardized features", "scores of ranks"
     return " and ".join(
         f"{count} {kind}" for count, kind in zip(counts, kinds, strict=True) if count
     )

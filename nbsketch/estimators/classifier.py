@@ -12,7 +12,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
 from nbsketch.estimators._base import SketchedModel, check_weights
-from nbsketch.estimators._tasks import ScalarTask, Task
+from nbsketch.fitting.objectives import ScalarTask, Task
 from nbsketch.losses import LogisticLoss, as_loss
 
 
@@ -43,7 +43,7 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
         from 30 rows on; with fewer it is "median". The default is "auto" for these
         kernels and dense X, "median" elsewhere.
     scale : {"auto", "standard", "rank", "both"} or None
-        What the kernel sees: standardised features, scores of their ranks, or both.
+        What the kernel sees: standardized features, scores of their ranks, or both.
         "auto" is "both" where length-scales are learned, and X itself elsewhere. None
         is X itself.
     loss : {"hinge", "squared-hinge", "logistic"} or Loss
@@ -59,7 +59,7 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
         Positive penalty, the same for all classes. By default the one of least loss on
         a fifth of the rows, held out at random, along a path of penalties.
     fit_intercept : bool
-        Whether the constant b is free; it is not penalised.
+        Whether the constant b is free; it is not penalized.
     solver : {"auto", "adam", "sgd"} or StochasticSolver
         "auto" is a certified Newton method; the stochastic methods are the papers' own.
     tol : float

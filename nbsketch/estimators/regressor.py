@@ -9,8 +9,8 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from nbsketch._validation import check_choice
 from nbsketch.estimators._base import SketchedModel, check_weights
-from nbsketch.estimators._square import SquareTask
-from nbsketch.estimators._tasks import RadialTask, ScalarTask, Task
+from nbsketch.fitting.least_squares import SquareTask
+from nbsketch.fitting.objectives import RadialTask, ScalarTask, Task
 from nbsketch.losses import SquareLoss, as_loss
 from nbsketch.outputs import IdentityOutput, as_output
 
@@ -36,7 +36,7 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         from 30 rows on; with fewer it is "median". The default is "auto" for these
         kernels and dense X, "median" elsewhere.
     scale : {"auto", "standard", "rank", "both"} or None
-        What the kernel sees: standardised features, scores of their ranks, or both.
+        What the kernel sees: standardized features, scores of their ranks, or both.
         "auto" is "both" where length-scales are learned, and X itself elsewhere. None
         is X itself.
     loss : str or Loss
@@ -63,7 +63,7 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         "high": a sketch of which nothing is said has twice as many rows, for about four
         times the work. It pays on large sets with rough targets.
     fit_intercept : bool
-        Whether the constant b is free; it is not penalised.
+        Whether the constant b is free; it is not penalized.
     solver : {"auto", "adam", "sgd"} or StochasticSolver
         "auto": the closed form for the square loss, a certified Newton method for the
         others. The stochastic methods are the papers' own.

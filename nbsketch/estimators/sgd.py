@@ -10,15 +10,15 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight
 
-from nbsketch._linalg import one_thread
+from nbsketch._blas import one_thread
 from nbsketch._validation import check_choice, check_real, keeping_fitted
 from nbsketch.estimators._base import Drawn, KernelExpansion, check_weights
-from nbsketch.estimators._descent import Descent, Iterate, Sample, count_held_out
-from nbsketch.estimators._inputs import Goal, Inputs
 from nbsketch.features import SketchMap, model_dtype
+from nbsketch.fitting.descent import Descent, Iterate, Sample, count_held_out
+from nbsketch.fitting.inputs import Goal, Inputs
 from nbsketch.losses import Loss, SquareLoss, as_loss
-from nbsketch.solvers.sgmstream import StreamState
-from nbsketch.solvers.sgmwalk import squared_norms
+from nbsketch.solvers._stochastic.walk import squared_norms
+from nbsketch.solvers.streams import StreamState
 
 # Rows of a sketch of which nothing is said.
 _SIZE = 300
@@ -39,7 +39,7 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
     where z(x) are the features of the sketch (see `SketchedFeatures`), :math:`\psi'` is
     the derivative of the loss, for the square loss the residual itself, and each batch
     B_t is b rows drawn with replacement. Without a penalty, the number of steps is what
-    regularises.
+    regularizes.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
         each feature of dense X, for the kernels "auto", "gaussian" and "matern" and
         from 30 rows on; with fewer it is "median". "median" by default.
     scale : {"auto", "standard", "rank", "both"} or None
-        What the kernel sees: standardised features, scores of their ranks, or both.
+        What the kernel sees: standardized features, scores of their ranks, or both.
         "auto" is "both" where length-scales are learned, and X itself elsewhere. None
         is X itself.
     loss : str or Loss
@@ -78,7 +78,7 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
         Passes over the data in `fit`: 20 by default.
     regime : {"I", "II", "III", "IV"}, optional
         Set `step`, `batch_size` and the number of steps as the theory does: see
-        `nbsketch.solvers.sgmregimes.sgm_regime`.
+        `nbsketch.solvers.regimes.sgm_regime`.
     source, capacity : float
         Exponents zeta > 0 and gamma in [0, 1] of the theory, for a regime.
     alpha : float
@@ -340,7 +340,7 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
         projection: NDArray,
         drawn: Drawn,
     ) -> tuple[Sample, Sample | None]:
-        """Return what is learnt from, and what chooses among iterates."""
+        """Return what is learned from, and what chooses among iterates."""
         if others is not None:
             rows, targets = others
             Z = drawn.sketch_map.times(drawn.others(rows, "X_val"), projection)

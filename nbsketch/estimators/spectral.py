@@ -8,25 +8,25 @@ from typing import Any
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
-from nbsketch._linalg import threads_for
+from nbsketch._blas import threads_for
 from nbsketch._validation import check_choice, check_integer, keeping_fitted
 from nbsketch.estimators._base import Drawn, SketchedModel, check_weights
-from nbsketch.estimators._filters import CRITERIA, FilterTask
-from nbsketch.estimators._tasks import Answer, Control, Task
 from nbsketch.features import StreamedDesign
+from nbsketch.fitting.objectives import Answer, Control, Task
+from nbsketch.fitting.spectral import CRITERIA, FilterTask
 from nbsketch.losses import SquareLoss
 from nbsketch.outputs import IdentityOutput
 from nbsketch.solvers.filters import LandweberFilter, as_filter
 
 
 class SpectralFilterRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
-    r"""Least squares on a sketched subspace, regularised by a spectral filter.
+    r"""Least squares on a sketched subspace, regularized by a spectral filter.
 
     .. math:: f(x) = b + \hat w^T z(x), \qquad
               \hat w = V\, G_\alpha(u)\, V^T Z^T y / n, \qquad
               Z^T Z / n = V \operatorname{diag}(u)\, V^T,
 
-    where z(x) are the features of the sketch (see `SketchedFeatures`), centred with y
+    where z(x) are the features of the sketch (see `SketchedFeatures`), centerd with y
     if the constant b is free. One eigendecomposition serves every parameter of every
     filter.
 
@@ -42,7 +42,7 @@ class SpectralFilterRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         from 30 rows on; with fewer it is "median". The default is "auto" for these
         kernels and dense X, "median" elsewhere.
     scale : {"auto", "standard", "rank", "both"} or None
-        What the kernel sees: standardised features, scores of their ranks, or both.
+        What the kernel sees: standardized features, scores of their ranks, or both.
         "auto" is "both" where length-scales are learned, and X itself elsewhere. None
         is X itself.
     filter : str or Filter
@@ -68,7 +68,7 @@ class SpectralFilterRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         from 10 to 1e-12 times the largest eigenvalue (gradient descent: from one step
         to 1e12).
     criterion : {"gcv", "leave-one-out"}
-        What the choice of alpha makes small: the generalised cross-validation error,
+        What the choice of alpha makes small: the generalized cross-validation error,
         which costs nothing, or the leave-one-out error, which takes one more pass over
         the features.
     fit_intercept : bool

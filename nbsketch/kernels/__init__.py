@@ -5,7 +5,6 @@ from typing import Any
 
 from nbsketch._validation import check_choice
 from nbsketch.kernels._kernel import Kernel
-from nbsketch.kernels.given import CallableKernel, PrecomputedKernel
 from nbsketch.kernels.products import LinearKernel, PolynomialKernel
 from nbsketch.kernels.sobolev import SobolevKernel
 from nbsketch.kernels.stationary import (
@@ -16,6 +15,7 @@ from nbsketch.kernels.stationary import (
     median_distance,
 )
 from nbsketch.kernels.tanimoto import GaussianTanimotoKernel, TanimotoKernel
+from nbsketch.kernels.user import CallableKernel, PrecomputedKernel
 
 __all__ = [
     "CallableKernel",

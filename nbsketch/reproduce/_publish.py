@@ -16,14 +16,14 @@ OUT = Path("results")
 class Report(NamedTuple):
     """What is made of the rows that an experiment measures.
 
-    `summarise` makes the rows of the table, and `panels` the picture, both from all
+    `summarize` makes the rows of the table, and `panels` the picture, both from all
     that was measured.
     """
 
     name: str
     title: str
     notes: Sequence[str]
-    summarise: Callable[[Rows], list[dict[str, Any]]]
+    summarize: Callable[[Rows], list[dict[str, Any]]]
     panels: Callable[[Rows], list[plots.Panel]]
 
 
@@ -53,7 +53,7 @@ def publish(
     else:
         rows = measure()
         write_csv(rows, file)
-    table = report.summarise(rows)
+    table = report.summarize(rows)
     title = f"{report.name}: {report.title}"
     write_markdown(table, file.with_suffix(".md"), title, report.notes)
     plots.draw(report.panels(rows), report.title, file.with_suffix(".png"))

@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from nbsketch.datasets import Dataset
 from nbsketch.estimators import SketchedKernelRegressor
-from nbsketch.quantile import JointQuantileRegressor
+from nbsketch.estimators.quantile import JointQuantileRegressor
 
 DEFAULTS, ISOTROPIC = "nbsketch", "one length-scale"
 EXACT, NYSTROEM = "exact ridge", "Nystroem"
@@ -115,7 +115,7 @@ def _defaults(X: NDArray, y: NDArray, seed: int) -> Predict:
 
 
 def _isotropic(X: NDArray, y: NDArray, seed: int, **options: Any) -> Predict:
-    """Fit with the median distance between standardised rows as the bandwidth."""
+    """Fit with the median distance between standardized rows as the bandwidth."""
     model = SketchedKernelRegressor(
         bandwidth="median", scale="standard", random_state=seed, **options
     )

@@ -23,7 +23,7 @@ def make_smooth_targets(seed: int = 0) -> Split:
     directions = rng.normal(size=(N_FEATURES, N_TARGETS)) / np.sqrt(N_FEATURES)
     Y = np.sin(3 * X @ directions) + X[:, :1] * X[:, 1:2]
     Y += 0.1 * rng.normal(size=Y.shape)
-    return Split.standardised(X[:N_TRAIN], Y[:N_TRAIN], X[N_TRAIN:], Y[N_TRAIN:])
+    return Split.standardized(X[:N_TRAIN], Y[:N_TRAIN], X[N_TRAIN:], Y[N_TRAIN:])
 
 
 def run() -> list[dict[str, Any]]:

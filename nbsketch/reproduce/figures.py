@@ -41,7 +41,7 @@ from nbsketch.reproduce.robust import (
     Problem,
     measure,
     series_of,
-    summarise,
+    summarize,
 )
 
 _HUBER = "Huber loss (kappa = 100)", HuberLoss(100.0), 1e-7
@@ -103,7 +103,7 @@ def run(
         Whether to draw the picture again from NAME.csv, without fitting anything.
     """
     title = f"{FIGURES[name].title}, 10,000 rows with outlying inputs"
-    report = Report(name, title, NOTES, summarise, lambda fits: panels(summarise(fits)))
+    report = Report(name, title, NOTES, summarize, lambda fits: panels(summarize(fits)))
     table = publish(report, lambda: _measure(name, replicates, quick), out, plot_only)
     print(as_text(_typical(table)))
     return table
@@ -136,10 +136,10 @@ def _curves(rows: Rows, x: str, y: str) -> list[plots.Curve]:
     curves = []
     for name in names:
         one = [row for row in rows if row["series"] == name]
-        colour, marker = looks.get(name, ("#888888", "x"))
+        color, marker = looks.get(name, ("#888888", "x"))
         band = _standard_errors(one) if (x, y) == ("size", "error") else None
         points = [row[x] for row in one], [row[y] for row in one]
-        curves.append(plots.Curve(name, *points, band, colour, marker, ADAM in name))
+        curves.append(plots.Curve(name, *points, band, color, marker, ADAM in name))
     return curves
 
 

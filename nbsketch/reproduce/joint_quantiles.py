@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nbsketch.estimators import StochasticSolver
+from nbsketch.estimators.quantile import JointQuantileRegressor
+from nbsketch.fitting.stochastic import StochasticSolver
 from nbsketch.kernels import GaussianKernel, median_distance
 from nbsketch.metrics import crossing_loss, pinball_loss
 from nbsketch.model_selection import cross_validate
-from nbsketch.quantile import JointQuantileRegressor
 from nbsketch.reproduce.multi_output import METHODS, WITHOUT, Split
 
 LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9)
@@ -23,7 +23,7 @@ _GAMMAS = (1.0, 3.0, 10.0)
 _FOLDS, _TUNING_TOL = 3, 1e-3
 # Without a sketch a fit takes a hundred times as long: one of more rows is tuned.
 _STAND_IN, _STAND_IN_SIZE = "20/n-SR", 100
-# Rows beyond which a fit without a sketch takes hours, for each Newton step factorises
+# Rows beyond which a fit without a sketch takes hours, for each Newton step factorizes
 # a matrix of five times as many rows: then Adam, the paper's method, stands in.
 _MANY_ROWS = 1000
 

@@ -40,7 +40,7 @@ _TUNING_DRAWS = 5
 
 
 class Split(NamedTuple):
-    """Training and test data; the inputs standardised by the training rows."""
+    """Training and test data; the inputs standardized by the training rows."""
 
     X_train: NDArray
     Y_train: NDArray
@@ -48,7 +48,7 @@ class Split(NamedTuple):
     Y_test: NDArray
 
     @classmethod
-    def standardised(
+    def standardized(
         cls, X_train: NDArray, Y_train: NDArray, X_test: NDArray, Y_test: NDArray
     ) -> Split:
         """Return a split with inputs of mean 0 and deviation 1 in training."""
@@ -62,7 +62,7 @@ class Split(NamedTuple):
     @classmethod
     def of(cls, dataset: Any) -> Split:
         """Return the published split of a data set."""
-        return cls.standardised(
+        return cls.standardized(
             dataset.X_train, dataset.y_train, dataset.X_test, dataset.y_test
         )
 

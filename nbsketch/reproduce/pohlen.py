@@ -63,9 +63,9 @@ NOTES = (
     "their targets (sine: of the function itself), mean and deviation over random "
     "splits. seconds: median time of one fit.",
     f"bootstrap: the mean of {MODELS} exact models of rows drawn with replacement, as "
-    "many as make their factorisations cost as many operations together as a sketched "
+    "many as make their factorizations cost as many operations together as a sketched "
     "fit of that size.",
-    "Inputs standardised by the training rows. Bandwidth and penalty of every method "
+    "Inputs standardized by the training rows. Bandwidth and penalty of every method "
     "and size are those with the least error on the validation rows.",
 )
 _BANDWIDTH_FACTORS = 2.0 ** np.arange(-2, 3)
@@ -81,7 +81,7 @@ _LOOKS = {
 
 
 class Parts(NamedTuple):
-    """Training, validation and test rows; inputs standardised by the training ones."""
+    """Training, validation and test rows; inputs standardized by the training ones."""
 
     train: tuple[NDArray, NDArray]
     validation: tuple[NDArray, NDArray]
@@ -114,7 +114,7 @@ def run(
     count = replicates or (QUICK_REPLICATES if quick else REPLICATES)
     sizes = QUICK_SIZES if quick else SIZES
     title = "Sketches against bootstrap sampling"
-    report = Report("pohlen", title, NOTES, summarise, panels)
+    report = Report("pohlen", title, NOTES, summarize, panels)
     table = publish(report, lambda: measure(sizes, count, data_home), out, plot_only)
     largest = max(row["size"] for row in table)
     print(as_text([row for row in table if row["size"] in (0, largest)]))
@@ -152,14 +152,14 @@ def make_sine(seed: int) -> Parts:
     f = np.sin(2 * X[:, 0])
     y = f + SINE_NOISE * rng.standard_normal(SINE_ROWS)
     a, b = np.rint(SINE_ROWS * np.cumsum(FRACTIONS[:2])).astype(int)
-    return _standardised((X[:a], y[:a]), (X[a:b], y[a:b]), (X[b:], f[b:]))
+    return _standardized((X[:a], y[:a]), (X[a:b], y[a:b]), (X[b:], f[b:]))
 
 
 def _split(data: Dataset, seed: int) -> Parts:
-    return _standardised(*data.random_split(seed, FRACTIONS))
+    return _standardized(*data.random_split(seed, FRACTIONS))
 
 
-def _standardised(*parts: tuple[NDArray, NDArray]) -> Parts:
+def _standardized(*parts: tuple[NDArray, NDArray]) -> Parts:
     X = parts[0][0]
     mean, deviation = X.mean(axis=0), X.std(axis=0)
     deviation[deviation == 0] = 1
@@ -230,7 +230,7 @@ def _error(predict: Predict, X: NDArray, y: NDArray) -> float:
     return float(np.sqrt(np.mean((predict(X) - y) ** 2)) / y.std())
 
 
-def summarise(rows: Rows) -> list[dict[str, Any]]:
+def summarize(rows: Rows) -> list[dict[str, Any]]:
     """Return one row for each set, method and size."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
@@ -249,7 +249,7 @@ def summarise(rows: Rows) -> list[dict[str, Any]]:
 
 def panels(rows: Rows) -> list[plots.Panel]:
     """Return a panel of errors for each set, and one of sparse JL sketches."""
-    table = summarise(rows)
+    table = summarize(rows)
     names = list(dict.fromkeys(row["set"] for row in table))
     result = [
         plots.Panel(name, "Size s", "Relative test error", _curves(table, name), "xy")
@@ -263,12 +263,12 @@ def panels(rows: Rows) -> list[plots.Panel]:
 def _curves(table: Rows, name: str) -> list[plots.Curve]:
     sizes = sorted({row["size"] for row in table} - {0})
     curves = []
-    for method, (colour, marker) in _LOOKS.items():
+    for method, (color, marker) in _LOOKS.items():
         y = _errors(table, name, method)
         exact = method == WITHOUT
         if exact:
             y *= len(sizes)
-        curves.append(plots.Curve(method, sizes, y, None, colour, marker, exact))
+        curves.append(plots.Curve(method, sizes, y, None, color, marker, exact))
     return curves
 
 
@@ -278,7 +278,7 @@ def _sparsity(table: Rows, name: str, index: int) -> plots.Curve:
         float(np.mean(_errors(table, name, f"sparse JL, c = {c}") / dense))
         for c in NONZEROS
     ]
-    return plots.Curve(name, NONZEROS, ratios, colour=f"C{index}")
+    return plots.Curve(name, NONZEROS, ratios, color=f"C{index}")
 
 
 def _errors(table: Rows, name: str, method: str) -> list[float]:

@@ -1,4 +1,4 @@
-"""Rates of regularised algorithms on sketched subspaces, beside those of theory.
+"""Rates of regularized algorithms on sketched subspaces, beside those of theory.
 
 Lin and Cevher, "Convergences of Regularized Algorithms and Stochastic Gradient Methods
 with Random Projections", JMLR 2020, on problems where the exponents of its conditions
@@ -91,7 +91,7 @@ def run(
     plot_only : bool
         Whether to draw the picture again from rates.csv, without measuring anything.
     """
-    report = Report("rates", TITLE, NOTES, summarise, panels)
+    report = Report("rates", TITLE, NOTES, summarize, panels)
     table = publish(report, lambda: _measure(replicates, quick), out, plot_only)
     print(as_text(table))
     return table
@@ -107,7 +107,7 @@ def theory(part: str, series: str, source: float) -> float:
     return -2 * source / (2 * source + gamma)
 
 
-def summarise(values: Rows) -> list[dict[str, Any]]:
+def summarize(values: Rows) -> list[dict[str, Any]]:
     """Return one row for each part, series and source: slope and theory."""
     table = []
     for (part, series, source), (sizes, curves) in _curves(values):
@@ -143,11 +143,11 @@ def panels(values: Rows) -> list[plots.Panel]:
     groups: dict[tuple[str, float], list[plots.Curve]] = {}
     for (part, series, source), (sizes, curves) in _curves(values):
         group = groups.setdefault((part, source), [])
-        colour, marker = _COLOURS[part][len(group)], _MARKERS[part][len(group)]
+        color, marker = _COLOURS[part][len(group)], _MARKERS[part][len(group)]
         mean = curves.mean(axis=1)
         label = f"regime {series}" if part == "sgm" else series
         points = sizes.tolist(), mean.tolist()
-        group.append(plots.Curve(label, *points, None, colour, marker))
+        group.append(plots.Curve(label, *points, None, color, marker))
     for (part, source), group in groups.items():
         group.append(_theory_line(part, source, group[-1]))
     return [_panel(*key, group) for key, group in groups.items()]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._linalg import eigh
+from nbsketch._blas import eigh
 from nbsketch.datasets import DiagonalDesign
 from nbsketch.kernels import LinearKernel
 from nbsketch.sketches import (
@@ -31,8 +31,8 @@ from nbsketch.solvers.filters import (
     LandweberFilter,
     RidgeFilter,
 )
+from nbsketch.solvers.regimes import REGIMES, sgm_regime
 from nbsketch.solvers.sgm import solve_sgm
-from nbsketch.solvers.sgmregimes import REGIMES, sgm_regime
 
 DESIGN = DiagonalDesign(capacity=0.5, n_modes=1024)
 NOISE = 0.3
@@ -40,7 +40,7 @@ SOURCES = (0.3, 0.5, 1.0, 1.5)
 FILTERS: dict[str, Filter] = {
     "ridge": RidgeFilter(),
     "iterated ridge": IteratedRidgeFilter(order=2),
-    "cut-off": CutoffFilter(),
+    "cutoff": CutoffFilter(),
     "Landweber": LandweberFilter(),
 }
 # Sources of the parts on projections and on stochastic gradients.

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch.datasets import make_friedman_outliers
-from nbsketch.estimators import SketchedKernelRegressor, StochasticSolver
+from nbsketch.estimators import SketchedKernelRegressor
+from nbsketch.fitting.stochastic import StochasticSolver
 from nbsketch.kernels import GaussianKernel
 from nbsketch.losses import Loss
 from nbsketch.reproduce._report import Rows
@@ -105,7 +106,7 @@ def measure(
                 }
 
 
-def summarise(rows: Rows) -> list[dict[str, Any]]:
+def summarize(rows: Rows) -> list[dict[str, Any]]:
     """Return one row for each series and size: mean error and best time.
 
     Beside them stands the error of sub-sampling with as many landmarks as take the same

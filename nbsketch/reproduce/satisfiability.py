@@ -58,7 +58,7 @@ class Family(NamedTuple):
 
     recipe: Callable[[int], SketchRecipe]
     density: float
-    colour: str
+    color: str
     marker: str
 
 
@@ -121,7 +121,7 @@ def panels(rows: Rows) -> list[plots.Panel]:
 def _curve(label: str, family: Family, rows: Rows) -> plots.Curve:
     points = [(row["size"], row["share"]) for row in rows if row["sketch"] == label]
     x, y = zip(*points, strict=True)
-    return plots.Curve(label, x, y, colour=family.colour, marker=family.marker)
+    return plots.Curve(label, x, y, color=family.color, marker=family.marker)
 
 
 def _measure(sizes: tuple[int, ...], replicates: int) -> list[dict[str, Any]]:

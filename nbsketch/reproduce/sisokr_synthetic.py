@@ -76,7 +76,7 @@ def run(
     replicates: int, quick: bool, out: Path | None = None, plot_only: bool = False
 ) -> list[dict[str, Any]]:
     """Draw the figure; write and print its table, and return the rows."""
-    report = Report("sisokr_synthetic", TITLE, NOTES, summarise, panels)
+    report = Report("sisokr_synthetic", TITLE, NOTES, summarize, panels)
 
     def measure() -> list[dict[str, Any]]:
         return _measure(replicates, quick)
@@ -176,7 +176,7 @@ def _few(problem: Problem) -> Problem:
     return problem._replace(X=problem.X[:count], Y=problem.Y[:count])
 
 
-def summarise(rows: Rows) -> list[dict[str, Any]]:
+def summarize(rows: Rows) -> list[dict[str, Any]]:
     """Return a row for each method and pair of sizes."""
     groups: dict[tuple, list[dict[str, Any]]] = {}
     for row in rows:
@@ -197,7 +197,7 @@ def _summary(group: list[dict[str, Any]]) -> dict[str, Any]:
 
 def panels(rows: Rows) -> list[plots.Panel]:
     """Return error, training and inference time against both sizes."""
-    table = summarise(rows)
+    table = summarize(rows)
     labels = {"error": "Test MSE", "training": "Training (s)"}
     labels["inference"] = "Inference (s)"
     return [
@@ -218,12 +218,12 @@ def _curves(table: Rows, side: str, column: str) -> Iterator[plots.Curve]:
     for name in dict.fromkeys(row["name"] for row in one):
         points = [(_size(row), row[column]) for row in one if row["name"] == name]
         sizes, values = zip(*points, strict=True)
-        colour, marker = _LOOKS[name]
-        yield plots.Curve(name, sizes, values, colour=colour, marker=marker)
+        color, marker = _LOOKS[name]
+        yield plots.Curve(name, sizes, values, color=color, marker=marker)
     exact = next(row[column] for row in table if row["name"] == "IOKR")
     ends = min(map(_size, one)), max(map(_size, one))
-    colour, marker = _LOOKS["IOKR"]
-    yield plots.Curve("IOKR", ends, (exact, exact), None, colour, marker, True)
+    color, marker = _LOOKS["IOKR"]
+    yield plots.Curve("IOKR", ends, (exact, exact), None, color, marker, True)
 
 
 def _size(row: dict[str, Any]) -> int:

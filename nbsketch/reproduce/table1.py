@@ -35,9 +35,9 @@ PAPER = {"boston": {WITHOUT: 51.3, "20/n-SR": 54.7, "20/n-SG": 54.7}}
 NOTES = (
     "Losses on the test rows, times 100, mean and deviation over the random splits "
     "(otoliths: over the draws of the sketch). Pinball: summed over the levels 0.1, "
-    "0.3, 0.5, 0.7 and 0.9. Crossing: the sum over neighbouring levels of the excess "
+    "0.3, 0.5, 0.7 and 0.9. Crossing: the sum over neighboring levels of the excess "
     "of the lower quantile over the upper one. Lower is better.",
-    "Inputs and output standardised by the training rows.",
+    "Inputs and output standardized by the training rows.",
     "Training time: `fit`, drawing the sketch included, in seconds, the median over "
     "the replicates. Every fit is certified to be within 1e-6 of the minimum, but that "
     "without a sketch on the otoliths, which is by Adam.",
@@ -128,7 +128,7 @@ def _splits(dataset: Dataset, replicates: int) -> list[Split]:
         return [with_scaled_targets(Split.of(dataset))]
     parts = [dataset.random_split(seed) for seed in range(replicates)]
     return [
-        with_scaled_targets(Split.standardised(*train, *test)) for train, test in parts
+        with_scaled_targets(Split.standardized(*train, *test)) for train, test in parts
     ]
 
 

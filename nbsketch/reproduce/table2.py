@@ -42,7 +42,7 @@ NOTES = (
     "aRRMSE on the published test rows: the mean over targets of the root of the mean "
     "squared error over that of the training mean. Lower is better.",
     "Data as the paper's numbers were made: missing inputs read as 0, targets of rf1 "
-    "and rf2 truncated to integers, inputs standardised.",
+    "and rf2 truncated to integers, inputs standardized.",
     "Training time: `fit`, drawing the sketch included, in seconds; the best over the "
     "replicates stands for an idle machine. Without a sketch: Cholesky decomposition.",
     "Bandwidth and alpha: 5-fold cross-validation on the training rows.",

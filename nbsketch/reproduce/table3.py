@@ -57,7 +57,7 @@ class Case(NamedTuple):
     kernel: Kernel
     radius: Order
     dimension: Order
-    colour: str
+    color: str
     marker: str
 
 
@@ -109,7 +109,7 @@ def run(
     sizes = QUICK_ROWS if quick else ROWS
     count = replicates or (QUICK_REPLICATES if quick else REPLICATES)
     title = "Critical radius and statistical dimension"
-    report = Report("table3", title, NOTES, summarise, panels)
+    report = Report("table3", title, NOTES, summarize, panels)
     table = publish(report, lambda: measure(sizes, count), out, plot_only)
     print(as_text(table))
     return table
@@ -139,7 +139,7 @@ def measure(sizes: Sequence[int], replicates: int) -> list[dict[str, Any]]:
     return rows
 
 
-def summarise(rows: Rows) -> list[dict[str, Any]]:
+def summarize(rows: Rows) -> list[dict[str, Any]]:
     """Return the fitted growth beside the stated one, for each kernel and quantity."""
     table = []
     for name, case in CASES.items():
@@ -198,9 +198,9 @@ def panels(rows: Rows) -> list[plots.Panel]:
             n, values = _by_size(rows, name, quantity)
             mean, stated = values.mean(axis=0), getattr(case, quantity).function(n)
             level = math.exp(np.log(mean / stated).mean())
-            measured = plots.Curve(name, n, mean, None, case.colour, case.marker)
+            measured = plots.Curve(name, n, mean, None, case.color, case.marker)
             order = plots.Curve(
-                "stated order", n, level * stated, None, case.colour, "", True
+                "stated order", n, level * stated, None, case.color, "", True
             )
             curves += [measured, order]
         result.append(plots.Panel("", "Rows n", label, curves, "xy"))

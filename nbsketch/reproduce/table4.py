@@ -69,7 +69,7 @@ class Family(NamedTuple):
 
     recipe: Callable[[int], SketchRecipe]
     costs: dict[str, Cost]
-    colour: str
+    color: str
     marker: str
     by_columns: bool = False
 
@@ -139,7 +139,7 @@ def run(
     grids = QUICK_GRIDS if quick else GRIDS
     count = replicates or (QUICK_REPLICATES if quick else REPLICATES)
     title = "Cost of sketched products"
-    report = Report("table4", title, NOTES, summarise, panels)
+    report = Report("table4", title, NOTES, summarize, panels)
     table = publish(report, lambda: measure(grids, count), out, plot_only)
     print(as_text(table))
     return table
@@ -199,7 +199,7 @@ def _peak(task: Callable[[], Any]) -> float:
         tracemalloc.stop()
 
 
-def summarise(rows: Rows) -> list[dict[str, Any]]:
+def summarize(rows: Rows) -> list[dict[str, Any]]:
     """Return the fitted exponents beside the counted ones, for sketch and product."""
     table = []
     for name, family in FAMILIES.items():
@@ -253,4 +253,4 @@ def panels(rows: Rows) -> list[plots.Panel]:
 
 def _curve(rows: Rows, name: str, product: str, scan: str, unit: str) -> plots.Curve:
     x, y = _points(rows, name, product, scan, unit)
-    return plots.Curve(name, x, y, None, FAMILIES[name].colour, FAMILIES[name].marker)
+    return plots.Curve(name, x, y, None, FAMILIES[name].color, FAMILIES[name].marker)

@@ -97,7 +97,7 @@ def run(
     count = replicates or (QUICK_REPLICATES if quick else REPLICATES)
     names = QUICK_SETS if quick else SETS
     title = "Defaults on tabular data"
-    report = Report("tabular", title, NOTES, summarise, panels)
+    report = Report("tabular", title, NOTES, summarize, panels)
     table = publish(report, lambda: measure(names, count, data_home), out, plot_only)
     print(as_text(table))
     return table
@@ -130,7 +130,7 @@ def evaluate(data: Dataset, seed: int) -> Iterator[dict[str, Any]]:
         yield {"method": method, "rmse": rmse, "seconds": seconds}
 
 
-def summarise(rows: Rows) -> list[dict[str, Any]]:
+def summarize(rows: Rows) -> list[dict[str, Any]]:
     """Return a row for each set and method, then the geometric means."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
@@ -183,7 +183,7 @@ def _geometric(rows: Rows, name: str) -> float:
 
 def panels(rows: Rows) -> list[plots.Panel]:
     """Return dots of errors and of times, over those of LightGBM, for each set."""
-    table = [row for row in summarise(rows) if row["rmse"] is not None]
+    table = [row for row in summarize(rows) if row["rmse"] is not None]
     names = tuple(dict.fromkeys(row["set"] for row in table))
     places = {name: i for i, name in enumerate(names)}
     titles = {
@@ -198,11 +198,11 @@ def panels(rows: Rows) -> list[plots.Panel]:
 
 def _dots(table: Rows, column: str, places: dict[str, int]) -> list[plots.Curve]:
     curves = []
-    for method, (colour, marker) in _LOOKS.items():
+    for method, (color, marker) in _LOOKS.items():
         found = [row for row in table if row["method"] == method]
         x = [places[row["set"]] for row in found]
         y = [row[column] for row in found]
         if found:
-            curve = plots.Curve(method, x, y, None, colour, marker, joined=False)
+            curve = plots.Curve(method, x, y, None, color, marker, joined=False)
             curves.append(curve)
     return curves

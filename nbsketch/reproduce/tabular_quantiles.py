@@ -78,7 +78,7 @@ def run(
         for split in range(count):
             rows += evaluate(data, split)
             progress.step(data.name)
-    table = summarise(rows)
+    table = summarize(rows)
     print(as_text(table))
     if out is not None:
         write(table, out, "tabular-quantiles", "Quantiles by default", NOTES)
@@ -109,7 +109,7 @@ def evaluate(data: Dataset, seed: int) -> Iterator[dict[str, Any]]:
             }
 
 
-def summarise(rows: Rows) -> list[dict[str, Any]]:
+def summarize(rows: Rows) -> list[dict[str, Any]]:
     """Return a row for each method and level."""
     groups: dict[tuple[str, float], list[dict[str, Any]]] = {}
     for row in rows:

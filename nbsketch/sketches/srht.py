@@ -1,4 +1,4 @@
-"""Subsampled randomised transforms: rows of an orthonormal matrix, columns' signs."""
+"""Subsampled randomized transforms: rows of an orthonormal matrix, columns' signs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TRANSFORMS: dict[str, type[Transform]] = {
 
 @dataclass(frozen=True)
 class SRHTSketch(SizedRecipe):
-    r"""Subsampled randomised Hadamard transform, or a sketch by its cosine kin (ROS).
+    r"""Subsampled randomized Hadamard transform, or a sketch by its cosine kin (ROS).
 
     .. math:: S = \sqrt{\frac{N}{s}}\, P H D
 

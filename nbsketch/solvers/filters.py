@@ -1,4 +1,4 @@
-r"""Spectral filters: how a regularised algorithm inverts the covariance of features.
+r"""Spectral filters: how a regularized algorithm inverts the covariance of features.
 
 With the covariance :math:`Z^T Z / n = V \operatorname{diag}(u) V^T`, a filter
 :math:`G_a` gives the solution
@@ -8,7 +8,7 @@ With the covariance :math:`Z^T Z / n = V \operatorname{diag}(u) V^T`, a filter
 For :math:`a \to 0` it tends to 1 / u, and it stays of the order 1 / a. Its
 *qualification* is the largest q with
 :math:`|1 - u\, G_a(u)|\, u^q \le c\, a^q`: a target that is smoother than that is not
-learnt faster for it, the filter *saturates*.
+learned faster for it, the filter *saturates*.
 
 Lin and Cevher, "Convergences of Regularized Algorithms and Stochastic Gradient Methods
 with Random Projections", JMLR 2020, section 2.
@@ -59,7 +59,7 @@ class Filter(ABC):
 
 @dataclass(frozen=True)
 class RidgeFilter(Filter):
-    """Ridge (Tikhonov) regularisation: G_a(u) = 1 / (u + a). Qualification 1.
+    """Ridge (Tikhonov) regularization: G_a(u) = 1 / (u + a). Qualification 1.
 
     Examples
     --------
@@ -119,7 +119,7 @@ class IteratedRidgeFilter(Filter):
 
 @dataclass(frozen=True)
 class CutoffFilter(Filter):
-    """Spectral cut-off: G_a(u) = 1 / u if u > a, else 0. Any qualification.
+    """Spectral cutoff: G_a(u) = 1 / u if u > a, else 0. Any qualification.
 
     Least squares on the principal components of the features whose variance is above a.
 

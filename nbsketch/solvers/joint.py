@@ -7,11 +7,7 @@ from numpy.typing import ArrayLike
 
 from nbsketch._validation import check_integer, check_positive
 from nbsketch.outputs import check_levels
-from nbsketch.solvers.design import Design, as_design
-from nbsketch.solvers.jointnewton import JointNewton
-from nbsketch.solvers.jointproblem import JointProblem
-from nbsketch.solvers.solution import Solution, State
-from nbsketch.solvers.vector import (
+from nbsketch.solvers._certified.checks import (
     Callback,
     check_factor,
     check_state,
@@ -21,6 +17,10 @@ from nbsketch.solvers.vector import (
     timed,
     vector_solution,
 )
+from nbsketch.solvers._joint.problem import JointProblem
+from nbsketch.solvers._joint.search import JointNewton
+from nbsketch.solvers.design import Design, as_design
+from nbsketch.solvers.solution import Solution, State
 
 
 def solve_joint_pinball(
@@ -61,7 +61,7 @@ def solve_joint_pinball(
     sample_weight : array_like of shape (n,), optional
         The weights s, at least 0. They are used as they are: scale them to mean one.
     fit_intercept : bool
-        Whether to fit b, which is not penalised.
+        Whether to fit b, which is not penalized.
     tol : float
         Stop when the certified gap is at most this share of the objective, in which
         outlying losses count up to 20 times the median.
@@ -80,7 +80,7 @@ def solve_joint_pinball(
 
     Notes
     -----
-    Each Newton step factorises a matrix of r d' rows, so the time grows with
+    Each Newton step factorizes a matrix of r d' rows, so the time grows with
     ``(r d')^3`` beyond a few hundred.
 
     References

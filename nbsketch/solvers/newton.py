@@ -9,13 +9,13 @@ from numpy.typing import ArrayLike
 
 from nbsketch._validation import check_integer, check_positive
 from nbsketch.losses import as_loss
-from nbsketch.solvers.certificate import Certificate
+from nbsketch.solvers._certified.certificate import Certificate
+from nbsketch.solvers._scalar.logistic import LogisticNewton
+from nbsketch.solvers._scalar.problem import Problem, scalar_problem
+from nbsketch.solvers._scalar.search import Report, SemismoothNewton
+from nbsketch.solvers._scalar.starts import cold_state, subsample_state
 from nbsketch.solvers.design import Design, as_design
-from nbsketch.solvers.logistic import LogisticNewton
-from nbsketch.solvers.problem import Problem, scalar_problem
-from nbsketch.solvers.semismooth import Report, SemismoothNewton
 from nbsketch.solvers.solution import Solution, State
-from nbsketch.solvers.warmstart import cold_state, subsample_state
 
 Callback = Callable[[int, float, float, float], Any]
 
@@ -33,7 +33,7 @@ def solve_scalar(
     state: State | None = None,
     callback: Callback | None = None,
 ) -> Solution:
-    r"""Minimise a scalar loss with a ridge penalty, to a certified accuracy.
+    r"""Minimize a scalar loss with a ridge penalty, to a certified accuracy.
 
     .. math:: \min_{w, b} \frac1n \sum_{i=1}^n s_i\, \ell(z_i^\top w + b, y_i)
               + \frac{\alpha}{2} \|w\|^2
@@ -51,7 +51,7 @@ def solve_scalar(
     sample_weight : array_like of shape (n,), optional
         The weights s, at least 0. They are used as they are: scale them to mean one.
     fit_intercept : bool
-        Whether to fit b, which is not penalised.
+        Whether to fit b, which is not penalized.
     tol : float
         Stop when the certified gap is at most this share of the objective. Losses more
         than 20 times their median do not count in that comparison in full, so that a

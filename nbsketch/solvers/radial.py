@@ -8,11 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._validation import check_integer, check_matrix, check_positive
 from nbsketch.losses import ELQ, LOSSES, as_loss
-from nbsketch.solvers.design import Design, as_design
-from nbsketch.solvers.radialnewton import RadialNewton
-from nbsketch.solvers.radialproblem import RadialProblem
-from nbsketch.solvers.solution import Solution, State
-from nbsketch.solvers.vector import (
+from nbsketch.solvers._certified.checks import (
     Callback,
     check_state,
     check_targets,
@@ -21,6 +17,10 @@ from nbsketch.solvers.vector import (
     timed,
     vector_solution,
 )
+from nbsketch.solvers._radial.problem import RadialProblem
+from nbsketch.solvers._radial.search import RadialNewton
+from nbsketch.solvers.design import Design, as_design
+from nbsketch.solvers.solution import Solution, State
 
 
 def solve_radial(
@@ -37,7 +37,7 @@ def solve_radial(
     state: State | None = None,
     callback: Callback | None = None,
 ) -> Solution:
-    r"""Minimise a loss of the norm of vector-valued residuals, with a ridge penalty.
+    r"""Minimize a loss of the norm of vector-valued residuals, with a ridge penalty.
 
     .. math:: \min_{W, b} \frac1n \sum_{i=1}^n s_i\,
               \phi\bigl(\| Y_i - (Z W T)_i - b \|_2\bigr) + \frac{\alpha}{2} \|W\|_F^2
@@ -60,7 +60,7 @@ def solve_radial(
     sample_weight : array_like of shape (n,), optional
         The weights s, at least 0. They are used as they are: scale them to mean one.
     fit_intercept : bool
-        Whether to fit b, which is not penalised.
+        Whether to fit b, which is not penalized.
     tol : float
         Stop when the certified gap is at most this share of the objective, in which
         outlying losses count up to 20 times the median.

@@ -4,7 +4,7 @@ r"""Ridge regression in closed form: one eigendecomposition serves every alpha.
           + \frac{\alpha}{2} \|W\|_F^2, \qquad B = W M^{1/2},
 
 with weights w of mean one and an output matrix M. It is the spectral filter
-:math:`1 / (u + \alpha)`, and the only one that minimises something so simple.
+:math:`1 / (u + \alpha)`, and the only one that minimizes something so simple.
 """
 
 from __future__ import annotations

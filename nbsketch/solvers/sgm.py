@@ -1,6 +1,6 @@
 r"""The projected stochastic gradient method, on features of a sketch.
 
-Its regularisation is when it stops: a number of passes over the data takes the place of
+Its regularization is when it stops: a number of passes over the data takes the place of
 a penalty. Batches are drawn with replacement, as the theory has it.
 """
 
@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._validation import check_integer, random_generator
 from nbsketch.losses import Loss
-from nbsketch.solvers.design import ArrayDesign, Design, as_design
-from nbsketch.solvers.sgmwalk import (
+from nbsketch.solvers._stochastic.problem import StochasticProblem
+from nbsketch.solvers._stochastic.walk import (
     RowStream,
     Walk,
     average_start,
@@ -23,7 +23,7 @@ from nbsketch.solvers.sgmwalk import (
     solution,
     squared_norms,
 )
-from nbsketch.solvers.stochasticproblem import StochasticProblem
+from nbsketch.solvers.design import ArrayDesign, Design, as_design
 
 __all__ = [
     "Iterate",

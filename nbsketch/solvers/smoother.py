@@ -1,7 +1,7 @@
 r"""Errors of linear smoothers: by leaving one out, cross-validated, or on other rows.
 
 What a spectral filter fits is linear in the targets, :math:`\hat Y = H Y`, with
-:math:`H = Q \operatorname{diag}(u\, G_a(u))\, Q^T` on centred data, for every parameter
+:math:`H = Q \operatorname{diag}(u\, G_a(u))\, Q^T` on centerd data, for every parameter
 of a path at once.
 """
 
@@ -64,10 +64,10 @@ def leave_one_out(
     return total / weights.sum()
 
 
-def generalised_cross_validation(
+def generalized_cross_validation(
     spectrum: Spectrum, filter: Filter, alphas: NDArray
 ) -> NDArray:
-    r"""Return the generalised cross-validation error for each parameter.
+    r"""Return the generalized cross-validation error for each parameter.
 
     .. math:: \frac{\frac1n \sum_i w_i \|y_i - \hat y_i\|^2}
               {\bigl(1 - \operatorname{Tr}(H) / n\bigr)^2}

@@ -5,7 +5,7 @@ outputs, and a `Filter` G the solution B of y = B^T z + b has in both bases the 
 
 .. math:: m_j\, G_a(u_k m_j)\, c_{kj},
 
-with u the eigenvalues of the centred covariance of Z, m those of M, and c the
+with u the eigenvalues of the centerd covariance of Z, m those of M, and c the
 covariance of Z with Y.
 """
 
@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._linalg import eigh
+from nbsketch._blas import eigh
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.filters import Filter
 
@@ -30,12 +30,12 @@ _NULL_OUTPUT = 1e-12
 class Spectrum(NamedTuple):
     """The solutions for every filter and parameter: see `decompose`."""
 
-    values: NDArray  # eigenvalues of the centred covariance of Z, (r,)
+    values: NDArray  # eigenvalues of the centerd covariance of Z, (r,)
     vectors: NDArray  # its eigenvectors, (r, r)
     cross: NDArray  # covariance of Z in that basis with rotated Y, (r, d)
     z_mean: NDArray  # (r,)
     y_mean: NDArray  # of rotated Y, (d,)
-    y_square: float  # mean squared norm of centred Y
+    y_square: float  # mean squared norm of centerd Y
     outputs: NDArray  # eigenvalues of M, (d,)
     rotation: NDArray  # its eigenvectors, (d, d)
     fit_intercept: bool
@@ -103,7 +103,7 @@ def decompose(
     sample_weight : ndarray of shape (n,), optional
         Non-negative weights of mean one.
     fit_intercept : bool
-        Whether b is free; else it is zero and nothing is centred.
+        Whether b is free; else it is zero and nothing is centerd.
     """
     outputs, rotation = _output_basis(output, Y.shape[1])
     Y = Y @ rotation
@@ -143,15 +143,15 @@ def _output_basis(output: NDArray | None, n_outputs: int) -> tuple[NDArray, NDAr
 
 
 def _moments(
-    design: Design, Y: NDArray, sample_weight: NDArray | None, centred: bool
+    design: Design, Y: NDArray, sample_weight: NDArray | None, centerd: bool
 ) -> tuple[NDArray, NDArray, NDArray]:
-    """Return covariance of Z, its covariance with the centred Y, and its mean."""
+    """Return covariance of Z, its covariance with the centerd Y, and its mean."""
     n, r = design.shape
     G, C = np.zeros((r, r)), np.zeros((r, Y.shape[1]))
     # Sums of differences from a row near the mean: nothing large cancels at the end.
     origin, z_sum = np.zeros(r), np.zeros(r)
     for rows, Z in chunks(design):
-        if centred:
+        if centerd:
             if rows.start == 0:
                 origin = Z.mean(axis=0)
             Z = Z - origin
@@ -164,5 +164,5 @@ def _moments(
             z_sum += Z.sum(axis=0)
         G += Z.T @ Z
         C += Z.T @ targets
-    mean = z_sum / n if centred else np.zeros(r)
+    mean = z_sum / n if centerd else np.zeros(r)
     return G / n - np.outer(mean, mean), C / n, origin + mean

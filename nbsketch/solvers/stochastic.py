@@ -17,11 +17,11 @@ from numpy.typing import ArrayLike, NDArray
 from nbsketch._jit.sgd import run_steps
 from nbsketch._validation import check_integer, check_real, random_generator
 from nbsketch.losses import Loss, as_loss
+from nbsketch.solvers._certified.checks import Callback
+from nbsketch.solvers._stochastic.problem import StochasticProblem, stochastic_problem
+from nbsketch.solvers._stochastic.rule import METHODS, SCHEDULES, Rule, step_rule
 from nbsketch.solvers.design import Design, as_design
 from nbsketch.solvers.solution import Solution
-from nbsketch.solvers.stochasticproblem import StochasticProblem, stochastic_problem
-from nbsketch.solvers.stochasticrule import METHODS, SCHEDULES, Rule, step_rule
-from nbsketch.solvers.vector import Callback
 
 __all__ = ["METHODS", "SCHEDULES", "Snapshot", "StochasticSolution", "solve_stochastic"]
 
@@ -91,7 +91,7 @@ def solve_stochastic(
     record_every: int = 0,
     callback: Callback | None = None,
 ) -> StochasticSolution:
-    r"""Minimise a penalised mean loss by Adam or by stochastic subgradient steps.
+    r"""Minimize a penalized mean loss by Adam or by stochastic subgradient steps.
 
     .. math:: \min_{W, b} \frac1n \sum_{i=1}^n s_i\, \ell(Y_i - (Z W T)_i - b)
               + \frac{\alpha}{2} \|W\|_F^2
@@ -126,7 +126,7 @@ def solve_stochastic(
     sample_weight : array_like of shape (n,), optional
         The weights s, at least 0. They are used as they are: scale them to mean one.
     fit_intercept : bool
-        Whether to fit b, which is not penalised.
+        Whether to fit b, which is not penalized.
     variable : {"W", "Gamma"}
         "Gamma": features Z = K S^T (n, s), predictions Z Gamma M, and the penalty
         ``(alpha / 2) Tr(P Gamma M Gamma^T)`` with P = S K S^T; for one output Z gamma

@@ -18,7 +18,7 @@ from nbsketch.structured._rows import (
     stack,
 )
 
-# Candidates of neighbouring rows that are encoded together.
+# Candidates of neighboring rows that are encoded together.
 _BATCH = 4096
 
 

@@ -18,7 +18,7 @@ import scipy.linalg
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from nbsketch._projection import RANK_TOL
+from nbsketch._whitening import RANK_TOL
 from nbsketch.features import KEEP_BYTES, SketchMap
 from nbsketch.structured._stages import Stages
 
@@ -30,7 +30,7 @@ _FEWEST_ROWS = 256
 class Whitening(NamedTuple):
     r"""A factor of a pseudo-inverse: U with :math:`U U^T = C^+`, never formed.
 
-    C = S K S^T is factorised by Cholesky with pivots, which stops where what is left of
+    C = S K S^T is factorized by Cholesky with pivots, which stops where what is left of
     the diagonal is rounding: a tenth of the cost of an eigendecomposition.
     """
 

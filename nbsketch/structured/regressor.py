@@ -90,7 +90,7 @@ class InputOutputKernelRegressor(InputOutputModel):
     Accelerating both Learning and Inference for Structured Prediction with Kernels",
     AISTATS 2024; without sketches: Brouard, Szafranski and
     d'Alche-Buc, "Input Output Kernel Regression", JMLR 2016. The sketched Gram matrices
-    are factorised by Cholesky with pivots in the place of pseudo-inverses of their
+    are factorized by Cholesky with pivots in the place of pseudo-inverses of their
     squares, and each distinct output is handled once; the result is that of the paper.
 
     Examples

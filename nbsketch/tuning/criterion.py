@@ -19,8 +19,8 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
+from nbsketch._blas import eigh
 from nbsketch._jit.tuning import kernel_and_slope, times_slopes
-from nbsketch._linalg import eigh
 
 # Added to the diagonal of C, times sqrt(l): far above rounding, far below any effect.
 _JITTER = 1e-8
@@ -57,7 +57,7 @@ class Sample(NamedTuple):
 
 
 class _Fit(NamedTuple):
-    """A fitted ridge. Where rows are centred and scaled by sqrt(w), it says scaled."""
+    """A fitted ridge. Where rows are centerd and scaled by sqrt(w), it says scaled."""
 
     P: NDArray  # (B^T B + tau C)^-1, (l, l)
     coef: NDArray  # beta, (l, d)
@@ -166,7 +166,7 @@ class LeaveOneOut:
         return self._K
 
     def _whiten(self, log_inverse: NDArray) -> tuple[NDArray, NDArray]:
-        """Fill F with B L^-T for C = L L^T; return B, centred and scaled, and L^-1."""
+        """Fill F with B L^-T for C = L L^T; return B, centerd and scaled, and L^-1."""
         B, C = np.split(self._kernel(log_inverse), [len(self._T)])
         B -= self._weights @ B / len(B)
         B *= self._roots[:, None]

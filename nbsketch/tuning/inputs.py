@@ -1,6 +1,6 @@
-"""Inputs as a kernel should see them: standardised features and scores of their ranks.
+"""Inputs as a kernel should see them: standardized features and scores of their ranks.
 
-Distances of standardised features are at the mercy of heavy tails, those of ranks lose
+Distances of standardized features are at the mercy of heavy tails, those of ranks lose
 the gaps between values. With a length-scale for each, a kernel on both has no need to
 choose: the one that does not help is given a large length-scale.
 """
@@ -36,9 +36,9 @@ class InputScaler:
     n_features : int
         Number of features of X.
     plain, ranked : ndarray of int
-        Which of them are standardised, and which are replaced by scores of their ranks:
+        Which of them are standardized, and which are replaced by scores of their ranks:
         the columns of the result, in this order.
-    centre, width : ndarray of shape (p,)
+    center, width : ndarray of shape (p,)
         What is subtracted from these p columns, and what they are divided by then.
     quantiles : ndarray of shape (k, len(ranked))
         Quantiles of the ranked features at k equal steps from 0 to 1. A value between
@@ -56,30 +56,30 @@ class InputScaler:
     n_features: int
     plain: NDArray
     ranked: NDArray
-    centre: NDArray
+    center: NDArray
     width: NDArray
     quantiles: NDArray
 
     def transform(self, X: NDArray) -> NDArray:
         """Return the p columns for the rows of X (n, q), in the type of X."""
         X = check_matrix("X", X, n_features=self.n_features)
-        out = np.empty((len(X), len(self.centre)), dtype=X.dtype)
+        out = np.empty((len(X), len(self.center)), dtype=X.dtype)
         for j, feature in enumerate(self.plain):
             column = X[:, feature].astype(np.float64)
-            out[:, j] = (column - self.centre[j]) / self.width[j]
+            out[:, j] = (column - self.center[j]) / self.width[j]
         for k, feature in enumerate(self.ranked):
             j = len(self.plain) + k
             scores = _scores(X[:, feature], self.quantiles[:, k])
-            out[:, j] = (scores - self.centre[j]) / self.width[j]
+            out[:, j] = (scores - self.center[j]) / self.width[j]
         return out
 
     def without_ranks(self) -> InputScaler:
-        """Return the scaler of the standardised features alone."""
+        """Return the scaler of the standardized features alone."""
         count = len(self.plain)
         return replace(
             self,
             ranked=self.ranked[:0],
-            centre=self.centre[:count],
+            center=self.center[:count],
             width=self.width[:count],
             quantiles=self.quantiles[:, :0],
         )
@@ -116,10 +116,10 @@ def fit_scaler(
         alike = _ALIKE if q <= _MANY else _ALIKE_OF_MANY
         ranked = ranked[_correlations(rows, scores) < alike]
     columns = np.hstack([rows[:, plain], scores[:, ranked]])
-    centre, width = columns.mean(axis=0), columns.std(axis=0)
-    varies = (width > CONSTANT * np.abs(centre)) & np.isfinite(width)
+    center, width = columns.mean(axis=0), columns.std(axis=0)
+    varies = (width > CONSTANT * np.abs(center)) & np.isfinite(width)
     width = np.where(varies, width, 1.0)
-    return InputScaler(q, plain, ranked, centre, width, quantiles[:, ranked])
+    return InputScaler(q, plain, ranked, center, width, quantiles[:, ranked])
 
 
 def _scores(values: NDArray, quantiles: NDArray) -> NDArray:

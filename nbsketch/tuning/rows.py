@@ -21,7 +21,7 @@ class Rows:
     """Rows, targets, weights, and which of the rows may be drawn."""
 
     X: NDArray  # (n, q)
-    Y: NDArray  # (n, d), standardised
+    Y: NDArray  # (n, d), standardized
     weights: NDArray | None  # (n,)
     scaler: InputScaler
     kept: NDArray  # indices
@@ -66,7 +66,7 @@ def prepare(
     cut: float = np.inf,
     alpha: float | None = None,
 ) -> Rows:
-    """Return rows with targets standardised by those that may be drawn.
+    """Return rows with targets standardized by those that may be drawn.
 
     `cut` is in standard deviations of the targets.
     """

@@ -1,6 +1,6 @@
 r"""The search for length-scales: short rounds of L-BFGS on samples drawn afresh.
 
-A fixed sample would be overfitted. Each round minimises, from where the last one ended,
+A fixed sample would be overfitted. Each round minimizes, from where the last one ended,
 
 .. math:: \log \mathrm{LOO}(\eta, \log\tau)
           + \frac{\kappa}{n} \sum_k \log(1 + (\eta_k - \bar\eta)^2)
@@ -77,7 +77,7 @@ class Budget:
 
 
 class _SpentError(Exception):
-    """Ends a minimisation within an iteration."""
+    """Ends a minimization within an iteration."""
 
 
 def isotropic_start(rows: Rows, family: int, rng: np.random.Generator) -> NDArray:
@@ -166,7 +166,7 @@ def _descend(
     iterations: int,
     budget: Budget,
 ) -> NDArray:
-    """Minimise the pulled criterion; return the best point met."""
+    """Minimize the pulled criterion; return the best point met."""
     criterion, least, best = LeaveOneOut(sample, family), np.inf, point
     given = sample.log_tau
     by_tau = _TAU_LIMITS if given is None else (given, given)

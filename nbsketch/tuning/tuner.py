@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nbsketch._blas import one_thread
 from nbsketch._jit.tuning import GAUSSIAN, MATERN_12, MATERN_32, MATERN_52
-from nbsketch._linalg import one_thread
 from nbsketch._validation import check_choice, check_integer, random_generator
 from nbsketch.kernels import GaussianKernel, Kernel, MaternKernel
 from nbsketch.tuning.inputs import SCALES, InputScaler, fit_scaler
@@ -35,7 +35,7 @@ _FAMILIES = {
     "matern-3/2": MATERN_32,
     "matern-5/2": MATERN_52,
 }
-# What "auto" stands for. Small models cannot choose: they favour smooth families, which
+# What "auto" stands for. Small models cannot choose: they favor smooth families, which
 # lose in the large one.
 _BEST = "matern-3/2"
 # From so many columns on, the search starts from average gradients.
@@ -64,7 +64,7 @@ class Tuned:
     scaler : InputScaler or None
         The transformation of the inputs; None where the bandwidths can do its work.
     alpha : float
-        A penalty that suits, in the normalisation of the estimators.
+        A penalty that suits, in the normalization of the estimators.
     relevance : ndarray of shape (q,)
         For each feature, the inverse length-scale in units of its standard deviation
         (of its ranks, and of both together, where it has them).
@@ -101,7 +101,7 @@ def tune(
     r"""Learn the length-scales of a kernel from data, at a cost independent of n.
 
     The exact leave-one-out error of a small ridge with sub-sampled landmarks is
-    minimised over log length-scales and log penalty in short rounds of L-BFGS, each on
+    minimized over log length-scales and log penalty in short rounds of L-BFGS, each on
     at most 2000 rows drawn afresh; see `nbsketch.tuning.criterion` and `search`. One
     length-scale for all stays in the comparison at the end.
 
@@ -182,7 +182,7 @@ def _kept(
     kept = np.arange(len(X)) if weights is None else np.flatnonzero(weights > 0)
     cut = np.inf
     if robust:
-        # In ranks, a row far outside would be a neighbour of the outermost.
+        # In ranks, a row far outside would be a neighbor of the outermost.
         scaler = fit_scaler(X, "standard", rng, kept)
         rows = prepare(X, Y, weights, scaler, kept, alpha=alpha)
         kept, cut = trim(rows, family, rng, budget)
@@ -199,7 +199,7 @@ def _learned(
 ) -> tuple[NDArray, Round]:
     """Return the point that the rounds of the search end at, and the last of them."""
     # As many columns as there are, at the same distances in the mean.
-    count = len(rows.scaler.centre)
+    count = len(rows.scaler.center)
     shift = np.log(count / (len(isotropic) - 1)) / 2
     point = np.append(np.full(count, isotropic[0] - shift), isotropic[-1])
     if len(point) > _MANY:

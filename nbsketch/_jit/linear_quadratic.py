@@ -1,0 +1,136 @@
+"""Compiled kernels of the extended linear-quadratic losses.
+
+A loss psi of the residual is known by its conjugate, gam a^2 / 2 + eps |a| on [lo, hi].
+Its dual point at residual r, smoothed by sigma around the multiplier c,
+
+    a(r) = clip(soft(r + sigma c, eps) / (gam + sigma), lo, hi),
+
+is the slope of psi (sigma = 0) and of its Moreau envelope (sigma > 0) alike. The bounds
+come as one number per row, so that two classes or several quantile levels mix freely.
+All loops are free of branches: the compiler turns them into vector instructions.
+"""
+
+from typing import Any
+
+from nbsketch._jit.compiler import REORDER, compiled
+
+# Stands for 1 / 0: a dual point without curvature jumps from one bound to the other.
+STEEP = 1e300
+
+
+@compiled(fastmath=REORDER, inline="always")
+def _inverse(number: float) -> float:
+    return 1.0 / number if number > 0.0 else STEEP
+
+
+@compiled(fastmath=REORDER, inline="always")
+def _soft(v: float, eps: float) -> float:
+    return v - min(max(v, -eps), eps)
+
+
+@compiled(fastmath=REORDER, inline="always")
+def _young(r: float, a: float, top: float, gam: float, eps: float) -> float:
+    """Return psi(r) + psi*(a) - a r, given top = psi'(r): exactly 0 if a is top."""
+    return (top - a) * (r - 0.5 * gam * (top + a)) - eps * (abs(top) - abs(a))
+
+
+@compiled(fastmath=REORDER)
+def dual_point(
+    res: Any,
+    weights: Any,
+    center: Any,
+    lo: Any,
+    hi: Any,
+    gam: float,
+    eps: float,
+    sigma: float,
+    a: Any,
+    inside: Any,
+) -> tuple[float, float]:
+    """Fill `a` and whether it lies strictly between kinks; return sums.
+
+    The sums are those of ``weights * a`` and of the Fenchel-Young terms.
+    """
+    inv, inv_gam = _inverse(gam + sigma), _inverse(gam)
+    total, young = 0.0, 0.0
+    for i in range(res.shape[0]):
+        r = res[i]
+        v = r + sigma * center[i]
+        x = min(max(_soft(v, eps) * inv, lo[i]), hi[i])
+        top = min(max(_soft(r, eps) * inv_gam, lo[i]), hi[i])
+        a[i] = x
+        inside[i] = (x > lo[i]) & (x < hi[i]) & (abs(v) >= eps)
+        total += weights[i] * x
+        young += weights[i] * _young(r, x, top, gam, eps)
+    return total, young
+
+
+@compiled(fastmath=REORDER)
+def young_sum(
+    res: Any, weights: Any, a: Any, lo: Any, hi: Any, gam: float, eps: float
+) -> float:
+    """Return ``sum weights (psi(res) + psi*(a) - a res)``."""
+    inv_gam, young = _inverse(gam), 0.0
+    for i in range(res.shape[0]):
+        top = min(max(_soft(res[i], eps) * inv_gam, lo[i]), hi[i])
+        young += weights[i] * _young(res[i], a[i], top, gam, eps)
+    return young
+
+
+@compiled(fastmath=REORDER)
+def loss_values(res: Any, lo: Any, hi: Any, gam: float, eps: float, out: Any) -> None:
+    """Fill `out` with psi(res)."""
+    inv_gam = _inverse(gam)
+    for i in range(res.shape[0]):
+        top = min(max(_soft(res[i], eps) * inv_gam, lo[i]), hi[i])
+        out[i] = top * (res[i] - 0.5 * gam * top) - eps * abs(top)
+
+
+@compiled(fastmath=REORDER)
+def kink_distance(
+    res: Any,
+    center: Any,
+    lo: Any,
+    hi: Any,
+    gam: float,
+    eps: float,
+    sigma: float,
+    out: Any,
+) -> None:
+    """Fill `out` with how far a residual may move before its dual point moves.
+
+    0 strictly between kinks; the bounds must be finite.
+    """
+    den = gam + sigma
+    for i in range(res.shape[0]):
+        v = res[i] + sigma * center[i]
+        x = _soft(v, eps)
+        beyond = max(x - hi[i] * den, lo[i] * den - x)
+        below = eps - abs(v)
+        out[i] = max(max(beyond, 0.0), below)
+
+
+@compiled(fastmath=REORDER)
+def slope_along(
+    t: float,
+    res: Any,
+    move: Any,
+    weights: Any,
+    center: Any,
+    lo: Any,
+    hi: Any,
+    gam: float,
+    eps: float,
+    sigma: float,
+) -> tuple[float, float]:
+    """Return two derivatives of the smoothed loss sum at residuals ``res - t move``."""
+    first, second = 0.0, 0.0
+    inv = _inverse(gam + sigma)
+    for i in range(res.shape[0]):
+        v = res[i] - t * move[i] + sigma * center[i]
+        x = min(max(_soft(v, eps) * inv, lo[i]), hi[i])
+        push = weights[i] * move[i]
+        first -= x * push
+        inside = (x > lo[i]) & (x < hi[i]) & (abs(v) >= eps)
+        second += push * move[i] if inside else 0.0
+    return first, second * inv

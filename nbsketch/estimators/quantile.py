@@ -1,0 +1,270 @@
+"""Joint quantile regression: all levels in one fit, and calibrated intervals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import RegressorMixin
+
+from nbsketch._validation import check_choice, check_real, random_generator
+from nbsketch.estimators._base import SketchedModel, check_weights
+from nbsketch.fitting.objectives import JointQuantileTask, Task
+from nbsketch.metrics import pinball_loss
+from nbsketch.outputs import QuantileOutput
+
+
+class JointQuantileRegressor(RegressorMixin, SketchedModel):
+    r"""Several conditional quantiles in one fit, coupled so that they seldom cross.
+
+    .. math:: \min_{f, b} \frac{1}{n} \sum_i w_i \sum_j
+              \ell_{\tau_j}(y_i - f_j(x_i) - b_j) + \frac{\alpha}{2} \|f\|^2
+
+    with the pinball losses of the levels :math:`\tau_j` and, on the outputs, the matrix
+    :math:`M_{jl} = \exp(-\gamma (\tau_j - \tau_l)^2)`; f is restricted to the s rows of
+    a random sketch.
+
+    Parameters
+    ----------
+    quantiles : sequence of floats
+        Levels, strictly ascending in (0, 1).
+    gamma : float
+        Coupling: at 0 the quantile curves are parallel; the larger, the more
+        independent they are.
+    kernel : str, Kernel or callable
+        "auto" (Matern 3/2 where length-scales are learned, else Gaussian), "gaussian",
+        "laplacian", "matern", "polynomial", "linear", "sobolev", "tanimoto",
+        "gaussian-tanimoto", "precomputed", a kernel object or a function k(X, Y).
+    bandwidth : float, sequence of floats, "median" or "auto", optional
+        Bandwidth of a kernel that is given by name. "auto" learns a length-scale for
+        each feature of dense X, for the kernels "auto", "gaussian" and "matern" and
+        from 30 rows on; with fewer it is "median". The default is "auto" for these
+        kernels and dense X, "median" elsewhere.
+    scale : {"auto", "standard", "rank", "both"} or None
+        What the kernel sees: standardized features, scores of their ranks, or both.
+        "auto" is "both" where length-scales are learned, and X itself elsewhere. None
+        is X itself.
+    sketch : str or SketchRecipe
+        "p-sparsified", "gaussian", "rademacher", "subsampling", "leverage",
+        "accumulation", "countsketch", "sparse-jl", "srht", "identity", or a recipe.
+    size : int, AutoSize or "auto", optional
+        Number of rows s of a sketch that is given by name, or how it is to be chosen.
+        By default n / 4, but at most 1800 / d for d levels, at most so many that n s^2
+        is 6e9, and at least 100. More rows are more accurate, and slower: steps of the
+        solver cost (s d)^3.
+    alpha : float, optional
+        Positive penalty. By default the one of least loss on a fifth of the rows, held
+        out at random, along a path of penalties.
+    fit_intercept : bool
+        Whether the constants are free. Without them, data far from zero spoil the
+        levels.
+    non_crossing : {None, "sort"}
+        "sort": put the predictions of each row in ascending order. This never raises
+        the pinball loss.
+    calibration : float in [0, 1)
+        Share of the rows kept out of the fit, at random, to calibrate the intervals.
+    solver : {"auto", "adam", "sgd"} or StochasticSolver
+        "auto" is a certified Newton method; the stochastic methods are the papers' own.
+    tol : float
+        Stop when the objective is certified to be within this share of the minimum.
+        1e-4 is enough for prediction.
+    max_iter : int
+        Largest number of iterations.
+    random_state : None, int or Generator
+        The same number gives the same model: the same sketch at any number of threads,
+        and predictions that agree to rounding.
+    verbose : int
+        Whether to show how the solver gets on.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (s, d)
+        Coefficients of the sketched kernel functions, one column for each level.
+    intercept_ : ndarray of shape (d,)
+        The constants.
+    calibration_ : ndarray of shape (rows kept out, d + 1) or None
+        Their predicted quantiles and, last, their targets.
+    landmarks_, kernel_, sketch_, scaler_, length_scales_, bandwidth_, size_,
+    size_path_, alpha_, rank_, objective_, dual_gap_, n_iter_, n_features_in_
+        As in `SketchedKernelRegressor`.
+
+    Notes
+    -----
+    Sangnier, Fercoq and d'Alche-Buc, "Joint quantile regression in vector-valued
+    RKHSs", NeurIPS 2016; El Ahmad, Laforgue and d'Alche-Buc, TMLR 2023, section 4.
+    Sorting: Chernozhukov, Fernandez-Val and Galichon, Econometrica 2010. Intervals:
+    Romano, Patterson and Candes, "Conformalized quantile regression", NeurIPS 2019.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nbsketch import JointQuantileRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(0, 1, size=(1000, 1))
+    >>> y = X[:, 0] * rng.normal(size=1000)
+    >>> model = JointQuantileRegressor(
+    ...     quantiles=(0.1, 0.5, 0.9), calibration=0.3, size=30, random_state=0
+    ... ).fit(X, y)
+    >>> model.predict([[0.2], [0.8]]).shape
+    (2, 3)
+    >>> low, high = model.predict_interval([[0.8]], coverage=0.8)[0]
+    >>> bool(-1.6 < low < -0.6 and 0.6 < high < 1.6)
+    True
+    """
+
+    def __init__(
+        self,
+        quantiles: Any = (0.1, 0.3, 0.5, 0.7, 0.9),
+        *,
+        gamma: float = 1.0,
+        kernel: Any = "auto",
+        bandwidth: Any = None,
+        scale: str | None = "auto",
+        sketch: Any = "p-sparsified",
+        size: Any = None,
+        alpha: float | None = None,
+        fit_intercept: bool = True,
+        non_crossing: str | None = None,
+        calibration: float = 0.0,
+        solver: Any = "auto",
+        tol: float = 1e-6,
+        max_iter: int = 1000,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.quantiles = quantiles
+        self.gamma = gamma
+        self.kernel = kernel
+        self.bandwidth = bandwidth
+        self.scale = scale
+        self.sketch = sketch
+        self.size = size
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.non_crossing = non_crossing
+        self.calibration = calibration
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> JointQuantileRegressor:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : array of shape (n, q)
+            Training rows, dense or sparse; float32 stays float32.
+        y : array of shape (n,)
+            Targets.
+        sample_weight : array of shape (n,), optional
+            Non-negative weights.
+        """
+        return self._fit(X, y, sample_weight)
+
+    def _prepare(self, X: Any, y: Any, sample_weight: Any) -> tuple[NDArray, Task]:
+        check_choice("non_crossing", self.non_crossing, [None, "sort"])
+        output = QuantileOutput(self.quantiles, self.gamma)
+        X, y = self._check_X_y(X, y, y_numeric=True)
+        fitted, kept_out = self._split(X.shape[0])
+        weights = check_weights(sample_weight, X)
+        self.calibration_: Any = (X[kept_out], y[kept_out]) if kept_out.size else None
+        task = JointQuantileTask(
+            y[:, None].astype(float),
+            weights,
+            self.fit_intercept,
+            output.quantiles,
+            output.factor(output.size),
+        )
+        return X[fitted], task.take(fitted)
+
+    def _finish(self, task: Task) -> None:
+        if self.calibration_ is not None:
+            X, y = self.calibration_
+            self.calibration_ = np.column_stack([self._values(X), y])
+
+    def _split(self, n: int) -> tuple[NDArray, NDArray]:
+        """Return the rows to fit and those to calibrate on."""
+        share = check_real(
+            "calibration", self.calibration, low=0, high=1, high_open=True
+        )
+        count = round(share * n)
+        if count == n:
+            raise ValueError(
+                f"`calibration` must leave rows to fit on, got {share} of {n}"
+            )
+        # Another stream than those of the fit, which spawn from the same seed.
+        order = random_generator(self.random_state).permutation(n)
+        return np.sort(order[count:]), np.sort(order[:count])
+
+    def predict(self, X: ArrayLike) -> NDArray:
+        """Return the quantiles of the rows of X, of shape (n, d)."""
+        values = self._decision(X)
+        return np.sort(values, axis=1) if self.non_crossing == "sort" else values
+
+    def predict_interval(self, X: ArrayLike, coverage: float) -> NDArray:
+        """Return intervals that hold the target with a given probability.
+
+        The ends are the quantiles of levels (1 - coverage) / 2 and (1 + coverage) / 2,
+        interpolated between the fitted levels. With calibration rows both ends move out
+        (or in) by one distance, chosen on those rows so that a new row drawn like them
+        is covered with at least the stated probability, whatever the law of the data.
+
+        Parameters
+        ----------
+        X : array of shape (n, q)
+            Rows.
+        coverage : float in (0, 1)
+            Probability, with both levels between the lowest and the highest fitted one.
+
+        Returns
+        -------
+        ndarray of shape (n, 2)
+            Lower and upper ends.
+        """
+        level = check_real(
+            "coverage", coverage, low=0, high=1, low_open=True, high_open=True
+        )
+        ends = self._ends(np.sort(self._decision(X), axis=1), level)
+        if self.calibration_ is not None:
+            known = self._ends(np.sort(self.calibration_[:, :-1], axis=1), level)
+            y = self.calibration_[:, -1]
+            outside = np.maximum(known[:, 0] - y, y - known[:, 1])
+            ends += np.array([-1.0, 1.0]) * _upper_quantile(outside, level)
+        return ends
+
+    def _ends(self, quantiles: NDArray, coverage: float) -> NDArray:
+        """Interpolate the ends of intervals between the quantiles of each row."""
+        levels = np.asarray(self.quantiles, dtype=float)
+        wanted = (1 - coverage) / 2, (1 + coverage) / 2
+        slack = 1e-9
+        if wanted[0] < levels[0] - slack or wanted[1] > levels[-1] + slack:
+            raise ValueError(
+                f"`coverage` must lie between the fitted levels {levels[0]:g} and "
+                f"{levels[-1]:g}, got {coverage:g}, which needs {wanted[0]:g} and "
+                f"{wanted[1]:g}"
+            )
+        columns = []
+        for level in np.clip(wanted, levels[0], levels[-1]):
+            right = int(np.clip(np.searchsorted(levels, level), 1, len(levels) - 1))
+            gap = levels[right] - levels[right - 1]
+            share = (level - levels[right - 1]) / gap
+            mixed = (1 - share) * quantiles[:, right - 1] + share * quantiles[:, right]
+            columns.append(mixed)
+        return np.column_stack(columns)
+
+    def score(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> float:
+        """Return minus the mean pinball loss, summed over the levels."""
+        return -pinball_loss(y, self.predict(X), self.quantiles, sample_weight)
+
+
+def _upper_quantile(scores: NDArray, coverage: float) -> float:
+    """Return the ceil((m + 1) coverage)-th smallest of m scores, infinity beyond m."""
+    rank = int(np.ceil((len(scores) + 1) * coverage))
+    return float(np.sort(scores)[rank - 1]) if rank <= len(scores) else np.inf

@@ -1,0 +1,1 @@
+"""Joint pinball losses: problem, active rows, Gram matrix and search."""

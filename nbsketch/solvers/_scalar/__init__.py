@@ -1,0 +1,1 @@
+"""Scalar losses: problem, active rows, Gram matrix and search."""

@@ -1,0 +1,108 @@
+"""The rows in play in one round of Newton steps, and the constant share of the others.
+
+A row whose residual is far from every kink keeps its dual point through the round; so
+the rows at rest are one constant vector, and a step costs only the rows in play.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbsketch._jit.linear_quadratic import dual_point, kink_distance
+from nbsketch.solvers._scalar.problem import Problem
+
+# Fewer changed entries than this share: update the gradient, do not recompute it.
+_FEW_CHANGES = 0.4
+# More rows in play than this share: gathering them would not pay.
+_MANY_ROWS = 0.5
+# Evenly spread rows that are always in play: they show how far the others move.
+_GUARDS = 256
+
+
+@dataclass
+class ActiveRows:
+    """Rows of a problem with their residuals `res` and current dual point `a`.
+
+    `rows` are their places in the whole problem, None for all. `gradient` is
+    ``Z^T (s a)``, `total` the sum of s a and `young` that of the Fenchel-Young terms,
+    each over the whole problem; what begins with `rest_` is the part at rest, which is
+    constant as long as no residual moves by more than `reach`.
+    """
+
+    problem: Problem
+    rows: NDArray | None
+    res: NDArray
+    center: NDArray
+    rest_gradient: NDArray
+    rest_total: float = 0.0
+    rest_young: float = 0.0
+    reach: float = np.inf
+
+    def __post_init__(self) -> None:
+        self.a = np.empty_like(self.res)
+        self.inside = np.empty(len(self.res), dtype=bool)
+        self.gradient = self.rest_gradient
+        self.total = self.young = 0.0
+        self._pushed: NDArray | None = None  # s a at the last gradient
+        self._start = self.res
+
+    @property
+    def strayed(self) -> bool:
+        """Whether residuals have moved so far that the rows at rest may not rest."""
+        if not np.isfinite(self.reach):
+            return False
+        return bool(np.max(np.abs(self.res - self._start)) > self.reach)
+
+    def evaluate(self, sigma: float) -> None:
+        """Move the dual point to the current residuals; refresh sums and gradient."""
+        p = self.problem
+        total, young = dual_point(
+            self.res, p.weights, self.center, p.lo, p.hi, p.gam, p.eps, sigma,
+            self.a, self.inside,
+        )  # fmt: skip
+        self.total, self.young = self.rest_total + total, self.rest_young + young
+        pushed = self.a.copy() if p.uniform else p.weights * self.a
+        self.gradient = self._follow(pushed)
+        self._pushed = pushed
+
+    def _follow(self, pushed: NDArray) -> NDArray:
+        """Return the gradient for the new values of s a."""
+        design = self.problem.design
+        if self._pushed is not None:
+            change = pushed - self._pushed
+            rows = np.flatnonzero(change)
+            if len(rows) < _FEW_CHANGES * len(change):
+                return self.gradient + design.rmv(change[rows], rows)
+        return self.rest_gradient + design.rmv(pushed)
+
+    def select(self, sigma: float, reach: float) -> "ActiveRows":
+        """Return the rows that a move of `reach` brings to a kink, and guards, if few.
+
+        Call it on all rows, evaluated at the same sigma.
+        """
+        if not np.isfinite(reach):
+            return self
+        p, distance = self.problem, np.empty_like(self.res)
+        kink_distance(self.res, self.center, p.lo, p.hi, p.gam, p.eps, sigma, distance)
+        distance[:: max(1, len(distance) // _GUARDS)] = 0.0
+        rows = np.flatnonzero(distance < reach)
+        if len(rows) > _MANY_ROWS * len(distance):
+            return self
+        part = p.take(rows)
+        pushed = part.weights * self.a[rows]
+        rest = self.gradient - part.design.rmv(pushed)
+        few = ActiveRows(
+            part, rows, self.res[rows], self.center[rows], rest,
+            self.total - float(pushed.sum()), reach=reach,
+        )  # fmt: skip
+        few.gradient, few._pushed = self.gradient, pushed
+        few.evaluate(sigma)
+        few.rest_young = max(self.young - few.young, 0.0)
+        few.young += few.rest_young
+        return few
+
+
+def all_rows(problem: Problem, res: NDArray, center: NDArray) -> ActiveRows:
+    """Return every row of the problem as active."""
+    return ActiveRows(problem, None, res, center, np.zeros(problem.rank))

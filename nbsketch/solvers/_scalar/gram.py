@@ -1,0 +1,126 @@
+"""The Gram matrix of a changing set of rows, and the Newton step it steers."""
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import lapack, solve_triangular
+
+from nbsketch.solvers._scalar.problem import Problem
+
+# Rebuild once the changes are this much of what a rebuild would cost.
+_REBUILD = 0.6
+# Squared ratio of the diagonal of a triangular root: less leaves no digits to trust.
+_SINGULAR = 1e-14
+# Least weight of the rows that hold the intercept in place, over the mean weight.
+_PIVOT = 1e-3
+_CHUNK = 4096
+
+
+class RowGram:
+    """``X_B^T S X_B`` of the rows B in `inside`; X is Z, and a column of ones.
+
+    From one Newton step to the next few rows enter or leave B, so only they are added
+    or taken away.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        matrix: NDArray | None = None,
+        inside: NDArray | None = None,
+    ) -> None:
+        self.problem = problem
+        size = problem.rank + problem.fit_intercept
+        n = problem.design.shape[0]
+        if matrix is None or inside is None or matrix.shape != (size, size):
+            matrix, inside = np.zeros((size, size)), np.zeros(n, dtype=bool)
+        self.matrix, self.inside = matrix.copy(), inside.copy()
+        self.pivot = _PIVOT * float(problem.weights.mean())
+        self.exact = False  # single precision is enough to steer, as a rule
+
+    def restrict(self, rows: NDArray) -> None:
+        """Take away the rows of B that are not among `rows`."""
+        lost = self.inside.copy()
+        lost[rows] = False
+        count = np.count_nonzero(lost)
+        if count == 0:
+            return
+        if count > _REBUILD * (np.count_nonzero(self.inside) - count):
+            self.clear()
+        else:
+            self.matrix -= self._of(self.problem, np.flatnonzero(lost))
+            self.inside[lost] = False
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.matrix[:] = 0.0
+        self.inside[:] = False
+
+    def sharpen(self) -> None:
+        """Forget everything, and from now on sum float32 rows in double precision."""
+        self.exact = True
+        self.clear()
+
+    def move(self, part: Problem, rows: NDArray | None, inside: NDArray) -> None:
+        """Make B the rows in `inside`, a mask over the rows of `part`."""
+        before = self.inside if rows is None else self.inside[rows]
+        changed = np.flatnonzero(before != inside)
+        count = np.count_nonzero(inside)
+        if len(changed) > _REBUILD * count:
+            every = count == len(inside)
+            self.matrix = self._of(part, None if every else np.flatnonzero(inside))
+        elif len(changed):
+            entering = inside[changed]
+            for sign, some in ((1, changed[entering]), (-1, changed[~entering])):
+                if len(some):
+                    self.matrix += sign * self._of(part, some)
+        self.inside[slice(None) if rows is None else rows] = inside
+
+    def direction(self, rho: NDArray, factor: float) -> NDArray:
+        """Return minus the inverse of ``factor * matrix + penalty`` applied to `rho`.
+
+        Raises `numpy.linalg.LinAlgError` if rounding may have spoilt that matrix.
+        """
+        shifted = factor * self.matrix
+        shifted.flat[:: len(shifted) + 1] += self._penalty(factor, self.matrix[-1, -1])
+        root, step, info = lapack.dposv(shifted, -rho, overwrite_a=1)
+        if info != 0 or not np.isfinite(step).all():
+            raise np.linalg.LinAlgError
+        diagonal = np.diagonal(root)
+        if diagonal.min() ** 2 < _SINGULAR * diagonal.max() ** 2:
+            raise np.linalg.LinAlgError
+        return step
+
+    def sure_direction(self, part: Problem, rho: NDArray, factor: float) -> NDArray:
+        """Return the same by orthogonal factors of the rows, with twice the digits.
+
+        `part` holds the rows B alone.
+        """
+        root = np.diag(np.sqrt(self._penalty(factor, part.weights.sum())))
+        scale = np.sqrt(factor * part.weights)[:, None]
+        for first in range(0, len(scale), _CHUNK):
+            rows = np.arange(first, min(first + _CHUNK, len(scale)))
+            block = part.design.gather(rows).Z * scale[rows]
+            if part.fit_intercept:
+                block = np.hstack([block, scale[rows]])
+            root = np.asarray(np.linalg.qr(np.vstack([block, root]), mode="r"))
+        half = solve_triangular(root, -rho, trans="T", check_finite=False)
+        return solve_triangular(root, half, check_finite=False)
+
+    def _penalty(self, factor: float, held: float) -> NDArray:
+        """Return the rest of the diagonal, the weight of B being `held`."""
+        penalty = np.full(len(self.matrix), self.problem.alpha)
+        if self.problem.fit_intercept:  # which has none: keep the pivot positive
+            penalty[-1] = factor * max(0.0, self.pivot - held)
+        return penalty
+
+    def _of(self, part: Problem, rows: NDArray | None) -> NDArray:
+        weights = part.weights if rows is None else part.weights[rows]
+        scale = None if part.uniform else weights
+        gram = part.design.gram(rows, scale, exact=self.exact)
+        if not part.fit_intercept:
+            return gram
+        out = np.empty((len(gram) + 1,) * 2)
+        out[:-1, :-1] = gram
+        out[:-1, -1] = out[-1, :-1] = part.design.rmv(weights, rows)
+        out[-1, -1] = weights.sum()
+        return out

@@ -1,0 +1,1 @@
+"""Stochastic gradients: problem, step rule and walk."""

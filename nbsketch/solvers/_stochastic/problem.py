@@ -1,0 +1,182 @@
+"""The problem of the stochastic methods: checked data and the exact objective."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nbsketch._jit.sgd import COLUMNS, LOGISTIC, MARGIN, RADIAL
+from nbsketch._validation import check_choice, check_matrix
+from nbsketch.losses import ELQ, LogisticLoss, Loss, PinballLoss
+from nbsketch.solvers._certified.checks import check_factor, check_targets
+from nbsketch.solvers.design import Design
+
+
+@dataclass(frozen=True)
+class StochasticProblem:
+    """Checked data of the problem; predictions are ``Z coef mix + b``."""
+
+    design: Design
+    targets: NDArray  # (n, d), or (n, 1) against d outputs
+    weights: NDArray
+    loss: Loss
+    kind: int
+    numbers: NDArray  # (4, d)
+    alpha: float
+    mix: NDArray  # (d', d)
+    penalty: NDArray  # (0, 0): the identity
+    fit_intercept: bool
+    scalar: bool  # one output, and arrays without its axis
+
+    @property
+    def n_outputs(self) -> int:
+        """Number of outputs d."""
+        return self.mix.shape[1]
+
+    def split(self, point: NDArray) -> tuple[NDArray, NDArray]:
+        """Return views of coefficients (r, d') and intercept in a flat point."""
+        size = len(point) - self.n_outputs
+        return point[:size].reshape(len(self.mix), -1).T, point[size:]
+
+    def objective(self, coef: NDArray, intercept: NDArray) -> float:
+        """Return the exact value at coefficients (r, d')."""
+        # a point may have run off far without being infinite; its value then says so
+        with np.errstate(over="ignore", invalid="ignore"):
+            predictions = self.design.mv(coef) @ self.mix + intercept
+            loss = self.weights @ self._values(predictions) / len(self.weights)
+            return float(loss + self.alpha / 2 * self._size(coef))
+
+    def _values(self, predictions: NDArray) -> NDArray:
+        if self.loss.is_classification:
+            return self.loss.value(self.targets * predictions)[:, 0]
+        residuals = self.targets - predictions
+        if self.kind == RADIAL:
+            return self.loss.norm_value(residuals)
+        if self.scalar:
+            return self.loss.value(residuals[:, 0])
+        lo, hi = self.numbers[2:]
+        return np.maximum(lo * residuals, hi * residuals).sum(axis=1)
+
+    def _size(self, coef: NDArray) -> float:
+        """Return the squared norm of the function."""
+        if self.penalty.size == 0:
+            return float(np.vdot(coef, coef))
+        return float(np.vdot(self.penalty @ coef, coef @ self.mix))
+
+
+def stochastic_problem(
+    design: Design,
+    Y: ArrayLike,
+    loss: Loss,
+    alpha: float,
+    T: ArrayLike | None,
+    quantiles: ArrayLike | None,
+    sample_weight: ArrayLike | None,
+    fit_intercept: bool,
+    variable: str,
+    penalty: ArrayLike | None,
+) -> StochasticProblem:
+    """Check the arguments, which are those of `solve_stochastic`."""
+    n, rank = design.shape
+    targets = _targets(Y, n, loss)
+    levels = None if quantiles is None else _levels(quantiles, loss, targets)
+    scalar = targets.ndim == 1 and levels is None
+    targets = targets.reshape(n, -1)
+    n_outputs = targets.shape[1] if levels is None else len(levels)
+    variable = check_choice("variable", variable, ("W", "Gamma"))
+    return StochasticProblem(
+        design, targets, _weights(sample_weight, n), loss,
+        _kind(loss, scalar, levels), _numbers(loss, levels, n_outputs), alpha,
+        _mix(T, n_outputs, scalar, variable), _penalty(penalty, rank, variable),
+        bool(fit_intercept), scalar,
+    )  # fmt: skip
+
+
+def _targets(Y: ArrayLike, n: int, loss: Loss) -> NDArray:
+    # a copy, for a read-only array would be compiled for once more
+    targets = np.array(Y, dtype=float, order="C")
+    if targets.ndim not in (1, 2) or len(targets) != n or targets.size == 0:
+        raise ValueError(f"`Y` must have shape ({n},) or ({n}, d), got {targets.shape}")
+    check_targets("Y", targets, targets.shape)
+    if targets.ndim == 2 and not loss.is_radial:
+        raise ValueError(
+            f"`Y` must have shape ({n},) for {loss!r}, got {targets.shape}"
+        )
+    if loss.is_classification and not np.isin(targets, (-1.0, 1.0)).all():
+        raise ValueError(
+            f"`Y` must hold -1 and +1 only for {loss!r}, got {np.unique(targets)[:5]}"
+        )
+    return targets
+
+
+def _levels(quantiles: ArrayLike, loss: Loss, targets: NDArray) -> NDArray:
+    levels = np.asarray(quantiles, dtype=float)
+    if levels.ndim != 1 or not len(levels) or not ((levels > 0) & (levels < 1)).all():
+        raise ValueError(
+            f"`quantiles` must be numbers strictly between 0 and 1, got {quantiles!r}"
+        )
+    if not isinstance(loss, PinballLoss) or targets.ndim != 1:
+        raise ValueError(
+            "`quantiles` must come with a pinball loss and `Y` of one dimension, got "
+            f"{loss!r} and shape {targets.shape}"
+        )
+    return levels
+
+
+def _weights(sample_weight: ArrayLike | None, n: int) -> NDArray:
+    if sample_weight is None:
+        return np.ones(n)
+    weights = np.array(sample_weight, dtype=float)
+    if weights.shape != (n,):
+        raise ValueError(f"`sample_weight` must have shape ({n},), got {weights.shape}")
+    if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
+        raise ValueError(
+            "`sample_weight` must be finite and nonnegative with a positive sum, got a "
+            f"minimum of {weights.min()} and a sum of {weights.sum()}"
+        )
+    return weights
+
+
+def _kind(loss: Loss, scalar: bool, levels: NDArray | None) -> int:
+    if isinstance(loss, LogisticLoss):
+        return LOGISTIC
+    if loss.elq is None:
+        raise TypeError(f"`loss` must be logistic or give `elq` numbers, got {loss!r}")
+    if loss.is_classification:
+        return MARGIN
+    return COLUMNS if scalar or levels is not None else RADIAL
+
+
+def _numbers(loss: Loss, levels: NDArray | None, n_outputs: int) -> NDArray:
+    numbers = np.empty((4, n_outputs))
+    numbers[:] = np.array(loss.elq or ELQ(0.0, 0.0, 0.0, 1.0))[:, None]
+    if levels is not None:
+        numbers[2:] = levels - 1.0, levels
+    return numbers
+
+
+def _mix(T: ArrayLike | None, n_outputs: int, scalar: bool, variable: str) -> NDArray:
+    """Return what multiplies Z coef from the right: T for W, M for Gamma."""
+    if T is None:
+        return np.eye(n_outputs)
+    if scalar:
+        raise ValueError("`T` must be None for a single output, got an array")
+    factor = check_factor(T, n_outputs)
+    return factor.T @ factor if variable == "Gamma" else factor
+
+
+def _penalty(penalty: ArrayLike | None, rank: int, variable: str) -> NDArray:
+    if (penalty is not None) != (variable == "Gamma"):
+        raise ValueError(
+            '`penalty` must be given with variable="Gamma", and only with it, got '
+            f"variable={variable!r} and {'no' if penalty is None else 'a'} penalty"
+        )
+    if penalty is None:
+        return np.empty((0, 0))
+    matrix = check_matrix("penalty", penalty, n_features=rank).astype(float)
+    if len(matrix) != rank or not np.allclose(matrix, matrix.T, rtol=1e-6):
+        raise ValueError(
+            f"`penalty` must be a symmetric ({rank}, {rank}) matrix, got an array of "
+            f"shape {matrix.shape}"
+        )
+    return matrix

@@ -1,0 +1,234 @@
+"""What changes from step to step of the stochastic gradient method, and its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nbsketch._jit.sgd import COLUMNS, RADIAL
+from nbsketch._jit.sgm import draw_rows, run_steps
+from nbsketch._validation import check_integer, check_positive, check_real
+from nbsketch.losses import Loss, SquareLoss, as_loss
+from nbsketch.solvers._stochastic.problem import StochasticProblem, stochastic_problem
+from nbsketch.solvers.design import Design
+
+# Rows of one compiled call: some tens of milliseconds, after which Ctrl-C is heard.
+_ROWS_PER_CALL = 1 << 17
+
+
+@dataclass(frozen=True)
+class RowStream:
+    """Independent random rows: row number t is the same however they are asked for.
+
+    Attributes
+    ----------
+    seed : uint64
+        Seed of the stream.
+    n_rows : int
+        The rows are 0, ..., n_rows - 1, all equally likely,
+    cumulative, guide : ndarray
+        or as likely as the increases of `cumulative`, which the search for a row starts
+        at `guide`; empty for equally likely ones.
+    """
+
+    seed: np.uint64
+    n_rows: int
+    cumulative: NDArray
+    guide: NDArray
+
+    @classmethod
+    def of(cls, rng: np.random.Generator, weights: NDArray | None, n: int) -> RowStream:
+        """Return a new stream of n rows, as likely as their weights are large."""
+        seed = rng.integers(2**64, dtype=np.uint64)
+        if weights is None:
+            return cls(seed, n, np.empty(0), np.empty(0, dtype=np.int64))
+        cumulative = np.cumsum(weights, dtype=float)
+        # Rows without weight at the end must not be found when rounding meets the sum.
+        cumulative = cumulative[: np.searchsorted(cumulative, cumulative[-1]) + 1]
+        levels = cumulative[-1] * (np.arange(n) / n)
+        guide = np.searchsorted(cumulative, levels, side="right")
+        return cls(seed, n, cumulative, np.minimum(guide, len(cumulative) - 1))
+
+    def take(self, first: int, count: int) -> NDArray[np.int64]:
+        """Return the rows number ``first, ..., first + count - 1``."""
+        out = np.empty(count, dtype=np.int64)
+        draw_rows(self.seed, first, self.n_rows, self.cumulative, self.guide, out)
+        return out
+
+
+@dataclass
+class Walk:
+    """A point, how it moves, and sums of points for an average.
+
+    Attributes
+    ----------
+    numbers : tuple of float
+        gam, eps, lo and hi of the loss.
+    step : float
+        Length of the steps times the greatest curvature of a row's loss.
+    batch_size : int
+        Rows per step.
+    alpha : float
+        Penalty.
+    fit_intercept : bool
+        Whether the last column of the point moves.
+    point : ndarray of shape (d, r + 1)
+        Coefficients and intercept of each output; changed in place.
+    totals : ndarray of shape (2, d, r + 1) or (2, 0, 0)
+        Sums of the points since the last power of two of steps, and between the one
+        before and it; empty without an average.
+    n_steps : int
+        Steps taken.
+    """
+
+    numbers: tuple[float, ...]
+    step: float
+    batch_size: int
+    alpha: float
+    fit_intercept: bool
+    point: NDArray
+    totals: NDArray
+    n_steps: int = 0
+
+    @classmethod
+    def start(
+        cls, problem: StochasticProblem, step: float, batch_size: int, average: bool
+    ) -> Walk:
+        """Return a walk that starts at zero, and at the middle of the targets."""
+        rank = problem.design.shape[1]
+        point = np.zeros((problem.n_outputs, rank + 1))
+        if problem.fit_intercept:
+            point[:, rank] = _middle(problem)
+        return cls(
+            tuple(problem.numbers[:, 0].tolist()),
+            check_positive("step", step),
+            check_integer("batch_size", batch_size),
+            problem.alpha,
+            problem.fit_intercept,
+            point,
+            np.zeros((2, *point.shape) if average else (2, 0, 0)),
+        )
+
+    def rates(self, square_norms: NDArray) -> NDArray:
+        """Return step lengths for rows of at most these squared norms.
+
+        A row without features moves nothing but the intercept.
+        """
+        bound = square_norms * (2.0 if self.fit_intercept else 1.0)
+        safe = np.where(bound > 0, bound, np.inf)
+        return self.step * self._flatness / safe
+
+    def run(self, Z: NDArray, Y: NDArray, order: NDArray, rates: NDArray) -> None:
+        """Take a step of each of `rates` on each batch of `order`."""
+        move = np.zeros_like(self.point)
+        for first, last in self._parts(len(rates)):
+            rows = order[first * self.batch_size : last * self.batch_size]
+            run_steps(
+                Z, Y, rows, self.batch_size, rates[first:last], self._drift, self.alpha,
+                self.numbers, self.point, move, self.totals[0],
+            )  # fmt: skip
+            self.n_steps += last - first
+            if _is_power_of_two(self.n_steps):
+                self.totals[1], self.totals[0] = self.totals[0], 0.0
+            self._check()
+
+    def draw(
+        self, Z: NDArray, Y: NDArray, rows: RowStream, rate: float, stop: int
+    ) -> None:
+        """Take steps of equal length on random rows until `stop` are taken."""
+        batch = self.batch_size
+        while self.n_steps < stop:
+            count = min(stop - self.n_steps, self._longest)
+            order = rows.take(self.n_steps * batch, count * batch)
+            self.run(Z, Y, order, np.full(count, rate))
+
+    @property
+    def result(self) -> NDArray:
+        """The point, or the average, of shape (d, r + 1): a copy."""
+        if self.totals.size == 0 or self.n_steps == 0:
+            return self.point.copy()
+        return self.totals.sum(axis=0) / (self.n_steps - average_start(self.n_steps))
+
+    @property
+    def _flatness(self) -> float:
+        """One over the greatest curvature of the loss, if it has any."""
+        return self.numbers[0] or 1.0
+
+    @property
+    def _drift(self) -> float:
+        """Length of the steps of the intercept: its share of `step`."""
+        return self.step * self._flatness / 2 if self.fit_intercept else 0.0
+
+    @property
+    def _longest(self) -> int:
+        """Largest number of steps of one compiled call."""
+        return max(1, _ROWS_PER_CALL // self.batch_size)
+
+    def _parts(self, count: int) -> Iterator[tuple[int, int]]:
+        """Yield ranges of the next steps: up to the powers of two, and not too long."""
+        first = 0
+        while first < count:
+            taken = self.n_steps
+            room = (1 << taken.bit_length()) - taken if self.totals.size else count
+            last = min(count, first + room, first + self._longest)
+            yield first, last
+            first = last
+
+    def _check(self) -> None:
+        if not np.isfinite(self.point).all():
+            raise FloatingPointError(
+                f"the steps diverged before step {self.n_steps}: `step` must be smaller"
+            )
+
+
+def average_start(n_steps: int) -> int:
+    """Return after which step the average of the points until `n_steps` begins.
+
+    Half the largest power of two among the steps: the average is one of the last half
+    to three quarters of the points, and two sums are enough to go on with it.
+    """
+    return (1 << n_steps.bit_length()) // 4
+
+
+def sgm_problem(
+    design: Design,
+    Y: ArrayLike,
+    loss: Loss | str,
+    alpha: float,
+    sample_weight: ArrayLike | None,
+    fit_intercept: bool,
+) -> StochasticProblem:
+    """Check the arguments, which are those of `solve_sgm`."""
+    problem = stochastic_problem(
+        design, Y, as_loss(loss), check_real("alpha", alpha, low=0), None, None,
+        sample_weight, fit_intercept, "W", None,
+    )  # fmt: skip
+    if problem.kind not in (COLUMNS, RADIAL):
+        raise ValueError(f"`loss` must be a loss of residuals, got {problem.loss!r}")
+    return problem
+
+
+def squared_norms(Z: NDArray) -> NDArray[np.float64]:
+    """Return the squared norm of each row."""
+    return np.einsum("ij,ij->i", Z, Z).astype(float)
+
+
+def solution(point: NDArray, scalar: bool) -> tuple[NDArray, Any]:
+    """Return coefficients and intercept of a point as the solvers give them."""
+    coef, intercept = np.ascontiguousarray(point[:, :-1].T), point[:, -1]
+    return (coef[:, 0], float(intercept[0])) if scalar else (coef, intercept)
+
+
+def _middle(problem: StochasticProblem) -> NDArray:
+    """Return the constant at which the intercept starts."""
+    if isinstance(problem.loss, SquareLoss):
+        return np.average(problem.targets, axis=0, weights=problem.weights)
+    return np.median(problem.targets[problem.weights > 0], axis=0)
+
+
+def _is_power_of_two(number: int) -> bool:
+    return number & (number - 1) == 0

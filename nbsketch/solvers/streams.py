@@ -1,0 +1,117 @@
+"""The stochastic gradient method on a stream: rows come once, and are not kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nbsketch._validation import check_matrix, random_generator
+from nbsketch.losses import Loss
+from nbsketch.solvers._stochastic.walk import Walk, sgm_problem, solution, squared_norms
+from nbsketch.solvers.design import ArrayDesign
+
+
+class StreamState(NamedTuple):
+    """Where the method stands in a stream.
+
+    Attributes
+    ----------
+    point : ndarray of shape (d, r + 1)
+        Coefficients and intercept of each output.
+    totals : ndarray of shape (2, d, r + 1) or (2, 0, 0)
+        Sums of points for the average; empty without one.
+    n_steps : int
+        Steps taken.
+    square_norm : float
+        Largest squared norm of the features of a row so far.
+    """
+
+    point: NDArray
+    totals: NDArray
+    n_steps: int
+    square_norm: float
+
+
+def stream_sgm(
+    Z: ArrayLike,
+    Y: ArrayLike,
+    loss: Loss | str = "square",
+    state: StreamState | None = None,
+    *,
+    step: float,
+    batch_size: int,
+    alpha: float = 0.0,
+    sample_weight: ArrayLike | None = None,
+    fit_intercept: bool = False,
+    average: bool = False,
+    rng: Any = None,
+) -> tuple[NDArray, Any, StreamState]:
+    """Pass once over some rows, in their order, and return coef, intercept and state.
+
+    The arguments are those of `solve_sgm`, with these differences: batches are runs of
+    rows (the last one may be shorter), the largest squared norm that sets the length of
+    a step is that of the rows so far, and a row of weight s is visited s times; of a
+    weight that is not an integer the fraction is the probability of one visit more.
+    With batches of one row it does not matter where the stream is cut into calls. The
+    state that is given is not changed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Z = np.random.default_rng(0).normal(size=(200, 2))
+    >>> state = None
+    >>> for start in range(0, 200, 50):
+    ...     rows = slice(start, start + 50)
+    ...     coef, _, state = stream_sgm(
+    ...         Z[rows], Z[rows] @ [1.0, -1.0], "square", state, step=1.0, batch_size=1
+    ...     )
+    >>> coef.round(3), state.n_steps
+    (array([ 1., -1.]), 200)
+    """
+    Z = check_matrix("Z", Z)
+    problem = sgm_problem(
+        ArrayDesign._trusted(Z), Y, loss, alpha, sample_weight, fit_intercept
+    )
+    walk = Walk.start(problem, step, batch_size, average)
+    before = 0.0
+    if state is not None:
+        _check_state(state, walk)
+        before = state.square_norm
+        walk = replace(
+            walk, point=state.point.copy(), totals=state.totals.copy(),
+            n_steps=state.n_steps,
+        )  # fmt: skip
+    order = np.arange(len(Z))
+    if sample_weight is not None:
+        order = np.repeat(order, _visits(problem.weights, random_generator(rng)))
+    if order.size:
+        firsts = np.arange(0, len(order), walk.batch_size)
+        largest = np.maximum.reduceat(squared_norms(Z)[order], firsts)
+        largest = np.maximum.accumulate(np.maximum(largest, before))
+        walk.run(Z, problem.targets, order, walk.rates(largest))
+        before = float(largest[-1])
+    after = StreamState(walk.point, walk.totals, walk.n_steps, before)
+    return *solution(walk.result, problem.scalar), after
+
+
+def _visits(weights: NDArray, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Round weights to integers at random, with the weights as means."""
+    whole = np.floor(weights)
+    return (whole + (rng.random(len(weights)) < weights - whole)).astype(np.int64)
+
+
+def _check_state(state: StreamState, walk: Walk) -> None:
+    if state.point.shape != walk.point.shape:
+        n_outputs, size = state.point.shape
+        raise ValueError(
+            f"`state` must be of {walk.point.shape[0]} outputs and "
+            f"{walk.point.shape[1] - 1} features, got {n_outputs} and {size - 1}"
+        )
+    if state.totals.shape != walk.totals.shape:
+        raise ValueError(
+            f"`average` must be {state.totals.size > 0} as before in this stream, got "
+            f"{walk.totals.size > 0}"
+        )

@@ -1,0 +1,285 @@
+"""The regressor with every loss: optimality, choice of alpha, paths, solvers."""
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.exceptions import ConvergenceWarning
+
+from nbsketch import (
+    EpsilonInsensitiveLoss,
+    GaussianKernel,
+    HuberLoss,
+    PinballLoss,
+    SketchedKernelRegressor,
+    SquaredEpsilonInsensitiveLoss,
+    SquareLoss,
+    StochasticSolver,
+)
+from nbsketch.fitting import objectives
+from nbsketch.fitting.objectives import ScalarTask
+from nbsketch.solvers.design import ArrayDesign
+
+LOSSES = [
+    SquareLoss(),
+    HuberLoss(kappa=0.3),
+    EpsilonInsensitiveLoss(epsilon=0.2),
+    SquaredEpsilonInsensitiveLoss(epsilon=0.2),
+]
+KERNEL = GaussianKernel(bandwidth=1.5)
+M = np.array([[2.0, 1.0, 0.0], [1.0, 2.0, 0.0], [0.0, 0.0, 0.0]])
+
+
+def make_problem(n=60, n_outputs=1, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2))
+    Y = np.sin(X @ rng.normal(size=(2, n_outputs))) + 0.1 * rng.normal(
+        size=(n, n_outputs)
+    )
+    Y[: n // 20] += 5
+    return X, Y
+
+
+def make_model(**options):
+    return SketchedKernelRegressor(KERNEL, size=12, random_state=1, **options)
+
+
+def sketched_minimum(model, X, Y, loss, alpha, output):
+    """Minimize over the sketched functions with a conic solver, from the definition."""
+    S = model.sketch_.to_csr().toarray()
+    K = KERNEL(X)
+    SKS = S @ K @ S.T
+    L = np.linalg.cholesky(SKS + 1e-13 * np.eye(len(SKS)))
+    root = np.linalg.cholesky(output + 1e-13 * np.eye(len(output)))
+    W = cp.Variable((len(S), len(output)))
+    b = cp.Variable(len(output))
+    # G = L^-T W root^-1: then Tr(SKS G M G^T) = |W|^2.
+    Z = np.linalg.solve(L, S @ K).T
+    residual = (
+        Y
+        - Z @ W @ root.T
+        - np.ones((len(Y), 1)) @ cp.reshape(b, (1, len(output)), order="C")
+    )
+    norms = cp.norm(residual, 2, axis=1)
+    values = {
+        SquareLoss: lambda: cp.sum_squares(residual) / 2,
+        HuberLoss: lambda: cp.sum(cp.huber(norms, loss.kappa)) / 2,
+        EpsilonInsensitiveLoss: lambda: cp.sum(cp.pos(norms - loss.epsilon)),
+        SquaredEpsilonInsensitiveLoss: lambda: (
+            cp.sum_squares(cp.pos(norms - loss.epsilon)) / 2
+        ),
+    }[type(loss)]()
+    problem = cp.Problem(cp.Minimize(values / len(Y) + alpha / 2 * cp.sum_squares(W)))
+    return problem.solve(solver="CLARABEL")
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+@pytest.mark.parametrize(("n_outputs", "output"), [(1, None), (3, None), (3, M)])
+def test_the_objective_is_the_minimum_of_a_conic_solver(loss, n_outputs, output):
+    X, Y = make_problem(n_outputs=n_outputs)
+    model = make_model(loss=loss, alpha=1e-3, output=output)
+    model.fit(X, Y[:, 0] if n_outputs == 1 else Y)
+    matrix = np.eye(n_outputs) if output is None else output
+    expected = sketched_minimum(model, X, Y, loss, 1e-3, matrix)
+    assert_allclose(model.objective_, expected, rtol=3e-6)
+    assert model.dual_gap_ <= 1e-6
+
+
+@pytest.mark.parametrize("loss", [*LOSSES, PinballLoss(quantile=0.8)], ids=repr)
+def test_the_reported_objective_is_that_of_the_predictions(loss):
+    X, Y = make_problem()
+    model = make_model(loss=loss, alpha=1e-2).fit(X, Y[:, 0])
+    S = model.sketch_.to_csr().toarray()
+    norm = model.coef_ @ (S @ KERNEL(X) @ S.T) @ model.coef_
+    residual = Y[:, 0] - model.predict(X)
+    value = loss.value(residual).mean() + 1e-2 / 2 * norm
+    assert_allclose(model.objective_, value, rtol=1e-8)
+
+
+def test_robust_losses_withstand_outliers_that_ruin_least_squares():
+    X, Y = make_problem(n=400)
+    y = Y[:, 0].copy()
+    y[:20] += 50
+    clean = slice(20, None)
+    errors = {
+        loss: np.abs(
+            SketchedKernelRegressor(loss=loss, size=40, random_state=0)
+            .fit(X, y)
+            .predict(X[clean])
+            - y[clean]
+        ).mean()
+        for loss in ("square", "huber", "epsilon-insensitive", "pinball")
+    }
+    robust = max(errors[loss] for loss in errors if loss != "square")
+    assert robust < 0.15 < errors["square"]
+
+
+def test_pinball_predicts_the_quantile():
+    X, Y = make_problem(n=600)
+    loss = PinballLoss(quantile=0.8)
+    model = make_model(loss=loss, alpha=1e-3).fit(X, Y[:, 0])
+    # With a free intercept the share of rows below is exact up to the rows fitted.
+    assert abs((Y[:, 0] < model.predict(X)).mean() - 0.8) < 15 / 600
+
+
+@pytest.mark.parametrize("loss", ["square", "huber", "pinball"])
+def test_weights_are_repetitions(loss):
+    X, Y = make_problem(n=50)
+    weights = np.random.default_rng(2).integers(0, 4, size=50)
+    rows = np.repeat(np.arange(50), weights)
+    options = {"sketch": "identity", "loss": loss, "alpha": 1e-2, "tol": 1e-10}
+    weighted = SketchedKernelRegressor(KERNEL, **options).fit(X, Y[:, 0], weights)
+    repeated = SketchedKernelRegressor(KERNEL, **options).fit(X[rows], Y[rows, 0])
+    assert_allclose(weighted.objective_, repeated.objective_, rtol=1e-8)
+    assert_allclose(weighted.predict(X), repeated.predict(X), atol=1e-4)
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+@pytest.mark.parametrize("n_outputs", [1, 2])
+def test_a_path_equals_separate_fits(loss, n_outputs):
+    X, Y = make_problem(n_outputs=n_outputs)
+    y = Y[:, 0] if n_outputs == 1 else Y
+    alphas = [1e-1, 1e-3, 1e-5]
+    model = make_model(loss=loss, tol=1e-9)
+    path = model.fit_path(X, y, alphas)
+    assert not hasattr(model, "coef_")
+    for fitted, alpha in zip(path, alphas, strict=True):
+        single = make_model(loss=loss, tol=1e-9, alpha=alpha).fit(X, y)
+        assert fitted.alpha_ == alpha
+        assert_allclose(fitted.objective_, single.objective_, rtol=1e-8)
+        assert fitted.predict(X).shape == y.shape
+        assert_allclose(fitted.predict(X), single.predict(X), atol=1e-3)
+
+
+def test_the_chosen_alpha_beats_far_too_much_and_far_too_little():
+    X, Y = make_problem(n=300)
+    X_new, Y_new = make_problem(n=300, seed=0)
+    chosen = make_model(loss="huber").fit(X, Y[:, 0])
+    errors = [
+        np.median(np.abs(m.predict(X_new) - Y_new[:, 0]))
+        for m in [chosen, *make_model(loss="huber").fit_path(X, Y[:, 0], [10.0, 1e-14])]
+    ]
+    assert errors[0] <= errors[1] / 2
+    assert errors[0] <= 1.2 * errors[2]
+
+
+def test_same_seed_same_chosen_alpha_and_model():
+    X, Y = make_problem(n=200)
+    first = make_model(loss="huber").fit(X, Y[:, 0])
+    second = make_model(loss="huber").fit(X, Y[:, 0])
+    assert first.alpha_ == second.alpha_
+    assert (first.predict(X) == second.predict(X)).all()
+
+
+def test_a_budget_that_ends_first_warns_and_says_how_far():
+    X, Y = make_problem(n=200)
+    with pytest.warns(ConvergenceWarning, match="after 1 iterations before reaching"):
+        model = make_model(loss="pinball", alpha=1e-6, max_iter=1).fit(X, Y[:, 0])
+    assert model.dual_gap_ > 1e-6
+
+
+@pytest.mark.parametrize("n_outputs", [1, 2])
+@pytest.mark.parametrize("loss", ["square", "huber"])
+def test_stochastic_solvers_come_near_the_optimum(loss, n_outputs):
+    X, Y = make_problem(n=200, n_outputs=n_outputs)
+    y = Y[:, 0] if n_outputs == 1 else Y
+    solver = StochasticSolver(learning_rate=0.05, n_epochs=300)
+    best = make_model(loss=loss, alpha=1e-3).fit(X, y)
+    adam = make_model(loss=loss, alpha=1e-3, solver=solver).fit(X, y)
+    assert best.objective_ <= adam.objective_ <= 1.01 * best.objective_
+    assert np.isinf(adam.dual_gap_)
+    named = make_model(loss=loss, alpha=1e-3, solver="adam").fit(X, y)
+    assert named.objective_ < 2 * best.objective_
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"loss": "hinge"}, ValueError, "`loss` must be a loss of residuals"),
+        ({"loss": "absolute"}, ValueError, "`loss` must be a Loss or one of"),
+        ({"solver": "newton"}, ValueError, "`solver` must be one of"),
+        ({"solver": 3}, TypeError, "`solver` must be a name or a StochasticSolver"),
+        ({"tol": 0.0}, ValueError, "`tol` must be in"),
+        ({"max_iter": 0}, ValueError, "`max_iter` must be at least 1"),
+        ({"verbose": -1}, ValueError, "`verbose` must be at least 0"),
+        ({"alpha": -1.0}, ValueError, "`alpha` must be in"),
+    ],
+)
+def test_bad_options_are_refused(options, error, message):
+    X, Y = make_problem()
+    with pytest.raises(error, match=message):
+        make_model(**options).fit(X, Y[:, 0])
+
+
+def test_pinball_of_several_targets_is_refused():
+    X, Y = make_problem(n_outputs=2)
+    with pytest.raises(ValueError, match="`y` must have one column for PinballLoss"):
+        make_model(loss="pinball").fit(X, Y)
+
+
+def test_pinball_of_one_target_takes_no_output_matrix():
+    X, Y = make_problem()
+    with pytest.raises(ValueError, match="`output` must be None for one target"):
+        make_model(loss="pinball", output=[[2.0]]).fit(X, Y[:, 0])
+
+
+@pytest.mark.parametrize("loss", ["huber", "pinball", "epsilon-insensitive"])
+def test_one_row_is_predicted_as_it_is(loss):
+    X, Y = make_problem()
+    model = SketchedKernelRegressor(loss=loss).fit(X[:1], Y[:1, 0])
+    assert_allclose(model.predict(X[:1]), Y[0, 0], atol=0.11)
+
+
+def test_verbose_shows_objective_and_gap(capsys):
+    X, Y = make_problem()
+    make_model(loss="huber", alpha=1e-3, verbose=1).fit(X, Y[:, 0])
+    assert "objective" in capsys.readouterr().err
+
+
+def test_stochastic_solver_checks_its_settings():
+    with pytest.raises(ValueError, match="`learning_rate` must be in"):
+        StochasticSolver(learning_rate=-1)
+    with pytest.raises(ValueError, match="`schedule` must be one of"):
+        StochasticSolver(schedule="linear")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_wild_targets_do_not_judge_where_the_loss_forgives_them(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(1000, 1))
+    y = np.sin(X) + 0.1 * rng.normal(size=(1000, 1))
+    wild = rng.choice(1000, 20, replace=False)
+    y[wild] += 1e6
+    design = ArrayDesign(np.hstack([X, X**3]))
+
+    def score(targets):
+        task = ScalarTask(targets, None, True, HuberLoss(kappa=0.3))
+        return task.score(design, None, np.random.default_rng(0))
+
+    # of 200 rows held out about 4 are wild, a loss of 6000 in the mean
+    assert score(y) < 0.03
+    y[:] = rng.standard_t(1.5, size=y.shape)
+    assert score(y) > 0.1  # one in twenty at most is left out
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_path_ends_where_weaker_penalties_lose(seed, monkeypatch):
+    rng = np.random.default_rng(seed)
+    Z = rng.normal(size=(120, 40)) / np.arange(1, 41)
+    y = Z[:, :1] + 0.5 * rng.normal(size=(120, 1))
+    task = ScalarTask(y, None, True, HuberLoss(kappa=0.3))
+
+    def choose():
+        solved = []
+        monkeypatch.setattr(
+            ScalarTask, "solve", lambda *known: solved.append(known[2]) or solve(*known)
+        )
+        alpha = task.choose_alpha(ArrayDesign(Z), np.random.default_rng(0))
+        return alpha, solved
+
+    solve = ScalarTask.solve
+    alpha, tried = choose()
+    monkeypatch.setattr(objectives, "_PATIENCE", 99)
+    best, path = choose()
+    assert alpha == best
+    assert tried == path[: len(tried)] and path.index(best) + 3 <= len(tried) < 19

@@ -12,9 +12,9 @@ from sklearn.base import clone
 
 from nbsketch._blas import one_thread
 from nbsketch._validation import check_integer, check_positives
-from nbsketch.estimators._base import Drawn, SketchedModel
-from nbsketch.fitting.least_squares import SquareTask
-from nbsketch.fitting.objectives import Answer, Control, Task
+from nbsketch.estimators._base import SketchedData, SketchedModel
+from nbsketch.fitting.least_squares import LeastSquaresObjective
+from nbsketch.fitting.objectives import FeatureSolution, Objective, SolveOptions
 from nbsketch.solvers.design import ArrayDesign
 
 
@@ -97,55 +97,57 @@ def cross_validate(
     model = clone(estimator)
     model._check_common()
     model._check_size_is_given()
-    rows, task = model._prepare(X, y, None)
+    rows, objective = model._prepare(X, y, None)
     n = rows.shape[0]
     count = check_integer("cv", cv, low=2, high=n)
     folds = np.array_split(np.arange(n), count)
-    control = Control(model.tol, model.max_iter)
+    control = SolveOptions(model.tol, model.max_iter)
     errors = []
     for width in widths:
-        drawn = model.set_params(bandwidth=float(width))._drawn(rows, task)
-        errors.append(_errors(task, drawn, folds, penalties, control))
+        drawn = model.set_params(bandwidth=float(width))._drawn(rows, objective)
+        errors.append(_errors(objective, drawn, folds, penalties, control))
     return CrossValidation(widths, penalties, np.stack(errors))
 
 
 def _errors(
-    task: Task,
-    drawn: Drawn,
+    objective: Objective,
+    drawn: SketchedData,
     folds: list[NDArray],
     alphas: NDArray,
-    control: Control,
+    control: SolveOptions,
 ) -> NDArray:
     """Return the mean errors of shape (a, d) over the rows that folds leave out."""
     total: Any = 0.0
-    Z, n = _features(task, drawn), drawn.sketch.shape[1]
+    Z, n = _features(objective, drawn), drawn.sketch.shape[1]
     for left_out in folds:
         kept = np.delete(np.arange(n), left_out)
-        part, judge = task.take(kept), task.take(left_out)
-        if _is_exact(task, drawn):
+        part, judge = objective.take(kept), objective.take(left_out)
+        if _is_exact(objective, drawn):
             outside = Z[np.ix_(left_out, kept)]
-            answers = _exact_path(part, Z[np.ix_(kept, kept)], alphas)
+            solutions = _exact_path(part, Z[np.ix_(kept, kept)], alphas)
         else:
             outside = Z[left_out]
-            answers = part.path(ArrayDesign(Z[kept]), alphas, control)
-        with one_thread() if task.keep_features else nullcontext():
-            scores = [judge.errors(outside @ a.coef + a.intercept) for a in answers]
+            solutions = part.path(ArrayDesign(Z[kept]), alphas, control)
+        with one_thread() if objective.keep_features else nullcontext():
+            scores = [judge.errors(outside @ a.coef + a.intercept) for a in solutions]
         total += np.array(scores) * (len(left_out) / n)
     return total
 
 
-def _is_exact(task: Task, drawn: Drawn) -> bool:
-    return drawn.sketch.is_identity and isinstance(task, SquareTask)
+def _is_exact(objective: Objective, drawn: SketchedData) -> bool:
+    return drawn.sketch.is_identity and isinstance(objective, LeastSquaresObjective)
 
 
-def _features(task: Task, drawn: Drawn) -> NDArray:
+def _features(objective: Objective, drawn: SketchedData) -> NDArray:
     """Return the features of the rows, or for the exact method their Gram matrix."""
-    if _is_exact(task, drawn):
+    if _is_exact(objective, drawn):
         return drawn.sketch_map.kernel(drawn.rows)
     _, design = drawn.design(keep=True)
     return design.gather(np.arange(design.shape[0])).Z
 
 
-def _exact_path(task: Any, K: NDArray, alphas: NDArray) -> Iterator[Answer]:
+def _exact_path(
+    objective: Any, K: NDArray, alphas: NDArray
+) -> Iterator[FeatureSolution]:
     for alpha in alphas:
-        yield task.fit_gram(K, float(alpha))
+        yield objective.fit_gram(K, float(alpha))

@@ -17,8 +17,11 @@ from nbsketch.sketches.sampling import IdentityMatrix
 
 _FORMAT = "nbsketch model 1"
 _UNSAVABLE = "a model file holds numbers, text, arrays and objects of nbsketch"
-# Names of fields in files of earlier versions.
+# Files of earlier versions: fields with another name now; constructor parameters with
+# another name (None: dropped), and values with another name.
 _RENAMED = {"centre": "center"}
+_RENAMED_PARAMS: dict[str, str | None] = {"scale": "preprocessing", "accuracy": None}
+_RENAMED_VALUES = {"method=sgm": "projected"}
 _SKETCHES: dict[str, type[Sketch]] = {
     cls.__name__: cls for cls in (DenseSketch, IdentityMatrix, Sketch, TransformSketch)
 }
@@ -81,9 +84,19 @@ def load(path: str | Path) -> Any:
     if str(arrays.get("format")) != _FORMAT:
         raise ValueError(f"`path` must name a model file of nbsketch, got {path}")
     content = json.loads(str(arrays["model"]))
-    model = _public(content["class"])(**_decode(content["params"], arrays))
+    model = _public(content["class"])(**_current(_decode(content["params"], arrays)))
     vars(model).update(_decode(content["fitted"], arrays))
     return model
+
+
+def _current(params: dict[str, Any]) -> dict[str, Any]:
+    """Return the constructor parameters of a file of any version by today's names."""
+    current = {}
+    for name, value in params.items():
+        today = _RENAMED_PARAMS.get(name, name)
+        if today is not None:
+            current[today] = _RENAMED_VALUES.get(f"{name}={value}", value)
+    return current
 
 
 def _read(path: str | Path) -> dict[str, np.ndarray]:

@@ -4,6 +4,8 @@ import ast
 import doctest
 import importlib
 import inspect
+import io
+import tokenize
 import types
 from pathlib import Path
 
@@ -245,10 +247,33 @@ def test_public_names_are_documented(name):
         assert "Examples\n" in doc and ">>>" in doc, f"{name} has no example"
 
 
+def lines_of_code(source):
+    """Return the number of lines without docstrings, comments and blank lines."""
+    layout = {"COMMENT", "NL", "NEWLINE", "INDENT", "DEDENT", "ENDMARKER"}
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    used = {
+        line
+        for token in tokens
+        if tokenize.tok_name[token.type] not in layout
+        for line in range(token.start[0], token.end[0] + 1)
+    }
+    for node in ast.walk(ast.parse(source)):
+        is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if is_text and isinstance(node.value.value, str):
+            used -= set(range(node.lineno, node.end_lineno + 1))
+    return len(used)
+
+
 @EACH_MODULE
 def test_files_are_short(module):
-    length = len(FILES[module].read_text("utf-8").splitlines())
-    assert length <= LONGEST_FILE
+    assert lines_of_code(FILES[module].read_text("utf-8")) <= LONGEST_FILE
+
+
+def test_lines_of_code_are_counted():
+    source = (
+        '"""Say\nwhat."""\n\n# why\ndef f(\n    x\n):\n    """Do."""\n    return x\n'
+    )
+    assert lines_of_code(source) == 4
 
 
 def text_files():

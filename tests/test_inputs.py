@@ -20,8 +20,8 @@ from nbsketch import (
     load,
     plots,
 )
-from nbsketch.fitting.least_squares import SquareTask
-from nbsketch.fitting.objectives import JointQuantileTask, ScalarTask
+from nbsketch.fitting.least_squares import LeastSquaresObjective
+from nbsketch.fitting.objectives import JointQuantileObjective, ScalarObjective
 from nbsketch.losses import SquareLoss
 from nbsketch.model_selection import cross_validate
 
@@ -111,10 +111,12 @@ def test_auto_needs_dense_rows():
 # The transformation of the inputs.
 
 
-@pytest.mark.parametrize("scale, plain, ranked", [("standard", 4, 0), ("rank", 0, 4)])
-def test_a_named_scale_goes_with_numbers(scale, plain, ranked):
+@pytest.mark.parametrize(
+    "preprocessing, plain, ranked", [("standard", 4, 0), ("rank", 0, 4)]
+)
+def test_a_named_preprocessing_goes_with_numbers(preprocessing, plain, ranked):
     X, y = wiggle()
-    model = regressor(bandwidth=1.0, scale=scale).fit(X, y)
+    model = regressor(bandwidth=1.0, preprocessing=preprocessing).fit(X, y)
     assert (len(model.scaler_.plain), len(model.scaler_.ranked)) == (plain, ranked)
     assert model.bandwidth_ == 1.0 and model.length_scales_ is None
     scaled = regressor(bandwidth=1.0).fit(model.scaler_.transform(X), y)
@@ -125,31 +127,32 @@ def test_a_named_scale_goes_with_numbers(scale, plain, ranked):
 def test_ranks_do_not_feel_heavy_tails():
     X, y = wiggle()
     model, other = (
-        regressor(bandwidth=1.0, scale="rank").fit(rows, y) for rows in (X, X**3)
+        regressor(bandwidth=1.0, preprocessing="rank").fit(rows, y)
+        for rows in (X, X**3)
     )
     assert_allclose(model.predict(X), other.predict(X**3), atol=1e-2)
 
 
-def test_without_a_scale_only_bandwidths_are_learned():
+def test_without_preprocessing_only_bandwidths_are_learned():
     X, y = wiggle()
-    model = regressor(scale=None).fit(X, y)
+    model = regressor(preprocessing=None).fit(X, y)
     assert model.scaler_ is None
     widths = model.length_scales_ * X.std(axis=0)
     assert_allclose(model.bandwidth_, widths, rtol=1e-9)
 
 
-@pytest.mark.parametrize("scale", ["robust", 1.0])
-def test_scales_are_checked(scale):
+@pytest.mark.parametrize("preprocessing", ["robust", 1.0])
+def test_preprocessing_is_checked(preprocessing):
     X, y = wiggle(50)
-    with pytest.raises(ValueError, match="`scale` must be"):
-        regressor(scale=scale).fit(X, y)
+    with pytest.raises(ValueError, match="`preprocessing` must be"):
+        regressor(preprocessing=preprocessing).fit(X, y)
 
 
-def test_a_named_scale_needs_dense_features():
+def test_a_named_preprocessing_needs_dense_features():
     X, y = wiggle(50)
     for rows, kernel in [(sp.csr_array(X), "gaussian"), (X @ X.T, "precomputed")]:
-        with pytest.raises(ValueError, match="`scale` must be None or 'auto'"):
-            regressor(kernel=kernel, scale="standard").fit(rows, y)
+        with pytest.raises(ValueError, match="`preprocessing` must be None or 'auto'"):
+            regressor(kernel=kernel, preprocessing="standard").fit(rows, y)
 
 
 # What is learned.
@@ -263,10 +266,10 @@ def test_the_same_seed_gives_the_same_model_at_any_number_of_threads():
     assert (other.length_scales_ != first.length_scales_).any()
 
 
-@pytest.mark.parametrize("scale", ["auto", None, "rank"])
-def test_files_keep_what_was_learned(tmp_path, scale):
+@pytest.mark.parametrize("preprocessing", ["auto", None, "rank"])
+def test_files_keep_what_was_learned(tmp_path, preprocessing):
     X, y = wiggle(100)
-    model = regressor(scale=scale).fit(np.exp(X), y)
+    model = regressor(preprocessing=preprocessing).fit(np.exp(X), y)
     model.save(tmp_path / "model.npz")
     again = load(tmp_path / "model.npz")
     assert_array_equal(again.predict(np.exp(X)), model.predict(np.exp(X)))
@@ -352,17 +355,16 @@ def test_models_of_a_path_share_what_is_learned():
 def test_default_size(n, square, robust, joint):
     Y, eye = np.zeros((n, 1)), np.eye(1)
     sizes = [
-        SquareTask(Y, None, True, SquareLoss(), eye).default_size(),
-        ScalarTask(Y, None, True, HuberLoss()).default_size(),
-        JointQuantileTask(Y, None, True, (0.1, 0.5, 0.9), eye).default_size(),
+        LeastSquaresObjective(Y, None, True, SquareLoss(), eye).default_size(),
+        ScalarObjective(Y, None, True, HuberLoss()).default_size(),
+        JointQuantileObjective(Y, None, True, (0.1, 0.5, 0.9), eye).default_size(),
     ]
     assert sizes == [square, robust, joint]
 
 
 def test_default_size_for_many_classes():
     labels = np.ones((24_000, 9))
-    assert ScalarTask(labels, None, True, LogisticLoss()).default_size() == 166
-    assert ScalarTask(labels, None, True, LogisticLoss()).default_size(True) == 332
+    assert ScalarObjective(labels, None, True, LogisticLoss()).default_size() == 166
 
 
 def test_the_default_size_is_used():
@@ -442,19 +444,15 @@ def test_there_is_no_picture_of_scales_that_were_given(tmp_path):
             plots.plot_length_scales(model, tmp_path / "scales.png")
 
 
-def test_high_accuracy_is_a_larger_sketch():
+def test_a_given_size_replaces_the_default():
     X, y = np.random.default_rng(0).uniform(size=(2000, 2)), np.zeros(2000)
     y[:] = np.sin(9 * X[:, 0])
     options = {"bandwidth": 1.0, "loss": "huber", "alpha": 1e-3, "random_state": 0}
     sizes = [
-        SketchedKernelRegressor(accuracy=accuracy, **options).fit(X, y).size_
-        for accuracy in ("standard", "high")
+        SketchedKernelRegressor(size=size, **options).fit(X, y).size_
+        for size in (None, 1000, 20)
     ]
-    assert sizes == [500, 1000]
-    given = SketchedKernelRegressor(accuracy="high", size=20, **options)
-    assert given.fit(X, y).size_ == 20
-    with pytest.raises(ValueError, match="`accuracy` must be one of"):
-        SketchedKernelRegressor(accuracy="low").fit(X, y)
+    assert sizes == [500, 1000, 20]
 
 
 def test_learning_is_shown(capsys):

@@ -17,7 +17,7 @@ from nbsketch import (
     StochasticSolver,
 )
 from nbsketch.fitting import objectives
-from nbsketch.fitting.objectives import ScalarTask
+from nbsketch.fitting.objectives import ScalarObjective
 from nbsketch.solvers.design import ArrayDesign
 
 LOSSES = [
@@ -253,8 +253,8 @@ def test_wild_targets_do_not_judge_where_the_loss_forgives_them(seed):
     design = ArrayDesign(np.hstack([X, X**3]))
 
     def score(targets):
-        task = ScalarTask(targets, None, True, HuberLoss(kappa=0.3))
-        return task.score(design, None, np.random.default_rng(0))
+        objective = ScalarObjective(targets, None, True, HuberLoss(kappa=0.3))
+        return objective.score(design, None, np.random.default_rng(0))
 
     # of 200 rows held out about 4 are wild, a loss of 6000 in the mean
     assert score(y) < 0.03
@@ -267,17 +267,19 @@ def test_a_path_ends_where_weaker_penalties_lose(seed, monkeypatch):
     rng = np.random.default_rng(seed)
     Z = rng.normal(size=(120, 40)) / np.arange(1, 41)
     y = Z[:, :1] + 0.5 * rng.normal(size=(120, 1))
-    task = ScalarTask(y, None, True, HuberLoss(kappa=0.3))
+    objective = ScalarObjective(y, None, True, HuberLoss(kappa=0.3))
 
     def choose():
         solved = []
         monkeypatch.setattr(
-            ScalarTask, "solve", lambda *known: solved.append(known[2]) or solve(*known)
+            ScalarObjective,
+            "solve",
+            lambda *known: solved.append(known[2]) or solve(*known),
         )
-        alpha = task.choose_alpha(ArrayDesign(Z), np.random.default_rng(0))
+        alpha = objective.choose_alpha(ArrayDesign(Z), np.random.default_rng(0))
         return alpha, solved
 
-    solve = ScalarTask.solve
+    solve = ScalarObjective.solve
     alpha, tried = choose()
     monkeypatch.setattr(objectives, "_PATIENCE", 99)
     best, path = choose()

@@ -233,7 +233,7 @@ def test_many_rows_are_judged_by_some_of_them(monkeypatch):
     weights = some_weights(400)
     weights[::2] = 0
     whole = regressor(alpha=None).fit(X, y, weights)
-    monkeypatch.setattr(least_squares, "_MOST_JUDGES", 100)
+    monkeypatch.setattr(least_squares, "_MOST_VALIDATION_ROWS", 100)
     judged = []
     errors = least_squares.leave_one_out
 

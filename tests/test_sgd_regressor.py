@@ -213,7 +213,7 @@ def overfitting(**options):
 
 
 @pytest.mark.parametrize("average", [False, True])
-@pytest.mark.parametrize(("method", "step"), [("sgm", 0.1), ("adam", 0.01)])
+@pytest.mark.parametrize(("method", "step"), [("projected", 0.1), ("adam", 0.01)])
 def test_the_best_iterate_is_kept(method, step, average):
     model, train, others = overfitting(
         early_stopping=True, n_epochs=300, average=average, method=method, step=step

@@ -153,7 +153,7 @@ def test_scaler_keeps_the_type_and_refuses_other_columns(rng):
     assert scaler.transform(X).dtype == np.float32
     with pytest.raises(ValueError, match="`X` must have 2 columns"):
         scaler.transform(X[:, :1])
-    with pytest.raises(ValueError, match="`scale` must be one of"):
+    with pytest.raises(ValueError, match="`preprocessing` must be one of"):
         fit_scaler(X, "log")
 
 
@@ -269,7 +269,7 @@ def test_outputs_share_the_scales():
 
 def test_without_effects_the_kernel_stays_isotropic(rng):
     X, Y = rng.normal(size=(300, 6)), rng.normal(size=(300, 1))
-    tuned = tune(X, Y, scale="standard", rng=0)
+    tuned = tune(X, Y, preprocessing="standard", rng=0)
     assert np.ptp(np.log(tuned.relevance)) < 1e-6
     assert 0.9 < tuned.error < 1.1
 
@@ -373,7 +373,7 @@ def test_arguments_are_checked():
     X, Y = wiggle(20)
     with pytest.raises(ValueError, match="`family` must be one of"):
         tune(X, Y, family="linear")
-    with pytest.raises(ValueError, match="`scale` must be one of"):
-        tune(X, Y, scale="log")
+    with pytest.raises(ValueError, match="`preprocessing` must be one of"):
+        tune(X, Y, preprocessing="log")
     with pytest.raises(ValueError, match="`max_iter` must be at least 1"):
         tune(X, Y, max_iter=0)

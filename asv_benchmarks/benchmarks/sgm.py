@@ -89,7 +89,7 @@ class Epoch:
 
 
 class Estimator:
-    params = ("sgm", "adam")
+    params = ("projected", "adam")
     param_names = ("method",)
 
     def setup(self, method):

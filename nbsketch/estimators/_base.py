@@ -44,16 +44,22 @@ from nbsketch.features import (
     takes_sparse,
 )
 from nbsketch.fitting.growth import as_auto_size, grow
-from nbsketch.fitting.inputs import Goal, Inputs, is_learnable, see, seen
-from nbsketch.fitting.least_squares import SquareTask
-from nbsketch.fitting.objectives import Answer, Control, Task
+from nbsketch.fitting.inputs import (
+    Inputs,
+    TuningTarget,
+    is_learnable,
+    prepare_inputs,
+    transform_rows,
+)
+from nbsketch.fitting.least_squares import LeastSquaresObjective
+from nbsketch.fitting.objectives import FeatureSolution, Objective, SolveOptions
 from nbsketch.fitting.stochastic import as_solver
 from nbsketch.persistence import SaveMixin
 from nbsketch.sketches import Sketch, as_recipe
 from nbsketch.solvers.design import Design
 
 
-class Drawn(NamedTuple):
+class SketchedData(NamedTuple):
     """A drawn sketch, its map, and a stream for what else is random in a fit."""
 
     inputs: Inputs
@@ -70,7 +76,7 @@ class Drawn(NamedTuple):
 
     def others(self, rows: Any, name: str) -> Any:
         """Return other rows as the kernel sees them."""
-        return seen(rows, self.inputs.scaler, self.sketch_map.kernel, name)
+        return transform_rows(rows, self.inputs.scaler, self.sketch_map.kernel, name)
 
     def design(self, keep: bool | None = None) -> tuple[NDArray, Design]:
         """Return the projection and the features of the training rows."""
@@ -110,23 +116,25 @@ class KernelExpansion(SaveMixin, BaseEstimator):
             raise ValueError(f"`y_val` must have shape {expected}, got {targets.shape}")
         return rows, targets
 
-    def _learned(self, X: Any, goal: Goal, size: int | None) -> Drawn:
+    def _learned(
+        self, X: Any, tuning_target: TuningTarget, size: int | None
+    ) -> SketchedData:
         """Learn the length-scales, if they are to be, and draw a sketch of the rows.
 
         `size` goes with the name of a sketch.
         """
-        *rngs, task_rng, learning_rng = random_generator(self.random_state).spawn(4)
+        *rngs, fit_rng, learning_rng = random_generator(self.random_state).spawn(4)
         rows = size or getattr(self.sketch, "size", X.shape[0])
         bandwidth = self.bandwidth
         if bandwidth is None and self._learns_unasked and is_learnable(self.kernel, X):
             bandwidth = "auto"
         with showing(getattr(self, "verbose", 0), LEARNING) as callback:
-            inputs = see(
+            inputs = prepare_inputs(
                 X,
                 self.kernel,
                 bandwidth,
-                self.scale,
-                goal,
+                self.preprocessing,
+                tuning_target,
                 rows,
                 learning_rng,
                 callback,
@@ -141,7 +149,7 @@ class KernelExpansion(SaveMixin, BaseEstimator):
             inputs.rows, inputs.kernel, inputs.bandwidth, recipe, size, rngs
         )
         sketch_map = SketchMap.of(kernel, inputs.rows, sketch)
-        return Drawn(inputs, sketch, sketch_map, task_rng)
+        return SketchedData(inputs, sketch, sketch_map, fit_rng)
 
     def _check_size_is_given(self) -> None:
         if as_auto_size(self.size) is not None:
@@ -156,7 +164,11 @@ class KernelExpansion(SaveMixin, BaseEstimator):
         return default if named and self.size is None else self.size
 
     def _expand(
-        self, coef: NDArray, intercept: Any, projection: NDArray | None, drawn: Drawn
+        self,
+        coef: NDArray,
+        intercept: Any,
+        projection: NDArray | None,
+        drawn: SketchedData,
     ) -> None:
         """Set what prediction needs, from coefficients of the features."""
         self.kernel_, self.sketch_ = drawn.sketch_map.kernel, drawn.sketch
@@ -181,7 +193,7 @@ class KernelExpansion(SaveMixin, BaseEstimator):
     def _values(self, X: Any) -> NDArray:
         sketch_map = SketchMap(self.kernel_, self.landmarks_, self.sketch_.weights)
         coef = self.coef_.reshape(len(self.coef_), -1)
-        rows = seen(X, self.scaler_, self.kernel_)
+        rows = transform_rows(X, self.scaler_, self.kernel_)
         values = sketch_map.times(rows, coef) + self.intercept_
         return values[:, 0] if self.coef_.ndim == 1 else values
 
@@ -211,17 +223,12 @@ class SketchedModel(KernelExpansion, ABC):
         if self.alpha is not None:
             check_positive("alpha", self.alpha)
 
-    @property
-    def _accurate(self) -> bool:
-        """Whether a sketch of which nothing is said is to be large."""
-        return False
+    @abstractmethod
+    def _prepare(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Objective]:
+        """Check the data; return the rows and the objective on their features."""
 
     @abstractmethod
-    def _prepare(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Task]:
-        """Check the data; return the rows and the task on their features."""
-
-    @abstractmethod
-    def _finish(self, task: Task) -> None:
+    def _finish(self, objective: Objective) -> None:
         """Bring the fitted attributes into the form that the estimator promises."""
 
     def fit_path(
@@ -256,57 +263,57 @@ class SketchedModel(KernelExpansion, ABC):
         self._check_size_is_given()
         model = clone(self)
         model._check_common()
-        rows, task = model._prepare(X, y, sample_weight)
+        rows, objective = model._prepare(X, y, sample_weight)
         models = []
         with showing(self.verbose, SOLVING) as callback, one_thread():
-            drawn = model._drawn(rows, task)
+            drawn = model._drawn(rows, objective)
             projection, design = drawn.design(keep=True)
-            control = Control(self.tol, self.max_iter, callback)
-            for answer in task.path(design, penalties, control):
+            control = SolveOptions(self.tol, self.max_iter, callback)
+            for answer in objective.path(design, penalties, control):
                 fitted = copy(model)
                 fitted._set(answer, projection, drawn)
-                fitted._finish(task)
+                fitted._finish(objective)
                 models.append(fitted)
         return models
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
         with keeping_fitted(self):
             self._check_common()
-            X, task = self._prepare(X, y, sample_weight)
-            self._learn(X, task)
-            self._finish(task)
+            X, objective = self._prepare(X, y, sample_weight)
+            self._learn(X, objective)
+            self._finish(objective)
         return self
 
-    def _learn(self, X: Any, task: Task) -> None:
-        """Draw the sketch, solve the task on its features, set the attributes."""
-        drawn = self._grown(X, task)
+    def _learn(self, X: Any, objective: Objective) -> None:
+        """Draw the sketch, solve the objective on its features, set the attributes."""
+        drawn = self._grown(X, objective)
         with showing(self.verbose, SOLVING) as callback:
-            control = Control(self.tol, self.max_iter, callback)
-            answer, projection = self._solve(task, drawn, control)
+            control = SolveOptions(self.tol, self.max_iter, callback)
+            answer, projection = self._solve(objective, drawn, control)
         if answer.shortfall:
             warnings.warn(answer.shortfall, ConvergenceWarning, stacklevel=4)
         self._set(answer, projection, drawn)
 
-    def _drawn(self, X: Any, task: Task) -> Drawn:
+    def _drawn(self, X: Any, objective: Objective) -> SketchedData:
         """Learn the length-scales, if they are to be, and draw a first sketch."""
         self.size_path_: dict[str, NDArray] | None = None
         return self._learned(
             X,
-            task.goal(self.alpha),
-            self._first_size(task.default_size(self._accurate)),
+            objective.tuning_target(self.alpha),
+            self._first_size(objective.default_size()),
         )
 
-    def _grown(self, X: Any, task: Task) -> Drawn:
+    def _grown(self, X: Any, objective: Objective) -> SketchedData:
         """Draw the sketch, and let it grow if its size is to be chosen."""
-        drawn, rule = self._drawn(X, task), as_auto_size(self.size)
+        drawn, rule = self._drawn(X, objective), as_auto_size(self.size)
         if rule is None:
             return drawn
         seed = int(drawn.rng.integers(2**32))  # the same rows are held out each time
 
         def score(design: Design) -> float:
-            return task.score(design, self.alpha, random_generator(seed))
+            return objective.score(design, self.alpha, random_generator(seed))
 
-        with one_thread() if task.keep_features else nullcontext():
+        with one_thread() if objective.keep_features else nullcontext():
             grown = grow(rule, drawn.sketch, drawn.sketch_map, drawn.rows, score)
         self.size_path_ = grown.path
         return drawn._replace(
@@ -316,30 +323,41 @@ class SketchedModel(KernelExpansion, ABC):
         )
 
     def _solve(
-        self, task: Task, drawn: Drawn, control: Control
-    ) -> tuple[Answer, NDArray | None]:
+        self, objective: Objective, drawn: SketchedData, control: SolveOptions
+    ) -> tuple[FeatureSolution, NDArray | None]:
         """Return the answer, and the projection if it is in terms of features."""
-        closed_form = isinstance(task, SquareTask) and as_solver(self.solver) is None
+        closed_form = (
+            isinstance(objective, LeastSquaresObjective)
+            and as_solver(self.solver) is None
+        )
         if closed_form and drawn.sketch.is_identity and self.alpha is not None:
-            return _fit_gram(task, drawn, float(self.alpha)), None
+            return _fit_gram(objective, drawn, float(self.alpha)), None
         size, n = drawn.sketch.shape
         # Iterative solvers make many small products, whatever n is.
         with threads_for(4.0 * n * size**2) if closed_form else one_thread():
             projection, design = drawn.design(
-                keep=task.keep_features if closed_form else True
+                keep=objective.keep_features if closed_form else True
             )
-            return self._fit_design(design, task, drawn.rng, control), projection
+            return self._fit_design(design, objective, drawn.rng, control), projection
 
     def _fit_design(
-        self, design: Design, task: Task, rng: np.random.Generator, control: Control
-    ) -> Answer:
+        self,
+        design: Design,
+        objective: Objective,
+        rng: np.random.Generator,
+        control: SolveOptions,
+    ) -> FeatureSolution:
         stochastic = as_solver(self.solver)
         if stochastic is None:
-            return task.fit(design, self.alpha, control, rng)
-        alpha = task.choose_alpha(design, rng) if self.alpha is None else self.alpha
-        return task.descend(design, float(alpha), stochastic)
+            return objective.fit(design, self.alpha, control, rng)
+        alpha = (
+            objective.choose_alpha(design, rng) if self.alpha is None else self.alpha
+        )
+        return objective.descend(design, float(alpha), stochastic)
 
-    def _set(self, answer: Answer, projection: NDArray | None, drawn: Drawn) -> None:
+    def _set(
+        self, answer: FeatureSolution, projection: NDArray | None, drawn: SketchedData
+    ) -> None:
         self._expand(answer.coef, answer.intercept, projection, drawn)
         self.alpha_ = answer.alpha
         self.objective_ = answer.objective
@@ -347,11 +365,11 @@ class SketchedModel(KernelExpansion, ABC):
         self.n_iter_ = answer.n_iter
 
 
-def _fit_gram(task: Any, drawn: Drawn, alpha: float) -> Answer:
+def _fit_gram(objective: Any, drawn: SketchedData, alpha: float) -> FeatureSolution:
     """Fit without a sketch and without features."""
     K = np.asarray(drawn.sketch_map.kernel(drawn.rows), dtype=np.float64)
     with threads_for(len(K) ** 3):
-        return task.fit_gram(K, alpha)
+        return objective.fit_gram(K, alpha)
 
 
 def check_weights(sample_weight: Any, X: Any) -> NDArray | None:

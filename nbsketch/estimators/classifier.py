@@ -12,7 +12,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
 from nbsketch.estimators._base import SketchedModel, check_weights
-from nbsketch.fitting.objectives import ScalarTask, Task
+from nbsketch.fitting.objectives import Objective, ScalarObjective
 from nbsketch.losses import LogisticLoss, as_loss
 
 
@@ -42,7 +42,7 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
         each feature of dense X, for the kernels "auto", "gaussian" and "matern" and
         from 30 rows on; with fewer it is "median". The default is "auto" for these
         kernels and dense X, "median" elsewhere.
-    scale : {"auto", "standard", "rank", "both"} or None
+    preprocessing : {"auto", "standard", "rank", "both"} or None
         What the kernel sees: standardized features, scores of their ranks, or both.
         "auto" is "both" where length-scales are learned, and X itself elsewhere. None
         is X itself.
@@ -106,7 +106,7 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
         kernel: Any = "auto",
         *,
         bandwidth: Any = None,
-        scale: str | None = "auto",
+        preprocessing: str | None = "auto",
         loss: Any = "hinge",
         sketch: Any = "p-sparsified",
         size: Any = None,
@@ -120,7 +120,7 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
     ) -> None:
         self.kernel = kernel
         self.bandwidth = bandwidth
-        self.scale = scale
+        self.preprocessing = preprocessing
         self.loss = loss
         self.sketch = sketch
         self.size = size
@@ -148,7 +148,7 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
         """
         return self._fit(X, y, sample_weight)
 
-    def _prepare(self, X: Any, y: Any, sample_weight: Any) -> tuple[NDArray, Task]:
+    def _prepare(self, X: Any, y: Any, sample_weight: Any) -> tuple[NDArray, Objective]:
         loss = as_loss(self.loss)
         if not loss.is_classification:
             raise ValueError(f"`loss` must be a loss of margins, got {loss!r}")
@@ -161,9 +161,9 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
         columns = np.array([1]) if count == 2 else np.arange(count)
         signs = np.where(index[:, None] == columns, 1.0, -1.0)
         weights = check_weights(sample_weight, X)
-        return X, ScalarTask(signs, weights, self.fit_intercept, loss)
+        return X, ScalarObjective(signs, weights, self.fit_intercept, loss)
 
-    def _finish(self, task: Task) -> None:
+    def _finish(self, objective: Objective) -> None:
         if len(self.classes_) == 2:
             self._flatten()
 

@@ -10,7 +10,7 @@ from sklearn.base import RegressorMixin
 
 from nbsketch._validation import check_choice, check_real, random_generator
 from nbsketch.estimators._base import SketchedModel, check_weights
-from nbsketch.fitting.objectives import JointQuantileTask, Task
+from nbsketch.fitting.objectives import JointQuantileObjective, Objective
 from nbsketch.metrics import pinball_loss
 from nbsketch.outputs import QuantileOutput
 
@@ -41,7 +41,7 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
         each feature of dense X, for the kernels "auto", "gaussian" and "matern" and
         from 30 rows on; with fewer it is "median". The default is "auto" for these
         kernels and dense X, "median" elsewhere.
-    scale : {"auto", "standard", "rank", "both"} or None
+    preprocessing : {"auto", "standard", "rank", "both"} or None
         What the kernel sees: standardized features, scores of their ranks, or both.
         "auto" is "both" where length-scales are learned, and X itself elsewhere. None
         is X itself.
@@ -120,7 +120,7 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
         gamma: float = 1.0,
         kernel: Any = "auto",
         bandwidth: Any = None,
-        scale: str | None = "auto",
+        preprocessing: str | None = "auto",
         sketch: Any = "p-sparsified",
         size: Any = None,
         alpha: float | None = None,
@@ -137,7 +137,7 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
         self.gamma = gamma
         self.kernel = kernel
         self.bandwidth = bandwidth
-        self.scale = scale
+        self.preprocessing = preprocessing
         self.sketch = sketch
         self.size = size
         self.alpha = alpha
@@ -166,23 +166,23 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
         """
         return self._fit(X, y, sample_weight)
 
-    def _prepare(self, X: Any, y: Any, sample_weight: Any) -> tuple[NDArray, Task]:
+    def _prepare(self, X: Any, y: Any, sample_weight: Any) -> tuple[NDArray, Objective]:
         check_choice("non_crossing", self.non_crossing, [None, "sort"])
         output = QuantileOutput(self.quantiles, self.gamma)
         X, y = self._check_X_y(X, y, y_numeric=True)
         fitted, kept_out = self._split(X.shape[0])
         weights = check_weights(sample_weight, X)
         self.calibration_: Any = (X[kept_out], y[kept_out]) if kept_out.size else None
-        task = JointQuantileTask(
+        objective = JointQuantileObjective(
             y[:, None].astype(float),
             weights,
             self.fit_intercept,
             output.quantiles,
             output.factor(output.size),
         )
-        return X[fitted], task.take(fitted)
+        return X[fitted], objective.take(fitted)
 
-    def _finish(self, task: Task) -> None:
+    def _finish(self, objective: Objective) -> None:
         if self.calibration_ is not None:
             X, y = self.calibration_
             self.calibration_ = np.column_stack([self._values(X), y])

@@ -7,10 +7,9 @@ from typing import Any
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
-from nbsketch._validation import check_choice
 from nbsketch.estimators._base import SketchedModel, check_weights
-from nbsketch.fitting.least_squares import SquareTask
-from nbsketch.fitting.objectives import RadialTask, ScalarTask, Task
+from nbsketch.fitting.least_squares import LeastSquaresObjective
+from nbsketch.fitting.objectives import Objective, RadialObjective, ScalarObjective
 from nbsketch.losses import SquareLoss, as_loss
 from nbsketch.outputs import IdentityOutput, as_output
 
@@ -35,7 +34,7 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         each feature of dense X, for the kernels "auto", "gaussian" and "matern" and
         from 30 rows on; with fewer it is "median". The default is "auto" for these
         kernels and dense X, "median" elsewhere.
-    scale : {"auto", "standard", "rank", "both"} or None
+    preprocessing : {"auto", "standard", "rank", "both"} or None
         What the kernel sees: standardized features, scores of their ranks, or both.
         "auto" is "both" where length-scales are learned, and X itself elsewhere. None
         is X itself.
@@ -59,9 +58,6 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         ``KernelRidge`` calls n times this its alpha.
     output : Output or array of shape (d, d), optional
         Output matrix M, positive semi-definite; the identity by default.
-    accuracy : {"standard", "high"}
-        "high": a sketch of which nothing is said has twice as many rows, for about four
-        times the work. It pays on large sets with rough targets.
     fit_intercept : bool
         Whether the constant b is free; it is not penalized.
     solver : {"auto", "adam", "sgd"} or StochasticSolver
@@ -138,13 +134,12 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         kernel: Any = "auto",
         *,
         bandwidth: Any = None,
-        scale: str | None = "auto",
+        preprocessing: str | None = "auto",
         loss: Any = "square",
         sketch: Any = "p-sparsified",
         size: Any = None,
         alpha: float | None = None,
         output: Any = None,
-        accuracy: str = "standard",
         fit_intercept: bool = True,
         solver: Any = "auto",
         tol: float = 1e-6,
@@ -154,13 +149,12 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
     ) -> None:
         self.kernel = kernel
         self.bandwidth = bandwidth
-        self.scale = scale
+        self.preprocessing = preprocessing
         self.loss = loss
         self.sketch = sketch
         self.size = size
         self.alpha = alpha
         self.output = output
-        self.accuracy = accuracy
         self.fit_intercept = fit_intercept
         self.solver = solver
         self.tol = tol
@@ -184,25 +178,17 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         """
         return self._fit(X, y, sample_weight)
 
-    def _prepare(self, X: Any, y: Any, sample_weight: Any) -> tuple[NDArray, Task]:
+    def _prepare(self, X: Any, y: Any, sample_weight: Any) -> tuple[NDArray, Objective]:
         X, y = self._check_X_y(X, y, multi_output=True, y_numeric=True)
         self._one_target = y.ndim == 1
         Y = y.reshape(len(y), -1).astype(float)
         return X, self._task(Y, check_weights(sample_weight, X))
 
-    @property
-    def _accurate(self) -> bool:
-        return self.accuracy == "high"
-
-    def _check_common(self) -> None:
-        super()._check_common()
-        check_choice("accuracy", self.accuracy, ["standard", "high"])
-
-    def _finish(self, task: Task) -> None:
+    def _finish(self, objective: Objective) -> None:
         if self._one_target:
             self._flatten()
 
-    def _task(self, Y: NDArray, weights: NDArray | None) -> Task:
+    def _task(self, Y: NDArray, weights: NDArray | None) -> Objective:
         loss, output = as_loss(self.loss), as_output(self.output)
         if loss.is_classification:
             raise ValueError(
@@ -211,9 +197,9 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
             )
         factor = output.factor(Y.shape[1])
         if isinstance(loss, SquareLoss):
-            return SquareTask(Y, weights, self.fit_intercept, loss, factor)
+            return LeastSquaresObjective(Y, weights, self.fit_intercept, loss, factor)
         if Y.shape[1] == 1 and isinstance(output, IdentityOutput):
-            return ScalarTask(Y, weights, self.fit_intercept, loss)
+            return ScalarObjective(Y, weights, self.fit_intercept, loss)
         if not loss.is_radial and Y.shape[1] == 1:
             raise ValueError(
                 f"`output` must be None for one target and {loss!r}, got {output!r}"
@@ -223,7 +209,7 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
                 f"`y` must have one column for {loss!r}, got {Y.shape[1]}: "
                 "it is not a loss of the norm of a residual"
             )
-        return RadialTask(Y, weights, self.fit_intercept, loss, factor)
+        return RadialObjective(Y, weights, self.fit_intercept, loss, factor)
 
     def predict(self, X: ArrayLike) -> NDArray:
         """Return the predictions of the rows of X, of shape (n,) or (n, d)."""

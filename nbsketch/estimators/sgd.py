@@ -12,10 +12,10 @@ from sklearn.utils.validation import _check_sample_weight
 
 from nbsketch._blas import one_thread
 from nbsketch._validation import check_choice, check_real, keeping_fitted
-from nbsketch.estimators._base import Drawn, KernelExpansion, check_weights
+from nbsketch.estimators._base import KernelExpansion, SketchedData, check_weights
 from nbsketch.features import SketchMap, model_dtype
 from nbsketch.fitting.descent import Descent, Iterate, Sample, count_held_out
-from nbsketch.fitting.inputs import Goal, Inputs
+from nbsketch.fitting.inputs import Inputs, TuningTarget
 from nbsketch.losses import Loss, SquareLoss, as_loss
 from nbsketch.solvers._stochastic.walk import squared_norms
 from nbsketch.solvers.streams import StreamState
@@ -25,9 +25,9 @@ _SIZE = 300
 
 
 def _streams(model: SketchedSGDRegressor) -> bool:
-    if model.method == "sgm":
+    if model.method == "projected":
         return True
-    raise AttributeError(f"partial_fit needs method='sgm', got {model.method!r}")
+    raise AttributeError(f"partial_fit needs method='projected', got {model.method!r}")
 
 
 class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
@@ -51,7 +51,7 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
         Bandwidth of a kernel that is given by name. "auto" learns a length-scale for
         each feature of dense X, for the kernels "auto", "gaussian" and "matern" and
         from 30 rows on; with fewer it is "median". "median" by default.
-    scale : {"auto", "standard", "rank", "both"} or None
+    preprocessing : {"auto", "standard", "rank", "both"} or None
         What the kernel sees: standardized features, scores of their ranks, or both.
         "auto" is "both" where length-scales are learned, and X itself elsewhere. None
         is X itself.
@@ -65,15 +65,15 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
     size : int, optional
         Number of rows s of a sketch that is given by name; 300 by default, or the
         number of rows of X if that is smaller.
-    method : {"sgm", "adam"}
+    method : {"projected", "adam"}
         The steps above, or those of Adam on batches without replacement.
     step : float, optional
-        For "sgm", :math:`\eta` times :math:`\kappa^2`, the largest squared norm of the
-        features of a row (twice that with an intercept): 1 by default. Batches of one
-        row are stable below 2, larger ones allow more. For "adam", its learning rate:
-        0.1 by default.
+        For "projected", :math:`\eta` times :math:`\kappa^2`, the largest squared norm
+        of the features of a row (twice that with an intercept): 1 by default. Batches
+        of one row are stable below 2, larger ones allow more. For "adam", its learning
+        rate: 0.1 by default.
     batch_size : int, optional
-        Rows per step, b: 1 for "sgm" and 16 for "adam" by default.
+        Rows per step, b: 1 for "projected" and 16 for "adam" by default.
     n_epochs : int, optional
         Passes over the data in `fit`: 20 by default.
     regime : {"I", "II", "III", "IV"}, optional
@@ -87,9 +87,9 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
         Whether the model is the average of the later iterates (of the last half to
         three quarters of the steps) and not the last one.
     early_stopping : bool
-        Whether `fit` keeps the iterate of least loss on rows held out. For "sgm" it
-        also stops, when it has taken twice as many steps as that iterate, and a pass
-        over the data more.
+        Whether `fit` keeps the iterate of least loss on rows held out. For
+        "projected" it also stops, when it has taken twice as many steps as that
+        iterate, and a pass over the data more.
     validation_fraction : float
         Share of the rows that early stopping holds out at random.
     fit_intercept : bool
@@ -133,8 +133,8 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
 
     Notes
     -----
-    "sgm" is the method of Lin and Cevher, "Convergences of Regularized Algorithms and
-    Stochastic Gradient Methods with Random Projections", JMLR 2020, for the square
+    "projected" is the method of Lin and Cevher, "Convergences of Regularized Algorithms
+    and Stochastic Gradient Methods with Random Projections", JMLR 2020, for the square
     loss; "adam", on any loss, that of El Ahmad, Laforgue and d'Alche-Buc, TMLR 2023.
     In `fit`, rows are drawn in proportion to their weights.
 
@@ -157,11 +157,11 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
         kernel: Any = "auto",
         *,
         bandwidth: Any = None,
-        scale: str | None = "auto",
+        preprocessing: str | None = "auto",
         loss: Any = "square",
         sketch: Any = "p-sparsified",
         size: Any = None,
-        method: str = "sgm",
+        method: str = "projected",
         step: float | None = None,
         batch_size: int | None = None,
         n_epochs: int | None = None,
@@ -177,7 +177,7 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
     ) -> None:
         self.kernel = kernel
         self.bandwidth = bandwidth
-        self.scale = scale
+        self.preprocessing = preprocessing
         self.loss = loss
         self.sketch = sketch
         self.size = size
@@ -326,11 +326,13 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
                 f"{self.regime!r} and {self.early_stopping!r}: a stream has no end"
             )
 
-    def _drawn(self, X: Any, Y: NDArray, weights: NDArray | None) -> Drawn:
+    def _drawn(self, X: Any, Y: NDArray, weights: NDArray | None) -> SketchedData:
         """Learn the length-scales, if they are to be, and draw the sketch."""
         self._check_size_is_given()
-        goal = Goal(Y, weights, robust=not isinstance(self._loss(Y), SquareLoss))
-        return self._learned(X, goal, self._first_size(min(_SIZE, len(Y))))
+        tuning_target = TuningTarget(
+            Y, weights, robust=not isinstance(self._loss(Y), SquareLoss)
+        )
+        return self._learned(X, tuning_target, self._first_size(min(_SIZE, len(Y))))
 
     def _judged(
         self,
@@ -338,7 +340,7 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
         others: tuple[Any, NDArray] | None,
         held_out: int,
         projection: NDArray,
-        drawn: Drawn,
+        drawn: SketchedData,
     ) -> tuple[Sample, Sample | None]:
         """Return what is learned from, and what chooses among iterates."""
         if others is not None:
@@ -348,7 +350,7 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
         return sample.split(held_out, drawn.rng) if held_out else (sample, None)
 
     def _start_stream(
-        self, best: Iterate, sample: Sample, projection: NDArray, drawn: Drawn
+        self, best: Iterate, sample: Sample, projection: NDArray, drawn: SketchedData
     ) -> None:
         """Keep what a stream that goes on from a fit needs."""
         self._seed = int(drawn.rng.integers(2**62))
@@ -360,7 +362,7 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
             best.coef, best.intercept, drawn, StreamState(point, totals, 0, largest)
         )
 
-    def _open_stream(self, X: Any, Y: NDArray, visits: NDArray | None) -> Drawn:
+    def _open_stream(self, X: Any, Y: NDArray, visits: NDArray | None) -> SketchedData:
         """Learn and draw from the first rows of a stream what stays fixed in it."""
         drawn = self._drawn(X, Y, visits)
         self._seed = int(drawn.rng.integers(2**62))
@@ -369,14 +371,14 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
         self.path_, self.n_iter_, self.n_steps_ = None, 1, 0
         return drawn
 
-    def _fixed(self) -> Drawn:
+    def _fixed(self) -> SketchedData:
         """Return the sketch that the model has; random numbers differ in each call."""
         sketch_map = SketchMap(self.kernel_, self.landmarks_, self.sketch_.weights)
         rng = np.random.default_rng([self._seed, self.n_steps_])
         inputs = Inputs(None, None, None, self.scaler_, self.length_scales_)
-        return Drawn(inputs, self.sketch_, sketch_map, rng)
+        return SketchedData(inputs, self.sketch_, sketch_map, rng)
 
-    def _go_on(self, descent: Descent, sample: Sample, drawn: Drawn) -> None:
+    def _go_on(self, descent: Descent, sample: Sample, drawn: SketchedData) -> None:
         """Take the steps of one call."""
         before = StreamState(*self._stream) if self._stream else None
         coef, intercept, state = descent.stream(sample, before, drawn.rng)
@@ -384,7 +386,7 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
         self._keep(coef, intercept, drawn, state)
 
     def _keep(
-        self, coef: NDArray, intercept: NDArray, drawn: Drawn, state: StreamState
+        self, coef: NDArray, intercept: NDArray, drawn: SketchedData, state: StreamState
     ) -> None:
         self._stream = tuple(state)
         self._expand(coef, intercept, self._projection, drawn)

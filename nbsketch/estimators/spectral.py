@@ -10,10 +10,10 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from nbsketch._blas import threads_for
 from nbsketch._validation import check_choice, check_integer, keeping_fitted
-from nbsketch.estimators._base import Drawn, SketchedModel, check_weights
+from nbsketch.estimators._base import SketchedData, SketchedModel, check_weights
 from nbsketch.features import StreamedDesign
-from nbsketch.fitting.objectives import Answer, Control, Task
-from nbsketch.fitting.spectral import CRITERIA, FilterTask
+from nbsketch.fitting.objectives import FeatureSolution, Objective, SolveOptions
+from nbsketch.fitting.spectral import CRITERIA, SpectralObjective
 from nbsketch.losses import SquareLoss
 from nbsketch.outputs import IdentityOutput
 from nbsketch.solvers.filters import LandweberFilter, as_filter
@@ -41,7 +41,7 @@ class SpectralFilterRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         each feature of dense X, for the kernels "auto", "gaussian" and "matern" and
         from 30 rows on; with fewer it is "median". The default is "auto" for these
         kernels and dense X, "median" elsewhere.
-    scale : {"auto", "standard", "rank", "both"} or None
+    preprocessing : {"auto", "standard", "rank", "both"} or None
         What the kernel sees: standardized features, scores of their ranks, or both.
         "auto" is "both" where length-scales are learned, and X itself elsewhere. None
         is X itself.
@@ -143,7 +143,7 @@ class SpectralFilterRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         kernel: Any = "auto",
         *,
         bandwidth: Any = None,
-        scale: str | None = "auto",
+        preprocessing: str | None = "auto",
         filter: Any = "ridge",
         order: int | None = None,
         step: float | None = None,
@@ -157,7 +157,7 @@ class SpectralFilterRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
     ) -> None:
         self.kernel = kernel
         self.bandwidth = bandwidth
-        self.scale = scale
+        self.preprocessing = preprocessing
         self.filter = filter
         self.order = order
         self.step = step
@@ -194,13 +194,13 @@ class SpectralFilterRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         """
         with keeping_fitted(self):
             self._check_common()
-            X, task = self._prepare(X, y, sample_weight)
-            others = self._check_validation(X, task.targets, X_val, y_val)
+            X, objective = self._prepare(X, y, sample_weight)
+            others = self._check_validation(X, objective.targets, X_val, y_val)
             if others is not None and (self.alpha or self.n_steps) is not None:
                 raise ValueError("`X_val` is for the choice of `alpha`, which is given")
-            task = replace(task, validation=others)
-            self._learn(X, task)
-            self._finish(task)
+            objective = replace(objective, validation=others)
+            self._learn(X, objective)
+            self._finish(objective)
         return self
 
     def _check_common(self) -> None:
@@ -219,11 +219,13 @@ class SpectralFilterRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
                 "`alpha` and `n_steps` are two spellings of one number: give one"
             )
 
-    def _prepare(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, FilterTask]:
+    def _prepare(
+        self, X: Any, y: Any, sample_weight: Any
+    ) -> tuple[Any, SpectralObjective]:
         X, y = self._check_X_y(X, y, multi_output=True, y_numeric=True)
         self._one_target = y.ndim == 1
         Y = y.reshape(len(y), -1).astype(float)
-        task = FilterTask(
+        objective = SpectralObjective(
             Y,
             check_weights(sample_weight, X),
             self.fit_intercept,
@@ -233,23 +235,23 @@ class SpectralFilterRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
             self.criterion,
             self.n_steps,
         )
-        return X, task
+        return X, objective
 
     def _solve(
-        self, task: Any, drawn: Drawn, control: Control
-    ) -> tuple[Answer, NDArray | None]:
+        self, objective: Any, drawn: SketchedData, control: SolveOptions
+    ) -> tuple[FeatureSolution, NDArray | None]:
         """Return the answer and the projection; keep the path."""
         size, n = drawn.sketch.shape
         with threads_for(4.0 * n * size**2):
             projection, design = drawn.design()
             others = None
-            if task.validation is not None:
-                rows = drawn.others(task.validation[0], "X_val")
+            if objective.validation is not None:
+                rows = drawn.others(objective.validation[0], "X_val")
                 others = StreamedDesign(drawn.sketch_map, projection, rows)
-            answer, self.path_ = task.search(design, self.alpha, others)
+            answer, self.path_ = objective.search(design, self.alpha, others)
         return answer, projection
 
-    def _finish(self, task: Task) -> None:
+    def _finish(self, objective: Objective) -> None:
         if not hasattr(self, "path_"):  # a model of `fit_path`
             self.path_ = None
         if self._one_target:

@@ -24,7 +24,7 @@ from nbsketch.solvers.stochastic import solve_stochastic
 from nbsketch.solvers.streams import StreamState, stream_sgm
 
 # Step and batch of each method if nothing is said of them.
-METHODS = {"sgm": (1.0, 1), "adam": (0.1, 16)}
+METHODS = {"projected": (1.0, 1), "adam": (0.1, 16)}
 _EPOCHS = 20
 # Iterates looked at in early stopping: this many for each doubling of the steps, back
 # to a thousandth of them.
@@ -205,11 +205,11 @@ def _given(model: Any, n: int) -> tuple[float, int, int, int]:
 def _regime(model: Any, n: int) -> tuple[float, int, int, int]:
     """Return step, batch, steps and (idle) epochs of a regime of the theory."""
     given = model.step, model.batch_size, model.n_epochs
-    if given != (None, None, None) or model.method != "sgm":
+    if given != (None, None, None) or model.method != "projected":
         raise ValueError(
-            "`regime` must be None unless method='sgm' and `step`, `batch_size` and "
-            f"`n_epochs` are None, got {model.regime!r}, method={model.method!r} and "
-            f"{given}"
+            "`regime` must be None unless method='projected' and `step`, `batch_size` "
+            f"and `n_epochs` are None, got {model.regime!r}, method={model.method!r} "
+            f"and {given}"
         )
     regime = sgm_regime(model.regime, n, source=model.source, capacity=model.capacity)
     return *regime, _EPOCHS

@@ -13,7 +13,7 @@ from nbsketch._validation import check_choice
 from nbsketch.features import is_pairwise
 from nbsketch.kernels import Kernel
 from nbsketch.tuning import InputScaler, fit_scaler, tune
-from nbsketch.tuning.inputs import SCALES
+from nbsketch.tuning.inputs import PREPROCESSINGS
 
 # Kernels by name whose length-scales can be learned, and their families.
 _FAMILIES = {"auto": "auto", "gaussian": "gaussian", "matern": "matern-3/2"}
@@ -21,7 +21,7 @@ _FAMILIES = {"auto": "auto", "gaussian": "gaussian", "matern": "matern-3/2"}
 _LEAST_ROWS = 30
 
 
-class Goal(NamedTuple):
+class TuningTarget(NamedTuple):
     """What the length-scales are to be good for.
 
     Attributes
@@ -31,7 +31,7 @@ class Goal(NamedTuple):
     weights : ndarray of shape (n,), optional
         Non-negative weights.
     robust : bool
-        Whether the loss forgives wild targets.
+        Whether the loss is_robust wild targets.
     alpha : float, optional
         The penalty, where it is given, as it would be for the square loss.
     """
@@ -64,7 +64,9 @@ class Inputs(NamedTuple):
     length_scales: NDArray | None = None
 
 
-def seen(rows: Any, scaler: InputScaler | None, kernel: Kernel, name: str = "X") -> Any:
+def transform_rows(
+    rows: Any, scaler: InputScaler | None, kernel: Kernel, name: str = "X"
+) -> Any:
     """Return rows as a kernel sees them; `name` is what an error calls them."""
     if scaler is not None:
         if sp.issparse(rows):
@@ -82,12 +84,12 @@ def is_learnable(kernel: Any, X: Any) -> bool:
     return isinstance(kernel, str) and kernel in _FAMILIES and not sp.issparse(X)
 
 
-def see(
+def prepare_inputs(
     X: Any,
     kernel: Any,
     bandwidth: Any,
-    scale: str | None,
-    goal: Goal,
+    preprocessing: str | None,
+    tuning_target: TuningTarget,
     size: int,
     rng: np.random.Generator,
     callback: Callable[[int, float], None] | None = None,
@@ -95,10 +97,10 @@ def see(
     """Return the rows of X as the kernel is to see them, and the kernel.
 
     Length-scales are learned if `bandwidth` is "auto". Otherwise nothing is, and
-    nothing is transformed unless a `scale` is named. `size` is the number of rows of
-    the sketch to come.
+    nothing is transformed unless a `preprocessing` is named. `size` is the number of
+    rows of the sketch to come.
     """
-    check_choice("scale", scale, [None, "auto", *SCALES])
+    check_choice("preprocessing", preprocessing, [None, "auto", *PREPROCESSINGS])
     learned = isinstance(bandwidth, str) and bandwidth == "auto"
     if learned and not is_learnable(kernel, X):
         raise ValueError(
@@ -106,34 +108,36 @@ def see(
             f"{list(_FAMILIES)}, got kernel={kernel!r}"
         )
     if learned and X.shape[0] >= _LEAST_ROWS:
-        return _learn(X, _FAMILIES[kernel], scale, goal, size, rng, callback)
+        return _learn(
+            X, _FAMILIES[kernel], preprocessing, tuning_target, size, rng, callback
+        )
     if learned:
         bandwidth = "median"
-    if scale in (None, "auto"):
+    if preprocessing in (None, "auto"):
         return Inputs(X, kernel, bandwidth)
-    scaler = _scaler(X, kernel, str(scale), rng)
+    scaler = _scaler(X, kernel, str(preprocessing), rng)
     return Inputs(scaler.transform(X), kernel, bandwidth, scaler)
 
 
 def _learn(
     X: NDArray,
     family: str,
-    scale: str | None,
-    goal: Goal,
+    preprocessing: str | None,
+    tuning_target: TuningTarget,
     size: int,
     rng: np.random.Generator,
     callback: Callable[[int, float], None] | None,
 ) -> Inputs:
     tuned = tune(
         X,
-        goal.targets,
+        tuning_target.targets,
         family=family,
         # Features alone: what each is divided by is part of its length-scale.
-        scale="standard" if scale is None else scale,
+        preprocessing="standard" if preprocessing is None else preprocessing,
         size=size,
-        sample_weight=goal.weights,
-        alpha=goal.alpha,
-        robust=goal.robust,
+        sample_weight=tuning_target.weights,
+        alpha=tuning_target.alpha,
+        robust=tuning_target.robust,
         rng=rng,
         callback=callback,
     )
@@ -143,10 +147,12 @@ def _learn(
     return Inputs(rows, tuned.kernel, None, tuned.scaler, lengths)
 
 
-def _scaler(X: Any, kernel: Any, scale: str, rng: np.random.Generator) -> InputScaler:
+def _scaler(
+    X: Any, kernel: Any, preprocessing: str, rng: np.random.Generator
+) -> InputScaler:
     if sp.issparse(X) or is_pairwise(kernel):
         raise ValueError(
-            f"`scale` must be None or 'auto' for sparse X and for kernel={kernel!r}, "
-            f"got {scale!r}"
+            f"`preprocessing` must be None or 'auto' for sparse X and for "
+            f"kernel={kernel!r}, got {preprocessing!r}"
         )
-    return fit_scaler(X, scale, rng)
+    return fit_scaler(X, preprocessing, rng)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch.fitting.objectives import Answer, Control, RadialTask
+from nbsketch.fitting.objectives import FeatureSolution, RadialObjective, SolveOptions
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.exact import solve_exact
 from nbsketch.solvers.ridge import RidgePath, leave_one_out, ridge_path
@@ -17,27 +17,27 @@ from nbsketch.solvers.ridge import RidgePath, leave_one_out, ridge_path
 # Up to so many rows, a sketch of which nothing is said has all the rows there are.
 _EXACT_ROWS = 1500
 # Leave-one-out errors of more rows tell alpha no better, and cost as much as the fit.
-_MOST_JUDGES = 5000
+_MOST_VALIDATION_ROWS = 5000
 
 
 @dataclass(frozen=True)
-class SquareTask(RadialTask):
+class LeastSquaresObjective(RadialObjective):
     """Least squares, for one output or several: one decomposition, every alpha."""
 
     keep_features: ClassVar[None] = None
     _size_work: ClassVar[float] = 5e10
 
-    def default_size(self, accurate: bool = False) -> int:
+    def default_size(self) -> int:
         """Return as many rows as there are, while that costs little: else some."""
         n = len(self.targets)
-        return n if n <= _EXACT_ROWS else super().default_size(accurate)
+        return n if n <= _EXACT_ROWS else super().default_size()
 
     @property
     def _largest_size(self) -> int:
         return 1000
 
     @property
-    def forgives(self) -> bool:
+    def is_robust(self) -> bool:
         """No."""
         return False
 
@@ -45,9 +45,9 @@ class SquareTask(RadialTask):
         self,
         design: Design,
         alpha: float | None,
-        control: Control,
+        control: SolveOptions,
         rng: np.random.Generator,
-    ) -> Answer:
+    ) -> FeatureSolution:
         """Solve for one alpha; None is the one of least leave-one-out error."""
         path = ridge_path(design, self.targets, **self._problem())
         if alpha is None:
@@ -73,29 +73,29 @@ class SquareTask(RadialTask):
         """Return penalties and their leave-one-out errors."""
         if alphas is None:
             alphas = path.default_alphas()[::-1]  # of equals, the strongest
-        known = self.targets, alphas, self.weights, self._judges(rng)
+        known = self.targets, alphas, self.weights, self._validation_rows(rng)
         return alphas, leave_one_out(path, design, *known)
 
-    def _judges(self, rng: np.random.Generator) -> NDArray | None:
+    def _validation_rows(self, rng: np.random.Generator) -> NDArray | None:
         """Return the rows whose leave-one-out errors are looked at; None for all."""
         weights, n = self.weights, len(self.targets)
         rows = np.arange(n) if weights is None else np.flatnonzero(weights)
-        if len(rows) <= _MOST_JUDGES:
+        if len(rows) <= _MOST_VALIDATION_ROWS:
             return None
-        return np.sort(rng.choice(rows, _MOST_JUDGES, replace=False))
+        return np.sort(rng.choice(rows, _MOST_VALIDATION_ROWS, replace=False))
 
     def path(
-        self, design: Design, alphas: Iterable[float], control: Control
-    ) -> Iterator[Answer]:
+        self, design: Design, alphas: Iterable[float], control: SolveOptions
+    ) -> Iterator[FeatureSolution]:
         """Yield the solution for each alpha."""
         path = ridge_path(design, self.targets, **self._problem())
         for alpha in alphas:
             yield _answer(path, float(alpha))
 
-    def fit_gram(self, K: NDArray, alpha: float) -> Answer:
+    def fit_gram(self, K: NDArray, alpha: float) -> FeatureSolution:
         """Solve without a sketch, for the Gram matrix of the rows."""
         A, b, objective = solve_exact(K, self.targets, alpha, **self._problem())
-        return Answer(A, b, alpha, objective, 0.0, n_iter=1, shortfall=None)
+        return FeatureSolution(A, b, alpha, objective, 0.0, n_iter=1, shortfall=None)
 
     def losses(self, fitted: NDArray) -> NDArray:
         """Return half the squared norm of the residual of each row."""
@@ -114,8 +114,8 @@ class SquareTask(RadialTask):
         }
 
 
-def _answer(path: RidgePath, alpha: float) -> Answer:
+def _answer(path: RidgePath, alpha: float) -> FeatureSolution:
     B, b = path.solve(alpha)
     objective = path.objective(alpha)
     gap = path.gap(alpha) / objective if objective > 0 else 0.0
-    return Answer(B, b, alpha, objective, gap, n_iter=1, shortfall=None)
+    return FeatureSolution(B, b, alpha, objective, gap, n_iter=1, shortfall=None)

@@ -1,8 +1,8 @@
 """What is to be learned on given features, whatever the loss and the number of outputs.
 
-A task knows its targets and its solver. It can be restricted to some rows, solved for
-one alpha, and asked for the loss of predictions; so one path of alphas, one choice of
-alpha and one cross-validation serve every estimator.
+An objective knows its targets and its solver. It can be restricted to some rows, solved
+for one alpha, and asked for the loss of predictions; so one path of alphas, one choice
+of alpha and one cross-validation serve every estimator.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._blas import eigh
-from nbsketch.fitting.inputs import Goal
+from nbsketch.fitting.inputs import TuningTarget
 from nbsketch.fitting.stochastic import StochasticSolver
 from nbsketch.losses import Loss, PinballLoss
 from nbsketch.solvers.design import Design
@@ -25,7 +25,7 @@ from nbsketch.solvers.newton import solve_scalar
 from nbsketch.solvers.radial import solve_radial
 from nbsketch.solvers.solution import Solution, State
 from nbsketch.solvers.stochastic import solve_stochastic
-from nbsketch.tuning.robust import tame
+from nbsketch.tuning.robust import inliers
 
 # Penalties tried, relative to the one at which the penalty and the loss are level.
 _RELATIVE_ALPHAS = np.logspace(1, -8, 19)
@@ -40,7 +40,7 @@ _PATIENCE, _LOSS = 2, 1.001
 _JOINT_ROWS = 1800
 
 
-class Control(NamedTuple):
+class SolveOptions(NamedTuple):
     """How long and how exactly to solve."""
 
     tol: float = 1e-6
@@ -48,7 +48,7 @@ class Control(NamedTuple):
     callback: Callable[[int, float, float, float], Any] | None = None
 
 
-class Answer(NamedTuple):
+class FeatureSolution(NamedTuple):
     """A solution in terms of the features: f(x) = coef^T z(x) + intercept."""
 
     coef: NDArray  # (r, d)
@@ -62,7 +62,7 @@ class Answer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Task(ABC):
+class Objective(ABC):
     """Targets, weights and intercept of a problem on features."""
 
     # Whether features are stored, or (None) only while they are small.
@@ -75,15 +75,11 @@ class Task(ABC):
     weights: NDArray | None
     fit_intercept: bool
 
-    def default_size(self, accurate: bool = False) -> int:
-        """Return the number of rows of a sketch of which nothing is said.
-
-        Twice as many, where the work of that is allowed, if it is to be accurate.
-        """
-        n, more = len(self.targets), 2 if accurate else 1
+    def default_size(self) -> int:
+        """Return the default number of rows of a sketch."""
+        n = len(self.targets)
         affordable = int((self._size_work / (n * self._n_solves)) ** 0.5)
-        size = min(max(_LEAST_SIZE, affordable), self._largest_size)
-        return min(n, more * size)
+        return min(n, max(_LEAST_SIZE, affordable), self._largest_size)
 
     @property
     def _largest_size(self) -> int:
@@ -94,31 +90,31 @@ class Task(ABC):
         """How many problems there are to solve for one alpha."""
         return 1
 
-    def goal(self, alpha: float | None) -> Goal:
+    def tuning_target(self, alpha: float | None) -> TuningTarget:
         """Return what length-scales are to be good for; `alpha` may be given."""
-        alike = None if alpha is None else alpha / self.level()
-        return Goal(self.targets, self.weights, self.forgives, alike)
+        alike = None if alpha is None else alpha / self.slope_ratio()
+        return TuningTarget(self.targets, self.weights, self.is_robust, alike)
 
     @property
-    def forgives(self) -> bool:
-        """Whether the loss forgives wild targets."""
+    def is_robust(self) -> bool:
+        """Whether the loss is_robust wild targets."""
         return True
 
     def fit(
         self,
         design: Design,
         alpha: float | None,
-        control: Control,
+        control: SolveOptions,
         rng: np.random.Generator,
-    ) -> Answer:
+    ) -> FeatureSolution:
         """Solve for one alpha, chosen first if it is None."""
         if alpha is None:
             alpha = self.choose_alpha(design, rng)
         return self.solve(design, float(alpha), control, None)
 
     def path(
-        self, design: Design, alphas: Iterable[float], control: Control
-    ) -> Iterator[Answer]:
+        self, design: Design, alphas: Iterable[float], control: SolveOptions
+    ) -> Iterator[FeatureSolution]:
         """Yield the solution for each alpha, each started from the one before."""
         answer = None
         for alpha in alphas:
@@ -131,7 +127,7 @@ class Task(ABC):
         """Return penalties from far too strong to almost none, strongest first."""
         covariance = design.gram() / design.shape[0]
         top = float(eigh(covariance)[0][-1]) if covariance.size else 0.0
-        return (top if top > 0 else 1.0) * self.level() * _RELATIVE_ALPHAS
+        return (top if top > 0 else 1.0) * self.slope_ratio() * _RELATIVE_ALPHAS
 
     def choose_alpha(self, design: Design, rng: np.random.Generator) -> float:
         """Return the alpha of least loss on a fifth of the rows, held out at random.
@@ -153,8 +149,8 @@ class Task(ABC):
     ) -> NDArray:
         """Return the loss for each alpha on a fifth of the rows, held out at random.
 
-        It stops where weaker penalties lose. A loss that forgives wild targets does not
-        judge by them either.
+        The path ends where weaker penalties lose. For a robust loss, outliers under
+        every penalty are excluded.
         """
         n = design.shape[0]
         if n == 1:
@@ -163,7 +159,7 @@ class Task(ABC):
         count = min(n - 1, max(1, round(_HELD_OUT * n)))
         held_out, kept = np.sort(order[:count]), np.sort(order[count:])
         judge, Z = self.take(held_out), design.gather(held_out)
-        control = Control(tol=_PATH_TOL)
+        control = SolveOptions(tol=_PATH_TOL)
         losses: list[NDArray] = []
         errors, least = np.empty(0), np.full(judge.targets.shape, np.inf)
         for answer in self.take(kept).path(design.gather(kept), alphas, control):
@@ -181,18 +177,26 @@ class Task(ABC):
         Wild targets, of which even the `least` residual of any fit is large, say
         nothing of the others.
         """
-        usual = np.flatnonzero(tame(least)) if self.forgives else np.arange(len(least))
+        usual = (
+            np.flatnonzero(inliers(least)) if self.is_robust else np.arange(len(least))
+        )
         weights = self.take(usual).weights
         return np.average(losses[:, usual], axis=1, weights=weights)
 
     @abstractmethod
     def solve(
-        self, design: Design, alpha: float, control: Control, start: Answer | None
-    ) -> Answer:
+        self,
+        design: Design,
+        alpha: float,
+        control: SolveOptions,
+        start: FeatureSolution | None,
+    ) -> FeatureSolution:
         """Solve for one alpha, from a solution nearby if there is one."""
 
     @abstractmethod
-    def descend(self, design: Design, alpha: float, solver: StochasticSolver) -> Answer:
+    def descend(
+        self, design: Design, alpha: float, solver: StochasticSolver
+    ) -> FeatureSolution:
         """Solve by stochastic steps."""
 
     @abstractmethod
@@ -200,11 +204,11 @@ class Task(ABC):
         """Return the loss of each row for predictions of shape (n, d)."""
 
     @abstractmethod
-    def level(self) -> float:
+    def slope_ratio(self) -> float:
         """Return the size of a slope of the loss over the size of a residual."""
 
-    def take(self, rows: NDArray) -> Task:
-        """Return the task on some rows."""
+    def take(self, rows: NDArray) -> Objective:
+        """Return the objective on some rows."""
         weights = None
         if self.weights is not None and self.weights[rows].any():
             weights = self.weights[rows] / self.weights[rows].mean()
@@ -218,7 +222,7 @@ class Task(ABC):
         """Return what cross-validation compares, for each output or for all in one."""
         return np.array([self.mean_loss(fitted)])
 
-    def _options(self, control: Control, state: State | None) -> dict[str, Any]:
+    def _options(self, control: SolveOptions, state: State | None) -> dict[str, Any]:
         return {
             "sample_weight": self.weights,
             "fit_intercept": self.fit_intercept,
@@ -246,12 +250,14 @@ class Task(ABC):
             **solver.options(),
         )
 
-    def _answer(self, solutions: list[Solution], alpha: float, tol: float) -> Answer:
+    def _answer(
+        self, solutions: list[Solution], alpha: float, tol: float
+    ) -> FeatureSolution:
         """Put solutions of separate outputs together."""
         # A stochastic method promises nothing, so it cannot fall short.
         missed = [s for s in solutions if not s.converged and s.dual is not None]
         columns = [np.atleast_2d(s.coef.T).T for s in solutions]
-        return Answer(
+        return FeatureSolution(
             coef=np.hstack(columns),
             intercept=np.hstack([np.atleast_1d(s.intercept) for s in solutions]),
             alpha=alpha,
@@ -264,14 +270,14 @@ class Task(ABC):
 
 
 @dataclass(frozen=True)
-class ScalarTask(Task):
+class ScalarObjective(Objective):
     """One output, or one for each class against the rest: a column of targets each."""
 
     loss: Loss
 
     @property
-    def forgives(self) -> bool:
-        """Whether the loss forgives wild targets; labels are never wild."""
+    def is_robust(self) -> bool:
+        """Whether the loss is_robust wild targets; labels are never wild."""
         return not self.loss.is_classification
 
     @property
@@ -279,8 +285,12 @@ class ScalarTask(Task):
         return self.targets.shape[1]
 
     def solve(
-        self, design: Design, alpha: float, control: Control, start: Answer | None
-    ) -> Answer:
+        self,
+        design: Design,
+        alpha: float,
+        control: SolveOptions,
+        start: FeatureSolution | None,
+    ) -> FeatureSolution:
         """Solve for each column on its own."""
         states = start.states if start else (None,) * self.targets.shape[1]
         solutions = [
@@ -289,7 +299,9 @@ class ScalarTask(Task):
         ]
         return self._answer(solutions, alpha, control.tol)
 
-    def descend(self, design: Design, alpha: float, solver: StochasticSolver) -> Answer:
+    def descend(
+        self, design: Design, alpha: float, solver: StochasticSolver
+    ) -> FeatureSolution:
         """Solve by stochastic steps, for each column on its own."""
         solutions = [
             self._descend(design, alpha, solver, y, self.loss) for y in self.targets.T
@@ -302,7 +314,7 @@ class ScalarTask(Task):
             return self.loss.value(self.targets * fitted).sum(axis=1)
         return self.loss.value(self.targets - fitted).sum(axis=1)
 
-    def level(self) -> float:
+    def slope_ratio(self) -> float:
         """Return the size of a slope of the loss over the size of a residual."""
         if self.loss.is_classification:
             return 1.0
@@ -311,15 +323,19 @@ class ScalarTask(Task):
 
 
 @dataclass(frozen=True)
-class RadialTask(Task):
+class RadialObjective(Objective):
     """Vector-valued: a loss of the Euclidean norm of the residual."""
 
     loss: Loss
     factor: NDArray  # T with T^T T = M
 
     def solve(
-        self, design: Design, alpha: float, control: Control, start: Answer | None
-    ) -> Answer:
+        self,
+        design: Design,
+        alpha: float,
+        control: SolveOptions,
+        start: FeatureSolution | None,
+    ) -> FeatureSolution:
         """Solve for all outputs together."""
         state = start.states[0] if start else None
         options = self._options(control, state)
@@ -329,7 +345,9 @@ class RadialTask(Task):
         answer = self._answer([solution], alpha, control.tol)
         return answer._replace(coef=answer.coef @ self.factor)
 
-    def descend(self, design: Design, alpha: float, solver: StochasticSolver) -> Answer:
+    def descend(
+        self, design: Design, alpha: float, solver: StochasticSolver
+    ) -> FeatureSolution:
         """Solve by stochastic steps."""
         solution = self._descend(
             design, alpha, solver, self.targets, self.loss, T=self.factor
@@ -341,7 +359,7 @@ class RadialTask(Task):
         """Return the loss of each row."""
         return self.loss.norm_value(self.targets - fitted)
 
-    def level(self) -> float:
+    def slope_ratio(self) -> float:
         """Return the size of a slope of the loss over the size of a residual."""
         residual = self.targets - np.median(self.targets, axis=0)
         norms = np.linalg.norm(residual, axis=1)
@@ -349,7 +367,7 @@ class RadialTask(Task):
 
 
 @dataclass(frozen=True)
-class JointQuantileTask(Task):
+class JointQuantileObjective(Objective):
     """Several quantile levels of one target, coupled by an output matrix."""
 
     quantiles: tuple[float, ...]
@@ -361,8 +379,12 @@ class JointQuantileTask(Task):
         return max(_LEAST_SIZE, most)
 
     def solve(
-        self, design: Design, alpha: float, control: Control, start: Answer | None
-    ) -> Answer:
+        self,
+        design: Design,
+        alpha: float,
+        control: SolveOptions,
+        start: FeatureSolution | None,
+    ) -> FeatureSolution:
         """Solve for all levels together."""
         state = start.states[0] if start else None
         options = self._options(control, state)
@@ -372,7 +394,9 @@ class JointQuantileTask(Task):
         answer = self._answer([solution], alpha, control.tol)
         return answer._replace(coef=answer.coef @ self.factor)
 
-    def descend(self, design: Design, alpha: float, solver: StochasticSolver) -> Answer:
+    def descend(
+        self, design: Design, alpha: float, solver: StochasticSolver
+    ) -> FeatureSolution:
         """Solve by stochastic steps."""
         shape = {"T": self.factor, "quantiles": self.quantiles}
         y = self.targets[:, 0]
@@ -386,7 +410,7 @@ class JointQuantileTask(Task):
         residual = self.targets - fitted
         return np.maximum(levels * residual, (levels - 1) * residual).sum(axis=1)
 
-    def level(self) -> float:
+    def slope_ratio(self) -> float:
         """Return the size of a slope of the loss over the size of a residual."""
         residual = self.targets - np.median(self.targets)
         return _ratio(np.full(residual.shape, 0.5), np.abs(residual))

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._blas import eigh
-from nbsketch.fitting.least_squares import SquareTask
-from nbsketch.fitting.objectives import Answer, Control
+from nbsketch.fitting.least_squares import LeastSquaresObjective
+from nbsketch.fitting.objectives import FeatureSolution, SolveOptions
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.filters import Filter, LandweberFilter
 from nbsketch.solvers.smoother import (
@@ -27,7 +27,7 @@ _NOTHING = 1e-12
 
 
 @dataclass(frozen=True)
-class FilterTask(SquareTask):
+class SpectralObjective(LeastSquaresObjective):
     """Least squares regularized by a spectral filter."""
 
     filter: Filter
@@ -39,9 +39,9 @@ class FilterTask(SquareTask):
         self,
         design: Design,
         alpha: float | None,
-        control: Control,
+        control: SolveOptions,
         rng: np.random.Generator,
-    ) -> Answer:
+    ) -> FeatureSolution:
         """Solve for one alpha; None is the best of a path."""
         return self.search(design, alpha)[0]
 
@@ -56,7 +56,7 @@ class FilterTask(SquareTask):
 
     def search(
         self, design: Design, alpha: float | None, others: Design | None = None
-    ) -> tuple[Answer, dict[str, NDArray] | None]:
+    ) -> tuple[FeatureSolution, dict[str, NDArray] | None]:
         """Return the solution, and the path on which its parameter was chosen.
 
         `others` are the features of the validation rows, if there are any.
@@ -73,14 +73,14 @@ class FilterTask(SquareTask):
         return _answer(spectrum, filter, float(alphas[best])), path
 
     def path(
-        self, design: Design, alphas: Iterable[float], control: Control
-    ) -> Iterator[Answer]:
+        self, design: Design, alphas: Iterable[float], control: SolveOptions
+    ) -> Iterator[FeatureSolution]:
         """Yield the solution for each alpha."""
         spectrum, filter = self._decompose(design)
         for alpha in alphas:
             yield _answer(spectrum, filter, float(alpha))
 
-    def fit_gram(self, K: NDArray, alpha: float) -> Answer:
+    def fit_gram(self, K: NDArray, alpha: float) -> FeatureSolution:
         """Solve without a sketch, for the Gram matrix of the rows."""
         values, vectors = eigh(K)
         kept = values > _NOTHING * values[-1]
@@ -115,8 +115,8 @@ class FilterTask(SquareTask):
         )
 
 
-def _answer(spectrum: Spectrum, filter: Filter, alpha: float) -> Answer:
+def _answer(spectrum: Spectrum, filter: Filter, alpha: float) -> FeatureSolution:
     B, b = spectrum.coefficients(filter, alpha)
     objective = float(spectrum.mean_squares(filter, alpha)[0]) / 2
     steps = filter.n_iter(alpha)
-    return Answer(B, b, alpha, objective, 0.0, n_iter=steps, shortfall=None)
+    return FeatureSolution(B, b, alpha, objective, 0.0, n_iter=steps, shortfall=None)

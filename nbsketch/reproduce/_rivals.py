@@ -117,7 +117,7 @@ def _defaults(X: NDArray, y: NDArray, seed: int) -> Predict:
 def _isotropic(X: NDArray, y: NDArray, seed: int, **options: Any) -> Predict:
     """Fit with the median distance between standardized rows as the bandwidth."""
     model = SketchedKernelRegressor(
-        bandwidth="median", scale="standard", random_state=seed, **options
+        bandwidth="median", preprocessing="standard", random_state=seed, **options
     )
     return model.fit(X, y).predict
 

@@ -55,7 +55,7 @@ NOTES = (
     "scikit-learn's gradient boosting takes its place. Geometric means: of methods "
     "that ran on all sets.",
     "nbsketch: SketchedKernelRegressor(). One length-scale: bandwidth='median', "
-    "scale='standard'; exact ridge: the same without a sketch, up to "
+    "preprocessing='standard'; exact ridge: the same without a sketch, up to "
     f"{EXACT_ROWS} training rows. Boosting: 500 trees at learning rate 0.1, stopped "
     "when 50 trees do not help on a held-out tenth. Nystroem: scikit-learn's pipeline "
     "of StandardScaler, Nystroem with 1000 landmarks, and RidgeCV.",

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from nbsketch._validation import check_choice, check_matrix, random_generator
 
-SCALES = ("standard", "rank", "both")
+PREPROCESSINGS = ("standard", "rank", "both")
 
 # Deviations below this share of the mean are rounding of a constant.
 CONSTANT = 1e-13
@@ -86,7 +86,7 @@ class InputScaler:
 
 
 def fit_scaler(
-    X: NDArray, scale: str, rng: Any = None, among: NDArray | None = None
+    X: NDArray, preprocessing: str, rng: Any = None, among: NDArray | None = None
 ) -> InputScaler:
     """Return the scaler of the rows of X.
 
@@ -94,7 +94,7 @@ def fit_scaler(
     ----------
     X : ndarray of shape (n, q)
         Rows; at most 20 000 of them are looked at.
-    scale : {"standard", "rank", "both"}
+    preprocessing : {"standard", "rank", "both"}
         What a feature becomes. "both" leaves out the ranks that are all but a linear
         function of the feature, as for evenly spread or binary ones.
     rng : None, int or Generator
@@ -102,7 +102,7 @@ def fit_scaler(
     among : ndarray of int, optional
         Which rows may be looked at; all by default.
     """
-    check_choice("scale", scale, SCALES)
+    check_choice("preprocessing", preprocessing, PREPROCESSINGS)
     candidates = np.arange(len(X)) if among is None else among
     if len(candidates) > _ROWS:
         candidates = random_generator(rng).choice(candidates, _ROWS, replace=False)
@@ -110,9 +110,9 @@ def fit_scaler(
     every = np.arange(q)
     quantiles = np.quantile(rows, np.linspace(0, 1, min(len(rows), _KNOTS)), axis=0)
     scores = np.column_stack([_scores(rows[:, k], quantiles[:, k]) for k in every])
-    plain = every[:0] if scale == "rank" else every
-    ranked = every[:0] if scale == "standard" else every
-    if scale == "both":
+    plain = every[:0] if preprocessing == "rank" else every
+    ranked = every[:0] if preprocessing == "standard" else every
+    if preprocessing == "both":
         alike = _ALIKE if q <= _MANY else _ALIKE_OF_MANY
         ranked = ranked[_correlations(rows, scores) < alike]
     columns = np.hstack([rows[:, plain], scores[:, ranked]])

@@ -32,7 +32,7 @@ def trim(
     candidates, point = rows.kept, isotropic_start(rows, family, rng)
     for limit in (OUT, _IN, _IN):
         residuals = _residuals(rows, point, family, rng)[candidates]
-        usual = tame(residuals, limit)
+        usual = inliers(residuals, limit)
         cut = _CUT * float(np.median(np.linalg.norm(residuals[usual], axis=1)))
         rows = rows.keep(candidates[usual], cut)
         if limit == OUT:
@@ -59,7 +59,7 @@ def _residuals(
     return residuals
 
 
-def tame(residuals: NDArray, limit: float = OUT) -> NDArray:
+def inliers(residuals: NDArray, limit: float = OUT) -> NDArray:
     """Return which rows are within so many deviations; at least 95 % of them are."""
     sigma = _NORMAL * np.median(np.abs(residuals), axis=0)
     sizes = np.abs(residuals / np.where(sigma > 0, sigma, 1.0)).max(axis=1)

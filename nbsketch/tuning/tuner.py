@@ -13,7 +13,7 @@ from nbsketch._blas import one_thread
 from nbsketch._jit.tuning import GAUSSIAN, MATERN_12, MATERN_32, MATERN_52
 from nbsketch._validation import check_choice, check_integer, random_generator
 from nbsketch.kernels import GaussianKernel, Kernel, MaternKernel
-from nbsketch.tuning.inputs import SCALES, InputScaler, fit_scaler
+from nbsketch.tuning.inputs import PREPROCESSINGS, InputScaler, fit_scaler
 from nbsketch.tuning.robust import trim
 from nbsketch.tuning.rows import Rows, prepare
 from nbsketch.tuning.search import (
@@ -88,7 +88,7 @@ def tune(
     Y: NDArray,
     *,
     family: str = "auto",
-    scale: str = "auto",
+    preprocessing: str = "auto",
     size: int = 1000,
     sample_weight: NDArray | None = None,
     alpha: float | None = None,
@@ -113,7 +113,7 @@ def tune(
         Targets; each counts in units of its standard deviation.
     family : {"auto", "gaussian", "matern-1/2", "matern-3/2", "matern-5/2"}
         Kernel family. "auto" is Matern 3/2, the best on average.
-    scale : {"auto", "standard", "rank", "both"}
+    preprocessing : {"auto", "standard", "rank", "both"}
         What the kernel sees of each feature; see `fit_scaler`. "auto" is "both".
     size : int
         Number of landmarks of the model to come. With many of them, and a target rough
@@ -147,14 +147,16 @@ def tune(
     True
     """
     check_choice("family", family, ["auto", *_FAMILIES])
-    check_choice("scale", scale, ["auto", *SCALES])
+    check_choice("preprocessing", preprocessing, ["auto", *PREPROCESSINGS])
     check_integer("size", size)
     check_integer("max_iter", max_iter)
     rng, budget = random_generator(rng), Budget(max_iter, max_seconds, callback)
     code = _FAMILIES[_BEST if family == "auto" else family]
     with one_thread():
         kept, cut = _kept(X, Y, sample_weight, alpha, code, robust, rng, budget)
-        scaler = fit_scaler(X, "both" if scale == "auto" else scale, rng, kept)
+        scaler = fit_scaler(
+            X, "both" if preprocessing == "auto" else preprocessing, rng, kept
+        )
         rows = prepare(X, Y, sample_weight, scaler, kept, cut, alpha)
         # One length-scale for all is a question of the features, not of their ranks.
         plain = scaler.without_ranks() if scaler.plain.size else scaler

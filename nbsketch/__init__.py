@@ -58,6 +58,7 @@ _HOME = {
         "PSparsifiedSketch",
         "RademacherSketch",
         "SRHTSketch",
+        "SizedRecipe",
         "SparseJLSketch",
         "SubsamplingSketch",
     ),

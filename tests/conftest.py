@@ -3,6 +3,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
@@ -18,6 +19,14 @@ def one_blas_thread():
     """Keep BLAS to one thread: in many small products threads wait for each other."""
     with threadpool_limits(1, user_api="blas"):
         yield
+
+
+@pytest.fixture(autouse=True)
+def numba_threads():
+    """Restore the number of numba's threads after each test."""
+    before = numba.get_num_threads()
+    yield
+    numba.set_num_threads(before)
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from reference import dense_sketch, kernel_matrix, sketched_columns, sketched_core
 from threadpoolctl import threadpool_info, threadpool_limits
 
-import nbsketch.gram
 from nbsketch import (
     AccumulationSketch,
     CallableKernel,
@@ -35,7 +34,11 @@ from nbsketch import (
     SubsamplingSketch,
     TanimotoKernel,
 )
-from nbsketch.gram import TILE_BYTES, Gram, fold
+from nbsketch._jit import gram as jit_gram
+from nbsketch.gram import CompiledForm, Gram, fold, lazy, tiles
+from nbsketch.gram import dense as dense_gram
+from nbsketch.gram.form import METRICS, PROFILES
+from nbsketch.kernels import Kernel
 
 
 def cauchy(X, Y):
@@ -84,13 +87,6 @@ def training(kernel, X):
         X = kernel_matrix(GaussianKernel(1.0), X, X).astype(X.dtype)
         return X, np.arange(len(X))
     return X, X
-
-
-@pytest.fixture(autouse=True)
-def threads_as_before():
-    before = numba.get_num_threads()
-    yield
-    numba.set_num_threads(before)
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)
@@ -262,7 +258,7 @@ def test_landmarks_are_not_copied_where_all_are_used(recipe, rng, monkeypatch):
         seen.append(landmarks)
         return fold(kernel, X, landmarks, weights)
 
-    monkeypatch.setattr(nbsketch.gram, "fold", look)
+    monkeypatch.setattr(lazy, "fold", look)
     K = Gram(GaussianKernel(1.0), X)
     K @ recipe.draw(30, 0).T
     K @ SubsamplingSketch(5).draw(30, 0).T
@@ -289,11 +285,34 @@ def test_tiles_are_folded_on_one_thread_of_blas(rng):
     assert seen == [{1}]
 
 
-def test_codes_of_compiled_kernels_are_public():
-    for name in nbsketch._jit.gram.__dict__:
-        if name.isupper() and name not in ("VECTOR", "BLOCK", "GROUP"):
-            assert name.startswith("_") or name in nbsketch.gram.__all__
-    assert all(hasattr(nbsketch.gram, name) for name in nbsketch.gram.__all__)
+def test_every_code_of_compiled_kernels_has_a_name():
+    public = {n: v for n, v in vars(jit_gram).items() if n.isupper() and n[0] != "_"}
+    codes = {n: v for n, v in public.items() if n not in ("VECTOR", "BLOCK", "GROUP")}
+    named = [*METRICS.values(), *PROFILES.values()]
+    assert sorted(named) == sorted(codes.values()) and len(codes) == 11
+    for names in (METRICS, PROFILES):
+        assert sorted(names.values()) == list(range(len(names)))
+
+
+@pytest.mark.parametrize(
+    ("metric", "profile", "words"),
+    [("cosine", "power", "`metric` must be one"), ("product", 0, "`profile` must be")],
+)
+def test_names_of_metrics_and_profiles_are_checked(metric, profile, words):
+    with pytest.raises(ValueError, match=words):
+        CompiledForm(metric, profile, np.ones(2))
+
+
+def test_a_kernel_without_values_says_so():
+    class Empty(Kernel):
+        def compiled_form(self, n_features):
+            return None
+
+        def diag(self, X):
+            return np.ones(len(X))
+
+    with pytest.raises(NotImplementedError, match="Empty must define __call__"):
+        Empty()(np.eye(2))
 
 
 def large(kernel, dtype, n_features, n, recipe=None):
@@ -332,7 +351,7 @@ def test_the_twins_give_the_same_bits(kernel, n_features, dtype, monkeypatch):
     products = [K @ S.T]
     for twin in ("serial", "parallel"):
         run = functools.partial(run_all, twin)
-        monkeypatch.setattr(nbsketch.gram, "run_tiles", run)
+        monkeypatch.setattr(dense_gram, "run_tiles", run)
         products.append(K @ S.T)
     assert_array_equal(products[0], products[1])
     assert_array_equal(products[1], products[2])
@@ -346,7 +365,7 @@ def test_bits_do_not_depend_on_the_width_of_tiles(
     K, S = large(kernel, dtype, n_features, 1003)
     products = []
     for cache in (1, 50 << 10, 1 << 30):
-        monkeypatch.setattr(nbsketch.gram, "_CACHE_BYTES", cache)
+        monkeypatch.setattr(dense_gram, "_CACHE_BYTES", cache)
         products.append(K @ S.T)
     assert_array_equal(products[0], products[1])
     assert_array_equal(products[1], products[2])
@@ -368,7 +387,7 @@ def test_tiles_of_any_size_give_the_same_product(rng, monkeypatch):
     X = rng.standard_normal((300, 3))
     S = GaussianSketch(8).draw(300, 0)
     whole = Gram(CallableKernel(cauchy), X) @ S.T
-    monkeypatch.setattr(nbsketch.gram, "TILE_BYTES", 1)
+    monkeypatch.setattr(tiles, "TILE_BYTES", 1)
     assert_close(Gram(CallableKernel(cauchy), X) @ S.T, whole, 1e-13)
 
 
@@ -383,7 +402,7 @@ def test_callables_see_each_pair_once_and_tiles_only(recipe, rng):
     S = recipe.draw(n, 0)
     Gram(CallableKernel(kernel), rng.standard_normal((n, 2))) @ S.T
     assert sum(rows * columns for rows, columns in sizes) == n * S.columns.size
-    assert max(rows * columns for rows, columns in sizes) <= TILE_BYTES // 8
+    assert max(rows * columns for rows, columns in sizes) <= tiles.TILE_BYTES // 8
 
 
 def peak_beyond_result(K, S):
@@ -411,13 +430,13 @@ def test_memory_beyond_the_result(n, n_features, recipe, dtype):
     K, S = large(GaussianKernel(5.0), dtype, n_features, n, recipe)
     landmarks = S.columns.size * n_features * dtype.itemsize
     # Few tiles, few copies of the landmarks: far less than the 72 MB of 3000^2 values.
-    assert peak_beyond_result(K, S) <= 4 * TILE_BYTES + 6 * landmarks < 64 << 20
+    assert peak_beyond_result(K, S) <= 4 * tiles.TILE_BYTES + 6 * landmarks < 64 << 20
 
 
 def test_memory_of_callables(rng):
     K = Gram(CallableKernel(lambda X, Y: X @ Y.T), rng.standard_normal((4000, 3)))
     S = GaussianSketch(20).draw(4000, 0)
-    assert peak_beyond_result(K, S) <= 8 * TILE_BYTES
+    assert peak_beyond_result(K, S) <= 8 * tiles.TILE_BYTES
 
 
 def test_dense_weights_are_not_copied(rng):

@@ -33,7 +33,7 @@ from nbsketch import (
     TanimotoKernel,
 )
 from nbsketch._jit.gram import GROUP, lanes
-from nbsketch.gram import _compiled_arguments
+from nbsketch.gram.dense import pack_landmarks
 from nbsketch.kernels import as_kernel
 
 
@@ -177,7 +177,7 @@ def test_numbers_of_many_sizes_in_one_feature(rng, dtype, tol):
 
 def expanded(kernel, landmarks):
     form = kernel.compiled_form(landmarks.shape[1])
-    return _compiled_arguments(form, landmarks, landmarks.dtype)[0][3]
+    return pack_landmarks(form, landmarks, landmarks.dtype).kernel[3]
 
 
 @pytest.mark.parametrize("side", [0.99, 1.01])

@@ -2,14 +2,18 @@
 
 import math
 import pickle
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 from reference import dense_sketch
 
 from nbsketch import (
     AccumulationSketch,
+    AutoSize,
     CountSketch,
     GaussianKernel,
     GaussianSketch,
@@ -17,6 +21,8 @@ from nbsketch import (
     LeverageSketch,
     PSparsifiedSketch,
     RademacherSketch,
+    SizedRecipe,
+    SketchedKernelRegressor,
     SparseJLSketch,
     SRHTSketch,
     SubsamplingSketch,
@@ -153,3 +159,84 @@ def test_tails(recipe, rng):
         with pytest.raises((TypeError, ValueError), match="`start` must be"):
             S.tail(start)
     assert isinstance(SRHTSketch(5).draw(40, 0).tail(1), TransformSketch)
+
+
+@dataclass(frozen=True)
+class PairSketch(SizedRecipe):
+    """A sketch of a user: each row is the difference of two random rows."""
+
+    def draw_matrix(self, n, seed):
+        rows = [np.random.default_rng([seed, i]) for i in range(self.size)]
+        pairs = [rng.choice(n, 2, replace=False) for rng in rows]  # not sorted
+        values = np.tile([1.0, -1.0], self.size) * math.sqrt(n / (2 * self.size))
+        arrays = (values, np.ravel(pairs), 2 * np.arange(self.size + 1))
+        return sp.csr_array(arrays, shape=(self.size, n))
+
+
+@dataclass(frozen=True)
+class UniformSketch(SizedRecipe):
+    """A dense sketch of a user, with a parameter, drawn anew for each size."""
+
+    bound: float = math.sqrt(3)
+    grows: ClassVar[bool] = False
+
+    def draw_matrix(self, n, seed):
+        entries = np.random.default_rng(seed).uniform(-1, 1, (self.size, n))
+        return self.bound / math.sqrt(self.size) * entries
+
+
+class TestRecipesOfUsers:
+    def test_a_drawn_sketch_grows(self):
+        S = PairSketch(8).draw(N, 0)
+        assert S.can_grow and type(S) is Sketch
+        assert (np.diff(S.weights.indices.reshape(-1, 2)) > 0).all()
+        whole = dense_sketch(PairSketch(20).draw(N, 0))
+        assert_array_equal(dense_sketch(S.extend(12)), whole)
+        assert_array_equal(dense_sketch(S.extend(5).extend(7)), whole)
+        old = math.sqrt(8 / 20) * dense_sketch(S)
+        assert_allclose(whole[:8], old, rtol=1e-14)
+
+    def test_a_dense_sketch_whose_rows_are_dependent_cannot_grow(self):
+        S = UniformSketch(8).draw(N, 0)
+        assert type(S) is DenseSketch and not S.can_grow
+        assert_array_equal(S.weights, UniformSketch(8).draw(N, 0).weights)
+        with pytest.raises(TypeError, match=r"drawn by UniformSketch\(.*cannot grow"):
+            S.extend(1)
+
+    @pytest.mark.parametrize("recipe", [PairSketch(5), UniformSketch(5, 2.0)])
+    def test_the_size_is_chosen_from_the_one_given(self, recipe):
+        rng = np.random.default_rng(0)
+        rows = rng.uniform(-3, 3, size=(400, 2))
+        y = np.sin(2 * rows[:, 0]) * rows[:, 1]
+        options = {"bandwidth": 1.0, "random_state": 0, "size": "auto"}
+        model = SketchedKernelRegressor(sketch=recipe, **options).fit(rows, y)
+        sizes = model.size_path_["size"].tolist()
+        assert sizes == [min(5 * 2**k, 400) for k in range(len(sizes))]
+        assert len(sizes) > 2
+        chosen = model.size_path_["loss"].argmin()
+        assert model.sketch_.shape[0] == model.size_ == sizes[chosen] > 5
+        assert model.sketch_.origin.recipe == replace(recipe, size=sizes[chosen])
+        assert model.score(rows, y) > 0.9
+
+    def test_a_size_beyond_the_largest_is_kept(self):
+        rows = np.random.default_rng(0).normal(size=(100, 2))
+        rule = AutoSize(start=5, max_size=10)
+        model = SketchedKernelRegressor(sketch=PairSketch(20), size=rule, bandwidth=1.0)
+        assert model.fit(rows, rows[:, 0]).size_path_["size"].tolist() == [20]
+
+    def test_a_matrix_of_another_shape_is_an_error(self):
+        @dataclass(frozen=True)
+        class Wrong(SizedRecipe):
+            def draw_matrix(self, n, seed):
+                return np.ones((self.size + 1, n))
+
+        words = r"`draw_matrix` of Wrong must return a matrix of shape \(3, 60\), got"
+        with pytest.raises(ValueError, match=words):
+            Wrong(3).draw(N)
+
+    def test_the_method_is_needed(self):
+        class Empty(SizedRecipe):
+            pass
+
+        with pytest.raises(TypeError, match="draw_matrix"):
+            Empty(3)

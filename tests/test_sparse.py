@@ -31,9 +31,9 @@ from nbsketch import (
     SketchedKernelRegressor,
     SobolevKernel,
     TanimotoKernel,
-    _sparse,
 )
 from nbsketch.gram import CompiledForm, Gram, fold
+from nbsketch.gram import sparse as sparse_gram
 from nbsketch.kernels import median_distance
 from nbsketch.model_selection import cross_validate
 
@@ -65,13 +65,6 @@ def sparse_rows(rng, n, n_features, density, dtype=np.float64):
     X[rng.random(X.shape) >= shares] = 0
     X[0] = 0
     return sp.csr_array(X)
-
-
-@pytest.fixture(autouse=True)
-def threads_as_before():
-    before = numba.get_num_threads()
-    yield
-    numba.set_num_threads(before)
 
 
 # values -----------------------------------------------------------------------------
@@ -147,7 +140,7 @@ def test_blocks_and_tiles_of_any_size_give_the_same_values(kernel, rng, monkeypa
     X, Y = sparse_rows(rng, 37, 30, 0.6), sparse_rows(rng, 29, 30, 0.6)
     desired = kernel(X, Y)
     for name, value in (("_TILE_BYTES", 1), ("_BLOCK", 5), ("_BLOCK", 1)):
-        monkeypatch.setattr(_sparse, name, value)
+        monkeypatch.setattr(sparse_gram, name, value)
         assert_close(kernel(X, Y), desired, 1e-14)
 
 
@@ -156,7 +149,7 @@ def test_frequent_features_may_be_kept_whole_or_in_lists(
     share, rng, monkeypatch, dtype, tol
 ):
     X = sparse_rows(rng, 40, 30, 0.8, dtype)
-    monkeypatch.setattr(_sparse, "_WHOLE_SHARE", share)
+    monkeypatch.setattr(sparse_gram, "_WHOLE_SHARE", share)
     K = LinearKernel()(X)
     assert_close(K, kernel_matrix(LinearKernel(), X.toarray(), X.toarray()), tol)
 
@@ -227,7 +220,7 @@ def test_weights_may_be_dense_or_sparse(kernel, n, rng, monkeypatch, dtype, tol)
     W = sp.random_array((7, 33), density=0.3, rng=rng)
     desired = W @ kernel_matrix(kernel, X.toarray(), L.toarray()).T
     for block in (2048, 10):
-        monkeypatch.setattr(_sparse, "_BLOCK", block)
+        monkeypatch.setattr(sparse_gram, "_BLOCK", block)
         for weights in (W.toarray(), W.tocsr(), W.tocsc(), W.astype(np.float32)):
             for rows, landmarks in ((X, L), (X.toarray(), L), (X, L.toarray())):
                 product = fold(kernel, rows, landmarks, weights)
@@ -248,7 +241,7 @@ def test_the_twins_give_the_same_bits(kernel, rng, dtype, monkeypatch):
     products = [K @ S.T]
     for twin in ("serial", "parallel"):
         run = functools.partial(run_all, twin)
-        monkeypatch.setattr(_sparse, "run_tiles", run)
+        monkeypatch.setattr(sparse_gram, "run_tiles", run)
         products.append(K @ S.T)
     assert_array_equal(products[0], products[1])
     assert_array_equal(products[1], products[2])
@@ -302,7 +295,7 @@ def test_kernels_of_dense_rows_say_so(kernel, rng):
 def test_metrics_without_a_sparse_form_say_so(rng):
     class Own(GaussianKernel):
         def compiled_form(self, n_features):
-            return CompiledForm(nbsketch.gram.ABSOLUTE, 0, np.ones(n_features))
+            return CompiledForm("absolute", "exponential", np.ones(n_features))
 
     with pytest.raises(TypeError, match="sparse rows need a metric of inner products"):
         Own(1.0)(sparse_rows(rng, 5, 3, 0.5))
@@ -480,7 +473,7 @@ def test_memory_is_that_of_the_nonzeros(kernel):
     product = 10 * 20_000 * 8
     own = X.data.nbytes + X.indices.nbytes + X.indptr.nbytes
     peak = traced_peak(lambda: Gram(kernel, X) @ S.T)
-    assert peak <= product + 4 * own + 2 * _sparse._TILE_BYTES < 20 << 20
+    assert peak <= product + 4 * own + 2 * sparse_gram._TILE_BYTES < 20 << 20
 
 
 def test_memory_of_a_fit():

@@ -171,17 +171,13 @@ def test_an_error_in_a_block_is_raised_and_stops_the_others():
 )
 def test_number_of_threads_of_openmp(asked, limit, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", asked)
-    before = numba.get_num_threads()
     numba.set_num_threads(2)
-    try:
-        assert threads.thread_limit() == limit
-        twins = Twins()
-        twins.run(10, 1e-2)
-        assert set(twins.limits) <= {2} and bool(twins.limits) == (limit == 2)
-        numba.set_num_threads(1)
-        assert threads.thread_limit() == 1
-    finally:
-        numba.set_num_threads(before)
+    assert threads.thread_limit() == limit
+    twins = Twins()
+    twins.run(10, 1e-2)
+    assert set(twins.limits) <= {2} and bool(twins.limits) == (limit == 2)
+    numba.set_num_threads(1)
+    assert threads.thread_limit() == 1
 
 
 @pytest.mark.parametrize("variable", ["OMP_NUM_THREADS", "NUMBA_NUM_THREADS"])

@@ -55,7 +55,7 @@ from nbsketch.fitting.least_squares import LeastSquaresObjective
 from nbsketch.fitting.objectives import FeatureSolution, Objective, SolveOptions
 from nbsketch.fitting.stochastic import as_solver
 from nbsketch.persistence import SaveMixin
-from nbsketch.sketches import Sketch, as_recipe
+from nbsketch.sketches import SizedRecipe, Sketch, as_recipe
 from nbsketch.solvers.design import Design
 
 
@@ -156,10 +156,11 @@ class KernelExpansion(SaveMixin, BaseEstimator):
             raise ValueError(f"`size` must be an integer or None, got {self.size!r}")
 
     def _first_size(self, default: int) -> int | None:
-        """Return the size to draw a sketch with, None where it has its own."""
+        """Return the size to draw a sketch with, None for a recipe with its own."""
         rule = as_auto_size(self.size)
         if rule is not None:
-            return min(rule.start, default)
+            named = not isinstance(self.sketch, SizedRecipe)
+            return min(rule.start, default) if named else None
         named = isinstance(self.sketch, str) and self.sketch != "identity"
         return default if named and self.size is None else self.size
 

@@ -27,8 +27,9 @@ class AutoSize:
 
     Parameters
     ----------
-    start : int
-        First number of rows; the number of rows of X if that is smaller.
+    start : int, default=50
+        First number of rows of a sketch given by name, at most the number of rows of X.
+        A recipe given as an object starts from its own size.
     max_size : int
         Largest number of rows; the number of rows of X if that is smaller.
     seconds : float, optional
@@ -130,7 +131,7 @@ def _rows_to_add(rule: AutoSize, path: dict[str, list], n: int) -> int:
         last = seconds[-1] - (seconds[-2] if len(seconds) > 1 else 0.0)
         if seconds[-1] + 4 * last > rule.seconds:
             return 0
-    return min(size, min(rule.max_size, n) - size)
+    return max(0, min(size, min(rule.max_size, n) - size))
 
 
 def _add(step: _Step, rows: int, X: Any) -> _Step:

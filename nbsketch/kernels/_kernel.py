@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._validation import check_rows
-from nbsketch.gram import evaluate
+from nbsketch.gram import CompiledForm, evaluate
 
 
 class Kernel(ABC):
@@ -33,12 +33,17 @@ class Kernel(ABC):
         rows, others = self._check_pair(X, Y)
         dtype = np.result_type(rows.dtype, others.dtype)
         form = self.compiled_form(rows.shape[1])
+        if form is None:
+            raise NotImplementedError(
+                f"{type(self).__name__} must define __call__, because its "
+                "compiled_form is None"
+            )
         rows, others = (part.astype(dtype, copy=False) for part in (rows, others))
         return evaluate(form, rows, others)
 
     @abstractmethod
-    def compiled_form(self, n_features: int) -> Any:
-        """Return what compiled code needs, or None if only a call gives values."""
+    def compiled_form(self, n_features: int) -> CompiledForm | None:
+        """Return the form for compiled code, or None if only a call gives values."""
 
     @abstractmethod
     def diag(self, X: ArrayLike) -> NDArray:

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._validation import check_integer, check_positive, check_real
-from nbsketch.gram import POWER, PRODUCT, CompiledForm
+from nbsketch.gram import CompiledForm
 from nbsketch.kernels._kernel import Kernel
 
 
@@ -53,7 +53,7 @@ class PolynomialKernel(Kernel):
     def compiled_form(self, n_features: int) -> CompiledForm:
         """Return what compiled code needs."""
         scale = np.full(n_features, math.sqrt(self.scale))
-        return CompiledForm(PRODUCT, POWER, scale, self.offset, self.degree)
+        return CompiledForm("product", "power", scale, self.offset, self.degree)
 
     def diag(self, X: ArrayLike) -> NDArray:
         """Return k(x, x) for each row x of X."""
@@ -74,7 +74,7 @@ class LinearKernel(Kernel):
 
     def compiled_form(self, n_features: int) -> CompiledForm:
         """Return what compiled code needs."""
-        return CompiledForm(PRODUCT, POWER, np.ones(n_features))
+        return CompiledForm("product", "power", np.ones(n_features))
 
     def diag(self, X: ArrayLike) -> NDArray:
         """Return the squared norm of each row of X."""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch.gram import MINIMUM, POWER, CompiledForm
+from nbsketch.gram import CompiledForm
 from nbsketch.kernels._kernel import Kernel
 
 
@@ -43,7 +43,7 @@ class SobolevKernel(Kernel):
 
     def compiled_form(self, n_features: int) -> CompiledForm:
         """Return what compiled code needs."""
-        return CompiledForm(MINIMUM, POWER, np.ones(n_features))
+        return CompiledForm("minimum", "power", np.ones(n_features))
 
     def check_domain(self, name: str, rows: Any) -> None:
         """Raise an error if a number is outside [0, 1]."""

@@ -18,17 +18,7 @@ from nbsketch._validation import (
     check_real,
     random_generator,
 )
-from nbsketch.gram import (
-    ABSOLUTE,
-    EXPONENTIAL,
-    MATERN_12,
-    MATERN_32,
-    MATERN_52,
-    POWER,
-    SQUARED,
-    CompiledForm,
-    evaluate,
-)
+from nbsketch.gram import CompiledForm, evaluate
 from nbsketch.kernels._kernel import Kernel
 
 _LOG2E = 1 / math.log(2)
@@ -73,7 +63,7 @@ class StationaryKernel(Kernel):
         return CompiledForm(metric, profile, scale / widths)
 
     @abstractmethod
-    def _family(self) -> tuple[int, int, float]:
+    def _family(self) -> tuple[str, str, float]:
         """Return metric, profile, and the scale of a feature of unit bandwidth."""
 
     def diag(self, X: ArrayLike) -> NDArray:
@@ -115,8 +105,8 @@ class GaussianKernel(StationaryKernel):
             object.__setattr__(self, "bandwidth", width)
         super().__post_init__()
 
-    def _family(self) -> tuple[int, int, float]:
-        return SQUARED, EXPONENTIAL, math.sqrt(0.5 * _LOG2E)
+    def _family(self) -> tuple[str, str, float]:
+        return "squared", "exponential", math.sqrt(0.5 * _LOG2E)
 
 
 @dataclass(frozen=True)
@@ -139,8 +129,8 @@ class LaplacianKernel(StationaryKernel):
     takes_sparse: ClassVar[bool] = False
     _distance: ClassVar[str] = "cityblock"
 
-    def _family(self) -> tuple[int, int, float]:
-        return ABSOLUTE, EXPONENTIAL, _LOG2E
+    def _family(self) -> tuple[str, str, float]:
+        return "absolute", "exponential", _LOG2E
 
 
 @dataclass(frozen=True)
@@ -168,11 +158,11 @@ class MaternKernel(StationaryKernel):
 
     nu: float = 1.5
 
-    _families: ClassVar[dict[float, tuple[int, float]]] = {
-        0.5: (MATERN_12, _LOG2E),
-        1.5: (MATERN_32, math.sqrt(3) * _LOG2E),
-        2.5: (MATERN_52, math.sqrt(5) * _LOG2E),
-        math.inf: (EXPONENTIAL, math.sqrt(0.5 * _LOG2E)),
+    _families: ClassVar[dict[float, tuple[str, float]]] = {
+        0.5: ("matern-1/2", _LOG2E),
+        1.5: ("matern-3/2", math.sqrt(3) * _LOG2E),
+        2.5: ("matern-5/2", math.sqrt(5) * _LOG2E),
+        math.inf: ("exponential", math.sqrt(0.5 * _LOG2E)),
     }
 
     def __post_init__(self) -> None:
@@ -183,8 +173,8 @@ class MaternKernel(StationaryKernel):
     def _others(self) -> dict[str, Any]:
         return {"nu": self.nu}
 
-    def _family(self) -> tuple[int, int, float]:
-        return SQUARED, *self._families[self.nu]
+    def _family(self) -> tuple[str, str, float]:
+        return "squared", *self._families[self.nu]
 
 
 def median_distance(X: Any, metric: str = "euclidean", rng: Any = None) -> float:
@@ -210,7 +200,7 @@ def median_distance(X: Any, metric: str = "euclidean", rng: Any = None) -> float
 
 def _sparse_distances(X: Any) -> NDArray[np.float64]:
     """Return the Euclidean distances of all pairs of sparse rows."""
-    squares = evaluate(CompiledForm(SQUARED, POWER, np.ones(X.shape[1])), X, X)
+    squares = evaluate(CompiledForm("squared", "power", np.ones(X.shape[1])), X, X)
     return np.sqrt(squares[np.triu_indices(len(squares), 1)])
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._validation import check_positive
-from nbsketch.gram import COMPLEMENT, POWER, TANIMOTO, CompiledForm
+from nbsketch.gram import CompiledForm
 from nbsketch.kernels._kernel import Kernel
 from nbsketch.kernels.products import squared_norms
 
@@ -52,7 +52,7 @@ class TanimotoKernel(Kernel):
 
     def compiled_form(self, n_features: int) -> CompiledForm:
         """Return what compiled code needs."""
-        return CompiledForm(TANIMOTO, POWER, np.ones(n_features))
+        return CompiledForm("tanimoto", "power", np.ones(n_features))
 
     def check_domain(self, name: str, rows: Any) -> None:
         """Raise an error if the squared norm of a row is not finite."""
@@ -108,4 +108,4 @@ class GaussianTanimotoKernel(TanimotoKernel):
         """Return what compiled code needs."""
         rate = 1 / math.log(2) / self.bandwidth / self.bandwidth
         steepness = min(rate, _STEEPEST)
-        return CompiledForm(TANIMOTO, COMPLEMENT, np.ones(n_features), steepness)
+        return CompiledForm("tanimoto", "complement", np.ones(n_features), steepness)

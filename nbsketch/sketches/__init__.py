@@ -1,11 +1,11 @@
-"""Sketches: recipes that can be drawn for any number of rows, and what was drawn."""
+"""Sketches: recipes, and the random matrices that they draw."""
 
 from typing import Any
 
 from nbsketch._validation import check_choice
-from nbsketch.sketches._recipe import Origin, SizedRecipe, SketchRecipe
-from nbsketch.sketches._sketch import DenseSketch, Sketch, SketchTranspose
-from nbsketch.sketches.accumulated import AccumulationSketch
+from nbsketch.sketches._recipe import SizedRecipe, SketchRecipe
+from nbsketch.sketches._sketch import DenseSketch, Sketch
+from nbsketch.sketches.accumulation import AccumulationSketch
 from nbsketch.sketches.dense import GaussianSketch, RademacherSketch
 from nbsketch.sketches.hashed import CountSketch, SparseJLSketch
 from nbsketch.sketches.leverage import LeverageSketch
@@ -20,13 +20,12 @@ __all__ = [
     "GaussianSketch",
     "IdentitySketch",
     "LeverageSketch",
-    "Origin",
     "PSparsifiedSketch",
     "RademacherSketch",
     "SRHTSketch",
+    "SizedRecipe",
     "Sketch",
     "SketchRecipe",
-    "SketchTranspose",
     "SparseJLSketch",
     "SubsamplingSketch",
     "TransformSketch",
@@ -45,7 +44,7 @@ _BY_NAME: dict[str, type[SketchRecipe]] = {
     "srht": SRHTSketch,
     "identity": IdentitySketch,
 }
-# Rows of a sketch of which nothing is said but the name.
+# Size of a sketch given by name without a size.
 _DEFAULT_SIZE = 100
 
 

@@ -1,22 +1,23 @@
-"""How to draw a sketch, and what a drawn one remembers of it."""
+"""Recipes: parameters from which sketches of any number of rows are drawn."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nbsketch._validation import check_integer, random_generator
-
-if TYPE_CHECKING:
-    from nbsketch.sketches._sketch import Sketch
+from nbsketch.sketches._sketch import Origin, Sketch, as_sketch
 
 
 class SketchRecipe(ABC):
-    """How to draw a sketch: a small frozen dataclass, the same for every n."""
+    """A law of random sketches, independent of n: a small frozen dataclass.
+
+    Subclass it for a sketch that fixes its number of rows itself or looks at the data,
+    and `SizedRecipe` for one with a number of rows s.
+    """
 
     @abstractmethod
     def draw(
@@ -27,11 +28,12 @@ class SketchRecipe(ABC):
         Parameters
         ----------
         n : int
-            Number of columns of the sketch: rows of the data.
-        rng : None, int or numpy.random.Generator
+            Number of columns of the sketch, the rows of the data.
+        rng : None, int or numpy.random.Generator, default=None
             Source of randomness; the same seed gives the same sketch.
-        X, kernel : ignored
-            The data and the kernel, for recipes that look at them.
+        X, kernel : optional
+            The data, of n rows, and the kernel with its parameters set. Used by recipes
+            that depend on the data, ignored by all others.
 
         Returns
         -------
@@ -42,10 +44,50 @@ class SketchRecipe(ABC):
 
 @dataclass(frozen=True)
 class SizedRecipe(SketchRecipe):
-    """A recipe with a number of rows s."""
+    r"""A recipe with a number of rows s, whose sketches can grow.
+
+    A subclass is a frozen dataclass that implements `draw_matrix`. Its sketches have
+    `Sketch.extend`, and ``size="auto"`` of the estimators doubles them.
+
+    Parameters
+    ----------
+    size : int
+        Number of rows s of the sketch.
+
+    Attributes
+    ----------
+    grows : bool
+        Class variable, default True. True promises that, for the same seed, the first
+        s rows of a larger matrix, :math:`s + t` rows, are :math:`\sqrt{s / (s + t)}`
+        times the rows of the smaller one: row i is drawn from a stream of its own, and
+        only its scale depends on the size. Set it to False if rows depend on each
+        other; ``size="auto"`` then draws each size anew.
+
+    Examples
+    --------
+    Rows that are differences of two random rows of the data:
+
+    >>> from dataclasses import dataclass
+    >>> import numpy as np
+    >>> import scipy.sparse as sp
+    >>> from nbsketch import SizedRecipe
+    >>> @dataclass(frozen=True)
+    ... class PairSketch(SizedRecipe):
+    ...     def draw_matrix(self, n, seed):
+    ...         rows = [np.random.default_rng([seed, i]) for i in range(self.size)]
+    ...         pairs = np.sort([rng.choice(n, 2, replace=False) for rng in rows])
+    ...         values = np.tile([1.0, -1.0], self.size) * np.sqrt(n / (2 * self.size))
+    ...         pointers = 2 * np.arange(self.size + 1)
+    ...         shape = (self.size, n)
+    ...         return sp.csr_array((values, pairs.ravel(), pointers), shape=shape)
+    >>> S = PairSketch(size=3).draw(100, rng=0)
+    >>> larger = S.extend(2)
+    >>> old, new = S.to_csr().toarray(), larger.to_csr().toarray()
+    >>> bool(np.allclose(new[:3], np.sqrt(3 / 5) * old))
+    True
+    """
 
     size: int
-    # Whether rows follow their streams one by one, so that more of them can follow.
     grows: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -59,8 +101,25 @@ class SizedRecipe(SketchRecipe):
         return self._draw(n, Origin(self, draw_seed(rng)))
 
     @abstractmethod
+    def draw_matrix(self, n: int, seed: int) -> Any:
+        """Return the matrix of n columns that belongs to a seed.
+
+        Parameters
+        ----------
+        n : int
+            Number of columns, at least `size`.
+        seed : int
+            Seed in [0, 2^64) of all randomness: the same seed gives the same matrix.
+
+        Returns
+        -------
+        csr_array, ndarray or Sketch of shape (size, n)
+            Scaled so that :math:`E[S^T S] = I`.
+        """
+
     def _draw(self, n: int, origin: Origin) -> Sketch:
         """Return the sketch of n columns that belongs to an origin."""
+        return as_sketch(self.draw_matrix(n, origin.seed), n, origin)
 
     def _check_rows(self, n: int) -> int:
         n = check_integer("n", n)
@@ -69,24 +128,6 @@ class SizedRecipe(SketchRecipe):
                 f"`size` must be at most the number of rows, {n}, got {self.size}"
             )
         return n
-
-
-class Origin(NamedTuple):
-    """What a sketch was drawn from, and can be drawn on from.
-
-    Attributes
-    ----------
-    recipe : SizedRecipe
-        The recipe.
-    seed : int
-        Its seed.
-    probabilities : ndarray of shape (n,), optional
-        Those with which it draws columns, if they are not equal.
-    """
-
-    recipe: SizedRecipe
-    seed: int
-    probabilities: NDArray[np.float64] | None = None
 
 
 def draw_seed(rng: Any) -> int:

@@ -1,21 +1,29 @@
-"""The matrix that was drawn: its products, its growth, its parts for a file."""
+"""Drawn sketches: products, growth, and the parts that a model file stores."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._jit.csr import mark_columns
-from nbsketch._validation import check_integer
-from nbsketch.sketches._recipe import Origin
+from nbsketch._validation import as_csr, check_integer
 
-# A mark for each column beats sorting once the nonzeros are not few among the columns.
+# With fewer nonzeros per column than this, sorting beats marking every column.
 _SORT_BELOW = 1 / 64
+
+
+class Origin(NamedTuple):
+    """The recipe and the seed of a sketch, from which further rows can be drawn."""
+
+    recipe: Any  # a SizedRecipe
+    seed: int
+    # Probabilities of the columns, shape (n,), if they are not equal.
+    probabilities: NDArray[np.float64] | None = None
 
 
 class Sketch:
@@ -24,18 +32,18 @@ class Sketch:
     Parameters
     ----------
     matrix : scipy.sparse.csr_array of shape (s, n)
-        The matrix itself, with sorted columns in each row.
-    origin : Origin, optional
-        What it was drawn from, for `extend`.
+        The matrix, with sorted columns in each row.
+    origin : optional
+        Recipe and seed, set by `SizedRecipe.draw`. None: the sketch cannot grow.
 
     Attributes
     ----------
     shape : tuple of int
         (s, n).
     columns : ndarray of shape (s',)
-        The sorted indices of the columns with a nonzero.
-    T : SketchTranspose
-        Stands for the transpose, so that ``A @ S.T`` works.
+        Sorted indices of the columns with a nonzero.
+    T : object
+        The transpose, for products ``A @ S.T``.
     can_grow : bool
         Whether `extend` can add rows.
 
@@ -79,13 +87,13 @@ class Sketch:
 
     @property
     def is_identity(self) -> bool:
-        """Whether the sketch keeps everything as it is."""
+        """Whether S = I."""
         return False
 
     @property
-    def T(self) -> SketchTranspose:
-        """The transpose, for products from the right."""
-        return SketchTranspose(self)
+    def T(self) -> Transpose:
+        """The transpose, for products ``A @ S.T``."""
+        return Transpose(self)
 
     def to_csr(self) -> sp.csr_array:
         """Return the (s, n) matrix as a SciPy CSR array."""
@@ -93,27 +101,27 @@ class Sketch:
 
     @property
     def can_grow(self) -> bool:
-        """Whether `extend` can add rows: their law does not depend on their number."""
+        """Whether `extend` can add rows."""
         return self.origin is not None and self.origin.recipe.grows
 
     def extend(self, rows: int) -> Sketch:
-        r"""Return the sketch with further rows, scaled so that E[S^T S] = I again.
+        r"""Return the sketch with further rows, rescaled so that E[S^T S] = I.
 
-        It is the sketch that the recipe of the larger size draws from the same seed.
-        Its first s rows are :math:`\sqrt{s / (s + \text{rows})}` times the rows of this
-        one, so that what was computed from these can be kept; `tail` gives the others.
+        It equals the sketch that the recipe of the larger size draws from the same
+        seed. Its first s rows are :math:`\sqrt{s / (s + \text{rows})}` times those of
+        this sketch, so products with them can be reused; `tail` gives the new rows.
 
         Parameters
         ----------
         rows : int
-            How many rows to add; s + rows is at most n.
+            Number of rows to add; s + rows is at most n.
 
         Raises
         ------
         TypeError
-            If the sketch cannot grow: CountSketch and sparse JL, whose columns are
-            independent but not their rows, the identity, a tail of a sketch, and a
-            matrix that no recipe of nbsketch has drawn.
+            If the sketch cannot grow: CountSketch and sparse JL sketches, whose rows
+            are dependent, the identity, a tail of a sketch, and a matrix that was not
+            drawn by a `SizedRecipe`.
 
         Examples
         --------
@@ -138,7 +146,7 @@ class Sketch:
         return recipe._draw(n, self.origin._replace(recipe=recipe))
 
     def tail(self, start: int) -> Sketch:
-        """Return the rows from `start` on, as they are, as a sketch."""
+        """Return the rows from `start` on, not rescaled, as a sketch."""
         start = check_integer("start", start, low=0, high=self.shape[0] - 1)
         return self._tail(start)
 
@@ -146,10 +154,10 @@ class Sketch:
         return Sketch(self._matrix[start:])
 
     def to_parts(self) -> dict[str, Any]:
-        """Return arrays, numbers and recipes from which `from_parts` makes the sketch.
+        """Return the arrays, numbers and recipe that `from_parts` needs.
 
-        Probabilities are left out: they are as many as the rows of the data, which a
-        model otherwise does without. So a sketch drawn with them cannot grow later.
+        Probabilities of columns are left out, because there are n of them: a sketch
+        drawn with them cannot grow after it is loaded.
         """
         matrix = self._matrix
         return {
@@ -162,7 +170,7 @@ class Sketch:
 
     @classmethod
     def from_parts(cls, parts: dict[str, Any]) -> Self:
-        """Return the sketch that gave the parts."""
+        """Return the sketch with these parts: see `to_parts`."""
         arrays = (parts["data"], parts["indices"], parts["indptr"])
         matrix = sp.csr_array(arrays, shape=parts["shape"])
         return cls(matrix, origin_of(parts))
@@ -189,7 +197,23 @@ class Sketch:
 
 
 class DenseSketch(Sketch):
-    """A drawn sketch whose entries are all nonzero, stored as an array."""
+    """A drawn sketch stored as a dense array.
+
+    Parameters
+    ----------
+    matrix : ndarray of shape (s, n)
+        The matrix.
+    origin : optional
+        Recipe and seed, as in `Sketch`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nbsketch.sketches import DenseSketch
+    >>> S = DenseSketch(np.ones((2, 5)))
+    >>> (S @ np.arange(5.0)).tolist()
+    [10.0, 10.0]
+    """
 
     def __init__(self, matrix: NDArray, origin: Origin | None = None) -> None:
         self._dense = matrix
@@ -219,7 +243,7 @@ class DenseSketch(Sketch):
 
     @classmethod
     def from_parts(cls, parts: dict[str, Any]) -> Self:
-        """Return the sketch that gave the parts."""
+        """Return the sketch with these parts: see `to_parts`."""
         return cls(parts["dense"], origin_of(parts))
 
     def _apply(self, array: Any) -> Any:
@@ -230,11 +254,11 @@ class DenseSketch(Sketch):
 
 
 @dataclass(frozen=True)
-class SketchTranspose:
-    """The transpose of a sketch: gives ``A @ S.T``."""
+class Transpose:
+    """The transpose of a sketch, for products ``A @ S.T``."""
 
     sketch: Sketch
-    # NumPy leaves the operator to this class.
+    # Makes NumPy call `__rmatmul__`.
     __array_ufunc__ = None
 
     @property
@@ -259,5 +283,19 @@ class SketchTranspose:
 
 
 def origin_of(parts: dict[str, Any]) -> Origin | None:
-    """Return the origin that is among the parts of a sketch, if it is."""
+    """Return the origin stored in the parts of a sketch, or None."""
     return Origin(parts["recipe"], parts["seed"]) if "recipe" in parts else None
+
+
+def as_sketch(drawn: Any, n: int, origin: Origin) -> Sketch:
+    """Return what a recipe has drawn as a sketch of n columns that knows its origin."""
+    expected = (origin.recipe.size, n)
+    if np.shape(drawn) != expected:
+        raise ValueError(
+            f"`draw_matrix` of {type(origin.recipe).__name__} must return a matrix of "
+            f"shape {expected}, got {np.shape(drawn)}"
+        )
+    if not isinstance(drawn, Sketch):
+        drawn = Sketch(as_csr(drawn)) if sp.issparse(drawn) else DenseSketch(drawn)
+    drawn.origin = origin
+    return drawn

@@ -1,4 +1,4 @@
-"""Sketches without zeros."""
+"""Sketches with independent entries, none of them zero."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nbsketch._jit.csr import (
     GAUSSIAN,
@@ -14,8 +15,7 @@ from nbsketch._jit.csr import (
     fill_dense_serial,
 )
 from nbsketch._jit.threads import run_tiles
-from nbsketch.sketches._recipe import Origin, SizedRecipe
-from nbsketch.sketches._sketch import DenseSketch
+from nbsketch.sketches._recipe import SizedRecipe
 
 # Rough time of one random number on one thread.
 _SECONDS_PER_ENTRY = 2e-8
@@ -32,8 +32,8 @@ class GaussianSketch(SizedRecipe):
 
     Notes
     -----
-    Yang, Pilanci and Wainwright, Ann. Stat. 2017. It needs every column of the Gram
-    matrix, which is streamed, and s n numbers of memory for itself.
+    Yang, Pilanci and Wainwright, Ann. Stat. 2017. It uses every column of the Gram
+    matrix, computed tile by tile, and stores its own s n entries.
 
     Examples
     --------
@@ -42,8 +42,9 @@ class GaussianSketch(SizedRecipe):
     DenseSketch(shape=(3, 100), columns=100)
     """
 
-    def _draw(self, n: int, origin: Origin) -> DenseSketch:
-        return _draw_dense(self.size, n, GAUSSIAN, origin)
+    def draw_matrix(self, n: int, seed: int) -> NDArray:
+        """Return the matrix of a seed: see `SizedRecipe.draw_matrix`."""
+        return _draw_dense(self.size, n, GAUSSIAN, seed)
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,8 @@ class RademacherSketch(SizedRecipe):
 
     Notes
     -----
-    The p-SR sketch with p = 1. It needs every column of the Gram matrix, which is
-    streamed, and s n numbers of memory for itself.
+    The p-SR sketch with p = 1. It uses every column of the Gram matrix,
+    computed tile by tile, and stores its own s n entries.
 
     Examples
     --------
@@ -67,13 +68,14 @@ class RademacherSketch(SizedRecipe):
     DenseSketch(shape=(4, 100), columns=100)
     """
 
-    def _draw(self, n: int, origin: Origin) -> DenseSketch:
-        return _draw_dense(self.size, n, RADEMACHER, origin)
+    def draw_matrix(self, n: int, seed: int) -> NDArray:
+        """Return the matrix of a seed: see `SizedRecipe.draw_matrix`."""
+        return _draw_dense(self.size, n, RADEMACHER, seed)
 
 
-def _draw_dense(size: int, n: int, law: int, origin: Origin) -> DenseSketch:
+def _draw_dense(size: int, n: int, law: int, seed: int) -> NDArray:
     entries, scale = np.empty((size, n)), 1 / math.sqrt(size)
-    args = (np.uint64(origin.seed), law, scale, entries)
+    args = (np.uint64(seed), law, scale, entries)
     seconds = n * _SECONDS_PER_ENTRY
     run_tiles(fill_dense_serial, fill_dense_parallel, size, seconds, *args)
-    return DenseSketch(entries, origin)
+    return entries

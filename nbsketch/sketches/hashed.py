@@ -11,11 +11,10 @@ import scipy.sparse as sp
 
 from nbsketch._jit.csr import fill_distinct
 from nbsketch._validation import check_integer
-from nbsketch.sketches._recipe import Origin, SizedRecipe
-from nbsketch.sketches._sketch import Sketch
+from nbsketch.sketches._recipe import SizedRecipe
 from nbsketch.sketches._streams import signs
 
-# What Martinsson and Tropp advise.
+# Advised by Martinsson and Tropp, 2020, section 9.2.
 _NONZEROS = 8
 
 
@@ -33,9 +32,9 @@ class CountSketch(SizedRecipe):
     Notes
     -----
     Clarkson and Woodruff, "Low-rank approximation and regression in input sparsity
-    time", J. ACM 2017. It needs every column of the Gram matrix, which is streamed, at
-    hardly more than the cost of evaluating it. Its rows are not independent, so it
-    cannot grow.
+    time", J. ACM 2017. It uses every column of the Gram matrix, computed tile by tile,
+    and costs hardly more than these kernel values. Its rows are dependent, so it cannot
+    grow.
 
     Examples
     --------
@@ -47,8 +46,9 @@ class CountSketch(SizedRecipe):
 
     grows: ClassVar[bool] = False
 
-    def _draw(self, n: int, origin: Origin) -> Sketch:
-        return Sketch(_draw_columns(self.size, n, 1, origin.seed), origin)
+    def draw_matrix(self, n: int, seed: int) -> sp.csr_array:
+        """Return the matrix of a seed: see `SizedRecipe.draw_matrix`."""
+        return _draw_columns(self.size, n, 1, seed)
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,9 @@ class SparseJLSketch(SizedRecipe):
     ----------
     size : int
         Number of rows s of the sketch.
-    nonzeros : int, optional
-        Number c of nonzeros in each column, at most s. By default 8, or s if that is
-        smaller. 1 is the `CountSketch`, s the `RademacherSketch`.
+    nonzeros : int or None, default=None
+        Number c of nonzeros in each column, at most s. None: min(8, s). 1 gives the
+        `CountSketch`, s the `RademacherSketch`.
 
     Notes
     -----
@@ -72,8 +72,8 @@ class SparseJLSketch(SizedRecipe):
     construction. To preserve lengths up to a factor 1 + e with probability 1 - d, s of
     the order of log(1/d) / e^2 and c of the order of e s suffice; in practice a
     constant c does, and 8 is advised by Martinsson and Tropp, "Randomized numerical
-    linear algebra", Acta Numerica 2020, section 9.2. It needs every column of the Gram
-    matrix, which is streamed. Its rows are not independent, so it cannot grow.
+    linear algebra", Acta Numerica 2020, section 9.2. It uses every column of the Gram
+    matrix, computed tile by tile. Its rows are dependent, so it cannot grow.
 
     Examples
     --------
@@ -92,9 +92,10 @@ class SparseJLSketch(SizedRecipe):
             c = check_integer("nonzeros", self.nonzeros, high=self.size)
             object.__setattr__(self, "nonzeros", c)
 
-    def _draw(self, n: int, origin: Origin) -> Sketch:
+    def draw_matrix(self, n: int, seed: int) -> sp.csr_array:
+        """Return the matrix of a seed: see `SizedRecipe.draw_matrix`."""
         c = min(_NONZEROS, self.size) if self.nonzeros is None else self.nonzeros
-        return Sketch(_draw_columns(self.size, n, c, origin.seed), origin)
+        return _draw_columns(self.size, n, c, seed)
 
 
 def _draw_columns(size: int, n: int, c: int, seed: int) -> sp.csr_array:

@@ -1,4 +1,4 @@
-"""Sub-sampling with probabilities that follow the leverage of the rows."""
+"""Sub-sampling with probabilities proportional to ridge leverage scores."""
 
 from __future__ import annotations
 
@@ -9,13 +9,18 @@ import numpy as np
 
 from nbsketch._validation import check_choice, check_positive, random_generator
 from nbsketch.leverage import alpha_for_dimension, ridge_leverage_scores
-from nbsketch.sketches._recipe import Origin, SizedRecipe, draw_seed
-from nbsketch.sketches._sketch import Sketch
+from nbsketch.sketches._recipe import SizedRecipe, draw_seed
+from nbsketch.sketches._sketch import Origin, Sketch
 from nbsketch.sketches._streams import uniforms
 from nbsketch.sketches.sampling import rows_of_identity
 
-# The share of the size that is the effective dimension at the default level.
+# Effective dimension at the default level, as a share of the size.
 _DIMENSION_PER_ROW = 0.25
+
+_NO_DATA = (
+    "`X` and `kernel` must be given to draw a LeverageSketch: "
+    "draw(n, rng, X=X, kernel=kernel)"
+)
 
 
 @dataclass(frozen=True)
@@ -28,18 +33,18 @@ class LeverageSketch(SizedRecipe):
     .. math:: q_j = \frac{\ell_j}{\sum_k \ell_k}, \qquad
         \ell_j = \bigl[K (K + n \alpha I)^{-1}\bigr]_{jj},
 
-    so that :math:`E[S^T S] = I`. Rows of the data that few others resemble are drawn
-    more often than by uniform sub-sampling.
+    so that :math:`E[S^T S] = I`. Isolated rows of the data are drawn more often than by
+    uniform sub-sampling.
 
     Parameters
     ----------
     size : int
         Number of rows s of the sketch.
-    alpha : float, optional
-        Level of the scores. By default the one at which the effective dimension of the
+    alpha : float or None, default=None
+        Level of the scores. None: the level at which the effective dimension of the
         kernel on the data is about s / 4.
-    method : {"auto", "exact", "recursive"}
-        How scores are computed: see `nbsketch.leverage.ridge_leverage_scores`.
+    method : {"auto", "exact", "recursive"}, default="auto"
+        Algorithm for the scores: see `nbsketch.leverage.ridge_leverage_scores`.
 
     Notes
     -----
@@ -75,10 +80,7 @@ class LeverageSketch(SizedRecipe):
         """
         n = self._check_rows(n)
         if X is None or kernel is None:
-            raise TypeError(
-                "`X` and `kernel` must be given to draw a LeverageSketch: "
-                "draw(n, rng, X=X, kernel=kernel)"
-            )
+            raise TypeError(_NO_DATA)
         if np.shape(X)[0] != n:
             raise ValueError(f"`X` must have n = {n} rows, got shape {np.shape(X)}")
         rng = random_generator(rng)
@@ -96,8 +98,12 @@ class LeverageSketch(SizedRecipe):
         total = scores.sum()  # zero for a kernel that is zero on the data
         return scores / total if total > 0 else np.full(len(scores), 1 / len(scores))
 
+    def draw_matrix(self, n: int, seed: int) -> Any:
+        """Raise an error: a seed is not enough without data."""
+        raise TypeError(_NO_DATA)
+
     def _draw(self, n: int, origin: Origin) -> Sketch:
-        q: Any = origin.probabilities  # never missing here
+        q: Any = origin.probabilities  # set by `draw`
         bounds = np.cumsum(q)
         places = uniforms(origin.seed, self.size)[:, 0] * bounds[-1]
         chosen = np.minimum(np.searchsorted(bounds, places, side="right"), n - 1)

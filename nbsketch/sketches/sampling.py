@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from nbsketch._validation import check_choice, check_integer
-from nbsketch.sketches._recipe import Origin, SizedRecipe, SketchRecipe
+from nbsketch.sketches._recipe import SizedRecipe, SketchRecipe
 from nbsketch.sketches._sketch import Sketch
 from nbsketch.sketches._streams import integers, start_of_permutation
 
@@ -24,13 +24,13 @@ class SubsamplingSketch(SizedRecipe):
     ----------
     size : int
         Number of rows s of the sketch.
-    replace : bool
+    replace : bool, default=False
         Whether a row may be drawn more than once.
 
     Notes
     -----
-    Yang, Pilanci and Wainwright, Ann. Stat. 2017, section 2.2. The fitted model is that
-    of the Nystrom method with s uniform landmarks.
+    Yang, Pilanci and Wainwright, Ann. Stat. 2017, section 2.2. The fitted model is the
+    Nystrom approximation with s uniform landmarks.
 
     Examples
     --------
@@ -45,20 +45,21 @@ class SubsamplingSketch(SizedRecipe):
         super().__post_init__()
         check_choice("replace", self.replace, [False, True])
 
-    def _draw(self, n: int, origin: Origin) -> Sketch:
+    def draw_matrix(self, n: int, seed: int) -> sp.csr_array:
+        """Return the matrix of a seed: see `SizedRecipe.draw_matrix`."""
         if self.replace:
-            chosen = integers(origin.seed, self.size, 1, n)[:, 0]
+            chosen = integers(seed, self.size, 1, n)[:, 0]
         else:
-            chosen = start_of_permutation(origin.seed, self.size, n)
+            chosen = start_of_permutation(seed, self.size, n)
         scales = np.full(self.size, math.sqrt(n / self.size))
-        return Sketch(rows_of_identity(chosen, scales, n), origin)
+        return rows_of_identity(chosen, scales, n)
 
 
 @dataclass(frozen=True)
 class IdentitySketch(SketchRecipe):
-    """No sketch at all: S = I, the exact kernel machine.
+    """No sketch: S = I, the exact kernel machine.
 
-    Memory and time then grow as n^2 and n^3.
+    Memory and time of a fit grow as n^2 and n^3.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""p-sparsified sketches: independent entries, each nonzero with probability p."""
+"""p-sparsified sketches: independent entries, nonzero with probability p."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ import scipy.sparse as sp
 
 from nbsketch._jit.csr import GAUSSIAN, RADEMACHER, count_entries, fill_entries
 from nbsketch._validation import check_choice, check_real
-from nbsketch.sketches._recipe import Origin, SizedRecipe
-from nbsketch.sketches._sketch import Sketch
+from nbsketch.sketches._recipe import SizedRecipe
 
 _LAWS = {"rademacher": RADEMACHER, "gaussian": GAUSSIAN}
 
-# What the paper's experiments use: about twenty nonzeros in each row.
+# Mean number of nonzeros in a row, as in the experiments of the paper.
 _NONZEROS_PER_ROW = 20
 
 
@@ -34,10 +33,10 @@ class PSparsifiedSketch(SizedRecipe):
     ----------
     size : int
         Number of rows s of the sketch.
-    density : float in (0, 1], optional
-        Probability p of a nonzero. By default 20/n (at most 1): about 20 nonzeros in
-        each row, so that s' is at most 20 s.
-    law : {"rademacher", "gaussian"}
+    density : float in (0, 1] or None, default=None
+        Probability p of a nonzero. None: min(1, 20/n), about 20 nonzeros in each row,
+        so that s' is about 20 s at most.
+    law : {"rademacher", "gaussian"}, default="rademacher"
         Law of the nonzeros.
 
     Notes
@@ -64,11 +63,11 @@ class PSparsifiedSketch(SizedRecipe):
             p = check_real("density", self.density, low=0, high=1, low_open=True)
             object.__setattr__(self, "density", p)
 
-    def _draw(self, n: int, origin: Origin) -> Sketch:
+    def draw_matrix(self, n: int, seed: int) -> sp.csr_array:
+        """Return the matrix of a seed: see `SizedRecipe.draw_matrix`."""
         p = min(1.0, _NONZEROS_PER_ROW / n) if self.density is None else self.density
-        seed, scale = np.uint64(origin.seed), 1 / math.sqrt(self.size * p)
-        matrix = _draw_csr(self.size, n, p, _LAWS[self.law], scale, seed)
-        return Sketch(matrix, origin)
+        scale = 1 / math.sqrt(self.size * p)
+        return _draw_csr(self.size, n, p, _LAWS[self.law], scale, np.uint64(seed))
 
 
 def _draw_csr(

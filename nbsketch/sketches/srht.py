@@ -1,4 +1,4 @@
-"""Subsampled randomized transforms: rows of an orthonormal matrix, columns' signs."""
+"""Subsampled randomized transforms: rows of an orthonormal matrix, random signs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from nbsketch._validation import check_choice
-from nbsketch.sketches._recipe import Origin, SizedRecipe
-from nbsketch.sketches._sketch import Sketch, origin_of
+from nbsketch.sketches._recipe import SizedRecipe
+from nbsketch.sketches._sketch import Origin, Sketch, origin_of
 from nbsketch.sketches._streams import signs, start_of_permutation
 from nbsketch.sketches._transforms import Cosine, Fourier, Hadamard, Transform
 
@@ -26,7 +26,7 @@ _TRANSFORMS: dict[str, type[Transform]] = {
 
 @dataclass(frozen=True)
 class SRHTSketch(SizedRecipe):
-    r"""Subsampled randomized Hadamard transform, or a sketch by its cosine kin (ROS).
+    r"""Subsampled randomized Hadamard, cosine or Fourier transform (ROS sketch).
 
     .. math:: S = \sqrt{\frac{N}{s}}\, P H D
 
@@ -37,17 +37,17 @@ class SRHTSketch(SizedRecipe):
     ----------
     size : int
         Number of rows s of the sketch.
-    transform : {"hadamard", "dct", "fourier"}
-        H: Walsh-Hadamard of the next power of two N, to which the rows of the data are
-        padded with zeros; the discrete cosine transform (of the second kind) or the
-        real Fourier transform, both with N = n.
+    transform : {"hadamard", "dct", "fourier"}, default="hadamard"
+        H: Walsh-Hadamard of the next power of two N, with the rows of the data padded
+        by zeros; the discrete cosine transform (of the second kind) or the real Fourier
+        transform, both with N = n.
 
     Notes
     -----
     Tropp, "Improved analysis of the subsampled randomized Hadamard transform", 2011;
-    Yang, Pilanci and Wainwright, Ann. Stat. 2017, section 2.2, "ROS sketches". It needs
-    every column of the Gram matrix, which is streamed through fast transforms, and n
-    signs and s row numbers of memory for itself. The Hadamard transform is the fastest.
+    Yang, Pilanci and Wainwright, Ann. Stat. 2017, section 2.2, "ROS sketches". It uses
+    every column of the Gram matrix, transformed tile by tile, and stores n signs and s
+    row indices. The Hadamard transform is the fastest.
 
     Examples
     --------
@@ -62,16 +62,17 @@ class SRHTSketch(SizedRecipe):
         super().__post_init__()
         check_choice("transform", self.transform, _TRANSFORMS)
 
-    def _draw(self, n: int, origin: Origin) -> TransformSketch:
+    def draw_matrix(self, n: int, seed: int) -> TransformSketch:
+        """Return the sketch of a seed: see `SizedRecipe.draw_matrix`."""
         order = _TRANSFORMS[self.transform](n).order
-        rows = start_of_permutation(origin.seed, self.size, order)
+        rows = start_of_permutation(seed, self.size, order)
         scale = math.sqrt(order / self.size)
-        flips = signs(origin.seed, n)[:, 0]
-        return TransformSketch(self.transform, flips, rows, scale, origin)
+        flips = signs(seed, n)[:, 0]
+        return TransformSketch(self.transform, flips, rows, scale)
 
 
 class TransformSketch(Sketch):
-    """A drawn sketch that is a multiple of rows of an orthonormal transform of signs.
+    """A drawn `SRHTSketch`: scaled rows of an orthonormal transform, times signs.
 
     Parameters
     ----------
@@ -83,8 +84,8 @@ class TransformSketch(Sketch):
         Rows of the transform.
     scale : float
         Factor.
-    origin : Origin, optional
-        What it was drawn from, for `extend`.
+    origin : optional
+        Recipe and seed, as in `Sketch`.
     """
 
     def __init__(
@@ -107,12 +108,12 @@ class TransformSketch(Sketch):
 
     @property
     def weights(self) -> TransformSketch:
-        """The sketch itself: it multiplies tiles of kernel values."""
+        """The sketch itself, as `nbsketch.gram.TiledWeights`."""
         return self
 
     @property
     def step(self) -> int:
-        """Tiles of columns start at multiples of it."""
+        """Tiles of columns start at multiples of this number."""
         return self._fast.step
 
     def add_block(self, first: int, tile: NDArray, out: NDArray) -> None:

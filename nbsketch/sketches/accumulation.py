@@ -1,4 +1,4 @@
-"""The accumulation sketch: sums of sub-sampling sketches with random signs."""
+"""The accumulation sketch: a sum of sub-sampling sketches with random signs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from nbsketch._validation import check_integer
-from nbsketch.sketches._recipe import Origin, SizedRecipe
-from nbsketch.sketches._sketch import Sketch
+from nbsketch.sketches._recipe import SizedRecipe
 from nbsketch.sketches._streams import integers, signs
 
 
@@ -21,13 +20,13 @@ class AccumulationSketch(SizedRecipe):
     .. math:: S_{i \cdot} = \sqrt{\frac{n}{s m}} \sum_{t=1}^m r_{it}\, e_{j_{it}}^\top
 
     with independent signs r and columns j uniform among the n, so that
-    :math:`E[S^T S] = I`. What falls on the same entry is summed.
+    :math:`E[S^T S] = I`. Values at the same entry are summed.
 
     Parameters
     ----------
     size : int
         Number of rows s of the sketch.
-    m : int
+    m : int, default=30
         Number of sub-sampling sketches: at most m nonzeros in each row. m = 1 is
         sub-sampling with replacement, a large m is close to a Gaussian sketch.
 
@@ -52,13 +51,14 @@ class AccumulationSketch(SizedRecipe):
         super().__post_init__()
         object.__setattr__(self, "m", check_integer("m", self.m))
 
-    def _draw(self, n: int, origin: Origin) -> Sketch:
+    def draw_matrix(self, n: int, seed: int) -> sp.csr_array:
+        """Return the matrix of a seed: see `SizedRecipe.draw_matrix`."""
         shape = (self.size, self.m)
-        columns = integers(origin.seed, *shape, n).ravel()
-        values = signs(origin.seed, *shape).ravel().astype(np.float64)
+        columns = integers(seed, *shape, n).ravel()
+        values = signs(seed, *shape).ravel().astype(np.float64)
         pointers = np.arange(self.size + 1) * self.m
         matrix = sp.csr_array((values, columns, pointers), shape=(self.size, n))
         matrix.sum_duplicates()
         matrix.eliminate_zeros()
         matrix.data *= math.sqrt(n / (self.size * self.m))
-        return Sketch(matrix, origin)
+        return matrix

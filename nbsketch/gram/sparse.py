@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from nbsketch._blas import one_thread
-from nbsketch._jit.gram import (
-    PRODUCT,
-    SQUARED,
-    TANIMOTO,
-    finish_parallel,
-    finish_serial,
-)
+from nbsketch._jit.gram import finish_parallel, finish_serial
 from nbsketch._jit.sparse import (
     DISTANCE,
     INNER,
@@ -27,12 +21,10 @@ from nbsketch._jit.sparse import (
     fill_serial,
 )
 from nbsketch._jit.threads import run_tiles
+from nbsketch.gram.form import PROFILES, CompiledForm, numbers
 
-if TYPE_CHECKING:
-    from nbsketch.gram import CompiledForm
-
-# What the compiled code makes of an inner product, for the metrics that come from one.
-_FROM_PRODUCT = {PRODUCT: INNER, SQUARED: DISTANCE, TANIMOTO: SIMILARITY}
+# Metrics that are functions of an inner product and two norms.
+_FROM_PRODUCT = {"product": INNER, "squared": DISTANCE, "tanimoto": SIMILARITY}
 # Landmarks of one block: their sums fit into the first cache of one thread.
 _BLOCK = 2048
 # Memory of a tile of rows by one block of landmarks.
@@ -115,8 +107,8 @@ def _blocks(
 def _block(form: CompiledForm, landmarks: sp.csr_array) -> _Block:
     if form.metric not in _FROM_PRODUCT:
         raise TypeError(
-            "sparse rows need a metric of inner products (SQUARED, PRODUCT or "
-            f"TANIMOTO), got the code {form.metric}"
+            "sparse rows need a metric of inner products ('squared', 'product' or "
+            f"'tanimoto'), got {form.metric!r}: pass dense rows"
         )
     arrays, dtype = _arrays(landmarks), landmarks.dtype
     norms = np.empty(landmarks.shape[0], dtype=dtype)
@@ -154,7 +146,7 @@ def _finish(
     """Turn sums into kernel values, in place, and fold them if there are weights."""
     if weights is None:
         weights = _arrays(sp.csr_array((0, tile.shape[1]), dtype=tile.dtype))
-    kernel = (form.profile, form.degree, form.numbers(tile.dtype))
+    kernel = (PROFILES[form.profile], form.degree, numbers(form, tile.dtype))
     args = (tile, kernel, weights, out, start)
     seconds = TILE_ROWS * tile.shape[1] * _SECONDS_PER_VALUE
     run_tiles(finish_serial, finish_parallel, _tiles(tile), seconds, *args)

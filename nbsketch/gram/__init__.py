@@ -1,0 +1,7 @@
+"""Gram matrices that are never stored: kernel values are folded into products."""
+
+from nbsketch.gram.form import CompiledForm, KernelLike
+from nbsketch.gram.lazy import Gram, evaluate, fold
+from nbsketch.gram.tiles import TiledWeights
+
+__all__ = ["CompiledForm", "Gram", "KernelLike", "TiledWeights", "evaluate", "fold"]

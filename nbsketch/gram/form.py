@@ -1,0 +1,109 @@
+"""What a Gram matrix needs of a kernel: its compiled form and a few methods."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nbsketch._jit import gram as codes
+from nbsketch._validation import check_choice
+
+METRICS = {
+    "squared": codes.SQUARED,
+    "absolute": codes.ABSOLUTE,
+    "product": codes.PRODUCT,
+    "minimum": codes.MINIMUM,
+    "tanimoto": codes.TANIMOTO,
+}
+PROFILES = {
+    "exponential": codes.EXPONENTIAL,
+    "matern-1/2": codes.MATERN_12,
+    "matern-3/2": codes.MATERN_32,
+    "matern-5/2": codes.MATERN_52,
+    "power": codes.POWER,
+    "complement": codes.COMPLEMENT,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledForm:
+    r"""A kernel in the terms of compiled code: a profile of a metric.
+
+    .. math:: k(x, y) = \text{profile}\Bigl(\text{metric}
+        \bigl(\text{scale} \circ x, \text{scale} \circ y\bigr)\Bigr)
+
+    Parameters
+    ----------
+    metric : {"squared", "absolute", "product", "minimum", "tanimoto"}
+        What is computed from the scaled features of two rows: the sum of squared
+        differences, of absolute differences or of products; the product over the
+        features of the smaller value; the Tanimoto similarity
+        p / (||x||^2 + ||y||^2 - p) of the sum of products p.
+    profile : str
+        The function of the metric t that gives the kernel value:
+
+        - "exponential": :math:`2^{-t}`;
+        - "matern-1/2", "matern-3/2", "matern-5/2": :math:`e^{-u}` times 1, 1 + u and
+          1 + u + u^2 / 3 for :math:`u = \sqrt{t} \log 2`;
+        - "power": :math:`(t + \text{offset})^\text{degree}`;
+        - "complement": :math:`2^{-\text{offset}\,(1 - t)}`.
+    scale : ndarray of shape (q,)
+        Factor of each feature.
+    offset : float, default=0
+        Parameter of "power" and "complement".
+    degree : int, default=1
+        Parameter of "power".
+
+    Notes
+    -----
+    Rows may be sparse for the metrics "squared", "product" and "tanimoto".
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nbsketch.gram import CompiledForm, evaluate
+    >>> form = CompiledForm("product", "power", scale=np.ones(2), offset=1.0, degree=2)
+    >>> evaluate(form, np.array([[1.0, 2.0]]), np.array([[3.0, 1.0]])).tolist()
+    [[36.0]]
+    """
+
+    metric: str
+    profile: str
+    scale: NDArray[np.float64]
+    offset: float = 0.0
+    degree: int = 1
+
+    def __post_init__(self) -> None:
+        check_choice("metric", self.metric, METRICS)
+        check_choice("profile", self.profile, PROFILES)
+
+
+def numbers(form: CompiledForm, dtype: np.dtype) -> NDArray:
+    """Return 1, log 2, the offset and the highest exponent of a type."""
+    highest = -np.finfo(dtype).minexp
+    return np.array([1, np.log(2), form.offset, highest], dtype=dtype)
+
+
+class KernelLike(Protocol):
+    """The methods of a kernel that a Gram matrix calls.
+
+    `nbsketch.kernels.Kernel` describes them and has all but the first two.
+    """
+
+    def compiled_form(self, n_features: int) -> CompiledForm | None:
+        """Return the compiled form, or None if only a call gives values."""
+
+    def __call__(self, X: Any, Y: Any = None) -> NDArray:
+        """Return k(X, Y) of shape (n, m)."""
+
+    def take(self, rows: Any, index: NDArray | None = None) -> Any:
+        """Return the landmarks that stand for the rows of an index, or for all."""
+
+    def check_landmarks(self, landmarks: ArrayLike, n_features: int) -> Any:
+        """Return the landmarks as an array, or raise an error."""
+
+    def check_domain(self, name: str, rows: Any) -> None:
+        """Raise an error if the kernel is not defined on the rows."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from nbsketch._validation import as_csr, keeping_fitted, random_generator
-from nbsketch._whitening import project, projection
+from nbsketch._whitening import PivotedCholesky, project, projection
 from nbsketch.gram import fold
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
 from nbsketch.persistence import SaveMixin
@@ -70,9 +70,14 @@ class SketchMap:
 class StreamedDesign(Design):
     """Features that are computed again, block by block, on every pass."""
 
-    def __init__(self, sketch_map: SketchMap, projection: NDArray, X: Any) -> None:
+    def __init__(
+        self, sketch_map: SketchMap, projection: NDArray | PivotedCholesky, X: Any
+    ) -> None:
         self._map, self._projection, self._X = sketch_map, projection, X
-        self.shape = (X.shape[0], projection.shape[1])
+        if isinstance(projection, PivotedCholesky):
+            self.shape = (X.shape[0], projection.rank)
+        else:
+            self.shape = (X.shape[0], projection.shape[1])
         self.dtype = X.dtype
 
     def blocks(self) -> Iterator[tuple[int, int, NDArray]]:
@@ -87,8 +92,13 @@ class StreamedDesign(Design):
 
 
 def sketched_design(
-    sketch_map: SketchMap, X: Any, columns: NDArray, *, keep: bool | None = None
-) -> tuple[NDArray, Design]:
+    sketch_map: SketchMap,
+    X: Any,
+    columns: NDArray,
+    *,
+    keep: bool | None = None,
+    whiten: Callable[..., Any] = projection,
+) -> tuple[Any, Design]:
     r"""Return P of shape (s, r), :math:`P P^T = (S K S^T)^+`, and the features of X.
 
     :math:`Z = K S^T P`; see `nbsketch._whitening`.
@@ -103,22 +113,28 @@ def sketched_design(
         Which of them are the landmarks.
     keep : bool, optional
         Whether Z is stored. By default if it takes at most 256 MiB.
+    whiten : callable
+        ``whiten(S K S^T, dtype)`` returns P: `projection`, or `PivotedCholesky.of` for
+        many rows of the sketch.
     """
     size = sketch_map.weights.shape[0]
     if keep is None:
         keep = X.dtype.itemsize * X.shape[0] * size <= KEEP_BYTES
     if not keep:
         landmarks = sketch_map(X[columns])
-        P = projection(landmarks @ sketch_map.weights.T, X.dtype)
+        P = whiten(landmarks @ sketch_map.weights.T, X.dtype)
         return P, StreamedDesign(sketch_map, P, X)
-    return stored_design(sketch_map(X), sketch_map.weights, columns)
+    return stored_design(sketch_map(X), sketch_map.weights, columns, whiten)
 
 
 def stored_design(
-    product: NDArray, weights: Any, columns: NDArray
-) -> tuple[NDArray, Design]:
+    product: NDArray,
+    weights: Any,
+    columns: NDArray,
+    whiten: Callable[..., Any] = projection,
+) -> tuple[Any, Design]:
     """Return what `sketched_design` does, from the product S k(X, X)^T of (s, n)."""
-    P = projection(product[:, columns] @ weights.T, product.dtype)
+    P = whiten(product[:, columns] @ weights.T, product.dtype)
     return P, ArrayDesign._trusted(project(product, P))
 
 
@@ -129,27 +145,31 @@ def draw(
     sketch: Any,
     size: Any,
     rngs: Sequence[np.random.Generator],
+    *,
+    name: str = "X",
+    prefix: str = "",
 ) -> tuple[Kernel, Sketch]:
     """Return the kernel with its parameters set from X, and a sketch of its rows.
 
-    Of the two streams one is for the kernel, so that a given bandwidth does not change
-    the sketch.
+    The first of two streams is for the kernel, the second for the sketch, so that a
+    given bandwidth does not change the sketch. `name` stands for X in error messages,
+    and `prefix` is put before the names of the other arguments.
     """
     kernel_rng, sketch_rng = rngs
-    unresolved, n = as_kernel(kernel, bandwidth), X.shape[0]
-    unresolved.check_domain("X", X)
+    unresolved, n = as_kernel(kernel, bandwidth, prefix=prefix), X.shape[0]
+    unresolved.check_domain(name, X)
     resolved = unresolved.resolve(X, kernel_rng)
     if isinstance(resolved, PrecomputedKernel) and n != X.shape[1]:
         raise ValueError(
-            "`X` must be the square Gram matrix of the training rows when the kernel "
-            f"is precomputed, got shape {X.shape}"
+            f"`{name}` must be the square Gram matrix of the training rows when the "
+            f"kernel is precomputed, got shape {X.shape}"
         )
-    recipe = as_recipe(sketch, size, n)
+    recipe = as_recipe(sketch, size, n, prefix=prefix)
     drawn = recipe.draw(n, sketch_rng, X=X, kernel=resolved)
     if drawn.columns.size == 0:
         raise ValueError(
-            f"`sketch` must have a nonzero entry, {recipe!r} drew none for {n} rows: "
-            "raise its density or its size"
+            f"`{prefix}sketch` must have a nonzero entry, {recipe!r} drew none for {n} "
+            "rows: raise its density or its size"
         )
     return resolved, drawn
 

@@ -30,7 +30,7 @@ from nbsketch import (
     TanimotoKernel,
 )
 from nbsketch._jit import decoding as compiled
-from nbsketch.structured import _decoding, _model
+from nbsketch.structured import _decoding, regressor
 from nbsketch.structured._decoding import Candidates, TopK, keep_best
 from nbsketch.structured._rows import Objects, distinct
 
@@ -151,8 +151,8 @@ def test_tiles_of_any_size_give_the_same(data, rng, monkeypatch):
     for rows, candidates, points in [(1, 1, 1), (7, 5, 13), (64, 3, 1000)]:
         monkeypatch.setattr(_decoding, "_ROWS", rows)
         monkeypatch.setattr(_decoding, "_CANDIDATES", candidates)
-        monkeypatch.setattr(_model, "_MOST_ROWS", points)
-        monkeypatch.setattr(_model, "_FEWEST_ROWS", 1)
+        monkeypatch.setattr(regressor, "_MOST_ROWS", points)
+        monkeypatch.setattr(regressor, "_FEWEST_ROWS", 1)
         best = model.predict_topk(X_new, 4)
         assert_array_equal(best.indices, expected.indices)
         assert_allclose(best.scores, expected.scores, atol=1e-12)
@@ -217,8 +217,8 @@ def test_given_candidates(data, rng):
 @pytest.mark.parametrize("batch", [1, 7, 4096])
 def test_a_set_for_each_row(data, rng, output_sketch, batch, monkeypatch):
     monkeypatch.setattr("nbsketch.structured._choice._BATCH", batch)
-    monkeypatch.setattr(_model, "_MOST_ROWS", 4)
-    monkeypatch.setattr(_model, "_FEWEST_ROWS", 1)
+    monkeypatch.setattr(regressor, "_MOST_ROWS", 4)
+    monkeypatch.setattr(regressor, "_FEWEST_ROWS", 1)
     X, Y, X_new = data
     model = make(output_kernel=LinearKernel(), output_sketch=output_sketch).fit(X, Y)
     sets = [rng.normal(size=(1 + i % 5, 6)) for i in range(len(X_new))]
@@ -468,6 +468,18 @@ ONES = np.ones((4, 2))
             "`output_bandwidth` goes",
         ),
         ({"output_kernel": "none"}, (ONES, ONES), ValueError, "`output_kernel` must"),
+        (
+            {"output_kernel": "gaussian", "output_bandwidth": -1.0},
+            (ONES, ONES),
+            ValueError,
+            "`output_bandwidth` must be in",
+        ),
+        (
+            {"output_sketch": "gaussian", "output_size": 0},
+            (ONES, ONES),
+            ValueError,
+            "`output_size` must be at least 1",
+        ),
         (
             {"output_kernel": LaplacianKernel(1.0)},
             (ONES, sp.csr_array(ONES)),

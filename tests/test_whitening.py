@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from nbsketch._whitening import project, projection
+from nbsketch._whitening import PivotedCholesky, project, projection
 
 DTYPES = pytest.mark.parametrize("dtype", [np.float64, np.float32])
 # Accuracy of a product of a few dozen entries of order one.
@@ -63,3 +63,23 @@ def test_products(n, rank, dtype):
     Z = project(B, P)
     assert Z.dtype == dtype and Z.flags.c_contiguous
     assert_allclose(Z, B.T @ P, rtol=0, atol=100 * TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("rank", [1, 4, 9])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_cholesky_with_pivots_is_a_factor_of_the_pseudo_inverse(rng, rank, dtype):
+    B = rng.normal(size=(9, rank))
+    C = B @ B.T
+    P = PivotedCholesky.of(C, np.dtype(dtype))
+    dense = P.lift(np.eye(P.rank), 9)
+    assert P.rank == rank
+    # P P^T is an inverse of C on its range.
+    assert_allclose(C @ dense @ dense.T @ C, C, atol=1e-8)
+    product = (C @ rng.normal(size=(9, 5))).astype(dtype)
+    expected = product.T.astype(np.float64) @ dense
+    assert_allclose(project(product, P), expected, rtol=1e-8, atol=1e-8)
+
+
+def test_cholesky_with_pivots_refuses_zeros():
+    with pytest.raises(ValueError, match="must not be zero on all rows"):
+        PivotedCholesky.of(np.zeros((3, 3)), np.dtype(float))

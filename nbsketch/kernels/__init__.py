@@ -12,6 +12,7 @@ from nbsketch.kernels.stationary import (
     LaplacianKernel,
     MaternKernel,
     StationaryKernel,
+    check_bandwidth,
     median_distance,
 )
 from nbsketch.kernels.tanimoto import GaussianTanimotoKernel, TanimotoKernel
@@ -48,7 +49,7 @@ _BY_NAME: dict[str, type[Kernel]] = {
 }
 
 
-def as_kernel(kernel: Any, bandwidth: Any = None) -> Kernel:
+def as_kernel(kernel: Any, bandwidth: Any = None, *, prefix: str = "") -> Kernel:
     """Return a kernel from an object, a name or a function of two sets of rows.
 
     Parameters
@@ -59,28 +60,33 @@ def as_kernel(kernel: Any, bandwidth: Any = None) -> Kernel:
         "precomputed", or a function ``k(X, Y)``.
     bandwidth : optional
         The bandwidth, where `kernel` is the name of a kernel that has one.
+    prefix : str
+        Prefix of the two argument names in error messages, such as "output_".
     """
+    name = f"{prefix}kernel"
     if isinstance(kernel, str):
-        family: Any = _BY_NAME[check_choice("kernel", kernel, _BY_NAME)]
+        family: Any = _BY_NAME[check_choice(name, kernel, _BY_NAME)]
         if bandwidth is None:
             return family()
         if "bandwidth" in [field.name for field in fields(family)]:
+            check_bandwidth(bandwidth, f"{prefix}bandwidth")
             return family(bandwidth=bandwidth)
         raise ValueError(
-            f"`bandwidth` has no meaning for kernel={kernel!r}, got {bandwidth!r}"
+            f"`{prefix}bandwidth` has no meaning for {name}={kernel!r}, "
+            f"got {bandwidth!r}"
         )
     if isinstance(kernel, type) and issubclass(kernel, Kernel):
         raise TypeError(
-            "`kernel` must be an object or a name, got a class: write "
+            f"`{name}` must be an object or a name, got a class: write "
             f"{kernel.__name__}()"
         )
     if bandwidth is not None:
         raise ValueError(
-            f"`bandwidth` goes with the name of a kernel, got kernel={kernel!r}: "
-            "set the bandwidth of the object instead"
+            f"`{prefix}bandwidth` goes with the name of a kernel, got {name}="
+            f"{kernel!r}: set the bandwidth of the object instead"
         )
     if isinstance(kernel, Kernel):
         return kernel
     if callable(kernel):
         return CallableKernel(kernel)
-    raise TypeError(f"`kernel` must be a name, a Kernel or a callable, got {kernel!r}")
+    raise TypeError(f"`{name}` must be a name, a Kernel or a callable, got {kernel!r}")

@@ -34,7 +34,7 @@ class StationaryKernel(Kernel):
     _distance: ClassVar[str] = "euclidean"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bandwidth", _check_bandwidth(self.bandwidth))
+        object.__setattr__(self, "bandwidth", check_bandwidth(self.bandwidth))
 
     def resolve(self, X: Any, rng: Any = None) -> Kernel:
         """Return the kernel with "median" replaced by the median distance in X.
@@ -204,22 +204,25 @@ def _sparse_distances(X: Any) -> NDArray[np.float64]:
     return np.sqrt(squares[np.triu_indices(len(squares), 1)])
 
 
-def _check_bandwidth(bandwidth: Any) -> float | tuple[float, ...] | str:
-    allowed = "`bandwidth` must be a number, one number per feature or 'median'"
+def check_bandwidth(
+    bandwidth: Any, name: str = "bandwidth"
+) -> float | tuple[float, ...] | str:
+    """Return a bandwidth as a number, a tuple of them, or "median"."""
+    allowed = f"`{name}` must be a number, one number per feature or 'median'"
     if isinstance(bandwidth, str):
         if bandwidth != "median":
             raise ValueError(f"{allowed}, got {bandwidth!r}")
         return bandwidth
     if np.ndim(bandwidth) == 0:
-        return _check_width(bandwidth)
+        return _check_width(name, bandwidth)
     if np.ndim(bandwidth) != 1 or len(bandwidth) == 0:
         raise ValueError(f"{allowed}, got shape {np.shape(bandwidth)}")
-    return tuple(_check_width(width) for width in bandwidth)
+    return tuple(_check_width(name, width) for width in bandwidth)
 
 
-def _check_width(width: Any) -> float:
+def _check_width(name: str, width: Any) -> float:
     # numbers of NumPy would be printed with their type
-    return check_positive("bandwidth", np.asarray(width).item())
+    return check_positive(name, np.asarray(width).item())
 
 
 def _bandwidth_of_features(bandwidth: Any, n_features: int) -> NDArray[np.float64]:

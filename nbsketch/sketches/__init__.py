@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from nbsketch._validation import check_choice
+from nbsketch._validation import check_choice, check_integer
 from nbsketch.sketches._recipe import SizedRecipe, SketchRecipe
 from nbsketch.sketches._sketch import DenseSketch, Sketch
 from nbsketch.sketches.accumulation import AccumulationSketch
@@ -48,20 +48,36 @@ _BY_NAME: dict[str, type[SketchRecipe]] = {
 _DEFAULT_SIZE = 100
 
 
-def as_recipe(sketch: Any, size: int | None, n: int) -> SketchRecipe:
-    """Return the recipe of a sketch of n rows from an object, or a name and a size."""
+def as_recipe(
+    sketch: Any, size: int | None, n: int, *, prefix: str = ""
+) -> SketchRecipe:
+    """Return the recipe of a sketch of n rows from an object, or a name and a size.
+
+    `prefix` is that of the two argument names in error messages, such as "output_".
+    """
+    recipe = _as_recipe(sketch, size, n, prefix)
+    if isinstance(recipe, SizedRecipe):
+        recipe.check_size(n, f"{prefix}size")
+    return recipe
+
+
+def _as_recipe(sketch: Any, size: Any, n: int, prefix: str) -> SketchRecipe:
+    name = f"{prefix}sketch"
     if isinstance(sketch, str):
-        family = _BY_NAME[check_choice("sketch", sketch, _BY_NAME)]
+        family = _BY_NAME[check_choice(name, sketch, _BY_NAME)]
         if issubclass(family, SizedRecipe):
-            return family(min(_DEFAULT_SIZE, n) if size is None else size)
+            given = None if size is None else check_integer(f"{prefix}size", size)
+            return family(min(_DEFAULT_SIZE, n) if given is None else given)
         if size is not None:
-            raise ValueError(f"`size` has no meaning for sketch={sketch!r}, got {size}")
+            raise ValueError(
+                f"`{prefix}size` has no meaning for {name}={sketch!r}, got {size}"
+            )
         return family()
     if not isinstance(sketch, SketchRecipe):
-        raise TypeError(f"`sketch` must be a name or a SketchRecipe, got {sketch!r}")
+        raise TypeError(f"`{name}` must be a name or a SketchRecipe, got {sketch!r}")
     if size is not None:
         raise ValueError(
-            f"`size` goes with the name of a sketch, got sketch={sketch!r}: "
+            f"`{prefix}size` goes with the name of a sketch, got {name}={sketch!r}: "
             "set the size of the object instead"
         )
     return sketch

@@ -123,11 +123,15 @@ class SizedRecipe(SketchRecipe):
 
     def _check_rows(self, n: int) -> int:
         n = check_integer("n", n)
+        self.check_size(n)
+        return n
+
+    def check_size(self, n: int, name: str = "size") -> None:
+        """Raise an error if the sketch has more rows than the n rows of the data."""
         if self.size > n:
             raise ValueError(
-                f"`size` must be at most the number of rows, {n}, got {self.size}"
+                f"`{name}` must be at most the number of rows, {n}, got {self.size}"
             )
-        return n
 
 
 def draw_seed(rng: Any) -> int:

@@ -52,15 +52,9 @@ def solve_exact(
     A, b = np.zeros((n, d)), np.zeros(d)
     for value in np.unique(values[values > 0]):
         same = values == value
-        try:
-            A[:, same], b[same] = _solve_scalar(
-                K, rotated[:, same], alpha / value, weights, fit_intercept
-            )
-        except np.linalg.LinAlgError as error:
-            raise ValueError(
-                "`alpha` must be larger for this kernel, whose Gram matrix plus n alpha"
-                f" is not numerically positive definite: got {alpha:g}"
-            ) from error
+        A[:, same], b[same] = _solve_scalar(
+            K, rotated[:, same], alpha, value, weights, fit_intercept
+        )
     residual = rotated - K @ A - b
     penalty = np.divide(1, values, out=np.zeros(d), where=values > 0)
     loss = weights @ np.square(residual).sum(axis=1) / n
@@ -68,18 +62,39 @@ def solve_exact(
     return A @ rotation.T, rotation @ (mean + b), float(objective)
 
 
+def solve_positive(system: NDArray, sides: NDArray, alpha: float) -> NDArray:
+    """Return system^-1 sides by Cholesky decomposition; both are overwritten.
+
+    The lower triangle of `system` is used, a Gram matrix to whose diagonal n times
+    `alpha` is added already.
+    """
+    try:
+        factor = scipy.linalg.cho_factor(
+            system, lower=True, overwrite_a=True, check_finite=False
+        )
+    except np.linalg.LinAlgError as error:
+        raise ValueError(
+            "`alpha` must be larger for this kernel, whose Gram matrix plus n alpha is "
+            f"not numerically positive definite: got {alpha:g}"
+        ) from error
+    return scipy.linalg.cho_solve(factor, sides, overwrite_b=True, check_finite=False)
+
+
 def _solve_scalar(
-    K: NDArray, Y: NDArray, alpha: float, weights: NDArray, fit_intercept: bool
+    K: NDArray,
+    Y: NDArray,
+    alpha: float,
+    value: float,
+    weights: NDArray,
+    fit_intercept: bool,
 ) -> tuple[NDArray, NDArray]:
+    """Solve for the outputs of one eigenvalue `value` of the output matrix."""
     n = len(K)
     kept = np.flatnonzero(weights > 0)
     system = K.astype(np.float64) if len(kept) == n else K[np.ix_(kept, kept)]
-    system[np.diag_indices_from(system)] += n * alpha / weights[kept]
-    factor = scipy.linalg.cho_factor(
-        system, lower=True, overwrite_a=True, check_finite=False
-    )
+    system[np.diag_indices_from(system)] += n * (alpha / value) / weights[kept]
     sides = np.column_stack([Y[kept], np.ones(len(kept))])
-    solved = scipy.linalg.cho_solve(factor, sides, check_finite=False)
+    solved = solve_positive(system, sides, alpha)
     dual, ones = solved[:, :-1], solved[:, -1]
     b = dual.sum(axis=0) / ones.sum() if fit_intercept else np.zeros(Y.shape[1])
     A = np.zeros(Y.shape)

@@ -12,7 +12,7 @@ covariance of Z with Y.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -110,7 +110,7 @@ def decompose(
     n = Y.shape[0]
     weights = np.ones(n) if sample_weight is None else sample_weight
     y_mean = weights @ Y / n if fit_intercept else np.zeros(Y.shape[1])
-    G, C, z_mean = _moments(design, Y - y_mean, sample_weight, fit_intercept)
+    G, C, z_mean = moments(design, Y - y_mean, sample_weight, fit_intercept)
     values, vectors = eigh(G)
     return Spectrum(
         values=np.maximum(values, 0.0),
@@ -128,9 +128,11 @@ def decompose(
 
 def chunks(design: Design) -> Iterator[tuple[slice, NDArray]]:
     """Yield (rows, features of these rows in double precision), covering all rows."""
+    # With half as many rows as features, adding a product is cheap next to making it.
+    step = max(_CHUNK, design.shape[1] // 2)
     for start, stop, block in design.blocks():
-        for first in range(start, stop, _CHUNK):
-            last = min(first + _CHUNK, stop)
+        for first in range(start, stop, step):
+            last = min(first + step, stop)
             chunk = block[first - start : last - start]
             yield slice(first, last), chunk.astype(np.float64, copy=False)
 
@@ -142,16 +144,20 @@ def _output_basis(output: NDArray | None, n_outputs: int) -> tuple[NDArray, NDAr
     return np.where(values > _NULL_OUTPUT * values[-1], values, 0.0), vectors
 
 
-def _moments(
-    design: Design, Y: NDArray, sample_weight: NDArray | None, centerd: bool
+def moments(
+    design: Design, Y: Any, sample_weight: NDArray | None, centered: bool
 ) -> tuple[NDArray, NDArray, NDArray]:
-    """Return covariance of Z, its covariance with the centerd Y, and its mean."""
+    """Return the covariance of Z, its covariance with the centered Y, and its mean.
+
+    Without centering these are Z^T Z / n, Z^T Y / n and zeros. Y has a shape (n, d) and
+    gives slices of rows; these may be sparse if there are no weights.
+    """
     n, r = design.shape
     G, C = np.zeros((r, r)), np.zeros((r, Y.shape[1]))
     # Sums of differences from a row near the mean: nothing large cancels at the end.
     origin, z_sum = np.zeros(r), np.zeros(r)
     for rows, Z in chunks(design):
-        if centerd:
+        if centered:
             if rows.start == 0:
                 origin = Z.mean(axis=0)
             Z = Z - origin
@@ -164,5 +170,10 @@ def _moments(
             z_sum += Z.sum(axis=0)
         G += Z.T @ Z
         C += Z.T @ targets
-    mean = z_sum / n if centerd else np.zeros(r)
-    return G / n - np.outer(mean, mean), C / n, origin + mean
+    G /= n
+    C /= n
+    mean = np.zeros(r)
+    if centered:
+        mean = z_sum / n
+        G -= np.outer(mean, mean)
+    return G, C, origin + mean

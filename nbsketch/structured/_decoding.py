@@ -1,4 +1,4 @@
-"""From points of the output space to the best candidates, tile by tile."""
+"""Decoding: the best candidates of points of the output space, tile by tile."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _SECONDS_PER_SCORE = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """Outputs among which to choose, as they are seen from the output space."""
+    """Encoded outputs to choose from."""
 
-    features: NDArray  # z(y), one row for each, (c, r)
+    features: NDArray  # z(y), (c, r)
     penalty: NDArray  # half of k(y, y), (c,)
 
     def __len__(self) -> int:
         return len(self.penalty)
 
     def take(self, rows: slice | NDArray) -> Candidates:
-        """Return some of them."""
+        """Return the candidates of some rows."""
         return Candidates(self.features[rows], self.penalty[rows])
 
 
@@ -40,7 +40,7 @@ class TopK(NamedTuple):
     Attributes
     ----------
     indices : ndarray of shape (n, k)
-        Their places among the candidates; of equal scores the lower place comes first.
+        Their indices among the candidates; of equal scores the lower index comes first.
         -1 beyond the end of a set of fewer than k candidates.
     scores : ndarray of shape (n, k)
         Their scores; minus infinity beyond the end of a set.
@@ -51,7 +51,7 @@ class TopK(NamedTuple):
 
     @classmethod
     def empty(cls, n: int, k: int) -> TopK:
-        """Return the best of no candidates."""
+        """Return arrays without any candidate."""
         return cls(np.full((n, k), -1), np.full((n, k), -np.inf))
 
     def rows(self, part: slice) -> TopK:
@@ -67,8 +67,8 @@ def scores(h: NDArray, candidates: Candidates) -> NDArray:
 def keep_best(h: NDArray, candidates: Candidates, best: TopK) -> None:
     """Put the best candidates of each row of `h` into `best`.
 
-    Only a tile of scores is made at a time. Each score is a sum in a fixed order,
-    wherever its tile begins, so equal candidates tie exactly.
+    Scores are computed tile by tile. Each score is a sum in a fixed order, independent
+    of the tile, so that equal candidates tie exactly.
     """
     for start in range(0, len(h), _ROWS):
         part = slice(start, start + _ROWS)

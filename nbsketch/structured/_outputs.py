@@ -1,35 +1,42 @@
-r"""The output space, as far as a sketch spans it.
+r"""Training outputs as points of a sketched feature space.
 
-:math:`z(y) = U^T R\, k_Y(Y, y)` with :math:`U U^T = (R K_Y R^T)^+` are coordinates of
-:math:`\psi(y)` projected; h(x) is predicted in them, and scores are inner products.
-Without a sketch h(x) is a combination of the training outputs, and
-:math:`z(y) = k_Y(Y, y)`. Training outputs that are equal count as one point, whose
-weights are summed.
+:math:`z(y) = P^T R\, k_Y(Y, y)` with :math:`P P^T = (R K_Y R^T)^+` are the coordinates
+of the projection of :math:`\psi(y)` on the sketched space; h(x) is predicted in these
+coordinates, and scores are inner products. Without a sketch h(x) is a combination of
+the training outputs, and :math:`z(y) = k_Y(Y, y)`. Equal training outputs are one
+point, and their weights are added.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from nbsketch.features import SketchMap
-from nbsketch.kernels import Kernel
+from nbsketch._whitening import PivotedCholesky
+from nbsketch.features import SketchMap, draw
+from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
 from nbsketch.sketches import Sketch
 from nbsketch.structured._decoding import Candidates
-from nbsketch.structured._regression import Whitening, whitening_of
-from nbsketch.structured._rows import as_double
+from nbsketch.structured._rows import (
+    Objects,
+    as_double,
+    check_objects,
+    check_outputs,
+    distinct,
+    object_kernel,
+)
 
 
 @dataclass(frozen=True)
 class OutputSpace:
-    """Gives outputs their coordinates."""
+    """The map from outputs to their coordinates."""
 
     sketch_map: SketchMap
-    whitening: Whitening | None  # None without a sketch
+    whitening: PivotedCholesky | None  # None without a sketch
 
     @classmethod
     def of(
@@ -37,8 +44,8 @@ class OutputSpace:
     ) -> OutputSpace:
         """Return the space of training outputs with their sketch.
 
-        `first` and `owner` are what `distinct` returns: the sketch of all outputs is
-        folded into one of the distinct ones.
+        `first` and `owner` are those of `distinct`: columns of the sketch that belong
+        to equal outputs are added.
         """
         members = _membership(owner, len(first))
         if sketch.is_identity:
@@ -50,30 +57,138 @@ class OutputSpace:
         landmarks = kernel.take(Y, first[active])
         sketch_map = SketchMap(kernel, landmarks, weights[:, active])
         values = sketch_map(Y[first[active]])
-        return cls(sketch_map, whitening_of(values, sketch_map.weights))
+        core = sketch_map.weights @ values.T
+        return cls(sketch_map, PivotedCholesky.of(core, values.dtype))
 
     def encode(self, rows: Any, diagonal: NDArray | None = None) -> Candidates:
-        """Return outputs as candidates; `diagonal` is k(y, y), where it is known."""
+        """Return outputs as candidates; `diagonal` is k(y, y), if it is known."""
         rows = as_double(rows)
         values = self.sketch_map(rows)
-        if self.whitening is not None:
-            values = self.whitening.apply(values)
+        features = values.T if self.whitening is None else self.whitening.apply(values)
         if diagonal is None:
             diagonal = self.sketch_map.kernel.diag(rows)
-        return Candidates(np.ascontiguousarray(values.T), diagonal / 2)
+        return Candidates(np.ascontiguousarray(features), diagonal / 2)
 
 
-def target_basis(space: OutputSpace, outputs: Candidates) -> Any:
-    """Return what h is to be regressed on for each distinct training output.
+@dataclass(frozen=True, eq=False)
+class TargetRows:
+    """Features of n training outputs, stored for the distinct outputs only."""
 
-    Without a sketch the coefficients of the outputs themselves.
+    features: Any  # of the distinct outputs, dense or sparse, (c, t)
+    owner: NDArray  # index of each training output among them, (n,)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, t)."""
+        return len(self.owner), self.features.shape[1]
+
+    def __getitem__(self, rows: slice) -> Any:
+        """Return the features of a slice of rows."""
+        return self.features[self.owner[rows]]
+
+
+class TrainingOutputs(NamedTuple):
+    """The training outputs of a fitted model, and the encoding of other outputs.
+
+    A training output of a precomputed kernel is given by its index, another output by
+    its kernel values with all training outputs.
+
+    Attributes
+    ----------
+    rows : rows, Objects or ndarray
+        The c distinct outputs in the type of the user; for a precomputed kernel the
+        indices of all outputs.
+    encoded : Candidates
+        Their coordinates.
+    space : OutputSpace
+        The map that encodes other outputs.
     """
-    if space.whitening is None:
-        return sp.eye_array(len(outputs), format="csr")
-    return outputs.features
+
+    rows: Any
+    encoded: Candidates
+    space: OutputSpace
+
+    @classmethod
+    def of(cls, kernel: Kernel, Y: Any, sketch: Sketch) -> tuple[Self, TargetRows]:
+        """Return the training outputs Y for a drawn sketch, and the regression targets.
+
+        Without a sketch the targets are unit vectors: h is a combination of outputs.
+        """
+        precomputed = isinstance(kernel, PrecomputedKernel)
+        everything, rows = np.arange(Y.shape[0]), as_double(Y)
+        first, owner = (everything, everything) if precomputed else distinct(Y)
+        space = OutputSpace.of(kernel, rows, sketch, first, owner)
+        encoded = space.encode(rows[first], kernel.diag(rows[first]))
+        units = sp.eye_array(len(first), format="csr")
+        features = units if space.whitening is None else encoded.features
+        outputs = cls(first if precomputed else Y[first], encoded, space)
+        return outputs, TargetRows(features, owner)
+
+    @property
+    def _precomputed(self) -> bool:
+        return isinstance(self.space.sketch_map.kernel, PrecomputedKernel)
+
+    def check(self, name: str, value: Any) -> Any:
+        """Return outputs in the form of the training outputs."""
+        if isinstance(self.rows, Objects):
+            return check_objects(name, value)
+        if not self._precomputed:
+            return self._check(name, value, self.rows.shape[1])
+        array, n = np.asarray(value), len(self.encoded)
+        if array.ndim != 1:
+            return self._check(name, array, n)
+        if array.size == 0 or array.dtype.kind not in "iu":
+            raise ValueError(
+                f"`{name}` must hold indices of training outputs, or their kernel "
+                f"values with new ones, got shape {array.shape} and dtype {array.dtype}"
+            )
+        if not 0 <= array.min() <= array.max() < n:
+            raise ValueError(
+                f"`{name}` must be in [0, {n - 1}], got {array.min()} to {array.max()}"
+            )
+        return array
+
+    def _check(self, name: str, value: Any, n_features: int) -> Any:
+        kernel = self.space.sketch_map.kernel
+        return check_outputs(name, value, kernel, n_features=n_features)
+
+    def encode(self, outputs: Any) -> Candidates:
+        """Return checked outputs as candidates."""
+        if not self._precomputed:
+            return self.space.encode(outputs)
+        if outputs.ndim == 1:
+            return self.encoded.take(outputs)
+        penalty = self.encoded.penalty
+        if np.ptp(penalty) > 1e-9 * penalty.max():
+            raise ValueError(
+                "a precomputed `output_kernel` must be constant on its diagonal for "
+                "outputs that are not in training: give a function of indices instead"
+            )
+        return self.space.encode(outputs, np.full(len(outputs), 2 * penalty[0]))
+
+
+def check_training_outputs(kernel: Any, bandwidth: Any, Y: Any) -> tuple[Kernel, Any]:
+    """Return the output kernel and valid training outputs."""
+    if Y is None:
+        raise ValueError(
+            "`Y` must hold an output for each input: the model requires y to be "
+            "passed, but the target y is None"
+        )
+    found = as_kernel(kernel, bandwidth, prefix="output_")
+    if (of_objects := object_kernel(found, Y)) is not None:
+        return of_objects, check_objects("Y", Y)
+    return found, check_outputs("Y", Y, found)
+
+
+def draw_outputs(
+    kernel: Kernel, Y: Any, sketch: Any, size: Any, rng: np.random.Generator
+) -> tuple[Kernel, Sketch]:
+    """Return the kernel with its parameters set from Y, and a sketch of the outputs."""
+    rows, rngs = as_double(Y), rng.spawn(2)
+    return draw(rows, kernel, None, sketch, size, rngs, name="Y", prefix="output_")
 
 
 def _membership(owner: NDArray, count: int) -> sp.csr_array:
-    """Return the (n, count) matrix that says which distinct output each one is."""
+    """Return the (n, count) matrix with a one in row i and column owner[i]."""
     n = len(owner)
     return sp.csr_array((np.ones(n), owner, np.arange(n + 1)), shape=(n, count))

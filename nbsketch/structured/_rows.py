@@ -1,4 +1,4 @@
-"""Rows of any kind: of an array, of a sparse matrix, or a sequence of objects."""
+"""Rows of any type: of an array, of a sparse matrix, or a sequence of objects."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from nbsketch.kernels import CallableKernel, Kernel
 
 
 class Objects:
-    """Objects that a kernel compares, in the place of an array of rows.
+    """A list of objects that a kernel compares, with the interface of an array.
 
-    It has what the code for arrays asks of them: a shape, slices, and the type and
-    size of the kernel values.
+    `dtype` and `itemsize` are those of the kernel values.
     """
 
     dtype = np.dtype(np.float64)
@@ -68,10 +67,9 @@ class ObjectKernel(CallableKernel):
 
 
 def object_kernel(kernel: Kernel, value: Any) -> ObjectKernel | None:
-    """Return the kernel of objects if `value` holds objects for a function to compare.
+    """Return the kernel of objects if `value` holds objects and `kernel` is a function.
 
-    A function gets what the user gave: rows of a two-dimensional array of numbers or of
-    a sparse matrix, and lists of anything else.
+    Two-dimensional arrays and sparse matrices hold rows, anything else objects.
     """
     if not isinstance(kernel, CallableKernel) or sp.issparse(value):
         return None
@@ -97,14 +95,14 @@ def check_objects(name: str, value: Any) -> Objects:
 def check_outputs(
     name: str, value: Any, kernel: Kernel, *, n_features: int | None = None
 ) -> Any:
-    """Return rows that a kernel takes, dense or CSR, in the type that they came in."""
+    """Return valid rows for a kernel, dense or CSR, of unchanged type."""
     rows = as_csr(value) if sp.issparse(value) else _as_matrix(name, value)
     kernel.check_domain(name, check_rows(name, rows, n_features=n_features))
     return rows
 
 
 def _as_matrix(name: str, value: Any) -> NDArray:
-    """Return an array; numbers in an array of objects become floats."""
+    """Return an array; an array of type object becomes one of floats."""
     try:
         array = np.asarray(value)
         return array.astype(np.float64) if array.dtype == object else array
@@ -116,7 +114,7 @@ def _as_matrix(name: str, value: Any) -> NDArray:
 
 
 def as_double(rows: Any) -> Any:
-    """Return rows as a kernel takes them, in double precision."""
+    """Return rows in double precision."""
     if isinstance(rows, Objects):
         return rows
     if sp.issparse(rows):
@@ -125,12 +123,12 @@ def as_double(rows: Any) -> Any:
 
 
 def as_given(rows: Any) -> Any:
-    """Return rows as the user knows them: objects in a list."""
+    """Return rows in the type of the user: objects as a list."""
     return rows.items if isinstance(rows, Objects) else rows
 
 
 def stack(parts: list[Any]) -> Any:
-    """Return the rows of several parts of one kind, one below the other."""
+    """Return the rows of several parts of one type, one below the other."""
     if isinstance(parts[0], Objects):
         return Objects(item for part in parts for item in part)
     if any(sp.issparse(part) for part in parts):
@@ -139,9 +137,9 @@ def stack(parts: list[Any]) -> Any:
 
 
 def distinct(rows: Any) -> tuple[NDArray, NDArray]:
-    """Return the first place of each distinct row, and which of them each row is.
+    """Return the first index of each distinct row, and the distinct row of each row.
 
-    Objects without a hash count as distinct.
+    Objects that cannot be hashed count as distinct.
     """
     known: dict[Hashable, int] = {}
     owner = np.empty(rows.shape[0], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""What a fit or a prediction is at, how far it is, and what each stage has cost."""
+"""Progress and time of the stages of a fit or a prediction."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _WIDTH = 24
 
 
 class Stages:
-    """Times stages; shows them on standard error if `verbose`.
+    """Timer of stages; displays them on standard error if `verbose`.
 
     Attributes
     ----------
     seconds : dict of str to float
-        What each stage has cost.
+        Time of each stage.
     """
 
     def __init__(self, verbose: int = 0) -> None:
@@ -25,7 +25,7 @@ class Stages:
 
     @contextmanager
     def stage(self, name: str, total: int = 0) -> Iterator[Callable[[int], None]]:
-        """Time a stage; yield a function that is told how much of it is done."""
+        """Time a stage; yield a function that takes the amount done out of `total`."""
         start = time.perf_counter()
 
         def show(done: int) -> None:

@@ -2,18 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from nbsketch._validation import keeping_fitted
-from nbsketch.structured._choice import one_set
-from nbsketch.structured._decoding import TopK, scores
-from nbsketch.structured._model import InputOutputModel
+from nbsketch._validation import (
+    check_integer,
+    check_positive,
+    keeping_fitted,
+    random_generator,
+)
+from nbsketch._whitening import PivotedCholesky
+from nbsketch.features import SketchMap, draw, is_pairwise, model_dtype
+from nbsketch.kernels import Kernel, as_kernel
+from nbsketch.persistence import SaveMixin
+from nbsketch.structured._choice import OneSet, SetPerRow, choose_set, one_set
+from nbsketch.structured._decoding import Candidates, TopK, scores
+from nbsketch.structured._outputs import (
+    OutputSpace,
+    TrainingOutputs,
+    check_training_outputs,
+    draw_outputs,
+)
+from nbsketch.structured._regression import Regression, fit_regression
+from nbsketch.structured._rows import (
+    Objects,
+    as_given,
+    check_objects,
+    object_kernel,
+)
+from nbsketch.structured._stages import Stages
+
+# Memory of the points h(x) of the rows that are decoded together.
+_POINT_BYTES = 64 << 20
+_FEWEST_ROWS, _MOST_ROWS = 64, 4096
 
 
-class InputOutputKernelRegressor(InputOutputModel):
+class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
     r"""Structured prediction with sketched input and output kernels.
 
     Outputs y of any kind are points :math:`\psi(y)` of the feature space of a kernel
@@ -40,58 +70,59 @@ class InputOutputKernelRegressor(InputOutputModel):
 
     Parameters
     ----------
-    kernel, output_kernel : str, Kernel or callable
-        Kernels of inputs and outputs: a name such as "gaussian", a kernel object or a
-        function ``k(A, B)`` that returns the matrix of kernel values. A function
-        compares objects of any kind, of which it gets two lists; or rows, where inputs
-        or outputs are a two-dimensional array. "precomputed": X or Y is the Gram matrix
-        of the training rows, and outputs are known by their indices.
-    bandwidth, output_bandwidth : float, sequence of floats or "median", optional
-        Bandwidths of kernels that are given by name.
-    sketch, output_sketch : SketchRecipe or str
-        Sketches of inputs and outputs: recipes or names.
-    size, output_size : int, optional
-        Numbers of rows of sketches that are given by name; 100 by default.
-    alpha : float
-        Positive penalty.
-    random_state : None, int or Generator
-        The same number gives the same model.
-    verbose : int
-        Whether to show progress, and what each stage has cost.
+    kernel, output_kernel : str, Kernel or callable, default="gaussian"
+        Kernels of inputs and outputs: a name, a kernel object, or a function
+        ``k(A, B)`` that returns the matrix of kernel values. A function gets rows if
+        inputs or outputs are a two-dimensional array, and two lists of objects
+        otherwise. "precomputed": X or Y is the Gram matrix of the training rows, and
+        predictions are indices of training outputs.
+    bandwidth, output_bandwidth : float, sequence of floats or "median", default=None
+        Bandwidths of kernels given by name, in the units of X and Y. None means
+        "median".
+    sketch, output_sketch : str or SketchRecipe, default="identity"
+        Sketches of inputs and outputs: names or recipes.
+    size, output_size : int, default=None
+        Numbers of rows of sketches given by name. None means 100, or n if n < 100.
+    alpha : float, default=1e-5
+        Penalty (> 0).
+    random_state : None, int or Generator, default=None
+        Pass an int for reproducible results.
+    verbose : int, default=0
+        If positive, display progress and the time of each stage.
 
     Attributes
     ----------
     candidates_ : array, CSR array or list
-        The distinct training outputs, in the order in which they first occur; for a
-        precomputed kernel the indices of all.
+        Distinct training outputs, in order of first occurrence; for a precomputed
+        kernel the indices of all training outputs.
     coef_ : ndarray of shape (s, t)
         Coefficients H of h(x) = H^T S k_x, in the coordinates of the sketched output
         space or, without a sketch, of the candidates.
     kernel_, sketch_, landmarks_ : Kernel, Sketch, rows
-        The input kernel with its bandwidth set, the drawn sketch, and the training rows
-        that prediction needs.
+        Input kernel with its bandwidth set, drawn sketch, and the training rows that
+        prediction needs.
     output_kernel_, output_sketch_, output_landmarks_ : Kernel, Sketch, rows
         The same for outputs.
     rank_, output_rank_ : int
         Dimensions of the sketched input and output spaces.
     seconds_ : dict of str to float
-        What each stage of `fit` has cost.
+        Time of each stage of `fit`.
     n_features_in_ : int
-        Number of features of X, where X is an array.
+        Number of features of X, if X is an array.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument does not fit, before any heavy work.
+        If an argument is invalid; raised before any expensive computation.
 
     Notes
     -----
     El Ahmad, Brogat-Motte, Laforgue and d'Alche-Buc, "Sketch In, Sketch Out:
     Accelerating both Learning and Inference for Structured Prediction with Kernels",
-    AISTATS 2024; without sketches: Brouard, Szafranski and
-    d'Alche-Buc, "Input Output Kernel Regression", JMLR 2016. The sketched Gram matrices
-    are factorized by Cholesky with pivots in the place of pseudo-inverses of their
-    squares, and each distinct output is handled once; the result is that of the paper.
+    AISTATS 2024, section 3; without sketches: Brouard, Szafranski and d'Alche-Buc,
+    "Input Output Kernel Regression", JMLR 2016. Instead of pseudo-inverses of squared
+    sketched Gram matrices, this computes their Cholesky decompositions with pivots, and
+    it encodes each distinct output once. The estimator is that of the paper.
 
     Examples
     --------
@@ -144,7 +175,31 @@ class InputOutputKernelRegressor(InputOutputModel):
             Training outputs.
         """
         with keeping_fitted(self):
-            self._fit(X, Y)
+            alpha = check_positive("alpha", self.alpha)
+            stages = Stages(check_integer("verbose", self.verbose, low=0))
+            kernel, X = self._check_X(X)
+            output_kernel, Y = check_training_outputs(
+                self.output_kernel, self.output_bandwidth, Y
+            )
+            if X.shape[0] != Y.shape[0]:
+                raise ValueError(
+                    f"`Y` must have an output for each of {X.shape[0]} rows of `X`, "
+                    f"got {Y.shape[0]}"
+                )
+            input_rng, output_rng = random_generator(self.random_state).spawn(2)
+            self.output_kernel_, self.output_sketch_ = draw_outputs(
+                output_kernel, Y, self.output_sketch, self.output_size, output_rng
+            )
+            self.kernel_, self.sketch_ = draw(
+                X, kernel, None, self.sketch, self.size, input_rng.spawn(2)
+            )
+            with stages.stage("outputs"):
+                outputs, targets = TrainingOutputs.of(
+                    self.output_kernel_, Y, self.output_sketch_
+                )
+            h = fit_regression(self.kernel_, X, self.sketch_, targets, alpha, stages)
+            self._publish(h, outputs)
+            self.seconds_ = stages.seconds
         return self
 
     def predict(
@@ -157,16 +212,16 @@ class InputOutputKernelRegressor(InputOutputModel):
         X : rows or objects
             Inputs, n of them.
         candidates : rows or objects, optional
-            Outputs to choose from, by default the distinct ones of training. With a
+            Outputs to choose from. None means the distinct training outputs. With a
             precomputed output kernel: indices of training outputs, or the kernel values
-            of new outputs with all of training.
+            of new outputs with all training outputs.
         candidate_sets : sequence of n such sets, optional
             Outputs to choose from for each row.
 
         Returns
         -------
         array, CSR array or list
-            n outputs, of the kind of the candidates.
+            n outputs, of the type of the candidates.
         """
         best, sets = self._best(X, 1, candidates, candidate_sets)
         return sets.pick(best.indices[:, 0])
@@ -174,14 +229,14 @@ class InputOutputKernelRegressor(InputOutputModel):
     def predict_topk(
         self, X: Any, k: int, candidates: Any = None, *, candidate_sets: Any = None
     ) -> TopK:
-        """Return the places and the scores of the k best candidates of each row.
+        """Return the indices and the scores of the k best candidates of each row.
 
         Parameters
         ----------
         X, candidates, candidate_sets
-            As in `predict`; places count in them, by default in ``candidates_``.
+            As in `predict`; indices refer to these, by default to ``candidates_``.
         k : int
-            How many, at most the size of the largest set.
+            Number of candidates to return, at most the size of the largest set.
 
         Returns
         -------
@@ -195,14 +250,14 @@ class InputOutputKernelRegressor(InputOutputModel):
     def decision_function(self, X: Any, candidates: Any = None) -> NDArray:
         r"""Return the scores :math:`\langle h(x), \psi(y) \rangle - k_Y(y, y) / 2`.
 
-        This stores all of them, which `predict` does not.
+        Unlike `predict`, this stores all n c scores.
 
         Parameters
         ----------
         X : rows or objects
             Inputs, n of them.
         candidates : rows or objects, optional
-            Outputs, c of them, by default the distinct ones of training.
+            Outputs, c of them. None means the distinct training outputs.
 
         Returns
         -------
@@ -210,15 +265,15 @@ class InputOutputKernelRegressor(InputOutputModel):
             Scores.
         """
         X = self._check_new(X)
-        sets = one_set(self._pool, candidates)
+        sets = one_set(self._training, candidates)
         blocks = [scores(h, sets.encoded) for _, h in self._points(X)]
         return np.concatenate(blocks)
 
     def score(self, X: Any, y: Any) -> float:
-        r"""Return minus the mean of :math:`\|h(x) - \psi(y)\|^2`: no decoding.
+        r"""Return minus the mean of :math:`\|h(x) - \psi(y)\|^2`, without decoding.
 
-        It can compare input kernels, sketches and penalties. Over output kernels it
-        cannot, since they change the space: let predictions be scored for these.
+        Use it to compare input kernels, sketches and penalties. It is not comparable
+        between output kernels, which change the space: score predictions instead.
 
         Parameters
         ----------
@@ -230,17 +285,102 @@ class InputOutputKernelRegressor(InputOutputModel):
         float
             At most 0.
         """
-        X = self._check_new(X)
-        pool = self._pool
-        truth = pool.check("y", y)
+        X, training = self._check_new(X), self._training
+        truth = training.check("y", y)
         if truth.shape[0] != X.shape[0]:
             raise ValueError(
                 f"`y` must have {X.shape[0]} outputs, got {truth.shape[0]}"
             )
         total = 0.0
         for start, h in self._points(X):
-            known = pool.encode(truth[start : start + len(h)])
-            dual = h if self._whitening is not None else h @ pool.encoded.features
+            known = training.encode(truth[start : start + len(h)])
+            exact = training.space.whitening is None
+            dual = h @ training.encoded.features if exact else h
             total += np.einsum("ij,ij->", h, dual - 2 * known.features)
             total += 2 * known.penalty.sum()
         return -float(total) / X.shape[0]
+
+    def _check_X(self, X: Any) -> tuple[Kernel, Any]:
+        """Return the input kernel and valid training inputs."""
+        kernel = as_kernel(self.kernel, self.bandwidth)
+        if (of_objects := object_kernel(kernel, X)) is not None:
+            self.__dict__.pop("n_features_in_", None)
+            return of_objects, check_objects("X", X)
+        return kernel, self._check_rows(X, reset=True, dtype=[np.float64, np.float32])
+
+    def _check_new(self, X: Any) -> Any:
+        """Return valid inputs for prediction."""
+        check_is_fitted(self)
+        if isinstance(self.landmarks_, Objects):
+            return check_objects("X", X)
+        return self._check_rows(X, reset=False, dtype=model_dtype(self.landmarks_))
+
+    def _check_rows(self, X: Any, *, reset: bool, dtype: Any) -> Any:
+        return validate_data(
+            self, X, reset=reset, dtype=dtype, order="C", accept_sparse="csr"
+        )
+
+    def _publish(self, h: Regression, outputs: TrainingOutputs) -> None:
+        """Set the fitted attributes."""
+        self.landmarks_ = h.sketch_map.landmarks
+        self.coef_, self.rank_ = h.coef, h.rank
+        space = outputs.space
+        self.output_landmarks_ = space.sketch_map.landmarks
+        self.output_rank_ = outputs.encoded.features.shape[1]
+        self.candidates_: Any = as_given(outputs.rows)
+        self._output_weights = space.sketch_map.weights
+        self._whitening = space.whitening
+        self._features: NDArray = outputs.encoded.features
+        self._penalty: NDArray = outputs.encoded.penalty
+
+    @property
+    def _training(self) -> TrainingOutputs:
+        """The training outputs and the space that they span."""
+        rows = self.candidates_
+        sketch_map = SketchMap(
+            self.output_kernel_, self.output_landmarks_, self._output_weights
+        )
+        factor = self._whitening
+        return TrainingOutputs(
+            Objects(rows) if isinstance(rows, list) else rows,
+            Candidates(self._features, self._penalty),
+            OutputSpace(
+                sketch_map, None if factor is None else PivotedCholesky(*factor)
+            ),
+        )
+
+    def _points(self, X: Any) -> Iterator[tuple[int, NDArray]]:
+        """Yield (start, h(x) of the rows from start on), block by block."""
+        sketch_map = SketchMap(self.kernel_, self.landmarks_, self.sketch_.weights)
+        rows = _POINT_BYTES // (8 * self.coef_.shape[1])
+        step = int(np.clip(rows, _FEWEST_ROWS, _MOST_ROWS))
+        for start in range(0, X.shape[0], step):
+            yield start, sketch_map.times(X[start : start + step], self.coef_)
+
+    def _best(
+        self, X: Any, k: int, candidates: Any, candidate_sets: Any
+    ) -> tuple[TopK, OneSet | SetPerRow]:
+        """Return the k best candidates of each row, and the sets of candidates."""
+        X = self._check_new(X)
+        n = X.shape[0]
+        stages = Stages(self.verbose)
+        with stages.stage("candidates"):
+            sets = choose_set(self._training, candidates, candidate_sets, n)
+        k = check_integer("k", k, high=sets.largest)
+        best = TopK.empty(n, k)
+        with stages.stage("decoding", n) as show:
+            for start, h in self._points(X):
+                part = slice(start, start + len(h))
+                sets.keep_best(h, start, best.rows(part))
+                show(part.stop)
+        return best, sets
+
+    def __sklearn_tags__(self) -> Tags:
+        """Return the capabilities of the estimator."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = is_pairwise(self.kernel)
+        tags.input_tags.sparse = True
+        tags.target_tags.required = True
+        tags.target_tags.single_output = False
+        tags.target_tags.multi_output = True
+        return tags

@@ -1,4 +1,4 @@
-"""How large the sketches of a structured predictor should be."""
+"""Choice of the sketch sizes of a structured predictor by validation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ from nbsketch.metrics import example_f1
 from nbsketch.sketches import as_recipe
 from nbsketch.structured._choice import one_set
 from nbsketch.structured._decoding import TopK
-from nbsketch.structured._stages import Stages
+from nbsketch.structured._outputs import (
+    TrainingOutputs,
+    check_training_outputs,
+    draw_outputs,
+)
 from nbsketch.structured.regressor import InputOutputKernelRegressor
 
 
@@ -34,13 +38,13 @@ class SizePath:
     Attributes
     ----------
     sizes : ndarray of shape (m,)
-        Sizes tried, ascending; fewer than asked for where the budget ran out.
+        Sizes tried, ascending; fewer than requested if the budget ran out.
     scores : ndarray of shape (m,)
         Their scores; greater is better.
     seconds : ndarray of shape (m,)
-        What each has cost.
+        Time of each size.
     label : str
-        What the score is.
+        Name of the score.
     """
 
     sizes: NDArray[np.int64]
@@ -49,19 +53,19 @@ class SizePath:
     label: str
 
     def best(self, tolerance: float = 0.01) -> int:
-        """Return the smallest size whose score is nearly the best.
+        """Return the smallest size whose score is within a tolerance of the best.
 
         Parameters
         ----------
         tolerance : float
-            What may be lost, as a share of the absolute value of the best score.
+            Allowed loss, relative to the absolute value of the best score.
         """
         share = check_real("tolerance", tolerance, low=0, high_open=True)
         top = self.scores.max()
         return int(self.sizes[np.argmax(self.scores >= top - share * abs(top))])
 
     def plot(self, path: str | Path) -> None:
-        """Write a picture of scores and seconds against sizes; needs matplotlib."""
+        """Write a figure of scores and seconds against sizes; needs matplotlib."""
         sizes = self.sizes.tolist()
         scores = plots.Curve(self.label, sizes, self.scores.tolist())
         seconds = plots.Curve("seconds", sizes, self.seconds.tolist(), dashed=True)
@@ -84,22 +88,22 @@ def select_output_size(
     r"""Score sizes of the output sketch as if the regression were perfect.
 
     For each size the true :math:`\psi(y)` of a validation output, projected on the
-    sketched output space, is decoded among the training outputs. What is lost then is
-    lost to the sketch alone; no inputs are needed.
+    sketched output space, is decoded among the training outputs. The loss is then due
+    to the sketch alone; no inputs are needed.
 
     Parameters
     ----------
     model : InputOutputKernelRegressor
-        Gives the output kernel and the kind of the output sketch; it is not changed.
+        Model whose output kernel and type of output sketch are used; not changed.
     Y, Y_val : rows or objects
         Training and validation outputs.
     sizes : iterable of int
-        Sizes to try, from the smallest on.
+        Sizes to try, in ascending order.
     scoring : callable
         ``scoring(Y_val, Y_decoded)``, greater is better; by default the F1 score of
         label sets, averaged over samples.
     budget : float, optional
-        Seconds after which no other size is begun.
+        Seconds after which no further size is started. None means no limit.
 
     Returns
     -------
@@ -122,23 +126,21 @@ def select_output_size(
     >>> bool(path.scores[0] < 0.6 < 0.9 < path.scores[1]), path.best()
     (True, 20)
     """
-    kernel, outputs = model._check_Y("Y", Y)
+    kernel, outputs = check_training_outputs(
+        model.output_kernel, model.output_bandwidth, Y
+    )
     n = outputs.shape[0]
-    recipe = _sized("output_sketch", model.output_sketch, model.output_size, n)
+    recipe = _sized("output_", model.output_sketch, model.output_size, n)
 
     def evaluate(size: int) -> float:
-        probe = clone(model).set_params(
-            output_sketch=replace(recipe, size=size), output_size=None
-        )
         rng = random_generator(model.random_state).spawn(2)[1]
-        probe._draw_outputs(kernel, outputs, rng)
-        probe._fit_outputs(outputs, Stages())
-        pool = probe._pool
-        truth = pool.check("Y_val", Y_val)
+        drawn = draw_outputs(kernel, outputs, replace(recipe, size=size), None, rng)
+        training, _ = TrainingOutputs.of(drawn[0], outputs, drawn[1])
+        truth = training.check("Y_val", Y_val)
         best = TopK.empty(truth.shape[0], 1)
-        everything = one_set(pool)
-        everything.keep_best(pool.encode(truth).features, 0, best)
-        return scoring(Y_val, everything.pick(best.indices[:, 0]))
+        candidates = one_set(training)
+        candidates.keep_best(training.encode(truth).features, 0, best)
+        return scoring(Y_val, candidates.pick(best.indices[:, 0]))
 
     return _path(evaluate, sizes, n, budget, "score of perfect h")
 
@@ -153,20 +155,20 @@ def select_input_size(
     *,
     budget: float | None = None,
 ) -> SizePath:
-    r"""Score sizes of the input sketch by the surrogate error of validation data.
+    r"""Score sizes of the input sketch by the surrogate error on validation data.
 
-    The score is minus the mean of :math:`\|h(x) - \psi(y)\|^2`: nothing is decoded.
+    The score is minus the mean of :math:`\|h(x) - \psi(y)\|^2`, without decoding.
 
     Parameters
     ----------
     model : InputOutputKernelRegressor
-        Gives everything but the size of the input sketch; it is not changed.
+        Model to fit with each size of the input sketch; not changed.
     X, Y, X_val, Y_val : rows or objects
         Training and validation data.
     sizes : iterable of int
-        Sizes to try, from the smallest on.
+        Sizes to try, in ascending order.
     budget : float, optional
-        Seconds after which no other size is begun.
+        Seconds after which no further size is started. None means no limit.
 
     Returns
     -------
@@ -192,8 +194,9 @@ def select_input_size(
     >>> path.best(tolerance=0.5), bool(path.scores[1] > -0.01)
     (20, True)
     """
-    n = model._check_Y("Y", Y)[1].shape[0]
-    recipe = _sized("sketch", model.sketch, model.size, n)
+    outputs = check_training_outputs(model.output_kernel, model.output_bandwidth, Y)[1]
+    n = outputs.shape[0]
+    recipe = _sized("", model.sketch, model.size, n)
 
     def evaluate(size: int) -> float:
         probe = clone(model).set_params(sketch=replace(recipe, size=size), size=None)
@@ -202,11 +205,13 @@ def select_input_size(
     return _path(evaluate, sizes, n, budget, "minus the surrogate error")
 
 
-def _sized(name: str, sketch: Any, size: int | None, n: int) -> Any:
+def _sized(prefix: str, sketch: Any, size: int | None, n: int) -> Any:
     """Return the recipe whose sizes are tried."""
-    recipe = as_recipe(sketch, size, n)
+    recipe = as_recipe(sketch, size, n, prefix=prefix)
     if not (is_dataclass(recipe) and hasattr(recipe, "size")):
-        raise ValueError(f"`{name}` must be a sketch with a size, got {recipe!r}")
+        raise ValueError(
+            f"`{prefix}sketch` must be a sketch with a size, got {recipe!r}"
+        )
     return recipe
 
 

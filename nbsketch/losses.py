@@ -12,7 +12,7 @@ all that a solver needs, so a new loss of this kind is one class with one proper
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -82,20 +82,20 @@ class Loss:
     @property
     def lipschitz(self) -> float:
         """Smallest Lipschitz constant; infinite for the losses of square type."""
-        return max(abs(self._numbers.lo), abs(self._numbers.hi))
+        return max(abs(self.linear_quadratic().lo), abs(self.linear_quadratic().hi))
 
     @property
     def is_smooth(self) -> bool:
         """Whether the loss has a Lipschitz gradient."""
-        return self._numbers.gam > 0
+        return self.linear_quadratic().gam > 0
 
     def value(self, x: ArrayLike) -> NDArray:
         """Return the loss of each residual (regression) or margin (classification)."""
-        return self._numbers.value(self._residual(x))
+        return self.linear_quadratic().value(self._residual(x))
 
     def derivative(self, x: ArrayLike) -> NDArray:
         """Return the derivative of `value`; at a kink, one of the subgradients."""
-        slope = self._numbers.slope(self._residual(x))
+        slope = self.linear_quadratic().slope(self._residual(x))
         return -slope if self.is_classification else slope
 
     def norm_value(self, residuals: ArrayLike) -> NDArray:
@@ -107,11 +107,23 @@ class Loss:
             )
         return self.value(np.linalg.norm(np.asarray(residuals, dtype=float), axis=1))
 
-    @property
-    def _numbers(self) -> ELQ:
+    def linear_quadratic(self) -> ELQ:
+        """Return `elq`, or raise an error if the loss does not have it."""
         if self.elq is None:
-            raise NotImplementedError(f"{type(self).__name__} has no conjugate numbers")
+            raise TypeError(
+                f"`loss` must give the four numbers of its conjugate in `elq`, got "
+                f"{self!r}"
+            )
         return self.elq
+
+    def check_radial(self) -> Self:
+        """Return the loss, or raise an error if it is not one of norms."""
+        if not self.is_radial:
+            radial = [name for name, cls in LOSSES.items() if cls.is_radial]
+            raise ValueError(
+                f"`loss` must be one of {radial} on vectors of residuals, got {self!r}"
+            )
+        return self
 
     def _residual(self, x: ArrayLike) -> NDArray:
         x = np.asarray(x, dtype=float)

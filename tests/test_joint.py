@@ -210,7 +210,10 @@ def test_an_exhausted_budget_says_so():
         ({"T": np.eye(2)}, "`T` must have 3 columns"),
         ({"alpha": 0.0}, "`alpha` must be in"),
         ({"tol": -1.0}, "`tol` must be in"),
-        ({"sample_weight": np.full(80, -1.0)}, "`sample_weight` must be nonnegative"),
+        (
+            {"sample_weight": np.full(80, -1.0)},
+            "`sample_weight` must be finite and nonnegative",
+        ),
     ],
 )
 def test_wrong_arguments(change, message):

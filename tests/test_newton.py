@@ -11,12 +11,12 @@ from nbsketch import losses
 from nbsketch._jit import linear_quadratic as kernels
 from nbsketch.solvers._certified.certificate import balance
 from nbsketch.solvers._certified.line_search import convex_step
+from nbsketch.solvers._certified.starts import cold_start
 from nbsketch.solvers._scalar.active_rows import all_rows
 from nbsketch.solvers._scalar.gram import RowGram
 from nbsketch.solvers._scalar.problem import scalar_problem
-from nbsketch.solvers._scalar.starts import cold_state
 from nbsketch.solvers.design import ArrayDesign, Design
-from nbsketch.solvers.newton import solve_path, solve_scalar
+from nbsketch.solvers.newton import solve_scalar
 
 ALL = [
     losses.SquareLoss(),
@@ -180,7 +180,7 @@ def test_the_start_does_not_matter(loss):
     Z, y = make(n=2000, r=5, loss=loss)
     problem = scalar_problem(ArrayDesign(Z), y, loss, 1e-4, None, True)
     nested = solve_scalar(Z, y, loss, 1e-4, tol=1e-9)
-    cold = solve_scalar(Z, y, loss, 1e-4, tol=1e-9, state=cold_state(problem))
+    cold = solve_scalar(Z, y, loss, 1e-4, tol=1e-9, state=cold_start(problem))
     assert nested.converged
     assert_allclose(nested.objective, cold.objective, rtol=3e-9)
 
@@ -421,7 +421,7 @@ def test_orthogonal_factors_steer_where_a_gram_matrix_cannot():
     tail = np.diag(np.append(np.full(6, 1e-3), 0.0))
     half = np.linalg.qr(np.vstack([root, tail]), mode="r")
     expected = -np.linalg.solve(half, np.linalg.solve(half.T, rho))
-    found = gram.sure_direction(problem, rho, 1.0)
+    found = gram.orthogonal_direction(problem, rho, 1.0)
     assert_allclose(found, expected, rtol=1e-5, atol=1e-9 * np.abs(expected).max())
 
 
@@ -483,7 +483,10 @@ def test_quantiles_leave_their_share_of_residuals_above():
 def test_a_state_continues_and_a_path_saves_steps(loss):
     Z, y = make(n=400, r=10, loss=loss)
     alphas = np.logspace(0, -7, 12)
-    path = list(solve_path(Z, y, loss, alphas, tol=1e-7))
+    path, state = [], None
+    for alpha in alphas:
+        path.append(solve_scalar(Z, y, loss, alpha, tol=1e-7, state=state))
+        state = path[-1].state._replace(sigma=None)
     cold = [solve_scalar(Z, y, loss, alpha, tol=1e-7) for alpha in alphas]
     for warm, fresh in zip(path, cold, strict=True):
         assert warm.converged
@@ -548,7 +551,10 @@ def test_callback_sees_the_way_down(loss):
         ({"y": np.array([1.0, np.nan, 0.0, 0.0])}, "`y` must be finite"),
         ({"loss": "hinge", "y": np.arange(4.0)}, r"`y` must hold -1 and \+1 only"),
         ({"sample_weight": np.ones(3)}, "`sample_weight` must have shape"),
-        ({"sample_weight": np.zeros(4)}, "`sample_weight` must be nonnegative"),
+        (
+            {"sample_weight": np.zeros(4)},
+            "`sample_weight` must be finite and nonnegative",
+        ),
         ({"sample_weight": np.array([1.0, 1, 1, -1])}, "a minimum of -1.0"),
         ({"design": np.array([[np.inf]])}, "`Z` must be finite"),
         ({"loss": "none"}, "`loss` must be a Loss or one of"),

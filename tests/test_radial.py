@@ -275,7 +275,10 @@ def test_an_exhausted_budget_says_so():
         ({"loss": "logistic"}, "`loss` must be one of .*'huber'"),
         ({"alpha": -1.0}, "`alpha` must be in"),
         ({"tol": 0.0}, "`tol` must be in"),
-        ({"sample_weight": np.zeros(70)}, "`sample_weight` must be nonnegative"),
+        (
+            {"sample_weight": np.zeros(70)},
+            "`sample_weight` must be finite and nonnegative",
+        ),
     ],
 )
 def test_wrong_arguments(change, message):

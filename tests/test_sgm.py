@@ -14,7 +14,7 @@ from nbsketch.losses import (
     SquaredEpsilonInsensitiveLoss,
     SquareLoss,
 )
-from nbsketch.solvers._stochastic.walk import RowStream
+from nbsketch.solvers._stochastic.rows import RowStream
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.regimes import REGIMES, sgm_regime
 from nbsketch.solvers.sgm import average_start, sgm_iterates, solve_sgm
@@ -277,7 +277,7 @@ def test_many_steps_are_split_without_a_seam(monkeypatch):
     Z, Y = data()
     options = {"step": 1.0, "batch_size": 3, "n_steps": 50, "rng": 0, "average": True}
     whole = solve_sgm(Z, Y[:, 0], **options)
-    monkeypatch.setattr("nbsketch.solvers._stochastic.walk._ROWS_PER_CALL", 10)
+    monkeypatch.setattr("nbsketch.solvers._stochastic.search._ROWS_PER_CALL", 10)
     assert_array_equal(solve_sgm(Z, Y[:, 0], **options).coef, whole.coef)
 
 

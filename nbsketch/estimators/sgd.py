@@ -17,7 +17,7 @@ from nbsketch.features import SketchMap, model_dtype
 from nbsketch.fitting.descent import Descent, Iterate, Sample, count_held_out
 from nbsketch.fitting.inputs import Inputs, TuningTarget
 from nbsketch.losses import Loss, SquareLoss, as_loss
-from nbsketch.solvers._stochastic.walk import squared_norms
+from nbsketch.solvers._stochastic.rows import squared_norms
 from nbsketch.solvers.streams import StreamState
 
 # Rows of a sketch of which nothing is said.

@@ -1,1 +1,43 @@
-"""Solvers: plain functions of arrays, each returning what it found and how surely."""
+"""Solvers on given features: one public file per method.
+
+Each public name is looked up when it is first used, so importing the package compiles
+nothing.
+"""
+
+from importlib import import_module
+
+_HOME = {
+    "design": ("ArrayDesign", "Design"),
+    "exact": ("solve_exact",),
+    "filters": (
+        "CutoffFilter",
+        "Filter",
+        "IteratedRidgeFilter",
+        "LandweberFilter",
+        "RidgeFilter",
+    ),
+    "joint": ("solve_joint_pinball",),
+    "newton": ("solve_scalar",),
+    "radial": ("solve_radial",),
+    "regimes": ("REGIMES", "Regime", "sgm_regime"),
+    "ridge": ("RidgePath", "ridge_path"),
+    "sgm": ("Iterate", "SGMSolution", "sgm_iterates", "solve_sgm"),
+    "smoother": ("generalized_cross_validation", "held_out_error", "leave_one_out"),
+    "solution": ("Solution", "State"),
+    "spectrum": ("Spectrum", "decompose"),
+    "stochastic": ("Snapshot", "StochasticSolution", "solve_stochastic"),
+    "streams": ("StreamState", "stream_sgm"),
+}
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
+
+__all__ = sorted(_MODULE_OF)
+
+
+def __getattr__(name: str) -> object:
+    if name in _MODULE_OF:
+        return getattr(import_module(f"nbsketch.solvers.{_MODULE_OF[name]}"), name)
+    raise AttributeError(f"module 'nbsketch.solvers' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,24 +1,19 @@
 """Certified solver of several quantile levels at once, coupled by an output matrix."""
 
-from time import perf_counter
-
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nbsketch._validation import check_integer, check_positive
+from nbsketch._validation import check_positive
 from nbsketch.outputs import check_levels
 from nbsketch.solvers._certified.checks import (
-    Callback,
     check_factor,
-    check_state,
     check_targets,
     check_weights,
-    nested_start,
-    timed,
-    vector_solution,
 )
+from nbsketch.solvers._certified.minimize import minimize
+from nbsketch.solvers._certified.search import Callback
 from nbsketch.solvers._joint.problem import JointProblem
-from nbsketch.solvers._joint.search import JointNewton
+from nbsketch.solvers._joint.search import JointSearch
 from nbsketch.solvers.design import Design, as_design
 from nbsketch.solvers.solution import Solution, State
 
@@ -98,30 +93,19 @@ def solve_joint_pinball(
     >>> solution.intercept.round(1), solution.converged
     (array([10., 50.]), True)
     """
-    began = perf_counter()
     design = as_design(design)
-    check_positive("tol", tol)
-    check_integer("max_iter", max_iter)
-    n, r = design.shape
+    n = design.shape[0]
     levels = np.array(check_levels("quantiles", quantiles))
-    y, weights = check_targets("y", y, (n,)), check_weights(sample_weight, n)
     problem = JointProblem(
-        design, y, weights, sample_weight is None, levels, check_factor(T, len(levels)),
-        check_positive("alpha", alpha), bool(fit_intercept), float(n),
-    )  # fmt: skip
-    if state is None:
-        state = nested_start(problem, _cold_state(problem), JointNewton)
-    check_state(state, (r, len(problem.T)), len(levels))
-    search = JointNewton(problem, state, tol, max_iter, timed(callback, began))
-    best, state, steps = search.run()
-    best = best._replace(dual=np.ascontiguousarray(best.dual.T))
-    return vector_solution(best, state, steps, search.target, tol, began)
-
-
-def _cold_state(problem: JointProblem) -> State:
-    """Return zero coefficients and, if they are free, the best constants for them."""
-    p, b = problem, np.zeros(len(problem.levels))
-    if p.fit_intercept:
-        counted = p.y[p.weights > 0]
-        b = np.quantile(counted[:: max(1, len(counted) // 10_000)], p.levels)
-    return State(np.zeros((p.rank, len(p.T))), b)
+        design=design,
+        y=check_targets("y", y, (n,)),
+        weights=check_weights(sample_weight, n),
+        uniform=sample_weight is None,
+        levels=levels,
+        T=check_factor(T, len(levels)),
+        alpha=check_positive("alpha", alpha),
+        fit_intercept=bool(fit_intercept),
+        n=float(n),
+    )
+    found = minimize(problem, JointSearch, tol, max_iter, state, callback)
+    return found._replace(dual=np.ascontiguousarray(np.asarray(found.dual).T))

@@ -1,24 +1,22 @@
 """Certified solver of vector-valued regression with a loss of the residual's norm."""
 
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._validation import check_integer, check_matrix, check_positive
-from nbsketch.losses import ELQ, LOSSES, as_loss
+from nbsketch._validation import check_positive
+from nbsketch.losses import as_loss
 from nbsketch.solvers._certified.checks import (
-    Callback,
+    check_factor,
     check_state,
     check_targets,
     check_weights,
-    nested_start,
-    timed,
-    vector_solution,
 )
+from nbsketch.solvers._certified.minimize import minimize
+from nbsketch.solvers._certified.search import Callback
 from nbsketch.solvers._radial.problem import RadialProblem
-from nbsketch.solvers._radial.search import RadialNewton
+from nbsketch.solvers._radial.search import RadialSearch
 from nbsketch.solvers.design import Design, as_design
 from nbsketch.solvers.solution import Solution, State
 
@@ -99,49 +97,34 @@ def solve_radial(
     >>> solution.coef.round(1), solution.converged
     (array([[2., 0.]]), True)
     """
-    began = perf_counter()
-    design = as_design(design)
-    check_positive("tol", tol)
-    check_integer("max_iter", max_iter)
-    n, r = design.shape
-    T = check_matrix("T", T).astype(float)
-    Y = check_targets("Y", Y, (n, T.shape[1]))
+    design, loss, T = as_design(design), as_loss(loss).check_radial(), check_factor(T)
+    n, d = design.shape[0], T.shape[1]
+    Y = check_targets("Y", Y, (n, d))
     # T = left diag(t) turn: with outputs turned by `turn` the factor is diagonal
     left, t, turn = np.linalg.svd(T)
     left = left[:, : len(t)]
     problem = RadialProblem(
-        design, Y @ turn.T, check_weights(sample_weight, n), _radial_numbers(loss), t,
-        check_positive("alpha", alpha), bool(fit_intercept), float(n),
-    )  # fmt: skip
-    if state is None:
-        state = nested_start(problem, _cold_state(problem), RadialNewton)
-    else:
-        check_state(state, (r, len(T)), T.shape[1])
-        state = _turned(state, left, turn)
-    search = RadialNewton(problem, state, tol, max_iter, timed(callback, began))
-    best, state, steps = search.run()
-    state = _turned(state, left.T, turn.T)
-    best = best._replace(
-        coef=state.coef, intercept=state.intercept, dual=best.dual @ turn
+        design=design,
+        Y=Y @ turn.T,
+        weights=check_weights(sample_weight, n),
+        numbers=loss.linear_quadratic(),
+        t=t,
+        alpha=check_positive("alpha", alpha),
+        fit_intercept=bool(fit_intercept),
+        n=float(n),
     )
-    return vector_solution(best, state, steps, search.target, tol, began)
-
-
-def _radial_numbers(loss: Any) -> ELQ:
-    loss = as_loss(loss)
-    if not loss.is_radial or loss.elq is None:
-        radial = [name for name, kind in LOSSES.items() if kind.is_radial]
-        raise ValueError(f"`loss` must be one of {radial}, got {loss!r}")
-    return loss.elq
-
-
-def _cold_state(problem: RadialProblem) -> State:
-    """Return zero coefficients and, if they are free, the medians of the outputs."""
-    p, b = problem, np.zeros(problem.Y.shape[1])
-    if p.fit_intercept:
-        counted = p.Y[p.weights > 0]
-        b = np.median(counted[:: max(1, len(counted) // 10_000)], axis=0)
-    return State(np.zeros((p.rank, len(p.t))), b)
+    if state is not None:
+        check_state(state, (design.shape[1], len(T)), (d,), (n, d))
+        state = _turned(state, left, turn)
+    found = minimize(problem, RadialSearch, tol, max_iter, state, callback)
+    assert found.state is not None  # a search ends with a state and a dual point
+    last = _turned(found.state, left.T, turn.T)
+    return found._replace(
+        coef=last.coef,
+        intercept=last.intercept,
+        dual=np.asarray(found.dual) @ turn,
+        state=last,
+    )
 
 
 def _turned(state: State, left: NDArray, turn: NDArray) -> State:

@@ -14,15 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._validation import check_integer, random_generator
 from nbsketch.losses import Loss
-from nbsketch.solvers._stochastic.problem import StochasticProblem
-from nbsketch.solvers._stochastic.walk import (
-    RowStream,
-    Walk,
-    average_start,
-    sgm_problem,
-    solution,
-    squared_norms,
-)
+from nbsketch.solvers._stochastic.problem import StochasticProblem, sgm_problem
+from nbsketch.solvers._stochastic.rows import RowStream, squared_norms
+from nbsketch.solvers._stochastic.search import SGMSearch, average_start, solution
 from nbsketch.solvers.design import ArrayDesign, Design, as_design
 
 __all__ = [
@@ -198,16 +192,16 @@ def sgm_iterates(
     design = as_design(Z)
     stops = _stops(checkpoints)
     problem = sgm_problem(design, Y, loss, alpha, sample_weight, fit_intercept)
-    walk = Walk.start(problem, step, batch_size, average)
+    search = SGMSearch.start(problem, step, batch_size, average)
     weights = None if sample_weight is None else problem.weights
     rows = RowStream.of(random_generator(rng), weights, design.shape[0])
     features = _in_memory(design)
-    rate = walk.rates(_largest_square(features, weights))
-    return _walk_on(walk, features, problem, rows, float(rate), stops)
+    rate = search.rates(_largest_square(features, weights))
+    return _steps(search, features, problem, rows, float(rate), stops)
 
 
-def _walk_on(
-    walk: Walk,
+def _steps(
+    search: SGMSearch,
     Z: NDArray,
     problem: StochasticProblem,
     rows: RowStream,
@@ -215,8 +209,8 @@ def _walk_on(
     stops: set[int],
 ) -> Iterator[Iterate]:
     for stop in sorted(stops):
-        walk.draw(Z, problem.targets, rows, rate, stop)
-        yield Iterate(stop, *solution(walk.result, problem.scalar))
+        search.draw(Z, problem.targets, rows, rate, stop)
+        yield Iterate(stop, *solution(search.result, problem.scalar))
 
 
 def _in_memory(design: Design) -> NDArray:

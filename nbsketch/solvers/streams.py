@@ -10,7 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._validation import check_matrix, random_generator
 from nbsketch.losses import Loss
-from nbsketch.solvers._stochastic.walk import Walk, sgm_problem, solution, squared_norms
+from nbsketch.solvers._stochastic.problem import sgm_problem
+from nbsketch.solvers._stochastic.rows import squared_norms
+from nbsketch.solvers._stochastic.search import SGMSearch, solution
 from nbsketch.solvers.design import ArrayDesign
 
 
@@ -75,26 +77,26 @@ def stream_sgm(
     problem = sgm_problem(
         ArrayDesign._trusted(Z), Y, loss, alpha, sample_weight, fit_intercept
     )
-    walk = Walk.start(problem, step, batch_size, average)
+    search = SGMSearch.start(problem, step, batch_size, average)
     before = 0.0
     if state is not None:
-        _check_state(state, walk)
+        _check_state(state, search)
         before = state.square_norm
-        walk = replace(
-            walk, point=state.point.copy(), totals=state.totals.copy(),
+        search = replace(
+            search, point=state.point.copy(), totals=state.totals.copy(),
             n_steps=state.n_steps,
         )  # fmt: skip
     order = np.arange(len(Z))
     if sample_weight is not None:
         order = np.repeat(order, _visits(problem.weights, random_generator(rng)))
     if order.size:
-        firsts = np.arange(0, len(order), walk.batch_size)
+        firsts = np.arange(0, len(order), search.batch_size)
         largest = np.maximum.reduceat(squared_norms(Z)[order], firsts)
         largest = np.maximum.accumulate(np.maximum(largest, before))
-        walk.run(Z, problem.targets, order, walk.rates(largest))
+        search.run(Z, problem.targets, order, search.rates(largest))
         before = float(largest[-1])
-    after = StreamState(walk.point, walk.totals, walk.n_steps, before)
-    return *solution(walk.result, problem.scalar), after
+    after = StreamState(search.point, search.totals, search.n_steps, before)
+    return *solution(search.result, problem.scalar), after
 
 
 def _visits(weights: NDArray, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -103,15 +105,15 @@ def _visits(weights: NDArray, rng: np.random.Generator) -> NDArray[np.int64]:
     return (whole + (rng.random(len(weights)) < weights - whole)).astype(np.int64)
 
 
-def _check_state(state: StreamState, walk: Walk) -> None:
-    if state.point.shape != walk.point.shape:
+def _check_state(state: StreamState, search: SGMSearch) -> None:
+    if state.point.shape != search.point.shape:
         n_outputs, size = state.point.shape
         raise ValueError(
-            f"`state` must be of {walk.point.shape[0]} outputs and "
-            f"{walk.point.shape[1] - 1} features, got {n_outputs} and {size - 1}"
+            f"`state` must be of {search.point.shape[0]} outputs and "
+            f"{search.point.shape[1] - 1} features, got {n_outputs} and {size - 1}"
         )
-    if state.totals.shape != walk.totals.shape:
+    if state.totals.shape != search.totals.shape:
         raise ValueError(
             f"`average` must be {state.totals.size > 0} as before in this stream, got "
-            f"{walk.totals.size > 0}"
+            f"{search.totals.size > 0}"
         )

@@ -1,1 +1,1 @@
-"""What every certified search shares."""
+"""The base of every certified search: problem, certificate, search, starts, checks."""

@@ -1,1 +1,1 @@
-"""Joint pinball losses: problem, active rows, Gram matrix and search."""
+"""Joint pinball losses: problem, active rows, Gram matrices and search."""

@@ -1,20 +1,22 @@
-"""The rows in play in one round of the joint method, and what the others add."""
+"""The active rows of one round of Newton steps, and the constant sums of the others."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._jit.linear_quadratic import dual_point
+from nbsketch._jit.linear_quadratic import dual_point, kink_distance
 from nbsketch.solvers._joint.problem import JointProblem
 
-# Refresh the gradient by its changes while fewer rows than this share have changed.
-_FEW = 0.4
+# Fewer changed rows than this share: update the gradient, do not recompute it.
+_FEW_CHANGES = 0.4
+# More active rows than this share: gathering them would not pay.
+_MANY_ROWS = 0.5
 
 
-class JointRows:
+class ActiveRows:
     """Residuals, centers and dual points of some rows, all of shape (d, rows).
 
     `gradient` (r, d), `total` (d,) and `young` are sums over all rows of the problem;
-    those at rest add a constant to each.
+    the inactive ones add a constant to each.
     """
 
     def __init__(
@@ -46,23 +48,31 @@ class JointRows:
         if before is not None:
             change = push - before
             rows = np.flatnonzero(change.any(axis=0))
-            if len(rows) < _FEW * push.shape[1]:
+            if len(rows) < _FEW_CHANGES * push.shape[1]:
                 step = self.problem.design.rmv(change[:, rows].T, rows)
                 self.gradient = self.gradient + step
                 return
         self.gradient = self.rest_gradient + self.problem.design.rmv(push.T)
 
-    def select(self, rows: NDArray, sigma: float) -> "JointRows":
-        """Return `rows` alone, evaluated; the others become the constant rest."""
-        part = self.problem.take(rows)
-        chosen = JointRows(part, rows, self.res[:, rows], self.center[:, rows])
-        chosen.evaluate(sigma)
-        chosen.rest_gradient = self.gradient - chosen.gradient
-        chosen.rest_total = self.total - chosen.total
-        chosen.rest_young = max(self.young - chosen.young, 0.0)
-        chosen.gradient, chosen.total, chosen.young = (
-            self.gradient,
-            self.total,
-            self.young,
-        )
-        return chosen
+    def select(self, sigma: float, reach: float) -> "ActiveRows":
+        """Return the rows that a move of `reach` brings to a kink, if they are few.
+
+        Call it on all rows, evaluated at the same sigma.
+        """
+        if not np.isfinite(reach):
+            return self
+        p, distance = self.problem, np.empty_like(self.res)
+        kink_distance(
+            self.res.ravel(), self.center.ravel(), p.lo, p.hi, 0.0, 0.0, sigma,
+            distance.ravel(),
+        )  # fmt: skip
+        rows = np.flatnonzero(distance.min(axis=0) < reach)
+        if len(rows) > _MANY_ROWS * len(p.y):
+            return self
+        few = ActiveRows(p.take(rows), rows, self.res[:, rows], self.center[:, rows])
+        few.evaluate(sigma)
+        few.rest_gradient = self.gradient - few.gradient
+        few.rest_total = self.total - few.total
+        few.rest_young = max(self.young - few.young, 0.0)
+        few.gradient, few.total, few.young = self.gradient, self.total, self.young
+        return few

@@ -11,7 +11,7 @@ _REBUILD = 0.6
 _HELD = 65536  # rows copied at a time
 
 
-class BlockGram:
+class OutputGrams:
     """Gram matrices ``X_j^T S X_j``, X_j the rows strictly inside the box of output j.
 
     X holds the features and, with intercepts, a column of ones. From one Newton step to
@@ -34,7 +34,7 @@ class BlockGram:
         self._pairs = np.einsum("kj,lj->klj", problem.T, problem.T)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Set the matrices to zero, with no rows."""
         self.matrices[:] = 0.0
         self.inside[:] = False
 
@@ -59,7 +59,7 @@ class BlockGram:
         self.inside[:, slice(None) if rows is None else rows] = inside
 
     def _of(self, part: JointProblem, rows: NDArray | None) -> NDArray:
-        """Return the matrix of some rows; single precision is enough to steer."""
+        """Return the matrix of some rows, in single precision if they are."""
         weights = part.weights if rows is None else part.weights[rows]
         gram = part.design.gram(rows, None if part.uniform else weights, exact=False)
         if not part.fit_intercept:

@@ -1,1 +1,1 @@
-"""Losses of a norm: problem, preconditioner and search."""
+"""Losses of norms: problem, preconditioner and search."""

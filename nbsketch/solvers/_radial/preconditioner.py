@@ -3,8 +3,8 @@
 Every row gets one curvature in all directions, so that outputs separate: with the
 (weighted, centerd) Gram matrix ``V diag(e) V^T`` of the features, the inverse for an
 output of scale t is ``V diag(1 / (t^2 e + alpha)) V^T``. A few rows, those at the kink
-of a smoothed loss, are far stiffer along their residual than across it. They are put
-right by the Woodbury identity.
+of a smoothed loss, are far stiffer along their residual than across it. The Woodbury
+identity corrects for them.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ _MOST = 1000  # stiff rows: the correction solves a system of that size
 
 
 class KroneckerInverse:
-    """Approximate inverse; call it with a right side (W part, b part).
+    """Approximate inverse, applied by `solve` to a right side (W part, b part).
 
     An intercept has no penalty: `lift` is what to add to its curvature, `pivot` if no
     row has any.
@@ -74,7 +74,7 @@ class KroneckerInverse:
             inner += self.unit @ self.unit.T / self.mass
         self.factor = cho_factor(inner, overwrite_a=True, check_finite=False)
 
-    def __call__(self, G: NDArray, g: NDArray) -> tuple[NDArray, NDArray]:
+    def solve(self, G: NDArray, g: NDArray) -> tuple[NDArray, NDArray]:
         """Return the approximate solution (W, b) for the right side (G, g)."""
         W, b = self._base(G, g)
         if not self.stiff:

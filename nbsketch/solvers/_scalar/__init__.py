@@ -1,1 +1,1 @@
-"""Scalar losses: problem, active rows, Gram matrix and search."""
+"""Scalar losses: problem, active rows, Gram matrix and the two searches."""

@@ -1,7 +1,7 @@
-"""The rows in play in one round of Newton steps, and the constant share of the others.
+"""The active rows of one round of Newton steps, and the constant sums of the others.
 
-A row whose residual is far from every kink keeps its dual point through the round; so
-the rows at rest are one constant vector, and a step costs only the rows in play.
+A row whose residual is far from every kink keeps its dual point through the round, so
+the inactive rows contribute constants and a step costs only the active rows.
 """
 
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._jit.linear_quadratic import dual_point, kink_distance
-from nbsketch.solvers._scalar.problem import Problem
+from nbsketch.solvers._scalar.problem import ScalarProblem
 
 # Fewer changed entries than this share: update the gradient, do not recompute it.
 _FEW_CHANGES = 0.4
-# More rows in play than this share: gathering them would not pay.
+# More active rows than this share: gathering them would not pay.
 _MANY_ROWS = 0.5
-# Evenly spread rows that are always in play: they show how far the others move.
+# Evenly spread rows that are always active: they show how far the others move.
 _GUARDS = 256
 
 
@@ -26,11 +26,11 @@ class ActiveRows:
 
     `rows` are their places in the whole problem, None for all. `gradient` is
     ``Z^T (s a)``, `total` the sum of s a and `young` that of the Fenchel-Young terms,
-    each over the whole problem; what begins with `rest_` is the part at rest, which is
-    constant as long as no residual moves by more than `reach`.
+    each over the whole problem; the parts of the inactive rows, whose names begin with
+    `rest_`, are constant as long as no residual moves by more than `reach`.
     """
 
-    problem: Problem
+    problem: ScalarProblem
     rows: NDArray | None
     res: NDArray
     center: NDArray
@@ -49,10 +49,18 @@ class ActiveRows:
 
     @property
     def strayed(self) -> bool:
-        """Whether residuals have moved so far that the rows at rest may not rest."""
+        """Whether residuals have moved so far that inactive rows may become active."""
         if not np.isfinite(self.reach):
             return False
         return bool(np.max(np.abs(self.res - self._start)) > self.reach)
+
+    def spread(self, a: NDArray) -> NDArray:
+        """Return the dual point of all rows, `a` that of the round's beginning."""
+        if self.rows is None:
+            return self.a
+        out = a.copy()
+        out[self.rows] = self.a
+        return out
 
     def evaluate(self, sigma: float) -> None:
         """Move the dual point to the current residuals; refresh sums and gradient."""
@@ -77,7 +85,7 @@ class ActiveRows:
         return self.rest_gradient + design.rmv(pushed)
 
     def select(self, sigma: float, reach: float) -> "ActiveRows":
-        """Return the rows that a move of `reach` brings to a kink, and guards, if few.
+        """Return the rows that a move of `reach` brings to a kink, if they are few.
 
         Call it on all rows, evaluated at the same sigma.
         """
@@ -103,6 +111,6 @@ class ActiveRows:
         return few
 
 
-def all_rows(problem: Problem, res: NDArray, center: NDArray) -> ActiveRows:
+def all_rows(problem: ScalarProblem, res: NDArray, center: NDArray) -> ActiveRows:
     """Return every row of the problem as active."""
     return ActiveRows(problem, None, res, center, np.zeros(problem.rank))

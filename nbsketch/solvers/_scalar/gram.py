@@ -1,14 +1,14 @@
-"""The Gram matrix of a changing set of rows, and the Newton step it steers."""
+"""The Gram matrix of a changing set of rows, and the Newton direction from it."""
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack, solve_triangular
 
-from nbsketch.solvers._scalar.problem import Problem
+from nbsketch.solvers._scalar.problem import ScalarProblem
 
 # Rebuild once the changes are this much of what a rebuild would cost.
 _REBUILD = 0.6
-# Squared ratio of the diagonal of a triangular root: less leaves no digits to trust.
+# Squared ratio of the diagonal of a triangular root: below it no digit is certain.
 _SINGULAR = 1e-14
 # Least weight of the rows that hold the intercept in place, over the mean weight.
 _PIVOT = 1e-3
@@ -24,18 +24,19 @@ class RowGram:
 
     def __init__(
         self,
-        problem: Problem,
+        problem: ScalarProblem,
         matrix: NDArray | None = None,
         inside: NDArray | None = None,
     ) -> None:
         self.problem = problem
         size = problem.rank + problem.fit_intercept
         n = problem.design.shape[0]
-        if matrix is None or inside is None or matrix.shape != (size, size):
+        fits = matrix is not None and matrix.shape == (size, size)
+        if matrix is None or inside is None or not fits or inside.shape != (n,):
             matrix, inside = np.zeros((size, size)), np.zeros(n, dtype=bool)
         self.matrix, self.inside = matrix.copy(), inside.copy()
         self.pivot = _PIVOT * float(problem.weights.mean())
-        self.exact = False  # single precision is enough to steer, as a rule
+        self.exact = False  # single precision is usually enough for a direction
 
     def restrict(self, rows: NDArray) -> None:
         """Take away the rows of B that are not among `rows`."""
@@ -51,16 +52,16 @@ class RowGram:
             self.inside[lost] = False
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Set the matrix to zero, with no rows."""
         self.matrix[:] = 0.0
         self.inside[:] = False
 
     def sharpen(self) -> None:
-        """Forget everything, and from now on sum float32 rows in double precision."""
+        """Start again, summing float32 rows in double precision from now on."""
         self.exact = True
         self.clear()
 
-    def move(self, part: Problem, rows: NDArray | None, inside: NDArray) -> None:
+    def move(self, part: ScalarProblem, rows: NDArray | None, inside: NDArray) -> None:
         """Make B the rows in `inside`, a mask over the rows of `part`."""
         before = self.inside if rows is None else self.inside[rows]
         changed = np.flatnonzero(before != inside)
@@ -78,7 +79,7 @@ class RowGram:
     def direction(self, rho: NDArray, factor: float) -> NDArray:
         """Return minus the inverse of ``factor * matrix + penalty`` applied to `rho`.
 
-        Raises `numpy.linalg.LinAlgError` if rounding may have spoilt that matrix.
+        Raises `numpy.linalg.LinAlgError` if rounding may have spoiled that matrix.
         """
         shifted = factor * self.matrix
         shifted.flat[:: len(shifted) + 1] += self._penalty(factor, self.matrix[-1, -1])
@@ -90,7 +91,9 @@ class RowGram:
             raise np.linalg.LinAlgError
         return step
 
-    def sure_direction(self, part: Problem, rho: NDArray, factor: float) -> NDArray:
+    def orthogonal_direction(
+        self, part: ScalarProblem, rho: NDArray, factor: float
+    ) -> NDArray:
         """Return the same by orthogonal factors of the rows, with twice the digits.
 
         `part` holds the rows B alone.
@@ -113,7 +116,7 @@ class RowGram:
             penalty[-1] = factor * max(0.0, self.pivot - held)
         return penalty
 
-    def _of(self, part: Problem, rows: NDArray | None) -> NDArray:
+    def _of(self, part: ScalarProblem, rows: NDArray | None) -> NDArray:
         weights = part.weights if rows is None else part.weights[rows]
         scale = None if part.uniform else weights
         gram = part.design.gram(rows, scale, exact=self.exact)

@@ -5,7 +5,7 @@ be most of the cost, so one of them is kept as the preconditioner of a few conju
 gradient steps, two passes over the features each, until these become too many.
 """
 
-from collections.abc import Callable
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,178 +13,149 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.special import kl_div
 
 from nbsketch._jit.logistic import logistic_point, logistic_slope
-from nbsketch.solvers._certified.certificate import Certificate, balanced_pair, complete
-from nbsketch.solvers._certified.line_search import convex_step
-from nbsketch.solvers._scalar.problem import Problem
-from nbsketch.solvers._scalar.search import Report
+from nbsketch.solvers._certified.certificate import Certificate, certificate
+from nbsketch.solvers._certified.conjugate_gradients import Inverse, conjugate_gradients
+from nbsketch.solvers._certified.search import CertifiedSearch
+from nbsketch.solvers._scalar.problem import ScalarProblem
 from nbsketch.solvers.solution import State
-
-Inverse = Callable[[NDArray], NDArray]
 
 _FORCING = 0.1  # relative accuracy of a Newton direction
 _FRESH = 3  # conjugate gradient steps per direction while the matrix is good
 _LIMIT = 12
-_PATIENCE = 4  # steps without progress: rounding rules
+_STALLED = 4  # steps without progress: rounding rules
 
 
-class LogisticNewton:
-    """One run of the method; see `run`."""
+class LogisticSearch(CertifiedSearch[ScalarProblem]):
+    """The search for the logistic loss.
 
-    def __init__(
-        self,
-        problem: Problem,
-        state: State,
-        tol: float,
-        max_iter: int,
-        report: Report | None = None,
-    ) -> None:
-        self.problem, self.report = problem, report
-        self.tol, self.max_iter = tol, max_iter
-        n = len(problem.y)
-        self.w = np.array(state.coef, dtype=float)
-        self.b = float(state.intercept) if problem.fit_intercept else 0.0
-        self.f = problem.y - problem.residual(self.w, self.b)
+    Attributes
+    ----------
+    f : ndarray of shape (n,)
+        Predictions.
+    a, curvature : ndarray of shape (n,)
+        Dual point y p and curvature p (1 - p), p the probability of an error.
+    gradient : ndarray of shape (r,)
+        ``Z^T (s a)``.
+    rho : ndarray
+        Gradient of the objective, that of the intercept last.
+    estimate : float
+        Estimate of the gap.
+    matrix, inverse
+        Hessian of the mean loss at an earlier point, None before the first, and the
+        product with the inverse of it plus the penalty.
+    worn : bool
+        Whether `matrix` is due for renewal.
+    move : ndarray of shape (n,)
+        Change of the predictions along the last direction.
+    stalled, lowest
+        Steps without progress, and the lowest `estimate`.
+    """
+
+    tightens: ClassVar[bool] = False
+
+    def _begin(self, state: State) -> None:
+        p, n = self.problem, len(self.problem.y)
+        self.f = p.y - self.res
         self.a, self.curvature = np.empty(n), np.empty(n)
-        gram, size = state.gram, problem.rank + problem.fit_intercept
+        gram, size = state.gram, p.rank + p.fit_intercept
         known = gram is not None and state.inside is None and len(gram) == size
         self.matrix = gram if known else None
-        self.solve = None if self.matrix is None else _inverse(self.matrix, problem)
-        self.worn = False
-        self.steps = 0
+        self.inverse = None if self.matrix is None else _inverse(self.matrix, p)
+        self.worn, self.stalled, self.lowest = False, 0, np.inf
         self._evaluate()
-        self.best = self._certify()
-        self.floor = 1e-15 * self.best.scale
 
-    def run(self) -> tuple[Certificate, State, int]:
-        """Return the best certificate, the state to start from next, and the steps."""
-        self._tell(self.best)
-        idle, lowest = 0, np.inf
-        while not (self.converged or self.steps >= self.max_iter or idle >= _PATIENCE):
-            direction = self._direction()
-            slope = float(self.rho @ direction)
-            if not slope < 0 or not self._advance(direction, slope):
-                break
-            self.steps += 1
-            self._evaluate()
-            if self.report is not None or self.estimate <= 0.9 * self.target:
-                self._improve()
-            progress = self.estimate < 0.9 * lowest or -slope > 1e-13 * self.best.scale
-            idle, lowest = (0 if progress else idle + 1), min(lowest, self.estimate)
-        if not self.converged:
-            self._improve()
-        state = State(self.best.coef, self.best.intercept, gram=self.matrix)
-        return self.best, state, self.steps
+    def _first_certificate(self, state: State) -> Certificate:
+        return self._step_certificate()
 
-    @property
-    def target(self) -> float:
-        """The gap at which to stop."""
-        return max(self.tol * self.best.scale, self.floor)
-
-    @property
-    def converged(self) -> bool:
-        """Whether the best certificate is good enough."""
-        return self.best.gap <= self.target
-
-    def _evaluate(self) -> None:
-        """Refresh the dual point, the curvature, the gradient, a guess of the gap."""
+    def _evaluate(self) -> bool:
         p = self.problem
         logistic_point(self.f, p.y, self.a, self.curvature)
         push = p.weights * self.a
         self.gradient = p.design.rmv(push)
-        self.rho = p.alpha * self.w - self.gradient / p.n
+        self.rho = p.alpha * self.coef - self.gradient / p.n
         self.estimate = float(self.rho @ self.rho) / (2 * p.alpha)
         if p.fit_intercept:
             tilt = -float(push.sum()) / p.n
             bend = max(1e-300, float(p.weights @ self.curvature) / p.n)
             self.rho = np.append(self.rho, tilt)
             self.estimate += tilt**2 / (2 * bend)
+        return True
 
-    def _improve(self) -> None:
-        """Certify the current point; from fresh sums if it seems to be good enough."""
-        p, found = self.problem, self._certify()
-        if found.gap <= max(self.tol * found.scale, self.floor):
-            self.f = p.y - p.residual(self.w, self.b)
-            self._evaluate()
-            found = self._certify()
-        self._tell(found)
-        if found.gap < self.best.gap:
-            self.best = found
+    def _gradient(self) -> NDArray:
+        return self.rho
 
-    def _certify(self) -> Certificate:
-        p, a, gradient, imbalance = self.problem, self.a, self.gradient, 0.0
-        if p.fit_intercept:
-            a, gradient, imbalance = balanced_pair(p, a, gradient, self.curvature)
-        error, shifted = p.y * self.a, p.y * a
-        young = kl_div(shifted, error) + kl_div(1.0 - shifted, 1.0 - error)
-        losses = np.logaddexp(0.0, -p.y * self.f)
-        bound = p.weights @ young + abs(self.b * imbalance)
-        return complete(p, self.w, self.b, a, gradient, losses, bound)
+    def _settled(self, rho: NDArray, step: int) -> bool:
+        if step == 0:
+            return False  # the certificate of this point was not good enough
+        slow = self.estimate >= 0.9 * self.lowest
+        stuck = slow and -self.slope <= 1e-13 * self.best.scale
+        self.stalled = self.stalled + 1 if stuck else 0
+        self.lowest = min(self.lowest, self.estimate)
+        return self.stalled >= _STALLED or self.estimate <= 0.9 * self.target
 
-    def _direction(self) -> NDArray:
+    def _direction(self, rho: NDArray) -> NDArray:
         """Return the Newton direction, with the kept matrix or with a new one."""
-        if self.solve is None or self.worn:
+        if self.inverse is None or self.worn:
             self.matrix = _hessian_matrix(self.problem, self.curvature)
-            self.solve = _inverse(self.matrix, self.problem)
-        step, count = self._conjugate_gradients(self.solve)
+            self.inverse = _inverse(self.matrix, self.problem)
+        step, self.move, count = conjugate_gradients(
+            self._hessian_product, self.inverse, -rho, _FORCING, _LIMIT
+        )
         self.worn = count > _FRESH
         return step
 
-    def _conjugate_gradients(self, inverse: Inverse) -> tuple[NDArray, int]:
-        """Solve for the direction; return also the number of steps."""
-        step, rest = np.zeros_like(self.rho), -self.rho
-        ahead = inverse(rest)
-        direction, energy = ahead, float(rest @ ahead)
-        goal = _FORCING**2 * energy
-        count = 0
-        while energy > goal and count < _LIMIT:
-            count += 1
-            image = self._hessian(direction)
-            bend = float(direction @ image)
-            if not bend > 0:  # no curvature is left at this precision
-                break
-            length = energy / bend
-            step = step + length * direction
-            rest = rest - length * image
-            ahead = inverse(rest)
-            energy, before = float(rest @ ahead), energy
-            direction = ahead + energy / before * direction
-        return step, count
-
-    def _hessian(self, direction: NDArray) -> NDArray:
-        p = self.problem
-        d = direction[: p.rank]
-        push = p.weights * self.curvature * self._move(direction)
-        image = p.design.rmv(push) / p.n + p.alpha * d
-        return np.append(image, push.sum() / p.n) if p.fit_intercept else image
-
-    def _move(self, direction: NDArray) -> NDArray:
-        """Return how the predictions move along `direction`."""
-        move = self.problem.design.mv(direction[: self.problem.rank])
-        if self.problem.fit_intercept:
+    def _hessian_product(self, direction: NDArray) -> tuple[NDArray, NDArray]:
+        p, d = self.problem, direction[: self.problem.rank]
+        move = p.design.mv(d)
+        if p.fit_intercept:
             move += direction[-1]
-        return move
+        push = p.weights * self.curvature * move
+        image = p.design.rmv(push) / p.n + p.alpha * d
+        return np.append(image, push.sum() / p.n) if p.fit_intercept else image, move
 
-    def _advance(self, direction: NDArray, start: float) -> bool:
-        p, move = self.problem, self._move(direction)
-        d = direction[: p.rank]
-        slope, bend = p.alpha * (self.w @ d), p.alpha * (d @ d)
+    def _advance(self, direction: NDArray, slope: float) -> bool:
+        p, d = self.problem, direction[: self.problem.rank]
 
-        def derivatives(t: float) -> tuple[float, float]:
-            first, second = logistic_slope(t, self.f, move, p.y, p.weights)
-            return first / p.n + slope + bend * t, second / p.n + bend
+        def slopes(t: float) -> tuple[float, float]:
+            return logistic_slope(t, self.f, self.move, p.y, p.weights)
 
-        t = convex_step(derivatives, start)
-        self.w = self.w + t * d
-        self.b += t * float(direction[-1]) if p.fit_intercept else 0.0
-        self.f += t * move
+        t = self._step_length(slopes, d, slope)
+        self.coef = self.coef + t * d
+        self.intercept += t * float(direction[-1]) if p.fit_intercept else 0.0
+        self.f += t * self.move
         return t > 0
 
-    def _tell(self, certificate: Certificate) -> None:
-        if self.report is not None:
-            self.report(self.steps, certificate)
+    def _step_certificate(self) -> Certificate:
+        p, a, gradient, imbalance = self.problem, self.a, self.gradient, 0.0
+        if p.fit_intercept:
+            a, gradient, imbalance = p.balanced(a, gradient, self.curvature)
+        error, shifted = p.y * self.a, p.y * a
+        young = p.weights @ (kl_div(shifted, error) + kl_div(1 - shifted, 1 - error))
+        losses = np.logaddexp(0.0, -p.y * self.f)
+        rho = p.alpha * self.coef - gradient / p.n
+        point = self.coef, self.intercept, a
+        return certificate(p, *point, rho, losses, young, imbalance)
+
+    def _certify(self) -> Certificate:
+        """Certify the current point; with fresh sums if it seems to be good enough."""
+        p, found = self.problem, self._step_certificate()
+        if self._is_good(found):
+            self.f = p.y - p.residual(self.coef, self.intercept)
+            self._evaluate()
+            found = self._step_certificate()
+        return found
+
+    def _hopeless(self, before: int, settled: bool) -> bool:
+        return self.stalled >= _STALLED or self.steps == before
+
+    def _next_round(self, settled: bool) -> None:
+        """Go on from the same point: there is nothing to smooth."""
+
+    def _state(self) -> State:
+        return State(self.best.coef, self.best.intercept, gram=self.matrix)
 
 
-def _hessian_matrix(problem: Problem, curvature: NDArray) -> NDArray:
+def _hessian_matrix(problem: ScalarProblem, curvature: NDArray) -> NDArray:
     """Return the Hessian of the mean loss, the intercept last."""
     p, weights = problem, problem.weights * curvature
     gram = p.design.gram(weights=weights, exact=False)
@@ -195,10 +166,10 @@ def _hessian_matrix(problem: Problem, curvature: NDArray) -> NDArray:
     return gram / p.n
 
 
-def _inverse(matrix: NDArray, problem: Problem) -> Inverse:
+def _inverse(matrix: NDArray, problem: ScalarProblem) -> Inverse:
     """Return the product with the inverse of `matrix` plus the penalty.
 
-    Where rounding has made that indefinite, small eigenvalues are raised.
+    If rounding has made that indefinite, small eigenvalues are raised.
     """
     shifted = matrix.copy()
     shifted.flat[: problem.rank * len(matrix) : len(matrix) + 1] += problem.alpha

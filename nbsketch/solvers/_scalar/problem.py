@@ -1,65 +1,108 @@
-"""The scalar problem a solver works on: data, bounds of the dual point, penalty."""
+"""The scalar problem: checked data, bounds of the dual point, certificate."""
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nbsketch._jit.linear_quadratic import loss_values, young_sum
 from nbsketch._validation import check_positive
-from nbsketch.losses import ELQ, Loss
+from nbsketch.losses import ELQ, LogisticLoss, Loss
+from nbsketch.solvers._certified.certificate import Certificate, balance, certificate
+from nbsketch.solvers._certified.checks import (
+    check_labels,
+    check_targets,
+    check_weights,
+)
+from nbsketch.solvers._certified.problem import Problem
 from nbsketch.solvers.design import Design
 
+# Fewer changed entries than this share: update Z^T (s a), do not recompute it.
+_FEW = 0.5
 
-@dataclass(frozen=True)
-class Problem:
+
+@dataclass(frozen=True, kw_only=True)
+class ScalarProblem(Problem):
     """Minimize ``sum_i s_i psi_i(y_i - z_i w - b) / n + (alpha / 2) |w|^2``.
 
-    `n` stays that of the whole problem when the rows are only those still in play.
     The conjugate of psi_i is ``gam a^2 / 2 + eps |a|`` on ``[lo_i, hi_i]``.
     """
 
-    design: Design
+    row_arrays: ClassVar[tuple[str, ...]] = ("y", "weights", "lo", "hi")
+
     y: NDArray
-    weights: NDArray
     uniform: bool  # all weights are one
     lo: NDArray
     hi: NDArray
     gam: float
     eps: float
-    alpha: float
-    fit_intercept: bool
-    n: float
 
     @property
-    def rank(self) -> int:
-        """Number of features."""
-        return self.design.shape[1]
+    def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """Shapes of the coefficients, the intercept and the dual point."""
+        return (self.rank,), (), self.y.shape
 
-    def residual(self, w: NDArray, b: float) -> NDArray:
+    def residual(self, coef: NDArray, intercept: float) -> NDArray:
         """Return ``y - Z w - b``."""
-        out = self.design.mv(w)
+        out = self.design.mv(coef)
         np.subtract(self.y, out, out=out)
-        if b != 0.0:
-            out -= b
+        if intercept != 0.0:
+            out -= intercept
         return out
 
-    def take(self, rows: NDArray) -> "Problem":
-        """Return the same problem with the sums over `rows` only."""
-        return replace(
-            self,
-            design=self.design.gather(rows),
-            y=self.y[rows],
-            weights=self.weights[rows],
-            lo=self.lo[rows],
-            hi=self.hi[rows],
-        )
+    def sizes(self, res: NDArray) -> NDArray:
+        """Return the absolute residuals of the rows of positive weight."""
+        return np.abs(res[self.weights > 0])
 
-    def sample(self, rows: NDArray) -> "Problem":
-        """Return the smaller problem of `rows` alone: a mean over them, same alpha."""
-        part = self.take(rows)
-        weights = part.weights / part.weights.mean()
-        return replace(part, weights=weights, n=float(len(rows)))
+    def best_constant(self) -> float:
+        """Return the intercept to start from with zero coefficients.
+
+        The quantile of the targets that minimizes a loss of the pinball kind, the
+        median for other losses, and 0 if the bounds depend on the row (two classes).
+        """
+        counted = self.weights > 0
+        lo, hi = self.lo[counted], self.hi[counted]
+        if not ((lo == lo[0]).all() and (hi == hi[0]).all()):
+            return 0.0
+        level = hi[0] / (hi[0] - lo[0]) if np.isfinite(hi[0] - lo[0]) else 0.5
+        return float(self.target_quantile(self.y, level))
+
+    def certify(
+        self,
+        w: NDArray,
+        b: float,
+        res: NDArray,
+        a: NDArray,
+        gradient: NDArray | None = None,
+    ) -> Certificate:
+        """Return the certificate of (w, b) and a; `gradient` is ``Z^T (s a)``."""
+        if gradient is None:
+            gradient = self.design.rmv(self.weights * a)
+        imbalance = 0.0
+        if self.fit_intercept:
+            inside = (a > self.lo) & (a < self.hi)
+            if self.eps > 0:
+                inside &= a != 0.0
+            a, gradient, imbalance = self.balanced(a, gradient, inside.astype(float))
+        young = young_sum(res, self.weights, a, self.lo, self.hi, self.gam, self.eps)
+        losses = np.empty_like(res)
+        loss_values(res, self.lo, self.hi, self.gam, self.eps, losses)
+        rho = self.alpha * w - gradient / self.n
+        return certificate(self, w, b, a, rho, losses, young, imbalance)
+
+    def balanced(
+        self, a: NDArray, gradient: NDArray, pace: NDArray
+    ) -> tuple[NDArray, NDArray, float]:
+        """Return a with ``sum s a = 0``, its ``Z^T (s a)``, and the sum left over."""
+        balanced = balance(a, self.weights, self.lo, self.hi, pace)
+        rows = np.flatnonzero(balanced != a)
+        if len(rows):
+            step = self.weights * (balanced - a)
+            few = len(rows) < _FEW * len(a)
+            chosen = (step[rows], rows) if few else (step,)
+            gradient = gradient + self.design.rmv(*chosen)
+        return balanced, gradient, float(self.weights @ balanced)
 
 
 def scalar_problem(
@@ -69,39 +112,34 @@ def scalar_problem(
     alpha: float,
     sample_weight: ArrayLike | None,
     fit_intercept: bool,
-) -> Problem:
-    """Check the arguments and build the problem.
+) -> ScalarProblem:
+    """Check the arguments and build the problem of a linear-quadratic or logistic loss.
 
     A classification loss of 1 - y f is one of y - f with its bounds turned by the sign
-    of y, so no copy of the features is ever multiplied by the labels.
+    of y, so no copy of the features is multiplied by the labels.
     """
     n = design.shape[0]
-    y = _vector("y", y, n)
-    if loss.is_classification and not np.isin(y, (-1.0, 1.0)).all():
-        raise ValueError(
-            f"`y` must hold -1 and +1 only for {loss!r}, got {np.unique(y)[:5]}"
-        )
-    uniform = sample_weight is None
-    weights = np.ones(n) if uniform else _vector("sample_weight", sample_weight, n)
-    if weights.min() < 0 or not weights.any():
-        raise ValueError(
-            "`sample_weight` must be nonnegative with a positive sum, got a minimum of "
-            f"{weights.min()} and a sum of {weights.sum()}"
-        )
-    numbers = loss.elq or ELQ(0.0, 0.0, 0.0, 1.0)  # logistic: the box of the hinge
+    y = check_labels("y", check_targets("y", y, (n,)), loss)
+    numbers = _numbers(loss)
     lo, hi = np.full(n, numbers.lo), np.full(n, numbers.hi)
     if loss.is_classification:
         lo, hi = np.where(y > 0, lo, -hi), np.where(y > 0, hi, -lo)
-    return Problem(
-        design, y, weights, uniform, lo, hi, numbers.gam, numbers.eps,
-        check_positive("alpha", alpha), bool(fit_intercept), float(n),
-    )  # fmt: skip
+    return ScalarProblem(
+        design=design,
+        y=y,
+        weights=check_weights(sample_weight, n),
+        uniform=sample_weight is None,
+        lo=lo,
+        hi=hi,
+        gam=numbers.gam,
+        eps=numbers.eps,
+        alpha=check_positive("alpha", alpha),
+        fit_intercept=bool(fit_intercept),
+        n=float(n),
+    )
 
 
-def _vector(name: str, value: Any, n: int) -> NDArray:
-    array = np.ascontiguousarray(value, dtype=float)
-    if array.shape != (n,):
-        raise ValueError(f"`{name}` must have shape ({n},), got {array.shape}")
-    if not np.isfinite(array).all():
-        raise ValueError(f"`{name}` must be finite, got NaN or infinity")
-    return array
+def _numbers(loss: Any) -> ELQ:
+    if isinstance(loss, LogisticLoss):
+        return ELQ(0.0, 0.0, 0.0, 1.0)  # the dual point of the hinge has its bounds
+    return loss.linear_quadratic()

@@ -6,246 +6,184 @@ the dual point moves to the new slope and sigma shrinks (Li, Sun and Toh, "A Hig
 Efficient Semismooth Newton Augmented Lagrangian Method for Solving Lasso Problems",
 2018, describe the scheme). A loss that is smooth already needs no smoothing, and the
 method is then plain Newton, unless its curved part is narrow for the residuals it
-meets. Rows far from every kink rest until a check over all rows ends each round, so a
-wrong guess repairs itself. With them at rest the problem may have no minimizer, so a
-round ends early where predictions move further than the rows at rest allow.
+meets. Rows far from every kink are inactive until a check over all rows ends each
+round, so a wrong guess repairs itself. Without them the problem may have no minimizer,
+so a round ends early where predictions move further than the inactive rows allow.
 """
 
-from collections.abc import Callable
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._jit.linear_quadratic import slope_along
-from nbsketch.solvers._certified.certificate import Certificate, certify
-from nbsketch.solvers._certified.line_search import convex_step
-from nbsketch.solvers._scalar.active_rows import ActiveRows, all_rows
+from nbsketch.solvers._certified.certificate import Certificate
+from nbsketch.solvers._certified.search import CertifiedSearch
+from nbsketch.solvers._scalar.active_rows import all_rows
 from nbsketch.solvers._scalar.gram import RowGram
-from nbsketch.solvers._scalar.problem import Problem
+from nbsketch.solvers._scalar.problem import ScalarProblem
 from nbsketch.solvers.solution import State
-
-Report = Callable[[int, Certificate], None]
 
 _COLD = 1.5  # first sigma over the mean residual: equal ones must not all hit a bound
 _WARM = 0.02  # the same from a dual point nearby; both for slopes of about one
-_SHRINK = 0.2  # of sigma; a faster decrease than 0.1 was seen to stall
+_SHRINK = 0.2  # of sigma; faster than 0.1 can stall
 _SMOOTH = 5.0  # times the gam of a smooth loss: a smaller sigma would not help it
-_INEXACT = 0.1  # of the remaining gap: how exactly the inner problem is solved
-_STEPS = 50  # Newton steps in a round
-_PATIENCE = 20  # rounds without a better certificate
+_STALLED = 3  # rounds of a smooth loss without progress
 
 
-class SemismoothNewton:
-    """One run of the method; see `run`."""
+class ScalarSearch(CertifiedSearch[ScalarProblem]):
+    """The search for scalar linear-quadratic losses.
 
-    def __init__(
-        self,
-        problem: Problem,
-        state: State,
-        tol: float,
-        max_iter: int,
-        report: Report | None = None,
-    ) -> None:
-        self.problem, self.report = problem, report
-        self.tol, self.max_iter = tol, max_iter
-        self.w = np.array(state.coef, dtype=float)
-        self.b = float(state.intercept) if problem.fit_intercept else 0.0
-        self.res = problem.residual(self.w, self.b)
+    Attributes
+    ----------
+    center : ndarray of shape (n,)
+        Dual point around which the loss is smoothed.
+    gram : RowGram
+        Gram matrix of the rows between kinks.
+    reach : float
+        Rows closer than this to a kink are active.
+    whole, active : ActiveRows
+        All rows as the round began; the active ones as they are now.
+    proposed : ndarray of shape (n,)
+        Dual point at the end of the round, the next `center`.
+    """
+
+    inexact: ClassVar[float] = 0.1
+    tightens: ClassVar[bool] = False  # a further step is taken instead: see _settled
+
+    def _begin(self, state: State) -> None:
+        p = self.problem
         start = np.zeros_like(self.res) if state.dual is None else state.dual
-        self.center = np.clip(start, problem.lo, problem.hi)
+        self.center = np.clip(start, p.lo, p.hi)
         self.sigma = self._first_sigma(state)
-        self.gram = RowGram(problem, state.gram, state.inside)
-        self.reach = np.inf  # rows closer than this to a kink are in play
-        self.steps = self.idle = 0
-        self.whole = self._evaluate_all()
-        self.proposed = self.whole.a  # the center of the next round
-        self.best = self._certify(self.whole.a, self.whole.gradient)
-        self.floor = max(1e-15 * self.best.scale, self._rounding())
+        self.gram = RowGram(p, state.gram, state.inside)
+        self.reach = np.inf
+        self._evaluate_all()
 
-    def run(self) -> tuple[Certificate, State, int]:
-        """Return the best certificate, the state to start from next, and the steps."""
-        self._tell(self.best)
-        while not (self.converged or self.steps >= self.max_iter):
-            before = self.steps
-            active = self.whole.select(self.sigma, self.reach)
-            settled = self._descend(active)
-            self._verify(active)
-            if self._hopeless(before):
-                break
-            self._next_round(settled, active)
-        sigma = self.sigma if self.sigma > 0 else None
-        state = State(
-            self.best.coef, self.best.intercept, self.best.dual, sigma,
-            self.gram.matrix, self.gram.inside,
-        )  # fmt: skip
-        return self.best, state, self.steps
-
-    @property
-    def target(self) -> float:
-        """The gap at which to stop."""
-        return max(self.tol * self.best.scale, self.floor)
-
-    @property
-    def converged(self) -> bool:
-        """Whether the best certificate is good enough."""
-        return self.best.gap <= self.target
+    def _first_certificate(self, state: State) -> Certificate:
+        self.proposed, gradient = self.whole.a, self.whole.gradient
+        p = self.problem
+        return p.certify(self.coef, self.intercept, self.res, self.proposed, gradient)
 
     def _first_sigma(self, state: State) -> float:
         p = self.problem
         if state.sigma is not None:
             return self._useful(state.sigma)
-        size = np.abs(self.res[(p.weights > 0) & (self.res != 0)])
-        if len(size) == 0:
-            return self._useful(1.0)
         steepest = float(np.maximum(p.hi, -p.lo).max()) if p.gam > 0 else 1.0
         share = _COLD if state.dual is None else _WARM
-        typical = float(np.minimum(size, 20.0 * np.median(size)).mean())
-        return self._useful(share * typical / steepest)
+        return self._useful(share * p.spread(self.res) / steepest)
 
     def _useful(self, sigma: float) -> float:
         """Return sigma, or 0 if the loss is smooth enough by itself."""
         return sigma if sigma > _SMOOTH * self.problem.gam else 0.0
 
     def _rounding(self) -> float:
-        """Return the gap that rounding of the residuals alone may leave."""
         p = self.problem
         noise = 2.0**-52 * float(p.weights @ np.abs(p.y)) / p.n
         return noise if p.gam == 0 else noise**2 / p.gam
 
-    def _evaluate_all(self) -> ActiveRows:
-        whole = all_rows(self.problem, self.res, self.center)
-        whole.evaluate(self.sigma)
-        return whole
+    def _evaluate_all(self) -> None:
+        self.whole = self.active = all_rows(self.problem, self.res, self.center)
+        self.whole.evaluate(self.sigma)
 
-    def _descend(self, active: ActiveRows) -> bool:
-        """Take Newton steps until the inner problem is solved; say whether it was."""
-        if active.rows is not None:
-            self.gram.restrict(active.rows)
-        for step in range(_STEPS):
-            rho = self._residual_gradient(active)
-            if self._settled(active, rho, step):
-                return True
-            if self.steps >= self.max_iter:
-                return False
-            direction = self._direction(active, rho)
-            slope = float(rho @ direction)
-            if not slope < 0:
-                return True
-            if not self._advance(active, direction, slope):
-                return False
-            self.steps += 1
-            active.evaluate(self.sigma)
-            if active.strayed:
-                return False
-            if self.report is not None and active.rows is None:
-                self._tell(self._certify(active.a, active.gradient, active.res))
-        return False
+    def _start_round(self) -> None:
+        self.active = self.whole.select(self.sigma, self.reach)
+        if self.active.rows is not None:
+            self.gram.restrict(self.active.rows)
 
-    def _residual_gradient(self, active: ActiveRows) -> NDArray:
-        """Return the gradient of the smoothed objective, that of the intercept last."""
-        p = self.problem
-        rho = p.alpha * self.w - active.gradient / p.n
+    def _gradient(self) -> NDArray:
+        p, active = self.problem, self.active
+        rho = p.alpha * self.coef - active.gradient / p.n
         return np.append(rho, -active.total / p.n) if p.fit_intercept else rho
 
-    def _settled(self, active: ActiveRows, rho: NDArray, step: int) -> bool:
+    def _settled(self, rho: NDArray, step: int) -> bool:
         if step == 0 and (self.sigma == 0 or self.idle > 0):
-            return False  # a point like this has failed to convince already
-        p = self.problem
-        inexact = rho[: p.rank] @ rho[: p.rank] / (2 * p.alpha)
+            return False  # the certificate of this point was not good enough
+        return super()._settled(rho, step)
+
+    def _gap_parts(self, rho: NDArray) -> tuple[float, float]:
+        p, active = self.problem, self.active
+        error = rho[: p.rank] @ rho[: p.rank] / (2 * p.alpha)
         if p.fit_intercept:
             held = float(active.problem.weights @ active.inside)
             free = 2 * max(self.gram.pivot, held)
-            inexact += rho[-1] ** 2 * p.n * (p.gam + self.sigma) / free
-        young = active.young / p.n
-        if inexact + young <= 0.9 * self.target:
-            return True
-        if self.sigma == 0 or step == 0:
-            return False
-        return bool(inexact <= max(_INEXACT * young, 1e-3 * self.target))
+            error += rho[-1] ** 2 * p.n * (p.gam + self.sigma) / free
+        return float(error), active.young / p.n
 
-    def _direction(self, active: ActiveRows, rho: NDArray) -> NDArray:
-        factor = 1.0 / (self.problem.n * (self.problem.gam + self.sigma))
+    def _direction(self, rho: NDArray) -> NDArray:
+        factor, active = self.problem.n * (self.problem.gam + self.sigma), self.active
         self.gram.move(active.problem, active.rows, active.inside)
         try:
-            return self.gram.direction(rho, factor)
+            return self.gram.direction(rho, 1.0 / factor)
         except np.linalg.LinAlgError:  # updates have drifted, or alpha is tiny
             self.gram.sharpen()
             inside = active.problem.take(np.flatnonzero(active.inside))
-            return self.gram.sure_direction(inside, rho, factor)
+            return self.gram.orthogonal_direction(inside, rho, 1.0 / factor)
 
-    def _advance(self, active: ActiveRows, direction: NDArray, start: float) -> bool:
-        """Search along `direction`; say whether any step was possible."""
-        p, part = self.problem, active.problem
-        d = direction[: p.rank]
+    def _advance(self, direction: NDArray, slope: float) -> bool:
+        p, active = self.problem, self.active
+        part, d = active.problem, direction[: p.rank]
         shift = float(direction[-1]) if p.fit_intercept else 0.0
         move = part.design.mv(d)
         move += shift
-        rest = (active.rest_gradient @ d + active.rest_total * shift) / p.n
-        slope, bend = p.alpha * (self.w @ d) - rest, p.alpha * (d @ d)
 
-        def derivatives(t: float) -> tuple[float, float]:
-            first, second = slope_along(
+        def slopes(t: float) -> tuple[float, float]:
+            return slope_along(
                 t, active.res, move, part.weights, active.center, part.lo, part.hi,
                 p.gam, p.eps, self.sigma,
             )  # fmt: skip
-            return first / p.n + slope + bend * t, second / p.n + bend
 
-        t = convex_step(derivatives, start)
+        rest = active.rest_gradient @ d + active.rest_total * shift
+        t = self._step_length(slopes, d, slope, rest)
         farthest = float(np.max(np.abs(move)))
         if t * farthest > active.reach:
             t = active.reach / farthest
-        self.w = self.w + t * d
-        self.b += t * shift
+        self.coef = self.coef + t * d
+        self.intercept += t * shift
         active.res = active.res - t * move
         return t > 0
 
-    def _verify(self, active: ActiveRows) -> None:
-        """Certify over all rows with fresh sums, and see how far predictions moved."""
-        p, before, a = self.problem, self.res, active.a
-        if active.rows is not None:
-            a = self.whole.a.copy()
-            a[active.rows] = active.a
-        self.res = p.residual(self.w, self.b)
-        found = self._certify(a, active.gradient)
-        if found.gap <= max(self.tol * found.scale, self.floor):
-            found = self._certify(a)
-        self._tell(found)
-        self.idle = 0 if found.gap < 0.9 * self.best.gap else self.idle + 1
-        if found.gap < self.best.gap:
-            self.best = found
-        some = np.s_[:: max(1, len(before) // 2000)]
-        moved = float(np.max(np.abs(self.res[some] - before[some])))
-        if moved > 0:
+    def _evaluate(self) -> bool:
+        self.active.evaluate(self.sigma)
+        return not self.active.strayed
+
+    def _step_certificate(self) -> Certificate | None:
+        if self.active.rows is not None:
+            return None
+        p, now = self.problem, self.active
+        return p.certify(self.coef, self.intercept, now.res, now.a, now.gradient)
+
+    def _certify(self) -> Certificate:
+        p, before, active = self.problem, self.res, self.active
+        self.proposed = a = active.spread(self.whole.a)
+        self.res = p.residual(self.coef, self.intercept)
+        found = p.certify(self.coef, self.intercept, self.res, a, active.gradient)
+        if self._is_good(found):
+            found = p.certify(self.coef, self.intercept, self.res, a)
+        if (moved := self._largest_move(before)) > 0:
             self.reach = 2.0 * moved
-        self.proposed = a
+        return found
 
-    def _hopeless(self, before: int) -> bool:
-        """Whether rounding rules, `before` being the steps when the round began."""
+    def _hopeless(self, before: int, settled: bool) -> bool:
         if self.sigma == 0:
-            return self.idle >= 3 or self.steps == before
-        return self.idle >= _PATIENCE
+            return self.idle >= _STALLED or self.steps == before
+        return super()._hopeless(before, settled)
 
-    def _next_round(self, settled: bool, active: ActiveRows) -> None:
-        """Move the center and shrink sigma; after a failure, make it easier."""
-        if self.converged:
-            return
+    def _next_round(self, settled: bool) -> None:
         if self.sigma > 0 and settled:
             self.center = self.proposed
             self.sigma = self._useful(_SHRINK * self.sigma)
         else:
             self.reach = np.inf
-            if active.rows is None:  # rows at rest are not to blame
+            if self.active.rows is None:  # inactive rows are not to blame
                 self.sigma *= 2.0
                 if not self.gram.exact:
                     self.gram.sharpen()
-        self.whole = self._evaluate_all()
+        self._evaluate_all()
 
-    def _certify(
-        self, a: NDArray, gradient: NDArray | None = None, res: NDArray | None = None
-    ) -> Certificate:
-        res = self.res if res is None else res
-        return certify(self.problem, self.w, self.b, res, a, gradient)
-
-    def _tell(self, certificate: Certificate) -> None:
-        if self.report is not None:
-            self.report(self.steps, certificate)
+    def _state(self) -> State:
+        best = self.best
+        return State(
+            best.coef, best.intercept, best.dual, self.sigma or None, self.gram.matrix,
+            self.gram.inside,
+        )  # fmt: skip

@@ -1,1 +1,1 @@
-"""Stochastic gradients: problem, step rule and walk."""
+"""Stochastic gradients: problem, step rule, rows and searches."""

@@ -6,9 +6,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._jit.sgd import COLUMNS, LOGISTIC, MARGIN, RADIAL
-from nbsketch._validation import check_choice, check_matrix
-from nbsketch.losses import ELQ, LogisticLoss, Loss, PinballLoss
-from nbsketch.solvers._certified.checks import check_factor, check_targets
+from nbsketch._validation import check_choice, check_matrix, check_real
+from nbsketch.losses import ELQ, LogisticLoss, Loss, PinballLoss, as_loss
+from nbsketch.solvers._certified.checks import (
+    check_factor,
+    check_labels,
+    check_targets,
+    check_weights,
+)
 from nbsketch.solvers.design import Design
 
 
@@ -85,11 +90,29 @@ def stochastic_problem(
     n_outputs = targets.shape[1] if levels is None else len(levels)
     variable = check_choice("variable", variable, ("W", "Gamma"))
     return StochasticProblem(
-        design, targets, _weights(sample_weight, n), loss,
+        design, targets, check_weights(sample_weight, n), loss,
         _kind(loss, scalar, levels), _numbers(loss, levels, n_outputs), alpha,
         _mix(T, n_outputs, scalar, variable), _penalty(penalty, rank, variable),
         bool(fit_intercept), scalar,
     )  # fmt: skip
+
+
+def sgm_problem(
+    design: Design,
+    Y: ArrayLike,
+    loss: Loss | str,
+    alpha: float,
+    sample_weight: ArrayLike | None,
+    fit_intercept: bool,
+) -> StochasticProblem:
+    """Check the arguments, which are those of `solve_sgm`."""
+    problem = stochastic_problem(
+        design, Y, as_loss(loss), check_real("alpha", alpha, low=0), None, None,
+        sample_weight, fit_intercept, "W", None,
+    )  # fmt: skip
+    if problem.kind not in (COLUMNS, RADIAL):
+        raise ValueError(f"`loss` must be a loss of residuals, got {problem.loss!r}")
+    return problem
 
 
 def _targets(Y: ArrayLike, n: int, loss: Loss) -> NDArray:
@@ -102,11 +125,7 @@ def _targets(Y: ArrayLike, n: int, loss: Loss) -> NDArray:
         raise ValueError(
             f"`Y` must have shape ({n},) for {loss!r}, got {targets.shape}"
         )
-    if loss.is_classification and not np.isin(targets, (-1.0, 1.0)).all():
-        raise ValueError(
-            f"`Y` must hold -1 and +1 only for {loss!r}, got {np.unique(targets)[:5]}"
-        )
-    return targets
+    return check_labels("Y", targets, loss)
 
 
 def _levels(quantiles: ArrayLike, loss: Loss, targets: NDArray) -> NDArray:
@@ -121,20 +140,6 @@ def _levels(quantiles: ArrayLike, loss: Loss, targets: NDArray) -> NDArray:
             f"{loss!r} and shape {targets.shape}"
         )
     return levels
-
-
-def _weights(sample_weight: ArrayLike | None, n: int) -> NDArray:
-    if sample_weight is None:
-        return np.ones(n)
-    weights = np.array(sample_weight, dtype=float)
-    if weights.shape != (n,):
-        raise ValueError(f"`sample_weight` must have shape ({n},), got {weights.shape}")
-    if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
-        raise ValueError(
-            "`sample_weight` must be finite and nonnegative with a positive sum, got a "
-            f"minimum of {weights.min()} and a sum of {weights.sum()}"
-        )
-    return weights
 
 
 def _kind(loss: Loss, scalar: bool, levels: NDArray | None) -> int:

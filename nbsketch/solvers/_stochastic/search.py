@@ -1,4 +1,4 @@
-"""What changes from step to step of the stochastic gradient method, and its rows."""
+"""The stochastic gradient method: step lengths, steps and averages."""
 
 from __future__ import annotations
 
@@ -7,62 +7,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from nbsketch._jit.sgd import COLUMNS, RADIAL
-from nbsketch._jit.sgm import draw_rows, run_steps
-from nbsketch._validation import check_integer, check_positive, check_real
-from nbsketch.losses import Loss, SquareLoss, as_loss
-from nbsketch.solvers._stochastic.problem import StochasticProblem, stochastic_problem
-from nbsketch.solvers.design import Design
+from nbsketch._jit.sgm import run_steps
+from nbsketch._validation import check_integer, check_positive
+from nbsketch.losses import SquareLoss
+from nbsketch.solvers._stochastic.problem import StochasticProblem
+from nbsketch.solvers._stochastic.rows import RowStream
 
-# Rows of one compiled call: some tens of milliseconds, after which Ctrl-C is heard.
+# Rows of one compiled call: some tens of milliseconds, after which Ctrl-C works.
 _ROWS_PER_CALL = 1 << 17
 
 
-@dataclass(frozen=True)
-class RowStream:
-    """Independent random rows: row number t is the same however they are asked for.
-
-    Attributes
-    ----------
-    seed : uint64
-        Seed of the stream.
-    n_rows : int
-        The rows are 0, ..., n_rows - 1, all equally likely,
-    cumulative, guide : ndarray
-        or as likely as the increases of `cumulative`, which the search for a row starts
-        at `guide`; empty for equally likely ones.
-    """
-
-    seed: np.uint64
-    n_rows: int
-    cumulative: NDArray
-    guide: NDArray
-
-    @classmethod
-    def of(cls, rng: np.random.Generator, weights: NDArray | None, n: int) -> RowStream:
-        """Return a new stream of n rows, as likely as their weights are large."""
-        seed = rng.integers(2**64, dtype=np.uint64)
-        if weights is None:
-            return cls(seed, n, np.empty(0), np.empty(0, dtype=np.int64))
-        cumulative = np.cumsum(weights, dtype=float)
-        # Rows without weight at the end must not be found when rounding meets the sum.
-        cumulative = cumulative[: np.searchsorted(cumulative, cumulative[-1]) + 1]
-        levels = cumulative[-1] * (np.arange(n) / n)
-        guide = np.searchsorted(cumulative, levels, side="right")
-        return cls(seed, n, cumulative, np.minimum(guide, len(cumulative) - 1))
-
-    def take(self, first: int, count: int) -> NDArray[np.int64]:
-        """Return the rows number ``first, ..., first + count - 1``."""
-        out = np.empty(count, dtype=np.int64)
-        draw_rows(self.seed, first, self.n_rows, self.cumulative, self.guide, out)
-        return out
-
-
 @dataclass
-class Walk:
-    """A point, how it moves, and sums of points for an average.
+class SGMSearch:
+    """Steps of the stochastic gradient method, with sums of points for an average.
 
     Attributes
     ----------
@@ -97,8 +56,8 @@ class Walk:
     @classmethod
     def start(
         cls, problem: StochasticProblem, step: float, batch_size: int, average: bool
-    ) -> Walk:
-        """Return a walk that starts at zero, and at the middle of the targets."""
+    ) -> SGMSearch:
+        """Return a search from zero; an intercept begins amid the targets."""
         rank = problem.design.shape[1]
         point = np.zeros((problem.n_outputs, rank + 1))
         if problem.fit_intercept:
@@ -192,29 +151,6 @@ def average_start(n_steps: int) -> int:
     to three quarters of the points, and two sums are enough to go on with it.
     """
     return (1 << n_steps.bit_length()) // 4
-
-
-def sgm_problem(
-    design: Design,
-    Y: ArrayLike,
-    loss: Loss | str,
-    alpha: float,
-    sample_weight: ArrayLike | None,
-    fit_intercept: bool,
-) -> StochasticProblem:
-    """Check the arguments, which are those of `solve_sgm`."""
-    problem = stochastic_problem(
-        design, Y, as_loss(loss), check_real("alpha", alpha, low=0), None, None,
-        sample_weight, fit_intercept, "W", None,
-    )  # fmt: skip
-    if problem.kind not in (COLUMNS, RADIAL):
-        raise ValueError(f"`loss` must be a loss of residuals, got {problem.loss!r}")
-    return problem
-
-
-def squared_norms(Z: NDArray) -> NDArray[np.float64]:
-    """Return the squared norm of each row."""
-    return np.einsum("ij,ij->i", Z, Z).astype(float)
 
 
 def solution(point: NDArray, scalar: bool) -> tuple[NDArray, Any]:

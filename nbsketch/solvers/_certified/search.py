@@ -1,0 +1,308 @@
+"""The base of every certified search: Newton steps in rounds, each round certified."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbsketch.solvers._certified.certificate import Certificate
+from nbsketch.solvers._certified.line_search import convex_step
+from nbsketch.solvers._certified.problem import Problem
+from nbsketch.solvers.solution import Solution, State
+
+Callback = Callable[[int, float, float, float], Any]
+Report = Callable[[int, Certificate], None]
+ProblemT = TypeVar("ProblemT", bound=Problem)
+
+_STEPS = 50  # Newton steps in a round
+_MOST_DEMAND = 1e-20  # smallest `demand`
+_COMPARED = 2000  # rows in which the move of the predictions is measured
+
+
+class CertifiedSearch(ABC, Generic[ProblemT]):
+    """Minimize a problem until a duality gap certifies the solution.
+
+    The search runs in rounds. A round minimizes a smooth approximation of the
+    objective, of width `sigma` around a dual point, by Newton steps with an exact line
+    search; it ends with a certificate over all rows. Then the dual point moves to the
+    new slopes, `sigma` shrinks, and the next round begins. A smooth loss has sigma = 0:
+    its rounds differ only by how exactly they are solved.
+
+    The constructor sets the attributes below and calls, in this order,
+
+    - ``_begin(state)``, which sets `sigma`, whatever the subclass keeps for itself, and
+      evaluates the start (dual point, sums, gradient);
+    - ``_first_certificate(state)``, which returns the first `best`;
+    - ``_rounding()``, the gap that rounding alone may leave.
+
+    `run` then repeats
+
+    1. ``_start_round()``: choose the active rows, if the subclass has any;
+    2. up to 50 Newton steps, each of them
+       ``rho = _gradient()`` (of the smoothed objective, flat, intercept last),
+       ``_settled(rho, step)`` (stop if true; by default from ``_gap_parts(rho)``),
+       ``_direction(rho)`` (flat, as `rho`),
+       ``_advance(direction, slope)`` (moves `coef`, `intercept` and the residuals, and
+       returns whether any step was possible),
+       ``_evaluate()`` (refreshes dual point, sums and gradient, and returns whether the
+       round may go on) and, if there is a report, ``_step_certificate()``;
+    3. ``_certify()``, which refreshes `res` from the coefficients and returns a
+       certificate over all rows;
+    4. ``_hopeless(before, settled)``, which ends a search that rounding has stopped;
+    5. ``_next_round(settled)``, which sets dual point and `sigma` and evaluates them;
+
+    until `converged` or `max_iter`, and asks ``_state()`` for the warm start of the
+    next search.
+
+    Parameters
+    ----------
+    problem : Problem
+        What to minimize.
+    state : State
+        Where to start.
+    tol : float
+        Bound on the gap over the scale of the objective.
+    max_iter : int
+        Largest number of Newton steps.
+    report : callable, optional
+        Called as ``report(steps, certificate)`` at each certificate.
+
+    Attributes
+    ----------
+    problem, tol, max_iter, report
+        The parameters.
+    coef : ndarray
+        Current coefficients; replaced, never changed in place.
+    intercept : float or ndarray of shape (d,)
+        Current intercept, 0 if it is not free; replaced, never changed in place.
+    res : ndarray
+        Residuals at the last certificate, or current ones, as the subclass chooses.
+    sigma : float
+        Width of the smoothing; 0 for none.
+    steps : int
+        Newton steps taken.
+    slope : float
+        Derivative of the smoothed objective along the last direction.
+    idle : int
+        Rounds since the best certificate improved by a tenth.
+    demand : float
+        Factor, at most 1, on the accuracy of a round. It falls where certificates lag
+        behind the inner problem, because balancing the dual point has its price.
+    promised : float
+        Gap that the last round should have reached, from ``_gap_parts``.
+    best : Certificate
+        The best one so far.
+    floor : float
+        Gap below which rounding rules.
+    inexact : float
+        Class attribute: a round ends when the error of the inner problem is this
+        multiple of the gap that smoothing leaves.
+    patience : int
+        Class attribute: rounds without progress before the search gives up.
+    tightens : bool
+        Class attribute: whether `demand` is adapted.
+    """
+
+    inexact: ClassVar[float] = 1.0
+    patience: ClassVar[int] = 20
+    tightens: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        problem: ProblemT,
+        state: State,
+        tol: float,
+        max_iter: int,
+        report: Report | None = None,
+    ) -> None:
+        self.problem, self.report = problem, report
+        self.tol, self.max_iter = tol, max_iter
+        self.coef = np.array(state.coef, dtype=float)
+        intercept = np.array(state.intercept, dtype=float) * problem.fit_intercept
+        self.intercept: Any = intercept if intercept.ndim else float(intercept)
+        self.res = problem.residual(self.coef, self.intercept)
+        self.sigma, self.slope = 0.0, -np.inf
+        self.steps = self.idle = 0
+        self.demand, self.promised = 1.0, np.inf
+        self._begin(state)
+        self.best = self._first_certificate(state)
+        self.floor = max(1e-15 * self.best.scale, self._rounding())
+
+    def run(self) -> Solution:
+        """Return the best solution found, with the time since this call."""
+        began = perf_counter()
+        self._tell(self.best)
+        while not (self.converged or self.steps >= self.max_iter):
+            before = self.steps
+            self._start_round()
+            settled = self._descend()
+            self._verify()
+            if self.converged or self._hopeless(before, settled):
+                break
+            self._next_round(settled)
+        best, target = self.best, self.target
+        relative = best.gap * self.tol / target if target > 0 else best.gap
+        return Solution(
+            best.coef, best.intercept, best.dual, best.objective, best.gap, relative,
+            self.steps, perf_counter() - began, self.converged, self._state(),
+        )  # fmt: skip
+
+    @property
+    def target(self) -> float:
+        """The gap at which to stop."""
+        return max(self.tol * self.best.scale, self.floor)
+
+    @property
+    def converged(self) -> bool:
+        """Whether the best certificate is good enough."""
+        return bool(self.best.gap <= self.target)
+
+    @abstractmethod
+    def _begin(self, state: State) -> None: ...
+
+    @abstractmethod
+    def _first_certificate(self, state: State) -> Certificate: ...
+
+    def _rounding(self) -> float:
+        return 0.0
+
+    def _start_round(self) -> None:
+        """Choose active rows; there are none by default."""
+
+    @abstractmethod
+    def _gradient(self) -> NDArray: ...
+
+    def _gap_parts(self, rho: NDArray) -> tuple[float, float]:
+        """Return estimates of the inner problem's gap and of the gap of smoothing."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def _direction(self, rho: NDArray) -> NDArray: ...
+
+    @abstractmethod
+    def _advance(self, direction: NDArray, slope: float) -> bool: ...
+
+    @abstractmethod
+    def _evaluate(self) -> bool: ...
+
+    def _step_certificate(self) -> Certificate | None:
+        """Return what to report after a step; by default nothing."""
+        return None
+
+    @abstractmethod
+    def _certify(self) -> Certificate: ...
+
+    def _hopeless(self, before: int, settled: bool) -> bool:
+        """Whether to give up; the round took ``steps - before`` steps."""
+        return self.idle >= self.patience
+
+    @abstractmethod
+    def _next_round(self, settled: bool) -> None: ...
+
+    @abstractmethod
+    def _state(self) -> State: ...
+
+    def _descend(self) -> bool:
+        """Take Newton steps until the inner problem is solved; return whether it is."""
+        for step in range(_STEPS):
+            rho = self._gradient()
+            if self._settled(rho, step):
+                return True
+            if self.steps >= self.max_iter:
+                return False
+            direction = self._direction(rho)
+            self.slope = float(rho @ direction)
+            if not self.slope < 0:
+                return True
+            if not self._advance(direction, self.slope):
+                return False
+            self.steps += 1
+            if not self._evaluate():
+                return False
+            if self.report is not None and (found := self._step_certificate()):
+                self._tell(found)
+        return False
+
+    def _settled(self, rho: NDArray, step: int) -> bool:
+        """Whether the inner problem is solved as exactly as the round needs."""
+        error, young = self._gap_parts(rho)
+        self.promised = error + young
+        if self.promised <= 0.9 * self.demand * self.target:
+            return True
+        if self.sigma == 0 or step == 0:
+            return False
+        return error <= self.demand * max(self.inexact * young, 1e-3 * self.target)
+
+    def _step_length(
+        self,
+        loss_slopes: Callable[[float], tuple[float, float]],
+        change: NDArray,
+        start: float,
+        rest: float = 0.0,
+    ) -> float:
+        """Return the step of an exact line search.
+
+        Parameters
+        ----------
+        loss_slopes : callable
+            Two derivatives, at a step, of the sum of the losses of the active rows.
+        change : ndarray
+            Change of the coefficients.
+        start : float
+            Derivative of the objective at 0.
+        rest : float
+            Minus the constant derivative of the sum over the other rows.
+        """
+        n, alpha = self.problem.n, self.problem.alpha
+        slope = alpha * np.vdot(self.coef, change) - rest / n
+        bend = alpha * np.vdot(change, change)
+
+        def derivatives(t: float) -> tuple[float, float]:
+            first, second = loss_slopes(t)
+            return first / n + slope + bend * t, second / n + bend
+
+        return convex_step(derivatives, start)
+
+    def _verify(self) -> None:
+        """Certify the end of a round and keep the best certificate."""
+        found = self._certify()
+        self._tell(found)
+        if self.tightens:
+            self._tighten(found)
+        self.idle = 0 if found.gap < 0.9 * self.best.gap else self.idle + 1
+        if found.gap < self.best.gap:
+            self.best = found
+
+    def _tighten(self, found: Certificate) -> None:
+        """Lower `demand` where the certificate lags behind what was promised."""
+        late = found.gap > 2.0 * self.promised or self.promised <= self.target
+        if found.gap > self.target and late:
+            reached = self.promised / self.target
+            self.demand = max(0.1 * min(self.demand, reached), _MOST_DEMAND)
+
+    def _is_good(self, found: Certificate) -> bool:
+        """Whether a certificate would end the search."""
+        return found.gap <= max(self.tol * found.scale, self.floor)
+
+    def _largest_move(self, before: NDArray) -> float:
+        """Return the largest change of (some of) the residuals since `before`."""
+        some = np.s_[..., :: max(1, before.shape[-1] // _COMPARED)]
+        return float(np.max(np.abs(self.res[some] - before[some])))
+
+    def _tell(self, found: Certificate) -> None:
+        if self.report is not None:
+            self.report(self.steps, found)
+
+
+def timed(callback: Callback | None, began: float) -> Report | None:
+    """Return a report that passes objective, gap and time on to the user's callback."""
+    if callback is None:
+        return None
+
+    def report(step: int, found: Certificate) -> None:
+        callback(step, found.objective, found.gap, perf_counter() - began)
+
+    return report

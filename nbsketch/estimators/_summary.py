@@ -10,8 +10,8 @@ import numpy as np
 
 from nbsketch.tuning import InputScaler
 
-# Features whose length-scales are told.
-_SHORTEST = 5
+# Number of features whose length scales are listed, and of kept features.
+_SHORTEST, _MOST_NAMES = 5, 10
 
 
 def summarize(model: Any) -> str:
@@ -25,6 +25,8 @@ def _entries(model: Any) -> Iterator[tuple[str, str]]:
     yield "rows", f"{n}, {model.n_features_in_} features"
     yield "kernel", _kernel(model.kernel_)
     yield "inputs", _inputs(model.scaler_)
+    if model.scaler_ is not None and model.scaler_.is_partial:
+        yield "features kept", _kept(model)
     if model.length_scales_ is not None:
         yield "length-scales", _length_scales(model)
     landmarks = model.landmarks_.shape[0]
@@ -58,12 +60,24 @@ def _inputs(scaler: InputScaler | None) -> str:
     )
 
 
+def _kept(model: Any) -> str:
+    """Return the features that are not dropped, the first ones by name."""
+    kept, names = np.unique(model.scaler_.features), _names(model)
+    listed = ", ".join(str(names[k]) for k in kept[:_MOST_NAMES])
+    more = ", ..." if len(kept) > _MOST_NAMES else ""
+    return f"{len(kept)} of {model.n_features_in_}: {listed}{more}"
+
+
+def _names(model: Any) -> Any:
+    anonymous = [f"x{k}" for k in range(model.n_features_in_)]
+    return getattr(model, "feature_names_in_", anonymous)
+
+
 def _length_scales(model: Any) -> str:
-    scales = model.length_scales_
-    names = getattr(model, "feature_names_in_", [f"x{k}" for k in range(len(scales))])
+    scales, names = model.length_scales_, _names(model)
     order = np.argsort(scales, kind="stable")[:_SHORTEST]
-    told = [f"{names[k]} {scales[k]:.3g}" for k in order]
-    rest = len(scales) - len(told)
+    told = [f"{names[k]} {scales[k]:.3g}" for k in order if np.isfinite(scales[k])]
+    rest = np.isfinite(scales).sum() - len(told)
     return ", ".join(told) + (f"; {rest} longer" if rest else "")
 
 

@@ -54,7 +54,8 @@ class Inputs(NamedTuple):
     scaler : InputScaler, optional
         What has transformed the rows.
     length_scales : ndarray of shape (q,), optional
-        Learned ones, in standard deviations of the features; infinite for constants.
+        Learned length scales, in standard deviations of the features; infinite for
+        constant and for dropped features.
     """
 
     rows: Any
@@ -142,9 +143,7 @@ def _learn(
         callback=callback,
     )
     rows = X if tuned.scaler is None else tuned.scaler.transform(X)
-    # A constant has no standard deviation to count in.
-    lengths = np.where(np.ptp(X, axis=0) > 0, 1 / tuned.relevance, np.inf)
-    return Inputs(rows, tuned.kernel, None, tuned.scaler, lengths)
+    return Inputs(rows, tuned.kernel, None, tuned.scaler, tuned.length_scales)
 
 
 def _scaler(

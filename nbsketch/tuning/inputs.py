@@ -1,8 +1,8 @@
-"""Inputs as a kernel should see them: standardized features and scores of their ranks.
+"""Preprocessing of features: standardization and scores of ranks.
 
-Distances of standardized features are at the mercy of heavy tails, those of ranks lose
-the gaps between values. With a length-scale for each, a kernel on both has no need to
-choose: the one that does not help is given a large length-scale.
+Heavy tails dominate distances between standardized features; ranks are robust but
+discard spacing. With a length scale for each column, a kernel can have both: the column
+that does not help gets a large length scale.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._validation import check_choice, check_matrix, random_generator
 
@@ -19,30 +19,32 @@ PREPROCESSINGS = ("standard", "rank", "both")
 
 # Deviations below this share of the mean are rounding of a constant.
 CONSTANT = 1e-13
-# Rows that quantiles are taken of, and how many quantiles there are.
+# Most rows that a scaler is fitted to, and the number of quantiles.
 _ROWS = 20_000
 _KNOTS = 257
-# A feature that correlates more with its ranks than this needs no scores of them. Of
-# many features only the skewed ones get them: a normal one has 0.977.
-_ALIKE, _MANY, _ALIKE_OF_MANY = 0.99, 50, 0.95
+# With more features than MANY, rank scores are restricted to the skewed features: the
+# correlation of a normal feature with its ranks is 0.977.
+MANY = 50
+_ALIKE, _ALIKE_OF_MANY = 0.99, 0.95
 
 
 @dataclass(frozen=True, eq=False)
 class InputScaler:
-    """A fitted transformation of inputs; `fit_scaler` makes one.
+    """Fitted preprocessing of features, made by `fit_scaler`.
 
     Parameters
     ----------
     n_features : int
         Number of features of X.
     plain, ranked : ndarray of int
-        Which of them are standardized, and which are replaced by scores of their ranks:
-        the columns of the result, in this order.
+        Indices of the features that are standardized, and of those whose rank scores
+        are standardized: the p columns of the result, in this order. A feature in
+        neither is dropped.
     center, width : ndarray of shape (p,)
-        What is subtracted from these p columns, and what they are divided by then.
+        Offset and divisor of each column.
     quantiles : ndarray of shape (k, len(ranked))
-        Quantiles of the ranked features at k equal steps from 0 to 1. A value between
-        two of them has a score in proportion; of equal ones it has the middle.
+        Quantiles of the ranked features at k equal steps from 0 to 1. Scores are
+        interpolated between quantiles; equal quantiles have their mean score.
 
     Examples
     --------
@@ -60,6 +62,16 @@ class InputScaler:
     width: NDArray
     quantiles: NDArray
 
+    @property
+    def features(self) -> NDArray:
+        """The feature of each of the p columns."""
+        return np.concatenate([self.plain, self.ranked])
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether some features are dropped."""
+        return len(np.unique(self.features)) < self.n_features
+
     def transform(self, X: NDArray) -> NDArray:
         """Return the p columns for the rows of X (n, q), in the type of X."""
         X = check_matrix("X", X, n_features=self.n_features)
@@ -74,56 +86,85 @@ class InputScaler:
         return out
 
     def without_ranks(self) -> InputScaler:
-        """Return the scaler of the standardized features alone."""
-        count = len(self.plain)
+        """Return the scaler without the columns of ranks."""
+        return self._columns(np.arange(len(self.features)) < len(self.plain))
+
+    def select(self, features: ArrayLike) -> InputScaler:
+        """Return the scaler that drops all but some features."""
+        return self._columns(np.isin(self.features, features))
+
+    def _columns(self, kept: NDArray) -> InputScaler:
+        plain, ranked = np.split(kept, [len(self.plain)])
         return replace(
             self,
-            ranked=self.ranked[:0],
-            center=self.center[:count],
-            width=self.width[:count],
-            quantiles=self.quantiles[:, :0],
+            plain=self.plain[plain],
+            ranked=self.ranked[ranked],
+            center=self.center[kept],
+            width=self.width[kept],
+            quantiles=self.quantiles[:, ranked],
         )
 
 
 def fit_scaler(
-    X: NDArray, preprocessing: str, rng: Any = None, among: NDArray | None = None
+    X: NDArray,
+    preprocessing: str,
+    rng: Any = None,
+    among: NDArray | None = None,
+    features: NDArray | None = None,
 ) -> InputScaler:
-    """Return the scaler of the rows of X.
+    """Return the scaler fitted to the rows of X.
 
     Parameters
     ----------
     X : ndarray of shape (n, q)
-        Rows; at most 20 000 of them are looked at.
+        Rows. At most 20 000 of them, drawn at random, are used.
     preprocessing : {"standard", "rank", "both"}
-        What a feature becomes. "both" leaves out the ranks that are all but a linear
-        function of the feature, as for evenly spread or binary ones.
-    rng : None, int or Generator
-        Source of the draw of rows.
-    among : ndarray of int, optional
-        Which rows may be looked at; all by default.
+        "standard" (zero mean, unit variance), "rank" (scores of empirical quantiles) or
+        "both" side by side. "both" omits ranks that are nearly a linear function of
+        the feature, as for uniform or binary features.
+    rng : None, int or Generator, default=None
+        Random state of the draw of rows.
+    among : ndarray of int, default=None
+        Indices of the rows to draw from. None: all rows.
+    features : ndarray of int, default=None
+        Indices of the features to keep; the others are dropped. None: all features.
+
+    Returns
+    -------
+    scaler : InputScaler
+        The fitted scaler, for rows with q features.
     """
     check_choice("preprocessing", preprocessing, PREPROCESSINGS)
     candidates = np.arange(len(X)) if among is None else among
     if len(candidates) > _ROWS:
         candidates = random_generator(rng).choice(candidates, _ROWS, replace=False)
-    rows, q = X[candidates].astype(np.float64), X.shape[1]
+    chosen = np.arange(X.shape[1]) if features is None else np.asarray(features)
+    rows = X[candidates][:, chosen].astype(np.float64)
+    q = len(chosen)
     every = np.arange(q)
     quantiles = np.quantile(rows, np.linspace(0, 1, min(len(rows), _KNOTS)), axis=0)
     scores = np.column_stack([_scores(rows[:, k], quantiles[:, k]) for k in every])
     plain = every[:0] if preprocessing == "rank" else every
     ranked = every[:0] if preprocessing == "standard" else every
     if preprocessing == "both":
-        alike = _ALIKE if q <= _MANY else _ALIKE_OF_MANY
+        alike = _ALIKE if q <= MANY else _ALIKE_OF_MANY
         ranked = ranked[_correlations(rows, scores) < alike]
     columns = np.hstack([rows[:, plain], scores[:, ranked]])
     center, width = columns.mean(axis=0), columns.std(axis=0)
     varies = (width > CONSTANT * np.abs(center)) & np.isfinite(width)
     width = np.where(varies, width, 1.0)
-    return InputScaler(q, plain, ranked, center, width, quantiles[:, ranked])
+    return InputScaler(
+        X.shape[1],
+        chosen[plain],
+        chosen[ranked],
+        center,
+        width,
+        quantiles[:, ranked],
+    )
 
 
 def _scores(values: NDArray, quantiles: NDArray) -> NDArray:
-    """Return ranks between 0 and 1; among equal quantiles, the middle."""
+    """Return ranks between 0 and 1; equal quantiles have their mean rank."""
     steps = np.linspace(0, 1, len(quantiles))
     low = np.interp(values, quantiles, steps)
     high = np.interp(-values, -quantiles[::-1], -steps[::-1])

@@ -1,4 +1,4 @@
-"""Rows that tuning had better not see: a wild 1 % would own the squared error."""
+"""Trimming of outliers: 1 % of gross errors would dominate the squared error."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from nbsketch.tuning.criterion import LeaveOneOut
 from nbsketch.tuning.rows import Rows
 from nbsketch.tuning.search import Budget, Round, isotropic_start, learn
 
-# A row is left out beyond so many standard deviations, let in again within so many.
+# Residuals, in standard deviations, beyond which a row is trimmed, and within which it
+# is restored.
 OUT, _IN = 4.0, 5.0
-# The largest share of rows that is left out.
+# Largest share of trimmed rows.
 _SHARE = 0.05
 _SHORT = Round(2000, 100, 6)
 # From a median absolute deviation to a standard deviation, and to three of these.
@@ -22,19 +23,19 @@ _CUT = 3 * _NORMAL
 def trim(
     rows: Rows, family: int, rng: np.random.Generator, budget: Budget
 ) -> tuple[NDArray, float]:
-    """Return the indices of the rows that are not wild, and a size of usual residuals.
+    """Return the indices of the inliers, and a threshold for Huber's function.
 
-    From a fit with one length-scale, leave out rows whose residual is beyond 4 standard
-    deviations, at most 5 %; search shortly on the others; look at all rows again with a
-    limit of 5; twice. The size is three standard deviations, in units of the standard
-    deviation of the targets of these rows.
+    Fit with one length scale and trim the rows whose residual exceeds 4 standard
+    deviations, at most 5 %; run a short search on the others and trim all rows anew
+    with a limit of 5; twice. The threshold is three standard deviations of the
+    residuals, in units of the standard deviation of the targets of the inliers.
     """
-    candidates, point = rows.kept, isotropic_start(rows, family, rng)
+    candidates, point = rows, isotropic_start(rows, family, rng)
     for limit in (OUT, _IN, _IN):
-        residuals = _residuals(rows, point, family, rng)[candidates]
+        residuals = _residuals(rows, candidates, point, family, rng)
         usual = inliers(residuals, limit)
         cut = _CUT * float(np.median(np.linalg.norm(residuals[usual], axis=1)))
-        rows = rows.keep(candidates[usual], cut)
+        rows = rows.keep(candidates.kept[usual], cut)
         if limit == OUT:
             point = isotropic_start(rows, family, rng)
         point = learn(rows, point, [_SHORT], rng, budget, family)
@@ -43,24 +44,26 @@ def trim(
 
 
 def _residuals(
-    rows: Rows, point: NDArray, family: int, rng: np.random.Generator
+    rows: Rows, candidates: Rows, point: NDArray, family: int, rng: np.random.Generator
 ) -> NDArray:
-    """Return residuals (n, d) of a small fit; for rows it has seen, without them."""
+    """Return residuals of all candidates (k, d) for a small fit to some of `rows`.
+
+    Rows in the fit have their leave-one-out residuals.
+    """
     drawn = rows.draw(rng, _SHORT.rows)
     criterion = LeaveOneOut(rows.take(drawn, _SHORT.landmarks), family)
     predict = criterion.predictor(point)
-    residuals = np.empty(rows.Y.shape)
-    for some in rows.blocks():
-        X = rows.scaler.transform(rows.X[some]).astype(np.float64, copy=False)
-        residuals[some] = rows.Y[some] - predict(X)
+    residuals = np.vstack(
+        [rows.Y[b] - predict(rows.transform(b)) for b in candidates.blocks()]
+    )
     # The mean of the targets is not in the predictions.
     residuals -= np.median(residuals, axis=0)
-    residuals[drawn] = criterion.residuals(point)
+    residuals[np.searchsorted(candidates.kept, drawn)] = criterion.residuals(point)
     return residuals
 
 
 def inliers(residuals: NDArray, limit: float = OUT) -> NDArray:
-    """Return which rows are within so many deviations; at least 95 % of them are."""
+    """Return a mask of the rows within `limit` deviations, at least 95 % of all."""
     sigma = _NORMAL * np.median(np.abs(residuals), axis=0)
     sizes = np.abs(residuals / np.where(sigma > 0, sigma, 1.0)).max(axis=1)
     return sizes <= max(limit, float(np.quantile(sizes, 1 - _SHARE)))

@@ -1,4 +1,4 @@
-"""The rows that rounds of tuning draw their samples from."""
+"""Rows of positive weight, from which each round of tuning draws its sample."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 from nbsketch.tuning.criterion import Sample
 from nbsketch.tuning.inputs import CONSTANT, InputScaler
 
-# Rows that are transformed at a time where all of them are looked at.
+# Rows that are transformed at a time.
 _BLOCK = 8192
-# Landmarks beyond a third of the rows cost time and bring nothing; but so many stay.
+# Landmarks are limited to a third of the rows, but never below this number.
 _LEAST_LANDMARKS = 80
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows, targets, weights, and which of the rows may be drawn."""
+    """Rows, targets, weights, and the indices of the rows that may be drawn."""
 
     X: NDArray  # (n, q)
     Y: NDArray  # (n, d), standardized
@@ -29,12 +29,12 @@ class Rows:
     alpha: float | None = None  # penalty, where it is given
 
     def draw(self, rng: np.random.Generator, count: int) -> NDArray:
-        """Return the indices of `count` rows, or of all that may be drawn."""
+        """Return the indices of at most `count` rows, drawn without replacement."""
         return rng.choice(self.kept, min(count, len(self.kept)), replace=False)
 
     def take(self, drawn: NDArray, size: int) -> Sample:
         """Return drawn rows as a sample; the first, at most `size`, are landmarks."""
-        X = self.scaler.transform(self.X[drawn]).astype(np.float64, copy=False)
+        X = self.transform(drawn)
         weights = None
         if self.weights is not None:
             weights = self.weights[drawn] / self.weights[drawn].mean()
@@ -43,18 +43,21 @@ class Rows:
         log_tau = None if self.alpha is None else float(np.log(self.alpha * len(drawn)))
         return Sample(X, self.Y[drawn], weights, landmarks, self.cut, log_tau)
 
+    def transform(self, some: NDArray) -> NDArray:
+        """Return some rows, transformed in double precision."""
+        return self.scaler.transform(self.X[some].astype(np.float64, copy=False))
+
     def sample(self, rng: np.random.Generator, count: int, size: int) -> Sample:
-        """Draw rows and take them as a sample."""
+        """Return a sample of rows drawn at random."""
         return self.take(self.draw(rng, count), size)
 
     def keep(self, kept: NDArray, cut: float) -> Rows:
-        """Return the rows with others that may be drawn, and another cut."""
+        """Return the same rows with another set that may be drawn, and another cut."""
         return replace(self, kept=kept, cut=cut if cut > 0 else np.inf)
 
-    def blocks(self) -> list[slice]:
-        """Return slices that cover all rows."""
-        n = len(self.X)
-        return [slice(i, min(i + _BLOCK, n)) for i in range(0, n, _BLOCK)]
+    def blocks(self) -> list[NDArray]:
+        """Return the indices of the rows that may be drawn, in blocks."""
+        return np.split(self.kept, range(_BLOCK, len(self.kept), _BLOCK))
 
 
 def prepare(
@@ -66,10 +69,11 @@ def prepare(
     cut: float = np.inf,
     alpha: float | None = None,
 ) -> Rows:
-    """Return rows with targets standardized by those that may be drawn.
+    """Return rows, with targets standardized on the rows that may be drawn.
 
     `cut` is in standard deviations of the targets.
     """
+    Y = np.asarray(Y, dtype=np.float64)
     some = None if weights is None else weights[kept]
     mean = np.average(Y[kept], axis=0, weights=some)
     spread = np.sqrt(np.average(np.square(Y[kept] - mean), axis=0, weights=some))

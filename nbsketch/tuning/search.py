@@ -52,7 +52,7 @@ _FALL = 0.03
 
 
 class Budget:
-    """How many iterations and seconds are left."""
+    """Iterations and seconds that are left."""
 
     def __init__(
         self,
@@ -64,9 +64,14 @@ class Budget:
         self._all, self._callback = iterations, callback
         self._end = time.monotonic() + seconds
 
+    def share(self, iterations: int) -> Budget:
+        """Return a budget of its own, at most as large, that ends at the same time."""
+        left = self._end - time.monotonic()
+        return Budget(min(iterations, self.iterations), left)
+
     @property
     def is_spent(self) -> bool:
-        """Whether nothing is left."""
+        """Whether no iterations or no time is left."""
         return self.iterations <= 0 or time.monotonic() >= self._end
 
     def spend(self, value: float) -> None:

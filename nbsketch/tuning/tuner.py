@@ -1,4 +1,4 @@
-"""Length-scales, inputs, kernel family and penalty, learned from the data."""
+"""Length scales, preprocessing, kernel family and penalty, learned from the data."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from nbsketch._blas import one_thread
 from nbsketch._jit.tuning import GAUSSIAN, MATERN_12, MATERN_32, MATERN_52
 from nbsketch._validation import check_choice, check_integer, random_generator
 from nbsketch.kernels import GaussianKernel, Kernel, MaternKernel
-from nbsketch.tuning.inputs import PREPROCESSINGS, InputScaler, fit_scaler
+from nbsketch.tuning.inputs import MANY, PREPROCESSINGS, InputScaler, fit_scaler
 from nbsketch.tuning.robust import trim
 from nbsketch.tuning.rows import Rows, prepare
+from nbsketch.tuning.screening import Selection, screen
 from nbsketch.tuning.search import (
     LAST,
     NEAR,
@@ -35,44 +36,44 @@ _FAMILIES = {
     "matern-3/2": MATERN_32,
     "matern-5/2": MATERN_52,
 }
-# What "auto" stands for. Small models cannot choose: they favor smooth families, which
+# The family of "auto". Small models cannot choose: they favor smooth families, which
 # lose in the large one.
 _BEST = "matern-3/2"
-# From so many columns on, the search starts from average gradients.
-_MANY = 50
-# How many times its rows there are to be for a last round.
+# Share of selected features above which all features are searched as well.
+_SPARSE = 0.25
+# Rows that a last round needs, in multiples of those that it uses.
 _SPARE = 1.5
-# Rows of the comparison at the end.
-_JUDGES = 1500
+# Most rows of the comparison at the end.
+_VALIDATION_ROWS = 1500
 
 
 class _Candidate(NamedTuple):
     scaler: InputScaler
-    family: int
     point: NDArray
+    n_free: int  # length scales that were learned
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """What `tune` found.
+    """Result of `tune`.
 
     Attributes
     ----------
     kernel : Kernel
-        Kernel on the columns that `scaler` makes, with a bandwidth for each; on X
-        itself where there is no scaler.
+        Kernel on the columns that `scaler` returns, with a bandwidth for each; on X
+        itself if `scaler` is None.
     scaler : InputScaler or None
-        The transformation of the inputs; None where the bandwidths can do its work.
+        Preprocessing of the features. None if the bandwidths already absorb it.
     alpha : float
-        A penalty that suits, in the normalization of the estimators.
+        Suitable penalty, in the normalization of the estimators.
     relevance : ndarray of shape (q,)
-        For each feature, the inverse length-scale in units of its standard deviation
-        (of its ranks, and of both together, where it has them).
+        Inverse length scale of each feature, in units of its standard deviation (of its
+        ranks, or of both together). Zero for a feature that is constant or dropped.
     error : float
         Leave-one-out root mean squared error in standard deviations of the targets, of
         a small model on a sample.
     isotropic_error : float
-        The same with one length-scale for all columns.
+        The same with one length scale for all columns.
     """
 
     kernel: Kernel
@@ -81,6 +82,12 @@ class Tuned:
     relevance: NDArray
     error: float
     isotropic_error: float
+
+    @property
+    def length_scales(self) -> NDArray:
+        """Length scales, (q,): inverse relevances, infinite where these are zero."""
+        used = self.relevance > 0
+        return np.where(used, 1 / np.where(used, self.relevance, 1.0), np.inf)
 
 
 def tune(
@@ -93,48 +100,55 @@ def tune(
     sample_weight: NDArray | None = None,
     alpha: float | None = None,
     robust: bool = False,
-    max_iter: int = 60,
+    max_iter: int = 80,
     max_seconds: float = np.inf,
     rng: Any = None,
     callback: Callable[[int, float], None] | None = None,
 ) -> Tuned:
-    r"""Learn the length-scales of a kernel from data, at a cost independent of n.
+    r"""Learn the length scales of a kernel from data, at a cost independent of n.
 
-    The exact leave-one-out error of a small ridge with sub-sampled landmarks is
-    minimized over log length-scales and log penalty in short rounds of L-BFGS, each on
-    at most 2000 rows drawn afresh; see `nbsketch.tuning.criterion` and `search`. One
-    length-scale for all stays in the comparison at the end.
+    The exact leave-one-out error of a small ridge with subsampled landmarks is
+    minimized over log length scales and log penalty in short rounds of L-BFGS, each on
+    at most 2000 rows drawn anew; see `nbsketch.tuning.criterion` and `search`. With
+    more than 50 features, those that matter are selected first by tests on ranks and
+    the others are dropped; see `nbsketch.tuning.screening`. One length scale for all
+    features is a candidate in the final comparison.
 
     Parameters
     ----------
     X : ndarray of shape (n, q)
         Rows.
     Y : ndarray of shape (n, d)
-        Targets; each counts in units of its standard deviation.
+        Targets, standardized internally.
     family : {"auto", "gaussian", "matern-1/2", "matern-3/2", "matern-5/2"}
-        Kernel family. "auto" is Matern 3/2, the best on average.
+        Kernel family. "auto" is "matern-3/2", the best on average.
     preprocessing : {"auto", "standard", "rank", "both"}
-        What the kernel sees of each feature; see `fit_scaler`. "auto" is "both".
-    size : int
-        Number of landmarks of the model to come. With many of them, and a target rough
-        enough to profit, a last round has 400 landmarks.
-    sample_weight : ndarray of shape (n,), optional
-        Non-negative weights.
-    alpha : float, optional
-        The penalty of the model to come, to which the length-scales then suit. By
-        default it is learned with them.
-    robust : bool
-        Whether to leave out up to 5 % of the rows with wild residuals.
-    max_iter : int
+        Preprocessing of the features, see `fit_scaler`. "auto" is "both".
+    size : int, default=1000
+        Number of landmarks of the model to be fitted. If it exceeds 400 and the error
+        still falls with the number of landmarks, a last round has 400 of them.
+    sample_weight : ndarray of shape (n,), default=None
+        Non-negative weights. A row of weight zero does not influence the result. None:
+        equal weights.
+    alpha : float, default=None
+        Penalty of the model to be fitted, for which the length scales are learned.
+        None: the penalty is learned with them.
+    robust : bool, default=False
+        Whether to trim up to 5 % of the rows, those with outlying residuals.
+    max_iter : int, default=80
         Largest number of iterations, all rounds together.
-    max_seconds : float
-        A safety valve: no iteration starts later. It makes results depend on the
-        machine.
-    rng : None, int or Generator
-        The same number gives the same result.
-    callback : callable, optional
-        Called after each iteration with its number and the error that it reached, as in
-        `Tuned.error`.
+    max_seconds : float, default=inf
+        Time after which no iteration starts. A finite value makes the result depend on
+        the machine.
+    rng : None, int or Generator, default=None
+        Random state. Pass an int for reproducible results.
+    callback : callable, default=None
+        Called after each iteration with its number and the error, as in `Tuned.error`.
+
+    Returns
+    -------
+    tuned : Tuned
+        Kernel, preprocessing and penalty.
 
     Examples
     --------
@@ -150,103 +164,145 @@ def tune(
     check_choice("preprocessing", preprocessing, ["auto", *PREPROCESSINGS])
     check_integer("size", size)
     check_integer("max_iter", max_iter)
-    rng, budget = random_generator(rng), Budget(max_iter, max_seconds, callback)
+    budget = Budget(max_iter, max_seconds, callback)
     code = _FAMILIES[_BEST if family == "auto" else family]
+    columns = "both" if preprocessing == "auto" else preprocessing
+    search = _Search(code, columns, size, random_generator(rng), budget)
+    weighed = _positive(sample_weight, len(X))
     with one_thread():
-        kept, cut = _kept(X, Y, sample_weight, alpha, code, robust, rng, budget)
-        scaler = fit_scaler(
-            X, "both" if preprocessing == "auto" else preprocessing, rng, kept
-        )
+        kept, cut = search.kept(X, Y, sample_weight, alpha, weighed, robust)
+        scaler = fit_scaler(X, columns, search.rng, kept)
         rows = prepare(X, Y, sample_weight, scaler, kept, cut, alpha)
-        # One length-scale for all is a question of the features, not of their ranks.
-        plain = scaler.without_ranks() if scaler.plain.size else scaler
-        isotropic = isotropic_start(replace(rows, scaler=plain), code, rng)
-        learned, plan = _learned(rows, isotropic, code, size, rng, budget)
-        pool = {
-            "isotropic": _Candidate(plain, code, isotropic),
-            "learned": _Candidate(scaler, code, learned),
-        }
-        errors, best = _choose(rows, pool, plan, rng)
-    return _result(best, len(X), errors)
+        pool, plan = search.candidates(rows)
+        errors, best = search.choose(rows, pool, plan)
+    return _result(best, code, _varies(X, weighed), len(weighed), errors)
 
 
-def _kept(
-    X: NDArray,
-    Y: NDArray,
-    weights: NDArray | None,
-    alpha: float | None,
-    family: int,
-    robust: bool,
-    rng: np.random.Generator,
-    budget: Budget,
-) -> tuple[NDArray, float]:
-    """Return the indices of the rows that tuning may see, and the cut."""
-    kept = np.arange(len(X)) if weights is None else np.flatnonzero(weights > 0)
-    cut = np.inf
-    if robust:
+class _Search(NamedTuple):
+    """What all candidates share."""
+
+    family: int
+    preprocessing: str
+    size: int
+    rng: np.random.Generator
+    budget: Budget
+
+    def kept(
+        self,
+        X: NDArray,
+        Y: NDArray,
+        weights: NDArray | None,
+        alpha: float | None,
+        weighed: NDArray,
+        robust: bool,
+    ) -> tuple[NDArray, float]:
+        """Return the indices of the rows to tune on, and the threshold of outliers."""
+        if not robust:
+            return weighed, np.inf
         # In ranks, a row far outside would be a neighbor of the outermost.
-        scaler = fit_scaler(X, "standard", rng, kept)
-        rows = prepare(X, Y, weights, scaler, kept, alpha=alpha)
-        kept, cut = trim(rows, family, rng, budget)
-    return kept, cut
+        scaler = fit_scaler(X, "standard", self.rng, weighed)
+        rows = prepare(X, Y, weights, scaler, weighed, alpha=alpha)
+        return trim(rows, self.family, self.rng, self.budget)
+
+    def candidates(self, rows: Rows) -> tuple[dict[str, _Candidate], Round]:
+        """Return the candidates by name, and the last round of the search."""
+        # One length scale for all is a question of the features, not of their ranks.
+        plain = rows.scaler.without_ranks() if rows.scaler.plain.size else rows.scaler
+        isotropic = isotropic_start(replace(rows, scaler=plain), self.family, self.rng)
+        pool, plans = {"isotropic": _Candidate(plain, isotropic, 1)}, []
+        found = self._selected(rows)
+        if found is not None:
+            few = replace(rows, scaler=found.scaler)
+            point, plan = self._learned(few, found.point)
+            plans.append(plan)
+            pool["selected"] = _Candidate(found.scaler, point, len(point) - 1)
+        if found is None or len(found.features) > _SPARSE * rows.X.shape[1]:
+            point, plan = self._learned(rows, self._start(rows, isotropic))
+            plans.append(plan)
+            pool["learned"] = _Candidate(rows.scaler, point, len(point) - 1)
+        return pool, max(plans, key=lambda plan: plan.landmarks)
+
+    def _selected(self, rows: Rows) -> Selection | None:
+        """Return the features that matter, of many, with a scaler of their own."""
+        if rows.X.shape[1] <= MANY or self.budget.is_spent:
+            return None
+        found = screen(rows, self.family, self.rng, self.budget.share)
+        if found is None or len(found.features) > MANY:
+            return found
+        # Few features get rank scores more readily than many do.
+        options = self.preprocessing, self.rng, rows.kept, found.features
+        return found.rescaled(fit_scaler(rows.X, *options))
+
+    def _start(self, rows: Rows, isotropic: NDArray) -> NDArray:
+        """Return a point for all columns, at the same distances in the mean."""
+        count = len(rows.scaler.center)
+        shift = np.log(count / (len(isotropic) - 1)) / 2
+        point = np.append(np.full(count, isotropic[0] - shift), isotropic[-1])
+        if count < MANY:
+            return point
+        return outer_product_start(rows, self.family, point, self.rng)
+
+    def _learned(self, rows: Rows, point: NDArray) -> tuple[NDArray, Round]:
+        """Return the last point of the rounds of the search, and the last round."""
+        most = max(self.size, ROUNDS[0].landmarks)
+        rounds = [r._replace(landmarks=min(r.landmarks, most)) for r in ROUNDS]
+        known = self.rng, self.budget, self.family
+        point = learn(rows, point, rounds, *known)
+        # Only with rows to spare: on the same rows it would overfit.
+        enough = len(rows.kept) >= _SPARE * LAST.rows and not self.budget.is_spent
+        large = self.size > LAST.landmarks and enough
+        if large and is_rough(rows, point, self.rng, self.family):
+            return learn(rows, point, [LAST], *known), LAST
+        return point, rounds[-1]
+
+    def choose(
+        self, rows: Rows, pool: dict[str, _Candidate], plan: Round
+    ) -> tuple[dict[str, float], _Candidate]:
+        """Compare candidates on a new sample; return log errors and the choice.
+
+        The sample has as many landmarks as the last round: length scales learned with
+        many of them are too short for few.
+        """
+        drawn = rows.draw(self.rng, min(plan.rows, _VALIDATION_ROWS))
+        errors, scores = {}, {}
+        for name, (scaler, point, n_free) in pool.items():
+            sample = replace(rows, scaler=scaler).take(drawn, plan.landmarks)
+            errors[name], point = settle(sample, self.family, point, NEAR)
+            pool[name] = _Candidate(scaler, point, n_free)
+            # What each length scale fits of the noise, by Akaike's criterion.
+            scores[name] = errors[name] + 2 * (n_free - 1) / len(rows.kept)
+        best = min(reversed(scores), key=lambda name: scores[name])
+        return errors | {"best": errors[best]}, pool[best]
 
 
-def _learned(
-    rows: Rows,
-    isotropic: NDArray,
+def _positive(weights: NDArray | None, n: int) -> NDArray:
+    """Return the indices of the rows of positive weight."""
+    return np.arange(n) if weights is None else np.flatnonzero(weights > 0)
+
+
+def _varies(X: NDArray, rows: NDArray) -> NDArray:
+    """Return a mask of the features that are not constant on some rows."""
+    return np.ptp(X if len(rows) == len(X) else X[rows], axis=0) > 0
+
+
+def _result(
+    best: _Candidate,
     family: int,
-    size: int,
-    rng: np.random.Generator,
-    budget: Budget,
-) -> tuple[NDArray, Round]:
-    """Return the point that the rounds of the search end at, and the last of them."""
-    # As many columns as there are, at the same distances in the mean.
-    count = len(rows.scaler.center)
-    shift = np.log(count / (len(isotropic) - 1)) / 2
-    point = np.append(np.full(count, isotropic[0] - shift), isotropic[-1])
-    if len(point) > _MANY:
-        point = outer_product_start(rows, family, point, rng)
-    rounds = [r._replace(landmarks=min(r.landmarks, max(size, 100))) for r in ROUNDS]
-    point = learn(rows, point, rounds, rng, budget, family)
-    # Only with rows to spare: on the same rows it would overfit.
-    large = size > LAST.landmarks and len(rows.kept) >= _SPARE * LAST.rows
-    if large and not budget.is_spent and is_rough(rows, point, rng, family):
-        return learn(rows, point, [LAST], rng, budget, family), LAST
-    return point, rounds[-1]
-
-
-def _choose(
-    rows: Rows, pool: dict[str, _Candidate], plan: Round, rng: np.random.Generator
-) -> tuple[dict[str, float], _Candidate]:
-    """Compare candidates on one more sample; return log errors and the choice.
-
-    The sample has as many landmarks as the last round: scales learned with many of them
-    are too short for few.
-    """
-    drawn, errors = rows.draw(rng, min(plan.rows, _JUDGES)), {}
-    for name, (scaler, family, point) in pool.items():
-        sample = replace(rows, scaler=scaler).take(drawn, plan.landmarks)
-        errors[name], point = settle(sample, family, point, NEAR)
-        pool[name] = _Candidate(scaler, family, point)
-    # Each length-scale has fitted some noise: what Akaike's criterion allows for that.
-    noise = 2 * (len(pool["learned"].point) - 2) / len(rows.kept)
-    isotropic = errors["isotropic"] < errors["learned"] + noise
-    best = "isotropic" if isotropic else "learned"
-    return errors | {"best": errors[best]}, pool[best]
-
-
-def _result(best: _Candidate, n: int, errors: dict[str, float]) -> Tuned:
-    scaler, family, point = best
+    varies: NDArray,
+    n: int,
+    errors: dict[str, float],
+) -> Tuned:
+    scaler, point, _ = best
     lengths = np.exp(-point[:-1])
-    features = np.concatenate([scaler.plain, scaler.ranked])
-    squares = np.bincount(features, 1 / np.square(lengths), scaler.n_features)
-    folded = not scaler.ranked.size
+    squares = np.bincount(scaler.features, 1 / np.square(lengths), scaler.n_features)
+    # Bandwidths absorb a scaler, unless it has ranks or drops features.
+    folded = not (scaler.ranked.size or scaler.is_partial)
     widths = lengths * scaler.width if folded else lengths
     return Tuned(
         kernel=_kernel(family, widths),
         scaler=None if folded else scaler,
         alpha=float(np.exp(point[-1])) / n,
-        relevance=np.sqrt(squares),
+        relevance=np.where(varies, np.sqrt(squares), 0.0),
         error=float(np.exp(errors["best"] / 2)),
         isotropic_error=float(np.exp(errors["isotropic"] / 2)),
     )

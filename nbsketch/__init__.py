@@ -1,7 +1,7 @@
 """Sketched kernel machines, accelerated by Numba.
 
-Importing this package imports neither numba nor scikit-learn: each public name
-is looked up when it is first used.
+Public names are imported on first use: importing the package imports neither numba nor
+scikit-learn.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""``python -m nbsketch`` is the command ``nbsketch``."""
+"""Run the command line: ``python -m nbsketch`` is equivalent to ``nbsketch``."""
 
 import sys
 

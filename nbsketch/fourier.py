@@ -1,4 +1,4 @@
-"""Random Fourier features: a kernel of differences as a mean of waves."""
+"""Random Fourier features of shift-invariant kernels."""
 
 from __future__ import annotations
 
@@ -30,46 +30,46 @@ from nbsketch.persistence import SaveMixin
 class RandomFourierFeatures(
     SaveMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 ):
-    r"""Features whose inner products approximate a kernel of differences at random.
+    r"""Random Fourier features of a Gaussian, Laplacian or Matern kernel.
 
     .. math:: z(x) = \sqrt{2 / D} \, \bigl(\cos w_1^T x, \dots, \cos w_{D/2}^T x,
         \sin w_1^T x, \dots, \sin w_{D/2}^T x\bigr)
 
-    with D/2 independent frequencies w from the spectral density of the kernel, so that
-    :math:`E[z(x)^T z(y)] = k(x, y)`.
+    where the D/2 frequencies w are drawn independently from the spectral density of the
+    kernel, so that :math:`E[z(x)^T z(y)] = k(x, y)`.
 
     Parameters
     ----------
-    kernel : {"gaussian", "laplacian", "matern"} or Kernel
-        A kernel of one of these three families, by name or as an object.
-    bandwidth : float, sequence of floats or "median", optional
-        Bandwidth of a kernel that is given by name; "median" by default.
-    size : int
-        Number of features D; even, since they come in pairs.
-    random_state : None, int or Generator
-        The same number gives the same features.
+    kernel : {"gaussian", "laplacian", "matern"} or Kernel, default="gaussian"
+        Kernel of one of these three families, by name or as an object.
+    bandwidth : float, sequence of floats, "median" or None, default=None
+        Bandwidth of a kernel given by name. None: "median".
+    size : int, default=100
+        Number of features D. Must be even: features are pairs of cosine and sine.
+    random_state : None, int or Generator, default=None
+        Randomness of the frequencies. Pass an int for reproducible results.
 
     Attributes
     ----------
     kernel_ : Kernel
-        The kernel with its bandwidth set.
+        The kernel with its bandwidth resolved.
     frequencies_ : ndarray of shape (q, D/2)
-        The frequencies, one in each column.
+        The frequencies, one per column.
 
     Notes
     -----
-    Rahimi and Recht, NeurIPS 2007. In units of the bandwidth of each feature the
-    frequencies are standard normal for the Gaussian kernel, independent Cauchy for the
-    Laplacian one, and multivariate Student with 2 nu degrees of freedom for the Matern
-    one (Rasmussen and Williams 2006, section 4.2.1).
+    Rahimi and Recht, NeurIPS 2007. In units of the bandwidths, the frequencies are
+    standard normal for the Gaussian kernel, independent Cauchy for the Laplacian, and
+    multivariate Student with 2 nu degrees of freedom for the Matern kernel (Rasmussen
+    and Williams 2006, section 4.2.1).
 
-    Pairs of cosine and sine, not cosines with random phases: z(x) has length 1, and the
-    variance of an inner product, :math:`(1 + k(2 \Delta) - 2 k(\Delta)^2) / D` at the
-    difference :math:`\Delta`, is smaller for all of these kernels (Sutherland and
-    Schneider, UAI 2015).
+    Pairs of cosine and sine are used instead of cosines with random phases: z(x) has
+    norm 1, and the variance of an inner product at the difference :math:`\Delta`,
+    :math:`(1 + k(2 \Delta) - 2 k(\Delta)^2) / D`, is smaller for these kernels
+    (Sutherland and Schneider, UAI 2015).
 
-    The features look at no data but to set a median bandwidth: the comparator of the
-    sketches, which do.
+    The features do not depend on the data (except through a median bandwidth); they are
+    the baseline for sketches, which do.
 
     Examples
     --------
@@ -104,9 +104,11 @@ class RandomFourierFeatures(
     def _fit(self, X: Any) -> None:
         size = check_integer("size", self.size, low=2)
         if size % 2:
-            raise ValueError(f"`size` must be even, for pairs of features, got {size}")
+            raise ValueError(
+                f"`size` must be even (pairs of cosine and sine), got {size}"
+            )
         kernel: Any = as_kernel(self.kernel, self.bandwidth)
-        # Two streams, so that a given bandwidth does not change the directions.
+        # Two streams: the frequencies do not depend on how the bandwidth is chosen.
         kernel_rng, rng = random_generator(self.random_state).spawn(2)
         unit = _unit_frequencies(kernel, rng, (size // 2, X.shape[1]))
         self.kernel_ = kernel.resolve(X, kernel_rng)
@@ -115,7 +117,7 @@ class RandomFourierFeatures(
         self._n_features_out = size
 
     def transform(self, X: ArrayLike) -> NDArray:
-        """Return the features of the rows of X, of shape (n, D), block by block."""
+        """Return the features of X, of shape (n, D)."""
         check_is_fitted(self)
         W = self.frequencies_
         rows = checked_rows(self, X, dtype=W.dtype)
@@ -131,7 +133,7 @@ class RandomFourierFeatures(
         return Z
 
     def __sklearn_tags__(self) -> Tags:
-        """Say what the transformer can do."""
+        """Declare sparse input and preserved dtypes."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
@@ -141,7 +143,7 @@ class RandomFourierFeatures(
 def _unit_frequencies(
     kernel: Kernel, rng: np.random.Generator, shape: tuple[int, int]
 ) -> NDArray:
-    """Return frequencies of a kernel of unit bandwidths, one in each row."""
+    """Draw frequencies of a kernel with unit bandwidths, one per row."""
     if isinstance(kernel, LaplacianKernel):
         return rng.standard_cauchy(shape)
     if isinstance(kernel, GaussianKernel):
@@ -150,10 +152,10 @@ def _unit_frequencies(
         normal = rng.standard_normal(shape)
         if math.isinf(kernel.nu):
             return normal
-        # a mean of 2 nu squares of normal numbers, one for each row
+        # Chi-squared with 2 nu degrees of freedom over 2 nu, one per row.
         shared = rng.standard_gamma(kernel.nu, (len(normal), 1)) / kernel.nu
         return normal / np.sqrt(shared)
     raise ValueError(
-        "`kernel` must be Gaussian, Laplacian or Matern to have random Fourier "
-        f"features, got {kernel!r}"
+        "`kernel` must be a Gaussian, Laplacian or Matern kernel, got "
+        f"{kernel!r}: use SketchedFeatures for other kernels"
     )

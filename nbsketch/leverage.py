@@ -1,9 +1,9 @@
-r"""Ridge leverage scores: how much each row matters to a kernel machine.
+r"""Ridge leverage scores, exact or by recursive sampling.
 
 .. math:: \ell_i(\alpha) = \bigl[K (K + n \alpha I)^{-1}\bigr]_{ii}
 
-They lie between 0 and 1 and sum to the effective dimension at the penalty alpha. Rows
-that few others resemble have large scores.
+Scores are in [0, 1] and sum to the effective dimension at the penalty alpha. Isolated
+rows have large scores.
 """
 
 from __future__ import annotations
@@ -26,18 +26,16 @@ from nbsketch.kernels import Kernel, as_kernel
 
 __all__ = ["alpha_for_dimension", "ridge_leverage_scores"]
 
-# Up to this many rows exact scores take well under a second.
+# Up to this many rows, method="auto" computes exact scores.
 _EXACT_ROWS = 1500
-# Rows of the first level of the recursion, all of which are landmarks.
+# Rows of the first level of the recursion; all of them are landmarks.
 _FIRST_ROWS = 256
-# A row is kept as a landmark with this many times its score for a probability, in the
-# recursion and at its end. All but one in a thousand scores were then within a factor
-# of two of the exact ones.
+# A row is kept as a landmark with probability (factor * score): factors within the
+# recursion and at its last level.
 _OVERSAMPLING, _LAST_OVERSAMPLING = 1.0, 2.5
-# Memory of one block of rows of kernel values.
+# Memory of one block of kernel values.
 _BLOCK_BYTES = 16 << 20
-# Rows from which the spectrum is estimated, and the least share of the largest
-# eigenvalue that is looked at.
+# Rows that estimate the spectrum, and the relative cut-off of its eigenvalues.
 _SPECTRUM_ROWS = 1000
 _SPECTRUM_FLOOR = 1e-12
 
@@ -50,39 +48,43 @@ def ridge_leverage_scores(
     method: str = "auto",
     random_state: Any = None,
 ) -> NDArray[np.float64]:
-    r"""Return the ridge leverage scores of the rows of X, exact or approximate.
+    r"""Return the ridge leverage scores of the rows of X.
+
+    .. math:: \ell_i(\alpha) = \bigl[K (K + n \alpha I)^{-1}\bigr]_{ii}
 
     Parameters
     ----------
     X : array_like or sparse array of shape (n, q)
-        Rows.
+        Data.
     kernel : Kernel, str or callable
-        The kernel, as an estimator takes it.
+        Kernel object, name of a kernel (with the median bandwidth) or function
+        ``k(X, Y)``.
     alpha : float
-        Penalty: the ridge is n alpha.
-    method : {"auto", "exact", "recursive"}
-        "exact" inverts :math:`K + n \alpha I`: :math:`n^2` memory and :math:`n^3` time.
-        "recursive" never forms K: from a few rows to twice as many and so on, the
-        scores are estimated from landmarks drawn with those of the level before. Of
-        the order of d log d landmarks are kept, d the effective dimension, and m of
-        them take :math:`n m^2` time. "auto" is exact up to 1500 rows.
-    random_state : None, int or Generator
-        Source of randomness of the recursion, and of the median bandwidth.
+        Penalty (> 0); the ridge is n alpha.
+    method : {"auto", "exact", "recursive"}, default="auto"
+        "exact" inverts :math:`K + n \alpha I` in :math:`n^3` time and :math:`n^2`
+        memory. "recursive" samples landmarks on nested subsets of the rows, each twice
+        as large as the previous one, and does not form K. It keeps of the order of
+        d log d landmarks, where d is the effective dimension; m landmarks take
+        :math:`n m^2` time. "auto" is "exact" for at most 1500 rows.
+    random_state : None, int or Generator, default=None
+        Randomness of the recursion and of the median bandwidth. Pass an int for
+        reproducible results.
 
     Returns
     -------
     ndarray of shape (n,)
-        The scores. The approximate ones are nearly all within a factor of two of the
-        exact ones.
+        The scores. With "recursive", nearly all are within a factor of 2 of the exact
+        scores.
 
     Raises
     ------
     ValueError
-        If `alpha` is so small that :math:`K + n \alpha I` is singular to rounding.
+        If `alpha` is so small that :math:`K + n \alpha I` is numerically singular.
 
     Notes
     -----
-    With landmarks J that were kept with probabilities p, the estimate is
+    For landmarks J that were kept with probabilities p, the estimate is
 
     .. math:: \frac{1}{n \alpha} \bigl(k_{ii} - k_{iJ}
         (K_{JJ} + n \alpha \operatorname{diag}(p))^{-1} k_{Ji}\bigr)
@@ -94,7 +96,7 @@ def ridge_leverage_scores(
     --------
     >>> import numpy as np
     >>> from nbsketch.leverage import ridge_leverage_scores
-    >>> x = np.append(np.linspace(0, 1, 99), 5.0)[:, None]  # the last is on its own
+    >>> x = np.append(np.linspace(0, 1, 99), 5.0)[:, None]  # the last row is isolated
     >>> scores = ridge_leverage_scores(x, "gaussian", alpha=1e-3)
     >>> int(scores.argmax()), bool(scores[-1] > 5 * np.median(scores))
     (99, True)
@@ -113,20 +115,27 @@ def alpha_for_dimension(
 ) -> float:
     r"""Return the penalty at which the effective dimension is about `dimension`.
 
-    It solves :math:`\sum_j \mu_j / (\mu_j + \alpha) = \text{dimension}` with the
-    eigenvalues :math:`\mu_j` of K/n, estimated from at most 1000 rows, or four times
-    the dimension. Where the kernel has no such dimension it is 1e-12 times the largest.
+    Solves :math:`\sum_j \mu_j / (\mu_j + \alpha) = \text{dimension}`, where
+    :math:`\mu_j` are the eigenvalues of K/n, estimated from a random sample of at most
+    max(1000, 4 dimension) rows.
 
     Parameters
     ----------
     X : array_like or sparse array of shape (n, q)
-        Rows.
+        Data.
     kernel : Kernel, str or callable
-        The kernel, as an estimator takes it.
+        Kernel object, name of a kernel (with the median bandwidth) or function
+        ``k(X, Y)``.
     dimension : float
-        The effective dimension.
-    random_state : None, int or Generator
-        Source of the rows that are looked at.
+        Effective dimension (> 0).
+    random_state : None, int or Generator, default=None
+        Randomness of the sample of rows and of the median bandwidth.
+
+    Returns
+    -------
+    float
+        The penalty. If no penalty reaches `dimension`, 1e-12 times the largest
+        eigenvalue.
 
     Examples
     --------
@@ -157,14 +166,14 @@ def alpha_for_dimension(
 
 
 class _Sample(NamedTuple):
-    """Landmarks, and the probabilities with which they were kept."""
+    """Landmarks and the probabilities with which they were kept."""
 
     landmarks: NDArray[np.intp]
     kept: NDArray[np.float64]
 
 
 class _Problem(NamedTuple):
-    """Rows, kernel, ridge n alpha, and the diagonal of K."""
+    """Rows, kernel, ridge n alpha and the diagonal of K."""
 
     rows: Any
     kernel: Kernel
@@ -181,7 +190,7 @@ class _Problem(NamedTuple):
         return self.rows.shape[0]
 
     def exact(self) -> NDArray[np.float64]:
-        """Return 1 - ridge [(K + ridge I)^{-1}]_ii, by a triangular inverse."""
+        """Return 1 - ridge [(K + ridge I)^{-1}]_ii, by inverting a Cholesky factor."""
         matrix = np.array(self.kernel(self.rows), dtype=np.float64)
         with threads_for(self.n**3):
             factor = self._factor(matrix, np.ones(self.n))
@@ -191,7 +200,7 @@ class _Problem(NamedTuple):
         )
 
     def recursive(self, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Return the estimates from the landmarks of the last level."""
+        """Return the scores estimated from the landmarks of the last level."""
         order, size = rng.permutation(self.n), min(self.n, _FIRST_ROWS)
         sample = _Sample(order[:size], np.ones(size))
         while size < self.n:
@@ -205,7 +214,7 @@ class _Problem(NamedTuple):
     def _estimate(
         self, index: NDArray[np.intp], sample: _Sample
     ) -> NDArray[np.float64]:
-        """Return the scores of some rows by the landmarks of a sample."""
+        """Return the scores of the rows `index`, estimated from the landmarks."""
         scores, m = np.empty(index.size), sample.landmarks.size
         if m == 0:
             return self._within_bounds(self.diagonal[index] / self.ridge, index)
@@ -227,24 +236,24 @@ class _Problem(NamedTuple):
         return _block(self.rows, self.kernel, some, landmarks)
 
     def _factor(self, matrix: NDArray, weights: NDArray) -> NDArray:
-        """Return the Cholesky factor of matrix + ridge diag(weights), in its place."""
+        """Return the Cholesky factor of matrix + ridge diag(weights); overwrites it."""
         matrix[np.diag_indices(len(matrix))] += self.ridge * weights
         try:
             return scipy.linalg.cholesky(matrix.T, lower=True, overwrite_a=True)
         except np.linalg.LinAlgError:
             raise ValueError(
-                "`alpha` must be so large that K + n alpha I is positive definite "
-                f"beyond rounding, got {self.ridge / self.n}"
+                "`alpha` must be large enough for K + n alpha I to be numerically "
+                f"positive definite, got {self.ridge / self.n}: increase it"
             ) from None
 
     def _within_bounds(self, scores: NDArray, index: Any = slice(None)) -> NDArray:
-        """Return scores within the bounds that hold whatever the other rows are."""
+        """Clip scores to the bounds implied by the diagonal of K."""
         own = self.diagonal[index]
         least = own / (self.diagonal.sum() + self.ridge)
         return np.clip(scores, least, own / (own + self.ridge))
 
 
 def _block(rows: Any, kernel: Kernel, some: NDArray, landmarks: NDArray) -> NDArray:
-    """Return the block (some, landmarks) of K, the caller's to overwrite."""
+    """Return the block (some, landmarks) of K as a new float64 array."""
     block = kernel(rows[some], kernel.take(rows, landmarks))
     return np.array(block, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Scores of predicted quantiles, several targets, label sets and ranked outputs."""
+"""Metrics for quantiles, multi-output regression, label sets and ranked outputs."""
 
 from typing import Any
 
@@ -36,27 +36,25 @@ def pinball_loss(
     y_true : array-like of shape (n,)
         True values.
     y_pred : array-like of shape (n, d) or (n,)
-        Predicted quantiles, one column for each level; 1-dimensional for one level.
+        Predicted quantiles, one column per level; 1-dimensional for a single level.
     quantiles : float or array-like of shape (d,)
         Levels in (0, 1), in the order of the columns of `y_pred`.
     sample_weight : array-like of shape (n,) or None, default=None
-        Weights, not negative and not all zero; scaled to sum to 1. None weighs all
-        samples alike.
+        Nonnegative weights, not all zero; scaled to sum to 1. None: equal weights.
 
     Returns
     -------
     float
-        Mean over the samples of the sum over the levels, so d times what an average
-        over the levels would be.
+        Mean over the samples of the sum over the levels (not the mean over the levels).
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is not numeric, not finite, or of a shape that does not fit.
+        If an argument is not numeric, not finite or has an incompatible shape.
 
     See Also
     --------
-    sklearn.metrics.mean_pinball_loss : The same for one level.
+    sklearn.metrics.mean_pinball_loss : The same loss for a single level.
 
     Examples
     --------
@@ -77,21 +75,21 @@ def pinball_loss(
 
 
 def crossing_loss(y_pred: ArrayLike) -> float:
-    """Return by how much predicted quantiles cross, 0 where none does.
+    """Return the crossing loss of predicted quantiles; 0 if no quantiles cross.
 
-    With the columns in the order of ascending levels::
+    With columns in ascending order of the levels::
 
         (1/n) sum_i sum_j max(q_ij - q_i(j+1), 0)
 
     Parameters
     ----------
     y_pred : array-like of shape (n, d)
-        Predicted quantiles, one column for each level, levels ascending.
+        Predicted quantiles, one column per level, levels ascending.
 
     Returns
     -------
     float
-        Mean over the samples of the summed excess of a quantile over the next one.
+        Mean over the samples of the summed excess of each quantile over the next one.
 
     Raises
     ------
@@ -100,8 +98,8 @@ def crossing_loss(y_pred: ArrayLike) -> float:
 
     Notes
     -----
-    The definition is that of Sangnier, Fercoq and d'Alche-Buc (2016), Joint quantile
-    regression in vector-valued RKHSs. Only neighboring levels count.
+    Defined by Sangnier, Fercoq and d'Alche-Buc (2016), Joint quantile regression in
+    vector-valued RKHSs. Only adjacent levels are compared.
 
     Examples
     --------
@@ -116,34 +114,34 @@ def crossing_loss(y_pred: ArrayLike) -> float:
 def rrmse(Y_true: ArrayLike, Y_pred: ArrayLike, Y_train_mean: ArrayLike) -> NDArray:
     """Return the relative root mean squared error of each target.
 
-    The error is relative to predicting the mean of the training targets::
+    The error is relative to that of predicting the mean of the training targets::
 
         sqrt(sum_i (y_ij - f_ij)^2 / sum_i (y_ij - m_j)^2)
 
     Parameters
     ----------
     Y_true : array-like of shape (n, d) or (n,)
-        True targets of the test part; 1-dimensional for one target.
-    Y_pred : array-like of the shape of `Y_true`
+        True targets of the test rows; 1-dimensional for a single target.
+    Y_pred : array-like of the same shape as `Y_true`
         Predicted targets.
     Y_train_mean : float or array-like of shape (d,)
-        Mean of each target over the training part, ``Y_train.mean(axis=0)``.
+        Mean of each target over the training rows, ``Y_train.mean(axis=0)``.
 
     Returns
     -------
     ndarray of shape (d,)
-        0 for a perfect prediction, 1 for one as good as the training mean.
+        0 for a perfect prediction, 1 if no better than the training mean.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is not numeric, not finite, or of a shape that does not fit,
-        or if a target equals its training mean in every row.
+        If an argument is not numeric, not finite or has an incompatible shape, or if a
+        target equals its training mean in every row.
 
     Notes
     -----
-    The definition is that of Spyromitros-Xioufis, Tsoumakas, Groves and Vlahavas
-    (2016), Multi-target regression via input space expansion.
+    Defined by Spyromitros-Xioufis, Tsoumakas, Groves and Vlahavas (2016), Multi-target
+    regression via input space expansion.
 
     Examples
     --------
@@ -161,23 +159,23 @@ def rrmse(Y_true: ArrayLike, Y_pred: ArrayLike, Y_train_mean: ArrayLike) -> NDAr
     baseline = ((truth - mean) ** 2).sum(axis=0)
     if not baseline.all():
         raise ValueError(
-            f"`Y_true` must differ from `Y_train_mean` in some row of each target; "
-            f"it does not in column {int(np.argmin(baseline))}"
+            f"`Y_true` must differ from `Y_train_mean` in some row of each column, got "
+            f"equal values in column {int(np.argmin(baseline))}"
         )
     return np.sqrt(((truth - prediction) ** 2).sum(axis=0) / baseline)
 
 
 def arrmse(Y_true: ArrayLike, Y_pred: ArrayLike, Y_train_mean: ArrayLike) -> float:
-    """Return the relative root mean squared error, averaged over the targets.
+    """Return the mean over the targets of the relative root mean squared error.
 
     Parameters
     ----------
     Y_true : array-like of shape (n, d) or (n,)
-        True targets of the test part; 1-dimensional for one target.
-    Y_pred : array-like of the shape of `Y_true`
+        True targets of the test rows; 1-dimensional for a single target.
+    Y_pred : array-like of the same shape as `Y_true`
         Predicted targets.
     Y_train_mean : float or array-like of shape (d,)
-        Mean of each target over the training part, ``Y_train.mean(axis=0)``.
+        Mean of each target over the training rows, ``Y_train.mean(axis=0)``.
 
     Returns
     -------
@@ -201,34 +199,33 @@ def arrmse(Y_true: ArrayLike, Y_pred: ArrayLike, Y_train_mean: ArrayLike) -> flo
 def example_f1(Y_true: Any, Y_pred: Any) -> float:
     """Return the F1 score of predicted label sets, averaged over the samples.
 
-    With T_i and P_i the sets of true and of predicted labels of sample i::
+    With T_i and P_i the sets of true and predicted labels of sample i::
 
         (1/n) sum_i 2 |T_i and P_i| / (|T_i| + |P_i|)
 
-    A sample with no label at all, true or predicted, counts 1.
+    A sample without true and predicted labels scores 1.
 
     Parameters
     ----------
     Y_true : array-like or SciPy sparse matrix of shape (n, d)
-        True labels, zeros and ones.
+        True labels, 0 or 1.
     Y_pred : array-like or SciPy sparse matrix of shape (n, d)
-        Predicted labels, zeros and ones.
+        Predicted labels, 0 or 1.
 
     Returns
     -------
     float
-        Between 0 and 1, 1 for a perfect prediction.
+        Score in [0, 1]; 1 for a perfect prediction.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is not a matrix of zeros and ones, or the shapes differ.
+        If an argument is not a matrix of zeros and ones, or if the shapes differ.
 
     Notes
     -----
-    This is ``sklearn.metrics.f1_score(..., average="samples", zero_division=1)``.
-    scikit-learn's default counts a sample without any label 0, although nothing is
-    wrong with predicting no label where there is none.
+    Equal to ``sklearn.metrics.f1_score(..., average="samples", zero_division=1)``. With
+    scikit-learn's default, a sample without true and predicted labels scores 0.
 
     Examples
     --------
@@ -242,28 +239,28 @@ def example_f1(Y_true: Any, Y_pred: Any) -> float:
 
 
 def hamming_loss(Y_true: Any, Y_pred: Any) -> float:
-    """Return the share of labels that are wrong, missing or too many.
+    """Return the fraction of labels that are predicted incorrectly.
 
-    With T_i and P_i the sets of true and of predicted labels of sample i, out of d::
+    With T_i and P_i the sets of true and predicted labels of sample i, out of d::
 
         (1/n) sum_i |T_i xor P_i| / d
 
     Parameters
     ----------
     Y_true : array-like or SciPy sparse matrix of shape (n, d)
-        True labels, zeros and ones.
+        True labels, 0 or 1.
     Y_pred : array-like or SciPy sparse matrix of shape (n, d)
-        Predicted labels, zeros and ones.
+        Predicted labels, 0 or 1.
 
     Returns
     -------
     float
-        Between 0 and 1, 0 for a perfect prediction.
+        Loss in [0, 1]; 0 for a perfect prediction.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is not a matrix of zeros and ones, or the shapes differ.
+        If an argument is not a matrix of zeros and ones, or if the shapes differ.
 
     Examples
     --------
@@ -278,28 +275,28 @@ def hamming_loss(Y_true: Any, Y_pred: Any) -> float:
 def top_k_accuracy(
     true_index: ArrayLike, top_index: ArrayLike, k: int | None = None
 ) -> float:
-    """Return the share of samples whose true candidate is among the k best.
+    """Return the fraction of samples whose true candidate is among the k best.
 
     Parameters
     ----------
     true_index : array-like of int of shape (n,)
-        Place of the true output of each sample among its candidates; -1 where it is
-        not among them, which counts as a miss.
+        Index of the true output of each sample among its candidates. -1 if it is not
+        among them, which counts as a miss.
     top_index : array-like of int of shape (n, K)
-        Places of the best candidates, best first, as in
+        Indices of the best candidates, best first, as in
         `nbsketch.structured.TopK`.
-    k : int, optional
-        How many of them count, at most K; all by default.
+    k : int or None, default=None
+        Number of best candidates to consider, at most K. None: all K.
 
     Returns
     -------
     float
-        Between 0 and 1, 1 where every true candidate is among the k best.
+        Accuracy in [0, 1].
 
     Raises
     ------
     TypeError, ValueError
-        If an argument does not hold integers, or the shapes do not fit.
+        If an argument does not contain integers, or if the shapes are incompatible.
 
     Examples
     --------
@@ -325,7 +322,7 @@ def top_k_accuracy(
 
 
 def _vector(name: str, value: Any) -> NDArray:
-    """Return a non-empty finite 1-dimensional array of float64."""
+    """Return `value` as a nonempty finite float64 vector."""
     array = np.asarray(value)
     if array.ndim != 1:
         raise ValueError(f"`{name}` must be 1-dimensional, got shape {array.shape}")
@@ -333,7 +330,7 @@ def _vector(name: str, value: Any) -> NDArray:
 
 
 def _columns(name: str, value: Any, shape: tuple[int, int] | None = None) -> NDArray:
-    """Return a finite matrix of float64; a 1-dimensional array is one column."""
+    """Return `value` as a finite float64 matrix; a 1-d array becomes one column."""
     array = np.asarray(value)
     array = array[:, None] if array.ndim == 1 else array
     if shape is not None and array.shape != shape:
@@ -342,7 +339,7 @@ def _columns(name: str, value: Any, shape: tuple[int, int] | None = None) -> NDA
 
 
 def _counts(Y_true: Any, Y_pred: Any) -> tuple[NDArray, NDArray, int]:
-    """Return |T_i and P_i| and |T_i| + |P_i| of each sample, and how many labels."""
+    """Return |T_i and P_i|, |T_i| + |P_i| and the number of labels."""
     truth, prediction = _labels("Y_true", Y_true), _labels("Y_pred", Y_pred)
     if prediction.shape != truth.shape:
         raise ValueError(
@@ -355,17 +352,17 @@ def _counts(Y_true: Any, Y_pred: Any) -> tuple[NDArray, NDArray, int]:
 
 
 def _labels(name: str, value: Any) -> Any:
-    """Return labels as a matrix of float, dense or CSR."""
+    """Return labels as a float matrix, dense or CSR."""
     sparse = sp.issparse(value)
     labels = sp.csr_array(value, dtype=np.float64) if sparse else value
     stored = check_matrix(name, np.append(labels.data, 0.0)[None] if sparse else labels)
     if not np.isin(stored, (0, 1)).all():
-        raise ValueError(f"`{name}` must hold zeros and ones only")
+        raise ValueError(f"`{name}` must hold only zeros and ones, got other values")
     return labels if sparse else stored
 
 
 def _weights(sample_weight: ArrayLike | None, n_samples: int) -> NDArray:
-    """Return weights that sum to 1."""
+    """Return weights scaled to sum to 1."""
     if sample_weight is None:
         return np.full(n_samples, 1 / n_samples)
     weights = _vector("sample_weight", sample_weight)
@@ -374,5 +371,5 @@ def _weights(sample_weight: ArrayLike | None, n_samples: int) -> NDArray:
             f"`sample_weight` must have {n_samples} entries, got {len(weights)}"
         )
     if weights.min() < 0 or weights.max() == 0:
-        raise ValueError("`sample_weight` must not be negative, nor zero throughout")
+        raise ValueError("`sample_weight` must be nonnegative and not all zero")
     return weights / weights.sum()

@@ -1,9 +1,9 @@
-r"""Output matrices: how the outputs of a vector-valued problem share what they learn.
+r"""Output matrices, which couple the outputs of a vector-valued problem.
 
-With the decomposable kernel K(x, x') = k(x, x') M, M (d x d) symmetric positive
-semi-definite, the prediction is ``Z W T`` for any T with ``T^T T = M`` and the penalty
-is ``alpha / 2 |W|_F^2``. A solver needs T only. Directions in which M vanishes carry no
-coefficients at all, so they are dropped and W has as many columns as M has rank.
+For the decomposable kernel K(x, x') = k(x, x') M with a symmetric positive
+semi-definite M (d x d), the prediction is ``Z W T`` for any T with ``T^T T = M``, and
+the penalty is ``alpha / 2 |W|_F^2``. Solvers need only T. The null space of M is
+dropped, so W has as many columns as M has rank.
 """
 
 from dataclasses import dataclass
@@ -25,14 +25,14 @@ __all__ = [
 
 # Eigenvalues below this fraction of the largest count as zero.
 _CUT = 1e-12
-# Asymmetry and negative eigenvalues up to this fraction are taken for rounding.
+# Relative tolerance for asymmetry and negative eigenvalues.
 _SLACK = 1e-8
 
 
 class Output:
-    """What every output matrix can say of itself.
+    """Base class of output matrices.
 
-    A subclass gives `size` and `_matrix`.
+    Subclasses define `size` and `_matrix`.
 
     Examples
     --------
@@ -48,7 +48,7 @@ class Output:
 
     @property
     def size(self) -> int | None:
-        """Number of outputs that the matrix is for; None if for any number."""
+        """Number of outputs d; None if any number is possible."""
         raise NotImplementedError
 
     def _matrix(self, n_outputs: int) -> NDArray:
@@ -57,11 +57,14 @@ class Output:
     def matrix(self, n_outputs: int) -> NDArray:
         """Return M of shape (n_outputs, n_outputs)."""
         if self.size not in (None, n_outputs):
-            raise ValueError(f"`output` is for {self.size} outputs, y has {n_outputs}")
+            raise ValueError(
+                f"`output` must have {n_outputs} rows, one per column of y, got "
+                f"{self.size}"
+            )
         return self._matrix(n_outputs)
 
     def spectrum(self, n_outputs: int) -> tuple[NDArray, NDArray]:
-        """Return the positive eigenvalues (d',), descending, and vectors (d, d')."""
+        """Return positive eigenvalues (d',), descending, and eigenvectors (d, d')."""
         values, vectors = np.linalg.eigh(self.matrix(n_outputs))
         kept = np.flatnonzero(values > _CUT * values[-1])[::-1]
         return values[kept], vectors[:, kept]
@@ -74,7 +77,7 @@ class Output:
 
 @dataclass(frozen=True)
 class IdentityOutput(Output):
-    """Outputs that share nothing but the loss and the penalty, M = I.
+    """Identity output matrix, M = I: outputs are coupled only through the loss.
 
     Examples
     --------
@@ -85,7 +88,7 @@ class IdentityOutput(Output):
 
     @property
     def size(self) -> None:
-        """Number of outputs that the matrix is for: None, any number."""
+        """None: any number of outputs."""
         return None
 
     def _matrix(self, n_outputs: int) -> NDArray:
@@ -94,7 +97,7 @@ class IdentityOutput(Output):
 
 @dataclass(frozen=True)
 class QuantileOutput(Output):
-    r"""Quantile levels that vary together.
+    r"""Gaussian kernel of quantile levels, which couples quantile curves.
 
     :math:`M_{jl} = \exp(-\gamma (\tau_j - \tau_l)^2)`.
 
@@ -102,9 +105,9 @@ class QuantileOutput(Output):
     ----------
     quantiles : sequence of float
         Levels tau, strictly ascending in (0, 1).
-    gamma : float
-        At 0 all quantile curves are parallel and do not cross (they differ by their
-        intercepts only); the larger, the more independent they are.
+    gamma : float, default=1.0
+        Coupling (>= 0). At 0 all quantile curves are parallel and differ only in their
+        intercepts, so they do not cross. Larger values make them more independent.
 
     References
     ----------
@@ -139,17 +142,17 @@ class QuantileOutput(Output):
 
 @dataclass(frozen=True)
 class GraphOutput(Output):
-    r"""Outputs at the nodes of a graph, alike where they are joined.
+    r"""Graph-regularized outputs: outputs joined by an edge are similar.
 
-    :math:`M = (\mu L + (1 - \mu) I)^{-1}`, L the Laplacian of the graph; the
+    :math:`M = (\mu L + (1 - \mu) I)^{-1}`, where L is the Laplacian of the graph; the
     pseudo-inverse at mu = 1.
 
     Parameters
     ----------
     adjacency : array_like of shape (d, d)
-        Symmetric, with nonnegative weights of the edges. The diagonal has no effect.
-    mu : float
-        Strength of the graph, in [0, 1]; 0 is the identity.
+        Symmetric matrix of nonnegative edge weights. The diagonal has no effect.
+    mu : float, default=0.5
+        Strength of the coupling in [0, 1]; 0 gives the identity.
 
     References
     ----------
@@ -190,12 +193,12 @@ class GraphOutput(Output):
 
 @dataclass(frozen=True)
 class MatrixOutput(Output):
-    """Any symmetric positive semi-definite matrix M.
+    """Given symmetric positive semi-definite output matrix M.
 
     Parameters
     ----------
     values : array_like of shape (d, d)
-        The matrix.
+        The matrix M, nonzero and possibly singular.
 
     Examples
     --------
@@ -226,7 +229,7 @@ class MatrixOutput(Output):
 
 
 def as_output(output: Any) -> Output:
-    """Return an Output from an Output, None (the identity) or a PSD matrix.
+    """Return an Output for an Output, None or "identity", or a PSD matrix.
 
     Examples
     --------
@@ -248,7 +251,7 @@ def as_output(output: Any) -> Output:
 
 
 def check_levels(name: str, levels: ArrayLike) -> tuple[float, ...]:
-    """Return quantile levels as a tuple if they ascend strictly inside (0, 1)."""
+    """Return quantile levels as a tuple; they must ascend strictly in (0, 1)."""
     array = np.asarray(levels)
     if array.dtype.kind not in "fiu" or array.ndim != 1 or array.size == 0:
         raise TypeError(f"`{name}` must be a sequence of numbers, got {levels!r}")

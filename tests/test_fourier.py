@@ -173,7 +173,11 @@ def test_from_a_file(kernel, tmp_path):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"size": 7}, ValueError, "`size` must be even, for pairs of features, got 7"),
+        (
+            {"size": 7},
+            ValueError,
+            "`size` must be even .pairs of cosine and sine., got 7",
+        ),
         ({"size": 0}, ValueError, "`size` must be at least 2, got 0"),
         ({"size": 2.0}, TypeError, "`size` must be an integer"),
         ({"kernel": "linear"}, ValueError, "must be Gaussian, Laplacian or Matern"),

@@ -85,7 +85,9 @@ def test_wrong_matrices(wrong, message):
 
 
 def test_the_number_of_outputs_must_fit():
-    with pytest.raises(ValueError, match="`output` is for 3 outputs, y has 5"):
+    with pytest.raises(
+        ValueError, match="`output` must have 5 rows, one per column of y, got 3"
+    ):
         GraphOutput(PATH).spectrum(5)
 
 

@@ -21,7 +21,6 @@ from nbsketch._validation import check_positive, check_real
 
 __all__ = [
     "ELQ",
-    "LOSSES",
     "EpsilonInsensitiveLoss",
     "HingeLoss",
     "HuberLoss",

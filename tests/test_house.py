@@ -267,6 +267,25 @@ def lines_of_code(source):
     return len(used)
 
 
+def api_page():
+    """Return the names of the tables of the API page, relative to the package."""
+    lines = (ROOT / "docs" / "api.rst").read_text("utf-8").splitlines()
+    return {line.strip() for line in lines if line.startswith("   ")}
+
+
+# The faces of the package: modules directly below it, without an underscore.
+FACES = [m for m in FILES if m.count(".") <= 1 and "._" not in m]
+
+
+@pytest.mark.parametrize("module", FACES)
+def test_public_names_are_on_the_api_page(module):
+    names = set(getattr(importlib.import_module(module), "__all__", ()))
+    names -= {"__version__", *(m.split(".")[1] for m in FACES if "." in m)}
+    prefix = f"{module}.".removeprefix("nbsketch.")
+    page = api_page()
+    assert {n for n in names if not page & {n, prefix + n}} == set()
+
+
 @EACH_MODULE
 def test_files_are_short(module):
     assert lines_of_code(FILES[module].read_text("utf-8")) <= LONGEST_FILE

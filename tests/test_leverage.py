@@ -154,7 +154,7 @@ def test_errors_of_scores():
         ridge_leverage_scores(X, kernel, 1.0, method="fast")
     with pytest.raises(ValueError, match="`X` must be finite"):
         ridge_leverage_scores(np.full((3, 2), np.nan), kernel, 1.0)
-    with pytest.raises(ValueError, match="`alpha` must be so large that"):
+    with pytest.raises(ValueError, match="`alpha` must be large enough"):
         ridge_leverage_scores(-np.eye(5), PrecomputedKernel(), 1e-3)
 
 

@@ -85,9 +85,7 @@ def test_wrong_matrices(wrong, message):
 
 
 def test_the_number_of_outputs_must_fit():
-    with pytest.raises(
-        ValueError, match="`output` must have 5 rows, one per column of y, got 3"
-    ):
+    with pytest.raises(ValueError, match=r"`output` must have 5 rows, .*, got 3"):
         GraphOutput(PATH).spectrum(5)
 
 

@@ -624,7 +624,7 @@ def with_a(value):
         ({"output": np.zeros((2, 2))}, "`output` must be a nonzero positive semi"),
         (
             {"output": np.eye(3)},
-            "`output` must have 2 rows, one per column of y, got 3",
+            "`output` must have 2 rows, .*, got 3",
         ),
         ({"output": [[1, np.nan], [np.nan, 1]]}, "`output` must be finite, got NaN"),
         ({"output": np.eye(2) * 1j}, "`output` must hold real numbers, got .*complex"),

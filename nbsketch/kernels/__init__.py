@@ -61,7 +61,7 @@ def as_kernel(kernel: Any, bandwidth: Any = None, *, prefix: str = "") -> Kernel
     bandwidth : optional
         The bandwidth, where `kernel` is the name of a kernel that has one.
     prefix : str
-        Prefix of the two argument names in error messages, such as "output_".
+        Prefix of the two argument names in error messages, such as ``"output_"``.
     """
     name = f"{prefix}kernel"
     if isinstance(kernel, str):

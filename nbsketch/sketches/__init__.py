@@ -53,7 +53,7 @@ def as_recipe(
 ) -> SketchRecipe:
     """Return the recipe of a sketch of n rows from an object, or a name and a size.
 
-    `prefix` is that of the two argument names in error messages, such as "output_".
+    `prefix` is that of the two argument names in error messages, such as ``"output_"``.
     """
     recipe = _as_recipe(sketch, size, n, prefix)
     if isinstance(recipe, SizedRecipe):

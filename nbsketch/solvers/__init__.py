@@ -19,7 +19,7 @@ _HOME = {
     "joint": ("solve_joint_pinball",),
     "newton": ("solve_scalar",),
     "radial": ("solve_radial",),
-    "regimes": ("REGIMES", "Regime", "sgm_regime"),
+    "regimes": ("Regime", "sgm_regime"),
     "ridge": ("RidgePath", "ridge_path"),
     "sgm": ("Iterate", "SGMSolution", "sgm_iterates", "solve_sgm"),
     "smoother": ("generalized_cross_validation", "held_out_error", "leave_one_out"),

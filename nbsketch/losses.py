@@ -33,6 +33,10 @@ __all__ = [
     "as_loss",
 ]
 
+# Residuals at which a loss is compared with what it claims to be.
+_PROBES = np.concatenate([[0.0], *(s * np.logspace(-3, 3, 25) for s in (-1.0, 1.0))])
+_TINY_STEP = 1e-6
+
 
 class ELQ(NamedTuple):
     """Conjugate ``gam a^2 / 2 + eps |a|`` on ``[lo, hi]``, infinite elsewhere."""
@@ -56,6 +60,12 @@ class ELQ(NamedTuple):
         a = self.slope(r)
         return a * (r - self.gam / 2 * a) - self.eps * np.abs(a) + 0.0  # never -0
 
+    def prox(self, residual: ArrayLike, step: float) -> NDArray:
+        """Return ``argmin_u step psi(u) + (u - r)^2 / 2``."""
+        r = np.asarray(residual, dtype=float)
+        excess = r - np.clip(r, -self.eps, self.eps)
+        return r - step * np.clip(excess / (self.gam + step), self.lo, self.hi)
+
     def conjugate(self, dual: ArrayLike) -> NDArray:
         """Return psi*(a)."""
         a = np.asarray(dual, dtype=float)
@@ -64,14 +74,32 @@ class ELQ(NamedTuple):
 
 
 class Loss:
-    """What every loss can say of itself.
+    """Base of all losses, of the residual or (`is_classification`) of the margin.
 
-    A subclass gives `elq`; or, if its conjugate is not of that kind, leaves `elq` None
-    and overrides the methods and properties below.
+    A subclass describes itself in one of three ways, and every one is solved to a
+    certified gap:
+
+    1. It is extended linear-quadratic: override the property `elq`. Everything else
+       follows, and all solvers take the loss.
+    2. It is smooth: override `value` and `derivative`. `solve_scalar` uses L-BFGS.
+    3. It has kinks: override `value` and `prox`. `solve_scalar` uses ADMM.
+
+    The loss must be convex, and all methods must take arrays. Losses without `elq` are
+    refused by the solvers for several outputs and by the stochastic ones. Override
+    `is_smooth` if a loss gives both a derivative and a prox and L-BFGS is to be used,
+    and `lipschitz` if it is needed.
+
+    Attributes
+    ----------
+    is_classification : bool
+        Class attribute: the loss is a function of the margin m = y f, not of y - f.
+    is_radial : bool
+        Class attribute: the loss is defined on norms of residual vectors as well, so
+        it is even, and nondecreasing in the size of the residual.
     """
 
     is_classification: ClassVar[bool] = False
-    is_radial: ClassVar[bool] = False  # defined on norms of residual vectors as well
+    is_radial: ClassVar[bool] = False
 
     @property
     def elq(self) -> ELQ | None:
@@ -81,48 +109,107 @@ class Loss:
     @property
     def lipschitz(self) -> float:
         """Smallest Lipschitz constant; infinite for the losses of square type."""
-        return max(abs(self.linear_quadratic().lo), abs(self.linear_quadratic().hi))
+        numbers = self.linear_quadratic()
+        return max(abs(numbers.lo), abs(numbers.hi))
 
     @property
     def is_smooth(self) -> bool:
         """Whether the loss has a Lipschitz gradient."""
-        return self.linear_quadratic().gam > 0
+        if self.elq is not None:
+            return self.elq.gam > 0
+        return self._gives("derivative") and not self._gives("prox")
 
     def value(self, x: ArrayLike) -> NDArray:
         """Return the loss of each residual (regression) or margin (classification)."""
-        return self.linear_quadratic().value(self._residual(x))
+        return self._described().value(self._residual(x))
 
     def derivative(self, x: ArrayLike) -> NDArray:
-        """Return the derivative of `value`; at a kink, one of the subgradients."""
-        slope = self.linear_quadratic().slope(self._residual(x))
+        """Return the derivative of `value`; at a kink, one of the subgradients.
+
+        For a loss that gives a prox instead, a subgradient very close to x.
+        """
+        if self.elq is None and self._gives("prox"):
+            x = np.asarray(x, dtype=float)
+            return (x - self.prox(x, _TINY_STEP)) / _TINY_STEP
+        slope = self._described().slope(self._residual(x))
         return -slope if self.is_classification else slope
+
+    def prox(self, x: ArrayLike, step: float) -> NDArray:
+        """Return the proximal map ``argmin_u step * value(u) + (u - x)^2 / 2``."""
+        u = self._described().prox(self._residual(x), step)
+        return self._residual(u)
 
     def norm_value(self, residuals: ArrayLike) -> NDArray:
         """Return the loss of the Euclidean norm of each row of `residuals` (n, d)."""
         if not self.is_radial:
-            radial = [name for name, cls in LOSSES.items() if cls.is_radial]
-            raise TypeError(
-                f"`loss` must be one of {radial} on vectors of residuals, got {self!r}"
-            )
+            raise TypeError(self._not_radial())
         return self.value(np.linalg.norm(np.asarray(residuals, dtype=float), axis=1))
 
     def linear_quadratic(self) -> ELQ:
-        """Return `elq`, or raise an error if the loss does not have it."""
-        if self.elq is None:
+        """Return `elq`, or raise an error that says why it cannot be used."""
+        numbers = self.elq
+        if numbers is None:
             raise TypeError(
-                f"`loss` must give the four numbers of its conjugate in `elq`, got "
-                f"{self!r}"
+                "`loss` must be linear-quadratic for this solver: override `elq` to "
+                f"give the four numbers of its conjugate, got {self!r} without them"
             )
-        return self.elq
+        if self._gives("value"):
+            expected = numbers.value(self._residual(_PROBES))
+            if not np.allclose(self.value(_PROBES), expected):
+                raise ValueError(
+                    "`loss` must have a `value` that belongs to its `elq`, got "
+                    f"{self!r} with {numbers}: override `elq` as well, to return None"
+                )
+        return numbers
+
+    def check_solvable(self) -> str:
+        """Return how a scalar solver is to use the loss: by "derivative" or "prox".
+
+        Raises `TypeError` if it gives neither.
+        """
+        if self.elq is not None:
+            self.linear_quadratic()
+        elif not self._gives("value") or not (
+            self._gives("derivative") or self._gives("prox")
+        ):
+            raise TypeError(
+                "`loss` must override `elq`, or `value` and `derivative` if it is "
+                f"smooth, or `value` and `prox`, got {self!r} with none of these: see "
+                "nbsketch.losses.Loss"
+            )
+        return "derivative" if self.is_smooth else "prox"
 
     def check_radial(self) -> Self:
         """Return the loss, or raise an error if it is not one of norms."""
         if not self.is_radial:
-            radial = [name for name, cls in LOSSES.items() if cls.is_radial]
+            raise ValueError(self._not_radial())
+        sizes = np.abs(_PROBES)
+        values = self.value(sizes)
+        grows = (np.diff(values[np.argsort(sizes)]) >= -1e-12).all()
+        if not (grows and np.allclose(values, self.value(-sizes))):
             raise ValueError(
-                f"`loss` must be one of {radial} on vectors of residuals, got {self!r}"
+                "`loss` must be even and nondecreasing in the size of the residual if "
+                f"`is_radial` is True, got {self!r}, which is not"
             )
         return self
+
+    def _not_radial(self) -> str:
+        radial = [name for name, cls in LOSSES.items() if cls.is_radial]
+        return f"`loss` must be one of {radial} on vectors of residuals, got {self!r}"
+
+    def _gives(self, name: str) -> bool:
+        """Whether a subclass overrides a method."""
+        return getattr(type(self), name) is not getattr(Loss, name)
+
+    def _described(self) -> ELQ:
+        """Return `elq`, or raise an error that names the three ways to do without."""
+        if self.elq is None:
+            self.check_solvable()
+            raise TypeError(
+                "`loss` must override the method that is called: it cannot be derived "
+                f"from what {self!r} gives"
+            )
+        return self.elq
 
     def _residual(self, x: ArrayLike) -> NDArray:
         x = np.asarray(x, dtype=float)

@@ -16,6 +16,7 @@ _HOME = {
         "LandweberFilter",
         "RidgeFilter",
     ),
+    "generic": ("solve_generic",),
     "joint": ("solve_joint_pinball",),
     "newton": ("solve_scalar",),
     "radial": ("solve_radial",),

@@ -11,6 +11,7 @@ from nbsketch.solvers._scalar.logistic import LogisticSearch
 from nbsketch.solvers._scalar.problem import scalar_problem
 from nbsketch.solvers._scalar.search import ScalarSearch
 from nbsketch.solvers.design import Design, as_design
+from nbsketch.solvers.generic import solve_generic
 from nbsketch.solvers.solution import Solution, State
 
 
@@ -39,30 +40,44 @@ def solve_scalar(
     y : array_like of shape (n,)
         Targets; -1 and +1 for a classification loss.
     loss : Loss or str
-        See `nbsketch.losses`.
+        See `nbsketch.losses`. A loss without `elq`, given by its derivative or its
+        proximal map, is passed on to `nbsketch.solvers.generic.solve_generic`.
     alpha : float
         Penalty. Positive.
     sample_weight : array_like of shape (n,), optional
         The weights s, at least 0. They are used as they are: scale them to mean one.
-    fit_intercept : bool
+    fit_intercept : bool, default=True
         Whether to fit b, which is not penalized.
-    tol : float
-        Stop when the certified gap is at most this share of the objective. Losses more
-        than 20 times their median do not count in that comparison in full, so that a
-        few outliers do not loosen it; below ``1e-15`` times the objective at the start,
-        or what rounding of the residuals may leave, a gap counts as none.
-    max_iter : int
+    tol : float, default=1e-6
+        Stop when the certified gap is at most this share of the objective, in which
+        losses above 20 times their median are cut down, so that a few outliers do not
+        loosen it. A gap below 1e-15 times the objective at the start, or below what
+        rounding of the residuals may leave, counts as zero.
+    max_iter : int, default=1000
         Largest number of Newton steps.
     state : State, optional
-        Of a solution nearby, to start from.
+        Solution of a similar problem, to start from. Default: solutions of nested
+        random samples of the rows, or zero if there are few rows.
     callback : callable, optional
         Called as ``callback(iteration, objective, gap, seconds)`` at each certificate.
 
     Returns
     -------
     Solution
-        With ``converged`` False if `max_iter` ended the search: its ``shortfall`` is
+        `converged` is False if `max_iter` ended the search; `shortfall` then returns
         the text of a warning.
+
+    Raises
+    ------
+    TypeError
+        If the loss gives neither `elq`, nor `value` with `derivative` or `prox`.
+    ValueError
+        If an argument has a wrong shape or value.
+
+    References
+    ----------
+    X. Li, D. Sun, K.-C. Toh, "A highly efficient semismooth Newton augmented Lagrangian
+    method for solving Lasso problems", 2018 (the scheme for losses with kinks).
 
     Examples
     --------
@@ -73,7 +88,13 @@ def solve_scalar(
     (array([2.]), True)
     """
     loss, design = as_loss(loss), as_design(design)
+    logistic = type(loss) is LogisticLoss
+    if loss.elq is None and not logistic:
+        return solve_generic(
+            design, y, loss, alpha, sample_weight=sample_weight,
+            fit_intercept=fit_intercept, tol=tol, max_iter=max_iter, state=state,
+            callback=callback,
+        )  # fmt: skip
     problem = scalar_problem(design, y, loss, alpha, sample_weight, fit_intercept)
-    logistic = isinstance(loss, LogisticLoss)
     method = LogisticSearch if logistic else ScalarSearch
     return minimize(problem, method, tol, max_iter, state, callback)

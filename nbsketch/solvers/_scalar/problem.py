@@ -140,6 +140,6 @@ def scalar_problem(
 
 
 def _numbers(loss: Any) -> ELQ:
-    if isinstance(loss, LogisticLoss):
+    if type(loss) is LogisticLoss:
         return ELQ(0.0, 0.0, 0.0, 1.0)  # the dual point of the hinge has its bounds
     return loss.linear_quadratic()

@@ -134,7 +134,7 @@ def _levels(quantiles: ArrayLike, loss: Loss, targets: NDArray) -> NDArray:
         raise ValueError(
             f"`quantiles` must be numbers strictly between 0 and 1, got {quantiles!r}"
         )
-    if not isinstance(loss, PinballLoss) or targets.ndim != 1:
+    if type(loss) is not PinballLoss or targets.ndim != 1:
         raise ValueError(
             "`quantiles` must come with a pinball loss and `Y` of one dimension, got "
             f"{loss!r} and shape {targets.shape}"
@@ -143,13 +143,20 @@ def _levels(quantiles: ArrayLike, loss: Loss, targets: NDArray) -> NDArray:
 
 
 def _kind(loss: Loss, scalar: bool, levels: NDArray | None) -> int:
-    if isinstance(loss, LogisticLoss):
+    if type(loss) is LogisticLoss:
         return LOGISTIC
     if loss.elq is None:
-        raise TypeError(f"`loss` must be logistic or give `elq` numbers, got {loss!r}")
+        raise TypeError(
+            "`loss` must be logistic or give `elq` numbers for stochastic steps, got "
+            f"{loss!r}"
+        )
+    loss.linear_quadratic()
     if loss.is_classification:
         return MARGIN
-    return COLUMNS if scalar or levels is not None else RADIAL
+    if scalar or levels is not None:
+        return COLUMNS
+    loss.check_radial()
+    return RADIAL
 
 
 def _numbers(loss: Loss, levels: NDArray | None, n_outputs: int) -> NDArray:

@@ -1,0 +1,1 @@
+"""Losses given by code: problem and certificate, whitened L-BFGS, ADMM."""

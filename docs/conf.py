@@ -27,13 +27,18 @@ exclude_patterns = ["_build", "_templates"]
 default_role = "autolink"
 nitpicky = False
 
-html_theme = "alabaster"
+html_theme = "pydata_sphinx_theme"
 html_theme_options = {
-    "description": "Sketched kernel machines, accelerated by Numba",
-    "fixed_sidebar": True,
-    "page_width": "1080px",
-    "sidebar_width": "240px",
+    "logo": {"text": "nbsketch"},
+    "navbar_align": "left",
+    "header_links_before_dropdown": 8,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
 }
+toc_object_entries_show_parents = "hide"
+html_title = f"nbsketch {release}"
+html_sidebars = {"comparison": [], "reproduction": []}
 html_show_sourcelink = False
 
 autosummary_generate = True

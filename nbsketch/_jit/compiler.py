@@ -1,6 +1,7 @@
 """The one way in which nbsketch compiles a function."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from numba import njit
@@ -15,9 +16,14 @@ def compiled(
     *,
     parallel: bool = False,
     fastmath: frozenset[str] = CONTRACT,
+    sources: tuple[str, ...] = (),
     **options: Any,
 ) -> Callable[[Callable], Callable]:
-    """Compile on first call, release the GIL, and keep the code on disk if possible."""
+    """Compile on first call, release the GIL, and keep the code on disk if possible.
+
+    `sources` are the other files whose compiled functions it calls: the code on disk
+    is compiled again after an edit of one of them.
+    """
     options |= {
         "parallel": parallel,
         "fastmath": set(fastmath),
@@ -27,8 +33,19 @@ def compiled(
 
     def decorate(function: Callable) -> Callable:
         try:
-            return njit(cache=True, **options)(function)
+            dispatcher = njit(cache=True, **options)(function)
         except RuntimeError:  # no directory to cache in can be written
             return njit(**options)(function)
+        _stamp(dispatcher, sources)
+        return dispatcher
 
     return decorate
+
+
+def _stamp(dispatcher: Any, sources: tuple[str, ...]) -> None:
+    """Let the code on disk expire with `sources` as well as with its own file."""
+    index = getattr(dispatcher._cache, "_cache_file", None)
+    if sources and index is not None:
+        stats = [Path(source).stat() for source in sources]
+        others = tuple((stat.st_mtime, stat.st_size) for stat in stats)
+        index._source_stamp = (index._source_stamp, others)

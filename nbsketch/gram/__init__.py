@@ -2,6 +2,15 @@
 
 from nbsketch.gram.form import CompiledForm, KernelLike
 from nbsketch.gram.lazy import Gram, evaluate, fold
+from nbsketch.gram.symmetric import SymmetricGram
 from nbsketch.gram.tiles import TiledWeights
 
-__all__ = ["CompiledForm", "Gram", "KernelLike", "TiledWeights", "evaluate", "fold"]
+__all__ = [
+    "CompiledForm",
+    "Gram",
+    "KernelLike",
+    "SymmetricGram",
+    "TiledWeights",
+    "evaluate",
+    "fold",
+]

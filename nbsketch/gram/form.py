@@ -107,3 +107,6 @@ class KernelLike(Protocol):
 
     def check_domain(self, name: str, rows: Any) -> None:
         """Raise an error if the kernel is not defined on the rows."""
+
+    def diag(self, X: Any) -> NDArray:
+        """Return k(x, x) for each row x of X."""

@@ -1,0 +1,209 @@
+"""Products with a symmetric kernel matrix; each tile serves both triangles.
+
+Rows are cut into blocks, an odd number B of them. The pairs of blocks (a, b) with
+a + b = r (mod B) have no block in common, so that all pairs of round r run in parallel,
+each adding K_ab v_b to u_a and K_ba v_a to u_b. The order of the sums is that of the
+rounds, whatever the number of threads; no thread needs an accumulator of its own.
+
+Kernel values are float32 or float64, products and sums are float64.
+"""
+
+import numpy as np
+from llvmlite import ir
+from numba import prange, types
+from numba.extending import intrinsic
+
+from nbsketch._jit import gram
+from nbsketch._jit.compiler import compiled
+from nbsketch._jit.gram import (
+    BLOCK,
+    EXPONENTIAL,
+    GROUP,
+    MATERN_32,
+    TANIMOTO,
+    VECTOR,
+    _apply_profile,
+    _exp2_minus,
+    _expand,
+    _float_type,
+    _fma,
+    _normalize,
+    _sum_features,
+)
+
+# Kernel values are made and forgotten, made and stored, or read.
+MAKE, STORE, READ = range(3)
+
+# Doubles in a vector.
+LANES = VECTOR // 8
+
+_SOURCES = (gram.__file__,)
+
+
+@compiled(sources=_SOURCES)
+def _fill_values(kernel, XT, row_norms, packed, norms, group, tile):
+    """Set tile[j, i] = k(x_i, x_j) for the rows j of one group."""
+    metric, profile, degree, expanded, numbers = kernel
+    _sum_features(metric, XT, packed, group, tile)
+    if expanded or metric == TANIMOTO:
+        for j in range(GROUP):
+            norm = norms[group * GROUP + j]
+            if expanded:
+                _expand(row_norms, norm, tile[j])
+            else:
+                _normalize(numbers[0], row_norms, norm, tile[j])
+    flat = tile.reshape(tile.size)
+    if profile == EXPONENTIAL:
+        for i in range(GROUP * VECTOR * BLOCK // tile.itemsize):
+            flat[i] = _exp2_minus(flat[i])
+    elif profile == MATERN_32:
+        one, ln2, highest = numbers[0], numbers[1], numbers[3]
+        for i in range(GROUP * VECTOR * BLOCK // tile.itemsize):
+            t = min(np.sqrt(flat[i]), highest)
+            flat[i] = (one + ln2 * t) * _exp2_minus(t)
+    else:
+        _apply_profile(profile, degree, numbers, flat)
+
+
+def _plus(builder, index, constant):
+    return builder.add(index, ir.Constant(ir.IntType(64), constant))
+
+
+class _Products:
+    """Emits the products of one tile with the two vectors that it serves."""
+
+    def __init__(self, context, builder, signature, args):
+        self.builder, self.bits = builder, signature.args[0].dtype.bitwidth
+        pairs = zip(signature.args[:4], args[:4], strict=True)
+        arrays = [context.make_array(k)(context, builder, a).data for k, a in pairs]
+        self.tile, self.V, self.U, self.S = arrays
+        self.v, self.x, self.u, self.s = args[4:]
+        self.parts = VECTOR * BLOCK // (self.bits // 8) // LANES
+
+    def at(self, base, index, real):
+        """Return the address and the type of the vector that begins at an element."""
+        kind = ir.VectorType(real, LANES)
+        return self.builder.bitcast(self.builder.gep(base, [index]), kind.as_pointer())
+
+    def load(self, base, index, bits=64):
+        loaded = self.builder.load(self.at(base, index, _float_type(bits)))
+        loaded.align = bits // 8
+        return loaded
+
+    def store(self, value, base, index):
+        self.builder.store(value, self.at(base, index, ir.DoubleType())).align = 8
+
+    def values(self, j):
+        """Return the kernel values of row j of the tile, as vectors of doubles."""
+        zero, width = ir.Constant(ir.IntType(64), 0), self.parts * LANES
+        for k in range(self.parts):
+            index = _plus(self.builder, zero, j * width + k * LANES)
+            value = self.load(self.tile, index, self.bits)
+            double = ir.VectorType(ir.DoubleType(), LANES)
+            yield value if self.bits == 64 else self.builder.fpext(value, double)
+
+    def broadcast(self, j):
+        """Return element j of v in every lane."""
+        b = self.builder
+        one = b.load(b.gep(self.V, [_plus(b, self.v, j)]))
+        undefined = ir.Constant(ir.VectorType(ir.DoubleType(), LANES), ir.Undefined)
+        zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), None)
+        single = b.insert_element(undefined, one, ir.Constant(ir.IntType(32), 0))
+        return b.shuffle_vector(single, undefined, zeros)
+
+    def emit(self):
+        """Emit the loads, the fused sums, unrolled, and the stores."""
+        b, places = self.builder, [k * LANES for k in range(self.parts)]
+        kind, name = ir.VectorType(ir.DoubleType(), LANES), f"v{LANES}f64"
+        x = [self.load(self.V, _plus(b, self.x, k)) for k in places]
+        u = [self.load(self.U, _plus(b, self.u, k)) for k in places]
+        for j in range(GROUP):
+            index = _plus(b, self.s, j * LANES)
+            v, s = self.broadcast(j), self.load(self.S, index)
+            for k, value in enumerate(self.values(j)):
+                u[k] = _fma(b, kind, name, v, value, u[k])
+                s = _fma(b, kind, name, x[k], value, s)
+            self.store(s, self.S, index)
+        for k, total in zip(places, u, strict=True):
+            self.store(total, self.U, _plus(b, self.u, k))
+
+
+@intrinsic
+def _multiply(typingctx, tile, V, U, S, v, x, u, s):
+    """Add v^T tile to u, and tile * x, unsummed in lanes, to s.
+
+    The integers are places of first elements in V, U and S.
+    """
+
+    def codegen(context, builder, signature, args):
+        _Products(context, builder, signature, args).emit()
+        return context.get_dummy_value()
+
+    places = (types.intp,) * 4
+    return types.void(tile, V, U, S, *places), codegen
+
+
+@compiled(sources=_SOURCES)
+def _pair(kernel, rows, packed, norms, V, out, store, mode, blocks, a, b, place):
+    """Add the products of the pair of blocks (a, b) to `out`."""
+    width, n_columns, m = rows.shape[2], V.shape[0], V.shape[1]
+    made = np.empty((GROUP, width), rows.dtype)
+    u = np.zeros((n_columns, (blocks[a + 1] - blocks[a]) * width))
+    # The second half takes what tiles on the diagonal have already given to u.
+    s = np.empty((2, n_columns, GROUP, LANES))
+    for g in range(blocks[b] * width // GROUP, blocks[b + 1] * width // GROUP):
+        j = g * GROUP
+        s[:] = 0.0
+        stop = blocks[a + 1] if a != b else j // width + 1
+        for i in range(blocks[a], stop):
+            tile = made if mode == MAKE else store[place]
+            place += 1
+            start = i * width
+            if mode != READ:
+                row_norms = norms[start : start + width]
+                _fill_values(kernel, rows[i], row_norms, packed, norms, g, tile)
+            given = n_columns if start == j // width * width else 0
+            for c in range(n_columns):
+                at = c * u.shape[1] + start - blocks[a] * width
+                to = (given + c) * GROUP * LANES
+                _multiply(tile, V, u, s, c * m + j, c * m + start, at, to)
+        for c in range(n_columns):
+            for k in range(GROUP):
+                for lane in range(LANES):
+                    out[c, j + k] += s[0, c, k, lane]
+    out[:, blocks[a] * width : blocks[a + 1] * width] += u
+
+
+@compiled(sources=_SOURCES)
+def multiply_serial(
+    kernel, rows, packed, norms, V, out, store, mode, blocks, places, first, last
+):
+    """Add V K to `out` (d, n) in the rounds `first` to `last` - 1, on this thread.
+
+    `rows` (tiles, q, width) and `packed` (groups, q, GROUP) are the scaled rows in two
+    orders, `norms` their squared norms; `blocks` (B + 1,) are tiles at which blocks
+    begin, `places` (B, pairs) where the values of a pair begin in `store`.
+    """
+    count = blocks.size - 1
+    for r in range(first, last):
+        for t in range(places.shape[1]):
+            a, b = (r + t) % count, (r - t) % count
+            _pair(
+                kernel, rows, packed, norms, V, out, store, mode,
+                blocks, a, b, places[r, t],
+            )  # fmt: skip
+
+
+@compiled(parallel=True, sources=_SOURCES)
+def multiply_parallel(
+    kernel, rows, packed, norms, V, out, store, mode, blocks, places, first, last
+):
+    """Do what `multiply_serial` does, on numba's threads and to the same bits."""
+    count = blocks.size - 1
+    for r in range(first, last):
+        for t in prange(places.shape[1]):
+            a, b = (r + t) % count, (r - t) % count
+            _pair(
+                kernel, rows, packed, norms, V, out, store, mode,
+                blocks, a, b, places[r, t],
+            )  # fmt: skip

@@ -1,0 +1,216 @@
+"""The square Gram matrix k(X, X) as a symmetric operator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import DTypeLike, NDArray
+
+from nbsketch._blas import one_thread
+from nbsketch._jit.gram import GROUP, lanes
+from nbsketch._jit.symmetric import (
+    MAKE,
+    READ,
+    STORE,
+    multiply_parallel,
+    multiply_serial,
+)
+from nbsketch._jit.threads import run_tiles
+from nbsketch._validation import check_choice, check_rows
+from nbsketch.gram.dense import pack_landmarks
+from nbsketch.gram.form import KernelLike
+
+# Memory for kernel values that is used without being asked: all pairs of 17,000 rows.
+MEMORY = 6e8
+# Tiles of rows in a block: its landmarks and sums stay in the first cache.
+_BLOCK_TILES = 8
+# Rows in a block of kernels that are not compiled, or of sparse rows.
+_BLOCK_ROWS = 1024
+# Rough time of one pair of rows on one thread: fixed part, per feature and per column.
+_SECONDS_PER_PAIR = 3e-10
+_SECONDS_PER_FEATURE = 3e-11
+_SECONDS_PER_COLUMN = 1.2e-10
+
+
+class SymmetricGram:
+    r"""The matrix :math:`K = k(X, X)` as an operator: ``K @ V`` in float64.
+
+    Only one triangle is evaluated: each kernel value serves two products. The values
+    are kept if they fit into a memory limit; otherwise each product evaluates them
+    again, in memory that does not grow with n.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        A kernel with all its parameters set.
+    X : ndarray or sparse matrix of shape (n, q)
+        Rows.
+    dtype : {float32, float64}, default=float32
+        Type of the kernel values. Products are summed in float64 in any case.
+    memory : float, default=6e8
+        Bytes that kernel values may take: they are kept if
+        ``n**2 / 2 * itemsize <= memory``.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        (n, n).
+    n_products : int
+        Number of products so far, each a pass over all pairs of rows.
+
+    Notes
+    -----
+    Compiled kernels of dense rows run in parallel, and the result does not depend on
+    the number of threads. Sparse rows, user-defined and precomputed kernels are
+    evaluated block by block through calls of the kernel.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nbsketch import GaussianKernel
+    >>> X = np.array([[0.0], [1.0], [3.0]])
+    >>> K = SymmetricGram(GaussianKernel(1.0), X, dtype=np.float64)
+    >>> (K @ np.array([1.0, 0.0, 0.0])).round(4).tolist()
+    [1.0, 0.6065, 0.0111]
+    """
+
+    def __init__(
+        self,
+        kernel: KernelLike,
+        X: Any,
+        *,
+        dtype: DTypeLike = np.float32,
+        memory: float = MEMORY,
+    ) -> None:
+        self.kernel, self.dtype = kernel, np.dtype(dtype)
+        check_choice("dtype", self.dtype, (np.dtype("f4"), np.dtype("f8")))
+        X = check_rows("X", X)
+        kernel.check_domain("X", X)
+        form = kernel.compiled_form(X.shape[1])
+        if form is not None:  # else rows may be those of a precomputed matrix
+            X = X.astype(self.dtype, copy=False)
+        self.X = X if sp.issparse(X) else np.ascontiguousarray(X)
+        self.shape = (X.shape[0], X.shape[0])
+        self.n_products = 0
+        kept = X.shape[0] ** 2 / 2 * self.dtype.itemsize <= memory
+        dense = form is not None and not sp.issparse(X)
+        self._pairs: _TilePairs | _BlockPairs = (
+            _TilePairs(form, self.X, kept)
+            if dense
+            else _BlockPairs(self.kernel, self.X, self.dtype, kept)
+        )
+
+    def __matmul__(self, V: NDArray) -> NDArray:
+        """Return K V, of shape (n,) or (n, d), in float64."""
+        V = np.asarray(V, dtype=np.float64)
+        if V.ndim not in (1, 2) or len(V) != self.shape[0]:
+            raise ValueError(
+                f"`V` must have shape ({self.shape[0]},) or ({self.shape[0]}, d), got "
+                f"{V.shape}"
+            )
+        self.n_products += 1
+        out = self._pairs.multiply(np.atleast_2d(V.T))
+        return out[0] if V.ndim == 1 else out.T
+
+    def rows(self, index: NDArray) -> NDArray:
+        """Return the rows k(X[index], X), of shape (len(index), n)."""
+        if self.kernel.compiled_form(self.X.shape[1]) is not None:
+            return self.kernel(self.X[index], self.X)
+        landmarks = self.kernel.take(self.X, index)
+        return np.asarray(self.kernel(self.X, landmarks), dtype=self.dtype).T
+
+    def diag(self) -> NDArray:
+        """Return the diagonal k(x, x), of shape (n,)."""
+        return np.asarray(self.kernel.diag(self.X), dtype=np.float64)
+
+
+class _TilePairs:
+    """Products of compiled kernels of dense rows, by tiles of register blocks."""
+
+    def __init__(self, form: Any, X: NDArray, kept: bool) -> None:
+        (self._n, q), width = X.shape, lanes(X.itemsize)
+        tiles = -(-self._n // width)
+        kernel, (packed, norms) = pack_landmarks(form, X, X.dtype)
+        self._kernel = kernel[:5]
+        groups = tiles * width // GROUP
+        self._packed = np.zeros((groups, q, GROUP), X.dtype)
+        self._packed[: len(packed)] = packed
+        self._norms = np.zeros(tiles * width, X.dtype)
+        self._norms[: self._n] = norms
+        rows = self._packed.reshape(tiles, width // GROUP, q, GROUP)
+        self._rows = rows.transpose(0, 2, 1, 3).reshape(tiles, q, width)
+        count = max(1, tiles // _BLOCK_TILES) // 2 * 2 + 1
+        self._blocks = np.arange(count + 1) * tiles // count
+        self._places, total = _places(self._blocks, width // GROUP)
+        self._kept, self._mode = kept, STORE if kept else MAKE
+        self._store = np.empty((total if kept else 1, GROUP, width), X.dtype)
+
+    def multiply(self, V: NDArray) -> NDArray:
+        """Return V K for V (d, n)."""
+        padded = np.zeros((len(V), len(self._norms)))
+        padded[:, : self._n] = V
+        out = np.zeros(padded.shape)
+        rounds, _ = self._places.shape
+        seconds = self._seconds(len(V)) / rounds
+        run_tiles(
+            multiply_serial, multiply_parallel, rounds, seconds,
+            self._kernel, self._rows, self._packed, self._norms,
+            padded, out, self._store, self._mode, self._blocks, self._places,
+        )  # fmt: skip
+        self._mode = READ if self._kept else MAKE
+        return out[:, : self._n]
+
+    def _seconds(self, columns: int) -> float:
+        q = self._packed.shape[1]
+        value = (
+            0 if self._mode == READ else _SECONDS_PER_PAIR + q * _SECONDS_PER_FEATURE
+        )
+        return self._n**2 / 2 * (value + columns * _SECONDS_PER_COLUMN)
+
+
+def _places(blocks: NDArray, groups: int) -> tuple[NDArray, int]:
+    """Return where the tiles of each pair of blocks begin, and the number of tiles."""
+    count, sizes = len(blocks) - 1, np.diff(blocks)
+    r, t = np.mgrid[:count, : (count + 1) // 2]
+    a, b = sizes[(r + t) % count], sizes[(r - t) % count]
+    tiles = np.where(t == 0, a * (a + 1) // 2, a * b) * groups
+    ends = np.cumsum(tiles).reshape(tiles.shape)
+    return ends - tiles, int(ends[-1, -1])
+
+
+class _BlockPairs:
+    """Products of any kernel, by blocks of rows that the kernel evaluates."""
+
+    def __init__(self, kernel: KernelLike, X: Any, dtype: np.dtype, kept: bool) -> None:
+        self._kernel, self._X, self._dtype = kernel, X, dtype
+        self._stored: dict[tuple[int, int], NDArray] | None = {} if kept else None
+
+    def multiply(self, V: NDArray) -> NDArray:
+        """Return V K for V (d, n)."""
+        n, out = V.shape[1], np.zeros(V.shape)
+        with one_thread():  # of BLAS: many small products
+            for i in range(0, n, _BLOCK_ROWS):
+                for j in range(i, n, _BLOCK_ROWS):
+                    self._add(V, out, i, j)
+        return out
+
+    def _add(self, V: NDArray, out: NDArray, i: int, j: int) -> None:
+        rows, columns = slice(i, i + _BLOCK_ROWS), slice(j, j + _BLOCK_ROWS)
+        values = self._values(i, j).astype(np.float64, copy=False)
+        out[:, columns] += V[:, rows] @ values
+        if i != j:
+            out[:, rows] += V[:, columns] @ values.T
+
+    def _values(self, i: int, j: int) -> NDArray:
+        if self._stored is not None and (i, j) in self._stored:
+            return self._stored[i, j]
+        n, X = self._X.shape[0], self._X
+        index = np.arange(j, min(n, j + _BLOCK_ROWS))
+        landmarks = self._kernel.take(X, index)
+        values = self._kernel(X[i : i + _BLOCK_ROWS], landmarks)
+        values = np.asarray(values, dtype=self._dtype)
+        if self._stored is not None:
+            self._stored[i, j] = values
+        return values

@@ -16,7 +16,7 @@ _HOME = {
         "SketchedSGDRegressor",
         "SpectralFilterRegressor",
     ),
-    "nbsketch.fitting.growth": ("AutoSize",),
+    "nbsketch.fitting.sizes": ("AutoSize",),
     "nbsketch.fitting.stochastic": ("StochasticSolver",),
     "nbsketch.features": ("SketchedFeatures",),
     "nbsketch.fourier": ("RandomFourierFeatures",),

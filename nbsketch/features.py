@@ -1,4 +1,4 @@
-"""Features: the bridge from rows of X to the rows of Z that a linear solver sees."""
+"""Features of a sketch: from rows of X to the rows of Z of a linear problem."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from nbsketch._validation import as_csr, keeping_fitted, random_generator
 from nbsketch._whitening import PivotedCholesky, project, projection
+from nbsketch.fitting.sizes import features_recipe
 from nbsketch.gram import fold
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
 from nbsketch.persistence import SaveMixin
-from nbsketch.sketches import Sketch, as_recipe
+from nbsketch.sketches import Sketch
 from nbsketch.solvers.design import ArrayDesign, Design
 
 # Memory of one block of rows of a sketched product, where the product is not kept.
@@ -111,8 +112,8 @@ def sketched_design(
         Training rows.
     columns : ndarray
         Which of them are the landmarks.
-    keep : bool, optional
-        Whether Z is stored. By default if it takes at most 256 MiB.
+    keep : bool or None, default=None
+        Whether Z is stored. None: if it takes at most 256 MiB.
     whiten : callable
         ``whiten(S K S^T, dtype)`` returns P: `projection`, or `PivotedCholesky.of` for
         many rows of the sketch.
@@ -164,7 +165,7 @@ def draw(
             f"`{name}` must be the square Gram matrix of the training rows when the "
             f"kernel is precomputed, got shape {X.shape}"
         )
-    recipe = as_recipe(sketch, size, n, prefix=prefix)
+    recipe = features_recipe(sketch, size, n, prefix)
     drawn = recipe.draw(n, sketch_rng, X=X, kernel=resolved)
     if drawn.columns.size == 0:
         raise ValueError(
@@ -181,26 +182,28 @@ class SketchedFeatures(
 
     .. math:: z(x) = D_r^{-1/2} U_r^T S k_x, \qquad S K S^T = U D U^T,
 
-    with the r eigenvalues above 1e-12 (float32: 1e-6) times the largest; where all are,
-    the Cholesky factor stands for the eigenvectors, which is a rotation of z. A linear
-    model on z is the sketched kernel machine. Use it as a transformer in a pipeline.
+    keeping the r eigenvalues above 1e-12 (float32: 1e-6) times the largest. If none is
+    dropped, a Cholesky factor is used instead of eigenvectors, which only rotates z. A
+    linear model on z is the sketched kernel machine: use it as a transformer in a
+    pipeline.
 
     Parameters
     ----------
-    kernel : str, Kernel or callable
+    kernel : str, Kernel or callable, default="gaussian"
         "gaussian", "laplacian", "matern", "polynomial", "linear", "sobolev",
         "tanimoto", "gaussian-tanimoto", "precomputed", a kernel object or a function
         k(X, Y).
-    bandwidth : float, sequence of floats or "median", optional
-        Bandwidth of a kernel that is given by name; "median" by default.
-    sketch : str or SketchRecipe
+    bandwidth : float, sequence of floats, "median" or None, default=None
+        Bandwidth of a kernel given by name. None: "median".
+    sketch : str, SketchRecipe or None, default=None
         "p-sparsified", "gaussian", "rademacher", "subsampling", "leverage",
         "accumulation", "countsketch", "sparse-jl", "srht", "identity", or a recipe.
-    size : int, optional
-        Number of rows s of a sketch that is given by name; 100 by default, or the
-        number of rows of X if that is smaller.
-    random_state : None, int or Generator
-        The same number gives the same features.
+        None: "p-sparsified".
+    size : int or None, default=None
+        Number of rows s of a sketch given by name. None: 100, or the number of rows of
+        X if that is smaller.
+    random_state : None, int or Generator, default=None
+        Pass an int for reproducible features.
 
     Attributes
     ----------
@@ -209,7 +212,7 @@ class SketchedFeatures(
     sketch_ : Sketch
         The drawn sketch.
     landmarks_ : ndarray or csr_array of shape (s', q)
-        The rows of X that matter.
+        The rows of X on which the features depend.
     projection_ : ndarray of shape (s, r)
         P with :math:`z(x) = P^T S k_x`.
     rank_ : int
@@ -238,7 +241,7 @@ class SketchedFeatures(
         kernel: Any = "gaussian",
         *,
         bandwidth: Any = None,
-        sketch: Any = "p-sparsified",
+        sketch: Any = None,
         size: int | None = None,
         random_state: Any = None,
     ) -> None:
@@ -255,7 +258,7 @@ class SketchedFeatures(
         return self
 
     def fit_transform(self, X: ArrayLike, y: Any = None) -> NDArray:
-        """Fit, and return the features of X: cheaper than one after the other."""
+        """Fit and return the features of X: cheaper than `fit` and `transform`."""
         with keeping_fitted(self):
             return self._fit(checked_rows(self, X, reset=True), keep=True).Z
 
@@ -291,9 +294,9 @@ class SketchedFeatures(
 
 
 def model_dtype(landmarks: Any) -> Any:
-    """Return the type in which a fitted model computes: that of its landmarks.
+    """Return the dtype in which a fitted model computes: that of its landmarks.
 
-    Indices stand for the rows of a precomputed kernel, which may come in either type.
+    Landmarks of a precomputed kernel are indices; its values may have either dtype.
     """
     is_index = landmarks.dtype.kind == "i"
     return [np.float64, np.float32] if is_index else landmarks.dtype
@@ -307,7 +310,7 @@ def is_pairwise(kernel: Any) -> bool:
 
 
 def takes_sparse(kernel: Any) -> bool:
-    """Return whether X may be sparse; what is no kernel is refused elsewhere."""
+    """Return whether X may be sparse; an invalid kernel is refused in `fit`."""
     try:
         return as_kernel(kernel).takes_sparse
     except (TypeError, ValueError):

@@ -1,21 +1,17 @@
-"""Cross-validation that makes the features once and uses them in all folds."""
+"""Cross-validation that computes the features once and uses them in all folds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
-from nbsketch._blas import one_thread
 from nbsketch._validation import check_integer, check_positives
-from nbsketch.estimators._base import SketchedData, SketchedModel
-from nbsketch.fitting.least_squares import LeastSquaresObjective
-from nbsketch.fitting.objectives import FeatureSolution, Objective, SolveOptions
-from nbsketch.solvers.design import ArrayDesign
+from nbsketch.estimators._base import SketchedModel
+from nbsketch.fitting.fit import fold_errors, sketch_rows
 
 
 class CrossValidation(NamedTuple):
@@ -28,8 +24,8 @@ class CrossValidation(NamedTuple):
     alphas : ndarray of shape (a,)
         Penalties tried.
     errors : ndarray of shape (b, a, d) or (b, a, 1)
-        On the rows left out: the mean squared error of each output for the square loss,
-        the mean loss for the others.
+        Held-out errors: the mean squared error of each output for the square loss, the
+        mean loss for the others.
     """
 
     bandwidths: NDArray
@@ -58,24 +54,25 @@ def cross_validate(
 ) -> CrossValidation:
     """Cross-validate an estimator over bandwidths and penalties.
 
-    For each bandwidth the features of all rows are made once, and a fold is a set of
-    their rows. The solutions of a fold start from each other; for the square loss one
-    eigendecomposition serves all penalties. Landmarks may be rows that a fold leaves
-    out, whose targets it does not see. Without a sketch the square loss decomposes the
-    Gram matrix for each fold and penalty.
+    For each bandwidth the features of all rows are computed once, and a fold is a
+    subset of their rows. The solutions of a fold start from each other; for the square
+    loss one eigendecomposition serves all penalties. Landmarks may be rows that a fold
+    leaves out; their targets are not used. Without a sketch the square loss decomposes
+    the Gram matrix for each fold and penalty.
 
     Parameters
     ----------
     estimator : SketchedModel
-        A `SketchedKernelRegressor`, `SketchedKernelClassifier` or
-        `JointQuantileRegressor` with a kernel given by a name that has a bandwidth.
+        A `SketchedKernelRegressor`, `SketchedKernelClassifier`,
+        `JointQuantileRegressor` or `SpectralFilterRegressor` with a kernel given by a
+        name that has a bandwidth.
     X, y
         As in its ``fit``.
     bandwidths, alphas : sequences of floats
-        What to try; descending penalties are fastest.
-    cv : int
-        Number of folds: contiguous runs of rows, so that a neighbor in time does not
-        give the answer away. Shuffle the rows first where their order means nothing.
+        Values to try; descending penalties are fastest.
+    cv : int, default=5
+        Number of folds: contiguous blocks of rows, so that neighbors in time stay in
+        one fold. Shuffle the rows first if their order means nothing.
 
     Returns
     -------
@@ -94,60 +91,13 @@ def cross_validate(
     """
     widths = np.array(check_positives("bandwidths", bandwidths))
     penalties = np.array(check_positives("alphas", alphas))
-    model = clone(estimator)
-    model._check_common()
-    model._check_size_is_given()
-    rows, objective = model._prepare(X, y, None)
-    n = rows.shape[0]
+    problem = clone(estimator).prepare(X, y)
+    problem.check_has_path()
+    n = problem.rows.shape[0]
     count = check_integer("cv", cv, low=2, high=n)
     folds = np.array_split(np.arange(n), count)
-    control = SolveOptions(model.tol, model.max_iter)
     errors = []
     for width in widths:
-        drawn = model.set_params(bandwidth=float(width))._drawn(rows, objective)
-        errors.append(_errors(objective, drawn, folds, penalties, control))
+        sized = problem.with_bandwidth(float(width))
+        errors.append(fold_errors(sized, sketch_rows(sized), folds, penalties))
     return CrossValidation(widths, penalties, np.stack(errors))
-
-
-def _errors(
-    objective: Objective,
-    drawn: SketchedData,
-    folds: list[NDArray],
-    alphas: NDArray,
-    control: SolveOptions,
-) -> NDArray:
-    """Return the mean errors of shape (a, d) over the rows that folds leave out."""
-    total: Any = 0.0
-    Z, n = _features(objective, drawn), drawn.sketch.shape[1]
-    for left_out in folds:
-        kept = np.delete(np.arange(n), left_out)
-        part, judge = objective.take(kept), objective.take(left_out)
-        if _is_exact(objective, drawn):
-            outside = Z[np.ix_(left_out, kept)]
-            solutions = _exact_path(part, Z[np.ix_(kept, kept)], alphas)
-        else:
-            outside = Z[left_out]
-            solutions = part.path(ArrayDesign(Z[kept]), alphas, control)
-        with one_thread() if objective.keep_features else nullcontext():
-            scores = [judge.errors(outside @ a.coef + a.intercept) for a in solutions]
-        total += np.array(scores) * (len(left_out) / n)
-    return total
-
-
-def _is_exact(objective: Objective, drawn: SketchedData) -> bool:
-    return drawn.sketch.is_identity and isinstance(objective, LeastSquaresObjective)
-
-
-def _features(objective: Objective, drawn: SketchedData) -> NDArray:
-    """Return the features of the rows, or for the exact method their Gram matrix."""
-    if _is_exact(objective, drawn):
-        return drawn.sketch_map.kernel(drawn.rows)
-    _, design = drawn.design(keep=True)
-    return design.gather(np.arange(design.shape[0])).Z
-
-
-def _exact_path(
-    objective: Any, K: NDArray, alphas: NDArray
-) -> Iterator[FeatureSolution]:
-    for alpha in alphas:
-        yield objective.fit_gram(K, float(alpha))

@@ -40,6 +40,7 @@ FLOORS = {
     "nbsketch.fourier": 6,
     "nbsketch.tuning": 6,
     "nbsketch.persistence": 6,
+    "nbsketch.fitting.sizes": 6,
     "nbsketch.fitting": 7,
     "nbsketch.estimators": 8,
     "nbsketch.structured": 8,

@@ -30,7 +30,7 @@ from nbsketch import (
     SubsamplingSketch,
     features,
 )
-from nbsketch.fitting import least_squares
+from nbsketch.fitting import alpha as penalties
 
 N, D = 60, 3
 BANDWIDTH = 2.0
@@ -233,15 +233,15 @@ def test_many_rows_are_judged_by_some_of_them(monkeypatch):
     weights = some_weights(400)
     weights[::2] = 0
     whole = regressor(alpha=None).fit(X, y, weights)
-    monkeypatch.setattr(least_squares, "_MOST_VALIDATION_ROWS", 100)
+    monkeypatch.setattr(penalties, "_MOST_VALIDATION_ROWS", 100)
     judged = []
-    errors = least_squares.leave_one_out
+    errors = penalties.leave_one_out
 
     def spy(*known):
         judged.append(known[-1])
         return errors(*known)
 
-    monkeypatch.setattr(least_squares, "leave_one_out", spy)
+    monkeypatch.setattr(penalties, "leave_one_out", spy)
     some = regressor(alpha=None).fit(X, y, weights)
     assert len(np.unique(judged[0])) == 100 and (judged[0] % 2 == 1).all()
     assert 0.05 < some.alpha_ / whole.alpha_ < 20

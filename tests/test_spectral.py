@@ -285,7 +285,7 @@ def test_bad_validation_rows():
         regressor().fit(X, y, X_val=X)
     with pytest.raises(ValueError, match=r"`y_val` must have shape \(150, 1\), got"):
         regressor().fit(X, y, X_val=X, y_val=y[:9])
-    with pytest.raises(ValueError, match="which is given"):
+    with pytest.raises(ValueError, match="`X_val` must be None if `alpha` or"):
         regressor(alpha=1.0).fit(X, y, X_val=X, y_val=y)
     with pytest.raises(ValueError, match="features"):
         regressor().fit(X, y, X_val=X[:, :1], y_val=y)

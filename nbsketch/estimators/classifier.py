@@ -11,8 +11,10 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
+from nbsketch._validation import keeping_fitted
 from nbsketch.estimators._base import SketchedModel, check_weights
-from nbsketch.fitting.objectives import Objective, ScalarObjective
+from nbsketch.fitting.fit import Problem, sketch_rows, solve
+from nbsketch.fitting.objectives import ScalarObjective
 from nbsketch.losses import LogisticLoss, as_loss
 
 
@@ -33,45 +35,49 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
 
     Parameters
     ----------
-    kernel : str, Kernel or callable
-        "auto" (Matern 3/2 where length-scales are learned, else Gaussian), "gaussian",
+    kernel : str, Kernel or callable, default="auto"
+        "auto" (Matern 3/2 if length scales are learned, else Gaussian), "gaussian",
         "laplacian", "matern", "polynomial", "linear", "sobolev", "tanimoto",
         "gaussian-tanimoto", "precomputed", a kernel object or a function k(X, Y).
-    bandwidth : float, sequence of floats, "median" or "auto", optional
-        Bandwidth of a kernel that is given by name. "auto" learns a length-scale for
-        each feature of dense X, for the kernels "auto", "gaussian" and "matern" and
-        from 30 rows on; with fewer it is "median". The default is "auto" for these
-        kernels and dense X, "median" elsewhere.
-    preprocessing : {"auto", "standard", "rank", "both"} or None
-        What the kernel sees: standardized features, scores of their ranks, or both.
-        "auto" is "both" where length-scales are learned, and X itself elsewhere. None
-        is X itself.
-    loss : {"hinge", "squared-hinge", "logistic"} or Loss
+    bandwidth : float, sequence of floats, "median", "auto" or None, default=None
+        Bandwidth of a kernel given by name. "auto" learns one length scale per feature,
+        for dense X and the kernels "auto", "gaussian" and "matern"; with fewer than 30
+        rows it is "median". None: "auto" where that is possible, else "median".
+    preprocessing : {"auto", "standard", "rank", "both"} or None, default="auto"
+        Preprocessing applied before the kernel: "standard" (zero mean, unit variance),
+        "rank" (standardized ranks of the values) or "both" side by side. "auto": "both"
+        if length scales are learned, else none. None: no preprocessing.
+    loss : {"hinge", "squared-hinge", "logistic"} or Loss, default="hinge"
         Loss of the margin. The logistic loss gives probabilities.
-    sketch : str or SketchRecipe
+    sketch : str, SketchRecipe or None, default=None
         "p-sparsified", "gaussian", "rademacher", "subsampling", "leverage",
         "accumulation", "countsketch", "sparse-jl", "srht", "identity", or a recipe.
-    size : int, AutoSize or "auto", optional
-        Number of rows s of a sketch that is given by name, or how it is to be chosen.
-        By default 500 or n if that is smaller, and for k classes and n k > 24 000 so
-        many (at least 100) that n k s^2 stays the same; k counts as one for two.
-    alpha : float, optional
-        Positive penalty, the same for all classes. By default the one of least loss on
-        a fifth of the rows, held out at random, along a path of penalties.
-    fit_intercept : bool
-        Whether the constant b is free; it is not penalized.
-    solver : {"auto", "adam", "sgd"} or StochasticSolver
-        "auto" is a certified Newton method; the stochastic methods are the papers' own.
-    tol : float
-        Stop when the objective is certified to be within this share of the minimum.
-        1e-4 is enough for prediction.
-    max_iter : int
-        Largest number of iterations.
-    random_state : None, int or Generator
-        The same number gives the same model: the same sketch at any number of threads,
-        and predictions that agree to rounding.
-    verbose : int
-        Whether to show how the solver gets on.
+        None: all rows, without a sketch, if `size` is None and the default size is n,
+        else "p-sparsified".
+    size : int, AutoSize, "auto" or None, default=None
+        Number of rows s of a sketch given by name; "auto" doubles it until the held-out
+        loss stops improving. None: min(n, 500), for k > 2 classes reduced
+        above n k = 24,000, and for two above n = 24,000, so that n k s^2 is constant
+        (never below 100).
+        A sketch given by name has n / 2 rows where this is n.
+    alpha : float or None, default=None
+        Penalty (> 0), the same for all classes. None: the one of least loss on a fifth
+        of the rows, held out at random, along a path of penalties.
+    fit_intercept : bool, default=True
+        Whether to fit the constant b; it is not penalized.
+    solver : {"auto", "adam", "sgd"} or StochasticSolver, default="auto"
+        "auto" is a certified Newton method. "adam" and "sgd" repeat the experiments of
+        the papers.
+    tol : float, default=1e-6
+        Relative tolerance: stop when the objective is certified to be within this share
+        of the minimum. 1e-4 is enough for prediction.
+    max_iter : int, default=1000
+        Largest number of iterations of the solver.
+    random_state : None, int or Generator, default=None
+        Pass an int for reproducible results: the sketch is identical for any number of
+        threads, predictions agree up to rounding.
+    verbose : int, default=0
+        If positive, display the progress of learning length scales and of the solver.
 
     Attributes
     ----------
@@ -82,7 +88,7 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
     intercept_ : float or ndarray of shape (c,)
         The constant b.
     landmarks_ : ndarray or csr_array of shape (s', p)
-        The training rows that prediction needs, as the kernel sees them; no others are
+        The training rows that prediction needs, after preprocessing; no others are
         kept.
     kernel_, sketch_ : Kernel, Sketch
         The kernel with its bandwidth set, and the drawn sketch.
@@ -108,7 +114,7 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
         bandwidth: Any = None,
         preprocessing: str | None = "auto",
         loss: Any = "hinge",
-        sketch: Any = "p-sparsified",
+        sketch: Any = None,
         size: Any = None,
         alpha: float | None = None,
         fit_intercept: bool = True,
@@ -139,33 +145,41 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
 
         Parameters
         ----------
-        X : array of shape (n, q)
-            Training rows, dense or sparse; float32 stays float32.
+        X : array or sparse matrix of shape (n, q)
+            Training rows; float32 stays float32.
         y : array of shape (n,)
             Labels, numbers or strings, of at least two classes.
-        sample_weight : array of shape (n,), optional
-            Non-negative weights.
+        sample_weight : array of shape (n,) or None, default=None
+            Non-negative weights. None: equal weights.
         """
-        return self._fit(X, y, sample_weight)
+        with keeping_fitted(self):
+            problem = self.prepare(X, y, sample_weight)
+            data = sketch_rows(problem)
+            solution = solve(problem, data)
+            return self._publish(problem, data, solution)
 
-    def _prepare(self, X: Any, y: Any, sample_weight: Any) -> tuple[NDArray, Objective]:
+    def prepare(self, X: Any, y: Any, sample_weight: Any = None) -> Problem:
+        """Check parameters and data; return the problem that `fit` solves."""
+        sketching, solving = self._sketching(), self._solving()
         loss = as_loss(self.loss)
         if not loss.is_classification:
             raise ValueError(f"`loss` must be a loss of margins, got {loss!r}")
         X, y = self._check_X_y(X, y)
+        signs = self._check_labels(y)
+        weights = check_weights(sample_weight, X)
+        objective = ScalarObjective(signs, weights, self.fit_intercept, loss)
+        single = len(self.classes_) == 2
+        return Problem(X, objective, sketching, solving, single_output=single)
+
+    def _check_labels(self, y: NDArray) -> NDArray:
+        """Return -1 or 1 for each row and class, one column for two classes."""
         check_classification_targets(y)
         self.classes_, index = np.unique(y, return_inverse=True)
         count = len(self.classes_)
         if count < 2:
             raise ValueError(f"`y` must hold at least two classes, got {count} class")
         columns = np.array([1]) if count == 2 else np.arange(count)
-        signs = np.where(index[:, None] == columns, 1.0, -1.0)
-        weights = check_weights(sample_weight, X)
-        return X, ScalarObjective(signs, weights, self.fit_intercept, loss)
-
-    def _finish(self, objective: Objective) -> None:
-        if len(self.classes_) == 2:
-            self._flatten()
+        return np.where(index[:, None] == columns, 1.0, -1.0)
 
     def decision_function(self, X: ArrayLike) -> NDArray:
         """Return f(X) + b: (n,) for two classes, positive for the second, or (n, c)."""
@@ -181,11 +195,11 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
     def predict_proba(self, X: ArrayLike) -> NDArray:
         """Return the probability of each class, of shape (n, c).
 
-        With more than two classes: those against the rest, scaled to sum to one.
+        More than two classes: one-vs-rest probabilities, normalized to sum to one.
         """
         chances = expit(self._decision(X))
         if chances.ndim == 1:
             return np.column_stack([1 - chances, chances])
-        # A row that no class wants goes to all of them alike.
+        # If every class has probability 0, return the uniform distribution.
         chances = np.maximum(chances, np.finfo(chances.dtype).tiny)
         return chances / chances.sum(axis=1, keepdims=True)

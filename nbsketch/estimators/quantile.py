@@ -8,9 +8,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 
-from nbsketch._validation import check_choice, check_real, random_generator
-from nbsketch.estimators._base import SketchedModel, check_weights
-from nbsketch.fitting.objectives import JointQuantileObjective, Objective
+from nbsketch._validation import (
+    check_choice,
+    check_real,
+    keeping_fitted,
+    random_generator,
+)
+from nbsketch.estimators._base import SketchedModel, as_columns, check_weights
+from nbsketch.fitting.fit import Problem, sketch_rows, solve
+from nbsketch.fitting.objectives import FeatureSolution, JointQuantileObjective
+from nbsketch.fitting.sketched import SketchedData
 from nbsketch.metrics import pinball_loss
 from nbsketch.outputs import QuantileOutput
 
@@ -27,55 +34,58 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
 
     Parameters
     ----------
-    quantiles : sequence of floats
+    quantiles : sequence of floats, default=(0.1, 0.3, 0.5, 0.7, 0.9)
         Levels, strictly ascending in (0, 1).
-    gamma : float
-        Coupling: at 0 the quantile curves are parallel; the larger, the more
+    gamma : float, default=1.0
+        Coupling (>= 0): at 0 the quantile curves are parallel; the larger, the more
         independent they are.
-    kernel : str, Kernel or callable
-        "auto" (Matern 3/2 where length-scales are learned, else Gaussian), "gaussian",
+    kernel : str, Kernel or callable, default="auto"
+        "auto" (Matern 3/2 if length scales are learned, else Gaussian), "gaussian",
         "laplacian", "matern", "polynomial", "linear", "sobolev", "tanimoto",
         "gaussian-tanimoto", "precomputed", a kernel object or a function k(X, Y).
-    bandwidth : float, sequence of floats, "median" or "auto", optional
-        Bandwidth of a kernel that is given by name. "auto" learns a length-scale for
-        each feature of dense X, for the kernels "auto", "gaussian" and "matern" and
-        from 30 rows on; with fewer it is "median". The default is "auto" for these
-        kernels and dense X, "median" elsewhere.
-    preprocessing : {"auto", "standard", "rank", "both"} or None
-        What the kernel sees: standardized features, scores of their ranks, or both.
-        "auto" is "both" where length-scales are learned, and X itself elsewhere. None
-        is X itself.
-    sketch : str or SketchRecipe
+    bandwidth : float, sequence of floats, "median", "auto" or None, default=None
+        Bandwidth of a kernel given by name. "auto" learns one length scale per feature,
+        for dense X and the kernels "auto", "gaussian" and "matern"; with fewer than 30
+        rows it is "median". None: "auto" where that is possible, else "median".
+    preprocessing : {"auto", "standard", "rank", "both"} or None, default="auto"
+        Preprocessing applied before the kernel: "standard" (zero mean, unit variance),
+        "rank" (standardized ranks of the values) or "both" side by side. "auto": "both"
+        if length scales are learned, else none. None: no preprocessing.
+    sketch : str, SketchRecipe or None, default=None
         "p-sparsified", "gaussian", "rademacher", "subsampling", "leverage",
         "accumulation", "countsketch", "sparse-jl", "srht", "identity", or a recipe.
-    size : int, AutoSize or "auto", optional
-        Number of rows s of a sketch that is given by name, or how it is to be chosen.
-        By default n / 4, but at most 1800 / d for d levels, at most so many that n s^2
-        is 6e9, and at least 100. More rows are more accurate, and slower: steps of the
-        solver cost (s d)^3.
-    alpha : float, optional
-        Positive penalty. By default the one of least loss on a fifth of the rows, held
-        out at random, along a path of penalties.
-    fit_intercept : bool
-        Whether the constants are free. Without them, data far from zero spoil the
-        levels.
-    non_crossing : {None, "sort"}
-        "sort": put the predictions of each row in ascending order. This never raises
-        the pinball loss.
-    calibration : float in [0, 1)
+        None: all rows, without a sketch, if `size` is None and the default size is n,
+        else "p-sparsified".
+    size : int, AutoSize, "auto" or None, default=None
+        Number of rows s of a sketch given by name; "auto" doubles it until the held-out
+        loss stops improving. None: n / 4, at most 1800 / d for d levels and at
+        most the s with n s^2 = 6e9, but never below 100 (or n). Larger sketches are
+        more accurate and slower: solver steps cost (s d)^3.
+        A sketch given by name has n / 2 rows where this is n.
+    alpha : float or None, default=None
+        Penalty (> 0). None: the one of least loss on a fifth of the rows, held out at
+        random, along a path of penalties.
+    fit_intercept : bool, default=True
+        Whether to fit an intercept for each level. Without it, quantiles are biased if
+        the targets are far from zero.
+    non_crossing : {None, "sort"}, default=None
+        "sort": put the predictions of each row in ascending order, which never raises
+        the pinball loss. None: as fitted.
+    calibration : float in [0, 1), default=0.0
         Share of the rows kept out of the fit, at random, to calibrate the intervals.
-    solver : {"auto", "adam", "sgd"} or StochasticSolver
-        "auto" is a certified Newton method; the stochastic methods are the papers' own.
-    tol : float
-        Stop when the objective is certified to be within this share of the minimum.
-        1e-4 is enough for prediction.
-    max_iter : int
-        Largest number of iterations.
-    random_state : None, int or Generator
-        The same number gives the same model: the same sketch at any number of threads,
-        and predictions that agree to rounding.
-    verbose : int
-        Whether to show how the solver gets on.
+    solver : {"auto", "adam", "sgd"} or StochasticSolver, default="auto"
+        "auto" is a certified Newton method. "adam" and "sgd" repeat the experiments of
+        the papers.
+    tol : float, default=1e-6
+        Relative tolerance: stop when the objective is certified to be within this share
+        of the minimum. 1e-4 is enough for prediction.
+    max_iter : int, default=1000
+        Largest number of iterations of the solver.
+    random_state : None, int or Generator, default=None
+        Pass an int for reproducible results: the sketch is identical for any number of
+        threads, predictions agree up to rounding.
+    verbose : int, default=0
+        If positive, display the progress of learning length scales and of the solver.
 
     Attributes
     ----------
@@ -121,7 +131,7 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
         kernel: Any = "auto",
         bandwidth: Any = None,
         preprocessing: str | None = "auto",
-        sketch: Any = "p-sparsified",
+        sketch: Any = None,
         size: Any = None,
         alpha: float | None = None,
         fit_intercept: bool = True,
@@ -157,35 +167,45 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
 
         Parameters
         ----------
-        X : array of shape (n, q)
-            Training rows, dense or sparse; float32 stays float32.
+        X : array or sparse matrix of shape (n, q)
+            Training rows; float32 stays float32.
         y : array of shape (n,)
             Targets.
-        sample_weight : array of shape (n,), optional
-            Non-negative weights.
+        sample_weight : array of shape (n,) or None, default=None
+            Non-negative weights. None: equal weights.
         """
-        return self._fit(X, y, sample_weight)
+        with keeping_fitted(self):
+            problem = self.prepare(X, y, sample_weight)
+            data = sketch_rows(problem)
+            solution = solve(problem, data)
+            return self._publish(problem, data, solution)
 
-    def _prepare(self, X: Any, y: Any, sample_weight: Any) -> tuple[NDArray, Objective]:
+    def prepare(self, X: Any, y: Any, sample_weight: Any = None) -> Problem:
+        """Check parameters and data; return the problem that `fit` solves."""
+        sketching, solving = self._sketching(), self._solving()
         check_choice("non_crossing", self.non_crossing, [None, "sort"])
         output = QuantileOutput(self.quantiles, self.gamma)
         X, y = self._check_X_y(X, y, y_numeric=True)
-        fitted, kept_out = self._split(X.shape[0])
-        weights = check_weights(sample_weight, X)
-        self.calibration_: Any = (X[kept_out], y[kept_out]) if kept_out.size else None
+        fitted, held_out = self._split(X.shape[0])
         objective = JointQuantileObjective(
-            y[:, None].astype(float),
-            weights,
+            as_columns(y),
+            check_weights(sample_weight, X),
             self.fit_intercept,
             output.quantiles,
             output.factor(output.size),
-        )
-        return X[fitted], objective.take(fitted)
+        ).take(fitted)
+        calibration = (X[held_out], y[held_out]) if held_out.size else None
+        return Problem(X[fitted], objective, sketching, solving, False, calibration)
 
-    def _finish(self, objective: Objective) -> None:
-        if self.calibration_ is not None:
-            X, y = self.calibration_
+    def _publish(
+        self, problem: Problem, data: SketchedData, solution: FeatureSolution
+    ) -> JointQuantileRegressor:
+        super()._publish(problem, data, solution)
+        self.calibration_: NDArray | None = None
+        if problem.held_out is not None:
+            X, y = problem.held_out
             self.calibration_ = np.column_stack([self._values(X), y])
+        return self
 
     def _split(self, n: int) -> tuple[NDArray, NDArray]:
         """Return the rows to fit and those to calibrate on."""
@@ -197,7 +217,7 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
             raise ValueError(
                 f"`calibration` must leave rows to fit on, got {share} of {n}"
             )
-        # Another stream than those of the fit, which spawn from the same seed.
+        # Another stream than those of the fit, which are spawned from the same seed.
         order = random_generator(self.random_state).permutation(n)
         return np.sort(order[count:]), np.sort(order[:count])
 

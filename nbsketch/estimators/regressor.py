@@ -7,11 +7,10 @@ from typing import Any
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
-from nbsketch.estimators._base import SketchedModel, check_weights
-from nbsketch.fitting.least_squares import LeastSquaresObjective
-from nbsketch.fitting.objectives import Objective, RadialObjective, ScalarObjective
-from nbsketch.losses import SquareLoss, as_loss
-from nbsketch.outputs import IdentityOutput, as_output
+from nbsketch._validation import keeping_fitted
+from nbsketch.estimators._base import SketchedModel, as_columns, check_weights
+from nbsketch.fitting.fit import Problem, sketch_rows, solve
+from nbsketch.fitting.regression import regression_objective
 
 
 class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
@@ -25,54 +24,55 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
 
     Parameters
     ----------
-    kernel : str, Kernel or callable
-        "auto" (Matern 3/2 where length-scales are learned, else Gaussian), "gaussian",
+    kernel : str, Kernel or callable, default="auto"
+        "auto" (Matern 3/2 if length scales are learned, else Gaussian), "gaussian",
         "laplacian", "matern", "polynomial", "linear", "sobolev", "tanimoto",
         "gaussian-tanimoto", "precomputed", a kernel object or a function k(X, Y).
-    bandwidth : float, sequence of floats, "median" or "auto", optional
-        Bandwidth of a kernel that is given by name. "auto" learns a length-scale for
-        each feature of dense X, for the kernels "auto", "gaussian" and "matern" and
-        from 30 rows on; with fewer it is "median". The default is "auto" for these
-        kernels and dense X, "median" elsewhere.
-    preprocessing : {"auto", "standard", "rank", "both"} or None
-        What the kernel sees: standardized features, scores of their ranks, or both.
-        "auto" is "both" where length-scales are learned, and X itself elsewhere. None
-        is X itself.
-    loss : str or Loss
+    bandwidth : float, sequence of floats, "median", "auto" or None, default=None
+        Bandwidth of a kernel given by name. "auto" learns one length scale per feature,
+        for dense X and the kernels "auto", "gaussian" and "matern"; with fewer than 30
+        rows it is "median". None: "auto" where that is possible, else "median".
+    preprocessing : {"auto", "standard", "rank", "both"} or None, default="auto"
+        Preprocessing applied before the kernel: "standard" (zero mean, unit variance),
+        "rank" (standardized ranks of the values) or "both" side by side. "auto": "both"
+        if length scales are learned, else none. None: no preprocessing.
+    loss : str or Loss, default="square"
         "square", "huber", "epsilon-insensitive", "squared-epsilon-insensitive",
         "pinball" (one target only), or a loss object with its parameters.
-    sketch : str or SketchRecipe
+    sketch : str, SketchRecipe or None, default=None
         "p-sparsified", "gaussian", "rademacher", "subsampling", "leverage",
         "accumulation", "countsketch", "sparse-jl", "srht", "identity", or a recipe.
-    size : int, AutoSize or "auto", optional
-        Number of rows s of a sketch that is given by name, or how it is to be chosen.
-        By default for the square loss all n up to 1500, else 1000, and for n > 50 000
-        so many (at least 100) that n s^2 stays the same; for other losses 500, and
-        fewer for n > 24 000.
-    alpha : float, optional
-        Positive penalty. By default it is chosen: for the square loss by least
-        leave-one-out error, in closed form, of at most 5000 rows; for the others by the
-        loss on a fifth of the rows, held out at random, along a path of penalties that
-        ends where weaker ones lose. Up to 5 % of these rows, with wild targets that no
-        penalty fits, do not count. scikit-learn's
-        ``KernelRidge`` calls n times this its alpha.
-    output : Output or array of shape (d, d), optional
-        Output matrix M, positive semi-definite; the identity by default.
-    fit_intercept : bool
-        Whether the constant b is free; it is not penalized.
-    solver : {"auto", "adam", "sgd"} or StochasticSolver
+        None: all rows, without a sketch, if `size` is None and the default size is n,
+        else "p-sparsified".
+    size : int, AutoSize, "auto" or None, default=None
+        Number of rows s of a sketch given by name; "auto" doubles it until the held-out
+        loss stops improving. None: n if n <= 1500, else 1000, reduced above
+        50,000 rows so that n s^2 is constant (never below 100), for the square
+        loss; 500, reduced above 24,000 rows, for other losses.
+        A sketch given by name has n / 2 rows where this is n.
+    alpha : float or None, default=None
+        Penalty (> 0); n times this is the alpha of scikit-learn's ``KernelRidge``. None
+        chooses it. Square loss: the least leave-one-out error of at most 5000 rows, in
+        closed form. Other losses: the least loss on a fifth of the rows, held out at
+        random, along a path of penalties that ends where weaker ones lose; up to 5 % of
+        the held-out rows, outliers under every penalty, are excluded.
+    output : Output, array of shape (d, d) or None, default=None
+        Output matrix M, positive semi-definite. None: the identity.
+    fit_intercept : bool, default=True
+        Whether to fit the constant b; it is not penalized.
+    solver : {"auto", "adam", "sgd"} or StochasticSolver, default="auto"
         "auto": the closed form for the square loss, a certified Newton method for the
-        others. The stochastic methods are the papers' own.
-    tol : float
-        Stop when the objective is certified to be within this share of the minimum.
-        1e-4 is enough for prediction.
-    max_iter : int
-        Largest number of iterations.
-    random_state : None, int or Generator
-        The same number gives the same model: the same sketch at any number of threads,
-        and predictions that agree to rounding.
-    verbose : int
-        Whether to show how an iterative solver gets on.
+        others. "adam" and "sgd" repeat the experiments of the papers.
+    tol : float, default=1e-6
+        Relative tolerance: stop when the objective is certified to be within this share
+        of the minimum. 1e-4 is enough for prediction.
+    max_iter : int, default=1000
+        Largest number of iterations of the solver.
+    random_state : None, int or Generator, default=None
+        Pass an int for reproducible results: the sketch is identical for any number of
+        threads, predictions agree up to rounding.
+    verbose : int, default=0
+        If positive, display the progress of learning length scales and of the solver.
 
     Attributes
     ----------
@@ -81,21 +81,21 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
     intercept_ : float or ndarray of shape (d,)
         The constant b.
     landmarks_ : ndarray or csr_array of shape (s', p)
-        The training rows that prediction needs, as the kernel sees them; no others are
+        The training rows that prediction needs, after preprocessing; no others are
         kept.
     kernel_, sketch_ : Kernel, Sketch
         The kernel with its bandwidth set, and the drawn sketch.
     scaler_ : InputScaler or None
-        What has transformed the rows, if anything.
+        The preprocessing. None: none, or absorbed by the length scales.
     length_scales_ : ndarray of shape (q,) or None
-        Learned length-scales, in standard deviations of the features: the longer, the
-        less a feature matters. Infinite for constants.
+        Learned length scales in standard deviations of the features: the longer, the
+        less a feature matters; infinite for constants. None: not learned.
     bandwidth_ : float, sequence of floats or None
-        Bandwidth of `kernel_`: a number, or one for each column that it sees.
+        Bandwidth of `kernel_`: a number, or one for each column after preprocessing.
     size_ : int
         Number of rows s of the sketch.
     size_path_ : dict or None
-        Where the sketch has grown: arrays "size", "loss" and "seconds".
+        For ``size="auto"``: arrays "size", "loss" and "seconds" of the sizes tried.
     alpha_ : float
         The penalty used.
     rank_ : int
@@ -136,7 +136,7 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         bandwidth: Any = None,
         preprocessing: str | None = "auto",
         loss: Any = "square",
-        sketch: Any = "p-sparsified",
+        sketch: Any = None,
         size: Any = None,
         alpha: float | None = None,
         output: Any = None,
@@ -169,47 +169,28 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
 
         Parameters
         ----------
-        X : array of shape (n, q)
-            Training rows, dense or sparse; float32 stays float32.
+        X : array or sparse matrix of shape (n, q)
+            Training rows; float32 stays float32.
         y : array of shape (n,) or (n, d)
             Targets.
-        sample_weight : array of shape (n,), optional
-            Non-negative weights.
+        sample_weight : array of shape (n,) or None, default=None
+            Non-negative weights. None: equal weights.
         """
-        return self._fit(X, y, sample_weight)
+        with keeping_fitted(self):
+            problem = self.prepare(X, y, sample_weight)
+            data = sketch_rows(problem)
+            solution = solve(problem, data)
+            return self._publish(problem, data, solution)
 
-    def _prepare(self, X: Any, y: Any, sample_weight: Any) -> tuple[NDArray, Objective]:
+    def prepare(self, X: Any, y: Any, sample_weight: Any = None) -> Problem:
+        """Check parameters and data; return the problem that `fit` solves."""
+        sketching, solving = self._sketching(), self._solving()
         X, y = self._check_X_y(X, y, multi_output=True, y_numeric=True)
-        self._one_target = y.ndim == 1
-        Y = y.reshape(len(y), -1).astype(float)
-        return X, self._task(Y, check_weights(sample_weight, X))
-
-    def _finish(self, objective: Objective) -> None:
-        if self._one_target:
-            self._flatten()
-
-    def _task(self, Y: NDArray, weights: NDArray | None) -> Objective:
-        loss, output = as_loss(self.loss), as_output(self.output)
-        if loss.is_classification:
-            raise ValueError(
-                f"`loss` must be a loss of residuals, got {loss!r}: "
-                "SketchedKernelClassifier has those of margins"
-            )
-        factor = output.factor(Y.shape[1])
-        if isinstance(loss, SquareLoss):
-            return LeastSquaresObjective(Y, weights, self.fit_intercept, loss, factor)
-        if Y.shape[1] == 1 and isinstance(output, IdentityOutput):
-            return ScalarObjective(Y, weights, self.fit_intercept, loss)
-        if not loss.is_radial and Y.shape[1] == 1:
-            raise ValueError(
-                f"`output` must be None for one target and {loss!r}, got {output!r}"
-            )
-        if not loss.is_radial:
-            raise ValueError(
-                f"`y` must have one column for {loss!r}, got {Y.shape[1]}: "
-                "it is not a loss of the norm of a residual"
-            )
-        return RadialObjective(Y, weights, self.fit_intercept, loss, factor)
+        weights = check_weights(sample_weight, X)
+        objective = regression_objective(
+            as_columns(y), weights, self.fit_intercept, self.loss, self.output
+        )
+        return Problem(X, objective, sketching, solving, single_output=y.ndim == 1)
 
     def predict(self, X: ArrayLike) -> NDArray:
         """Return the predictions of the rows of X, of shape (n,) or (n, d)."""

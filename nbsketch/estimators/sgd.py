@@ -10,18 +10,17 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight
 
-from nbsketch._blas import one_thread
 from nbsketch._validation import check_choice, check_real, keeping_fitted
-from nbsketch.estimators._base import KernelExpansion, SketchedData, check_weights
+from nbsketch.estimators._base import KernelExpansion, as_columns, check_weights
 from nbsketch.features import SketchMap, model_dtype
-from nbsketch.fitting.descent import Descent, Iterate, Sample, count_held_out
-from nbsketch.fitting.inputs import Inputs, TuningTarget
-from nbsketch.losses import Loss, SquareLoss, as_loss
+from nbsketch.fitting.descent import Descent, DescentSettings, Sample, count_held_out
+from nbsketch.fitting.fit import Found, descend
+from nbsketch.fitting.inputs import Inputs
+from nbsketch.fitting.regression import regression_objective
+from nbsketch.fitting.sizes import stochastic_size
+from nbsketch.fitting.sketched import SketchedData, draw_sketch
 from nbsketch.solvers._stochastic.rows import squared_norms
 from nbsketch.solvers.streams import StreamState
-
-# Rows of a sketch of which nothing is said.
-_SIZE = 300
 
 
 def _streams(model: SketchedSGDRegressor) -> bool:
@@ -43,61 +42,61 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
 
     Parameters
     ----------
-    kernel : str, Kernel or callable
-        "auto" (Matern 3/2 where length-scales are learned, else Gaussian), "gaussian",
+    kernel : str, Kernel or callable, default="auto"
+        "auto" (Matern 3/2 if length scales are learned, else Gaussian), "gaussian",
         "laplacian", "matern", "polynomial", "linear", "sobolev", "tanimoto",
         "gaussian-tanimoto", "precomputed", a kernel object or a function k(X, Y).
-    bandwidth : float, sequence of floats, "median" or "auto", optional
-        Bandwidth of a kernel that is given by name. "auto" learns a length-scale for
-        each feature of dense X, for the kernels "auto", "gaussian" and "matern" and
-        from 30 rows on; with fewer it is "median". "median" by default.
-    preprocessing : {"auto", "standard", "rank", "both"} or None
-        What the kernel sees: standardized features, scores of their ranks, or both.
-        "auto" is "both" where length-scales are learned, and X itself elsewhere. None
-        is X itself.
-    loss : str or Loss
+    bandwidth : float, sequence of floats, "median", "auto" or None, default=None
+        Bandwidth of a kernel given by name. "auto" learns one length scale per feature,
+        for dense X and the kernels "auto", "gaussian" and "matern"; with fewer than 30
+        rows it is "median". None: "median".
+    preprocessing : {"auto", "standard", "rank", "both"} or None, default="auto"
+        Preprocessing applied before the kernel: "standard" (zero mean, unit variance),
+        "rank" (standardized ranks of the values) or "both" side by side. "auto": "both"
+        if length scales are learned, else none. None: no preprocessing.
+    loss : str or Loss, default="square"
         "square", "huber", "epsilon-insensitive", "squared-epsilon-insensitive",
         "pinball" (one target only), or a loss object with its parameters. With several
-        targets it is one of the Euclidean norm of the residual.
-    sketch : str or SketchRecipe
+        targets it is a loss of the Euclidean norm of the residual.
+    sketch : str, SketchRecipe or None, default=None
         "p-sparsified", "gaussian", "rademacher", "subsampling", "leverage",
         "accumulation", "countsketch", "sparse-jl", "srht", "identity", or a recipe.
-    size : int, optional
-        Number of rows s of a sketch that is given by name; 300 by default, or the
-        number of rows of X if that is smaller.
-    method : {"projected", "adam"}
-        The steps above, or those of Adam on batches without replacement.
-    step : float, optional
+        None: all rows, without a sketch, if `size` is None and the default size is n,
+        else "p-sparsified".
+    size : int or None, default=None
+        Number of rows s of a sketch given by name. None: min(n, 300). A sketch given by
+        name has n / 2 rows where this is n.
+    method : {"projected", "adam"}, default="projected"
+        "projected": the steps above. "adam": Adam on batches without replacement.
+    step : float or None, default=None
         For "projected", :math:`\eta` times :math:`\kappa^2`, the largest squared norm
-        of the features of a row (twice that with an intercept): 1 by default. Batches
-        of one row are stable below 2, larger ones allow more. For "adam", its learning
-        rate: 0.1 by default.
-    batch_size : int, optional
-        Rows per step, b: 1 for "projected" and 16 for "adam" by default.
-    n_epochs : int, optional
-        Passes over the data in `fit`: 20 by default.
-    regime : {"I", "II", "III", "IV"}, optional
-        Set `step`, `batch_size` and the number of steps as the theory does: see
-        `nbsketch.solvers.regimes.sgm_regime`.
-    source, capacity : float
+        of the features of a row (twice that with an intercept); batches of one row are
+        stable below 2, larger ones allow more. For "adam", its learning rate. None: 1
+        for "projected", 0.1 for "adam".
+    batch_size : int or None, default=None
+        Rows per step, b. None: 1 for "projected", 16 for "adam".
+    n_epochs : int or None, default=None
+        Passes over the data in `fit`. None: 20.
+    regime : {"I", "II", "III", "IV"} or None, default=None
+        Set `step`, `batch_size` and the number of steps as in theory: see
+        `nbsketch.solvers.regimes.sgm_regime`. None: as given.
+    source, capacity : float, default=0.5 and 1.0
         Exponents zeta > 0 and gamma in [0, 1] of the theory, for a regime.
-    alpha : float
-        Penalty ``(alpha / 2) ||f||^2``.
-    average : bool
-        Whether the model is the average of the later iterates (of the last half to
-        three quarters of the steps) and not the last one.
-    early_stopping : bool
-        Whether `fit` keeps the iterate of least loss on rows held out. For
-        "projected" it also stops, when it has taken twice as many steps as that
-        iterate, and a pass over the data more.
-    validation_fraction : float
+    alpha : float, default=0.0
+        Penalty (>= 0): ``(alpha / 2) ||f||^2``.
+    average : bool, default=True
+        Whether to return the average of the later iterates (the last half to three
+        quarters of the steps) instead of the last one.
+    early_stopping : bool, default=False
+        Whether `fit` keeps the iterate of least loss on held-out rows. "projected"
+        stops at twice the steps of that iterate plus one pass over the data.
+    validation_fraction : float, default=0.1
         Share of the rows that early stopping holds out at random.
-    fit_intercept : bool
-        Whether the constant b is free. It starts at the mean of the targets (for the
-        square loss) or their median, and moves by half of `step` times the mean slope
-        of a batch.
-    random_state : None, int or Generator
-        The same number gives the same model.
+    fit_intercept : bool, default=True
+        Whether to fit the constant b. It starts at the mean (square loss) or median of
+        the targets, and moves by half of `step` times the mean slope of a batch.
+    random_state : None, int or Generator, default=None
+        Pass an int for reproducible results.
 
     Attributes
     ----------
@@ -106,28 +105,27 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
     intercept_ : float or ndarray of shape (d,)
         The constant b.
     landmarks_ : ndarray or csr_array of shape (s', p)
-        The training rows that prediction needs, as the kernel sees them; no others are
+        The training rows that prediction needs, after preprocessing; no others are
         kept.
     kernel_, sketch_ : Kernel, Sketch
         The kernel with its bandwidth set, and the drawn sketch.
     scaler_ : InputScaler or None
-        What has transformed the rows, if anything.
+        The preprocessing. None: none, or absorbed by the length scales.
     length_scales_ : ndarray of shape (q,) or None
-        Learned length-scales, in standard deviations of the features: the longer, the
-        less a feature matters. Infinite for constants.
+        Learned length scales in standard deviations of the features: the longer, the
+        less a feature matters; infinite for constants. None: not learned.
     bandwidth_ : float, sequence of floats or None
-        Bandwidth of `kernel_`: a number, or one for each column that it sees.
+        Bandwidth of `kernel_`: a number, or one for each column after preprocessing.
     size_ : int
         Number of rows s of the sketch.
     rank_ : int
         Rank r of S K S^T, the number of features.
     n_steps_ : int
-        Steps that led to the model.
+        Number of steps taken.
     n_iter_ : int
-        Passes over the data that these are, rounded; in a stream, 1.
+        Number of passes over the data, rounded; 1 in a stream.
     path_ : dict or None
-        With early stopping: arrays "n_steps" and "error", the mean loss on the rows
-        held out.
+        With early stopping: arrays "n_steps" and "error", the mean held-out loss.
     n_features_in_ : int
         Number of features q.
 
@@ -149,8 +147,8 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
     True
     """
 
-    # Long length-scales, good for a penalty, leave few directions to gradient steps.
-    _learns_unasked = False
+    # Long length scales, which suit a penalty, leave few directions to gradient steps.
+    _learns_by_default = False
 
     def __init__(
         self,
@@ -159,7 +157,7 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
         bandwidth: Any = None,
         preprocessing: str | None = "auto",
         loss: Any = "square",
-        sketch: Any = "p-sparsified",
+        sketch: Any = None,
         size: Any = None,
         method: str = "projected",
         step: float | None = None,
@@ -204,82 +202,69 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
         X_val: ArrayLike | None = None,
         y_val: ArrayLike | None = None,
     ) -> SketchedSGDRegressor:
-        """Fit the model, from nothing.
+        """Fit a new model.
 
         Parameters
         ----------
-        X : array of shape (n, q)
-            Training rows, dense or sparse; float32 stays float32.
+        X : array or sparse matrix of shape (n, q)
+            Training rows; float32 stays float32.
         y : array of shape (n,) or (n, d)
             Targets.
-        sample_weight : array of shape (n,), optional
-            Non-negative weights.
-        X_val, y_val : arrays, optional
-            Rows for early stopping, which then holds out none of X.
+        sample_weight : array of shape (n,) or None, default=None
+            Non-negative weights. None: equal weights.
+        X_val, y_val : arrays or None, default=None
+            Validation rows for early stopping. None: it holds out rows of X.
         """
         with keeping_fitted(self):
             X, Y = self._rows(X, y)
-            weights = check_weights(sample_weight, X)
-            others = self._validation(X, Y, X_val, y_val)
-            held_out = 0
-            if self.early_stopping and others is None:
-                held_out = count_held_out(self.validation_fraction, weights, len(Y))
-            descent = Descent.of(self, self._loss(Y), len(Y) - held_out)
-            drawn = self._drawn(X, Y, weights)
-            with one_thread():
-                projection, design = drawn.design(keep=True)
-                ((_, _, Z),) = design.blocks()  # features that are kept are one block
-                sample = Sample(Z, Y, weights)
-                sample, judge = self._judged(
-                    sample, others, held_out, projection, drawn
-                )
-                best, self.path_ = descent.search(sample, judge, drawn.rng)
-            self._start_stream(best, sample, projection, drawn)
-            self.n_steps_ = best.n_steps
-            passes = best.n_steps * descent.batch_size / len(sample.Y)
-            self.n_iter_ = max(1, round(passes))
-        return self
+            objective = self._objective(Y, check_weights(sample_weight, X))
+            validation = self._validation(X, Y, X_val, y_val)
+            held_out = self._n_held_out(objective.weights, len(Y), validation)
+            descent = self._descent(len(Y) - held_out)
+            data = self._sketch(X, objective)
+            found = descend(descent, objective, data, held_out, validation)
+            return self._publish(descent, data, found)
 
     @available_if(_streams)
     def partial_fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> SketchedSGDRegressor:
-        """Pass once over rows of a stream, in their order, and forget them.
+        """Pass once over rows of a stream, in their order; they are not kept.
 
-        The first call draws the sketch from its rows, of which there should be some
-        thousands; so does `fit`, after which the stream goes on from its model. All
-        other calls only take steps: memory does not grow with the stream.
+        The first call draws the sketch from its rows: pass a few thousand. After `fit`,
+        training continues from the fitted model. Later calls only take steps, so memory
+        does not grow with the stream.
 
         Parameters
         ----------
         X : array of shape (m, q)
-            Rows; a batch is a run of them, the last one may be shorter.
+            Rows; batches are consecutive, the last one may be shorter.
         y : array of shape (m,) or (m, d)
             Targets.
-        sample_weight : array of shape (m,), optional
-            A row of weight s is visited s times; the fraction of a weight is the
-            probability of one visit more.
+        sample_weight : array of shape (m,) or None, default=None
+            Numbers of visits of the rows; a fractional part is the probability of one
+            more visit. None: one visit each.
         """
         with keeping_fitted(self):
             self._check_stream()
             first = not hasattr(self, "coef_")
             X, Y = self._rows(X, y) if first else self._next_rows(X, y)
-            descent = Descent.of(self, self._loss(Y), len(Y))
             visits = None
             if sample_weight is not None:
                 visits = _check_sample_weight(
                     sample_weight, X, dtype=np.float64, ensure_non_negative=True
                 )
-            drawn = self._open_stream(X, Y, visits) if first else self._fixed()
-            Z = drawn.sketch_map.times(drawn.others(X, "X"), self._projection)
-            self._go_on(descent, Sample(Z, Y, visits), drawn)
+            objective, descent = self._objective(Y, visits), self._descent(len(Y))
+            data = self._open_stream(X, objective) if first else self._fixed()
+            Z = data.sketch_map.times(data.transform(X, "X"), self._projection)
+            self._take_steps(descent, Sample(Z, objective), data)
         return self
 
     def _rows(self, X: Any, y: Any) -> tuple[Any, NDArray]:
         """Check the rows of a new model; return them and targets (n, d)."""
         X, y = self._check_X_y(X, y, multi_output=True, y_numeric=True)
         self._one_target = y.ndim == 1
-        return X, y.reshape(len(y), -1).astype(float)
+        return X, as_columns(y)
 
     def _next_rows(self, X: Any, y: Any) -> tuple[Any, NDArray]:
         """Check rows that come after others."""
@@ -292,12 +277,12 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
                 f"`y` must have shape {(len(y), *expected)} as in earlier calls, got "
                 f"{y.shape}"
             )
-        return X, y.reshape(len(y), -1).astype(float)
+        return X, as_columns(y)
 
     def _validation(
         self, X: Any, Y: NDArray, X_val: Any, y_val: Any
     ) -> tuple[Any, NDArray] | None:
-        """Check what early stopping looks at; return the rows that were given."""
+        """Check the parameters of early stopping; return the rows given for it."""
         check_choice("early_stopping", self.early_stopping, [False, True])
         check_real(
             "validation_fraction", self.validation_fraction,
@@ -308,16 +293,34 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
             raise ValueError("`early_stopping` must be True with `X_val`, got False")
         return others
 
-    def _loss(self, Y: NDArray) -> Loss:
-        loss = as_loss(self.loss)
-        if loss.is_classification:
-            raise ValueError(f"`loss` must be a loss of residuals, got {loss!r}")
-        if not loss.is_radial and Y.shape[1] > 1:
-            raise ValueError(
-                f"`y` must have one column for {loss!r}, got {Y.shape[1]}: "
-                "it is not a loss of the norm of a residual"
-            )
-        return loss
+    def _n_held_out(self, weights: NDArray | None, n: int, validation: Any) -> int:
+        """Return the number of rows that early stopping holds out."""
+        if not self.early_stopping or validation is not None:
+            return 0
+        return count_held_out(self.validation_fraction, weights, n)
+
+    def _objective(self, Y: NDArray, weights: NDArray | None) -> Any:
+        return regression_objective(Y, weights, self.fit_intercept, self.loss)
+
+    def _descent(self, n: int) -> Descent:
+        return DescentSettings(
+            self.method,
+            self.step,
+            self.batch_size,
+            self.n_epochs,
+            self.regime,
+            self.source,
+            self.capacity,
+            self.alpha,
+            self.average,
+        ).resolve(n)
+
+    def _sketch(self, X: Any, objective: Any) -> SketchedData:
+        """Prepare the rows, learning length scales if asked, and draw the sketch."""
+        settings = self._sketching()
+        settings.check_size_is_fixed()
+        target, size = objective.tuning_target(None), stochastic_size(X.shape[0])
+        return draw_sketch(X, target, size, settings)
 
     def _check_stream(self) -> None:
         if self.regime is not None or self.early_stopping:
@@ -326,72 +329,53 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
                 f"{self.regime!r} and {self.early_stopping!r}: a stream has no end"
             )
 
-    def _drawn(self, X: Any, Y: NDArray, weights: NDArray | None) -> SketchedData:
-        """Learn the length-scales, if they are to be, and draw the sketch."""
-        self._check_size_is_given()
-        tuning_target = TuningTarget(
-            Y, weights, robust=not isinstance(self._loss(Y), SquareLoss)
-        )
-        return self._learned(X, tuning_target, self._first_size(min(_SIZE, len(Y))))
-
-    def _judged(
-        self,
-        sample: Sample,
-        others: tuple[Any, NDArray] | None,
-        held_out: int,
-        projection: NDArray,
-        drawn: SketchedData,
-    ) -> tuple[Sample, Sample | None]:
-        """Return what is learned from, and what chooses among iterates."""
-        if others is not None:
-            rows, targets = others
-            Z = drawn.sketch_map.times(drawn.others(rows, "X_val"), projection)
-            return sample, Sample(Z, targets, None)
-        return sample.split(held_out, drawn.rng) if held_out else (sample, None)
-
-    def _start_stream(
-        self, best: Iterate, sample: Sample, projection: NDArray, drawn: SketchedData
-    ) -> None:
-        """Keep what a stream that goes on from a fit needs."""
-        self._seed = int(drawn.rng.integers(2**62))
-        self._projection = projection
+    def _publish(
+        self, descent: Descent, data: SketchedData, found: Found
+    ) -> SketchedSGDRegressor:
+        """Set the fitted attributes, and what a stream needs to continue."""
+        best = found.iterate
+        self._seed = int(data.rng.integers(2**62))
+        self._projection, self.path_ = found.projection, found.path
         point = np.column_stack([best.coef.T, best.intercept])
         totals = np.zeros((2, *point.shape) if self.average else (2, 0, 0))
-        largest = float(squared_norms(sample.Z).max(initial=0.0))
-        self._keep(
-            best.coef, best.intercept, drawn, StreamState(point, totals, 0, largest)
-        )
+        largest = float(squared_norms(found.sample.Z).max(initial=0.0))
+        state = StreamState(point, totals, 0, largest)
+        self._set_stream(best.coef, best.intercept, data, state)
+        self.n_steps_ = best.n_steps
+        passes = best.n_steps * descent.batch_size / len(found.sample.Z)
+        self.n_iter_ = max(1, round(passes))
+        return self
 
-    def _open_stream(self, X: Any, Y: NDArray, visits: NDArray | None) -> SketchedData:
-        """Learn and draw from the first rows of a stream what stays fixed in it."""
-        drawn = self._drawn(X, Y, visits)
-        self._seed = int(drawn.rng.integers(2**62))
-        self._projection, _ = drawn.design(keep=False)
+    def _open_stream(self, X: Any, objective: Any) -> SketchedData:
+        """Draw from the first rows of a stream what stays fixed in it."""
+        data = self._sketch(X, objective)
+        self._seed = int(data.rng.integers(2**62))
+        self._projection, _ = data.design(keep=False)
         self._stream: tuple | None = None
         self.path_, self.n_iter_, self.n_steps_ = None, 1, 0
-        return drawn
+        return data
 
     def _fixed(self) -> SketchedData:
-        """Return the sketch that the model has; random numbers differ in each call."""
+        """Return the sketch of the model; random numbers differ in each call."""
         sketch_map = SketchMap(self.kernel_, self.landmarks_, self.sketch_.weights)
         rng = np.random.default_rng([self._seed, self.n_steps_])
         inputs = Inputs(None, None, None, self.scaler_, self.length_scales_)
         return SketchedData(inputs, self.sketch_, sketch_map, rng)
 
-    def _go_on(self, descent: Descent, sample: Sample, drawn: SketchedData) -> None:
+    def _take_steps(self, descent: Descent, sample: Sample, data: SketchedData) -> None:
         """Take the steps of one call."""
         before = StreamState(*self._stream) if self._stream else None
-        coef, intercept, state = descent.stream(sample, before, drawn.rng)
+        coef, intercept, state = descent.stream(sample, before, data.rng)
         self.n_steps_ += state.n_steps - (before.n_steps if before else 0)
-        self._keep(coef, intercept, drawn, state)
+        self._set_stream(coef, intercept, data, state)
 
-    def _keep(
-        self, coef: NDArray, intercept: NDArray, drawn: SketchedData, state: StreamState
+    def _set_stream(
+        self, coef: NDArray, intercept: NDArray, data: SketchedData, state: StreamState
     ) -> None:
         self._stream = tuple(state)
-        self._expand(coef, intercept, self._projection, drawn)
-        if self._one_target:
-            self._flatten()
+        self.rank_ = len(coef)
+        coef = self._projection @ coef
+        self._set_expansion(coef, intercept, data, single_output=self._one_target)
 
     def predict(self, X: ArrayLike) -> NDArray:
         """Return the predictions of the rows of X, of shape (n,) or (n, d)."""

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
-from nbsketch._blas import threads_for
 from nbsketch._validation import check_choice, check_integer, keeping_fitted
-from nbsketch.estimators._base import SketchedData, SketchedModel, check_weights
-from nbsketch.features import StreamedDesign
-from nbsketch.fitting.objectives import FeatureSolution, Objective, SolveOptions
-from nbsketch.fitting.spectral import CRITERIA, SpectralObjective
+from nbsketch.estimators._base import SketchedModel, as_columns, check_weights
+from nbsketch.fitting.alpha import CRITERIA
+from nbsketch.fitting.fit import Problem, sketch_rows, solve
+from nbsketch.fitting.objectives import FeatureSolution
+from nbsketch.fitting.settings import SolveSettings
+from nbsketch.fitting.sketched import SketchedData
+from nbsketch.fitting.spectral import SpectralObjective
 from nbsketch.losses import SquareLoss
 from nbsketch.outputs import IdentityOutput
-from nbsketch.solvers.filters import LandweberFilter, as_filter
+from nbsketch.solvers.filters import Filter, LandweberFilter, as_filter
 
 
 class SpectralFilterRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
@@ -26,56 +27,57 @@ class SpectralFilterRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
               \hat w = V\, G_\alpha(u)\, V^T Z^T y / n, \qquad
               Z^T Z / n = V \operatorname{diag}(u)\, V^T,
 
-    where z(x) are the features of the sketch (see `SketchedFeatures`), centerd with y
-    if the constant b is free. One eigendecomposition serves every parameter of every
+    where z(x) are the features of the sketch (see `SketchedFeatures`), centered with y
+    if b is fitted. One eigendecomposition serves every parameter of every
     filter.
 
     Parameters
     ----------
-    kernel : str, Kernel or callable
-        "auto" (Matern 3/2 where length-scales are learned, else Gaussian), "gaussian",
+    kernel : str, Kernel or callable, default="auto"
+        "auto" (Matern 3/2 if length scales are learned, else Gaussian), "gaussian",
         "laplacian", "matern", "polynomial", "linear", "sobolev", "tanimoto",
         "gaussian-tanimoto", "precomputed", a kernel object or a function k(X, Y).
-    bandwidth : float, sequence of floats, "median" or "auto", optional
-        Bandwidth of a kernel that is given by name. "auto" learns a length-scale for
-        each feature of dense X, for the kernels "auto", "gaussian" and "matern" and
-        from 30 rows on; with fewer it is "median". The default is "auto" for these
-        kernels and dense X, "median" elsewhere.
-    preprocessing : {"auto", "standard", "rank", "both"} or None
-        What the kernel sees: standardized features, scores of their ranks, or both.
-        "auto" is "both" where length-scales are learned, and X itself elsewhere. None
-        is X itself.
-    filter : str or Filter
+    bandwidth : float, sequence of floats, "median", "auto" or None, default=None
+        Bandwidth of a kernel given by name. "auto" learns one length scale per feature,
+        for dense X and the kernels "auto", "gaussian" and "matern"; with fewer than 30
+        rows it is "median". None: "auto" where that is possible, else "median".
+    preprocessing : {"auto", "standard", "rank", "both"} or None, default="auto"
+        Preprocessing applied before the kernel: "standard" (zero mean, unit variance),
+        "rank" (standardized ranks of the values) or "both" side by side. "auto": "both"
+        if length scales are learned, else none. None: no preprocessing.
+    filter : str or Filter, default="ridge"
         "ridge", "iterated-ridge", "cutoff" (principal components), "landweber"
         (gradient descent), or a filter object.
-    order : int, optional
-        Number of rounds of "iterated-ridge"; 2 by default.
-    step : float, optional
+    order : int or None, default=None
+        Number of rounds of "iterated-ridge". None: 2.
+    step : float or None, default=None
         Step size of "landweber", at most 1 over the largest eigenvalue of the
-        covariance of the features; that by default.
-    n_steps : int, optional
-        Number of steps T of gradient descent, in place of alpha = 1 / (step T).
-    sketch : str or SketchRecipe
+        covariance of the features. None: that value.
+    n_steps : int or None, default=None
+        Number of steps T of "landweber", instead of alpha = 1 / (step T).
+    sketch : str, SketchRecipe or None, default=None
         "p-sparsified", "gaussian", "rademacher", "subsampling", "leverage",
         "accumulation", "countsketch", "sparse-jl", "srht", "identity", or a recipe.
-    size : int, AutoSize or "auto", optional
-        Number of rows s of a sketch that is given by name, or how it is to be chosen.
-        By default all n up to 1500, else 1000, and for n > 50 000 so many (at least
-        100) that n s^2 stays the same.
-    alpha : float, optional
-        Positive parameter of the filter: a penalty, a threshold, or the inverse of
-        step times number of steps. By default it is chosen on a path of 53 values
-        from 10 to 1e-12 times the largest eigenvalue (gradient descent: from one step
-        to 1e12).
-    criterion : {"gcv", "leave-one-out"}
-        What the choice of alpha makes small: the generalized cross-validation error,
-        which costs nothing, or the leave-one-out error, which takes one more pass over
-        the features.
-    fit_intercept : bool
-        Whether the constant b is free.
-    random_state : None, int or Generator
-        The same number gives the same model: the same sketch at any number of threads,
-        and predictions that agree to rounding.
+        None: all rows, without a sketch, if `size` is None and the default size is n,
+        else "p-sparsified".
+    size : int, AutoSize, "auto" or None, default=None
+        Number of rows s of a sketch given by name; "auto" doubles it until the held-out
+        loss stops improving. None: n if n <= 1500, else 1000, reduced above
+        50,000 rows so that n s^2 is constant (never below 100).
+        A sketch given by name has n / 2 rows where this is n.
+    alpha : float or None, default=None
+        Parameter of the filter (> 0): a penalty, a threshold, or the inverse of step
+        size times number of steps. None: chosen on a path of 53 values from 10 to 1e-12
+        times the largest eigenvalue (gradient descent: from one step to 1e12).
+    criterion : {"gcv", "leave-one-out"}, default="gcv"
+        Criterion for the choice of alpha: the generalized cross-validation error, at no
+        extra cost, or the leave-one-out error, which takes one more pass over the
+        features.
+    fit_intercept : bool, default=True
+        Whether to fit the constant b; it is not penalized.
+    random_state : None, int or Generator, default=None
+        Pass an int for reproducible results: the sketch is identical for any number of
+        threads, predictions agree up to rounding.
 
     Attributes
     ----------
@@ -84,26 +86,25 @@ class SpectralFilterRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
     intercept_ : float or ndarray of shape (d,)
         The constant b.
     landmarks_ : ndarray or csr_array of shape (s', p)
-        The training rows that prediction needs, as the kernel sees them; no others are
+        The training rows that prediction needs, after preprocessing; no others are
         kept.
     kernel_, sketch_ : Kernel, Sketch
         The kernel with its bandwidth set, and the drawn sketch.
     scaler_ : InputScaler or None
-        What has transformed the rows, if anything.
+        The preprocessing. None: none, or absorbed by the length scales.
     length_scales_ : ndarray of shape (q,) or None
-        Learned length-scales, in standard deviations of the features: the longer, the
-        less a feature matters. Infinite for constants.
+        Learned length scales in standard deviations of the features: the longer, the
+        less a feature matters; infinite for constants. None: not learned.
     bandwidth_ : float, sequence of floats or None
-        Bandwidth of `kernel_`: a number, or one for each column that it sees.
+        Bandwidth of `kernel_`: a number, or one for each column after preprocessing.
     size_ : int
         Number of rows s of the sketch.
     size_path_ : dict or None
-        Where the sketch has grown: arrays "size", "loss" and "seconds".
+        For ``size="auto"``: arrays "size", "loss" and "seconds" of the sizes tried.
     alpha_ : float
         The parameter used.
     path_ : dict or None
-        Where alpha was chosen: arrays "alpha" (the strongest first), "n_iter" and
-        "error".
+        If alpha was chosen: arrays "alpha" (the strongest first), "n_iter" and "error".
     rank_ : int
         Rank r of S K S^T, the number of features.
     objective_ : float
@@ -111,8 +112,7 @@ class SpectralFilterRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
     dual_gap_ : float
         0: closed forms have none.
     n_iter_ : int
-        Steps of gradient descent or rounds of iterated ridge that the solution is the
-        result of; 1 for the other filters.
+        Steps of gradient descent or rounds of iterated ridge; 1 for other filters.
     n_features_in_ : int
         Number of features q.
 
@@ -135,9 +135,6 @@ class SpectralFilterRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
     [0.48, 1.0]
     """
 
-    # A closed form has nothing of an iterative solver to set.
-    solver, tol, max_iter, verbose = "auto", 1e-6, 1, 0
-
     def __init__(
         self,
         kernel: Any = "auto",
@@ -148,7 +145,7 @@ class SpectralFilterRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         order: int | None = None,
         step: float | None = None,
         n_steps: int | None = None,
-        sketch: Any = "p-sparsified",
+        sketch: Any = None,
         size: Any = None,
         alpha: float | None = None,
         criterion: str = "gcv",
@@ -182,33 +179,54 @@ class SpectralFilterRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
 
         Parameters
         ----------
-        X : array of shape (n, q)
-            Training rows, dense or sparse; float32 stays float32.
+        X : array or sparse matrix of shape (n, q)
+            Training rows; float32 stays float32.
         y : array of shape (n,) or (n, d)
             Targets.
-        sample_weight : array of shape (n,), optional
-            Non-negative weights.
-        X_val, y_val : arrays, optional
-            Other rows and their targets: alpha is then the one of least mean squared
-            error on them.
+        sample_weight : array of shape (n,) or None, default=None
+            Non-negative weights. None: equal weights.
+        X_val, y_val : arrays or None, default=None
+            Validation rows and their targets: alpha is the one of least mean squared
+            error on them. None: by `criterion`.
         """
         with keeping_fitted(self):
-            self._check_common()
-            X, objective = self._prepare(X, y, sample_weight)
-            others = self._check_validation(X, objective.targets, X_val, y_val)
-            if others is not None and (self.alpha or self.n_steps) is not None:
-                raise ValueError("`X_val` is for the choice of `alpha`, which is given")
-            objective = replace(objective, validation=others)
-            self._learn(X, objective)
-            self._finish(objective)
-        return self
+            problem = self.prepare(X, y, sample_weight)
+            validation = self._check_validation(
+                problem.rows, problem.objective.targets, X_val, y_val
+            )
+            if validation is not None and (self.alpha or self.n_steps) is not None:
+                raise ValueError(
+                    "`X_val` must be None if `alpha` or `n_steps` is given: validation "
+                    "rows choose them"
+                )
+            data = sketch_rows(problem)
+            solution = solve(problem, data, validation)
+            return self._publish(problem, data, solution)
 
-    def _check_common(self) -> None:
-        super()._check_common()
+    def prepare(self, X: Any, y: Any, sample_weight: Any = None) -> Problem:
+        """Check parameters and data; return the problem that `fit` solves."""
+        sketching, solving = self._sketching(), SolveSettings(self.alpha)
+        filter = self._check_filter()
+        X, y = self._check_X_y(X, y, multi_output=True, y_numeric=True)
+        Y = as_columns(y)
+        objective = SpectralObjective(
+            Y,
+            check_weights(sample_weight, X),
+            self.fit_intercept,
+            SquareLoss(),
+            IdentityOutput().factor(Y.shape[1]),
+            filter,
+            self.criterion,
+            self.n_steps,
+        )
+        return Problem(X, objective, sketching, solving, single_output=y.ndim == 1)
+
+    def _check_filter(self) -> Filter:
+        """Return the filter; check what goes with it."""
         check_choice("criterion", self.criterion, CRITERIA)
         filter = as_filter(self.filter, order=self.order, step=self.step)
         if self.n_steps is None:
-            return
+            return filter
         check_integer("n_steps", self.n_steps)
         if not isinstance(filter, LandweberFilter):
             raise ValueError(
@@ -218,44 +236,13 @@ class SpectralFilterRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
             raise ValueError(
                 "`alpha` and `n_steps` are two spellings of one number: give one"
             )
+        return filter
 
-    def _prepare(
-        self, X: Any, y: Any, sample_weight: Any
-    ) -> tuple[Any, SpectralObjective]:
-        X, y = self._check_X_y(X, y, multi_output=True, y_numeric=True)
-        self._one_target = y.ndim == 1
-        Y = y.reshape(len(y), -1).astype(float)
-        objective = SpectralObjective(
-            Y,
-            check_weights(sample_weight, X),
-            self.fit_intercept,
-            SquareLoss(),
-            IdentityOutput().factor(Y.shape[1]),
-            as_filter(self.filter, order=self.order, step=self.step),
-            self.criterion,
-            self.n_steps,
-        )
-        return X, objective
-
-    def _solve(
-        self, objective: Any, drawn: SketchedData, control: SolveOptions
-    ) -> tuple[FeatureSolution, NDArray | None]:
-        """Return the answer and the projection; keep the path."""
-        size, n = drawn.sketch.shape
-        with threads_for(4.0 * n * size**2):
-            projection, design = drawn.design()
-            others = None
-            if objective.validation is not None:
-                rows = drawn.others(objective.validation[0], "X_val")
-                others = StreamedDesign(drawn.sketch_map, projection, rows)
-            answer, self.path_ = objective.search(design, self.alpha, others)
-        return answer, projection
-
-    def _finish(self, objective: Objective) -> None:
-        if not hasattr(self, "path_"):  # a model of `fit_path`
-            self.path_ = None
-        if self._one_target:
-            self._flatten()
+    def _publish(
+        self, problem: Problem, data: SketchedData, solution: FeatureSolution
+    ) -> SpectralFilterRegressor:
+        self.path_ = solution.path
+        return super()._publish(problem, data, solution)
 
     def predict(self, X: ArrayLike) -> NDArray:
         """Return the predictions of the rows of X, of shape (n,) or (n, d)."""

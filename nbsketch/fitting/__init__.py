@@ -1,1 +1,4 @@
-"""The steps of a fit; knows no estimator."""
+"""The steps of a fit; they know no estimator.
+
+checked data -> objective -> sketched rows -> solution: see `nbsketch.fitting.fit`.
+"""

@@ -1,9 +1,9 @@
-"""How the stochastic estimator steps, and which of its iterates it keeps."""
+"""Stochastic gradients on features: their settings, and which iterate is kept."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from nbsketch._validation import (
     check_positive,
     check_real,
 )
+from nbsketch.fitting.objectives import RadialObjective, ScalarObjective
 from nbsketch.losses import Loss
 from nbsketch.solvers.design import ArrayDesign
 from nbsketch.solvers.regimes import sgm_regime
@@ -23,10 +24,10 @@ from nbsketch.solvers.sgm import sgm_iterates
 from nbsketch.solvers.stochastic import solve_stochastic
 from nbsketch.solvers.streams import StreamState, stream_sgm
 
-# Step and batch of each method if nothing is said of them.
+# Default step and batch size of each method.
 METHODS = {"projected": (1.0, 1), "adam": (0.1, 16)}
 _EPOCHS = 20
-# Iterates looked at in early stopping: this many for each doubling of the steps, back
+# Iterates evaluated in early stopping: this many for each doubling of the steps, back
 # to a thousandth of them.
 _PER_DOUBLING, _DOUBLINGS = 4, 10
 
@@ -40,84 +41,116 @@ class Iterate(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Features, targets and weights of some rows."""
+    """Features of some rows, and the objective on them."""
 
     Z: NDArray
-    Y: NDArray  # (n, d)
-    weights: NDArray | None
+    objective: ScalarObjective | RadialObjective
 
     @property
     def design(self) -> ArrayDesign:
         """The features, which are not checked again."""
         return ArrayDesign._trusted(self.Z)
 
-    def mean_loss(self, loss: Loss, iterate: Iterate) -> float:
+    def mean_loss(self, iterate: Iterate) -> float:
         """Return the mean loss of an iterate on the rows."""
-        residuals = self.Y - (self.Z @ iterate.coef + iterate.intercept)
-        single = residuals.shape[1] == 1
-        losses = loss.value(residuals[:, 0]) if single else loss.norm_value(residuals)
-        return float(np.average(losses, weights=self.weights))
+        return self.objective.mean_loss(self.Z @ iterate.coef + iterate.intercept)
+
+    def validation(self, Z: NDArray, targets: NDArray) -> Sample:
+        """Return validation rows of equal weight."""
+        return Sample(Z, replace(self.objective, targets=targets, weights=None))
 
     def split(self, count: int, rng: np.random.Generator) -> tuple[Sample, Sample]:
         """Return the rows that stay, and random ones of those with a weight."""
-        n = len(self.Y)
-        counted = np.arange(n) if self.weights is None else np.flatnonzero(self.weights)
+        n, weights = len(self.Z), self.objective.weights
+        counted = np.arange(n) if weights is None else np.flatnonzero(weights)
         out = np.sort(rng.choice(counted, count, replace=False))
         return self._take(np.delete(np.arange(n), out)), self._take(out)
 
     def _take(self, rows: NDArray) -> Sample:
-        weights = None if self.weights is None else self.weights[rows]
-        if weights is not None:
-            weights /= weights.mean()
-        return Sample(self.Z[rows], self.Y[rows], weights)
+        return Sample(self.Z[rows], self.objective.take(rows))
+
+
+@dataclass(frozen=True)
+class DescentSettings:
+    """Parameters of the estimator that say how it descends; None: by the method."""
+
+    method: str
+    step: float | None
+    batch_size: int | None
+    n_epochs: int | None
+    regime: str | None
+    source: float
+    capacity: float
+    alpha: float
+    average: bool
+
+    def resolve(self, n: int) -> Descent:
+        """Return the settings for n rows, checked."""
+        check_choice("method", self.method, METHODS)
+        steps = self._given(n) if self.regime is None else self._by_regime(n)
+        return Descent(
+            self.method,
+            *steps,
+            check_real("alpha", self.alpha, low=0, high_open=True),
+            check_choice("average", self.average, [False, True]),
+        )
+
+    def _given(self, n: int) -> tuple[float, int, int, int]:
+        """Return step, batch, steps and epochs, by default those of the method."""
+        step, batch = METHODS[self.method]
+        step = step if self.step is None else check_positive("step", self.step)
+        if self.batch_size is not None:
+            batch = check_integer("batch_size", self.batch_size)
+        epochs = _EPOCHS
+        if self.n_epochs is not None:
+            epochs = check_integer("n_epochs", self.n_epochs)
+        return step, batch, ceil(epochs * n / batch), epochs
+
+    def _by_regime(self, n: int) -> tuple[float, int, int, int]:
+        """Return step, batch, steps and (unused) epochs of a regime of the theory."""
+        given = self.step, self.batch_size, self.n_epochs
+        if given != (None, None, None) or self.method != "projected":
+            raise ValueError(
+                "`regime` must be None unless method='projected' and `step`, "
+                f"`batch_size` and `n_epochs` are None, got {self.regime!r}, "
+                f"method={self.method!r} and {given}"
+            )
+        regime = sgm_regime(
+            str(self.regime), n, source=self.source, capacity=self.capacity
+        )
+        return *regime, _EPOCHS
 
 
 @dataclass(frozen=True)
 class Descent:
-    """Checked settings of a fit."""
+    """A run of stochastic gradients with given steps."""
 
     method: str
-    loss: Loss
     step: float
     batch_size: int
     n_steps: int
     n_epochs: int  # of "adam"
     alpha: float
-    fit_intercept: bool
     average: bool
 
-    @classmethod
-    def of(cls, model: Any, loss: Loss, n: int) -> Descent:
-        """Return the settings of an estimator that is fitted to n rows."""
-        check_choice("method", model.method, METHODS)
-        settings = _given(model, n) if model.regime is None else _regime(model, n)
-        return cls(
-            model.method,
-            loss,
-            *settings,
-            check_real("alpha", model.alpha, low=0, high_open=True),
-            check_choice("fit_intercept", model.fit_intercept, [False, True]),
-            check_choice("average", model.average, [False, True]),
-        )
-
     def search(
-        self, sample: Sample, judge: Sample | None, rng: np.random.Generator
+        self, sample: Sample, validation: Sample | None, rng: np.random.Generator
     ) -> tuple[Iterate, dict[str, NDArray] | None]:
-        """Return the iterate of least error on `judge`, and the path of errors.
+        """Return the iterate of least validation loss, and the path of losses.
 
-        Without a judge it is the last one. Otherwise no iterates are asked for after a
-        pass over the data, and twice as many steps as the best one took, without a
-        better one.
+        Without validation rows it is the last one. Otherwise the search stops once
+        twice as many steps as the best iterate took, and a pass over the data, have not
+        found a better one.
         """
-        ahead = self._iterates(sample, rng, every=judge is not None)
+        ahead = self._iterates(sample, rng, every=validation is not None)
         best = next(ahead)
-        if judge is None:
+        if validation is None:
             return best, None
-        steps, errors = [best.n_steps], [judge.mean_loss(self.loss, best)]
+        steps, errors = [best.n_steps], [validation.mean_loss(best)]
         per_epoch = len(sample.Z) / self.batch_size
         for iterate in ahead:
             steps.append(iterate.n_steps)
-            errors.append(judge.mean_loss(self.loss, iterate))
+            errors.append(validation.mean_loss(iterate))
             if errors[-1] < min(errors[:-1]):
                 best = iterate
             elif iterate.n_steps > 2 * best.n_steps + per_epoch:
@@ -129,7 +162,7 @@ class Descent:
     ) -> tuple[NDArray, NDArray, StreamState]:
         """Pass once over the rows; return coefficients, intercept and state."""
         coef, intercept, after = stream_sgm(
-            sample.Z, *self._targets(sample), state, step=self.step,
+            sample.Z, *_targets(sample), state, step=self.step,
             **self._options(sample, rng),
         )  # fmt: skip
         return *_columns(coef, intercept, sample), after
@@ -137,26 +170,26 @@ class Descent:
     def _iterates(
         self, sample: Sample, rng: np.random.Generator, every: bool
     ) -> Iterator[Iterate]:
-        """Yield the last iterate, or with `every` those on the way as well."""
-        run = self._adam if self.method == "adam" else self._sgm
+        """Yield the last iterate, preceded by earlier ones if `every` is true."""
+        run = self._adam if self.method == "adam" else self._projected
         for n_steps, coef, intercept in run(sample, rng, every):
             yield Iterate(n_steps, *_columns(coef, intercept, sample))
 
-    def _sgm(
+    def _projected(
         self, sample: Sample, rng: np.random.Generator, every: bool
     ) -> Iterable[tuple]:
         stops = _checkpoints(self.n_steps) if every else [self.n_steps]
         return sgm_iterates(
-            sample.design, *self._targets(sample), step=self.step, checkpoints=stops,
+            sample.design, *_targets(sample), step=self.step, checkpoints=stops,
             **self._options(sample, rng),
         )  # fmt: skip
 
     def _adam(
         self, sample: Sample, rng: np.random.Generator, every: bool
     ) -> Iterable[tuple]:
-        per_epoch = ceil(len(sample.Y) / self.batch_size)
+        per_epoch = ceil(len(sample.Z) / self.batch_size)
         solution = solve_stochastic(
-            sample.design, *self._targets(sample), method="adam",
+            sample.design, *_targets(sample), method="adam",
             learning_rate=self.step, n_epochs=self.n_epochs, record_every=int(every),
             **self._options(sample, rng),
         )  # fmt: skip
@@ -165,22 +198,19 @@ class Descent:
         last = (self.n_epochs * per_epoch, solution.coef, solution.intercept)
         return on_the_way or [last]
 
-    def _targets(self, sample: Sample) -> tuple[NDArray, Loss]:
-        return sample.Y[:, 0] if sample.Y.shape[1] == 1 else sample.Y, self.loss
-
     def _options(self, sample: Sample, rng: np.random.Generator) -> dict[str, Any]:
         return {
             "alpha": self.alpha,
             "batch_size": self.batch_size,
-            "sample_weight": sample.weights,
-            "fit_intercept": self.fit_intercept,
+            "sample_weight": sample.objective.weights,
+            "fit_intercept": sample.objective.fit_intercept,
             "average": self.average,
             "rng": rng,
         }
 
 
 def count_held_out(fraction: float, weights: NDArray | None, n: int) -> int:
-    """Return how many of n rows early stopping holds out; at least one stays."""
+    """Return the number of rows that early stopping holds out, of n."""
     counted = n if weights is None else int(np.count_nonzero(weights))
     if counted < 2:
         raise ValueError(
@@ -190,34 +220,14 @@ def count_held_out(fraction: float, weights: NDArray | None, n: int) -> int:
     return min(max(round(fraction * counted), 1), counted - 1)
 
 
-def _given(model: Any, n: int) -> tuple[float, int, int, int]:
-    """Return step, batch, steps and epochs, by default those of the method."""
-    step, batch = METHODS[model.method]
-    step = step if model.step is None else check_positive("step", model.step)
-    if model.batch_size is not None:
-        batch = check_integer("batch_size", model.batch_size)
-    epochs = _EPOCHS
-    if model.n_epochs is not None:
-        epochs = check_integer("n_epochs", model.n_epochs)
-    return step, batch, ceil(epochs * n / batch), epochs
-
-
-def _regime(model: Any, n: int) -> tuple[float, int, int, int]:
-    """Return step, batch, steps and (idle) epochs of a regime of the theory."""
-    given = model.step, model.batch_size, model.n_epochs
-    if given != (None, None, None) or model.method != "projected":
-        raise ValueError(
-            "`regime` must be None unless method='projected' and `step`, `batch_size` "
-            f"and `n_epochs` are None, got {model.regime!r}, method={model.method!r} "
-            f"and {given}"
-        )
-    regime = sgm_regime(model.regime, n, source=model.source, capacity=model.capacity)
-    return *regime, _EPOCHS
+def _targets(sample: Sample) -> tuple[NDArray, Loss]:
+    Y = sample.objective.targets
+    return Y[:, 0] if Y.shape[1] == 1 else Y, sample.objective.loss
 
 
 def _columns(coef: NDArray, intercept: Any, sample: Sample) -> tuple[NDArray, NDArray]:
     """Return coefficients (r, d) and intercept (d,)."""
-    return coef.reshape(-1, sample.Y.shape[1]), np.atleast_1d(intercept)
+    return coef.reshape(-1, sample.objective.targets.shape[1]), np.atleast_1d(intercept)
 
 
 def _checkpoints(n_steps: int) -> list[int]:

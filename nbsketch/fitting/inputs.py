@@ -1,39 +1,40 @@
-"""What a kernel machine sees of its inputs: with given scales, or with learned ones."""
+"""Inputs of a kernel: preprocessing of the rows, and learned length scales."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from nbsketch._progress import LEARNING, showing
 from nbsketch._validation import check_choice
 from nbsketch.features import is_pairwise
+from nbsketch.fitting.settings import SketchSettings
 from nbsketch.kernels import Kernel
 from nbsketch.tuning import InputScaler, fit_scaler, tune
 from nbsketch.tuning.inputs import PREPROCESSINGS
 
-# Kernels by name whose length-scales can be learned, and their families.
+# Kernels by name whose length scales can be learned, and their families.
 _FAMILIES = {"auto": "auto", "gaussian": "gaussian", "matern": "matern-3/2"}
-# Fewer rows than this cannot tell length-scales.
+# Length scales cannot be estimated from fewer rows.
 _LEAST_ROWS = 30
 
 
 class TuningTarget(NamedTuple):
-    """What the length-scales are to be good for.
+    """The problem for which length scales are learned.
 
     Attributes
     ----------
     targets : ndarray of shape (n, d)
         Targets.
-    weights : ndarray of shape (n,), optional
+    weights : ndarray of shape (n,) or None
         Non-negative weights.
     robust : bool
-        Whether the loss is_robust wild targets.
-    alpha : float, optional
-        The penalty, where it is given, as it would be for the square loss.
+        Whether the loss is robust to outliers.
+    alpha : float or None
+        The penalty if it is given, in units of the square loss.
     """
 
     targets: NDArray
@@ -43,7 +44,7 @@ class TuningTarget(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """Rows as the kernel sees them, and the kernel.
+    """Prepared rows and their kernel.
 
     Attributes
     ----------
@@ -51,10 +52,10 @@ class Inputs(NamedTuple):
         The rows of X, transformed if there is a scaler.
     kernel, bandwidth
         As `nbsketch.kernels.as_kernel` takes them.
-    scaler : InputScaler, optional
-        What has transformed the rows.
-    length_scales : ndarray of shape (q,), optional
-        Learned length scales, in standard deviations of the features; infinite for
+    scaler : InputScaler or None
+        The transformation of the rows.
+    length_scales : ndarray of shape (q,) or None
+        Learned ones, in standard deviations of the features; infinite for
         constant and for dropped features.
     """
 
@@ -68,7 +69,7 @@ class Inputs(NamedTuple):
 def transform_rows(
     rows: Any, scaler: InputScaler | None, kernel: Kernel, name: str = "X"
 ) -> Any:
-    """Return rows as a kernel sees them; `name` is what an error calls them."""
+    """Return new rows as prepared for a kernel; errors call them `name`."""
     if scaler is not None:
         if sp.issparse(rows):
             raise TypeError(
@@ -80,38 +81,31 @@ def transform_rows(
     return rows
 
 
-def is_learnable(kernel: Any, X: Any) -> bool:
-    """Return whether length-scales can be learned from the rows of X."""
-    return isinstance(kernel, str) and kernel in _FAMILIES and not sp.issparse(X)
-
-
 def prepare_inputs(
     X: Any,
-    kernel: Any,
-    bandwidth: Any,
-    preprocessing: str | None,
-    tuning_target: TuningTarget,
+    settings: SketchSettings,
+    target: TuningTarget,
     size: int,
     rng: np.random.Generator,
-    callback: Callable[[int, float], None] | None = None,
 ) -> Inputs:
-    """Return the rows of X as the kernel is to see them, and the kernel.
+    """Return the prepared training rows and their kernel.
 
-    Length-scales are learned if `bandwidth` is "auto". Otherwise nothing is, and
-    nothing is transformed unless a `preprocessing` is named. `size` is the number of
-    rows of the sketch to come.
+    Length scales are learned if the bandwidth is "auto", or None where the settings
+    say so. Otherwise rows are transformed only if a preprocessing is named. `size` is
+    the size of the sketch to be drawn.
     """
+    kernel, preprocessing = settings.kernel, settings.preprocessing
     check_choice("preprocessing", preprocessing, [None, "auto", *PREPROCESSINGS])
+    bandwidth, learnable = settings.bandwidth, _is_learnable(kernel, X)
     learned = isinstance(bandwidth, str) and bandwidth == "auto"
-    if learned and not is_learnable(kernel, X):
+    if learned and not learnable:
         raise ValueError(
             "`bandwidth` can be 'auto' for dense X and a kernel named one of "
             f"{list(_FAMILIES)}, got kernel={kernel!r}"
         )
+    learned |= bandwidth is None and settings.learns_by_default and learnable
     if learned and X.shape[0] >= _LEAST_ROWS:
-        return _learn(
-            X, _FAMILIES[kernel], preprocessing, tuning_target, size, rng, callback
-        )
+        return _learn(X, settings, target, size, rng)
     if learned:
         bandwidth = "median"
     if preprocessing in (None, "auto"):
@@ -120,28 +114,32 @@ def prepare_inputs(
     return Inputs(scaler.transform(X), kernel, bandwidth, scaler)
 
 
+def _is_learnable(kernel: Any, X: Any) -> bool:
+    return isinstance(kernel, str) and kernel in _FAMILIES and not sp.issparse(X)
+
+
 def _learn(
     X: NDArray,
-    family: str,
-    preprocessing: str | None,
-    tuning_target: TuningTarget,
+    settings: SketchSettings,
+    target: TuningTarget,
     size: int,
     rng: np.random.Generator,
-    callback: Callable[[int, float], None] | None,
 ) -> Inputs:
-    tuned = tune(
-        X,
-        tuning_target.targets,
-        family=family,
-        # Features alone: what each is divided by is part of its length-scale.
-        preprocessing="standard" if preprocessing is None else preprocessing,
-        size=size,
-        sample_weight=tuning_target.weights,
-        alpha=tuning_target.alpha,
-        robust=tuning_target.robust,
-        rng=rng,
-        callback=callback,
-    )
+    # Length scales replace standardization, so None means features without ranks.
+    preprocessing = settings.preprocessing or "standard"
+    with showing(settings.verbose, LEARNING) as callback:
+        tuned = tune(
+            X,
+            target.targets,
+            family=_FAMILIES[settings.kernel],
+            preprocessing=preprocessing,
+            size=size,
+            sample_weight=target.weights,
+            alpha=target.alpha,
+            robust=target.robust,
+            rng=rng,
+            callback=callback,
+        )
     rows = X if tuned.scaler is None else tuned.scaler.transform(X)
     return Inputs(rows, tuned.kernel, None, tuned.scaler, tuned.length_scales)
 
@@ -151,7 +149,7 @@ def _scaler(
 ) -> InputScaler:
     if sp.issparse(X) or is_pairwise(kernel):
         raise ValueError(
-            f"`preprocessing` must be None or 'auto' for sparse X and for "
+            "`preprocessing` must be None or 'auto' for sparse X and for "
             f"kernel={kernel!r}, got {preprocessing!r}"
         )
     return fit_scaler(X, preprocessing, rng)

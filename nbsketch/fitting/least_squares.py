@@ -1,4 +1,4 @@
-"""The square loss: closed forms for every alpha, and alpha by leave-one-out."""
+"""The square loss in closed form, for one penalty or all of them."""
 
 from __future__ import annotations
 
@@ -9,90 +9,62 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch.fitting.objectives import FeatureSolution, RadialObjective, SolveOptions
+from nbsketch.fitting.alpha import AlphaPath, leave_one_out_path
+from nbsketch.fitting.objectives import FeatureSolution, RadialObjective
+from nbsketch.fitting.settings import SolveOptions
+from nbsketch.fitting.sizes import least_squares_size
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.exact import solve_exact
-from nbsketch.solvers.ridge import RidgePath, leave_one_out, ridge_path
-
-# Up to so many rows, a sketch of which nothing is said has all the rows there are.
-_EXACT_ROWS = 1500
-# Leave-one-out errors of more rows tell alpha no better, and cost as much as the fit.
-_MOST_VALIDATION_ROWS = 5000
+from nbsketch.solvers.ridge import RidgePath, ridge_path
 
 
 @dataclass(frozen=True)
 class LeastSquaresObjective(RadialObjective):
-    """Least squares, for one output or several: one decomposition, every alpha."""
+    """Least squares, for one output or several: one decomposition, every penalty."""
 
-    keep_features: ClassVar[None] = None
-    _size_work: ClassVar[float] = 5e10
+    keep_features: ClassVar[bool | None] = None
+    is_closed_form: ClassVar[bool] = True
+    # Whether a given penalty is solved for on the Gram matrix where all rows are taken.
+    solves_gram: ClassVar[bool] = True
 
     def default_size(self) -> int:
-        """Return as many rows as there are, while that costs little: else some."""
-        n = len(self.targets)
-        return n if n <= _EXACT_ROWS else super().default_size()
-
-    @property
-    def _largest_size(self) -> int:
-        return 1000
+        """Return the default size of a sketch."""
+        return least_squares_size(len(self.targets))
 
     @property
     def is_robust(self) -> bool:
-        """No."""
+        """False: outliers dominate the square loss."""
         return False
 
     def fit(
         self,
         design: Design,
         alpha: float | None,
-        control: SolveOptions,
+        options: SolveOptions,
         rng: np.random.Generator,
     ) -> FeatureSolution:
-        """Solve for one alpha; None is the one of least leave-one-out error."""
+        """Solve for one penalty; None is the one of least leave-one-out error."""
         path = ridge_path(design, self.targets, **self._problem())
         if alpha is None:
-            alphas, errors = self._left_out(path, design, rng)
-            alpha = alphas[np.argmin(errors)]
-        return _answer(path, float(alpha))
+            alpha = self._left_out(path, design, None, rng).best
+        return _solution(path, float(alpha))
 
-    def score(
+    def errors_left_out(
         self, design: Design, alpha: float | None, rng: np.random.Generator
-    ) -> float:
-        """Return the leave-one-out error, for one alpha or the best of a path."""
+    ) -> AlphaPath:
+        """Return leave-one-out errors, for one penalty or a path (None)."""
         path = ridge_path(design, self.targets, **self._problem())
-        alphas = None if alpha is None else np.array([alpha])
-        return float(self._left_out(path, design, rng, alphas)[1].min())
-
-    def _left_out(
-        self,
-        path: RidgePath,
-        design: Design,
-        rng: np.random.Generator,
-        alphas: NDArray | None = None,
-    ) -> tuple[NDArray, NDArray]:
-        """Return penalties and their leave-one-out errors."""
-        if alphas is None:
-            alphas = path.default_alphas()[::-1]  # of equals, the strongest
-        known = self.targets, alphas, self.weights, self._validation_rows(rng)
-        return alphas, leave_one_out(path, design, *known)
-
-    def _validation_rows(self, rng: np.random.Generator) -> NDArray | None:
-        """Return the rows whose leave-one-out errors are looked at; None for all."""
-        weights, n = self.weights, len(self.targets)
-        rows = np.arange(n) if weights is None else np.flatnonzero(weights)
-        if len(rows) <= _MOST_VALIDATION_ROWS:
-            return None
-        return np.sort(rng.choice(rows, _MOST_VALIDATION_ROWS, replace=False))
+        return self._left_out(path, design, alpha, rng)
 
     def path(
-        self, design: Design, alphas: Iterable[float], control: SolveOptions
+        self, design: Design, alphas: Iterable[float], options: SolveOptions
     ) -> Iterator[FeatureSolution]:
-        """Yield the solution for each alpha."""
+        """Yield the solution for each penalty."""
         path = ridge_path(design, self.targets, **self._problem())
         for alpha in alphas:
-            yield _answer(path, float(alpha))
+            yield _solution(path, float(alpha))
 
-    def fit_gram(self, K: NDArray, alpha: float) -> FeatureSolution:
+    def solve_gram(self, K: NDArray, alpha: float) -> FeatureSolution:
         """Solve without a sketch, for the Gram matrix of the rows."""
         A, b, objective = solve_exact(K, self.targets, alpha, **self._problem())
         return FeatureSolution(A, b, alpha, objective, 0.0, n_iter=1, shortfall=None)
@@ -106,15 +78,20 @@ class LeastSquaresObjective(RadialObjective):
         squares = np.square(self.targets - fitted)
         return np.average(squares, axis=0, weights=self.weights)
 
+    def _left_out(
+        self,
+        path: RidgePath,
+        design: Design,
+        alpha: float | None,
+        rng: np.random.Generator,
+    ) -> AlphaPath:
+        return leave_one_out_path(path, design, self.targets, self.weights, alpha, rng)
+
     def _problem(self) -> dict[str, Any]:
-        return {
-            "output": self.factor.T @ self.factor,
-            "sample_weight": self.weights,
-            "fit_intercept": self.fit_intercept,
-        }
+        return {"output": self.factor.T @ self.factor, **self._weighting}
 
 
-def _answer(path: RidgePath, alpha: float) -> FeatureSolution:
+def _solution(path: RidgePath, alpha: float) -> FeatureSolution:
     B, b = path.solve(alpha)
     objective = path.objective(alpha)
     gap = path.gap(alpha) / objective if objective > 0 else 0.0

@@ -1,27 +1,23 @@
-"""The square loss by any spectral filter, its parameter chosen along a path."""
+"""The square loss regularized by any spectral filter."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._blas import eigh
+from nbsketch.fitting.alpha import AlphaPath, filter_path
 from nbsketch.fitting.least_squares import LeastSquaresObjective
-from nbsketch.fitting.objectives import FeatureSolution, SolveOptions
+from nbsketch.fitting.objectives import FeatureSolution
+from nbsketch.fitting.settings import SolveOptions
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.filters import Filter, LandweberFilter
-from nbsketch.solvers.smoother import (
-    generalized_cross_validation,
-    held_out_error,
-    leave_one_out,
-)
 from nbsketch.solvers.spectrum import Spectrum, decompose
 
-CRITERIA = ("gcv", "leave-one-out")
 # Eigenvalues of a Gram matrix below this share of the largest are rounding.
 _NOTHING = 1e-12
 
@@ -30,66 +26,60 @@ _NOTHING = 1e-12
 class SpectralObjective(LeastSquaresObjective):
     """Least squares regularized by a spectral filter."""
 
+    solves_gram: ClassVar[bool] = False
+
     filter: Filter
     criterion: str
     n_steps: int | None = None
-    validation: tuple[Any, NDArray] | None = None  # other rows and their targets
 
     def fit(
         self,
         design: Design,
         alpha: float | None,
-        control: SolveOptions,
+        options: SolveOptions,
         rng: np.random.Generator,
+        validation: tuple[Design, NDArray] | None = None,
     ) -> FeatureSolution:
-        """Solve for one alpha; None is the best of a path."""
-        return self.search(design, alpha)[0]
+        """Solve for one parameter; None is the best of a path.
 
-    def score(
-        self, design: Design, alpha: float | None, rng: np.random.Generator
-    ) -> float:
-        """Return the error of the criterion, for one alpha or the best of a path."""
-        spectrum, filter = self._decompose(design)
-        alpha = self._given(filter, alpha)
-        alphas = filter.alphas(spectrum.top) if alpha is None else np.array([alpha])
-        return float(self._errors(spectrum, filter, alphas, design, None).min())
-
-    def search(
-        self, design: Design, alpha: float | None, others: Design | None = None
-    ) -> tuple[FeatureSolution, dict[str, NDArray] | None]:
-        """Return the solution, and the path on which its parameter was chosen.
-
-        `others` are the features of the validation rows, if there are any.
+        `validation` are features and targets on which it is chosen, in place of the
+        criterion.
         """
         spectrum, filter = self._decompose(design)
         alpha = self._given(filter, alpha)
         if alpha is not None:
-            return _answer(spectrum, filter, float(alpha)), None
-        alphas = filter.alphas(spectrum.top)
-        errors = self._errors(spectrum, filter, alphas, design, others)
-        best = np.argmin(errors)  # alphas descend: the strongest of equals
-        steps = np.array([filter.n_iter(a) for a in alphas])
-        path = {"alpha": alphas, "n_iter": steps, "error": errors}
-        return _answer(spectrum, filter, float(alphas[best])), path
+            return _solution(spectrum, filter, float(alpha))
+        tried = self._errors(spectrum, filter, design, None, validation)
+        steps = np.array([filter.n_iter(a) for a in tried.alphas])
+        path = {"alpha": tried.alphas, "n_iter": steps, "error": tried.errors}
+        return _solution(spectrum, filter, tried.best)._replace(path=path)
+
+    def errors_left_out(
+        self, design: Design, alpha: float | None, rng: np.random.Generator
+    ) -> AlphaPath:
+        """Return the errors of the criterion, for one parameter or a path (None)."""
+        spectrum, filter = self._decompose(design)
+        return self._errors(spectrum, filter, design, self._given(filter, alpha))
 
     def path(
-        self, design: Design, alphas: Iterable[float], control: SolveOptions
+        self, design: Design, alphas: Iterable[float], options: SolveOptions
     ) -> Iterator[FeatureSolution]:
-        """Yield the solution for each alpha."""
+        """Yield the solution for each parameter."""
         spectrum, filter = self._decompose(design)
         for alpha in alphas:
-            yield _answer(spectrum, filter, float(alpha))
+            yield _solution(spectrum, filter, float(alpha))
 
-    def fit_gram(self, K: NDArray, alpha: float) -> FeatureSolution:
+    def solve_gram(self, K: NDArray, alpha: float) -> FeatureSolution:
         """Solve without a sketch, for the Gram matrix of the rows."""
         values, vectors = eigh(K)
         kept = values > _NOTHING * values[-1]
         roots, vectors = np.sqrt(values[kept]), vectors[:, kept]
-        answer, _ = self.search(ArrayDesign._trusted(vectors * roots), alpha)
-        return answer._replace(coef=(vectors / roots) @ answer.coef)
+        spectrum, filter = self._decompose(ArrayDesign._trusted(vectors * roots))
+        solution = _solution(spectrum, filter, alpha)
+        return solution._replace(coef=(vectors / roots) @ solution.coef)
 
     def _given(self, filter: Filter, alpha: float | None) -> float | None:
-        """Return the parameter that is given, in one of its spellings, if any is."""
+        """Return the parameter if it is given, by itself or as a number of steps."""
         if isinstance(filter, LandweberFilter) and self.n_steps is not None:
             return filter.alpha(self.n_steps)
         return alpha
@@ -102,20 +92,17 @@ class SpectralObjective(LeastSquaresObjective):
         self,
         spectrum: Spectrum,
         filter: Filter,
-        alphas: NDArray,
         design: Design,
-        others: Design | None,
-    ) -> NDArray:
-        if others is not None and self.validation is not None:
-            return held_out_error(spectrum, filter, others, self.validation[1], alphas)
-        if self.criterion == "gcv":
-            return generalized_cross_validation(spectrum, filter, alphas)
-        return leave_one_out(
-            spectrum, filter, design, self.targets, alphas, self.weights
-        )
+        alpha: float | None,
+        validation: tuple[Design, NDArray] | None = None,
+    ) -> AlphaPath:
+        return filter_path(
+            spectrum, filter, design, self.targets, self.weights, alpha,
+            criterion=self.criterion, validation=validation,
+        )  # fmt: skip
 
 
-def _answer(spectrum: Spectrum, filter: Filter, alpha: float) -> FeatureSolution:
+def _solution(spectrum: Spectrum, filter: Filter, alpha: float) -> FeatureSolution:
     B, b = spectrum.coefficients(filter, alpha)
     objective = float(spectrum.mean_squares(filter, alpha)[0]) / 2
     steps = filter.n_iter(alpha)

@@ -1,0 +1,173 @@
+"""Which penalty: errors on a path of penalties, of which the least one is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbsketch._blas import eigh
+from nbsketch.fitting.settings import SolveOptions
+from nbsketch.solvers import smoother
+from nbsketch.solvers.design import Design
+from nbsketch.solvers.filters import Filter
+from nbsketch.solvers.ridge import RidgePath, leave_one_out
+from nbsketch.solvers.spectrum import Spectrum
+from nbsketch.tuning.robust import inliers
+
+# Criteria of spectral filters.
+CRITERIA = ("gcv", "leave-one-out")
+# Penalties tried, relative to the one at which penalty and loss are of one size.
+_RELATIVE_ALPHAS = np.logspace(1, -8, 19)
+# Share of the rows that are held out, and accuracy of the fits on the others.
+_HELD_OUT, _PATH_TOL = 0.2, 1e-2
+# A path ends where so many penalties in a row lose by so much against the best.
+_PATIENCE, _LOSS = 2, 1.001
+# Leave-one-out errors of more rows do not improve the choice, and cost as much as the
+# fit.
+_MOST_VALIDATION_ROWS = 5000
+
+
+class AlphaPath(NamedTuple):
+    """Penalties, the strongest first, and the errors of those that were tried."""
+
+    alphas: NDArray
+    errors: NDArray
+
+    @property
+    def best(self) -> float:
+        """The penalty of least error; of equal ones the strongest."""
+        return float(self.alphas[np.argmin(self.errors)])
+
+
+class WarmStarted(Protocol):
+    """What `held_out` asks of an objective."""
+
+    @property
+    def targets(self) -> NDArray:
+        """Targets of shape (n, d)."""
+
+    @property
+    def weights(self) -> NDArray | None:
+        """Weights of mean one, or None for equal ones."""
+
+    @property
+    def is_robust(self) -> bool:
+        """Whether the loss is robust to outliers."""
+
+    def slope_ratio(self) -> float:
+        """Return the mean slope of the loss over the mean residual."""
+
+    def take(self, rows: NDArray) -> Self:
+        """Return the objective on some rows."""
+
+    def path(
+        self, design: Design, alphas: Iterable[float], options: SolveOptions
+    ) -> Iterator[Any]:
+        """Yield a solution for each penalty."""
+
+    def losses(self, fitted: NDArray) -> NDArray:
+        """Return the loss of each row."""
+
+
+def default_alphas(objective: WarmStarted, design: Design) -> NDArray:
+    """Return penalties from far too strong to almost none, the strongest first."""
+    covariance = design.gram() / design.shape[0]
+    top = float(eigh(covariance)[0][-1]) if covariance.size else 0.0
+    scale = top if top > 0 else 1.0
+    return scale * objective.slope_ratio() * _RELATIVE_ALPHAS
+
+
+def held_out(
+    objective: WarmStarted,
+    design: Design,
+    alpha: float | None,
+    rng: np.random.Generator,
+) -> AlphaPath:
+    """Return the losses on a fifth of the rows, held out at random.
+
+    The path of penalties (if `alpha` is None) ends where weaker ones lose. For a robust
+    loss, outliers under every penalty are excluded. With a single row nothing can be
+    held out, and all errors are zero.
+    """
+    alphas = default_alphas(objective, design) if alpha is None else np.array([alpha])
+    n = design.shape[0]
+    if n == 1:
+        return AlphaPath(alphas, np.zeros(len(alphas)))
+    order = rng.permutation(n)
+    count = min(n - 1, max(1, round(_HELD_OUT * n)))
+    out, kept = np.sort(order[:count]), np.sort(order[count:])
+    validation, Z = objective.take(out), design.gather(out)
+    losses: list[NDArray] = []
+    errors, least = np.empty(0), np.full(validation.targets.shape, np.inf)
+    part, options = objective.take(kept), SolveOptions(tol=_PATH_TOL)
+    for solution in part.path(design.gather(kept), alphas, options):
+        fitted = Z.mv(solution.coef) + solution.intercept
+        losses.append(validation.losses(fitted))
+        least = np.minimum(least, np.abs(validation.targets - fitted))
+        errors = _mean_losses(validation, np.array(losses), least)
+        if (errors[-_PATIENCE:] > _LOSS * errors.min()).sum() == _PATIENCE:
+            break
+    return AlphaPath(alphas, errors)
+
+
+def _mean_losses(validation: WarmStarted, losses: NDArray, least: NDArray) -> NDArray:
+    """Return means of losses (k, n) over the rows.
+
+    Outliers, whose `least` residual over all penalties is large, are excluded.
+    """
+    is_used = inliers(least) if validation.is_robust else np.ones(len(least), bool)
+    rows = np.flatnonzero(is_used)
+    return np.average(losses[:, rows], axis=1, weights=validation.take(rows).weights)
+
+
+def leave_one_out_path(
+    path: RidgePath,
+    design: Design,
+    targets: NDArray,
+    weights: NDArray | None,
+    alpha: float | None,
+    rng: np.random.Generator,
+) -> AlphaPath:
+    """Return the leave-one-out errors of ridge regression, of at most 5000 rows."""
+    alphas = path.default_alphas()[::-1] if alpha is None else np.array([alpha])
+    rows = _validation_rows(weights, len(targets), rng)
+    return AlphaPath(
+        alphas, leave_one_out(path, design, targets, alphas, weights, rows)
+    )
+
+
+def _validation_rows(
+    weights: NDArray | None, n: int, rng: np.random.Generator
+) -> NDArray | None:
+    """Return the rows whose leave-one-out errors count; None for all."""
+    rows = np.arange(n) if weights is None else np.flatnonzero(weights)
+    if len(rows) <= _MOST_VALIDATION_ROWS:
+        return None
+    return np.sort(rng.choice(rows, _MOST_VALIDATION_ROWS, replace=False))
+
+
+def filter_path(
+    spectrum: Spectrum,
+    filter: Filter,
+    design: Design,
+    targets: NDArray,
+    weights: NDArray | None,
+    alpha: float | None,
+    *,
+    criterion: str,
+    validation: tuple[Design, NDArray] | None = None,
+) -> AlphaPath:
+    """Return the errors of a spectral filter by a criterion, or on validation rows."""
+    alphas = filter.alphas(spectrum.top) if alpha is None else np.array([alpha])
+    if validation is not None:
+        errors = smoother.held_out_error(spectrum, filter, *validation, alphas)
+    elif criterion == "gcv":
+        errors = smoother.generalized_cross_validation(spectrum, filter, alphas)
+    else:
+        errors = smoother.leave_one_out(
+            spectrum, filter, design, targets, alphas, weights
+        )
+    return AlphaPath(alphas, errors)

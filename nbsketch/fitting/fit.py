@@ -1,0 +1,261 @@
+"""The steps of a fit.
+
+=================  ====================================================================
+`Problem`          checked rows, the objective on their features, and settings
+`sketch_rows`      prepared rows (length scales learned), sketched; the sketch may grow
+`solve`            the solution for one penalty, chosen if none is given
+`solve_path`       the solutions for a path of penalties
+`fold_errors`      errors of a path of penalties in each fold of a cross-validation
+`descend`          the solution by stochastic gradients with early stopping
+=================  ====================================================================
+
+An estimator makes the problem and publishes the solution. All fits set the number of
+BLAS threads here.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+
+from nbsketch._blas import one_thread, threads_for
+from nbsketch._progress import SOLVING, showing
+from nbsketch._validation import random_generator
+from nbsketch.fitting.descent import Descent, Iterate, Sample
+from nbsketch.fitting.growth import grow
+from nbsketch.fitting.least_squares import LeastSquaresObjective
+from nbsketch.fitting.objectives import (
+    FeatureSolution,
+    Objective,
+    RadialObjective,
+    ScalarObjective,
+)
+from nbsketch.fitting.settings import SketchSettings, SolveOptions, SolveSettings
+from nbsketch.fitting.sizes import AutoSize, as_auto_size
+from nbsketch.fitting.sketched import SketchedData, draw_sketch
+from nbsketch.fitting.stochastic import as_solver
+from nbsketch.solvers.design import ArrayDesign, Design
+
+
+class Problem(NamedTuple):
+    """What a fit solves.
+
+    Attributes
+    ----------
+    rows : ndarray or csr_array of shape (n, q)
+        Checked training rows.
+    objective : Objective
+        The objective on their features.
+    sketching : SketchSettings
+        How rows are transformed and sketched.
+    solving : SolveSettings
+        How the objective is minimized.
+    single_output : bool
+        Whether the fitted attributes have no axis of outputs.
+    held_out : tuple of rows and targets, or None
+        Rows that are not fitted: they choose the penalty of a spectral filter, or
+        calibrate intervals.
+    """
+
+    rows: Any
+    objective: Any
+    sketching: SketchSettings
+    solving: SolveSettings
+    single_output: bool
+    held_out: tuple[Any, NDArray] | None = None
+
+    def with_bandwidth(self, bandwidth: float) -> Problem:
+        """Return the problem with another bandwidth."""
+        sketching = replace(self.sketching, bandwidth=bandwidth)
+        return self._replace(sketching=sketching)
+
+    def check_has_path(self) -> None:
+        """Refuse settings for which there is no path of penalties on one sketch."""
+        self.solving.check_solver_has_paths()
+        self.sketching.check_size_is_fixed()
+
+
+def sketch_rows(problem: Problem) -> SketchedData:
+    """Prepare and sketch the rows; let the sketch grow if its size is to be chosen."""
+    target = problem.objective.tuning_target(problem.solving.alpha)
+    size = problem.objective.default_size()
+    data = draw_sketch(problem.rows, target, size, problem.sketching)
+    rule = as_auto_size(problem.sketching.size)
+    return data if rule is None else _grown(problem, data, rule)
+
+
+def _grown(problem: Problem, data: SketchedData, rule: AutoSize) -> SketchedData:
+    objective, alpha = problem.objective, problem.solving.alpha
+    seed = int(data.rng.integers(2**32))  # the same rows are held out for each size
+
+    def score(design: Design) -> float:
+        rng = random_generator(seed)
+        return float(objective.errors_left_out(design, alpha, rng).errors.min())
+
+    with _threads_for_all(objective):
+        grown = grow(rule, data.sketch, data.sketch_map, data.inputs.rows, score)
+    return data._replace(
+        sketch=grown.sketch,
+        sketch_map=grown.sketch_map,
+        features=(grown.projection, grown.design),
+        size_path=grown.path,
+    )
+
+
+def solve(
+    problem: Problem,
+    data: SketchedData,
+    validation: tuple[Any, NDArray] | None = None,
+) -> FeatureSolution:
+    """Return the solution, in terms of the sketched kernel functions.
+
+    `validation` are rows and targets on which a spectral filter chooses its parameter.
+    """
+    objective, settings = problem.objective, problem.solving
+    if _solves_gram(problem, data):
+        return _solve_gram(objective, data, settings.alpha)
+    closed_form = _is_closed_form(problem)
+    work = 4.0 * np.prod(data.sketch.shape) * data.sketch.shape[0]
+    # Iterative solvers make many small products, whatever n is.
+    limit = threads_for(work) if closed_form else one_thread()
+    with showing(settings.verbose, SOLVING) as callback, limit:
+        keep = objective.keep_features if closed_form else True
+        projection, design = data.design(keep)
+        known = {}
+        if validation is not None:
+            Z = data.validation_design(validation[0], projection)
+            known = {"validation": (Z, validation[1])}
+        options = settings.options(callback)
+        solution = _solve(objective, design, settings, options, data.rng, **known)
+    if solution.shortfall:
+        warnings.warn(solution.shortfall, ConvergenceWarning, stacklevel=3)
+    return _expanded(solution, projection)
+
+
+def _solve(
+    objective: Any,
+    design: Design,
+    settings: SolveSettings,
+    options: SolveOptions,
+    rng: np.random.Generator,
+    **known: Any,
+) -> FeatureSolution:
+    stochastic, alpha = as_solver(settings.solver), settings.alpha
+    if stochastic is None:
+        return objective.fit(design, alpha, options, rng, **known)
+    alpha = objective.choose_alpha(design, rng) if alpha is None else alpha
+    return objective.descend(design, float(alpha), stochastic)
+
+
+def solve_path(
+    problem: Problem, data: SketchedData, alphas: Iterable[float]
+) -> Iterator[FeatureSolution]:
+    """Yield the solution for each penalty, on one set of features."""
+    settings = problem.solving
+    with showing(settings.verbose, SOLVING) as callback, one_thread():
+        projection, design = data.design(keep=True)
+        options = settings.options(callback)
+        for solution in problem.objective.path(design, alphas, options):
+            yield _expanded(solution, projection)
+
+
+def fold_errors(
+    problem: Problem, data: SketchedData, folds: list[NDArray], alphas: NDArray
+) -> NDArray:
+    """Return the mean errors (a, d) of penalties over the rows that folds leave out."""
+    objective, options = problem.objective, problem.solving.options()
+    exact = data.sketch.is_identity and isinstance(objective, LeastSquaresObjective)
+    Z = _gram(data) if exact else _features(data)
+    total: Any = 0.0
+    for left_out in folds:
+        kept = np.delete(np.arange(len(Z)), left_out)
+        part, validation = objective.take(kept), objective.take(left_out)
+        if exact:
+            outside, K = Z[np.ix_(left_out, kept)], Z[np.ix_(kept, kept)]
+            solutions = (part.solve_gram(K, float(alpha)) for alpha in alphas)
+        else:
+            outside = Z[left_out]
+            solutions = part.path(ArrayDesign(Z[kept]), alphas, options)
+        with _threads_for_all(objective):
+            errors = [
+                validation.errors(outside @ s.coef + s.intercept) for s in solutions
+            ]
+        total += np.array(errors) * (len(left_out) / len(Z))
+    return total
+
+
+class Found(NamedTuple):
+    """The result of `descend`."""
+
+    iterate: Iterate
+    path: dict[str, NDArray] | None  # of validation losses
+    sample: Sample  # the rows that were used
+    projection: NDArray
+
+
+def descend(
+    descent: Descent,
+    objective: ScalarObjective | RadialObjective,
+    data: SketchedData,
+    n_held_out: int,
+    validation: tuple[Any, NDArray] | None,
+) -> Found:
+    """Minimize by stochastic gradients; return the iterate of least validation loss."""
+    with one_thread():
+        projection, design = data.design(keep=True)
+        ((_, _, Z),) = design.blocks()  # features that are stored are one block
+        sample, held_out = Sample(Z, objective), None
+        if validation is not None:
+            rows, targets = validation
+            Z_val = data.sketch_map.times(data.transform(rows, "X_val"), projection)
+            held_out = sample.validation(Z_val, targets)
+        elif n_held_out:
+            sample, held_out = sample.split(n_held_out, data.rng)
+        best, path = descent.search(sample, held_out, data.rng)
+    return Found(best, path, sample, projection)
+
+
+def _expanded(solution: FeatureSolution, projection: NDArray) -> FeatureSolution:
+    """Return a solution in terms of the sketched kernel functions."""
+    rank = len(solution.coef)
+    return solution._replace(coef=projection @ solution.coef, rank=rank)
+
+
+def _is_closed_form(problem: Problem) -> bool:
+    return (
+        problem.objective.is_closed_form and as_solver(problem.solving.solver) is None
+    )
+
+
+def _solves_gram(problem: Problem, data: SketchedData) -> bool:
+    """Return whether the exact algorithm of least squares applies."""
+    given = problem.solving.alpha is not None and data.sketch.is_identity
+    return given and _is_closed_form(problem) and problem.objective.solves_gram
+
+
+def _solve_gram(objective: Any, data: SketchedData, alpha: Any) -> FeatureSolution:
+    K = np.asarray(_gram(data), dtype=np.float64)
+    with threads_for(len(K) ** 3):
+        solution = objective.solve_gram(K, float(alpha))
+    return solution._replace(rank=len(K))
+
+
+def _gram(data: SketchedData) -> NDArray:
+    return data.sketch_map.kernel(data.inputs.rows)
+
+
+def _features(data: SketchedData) -> NDArray:
+    _, design = data.design(keep=True)
+    return design.gather(np.arange(design.shape[0])).Z
+
+
+def _threads_for_all(objective: Objective) -> AbstractContextManager:
+    """Limit BLAS to one thread for iterative solvers, whatever n is."""
+    return nullcontext() if objective.is_closed_form else one_thread()

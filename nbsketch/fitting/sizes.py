@@ -1,0 +1,144 @@
+"""How large a sketch is: the default sizes, ``size="auto"``, and the default sketch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from nbsketch._validation import check_integer, check_positive, check_real
+from nbsketch.sketches import IdentitySketch, SizedRecipe, SketchRecipe, as_recipe
+
+# The sketch of a model whose `sketch` is None, unless all rows are taken.
+_DEFAULT_SKETCH = "p-sparsified"
+# Default sizes are reduced above some number of rows so that n s^2 stays below a budget
+# of work (a few seconds), but not below this size.
+_LEAST_SIZE = 100
+# Least squares: all rows up to the first number, where that costs little.
+_EXACT_ROWS, _LEAST_SQUARES_SIZE, _LEAST_SQUARES_WORK = 1500, 1000, 5e10
+# Iterative solvers; Newton steps for several levels together factorize matrices of size
+# times levels, at most this.
+_ITERATIVE_SIZE, _ITERATIVE_WORK, _JOINT_ROWS = 500, 6e9, 1800
+_STOCHASTIC_SIZE = 300
+# Sketches without an objective: features and structured prediction.
+_FEATURES_SIZE = 100
+
+
+@dataclass(frozen=True)
+class AutoSize:
+    """Rule to choose the number of rows s of a sketch: ``size="auto"``.
+
+    s doubles until the held-out loss improves by less than `tol` relative, or until a
+    budget would be exceeded; the s of least loss is kept. Each larger sketch reuses
+    the rows and kernel values of the smaller one, so the whole path costs little more
+    than its last fit. CountSketch and sparse JL sketches are drawn anew.
+
+    Parameters
+    ----------
+    start : int, default=50
+        First number of rows of a sketch given by name, at most the number of rows of X.
+        A recipe given as an object starts from its own size.
+    max_size : int, default=3200
+        Largest number of rows; at most the number of rows of X is used.
+    seconds : float or None, default=None
+        Time budget: no size is tried that would exceed it at four times the time of the
+        size before. The model then depends on the machine. None: no budget.
+    tol : float, default=0.01
+        Smallest relative improvement of the loss for which s keeps doubling.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nbsketch import AutoSize, SketchedKernelRegressor
+    >>> X = np.random.default_rng(0).uniform(-3, 3, size=(1000, 1))
+    >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(1).normal(size=1000)
+    >>> rule = AutoSize(start=5, max_size=100)
+    >>> model = SketchedKernelRegressor(size=rule, bandwidth=1.0, random_state=0)
+    >>> sizes = model.fit(X, y).size_path_["size"].tolist()
+    >>> sizes[:2], model.sketch_.shape[0] in sizes
+    ([5, 10], True)
+    """
+
+    start: int = 50
+    max_size: int = 3200
+    seconds: float | None = None
+    tol: float = 0.01
+
+    def __post_init__(self) -> None:
+        start = check_integer("start", self.start)
+        check_integer("max_size", self.max_size, low=start)
+        if self.seconds is not None:
+            check_positive("seconds", self.seconds)
+        check_real("tol", self.tol, low=0, high=1, high_open=True)
+
+
+def as_auto_size(size: Any) -> AutoSize | None:
+    """Return the rule by which to choose a size, or None if the size is given."""
+    if isinstance(size, str):
+        if size != "auto":
+            raise ValueError(f"`size` must be an integer or 'auto', got {size!r}")
+        return AutoSize()
+    return size if isinstance(size, AutoSize) else None
+
+
+def choose_recipe(sketch: Any, size: Any, n: int, default: int) -> SketchRecipe:
+    """Return the recipe of the first sketch of n rows.
+
+    Parameters
+    ----------
+    sketch : str, SketchRecipe or None
+        Named or given sketches are kept. None: all rows (no sketch) if `size` is None
+        and the default size is n, else p-sparsified.
+    size : int, AutoSize, "auto" or None
+        Size of a sketch given by name. None: the default size; half the rows if that
+        is all of them, because a random square matrix loses directions.
+    n, default : int
+        Number of rows and default size.
+    """
+    rule = as_auto_size(size)
+    if rule is not None:
+        size = None if isinstance(sketch, SizedRecipe) else min(rule.start, default)
+    elif sketch is None and size is None and default == n:
+        return IdentitySketch()
+    elif size is None and sketch != "identity" and not isinstance(sketch, SketchRecipe):
+        size = default if sketch is None or default < n else max(1, n // 2)
+    return as_recipe(_DEFAULT_SKETCH if sketch is None else sketch, size, n)
+
+
+def features_recipe(
+    sketch: Any, size: int | None, n: int, prefix: str = ""
+) -> SketchRecipe:
+    """Return the recipe of a sketch without an objective; None: p-sparsified.
+
+    Errors put `prefix` before the names of the arguments.
+    """
+    name = _DEFAULT_SKETCH if sketch is None else sketch
+    if size is None and isinstance(name, str) and name != "identity":
+        size = min(_FEATURES_SIZE, n)
+    return as_recipe(name, size, n, prefix=prefix)
+
+
+def least_squares_size(n: int) -> int:
+    """Return the default size for the square loss, n up to 1500 rows."""
+    if n <= _EXACT_ROWS:
+        return n
+    return _affordable(n, _LEAST_SQUARES_WORK, _LEAST_SQUARES_SIZE)
+
+
+def iterative_size(n: int, n_solves: int = 1) -> int:
+    """Return the default size for the other losses, with some problems to solve."""
+    return _affordable(n, _ITERATIVE_WORK / n_solves, _ITERATIVE_SIZE)
+
+
+def joint_size(n: int, n_levels: int) -> int:
+    """Return the default size for quantile levels that are solved for together."""
+    largest = max(_LEAST_SIZE, min(n // 4, _JOINT_ROWS // n_levels))
+    return _affordable(n, _ITERATIVE_WORK, largest)
+
+
+def stochastic_size(n: int) -> int:
+    """Return the default size for stochastic gradients."""
+    return min(_STOCHASTIC_SIZE, n)
+
+
+def _affordable(n: int, work: float, largest: int) -> int:
+    return min(n, max(_LEAST_SIZE, int((work / n) ** 0.5)), largest)

@@ -1,0 +1,69 @@
+"""Sketched rows: the second step of a fit."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbsketch._validation import random_generator
+from nbsketch.features import SketchMap, StreamedDesign, draw, sketched_design
+from nbsketch.fitting.inputs import (
+    Inputs,
+    TuningTarget,
+    prepare_inputs,
+    transform_rows,
+)
+from nbsketch.fitting.settings import SketchSettings
+from nbsketch.fitting.sizes import choose_recipe
+from nbsketch.sketches import Sketch
+from nbsketch.solvers.design import Design
+
+
+class SketchedData(NamedTuple):
+    """Prepared training rows, their sketch, and a random stream for the next steps."""
+
+    inputs: Inputs
+    sketch: Sketch
+    sketch_map: SketchMap
+    rng: np.random.Generator
+    # Projection and features, if they are already computed.
+    features: tuple[NDArray, Design] | None = None
+    size_path: dict[str, NDArray] | None = None
+
+    def transform(self, rows: Any, name: str) -> Any:
+        """Return other rows as prepared for the kernel; errors call them `name`."""
+        return transform_rows(rows, self.inputs.scaler, self.sketch_map.kernel, name)
+
+    def design(self, keep: bool | None = None) -> tuple[NDArray, Design]:
+        """Return the projection and the features of the training rows.
+
+        Features are stored if `keep` is true; None stores them if they are small.
+        """
+        if self.features is not None:
+            return self.features
+        columns = self.sketch.columns
+        return sketched_design(self.sketch_map, self.inputs.rows, columns, keep=keep)
+
+    def validation_design(self, rows: Any, projection: NDArray) -> Design:
+        """Return the features of validation rows."""
+        return StreamedDesign(
+            self.sketch_map, projection, self.transform(rows, "X_val")
+        )
+
+
+def draw_sketch(
+    X: Any, target: TuningTarget, default_size: int, settings: SketchSettings
+) -> SketchedData:
+    """Prepare the rows of X, learning length scales if asked, and draw a sketch."""
+    # The order of the streams is part of what a random_state means.
+    *rngs, fit_rng, tuning_rng = random_generator(settings.random_state).spawn(4)
+    recipe = choose_recipe(settings.sketch, settings.size, X.shape[0], default_size)
+    size = getattr(recipe, "size", X.shape[0])
+    inputs = prepare_inputs(X, settings, target, size, tuning_rng)
+    kernel, sketch = draw(
+        inputs.rows, inputs.kernel, inputs.bandwidth, recipe, None, rngs
+    )
+    sketch_map = SketchMap.of(kernel, inputs.rows, sketch)
+    return SketchedData(inputs, sketch, sketch_map, fit_rng)

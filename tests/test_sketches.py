@@ -24,6 +24,7 @@ from nbsketch import (
     SRHTSketch,
     SubsamplingSketch,
 )
+from nbsketch.fitting.sizes import features_recipe
 from nbsketch.sketches import Sketch, as_recipe
 
 SIZED = [
@@ -341,8 +342,8 @@ def test_recipes_by_name():
 
 
 def test_size_of_a_named_recipe_is_at_most_the_number_of_rows():
-    assert as_recipe("gaussian", None, 50).size == 50
-    assert as_recipe("gaussian", None, 10_000).size == 100
+    assert features_recipe("gaussian", None, 50).size == 50
+    assert features_recipe("gaussian", None, 10_000).size == 100
 
 
 def test_errors_of_recipes():

@@ -44,8 +44,6 @@ _BY_NAME: dict[str, type[SketchRecipe]] = {
     "srht": SRHTSketch,
     "identity": IdentitySketch,
 }
-# Size of a sketch given by name without a size.
-_DEFAULT_SIZE = 100
 
 
 def as_recipe(
@@ -55,19 +53,18 @@ def as_recipe(
 
     `prefix` is that of the two argument names in error messages, such as ``"output_"``.
     """
-    recipe = _as_recipe(sketch, size, n, prefix)
+    recipe = _as_recipe(sketch, size, prefix)
     if isinstance(recipe, SizedRecipe):
         recipe.check_size(n, f"{prefix}size")
     return recipe
 
 
-def _as_recipe(sketch: Any, size: Any, n: int, prefix: str) -> SketchRecipe:
+def _as_recipe(sketch: Any, size: Any, prefix: str) -> SketchRecipe:
     name = f"{prefix}sketch"
     if isinstance(sketch, str):
         family = _BY_NAME[check_choice(name, sketch, _BY_NAME)]
         if issubclass(family, SizedRecipe):
-            given = None if size is None else check_integer(f"{prefix}size", size)
-            return family(min(_DEFAULT_SIZE, n) if given is None else given)
+            return family(check_integer(f"{prefix}size", size))
         if size is not None:
             raise ValueError(
                 f"`{prefix}size` has no meaning for {name}={sketch!r}, got {size}"

@@ -19,8 +19,8 @@ from nbsketch._validation import (
     check_real,
     random_generator,
 )
+from nbsketch.fitting.sizes import features_recipe
 from nbsketch.metrics import example_f1
-from nbsketch.sketches import as_recipe
 from nbsketch.structured._choice import one_set
 from nbsketch.structured._decoding import TopK
 from nbsketch.structured._outputs import (
@@ -207,7 +207,7 @@ def select_input_size(
 
 def _sized(prefix: str, sketch: Any, size: int | None, n: int) -> Any:
     """Return the recipe whose sizes are tried."""
-    recipe = as_recipe(sketch, size, n, prefix=prefix)
+    recipe = features_recipe(sketch, size, n, prefix)
     if not (is_dataclass(recipe) and hasattr(recipe, "size")):
         raise ValueError(
             f"`{prefix}sketch` must be a sketch with a size, got {recipe!r}"

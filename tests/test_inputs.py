@@ -17,11 +17,13 @@ from nbsketch import (
     SketchedKernelRegressor,
     SketchedSGDRegressor,
     SpectralFilterRegressor,
+    SubsamplingSketch,
     load,
     plots,
 )
 from nbsketch.fitting.least_squares import LeastSquaresObjective
 from nbsketch.fitting.objectives import JointQuantileObjective, ScalarObjective
+from nbsketch.fitting.sizes import choose_recipe
 from nbsketch.losses import SquareLoss
 from nbsketch.model_selection import cross_validate
 
@@ -381,6 +383,36 @@ def test_a_sketch_of_all_rows_is_the_exact_model():
     assert_allclose(model.predict(X), exact.predict(X), rtol=0, atol=1e-8)
     with pytest.raises(ValueError, match="`sketch` must be one of"):
         regressor(size=None, sketch="nystrom").fit(X, y)
+
+
+@pytest.mark.parametrize(
+    "sketch, size, expected, kind",
+    [
+        (None, None, 200, "identity (default)"),
+        (None, 200, 200, "p-sparsified (default)"),
+        (None, 30, 30, "p-sparsified (default)"),
+        ("subsampling", None, 100, "subsampling (given)"),
+        ("p-sparsified", None, 100, "p-sparsified (given)"),
+        ("gaussian", 30, 30, "gaussian (given)"),
+        ("identity", None, 200, "identity (given)"),
+        (SubsamplingSketch(200), None, 200, "SubsamplingSketch (given)"),
+    ],
+)
+def test_a_given_sketch_is_kept(sketch, size, expected, kind):
+    X, y = wiggle(200)
+    model = regressor(sketch=sketch, size=size, bandwidth=1.0).fit(X, y)
+    assert model.sketch_.is_identity == kind.startswith("identity")
+    assert model.size_ == expected
+    line = next(s for s in model.summary().splitlines() if s.startswith("  sketch"))
+    assert line.endswith(kind)
+
+
+def test_a_given_sketch_has_the_default_size_below_n():
+    X, y = wiggle(1600)
+    for sketch in (None, "subsampling"):
+        model = regressor(sketch=sketch, size=None, bandwidth=1.0, alpha=1e-4)
+        assert model.fit(X, y).size_ == 1000
+    assert [choose_recipe("gaussian", None, n, n).size for n in (1, 2, 5)] == [1, 1, 2]
 
 
 # What there is to read and to see.

@@ -386,3 +386,38 @@ def test_values_in_a_file_are_checked_as_those_of_a_user(tmp_path):
     rewrite(path, lambda content: content["params"]["kernel"].update(fields=fields))
     with pytest.raises(ValueError, match="`bandwidth` must be in"):
         nbsketch.load(path)
+
+
+# Files of an earlier version, with `scale`, `accuracy`, method="sgm" and `centre`.
+
+OLD = Path(__file__).parent / "data" / "models"
+OLD_MODELS = sorted(path.stem for path in OLD.glob("*.npz") if path.stem[0] != "p")
+
+
+@pytest.mark.parametrize("name", OLD_MODELS)
+def test_files_of_an_earlier_version(name):
+    with np.load(OLD / "predictions.npz") as file:
+        X, expected = file["X"], file[name]
+    model = nbsketch.load(OLD / f"{name}.npz")
+    found = model.transform(X) if name == "features" else model.predict(X)
+    assert found.dtype == expected.dtype
+    assert_array_equal(found, expected)
+
+
+def test_every_estimator_has_a_file_of_an_earlier_version():
+    kinds = {type(nbsketch.load(OLD / f"{name}.npz")).__name__ for name in OLD_MODELS}
+    estimators = {"JointQuantileRegressor", "InputOutputKernelRegressor"}
+    estimators |= {"SketchedKernelClassifier", "SketchedKernelRegressor"}
+    estimators |= {"SketchedSGDRegressor", "SpectralFilterRegressor"}
+    assert kinds == estimators | {"SketchedFeatures"}
+
+
+def test_renamed_parameters_of_earlier_files():
+    model = nbsketch.load(OLD / "regressor_of_two.npz")
+    assert model.preprocessing == "rank" and not hasattr(model, "accuracy")
+    model = nbsketch.load(OLD / "sgd.npz")
+    assert (model.method, model.preprocessing) == ("projected", "standard")
+    with np.load(OLD / "predictions.npz") as file:
+        X = file["X"]
+    steps = model.n_steps_
+    assert model.partial_fit(X, X[:, 0]).n_steps_ == steps + len(X)

@@ -1,4 +1,4 @@
-"""What a fitted kernel machine has become, in a few lines to read."""
+"""The summary of a fitted kernel machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SHORTEST, _MOST_NAMES = 5, 10
 
 
 def summarize(model: Any) -> str:
-    """Return a line on each thing that a fit has chosen or found."""
+    """Return what a fit has chosen and found, one line each."""
     lines = [type(model).__name__, *(f"  {a:<14}{b}" for a, b in _entries(model))]
     return "\n".join(lines)
 
@@ -30,7 +30,8 @@ def _entries(model: Any) -> Iterator[tuple[str, str]]:
     if model.length_scales_ is not None:
         yield "length-scales", _length_scales(model)
     landmarks = model.landmarks_.shape[0]
-    yield "sketch", f"size {size}, rank {model.rank_}, {landmarks} landmarks"
+    found = f"size {size}, rank {model.rank_}, {landmarks} landmarks"
+    yield "sketch", f"{found}, {_recipe(model)}"
     path = getattr(model, "size_path_", None)
     if path is not None:
         steps = zip(path["size"], path["loss"], strict=True)
@@ -38,8 +39,17 @@ def _entries(model: Any) -> Iterator[tuple[str, str]]:
     yield from _solution(model)
 
 
+def _recipe(model: Any) -> str:
+    """Return the kind of sketch, and whether it was given."""
+    if model.sketch is None:
+        kind = "identity" if model.sketch_.is_identity else "p-sparsified"
+        return f"{kind} (default)"
+    given = isinstance(model.sketch, str)
+    return f"{model.sketch if given else type(model.sketch).__name__} (given)"
+
+
 def _kernel(kernel: Any) -> str:
-    """Return the kernel; many bandwidths are counted, not listed."""
+    """Return the kernel; only the number of many bandwidths."""
     widths = getattr(kernel, "bandwidth", None)
     if widths is None:
         return repr(kernel)
@@ -82,7 +92,7 @@ def _length_scales(model: Any) -> str:
 
 
 def _solution(model: Any) -> Iterator[tuple[str, str]]:
-    """Yield what is known of the solution; stochastic steps certify nothing."""
+    """Yield the entries of the solution; stochastic gradients certify nothing."""
     if not hasattr(model, "alpha_"):
         yield "alpha", f"{model.alpha:.4g}"
         yield "steps", str(model.n_steps_)

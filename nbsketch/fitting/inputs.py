@@ -81,6 +81,23 @@ def transform_rows(
     return rows
 
 
+def check_inputs(X: Any, settings: SketchSettings) -> None:
+    """Check that the rows of X can be prepared as the settings say."""
+    kernel, preprocessing = settings.kernel, settings.preprocessing
+    check_choice("preprocessing", preprocessing, [None, "auto", *PREPROCESSINGS])
+    if _is_auto(settings.bandwidth) and not _is_learnable(kernel, X):
+        raise ValueError(
+            "`bandwidth` can be 'auto' for dense X and a kernel named one of "
+            f"{list(_FAMILIES)}, got kernel={kernel!r}"
+        )
+    named = preprocessing in PREPROCESSINGS
+    if named and (sp.issparse(X) or is_pairwise(kernel)):
+        raise ValueError(
+            "`preprocessing` must be None or 'auto' for sparse X and for "
+            f"kernel={kernel!r}, got {preprocessing!r}"
+        )
+
+
 def prepare_inputs(
     X: Any,
     settings: SketchSettings,
@@ -94,24 +111,20 @@ def prepare_inputs(
     say so. Otherwise rows are transformed only if a preprocessing is named. `size` is
     the size of the sketch to be drawn.
     """
-    kernel, preprocessing = settings.kernel, settings.preprocessing
-    check_choice("preprocessing", preprocessing, [None, "auto", *PREPROCESSINGS])
-    bandwidth, learnable = settings.bandwidth, _is_learnable(kernel, X)
-    learned = isinstance(bandwidth, str) and bandwidth == "auto"
-    if learned and not learnable:
-        raise ValueError(
-            "`bandwidth` can be 'auto' for dense X and a kernel named one of "
-            f"{list(_FAMILIES)}, got kernel={kernel!r}"
-        )
-    learned |= bandwidth is None and settings.learns_by_default and learnable
-    if learned and X.shape[0] >= _LEAST_ROWS:
-        return _learn(X, settings, target, size, rng)
-    if learned:
+    kernel, bandwidth = settings.kernel, settings.bandwidth
+    unasked = bandwidth is None and settings.learns_by_default
+    if _is_auto(bandwidth) or (unasked and _is_learnable(kernel, X)):
+        if X.shape[0] >= _LEAST_ROWS:
+            return _learn(X, settings, target, size, rng)
         bandwidth = "median"
-    if preprocessing in (None, "auto"):
+    if settings.preprocessing in (None, "auto"):
         return Inputs(X, kernel, bandwidth)
-    scaler = _scaler(X, kernel, str(preprocessing), rng)
+    scaler = fit_scaler(X, str(settings.preprocessing), rng)
     return Inputs(scaler.transform(X), kernel, bandwidth, scaler)
+
+
+def _is_auto(bandwidth: Any) -> bool:
+    return isinstance(bandwidth, str) and bandwidth == "auto"
 
 
 def _is_learnable(kernel: Any, X: Any) -> bool:
@@ -142,14 +155,3 @@ def _learn(
         )
     rows = X if tuned.scaler is None else tuned.scaler.transform(X)
     return Inputs(rows, tuned.kernel, None, tuned.scaler, tuned.length_scales)
-
-
-def _scaler(
-    X: Any, kernel: Any, preprocessing: str, rng: np.random.Generator
-) -> InputScaler:
-    if sp.issparse(X) or is_pairwise(kernel):
-        raise ValueError(
-            "`preprocessing` must be None or 'auto' for sparse X and for "
-            f"kernel={kernel!r}, got {preprocessing!r}"
-        )
-    return fit_scaler(X, preprocessing, rng)

@@ -12,6 +12,7 @@ from nbsketch.features import SketchMap, StreamedDesign, draw, sketched_design
 from nbsketch.fitting.inputs import (
     Inputs,
     TuningTarget,
+    check_inputs,
     prepare_inputs,
     transform_rows,
 )
@@ -57,6 +58,7 @@ def draw_sketch(
     X: Any, target: TuningTarget, default_size: int, settings: SketchSettings
 ) -> SketchedData:
     """Prepare the rows of X, learning length scales if asked, and draw a sketch."""
+    check_inputs(X, settings)
     # The order of the streams is part of what a random_state means.
     *rngs, fit_rng, tuning_rng = random_generator(settings.random_state).spawn(4)
     recipe = choose_recipe(settings.sketch, settings.size, X.shape[0], default_size)

@@ -37,6 +37,8 @@ html_theme_options = {
     "footer_end": [],
 }
 toc_object_entries_show_parents = "hide"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_title = f"nbsketch {release}"
 html_sidebars = {"comparison": [], "reproduction": []}
 html_show_sourcelink = False

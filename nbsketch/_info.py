@@ -1,4 +1,4 @@
-"""What nbsketch runs on: versions, threads, vectors and the cache."""
+"""Versions, threads, vector width and cache folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nbsketch._jit import gram, threads
 
 
 def collect() -> dict[str, str]:
-    """Return what a report of a problem should say."""
+    """Return the environment for a bug report, as names and values."""
     versions = {
         name: metadata.version(name)
         for name in ("numba", "llvmlite", "numpy", "scipy", "scikit-learn")

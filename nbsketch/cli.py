@@ -1,35 +1,17 @@
-"""The command line: reproduce the papers, see a demonstration, ask for versions."""
+"""The command line: run experiments and the demo, list data sets, print versions."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from inspect import signature
 from pathlib import Path
 
 import nbsketch
+from nbsketch.reproduce import EXPERIMENTS, runner
 
-# Each experiment and the module of `nbsketch.reproduce` whose `run` does it.
-_EXPERIMENTS = {
-    "table1": "table1",
-    "table2": "table2",
-    "figure1": "figures",
-    "figure2": "figures",
-    "figure3": "figures",
-    "figure4": "figures",
-    "figure5": "figures",
-    "rates": "rates",
-    "satisfiability": "satisfiability",
-    "table3": "table3",
-    "table4": "table4",
-    "pohlen": "pohlen",
-    "sisokr": "sisokr",
-    "tabular": "tabular",
-    "tabular-quantiles": "tabular_quantiles",
-}
-# Options of `run`, where it takes them: what is given but not taken is an error.
+# Options of experiments; one that an experiment does not take is an error.
 _OPTIONS = ("replicates", "quick", "out", "tuning", "data_home", "plot_only")
 
 
@@ -37,10 +19,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     options = _parser().parse_args(arguments)
     try:
-        return options.run(options)
+        options.run(options)
     except (FileNotFoundError, ModuleNotFoundError, ValueError) as error:
         print(f"nbsketch: {error}", file=sys.stderr)
         return 1
+    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -49,49 +32,56 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=nbsketch.__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    demo = commands.add_parser("demo", help="fit with and without a sketch, at once")
-    demo.set_defaults(run=_demo)
     _add_reproduce(commands)
-    sets = commands.add_parser("datasets", help="say which data sets are at hand")
-    sets.set_defaults(run=_datasets)
-    info = commands.add_parser("info", help="print versions, threads and cache")
-    info.set_defaults(run=_info)
+    for name, run, text in (
+        ("demo", _demo, "fit a synthetic problem with and without a sketch"),
+        ("datasets", _datasets, "list the data sets, and which are found on disk"),
+        ("info", _info, "print versions, number of threads and cache folder"),
+    ):
+        command = commands.add_parser(name, help=text, description=text)
+        command.set_defaults(run=run)
     return parser
 
 
 def _add_reproduce(commands: argparse._SubParsersAction) -> None:
-    command = commands.add_parser(
-        "reproduce", help="repeat a table, a figure or an experiment of the papers"
-    )
-    command.add_argument("what", choices=_EXPERIMENTS)
+    text = "repeat a table, a figure or an experiment of the papers"
+    command = commands.add_parser("reproduce", help=text, description=text)
+    command.add_argument("what", choices=EXPERIMENTS)
     command.add_argument(
         "--replicates",
         type=_positive,
         metavar="N",
-        help="draws of each sketch or of the data; each experiment has its own default",
+        help="number of draws of sketches, data or splits (default: the experiment's)",
     )
     command.add_argument(
-        "--quick", action="store_true", help="fewer replicates: minutes, not more"
+        "--quick",
+        action="store_true",
+        help="use fewer replicates and smaller problems; takes minutes at most",
     )
     command.add_argument(
         "--out",
         type=Path,
         metavar="DIR",
-        help='folder for the CSV, Markdown and PNG files (with a picture: "results")',
+        help="folder for the CSV, Markdown and PNG files (default: none for tables, "
+        '"results" for experiments with a figure)',
     )
     command.add_argument(
         "--tuning",
         type=Path,
         metavar="FILE",
-        help="choices of bandwidth and alpha, read, and made where missing",
+        help="JSON file of hyperparameters: read if it exists, completed by "
+        "cross-validation (default: those of the package)",
     )
     command.add_argument(
-        "--data-home", type=Path, metavar="DIR", help="folder of the data sets"
+        "--data-home",
+        type=Path,
+        metavar="DIR",
+        help="folder of the data sets (default: $NBSKETCH_DATA, then the cache)",
     )
     command.add_argument(
         "--plot-only",
         action="store_true",
-        help="start from the CSV file: picture and table, without measuring",
+        help="make table and figure from an existing CSV file, without measuring",
     )
     command.set_defaults(run=_reproduce)
 
@@ -103,28 +93,24 @@ def _positive(text: str) -> int:
     return number
 
 
-def _demo(options: argparse.Namespace) -> int:
+def _demo(options: argparse.Namespace) -> None:
     from nbsketch.reproduce import demo
 
     demo.run()
-    return 0
 
 
-def _reproduce(options: argparse.Namespace) -> int:
-    module = import_module(f"nbsketch.reproduce.{_EXPERIMENTS[options.what]}")
-    taken = signature(module.run).parameters
+def _reproduce(options: argparse.Namespace) -> None:
+    run = runner(options.what)
+    taken = signature(run).parameters
     given = {name: getattr(options, name) for name in _OPTIONS}
     for name in [n for n in given if given[n] and n not in taken]:
         flag = "--" + name.replace("_", "-")
         raise ValueError(f"{flag} does not go with {options.what}")
-    arguments = {name: value for name, value in given.items() if name in taken}
-    if "name" in taken:  # one module, several experiments
-        arguments["name"] = options.what
-    module.run(**arguments)
-    return 0
+    given["name"] = options.what  # for a module of several experiments
+    run(**{name: value for name, value in given.items() if name in taken})
 
 
-def _datasets(options: argparse.Namespace) -> int:
+def _datasets(options: argparse.Namespace) -> None:
     from nbsketch import datasets
 
     for name in sorted(datasets.__all__):
@@ -133,14 +119,12 @@ def _datasets(options: argparse.Namespace) -> int:
                 data = getattr(datasets, name)(download=False)
                 shape = f"{data.X.shape[0]} x {data.X.shape[1]}"
             except FileNotFoundError:
-                shape = "not at hand"
+                shape = "not found"
             print(f"{name.removeprefix('load_'):12} {shape}")
-    return 0
 
 
-def _info(options: argparse.Namespace) -> int:
+def _info(options: argparse.Namespace) -> None:
     from nbsketch import _info
 
     for name, value in _info.collect().items():
         print(f"{name:22} {value}")
-    return 0

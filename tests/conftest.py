@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
+os.environ.setdefault("MPLBACKEND", "agg")  # no windows
 ROOT = Path(__file__).parents[1]
 
 # What algebra may lose to rounding, relative to the largest number of the result.

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import reference
 import scipy.sparse as sp
+from matplotlib import pyplot
 from numpy.testing import assert_allclose, assert_array_equal
 
 from nbsketch import (
@@ -35,7 +36,8 @@ from nbsketch.diagnostics import (
     spectrum,
     statistical_dimension,
 )
-from nbsketch.reproduce import _report, satisfiability
+from nbsketch.reproduce._tools import report
+from nbsketch.reproduce.p_sparsified import satisfiability
 
 KERNELS = [
     GaussianKernel(1.5),
@@ -465,23 +467,34 @@ def test_wrong_arguments_of_the_size(options, message):
 # the picture ------------------------------------------------------------------------
 
 
-def test_plot(tmp_path):
+def test_plot():
     mu = spectrum(points(), GaussianKernel(1.5))
-    plot_spectrum(mu, tmp_path / "new" / "plain.png")
-    plot_spectrum(mu, tmp_path / "marked.png", size=40, noise=0.1)
-    sizes = [
-        path.stat().st_size
-        for path in (tmp_path / "new" / "plain.png", tmp_path / "marked.png")
-    ]
-    assert min(sizes) > 10_000 and sizes[0] != sizes[1]
+    _, (left, right) = pyplot.subplots(1, 2)
+    assert plot_spectrum(mu, ax=left) is left
+    plot_spectrum(mu, size=40, noise=0.1, ax=right)
+    pyplot.close("all")
+    drawn, radius, dimension = left.lines
+    found = mu.values[mu.values > 1e-12 * mu.values[0]]
+    assert_array_equal(drawn.get_ydata(), found)
+    assert_array_equal(drawn.get_xdata(), np.arange(1, len(found) + 1))
+    assert_allclose(radius.get_ydata(), critical_radius(mu) ** 2)
+    assert_array_equal(dimension.get_xdata(), statistical_dimension(mu))
+    assert_array_equal(right.lines[3].get_xdata(), 40)
+    assert left.get_xscale() == left.get_yscale() == "log"
     with pytest.raises(ValueError, match="`size` must be at least 1"):
-        plot_spectrum(mu, tmp_path / "never.png", size=0)
+        plot_spectrum(mu, size=0)
 
 
-def test_no_matplotlib_is_said(monkeypatch, tmp_path):
+def test_a_plot_makes_its_own_axes():
+    ax = plot_spectrum(spectrum(points(20)))
+    assert pyplot.get_fignums() == [ax.figure.number]
+    pyplot.close("all")
+
+
+def test_no_matplotlib_is_said(monkeypatch):
     monkeypatch.setattr(plots, "find_spec", lambda name: None)
     with pytest.raises(ModuleNotFoundError, match="nbsketch\\[plot\\]"):
-        plot_spectrum(spectrum(points(10)), tmp_path / "never.png")
+        plot_spectrum(spectrum(points(10)))
 
 
 # shares of draws --------------------------------------------------------------------
@@ -493,7 +506,7 @@ def test_shares_of_draws(monkeypatch, tmp_path, capsys):
     command = ["reproduce", "satisfiability", "--quick", "--out", str(tmp_path)]
     assert cli.main([*command, "--replicates", "3"]) == 0
     assert "accumulation" in capsys.readouterr().out
-    rows = _report.read_csv(tmp_path / "satisfiability.csv")
+    rows = report.read_csv(tmp_path / "satisfiability.csv")
     families = satisfiability.families()
     assert len(rows) == 2 * len(families) * 2
     for row in rows:
@@ -508,5 +521,5 @@ def test_shares_of_draws(monkeypatch, tmp_path, capsys):
     assert [row["share"] for row in every] == [1, 1]
     picture = (tmp_path / "satisfiability.png").read_bytes()
     assert picture.startswith(b"\x89PNG") and len(picture) > 30_000
-    monkeypatch.setattr(satisfiability, "judge", None)
+    monkeypatch.setattr(satisfiability, "shares", None)
     assert satisfiability.run(out=tmp_path, plot_only=True) == rows

@@ -4,6 +4,7 @@ import numba
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from matplotlib import pyplot
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.model_selection import GridSearchCV
 
@@ -455,13 +456,13 @@ def test_features_are_called_by_their_names():
 
 
 @pytest.mark.parametrize("q, bars", [(4, 4), (40, 30)])
-def test_plot_of_length_scales(tmp_path, monkeypatch, q, bars):
+def test_plot_of_length_scales(q, bars):
     X, y = wiggle(100, q)
     X[:, 3] = 0
-    model, figures = regressor().fit(X, y), []
-    monkeypatch.setattr(plots, "_save", lambda figure, path: figures.append(figure))
-    plots.plot_length_scales(model, tmp_path / "scales.png")
-    axes = figures[0].axes[0]
+    model = regressor().fit(X, y)
+    axes = pyplot.figure().subplots()
+    assert plots.plot_length_scales(model, ax=axes) is axes
+    pyplot.close("all")
     widths = [bar.get_width() for bar in axes.patches]
     assert_allclose(widths, np.sort(1 / model.length_scales_)[::-1][:bars])
     names = [label.get_text() for label in axes.get_yticklabels()]
@@ -469,11 +470,11 @@ def test_plot_of_length_scales(tmp_path, monkeypatch, q, bars):
     assert ("30 of 40" in axes.get_title()) == (q == 40)
 
 
-def test_there_is_no_picture_of_scales_that_were_given(tmp_path):
+def test_there_is_no_picture_of_scales_that_were_given():
     X, y = wiggle(100)
     for model in (regressor(), regressor(bandwidth=1.0).fit(X, y)):
-        with pytest.raises(ValueError, match="`model` must be fitted and have learned"):
-            plots.plot_length_scales(model, tmp_path / "scales.png")
+        with pytest.raises(ValueError, match="`model` must be fitted with learned"):
+            plots.plot_length_scales(model)
 
 
 def test_a_given_size_replaces_the_default():

@@ -1,4 +1,4 @@
-"""Pohlen's evaluation: splits, the bootstrap, the sets."""
+"""Pohlen's evaluation: splits, grids, the bootstrap, the sets."""
 
 import os
 
@@ -7,10 +7,19 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.kernel_ridge import KernelRidge
 
-from nbsketch import cli, plots
+from nbsketch import cli
 from nbsketch.datasets import Dataset
-from nbsketch.reproduce import _report, pohlen
-from nbsketch.reproduce.pohlen import BOOTSTRAP, FAMILIES, MODELS, WITHOUT
+from nbsketch.reproduce._tools import panels, publish, report
+from nbsketch.reproduce._tools.data import load
+from nbsketch.reproduce.pohlen import evaluation, methods
+from nbsketch.reproduce.pohlen.methods import (
+    BOOTSTRAP,
+    SKETCHES,
+    SPARSE,
+    WITHOUT,
+    Method,
+    split,
+)
 
 
 def toy(n=80):
@@ -22,99 +31,121 @@ def toy(n=80):
 
 @pytest.fixture
 def tiny(monkeypatch):
-    monkeypatch.setattr(pohlen, "SETS", ("concrete",))
-    monkeypatch.setattr(pohlen, "load", lambda name, home: toy())
-    monkeypatch.setattr(pohlen, "SINE_ROWS", 80)
-    monkeypatch.setattr(pohlen, "SIZES", (5, 20))
-    monkeypatch.setattr(pohlen, "QUICK_SIZES", (5, 20))
-    monkeypatch.setattr(pohlen, "_BANDWIDTH_FACTORS", np.array([0.5, 1.0]))
-    monkeypatch.setattr(pohlen, "_ALPHAS", np.array([1e-4, 1e-2]))
-    monkeypatch.setattr(plots, "_DPI", 60)
+    monkeypatch.setattr(evaluation, "SPARSE_SIZES", {"sine": 10, "concrete": 12})
+    monkeypatch.setattr(evaluation, "load", lambda name, home: toy())
+    monkeypatch.setattr(methods, "SINE_ROWS", (40, 60, 20))
+    monkeypatch.setattr(evaluation, "SIZES", (5, 20))
+    monkeypatch.setattr(evaluation, "QUICK_SIZES", (5, 20))
+    monkeypatch.setattr(evaluation, "NONZEROS", (1, 4))
+    monkeypatch.setattr(evaluation, "QUICK_NONZEROS", (1, 4))
+    monkeypatch.setattr(methods, "GRID", np.array([1e-4, 1e-2, 1.0]))
+    monkeypatch.setattr(panels, "DPI", 60)
 
 
-def test_splits_are_of_half_three_tenths_and_a_fifth():
-    parts = pohlen._split(toy(), 0)
-    assert [len(y) for _, y in parts] == [40, 24, 16]
-    assert_allclose(parts.train[0].mean(axis=0), 0, atol=1e-12)
-    assert_allclose(parts.train[0].std(axis=0), 1)
-    assert abs(parts.test[0].mean()) > 1e-6
+def test_splits_are_those_of_the_report():
+    parts = split(toy(), 0)
+    sizes = {name: len(y) for name, (_, y) in parts._asdict().items()}
+    assert sizes == {"train": 40, "test": 24, "evaluation": 16}
+    for i in (0, 1):  # inputs and targets
+        assert_allclose(parts.train[i].mean(axis=0), 0, atol=1e-12)
+        assert_allclose(parts.train[i].std(axis=0), 1)
+        assert np.abs(parts.test[i].mean()) > 1e-6
+    shift, scale = toy().y.mean(), toy().y.std()
     values = np.concatenate([y for _, y in parts])
-    assert_array_equal(np.sort(values), np.sort(toy().y))
+    values = (values - values.mean()) / values.std()
+    assert_allclose(np.sort(values), np.sort((toy().y - shift) / scale), atol=1e-12)
 
 
-def test_the_sine_has_clean_test_targets():
-    parts = pohlen.make_sine(0)
-    assert [len(y) for _, y in parts] == [1000, 600, 400]
-    noise = parts.train[1].std() ** 2 - parts.test[1].std() ** 2
-    assert_allclose(noise, pohlen.SINE_NOISE**2, rtol=0.5)
-    assert abs(parts.test[1]).max() <= 1
+@pytest.mark.parametrize(
+    ("name", "train", "test", "evaluated"),
+    [
+        ("concrete", 515, 309, 206),
+        ("airfoil", 752, 451, 300),
+        ("autompg", 196, 118, 78),
+        ("yacht", 154, 93, 61),
+    ],
+)
+@pytest.mark.skipif("NBSKETCH_DATA" not in os.environ, reason="needs the data sets")
+def test_sizes_of_the_real_splits(name, train, test, evaluated):
+    """Table 1 of the report; a half of a row is rounded to either side."""
+    found = [len(y) for _, y in split(load(name, None), 0)]
+    assert np.abs(np.subtract(found, (train, test, evaluated))).max() <= 1
 
 
-def test_bootstrap_costs_what_a_sketch_does():
-    for n, size in ((1000, 10), (1000, 80), (154, 40)):
-        rows = pohlen.rows_of_same_cost(n, size)
-        assert_allclose(MODELS * rows**3 / 3, n * size**2, rtol=0.1)
+def test_the_grid_is_that_of_the_report():
+    assert_allclose(methods.GRID, [10.0**k for k in range(-9, 4)])
 
 
-def test_bootstrap_is_a_mean_of_models_of_sampled_rows():
-    parts = pohlen._split(toy(), 0)
+def test_the_sine():
+    parts = methods.make_sine(0)
+    assert [len(y) for _, y in parts] == [100, 1000, 100]
+    X, y = parts.test
+    assert -1 <= X.min() < -0.9 and 0.9 < X.max() <= 1
+    noise = y - np.sin(2 * np.pi * X[:, 0])
+    assert_allclose([noise.mean(), noise.var()], [0, 0.25], atol=0.04)
+
+
+def test_bootstrap_is_one_model_of_sampled_rows():
+    parts = split(toy(), 0)
     X, y = parts.train
-    alpha, size = 1e-2, 10
-    (predict,) = pohlen.fit(parts.train, BOOTSTRAP, size, 1.0, [alpha], seed=3)
-    rng = np.random.default_rng(3)
-    m = pohlen.rows_of_same_cost(len(y), size)
-    expected = np.zeros(16)
-    for _ in range(MODELS):
-        rows = rng.integers(len(y), size=m)
-        expected += with_intercept(X[rows], y[rows], parts.test[0], m * alpha) / MODELS
-    assert_allclose(predict(parts.test[0]), expected, rtol=1e-6)
+    alpha, h, size = 1e-2, 0.7, 10
+    method = Method(BOOTSTRAP, size)
+    (predict,) = methods.fit(parts.train, method, h, [alpha], seed=3)
+    rows = np.random.default_rng(3).integers(len(y), size=size)
+    ridge = KernelRidge(alpha=size * alpha, kernel="rbf", gamma=1 / (2 * h))
+    expected = ridge.fit(X[rows], y[rows]).predict(parts.test[0])
+    assert_allclose(predict(parts.test[0]), expected, rtol=1e-6, atol=1e-9)
 
 
-def with_intercept(X, y, X_new, penalty):
-    """Return predictions of kernel ridge; a free constant makes the dual sum to 0."""
-    ridge = KernelRidge(alpha=penalty, kernel="rbf", gamma=0.5)
-    sides = np.column_stack([y, np.ones(len(y))])
-    dual, ones = ridge.fit(X, sides).dual_coef_.T
-    constant = dual.sum() / ones.sum()
-    return ridge.predict(X_new) @ [1, -constant] + constant
-
-
-@pytest.mark.parametrize("method", [*FAMILIES, BOOTSTRAP])
-def test_every_method_learns(method):
-    parts = pohlen._split(toy(200), 0)
-    found = pohlen._evaluate(parts, method, 40, seed=0)
-    assert found["error"] < 0.4
+@pytest.mark.parametrize("name", [WITHOUT, *SKETCHES, BOOTSTRAP, SPARSE])
+def test_every_method_learns(name):
+    parts = split(toy(200), 0)
+    method = Method(name, 40, 2 if name == SPARSE else None)
+    found = methods.evaluate(parts, method, seed=0)
+    assert found["error"] < 0.2
     assert found["seconds"] > 0
+
+
+def test_runs_are_those_of_the_report():
+    (by_size, by_nonzeros) = evaluation.scans("sine", None, quick=False)
+    assert (by_size.replicates, by_nonzeros.replicates) == (10, 25)
+    assert {method.size for method in by_nonzeros.methods} == {30}
+    (by_size, by_nonzeros) = evaluation.scans("airfoil", None, quick=False)
+    assert (by_size.replicates, by_nonzeros.replicates) == (5, 25)
+    assert {method.size for method in by_nonzeros.methods} == {225}
 
 
 def test_small_evaluation(tiny, tmp_path, capsys):
     command = ["reproduce", "pohlen", "--replicates", "2", "--out", str(tmp_path)]
     assert cli.main(command) == 0
     assert BOOTSTRAP in capsys.readouterr().out
-    rows = _report.read_csv(tmp_path / "pohlen.csv")
-    # two sets, two splits; without a sketch there is one size
-    assert len(rows) == 2 * 2 * (2 * len(FAMILIES) + 1)
-    assert all(0 < row["error"] < 1.5 for row in rows)
-    table = pohlen.summarize(rows)
+    rows = report.read_csv(tmp_path / "pohlen.csv")
+    # two sets, two runs; without a sketch there is one size
+    assert len(rows) == 2 * 2 * (1 + 2 * (len(SKETCHES) + 1) + 2)
+    assert all(0 < row["error"] < 3 for row in rows)
+    table = evaluation.summarize(rows)
     assert len(table) == len(rows) / 2
     without = [row for row in table if row["method"] == WITHOUT]
     assert [row["size"] for row in without] == [0, 0]
+    sparse = [row["nonzeros"] for row in table if row["method"] == SPARSE]
+    assert_array_equal(sparse, [1, 4, 1, 4])
     picture = (tmp_path / "pohlen.png").read_bytes()
     assert picture.startswith(b"\x89PNG") and len(picture) > 20_000
 
 
 def test_from_the_file_alone(tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr(plots, "draw", lambda *arguments: None)
-    table = pohlen.run(replicates=1, quick=True, out=tmp_path)
-    monkeypatch.setattr(pohlen, "measure", None)
-    assert pohlen.run(out=tmp_path, plot_only=True) == table
+    monkeypatch.setattr(publish, "save_panels", lambda *arguments: None)
+    table = evaluation.run(replicates=1, quick=True, out=tmp_path)
+    monkeypatch.setattr(evaluation, "measure", None)
+    assert evaluation.run(out=tmp_path, plot_only=True) == table
 
 
 @pytest.mark.skipif("NBSKETCH_DATA" not in os.environ, reason="needs the data sets")
-@pytest.mark.parametrize("name", pohlen.SETS)
+@pytest.mark.parametrize("name", ["concrete", "airfoil", "autompg", "yacht"])
 def test_the_real_sets(name):
-    parts = pohlen._split(pohlen.load(name, None), 0)
-    exact = pohlen._evaluate(parts, WITHOUT, 0, seed=0)["error"]
-    sketched = pohlen._evaluate(parts, "p-SR, p = 20/n", 40, seed=0)["error"]
-    assert exact < 0.45
-    assert sketched < 0.65
+    parts = split(load(name, None), 0)
+    exact = methods.evaluate(parts, Method(WITHOUT, 0), seed=0)["error"]
+    method = Method("p-SR, p = 20/n (added)", 40)
+    sketched = methods.evaluate(parts, method, seed=0)["error"]
+    assert exact < 0.45**2
+    assert sketched < 0.65**2

@@ -10,10 +10,11 @@ from nbsketch import (
     SpectralFilterRegressor,
     SubsamplingSketch,
     cli,
-    plots,
 )
 from nbsketch.datasets import DiagonalDesign
-from nbsketch.reproduce import rates, rates_measure
+from nbsketch.reproduce._tools import publish
+from nbsketch.reproduce._tools.statistics import log_log_slope
+from nbsketch.reproduce.projections import measure, rates
 from nbsketch.solvers.filters import RidgeFilter
 
 MODES = 40
@@ -23,8 +24,8 @@ MODES = 40
 def small(monkeypatch):
     """Shrink the design to few modes."""
     design = DiagonalDesign(capacity=0.5, n_modes=MODES)
-    monkeypatch.setattr(rates_measure, "DESIGN", design)
-    monkeypatch.setattr(rates_measure, "_SPARE", 2)
+    monkeypatch.setattr(measure, "DESIGN", design)
+    monkeypatch.setattr(measure, "_SPARE", 2)
     return design
 
 
@@ -102,16 +103,16 @@ def test_bad_arguments(make, message):
 # risks ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", rates_measure.FILTERS)
+@pytest.mark.parametrize("name", measure.FILTERS)
 @pytest.mark.parametrize("size", [None, 12])
 def test_risks_are_means_over_the_noise_of_those_of_the_estimator(small, name, size):
     n, k = 50, 30
-    sample = rates_measure.Sample.draw(n, np.random.default_rng(0))
-    alpha = rates_measure._ALPHAS[k]
+    sample = measure.Sample.draw(n, np.random.default_rng(0))
+    alpha = measure._ALPHAS[k]
     recipe = SubsamplingSketch(size or n)
     model = SpectralFilterRegressor(
         LinearKernel(),
-        filter=rates_measure.FILTERS[name],
+        filter=measure.FILTERS[name],
         sketch=recipe,
         alpha=alpha,
         fit_intercept=False,
@@ -120,19 +121,19 @@ def test_risks_are_means_over_the_noise_of_those_of_the_estimator(small, name, s
     # coefficients of the features for any targets: a linear map of them
     map_ = model.landmarks_.T @ model.sketch_.weights.T @ model.coef_
     basis, _ = np.linalg.qr(model.landmarks_.T)
-    found = rates_measure.filter_risks(
-        sample, {"": rates_measure.FILTERS[name]}, basis if size else None
+    found = measure.filter_risks(
+        sample, {"": measure.FILTERS[name]}, basis if size else None
     )[""][k]
-    variance = rates_measure.NOISE**2 * small.eigenvalues @ np.square(map_).sum(axis=1)
-    for j, source in enumerate(rates_measure.SOURCES):
+    variance = measure.NOISE**2 * small.eigenvalues @ np.square(map_).sum(axis=1)
+    for j, source in enumerate(measure.SOURCES):
         bias = small.excess_risk(map_ @ sample.targets[:, j], source)
         assert_allclose(found[j], bias + variance, rtol=1e-6)
 
 
 def test_projections_are_nested_and_span_the_sketch(small):
-    sample = rates_measure.Sample.draw(30, np.random.default_rng(0))
+    sample = measure.Sample.draw(30, np.random.default_rng(0))
     recipe = PSparsifiedSketch(10, density=0.3)
-    basis = rates_measure.projection(sample, recipe, np.random.default_rng(1))
+    basis = measure.projection(sample, recipe, np.random.default_rng(1))
     S = recipe.draw(30, np.random.default_rng(1))
     rows = S @ sample.X
     for size in (1, 4, 10):
@@ -142,45 +143,44 @@ def test_projections_are_nested_and_span_the_sketch(small):
 
 
 def test_rows_that_add_nothing_are_no_directions(small):
-    sample = rates_measure.Sample.draw(6, np.random.default_rng(0))
+    sample = measure.Sample.draw(6, np.random.default_rng(0))
     sample = sample._replace(X=np.repeat(sample.X[:3], 2, axis=0))
     recipe = SubsamplingSketch(6)
-    basis = rates_measure.projection(sample, recipe, np.random.default_rng(0))
+    basis = measure.projection(sample, recipe, np.random.default_rng(0))
     norms = np.linalg.norm(basis, axis=0)
     assert_allclose(norms, norms.round(), atol=1e-12)
     assert_allclose(norms.sum(), 3)
     kept = basis[:, norms > 0.5]
     ridge = {"": RidgeFilter()}
-    risks = rates_measure.filter_risks(sample, ridge, basis)[""]
-    assert_allclose(risks, rates_measure.filter_risks(sample, ridge, kept)[""])
+    risks = measure.filter_risks(sample, ridge, basis)[""]
+    assert_allclose(risks, measure.filter_risks(sample, ridge, kept)[""])
 
 
 def test_first_crossing():
     sizes, values = np.array([2, 4, 8]), np.array([8.0, 2.0, 1.0])
-    assert_allclose(rates_measure.first_crossing(sizes, values, 4.0), 2 * 2**0.5)
-    assert rates_measure.first_crossing(sizes, values, 9.0) == 2
-    assert_allclose(rates_measure.first_crossing(sizes, values, 1.0), 8)
-    assert rates_measure.first_crossing(sizes, values, 0.5) is None
+    assert_allclose(measure.first_crossing(sizes, values, 4.0), 2 * 2**0.5)
+    assert measure.first_crossing(sizes, values, 9.0) == 2
+    assert_allclose(measure.first_crossing(sizes, values, 1.0), 8)
+    assert measure.first_crossing(sizes, values, 0.5) is None
 
 
 # slopes and tables ------------------------------------------------------------------
 
 
 def test_slope_of_a_power():
-    n = np.array([10.0, 20.0, 80.0])[:, None]
-    slope = rates.fit_slope(n[:, 0], n**-0.7 * np.array([1.0, 3.0, 5.0]))
-    assert_allclose(slope, [-0.7] * 3)
-    assert rates.fit_slope(n[:, 0], n**-0.7)[1:] == (None, None)
+    n = np.array([10.0, 20.0, 80.0])
+    slope = log_log_slope(n, n**-0.7 * np.array([[1.0], [3.0], [5.0]]))
+    assert_allclose([slope.value, *slope.ends()], [-0.7] * 3)
+    assert log_log_slope(n, n[None] ** -0.7).ends() == (None, None)
 
 
 def test_interval_covers_as_often_as_it_says():
     rng = np.random.default_rng(0)
-    n = 2.0 ** np.arange(6)[:, None]
+    n = 2.0 ** np.arange(6)
     slopes = [
-        rates.fit_slope(n[:, 0], np.exp(0.3 * rng.normal(size=(6, 5))) / n)
-        for _ in range(1000)
+        log_log_slope(n, np.exp(0.3 * rng.normal(size=(5, 6))) / n) for _ in range(1000)
     ]
-    hits = np.mean([slope.low <= -1 <= slope.high for slope in slopes])
+    hits = np.mean([low <= -1 <= high for low, high in (s.ends() for s in slopes)])
     assert 0.93 < hits < 0.97
 
 
@@ -190,26 +190,35 @@ def test_exponents_of_theory():
     assert_allclose(rates.theory("filter", "ridge", 0.3), -0.6 / 1.1)
     assert_allclose(rates.theory("filter", "iterated ridge", 1.5), -3 / 3.5)
     assert_allclose(rates.theory("sgm", "II", 0.5), -1 / 1.5)
-    assert_allclose(rates.theory("projection", "Gaussian", 0.5), 0.5 / 1.5)
+
+
+def test_dimensions_of_theory_depend_on_the_sketch():
+    """Corollaries 3 to 5 of Lin and Cevher: plain Nystrom needs more landmarks."""
+    for source in measure.PROJECTED_SOURCES:
+        found = {s: rates.theory("projection", s, source) for s in measure.SKETCHES}
+        sufficient = 0.5 / (2 * source + 0.5)
+        assert_allclose(found.pop("sub-sampling"), 1 / (2 * source + 0.5))
+        assert len(found) == 3
+        assert_allclose(list(found.values()), sufficient)
 
 
 def test_measured_slopes_are_near_theory(monkeypatch):
-    monkeypatch.setattr(rates_measure, "DESIGN", DiagonalDesign(0.5, 256))
+    monkeypatch.setattr(measure, "DESIGN", DiagonalDesign(0.5, 256))
     sizes, slopes = np.array([128, 256, 512, 1024]), {}
     for name in ("ridge", "Landweber"):
-        filters = {name: rates_measure.FILTERS[name]}
+        filters = {name: measure.FILTERS[name]}
         curves = [
             [
-                rates_measure.filter_risks(
-                    rates_measure.Sample.draw(n, np.random.default_rng([seed, n])),
+                measure.filter_risks(
+                    measure.Sample.draw(n, np.random.default_rng([seed, n])),
                     filters,
                 )[name].min(axis=0)
                 for seed in range(3)
             ]
             for n in sizes
         ]
-        for j, source in list(enumerate(rates_measure.SOURCES))[1:]:  # 0.3: more modes
-            slope = rates.fit_slope(sizes, np.array(curves)[:, :, j]).value
+        for j, source in list(enumerate(measure.SOURCES))[1:]:  # 0.3: more modes
+            slope = log_log_slope(sizes, np.array(curves)[:, :, j].T).value
             slopes[name, source] = slope
             assert_allclose(slope, rates.theory("filter", name, source), atol=0.1)
     # saturation
@@ -219,7 +228,7 @@ def test_measured_slopes_are_near_theory(monkeypatch):
 def test_run(small, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(rates, "SIZES", (64, 128))
     drawn = []
-    monkeypatch.setattr(plots, "draw", lambda panels, title, path: drawn.extend(panels))
+    monkeypatch.setattr(publish, "save_panels", lambda panels, *_: drawn.extend(panels))
     table = rates.run(replicates=2, out=tmp_path)
     printed = capsys.readouterr().out
     assert "cutoff" in printed and "p-sparsified" in printed
@@ -231,9 +240,16 @@ def test_run(small, monkeypatch, tmp_path, capsys):
     assert {path.suffix for path in tmp_path.iterdir()} == {".csv", ".md"}
     assert len(drawn) == 4 + 2 + 2
     assert [curve.label for curve in drawn[0].curves][-1] == "theory"
+    lines = {curve.label: curve for curve in drawn[4].curves}  # a projection
+    for label, sketch in (
+        ("theory, sub-sampling", "sub-sampling"),
+        ("theory", "leverage"),
+    ):
+        slope = log_log_slope(lines[label].x, lines[label].y).value
+        assert_allclose(slope, rates.theory("projection", sketch, 0.5))
     assert all(row["slope"] < 0 for row in table if row["part"] == "filter")
     risks = {key: row["last"] for key, row in zip(keys, table, strict=True)}
-    for regime in rates_measure.REGIMES:
+    for regime in measure.REGIMES:
         ratio = risks["sgm", regime, 0.5] / risks["filter", "Landweber", 0.5]
         assert 0.3 < ratio < 3
     assert rates.run(out=tmp_path, plot_only=True) == table
@@ -253,7 +269,7 @@ def test_sizes_where_no_dimension_is_enough_are_left_out():
     ]
     ((_, (sizes, curves)),) = rates._curves(values)
     assert_array_equal(sizes, [8, 32])
-    assert_array_equal(curves, [[3, 4], [6, 8]])
+    assert_array_equal(curves, [[3, 6], [4, 8]])
 
 
 def test_command(monkeypatch, capsys):

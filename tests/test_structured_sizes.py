@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import reference
+from matplotlib import pyplot
 from numpy.testing import assert_allclose, assert_array_equal
 
 from nbsketch import GaussianKernel, InputOutputKernelRegressor, PSparsifiedSketch
@@ -80,10 +81,12 @@ def test_the_best_size_is_the_smallest_that_is_nearly_best():
         path.best(-1)
 
 
-def test_a_path_can_be_drawn(data, tmp_path):
+def test_a_path_can_be_drawn(data):
     path = select_output_size(make(), data[1], data[3], [2, 5])
-    path.plot(tmp_path / "sizes.png")
-    assert (tmp_path / "sizes.png").stat().st_size > 1000
+    ax = pyplot.figure().subplots()
+    assert path.plot(ax=ax) is ax
+    pyplot.close("all")
+    assert_array_equal(ax.lines[0].get_xydata(), np.column_stack([[2, 5], path.scores]))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 
 from nbsketch import GaussianKernel, PSparsifiedSketch, SketchedKernelRegressor
 from nbsketch.metrics import arrmse
-from nbsketch.reproduce import table2
+from nbsketch.reproduce.p_sparsified import table2
 
 pytestmark = pytest.mark.skipif(
     "NBSKETCH_DATA" not in os.environ, reason="needs the data sets"
@@ -34,7 +34,7 @@ def dense_prediction(X, Y, X_new, S, bandwidth, alpha):
 
 @pytest.mark.parametrize("name", table2.SETS)
 def test_error_is_that_of_a_dense_implementation(name):
-    shipped = resources.files("nbsketch.reproduce") / "table2_tuning.json"
+    shipped = resources.files("nbsketch.reproduce.p_sparsified") / "table2_tuning.json"
     setting = json.loads(shipped.read_text())[name]["20/n-SR"]
     split = table2._load(name, None)
     model = SketchedKernelRegressor(

@@ -5,9 +5,10 @@ import pytest
 import reference
 from numpy.testing import assert_allclose
 
-from nbsketch import GaussianKernel, cli, plots
-from nbsketch.reproduce import _report, table4
-from nbsketch.reproduce.table4 import FAMILIES, Grid
+from nbsketch import GaussianKernel, cli
+from nbsketch.reproduce._tools import panels, publish, report, statistics
+from nbsketch.reproduce.p_sparsified import table4
+from nbsketch.reproduce.p_sparsified.table4 import FAMILIES, Grid
 
 
 @pytest.fixture
@@ -15,7 +16,7 @@ def tiny(monkeypatch):
     grid = Grid((200, 300, 400), 10, (5, 10, 15), 200)
     monkeypatch.setattr(table4, "QUICK_GRIDS", {True: grid, False: grid})
     monkeypatch.setattr(table4, "_SHORTEST", 1e-3)
-    monkeypatch.setattr(plots, "_DPI", 60)
+    monkeypatch.setattr(panels, "DPI", 60)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -25,7 +26,9 @@ def test_the_products_are_what_they_are_called(name):
     width = np.sqrt(2 * table4.N_FEATURES)
     K = reference.kernel_matrix(GaussianKernel(width), X, X)
     S = reference.dense_sketch(sketch)
-    found = {product: table4._task(product, X, sketch)() for product in table4.PRODUCTS}
+    found = {
+        product: table4._product(product, X, sketch)() for product in table4.PRODUCTS
+    }
     assert_allclose(found["S K"], S @ K, rtol=0, atol=1e-10)
     assert_allclose(found["S K S^T"], S @ K @ S.T, rtol=0, atol=1e-9)
 
@@ -60,11 +63,11 @@ def test_power_laws_are_recovered():
 
 def test_interval_of_a_slope():
     x = np.array([1.0, 10.0, 100.0, 1000.0])
-    exponent, half_width = table4._exponent(x, x * [1.1, 1, 1, 1.1])
+    exponent, half_width = statistics.log_log_slope(x, x * [1.1, 1, 1, 1.1])
     fit, covariance = np.polyfit(np.log(x), np.log(x * [1.1, 1, 1, 1.1]), 1, cov=True)
     assert_allclose(exponent, fit[0])
     assert_allclose(half_width, 4.3027 * np.sqrt(covariance[0, 0]), rtol=1e-4)
-    assert table4._exponent(x, np.ones(4)) == (0, 0)
+    assert statistics.log_log_slope(x, np.ones(4)) == (0, 0)
 
 
 def test_memory_and_time_of_a_call():
@@ -79,7 +82,7 @@ def test_small_measurement(tiny, tmp_path, capsys):
     command = ["reproduce", "table4", "--quick", "--out", str(tmp_path)]
     assert cli.main(command) == 0
     assert "SRHT" in capsys.readouterr().out
-    rows = _report.read_csv(tmp_path / "table4.csv")
+    rows = report.read_csv(tmp_path / "table4.csv")
     assert len(rows) == len(FAMILIES) * 2 * 6
     assert all(row["seconds"] >= 0 and row["megabytes"] > 0 for row in rows)
     # at least the result itself
@@ -93,7 +96,7 @@ def test_small_measurement(tiny, tmp_path, capsys):
 
 
 def test_from_the_file_alone(tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr(plots, "draw", lambda *arguments: None)
+    monkeypatch.setattr(publish, "save_panels", lambda *arguments: None)
     table = table4.run(quick=True, out=tmp_path)
     monkeypatch.setattr(table4, "measure", None)
     assert table4.run(out=tmp_path, plot_only=True) == table

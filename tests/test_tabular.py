@@ -1,4 +1,4 @@
-"""Defaults on tabular data: splits, ratios, rivals, files."""
+"""Defaults on tabular data: splits, ratios, baselines, files."""
 
 import math
 import os
@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from nbsketch import cli, plots
+from nbsketch import cli
 from nbsketch.datasets import Dataset
 from nbsketch.kernels import median_distance
-from nbsketch.reproduce import _report, _rivals, tabular, tabular_quantiles
-from nbsketch.reproduce._rivals import (
+from nbsketch.reproduce._tools import panels, report
+from nbsketch.reproduce.tabular import baselines, quantiles, regression
+from nbsketch.reproduce.tabular.baselines import (
     BOOSTING,
     DEFAULTS,
     EXACT,
@@ -36,17 +37,17 @@ def row(name, method, rmse, seconds):
 
 @pytest.fixture
 def tiny(monkeypatch):
-    for module in (tabular, tabular_quantiles):
+    for module in (regression, quantiles):
         monkeypatch.setattr(module, "load", lambda name, home: toy())
-    monkeypatch.setattr(_rivals, "TREES", 30)
-    monkeypatch.setattr(_rivals, "LANDMARKS", 50)
-    monkeypatch.setattr(plots, "_DPI", 60)
+    monkeypatch.setattr(baselines, "TREES", 30)
+    monkeypatch.setattr(baselines, "LANDMARKS", 50)
+    monkeypatch.setattr(panels, "DPI", 60)
 
 
 @pytest.mark.parametrize("method", regressors())
 def test_every_method_learns(method, tiny):
     data = toy(300)
-    (X, y), (X_test, y_test) = data.random_split(0, tabular.FRACTIONS)
+    (X, y), (X_test, y_test) = data.random_split(0, regression.FRACTIONS)
     predict, seconds = timed(regressors()[method], X, y, 0)
     assert np.std(predict(X_test) - y_test) < 0.35 * np.std(y_test)
     assert seconds > 0
@@ -65,7 +66,7 @@ def test_trees_stop_on_rows_held_out():
     pytest.importorskip("lightgbm")
     X = np.random.default_rng(0).normal(size=(300, 3))
     noise = np.random.default_rng(1).normal(size=300)
-    model = _rivals.boosted_trees(X, noise, 0)
+    model = baselines.boosted_trees(X, noise, 0)
     # Of noise, next to nothing is learned; without stopping, most of it would be.
     assert np.std(model(X)) < 0.6
 
@@ -79,54 +80,54 @@ def test_ratios_are_to_lightgbm():
         row("boston", DEFAULTS, 3.0, 2.0),
         row("boston", DEFAULTS, 5.0, 6.0) | {"split": 1},
     ]
-    table = tabular.summarize(rows)
+    table = regression.summarize(rows)
     found = {(r["set"], r["method"]): r for r in table}
     boston = found["boston", DEFAULTS]
     assert boston["rmse"] == 4.0 and boston["rmse_deviation"] == 1.0
     assert boston["ratio"] == 1.0 and boston["times"] == 2.0
     assert found["yacht", EXACT]["ratio"] == 0.5
-    mean = found[tabular.MEAN, DEFAULTS]
+    mean = found[regression.MEAN, DEFAULTS]
     assert_allclose(mean["ratio"], math.sqrt(0.25))
     assert_allclose(mean["times"], math.sqrt(8))
     assert mean["rmse"] is None
-    assert found[tabular.WITHOUT_YACHT, DEFAULTS]["ratio"] == 1.0
+    assert found[regression.WITHOUT_YACHT, DEFAULTS]["ratio"] == 1.0
     # What did not run on every set has no mean.
-    assert (tabular.MEAN, EXACT) not in found
+    assert (regression.MEAN, EXACT) not in found
 
 
 def test_without_lightgbm(monkeypatch):
-    monkeypatch.setattr(_rivals, "has_lightgbm", lambda: False)
+    monkeypatch.setattr(baselines, "has_lightgbm", lambda: False)
     assert LIGHTGBM not in regressors()
     rows = [row("boston", BOOSTING, 2.0, 1.0), row("boston", DEFAULTS, 1.0, 1.0)]
-    found = {r["method"]: r["ratio"] for r in tabular.summarize(rows)[:2]}
+    found = {r["method"]: r["ratio"] for r in regression.summarize(rows)[:2]}
     assert found == {BOOSTING: 1.0, DEFAULTS: 0.5}
 
 
 def test_exact_only_up_to_its_limit(tiny, monkeypatch):
-    monkeypatch.setattr(tabular, "EXACT_ROWS", 100)
-    assert EXACT not in [found["method"] for found in tabular.evaluate(toy(), 0)]
-    assert EXACT in [found["method"] for found in tabular.evaluate(toy(100), 0)]
+    monkeypatch.setattr(regression, "EXACT_ROWS", 100)
+    assert EXACT not in [found["method"] for found in regression.evaluate(toy(), 0)]
+    assert EXACT in [found["method"] for found in regression.evaluate(toy(100), 0)]
 
 
 def test_small_comparison(tiny, tmp_path, capsys, monkeypatch):
     command = ["reproduce", "tabular", "--quick", "--out", str(tmp_path)]
     assert cli.main(command) == 0
     shown = capsys.readouterr().out
-    assert DEFAULTS in shown and tabular.MEAN in shown
-    rows = _report.read_csv(tmp_path / "tabular.csv")
-    assert len(rows) == len(tabular.QUICK_SETS) * len(regressors())
+    assert DEFAULTS in shown and regression.MEAN in shown
+    rows = report.read_csv(tmp_path / "tabular.csv")
+    assert len(rows) == len(regression.QUICK_SETS) * len(regressors())
     assert all(0 < row["rmse"] < 1 for row in rows)
     picture = (tmp_path / "tabular.png").read_bytes()
     assert picture.startswith(b"\x89PNG") and len(picture) > 10_000
-    monkeypatch.setattr(tabular, "measure", None)
-    table = tabular.run(out=tmp_path, plot_only=True)
-    assert table == tabular.summarize(rows)
+    monkeypatch.setattr(regression, "measure", None)
+    table = regression.run(out=tmp_path, plot_only=True)
+    assert table == regression.summarize(rows)
 
 
 def test_panels_name_the_sets():
     rows = [row("boston", LIGHTGBM, 4.0, 2.0), row("yacht", LIGHTGBM, 2.0, 1.0)]
     rows += [row("yacht", ISOTROPIC, 1.0, 3.0)]
-    errors, times = tabular.panels(rows)
+    errors, times = regression.panels(rows)
     assert errors.names == times.names == ("boston", "yacht")
     curves = {curve.label: curve for curve in errors.curves}
     assert list(curves) == [LIGHTGBM, ISOTROPIC]
@@ -135,7 +136,7 @@ def test_panels_name_the_sets():
 
 
 def test_small_comparison_of_quantiles(tiny, tmp_path):
-    table = tabular_quantiles.run(quick=True, out=tmp_path)
+    table = quantiles.run(quick=True, out=tmp_path)
     ours = [row for row in table if row["method"] == DEFAULTS]
     assert [row["level"] for row in ours] == [0.1, 0.5, 0.9]
     assert all(row["crossing"] == 0 for row in ours)
@@ -150,13 +151,13 @@ def test_quantile_ratios():
         row | {"method": DEFAULTS, "pinball": 1.0},
         row | {"method": LIGHTGBM, "pinball": 2.0},
     ]
-    ratios = [found["ratio"] for found in tabular_quantiles.summarize(rows)]
+    ratios = [found["ratio"] for found in quantiles.summarize(rows)]
     assert ratios == [0.5, 1.0]
-    assert tabular_quantiles.summarize(rows[:1])[0]["ratio"] is None
+    assert quantiles.summarize(rows[:1])[0]["ratio"] is None
 
 
 @pytest.mark.skipif("NBSKETCH_DATA" not in os.environ, reason="needs the data sets")
 def test_learned_scales_pay_on_a_real_set():
-    data = tabular.load("airfoil", None)
-    found = {row["method"]: row["rmse"] for row in tabular.evaluate(data, 0)}
+    data = regression.load("airfoil", None)
+    found = {row["method"]: row["rmse"] for row in regression.evaluate(data, 0)}
     assert found[DEFAULTS] < min(found[ISOTROPIC], found[BOOSTING])

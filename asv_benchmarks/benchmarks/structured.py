@@ -2,8 +2,8 @@
 
 import nbsketch
 from benchmarks.common import choose
+from nbsketch.datasets import make_documents
 from nbsketch.metrics import example_f1
-from nbsketch.reproduce.sisokr_scale import make_documents
 
 N = choose(fast=2000, regular=10_000)
 N_TEST = 1000
@@ -23,7 +23,7 @@ class Labels:
     param_names = ("method",)
 
     def setup(self, method):
-        X, Y = make_documents(N + N_TEST, n_words=1000, n_labels=100)
+        X, Y = make_documents(N + N_TEST, n_words=1000, n_labels=100, random_state=0)
         self.train, self.X_test, self.Y_test = (X[:N], Y[:N]), X[N:], Y[N:]
         sketch, output_sketch = METHODS[method]
         self.model = nbsketch.InputOutputKernelRegressor(

@@ -1,6 +1,6 @@
-"""Learned length-scales, and calibrated intervals, of house prices in California.
+"""Learned length scales and calibrated intervals of house prices in California.
 
-Where the set is not at hand, the papers' synthetic function stands in.
+If the set is not on disk, a synthetic set is used instead.
 """
 
 import matplotlib.pyplot as plt
@@ -17,7 +17,7 @@ def load():
     except FileNotFoundError:
         X, y = make_friedman_outliers(6000, n_outliers=0, random_state=0)
         names = tuple(f"x{j}" for j in range(X.shape[1]))
-        return Dataset("synthetic stand-in", X, y, names, ("y",))
+        return Dataset("synthetic", X, y, names, ("y",))
 
 
 data = load()
@@ -27,10 +27,8 @@ model = nbsketch.JointQuantileRegressor(
 ).fit(X, y)
 figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3.2))
 
-relevance = 1 / model.length_scales_
-order = np.argsort(relevance)
-left.barh([data.feature_names[j] for j in order], relevance[order])
-left.set(xlabel="1 / length-scale", title=data.name)
+nbsketch.plots.plot_length_scales(model, ax=left)
+left.set(title=f"Relevance, {data.name}")
 
 intervals = model.predict_interval(X_test, coverage=0.8)
 middle = model.predict(X_test)[:, 1]

@@ -1,4 +1,4 @@
-"""What filters keep of an eigendirection; and ridge regression that saturates."""
+"""Share of an eigendirection that each filter keeps; saturation of ridge regression."""
 
 import matplotlib.pyplot as plt
 import numpy as np

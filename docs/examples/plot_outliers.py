@@ -1,4 +1,4 @@
-"""Least squares against the Huber loss; and a band between two quantiles."""
+"""Square and Huber loss with outliers; a band between two quantiles."""
 
 import matplotlib.pyplot as plt
 import numpy as np

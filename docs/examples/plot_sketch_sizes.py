@@ -3,10 +3,10 @@
 import matplotlib.pyplot as plt
 
 import nbsketch
-from nbsketch.reproduce.sisokr_scale import make_documents
+from nbsketch.datasets import make_documents
 from nbsketch.structured import select_input_size, select_output_size
 
-X, Y = make_documents(2000, n_words=400, n_labels=20)
+X, Y = make_documents(2000, n_words=400, n_labels=20, random_state=0)
 model = nbsketch.InputOutputKernelRegressor(
     nbsketch.GaussianKernel(bandwidth=15.0),
     nbsketch.GaussianKernel(bandwidth=3.0),
@@ -17,11 +17,9 @@ model = nbsketch.InputOutputKernelRegressor(
 figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 2.8))
 
 path = select_output_size(model, Y[:1500], Y[1500:], [5, 8, 12, 16, 20, 30, 40])
-left.plot(path.sizes, path.scores, "o-")
-left.set(xlabel="Size of the output sketch", ylabel="F1 score of a perfect h")
+path.plot(ax=left).set(xlabel="Size of the output sketch")
 
 model.set_params(output_size=path.best())
 data = X[:1500], Y[:1500], X[1500:], Y[1500:]
 path = select_input_size(model, *data, [25, 50, 100, 200, 400, 800])
-right.plot(path.sizes, -path.scores, "o-", color="C1")
-right.set(xlabel="Size of the input sketch", ylabel="Surrogate error")
+path.plot(ax=right).set(xlabel="Size of the input sketch")

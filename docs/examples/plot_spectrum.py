@@ -1,4 +1,4 @@
-"""The eigenvalues of a Gram matrix, and what is read off them."""
+"""Eigenvalues of a Gram matrix, and effective dimension against the penalty."""
 
 import matplotlib.pyplot as plt
 import numpy as np

@@ -4,16 +4,12 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 
-from nbsketch.reproduce._report import read_csv
-from nbsketch.reproduce.tabular import panels
+from nbsketch.reproduce._tools.panels import add_legend, draw_panel
+from nbsketch.reproduce._tools.report import read_csv
+from nbsketch.reproduce.tabular.regression import panels
 
-figure, grid = plt.subplots(1, 2, figsize=(7.2, 3.6))
-for axes, panel in zip(grid, panels(read_csv(Path("tabular.csv"))), strict=True):
-    for curve in panel.curves:
-        look = {"color": curve.color, "marker": curve.marker, "ms": 4, "ls": ""}
-        axes.plot(curve.x, curve.y, label=curve.label, **look)
-    axes.set(title=panel.title, yscale="log")
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.set_xticks(range(len(panel.names)), panel.names, rotation=40, ha="right")
-    axes.grid(alpha=0.25, lw=0.6)
-figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+figure, grid = plt.subplots(1, 2, figsize=(7.2, 3.6), layout="constrained")
+for ax, panel in zip(grid, panels(read_csv(Path("tabular.csv"))), strict=True):
+    draw_panel(panel, ax)
+    ax.set_ylabel("")
+add_legend(figure, grid, 3)

@@ -9,6 +9,7 @@ each set, as in ``rf1/rf1-train.arff``, and every text file may be gzipped.
 
 from nbsketch.datasets._dataset import Dataset
 from nbsketch.datasets.diagonal import DiagonalDesign
+from nbsketch.datasets.documents import make_documents
 from nbsketch.datasets.multilabel import load_bibtex, load_bookmarks, load_mediamill
 from nbsketch.datasets.multitarget import load_rf1, load_rf2, load_scm1d, load_scm20d
 from nbsketch.datasets.otoliths import load_otoliths
@@ -41,5 +42,6 @@ __all__ = [
     "load_scm1d",
     "load_scm20d",
     "load_yacht",
+    "make_documents",
     "make_friedman_outliers",
 ]

@@ -1,71 +1,75 @@
-"""A picture of a spectrum, with what is read off it."""
+"""Plot of a spectrum with critical radius and statistical dimension."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from nbsketch import plots
 from nbsketch._validation import check_integer
 from nbsketch.diagnostics._dimensions import critical_radius, statistical_dimension
 from nbsketch.diagnostics._spectrum import Spectrum
+from nbsketch.plots import axes_or_new
 
 # Eigenvalues below this share of the largest are rounding, and not drawn.
 _SMALLEST = 1e-12
 
 
 def plot_spectrum(
-    spectrum: Spectrum,
-    path: str | Path,
-    *,
-    size: int | None = None,
-    noise: float = 1.0,
-) -> None:
-    """Write a picture of the eigenvalues, with radius, dimension and size marked.
+    spectrum: Spectrum, *, size: int | None = None, noise: float = 1.0, ax: Any = None
+) -> Any:
+    r"""Plot the eigenvalues of K / n, with radius, dimension and a size marked.
 
     Parameters
     ----------
     spectrum : Spectrum
-        As `spectrum` returns it.
-    path : str or Path
-        Where the picture goes; its suffix says in which format.
+        Result of `spectrum`.
     size : int, optional
-        Size s of a sketch to mark.
-    noise : float
+        Size s of a sketch to mark; none by default.
+    noise : float, default=1.0
         Standard deviation of the noise, as in `critical_radius`.
+    ax : matplotlib Axes, optional
+        Axes to draw on; by default those of a new figure.
+
+    Returns
+    -------
+    matplotlib Axes
+        The axes; ``ax.figure.savefig(path)`` writes a file.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If matplotlib is not installed.
 
     Examples
     --------
-    >>> import tempfile, pathlib
+    >>> import matplotlib
+    >>> matplotlib.use("agg")  # no window
     >>> import numpy as np
     >>> from nbsketch.diagnostics import plot_spectrum, spectrum
     >>> mu = spectrum(np.random.default_rng(0).normal(size=(200, 2)))
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = pathlib.Path(folder) / "spectrum.png"
-    ...     plot_spectrum(mu, path, size=40)
-    ...     path.exists()
-    True
+    >>> ax = plot_spectrum(mu, size=40)
+    >>> ax.get_xscale(), ax.get_yscale()
+    ('log', 'log')
     """
     if size is not None:
         size = check_integer("size", size)
-    values = spectrum.values[spectrum.values > _SMALLEST * spectrum.values[0]]
-    found = plots.Curve(
-        r"eigenvalues $\mu_j$", np.arange(1, values.size + 1), values, color="#1764ab"
-    )
     square = critical_radius(spectrum, noise=noise) ** 2
     d = statistical_dimension(spectrum, noise=noise)
-    height = [min(values[-1], square), values[0]]
-    width = [1, max(values.size, d, size or 0)]
-    marks = [
-        _line(r"critical $\delta_n^2$", width, [square] * 2, "#d95f02"),
-        _line(f"$d_n = {d}$", [d, d], height, "#1b9e77"),
-    ]
+    ax = axes_or_new(ax)
+    values = spectrum.values[spectrum.values > _SMALLEST * spectrum.values[0]]
+    index = np.arange(1, values.size + 1)
+    ax.plot(
+        index, values, "o-", markersize=3.5, color="#1764ab",
+        label=r"eigenvalues $\mu_j$",
+    )  # fmt: skip
+    dashed: dict[str, Any] = {"linestyle": "--", "linewidth": 1.3}
+    ax.axhline(square, color="#d95f02", label=r"critical $\delta_n^2$", **dashed)
+    ax.axvline(d, color="#1b9e77", label=f"$d_n = {d}$", **dashed)
     if size is not None:
-        marks.append(_line(f"$s = {size}$", [size, size], height, "#555555"))
-    panel = plots.Panel("", "$j$", r"$\mu_j$", [found, *marks], "xy")
-    plots.draw([panel], f"Spectrum of $K/n$, n = {spectrum.n}", Path(path), columns=1)
-
-
-def _line(label: str, x: list[float], y: list[float], color: str) -> plots.Curve:
-    return plots.Curve(label, x, y, color=color, marker="", dashed=True)
+        ax.axvline(size, color="#555555", label=f"$s = {size}$", **dashed)
+    ax.set(xscale="log", yscale="log", xlabel="$j$", ylabel=r"$\mu_j$")
+    ax.set_title(f"Spectrum of $K/n$, n = {spectrum.n}")
+    ax.grid(alpha=0.25, linewidth=0.6)
+    ax.legend()
+    return ax

@@ -1,1 +1,64 @@
-"""Scripted reproduction of the papers' tables and figures."""
+"""Scripted experiments: the tables and figures of the papers, and comparisons.
+
+``nbsketch reproduce NAME`` runs one experiment. `EXPERIMENTS` gives the module of each
+name; modules are imported when they are run. Each has a function ``run``, which prints
+its table and returns the rows of the table, a list of dicts. It takes those of these
+parameters that apply, all optional and by keyword:
+
+replicates : int
+    Number of draws of the sketches, data or splits; the docstring of ``run`` gives the
+    default.
+quick : bool, default=False
+    Whether to use fewer replicates and smaller problems.
+out : Path
+    Folder for NAME.csv (all digits), NAME.md (the table with notes) and, for an
+    experiment with a figure, NAME.png. Without it only experiments with a figure write
+    files, into the folder "results".
+tuning : Path
+    JSON file of hyperparameters: read if it exists, and completed by cross-validation.
+    By default the hyperparameters that come with the package.
+data_home : Path
+    Folder of the data sets, see `nbsketch.datasets`.
+plot_only : bool, default=False
+    Whether to make table and figure from NAME.csv, without measuring anything.
+
+A module of several experiments takes their ``name`` as well. The command refuses
+options that ``run`` does not take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+# Name of each experiment: its module in this package.
+EXPERIMENTS = {
+    "table1": "p_sparsified.table1",
+    "table2": "p_sparsified.table2",
+    "figure1": "p_sparsified.figures",
+    "figure2": "p_sparsified.figures",
+    "figure3": "p_sparsified.figures",
+    "figure4": "p_sparsified.figures",
+    "figure5": "p_sparsified.figures",
+    "rates": "projections.rates",
+    "satisfiability": "p_sparsified.satisfiability",
+    "table3": "p_sparsified.table3",
+    "table4": "p_sparsified.table4",
+    "pohlen": "pohlen.evaluation",
+    "sisokr": "sisokr.multilabel",
+    "tabular": "tabular.regression",
+    "tabular-quantiles": "tabular.quantiles",
+}
+
+
+def runner(name: str) -> Callable[..., list[dict[str, Any]]]:
+    """Import the module of an experiment and return its function ``run``.
+
+    Examples
+    --------
+    >>> from nbsketch.reproduce import runner
+    >>> runner("table3").__module__
+    'nbsketch.reproduce.p_sparsified.table3'
+    """
+    return import_module(f"{__name__}.{EXPERIMENTS[name]}").run

@@ -1,16 +1,16 @@
-"""The main job at once, on data made here: multi-output regression with a sketch."""
+"""A demo without downloads: multi-output regression with and without a sketch."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from nbsketch.reproduce._progress import Progress
-from nbsketch.reproduce._report import as_text
-from nbsketch.reproduce.multi_output import METHODS, Setting, Split, evaluate
-from nbsketch.reproduce.table2 import summary
+from nbsketch._progress import Progress
+from nbsketch.reproduce._tools.data import Split
+from nbsketch.reproduce._tools.report import Row, as_text
+from nbsketch.reproduce.p_sparsified.methods import SPARSIFIED, WITHOUT, summary
+from nbsketch.reproduce.p_sparsified.multi_output import Setting, evaluate
 
+METHODS = (WITHOUT, *SPARSIFIED)
 N_TRAIN, N_TEST, N_FEATURES, N_TARGETS, SIZE = 4000, 1000, 6, 5, 100
 _SETTING = Setting(bandwidth=4.0, alpha=1e-6)
 _REPLICATES = 5
@@ -23,17 +23,17 @@ def make_smooth_targets(seed: int = 0) -> Split:
     directions = rng.normal(size=(N_FEATURES, N_TARGETS)) / np.sqrt(N_FEATURES)
     Y = np.sin(3 * X @ directions) + X[:, :1] * X[:, 1:2]
     Y += 0.1 * rng.normal(size=Y.shape)
-    return Split.standardized(X[:N_TRAIN], Y[:N_TRAIN], X[N_TRAIN:], Y[N_TRAIN:])
+    return Split.of((X[:N_TRAIN], Y[:N_TRAIN]), (X[N_TRAIN:], Y[N_TRAIN:]))
 
 
-def run() -> list[dict[str, Any]]:
-    """Fit with and without a sketch, print errors and times, and return the rows."""
+def run() -> list[Row]:
+    """Fit with and without a sketch; print errors and times, and return the rows."""
     split = make_smooth_targets()
     print(
         f"Kernel ridge on {N_TRAIN} rows, {N_FEATURES} features, {N_TARGETS} targets; "
         f"sketches of {SIZE} rows."
     )
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     with Progress(len(METHODS) * _REPLICATES) as progress:
         for method in METHODS:
             results = []
@@ -41,7 +41,7 @@ def run() -> list[dict[str, Any]]:
                 results.append(result)
                 progress.step(method)
             before = rows[0]["seconds"] if rows else None
-            rows.append(summary("made here", method, results, before))
+            rows.append(summary("synthetic", method, results, min, before))
     print(as_text(rows))
     sketched = rows[-1]
     print(

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-_WIDTH = 24
+from nbsketch._progress import bar, overwrite
 
 
 class Stages:
@@ -31,17 +31,12 @@ class Stages:
         def show(done: int) -> None:
             if self._verbose and total and sys.stderr.isatty():
                 spent = time.perf_counter() - start
-                _write_bar(name, done / total, spent * (total - done) / max(done, 1))
+                left = spent * (total - done) / max(done, 1)
+                text = f"{done / total:4.0%} {name}"
+                overwrite(bar(done / total, text, left), sys.stderr)
 
         yield show
         self.seconds[name] = time.perf_counter() - start
         if self._verbose:
             clear = "\r\x1b[K" if sys.stderr.isatty() else ""
             sys.stderr.write(f"{clear}{name}: {self.seconds[name]:.2f} s\n")
-
-
-def _write_bar(name: str, share: float, left: float) -> None:
-    full = int(_WIDTH * share)
-    bar = "#" * full + "." * (_WIDTH - full)
-    sys.stderr.write(f"\r\x1b[K[{bar}] {share:4.0%} {name}, {left:.0f} s left")
-    sys.stderr.flush()

@@ -5,14 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, is_dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from nbsketch import plots
 from nbsketch._validation import (
     check_integer,
     check_positive,
@@ -21,6 +19,7 @@ from nbsketch._validation import (
 )
 from nbsketch.fitting.sizes import features_recipe
 from nbsketch.metrics import example_f1
+from nbsketch.plots import axes_or_new
 from nbsketch.structured._choice import one_set
 from nbsketch.structured._decoding import TopK
 from nbsketch.structured._outputs import (
@@ -64,16 +63,24 @@ class SizePath:
         top = self.scores.max()
         return int(self.sizes[np.argmax(self.scores >= top - share * abs(top))])
 
-    def plot(self, path: str | Path) -> None:
-        """Write a figure of scores and seconds against sizes; needs matplotlib."""
-        sizes = self.sizes.tolist()
-        scores = plots.Curve(self.label, sizes, self.scores.tolist())
-        seconds = plots.Curve("seconds", sizes, self.seconds.tolist(), dashed=True)
-        panels = [
-            plots.Panel("Score", "Sketch size", self.label, [scores], "x"),
-            plots.Panel("Time", "Sketch size", "seconds", [seconds], "xy"),
-        ]
-        plots.draw(panels, "Validation against sketch size", Path(path))
+    def plot(self, *, ax: Any = None) -> Any:
+        """Plot the scores against the sizes.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Axes to draw on; by default those of a new figure.
+
+        Returns
+        -------
+        matplotlib Axes
+            The axes; ``ax.figure.savefig(path)`` writes a file.
+        """
+        ax = axes_or_new(ax)
+        ax.plot(self.sizes, self.scores, "o-", markersize=3.5, color="#1764ab")
+        ax.set(xscale="log", xlabel="Sketch size", ylabel=self.label)
+        ax.grid(alpha=0.25, linewidth=0.6)
+        return ax
 
 
 def select_output_size(

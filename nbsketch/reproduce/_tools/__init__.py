@@ -1,0 +1,1 @@
+"""Parts that the experiments share: rows, settings, statistics, figures."""

@@ -1,0 +1,120 @@
+"""Figures of several panels of curves, with one legend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbsketch.plots import require_matplotlib
+from nbsketch.reproduce._tools.style import Style, style_of
+
+DPI = 200
+_PANEL_WIDTH, _PANEL_HEIGHT, _LEGEND_HEIGHT = 4.2, 3.2, 0.7  # inches
+# Multiples of powers of ten with a tick, by the largest ratio of the ends of an axis.
+_TICKS = (
+    (10, (1, 1.5, 2, 3, 4, 5, 7)),
+    (100, (1, 2, 5)),
+    (1e5, (1, 3)),
+    (float("inf"), (1,)),
+)
+Numbers = Sequence[float] | NDArray
+
+
+class Curve(NamedTuple):
+    """Points, `joined` by a line, with a band of half-width `spread` if given."""
+
+    label: str
+    x: Numbers
+    y: Numbers
+    spread: Numbers | None = None
+    joined: bool = True
+    style: Style | None = None  # by default that of the label
+
+
+class Panel(NamedTuple):
+    """Curves on the same axes; `log` names the logarithmic ones.
+
+    `names`, if given, label the places 0, 1, ... of the x axis.
+    """
+
+    title: str
+    x_label: str
+    y_label: str
+    curves: Sequence[Curve]
+    log: str = ""
+    names: Sequence[str] = ()
+
+
+def save_panels(
+    panels: Sequence[Panel], title: str, path: Path, columns: int = 2
+) -> None:
+    """Write a figure of several panels to a file."""
+    require_matplotlib()
+    from matplotlib.figure import Figure
+
+    rows = -(-len(panels) // columns)
+    size = (_PANEL_WIDTH * columns, _PANEL_HEIGHT * rows + _LEGEND_HEIGHT)
+    figure = Figure(figsize=size, layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False).ravel()
+    for ax, panel in zip(grid, panels, strict=False):
+        draw_panel(panel, ax)
+    for ax in grid[len(panels) :]:
+        ax.remove()
+    figure.suptitle(title)
+    add_legend(figure, grid[: len(panels)], min(3 * columns - 1, 5))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=DPI)
+
+
+def draw_panel(panel: Panel, ax: Any) -> Any:
+    """Draw a panel on axes, and return them."""
+    for curve in panel.curves:
+        _draw_curve(curve, ax)
+    ax.set(title=panel.title, xlabel=panel.x_label, ylabel=panel.y_label)
+    for name in panel.log:
+        _make_logarithmic(ax, name)
+    if panel.names:
+        ax.set_xticks(range(len(panel.names)), panel.names, rotation=30, ha="right")
+    ax.grid(alpha=0.25, linewidth=0.6)
+    return ax
+
+
+def add_legend(figure: Any, grid: Iterable[Any], columns: int) -> None:
+    """Put one legend below all axes, each label once."""
+    handles: dict[str, Any] = {}
+    for ax in grid:
+        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    figure.legend(
+        handles.values(), handles, loc="outside lower center",
+        ncols=min(columns, len(handles)), frameon=False,
+    )  # fmt: skip
+
+
+def _draw_curve(curve: Curve, ax: Any) -> None:
+    color, marker = curve.style or style_of(curve.label)
+    line = ("-" if marker else "--") if curve.joined else ""
+    ax.plot(
+        curve.x, curve.y, linestyle=line, label=curve.label, color=color,
+        marker=marker, markersize=3.5, linewidth=1.3,
+    )  # fmt: skip
+    if curve.spread is not None:
+        y, e = np.asarray(curve.y), np.asarray(curve.spread)
+        ax.fill_between(curve.x, y - e, y + e, color=color, alpha=0.12, linewidth=0)
+
+
+def _make_logarithmic(ax: Any, name: str) -> None:
+    """Make an axis logarithmic, with plain numbers at a few round values."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    ax.set(**{f"{name}scale": "log"})
+    low, high = getattr(ax, f"get_{name}lim")()
+    subs = next(multiples for ratio, multiples in _TICKS if high <= ratio * low)
+    axis = getattr(ax, f"{name}axis")
+    axis.set_major_locator(LogLocator(subs=subs, numticks=10))
+    axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axis.set_minor_formatter(NullFormatter())

@@ -1,0 +1,97 @@
+"""From measurements to a printed table and files: CSV, Markdown and PNG."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from nbsketch.plots import require_matplotlib
+from nbsketch.reproduce._tools.panels import Panel, save_panels
+from nbsketch.reproduce._tools.report import (
+    Row,
+    Rows,
+    as_text,
+    read_csv,
+    write_csv,
+    write_markdown,
+)
+
+RESULTS = Path("results")
+
+
+class Report(NamedTuple):
+    """What is made of the rows that an experiment measures.
+
+    Attributes
+    ----------
+    name, title : str
+        Name of the files, and heading of page and figure.
+    notes : sequence of str
+        Paragraphs below the table.
+    panels : callable
+        Makes the figure of the measured rows.
+    summarize : callable
+        Makes the rows of the table of the measured rows; by default they are the same.
+    printed : callable
+        Selects the rows of the table that are printed; all by default.
+    """
+
+    name: str
+    title: str
+    notes: Sequence[str]
+    panels: Callable[[Rows], list[Panel]]
+    summarize: Callable[[Rows], list[Row]] = list
+    printed: Callable[[Rows], list[Row]] = list
+
+
+def publish(
+    report: Report,
+    measure: Callable[[], list[Row]],
+    out: Path | None = None,
+    plot_only: bool = False,
+) -> list[Row]:
+    """Write the files of an experiment with a figure, print and return its table.
+
+    Parameters
+    ----------
+    report : Report
+        The names, and the functions that make table and figure.
+    measure : callable
+        Returns the rows of NAME.csv.
+    out : Path, optional
+        Folder of NAME.csv, NAME.md and NAME.png: "results" by default.
+    plot_only : bool, default=False
+        Whether to read NAME.csv instead of measuring.
+    """
+    require_matplotlib()
+    file = (out or RESULTS) / f"{report.name}.csv"
+    if plot_only:
+        rows = _read(file)
+    else:
+        rows = measure()
+        write_csv(rows, file)
+    table = report.summarize(rows)
+    write_markdown(table, file.with_suffix(".md"), report.title, report.notes)
+    save_panels(report.panels(rows), report.title, file.with_suffix(".png"))
+    print(f"Written: {file}, .md and .png\n\n{as_text(report.printed(table))}\n")
+    return table
+
+
+def publish_table(
+    table: list[Row], out: Path | None, name: str, title: str, notes: Sequence[str]
+) -> list[Row]:
+    """Print a table and return it; write NAME.csv and NAME.md if `out` is given."""
+    print(f"{as_text(table)}\n")
+    if out is not None:
+        write_csv(table, out / f"{name}.csv")
+        write_markdown(table, out / f"{name}.md", title, notes)
+    return table
+
+
+def _read(path: Path) -> list[Row]:
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{path} does not exist, nothing to plot: run without --plot-only first"
+        )
+    return read_csv(path)

@@ -1,0 +1,167 @@
+"""Table 3 of the p-sparsified paper: critical radius and statistical dimension.
+
+El Ahmad, Laforgue and d'Alche-Buc, TMLR 2023, after Yang, Pilanci and Wainwright, Ann.
+Stat. 2017: the orders of the squared critical radius and of the statistical dimension
+for Gaussian, polynomial and first-order Sobolev kernels. Here both are measured on
+uniform inputs in [0, 1], and the growth is fitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbsketch._progress import Progress
+from nbsketch.diagnostics import critical_radius, spectrum, statistical_dimension
+from nbsketch.kernels import GaussianKernel, Kernel, PolynomialKernel, SobolevKernel
+from nbsketch.reproduce._tools.panels import Curve, Panel
+from nbsketch.reproduce._tools.publish import Report, publish
+from nbsketch.reproduce._tools.report import Row, Rows
+from nbsketch.reproduce._tools.statistics import column, log_log_slope, where
+from nbsketch.reproduce._tools.style import STYLES, style_of
+
+ROWS, QUICK_ROWS = tuple(100 * 2**k for k in range(8)), (100, 200, 400, 800)
+LANDMARKS = 1600
+# In units in which the norm of the regression function is 1.
+NOISE = 0.3
+REPLICATES, QUICK_REPLICATES = 10, 3
+DEGREE = 3
+QUANTITIES = {"radius": r"$\delta_n^2$", "dimension": "$d_n$"}
+NOTES = (
+    "exponent: slope of the logarithm against log n, mean over draws of the inputs, "
+    "with the half-width of a 95 % interval. stated_exponent: that of the stated "
+    "function over the same n, which is no power if it holds a logarithm.",
+    "drift: factor by which measured over stated changes from the least n to the "
+    "largest; 1 if both grow alike.",
+    "d_n is the index of the first eigenvalue below: one more than the number above, "
+    f"{DEGREE + 2} where all {DEGREE + 1} of a polynomial are.",
+    f"n from {ROWS[0]} to {ROWS[-1]}; noise {NOISE}; spectra exact up to "
+    f"{LANDMARKS} rows, beyond by as many landmarks.",
+)
+
+
+class Order(NamedTuple):
+    """A stated order of growth: its text and the function."""
+
+    text: str
+    function: Callable[[NDArray], NDArray]
+
+
+class Case(NamedTuple):
+    """A kernel and the orders stated for it, of the squared radius and d_n."""
+
+    kernel: Kernel
+    radius: Order
+    dimension: Order
+
+
+CASES = {
+    "Gaussian": Case(
+        GaussianKernel(0.25),
+        Order("sqrt(log n) / n", lambda n: np.sqrt(np.log(n)) / n),
+        Order("sqrt(log n)", lambda n: np.sqrt(np.log(n))),
+    ),
+    f"polynomial, degree {DEGREE}": Case(
+        PolynomialKernel(DEGREE),
+        Order("1 / n", lambda n: 1 / n),
+        Order(f"at most {DEGREE + 1}", lambda n: np.full(n.shape, DEGREE + 1.0)),
+    ),
+    "Sobolev, first order": Case(
+        SobolevKernel(),
+        Order("n^(-2/3)", lambda n: n ** (-2 / 3)),
+        Order("n^(1/3)", lambda n: n ** (1 / 3)),
+    ),
+}
+
+
+def run(
+    replicates: int | None = None,
+    quick: bool = False,
+    out: Path | None = None,
+    plot_only: bool = False,
+) -> list[Row]:
+    """Measure and fit the growth (see `nbsketch.reproduce` for the parameters).
+
+    Replicates are draws of the inputs: 10, or 3 of at most 800 rows if `quick`.
+    """
+    sizes = QUICK_ROWS if quick else ROWS
+    count = replicates or (QUICK_REPLICATES if quick else REPLICATES)
+    title = "table3: critical radius and statistical dimension"
+    report = Report("table3", title, NOTES, panels, summarize)
+    return publish(report, lambda: measure(sizes, count), out, plot_only)
+
+
+def measure(sizes: Sequence[int], replicates: int) -> list[Row]:
+    """Return a row for each kernel, draw and number of rows."""
+    rows = []
+    points = list(product(CASES.items(), range(replicates), sizes))
+    with Progress(len(points)) as progress:
+        for (name, case), replicate, n in points:
+            X = np.random.default_rng((replicate, n)).uniform(size=(n, 1))
+            size = min(n, LANDMARKS)
+            mu = spectrum(X, case.kernel, size=size, random_state=replicate)
+            rows.append(
+                {
+                    "kernel": name,
+                    "n": n,
+                    "replicate": replicate,
+                    "radius": critical_radius(mu, noise=NOISE) ** 2,
+                    "dimension": statistical_dimension(mu, noise=NOISE),
+                }
+            )
+            progress.step(f"{name}, n = {n}")
+    return rows
+
+
+def summarize(rows: Rows) -> list[Row]:
+    """Return the fitted growth beside the stated one, for each kernel and quantity."""
+    return [
+        _growth(rows, name, quantity, getattr(case, quantity))
+        for name, case in CASES.items()
+        for quantity in QUANTITIES
+    ]
+
+
+def _growth(rows: Rows, name: str, quantity: str, stated: Order) -> Row:
+    n, values = _by_size(rows, name, quantity)
+    slope = log_log_slope(n, values)
+    ratios = values.mean(axis=0) / stated.function(n)
+    return {
+        "kernel": name,
+        "quantity": {"radius": "delta_n^2", "dimension": "d_n"}[quantity],
+        "stated": stated.text,
+        "stated_exponent": log_log_slope(n, stated.function(n)).value,
+        "exponent": slope.value,
+        "half_width": slope.half_width,
+        "drift": ratios[-1] / ratios[0],
+        "first": values[:, 0].mean(),
+        "last": values[:, -1].mean(),
+    }
+
+
+def _by_size(rows: Rows, kernel: str, quantity: str) -> tuple[NDArray, NDArray]:
+    """Return the numbers of rows, and the values (replicates, sizes)."""
+    one = where(rows, kernel=kernel)
+    n = np.array(list(dict.fromkeys(row["n"] for row in one)), dtype=float)
+    return n, column(one, quantity).reshape(-1, n.size)
+
+
+def panels(rows: Rows) -> list[Panel]:
+    """Return a panel for each quantity: measured, and the stated order dashed."""
+    result = []
+    for quantity, label in QUANTITIES.items():
+        curves = []
+        for name, case in CASES.items():
+            n, values = _by_size(rows, name, quantity)
+            mean, stated = values.mean(axis=0), getattr(case, quantity).function(n)
+            level = np.exp(np.log(mean / stated).mean())
+            style = STYLES["stated order"]._replace(color=style_of(name).color)
+            curves.append(Curve(name, n, mean))
+            curves.append(Curve("stated order", n, level * stated, style=style))
+        result.append(Panel("", "Rows n", label, curves, "xy"))
+    return result

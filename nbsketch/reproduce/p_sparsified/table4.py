@@ -1,0 +1,223 @@
+"""Table 4 of the p-sparsified paper: cost of S K and S K S^T for each sketch.
+
+El Ahmad, Laforgue and d'Alche-Buc, TMLR 2023, compare sketches by the orders in which
+time and memory grow with the number of rows n and the size s. Here both are measured,
+and the fitted exponents are shown beside those of a count of operations.
+
+S K is the fused product of `nbsketch.gram.Gram`, for all rows. S K S^T is computed from
+the active columns alone, as in a model that does not keep its features.
+"""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbsketch._progress import Progress
+from nbsketch.features import SketchMap
+from nbsketch.kernels import GaussianKernel
+from nbsketch.reproduce._tools.panels import Curve, Panel
+from nbsketch.reproduce._tools.publish import Report, publish
+from nbsketch.reproduce._tools.report import Row, Rows
+from nbsketch.reproduce._tools.statistics import column, log_log_slope, where
+from nbsketch.sketches import (
+    AccumulationSketch,
+    CountSketch,
+    GaussianSketch,
+    PSparsifiedSketch,
+    Sketch,
+    SketchRecipe,
+    SparseJLSketch,
+    SRHTSketch,
+    SubsamplingSketch,
+)
+
+N_FEATURES = 10
+REPLICATES, QUICK_REPLICATES = 3, 1
+PRODUCTS = ("S K", "S K S^T")
+SCANS = {"n": "rows n", "s": "size s"}
+UNITS = {"seconds": "Processor time (s)", "megabytes": "Peak of memory (MB)"}
+_SHORTEST = 0.1  # seconds of one measurement: short products are repeated
+NOTES = (
+    "exponent of growth ± half-width of a 95 % interval [exponent by the count of "
+    "operations], by least squares on logarithms. The count leaves out logarithms and "
+    "all but the largest term; fixed parts of a cost make a measured exponent smaller.",
+    "time: processor seconds of all threads for the product alone, the minimum over "
+    "the replicates. memory: peak of what Python, NumPy and the compiled code allocate "
+    "for it, including the result but not the sketch.",
+)
+
+
+class Cost(NamedTuple):
+    """Exponents by a count of operations: of time with n and s, of memory with both."""
+
+    time_n: float
+    time_s: float
+    memory_n: float
+    memory_s: float
+
+
+class Family(NamedTuple):
+    """Sketches of one kind, what their products cost, and how they are drawn."""
+
+    recipe: Callable[[int], SketchRecipe]
+    costs: dict[str, Cost]
+    by_columns: bool = False
+
+
+# Kernel values in the active columns, a number proportional to s, or in all n of them.
+_BY_COLUMNS = {"S K": Cost(1, 1, 1, 1), "S K S^T": Cost(0, 2, 0, 2)}
+_ALL_COLUMNS = {name: Cost(2, 0, 1, 1) for name in PRODUCTS}
+_DENSE = {name: Cost(2, 1, 1, 1) for name in PRODUCTS}
+FAMILIES = {
+    "sub-sampling": Family(SubsamplingSketch, _BY_COLUMNS, True),
+    "p-SR, p = 20/n": Family(PSparsifiedSketch, _BY_COLUMNS, True),
+    "accumulation": Family(AccumulationSketch, _BY_COLUMNS, True),
+    "CountSketch": Family(CountSketch, _ALL_COLUMNS),
+    "sparse JL": Family(SparseJLSketch, _ALL_COLUMNS),
+    "SRHT": Family(SRHTSketch, _ALL_COLUMNS),
+    "Gaussian": Family(GaussianSketch, _DENSE),
+}
+
+
+class Grid(NamedTuple):
+    """Numbers of rows at one size, and sizes at one number of rows."""
+
+    rows: Sequence[int]
+    size: int
+    sizes: Sequence[int]
+    n: int
+
+    def points(self) -> Iterator[tuple[str, int, int]]:
+        """Yield (scan, n, s)."""
+        for n in self.rows:
+            yield "n", n, self.size
+        for size in self.sizes:
+            yield "s", self.n, size
+
+
+# By columns, and by all of them: n^2 values.
+GRIDS = {
+    True: Grid((10_000, 20_000, 40_000, 80_000), 100, (100, 200, 400, 800), 40_000),
+    False: Grid((2000, 4000, 8000, 16_000), 100, (50, 100, 200, 400), 8000),
+}
+QUICK_GRIDS = {
+    True: Grid((2000, 4000, 8000), 20, (20, 40, 80), 4000),
+    False: Grid((500, 1000, 2000), 20, (20, 40, 80), 1000),
+}
+
+
+def run(
+    replicates: int | None = None,
+    quick: bool = False,
+    out: Path | None = None,
+    plot_only: bool = False,
+) -> list[Row]:
+    """Measure and fit the growth (see `nbsketch.reproduce` for the parameters).
+
+    Replicates are repetitions of each measurement, of which the minimum counts: 3, or 1
+    on few rows if `quick`.
+    """
+    grids = QUICK_GRIDS if quick else GRIDS
+    count = replicates or (QUICK_REPLICATES if quick else REPLICATES)
+    title = "table4: cost of sketched products"
+    report = Report("table4", title, NOTES, panels, summarize)
+    return publish(report, lambda: measure(grids, count), out, plot_only)
+
+
+def measure(grids: dict[bool, Grid], replicates: int) -> list[Row]:
+    """Return a row for each sketch, product, and point of its grid."""
+    rows = []
+    plan = [
+        (name, family, point)
+        for name, family in FAMILIES.items()
+        for point in grids[family.by_columns].points()
+    ]
+    with Progress(len(plan)) as progress:
+        for name, family, (scan, n, size) in plan:
+            X = np.random.default_rng(0).normal(size=(n, N_FEATURES))
+            sketch = family.recipe(size).draw(n, 0)
+            for product in PRODUCTS:
+                call = _product(product, X, sketch)
+                cost = {"seconds": _seconds(call, replicates), "megabytes": _peak(call)}
+                point = {"product": product, "scan": scan, "n": n, "s": size}
+                rows.append({"sketch": name, **point, **cost})
+            progress.step(f"{name}, n = {n}, s = {size}")
+    return rows
+
+
+def _product(product: str, X: NDArray, sketch: Sketch) -> Callable[[], NDArray]:
+    """Return a function that computes a product."""
+    kernel = GaussianKernel(np.sqrt(2 * N_FEATURES))
+    sketch_map = SketchMap.of(kernel, X, sketch)
+    if product == "S K":
+        return lambda: sketch_map(X)
+    return lambda: sketch_map(X[sketch.columns]) @ sketch_map.weights.T
+
+
+def _seconds(call: Callable[[], Any], replicates: int) -> float:
+    """Return the minimal processor time of one call, after one that compiles."""
+
+    def mean_of(count: int) -> float:
+        start = time.process_time()
+        for _ in range(count):
+            call()
+        return (time.process_time() - start) / count
+
+    call()
+    count = max(1, int(_SHORTEST / max(mean_of(1), 1e-6)))
+    return min(mean_of(count) for _ in range(replicates))
+
+
+def _peak(call: Callable[[], Any]) -> float:
+    """Return the peak of memory that a call allocates, in megabytes."""
+    tracemalloc.start()
+    try:
+        call()
+        return tracemalloc.get_traced_memory()[1] / 1e6
+    finally:
+        tracemalloc.stop()
+
+
+def summarize(rows: Rows) -> list[Row]:
+    """Return the fitted exponents beside the counted ones, for sketch and product."""
+    table = []
+    for name, family in FAMILIES.items():
+        for product, cost in family.costs.items():
+            row: Row = {"sketch": name, "product": product}
+            for quantity, unit in (("time", "seconds"), ("memory", "megabytes")):
+                for scan in SCANS:
+                    curve = _curve(rows, name, product, scan, unit)
+                    slope, half_width = log_log_slope(curve.x, curve.y)
+                    counted = getattr(cost, f"{quantity}_{scan}")
+                    text = f"{slope:.2f} ± {half_width:.2f} [{counted:g}]"
+                    row[f"{quantity}, {scan}"] = text
+            table.append(row)
+    return table
+
+
+def panels(rows: Rows) -> list[Panel]:
+    """Return panels of time and memory against n and s, for each product."""
+    return [
+        Panel(
+            f"${product}$",
+            SCANS[scan],
+            label,
+            [_curve(rows, name, product, scan, unit) for name in FAMILIES],
+            "xy",
+        )
+        for product in PRODUCTS
+        for unit, label in UNITS.items()
+        for scan in SCANS
+    ]
+
+
+def _curve(rows: Rows, name: str, product: str, scan: str, unit: str) -> Curve:
+    chosen = where(rows, sketch=name, product=product, scan=scan)
+    return Curve(name, column(chosen, scan), column(chosen, unit))

@@ -1,0 +1,1 @@
+"""Experiments of Pohlen, Random Sketches for Kernel Regression (2015)."""

@@ -1,0 +1,1 @@
+"""Rates of algorithms with random projections (Lin and Cevher, JMLR 2020)."""

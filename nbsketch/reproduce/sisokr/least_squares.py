@@ -1,0 +1,202 @@
+"""Least squares with sketched inputs and outputs: error and time against sketch sizes.
+
+After the synthetic set of the SISOKR paper (AISTATS 2024): n = 10,000, d = 300, linear
+kernels, and the eigenvalues k^(-3/2) and 0.2 k^(-1/10) of the covariances of inputs and
+noise are the paper's. The rest is ours: x ~ N(0, C), y = C H x + e, e ~ N(0, E), random
+bases, H with independent standard normal entries; one penalty for all methods, the best
+for exact ridge regression on 1,000 further rows; 1,000 test rows; p-sparsified sketches
+(p-SR, density 20/n) on both sides; all training outputs as candidates of the decoding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbsketch._progress import Progress
+from nbsketch.reproduce._tools.panels import Curve, Panel
+from nbsketch.reproduce._tools.publish import Report, publish
+from nbsketch.reproduce._tools.report import Row, Rows
+from nbsketch.reproduce._tools.statistics import column, groups, spread, timed, where
+from nbsketch.sketches import IdentitySketch, PSparsifiedSketch
+from nbsketch.structured import InputOutputKernelRegressor
+
+N_TRAIN, QUICK_TRAIN, N_OTHERS, N_FEATURES = 10_000, 2_000, 1_000, 300
+SIZES, QUICK_SIZES = (25, 50, 100, 150, 200, 300), (25, 100, 200)
+# The size of the one sketch while that of the other varies.
+FIXED_SIZE = 200
+_ALPHAS = 10.0 ** np.arange(-9, 1)
+TITLE = "sisokr_synthetic: least squares with sketched inputs and outputs"
+NOTES = (
+    f"n = 10,000 (quick: 2,000), d = {N_FEATURES}, linear kernels. Error: mean squared "
+    "distance of h(x) from y on 1,000 test rows, mean and deviation over replicates.",
+    "Training: `fit`. Inference: `predict` of the test rows with all training outputs "
+    "as candidates. Seconds, the minimum over the replicates.",
+    "IOKR, without sketches, is measured once for its time. SISOKR over one size has "
+    f"the other fixed to {FIXED_SIZE}.",
+)
+
+
+class Problem(NamedTuple):
+    """Training and test data with the penalty."""
+
+    X: NDArray
+    Y: NDArray
+    X_test: NDArray
+    Y_test: NDArray
+    alpha: float
+
+
+class Method(NamedTuple):
+    """A method, the side whose size varies, and both sizes (None: no sketch)."""
+
+    name: str
+    side: str
+    input_size: int | None
+    output_size: int | None
+
+    @property
+    def size(self) -> int | None:
+        """The size that varies."""
+        return self.input_size if self.side == "input" else self.output_size
+
+
+def run(
+    replicates: int, quick: bool, out: Path | None = None, plot_only: bool = False
+) -> list[Row]:
+    """Make the figure (see `nbsketch.reproduce` for the parameters)."""
+    report = Report("sisokr_synthetic", TITLE, NOTES, panels, summarize)
+    return publish(report, lambda: _measure(replicates, quick), out, plot_only)
+
+
+def make_problem(n: int, seed: int) -> Problem:
+    """Draw the data and choose the penalty on further rows."""
+    rng = np.random.default_rng(seed)
+    k = np.arange(1.0, N_FEATURES + 1)
+    C, root = _covariance(rng, k**-1.5)
+    _, noise_root = _covariance(rng, 0.2 * k**-0.1)
+    slope = C @ rng.standard_normal((N_FEATURES, N_FEATURES))
+    total = n + 2 * N_OTHERS
+    X = rng.standard_normal((total, N_FEATURES)) @ root
+    Y = X @ slope.T + rng.standard_normal((total, N_FEATURES)) @ noise_root
+    train, choice = slice(n), slice(n, n + N_OTHERS)
+    alpha = _best_alpha(X[train], Y[train], X[choice], Y[choice])
+    return Problem(X[train], Y[train], X[n + N_OTHERS :], Y[n + N_OTHERS :], alpha)
+
+
+def _covariance(rng: np.random.Generator, values: NDArray) -> tuple[NDArray, NDArray]:
+    """Return a covariance with given eigenvalues in a random basis, and its root."""
+    basis, _ = np.linalg.qr(rng.standard_normal((len(values), len(values))))
+    return (basis * values) @ basis.T, (basis * np.sqrt(values)) @ basis.T
+
+
+def _best_alpha(X: NDArray, Y: NDArray, X_val: NDArray, Y_val: NDArray) -> float:
+    covariance, cross = X.T @ X / len(X), X.T @ Y / len(X)
+    errors = [
+        np.square(
+            Y_val - X_val @ np.linalg.solve(covariance + a * np.eye(N_FEATURES), cross)
+        ).sum()
+        for a in _ALPHAS
+    ]
+    return float(_ALPHAS[np.argmin(errors)])
+
+
+def methods(sizes: tuple[int, ...]) -> list[Method]:
+    """Return the methods and sizes; the method without sketches comes last."""
+    return [
+        *(Method("SIOKR", "input", m, None) for m in sizes),
+        *(Method("SISOKR", "input", m, FIXED_SIZE) for m in sizes),
+        *(Method("ISOKR", "output", None, m) for m in sizes),
+        *(Method("SISOKR", "output", FIXED_SIZE, m) for m in sizes),
+        Method("IOKR", "input", None, None),
+    ]
+
+
+def evaluate(method: Method, problem: Problem, seed: int) -> Row:
+    """Return one measurement: error, and seconds of training and inference."""
+    model = InputOutputKernelRegressor(
+        "linear",
+        "linear",
+        sketch=_sketch(method.input_size),
+        output_sketch=_sketch(method.output_size),
+        alpha=problem.alpha,
+        random_state=seed,
+    )
+    _, training = timed(model.fit, problem.X, problem.Y)
+    _, inference = timed(model.predict, problem.X_test)
+    return {
+        **method._asdict(),
+        "replicate": seed,
+        "error": -model.score(problem.X_test, problem.Y_test),
+        "training": training,
+        "inference": inference,
+    }
+
+
+def _sketch(size: int | None) -> Any:
+    return IdentitySketch() if size is None else PSparsifiedSketch(size)
+
+
+def _measure(replicates: int, quick: bool) -> list[Row]:
+    sizes, n = (QUICK_SIZES, QUICK_TRAIN) if quick else (SIZES, N_TRAIN)
+    rows = []
+    with Progress(replicates * (len(methods(sizes)) - 1) + 1) as progress:
+        for seed in range(replicates):
+            problem = make_problem(n, seed)
+            for method in methods(sizes)[: None if seed == 0 else -1]:
+                if seed == 0:
+                    evaluate(method, _few(problem), seed)  # compiles
+                rows.append(evaluate(method, problem, seed))
+                progress.step(f"{method.name}, {method.side} size {method.size}")
+    return rows
+
+
+def _few(problem: Problem) -> Problem:
+    count = max(*SIZES, FIXED_SIZE)
+    return problem._replace(X=problem.X[:count], Y=problem.Y[:count])
+
+
+def summarize(rows: Rows) -> list[Row]:
+    """Return a row for each method and pair of sizes."""
+    return [
+        {
+            **dict(zip(Method._fields, key, strict=True)),
+            **spread("error", column(group, "error")),
+            "training": float(column(group, "training").min()),
+            "inference": float(column(group, "inference").min()),
+        }
+        for key, group in groups(rows, *Method._fields).items()
+    ]
+
+
+def panels(rows: Rows) -> list[Panel]:
+    """Return error, training and inference time against both sizes."""
+    table = summarize(rows)
+    labels = {"error": "Test MSE", "training": "Training (s)"}
+    labels["inference"] = "Inference (s)"
+    return [
+        Panel(
+            f"{label} against the {side} sketch",
+            f"Size of the {side} sketch",
+            label,
+            list(_curves(table, side, name)),
+            "" if name == "error" else "y",
+        )
+        for name, label in labels.items()
+        for side in ("input", "output")
+    ]
+
+
+def _curves(table: Rows, side: str, name: str) -> Iterator[Curve]:
+    """Yield a curve for each method, and a horizontal line for IOKR."""
+    size = f"{side}_size"
+    one = [row for row in where(table, side=side) if row["name"] != "IOKR"]
+    for (method,), found in groups(one, "name").items():
+        yield Curve(method, column(found, size), column(found, name))
+    sizes = column(one, size)
+    exact = where(table, name="IOKR")[0][name]
+    yield Curve("IOKR", [sizes.min(), sizes.max()], [exact, exact])

@@ -1,0 +1,214 @@
+"""Sketched structured prediction: the experiments of the SISOKR paper.
+
+El Ahmad, Brogat-Motte, Laforgue and d'Alche-Buc, "Sketch In, Sketch Out: Accelerating
+both Learning and Inference for Structured Prediction with Kernels", AISTATS 2024:
+multi-label prediction on Bibtex, Bookmarks and Mediamill with the four methods; least
+squares on synthetic data (`least_squares`); and a synthetic set of the size of
+Bookmarks (`large`), because Bookmarks itself cannot be downloaded by a program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from nbsketch import datasets
+from nbsketch._progress import Progress
+from nbsketch.kernels import GaussianKernel
+from nbsketch.metrics import example_f1
+from nbsketch.reproduce._tools.publish import publish_table
+from nbsketch.reproduce._tools.report import Row
+from nbsketch.reproduce._tools.statistics import column, spread, timed
+from nbsketch.reproduce.sisokr import large, least_squares
+from nbsketch.sketches import IdentitySketch, PSparsifiedSketch, SubsamplingSketch
+from nbsketch.structured import InputOutputKernelRegressor
+
+METHODS = ("IOKR", "SIOKR", "ISOKR", "SISOKR")
+REPLICATES, QUICK_REPLICATES = 5, 1
+# Largest number of rows of a Gram matrix without an input sketch.
+MOST_EXACT_ROWS = 10_000
+NOTES = (
+    "F1: percent, averaged over the published test rows; mean and deviation over the "
+    "draws of sketches. Candidates: the distinct label sets of the training rows.",
+    "Seconds: `fit`, including the draws, and `predict` of all test rows; the minimum "
+    "over the replicates. Inputs are divided by their deviation and stay sparse.",
+    "Kernels, penalties and sketch sizes are the paper's: Gaussian kernels on both "
+    "sides; sub-sampling or p-SG sketches of inputs, p-SG of outputs, density 20/n.",
+    f"IOKR and ISOKR are left out beyond {MOST_EXACT_ROWS} training rows.",
+)
+
+
+class Setting(NamedTuple):
+    """Penalty, squared bandwidths (None: the mean number of labels) and sketches."""
+
+    alpha: float
+    square: float
+    output_square: float | None
+    input_size: int | None = None
+    output_size: int | None = None
+    subsampled: bool = True
+
+    def model(self, seed: int, labels: Any) -> InputOutputKernelRegressor:
+        """Return the model for the labels of the training rows."""
+        square = self.output_square or float(labels.sum(axis=1).mean())
+        inputs: Any = IdentitySketch()
+        if self.input_size is not None:
+            inputs = (
+                SubsamplingSketch(self.input_size)
+                if self.subsampled
+                else PSparsifiedSketch(self.input_size, law="gaussian")
+            )
+        outputs: Any = IdentitySketch()
+        if self.output_size is not None:
+            outputs = PSparsifiedSketch(self.output_size, law="gaussian")
+        return InputOutputKernelRegressor(
+            GaussianKernel(self.square**0.5),
+            GaussianKernel(square**0.5),
+            sketch=inputs,
+            output_sketch=outputs,
+            alpha=self.alpha,
+            random_state=seed,
+        )
+
+
+class Problem(NamedTuple):
+    """A data set with the settings and the F1 scores of the paper."""
+
+    load: Callable[..., Any]
+    settings: dict[str, Setting]
+    paper: dict[str, float]
+
+
+SETS = {
+    "bibtex": Problem(
+        datasets.load_bibtex,
+        {
+            "IOKR": Setting(1e-5, 1e4, 1.0),
+            "SIOKR": Setting(1e-6, 1e4, 1e7, 2250),
+            "ISOKR": Setting(1e-5, 1e4, 1e6, None, 200),
+            "SISOKR": Setting(1e-5, 1e4, 1e4, 2250, 200),
+        },
+        {"IOKR": 44.9, "SIOKR": 44.7, "ISOKR": 44.8, "SISOKR": 44.1},
+    ),
+    "bookmarks": Problem(
+        datasets.load_bookmarks,
+        {
+            "SIOKR": Setting(1e-9, 1e4, None, 8000, None, subsampled=False),
+            "SISOKR": Setting(1e-8, 1e4, 10.0, 8000, 500),
+        },
+        {"SISOKR": 39.3},
+    ),
+    "mediamill": Problem(
+        datasets.load_mediamill,
+        {
+            "IOKR": Setting(1e-8, 100.0, None),
+            "SIOKR": Setting(1e-8, 100.0, None, 8000, None, subsampled=False),
+            "ISOKR": Setting(1e-8, 100.0, 10.0, None, 500),
+            "SISOKR": Setting(1e-8, 100.0, 10.0, 8000, 500),
+        },
+        {"IOKR": 58.17, "SISOKR": 57.26},
+    ),
+}
+
+
+def run(
+    replicates: int | None = None,
+    quick: bool = False,
+    out: Path | None = None,
+    data_home: Path | None = None,
+    plot_only: bool = False,
+) -> list[Row]:
+    """Run the three experiments (see `nbsketch.reproduce` for the parameters).
+
+    Replicates are draws of each sketch, and synthetic data sets: 5, or 1 if `quick`,
+    which leaves the large synthetic set out. Files are sisokr.csv and .md, if `out` is
+    given, and sisokr_synthetic.csv, .md and .png, which alone `plot_only` makes.
+    """
+    replicates = replicates or (QUICK_REPLICATES if quick else REPLICATES)
+    rows = [] if plot_only else _table(replicates, out, data_home)
+    least_squares.run(replicates, quick, out, plot_only)
+    if not (quick or plot_only):
+        large.run()
+    return rows
+
+
+def _table(replicates: int, out: Path | None, data_home: Path | None) -> list[Row]:
+    rows: list[Row] = []
+    for name, problem in SETS.items():
+        try:
+            data = problem.load(data_home=data_home)
+        except FileNotFoundError as error:
+            print(f"{name} was not found. {error}\n")
+            continue
+        rows += compare(name, problem, data, replicates)
+    if not rows:
+        return rows
+    return publish_table(rows, out, "sisokr", "Multi-label prediction", NOTES)
+
+
+def compare(name: str, problem: Problem, data: Any, replicates: int) -> list[Row]:
+    """Return a row of the table for each method on one data set."""
+    X, X_test = scaled(data.X_train, data.X_test)
+    split = X, data.y_train, X_test, data.y_test
+    settings = {
+        method: setting
+        for method, setting in problem.settings.items()
+        if setting.input_size is not None or X.shape[0] <= MOST_EXACT_ROWS
+    }
+    runs: dict[str, list[Row]] = {method: [] for method in settings}
+    with Progress(replicates * len(settings)) as progress:
+        for seed in range(replicates):
+            for method, setting in settings.items():
+                runs[method].append(measure(setting, seed, *split))
+                progress.step(f"{name} {method}")
+    exact = runs.get("IOKR")
+    return [
+        {
+            "set": name,
+            "method": method,
+            **spread("f1", column(found, "f1")),
+            "paper": problem.paper.get(method),
+            **_times("training", found, exact),
+            **_times("inference", found, exact),
+        }
+        for method, found in runs.items()
+    ]
+
+
+def _times(part: str, found: list[Row], exact: list[Row] | None) -> Row:
+    """Return the minimal seconds of a part, and how many times faster than IOKR."""
+    seconds = float(column(found, part).min())
+    faster = float(column(exact, part).min()) / seconds if exact else None
+    return {part: seconds, f"{part}_faster": faster}
+
+
+def measure(
+    setting: Setting, seed: int, X: Any, Y: Any, X_test: Any, Y_test: Any
+) -> Row:
+    """Return "f1" in percent and the seconds of "training" and "inference"."""
+    if seed == 0:  # compiles
+        few = setting._replace(
+            input_size=setting.input_size and 20, output_size=setting.output_size and 5
+        )
+        few.model(seed, Y).fit(X[:50], Y[:50]).predict(X_test[:50])
+    model = setting.model(seed, Y)
+    _, training = timed(model.fit, X, Y)
+    predicted, inference = timed(model.predict, X_test)
+    f1 = 100 * example_f1(Y_test, predicted)
+    return {"f1": f1, "training": training, "inference": inference}
+
+
+def scaled(X: Any, X_test: Any) -> tuple[Any, Any]:
+    """Return inputs of deviation one in training, not centered so as to stay sparse."""
+    dense = not sp.issparse(X)
+    square = X**2 if dense else X.power(2)
+    variance = square.mean(axis=0) - np.square(X.mean(axis=0))
+    factor = 1 / np.sqrt(np.where(variance > 1e-12, variance, 1.0))
+    if dense:
+        return X * factor, X_test * factor
+    diagonal = sp.diags_array(factor)
+    return sp.csr_array(X @ diagonal), sp.csr_array(X_test @ diagonal)

@@ -1,0 +1,1 @@
+"""Defaults of nbsketch against boosted trees and other kernel methods."""

@@ -455,7 +455,7 @@ def test_the_size_of_rows_and_of_their_spectrum():
         ({"density": 1.5}, "`density` must be in"),
         ({"guarantee": "none"}, r"`guarantee` must be one of \['practice', 'theory'\]"),
         ({"noise": -1.0}, "`noise` must be in"),
-        ({"kernel": "gaussian"}, "`kernel` must be left out beside a spectrum"),
+        ({"kernel": "gaussian"}, "`kernel` must be None for a spectrum"),
     ],
     ids=str,
 )

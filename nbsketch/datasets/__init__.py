@@ -1,10 +1,10 @@
-"""Data sets of the papers and a few more, each as a `Dataset`.
+"""Data sets of the papers and others, each as a `Dataset`, and synthetic ones.
 
-Importing this module imports neither scikit-learn nor numba. A ``load_`` function
-looks for the files in ``data_home=``, in the folder that the environment variable
-NBSKETCH_DATA names, and in ``nbsketch`` in scikit-learn's data folder; failing these
-it downloads them, where that is possible and allowed. A folder holds one folder for
-each set, as in ``rf1/rf1-train.arff``, and every text file may be gzipped.
+A ``load_`` function searches for files in ``data_home=``, in the folder of the
+environment variable NBSKETCH_DATA, and in ``nbsketch`` in scikit-learn's data folder.
+If they are not found, it downloads them, if possible and not forbidden by
+``download=False``. A folder has one folder for each set, as in ``rf1/rf1-train.arff``;
+text files may be gzipped. Importing this module imports neither scikit-learn nor numba.
 """
 
 from nbsketch.datasets._dataset import Dataset

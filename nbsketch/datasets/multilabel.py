@@ -40,10 +40,10 @@ def load_bibtex(
     ----------
     data_home : str, path or None, default=None
         Folder that holds ``bibtex/bibtex-train.arff`` and ``bibtex/bibtex-test.arff``,
-        plain or gzipped. Looked in first, then the folder that the environment
-        variable NBSKETCH_DATA names, then ``nbsketch`` in scikit-learn's data folder.
+        plain or gzipped. Searched first, then the folder in the environment
+        variable NBSKETCH_DATA, then ``nbsketch`` in scikit-learn's data folder.
     download : bool, default=True
-        Without effect so far: the source is a RAR archive, which Python cannot unpack.
+        Without effect: the source is a RAR archive, which Python cannot unpack.
 
     Returns
     -------
@@ -56,7 +56,7 @@ def load_bibtex(
     FileNotFoundError
         If the files are not found; it says where they come from and where to put them.
     ValueError
-        If a file does not have the known columns.
+        If a file does not have the expected columns.
 
     References
     ----------
@@ -86,10 +86,10 @@ def load_bookmarks(
     ----------
     data_home : str, path or None, default=None
         Folder that holds ``bookmarks/bookmarks.arff``, plain or gzipped. Looked in
-        first, then the folder that the environment variable NBSKETCH_DATA names, then
+        first, then the folder in the environment variable NBSKETCH_DATA, then
         ``nbsketch`` in scikit-learn's data folder.
     download : bool, default=True
-        Without effect so far: the source is a RAR archive, which Python cannot unpack.
+        Without effect: the source is a RAR archive, which Python cannot unpack.
 
     Returns
     -------
@@ -103,7 +103,7 @@ def load_bookmarks(
     FileNotFoundError
         If the file is not found; it says where it comes from and where to put it.
     ValueError
-        If the file does not have the known columns or not more than 60 000 rows.
+        If the file does not have the expected columns or not more than 60 000 rows.
 
     References
     ----------
@@ -124,17 +124,17 @@ def load_bookmarks(
 def load_mediamill(
     *, data_home: str | os.PathLike | None = None, download: bool = True
 ) -> Dataset:
-    """Load mediamill: concepts seen in video shots, from features of the images.
+    """Load mediamill: concepts in video shots, from features of the images.
 
     Parameters
     ----------
     data_home : str, path or None, default=None
         Folder that holds ``mediamill/mediamill-train.arff`` and
-        ``mediamill/mediamill-test.arff``, plain or gzipped. Looked in first, then the
+        ``mediamill/mediamill-test.arff``, plain or gzipped. Searched first, then the
         folder that the environment variable NBSKETCH_DATA names, then ``nbsketch`` in
         scikit-learn's data folder.
     download : bool, default=True
-        Without effect so far: the source is a RAR archive, which Python cannot unpack.
+        Without effect: the source is a RAR archive, which Python cannot unpack.
 
     Returns
     -------
@@ -147,7 +147,7 @@ def load_mediamill(
     FileNotFoundError
         If the files are not found; it says where they come from and where to put them.
     ValueError
-        If a file does not have the known columns.
+        If a file does not have the expected columns.
 
     References
     ----------

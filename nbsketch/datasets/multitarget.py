@@ -33,7 +33,7 @@ _FLOWS = tuple(f"{river}_48H__0" for river in _RIVERS)
 
 @dataclass(frozen=True)
 class _Set:
-    """What is known of one set; `truncated` targets are the paper's integers."""
+    """Source and shape of a set; `truncated`: the paper has integer targets."""
 
     source: Source
     n_features: int
@@ -62,7 +62,7 @@ _RF1 = _Set(
     target_names=_FLOWS,
     n_train=4108,
     n_test=5017,
-    openml_id=41483,  # unconfirmed: the checks of names and rows stand guard
+    openml_id=41483,  # unconfirmed: names and number of rows are checked
     truncated=True,
 )
 _RF2 = _Set(
@@ -104,24 +104,23 @@ _SCM20D = _Set(
 )
 
 _GAPS = (
-    '"plain" fills a missing input with the mean of its column over the training rows '
-    'and leaves the targets as they are. "paper" is what the numbers of the '
-    "p-sparsified paper (El Ahmad, Laforgue and d'Alche-Buc, 2023) were made with: a "
-    "missing input reads 0 and the targets are truncated to integers. Neither scales "
-    "anything."
+    '"plain" replaces missing inputs by the mean of their column over the training '
+    'rows. "paper" is the preparation of the p-sparsified paper (El Ahmad, Laforgue '
+    "and d'Alche-Buc, 2023): missing inputs are 0, targets are truncated to integers. "
+    "Neither scales the data."
 )
 _COMPLETE = (
-    "Nothing is missing here and both leave the values as they are; the choice exists "
-    "because the river-flow sets have it. Neither scales anything."
+    "Without effect: this set has no missing values. The parameter exists for symmetry "
+    "with the river-flow sets. The data are not scaled."
 )
 _documented = partial(
     documented,
-    download="Whether to fetch the files where none of these folders has them: the two "
-    "files from the Mulan project, checked by their SHA-256, or else the whole set "
-    "from OpenML through scikit-learn. OpenML's rows are taken to be the training rows "
-    "followed by the test rows; only their number is verified.",
-    mismatch="If a file does not have the known columns, or OpenML's not the known "
-    "rows.",
+    download="Whether to download the files if none of these folders has them: the two "
+    "files from the Mulan project, verified by SHA-256, or else the whole set from "
+    "OpenML through scikit-learn, assumed to hold the training rows followed by the "
+    "test rows (only their number is verified).",
+    mismatch="If a file does not have the expected columns, or the set of OpenML not "
+    "the expected number of rows.",
 )
 
 
@@ -136,7 +135,7 @@ def load_rf1(
 
     Inputs are the flows of the eight sites now and at seven times up to 60 hours
     before; the earliest rows miss some of these (1632 values in each part). One target
-    is wild: NASI2 reads 78.9 in row 674 of the test part, counted from 0.
+    is an outlier: NASI2 is 78.9 in row 674 of the test part, counted from 0.
 
     Returns
     -------
@@ -169,7 +168,7 @@ def load_rf2(
 
     The inputs of rf1 and 512 more from precipitation forecasts, many of them missing:
     332256 values in the training part, 23904 in the test part. Rows and targets are
-    those of rf1, its wild value included.
+    those of rf1, including its outlier.
 
     Returns
     -------
@@ -291,7 +290,7 @@ def _read(
 def _read_openml(
     known: _Set, missing: FileNotFoundError
 ) -> tuple[tuple[str, ...], NDArray, NDArray]:
-    """Return the whole set as OpenML has it; raise `missing` if it cannot be had."""
+    """Return the whole set as OpenML has it; raise `missing` if it fails."""
     from sklearn.datasets import fetch_openml
 
     whole = fetch_through_sklearn(
@@ -332,6 +331,6 @@ def _fill_with_training_mean(X: NDArray, n_train: int) -> NDArray:
     gaps = np.isnan(X)
     known = ~gaps[:n_train]
     totals = np.where(known, X[:n_train], 0.0).sum(axis=0)
-    # A column that no training row knows says nothing: any constant will do.
+    # A column without training values is constant, and has no effect.
     means = totals / np.maximum(known.sum(axis=0), 1)
     return np.where(gaps, means, X)

@@ -1,4 +1,4 @@
-"""Images of fish otoliths, the ear bones whose rings tell the age."""
+"""Images of fish otoliths, ear bones whose rings show the age."""
 
 import csv
 import os
@@ -26,7 +26,7 @@ _AGE = "Ground truth"
 def load_otoliths(
     *, data_home: str | os.PathLike | None = None, download: bool = True
 ) -> Dataset:
-    """Load otoliths: the age of a fish from a picture of its ear bone.
+    """Load otoliths: the age of a fish from an image of its ear bone.
 
     Row i of a table belongs to the image whose name ends in ``_i.npy``, counted from
     0; the age is the column ``Ground truth``. An image is an array of 4096 numbers,
@@ -37,11 +37,11 @@ def load_otoliths(
     data_home : str, path or None, default=None
         Folder that holds ``otoliths/train/Training_info.csv`` with the images
         ``otoliths/train/Train_fc_*.npy``, and ``otoliths/test/Testing_info.csv`` with
-        ``otoliths/test/Test_fc_*.npy``. Looked in first, then the folder that the
-        environment variable NBSKETCH_DATA names, then ``nbsketch`` in scikit-learn's
+        ``otoliths/test/Test_fc_*.npy``. Searched first, then the folder in the
+        environment variable NBSKETCH_DATA, then ``nbsketch`` in scikit-learn's
         data folder.
     download : bool, default=True
-        Without effect so far: no public address of the arrays is known.
+        Without effect: no public address of the arrays is known.
 
     Returns
     -------
@@ -89,8 +89,8 @@ def _read_ages(path: Path) -> NDArray:
 def _read_image(path: Path) -> NDArray:
     if not path.is_file():
         raise FileNotFoundError(
-            f"The image {path} of the data set 'otoliths' was not found: the table "
-            f"beside it has a row for it"
+            f"The image {path} of the data set 'otoliths' was not found, although the "
+            "table beside it has a row for it: put all images there"
         )
     image = np.load(path)
     if image.size != _SIDE**2:

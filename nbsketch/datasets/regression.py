@@ -21,8 +21,7 @@ from nbsketch.datasets._tables import (
 from nbsketch.datasets._text import parse_rows, read_lines
 
 _DOWNLOAD = (
-    "Whether to fetch the file where none of these folders has it, checked by its "
-    "SHA-256."
+    "Whether to download the file if none of these folders has it, verified by SHA-256."
 )
 
 
@@ -112,7 +111,7 @@ def load_airfoil(
 
 @documented(
     AUTOMPG.source,
-    download="Without effect so far: no content to check a download against is known.",
+    download="Without effect: no checksum of the file is known.",
 )
 def load_autompg(
     *, data_home: str | os.PathLike | None = None, download: bool = True
@@ -206,7 +205,7 @@ def load_powerplant(
 
 @documented(
     CALIFORNIA.source,
-    download="Whether to fetch the set through scikit-learn where none of these "
+    download="Whether to download the set through scikit-learn if none of these "
     "folders has the file.",
 )
 def load_california(
@@ -279,7 +278,7 @@ def _derive_california(table: NDArray) -> tuple[NDArray, NDArray]:
 
 
 def _fetch_california(missing: FileNotFoundError) -> tuple[NDArray, NDArray]:
-    """Return what scikit-learn downloads; raise `missing` if it cannot be had."""
+    """Return what scikit-learn downloads; raise `missing` if it fails."""
     from sklearn.datasets import fetch_california_housing
 
     bunch = fetch_through_sklearn(fetch_california_housing, missing)

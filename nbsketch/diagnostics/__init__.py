@@ -1,6 +1,6 @@
-"""How hard a kernel problem is, how large a sketch it needs, and whether one is good.
+"""Complexity of a kernel problem, sizes of sketches, and K-satisfiability.
 
-All of it is read off the spectrum of the Gram matrix: see `spectrum`.
+All functions take the spectrum of the Gram matrix, see `spectrum`.
 """
 
 from nbsketch.diagnostics._dimensions import (

@@ -1,4 +1,4 @@
-"""Numbers that say how hard a kernel problem is, read off a spectrum."""
+"""Effective dimension, critical radius and statistical dimension of a spectrum."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nbsketch.diagnostics._spectrum import Spectrum
 
 
 def effective_dimension(spectrum: Spectrum, alpha: float) -> float:
-    r"""Return how many directions a penalty leaves free.
+    r"""Return the effective dimension of kernel ridge regression with a penalty.
 
     .. math:: N(\alpha) = \operatorname{Tr} K (K + n \alpha I)^{-1}
         = \sum_j \frac{\mu_j}{\mu_j + \alpha}
@@ -19,15 +19,15 @@ def effective_dimension(spectrum: Spectrum, alpha: float) -> float:
     Parameters
     ----------
     spectrum : Spectrum
-        As `spectrum` returns it.
+        Result of `spectrum`.
     alpha : float
-        Positive penalty, as in the estimators.
+        Penalty (> 0), as in the estimators.
 
     Returns
     -------
     float
-        Between 0 and n. For a spectrum by landmarks an upper bound, near to the truth
-        as long as the missing eigenvalues are small beside `alpha`.
+        Between 0 and n. For a spectrum by landmarks an upper bound, which is tight if
+        the missing eigenvalues are small compared with `alpha`.
 
     Notes
     -----
@@ -48,21 +48,21 @@ def effective_dimension(spectrum: Spectrum, alpha: float) -> float:
 
 
 def critical_radius(spectrum: Spectrum, *, noise: float = 1.0) -> float:
-    r"""Return the error that no method can beat by more than a constant.
+    r"""Return the critical radius, the root of the minimax rate of the error.
 
-    The smallest :math:`\delta_n` with
+    It is the smallest :math:`\delta_n` with
 
     .. math:: \sqrt{\frac{1}{n} \sum_{j=1}^n \min(\delta_n^2, \mu_j)}
         \le \frac{\delta_n^2}{\sigma},
 
-    for a regression function of norm at most 1: :math:`\delta_n^2` is the order of the
-    least mean squared error, and of the best penalty.
+    for a regression function of norm at most 1. :math:`\delta_n^2` is the order of the
+    minimax mean squared error, and of the best penalty.
 
     Parameters
     ----------
     spectrum : Spectrum
-        As `spectrum` returns it.
-    noise : float
+        Result of `spectrum`.
+    noise : float, default=1.0
         Standard deviation sigma of the noise, in units in which the norm of the
         regression function is 1.
 
@@ -73,9 +73,9 @@ def critical_radius(spectrum: Spectrum, *, noise: float = 1.0) -> float:
 
     Notes
     -----
-    Yang, Pilanci and Wainwright, Ann. Stat. 2017, section 2.1. Found in closed form:
-    the sum is the least, over k, of what it would be if exactly the k largest
-    eigenvalues were cut to delta^2, and each of these conditions is quadratic.
+    Yang, Pilanci and Wainwright, Ann. Stat. 2017, section 2.1. The solution is in
+    closed form: the sum is the minimum, over k, of its value with the k largest
+    eigenvalues replaced by delta^2, and each of these conditions is quadratic.
 
     Examples
     --------
@@ -95,7 +95,7 @@ def critical_radius(spectrum: Spectrum, *, noise: float = 1.0) -> float:
 
 
 def statistical_dimension(spectrum: Spectrum, *, noise: float = 1.0) -> int:
-    r"""Return how many directions rise above the critical radius.
+    r"""Return the index of the first eigenvalue up to the squared critical radius.
 
     .. math:: d_n = \min\{j : \mu_j \le \delta_n^2\}, \quad
         \text{and } n \text{ if there is none.}
@@ -103,14 +103,19 @@ def statistical_dimension(spectrum: Spectrum, *, noise: float = 1.0) -> int:
     Parameters
     ----------
     spectrum : Spectrum
-        As `spectrum` returns it.
-    noise : float
-        As in `critical_radius`.
+        Result of `spectrum`.
+    noise : float, default=1.0
+        Standard deviation of the noise, as in `critical_radius`.
+
+    Returns
+    -------
+    int
+        Between 1 and n.
 
     Notes
     -----
-    Yang, Pilanci and Wainwright, Ann. Stat. 2017, section 2.1: a sketch needs at least
-    a size of this order.
+    Yang, Pilanci and Wainwright, Ann. Stat. 2017, section 2.1: the size of a sketch
+    must be at least of this order.
 
     Examples
     --------

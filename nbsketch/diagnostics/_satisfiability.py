@@ -1,4 +1,4 @@
-"""Whether a drawn sketch keeps what matters of a kernel: K-satisfiability."""
+"""K-satisfiability of a drawn sketch."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from nbsketch.diagnostics._dimensions import critical_radius, statistical_dimens
 from nbsketch.diagnostics._spectrum import Spectrum, eigenvalues
 from nbsketch.sketches import Sketch
 
-# How much the sketch may distort lengths among the leading eigenvectors.
+# Bound on the distortion of the leading eigenvectors.
 DISTORTION_BOUND = 0.5
 
 
 class Satisfiability(NamedTuple):
-    """The verdict on a drawn sketch, and what it rests on.
+    """Whether a drawn sketch is K-satisfiable, with the norms and their bounds.
 
     Attributes
     ----------
@@ -74,15 +74,15 @@ def is_k_satisfiable(
     density: float = 1.0,
     noise: float = 1.0,
 ) -> Satisfiability:
-    r"""Say whether a drawn sketch is K-satisfiable.
+    r"""Check whether a drawn sketch is K-satisfiable.
 
-    With the eigenvectors of K split into the first d_n, U1, and the others, U2 with
-    eigenvalues D2:
+    With U1 the first d_n eigenvectors of K / n, U2 the others, and D2 the eigenvalues
+    of the others:
 
     .. math:: \|(S U_1)^T S U_1 - I\|_{op} \le \tfrac12
         \quad\text{and}\quad \|S U_2 D_2^{1/2}\|_{op} \le c\, \delta_n .
 
-    Then the sketched estimator is within a constant of the best possible error.
+    Then the error of the sketched estimator is minimax optimal up to a constant.
 
     Parameters
     ----------
@@ -91,20 +91,20 @@ def is_k_satisfiable(
     spectrum : Spectrum
         The exact spectrum of the n rows.
     density : float in (0, 1]
-        Density p of a p-sparsified sketch. It sets the constant c, see
-        `satisfiability_constant`, and nothing else; leave it for other sketches.
+        Density p of a p-sparsified sketch, which determines the constant c, see
+        `satisfiability_constant`; 1 (default) for other sketches.
     noise : float
         Standard deviation of the noise, as in `critical_radius`.
 
     Returns
     -------
     Satisfiability
-        The verdict, first, and the norms, bounds and dimensions behind it.
+        ``satisfied``, then the norms, their bounds, radius and dimension.
 
     Raises
     ------
     ValueError
-        If the spectrum is not exact, or belongs to another number of rows.
+        If the spectrum is not exact, or that of another number of rows.
 
     Notes
     -----
@@ -122,13 +122,13 @@ def is_k_satisfiable(
     """
     if spectrum.vectors is None:
         raise ValueError(
-            "`spectrum` must be exact to judge a sketch, with eigenvectors: ask for "
-            f"spectrum(X, kernel, size={spectrum.n}), got {spectrum!r}"
+            "`spectrum` must be exact, with eigenvectors, got "
+            f"{spectrum!r}; compute it with spectrum(X, kernel, size={spectrum.n})"
         )
     if sketch.shape[1] != spectrum.n:
         raise ValueError(
-            f"`sketch` must have {spectrum.n} columns, as the spectrum has rows, got "
-            f"shape {sketch.shape}"
+            f"`sketch` must have {spectrum.n} columns, the number of rows of the "
+            f"spectrum, got shape {sketch.shape}"
         )
     radius = critical_radius(spectrum, noise=noise)
     d = statistical_dimension(spectrum, noise=noise)

@@ -1,4 +1,4 @@
-"""How large a sketch a problem needs, by theory or by practice."""
+"""Recommended size of a p-sparsified sketch, by theory or by practice."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from nbsketch.diagnostics._spectrum import Spectrum, spectrum
 
 # Density of the nonzeros in theory, and nonzeros of each row in practice.
 _THEORY_DENSITY, _PRACTICE_NONZEROS = 0.7, 20
-# The theorem leaves its constant open. Among d directions that a sketch sees as random
-# the distortion is 2 sqrt(d/s) + d/s, which is 1/2 at s = 20 d: a little more than 9.8
-# times d / p^2 at p = 0.7.
+# The theorem leaves its constant open. On d random directions the distortion is
+# 2 sqrt(d/s) + d/s, which is 1/2 at s = 20 d: a little more than 9.8 times d / p^2 at
+# p = 0.7.
 _THEORY_FACTOR = 12.0
 # Test errors of sketches with 20 nonzeros a row: within 2 % of that without a sketch at
 # twice the effective dimension, on five sets with three kernels each.
@@ -25,26 +25,26 @@ _PRACTICE_FACTOR = 2.0
 
 
 class SizeRecommendation(NamedTuple):
-    """A size of a p-sparsified sketch, and what it rests on.
+    """Recommended size of a p-sparsified sketch, with the quantities behind it.
 
     Attributes
     ----------
     size : int
         Recommended number of rows s, at most n.
     density : float
-        The density p it is meant for.
+        Density p of the sketch.
     guarantee : {"practice", "theory"}
-        The rule.
+        Rule of the recommendation.
     alpha : float
-        The penalty of the effective dimension.
+        Penalty of the effective dimension.
     effective_dimension : float
-        N(alpha): the rule of practice.
+        N(alpha), used in practice.
     statistical_dimension : int
-        d_n: the rule of theory.
+        d_n, used in theory.
     radius : float
         The critical radius.
     spectrum : Spectrum
-        What all of these were read off.
+        Spectrum of the rows.
     """
 
     size: int
@@ -72,24 +72,24 @@ def recommend_size(
     .. math:: s = 2 N(\alpha) \quad\text{(practice)}, \qquad
         s = \max(12\, d_n / p^2,\; \delta_n^2 n) \quad\text{(theory)},
 
-    rounded up, and n at most.
+    rounded up, and at most n.
 
     Parameters
     ----------
     X : array_like of shape (n, q) or Spectrum
         Rows, or their spectrum.
     kernel : str, Kernel or callable, optional
-        Kernel of the rows, "gaussian" by default; none beside a spectrum, which has
-        its own.
+        Kernel of the rows, "gaussian" by default. Must be None for a spectrum, which
+        has its own.
     alpha : float, optional
-        Penalty that the model will have. By default the squared critical radius, the
-        best penalty in theory.
+        Penalty of the model. By default the squared critical radius, the best penalty
+        in theory.
     density : float in (0, 1], optional
         Density p of the sketch. By default 20/n for practice and 0.7 for theory.
     guarantee : {"practice", "theory"}
-        "practice": enough that the error is not seen to differ from that without a
-        sketch; experience, not a theorem. "theory": enough that most draws are
-        K-satisfiable, see `is_k_satisfiable`.
+        "practice": empirically enough to match the error without a sketch; no
+        guarantee. "theory": enough for most draws to be K-satisfiable, see
+        `is_k_satisfiable`.
     noise : float
         Standard deviation of the noise, as in `critical_radius`.
     random_state : None, int or Generator
@@ -98,15 +98,15 @@ def recommend_size(
     Returns
     -------
     SizeRecommendation
-        The size, first, and what was used for it.
+        ``size``, then the quantities behind it.
 
     Notes
     -----
     Theory: El Ahmad, Laforgue and d'Alche-Buc, TMLR 2023, section 3, where the constant
-    is left open; 12 is what random directions need at p = 0.7. For small p the bound
-    asks for more than n rows although sketches with p = 20/n distort no more than
-    Gaussian ones, as the documentation shows. Practice: N(alpha) is how many directions
-    the penalty leaves free, and a sketch with fewer rows cannot follow them.
+    is left open; 12 suffices for random directions at p = 0.7. For small p the bound
+    exceeds n, although sketches with p = 20/n distort no more than Gaussian ones, as
+    the documentation shows. Practice: a sketch with fewer than N(alpha) rows cannot
+    represent all directions that the penalty leaves.
 
     Examples
     --------
@@ -145,7 +145,6 @@ def _spectrum_of(X: Any, kernel: Any, random_state: Any) -> Spectrum:
         return spectrum(X, given, random_state=random_state)
     if kernel is not None:
         raise ValueError(
-            "`kernel` must be left out beside a spectrum, which has its own, got "
-            f"{kernel!r}"
+            f"`kernel` must be None for a spectrum, which has its own, got {kernel!r}"
         )
     return X

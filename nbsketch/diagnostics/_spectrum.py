@@ -28,13 +28,12 @@ class Spectrum:
     Attributes
     ----------
     values : ndarray
-        The eigenvalues that were found, in descending order, none negative.
+        The computed eigenvalues in descending order, none negative.
     n : int
-        Number of rows: of eigenvalues, those not found included.
+        Number of rows, which is the number of all eigenvalues.
     missing : float
-        How much of the trace of K/n was not found: 0 if the spectrum is exact. No true
-        eigenvalue is below the one in `values`, and together they exceed them by
-        `missing`.
+        Trace of K/n minus the sum of `values`: 0 if the spectrum is exact. Each of
+        `values` is a lower bound of the true eigenvalue.
     vectors : ndarray of shape (n, n) or None
         Eigenvectors in columns, in the order of `values`, if the spectrum is exact.
     kernel : Kernel
@@ -62,15 +61,15 @@ class Spectrum:
 
     @property
     def is_exact(self) -> bool:
-        """Whether every eigenvalue was found, with its eigenvector."""
+        """Whether all eigenvalues and eigenvectors were computed."""
         return self.vectors is not None
 
     def levels(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Return descending values, and how many eigenvalues are taken to have each.
+        """Return descending values and the multiplicity of each.
 
-        What is missing is spread evenly over the eigenvalues that were not found. No
-        spectrum that is compatible with what is known is flatter, so a mean over it of
-        a concave function, such as mu / (mu + alpha), is an upper bound.
+        `missing` is spread evenly over the eigenvalues that were not computed. This is
+        the flattest compatible spectrum, so that the sum over it of a concave function,
+        such as mu / (mu + alpha), is an upper bound.
         """
         rest = self.n - self.values.size
         counts = np.ones(self.values.size, dtype=np.int64)
@@ -91,14 +90,14 @@ def spectrum(
 ) -> Spectrum:
     r"""Return the eigenvalues of :math:`K / n` for the rows of X.
 
-    With ``size = n`` by the eigendecomposition of K, of which n x n numbers are stored.
-    With fewer, by Nystrom's method on that many random rows L, without K:
+    With ``size = n`` by the eigendecomposition of K, which stores n x n numbers. With
+    fewer by Nystrom's method on `size` random rows L, without K:
 
     .. math:: \hat K = K_{nL} K_{LL}^+ K_{Ln} \preceq K,
 
-    so that every eigenvalue found is a lower bound of the true one, and the trace of
-    :math:`(K - \hat K) / n`, which is reported as ``missing``, bounds what all of them
-    lack together.
+    so that every computed eigenvalue is a lower bound of the true one, and the trace of
+    :math:`(K - \hat K) / n`, returned as ``missing``, bounds the sum of all
+    differences.
 
     Parameters
     ----------
@@ -111,17 +110,17 @@ def spectrum(
     size : int, optional
         Number of landmarks, at most n. By default n up to 2000 rows, else 1000.
     random_state : None, int or Generator
-        Source of the landmarks, and of the rows that a median bandwidth looks at.
+        Source of the landmarks, and of the rows for a median bandwidth.
 
     Returns
     -------
     Spectrum
-        What the functions of this module work with.
+        Argument of the other functions of this module.
 
     Raises
     ------
     ValueError
-        If the kernel is seen not to be positive semi-definite, or is zero on all rows.
+        If K is not positive semi-definite, or zero.
 
     Notes
     -----
@@ -178,9 +177,9 @@ def _check_definite(largest: float, least: float) -> None:
     """Raise an error if a kernel cannot be positive semi-definite, or is zero."""
     if largest <= 0 or least < -_ROUNDING * largest:
         raise ValueError(
-            "`kernel` must be positive semi-definite, and not zero on all rows, got a "
-            f"matrix K / n with largest eigenvalue {largest:.3g} and {least:.3g} where "
-            "no negative number can be"
+            "`kernel` must be positive semi-definite and not zero on all rows, got a "
+            f"matrix K / n with largest eigenvalue {largest:.3g} and {least:.3g} as its "
+            "smallest eigenvalue, or as the trace of its remainder"
         )
 
 

@@ -177,9 +177,9 @@ def _check_definite(largest: float, least: float) -> None:
     """Raise an error if a kernel cannot be positive semi-definite, or is zero."""
     if largest <= 0 or least < -_ROUNDING * largest:
         raise ValueError(
-            "`kernel` must be positive semi-definite and not zero on all rows, got a "
-            f"matrix K / n with largest eigenvalue {largest:.3g} and {least:.3g} as its "
-            "smallest eigenvalue, or as the trace of its remainder"
+            "`kernel` must be positive semi-definite and not zero on all rows, got K/n "
+            f"with largest eigenvalue {largest:.3g} and smallest (or trace of the "
+            f"remainder) {least:.3g}"
         )
 
 

@@ -122,7 +122,7 @@ def is_k_satisfiable(
     """
     if spectrum.vectors is None:
         raise ValueError(
-            "`spectrum` must be exact, with eigenvectors, got "
+            "`spectrum` must be exact (with eigenvectors), got "
             f"{spectrum!r}; compute it with spectrum(X, kernel, size={spectrum.n})"
         )
     if sketch.shape[1] != spectrum.n:

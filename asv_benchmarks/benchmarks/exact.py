@@ -3,8 +3,9 @@
 import numpy as np
 
 import nbsketch
-from benchmarks.common import choose, make_rows
+from benchmarks.common import choose, make_problem, make_rows
 from nbsketch.gram import SymmetricGram
+from nbsketch.solvers import build_preconditioner, solve_conjugate
 
 
 class Product:
@@ -28,3 +29,30 @@ class Product:
 
     def time_product(self, n_features, memory, dtype, n_columns):
         self.K @ self.V
+
+
+class Solve:
+    """Kernel ridge regression to a relative gap of 1e-3, and its two stages."""
+
+    params = (choose(fast=[4000], regular=[8000, 16_000, 32_000]), [1e-4, 1e-5])
+    param_names = ("n", "alpha")
+    timeout = 300
+
+    def setup(self, n, alpha):
+        X, self.y = make_problem(n, 7)
+        self.K = SymmetricGram(nbsketch.MaternKernel(2.0), X)
+        self.K @ self.y
+        self.preconditioner = self.build(n, alpha)
+
+    def build(self, n, alpha):
+        return build_preconditioner(self.K, n * alpha, np.random.default_rng(0))
+
+    def time_preconditioner(self, n, alpha):
+        self.build(n, alpha)
+
+    def time_solve(self, n, alpha):
+        solve_conjugate(self.K, self.y, alpha, preconditioner=self.preconditioner)
+
+    def track_passes(self, n, alpha):
+        options = {"preconditioner": self.preconditioner}
+        return solve_conjugate(self.K, self.y, alpha, **options).n_iter

@@ -70,6 +70,7 @@ class SymmetricGram:
     --------
     >>> import numpy as np
     >>> from nbsketch import GaussianKernel
+    >>> from nbsketch.gram import SymmetricGram
     >>> X = np.array([[0.0], [1.0], [3.0]])
     >>> K = SymmetricGram(GaussianKernel(1.0), X, dtype=np.float64)
     >>> (K @ np.array([1.0, 0.0, 0.0])).round(4).tolist()

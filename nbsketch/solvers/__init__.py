@@ -7,6 +7,12 @@ nothing.
 from importlib import import_module
 
 _HOME = {
+    "conjugate": (
+        "NotConvergedError",
+        "build_preconditioner",
+        "conjugate_path",
+        "solve_conjugate",
+    ),
     "design": ("ArrayDesign", "Design"),
     "exact": ("solve_exact",),
     "filters": (

@@ -1,0 +1,90 @@
+r"""Partial Cholesky factor of a kernel matrix, with randomly chosen pivots.
+
+.. math:: K \approx F F^\top, \qquad F \in \mathbb R^{n \times m}
+
+Block variant of randomly pivoted Cholesky: Chen, Epperly, Tropp and Webber,
+"Randomly pivoted Cholesky", 2022, Algorithm 2.2, as a preconditioner in Diaz, Epperly,
+Frangella, Tropp and Webber, "Robust, randomized preconditioning for kernel ridge
+regression", 2023.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import DTypeLike, NDArray
+
+from nbsketch.solvers._conjugate.operator import SymmetricOperator
+
+# Blocks of pivots: a tenth of all of them, of which none needs fewer than this.
+_BLOCKS, _LEAST_BLOCK = 10, 50
+# Units of rounding added to the diagonal of a block, and left as residual at the end.
+_JITTER, _RESIDUAL = 16, 80
+
+
+def partial_cholesky(
+    K: SymmetricOperator,
+    rank: int,
+    rng: np.random.Generator,
+    *,
+    dtype: DTypeLike = np.float32,
+    enough: float = 0.0,
+) -> tuple[NDArray, NDArray]:
+    """Return the transposed factor F^T of shape (m, n) and its m pivots.
+
+    Pivots are drawn with probabilities proportional to the diagonal of the residual
+    K - F F^T. There are `rank` of them, or fewer if the trace of the residual falls to
+    `enough`, or to what rounding leaves of it.
+    """
+    diagonal = K.diag()
+    mean = float(diagonal.mean())
+    rounding = float(np.finfo(np.promote_types(K.dtype, np.float16)).eps)
+    rounding = max(rounding, float(np.finfo(dtype).eps))
+    residual = max(enough, _RESIDUAL * rounding * diagonal.sum())
+    F = np.empty((rank, len(diagonal)), dtype)
+    pivots: NDArray = np.empty(0, dtype=np.int64)
+    while len(pivots) < rank and diagonal.sum() > residual:
+        block = min(max(_LEAST_BLOCK, rank // _BLOCKS), rank - len(pivots))
+        index = _draw(diagonal, block, rng)
+        known = F[: len(pivots)]
+        new = _block_factor(K, index, known, _JITTER * rounding * mean)
+        F[len(pivots) : len(pivots) + len(index)] = new
+        diagonal -= np.einsum("ij,ij->j", new, new, dtype=np.float64)
+        np.maximum(diagonal, 0, out=diagonal)
+        diagonal[index] = 0
+        pivots = np.concatenate([pivots, index])
+    return F[: len(pivots)], pivots
+
+
+def _draw(diagonal: NDArray, count: int, rng: np.random.Generator) -> NDArray:
+    """Return different rows, drawn with probabilities proportional to the diagonal."""
+    count = min(count, int(np.count_nonzero(diagonal)))
+    drawn = rng.choice(len(diagonal), 2 * count, p=diagonal / diagonal.sum())
+    return np.sort(rng.permutation(np.unique(drawn))[:count])
+
+
+def _block_factor(
+    K: SymmetricOperator, index: NDArray, known: NDArray, jitter: float
+) -> NDArray:
+    """Return the rows of F^T for a block of pivots, given those before."""
+    schur = np.ascontiguousarray(K.rows(index), dtype=known.dtype)
+    if len(known):
+        schur -= known[:, index].T @ known
+    block = schur[:, index].astype(np.float64)
+    upper = _upper_factor((block + block.T) / 2, jitter).astype(known.dtype)
+    solved = scipy.linalg.blas.get_blas_funcs("trsm", (upper,))(
+        1.0, upper, schur.T, side=1, lower=0, overwrite_b=1
+    )
+    return solved.T
+
+
+def _upper_factor(block: NDArray, jitter: float) -> NDArray:
+    """Return the upper Cholesky factor of a block plus as much jitter as it takes."""
+    diagonal = np.diag_indices_from(block)
+    before = block[diagonal]
+    while True:
+        block[diagonal] = before + jitter
+        try:
+            return scipy.linalg.cholesky(block, check_finite=False)
+        except np.linalg.LinAlgError:
+            jitter *= 4

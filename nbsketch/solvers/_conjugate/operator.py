@@ -1,0 +1,46 @@
+"""What the solvers ask of a square kernel matrix."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class SymmetricOperator(Protocol):
+    """A symmetric positive semi-definite matrix that can be multiplied and sampled.
+
+    `nbsketch.gram.SymmetricGram` is one.
+    """
+
+    shape: tuple[int, int]
+    dtype: np.dtype
+
+    def __matmul__(self, V: NDArray) -> NDArray:
+        """Return K V in float64, for V of shape (n, d)."""
+
+    def rows(self, index: NDArray) -> NDArray:
+        """Return the rows of an index, of shape (len(index), n)."""
+
+    def diag(self) -> NDArray:
+        """Return the diagonal."""
+
+
+class StoredMatrix:
+    """A matrix in memory as a `SymmetricOperator`."""
+
+    def __init__(self, matrix: Any) -> None:
+        self._matrix = np.asarray(matrix)
+        self.shape, self.dtype = self._matrix.shape, self._matrix.dtype
+
+    def __matmul__(self, V: NDArray) -> NDArray:
+        return self._matrix @ V
+
+    def rows(self, index: NDArray) -> NDArray:
+        """Return the rows of an index."""
+        return self._matrix[index]
+
+    def diag(self) -> NDArray:
+        """Return the diagonal."""
+        return np.diagonal(self._matrix).astype(np.float64)

@@ -1,0 +1,305 @@
+r"""Exact kernel ridge regression by preconditioned conjugate gradients.
+
+.. math:: \min_{f, b} \frac{1}{2n} \sum_i w_i \|y_i - f(x_i) - b\|^2
+          + \frac{\alpha}{2} \|f\|^2, \qquad f = \sum_j a_j k(\cdot, x_j)
+
+in a few products with the kernel matrix, which need not be stored: about ten to thirty
+of :math:`n^2/2` kernel values each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import ArrayLike, NDArray
+
+from nbsketch._validation import check_integer, check_positive, check_real
+from nbsketch.solvers._conjugate.operator import StoredMatrix, SymmetricOperator
+from nbsketch.solvers._conjugate.preconditioner import (
+    LowRankPreconditioner,
+    build_preconditioner,
+)
+from nbsketch.solvers._conjugate.problem import Certificate, KernelSystem
+from nbsketch.solvers._conjugate.search import ConjugateSearch, Limits, Report
+from nbsketch.solvers.solution import Solution, State
+
+Callback = Callable[[int, float, float, float], Any]
+
+# Coefficients with a larger relative gap are worse than none: early iterates of dual
+# coefficients overshoot by orders of magnitude.
+LARGEST_GAP = 0.1
+# Eigenvalues of an output matrix below this share of the largest count as zero.
+_NULL = 1e-12
+
+
+class NotConvergedError(RuntimeError):
+    """No coefficients were found whose objective is near the minimum."""
+
+
+def values_dtype(n: int, alpha: float, tol: float = 1e-3) -> np.dtype:
+    """Return the type of kernel values, float32 or float64, that `alpha` asks for.
+
+    Rounding of kernel values adds about ``n (eps / (n alpha))^2`` to the relative gap:
+    float32 is enough while this is below a quarter of `tol`.
+    """
+    eps = float(np.finfo(np.float32).eps)
+    coarse = n * (eps / (n * alpha)) ** 2 > tol / 4
+    return np.dtype(np.float64 if coarse else np.float32)
+
+
+def solve_conjugate(
+    K: SymmetricOperator | NDArray,
+    Y: ArrayLike,
+    alpha: float,
+    *,
+    output: NDArray | None = None,
+    sample_weight: NDArray | None = None,
+    fit_intercept: bool = True,
+    preconditioner: LowRankPreconditioner | None = None,
+    tol: float = 1e-3,
+    max_passes: int = 200,
+    max_seconds: float = np.inf,
+    state: State | None = None,
+    callback: Callback | None = None,
+    random_state: Any = None,
+) -> Solution:
+    r"""Solve kernel ridge regression to a certified accuracy.
+
+    .. math:: (K + n \alpha W^{-1}) a = y - b, \qquad \sum_j a_j = 0
+
+    Conjugate gradients on the dual coefficients, preconditioned by a low-rank factor of
+    K with randomly chosen pivots. With residual r, the duality gap is
+    :math:`\sum_i w_i r_i^2 / 2n`: the method certifies itself.
+
+    Parameters
+    ----------
+    K : SymmetricGram or ndarray of shape (n, n)
+        Kernel matrix. Only products with it and some of its rows are used.
+    Y : array_like of shape (n,) or (n, d)
+        Targets.
+    alpha : float
+        Penalty. Positive.
+    output : ndarray of shape (d, d), optional
+        Positive semi-definite output matrix M, the identity by default. The outputs are
+        rotated to its eigenvectors, columns of one search with their own penalties.
+    sample_weight : ndarray of shape (n,), optional
+        Non-negative weights of mean one. Rows of weight zero get coefficient zero.
+    fit_intercept : bool, default=True
+        Whether to fit b, which is not penalized.
+    preconditioner : LowRankPreconditioner, optional
+        From `build_preconditioner`; built for `alpha` by default.
+    tol : float, default=1e-3
+        Largest relative duality gap of each column.
+    max_passes : int, default=200
+        Largest number of products with K.
+    max_seconds : float, default=inf
+        Largest time for all passes; checked between them.
+    state : State, optional
+        Of a solution nearby, such as that for another `alpha`, to start from.
+    callback : callable, optional
+        Called as ``callback(passes, objective, gap, seconds)`` after each pass.
+    random_state : int, Generator or None
+        For the pivots of the preconditioner.
+
+    Returns
+    -------
+    Solution
+        ``coef`` (n, d) are the coefficients of f, ``intercept`` (d,) is b, ``n_iter``
+        the number of passes. ``gap`` bounds the distance of the objective from its
+        minimum, with an estimate of the rounding of kernel values added;
+        ``relative_gap`` is the largest of any column. ``converged`` is False if a
+        budget, or the precision of the kernel values, ended the search before `tol`.
+
+    Raises
+    ------
+    NotConvergedError
+        If the relative gap is still above 0.1: such coefficients are not a model.
+
+    References
+    ----------
+    M. Diaz, E. N. Epperly, Z. Frangella, J. A. Tropp, R. J. Webber, "Robust, randomized
+    preconditioning for kernel ridge regression", 2023, Section 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nbsketch import GaussianKernel
+    >>> from nbsketch.gram import SymmetricGram
+    >>> X = np.linspace(0, 6, 500)[:, None]
+    >>> K = SymmetricGram(GaussianKernel(1.0), X)
+    >>> solution = solve_conjugate(K, np.sin(X[:, 0]), 1e-3, random_state=0)
+    >>> solution.converged, bool(solution.relative_gap <= 1e-3)
+    (True, True)
+    """
+    paths = conjugate_path(
+        K,
+        Y,
+        [alpha],
+        output=output,
+        sample_weight=sample_weight,
+        fit_intercept=fit_intercept,
+        preconditioner=preconditioner,
+        tol=tol,
+        max_passes=max_passes,
+        max_seconds=max_seconds,
+        state=state,
+        callback=callback,
+        random_state=random_state,
+    )
+    return next(paths)
+
+
+def conjugate_path(
+    K: SymmetricOperator | NDArray,
+    Y: ArrayLike,
+    alphas: Iterable[float],
+    *,
+    output: NDArray | None = None,
+    sample_weight: NDArray | None = None,
+    fit_intercept: bool = True,
+    preconditioner: LowRankPreconditioner | None = None,
+    tol: float = 1e-3,
+    max_passes: int = 200,
+    max_seconds: float = np.inf,
+    state: State | None = None,
+    callback: Callback | None = None,
+    random_state: Any = None,
+) -> Iterator[Solution]:
+    """Yield the solution for each penalty, each started from the one before.
+
+    Parameters
+    ----------
+    K, Y
+        As in `solve_conjugate`.
+    alphas : iterable of float
+        Penalties. All use one preconditioner, built for the smallest.
+    output, sample_weight, fit_intercept, preconditioner, tol, state, callback
+        As in `solve_conjugate`.
+    max_passes, max_seconds
+        As in `solve_conjugate`, for each penalty.
+    random_state : int, Generator or None
+        For the pivots of the preconditioner.
+
+    Yields
+    ------
+    Solution
+    """
+    operator = StoredMatrix(K) if isinstance(K, np.ndarray) else K
+    penalties = [check_positive("alpha", alpha) for alpha in alphas]
+    limits = Limits(
+        check_positive("tol", tol),
+        check_integer("max_passes", max_passes, low=3),
+        check_real("max_seconds", max_seconds, low=0),
+    )
+    outputs = _Outputs(operator, Y, output, sample_weight, fit_intercept)
+    if preconditioner is None:
+        rng = np.random.default_rng(random_state)
+        shift = float(outputs.shifts(min(penalties)).min(initial=np.inf))
+        preconditioner = build_preconditioner(
+            operator, shift, rng, weights=sample_weight
+        )
+    for alpha in penalties:
+        solution = outputs.solve(alpha, preconditioner, limits, state, callback)
+        state = solution.state
+        yield solution
+
+
+class _Outputs:
+    """The rotation of outputs to the eigenvectors of the output matrix, and back."""
+
+    def __init__(
+        self,
+        K: SymmetricOperator,
+        Y: ArrayLike,
+        output: NDArray | None,
+        weights: NDArray | None,
+        fit_intercept: bool,
+    ) -> None:
+        Y = np.asarray(Y, dtype=np.float64)
+        self._Y = Y.reshape(len(Y), -1)
+        if len(Y) != K.shape[0]:
+            raise ValueError(
+                f"`Y` must have as many rows as K, {K.shape[0]}, got {len(Y)}"
+            )
+        d = self._Y.shape[1]
+        values, self._rotation = np.ones(d), np.eye(d)
+        if output is not None:
+            values, self._rotation = scipy.linalg.eigh(output)
+        self.used = values > _NULL * values.max(initial=0)
+        self._values, self._K = values[self.used], K
+        self._weights, self._fit_intercept = weights, fit_intercept
+
+    def shifts(self, alpha: float) -> NDArray:
+        """Return n alpha over the positive eigenvalues of the output matrix."""
+        return len(self._Y) * alpha / self._values
+
+    def solve(
+        self,
+        alpha: float,
+        preconditioner: LowRankPreconditioner,
+        limits: Limits,
+        state: State | None,
+        callback: Callback | None,
+    ) -> Solution:
+        """Solve for one penalty; without positive eigenvalues, only b is fitted."""
+        began = perf_counter()
+        Y = self._Y @ self._rotation
+        weights, intercept = self._weights, self._fit_intercept
+        system = KernelSystem(
+            self._K, Y[:, self.used], self.shifts(alpha), weights, intercept
+        )
+        start = None
+        if state is not None:
+            start = (state.coef @ self._rotation)[:, self.used]
+        report = _timed(callback, began)
+        search = ConjugateSearch(system, preconditioner, start, limits, report)
+        found = search.run()
+        worst = float(found.relative_gap.max(initial=0))
+        if not worst <= LARGEST_GAP:
+            raise NotConvergedError(
+                f"the relative duality gap is {worst:.1e} after {search.n_passes} "
+                f"passes, above {LARGEST_GAP}: no usable coefficients. Raise "
+                "max_passes, max_seconds or alpha, or use float64 kernel values"
+            )
+        return self._solution(search, limits.tol, perf_counter() - began)
+
+    def _solution(
+        self, search: ConjugateSearch, tol: float, seconds: float
+    ) -> Solution:
+        found, system = search.certificate, search.system
+        A, b = np.zeros(self._Y.shape), np.zeros(self._Y.shape[1])
+        A[:, self.used] = search.A
+        b[self.used] = system.mean + system.intercept(search.fitted)
+        rest = (self._Y @ self._rotation)[:, ~self.used]
+        b[~self.used] = system.means(rest)
+        b *= self._fit_intercept
+        unfitted = system.means(np.square(rest - b[~self.used])).sum() / 2
+        coef, intercept = A @ self._rotation.T, self._rotation @ b
+        worst = float(found.relative_gap.max(initial=0))
+        return Solution(
+            coef=coef,
+            intercept=intercept,
+            dual=None,
+            objective=float(found.objective.sum() + unfitted),
+            gap=float((found.gap + found.noise).sum()),
+            relative_gap=worst,
+            n_iter=search.n_passes,
+            seconds=seconds,
+            converged=worst <= tol,
+            state=State(coef, intercept),
+        )
+
+
+def _timed(callback: Callback | None, began: float) -> Report | None:
+    if callback is None:
+        return None
+
+    def report(passes: int, found: Certificate) -> None:
+        objective, gap = float(found.objective.sum()), found.gap + found.noise
+        callback(passes, objective, float(gap.sum()), perf_counter() - began)
+
+    return report

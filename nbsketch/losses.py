@@ -8,7 +8,8 @@ linear-quadratic* (Rockafellar and Wets, "Variational Analysis", section 11.D):
           \quad\text{for } lo \le a \le hi, \qquad +\infty \text{ elsewhere,}
 
 and for classification psi is taken at 1 - m. The four numbers (gam, eps, lo, hi) are
-all that a solver needs, so a new loss of this kind is one class with one property.
+all that a solver needs: a new loss of this kind is one class with one property. Other
+convex losses are given by a derivative or a proximal map: see `Loss`.
 """
 
 from dataclasses import dataclass
@@ -183,10 +184,14 @@ class Loss:
         """Return the loss, or raise an error if it is not one of norms."""
         if not self.is_radial:
             raise ValueError(self._not_radial())
-        sizes = np.abs(_PROBES)
-        values = self.value(sizes)
-        grows = (np.diff(values[np.argsort(sizes)]) >= -1e-12).all()
-        if not (grows and np.allclose(values, self.value(-sizes))):
+        if self.elq is not None and not self._gives("value"):
+            even = self.elq.lo == -self.elq.hi
+        else:
+            sizes = np.sort(np.abs(_PROBES))
+            values = self.value(sizes)
+            even = np.allclose(values, self.value(-sizes))
+            even = even and bool((np.diff(values) >= -1e-12).all())
+        if not even:
             raise ValueError(
                 "`loss` must be even and nondecreasing in the size of the residual if "
                 f"`is_radial` is True, got {self!r}, which is not"
@@ -240,8 +245,8 @@ class HuberLoss(Loss):
 
     Parameters
     ----------
-    kappa : float
-        Residuals larger than this weigh linearly. Positive.
+    kappa : float, default=1.0
+        Threshold (> 0) beyond which the loss is linear.
 
     References
     ----------
@@ -271,8 +276,8 @@ class EpsilonInsensitiveLoss(Loss):
 
     Parameters
     ----------
-    epsilon : float
-        Residuals up to this size cost nothing. At least 0; 0 is the absolute loss.
+    epsilon : float, default=0.1
+        Residuals up to this size (>= 0) have loss zero; 0 gives the absolute loss.
 
     References
     ----------
@@ -302,8 +307,8 @@ class SquaredEpsilonInsensitiveLoss(Loss):
 
     Parameters
     ----------
-    epsilon : float
-        Residuals up to this size cost nothing. At least 0; 0 is the square loss.
+    epsilon : float, default=0.1
+        Residuals up to this size (>= 0) have loss zero; 0 gives the square loss.
 
     Examples
     --------
@@ -331,7 +336,7 @@ class PinballLoss(Loss):
 
     Parameters
     ----------
-    quantile : float
+    quantile : float, default=0.5
         Level, strictly between 0 and 1.
 
     References
@@ -396,7 +401,7 @@ class SquaredHingeLoss(Loss):
 class LogisticLoss(Loss):
     """Logistic loss, ``log(1 + exp(-m))`` of the margin m = y f.
 
-    The one loss that is not linear-quadratic: its conjugate is an entropy.
+    The one built-in loss that is not linear-quadratic: its conjugate is an entropy.
 
     Examples
     --------

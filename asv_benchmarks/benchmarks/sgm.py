@@ -8,8 +8,7 @@ from sklearn.linear_model import SGDRegressor
 
 import nbsketch
 from benchmarks.common import bandwidth_for, choose, make_problem
-from nbsketch.solvers.design import ArrayDesign
-from nbsketch.solvers.sgm import solve_sgm
+from nbsketch.solvers import ArrayDesign, solve_sgm
 
 N = choose(fast=10**4, regular=10**5)
 # Rows of the loop in numpy, which is too slow for all.
@@ -47,7 +46,7 @@ class Epoch:
         self.scikit_learn()
 
     def ours(self, n_steps=N):
-        """Draw rows and take steps; the largest norm takes one more look at Z."""
+        """Draw rows and take steps; the largest norm takes one more pass over Z."""
         return solve_sgm(
             self.design, self.y, step=0.5, batch_size=1, n_steps=n_steps,
             fit_intercept=True, rng=0,

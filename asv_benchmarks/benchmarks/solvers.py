@@ -7,9 +7,12 @@ import numpy as np
 import nbsketch
 from benchmarks.common import bandwidth_for, choose, fastest, make_problem
 from nbsketch.losses import LOSSES
-from nbsketch.solvers.joint import solve_joint_pinball
-from nbsketch.solvers.newton import solve_scalar
-from nbsketch.solvers.radial import solve_radial
+from nbsketch.solvers import (
+    solve_generic,
+    solve_joint_pinball,
+    solve_radial,
+    solve_scalar,
+)
 
 SIZES = choose(fast=[10**4], regular=[10**5, 10**6])
 RANK = 100
@@ -54,6 +57,19 @@ class Scalar(Solver):
         solve = partial(self.solve, loss, alpha)
         solve_time, gram_time = fastest(solve, gram, repeat=choose(fast=2, regular=5))
         return solve_time / gram_time
+
+
+class Generic(Scalar):
+    """The solvers of losses given by code: L-BFGS (smooth) and ADMM (kinks)."""
+
+    params = (
+        choose(fast=[10**4], regular=[10**5]),
+        choose(fast=["huber"], regular=["huber", "logistic", "pinball"]),
+        [1e-4],
+    )
+
+    def solve(self, loss, alpha):
+        return solve_generic(self.Z, self.Y, loss, alpha)
 
 
 class Joint(Solver):

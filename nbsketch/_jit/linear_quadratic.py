@@ -7,7 +7,7 @@ Its dual point at residual r, smoothed by sigma around the multiplier c,
 
 is the slope of psi (sigma = 0) and of its Moreau envelope (sigma > 0) alike. The bounds
 come as one number per row, so that two classes or several quantile levels mix freely.
-All loops are free of branches: the compiler turns them into vector instructions.
+Loops have no branches, so that the compiler can vectorize them.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
-"""The one interface through which a solver sees the features Z.
+"""The interface of the features Z to the solvers.
 
-A solver never touches an array of features. So a matrix in memory, in single precision,
-on disk or on other machines is the solver's same problem: give `blocks`, inherit the
+A solver never touches an array of features, so a matrix in memory, in single precision,
+on disk or on other machines is the same problem: implement `blocks` and inherit the
 rest. Every product accumulates in double precision over the stored values.
 """
 
@@ -21,7 +21,27 @@ _CHUNK = 1024
 class Design:
     """Features Z (n x r) as a sequence of row blocks.
 
-    A subclass gives `shape`, `dtype` and `blocks`. Lists of rows ascend.
+    A subclass sets `shape` and `dtype` and implements `blocks`. Row indices must be in
+    ascending order.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Number of rows n and of features r.
+    dtype : dtype
+        float32 or float64.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> class TwoParts(Design):
+    ...     shape, dtype = (4, 1), np.dtype(float)
+    ...
+    ...     def blocks(self):
+    ...         yield 0, 2, np.array([[0.0], [1.0]])
+    ...         yield 2, 4, np.array([[2.0], [3.0]])
+    >>> TwoParts().mv([2.0])
+    array([0., 2., 4., 6.])
     """
 
     shape: tuple[int, int]
@@ -63,8 +83,9 @@ class Design:
         weights : ndarray, optional
             One nonnegative number per row chosen.
         exact : bool
-            False lets products of float32 features round to single precision, in half
-            the time: enough for the matrix of a Newton step, not for its right side.
+            If False, products of float32 features are rounded to single precision, in
+            half the time: enough for the matrix of a Newton step, not for its right
+            side.
         """
         out = np.zeros((self.shape[1], self.shape[1]))
         for chosen, part, block in self._chosen(rows):
@@ -81,7 +102,7 @@ class Design:
         return ArrayDesign._trusted(out)
 
     def _chosen(self, rows: NDArray | None) -> Iterator[tuple[Any, slice, NDArray]]:
-        """Yield (rows inside the block or None for all, their places, block)."""
+        """Yield (rows within the block, None for all; their positions; the block)."""
         for start, stop, block in self.blocks():
             if rows is None:
                 yield None, slice(start, stop), block
@@ -97,8 +118,8 @@ class ArrayDesign(Design):
     Parameters
     ----------
     Z : array_like of shape (n, r)
-        float32 halves memory and time and costs no accuracy of the certificate: sums
-        run in double precision.
+        Features. float32 halves memory and time without loss of accuracy in the
+        certificate: sums are in double precision.
 
     Examples
     --------
@@ -121,7 +142,7 @@ class ArrayDesign(Design):
 
     @classmethod
     def _trusted(cls, Z: NDArray) -> "ArrayDesign":
-        """Wrap without the checks, which read all of Z."""
+        """Wrap an array without checking it."""
         design = cls.__new__(cls)
         design._set(Z)
         return design
@@ -170,7 +191,7 @@ def _add_gram(
     exact: bool,
     out: NDArray,
 ) -> None:
-    """Add the Gram matrix to `out`; X.T @ X of one array is a half-price product."""
+    """Add the Gram matrix to `out`; X.T @ X of one array costs half."""
     if chosen is None and weights is None and block.dtype == np.float64:
         out += block.T @ block
         return

@@ -32,12 +32,25 @@ def solve_exact(
     alpha : float
         Positive penalty.
     output : ndarray of shape (d, d), optional
-        Positive semi-definite output matrix M; the identity by default. One Cholesky
-        decomposition is made for each of its distinct positive eigenvalues.
+        Positive semi-definite output matrix M. Default: the identity. Each distinct
+        positive eigenvalue costs one Cholesky decomposition.
     sample_weight : ndarray of shape (n,), optional
-        Non-negative weights of mean one. Rows of weight zero get no coefficient.
-    fit_intercept : bool
-        Whether b is free; else it is zero.
+        Nonnegative weights of mean one. Default: all one. Rows of weight zero get no
+        coefficient.
+    fit_intercept : bool, default=True
+        Whether to fit b; else it is zero.
+
+    Raises
+    ------
+    ValueError
+        If ``K + n alpha`` is not numerically positive definite.
+
+    Examples
+    --------
+    >>> K, Y = np.array([[1.0, 0.5], [0.5, 1.0]]), np.array([[0.0], [1.0]])
+    >>> A, b, objective = solve_exact(K, Y, alpha=0.25)
+    >>> A.round(2).tolist(), b.round(2).tolist(), round(objective, 4)
+    ([[-0.5], [0.5]], [0.5], 0.0625)
     """
     n, d = Y.shape
     weights = np.ones(n) if sample_weight is None else sample_weight
@@ -46,7 +59,7 @@ def solve_exact(
         values, rotation = scipy.linalg.eigh(output)
         values = np.where(values > 1e-12 * values[-1], values, 0.0)
     rotated = Y @ rotation
-    # Nothing large cancels once the mean is out: what is left of b is added to it.
+    # Subtract the mean first, so that nothing large cancels; the rest of b is added.
     mean = weights @ rotated / n if fit_intercept else np.zeros(d)
     rotated -= mean
     A, b = np.zeros((n, d)), np.zeros(d)

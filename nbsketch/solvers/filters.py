@@ -7,8 +7,8 @@ With the covariance :math:`Z^T Z / n = V \operatorname{diag}(u) V^T`, a filter
 
 For :math:`a \to 0` it tends to 1 / u, and it stays of the order 1 / a. Its
 *qualification* is the largest q with
-:math:`|1 - u\, G_a(u)|\, u^q \le c\, a^q`: a target that is smoother than that is not
-learned faster for it, the filter *saturates*.
+:math:`|1 - u\, G_a(u)|\, u^q \le c\, a^q`: it *saturates*, that is, targets smoother
+than q are not learned any faster.
 
 Lin and Cevher, "Convergences of Regularized Algorithms and Stochastic Gradient Methods
 with Random Projections", JMLR 2020, section 2.
@@ -33,19 +33,19 @@ _ROUNDING = 1e-9
 
 
 class Filter(ABC):
-    """A function of the spectrum. A subclass gives `values` and `qualification`."""
+    """A function of the spectrum. Override `values` and `qualification`."""
 
     @property
     @abstractmethod
     def qualification(self) -> float:
-        """Up to which smoothness of the target the filter does not saturate."""
+        """Smoothness of the target up to which the filter does not saturate."""
 
     @abstractmethod
     def values(self, u: ArrayLike, a: ArrayLike) -> NDArray:
         """Return G_a(u) for eigenvalues u >= 0 and parameters a > 0, broadcast."""
 
     def resolve(self, top: float) -> Filter:
-        """Return the filter with what depends on the largest eigenvalue set."""
+        """Return the filter with parameters that depend on the largest eigenvalue."""
         return self
 
     def alphas(self, top: float, count: int = _COUNT) -> NDArray:
@@ -53,7 +53,7 @@ class Filter(ABC):
         return top * np.logspace(_HIGHEST, _LOWEST, count)
 
     def n_iter(self, a: float) -> int:
-        """Return of how many iterations the solution is the result."""
+        """Return the number of iterations to which the parameter corresponds."""
         return 1
 
 
@@ -82,11 +82,11 @@ class RidgeFilter(Filter):
 class IteratedRidgeFilter(Filter):
     r"""Iterated ridge: :math:`G_a(u) = (1 - (a / (u + a))^t) / u`. Qualification t.
 
-    The sum of t ridge regressions, each of the residuals that the ones before leave.
+    The sum of t ridge regressions, each fitted to the residuals of the previous ones.
 
     Parameters
     ----------
-    order : int
+    order : int, default=2
         Number t of regressions; 1 is `RidgeFilter`.
 
     Examples
@@ -151,9 +151,9 @@ class LandweberFilter(Filter):
 
     Parameters
     ----------
-    step : float, optional
-        Step size eta, at most 1 over the largest eigenvalue of the covariance; that by
-        default.
+    step : float or None, default=None
+        Step size eta, at most 1 over the largest eigenvalue of the covariance. None:
+        that bound.
 
     Examples
     --------
@@ -188,7 +188,7 @@ class LandweberFilter(Filter):
         """Return (1 - (1 - eta u)^T) / u: see `Filter.values`."""
         u, a = np.broadcast_arrays(np.asarray(u, dtype=float), a)
         eta, steps = self._step(), self._steps(a)
-        with np.errstate(divide="ignore"):  # log(0) where one step is all it takes
+        with np.errstate(divide="ignore"):  # log(0) where one step is enough
             rest = steps * np.log1p(-np.minimum(eta * u, 1.0))
         return _over(-np.expm1(rest), u, limit=eta * steps)
 

@@ -57,15 +57,16 @@ def solve_radial(
         Penalty. Positive.
     sample_weight : array_like of shape (n,), optional
         The weights s, at least 0. They are used as they are: scale them to mean one.
-    fit_intercept : bool
+    fit_intercept : bool, default=True
         Whether to fit b, which is not penalized.
-    tol : float
+    tol : float, default=1e-6
         Stop when the certified gap is at most this share of the objective, in which
-        outlying losses count up to 20 times the median.
-    max_iter : int
+        losses above 20 times their median are cut down.
+    max_iter : int, default=1000
         Largest number of Newton steps.
     state : State, optional
-        Of a solution nearby, to start from.
+        Solution of a similar problem, to start from. Default: solutions of nested
+        random samples of the rows, or zero if there are few rows.
     callback : callable, optional
         Called as ``callback(iteration, objective, gap, seconds)`` at each certificate.
 

@@ -1,4 +1,4 @@
-"""Step, batch and number of steps as the theory of stochastic gradients sets them."""
+"""Step, batch size and number of steps from the theory of stochastic gradients."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def sgm_regime(
     Parameters
     ----------
     name : {"I", "II", "III", "IV"}
-        Which one. I needs the fewest row visits, II the fewest steps.
+        Regime. I visits the fewest rows, II takes the fewest steps.
     n : int
         Number of rows.
-    source : float
-        Exponent zeta > 0 of the source condition: how smooth the target is. At 1/2 it
-        lies in the space of the kernel and no more is assumed.
-    capacity : float
+    source : float, default=0.5
+        Exponent zeta > 0 of the source condition: smoothness of the target. 1/2 assumes
+        that it lies in the space of the kernel, and no more.
+    capacity : float, default=1.0
         Exponent gamma in [0, 1] of the effective dimension; 1 assumes nothing.
 
     Returns
@@ -85,6 +85,6 @@ def sgm_regime(
         "III": (1 / n, 1.0),
         "IV": (1 / sqrt(n), sqrt(n)),
     }[name]
-    # A power that is a whole number but for rounding is that number.
+    # Do not let rounding push a whole number up to the next one.
     n_steps = ceil(inverse / step * (1 - 1e-12))
     return Regime(step, min(n, max(1, round(batch))), n_steps)

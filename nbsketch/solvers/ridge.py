@@ -3,8 +3,8 @@ r"""Ridge regression in closed form: one eigendecomposition serves every alpha.
 .. math:: \min_{B, b} \frac{1}{2n} \sum_i w_i \|y_i - B^T z_i - b\|^2
           + \frac{\alpha}{2} \|W\|_F^2, \qquad B = W M^{1/2},
 
-with weights w of mean one and an output matrix M. It is the spectral filter
-:math:`1 / (u + \alpha)`, and the only one that minimizes something so simple.
+with weights w of mean one and an output matrix M: the spectral filter
+:math:`1 / (u + \alpha)`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class RidgePath(Spectrum):
         return max(0.0, 0.5 * (self.y_square - float((shrunk * self.cross).sum())))
 
     def gap(self, alpha: float) -> float:
-        """Return a bound of the suboptimality: the residual of the normal equations."""
+        """Return a bound on the suboptimality, from the normal equations."""
         B, _ = self.solve(alpha)
         shrunk = self.vectors.T @ B @ self.rotation
         used = self.outputs > 0
@@ -65,11 +65,24 @@ def ridge_path(
     Y : ndarray of shape (n, d)
         Targets.
     output : ndarray of shape (d, d), optional
-        Positive semi-definite output matrix M; the identity by default.
+        Positive semi-definite output matrix M. Default: the identity.
     sample_weight : ndarray of shape (n,), optional
-        Non-negative weights of mean one.
-    fit_intercept : bool
-        Whether b is free; else it is zero.
+        Nonnegative weights of mean one. Default: all one.
+    fit_intercept : bool, default=True
+        Whether to fit b; else it is zero.
+
+    Returns
+    -------
+    RidgePath
+        `solve`, `objective` and `gap` give the results for one alpha.
+
+    Examples
+    --------
+    >>> from nbsketch.solvers import ArrayDesign
+    >>> Z, Y = ArrayDesign([[0.0], [1.0], [2.0]]), np.array([[1.0], [3.0], [5.0]])
+    >>> B, b = ridge_path(Z, Y).solve(1e-9)
+    >>> B.round(6).tolist(), b.round(6).tolist()
+    ([[2.0]], [1.0])
     """
     return RidgePath(
         *decompose(
@@ -92,7 +105,7 @@ def leave_one_out(
 ) -> NDArray:
     """Return the mean squared leave-one-out error for each alpha, in closed form.
 
-    It is that of n refits: see `nbsketch.solvers.smoother.leave_one_out`.
+    It equals that of n refits: see `nbsketch.solvers.smoother.leave_one_out`.
     """
     options = sample_weight, rows
     return smoother.leave_one_out(path, _FILTER, design, Y, alphas, *options)

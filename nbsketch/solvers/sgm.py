@@ -1,7 +1,7 @@
 r"""The projected stochastic gradient method, on features of a sketch.
 
-Its regularization is when it stops: a number of passes over the data takes the place of
-a penalty. Batches are drawn with replacement, as the theory has it.
+It is regularized by early stopping: the number of passes over the data plays the role
+of the penalty. Batches are drawn with replacement, as in the theory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class Iterate(NamedTuple):
-    """Where the method stood after some steps.
+    """Coefficients after some steps.
 
     Attributes
     ----------
@@ -92,12 +92,12 @@ def solve_sgm(
     Parameters
     ----------
     Z : array_like of shape (n, r) or Design
-        Features, float32 or float64; those of a design are put in memory, for rows are
-        visited at random.
+        Features, float32 or float64. Those of a design are copied to memory, because
+        rows are visited at random.
     Y : array_like of shape (n,) or (n, d)
         Targets.
     loss : Loss or str
-        A loss of residuals that has `elq` numbers: see `nbsketch.losses`.
+        A loss of residuals with `elq` numbers: see `nbsketch.losses`.
     step : float
         Positive; :math:`\eta` is `step` over the greatest curvature of a row's loss,
         :math:`\kappa^2 = \max_i \|z_i\|^2` for a loss of curvature one, so the same
@@ -111,8 +111,8 @@ def solve_sgm(
     alpha : float
         Penalty ``(alpha / 2) |w|^2``, at least 0.
     sample_weight : array_like of shape (n,), optional
-        Rows are drawn in proportion to their weights, so that one of weight two is
-        the same as two rows, and one of weight 0 is never seen.
+        Rows are drawn in proportion to their weights: one of weight two is the same as
+        two rows, one of weight 0 is never drawn. Default: all one.
     fit_intercept : bool
         Whether to fit a constant. It is one more coordinate whose feature is
         :math:`\max_i \|z_i\|` in every row, which doubles :math:`\kappa^2`, and starts

@@ -1,8 +1,8 @@
 r"""Errors of linear smoothers: by leaving one out, cross-validated, or on other rows.
 
 What a spectral filter fits is linear in the targets, :math:`\hat Y = H Y`, with
-:math:`H = Q \operatorname{diag}(u\, G_a(u))\, Q^T` on centerd data, for every parameter
-of a path at once.
+:math:`H = Q \operatorname{diag}(u\, G_a(u))\, Q^T` on centered data, for every
+parameter of a path at once.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from nbsketch.solvers.spectrum import Spectrum, chunks
 
 # Columns of predictions for several parameters that are made at a time.
 _COLUMNS = 64
-# What rounding makes of one minus a leverage: residuals are not divided by less.
+# Residuals are not divided by less than this: one minus a leverage is rounded.
 _LEAST_FREEDOM = 1e-14
-# What rounding leaves of a mean squared residual, relative to that of the targets.
+# Rounding error of a mean squared residual, relative to that of the targets.
 _LEAST_ERROR = 1e-13
 
 
@@ -37,12 +37,19 @@ def leave_one_out(
 
     .. math:: \frac1n \sum_i w_i \Bigl\| \frac{y_i - \hat y_i}{1 - H_{ii}} \Bigr\|^2 ,
 
-    or the mean over some ascending `rows` of the fit that sees all of them. Reads the
-    features once more. The features themselves (landmarks and sketch) are
-    taken as given: only the row's part in the fit is left out. For ridge regression
-    this is the error of n refits. For every filter it is that of the smoother in which
-    the target of the row is replaced by what is then predicted for it; the others'
-    refits without the row differ from that, as they see another covariance.
+    or its mean over `rows` only (ascending), of the fit to all rows. The features are
+    read once more. Landmarks and sketch are kept fixed: only the row's part in the fit
+    is left out. For ridge regression this is the error of n refits. For other filters
+    it is the error of the smoother in which the target of the row is replaced by its
+    prediction; a refit without the row would have another covariance.
+
+    Examples
+    --------
+    >>> from nbsketch.solvers import ArrayDesign, RidgeFilter, decompose
+    >>> Z, Y = ArrayDesign([[0.0], [1.0], [2.0]]), np.array([[1.0], [3.0], [5.0]])
+    >>> spectrum, alphas = decompose(Z, Y), np.array([1e-9, 1.0])
+    >>> leave_one_out(spectrum, RidgeFilter(), Z, Y, alphas).round(4).tolist()
+    [0.0, 4.4082]
     """
     weights = np.ones(len(Y)) if sample_weight is None else sample_weight
     if rows is not None:
@@ -72,8 +79,22 @@ def generalized_cross_validation(
     .. math:: \frac{\frac1n \sum_i w_i \|y_i - \hat y_i\|^2}
               {\bigl(1 - \operatorname{Tr}(H) / n\bigr)^2}
 
-    from the spectrum alone: no row is read. Tr(H) is the mean over the outputs. Craven
-    and Wahba, Numer. Math. 1979; Golub, Heath and Wahba, Technometrics 1979.
+    from the spectrum alone: no row is read. Tr(H) is the mean over the outputs.
+
+    References
+    ----------
+    P. Craven and G. Wahba, "Smoothing Noisy Data with Spline Functions", Numerische
+    Mathematik 1979. G. H. Golub, M. Heath and G. Wahba, "Generalized Cross-Validation
+    as a Method for Choosing a Good Ridge Parameter", Technometrics 1979.
+
+    Examples
+    --------
+    >>> from nbsketch.solvers import ArrayDesign, RidgeFilter, decompose
+    >>> Z, Y = ArrayDesign([[0.0], [1.0], [2.0]]), np.array([[1.0], [3.0], [5.0]])
+    >>> alphas = np.array([1e-9, 1.0])
+    >>> error = generalized_cross_validation(decompose(Z, Y), RidgeFilter(), alphas)
+    >>> error.round(4).tolist()
+    [0.0, 3.375]
     """
     # A floor, so that among interpolating solutions the strongest filter is the best.
     floor = _LEAST_ERROR * spectrum.y_square
@@ -85,7 +106,17 @@ def generalized_cross_validation(
 def held_out_error(
     spectrum: Spectrum, filter: Filter, design: Design, Y: NDArray, alphas: NDArray
 ) -> NDArray:
-    """Return the mean squared error on other rows for each parameter."""
+    """Return the mean squared error on other rows for each parameter.
+
+    Examples
+    --------
+    >>> from nbsketch.solvers import ArrayDesign, RidgeFilter, decompose
+    >>> Z, Y = ArrayDesign([[0.0], [1.0], [2.0]]), np.array([[1.0], [3.0], [5.0]])
+    >>> other, alphas = ArrayDesign([[3.0]]), np.array([1e-9, 1.0])
+    >>> found = decompose(Z, Y), RidgeFilter()
+    >>> held_out_error(*found, other, np.array([[7.0]]), alphas).round(4).tolist()
+    [0.0, 5.76]
+    """
     Y = Y @ spectrum.rotation - spectrum.y_mean
     gains, place = spectrum.gains(filter, alphas)
     total = np.zeros(len(alphas))

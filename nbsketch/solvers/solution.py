@@ -1,4 +1,4 @@
-"""What every solver returns, and the state from which the next one can start."""
+"""The result of a solver, and the state for a warm start."""
 
 from typing import Any, NamedTuple
 
@@ -7,22 +7,32 @@ from numpy.typing import NDArray
 
 
 class State(NamedTuple):
-    """Where a solver stopped: pass it on to start the next problem from there.
+    """A warm start for the next problem.
 
-    Starting from `coef` alone is hardly better than from nothing; the dual point, the
-    smoothing and the Gram matrix of the rows in `inside` are what saves the time.
+    `coef` alone hardly saves time; the dual point, the smoothing and the Gram matrix
+    do. A state belongs to one design: before using it with other rows, even as many (as
+    in another fold), drop `gram` and `inside` with ``state._replace(gram=None,
+    inside=None)``. Solvers cannot detect such a mistake.
 
-    A state belongs to one design: drop `gram` and `inside` before using it with other
-    rows, be they as many, as in another fold (``state._replace(gram=None,
-    inside=None)``). Solvers cannot see the difference.
+    Attributes
+    ----------
+    coef, intercept, dual
+        As in `Solution`.
+    sigma : float or None
+        Width of the smoothing. Drop it before solving for another penalty.
+    gram : ndarray or None
+        Gram matrix of the rows in `inside`, weighted, the intercept last; a mean over
+        all rows if `inside` is None.
+    inside : ndarray of bool or None
+        Rows strictly between kinks.
     """
 
     coef: NDArray
     intercept: Any
     dual: NDArray | None = None
     sigma: float | None = None
-    gram: NDArray | None = None  # of the rows in `inside`, weighted, intercept last;
-    inside: NDArray | None = None  # None: a mean over whatever rows gave it
+    gram: NDArray | None = None
+    inside: NDArray | None = None
 
 
 class Solution(NamedTuple):
@@ -39,10 +49,10 @@ class Solution(NamedTuple):
     objective : float
         Value of the primal objective at (coef, intercept).
     gap : float
-        Certified: the objective is at most this much above the minimum, by weak duality
-        between (coef, intercept) and `dual`. Infinite if nothing is known.
+        Certified bound on the distance of the objective from the minimum, by weak
+        duality between (coef, intercept) and `dual`. Infinite if nothing is known.
     relative_gap : float
-        `gap` over the scale of the objective; this is what `tol` limits.
+        `gap` over the scale of the objective, to be brought below `tol`.
     n_iter : int
         Newton steps, or the iterations of other methods.
     seconds : float

@@ -1,11 +1,11 @@
-r"""The covariance of the features in its eigenbasis: what every spectral filter needs.
+r"""The covariance of the features in its eigenbasis, for all spectral filters.
 
 The features are read once. For the output matrix M, whose eigenbasis decouples the
 outputs, and a `Filter` G the solution B of y = B^T z + b has in both bases the entries
 
 .. math:: m_j\, G_a(u_k m_j)\, c_{kj},
 
-with u the eigenvalues of the centerd covariance of Z, m those of M, and c the
+with u the eigenvalues of the centered covariance of Z, m those of M, and c the
 covariance of Z with Y.
 """
 
@@ -30,12 +30,12 @@ _NULL_OUTPUT = 1e-12
 class Spectrum(NamedTuple):
     """The solutions for every filter and parameter: see `decompose`."""
 
-    values: NDArray  # eigenvalues of the centerd covariance of Z, (r,)
+    values: NDArray  # eigenvalues of the centered covariance of Z, (r,)
     vectors: NDArray  # its eigenvectors, (r, r)
     cross: NDArray  # covariance of Z in that basis with rotated Y, (r, d)
     z_mean: NDArray  # (r,)
     y_mean: NDArray  # of rotated Y, (d,)
-    y_square: float  # mean squared norm of centerd Y
+    y_square: float  # mean squared norm of centered Y
     outputs: NDArray  # eigenvalues of M, (d,)
     rotation: NDArray  # its eigenvectors, (d, d)
     fit_intercept: bool
@@ -90,7 +90,7 @@ def decompose(
     sample_weight: NDArray | None = None,
     fit_intercept: bool = True,
 ) -> Spectrum:
-    """Read the features once and return what all the solutions need.
+    """Read the features once and return the spectrum that all solutions share.
 
     Parameters
     ----------
@@ -99,11 +99,21 @@ def decompose(
     Y : ndarray of shape (n, d)
         Targets.
     output : ndarray of shape (d, d), optional
-        Positive semi-definite output matrix M; the identity by default.
+        Positive semi-definite output matrix M. Default: the identity.
     sample_weight : ndarray of shape (n,), optional
-        Non-negative weights of mean one.
-    fit_intercept : bool
-        Whether b is free; else it is zero and nothing is centerd.
+        Nonnegative weights of mean one. Default: all one.
+    fit_intercept : bool, default=True
+        Whether to fit b; else it is zero and nothing is centered.
+
+    Examples
+    --------
+    >>> from nbsketch.solvers import ArrayDesign, CutoffFilter
+    >>> Z, Y = ArrayDesign([[0.0], [1.0], [2.0]]), np.array([[1.0], [3.0], [5.0]])
+    >>> spectrum = decompose(Z, Y)
+    >>> spectrum.values.round(4).tolist()
+    [0.6667]
+    >>> spectrum.coefficients(CutoffFilter(), 0.1)[0].round(6).tolist()
+    [[2.0]]
     """
     outputs, rotation = _output_basis(output, Y.shape[1])
     Y = Y @ rotation

@@ -23,7 +23,7 @@ __all__ = ["METHODS", "SCHEDULES", "Snapshot", "StochasticSolution", "solve_stoc
 
 
 class StochasticSolution(Solution):
-    """A `Solution` that remembers how it was reached.
+    """A `Solution` with the history of the search.
 
     Nothing is certified: `gap` and `relative_gap` are infinite, `dual` is None and
     `converged` is False. `n_iter` counts epochs, `seconds` the time spent in them.
@@ -67,7 +67,7 @@ def solve_stochastic(
     .. math:: \min_{W, b} \frac1n \sum_{i=1}^n s_i\, \ell(Y_i - (Z W T)_i - b)
               + \frac{\alpha}{2} \|W\|_F^2
 
-    A step looks at a batch B only. With g the (sub)gradient of its mean loss plus that
+    A step uses a batch B only. With g the (sub)gradient of its mean loss plus that
     of the penalty, it is ``W - rate g`` or Adam's
 
     .. math:: m \leftarrow \beta_1 m + (1 - \beta_1) g, \quad
@@ -107,12 +107,12 @@ def solve_stochastic(
         The symmetric matrix P; with ``variable="Gamma"`` only.
     method : {"adam", "sgd"}
         "sgd": plain subgradient steps.
-    batch_size : int
+    batch_size : int, default=1
         Rows per step; the last batch of a block may be smaller.
-    n_epochs : int
+    n_epochs : int, default=25
         Passes over the data. There is no stopping test.
-    learning_rate : float
-        Positive. The right one depends on loss, features and targets: try several.
+    learning_rate : float, default=0.01
+        Positive. The best one depends on loss, features and targets: try several.
     schedule : {"constant", "inverse-sqrt", "cosine"}
         Step t has rate ``learning_rate`` times 1, 1 / sqrt(t), or
         (1 + cos(pi u)) / 2 with u the share of the work done before it.
@@ -128,7 +128,7 @@ def solve_stochastic(
     rng : None, int, numpy Generator or RandomState
         Source of the order of rows.
     record_every : int
-        Put the state after every so many epochs, and after the last, into `history`;
+        Record a snapshot in `history` after every so many epochs and after the last.
         0: never.
     callback : callable, optional
         Called as ``callback(epoch, objective, gap, seconds)`` after those epochs (all,

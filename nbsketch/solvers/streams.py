@@ -1,4 +1,4 @@
-"""The stochastic gradient method on a stream: rows come once, and are not kept."""
+"""The stochastic gradient method on a stream: each row is used once, and not kept."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nbsketch.solvers.design import ArrayDesign
 
 
 class StreamState(NamedTuple):
-    """Where the method stands in a stream.
+    """State of the method between the parts of a stream.
 
     Attributes
     ----------
@@ -57,8 +57,8 @@ def stream_sgm(
     rows (the last one may be shorter), the largest squared norm that sets the length of
     a step is that of the rows so far, and a row of weight s is visited s times; of a
     weight that is not an integer the fraction is the probability of one visit more.
-    With batches of one row it does not matter where the stream is cut into calls. The
-    state that is given is not changed.
+    With batches of one row the result does not depend on how the stream is cut into
+    calls. The given state is not changed.
 
     Examples
     --------

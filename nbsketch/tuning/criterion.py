@@ -57,7 +57,7 @@ class Sample(NamedTuple):
 
 
 class _Fit(NamedTuple):
-    """A fitted ridge. Where rows are centerd and scaled by sqrt(w), it says scaled."""
+    """A fitted ridge. Where rows are centered and scaled by sqrt(w), it says scaled."""
 
     P: NDArray  # (B^T B + tau C)^-1, (l, l)
     coef: NDArray  # beta, (l, d)
@@ -166,7 +166,7 @@ class LeaveOneOut:
         return self._K
 
     def _whiten(self, log_inverse: NDArray) -> tuple[NDArray, NDArray]:
-        """Fill F with B L^-T for C = L L^T; return B, centerd and scaled, and L^-1."""
+        """Fill F with B L^-T for C = L L^T; return B, centered and scaled, and L^-1."""
         B, C = np.split(self._kernel(log_inverse), [len(self._T)])
         B -= self._weights @ B / len(B)
         B *= self._roots[:, None]

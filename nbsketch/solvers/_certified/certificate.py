@@ -58,7 +58,6 @@ def certificate(
     rho: NDArray,
     losses: NDArray,
     young: float,
-    imbalance: Any = 0.0,
 ) -> Certificate:
     """Return the certificate of a primal and a dual point.
 
@@ -73,12 +72,10 @@ def certificate(
     losses : ndarray of shape (n,)
         Loss of each row.
     young : float
-        Sum of the weighted Fenchel-Young terms.
-    imbalance : float or ndarray of shape (d,)
-        What rounding leaves of ``sum_i s_i a_i``, charged to the gap.
+        Sum of the weighted Fenchel-Young terms. Add to it ``|b . sum_i s_i a_i|``, what
+        rounding leaves of the balance.
     """
     n, alpha = problem.n, problem.alpha
-    young = young + float(np.abs(intercept * imbalance).sum())
     penalty = alpha / 2 * float(np.vdot(coef, coef))
     objective = float(problem.weights @ losses) / n + penalty
     gap = young / n + float(np.vdot(rho, rho)) / (2 * alpha)

@@ -9,8 +9,16 @@ _EXACT = 0.1  # of the derivative at 0: what may be left of it
 Derivatives = Callable[[float], tuple[float, float]]
 
 
-def convex_step(derivatives: Derivatives, start: float) -> float:
+def convex_step(
+    derivatives: Derivatives,
+    start: float,
+    n: float = 1.0,
+    slope: float = 0.0,
+    bend: float = 0.0,
+) -> float:
     """Return a step t > 0 with a derivative of at most a tenth of that at 0.
+
+    The function is a sum over n, plus the quadratic ``slope t + bend t^2 / 2``.
 
     Newton's method from t = 1, kept inside a bracket of the minimizer that regula falsi
     and bisection shrink. 0 if no trial step is any better than staying.
@@ -18,15 +26,18 @@ def convex_step(derivatives: Derivatives, start: float) -> float:
     Parameters
     ----------
     derivatives : callable
-        The first and second derivative at a step.
+        The first and second derivative of the sum at a step.
     start : float
-        First derivative at 0. Negative.
+        First derivative of the function at 0. Negative.
+    n, slope, bend : float
+        Divisor of the sum, and the quadratic.
     """
     low, high, t = 0.0, None, 1.0
     low_value, high_value = start, 0.0
     best, best_value = 0.0, -start
     for trial in range(_TRIALS):
-        value, curvature = derivatives(t)
+        first, second = derivatives(t)
+        value, curvature = first / n + slope + bend * t, second / n + bend
         if abs(value) < best_value:
             best, best_value = t, abs(value)
             if best_value <= -_EXACT * start:

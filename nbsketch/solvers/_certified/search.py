@@ -259,12 +259,7 @@ class CertifiedSearch(ABC, Generic[ProblemT]):
         n, alpha = self.problem.n, self.problem.alpha
         slope = alpha * np.vdot(self.coef, change) - rest / n
         bend = alpha * np.vdot(change, change)
-
-        def derivatives(t: float) -> tuple[float, float]:
-            first, second = loss_slopes(t)
-            return first / n + slope + bend * t, second / n + bend
-
-        return convex_step(derivatives, start)
+        return convex_step(loss_slopes, start, n, float(slope), float(bend))
 
     def _verify(self) -> None:
         """Certify the end of a round and keep the best certificate."""

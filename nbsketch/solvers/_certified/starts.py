@@ -29,7 +29,10 @@ def nested_start(problem: Problem, method: type[CertifiedSearch]) -> State:
     while size > _ROWS_PER_FEATURE * problem.rank:
         sizes.append(size)
         size //= _RATIO
-    state, order = cold_start(problem), np.random.default_rng(0).permutation(counted)
+    state = cold_start(problem)
+    if not sizes:
+        return state
+    order = np.random.default_rng(0).permutation(counted)
     for size in reversed(sizes):
         part = problem.sample(np.sort(order[:size]))
         best = method(part, state, _SAMPLE_TOL, _SAMPLE_STEPS).run()

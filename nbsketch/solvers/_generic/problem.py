@@ -152,8 +152,8 @@ class GenericProblem(Problem):
         noise = np.abs(losses) + np.abs(self.y * a)
         young += _ROUNDING * float(self.weights @ noise)
         rho = self.alpha * w - self.design.rmv(self.weights * a) / self.n
-        imbalance = float(self.weights @ a) if self.fit_intercept else 0.0
-        return certificate(self, w, b, a, rho, losses, young, imbalance)
+        young += abs(b * float(self.weights @ a))
+        return certificate(self, w, b, a, rho, losses, young)
 
 
 def _shares(pairs: tuple[Pair, ...]) -> tuple[float, ...]:

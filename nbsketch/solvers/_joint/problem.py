@@ -86,11 +86,12 @@ class JointProblem(Problem):
             imbalance = a @ self.weights
         flat = res.ravel(), self.entry_weights, a.ravel()
         young = young_sum(*flat, self.lo, self.hi, 0.0, 0.0)
+        young += float(np.abs(b * imbalance).sum())
         losses = np.empty(res.size)
         loss_values(res.ravel(), self.lo, self.hi, 0.0, 0.0, losses)
         row_losses = losses.reshape(res.shape).sum(axis=0)
         rho = self.alpha * W - gradient @ self.T.T / self.n
-        return certificate(self, W, b, a, rho, row_losses, young, imbalance)
+        return certificate(self, W, b, a, rho, row_losses, young)
 
     def _balanced(self, a: NDArray, gradient: NDArray) -> tuple[NDArray, NDArray]:
         """Return `a` with a weighted sum of zero for every output, and its gradient."""

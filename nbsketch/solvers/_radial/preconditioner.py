@@ -1,7 +1,7 @@
 """An approximate inverse of the Newton matrix of a loss on norms.
 
 Every row gets one curvature in all directions, so that outputs separate: with the
-(weighted, centerd) Gram matrix ``V diag(e) V^T`` of the features, the inverse for an
+(weighted, centered) Gram matrix ``V diag(e) V^T`` of the features, the inverse for an
 output of scale t is ``V diag(1 / (t^2 e + alpha)) V^T``. A few rows, those at the kink
 of a smoothed loss, are far stiffer along their residual than across it. The Woodbury
 identity corrects for them.

@@ -102,8 +102,8 @@ class RadialProblem(Problem):
             imbalance = self.weights @ a
         rho = self.alpha * W - pulled / self.n
         young = radial_young(res, self.weights, a, *self.radial_numbers)
-        losses = self._losses(res)
-        return certificate(self, W, b, a, rho, losses, young, imbalance)
+        young += float(np.abs(b * imbalance).sum())
+        return certificate(self, W, b, a, rho, self._losses(res), young)
 
     def _losses(self, res: NDArray) -> NDArray:
         size, numbers = np.sqrt(np.einsum("ij,ij->i", res, res)), self.numbers

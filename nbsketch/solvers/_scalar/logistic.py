@@ -134,7 +134,8 @@ class LogisticSearch(CertifiedSearch[ScalarProblem]):
         losses = np.logaddexp(0.0, -p.y * self.f)
         rho = p.alpha * self.coef - gradient / p.n
         point = self.coef, self.intercept, a
-        return certificate(p, *point, rho, losses, young, imbalance)
+        bound = young + abs(self.intercept * imbalance)
+        return certificate(p, *point, rho, losses, bound)
 
     def _certify(self) -> Certificate:
         """Certify the current point; with fresh sums if it seems to be good enough."""

@@ -89,7 +89,7 @@ class ScalarProblem(Problem):
         losses = np.empty_like(res)
         loss_values(res, self.lo, self.hi, self.gam, self.eps, losses)
         rho = self.alpha * w - gradient / self.n
-        return certificate(self, w, b, a, rho, losses, young, imbalance)
+        return certificate(self, w, b, a, rho, losses, young + abs(b * imbalance))
 
     def balanced(
         self, a: NDArray, gradient: NDArray, pace: NDArray

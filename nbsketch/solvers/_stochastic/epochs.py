@@ -17,7 +17,7 @@ _STEPS_PER_CALL = 65536
 
 
 class Snapshot(NamedTuple):
-    """Where a stochastic method stood at the end of an epoch.
+    """State of a stochastic method at the end of an epoch.
 
     Attributes
     ----------

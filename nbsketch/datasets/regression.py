@@ -262,18 +262,8 @@ def _derive_california(table: NDArray) -> tuple[NDArray, NDArray]:
     longitude, latitude, age, rooms, bedrooms, people, households, income, value = (
         table.T
     )
-    X = np.column_stack(
-        [
-            income,
-            age,
-            rooms / households,
-            bedrooms / households,
-            people,
-            people / households,
-            latitude,
-            longitude,
-        ]
-    )
+    shares = [rooms / households, bedrooms / households, people, people / households]
+    X = np.column_stack([income, age, *shares, latitude, longitude])
     return X, value / 100_000
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from nbsketch._progress import Progress
 from nbsketch.reproduce._tools.data import Split
 from nbsketch.reproduce._tools.report import Row, as_text
-from nbsketch.reproduce.p_sparsified.methods import SPARSIFIED, WITHOUT, summary
+from nbsketch.reproduce.p_sparsified.methods import SPARSIFIED, WITHOUT, compare
 from nbsketch.reproduce.p_sparsified.multi_output import Setting, evaluate
 
 METHODS = (WITHOUT, *SPARSIFIED)
@@ -33,15 +35,12 @@ def run() -> list[Row]:
         f"Kernel ridge on {N_TRAIN} rows, {N_FEATURES} features, {N_TARGETS} targets; "
         f"sketches of {SIZE} rows."
     )
-    rows: list[Row] = []
+
+    def results(method: str) -> Iterator[Row]:
+        return evaluate(split, method, SIZE, _SETTING, _REPLICATES)
+
     with Progress(len(METHODS) * _REPLICATES) as progress:
-        for method in METHODS:
-            results = []
-            for result in evaluate(split, method, SIZE, _SETTING, _REPLICATES):
-                results.append(result)
-                progress.step(method)
-            before = rows[0]["seconds"] if rows else None
-            rows.append(summary("synthetic", method, results, min, before))
+        rows = compare("synthetic", METHODS, results, min, progress)
     print(as_text(rows))
     sketched = rows[-1]
     print(

@@ -62,12 +62,6 @@ def spread(name: str, values: Iterable[float]) -> dict[str, float]:
     return {name: float(array.mean()), f"{name}_deviation": float(array.std())}
 
 
-def timing(seconds: float, seconds_without: float | None) -> dict[str, Any]:
-    """Return the training time, and how many times faster than without a sketch."""
-    faster = None if seconds_without is None else seconds_without / seconds
-    return {"seconds": seconds, "faster": faster}
-
-
 def timed(function: Callable[..., T], *arguments: Any) -> tuple[T, float]:
     """Call a function; return its result and the seconds that it took."""
     start = time.perf_counter()

@@ -64,7 +64,7 @@ def is_certified(split: Split, method: str) -> bool:
 def evaluate(
     split: Split, method: str, size: int, setting: QuantileSetting, seed: int
 ) -> dict[str, float]:
-    """Return "pinball" and "crossing" loss on the test rows, and "seconds".
+    """Return "pinball" and "crossing" loss on the test rows, times 100, and "seconds".
 
     The time is that of ``fit``, including the draw; a small fit compiles first.
     """
@@ -77,8 +77,8 @@ def evaluate(
     _, seconds = timed(model.fit, split.X_train, split.Y_train)
     predicted = model.predict(split.X_test)
     return {
-        "pinball": pinball_loss(split.Y_test, predicted, LEVELS),
-        "crossing": crossing_loss(predicted),
+        "pinball": 100 * pinball_loss(split.Y_test, predicted, LEVELS),
+        "crossing": 100 * crossing_loss(predicted),
         "seconds": seconds,
     }
 

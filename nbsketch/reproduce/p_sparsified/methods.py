@@ -1,12 +1,13 @@
-"""Methods of Tables 1 and 2, the published figures, and a row of these tables."""
+"""Methods of Tables 1 and 2, the published figures, and the rows of these tables."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from nbsketch.reproduce._tools.report import Row, Rows
-from nbsketch.reproduce._tools.statistics import column, spread, timing
+from nbsketch._progress import Progress
+from nbsketch.reproduce._tools.report import Row
+from nbsketch.reproduce._tools.statistics import column, spread
 from nbsketch.sketches import (
     AccumulationSketch,
     CountSketch,
@@ -43,28 +44,40 @@ def published(
     return dict(zip(METHODS, pairs, strict=True))
 
 
-def summary(
+def compare(
     name: str,
-    method: str,
-    results: Rows,
+    methods: Iterable[str],
+    evaluate: Callable[[str], Iterable[Row]],
     typical: Callable[[Any], Any],
-    seconds_without: float | None,
-) -> Row:
-    """Return a row of a table: mean and deviation of each loss, and the time.
+    progress: Progress,
+) -> list[Row]:
+    """Return a row for each method: mean and deviation of each loss, and the time.
 
     Parameters
     ----------
-    name, method : str
-        Data set and method.
-    results : sequence of dict
-        Losses and "seconds" of each replicate.
+    name : str
+        Data set.
+    methods : iterable of str
+        The method without a sketch comes first: speed-ups refer to its time.
+    evaluate : callable
+        Yields losses and "seconds" of each replicate of a method.
     typical : callable
         Makes one number of the seconds of all replicates.
-    seconds_without : float or None
-        Time without a sketch, which the speed-up refers to; None for no speed-up.
+    progress : Progress
+        Counts the replicates.
     """
-    row: Row = {"set": name, "method": method}
-    for loss in results[0]:
-        if loss != "seconds":
+    rows: list[Row] = []
+    before = None
+    for method in methods:
+        results = []
+        for result in evaluate(method):
+            results.append(result)
+            progress.step(f"{name} {method}")
+        seconds = float(typical(column(results, "seconds")))
+        before = seconds if method == WITHOUT else before
+        faster = before / seconds if before and method != WITHOUT else None
+        row: Row = {"set": name, "method": method}
+        for loss in [key for key in results[0] if key != "seconds"]:
             row |= spread(loss, column(results, loss))
-    return row | timing(float(typical(column(results, "seconds"))), seconds_without)
+        rows.append(row | {"seconds": seconds, "faster": faster})
+    return rows

@@ -12,6 +12,7 @@ from nbsketch.kernels import GaussianKernel, median_distance
 from nbsketch.metrics import arrmse
 from nbsketch.model_selection import cross_validate
 from nbsketch.reproduce._tools.data import Split
+from nbsketch.reproduce._tools.report import Row
 from nbsketch.reproduce._tools.statistics import timed
 from nbsketch.reproduce.p_sparsified.methods import METHODS, WITHOUT
 
@@ -52,7 +53,7 @@ def tune(split: Split, method: str, size: int) -> Setting:
 
 def evaluate(
     split: Split, method: str, size: int, setting: Setting, replicates: int
-) -> Iterator[dict[str, float]]:
+) -> Iterator[Row]:
     """Yield the "arrmse" on the test rows and "seconds" of each draw of the sketch.
 
     The time is that of ``fit``, including the draw; a small fit compiles first.

@@ -7,6 +7,7 @@ rows, on Boston housing (ten random splits of 70 % and 30 %) and on images of ot
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -29,8 +30,8 @@ from nbsketch.reproduce.p_sparsified.methods import (
     METHODS,
     WITHOUT,
     Published,
+    compare,
     published,
-    summary,
 )
 
 SIZE = 50
@@ -89,33 +90,20 @@ def _rows(dataset: Dataset, replicates: int, tuning: Path | None) -> list[Row]:
     splits = _splits(dataset, replicates)
     settings = _settings(dataset, splits, tuning)
     counts = {m: len(splits) if m == WITHOUT else replicates for m in METHODS}
-    rows: list[Row] = []
-    before = None
+
+    def results(method: str) -> Iterator[Row]:
+        for i in range(counts[method]):
+            j = i % len(splits)
+            yield evaluate(splits[j], method, SIZE, settings[method, j], seed=i)
+
     with Progress(sum(counts.values())) as progress:
-        for method, count in counts.items():
-            results = []
-            for i in range(count):
-                j = i % len(splits)
-                setting = settings[method, j]
-                results.append(evaluate(splits[j], method, SIZE, setting, seed=i))
-                progress.step(f"{dataset.name} {method}")
-            row = _row(dataset.name, method, results, before)
-            if method == WITHOUT and is_certified(splits[0], method):
-                before = row["seconds"]
-            rows.append(row)
+        rows = compare(dataset.name, METHODS, results, np.median, progress)
+    paper = PAPER.get(dataset.name, {})
+    for row in rows:
+        if not is_certified(splits[0], WITHOUT):
+            row["faster"] = None  # the time without a sketch is that of Adam
+        row["paper"], row["paper_seconds"] = paper.get(row["method"], Published())
     return rows
-
-
-def _row(
-    name: str, method: str, results: list[dict[str, float]], before: float | None
-) -> Row:
-    percent = [
-        {k: v if k == "seconds" else 100 * v for k, v in result.items()}
-        for result in results
-    ]
-    paper = PAPER.get(name, {}).get(method, Published())
-    row = summary(name, method, percent, np.median, before)
-    return row | {"paper": paper.loss, "paper_seconds": paper.seconds}
 
 
 def _splits(dataset: Dataset, replicates: int) -> list[Split]:

@@ -7,6 +7,7 @@ flow (rf1, rf2) and supply chain (scm1d, scm20d) sets of Spyromitros-Xioufis et 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from nbsketch._progress import Progress
@@ -18,8 +19,8 @@ from nbsketch.reproduce.p_sparsified.methods import (
     ACCUMULATED,
     METHODS,
     WITHOUT,
+    compare,
     published,
-    summary,
 )
 from nbsketch.reproduce.p_sparsified.multi_output import Setting, evaluate, tune
 
@@ -71,25 +72,30 @@ def run(
     replicates = replicates or (QUICK_REPLICATES if quick else REPLICATES)
     splits = {name: _load(name, data_home) for name in SETS}
     settings = _settings(splits, tuning)
+    counts = {m: _EXACT_REPLICATES if m == WITHOUT else replicates for m in METHODS}
     rows = []
-    total = len(SETS) * ((len(METHODS) - 1) * replicates + _EXACT_REPLICATES)
-    with Progress(total) as progress:
+    with Progress(len(SETS) * sum(counts.values())) as progress:
         for name, split in splits.items():
-            before = None
-            for method in METHODS:
-                setting = settings[name, method]
-                count = _EXACT_REPLICATES if method == WITHOUT else replicates
-                results = []
-                for result in evaluate(split, method, SIZE, setting, count):
-                    results.append(result)
-                    progress.step(f"{name} {method}")
-                row = summary(name, method, results, min, before)
-                before = row["seconds"] if method == WITHOUT else before
-                paper = PAPER[name][method]
-                row |= {"paper": paper.loss, "paper_seconds": paper.seconds}
-                rows.append(row | setting._asdict())
+            rows += _rows(name, split, settings, counts, progress)
     title = f"Table 2: multi-output regression, s = {SIZE}"
     return publish_table(rows, out, "table2", title, NOTES)
+
+
+def _rows(
+    name: str,
+    split: Split,
+    settings: dict[tuple[str, str], Setting],
+    counts: dict[str, int],
+    progress: Progress,
+) -> list[Row]:
+    def results(method: str) -> Iterator[Row]:
+        return evaluate(split, method, SIZE, settings[name, method], counts[method])
+
+    rows = compare(name, METHODS, results, min, progress)
+    for row in rows:
+        row["paper"], row["paper_seconds"] = PAPER[name][row["method"]]
+        row |= settings[name, row["method"]]._asdict()
+    return rows
 
 
 def _load(name: str, data_home: Path | None) -> Split:

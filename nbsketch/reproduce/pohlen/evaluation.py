@@ -110,7 +110,7 @@ def measure(
             draw = parts_of(name, data_home)
             for replicate in range(scan.replicates):
                 rows += _run(name, draw(replicate), scan.methods, replicate)
-                progress.step(f"{name}, {scan.methods[-1].name}")
+                progress.step(f"{name}, {scan.methods[-1].method}")
     return rows
 
 
@@ -126,19 +126,13 @@ def _run(
     name: str, parts: Parts, methods: Sequence[Method], seed: int
 ) -> Iterator[Row]:
     for method in methods:
-        yield {
-            "set": name,
-            "method": method.name,
-            "size": method.size,
-            "nonzeros": method.nonzeros,
-            "replicate": seed,
-            **evaluate(parts, method, seed),
-        }
+        found = evaluate(parts, method, seed)
+        yield {"set": name, **method._asdict(), "replicate": seed, **found}
 
 
 def summarize(rows: Rows) -> list[Row]:
     """Return one row for each set, method, size and number of nonzeros."""
-    names = ("set", "method", "size", "nonzeros")
+    names = ("set", *Method._fields)
     return [
         {
             **dict(zip(names, key, strict=True)),

@@ -53,7 +53,7 @@ class Parts(NamedTuple):
 class Method(NamedTuple):
     """A method, its size, and the nonzeros of each column of a sparse JL sketch."""
 
-    name: str
+    method: str
     size: int
     nonzeros: int | None = None
 
@@ -61,8 +61,8 @@ class Method(NamedTuple):
         """Return the sketch; all rows for the methods without one."""
         if self.nonzeros is not None:
             return SparseJLSketch(self.size, self.nonzeros)
-        if self.name in SKETCHES:
-            return SKETCHES[self.name](self.size)
+        if self.method in SKETCHES:
+            return SKETCHES[self.method](self.size)
         return IdentitySketch()
 
 
@@ -101,7 +101,7 @@ def fit(
     A bootstrap model is exact, on as many rows drawn with replacement as its size.
     """
     X, y = train
-    if method.name == BOOTSTRAP:
+    if method.method == BOOTSTRAP:
         rows = np.random.default_rng(seed).integers(len(y), size=method.size)
         X, y = X[rows], y[rows]
     model = SketchedKernelRegressor(

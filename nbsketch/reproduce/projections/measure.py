@@ -55,6 +55,7 @@ _DEPENDENT = 1e-10
 # The dimension needed: excess risk at most this many times that without a projection.
 FACTOR = 1.25
 
+_COLUMNS = ("part", "series", "source", "n", "replicate", "value")
 # Series, source, value.
 Found = tuple[str, float, float | None]
 
@@ -125,14 +126,8 @@ def measure(n: int, replicate: int) -> Iterator[dict[str, Any]]:
     }
     for part, found in parts.items():
         for series, source, value in found:
-            yield {
-                "part": part,
-                "series": series,
-                "source": source,
-                "n": n,
-                "replicate": replicate,
-                "value": value,
-            }
+            row = part, series, source, n, replicate, value
+            yield dict(zip(_COLUMNS, row, strict=True))
 
 
 def _least(risks: dict[str, NDArray]) -> Iterator[Found]:

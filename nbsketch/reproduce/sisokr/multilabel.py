@@ -24,7 +24,12 @@ from nbsketch.reproduce._tools.publish import publish_table
 from nbsketch.reproduce._tools.report import Row
 from nbsketch.reproduce._tools.statistics import column, spread, timed
 from nbsketch.reproduce.sisokr import large, least_squares
-from nbsketch.sketches import IdentitySketch, PSparsifiedSketch, SubsamplingSketch
+from nbsketch.sketches import (
+    IdentitySketch,
+    PSparsifiedSketch,
+    SketchRecipe,
+    SubsamplingSketch,
+)
 from nbsketch.structured import InputOutputKernelRegressor
 
 METHODS = ("IOKR", "SIOKR", "ISOKR", "SISOKR")
@@ -55,24 +60,22 @@ class Setting(NamedTuple):
     def model(self, seed: int, labels: Any) -> InputOutputKernelRegressor:
         """Return the model for the labels of the training rows."""
         square = self.output_square or float(labels.sum(axis=1).mean())
-        inputs: Any = IdentitySketch()
-        if self.input_size is not None:
-            inputs = (
-                SubsamplingSketch(self.input_size)
-                if self.subsampled
-                else PSparsifiedSketch(self.input_size, law="gaussian")
-            )
-        outputs: Any = IdentitySketch()
-        if self.output_size is not None:
-            outputs = PSparsifiedSketch(self.output_size, law="gaussian")
         return InputOutputKernelRegressor(
             GaussianKernel(self.square**0.5),
             GaussianKernel(square**0.5),
-            sketch=inputs,
-            output_sketch=outputs,
+            sketch=_sketch(self.input_size, self.subsampled),
+            output_sketch=_sketch(self.output_size),
             alpha=self.alpha,
             random_state=seed,
         )
+
+
+def _sketch(size: int | None, subsampled: bool = False) -> SketchRecipe:
+    if size is None:
+        return IdentitySketch()
+    if subsampled:
+        return SubsamplingSketch(size)
+    return PSparsifiedSketch(size, law="gaussian")
 
 
 class Problem(NamedTuple):

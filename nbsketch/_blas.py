@@ -1,7 +1,7 @@
-"""Dense linear algebra with as many threads as pay.
+"""Eigenvalues and a limit on BLAS threads.
 
-The threads of a BLAS library wait for each other actively. On small matrices that costs
-more than it saves, and on a busy machine a hundred times more.
+Threads of a BLAS library wait actively for each other. On small matrices this costs
+more than it saves, and on a busy machine up to a hundred times more.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-# Work of about a tenth of a second on one thread: below it more threads do not pay.
+# About a tenth of a second of work on one thread; below it one thread is faster.
 _SMALL = 3e9
 
 
@@ -28,12 +28,12 @@ def eigh(matrix: NDArray) -> tuple[NDArray, NDArray]:
 
 
 def threads_for(operations: float) -> AbstractContextManager:
-    """Limit BLAS to one thread for a while if there is little to compute."""
+    """Limit BLAS to one thread in a context if there is little to compute."""
     return one_thread() if operations < _SMALL else nullcontext()
 
 
 def one_thread() -> AbstractContextManager:
-    """Limit BLAS to one thread for a while, where threadpoolctl is at hand."""
+    """Limit BLAS to one thread in a context, if threadpoolctl is installed."""
     return _limit.hold() if _controller() else nullcontext()
 
 

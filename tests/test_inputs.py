@@ -194,8 +194,10 @@ def test_learned_scales_beat_the_median(dtype):
 def test_rows_without_weight_teach_nothing():
     X, y = wiggle(400)
     weights = np.repeat([1.0, 0.0], 200)
-    wild = np.where(weights > 0, y, 1e4)
-    first, second = (regressor().fit(X, t, sample_weight=weights) for t in (y, wild))
+    with_outliers = np.where(weights > 0, y, 1e4)
+    first, second = (
+        regressor().fit(X, t, sample_weight=weights) for t in (y, with_outliers)
+    )
     assert_array_equal(first.length_scales_, second.length_scales_)
     assert first.length_scales_.argmin() == 0
 

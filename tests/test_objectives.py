@@ -248,8 +248,8 @@ def test_wild_targets_do_not_judge_where_the_loss_forgives_them(seed):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(1000, 1))
     y = np.sin(X) + 0.1 * rng.normal(size=(1000, 1))
-    wild = rng.choice(1000, 20, replace=False)
-    y[wild] += 1e6
+    outliers = rng.choice(1000, 20, replace=False)
+    y[outliers] += 1e6
     design = ArrayDesign(np.hstack([X, X**3]))
 
     def score(targets):
@@ -258,7 +258,7 @@ def test_wild_targets_do_not_judge_where_the_loss_forgives_them(seed):
             design, None, np.random.default_rng(0)
         ).errors.min()
 
-    # of 200 rows held out about 4 are wild, a loss of 6000 in the mean
+    # of 200 rows held out about 4 are outliers, a loss of 6000 in the mean
     assert score(y) < 0.03
     y[:] = rng.standard_t(1.5, size=y.shape)
     assert score(y) > 0.1  # one in twenty at most is left out

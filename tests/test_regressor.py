@@ -227,23 +227,23 @@ def test_default_alpha_has_the_least_leave_one_out_error(weights):
         assert best < error(model.alpha_ * factor)
 
 
-def test_many_rows_are_judged_by_some_of_them(monkeypatch):
+def test_leave_one_out_of_many_rows_uses_some_of_them(monkeypatch):
     X, y = data(400)
     y = y + np.random.default_rng(5).normal(size=y.shape)
     weights = some_weights(400)
     weights[::2] = 0
     whole = regressor(alpha=None).fit(X, y, weights)
     monkeypatch.setattr(penalties, "_MOST_VALIDATION_ROWS", 100)
-    judged = []
+    used = []
     errors = penalties.leave_one_out
 
     def spy(*known):
-        judged.append(known[-1])
+        used.append(known[-1])
         return errors(*known)
 
     monkeypatch.setattr(penalties, "leave_one_out", spy)
     some = regressor(alpha=None).fit(X, y, weights)
-    assert len(np.unique(judged[0])) == 100 and (judged[0] % 2 == 1).all()
+    assert len(np.unique(used[0])) == 100 and (used[0] % 2 == 1).all()
     assert 0.05 < some.alpha_ / whole.alpha_ < 20
     again = regressor(alpha=None).fit(X, y, weights)
     assert again.alpha_ == some.alpha_

@@ -86,9 +86,9 @@ def _names(model: Any) -> Any:
 def _length_scales(model: Any) -> str:
     scales, names = model.length_scales_, _names(model)
     order = np.argsort(scales, kind="stable")[:_SHORTEST]
-    told = [f"{names[k]} {scales[k]:.3g}" for k in order if np.isfinite(scales[k])]
-    rest = np.isfinite(scales).sum() - len(told)
-    return ", ".join(told) + (f"; {rest} longer" if rest else "")
+    listed = [f"{names[k]} {scales[k]:.3g}" for k in order if np.isfinite(scales[k])]
+    rest = np.isfinite(scales).sum() - len(listed)
+    return ", ".join(listed) + (f"; {rest} longer" if rest else "")
 
 
 def _solution(model: Any) -> Iterator[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from sklearn.utils.validation import _check_sample_weight
 from nbsketch._validation import check_choice, check_real, keeping_fitted
 from nbsketch.estimators._base import KernelExpansion, as_columns, check_weights
 from nbsketch.features import SketchMap, model_dtype
-from nbsketch.fitting.descent import Descent, DescentSettings, Sample, count_held_out
+from nbsketch.fitting.descent import Descent, Sample, count_held_out
 from nbsketch.fitting.fit import Found, descend
 from nbsketch.fitting.inputs import Inputs
 from nbsketch.fitting.regression import regression_objective
@@ -303,17 +304,8 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
         return regression_objective(Y, weights, self.fit_intercept, self.loss)
 
     def _descent(self, n: int) -> Descent:
-        return DescentSettings(
-            self.method,
-            self.step,
-            self.batch_size,
-            self.n_epochs,
-            self.regime,
-            self.source,
-            self.capacity,
-            self.alpha,
-            self.average,
-        ).resolve(n)
+        names = [f.name for f in fields(Descent) if f.name != "n_steps"]
+        return Descent(**{name: getattr(self, name) for name in names}).resolve(n)
 
     def _sketch(self, X: Any, objective: Any) -> SketchedData:
         """Prepare the rows, learning length scales if asked, and draw the sketch."""

@@ -1,9 +1,11 @@
-"""Which penalty: errors on a path of penalties, of which the least one is chosen."""
+"""Which penalty: errors on a path of penalties, of which the least one is chosen.
+
+Objectives are those of `nbsketch.fitting.objectives`, which call these functions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,37 +44,7 @@ class AlphaPath(NamedTuple):
         return float(self.alphas[np.argmin(self.errors)])
 
 
-class WarmStarted(Protocol):
-    """What `held_out` asks of an objective."""
-
-    @property
-    def targets(self) -> NDArray:
-        """Targets of shape (n, d)."""
-
-    @property
-    def weights(self) -> NDArray | None:
-        """Weights of mean one, or None for equal ones."""
-
-    @property
-    def is_robust(self) -> bool:
-        """Whether the loss is robust to outliers."""
-
-    def slope_ratio(self) -> float:
-        """Return the mean slope of the loss over the mean residual."""
-
-    def take(self, rows: NDArray) -> Self:
-        """Return the objective on some rows."""
-
-    def path(
-        self, design: Design, alphas: Iterable[float], options: SolveOptions
-    ) -> Iterator[Any]:
-        """Yield a solution for each penalty."""
-
-    def losses(self, fitted: NDArray) -> NDArray:
-        """Return the loss of each row."""
-
-
-def default_alphas(objective: WarmStarted, design: Design) -> NDArray:
+def default_alphas(objective: Any, design: Design) -> NDArray:
     """Return penalties from far too strong to almost none, the strongest first."""
     covariance = design.gram() / design.shape[0]
     top = float(eigh(covariance)[0][-1]) if covariance.size else 0.0
@@ -81,10 +53,7 @@ def default_alphas(objective: WarmStarted, design: Design) -> NDArray:
 
 
 def held_out(
-    objective: WarmStarted,
-    design: Design,
-    alpha: float | None,
-    rng: np.random.Generator,
+    objective: Any, design: Design, alpha: float | None, rng: np.random.Generator
 ) -> AlphaPath:
     """Return the losses on a fifth of the rows, held out at random.
 
@@ -113,7 +82,7 @@ def held_out(
     return AlphaPath(alphas, errors)
 
 
-def _mean_losses(validation: WarmStarted, losses: NDArray, least: NDArray) -> NDArray:
+def _mean_losses(validation: Any, losses: NDArray, least: NDArray) -> NDArray:
     """Return means of losses (k, n) over the rows.
 
     Outliers, whose `least` residual over all penalties is large, are excluded.
@@ -124,19 +93,17 @@ def _mean_losses(validation: WarmStarted, losses: NDArray, least: NDArray) -> ND
 
 
 def leave_one_out_path(
+    objective: Any,
     path: RidgePath,
     design: Design,
-    targets: NDArray,
-    weights: NDArray | None,
     alpha: float | None,
     rng: np.random.Generator,
 ) -> AlphaPath:
     """Return the leave-one-out errors of ridge regression, of at most 5000 rows."""
     alphas = path.default_alphas()[::-1] if alpha is None else np.array([alpha])
-    rows = _validation_rows(weights, len(targets), rng)
-    return AlphaPath(
-        alphas, leave_one_out(path, design, targets, alphas, weights, rows)
-    )
+    Y, weights = objective.targets, objective.weights
+    rows = _validation_rows(weights, len(Y), rng)
+    return AlphaPath(alphas, leave_one_out(path, design, Y, alphas, weights, rows))
 
 
 def _validation_rows(
@@ -150,24 +117,20 @@ def _validation_rows(
 
 
 def filter_path(
+    objective: Any,
     spectrum: Spectrum,
     filter: Filter,
     design: Design,
-    targets: NDArray,
-    weights: NDArray | None,
     alpha: float | None,
-    *,
-    criterion: str,
     validation: tuple[Design, NDArray] | None = None,
 ) -> AlphaPath:
-    """Return the errors of a spectral filter by a criterion, or on validation rows."""
+    """Return errors of a spectral filter by its criterion, or on validation rows."""
     alphas = filter.alphas(spectrum.top) if alpha is None else np.array([alpha])
     if validation is not None:
         errors = smoother.held_out_error(spectrum, filter, *validation, alphas)
-    elif criterion == "gcv":
+    elif objective.criterion == "gcv":
         errors = smoother.generalized_cross_validation(spectrum, filter, alphas)
     else:
-        errors = smoother.leave_one_out(
-            spectrum, filter, design, targets, alphas, weights
-        )
+        known = objective.targets, alphas, objective.weights
+        errors = smoother.leave_one_out(spectrum, filter, design, *known)
     return AlphaPath(alphas, errors)

@@ -33,7 +33,7 @@ _PER_DOUBLING, _DOUBLINGS = 4, 10
 
 
 class Iterate(NamedTuple):
-    """A model on the way."""
+    """Coefficients and intercept after some steps."""
 
     n_steps: int
     coef: NDArray  # (r, d)
@@ -71,43 +71,41 @@ class Sample(NamedTuple):
 
 
 @dataclass(frozen=True)
-class DescentSettings:
-    """Parameters of the estimator that say how it descends; None: by the method."""
+class Descent:
+    """Settings of stochastic gradients: parameters of the estimator, by its names."""
 
     method: str
-    step: float | None
-    batch_size: int | None
-    n_epochs: int | None
+    step: Any
+    batch_size: Any
+    n_epochs: Any
     regime: str | None
     source: float
     capacity: float
     alpha: float
     average: bool
+    n_steps: int = 0  # of "projected", once resolved
+
+    def __post_init__(self) -> None:
+        check_choice("method", self.method, METHODS)
+        check_real("alpha", self.alpha, low=0, high_open=True)
+        check_choice("average", self.average, [False, True])
 
     def resolve(self, n: int) -> Descent:
-        """Return the settings for n rows, checked."""
-        check_choice("method", self.method, METHODS)
-        steps = self._given(n) if self.regime is None else self._by_regime(n)
-        return Descent(
-            self.method,
-            *steps,
-            check_real("alpha", self.alpha, low=0, high_open=True),
-            check_choice("average", self.average, [False, True]),
+        """Return the settings with defaults for n rows: by the method, or a regime."""
+        if self.regime is not None:
+            return self._by_regime(n)
+        step, batch = METHODS[self.method]
+        step = step if self.step is None else self.step
+        batch = batch if self.batch_size is None else self.batch_size
+        epochs = _EPOCHS if self.n_epochs is None else self.n_epochs
+        check_positive("step", step)
+        steps = check_integer("n_epochs", epochs) * n
+        steps = ceil(steps / check_integer("batch_size", batch))
+        return replace(
+            self, step=step, batch_size=batch, n_epochs=epochs, n_steps=steps
         )
 
-    def _given(self, n: int) -> tuple[float, int, int, int]:
-        """Return step, batch, steps and epochs, by default those of the method."""
-        step, batch = METHODS[self.method]
-        step = step if self.step is None else check_positive("step", self.step)
-        if self.batch_size is not None:
-            batch = check_integer("batch_size", self.batch_size)
-        epochs = _EPOCHS
-        if self.n_epochs is not None:
-            epochs = check_integer("n_epochs", self.n_epochs)
-        return step, batch, ceil(epochs * n / batch), epochs
-
-    def _by_regime(self, n: int) -> tuple[float, int, int, int]:
-        """Return step, batch, steps and (unused) epochs of a regime of the theory."""
+    def _by_regime(self, n: int) -> Descent:
         given = self.step, self.batch_size, self.n_epochs
         if given != (None, None, None) or self.method != "projected":
             raise ValueError(
@@ -115,23 +113,9 @@ class DescentSettings:
                 f"`batch_size` and `n_epochs` are None, got {self.regime!r}, "
                 f"method={self.method!r} and {given}"
             )
-        regime = sgm_regime(
-            str(self.regime), n, source=self.source, capacity=self.capacity
-        )
-        return *regime, _EPOCHS
-
-
-@dataclass(frozen=True)
-class Descent:
-    """A run of stochastic gradients with given steps."""
-
-    method: str
-    step: float
-    batch_size: int
-    n_steps: int
-    n_epochs: int  # of "adam"
-    alpha: float
-    average: bool
+        exponents = {"source": self.source, "capacity": self.capacity}
+        step, batch, steps = sgm_regime(str(self.regime), n, **exponents)
+        return replace(self, step=step, batch_size=batch, n_steps=steps)
 
     def search(
         self, sample: Sample, validation: Sample | None, rng: np.random.Generator

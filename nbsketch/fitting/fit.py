@@ -100,13 +100,7 @@ def _grown(problem: Problem, data: SketchedData, rule: AutoSize) -> SketchedData
         return float(objective.errors_left_out(design, alpha, rng).errors.min())
 
     with _threads_for_all(objective):
-        grown = grow(rule, data.sketch, data.sketch_map, data.inputs.rows, score)
-    return data._replace(
-        sketch=grown.sketch,
-        sketch_map=grown.sketch_map,
-        features=(grown.projection, grown.design),
-        size_path=grown.path,
-    )
+        return grow(rule, data, score)
 
 
 def solve(
@@ -128,29 +122,24 @@ def solve(
     with showing(settings.verbose, SOLVING) as callback, limit:
         keep = objective.keep_features if closed_form else True
         projection, design = data.design(keep)
-        known = {}
+        known: dict[str, Any] = {"rng": data.rng}
         if validation is not None:
             Z = data.validation_design(validation[0], projection)
-            known = {"validation": (Z, validation[1])}
-        options = settings.options(callback)
-        solution = _solve(objective, design, settings, options, data.rng, **known)
+            known["validation"] = Z, validation[1]
+        solution = _solve(problem, design, settings.options(callback), **known)
     if solution.shortfall:
         warnings.warn(solution.shortfall, ConvergenceWarning, stacklevel=3)
     return _expanded(solution, projection)
 
 
 def _solve(
-    objective: Any,
-    design: Design,
-    settings: SolveSettings,
-    options: SolveOptions,
-    rng: np.random.Generator,
-    **known: Any,
+    problem: Problem, design: Design, options: SolveOptions, **known: Any
 ) -> FeatureSolution:
-    stochastic, alpha = as_solver(settings.solver), settings.alpha
+    objective, alpha = problem.objective, problem.solving.alpha
+    stochastic = as_solver(problem.solving.solver)
     if stochastic is None:
-        return objective.fit(design, alpha, options, rng, **known)
-    alpha = objective.choose_alpha(design, rng) if alpha is None else alpha
+        return objective.fit(design, alpha, options, **known)
+    alpha = objective.choose_alpha(design, **known) if alpha is None else alpha
     return objective.descend(design, float(alpha), stochastic)
 
 

@@ -12,18 +12,9 @@ from numpy.typing import NDArray
 
 from nbsketch.features import SketchMap, stored_design
 from nbsketch.fitting.sizes import AutoSize
+from nbsketch.fitting.sketched import SketchedData
 from nbsketch.sketches import Sketch
 from nbsketch.solvers.design import Design
-
-
-class Grown(NamedTuple):
-    """A sketch of the chosen size, its features, and the path of sizes tried."""
-
-    sketch: Sketch
-    sketch_map: SketchMap
-    projection: NDArray
-    design: Design
-    path: dict[str, NDArray]  # "size", "loss", "seconds" of each size
 
 
 class _Step(NamedTuple):
@@ -33,31 +24,29 @@ class _Step(NamedTuple):
 
 
 def grow(
-    rule: AutoSize,
-    sketch: Sketch,
-    sketch_map: SketchMap,
-    X: Any,
-    score: Callable[[Design], float],
-) -> Grown:
-    """Double a sketch of the rows of X by a rule; return the one of least loss.
+    rule: AutoSize, data: SketchedData, score: Callable[[Design], float]
+) -> SketchedData:
+    """Double the sketch by a rule; return the one of least loss, and its features.
 
     `score` returns the held-out loss of given features.
     """
-    began = time.perf_counter()
-    step = _Step(sketch, sketch_map, sketch_map(X))
+    began, X = time.perf_counter(), data.inputs.rows
+    step = _Step(data.sketch, data.sketch_map, data.sketch_map(X))
     path: dict[str, list] = {"size": [], "loss": [], "seconds": []}
     best = None
     while True:
-        grown = _features(step)
+        features = _features(step)
         path["size"].append(step.sketch.shape[0])
-        path["loss"].append(score(grown[1]))
+        path["loss"].append(score(features[1]))
         path["seconds"].append(time.perf_counter() - began)
         if best is None or path["loss"][-1] < min(path["loss"][:-1]):
-            best = (step.sketch, step.sketch_map, *grown)
+            best = data._replace(
+                sketch=step.sketch, sketch_map=step.sketch_map, features=features
+            )
         rows = _rows_to_add(rule, path, X.shape[0])
         if rows == 0:
             arrays = {name: np.array(values) for name, values in path.items()}
-            return Grown(*best, path=arrays)
+            return best._replace(size_path=arrays)
         step = _add(step, rows, X)
 
 

@@ -46,7 +46,7 @@ class LeastSquaresObjective(RadialObjective):
         """Solve for one penalty; None is the one of least leave-one-out error."""
         path = ridge_path(design, self.targets, **self._problem())
         if alpha is None:
-            alpha = self._left_out(path, design, None, rng).best
+            alpha = leave_one_out_path(self, path, design, None, rng).best
         return _solution(path, float(alpha))
 
     def errors_left_out(
@@ -54,7 +54,7 @@ class LeastSquaresObjective(RadialObjective):
     ) -> AlphaPath:
         """Return leave-one-out errors, for one penalty or a path (None)."""
         path = ridge_path(design, self.targets, **self._problem())
-        return self._left_out(path, design, alpha, rng)
+        return leave_one_out_path(self, path, design, alpha, rng)
 
     def path(
         self, design: Design, alphas: Iterable[float], options: SolveOptions
@@ -77,15 +77,6 @@ class LeastSquaresObjective(RadialObjective):
         """Return the mean squared error of each output."""
         squares = np.square(self.targets - fitted)
         return np.average(squares, axis=0, weights=self.weights)
-
-    def _left_out(
-        self,
-        path: RidgePath,
-        design: Design,
-        alpha: float | None,
-        rng: np.random.Generator,
-    ) -> AlphaPath:
-        return leave_one_out_path(path, design, self.targets, self.weights, alpha, rng)
 
     def _problem(self) -> dict[str, Any]:
         return {"output": self.factor.T @ self.factor, **self._weighting}

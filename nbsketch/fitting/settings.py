@@ -65,7 +65,7 @@ class SolveSettings:
             check_positive("alpha", self.alpha)
 
     def options(self, callback: Callable | None = None) -> SolveOptions:
-        """Return what a solver is told."""
+        """Return the options of a solver."""
         return SolveOptions(self.tol, self.max_iter, callback)
 
     def check_solver_has_paths(self) -> None:

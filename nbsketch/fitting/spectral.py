@@ -49,7 +49,7 @@ class SpectralObjective(LeastSquaresObjective):
         alpha = self._given(filter, alpha)
         if alpha is not None:
             return _solution(spectrum, filter, float(alpha))
-        tried = self._errors(spectrum, filter, design, None, validation)
+        tried = filter_path(self, spectrum, filter, design, None, validation)
         steps = np.array([filter.n_iter(a) for a in tried.alphas])
         path = {"alpha": tried.alphas, "n_iter": steps, "error": tried.errors}
         return _solution(spectrum, filter, tried.best)._replace(path=path)
@@ -59,7 +59,8 @@ class SpectralObjective(LeastSquaresObjective):
     ) -> AlphaPath:
         """Return the errors of the criterion, for one parameter or a path (None)."""
         spectrum, filter = self._decompose(design)
-        return self._errors(spectrum, filter, design, self._given(filter, alpha))
+        alpha = self._given(filter, alpha)
+        return filter_path(self, spectrum, filter, design, alpha)
 
     def path(
         self, design: Design, alphas: Iterable[float], options: SolveOptions
@@ -87,19 +88,6 @@ class SpectralObjective(LeastSquaresObjective):
     def _decompose(self, design: Design) -> tuple[Spectrum, Filter]:
         spectrum = decompose(design, self.targets, **self._problem())
         return spectrum, self.filter.resolve(spectrum.top)
-
-    def _errors(
-        self,
-        spectrum: Spectrum,
-        filter: Filter,
-        design: Design,
-        alpha: float | None,
-        validation: tuple[Design, NDArray] | None = None,
-    ) -> AlphaPath:
-        return filter_path(
-            spectrum, filter, design, self.targets, self.weights, alpha,
-            criterion=self.criterion, validation=validation,
-        )  # fmt: skip
 
 
 def _solution(spectrum: Spectrum, filter: Filter, alpha: float) -> FeatureSolution:

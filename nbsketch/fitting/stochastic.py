@@ -1,4 +1,4 @@
-"""Which solver an estimator uses."""
+"""Stochastic solvers as estimators take them: by name or as an object."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from nbsketch.solvers.stochastic import METHODS, SCHEDULES
 class StochasticSolver:
     """Adam or stochastic subgradient steps, as in the papers.
 
-    It certifies nothing and needs a learning rate that suits the data; the default
-    solvers are exact and faster. It is here to repeat the papers' runs.
+    It certifies nothing and needs a suitable learning rate; the default solvers are
+    certified and faster. Use it to repeat the experiments of the papers.
 
     Parameters
     ----------
-    method : {"adam", "sgd"}
+    method : {"adam", "sgd"}, default="adam"
         Adam or plain subgradient steps.
-    learning_rate : float
-        Positive.
-    n_epochs : int
+    learning_rate : float, default=0.1
+        Learning rate (> 0).
+    n_epochs : int, default=25
         Passes over the rows.
-    batch_size : int
+    batch_size : int, default=16
         Rows per step.
-    schedule : {"constant", "inverse-sqrt", "cosine"}
-        How the learning rate falls.
-    shuffle : bool
-        Whether rows come in a new random order in each epoch.
-    average : bool
-        Whether to return the mean of the second half of the points.
-    random_state : int
+    schedule : {"constant", "inverse-sqrt", "cosine"}, default="cosine"
+        Decay of the learning rate.
+    shuffle : bool, default=True
+        Whether to shuffle the rows in each epoch.
+    average : bool, default=False
+        Whether to return the average of the second half of the iterates.
+    random_state : int, default=0
         Seed of the order of rows.
 
     Notes
@@ -74,7 +74,7 @@ class StochasticSolver:
 
 
 def as_solver(solver: Any) -> StochasticSolver | None:
-    """Return the stochastic solver that is meant, or None for the certified ones."""
+    """Return the stochastic solver, or None for the certified ones."""
     if isinstance(solver, StochasticSolver):
         return solver
     if not isinstance(solver, str):

@@ -1,4 +1,4 @@
-r"""Errors of linear smoothers: by leaving one out, cross-validated, or on other rows.
+r"""Errors of linear smoothers: leave-one-out, leave-block-out, GCV, held-out rows.
 
 What a spectral filter fits is linear in the targets, :math:`\hat Y = H Y`, with
 :math:`H = Q \operatorname{diag}(u\, G_a(u))\, Q^T` on centered data, for every
@@ -7,7 +7,7 @@ parameter of a path at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +16,14 @@ from nbsketch.solvers.design import Design
 from nbsketch.solvers.filters import Filter
 from nbsketch.solvers.spectrum import Spectrum, chunks
 
-# Columns of predictions for several parameters that are made at a time.
+# Columns of predictions for several parameters that are computed at a time.
 _COLUMNS = 64
 # Residuals are not divided by less than this: one minus a leverage is rounded.
 _LEAST_FREEDOM = 1e-14
 # Rounding error of a mean squared residual, relative to that of the targets.
 _LEAST_ERROR = 1e-13
+# Rows of blocks that are read at a time.
+_ROWS = 1024
 
 
 def leave_one_out(
@@ -71,6 +73,74 @@ def leave_one_out(
     return total / weights.sum()
 
 
+def leave_blocks_out(
+    spectrum: Spectrum,
+    filter: Filter,
+    design: Design,
+    Y: NDArray,
+    alphas: NDArray,
+    blocks: Sequence[NDArray],
+    sample_weight: NDArray | None = None,
+) -> NDArray:
+    r"""Return the mean squared error of leaving out blocks of rows, for each parameter.
+
+    .. math:: \frac{1}{\sum_B \sum_{i \in B} w_i}
+              \sum_B \bigl\| (I - H_{BB})^{-1} r_B \bigr\|^2
+
+    with rows scaled by :math:`\sqrt{w_i}`. As in `leave_one_out` it is the error of
+    refits for ridge regression. The cost of a block of b rows is that of p
+    eigendecompositions of order b: see `nbsketch.solvers.folds` for large blocks.
+
+    Examples
+    --------
+    >>> from nbsketch.solvers import ArrayDesign, RidgeFilter, decompose
+    >>> Z, Y = ArrayDesign([[0.0], [1.0], [2.0]]), np.array([[1.0], [3.0], [5.0]])
+    >>> spectrum, alphas = decompose(Z, Y), np.array([1e-9, 1.0])
+    >>> known = spectrum, RidgeFilter(), Z, Y, alphas
+    >>> leave_blocks_out(*known, [np.array([2])]).round(4).tolist()
+    [0.0, 6.6122]
+    """
+    weights = np.ones(len(Y)) if sample_weight is None else sample_weight
+    Y = Y @ spectrum.rotation - spectrum.y_mean
+    gains, place = spectrum.gains(filter, alphas)
+    total, mass = np.zeros(len(alphas)), 0.0
+    for some in _batches(blocks):
+        rows = np.sort(np.concatenate(some))
+        Z = design.gather(rows).Z.astype(np.float64, copy=False)
+        Q = (Z - spectrum.z_mean) @ spectrum.vectors
+        Q *= np.sqrt(weights[rows, None])
+        for block in some:
+            part, roots = Q[np.searchsorted(rows, block)], np.sqrt(weights[block, None])
+            fitted = _times(part, gains[:, :, place] * spectrum.cross[:, None, :])
+            residual = roots[:, None] * Y[block, None, :] - fitted
+            constant = spectrum.fit_intercept * roots @ roots.T / spectrum.n_samples
+            for j in range(gains.shape[2]):
+                H = (part * gains[:, :, j].T[:, None, :]) @ part.T / spectrum.n_samples
+                chosen = residual[:, :, place == j].transpose(1, 0, 2)
+                total += _left_out_squares(H + constant, chosen)
+            mass += weights[block].sum()
+    return total / mass
+
+
+def _batches(blocks: Sequence[NDArray]) -> Iterator[list[NDArray]]:
+    """Yield lists of blocks that have together about as many rows as are read."""
+    some: list[NDArray] = []
+    for block in blocks:
+        some.append(block)
+        if sum(map(len, some)) >= _ROWS:
+            yield some
+            some = []
+    if some:
+        yield some
+
+
+def _left_out_squares(H: NDArray, residual: NDArray) -> NDArray:
+    """Return ``|(I - H)^-1 r|^2`` for H of shape (p, b, b) and r of shape (p, b, d)."""
+    values, vectors = np.linalg.eigh(np.eye(H.shape[1]) - H)
+    freedom = np.maximum(values, _LEAST_FREEDOM)[:, :, None]
+    return np.square((vectors.transpose(0, 2, 1) @ residual) / freedom).sum(axis=(1, 2))
+
+
 def generalized_cross_validation(
     spectrum: Spectrum, filter: Filter, alphas: NDArray
 ) -> NDArray:
@@ -104,9 +174,14 @@ def generalized_cross_validation(
 
 
 def held_out_error(
-    spectrum: Spectrum, filter: Filter, design: Design, Y: NDArray, alphas: NDArray
+    spectrum: Spectrum,
+    filter: Filter,
+    design: Design,
+    Y: NDArray,
+    alphas: NDArray,
+    sample_weight: NDArray | None = None,
 ) -> NDArray:
-    """Return the mean squared error on other rows for each parameter.
+    """Return the weighted mean squared error on other rows for each parameter.
 
     Examples
     --------
@@ -117,6 +192,7 @@ def held_out_error(
     >>> held_out_error(*found, other, np.array([[7.0]]), alphas).round(4).tolist()
     [0.0, 5.76]
     """
+    weights = np.ones(len(Y)) if sample_weight is None else sample_weight
     Y = Y @ spectrum.rotation - spectrum.y_mean
     gains, place = spectrum.gains(filter, alphas)
     total = np.zeros(len(alphas))
@@ -125,12 +201,12 @@ def held_out_error(
         for some in _groups(alphas, Y.shape[1]):
             fitted = _times(Q, gains[:, some, place] * spectrum.cross[:, None, :])
             residual = Y[rows, None, :] - fitted
-            total[some] += np.square(residual).sum(axis=(0, 2))
-    return total / len(Y)
+            total[some] += weights[rows] @ np.square(residual).sum(axis=2)
+    return total / weights.sum()
 
 
 def _groups(alphas: NDArray, n_outputs: int) -> Iterator[slice]:
-    """Yield slices of the parameters for which predictions are made at a time."""
+    """Yield slices of the parameters for which predictions are computed at a time."""
     group = max(1, _COLUMNS // n_outputs)
     for first in range(0, len(alphas), group):
         yield slice(first, first + group)

@@ -12,7 +12,7 @@ squared norm of these.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -30,22 +30,25 @@ _TINY = np.finfo(np.float64).tiny
 
 
 class Sample(NamedTuple):
-    """The rows that a criterion sees.
+    """Rows, targets and landmarks of a criterion.
 
     Attributes
     ----------
     X : ndarray of shape (m, q)
-        Rows, near zero.
+        Rows, centered near zero.
     Y : ndarray of shape (m, d)
         Targets, each of about unit variance.
     weights : ndarray of shape (m,), optional
         Non-negative weights of mean one.
     landmarks : ndarray of shape (l,)
-        Which of the rows are the landmarks.
+        Indices of the rows that are the landmarks.
     cut : float
-        Residuals beyond it count linearly, by Huber's function.
+        Threshold of Huber's function, by which larger residuals count linearly.
     log_tau : float, optional
-        Logarithm of tau, where it is given.
+        Logarithm of tau, if it is given.
+    blocks : ndarray of int of shape (m,), optional
+        Block of each row. The rows of a block are left out together; those of block -1
+        are never left out. None: each row is left out by itself.
     """
 
     X: NDArray
@@ -54,15 +57,25 @@ class Sample(NamedTuple):
     landmarks: NDArray
     cut: float = np.inf
     log_tau: float | None = None
+    blocks: NDArray | None = None
 
 
-class _Fit(NamedTuple):
-    """A fitted ridge. Where rows are centered and scaled by sqrt(w), it says scaled."""
+class Fit(NamedTuple):
+    """A fitted ridge. Scaled rows are centered and multiplied by sqrt(w)."""
 
+    inner: NDArray  # F^T F + tau I for the whitened rows F, (l, l)
     P: NDArray  # (B^T B + tau C)^-1, (l, l)
     coef: NDArray  # beta, (l, d)
     residual: NDArray  # scaled, (m, d)
     freedom: NDArray  # 1 - h, (m, 1)
+
+
+class Slope(NamedTuple):
+    """Derivatives of the criterion in the residuals and in the map from Y to fits."""
+
+    g: NDArray  # in the residuals, (m, d)
+    q: NDArray  # in the diagonal of the map, (m, 1); zero if `product` is given
+    product: NDArray | None = None  # that in the blocks of the map times T, (m, l)
 
 
 class LeaveOneOut:
@@ -80,7 +93,8 @@ class LeaveOneOut:
     With T = B P, g and q the derivatives in r and h, u = P B^T g, M = T^T diag(q) T:
     the derivative in B is 2 diag(q) T - 2 B M - (g - B u) beta^T - r u^T, that in C is
     tau (u beta^T - M), that in tau is tr(u^T C beta) - tr(M C), and that in the scale
-    a_k follows from both through the squared distances in two thin products.
+    a_k follows from both through the squared distances in two thin products. Where
+    blocks are left out, diag(q) is a block-diagonal matrix.
     """
 
     def __init__(self, sample: Sample, family: int) -> None:
@@ -98,28 +112,20 @@ class LeaveOneOut:
     def __call__(self, point: NDArray) -> tuple[float, NDArray]:
         """Return the criterion and its gradient."""
         fit = self._fit(point)
-        left_out = fit.residual / fit.freedom
+        left_out = self._left_out(fit)
         squares, shrink = self._squares(left_out)
         total = max(float((shrink * (2 - shrink) * squares).sum()), _TINY)
-        g = 2 / total * shrink * left_out / fit.freedom
-        q = 2 / total * shrink * squares / fit.freedom
-        gradient = self._gradient(point, fit, g, q)
-        return float(np.log(total / len(g))), gradient
+        slope = self._slope(fit, 2 / total * shrink, left_out, squares)
+        return float(np.log(total / self._count)), self._gradient(point, fit, slope)
 
     def path(self, log_inverse: NDArray, log_taus: NDArray) -> NDArray:
         """Return the criterion for several tau, by one eigendecomposition."""
         self._whiten(log_inverse)
-        values, vectors = eigh(self._F.T @ self._F)
-        Q = np.matmul(self._F, vectors, out=self._T)
-        cross, squares = Q.T @ self._target, np.square(Q)
         errors = np.empty(len(log_taus))
-        for i, tau in enumerate(np.exp(log_taus)):
-            shrink = 1 / (np.maximum(values, 0) + tau)
-            freedom = 1 - squares @ shrink - self._weights / len(Q)
-            residual = self._target - Q @ (shrink[:, None] * cross)
-            left_out = residual / np.maximum(freedom, _LEAST_FREEDOM)[:, None]
+        for i, left_out in enumerate(self._left_out_path(np.exp(log_taus))):
             square, shrunk = self._squares(left_out)
-            errors[i] = max(float((shrunk * (2 - shrunk) * square).mean()), _TINY)
+            total = float((shrunk * (2 - shrunk) * square).sum())
+            errors[i] = max(total / self._count, _TINY)
         return np.log(errors)
 
     def sensitivity(self, point: NDArray) -> NDArray:
@@ -134,10 +140,10 @@ class LeaveOneOut:
         return 2 * np.exp(2 * point[:-1]) * np.sqrt(total / m)
 
     def residuals(self, point: NDArray) -> NDArray:
-        """Return the leave-one-out residuals, (m, d); zero for rows of weight zero."""
+        """Return the left-out residuals, (m, d); zero for rows of weight zero."""
         fit = self._fit(point)
         roots = np.where(self._roots > 0, self._roots, np.inf)
-        return fit.residual / fit.freedom / roots[:, None]
+        return self._left_out(fit) / roots[:, None]
 
     def predictor(self, point: NDArray) -> Callable[[NDArray], NDArray]:
         """Return the fitted function of rows, without the mean of the targets."""
@@ -154,6 +160,32 @@ class LeaveOneOut:
             return (values - means) @ coef
 
         return predict
+
+    @property
+    def _count(self) -> float:
+        """Number of rows that are left out, times their mean weight."""
+        return len(self._T)
+
+    def _left_out(self, fit: Fit) -> NDArray:
+        """Return the scaled residual of each row in a fit without it, (m, d)."""
+        return fit.residual / fit.freedom
+
+    def _left_out_path(self, taus: NDArray) -> Iterator[NDArray]:
+        """Yield these residuals for each tau, from the whitened rows."""
+        values, vectors = eigh(self._F.T @ self._F)
+        Q = np.matmul(self._F, vectors, out=self._T)
+        cross, squares = Q.T @ self._target, np.square(Q)
+        for tau in taus:
+            shrink = 1 / (np.maximum(values, 0) + tau)
+            freedom = 1 - squares @ shrink - self._weights / len(Q)
+            residual = self._target - Q @ (shrink[:, None] * cross)
+            yield residual / np.maximum(freedom, _LEAST_FREEDOM)[:, None]
+
+    def _slope(
+        self, fit: Fit, factor: NDArray, left_out: NDArray, squares: NDArray
+    ) -> Slope:
+        """Return derivatives; that in the left-out residuals is factor * left_out."""
+        return Slope(factor * left_out / fit.freedom, factor * squares / fit.freedom)
 
     def _kernel(self, log_inverse: NDArray) -> NDArray:
         """Return k of the rows, and below them the landmarks, with the landmarks."""
@@ -174,7 +206,7 @@ class LeaveOneOut:
         np.matmul(B, root.T, out=self._F)
         return B, root
 
-    def _fit(self, point: NDArray) -> _Fit:
+    def _fit(self, point: NDArray) -> Fit:
         # B^T B + tau C may have condition 1e16: it is factored in the basis of C.
         B, root = self._whiten(point[:-1])
         inner = self._F.T @ self._F
@@ -186,7 +218,7 @@ class LeaveOneOut:
         coef = P @ (B.T @ self._target)
         leverage = np.einsum("ij,ij->i", self._T, B) + self._weights / len(B)
         freedom = np.maximum(1 - leverage, _LEAST_FREEDOM)[:, None]
-        return _Fit(P, coef, self._target - B @ coef, freedom)
+        return Fit(inner, P, coef, self._target - B @ coef, freedom)
 
     def _squares(self, left_out: NDArray) -> tuple[NDArray, NDArray]:
         """Return squared norms of rows, and what Huber's slope is of the square's."""
@@ -194,16 +226,24 @@ class LeaveOneOut:
         cuts = self._cuts[:, None]
         return squares, cuts / np.maximum(np.sqrt(squares), cuts)
 
-    def _gradient(self, point: NDArray, fit: _Fit, g: NDArray, q: NDArray) -> NDArray:
-        m, tau = len(self._T), np.exp(point[-1])
+    def _gradient(self, point: NDArray, fit: Fit, slope: Slope) -> NDArray:
+        (m, tau), (g, q, product) = (len(self._T), np.exp(point[-1])), slope
         B, C = self._K[:m], self._K[m:]
-        np.multiply(np.sqrt(q), self._T, out=self._F)
-        M = self._F.T @ self._F
         u = fit.P @ (B.T @ g)
         outer = u @ fit.coef.T
         # The derivatives in B, in C and in tau; W holds the first two times the slopes.
-        np.matmul(B, 2 * M - outer, out=self._F)
-        shift = 2 * (self._roots * q[:, 0]) @ self._T - self._roots @ g @ fit.coef.T
+        if product is None:
+            np.multiply(np.sqrt(q), self._T, out=self._F)
+            M = self._F.T @ self._F
+            shift = 2 * (self._roots * q[:, 0]) @ self._T
+            np.matmul(B, 2 * M - outer, out=self._F)
+        else:
+            M = self._T.T @ product
+            M = (M + M.T) / 2
+            shift = 2 * self._roots @ product
+            np.matmul(B, 2 * M - outer, out=self._F)
+            self._F -= 2 * product
+        shift -= self._roots @ g @ fit.coef.T
         thin = np.hstack([g, fit.residual]), np.hstack([fit.coef, u]).T
         by_tau = float((u * (C @ fit.coef)).sum() - (M * C).sum())
         W = self._K

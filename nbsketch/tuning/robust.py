@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch.tuning.criterion import LeaveOneOut
+from nbsketch.tuning.blocked import criterion_of
 from nbsketch.tuning.rows import Rows
 from nbsketch.tuning.search import Budget, Round, isotropic_start, learn
 
@@ -51,7 +51,7 @@ def _residuals(
     Rows in the fit have their leave-one-out residuals.
     """
     drawn = rows.draw(rng, _SHORT.rows)
-    criterion = LeaveOneOut(rows.take(drawn, _SHORT.landmarks), family)
+    criterion = criterion_of(rows.take(drawn, _SHORT.landmarks), family)
     predict = criterion.predictor(point)
     residuals = np.vstack(
         [rows.Y[b] - predict(rows.transform(b)) for b in candidates.blocks()]

@@ -26,7 +26,8 @@ class Rows:
     scaler: InputScaler
     kept: NDArray  # indices
     cut: float = np.inf  # residuals beyond it count linearly
-    alpha: float | None = None  # penalty, where it is given
+    alpha: float | None = None  # penalty, if it is given
+    labels: NDArray | None = None  # block of each row, (n,); see `block_labels`
 
     def draw(self, rng: np.random.Generator, count: int) -> NDArray:
         """Return the indices of at most `count` rows, drawn without replacement."""
@@ -41,7 +42,8 @@ class Rows:
         most = max(len(drawn) // 3, _LEAST_LANDMARKS)
         landmarks = np.arange(min(size, most, len(drawn)))
         log_tau = None if self.alpha is None else float(np.log(self.alpha * len(drawn)))
-        return Sample(X, self.Y[drawn], weights, landmarks, self.cut, log_tau)
+        blocks = None if self.labels is None else self.labels[drawn]
+        return Sample(X, self.Y[drawn], weights, landmarks, self.cut, log_tau, blocks)
 
     def transform(self, some: NDArray) -> NDArray:
         """Return some rows, transformed in double precision."""
@@ -68,6 +70,7 @@ def prepare(
     kept: NDArray,
     cut: float = np.inf,
     alpha: float | None = None,
+    labels: NDArray | None = None,
 ) -> Rows:
     """Return rows, with targets standardized on the rows that may be drawn.
 
@@ -79,4 +82,4 @@ def prepare(
     spread = np.sqrt(np.average(np.square(Y[kept] - mean), axis=0, weights=some))
     varies = spread > CONSTANT * np.abs(mean)
     Y = np.where(varies, Y - mean, 0.0) / np.where(varies, spread, 1.0)
-    return Rows(X, Y, weights, scaler, kept, cut, alpha)
+    return Rows(X, Y, weights, scaler, kept, cut, alpha, labels)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch.tuning.bases import rank_basis
-from nbsketch.tuning.criterion import LeaveOneOut
+from nbsketch.tuning.blocked import criterion_of
 from nbsketch.tuning.evidence import Evidence, evidence
 from nbsketch.tuning.inputs import InputScaler
 from nbsketch.tuning.rows import Rows
@@ -102,7 +102,7 @@ def screen(
         if value + 2 * len(new) / len(drawn) >= least:
             break
         found, least = Selection(proposed.scaler, point), value
-        residuals = LeaveOneOut(sample, family).residuals(point)
+        residuals = criterion_of(sample, family).residuals(point)
     return found
 
 

@@ -21,7 +21,8 @@ import scipy.optimize
 from numpy.typing import NDArray
 
 from nbsketch.kernels import median_distance
-from nbsketch.tuning.criterion import LeaveOneOut, Sample
+from nbsketch.tuning.blocked import criterion_of
+from nbsketch.tuning.criterion import Sample
 from nbsketch.tuning.rows import Rows
 
 # kappa: a length-scale that is e times the others costs as much as 7 / n in log LOO.
@@ -103,7 +104,7 @@ def outer_product_start(
     the fitted function (Radhakrishnan et al., Science 2024), damped by a square root.
     """
     for _ in range(3):
-        criterion = LeaveOneOut(rows.sample(rng, *_START), family)
+        criterion = criterion_of(rows.sample(rng, *_START), family)
         slopes = criterion.sensitivity(point)
         top = slopes.max(initial=0)
         if top <= 0:
@@ -138,7 +139,7 @@ def is_rough(rows: Rows, point: NDArray, rng: np.random.Generator, family: int) 
     many = rows.sample(rng, LAST.rows, LAST.landmarks)
     few = many._replace(landmarks=many.landmarks[: ROUNDS[0].landmarks])
     errors = [
-        LeaveOneOut(sample, family).path(point[:-1], point[-1:])[0]
+        criterion_of(sample, family).path(point[:-1], point[-1:])[0]
         for sample in (few, many)
     ]
     return errors[0] - errors[1] > _FALL
@@ -151,7 +152,7 @@ def settle(
     moves: tuple[NDArray, NDArray],
 ) -> tuple[float, NDArray]:
     """Move tau and the common factor of the scales; return the best value and point."""
-    criterion = LeaveOneOut(sample, family)
+    criterion = criterion_of(sample, family)
     log_taus, tried = point[-1] + moves[1], []
     if sample.log_tau is not None:
         log_taus = np.array([sample.log_tau])
@@ -172,7 +173,7 @@ def _descend(
     budget: Budget,
 ) -> NDArray:
     """Minimize the pulled criterion; return the best point met."""
-    criterion, least, best = LeaveOneOut(sample, family), np.inf, point
+    criterion, least, best = criterion_of(sample, family), np.inf, point
     given = sample.log_tau
     by_tau = _TAU_LIMITS if given is None else (given, given)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from nbsketch._blas import one_thread
 from nbsketch._jit.tuning import GAUSSIAN, MATERN_12, MATERN_32, MATERN_52
 from nbsketch._validation import check_choice, check_integer, random_generator
 from nbsketch.kernels import GaussianKernel, Kernel, MaternKernel
+from nbsketch.tuning.folds import as_folds, block_labels
 from nbsketch.tuning.inputs import MANY, PREPROCESSINGS, InputScaler, fit_scaler
 from nbsketch.tuning.robust import trim
 from nbsketch.tuning.rows import Rows, prepare
@@ -70,8 +71,8 @@ class Tuned:
         Inverse length scale of each feature, in units of its standard deviation (of its
         ranks, or of both together). Zero for a feature that is constant or dropped.
     error : float
-        Leave-one-out root mean squared error in standard deviations of the targets, of
-        a small model on a sample.
+        Root mean squared error in standard deviations of the targets, of a small model
+        on a sample: leave-one-out, or of the blocks of `cv`.
     isotropic_error : float
         The same with one length scale for all columns.
     """
@@ -100,6 +101,8 @@ def tune(
     sample_weight: NDArray | None = None,
     alpha: float | None = None,
     robust: bool = False,
+    cv: int | Iterable[tuple[Any, Any]] | None = None,
+    groups: NDArray | None = None,
     max_iter: int = 80,
     max_seconds: float = np.inf,
     rng: Any = None,
@@ -135,6 +138,15 @@ def tune(
         None: the penalty is learned with them.
     robust : bool, default=False
         Whether to trim up to 5 % of the rows, those with outlying residuals.
+    cv : None, int or iterable of (train, test), default=None
+        Rows that are left out together in the criterion. None: each row by itself. An
+        integer: so many contiguous blocks, for rows whose neighbors nearly repeat them,
+        as in time series. Pairs of index arrays: the test sets, as a scikit-learn
+        splitter yields them; rows in several belong to the first. The search merges
+        more than 10 blocks into 10.
+    groups : ndarray of shape (n,), default=None
+        Group of each row. With ``cv=None`` each group is left out, with an integer that
+        many blocks of whole groups.
     max_iter : int, default=80
         Largest number of iterations, all rounds together.
     max_seconds : float, default=inf
@@ -169,10 +181,16 @@ def tune(
     columns = "both" if preprocessing == "auto" else preprocessing
     search = _Search(code, columns, size, random_generator(rng), budget)
     weighed = _positive(sample_weight, len(X))
+    folds = as_folds(cv, len(X), groups, sample_weight)
+    labels = None if folds is None else block_labels(folds, len(X))
     with one_thread():
-        kept, cut = search.kept(X, Y, sample_weight, alpha, weighed, robust)
-        scaler = fit_scaler(X, columns, search.rng, kept)
-        rows = prepare(X, Y, sample_weight, scaler, kept, cut, alpha)
+        # In ranks, a row far outside would be a neighbor of the outermost.
+        first = fit_scaler(X, "standard" if robust else columns, search.rng, weighed)
+        rows = prepare(X, Y, sample_weight, first, weighed, alpha=alpha, labels=labels)
+        if robust:
+            kept, cut = trim(rows, code, search.rng, budget)
+            scaler = fit_scaler(X, columns, search.rng, kept)
+            rows = prepare(X, Y, sample_weight, scaler, kept, cut, alpha, labels)
         pool, plan = search.candidates(rows)
         errors, best = search.choose(rows, pool, plan)
     return _result(best, code, _varies(X, weighed), len(weighed), errors)
@@ -186,23 +204,6 @@ class _Search(NamedTuple):
     size: int
     rng: np.random.Generator
     budget: Budget
-
-    def kept(
-        self,
-        X: NDArray,
-        Y: NDArray,
-        weights: NDArray | None,
-        alpha: float | None,
-        weighed: NDArray,
-        robust: bool,
-    ) -> tuple[NDArray, float]:
-        """Return the indices of the rows to tune on, and the threshold of outliers."""
-        if not robust:
-            return weighed, np.inf
-        # In ranks, a row far outside would be a neighbor of the outermost.
-        scaler = fit_scaler(X, "standard", self.rng, weighed)
-        rows = prepare(X, Y, weights, scaler, weighed, alpha=alpha)
-        return trim(rows, self.family, self.rng, self.budget)
 
     def candidates(self, rows: Rows) -> tuple[dict[str, _Candidate], Round]:
         """Return the candidates by name, and the last round of the search."""

@@ -1,0 +1,135 @@
+r"""Cross-validation errors for a path of penalties, from one read of all features.
+
+The moments of the rows that are left out of a fold are subtracted from those of all
+rows, so that a fold costs an eigendecomposition and the products with its own rows. The
+penalty stays :math:`n \alpha` for the n rows of the whole fit, as in leave-one-out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbsketch._blas import eigh
+from nbsketch.solvers.design import Design
+from nbsketch.solvers.filters import Filter
+from nbsketch.solvers.smoother import held_out_error
+from nbsketch.solvers.spectrum import Spectrum, chunks
+
+# Smallest weight of the rows of a fold, against rounding.
+_LEAST_REST = 1e-10
+
+
+class Fold(NamedTuple):
+    """One split of the rows.
+
+    Attributes
+    ----------
+    test : ndarray of int
+        Ascending indices of the rows on which the error is measured.
+    removed : ndarray of int
+        Ascending indices of the rows on which the model is not fitted: those of `test`
+        and, if the training set is smaller, others.
+    """
+
+    test: NDArray
+    removed: NDArray
+
+    @property
+    def is_block(self) -> bool:
+        """Whether the model is fitted on all other rows."""
+        return len(self.test) == len(self.removed)
+
+
+def fold_errors(
+    spectrum: Spectrum,
+    filter: Filter,
+    design: Design,
+    Y: NDArray,
+    alphas: NDArray,
+    folds: Sequence[Fold],
+    sample_weight: NDArray | None = None,
+) -> NDArray:
+    """Return the mean squared error on the test rows of all folds for each parameter.
+
+    Parameters
+    ----------
+    spectrum : Spectrum
+        Of all rows, from `decompose` with the same weights.
+    filter : Filter
+        Spectral filter.
+    design : Design of shape (n, r)
+        Features; landmarks and sketch are the same in each fold.
+    Y : ndarray of shape (n, d)
+        Targets.
+    alphas : ndarray of shape (p,)
+        Parameters of the filter, in the normalization of the fit to all rows.
+    folds : sequence of Fold
+        Splits of the rows.
+    sample_weight : ndarray of shape (n,), default=None
+        Non-negative weights of mean one. None: equal weights.
+
+    Returns
+    -------
+    errors : ndarray of shape (p,)
+        Weighted means of the squared norms of the residuals.
+
+    Examples
+    --------
+    >>> from nbsketch.solvers import ArrayDesign, Fold, RidgeFilter, decompose
+    >>> Z, Y = ArrayDesign([[0.0], [1.0], [2.0]]), np.array([[1.0], [3.0], [5.0]])
+    >>> last = Fold(test=np.array([2]), removed=np.array([2]))
+    >>> known = decompose(Z, Y), RidgeFilter(), Z, Y, np.array([1e-9, 1.0]), [last]
+    >>> fold_errors(*known).round(4).tolist()
+    [0.0, 6.6122]
+    """
+    weights = np.ones(len(Y)) if sample_weight is None else sample_weight
+    total, mass = np.zeros(len(alphas)), 0.0
+    for test, removed in folds:
+        rows = design.gather(removed), Y[removed], weights[removed]
+        rest = without_rows(spectrum, *rows)
+        known = Y[test], alphas, weights[test]
+        weight = weights[test].sum()
+        total += weight * held_out_error(rest, filter, design.gather(test), *known)
+        mass += weight
+    return total / mass
+
+
+def without_rows(
+    spectrum: Spectrum, design: Design, Y: NDArray, weights: NDArray
+) -> Spectrum:
+    """Return the spectrum of all other rows, normalized by the number of all rows.
+
+    `design`, `Y` and `weights` are those of the rows to remove.
+    """
+    n = spectrum.n_samples
+    Y = Y @ spectrum.rotation - spectrum.y_mean
+    gram, cross = n * np.diag(spectrum.values), n * spectrum.cross
+    z_sum, y_sum = np.zeros(len(gram)), -weights @ Y
+    for rows, Z in chunks(design):
+        Q = (Z - spectrum.z_mean) @ spectrum.vectors
+        weighted = weights[rows, None] * Q
+        gram -= weighted.T @ Q
+        cross = cross - weighted.T @ Y[rows]
+        z_sum -= weighted.sum(axis=0)
+    square = n * spectrum.y_square - float(weights @ np.square(Y).sum(axis=1))
+    if not spectrum.fit_intercept:
+        z_mean, y_mean = np.zeros_like(z_sum), np.zeros_like(y_sum)
+    else:
+        rest = max(n - float(weights.sum()), _LEAST_REST * n)
+        z_mean, y_mean = z_sum / rest, y_sum / rest
+        gram -= rest * np.outer(z_mean, z_mean)
+        cross -= rest * np.outer(z_mean, y_mean)
+        square -= rest * float(y_mean @ y_mean)
+    values, vectors = eigh(gram / n)
+    return spectrum._replace(
+        values=np.maximum(values, 0.0),
+        vectors=spectrum.vectors @ vectors,
+        cross=vectors.T @ cross / n,
+        z_mean=spectrum.z_mean + spectrum.vectors @ z_mean,
+        y_mean=spectrum.y_mean + y_mean,
+        y_square=max(square / n, 0.0),
+    )

@@ -71,21 +71,96 @@ def check_rows(name: str, value: Any, *, n_features: int | None = None) -> Any:
     if not sp.issparse(value):
         return check_matrix(name, value, n_features=n_features)
     dtype = _checked_dtype(name, value, n_features)
-    rows = as_csr(value.astype(dtype, copy=False))
+    rows = as_csr(value.astype(dtype, copy=False), name)
     _check_finite(name, rows.data)
     return rows
 
 
-def as_csr(value: Any) -> sp.csr_array:
-    """Return a sparse matrix as a CSR array, sorted columns at most once in a row.
+def as_csr(value: Any, name: str = "X") -> sp.csr_array:
+    """Return a sparse matrix as a CSR array with sorted and distinct columns in a row.
 
-    It shares the arrays of `value` where it can.
+    Arrays of `value` are shared if possible. Its pointers and indices are checked
+    first: compiled code, of SciPy too, reads and writes wherever they point.
     """
+    if value.format in ("csr", "csc"):
+        major = value.shape if value.format == "csr" else value.shape[::-1]
+        _check_compressed(name, value.indptr, value.indices, value.data.size, major)
+    elif value.format == "bsr":
+        value.check_format(full_check=True)
     rows = sp.csr_array(value)
     if not rows.has_canonical_format:
         rows = rows.copy()
         rows.sum_duplicates()
     return rows
+
+
+def csr_from_parts(
+    name: str, data: Any, indices: Any, indptr: Any, shape: Any
+) -> sp.csr_array:
+    """Return the CSR array with these parts, from a file, if they are valid.
+
+    The parts are arrays of one axis, and columns are sorted and distinct in each row.
+    """
+    if not (isinstance(shape, tuple) and len(shape) == 2):
+        raise ValueError(f"`{name}` must have two axes, got shape {shape!r}")
+    rows, columns = (check_integer(f"{name}.shape", k, high=2**62) for k in shape)
+    check_array_of(f"{name}.data", data, "fiub", 1)
+    check_array_of(f"{name}.indices", indices, "iu", 1)
+    check_array_of(f"{name}.indptr", indptr, "iu", 1)
+    _check_finite(name, data)
+    _check_compressed(name, indptr, indices, data.size, (rows, columns))
+    if not indptr[-1] == indices.size == data.size:
+        raise ValueError(
+            f"`{name}` must have {indptr[-1]} nonzeros, got {indices.size} indices and "
+            f"{data.size} values"
+        )
+    steps = np.diff(indices.astype(np.int64))
+    inside = np.ones(steps.size, dtype=bool)
+    starts = indptr[1:-1].astype(np.int64)
+    inside[starts[(starts > 0) & (starts < data.size)] - 1] = False
+    if (steps[inside] <= 0).any():
+        raise ValueError(f"`{name}` must have ascending columns in each row")
+    return sp.csr_array((data, indices, indptr), shape=(rows, columns))
+
+
+def _check_compressed(
+    name: str, indptr: NDArray, indices: NDArray, size: int, shape: tuple[int, int]
+) -> None:
+    """Raise an error unless pointers and indices stay within the arrays."""
+    n_major, n_minor = shape
+    if indptr.size != n_major + 1 or indptr[0] != 0 or (indptr[1:] < indptr[:-1]).any():
+        raise ValueError(
+            f"`{name}` must have ascending pointers, {n_major + 1} from 0 on, got "
+            f"{indptr.size}"
+        )
+    used = int(indptr[-1])
+    if used > min(indices.size, size):
+        raise ValueError(
+            f"`{name}` must have {used} nonzeros, got {indices.size} indices and "
+            f"{size} values"
+        )
+    if used and not 0 <= indices[:used].min() <= indices[:used].max() < n_minor:
+        raise ValueError(
+            f"`{name}` must have indices in [0, {n_minor - 1}], got "
+            f"{indices[:used].min()} to {indices[:used].max()}"
+        )
+
+
+def check_array_of(
+    name: str, value: Any, kinds: str, ndim: int | None = None
+) -> NDArray:
+    """Return `value` if it is an array of some kinds of numbers and number of axes.
+
+    Floats alone, kinds "f", have single or double precision.
+    """
+    found = getattr(value, "dtype", type(value).__name__)
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in kinds:
+        raise TypeError(f"`{name}` must be an array of type {kinds!r}, got {found}")
+    if kinds == "f" and value.dtype.itemsize not in (4, 8):
+        raise TypeError(f"`{name}` must be float32 or float64, got {found}")
+    if ndim is not None and value.ndim != ndim:
+        raise ValueError(f"`{name}` must have {ndim} axes, got shape {value.shape}")
+    return value
 
 
 def _checked_dtype(name: str, array: Any, n_features: int | None) -> type[np.floating]:

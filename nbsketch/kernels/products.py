@@ -14,6 +14,9 @@ from nbsketch._validation import check_integer, check_positive, check_real
 from nbsketch.gram import CompiledForm
 from nbsketch.kernels._kernel import Kernel
 
+# A kernel value takes this many products at most.
+_HIGHEST_DEGREE = 1000
+
 
 @dataclass(frozen=True)
 class PolynomialKernel(Kernel):
@@ -25,7 +28,7 @@ class PolynomialKernel(Kernel):
     Parameters
     ----------
     degree : int
-        Degree, at least 1.
+        Degree, from 1 to 1000.
     scale : float
         Positive factor of the inner product.
     offset : float
@@ -44,6 +47,10 @@ class PolynomialKernel(Kernel):
 
     def __post_init__(self) -> None:
         degree = check_integer("degree", self.degree)
+        if degree > _HIGHEST_DEGREE:
+            raise ValueError(
+                f"`degree` must be at most {_HIGHEST_DEGREE}, got {self.degree!r}"
+            )
         scale = check_positive("scale", self.scale)
         offset = check_real("offset", self.offset, low=0, high_open=True)
         object.__setattr__(self, "degree", degree)

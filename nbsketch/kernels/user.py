@@ -79,7 +79,7 @@ class PrecomputedKernel(Kernel):
     def __call__(self, X: ArrayLike, Y: ArrayLike | None = None) -> NDArray:
         """Return the columns Y (indices of training rows; all by default) of X."""
         rows = self._check_rows("X", X)
-        return rows if Y is None else rows[:, np.asarray(Y, dtype=np.intp)]
+        return rows if Y is None else rows[:, self.check_landmarks(Y, rows.shape[1])]
 
     def compiled_form(self, n_features: int) -> None:
         """Return None."""

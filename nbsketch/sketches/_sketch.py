@@ -11,7 +11,12 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._jit.csr import mark_columns
-from nbsketch._validation import as_csr, check_integer
+from nbsketch._validation import (
+    as_csr,
+    check_array_of,
+    check_integer,
+    csr_from_parts,
+)
 
 # With fewer nonzeros per column than this, sorting beats marking every column.
 _SORT_BELOW = 1 / 64
@@ -59,8 +64,8 @@ class Sketch:
     """
 
     def __init__(self, matrix: sp.csr_array, origin: Origin | None = None) -> None:
-        self._matrix = matrix
-        self.shape: tuple[int, int] = matrix.shape
+        self._matrix = check_sparse("matrix", matrix)
+        self.shape: tuple[int, int] = self._matrix.shape
         self.origin = origin
 
     def __repr__(self) -> str:
@@ -171,9 +176,9 @@ class Sketch:
     @classmethod
     def from_parts(cls, parts: dict[str, Any]) -> Self:
         """Return the sketch with these parts: see `to_parts`."""
-        arrays = (parts["data"], parts["indices"], parts["indptr"])
-        matrix = sp.csr_array(arrays, shape=parts["shape"])
-        return cls(matrix, origin_of(parts))
+        arrays = parts["data"], parts["indices"], parts["indptr"]
+        matrix = csr_from_parts("sketch", *arrays, parts["shape"])
+        return cls(matrix, origin_of(parts, matrix.shape[0]))
 
     def _origin_parts(self) -> dict[str, Any]:
         if self.origin is None or self.origin.probabilities is not None:
@@ -216,7 +221,12 @@ class DenseSketch(Sketch):
     """
 
     def __init__(self, matrix: NDArray, origin: Origin | None = None) -> None:
-        self._dense = matrix
+        self._dense = check_array_of("matrix", matrix, "f", 2)
+        if 0 in matrix.shape or not np.isfinite(matrix).all():
+            raise ValueError(
+                "`matrix` must be finite and not empty, got a matrix of shape "
+                f"{matrix.shape}"
+            )
         self.shape = (matrix.shape[0], matrix.shape[1])
         self.origin = origin
 
@@ -244,7 +254,9 @@ class DenseSketch(Sketch):
     @classmethod
     def from_parts(cls, parts: dict[str, Any]) -> Self:
         """Return the sketch with these parts: see `to_parts`."""
-        return cls(parts["dense"], origin_of(parts))
+        sketch = cls(parts["dense"])
+        sketch.origin = origin_of(parts, sketch.shape[0])
+        return sketch
 
     def _apply(self, array: Any) -> Any:
         dense = self._dense
@@ -282,9 +294,30 @@ class Transpose:
         return (self.sketch @ array.T).T
 
 
-def origin_of(parts: dict[str, Any]) -> Origin | None:
-    """Return the origin stored in the parts of a sketch, or None."""
-    return Origin(parts["recipe"], parts["seed"]) if "recipe" in parts else None
+def origin_of(parts: dict[str, Any], size: int) -> Origin | None:
+    """Return the origin stored in the parts of a sketch with `size` rows, or None."""
+    if "recipe" not in parts:
+        return None
+    recipe = parts["recipe"]
+    if getattr(recipe, "size", None) != size or not hasattr(recipe, "grows"):
+        raise ValueError(
+            f"`recipe` must be that of a sketch with {size} rows, got {recipe!r}"
+        )
+    seed = check_integer("seed", parts["seed"], low=0, high=2**64 - 1)
+    return Origin(recipe, seed)
+
+
+def check_sparse(name: str, matrix: Any) -> sp.csr_array:
+    """Return a sparse matrix as a CSR array if it can be that of a sketch."""
+    if not sp.issparse(matrix):
+        raise TypeError(f"`{name}` must be a sparse matrix, got {matrix!r:.60}")
+    check_array_of(name, matrix.data, "fiub")
+    if 0 in matrix.shape or not np.isfinite(matrix.data).all():
+        raise ValueError(
+            f"`{name}` must be finite and not empty, got a matrix of shape "
+            f"{matrix.shape}"
+        )
+    return as_csr(matrix, name)
 
 
 def as_sketch(drawn: Any, n: int, origin: Origin) -> Sketch:
@@ -296,6 +329,6 @@ def as_sketch(drawn: Any, n: int, origin: Origin) -> Sketch:
             f"shape {expected}, got {np.shape(drawn)}"
         )
     if not isinstance(drawn, Sketch):
-        drawn = Sketch(as_csr(drawn)) if sp.issparse(drawn) else DenseSketch(drawn)
+        drawn = Sketch(drawn) if sp.issparse(drawn) else DenseSketch(drawn)
     drawn.origin = origin
     return drawn

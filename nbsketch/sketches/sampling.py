@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nbsketch._validation import check_choice, check_integer
 from nbsketch.sketches._recipe import SizedRecipe, SketchRecipe
-from nbsketch.sketches._sketch import Sketch
+from nbsketch.sketches._sketch import Origin, Sketch
 from nbsketch.sketches._streams import integers, start_of_permutation
 
 
@@ -78,6 +78,15 @@ class IdentitySketch(SketchRecipe):
 
 class IdentityMatrix(Sketch):
     """The identity as a sketch."""
+
+    def __init__(self, matrix: sp.csr_array, origin: Origin | None = None) -> None:
+        super().__init__(matrix, origin)
+        n, m = self.shape[0], self._matrix
+        diagonal = n == self.shape[1] == m.nnz and (m.indices == np.arange(n)).all()
+        if not (diagonal and (m.data == 1).all()):
+            raise ValueError(
+                f"`matrix` must be the identity, got a matrix of shape {self.shape}"
+            )
 
     @property
     def is_identity(self) -> bool:

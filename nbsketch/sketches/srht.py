@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from nbsketch._validation import check_choice
+from nbsketch._validation import check_array_of, check_choice, check_positive
 from nbsketch.sketches._recipe import SizedRecipe
 from nbsketch.sketches._sketch import Origin, Sketch, origin_of
 from nbsketch.sketches._streams import signs, start_of_permutation
@@ -96,10 +96,19 @@ class TransformSketch(Sketch):
         scale: float,
         origin: Origin | None = None,
     ) -> None:
-        self.transform, self._signs, self._rows = transform, signs, rows
-        self._scale, self.origin = scale, origin
-        self.shape = (rows.size, signs.size)
+        self.transform = check_choice("transform", transform, _TRANSFORMS)
+        self._signs = check_array_of("signs", signs, "i", 1).astype(np.int8, copy=False)
+        self._rows = check_array_of("rows", rows, "i", 1).astype(np.int64, copy=False)
+        if signs.size == 0 or (np.abs(signs) != 1).any():
+            raise ValueError("`signs` must be 1 or -1, got other numbers or none")
         self._fast = _TRANSFORMS[transform](signs.size)
+        order = self._fast.order
+        if rows.size == 0 or not 0 <= rows.min() <= rows.max() < order:
+            raise ValueError(
+                f"`rows` must be in [0, {order - 1}], got other numbers or none"
+            )
+        self._scale, self.origin = check_positive("scale", scale), origin
+        self.shape = (rows.size, signs.size)
 
     @cached_property
     def columns(self) -> NDArray[np.int64]:
@@ -143,13 +152,9 @@ class TransformSketch(Sketch):
     @classmethod
     def from_parts(cls, parts: dict[str, Any]) -> Self:
         """Return the sketch that gave the parts."""
-        return cls(
-            parts["transform"],
-            parts["signs"],
-            parts["rows"],
-            parts["scale"],
-            origin_of(parts),
-        )
+        sketch = cls(*(parts[name] for name in ("transform", "signs", "rows", "scale")))
+        sketch.origin = origin_of(parts, sketch.shape[0])
+        return sketch
 
     def _apply(self, array: Any) -> Any:
         if array.dtype.kind not in "fiub":

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from nbsketch._validation import (
     check_integer,
@@ -18,7 +18,13 @@ from nbsketch._validation import (
     random_generator,
 )
 from nbsketch._whitening import PivotedCholesky
-from nbsketch.features import SketchMap, draw, is_pairwise, model_dtype
+from nbsketch.features import (
+    SketchMap,
+    checked_rows,
+    draw,
+    is_pairwise,
+    model_dtype,
+)
 from nbsketch.kernels import Kernel, as_kernel
 from nbsketch.persistence import SaveMixin
 from nbsketch.structured._choice import OneSet, SetPerRow, choose_set, one_set
@@ -306,19 +312,14 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         if (of_objects := object_kernel(kernel, X)) is not None:
             self.__dict__.pop("n_features_in_", None)
             return of_objects, check_objects("X", X)
-        return kernel, self._check_rows(X, reset=True, dtype=[np.float64, np.float32])
+        return kernel, checked_rows(self, X, reset=True)
 
     def _check_new(self, X: Any) -> Any:
         """Return valid inputs for prediction."""
         check_is_fitted(self)
         if isinstance(self.landmarks_, Objects):
             return check_objects("X", X)
-        return self._check_rows(X, reset=False, dtype=model_dtype(self.landmarks_))
-
-    def _check_rows(self, X: Any, *, reset: bool, dtype: Any) -> Any:
-        return validate_data(
-            self, X, reset=reset, dtype=dtype, order="C", accept_sparse="csr"
-        )
+        return checked_rows(self, X, dtype=model_dtype(self.landmarks_))
 
     def _publish(self, h: Regression, outputs: TrainingOutputs) -> None:
         """Set the fitted attributes."""

@@ -13,7 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._validation import check_choice, check_matrix, random_generator
+from nbsketch._validation import (
+    check_array_of,
+    check_choice,
+    check_integer,
+    check_matrix,
+    random_generator,
+)
 
 PREPROCESSINGS = ("standard", "rank", "both")
 
@@ -71,6 +77,29 @@ class InputScaler:
     def is_partial(self) -> bool:
         """Whether some features are dropped."""
         return len(np.unique(self.features)) < self.n_features
+
+    def __post_init__(self) -> None:
+        q = check_integer("n_features", self.n_features)
+        for name in ("plain", "ranked"):
+            index = check_array_of(name, getattr(self, name), "i", 1)
+            if index.size and not 0 <= index.min() <= index.max() < q:
+                raise ValueError(f"`{name}` must be in [0, {q - 1}], got {index}")
+        p = len(self.plain) + len(self.ranked)
+        for name, ndim, size in (
+            ("center", 1, p),
+            ("width", 1, p),
+            ("quantiles", 2, len(self.ranked)),
+        ):
+            values = check_array_of(name, getattr(self, name), "f", ndim)
+            if values.shape[-1] != size or size < 2 - ndim or np.isnan(values).any():
+                raise ValueError(
+                    f"`{name}` must have {size} columns, at least one, and no NaN, got "
+                    f"shape {values.shape}"
+                )
+        if len(self.quantiles) == 0 or (np.diff(self.quantiles, axis=0) < 0).any():
+            raise ValueError("`quantiles` must ascend, got descending ones or none")
+        if not (self.width > 0).all():
+            raise ValueError("`width` must be positive, got other numbers")
 
     def transform(self, X: NDArray) -> NDArray:
         """Return the p columns for the rows of X (n, q), in the type of X."""

@@ -1,0 +1,122 @@
+"""Arrays in an .npz file, with headers and sizes checked before anything is read."""
+
+from __future__ import annotations
+
+import math
+import os
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+# Arrays take at most this memory, or so many times that of the file if it is larger.
+FREE_BYTES = 64 << 20
+LARGEST_RATIO = 100
+# The text that describes a model takes at most this memory.
+TEXT_BYTES = 64 << 20
+_KINDS = "biufUS"
+_ARRAYS = 10_000
+
+
+class Header(NamedTuple):
+    """Type and shape of an array in a file."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+
+
+class Archive(Mapping[str, NDArray]):
+    """The arrays of an open .npz file by name, read when they are asked for.
+
+    Opening it reads headers only. It raises a ValueError if an array holds objects, if
+    its size is not that of its header, or if all of them together are too large.
+    """
+
+    def __init__(self, file: zipfile.ZipFile, size: int) -> None:
+        self._file = file
+        self._infos = {_array_name(info): info for info in file.infolist()}
+        total = sum(info.file_size for info in self._infos.values())
+        limit = max(FREE_BYTES, LARGEST_RATIO * size)
+        if len(self._infos) != len(file.infolist()) or len(self._infos) > _ARRAYS:
+            raise ValueError("it has two arrays of one name, or too many arrays")
+        if total > limit:
+            raise ValueError(f"its arrays take {total} bytes, more than {limit}")
+        self.headers = {name: self._header(name) for name in self._infos}
+
+    def __getitem__(self, name: str) -> NDArray:
+        with self._file.open(self._infos[name]) as stream:
+            array = npy.read_array(stream, allow_pickle=False)
+        return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._infos)
+
+    def __len__(self) -> int:
+        return len(self._infos)
+
+    def text(self, name: str) -> str:
+        """Return an array that is a single text."""
+        header = self.headers.get(name)
+        if header is None or header.shape != () or header.dtype.kind != "U":
+            raise ValueError(f"it has no text `{name}`")
+        if header.dtype.itemsize > TEXT_BYTES:
+            raise ValueError(f"`{name}` takes more than {TEXT_BYTES} bytes")
+        return str(self[name])
+
+    def _header(self, name: str) -> Header:
+        info = self._infos[name]
+        with self._file.open(info) as stream:
+            version = npy.read_magic(stream)
+            if version not in ((1, 0), (2, 0)):
+                raise ValueError(f"`{name}` is in version {version} of the .npy format")
+            read = (
+                npy.read_array_header_1_0
+                if version[0] == 1
+                else (npy.read_array_header_2_0)
+            )
+            shape, _, dtype = read(stream)
+            start = stream.tell()
+        if dtype.kind not in _KINDS or dtype.names or dtype.subdtype:
+            raise ValueError(f"`{name}` holds {dtype}, not numbers or text")
+        if dtype.kind in "iuf" and dtype.itemsize > 8:
+            raise ValueError(f"`{name}` holds {dtype}, numbers of more than 8 bytes")
+        if min(shape, default=0) < 0:
+            raise ValueError(f"`{name}` has shape {shape}")
+        if start + math.prod(shape) * dtype.itemsize != info.file_size:
+            raise ValueError(f"`{name}` has not the size of its shape, {shape}")
+        return Header(dtype, shape)
+
+
+def _array_name(info: zipfile.ZipInfo) -> str:
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError(f"`{info.filename}` is compressed by an unknown method")
+    if not info.filename.endswith(".npy"):
+        raise ValueError(f"`{info.filename}` is not an array")
+    return info.filename.removesuffix(".npy")
+
+
+@contextmanager
+def open_archive(path: str | Path) -> Iterator[Archive]:
+    """Open an .npz file for reading; other files are a ValueError."""
+    with Path(path).open("rb") as stream:
+        if not zipfile.is_zipfile(stream):
+            raise ValueError("it is not an .npz file")
+        size = os.fstat(stream.fileno()).st_size
+        with zipfile.ZipFile(stream) as file:
+            yield Archive(file, size)
+
+
+def write_archive(path: str | Path, arrays: dict[str, Any]) -> None:
+    """Write an .npz file, compressed unless `open_archive` would find it too small."""
+    total = sum(np.asarray(array).nbytes for array in arrays.values())
+    with Path(path).open("wb") as file:
+        np.savez_compressed(file, **arrays)
+        if total > max(FREE_BYTES, LARGEST_RATIO * file.tell()) - (1 << 20):
+            file.seek(0)
+            file.truncate()
+            np.savez(file, **arrays)

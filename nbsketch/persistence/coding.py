@@ -1,0 +1,184 @@
+"""Values as JSON and arrays: an object with a dollar key stands for something else.
+
+=========================================  ==========================================
+``{"$array": name, "dtype", "shape"}``     an array of the file, of that type and shape
+``{"$csr": [data, indices, indptr, s]}``   a CSR array of shape s
+``{"$names": [...]}``                      an array of texts
+``{"$tuple": [...]}``                      a tuple
+``{"$sketch": class, "parts": {...}}``     a drawn sketch
+``{"$object": class, "fields": {...}}``    a frozen dataclass of nbsketch
+=========================================  ==========================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+import nbsketch
+from nbsketch._validation import csr_from_parts
+from nbsketch.persistence.archive import Archive
+from nbsketch.sketches import DenseSketch, Sketch, TransformSketch
+from nbsketch.sketches.sampling import IdentityMatrix
+
+_UNSAVABLE = "a model file holds numbers, text, arrays and objects of nbsketch"
+# Fields with another name in files of earlier versions.
+_RENAMED = {"centre": "center"}
+_SKETCHES: dict[str, type[Sketch]] = {
+    cls.__name__: cls for cls in (DenseSketch, IdentityMatrix, Sketch, TransformSketch)
+}
+
+
+def encode(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
+    """Return `value` in terms of JSON; arrays go to `arrays` under their names."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return _encode_array(value, name, arrays)
+    if sp.issparse(value):
+        matrix = sp.csr_array(value)
+        parts = [matrix.data, matrix.indices, matrix.indptr, matrix.shape]
+        return {"$csr": encode(parts, name, arrays)}
+    if isinstance(value, dict):
+        return {key: encode(v, f"{name}.{key}", arrays) for key, v in value.items()}
+    if isinstance(value, list | tuple):
+        parts = [encode(v, f"{name}.{i}", arrays) for i, v in enumerate(value)]
+        return parts if isinstance(value, list) else {"$tuple": parts}
+    if isinstance(value, Sketch):
+        parts = encode(value.to_parts(), name, arrays)
+        return {"$sketch": type(value).__name__, "parts": parts}
+    if is_dataclass(value) and not isinstance(value, type):
+        content = {f.name: getattr(value, f.name) for f in fields(value)}
+        inside = encode(content, name, arrays)
+        return {"$object": name_of(value, name), "fields": inside}
+    if isinstance(value, np.random.Generator | np.random.RandomState):
+        return None  # a stream has no place in a file; the model is drawn already
+    raise TypeError(f"{_UNSAVABLE}, but `{name}` is {value!r}")
+
+
+def _encode_array(value: np.ndarray, name: str, arrays: dict[str, np.ndarray]) -> Any:
+    if value.dtype == object:
+        return {"$names": [str(text) for text in value]}  # of features
+    arrays[name] = value
+    return {"$array": name, "dtype": value.dtype.str, "shape": list(value.shape)}
+
+
+class Decoder:
+    """Makes values of the JSON of a file; `claims`: arrays have type and shape there.
+
+    An error names the value by its path in the file.
+    """
+
+    def __init__(self, archive: Archive, *, claims: bool) -> None:
+        self._archive, self._claims = archive, claims
+        self._kinds: dict[str, tuple[set[str], Callable[..., Any]]] = {
+            "$array": ({"dtype", "shape"} if claims else set(), self._array),
+            "$csr": (set(), self._csr),
+            "$names": (set(), self._names),
+            "$tuple": (set(), self._tuple),
+            "$sketch": ({"parts"}, self._sketch),
+            "$object": ({"fields"}, self._object),
+        }
+
+    def __call__(self, value: Any, name: str) -> Any:
+        """Return the value that JSON stands for; `name` is its path."""
+        if isinstance(value, list):
+            return [self(v, f"{name}.{i}") for i, v in enumerate(value)]
+        if not isinstance(value, dict):
+            return value
+        marks = [key for key in value if key.startswith("$")]
+        if not marks:
+            return {key: self(v, f"{name}.{key}") for key, v in value.items()}
+        if marks[0] not in self._kinds:
+            raise ValueError(f"`{name}` has an unknown key {marks[0]!r:.60}")
+        others, decode = self._kinds[marks[0]]
+        if set(value) != {marks[0]} | others:
+            raise ValueError(f"`{name}` has unknown keys {sorted(value)!r:.60}")
+        return decode(name, value[marks[0]], **{key: value[key] for key in others})
+
+    def _array(self, name: str, array: Any, **claimed: Any) -> np.ndarray:
+        if not isinstance(array, str) or array not in self._archive:
+            raise ValueError(f"`{name}` is an array that is not in the file")
+        header = self._archive.headers[array]
+        found = {"dtype": header.dtype.str, "shape": list(header.shape)}
+        if self._claims and claimed != found:
+            raise ValueError(f"`{name}` must be an array of {claimed}, got {found}")
+        return self._archive[array]
+
+    def _csr(self, name: str, csr: Any) -> sp.csr_array:
+        parts = self(csr, name)
+        if not isinstance(parts, list) or len(parts) != 4:
+            raise ValueError(f"`{name}` must have four parts")
+        return csr_from_parts(name, *parts)
+
+    def _names(self, name: str, names: Any) -> np.ndarray:
+        if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
+            raise TypeError(f"`{name}` must be a list of texts")
+        return np.array(names, dtype=object)
+
+    def _tuple(self, name: str, parts: Any) -> Any:
+        if not isinstance(parts, list):
+            raise TypeError(f"`{name}` must be a list")
+        return tuple(self(parts, name))
+
+    def _sketch(self, name: str, sketch: Any, parts: Any) -> Sketch:
+        if not isinstance(sketch, str) or sketch not in _SKETCHES:
+            raise ValueError(f"`{name}` is a sketch of unknown type {sketch!r:.60}")
+        found = self(parts, name)
+        needed = set(_PARTS[sketch])
+        if not isinstance(found, dict) or set(found) - _ORIGIN != needed:
+            raise ValueError(f"`{name}` must have the parts {sorted(needed)}")
+        if set(found) & _ORIGIN not in (_ORIGIN, set()):
+            raise ValueError(
+                f"`{name}` must have both of {sorted(_ORIGIN)}, or neither"
+            )
+        return _named(name, _SKETCHES[sketch].from_parts, found)
+
+    def _object(self, name: str, known: Any, fields: Any) -> Any:
+        cls: Any = public_class(known)
+        content = self(fields, name)
+        if not (hasattr(cls, "__dataclass_fields__") and isinstance(content, dict)):
+            raise ValueError(f"`{name}` must be an object with fields, got {cls!r}")
+        renamed = {_RENAMED.get(key, key): part for key, part in content.items()}
+        return _named(name, lambda parts: cls(**parts), renamed)
+
+
+_ORIGIN = {"recipe", "seed"}
+_MATRIX = ("shape", "data", "indices", "indptr")
+_PARTS = {
+    "Sketch": _MATRIX,
+    "IdentityMatrix": _MATRIX,
+    "DenseSketch": ("dense",),
+    "TransformSketch": ("transform", "signs", "rows", "scale"),
+}
+
+
+def _named(name: str, make: Callable[[Any], Any], parts: Any) -> Any:
+    """Return what is made of the parts; an error names the value."""
+    try:
+        return make(parts)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"`{name}`: {error}") from error
+
+
+def name_of(value: Any, name: str) -> str:
+    """Return the name of the class of `value`, which must be public."""
+    cls = type(value)
+    if getattr(nbsketch, cls.__name__, None) is not cls:
+        raise TypeError(f"{_UNSAVABLE}, but `{name}` is {value!r}")
+    return cls.__name__
+
+
+def public_class(name: Any) -> Any:
+    """Return a public class: a file can name nothing else."""
+    known = isinstance(name, str) and name in nbsketch.__all__
+    found = getattr(nbsketch, name) if known else None
+    if not isinstance(found, type):
+        raise ValueError(f"the model file needs {name!r}, which nbsketch does not have")
+    return found

@@ -1,0 +1,204 @@
+"""Crafted model files: refused by name, or harmless."""
+
+import io
+import json
+import zipfile
+
+import fuzz
+import numpy as np
+import pytest
+
+import nbsketch
+from nbsketch.persistence import STATES, archive
+
+MODELS = fuzz.models()
+# Mutations of each model; ``python tests/fuzz.py 20000`` tries many more.
+COUNT = 60
+
+
+def refused(path, *words):
+    with pytest.raises(ValueError, match="`path` must name a model file") as found:
+        nbsketch.load(path)
+    for word in words:
+        assert word in str(found.value)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_mutated_files_do_no_harm(name, tmp_path):
+    model, X = MODELS[name]
+    outcome = fuzz.run(model, X, COUNT, 0, tmp_path / "model.npz")
+    assert outcome.total() == COUNT
+    assert outcome["refused"] > COUNT / 2 and outcome["harmless"] > 0
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("name", MODELS)
+def test_files_without_mutations_are_loaded(name, version, tmp_path):
+    model, X = MODELS[name]
+    path = tmp_path / "model.npz"
+    content, arrays = fuzz.read(model)
+    if version == 1:
+        for node in [fuzz.at(content, p) for p in fuzz.nodes(content)]:
+            if isinstance(node, dict) and "$array" in node:
+                del node["dtype"], node["shape"]
+    fuzz.write(path, content, arrays, version)
+    again = nbsketch.load(path)
+    if hasattr(model, "transform"):
+        found, expected = again.transform(X), model.transform(X)
+    else:
+        found, expected = again.predict(X), model.predict(X)
+    assert abs(found - expected).max() == 0
+    fuzz.use(again, X)
+
+
+def test_each_estimator_has_a_table_of_its_state():
+    saved = {type(model).__name__ for model, _ in MODELS.values()}
+    assert saved == set(STATES)
+    public = (getattr(nbsketch, name) for name in nbsketch.__all__)
+    estimators = {c.__name__ for c in public if hasattr(c, "get_params")}
+    assert estimators <= set(STATES)
+
+
+def change(name, array, value, index=0):
+    """Return the content and the arrays of a file with one number changed."""
+    content, arrays = fuzz.read(MODELS[name][0])
+    arrays[array] = np.array(arrays[array])
+    arrays[array].reshape(-1)[index] = value
+    return content, arrays
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "value", "word"),
+    [
+        ("regressor", "fitted.sketch_.indices", 10**8, "indices in [0, 39]"),
+        ("regressor", "fitted.sketch_.indices", -1, "indices in [0, 39]"),
+        ("regressor", "fitted.sketch_.indptr", 3, "ascending pointers"),
+        ("regressor", "fitted.sketch_.data", np.nan, "finite"),
+        ("regressor", "fitted.landmarks_", np.inf, "`landmarks` must be finite"),
+        ("regressor", "fitted.coef_", np.nan, "`coef_` must be finite"),
+        ("sparse", "fitted.landmarks_.1", 10**8, "indices in [0, 2]"),
+        ("scaled", "fitted.scaler_.plain", 3, "`plain` must be in [0, 2]"),
+        ("scaled", "fitted.scaler_.width", 0, "`width` must be positive"),
+        ("srht", "fitted.sketch_.rows", 64, "`rows` must be in [0, 63]"),
+        ("srht", "fitted.sketch_.signs", 2, "`signs` must be 1 or -1"),
+        ("identity", "fitted.sketch_.indices", 3, "must be the identity"),
+        ("precomputed", "fitted.landmarks_", 40, "`landmarks` must be in [0, 39]"),
+        ("precomputed", "fitted.landmarks_", -1, "`landmarks` must be in [0, 39]"),
+        ("classifier", "fitted.classes_", 7, "`classes_` must be"),
+        ("structured", "fitted._output_weights.1", 99, "indices in"),
+        ("structured", "fitted._whitening.1", 99, "rows of the sketch"),
+        ("structured, precomputed", "fitted.candidates_", 5, "indices in order"),
+    ],
+)
+def test_a_wrong_number_is_refused_by_name(name, array, value, word, tmp_path):
+    path = tmp_path / "model.npz"
+    fuzz.write(path, *change(name, array, value))
+    refused(path, word)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_shortened_arrays_are_refused(name, tmp_path):
+    content, arrays = fuzz.read(MODELS[name][0])
+    path = tmp_path / "model.npz"
+    for array in arrays:
+        shorter = arrays | {array: arrays[array][:-1]}
+        fuzz.write(path, content, shorter)
+        refused(path, "must be an array of")  # the text says otherwise
+        if any(part in array for part in ("path_", "calibration_", "quantiles")):
+            continue  # of any length
+        described = json.loads(json.dumps(content))
+        fuzz.claim(described, shorter, array)
+        fuzz.write(path, described, shorter)
+        refused(path)
+
+
+def test_other_attributes_and_parameters_are_refused(tmp_path):
+    path = tmp_path / "model.npz"
+    content, arrays = fuzz.read(MODELS["regressor"][0])
+    content["fitted"]["predict"] = 3
+    fuzz.write(path, content, arrays)
+    refused(path, "['predict'] too many")
+    content, arrays = fuzz.read(MODELS["regressor"][0])
+    del content["fitted"]["coef_"]
+    fuzz.write(path, content, arrays)
+    refused(path, "lacks ['coef_']")
+    for name, value in [("tol", -1.0), ("verbose", "a"), ("loss", 3), ("other", 1)]:
+        content, arrays = fuzz.read(MODELS["regressor"][0])
+        content["params"][name] = value
+        fuzz.write(path, content, arrays)
+        refused(path, name)
+
+
+def test_an_object_in_the_place_of_an_estimator_is_refused(tmp_path):
+    path = tmp_path / "model.npz"
+    content = {"version": "0", "class": "GaussianKernel", "params": {}, "fitted": {}}
+    fuzz.write(path, content, {})
+    refused(path, "not an estimator that can be saved")
+    nested = {"$object": "SketchedKernelRegressor", "fields": {}}
+    content |= {"class": "SketchedKernelRegressor", "params": {"kernel": nested}}
+    fuzz.write(path, content, {})
+    refused(path, "must be an object with fields")
+
+
+def test_deep_text_is_refused(tmp_path):
+    path = tmp_path / "model.npz"
+    with path.open("wb") as file:
+        np.savez(file, format="nbsketch model 2", model="[" * 10**6)
+    refused(path)
+
+
+def npy(array):
+    stream = io.BytesIO()
+    np.save(stream, array, allow_pickle=True)
+    return stream.getvalue()
+
+
+def write_members(path, members):
+    """Write a compressed file of raw members beside those of a model."""
+    content, arrays = fuzz.read(MODELS["regressor"][0])
+    fuzz.write(path, content, arrays)
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as file:
+        for name, data in members:
+            file.writestr(name, data)
+
+
+def test_a_bomb_of_zeros_is_refused_before_it_is_read(tmp_path):
+    path = tmp_path / "model.npz"
+    zeros = npy(np.zeros(archive.FREE_BYTES // 8 + 1))
+    write_members(path, [("zeros.npy", zeros)])
+    assert path.stat().st_size < 1 << 20
+    refused(path, "its arrays take")
+
+
+def test_headers_are_checked_before_arrays_are_read(tmp_path):
+    path = tmp_path / "model.npz"
+    header = io.BytesIO()
+    huge = {"descr": "<f8", "fortran_order": False, "shape": (10**12,)}
+    np.lib.format.write_array_header_1_0(header, huge)
+    for data, word in [
+        (header.getvalue(), "not the size of its shape"),
+        (npy(np.array([None])), "holds object"),
+        (npy(np.ones(3, dtype=complex)), "holds complex128"),
+        (npy(np.ones(3)) + b"more", "not the size of its shape"),
+        (b"not an array", "must name"),
+    ]:
+        write_members(path, [("x.npy", data)])
+        refused(path, word)
+    write_members(path, [("x.txt", b"")])
+    refused(path, "`x.txt` is not an array")
+
+
+def test_two_arrays_of_one_name_are_refused(tmp_path):
+    path = tmp_path / "model.npz"
+    with pytest.warns(UserWarning, match="Duplicate name"):
+        write_members(path, [("model.npy", npy(np.array("{}")))])
+    refused(path, "two arrays of one name")
+
+
+def test_what_compresses_too_well_is_saved_as_it_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(archive, "FREE_BYTES", 1 << 10)
+    monkeypatch.setattr(archive, "LARGEST_RATIO", 1.5)
+    model, X = MODELS["identity"]
+    model.save(tmp_path / "model.npz")
+    again = nbsketch.load(tmp_path / "model.npz")
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))

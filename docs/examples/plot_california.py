@@ -8,6 +8,7 @@ import numpy as np
 
 import nbsketch
 from nbsketch.datasets import Dataset, load_california, make_friedman_outliers
+from nbsketch.plots import plot_length_scales
 
 
 def load():
@@ -27,7 +28,7 @@ model = nbsketch.JointQuantileRegressor(
 ).fit(X, y)
 figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3.2))
 
-nbsketch.plots.plot_length_scales(model, ax=left)
+plot_length_scales(model, ax=left)
 left.set(title=f"Relevance, {data.name}")
 
 intervals = model.predict_interval(X_test, coverage=0.8)

@@ -4,8 +4,8 @@ import numpy as np
 
 import nbsketch
 from benchmarks.common import choose, make_problem, make_rows
-from nbsketch.gram import SymmetricGram
-from nbsketch.solvers import build_preconditioner, solve_conjugate
+from nbsketch.gram import SketchedColumns, SymmetricGram
+from nbsketch.solvers import build_preconditioner, solve_conjugate, solve_nystrom
 
 
 class Product:
@@ -56,3 +56,38 @@ class Solve:
     def track_passes(self, n, alpha):
         options = {"preconditioner": self.preconditioner}
         return solve_conjugate(self.K, self.y, alpha, **options).n_iter
+
+
+class Nystrom:
+    """Sub-sampling of many rows, by conjugate gradients and in closed form."""
+
+    params = (choose(fast=[500], regular=[1000, 2000, 3000, 5000]),)
+    param_names = ("size",)
+    n = choose(fast=4000, regular=16_000)
+    timeout = 300
+
+    def setup(self, size):
+        self.X, self.y = make_problem(self.n, 7)
+        self.X = self.X.astype(np.float32)
+        self.kernel = nbsketch.MaternKernel(2.0)
+        self.sketch = nbsketch.SubsamplingSketch(size).draw(self.n, 0)
+
+    def iterate(self):
+        Z = SketchedColumns(self.kernel, self.X, self.sketch)
+        return solve_nystrom(Z, self.y, 1e-5, landmarks=self.sketch.columns)
+
+    def time_conjugate_gradients(self, size):
+        self.iterate()
+
+    def time_closed_form(self, size):
+        nbsketch.SketchedKernelRegressor(
+            self.kernel,
+            sketch="subsampling",
+            size=size,
+            alpha=1e-5,
+            preprocessing=None,
+            random_state=0,
+        ).fit(self.X, self.y)
+
+    def track_passes(self, size):
+        return self.iterate().n_iter

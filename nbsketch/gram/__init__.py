@@ -1,5 +1,6 @@
 """Gram matrices that are never stored: kernel values are folded into products."""
 
+from nbsketch.gram.columns import SketchedColumns
 from nbsketch.gram.form import CompiledForm, KernelLike
 from nbsketch.gram.lazy import Gram, evaluate, fold
 from nbsketch.gram.symmetric import SymmetricGram
@@ -9,6 +10,7 @@ __all__ = [
     "CompiledForm",
     "Gram",
     "KernelLike",
+    "SketchedColumns",
     "SymmetricGram",
     "TiledWeights",
     "evaluate",

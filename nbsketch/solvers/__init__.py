@@ -26,6 +26,7 @@ _HOME = {
     "generic": ("solve_generic",),
     "joint": ("solve_joint_pinball",),
     "newton": ("solve_scalar",),
+    "nystrom": ("solve_nystrom",),
     "radial": ("solve_radial",),
     "regimes": ("Regime", "sgm_regime"),
     "ridge": (

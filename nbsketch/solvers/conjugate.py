@@ -14,11 +14,17 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._validation import check_integer, check_positive, check_real
+from nbsketch.solvers._conjugate.checks import (
+    LARGEST_GAP,
+    NotConvergedError,
+    check_gap,
+    check_targets,
+)
 from nbsketch.solvers._conjugate.operator import StoredMatrix, SymmetricOperator
+from nbsketch.solvers._conjugate.outputs import RotatedOutputs
 from nbsketch.solvers._conjugate.preconditioner import (
     LowRankPreconditioner,
     build_preconditioner,
@@ -27,17 +33,16 @@ from nbsketch.solvers._conjugate.problem import Certificate, KernelSystem
 from nbsketch.solvers._conjugate.search import ConjugateSearch, Limits, Report
 from nbsketch.solvers.solution import Solution, State
 
+__all__ = [
+    "LARGEST_GAP",
+    "NotConvergedError",
+    "build_preconditioner",
+    "conjugate_path",
+    "solve_conjugate",
+    "values_dtype",
+]
+
 Callback = Callable[[int, float, float, float], Any]
-
-# Coefficients with a larger relative gap are worse than none: early iterates of dual
-# coefficients overshoot by orders of magnitude.
-LARGEST_GAP = 0.1
-# Eigenvalues of an output matrix below this share of the largest count as zero.
-_NULL = 1e-12
-
-
-class NotConvergedError(RuntimeError):
-    """No coefficients were found whose objective is near the minimum."""
 
 
 def values_dtype(n: int, alpha: float, tol: float = 1e-3) -> np.dtype:
@@ -195,103 +200,55 @@ def conjugate_path(
         check_integer("max_passes", max_passes, low=3),
         check_real("max_seconds", max_seconds, low=0),
     )
-    outputs = _Outputs(operator, Y, output, sample_weight, fit_intercept)
+    n, Y = operator.shape[0], check_targets(Y, operator.shape[0])
+    rotated = RotatedOutputs(Y, output)
     if preconditioner is None:
         rng = np.random.default_rng(random_state)
-        shift = float(outputs.shifts(min(penalties)).min(initial=np.inf))
+        shift = n * min(penalties) / rotated.values.max(initial=1)
         preconditioner = build_preconditioner(
             operator, shift, rng, weights=sample_weight
         )
     for alpha in penalties:
-        solution = outputs.solve(alpha, preconditioner, limits, state, callback)
+        targets, shifts = rotated.targets[:, rotated.used], n * alpha / rotated.values
+        system = KernelSystem(operator, targets, shifts, sample_weight, fit_intercept)
+        solution = _solve(rotated, system, preconditioner, limits, state, callback)
         state = solution.state
         yield solution
 
 
-class _Outputs:
-    """The rotation of outputs to the eigenvectors of the output matrix, and back."""
-
-    def __init__(
-        self,
-        K: SymmetricOperator,
-        Y: ArrayLike,
-        output: NDArray | None,
-        weights: NDArray | None,
-        fit_intercept: bool,
-    ) -> None:
-        Y = np.asarray(Y, dtype=np.float64)
-        self._Y = Y.reshape(len(Y), -1)
-        if len(Y) != K.shape[0]:
-            raise ValueError(
-                f"`Y` must have as many rows as K, {K.shape[0]}, got {len(Y)}"
-            )
-        d = self._Y.shape[1]
-        values, self._rotation = np.ones(d), np.eye(d)
-        if output is not None:
-            values, self._rotation = scipy.linalg.eigh(output)
-        self.used = values > _NULL * values.max(initial=0)
-        self._values, self._K = values[self.used], K
-        self._weights, self._fit_intercept = weights, fit_intercept
-
-    def shifts(self, alpha: float) -> NDArray:
-        """Return n alpha over the positive eigenvalues of the output matrix."""
-        return len(self._Y) * alpha / self._values
-
-    def solve(
-        self,
-        alpha: float,
-        preconditioner: LowRankPreconditioner,
-        limits: Limits,
-        state: State | None,
-        callback: Callback | None,
-    ) -> Solution:
-        """Solve for one penalty; without positive eigenvalues, only b is fitted."""
-        began = perf_counter()
-        Y = self._Y @ self._rotation
-        weights, intercept = self._weights, self._fit_intercept
-        system = KernelSystem(
-            self._K, Y[:, self.used], self.shifts(alpha), weights, intercept
-        )
-        start = None
-        if state is not None:
-            start = (state.coef @ self._rotation)[:, self.used]
-        report = _timed(callback, began)
-        search = ConjugateSearch(system, preconditioner, start, limits, report)
-        found = search.run()
-        worst = float(found.relative_gap.max(initial=0))
-        if not worst <= LARGEST_GAP:
-            raise NotConvergedError(
-                f"the relative duality gap is {worst:.1e} after {search.n_passes} "
-                f"passes, above {LARGEST_GAP}: no usable coefficients. Raise "
-                "max_passes, max_seconds or alpha, or use float64 kernel values"
-            )
-        return self._solution(search, limits.tol, perf_counter() - began)
-
-    def _solution(
-        self, search: ConjugateSearch, tol: float, seconds: float
-    ) -> Solution:
-        found, system = search.certificate, search.system
-        A, b = np.zeros(self._Y.shape), np.zeros(self._Y.shape[1])
-        A[:, self.used] = search.A
-        b[self.used] = system.mean + system.intercept(search.fitted)
-        rest = (self._Y @ self._rotation)[:, ~self.used]
-        b[~self.used] = system.means(rest)
-        b *= self._fit_intercept
-        unfitted = system.means(np.square(rest - b[~self.used])).sum() / 2
-        coef, intercept = A @ self._rotation.T, self._rotation @ b
-        worst = float(found.relative_gap.max(initial=0))
-        return Solution(
-            coef=coef,
-            intercept=intercept,
-            dual=None,
-            objective=float(found.objective.sum() + unfitted),
-            gap=float((found.gap + found.noise).sum()),
-            relative_gap=worst,
-            n_iter=search.n_passes,
-            seconds=seconds,
-            converged=worst <= tol,
-            state=State(coef, intercept),
-        )
+def _solve(
+    rotated: RotatedOutputs,
+    system: KernelSystem,
+    preconditioner: LowRankPreconditioner,
+    limits: Limits,
+    state: State | None,
+    callback: Callback | None,
+) -> Solution:
+    """Solve for one penalty."""
+    began = perf_counter()
+    start = None if state is None else rotated.rotate(state.coef)
+    report = _timed(callback, began)
+    search = ConjugateSearch(system, preconditioner, start, limits, report)
+    found = search.run()
+    worst = check_gap(found.relative_gap, search.n_passes)
+    coef, intercept, rest = rotated.restore(
+        search.A,
+        system.mean + system.intercept(search.fitted),
+        system.weights,
+        system.fit_intercept,
+    )
+    return Solution(
+        coef=coef,
+        intercept=intercept,
+        dual=None,
+        objective=float(found.objective.sum()) + rest,
+        gap=float((found.gap + found.noise).sum()),
+        relative_gap=worst,
+        n_iter=search.n_passes,
+        seconds=perf_counter() - began,
+        converged=worst <= limits.tol,
+        state=State(coef, intercept),
+    )
 
 
 def _timed(callback: Callback | None, began: float) -> Report | None:

@@ -1,4 +1,4 @@
-"""What the solvers ask of a square kernel matrix."""
+"""What the solvers ask of a kernel matrix, whole or sketched."""
 
 from __future__ import annotations
 
@@ -25,6 +25,21 @@ class SymmetricOperator(Protocol):
 
     def diag(self) -> NDArray:
         """Return the diagonal."""
+
+
+class ColumnOperator(Protocol):
+    """The columns Z = K S^T of a sketch; `nbsketch.gram.SketchedColumns` is one."""
+
+    shape: tuple[int, int]
+
+    def core(self) -> NDArray:
+        """Return S K S^T in float64."""
+
+    def normal(self, V: NDArray, weights: NDArray | None = None) -> NDArray:
+        """Return Z^T W Z V for V of shape (s, d)."""
+
+    def adjoint(self, U: NDArray) -> NDArray:
+        """Return Z^T U for U of shape (n, d)."""
 
 
 class StoredMatrix:

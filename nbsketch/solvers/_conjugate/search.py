@@ -87,7 +87,7 @@ class ConjugateSearch:
         live = np.flatnonzero(self._live())
         R = self.system.residual(self.A[:, live], self.fitted[:, live], live)
         Z = self._precondition(R, live)
-        D, slope = Z, _dots(R, Z)
+        D, slope = Z, dots(R, Z)
         while True:
             old, R = R, R - self._step(D, slope, live)
             self.certificate = self.system.certify(self.A, self.fitted)
@@ -98,16 +98,16 @@ class ConjugateSearch:
                 return
             live, old, R, D = live[keep], old[:, keep], R[:, keep], D[:, keep]
             Z = self._precondition(R, live)
-            new = _dots(R, Z)
+            new = dots(R, Z)
             # Polak and Ribiere: the preconditioner is not the same to all digits.
-            beta = np.maximum((new - _dots(old, Z)) / slope[keep], 0)
+            beta = np.maximum((new - dots(old, Z)) / slope[keep], 0)
             D, slope = Z + beta * D, new
 
     def _step(self, D: NDArray, slope: NDArray, live: NDArray) -> NDArray:
         """Move the live columns along D; return by how much their residuals fall."""
         product = self._multiply(D)
         Q = self.system.project(product + self.system.shifted(D, live))
-        curvature = _dots(D, Q)
+        curvature = dots(D, Q)
         sound = (slope > 0) & (curvature > 0) & np.isfinite(slope / curvature)
         self._stuck[live[~sound]] = True
         size = np.divide(slope, curvature, out=np.zeros(len(live)), where=sound)
@@ -116,5 +116,6 @@ class ConjugateSearch:
         return size * Q
 
 
-def _dots(A: NDArray, B: NDArray) -> NDArray:
+def dots(A: NDArray, B: NDArray) -> NDArray:
+    """Return the inner products of columns."""
     return np.einsum("ij,ij->j", A, B)

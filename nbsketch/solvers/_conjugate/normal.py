@@ -1,0 +1,149 @@
+r"""Sketched least squares in the coefficients of the sketch, column by column.
+
+.. math:: H_j g_j = \frac1n Z^\top W J y_j, \qquad H_j = \frac1n Z^\top W J Z
+          + \alpha_j (C + \delta I)
+
+with Z = K S^T, C = S K S^T and J the weighted centering of rows, or I. For coefficients
+g with residual r the objective exceeds its minimum by r^T H^{-1} r / 2, and this is
+bounded through
+
+- H >= alpha (C + delta I), for any sketch, and
+- H >= c P with P = C J C / n + alpha (C + delta I), where the s rows of the sketch are
+  different rows of K and c <= 1 is s / n times their smallest weight: these rows alone
+  already give c C J C / n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbsketch.solvers._conjugate.falkon import FalkonPreconditioner
+from nbsketch.solvers._conjugate.operator import ColumnOperator
+
+# Share of the mean diagonal of C added to it: what the penalty of the problem is.
+NUGGET = 1e-6
+# Steps, and accuracy, of the inverse in the final certificate.
+_STEPS, _SHARE = 60, 0.05
+
+
+class Bound(NamedTuple):
+    """A quadratic form in whose inverse residuals are measured, over a factor."""
+
+    apply: Callable[[NDArray], NDArray]
+    precondition: Callable[[NDArray], NDArray]
+    least: float  # lower bound of its eigenvalues
+    factor: float
+
+
+class SketchedSystem:
+    """The system of d columns; `share` is c, 0 for sketches that are no rows of K."""
+
+    def __init__(
+        self,
+        columns: ColumnOperator,
+        Y: NDArray,
+        alphas: NDArray,
+        weights: NDArray | None,
+        fit_intercept: bool,
+        share: float,
+    ) -> None:
+        self.columns, self.alphas, self.weights = columns, alphas, weights
+        (self.n, self.s), self.share = columns.shape, share
+        self.d = Y.shape[1]
+        self.fit_intercept = fit_intercept
+        self.core = columns.core()
+        self.delta = NUGGET * float(np.trace(self.core)) / self.s
+        rows = np.ones(self.n) if weights is None else weights
+        self.mean = rows @ Y / self.n * fit_intercept
+        centered = Y - self.mean
+        sides = np.column_stack([rows[:, None] * centered, rows]) / self.n
+        products = columns.adjoint(sides)
+        self.right, self.offset = products[:, :-1], products[:, -1]
+        self.start = rows @ np.square(centered) / (2 * self.n)
+        self.factors = FalkonPreconditioner(self.core, self.n, fit_intercept)
+
+    def apply(self, V: NDArray, columns: NDArray) -> NDArray:
+        """Return H V for some columns."""
+        out = self.columns.normal(V, self.weights) / self.n
+        if self.fit_intercept:
+            out -= np.outer(self.offset, self.offset @ V)
+        return out + self.alphas[columns] * (self.core @ V + self.delta * V)
+
+    def precondition(self, R: NDArray, columns: NDArray) -> NDArray:
+        """Return P^{-1} R for some columns, about."""
+        return self.factors.solve(R, self.alphas[columns])
+
+    def objective(self, G: NDArray, R: NDArray) -> NDArray:
+        """Return the objectives of coefficients with residuals R."""
+        return self.start - ((self.right + R) * G).sum(axis=0) / 2
+
+    def intercept(self, G: NDArray) -> NDArray:
+        """Return the best b."""
+        return (self.mean - self.offset @ G) * self.fit_intercept
+
+    def estimate(self, R: NDArray, Z: NDArray, columns: NDArray) -> NDArray:
+        """Return gaps of some columns, by the factors: Z = P^{-1} R."""
+        R = R[:, columns]
+        general = np.square(self.factors.half(R)).sum(axis=0)
+        general /= 2 * self.alphas[columns]
+        if not self.share:
+            return general
+        return np.minimum(general, (R * Z).sum(axis=0) / (2 * self.share))
+
+    def certify(self, R: NDArray) -> NDArray:
+        """Return bounds of the gaps in which no factor is taken on trust."""
+        gaps = np.empty(R.shape[1])
+        for c, alpha in enumerate(self.alphas):
+            r = R[:, c : c + 1]
+            bounds = [self._general(float(alpha))]
+            if self.share:
+                bounds.append(self._by_rows(float(alpha)))
+            gaps[c] = min(_inverse_form(bound, r) / bound.factor for bound in bounds)
+        return gaps / 2
+
+    def _general(self, alpha: float) -> Bound:
+        def apply(V: NDArray) -> NDArray:
+            return self.core @ V + self.delta * V
+
+        def precondition(R: NDArray) -> NDArray:
+            return self.factors.core_solve(R)
+
+        return Bound(apply, precondition, self.delta, alpha)
+
+    def _by_rows(self, alpha: float) -> Bound:
+        def apply(V: NDArray) -> NDArray:
+            product = self.core @ V
+            rows = product - product.mean(axis=0) * self.fit_intercept
+            return self.core @ rows / self.n + alpha * (product + self.delta * V)
+
+        def precondition(R: NDArray) -> NDArray:
+            return self.factors.solve(R, np.array([alpha]))
+
+        return Bound(apply, precondition, alpha * self.delta, self.share)
+
+
+def _inverse_form(bound: Bound, r: NDArray) -> float:
+    """Return an upper bound of r^T M^{-1} r, close to it if the preconditioner is good.
+
+    For any z with residual q = r - M z it is 2 r^T z - z^T M z + q^T M^{-1} q, whose
+    last term is at most |q|^2 over the least eigenvalue of M.
+    """
+    z = bound.precondition(r)
+    q = r - bound.apply(z)
+    d, slope = np.zeros_like(r), 1.0
+    for _ in range(_STEPS):
+        value = float((z * (r + q)).sum())  # 2 r^T z - z^T M z
+        rest = float((q * q).sum()) / bound.least
+        if rest <= _SHARE * value:
+            break
+        p = bound.precondition(q)
+        now = float((p * q).sum())
+        d, slope = p + (now / slope) * d, now
+        Md = bound.apply(d)
+        step = slope / float((d * Md).sum())
+        z, q = z + step * d, q - step * Md
+    return value + rest

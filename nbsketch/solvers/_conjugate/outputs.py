@@ -1,0 +1,55 @@
+"""The rotation of outputs to the eigenvectors of the output matrix, and back."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+# Eigenvalues of an output matrix below this share of the largest count as zero.
+_NULL = 1e-12
+
+
+class RotatedOutputs:
+    """Targets Y V for M = V D V^T; columns with D = 0 are fitted by constants alone.
+
+    Attributes
+    ----------
+    targets : ndarray of shape (n, d)
+        Y V.
+    used : ndarray of bool, shape (d,)
+        The columns with positive eigenvalues.
+    values : ndarray
+        The positive eigenvalues.
+    """
+
+    def __init__(self, Y: NDArray, output: NDArray | None) -> None:
+        d = Y.shape[1]
+        values, self._rotation = np.ones(d), np.eye(d)
+        if output is not None:
+            values, self._rotation = scipy.linalg.eigh(output)
+        self.targets = Y @ self._rotation
+        self.used = values > _NULL * values.max(initial=0)
+        self.values = values[self.used]
+
+    def rotate(self, coef: NDArray) -> NDArray:
+        """Return coefficients of the rotated outputs that are used."""
+        return (coef @ self._rotation)[:, self.used]
+
+    def restore(
+        self,
+        coef: NDArray,
+        intercept: NDArray,
+        weights: NDArray | None,
+        fit_intercept: bool,
+    ) -> tuple[NDArray, NDArray, float]:
+        """Return coefficients, intercepts and the loss of the columns not used."""
+        A = np.zeros((len(coef), self.targets.shape[1]))
+        b = np.zeros(self.targets.shape[1])
+        A[:, self.used], b[self.used] = coef, intercept
+        rest, n = self.targets[:, ~self.used], len(self.targets)
+        weights = np.ones(n) if weights is None else weights
+        if fit_intercept:
+            b[~self.used] = weights @ rest / n
+        loss = float((weights @ np.square(rest - b[~self.used])).sum() / (2 * n))
+        return A @ self._rotation.T, self._rotation @ b, loss

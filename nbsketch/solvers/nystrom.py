@@ -1,0 +1,159 @@
+r"""Sketched kernel ridge regression for large sketches, by conjugate gradients.
+
+.. math:: \min_{g, b} \frac{1}{2n} \sum_i w_i \|y_i - (K S^\top g)_i - b\|^2
+          + \frac{\alpha}{2} g^\top (S K S^\top + \delta I) g
+
+in a few passes over :math:`K S^\top`, where the closed form costs :math:`n s^2`. Only
+the preconditioner costs :math:`s^3`, in float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nbsketch._validation import check_integer, check_positive, check_real
+from nbsketch.solvers._conjugate.checks import check_gap, check_targets
+from nbsketch.solvers._conjugate.normal import SketchedSystem
+from nbsketch.solvers._conjugate.operator import ColumnOperator
+from nbsketch.solvers._conjugate.outputs import RotatedOutputs
+from nbsketch.solvers._conjugate.search import Limits
+from nbsketch.solvers._conjugate.steps import NormalSearch
+from nbsketch.solvers.solution import Solution, State
+
+Callback = Callable[[int, float, float, float], Any]
+
+
+def solve_nystrom(
+    columns: ColumnOperator,
+    Y: ArrayLike,
+    alpha: float,
+    *,
+    output: NDArray | None = None,
+    sample_weight: NDArray | None = None,
+    fit_intercept: bool = True,
+    landmarks: NDArray | None = None,
+    tol: float = 1e-3,
+    max_passes: int = 200,
+    max_seconds: float = np.inf,
+    state: State | None = None,
+    callback: Callback | None = None,
+) -> Solution:
+    r"""Solve sketched kernel ridge regression to a certified accuracy.
+
+    Conjugate gradients in the coefficients g, preconditioned by the normal matrix of
+    the sketched rows in place of all rows (Falkon). The problem has
+    :math:`\delta = 10^{-6} \operatorname{tr}(S K S^\top) / s` on the diagonal of its
+    penalty, which keeps it well-posed for duplicate landmarks.
+
+    Parameters
+    ----------
+    columns : SketchedColumns of shape (n, s)
+        K S^T and S K S^T.
+    Y : array_like of shape (n,) or (n, d)
+        Targets.
+    alpha : float
+        Penalty. Positive.
+    output : ndarray of shape (d, d), optional
+        Positive semi-definite output matrix M, the identity by default.
+    sample_weight : ndarray of shape (n,), optional
+        Non-negative weights of mean one.
+    fit_intercept : bool, default=True
+        Whether to fit b, which is not penalized.
+    landmarks : ndarray of shape (s,), optional
+        The rows that were sampled, if S has one nonzero, sqrt(n / s), in each row, and
+        all are different. They give a certificate that needs fewer passes.
+    tol : float, default=1e-3
+        Largest relative gap of each column.
+    max_passes : int, default=200
+        Largest number of passes over K S^T.
+    max_seconds : float, default=inf
+        Largest time for all passes; checked between them.
+    state : State, optional
+        Of a solution nearby, such as that for another `alpha`, to start from.
+    callback : callable, optional
+        Called as ``callback(passes, objective, gap, seconds)`` after each pass.
+
+    Returns
+    -------
+    Solution
+        ``coef`` (s, d) is g times M, so that f = K S^T coef, ``intercept`` (d,) is b.
+        ``gap`` bounds the distance of the objective from its minimum for the values of
+        K S^T as they are stored. ``converged`` is False if a budget, or the precision
+        of the factors, ended the search before `tol`.
+
+    Raises
+    ------
+    NotConvergedError
+        If the relative gap is still above 0.1: such coefficients are not a model.
+
+    References
+    ----------
+    A. Rudi, L. Carratino, L. Rosasco, "FALKON: an optimal large scale kernel method",
+    2017, Section 3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nbsketch import GaussianKernel, SubsamplingSketch
+    >>> from nbsketch.gram import SketchedColumns
+    >>> X = np.linspace(0, 6, 500)[:, None]
+    >>> S = SubsamplingSketch(50).draw(500, 0)
+    >>> Z = SketchedColumns(GaussianKernel(1.0), X, S)
+    >>> solution = solve_nystrom(Z, np.sin(X[:, 0]), 1e-3, landmarks=S.columns)
+    >>> solution.converged, bool(solution.relative_gap <= 1e-3)
+    (True, True)
+    """
+    began = perf_counter()
+    limits = Limits(
+        check_positive("tol", tol),
+        check_integer("max_passes", max_passes, low=3),
+        check_real("max_seconds", max_seconds, low=0),
+    )
+    n, s = columns.shape
+    rotated = RotatedOutputs(check_targets(Y, n), output)
+    system = SketchedSystem(
+        columns,
+        rotated.targets[:, rotated.used],
+        check_positive("alpha", alpha) / rotated.values,
+        sample_weight,
+        fit_intercept,
+        _share(n, s, landmarks, sample_weight),
+    )
+    start = None if state is None else rotated.rotate(state.coef)
+    search = NormalSearch(system, start, limits, callback)
+    gaps = search.run()
+    objective = system.objective(search.G, search.R)
+    relative = np.divide(gaps, objective, out=np.zeros_like(gaps), where=gaps > 0)
+    worst = check_gap(relative, search.n_passes)
+    coef, intercept, rest = rotated.restore(
+        search.G, system.intercept(search.G), sample_weight, fit_intercept
+    )
+    return Solution(
+        coef=coef,
+        intercept=intercept,
+        dual=None,
+        objective=float(objective.sum()) + rest,
+        gap=float(gaps.sum()),
+        relative_gap=worst,
+        n_iter=search.n_passes,
+        seconds=perf_counter() - began,
+        converged=worst <= tol,
+        state=State(coef, intercept),
+    )
+
+
+def _share(n: int, s: int, landmarks: NDArray | None, weights: NDArray | None) -> float:
+    """Return s / n times the smallest weight of the sampled rows, or 0."""
+    if landmarks is None:
+        return 0.0
+    if len(np.unique(landmarks)) != s:
+        raise ValueError(
+            f"`landmarks` must be {s} different rows, got {len(np.unique(landmarks))}"
+        )
+    least = 1.0 if weights is None else float(weights[landmarks].min())
+    return s / n * min(1.0, least)

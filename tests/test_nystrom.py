@@ -1,0 +1,228 @@
+"""Sketched least squares by conjugate gradients against dense normal equations."""
+
+import numba
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_allclose, assert_array_equal
+from reference import dense_sketch
+
+from nbsketch import (
+    GaussianKernel,
+    LaplacianKernel,
+    MaternKernel,
+    PrecomputedKernel,
+    PSparsifiedSketch,
+    SubsamplingSketch,
+)
+from nbsketch.gram import SketchedColumns, columns
+from nbsketch.solvers._conjugate.checks import LARGEST_GAP, NotConvergedError
+from nbsketch.solvers._conjugate.falkon import FalkonPreconditioner
+from nbsketch.solvers._conjugate.normal import NUGGET
+from nbsketch.solvers.nystrom import solve_nystrom
+
+
+def draw_problem(seed):
+    rng = np.random.default_rng(seed)
+    n, q, d = rng.integers(20, 200), rng.integers(1, 4), rng.integers(1, 3)
+    X = rng.normal(size=(n, q))
+    if rng.random() < 0.3:  # duplicates
+        X = X[rng.integers(0, n, n)]
+    kind = [GaussianKernel, MaternKernel, LaplacianKernel][rng.integers(3)]
+    kernel = kind(10 ** rng.uniform(-1, 2))
+    Y = np.sin(X @ rng.normal(size=(q, d))) + rng.choice([0.0, 10.0])
+    Y += rng.choice([0.0, 0.1, 3.0]) * rng.normal(size=(n, d))
+    options = {"fit_intercept": bool(rng.random() < 0.7)}
+    if rng.random() < 0.3:
+        weights = rng.exponential(size=n)
+        options["sample_weight"] = weights / weights.mean()
+    if rng.random() < 0.3:
+        root = rng.normal(size=(d, d))
+        options["output"] = root @ root.T
+    size = int(rng.integers(3, n // 2))
+    rows = bool(rng.random() < 0.5)
+    recipe = SubsamplingSketch(size) if rows else PSparsifiedSketch(size)
+    S = recipe.draw(n, seed)
+    landmarks = S.columns if rows else None
+    return kernel, X, Y, S, 10 ** rng.uniform(-9, 0), landmarks, options
+
+
+class Dense:
+    """The problem in dense matrices, for one set of options."""
+
+    def __init__(self, kernel, X, Y, S, alpha, options):
+        S = dense_sketch(S)
+        self.A, self.Y, self.alpha = kernel(X) @ S.T, Y, alpha
+        C = S @ self.A
+        self.C = (C + C.T) / 2 + NUGGET * np.trace(C) / len(C) * np.eye(len(C))
+        n, d = Y.shape
+        self.weights = options.get("sample_weight", np.ones(n))
+        self.M = options.get("output", np.eye(d))
+        self.fit_intercept = options["fit_intercept"]
+
+    def objective(self, G, b):
+        errors = self.Y - self.A @ G - b
+        loss = self.weights @ np.square(errors).sum(axis=1) / len(self.Y)
+        penalty = np.trace(G.T @ self.C @ G @ np.linalg.inv(self.M))
+        return (loss + self.alpha * penalty) / 2
+
+    def least(self):
+        n, s = self.A.shape
+        values, V = np.linalg.eigh(self.M)
+        root = np.sqrt(self.weights)[:, None]
+        ones = np.ones((n, int(self.fit_intercept)))
+        total = 0.0
+        for value, y in zip(values, (self.Y @ V).T, strict=True):
+            shift = n * self.alpha / value
+            penalty = np.zeros((s, s + ones.shape[1]))
+            penalty[:, :s] = shift**0.5 * np.linalg.cholesky(self.C).T
+            system = np.vstack([root * np.hstack([self.A, ones]), penalty])
+            right = np.r_[root[:, 0] * y, np.zeros(s)]
+            solved = np.linalg.lstsq(system, right, rcond=None)[0]
+            total += np.square(system @ solved - right).sum() / (2 * n)
+        return total
+
+
+@pytest.mark.parametrize("first", range(0, 300, 50))
+def test_the_gap_bounds_the_excess(first):
+    failed, converged = 0, 0
+    for seed in range(first, first + 50):
+        kernel, X, Y, S, alpha, landmarks, options = draw_problem(seed)
+        Z = SketchedColumns(kernel, X, S, dtype=np.float64)
+        tol = 10 ** np.random.default_rng(seed).uniform(-6, -2)
+        try:
+            found = solve_nystrom(Z, Y, alpha, **options, landmarks=landmarks, tol=tol)
+        except NotConvergedError:
+            failed += 1
+            continue
+        converged += found.converged
+        assert found.relative_gap <= LARGEST_GAP
+        assert found.converged == (found.relative_gap <= tol)
+        assert found.n_iter == Z.n_passes <= 200
+        dense = Dense(kernel, X, Y, S, alpha, options)
+        least, value = dense.least(), dense.objective(found.coef, found.intercept)
+        rounding = 1e-6 * value + 1e-12 * np.square(Y).mean()
+        assert value - least <= found.gap + rounding
+        assert_allclose(found.objective, value, rtol=1e-3)
+    assert failed <= 3 and converged >= 45
+
+
+@pytest.mark.parametrize("rows", [True, False])
+def test_float32_values_reach_the_solution(rows, rng):
+    X = rng.normal(size=(3000, 3))
+    y = np.sin(X @ [1.0, -0.5, 2.0]) + 0.2 * rng.normal(size=3000)
+    kernel, recipe = MaternKernel(1.0), SubsamplingSketch if rows else PSparsifiedSketch
+    S = recipe(300).draw(3000, 0)
+    Z = SketchedColumns(kernel, X, S)
+    landmarks = S.columns if rows else None
+    found = solve_nystrom(Z, y, 1e-4, landmarks=landmarks)
+    dense = Dense(kernel, X, y[:, None], S, 1e-4, {"fit_intercept": True})
+    value, least = dense.objective(found.coef, found.intercept), dense.least()
+    assert found.converged and value - least <= 1e-3 * least
+    assert found.n_iter <= 25
+
+
+def test_rows_certify_in_fewer_passes(rng):
+    X = rng.normal(size=(2000, 3))
+    y = np.sin(X @ [1.0, -0.5, 2.0]) + 0.2 * rng.normal(size=2000)
+    S = SubsamplingSketch(200).draw(2000, 0)
+    Z = SketchedColumns(MaternKernel(1.0), X, S)
+    by_rows = solve_nystrom(Z, y, 1e-5, landmarks=S.columns)
+    general = solve_nystrom(Z, y, 1e-5)
+    assert by_rows.converged and general.converged
+    assert by_rows.n_iter < general.n_iter
+
+
+def test_a_state_saves_passes(rng):
+    X, y = rng.normal(size=(1000, 2)), rng.normal(size=1000)
+    S = SubsamplingSketch(100).draw(1000, 0)
+    Z = SketchedColumns(GaussianKernel(1.0), X, S)
+    cold = solve_nystrom(Z, y, 1e-4, landmarks=S.columns, tol=1e-6)
+    again = solve_nystrom(Z, y, 1e-4, landmarks=S.columns, tol=1e-5, state=cold.state)
+    assert again.converged and again.n_iter <= 2 < cold.n_iter
+
+
+def test_budget(rng):
+    X, y = rng.normal(size=(1000, 2)), rng.normal(size=1000)
+    S, calls = SubsamplingSketch(100).draw(1000, 0), []
+    Z = SketchedColumns(GaussianKernel(1.0), X, S)
+    with pytest.raises(NotConvergedError, match="relative duality gap"):
+        solve_nystrom(Z, 1 + X[:, 0], 1e-9, fit_intercept=False, max_seconds=0)
+    found = solve_nystrom(
+        Z,
+        y,
+        1e-2,
+        landmarks=S.columns,
+        tol=1e-15,
+        max_passes=6,
+        callback=lambda *numbers: calls.append(numbers),
+    )
+    assert not found.converged and found.n_iter == 6
+    assert [c[0] for c in calls] == [1, 2, 3, 4, 5]
+
+
+def test_arguments_are_checked(rng):
+    X, y = rng.normal(size=(50, 2)), rng.normal(size=50)
+    S = SubsamplingSketch(5).draw(50, 0)
+    Z = SketchedColumns(GaussianKernel(1.0), X, S)
+    with pytest.raises(ValueError, match="`landmarks` must be 5 different rows, got 1"):
+        solve_nystrom(Z, y, 1e-4, landmarks=np.zeros(5, int))
+    with pytest.raises(ValueError, match="`Y` must have as many rows as K, 50"):
+        solve_nystrom(Z, y[:-1], 1e-4)
+
+
+def operator(kernel, X, S, kept, dtype):
+    return SketchedColumns(kernel, X, S, dtype=dtype, memory=1e9 * kept)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("kind", ["dense", "sparse", "precomputed"])
+def test_columns(kept, kind, rng, dtype, tol, monkeypatch):
+    monkeypatch.setattr(columns, "_BLOCK_BYTES", 4096)
+    X, kernel = rng.normal(size=(333, 4)), GaussianKernel(2.0)
+    S = PSparsifiedSketch(9).draw(333, 0)
+    dense = dense_sketch(S)
+    A = kernel(X) @ dense.T
+    if kind == "sparse":
+        X = sp.csr_array(X)
+    elif kind == "precomputed":
+        X, kernel = kernel(X), PrecomputedKernel()
+    Z = operator(kernel, X, S, kept, dtype)
+    V, U, w = rng.normal(size=(9, 3)), rng.normal(size=(333, 2)), rng.random(333)
+    size = np.abs(A).max() ** 2 * 333
+    assert_allclose(Z.normal(V), A.T @ A @ V, atol=30 * tol * size)
+    desired = A.T @ (w[:, None] * A) @ V
+    assert_allclose(Z.normal(V, w), desired, atol=30 * tol * size)
+    assert_allclose(Z.adjoint(U), A.T @ U, atol=30 * tol * size)
+    assert_allclose(Z.core(), dense @ A, atol=30 * tol * size)
+    assert Z.n_passes == 3 and Z.shape == (333, 9)
+
+
+@pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="numba has one thread")
+@pytest.mark.parametrize("kept", [True, False])
+def test_bits_do_not_depend_on_the_number_of_threads(kept, rng, dtype):
+    X = rng.normal(size=(5000, 3))
+    S, V = SubsamplingSketch(400).draw(5000, 0), rng.normal(size=(400, 2))
+    products = []
+    for threads in (1, 2):
+        numba.set_num_threads(threads)
+        products.append(operator(GaussianKernel(1.0), X, S, kept, dtype).normal(V))
+    assert_array_equal(*products)
+
+
+@pytest.mark.parametrize("centered", [True, False])
+def test_preconditioner_is_the_inverse(centered, rng):
+    X = rng.normal(size=(60, 2))
+    C, n = LaplacianKernel(1.0)(X), 500
+    alphas = np.array([1e-2, 1.0, 1e-2])
+    R = rng.normal(size=(60, 3)) * [1.0, 1e20, 1e-20]
+    pre = FalkonPreconditioner(C, n, centered, np.float64)
+    solved = pre.solve(R, alphas)
+    J = np.eye(60) - centered / 60
+    for c, alpha in enumerate(alphas):
+        back = (C @ J @ C / n + alpha * C) @ solved[:, c]
+        assert_allclose(back, R[:, c], atol=1e-9 * np.abs(R[:, c]).max())
+    solved = pre.core_solve(R)
+    assert_allclose(C @ solved, R, atol=1e-9 * np.abs(R).max())
+    inverse = np.einsum("ij,ij->j", R, solved)
+    assert_allclose(np.square(pre.half(R)).sum(axis=0), inverse, rtol=1e-9)

@@ -5,6 +5,7 @@ import doctest
 import importlib
 import inspect
 import io
+import re
 import tokenize
 import types
 from pathlib import Path
@@ -148,6 +149,21 @@ def cycle(graph):
         return None
 
     return next((found for module in graph if (found := visit(module))), None)
+
+
+def floors_of_the_page():
+    """Return the floor of each module in the table of the page for contributors."""
+    text = (ROOT / "docs" / "contributing.rst").read_text("utf-8")
+    rows = re.findall(r"^   \* - (\d+)\n     - (.+)\n", text, re.M)
+    return {
+        f"nbsketch.{name}": int(floor)
+        for floor, names in rows
+        for name in re.findall(r"``([\w.]+)``", names)
+    }
+
+
+def test_the_page_for_contributors_has_these_floors():
+    assert floors_of_the_page() == {m: n for m, n in FLOORS.items() if m != "nbsketch"}
 
 
 @EACH_MODULE

@@ -1,5 +1,7 @@
 """Errors of left-out blocks of rows against refits, and where leave-one-out fails."""
 
+import os
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -7,6 +9,8 @@ from reference import gaussian, matern, ridge_on_landmarks
 from sklearn.model_selection import GroupKFold, KFold, RepeatedKFold, TimeSeriesSplit
 from test_tuning import mean_log, some_point, some_sample
 
+from nbsketch.datasets import load_rf1, load_scm20d
+from nbsketch.metrics import arrmse
 from nbsketch.solvers import ridge
 from nbsketch.solvers.design import ArrayDesign
 from nbsketch.solvers.filters import LandweberFilter, RidgeFilter
@@ -14,10 +18,12 @@ from nbsketch.solvers.folds import fold_errors, without_rows
 from nbsketch.solvers.ridge import cross_validation, dependence, ridge_path
 from nbsketch.solvers.smoother import leave_blocks_out
 from nbsketch.solvers.spectrum import decompose
-from nbsketch.tuning import tune
+from nbsketch.tuning import fit_scaler, tune, tuner
 from nbsketch.tuning.blocked import LeaveBlocksOut, criterion_of
 from nbsketch.tuning.criterion import LeaveOneOut
 from nbsketch.tuning.folds import MOST_BLOCKS, as_folds, block_labels
+from nbsketch.tuning.rows import prepare
+from nbsketch.tuning.search import isotropic_start
 from nbsketch.tuning.tuner import _FAMILIES
 
 N, R, D = 29, 6, 3
@@ -382,3 +388,58 @@ def test_rows_of_weight_zero_are_in_no_block(q):
     actual = tune(X, Y, cv=4, sample_weight=weights, rng=0)
     assert actual.kernel == desired.kernel
     assert (actual.alpha, actual.error) == (desired.alpha, desired.error)
+
+
+def test_left_out_blocks_allow_for_nearly_linear_models():
+    rng = np.random.default_rng(0)
+    X = np.cumsum(rng.normal(size=(600, 4)), axis=0)
+    Y = X @ np.ones((4, 1)) + rng.normal(size=(600, 1))
+    scaler = fit_scaler(X, "standard")
+    starts = []
+    for labels in (None, block_labels(as_folds(5, 600), 600)):
+        rows = prepare(X, Y, None, scaler, np.arange(600), labels=labels)
+        starts.append(isotropic_start(rows, 2, np.random.default_rng(0))[0])
+    assert starts[1] < starts[0] - 1
+
+
+def test_left_out_blocks_search_all_features_as_well(monkeypatch):
+    pools = []
+    choose = tuner._Search.choose
+
+    def record(self, rows, pool, plan):
+        pools.append(list(pool))
+        return choose(self, rows, pool, plan)
+
+    monkeypatch.setattr(tuner._Search, "choose", record)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 60))
+    for cv in (None, 3):
+        tune(X, X[:, :1] + 0.1 * rng.normal(size=(300, 1)), cv=cv, rng=0)
+    assert pools == [["isotropic", "selected"], ["isotropic", "selected", "learned"]]
+
+
+@pytest.mark.skipif("NBSKETCH_DATA" not in os.environ, reason="needs the data sets")
+@pytest.mark.parametrize("load, published", [(load_rf1, 0.575), (load_scm20d, 0.755)])
+def test_left_out_blocks_reach_the_published_errors(load, published):
+    """Table 2 of El Ahmad et al. (TMLR 2023): time series, files in their order."""
+    data, size = load(), 1000
+    mean, spread = data.y_train.mean(axis=0), data.y_train.std(axis=0)
+    Y, folds = (data.y_train - mean) / spread, as_folds(5, len(data.y_train))
+    tuned = tune(data.X_train, Y, cv=5, size=size, rng=0)
+    rows = [data.X_train, data.X_test]
+    if tuned.scaler is not None:
+        rows = [tuned.scaler.transform(part) for part in rows]
+    chosen = np.random.default_rng(0).choice(len(Y), size, replace=False)
+    C = tuned.kernel(rows[0][chosen]) + 1e-7 * np.eye(size)
+    root = np.linalg.inv(np.linalg.cholesky(C)).T
+    train, test = (tuned.kernel(part, rows[0][chosen]) @ root for part in rows)
+    path = ridge_path(ArrayDesign(train), Y)
+    known = ArrayDesign(train), Y, path.default_alphas()[::-1], folds
+    found = dependence(path, *known)
+    assert found.is_contradicted
+    errors = []
+    for alpha in (found.alpha_rows, found.alpha_blocks):
+        B, b = path.solve(alpha)
+        fitted = (test @ B + b) * spread + mean
+        errors.append(arrmse(data.y_test, fitted, mean))
+    assert errors[1] < 1.05 * published < errors[0]

@@ -1,12 +1,14 @@
-r"""The search for length-scales: short rounds of L-BFGS on samples drawn afresh.
+r"""The search for length scales: short rounds of L-BFGS on samples drawn anew.
 
-A fixed sample would be overfitted. Each round minimizes, from where the last one ended,
+A fixed sample would be overfitted. Each round minimizes, from the last point of the
+round before,
 
 .. math:: \log \mathrm{LOO}(\eta, \log\tau)
           + \frac{\kappa}{n} \sum_k \log(1 + (\eta_k - \bar\eta)^2)
 
-over the logarithms eta of the inverse length-scales and of tau. The second term is a
-weak pull to one length-scale for all; it yields to features that do not matter at all.
+over the logarithms eta of the inverse length scales and of tau. The second term is a
+weak penalty toward one length scale for all; its slow growth allows very large length
+scales for features that do not matter.
 """
 
 from __future__ import annotations
@@ -25,14 +27,16 @@ from nbsketch.tuning.blocked import criterion_of
 from nbsketch.tuning.criterion import Sample
 from nbsketch.tuning.rows import Rows
 
-# kappa: a length-scale that is e times the others costs as much as 7 / n in log LOO.
+# kappa: a length scale e times as large as the others costs 7 / n in log LOO.
 PULL = 10.0
-# Rows and landmarks of the isotropic start, rows of its median distance.
+# Rows and landmarks of the isotropic start, and rows of its median distance.
 _START, _MEDIAN_ROWS = (1000, 100), 300
-# Where tau starts, per row of the sample.
+# First value of tau, per row of the sample.
 _TAU = 1e-4
-# Moves of a point that are tried: of the common factor of the scales, and of tau.
+# Moves of a point to try: of the common factor of the scales, and of tau.
 _WIDE = np.log([0.25, 0.5, 1.0, 2.0, 4.0]), np.log(10) * np.linspace(-4, 4, 17)
+# Left-out blocks of rows may favor nearly linear models: far larger length scales.
+_WIDER = np.log([1 / 64, 1 / 16, *np.exp(_WIDE[0])]), _WIDE[1]
 NEAR = np.zeros(1), np.linspace(-2, 2, 9)
 # Limits of the logarithms of inverse length-scales and of tau.
 _LIMITS, _TAU_LIMITS = (-9.0, 6.0), (-21.0, 14.0)
@@ -47,7 +51,7 @@ class Round(NamedTuple):
 
 
 ROUNDS = (Round(2000, 100, 8), Round(2000, 150, 6), Round(2000, 200, 6))
-# A last round where the error still falls with the number of landmarks.
+# The last round, if the error falls by this much with the number of landmarks.
 LAST = Round(2000, 400, 5)
 _FALL = 0.03
 
@@ -87,18 +91,19 @@ class _SpentError(Exception):
 
 
 def isotropic_start(rows: Rows, family: int, rng: np.random.Generator) -> NDArray:
-    """Return the best point with one length-scale: bandwidths times a path of tau."""
+    """Return the best point with one length scale: bandwidths times a path of tau."""
     sample = rows.sample(rng, *_START)
     median = median_distance(sample.X[:_MEDIAN_ROWS])
     log_inverse = np.full(sample.X.shape[1], -np.log(median))
     point = np.append(log_inverse, np.log(_TAU * len(sample.X)))
-    return settle(sample, family, point, _WIDE)[1]
+    moves = _WIDE if rows.labels is None else _WIDER
+    return settle(sample, family, point, moves)[1]
 
 
 def outer_product_start(
     rows: Rows, family: int, point: NDArray, rng: np.random.Generator
 ) -> NDArray:
-    """Return a start for many features: scales as large as the average gradients.
+    """Return a start for many features: relevances in proportion to gradients.
 
     Three fixed-point steps on the diagonal of the average outer product of gradients of
     the fitted function (Radhakrishnan et al., Science 2024), damped by a square root.
@@ -172,7 +177,7 @@ def _descend(
     iterations: int,
     budget: Budget,
 ) -> NDArray:
-    """Minimize the pulled criterion; return the best point met."""
+    """Minimize the penalized criterion; return the best point evaluated."""
     criterion, least, best = criterion_of(sample, family), np.inf, point
     given = sample.log_tau
     by_tau = _TAU_LIMITS if given is None else (given, given)

@@ -129,6 +129,25 @@ def test_other_attributes_and_parameters_are_refused(tmp_path):
         refused(path, name)
 
 
+def test_defaults_of_missing_parameters_are_compared_too(tmp_path):
+    path = tmp_path / "model.npz"
+    content, arrays = fuzz.read(MODELS["quantiles"][0])
+    del content["params"]["quantiles"]
+    fuzz.write(path, content, arrays)
+    refused(path, "`quantiles` must have length 3, got 5")
+
+
+@pytest.mark.parametrize("name", ["regressor", "sgd", "fourier"])
+def test_other_precisions_are_refused(name, tmp_path):
+    path = tmp_path / "model.npz"
+    content, arrays = fuzz.read(MODELS[name][0])
+    array = sorted(a for a in arrays if arrays[a].dtype.kind == "f")[0]
+    arrays[array] = arrays[array].astype(np.float16)
+    fuzz.claim(content, arrays, array)
+    fuzz.write(path, content, arrays)
+    refused(path, "float16")
+
+
 def test_an_object_in_the_place_of_an_estimator_is_refused(tmp_path):
     path = tmp_path / "model.npz"
     content = {"version": "0", "class": "GaussianKernel", "params": {}, "fitted": {}}

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._validation import check_rows
+from nbsketch._validation import as_csr, check_rows
 from nbsketch.gram.dense import evaluate_dense, fold_dense, pack_landmarks
 from nbsketch.gram.form import CompiledForm, KernelLike
 from nbsketch.gram.sparse import evaluate_sparse, fold_sparse
@@ -69,7 +69,9 @@ class Gram:
     def __matmul__(self, other: Any) -> NDArray:
         """Return k(X, L) @ B for the transpose of a sketch, a matrix or a vector B."""
         sketch = getattr(other, "sketch", None)
-        B = other if sketch is not None or sp.issparse(other) else np.asarray(other)
+        B = other if sketch is not None else np.asarray(other)
+        if sp.issparse(other):
+            B = as_csr(other, "B")
         if len(B.shape) not in (1, 2) or B.shape[0] != self.shape[1]:
             raise ValueError(
                 f"`B` in K @ B must have {self.shape[1]} rows, got shape {B.shape}"

@@ -146,6 +146,7 @@ def _model(archive: Archive) -> Any:
     check_parameters(params)
     model = cls(**params)
     if fitted:
+        params = model.get_params(deep=False)  # with defaults for those not in the file
         vars(model).update(check_state(cls.__name__, fitted, params))
     return model
 

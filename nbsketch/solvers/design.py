@@ -103,6 +103,12 @@ class Design:
 
     def _chosen(self, rows: NDArray | None) -> Iterator[tuple[Any, slice, NDArray]]:
         """Yield (rows within the block, None for all; their positions; the block)."""
+        if rows is not None and len(rows):
+            ascending = (rows[1:] >= rows[:-1]).all()
+            if not (ascending and 0 <= rows[0] <= rows[-1] < self.shape[0]):
+                raise ValueError(
+                    f"`rows` must ascend within [0, {self.shape[0] - 1}], got {rows}"
+                )
         for start, stop, block in self.blocks():
             if rows is None:
                 yield None, slice(start, stop), block

@@ -96,7 +96,7 @@ def check_outputs(
     name: str, value: Any, kernel: Kernel, *, n_features: int | None = None
 ) -> Any:
     """Return valid rows for a kernel, dense or CSR, of unchanged type."""
-    rows = as_csr(value) if sp.issparse(value) else _as_matrix(name, value)
+    rows = as_csr(value, name) if sp.issparse(value) else _as_matrix(name, value)
     kernel.check_domain(name, check_rows(name, rows, n_features=n_features))
     return rows
 

@@ -332,3 +332,30 @@ def test_extensions_use_public_names_only(path):
         for name in names.split(", "):
             full = f"{module}.{name}".removeprefix("nbsketch.")
             assert {name, full} & api, f"{path} uses {full}"
+
+
+FILE = re.compile(r"``([\w/]+\.py)``(?: \(([^)]*)\))?")
+
+
+@pytest.mark.parametrize("page", ["extending", "contributing"])
+def test_files_and_names_of_the_guides_exist(page):
+    text = (ROOT / f"docs/{page}.rst").read_text("utf-8")
+    found = FILE.findall(text)
+    assert found
+    for name, mentioned in found:
+        paths = [ROOT / name, ROOT / "nbsketch" / name]
+        path = next((p for p in paths if p.exists()), None)
+        assert path, f"{page} names {name}, which does not exist"
+        source = path.read_text("utf-8")
+        for word in re.findall(r"``([\w.]+)``", mentioned):
+            assert word.split(".")[-1] in source, f"{page}: no {word} in {name}"
+
+
+def test_hooks_of_the_guide_exist():
+    from nbsketch.estimators._base import SketchedModel
+
+    text = (ROOT / "docs/contributing.rst").read_text("utf-8")
+    table = text[text.index("   * - Hook") : text.index("An *objective*")]
+    hooks = re.findall(r"^   \* - ``(\w+)", table, re.M)
+    assert len(hooks) == 4
+    assert all(hasattr(SketchedModel, hook) for hook in hooks)

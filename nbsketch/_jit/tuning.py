@@ -1,8 +1,8 @@
 """Kernel values and their slopes in the squared distance, in one pass.
 
-With D the squared distance of two scaled rows, phi(D) is the kernel and phi'(D) what
-the chain rule needs of it. Plain loops over short rows, so that they vectorize: e^-u is
-2^k times a Taylor polynomial, and 2^k is made in the bits of the array of slopes.
+With D the squared distance of two scaled rows, the kernel is phi(D) and its slope is
+phi'(D). The loops over short rows are plain, so that they vectorize: e^-u is 2^k times
+a Taylor polynomial, and 2^k is written to the bits of the array of slopes.
 """
 
 import math

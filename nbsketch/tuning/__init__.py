@@ -1,4 +1,4 @@
-"""Learning what a kernel machine leaves open: length-scales, inputs, family, size."""
+"""Length scales, preprocessing and selection of features, learned from the data."""
 
 from nbsketch.tuning.inputs import InputScaler, fit_scaler
 from nbsketch.tuning.tuner import Tuned, tune

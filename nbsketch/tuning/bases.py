@@ -20,8 +20,8 @@ _LEAST = 0.1
 def rank_basis(X: NDArray, count: int) -> NDArray:
     """Return `count` functions of each column of X (m, q), of shape (count, q, m).
 
-    Each has mean zero and mean square one over the rows, or is zero where the column
-    has too few distinct values.
+    Each has mean zero and mean square one over the rows, or is zero if the column has
+    too few distinct values.
     """
     m, q = X.shape
     basis = np.empty((count, q, m), dtype=np.float32)

@@ -1,4 +1,4 @@
-r"""The leave-one-out error of a small ridge, with its gradient in the length-scales.
+r"""The leave-one-out error of a small ridge, with its gradient in the length scales.
 
 On m rows with l landmarks among them, B = k(X, L) and C = k(L, L),
 
@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from nbsketch._blas import eigh
 from nbsketch._jit.tuning import kernel_and_slope, times_slopes
 
-# Added to the diagonal of C, times sqrt(l): far above rounding, far below any effect.
+# Added to the diagonal of C, times sqrt(l): above rounding errors, without effect.
 _JITTER = 1e-8
-# What rounding makes of one minus a leverage: residuals are not divided by less.
+# Residuals are not divided by less than this: one minus a leverage is rounded.
 _LEAST_FREEDOM = 1e-10
 _TINY = np.finfo(np.float64).tiny
 
@@ -105,7 +105,7 @@ class LeaveOneOut:
         self._weights, self._roots = weights, np.sqrt(weights)
         self._cuts = np.where(weights > 0, self._roots * min(sample.cut, 1e300), 1.0)
         self._target = self._roots[:, None] * (sample.Y - weights @ sample.Y / m)
-        # Memory that every evaluation uses again.
+        # Buffers shared by all evaluations.
         self._K, self._slopes = np.empty((2, m + size, size))
         self._F, self._T = np.empty((2, m, size))
 

@@ -98,7 +98,7 @@ def screen(
         proposed = _fitted(rows, found, known + new, family, rng, budget)
         sample = replace(rows, scaler=proposed.scaler).take(drawn, _LANDMARKS)
         value, point = settle(sample, family, proposed.point, NEAR)
-        # What each new length scale fits of the noise, by Akaike's criterion.
+        # Akaike's correction for the noise that each new length scale fits.
         if value + 2 * len(new) / len(drawn) >= least:
             break
         found, least = Selection(proposed.scaler, point), value

@@ -38,7 +38,7 @@ _WIDE = np.log([0.25, 0.5, 1.0, 2.0, 4.0]), np.log(10) * np.linspace(-4, 4, 17)
 # Left-out blocks of rows may favor nearly linear models: far larger length scales.
 _WIDER = np.log([1 / 64, 1 / 16, *np.exp(_WIDE[0])]), _WIDE[1]
 NEAR = np.zeros(1), np.linspace(-2, 2, 9)
-# Limits of the logarithms of inverse length-scales and of tau.
+# Limits of the logarithms of inverse length scales and of tau.
 _LIMITS, _TAU_LIMITS = (-9.0, 6.0), (-21.0, 14.0)
 
 

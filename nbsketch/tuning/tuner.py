@@ -197,7 +197,7 @@ def tune(
 
 
 class _Search(NamedTuple):
-    """What all candidates share."""
+    """Kernel family, options, random state and budget of all candidates."""
 
     family: int
     preprocessing: str
@@ -272,7 +272,7 @@ class _Search(NamedTuple):
             sample = replace(rows, scaler=scaler).take(drawn, plan.landmarks)
             errors[name], point = settle(sample, self.family, point, NEAR)
             pool[name] = _Candidate(scaler, point, n_free)
-            # What each length scale fits of the noise, by Akaike's criterion.
+            # Akaike's correction for the noise that each length scale fits.
             scores[name] = errors[name] + 2 * (n_free - 1) / len(rows.kept)
         best = min(reversed(scores), key=lambda name: scores[name])
         return errors | {"best": errors[best]}, pool[best]

@@ -29,6 +29,12 @@ from nbsketch._blas import one_thread, threads_for
 from nbsketch._progress import SOLVING, showing
 from nbsketch._validation import random_generator
 from nbsketch.fitting.descent import Descent, Iterate, Sample
+from nbsketch.fitting.exact import (
+    DENSE_ROWS,
+    choose_exact,
+    path_all_rows,
+    solve_all_rows,
+)
 from nbsketch.fitting.growth import grow
 from nbsketch.fitting.least_squares import LeastSquaresObjective
 from nbsketch.fitting.objectives import (
@@ -87,6 +93,9 @@ def sketch_rows(problem: Problem) -> SketchedData:
     target = problem.objective.tuning_target(problem.solving.alpha)
     size = problem.objective.default_size()
     data = draw_sketch(problem.rows, target, size, problem.sketching)
+    if _is_iterative(problem, data):
+        with one_thread():
+            return choose_exact(data, problem.objective, problem.solving.alpha)
     rule = as_auto_size(problem.sketching.size)
     return data if rule is None else _grown(problem, data, rule)
 
@@ -113,6 +122,8 @@ def solve(
     `validation` are rows and targets on which a spectral filter chooses its parameter.
     """
     objective, settings = problem.objective, problem.solving
+    if _is_iterative(problem, data):
+        return _solve_all_rows(problem, data)
     if _solves_gram(problem, data):
         return _solve_gram(objective, data, settings.alpha)
     closed_form = _is_closed_form(problem)
@@ -149,8 +160,11 @@ def solve_path(
     """Yield the solution for each penalty, on one set of features."""
     settings = problem.solving
     with showing(settings.verbose, SOLVING) as callback, one_thread():
-        projection, design = data.design(keep=True)
         options = settings.options(callback)
+        if _is_iterative(problem, data):
+            yield from path_all_rows(data, problem.objective, alphas, options)
+            return
+        projection, design = data.design(keep=True)
         for solution in problem.objective.path(design, alphas, options):
             yield _expanded(solution, projection)
 
@@ -221,6 +235,24 @@ def _is_closed_form(problem: Problem) -> bool:
     return (
         problem.objective.is_closed_form and as_solver(problem.solving.solver) is None
     )
+
+
+def _is_iterative(problem: Problem, data: SketchedData) -> bool:
+    """Return whether least squares on all rows is solved by conjugate gradients."""
+    objective, many = problem.objective, data.sketch.shape[0] > DENSE_ROWS
+    applies = data.sketch.is_identity and _is_closed_form(problem)
+    return many and applies and objective.solves_gram
+
+
+def _solve_all_rows(problem: Problem, data: SketchedData) -> FeatureSolution:
+    settings = problem.solving
+    alpha: Any = data.alpha if settings.alpha is None else settings.alpha
+    with showing(settings.verbose, SOLVING) as callback, one_thread():
+        options = settings.options(callback)
+        solution = solve_all_rows(data, problem.objective, float(alpha), options)
+    if solution.shortfall:
+        warnings.warn(solution.shortfall, ConvergenceWarning, stacklevel=4)
+    return solution
 
 
 def _solves_gram(problem: Problem, data: SketchedData) -> bool:

@@ -32,6 +32,7 @@ class SketchedData(NamedTuple):
     # Projection and features, if they are already computed.
     features: tuple[NDArray, Design] | None = None
     size_path: dict[str, NDArray] | None = None
+    alpha: float | None = None  # the penalty, if it was chosen with the kernel
 
     def transform(self, rows: Any, name: str) -> Any:
         """Return other rows as prepared for the kernel; errors call them `name`."""

@@ -38,6 +38,7 @@ __all__ = [
     "NotConvergedError",
     "build_preconditioner",
     "conjugate_path",
+    "solve_columns",
     "solve_conjugate",
     "values_dtype",
 ]
@@ -216,6 +217,55 @@ def conjugate_path(
         yield solution
 
 
+def solve_columns(
+    K: SymmetricOperator,
+    Y: NDArray,
+    alphas: NDArray,
+    *,
+    output: NDArray | None = None,
+    sample_weight: NDArray | None = None,
+    fit_intercept: bool = True,
+    rank: int | None = None,
+    tol: float = 1e-3,
+    max_passes: int = 200,
+    random_state: Any = None,
+) -> list[Solution]:
+    """Return the solutions for several penalties, as columns of one search.
+
+    A pass over K serves all penalties. Solutions are for comparison on validation rows:
+    they are returned whatever their gap is, with `converged` and `relative_gap`.
+
+    Parameters
+    ----------
+    K, Y, output, sample_weight, fit_intercept, tol, max_passes, random_state
+        As in `solve_conjugate`.
+    alphas : ndarray of shape (a,)
+        Penalties.
+    rank : int, optional
+        Rank of the preconditioner.
+
+    Returns
+    -------
+    list of Solution
+        One for each penalty.
+    """
+    began, n = perf_counter(), len(Y)
+    rotated = RotatedOutputs(check_targets(Y, n), output)
+    shifts = (n * np.asarray(alphas)[:, None] / rotated.values).ravel()
+    targets = np.tile(rotated.targets[:, rotated.used], len(alphas))
+    system = KernelSystem(K, targets, shifts, sample_weight, fit_intercept)
+    rng = np.random.default_rng(random_state)
+    shift = float(shifts.min(initial=n * float(np.min(alphas))))
+    pre = build_preconditioner(K, shift, rng, rank=rank, weights=sample_weight)
+    search = ConjugateSearch(system, pre, None, Limits(tol, max_passes, np.inf))
+    search.run()
+    width = len(rotated.values)
+    return [
+        _solution(rotated, search, slice(i * width, (i + 1) * width), tol, began)
+        for i in range(len(alphas))
+    ]
+
+
 def _solve(
     rotated: RotatedOutputs,
     system: KernelSystem,
@@ -230,23 +280,34 @@ def _solve(
     report = _timed(callback, began)
     search = ConjugateSearch(system, preconditioner, start, limits, report)
     found = search.run()
-    worst = check_gap(found.relative_gap, search.n_passes)
+    check_gap(found.relative_gap, search.n_passes)
+    return _solution(rotated, search, slice(None), limits.tol, began)
+
+
+def _solution(
+    rotated: RotatedOutputs,
+    search: ConjugateSearch,
+    columns: slice,
+    tol: float,
+    began: float,
+) -> Solution:
+    """Return the solution that some columns of a search are."""
+    found, system = search.certificate, search.system
+    worst = float(found.relative_gap[columns].max(initial=0))
+    intercepts = system.mean + system.intercept(search.fitted)
     coef, intercept, rest = rotated.restore(
-        search.A,
-        system.mean + system.intercept(search.fitted),
-        system.weights,
-        system.fit_intercept,
+        search.A[:, columns], intercepts[columns], system.weights, system.fit_intercept
     )
     return Solution(
         coef=coef,
         intercept=intercept,
         dual=None,
-        objective=float(found.objective.sum()) + rest,
-        gap=float((found.gap + found.noise).sum()),
+        objective=float(found.objective[columns].sum()) + rest,
+        gap=float((found.gap + found.noise)[columns].sum()),
         relative_gap=worst,
         n_iter=search.n_passes,
         seconds=perf_counter() - began,
-        converged=worst <= limits.tol,
+        converged=worst <= tol,
         state=State(coef, intercept),
     )
 

@@ -1,0 +1,192 @@
+"""The exact kernel machine of many rows: against the dense one, and what it chooses."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.exceptions import ConvergenceWarning
+
+import nbsketch
+from nbsketch import GaussianKernel, SketchedKernelRegressor
+from nbsketch.fitting import exact, fit
+from nbsketch.gram import SymmetricGram
+from nbsketch.solvers.conjugate import NotConvergedError, solve_columns, solve_conjugate
+from nbsketch.solvers.exact import solve_exact
+
+N = 700
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """Let conjugate gradients start at 500 rows, and the sample be of 400."""
+    monkeypatch.setattr(fit, "DENSE_ROWS", 500)
+    monkeypatch.setattr(exact, "_SAMPLE", 400)
+
+
+@pytest.fixture
+def data(rng):
+    X = rng.uniform(-2, 2, size=(N, 3))
+    y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 0] + 0.1 * rng.normal(size=N)
+    return X, y
+
+
+def model(**options):
+    known = {"sketch": "identity", "random_state": 0, "preprocessing": None}
+    return SketchedKernelRegressor(**known | options)
+
+
+def test_more_rows_than_the_limit_are_not_dense(rng, monkeypatch):
+    monkeypatch.setattr(fit, "_gram", None)  # would be called for a dense matrix
+    X = rng.uniform(-2, 2, size=(exact.DENSE_ROWS + 1, 2))
+    y = np.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * rng.normal(size=len(X))
+    found = model(bandwidth=1.0, alpha=1e-5).fit(X, y)
+    assert 0 < found.dual_gap_ <= 1e-3 and found.rank_ == len(X)
+    assert np.sqrt(np.mean((found.predict(X) - y) ** 2)) < 0.11
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_solution_is_the_dense_one(few, data, fit_intercept, outputs, rng):
+    X, y = data
+    Y = np.column_stack([y, y**2])[:, :outputs]
+    weights = rng.exponential(size=N) * (rng.random(N) < 0.9)
+    output = np.array([[2.0, 1.0], [1.0, 1.0]])[:outputs, :outputs]
+    found = model(
+        bandwidth=1.0, alpha=1e-4, output=output, fit_intercept=fit_intercept
+    ).fit(X, Y, weights)
+    A, b, least = solve_exact(
+        GaussianKernel(1.0)(X),
+        Y,
+        1e-4,
+        output=output,
+        sample_weight=weights / weights.mean(),
+        fit_intercept=fit_intercept,
+    )
+    assert least <= found.objective_ * (1 + 1e-5)
+    assert found.objective_ <= least * (1 + found.dual_gap_ * 1.01)
+    desired = GaussianKernel(1.0)(X) @ A + b
+    assert_allclose(found.predict(X), desired, atol=0.03 * np.abs(Y).max())
+
+
+def test_penalty_and_width_are_chosen_on_a_sample(few, data, rng):
+    X, y = data
+    found = model().fit(X, y)
+    assert 1e-8 < found.alpha_ < 1e-1 and found.dual_gap_ <= 1e-3
+    X_new = rng.uniform(-2, 2, size=(500, 3))
+    truth = np.sin(2 * X_new[:, 0]) + X_new[:, 1] * X_new[:, 0]
+    assert np.sqrt(np.mean((found.predict(X_new) - truth) ** 2)) < 0.08
+    # Length scales that are published are those of the kernel.
+    used = np.isfinite(found.length_scales_)
+    spread = X.std(axis=0) if found.scaler_ is None else 1.0
+    ratio = np.ravel(found.kernel_.bandwidth) / (found.length_scales_ * spread)[used]
+    assert_allclose(ratio, ratio[0], rtol=1e-6)
+    again = model().fit(X, y)
+    assert again.alpha_ == found.alpha_
+    assert_allclose(again.predict(X), found.predict(X), rtol=1e-9)
+
+
+def test_the_best_penalty_of_the_sample_is_taken(few, data, monkeypatch):
+    X, y = data
+    tried = []
+
+    def errors(self, kernel, shifts):
+        tried.extend((kernel.bandwidth, shift) for shift in shifts)
+        return [exact.Choice(abs(np.log(s / 0.007)), kernel, s) for s in shifts]
+
+    monkeypatch.setattr(exact._Sample, "errors", errors)
+    found = model(bandwidth=1.0).fit(X, y)
+    assert {b for b, _ in tried} == {1.0}  # a given bandwidth is kept
+    assert_allclose(found.alpha_ * N, 0.003 * 3, rtol=1e-6)
+
+
+def test_penalties_without_convergence_do_not_count(few, data, monkeypatch):
+    X, y = data
+    monkeypatch.setattr(exact, "_LARGEST_GAP", -1.0)
+    found = model(bandwidth=1.0).fit(X, y)
+    # Without anything known the strongest one is the safest.
+    assert_allclose(found.alpha_ * N, 0.9, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["sparse", "precomputed", "callable"])
+@pytest.mark.parametrize("alpha", [None, 1e-3])
+def test_other_rows_and_kernels(few, data, kind, alpha):
+    X, y = data
+    dense = model(kernel="gaussian", bandwidth=1.0, alpha=alpha).fit(X, y)
+    options = {"kernel": "gaussian", "bandwidth": 1.0}
+    rows = X
+    if kind == "sparse":
+        rows = sp.csr_array(X)
+    elif kind == "precomputed":
+        options, rows = {"kernel": "precomputed"}, GaussianKernel(1.0)(X)
+    else:
+        options = {"kernel": GaussianKernel(1.0).__call__}
+    found = model(alpha=alpha, **options).fit(rows, y)
+    assert found.dual_gap_ <= 1e-3
+    assert found.alpha_ == dense.alpha_
+    if alpha is not None:
+        assert_allclose(found.predict(rows), dense.predict(X), atol=0.05)
+
+
+def test_a_path(few, data):
+    X, y = data
+    alphas = [1e-2, 1e-3, 1e-4]
+    models = model(bandwidth=1.0, kernel="gaussian").fit_path(X, y, alphas)
+    K = GaussianKernel(1.0)(X)
+    for found, alpha in zip(models, alphas, strict=True):
+        _, _, least = solve_exact(K, y[:, None], alpha)
+        assert found.alpha_ == alpha
+        assert least * (1 - 1e-6) <= found.objective_ <= least * 1.0011
+
+
+def test_where_conjugate_gradients_fail_the_dense_solution_is_returned(
+    few, data, monkeypatch
+):
+    X, y = data
+    options = {"kernel": "gaussian", "bandwidth": 0.3, "alpha": 1e-7, "max_iter": 5}
+    found = model(**options).fit(X, y)
+    A, _, least = solve_exact(GaussianKernel(0.3)(X), y[:, None], 1e-7)
+    assert_allclose(found.objective_, least)
+    assert_allclose(found.coef_, A[:, 0])
+    monkeypatch.setattr(exact, "_MOST_DENSE_ROWS", N - 1)
+    with pytest.raises(NotConvergedError):
+        model(**options).fit(X, y)
+
+
+def test_a_budget_is_a_warning(few, data):
+    X, y = data
+    short = model(kernel="gaussian", bandwidth=0.5, alpha=1e-4, max_iter=7)
+    with pytest.warns(ConvergenceWarning, match="before reaching tol=0.001"):
+        found = short.fit(X, y)
+    assert 1e-3 < found.dual_gap_ <= 0.1
+
+
+def test_a_saved_model_predicts_the_same(few, data, tmp_path):
+    X, y = data
+    found = model().fit(X, y)
+    found.save(tmp_path / "model.npz")
+    loaded = nbsketch.load(tmp_path / "model.npz")
+    assert_array_equal(loaded.predict(X), found.predict(X))
+
+
+def test_columns_of_penalties_are_separate_solutions(data):
+    X, y = data
+    Y = np.column_stack([y, y**2])
+    K = SymmetricGram(GaussianKernel(1.0), X, dtype=np.float64)
+    output = np.array([[2.0, 1.0], [1.0, 1.0]])
+    alphas = np.array([1e-2, 1e-4])
+    found = solve_columns(K, Y, alphas, output=output, tol=1e-8, random_state=0)
+    for alpha, solution in zip(alphas, found, strict=True):
+        alone = solve_conjugate(K, Y, alpha, output=output, tol=1e-8, random_state=0)
+        assert solution.converged
+        assert_allclose(solution.coef, alone.coef, atol=1e-2 * np.abs(alone.coef).max())
+        assert_allclose(solution.objective, alone.objective, rtol=1e-7)
+        assert_allclose(solution.intercept, alone.intercept, atol=1e-3)
+
+
+def test_a_scaled_kernel_keeps_its_other_parameters():
+    kernel = nbsketch.MaternKernel((1.0, 2.0), 1.5)
+    scaled = exact._scaled(kernel, 0.5)
+    assert scaled == dataclasses.replace(kernel, bandwidth=(0.5, 1.0))
+    assert exact._scaled(kernel, 1.0) is kernel

@@ -166,6 +166,17 @@ def test_deep_text_is_refused(tmp_path):
     refused(path)
 
 
+def test_a_member_at_a_position_outside_of_the_file_is_refused(tmp_path):
+    path = tmp_path / "model.npz"
+    content, arrays = fuzz.read(MODELS["regressor"][0])
+    fuzz.write(path, content, arrays)
+    raw = bytearray(path.read_bytes())
+    entry = raw.index(b"PK\x01\x02")  # the first entry of the central directory
+    raw[entry + 42 : entry + 46] = b"\xff\xff\xff\x7f"
+    path.write_bytes(raw)
+    refused(path)
+
+
 def npy(array):
     stream = io.BytesIO()
     np.save(stream, array, allow_pickle=True)
@@ -198,6 +209,7 @@ def test_headers_are_checked_before_arrays_are_read(tmp_path):
         (header.getvalue(), "not the size of its shape"),
         (npy(np.array([None])), "holds object"),
         (npy(np.ones(3, dtype=complex)), "holds complex128"),
+        (b"\x93NUMPY\x01\x00\x10\x00{'shape': (((((\n", "must name"),
         (npy(np.ones(3)) + b"more", "not the size of its shape"),
         (b"not an array", "must name"),
     ]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
+import tokenize
 import zipfile
 import zlib
 from pathlib import Path
@@ -38,9 +39,11 @@ _DAMAGED = (
     EOFError,
     LookupError,
     RuntimeError,
+    SyntaxError,
     TypeError,
     ValueError,
     struct.error,
+    tokenize.TokenError,
     zipfile.BadZipFile,
     zlib.error,
 )

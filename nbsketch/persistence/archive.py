@@ -107,8 +107,11 @@ def open_archive(path: str | Path) -> Iterator[Archive]:
         if not zipfile.is_zipfile(stream):
             raise ValueError("it is not an .npz file")
         size = os.fstat(stream.fileno()).st_size
-        with zipfile.ZipFile(stream) as file:
-            yield Archive(file, size)
+        try:
+            with zipfile.ZipFile(stream) as file:
+                yield Archive(file, size)
+        except OSError as error:  # of a position that the file does not have
+            raise ValueError(f"it cannot be read: {error}") from error
 
 
 def write_archive(path: str | Path, arrays: dict[str, Any]) -> None:

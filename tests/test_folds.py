@@ -412,7 +412,7 @@ def test_left_out_blocks_search_all_features_as_well(monkeypatch):
 
     monkeypatch.setattr(tuner._Search, "choose", record)
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(300, 60))
+    X = rng.normal(size=(300, 120))
     for cv in (None, 3):
         tune(X, X[:, :1] + 0.1 * rng.normal(size=(300, 1)), cv=cv, rng=0)
     assert pools == [["isotropic", "selected"], ["isotropic", "selected", "learned"]]

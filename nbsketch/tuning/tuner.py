@@ -40,8 +40,9 @@ _FAMILIES = {
 # The family of "auto". Small models cannot choose: they favor smooth families, which
 # lose in the large one.
 _BEST = "matern-3/2"
-# Share of selected features above which all features are searched as well.
-_SPARSE = 0.25
+# All features are searched as well if they are few, or if more than this share of them
+# is selected.
+_CHEAP, _SPARSE = 100, 0.25
 # Rows that a last round needs, in multiples of those that it uses.
 _SPARE = 1.5
 # Most rows of the comparison at the end.
@@ -217,9 +218,7 @@ class _Search(NamedTuple):
             point, plan = self._learned(few, found.point)
             plans.append(plan)
             pool["selected"] = _Candidate(found.scaler, point, len(point) - 1)
-        # Tests assume exchangeable rows; left-out blocks say that they are not.
-        most = 0 if rows.labels is not None else _SPARSE * rows.X.shape[1]
-        if found is None or len(found.features) > most:
+        if found is None or self._may_miss(rows, len(found.features)):
             point, plan = self._learned(rows, self._start(rows, isotropic))
             plans.append(plan)
             pool["learned"] = _Candidate(rows.scaler, point, len(point) - 1)
@@ -235,6 +234,12 @@ class _Search(NamedTuple):
         # Few features get rank scores more readily than many do.
         options = self.preprocessing, self.rng, rows.kept, found.features
         return found.rescaled(fit_scaler(rows.X, *options))
+
+    def _may_miss(self, rows: Rows, n_selected: int) -> bool:
+        """Return whether to search all features as well as the selected ones."""
+        # Tests assume exchangeable rows; left-out blocks say that they are not.
+        q, is_blocked = rows.X.shape[1], rows.labels is not None
+        return is_blocked or q <= _CHEAP or n_selected > _SPARSE * q
 
     def _start(self, rows: Rows, isotropic: NDArray) -> NDArray:
         """Return a point for all columns, at the same distances in the mean."""

@@ -2,6 +2,7 @@ r"""Whitening of a sketched kernel: P with :math:`P P^T = (S K S^T)^+`, and prod
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -10,9 +11,9 @@ from numpy.typing import NDArray
 
 from nbsketch._blas import eigh
 
-# Eigenvalues of S K S^T below this share of the largest are cut: what rounding of the
-# kernel values leaves of them is noise.
-RANK_TOL = {8: 1e-12, 4: 1e-6}
+# Eigenvalues of S K S^T below this share of the largest are cut: they are noise from
+# the rounding of kernel values, which have double precision for rows of any type.
+RANK_TOL = 1e-12
 # Rows of features made at a time: long enough for BLAS, short enough for the cache.
 _ROWS = 1024
 
@@ -29,12 +30,12 @@ class PivotedCholesky(NamedTuple):
     chosen: NDArray  # the r rows of the sketch that span the others, (r,)
 
     @classmethod
-    def of(cls, inner: NDArray, dtype: np.dtype) -> PivotedCholesky:
-        """Return P for C, whose entries have the precision of `dtype`."""
+    def of(cls, inner: NDArray) -> PivotedCholesky:
+        """Return P for C."""
         core = np.array(inner, dtype=np.float64, order="F")
         top = core.diagonal().max(initial=0.0)
         factor, pivots, rank, _ = scipy.linalg.lapack.dpstrf(
-            core, tol=RANK_TOL[dtype.itemsize] * top, lower=1, overwrite_a=1
+            core, tol=RANK_TOL * top, lower=1, overwrite_a=1
         )
         if top <= 0 or rank == 0:
             raise ValueError(
@@ -65,38 +66,46 @@ class PivotedCholesky(NamedTuple):
         return out
 
 
-def projection(inner: NDArray, dtype: np.dtype) -> NDArray:
+def projection(inner: NDArray) -> NDArray:
     r"""Return P of shape (s, r) from S K S^T.
 
-    With :math:`S K S^T = U D U^T = L L^T`, P is the upper triangular :math:`L^{-T}`
-    where no eigenvalue can be below the cut, and :math:`U_r D_r^{-1/2}` elsewhere: in
-    the former case that would be the same but for a rotation, at ten times the cost.
+    With :math:`S K S^T = U D U^T = L L^T`, P is the upper triangular :math:`L^{-T}` if
+    no eigenvalue can be below the cut, and :math:`U_r D_r^{-1/2}` otherwise: the former
+    differs by a rotation, at a tenth of the cost.
     """
     inner = inner.astype(np.float64)
     inner = (inner + inner.T) / 2
-    tol = RANK_TOL[dtype.itemsize]
-    found = _by_cholesky(inner, tol)
-    return (_by_eigenvalues(inner, tol) if found is None else found).astype(dtype)
+    found = _by_cholesky(inner)
+    return _by_eigenvalues(inner) if found is None else found
+
+
+def projector(projection: NDArray | PivotedCholesky) -> Callable[[NDArray], NDArray]:
+    """Return the function B -> B^T P, of shape (n, r), for B of shape (s, n)."""
+    if isinstance(projection, PivotedCholesky):
+        return projection.apply
+    size, rank = projection.shape
+    if rank < size or scipy.linalg.bandwidth(projection)[0] > 0:
+        return lambda product: product.T @ projection
+    factor = np.asfortranarray(projection, dtype=np.float64)
+    return lambda product: _times_triangle(product, factor)
 
 
 def project(product: NDArray, projection: NDArray | PivotedCholesky) -> NDArray:
     """Return B^T P, of shape (n, r), for B of shape (s, n)."""
-    if isinstance(projection, PivotedCholesky):
-        return projection.apply(product)
-    size, rank = projection.shape
-    if rank < size or scipy.linalg.bandwidth(projection)[0] > 0:
-        return product.T @ projection
-    trmm = scipy.linalg.get_blas_funcs("trmm", (projection, product))
-    factor = np.asfortranarray(projection, dtype=trmm.dtype)
-    out = np.empty((product.shape[1], rank), dtype=trmm.dtype)
+    return projector(projection)(product)
+
+
+def _times_triangle(product: NDArray, factor: NDArray) -> NDArray:
+    """Return B^T P for an upper triangular P, at half the cost of a full one."""
+    out = np.empty(product.shape[::-1])
     for start in range(0, len(out), _ROWS):
         rows = out[start : start + _ROWS]
         rows[:] = product[:, start : start + _ROWS].T
-        trmm(1.0, factor, rows.T, trans_a=1, overwrite_b=1)
+        scipy.linalg.blas.dtrmm(1.0, factor, rows.T, trans_a=1, overwrite_b=1)
     return out
 
 
-def _by_cholesky(inner: NDArray, tol: float) -> NDArray | None:
+def _by_cholesky(inner: NDArray) -> NDArray | None:
     try:
         factor = scipy.linalg.cholesky(inner, lower=True, check_finite=False)
     except np.linalg.LinAlgError:
@@ -104,12 +113,12 @@ def _by_cholesky(inner: NDArray, tol: float) -> NDArray | None:
     inverse = scipy.linalg.lapack.dtrtri(factor, lower=1)[0]
     # Traces bound the largest eigenvalue and the inverse of the smallest.
     condition = np.trace(inner) * np.linalg.norm(inverse) ** 2
-    return inverse.T if condition * tol < 1 else None
+    return inverse.T if condition * RANK_TOL < 1 else None
 
 
-def _by_eigenvalues(inner: NDArray, tol: float) -> NDArray:
+def _by_eigenvalues(inner: NDArray) -> NDArray:
     values, vectors = eigh(inner)
     # Signs by a fixed direction: rounding would not choose them twice alike.
     vectors *= np.copysign(1, np.cos(np.arange(len(vectors))) @ vectors)
-    kept = values > tol * max(values[-1], 0.0)
+    kept = values > RANK_TOL * max(values[-1], 0.0)
     return vectors[:, kept] / np.sqrt(values[kept])

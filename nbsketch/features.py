@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,11 @@ from sklearn.base import (
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from nbsketch._expansion import Expansion, expansion_of
 from nbsketch._validation import as_csr, keeping_fitted, random_generator
-from nbsketch._whitening import PivotedCholesky, project, projection
+from nbsketch._whitening import project, projection
 from nbsketch.fitting.sizes import features_recipe
-from nbsketch.gram import fold
+from nbsketch.gram import Product
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
 from nbsketch.persistence import SaveMixin
 from nbsketch.sketches import Sketch
@@ -48,48 +50,40 @@ class SketchMap:
         """Return the map of a sketch of the rows of X."""
         return cls(kernel, kernel.take(X, sketch.columns), sketch.weights)
 
-    def __call__(self, X: Any) -> NDArray:
-        """Return S k(X, X_train)^T for the rows of X, of shape (s, n)."""
-        return fold(self.kernel, X, self.landmarks, self.weights)
+    @cached_property
+    def product(self) -> Product:
+        """The product with rows, prepared once."""
+        return Product(self.kernel, self.landmarks, self.weights)
 
-    def blocks(self, X: Any) -> Iterator[tuple[int, int, NDArray]]:
-        """Yield (start, stop, (s, stop - start) block) within the memory of a block."""
-        n = X.shape[0]
-        rows = max(64, BLOCK_BYTES // (X.dtype.itemsize * self.weights.shape[0]))
-        for start in range(0, n, rows):
-            stop = min(start + rows, n)
-            yield start, stop, self(X[start:stop])
+    def __call__(self, X: Any) -> NDArray:
+        """Return S k(X, X_train)^T for the rows of X, of shape (s, n), in float64."""
+        return self.product(X)
 
     def times(self, X: Any, B: NDArray) -> NDArray:
-        """Return K S^T B of shape (n, d) for the rows of X, block by block."""
-        out = np.empty((X.shape[0], B.shape[1]), dtype=np.result_type(X.dtype, B))
-        for start, stop, block in self.blocks(X):
-            np.matmul(block.T, B, out=out[start:stop])
-        return out
+        """Return K S^T B of shape (n, d) for the rows of X, in float64."""
+        return Expansion(self.product, B)(X)
 
 
 class StreamedDesign(Design):
     """Features that are computed again, block by block, on every pass."""
 
-    def __init__(
-        self, sketch_map: SketchMap, projection: NDArray | PivotedCholesky, X: Any
-    ) -> None:
-        self._map, self._projection, self._X = sketch_map, projection, X
-        if isinstance(projection, PivotedCholesky):
-            self.shape = (X.shape[0], projection.rank)
-        else:
-            self.shape = (X.shape[0], projection.shape[1])
-        self.dtype = X.dtype
+    dtype = np.dtype(np.float64)
+
+    def __init__(self, sketch_map: SketchMap, projection: Any, X: Any) -> None:
+        self._features, self._X = Expansion(sketch_map.product, projection), X
+        self.shape = (X.shape[0], self._features.n_columns)
 
     def blocks(self) -> Iterator[tuple[int, int, NDArray]]:
         """Yield (start, stop, Z[start:stop]) in order, covering all rows."""
-        for start, stop, block in self._map.blocks(self._X):
-            yield start, stop, project(block, self._projection)
+        n, r = self.shape
+        rows = max(64, BLOCK_BYTES // (8 * max(1, r)))
+        for start in range(0, n, rows):
+            stop = min(start + rows, n)
+            yield start, stop, self._features(self._X[start:stop])
 
     def gather(self, rows: NDArray) -> ArrayDesign:
         """Return the features of the given rows, computed for them alone."""
-        chosen = StreamedDesign(self._map, self._projection, self._X[rows])
-        return ArrayDesign._trusted(np.vstack([Z for *_, Z in chosen.blocks()]))
+        return ArrayDesign._trusted(self._features(self._X[rows]))
 
 
 def sketched_design(
@@ -115,17 +109,25 @@ def sketched_design(
     keep : bool or None, default=None
         Whether Z is stored. None: if it takes at most 256 MiB.
     whiten : callable
-        ``whiten(S K S^T, dtype)`` returns P: `projection`, or `PivotedCholesky.of` for
+        ``whiten(S K S^T)`` returns P: `projection`, or `PivotedCholesky.of` for
         many rows of the sketch.
     """
     size = sketch_map.weights.shape[0]
     if keep is None:
         keep = X.dtype.itemsize * X.shape[0] * size <= KEEP_BYTES
+    if keep and X.dtype == np.float64:
+        return stored_design(sketch_map(X), sketch_map.weights, columns, whiten)
+    product = sketch_map(X[columns])
+    P = whiten(product @ sketch_map.weights.T)
     if not keep:
-        landmarks = sketch_map(X[columns])
-        P = whiten(landmarks @ sketch_map.weights.T, X.dtype)
         return P, StreamedDesign(sketch_map, P, X)
-    return stored_design(sketch_map(X), sketch_map.weights, columns, whiten)
+    features = Expansion(sketch_map.product, P)
+    Z = np.empty((X.shape[0], features.n_columns), X.dtype)
+    Z[columns] = project(product, P)
+    del product
+    others = np.setdiff1d(np.arange(X.shape[0]), columns)
+    features.fill(X, others, Z)
+    return P, ArrayDesign._trusted(Z)
 
 
 def stored_design(
@@ -135,7 +137,7 @@ def stored_design(
     whiten: Callable[..., Any] = projection,
 ) -> tuple[Any, Design]:
     """Return what `sketched_design` does, from the product S k(X, X)^T of (s, n)."""
-    P = whiten(product[:, columns] @ weights.T, product.dtype)
+    P = whiten(product[:, columns] @ weights.T)
     return P, ArrayDesign._trusted(project(product, P))
 
 
@@ -182,10 +184,9 @@ class SketchedFeatures(
 
     .. math:: z(x) = D_r^{-1/2} U_r^T S k_x, \qquad S K S^T = U D U^T,
 
-    keeping the r eigenvalues above 1e-12 (float32: 1e-6) times the largest. If none is
-    dropped, a Cholesky factor is used instead of eigenvectors, which only rotates z. A
-    linear model on z is the sketched kernel machine: use it as a transformer in a
-    pipeline.
+    keeping the r eigenvalues above 1e-12 times the largest. If none is dropped, a
+    Cholesky factor is used instead of eigenvectors, which only rotates z. A linear
+    model on z is the sketched kernel machine: use it as a transformer in a pipeline.
 
     Parameters
     ----------
@@ -281,8 +282,8 @@ class SketchedFeatures(
         check_is_fitted(self)
         rows = checked_rows(self, X, dtype=model_dtype(self.landmarks_))
         self.kernel_.check_domain("X", rows)
-        sketch_map = SketchMap(self.kernel_, self.landmarks_, self.sketch_.weights)
-        return sketch_map.times(rows, self.projection_.astype(rows.dtype))
+        parts = (self.kernel_, self.landmarks_, self.sketch_.weights)
+        return expansion_of(self, *parts, self.projection_)(rows, rows.dtype)
 
     def __sklearn_tags__(self) -> Tags:
         """Say what the transformer can do."""

@@ -8,7 +8,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 
-from nbsketch import features
+from nbsketch import _expansion, features
 from nbsketch.features import SketchedFeatures, SketchMap, sketched_design
 from nbsketch.kernels import (
     GaussianKernel,
@@ -219,7 +219,7 @@ def test_transforming_in_blocks(monkeypatch):
     X = points()
     model = SketchedFeatures("laplacian", size=20, random_state=0).fit(X)
     whole = model.transform(X)
-    monkeypatch.setattr(features, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(_expansion, "_BLOCK_BYTES", 1)
     assert_allclose(model.transform(X), whole, rtol=0, atol=1e-13)
 
 

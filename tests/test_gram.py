@@ -254,9 +254,9 @@ def test_vectors(kernel, rng, dtype, tol):
 def test_landmarks_are_not_copied_where_all_are_used(recipe, rng, monkeypatch):
     X, seen = rng.standard_normal((30, 3)), []
 
-    def look(kernel, X, landmarks, weights):
+    def look(kernel, X, landmarks, weights, dtype):
         seen.append(landmarks)
-        return fold(kernel, X, landmarks, weights)
+        return fold(kernel, X, landmarks, weights, dtype)
 
     monkeypatch.setattr(lazy, "fold", look)
     K = Gram(GaussianKernel(1.0), X)

@@ -33,6 +33,7 @@ FLOORS = {
     "nbsketch.metrics": 3,
     "nbsketch.outputs": 3,
     "nbsketch._whitening": 3,
+    "nbsketch._expansion": 4,
     "nbsketch.leverage": 4,
     "nbsketch.solvers": 4,
     "nbsketch.sketches": 5,

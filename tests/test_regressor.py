@@ -28,6 +28,7 @@ from nbsketch import (
     SketchedFeatures,
     SketchedKernelRegressor,
     SubsamplingSketch,
+    _expansion,
     features,
 )
 from nbsketch.fitting import alpha as penalties
@@ -467,7 +468,7 @@ def test_prediction_in_blocks_is_prediction_in_one_go(monkeypatch):
     X, Y = data(200, d=D)
     model = regressor(size=None).fit(X, Y)
     desired = model.predict(X)
-    monkeypatch.setattr(features, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(_expansion, "_BLOCK_BYTES", 1)
     assert_allclose(model.predict(X), desired, rtol=0, atol=1e-13)
     assert_allclose(model.predict(X[:1]), desired[:1], rtol=0, atol=1e-13)
 
@@ -580,7 +581,7 @@ def no_work(monkeypatch):
     def fail(*args):
         pytest.fail("a kernel was evaluated")
 
-    monkeypatch.setattr("nbsketch.features.fold", fail)
+    monkeypatch.setattr("nbsketch.gram.Product.__call__", fail)
     monkeypatch.setattr("nbsketch.kernels._kernel.evaluate", fail)
 
 

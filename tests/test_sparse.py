@@ -31,6 +31,7 @@ from nbsketch import (
     SketchedKernelRegressor,
     SobolevKernel,
     TanimotoKernel,
+    _expansion,
 )
 from nbsketch.gram import CompiledForm, Gram, fold
 from nbsketch.gram import sparse as sparse_gram
@@ -223,7 +224,7 @@ def test_weights_may_be_dense_or_sparse(kernel, n, rng, monkeypatch, dtype, tol)
         monkeypatch.setattr(sparse_gram, "_BLOCK", block)
         for weights in (W.toarray(), W.tocsr(), W.tocsc(), W.astype(np.float32)):
             for rows, landmarks in ((X, L), (X.toarray(), L), (X, L.toarray())):
-                product = fold(kernel, rows, landmarks, weights)
+                product = fold(kernel, rows, landmarks, weights, dtype)
                 assert product.shape == (7, n) and product.dtype == dtype
                 narrow = weights.dtype == np.float32
                 assert_close(product, desired, 1e-5 if narrow else tol)
@@ -406,7 +407,7 @@ def test_classes(data):
 @pytest.mark.parametrize("keep", [True, False])
 def test_features(keep, data, monkeypatch):
     X, _ = data
-    monkeypatch.setattr(nbsketch.features, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(_expansion, "_BLOCK_BYTES", 1)
     model = SketchedFeatures(size=30, random_state=0)
     make = model.fit_transform if keep else lambda rows: model.fit(rows).transform(rows)
     dense, sparse = make(X.toarray()), make(X)

@@ -6,8 +6,8 @@ groups; a micro-kernel written in LLVM's vector IR keeps ``BLOCK`` vectors of ro
 ``GROUP`` landmarks of partial sums in registers; one pass turns sums into kernel values
 and each landmark adds its row into those of the output that its weights name.
 
-A kernel is a pair of codes. The metric says what is summed over the features, the
-profile what becomes of the sum. Scales are folded into X, so that exp(-t) is 2^-t.
+A kernel is a pair of codes: the metric is summed over the features, the profile is a
+function of the sum. Scales are folded into X, so that exp(-t) is 2^-t.
 """
 
 import numba
@@ -319,9 +319,9 @@ def _fold_tile(X, kernel, landmarks, weights, out, width, tile):
     packed, landmark_norms = landmarks
     pointers, rows, values = weights
     start, stop = tile * width, min((tile + 1) * width, X.shape[0])
-    XT = np.zeros((X.shape[1], width), X.dtype)
-    row_norms = np.zeros(width, X.dtype)
-    sums = np.empty((GROUP, width), X.dtype)
+    XT = np.zeros((X.shape[1], width), packed.dtype)
+    row_norms = np.zeros(width, packed.dtype)
+    sums = np.empty((GROUP, width), packed.dtype)
     _transpose(X[start:stop], scale, shift, XT, row_norms)
     out[:, start:stop] = 0
     for landmark in range(pointers.size - 1):
@@ -348,7 +348,8 @@ def fold_serial(X, kernel, landmarks, weights, out, width, first, last):
 
     `kernel` is (metric, profile, degree, expanded, numbers, scale, shift), `landmarks`
     (packed, norms) and `weights` (pointers, rows, values): W by columns. `numbers` are
-    1, log 2, the offset and the highest exponent.
+    1, log 2, the offset and the highest exponent. All arithmetic has the type of the
+    landmarks, double precision, to which float32 rows are converted tile by tile.
     """
     for tile in range(first, last):
         _fold_tile(X, kernel, landmarks, weights, out, width, tile)

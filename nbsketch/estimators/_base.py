@@ -19,10 +19,10 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from nbsketch._expansion import expansion_of
 from nbsketch._validation import as_csr, check_positives
 from nbsketch.estimators._summary import summarize
 from nbsketch.features import (
-    SketchMap,
     checked_rows,
     is_pairwise,
     model_dtype,
@@ -102,10 +102,10 @@ class KernelExpansion(SaveMixin, BaseEstimator):
         return self._values(checked_rows(self, X, dtype=model_dtype(self.landmarks_)))
 
     def _values(self, X: Any) -> NDArray:
-        sketch_map = SketchMap(self.kernel_, self.landmarks_, self.sketch_.weights)
+        parts = (self.kernel_, self.landmarks_, self.sketch_.weights)
         coef = self.coef_.reshape(len(self.coef_), -1)
         rows = transform_rows(X, self.scaler_, self.kernel_)
-        values = sketch_map.times(rows, coef) + self.intercept_
+        values = expansion_of(self, *parts, coef)(rows) + self.intercept_
         return values[:, 0] if self.coef_.ndim == 1 else values
 
     def __sklearn_tags__(self) -> Tags:

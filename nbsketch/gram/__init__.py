@@ -3,6 +3,7 @@
 from nbsketch.gram.columns import SketchedColumns
 from nbsketch.gram.form import CompiledForm, KernelLike
 from nbsketch.gram.lazy import Gram, evaluate, fold
+from nbsketch.gram.product import Product
 from nbsketch.gram.symmetric import SymmetricGram
 from nbsketch.gram.tiles import TiledWeights
 
@@ -10,6 +11,7 @@ __all__ = [
     "CompiledForm",
     "Gram",
     "KernelLike",
+    "Product",
     "SketchedColumns",
     "SymmetricGram",
     "TiledWeights",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from nbsketch._jit.gram import (
@@ -17,12 +18,14 @@ from nbsketch._jit.gram import (
 from nbsketch._jit.threads import run_tiles
 from nbsketch.gram.form import METRICS, PROFILES, CompiledForm, numbers
 
+# Rows of a register block.
+_LANES = lanes(8)
 # Memory of the working set of one thread: within its L2 cache.
 _CACHE_BYTES = 384 << 10
-# Bytes of one feature of a tile, at most: wider tiles are not faster.
-_WIDEST = 1920
+# Register blocks of a tile, at most: wider tiles are not faster.
+_WIDEST = 1920 // (8 * _LANES)
 # Distances are expanded into inner products from this many features on, and only while
-# the norms of the scaled, centered landmarks stay below this: no digits are lost.
+# the squared norms of the scaled, centered landmarks stay below this: no digits lost.
 _EXPAND_FEATURES = 32
 _EXPAND_NORM = {8: 1e3, 4: 30.0}
 # Rough time of one kernel value on one thread: fixed part, and part per feature.
@@ -40,19 +43,19 @@ class PackedLandmarks(NamedTuple):
 
 
 def pack_landmarks(
-    form: CompiledForm, landmarks: NDArray, dtype: np.dtype
+    form: CompiledForm, landmarks: NDArray, dtype: Any = np.float64
 ) -> PackedLandmarks:
-    """Scale and pack landmarks for rows of a type."""
+    """Scale and pack landmarks for kernel values of a type."""
     scale, rows = form.scale.astype(dtype), landmarks.astype(dtype, copy=False)
     with np.errstate(over="ignore", invalid="ignore"):
         shift = _center(rows)
         spread, norms = _scaled(rows, shift, scale)
-        expanded = _is_expandable(form, norms, dtype)
+        expanded = _is_expandable(form, norms)
         if not expanded:
             shift = np.where(_is_exact_shift(form, rows, shift), shift, 0)
             spread, norms = _scaled(rows, shift, scale)
     metric = PRODUCT if expanded else METRICS[form.metric]
-    profile, constants = PROFILES[form.profile], numbers(form, dtype)
+    profile, constants = PROFILES[form.profile], numbers(form, rows.dtype)
     kernel = (metric, profile, form.degree, expanded, constants, scale, shift)
     return PackedLandmarks(kernel, (_pack(spread), norms))
 
@@ -70,12 +73,12 @@ def _scaled(rows: NDArray, shift: NDArray, scale: NDArray) -> tuple[NDArray, NDA
     return spread, np.einsum("ij,ij->i", spread, spread)
 
 
-def _is_expandable(form: CompiledForm, norms: NDArray, dtype: np.dtype) -> bool:
+def _is_expandable(form: CompiledForm, norms: NDArray) -> bool:
     """Return whether distances may be computed from inner products and norms."""
     return bool(
         (form.metric, form.profile) == ("squared", "exponential")
         and len(form.scale) >= _EXPAND_FEATURES
-        and norms.max(initial=0) <= _EXPAND_NORM[dtype.itemsize]
+        and norms.max(initial=0) <= _EXPAND_NORM[norms.itemsize]
     )
 
 
@@ -99,18 +102,30 @@ def _pack(rows: NDArray) -> NDArray:
     return packed
 
 
+def entries_of(weights: Any) -> Entries:
+    """Return the CSC arrays of a dense or sparse matrix, in fixed types."""
+    if not sp.issparse(weights):  # zeros are entries too
+        s, m = weights.shape
+        rows = np.tile(np.arange(s), m)
+        values = np.asarray(weights, dtype=np.float64).ravel(order="F")
+        return s * np.arange(m + 1), rows, values
+    columns = sp.csc_array(weights)
+    types: tuple[Any, ...] = (np.int64, np.int64, np.float64)
+    arrays = (columns.indptr, columns.indices, columns.data)
+    pointers, rows, values = (
+        a.astype(t, copy=False) for a, t in zip(arrays, types, strict=True)
+    )
+    return pointers, rows, values
+
+
 def fold_dense(
     packed: PackedLandmarks, X: NDArray, entries: Entries, out: NDArray
 ) -> None:
-    """Fill `out` (s, n) with W k(L, X) for the CSC arrays of W."""
+    """Fill `out` (s, n) with W k(L, X) for the entries of W."""
     (n, q), m = X.shape, entries[0].size - 1
-    types: tuple[Any, ...] = (np.int64, np.int64, X.dtype)
-    columns = tuple(
-        a.astype(t, copy=False) for a, t in zip(entries, types, strict=True)
-    )
-    width = _tile_width(q, X.itemsize)
+    width = _tile_width(n, q)
     seconds = width * m * (_SECONDS_PER_VALUE + q * _SECONDS_PER_FEATURE)
-    args = (X, *packed, columns, out, width)
+    args = (X, *packed, entries, out, width)
     run_tiles(fold_serial, fold_parallel, -(-n // width), seconds, *args)
 
 
@@ -121,13 +136,13 @@ def fill_values(packed: PackedLandmarks, X: NDArray, out: NDArray) -> NDArray:
     return out
 
 
-def evaluate_dense(form: CompiledForm, X: NDArray, Y: NDArray) -> NDArray:
+def evaluate_dense(form: CompiledForm, X: NDArray, Y: NDArray, dtype: Any) -> NDArray:
     """Return k(X, Y) of shape (n, m)."""
-    out = np.empty((X.shape[0], Y.shape[0]), dtype=X.dtype)
-    return fill_values(pack_landmarks(form, X, X.dtype), Y, out)
+    out = np.empty((X.shape[0], Y.shape[0]), dtype=dtype)
+    return fill_values(pack_landmarks(form, X), Y, out)
 
 
-def _tile_width(n_features: int, itemsize: int) -> int:
-    block = lanes(itemsize)
-    fitting = _CACHE_BYTES // (itemsize * (n_features + 2 * GROUP))
-    return block * int(np.clip(fitting // block, 1, _WIDEST // (block * itemsize)))
+def _tile_width(n: int, n_features: int) -> int:
+    """Return the rows of a tile: they fit into the cache, and hardly exceed n."""
+    fitting = _CACHE_BYTES // (8 * (n_features + 2 * GROUP))
+    return _LANES * int(np.clip(fitting // _LANES, 1, min(_WIDEST, -(-n // _LANES))))

@@ -9,34 +9,31 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._validation import as_csr, check_rows
-from nbsketch.gram.dense import evaluate_dense, fold_dense, pack_landmarks
+from nbsketch.gram.dense import evaluate_dense
 from nbsketch.gram.form import CompiledForm, KernelLike
-from nbsketch.gram.sparse import evaluate_sparse, fold_sparse
-from nbsketch.gram.tiles import MatrixWeights, fold_by_tiles
-
-# Share of nonzeros of the weights above which a matrix product beats the fused sum.
-_DENSE_SHARE = 0.5
+from nbsketch.gram.product import Product
+from nbsketch.gram.sparse import evaluate_sparse
 
 
 class Gram:
-    """The matrix k(X, L), never stored: it can only be multiplied.
+    """The matrix k(X, L), which is never stored but can be multiplied.
 
     Parameters
     ----------
     kernel : Kernel
         A kernel with all its parameters set.
     X : array_like or sparse matrix of shape (n, q)
-        Rows of the matrix. float32 stays float32, everything else becomes float64,
-        which is also the type of the products.
+        Rows of the matrix. float32 is kept, everything else becomes float64; products
+        have the same type. All arithmetic is in double precision.
     landmarks : array_like or sparse matrix of shape (m, q), optional
         L, its columns, as ``kernel.take`` gives them: the indices of m training rows
-        for a precomputed kernel. By default X itself.
+        for a precomputed kernel. Default: X itself.
 
     Notes
     -----
     ``Gram(kernel, X) @ S.T`` evaluates only the s' active columns of the sketch S and
-    folds each tile of them at once into the (n, s) result. Beyond that, the sketch and
-    copies of the s' landmarks it uses a few tiles of 4 MiB, whatever n is.
+    folds each tile of them into the (n, s) result. Beyond the result, the sketch and
+    copies of the s' landmarks, memory is a few tiles of 4 MiB for any n.
 
     Examples
     --------
@@ -79,38 +76,30 @@ class Gram:
         if len(B.shape) == 1:
             return (self @ B.reshape(-1, 1))[:, 0]
         if sketch is None:
-            return fold(self.kernel, self.X, self.landmarks, B.T).T
+            return fold(self.kernel, self.X, self.landmarks, B.T, self.X.dtype).T
         everything = sketch.columns.size == self.shape[1]  # columns are sorted
         active = self.landmarks if everything else self.landmarks[sketch.columns]
-        return fold(self.kernel, self.X, active, sketch.weights).T
+        return fold(self.kernel, self.X, active, sketch.weights, self.X.dtype).T
 
     def to_array(self) -> NDArray:
         """Return the whole (n, m) matrix."""
         return self.kernel(self.X, self.landmarks)
 
 
-def fold(kernel: KernelLike, X: Any, landmarks: Any, weights: Any) -> NDArray:
-    """Return W k(L, X), of shape (s, n), for (s, m) weights W.
+def fold(
+    kernel: KernelLike, X: Any, landmarks: Any, weights: Any, dtype: Any = np.float64
+) -> NDArray:
+    """Return W k(L, X), of shape (s, n), for (s, m) weights W: see `Product`."""
+    return Product(kernel, landmarks, weights)(X, dtype)
 
-    W is a dense or sparse matrix, or `TiledWeights`.
+
+def evaluate(form: CompiledForm, X: Any, Y: Any, dtype: Any = np.float64) -> NDArray:
+    """Return k(X, Y), of shape (n, m), by compiled code, rounded to a type.
+
+    Values of an exponential are at least the smallest normal number of the type.
     """
-    out = np.empty((weights.shape[0], X.shape[0]), dtype=X.dtype)
-    form = kernel.compiled_form(X.shape[1])
-    sparse, tiled = sp.issparse(weights), hasattr(weights, "add_block")
-    share = weights.nnz / max(1, np.prod(weights.shape)) if sparse else 1.0
-    if form is not None and not tiled and (sp.issparse(X) or sp.issparse(landmarks)):
-        fold_sparse(form, X, landmarks, weights, out)
-    elif form is not None and share <= _DENSE_SHARE:
-        columns = sp.csc_array(weights)
-        entries = (columns.indptr, columns.indices, columns.data)
-        fold_dense(pack_landmarks(form, landmarks, X.dtype), X, entries, out)
-    else:
-        by_tiles = weights if tiled else MatrixWeights(weights)
-        fold_by_tiles(kernel, X, landmarks, by_tiles, out)
-    return out
-
-
-def evaluate(form: CompiledForm, X: Any, Y: Any) -> NDArray:
-    """Return k(X, Y), of shape (n, m), by compiled code."""
     sparse = sp.issparse(X) or sp.issparse(Y)
-    return (evaluate_sparse if sparse else evaluate_dense)(form, X, Y)
+    values = (evaluate_sparse if sparse else evaluate_dense)(form, X, Y, dtype)
+    if values.dtype == np.float64 or form.profile == "power":
+        return values
+    return np.maximum(values, np.finfo(dtype).tiny, out=values)

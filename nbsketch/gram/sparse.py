@@ -32,7 +32,7 @@ _TILE_BYTES = 2 << 20
 # A feature that this share of a block has is kept whole: as fast as a list of it.
 _WHOLE_SHARE = 0.1
 # A squared distance below this share of the norms is computed from differences.
-_DOUBTFUL = {8: 1e-3, 4: 0.1}
+_DOUBTFUL = 1e-3
 # Rough time on one thread of one sum, of one step along a list, and of one value.
 _SECONDS_PER_SUM = 3e-10
 _SECONDS_PER_STEP = 1e-9
@@ -47,13 +47,12 @@ class _Block(NamedTuple):
     lists: tuple[NDArray, ...]
     norms: NDArray
     scale: NDArray
-    doubtful: np.floating
 
     def sums(self, rows: tuple[NDArray, ...]) -> Iterator[tuple[slice, NDArray]]:
         """Yield (rows, sums with the landmarks), all rows in order, in one buffer."""
         n, m = rows[0].size - 1, self.norms.size
-        height = TILE_ROWS * max(1, _TILE_BYTES // (TILE_ROWS * m * rows[2].itemsize))
-        buffer = np.empty((min(n, height), m), dtype=rows[2].dtype)
+        height = TILE_ROWS * max(1, _TILE_BYTES // (TILE_ROWS * m * 8))
+        buffer = np.empty((min(n, height), m))
         steps = rows[2].size / n * self.landmarks[2].size / self.scale.size
         seconds = TILE_ROWS * (m * _SECONDS_PER_SUM + steps * _SECONDS_PER_STEP)
         for start in range(0, n, height):
@@ -61,16 +60,16 @@ class _Block(NamedTuple):
             args = (self.what, rows, self.landmarks, self.lists, self.norms, self.scale)
             run_tiles(
                 fill_serial, fill_parallel, _tiles(out), seconds,
-                *args, self.doubtful, out, start,
+                *args, _DOUBTFUL, out, start,
             )  # fmt: skip
             yield slice(start, start + len(out)), out
 
 
-def evaluate_sparse(form: CompiledForm, X: Any, Y: Any) -> NDArray:
+def evaluate_sparse(form: CompiledForm, X: Any, Y: Any, dtype: Any) -> NDArray:
     """Return k(X, Y), of shape (n, m), where X or Y or both are sparse."""
-    out = np.empty((X.shape[0], Y.shape[0]), dtype=X.dtype)
+    out = np.empty((X.shape[0], Y.shape[0]), dtype=dtype)
     rows = _arrays(sp.csr_array(X))
-    for some, block in _blocks(form, Y, X.dtype):
+    for some, block in _blocks(form, Y):
         for part, tile in block.sums(rows):
             _finish(form, tile, None, out, 0)
             out[part, some] = tile
@@ -85,8 +84,8 @@ def fold_sparse(
     rows, dense = _arrays(sp.csr_array(X)), not sp.issparse(weights)
     columns = weights if dense else sp.csc_array(weights)
     with one_thread():  # of BLAS: the products are many and small
-        for some, block in _blocks(form, landmarks, X.dtype):
-            W = columns[:, some].astype(X.dtype, copy=False)
+        for some, block in _blocks(form, landmarks):
+            W = columns[:, some].astype(np.float64, copy=False)
             entries = None if dense else _arrays(sp.csr_array(W))
             for part, tile in block.sums(rows):
                 _finish(form, tile, entries, out, part.start)
@@ -94,14 +93,12 @@ def fold_sparse(
                     out[:, part] += W @ tile.T
 
 
-def _blocks(
-    form: CompiledForm, landmarks: Any, dtype: np.dtype
-) -> Iterator[tuple[slice, _Block]]:
+def _blocks(form: CompiledForm, landmarks: Any) -> Iterator[tuple[slice, _Block]]:
     """Yield (landmarks, block) for all landmarks in order."""
-    landmarks = sp.csr_array(landmarks, dtype=dtype)
+    landmarks = sp.csr_array(landmarks)
     for first in range(0, landmarks.shape[0], _BLOCK):
         some = slice(first, min(first + _BLOCK, landmarks.shape[0]))
-        yield some, _block(form, landmarks[some])
+        yield some, _block(form, landmarks[some].astype(np.float64, copy=False))
 
 
 def _block(form: CompiledForm, landmarks: sp.csr_array) -> _Block:
@@ -110,12 +107,10 @@ def _block(form: CompiledForm, landmarks: sp.csr_array) -> _Block:
             "sparse rows need a metric of inner products ('squared', 'product' or "
             f"'tanimoto'), got {form.metric!r}: pass dense rows"
         )
-    arrays, dtype = _arrays(landmarks), landmarks.dtype
-    norms = np.empty(landmarks.shape[0], dtype=dtype)
+    arrays, norms = _arrays(landmarks), np.empty(landmarks.shape[0])
     fill_norms(arrays, form.scale, norms, 0)
-    doubtful = dtype.type(_DOUBTFUL[dtype.itemsize])
     what, lists = _FROM_PRODUCT[form.metric], _lists(landmarks, form.scale)
-    return _Block(what, arrays, lists, norms, form.scale, doubtful)
+    return _Block(what, arrays, lists, norms, form.scale)
 
 
 def _lists(landmarks: sp.csr_array, scale: NDArray) -> tuple[NDArray, ...]:
@@ -125,8 +120,7 @@ def _lists(landmarks: sp.csr_array, scale: NDArray) -> tuple[NDArray, ...]:
     """
     m, q = landmarks.shape
     with np.errstate(over="ignore"):
-        scaled = landmarks.data * scale[landmarks.indices] ** 2
-        data = scaled.astype(landmarks.dtype)
+        data = landmarks.data * scale[landmarks.indices] ** 2
     entries = data, landmarks.indices, landmarks.indptr
     by_feature = sp.csc_array(sp.csr_array(entries, shape=(m, q)))
     frequent = np.flatnonzero(np.diff(by_feature.indptr) > _WHOLE_SHARE * m)
@@ -145,7 +139,7 @@ def _finish(
 ) -> None:
     """Turn sums into kernel values, in place, and fold them if there are weights."""
     if weights is None:
-        weights = _arrays(sp.csr_array((0, tile.shape[1]), dtype=tile.dtype))
+        weights = _arrays(sp.csr_array((0, tile.shape[1])))
     kernel = (PROFILES[form.profile], form.degree, numbers(form, tile.dtype))
     args = (tile, kernel, weights, out, start)
     seconds = TILE_ROWS * tile.shape[1] * _SECONDS_PER_VALUE

@@ -57,7 +57,7 @@ def fold_by_tiles(
 ) -> None:
     """Fill `out` (s, n) with W k(L, X)."""
     n, m = X.shape[0], landmarks.shape[0]
-    values = max(1, TILE_BYTES // X.dtype.itemsize)
+    values = max(1, TILE_BYTES // 8)
     height = max(1, min(n, _TILE_ROWS, values // min(weights.step, m or 1)))
     width = weights.step * max(1, values // height // weights.step)
     blocks = [landmarks[first : first + width] for first in range(0, m, width)]
@@ -65,9 +65,9 @@ def fold_by_tiles(
 
     def work(start: int) -> None:
         rows = X[start : start + height]
-        total = np.zeros((out.shape[0], rows.shape[0]), dtype=out.dtype)
+        total = np.zeros((out.shape[0], rows.shape[0]))
         # Shared by all blocks: allocating costs as much as the values.
-        buffer = np.empty((min(width, m), rows.shape[0]), dtype=out.dtype)
+        buffer = np.empty((min(width, m), rows.shape[0]))
         for i, tile_of in enumerate(tiles):
             weights.add_block(i * width, tile_of(rows, buffer), total)
         out[:, start : start + height] = total
@@ -87,32 +87,31 @@ def _tiles_of(
 
     Vector lanes are rows, or landmarks if tiles are `narrow`, with few rows.
     """
-    form, dtype = kernel.compiled_form(X.shape[1]), X.dtype
+    form = kernel.compiled_form(X.shape[1])
     if form is None:
-        return [_by_call(kernel, block, dtype) for block in blocks]
-    blocks = [block.astype(dtype, copy=False) for block in blocks]
+        return [_by_call(kernel, block) for block in blocks]
     if sp.issparse(X) or any(map(sp.issparse, blocks)):
         return [_sparse(form, block) for block in blocks]
     make = _across if narrow else _along
     return [make(form, block) for block in blocks]
 
 
-def _by_call(kernel: KernelLike, block: Any, dtype: np.dtype) -> _Tile:
-    return lambda rows, buffer: np.asarray(kernel(rows, block), dtype=dtype).T
+def _by_call(kernel: KernelLike, block: Any) -> _Tile:
+    return lambda rows, buffer: np.asarray(kernel(rows, block), dtype=np.float64).T
 
 
 def _sparse(form: Any, block: Any) -> _Tile:
-    return lambda rows, buffer: evaluate_sparse(form, block, rows)
+    return lambda rows, buffer: evaluate_sparse(form, block, rows, np.float64)
 
 
 def _along(form: Any, block: NDArray) -> _Tile:
-    packed = pack_landmarks(form, block, block.dtype)  # once for all rows
+    packed = pack_landmarks(form, block)  # once for all rows
     return lambda rows, buffer: fill_values(packed, rows, buffer[: len(block)])
 
 
 def _across(form: Any, block: NDArray) -> _Tile:
     def tile(rows: NDArray, buffer: NDArray) -> NDArray:
         out = buffer[: len(block)].reshape(len(rows), len(block))
-        return fill_values(pack_landmarks(form, rows, rows.dtype), block, out).T
+        return fill_values(pack_landmarks(form, rows), block, out).T
 
     return tile

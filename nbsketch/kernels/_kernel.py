@@ -27,8 +27,8 @@ class Kernel(ABC):
     def __call__(self, X: ArrayLike, Y: ArrayLike | None = None) -> NDArray:
         """Return the matrix k(X, Y) of shape (n, m); Y is X by default.
 
-        Both may be sparse. float32 in, float32 out; everything else is computed in
-        float64.
+        Both may be sparse. The values are computed in float64, and rounded to float32
+        if both X and Y are float32.
         """
         rows, others = self._check_pair(X, Y)
         dtype = np.result_type(rows.dtype, others.dtype)
@@ -38,8 +38,7 @@ class Kernel(ABC):
                 f"{type(self).__name__} must define __call__, because its "
                 "compiled_form is None"
             )
-        rows, others = (part.astype(dtype, copy=False) for part in (rows, others))
-        return evaluate(form, rows, others)
+        return evaluate(form, rows, others, dtype)
 
     @abstractmethod
     def compiled_form(self, n_features: int) -> CompiledForm | None:

@@ -194,6 +194,9 @@ class Sketch:
             )
         return self._apply(array)
 
+    def _apply_transposed(self, array: NDArray) -> NDArray:
+        return self._matrix.T @ array
+
     def _apply(self, array: Any) -> Any:
         matrix = self._matrix
         if array.dtype == np.float32:
@@ -258,6 +261,9 @@ class DenseSketch(Sketch):
         sketch.origin = origin_of(parts, sketch.shape[0])
         return sketch
 
+    def _apply_transposed(self, array: NDArray) -> NDArray:
+        return self._dense.T @ array
+
     def _apply(self, array: Any) -> Any:
         dense = self._dense
         if array.dtype == np.float32:
@@ -267,7 +273,7 @@ class DenseSketch(Sketch):
 
 @dataclass(frozen=True)
 class Transpose:
-    """The transpose of a sketch, for products ``A @ S.T``."""
+    """The transpose of a sketch, for products ``A @ S.T`` and ``S.T @ B``."""
 
     sketch: Sketch
     # Makes NumPy call `__rmatmul__`.
@@ -282,6 +288,10 @@ class Transpose:
     def T(self) -> Sketch:
         """The sketch."""
         return self.sketch
+
+    def __matmul__(self, other: ArrayLike) -> NDArray:
+        """Return S.T @ B for a matrix B with s rows."""
+        return self.sketch._apply_transposed(np.asarray(other))
 
     def __rmatmul__(self, other: ArrayLike | sp.sparray) -> Any:
         """Return A @ S.T for a vector or a matrix A with n columns."""

@@ -17,6 +17,9 @@ from nbsketch.sketches._sketch import Origin, Sketch, origin_of
 from nbsketch.sketches._streams import signs, start_of_permutation
 from nbsketch.sketches._transforms import Cosine, Fourier, Hadamard, Transform
 
+# Entries of the transform that are computed at a time.
+_ENTRIES = 1 << 20
+
 _TRANSFORMS: dict[str, type[Transform]] = {
     "hadamard": Hadamard,
     "dct": Cosine,
@@ -155,6 +158,14 @@ class TransformSketch(Sketch):
         sketch = cls(*(parts[name] for name in ("transform", "signs", "rows", "scale")))
         sketch.origin = origin_of(parts, sketch.shape[0])
         return sketch
+
+    def _apply_transposed(self, array: NDArray) -> NDArray:
+        total = np.zeros((self.shape[1], *array.shape[1:]))
+        step = max(1, _ENTRIES // self.shape[1])
+        for first in range(0, self.shape[0], step):
+            part = slice(first, first + step)
+            total += self._fast.entries(self._rows[part]).T @ array[part]
+        return (self._scale * (total.T * self._signs)).T
 
     def _apply(self, array: Any) -> Any:
         if array.dtype.kind not in "fiub":

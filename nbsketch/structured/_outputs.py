@@ -58,7 +58,7 @@ class OutputSpace:
         sketch_map = SketchMap(kernel, landmarks, weights[:, active])
         values = sketch_map(Y[first[active]])
         core = sketch_map.weights @ values.T
-        return cls(sketch_map, PivotedCholesky.of(core, values.dtype))
+        return cls(sketch_map, PivotedCholesky.of(core))
 
     def encode(self, rows: Any, diagonal: NDArray | None = None) -> Candidates:
         """Return outputs as candidates; `diagonal` is k(y, y), if it is known."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
-from nbsketch._validation import check_integer, check_positives
+from nbsketch._validation import check_positives
 from nbsketch.estimators._base import SketchedModel
 from nbsketch.fitting.fit import fold_errors, sketch_rows
 
@@ -50,7 +50,9 @@ def cross_validate(
     bandwidths: Iterable[float],
     alphas: Iterable[float],
     *,
-    cv: int = 5,
+    cv: Any = 5,
+    groups: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
 ) -> CrossValidation:
     """Cross-validate an estimator over bandwidths and penalties.
 
@@ -70,9 +72,14 @@ def cross_validate(
         As in its ``fit``.
     bandwidths, alphas : sequences of floats
         Values to try; descending penalties are fastest.
-    cv : int, default=5
-        Number of folds: contiguous blocks of rows, so that neighbors in time stay in
-        one fold. Shuffle the rows first if their order means nothing.
+    cv : int, splitter or iterable of (train, test), default=5
+        An integer: that many contiguous blocks of rows, so that neighbors in time stay
+        in one fold (of whole groups, if `groups` are given). Or a splitter of
+        scikit-learn, such as ``KFold(5, shuffle=True)``, or index arrays.
+    groups : array of shape (n,) or None, default=None
+        Label of the group of each row.
+    sample_weight : array of shape (n,) or None, default=None
+        Non-negative weights, for fits and for errors. None: equal weights.
 
     Returns
     -------
@@ -91,11 +98,15 @@ def cross_validate(
     """
     widths = np.array(check_positives("bandwidths", bandwidths))
     penalties = np.array(check_positives("alphas", alphas))
-    problem = clone(estimator).prepare(X, y)
+    model = clone(estimator).set_params(cv=cv)
+    problem = model.prepare(X, y, sample_weight, groups)
     problem.check_has_path()
-    n = problem.rows.shape[0]
-    count = check_integer("cv", cv, low=2, high=n)
-    folds = np.array_split(np.arange(n), count)
+    folds = problem.objective.folds
+    if folds is None:
+        raise TypeError(
+            "`cv` must be an integer, a splitter of scikit-learn or an iterable of "
+            "(train, test) index arrays, got None"
+        )
     errors = []
     for width in widths:
         sized = problem.with_bandwidth(float(width))

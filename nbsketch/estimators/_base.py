@@ -29,11 +29,13 @@ from nbsketch.features import (
     takes_sparse,
 )
 from nbsketch.fitting.fit import Problem, sketch_rows, solve_path
+from nbsketch.fitting.folds import resolve_folds
 from nbsketch.fitting.inputs import transform_rows
 from nbsketch.fitting.objectives import FeatureSolution
 from nbsketch.fitting.settings import SketchSettings, SolveSettings
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.persistence import SaveMixin
+from nbsketch.solvers.folds import Fold
 
 
 class KernelExpansion(SaveMixin, BaseEstimator):
@@ -70,6 +72,12 @@ class KernelExpansion(SaveMixin, BaseEstimator):
         if targets.shape != expected:
             raise ValueError(f"`y_val` must have shape {expected}, got {targets.shape}")
         return rows, targets
+
+    def _folds(
+        self, X: Any, y: NDArray, groups: Any, weights: NDArray | None
+    ) -> tuple[Fold, ...] | None:
+        """Return the rows that `cv` leaves out together."""
+        return resolve_folds(self.cv, groups, X, y, weights)
 
     def _sketching(self) -> SketchSettings:
         return SketchSettings(
@@ -124,7 +132,9 @@ class SketchedModel(KernelExpansion, ABC):
     """
 
     @abstractmethod
-    def prepare(self, X: Any, y: Any, sample_weight: Any = None) -> Problem:
+    def prepare(
+        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None
+    ) -> Problem:
         """Check parameters and data; return the problem that `fit` solves."""
 
     def fit_path(
@@ -133,6 +143,7 @@ class SketchedModel(KernelExpansion, ABC):
         y: ArrayLike,
         alphas: Iterable[float],
         sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
     ) -> list[Self]:
         """Fit one model for each penalty, on one sketch and one set of features.
 
@@ -145,6 +156,8 @@ class SketchedModel(KernelExpansion, ABC):
             As in `fit`.
         alphas : sequence of floats
             Positive penalties.
+        groups
+            As in `fit`.
 
         Returns
         -------
@@ -153,7 +166,7 @@ class SketchedModel(KernelExpansion, ABC):
         """
         penalties = check_positives("alphas", alphas)
         model = clone(self)
-        problem = model.prepare(X, y, sample_weight)
+        problem = model.prepare(X, y, sample_weight, groups)
         problem.check_has_path()
         data = sketch_rows(problem)
         return [

@@ -63,6 +63,12 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
     alpha : float or None, default=None
         Penalty (> 0), the same for all classes. None: the one of least loss on a fifth
         of the rows, held out at random, along a path of penalties.
+    cv : int, splitter, iterable of (train, test) or None, default=None
+        Rows that are left out together where length scales, `size` or `alpha` are
+        chosen. None: single rows for length scales, else a random fifth of the rows.
+        An integer: that many contiguous blocks of rows, or of whole groups, for rows
+        that depend on their neighbors. Splitters of scikit-learn and index arrays are
+        used unchanged.
     fit_intercept : bool, default=True
         Whether to fit the constant b; it is not penalized.
     solver : {"auto", "adam", "sgd"} or StochasticSolver, default="auto"
@@ -117,6 +123,7 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
         sketch: Any = None,
         size: Any = None,
         alpha: float | None = None,
+        cv: Any = None,
         fit_intercept: bool = True,
         solver: Any = "auto",
         tol: float = 1e-6,
@@ -131,6 +138,7 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
         self.sketch = sketch
         self.size = size
         self.alpha = alpha
+        self.cv = cv
         self.fit_intercept = fit_intercept
         self.solver = solver
         self.tol = tol
@@ -139,7 +147,11 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
         self.verbose = verbose
 
     def fit(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
     ) -> SketchedKernelClassifier:
         """Fit the model.
 
@@ -151,14 +163,18 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
             Labels, numbers or strings, of at least two classes.
         sample_weight : array of shape (n,) or None, default=None
             Non-negative weights. None: equal weights.
+        groups : array of shape (n,) or None, default=None
+            Label of the group of each row, for `cv`.
         """
         with keeping_fitted(self):
-            problem = self.prepare(X, y, sample_weight)
+            problem = self.prepare(X, y, sample_weight, groups)
             data = sketch_rows(problem)
             solution = solve(problem, data)
             return self._publish(problem, data, solution)
 
-    def prepare(self, X: Any, y: Any, sample_weight: Any = None) -> Problem:
+    def prepare(
+        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None
+    ) -> Problem:
         """Check parameters and data; return the problem that `fit` solves."""
         sketching, solving = self._sketching(), self._solving()
         loss = as_loss(self.loss)
@@ -167,7 +183,10 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
         X, y = self._check_X_y(X, y)
         signs = self._check_labels(y)
         weights = check_weights(sample_weight, X)
-        objective = ScalarObjective(signs, weights, self.fit_intercept, loss)
+        folds = self._folds(X, y, groups, weights)
+        objective = ScalarObjective(
+            signs, weights, self.fit_intercept, loss, folds=folds
+        )
         single = len(self.classes_) == 2
         return Problem(X, objective, sketching, solving, single_output=single)
 

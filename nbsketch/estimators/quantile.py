@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,12 @@ from nbsketch._validation import (
 )
 from nbsketch.estimators._base import SketchedModel, as_columns, check_weights
 from nbsketch.fitting.fit import Problem, sketch_rows, solve
+from nbsketch.fitting.folds import split_last
 from nbsketch.fitting.objectives import FeatureSolution, JointQuantileObjective
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.metrics import pinball_loss
 from nbsketch.outputs import QuantileOutput
+from nbsketch.solvers.folds import Fold
 
 
 class JointQuantileRegressor(RegressorMixin, SketchedModel):
@@ -65,6 +68,12 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
     alpha : float or None, default=None
         Penalty (> 0). None: the one of least loss on a fifth of the rows, held out at
         random, along a path of penalties.
+    cv : int, splitter, iterable of (train, test) or None, default=None
+        Rows that are left out together where length scales, `size` or `alpha` are
+        chosen. None: single rows for length scales, else a random fifth of the rows.
+        An integer: that many contiguous blocks of rows, or of whole groups, for rows
+        that depend on their neighbors. Splitters of scikit-learn and index arrays are
+        used unchanged.
     fit_intercept : bool, default=True
         Whether to fit an intercept for each level. Without it, quantiles are biased if
         the targets are far from zero.
@@ -72,7 +81,8 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
         "sort": put the predictions of each row in ascending order, which never raises
         the pinball loss. None: as fitted.
     calibration : float in [0, 1), default=0.0
-        Share of the rows kept out of the fit, at random, to calibrate the intervals.
+        Share of the rows kept out of the fit to calibrate the intervals: random rows,
+        or with `cv` the last folds, whole, that have at least this share.
     solver : {"auto", "adam", "sgd"} or StochasticSolver, default="auto"
         "auto" is a certified Newton method. "adam" and "sgd" repeat the experiments of
         the papers.
@@ -134,6 +144,7 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
         sketch: Any = None,
         size: Any = None,
         alpha: float | None = None,
+        cv: Any = None,
         fit_intercept: bool = True,
         non_crossing: str | None = None,
         calibration: float = 0.0,
@@ -151,6 +162,7 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
         self.sketch = sketch
         self.size = size
         self.alpha = alpha
+        self.cv = cv
         self.fit_intercept = fit_intercept
         self.non_crossing = non_crossing
         self.calibration = calibration
@@ -161,7 +173,11 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
         self.verbose = verbose
 
     def fit(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
     ) -> JointQuantileRegressor:
         """Fit the model.
 
@@ -173,27 +189,34 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
             Targets.
         sample_weight : array of shape (n,) or None, default=None
             Non-negative weights. None: equal weights.
+        groups : array of shape (n,) or None, default=None
+            Label of the group of each row, for `cv`.
         """
         with keeping_fitted(self):
-            problem = self.prepare(X, y, sample_weight)
+            problem = self.prepare(X, y, sample_weight, groups)
             data = sketch_rows(problem)
             solution = solve(problem, data)
             return self._publish(problem, data, solution)
 
-    def prepare(self, X: Any, y: Any, sample_weight: Any = None) -> Problem:
+    def prepare(
+        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None
+    ) -> Problem:
         """Check parameters and data; return the problem that `fit` solves."""
         sketching, solving = self._sketching(), self._solving()
         check_choice("non_crossing", self.non_crossing, [None, "sort"])
         output = QuantileOutput(self.quantiles, self.gamma)
         X, y = self._check_X_y(X, y, y_numeric=True)
-        fitted, held_out = self._split(X.shape[0])
+        weights = check_weights(sample_weight, X)
+        folds = self._folds(X, y, groups, weights)
+        fitted, held_out, folds = self._split(X.shape[0], folds)
         objective = JointQuantileObjective(
             as_columns(y),
-            check_weights(sample_weight, X),
+            weights,
             self.fit_intercept,
             output.quantiles,
             output.factor(output.size),
-        ).take(fitted)
+        )
+        objective = replace(objective.take(fitted), folds=folds)
         calibration = (X[held_out], y[held_out]) if held_out.size else None
         return Problem(X[fitted], objective, sketching, solving, False, calibration)
 
@@ -207,8 +230,13 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
             self.calibration_ = np.column_stack([self._values(X), y])
         return self
 
-    def _split(self, n: int) -> tuple[NDArray, NDArray]:
-        """Return the rows to fit and those to calibrate on."""
+    def _split(
+        self, n: int, folds: tuple[Fold, ...] | None
+    ) -> tuple[NDArray, NDArray, tuple[Fold, ...] | None]:
+        """Return the rows to fit, those to calibrate on, and the folds of the former.
+
+        Calibration rows are random, or those of the last folds if there are folds.
+        """
         share = check_real(
             "calibration", self.calibration, low=0, high=1, high_open=True
         )
@@ -217,9 +245,11 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
             raise ValueError(
                 f"`calibration` must leave rows to fit on, got {share} of {n}"
             )
+        if folds is not None:
+            return split_last(folds, n, count)
         # Another stream than those of the fit, which are spawned from the same seed.
         order = random_generator(self.random_state).permutation(n)
-        return np.sort(order[count:]), np.sort(order[:count])
+        return np.sort(order[count:]), np.sort(order[:count]), None
 
     def predict(self, X: ArrayLike) -> NDArray:
         """Return the quantiles of the rows of X, of shape (n, d)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from numpy.typing import ArrayLike, NDArray
@@ -58,6 +59,12 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         0.5, 0.7 or 1 as well. Other losses: the least loss on a fifth of the rows, held
         out at random, along a path of penalties that ends where weaker ones lose; up to
         5 % of the held-out rows, outliers under every penalty, are excluded.
+    cv : int, splitter, iterable of (train, test) or None, default=None
+        Rows that are left out together where length scales, `size` or `alpha` are
+        chosen. None: single rows, in closed form (other losses: a random fifth).
+        An integer: that many contiguous blocks of rows, or of whole groups, for rows
+        that depend on their neighbors. Splitters of scikit-learn and index arrays are
+        used unchanged.
     output : Output, array of shape (d, d) or None, default=None
         Output matrix M, positive semi-definite. None: the identity.
     fit_intercept : bool, default=True
@@ -144,6 +151,7 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         sketch: Any = None,
         size: Any = None,
         alpha: float | None = None,
+        cv: Any = None,
         output: Any = None,
         fit_intercept: bool = True,
         solver: Any = "auto",
@@ -159,6 +167,7 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         self.sketch = sketch
         self.size = size
         self.alpha = alpha
+        self.cv = cv
         self.output = output
         self.fit_intercept = fit_intercept
         self.solver = solver
@@ -168,7 +177,11 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         self.verbose = verbose
 
     def fit(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
     ) -> SketchedKernelRegressor:
         """Fit the model.
 
@@ -180,14 +193,18 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
             Targets.
         sample_weight : array of shape (n,) or None, default=None
             Non-negative weights. None: equal weights.
+        groups : array of shape (n,) or None, default=None
+            Label of the group of each row, for `cv`.
         """
         with keeping_fitted(self):
-            problem = self.prepare(X, y, sample_weight)
+            problem = self.prepare(X, y, sample_weight, groups)
             data = sketch_rows(problem)
             solution = solve(problem, data)
             return self._publish(problem, data, solution)
 
-    def prepare(self, X: Any, y: Any, sample_weight: Any = None) -> Problem:
+    def prepare(
+        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None
+    ) -> Problem:
         """Check parameters and data; return the problem that `fit` solves."""
         sketching, solving = self._sketching(), self._solving()
         X, y = self._check_X_y(X, y, multi_output=True, y_numeric=True)
@@ -195,6 +212,8 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         objective = regression_objective(
             as_columns(y), weights, self.fit_intercept, self.loss, self.output
         )
+        folds = self._folds(X, y, groups, weights)
+        objective = replace(objective, folds=folds)
         return Problem(X, objective, sketching, solving, single_output=y.ndim == 1)
 
     def predict(self, X: ArrayLike) -> NDArray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -92,7 +92,13 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
         Whether `fit` keeps the iterate of least loss on held-out rows. "projected"
         stops at twice the steps of that iterate plus one pass over the data.
     validation_fraction : float, default=0.1
-        Share of the rows that early stopping holds out at random.
+        Share of the rows that early stopping holds out at random. Not used with `cv`.
+    cv : int, splitter, iterable of (train, test) or None, default=None
+        Rows that are left out together. Early stopping holds out those of the last
+        fold; with ``bandwidth="auto"`` all folds choose the length scales. None: random
+        rows, and single rows. An integer: that many contiguous blocks of rows, or of
+        whole groups, for rows that depend on their neighbors. Splitters of scikit-learn
+        and index arrays are used unchanged.
     fit_intercept : bool, default=True
         Whether to fit the constant b. It starts at the mean (square loss) or median of
         the targets, and moves by half of `step` times the mean slope of a batch.
@@ -171,6 +177,7 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
         average: bool = True,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
+        cv: Any = None,
         fit_intercept: bool = True,
         random_state: Any = None,
     ) -> None:
@@ -191,6 +198,7 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
         self.average = average
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
+        self.cv = cv
         self.fit_intercept = fit_intercept
         self.random_state = random_state
 
@@ -199,6 +207,7 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
         X: ArrayLike,
         y: ArrayLike,
         sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
         *,
         X_val: ArrayLike | None = None,
         y_val: ArrayLike | None = None,
@@ -213,14 +222,18 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
             Targets.
         sample_weight : array of shape (n,) or None, default=None
             Non-negative weights. None: equal weights.
+        groups : array of shape (n,) or None, default=None
+            Label of the group of each row, for `cv`.
         X_val, y_val : arrays or None, default=None
             Validation rows for early stopping. None: it holds out rows of X.
         """
         with keeping_fitted(self):
             X, Y = self._rows(X, y)
-            objective = self._objective(Y, check_weights(sample_weight, X))
+            weights = check_weights(sample_weight, X)
+            folds = self._folds(X, Y, groups, weights)
+            objective = replace(self._objective(Y, weights), folds=folds)
             validation = self._validation(X, Y, X_val, y_val)
-            held_out = self._n_held_out(objective.weights, len(Y), validation)
+            held_out = self._n_held_out(objective, validation)
             descent = self._descent(len(Y) - held_out)
             data = self._sketch(X, objective)
             found = descend(descent, objective, data, held_out, validation)
@@ -294,11 +307,11 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
             raise ValueError("`early_stopping` must be True with `X_val`, got False")
         return others
 
-    def _n_held_out(self, weights: NDArray | None, n: int, validation: Any) -> int:
+    def _n_held_out(self, objective: Any, validation: Any) -> int:
         """Return the number of rows that early stopping holds out."""
         if not self.early_stopping or validation is not None:
             return 0
-        return count_held_out(self.validation_fraction, weights, n)
+        return count_held_out(self.validation_fraction, objective)
 
     def _objective(self, Y: NDArray, weights: NDArray | None) -> Any:
         return regression_objective(Y, weights, self.fit_intercept, self.loss)

@@ -69,10 +69,16 @@ class SpectralFilterRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         Parameter of the filter (> 0): a penalty, a threshold, or the inverse of step
         size times number of steps. None: chosen on a path of 53 values from 10 to 1e-12
         times the largest eigenvalue (gradient descent: from one step to 1e12).
+    cv : int, splitter, iterable of (train, test) or None, default=None
+        Rows that are left out together where length scales, `size` or `alpha` are
+        chosen. None: single rows for length scales, else `criterion`.
+        An integer: that many contiguous blocks of rows, or of whole groups, for rows
+        that depend on their neighbors. Splitters of scikit-learn and index arrays are
+        used unchanged.
     criterion : {"gcv", "leave-one-out"}, default="gcv"
         Criterion for the choice of alpha: the generalized cross-validation error, at no
         extra cost, or the leave-one-out error, which takes one more pass over the
-        features.
+        features. Not used with `cv`.
     fit_intercept : bool, default=True
         Whether to fit the constant b; it is not penalized.
     random_state : None, int or Generator, default=None
@@ -148,6 +154,7 @@ class SpectralFilterRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         sketch: Any = None,
         size: Any = None,
         alpha: float | None = None,
+        cv: Any = None,
         criterion: str = "gcv",
         fit_intercept: bool = True,
         random_state: Any = None,
@@ -162,6 +169,7 @@ class SpectralFilterRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         self.sketch = sketch
         self.size = size
         self.alpha = alpha
+        self.cv = cv
         self.criterion = criterion
         self.fit_intercept = fit_intercept
         self.random_state = random_state
@@ -171,6 +179,7 @@ class SpectralFilterRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         X: ArrayLike,
         y: ArrayLike,
         sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
         *,
         X_val: ArrayLike | None = None,
         y_val: ArrayLike | None = None,
@@ -185,12 +194,14 @@ class SpectralFilterRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
             Targets.
         sample_weight : array of shape (n,) or None, default=None
             Non-negative weights. None: equal weights.
+        groups : array of shape (n,) or None, default=None
+            Label of the group of each row, for `cv`.
         X_val, y_val : arrays or None, default=None
             Validation rows and their targets: alpha is the one of least mean squared
             error on them. None: by `criterion`.
         """
         with keeping_fitted(self):
-            problem = self.prepare(X, y, sample_weight)
+            problem = self.prepare(X, y, sample_weight, groups)
             validation = self._check_validation(
                 problem.rows, problem.objective.targets, X_val, y_val
             )
@@ -203,21 +214,24 @@ class SpectralFilterRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
             solution = solve(problem, data, validation)
             return self._publish(problem, data, solution)
 
-    def prepare(self, X: Any, y: Any, sample_weight: Any = None) -> Problem:
+    def prepare(
+        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None
+    ) -> Problem:
         """Check parameters and data; return the problem that `fit` solves."""
         sketching, solving = self._sketching(), SolveSettings(self.alpha)
         filter = self._check_filter()
         X, y = self._check_X_y(X, y, multi_output=True, y_numeric=True)
-        Y = as_columns(y)
+        Y, weights = as_columns(y), check_weights(sample_weight, X)
         objective = SpectralObjective(
             Y,
-            check_weights(sample_weight, X),
+            weights,
             self.fit_intercept,
             SquareLoss(),
             IdentityOutput().factor(Y.shape[1]),
             filter,
             self.criterion,
             self.n_steps,
+            folds=self._folds(X, y, groups, weights),
         )
         return Problem(X, objective, sketching, solving, single_output=y.ndim == 1)
 

@@ -15,7 +15,8 @@ from nbsketch.fitting.settings import SolveOptions
 from nbsketch.solvers import smoother
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.filters import Filter
-from nbsketch.solvers.ridge import RidgePath, leave_one_out
+from nbsketch.solvers.folds import Fold, fold_errors
+from nbsketch.solvers.ridge import RidgePath, cross_validation, leave_one_out
 from nbsketch.solvers.spectrum import Spectrum
 from nbsketch.tuning.robust import inliers
 
@@ -55,7 +56,7 @@ def default_alphas(objective: Any, design: Design) -> NDArray:
 def held_out(
     objective: Any, design: Design, alpha: float | None, rng: np.random.Generator
 ) -> AlphaPath:
-    """Return the losses on a fifth of the rows, held out at random.
+    """Return the losses on the rows of the folds; None: on a random fifth of the rows.
 
     The path of penalties (if `alpha` is None) ends where weaker ones lose. For a robust
     loss, outliers under every penalty are excluded. With a single row nothing can be
@@ -65,21 +66,46 @@ def held_out(
     n = design.shape[0]
     if n == 1:
         return AlphaPath(alphas, np.zeros(len(alphas)))
-    order = rng.permutation(n)
-    count = min(n - 1, max(1, round(_HELD_OUT * n)))
-    out, kept = np.sort(order[:count]), np.sort(order[count:])
-    validation, Z = objective.take(out), design.gather(out)
+    folds = objective.folds or [_random_part(n, rng)]
+    validation = objective.take(np.concatenate([fold.test for fold in folds]))
     losses: list[NDArray] = []
     errors, least = np.empty(0), np.full(validation.targets.shape, np.inf)
-    part, options = objective.take(kept), SolveOptions(tol=_PATH_TOL)
-    for solution in part.path(design.gather(kept), alphas, options):
-        fitted = Z.mv(solution.coef) + solution.intercept
+    parts = [_Part(objective, design, fold) for fold in folds]
+    for alpha in alphas:
+        fitted = np.concatenate([part.fitted(float(alpha)) for part in parts])
         losses.append(validation.losses(fitted))
         least = np.minimum(least, np.abs(validation.targets - fitted))
         errors = _mean_losses(validation, np.array(losses), least)
         if (errors[-_PATIENCE:] > _LOSS * errors.min()).sum() == _PATIENCE:
             break
     return AlphaPath(alphas, errors)
+
+
+def _random_part(n: int, rng: np.random.Generator) -> Fold:
+    """Return the fold that leaves out a fifth of the rows."""
+    count = min(n - 1, max(1, round(_HELD_OUT * n)))
+    out = np.sort(rng.permutation(n)[:count])
+    return Fold(out, out)
+
+
+class _Part:
+    """The problem of one fold, solved for one penalty after the other.
+
+    Features of its rows are gathered for each solve, so that a single copy is stored.
+    """
+
+    def __init__(self, objective: Any, design: Design, fold: Fold) -> None:
+        self._kept, self._test = fold.kept(design.shape[0]), fold.test
+        self._design, self._objective = design, objective.take(self._kept)
+        self._start: Any = None
+
+    def fitted(self, alpha: float) -> NDArray:
+        """Return the fit on the test rows for a penalty, (m, d)."""
+        Z, options = self._design.gather(self._kept), SolveOptions(tol=_PATH_TOL)
+        solution = self._objective.solve(Z, alpha, options, self._start)
+        self._start = solution.as_start()
+        rows = self._design.gather(self._test)
+        return rows.mv(solution.coef) + solution.intercept
 
 
 def _mean_losses(validation: Any, losses: NDArray, least: NDArray) -> NDArray:
@@ -92,16 +118,22 @@ def _mean_losses(validation: Any, losses: NDArray, least: NDArray) -> NDArray:
     return np.average(losses[:, rows], axis=1, weights=validation.take(rows).weights)
 
 
-def leave_one_out_path(
+def ridge_errors(
     objective: Any,
     path: RidgePath,
     design: Design,
     alpha: float | None,
     rng: np.random.Generator,
 ) -> AlphaPath:
-    """Return the leave-one-out errors of ridge regression, of at most 5000 rows."""
+    """Return the errors of ridge regression on the rows of the folds.
+
+    Without folds they are leave-one-out errors, of at most 5000 rows.
+    """
     alphas = path.default_alphas()[::-1] if alpha is None else np.array([alpha])
     Y, weights = objective.targets, objective.weights
+    if objective.folds is not None:
+        known = design, Y, alphas, objective.folds, weights
+        return AlphaPath(alphas, cross_validation(path, *known))
     rows = _validation_rows(weights, len(Y), rng)
     return AlphaPath(alphas, leave_one_out(path, design, Y, alphas, weights, rows))
 
@@ -124,13 +156,20 @@ def filter_path(
     alpha: float | None,
     validation: tuple[Design, NDArray] | None = None,
 ) -> AlphaPath:
-    """Return errors of a spectral filter by its criterion, or on validation rows."""
+    """Return errors of a spectral filter on validation rows, or on those of the folds.
+
+    Without either they are those of its criterion.
+    """
     alphas = filter.alphas(spectrum.top) if alpha is None else np.array([alpha])
+    known = objective.targets, alphas
     if validation is not None:
         errors = smoother.held_out_error(spectrum, filter, *validation, alphas)
+    elif objective.folds is not None:
+        folds, weights = objective.folds, objective.weights
+        errors = fold_errors(spectrum, filter, design, *known, folds, weights)
     elif objective.criterion == "gcv":
         errors = smoother.generalized_cross_validation(spectrum, filter, alphas)
     else:
-        known = objective.targets, alphas, objective.weights
-        errors = smoother.leave_one_out(spectrum, filter, design, *known)
+        weights = objective.weights
+        errors = smoother.leave_one_out(spectrum, filter, design, *known, weights)
     return AlphaPath(alphas, errors)

@@ -16,7 +16,7 @@ from nbsketch._validation import (
     check_positive,
     check_real,
 )
-from nbsketch.fitting.objectives import RadialObjective, ScalarObjective
+from nbsketch.fitting.objectives import Objective, RadialObjective, ScalarObjective
 from nbsketch.losses import Loss
 from nbsketch.solvers.design import ArrayDesign
 from nbsketch.solvers.regimes import sgm_regime
@@ -60,8 +60,14 @@ class Sample(NamedTuple):
         return Sample(Z, replace(self.objective, targets=targets, weights=None))
 
     def split(self, count: int, rng: np.random.Generator) -> tuple[Sample, Sample]:
-        """Return the rows that stay, and random ones of those with a weight."""
+        """Return the rows to fit and those to hold out.
+
+        The latter are those of the last fold, or else random ones with a weight.
+        """
         n, weights = len(self.Z), self.objective.weights
+        if self.objective.folds is not None:
+            fold = self.objective.folds[-1]
+            return self._take(fold.kept(n)), self._take(fold.test)
         counted = np.arange(n) if weights is None else np.flatnonzero(weights)
         out = np.sort(rng.choice(counted, count, replace=False))
         return self._take(np.delete(np.arange(n), out)), self._take(out)
@@ -193,8 +199,11 @@ class Descent:
         }
 
 
-def count_held_out(fraction: float, weights: NDArray | None, n: int) -> int:
-    """Return the number of rows that early stopping holds out, of n."""
+def count_held_out(fraction: float, objective: Objective) -> int:
+    """Return the number of rows on which a fit with early stopping takes no steps."""
+    n, weights = len(objective.targets), objective.weights
+    if objective.folds is not None:
+        return len(objective.folds[-1].removed)
     counted = n if weights is None else int(np.count_nonzero(weights))
     if counted < 2:
         raise ValueError(

@@ -16,7 +16,7 @@ BLAS threads here.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -48,6 +48,7 @@ from nbsketch.fitting.sizes import AutoSize, as_auto_size
 from nbsketch.fitting.sketched import SketchedData, draw_sketch
 from nbsketch.fitting.stochastic import as_solver
 from nbsketch.solvers.design import ArrayDesign, Design
+from nbsketch.solvers.folds import Fold
 
 
 class Problem(NamedTuple):
@@ -170,15 +171,17 @@ def solve_path(
 
 
 def fold_errors(
-    problem: Problem, data: SketchedData, folds: list[NDArray], alphas: NDArray
+    problem: Problem, data: SketchedData, folds: Sequence[Fold], alphas: NDArray
 ) -> NDArray:
     """Return the mean errors (a, d) of penalties over the rows that folds leave out."""
     objective, options = problem.objective, problem.solving.options()
+    weights = objective.weights
     exact = data.sketch.is_identity and isinstance(objective, LeastSquaresObjective)
     Z = _gram(data) if exact else _features(data)
     total: Any = 0.0
-    for left_out in folds:
-        kept = np.delete(np.arange(len(Z)), left_out)
+    mass = 0.0
+    for fold in folds:
+        kept, left_out = fold.kept(len(Z)), fold.test
         part, validation = objective.take(kept), objective.take(left_out)
         if exact:
             outside, K = Z[np.ix_(left_out, kept)], Z[np.ix_(kept, kept)]
@@ -190,8 +193,9 @@ def fold_errors(
             errors = [
                 validation.errors(outside @ s.coef + s.intercept) for s in solutions
             ]
-        total += np.array(errors) * (len(left_out) / len(Z))
-    return total
+        mass += (share := len(left_out) if weights is None else weights[left_out].sum())
+        total += share * np.array(errors)
+    return total / mass
 
 
 class Found(NamedTuple):

@@ -13,6 +13,7 @@ from nbsketch._validation import check_choice
 from nbsketch.features import is_pairwise
 from nbsketch.fitting.settings import SketchSettings
 from nbsketch.kernels import Kernel
+from nbsketch.solvers.folds import Fold
 from nbsketch.tuning import InputScaler, fit_scaler, tune
 from nbsketch.tuning.inputs import PREPROCESSINGS
 
@@ -35,12 +36,15 @@ class TuningTarget(NamedTuple):
         Whether the loss is robust to outliers.
     alpha : float or None
         The penalty if it is given, in units of the square loss.
+    folds : tuple of Fold or None
+        Rows that are left out together. None: each row by itself.
     """
 
     targets: NDArray
     weights: NDArray | None
     robust: bool
     alpha: float | None = None
+    folds: tuple[Fold, ...] | None = None
 
 
 class Inputs(NamedTuple):
@@ -150,6 +154,7 @@ def _learn(
             sample_weight=target.weights,
             alpha=target.alpha,
             robust=target.robust,
+            cv=target.folds,
             rng=rng,
             callback=callback,
         )

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch.fitting.alpha import AlphaPath, leave_one_out_path
+from nbsketch.fitting.alpha import AlphaPath, ridge_errors
 from nbsketch.fitting.objectives import FeatureSolution, RadialObjective
 from nbsketch.fitting.settings import SolveOptions
 from nbsketch.fitting.sizes import least_squares_size
@@ -43,18 +43,18 @@ class LeastSquaresObjective(RadialObjective):
         options: SolveOptions,
         rng: np.random.Generator,
     ) -> FeatureSolution:
-        """Solve for one penalty; None is the one of least leave-one-out error."""
+        """Solve for one penalty; None is the one of least error on rows left out."""
         path = ridge_path(design, self.targets, **self._problem())
         if alpha is None:
-            alpha = leave_one_out_path(self, path, design, None, rng).best
+            alpha = ridge_errors(self, path, design, None, rng).best
         return _solution(path, float(alpha))
 
     def errors_left_out(
         self, design: Design, alpha: float | None, rng: np.random.Generator
     ) -> AlphaPath:
-        """Return leave-one-out errors, for one penalty or a path (None)."""
+        """Return errors on rows left out, for one penalty or a path (None)."""
         path = ridge_path(design, self.targets, **self._problem())
-        return leave_one_out_path(self, path, design, alpha, rng)
+        return ridge_errors(self, path, design, alpha, rng)
 
     def path(
         self, design: Design, alphas: Iterable[float], options: SolveOptions

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -23,6 +23,7 @@ from nbsketch.fitting.sizes import iterative_size, joint_size
 from nbsketch.fitting.stochastic import StochasticSolver
 from nbsketch.losses import Loss, PinballLoss
 from nbsketch.solvers.design import Design
+from nbsketch.solvers.folds import Fold
 from nbsketch.solvers.joint import solve_joint_pinball
 from nbsketch.solvers.newton import solve_scalar
 from nbsketch.solvers.radial import solve_radial
@@ -47,6 +48,11 @@ class FeatureSolution(NamedTuple):
     rank: int = 0  # number of features
     path: dict[str, NDArray] | None = None  # on which a filter's alpha was chosen
 
+    def as_start(self) -> FeatureSolution:
+        """Return the solution as the start for another penalty."""
+        states = (s._replace(sigma=None) if s else None for s in self.states)
+        return self._replace(states=tuple(states))
+
 
 @dataclass(frozen=True)
 class Objective(ABC):
@@ -60,6 +66,8 @@ class Objective(ABC):
     targets: NDArray
     weights: NDArray | None
     fit_intercept: bool
+    # Rows that are left out together; None: one by one, or a random part of them.
+    folds: tuple[Fold, ...] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         check_choice("fit_intercept", self.fit_intercept, [False, True])
@@ -76,7 +84,8 @@ class Objective(ABC):
     def tuning_target(self, alpha: float | None) -> TuningTarget:
         """Return the problem for which length scales are learned."""
         square = None if alpha is None else alpha / self.slope_ratio()
-        return TuningTarget(self.targets, self.weights, self.is_robust, square)
+        known = self.targets, self.weights, self.is_robust, square
+        return TuningTarget(*known, self.folds)
 
     def fit(
         self,
@@ -106,10 +115,9 @@ class Objective(ABC):
         """Yield the solution for each penalty, started from the one before."""
         solution = None
         for alpha in alphas:
-            solution = self.solve(design, float(alpha), options, solution)
+            start = None if solution is None else solution.as_start()
+            solution = self.solve(design, float(alpha), options, start)
             yield solution
-            states = (s._replace(sigma=None) if s else None for s in solution.states)
-            solution = solution._replace(states=tuple(states))
 
     def solve(
         self,
@@ -161,11 +169,12 @@ class Objective(ABC):
         """Return the solution for one part of the targets."""
 
     def take(self, rows: NDArray) -> Self:
-        """Return the objective on some rows."""
+        """Return the objective on some rows, without folds."""
         weights = None
         if self.weights is not None and self.weights[rows].any():
             weights = self.weights[rows] / self.weights[rows].mean()
-        return replace(self, targets=self.targets[rows], weights=weights)
+        targets = self.targets[rows]
+        return replace(self, targets=targets, weights=weights, folds=None)
 
     def mean_loss(self, fitted: NDArray) -> float:
         """Return the weighted mean loss of predictions."""

@@ -11,6 +11,7 @@ import struct
 import tokenize
 import zipfile
 import zlib
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -68,13 +69,23 @@ def save_model(model: Any, path: str | Path) -> None:
     content = {
         "version": nbsketch.__version__,
         "class": name,
-        "params": encode(model.get_params(deep=False), "params", arrays),
+        "params": encode(_stored(model.get_params(deep=False)), "params", arrays),
         "fitted": encode(fitted, "fitted", arrays),
     }
     if fitted:  # what `load` would refuse is refused now
         check_state(name, fitted, model.get_params(deep=False))
     text = json.dumps(content)  # all that can be refused is, before the file is touched
     write_archive(path, {"format": _FORMAT, "model": text, **arrays})
+
+
+def _stored(params: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters that a file holds: of `cv` an integer or None.
+
+    Splitters and index arrays belong to the training rows, which are not in the file.
+    """
+    cv = params.get("cv")
+    known = cv is None or isinstance(cv, Integral)
+    return params if known else params | {"cv": None}
 
 
 def load(path: str | Path) -> Any:

@@ -43,6 +43,10 @@ class Fold(NamedTuple):
         """Whether the model is fitted on all other rows."""
         return len(self.test) == len(self.removed)
 
+    def kept(self, n: int) -> NDArray:
+        """Return the ascending indices of the rows, of n, that are fitted."""
+        return np.delete(np.arange(n), self.removed)
+
 
 def fold_errors(
     spectrum: Spectrum,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ MOST_BLOCKS = 10
 
 
 def as_folds(
-    cv: int | Iterable[tuple[Any, Any]] | None,
+    cv: int | Iterable[tuple[Any, Any]] | Sequence[Fold] | None,
     n: int,
     groups: NDArray | None = None,
     sample_weight: NDArray | None = None,
@@ -25,11 +25,11 @@ def as_folds(
 
     Parameters
     ----------
-    cv : None, int or iterable of (train, test)
+    cv : None, int, iterable of (train, test) or sequence of Fold
         None: leave-one-out, or one group out if there are groups. An integer: that many
         contiguous blocks of rows, or of whole groups in the order of their first rows.
         Pairs of index arrays, as a scikit-learn splitter yields them, are used
-        unchanged.
+        unchanged; so are folds.
     n : int
         Number of rows.
     groups : ndarray of shape (n,), default=None
@@ -48,7 +48,7 @@ def as_folds(
         return None
     if cv is None or isinstance(cv, int | np.integer):
         return [Fold(block, block) for block in _blocks(cv, kept, groups)]
-    folds = [_fold(train, test, kept, n) for train, test in cv]
+    folds = [_fold(pair, kept, n) for pair in cv]
     if not folds:
         raise ValueError("`cv` must yield at least one (train, test) pair, got none")
     return folds
@@ -104,8 +104,10 @@ def _merged(units: list[NDArray], count: int) -> list[NDArray]:
     return [np.sort(np.concatenate([units[j] for j in part])) for part in parts]
 
 
-def _fold(train: Any, test: Any, kept: NDArray, n: int) -> Fold:
-    train, test = (_indices(rows, n) for rows in (train, test))
+def _fold(pair: Fold | tuple[Any, Any], kept: NDArray, n: int) -> Fold:
+    if isinstance(pair, Fold):
+        return pair
+    train, test = (_indices(rows, n) for rows in pair)
     if np.intersect1d(train, test).size:
         raise ValueError("`cv` must yield disjoint train and test indices")
     train, test = np.intersect1d(train, kept), np.intersect1d(test, kept)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from nbsketch._blas import one_thread
 from nbsketch._jit.tuning import GAUSSIAN, MATERN_12, MATERN_32, MATERN_52
 from nbsketch._validation import check_choice, check_integer, random_generator
 from nbsketch.kernels import GaussianKernel, Kernel, MaternKernel
+from nbsketch.solvers.folds import Fold
 from nbsketch.tuning.folds import as_folds, block_labels
 from nbsketch.tuning.inputs import MANY, PREPROCESSINGS, InputScaler, fit_scaler
 from nbsketch.tuning.robust import trim
@@ -102,7 +103,7 @@ def tune(
     sample_weight: NDArray | None = None,
     alpha: float | None = None,
     robust: bool = False,
-    cv: int | Iterable[tuple[Any, Any]] | None = None,
+    cv: int | Iterable[tuple[Any, Any]] | Sequence[Fold] | None = None,
     groups: NDArray | None = None,
     max_iter: int = 80,
     max_seconds: float = np.inf,
@@ -139,7 +140,7 @@ def tune(
         None: the penalty is learned with them.
     robust : bool, default=False
         Whether to trim up to 5 % of the rows, those with outlying residuals.
-    cv : None, int or iterable of (train, test), default=None
+    cv : None, int, iterable of (train, test) or sequence of Fold, default=None
         Rows that are left out together in the criterion. None: each row by itself. An
         integer: so many contiguous blocks, for rows whose neighbors nearly repeat them,
         as in time series. Pairs of index arrays: the test sets, as a scikit-learn

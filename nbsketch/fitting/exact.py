@@ -102,7 +102,10 @@ def _with_kernel(data: SketchedData, kernel: Any) -> SketchedData:
 
 @dataclass(frozen=True)
 class _Sample:
-    """A sample of the rows, part of it to fit and part to validate."""
+    """A sample of the rows, part of it to fit and part to validate.
+
+    With folds, validation rows are from the last one.
+    """
 
     rows: Any
     part: Any  # the objective on the rows that are fitted
@@ -115,15 +118,21 @@ class _Sample:
         index = np.arange(n)
         if objective.weights is not None:
             index = np.flatnonzero(objective.weights)
-        index = rng.permutation(index)[:_SAMPLE]
-        count = int(_HELD_OUT * len(index))
-        order = np.concatenate([index[count:], index[:count]])
+        index = rng.permutation(index)
+        if objective.folds is None:
+            index = index[:_SAMPLE]
+            count = int(_HELD_OUT * len(index))
+            fitted, left_out = index[count:], index[:count]
+        else:
+            left_out = index[np.isin(index, objective.folds[-1].test)]
+            left_out = left_out[: int(_HELD_OUT * _SAMPLE)]
+            fitted = index[~np.isin(index, objective.folds[-1].removed)]
+            fitted = fitted[: _SAMPLE - len(left_out)]
+        order = np.concatenate([fitted, left_out])
         rows = data.inputs.rows[order]
         if is_pairwise(data.sketch_map.kernel):
             rows = rows[:, order]
-        validation, part = (
-            objective.take(some) for some in (index[:count], index[count:])
-        )
+        validation, part = (objective.take(some) for some in (left_out, fitted))
         return cls(rows, part, validation, rng)
 
     def errors(self, kernel: Any, shifts: NDArray) -> list[Choice]:

@@ -1,0 +1,341 @@
+"""Rows that are left out together: `cv` and `groups` of the estimators."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.model_selection import (
+    GridSearchCV,
+    GroupKFold,
+    KFold,
+    StratifiedKFold,
+    TimeSeriesSplit,
+)
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import nbsketch
+from nbsketch import (
+    JointQuantileRegressor,
+    SketchedFeatures,
+    SketchedKernelClassifier,
+    SketchedKernelRegressor,
+    SketchedSGDRegressor,
+    SpectralFilterRegressor,
+)
+from nbsketch.fitting.folds import resolve_folds, split_last
+from nbsketch.fitting.objectives import JointQuantileObjective
+from nbsketch.model_selection import cross_validate
+from nbsketch.solvers.newton import solve_scalar
+
+WIDTH = {"bandwidth": 1.0, "size": 15, "random_state": 0}
+
+
+def data(n=120):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, size=(n, 2))
+    return X, np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=n)
+
+
+def blocks(n, count):
+    """Return (train, test) of contiguous blocks."""
+    parts = np.array_split(np.arange(n), count)
+    return [(np.delete(np.arange(n), part), part) for part in parts]
+
+
+def series(n, seed=0):
+    """Return (X, y) whose neighboring rows nearly repeat each other."""
+    rng = np.random.default_rng(seed)
+    steps = rng.normal(size=(n, 6))
+    for t in range(1, n):
+        steps[t] = 0.99 * steps[t - 1] + np.sqrt(1 - 0.99**2) * steps[t]
+    return steps[:, :5], np.sin(steps[:, 0]) + steps[:, 5]
+
+
+MODELS = {
+    "square": SketchedKernelRegressor(**WIDTH),
+    "huber": SketchedKernelRegressor(loss="huber", **WIDTH),
+    "labels": SketchedKernelClassifier(loss="logistic", **WIDTH),
+    "quantiles": JointQuantileRegressor((0.25, 0.75), **WIDTH),
+    "filter": SpectralFilterRegressor(filter="landweber", **WIDTH),
+    "descent": SketchedSGDRegressor(early_stopping=True, n_epochs=3, **WIDTH),
+}
+each_model = pytest.mark.parametrize("name", MODELS)
+
+
+def fitted(name, cv, **known):
+    X, y = data()
+    y = y > 0 if name == "labels" else y
+    return clone(MODELS[name]).set_params(cv=cv).fit(X, y, **known)
+
+
+# what is chosen --------------------------------------------------------------------
+
+
+def ridge_errors(Z, y, folds, alphas):
+    """Return the mean squared errors of refits with the penalty n alpha."""
+    errors, count, n = np.zeros(len(alphas)), 0, len(y)
+    for train, test in folds:
+        mean = Z[train].mean(axis=0)
+        A = Z[train] - mean
+        for k, alpha in enumerate(alphas):
+            gram = A.T @ A + n * alpha * np.eye(A.shape[1])
+            w = np.linalg.solve(gram, A.T @ (y[train] - y[train].mean()))
+            residual = y[test] - (Z[test] - mean) @ w - y[train].mean()
+            errors[k] += residual @ residual
+        count += len(test)
+    return errors / count
+
+
+@pytest.mark.parametrize(
+    ("cv", "splitter"),
+    [(4, KFold(4)), (KFold(3, shuffle=True, random_state=0),) * 2,
+     (TimeSeriesSplit(3, gap=2),) * 2],
+    ids=["blocks", "shuffled", "time"],
+)  # fmt: skip
+def test_alpha_of_least_squares_is_that_of_refits(cv, splitter):
+    X, y = data()
+    model = SketchedKernelRegressor(cv=cv, **WIDTH).fit(X, y)
+    Z = SketchedFeatures(**WIDTH).fit_transform(X)
+    alphas = np.array([0.1, 1 / 3, 1.0, 3.0, 10.0]) * model.alpha_
+    errors = ridge_errors(Z, y, list(splitter.split(X)), alphas)
+    assert errors.argmin() == 2
+    # a path of 53 penalties has neighbors at a factor of 1.8
+    near = np.array([1 / 1.8, 1.0, 1.8]) * model.alpha_
+    assert ridge_errors(Z, y, list(splitter.split(X)), near).argmin() == 1
+
+
+def test_alpha_of_other_losses_is_that_of_refits():
+    X, y = data()
+    model = SketchedKernelRegressor(loss="huber", cv=4, **WIDTH).fit(X, y)
+    Z = SketchedFeatures(**WIDTH).fit_transform(X)
+    losses = []
+    for alpha in np.array([1 / np.sqrt(10), 1.0, np.sqrt(10)]) * model.alpha_:
+        total = 0.0
+        for train, test in blocks(len(X), 4):
+            fit = solve_scalar(Z[train], y[train], "huber", alpha, tol=1e-9)
+            r = np.abs(y[test] - Z[test] @ fit.coef - fit.intercept)
+            total += np.where(r <= 1, r * r / 2, r - 0.5).sum()
+        losses.append(total)
+    assert np.argmin(losses) == 1
+
+
+def test_a_filter_is_chosen_by_folds():
+    X, y = data()
+    model = SpectralFilterRegressor(cv=4, **WIDTH).fit(X, y)
+    Z = SketchedFeatures(**WIDTH).fit_transform(X)
+    expected = ridge_errors(Z, y, blocks(len(X), 4), model.path_["alpha"])
+    assert_allclose(model.path_["error"], expected, rtol=1e-6)
+    best = model.path_["alpha"][expected.argmin()]
+    assert model.alpha_ == best
+
+
+def test_size_is_chosen_by_folds():
+    X, y = data()
+    options = {"bandwidth": 1.0, "size": "auto", "random_state": 0}
+    model = SketchedKernelRegressor(cv=4, **options).fit(X, y)
+    size = int(model.size_path_["size"][0])
+    Z = SketchedFeatures(bandwidth=1.0, size=size, random_state=0).fit_transform(X)
+    known = SpectralFilterRegressor(cv=4, bandwidth=1.0, size=size, random_state=0)
+    least = known.fit(X, y).path_["error"].min()
+    assert Z.shape[0] == len(X)
+    assert_allclose(model.size_path_["loss"][0], least, rtol=1e-6)
+
+
+def test_early_stopping_holds_out_the_last_fold():
+    X, y = data()
+    options = WIDTH | {"n_epochs": 5, "early_stopping": True, "sketch": "identity"}
+    del options["size"]
+    model = SketchedSGDRegressor(cv=TimeSeriesSplit(4), **options).fit(X, y)
+    train, test = list(TimeSeriesSplit(4).split(X))[-1]
+    assert model.path_["n_steps"][-1] <= 5 * len(train)
+    # the targets of the last fold choose an iterate, and take no part in the steps
+    moved = y.copy()
+    moved[test] += 100.0
+    other = SketchedSGDRegressor(cv=TimeSeriesSplit(4), **options).fit(X, moved)
+    first = model.path_["n_steps"][0]
+    assert other.path_["n_steps"][0] == first
+    assert other.path_["error"][0] > 1000
+
+
+def test_calibration_rows_are_the_last_folds():
+    X, y = data(100)
+    model = JointQuantileRegressor((0.1, 0.5, 0.9), calibration=0.2, cv=5, **WIDTH)
+    assert_array_equal(model.fit(X, y).calibration_[:, -1], y[80:])
+    model.set_params(calibration=0.25)
+    assert_array_equal(model.fit(X, y).calibration_[:, -1], y[60:])
+    groups = np.arange(100) % 10
+    model.set_params(calibration=0.1, cv=GroupKFold(10)).fit(X, y, groups=groups)
+    rows = np.flatnonzero(np.isin(y, model.calibration_[:, -1]))
+    assert len(rows) == 10
+    assert len(set(groups[rows])) == 1
+
+
+def test_folds_of_the_rows_that_are_not_calibrated_on():
+    X, y = data(40)
+    folds = resolve_folds(TimeSeriesSplit(3), None, X, y, None)
+    kept, held_out, rest = split_last(folds, 40, 1)
+    assert_array_equal(kept, np.arange(30))
+    assert_array_equal(held_out, np.arange(30, 40))
+    for fold, (train, test) in zip(rest, TimeSeriesSplit(3).split(X), strict=False):
+        assert_array_equal(fold.test, test)
+        assert_array_equal(fold.kept(30), train)
+    assert len(rest) == 2
+
+
+# what cv may be --------------------------------------------------------------------
+
+
+@each_model
+@pytest.mark.parametrize(
+    "cv",
+    [KFold(4), blocks(120, 4), (pair for pair in blocks(120, 4))],
+    ids=["splitter", "arrays", "generator"],
+)
+def test_blocks_have_several_spellings(name, cv):
+    X, _ = data()
+    cv = blocks(120, 4) if hasattr(cv, "send") else cv  # clone needs a copy
+    first, second = fitted(name, 4), fitted(name, cv)
+    assert_array_equal(first.predict(X), second.predict(X))
+
+
+@each_model
+def test_groups_are_left_out_whole(name):
+    X, _ = data()
+    groups = np.repeat(np.arange(12), 10)[np.random.default_rng(3).permutation(120)]
+    model = fitted(name, GroupKFold(4), groups=groups)
+    arrays = list(GroupKFold(4).split(X, groups=groups))
+    assert_array_equal(model.predict(X), fitted(name, arrays).predict(X))
+    # an integer makes blocks of neighboring groups
+    labels = np.repeat(np.arange(4), 30)
+    known = fitted(name, 4, groups=labels).predict(X)
+    assert_array_equal(known, fitted(name, 4).predict(X))
+
+
+def test_labels_are_stratified_by_the_splitter():
+    X, y = data()
+    arrays = list(StratifiedKFold(4).split(X, y > 0))
+    first, second = fitted("labels", StratifiedKFold(4)), fitted("labels", arrays)
+    assert first.alpha_ == second.alpha_
+
+
+def test_rows_of_weight_zero_are_in_no_fold():
+    X, y = data()
+    weights = (np.arange(120) % 3 > 0).astype(float)
+    folds = resolve_folds(4, None, X, y, weights)
+    rows = np.concatenate([fold.test for fold in folds])
+    assert_array_equal(np.sort(rows), np.flatnonzero(weights))
+
+
+def test_groups_pass_through_a_pipeline():
+    X, y = data()
+    groups = np.arange(120) // 10
+    with config_context(enable_metadata_routing=True):
+        model = SketchedKernelRegressor(cv=GroupKFold(3), **WIDTH)
+        pipeline = make_pipeline(StandardScaler(), model.set_fit_request(groups=True))
+        pipeline.fit(X, y, groups=groups)
+        direct = clone(model).fit(StandardScaler().fit_transform(X), y, groups=groups)
+        assert_array_equal(pipeline[-1].coef_, direct.coef_)
+
+
+def test_groups_pass_through_a_grid_search():
+    X, y = data()
+    groups = np.arange(120) // 10
+    with config_context(enable_metadata_routing=True):
+        model = SketchedKernelRegressor(cv=GroupKFold(3), **WIDTH)
+        model.set_fit_request(groups=True)
+        grid = {"bandwidth": [0.3, 1.0]}
+        search = GridSearchCV(model, grid, cv=GroupKFold(2)).fit(X, y, groups=groups)
+        best = clone(model).set_params(**search.best_params_)
+        best.fit(X, y, groups=groups)
+    assert search.best_estimator_.alpha_ == best.alpha_
+
+
+@each_model
+@pytest.mark.parametrize(
+    ("cv", "groups", "error", "message"),
+    [
+        ("five", None, TypeError, "`cv` must be None, an integer, a splitter"),
+        (2.5, None, TypeError, "`cv` must be None, an integer, a splitter"),
+        (True, None, TypeError, "`cv` must be an integer"),
+        (1, None, ValueError, "`cv` must be in"),
+        (121, None, ValueError, "`cv` must be in"),
+        ([1, 2], None, TypeError, "`cv` must split 120 rows into"),
+        ([([0, 1], [1, 2])], None, ValueError, "`cv` must yield disjoint"),
+        (GroupKFold(3), None, ValueError, "`cv` must split .* and no `groups`"),
+        (4, np.arange(3), ValueError, r"`groups` must have shape \(120,\)"),
+        (4, np.arange(120) % 2, ValueError, "number of groups, 2"),
+        (None, np.arange(120), ValueError, "`cv` must not be None with `groups`"),
+    ],
+)  # fmt: skip
+def test_errors_name_the_argument(name, cv, groups, error, message):
+    with pytest.raises(error, match=message):
+        fitted(name, cv, groups=groups)
+
+
+def test_calibration_leaves_a_fold():
+    X, y = data()
+    model = JointQuantileRegressor((0.1, 0.9), calibration=0.2, cv=2, **WIDTH)
+    with pytest.raises(ValueError, match="`cv` must have a fold besides"):
+        model.fit(X, y)
+
+
+# what it is good for ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cv", [5, TimeSeriesSplit(5)], ids=["blocks", "time"])
+@pytest.mark.parametrize("loss", ["square", "huber"])
+def test_blocks_beat_single_rows_on_a_series(cv, loss):
+    options = {"loss": loss, "size": 150, "bandwidth": "median", "random_state": 0}
+    errors = {None: [], cv: []}
+    for seed in range(3):
+        X, y = series(900, seed)
+        for choice, found in errors.items():
+            model = SketchedKernelRegressor(cv=choice, **options)
+            predicted = model.fit(X[:600], y[:600]).predict(X[600:])
+            found.append(np.mean((predicted - y[600:]) ** 2))
+    assert np.mean(errors[cv]) < 0.5 * np.mean(errors[None])
+
+
+# other places ----------------------------------------------------------------------
+
+
+def test_a_file_has_integers_and_no_splitters(tmp_path):
+    X, _ = data()
+    for cv, stored in [(4, 4), (KFold(4), None), (blocks(120, 4), None)]:
+        model = fitted("square", cv)
+        model.save(tmp_path / "model.npz")
+        again = nbsketch.load(tmp_path / "model.npz")
+        assert again.cv == stored
+        assert_array_equal(again.predict(X), model.predict(X))
+
+
+def test_cross_validation_takes_splitters_groups_and_weights():
+    X, y = data()
+    groups, weights = np.arange(120) // 8, np.arange(120) % 4 * 1.0
+    model = SketchedKernelRegressor(size=15, random_state=0)
+    known = {"cv": GroupKFold(3), "groups": groups, "sample_weight": weights}
+    found = cross_validate(model, X, y, [1.0], [1e-2, 1e-3], **known)
+    Z = SketchedFeatures(bandwidth=1.0, size=15, random_state=0).fit_transform(X)
+    expected = np.zeros(2)
+    for train, test in GroupKFold(3).split(X, groups=groups):
+        w = weights[train]
+        mean, y_mean = w @ Z[train] / w.sum(), w @ y[train] / w.sum()
+        A = Z[train] - mean
+        for k, alpha in enumerate([1e-2, 1e-3]):
+            gram = A.T @ (w[:, None] * A) + w.sum() * alpha * np.eye(A.shape[1])
+            coef = np.linalg.solve(gram, A.T @ (w * (y[train] - y_mean)))
+            residual = y[test] - (Z[test] - mean) @ coef - y_mean
+            expected[k] += weights[test] @ residual**2
+    assert_allclose(found.errors[0, :, 0], expected / weights.sum(), rtol=1e-7)
+    with pytest.raises(TypeError, match="`cv` must be an integer"):
+        cross_validate(model, X, y, [1.0], [1e-2], cv=None)
+
+
+def test_an_objective_on_some_rows_has_no_folds():
+    X, y = data(20)
+    folds = resolve_folds(4, None, X, y, None)
+    known = y[:, None], None, True, (0.5,), np.eye(1)
+    objective = JointQuantileObjective(*known, folds=folds)
+    assert objective.take(np.arange(5)).folds is None

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from importlib.metadata import distribution
 from pathlib import Path
 
 # The figures are small: threads of BLAS would wait for each other. Before NumPy loads.
@@ -37,7 +38,12 @@ html_theme_options = {
     "footer_end": [],
 }
 toc_object_entries_show_parents = "hide"
-html_static_path = ["_static"]
+# MathJax in one file, copied into the site: formulas need no network.
+_MATHJAX = distribution("django-static-mathjax").locate_file(
+    "mathjax/static/mathjax/es5/tex-svg-full.js"
+)
+mathjax_path = "tex-svg-full.js"
+html_static_path = ["_static", str(_MATHJAX)]
 html_css_files = ["site.css"]
 html_title = f"nbsketch {release}"
 html_sidebars = {"comparison": [], "reproduction": []}

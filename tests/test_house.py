@@ -115,14 +115,18 @@ def packages_of(module):
     return [(name.split(".")[0], lazy) for name, _, lazy in IMPORTS[module].found]
 
 
-def own_imports(module):
-    """Return the modules of nbsketch that a module imports, lazily or not."""
+def own_modules(imports):
+    """Return the modules of nbsketch that are imported, lazily or for types or not."""
     own = set()
-    for name, attribute, _ in IMPORTS[module].found:
+    for name, attribute, _ in imports.found:
         if name.split(".")[0] == "nbsketch":
             inner = f"{name}.{attribute}"
             own.add(inner if inner in FILES else name)
     return own
+
+
+def own_imports(module):
+    return own_modules(IMPORTS[module])
 
 
 def floor(module):
@@ -181,6 +185,14 @@ def test_no_cycles():
 def test_a_cycle_would_be_found():
     assert cycle({"a": {"b"}, "b": {"c"}, "c": set()}) is None
     assert cycle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+
+
+def test_a_cycle_of_imports_for_type_checkers_would_be_found():
+    losses = "if TYPE_CHECKING:\n    from nbsketch.outputs import Output\n"
+    outputs = "def f():\n    from nbsketch import losses\n"
+    sources = {"nbsketch.losses": losses, "nbsketch.outputs": outputs}
+    graph = {name: own_modules(Imports(text)) for name, text in sources.items()}
+    assert cycle(graph) == ["nbsketch.losses", "nbsketch.outputs", "nbsketch.losses"]
 
 
 def test_imports_are_read_as_they_are_meant():

@@ -170,6 +170,9 @@ def _times(block: NDArray, W: NDArray) -> NDArray:
         return out
     if block.dtype == np.float64:
         return np.matmul(block, W, out=out)
+    if W.shape[1] == 1:  # without a copy in double precision
+        row_products(block, W[:, 0], out[:, 0])
+        return out
     for first in range(0, len(block), _CHUNK):
         chunk = block[first : first + _CHUNK].astype(float)
         np.matmul(chunk, W, out=out[first : first + _CHUNK])
@@ -185,6 +188,8 @@ def _add_transposed(
         add_combination(block, chosen, A, out)
     elif block.dtype == np.float64 and chosen is None:
         out += block.T @ A
+    elif A.shape[1] == 1:  # without a copy in double precision
+        _add_transposed(block, A[:, 0], chosen, out[:, 0])
     else:
         for part, chunk in _chunks(block, chosen):
             out += chunk.astype(float, copy=False).T @ A[part]

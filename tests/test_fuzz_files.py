@@ -148,6 +148,17 @@ def test_other_precisions_are_refused(name, tmp_path):
     refused(path, "float16")
 
 
+def test_a_stream_goes_on_only_with_the_targets_of_before(tmp_path):
+    path = tmp_path / "model.npz"
+    for value, word in [(False, "must be True"), (None, "lacks ['_one_target']")]:
+        content, arrays = fuzz.read(MODELS["sgd"][0])
+        content["fitted"]["_one_target"] = value
+        if value is None:
+            del content["fitted"]["_one_target"]
+        fuzz.write(path, content, arrays)
+        refused(path, word)
+
+
 def test_an_object_in_the_place_of_an_estimator_is_refused(tmp_path):
     path = tmp_path / "model.npz"
     content = {"version": "0", "class": "GaussianKernel", "params": {}, "fitted": {}}

@@ -74,6 +74,13 @@ def _calibration(name: str, value: Any, scope: Scope) -> Any:
     return array("calibration_rows columns")(name, value, scope)
 
 
+def _one_target(name: str, value: Any, scope: Scope) -> bool:
+    """Accept whether the coefficients have no axis of outputs."""
+    if flag(name, value, scope) != (scope.lengths["d"] == 0):
+        raise ValueError(f"`{name}` must be {not value}, got {value}")
+    return value
+
+
 def _stream(name: str, value: Any, scope: Scope) -> Any:
     """Accept the parts of a `nbsketch.solvers.streams.StreamState`."""
     if not isinstance(value, tuple) or len(value) != 4:
@@ -166,7 +173,7 @@ EXPANSION: dict[str, Rule] = {
     "intercept_": intercepts("d"),
     "rank_": integer("r", low=1),
     "n_iter_": integer(),
-    "_one_target?": flag,  # of earlier versions
+    "_one_target?": _one_target,  # of earlier versions
 }
 # An expansion that minimizes an objective, with its certificate.
 CERTIFIED: dict[str, Rule] = {
@@ -186,9 +193,10 @@ STATES: dict[str, dict[str, Rule]] = {
         "path_": optional(table("alpha", "n_iter", "error")),
     },
     "SketchedSGDRegressor": {
-        **EXPANSION,
+        **{name: rule for name, rule in EXPANSION.items() if name != "_one_target?"},
         "path_": optional(table("n_steps", "error")),
         "n_steps_": integer(),
+        "_one_target": _one_target,
         "_seed": integer(),
         "_projection": array("s r"),
         "_stream": optional(_stream),

@@ -190,3 +190,24 @@ def test_a_scaled_kernel_keeps_its_other_parameters():
     scaled = exact._scaled(kernel, 0.5)
     assert scaled == dataclasses.replace(kernel, bandwidth=(0.5, 1.0))
     assert exact._scaled(kernel, 1.0) is kernel
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_large_samples_of_rows(data, weighted, monkeypatch, rng):
+    X, y = data
+    weights = rng.exponential(size=N) if weighted else None
+    options = {"sketch": "subsampling", "size": 200, "alpha": 1e-3, "bandwidth": 1.0}
+    closed = model(kernel="gaussian", **options).fit(X, y, weights)
+    monkeypatch.setattr(fit, "LARGE_SIZE", 200)
+    found = model(kernel="gaussian", **options).fit(X, y, weights)
+    assert 1e-12 < found.dual_gap_ <= 1e-3 and found.n_iter_ > 1
+    assert found.coef_.shape == (200,) and found.rank_ == 200
+    assert_allclose(found.objective_, closed.objective_, rtol=1.1e-3)
+    assert_allclose(found.predict(X), closed.predict(X), atol=0.05)
+    other = model(kernel="gaussian", **options | {"sketch": "p-sparsified"})
+    assert other.fit(X, y).n_iter_ == 1  # closed form
+    other = model(kernel="gaussian", **options | {"alpha": None})
+    assert other.fit(X, y).n_iter_ == 1
+    options |= {"kernel": "gaussian", "bandwidth": 0.3, "alpha": 1e-8, "max_iter": 3}
+    fallback = model(**options).fit(X, y)
+    assert fallback.n_iter_ == 1 and fallback.dual_gap_ < 1e-6

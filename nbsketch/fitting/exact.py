@@ -18,7 +18,7 @@ from nbsketch.features import is_pairwise
 from nbsketch.fitting.objectives import FeatureSolution
 from nbsketch.fitting.settings import SolveOptions
 from nbsketch.fitting.sketched import SketchedData
-from nbsketch.gram import Gram, SymmetricGram
+from nbsketch.gram import Gram, SketchedColumns, SymmetricGram
 from nbsketch.solvers.conjugate import (
     NotConvergedError,
     conjugate_path,
@@ -26,10 +26,14 @@ from nbsketch.solvers.conjugate import (
     values_dtype,
 )
 from nbsketch.solvers.exact import solve_exact
+from nbsketch.solvers.nystrom import solve_nystrom
 from nbsketch.solvers.solution import Solution
 
 # Up to so many rows a Cholesky factorization of the Gram matrix is as fast.
 DENSE_ROWS = 4000
+# From this size on, sub-samples are solved by conjugate gradients as well: the closed
+# form costs n s^2.
+LARGE_SIZE = 2000
 # Where conjugate gradients fail, up to so many rows there still is one.
 _MOST_DENSE_ROWS = 10_000
 # Relative gap at which the test error is within 0.1 % of its limit.
@@ -198,6 +202,25 @@ def path_all_rows(
                 raise
             yield from (_dense(data, objective, float(a)) for a in alphas[i:])
             return
+
+
+def solve_large_sketch(
+    data: SketchedData, objective: Any, alpha: float, options: SolveOptions
+) -> FeatureSolution:
+    """Return the solution on a large sub-sample of the rows, for one penalty."""
+    sketch, tol = data.sketch, max(_TOL, options.tol)
+    columns = SketchedColumns(data.sketch_map.kernel, data.inputs.rows, sketch)
+    found = solve_nystrom(
+        columns,
+        objective.targets,
+        alpha,
+        **_options(objective),
+        landmarks=sketch.columns,
+        tol=tol,
+        max_passes=max(3, options.max_iter),
+        callback=options.callback,
+    )
+    return _solution(found, alpha, tol)
 
 
 def _dense(data: SketchedData, objective: Any, alpha: float) -> FeatureSolution:

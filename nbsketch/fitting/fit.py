@@ -16,8 +16,8 @@ BLAS threads here.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -31,9 +31,11 @@ from nbsketch._validation import random_generator
 from nbsketch.fitting.descent import Descent, Iterate, Sample
 from nbsketch.fitting.exact import (
     DENSE_ROWS,
+    LARGE_SIZE,
     choose_exact,
     path_all_rows,
     solve_all_rows,
+    solve_large_sketch,
 )
 from nbsketch.fitting.growth import grow
 from nbsketch.fitting.least_squares import LeastSquaresObjective
@@ -47,6 +49,8 @@ from nbsketch.fitting.settings import SketchSettings, SolveOptions, SolveSetting
 from nbsketch.fitting.sizes import AutoSize, as_auto_size
 from nbsketch.fitting.sketched import SketchedData, draw_sketch
 from nbsketch.fitting.stochastic import as_solver
+from nbsketch.sketches import SubsamplingSketch
+from nbsketch.solvers.conjugate import NotConvergedError
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.folds import Fold
 
@@ -124,7 +128,10 @@ def solve(
     """
     objective, settings = problem.objective, problem.solving
     if _is_iterative(problem, data):
-        return _solve_all_rows(problem, data)
+        return _solve_by_passes(problem, data, solve_all_rows)
+    if _is_large_sample(problem, data):
+        with suppress(NotConvergedError):  # the closed form always solves it
+            return _solve_by_passes(problem, data, solve_large_sketch)
     if _solves_gram(problem, data):
         return _solve_gram(objective, data, settings.alpha)
     closed_form = _is_closed_form(problem)
@@ -248,12 +255,26 @@ def _is_iterative(problem: Problem, data: SketchedData) -> bool:
     return many and applies and objective.solves_gram
 
 
-def _solve_all_rows(problem: Problem, data: SketchedData) -> FeatureSolution:
+def _is_large_sample(problem: Problem, data: SketchedData) -> bool:
+    """Return whether least squares on a large sub-sample is solved by passes over it.
+
+    For a given penalty only: the closed form is what chooses one.
+    """
+    size, sketch = data.sketch.shape[0], data.sketch
+    recipe = getattr(sketch.origin, "recipe", None)
+    sampled = isinstance(recipe, SubsamplingSketch) and len(sketch.columns) == size
+    given = problem.solving.alpha is not None and _is_closed_form(problem)
+    return size >= LARGE_SIZE and sampled and given and problem.objective.solves_gram
+
+
+def _solve_by_passes(
+    problem: Problem, data: SketchedData, solver: Callable[..., FeatureSolution]
+) -> FeatureSolution:
     settings = problem.solving
     alpha: Any = data.alpha if settings.alpha is None else settings.alpha
     with showing(settings.verbose, SOLVING) as callback, one_thread():
         options = settings.options(callback)
-        solution = solve_all_rows(data, problem.objective, float(alpha), options)
+        solution = solver(data, problem.objective, float(alpha), options)
     if solution.shortfall:
         warnings.warn(solution.shortfall, ConvergenceWarning, stacklevel=4)
     return solution

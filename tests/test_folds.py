@@ -9,6 +9,7 @@ from reference import gaussian, matern, ridge_on_landmarks
 from sklearn.model_selection import GroupKFold, KFold, RepeatedKFold, TimeSeriesSplit
 from test_tuning import mean_log, some_point, some_sample
 
+from nbsketch._jit.tuning import FAMILIES
 from nbsketch.datasets import load_rf1, load_scm20d
 from nbsketch.metrics import arrmse
 from nbsketch.solvers import ridge
@@ -24,7 +25,6 @@ from nbsketch.tuning.criterion import LeaveOneOut
 from nbsketch.tuning.folds import MOST_BLOCKS, as_folds, block_labels
 from nbsketch.tuning.rows import prepare
 from nbsketch.tuning.search import isotropic_start
-from nbsketch.tuning.tuner import _FAMILIES
 
 N, R, D = 29, 6, 3
 ALPHAS = np.array([1e-4, 0.05, 2.0])
@@ -295,7 +295,7 @@ def test_residuals_are_those_of_refits(family, n_outputs, weighted, with_rest):
         kernel = lambda X, Y, bandwidth: profile(X, Y, bandwidth, *nu)  # noqa: E731
         fit = ridge_on_landmarks(sample, kernel, point, rows)
         desired[rows] = sample.Y[rows] - fit(sample.X[rows])
-    criterion = criterion_of(sample, _FAMILIES[family])
+    criterion = criterion_of(sample, FAMILIES[family])
     if weighted:
         desired[sample.weights == 0] = 0
     assert_allclose(criterion.residuals(point), desired, rtol=0, atol=1e-6)
@@ -316,7 +316,7 @@ def test_gradient_is_that_of_finite_differences(
     family, n_outputs, weighted, cut, with_rest
 ):
     sample, point = blocked_sample(n_outputs, weighted, cut, with_rest), some_point()
-    criterion = LeaveBlocksOut(sample, _FAMILIES[family])
+    criterion = LeaveBlocksOut(sample, FAMILIES[family])
     actual, step = criterion(point)[1], 1e-4
     desired = [
         (criterion(point + d)[0] - criterion(point - d)[0]) / (2 * step)

@@ -1,15 +1,18 @@
 """The tuner against finite differences, refits, and designs whose answer is known."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from reference import gaussian, loo_residuals, matern, ridge_on_landmarks
 
+from nbsketch._jit.tuning import FAMILIES
 from nbsketch.datasets import make_friedman_outliers
+from nbsketch.kernels import LEARNABLE
 from nbsketch.tuning import fit_scaler, search, tune, tuner
 from nbsketch.tuning.criterion import LeaveOneOut, Sample
 from nbsketch.tuning.search import ROUNDS, Budget, Round
-from nbsketch.tuning.tuner import _FAMILIES
 
 KERNELS = {
     "gaussian": gaussian,
@@ -46,6 +49,15 @@ def mean_log(sample, residuals):
     return np.log(np.average(huber, weights=sample.weights))
 
 
+def test_each_learnable_kernel_has_compiled_slopes():
+    assert list(FAMILIES) == list(LEARNABLE) == list(KERNELS)
+    X = np.random.default_rng(0).normal(size=(4, 2))
+    for family, kernel in LEARNABLE.items():
+        expected = KERNELS[family](X, X, np.array([0.5, 2.0]))
+        found = replace(kernel, bandwidth=(0.5, 2.0))(X)
+        assert_allclose(found, expected, rtol=1e-13)
+
+
 # the criterion ----------------------------------------------------------------------
 
 
@@ -55,7 +67,7 @@ def mean_log(sample, residuals):
 def test_residuals_are_those_of_refits(family, n_outputs, weighted):
     sample, point = some_sample(n_outputs, weighted), some_point()
     desired = loo_residuals(sample, KERNELS[family], point)
-    criterion = LeaveOneOut(sample, _FAMILIES[family])
+    criterion = LeaveOneOut(sample, FAMILIES[family])
     actual = criterion.residuals(point)
     if weighted:
         assert_array_equal(actual[sample.weights == 0], 0)
@@ -70,7 +82,7 @@ def test_residuals_are_those_of_refits(family, n_outputs, weighted):
 @pytest.mark.parametrize("cut", [np.inf, 0.7])
 def test_gradient_is_that_of_finite_differences(family, n_outputs, weighted, cut):
     sample, point = some_sample(n_outputs, weighted, cut), some_point()
-    criterion = LeaveOneOut(sample, _FAMILIES[family])
+    criterion = LeaveOneOut(sample, FAMILIES[family])
     value, actual = criterion(point)
     assert_allclose(value, mean_log(sample, criterion.residuals(point)), rtol=1e-12)
     step = 1e-4
@@ -87,7 +99,7 @@ def test_gradient_is_that_of_finite_differences(family, n_outputs, weighted, cut
 @weighted
 def test_path_and_predictions_agree_with_the_criterion(family, weighted):
     sample, point = some_sample(2, weighted, cut=0.7), some_point()
-    criterion = LeaveOneOut(sample, _FAMILIES[family])
+    criterion = LeaveOneOut(sample, FAMILIES[family])
     errors = criterion.path(point[:-1], np.array([0.5, LOG_TAU]))
     assert_allclose(errors[1], criterion(point)[0], rtol=0, atol=1e-8)
     new = np.random.default_rng(1).normal(size=(7, 3))
@@ -100,7 +112,7 @@ def test_path_and_predictions_agree_with_the_criterion(family, weighted):
 
 def test_sensitivity_is_the_size_of_the_gradient():
     sample, point, step = some_sample(2), some_point(), 1e-5
-    criterion = LeaveOneOut(sample, _FAMILIES["matern-5/2"])
+    criterion = LeaveOneOut(sample, FAMILIES["matern-5/2"])
     actual = criterion.sensitivity(point)
     predict = criterion.predictor(point)
     for k, move in enumerate(step * np.eye(3)):

@@ -13,6 +13,12 @@ import numpy as np
 from nbsketch._jit.compiler import compiled
 
 GAUSSIAN, MATERN_12, MATERN_32, MATERN_52 = range(4)
+FAMILIES = {
+    "gaussian": GAUSSIAN,
+    "matern-1/2": MATERN_12,
+    "matern-3/2": MATERN_32,
+    "matern-5/2": MATERN_52,
+}
 
 _LOG2E = 1 / math.log(2)
 _LN2 = math.log(2)

@@ -12,13 +12,13 @@ from nbsketch._progress import LEARNING, showing
 from nbsketch._validation import check_choice
 from nbsketch.features import is_pairwise
 from nbsketch.fitting.settings import SketchSettings
-from nbsketch.kernels import Kernel
+from nbsketch.kernels import LEARNABLE_NAMES, Kernel
 from nbsketch.solvers.folds import Fold
 from nbsketch.tuning import InputScaler, fit_scaler, tune
 from nbsketch.tuning.inputs import PREPROCESSINGS
 
-# Kernels by name whose length scales can be learned, and their families.
-_FAMILIES = {"auto": "auto", "gaussian": "gaussian", "matern": "matern-3/2"}
+# Kernels by name whose length scales can be learned, and the argument of `tune`.
+_FAMILIES = LEARNABLE_NAMES | {"auto": "auto"}
 # Length scales cannot be estimated from fewer rows.
 _LEAST_ROWS = 30
 

@@ -49,6 +49,22 @@ _BY_NAME: dict[str, type[Kernel]] = {
 }
 
 
+# Kernels whose length scales can be learned, by the family of `_jit.tuning.FAMILIES`.
+LEARNABLE: dict[str, StationaryKernel] = {
+    "gaussian": GaussianKernel(),
+    "matern-1/2": MaternKernel(nu=0.5),
+    "matern-3/2": MaternKernel(nu=1.5),
+    "matern-5/2": MaternKernel(nu=2.5),
+}
+# Names of kernels whose length scales can be learned, and their families.
+LEARNABLE_NAMES = {
+    name: family
+    for name, kernel in _BY_NAME.items()
+    for family, learnable in LEARNABLE.items()
+    if kernel is type(learnable) and kernel() == learnable
+}
+
+
 def as_kernel(kernel: Any, bandwidth: Any = None, *, prefix: str = "") -> Kernel:
     """Return a kernel from an object, a name or a function of two sets of rows.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import InitVar, dataclass
+from dataclasses import InitVar, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -46,10 +46,7 @@ class StationaryKernel(Kernel):
             _bandwidth_of_features(self.bandwidth, X.shape[1])
             return self
         median = median_distance(X, self._distance, rng)
-        return type(self)(**{**self._others(), "bandwidth": median})
-
-    def _others(self) -> dict[str, Any]:
-        return {}
+        return replace(self, bandwidth=median)
 
     def compiled_form(self, n_features: int) -> CompiledForm:
         """Return what compiled code needs; the bandwidth must be known."""
@@ -169,9 +166,6 @@ class MaternKernel(StationaryKernel):
         super().__post_init__()
         nu = check_real("nu", self.nu, low=0, low_open=True)
         object.__setattr__(self, "nu", check_choice("nu", nu, self._families))
-
-    def _others(self) -> dict[str, Any]:
-        return {"nu": self.nu}
 
     def _family(self) -> tuple[str, str, float]:
         return "squared", *self._families[self.nu]

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._blas import one_thread
-from nbsketch._jit.tuning import GAUSSIAN, MATERN_12, MATERN_32, MATERN_52
+from nbsketch._jit.tuning import FAMILIES
 from nbsketch._validation import check_choice, check_integer, random_generator
-from nbsketch.kernels import GaussianKernel, Kernel, MaternKernel
+from nbsketch.kernels import LEARNABLE, Kernel, StationaryKernel
 from nbsketch.solvers.folds import Fold
 from nbsketch.tuning.folds import as_folds, block_labels
 from nbsketch.tuning.inputs import MANY, PREPROCESSINGS, InputScaler, fit_scaler
@@ -32,12 +32,6 @@ from nbsketch.tuning.search import (
     settle,
 )
 
-_FAMILIES = {
-    "gaussian": GAUSSIAN,
-    "matern-1/2": MATERN_12,
-    "matern-3/2": MATERN_32,
-    "matern-5/2": MATERN_52,
-}
 # The family of "auto". Small models cannot choose: they favor smooth families, which
 # lose in the large one.
 _BEST = "matern-3/2"
@@ -174,12 +168,13 @@ def tune(
     >>> bool(tuned.relevance[0] > 10 * tuned.relevance[1:].max())
     True
     """
-    check_choice("family", family, ["auto", *_FAMILIES])
+    check_choice("family", family, ["auto", *LEARNABLE])
     check_choice("preprocessing", preprocessing, ["auto", *PREPROCESSINGS])
     check_integer("size", size)
     check_integer("max_iter", max_iter)
     budget = Budget(max_iter, max_seconds, callback)
-    code = _FAMILIES[_BEST if family == "auto" else family]
+    family = _BEST if family == "auto" else family
+    code = FAMILIES[family]
     columns = "both" if preprocessing == "auto" else preprocessing
     search = _Search(code, columns, size, random_generator(rng), budget)
     weighed = _positive(sample_weight, len(X))
@@ -195,7 +190,7 @@ def tune(
             rows = prepare(X, Y, sample_weight, scaler, kept, cut, alpha, labels)
         pool, plan = search.candidates(rows)
         errors, best = search.choose(rows, pool, plan)
-    return _result(best, code, _varies(X, weighed), len(weighed), errors)
+    return _result(best, LEARNABLE[family], _varies(X, weighed), len(weighed), errors)
 
 
 class _Search(NamedTuple):
@@ -296,7 +291,7 @@ def _varies(X: NDArray, rows: NDArray) -> NDArray:
 
 def _result(
     best: _Candidate,
-    family: int,
+    kernel: StationaryKernel,
     varies: NDArray,
     n: int,
     errors: dict[str, float],
@@ -308,17 +303,10 @@ def _result(
     folded = not (scaler.ranked.size or scaler.is_partial)
     widths = lengths * scaler.width if folded else lengths
     return Tuned(
-        kernel=_kernel(family, widths),
+        kernel=replace(kernel, bandwidth=widths),
         scaler=None if folded else scaler,
         alpha=float(np.exp(point[-1])) / n,
         relevance=np.where(varies, np.sqrt(squares), 0.0),
         error=float(np.exp(errors["best"] / 2)),
         isotropic_error=float(np.exp(errors["isotropic"] / 2)),
     )
-
-
-def _kernel(family: int, bandwidth: NDArray) -> Kernel:
-    if family == GAUSSIAN:
-        return GaussianKernel(bandwidth=bandwidth)
-    nu = {MATERN_12: 0.5, MATERN_32: 1.5, MATERN_52: 2.5}[family]
-    return MaternKernel(bandwidth=bandwidth, nu=nu)

@@ -9,6 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from nbsketch._faults import not_finite
+
 
 def check_real(
     name: str,
@@ -72,7 +74,7 @@ def check_rows(name: str, value: Any, *, n_features: int | None = None) -> Any:
         return check_matrix(name, value, n_features=n_features)
     dtype = _checked_dtype(name, value, n_features)
     rows = as_csr(value.astype(dtype, copy=False), name)
-    _check_finite(name, rows.data)
+    _check_finite(name, rows)
     return rows
 
 
@@ -178,9 +180,10 @@ def _checked_dtype(name: str, array: Any, n_features: int | None) -> type[np.flo
     return np.float32 if array.dtype == np.float32 else np.float64
 
 
-def _check_finite(name: str, values: NDArray) -> None:
+def _check_finite(name: str, value: Any) -> None:
+    values = value.data if sp.issparse(value) else value
     if not np.isfinite(values).all():
-        raise ValueError(f"`{name}` must be finite, got NaN or infinity")
+        raise ValueError(not_finite(name, value))
 
 
 def check_positives(name: str, values: Any) -> list[float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,6 +19,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from nbsketch._expansion import Expansion, expansion_of
+from nbsketch._faults import explaining
 from nbsketch._validation import as_csr, keeping_fitted, random_generator
 from nbsketch._whitening import project, projection
 from nbsketch.fitting.sizes import features_recipe
@@ -54,6 +55,16 @@ class SketchMap:
     def product(self) -> Product:
         """The product with rows, prepared once."""
         return Product(self.kernel, self.landmarks, self.weights)
+
+    def original(self, kept: NDArray | None) -> SketchMap:
+        """Return the map for rows of the user, who gave more rows than were kept.
+
+        Landmarks of a precomputed kernel are indices among all rows that were given.
+        `kept` are the indices of those kept, None for all.
+        """
+        if kept is None or not isinstance(self.kernel, PrecomputedKernel):
+            return self
+        return replace(self, landmarks=kept[self.landmarks])
 
     def __call__(self, X: Any) -> NDArray:
         """Return S k(X, X_train)^T for the rows of X, of shape (s, n), in float64."""
@@ -151,17 +162,21 @@ def draw(
     *,
     name: str = "X",
     prefix: str = "",
+    sample_weight: NDArray | None = None,
 ) -> tuple[Kernel, Sketch]:
     """Return the kernel with its parameters set from X, and a sketch of its rows.
 
     The first of two streams is for the kernel, the second for the sketch, so that a
     given bandwidth does not change the sketch. `name` stands for X in error messages,
-    and `prefix` is put before the names of the other arguments.
+    and `prefix` is put before the names of the other arguments. Positive weights of
+    the rows count in a median bandwidth.
     """
     kernel_rng, sketch_rng = rngs
     unresolved, n = as_kernel(kernel, bandwidth, prefix=prefix), X.shape[0]
     unresolved.check_domain(name, X)
-    resolved = unresolved.resolve(X, kernel_rng)
+    # Kernels of users may take no weights.
+    weighted = {} if sample_weight is None else {"sample_weight": sample_weight}
+    resolved = unresolved.resolve(X, kernel_rng, **weighted)
     if isinstance(resolved, PrecomputedKernel) and n != X.shape[1]:
         raise ValueError(
             f"`{name}` must be the square Gram matrix of the training rows when the "
@@ -319,10 +334,16 @@ def takes_sparse(kernel: Any) -> bool:
 
 
 def checked_rows(
-    estimator: Any, X: Any, *, reset: bool = False, dtype: Any = None
+    estimator: Any,
+    X: Any,
+    *,
+    reset: bool = False,
+    dtype: Any = None,
+    name: str = "X",
 ) -> Any:
     """Return X as scikit-learn checks it; sparse rows as a CSR array."""
     dtype = dtype or [np.float64, np.float32]
     options = {"dtype": dtype, "order": "C", "accept_sparse": "csr"}
-    found = validate_data(estimator, X, reset=reset, **options)
+    with explaining({name: X}):
+        found = validate_data(estimator, X, reset=reset, **options)
     return as_csr(found) if sp.issparse(found) else found

@@ -106,6 +106,8 @@ def test_fit_solves_the_sketched_problem(sketch, output, fit_intercept, weights)
     X, Y = data(d=D)
     model = regressor(sketch=sketch, output=output, fit_intercept=fit_intercept)
     model.fit(X, Y, sample_weight=weights)
+    if weights is not None:  # rows of weight zero are none
+        X, Y, weights = X[weights > 0], Y[weights > 0], weights[weights > 0]
     S, K = model.sketch_.to_csr().toarray(), laplacian(X, X)
     B, b, objective = dense_fit(K, S, Y, 0.02, output, weights, fit_intercept)
     new, _ = data(15, seed=5)
@@ -169,6 +171,9 @@ def test_as_many_rows_as_data_is_the_exact_machine(sketch, output, fit_intercept
 )
 def test_kernel_ridge_of_scikit_learn(weights, sketch):
     X, Y = data(d=D)
+    counted = N if weights is None else np.count_nonzero(weights)
+    if isinstance(sketch, SubsamplingSketch):
+        sketch = SubsamplingSketch(counted)
     model = SketchedKernelRegressor(
         GaussianKernel(gamma=0.7), sketch=sketch, alpha=1e-3, fit_intercept=False
     ).fit(X, Y, sample_weight=weights)
@@ -244,7 +249,8 @@ def test_leave_one_out_of_many_rows_uses_some_of_them(monkeypatch):
 
     monkeypatch.setattr(penalties, "leave_one_out", spy)
     some = regressor(alpha=None).fit(X, y, weights)
-    assert len(np.unique(used[0])) == 100 and (used[0] % 2 == 1).all()
+    counted = np.count_nonzero(weights)
+    assert len(np.unique(used[0])) == 100 and used[0].max() < counted < 200
     assert 0.05 < some.alpha_ / whole.alpha_ < 20
     again = regressor(alpha=None).fit(X, y, weights)
     assert again.alpha_ == some.alpha_

@@ -277,7 +277,8 @@ def test_held_out_rows_have_a_weight():
     weights = np.zeros(100)
     weights[:10] = 1.0
     wrong = np.where(weights > 0, 0.0, 1e9)
-    model = regressor(early_stopping=True).fit(X, wrong, sample_weight=weights)
+    model = regressor(early_stopping=True, size=5)
+    model.fit(X, wrong, sample_weight=weights)
     assert model.path_["error"].max() == 0.0
 
 

@@ -13,13 +13,13 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import Tags
 from sklearn.utils.validation import (
-    _check_sample_weight,
     check_array,
     check_is_fitted,
     validate_data,
 )
 
 from nbsketch._expansion import expansion_of
+from nbsketch._faults import explaining
 from nbsketch._validation import as_csr, check_positives
 from nbsketch.estimators._summary import summarize
 from nbsketch.features import (
@@ -29,11 +29,12 @@ from nbsketch.features import (
     takes_sparse,
 )
 from nbsketch.fitting.fit import Problem, sketch_rows, solve_path
-from nbsketch.fitting.folds import resolve_folds
+from nbsketch.fitting.folds import folds_of_kept
 from nbsketch.fitting.inputs import transform_rows
 from nbsketch.fitting.objectives import FeatureSolution
 from nbsketch.fitting.settings import SketchSettings, SolveSettings
 from nbsketch.fitting.sketched import SketchedData
+from nbsketch.fitting.weights import TrainingRows, check_weights
 from nbsketch.persistence import SaveMixin
 from nbsketch.solvers.folds import Fold
 
@@ -49,9 +50,24 @@ class KernelExpansion(SaveMixin, BaseEstimator):
         check_is_fitted(self)
         return summarize(self)
 
+    def _check_training(
+        self, X: Any, y: Any, sample_weight: Any, **options: Any
+    ) -> TrainingRows:
+        """Check training data; return the rows of positive weight."""
+        X, y = self._check_X_y(X, y, **options)
+        weights = self._weigh(y, check_weights(sample_weight, X))
+        pairwise = is_pairwise(self.kernel) and options.get("reset", True)
+        return TrainingRows.of(X, y, weights, pairwise=pairwise)
+
+    def _weigh(self, y: NDArray, weights: NDArray | None) -> NDArray | None:
+        """Return the weights of the rows, given their targets and sample weights."""
+        return weights
+
     def _check_X_y(self, X: Any, y: Any, **options: Any) -> tuple[Any, NDArray]:
         options = {"dtype": [np.float64, np.float32], "order": "C"} | options
-        X, y = validate_data(self, X, y, accept_sparse="csr", **options)
+        labels = () if options.get("y_numeric") else ("y",)
+        with explaining({"X": X, "y": y}, text_in=labels):
+            X, y = validate_data(self, X, y, accept_sparse="csr", **options)
         # validate_data lets sparse arrays and text through.
         if options.get("y_numeric") and np.asarray(y).dtype.kind not in "fiub":
             raise TypeError(f"`y` must be an array of numbers, got {y!r:.60}")
@@ -65,19 +81,20 @@ class KernelExpansion(SaveMixin, BaseEstimator):
             return None
         if X_val is None or y_val is None:
             raise ValueError("`X_val` and `y_val` go together, got one of them")
-        rows = checked_rows(self, X_val, dtype=X.dtype)
-        targets = check_array(y_val, dtype=float, ensure_2d=False, input_name="y_val")
+        rows = checked_rows(self, X_val, dtype=X.dtype, name="X_val")
+        with explaining({"y_val": y_val}):
+            targets = check_array(
+                y_val, dtype=float, ensure_2d=False, input_name="y_val"
+            )
         targets = targets.reshape(len(targets), -1)
         expected = rows.shape[0], Y.shape[1]
         if targets.shape != expected:
             raise ValueError(f"`y_val` must have shape {expected}, got {targets.shape}")
         return rows, targets
 
-    def _folds(
-        self, X: Any, y: NDArray, groups: Any, weights: NDArray | None
-    ) -> tuple[Fold, ...] | None:
+    def _folds(self, rows: TrainingRows, groups: Any) -> tuple[Fold, ...] | None:
         """Return the rows that `cv` leaves out together."""
-        return resolve_folds(self.cv, groups, X, y, weights)
+        return folds_of_kept(self.cv, groups, rows)
 
     def _sketching(self) -> SketchSettings:
         return SketchSettings(
@@ -100,7 +117,7 @@ class KernelExpansion(SaveMixin, BaseEstimator):
         self.length_scales_ = data.inputs.length_scales
         self.bandwidth_ = getattr(self.kernel_, "bandwidth", None)
         self.size_ = self.sketch_.shape[0]
-        self.landmarks_ = data.sketch_map.landmarks
+        self.landmarks_ = data.expansion.landmarks
         self.coef_ = coef[:, 0] if single_output else coef
         self.intercept_: Any = float(intercept[0]) if single_output else intercept
 
@@ -201,20 +218,3 @@ class SketchedModel(KernelExpansion, ABC):
 def as_columns(y: NDArray) -> NDArray:
     """Return targets as floats of shape (n, d)."""
     return y.reshape(len(y), -1).astype(float)
-
-
-def check_weights(sample_weight: Any, X: Any) -> NDArray | None:
-    """Return weights of mean one, or None for equal ones.
-
-    With mean one, a row of weight two counts in the objective as the same row twice,
-    and a row of weight zero as no row.
-    """
-    if sample_weight is None:
-        return None
-    weights = _check_sample_weight(
-        sample_weight, X, dtype=np.float64, ensure_non_negative=True
-    )
-    mean = weights.mean()
-    if mean == 0:
-        raise ValueError("`sample_weight` must have a positive entry, got zeros only")
-    return weights / mean

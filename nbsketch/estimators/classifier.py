@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 from sklearn.base import ClassifierMixin
+from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
 from nbsketch._validation import keeping_fitted
-from nbsketch.estimators._base import SketchedModel, check_weights
+from nbsketch.estimators._base import SketchedModel
 from nbsketch.fitting.fit import Problem, sketch_rows, solve
 from nbsketch.fitting.objectives import ScalarObjective
 from nbsketch.losses import LogisticLoss, as_loss
@@ -69,6 +70,11 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
         An integer: that many contiguous blocks of rows, or of whole groups, for rows
         that depend on their neighbors. Splitters of scikit-learn and index arrays are
         used unchanged.
+    class_weight : None, "balanced" or dict, default=None
+        Weights of the classes, which multiply the sample weights. "balanced": n divided
+        by the number of classes and by the number of rows of the class, rows counted by
+        their sample weights. A dict maps labels to weights; labels that are not in it
+        have weight 1. None: equal weights.
     fit_intercept : bool, default=True
         Whether to fit the constant b; it is not penalized.
     solver : {"auto", "adam", "sgd"} or StochasticSolver, default="auto"
@@ -124,6 +130,7 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
         size: Any = None,
         alpha: float | None = None,
         cv: Any = None,
+        class_weight: Any = None,
         fit_intercept: bool = True,
         solver: Any = "auto",
         tol: float = 1e-6,
@@ -139,6 +146,7 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
         self.size = size
         self.alpha = alpha
         self.cv = cv
+        self.class_weight = class_weight
         self.fit_intercept = fit_intercept
         self.solver = solver
         self.tol = tol
@@ -180,19 +188,33 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
         loss = as_loss(self.loss)
         if not loss.is_classification:
             raise ValueError(f"`loss` must be a loss of margins, got {loss!r}")
-        X, y = self._check_X_y(X, y)
-        signs = self._check_labels(y)
-        weights = check_weights(sample_weight, X)
-        folds = self._folds(X, y, groups, weights)
+        rows = self._check_training(X, y, sample_weight)
+        signs = self._check_labels(rows.y)
         objective = ScalarObjective(
-            signs, weights, self.fit_intercept, loss, folds=folds
+            signs,
+            rows.relative_weights,
+            self.fit_intercept,
+            loss,
+            folds=self._folds(rows, groups),
         )
         single = len(self.classes_) == 2
-        return Problem(X, objective, sketching, solving, single_output=single)
+        return Problem(rows.X, objective, sketching, solving, single, kept=rows.kept)
+
+    def _weigh(self, y: NDArray, weights: NDArray | None) -> NDArray | None:
+        """Return sample weights times the weights of the classes."""
+        check_classification_targets(y)
+        if self.class_weight is None:
+            return weights
+        known = np.ones(len(y)) if weights is None else weights
+        rows = np.flatnonzero(known)
+        out = np.zeros(len(y))
+        out[rows] = known[rows] * _class_weights(
+            self.class_weight, y[rows], known[rows]
+        )
+        return out
 
     def _check_labels(self, y: NDArray) -> NDArray:
         """Return -1 or 1 for each row and class, one column for two classes."""
-        check_classification_targets(y)
         self.classes_, index = np.unique(y, return_inverse=True)
         count = len(self.classes_)
         if count < 2:
@@ -222,3 +244,13 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
         # If every class has probability 0, return the uniform distribution.
         chances = np.maximum(chances, np.finfo(chances.dtype).tiny)
         return chances / chances.sum(axis=1, keepdims=True)
+
+
+def _class_weights(class_weight: Any, y: NDArray, weights: NDArray) -> NDArray:
+    """Return the weight of the class of each row, for labels y of positive weights."""
+    classes, index = np.unique(y, return_inverse=True)
+    factors = compute_class_weight(class_weight, classes=classes, y=y)
+    if isinstance(class_weight, str):  # "balanced", with rows counted by their weights
+        counts = np.bincount(index, weights)
+        factors = counts.sum() / (len(classes) * counts)
+    return factors[index]

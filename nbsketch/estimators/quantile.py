@@ -15,7 +15,8 @@ from nbsketch._validation import (
     keeping_fitted,
     random_generator,
 )
-from nbsketch.estimators._base import SketchedModel, as_columns, check_weights
+from nbsketch.estimators._base import SketchedModel, as_columns
+from nbsketch.features import is_pairwise
 from nbsketch.fitting.fit import Problem, sketch_rows, solve
 from nbsketch.fitting.folds import split_last
 from nbsketch.fitting.objectives import FeatureSolution, JointQuantileObjective
@@ -105,6 +106,8 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
         The constants.
     calibration_ : ndarray of shape (rows kept out, d + 1) or None
         Their predicted quantiles and, last, their targets.
+    calibration_weights_ : ndarray of shape (rows kept out,) or None
+        Their weights, of mean one. None: equal weights.
     landmarks_, kernel_, sketch_, scaler_, length_scales_, bandwidth_, size_,
     size_path_, alpha_, rank_, objective_, dual_gap_, n_iter_, n_features_in_
         As in `SketchedKernelRegressor`.
@@ -114,7 +117,9 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
     Sangnier, Fercoq and d'Alche-Buc, "Joint quantile regression in vector-valued
     RKHSs", NeurIPS 2016; El Ahmad, Laforgue and d'Alche-Buc, TMLR 2023, section 4.
     Sorting: Chernozhukov, Fernandez-Val and Galichon, Econometrica 2010. Intervals:
-    Romano, Patterson and Candes, "Conformalized quantile regression", NeurIPS 2019.
+    Romano, Patterson and Candes, "Conformalized quantile regression", NeurIPS 2019;
+    with weights: Tibshirani, Barber, Candes and Ramdas, "Conformal prediction under
+    covariate shift", NeurIPS 2019, section 2.
 
     Examples
     --------
@@ -205,29 +210,34 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
         sketching, solving = self._sketching(), self._solving()
         check_choice("non_crossing", self.non_crossing, [None, "sort"])
         output = QuantileOutput(self.quantiles, self.gamma)
-        X, y = self._check_X_y(X, y, y_numeric=True)
-        weights = check_weights(sample_weight, X)
-        folds = self._folds(X, y, groups, weights)
-        fitted, held_out, folds = self._split(X.shape[0], folds)
+        rows = self._check_training(X, y, sample_weight, y_numeric=True)
+        folds = self._folds(rows, groups)
+        fitted, held_out, folds = self._split(len(rows.y), folds)
+        columns = fitted if is_pairwise(self.kernel) else None
+        held = rows.take(held_out, columns) if held_out.size else None
+        rows = rows.take(fitted, columns) if held_out.size else rows
         objective = JointQuantileObjective(
-            as_columns(y),
-            weights,
+            as_columns(rows.y),
+            rows.relative_weights,
             self.fit_intercept,
             output.quantiles,
             output.factor(output.size),
         )
-        objective = replace(objective.take(fitted), folds=folds)
-        calibration = (X[held_out], y[held_out]) if held_out.size else None
-        return Problem(X[fitted], objective, sketching, solving, False, calibration)
+        objective = replace(objective, folds=folds)
+        return Problem(rows.X, objective, sketching, solving, False, held, rows.kept)
 
     def _publish(
         self, problem: Problem, data: SketchedData, solution: FeatureSolution
     ) -> JointQuantileRegressor:
         super()._publish(problem, data, solution)
         self.calibration_: NDArray | None = None
+        self.calibration_weights_: NDArray | None = None
         if problem.held_out is not None:
-            X, y = problem.held_out
-            self.calibration_ = np.column_stack([self._values(X), y])
+            rows = problem.held_out
+            Z = data.transform(rows.X, "X")
+            quantiles = data.sketch_map.times(Z, solution.coef) + solution.intercept
+            self.calibration_ = np.column_stack([quantiles, rows.y])
+            self.calibration_weights_ = rows.relative_weights
         return self
 
     def _split(
@@ -263,6 +273,7 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
         interpolated between the fitted levels. With calibration rows both ends move out
         (or in) by one distance, chosen on those rows so that a new row drawn like them
         is covered with at least the stated probability, whatever the law of the data.
+        Calibration rows count by their sample weights, the new row by their mean.
 
         Parameters
         ----------
@@ -284,7 +295,8 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
             known = self._ends(np.sort(self.calibration_[:, :-1], axis=1), level)
             y = self.calibration_[:, -1]
             outside = np.maximum(known[:, 0] - y, y - known[:, 1])
-            ends += np.array([-1.0, 1.0]) * _upper_quantile(outside, level)
+            weights = getattr(self, "calibration_weights_", None)  # of older files
+            ends += np.array([-1.0, 1.0]) * _upper_quantile(outside, level, weights)
         return ends
 
     def _ends(self, quantiles: NDArray, coverage: float) -> NDArray:
@@ -314,7 +326,18 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
         return -pinball_loss(y, self.predict(X), self.quantiles, sample_weight)
 
 
-def _upper_quantile(scores: NDArray, coverage: float) -> float:
-    """Return the ceil((m + 1) coverage)-th smallest of m scores, infinity beyond m."""
-    rank = int(np.ceil((len(scores) + 1) * coverage))
-    return float(np.sort(scores)[rank - 1]) if rank <= len(scores) else np.inf
+def _upper_quantile(
+    scores: NDArray, coverage: float, weights: NDArray | None = None
+) -> float:
+    """Return the ceil((m + 1) coverage)-th smallest of m scores, infinity beyond m.
+
+    With weights of mean one: the least score with ``(m + 1) coverage`` of the weight
+    at or below it.
+    """
+    order, wanted = np.argsort(scores, kind="stable"), (len(scores) + 1) * coverage
+    if weights is None:
+        rank = int(np.ceil(wanted)) - 1
+    else:
+        # Sums are compared up to rounding.
+        rank = int(np.searchsorted(np.cumsum(weights[order]) * (1 + 1e-12), wanted))
+    return float(scores[order[rank]]) if rank < len(scores) else np.inf

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from nbsketch._validation import keeping_fitted
-from nbsketch.estimators._base import SketchedModel, as_columns, check_weights
+from nbsketch.estimators._base import SketchedModel, as_columns
 from nbsketch.fitting.fit import Problem, sketch_rows, solve
 from nbsketch.fitting.regression import regression_objective
 
@@ -127,9 +127,8 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
     -----
     El Ahmad, Laforgue and d'Alche-Buc, "Fast Kernel Methods for Generic Lipschitz
     Losses via p-Sparsified Sketches", TMLR 2023, section 2. Weights are scaled to mean
-    one, so that in the objective a row of weight two counts as the same row twice. The
-    median bandwidth, the sketch and the choice of alpha look at rows, whatever their
-    weights.
+    one, so that in the objective and the median bandwidth a row of weight two counts as
+    the same row twice. A row of weight zero is left out before anything else.
 
     Examples
     --------
@@ -208,14 +207,19 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
     ) -> Problem:
         """Check parameters and data; return the problem that `fit` solves."""
         sketching, solving = self._sketching(), self._solving()
-        X, y = self._check_X_y(X, y, multi_output=True, y_numeric=True)
-        weights = check_weights(sample_weight, X)
-        objective = regression_objective(
-            as_columns(y), weights, self.fit_intercept, self.loss, self.output
+        rows = self._check_training(
+            X, y, sample_weight, multi_output=True, y_numeric=True
         )
-        folds = self._folds(X, y, groups, weights)
-        objective = replace(objective, folds=folds)
-        return Problem(X, objective, sketching, solving, single_output=y.ndim == 1)
+        objective = regression_objective(
+            as_columns(rows.y),
+            rows.relative_weights,
+            self.fit_intercept,
+            self.loss,
+            self.output,
+        )
+        objective = replace(objective, folds=self._folds(rows, groups))
+        single = rows.y.ndim == 1
+        return Problem(rows.X, objective, sketching, solving, single, kept=rows.kept)
 
     def predict(self, X: ArrayLike) -> NDArray:
         """Return the predictions of the rows of X, of shape (n,) or (n, d)."""

@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import _check_sample_weight
 
 from nbsketch._validation import check_choice, check_real, keeping_fitted
-from nbsketch.estimators._base import KernelExpansion, as_columns, check_weights
+from nbsketch.estimators._base import KernelExpansion, as_columns
 from nbsketch.features import SketchMap, model_dtype
 from nbsketch.fitting.descent import Descent, Sample, count_held_out
 from nbsketch.fitting.fit import Found, descend
@@ -20,6 +19,7 @@ from nbsketch.fitting.inputs import Inputs
 from nbsketch.fitting.regression import regression_objective
 from nbsketch.fitting.sizes import stochastic_size
 from nbsketch.fitting.sketched import SketchedData, draw_sketch
+from nbsketch.fitting.weights import TrainingRows
 from nbsketch.solvers._stochastic.rows import squared_norms
 from nbsketch.solvers.streams import StreamState
 
@@ -228,14 +228,15 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
             Validation rows for early stopping. None: it holds out rows of X.
         """
         with keeping_fitted(self):
-            X, Y = self._rows(X, y)
-            weights = check_weights(sample_weight, X)
-            folds = self._folds(X, Y, groups, weights)
-            objective = replace(self._objective(Y, weights), folds=folds)
-            validation = self._validation(X, Y, X_val, y_val)
+            rows = self._rows(X, y, sample_weight)
+            objective = replace(
+                self._objective(rows.y, rows.relative_weights),
+                folds=self._folds(rows, groups),
+            )
+            validation = self._validation(rows.X, rows.y, X_val, y_val)
             held_out = self._n_held_out(objective, validation)
-            descent = self._descent(len(Y) - held_out)
-            data = self._sketch(X, objective)
+            descent = self._descent(len(rows.y) - held_out)
+            data = self._sketch(rows, objective)
             found = descend(descent, objective, data, held_out, validation)
             return self._publish(descent, data, found)
 
@@ -262,36 +263,36 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
         with keeping_fitted(self):
             self._check_stream()
             first = not hasattr(self, "coef_")
-            X, Y = self._rows(X, y) if first else self._next_rows(X, y)
-            visits = None
-            if sample_weight is not None:
-                visits = _check_sample_weight(
-                    sample_weight, X, dtype=np.float64, ensure_non_negative=True
-                )
-            objective, descent = self._objective(Y, visits), self._descent(len(Y))
-            data = self._open_stream(X, objective) if first else self._fixed()
-            Z = data.sketch_map.times(data.transform(X, "X"), self._projection)
+            check = self._rows if first else self._next_rows
+            rows = check(X, y, sample_weight)
+            objective = self._objective(rows.y, rows.weights)
+            descent = self._descent(len(rows.y))
+            data = self._open_stream(rows, objective) if first else self._fixed()
+            Z = data.sketch_map.times(data.transform(rows.X, "X"), self._projection)
             self._take_steps(descent, Sample(Z, objective), data)
         return self
 
-    def _rows(self, X: Any, y: Any) -> tuple[Any, NDArray]:
-        """Check the rows of a new model; return them and targets (n, d)."""
-        X, y = self._check_X_y(X, y, multi_output=True, y_numeric=True)
-        self._one_target = y.ndim == 1
-        return X, as_columns(y)
+    def _rows(self, X: Any, y: Any, sample_weight: Any) -> TrainingRows:
+        """Check the rows of a new model; return those of positive weight."""
+        rows = self._check_training(
+            X, y, sample_weight, multi_output=True, y_numeric=True
+        )
+        self._one_target = rows.y.ndim == 1
+        return rows._replace(y=as_columns(rows.y))
 
-    def _next_rows(self, X: Any, y: Any) -> tuple[Any, NDArray]:
+    def _next_rows(self, X: Any, y: Any, sample_weight: Any) -> TrainingRows:
         """Check rows that come after others."""
         dtype = model_dtype(self.landmarks_)
         options = {"multi_output": True, "y_numeric": True, "reset": False}
-        X, y = self._check_X_y(X, y, dtype=dtype, **options)
+        rows = self._check_training(X, y, sample_weight, dtype=dtype, **options)
+        y = rows.y
         expected = () if self._one_target else self.coef_.shape[1:]
         if y.shape[1:] != expected:
             raise ValueError(
                 f"`y` must have shape {(len(y), *expected)} as in earlier calls, got "
                 f"{y.shape}"
             )
-        return X, as_columns(y)
+        return rows._replace(y=as_columns(y))
 
     def _validation(
         self, X: Any, Y: NDArray, X_val: Any, y_val: Any
@@ -320,12 +321,12 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
         names = [f.name for f in fields(Descent) if f.name != "n_steps"]
         return Descent(**{name: getattr(self, name) for name in names}).resolve(n)
 
-    def _sketch(self, X: Any, objective: Any) -> SketchedData:
+    def _sketch(self, rows: TrainingRows, objective: Any) -> SketchedData:
         """Prepare the rows, learning length scales if asked, and draw the sketch."""
         settings = self._sketching()
         settings.check_size_is_fixed()
-        target, size = objective.tuning_target(None), stochastic_size(X.shape[0])
-        return draw_sketch(X, target, size, settings)
+        target, size = objective.tuning_target(None), stochastic_size(len(rows.y))
+        return draw_sketch(rows.X, target, size, settings, rows.kept)
 
     def _check_stream(self) -> None:
         if self.regime is not None or self.early_stopping:
@@ -351,9 +352,9 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
         self.n_iter_ = max(1, round(passes))
         return self
 
-    def _open_stream(self, X: Any, objective: Any) -> SketchedData:
+    def _open_stream(self, rows: TrainingRows, objective: Any) -> SketchedData:
         """Draw from the first rows of a stream what stays fixed in it."""
-        data = self._sketch(X, objective)
+        data = self._sketch(rows, objective)
         self._seed = int(data.rng.integers(2**62))
         self._projection, _ = data.design(keep=False)
         self._stream: tuple | None = None

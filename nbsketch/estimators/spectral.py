@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from nbsketch._validation import check_choice, check_integer, keeping_fitted
-from nbsketch.estimators._base import SketchedModel, as_columns, check_weights
+from nbsketch.estimators._base import SketchedModel, as_columns
 from nbsketch.fitting.alpha import CRITERIA
 from nbsketch.fitting.fit import Problem, sketch_rows, solve
 from nbsketch.fitting.objectives import FeatureSolution
@@ -128,7 +128,8 @@ class SpectralFilterRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
     Methods with Random Projections", JMLR 2020, section 2. With "ridge" it is the
     `SketchedKernelRegressor` of the square loss. Leave-one-out takes the sketch as
     given; for ridge it is that of n refits, for the others that of linear smoothers:
-    see `nbsketch.solvers.smoother.leave_one_out`. Weights are scaled to mean one.
+    see `nbsketch.solvers.smoother.leave_one_out`. Weights are scaled to mean one; a row
+    of weight zero is left out before anything else.
 
     Examples
     --------
@@ -220,20 +221,23 @@ class SpectralFilterRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         """Check parameters and data; return the problem that `fit` solves."""
         sketching, solving = self._sketching(), SolveSettings(self.alpha)
         filter = self._check_filter()
-        X, y = self._check_X_y(X, y, multi_output=True, y_numeric=True)
-        Y, weights = as_columns(y), check_weights(sample_weight, X)
+        rows = self._check_training(
+            X, y, sample_weight, multi_output=True, y_numeric=True
+        )
+        Y = as_columns(rows.y)
         objective = SpectralObjective(
             Y,
-            weights,
+            rows.relative_weights,
             self.fit_intercept,
             SquareLoss(),
             IdentityOutput().factor(Y.shape[1]),
             filter,
             self.criterion,
             self.n_steps,
-            folds=self._folds(X, y, groups, weights),
+            folds=self._folds(rows, groups),
         )
-        return Problem(X, objective, sketching, solving, single_output=y.ndim == 1)
+        single = rows.y.ndim == 1
+        return Problem(rows.X, objective, sketching, solving, single, kept=rows.kept)
 
     def _check_filter(self) -> Filter:
         """Return the filter; check what goes with it."""

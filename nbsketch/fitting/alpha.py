@@ -134,18 +134,15 @@ def ridge_errors(
     if objective.folds is not None:
         known = design, Y, alphas, objective.folds, weights
         return AlphaPath(alphas, cross_validation(path, *known))
-    rows = _validation_rows(weights, len(Y), rng)
+    rows = _validation_rows(len(Y), rng)
     return AlphaPath(alphas, leave_one_out(path, design, Y, alphas, weights, rows))
 
 
-def _validation_rows(
-    weights: NDArray | None, n: int, rng: np.random.Generator
-) -> NDArray | None:
+def _validation_rows(n: int, rng: np.random.Generator) -> NDArray | None:
     """Return the rows whose leave-one-out errors count; None for all."""
-    rows = np.arange(n) if weights is None else np.flatnonzero(weights)
-    if len(rows) <= _MOST_VALIDATION_ROWS:
+    if n <= _MOST_VALIDATION_ROWS:
         return None
-    return np.sort(rng.choice(rows, _MOST_VALIDATION_ROWS, replace=False))
+    return np.sort(rng.choice(n, _MOST_VALIDATION_ROWS, replace=False))
 
 
 def filter_path(

@@ -62,14 +62,13 @@ class Sample(NamedTuple):
     def split(self, count: int, rng: np.random.Generator) -> tuple[Sample, Sample]:
         """Return the rows to fit and those to hold out.
 
-        The latter are those of the last fold, or else random ones with a weight.
+        The latter are those of the last fold, or else random ones.
         """
-        n, weights = len(self.Z), self.objective.weights
+        n = len(self.Z)
         if self.objective.folds is not None:
             fold = self.objective.folds[-1]
             return self._take(fold.kept(n)), self._take(fold.test)
-        counted = np.arange(n) if weights is None else np.flatnonzero(weights)
-        out = np.sort(rng.choice(counted, count, replace=False))
+        out = np.sort(rng.choice(n, count, replace=False))
         return self._take(np.delete(np.arange(n), out)), self._take(out)
 
     def _take(self, rows: NDArray) -> Sample:
@@ -201,16 +200,15 @@ class Descent:
 
 def count_held_out(fraction: float, objective: Objective) -> int:
     """Return the number of rows on which a fit with early stopping takes no steps."""
-    n, weights = len(objective.targets), objective.weights
+    n = len(objective.targets)
     if objective.folds is not None:
         return len(objective.folds[-1].removed)
-    counted = n if weights is None else int(np.count_nonzero(weights))
-    if counted < 2:
+    if n < 2:
         raise ValueError(
             "`early_stopping` must be False unless two rows have a weight, got "
-            f"{counted} sample"
+            f"{n} sample"
         )
-    return min(max(round(fraction * counted), 1), counted - 1)
+    return min(max(round(fraction * n), 1), n - 1)
 
 
 def _targets(sample: Sample) -> tuple[NDArray, Loss]:

@@ -119,10 +119,7 @@ class _Sample:
     @classmethod
     def draw(cls, data: SketchedData, objective: Any) -> _Sample:
         n, rng = data.inputs.rows.shape[0], data.rng
-        index = np.arange(n)
-        if objective.weights is not None:
-            index = np.flatnonzero(objective.weights)
-        index = rng.permutation(index)
+        index = rng.permutation(n)
         if objective.folds is None:
             index = index[:_SAMPLE]
             count = int(_HELD_OUT * len(index))

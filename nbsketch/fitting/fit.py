@@ -49,6 +49,7 @@ from nbsketch.fitting.settings import SketchSettings, SolveOptions, SolveSetting
 from nbsketch.fitting.sizes import AutoSize, as_auto_size
 from nbsketch.fitting.sketched import SketchedData, draw_sketch
 from nbsketch.fitting.stochastic import as_solver
+from nbsketch.fitting.weights import TrainingRows
 from nbsketch.sketches import SubsamplingSketch
 from nbsketch.solvers.conjugate import NotConvergedError
 from nbsketch.solvers.design import ArrayDesign, Design
@@ -70,9 +71,10 @@ class Problem(NamedTuple):
         How the objective is minimized.
     single_output : bool
         Whether the fitted attributes have no axis of outputs.
-    held_out : tuple of rows and targets, or None
-        Rows that are not fitted: they choose the penalty of a spectral filter, or
-        calibrate intervals.
+    held_out : TrainingRows or None
+        Rows that are not fitted: they calibrate intervals.
+    kept : ndarray of shape (n,) or None
+        Indices of the rows among those given. None: all of them.
     """
 
     rows: Any
@@ -80,7 +82,8 @@ class Problem(NamedTuple):
     sketching: SketchSettings
     solving: SolveSettings
     single_output: bool
-    held_out: tuple[Any, NDArray] | None = None
+    held_out: TrainingRows | None = None
+    kept: NDArray | None = None
 
     def with_bandwidth(self, bandwidth: float) -> Problem:
         """Return the problem with another bandwidth."""
@@ -97,7 +100,7 @@ def sketch_rows(problem: Problem) -> SketchedData:
     """Prepare and sketch the rows; let the sketch grow if its size is to be chosen."""
     target = problem.objective.tuning_target(problem.solving.alpha)
     size = problem.objective.default_size()
-    data = draw_sketch(problem.rows, target, size, problem.sketching)
+    data = draw_sketch(problem.rows, target, size, problem.sketching, problem.kept)
     if _is_iterative(problem, data):
         with one_thread():
             return choose_exact(data, problem.objective, problem.solving.alpha)
@@ -228,7 +231,7 @@ def descend(
         sample, held_out = Sample(Z, objective), None
         if validation is not None:
             rows, targets = validation
-            Z_val = data.sketch_map.times(data.transform(rows, "X_val"), projection)
+            Z_val = data.expansion.times(data.transform(rows, "X_val"), projection)
             held_out = sample.validation(Z_val, targets)
         elif n_held_out:
             sample, held_out = sample.split(n_held_out, data.rng)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sklearn.model_selection import check_cv
 
 from nbsketch._validation import check_integer
+from nbsketch.fitting.weights import TrainingRows
 from nbsketch.solvers.folds import Fold
 from nbsketch.tuning.folds import as_folds
 
@@ -52,6 +53,24 @@ def resolve_folds(
         cv = check_integer("cv", cv, low=2, high=X.shape[0])
         return tuple(as_folds(cv, X.shape[0], groups, weights) or ())
     return tuple(as_folds(_pairs(cv, X, y, groups), X.shape[0], None, weights) or ())
+
+
+def folds_of_kept(cv: Any, groups: Any, rows: TrainingRows) -> tuple[Fold, ...] | None:
+    """Return the folds of the rows of positive weight, numbered within them.
+
+    Integers and splitters split these rows. Index arrays refer to all rows that were
+    given, as the groups do.
+    """
+    if rows.kept is None:
+        return resolve_folds(cv, groups, rows.X, rows.y, None)
+    groups = _check_groups(groups, rows.n_given)
+    if cv is None or isinstance(cv, Integral) or hasattr(cv, "split"):
+        labels = None if groups is None else groups[rows.kept]
+        return resolve_folds(cv, labels, rows.X, rows.y, None)
+    weights, targets = np.zeros(rows.n_given), np.zeros(rows.n_given)
+    weights[rows.kept] = 1.0
+    folds = resolve_folds(cv, groups, targets[:, None], targets, weights)
+    return tuple(_restricted(fold, rows.kept) for fold in folds or ())
 
 
 def _check_groups(groups: Any, n: int) -> NDArray | None:

@@ -33,6 +33,13 @@ class SketchedData(NamedTuple):
     features: tuple[NDArray, Design] | None = None
     size_path: dict[str, NDArray] | None = None
     alpha: float | None = None  # the penalty, if it was chosen with the kernel
+    # Indices of the training rows among those given; None for all of them.
+    kept: NDArray | None = None
+
+    @property
+    def expansion(self) -> SketchMap:
+        """The map for other rows than the training rows."""
+        return self.sketch_map.original(self.kept)
 
     def transform(self, rows: Any, name: str) -> Any:
         """Return other rows as prepared for the kernel; errors call them `name`."""
@@ -50,15 +57,20 @@ class SketchedData(NamedTuple):
 
     def validation_design(self, rows: Any, projection: NDArray) -> Design:
         """Return the features of validation rows."""
-        return StreamedDesign(
-            self.sketch_map, projection, self.transform(rows, "X_val")
-        )
+        return StreamedDesign(self.expansion, projection, self.transform(rows, "X_val"))
 
 
 def draw_sketch(
-    X: Any, target: TuningTarget, default_size: int, settings: SketchSettings
+    X: Any,
+    target: TuningTarget,
+    default_size: int,
+    settings: SketchSettings,
+    kept: NDArray | None = None,
 ) -> SketchedData:
-    """Prepare the rows of X, learning length scales if asked, and draw a sketch."""
+    """Prepare the rows of X, learning length scales if asked, and draw a sketch.
+
+    `kept` are the indices of the rows among those given, None for all of them.
+    """
     check_inputs(X, settings)
     # The order of the streams is part of what a random_state means.
     *rngs, fit_rng, tuning_rng = random_generator(settings.random_state).spawn(4)
@@ -66,7 +78,13 @@ def draw_sketch(
     size = getattr(recipe, "size", X.shape[0])
     inputs = prepare_inputs(X, settings, target, size, tuning_rng)
     kernel, sketch = draw(
-        inputs.rows, inputs.kernel, inputs.bandwidth, recipe, None, rngs
+        inputs.rows,
+        inputs.kernel,
+        inputs.bandwidth,
+        recipe,
+        None,
+        rngs,
+        sample_weight=target.weights,
     )
     sketch_map = SketchMap.of(kernel, inputs.rows, sketch)
-    return SketchedData(inputs, sketch, sketch_map, fit_rng)
+    return SketchedData(inputs, sketch, sketch_map, fit_rng, kept=kept)

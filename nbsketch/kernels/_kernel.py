@@ -48,8 +48,13 @@ class Kernel(ABC):
     def diag(self, X: ArrayLike) -> NDArray:
         """Return k(x, x) for each row x of X."""
 
-    def resolve(self, X: Any, rng: Any = None) -> Kernel:
-        """Return the kernel with every parameter that depends on data set from X."""
+    def resolve(
+        self, X: Any, rng: Any = None, sample_weight: NDArray | None = None
+    ) -> Kernel:
+        """Return the kernel with every parameter that depends on data set from X.
+
+        `sample_weight` (n,) are positive weights of its rows, None for equal ones.
+        """
         return self
 
     def take(self, rows: Any, index: NDArray | None = None) -> Any:

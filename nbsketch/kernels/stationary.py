@@ -36,16 +36,17 @@ class StationaryKernel(Kernel):
     def __post_init__(self) -> None:
         object.__setattr__(self, "bandwidth", check_bandwidth(self.bandwidth))
 
-    def resolve(self, X: Any, rng: Any = None) -> Kernel:
+    def resolve(
+        self, X: Any, rng: Any = None, sample_weight: NDArray | None = None
+    ) -> Kernel:
         """Return the kernel with "median" replaced by the median distance in X.
 
-        The median is over the distinct pairs of at most 1000 rows, drawn with `rng`; it
-        is 1 where all rows are equal. See `Kernel.resolve`.
+        See `median_distance` and `Kernel.resolve`.
         """
         if self.bandwidth != "median":
             _bandwidth_of_features(self.bandwidth, X.shape[1])
             return self
-        median = median_distance(X, self._distance, rng)
+        median = median_distance(X, self._distance, rng, sample_weight)
         return replace(self, bandwidth=median)
 
     def compiled_form(self, n_features: int) -> CompiledForm:
@@ -171,8 +172,17 @@ class MaternKernel(StationaryKernel):
         return "squared", *self._families[self.nu]
 
 
-def median_distance(X: Any, metric: str = "euclidean", rng: Any = None) -> float:
-    """Return the median distance of the distinct rows of X, of at most 1000 drawn.
+def median_distance(
+    X: Any,
+    metric: str = "euclidean",
+    rng: Any = None,
+    sample_weight: NDArray | None = None,
+) -> float:
+    """Return the median distance of pairs of different rows, of at most 1000 drawn.
+
+    A pair counts by the product of the weights of its rows, and equal rows are no pair:
+    a row of weight two counts as the same row twice, a row of weight zero as no row.
+    The median is 1 where all rows are equal.
 
     Parameters
     ----------
@@ -182,14 +192,39 @@ def median_distance(X: Any, metric: str = "euclidean", rng: Any = None) -> float
         "euclidean" or "cityblock".
     rng : None, int or Generator
         Source of the draw.
+    sample_weight : ndarray of shape (n,), default=None
+        Positive weights. None: equal weights.
     """
     n = X.shape[0]
     if n > _MEDIAN_ROWS:
-        X = X[random_generator(rng).choice(n, _MEDIAN_ROWS, replace=False)]
+        rows = random_generator(rng).choice(n, _MEDIAN_ROWS, replace=False)
+        X = X[rows]
+        sample_weight = None if sample_weight is None else sample_weight[rows]
     X = X.astype(np.float64)
     distances = _sparse_distances(X) if sp.issparse(X) else pdist(X, metric)
-    distances = distances[distances > 0]
-    return float(np.median(distances)) if distances.size else 1.0
+    is_pair = distances > 0
+    if not is_pair.any():
+        return 1.0
+    if sample_weight is None:
+        return float(np.median(distances[is_pair]))
+    i, j = np.triu_indices(X.shape[0], 1)
+    weights = (sample_weight[i] * sample_weight[j])[is_pair]
+    return weighted_median(distances[is_pair], weights)
+
+
+def weighted_median(values: NDArray, weights: NDArray) -> float:
+    """Return the median of values that are repeated by their weights.
+
+    Where half of the weight is on either side it is the mean of the two middle values,
+    as for equal weights.
+    """
+    order = np.argsort(values, kind="stable")
+    values, below = values[order], np.cumsum(weights[order])
+    half = below[-1] / 2
+    # Sums of weights that are not integers are compared up to rounding.
+    low = int(np.searchsorted(below, half * (1 - 1e-9)))
+    is_half = abs(below[low] - half) <= 1e-9 * half
+    return float((values[low] + values[low + is_half]) / 2)
 
 
 def _sparse_distances(X: Any) -> NDArray[np.float64]:

@@ -179,13 +179,15 @@ def sketch(s: str, n: str, m: str) -> Rule:
 def landmarks(kernel_name: str, m: str, p: str, n: str) -> Rule:
     """Return the rule of m landmarks of a kernel, rows with p columns.
 
-    For a precomputed kernel they are indices of the n training rows.
+    For a precomputed kernel they are indices of training rows, of which the sketch has
+    n: those of positive weight.
     """
 
     def rule(name: str, value: Any, scope: Scope) -> Any:
         found: Kernel = scope.values[kernel_name]
         if isinstance(found, PrecomputedKernel):
-            scope.bind(name, p, scope.lengths[n])
+            width = scope.lengths.get(p, scope.lengths[n])
+            scope.bind(name, p, max(width, scope.lengths[n]))
         elif not sp.issparse(value):
             check_array_of(name, value, "f", 2)
         else:

@@ -187,7 +187,11 @@ CERTIFIED: dict[str, Rule] = {
 STATES: dict[str, dict[str, Rule]] = {
     "SketchedKernelRegressor": CERTIFIED,
     "SketchedKernelClassifier": {**CERTIFIED, "classes_": _classes},
-    "JointQuantileRegressor": {**CERTIFIED, "calibration_": optional(_calibration)},
+    "JointQuantileRegressor": {
+        **CERTIFIED,
+        "calibration_": optional(_calibration),
+        "calibration_weights_?": optional(array("calibration_rows", positive=True)),
+    },
     "SpectralFilterRegressor": {
         **CERTIFIED,
         "path_": optional(table("alpha", "n_iter", "error")),

@@ -160,7 +160,7 @@ def moments(
     """Return the covariance of Z, its covariance with the centered Y, and its mean.
 
     Without centering these are Z^T Z / n, Z^T Y / n and zeros. Y has a shape (n, d) and
-    gives slices of rows; these may be sparse if there are no weights.
+    gives slices of rows, which may be sparse.
     """
     n, r = design.shape
     G, C = np.zeros((r, r)), np.zeros((r, Y.shape[1]))

@@ -181,11 +181,19 @@ def check_training_outputs(kernel: Any, bandwidth: Any, Y: Any) -> tuple[Kernel,
 
 
 def draw_outputs(
-    kernel: Kernel, Y: Any, sketch: Any, size: Any, rng: np.random.Generator
+    kernel: Kernel,
+    Y: Any,
+    sketch: Any,
+    size: Any,
+    rng: np.random.Generator,
+    sample_weight: NDArray | None = None,
 ) -> tuple[Kernel, Sketch]:
     """Return the kernel with its parameters set from Y, and a sketch of the outputs."""
     rows, rngs = as_double(Y), rng.spawn(2)
-    return draw(rows, kernel, None, sketch, size, rngs, name="Y", prefix="output_")
+    names: dict[str, Any] = {"name": "Y", "prefix": "output_"}
+    return draw(
+        rows, kernel, None, sketch, size, rngs, sample_weight=sample_weight, **names
+    )
 
 
 def _membership(owner: NDArray, count: int) -> sp.csr_array:

@@ -3,9 +3,10 @@ r"""Ridge regression from a sketched input space to the features of outputs.
 With :math:`Z = K S^T P`, :math:`P P^T = (S K S^T)^+`, and the features T (n, t) of the
 outputs, the coefficients of :math:`h(x) = H^T S k_x` are
 
-.. math:: H = P (Z^T Z + n \alpha I)^{-1} Z^T T;
+.. math:: H = P (Z^T W Z + n \alpha I)^{-1} Z^T W T,
 
-without a sketch :math:`H = (K + n \alpha I)^{-1} T`.
+with the diagonal matrix W of the weights, of mean one; without a sketch
+:math:`H = W^{1/2} (W^{1/2} K W^{1/2} + n \alpha I)^{-1} W^{1/2} T`.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ def fit_regression(
     targets: TargetRows,
     alpha: float,
     stages: Stages,
+    weights: NDArray | None = None,
 ) -> Regression:
     """Return h for n training inputs.
 
@@ -60,17 +62,20 @@ def fit_regression(
         Positive penalty.
     stages : Stages
         Timer of the stages.
+    weights : ndarray of shape (n,) or None, default=None
+        Positive weights of mean one. None: equal weights.
     """
     sketch_map = SketchMap.of(kernel, X, sketch)
     if sketch.is_identity:
-        coef = _solve_exact(kernel, X, targets, alpha, stages)
+        coef = _solve_exact(kernel, X, targets, alpha, stages, weights)
         return Regression(sketch_map, coef, len(coef))
     with stages.stage("inputs: kernel and factor"):
         whitening, design = sketched_design(
             sketch_map, X, sketch.columns, whiten=PivotedCholesky.of
         )
     with stages.stage("inputs: features", targets.shape[0]) as show:
-        G, C, _ = moments(_ReportedDesign(design, show), targets, None, centered=False)
+        reported = _ReportedDesign(design, show)
+        G, C, _ = moments(reported, targets, weights, centered=False)
     with stages.stage("inputs: solve"):
         W = _solve(G, C, alpha, alpha)
         return Regression(
@@ -79,7 +84,12 @@ def fit_regression(
 
 
 def _solve_exact(
-    kernel: Kernel, X: Any, targets: TargetRows, alpha: float, stages: Stages
+    kernel: Kernel,
+    X: Any,
+    targets: TargetRows,
+    alpha: float,
+    stages: Stages,
+    weights: NDArray | None,
 ) -> NDArray:
     """Return H of shape (n, t) without a sketch."""
     with stages.stage("inputs: Gram matrix"):
@@ -87,7 +97,12 @@ def _solve_exact(
     with stages.stage("inputs: solve"):
         T = targets[:]
         dense = T.toarray(order="F") if sp.issparse(T) else T
-        return _solve(K.T, dense, len(K) * alpha, alpha)
+        if weights is None:
+            return _solve(K.T, dense, len(K) * alpha, alpha)
+        roots = np.sqrt(weights)[:, None]
+        K *= roots
+        K *= roots.T
+        return roots * _solve(K.T, roots * dense, len(K) * alpha, alpha)
 
 
 def _solve(G: NDArray, C: NDArray, ridge: float, alpha: float) -> NDArray:

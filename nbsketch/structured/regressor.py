@@ -25,7 +25,8 @@ from nbsketch.features import (
     is_pairwise,
     model_dtype,
 )
-from nbsketch.kernels import Kernel, as_kernel
+from nbsketch.fitting.weights import TrainingRows, check_weights
+from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
 from nbsketch.persistence import SaveMixin
 from nbsketch.structured._choice import OneSet, SetPerRow, choose_set, one_set
 from nbsketch.structured._decoding import Candidates, TopK, scores
@@ -55,10 +56,11 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
     Outputs y of any kind are points :math:`\psi(y)` of the feature space of a kernel
     :math:`k_Y`. Kernel ridge regression from inputs to these points,
 
-    .. math:: \min_h \frac{1}{2n} \sum_i \|h(x_i) - \psi(y_i)\|^2
+    .. math:: \min_h \frac{1}{2n} \sum_i w_i \|h(x_i) - \psi(y_i)\|^2
               + \frac{\alpha}{2} \|h\|^2,
 
-    is followed by the choice of the nearest candidate,
+    with weights :math:`w_i` of mean one, is followed by the choice of the nearest
+    candidate,
 
     .. math:: f(x) = \arg\max_y\; \langle h(x), \psi(y) \rangle - k_Y(y, y) / 2.
 
@@ -170,7 +172,9 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, Y: Any) -> InputOutputKernelRegressor:
+    def fit(
+        self, X: Any, Y: Any, sample_weight: Any = None
+    ) -> InputOutputKernelRegressor:
         """Fit the model.
 
         Parameters
@@ -179,6 +183,10 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
             Training inputs; float32 stays float32.
         Y : array or CSR matrix of shape (n, p), or sequence of n objects
             Training outputs.
+        sample_weight : array of shape (n,) or None, default=None
+            Non-negative weights. None: equal weights. Rows of weight zero are left out;
+            with a precomputed output kernel, whose predictions are indices, there must
+            be none.
         """
         with keeping_fitted(self):
             alpha = check_positive("alpha", self.alpha)
@@ -192,19 +200,34 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
                     f"`Y` must have an output for each of {X.shape[0]} rows of `X`, "
                     f"got {Y.shape[0]}"
                 )
+            rows = self._weighted_rows(X, Y, output_kernel, sample_weight)
+            X, Y, weights = rows.X, rows.y, rows.relative_weights
             input_rng, output_rng = random_generator(self.random_state).spawn(2)
             self.output_kernel_, self.output_sketch_ = draw_outputs(
-                output_kernel, Y, self.output_sketch, self.output_size, output_rng
+                output_kernel,
+                Y,
+                self.output_sketch,
+                self.output_size,
+                output_rng,
+                weights,
             )
             self.kernel_, self.sketch_ = draw(
-                X, kernel, None, self.sketch, self.size, input_rng.spawn(2)
+                X,
+                kernel,
+                None,
+                self.sketch,
+                self.size,
+                input_rng.spawn(2),
+                sample_weight=weights,
             )
             with stages.stage("outputs"):
                 outputs, targets = TrainingOutputs.of(
                     self.output_kernel_, Y, self.output_sketch_
                 )
-            h = fit_regression(self.kernel_, X, self.sketch_, targets, alpha, stages)
-            self._publish(h, outputs)
+            h = fit_regression(
+                self.kernel_, X, self.sketch_, targets, alpha, stages, weights
+            )
+            self._publish(h, outputs, rows.kept)
             self.seconds_ = stages.seconds
         return self
 
@@ -321,9 +344,25 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
             return check_objects("X", X)
         return checked_rows(self, X, dtype=model_dtype(self.landmarks_))
 
-    def _publish(self, h: Regression, outputs: TrainingOutputs) -> None:
+    def _weighted_rows(
+        self, X: Any, Y: Any, output_kernel: Kernel, sample_weight: Any
+    ) -> TrainingRows:
+        """Return the rows of positive weight."""
+        weights = check_weights(sample_weight, np.empty(X.shape[0]))
+        pairwise = is_pairwise(self.kernel)
+        rows = TrainingRows.of(X, Y, weights, pairwise=pairwise)
+        if rows.kept is not None and isinstance(output_kernel, PrecomputedKernel):
+            raise ValueError(
+                "`sample_weight` must be positive for a precomputed `output_kernel`, "
+                "got zeros: leave these rows out of X and Y"
+            )
+        return rows
+
+    def _publish(
+        self, h: Regression, outputs: TrainingOutputs, kept: NDArray | None
+    ) -> None:
         """Set the fitted attributes."""
-        self.landmarks_ = h.sketch_map.landmarks
+        self.landmarks_ = h.sketch_map.original(kept).landmarks
         self.coef_, self.rank_ = h.coef, h.rank
         space = outputs.space
         self.output_landmarks_ = space.sketch_map.landmarks

@@ -1,0 +1,175 @@
+"""Errors for missing, infinite and text values: where they are, what to do."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_array_equal
+
+from nbsketch import (
+    InputOutputKernelRegressor,
+    JointQuantileRegressor,
+    RandomFourierFeatures,
+    SketchedFeatures,
+    SketchedKernelClassifier,
+    SketchedKernelRegressor,
+    SketchedSGDRegressor,
+    SpectralFilterRegressor,
+)
+from nbsketch._faults import explaining, fault
+
+MODELS = [
+    SketchedKernelRegressor(bandwidth=1.0, alpha=1e-2),
+    SketchedKernelClassifier(bandwidth=1.0, alpha=1e-2),
+    JointQuantileRegressor(bandwidth=1.0, alpha=1e-2),
+    SpectralFilterRegressor(bandwidth=1.0, alpha=1e-2),
+    SketchedSGDRegressor(bandwidth=1.0),
+    InputOutputKernelRegressor(bandwidth=1.0),
+    SketchedFeatures(bandwidth=1.0),
+    RandomFourierFeatures(bandwidth=1.0),
+]
+EVERY_MODEL = pytest.mark.parametrize(
+    "model", MODELS, ids=lambda model: type(model).__name__
+)
+TRANSFORMERS = SketchedFeatures, RandomFourierFeatures
+
+
+def data(model=None):
+    X = np.random.default_rng(0).normal(size=(20, 3))
+    y = (X[:, 0] > 0).astype(float)
+    is_structured = isinstance(model, InputOutputKernelRegressor)
+    return X, y[:, None] if is_structured else y
+
+
+def evaluate(model, X):
+    return model.transform(X) if isinstance(model, TRANSFORMERS) else model.predict(X)
+
+
+@EVERY_MODEL
+def test_missing_values_are_located_and_the_model_is_kept(model):
+    X, y = data(model)
+    model.set_params(random_state=0).fit(X, y)
+    expected = evaluate(model, X)
+    bad = X.copy()
+    bad[[2, 5], 1] = np.nan
+    bad[5, 2] = -np.inf
+    where = r"Input X contains NaN and infinity, .* in 3 of 60 values, rows 2, 5"
+    where += r" and columns 1, 2; impute .*SimpleImputer\(\)"
+    for call in (lambda: model.fit(bad, y), lambda: evaluate(model, bad)):
+        with pytest.raises(ValueError, match=where):
+            call()
+    assert_array_equal(evaluate(model, X), expected)
+
+
+@EVERY_MODEL
+def test_text_columns_are_named(model):
+    pandas = pytest.importorskip("pandas")
+    X, y = data(model)
+    frame = pandas.DataFrame(X, columns=["a", "b", "c"])
+    model.fit(frame, y)
+    expected = evaluate(model, frame)
+    for kind in (object, "category"):
+        bad = frame.copy()
+        bad["b"] = pandas.Series(["one", "two"] * 10).astype(kind)
+        for call in (lambda bad=bad: model.fit(bad, y),
+                     lambda bad=bad: evaluate(model, bad)):  # fmt: skip
+            with pytest.raises(ValueError, match=r"column 1 \('b'\)") as error:
+                call()
+            assert "OneHotEncoder" in str(error.value)
+            assert "['b']" in str(error.value)
+    assert_array_equal(evaluate(model, frame), expected)
+
+
+def test_the_remedies_of_the_errors_work():
+    pandas = pytest.importorskip("pandas")
+    from sklearn.compose import make_column_transformer
+    from sklearn.impute import SimpleImputer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder
+
+    X, y = data()
+    frame = pandas.DataFrame(X, columns=["a", "b", "c"])
+    frame["b"] = ["one", "two"] * 10
+    names = {"make_column_transformer": make_column_transformer}
+    names |= {"OneHotEncoder": OneHotEncoder, "make_pipeline": make_pipeline}
+    names["model"] = SketchedKernelRegressor()
+    message = fault("X", frame)
+    lines = message.split("scikit-learn:\n")[1].split("\nor with")[0]
+    exec("\n".join(line[4:] for line in lines.split("\n")), names)
+    assert np.isfinite(names["model"].fit(frame, y).predict(frame)).all()
+    X[3, 1] = np.nan
+    model = make_pipeline(SimpleImputer(), SketchedKernelRegressor())
+    assert np.isfinite(model.fit(X, y).predict(X)).all()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_targets_and_weights(value):
+    X, y = data()
+    bad = y.copy()
+    bad[7] = value
+    for model in MODELS[:5]:
+        model.fit(X, y)
+        coef = model.coef_
+        with pytest.raises(
+            ValueError, match=r"Input y contains .* in 1 of 20 values, row 7$"
+        ):
+            model.fit(X, bad)
+        with pytest.raises(
+            ValueError, match=r"Input sample_weight .*, row 7; a row of"
+        ):
+            model.fit(X, y, sample_weight=bad)
+        assert model.coef_ is coef
+    validation = {"X_val": X, "y_val": bad}
+    with pytest.raises(ValueError, match=r"Input y_val contains .*, row 7$"):
+        SpectralFilterRegressor().fit(X, y, **validation)
+    bad_rows = np.where(np.arange(20)[:, None] == 4, value, X)
+    validation = {"X_val": bad_rows, "y_val": y}
+    with pytest.raises(ValueError, match=r"Input X_val contains .*, row 4 and col"):
+        SpectralFilterRegressor().fit(X, y, **validation)
+
+
+def test_text_targets():
+    X, y = data()
+    labels = np.where(y > 0, "yes", "no")
+    SketchedKernelClassifier().fit(X, labels)
+    with pytest.raises(
+        ValueError, match="could not convert string to float in rows 0, 1, 2"
+    ):
+        SketchedKernelRegressor().fit(X, labels.astype(object))
+    # text in y is not what is wrong here
+    X[0, 0] = np.nan
+    with pytest.raises(ValueError, match="Input X contains NaN,"):
+        SketchedKernelClassifier().fit(X, labels)
+
+
+def test_sparse_rows_are_located():
+    X, y = data()
+    X[:, 0] = 0
+    X[11, 2] = np.nan
+    with pytest.raises(ValueError, match=", row 11 and column 2;"):
+        SketchedKernelRegressor().fit(sp.csr_array(X), y)
+
+
+def test_long_lists_are_cut():
+    message = fault("X", np.full((30, 2), np.nan))
+    assert "in 60 of 60 values, rows 0, 1, 2, 3, 4, ... (30 in all) and" in message
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, [[1.0], [1.0, 2.0]], np.eye(2), [["1", "2.5"]], [1, 2], [[{"a": 1}]],
+     np.array(["2020-01-01"], dtype="M8[D]")],
+)  # fmt: skip
+def test_other_errors_are_unchanged(value):
+    assert fault("X", value) is None
+    error = TypeError("something else")
+    with pytest.raises(TypeError) as raised, explaining({"X": value}):
+        raise error
+    assert raised.value is error
+
+
+def test_missing_objects():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": [1, None], "b": [pandas.NA, 2]}, dtype=object)
+    assert "in 2 of 4 values, rows 0, 1 and columns 0 ('a'), 1 ('b')" in fault(
+        "X", frame
+    )

@@ -47,7 +47,7 @@ def test_hinge_without_a_sketch_is_the_support_vector_machine():
 
 def test_squared_hinge_and_logistic_equal_linear_models_on_the_features():
     X, y = make_rings(200)
-    features = SketchedFeatures(size=40, random_state=0)
+    features = SketchedFeatures(sketch="subsampling", size=40, random_state=0)
     Z, alpha = features.fit_transform(X), 1e-2
     C = 1 / (len(X) * alpha)
     logistic = LogisticRegression(C=C, tol=1e-10, max_iter=10_000).fit(Z, y)

@@ -392,8 +392,8 @@ def test_a_sketch_of_all_rows_is_the_exact_model():
     "sketch, size, expected, kind",
     [
         (None, None, 200, "identity (default)"),
-        (None, 200, 200, "p-sparsified (default)"),
-        (None, 30, 30, "p-sparsified (default)"),
+        (None, 200, 200, "SubsamplingSketch (default)"),
+        (None, 30, 30, "SubsamplingSketch (default)"),
         ("subsampling", None, 100, "subsampling (given)"),
         ("p-sparsified", None, 100, "p-sparsified (given)"),
         ("gaussian", 30, 30, "gaussian (given)"),
@@ -408,6 +408,21 @@ def test_a_given_sketch_is_kept(sketch, size, expected, kind):
     assert model.size_ == expected
     line = next(s for s in model.summary().splitlines() if s.startswith("  sketch"))
     assert line.endswith(kind)
+
+
+@pytest.mark.parametrize("sketch", [None, "p-sparsified", "gaussian", "identity"])
+def test_summary_tells_the_size_of_the_model(sketch, tmp_path):
+    X, y = wiggle(300)
+    size = None if sketch == "identity" else 40
+    model = regressor(sketch=sketch, size=size, bandwidth=1.0, alpha=1e-3).fit(X, y)
+    line = next(s for s in model.summary().splitlines() if "kernel values" in s)
+    model.save(tmp_path / "model.npz")
+    with np.load(tmp_path / "model.npz") as file:
+        names = ("landmarks_", "sketch_", "coef_")
+        arrays = [file[k] for k in file if set(names) & set(k.split("."))]
+    bytes_ = sum(array.nbytes for array in arrays)
+    assert float(line.split()[-2]) == pytest.approx(bytes_ / 1e6, rel=5e-3)
+    assert f" {len(model.landmarks_)} kernel values" in line
 
 
 def test_a_given_sketch_has_the_default_size_below_n():
@@ -432,6 +447,8 @@ def test_summary_tells_what_was_chosen():
     assert lines["length-scales"].startswith(f"x0 {model.length_scales_[0]:.3g}, ")
     assert lines["length-scales"].endswith("; 4 longer")
     assert lines["sketch"].startswith(f"size {model.size_}, rank {model.rank_}, ")
+    landmarks = len(model.landmarks_)
+    assert lines["prediction"].startswith(f"{landmarks} kernel values a row, model of ")
     assert f"{model.size_}: " in lines["size"]
     assert float(lines["alpha"]) == pytest.approx(model.alpha_, rel=1e-3)
     assert float(lines["objective"].split(",")[0]) == pytest.approx(

@@ -31,11 +31,12 @@ def folds(n, cv):
 @pytest.mark.parametrize("loss", ["square", "huber"])
 def test_errors_are_those_of_refits_on_the_same_features(loss):
     X, y = make_data()
-    model = SketchedKernelRegressor(loss=loss, size=15, random_state=3, tol=1e-9)
+    common = {"sketch": "p-sparsified", "size": 15, "random_state": 3}
+    model = SketchedKernelRegressor(loss=loss, tol=1e-9, **common)
     result = cross_validate(model, X, y, WIDTHS, ALPHAS, cv=4)
     expected = np.zeros((2, 2))
     for i, width in enumerate(WIDTHS):
-        features = SketchedFeatures(bandwidth=width, size=15, random_state=3)
+        features = SketchedFeatures(bandwidth=width, **common)
         Z = features.fit_transform(X)
         for j, alpha in enumerate(ALPHAS):
             for kept, left_out in folds(len(X), 4):

@@ -512,7 +512,7 @@ def test_fit_never_holds_the_columns_of_the_gram_matrix():
     n, s = 20_000, 50
     X = np.random.default_rng(0).normal(size=(n, 4))
     y = X[:, 0]
-    model = SketchedKernelRegressor(size=s, random_state=0)
+    model = SketchedKernelRegressor(sketch="p-sparsified", size=s, random_state=0)
     model.fit(X[:3000], y[:3000])  # compiles
     tracemalloc.start()
     try:

@@ -41,7 +41,8 @@ def regressor(filter="ridge", **parameters):
 
 
 def features(X, **parameters):
-    return SketchedFeatures(**{**COMMON, "size": 30} | parameters).fit_transform(X)
+    options = {**COMMON, "sketch": "subsampling", "size": 30} | parameters
+    return SketchedFeatures(**options).fit_transform(X)
 
 
 # solutions --------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from nbsketch import cli
 from nbsketch.datasets import Dataset
 from nbsketch.kernels import median_distance
 from nbsketch.reproduce._tools import panels, report
-from nbsketch.reproduce.tabular import baselines, quantiles, regression
+from nbsketch.reproduce.tabular import baselines, quantiles, regression, sketch_cost
 from nbsketch.reproduce.tabular.baselines import (
     BOOSTING,
     DEFAULTS,
@@ -37,7 +37,7 @@ def row(name, method, rmse, seconds):
 
 @pytest.fixture
 def tiny(monkeypatch):
-    for module in (regression, quantiles):
+    for module in (regression, quantiles, sketch_cost):
         monkeypatch.setattr(module, "load", lambda name, home: toy())
     monkeypatch.setattr(baselines, "TREES", 30)
     monkeypatch.setattr(baselines, "LANDMARKS", 50)
@@ -161,3 +161,60 @@ def test_learned_scales_pay_on_a_real_set():
     data = regression.load("airfoil", None)
     found = {row["method"]: row["rmse"] for row in regression.evaluate(data, 0)}
     assert found[DEFAULTS] < min(found[ISOTROPIC], found[BOOSTING])
+
+
+def cost(sketch, error, fit, predict, loss="square"):
+    found = {"landmarks": 10, "error": error, "fit": fit, "predict": predict}
+    return {"set": "toy", "loss": loss, "sketch": sketch} | found
+
+
+def test_small_comparison_of_sketches(tiny, tmp_path, monkeypatch):
+    problems = [p._replace(size=30) for p in sketch_cost.QUICK_PROBLEMS]
+    monkeypatch.setattr(sketch_cost, "QUICK_PROBLEMS", problems)
+    table = sketch_cost.run(quick=True, out=tmp_path)
+    names = list(sketch_cost.sketches())
+    assert [row["sketch"] for row in table] == [*names, *names, *names]
+    ours = table[0]
+    assert ours["sketch"] == sketch_cost.REFERENCE and ours["landmarks"] == 30
+    assert ours["error_ratio"] == ours["fit_ratio"] == ours["predict_ratio"] == 1
+    assert all(row["error"] < 0.3 for row in table[: 2 * len(names)])
+    dense = table[names.index("p-SR, 20/n")]
+    assert dense["landmarks"] > table[names.index("p-SR, 2/n")]["landmarks"] > 30
+    assert "landmarks" in (tmp_path / "sketch-cost.md").read_text(encoding="utf-8")
+
+
+def test_costs_are_relative_to_sub_sampling():
+    rows = [
+        cost(sketch_cost.REFERENCE, 1.0, 2.0, 5.0),
+        cost(sketch_cost.REFERENCE, 2.0, 2.0, 4.0),
+        cost("other", 4.0, 4.0, 10.0),
+        cost("other", 2.0, 4.0, 8.0),
+        cost(sketch_cost.REFERENCE, 1.0, 1.0, 1.0, "huber"),
+        cost("other", 0.5, 0.5, 2.0, "huber"),
+    ]
+    table = sketch_cost.summarize(rows)
+    assert [row["error"] for row in table] == [1.5, 3.0, 1.0, 0.5, None, None]
+    assert table[1]["error_ratio"] == pytest.approx(2.0)  # sqrt(4 / 1 * 2 / 2)
+    assert table[1]["predict"] == 8.0 and table[1]["fit_ratio"] == pytest.approx(2.0)
+    mean = table[-1]
+    assert mean["set"] == sketch_cost.MEAN and mean["sketch"] == "other"
+    assert mean["error_ratio"] == pytest.approx(1.0)
+    assert mean["predict_ratio"] == pytest.approx(2.0)
+
+
+def test_problems_of_the_comparison_of_sketches(tiny):
+    synthetic, real, labels = (sketch_cost.PROBLEMS[k] for k in (2, 0, -1))
+    data = sketch_cost.table_of(synthetic, None)
+    assert data.X.shape == (sketch_cost.SYNTHETIC_ROWS, 10)
+    assert sketch_cost.table_of(real, None).name == "toy"
+    y = sketch_cost.table_of(labels, None).y
+    assert y.dtype == bool and 0.4 < y.mean() < 0.6
+    wrong = np.array([True, False, True, True])
+    assert (
+        sketch_cost.wrong(wrong, ~wrong) == 1 and sketch_cost.wrong(wrong, wrong) == 0
+    )
+    y = np.array([0.0, 3.0])
+    assert sketch_cost.rmse(y, np.array([1.0, 10.0])) == 5
+    assert sketch_cost.absolute(y, np.array([1.0, -4.0])) == 4
+    levels = np.column_stack([y - 1, y, y + 1])  # 0.1 above, 0.1 below
+    assert sketch_cost.quantile_error(y, levels) == pytest.approx(0.2 / 3)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from nbsketch.persistence.coding import encode
 from nbsketch.tuning import InputScaler
 
 # Number of features whose length scales are listed, and of kept features.
@@ -32,6 +33,7 @@ def _entries(model: Any) -> Iterator[tuple[str, str]]:
     landmarks = model.landmarks_.shape[0]
     found = f"size {size}, rank {model.rank_}, {landmarks} landmarks"
     yield "sketch", f"{found}, {_recipe(model)}"
+    yield "prediction", f"{landmarks} kernel values a row, {_memory(model)}"
     path = getattr(model, "size_path_", None)
     if path is not None:
         steps = zip(path["size"], path["loss"], strict=True)
@@ -42,10 +44,19 @@ def _entries(model: Any) -> Iterator[tuple[str, str]]:
 def _recipe(model: Any) -> str:
     """Return the kind of sketch, and whether it was given."""
     if model.sketch is None:
-        kind = "identity" if model.sketch_.is_identity else "p-sparsified"
+        drawn = model.sketch_
+        recipe = getattr(drawn.origin, "recipe", drawn)
+        kind = "identity" if drawn.is_identity else type(recipe).__name__
         return f"{kind} (default)"
     given = isinstance(model.sketch, str)
     return f"{model.sketch if given else type(model.sketch).__name__} (given)"
+
+
+def _memory(model: Any) -> str:
+    """Return the memory of what predictions need, as in an uncompressed model file."""
+    arrays: dict[str, Any] = {}
+    encode([model.landmarks_, model.sketch_, model.coef_], "model", arrays)
+    return f"model of {sum(a.nbytes for a in arrays.values()) / 1e6:.3g} MB"
 
 
 def _kernel(kernel: Any) -> str:

@@ -54,7 +54,7 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
         "p-sparsified", "gaussian", "rademacher", "subsampling", "leverage",
         "accumulation", "countsketch", "sparse-jl", "srht", "identity", or a recipe.
         None: all rows, without a sketch, if `size` is None and the default size is n,
-        else "p-sparsified".
+        else "subsampling": a prediction then costs `size` kernel values.
     size : int, AutoSize, "auto" or None, default=None
         Number of rows s of a sketch given by name; "auto" doubles it until the held-out
         loss stops improving. None: min(n, 500), for k > 2 classes reduced

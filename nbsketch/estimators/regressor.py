@@ -44,7 +44,7 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         "p-sparsified", "gaussian", "rademacher", "subsampling", "leverage",
         "accumulation", "countsketch", "sparse-jl", "srht", "identity", or a recipe.
         None: all rows, without a sketch, if `size` is None and the default size is n,
-        else "p-sparsified".
+        else "subsampling": a prediction then costs `size` kernel values.
     size : int, AutoSize, "auto" or None, default=None
         Number of rows s of a sketch given by name; "auto" doubles it until the held-out
         loss stops improving. None: n if n <= 1500, else 1000, reduced above

@@ -63,7 +63,7 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
         "p-sparsified", "gaussian", "rademacher", "subsampling", "leverage",
         "accumulation", "countsketch", "sparse-jl", "srht", "identity", or a recipe.
         None: all rows, without a sketch, if `size` is None and the default size is n,
-        else "p-sparsified".
+        else "subsampling": a prediction then costs `size` kernel values.
     size : int or None, default=None
         Number of rows s of a sketch given by name. None: min(n, 300). A sketch given by
         name has n / 2 rows where this is n.

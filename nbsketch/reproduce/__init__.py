@@ -49,6 +49,7 @@ EXPERIMENTS = {
     "sisokr": "sisokr.multilabel",
     "tabular": "tabular.regression",
     "tabular-quantiles": "tabular.quantiles",
+    "sketch-cost": "tabular.sketch_cost",
 }
 
 

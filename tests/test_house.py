@@ -6,10 +6,12 @@ import importlib
 import inspect
 import io
 import re
+import sys
 import tokenize
 import types
 from pathlib import Path
 
+import numpy as np
 import pytest
 from conftest import ROOT
 
@@ -219,6 +221,81 @@ except ImportError:
     expected += [("h", None, False)]
     expected += [("i", None, False), ("j", None, True), ("k", "l", False)]
     assert found.found == expected
+
+
+def holds_rows(value, X, depth=3):
+    """Return whether an array shares memory with X, or an object of ours holds one."""
+    if isinstance(value, np.ndarray):
+        return np.may_share_memory(value, X)
+    ours = type(value).__module__.startswith("nbsketch")
+    attributes = list(getattr(value, "__dict__", {}).values()) if ours else []
+    parts = list(value) if isinstance(value, tuple | list) else attributes
+    return depth > 0 and any(holds_rows(part, X, depth - 1) for part in parts)
+
+
+def modules_of(frame, X):
+    """Return the modules that hand X down to a frame, repetitions in a row left out."""
+    chain = []
+    while frame is not None:
+        code = frame.f_code
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        module = MODULES.get(code.co_filename)
+        if module and any(holds_rows(frame.f_locals.get(name), X) for name in names):
+            chain[:0] = [module] if chain[:1] != [module] else []
+        frame = frame.f_back
+    return tuple(chain)
+
+
+def routes(call, X):
+    """Return the chains of modules through which a call hands X down.
+
+    A module is in a chain if one of its functions is being called with X as an
+    argument: with X itself, rows of its memory, or an object of ours that holds these.
+    """
+    found = set()
+
+    def profile(frame, event, _):
+        if event == "call" and frame.f_code.co_filename in MODULES:
+            found.add(modules_of(frame, X))
+
+    sys.setprofile(profile)
+    try:
+        call(X)
+    finally:
+        sys.setprofile(None)
+    return found
+
+
+MODULES = {str(path): module for module, path in FILES.items()}
+LONGEST_ROUTE = 8  # changes of the module
+FITS = {
+    "default": {},
+    "fixed": {"bandwidth": 1.0, "size": 20, "alpha": 1e-3},
+    "robust": {"loss": "huber", "size": 20},
+    "grown": {"bandwidth": 1.0, "size": "auto"},
+    "all rows": {"bandwidth": 1.0, "sketch": "identity", "alpha": 1e-3},
+}
+
+
+@pytest.mark.parametrize("parameters", FITS.values(), ids=FITS)
+def test_rows_go_down_a_short_way(parameters):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(80, 2)), rng.normal(size=80)
+    model = nbsketch.SketchedKernelRegressor(random_state=0, **parameters)
+    for found in (routes(lambda X: model.fit(X, y), X), routes(model.predict, X)):
+        for route in found:
+            floors = [floor(module) for module in route]
+            assert floors == sorted(floors, reverse=True), f"climbs: {route}"
+        longest = max(found, key=len)
+        assert 4 <= len(longest) - 1 <= LONGEST_ROUTE, f"{longest}"
+
+
+def test_a_detour_of_rows_would_be_found():
+    X = np.zeros((3, 2))
+    kernel = nbsketch.LinearKernel()
+    found = max(routes(lambda X: kernel(X[1:]), X), key=len)
+    assert found[:2] == ("nbsketch.kernels._kernel", "nbsketch.gram.lazy")
+    assert routes(lambda X: kernel(np.ones((3, 2))), X) == {()}
 
 
 @EACH_MODULE

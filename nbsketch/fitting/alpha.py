@@ -47,7 +47,7 @@ class AlphaPath(NamedTuple):
 
 def default_alphas(objective: Any, design: Design) -> NDArray:
     """Return penalties from far too strong to almost none, the strongest first."""
-    covariance = design.gram() / design.shape[0]
+    covariance = design.gram(weights=objective.weights) / design.shape[0]
     top = float(eigh(covariance)[0][-1]) if covariance.size else 0.0
     scale = top if top > 0 else 1.0
     return scale * objective.slope_ratio() * _RELATIVE_ALPHAS

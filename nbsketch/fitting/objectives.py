@@ -21,6 +21,7 @@ from nbsketch.fitting.inputs import TuningTarget
 from nbsketch.fitting.settings import SolveOptions
 from nbsketch.fitting.sizes import iterative_size, joint_size
 from nbsketch.fitting.stochastic import StochasticSolver
+from nbsketch.kernels.stationary import weighted_median
 from nbsketch.losses import Loss, PinballLoss
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.folds import Fold
@@ -184,6 +185,12 @@ class Objective(ABC):
         """Return the errors of cross-validation, for each output or for all in one."""
         return np.array([self.mean_loss(fitted)])
 
+    def _centered(self) -> NDArray:
+        """Return the targets minus their weighted medians."""
+        if self.weights is None:
+            return self.targets - np.median(self.targets, axis=0)
+        return self.targets - [weighted_median(y, self.weights) for y in self.targets.T]
+
     @property
     def _weighting(self) -> dict[str, Any]:
         return {"sample_weight": self.weights, "fit_intercept": self.fit_intercept}
@@ -246,8 +253,9 @@ class ScalarObjective(Objective):
         """Return the mean slope of the loss over the mean residual; 1 for labels."""
         if self.loss.is_classification:
             return 1.0
-        residual = self.targets - np.median(self.targets, axis=0)
-        return _ratio(np.abs(self.loss.derivative(residual)), np.abs(residual))
+        residual = self._centered()
+        slopes = np.abs(self.loss.derivative(residual))
+        return _ratio(slopes, np.abs(residual), self.weights)
 
 
 @dataclass(frozen=True)
@@ -277,9 +285,8 @@ class RadialObjective(Objective):
 
     def slope_ratio(self) -> float:
         """Return the mean slope of the loss over the mean residual."""
-        residual = self.targets - np.median(self.targets, axis=0)
-        norms = np.linalg.norm(residual, axis=1)
-        return _ratio(np.abs(self.loss.derivative(norms)), norms)
+        norms = np.linalg.norm(self._centered(), axis=1)
+        return _ratio(np.abs(self.loss.derivative(norms)), norms, self.weights)
 
 
 @dataclass(frozen=True)
@@ -318,11 +325,19 @@ class JointQuantileObjective(Objective):
 
     def slope_ratio(self) -> float:
         """Return the mean slope of the loss over the mean residual."""
-        residual = self.targets - np.median(self.targets)
-        return _ratio(np.full(residual.shape, 0.5), np.abs(residual))
+        residual = self._centered()
+        return _ratio(np.full(residual.shape, 0.5), np.abs(residual), self.weights)
 
 
-def _ratio(slopes: NDArray, residuals: NDArray) -> float:
-    size = float(residuals.mean())
-    slope = float(slopes.mean())
+def _ratio(slopes: NDArray, residuals: NDArray, weights: NDArray | None) -> float:
+    slope, size = _mean(slopes, weights), _mean(residuals, weights)
     return slope / size if size > 0 and slope > 0 else 1.0
+
+
+def _mean(values: NDArray, weights: NDArray | None) -> float:
+    """Return the mean over weighted rows and all columns."""
+    if weights is None:
+        return float(values.mean())
+    return float(
+        np.average(values.reshape(len(values), -1).mean(axis=1), weights=weights)
+    )

@@ -228,3 +228,93 @@ def test_a_state_of_another_problem_is_an_error():
     state = solve_joint_pinball(Z, y, LEVELS, np.eye(3), 1.0).state
     with pytest.raises(ValueError, match="`state` must hold"):
         solve_joint_pinball(Z, y, (0.5,), np.eye(1), 1.0, state=state)
+
+
+def crossing_problem(n=50):
+    """Few rows and many features: unconstrained quantiles cross."""
+    rng = np.random.default_rng(3)
+    Z = rng.normal(size=(n, 12))
+    return Z, rng.standard_t(3, size=n)
+
+
+def constrained_reference(Z, y, T, alpha, weights):
+    W, b = cp.Variable((Z.shape[1], len(T))), cp.Variable((1, len(LEVELS)))
+    fitted = Z @ W @ T + np.ones((len(y), 1)) @ b
+    losses = sum(
+        cp.maximum(t * (y - fitted[:, j]), (t - 1) * (y - fitted[:, j]))
+        for j, t in enumerate(LEVELS)
+    )
+    value = weights @ losses / len(y) + alpha / 2 * cp.sum_squares(W)
+    counted = np.flatnonzero(weights)
+    ascending = [fitted[counted, :-1] <= fitted[counted, 1:]]
+    return cp.Problem(cp.Minimize(value), ascending).solve(
+        solver=cp.CLARABEL, tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10
+    )
+
+
+@pytest.mark.parametrize("gamma", [0.5, 50.0])
+@pytest.mark.parametrize("alpha", [1e-6, 1e-3, 1e-1])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_constrained_minimum_is_that_of_a_conic_solver(gamma, alpha, weighted):
+    Z, y = crossing_problem()
+    T = QuantileOutput(LEVELS, gamma).factor(3)
+    counts = np.random.default_rng(0).integers(0, 3, len(y)).astype(float)
+    weights = counts / counts.mean() if weighted else np.ones(len(y))
+    known = Z, y, LEVELS, T, alpha
+    given = {"sample_weight": weights} if weighted else {}
+    s = solve_joint_pinball(*known, non_crossing=True, tol=1e-7, **given)
+    best = constrained_reference(Z, y, T, alpha, weights)
+    value = objective(Z, y, T, alpha, s.coef, s.intercept, weights)
+    assert s.converged
+    assert s.objective == pytest.approx(value, rel=1e-12)
+    assert abs(value - best) <= 2e-7 * best + 1e-9
+    fitted = (Z @ s.coef @ T + s.intercept)[weights > 0]
+    assert np.diff(fitted, axis=1).min() >= -1e-12
+    free = solve_joint_pinball(*known, tol=1e-7, **given)
+    if alpha < 1e-1 and gamma > 1:  # the constraints hold back some rows
+        fitted = (Z @ free.coef @ T + free.intercept)[weights > 0]
+        assert np.diff(fitted, axis=1).min() < -1e-2
+        assert s.objective > free.objective * (1 + 1e-5)
+
+
+def test_multipliers_prove_the_gap_of_the_constrained_problem():
+    Z, y = crossing_problem()
+    T, alpha, n = QuantileOutput(LEVELS, 50.0).factor(3), 1e-3, len(y)
+    s = solve_joint_pinball(Z, y, LEVELS, T, alpha, non_crossing=True)
+    levels, a, multipliers = np.array(LEVELS), s.dual[:, :3], -s.dual[:, 3:]
+    assert (a >= levels - 1).all() and (a <= levels).all()
+    assert multipliers.min() >= 0 and multipliers.max() > 0
+    # f_(j+1) gains what f_j loses
+    force = a + np.pad(multipliers, ((0, 0), (1, 0)))
+    force = force - np.pad(multipliers, ((0, 0), (0, 1)))
+    np.testing.assert_allclose(force.sum(axis=0), 0.0, atol=1e-10)
+    pulled = Z.T @ force @ T.T
+    dual = (a * y[:, None]).sum() / n - (pulled**2).sum() / (2 * alpha * n**2)
+    assert s.objective - dual == pytest.approx(s.gap, abs=1e-10)
+    assert 0 <= s.gap <= 1e-6 * s.objective
+
+
+def test_constraints_that_hold_anyway_change_nothing():
+    Z, y = problem()
+    known = Z, y, LEVELS, FACTORS["full"], 1e-1
+    free = solve_joint_pinball(*known, tol=1e-8)
+    fitted = Z @ free.coef @ FACTORS["full"] + free.intercept
+    assert np.diff(fitted, axis=1).min() > 0
+    s = solve_joint_pinball(*known, tol=1e-8, non_crossing=True)
+    assert s.objective == pytest.approx(free.objective, rel=2e-8)
+
+
+def test_constraints_on_many_rows_start_from_samples():
+    Z, y = problem(4000, 4)
+    T = QuantileOutput(LEVELS, 50.0).factor(3)
+    s = solve_joint_pinball(Z, y, LEVELS, T, 1e-5, non_crossing=True)
+    assert s.converged
+    assert np.diff(Z @ s.coef @ T + s.intercept, axis=1).min() >= -1e-12
+
+
+def test_constraints_need_an_intercept():
+    Z, y = problem()
+    with pytest.raises(ValueError, match="`non_crossing` needs an intercept"):
+        solve_joint_pinball(
+            Z, y, LEVELS, np.eye(3), 1.0, fit_intercept=False, non_crossing=True
+        )

@@ -12,7 +12,9 @@ from nbsketch._jit import linear_quadratic as kernels
 from nbsketch.solvers._certified.certificate import balance
 from nbsketch.solvers._certified.line_search import convex_step
 from nbsketch.solvers._certified.starts import cold_start
+from nbsketch.solvers._scalar import few_rows
 from nbsketch.solvers._scalar.active_rows import all_rows
+from nbsketch.solvers._scalar.few_rows import are_few, direction_of_rows
 from nbsketch.solvers._scalar.gram import RowGram
 from nbsketch.solvers._scalar.problem import scalar_problem
 from nbsketch.solvers.design import ArrayDesign, Design
@@ -640,3 +642,51 @@ def test_slope_along_is_the_derivative_of_the_smoothed_loss(loss):
     assert_allclose(slope(0.7)[0], numeric, rtol=1e-7)
     numeric = (slope(0.7 + 1e-7)[0] - slope(0.7 - 1e-7)[0]) / 2e-7
     assert_allclose(slope(0.7)[1], numeric, rtol=1e-5)
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("count", [1, 9])
+def test_a_direction_from_few_rows_is_that_of_the_features(fit_intercept, dtype, count):
+    rng = np.random.default_rng(count)
+    Z, y = rng.normal(size=(50, 30)).astype(dtype), rng.normal(size=50)
+    weights = rng.uniform(0, 2, size=50)
+    weights[7] = 0.0
+    problem = scalar_problem(
+        ArrayDesign(Z), y, losses.PinballLoss(0.5), 1e-3, weights, fit_intercept
+    )
+    rows = np.sort(rng.permutation(50)[:count])
+    X = Z.astype(float)[rows]
+    if fit_intercept:
+        X = np.column_stack([X, np.ones(count)])
+    rho, factor, pivot = rng.normal(size=X.shape[1]), 0.7, 3.0
+    H = factor * X.T * weights[rows] @ X
+    H[range(30), range(30)] += 1e-3
+    if fit_intercept:
+        H[-1, -1] += factor * max(0.0, pivot - weights[rows].sum())
+    assert are_few(rows, 30)
+    found = direction_of_rows(problem, rows, rho, factor, pivot)
+    expected = -np.linalg.solve(H, rho)
+    assert_allclose(found, expected, rtol=1e-8, atol=1e-8 * np.abs(expected).max())
+
+
+def test_a_direction_that_rounding_has_spoiled_is_refused():
+    Z = np.random.default_rng(0).normal(size=(40, 30))
+    y, rows = np.zeros(40), np.arange(12)
+    problem = scalar_problem(
+        ArrayDesign(Z), y, losses.PinballLoss(0.5), 1e-16, None, True
+    )
+    rho = np.random.default_rng(1).normal(size=31)
+    with pytest.raises(np.linalg.LinAlgError):
+        direction_of_rows(problem, rows, rho, 1e3, 1.0)
+
+
+def test_both_kinds_of_directions_lead_to_one_minimum(monkeypatch):
+    rng = np.random.default_rng(2)
+    Z = rng.normal(size=(300, 80)) * 0.9 ** np.arange(80)
+    y = np.sign(Z[:, 0] + 0.3 * rng.normal(size=300))
+    found = solve_scalar(Z, y, "hinge", 1e-3, tol=1e-9)
+    monkeypatch.setattr(few_rows, "_FEW_ROWS", 0.0)
+    other = solve_scalar(Z, y, "hinge", 1e-3, tol=1e-9)
+    assert found.converged and other.converged
+    assert_allclose(found.objective, other.objective, rtol=1e-9)

@@ -1,5 +1,7 @@
 """The regressor with every loss: optimality, choice of alpha, paths, solvers."""
 
+from dataclasses import replace
+
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -11,14 +13,19 @@ from nbsketch import (
     GaussianKernel,
     HuberLoss,
     PinballLoss,
+    QuantileOutput,
     SketchedKernelRegressor,
     SquaredEpsilonInsensitiveLoss,
     SquareLoss,
     StochasticSolver,
 )
 from nbsketch.fitting import alpha as penalties
-from nbsketch.fitting.objectives import ScalarObjective
+from nbsketch.fitting.alpha import AlphaPath
+from nbsketch.fitting.objectives import JointQuantileObjective, ScalarObjective
+from nbsketch.fitting.reduction import reduced_alpha
+from nbsketch.fitting.settings import SolveOptions
 from nbsketch.solvers.design import ArrayDesign
+from nbsketch.solvers.folds import Fold
 
 LOSSES = [
     SquareLoss(),
@@ -287,3 +294,61 @@ def test_a_path_ends_where_weaker_penalties_lose(seed, monkeypatch):
     best, path = choose()
     assert alpha == best
     assert tried == path[: len(tried)] and path.index(best) + 3 <= len(tried) < 19
+
+
+def joint_problem(n=1200, r=240, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-3, 3, size=(n, 1))
+    # cosine features of decreasing size, as of a kernel
+    Z = np.cos(X * np.arange(r) * 0.2 + np.arange(r)) * np.exp(-0.05 * np.arange(r))
+    y = np.sin(2 * X) + (0.3 + 0.2 * (X > 0)) * rng.normal(size=(n, 1))
+    T = QuantileOutput((0.2, 0.5, 0.8)).factor(3)
+    return Z, JointQuantileObjective(y, None, True, (0.2, 0.5, 0.8), T)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_penalty_of_a_smaller_problem_is_as_good_as_one_of_the_whole(seed):
+    Z, objective = joint_problem(seed=seed)
+    new_Z, new = joint_problem(4000, seed=100 + seed)
+    design = ArrayDesign(Z)
+
+    def loss(alpha):
+        solution = objective.solve(design, alpha, SolveOptions(tol=1e-3))
+        return new.mean_loss(new_Z @ solution.coef + solution.intercept)
+
+    smaller = reduced_alpha(objective, design, np.random.default_rng(seed))
+    whole = penalties.held_out(objective, design, None, np.random.default_rng(seed))
+    best = min(loss(alpha) for alpha in whole.alphas[6:16])
+    assert loss(smaller) < 1.03 * best
+    assert loss(10 * smaller) > loss(smaller) or loss(smaller / 10) > loss(smaller)
+
+
+def test_outliers_do_not_change_the_correction_of_a_penalty():
+    Z, objective = joint_problem()
+    Y = objective.targets.copy()
+    Y[::150] = 1e4
+    design, rng = ArrayDesign(Z), np.random.default_rng
+    clean = reduced_alpha(objective, design, rng(0))
+    spoiled = reduced_alpha(replace(objective, targets=Y), design, rng(0))
+    assert 0.1 < spoiled / clean < 10
+
+
+def test_a_smaller_problem_keeps_the_folds():
+    Z, objective = joint_problem(n=600)
+    blocks = np.arange(600).reshape(3, 200)
+    folds = tuple(Fold(block, block) for block in blocks)
+    design = ArrayDesign(Z)
+    grouped = replace(objective, folds=folds)
+    found = {reduced_alpha(grouped, design, np.random.default_rng(i)) for i in (0, 1)}
+    assert len(found) == 1  # nothing is drawn at random
+    assert found.pop() > 0
+
+
+def test_a_path_is_interpolated_around_its_minimum():
+    alphas = np.logspace(1, -8, 19)
+    errors = 3.0 + np.square(np.log(alphas / 2.7e-4))
+    assert_allclose(AlphaPath(alphas, errors).interpolated, 2.7e-4, rtol=1e-9)
+    assert_allclose(AlphaPath(alphas, errors[:13]).interpolated, 2.7e-4, rtol=1e-9)
+    for errors in (alphas, -alphas, np.ones(19)):
+        path = AlphaPath(alphas, errors)
+        assert path.interpolated == path.best

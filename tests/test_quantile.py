@@ -87,11 +87,42 @@ def test_coupling_at_zero_gives_parallel_curves():
 def test_sorting_ends_crossing_and_never_raises_the_loss():
     X, y = make_data(60)
     options = {"gamma": 1e6, "alpha": 1e-8, "size": 40}
-    raw = make_model(**options).fit(X, y).predict(X)
-    tidy = make_model(**options, non_crossing="sort").fit(X, y).predict(X)
+    raw = make_model(**options, non_crossing=None).fit(X, y).predict(X)
+    tidy = make_model(**options).fit(X, y).predict(X)
     assert crossing_loss(raw) > 0
     assert crossing_loss(tidy) == 0
     assert pinball_loss(y, tidy, LEVELS) <= pinball_loss(y, raw, LEVELS)
+
+
+def test_constrained_quantiles_ascend_at_the_training_rows_by_themselves():
+    X, y = make_data(60)
+    options = {"gamma": 1e6, "alpha": 1e-8, "size": 40, "non_crossing": "constraint"}
+    model = make_model(**options).fit(X, y)
+
+    def unsorted(X):
+        features = KERNEL(X, model.landmarks_) @ model.sketch_.weights.T
+        return features @ model.coef_ + model.intercept_
+
+    raw = unsorted(X)
+    free = make_model(**options | {"non_crossing": None}).fit(X, y)
+    assert crossing_loss(free.predict(X)) > 1e-3
+    assert np.diff(raw, axis=1).min() > -1e-6
+    assert_allclose(model.predict(X), raw, atol=1e-6)
+    assert model.dual_gap_ <= 1e-6
+    X_new = make_data(500, seed=1)[0]
+    assert crossing_loss(model.predict(X_new)) == 0
+    assert np.diff(unsorted(X_new), axis=1).min() < 0  # other rows need the sorting
+
+
+def test_the_penalty_is_chosen_without_the_constraint():
+    X, y = make_data(150)
+    models = (
+        make_model(alpha=None, gamma=1e6, non_crossing=kind).fit(X, y)
+        for kind in ("sort", "constraint")
+    )
+    first, second = models
+    assert first.alpha_ == second.alpha_
+    assert second.objective_ >= first.objective_ * (1 - 1e-6)
 
 
 def test_calibrated_intervals_cover_even_a_model_that_does_not():
@@ -157,6 +188,14 @@ def test_a_path_and_a_file(tmp_path):
         ({"quantiles": (0.0, 0.5)}, "`quantiles` must be strictly ascending"),
         ({"gamma": -1.0}, "`gamma` must be in"),
         ({"non_crossing": "never"}, "`non_crossing` must be one of"),
+        (
+            {"non_crossing": "constraint", "fit_intercept": False},
+            "`fit_intercept` must be True for non_crossing='constraint', got False",
+        ),
+        (
+            {"non_crossing": "constraint", "solver": "adam"},
+            "`solver` must be 'auto' for non_crossing='constraint', got 'adam'",
+        ),
         ({"calibration": 1.0}, "`calibration` must be in"),
         ({"calibration": 0.999}, "`calibration` must leave rows to fit on"),
     ],

@@ -27,7 +27,7 @@ from nbsketch.solvers.folds import Fold
 
 
 class JointQuantileRegressor(RegressorMixin, SketchedModel):
-    r"""Several conditional quantiles in one fit, coupled so that they seldom cross.
+    r"""Several conditional quantiles in one fit, which do not cross.
 
     .. math:: \min_{f, b} \frac{1}{n} \sum_i w_i \sum_j
               \ell_{\tau_j}(y_i - f_j(x_i) - b_j) + \frac{\alpha}{2} \|f\|^2
@@ -78,9 +78,11 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
     fit_intercept : bool, default=True
         Whether to fit an intercept for each level. Without it, quantiles are biased if
         the targets are far from zero.
-    non_crossing : {None, "sort"}, default=None
+    non_crossing : {"sort", "constraint"} or None, default="sort"
         "sort": put the predictions of each row in ascending order, which never raises
-        the pinball loss. None: as fitted.
+        the pinball loss. "constraint": minimize subject to ascending quantiles at the
+        training rows of positive weight, and sort the predictions at other rows; slower
+        (it needs an intercept and solver="auto"). None: as fitted.
     calibration : float in [0, 1), default=0.0
         Share of the rows kept out of the fit to calibrate the intervals: random rows,
         or with `cv` the last folds, whole, that have at least this share.
@@ -151,7 +153,7 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
         alpha: float | None = None,
         cv: Any = None,
         fit_intercept: bool = True,
-        non_crossing: str | None = None,
+        non_crossing: str | None = "sort",
         calibration: float = 0.0,
         solver: Any = "auto",
         tol: float = 1e-6,
@@ -208,7 +210,7 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
     ) -> Problem:
         """Check parameters and data; return the problem that `fit` solves."""
         sketching, solving = self._sketching(), self._solving()
-        check_choice("non_crossing", self.non_crossing, [None, "sort"])
+        constrained = self._is_constrained()
         output = QuantileOutput(self.quantiles, self.gamma)
         rows = self._check_training(X, y, sample_weight, y_numeric=True)
         folds = self._folds(rows, groups)
@@ -222,9 +224,23 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
             self.fit_intercept,
             output.quantiles,
             output.factor(output.size),
+            constrained,
         )
         objective = replace(objective, folds=folds)
         return Problem(rows.X, objective, sketching, solving, False, held, rows.kept)
+
+    def _is_constrained(self) -> bool:
+        """Check `non_crossing`; return whether it is a constraint of the fit."""
+        check_choice("non_crossing", self.non_crossing, [None, "sort", "constraint"])
+        if self.non_crossing != "constraint":
+            return False
+        for name, needed in (("fit_intercept", True), ("solver", "auto")):
+            if (got := getattr(self, name)) != needed:
+                raise ValueError(
+                    f"`{name}` must be {needed!r} for non_crossing='constraint', got "
+                    f"{got!r}"
+                )
+        return True
 
     def _publish(
         self, problem: Problem, data: SketchedData, solution: FeatureSolution
@@ -264,7 +280,7 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
     def predict(self, X: ArrayLike) -> NDArray:
         """Return the quantiles of the rows of X, of shape (n, d)."""
         values = self._decision(X)
-        return np.sort(values, axis=1) if self.non_crossing == "sort" else values
+        return values if self.non_crossing is None else np.sort(values, axis=1)
 
     def predict_interval(self, X: ArrayLike, coverage: float) -> NDArray:
         """Return intervals that hold the target with a given probability.

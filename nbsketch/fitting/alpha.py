@@ -44,6 +44,21 @@ class AlphaPath(NamedTuple):
         """The penalty of least error; of equal ones the strongest."""
         return float(self.alphas[np.argmin(self.errors)])
 
+    @property
+    def interpolated(self) -> float:
+        """The minimizer of a parabola in log alpha through the best and its neighbors.
+
+        At an end of the path, the best penalty itself. The penalties must be evenly
+        spaced in their logarithm.
+        """
+        i = int(np.argmin(self.errors))
+        if i in (0, len(self.errors) - 1):
+            return self.best
+        before, least, after = self.errors[i - 1 : i + 2]
+        bend = before - 2 * least + after
+        shift = 0.5 * (before - after) / bend if bend > 0 else 0.0
+        return float(self.alphas[i] * (self.alphas[i + 1] / self.alphas[i]) ** shift)
+
 
 def default_alphas(objective: Any, design: Design) -> NDArray:
     """Return penalties from far too strong to almost none, the strongest first."""

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from nbsketch._validation import check_choice
 from nbsketch.fitting.alpha import AlphaPath, held_out
 from nbsketch.fitting.inputs import TuningTarget
+from nbsketch.fitting.reduction import reduced_alpha
 from nbsketch.fitting.settings import SolveOptions
 from nbsketch.fitting.sizes import iterative_size, joint_size
 from nbsketch.fitting.stochastic import StochasticSolver
@@ -30,6 +31,9 @@ from nbsketch.solvers.newton import solve_scalar
 from nbsketch.solvers.radial import solve_radial
 from nbsketch.solvers.solution import Solution, State
 from nbsketch.solvers.stochastic import solve_stochastic
+
+# Features times levels up to which a path of penalties takes few seconds.
+_SMALL_JOINT = 400
 
 
 class FeatureSolution(NamedTuple):
@@ -295,10 +299,22 @@ class JointQuantileObjective(Objective):
 
     quantiles: tuple[float, ...]
     factor: NDArray  # T with T^T T = M
+    # Whether the quantiles of each row are constrained to ascend.
+    non_crossing: bool = False
 
     def default_size(self) -> int:
         """Return the default size of a sketch."""
         return joint_size(len(self.targets), len(self.quantiles))
+
+    def choose_alpha(self, design: Design, rng: np.random.Generator) -> float:
+        """Return the penalty of least held-out loss, without constraints.
+
+        It is found on a smaller problem if Newton steps are expensive.
+        """
+        free = replace(self, non_crossing=False)
+        if design.shape[1] * len(self.factor) > _SMALL_JOINT:
+            return reduced_alpha(free, design, rng)
+        return held_out(free, design, None, rng).best
 
     @property
     def _parts(self) -> tuple[NDArray, ...]:
@@ -310,8 +326,9 @@ class JointQuantileObjective(Objective):
         return {"loss": PinballLoss(), **shape}
 
     def _solve(self, design: Design, y: NDArray, alpha: float, **options: Any) -> Any:
+        known = y, self.quantiles, self.factor, alpha
         return solve_joint_pinball(
-            design, y, self.quantiles, self.factor, alpha, **options
+            design, *known, non_crossing=self.non_crossing, **options
         )
 
     def _couple(self, coef: NDArray) -> NDArray:

@@ -27,6 +27,7 @@ def solve_joint_pinball(
     *,
     sample_weight: ArrayLike | None = None,
     fit_intercept: bool = True,
+    non_crossing: bool = False,
     tol: float = 1e-6,
     max_iter: int = 1000,
     state: State | None = None,
@@ -57,6 +58,10 @@ def solve_joint_pinball(
         The weights s, at least 0. They are used as they are: scale them to mean one.
     fit_intercept : bool, default=True
         Whether to fit b, which is not penalized.
+    non_crossing : bool, default=False
+        Whether to add the constraints that the quantiles of each row of positive weight
+        ascend, ``(Z W T)_ij + b_j <= (Z W T)_i(j+1) + b_(j+1)``. They need an
+        intercept: the levels of every certified point are shifted until they hold.
     tol : float, default=1e-6
         Stop when the certified gap is at most this share of the objective, in which
         losses above 20 times their median are cut down.
@@ -72,12 +77,24 @@ def solve_joint_pinball(
     -------
     Solution
         With `coef` of shape (r, d'), `intercept` (d,), `dual` (n, d), and ``converged``
-        False if `max_iter` ended the search.
+        False if `max_iter` ended the search. With constraints, d - 1 more columns of
+        `dual` are minus their multipliers, over the weights s.
+
+    Raises
+    ------
+    ValueError
+        If an argument has a wrong shape or value, or if `non_crossing` is true without
+        an intercept.
 
     Notes
     -----
     Each Newton step factorizes a matrix of r d' rows, so the time grows with
     ``(r d')^3`` beyond a few hundred.
+
+    A constraint is one more term of the sum, with the loss 0 for a nonnegative
+    difference of neighboring levels and infinity else. The method of multipliers treats
+    it like the others: its multiplier is a dual point in [0, infinity). So the gap
+    bounds the distance from the minimum of the constrained problem.
 
     References
     ----------
@@ -94,6 +111,10 @@ def solve_joint_pinball(
     >>> solution.intercept.round(1), solution.converged
     (array([10., 50.]), True)
     """
+    if non_crossing and not fit_intercept:
+        raise ValueError(
+            "`non_crossing` needs an intercept, got fit_intercept=False: set it to True"
+        )
     design = as_design(design)
     n = design.shape[0]
     levels = np.array(check_levels("quantiles", quantiles))
@@ -104,6 +125,7 @@ def solve_joint_pinball(
         uniform=sample_weight is None,
         levels=levels,
         T=check_factor(T, len(levels)),
+        ordered=bool(non_crossing),
         alpha=check_positive("alpha", alpha),
         fit_intercept=bool(fit_intercept),
         n=float(n),

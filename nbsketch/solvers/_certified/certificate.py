@@ -95,16 +95,21 @@ def typical_loss(losses: NDArray, weights: NDArray, n: float) -> float:
 
 
 def balance(
-    a: NDArray, weights: NDArray, lo: NDArray, hi: NDArray, pace: NDArray
+    a: NDArray,
+    weights: NDArray,
+    lo: NDArray,
+    hi: NDArray,
+    pace: NDArray,
+    goal: float = 0.0,
 ) -> NDArray:
-    """Return a shifted along `pace`, within its bounds, to a weighted sum of zero.
+    """Return a shifted along `pace`, within its bounds, to a weighted sum of `goal`.
 
     A free intercept requires this of a dual point. Where the rows with a positive pace
     cannot absorb the shift, all rows share the rest.
     """
     for direction in (pace, np.ones_like(a)):
         for _ in range(20):
-            total = weights @ a
+            total = weights @ a - goal
             if abs(total) <= 1e-15 * (weights @ np.abs(a)):
                 return a
             room = np.where(total > 0, a > lo, a < hi)

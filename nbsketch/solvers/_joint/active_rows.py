@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._jit.linear_quadratic import dual_point, kink_distance
+from nbsketch._jit.linear_quadratic import dual_point, kink_distance, young_sum
 from nbsketch.solvers._joint.problem import JointProblem
 
 # Fewer changed rows than this share: update the gradient, do not recompute it.
@@ -13,9 +13,9 @@ _MANY_ROWS = 0.5
 
 
 class ActiveRows:
-    """Residuals, centers and dual points of some rows, all of shape (d, rows).
+    """Residuals, centers and dual points of some rows, all of shape (m, rows).
 
-    `gradient` (r, d), `total` (d,) and `young` are sums over all rows of the problem;
+    `gradient` (r, m), `total` (m,) and `young` are sums over all rows of the problem;
     the inactive ones add a constant to each.
     """
 
@@ -34,14 +34,19 @@ class ActiveRows:
     def evaluate(self, sigma: float) -> None:
         """Refresh the dual point and the sums that follow from it."""
         p = self.problem
-        _, young = dual_point(
+        size = len(p.levels) * len(p.y)
+        dual_point(
             self.res.ravel(), p.entry_weights, self.center.ravel(), p.lo, p.hi,
             0.0, 0.0, sigma, self.a.ravel(), self.inside.ravel(),
+        )  # fmt: skip
+        young = young_sum(
+            self.res.ravel()[:size], p.entry_weights[:size], self.a.ravel()[:size],
+            p.lo[:size], p.hi[:size], 0.0, 0.0,
         )  # fmt: skip
         push = p.weights * self.a
         self._push(push)
         self.total = self.rest_total + push.sum(axis=1)
-        self.young = self.rest_young + young
+        self.young = self.rest_young + young + p.slack(self.res, self.a)
 
     def _push(self, push: NDArray) -> None:
         before, self._pushed = self._pushed, push

@@ -25,13 +25,13 @@ class OutputGrams:
         inside: NDArray | None = None,
     ) -> None:
         self.problem = problem
-        d, n = len(problem.levels), len(problem.y)
+        d, n = problem.mix.shape[1], len(problem.y)
         size = problem.rank + problem.fit_intercept
         fits = matrices is not None and matrices.shape == (d, size, size)
         if matrices is None or inside is None or not fits or inside.shape != (d, n):
             matrices, inside = np.zeros((d, size, size)), np.zeros((d, n), dtype=bool)
         self.matrices, self.inside = matrices.copy(), inside.copy()
-        self._pairs = np.einsum("kj,lj->klj", problem.T, problem.T)
+        self._pairs = np.einsum("kj,lj->klj", problem.mixed_T, problem.mixed_T)
 
     def clear(self) -> None:
         """Set the matrices to zero, with no rows."""
@@ -110,15 +110,15 @@ class OutputGrams:
     def _newton_matrix(self, factor: float) -> NDArray:
         """Return the upper half of ``factor sum_j (T_j T_j^T) kron (X_j^T S X_j)``."""
         p = self.problem
-        (size, d), r = p.T.shape, p.rank
+        size, d, r = len(p.T), len(p.levels), p.rank
         main = size * r
         out = np.zeros((main + d * p.fit_intercept,) * 2)
-        grams = np.ascontiguousarray(self.matrices[:, :r, :r]).reshape(d, r * r)
+        grams = np.ascontiguousarray(self.matrices[:, :r, :r]).reshape(-1, r * r)
         for k in range(size):
             row = (factor * self._pairs[k, k:] @ grams).reshape(size - k, r, r)
             out[k * r : k * r + r, k * r : main] = row.transpose(1, 0, 2).reshape(r, -1)
         if p.fit_intercept:
-            border = factor * p.T[:, None, :] * self.matrices[:, :r, r].T
-            out[:main, main:] = border.reshape(main, d)
-            out[main:, main:] = np.diag(factor * self.matrices[:, r, r])
+            border = factor * p.mixed_T[:, None, :] * self.matrices[:, :r, r].T
+            out[:main, main:] = border.reshape(main, -1) @ p.mix.T
+            out[main:, main:] = factor * p.mix * self.matrices[:, r, r] @ p.mix.T
         return out

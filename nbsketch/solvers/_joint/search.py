@@ -23,14 +23,14 @@ _SIZE, _WARM_SIZE = 0.3, 0.05  # of the typical residual: the first sigma
 
 
 class JointSearch(CertifiedSearch[JointProblem]):
-    """The search for joint pinball losses; arrays over the rows are (d, n).
+    """The search for joint pinball losses; arrays over the rows are (m, n).
 
     Attributes
     ----------
-    center : ndarray of shape (d, n)
+    center : ndarray of shape (m, n)
         Dual point around which the losses are smoothed.
     gram : OutputGrams
-        Gram matrices of the rows between kinks, one per output.
+        Gram matrices of the rows between kinks, one per term.
     reach : float
         Rows closer than this to a kink are active.
     whole, active : ActiveRows
@@ -45,8 +45,7 @@ class JointSearch(CertifiedSearch[JointProblem]):
         p = self.problem
         self.center = np.zeros_like(self.res)
         if state.dual is not None:
-            levels = p.levels[:, None]
-            self.center[:] = np.clip(state.dual.T, levels - 1.0, levels)
+            self.center[:] = np.clip(state.dual.T, *p.bounds)
         self.sigma = self._first_sigma(state)
         self.gram = OutputGrams(p, state.gram, state.inside)
         self.reach = np.inf
@@ -74,14 +73,15 @@ class JointSearch(CertifiedSearch[JointProblem]):
 
     def _gradient(self) -> NDArray:
         p, active = self.problem, self.active
-        rho = (p.alpha * self.coef - active.gradient @ p.T.T / p.n).T.ravel()
-        return np.append(rho, -active.total / p.n) if p.fit_intercept else rho
+        rho = (p.alpha * self.coef - active.gradient @ p.mixed_T.T / p.n).T.ravel()
+        return np.append(rho, -p.mix @ active.total / p.n) if p.fit_intercept else rho
 
     def _gap_parts(self, rho: NDArray) -> tuple[float, float]:
         p, active, main = self.problem, self.active, self.coef.size
         error = rho[:main] @ rho[:main] / (2 * p.alpha)
         if p.fit_intercept:
-            free = np.maximum(active.inside @ active.problem.weights, 1e-3)
+            held = np.square(p.mix) @ (active.inside @ active.problem.weights)
+            free = np.maximum(held, 1e-3)
             error += (rho[main:] ** 2 / free).sum() * p.n * self.sigma / 2
         return float(error), active.young / p.n
 
@@ -108,7 +108,8 @@ class JointSearch(CertifiedSearch[JointProblem]):
                 t, active.res.ravel(), *flat, part.lo, part.hi, 0.0, 0.0, self.sigma
             )
 
-        rest = np.vdot(active.rest_gradient, D @ p.T) + active.rest_total @ shift
+        rest = np.vdot(active.rest_gradient, D @ p.mixed_T)
+        rest += active.rest_total @ (shift @ p.mix)
         t = self._step_length(slopes, D, slope, rest)
         self.coef = self.coef + t * D
         self.intercept = self.intercept + t * shift

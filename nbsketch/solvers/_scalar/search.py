@@ -11,6 +11,7 @@ round, so a wrong guess repairs itself. Without them the problem may have no min
 so a round ends early where predictions move further than the inactive rows allow.
 """
 
+from contextlib import suppress
 from typing import ClassVar
 
 import numpy as np
@@ -20,6 +21,7 @@ from nbsketch._jit.linear_quadratic import slope_along
 from nbsketch.solvers._certified.certificate import Certificate
 from nbsketch.solvers._certified.search import CertifiedSearch
 from nbsketch.solvers._scalar.active_rows import all_rows
+from nbsketch.solvers._scalar.few_rows import are_few, direction_of_rows
 from nbsketch.solvers._scalar.gram import RowGram
 from nbsketch.solvers._scalar.problem import ScalarProblem
 from nbsketch.solvers.solution import State
@@ -111,14 +113,19 @@ class ScalarSearch(CertifiedSearch[ScalarProblem]):
         return float(error), active.young / p.n
 
     def _direction(self, rho: NDArray) -> NDArray:
-        factor, active = self.problem.n * (self.problem.gam + self.sigma), self.active
+        curvature = 1.0 / (self.problem.n * (self.problem.gam + self.sigma))
+        active, pivot = self.active, self.gram.pivot
+        inside = np.flatnonzero(active.inside)
+        if are_few(inside, self.problem.rank):
+            with suppress(np.linalg.LinAlgError):
+                return direction_of_rows(active.problem, inside, rho, curvature, pivot)
         self.gram.move(active.problem, active.rows, active.inside)
         try:
-            return self.gram.direction(rho, 1.0 / factor)
+            return self.gram.direction(rho, curvature)
         except np.linalg.LinAlgError:  # updates have drifted, or alpha is tiny
             self.gram.sharpen()
-            inside = active.problem.take(np.flatnonzero(active.inside))
-            return self.gram.orthogonal_direction(inside, rho, 1.0 / factor)
+            part = active.problem.take(inside)
+            return self.gram.orthogonal_direction(part, rho, curvature)
 
     def _advance(self, direction: NDArray, slope: float) -> bool:
         p, active = self.problem, self.active

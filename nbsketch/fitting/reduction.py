@@ -1,0 +1,71 @@
+"""The penalty of a large problem, from a smaller one with the same kernel.
+
+A path of penalties of a joint problem costs many times its last fit. The smaller
+problem has the leading principal components of the features, on some of the rows. Fewer
+features and rows need a stronger penalty: how much stronger is what ridge regression,
+with a penalty in closed form, finds on both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbsketch.fitting.alpha import AlphaPath, held_out, ridge_errors
+from nbsketch.solvers.design import ArrayDesign, Design
+from nbsketch.solvers.ridge import RidgePath, ridge_path
+
+# Share of the features, and the largest number of rows, of the smaller problem.
+_FEATURES, _ROWS = 1 / 3, 8000
+# Tails of the targets that are cut off for ridge regression, if the loss is robust.
+_TAILS = 0.01
+# The least ratio of the two penalties.
+_LEAST_RATIO = 1e-2
+
+
+def reduced_alpha(objective: Any, design: Design, rng: np.random.Generator) -> float:
+    """Return the penalty of a smaller problem, corrected by ridge regression.
+
+    The minima of the paths are interpolated: the grid is coarse beside the correction,
+    which is the ratio of the penalties of least leave-one-out error on all and
+    on the smaller features, between 0.01 and 1. With folds all rows are kept.
+    """
+    whole = _ridge(objective, design)
+    leading = whole.vectors[:, -_count(design.shape[1]) :]
+    part, rows = objective, np.arange(design.shape[0])
+    if objective.folds is None and len(rows) > _ROWS:
+        rows = np.sort(rng.choice(rows, _ROWS, replace=False))
+        part = objective.take(rows)
+    smaller = ArrayDesign(design.gather(rows).mv(leading))
+    found = _errors(objective, whole, design, rng).interpolated
+    ridge = _errors(part, _ridge(part, smaller), smaller, rng).interpolated
+    ratio = min(1.0, max(_LEAST_RATIO, found / ridge))
+    return ratio * held_out(part, smaller, None, rng).interpolated
+
+
+def _count(rank: int) -> int:
+    return max(1, round(_FEATURES * rank))
+
+
+def _ridge(objective: Any, design: Design) -> RidgePath:
+    known = {"sample_weight": objective.weights}
+    Y, intercept = _targets(objective), objective.fit_intercept
+    return ridge_path(design, Y, fit_intercept=intercept, **known)
+
+
+def _errors(
+    objective: Any, path: RidgePath, design: Design, rng: np.random.Generator
+) -> AlphaPath:
+    cut = replace(objective, targets=_targets(objective))
+    return ridge_errors(cut, path, design, None, rng)
+
+
+def _targets(objective: Any) -> NDArray:
+    """Return the targets, without outliers if the loss is robust to them."""
+    Y = objective.targets
+    if not objective.is_robust:
+        return Y
+    return np.clip(Y, *np.quantile(Y, [_TAILS, 1 - _TAILS], axis=0))

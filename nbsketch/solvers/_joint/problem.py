@@ -148,10 +148,10 @@ class JointProblem(Problem):
         lo, hi = (bound[:d] for bound in self.bounds)
         pace = ((a[:d] > lo) & (a[:d] < hi)).astype(float)
         totals = -self.mix[:, d:] @ (a[d:] @ self.weights)
-        outputs = zip(a[:d], lo, hi, pace, totals, strict=True)
         balanced = a.copy()
-        for j, (row, *bounds, total) in enumerate(outputs):
-            balanced[j] = balance(row, self.weights, *bounds, total)
+        for j in range(d):
+            known = a[j], self.weights, lo[j], hi[j], pace[j]
+            balanced[j] = balance(*known, float(totals[j]))
         rows = np.flatnonzero((balanced != a).any(axis=0))
         if len(rows):
             step = self.weights[rows] * (balanced[:, rows] - a[:, rows])

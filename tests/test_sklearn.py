@@ -44,7 +44,7 @@ ESTIMATORS = [
     (SketchedKernelRegressor(sketch="identity", bandwidth=1.0, alpha=0.1), {}),
     (SketchedKernelRegressor("precomputed", fit_intercept=False), {}),
     (
-        SketchedKernelRegressor(loss="huber", alpha=1e-3, bandwidth="median", tol=1e-9),
+        SketchedKernelRegressor(loss="huber", bandwidth="median", tol=1e-9),
         {},
     ),
     (SketchedKernelClassifier(alpha=1e-3), {}),

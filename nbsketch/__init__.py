@@ -16,6 +16,7 @@ _HOME = {
         "SketchedSGDRegressor",
         "SpectralFilterRegressor",
     ),
+    "nbsketch.fitting.folds": ("DependentRowsWarning",),
     "nbsketch.fitting.sizes": ("AutoSize",),
     "nbsketch.fitting.stochastic": ("StochasticSolver",),
     "nbsketch.features": ("SketchedFeatures",),

@@ -17,6 +17,7 @@ from sklearn.preprocessing import StandardScaler
 
 import nbsketch
 from nbsketch import (
+    DependentRowsWarning,
     JointQuantileRegressor,
     SketchedFeatures,
     SketchedKernelClassifier,
@@ -27,7 +28,11 @@ from nbsketch import (
 from nbsketch.fitting.folds import resolve_folds, split_last
 from nbsketch.fitting.objectives import JointQuantileObjective
 from nbsketch.model_selection import cross_validate
+from nbsketch.solvers.design import ArrayDesign
+from nbsketch.solvers.filters import RidgeFilter
 from nbsketch.solvers.newton import solve_scalar
+from nbsketch.solvers.order import order_effect
+from nbsketch.solvers.spectrum import decompose
 
 WIDTH = {"bandwidth": 1.0, "size": 15, "random_state": 0}
 
@@ -286,6 +291,7 @@ def test_calibration_leaves_a_fold():
 
 @pytest.mark.parametrize("cv", [5, TimeSeriesSplit(5)], ids=["blocks", "time"])
 @pytest.mark.parametrize("loss", ["square", "huber"])
+@pytest.mark.filterwarnings("ignore::nbsketch.DependentRowsWarning")
 def test_blocks_beat_single_rows_on_a_series(cv, loss):
     options = {"loss": loss, "size": 150, "bandwidth": "median", "random_state": 0}
     errors = {None: [], cv: []}
@@ -296,6 +302,78 @@ def test_blocks_beat_single_rows_on_a_series(cv, loss):
             predicted = model.fit(X[:600], y[:600]).predict(X[600:])
             found.append(np.mean((predicted - y[600:]) ** 2))
     assert np.mean(errors[cv]) < 0.5 * np.mean(errors[None])
+
+
+# the warning -----------------------------------------------------------------------
+
+WARNED = {
+    "square": SketchedKernelRegressor(bandwidth="median", size=150, random_state=0),
+    "filter": SpectralFilterRegressor(bandwidth="median", size=150, random_state=0),
+}
+each_warned = pytest.mark.parametrize("name", WARNED)
+
+
+@each_warned
+def test_a_series_is_warned_of_once_and_shuffled_rows_are_not(name):
+    X, y = series(600)
+    model = WARNED[name]
+    with pytest.warns(DependentRowsWarning, match="Pass cv=5") as caught:
+        clone(model).fit(X, y)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__ or "estimators" in caught[0].filename
+    order = np.random.default_rng(0).permutation(600)
+    clone(model).fit(X[order], y[order])
+
+
+@each_warned
+def test_no_warning_where_single_rows_have_chosen_nothing(name):
+    X, y = series(600)
+    clone(WARNED[name]).set_params(cv=5).fit(X, y)
+    clone(WARNED[name]).set_params(alpha=1e-3).fit(X, y)
+
+
+def test_a_sorted_grid_is_not_warned_of():
+    X = np.linspace(0, 1, 200)[:, None]
+    noise = np.random.default_rng(0).normal(size=200)
+    for sigma in (0.0, 0.1, 1.0):
+        SketchedKernelRegressor(random_state=0).fit(
+            X, np.sin(6 * X[:, 0]) + sigma * noise
+        )
+
+
+LAWS = {
+    "normal": lambda rng, shape: rng.normal(size=shape),
+    "heavy": lambda rng, shape: rng.standard_t(2, size=shape),
+    "levels": lambda rng, shape: rng.integers(0, 4, size=shape) * 1.0,
+}
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_independent_rows_are_not_warned_of(law):
+    rng = np.random.default_rng(0)
+    for _ in range(25):
+        n, q = int(np.exp(rng.uniform(np.log(50), np.log(800)))), rng.integers(1, 8)
+        X = LAWS[law](rng, (n, q))
+        noise = rng.choice([0.0, 1e-6, 0.1, 2.0]) * rng.standard_t(1.5, size=n)
+        y = rng.choice([0, 1]) * np.sin(2 * X[:, 0]) + X @ rng.normal(size=q) + noise
+        SketchedKernelRegressor(bandwidth="median", random_state=0).fit(X, y)
+
+
+def test_errors_of_blocks_are_those_of_refits():
+    X, y = series(100)
+    Z = SketchedFeatures(**WIDTH).fit_transform(X)
+    design, Y = ArrayDesign(Z), y[:, None]
+    known = decompose(design, Y), RidgeFilter(), design, Y
+    found = order_effect(*known, 1e-3)
+    errors = [ridge_errors(Z, y, [pair], [1e-3])[0] for pair in blocks(100, 20)]
+    assert_allclose(found.contiguous, np.sqrt(np.sort(errors)[:18].mean()), rtol=1e-7)
+    assert_allclose(found.spread, y.std(), rtol=1e-12)
+    # rows of weight zero are as absent
+    some = np.append(np.ones(90), np.zeros(10)) / 0.9
+    known = decompose(design, Y, sample_weight=some), *known[1:3], Y * 1.0
+    first = order_effect(*known, 1e-3, some)
+    known[-1][90:] = 1e6
+    assert first == order_effect(*known, 1e-3, some)
 
 
 # other places ----------------------------------------------------------------------

@@ -37,6 +37,7 @@ from nbsketch.fitting.exact import (
     solve_all_rows,
     solve_large_sketch,
 )
+from nbsketch.fitting.folds import dependent_rows
 from nbsketch.fitting.growth import grow
 from nbsketch.fitting.least_squares import LeastSquaresObjective
 from nbsketch.fitting.objectives import (
@@ -151,6 +152,8 @@ def solve(
         solution = _solve(problem, design, settings.options(callback), **known)
     if solution.shortfall:
         warnings.warn(solution.shortfall, ConvergenceWarning, stacklevel=3)
+    if solution.order is not None and solution.order.is_contradicted:
+        warnings.warn(dependent_rows(solution.order), stacklevel=3)
     return _expanded(solution, projection)
 
 

@@ -15,7 +15,10 @@ from nbsketch.fitting.settings import SolveOptions
 from nbsketch.fitting.sizes import least_squares_size
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.exact import solve_exact
+from nbsketch.solvers.filters import Filter, RidgeFilter
+from nbsketch.solvers.order import order_effect
 from nbsketch.solvers.ridge import RidgePath, ridge_path
+from nbsketch.solvers.spectrum import Spectrum
 
 
 @dataclass(frozen=True)
@@ -45,9 +48,23 @@ class LeastSquaresObjective(RadialObjective):
     ) -> FeatureSolution:
         """Solve for one penalty; None is the one of least error on rows left out."""
         path = ridge_path(design, self.targets, **self._problem())
-        if alpha is None:
-            alpha = ridge_errors(self, path, design, None, rng).best
-        return _solution(path, float(alpha))
+        if alpha is not None:
+            return _solution(path, float(alpha))
+        solution = _solution(path, ridge_errors(self, path, design, None, rng).best)
+        return self._with_order(solution, path, RidgeFilter(), design)
+
+    def _with_order(
+        self,
+        solution: FeatureSolution,
+        spectrum: Spectrum,
+        filter: Filter,
+        design: Design,
+    ) -> FeatureSolution:
+        """Say of a choice by single rows what blocks of rows say of it."""
+        if self.folds is not None:
+            return solution
+        known = design, self.targets, solution.alpha, self.weights
+        return solution._replace(order=order_effect(spectrum, filter, *known))
 
     def errors_left_out(
         self, design: Design, alpha: float | None, rng: np.random.Generator

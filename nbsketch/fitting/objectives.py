@@ -28,6 +28,7 @@ from nbsketch.solvers.design import Design
 from nbsketch.solvers.folds import Fold
 from nbsketch.solvers.joint import solve_joint_pinball
 from nbsketch.solvers.newton import solve_scalar
+from nbsketch.solvers.order import OrderEffect
 from nbsketch.solvers.radial import solve_radial
 from nbsketch.solvers.solution import Solution, State
 from nbsketch.solvers.stochastic import solve_stochastic
@@ -52,6 +53,7 @@ class FeatureSolution(NamedTuple):
     states: tuple[State | None, ...] = ()
     rank: int = 0  # number of features
     path: dict[str, NDArray] | None = None  # on which a filter's alpha was chosen
+    order: OrderEffect | None = None  # if single rows have chosen alpha
 
     def as_start(self) -> FeatureSolution:
         """Return the solution as the start for another penalty."""

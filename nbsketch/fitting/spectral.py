@@ -52,7 +52,10 @@ class SpectralObjective(LeastSquaresObjective):
         tried = filter_path(self, spectrum, filter, design, None, validation)
         steps = np.array([filter.n_iter(a) for a in tried.alphas])
         path = {"alpha": tried.alphas, "n_iter": steps, "error": tried.errors}
-        return _solution(spectrum, filter, tried.best)._replace(path=path)
+        solution = _solution(spectrum, filter, tried.best)._replace(path=path)
+        if validation is not None:
+            return solution
+        return self._with_order(solution, spectrum, filter, design)
 
     def errors_left_out(
         self, design: Design, alpha: float | None, rng: np.random.Generator

@@ -27,6 +27,7 @@ _HOME = {
     "joint": ("solve_joint_pinball",),
     "newton": ("solve_scalar",),
     "nystrom": ("solve_nystrom",),
+    "order": ("OrderEffect", "order_effect"),
     "radial": ("solve_radial",),
     "regimes": ("Regime", "sgm_regime"),
     "ridge": (

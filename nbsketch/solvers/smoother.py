@@ -108,18 +108,36 @@ def leave_blocks_out(
         rows = np.sort(np.concatenate(some))
         Z = design.gather(rows).Z.astype(np.float64, copy=False)
         Q = (Z - spectrum.z_mean) @ spectrum.vectors
-        Q *= np.sqrt(weights[rows, None])
         for block in some:
-            part, roots = Q[np.searchsorted(rows, block)], np.sqrt(weights[block, None])
-            fitted = _times(part, gains[:, :, place] * spectrum.cross[:, None, :])
-            residual = roots[:, None] * Y[block, None, :] - fitted
-            constant = spectrum.fit_intercept * roots @ roots.T / spectrum.n_samples
-            for j in range(gains.shape[2]):
-                H = (part * gains[:, :, j].T[:, None, :]) @ part.T / spectrum.n_samples
-                chosen = residual[:, :, place == j].transpose(1, 0, 2)
-                total += _left_out_squares(H + constant, chosen)
+            part = Q[np.searchsorted(rows, block)], Y[block], weights[block]
+            total += block_squares(spectrum, gains, place, *part)
             mass += weights[block].sum()
     return total / mass
+
+
+def block_squares(
+    spectrum: Spectrum,
+    gains: NDArray,
+    place: NDArray,
+    Q: NDArray,
+    Y: NDArray,
+    weights: NDArray,
+) -> NDArray:
+    """Return the weighted squared error of leaving a block out, for p parameters.
+
+    `gains` and `place` are those of the spectrum; Q and Y are the features and the
+    targets of the block, centered and rotated.
+    """
+    total, roots = np.zeros(gains.shape[1]), np.sqrt(weights[:, None])
+    Q = Q * roots
+    fitted = _times(Q, gains[:, :, place] * spectrum.cross[:, None, :])
+    residual = roots[:, None] * Y[:, None, :] - fitted
+    constant = spectrum.fit_intercept * roots @ roots.T / spectrum.n_samples
+    for j in range(gains.shape[2]):
+        H = (Q * gains[:, :, j].T[:, None, :]) @ Q.T / spectrum.n_samples
+        chosen = residual[:, :, place == j].transpose(1, 0, 2)
+        total += _left_out_squares(H + constant, chosen)
+    return total
 
 
 def _batches(blocks: Sequence[NDArray]) -> Iterator[list[NDArray]]:

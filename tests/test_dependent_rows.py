@@ -34,7 +34,7 @@ from nbsketch.solvers.newton import solve_scalar
 from nbsketch.solvers.order import order_effect
 from nbsketch.solvers.spectrum import decompose
 
-WIDTH = {"bandwidth": 1.0, "size": 15, "random_state": 0}
+WIDTH = {"bandwidth": 1.0, "sketch": "p-sparsified", "size": 15, "random_state": 0}
 
 
 def data(n=120):
@@ -391,8 +391,8 @@ def test_a_file_has_integers_and_no_splitters(tmp_path):
 
 def test_cross_validation_takes_splitters_groups_and_weights():
     X, y = data()
-    groups, weights = np.arange(120) // 8, np.arange(120) % 4 * 1.0
-    model = SketchedKernelRegressor(size=15, random_state=0)
+    groups, weights = np.arange(120) // 8, np.arange(120) % 4 + 1.0
+    model = SketchedKernelRegressor(sketch="p-sparsified", size=15, random_state=0)
     known = {"cv": GroupKFold(3), "groups": groups, "sample_weight": weights}
     found = cross_validate(model, X, y, [1.0], [1e-2, 1e-3], **known)
     Z = SketchedFeatures(bandwidth=1.0, size=15, random_state=0).fit_transform(X)

@@ -68,7 +68,7 @@ _limit = _Limit()
 
 
 def _enter_child() -> None:
-    """Begin anew: who held the lock at the fork is not there to release it."""
+    """Reset in a forked process, where no thread can release the lock."""
     global _limit
     _limit = _Limit()
 

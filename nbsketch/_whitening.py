@@ -118,7 +118,7 @@ def _by_cholesky(inner: NDArray) -> NDArray | None:
 
 def _by_eigenvalues(inner: NDArray) -> NDArray:
     values, vectors = eigh(inner)
-    # Signs by a fixed direction: rounding would not choose them twice alike.
+    # Signs by a fixed direction: rounding would change them.
     vectors *= np.copysign(1, np.cos(np.arange(len(vectors))) @ vectors)
     kept = values > RANK_TOL * max(values[-1], 0.0)
     return vectors[:, kept] / np.sqrt(values[kept])

@@ -167,7 +167,7 @@ def draw(
     """Return the kernel with its parameters set from X, and a sketch of its rows.
 
     The first of two streams is for the kernel, the second for the sketch, so that a
-    given bandwidth does not change the sketch. `name` stands for X in error messages,
+    given bandwidth does not change the sketch. `name` replaces X in error messages,
     and `prefix` is put before the names of the other arguments. Positive weights of
     the rows count in a median bandwidth.
     """

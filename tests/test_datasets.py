@@ -1,4 +1,4 @@
-"""Data sets: the real files where they are at hand, tiny ones in their format, and
+"""Data sets: the real files if they are available, tiny ones in their format, and
 every way of not finding them. No test reaches a network."""
 
 import doctest
@@ -443,7 +443,7 @@ def test_half_a_set_does_not_count(tmp_path):
 
 
 def shown(error):
-    """Return the names of the exceptions of which a user sees the tracebacks."""
+    """Return the names of the exceptions in the traceback."""
     names = []
     while error is not None:
         names.append(type(error).__name__)
@@ -454,7 +454,7 @@ def shown(error):
 
 @pytest.mark.parametrize("download", [True, False])
 @pytest.mark.parametrize("loader", LOADERS)
-def test_missing_files_are_told_the_same_way_everywhere(
+def test_missing_files_have_the_same_message_everywhere(
     loader, download, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("NBSKETCH_DATA", str(tmp_path / "env"))
@@ -685,7 +685,7 @@ def test_real_supply_chain_is_the_same_in_both_preparations(name):
 
 
 @needs_data
-def test_real_bibtex_is_binary_and_labelled():
+def test_real_bibtex_is_binary_and_labeled():
     data = real("bibtex")
     assert (data.X.data == 1).all() and data.X.nnz == 507746
     assert_array_equal(np.unique(data.y), [0, 1])

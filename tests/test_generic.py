@@ -203,12 +203,12 @@ def test_a_state_saves_iterations():
         solve_generic(Z[:, :3], y, LogCosh(), 1e-2, state=first.state)
 
 
-def test_a_callback_is_told_each_certificate():
+def test_a_callback_receives_each_certificate():
     Z, y = make()
-    seen = []
-    found = solve_generic(Z, y, LogCosh(), 1e-2, callback=lambda *x: seen.append(x))
-    assert seen[0][0] == 0 and seen[-1][0] == found.n_iter
-    assert seen[-1][2] == found.gap < seen[0][2]
+    reports = []
+    found = solve_generic(Z, y, LogCosh(), 1e-2, callback=lambda *x: reports.append(x))
+    assert reports[0][0] == 0 and reports[-1][0] == found.n_iter
+    assert reports[-1][2] == found.gap < reports[0][2]
 
 
 @pytest.mark.parametrize("loss", [LogCosh(), ByProx(PinballLoss(0.9))])

@@ -82,7 +82,7 @@ def assert_close(actual, desired, tol):
 
 
 def training(kernel, X):
-    """Return the X of a fit, and what stands for its rows."""
+    """Return the X of a fit, and what represents its rows."""
     if isinstance(kernel, PrecomputedKernel):
         X = kernel_matrix(GaussianKernel(1.0), X, X).astype(X.dtype)
         return X, np.arange(len(X))
@@ -252,17 +252,17 @@ def test_vectors(kernel, rng, dtype, tol):
 
 @pytest.mark.parametrize("recipe", [GaussianSketch(5), IdentitySketch()], ids=repr)
 def test_landmarks_are_not_copied_where_all_are_used(recipe, rng, monkeypatch):
-    X, seen = rng.standard_normal((30, 3)), []
+    X, found = rng.standard_normal((30, 3)), []
 
     def look(kernel, X, landmarks, weights, dtype):
-        seen.append(landmarks)
+        found.append(landmarks)
         return fold(kernel, X, landmarks, weights, dtype)
 
     monkeypatch.setattr(lazy, "fold", look)
     K = Gram(GaussianKernel(1.0), X)
     K @ recipe.draw(30, 0).T
     K @ SubsamplingSketch(5).draw(30, 0).T
-    assert seen[0] is K.landmarks and len(seen[1]) == 5
+    assert found[0] is K.landmarks and len(found[1]) == 5
 
 
 def test_tiles_are_folded_on_one_thread_of_blas(rng):
@@ -274,15 +274,15 @@ def test_tiles_are_folded_on_one_thread_of_blas(rng):
         }
 
     def kernel(X, Y):
-        seen.append(threads())
+        found.append(threads())
         return X @ Y.T
 
-    seen = []
+    found = []
     with threadpool_limits(2, user_api="blas"):
         before = threads()
         Gram(CallableKernel(kernel), rng.standard_normal((9, 2))) @ np.eye(9)
         assert threads() == before
-    assert seen == [{1}]
+    assert found == [{1}]
 
 
 def test_every_code_of_compiled_kernels_has_a_name():
@@ -340,7 +340,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(kernel, recipe, dtype):
 
 
 def run_all(chosen, serial, parallel, n_tiles, seconds, *args):
-    """Stand for run_tiles: every tile at once by the chosen twin."""
+    """Replace run_tiles: run every tile at once by the chosen twin."""
     {"serial": serial, "parallel": parallel}[chosen](*args, 0, n_tiles)
 
 

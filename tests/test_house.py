@@ -307,7 +307,7 @@ def test_compiled_code_is_below(module):
 
 @pytest.mark.parametrize("module", [m for m in FILES if m.startswith("nbsketch._jit")])
 def test_compiled_code_calls_that_of_its_own_file_only(module):
-    # The disk cache does not notice an edit in another file, unless it is told of it.
+    # The disk cache detects an edit in another file only if that is declared.
     named = {"nbsketch._jit.compiler"}
     if "sources=_SOURCES" in FILES[module].read_text("utf-8"):
         sources = importlib.import_module(module)._SOURCES
@@ -440,7 +440,7 @@ def test_examples_run(module):
 
 
 @pytest.mark.parametrize("line", ["1 + 1", "1 / 0", "nothing", "import nothing"])
-def test_an_example_that_fails_is_seen(line, capsys):
+def test_an_example_that_fails_is_reported(line, capsys):
     module = types.ModuleType("made_up", f">>> {line}\n3\n")
     assert run_examples(module) == 1
     assert "1 items had failures" in capsys.readouterr().out

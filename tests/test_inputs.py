@@ -342,7 +342,7 @@ def test_models_of_a_path_share_what_is_learned():
     assert weak.size_path_ is None and weak.size_ == 60
 
 
-# The size of a sketch of which nothing is said.
+# The default size of a sketch.
 
 
 @pytest.mark.parametrize(
@@ -411,7 +411,7 @@ def test_a_given_sketch_is_kept(sketch, size, expected, kind):
 
 
 @pytest.mark.parametrize("sketch", [None, "p-sparsified", "gaussian", "identity"])
-def test_summary_tells_the_size_of_the_model(sketch, tmp_path):
+def test_summary_reports_the_size_of_the_model(sketch, tmp_path):
     X, y = wiggle(300)
     size = None if sketch == "identity" else 40
     model = regressor(sketch=sketch, size=size, bandwidth=1.0, alpha=1e-3).fit(X, y)
@@ -433,10 +433,10 @@ def test_a_given_sketch_has_the_default_size_below_n():
     assert [choose_recipe("gaussian", None, n, n).size for n in (1, 2, 5)] == [1, 1, 2]
 
 
-# What there is to read and to see.
+# Printed text and figures.
 
 
-def test_summary_tells_what_was_chosen():
+def test_summary_reports_the_choices():
     X, y = wiggle(q=9)
     model = regressor(size="auto").fit(X, y)
     lines = dict(line.split(maxsplit=1) for line in model.summary().splitlines()[1:])

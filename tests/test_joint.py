@@ -94,13 +94,13 @@ def test_the_dual_point_proves_the_gap(intercept):
 
 def test_the_gap_bounds_the_distance_on_the_way():
     Z, y = problem()
-    T, seen = FACTORS["full"], []
+    T, reports = FACTORS["full"], []
     best = reference(Z, y, T, 1e-3, True)
     solve_joint_pinball(
-        Z, y, LEVELS, T, 1e-3, callback=lambda *report: seen.append(report)
+        Z, y, LEVELS, T, 1e-3, callback=lambda *report: reports.append(report)
     )
-    assert len(seen) > 2
-    assert all(value - best <= gap + 1e-9 for _, value, gap, _ in seen)
+    assert len(reports) > 2
+    assert all(value - best <= gap + 1e-9 for _, value, gap, _ in reports)
 
 
 def test_weights_are_repetitions():

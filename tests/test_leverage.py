@@ -104,7 +104,7 @@ def test_recursive_scores_are_within_a_factor_of_two(alpha):
 
 
 def test_a_row_on_its_own_is_found():
-    # One row among 3000 that no sample of a few has seen.
+    # One row among 3000 that is in no small sample.
     X = np.r_[points(2999, 2), [[40.0, 40.0]]]
     for seed in range(3):
         scores = ridge_leverage_scores(

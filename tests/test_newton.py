@@ -64,7 +64,7 @@ def dual_objective(Z, y, loss, alpha, a, s=1.0):
     return value - z @ z / (2 * alpha * n**2)
 
 
-def judge(Z, y, loss, alpha, fit_intercept, s=1.0):
+def optimum(Z, y, loss, alpha, fit_intercept, s=1.0):
     """The minimum by an interior-point solver of conic programs."""
     cvxpy = pytest.importorskip("cvxpy")
     w, b = cvxpy.Variable(Z.shape[1]), cvxpy.Variable()
@@ -119,7 +119,7 @@ def test_examples_run(module):
 @pytest.mark.parametrize("alpha", [1e-8, 1e-4, 1.0])
 def test_reaches_the_minimum_and_certifies_it(loss, fit_intercept, alpha):
     Z, y = make(loss=loss)
-    best = judge(Z, y, loss, alpha, fit_intercept)
+    best = optimum(Z, y, loss, alpha, fit_intercept)
     for tol in (1e-2, 1e-8):
         solution = solve_scalar(Z, y, loss, alpha, fit_intercept=fit_intercept, tol=tol)
         assert solution.converged
@@ -130,13 +130,13 @@ def test_reaches_the_minimum_and_certifies_it(loss, fit_intercept, alpha):
 
 
 @every_loss
-def test_weights_against_the_judge(loss):
+def test_weights_against_the_optimum(loss):
     Z, y = make(n=70, loss=loss)
     s = np.random.default_rng(3).exponential(size=len(y))
     s[::7] = 0.0
     s /= s.mean()
     solution = solve_scalar(Z, y, loss, 1e-3, sample_weight=s, tol=1e-9)
-    best = judge(Z, y, loss, 1e-3, True, s)
+    best = optimum(Z, y, loss, 1e-3, True, s)
     assert_allclose(solution.objective, best, rtol=1e-6)
     check_certificate(solution, Z, y, loss, 1e-3, True, s)
 
@@ -249,8 +249,8 @@ def test_products_of_a_design(dtype, cuts):
 def hard_problems():
     Z, y = make(n=200, r=10)
     rng = np.random.default_rng(5)
-    wild = y.copy()
-    wild[:5] = 1e6
+    shifted = y.copy()
+    shifted[:5] = 1e6
     lever = Z.copy()
     lever[:3] *= 1e5
     again = rng.integers(0, 20, size=200)
@@ -263,7 +263,7 @@ def hard_problems():
         "ties": (Z, np.round(y), 1e-6),
         "constant target": (Z, np.full(200, 3.0), 1e-6),
         "zero target": (Z, np.zeros(200), 1e-6),
-        "outliers": (Z, wild, 1e-6),
+        "outliers": (Z, shifted, 1e-6),
         "leverage": (lever, y, 1e-6),
         "tiny alpha": (Z, y, 1e-12),
         "large alpha": (Z, y, 1e3),
@@ -337,11 +337,11 @@ def test_strong_penalties(loss, n, fit_intercept):
 
 @pytest.mark.parametrize("loss", NONSMOOTH, ids=repr)
 @pytest.mark.parametrize("alpha", [1e3, 1.0])
-def test_strong_penalties_against_the_judge(loss, alpha):
+def test_strong_penalties_against_the_optimum(loss, alpha):
     Z, _ = make(n=100, r=20)
     for y in degenerate_targets(Z, loss).values():
         solution = solve_scalar(Z, y, loss, alpha, tol=1e-8)
-        best = judge(Z, y, loss, alpha, True)
+        best = optimum(Z, y, loss, alpha, True)
         assert_allclose(solution.objective, best, rtol=1e-6, atol=1e-8)
 
 
@@ -530,13 +530,13 @@ def test_the_end_of_the_budget_is_reported(loss):
 
 
 @every_loss
-def test_callback_sees_the_way_down(loss):
+def test_callback_receives_each_step(loss):
     Z, y = make(loss=loss)
-    seen = []
+    steps_taken = []
     solution = solve_scalar(
-        Z, y, loss, 1e-4, tol=1e-8, callback=lambda *step: seen.append(step)
+        Z, y, loss, 1e-4, tol=1e-8, callback=lambda *step: steps_taken.append(step)
     )
-    steps, values, gaps, seconds = np.array(seen).T
+    steps, values, gaps, seconds = np.array(steps_taken).T
     assert steps[-1] == solution.n_iter
     assert (np.diff(seconds) >= 0).all()
     assert solution.gap in gaps

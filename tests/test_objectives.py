@@ -251,7 +251,7 @@ def test_stochastic_solver_checks_its_settings():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_wild_targets_do_not_judge_where_the_loss_forgives_them(seed):
+def test_outliers_are_excluded_from_the_validation_of_robust_losses(seed):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(1000, 1))
     y = np.sin(X) + 0.1 * rng.normal(size=(1000, 1))

@@ -140,11 +140,11 @@ def test_the_dual_point_proves_the_gap(loss, intercept):
 @EACH_LOSS
 def test_the_gap_bounds_the_distance_on_the_way(loss):
     Z, Y = problem()
-    T, seen = FACTORS["full"], []
+    T, reports = FACTORS["full"], []
     best = reference(Z, Y, loss, T, 1e-3, True)
-    solve_radial(Z, Y, loss, T, 1e-3, callback=lambda *report: seen.append(report))
-    assert len(seen) > 1
-    assert all(value - best <= gap + 1e-8 * best for _, value, gap, _ in seen)
+    solve_radial(Z, Y, loss, T, 1e-3, callback=lambda *report: reports.append(report))
+    assert len(reports) > 1
+    assert all(value - best <= gap + 1e-8 * best for _, value, gap, _ in reports)
 
 
 @EACH_LOSS

@@ -255,7 +255,7 @@ def test_rows_held_out_are_not_learned_from():
     model = regressor(early_stopping=True, validation_fraction=0.25, n_epochs=10)
     model.fit(X, y)
     assert model.path_["n_steps"][-1] == 10 * 150
-    # one row out of two is enough to see which: the other one alone is fitted
+    # the fit with one row of two shows which of them was held out
     X, y = np.array([[0.0], [100.0]]), np.array([0.0, 7.0])
     pair = SketchedSGDRegressor(
         bandwidth=1.0, sketch="identity", early_stopping=True, random_state=0

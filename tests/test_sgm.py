@@ -305,9 +305,9 @@ def test_rows_are_as_likely_as_their_weights():
     weights = rng.exponential(size=60) ** 2
     weights[[0, 10, 11, 59]] = 0.0
     rows = RowStream.of(rng, weights, 60).take(0, 200_000)
-    counts, seen = np.bincount(rows, minlength=60), weights > 0
-    assert not counts[~seen].any()
-    assert_chi_square(counts[seen], 200_000 * weights[seen] / weights.sum())
+    counts, drawn = np.bincount(rows, minlength=60), weights > 0
+    assert not counts[~drawn].any()
+    assert_chi_square(counts[drawn], 200_000 * weights[drawn] / weights.sum())
 
 
 def assert_chi_square(counts, expected):
@@ -407,8 +407,8 @@ def test_a_stream_is_visited_in_order():
     coef, _, state = stream(Z, Y[:, 0], [], batch_size=3)
     assert state.n_steps == 14  # the last one on a single row
     largest = np.square(Z).sum(axis=1)
-    seen = [largest[: 3 * (t + 1)].max() for t in range(14)]
-    points = sgm_points(Z, Y, np.arange(N), 3, 0.5 / np.array(seen))
+    bounds = [largest[: 3 * (t + 1)].max() for t in range(14)]
+    points = sgm_points(Z, Y, np.arange(N), 3, 0.5 / np.array(bounds))
     assert_allclose(coef, points[-1][0][:, 0], rtol=0, atol=1e-13)
 
 

@@ -47,7 +47,7 @@ KERNELS = [
     GaussianTanimotoKernel(0.7),
 ]
 EACH = pytest.mark.parametrize("kernel", KERNELS, ids=repr)
-# The kernels of squared distances, which an expansion could spoil.
+# The kernels of squared distances, which an expansion could make inaccurate.
 NEAR = KERNELS[:5]
 DENSE_ONLY = [LaplacianKernel(1.0), SobolevKernel(), PrecomputedKernel()]
 
@@ -231,7 +231,7 @@ def test_weights_may_be_dense_or_sparse(kernel, n, rng, monkeypatch, dtype, tol)
 
 
 def run_all(chosen, serial, parallel, n_tiles, seconds, *args):
-    """Stand for run_tiles: every tile at once by the chosen twin."""
+    """Replace run_tiles: run every tile at once by the chosen twin."""
     {"serial": serial, "parallel": parallel}[chosen](*args, 0, n_tiles)
 
 
@@ -264,10 +264,10 @@ def test_bits_do_not_depend_on_the_number_of_threads(kernel, rng, dtype):
 
 
 def test_functions_get_sparse_rows(rng):
-    X, seen = sparse_rows(rng, 60, 12, 0.5), []
+    X, passed = sparse_rows(rng, 60, 12, 0.5), []
 
     def products(A, B):
-        seen.extend([A, B])
+        passed.extend([A, B])
         return A @ B.T  # sparse as well
 
     kernel = CallableKernel(products)
@@ -276,7 +276,7 @@ def test_functions_get_sparse_rows(rng):
     assert_close(kernel.diag(X), np.diag(desired), 1e-14)
     S = PSparsifiedSketch(5).draw(60, 0)
     assert_close(Gram(kernel, X) @ S.T, desired @ S.to_csr().T, 1e-13)
-    assert all(isinstance(rows, sp.csr_array) for rows in seen)
+    assert all(isinstance(rows, sp.csr_array) for rows in passed)
 
 
 @pytest.mark.parametrize("kernel", DENSE_ONLY, ids=repr)

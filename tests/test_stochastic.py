@@ -240,13 +240,13 @@ def test_other_betas():
 def test_schedules(schedule):
     case, batch_size, n_epochs = Case(SquareLoss(), "scalar"), 10, 3
     n_steps = 4 * n_epochs
-    seen = np.add.outer(N * np.arange(n_epochs), batch_size * np.arange(4)).ravel()
+    n_visited = np.add.outer(N * np.arange(n_epochs), batch_size * np.arange(4)).ravel()
     rates = (
         0.02
         * {
             "constant": np.ones(n_steps),
             "inverse-sqrt": 1 / np.sqrt(np.arange(1, n_steps + 1)),
-            "cosine": (1 + np.cos(np.pi * seen / (N * n_epochs))) / 2,
+            "cosine": (1 + np.cos(np.pi * n_visited / (N * n_epochs))) / 2,
         }[schedule]
     )
     coef, zero = case.start
@@ -464,8 +464,8 @@ def test_history_and_callback():
     assert seconds == sorted(seconds)
     assert_array_equal(result.history[-1].coef, result.coef)
     assert result.history[-1].objective == result.objective
-    told = [(s.epoch, s.objective, np.inf, s.seconds) for s in result.history[1:]]
-    assert calls == told
+    reported = [(s.epoch, s.objective, np.inf, s.seconds) for s in result.history[1:]]
+    assert calls == reported
 
 
 def test_callback_without_record_hears_every_epoch():

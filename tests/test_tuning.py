@@ -297,11 +297,11 @@ def test_family_is_the_one_asked_for(family):
 
 
 def test_more_landmarks_are_used_where_the_target_is_rough(monkeypatch):
-    seen = []
+    sizes_used = []
     build = LeaveOneOut.__init__
 
     def record(self, sample, family):
-        seen.append((len(sample.X), len(sample.landmarks)))
+        sizes_used.append((len(sample.X), len(sample.landmarks)))
         build(self, sample, family)
 
     monkeypatch.setattr(LeaveOneOut, "__init__", record)
@@ -314,9 +314,9 @@ def test_more_landmarks_are_used_where_the_target_is_rough(monkeypatch):
     smooth = X[:, :1] + 0.1 * rng.normal(size=(2250, 1))
     # one look at whether it pays, one round, two candidates at the end
     for Y, size, looks in [(rough, 300, 4), (rough, 200, 0), (smooth, 300, 1)]:
-        seen.clear()
+        sizes_used.clear()
         tune(X, Y, size=size, rng=0)
-        assert seen.count(last[:2]) == looks
+        assert sizes_used.count(last[:2]) == looks
 
 
 def test_caps_are_honoured(monkeypatch):
@@ -364,7 +364,7 @@ STRANGE = {
     "tiny": (NORMAL * 1e-150, TARGET * 1e-100),
     "far": (NORMAL + 1e8, TARGET - 1e8),
     "single": (NORMAL.astype(np.float32), TARGET),
-    "wild": (RNG.standard_cauchy((300, 4)), column(RNG.standard_cauchy(300))),
+    "heavy tails": (RNG.standard_cauchy((300, 4)), column(RNG.standard_cauchy(300))),
     "one-hot": (np.eye(20)[RNG.integers(0, 20, 400)], column(RNG.normal(size=400))),
     "more columns than rows": (RNG.normal(size=(40, 120)), column(RNG.normal(size=40))),
 }

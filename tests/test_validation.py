@@ -82,7 +82,7 @@ def test_choice(value):
         check_choice("law", value, {"a": 1, "b": 2})
 
 
-def test_choice_tells_true_from_one():
+def test_choice_distinguishes_true_from_one():
     assert check_choice("replace", True, [False, True]) is True
     with pytest.raises(ValueError, match="`replace`"):
         check_choice("replace", 1, [False, True])

@@ -5,7 +5,7 @@ Its dual point at residual r, smoothed by sigma around the multiplier c,
 
     a(r) = clip(soft(r + sigma c, eps) / (gam + sigma), lo, hi),
 
-is the slope of psi (sigma = 0) and of its Moreau envelope (sigma > 0) alike. The bounds
+is the slope of psi (sigma = 0) and of its Moreau envelope (sigma > 0). The bounds
 come as one number per row, so that two classes or several quantile levels mix freely.
 Loops have no branches, so that the compiler can vectorize them.
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 from nbsketch._jit.compiler import REORDER, compiled
 
-# Stands for 1 / 0: a dual point without curvature jumps from one bound to the other.
+# Used as 1 / 0: a dual point without curvature jumps from one bound to the other.
 STEEP = 1e300
 
 

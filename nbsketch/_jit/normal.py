@@ -1,7 +1,7 @@
 """The product Z^T W Z v with a row-major matrix, in one pass over its memory.
 
 Four rows at a time stay in the cache between the two products. Sums are float64. Rows
-are cut into a fixed number of parts, each with a sum of its own, so that the result
+are cut into a fixed number of parts, each with its own sum, so that the result
 does not depend on the number of threads.
 """
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from nbsketch._jit.compiler import REORDER, compiled
 
-# Stands for 1 / 0: a dual point without curvature jumps to the bound.
+# Used as 1 / 0: a dual point without curvature jumps to the bound.
 STEEP = 1e300
 
 

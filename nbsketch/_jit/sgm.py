@@ -41,7 +41,7 @@ def _mix(z):
 def draw_rows(seed, first, n_rows, cumulative, guide, out):
     """Fill `out` with the random rows number `first`, `first + 1`, ... of a stream.
 
-    Each number has a row of its own, however the stream is cut. All `n_rows` are
+    The row of a number does not depend on how the stream is cut. All `n_rows` are
     equally likely if `cumulative` is empty. Otherwise it holds the sums of positive
     weights up to each row, a row is as likely as its weight is large, and `guide` says
     at which row to look first.

@@ -3,7 +3,7 @@
 Rows are cut into blocks, an odd number B of them. The pairs of blocks (a, b) with
 a + b = r (mod B) have no block in common, so that all pairs of round r run in parallel,
 each adding K_ab v_b to u_a and K_ba v_a to u_b. The order of the sums is that of the
-rounds, whatever the number of threads; no thread needs an accumulator of its own.
+rounds, whatever the number of threads; threads need no accumulators.
 
 Kernel values are float32 or float64, products and sums are float64.
 """

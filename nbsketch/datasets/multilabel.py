@@ -79,7 +79,7 @@ def load_bookmarks(
 ) -> Dataset:
     """Load bookmarks: tags that users gave to web pages, from the words about them.
 
-    The file has no published split of its own: the first 60 000 rows are the training
+    The file has no published split: the first 60 000 rows are the training
     part, as in the literature on structured prediction.
 
     Parameters

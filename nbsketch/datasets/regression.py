@@ -86,7 +86,7 @@ def load_concrete(
 def load_airfoil(
     *, data_home: str | os.PathLike | None = None, download: bool = True
 ) -> Dataset:
-    """Load airfoil: the noise of aerofoil sections in a wind tunnel.
+    """Load airfoil: the noise of airfoil sections in a wind tunnel.
 
     Inputs are in Hz, degrees, m, m/s and m; the target is in decibel.
 

@@ -100,7 +100,7 @@ class KernelLike(Protocol):
         """Return k(X, Y) of shape (n, m)."""
 
     def take(self, rows: Any, index: NDArray | None = None) -> Any:
-        """Return the landmarks that stand for the rows of an index, or for all."""
+        """Return the landmarks that represent the rows of an index, or all rows."""
 
     def check_landmarks(self, landmarks: ArrayLike, n_features: int) -> Any:
         """Return the landmarks as an array, or raise an error."""

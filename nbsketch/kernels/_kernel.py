@@ -58,7 +58,7 @@ class Kernel(ABC):
         return self
 
     def take(self, rows: Any, index: NDArray | None = None) -> Any:
-        """Return the landmarks that stand for some rows; by default for all."""
+        """Return the landmarks that represent some rows; by default all rows."""
         return rows if index is None else rows[index]
 
     def check_landmarks(self, landmarks: ArrayLike, n_features: int) -> Any:

@@ -95,7 +95,7 @@ class PrecomputedKernel(Kernel):
         return np.diagonal(K).copy()
 
     def take(self, rows: NDArray, index: NDArray | None = None) -> NDArray:
-        """Return the indices themselves: they stand for the training rows."""
+        """Return the indices themselves: they represent the training rows."""
         return np.arange(rows.shape[1]) if index is None else index
 
     def check_landmarks(self, landmarks: ArrayLike, n_features: int) -> NDArray:

@@ -1,4 +1,4 @@
-"""Values as JSON and arrays: an object with a dollar key stands for something else.
+"""Values as JSON and arrays: an object with a dollar key encodes another type.
 
 =========================================  ==========================================
 ``{"$array": name, "dtype", "shape"}``     an array of the file, of that type and shape
@@ -87,7 +87,7 @@ class Decoder:
         }
 
     def __call__(self, value: Any, name: str) -> Any:
-        """Return the value that JSON stands for; `name` is its path."""
+        """Return the value that JSON encodes; `name` is its path."""
         if isinstance(value, list):
             return [self(v, f"{name}.{i}") for i, v in enumerate(value)]
         if not isinstance(value, dict):

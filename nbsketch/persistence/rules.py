@@ -62,7 +62,7 @@ def integer(axis: str | None = None, low: int = 0, high: int = 2**62) -> Rule:
 
 
 def number(name: str, value: Any, scope: Scope) -> Any:
-    """Accept any real number; infinity and NaN stand for unknown."""
+    """Accept any real number; infinity and NaN mean unknown."""
     if value != value:
         return value
     check_real(name, value)

@@ -59,7 +59,7 @@ class SizedRecipe(SketchRecipe):
     grows : bool
         Class variable, default True. True promises that, for the same seed, the first
         s rows of a larger matrix, :math:`s + t` rows, are :math:`\sqrt{s / (s + t)}`
-        times the rows of the smaller one: row i is drawn from a stream of its own, and
+        times the rows of the smaller one: row i is drawn from its own stream, and
         only its scale depends on the size. Set it to False if rows depend on each
         other; ``size="auto"`` then draws each size anew.
 

@@ -56,7 +56,7 @@ class LeverageSketch(SizedRecipe):
     --------
     >>> import numpy as np
     >>> from nbsketch import GaussianKernel, LeverageSketch
-    >>> x = np.append(np.linspace(0, 1, 99), 5.0)[:, None]  # the last is on its own
+    >>> x = np.append(np.linspace(0, 1, 99), 5.0)[:, None]  # one isolated
     >>> S = LeverageSketch(size=20).draw(100, 0, X=x, kernel=GaussianKernel(1.0))
     >>> S.shape, 99 in S.columns
     ((20, 100), True)

@@ -70,7 +70,7 @@ class Budget:
         self._end = time.monotonic() + seconds
 
     def share(self, iterations: int) -> Budget:
-        """Return a budget of its own, at most as large, that ends at the same time."""
+        """Return a separate budget, at most as large, that ends at the same time."""
         left = self._end - time.monotonic()
         return Budget(min(iterations, self.iterations), left)
 

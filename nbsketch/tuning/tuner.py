@@ -221,7 +221,7 @@ class _Search(NamedTuple):
         return pool, max(plans, key=lambda plan: plan.landmarks)
 
     def _selected(self, rows: Rows) -> Selection | None:
-        """Return the features that matter, of many, with a scaler of their own."""
+        """Return the relevant ones of many features, and a scaler for them."""
         if rows.X.shape[1] <= MANY or self.budget.is_spent:
             return None
         found = screen(rows, self.family, self.rng, self.budget.share)

@@ -56,7 +56,7 @@ FIGURES = {
 REPLICATES, QUICK_REPLICATES = 30, 2
 NOTES = (
     "error: mean squared error on the test rows over the range of their targets, mean "
-    "and deviation over the replicates, each with data of its own.",
+    "and deviation over the replicates, each with its own data.",
     "seconds: fit, including the draw, the minimum over the replicates. Every solution "
     "except Adam's is certified to be within 1e-6 of the minimum. The paper reports "
     "5.6 to 6.6 seconds for p-SR sketches of error at most 0.05.",

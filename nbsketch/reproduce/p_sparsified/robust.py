@@ -134,7 +134,7 @@ def measure(
 ) -> Iterator[Row]:
     """Yield one row for each fit.
 
-    A replicate has training and test data of its own, the same for all methods. The
+    A replicate has its own training and test data, the same for all methods. The
     time is that of the fit: drawing, features and solution; a small fit compiles first.
     """
     for replicate in range(replicates):

@@ -37,7 +37,7 @@ NOTES = (
     "with the half-width of a 95 % interval. stated_exponent: that of the stated "
     "function over the same n, which is no power if it holds a logarithm.",
     "drift: factor by which measured over stated changes from the least n to the "
-    "largest; 1 if both grow alike.",
+    "largest; 1 if both grow equally.",
     "d_n is the index of the first eigenvalue below: one more than the number above, "
     f"{DEGREE + 2} where all {DEGREE + 1} of a polynomial are.",
     f"n from {ROWS[0]} to {ROWS[-1]}; noise {NOISE}; spectra exact up to "

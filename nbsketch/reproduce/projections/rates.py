@@ -41,7 +41,7 @@ TITLE = "rates: spectral filters and stochastic gradients, capacity 1/2"
 NOTES = (
     "slope: of the logarithm of the value against that of n, by least squares for each "
     "replicate; mean over the replicates and its 95 per cent confidence interval. A "
-    "replicate has inputs of its own for every n.",
+    "replicate has new inputs for every n.",
     "filter: excess risk at the parameter that is best for it; the mean over the noise "
     "and over new inputs is exact. projection: the smallest dimension with an excess "
     f"risk at most {FACTOR} times that without a projection (ridge, the same "
@@ -50,7 +50,7 @@ NOTES = (
     "filter. Projections: the dimension that suffices, without logarithms, "
     "gamma / (2 zeta + gamma), and for sub-sampling 1 / (2 zeta + gamma). These are "
     "upper bounds: the features of this design are bounded, so that all leverage "
-    "scores are alike and sub-sampling needs less.",
+    "scores are similar and sub-sampling needs less.",
 )
 _QUANTITIES = {
     "filter": "Excess risk",

@@ -1,6 +1,6 @@
 """The alternating direction method of multipliers, for a loss that gives its prox.
 
-The residuals are a variable u of their own. A step is a proximal map of the loss, row
+The residuals are a separate variable u. A step is a proximal map of the loss, row
 by row, and a ridge regression, for which one eigendecomposition of ``Z^T S Z / n``
 serves every penalty parameter c (Boyd et al., "Distributed Optimization and Statistical
 Learning via the Alternating Direction Method of Multipliers", 2011, sections 3.4.1 to

@@ -489,6 +489,17 @@ def serve(monkeypatch, answers):
     return calls
 
 
+def _rf1():
+    """Load rf1.
+
+    Returns
+    -------
+
+    References
+    ----------
+    """
+
+
 def test_download_is_checked_cached_and_done_once(tmp_path, monkeypatch):
     write_rf1(tmp_path)
     answers = {p.name: p.read_bytes() for p in (tmp_path / "rf1").iterdir()}
@@ -496,13 +507,12 @@ def test_download_is_checked_cached_and_done_once(tmp_path, monkeypatch):
     source = multitarget._source(
         "rf1", digests["rf1-train.arff"], digests["rf1-test.arff"]
     )
-    known = replace(multitarget._RF1, source=source)
-    monkeypatch.setattr(multitarget, "_RF1", known)
+    load_rf1 = multitarget._loader(replace(multitarget._RF1, source=source), "")(_rf1)
     calls = serve(monkeypatch, answers)
     with pytest.raises(FileNotFoundError):
-        datasets.load_rf1(download=False)
+        load_rf1(download=False)
     assert not calls
-    first, second = datasets.load_rf1(), datasets.load_rf1()
+    first, second = load_rf1(), load_rf1()
     assert len(calls) == 2 and all(url.startswith("https://") for url in calls)
     assert_array_equal(first.X, second.X)
     cached = tmp_path / "cache" / "nbsketch" / "rf1"

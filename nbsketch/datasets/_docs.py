@@ -1,28 +1,50 @@
-"""Sections that the docstrings of the loaders share."""
+"""Loaders made of a reader and of a function that has the docstring of the set."""
 
 import inspect
+import os
 from collections.abc import Callable
+from functools import update_wrapper
 from textwrap import fill, indent
-from typing import TypeVar
 
+from nbsketch.datasets._dataset import Dataset
 from nbsketch.datasets._files import Source
 
-Loader = TypeVar("Loader", bound=Callable)
+Folder = str | os.PathLike | None
+Loader = Callable[..., Dataset]
+# The attributes of a function that its loader takes over.
+_NAMES = ("__module__", "__name__", "__qualname__", "__doc__")
+
+
+def loader(
+    source: Source, read: Callable[[Folder, bool], Dataset], **texts: str
+) -> Callable[[Callable[[], None]], Loader]:
+    """Return a decorator that makes a loader of a set without options.
+
+    `read` takes the arguments of the loader; `texts` are those of `documented`.
+    """
+
+    def load(*, data_home: Folder = None, download: bool = True) -> Dataset:
+        return read(data_home, download)
+
+    return documented(load, source, **texts)
 
 
 def documented(
+    load: Loader,
     source: Source,
     *,
     download: str,
     preparation: str | None = None,
     mismatch: str = "If the file does not have the expected columns.",
-) -> Callable[[Loader], Loader]:
-    """Return a decorator that adds the sections Parameters and Raises to a docstring.
+) -> Callable[[Callable[[], None]], Loader]:
+    """Return a decorator that gives a loader the name and docstring of a function.
 
-    They go before Returns and after it, and before References.
+    The sections Parameters and Raises are added before and after Returns.
 
     Parameters
     ----------
+    load : callable
+        The loader.
     source : Source
         Files of the set.
     download, preparation : str
@@ -50,9 +72,11 @@ def documented(
         "ValueError": mismatch,
     }
 
-    def add_sections(loader: Loader) -> Loader:
-        if loader.__doc__:  # python -OO leaves none
-            doc = inspect.cleandoc(loader.__doc__)
+    def add_sections(described: Callable[[], None]) -> Loader:
+        update_wrapper(load, described, assigned=_NAMES, updated=())
+        del load.__wrapped__  # type: ignore[attr-defined]  # its signature is another
+        if load.__doc__:  # python -OO leaves none
+            doc = inspect.cleandoc(load.__doc__)
             for title, entries, following in (
                 ("Parameters", parameters, "Returns"),
                 ("Raises", raises, "References"),
@@ -60,8 +84,8 @@ def documented(
                 before, after = doc.split(f"\n{following}\n", 1)
                 section = _section(title, entries)
                 doc = f"{before}\n{section}\n{following}\n{after}"
-            loader.__doc__ = doc
-        return loader
+            load.__doc__ = doc
+        return load
 
     return add_sections
 

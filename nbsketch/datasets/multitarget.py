@@ -1,9 +1,7 @@
 """Mulan's multi-target regression sets: river flow (rf) and supply chain (scm)."""
 
-import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +9,7 @@ from numpy.typing import NDArray
 from nbsketch._validation import check_choice
 from nbsketch.datasets._arff import read_dense_arff
 from nbsketch.datasets._dataset import Dataset
-from nbsketch.datasets._docs import documented
+from nbsketch.datasets._docs import Folder, Loader, documented
 from nbsketch.datasets._files import (
     RemoteFile,
     Source,
@@ -113,152 +111,19 @@ _COMPLETE = (
     "Without effect: this set has no missing values. The parameter exists for symmetry "
     "with the river-flow sets. The data are not scaled."
 )
-_documented = partial(
-    documented,
-    download="Whether to download the files if none of these folders has them: the two "
-    "files from the Mulan project, verified by SHA-256, or else the whole set from "
-    "OpenML through scikit-learn, assumed to hold the training rows followed by the "
-    "test rows (only their number is verified).",
-    mismatch="If a file does not have the expected columns, or the set of OpenML not "
-    "the expected number of rows.",
+_DOWNLOAD = (
+    "Whether to download the files if none of these folders has them: the two files "
+    "from the Mulan project, verified by SHA-256, or else the whole set from OpenML "
+    "through scikit-learn, assumed to hold the training rows followed by the test rows "
+    "(only their number is verified)."
+)
+_MISMATCH = (
+    "If a file does not have the expected columns, or the set of OpenML not the "
+    "expected number of rows."
 )
 
 
-@_documented(_RF1.source, preparation=_GAPS)
-def load_rf1(
-    *,
-    data_home: str | os.PathLike | None = None,
-    preparation: str = "plain",
-    download: bool = True,
-) -> Dataset:
-    """Load rf1: river flows two days ahead at eight sites.
-
-    Inputs are the flows of the eight sites now and at seven times up to 60 hours
-    before; the earliest rows miss some of these (1632 values in each part). One target
-    is an outlier: NASI2 is 78.9 in row 674 of the test part, counted from 0.
-
-    Returns
-    -------
-    Dataset
-        9125 rows (4108 train, 5017 test), 64 features, 8 targets.
-
-    References
-    ----------
-    Spyromitros-Xioufis, Tsoumakas, Groves and Vlahavas (2016), Multi-target
-    regression via input space expansion: treating targets as inputs, Machine
-    Learning 104(1), 55-98.
-
-    Examples
-    --------
-    >>> from nbsketch.datasets import load_rf1
-    >>> load_rf1()  # doctest: +SKIP
-    Dataset('rf1', X=(9125, 64), y=(9125, 8), n_train=4108)
-    """
-    return _load(_RF1, data_home, preparation, download)
-
-
-@_documented(_RF2.source, preparation=_GAPS)
-def load_rf2(
-    *,
-    data_home: str | os.PathLike | None = None,
-    preparation: str = "plain",
-    download: bool = True,
-) -> Dataset:
-    """Load rf2: river flows two days ahead, with rain forecasts as inputs.
-
-    The inputs of rf1 and 512 more from precipitation forecasts, many of them missing:
-    332256 values in the training part, 23904 in the test part. Rows and targets are
-    those of rf1, including its outlier.
-
-    Returns
-    -------
-    Dataset
-        9125 rows (4108 train, 5017 test), 576 features, 8 targets.
-
-    References
-    ----------
-    Spyromitros-Xioufis, Tsoumakas, Groves and Vlahavas (2016), Multi-target
-    regression via input space expansion: treating targets as inputs, Machine
-    Learning 104(1), 55-98.
-
-    Examples
-    --------
-    >>> from nbsketch.datasets import load_rf2
-    >>> load_rf2()  # doctest: +SKIP
-    Dataset('rf2', X=(9125, 576), y=(9125, 8), n_train=4108)
-    """
-    return _load(_RF2, data_home, preparation, download)
-
-
-@_documented(_SCM1D.source, preparation=_COMPLETE)
-def load_scm1d(
-    *,
-    data_home: str | os.PathLike | None = None,
-    preparation: str = "plain",
-    download: bool = True,
-) -> Dataset:
-    """Load scm1d: mean prices of the next day in a supply-chain game.
-
-    Each row is a day of the 2010 Trading Agent Competition in supply chain management;
-    the inputs are observed prices, some of them lagged, and the 16 targets are the
-    mean prices of the products on the next day.
-
-    Returns
-    -------
-    Dataset
-        9803 rows (8145 train, 1658 test), 280 features, 16 targets.
-
-    References
-    ----------
-    Spyromitros-Xioufis, Tsoumakas, Groves and Vlahavas (2016), Multi-target
-    regression via input space expansion: treating targets as inputs, Machine
-    Learning 104(1), 55-98.
-
-    Examples
-    --------
-    >>> from nbsketch.datasets import load_scm1d
-    >>> load_scm1d()  # doctest: +SKIP
-    Dataset('scm1d', X=(9803, 280), y=(9803, 16), n_train=8145)
-    """
-    return _load(_SCM1D, data_home, preparation, download)
-
-
-@_documented(_SCM20D.source, preparation=_COMPLETE)
-def load_scm20d(
-    *,
-    data_home: str | os.PathLike | None = None,
-    preparation: str = "plain",
-    download: bool = True,
-) -> Dataset:
-    """Load scm20d: mean prices 20 days ahead in a supply-chain game.
-
-    Each row is a day of the 2010 Trading Agent Competition in supply chain management;
-    the inputs are observed prices and the 16 targets are the mean prices of the
-    products 20 days later.
-
-    Returns
-    -------
-    Dataset
-        8966 rows (7463 train, 1503 test), 61 features, 16 targets.
-
-    References
-    ----------
-    Spyromitros-Xioufis, Tsoumakas, Groves and Vlahavas (2016), Multi-target
-    regression via input space expansion: treating targets as inputs, Machine
-    Learning 104(1), 55-98.
-
-    Examples
-    --------
-    >>> from nbsketch.datasets import load_scm20d
-    >>> load_scm20d()  # doctest: +SKIP
-    Dataset('scm20d', X=(8966, 61), y=(8966, 16), n_train=7463)
-    """
-    return _load(_SCM20D, data_home, preparation, download)
-
-
-def _load(
-    known: _Set, data_home: str | os.PathLike | None, preparation: str, download: bool
-) -> Dataset:
+def _load(known: _Set, data_home: Folder, preparation: str, download: bool) -> Dataset:
     check_choice("preparation", preparation, ("plain", "paper"))
     feature_names, X, Y, n_train = _read(known, data_home, download)
     if preparation == "plain":
@@ -271,7 +136,7 @@ def _load(
 
 
 def _read(
-    known: _Set, data_home: str | os.PathLike | None, download: bool
+    known: _Set, data_home: Folder, download: bool
 ) -> tuple[tuple[str, ...], NDArray, NDArray, int]:
     """Return the names of the inputs, the inputs, the targets and n_train."""
     try:
@@ -334,3 +199,125 @@ def _fill_with_training_mean(X: NDArray, n_train: int) -> NDArray:
     # A column without training values is constant, and has no effect.
     means = totals / np.maximum(known.sum(axis=0), 1)
     return np.where(gaps, means, X)
+
+
+def _loader(
+    known: _Set, preparation_text: str
+) -> Callable[[Callable[[], None]], Loader]:
+    """Return a decorator that makes the loader of a set."""
+
+    def load(
+        *, data_home: Folder = None, preparation: str = "plain", download: bool = True
+    ) -> Dataset:
+        return _load(known, data_home, preparation, download)
+
+    texts = {"preparation": preparation_text, "download": _DOWNLOAD}
+    return documented(load, known.source, mismatch=_MISMATCH, **texts)
+
+
+@_loader(_RF1, _GAPS)
+def load_rf1() -> None:
+    """Load rf1: river flows two days ahead at eight sites.
+
+    Inputs are the flows of the eight sites now and at seven times up to 60 hours
+    before; the earliest rows miss some of these (1632 values in each part). One target
+    is an outlier: NASI2 is 78.9 in row 674 of the test part, counted from 0.
+
+    Returns
+    -------
+    Dataset
+        9125 rows (4108 train, 5017 test), 64 features, 8 targets.
+
+    References
+    ----------
+    Spyromitros-Xioufis, Tsoumakas, Groves and Vlahavas (2016), Multi-target
+    regression via input space expansion: treating targets as inputs, Machine
+    Learning 104(1), 55-98.
+
+    Examples
+    --------
+    >>> from nbsketch.datasets import load_rf1
+    >>> load_rf1()  # doctest: +SKIP
+    Dataset('rf1', X=(9125, 64), y=(9125, 8), n_train=4108)
+    """
+
+
+@_loader(_RF2, _GAPS)
+def load_rf2() -> None:
+    """Load rf2: river flows two days ahead, with rain forecasts as inputs.
+
+    The inputs of rf1 and 512 more from precipitation forecasts, many of them missing:
+    332256 values in the training part, 23904 in the test part. Rows and targets are
+    those of rf1, including its outlier.
+
+    Returns
+    -------
+    Dataset
+        9125 rows (4108 train, 5017 test), 576 features, 8 targets.
+
+    References
+    ----------
+    Spyromitros-Xioufis, Tsoumakas, Groves and Vlahavas (2016), Multi-target
+    regression via input space expansion: treating targets as inputs, Machine
+    Learning 104(1), 55-98.
+
+    Examples
+    --------
+    >>> from nbsketch.datasets import load_rf2
+    >>> load_rf2()  # doctest: +SKIP
+    Dataset('rf2', X=(9125, 576), y=(9125, 8), n_train=4108)
+    """
+
+
+@_loader(_SCM1D, _COMPLETE)
+def load_scm1d() -> None:
+    """Load scm1d: mean prices of the next day in a supply-chain game.
+
+    Each row is a day of the 2010 Trading Agent Competition in supply chain management;
+    the inputs are observed prices, some of them lagged, and the 16 targets are the
+    mean prices of the products on the next day.
+
+    Returns
+    -------
+    Dataset
+        9803 rows (8145 train, 1658 test), 280 features, 16 targets.
+
+    References
+    ----------
+    Spyromitros-Xioufis, Tsoumakas, Groves and Vlahavas (2016), Multi-target
+    regression via input space expansion: treating targets as inputs, Machine
+    Learning 104(1), 55-98.
+
+    Examples
+    --------
+    >>> from nbsketch.datasets import load_scm1d
+    >>> load_scm1d()  # doctest: +SKIP
+    Dataset('scm1d', X=(9803, 280), y=(9803, 16), n_train=8145)
+    """
+
+
+@_loader(_SCM20D, _COMPLETE)
+def load_scm20d() -> None:
+    """Load scm20d: mean prices 20 days ahead in a supply-chain game.
+
+    Each row is a day of the 2010 Trading Agent Competition in supply chain management;
+    the inputs are observed prices and the 16 targets are the mean prices of the
+    products 20 days later.
+
+    Returns
+    -------
+    Dataset
+        8966 rows (7463 train, 1503 test), 61 features, 16 targets.
+
+    References
+    ----------
+    Spyromitros-Xioufis, Tsoumakas, Groves and Vlahavas (2016), Multi-target
+    regression via input space expansion: treating targets as inputs, Machine
+    Learning 104(1), 55-98.
+
+    Examples
+    --------
+    >>> from nbsketch.datasets import load_scm20d
+    >>> load_scm20d()  # doctest: +SKIP
+    Dataset('scm20d', X=(8966, 61), y=(8966, 16), n_train=7463)
+    """

@@ -1,12 +1,12 @@
 """Regression sets with one target and no published split."""
 
-import os
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch.datasets._dataset import Dataset
-from nbsketch.datasets._docs import documented
+from nbsketch.datasets._docs import Folder, Loader, loader
 from nbsketch.datasets._files import fetch_through_sklearn, locate
 from nbsketch.datasets._tables import (
     AIRFOIL,
@@ -25,10 +25,72 @@ _DOWNLOAD = (
 )
 
 
-@documented(BOSTON.source, download=_DOWNLOAD)
-def load_boston(
-    *, data_home: str | os.PathLike | None = None, download: bool = True
-) -> Dataset:
+Read = Callable[[Table, Folder, bool], tuple[NDArray, NDArray]]
+
+
+def _read(table: Table, data_home: Folder, download: bool) -> tuple[NDArray, NDArray]:
+    (path,) = locate(table.source, data_home, download)
+    lines = read_lines(path)[table.n_header_lines :]
+    rows = parse_rows(lines, path, len(table.feature_names) + 1, table.delimiter)
+    return rows[:, :-1], rows[:, -1]
+
+
+def _read_autompg(
+    table: Table, data_home: Folder, download: bool
+) -> tuple[NDArray, NDArray]:
+    (path,) = locate(table.source, data_home, download)
+    fields = [line.split()[:8] for line in read_lines(path)]
+    lines = [" ".join(row) for row in fields if "?" not in row]
+    rows = parse_rows(lines, path, 8)
+    return rows[:, 1:], rows[:, 0]
+
+
+def _read_california(
+    table: Table, data_home: Folder, download: bool
+) -> tuple[NDArray, NDArray]:
+    try:
+        (path,) = locate(table.source, data_home, download)
+    except FileNotFoundError as missing:
+        if not download:
+            raise
+        return _fetch_california(missing)
+    lines = read_lines(path)[table.n_header_lines :]
+    return _derive_california(parse_rows(lines, path, 9, table.delimiter))
+
+
+def _derive_california(table: NDArray) -> tuple[NDArray, NDArray]:
+    """Return scikit-learn's features and target from the columns of the file."""
+    longitude, latitude, age, rooms, bedrooms, people, households, income, value = (
+        table.T
+    )
+    shares = [rooms / households, bedrooms / households, people, people / households]
+    X = np.column_stack([income, age, *shares, latitude, longitude])
+    return X, value / 100_000
+
+
+def _fetch_california(missing: FileNotFoundError) -> tuple[NDArray, NDArray]:
+    """Return what scikit-learn downloads; raise `missing` if it fails."""
+    from sklearn.datasets import fetch_california_housing
+
+    bunch = fetch_through_sklearn(fetch_california_housing, missing)
+    return bunch.data, bunch.target
+
+
+def _loader(
+    table: Table, read: Read = _read, download_text: str = _DOWNLOAD
+) -> Callable[[Callable[[], None]], Loader]:
+    """Return a decorator that makes the loader of a table."""
+
+    def load(data_home: Folder, download: bool) -> Dataset:
+        X, y = read(table, data_home, download)
+        name, target = table.source.name, (table.target_name,)
+        return Dataset(name, X.copy(), y.copy(), table.feature_names, target)
+
+    return loader(table.source, load, download=download_text)
+
+
+@_loader(BOSTON)
+def load_boston() -> None:
     """Load boston: the median value of homes in 506 tracts of Boston.
 
     The papers' set for joint quantile regression, with random splits of 70 % and 30 %.
@@ -52,13 +114,10 @@ def load_boston(
     >>> load_boston()  # doctest: +SKIP
     Dataset('boston', X=(506, 13), y=(506,))
     """
-    return _load(BOSTON, data_home, download)
 
 
-@documented(CONCRETE.source, download=_DOWNLOAD)
-def load_concrete(
-    *, data_home: str | os.PathLike | None = None, download: bool = True
-) -> Dataset:
+@_loader(CONCRETE)
+def load_concrete() -> None:
     """Load concrete: the compressive strength of concrete from its mixture.
 
     Seven amounts in kg per cubic meter and the age in days; the strength is in MPa.
@@ -79,13 +138,10 @@ def load_concrete(
     >>> load_concrete()  # doctest: +SKIP
     Dataset('concrete', X=(1030, 8), y=(1030,))
     """
-    return _load(CONCRETE, data_home, download)
 
 
-@documented(AIRFOIL.source, download=_DOWNLOAD)
-def load_airfoil(
-    *, data_home: str | os.PathLike | None = None, download: bool = True
-) -> Dataset:
+@_loader(AIRFOIL)
+def load_airfoil() -> None:
     """Load airfoil: the noise of airfoil sections in a wind tunnel.
 
     Inputs are in Hz, degrees, m, m/s and m; the target is in decibel.
@@ -106,16 +162,10 @@ def load_airfoil(
     >>> load_airfoil()  # doctest: +SKIP
     Dataset('airfoil', X=(1503, 5), y=(1503,))
     """
-    return _load(AIRFOIL, data_home, download)
 
 
-@documented(
-    AUTOMPG.source,
-    download="Without effect: no checksum of the file is known.",
-)
-def load_autompg(
-    *, data_home: str | os.PathLike | None = None, download: bool = True
-) -> Dataset:
+@_loader(AUTOMPG, _read_autompg, "Without effect: no checksum of the file is known.")
+def load_autompg() -> None:
     """Load autompg: the fuel consumption of cars, in miles per gallon.
 
     The target is the first column of the file and the name of the car its last, which
@@ -138,17 +188,10 @@ def load_autompg(
     >>> load_autompg()  # doctest: +SKIP
     Dataset('autompg', X=(392, 7), y=(392,))
     """
-    (path,) = locate(AUTOMPG.source, data_home, download)
-    fields = [line.split()[:8] for line in read_lines(path)]
-    lines = [" ".join(row) for row in fields if "?" not in row]
-    rows = parse_rows(lines, path, 8)
-    return _dataset(AUTOMPG, rows[:, 1:], rows[:, 0])
 
 
-@documented(YACHT.source, download=_DOWNLOAD)
-def load_yacht(
-    *, data_home: str | os.PathLike | None = None, download: bool = True
-) -> Dataset:
+@_loader(YACHT)
+def load_yacht() -> None:
     """Load yacht: the resistance of sailing yachts from the shape of the hull.
 
     All inputs are ratios; the target is the residuary resistance per unit weight of
@@ -170,13 +213,10 @@ def load_yacht(
     >>> load_yacht()  # doctest: +SKIP
     Dataset('yacht', X=(308, 6), y=(308,))
     """
-    return _load(YACHT, data_home, download)
 
 
-@documented(POWERPLANT.source, download=_DOWNLOAD)
-def load_powerplant(
-    *, data_home: str | os.PathLike | None = None, download: bool = True
-) -> Dataset:
+@_loader(POWERPLANT)
+def load_powerplant() -> None:
     """Load powerplant: the output of a power plant from the weather.
 
     Inputs are in degrees Celsius, cm Hg, millibar and per cent; the target is the
@@ -200,17 +240,15 @@ def load_powerplant(
     >>> load_powerplant()  # doctest: +SKIP
     Dataset('powerplant', X=(9568, 4), y=(9568,))
     """
-    return _load(POWERPLANT, data_home, download)
 
 
-@documented(
-    CALIFORNIA.source,
-    download="Whether to download the set through scikit-learn if none of these "
+@_loader(
+    CALIFORNIA,
+    _read_california,
+    "Whether to download the set through scikit-learn if none of these "
     "folders has the file.",
 )
-def load_california(
-    *, data_home: str | os.PathLike | None = None, download: bool = True
-) -> Dataset:
+def load_california() -> None:
     """Load california: the median value of homes in California, block by block.
 
     Features and target are those of scikit-learn: the rooms, bedrooms and people of a
@@ -233,43 +271,3 @@ def load_california(
     >>> load_california()  # doctest: +SKIP
     Dataset('california', X=(20640, 8), y=(20640,))
     """
-    try:
-        (path,) = locate(CALIFORNIA.source, data_home, download)
-    except FileNotFoundError as missing:
-        if not download:
-            raise
-        X, y = _fetch_california(missing)
-    else:
-        lines = read_lines(path)[CALIFORNIA.n_header_lines :]
-        X, y = _derive_california(parse_rows(lines, path, 9, CALIFORNIA.delimiter))
-    return _dataset(CALIFORNIA, X, y)
-
-
-def _load(table: Table, data_home: str | os.PathLike | None, download: bool) -> Dataset:
-    (path,) = locate(table.source, data_home, download)
-    lines = read_lines(path)[table.n_header_lines :]
-    rows = parse_rows(lines, path, len(table.feature_names) + 1, table.delimiter)
-    return _dataset(table, rows[:, :-1], rows[:, -1])
-
-
-def _dataset(table: Table, X: NDArray, y: NDArray) -> Dataset:
-    name, features, target = table.source.name, table.feature_names, table.target_name
-    return Dataset(name, X.copy(), y.copy(), features, (target,))
-
-
-def _derive_california(table: NDArray) -> tuple[NDArray, NDArray]:
-    """Return scikit-learn's features and target from the columns of the file."""
-    longitude, latitude, age, rooms, bedrooms, people, households, income, value = (
-        table.T
-    )
-    shares = [rooms / households, bedrooms / households, people, people / households]
-    X = np.column_stack([income, age, *shares, latitude, longitude])
-    return X, value / 100_000
-
-
-def _fetch_california(missing: FileNotFoundError) -> tuple[NDArray, NDArray]:
-    """Return what scikit-learn downloads; raise `missing` if it fails."""
-    from sklearn.datasets import fetch_california_housing
-
-    bunch = fetch_through_sklearn(fetch_california_housing, missing)
-    return bunch.data, bunch.target

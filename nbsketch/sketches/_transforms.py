@@ -83,8 +83,8 @@ class Hadamard(Transform):
         return (1 - 2 * (bits & 1)) / math.sqrt(self.order)
 
 
-class Cosine(Transform):
-    """The discrete cosine transform of the second kind."""
+class FastTransform(Transform):
+    """A transform with a fast algorithm for all its outputs."""
 
     def add(
         self,
@@ -97,8 +97,19 @@ class Cosine(Transform):
     ) -> None:
         """Add some outputs of the fast transform: see `Transform.add`."""
         for some, signed in _batches(signs, tile):
-            spectrum = scipy.fft.dct(signed, axis=1, norm="ortho", overwrite_x=True)
-            out[:, some] += scale * spectrum[:, rows].T
+            out[:, some] += self._outputs(signed, rows, scale).T
+
+    @abstractmethod
+    def _outputs(self, columns: NDArray, rows: NDArray, scale: float) -> NDArray:
+        """Return scale columns H^T[:, rows]; `columns` (k, n) is overwritten."""
+
+
+class Cosine(FastTransform):
+    """The discrete cosine transform of the second kind."""
+
+    def _outputs(self, columns: NDArray, rows: NDArray, scale: float) -> NDArray:
+        spectrum = scipy.fft.dct(columns, axis=1, norm="ortho", overwrite_x=True)
+        return scale * spectrum[:, rows]
 
     def entries(self, rows: NDArray) -> NDArray[np.float64]:
         """Return H[rows, :n] by its formula."""
@@ -109,25 +120,16 @@ class Cosine(Transform):
         return values
 
 
-class Fourier(Transform):
+class Fourier(FastTransform):
     """The real Fourier transform: the constant, then cosines and sines in turn."""
 
-    def add(
-        self,
-        first: int,
-        signs: NDArray,
-        tile: NDArray,
-        rows: NDArray,
-        scale: float,
-        out: NDArray,
-    ) -> None:
-        """Add some outputs of the fast transform: see `Transform.add`."""
-        factors = (scale * self._factors(rows)).astype(tile.dtype)[:, None]
-        places = rows + (rows > 0)  # the constant has no imaginary part
-        for some, signed in _batches(signs, tile):
-            spectrum = scipy.fft.rfft(signed, axis=1, norm="ortho")
-            numbers = spectrum.view(tile.dtype)  # real and imaginary parts in turn
-            out[:, some] += factors * numbers[:, places].T
+    def _outputs(self, columns: NDArray, rows: NDArray, scale: float) -> NDArray:
+        factors = (scale * self._factors(rows)).astype(columns.dtype)
+        spectrum = scipy.fft.rfft(columns, axis=1, norm="ortho")
+        numbers = spectrum.view(columns.dtype)  # real and imaginary parts in turn
+        return (
+            factors * numbers[:, rows + (rows > 0)]
+        )  # the constant has no imaginary part
 
     def _factors(self, rows: NDArray) -> NDArray[np.float64]:
         """Return sqrt(2), or 1 for the constant and for the alternating row."""

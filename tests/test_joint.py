@@ -4,6 +4,10 @@ import pytest
 
 from nbsketch.losses import PinballLoss
 from nbsketch.outputs import QuantileOutput
+from nbsketch.solvers._joint import few_rows
+from nbsketch.solvers._joint.few_rows import direction_of_entries
+from nbsketch.solvers._joint.gram import LEAST_PIVOT, OutputGrams
+from nbsketch.solvers._joint.problem import JointProblem
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.joint import solve_joint_pinball
 from nbsketch.solvers.newton import solve_scalar
@@ -318,3 +322,39 @@ def test_constraints_need_an_intercept():
         solve_joint_pinball(
             Z, y, LEVELS, np.eye(3), 1.0, fit_intercept=False, non_crossing=True
         )
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_direction_from_few_entries_is_that_of_the_coefficients(intercept, ordered):
+    Z, y = problem(40, 15)
+    rng = np.random.default_rng(4)
+    weights = rng.uniform(0.0, 2.0, 40)
+    weights[3] = 0.0
+    known = JointProblem(
+        design=ArrayDesign(Z), y=y, weights=weights, uniform=False,
+        levels=np.array(LEVELS), T=FACTORS["full"], ordered=ordered, alpha=1e-3,
+        fit_intercept=intercept, n=40.0,
+    )  # fmt: skip
+    inside = rng.random((known.mix.shape[1], 40)) < 0.15
+    grams = OutputGrams(known)
+    grams.move(known, None, inside)
+    rho = rng.normal(size=15 * 3 + 3 * intercept)
+    expected = grams.direction(rho, 0.8)
+    found = direction_of_entries(known, inside, rho, 0.8, LEAST_PIVOT)
+    np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("non_crossing", [False, True])
+def test_both_kinds_of_directions_lead_to_one_minimum(monkeypatch, non_crossing):
+    rng = np.random.default_rng(2)
+    Z = rng.normal(size=(120, 60)) * 0.9 ** np.arange(60)
+    y = Z[:, 0] + rng.normal(size=120)
+    known = Z, y, LEVELS, FACTORS["full"], 1e-3
+    options = {"tol": 1e-8, "non_crossing": non_crossing}
+    found = []
+    for work in (np.inf, 0.0):
+        monkeypatch.setattr(few_rows, "_LESS_WORK", work)
+        found.append(solve_joint_pinball(*known, **options))
+    assert found[0].converged and found[1].converged
+    assert found[0].objective == pytest.approx(found[1].objective, rel=2e-8)

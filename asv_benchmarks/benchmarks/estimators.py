@@ -1,6 +1,7 @@
 """Estimators as users call them."""
 
 import numpy as np
+from sklearn.datasets import load_digits
 
 import nbsketch
 from benchmarks.common import bandwidth_for, choose, fastest, make_problem
@@ -84,6 +85,30 @@ class Quantiles:
     def setup(self):
         self.X, self.y = make_problem(choose(fast=4000, regular=10**5))
         self.model = nbsketch.JointQuantileRegressor(alpha=1e-4, size=50, **COMMON)
+        self.model.fit(self.X, self.y)
+
+    def time_fit(self):
+        self.model.fit(self.X, self.y)
+
+
+class QuantilesByDefault:
+    """Three levels with the default size and penalty."""
+
+    def setup(self):
+        self.X, self.y = make_problem(choose(fast=2000, regular=16_000))
+        self.model = nbsketch.JointQuantileRegressor((0.1, 0.5, 0.9), **COMMON)
+        self.model.fit(self.X, self.y)
+
+    def time_fit(self):
+        self.model.fit(self.X, self.y)
+
+
+class Digits:
+    """Ten classes of handwritten digits with the hinge loss and default settings."""
+
+    def setup(self):
+        self.X, self.y = load_digits(return_X_y=True)
+        self.model = nbsketch.SketchedKernelClassifier(random_state=0)
         self.model.fit(self.X, self.y)
 
     def time_fit(self):

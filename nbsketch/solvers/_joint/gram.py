@@ -8,6 +8,8 @@ from nbsketch.solvers._joint.problem import JointProblem
 
 # Rebuild a Gram matrix once the changes are this much of what a rebuild would cost.
 _REBUILD = 0.6
+# Least weight of the rows that determine an intercept, which has no penalty.
+LEAST_PIVOT = 1e-3
 _HELD = 65536  # rows copied at a time
 
 
@@ -93,8 +95,8 @@ class OutputGrams:
         main = self.problem.rank * len(self.problem.T)
         diagonal = np.einsum("ii->i", matrix)
         diagonal[:main] += self.problem.alpha
-        # an intercept has no penalty: keep its pivot positive
-        np.maximum(diagonal[main:], 1e-3 * factor, out=diagonal[main:])
+        least = LEAST_PIVOT * factor
+        np.maximum(diagonal[main:], least, out=diagonal[main:])
         # LAPACK reads columns: the upper half is the lower one of the transpose
         _, step, info = lapack.dposv(matrix.T, -rho, lower=1, overwrite_a=1)
         if info != 0 or not np.isfinite(step).all():

@@ -5,6 +5,7 @@ point, Newton's method with an exact line search minimizes the sum, the dual poi
 to the new slope and sigma shrinks. The Newton matrix couples the outputs through T.
 """
 
+from contextlib import suppress
 from typing import ClassVar
 
 import numpy as np
@@ -14,7 +15,8 @@ from nbsketch._jit.linear_quadratic import slope_along
 from nbsketch.solvers._certified.certificate import Certificate
 from nbsketch.solvers._certified.search import CertifiedSearch
 from nbsketch.solvers._joint.active_rows import ActiveRows
-from nbsketch.solvers._joint.gram import OutputGrams
+from nbsketch.solvers._joint.few_rows import are_few, direction_of_entries
+from nbsketch.solvers._joint.gram import LEAST_PIVOT, OutputGrams
 from nbsketch.solvers._joint.problem import JointProblem
 from nbsketch.solvers.solution import State
 
@@ -87,6 +89,10 @@ class JointSearch(CertifiedSearch[JointProblem]):
 
     def _direction(self, rho: NDArray) -> NDArray:
         active, factor = self.active, 1.0 / (self.problem.n * self.sigma)
+        if are_few(np.count_nonzero(active.inside), self.problem):
+            known = active.problem, active.inside, rho, factor, LEAST_PIVOT
+            with suppress(np.linalg.LinAlgError):
+                return direction_of_entries(*known)
         self.gram.move(active.problem, active.rows, active.inside)
         try:
             return self.gram.direction(rho, factor)

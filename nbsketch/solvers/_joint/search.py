@@ -89,7 +89,7 @@ class JointSearch(CertifiedSearch[JointProblem]):
 
     def _direction(self, rho: NDArray) -> NDArray:
         active, factor = self.active, 1.0 / (self.problem.n * self.sigma)
-        if are_few(np.count_nonzero(active.inside), self.problem):
+        if are_few(int(np.count_nonzero(active.inside)), self.problem):
             known = active.problem, active.inside, rho, factor, LEAST_PIVOT
             with suppress(np.linalg.LinAlgError):
                 return direction_of_entries(*known)

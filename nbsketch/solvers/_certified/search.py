@@ -134,7 +134,7 @@ class CertifiedSearch(ABC, Generic[ProblemT]):
     def run(self) -> Solution:
         """Return the best solution found, with the time since this call."""
         began = perf_counter()
-        self._tell(self.best)
+        self._call_back(self.best)
         while not (self.converged or self.steps >= self.max_iter):
             before = self.steps
             self._start_round()
@@ -223,7 +223,7 @@ class CertifiedSearch(ABC, Generic[ProblemT]):
             if not self._evaluate():
                 return False
             if self.report is not None and (found := self._step_certificate()):
-                self._tell(found)
+                self._call_back(found)
         return False
 
     def _settled(self, rho: NDArray, step: int) -> bool:
@@ -264,7 +264,7 @@ class CertifiedSearch(ABC, Generic[ProblemT]):
     def _verify(self) -> None:
         """Certify the end of a round and keep the best certificate."""
         found = self._certify()
-        self._tell(found)
+        self._call_back(found)
         if self.tightens:
             self._tighten(found)
         self.idle = 0 if found.gap < 0.9 * self.best.gap else self.idle + 1
@@ -287,7 +287,7 @@ class CertifiedSearch(ABC, Generic[ProblemT]):
         some = np.s_[..., :: max(1, before.shape[-1] // _COMPARED)]
         return float(np.max(np.abs(self.res[some] - before[some])))
 
-    def _tell(self, found: Certificate) -> None:
+    def _call_back(self, found: Certificate) -> None:
         if self.report is not None:
             self.report(self.steps, found)
 

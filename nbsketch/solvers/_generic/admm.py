@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from nbsketch.solvers._certified.certificate import Certificate
 from nbsketch.solvers._certified.search import Report
 from nbsketch.solvers._generic.problem import GenericProblem, check_subgradients
+from nbsketch.solvers._generic.search import GenericSearch
 from nbsketch.solvers.solution import State
 
 _ALLOWED = 0.1  # share of the target that balancing the dual point may cost
@@ -21,7 +22,7 @@ _EVERY = 20  # steps between certificates
 _MOST_CHANGE = 10.0  # of c at a time
 
 
-class AlternatingDirections:
+class AlternatingDirections(GenericSearch):
     """ADMM until a certificate is good enough.
 
     Attributes
@@ -31,10 +32,6 @@ class AlternatingDirections:
     w, b, res, u, scaled
         Iterates: coefficients, intercept, their residuals, the separate residuals and
         the multiplier over c.
-    best : Certificate
-        The best one so far.
-    steps : int
-        Steps taken.
     """
 
     def __init__(
@@ -45,9 +42,7 @@ class AlternatingDirections:
         max_iter: int,
         report: Report | None,
     ) -> None:
-        self.problem, self.tol, self.max_iter = problem, tol, max_iter
-        self.report, self.steps = report, 0
-        self._decompose()
+        super().__init__(problem, tol, max_iter, report)
         self.w, self.b = np.array(state.coef, float), float(state.intercept)
         self.res = self.u = problem.residual(self.w, self.b)
         self.c = 1.0 / problem.spread(self.res)
@@ -57,7 +52,7 @@ class AlternatingDirections:
         u, a = self._subgradients(0.0)
         check_subgradients(u, a, problem, "prox")
         self.best = self._certify(np.inf)
-        self._tell()
+        self.call_back()
 
     def run(self) -> tuple[Certificate, int]:
         """Return the best certificate and the number of steps."""
@@ -65,29 +60,11 @@ class AlternatingDirections:
         while self.steps < self.max_iter and self.best.gap > self.target:
             self._step()
             if self.steps % _EVERY == 0 or self.steps == self.max_iter:
-                found = self._certify(_ALLOWED * self.target)
-                if found.gap < self.best.gap:
-                    self.best = found
-                self._tell()
+                self.keep(self._certify(_ALLOWED * self.target))
             if self.steps == adapt:  # ever more seldom, so that the method converges
                 self._adapt()
                 adapt = self.steps + max(_EVERY, self.steps // 2)
         return self.best, self.steps
-
-    @property
-    def target(self) -> float:
-        """The gap at which to stop."""
-        return self.tol * self.best.scale
-
-    def _decompose(self) -> None:
-        p = self.problem
-        gram = p.design.gram(weights=p.weights) / p.n
-        self.mass, self.mean = p.weights.sum(), np.zeros(p.rank)
-        if p.fit_intercept:
-            self.mean = p.design.rmv(p.weights) / self.mass
-            gram -= self.mass / p.n * np.outer(self.mean, self.mean)
-        values, self.vectors = np.linalg.eigh(gram)
-        self.values = np.maximum(values, 0.0)
 
     def _step(self) -> None:
         p = self.problem
@@ -132,10 +109,6 @@ class AlternatingDirections:
             found = p.certify(self.w, self.b, self.res, (p.pair(0.0, at),))
             return found._replace(gap=np.inf)
         return p.certify(self.w, self.b, self.res, pairs)
-
-    def _tell(self) -> None:
-        if self.report is not None:
-            self.report(self.steps, self.best)
 
 
 def _norm(values: NDArray) -> float:

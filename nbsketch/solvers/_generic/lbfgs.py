@@ -12,6 +12,7 @@ from scipy import optimize
 from nbsketch.solvers._certified.certificate import Certificate
 from nbsketch.solvers._certified.search import Report
 from nbsketch.solvers._generic.problem import GenericProblem, check_subgradients
+from nbsketch.solvers._generic.search import GenericSearch
 from nbsketch.solvers.solution import State
 
 _ALLOWED = 0.1  # share of the target that balancing the dual point may cost
@@ -23,16 +24,8 @@ class _Done(Exception):
     """The solution is certified."""
 
 
-class WhitenedDescent:
-    """L-BFGS on whitened features, until a certificate is good enough.
-
-    Attributes
-    ----------
-    best : Certificate
-        The best one so far.
-    steps : int
-        Iterations of L-BFGS.
-    """
+class WhitenedDescent(GenericSearch):
+    """L-BFGS on whitened features, until a certificate is good enough."""
 
     def __init__(
         self,
@@ -42,14 +35,14 @@ class WhitenedDescent:
         max_iter: int,
         report: Report | None,
     ) -> None:
-        self.problem, self.tol, self.max_iter = problem, tol, max_iter
-        self.report, self.steps, self.awaited = report, 0, np.inf
-        self._whiten()
+        super().__init__(problem, tol, max_iter, report)
+        self.awaited = np.inf
+        self.root = self.vectors / np.sqrt(self.values + problem.alpha)
         w, b = np.array(state.coef, float), float(state.intercept)
         res = problem.residual(w, b)
         check_subgradients(res, problem.slopes(res), problem, "derivative")
         self.best = self._certify(w, b, np.inf)
-        self._tell()
+        self.call_back()
 
     def run(self) -> tuple[Certificate, int]:
         """Return the best certificate and the number of iterations."""
@@ -63,22 +56,6 @@ class WhitenedDescent:
         except _Done:
             pass
         return self.best, self.steps
-
-    @property
-    def target(self) -> float:
-        """The gap at which to stop."""
-        return self.tol * self.best.scale
-
-    def _whiten(self) -> None:
-        p = self.problem
-        gram = p.design.gram(weights=p.weights) / p.n
-        self.mean = np.zeros(p.rank)
-        if p.fit_intercept:
-            mass = p.weights.sum()
-            self.mean = p.design.rmv(p.weights) / mass
-            gram -= mass / p.n * np.outer(self.mean, self.mean)
-        values, vectors = np.linalg.eigh(gram)
-        self.root = vectors / np.sqrt(np.maximum(values, 0.0) + p.alpha)
 
     def _point(self, x: NDArray) -> tuple[NDArray, float]:
         w = self.root @ x[: self.problem.rank]
@@ -116,10 +93,7 @@ class WhitenedDescent:
     def _improve(self) -> None:
         w, b, estimate = self.last
         self.awaited = 0.5 * estimate
-        found = self._certify(w, b, _ALLOWED * self.target)
-        if found.gap < self.best.gap:
-            self.best = found
-        self._tell()
+        self.keep(self._certify(w, b, _ALLOWED * self.target))
         if self.best.gap <= self.target:
             raise _Done
 
@@ -139,7 +113,3 @@ class WhitenedDescent:
             return found._replace(gap=np.inf)
         b = min(pairs, key=lambda pair: abs(pair.total)).shift
         return p.certify(w, b, res - b, pairs)
-
-    def _tell(self) -> None:
-        if self.report is not None:
-            self.report(self.steps, self.best)

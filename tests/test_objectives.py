@@ -11,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from nbsketch import (
     EpsilonInsensitiveLoss,
     GaussianKernel,
+    HingeLoss,
     HuberLoss,
     PinballLoss,
     QuantileOutput,
@@ -352,3 +353,31 @@ def test_a_path_is_interpolated_around_its_minimum():
     for errors in (alphas, -alphas, np.ones(19)):
         path = AlphaPath(alphas, errors)
         assert path.interpolated == path.best
+
+
+def test_many_classes_take_the_penalty_of_a_smaller_problem():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3, 3, size=(900, 1))
+    Z = np.cos(X * np.arange(300) * 0.2 + np.arange(300)) * 0.97 ** np.arange(300)
+    label = np.digitize(
+        np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=900), [-0.5, 0, 0.5]
+    )
+    signs = np.where(label[:, None] == np.arange(4), 1.0, -1.0)
+    design = ArrayDesign(Z)
+
+    def choices(columns):
+        objective = ScalarObjective(signs[:, columns], None, True, HingeLoss())
+        chosen = objective.choose_alpha(design, np.random.default_rng(1))
+        path = penalties.held_out(objective, design, None, np.random.default_rng(1))
+        smaller = reduced_alpha(objective, design, np.random.default_rng(1))
+        return chosen, path, smaller
+
+    chosen, path, smaller = choices([0, 1, 2, 3])
+    assert chosen == smaller
+    near = np.interp(
+        -np.log(chosen), -np.log(path.alphas[: len(path.errors)]), path.errors
+    )
+    assert near < 1.03 * path.errors.min()
+    for columns in ([0], [0, 1, 2]):  # few unknowns: the whole path
+        chosen, path, _ = choices(columns)
+        assert chosen == path.best

@@ -69,6 +69,9 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
     alpha : float or None, default=None
         Penalty (> 0). None: the one of least loss on a fifth of the rows, held out at
         random, along a path of penalties.
+        For r d > 400, r features and d levels, the path is that of a third of the
+        features and at most 8000 rows, and the penalty is corrected by the ratio of the
+        best penalties of ridge regression on both.
     cv : int, splitter, iterable of (train, test) or None, default=None
         Rows that are left out together where length scales, `size` or `alpha` are
         chosen. None: single rows for length scales, else a random fifth of the rows.

@@ -33,8 +33,9 @@ from nbsketch.solvers.radial import solve_radial
 from nbsketch.solvers.solution import Solution, State
 from nbsketch.solvers.stochastic import solve_stochastic
 
-# Features times levels up to which a path of penalties takes few seconds.
-_SMALL_JOINT = 400
+# Features times levels, and times classes if there are more than two, up to which a
+# path of penalties takes less than a few seconds.
+_SMALL_JOINT, _SMALL_CLASSES = 400, 1000
 
 
 class FeatureSolution(NamedTuple):
@@ -107,8 +108,17 @@ class Objective(ABC):
         return self.solve(design, float(alpha), options)
 
     def choose_alpha(self, design: Design, rng: np.random.Generator) -> float:
-        """Return the penalty of least held-out loss."""
+        """Return the penalty of least held-out loss.
+
+        It is found on a smaller problem if that of all features is expensive.
+        """
+        if self._is_expensive(design.shape[1]):
+            return reduced_alpha(self, design, rng)
         return held_out(self, design, None, rng).best
+
+    def _is_expensive(self, rank: int) -> bool:
+        """Return whether a path of penalties on so many features takes long."""
+        return False
 
     def errors_left_out(
         self, design: Design, alpha: float | None, rng: np.random.Generator
@@ -235,6 +245,10 @@ class ScalarObjective(Objective):
         """Whether the loss is robust to outliers; labels have none."""
         return not self.loss.is_classification
 
+    def _is_expensive(self, rank: int) -> bool:
+        classes = self.targets.shape[1]
+        return classes > 2 and rank * classes > _SMALL_CLASSES
+
     @property
     def _parts(self) -> tuple[NDArray, ...]:
         return tuple(self.targets.T)
@@ -309,14 +323,12 @@ class JointQuantileObjective(Objective):
         return joint_size(len(self.targets), len(self.quantiles))
 
     def choose_alpha(self, design: Design, rng: np.random.Generator) -> float:
-        """Return the penalty of least held-out loss, without constraints.
-
-        It is found on a smaller problem if Newton steps are expensive.
-        """
+        """Return the penalty of least held-out loss, without constraints."""
         free = replace(self, non_crossing=False)
-        if design.shape[1] * len(self.factor) > _SMALL_JOINT:
-            return reduced_alpha(free, design, rng)
-        return held_out(free, design, None, rng).best
+        return super(JointQuantileObjective, free).choose_alpha(design, rng)
+
+    def _is_expensive(self, rank: int) -> bool:
+        return rank * len(self.factor) > _SMALL_JOINT
 
     @property
     def _parts(self) -> tuple[NDArray, ...]:

@@ -1,9 +1,9 @@
 """The penalty of a large problem, from a smaller one with the same kernel.
 
-A path of penalties of a joint problem costs many times its last fit. The smaller
-problem has the leading principal components of the features, on some of the rows. Fewer
-features and rows need a stronger penalty: how much stronger is what ridge regression,
-with a penalty in closed form, finds on both.
+A path of penalties for several levels or classes costs many times the last fit. The
+smaller problem has the leading principal components of the features, on some of the
+rows. Fewer features and rows need a stronger penalty: how much stronger is what ridge
+regression, with a penalty in closed form, finds on both.
 """
 
 from __future__ import annotations

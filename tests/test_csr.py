@@ -13,7 +13,14 @@ import scipy.stats
 from numpy.testing import assert_allclose, assert_array_equal
 
 from nbsketch._jit import csr
-from nbsketch._jit.csr import GAUSSIAN, RADEMACHER, count_entries, fill_entries
+from nbsketch._jit.csr import (
+    GAUSSIAN,
+    RADEMACHER,
+    count_entries,
+    fill_dense_parallel,
+    fill_dense_serial,
+    fill_entries,
+)
 
 P_VALUE = 6e-7
 
@@ -214,3 +221,15 @@ def test_marks():
     marked = np.zeros(6, dtype=np.uint8)
     csr.mark_columns(np.array([4, 1, 4], dtype=np.int32), marked)
     assert_array_equal(marked, [0, 1, 0, 0, 1, 0])
+
+
+def test_twins_are_one_source_compiled_in_two_ways():
+    serial, parallel = fill_dense_serial, fill_dense_parallel
+    assert serial.py_func.__code__ is parallel.py_func.__code__
+    assert not serial.targetoptions["parallel"] and parallel.targetoptions["parallel"]
+    # the code on disk is found by the name
+    assert serial.py_func.__qualname__ != parallel.py_func.__qualname__
+    out = np.empty((2, 3, 40))
+    for twin, values in zip((serial, parallel), out, strict=True):
+        twin(np.uint64(5), GAUSSIAN, 0.5, values, 0, 3)
+    assert_array_equal(out[0], out[1])

@@ -13,7 +13,7 @@ import math
 import numpy as np
 from numba import prange
 
-from nbsketch._jit.compiler import compiled
+from nbsketch._jit.compiler import compiled, twins
 
 RADEMACHER, GAUSSIAN = range(2)
 
@@ -99,18 +99,13 @@ def _fill_row(seed, law, scale, out, row):
         out[row, column] = scale * _value(drawn, law)
 
 
-@compiled()
-def fill_dense_serial(seed, law, scale, out, first, last):
+def _fill_dense(seed, law, scale, out, first, last):
     """Fill rows `first` to `last` - 1 of `out` with the values of a full matrix."""
-    for row in range(first, last):
-        _fill_row(seed, law, scale, out, row)
-
-
-@compiled(parallel=True)
-def fill_dense_parallel(seed, law, scale, out, first, last):
-    """Do what `fill_dense_serial` does, on numba's threads and to the same bits."""
     for row in prange(first, last):
         _fill_row(seed, law, scale, out, row)
+
+
+fill_dense_serial, fill_dense_parallel = twins(_fill_dense)
 
 
 @compiled()

@@ -4,7 +4,7 @@ from typing import Any
 
 from numba import prange
 
-from nbsketch._jit.compiler import compiled
+from nbsketch._jit.compiler import compiled, twins
 
 
 @compiled()
@@ -27,19 +27,14 @@ def _keep_tile(products, penalty, first, scores, index, width, tile):
         _keep_row(products[i], penalty, first, scores[i], index[i])
 
 
-@compiled()
-def keep_best_serial(products, penalty, first, scores, index, width, start, stop):
+def _keep_best(products, penalty, first, scores, index, width, start, stop):
     """Update the best of the rows in tiles `start` to `stop` - 1, on this thread.
 
     `products` (n, c) are those of the candidates `first` to `first` + c - 1, `penalty`
     (c,) is what each of them loses, `scores` and `index` (n, k) descend in each row.
     """
-    for tile in range(start, stop):
-        _keep_tile(products, penalty, first, scores, index, width, tile)
-
-
-@compiled(parallel=True)
-def keep_best_parallel(products, penalty, first, scores, index, width, start, stop):
-    """Do what `keep_best_serial` does, on numba's threads and to the same bits."""
     for tile in prange(start, stop):
         _keep_tile(products, penalty, first, scores, index, width, tile)
+
+
+keep_best_serial, keep_best_parallel = twins(_keep_best)

@@ -17,7 +17,7 @@ from numba import prange, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from nbsketch._jit.compiler import compiled
+from nbsketch._jit.compiler import compiled, twins
 
 SQUARED, ABSOLUTE, PRODUCT, MINIMUM, TANIMOTO = range(5)
 EXPONENTIAL, MATERN_12, MATERN_32, MATERN_52, POWER, COMPLEMENT = range(6)
@@ -342,8 +342,7 @@ def _fold_tile(X, kernel, landmarks, weights, out, width, tile):
                 _add(values[z], row, out[rows[z], start:stop])
 
 
-@compiled()
-def fold_serial(X, kernel, landmarks, weights, out, width, first, last):
+def _fold(X, kernel, landmarks, weights, out, width, first, last):
     """Fill the columns of tiles `first` to `last` - 1 of `out`, on this thread.
 
     `kernel` is (metric, profile, degree, expanded, numbers, scale, shift), `landmarks`
@@ -351,15 +350,11 @@ def fold_serial(X, kernel, landmarks, weights, out, width, first, last):
     1, log 2, the offset and the highest exponent. All arithmetic has the type of the
     landmarks, double precision, to which float32 rows are converted tile by tile.
     """
-    for tile in range(first, last):
-        _fold_tile(X, kernel, landmarks, weights, out, width, tile)
-
-
-@compiled(parallel=True)
-def fold_parallel(X, kernel, landmarks, weights, out, width, first, last):
-    """Do what `fold_serial` does, on numba's threads and to the same bits."""
     for tile in prange(first, last):
         _fold_tile(X, kernel, landmarks, weights, out, width, tile)
+
+
+fold_serial, fold_parallel = twins(_fold)
 
 
 @compiled()
@@ -383,19 +378,14 @@ def _finish_tile(values, kernel, weights, out, start, tile):
             out[r, start + i] += total[i - first]
 
 
-@compiled()
-def finish_serial(values, kernel, weights, out, start, first, last):
+def _finish(values, kernel, weights, out, start, first, last):
     """Turn sums (n, m) into kernel values, in place, and add products to `out`.
 
     `kernel` is (profile, degree, numbers), `weights` the arrays of a CSR matrix W of
     shape (s, m), where s may be 0: W values^T goes to the columns from `start` on.
     """
-    for tile in range(first, last):
-        _finish_tile(values, kernel, weights, out, start, tile)
-
-
-@compiled(parallel=True)
-def finish_parallel(values, kernel, weights, out, start, first, last):
-    """Do what `finish_serial` does, on numba's threads and to the same bits."""
     for tile in prange(first, last):
         _finish_tile(values, kernel, weights, out, start, tile)
+
+
+finish_serial, finish_parallel = twins(_finish)

@@ -7,7 +7,7 @@ does not depend on the number of threads.
 
 from numba import prange
 
-from nbsketch._jit.compiler import REORDER, compiled
+from nbsketch._jit.compiler import REORDER, compiled, twins
 
 # Sums of rows that are made side by side.
 PARTS = 16
@@ -45,15 +45,10 @@ def _add_part(Z, V, weights, out, part):
             )  # fmt: skip
 
 
-@compiled()
-def add_normal_serial(Z, V, weights, out, first, last):
+def _add_normal(Z, V, weights, out, first, last):
     """Add V Z^T W Z to `out` (PARTS, d, s), for V (d, s) and weights (n,)."""
-    for part in range(first, last):
-        _add_part(Z, V, weights, out, part)
-
-
-@compiled(parallel=True)
-def add_normal_parallel(Z, V, weights, out, first, last):
-    """Do what `add_normal_serial` does, on numba's threads and to the same bits."""
     for part in prange(first, last):
         _add_part(Z, V, weights, out, part)
+
+
+add_normal_serial, add_normal_parallel = twins(_add_normal)

@@ -357,6 +357,21 @@ def test_blocks_choose_smooth_models_where_rows_choose_interpolation(robust):
         assert blocks.alpha > 100 * rows.alpha
 
 
+def test_deviations_are_those_of_left_out_rows():
+    # With one fold of few rows, the residuals of the others are not held out.
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, size=(120, 3))
+    Y = np.sin(X[:, :1]) + 0.1 * rng.normal(size=(120, 1))
+    Y[5] += 50
+    indices = rng.permutation(np.delete(np.arange(120), 5))
+    with np.errstate(all="raise", under="ignore"):
+        tuned = tune(X, Y, robust=True, cv=[(indices[40:], indices[:40])], rng=0)
+    # Error and length scales of a fit to the inliers, not to the outlier.
+    assert tuned.error < 0.3
+    scales = tuned.length_scales
+    assert scales[0] < scales[1] and scales[0] < scales[2]
+
+
 def test_splitters_are_their_index_arrays():
     X, Y = repeated_rows()
     first = tune(X, Y, cv=5, rng=0)

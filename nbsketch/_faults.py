@@ -23,6 +23,10 @@ _ENCODE = """encode them first, for instance with scikit-learn:
         remainder="passthrough")
     model = make_pipeline(encode, model)
 or with TargetEncoder() in place of OneHotEncoder for many categories"""
+# How the types of dates and durations begin, in pandas and polars.
+_DATES = "date", "time", "duration"
+# Largest magnitude of which the squares of 1e28 values have a finite sum.
+_LARGEST = 1e140
 # Most indices that an error lists.
 _LISTED = 5
 
@@ -53,7 +57,7 @@ def explaining(data: dict[str, Any], text_in: Iterable[str] = ()) -> Iterator[No
 
 def fault(name: str, value: Any, may_be_text: bool = False) -> str | None:
     """Return what is wrong with some values of an array or a frame; None: nothing."""
-    labels = getattr(value, "columns", None)
+    labels, frame = getattr(value, "columns", None), value
     if value is None:
         return None
     if not sp.issparse(value):
@@ -61,16 +65,46 @@ def fault(name: str, value: Any, may_be_text: bool = False) -> str | None:
             value = np.asarray(value)
         except ValueError:  # rows of different lengths
             return None
+        except TypeError:  # columns without a common type
+            return _dates(name, frame)
+    if value.ndim == 0:
+        return None
     if value.dtype.kind in "OSU":
         objects = np.asarray(value, dtype=object)
         text = np.frompyfunc(_is_text, 1, 1)(objects).astype(bool)
         if text.any() and not may_be_text:
             return _text(name, text, labels)
-        value = np.frompyfunc(_as_float, 1, 1)(objects).astype(float)
+    if labels is not None and (dates := _dates(name, frame)):
+        return dates
+    if value.dtype.kind in "OSU":
+        value = np.frompyfunc(_as_float, 1, 1)(value.astype(object)).astype(float)
     if value.dtype.kind != "f" or value.ndim not in (1, 2):
         return None
     values = value.data if sp.issparse(value) else value
     return None if np.isfinite(values).all() else _contains(name, value, labels)
+
+
+def check_magnitude(name: str, value: Any) -> None:
+    """Raise an error if squares of the values of an array would overflow."""
+    values = value.data if sp.issparse(value) else value
+    if values.size and (largest := max(-values.min(), values.max())) > _LARGEST:
+        raise ValueError(
+            f"`{name}` must have magnitudes up to {_LARGEST:g}, got {largest:.3g}, of "
+            "which the square overflows: rescale it, or look for corrupt values"
+        )
+
+
+def _dates(name: str, frame: Any) -> str | None:
+    """Return the message for a frame with dates or durations, None without."""
+    kinds = [str(dtype) for dtype in getattr(frame, "dtypes", ())]
+    found = [j for j, kind in enumerate(kinds) if kind.lower().startswith(_DATES)]
+    if not found:
+        return None
+    columns = _listed("column", np.asarray(found), list(frame.columns))
+    return (
+        f"`{name}` must hold numbers, got {kinds[found[0]]} in {columns}; replace "
+        "dates by numbers first: days since a start, the month, the hour"
+    )
 
 
 def _is_text(value: Any) -> bool:

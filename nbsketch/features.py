@@ -19,7 +19,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from nbsketch._expansion import Expansion, expansion_of
-from nbsketch._faults import explaining
+from nbsketch._faults import check_magnitude, explaining
 from nbsketch._validation import as_csr, keeping_fitted, random_generator
 from nbsketch._whitening import project, projection
 from nbsketch.fitting.sizes import features_recipe
@@ -346,4 +346,5 @@ def checked_rows(
     options = {"dtype": dtype, "order": "C", "accept_sparse": "csr"}
     with explaining({name: X}):
         found = validate_data(estimator, X, reset=reset, **options)
+    check_magnitude(name, found)
     return as_csr(found) if sp.issparse(found) else found

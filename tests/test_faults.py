@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_array_equal
+from sklearn.base import is_regressor
 
 from nbsketch import (
     InputOutputKernelRegressor,
@@ -173,3 +174,43 @@ def test_missing_objects():
     assert "in 2 of 4 values, rows 0, 1 and columns 0 ('a'), 1 ('b')" in fault(
         "X", frame
     )
+
+
+def test_dates_in_a_frame_are_named():
+    pandas = pytest.importorskip("pandas")
+    X, y = data()
+    frame = pandas.DataFrame(X, columns=list("abc"))
+    frame["day"] = pandas.date_range("2020-01-01", periods=len(X))
+    with pytest.raises(TypeError, match=r"got datetime64.* in column 3 \('day'\); rep"):
+        SketchedKernelRegressor().fit(frame, y)
+    assert "got datetime64" in fault("X", frame[["day"]])
+
+
+@EVERY_MODEL
+def test_magnitudes_whose_squares_overflow_are_refused(model):
+    X, y = data(model)
+    expected = evaluate(model.set_params(random_state=0).fit(X, y), X)
+    match = r"`X` must have magnitudes up to 1e\+140, got .*e\+200"
+    for call in (model.fit, lambda X, y: evaluate(model, X)):
+        with pytest.raises(ValueError, match=match):
+            call(X * 1e200, y)
+        with pytest.raises(ValueError, match=match):
+            call(sp.csr_array(-1e200 * X), y)
+    assert_array_equal(evaluate(model, X), expected)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [m for m in MODELS if is_regressor(m)],
+    ids=lambda model: type(model).__name__,
+)
+def test_targets_whose_squares_overflow_are_refused(model):
+    X, y = data()
+    with pytest.raises(ValueError, match=r"`y` must have magnitudes up to"):
+        model.fit(X, y * 1e200)
+
+
+def test_weights_must_be_numbers():
+    X, y = data()
+    with pytest.raises(ValueError, match="balanced"):
+        SketchedKernelRegressor().fit(X, y, sample_weight="balanced")

@@ -19,7 +19,7 @@ from sklearn.utils.validation import (
 )
 
 from nbsketch._expansion import expansion_of
-from nbsketch._faults import explaining
+from nbsketch._faults import check_magnitude, explaining
 from nbsketch._validation import as_csr, check_positives
 from nbsketch.estimators._summary import summarize
 from nbsketch.features import (
@@ -71,6 +71,9 @@ class KernelExpansion(SaveMixin, BaseEstimator):
         # validate_data lets sparse arrays and text through.
         if options.get("y_numeric") and np.asarray(y).dtype.kind not in "fiub":
             raise TypeError(f"`y` must be an array of numbers, got {y!r:.60}")
+        check_magnitude("X", X)
+        if options.get("y_numeric"):
+            check_magnitude("y", np.asarray(y, dtype=float))
         return as_csr(X) if sp.issparse(X) else X, y
 
     def _check_validation(
@@ -86,6 +89,7 @@ class KernelExpansion(SaveMixin, BaseEstimator):
             targets = check_array(
                 y_val, dtype=float, ensure_2d=False, input_name="y_val"
             )
+        check_magnitude("y_val", targets)
         targets = targets.reshape(len(targets), -1)
         expected = rows.shape[0], Y.shape[1]
         if targets.shape != expected:

@@ -87,7 +87,10 @@ def fault(name: str, value: Any, may_be_text: bool = False) -> str | None:
 def check_magnitude(name: str, value: Any) -> None:
     """Raise an error if squares of the values of an array would overflow."""
     values = value.data if sp.issparse(value) else value
-    if values.size and (largest := max(-values.min(), values.max())) > _LARGEST:
+    if not values.size:
+        return
+    largest = max(-float(values.min()), float(values.max()))
+    if largest > _LARGEST:
         raise ValueError(
             f"`{name}` must have magnitudes up to {_LARGEST:g}, got {largest:.3g}, of "
             "which the square overflows: rescale it, or look for corrupt values"

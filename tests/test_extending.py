@@ -185,7 +185,11 @@ def test_the_sketch_grows():
 def test_an_estimator_takes_the_sketch(recipe, problem):
     X, y = problem
     model = SketchedKernelRegressor(
-        GaussianKernel(1.0), sketch=recipe, alpha=1e-3, fit_intercept=False
+        GaussianKernel(1.0),
+        sketch=recipe,
+        alpha=1e-3,
+        fit_intercept=False,
+        random_state=0,
     ).fit(X, y)
     K, S = GaussianKernel(1.0)(X), dense_sketch(model.sketch_)
     left = S @ K @ K @ S.T + len(y) * 1e-3 * S @ K @ S.T

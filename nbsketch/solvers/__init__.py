@@ -30,13 +30,7 @@ _HOME = {
     "order": ("OrderEffect", "order_effect"),
     "radial": ("solve_radial",),
     "regimes": ("Regime", "sgm_regime"),
-    "ridge": (
-        "Dependence",
-        "RidgePath",
-        "cross_validation",
-        "dependence",
-        "ridge_path",
-    ),
+    "ridge": ("RidgePath", "cross_validation", "ridge_path"),
     "sgm": ("Iterate", "SGMSolution", "sgm_iterates", "solve_sgm"),
     "smoother": (
         "generalized_cross_validation",

@@ -10,7 +10,6 @@ with weights w of mean one and an output matrix M: the spectral filter
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +24,6 @@ from nbsketch.solvers.spectrum import Spectrum, decompose
 _FILTER = RidgeFilter()
 # Work of an eigendecomposition of order r, in multiples of r^3.
 _EIGH = 9
-# Ratio of errors of blocks from which leave-one-out is contradicted.
-_WORSE = 1.1
 
 
 class RidgePath(Spectrum):
@@ -132,64 +129,6 @@ def cross_validation(
         blocks, known = [fold.test for fold in folds], (design, Y, alphas)
         return leave_blocks_out(path, _FILTER, *known, blocks, sample_weight)
     return fold_errors(path, _FILTER, design, Y, alphas, folds, sample_weight)
-
-
-class Dependence(NamedTuple):
-    """Comparison of leave-one-out with leaving contiguous blocks out.
-
-    Attributes
-    ----------
-    alpha_rows, alpha_blocks : float
-        Penalties of least leave-one-out error and of least error of blocks.
-    error_rows : float
-        Root mean squared leave-one-out error at `alpha_rows`.
-    error_blocks, least_blocks : float
-        Root mean squared error of blocks at `alpha_rows` and at `alpha_blocks`.
-    """
-
-    alpha_rows: float
-    alpha_blocks: float
-    error_rows: float
-    error_blocks: float
-    least_blocks: float
-
-    @property
-    def is_contradicted(self) -> bool:
-        """Whether blocks contradict the penalty that leave-one-out chooses."""
-        return self.error_blocks > _WORSE * self.least_blocks
-
-
-def dependence(
-    path: RidgePath,
-    design: Design,
-    Y: NDArray,
-    alphas: NDArray,
-    folds: Sequence[Fold],
-    sample_weight: NDArray | None = None,
-) -> Dependence:
-    """Compare leave-one-out errors with errors of contiguous blocks along a path.
-
-    Where neighboring rows depend on each other, leave-one-out chooses a penalty far too
-    small, whose error on whole blocks of rows is larger than that of another penalty.
-
-    Examples
-    --------
-    >>> from nbsketch.solvers import ArrayDesign
-    >>> from nbsketch.tuning.folds import as_folds
-    >>> rng = np.random.default_rng(0)
-    >>> Z = ArrayDesign(np.repeat(rng.normal(size=(20, 15)), 5, axis=0))
-    >>> Y = np.repeat(rng.normal(size=(20, 1)), 5, axis=0)
-    >>> alphas = np.logspace(-6, 2, 9)
-    >>> found = dependence(ridge_path(Z, Y), Z, Y, alphas, as_folds(5, 100))
-    >>> found.is_contradicted, found.alpha_rows < found.alpha_blocks
-    (True, True)
-    """
-    known = design, Y, alphas
-    rows = np.sqrt(leave_one_out(path, *known, sample_weight))
-    blocks = np.sqrt(cross_validation(path, *known, folds, sample_weight))
-    i, j = rows.argmin(), blocks.argmin()
-    errors = float(rows[i]), float(blocks[i]), float(blocks[j])
-    return Dependence(float(alphas[i]), float(alphas[j]), *errors)
 
 
 def leave_one_out(

@@ -274,9 +274,20 @@ class _Search(NamedTuple):
             errors[name], point = settle(sample, self.family, point, NEAR)
             pool[name] = _Candidate(scaler, point, n_free)
             # Akaike's correction for the noise that each length scale fits.
-            scores[name] = errors[name] + 2 * (n_free - 1) / len(rows.kept)
+            free = min(n_free - 1, _directions(rows))
+            scores[name] = errors[name] + 2 * free / len(rows.kept)
         best = min(reversed(scores), key=lambda name: scores[name])
         return errors | {"best": errors[best]}, pool[best]
+
+
+def _directions(rows: Rows) -> float:
+    """Return how many directions of length scales a search can fit to noise.
+
+    Where blocks are left out, one for each iteration; else one for each length scale.
+    """
+    if rows.labels is None:
+        return np.inf
+    return sum(r.iterations for r in (*ROUNDS, LAST))
 
 
 def _positive(weights: NDArray | None, n: int) -> NDArray:

@@ -35,7 +35,11 @@ def _parser() -> argparse.ArgumentParser:
     _add_reproduce(commands)
     for name, run, text in (
         ("demo", _demo, "fit a synthetic problem with and without a sketch"),
-        ("datasets", _datasets, "list the data sets, and which are found on disk"),
+        (
+            "datasets",
+            _datasets,
+            "list the data sets and their shapes if they are on disk",
+        ),
         ("info", _info, "print versions, number of threads and cache folder"),
     ):
         command = commands.add_parser(name, help=text, description=text)
@@ -46,7 +50,12 @@ def _parser() -> argparse.ArgumentParser:
 def _add_reproduce(commands: argparse._SubParsersAction) -> None:
     text = "repeat a table, a figure or an experiment of the papers"
     command = commands.add_parser("reproduce", help=text, description=text)
-    command.add_argument("what", choices=EXPERIMENTS)
+    command.add_argument(
+        "what",
+        choices=EXPERIMENTS,
+        metavar="NAME",
+        help=f"table, figure or experiment: {', '.join(EXPERIMENTS)}",
+    )
     command.add_argument(
         "--replicates",
         type=_positive,
@@ -121,6 +130,8 @@ def _datasets(options: argparse.Namespace) -> None:
             except FileNotFoundError:
                 shape = "not found"
             print(f"{name.removeprefix('load_'):12} {shape}")
+    hint = "Set NBSKETCH_DATA to the folder of the files; public sets are downloaded."
+    print(hint, file=sys.stderr)
 
 
 def _info(options: argparse.Namespace) -> None:

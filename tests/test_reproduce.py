@@ -154,9 +154,17 @@ def test_info(capsys):
     assert all(name in out for name in ("nbsketch", "numba", "threads", "cache"))
 
 
+def test_unknown_experiment_is_named(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["reproduce", "tabel2"])
+    assert "argument NAME: invalid choice: 'tabel2'" in capsys.readouterr().err
+
+
 def test_datasets_that_are_found(no_data, capsys):
     assert cli.main(["datasets"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    captured = capsys.readouterr()
+    lines = captured.out.splitlines()
+    assert captured.err.startswith("Set NBSKETCH_DATA")
     assert "boston       not found" in lines
     assert all(line.endswith("not found") for line in lines)
 

@@ -109,6 +109,6 @@ def _solution(model: Any) -> Iterator[tuple[str, str]]:
         yield "steps", str(model.n_steps_)
         return
     yield "alpha", f"{model.alpha_:.4g}"
-    gap = f", at most {model.dual_gap_:.1e} of it above the minimum"
+    gap = f", relative distance to the minimum at most {model.dual_gap_:.1e}"
     certified = np.isfinite(model.dual_gap_)
     yield "objective", f"{model.objective_:.6g}" + (gap if certified else "")

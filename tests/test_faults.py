@@ -214,3 +214,12 @@ def test_weights_must_be_numbers():
     X, y = data()
     with pytest.raises(ValueError, match="balanced"):
         SketchedKernelRegressor().fit(X, y, sample_weight="balanced")
+
+
+@pytest.mark.parametrize("missing", [None, np.nan])
+def test_missing_labels_among_text_are_located(missing):
+    X, y = data()
+    labels = np.where(y > 0, "yes", "no").astype(object)
+    labels[7] = missing
+    with pytest.raises((TypeError, ValueError), match=r"y contains NaN, .* row 7"):
+        SketchedKernelClassifier().fit(X, labels)

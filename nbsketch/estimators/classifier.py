@@ -12,6 +12,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
+from nbsketch._faults import explaining
 from nbsketch._validation import keeping_fitted
 from nbsketch.estimators._base import SketchedModel
 from nbsketch.fitting.fit import Problem, sketch_rows, solve
@@ -205,7 +206,8 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
 
     def _weigh(self, y: NDArray, weights: NDArray | None) -> NDArray | None:
         """Return sample weights times the weights of the classes."""
-        check_classification_targets(y)
+        with explaining({"y": y}, text_in=("y",)):
+            check_classification_targets(y)
         if self.class_weight is None:
             return weights
         known = np.ones(len(y)) if weights is None else weights

@@ -610,6 +610,17 @@ def test_precomputed(rng):
         kernel.diag(K[:2])
 
 
+def test_precomputed_values_must_be_symmetric(rng):
+    K = rng.standard_normal((300, 300))
+    kernel = PrecomputedKernel()
+    assert kernel.resolve(K + K.T) == kernel.resolve(K[:2]) == kernel
+    with pytest.raises(ValueError, match=r"`X` must be a symmetric matrix .* row"):
+        kernel.resolve(K)
+    rounded = (K @ K.T).astype(np.float32)
+    rounded[0, 1] *= 1 + 1e-6
+    assert kernel.resolve(rounded) == kernel
+
+
 def test_kernels_by_name():
     assert as_kernel("gaussian") == GaussianKernel("median")
     assert as_kernel("gaussian", 2.0) == GaussianKernel(2.0)

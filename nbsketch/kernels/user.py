@@ -12,6 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbsketch.kernels._kernel import Kernel
 
+# Rows of a precomputed matrix whose symmetry is checked, and the largest difference as
+# a share of the largest value: far above the rounding of single precision.
+_CHECKED, _ASYMMETRY = 200, 1e-4
+
 
 @dataclass(frozen=True)
 class CallableKernel(Kernel):
@@ -94,6 +98,15 @@ class PrecomputedKernel(Kernel):
             )
         return np.diagonal(K).copy()
 
+    def resolve(
+        self, X: Any, rng: Any = None, sample_weight: NDArray | None = None
+    ) -> PrecomputedKernel:
+        """Return the kernel; square X must be symmetric, checked on some rows."""
+        n = X.shape[0]
+        if n == X.shape[1]:
+            _check_symmetric(X, np.unique(np.linspace(0, n - 1, _CHECKED).astype(int)))
+        return self
+
     def take(self, rows: NDArray, index: NDArray | None = None) -> NDArray:
         """Return the indices themselves: they represent the training rows."""
         return np.arange(rows.shape[1]) if index is None else index
@@ -112,3 +125,15 @@ class PrecomputedKernel(Kernel):
                 f"{index.max()}"
             )
         return index
+
+
+def _check_symmetric(K: NDArray, rows: NDArray) -> None:
+    some = K[np.ix_(rows, rows)]
+    distance = np.abs(some - some.T)
+    i, j = np.unravel_index(distance.argmax(), distance.shape)
+    if distance[i, j] > _ASYMMETRY * np.abs(some).max():
+        raise ValueError(
+            "`X` must be a symmetric matrix when the kernel is precomputed, got "
+            f"{some[i, j]:.6g} in row {rows[i]} and column {rows[j]}, but "
+            f"{some[j, i]:.6g} in row {rows[j]} and column {rows[i]}"
+        )

@@ -29,7 +29,7 @@ from nbsketch.solvers._conjugate.preconditioner import (
     LowRankPreconditioner,
     build_preconditioner,
 )
-from nbsketch.solvers._conjugate.problem import Certificate, KernelSystem
+from nbsketch.solvers._conjugate.problem import ColumnGaps, KernelSystem
 from nbsketch.solvers._conjugate.search import ConjugateSearch, Limits, Report
 from nbsketch.solvers.solution import Solution, State
 
@@ -316,7 +316,7 @@ def _timed(callback: Callback | None, began: float) -> Report | None:
     if callback is None:
         return None
 
-    def report(passes: int, found: Certificate) -> None:
+    def report(passes: int, found: ColumnGaps) -> None:
         objective, gap = float(found.objective.sum()), found.gap + found.noise
         callback(passes, objective, float(gap.sum()), perf_counter() - began)
 

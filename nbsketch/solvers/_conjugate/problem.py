@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from nbsketch.solvers._conjugate.operator import SymmetricOperator
 
 
-class Certificate(NamedTuple):
-    """What is proven of coefficients, column by column."""
+class ColumnGaps(NamedTuple):
+    """Objective and certified gap of each column of coefficients."""
 
     objective: NDArray  # (d,)
     gap: NDArray  # (d,), from the residual
@@ -98,7 +98,7 @@ class KernelSystem:
         """Return the projected residual of some columns, given K A."""
         return self.project(self.Y[:, columns] - fitted - self.shifted(A, columns))
 
-    def certify(self, A: NDArray, fitted: NDArray) -> Certificate:
+    def certify(self, A: NDArray, fitted: NDArray) -> ColumnGaps:
         """Return the certificate of coefficients, given K A."""
         columns = np.arange(self.d)
         errors = self.Y - fitted - self.intercept(fitted)
@@ -108,7 +108,7 @@ class KernelSystem:
         square = self._square(residual)
         noise = self._rounding() * np.linalg.norm(A, axis=0)
         both = (np.sqrt(square) + noise) ** 2
-        return Certificate(
+        return ColumnGaps(
             objective, square / (2 * self.n), (both - square) / (2 * self.n)
         )
 

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch.solvers._conjugate.preconditioner import LowRankPreconditioner
-from nbsketch.solvers._conjugate.problem import Certificate, KernelSystem
+from nbsketch.solvers._conjugate.problem import ColumnGaps, KernelSystem
 
-Report = Callable[[int, Certificate], Any]
+Report = Callable[[int, ColumnGaps], Any]
 
 
 class Limits(NamedTuple):
@@ -49,7 +49,7 @@ class ConjugateSearch:
         self.certificate = system.certify(self.A, self.fitted)
         self._stuck = np.zeros(system.d, dtype=bool)
 
-    def run(self) -> Certificate:
+    def run(self) -> ColumnGaps:
         """Search, and return the certificate of A from a residual made anew."""
         while self._live().any() and self._has_time():
             before = self.certificate

@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from reference import gaussian, matern, ridge_on_landmarks
+from reference import gaussian, laplacian, matern, ridge_on_landmarks
 from sklearn.model_selection import GroupKFold, KFold, RepeatedKFold, TimeSeriesSplit
 from test_tuning import mean_log, some_point, some_sample
 
@@ -32,6 +32,7 @@ ALPHAS = np.array([1e-4, 0.05, 2.0])
 weighted = pytest.mark.parametrize("weighted", [False, True])
 constant = pytest.mark.parametrize("fit_intercept", [False, True])
 KERNELS = {"gaussian": (gaussian, ()), "matern-3/2": (matern, (1.5,))}
+KERNELS["laplacian"] = laplacian, ()
 families = pytest.mark.parametrize("family", KERNELS)
 
 

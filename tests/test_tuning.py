@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from reference import gaussian, loo_residuals, matern, ridge_on_landmarks
+from reference import gaussian, laplacian, loo_residuals, matern, ridge_on_landmarks
 
 from nbsketch._jit.tuning import FAMILIES
 from nbsketch.datasets import make_friedman_outliers
@@ -19,6 +19,7 @@ KERNELS = {
     "matern-1/2": lambda X, Y, bandwidth: matern(X, Y, bandwidth, 0.5),
     "matern-3/2": lambda X, Y, bandwidth: matern(X, Y, bandwidth, 1.5),
     "matern-5/2": lambda X, Y, bandwidth: matern(X, Y, bandwidth, 2.5),
+    "laplacian": laplacian,
 }
 families = pytest.mark.parametrize("family", KERNELS)
 outputs = pytest.mark.parametrize("n_outputs", [1, 3])
@@ -110,9 +111,24 @@ def test_path_and_predictions_agree_with_the_criterion(family, weighted):
     )
 
 
-def test_sensitivity_is_the_size_of_the_gradient():
+def test_gradient_of_the_laplacian_to_eight_digits():
+    """Central differences of fourth order; many rows make several tiles."""
+    sample = some_sample(2, weighted=True, m=150, size=40)
+    point, step = some_point(), 4e-4
+    criterion = LeaveOneOut(sample, FAMILIES["laplacian"])
+    actual = criterion(point)[1]
+    for k, move in enumerate(step * np.eye(len(point))):
+        near, far = (
+            criterion(point + f * move)[0] - criterion(point - f * move)[0]
+            for f in (1, 2)
+        )
+        assert_allclose(actual[k], (8 * near - far) / (12 * step), rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("family", ["laplacian", "matern-5/2"])
+def test_sensitivity_is_the_size_of_the_gradient(family):
     sample, point, step = some_sample(2), some_point(), 1e-5
-    criterion = LeaveOneOut(sample, FAMILIES["matern-5/2"])
+    criterion = LeaveOneOut(sample, FAMILIES[family])
     actual = criterion.sensitivity(point)
     predict = criterion.predictor(point)
     for k, move in enumerate(step * np.eye(3)):

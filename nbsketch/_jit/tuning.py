@@ -1,24 +1,29 @@
-"""Kernel values and their slopes in the squared distance, in one pass.
+"""Kernel values and their slopes in the distance, in one pass.
 
 With D the squared distance of two scaled rows, the kernel is phi(D) and its slope is
-phi'(D). The loops over short rows are plain, so that they vectorize: e^-u is 2^k times
-a Taylor polynomial, and 2^k is written to the bits of the array of slopes.
+phi'(D); for the Laplacian kernel D is the sum of absolute differences. The loops over
+short rows are plain, so that they vectorize: e^-u is 2^k times a Taylor polynomial, and
+2^k is written to the bits of the array of slopes.
 """
 
 import math
 from typing import Any
 
 import numpy as np
+from numba import prange
 
-from nbsketch._jit.compiler import compiled
+from nbsketch._jit.compiler import REORDER, compiled, twins
 
-GAUSSIAN, MATERN_12, MATERN_32, MATERN_52 = range(4)
+GAUSSIAN, MATERN_12, MATERN_32, MATERN_52, LAPLACIAN = range(5)
 FAMILIES = {
     "gaussian": GAUSSIAN,
     "matern-1/2": MATERN_12,
     "matern-3/2": MATERN_32,
     "matern-5/2": MATERN_52,
+    "laplacian": LAPLACIAN,
 }
+# Rows that one call of a compiled function on absolute differences handles in a piece.
+TILE = 64
 
 _LOG2E = 1 / math.log(2)
 _LN2 = math.log(2)
@@ -115,3 +120,62 @@ def times_slopes(
                 out[i, j] -= factor * right[k, j]
         for j in range(T.shape[1]):
             out[i, j] *= root * slopes[i, j]
+
+
+def _laplacian(
+    rows: Any, columns: Any, values: Any, slopes: Any, first: int, last: int
+) -> None:
+    """Fill the values of the Laplacian kernel, and the slopes: minus the values.
+
+    `rows` is (m, q), `columns` (q, l) the landmarks; tiles of rows are independent.
+    """
+    for tile in prange(first, last):
+        u = np.empty(columns.shape[1])
+        for i in range(tile * TILE, min((tile + 1) * TILE, rows.shape[0])):
+            u[:] = 0.0
+            for k in range(rows.shape[1]):
+                a = rows[i, k]
+                for j in range(u.size):
+                    u[j] += abs(a - columns[k, j])
+            scale = slopes[i]
+            _exponential(u, scale.view(np.int64), scale, values[i])
+            for j in range(u.size):
+                slopes[i, j] = -values[i, j]
+
+
+laplacian_serial, laplacian_parallel = twins(_laplacian)
+
+
+@compiled(fastmath=REORDER)
+def _weighted_distance(a: float, column: Any, weights: Any) -> float:
+    """Return sum_j w_j |a - b_j|."""
+    total = 0.0
+    for j in range(column.size):
+        total += weights[j] * abs(a - column[j])
+    return total
+
+
+def _weighted_distances(
+    rows: Any, columns: Any, W: Any, out: Any, first: int, last: int
+) -> None:
+    """Fill out[t, k] with the sum over the rows of tile t of W_ij |x_ik - l_jk|."""
+    for tile in prange(first, last):
+        out[tile] = 0.0
+        for i in range(tile * TILE, min((tile + 1) * TILE, rows.shape[0])):
+            for k in range(rows.shape[1]):
+                out[tile, k] += _weighted_distance(rows[i, k], columns[k], W[i])
+
+
+distances_serial, distances_parallel = twins(_weighted_distances)
+
+
+@compiled()
+def signed_sums(rows: Any, columns: Any, W: Any, out: Any) -> None:
+    """Fill out[i, k] with the sum over j of W_ij sign(x_ik - l_jk)."""
+    for i in range(rows.shape[0]):
+        for k in range(rows.shape[1]):
+            total, a = 0.0, rows[i, k]
+            for j in range(columns.shape[1]):
+                b = columns[k, j]
+                total += W[i, j] * ((a > b) - (a < b))
+            out[i, k] = total

@@ -43,8 +43,9 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
         "gaussian-tanimoto", "precomputed", a kernel object or a function k(X, Y).
     bandwidth : float, sequence of floats, "median", "auto" or None, default=None
         Bandwidth of a kernel given by name. "auto" learns one length scale per feature,
-        for dense X and the kernels "auto", "gaussian" and "matern"; with fewer than 30
-        rows it is "median". None: "auto" where that is possible, else "median".
+        for dense X and the kernels "auto", "gaussian", "laplacian" and "matern"; with
+        fewer than 30 rows it is "median". None: "auto" where that is possible, else
+        "median".
     preprocessing : {"auto", "standard", "rank", "both"} or None, default="auto"
         Preprocessing applied before the kernel: "standard" (zero mean, unit variance),
         "rank" (standardized ranks of the values) or "both" side by side. "auto": "both"

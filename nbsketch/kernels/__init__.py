@@ -55,6 +55,7 @@ LEARNABLE: dict[str, StationaryKernel] = {
     "matern-1/2": MaternKernel(nu=0.5),
     "matern-3/2": MaternKernel(nu=1.5),
     "matern-5/2": MaternKernel(nu=2.5),
+    "laplacian": LaplacianKernel(),
 }
 # Names of kernels whose length scales can be learned, and their families.
 LEARNABLE_NAMES = {

@@ -20,7 +20,8 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from nbsketch._blas import eigh
-from nbsketch._jit.tuning import kernel_and_slope, times_slopes
+from nbsketch._jit.tuning import times_slopes
+from nbsketch.tuning.distances import distance_of
 
 # Added to the diagonal of C, times sqrt(l): above rounding errors, without effect.
 _JITTER = 1e-8
@@ -86,20 +87,21 @@ class LeaveOneOut:
     sample : Sample
         Rows, targets, weights and landmarks.
     family : int
-        GAUSSIAN, MATERN_12, MATERN_32 or MATERN_52.
+        One of the codes of `nbsketch._jit.tuning.FAMILIES`.
 
     Notes
     -----
     With T = B P, g and q the derivatives in r and h, u = P B^T g, M = T^T diag(q) T:
     the derivative in B is 2 diag(q) T - 2 B M - (g - B u) beta^T - r u^T, that in C is
     tau (u beta^T - M), that in tau is tr(u^T C beta) - tr(M C), and that in the scale
-    a_k follows from both through the squared distances in two thin products. Where
+    a_k follows from both through the distances: in two thin products if these are
+    Euclidean, in one pass over absolute differences for the product Laplacian. Where
     blocks are left out, diag(q) is a block-diagonal matrix.
     """
 
     def __init__(self, sample: Sample, family: int) -> None:
         (m, _), size = sample.X.shape, len(sample.landmarks)
-        self._family, self._size = family, size
+        self._distance, self._size = distance_of(family), size
         self._X = np.vstack([sample.X, sample.X[sample.landmarks]])
         weights = np.ones(m) if sample.weights is None else sample.weights
         self._weights, self._roots = weights, np.sqrt(weights)
@@ -130,14 +132,14 @@ class LeaveOneOut:
 
     def sensitivity(self, point: NDArray) -> NDArray:
         """Return the root mean square of the derivative of f in each feature, (q,)."""
-        coef = self._fit(point).coef
+        coef, inverse = self._fit(point).coef, np.exp(point[:-1])
         m, L = len(self._T), self._X[len(self._T) :]
-        total = np.zeros(len(point) - 1)
+        total = np.zeros(len(inverse))
         for beta in coef.T:
             V = self._slopes[:m] * beta
-            steps = V.sum(axis=1)[:, None] * self._X[:m] - V @ L
+            steps = self._distance.gradients(V, self._X[:m], L, inverse)
             total += self._weights @ np.square(steps)
-        return 2 * np.exp(2 * point[:-1]) * np.sqrt(total / m)
+        return np.sqrt(total / m)
 
     def residuals(self, point: NDArray) -> NDArray:
         """Return the left-out residuals, (m, d); zero for rows of weight zero."""
@@ -153,10 +155,8 @@ class LeaveOneOut:
         means = self._weights @ self._kernel(point[:-1])[: len(self._T)] / len(self._T)
 
         def predict(X: NDArray) -> NDArray:
-            rows, others = X * inverse, L * inverse
-            values = rows @ others.T
-            norms = [np.einsum("ij,ij->i", part, part) for part in (rows, others)]
-            kernel_and_slope(self._family, *norms, values, np.empty_like(values))
+            values = np.empty((len(X), len(L)))
+            self._distance.fill(X * inverse, L * inverse, values, np.empty_like(values))
             return (values - means) @ coef
 
         return predict
@@ -190,10 +190,8 @@ class LeaveOneOut:
     def _kernel(self, log_inverse: NDArray) -> NDArray:
         """Return k of the rows, and below them the landmarks, with the landmarks."""
         rows = self._X * np.exp(log_inverse)
-        norms = np.einsum("ij,ij->i", rows, rows)
         m = len(self._T)
-        np.matmul(rows, rows[m:].T, out=self._K)
-        kernel_and_slope(self._family, norms, norms[m:], self._K, self._slopes)
+        self._distance.fill(rows, rows[m:], self._K, self._slopes)
         self._K[m:][np.diag_indices(self._size)] += _JITTER * np.sqrt(self._size)
         return self._K
 
@@ -258,14 +256,10 @@ class LeaveOneOut:
             shift / m,
             W[:m],
         )
-        return np.append(self._by_scales(W, np.exp(point[:-1])), tau * by_tau)
-
-    def _by_scales(self, W: NDArray, inverse: NDArray) -> NDArray:
-        """Return 2 a_k^2 sum_ij W_ij (x_ik - s_jk)^2."""
-        L = self._X[len(self._T) :]
-        total = W.sum(axis=1) @ np.square(self._X) + W.sum(axis=0) @ np.square(L)
-        total -= 2 * ((W.T @ self._X) * L).sum(axis=0)
-        return 2 * np.square(inverse) * total
+        by_scales = self._distance.by_scales(
+            W, self._X, self._X[m:], np.exp(point[:-1])
+        )
+        return np.append(by_scales, tau * by_tau)
 
 
 def _inverse_root(matrix: NDArray) -> NDArray:

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from nbsketch.kernels import median_distance
 from nbsketch.tuning.blocked import criterion_of
 from nbsketch.tuning.criterion import Sample
+from nbsketch.tuning.distances import distance_of
 from nbsketch.tuning.rows import Rows
 
 # kappa: a length scale e times as large as the others costs 7 / n in log LOO.
@@ -93,11 +94,19 @@ class _SpentError(Exception):
 def isotropic_start(rows: Rows, family: int, rng: np.random.Generator) -> NDArray:
     """Return the best point with one length scale: bandwidths times a path of tau."""
     sample = rows.sample(rng, *_START)
-    median = median_distance(sample.X[:_MEDIAN_ROWS])
+    metric = distance_of(family).metric
+    median = median_distance(sample.X[:_MEDIAN_ROWS], metric)
     log_inverse = np.full(sample.X.shape[1], -np.log(median))
     point = np.append(log_inverse, np.log(_TAU * len(sample.X)))
     moves = _WIDE if rows.labels is None else _WIDER
     return settle(sample, family, point, moves)[1]
+
+
+def spread_start(isotropic: NDArray, count: int, family: int) -> NDArray:
+    """Return an isotropic point for `count` columns, at the same mean distances."""
+    ratio = count / (len(isotropic) - 1)
+    shift = np.log(ratio) * distance_of(family).power
+    return np.append(np.full(count, isotropic[0] - shift), isotropic[-1])
 
 
 def outer_product_start(

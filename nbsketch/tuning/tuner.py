@@ -30,6 +30,7 @@ from nbsketch.tuning.search import (
     learn,
     outer_product_start,
     settle,
+    spread_start,
 )
 
 # The family of "auto". Small models cannot choose: they favor smooth families, which
@@ -119,8 +120,9 @@ def tune(
         Rows.
     Y : ndarray of shape (n, d)
         Targets, standardized internally.
-    family : {"auto", "gaussian", "matern-1/2", "matern-3/2", "matern-5/2"}
-        Kernel family. "auto" is "matern-3/2", the best on average.
+    family : {"auto", "gaussian", "matern-1/2", "matern-3/2", "matern-5/2", "laplacian"}
+        Kernel family. "auto" is "matern-3/2", the best on average. "laplacian" is the
+        product kernel exp(-sum_k |x_k - z_k| / l_k), for targets with steps and kinks.
     preprocessing : {"auto", "standard", "rank", "both"}
         Preprocessing of the features, see `fit_scaler`. "auto" is "both".
     size : int, default=1000
@@ -240,8 +242,7 @@ class _Search(NamedTuple):
     def _start(self, rows: Rows, isotropic: NDArray) -> NDArray:
         """Return a point for all columns, at the same distances in the mean."""
         count = len(rows.scaler.center)
-        shift = np.log(count / (len(isotropic) - 1)) / 2
-        point = np.append(np.full(count, isotropic[0] - shift), isotropic[-1])
+        point = spread_start(isotropic, count, self.family)
         if count < MANY:
             return point
         return outer_product_start(rows, self.family, point, self.rng)

@@ -70,6 +70,12 @@ _HOME = {
         "RidgeFilter",
     ),
     "nbsketch.structured": ("InputOutputKernelRegressor",),
+    "nbsketch.tabular.columns": (
+        "DateColumn",
+        "LevelColumn",
+        "NumberColumn",
+        "TableColumns",
+    ),
     "nbsketch.tuning": ("InputScaler",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}

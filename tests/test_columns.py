@@ -1,0 +1,330 @@
+"""Columns of tables: every kind of column, training rows, new rows, files."""
+
+import datetime
+import json
+from decimal import Decimal
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_allclose, assert_array_equal
+
+from nbsketch.persistence.archive import open_archive, write_archive
+from nbsketch.persistence.coding import Decoder, encode
+from nbsketch.tabular.columns import (
+    FOLDS,
+    MOST_LEVELS,
+    LevelColumn,
+    NumberColumn,
+    TableColumns,
+    date_parts,
+    fit_columns,
+)
+from nbsketch.tabular.reading import is_table, read_columns
+
+
+def fitted(values, y=None, **options):
+    """Fit a frame of one column, beside one that varies; return encodings and rows."""
+    n = len(values)
+    X = pd.DataFrame({"c": values, "t": np.arange(n)})
+    return fit_columns(X, np.arange(float(n)) if y is None else y, **options)
+
+
+def shown(values, **options):
+    """Return what a column becomes, by the name of the new columns."""
+    columns, rows = fitted(values, **options)
+    found = dict(zip(columns.feature_names.tolist(), rows.T.tolist(), strict=True))
+    found.pop("t")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("X", "expected"),
+    [
+        (pd.DataFrame({"a": [1.0]}), True),
+        (np.array([["a", 1]], dtype=object), True),
+        ([["a", 1], ["b", 2]], True),
+        (np.array([["2020-01-01"]], dtype="datetime64[D]"), True),
+        ([[1, 2], [3, 4]], False),
+        (np.ones((2, 2), dtype=bool), False),
+        (np.array(["a", "b"]), False),
+        (sp.csr_array(np.eye(2)), False),
+        ([[1, 2], [3]], False),
+    ],
+)
+def test_what_is_a_table(X, expected):
+    assert is_table(X) == expected
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [3.0, np.nan, 1.0, 2.0],
+        pd.array([3, None, 1, 2], dtype="Int64"),
+        [3, None, Decimal(1), np.float32(2)],
+    ],
+    ids=["floats", "nullable integers", "objects"],
+)
+def test_missing_numbers_become_the_median_with_a_mark(values):
+    expected = {"c": [3, 2, 1, 2], "c_missing": [0, 1, 0, 0]}
+    assert shown(pd.Series(values)) == expected
+
+
+def test_numbers_that_miss_later_only_have_no_mark():
+    columns, _ = fitted([3.0, 5.0, 1.0])
+    new = pd.DataFrame({"c": [None, 4.0], "t": [1, 2]})
+    assert_array_equal(columns.transform(new), [[3, 1], [4, 2]])
+
+
+def test_booleans_and_durations_are_numbers():
+    assert shown([True, False, True]) == {"c": [1, 0, 1]}
+    boolean = pd.array([True, None, False], dtype="boolean")
+    assert shown(boolean)["c"] == [1, 0.5, 0]
+    hours = pd.to_timedelta([12, 24, 36], unit="h")
+    for spans in (hours, pd.Series(hours).astype(object)):
+        assert shown(spans) == {"c": [0.5, 1, 1.5]}
+
+
+def test_parts_of_dates_are_those_of_datetime(rng):
+    seconds = rng.integers(-2_000_000_000, 4_000_000_000, 200)
+    dates = [
+        datetime.datetime(1970, 1, 1) + datetime.timedelta(0, int(s)) for s in seconds
+    ]
+    expected = [
+        [d.year, d.month, d.day, d.weekday(), d.hour + d.minute / 60 + d.second / 3600]
+        for d in dates
+    ]
+    parts = date_parts(np.array(dates, dtype="datetime64[us]"))
+    assert_allclose(parts[:, :5], expected, rtol=1e-12)
+    assert_allclose(parts[:, 5], seconds / 86400, rtol=1e-12)
+
+
+def test_dates_have_local_parts_and_constant_ones_are_dropped():
+    times = pd.to_datetime(["2024-03-01 23:00", "2024-03-02 06:00", None])
+    found = shown(times)
+    days = (datetime.date(2024, 3, 1) - datetime.date(1970, 1, 1)).days
+    assert found["c_day"] == [1, 2, 1.5] and found["c_hour"] == [23, 6, 14.5]
+    assert found["c_days"][:2] == [days + 23 / 24, days + 1.25]
+    assert found["c_missing"] == [0, 0, 1] and "c_year" not in found
+    aware = pd.Series(times).dt.tz_localize("Asia/Tokyo")
+    assert shown(aware) == found == shown(aware.astype(object))
+    plain = [datetime.date(2024, 3, 1), datetime.date(2024, 3, 2)]
+    assert shown(plain)["c_weekday"] == [4, 5]
+
+
+def test_few_levels_have_a_column_each():
+    found = shown(["u", "v", None, "w", "u"])
+    expected = {"c_u": [1, 0, 0, 0, 1], "c_v": [0, 1, 0, 0, 0]}
+    expected |= {"c_w": [0, 0, 0, 1, 0], "c_missing": [0, 0, 1, 0, 0]}
+    assert found == expected
+    assert shown(["no", "yes", "no"]) == {"c_yes": [0, 1, 0]}
+
+
+def test_unknown_levels_are_zero_and_missing_ones_too_unless_trained():
+    columns, _ = fitted(["u", "v", "w"])
+    new = pd.DataFrame({"c": ["x", None, "v"], "t": [0, 0, 0]})
+    assert_array_equal(columns.transform(new)[:, :3], [[0, 0, 0], [0, 0, 0], [0, 1, 0]])
+
+
+def test_categories_of_pandas_with_and_without_order():
+    sizes = pd.Categorical(["L", "S", None, "M"], ["S", "M", "L", "XL"], ordered=True)
+    found = shown(sizes)
+    assert found == {"c": [2, 0, 1, 1], "c_missing": [0, 0, 1, 0]}
+    columns, _ = fitted(sizes)
+    new = pd.DataFrame({"c": ["XL", "L"], "t": [0, 0]})  # no training row is XL
+    assert_array_equal(columns.transform(new)[:, 0], [1, 2])
+    loose = pd.Categorical([1, 2, 3, 1], [1, 2, 3])
+    assert list(shown(loose)) == ["c_1.0", "c_2.0", "c_3.0"]
+    numbers = pd.DataFrame({"c": [2.0, 3.0], "t": [0, 0]})
+    assert_array_equal(
+        fitted(loose)[0].transform(numbers)[:, :3], [[0, 1, 0], [0, 0, 1]]
+    )
+
+
+def many_levels(n=600):
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 2 * MOST_LEVELS, n)
+    return np.array([f"c{k:02}" for k in codes], dtype=object), codes, rng
+
+
+def test_many_levels_have_target_codes_near_their_means():
+    values, codes, rng = many_levels()
+    y = codes + rng.normal(size=600)
+    columns, rows = fitted(values, y)
+    assert columns.feature_names.tolist() == ["c_code", "t"]
+    new = pd.DataFrame({"c": [*columns.columns[0].levels, "new"], "t": 0})
+    means = [y[codes == k].mean() for k in range(2 * MOST_LEVELS)]
+    assert_allclose(columns.transform(new)[:, 0], [*means, y.mean()], atol=0.1)
+    assert np.corrcoef(rows[:, 0], codes)[0, 1] > 0.99
+
+
+def test_target_codes_of_training_rows_leave_out_their_own_targets():
+    values, _, rng = many_levels()
+    y = rng.normal(size=600)
+    own = fitted(values, y)[1][:, 0]
+    for i in (0, 300):
+        other = y.copy()
+        other[i] += 100
+        assert fitted(values, other)[1][i, 0] == own[i]
+    columns, rows = fitted(values, y)
+    inside = columns.transform(pd.DataFrame({"c": values, "t": 0}))[:, 0]
+    # noise: what leaves out the own target does not explain it, what has it does
+    assert abs(np.corrcoef(own, y)[0, 1]) < 0.12 < np.corrcoef(inside, y)[0, 1]
+    assert len(np.unique(rows[:, 0])) <= FOLDS * 2 * MOST_LEVELS
+
+
+def test_target_codes_of_classes_and_of_several_outputs():
+    values, codes, _ = many_levels()
+    labels = np.where(codes % 3 == 0, "a", np.where(codes % 3 == 1, "b", "c"))
+    columns, rows = fitted(values, labels, classification=True)
+    assert columns.feature_names.tolist()[:2] == ["c_code_0", "c_code_1"]
+    assert_allclose(rows[:, 0], labels == "b", atol=0.15)
+    Y = np.column_stack([codes, -codes, codes**2])
+    assert fitted(values, Y)[1].shape == (600, 4)
+    assert fitted(values, codes % 2 == 0, classification=True)[1].shape == (600, 2)
+
+
+def test_identifiers_constants_and_copies_are_not_used():
+    n = 40
+    X = pd.DataFrame({"id": [f"r{k}" for k in range(n)], "one": 1.0, "text": "same"})
+    X["nothing"], X["a"] = None, np.arange(n) % 7
+    X["b"] = X["a"].astype(float)
+    columns, rows = fit_columns(X, np.arange(n))
+    assert columns.feature_names.tolist() == ["a"]
+    assert_array_equal(rows[:, 0], X["a"])
+    entries = dict(columns.summary_rows())
+    assert entries["not used"] == "id, one, text, nothing, b"
+    assert entries["columns"].endswith(": 1 features")
+    X["nothing"] = "now something"
+    assert_array_equal(columns.transform(X), rows)
+
+
+def test_only_constant_columns_leave_one():
+    columns, rows = fit_columns(pd.DataFrame({"a": [1, 1], "b": [2, 2]}), [0, 1])
+    assert_array_equal(rows, [[1], [1]])
+    assert len(columns.feature_names) == 1
+
+
+def test_rows_of_weight_zero_change_nothing(rng):
+    values, codes, _ = many_levels()
+    X = pd.DataFrame({"c": values, "x": rng.normal(size=600), "k": codes % 3})
+    X["k"] = X["k"].astype(str)
+    y = rng.normal(size=600)
+    more = pd.concat([X, pd.DataFrame({"c": ["zz"], "x": [1e6], "k": ["odd"]})])
+    weights = np.append(np.ones(600), 0)
+    columns, rows = fit_columns(more, np.append(y, 1e9), weights)
+    expected, inside = fit_columns(X, y)
+    assert_array_equal(rows[:600], inside)
+    assert_array_equal(columns.transform(X), expected.transform(X))
+    assert rows.shape == (601, inside.shape[1])
+
+
+def test_columns_are_found_by_name():
+    X = pd.DataFrame({"a": [1.0, 2.0, 4.0], "b": ["u", "v", "u"], "c": [3, 2, 1]})
+    columns, rows = fit_columns(X, [0, 1, 2])
+    assert_array_equal(columns.transform(X[["c", "a", "b"]]), rows)
+    assert_array_equal(columns.transform(X.to_numpy(dtype=object)), rows)
+    with pytest.raises(ValueError, match=r"yet now missing:\n- a\n- c\n$"):
+        columns.transform(X[["b"]])
+    with pytest.raises(ValueError, match=r"unseen at fit time:\n- d\n$"):
+        columns.transform(X.assign(d=1))
+    with pytest.raises(ValueError, match="unseen at fit time:\n- x0\n"):
+        columns.transform(np.ones((2, 2)))
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"a": ["u", "v"]}, TypeError, "'a' of `X` must hold numbers as in `fit`, got"),
+        ({"a": [1.0, np.inf]}, ValueError, "contains infinity in column 'a'"),
+        ({"d": [1.0, 2.0]}, TypeError, "'d' of `X` must hold dates as in `fit`, got"),
+        ({"b": pd.to_datetime(["2020", "2021"])}, TypeError, "must hold categories"),
+    ],
+)
+def test_columns_of_another_kind_are_refused(change, error, message):
+    X = pd.DataFrame({"a": [1.0, 2.0], "b": ["u", "v"]})
+    X["d"] = pd.to_datetime(["2020-01-01", "2021-06-01"])
+    columns, _ = fit_columns(X, [0, 1])
+    with pytest.raises(error, match=message):
+        columns.transform(X.assign(**change))
+
+
+@pytest.mark.parametrize(
+    ("X", "error", "message"),
+    [
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), ValueError, r"\['a'\] twice"),
+        (pd.DataFrame({"a": [{"b": 1}]}), TypeError, "string or a number, got dict in"),
+        (pd.DataFrame({"a": [1j]}), TypeError, "got complex in column 'a'"),
+        (pd.DataFrame({"a": [np.inf]}), ValueError, "contains infinity in column 'a'"),
+        (pd.DataFrame(index=[0]), ValueError, r"0 feature\(s\) \(shape=\(1, 0\)\)"),
+    ],
+)
+def test_tables_that_cannot_be_read(X, error, message):
+    with pytest.raises(error, match=message):
+        fit_columns(X, [1.0])
+
+
+def test_rows_and_targets_must_be_as_many():
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        fit_columns(pd.DataFrame({"a": ["u", "v"]}), [1.0])
+    identifiers = [f"r{k}" for k in range(30)]
+    with pytest.raises(
+        ValueError, match="a column that is not an identifier, got none"
+    ):
+        fit_columns(pd.DataFrame({"a": identifiers}), np.arange(30))
+
+
+def test_arrays_of_text_and_of_objects():
+    kinds = [
+        values.kind for values in read_columns(np.array([["1.5", "a"], ["2", "b"]]))
+    ]
+    assert kinds == ["numbers", "categories"]
+    mixed = np.array([["1.5", 1], ["2", "one"]], dtype=object)
+    assert [values.levels for values in read_columns(mixed)] == [
+        ("1.5", "2"),
+        ("1.0", "one"),
+    ]
+    assert [v.levels for v in read_columns([[b"a"], ["b"]])] == [("a", "b")]
+
+
+def test_single_precision_is_kept_where_it_holds_everything():
+    X = pd.DataFrame({"a": np.array([1, 2, 4], np.float32), "b": ["u", "v", "u"]})
+    assert fit_columns(X, [0, 1, 2])[1].dtype == np.float32
+    columns, rows = fit_columns(X.assign(k=[1, 2, 3]), [0, 1, 2])
+    assert rows.dtype == columns.transform(X.assign(k=1)).dtype == np.float64
+
+
+def test_encodings_go_through_a_file(tmp_path):
+    values, codes, rng = many_levels()
+    X = pd.DataFrame(
+        {"city": values, "k": (codes % 3).astype(str), "x": rng.normal(size=600)}
+    )
+    X["d"] = pd.date_range("2020-01-01", periods=600, freq="9h")
+    X.loc[4] = None
+    columns, _ = fit_columns(X, rng.normal(size=600))
+    arrays = {}
+    text = json.dumps(encode(columns, "columns", arrays))
+    write_archive(tmp_path / "c.npz", arrays)
+    with open_archive(tmp_path / "c.npz") as archive:
+        again = Decoder(archive, claims=True)(json.loads(text), "columns")
+    assert isinstance(again, TableColumns) and again.names == ("city", "k", "x", "d")
+    assert_array_equal(again.transform(X), columns.transform(X))
+    assert list(again.summary_rows()) == list(columns.summary_rows())
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: NumberColumn("a", float("nan"), False),
+        lambda: NumberColumn("a", 1.0, 1),
+        lambda: LevelColumn("a", ("u",), np.ones((2, 1)), "order", ("",)),
+        lambda: LevelColumn("a", (1,), np.ones((3, 1)), "order", ("",)),
+        lambda: TableColumns((NumberColumn("a", 1.0, False),), np.array([1])),
+        lambda: TableColumns((NumberColumn("a", 1.0, False),), np.array([], dtype=int)),
+        lambda: TableColumns(("a",), np.array([0])),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused(make):
+    with pytest.raises((TypeError, ValueError), match=r"must (have|hold|be)"):
+        make()

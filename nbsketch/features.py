@@ -22,6 +22,8 @@ from nbsketch._expansion import Expansion, expansion_of
 from nbsketch._faults import check_magnitude, explaining
 from nbsketch._validation import as_csr, keeping_fitted, random_generator
 from nbsketch._whitening import project, projection
+from nbsketch.distributed.collections import is_dask
+from nbsketch.distributed.lazy import row_by_row
 from nbsketch.fitting.sizes import features_recipe
 from nbsketch.gram import Product
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
@@ -294,6 +296,8 @@ class SketchedFeatures(
 
     def transform(self, X: ArrayLike) -> NDArray:
         """Return the features of the rows of X, of shape (n, r)."""
+        if is_dask(X):
+            return row_by_row(self.transform, X)
         check_is_fitted(self)
         rows = checked_rows(self, X, dtype=model_dtype(self.landmarks_))
         self.kernel_.check_domain("X", rows)

@@ -16,6 +16,8 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from nbsketch._validation import check_integer, keeping_fitted, random_generator
+from nbsketch.distributed.collections import is_dask
+from nbsketch.distributed.lazy import row_by_row
 from nbsketch.features import BLOCK_BYTES, checked_rows
 from nbsketch.kernels import (
     GaussianKernel,
@@ -118,6 +120,8 @@ class RandomFourierFeatures(
 
     def transform(self, X: ArrayLike) -> NDArray:
         """Return the features of X, of shape (n, D)."""
+        if is_dask(X):
+            return row_by_row(self.transform, X)
         check_is_fitted(self)
         W = self.frequencies_
         rows = checked_rows(self, X, dtype=W.dtype)

@@ -39,6 +39,7 @@ FLOORS = {
     "nbsketch._expansion": 4,
     "nbsketch.leverage": 4,
     "nbsketch.solvers": 4,
+    "nbsketch.distributed": 5,
     "nbsketch.sketches": 5,
     "nbsketch.diagnostics": 6,
     "nbsketch.features": 6,

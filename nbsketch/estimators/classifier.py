@@ -14,6 +14,8 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from nbsketch._faults import explaining
 from nbsketch._validation import keeping_fitted
+from nbsketch.distributed.collections import is_dask
+from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import SketchedModel
 from nbsketch.fitting.fit import Problem, sketch_rows, solve
 from nbsketch.fitting.objectives import ScalarObjective
@@ -230,10 +232,14 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
 
     def decision_function(self, X: ArrayLike) -> NDArray:
         """Return f(X) + b: (n,) for two classes, positive for the second, or (n, c)."""
+        if is_dask(X):
+            return row_by_row(self.decision_function, X)
         return self._decision(X)
 
     def predict(self, X: ArrayLike) -> NDArray:
         """Return the label of each row of X, of shape (n,)."""
+        if is_dask(X):
+            return row_by_row(self.predict, X)
         scores = self._decision(X)
         index = scores > 0 if scores.ndim == 1 else scores.argmax(axis=1)
         return self.classes_[index.astype(np.intp)]
@@ -244,6 +250,8 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
 
         More than two classes: one-vs-rest probabilities, normalized to sum to one.
         """
+        if is_dask(X):
+            return row_by_row(self.predict_proba, X)
         chances = expit(self._decision(X))
         if chances.ndim == 1:
             return np.column_stack([1 - chances, chances])

@@ -15,6 +15,8 @@ from nbsketch._validation import (
     keeping_fitted,
     random_generator,
 )
+from nbsketch.distributed.collections import is_dask
+from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import SketchedModel, as_columns
 from nbsketch.features import is_pairwise
 from nbsketch.fitting.fit import Problem, sketch_rows, solve
@@ -283,6 +285,8 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
 
     def predict(self, X: ArrayLike) -> NDArray:
         """Return the quantiles of the rows of X, of shape (n, d)."""
+        if is_dask(X):
+            return row_by_row(self.predict, X)
         values = self._decision(X)
         return values if self.non_crossing is None else np.sort(values, axis=1)
 
@@ -307,6 +311,8 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
         ndarray of shape (n, 2)
             Lower and upper ends.
         """
+        if is_dask(X):
+            return row_by_row(self.predict_interval, X, coverage)
         level = check_real(
             "coverage", coverage, low=0, high=1, low_open=True, high_open=True
         )

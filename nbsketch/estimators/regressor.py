@@ -9,6 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from nbsketch._validation import keeping_fitted
+from nbsketch.distributed.collections import is_dask
+from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import SketchedModel, as_columns
 from nbsketch.fitting.fit import Problem, sketch_rows, solve
 from nbsketch.fitting.regression import regression_objective
@@ -224,4 +226,6 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
 
     def predict(self, X: ArrayLike) -> NDArray:
         """Return the predictions of the rows of X, of shape (n,) or (n, d)."""
+        if is_dask(X):
+            return row_by_row(self.predict, X)
         return self._decision(X)

@@ -11,6 +11,8 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.metaestimators import available_if
 
 from nbsketch._validation import check_choice, check_real, keeping_fitted
+from nbsketch.distributed.collections import is_dask
+from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import KernelExpansion, as_columns
 from nbsketch.features import SketchMap, model_dtype
 from nbsketch.fitting.descent import Descent, Sample, count_held_out
@@ -385,4 +387,6 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
 
     def predict(self, X: ArrayLike) -> NDArray:
         """Return the predictions of the rows of X, of shape (n,) or (n, d)."""
+        if is_dask(X):
+            return row_by_row(self.predict, X)
         return self._decision(X)

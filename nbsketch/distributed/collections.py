@@ -1,0 +1,75 @@
+"""Dask arrays and data frames as arguments: recognized, checked, as arrays of rows."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+_INSTALL = "Dask collections need dask[array]: pip install 'nbsketch[dask]'"
+
+
+def is_dask(value: Any) -> bool:
+    """Return whether a value is a Dask collection; Dask is not imported for this."""
+    package = type(value).__module__.partition(".")[0]
+    return package == "dask" and hasattr(value, "__dask_graph__")
+
+
+def dask_module(name: str = "dask") -> Any:
+    """Import a module of Dask; without it, raise an error that says what to install."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise ImportError(_INSTALL) from error
+
+
+def as_dask_array(name: str, value: Any, ndim: int | None = None) -> Any:
+    """Return a Dask array or data frame as a Dask array with one chunk of features.
+
+    Parameters
+    ----------
+    name : str
+        Name of the argument in errors.
+    value : dask array, data frame or series
+        Numbers; labels of classes may have any type.
+    ndim : int or None
+        Expected number of axes. None: any.
+    """
+    da = dask_module("dask.array")
+    array = value if isinstance(value, da.Array) else _from_frame(name, value)
+    if ndim is not None and array.ndim != ndim:
+        raise ValueError(f"`{name}` must have {ndim} axes, got shape {array.shape}")
+    if array.ndim == 2 and len(array.chunks[1]) > 1:
+        raise ValueError(
+            f"`{name}` must have all columns of a row in one chunk, got "
+            f"{len(array.chunks[1])} chunks of columns: "
+            f"pass {name}.rechunk({{1: -1}})"
+        )
+    return array
+
+
+def check_numbers(name: str, array: Any) -> None:
+    """Raise an error unless a Dask array holds real numbers."""
+    if array.dtype.kind not in "fiub":
+        raise TypeError(
+            f"`{name}` must hold real numbers, got dtype {array.dtype}: convert it "
+            "with astype(float), encode text first"
+        )
+
+
+def one_row(value: Any, name: str = "X") -> Any:
+    """Return one row of zeros like those of a collection; a frame for a data frame."""
+    if hasattr(value, "columns"):
+        frame = value._meta
+        return frame.reindex([0]).fillna(0).astype(frame.dtypes)
+    check_numbers(name, value)
+    return np.zeros((1, *value.shape[1:]), dtype=value.dtype)
+
+
+def _from_frame(name: str, value: Any) -> Any:
+    if not hasattr(value, "to_dask_array"):
+        raise TypeError(
+            f"`{name}` must be a dask array or data frame, got {type(value).__name__}"
+        )
+    return value.to_dask_array()

@@ -1,0 +1,75 @@
+"""Methods of fitted models on Dask collections: lazy arrays with the chunks of X."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbsketch.distributed.collections import (
+    as_dask_array,
+    check_numbers,
+    dask_module,
+    one_row,
+)
+
+
+def row_by_row(method: Callable[..., NDArray], X: Any, *args: Any) -> Any:
+    """Return the lazy result of a method of a model, which has one row for each of X.
+
+    It has the chunks of X. The method is run on one row of zeros at once, so that a
+    wrong number of features is an error here.
+
+    Parameters
+    ----------
+    method : bound method
+        ``method(X, *args)`` takes arrays. The model is used as it is now.
+    X : dask array or data frame
+        Rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dask.array as da
+    >>> from nbsketch import SketchedFeatures
+    >>> from nbsketch.distributed.lazy import row_by_row
+    >>> model = SketchedFeatures(size=2, random_state=0).fit(np.eye(4))
+    >>> row_by_row(model.transform, da.ones((6, 4), chunks=(3, 4))).chunks
+    ((3, 3), (2,))
+    """
+    array = as_dask_array("X", X, ndim=2)
+    check_numbers("X", array)
+    nothing = method(one_row(X), *args)[:0]
+    return dask_module(
+        "dask.array"
+    ).map_blocks(
+        _of_block,
+        array,
+        model=_shared(method.__self__),  # type: ignore[attr-defined]
+        method=method.__name__,
+        args=args,
+        nothing=nothing,
+        dtype=nothing.dtype,
+        meta=nothing,
+        drop_axis=[1] if nothing.ndim == 1 else None,
+        chunks=(array.chunks[0], *((k,) for k in nothing.shape[1:])),
+    )
+
+
+def _of_block(
+    X: NDArray, model: Any, method: str, args: tuple, nothing: NDArray
+) -> NDArray:
+    return getattr(model, method)(np.ascontiguousarray(X), *args) if len(X) else nothing
+
+
+def _shared(model: Any) -> Any:
+    """Return the model as it is now, sent to each worker once.
+
+    Names of features are checked before; blocks of a data frame have none.
+    """
+    model = copy(model)
+    vars(model).pop("feature_names_in_", None)
+    return dask_module().delayed(model, pure=False, traverse=False)

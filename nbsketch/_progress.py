@@ -1,49 +1,259 @@
-"""Progress of long computations, on one line of the terminal."""
+"""Progress of long computations: what a callback is told, and what is displayed.
+
+A fit that has a callback or is verbose opens a `Watch`. Every computation inside it
+that takes long reports to the watch of its thread, so nothing has to be passed down.
+"""
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from contextvars import ContextVar
+from typing import Any, NamedTuple, TextIO
 
-# Lines of a solver and of the search for length scales.
-SOLVING = "iteration {}: objective {:.8g}, at most {:.1e} above the minimum, {:.2f} s"
-LEARNING = "length-scales, iteration {}: leave-one-out error {:.4g} of the spread of y"
-_WIDTH = 24
+from nbsketch._display import Display, bar
+from nbsketch._validation import check_integer, keeping_fitted
+
+# A solver's callback: iteration, objective, gap, seconds; true to stop.
+SolverCallback = Callable[[int, float, float, float], bool]
+
+
+# What a stage minimizes, where it is not the objective of the fit.
+_OBJECTIVES = {
+    "length-scales": "leave-one-out error",
+    "penalty": "held-out loss",
+    "size": "held-out loss",
+    "steps": "held-out loss",
+}
+
+
+class FitState(NamedTuple):
+    """What a callback is told of a running fit.
+
+    Attributes
+    ----------
+    stage : str
+        "length-scales", "size", "penalty", "features", "solver", "steps", or a stage
+        of a composed model.
+    iteration : int
+        Iterations done in this stage: of the search, penalties or sizes tried, Newton
+        steps, passes over a Gram matrix, gradient steps.
+    total : int or None
+        Number of iterations planned. None: not known.
+    rows, n_rows : int
+        Rows done in the current pass over the features, and in a whole pass. Both are 0
+        where no pass is counted.
+    objective : float or None
+        Value that the stage minimizes. None: not evaluated.
+    gap : float or None
+        Certified bound on the distance of the objective from its minimum, relative to
+        the objective. None: unknown.
+    seconds : float
+        Time since the fit began.
+    seconds_left : float or None
+        Estimated time until the end of the stage. None: unknown.
+
+    Examples
+    --------
+    Stop as soon as the objective is certified to one percent:
+
+    >>> import numpy as np
+    >>> from nbsketch import SketchedKernelRegressor
+    >>> def close_enough(state):
+    ...     return state.gap is not None and state.gap < 1e-2
+    >>> X = np.random.default_rng(0).uniform(-3, 3, size=(500, 1))
+    >>> y = np.sin(X[:, 0])
+    >>> model = SketchedKernelRegressor(
+    ...     loss="huber", bandwidth=1.0, size=50, alpha=1e-3, random_state=0,
+    ...     callback=close_enough, tol=1e-2,
+    ... )
+    >>> bool(model.fit(X, y).dual_gap_ < 0.1)
+    True
+    """
+
+    stage: str
+    iteration: int = 0
+    total: int | None = None
+    rows: int = 0
+    n_rows: int = 0
+    objective: float | None = None
+    gap: float | None = None
+    seconds: float = 0.0
+    seconds_left: float | None = None
+
+
+class Watch:
+    """The progress of one fit.
+
+    Attributes
+    ----------
+    stopped : bool
+        Whether the callback has asked to stop. It is not called again.
+    """
+
+    def __init__(
+        self, verbose: bool, callback: Callable[[FitState], Any] | None
+    ) -> None:
+        self._callback = callback
+        self._display = Display() if verbose else None
+        self._began, self.stopped = time.perf_counter(), False
+        self._open("")
+
+    def _open(self, stage: str) -> None:
+        if self._display is not None:
+            self._display.end()
+        self._state = FitState(stage)
+        self._stage_began = time.perf_counter()
+        self._first: tuple[float, float] | None = None
+
+    def report(self, stage: str, **known: Any) -> bool:
+        """Report fields of the state; return whether to stop.
+
+        `tol`, the relative gap at which the stage ends, is used to estimate the time
+        left.
+        """
+        if stage != self._state.stage:
+            self._open(stage)
+        now, tol = time.perf_counter(), known.pop("tol", None)
+        state = self._state._replace(**known, seconds=now - self._began)
+        left = self._left(state, now, tol)
+        self._state = state._replace(seconds_left=left)
+        if self._display is not None:
+            self._display.update(_line(self._state))
+        if self._callback is not None and not self.stopped:
+            with _inactive():
+                self.stopped = bool(self._callback(self._state))
+        return self.stopped
+
+    def _left(self, state: FitState, now: float, tol: float | None) -> float | None:
+        """Return the estimated seconds until the end of the stage."""
+        spent = now - self._stage_began
+        if state.total and state.iteration:
+            return spent / state.iteration * max(0, state.total - state.iteration)
+        if tol is None or not state.gap:
+            if state.rows and state.objective is None:
+                return spent / state.rows * (state.n_rows - state.rows)
+            return state.seconds_left
+        if self._first is None:
+            self._first = now, state.gap
+        return _by_gap(*self._first, now, state.gap, tol)
+
+    def close(self) -> None:
+        """End the display."""
+        if self._display is not None:
+            self._display.end()
+
+
+def _by_gap(
+    began: float, first: float, now: float, gap: float, tol: float
+) -> float | None:
+    """Return the seconds until a gap that falls geometrically reaches `tol`."""
+    if gap <= tol:
+        return 0.0
+    if not (math.isfinite(first) and gap < first):
+        return None
+    return (now - began) * math.log(gap / tol) / math.log(first / gap)
+
+
+def _line(state: FitState) -> str:
+    """Return the line that is displayed."""
+    title, parts = state.stage, []
+    if state.iteration:
+        title += f", iteration {state.iteration}"
+        title += f" of {state.total}" if state.total else ""
+    if state.objective is not None:
+        name = _OBJECTIVES.get(state.stage, "objective")
+        parts.append(f"{name} {state.objective:.6g}")
+    if state.gap is not None and math.isfinite(state.gap):
+        parts.append(f"relative gap {state.gap:.1e}")
+    if 0 < state.rows < state.n_rows:
+        parts.append(f"{state.rows:,} of {state.n_rows:,} rows")
+    parts.append(f"{state.seconds:.1f} s")
+    if state.seconds_left:
+        parts.append(f"about {state.seconds_left:.0f} s left")
+    return f"{title}: {', '.join(parts)}"
+
+
+_current: ContextVar[Watch | None] = ContextVar("watch", default=None)
 
 
 @contextmanager
-def showing(verbose: int, line: str) -> Iterator[Callable[..., None] | None]:
-    """Yield a callback that formats numbers into `line`; None unless verbose."""
-    if not verbose:
-        yield None
+def watching(verbose: Any, callback: Any) -> Iterator[None]:
+    """Open a watch for a fit, with the arguments of an estimator.
+
+    Without a callback, and if `verbose` is 0, a fit inside another one reports to the
+    watch of that one.
+    """
+    shown = check_integer("verbose", verbose, low=0) > 0
+    if callback is not None and not callable(callback):
+        raise TypeError(
+            "`callback` must be None or a function of one argument, got "
+            f"{callback!r:.60}"
+        )
+    if not shown and callback is None:
+        yield
         return
-    shown = False
-
-    def show(*numbers: float) -> None:
-        nonlocal shown
-        shown = True
-        overwrite(line.format(*numbers), sys.stderr)
-
+    watch = Watch(shown, callback)
+    token = _current.set(watch)
     try:
-        yield show
+        yield
     finally:
-        if shown:
-            sys.stderr.write("\n")
+        _current.reset(token)
+        watch.close()
 
 
-def bar(share: float, text: str, left: float) -> str:
-    """Return a line: a bar with the share done, a text, and the seconds left."""
-    full = int(_WIDTH * share)
-    return f"[{'#' * full}{'.' * (_WIDTH - full)}] {text}, {left:.0f} s left"
+@contextmanager
+def watched_fit(estimator: Any) -> Iterator[None]:
+    """Watch a fit; if it fails, give the estimator back as it was."""
+    verbose, callback = estimator.verbose, estimator.callback
+    with keeping_fitted(estimator), watching(verbose, callback):
+        yield
 
 
-def overwrite(text: str, stream: TextIO) -> None:
-    """Replace the current line of a terminal."""
-    stream.write("\r\x1b[K" + text)
-    stream.flush()
+@contextmanager
+def _inactive() -> Iterator[None]:
+    """Keep fits that a callback makes from reporting to it."""
+    token = _current.set(None)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def is_watched() -> bool:
+    """Return whether anyone wants to know of the progress."""
+    return _current.get() is not None
+
+
+def is_stopped() -> bool:
+    """Return whether a callback has asked to stop the running fit."""
+    watch = _current.get()
+    return watch is not None and watch.stopped
+
+
+def report(stage: str, **known: Any) -> bool:
+    """Report fields of `FitState` to the watch, if any; return whether to stop."""
+    watch = _current.get()
+    return watch is not None and watch.report(stage, **known)
+
+
+def solver_callback(stage: str, tol: float) -> SolverCallback | None:
+    """Return a callback for a solver; None if nobody watches."""
+    if not is_watched():
+        return None
+
+    def reported(iteration: int, objective: float, gap: float, seconds: float) -> bool:
+        relative = gap / objective if objective > 0 else gap
+        known = relative if math.isfinite(relative) else None
+        return report(
+            stage, iteration=iteration, objective=objective, gap=known, tol=tol,
+            rows=0, n_rows=0,
+        )  # fmt: skip
+
+    return reported
 
 
 class Progress:
@@ -78,4 +288,5 @@ class Progress:
 
     def _write(self, text: str) -> None:
         if self._stream.isatty():
-            overwrite(text, self._stream)
+            self._stream.write(f"\r\x1b[K{text}")
+            self._stream.flush()

@@ -26,6 +26,7 @@ FLOORS = {
     "nbsketch._jit": 1,
     "nbsketch._blas": 1,
     "nbsketch._progress": 1,
+    "nbsketch._display": 1,
     "nbsketch._faults": 1,
     "nbsketch._validation": 1,
     "nbsketch.plots": 1,

@@ -20,6 +20,7 @@ from sklearn.utils.validation import (
 
 from nbsketch._expansion import expansion_of
 from nbsketch._faults import check_magnitude, explaining
+from nbsketch._progress import watching
 from nbsketch._validation import as_csr, check_positives
 from nbsketch.estimators._summary import summarize
 from nbsketch.features import (
@@ -108,7 +109,6 @@ class KernelExpansion(SaveMixin, BaseEstimator):
             self.sketch,
             self.size,
             self.random_state,
-            getattr(self, "verbose", 0),
             self._learns_by_default,
         )
 
@@ -186,19 +186,18 @@ class SketchedModel(KernelExpansion, ABC):
             Fitted copies, in the order of `alphas`.
         """
         penalties = check_positives("alphas", alphas)
-        model = clone(self)
+        model = clone(self).set_params(callback=self.callback)  # clones copy methods
         problem = model.prepare(X, y, sample_weight, groups)
         problem.check_has_path()
-        data = sketch_rows(problem)
-        return [
-            copy(model)._publish(problem, data, solution)
-            for solution in solve_path(problem, data, penalties)
-        ]
+        with watching(self.verbose, self.callback):
+            data = sketch_rows(problem)
+            return [
+                copy(model)._publish(problem, data, solution)
+                for solution in solve_path(problem, data, penalties)
+            ]
 
     def _solving(self) -> SolveSettings:
-        return SolveSettings(
-            self.alpha, self.solver, self.tol, self.max_iter, self.verbose
-        )
+        return SolveSettings(self.alpha, self.solver, self.tol, self.max_iter)
 
     def _publish(
         self, problem: Problem, data: SketchedData, solution: FeatureSolution

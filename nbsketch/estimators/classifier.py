@@ -13,7 +13,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
 from nbsketch._faults import explaining
-from nbsketch._validation import keeping_fitted
+from nbsketch._progress import watched_fit
 from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import SketchedModel
@@ -96,7 +96,12 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
         Pass an int for reproducible results: the sketch is identical for any number of
         threads, predictions agree up to rounding.
     verbose : int, default=0
-        If positive, display the progress of learning length scales and of the solver.
+        If positive, display the progress: one line on a terminal or in a notebook, a
+        line every ten seconds in a log file.
+    callback : callable or None, default=None
+        Called as ``callback(state)`` with a `FitState` as the fit goes on. If it
+        returns true, the fit stops early and keeps the model so far. It is not saved
+        with the model. None: no calls.
 
     Attributes
     ----------
@@ -144,6 +149,7 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
         max_iter: int = 1000,
         random_state: Any = None,
         verbose: int = 0,
+        callback: Any = None,
     ) -> None:
         self.kernel = kernel
         self.bandwidth = bandwidth
@@ -160,6 +166,7 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
         self.max_iter = max_iter
         self.random_state = random_state
         self.verbose = verbose
+        self.callback = callback
 
     def fit(
         self,
@@ -181,7 +188,7 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
         groups : array of shape (n,) or None, default=None
             Label of the group of each row, for `cv`.
         """
-        with keeping_fitted(self):
+        with watched_fit(self):
             problem = self.prepare(X, y, sample_weight, groups)
             data = sketch_rows(problem)
             solution = solve(problem, data)

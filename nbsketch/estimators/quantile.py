@@ -9,12 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 
-from nbsketch._validation import (
-    check_choice,
-    check_real,
-    keeping_fitted,
-    random_generator,
-)
+from nbsketch._progress import watched_fit
+from nbsketch._validation import check_choice, check_real, random_generator
 from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import SketchedModel, as_columns
@@ -104,7 +100,12 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
         Pass an int for reproducible results: the sketch is identical for any number of
         threads, predictions agree up to rounding.
     verbose : int, default=0
-        If positive, display the progress of learning length scales and of the solver.
+        If positive, display the progress: one line on a terminal or in a notebook, a
+        line every ten seconds in a log file.
+    callback : callable or None, default=None
+        Called as ``callback(state)`` with a `FitState` as the fit goes on. If it
+        returns true, the fit stops early and keeps the model so far. It is not saved
+        with the model. None: no calls.
 
     Attributes
     ----------
@@ -166,6 +167,7 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
         max_iter: int = 1000,
         random_state: Any = None,
         verbose: int = 0,
+        callback: Any = None,
     ) -> None:
         self.quantiles = quantiles
         self.gamma = gamma
@@ -184,6 +186,7 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
         self.max_iter = max_iter
         self.random_state = random_state
         self.verbose = verbose
+        self.callback = callback
 
     def fit(
         self,
@@ -205,7 +208,7 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
         groups : array of shape (n,) or None, default=None
             Label of the group of each row, for `cv`.
         """
-        with keeping_fitted(self):
+        with watched_fit(self):
             problem = self.prepare(X, y, sample_weight, groups)
             data = sketch_rows(problem)
             solution = solve(problem, data)

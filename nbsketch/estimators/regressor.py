@@ -8,7 +8,7 @@ from typing import Any
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
-from nbsketch._validation import keeping_fitted
+from nbsketch._progress import watched_fit
 from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import SketchedModel, as_columns
@@ -88,7 +88,12 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         Pass an int for reproducible results: the sketch is identical for any number of
         threads, predictions agree up to rounding.
     verbose : int, default=0
-        If positive, display the progress of learning length scales and of the solver.
+        If positive, display the progress: one line on a terminal or in a notebook, a
+        line every ten seconds in a log file.
+    callback : callable or None, default=None
+        Called as ``callback(state)`` with a `FitState` as the fit goes on. If it
+        returns true, the fit stops early and keeps the model so far. It is not saved
+        with the model. None: no calls.
 
     Attributes
     ----------
@@ -162,6 +167,7 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         max_iter: int = 1000,
         random_state: Any = None,
         verbose: int = 0,
+        callback: Any = None,
     ) -> None:
         self.kernel = kernel
         self.bandwidth = bandwidth
@@ -178,6 +184,7 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         self.max_iter = max_iter
         self.random_state = random_state
         self.verbose = verbose
+        self.callback = callback
 
     def fit(
         self,
@@ -199,7 +206,7 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         groups : array of shape (n,) or None, default=None
             Label of the group of each row, for `cv`.
         """
-        with keeping_fitted(self):
+        with watched_fit(self):
             problem = self.prepare(X, y, sample_weight, groups)
             data = sketch_rows(problem)
             solution = solve(problem, data)

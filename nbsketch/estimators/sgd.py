@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.metaestimators import available_if
 
-from nbsketch._validation import check_choice, check_real, keeping_fitted
+from nbsketch._progress import watched_fit
+from nbsketch._validation import check_choice, check_real
 from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import KernelExpansion, as_columns
@@ -106,6 +107,13 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
         the targets, and moves by half of `step` times the mean slope of a batch.
     random_state : None, int or Generator, default=None
         Pass an int for reproducible results.
+    verbose : int, default=0
+        If positive, display the progress: one line on a terminal or in a notebook, a
+        line every ten seconds in a log file.
+    callback : callable or None, default=None
+        Called as ``callback(state)`` with a `FitState` as the fit goes on. If it
+        returns true, the fit stops early and keeps the model so far. It is not saved
+        with the model. None: no calls.
 
     Attributes
     ----------
@@ -182,6 +190,8 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
         cv: Any = None,
         fit_intercept: bool = True,
         random_state: Any = None,
+        verbose: int = 0,
+        callback: Any = None,
     ) -> None:
         self.kernel = kernel
         self.bandwidth = bandwidth
@@ -203,6 +213,8 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
         self.cv = cv
         self.fit_intercept = fit_intercept
         self.random_state = random_state
+        self.verbose = verbose
+        self.callback = callback
 
     def fit(
         self,
@@ -229,7 +241,7 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
         X_val, y_val : arrays or None, default=None
             Validation rows for early stopping. None: it holds out rows of X.
         """
-        with keeping_fitted(self):
+        with watched_fit(self):
             rows = self._rows(X, y, sample_weight)
             objective = replace(
                 self._objective(rows.y, rows.relative_weights),
@@ -262,7 +274,7 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
             Numbers of visits of the rows; a fractional part is the probability of one
             more visit. None: one visit each.
         """
-        with keeping_fitted(self):
+        with watched_fit(self):
             self._check_stream()
             first = not hasattr(self, "coef_")
             check = self._rows if first else self._next_rows

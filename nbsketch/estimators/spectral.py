@@ -7,7 +7,8 @@ from typing import Any
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
-from nbsketch._validation import check_choice, check_integer, keeping_fitted
+from nbsketch._progress import watched_fit
+from nbsketch._validation import check_choice, check_integer
 from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import SketchedModel, as_columns
@@ -87,6 +88,13 @@ class SpectralFilterRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
     random_state : None, int or Generator, default=None
         Pass an int for reproducible results: the sketch is identical for any number of
         threads, predictions agree up to rounding.
+    verbose : int, default=0
+        If positive, display the progress: one line on a terminal or in a notebook, a
+        line every ten seconds in a log file.
+    callback : callable or None, default=None
+        Called as ``callback(state)`` with a `FitState` as the fit goes on. If it
+        returns true, the fit stops early and keeps the model so far. It is not saved
+        with the model. None: no calls.
 
     Attributes
     ----------
@@ -162,6 +170,8 @@ class SpectralFilterRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         criterion: str = "gcv",
         fit_intercept: bool = True,
         random_state: Any = None,
+        verbose: int = 0,
+        callback: Any = None,
     ) -> None:
         self.kernel = kernel
         self.bandwidth = bandwidth
@@ -177,6 +187,8 @@ class SpectralFilterRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         self.criterion = criterion
         self.fit_intercept = fit_intercept
         self.random_state = random_state
+        self.verbose = verbose
+        self.callback = callback
 
     def fit(
         self,
@@ -204,7 +216,7 @@ class SpectralFilterRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
             Validation rows and their targets: alpha is the one of least mean squared
             error on them. None: by `criterion`.
         """
-        with keeping_fitted(self):
+        with watched_fit(self):
             problem = self.prepare(X, y, sample_weight, groups)
             validation = self._check_validation(
                 problem.rows, problem.objective.targets, X_val, y_val

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._blas import eigh
+from nbsketch._progress import is_stopped, report
 from nbsketch.fitting.settings import SolveOptions
 from nbsketch.solvers import smoother
 from nbsketch.solvers.design import Design
@@ -28,6 +29,8 @@ _RELATIVE_ALPHAS = np.logspace(1, -8, 19)
 _HELD_OUT, _PATH_TOL = 0.2, 1e-2
 # A path ends where so many penalties in a row lose by so much against the best.
 _PATIENCE, _LOSS = 2, 1.001
+# Rows of the path once a callback has stopped the fit.
+_FEW_ROWS = 2000
 # Leave-one-out errors of more rows do not improve the choice, and cost as much as the
 # fit.
 _MOST_VALIDATION_ROWS = 5000
@@ -75,8 +78,11 @@ def held_out(
 
     The path of penalties (if `alpha` is None) ends where weaker ones lose. For a robust
     loss, outliers under every penalty are excluded. With a single row nothing can be
-    held out, and all errors are zero.
+    held out, and all errors are zero. If a callback stops the fit, the path is that of
+    2000 of the rows.
     """
+    if is_stopped():
+        objective, design = _some_rows(objective, design, rng)
     alphas = default_alphas(objective, design) if alpha is None else np.array([alpha])
     n = design.shape[0]
     if n == 1:
@@ -93,7 +99,21 @@ def held_out(
         errors = _mean_losses(validation, np.array(losses), least)
         if (errors[-_PATIENCE:] > _LOSS * errors.min()).sum() == _PATIENCE:
             break
+        known = {"iteration": len(errors), "objective": float(errors[-1])}
+        if not is_stopped() and report("penalty", total=len(alphas), **known):
+            return held_out(objective, design, None, rng)
     return AlphaPath(alphas, errors)
+
+
+def _some_rows(
+    objective: Any, design: Design, rng: np.random.Generator
+) -> tuple[Any, Design]:
+    """Return the objective on some of the rows, and their features."""
+    n = design.shape[0]
+    if n <= _FEW_ROWS:
+        return objective, design
+    rows = np.sort(rng.choice(n, _FEW_ROWS, replace=False))
+    return objective.take(rows), design.gather(rows)
 
 
 def _random_part(n: int, rng: np.random.Generator) -> Fold:

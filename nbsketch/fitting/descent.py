@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nbsketch._progress import is_watched, report, solver_callback
 from nbsketch._validation import (
     check_choice,
     check_integer,
@@ -131,10 +132,12 @@ class Descent:
         twice as many steps as the best iterate took, and a pass over the data, have not
         found a better one.
         """
-        ahead = self._iterates(sample, rng, every=validation is not None)
-        best = next(ahead)
+        every = validation is not None or is_watched()
+        ahead = self._iterates(sample, rng, every)
         if validation is None:
+            *_, best = ahead
             return best, None
+        best = next(ahead)
         steps, errors = [best.n_steps], [validation.mean_loss(best)]
         per_epoch = len(sample.Z) / self.batch_size
         for iterate in ahead:
@@ -168,10 +171,13 @@ class Descent:
         self, sample: Sample, rng: np.random.Generator, every: bool
     ) -> Iterable[tuple]:
         stops = _checkpoints(self.n_steps) if every else [self.n_steps]
-        return sgm_iterates(
+        for iterate in sgm_iterates(
             sample.design, *_targets(sample), step=self.step, checkpoints=stops,
             **self._options(sample, rng),
-        )  # fmt: skip
+        ):  # fmt: skip
+            yield iterate
+            if report("steps", iteration=iterate.n_steps, total=self.n_steps):
+                return
 
     def _adam(
         self, sample: Sample, rng: np.random.Generator, every: bool
@@ -180,11 +186,11 @@ class Descent:
         solution = solve_stochastic(
             sample.design, *_targets(sample), method="adam",
             learning_rate=self.step, n_epochs=self.n_epochs, record_every=int(every),
-            **self._options(sample, rng),
+            callback=solver_callback("steps", 0.0), **self._options(sample, rng),
         )  # fmt: skip
         epochs = solution.history[1:] if every else ()
         on_the_way = [(s.epoch * per_epoch, s.coef, s.intercept) for s in epochs]
-        last = (self.n_epochs * per_epoch, solution.coef, solution.intercept)
+        last = (solution.n_iter * per_epoch, solution.coef, solution.intercept)
         return on_the_way or [last]
 
     def _options(self, sample: Sample, rng: np.random.Generator) -> dict[str, Any]:

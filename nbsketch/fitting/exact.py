@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nbsketch._progress import report
 from nbsketch.features import is_pairwise
 from nbsketch.fitting.objectives import FeatureSolution
 from nbsketch.fitting.settings import SolveOptions
@@ -71,7 +72,10 @@ def choose_exact(
     found = sample.errors(middle, coarse)
     best = min(found, key=_order)
     fine = best.shift * np.array(_FINE)
-    for width in widths:
+    for count, width in enumerate(widths, start=1):
+        known = {"iteration": count, "total": len(widths) + 1}
+        if report("penalty", objective=min(found, key=_order).error, **known):
+            break
         if learned and width == _MIDDLE:
             found += sample.errors(middle, fine[[0, 2]])
         else:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from nbsketch._blas import one_thread, threads_for
-from nbsketch._progress import SOLVING, showing
+from nbsketch._progress import is_stopped
 from nbsketch._validation import random_generator
 from nbsketch.fitting.descent import Descent, Iterate, Sample
 from nbsketch.fitting.exact import (
@@ -142,16 +142,15 @@ def solve(
     work = 4.0 * np.prod(data.sketch.shape) * data.sketch.shape[0]
     # Iterative solvers make many small products, whatever n is.
     limit = threads_for(work) if closed_form else one_thread()
-    with showing(settings.verbose, SOLVING) as callback, limit:
+    with limit:
         keep = objective.keep_features if closed_form else True
         projection, design = data.design(keep)
         known: dict[str, Any] = {"rng": data.rng}
         if validation is not None:
             Z = data.validation_design(validation[0], projection)
             known["validation"] = Z, validation[1]
-        solution = _solve(problem, design, settings.options(callback), **known)
-    if solution.shortfall:
-        warnings.warn(solution.shortfall, ConvergenceWarning, stacklevel=3)
+        solution = _solve(problem, design, settings.options(), **known)
+    _warn(solution)
     if solution.order is not None and solution.order.is_contradicted:
         warnings.warn(dependent_rows(solution.order), stacklevel=3)
     return _expanded(solution, projection)
@@ -173,8 +172,8 @@ def solve_path(
 ) -> Iterator[FeatureSolution]:
     """Yield the solution for each penalty, on one set of features."""
     settings = problem.solving
-    with showing(settings.verbose, SOLVING) as callback, one_thread():
-        options = settings.options(callback)
+    with one_thread():
+        options = settings.options()
         if _is_iterative(problem, data):
             yield from path_all_rows(data, problem.objective, alphas, options)
             return
@@ -278,12 +277,22 @@ def _solve_by_passes(
 ) -> FeatureSolution:
     settings = problem.solving
     alpha: Any = data.alpha if settings.alpha is None else settings.alpha
-    with showing(settings.verbose, SOLVING) as callback, one_thread():
-        options = settings.options(callback)
-        solution = solver(data, problem.objective, float(alpha), options)
-    if solution.shortfall:
-        warnings.warn(solution.shortfall, ConvergenceWarning, stacklevel=4)
+    with one_thread():
+        solution = solver(data, problem.objective, float(alpha), settings.options())
+    _warn(solution, stacklevel=5)
     return solution
+
+
+def _warn(solution: FeatureSolution, stacklevel: int = 4) -> None:
+    """Warn if the solution is less accurate than asked for."""
+    text = solution.shortfall
+    if text and is_stopped():
+        text = (
+            f"`callback` has stopped the solver after {solution.n_iter} iterations; "
+            f"the relative distance from the optimum is at most {solution.gap:.1e}"
+        )
+    if text:
+        warnings.warn(text, ConvergenceWarning, stacklevel=stacklevel)
 
 
 def _solves_gram(problem: Problem, data: SketchedData) -> bool:

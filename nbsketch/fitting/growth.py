@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nbsketch._progress import report
 from nbsketch.features import SketchMap, stored_design
 from nbsketch.fitting.sizes import AutoSize
 from nbsketch.fitting.sketched import SketchedData
@@ -39,11 +40,12 @@ def grow(
         path["size"].append(step.sketch.shape[0])
         path["loss"].append(score(features[1]))
         path["seconds"].append(time.perf_counter() - began)
+        stop = report("size", iteration=len(path["size"]), objective=path["loss"][-1])
         if best is None or path["loss"][-1] < min(path["loss"][:-1]):
             best = data._replace(
                 sketch=step.sketch, sketch_map=step.sketch_map, features=features
             )
-        rows = _rows_to_add(rule, path, X.shape[0])
+        rows = 0 if stop else _rows_to_add(rule, path, X.shape[0])
         if rows == 0:
             arrays = {name: np.array(values) for name, values in path.items()}
             return best._replace(size_path=arrays)

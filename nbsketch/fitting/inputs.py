@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from nbsketch._progress import LEARNING, showing
+from nbsketch._progress import is_watched, report
 from nbsketch._validation import check_choice
 from nbsketch.features import is_pairwise
 from nbsketch.fitting.settings import SketchSettings
@@ -144,19 +144,22 @@ def _learn(
 ) -> Inputs:
     # Length scales replace standardization, so None means features without ranks.
     preprocessing = settings.preprocessing or "standard"
-    with showing(settings.verbose, LEARNING) as callback:
-        tuned = tune(
-            X,
-            target.targets,
-            family=_FAMILIES[settings.kernel],
-            preprocessing=preprocessing,
-            size=size,
-            sample_weight=target.weights,
-            alpha=target.alpha,
-            robust=target.robust,
-            cv=target.folds,
-            rng=rng,
-            callback=callback,
-        )
+    tuned = tune(
+        X,
+        target.targets,
+        family=_FAMILIES[settings.kernel],
+        preprocessing=preprocessing,
+        size=size,
+        sample_weight=target.weights,
+        alpha=target.alpha,
+        robust=target.robust,
+        cv=target.folds,
+        rng=rng,
+        callback=_report if is_watched() else None,
+    )
     rows = X if tuned.scaler is None else tuned.scaler.transform(X)
     return Inputs(rows, tuned.kernel, None, tuned.scaler, tuned.length_scales)
+
+
+def _report(iteration: int, error: float) -> bool:
+    return report("length-scales", iteration=iteration, objective=error)

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from nbsketch._progress import solver_callback
 from nbsketch._validation import check_choice
 from nbsketch.fitting.alpha import AlphaPath, held_out
 from nbsketch.fitting.inputs import TuningTarget
@@ -158,6 +159,7 @@ class Objective(ABC):
     ) -> FeatureSolution:
         """Solve by stochastic steps."""
         options = self._stochastic | self._weighting | solver.options()
+        options["callback"] = solver_callback("steps", 0.0)
         solutions = [
             solve_stochastic(design, y, alpha=alpha, **options) for y in self._parts
         ]

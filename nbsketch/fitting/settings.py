@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from nbsketch._progress import SolverCallback, solver_callback
 from nbsketch._validation import check_integer, check_positive
 from nbsketch.fitting.sizes import as_auto_size
 from nbsketch.fitting.stochastic import as_solver
@@ -16,7 +16,7 @@ class SolveOptions(NamedTuple):
 
     tol: float = 1e-6
     max_iter: int = 1000
-    callback: Callable[[int, float, float, float], Any] | None = None
+    callback: SolverCallback | None = None
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,10 @@ class SketchSettings:
     sketch: Any
     size: Any
     random_state: Any
-    verbose: int = 0
     # Whether bandwidth=None learns the length scales where that is possible.
     learns_by_default: bool = True
 
     def __post_init__(self) -> None:
-        check_integer("verbose", self.verbose, low=0)
         as_auto_size(self.size)
 
     def check_size_is_fixed(self) -> None:
@@ -54,18 +52,17 @@ class SolveSettings:
     solver: Any = "auto"
     tol: float = 1e-6
     max_iter: int = 1000
-    verbose: int = 0
 
     def __post_init__(self) -> None:
         check_positive("tol", self.tol)
         check_integer("max_iter", self.max_iter)
-        check_integer("verbose", self.verbose, low=0)
         as_solver(self.solver)
         if self.alpha is not None:
             check_positive("alpha", self.alpha)
 
-    def options(self, callback: Callable | None = None) -> SolveOptions:
-        """Return the options of a solver."""
+    def options(self) -> SolveOptions:
+        """Return the options of a solver, which reports to whoever watches the fit."""
+        callback = solver_callback("solver", self.tol)
         return SolveOptions(self.tol, self.max_iter, callback)
 
     def check_solver_has_paths(self) -> None:

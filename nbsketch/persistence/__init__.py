@@ -81,11 +81,13 @@ def save_model(model: Any, path: str | Path) -> None:
 def _stored(params: dict[str, Any]) -> dict[str, Any]:
     """Return the parameters that a file holds: of `cv` an integer or None.
 
-    Splitters and index arrays belong to the training rows, which are not in the file.
+    Splitters and index arrays belong to the training rows, which are not in the file; a
+    callback is code.
     """
+    kept = {name: value for name, value in params.items() if name != "callback"}
     cv = params.get("cv")
     known = cv is None or isinstance(cv, Integral)
-    return params if known else params | {"cv": None}
+    return kept if known else kept | {"cv": None}
 
 
 def load(path: str | Path) -> Any:

@@ -240,6 +240,12 @@ STATES: dict[str, dict[str, Rule]] = {
     },
 }
 
+
+def _no_callback(name: str, value: Any, scope: Scope) -> None:
+    if value is not None:
+        raise TypeError(f"`{name}` must be None in a file, got {value!r:.60}")
+
+
 # Parameters of any estimator that are checked before the first fit. All others are
 # checked by `fit`, and have no part in predictions.
 PARAMETERS: dict[str, Rule] = {
@@ -256,6 +262,7 @@ PARAMETERS: dict[str, Rule] = {
     "tol": lambda name, value, scope: check_positive(name, value),
     "max_iter": integer(low=1),
     "verbose": integer(),
+    "callback": _no_callback,
     **dict.fromkeys(("fit_intercept", "average", "early_stopping"), flag),
     "random_state": optional(integer()),
 }

@@ -107,7 +107,8 @@ def solve_conjugate(
     state : State, optional
         Of a solution nearby, such as that for another `alpha`, to start from.
     callback : callable, optional
-        Called as ``callback(passes, objective, gap, seconds)`` after each pass.
+        Called as ``callback(passes, objective, gap, seconds)`` after each pass; if it
+        returns true, the search ends.
     random_state : int, Generator or None
         For the pivots of the preconditioner.
 
@@ -280,7 +281,8 @@ def _solve(
     report = _timed(callback, began)
     search = ConjugateSearch(system, preconditioner, start, limits, report)
     found = search.run()
-    check_gap(found.relative_gap, search.n_passes)
+    if not search.stopped:
+        check_gap(found.relative_gap, search.n_passes)
     return _solution(rotated, search, slice(None), limits.tol, began)
 
 
@@ -316,8 +318,8 @@ def _timed(callback: Callback | None, began: float) -> Report | None:
     if callback is None:
         return None
 
-    def report(passes: int, found: ColumnGaps) -> None:
+    def report(passes: int, found: ColumnGaps) -> Any:
         objective, gap = float(found.objective.sum()), found.gap + found.noise
-        callback(passes, objective, float(gap.sum()), perf_counter() - began)
+        return callback(passes, objective, float(gap.sum()), perf_counter() - began)
 
     return report

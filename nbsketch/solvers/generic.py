@@ -66,7 +66,8 @@ def solve_generic(
     state : State, optional
         Solution of a similar problem, to start from.
     callback : callable, optional
-        Called as ``callback(iteration, objective, gap, seconds)`` at each certificate.
+        Called as ``callback(iteration, objective, gap, seconds)`` at each certificate;
+        if it returns true, the search ends with the best solution so far.
 
     Returns
     -------

@@ -76,7 +76,8 @@ def solve_nystrom(
     state : State, optional
         Of a solution nearby, such as that for another `alpha`, to start from.
     callback : callable, optional
-        Called as ``callback(passes, objective, gap, seconds)`` after each pass.
+        Called as ``callback(passes, objective, gap, seconds)`` after each pass; if it
+        returns true, the search ends.
 
     Returns
     -------
@@ -129,7 +130,9 @@ def solve_nystrom(
     gaps = search.run()
     objective = system.objective(search.G, search.R)
     relative = np.divide(gaps, objective, out=np.zeros_like(gaps), where=gaps > 0)
-    worst = check_gap(relative, search.n_passes)
+    worst = float(relative.max(initial=0))
+    if not search.stopped:
+        check_gap(relative, search.n_passes)
     coef, intercept, rest = rotated.restore(
         search.G, system.intercept(search.G), sample_weight, fit_intercept
     )

@@ -132,7 +132,8 @@ def solve_stochastic(
         0: never.
     callback : callable, optional
         Called as ``callback(epoch, objective, gap, seconds)`` after those epochs (all,
-        if `record_every` is 0), as by the other solvers; the gap is infinite.
+        if `record_every` is 0), as by the other solvers; the gap is infinite. If it
+        returns true, no further epoch begins.
 
     Returns
     -------
@@ -175,7 +176,9 @@ def solve_stochastic(
             latest = search.snapshot()
             history += [latest] if every else []
             if callback is not None:
-                callback(epoch, latest.objective, np.inf, latest.seconds)
+                known = latest.objective, np.inf, latest.seconds
+                if callback(epoch, *known):
+                    break
     return _solution(search.snapshot(), history)
 
 

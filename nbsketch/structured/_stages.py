@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from nbsketch._progress import bar, overwrite
+from nbsketch._display import Display, bar
+from nbsketch._progress import report
 
 
 class Stages:
@@ -26,17 +26,17 @@ class Stages:
     @contextmanager
     def stage(self, name: str, total: int = 0) -> Iterator[Callable[[int], None]]:
         """Time a stage; yield a function that takes the amount done out of `total`."""
-        start = time.perf_counter()
+        start, display = time.perf_counter(), Display(patient=True)
+        report(name, n_rows=total)
 
         def show(done: int) -> None:
-            if self._verbose and total and sys.stderr.isatty():
+            report(name, rows=done, n_rows=total)
+            if self._verbose and total:
                 spent = time.perf_counter() - start
                 left = spent * (total - done) / max(done, 1)
-                text = f"{done / total:4.0%} {name}"
-                overwrite(bar(done / total, text, left), sys.stderr)
+                display.update(bar(done / total, f"{done / total:4.0%} {name}", left))
 
         yield show
         self.seconds[name] = time.perf_counter() - start
         if self._verbose:
-            clear = "\r\x1b[K" if sys.stderr.isatty() else ""
-            sys.stderr.write(f"{clear}{name}: {self.seconds[name]:.2f} s\n")
+            display.end(f"{name}: {self.seconds[name]:.2f} s")

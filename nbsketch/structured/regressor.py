@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
+from nbsketch._progress import watching
 from nbsketch._validation import (
     check_integer,
     check_positive,
@@ -97,6 +98,10 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         Pass an int for reproducible results.
     verbose : int, default=0
         If positive, display progress and the time of each stage.
+    callback : callable or None, default=None
+        Called as ``callback(state)`` with a `FitState` as the stages of the fit go on.
+        There is no model before the end, so what it returns has no effect. It is not
+        saved with the model. None: no calls.
 
     Attributes
     ----------
@@ -159,6 +164,7 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         alpha: float = 1e-5,
         random_state: Any = None,
         verbose: int = 0,
+        callback: Any = None,
     ) -> None:
         self.kernel = kernel
         self.output_kernel = output_kernel
@@ -171,6 +177,7 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         self.alpha = alpha
         self.random_state = random_state
         self.verbose = verbose
+        self.callback = callback
 
     def fit(
         self, X: Any, Y: Any, sample_weight: Any = None
@@ -188,7 +195,7 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
             with a precomputed output kernel, whose predictions are indices, there must
             be none.
         """
-        with keeping_fitted(self):
+        with keeping_fitted(self), watching(0, self.callback):
             alpha = check_positive("alpha", self.alpha)
             stages = Stages(check_integer("verbose", self.verbose, low=0))
             kernel, X = self._check_X(X)

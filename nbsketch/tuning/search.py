@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.optimize
@@ -64,7 +64,7 @@ class Budget:
         self,
         iterations: int,
         seconds: float,
-        callback: Callable[[int, float], None] | None = None,
+        callback: Callable[[int, float], Any] | None = None,
     ) -> None:
         self.iterations = iterations
         self._all, self._callback = iterations, callback
@@ -83,8 +83,11 @@ class Budget:
     def spend(self, value: float) -> None:
         """Count one iteration, after which the criterion has a value."""
         self.iterations -= 1
-        if self._callback is not None:
-            self._callback(self._all - self.iterations, float(np.exp(value / 2)))
+        done = self._all - self.iterations
+        if self._callback is not None and self._callback(
+            done, float(np.exp(value / 2))
+        ):
+            self.iterations = 0
 
 
 class _SpentError(Exception):

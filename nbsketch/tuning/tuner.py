@@ -103,7 +103,7 @@ def tune(
     max_iter: int = 80,
     max_seconds: float = np.inf,
     rng: Any = None,
-    callback: Callable[[int, float], None] | None = None,
+    callback: Callable[[int, float], Any] | None = None,
 ) -> Tuned:
     r"""Learn the length scales of a kernel from data, at a cost independent of n.
 
@@ -153,7 +153,8 @@ def tune(
     rng : None, int or Generator, default=None
         Random state. Pass an int for reproducible results.
     callback : callable, default=None
-        Called after each iteration with its number and the error, as in `Tuned.error`.
+        Called after each iteration with its number and the error, as in `Tuned.error`;
+        if it returns true, the search ends.
 
     Returns
     -------

@@ -13,8 +13,9 @@ from nbsketch.solvers._certified.line_search import convex_step
 from nbsketch.solvers._certified.problem import Problem
 from nbsketch.solvers.solution import Solution, State
 
+# Both return true to stop.
 Callback = Callable[[int, float, float, float], Any]
-Report = Callable[[int, Certificate], None]
+Report = Callable[[int, Certificate], Any]
 ProblemT = TypeVar("ProblemT", bound=Problem)
 
 _STEPS = 50  # Newton steps in a round
@@ -68,7 +69,8 @@ class CertifiedSearch(ABC, Generic[ProblemT]):
     max_iter : int
         Largest number of Newton steps.
     report : callable, optional
-        Called as ``report(steps, certificate)`` at each certificate.
+        Called as ``report(steps, certificate)`` at each certificate. If it returns
+        true, the search ends after a first step.
 
     Attributes
     ----------
@@ -95,6 +97,8 @@ class CertifiedSearch(ABC, Generic[ProblemT]):
         Gap that the last round should have reached, from ``_gap_parts``.
     best : Certificate
         The best one so far.
+    stopped : bool
+        Whether `report` has asked to stop.
     floor : float
         Gap below which rounding rules.
     inexact : float
@@ -126,6 +130,7 @@ class CertifiedSearch(ABC, Generic[ProblemT]):
         self.res = problem.residual(self.coef, self.intercept)
         self.sigma, self.slope = 0.0, -np.inf
         self.steps = self.idle = 0
+        self.stopped = False
         self.demand, self.promised = 1.0, np.inf
         self._begin(state)
         self.best = self._first_certificate(state)
@@ -135,7 +140,7 @@ class CertifiedSearch(ABC, Generic[ProblemT]):
         """Return the best solution found, with the time since this call."""
         began = perf_counter()
         self._call_back(self.best)
-        while not (self.converged or self.steps >= self.max_iter):
+        while not (self.converged or self._is_spent):
             before = self.steps
             self._start_round()
             settled = self._descend()
@@ -154,6 +159,11 @@ class CertifiedSearch(ABC, Generic[ProblemT]):
     def target(self) -> float:
         """The gap at which to stop."""
         return max(self.tol * self.best.scale, self.floor)
+
+    @property
+    def _is_spent(self) -> bool:
+        """Whether no further step may be taken."""
+        return self.steps >= self.max_iter or (self.stopped and self.steps > 0)
 
     @property
     def converged(self) -> bool:
@@ -211,7 +221,7 @@ class CertifiedSearch(ABC, Generic[ProblemT]):
             rho = self._gradient()
             if self._settled(rho, step):
                 return True
-            if self.steps >= self.max_iter:
+            if self._is_spent:
                 return False
             direction = self._direction(rho)
             self.slope = float(rho @ direction)
@@ -289,7 +299,7 @@ class CertifiedSearch(ABC, Generic[ProblemT]):
 
     def _call_back(self, found: Certificate) -> None:
         if self.report is not None:
-            self.report(self.steps, found)
+            self.stopped |= bool(self.report(self.steps, found))
 
 
 def timed(callback: Callback | None, began: float) -> Report | None:
@@ -297,7 +307,7 @@ def timed(callback: Callback | None, began: float) -> Report | None:
     if callback is None:
         return None
 
-    def report(step: int, found: Certificate) -> None:
-        callback(step, found.objective, found.gap, perf_counter() - began)
+    def report(step: int, found: Certificate) -> Any:
+        return callback(step, found.objective, found.gap, perf_counter() - began)
 
     return report

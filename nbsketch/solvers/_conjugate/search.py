@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from nbsketch.solvers._conjugate.preconditioner import LowRankPreconditioner
 from nbsketch.solvers._conjugate.problem import ColumnGaps, KernelSystem
 
-Report = Callable[[int, ColumnGaps], Any]
+Report = Callable[[int, ColumnGaps], Any]  # returns true to stop
 
 
 class Limits(NamedTuple):
@@ -40,7 +40,7 @@ class ConjugateSearch:
     ) -> None:
         self.system, self._limits, self._report = system, limits, report
         self._preconditioner = preconditioner
-        self._began, self.n_passes = perf_counter(), 0
+        self._began, self.n_passes, self.stopped = perf_counter(), 0, False
         self.A = np.zeros(system.Y.shape)
         self.fitted = np.zeros(system.Y.shape)  # K A
         if start is not None:
@@ -72,7 +72,8 @@ class ConjugateSearch:
         used = perf_counter() - self._began
         per_pass = used / max(1, self.n_passes)
         in_time = used + 2 * per_pass <= self._limits.seconds
-        return in_time and self.n_passes + 2 <= self._limits.passes
+        spent = self.stopped or self.n_passes + 2 > self._limits.passes
+        return in_time and not spent
 
     def _multiply(self, V: NDArray) -> NDArray:
         self.n_passes += 1
@@ -92,7 +93,7 @@ class ConjugateSearch:
             old, R = R, R - self._step(D, slope, live)
             self.certificate = self.system.certify(self.A, self.fitted)
             if self._report is not None:
-                self._report(self.n_passes, self.certificate)
+                self.stopped |= bool(self._report(self.n_passes, self.certificate))
             keep = self._live()[live]
             if not keep.any() or not self._has_time():
                 return

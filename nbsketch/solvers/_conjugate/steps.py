@@ -28,6 +28,7 @@ class NormalSearch:
     ) -> None:
         self._system, self._limits, self._callback = system, limits, callback
         self._began, self.n_passes = perf_counter(), 1  # one was for the targets
+        self.stopped = False
         self.G = np.zeros(system.right.shape)
         self.R = system.right.copy()
         if start is not None:
@@ -59,7 +60,8 @@ class NormalSearch:
         used = perf_counter() - self._began
         # One pass is kept for the residual at the end.
         in_time = used * (1 + 2 / self.n_passes) <= self._limits.seconds
-        return in_time and self.n_passes + 2 <= self._limits.passes
+        spent = self.stopped or self.n_passes + 2 > self._limits.passes
+        return in_time and not spent
 
     def _multiply(self, V: NDArray, columns: NDArray) -> NDArray:
         self.n_passes += 1
@@ -93,5 +95,6 @@ class NormalSearch:
         if self._callback is not None:
             seconds = perf_counter() - self._began
             total = float(objective.sum())
-            self._callback(self.n_passes, total, float(gaps.sum()), seconds)
+            known = total, float(gaps.sum()), seconds
+            self.stopped |= bool(self._callback(self.n_passes, *known))
         return gaps > tol[live] * objective[live]

@@ -57,7 +57,7 @@ class AlternatingDirections(GenericSearch):
     def run(self) -> tuple[Certificate, int]:
         """Return the best certificate and the number of steps."""
         adapt = _EVERY
-        while self.steps < self.max_iter and self.best.gap > self.target:
+        while self.steps < self.max_iter and not self.is_done:
             self._step()
             if self.steps % _EVERY == 0 or self.steps == self.max_iter:
                 self.keep(self._certify(_ALLOWED * self.target))

@@ -94,7 +94,7 @@ class WhitenedDescent(GenericSearch):
         w, b, estimate = self.last
         self.awaited = 0.5 * estimate
         self.keep(self._certify(w, b, _ALLOWED * self.target))
-        if self.best.gap <= self.target:
+        if self.is_done:
             raise _Done
 
     def _certify(self, w: NDArray, b: float, allowed: float) -> Certificate:

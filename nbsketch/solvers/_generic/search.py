@@ -31,7 +31,7 @@ class GenericSearch:
         self, problem: GenericProblem, tol: float, max_iter: int, report: Report | None
     ) -> None:
         self.problem, self.tol, self.max_iter = problem, tol, max_iter
-        self.report, self.steps = report, 0
+        self.report, self.steps, self.stopped = report, 0, False
         gram = problem.design.gram(weights=problem.weights) / problem.n
         self.mass, self.mean = problem.weights.sum(), np.zeros(problem.rank)
         if problem.fit_intercept:
@@ -54,4 +54,9 @@ class GenericSearch:
     def call_back(self) -> None:
         """Report the best certificate."""
         if self.report is not None:
-            self.report(self.steps, self.best)
+            self.stopped |= bool(self.report(self.steps, self.best))
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the best certificate is good enough, or the report asks to stop."""
+        return self.best.gap <= self.target or (self.stopped and self.steps > 0)

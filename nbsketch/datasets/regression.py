@@ -1,13 +1,11 @@
 """Regression sets with one target and no published split."""
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch.datasets._dataset import Dataset
-from nbsketch.datasets._docs import Folder, Loader, loader
+from nbsketch.datasets._docs import Folder
 from nbsketch.datasets._files import fetch_through_sklearn, locate
+from nbsketch.datasets._table_loader import table_loader
 from nbsketch.datasets._tables import (
     AIRFOIL,
     AUTOMPG,
@@ -19,20 +17,6 @@ from nbsketch.datasets._tables import (
     Table,
 )
 from nbsketch.datasets._text import parse_rows, read_lines
-
-_DOWNLOAD = (
-    "Whether to download the file if none of these folders has it, verified by SHA-256."
-)
-
-
-Read = Callable[[Table, Folder, bool], tuple[NDArray, NDArray]]
-
-
-def _read(table: Table, data_home: Folder, download: bool) -> tuple[NDArray, NDArray]:
-    (path,) = locate(table.source, data_home, download)
-    lines = read_lines(path)[table.n_header_lines :]
-    rows = parse_rows(lines, path, len(table.feature_names) + 1, table.delimiter)
-    return rows[:, :-1], rows[:, -1]
 
 
 def _read_autompg(
@@ -76,20 +60,7 @@ def _fetch_california(missing: FileNotFoundError) -> tuple[NDArray, NDArray]:
     return bunch.data, bunch.target
 
 
-def _loader(
-    table: Table, read: Read = _read, download_text: str = _DOWNLOAD
-) -> Callable[[Callable[[], None]], Loader]:
-    """Return a decorator that makes the loader of a table."""
-
-    def load(data_home: Folder, download: bool) -> Dataset:
-        X, y = read(table, data_home, download)
-        name, target = table.source.name, (table.target_name,)
-        return Dataset(name, X.copy(), y.copy(), table.feature_names, target)
-
-    return loader(table.source, load, download=download_text)
-
-
-@_loader(BOSTON)
+@table_loader(BOSTON)
 def load_boston() -> None:
     """Load boston: the median value of homes in 506 tracts of Boston.
 
@@ -116,7 +87,7 @@ def load_boston() -> None:
     """
 
 
-@_loader(CONCRETE)
+@table_loader(CONCRETE)
 def load_concrete() -> None:
     """Load concrete: the compressive strength of concrete from its mixture.
 
@@ -140,7 +111,7 @@ def load_concrete() -> None:
     """
 
 
-@_loader(AIRFOIL)
+@table_loader(AIRFOIL)
 def load_airfoil() -> None:
     """Load airfoil: the noise of airfoil sections in a wind tunnel.
 
@@ -164,7 +135,9 @@ def load_airfoil() -> None:
     """
 
 
-@_loader(AUTOMPG, _read_autompg, "Without effect: no checksum of the file is known.")
+@table_loader(
+    AUTOMPG, _read_autompg, "Without effect: no checksum of the file is known."
+)
 def load_autompg() -> None:
     """Load autompg: the fuel consumption of cars, in miles per gallon.
 
@@ -190,7 +163,7 @@ def load_autompg() -> None:
     """
 
 
-@_loader(YACHT)
+@table_loader(YACHT)
 def load_yacht() -> None:
     """Load yacht: the resistance of sailing yachts from the shape of the hull.
 
@@ -215,7 +188,7 @@ def load_yacht() -> None:
     """
 
 
-@_loader(POWERPLANT)
+@table_loader(POWERPLANT)
 def load_powerplant() -> None:
     """Load powerplant: the output of a power plant from the weather.
 
@@ -242,7 +215,7 @@ def load_powerplant() -> None:
     """
 
 
-@_loader(
+@table_loader(
     CALIFORNIA,
     _read_california,
     "Whether to download the set through scikit-learn if none of these "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,11 @@ from nbsketch._expansion import Expansion, expansion_of
 from nbsketch._faults import check_magnitude, explaining
 from nbsketch._validation import as_csr, keeping_fitted, random_generator
 from nbsketch._whitening import project, projection
+from nbsketch.distributed.checks import held_rows, partitioned_rows
 from nbsketch.distributed.collections import is_dask
+from nbsketch.distributed.design import PartitionedDesign
 from nbsketch.distributed.lazy import row_by_row
+from nbsketch.distributed.rows import PartitionedRows
 from nbsketch.fitting.sizes import features_recipe
 from nbsketch.gram import Product
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
@@ -74,6 +77,9 @@ class SketchMap:
 
     def times(self, X: Any, B: NDArray) -> NDArray:
         """Return K S^T B of shape (n, d) for the rows of X, in float64."""
+        if isinstance(X, PartitionedRows):
+            values = partial(_features_of, sketch_map=self, projection=B, dtype=float)
+            return X.map(values, B.shape[1]).collect()
         return Expansion(self.product, B)(X)
 
 
@@ -128,12 +134,12 @@ def sketched_design(
     size = sketch_map.weights.shape[0]
     if keep is None:
         keep = X.dtype.itemsize * X.shape[0] * size <= KEEP_BYTES
-    if keep and X.dtype == np.float64:
+    if keep and X.dtype == np.float64 and not isinstance(X, PartitionedRows):
         return stored_design(sketch_map(X), sketch_map.weights, columns, whiten)
     product = sketch_map(X[columns])
     P = whiten(product @ sketch_map.weights.T)
-    if not keep:
-        return P, StreamedDesign(sketch_map, P, X)
+    if not keep or isinstance(X, PartitionedRows):
+        return P, features_design(sketch_map, P, X)
     features = Expansion(sketch_map.product, P)
     Z = np.empty((X.shape[0], features.n_columns), X.dtype)
     Z[columns] = project(product, P)
@@ -141,6 +147,25 @@ def sketched_design(
     others = np.setdiff1d(np.arange(X.shape[0]), columns)
     features.fill(X, others, Z)
     return P, ArrayDesign._trusted(Z)
+
+
+def features_design(sketch_map: SketchMap, projection: Any, X: Any) -> Design:
+    """Return the features of any rows: computed in every pass, or where X is."""
+    if not isinstance(X, PartitionedRows):
+        return StreamedDesign(sketch_map, projection, X)
+    known = {"sketch_map": sketch_map, "projection": projection, "dtype": X.dtype}
+    blocks = X.partitions.map(partial(_features_of, **known))
+    return PartitionedDesign(blocks, _rank(projection), X.dtype)
+
+
+def _rank(projection: Any) -> int:
+    return getattr(projection, "rank", None) or projection.shape[1]
+
+
+def _features_of(
+    X: NDArray, sketch_map: SketchMap, projection: Any, dtype: Any
+) -> NDArray:
+    return Expansion(sketch_map.product, projection)(X, dtype)
 
 
 def stored_design(
@@ -277,11 +302,14 @@ class SketchedFeatures(
 
     def fit_transform(self, X: ArrayLike, y: Any = None) -> NDArray:
         """Fit and return the features of X: cheaper than `fit` and `transform`."""
+        if is_dask(X):
+            return self.fit(X).transform(X)
         with keeping_fitted(self):
             return self._fit(checked_rows(self, X, reset=True), keep=True).Z
 
     def _fit(self, X: Any, keep: bool) -> Any:
         rngs = random_generator(self.random_state).spawn(2)
+        X = held_rows(X, features_recipe(self.sketch, self.size, X.shape[0]))
         kernel, sketch = draw(
             X, self.kernel, self.bandwidth, self.sketch, self.size, rngs
         )
@@ -346,6 +374,9 @@ def checked_rows(
     name: str = "X",
 ) -> Any:
     """Return X as scikit-learn checks it; sparse rows as a CSR array."""
+    if is_dask(X):
+        single = dtype if isinstance(dtype, np.dtype) else None
+        return partitioned_rows(estimator, X, reset=reset, dtype=single, name=name)
     dtype = dtype or [np.float64, np.float32]
     options = {"dtype": dtype, "order": "C", "accept_sparse": "csr"}
     with explaining({name: X}):

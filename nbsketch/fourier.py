@@ -16,6 +16,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from nbsketch._validation import check_integer, keeping_fitted, random_generator
+from nbsketch.distributed.checks import held_rows
 from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import row_by_row
 from nbsketch.features import BLOCK_BYTES, checked_rows
@@ -100,7 +101,7 @@ class RandomFourierFeatures(
     def fit(self, X: ArrayLike, y: Any = None) -> RandomFourierFeatures:
         """Draw the frequencies; y is ignored."""
         with keeping_fitted(self):
-            self._fit(checked_rows(self, X, reset=True))
+            self._fit(held_rows(checked_rows(self, X, reset=True)))
         return self
 
     def _fit(self, X: Any) -> None:

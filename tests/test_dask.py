@@ -4,8 +4,11 @@ import warnings
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from nbsketch import (
+    AutoSize,
+    HuberLoss,
     JointQuantileRegressor,
     RandomFourierFeatures,
     SketchedFeatures,
@@ -14,6 +17,7 @@ from nbsketch import (
     SketchedSGDRegressor,
     SpectralFilterRegressor,
 )
+from nbsketch.distributed.partitions import Partitions
 
 da = pytest.importorskip("dask.array")
 
@@ -121,12 +125,6 @@ def test_missing_parts_of_dask_are_an_error_with_the_command(data, monkeypatch):
         model.predict(other())
 
 
-def test_dask_is_imported_for_its_collections_only(run_python):
-    code = "import sys, nbsketch.estimators, nbsketch.structured as _;"
-    code += "print([name in sys.modules for name in ('dask', 'distributed')])"
-    assert run_python(code).strip() == "[False, False]"
-
-
 def test_data_frames_are_predicted(data):
     pd, dd = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
     X, y = data
@@ -138,3 +136,220 @@ def test_data_frames_are_predicted(data):
     np.testing.assert_allclose(found.compute(), model.predict(frame), atol=1e-12)
     with pytest.raises(ValueError, match="feature names"):
         model.predict(dd.from_pandas(frame[["b", "a", "c"]], npartitions=3))
+
+
+# Fits of rows in partitions.
+
+
+@pytest.fixture(scope="module")
+def large():
+    """Return more rows than are brought together, with heavy tails."""
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-2, 2, size=(1500, 3))
+    return X, np.sin(2 * X[:, 0]) + X[:, 1] + 0.2 * rng.standard_t(3, size=1500)
+
+
+def regressor(**parameters):
+    return SketchedKernelRegressor(**FIXED | parameters)
+
+
+def quantiles(**parameters):
+    joint = JointQuantileRegressor((0.1, 0.5, 0.9), **FIXED)
+    return joint.set_params(tol=1e-8, **parameters)
+
+
+def two_outputs(y):
+    return np.column_stack([y, np.cos(y)])
+
+
+def three_classes(y):
+    return np.array(["low", "middle", "high"])[np.digitize(y, [-1.0, 1.0])]
+
+
+SQUARE = {
+    "penalty": regressor(alpha=1e-4),
+    "chosen": regressor(),
+    "learned": regressor(bandwidth=None),
+    "p-sparsified": regressor(sketch="p-sparsified", bandwidth="median"),
+    "folds": regressor(cv=3),
+    "all rows": regressor(sketch="identity", size=None, alpha=1e-4),
+    "grown": regressor(size=AutoSize(start=5, max_size=20), sketch="subsampling"),
+    "filter": SpectralFilterRegressor("auto", filter="cutoff", **FIXED),
+    "left out": SpectralFilterRegressor(criterion="leave-one-out", **FIXED),
+}
+OTHERS = {
+    "huber": (regressor(loss="huber", tol=1e-8), None),
+    "learned": (regressor(loss="huber", bandwidth=None, tol=1e-8), None),
+    "pinball": (regressor(loss="pinball", alpha=1e-4, tol=1e-8), None),
+    "insensitive": (regressor(loss="epsilon-insensitive", tol=1e-8, alpha=1e-3), None),
+    "outputs": (regressor(loss=HuberLoss(1.0), tol=1e-8), two_outputs),
+    "square": (regressor(), two_outputs),
+    "hinge": (SketchedKernelClassifier(tol=1e-8, alpha=1e-3, **FIXED), three_classes),
+    "logistic": (SketchedKernelClassifier(loss="logistic", tol=1e-8, **PLAIN), np.sign),
+    "joint": (quantiles(alpha=1e-3, calibration=0.2), None),
+    "descent": (SketchedSGDRegressor(n_epochs=1, **FIXED), None),
+}
+
+
+def in_both(model, X, y, **known):
+    """Return fits to arrays and to Dask arrays of the same rows."""
+    arrays = dask_data(X, y, rows=400)
+    lazy = {k: dask_data(v, rows=250)[0] for k, v in known.items()}
+    return clone(model).fit(X, y, **known), clone(model).fit(*arrays, **lazy)
+
+
+def values(model, X):
+    return getattr(model, "decision_function", model.predict)(X)
+
+
+@pytest.mark.parametrize("model", SQUARE.values(), ids=SQUARE)
+def test_square_loss_in_partitions_is_the_model_of_one_machine(large, model):
+    X, y = large
+    expected, found = in_both(model, X, y)
+    assert found.size_ == expected.size_
+    assert (found.sketch_.columns == expected.sketch_.columns).all()
+    assert found.alpha_ == pytest.approx(expected.alpha_, rel=1e-6)
+    np.testing.assert_allclose(values(found, X), values(expected, X), atol=1e-6)
+
+
+@pytest.mark.parametrize("model, targets", OTHERS.values(), ids=OTHERS)
+def test_other_losses_in_partitions_are_the_model_of_one_machine(large, model, targets):
+    X, y = large
+    expected, found = in_both(model, X, y if targets is None else targets(y))
+    scale = np.abs(values(expected, X)).max()
+    np.testing.assert_allclose(values(found, X), values(expected, X), atol=1e-3 * scale)
+
+
+def test_features_are_computed_where_the_rows_are(large, monkeypatch):
+    X, y = large
+    brought = []
+    gather = Partitions.gather
+    monkeypatch.setattr(
+        Partitions, "gather", lambda *a: brought.append(len(a[1])) or gather(*a)
+    )
+    regressor(alpha=1e-4).fit(*dask_data(X, y, rows=400))
+    assert sum(brought) < 600  # landmarks, and rows near the mean
+
+
+def test_weights_and_rows_of_weight_zero(large):
+    X, y = large
+    weights = np.tile([0.0, 1.0, 2.0], 500)
+    expected, found = in_both(regressor(), X, y, sample_weight=weights)
+    np.testing.assert_allclose(found.predict(X), expected.predict(X), atol=1e-6)
+
+
+def test_single_precision_stays(large):
+    X, y = large
+    expected, found = in_both(regressor(alpha=1e-3), X.astype(np.float32), y)
+    assert found.landmarks_.dtype == np.float32
+    np.testing.assert_allclose(found.predict(X), expected.predict(X), atol=1e-4)
+
+
+def test_intervals_are_calibrated_on_the_same_rows(large):
+    X, y = large
+    expected, found = in_both(quantiles(calibration=0.3, alpha=1e-3), X, y)
+    known = expected.predict_interval(X, 0.8)
+    np.testing.assert_allclose(found.predict_interval(X, 0.8), known, atol=1e-4)
+
+
+def test_transformers_of_partitions(large):
+    X, _ = large
+    (rows,) = dask_data(X, rows=400)
+    for model in (SketchedFeatures(**FIXED), RandomFourierFeatures(random_state=0)):
+        expected = clone(model).fit(X).transform(X)
+        found = model.fit_transform(rows)
+        assert isinstance(found, da.Array)
+        np.testing.assert_allclose(found.compute(), expected, atol=1e-9)
+
+
+def test_features_that_are_not_kept_are_computed_again(large, monkeypatch):
+    X, y = large
+    model = regressor(loss="huber", alpha=1e-4, tol=1e-8)
+    expected = clone(model).fit(X, y).predict(X)
+    monkeypatch.setattr("nbsketch.distributed.rows.fits", lambda nbytes: False)
+    monkeypatch.setattr("nbsketch.distributed.design.fits", lambda nbytes: False)
+    found = model.fit(*dask_data(X, y, rows=400)).predict(X)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_chosen_rows_that_are_many_stay_in_partitions(large, monkeypatch):
+    X, y = large
+    model = regressor(loss="huber", tol=1e-8)
+    expected = clone(model).fit(X, y).predict(X)
+    monkeypatch.setattr("nbsketch.distributed.design._LOCAL_BYTES", 1000)
+    found = model.fit(*dask_data(X, y, rows=400)).predict(X)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_unknown_sizes_of_chunks_are_computed(large):
+    X, y = large
+    rows, targets = dask_data(X, y, rows=400)
+    chosen = rows[:, 2] > -1.9
+    found = regressor(alpha=1e-3).fit(rows[chosen], targets[chosen])
+    some = X[:, 2] > -1.9
+    expected = regressor(alpha=1e-3).fit(X[some], y[some])
+    np.testing.assert_allclose(found.predict(X), expected.predict(X), atol=1e-6)
+
+
+def test_streams_are_the_calls_of_their_chunks(large):
+    X, y = large
+    model = SketchedSGDRegressor(**FIXED)
+    expected = clone(model)
+    for first in range(0, 1500, 500):
+        expected.partial_fit(X[first : first + 500], y[first : first + 500])
+    found = model.partial_fit(*dask_data(X, y, rows=500))
+    np.testing.assert_array_equal(found.predict(X), expected.predict(X))
+
+
+def test_mixed_and_unequal_data_are_refused_before_any_work(large):
+    X, y = large
+    rows, targets = dask_data(X, y)
+
+    def never(block):
+        raise AssertionError("a block was computed")
+
+    rows = rows.map_blocks(never, dtype=float, meta=np.empty((0, 3)))
+    with pytest.raises(TypeError, match="`X` and `y` must both be Dask collections"):
+        regressor().fit(rows, y)
+    with pytest.raises(TypeError, match="`X` and `sample_weight` must both"):
+        regressor().fit(rows, targets, sample_weight=np.ones(1500))
+    with pytest.raises(TypeError, match="`X` and `y` must both"):
+        regressor().fit(X, targets)
+    with pytest.raises(ValueError, match="`y` must have 1500 rows as `X`, got 1499"):
+        regressor().fit(rows, targets[1:])
+    with pytest.raises(ValueError, match="in one chunk, got 3 chunks of columns"):
+        regressor().fit(rows.rechunk((1500, 1)), targets)
+    with pytest.raises(ValueError, match="`kernel` must not be 'precomputed'"):
+        SketchedKernelRegressor("precomputed").fit(rows, targets)
+
+
+def test_values_that_are_not_finite_are_found_where_they_are(large):
+    X, y = large
+    X = X.copy()
+    X[801, 1] = np.nan
+    model = regressor().fit(*dask_data(*large))
+    before = model.coef_
+    message = r"X contains NaN.*row 1 and column 1.*counted from row 800"
+    with pytest.raises(ValueError, match=message):
+        model.fit(*dask_data(X, y, rows=400))
+    assert model.coef_ is before
+    with pytest.raises(ValueError, match="`sketch` must not be 'leverage'"):
+        regressor(sketch="leverage").fit(*dask_data(*large))
+
+
+def test_domains_of_kernels_are_checked(large):
+    X, y = large
+    with pytest.raises(ValueError, match=r"in \[0, 1\] for SobolevKernel"):
+        SketchedKernelRegressor("sobolev", size=9).fit(*dask_data(X, y))
+
+
+def test_fits_of_data_frames(large):
+    pd, dd = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    X, y = large
+    frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(y=y)
+    parts = dd.from_pandas(frame, npartitions=3)
+    found = regressor(alpha=1e-3).fit(parts[["a", "b", "c"]], parts["y"])
+    assert found.feature_names_in_.tolist() == ["a", "b", "c"]
+    expected = regressor(alpha=1e-3).fit(X, y).predict(X)
+    lazy = found.predict(parts[["a", "b", "c"]])
+    np.testing.assert_allclose(lazy.compute(), expected, atol=1e-6)

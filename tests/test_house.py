@@ -41,6 +41,7 @@ FLOORS = {
     "nbsketch.leverage": 4,
     "nbsketch.solvers": 4,
     "nbsketch.distributed": 5,
+    "nbsketch.distributed.checks": 6,
     "nbsketch.sketches": 5,
     "nbsketch.diagnostics": 6,
     "nbsketch.features": 6,
@@ -324,6 +325,12 @@ def test_compiled_code_calls_that_of_its_own_file_only(module):
 def test_plots_import_matplotlib_when_they_are_drawn(module):
     eager = {name for name, lazy in packages_of(module) if not lazy}
     assert "matplotlib" not in eager
+
+
+@EACH_MODULE
+def test_dask_is_imported_when_its_collections_come(module):
+    eager = {name for name, lazy in packages_of(module) if not lazy}
+    assert not eager & {"dask", "distributed"}
 
 
 @EACH_MODULE

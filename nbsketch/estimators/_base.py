@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import Tags
 from sklearn.utils.validation import (
+    _check_y,
     check_array,
     check_is_fitted,
     validate_data,
@@ -22,6 +23,9 @@ from nbsketch._expansion import expansion_of
 from nbsketch._faults import check_magnitude, explaining
 from nbsketch._progress import watching
 from nbsketch._validation import as_csr, check_positives
+from nbsketch.distributed.checks import check_alike, gathered, partitioned_rows
+from nbsketch.distributed.collections import is_dask
+from nbsketch.distributed.rows import PartitionedRows
 from nbsketch.estimators._summary import summarize
 from nbsketch.features import (
     checked_rows,
@@ -55,7 +59,11 @@ class KernelExpansion(SaveMixin, BaseEstimator):
         self, X: Any, y: Any, sample_weight: Any, **options: Any
     ) -> TrainingRows:
         """Check training data; return the rows of positive weight."""
-        X, y = self._check_X_y(X, y, **options)
+        check_alike(X, y=y, sample_weight=sample_weight)
+        check = self._check_partitions if is_dask(X) else self._check_X_y
+        X, y = check(X, y, **options)
+        if is_dask(sample_weight):
+            sample_weight = gathered("sample_weight", sample_weight, len(y))
         weights = self._weigh(y, check_weights(sample_weight, X))
         pairwise = is_pairwise(self.kernel) and options.get("reset", True)
         return TrainingRows.of(X, y, weights, pairwise=pairwise)
@@ -69,13 +77,26 @@ class KernelExpansion(SaveMixin, BaseEstimator):
         labels = () if options.get("y_numeric") else ("y",)
         with explaining({"X": X, "y": y}, text_in=labels):
             X, y = validate_data(self, X, y, accept_sparse="csr", **options)
-        # validate_data lets sparse arrays and text through.
-        if options.get("y_numeric") and np.asarray(y).dtype.kind not in "fiub":
-            raise TypeError(f"`y` must be an array of numbers, got {y!r:.60}")
+        _check_targets(y, options)
         check_magnitude("X", X)
-        if options.get("y_numeric"):
-            check_magnitude("y", np.asarray(y, dtype=float))
         return as_csr(X) if sp.issparse(X) else X, y
+
+    def _check_partitions(
+        self, X: Any, y: Any, reset: bool = True, dtype: Any = None, **options: Any
+    ) -> tuple[PartitionedRows, NDArray]:
+        """Check Dask collections: rows where they are, targets brought here."""
+        if is_pairwise(self.kernel):
+            raise ValueError(
+                "`kernel` must not be 'precomputed' for a Dask collection, whose rows "
+                "are on several machines: pass the rows and a kernel of them"
+            )
+        rows = partitioned_rows(self, X, reset=reset, dtype=dtype)
+        y = gathered("y", y, len(rows))
+        labels = () if options.get("y_numeric") else ("y",)
+        with explaining({"y": y}, text_in=labels):
+            y = _check_y(y, estimator=self, **options)
+        _check_targets(y, options)
+        return rows, y
 
     def _check_validation(
         self, X: Any, Y: NDArray, X_val: Any, y_val: Any
@@ -216,6 +237,15 @@ class SketchedModel(KernelExpansion, ABC):
         self.dual_gap_ = solution.gap
         self.n_iter_ = solution.n_iter
         return self
+
+
+def _check_targets(y: Any, options: dict[str, Any]) -> None:
+    """Raise an error for what scikit-learn lets through: text and huge numbers."""
+    if not options.get("y_numeric"):
+        return
+    if np.asarray(y).dtype.kind not in "fiub":
+        raise TypeError(f"`y` must be an array of numbers, got {y!r:.60}")
+    check_magnitude("y", np.asarray(y, dtype=float))
 
 
 def as_columns(y: NDArray) -> NDArray:

@@ -11,7 +11,8 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.metaestimators import available_if
 
 from nbsketch._progress import watched_fit
-from nbsketch._validation import check_choice, check_real
+from nbsketch._validation import check_choice, check_real, keeping_fitted
+from nbsketch.distributed.checks import check_alike, in_blocks
 from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import KernelExpansion, as_columns
@@ -267,13 +268,16 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
         Parameters
         ----------
         X : array of shape (m, q)
-            Rows; batches are consecutive, the last one may be shorter.
+            Rows; batches are consecutive, the last one may be shorter. Chunks of a Dask
+            array or data frame are read one by one, as in one call for each.
         y : array of shape (m,) or (m, d)
             Targets.
         sample_weight : array of shape (m,) or None, default=None
             Numbers of visits of the rows; a fractional part is the probability of one
             more visit. None: one visit each.
         """
+        if is_dask(X):
+            return self._partial_fit_blocks(X, y, sample_weight)
         with watched_fit(self):
             self._check_stream()
             first = not hasattr(self, "coef_")
@@ -284,6 +288,16 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
             data = self._open_stream(rows, objective) if first else self._fixed()
             Z = data.sketch_map.times(data.transform(rows.X, "X"), self._projection)
             self._take_steps(descent, Sample(Z, objective), data)
+        return self
+
+    def _partial_fit_blocks(
+        self, X: Any, y: Any, sample_weight: Any
+    ) -> SketchedSGDRegressor:
+        """Pass once over the chunks of Dask collections, brought here one by one."""
+        check_alike(X, y=y, sample_weight=sample_weight)
+        with keeping_fitted(self):
+            for block in in_blocks(X, y, sample_weight):
+                self.partial_fit(*block)
         return self
 
     def _rows(self, X: Any, y: Any, sample_weight: Any) -> TrainingRows:

@@ -28,6 +28,7 @@ from sklearn.exceptions import ConvergenceWarning
 from nbsketch._blas import one_thread, threads_for
 from nbsketch._progress import is_stopped
 from nbsketch._validation import random_generator
+from nbsketch.distributed.rows import PartitionedRows
 from nbsketch.fitting.descent import Descent, Iterate, Sample
 from nbsketch.fitting.exact import (
     DENSE_ROWS,
@@ -189,21 +190,23 @@ def fold_errors(
     objective, options = problem.objective, problem.solving.options()
     weights = objective.weights
     exact = data.sketch.is_identity and isinstance(objective, LeastSquaresObjective)
-    Z = _gram(data) if exact else _features(data)
+    Z: Any = _gram(data) if exact else data.design(keep=True)[1]
+    outside: Design
     total: Any = 0.0
     mass = 0.0
     for fold in folds:
-        kept, left_out = fold.kept(len(Z)), fold.test
+        kept, left_out = fold.kept(len(objective.targets)), fold.test
         part, validation = objective.take(kept), objective.take(left_out)
         if exact:
-            outside, K = Z[np.ix_(left_out, kept)], Z[np.ix_(kept, kept)]
+            outside = ArrayDesign._trusted(Z[np.ix_(left_out, kept)])
+            K = Z[np.ix_(kept, kept)]
             solutions = (part.solve_gram(K, float(alpha)) for alpha in alphas)
         else:
-            outside = Z[left_out]
-            solutions = part.path(ArrayDesign(Z[kept]), alphas, options)
+            outside = Z.gather(left_out)
+            solutions = part.path(Z.gather(kept), alphas, options)
         with _threads_for_all(objective):
             errors = [
-                validation.errors(outside @ s.coef + s.intercept) for s in solutions
+                validation.errors(outside.mv(s.coef) + s.intercept) for s in solutions
             ]
         mass += (share := len(left_out) if weights is None else weights[left_out].sum())
         total += share * np.array(errors)
@@ -229,8 +232,7 @@ def descend(
     """Minimize by stochastic gradients; return the iterate of least validation loss."""
     with one_thread():
         projection, design = data.design(keep=True)
-        ((_, _, Z),) = design.blocks()  # features that are stored are one block
-        sample, held_out = Sample(Z, objective), None
+        sample, held_out = Sample(design.collect(), objective), None
         if validation is not None:
             rows, targets = validation
             Z_val = data.expansion.times(data.transform(rows, "X_val"), projection)
@@ -269,7 +271,8 @@ def _is_large_sample(problem: Problem, data: SketchedData) -> bool:
     recipe = getattr(sketch.origin, "recipe", None)
     sampled = isinstance(recipe, SubsamplingSketch) and len(sketch.columns) == size
     given = problem.solving.alpha is not None and _is_closed_form(problem)
-    return size >= LARGE_SIZE and sampled and given and problem.objective.solves_gram
+    is_large = size >= LARGE_SIZE and not isinstance(problem.rows, PartitionedRows)
+    return is_large and sampled and given and problem.objective.solves_gram
 
 
 def _solve_by_passes(
@@ -310,11 +313,6 @@ def _solve_gram(objective: Any, data: SketchedData, alpha: Any) -> FeatureSoluti
 
 def _gram(data: SketchedData) -> NDArray:
     return data.sketch_map.kernel(data.inputs.rows)
-
-
-def _features(data: SketchedData) -> NDArray:
-    _, design = data.design(keep=True)
-    return design.gather(np.arange(design.shape[0])).Z
 
 
 def _threads_for_all(objective: Objective) -> AbstractContextManager:

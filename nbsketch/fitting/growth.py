@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._progress import report
-from nbsketch.features import SketchMap, stored_design
+from nbsketch.distributed.rows import PartitionedRows
+from nbsketch.features import SketchMap, sketched_design, stored_design
 from nbsketch.fitting.sizes import AutoSize
 from nbsketch.fitting.sketched import SketchedData
+from nbsketch.kernels import Kernel
 from nbsketch.sketches import Sketch
 from nbsketch.solvers.design import Design
 
@@ -21,7 +23,21 @@ from nbsketch.solvers.design import Design
 class _Step(NamedTuple):
     sketch: Sketch
     sketch_map: SketchMap
-    product: NDArray  # S k(X, X)^T, (s, n)
+    product: NDArray | None  # S k(X, X)^T, (s, n); None for rows of a Dask array
+
+    @classmethod
+    def of(cls, sketch: Sketch, kernel: Kernel, X: Any) -> _Step:
+        """Return the first step, or one that reuses nothing."""
+        sketch_map = SketchMap.of(kernel, X, sketch)
+        is_kept = not isinstance(X, PartitionedRows)
+        return cls(sketch, sketch_map, sketch_map(X) if is_kept else None)
+
+    def features(self, X: Any) -> tuple[NDArray, Design]:
+        """Return the projection and the features of the rows."""
+        columns = self.sketch.columns
+        if self.product is None:
+            return sketched_design(self.sketch_map, X, columns)
+        return stored_design(self.product, self.sketch_map.weights, columns)
 
 
 def grow(
@@ -32,11 +48,11 @@ def grow(
     `score` returns the held-out loss of given features.
     """
     began, X = time.perf_counter(), data.inputs.rows
-    step = _Step(data.sketch, data.sketch_map, data.sketch_map(X))
+    step = _Step.of(data.sketch, data.sketch_map.kernel, X)
     path: dict[str, list] = {"size": [], "loss": [], "seconds": []}
     best = None
     while True:
-        features = _features(step)
+        features = step.features(X)
         path["size"].append(step.sketch.shape[0])
         path["loss"].append(score(features[1]))
         path["seconds"].append(time.perf_counter() - began)
@@ -50,10 +66,6 @@ def grow(
             arrays = {name: np.array(values) for name, values in path.items()}
             return best._replace(size_path=arrays)
         step = _add(step, rows, X)
-
-
-def _features(step: _Step) -> tuple[NDArray, Design]:
-    return stored_design(step.product, step.sketch_map.weights, step.sketch.columns)
 
 
 def _rows_to_add(rule: AutoSize, path: dict[str, list], n: int) -> int:
@@ -74,6 +86,8 @@ def _add(step: _Step, rows: int, X: Any) -> _Step:
     if not step.sketch.can_grow:
         return _drawn_anew(step, rows, X)
     sketch = step.sketch.extend(rows)
+    if step.product is None:
+        return _Step.of(sketch, kernel, X)
     fresh = SketchMap.of(kernel, X, sketch.tail(size))(X)
     old = step.product * np.asarray(np.sqrt(size / (size + rows)), step.product.dtype)
     return _Step(sketch, SketchMap.of(kernel, X, sketch), np.vstack([old, fresh]))
@@ -86,5 +100,4 @@ def _drawn_anew(step: _Step, rows: int, X: Any) -> _Step:
     recipe = replace(origin.recipe, size=origin.recipe.size + rows)
     kernel = step.sketch_map.kernel
     sketch = recipe.draw(X.shape[0], origin.seed, X=X, kernel=kernel)
-    sketch_map = SketchMap.of(kernel, X, sketch)
-    return _Step(sketch, sketch_map, sketch_map(X))
+    return _Step.of(sketch, kernel, X)

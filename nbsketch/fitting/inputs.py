@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from nbsketch._progress import is_watched, report
 from nbsketch._validation import check_choice
+from nbsketch.distributed.rows import PartitionedRows
 from nbsketch.features import is_pairwise
 from nbsketch.fitting.settings import SketchSettings
 from nbsketch.kernels import LEARNABLE_NAMES, Kernel
@@ -80,7 +81,7 @@ def transform_rows(
                 f"`{name}` must be dense for a model that transforms its inputs, got a "
                 "sparse matrix: fit it with sparse rows, or with a bandwidth"
             )
-        rows = scaler.transform(rows)
+        rows = _transformed(rows, scaler)
     kernel.check_domain(name, rows)
     return rows
 
@@ -124,7 +125,13 @@ def prepare_inputs(
     if settings.preprocessing in (None, "auto"):
         return Inputs(X, kernel, bandwidth)
     scaler = fit_scaler(X, str(settings.preprocessing), rng)
-    return Inputs(scaler.transform(X), kernel, bandwidth, scaler)
+    return Inputs(_transformed(X, scaler), kernel, bandwidth, scaler)
+
+
+def _transformed(rows: Any, scaler: InputScaler) -> Any:
+    if isinstance(rows, PartitionedRows):
+        return rows.map(scaler.transform, len(scaler.center))
+    return scaler.transform(rows)
 
 
 def _is_auto(bandwidth: Any) -> bool:
@@ -157,7 +164,7 @@ def _learn(
         rng=rng,
         callback=_report if is_watched() else None,
     )
-    rows = X if tuned.scaler is None else tuned.scaler.transform(X)
+    rows = X if tuned.scaler is None else _transformed(X, tuned.scaler)
     return Inputs(rows, tuned.kernel, None, tuned.scaler, tuned.length_scales)
 
 

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._validation import random_generator
-from nbsketch.features import SketchMap, StreamedDesign, draw, sketched_design
+from nbsketch.distributed.checks import held_rows
+from nbsketch.features import SketchMap, draw, features_design, sketched_design
 from nbsketch.fitting.inputs import (
     Inputs,
     TuningTarget,
@@ -57,7 +58,8 @@ class SketchedData(NamedTuple):
 
     def validation_design(self, rows: Any, projection: NDArray) -> Design:
         """Return the features of validation rows."""
-        return StreamedDesign(self.expansion, projection, self.transform(rows, "X_val"))
+        rows = self.transform(rows, "X_val")
+        return features_design(self.expansion, projection, rows)
 
 
 def draw_sketch(
@@ -76,6 +78,7 @@ def draw_sketch(
     *rngs, fit_rng, tuning_rng = random_generator(settings.random_state).spawn(4)
     recipe = choose_recipe(settings.sketch, settings.size, X.shape[0], default_size)
     size = getattr(recipe, "size", X.shape[0])
+    X = held_rows(X, recipe)
     inputs = prepare_inputs(X, settings, target, size, tuning_rng)
     kernel, sketch = draw(
         inputs.rows,

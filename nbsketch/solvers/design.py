@@ -5,7 +5,7 @@ on disk or on other machines is the same problem: implement `blocks` and inherit
 rest. Every product accumulates in double precision over the stored values.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -93,22 +93,44 @@ class Design:
             _add_gram(block, chosen, part_weights, exact, out)
         return out
 
-    def gather(self, rows: NDArray) -> "ArrayDesign":
-        """Return the features of the given rows as a design in memory."""
+    def gather(self, rows: NDArray) -> "Design":
+        """Return the features of the given rows, in memory if they are small."""
         out = np.empty((len(rows), self.shape[1]), dtype=self.dtype)
         for chosen, part, block in self._chosen(rows):
             # without a temporary copy, which mode="raise" would make
             np.take(block, chosen, axis=0, out=out[part], mode="clip")
         return ArrayDesign._trusted(out)
 
+    def collect(self) -> NDArray:
+        """Return all features as one array, which may be shared."""
+        return self.gather(np.arange(self.shape[0])).collect()
+
+    def total(self, function: Callable[..., tuple], *rows: Any) -> tuple:
+        """Return the sums of the tuples ``function(block, *parts)`` over all blocks.
+
+        `rows` have one entry for each row, or are None; `parts` are those of the block.
+        """
+        sums: tuple = ()
+        for start, stop, block in self.blocks():
+            parts = (None if a is None else a[start:stop] for a in rows)
+            found = function(block, *parts)
+            sums = tuple(map(np.add, sums, found)) if sums else found
+        return sums
+
+    def _check_rows(self, rows: NDArray) -> None:
+        """Raise an error unless row indices ascend within the design."""
+        if len(rows) == 0:
+            return
+        ascending = (rows[1:] >= rows[:-1]).all()
+        if not (ascending and 0 <= rows[0] <= rows[-1] < self.shape[0]):
+            raise ValueError(
+                f"`rows` must ascend within [0, {self.shape[0] - 1}], got {rows}"
+            )
+
     def _chosen(self, rows: NDArray | None) -> Iterator[tuple[Any, slice, NDArray]]:
         """Yield (rows within the block, None for all; their positions; the block)."""
-        if rows is not None and len(rows):
-            ascending = (rows[1:] >= rows[:-1]).all()
-            if not (ascending and 0 <= rows[0] <= rows[-1] < self.shape[0]):
-                raise ValueError(
-                    f"`rows` must ascend within [0, {self.shape[0] - 1}], got {rows}"
-                )
+        if rows is not None:
+            self._check_rows(rows)
         for start, stop, block in self.blocks():
             if rows is None:
                 yield None, slice(start, stop), block
@@ -156,6 +178,10 @@ class ArrayDesign(Design):
     def blocks(self) -> Iterator[tuple[int, int, NDArray]]:
         """Yield the whole matrix as one block."""
         yield 0, self.shape[0], self.Z
+
+    def collect(self) -> NDArray:
+        """Return the array itself."""
+        return self.Z
 
 
 def as_design(Z: Any) -> Design:

@@ -8,13 +8,14 @@ penalty stays :math:`n \alpha` for the n rows of the whole fit, as in leave-one-
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._blas import eigh
-from nbsketch.solvers.design import Design
+from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.filters import Filter
 from nbsketch.solvers.smoother import held_out_error
 from nbsketch.solvers.spectrum import Spectrum, chunks
@@ -111,14 +112,10 @@ def without_rows(
     """
     n = spectrum.n_samples
     Y = Y @ spectrum.rotation - spectrum.y_mean
-    gram, cross = n * np.diag(spectrum.values), n * spectrum.cross
-    z_sum, y_sum = np.zeros(len(gram)), -weights @ Y
-    for rows, Z in chunks(design):
-        Q = (Z - spectrum.z_mean) @ spectrum.vectors
-        weighted = weights[rows, None] * Q
-        gram -= weighted.T @ Q
-        cross = cross - weighted.T @ Y[rows]
-        z_sum -= weighted.sum(axis=0)
+    lost = design.total(partial(_rotated_moments, spectrum=spectrum), Y, weights)
+    gram = n * np.diag(spectrum.values) - lost[0]
+    cross = n * spectrum.cross - lost[1]
+    z_sum, y_sum = -lost[2], -weights @ Y
     square = n * spectrum.y_square - float(weights @ np.square(Y).sum(axis=1))
     if not spectrum.fit_intercept:
         z_mean, y_mean = np.zeros_like(z_sum), np.zeros_like(y_sum)
@@ -137,3 +134,18 @@ def without_rows(
         y_mean=spectrum.y_mean + y_mean,
         y_square=max(square / n, 0.0),
     )
+
+
+def _rotated_moments(
+    block: NDArray, Y: NDArray, weights: NDArray, spectrum: Spectrum
+) -> tuple[NDArray, NDArray, NDArray]:
+    """Return the sums over a block of rows in the eigenbasis: Q^T Q, Q^T Y and Q."""
+    r = block.shape[1]
+    gram, cross, z_sum = np.zeros((r, r)), np.zeros((r, Y.shape[1])), np.zeros(r)
+    for rows, Z in chunks(ArrayDesign._trusted(block)):
+        Q = (Z - spectrum.z_mean) @ spectrum.vectors
+        weighted = weights[rows, None] * Q
+        gram += weighted.T @ Q
+        cross += weighted.T @ Y[rows]
+        z_sum += weighted.sum(axis=0)
+    return gram, cross, z_sum

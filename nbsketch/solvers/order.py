@@ -76,7 +76,7 @@ def order_effect(
     weights = np.ones(len(Y)) if sample_weight is None else sample_weight
     blocks = _contiguous(np.flatnonzero(weights > 0))
     rows = np.concatenate(blocks)
-    Q = (design.gather(rows).Z - spectrum.z_mean) @ spectrum.vectors
+    Q = (design.gather(rows).collect() - spectrum.z_mean) @ spectrum.vectors
     Y, weights = Y[rows] @ spectrum.rotation - spectrum.y_mean, weights[rows]
     gains = spectrum.gains(filter, np.array([alpha]))
     starts = np.cumsum([len(block) for block in blocks])[:-1]

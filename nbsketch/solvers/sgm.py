@@ -17,7 +17,7 @@ from nbsketch.losses import Loss
 from nbsketch.solvers._stochastic.problem import StochasticProblem, sgm_problem
 from nbsketch.solvers._stochastic.rows import RowStream, squared_norms
 from nbsketch.solvers._stochastic.search import SGMSearch, average_start, solution
-from nbsketch.solvers.design import ArrayDesign, Design, as_design
+from nbsketch.solvers.design import Design, as_design
 
 __all__ = [
     "Iterate",
@@ -195,7 +195,7 @@ def sgm_iterates(
     search = SGMSearch.start(problem, step, batch_size, average)
     weights = None if sample_weight is None else problem.weights
     rows = RowStream.of(random_generator(rng), weights, design.shape[0])
-    features = _in_memory(design)
+    features = np.ascontiguousarray(design.collect())
     rate = search.rates(_largest_square(features, weights))
     return _steps(search, features, problem, rows, float(rate), stops)
 
@@ -211,12 +211,6 @@ def _steps(
     for stop in sorted(stops):
         search.draw(Z, problem.targets, rows, rate, stop)
         yield Iterate(stop, *solution(search.result, problem.scalar))
-
-
-def _in_memory(design: Design) -> NDArray:
-    if isinstance(design, ArrayDesign):
-        return np.ascontiguousarray(design.Z)
-    return design.gather(np.arange(design.shape[0])).Z
 
 
 def _largest_square(Z: NDArray, weights: NDArray | None) -> NDArray:

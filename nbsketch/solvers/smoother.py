@@ -8,11 +8,12 @@ parameter of a path at once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch.solvers.design import Design
+from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.filters import Filter
 from nbsketch.solvers.spectrum import Spectrum, chunks
 
@@ -58,11 +59,25 @@ def leave_one_out(
         design, Y, weights = design.gather(rows), Y[rows], weights[rows]
     Y = Y @ spectrum.rotation - spectrum.y_mean
     gains, place = spectrum.gains(filter, alphas)
-    total = np.zeros(len(alphas))
-    for part, Z in chunks(design):
+    squares = partial(_squares_left_out, spectrum=spectrum, gains=gains, place=place)
+    (total,) = design.total(squares, Y, weights)
+    return total / weights.sum()
+
+
+def _squares_left_out(
+    block: NDArray,
+    Y: NDArray,
+    weights: NDArray,
+    spectrum: Spectrum,
+    gains: NDArray,
+    place: NDArray,
+) -> tuple[NDArray]:
+    """Return the sums over a block of rows, each of them left out."""
+    total = np.zeros(gains.shape[1])
+    for part, Z in chunks(ArrayDesign._trusted(block)):
         Q = (Z - spectrum.z_mean) @ spectrum.vectors
         squares = np.square(Q)
-        for some in _groups(alphas, Y.shape[1]):
+        for some in _groups(len(total), Y.shape[1]):
             fitted = _times(Q, gains[:, some, place] * spectrum.cross[:, None, :])
             leverage = _times(squares, gains[:, some]) + spectrum.fit_intercept
             leverage *= weights[part, None, None] / spectrum.n_samples
@@ -70,7 +85,7 @@ def leave_one_out(
             freedom = freedom if freedom.shape[2] == 1 else freedom[:, :, place]
             residual = (Y[part, None, :] - fitted) / freedom
             total[some] += weights[part] @ np.square(residual).sum(axis=2)
-    return total / weights.sum()
+    return (total,)
 
 
 def leave_blocks_out(
@@ -106,7 +121,7 @@ def leave_blocks_out(
     total, mass = np.zeros(len(alphas)), 0.0
     for some in _batches(blocks):
         rows = np.sort(np.concatenate(some))
-        Z = design.gather(rows).Z.astype(np.float64, copy=False)
+        Z = design.gather(rows).collect().astype(np.float64, copy=False)
         Q = (Z - spectrum.z_mean) @ spectrum.vectors
         for block in some:
             part = Q[np.searchsorted(rows, block)], Y[block], weights[block]
@@ -213,20 +228,34 @@ def held_out_error(
     weights = np.ones(len(Y)) if sample_weight is None else sample_weight
     Y = Y @ spectrum.rotation - spectrum.y_mean
     gains, place = spectrum.gains(filter, alphas)
-    total = np.zeros(len(alphas))
-    for rows, Z in chunks(design):
-        Q = (Z - spectrum.z_mean) @ spectrum.vectors
-        for some in _groups(alphas, Y.shape[1]):
-            fitted = _times(Q, gains[:, some, place] * spectrum.cross[:, None, :])
-            residual = Y[rows, None, :] - fitted
-            total[some] += weights[rows] @ np.square(residual).sum(axis=2)
+    squares = partial(_squares, spectrum=spectrum, gains=gains, place=place)
+    (total,) = design.total(squares, Y, weights)
     return total / weights.sum()
 
 
-def _groups(alphas: NDArray, n_outputs: int) -> Iterator[slice]:
+def _squares(
+    block: NDArray,
+    Y: NDArray,
+    weights: NDArray,
+    spectrum: Spectrum,
+    gains: NDArray,
+    place: NDArray,
+) -> tuple[NDArray]:
+    """Return the sums of squared residuals over a block of rows."""
+    total = np.zeros(gains.shape[1])
+    for rows, Z in chunks(ArrayDesign._trusted(block)):
+        Q = (Z - spectrum.z_mean) @ spectrum.vectors
+        for some in _groups(len(total), Y.shape[1]):
+            fitted = _times(Q, gains[:, some, place] * spectrum.cross[:, None, :])
+            residual = Y[rows, None, :] - fitted
+            total[some] += weights[rows] @ np.square(residual).sum(axis=2)
+    return (total,)
+
+
+def _groups(count: int, n_outputs: int) -> Iterator[slice]:
     """Yield slices of the parameters for which predictions are computed at a time."""
     group = max(1, _COLUMNS // n_outputs)
-    for first in range(0, len(alphas), group):
+    for first in range(0, count, group):
         yield slice(first, first + group)
 
 

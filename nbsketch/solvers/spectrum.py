@@ -12,13 +12,14 @@ covariance of Z with Y.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._blas import eigh
-from nbsketch.solvers.design import Design
+from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.filters import Filter
 
 # Rows handled at a time: their copies stay in cache.
@@ -163,13 +164,27 @@ def moments(
     gives slices of rows, which may be sparse.
     """
     n, r = design.shape
-    G, C = np.zeros((r, r)), np.zeros((r, Y.shape[1]))
     # Sums of differences from a row near the mean: nothing large cancels at the end.
-    origin, z_sum = np.zeros(r), np.zeros(r)
-    for rows, Z in chunks(design):
-        if centered:
-            if rows.start == 0:
-                origin = Z.mean(axis=0)
+    origin = None
+    if centered:
+        first = design.gather(np.arange(min(n, _CHUNK))).collect()
+        origin = first.mean(axis=0, dtype=np.float64)
+    sums = design.total(partial(_moments, origin=origin), Y, sample_weight)
+    G, C, mean = (total / n for total in sums)
+    if origin is None:
+        return G, C, np.zeros(r)
+    G -= np.outer(mean, mean)
+    return G, C, origin + mean
+
+
+def _moments(
+    block: NDArray, Y: Any, sample_weight: NDArray | None, origin: NDArray | None
+) -> tuple[NDArray, NDArray, NDArray]:
+    """Return the sums over a block of rows: Z^T Z, Z^T Y and Z, from an origin."""
+    r = block.shape[1]
+    G, C, z_sum = np.zeros((r, r)), np.zeros((r, Y.shape[1])), np.zeros(r)
+    for rows, Z in chunks(ArrayDesign._trusted(block)):
+        if origin is not None:
             Z = Z - origin
         targets = Y[rows]
         if sample_weight is not None:
@@ -180,10 +195,4 @@ def moments(
             z_sum += Z.sum(axis=0)
         G += Z.T @ Z
         C += Z.T @ targets
-    G /= n
-    C /= n
-    mean = np.zeros(r)
-    if centered:
-        mean = z_sum / n
-        G -= np.outer(mean, mean)
-    return G, C, origin + mean
+    return G, C, z_sum

@@ -56,9 +56,7 @@ def _residuals(
     drawn = rows.draw(rng, _SHORT.rows)
     criterion = criterion_of(rows.take(drawn, _SHORT.landmarks), family)
     predict = criterion.predictor(point)
-    residuals = np.vstack(
-        [rows.Y[b] - predict(rows.transform(b)) for b in candidates.blocks()]
-    )
+    residuals = rows.Y[candidates.kept] - rows.values(predict, candidates.kept)
     # The mean of the targets is not in the predictions.
     residuals -= np.median(residuals, axis=0)
     place = np.searchsorted(candidates.kept, drawn)

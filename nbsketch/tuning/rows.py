@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nbsketch.distributed.rows import PartitionedRows
 from nbsketch.tuning.criterion import Sample
 from nbsketch.tuning.inputs import CONSTANT, InputScaler
 
@@ -20,7 +24,7 @@ _LEAST_LANDMARKS = 80
 class Rows:
     """Rows, targets, weights, and the indices of the rows that may be drawn."""
 
-    X: NDArray  # (n, q)
+    X: Any  # (n, q), ndarray or PartitionedRows
     Y: NDArray  # (n, d), standardized
     weights: NDArray | None  # (n,)
     scaler: InputScaler
@@ -57,9 +61,20 @@ class Rows:
         """Return the same rows with another set that may be drawn, and another cut."""
         return replace(self, kept=kept, cut=cut if cut > 0 else np.inf)
 
-    def blocks(self) -> list[NDArray]:
-        """Return the indices of the rows that may be drawn, in blocks."""
-        return np.split(self.kept, range(_BLOCK, len(self.kept), _BLOCK))
+    def values(self, function: Callable[[NDArray], NDArray], some: NDArray) -> NDArray:
+        """Return a function of some transformed rows, computed block by block."""
+        if isinstance(self.X, PartitionedRows):
+            each = partial(_transformed_values, function=function, scaler=self.scaler)
+            return np.vstack(self.X.partitions.each(each))[some]
+        blocks = np.split(some, range(_BLOCK, len(some), _BLOCK))
+        return np.vstack([function(self.transform(block)) for block in blocks])
+
+
+def _transformed_values(
+    X: NDArray, function: Callable[[NDArray], NDArray], scaler: InputScaler
+) -> NDArray:
+    blocks = (X[first : first + _BLOCK] for first in range(0, len(X), _BLOCK))
+    return np.vstack([function(scaler.transform(b.astype(float))) for b in blocks])
 
 
 def prepare(

@@ -299,7 +299,8 @@ def _positive(weights: NDArray | None, n: int) -> NDArray:
 
 def _varies(X: NDArray, rows: NDArray) -> NDArray:
     """Return a mask of the features that are not constant on some rows."""
-    return np.ptp(X if len(rows) == len(X) else X[rows], axis=0) > 0
+    some = X if len(rows) == len(X) else X[rows]
+    return some.max(axis=0) > some.min(axis=0)
 
 
 def _result(

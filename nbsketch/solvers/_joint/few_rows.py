@@ -54,7 +54,7 @@ def direction_of_entries(
     T, alpha, size = part.mixed_T, part.alpha, part.rank * len(part.T)
     terms, rows = np.nonzero(inside)
     distinct, place = np.unique(rows, return_inverse=True)
-    Z = part.design.gather(distinct).Z.astype(float, copy=False)
+    Z = part.design.gather(distinct).collect().astype(float, copy=False)
     roots = np.sqrt(factor * part.weights[rows])
     X = Z[place] * roots[:, None]
     main = rho[:size].reshape(len(T), part.rank).T

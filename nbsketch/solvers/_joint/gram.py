@@ -78,7 +78,7 @@ class OutputGrams:
         for first in range(0, len(touched), _HELD):
             rows = touched[first : first + _HELD]
             X = np.ones((len(rows), len(self.matrices[0])))
-            X[:, : part.rank] = part.design.gather(rows).Z
+            X[:, : part.rank] = part.design.gather(rows).collect()
             signs = np.where(inside[:, rows], 1.0, -1.0) * part.weights[rows]
             for j, some in enumerate(changed[:, rows]):
                 some = np.flatnonzero(some)

@@ -50,7 +50,7 @@ def direction_of_rows(
     """
     alpha, main = part.alpha, rho[: part.rank]
     roots = np.sqrt(factor * part.weights[rows])
-    X = part.design.gather(rows).Z.astype(float, copy=False) * roots[:, None]
+    X = part.design.gather(rows).collect().astype(float, copy=False) * roots[:, None]
     right = np.column_stack([-(X @ main) / alpha, roots])
     matrix = X @ X.T / alpha
     matrix.flat[:: len(rows) + 1] += 1.0

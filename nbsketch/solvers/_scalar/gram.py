@@ -102,7 +102,7 @@ class RowGram:
         scale = np.sqrt(factor * part.weights)[:, None]
         for first in range(0, len(scale), _CHUNK):
             rows = np.arange(first, min(first + _CHUNK, len(scale)))
-            block = part.design.gather(rows).Z * scale[rows]
+            block = part.design.gather(rows).collect() * scale[rows]
             if part.fit_intercept:
                 block = np.hstack([block, scale[rows]])
             root = np.asarray(np.linalg.qr(np.vstack([block, root]), mode="r"))

@@ -1,0 +1,130 @@
+"""Checks of Dask collections as data of an estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import validate_data
+
+from nbsketch._faults import check_magnitude, explaining, fault
+from nbsketch.distributed.collections import (
+    as_dask_array,
+    check_numbers,
+    is_dask,
+    one_row,
+)
+from nbsketch.distributed.rows import PartitionedRows
+from nbsketch.distributed.tasks import computed
+from nbsketch.sketches import IdentitySketch, LeverageSketch, SketchRecipe
+
+# Rows of a Dask array that are brought here: one worker is faster than several.
+_FEW_ROWS = 1000
+
+
+def partitioned_rows(
+    estimator: Any, X: Any, *, reset: bool, dtype: Any = None, name: str = "X"
+) -> PartitionedRows:
+    """Return the rows of a Dask collection, checked where they are.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Its number and names of features are set if `reset`, else compared.
+    X : dask array or data frame of shape (n, q)
+        Finite numbers; unknown sizes of chunks are computed.
+    dtype : dtype or None
+        Type of the rows. None: float32 for float32, else float64.
+    name : str
+        Name of the argument in errors.
+    """
+    array = _with_known_size(name, X, 2)
+    check_numbers(name, array)
+    example = one_row(X, name)
+    with explaining({name: example}):
+        validate_data(estimator, example, reset=reset)
+    single = array.dtype == np.float32
+    dtype = dtype or (np.float32 if single else np.float64)
+    check = partial(_checked, dtype=np.dtype(dtype), name=name)
+    return PartitionedRows.of(array).checked(check, dtype)
+
+
+def check_alike(X: Any, **others: Any) -> None:
+    """Raise an error unless all data are Dask collections, or none is, of one length.
+
+    Others that are None, and lengths that are not known yet, are skipped.
+    """
+    for name, value in others.items():
+        if value is None:
+            continue
+        if is_dask(value) != is_dask(X):
+            raise TypeError(
+                f"`X` and `{name}` must both be Dask collections or both arrays, got "
+                f"{type(X).__name__} and {type(value).__name__}: convert one with "
+                "dask.array.from_array or .compute()"
+            )
+        if is_dask(X):
+            n, m = X.shape[0], value.shape[0]
+            known = isinstance(n, Integral) and isinstance(m, Integral)
+            if known and n != m:
+                raise ValueError(f"`{name}` must have {n} rows as `X`, got {m}")
+
+
+def gathered(name: str, value: Any, n: int) -> Any:
+    """Return a Dask collection of n rows as an array in memory."""
+    array = computed([as_dask_array(name, value)])[0]
+    if len(array) != n:
+        raise ValueError(f"`{name}` must have {n} rows as `X`, got {len(array)}")
+    return array
+
+
+def in_blocks(X: Any, *others: Any) -> Iterator[tuple[Any, ...]]:
+    """Yield the parts of Dask collections in the chunks of X, brought here in order.
+
+    Others that are None are None in each part.
+    """
+    rows = _with_known_size("X", X, 2)
+    arrays = [
+        None if a is None else as_dask_array("y", a).rechunk({0: rows.chunks[0]})
+        for a in others
+    ]
+    for k, size in enumerate(rows.chunks[0]):
+        if size:
+            parts = [a.blocks[k] for a in (rows, *arrays) if a is not None]
+            found = iter(computed(parts))
+            yield next(found), *(None if a is None else next(found) for a in arrays)
+
+
+def held_rows(X: Any, recipe: SketchRecipe | None = None) -> Any:
+    """Return the rows of a Dask array in memory if a fit needs all of them there.
+
+    These are fits of few rows, and fits in which all rows are landmarks.
+    """
+    if not isinstance(X, PartitionedRows):
+        return X
+    if isinstance(recipe, LeverageSketch):
+        raise ValueError(
+            "`sketch` must not be 'leverage' for a Dask collection, all of whose rows "
+            "it compares: pass 'subsampling', or X.compute()"
+        )
+    few = len(X) <= _FEW_ROWS or isinstance(recipe, IdentitySketch)
+    return X.collect() if few else X
+
+
+def _with_known_size(name: str, value: Any, ndim: int | None) -> Any:
+    array = as_dask_array(name, value, ndim)
+    return array.compute_chunk_sizes() if np.isnan(array.shape[0]) else array
+
+
+def _checked(block: NDArray, start: int, dtype: np.dtype, name: str) -> NDArray:
+    """Return the rows of a block; errors tell its first row."""
+    rows = np.ascontiguousarray(block, dtype=dtype)
+    message = fault(name, rows)
+    if message is not None:
+        raise ValueError(f"{message}; rows are counted from row {start}")
+    check_magnitude(name, rows)
+    return rows

@@ -1,0 +1,114 @@
+"""Rows of X in the partitions of a Dask array."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbsketch.distributed.memory import fits
+from nbsketch.distributed.partitions import Partitions
+from nbsketch.distributed.tasks import task
+
+
+class PartitionedRows:
+    """A matrix whose rows stay in the partitions of a Dask array.
+
+    It has the shape and the type of an array. Indexed by an array of row numbers, it
+    gathers these rows as an ndarray; `map` and `select` leave rows where they are.
+
+    Parameters
+    ----------
+    partitions : Partitions
+        The rows.
+    n_columns : int
+        Number of columns.
+    dtype : dtype
+        Type of the values.
+    """
+
+    ndim = 2
+
+    def __init__(self, partitions: Partitions, n_columns: int, dtype: Any) -> None:
+        self.partitions = partitions
+        self.shape = (len(partitions), n_columns)
+        self.dtype = np.dtype(dtype)
+
+    @classmethod
+    def of(cls, array: Any) -> PartitionedRows:
+        """Return the rows of a Dask array of known shape."""
+        blocks = list(array.to_delayed().ravel())
+        sizes = np.array(array.chunks[0])
+        filled = [block for block, size in zip(blocks, sizes, strict=True) if size]
+        starts = np.cumsum([0, *sizes[sizes > 0]])
+        return cls(Partitions(filled, starts), array.shape[1], array.dtype)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: NDArray) -> NDArray:
+        """Return the rows of an index array, in its order."""
+        order = np.argsort(rows, kind="stable")
+        out = np.empty((len(rows), self.shape[1]), self.dtype)
+        if len(rows):
+            out[order] = np.concatenate(self.partitions.gather(np.asarray(rows)[order]))
+        return out
+
+    def collect(self) -> NDArray:
+        """Return all rows."""
+        return self[np.arange(len(self))]
+
+    def map(
+        self, function: Callable[[NDArray], NDArray], n_columns: int
+    ) -> PartitionedRows:
+        """Return the rows that a function makes of those of a block."""
+        return PartitionedRows(self.partitions.map(function), n_columns, self.dtype)
+
+    def checked(
+        self, check: Callable[[NDArray, int], NDArray], dtype: Any
+    ) -> PartitionedRows:
+        """Run ``check(block, first row)`` on all blocks; return what it returns.
+
+        It returns the rows in a type. They are kept if the workers have the memory.
+        """
+        known = self.partitions
+        blocks = [
+            task(check, block, int(start))
+            for block, start in zip(known.blocks, known.starts[:-1], strict=True)
+        ]
+        rows = PartitionedRows(Partitions(blocks, known.starts), self.shape[1], dtype)
+        if fits(rows.nbytes):
+            rows.partitions = rows.partitions.kept()
+        rows.partitions.each(_nothing)  # raises the errors of the checks
+        return rows
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of all rows in bytes."""
+        return self.shape[0] * self.shape[1] * self.dtype.itemsize
+
+    def select(self, rows: NDArray) -> PartitionedRows:
+        """Return ascending rows where they are."""
+        return PartitionedRows(self.partitions.select(rows), self.shape[1], self.dtype)
+
+    def min(self, axis: int | None = None) -> Any:
+        """Return the least value, of each column with axis 0."""
+        return np.min(self.partitions.each(_Extreme(np.min, axis)), axis=axis)
+
+    def max(self, axis: int | None = None) -> Any:
+        """Return the largest value, of each column with axis 0."""
+        return np.max(self.partitions.each(_Extreme(np.max, axis)), axis=axis)
+
+
+class _Extreme:
+    def __init__(self, function: Callable, axis: int | None) -> None:
+        self.function, self.axis = function, axis
+
+    def __call__(self, block: NDArray) -> Any:
+        return self.function(block, axis=self.axis)
+
+
+def _nothing(block: NDArray) -> None:
+    return None

@@ -1,9 +1,10 @@
-"""Versions, threads, vector width and cache folder."""
+"""Versions, processor, threads, vector width and cache folder."""
 
 from __future__ import annotations
 
 import platform
 from importlib import metadata
+from pathlib import Path
 
 import nbsketch
 from nbsketch._jit import gram, threads
@@ -20,7 +21,18 @@ def collect() -> dict[str, str]:
         "nbsketch": nbsketch.__version__,
         "python": f"{platform.python_version()} on {platform.platform()}",
         **versions,
+        "processor": processor(),
         "threads": str(threads.thread_limit()),
         "vector bytes": str(gram.VECTOR),
         "cache of compiled code": getattr(cache, "cache_path", None) or "none",
     }
+
+
+def processor() -> str:
+    """Return the model of the processor, as far as the system tells it."""
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -9,7 +9,7 @@ from inspect import signature
 from pathlib import Path
 
 import nbsketch
-from nbsketch.reproduce import EXPERIMENTS, runner
+from nbsketch.reproduce import EXPERIMENTS, run_all, run_one, runner
 
 # Options of experiments; one that an experiment does not take is an error.
 _OPTIONS = ("replicates", "quick", "out", "tuning", "data_home", "plot_only")
@@ -52,9 +52,9 @@ def _add_reproduce(commands: argparse._SubParsersAction) -> None:
     command = commands.add_parser("reproduce", help=text, description=text)
     command.add_argument(
         "what",
-        choices=EXPERIMENTS,
+        choices=(*EXPERIMENTS, "all"),
         metavar="NAME",
-        help=f"table, figure or experiment: {', '.join(EXPERIMENTS)}",
+        help=f"table, figure or experiment: {', '.join(EXPERIMENTS)}; or all of them",
     )
     command.add_argument(
         "--replicates",
@@ -109,14 +109,17 @@ def _demo(options: argparse.Namespace) -> None:
 
 
 def _reproduce(options: argparse.Namespace) -> None:
-    run = runner(options.what)
-    taken = signature(run).parameters
     given = {name: getattr(options, name) for name in _OPTIONS}
+    if options.what == "all":
+        failures = run_all(**given)
+        if failures:
+            raise ValueError(f"not run: {', '.join(failures)}; the reasons are above")
+        return
+    taken = signature(runner(options.what)).parameters
     for name in [n for n in given if given[n] and n not in taken]:
         flag = "--" + name.replace("_", "-")
         raise ValueError(f"{flag} does not go with {options.what}")
-    given["name"] = options.what  # for a module of several experiments
-    run(**{name: value for name, value in given.items() if name in taken})
+    run_one(options.what, **given)
 
 
 def _datasets(options: argparse.Namespace) -> None:

@@ -57,8 +57,8 @@ FLOORS = {
     "nbsketch.tabular": 9,
     "nbsketch.model_selection": 9,
     "nbsketch.reproduce": 10,
+    "nbsketch._info": 10,
     "nbsketch.cli": 11,
-    "nbsketch._info": 11,
     "nbsketch.__main__": 11,
 }
 # The highest floor without scikit-learn.

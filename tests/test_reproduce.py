@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import nbsketch
-from nbsketch import RandomFourierFeatures, _progress, cli, plots
+from nbsketch import RandomFourierFeatures, _progress, cli, plots, reproduce
 from nbsketch.datasets import Dataset, _files, make_friedman_outliers
 from nbsketch.reproduce import EXPERIMENTS, demo, runner
 from nbsketch.reproduce._tools import (
@@ -513,3 +513,33 @@ def test_a_file_that_holds_no_choices_is_named(tiny_table1, tmp_path, capsys):
     command = ["reproduce", "table1", "--quick", "--tuning", str(file)]
     assert cli.main(command) == 1
     assert "bad.json is not a file of settings" in capsys.readouterr().err
+
+
+def test_all_runs_every_experiment_and_names_what_is_missing(monkeypatch, capsys):
+    """With the options that it takes; a data set that is not there stops no other."""
+    given = {}
+
+    def runner_of(name):
+        def run(name, quick=False):
+            given[name] = quick
+            if name == "table2":
+                raise FileNotFoundError("rf1 is not there")
+            return []
+
+        return run
+
+    monkeypatch.setattr(reproduce, "runner", runner_of)
+    assert cli.main(["reproduce", "all", "--quick"]) == 1
+    assert given == dict.fromkeys(EXPERIMENTS, True)
+    out, err = capsys.readouterr()
+    assert "table2 was left out. rf1 is not there" in out
+    assert err == "nbsketch: not run: table2; the reasons are above\n"
+
+
+def test_a_result_says_when_and_where_it_was_measured(tmp_path):
+    publish.publish_table(ROWS, tmp_path, "rows", "Title", [])
+    known = json.loads((tmp_path / "rows.json").read_text())
+    assert known["nbsketch"] == nbsketch.__version__
+    assert {"date", "numba", "numpy", "processor", "threads"} <= known.keys()
+    sentence = (tmp_path / "rows.md").read_text().splitlines()[-1]
+    assert known["date"] in sentence and known["processor"] in sentence

@@ -11,9 +11,9 @@ replicates : int
 quick : bool, default=False
     Whether to use fewer replicates and smaller problems.
 out : Path
-    Folder for NAME.csv (all digits), NAME.md (the table with notes) and, for an
-    experiment with a figure, NAME.png. Without it only experiments with a figure write
-    files, into the folder "results".
+    Folder for NAME.csv (all digits), NAME.json (date, versions, processor, threads),
+    NAME.md (the table with notes) and, for an experiment with a figure, NAME.png.
+    Without it only experiments with a figure write files, into the folder "results".
 tuning : Path
     JSON file of hyperparameters: read if it exists, and completed by cross-validation.
     By default the hyperparameters that come with the package.
@@ -23,13 +23,14 @@ plot_only : bool, default=False
     Whether to make table and figure from NAME.csv, without measuring anything.
 
 A module of several experiments takes their ``name`` as well. The command refuses
-options that ``run`` does not take.
+options that ``run`` does not take. ``nbsketch reproduce all`` runs every experiment.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from inspect import signature
 from typing import Any
 
 # Name of each experiment: its module in this package.
@@ -63,3 +64,31 @@ def runner(name: str) -> Callable[..., list[dict[str, Any]]]:
     'nbsketch.reproduce.p_sparsified.table3'
     """
     return import_module(f"{__name__}.{EXPERIMENTS[name]}").run
+
+
+def run_all(**options: Any) -> dict[str, str]:
+    """Run every experiment with those of the options that it takes.
+
+    Returns
+    -------
+    dict
+        Message of each experiment that could not run, because its data set or a
+        package is missing.
+    """
+    failures = {}
+    for name in EXPERIMENTS:
+        print(f"== {name}\n")
+        try:
+            run_one(name, **options)
+        except (FileNotFoundError, ModuleNotFoundError) as error:
+            failures[name] = str(error)
+            print(f"{name} was left out. {error}\n")
+    return failures
+
+
+def run_one(name: str, **options: Any) -> list[dict[str, Any]]:
+    """Run an experiment with those of the options that it takes."""
+    function = runner(name)
+    options["name"] = name  # for a module of several experiments
+    taken = signature(function).parameters
+    return function(**{key: options[key] for key in options if key in taken})

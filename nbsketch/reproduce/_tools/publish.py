@@ -1,4 +1,4 @@
-"""From measurements to a printed table and files: CSV, Markdown and PNG."""
+"""From measurements to a printed table and files: CSV, JSON, Markdown and PNG."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from nbsketch.plots import require_matplotlib
 from nbsketch.reproduce._tools.panels import Panel, save_panels
+from nbsketch.reproduce._tools.provenance import read_provenance, write_provenance
 from nbsketch.reproduce._tools.report import (
     Row,
     Rows,
@@ -71,8 +72,10 @@ def publish(
     else:
         rows = measure()
         write_csv(rows, file)
+        write_provenance(file)
     table = report.summarize(rows)
-    write_markdown(table, file.with_suffix(".md"), report.title, report.notes)
+    notes = [*report.notes, read_provenance(file)]
+    write_markdown(table, file.with_suffix(".md"), report.title, notes)
     save_panels(report.panels(rows), report.title, file.with_suffix(".png"))
     print(f"Written: {file}, .md and .png\n\n{as_text(report.printed(table))}\n")
     return table
@@ -81,11 +84,13 @@ def publish(
 def publish_table(
     table: list[Row], out: Path | None, name: str, title: str, notes: Sequence[str]
 ) -> list[Row]:
-    """Print a table and return it; write NAME.csv and NAME.md if `out` is given."""
+    """Print a table and return it; write NAME.csv, .json and .md if `out` is given."""
     print(f"{as_text(table)}\n")
     if out is not None:
-        write_csv(table, out / f"{name}.csv")
-        write_markdown(table, out / f"{name}.md", title, notes)
+        file = out / f"{name}.csv"
+        write_csv(table, file)
+        notes = [*notes, write_provenance(file)]
+        write_markdown(table, file.with_suffix(".md"), title, notes)
     return table
 
 

@@ -57,7 +57,8 @@ REPLICATES, QUICK_REPLICATES = 30, 2
 NOTES = (
     "error: mean squared error on the test rows over the range of their targets, mean "
     "and deviation over the replicates, each with its own data.",
-    "seconds: fit, including the draw, the minimum over the replicates. Every solution "
+    "seconds: processor time of `fit` (all threads), including the draw, the minimum "
+    "over the replicates. Every solution "
     "except Adam's is certified to be within 1e-6 of the minimum. The paper reports "
     "5.6 to 6.6 seconds for p-SR sketches of error at most 0.05.",
     "landmarks: mean number of training rows in the model. subsampling_same_time: "

@@ -55,7 +55,8 @@ NOTES = (
     f"accumulation: m = {ACCUMULATED}. Bandwidth, alpha and gamma: 3-fold "
     "cross-validation on the training rows of each split; without a sketch, of a "
     "20/n-SR sketch of 100 rows.",
-    "seconds: `fit`, including the draw of the sketch, median over the replicates. "
+    "seconds: processor time of `fit` (all threads), including the draw of the sketch, "
+    "median over the replicates. "
     "Every fit is certified to be within 1e-6 of the minimum, except that without a "
     "sketch on the otoliths, which is by Adam: no speed-up is given there.",
     "paper, paper_seconds: pinball loss and training time of the paper, by a "

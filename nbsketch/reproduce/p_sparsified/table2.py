@@ -50,9 +50,9 @@ NOTES = (
     "squared error over that of the training mean. Lower is better.",
     "Data as the paper's numbers were made: missing inputs read as 0, targets of rf1 "
     "and rf2 truncated to integers, inputs standardized.",
-    "seconds: `fit`, including the draw of the sketch, the minimum over the "
-    "replicates, because background load can only make a run slower. Without a sketch: "
-    "Cholesky decomposition. paper_seconds: the paper's time on another machine.",
+    "seconds: processor time of `fit` (all threads), including the draw of the sketch, "
+    "the minimum over the replicates, because background load can only make a run "
+    "slower. Without a sketch: Cholesky decomposition. paper_seconds: the paper's time on another machine.",
     f"accumulation: m = {ACCUMULATED}. Bandwidth and alpha: 5-fold cross-validation on "
     "the training rows.",
 )

@@ -48,7 +48,7 @@ NOTES = (
     "error: mean squared error on the test rows, mean and deviation over the runs, "
     "each with a random split and a draw of every sketch. The noise of the sine has "
     "variance 0.25; inputs and targets of the real sets are standardized by the "
-    "training rows. seconds: median time of one fit.",
+    "training rows. seconds: median processor time of one fit.",
     "Splits: 50 % training, 30 % test, 20 % evaluation; sine: 100, 1000 and 100 rows. "
     "Kernel exp(-||x - y||^2 / (2 h)); h and the penalty are those of {1e-9, ..., 1e3} "
     "with the least error on the evaluation rows.",

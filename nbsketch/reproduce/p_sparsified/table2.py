@@ -52,7 +52,8 @@ NOTES = (
     "and rf2 truncated to integers, inputs standardized.",
     "seconds: processor time of `fit` (all threads), including the draw of the sketch, "
     "the minimum over the replicates, because background load can only make a run "
-    "slower. Without a sketch: Cholesky decomposition. paper_seconds: the paper's time on another machine.",
+    "slower. Without a sketch: Cholesky decomposition. paper_seconds: the paper's time "
+    "on another machine.",
     f"accumulation: m = {ACCUMULATED}. Bandwidth and alpha: 5-fold cross-validation on "
     "the training rows.",
 )

@@ -10,8 +10,9 @@ import pytest
 from numpy.testing import assert_allclose
 
 import nbsketch
-from nbsketch import RandomFourierFeatures, _progress, cli, plots, reproduce
+from nbsketch import RandomFourierFeatures, _progress, cli, reproduce
 from nbsketch.datasets import Dataset, _files, make_friedman_outliers
+from nbsketch.plots import _axes
 from nbsketch.reproduce import EXPERIMENTS, demo, runner
 from nbsketch.reproduce._tools import (
     panels,
@@ -351,7 +352,7 @@ def test_figures_go_to_a_folder_of_results(tiny_figures, tmp_path, monkeypatch):
 
 
 def test_no_matplotlib_is_said_before_any_fit(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(plots, "find_spec", lambda name: None)
+    monkeypatch.setattr(_axes, "find_spec", lambda name: None)
     monkeypatch.setattr(figures, "measure", None)
     assert cli.main(["reproduce", "figure1", "--out", str(tmp_path)]) == 1
     assert 'pip install "nbsketch[plot]"' in capsys.readouterr().err

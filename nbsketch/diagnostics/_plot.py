@@ -9,7 +9,7 @@ import numpy as np
 from nbsketch._validation import check_integer
 from nbsketch.diagnostics._dimensions import critical_radius, statistical_dimension
 from nbsketch.diagnostics._spectrum import Spectrum
-from nbsketch.plots import axes_or_new
+from nbsketch.plots._axes import axes_or_new
 
 # Eigenvalues below this share of the largest are rounding, and not drawn.
 _SMALLEST = 1e-12

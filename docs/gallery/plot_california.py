@@ -1,6 +1,9 @@
-"""Learned length scales and calibrated intervals of house prices in California.
+"""
+Learned length scales and calibrated intervals
+==============================================
 
-If the set is not on disk, a synthetic set is used instead.
+House prices in California, or synthetic rows of the same shape if the set is not on
+disk. A model with one length scale for each feature shows which features matter.
 """
 
 import matplotlib.pyplot as plt
@@ -41,3 +44,4 @@ right.plot(place, y_test[shown], "k.", ms=3, label="test target")
 right.set(xlabel="test rows by predicted median", ylabel=data.target_names[0])
 right.set_title(f"{covered.mean():.0%} of all test rows inside")
 right.legend()
+plt.show()

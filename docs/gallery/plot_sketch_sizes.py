@@ -1,4 +1,10 @@
-"""Which sketch sizes suffice: a perfect regression, and the surrogate error."""
+"""
+Sketch sizes for structured outputs
+===================================
+
+The error of a perfect regression bounds what an output sketch can reach, and the
+surrogate error shows which input sketch suffices; neither needs the whole model.
+"""
 
 import matplotlib.pyplot as plt
 
@@ -23,3 +29,4 @@ model.set_params(output_size=path.best())
 data = X[:1500], Y[:1500], X[1500:], Y[1500:]
 path = select_input_size(model, *data, [25, 50, 100, 200, 400, 800])
 path.plot(ax=right).set(xlabel="Size of the input sketch")
+plt.show()

@@ -1,4 +1,10 @@
-"""Share of draws that are K-satisfiable, from the file of the experiment."""
+"""
+K-satisfiability of sketches
+============================
+
+Share of draws of a sketch that are K-satisfiable, against its size: the numbers of
+``nbsketch reproduce satisfiability``.
+"""
 
 from pathlib import Path
 
@@ -8,8 +14,10 @@ from nbsketch.reproduce._tools.panels import draw_panel
 from nbsketch.reproduce._tools.report import read_csv
 from nbsketch.reproduce.p_sparsified.satisfiability import panels
 
+drawn = panels(read_csv(Path("../results/satisfiability.csv")))
 figure, grid = plt.subplots(1, 2, figsize=(7.2, 3.2), sharey=True)
-for ax, panel in zip(grid, panels(read_csv(Path("satisfiability.csv"))), strict=True):
+for ax, panel in zip(grid, drawn, strict=True):
     draw_panel(panel, ax)
 grid[1].set_ylabel("")
 grid[0].legend()
+plt.show()

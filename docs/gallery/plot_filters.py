@@ -1,4 +1,10 @@
-"""Share of an eigendirection that each filter keeps; saturation of ridge regression."""
+"""
+Spectral filters and saturation
+===============================
+
+Which share of an eigendirection each filter keeps; and ridge regression, whose error
+stops improving with the smoothness of the target.
+"""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -47,3 +53,4 @@ right.set(xlabel="rows $n$", ylabel="excess risk", xscale="log", yscale="log")
 right.set_xticks(SIZES, SIZES)
 right.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
 right.set_title(r"A smooth target, $\zeta = 3$")
+plt.show()

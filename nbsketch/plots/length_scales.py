@@ -1,32 +1,15 @@
-"""Plots of fitted models on matplotlib axes; matplotlib is imported lazily."""
+"""Plot of learned length scales."""
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
+from nbsketch.plots._axes import BLUE, axes_or_new, finish
+
 _MOST_BARS = 30
 _WIDTH, _BAR_HEIGHT = 4.2, 0.22  # inches
-
-
-def require_matplotlib() -> None:
-    """Raise an error that says how to install matplotlib if it is missing."""
-    if find_spec("matplotlib") is None:
-        raise ModuleNotFoundError(
-            'Plots need matplotlib: pip install "nbsketch[plot]"', name="matplotlib"
-        )
-
-
-def axes_or_new(ax: Any, figsize: tuple[float, float] | None = None) -> Any:
-    """Return `ax`, or the axes of a new pyplot figure if it is None."""
-    require_matplotlib()
-    if ax is not None:
-        return ax
-    from matplotlib import pyplot
-
-    return pyplot.subplots(figsize=figsize, layout="constrained")[1]
 
 
 def plot_length_scales(model: Any, *, ax: Any = None) -> Any:
@@ -77,12 +60,11 @@ def plot_length_scales(model: Any, *, ax: Any = None) -> Any:
     names = getattr(model, "feature_names_in_", [f"x{k}" for k in range(len(scales))])
     ax = axes_or_new(ax, (_WIDTH, _BAR_HEIGHT * len(order) + 1.2))
     positions = np.arange(len(order))
-    ax.barh(positions, 1 / scales[order], color="#1764ab")
+    ax.barh(positions, 1 / scales[order], color=BLUE)
     ax.set_yticks(positions, [str(names[k]) for k in order])
     ax.invert_yaxis()
-    ax.set(xlabel="1 / length scale", title=_title(len(order), len(scales)))
-    ax.grid(axis="x", alpha=0.25, linewidth=0.6)
-    return ax
+    title = _title(len(order), len(scales))
+    return finish(ax, xlabel="1 / length scale", title=title)
 
 
 def _title(drawn: int, count: int) -> str:

@@ -1,4 +1,10 @@
-"""Test error against the size of a sketch, and against its number of landmarks."""
+"""
+Error against the size of a sketch
+==================================
+
+Test error of sketches against their number of rows :math:`s` (unknowns of the fit) and
+against their number of landmarks :math:`s'` (rows of the model, cost of a prediction).
+"""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -36,3 +42,4 @@ for axes, what in ((left, "size $s$ of the sketch"), (right, "landmarks $s'$")):
     axes.set(xlabel=what, xscale="log", ylim=(0, None))
 left.set_ylabel("mean squared error")
 left.legend()
+plt.show()

@@ -1,4 +1,10 @@
-"""Eigenvalues of a Gram matrix, and effective dimension against the penalty."""
+"""
+Spectrum of a Gram matrix
+=========================
+
+Eigenvalues and effective dimension of three kernels. The dots are the critical radius
+and the statistical dimension, which say how large a sketch the theory asks for.
+"""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -28,3 +34,4 @@ for label, kernel, bandwidth in (
 left.set(xlabel="$j$", ylabel=r"$\mu_j$", xscale="log", yscale="log", ylim=(1e-10, 2))
 right.set(xlabel=r"$\alpha$", ylabel=r"$N(\alpha)$", xscale="log", yscale="log")
 left.legend()
+plt.show()

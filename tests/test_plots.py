@@ -1,0 +1,137 @@
+"""Plots: what is drawn is what the model predicts, on the axes that were passed."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from nbsketch import (
+    AutoSize,
+    JointQuantileRegressor,
+    SketchedKernelClassifier,
+    SketchedKernelRegressor,
+    SpectralFilterRegressor,
+    plots,
+)
+from nbsketch.model_selection import CrossValidation
+
+matplotlib = pytest.importorskip("matplotlib")
+matplotlib.use("agg")
+
+RNG = np.random.default_rng(0)
+X = RNG.uniform(-2, 2, size=(300, 1))
+Y = np.sin(X[:, 0]) + 0.3 * RNG.normal(size=300)
+
+
+@pytest.fixture
+def ax():
+    from matplotlib.figure import Figure
+
+    return Figure().subplots()
+
+
+@pytest.fixture(scope="module")
+def quantiles():
+    levels = (0.1, 0.5, 0.9)
+    model = JointQuantileRegressor(levels, bandwidth=1.0, size=20, random_state=0)
+    return model.fit(X, Y)
+
+
+def test_quantiles_are_bands_around_the_middle_level(quantiles, ax):
+    assert plots.plot_quantiles(quantiles, X, Y, ax=ax) is ax
+    points, middle = ax.lines
+    assert_array_equal(points.get_ydata(), Y)
+    order = np.argsort(X[:, 0])
+    assert_array_equal(middle.get_ydata(), quantiles.predict(X)[order, 1])
+    (band,) = ax.collections
+    edges = band.get_paths()[0].vertices[:, 1]
+    assert edges.min() == quantiles.predict(X)[:, 0].min()
+    assert edges.max() == quantiles.predict(X)[:, 2].max()
+    assert ax.get_legend_handles_labels()[1] == ["target", "0.1 to 0.9", "0.5"]
+
+
+def test_intervals_are_those_of_the_model(quantiles, ax):
+    plots.plot_intervals(quantiles, X, Y, coverage=0.8, ax=ax)
+    intervals = quantiles.predict_interval(X, coverage=0.8)
+    inside = (intervals[:, 0] <= Y) & (intervals[:, 1] >= Y)
+    assert ax.get_title().startswith(f"{inside.mean():.1%} of all")
+    drawn = np.array([path.vertices[:, 1] for path in ax.collections[0].get_paths()])
+    assert drawn.shape == (60, 2)
+    assert {tuple(row) for row in drawn} <= {tuple(row) for row in intervals}
+    assert sum(len(line.get_ydata()) for line in ax.lines) == 60
+
+
+def test_residuals_are_targets_minus_predictions(ax):
+    model = SketchedKernelRegressor(bandwidth=1.0, size=20, random_state=0).fit(X, Y)
+    plots.plot_residuals(model, X, Y, ax=ax)
+    x, y = ax.lines[0].get_data()
+    assert_array_equal(x, model.predict(X))
+    assert_array_equal(y, Y - model.predict(X))
+    assert f"{np.sqrt(np.mean(y**2)):.3g}" in ax.get_title()
+
+
+class Told:
+    """A classifier with probabilities of its own."""
+
+    def __init__(self, probabilities):
+        self.probabilities = np.asarray(probabilities, dtype=float)
+        self.classes_ = np.array(["a", "b", "c"][: self.probabilities.shape[1]])
+
+    def predict_proba(self, X):
+        return self.probabilities
+
+
+def test_reliability_by_hand(ax):
+    p = np.array([0.05, 0.05, 0.15, 0.95, 1.0])
+    labels = np.array(["a", "b", "b", "b", "b"])
+    plots.plot_reliability(Told(np.column_stack([1 - p, p])), None, labels, ax=ax)
+    _, curve = ax.lines  # the diagonal, and the second class
+    assert_allclose(curve.get_xdata(), [0.05, 0.15, 0.975])
+    assert_allclose(curve.get_ydata(), [0.5, 1, 1])
+    error = (2 * 0.45 + 0.85 + 2 * 0.025) / 5
+    assert curve.get_label() == f"b: error {error:.3f}"
+
+
+def test_reliability_of_many_classes_has_a_curve_each(ax):
+    y = (X[:, 0] > -1).astype(int) + (X[:, 0] > 1)
+    model = SketchedKernelClassifier(loss="logistic", size=20, random_state=0).fit(X, y)
+    plots.plot_reliability(model, X, y, ax=ax)
+    assert len(ax.lines) == 4
+
+
+def test_sizes_are_the_path_of_the_fit(ax):
+    rule = AutoSize(start=5, max_size=40, tol=0.0)
+    model = SketchedKernelRegressor(size=rule, bandwidth=1.0, random_state=0).fit(X, Y)
+    plots.plot_sizes(model, ax=ax)
+    assert_array_equal(ax.lines[0].get_xdata(), model.size_path_["size"])
+    assert_array_equal(ax.lines[0].get_ydata(), model.size_path_["loss"])
+    assert ax.lines[1].get_xdata()[0] == model.size_
+    fixed = SketchedKernelRegressor(size=5, bandwidth=1.0).fit(X, Y)
+    with pytest.raises(ValueError, match='fitted with size="auto"'):
+        plots.plot_sizes(fixed)
+
+
+def test_penalties_of_a_cross_validation_mark_the_least(ax):
+    errors = np.array([[[3.0], [2.0]], [[1.0], [4.0]]])
+    found = CrossValidation(np.array([0.5, 1.0]), np.array([1e-2, 1e-4]), errors)
+    plots.plot_penalties(found, ax=ax)
+    first, second, mark = ax.lines
+    assert_array_equal(first.get_data(), [[1e-4, 1e-2], [2.0, 3.0]])
+    assert second.get_label() == "bandwidth 1"
+    assert_array_equal(mark.get_data(), [[1e-2], [1.0]])
+
+
+def test_penalties_of_a_filter_are_its_path(ax):
+    model = SpectralFilterRegressor(bandwidth=1.0, size=20, random_state=0).fit(X, Y)
+    plots.plot_penalties(model, ax=ax)
+    assert ax.lines[-1].get_xdata()[0] == pytest.approx(model.alpha_)
+    with pytest.raises(ValueError, match="`result` must be the result of"):
+        plots.plot_penalties(model.set_params(alpha=1.0).fit(X, Y))
+
+
+def test_without_axes_a_new_figure(quantiles):
+    from matplotlib import pyplot
+
+    before = len(pyplot.get_fignums())
+    ax = plots.plot_quantiles(quantiles, X)
+    assert len(pyplot.get_fignums()) == before + 1
+    pyplot.close(ax.figure)

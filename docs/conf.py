@@ -7,7 +7,8 @@ from pathlib import Path
 
 # The figures are small: threads of BLAS would wait for each other. Before NumPy loads.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-sys.path.insert(0, str(Path(__file__).parents[1]))
+_HERE = Path(__file__).parent
+sys.path[:0] = [str(_HERE.parent), str(_HERE / "_ext")]
 
 import nbsketch
 
@@ -17,14 +18,17 @@ copyright = author
 release = version = nbsketch.__version__
 
 extensions = [
-    "matplotlib.sphinxext.plot_directive",
     "numpydoc",
+    "results",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
+    "sphinx_gallery.gen_gallery",
 ]
 templates_path = ["_templates"]
-exclude_patterns = ["_build", "_templates"]
+# Functions in the settings of the gallery cannot be pickled, which is no matter.
+suppress_warnings = ["config.cache"]
+exclude_patterns = ["_build", "_templates", "gallery", "results", "auto_results"]
 default_role = "autolink"
 nitpicky = False
 
@@ -55,18 +59,37 @@ autodoc_default_options = {"members": True}
 numpydoc_show_class_members = False
 numpydoc_use_plots = False
 
-plot_formats = [("png", 110)]
-plot_html_show_formats = False
-plot_html_show_source_link = False
-plot_include_source = True
-plot_rcparams = {
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "figure.constrained_layout.use": True,
-    "font.size": 9.0,
-    "legend.frameon": False,
+
+
+def _draw_style(gallery_conf, name):
+    """Give every example the same look."""
+    import matplotlib
+
+    matplotlib.rcParams.update(
+        {
+            "axes.spines.right": False,
+            "axes.spines.top": False,
+            "font.size": 9.0,
+            "legend.frameon": False,
+        }
+    )
+
+
+sphinx_gallery_conf = {
+    "examples_dirs": "gallery",
+    "gallery_dirs": "auto_gallery",
+    "reset_modules": ("matplotlib", _draw_style),
+    "within_subsection_order": "FileNameSortKey",
+    "copyfile_regex": "",
+    "download_all_examples": False,
+    "show_memory": False,
+    "min_reported_time": 1e6,
+    "image_srcset": ["2x"],
+    "remove_config_comments": True,
+    "backreferences_dir": None,
+    "write_computation_times": False,
+    "abort_on_example_error": True,
 }
-plot_apply_rcparams = True
 
 
 def _skip(app, what, name, obj, skip, options):

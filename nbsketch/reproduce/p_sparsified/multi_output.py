@@ -16,10 +16,11 @@ from nbsketch.reproduce._tools.report import Row
 from nbsketch.reproduce._tools.statistics import timed
 from nbsketch.reproduce.p_sparsified.methods import METHODS, WITHOUT
 
-# Grids: multiples of the median distance between rows, and penalties.
-_BANDWIDTH_FACTORS = 2.0 ** np.arange(0, 8)
-_ALPHAS = 10.0 ** np.arange(-9, -2.5, 0.5)
-_COARSE_ALPHAS = 10.0 ** np.arange(-8, -3)
+# Grids: multiples of the median distance between rows, and penalties; wide enough that
+# no choice is at an end. Without a sketch each penalty is a factorization.
+_BANDWIDTH_FACTORS = 2.0 ** np.arange(-1, 11)
+_ALPHAS = 10.0 ** np.arange(-12, -1.5, 0.5)
+_COARSE_ALPHAS = 10.0 ** np.arange(-10, -2)
 _TUNING_DRAWS = 5
 
 

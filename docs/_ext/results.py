@@ -1,0 +1,112 @@
+"""Directive ``results``: a table of the rows that an experiment wrote to a CSV file.
+
+::
+
+    .. results:: table2
+
+       Set: {set}
+       aRRMSE: {arrmse:.3f} ± {arrmse_deviation:.3f} [{paper:.3f}]
+
+Each line of the body is a column: its heading and a format of the fields of a row. Empty
+fields, and brackets and signs that are left empty by them, are omitted. ``:where:`` keeps rows with
+the given values (``size=100, method=ridge``). ``:figure:`` draws the figure of the
+experiment below the table; without a body there is only the figure.
+"""
+
+import contextlib
+import io
+import re
+import shutil
+import string
+import tempfile
+from pathlib import Path
+
+from docutils import nodes
+from docutils.parsers.rst import Directive, directives
+from docutils.statemachine import StringList
+
+from nbsketch.reproduce import EXPERIMENTS, run_one, runner
+from nbsketch.reproduce._tools.provenance import read_provenance
+from nbsketch.reproduce._tools.report import read_csv
+
+RESULTS = Path(__file__).parents[1] / "results"
+FIGURES = Path(__file__).parents[1] / "auto_results"
+_EMPTY = re.compile(r"\s*(\[\s*\]|\(\s*\)|±\s*(?=$|\[))")
+
+
+class _Fields(string.Formatter):
+    """Format that writes nothing for a missing number."""
+
+    def format_field(self, value, spec):
+        return "" if value is None else super().format_field(value, spec)
+
+
+def table_of(name):
+    """Return the rows of the table of an experiment; draw its figure if it has one."""
+    file = RESULTS / f"{name}.csv"
+    if name not in EXPERIMENTS or not _has_figure(name):
+        return read_csv(file)
+    with tempfile.TemporaryDirectory() as folder:
+        for path in RESULTS.glob(f"{name}*"):
+            shutil.copy(path, folder)
+        with contextlib.redirect_stdout(io.StringIO()):
+            rows = run_one(name, out=Path(folder), plot_only=True)
+        FIGURES.mkdir(exist_ok=True)
+        for path in Path(folder).glob("*.png"):
+            shutil.copy(path, FIGURES)
+    return rows
+
+
+def _has_figure(name):
+    return "plot_only" in runner(name).__code__.co_varnames
+
+
+class Results(Directive):
+    """The directive."""
+
+    required_arguments = 1
+    has_content = True
+    option_spec = {
+        "where": directives.unchanged,
+        "figure": directives.flag,
+        "command": directives.unchanged,
+    }
+
+    def run(self):
+        """Return the table, the figure and a sentence about the measurement."""
+        name = self.arguments[0]
+        self.state.document.settings.env.note_dependency(str(RESULTS / f"{name}.csv"))
+        rows = [row for row in table_of(name) if self._is_wanted(row)]
+        text = []
+        if self.content:
+            text += self._table(rows)
+        if "figure" in self.options:
+            text += ["", f".. image:: /auto_results/{name}.png", f"   :alt: {name}", ""]
+        command = self.options.get("command", f"nbsketch reproduce {name}")
+        said = read_provenance(RESULTS / f"{name}.csv")
+        text += ["", f".. rst-class:: provenance\n\n``{command}``. {said}".rstrip(), ""]
+        lines = "\n".join(text).split("\n")
+        box = nodes.container()
+        self.state.nested_parse(StringList(lines, name), 0, box)
+        return box.children
+
+    def _is_wanted(self, row):
+        pairs = re.findall(r"([\w-]+)=([^,]+)", self.options.get("where", ""))
+        return all(str(row[key]) == value.strip() for key, value in pairs)
+
+    def _table(self, rows):
+        columns = [line.split(":", 1) for line in self.content if line.strip()]
+        text = ["", ".. list-table::", "   :header-rows: 1", ""]
+        table = [[title.strip() for title, _ in columns]]
+        for row in rows:
+            cells = [_Fields().vformat(form, (), row) for _, form in columns]
+            table.append([_EMPTY.sub("", cell).strip() for cell in cells])
+        for cells in table:
+            text += [f"   {'* ' if j == 0 else '  '}- {c}" for j, c in enumerate(cells)]
+        return [*text, ""]
+
+
+def setup(app):
+    """Register the directive."""
+    app.add_directive("results", Results)
+    return {"parallel_read_safe": True}

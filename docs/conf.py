@@ -7,8 +7,8 @@ from pathlib import Path
 
 # The figures are small: threads of BLAS would wait for each other. Before NumPy loads.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-_HERE = Path(__file__).parent
-sys.path[:0] = [str(_HERE.parent), str(_HERE / "_ext")]
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
 import nbsketch
 
@@ -58,7 +58,6 @@ autodoc_typehints = "none"
 autodoc_default_options = {"members": True}
 numpydoc_show_class_members = False
 numpydoc_use_plots = False
-
 
 
 def _draw_style(gallery_conf, name):

@@ -7,9 +7,9 @@
        Set: {set}
        aRRMSE: {arrmse:.3f} ± {arrmse_deviation:.3f} [{paper:.3f}]
 
-Each line of the body is a column: its heading and a format of the fields of a row. Empty
-fields, and brackets and signs that are left empty by them, are omitted. ``:where:`` keeps rows with
-the given values (``size=100, method=ridge``). ``:figure:`` draws the figure of the
+Each line of the body is a column: its heading and a format of the fields of a row.
+Empty fields are omitted, with brackets and signs around them. ``:where:`` keeps rows
+with the given values (``size=100, method=ridge``). ``:figure:`` draws the figure of the
 experiment below the table; without a body there is only the figure.
 """
 
@@ -20,6 +20,7 @@ import shutil
 import string
 import tempfile
 from pathlib import Path
+from typing import ClassVar
 
 from docutils import nodes
 from docutils.parsers.rst import Directive, directives
@@ -66,7 +67,7 @@ class Results(Directive):
 
     required_arguments = 1
     has_content = True
-    option_spec = {
+    option_spec: ClassVar = {
         "where": directives.unchanged,
         "figure": directives.flag,
         "command": directives.unchanged,

@@ -122,7 +122,8 @@ def tune(
         Targets, standardized internally.
     family : {"auto", "gaussian", "matern-1/2", "matern-3/2", "matern-5/2", "laplacian"}
         Kernel family. "auto" is "matern-3/2", the best on average. "laplacian" is the
-        product kernel exp(-sum_k |x_k - z_k| / l_k), for targets with steps and kinks.
+        product kernel ``exp(-sum_k |x_k - z_k| / l_k)``, for targets with steps and
+        kinks.
     preprocessing : {"auto", "standard", "rank", "both"}
         Preprocessing of the features, see `fit_scaler`. "auto" is "both".
     size : int, default=1000

@@ -4,10 +4,11 @@ import pytest
 
 from nbsketch.losses import PinballLoss
 from nbsketch.outputs import QuantileOutput
-from nbsketch.solvers._joint import few_rows
+from nbsketch.solvers._joint import few_rows, splitting
 from nbsketch.solvers._joint.few_rows import direction_of_entries
 from nbsketch.solvers._joint.gram import LEAST_PIVOT, OutputGrams
 from nbsketch.solvers._joint.problem import JointProblem
+from nbsketch.solvers._joint.splitting import splitting_start
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.joint import solve_joint_pinball
 from nbsketch.solvers.newton import solve_scalar
@@ -358,3 +359,41 @@ def test_both_kinds_of_directions_lead_to_one_minimum(monkeypatch, non_crossing)
         found.append(solve_joint_pinball(*known, **options))
     assert found[0].converged and found[1].converged
     assert found[0].objective == pytest.approx(found[1].objective, rel=2e-8)
+
+
+@pytest.mark.parametrize("T", FACTORS.values(), ids=FACTORS)
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_start_by_splitting_is_near_the_minimum(monkeypatch, T, intercept, weighted):
+    monkeypatch.setattr(splitting, "_LARGE", 0.0)
+    Z, y = problem(n=200)
+    rng = np.random.default_rng(1)
+    weights = rng.integers(0, 3, 200) * 1.0 if weighted else np.ones(200)
+    known = JointProblem(
+        design=ArrayDesign(Z), y=y, weights=weights, uniform=not weighted,
+        levels=np.array(LEVELS), T=T, alpha=1e-3, fit_intercept=intercept, n=200.0,
+    )  # fmt: skip
+    start = splitting_start(known)
+    best = reference(Z, y, T, 1e-3, intercept, weights)
+    value = objective(Z, y, T, 1e-3, start.coef, start.intercept, weights)
+    assert best <= value <= 1.01 * best
+    found = known.certify(
+        start.coef, start.intercept, known.residual(start.coef, start.intercept),
+        start.dual.T,
+    )  # fmt: skip
+    assert value - best <= found.gap <= 0.05 * best
+
+
+@pytest.mark.parametrize("non_crossing", [False, True])
+@pytest.mark.parametrize("T", FACTORS.values(), ids=FACTORS)
+def test_both_starts_lead_to_one_minimum(monkeypatch, T, non_crossing):
+    Z, y = problem(n=150, r=20)
+    y[0] = 1e4
+    options = {"tol": 1e-8, "non_crossing": non_crossing}
+    found = []
+    for large in (np.inf, 0.0):
+        monkeypatch.setattr(splitting, "_LARGE", large)
+        found.append(solve_joint_pinball(Z, y, LEVELS, T, 1e-4, **options))
+    cold, split = found
+    assert cold.converged and split.converged
+    assert split.objective == pytest.approx(cold.objective, rel=2e-8)

@@ -45,3 +45,52 @@ def add_all(Z: Any, a: Any, out: Any) -> None:
     for i in range(Z.shape[0]):
         for j in range(Z.shape[1]):
             out[j] += a[i] * Z[i, j]
+
+
+@compiled(fastmath=REORDER)
+def products_of_few(Z: Any, W: Any, out: Any) -> None:
+    """Fill `out` (n, d) with ``Z W^T`` for W of shape (d, r), two by two."""
+    (n, r), d = Z.shape, W.shape[0]
+    for i in range(0, n - n % 2, 2):
+        for c in range(0, d - d % 2, 2):
+            t00, t01, t10, t11 = 0.0, 0.0, 0.0, 0.0
+            for j in range(r):
+                x, y, u, v = Z[i, j], Z[i + 1, j], W[c, j], W[c + 1, j]
+                t00 += x * u
+                t01 += x * v
+                t10 += y * u
+                t11 += y * v
+            out[i, c], out[i, c + 1] = t00, t01
+            out[i + 1, c], out[i + 1, c + 1] = t10, t11
+        for c in range(d - d % 2, d):
+            t00, t10 = 0.0, 0.0
+            for j in range(r):
+                t00 += Z[i, j] * W[c, j]
+                t10 += Z[i + 1, j] * W[c, j]
+            out[i, c], out[i + 1, c] = t00, t10
+    for i in range(n - n % 2, n):
+        for c in range(d):
+            t00 = 0.0
+            for j in range(r):
+                t00 += Z[i, j] * W[c, j]
+            out[i, c] = t00
+
+
+@compiled(fastmath=REORDER)
+def add_few_combinations(Z: Any, A: Any, out: Any) -> None:
+    """Add ``A^T Z`` to `out` (d, r) for A of shape (n, d), eight rows at a time."""
+    (n, r), d = Z.shape, A.shape[1]
+    for i in range(0, n - n % 8, 8):
+        for c in range(d):
+            a0, a1, a2, a3 = A[i, c], A[i + 1, c], A[i + 2, c], A[i + 3, c]
+            a4, a5, a6, a7 = A[i + 4, c], A[i + 5, c], A[i + 6, c], A[i + 7, c]
+            for j in range(r):
+                first = a0 * Z[i, j] + a1 * Z[i + 1, j]
+                second = a2 * Z[i + 2, j] + a3 * Z[i + 3, j]
+                third = a4 * Z[i + 4, j] + a5 * Z[i + 5, j]
+                fourth = a6 * Z[i + 6, j] + a7 * Z[i + 7, j]
+                out[c, j] += (first + second) + (third + fourth)
+    for i in range(n - n % 8, n):
+        for c in range(d):
+            for j in range(r):
+                out[c, j] += A[i, c] * Z[i, j]

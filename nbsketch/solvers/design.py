@@ -11,11 +11,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._jit.products import add_all, add_combination, row_products
+from nbsketch._jit.products import (
+    add_all,
+    add_combination,
+    add_few_combinations,
+    products_of_few,
+    row_products,
+)
 from nbsketch._validation import check_matrix
 
 # Rows copied at a time where a product needs a scaled or gathered copy: stays in cache.
 _CHUNK = 1024
+# Columns up to which compiled loops are faster than BLAS.
+_FEW_COLUMNS = 8
 
 
 class Design:
@@ -194,11 +202,14 @@ def _times(block: NDArray, W: NDArray) -> NDArray:
     if W.ndim == 1:
         row_products(block, W, out)
         return out
-    if block.dtype == np.float64:
-        return np.matmul(block, W, out=out)
-    if W.shape[1] == 1:  # without a copy in double precision
+    if W.shape[1] == 1:
         row_products(block, W[:, 0], out[:, 0])
         return out
+    if W.shape[1] <= _FEW_COLUMNS:
+        products_of_few(block, np.ascontiguousarray(W.T), out)
+        return out
+    if block.dtype == np.float64:
+        return np.matmul(block, W, out=out)
     for first in range(0, len(block), _CHUNK):
         chunk = block[first : first + _CHUNK].astype(float)
         np.matmul(chunk, W, out=out[first : first + _CHUNK])
@@ -212,13 +223,27 @@ def _add_transposed(
         add_all(block, A, out)
     elif A.ndim == 1:
         add_combination(block, chosen, A, out)
+    elif A.shape[1] == 1:
+        _add_transposed(block, A[:, 0], chosen, out[:, 0])
+    elif A.shape[1] <= _FEW_COLUMNS:
+        _add_few_combinations(block, A, chosen, out)
     elif block.dtype == np.float64 and chosen is None:
         out += block.T @ A
-    elif A.shape[1] == 1:  # without a copy in double precision
-        _add_transposed(block, A[:, 0], chosen, out[:, 0])
     else:
         for part, chunk in _chunks(block, chosen):
             out += chunk.astype(float, copy=False).T @ A[part]
+
+
+def _add_few_combinations(
+    block: NDArray, A: NDArray, chosen: NDArray | None, out: NDArray
+) -> None:
+    total = np.zeros(out.shape[::-1])
+    if chosen is None:
+        add_few_combinations(block, A, total)
+    else:
+        for part, chunk in _chunks(block, chosen):
+            add_few_combinations(chunk, A[part], total)
+    out += total.T
 
 
 def _add_gram(

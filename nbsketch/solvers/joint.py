@@ -14,6 +14,7 @@ from nbsketch.solvers._certified.minimize import minimize
 from nbsketch.solvers._certified.search import Callback
 from nbsketch.solvers._joint.problem import JointProblem
 from nbsketch.solvers._joint.search import JointSearch
+from nbsketch.solvers._joint.splitting import splitting_start
 from nbsketch.solvers.design import Design, as_design
 from nbsketch.solvers.solution import Solution, State
 
@@ -131,5 +132,6 @@ def solve_joint_pinball(
         fit_intercept=bool(fit_intercept),
         n=float(n),
     )
-    found = minimize(problem, JointSearch, tol, max_iter, state, callback)
+    known = tol, max_iter, state, callback, splitting_start
+    found = minimize(problem, JointSearch, *known)
     return found._replace(dual=np.ascontiguousarray(np.asarray(found.dual).T))

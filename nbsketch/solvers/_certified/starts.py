@@ -1,5 +1,8 @@
 """Starting points of a search: zero coefficients, or solutions of nested samples."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from nbsketch.solvers._certified.problem import Problem
@@ -18,8 +21,12 @@ def cold_start(problem: Problem) -> State:
     return State(np.zeros(coef), b)
 
 
-def nested_start(problem: Problem, method: type[CertifiedSearch]) -> State:
-    """Return a start from nested random samples of the rows, a cold one if n is small.
+def nested_start(
+    problem: Problem,
+    method: type[CertifiedSearch],
+    start: Callable[[Any], State] = cold_start,
+) -> State:
+    """Return a start from nested random samples of the rows, `start` if n is small.
 
     `method` solves each sample roughly, starting from the smaller one before it. The
     smoothing that follows matches the remaining distance, about sqrt(r / rows).
@@ -29,12 +36,13 @@ def nested_start(problem: Problem, method: type[CertifiedSearch]) -> State:
     while size > _ROWS_PER_FEATURE * problem.rank:
         sizes.append(size)
         size //= _RATIO
-    state = cold_start(problem)
     if not sizes:
-        return state
+        return start(problem)
     order = np.random.default_rng(0).permutation(counted)
+    state: Any = None
     for size in reversed(sizes):
         part = problem.sample(np.sort(order[:size]))
+        state = start(part) if state is None else state
         best = method(part, state, _SAMPLE_TOL, _SAMPLE_STEPS).run()
         spread = part.spread(part.residual(best.coef, best.intercept))
         sigma = 0.3 * np.sqrt(problem.rank / size) * spread

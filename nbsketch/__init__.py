@@ -71,6 +71,7 @@ _HOME = {
         "RidgeFilter",
     ),
     "nbsketch.structured": ("InputOutputKernelRegressor",),
+    "nbsketch.tabular.regressor": ("TabularKernelRegressor",),
     "nbsketch.tabular.columns": (
         "DateColumn",
         "LevelColumn",

@@ -11,6 +11,7 @@ import tempfile
 import warnings
 from collections import Counter
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import scipy.sparse as sp
@@ -75,11 +76,20 @@ def models():
         "fourier": nbsketch.RandomFourierFeatures(
             bandwidth=1.0, size=8, random_state=0
         ).fit(X),
+        "table": nbsketch.TabularKernelRegressor("fast", random_state=0).fit(X, Y),
+        "table with leaves": table_with_leaves(X, y),
     }  # fmt: skip
     inputs = dict.fromkeys(fitted, X[:5])
     inputs |= {"sparse": sparse[:5], "precomputed": K[:5]}
     inputs["structured, sparse"] = sparse[:5]
     return {name: (model, inputs[name]) for name, model in fitted.items()}
+
+
+def table_with_leaves(X, y):
+    """Return a model of few rows with a base and leaves."""
+    parts = {"ALONE": 20, "LEAF_ROWS": 15}
+    with mock.patch.multiple("nbsketch.tabular.machine", **parts):
+        return nbsketch.TabularKernelRegressor("fast", random_state=0).fit(X, y)
 
 
 def read(model):

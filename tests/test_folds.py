@@ -423,13 +423,13 @@ def test_left_out_blocks_allow_for_nearly_linear_models():
 
 def test_left_out_blocks_search_all_features_as_well(monkeypatch):
     pools = []
-    choose = tuner._Search.choose
+    choose = tuner.Search.choose
 
     def record(self, rows, pool, plan):
         pools.append(list(pool))
         return choose(self, rows, pool, plan)
 
-    monkeypatch.setattr(tuner._Search, "choose", record)
+    monkeypatch.setattr(tuner.Search, "choose", record)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 120))
     for cv in (None, 3):

@@ -100,7 +100,7 @@ def test_a_wrong_number_is_refused_by_name(name, array, value, word, tmp_path):
 def test_shortened_arrays_are_refused(name, tmp_path):
     content, arrays = fuzz.read(MODELS[name][0])
     path = tmp_path / "model.npz"
-    for array in arrays:
+    for array in (name for name, values in arrays.items() if len(values)):
         shorter = arrays | {array: arrays[array][:-1]}
         fuzz.write(path, content, shorter)
         refused(path, "must be an array of")  # the text says otherwise

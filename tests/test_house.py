@@ -25,6 +25,7 @@ FLOORS = {
     "nbsketch": 0,
     "nbsketch._jit": 1,
     "nbsketch._blas": 1,
+    "nbsketch._lapack": 1,
     "nbsketch._progress": 1,
     "nbsketch._display": 1,
     "nbsketch._faults": 1,

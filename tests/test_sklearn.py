@@ -11,6 +11,7 @@ from nbsketch import (
     SketchedKernelRegressor,
     SketchedSGDRegressor,
     SpectralFilterRegressor,
+    TabularKernelRegressor,
 )
 
 
@@ -68,6 +69,7 @@ ESTIMATORS = [
         ),
         DRAWN,
     ),
+    (TabularKernelRegressor("fast", random_state=0), DRAWN),
     (SketchedFeatures(), {}),
     (SketchedFeatures("precomputed", sketch="identity"), {}),
     (RandomFourierFeatures(), {}),

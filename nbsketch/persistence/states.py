@@ -55,6 +55,7 @@ from nbsketch.persistence.rules import (
     sketch,
     table,
 )
+from nbsketch.persistence.tables import columns, machine, noise
 from nbsketch.sketches import as_recipe
 
 
@@ -128,6 +129,13 @@ def _whitening(name: str, value: Any, scope: Scope) -> Any:
     return value
 
 
+def _errors(name: str, value: Any, scope: Scope) -> Any:
+    """Accept an error of a single output, or one of each."""
+    if scope.values["_single"]:
+        return check_real(name, value, low=0, high_open=True)
+    return array("d")(name, value, scope)
+
+
 def _size(name: str, value: Any, scope: Scope) -> Any:
     """Accept None, an integer, "auto" or an object that chooses it."""
     if value in (None, "auto") or is_dataclass(value):
@@ -183,6 +191,13 @@ CERTIFIED: dict[str, Rule] = {
     "objective_": number,
     "dual_gap_": number,
 }
+_TABULAR: dict[str, Rule] = {
+    **_FEATURES,
+    "columns_": columns,
+    "machine_": machine,
+    "_single": flag,
+    "feature_relevance_": array("features"),
+}
 
 STATES: dict[str, dict[str, Rule]] = {
     "SketchedKernelRegressor": CERTIFIED,
@@ -223,6 +238,7 @@ STATES: dict[str, dict[str, Rule]] = {
         "output_rank_": integer("t", low=1),
         "seconds_": seconds,
     },
+    "TabularKernelRegressor": {**_TABULAR, "loo_error_": _errors, "noise_": noise},
     "SketchedFeatures": {
         **_FEATURES,
         "kernel_": kernel,

@@ -45,7 +45,9 @@ _SPARE = 1.5
 _VALIDATION_ROWS = 1500
 
 
-class _Candidate(NamedTuple):
+class Candidate(NamedTuple):
+    """Preprocessing, point of the search, and number of learned length scales."""
+
     scaler: InputScaler
     point: NDArray
     n_free: int  # length scales that were learned
@@ -180,7 +182,7 @@ def tune(
     family = _BEST if family == "auto" else family
     code = FAMILIES[family]
     columns = "both" if preprocessing == "auto" else preprocessing
-    search = _Search(code, columns, size, random_generator(rng), budget)
+    search = Search(code, columns, size, random_generator(rng), budget)
     weighed = _positive(sample_weight, len(X))
     folds = as_folds(cv, len(X), groups, sample_weight)
     labels = None if folds is None else block_labels(folds, len(X))
@@ -197,7 +199,7 @@ def tune(
     return _result(best, LEARNABLE[family], _varies(X, weighed), len(weighed), errors)
 
 
-class _Search(NamedTuple):
+class Search(NamedTuple):
     """Kernel family, options, random state and budget of all candidates."""
 
     family: int
@@ -206,22 +208,22 @@ class _Search(NamedTuple):
     rng: np.random.Generator
     budget: Budget
 
-    def candidates(self, rows: Rows) -> tuple[dict[str, _Candidate], Round]:
+    def candidates(self, rows: Rows) -> tuple[dict[str, Candidate], Round]:
         """Return the candidates by name, and the last round of the search."""
         # One length scale for all is a question of the features, not of their ranks.
         plain = rows.scaler.without_ranks() if rows.scaler.plain.size else rows.scaler
         isotropic = isotropic_start(replace(rows, scaler=plain), self.family, self.rng)
-        pool, plans = {"isotropic": _Candidate(plain, isotropic, 1)}, []
+        pool, plans = {"isotropic": Candidate(plain, isotropic, 1)}, []
         found = self._selected(rows)
         if found is not None:
             few = replace(rows, scaler=found.scaler)
             point, plan = self._learned(few, found.point)
             plans.append(plan)
-            pool["selected"] = _Candidate(found.scaler, point, len(point) - 1)
+            pool["selected"] = Candidate(found.scaler, point, len(point) - 1)
         if found is None or self._may_miss(rows, len(found.features)):
             point, plan = self._learned(rows, self._start(rows, isotropic))
             plans.append(plan)
-            pool["learned"] = _Candidate(rows.scaler, point, len(point) - 1)
+            pool["learned"] = Candidate(rows.scaler, point, len(point) - 1)
         return pool, max(plans, key=lambda plan: plan.landmarks)
 
     def _selected(self, rows: Rows) -> Selection | None:
@@ -263,8 +265,8 @@ class _Search(NamedTuple):
         return point, rounds[-1]
 
     def choose(
-        self, rows: Rows, pool: dict[str, _Candidate], plan: Round
-    ) -> tuple[dict[str, float], _Candidate]:
+        self, rows: Rows, pool: dict[str, Candidate], plan: Round
+    ) -> tuple[dict[str, float], Candidate]:
         """Compare candidates on a new sample; return log errors and the choice.
 
         The sample has as many landmarks as the last round: length scales learned with
@@ -275,7 +277,7 @@ class _Search(NamedTuple):
         for name, (scaler, point, n_free) in pool.items():
             sample = replace(rows, scaler=scaler).take(drawn, plan.landmarks)
             errors[name], point = settle(sample, self.family, point, NEAR)
-            pool[name] = _Candidate(scaler, point, n_free)
+            pool[name] = Candidate(scaler, point, n_free)
             # Akaike's correction for the noise that each length scale fits.
             free = min(n_free - 1, _directions(rows))
             scores[name] = errors[name] + 2 * free / len(rows.kept)
@@ -305,7 +307,7 @@ def _varies(X: NDArray, rows: NDArray) -> NDArray:
 
 
 def _result(
-    best: _Candidate,
+    best: Candidate,
     kernel: StationaryKernel,
     varies: NDArray,
     n: int,

@@ -1,0 +1,49 @@
+"""Routing of rows through a binary tree, and sums over triangles of leaves."""
+
+from typing import Any
+
+from numba import prange
+
+from nbsketch._jit.compiler import REORDER, compiled, twins
+
+# Rows that one call handles in a piece.
+TILE = 1024
+
+
+def _route(
+    rows: Any,
+    feature: Any,
+    threshold: Any,
+    child: Any,
+    out: Any,
+    first: int,
+    last: int,
+) -> None:
+    """Fill `out` (n,) with the leaf of each row.
+
+    Node i sends rows with ``row[feature[i]] <= threshold[i]`` to node child[i] and the
+    others to child[i] + 1; at a leaf the feature is -1 and child[i] its number.
+    """
+    for tile in prange(first, last):
+        for i in range(tile * TILE, min((tile + 1) * TILE, rows.shape[0])):
+            node = 0
+            while feature[node] >= 0:
+                right = not (rows[i, feature[node]] <= threshold[node])
+                node = child[node] + right
+            out[i] = child[node]
+
+
+route_serial, route_parallel = twins(_route)
+
+
+@compiled(fastmath=REORDER)
+def column_squares(factor: Any, out: Any) -> None:
+    """Fill `out` (n,) with the sums of squares of the columns of a lower triangle.
+
+    `factor` is the transpose, in C order: row j holds column j from its diagonal on.
+    """
+    for j in range(factor.shape[0]):
+        total = 0.0
+        for i in range(j, factor.shape[1]):
+            total += factor[j, i] * factor[j, i]
+        out[j] = total

@@ -1,0 +1,154 @@
+"""What the estimators for tables share: checks, the fit, summary and saving."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from nbsketch._faults import check_magnitude
+from nbsketch._progress import is_watched, report
+from nbsketch._validation import check_choice, random_generator
+from nbsketch.fitting.folds import folds_of_kept
+from nbsketch.fitting.weights import TrainingRows
+from nbsketch.persistence import SaveMixin
+from nbsketch.tabular.columns import fit_columns
+from nbsketch.tabular.efforts import EFFORTS
+from nbsketch.tabular.machine import LeftOut, Machine, fit_machine
+from nbsketch.tuning.folds import block_labels
+from nbsketch.tuning.search import Budget
+
+# Iterations of all searches together: rounds end them before.
+_ITERATIONS = 10**6
+# Features that the summary lists.
+_LISTED = 5
+
+
+class TabularModel(SaveMixin, BaseEstimator):
+    """Base of the estimators for tables."""
+
+    def _encode(
+        self, X: Any, y: Any, sample_weight: NDArray | None, *, classification: bool
+    ) -> NDArray:
+        """Fit the encodings of the columns; return the encoded training rows."""
+        check_table(X)
+        validate_data(self, X, skip_check_array=True)
+        self.columns_, rows = fit_columns(
+            X, y, sample_weight, classification=classification
+        )
+        check_magnitude("X", rows)
+        return rows
+
+    def _fit_rows(
+        self, rows: TrainingRows, groups: Any, rng: np.random.Generator
+    ) -> LeftOut:
+        """Fit the machine to encoded rows and targets (n, d) of positive weight."""
+        effort = EFFORTS[check_choice("effort", self.effort, EFFORTS)]
+        folds = folds_of_kept(self.cv, groups, rows)
+        n = len(rows.y)
+        if n < 2:
+            raise ValueError(
+                f"`X` must have at least 2 rows of positive weight, got n_samples={n}"
+            )
+        labels = None if folds is None else block_labels(list(folds), n)
+        watched = _report if is_watched() else None
+        machine, left_out = fit_machine(
+            rows.X,
+            rows.y,
+            rows.relative_weights,
+            labels,
+            effort,
+            rng,
+            Budget(_ITERATIONS, np.inf, watched),
+        )
+        self.machine_ = machine
+        self.feature_relevance_ = machine.relevance()
+        return left_out
+
+    def _random(self) -> np.random.Generator:
+        return random_generator(self.random_state)
+
+    @property
+    def _machine(self) -> Machine:
+        """The machine; in a model that was loaded it is made of plain tuples."""
+        return Machine.of(self.machine_)
+
+    def _rows(self, X: Any) -> NDArray:
+        """Return new rows, encoded."""
+        check_is_fitted(self)
+        check_table(X)
+        validate_data(self, X, skip_check_array=True, reset=False)
+        rows = self.columns_.transform(X)
+        check_magnitude("X", rows)
+        return rows
+
+    def summary(self) -> str:
+        """Return what the fit has chosen and found, one line each."""
+        check_is_fitted(self)
+        lines = [type(self).__name__, *(f"  {a:<14}{b}" for a, b in self._entries())]
+        return "\n".join(lines)
+
+    def _entries(self) -> Iterator[tuple[str, str]]:
+        machine = self._machine
+        n = len(machine.rows)
+        yield "rows", f"{n}, {self.n_features_in_} columns"
+        yield from self.columns_.summary_rows()
+        yield "relevant", self._relevant()
+        if machine.base is None:
+            yield "base", "none: members are exact on all rows"
+        else:
+            rest = 1 - machine.weights.sum()
+            landmarks = len(machine.base.landmarks)
+            yield "base", f"{landmarks} landmarks, weight {rest:.2f} by itself"
+        for member, weight in zip(machine.members, machine.weights, strict=True):
+            leaves = sum(tree.partition.n_leaves for tree in member.trees)
+            trees = f"{len(member.trees)} trees, {leaves} leaves"
+            tau = f"penalty {member.tau:.1e}"
+            yield "member", f"{member.family}, weight {weight:.2f}, {trees}, {tau}"
+        numbers = machine.n_numbers()
+        yield "memory", f"{numbers} numbers, {8 * numbers / 1e6:.3g} MB"
+
+    def _relevant(self) -> str:
+        relevance, names = self.feature_relevance_, self.columns_.feature_names
+        order = np.argsort(-relevance, kind="stable")[:_LISTED]
+        return ", ".join(f"{names[k]} {relevance[k]:.2f}" for k in order)
+
+    def __sklearn_tags__(self) -> Tags:
+        """Return the capabilities of the estimator."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
+        return tags
+
+
+def _report(iteration: int, error: float) -> bool:
+    return report("length-scales", iteration=iteration, objective=error)
+
+
+def check_table(X: Any) -> None:
+    """Raise an error unless X is dense and has two axes."""
+    if sp.issparse(X):
+        raise TypeError(
+            "Sparse data was passed for `X`, but dense data is required: use "
+            "SketchedKernelRegressor or SketchedKernelClassifier for sparse rows, or "
+            "X.toarray()"
+        )
+    shape = X.shape if hasattr(X, "shape") else np.asarray(X).shape
+    if len(shape) != 2:
+        raise ValueError(
+            f"Expected 2D array, got {len(shape)}D array instead: `X` must have shape "
+            f"(n, q), got {shape}. Reshape your data using X.reshape(-1, 1) if it has "
+            "a single feature or X.reshape(1, -1) if it is a single row"
+        )
+    if 0 in shape:
+        raise ValueError(
+            f"`X` must have a row and a column, got {shape[0]} sample(s) or {shape[1]} "
+            f"feature(s) (shape={shape}) while a minimum of 1 is required."
+        )

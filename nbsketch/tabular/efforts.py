@@ -1,0 +1,50 @@
+"""How much is spent on a fit: the numbers behind ``effort=``."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+# A single leaf of all rows, without a base, up to this many rows.
+ALONE = 1500
+# Trees of a member whose left-out residuals are computed.
+LEFT_OUT_TREES = 2
+# Largest leaf otherwise.
+LEAF_ROWS = 800
+
+
+class Effort(NamedTuple):
+    """Numbers of trees, searches and samples.
+
+    Attributes
+    ----------
+    trees : int
+        Trees of each member.
+    searches : int
+        Searches for length scales of each family, up to `ALONE` rows.
+    landmarks : int
+        Number of landmarks of the base.
+    search_size : int
+        Size for which the global search is meant: above 400 it may add a last round.
+    is_shared : bool
+        Whether the second family takes the length scales of the first, up to a factor,
+        in place of a search.
+    rounds : int
+        Rounds of the search within single leaves.
+    sampled : int
+        Leaves whose left-out error chooses penalty and width.
+    """
+
+    trees: int
+    searches: int
+    landmarks: int
+    search_size: int
+    is_shared: bool
+    rounds: int
+    sampled: int
+
+
+EFFORTS = {
+    "fast": Effort(2, 1, 500, 200, True, 3, 2),
+    "standard": Effort(4, 3, 500, 1000, False, 3, 4),
+    "high": Effort(8, 5, 500, 1000, False, 6, 6),
+}

@@ -1,0 +1,180 @@
+r"""Exact kernel ridge regression on single leaves, with exact left-out residuals.
+
+On the c rows of a leaf, with weights w,
+
+.. math:: \min_{f, b} \sum_i w_i (y_i - b - f(x_i))^2 + \tau \|f\|^2
+
+has the dual coefficients a = P y and the left-out residuals a_i / P_ii, where
+:math:`P = A^{-1} - A^{-1} 1 1^T A^{-1} / (1^T A^{-1} 1)` and
+:math:`A = K + \tau\, \mathrm{diag}(1 / w)`. Without the rows of a block B together,
+residuals are :math:`P_{BB}^{-1} a_B`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbsketch._jit.partition import column_squares
+from nbsketch._lapack import factor, invert_factor, solve_factored
+from nbsketch.gram import evaluate
+from nbsketch.gram.form import CompiledForm
+
+# Single precision, with one step of refinement, if tau is at least this: below, the
+# condition number, up to c / tau, uses up its digits.
+_SINGLE = 3e-3
+# Cholesky factors need a positive definite matrix: A has at least this on its diagonal.
+_JITTER = 1e-10
+# Diagonal elements of P above rounding errors.
+_LEAST = 1e-300
+
+
+class Leaf(NamedTuple):
+    """A fitted leaf.
+
+    Attributes
+    ----------
+    coef : ndarray of shape (c, d)
+        Dual coefficients.
+    intercept : ndarray of shape (d,)
+        Constants.
+    residual : ndarray of shape (c, d) or None
+        Residual of each row in a fit without it, or without its block.
+    """
+
+    coef: NDArray
+    intercept: NDArray
+    residual: NDArray | None
+
+
+def fit_leaf(
+    form: CompiledForm,
+    rows: NDArray,
+    Y: NDArray,
+    tau: float,
+    weights: NDArray | None = None,
+    labels: NDArray | None = None,
+    *,
+    left_out: bool = True,
+) -> Leaf:
+    """Return the exact solution on the rows of a leaf.
+
+    Parameters
+    ----------
+    form : CompiledForm
+        Kernel with its length scales.
+    rows : ndarray of shape (c, p)
+        Rows.
+    Y : ndarray of shape (c, d)
+        Targets.
+    tau : float
+        Penalty, for weights of mean one.
+    weights : ndarray of shape (c,), default=None
+        Positive weights. None: ones.
+    labels : ndarray of int of shape (c,), default=None
+        Blocks of rows that are left out together; -1: never, which gives NaN. None:
+        each row by itself.
+    left_out : bool, default=True
+        Whether to compute left-out residuals, for twice the time.
+    """
+    K = np.ascontiguousarray(evaluate(form, rows, rows))
+    noise = tau if weights is None else tau / weights
+    K[np.diag_indices(len(K))] += np.maximum(noise, _JITTER)
+    rhs = np.column_stack([Y, np.ones(len(Y))])
+    A, solved = _solve(K, rhs, bool(np.min(noise) >= _SINGLE))
+    u = solved[:, -1]
+    intercept = (u @ Y) / u.sum()
+    coef = solved[:, :-1] - u[:, None] * intercept
+    if not left_out:
+        return Leaf(coef, intercept, None)
+    invert_factor(A)
+    if labels is None:
+        diagonal = np.empty(len(u))
+        column_squares(A.T, diagonal)
+        diagonal = np.maximum(diagonal - np.square(u) / u.sum(), _LEAST)
+        return Leaf(coef, intercept, coef / diagonal[:, None])
+    return Leaf(coef, intercept, _without_blocks(np.tril(A), u, coef, labels))
+
+
+def _solve(K: NDArray, rhs: NDArray, single: bool) -> tuple[NDArray, NDArray]:
+    """Return the Cholesky factor of K, below the diagonal, and K^-1 rhs."""
+    A = np.array(K.T, dtype=np.float32 if single else np.float64, order="F")
+    factor(A)
+    x = np.array(rhs, dtype=A.dtype, order="F")
+    solve_factored(A, x)
+    solved = x.astype(np.float64)
+    if single:
+        rest = np.array(rhs - K @ solved, dtype=A.dtype, order="F")
+        solve_factored(A, rest)
+        solved += rest
+    return A, solved
+
+
+def _without_blocks(
+    root: NDArray, u: NDArray, coef: NDArray, labels: NDArray
+) -> NDArray:
+    """Return the residuals without the block of each row; `root` is L^-1."""
+    residual = np.empty_like(coef)
+    for label in np.unique(labels):
+        block = np.flatnonzero(labels == label)
+        columns = root[:, block].astype(np.float64)
+        P = columns.T @ columns - np.outer(u[block], u[block]) / u.sum()
+        # Block -1 is never left out; without all rows there is nothing to predict from.
+        if label < 0 or len(block) == len(u):
+            residual[block] = np.nan
+        else:
+            residual[block] = np.linalg.lstsq(P, coef[block], rcond=1e-12)[0]
+    return residual
+
+
+def pooled_error(
+    form: CompiledForm,
+    leaves: Iterable[tuple[NDArray, NDArray, NDArray | None, NDArray | None]],
+    tau: float,
+) -> float:
+    """Return the weighted mean square of the left-out residuals of some leaves.
+
+    `leaves` are (rows, Y, weights, labels); see `fit_leaf`. Infinite if a matrix is
+    singular.
+    """
+    total, count = 0.0, 0.0
+    for rows, Y, weights, labels in leaves:
+        try:
+            residual = fit_leaf(form, rows, Y, tau, weights, labels).residual
+        except np.linalg.LinAlgError:
+            return np.inf
+        squares = np.square(np.asarray(residual)).sum(axis=1)
+        known = np.isfinite(squares)
+        w = np.ones(len(squares)) if weights is None else weights
+        total, count = total + w[known] @ squares[known], count + w[known].sum()
+    return total / count if count else np.inf
+
+
+def error_path(
+    form: CompiledForm,
+    rows: NDArray,
+    Y: NDArray,
+    taus: NDArray,
+    weights: NDArray | None = None,
+) -> NDArray:
+    """Return the error of `pooled_error` on one leaf for several tau.
+
+    One eigendecomposition serves all tau.
+    """
+    roots = np.ones(len(Y)) if weights is None else np.sqrt(weights)
+    K = evaluate(form, rows, rows) * roots[:, None] * roots
+    values, vectors = np.linalg.eigh(K)
+    cross = vectors.T @ np.column_stack([Y * roots[:, None], roots])
+    squares, errors = np.square(vectors), np.empty(len(taus))
+    for k, tau in enumerate(taus):
+        shrink = 1 / np.maximum(np.maximum(values, 0) + tau, _JITTER)
+        solved = vectors @ (shrink[:, None] * cross)
+        u = solved[:, -1]
+        coef = solved[:, :-1] - u[:, None] * (solved[:, :-1].T @ roots) / (u @ roots)
+        diagonal = squares @ shrink - np.square(u) / (u @ roots)
+        residual = coef / np.maximum(diagonal, _LEAST)[:, None]
+        errors[k] = np.square(residual).sum() / np.square(roots).sum()
+    return errors

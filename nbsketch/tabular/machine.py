@@ -1,0 +1,326 @@
+r"""The predictor of a table: a global base, members that correct it, and a stack.
+
+.. math:: f(x) = \bar y + g(x) + \sum_m w_m \frac{1}{T} \sum_t f_{m,t}(x)
+
+with g a ridge on few landmarks and f_{m, t} the exact solution on the leaf of tree t
+that x falls in, with the kernel of member m, fitted to the residuals of g. Up to 1500
+rows there is no base, and a single leaf.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbsketch._blas import one_thread
+from nbsketch._progress import report
+from nbsketch.tabular.base import Base, Ridge
+from nbsketch.tabular.efforts import ALONE, LEAF_ROWS, LEFT_OUT_TREES, Effort
+from nbsketch.tabular.members import (
+    Member,
+    Training,
+    fit_tree,
+    form_of,
+    predict_member,
+)
+from nbsketch.tabular.partition import grow, whole
+from nbsketch.tabular.scales import (
+    SMOOTH,
+    Fitted,
+    Scales,
+    best_penalty,
+    best_width,
+    learn_scales,
+    learn_within,
+    sampled_leaves,
+)
+from nbsketch.tabular.stack import stack_weights
+from nbsketch.tuning import InputScaler, fit_scaler
+from nbsketch.tuning.inputs import CONSTANT
+from nbsketch.tuning.rows import Rows, prepare
+from nbsketch.tuning.search import Budget
+
+# Predictions leave the range of the targets by at most this share of it.
+_MARGIN = 0.1
+
+
+class Machine(NamedTuple):
+    """The fitted predictor: what prediction needs, as arrays and tuples of arrays.
+
+    Attributes
+    ----------
+    scaler : InputScaler
+        Preprocessing, from q features to p columns.
+    low, high : ndarray of shape (q,)
+        Limits to which features are clipped.
+    center, spread, y_low, y_high : ndarray of shape (d,)
+        Mean and standard deviation of the targets, and limits of predictions.
+    rows : ndarray of shape (n, p)
+        Preprocessed training rows.
+    base : Base or None
+        The global model.
+    base_scales : ndarray of shape (p,)
+        Its inverse length scales.
+    members : tuple of Member
+        The members.
+    weights : ndarray of shape (members,)
+        Weights of the members; if they add up to less than one, the base has the rest.
+    """
+
+    scaler: InputScaler
+    low: NDArray
+    high: NDArray
+    center: NDArray
+    spread: NDArray
+    y_low: NDArray
+    y_high: NDArray
+    rows: NDArray
+    base: Base | None
+    base_scales: NDArray
+    members: tuple[Member, ...]
+    weights: NDArray
+
+    @classmethod
+    def of(cls, parts: tuple[Any, ...]) -> Machine:
+        """Return the machine with these parts, plain tuples if it was loaded."""
+        found = cls(*parts)
+        base = None if found.base is None else Base(*found.base)
+        return found._replace(base=base, members=tuple(map(Member.of, found.members)))
+
+    def relevance(self) -> NDArray:
+        """Return the relevance of the q features, relative to the largest.
+
+        Inverse length scales of the columns of a feature are added as squares. They are
+        those of the base or, without one, of the members, averaged by their weights.
+        """
+        known = [(self.base_scales, 1.0)]
+        if self.base is None:
+            scales = [member.scales for member in self.members]
+            known = list(zip(scales, self.weights.tolist(), strict=True))
+        total = np.zeros(self.scaler.n_features)
+        for inverse, weight in known:
+            squares = np.bincount(self.scaler.features, inverse**2, len(total))
+            total += weight * np.sqrt(squares / squares.max())
+        total = np.where(self.low < self.high, total, 0.0)
+        return total / (total.max() or 1.0)
+
+    def n_numbers(self) -> int:
+        """Return how many numbers predictions need."""
+        trees = [tree for member in self.members for tree in member.trees]
+        base = 0 if self.base is None else self.base.landmarks.size
+        return self.rows.size + base + sum(2 * tree.coef.size for tree in trees)
+
+    def prepare(self, X: NDArray) -> NDArray:
+        """Return rows of X clipped to the training range and preprocessed."""
+        return self.scaler.transform(_clipped(X, self.low, self.high))
+
+    def predict(self, X: NDArray) -> NDArray:
+        """Return predictions of shape (n, d)."""
+        with one_thread():
+            return self._predict(X)
+
+    def _predict(self, X: NDArray) -> NDArray:
+        rows = self.prepare(X)
+        out = np.zeros((len(rows), len(self.center)))
+        if self.base is not None:
+            out += self.base.predict(form_of(SMOOTH, self.base_scales), rows)
+        for member, weight in zip(self.members, self.weights, strict=True):
+            if weight > 0:
+                out += weight * predict_member(member, self.rows, rows)
+        return np.clip(self.center + self.spread * out, self.y_low, self.y_high)
+
+
+class LeftOut(NamedTuple):
+    """Left-out residuals of a machine.
+
+    Attributes
+    ----------
+    drawn : ndarray of int of shape (m,)
+        Training rows they belong to.
+    members : ndarray of shape (k, m, d)
+        Residuals of the members, and of the base, if there is one, last.
+    residual : ndarray of shape (m, d)
+        Residuals of the stack, in units of the targets.
+    """
+
+    drawn: NDArray
+    members: NDArray
+    residual: NDArray
+
+
+class _Problem(NamedTuple):
+    """Standardized data of a fit, and how much to spend on it."""
+
+    rows: Rows
+    data: Training
+    effort: Effort
+    rng: np.random.Generator
+    budget: Budget
+
+
+def fit_machine(
+    X: NDArray,
+    Y: NDArray,
+    weights: NDArray | None,
+    labels: NDArray | None,
+    effort: Effort,
+    rng: np.random.Generator,
+    budget: Budget,
+) -> tuple[Machine, LeftOut]:
+    """Fit rows X (n, q) and targets Y (n, d).
+
+    `weights` have mean one, `labels` are blocks of rows that are left out together. The
+    result does not depend on the number of threads: leaves are solved side by side, and
+    BLAS has one thread.
+    """
+    with one_thread():
+        return _fit(X, Y, weights, labels, effort, rng, budget)
+
+
+def _fit(
+    X: NDArray,
+    Y: NDArray,
+    weights: NDArray | None,
+    labels: NDArray | None,
+    effort: Effort,
+    rng: np.random.Generator,
+    budget: Budget,
+) -> tuple[Machine, LeftOut]:
+    low, high = X.min(axis=0), X.max(axis=0)
+    center, spread = _moments(Y, weights)
+    first, every = fit_scaler(X, "both", rng), np.arange(len(X))
+    rows = prepare(X, Y, weights, first, every, labels=labels)
+    scaler, scales = learn_scales(rows, effort, rng, budget)
+    data = Training(scaler.transform(X), (Y - center) / spread, weights, labels)
+    problem = _Problem(replace(rows, scaler=scaler), data, effort, rng, budget)
+    fit = _fit_alone if len(X) <= ALONE else _fit_on_base
+    base, members, residuals, index = fit(problem, scales)
+    stack = stack_weights(residuals, None if weights is None else weights[index])
+    margin = _MARGIN * (Y.max(axis=0) - Y.min(axis=0))
+    machine = Machine(
+        scaler,
+        low,
+        high,
+        center,
+        spread,
+        Y.min(axis=0) - margin,
+        Y.max(axis=0) + margin,
+        data.rows,
+        base,
+        scales[0].inverse,
+        tuple(members),
+        stack[: len(members)],
+    )
+    left_out = np.einsum("k,kmd->md", stack, residuals) * spread
+    return machine, LeftOut(index, residuals, left_out)
+
+
+def _fit_alone(
+    problem: _Problem, scales: list[Scales]
+) -> tuple[None, list[Member], NDArray, NDArray]:
+    """Fit each member on all rows; return no base, members and left-out residuals."""
+    n, data = len(problem.data.Y), problem.data
+    members, residuals = [], []
+    for start in scales:
+        every = [np.arange(n)]
+        found = best_width(data, start, every, best_penalty(data, start, every))
+        form = form_of(start.family, found.inverse)
+        tree, residual = fit_tree(form, data, whole(n), found.tau, left_out=True)
+        members.append(Member(start.family, found.inverse, found.tau, (tree,)))
+        residuals.append(np.asarray(residual))
+    return None, members, np.stack(residuals), np.arange(n)
+
+
+def _fit_on_base(
+    problem: _Problem, scales: list[Scales]
+) -> tuple[Base, list[Member], NDArray, NDArray]:
+    """Fit the base, and members to what it leaves; see `_fit_alone`."""
+    data, effort, rng = problem.data, problem.effort, problem.rng
+    form = form_of(*scales[0])
+    ridge = Ridge(form, data.rows, data.weights, effort.landmarks, rng, data.labels)
+    base, base_residual = ridge.fit(data.Y)
+    data = data._replace(Y=data.Y - base.predict(form, data.rows))
+    index = ridge.validation
+    # A row also pulls the base toward itself.
+    correction = base_residual - data.Y[index]
+    members, residuals = [], []
+    for start in scales:
+        member, residual = _fit_member(problem._replace(data=data), start)
+        members.append(member)
+        residuals.append(residual[index] + correction)
+    return base, members, np.stack([*residuals, base_residual]), index
+
+
+def _fit_member(problem: _Problem, start: Scales) -> tuple[Member, NDArray]:
+    """Return a member and its left-out residuals, (n, d)."""
+    data, effort, rng = problem.data, problem.effort, problem.rng
+    found = _refined(problem, start)
+    form = form_of(start.family, found.inverse)
+    trees, residuals = [], list[NDArray]()
+    for k in range(effort.trees):
+        tree, residual = fit_tree(
+            form,
+            data,
+            grow(data.rows, found.inverse, LEAF_ROWS, rng),
+            found.tau,
+            left_out=k < LEFT_OUT_TREES,
+        )
+        trees.append(tree)
+        if residual is not None:
+            residuals.append(residual)
+        asked = report("leaves", iteration=k + 1, total=effort.trees)
+        if asked and len(residuals) == LEFT_OUT_TREES:
+            break
+    member = Member(start.family, found.inverse, found.tau, tuple(trees))
+    return member, _averaged(residuals, len(trees))
+
+
+def _averaged(residuals: list[NDArray], count: int) -> NDArray:
+    """Return residuals of the mean of `count` trees from those of two of them.
+
+    The variance of a mean of T exchangeable residuals is c + (v - c) / T, for their
+    covariance c and variance v: residuals of the mean of two are scaled accordingly.
+    """
+    first, second = residuals
+    known = np.isfinite(first) & np.isfinite(second)
+    common = max(float((first * second)[known].sum()), 0.0)
+    single = float((np.square(first) + np.square(second))[known].sum()) / 2
+    of_two = (common + single) / 2
+    factor = (common + (single - common) / count) / of_two if of_two > 0 else 1.0
+    return np.sqrt(factor) * (first + second) / 2
+
+
+def _refined(problem: _Problem, start: Scales) -> Fitted:
+    """Return scales, width and penalty, chosen on some leaves.
+
+    Scales learned again within other leaves are kept if they lower the error.
+    """
+    data, effort, rng = problem.data, problem.effort, problem.rng
+    tree = grow(data.rows, start.inverse, LEAF_ROWS, rng)
+    judged = sampled_leaves(tree, effort.sampled, rng)
+    found = best_penalty(data, start, judged)
+    rest = problem.rows
+    rows = prepare(
+        rest.X, data.Y, data.weights, rest.scaler, rest.kept, labels=data.labels
+    )
+    within = sampled_leaves(tree, effort.rounds, rng)
+    learned = learn_within(rows, start, within, rng, problem.budget)
+    again = best_penalty(data, learned, judged, found.tau)
+    if again.error < found.error:
+        start, found = learned, again
+    return best_width(data, start, judged, found)
+
+
+def _moments(Y: NDArray, weights: NDArray | None) -> tuple[NDArray, NDArray]:
+    """Return means and standard deviations of the targets; one for constants."""
+    center = np.average(Y, axis=0, weights=weights)
+    spread = np.sqrt(np.average(np.square(Y - center), axis=0, weights=weights))
+    varies = spread > CONSTANT * np.abs(center)
+    return center, np.where(varies, spread, 1.0)
+
+
+def _clipped(X: NDArray, low: NDArray, high: NDArray) -> NDArray:
+    return np.clip(X, low, high).astype(X.dtype, copy=False)

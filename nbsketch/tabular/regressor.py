@@ -1,0 +1,250 @@
+"""Regression on tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.utils.validation import check_array, check_consistent_length
+
+from nbsketch._blas import one_thread
+from nbsketch._faults import check_magnitude, explaining
+from nbsketch._progress import watched_fit
+from nbsketch._validation import check_real
+from nbsketch.fitting.weights import TrainingRows, check_weights
+from nbsketch.outputs import check_levels
+from nbsketch.tabular._model import TabularModel
+from nbsketch.tabular.members import form_of
+from nbsketch.tabular.noise import Noise, fit_noise
+from nbsketch.tabular.scales import SMOOTH
+
+
+class TabularKernelRegressor(MultiOutputMixin, RegressorMixin, TabularModel):
+    r"""Kernel regression for tables, with nothing to choose.
+
+    A stack of two kernels with learned length scales, Matern 3/2 and the product
+    Laplacian :math:`\exp(-\sum_k |x_k - z_k| / l_k)`:
+
+    .. math:: f(x) = b + g(x) + \sum_m w_m \frac{1}{T} \sum_{t=1}^T f_{m,t}(x).
+
+    g is a ridge on few landmarks; :math:`f_{m,t}` is the exact kernel ridge regression
+    of what g leaves, on the leaf of at most 800 rows of a random tree that x falls in.
+    Up to 1500 rows there is no g and one leaf with all rows. Weights, penalties and
+    length scales minimize leave-one-out errors. See :doc:`/tabular`.
+
+    Parameters
+    ----------
+    effort : {"fast", "standard", "high"}, default="standard"
+        How much to spend on the fit: number of trees (2, 4 or 8 for each kernel) and of
+        searches for length scales.
+    cv : int, splitter, iterable of (train, test) or None, default=None
+        Rows that are left out together wherever something is chosen; merged to 10
+        blocks if there are more. None: single rows. An integer: that many contiguous
+        blocks of rows, or of whole groups.
+    random_state : None, int or Generator, default=None
+        Pass an int for reproducible results: the model does not depend on the number of
+        threads.
+    verbose : int, default=0
+        If positive, display the progress of the fit.
+    callback : callable or None, default=None
+        Called as ``callback(state)`` with a `FitState`, in the stages "length-scales"
+        and "leaves". If it returns true, searches end and no more trees are grown than
+        needed.
+
+    Attributes
+    ----------
+    columns_ : TableColumns
+        Encodings of the columns of X as features.
+    feature_relevance_ : ndarray of shape (p,)
+        Relevance of each feature of `columns_`: inverse length scales, averaged over
+        the members by their weights, relative to the largest.
+    loo_error_ : float or ndarray of shape (d,)
+        Root mean squared left-out error, an estimate of the error on new rows.
+    machine_, noise_ : tuple
+        What predictions need, as arrays: about n (p + T m) numbers for m kernels.
+    n_features_in_ : int
+        Number of columns of X.
+    feature_names_in_ : ndarray of shape (q,)
+        Their names, if X is a data frame with text as names.
+
+    Notes
+    -----
+    The model stores all training rows. Predictions are discontinuous at borders of
+    leaves, and within the range of the training targets, widened by a tenth; features
+    are clipped to their training range: the model does not extrapolate.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nbsketch import TabularKernelRegressor
+    >>> X = np.random.default_rng(0).uniform(-3, 3, size=(300, 2))
+    >>> y = np.sin(X[:, 0])
+    >>> model = TabularKernelRegressor(effort="fast", random_state=0).fit(X, y)
+    >>> model.predict([[0.5, 0.0], [1.5, 0.0]]).round(2).tolist()
+    [0.48, 1.0]
+    """
+
+    def __init__(
+        self,
+        effort: str = "standard",
+        *,
+        cv: Any = None,
+        random_state: Any = None,
+        verbose: int = 0,
+        callback: Any = None,
+    ) -> None:
+        self.effort = effort
+        self.cv = cv
+        self.random_state = random_state
+        self.verbose = verbose
+        self.callback = callback
+
+    def fit(
+        self,
+        X: Any,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> TabularKernelRegressor:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : DataFrame or array of shape (n, q)
+            Training rows. Columns may hold numbers, categories, text, booleans, dates
+            and missing values; see `nbsketch.tabular.columns.fit_columns`.
+        y : array of shape (n,) or (n, d)
+            Targets.
+        sample_weight : array of shape (n,) or None, default=None
+            Non-negative weights. None: equal weights.
+        groups : array of shape (n,) or None, default=None
+            Label of the group of each row, for `cv`.
+        """
+        with watched_fit(self):
+            y = _check_targets(X, y)
+            weights = check_weights(sample_weight, X)
+            rng = self._random()
+            encoded = self._encode(X, y, weights, classification=False)
+            Y = y.reshape(len(y), -1)
+            rows = TrainingRows.of(encoded, Y, weights)
+            left_out = self._fit_rows(rows, groups, rng)
+            self._single = y.ndim == 1
+            known = rows.relative_weights
+            self._set_noise(
+                left_out.drawn,
+                left_out.residual,
+                None if known is None else known[left_out.drawn],
+                rng,
+            )
+        return self
+
+    def predict(self, X: Any) -> NDArray:
+        """Return the predictions of the rows of X, of shape (n,) or (n, d)."""
+        return self._shaped(self._machine_values(self._rows(X)))
+
+    def predict_quantiles(self, X: Any, quantiles: ArrayLike) -> NDArray:
+        """Return quantiles of the target given the rows of X.
+
+        They are the prediction plus quantiles of left-out residuals, which are scaled
+        by their local size: a regression of the logarithm of the size on the features.
+
+        Parameters
+        ----------
+        X : DataFrame or array of shape (n, q)
+            Rows.
+        quantiles : sequence of floats in (0, 1)
+            Ascending levels.
+
+        Returns
+        -------
+        ndarray of shape (n, levels) or (n, d, levels)
+            Quantiles; they do not cross.
+        """
+        levels = np.asarray(check_levels("quantiles", quantiles), dtype=float)
+        rows = self._rows(X)
+        return self._spread(rows, self._noise.quantiles(levels))
+
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> NDArray:
+        """Return intervals that hold the target with a given probability.
+
+        As in `predict_quantiles`, with equal tails, from order statistics as in split
+        conformal prediction.
+
+        Parameters
+        ----------
+        X : DataFrame or array of shape (n, q)
+            Rows.
+        coverage : float in (0, 1), default=0.9
+            Probability.
+
+        Returns
+        -------
+        ndarray of shape (n, 2) or (n, d, 2)
+            Lower and upper ends; infinite if there are too few training rows for this
+            probability.
+        """
+        level = check_real(
+            "coverage", coverage, low=0, high=1, low_open=True, high_open=True
+        )
+        rows = self._rows(X)
+        return self._spread(rows, self._noise.limits(level))
+
+    @property
+    def _noise(self) -> Noise:
+        return Noise.of(self.noise_)
+
+    def _set_noise(
+        self,
+        index: NDArray,
+        residual: NDArray,
+        weights: NDArray | None,
+        rng: np.random.Generator,
+    ) -> None:
+        machine = self._machine
+        form = form_of(SMOOTH, machine.base_scales)
+        with one_thread():
+            self.noise_ = fit_noise(form, machine.rows[index], residual, weights, rng)
+        squares = np.square(residual)
+        known = np.isfinite(squares).all(axis=1)
+        w = None if weights is None else weights[known]
+        error = np.sqrt(np.average(squares[known], axis=0, weights=w))
+        self.loo_error_ = float(error[0]) if self._single else error
+
+    def _machine_values(self, rows: NDArray) -> NDArray:
+        return self._machine.predict(rows)
+
+    def _spread(self, rows: NDArray, scores: NDArray) -> NDArray:
+        """Return predictions plus local scales times scores (levels, d)."""
+        machine = self._machine
+        form = form_of(SMOOTH, machine.base_scales)
+        with one_thread():
+            sigma = self._noise.sigma(form, machine.prepare(rows))
+        out = machine.predict(rows)[:, :, None] + sigma[:, :, None] * scores.T
+        return out[:, 0] if self._single else out
+
+    def _shaped(self, values: NDArray) -> NDArray:
+        return values[:, 0] if self._single else values
+
+    def _entries(self) -> Iterator[tuple[str, str]]:
+        yield from super()._entries()
+        errors = np.atleast_1d(self.loo_error_)
+        listed = ", ".join(f"{error:.4g}" for error in errors[:5])
+        more = ", ..." if len(errors) > 5 else ""
+        yield "expected", f"root mean squared error {listed}{more} on new rows"
+
+
+def _check_targets(X: Any, y: Any) -> NDArray:
+    """Return targets as floats of shape (n,) or (n, d)."""
+    if y is None:
+        raise ValueError("`fit` requires y to be passed, but the target y is None")
+    with explaining({"y": y}):
+        targets = check_array(y, ensure_2d=False, allow_nd=True, input_name="y")
+    if targets.dtype.kind not in "fiub" or targets.ndim > 2:
+        raise TypeError(f"`y` must be an array of numbers, got {y!r:.60}")
+    targets = targets.astype(np.float64)
+    check_magnitude("y", targets)
+    check_consistent_length(X, targets)
+    return targets

@@ -1,0 +1,350 @@
+"""Partitions, leaves, base, stack and noise of the predictor for tables."""
+
+import numpy as np
+import pytest
+import scipy.linalg
+import scipy.optimize
+from numpy.testing import assert_allclose, assert_array_equal
+from reference import laplacian, matern
+
+from nbsketch import _lapack
+from nbsketch.tabular.base import Ridge
+from nbsketch.tabular.leaves import error_path, fit_leaf, pooled_error
+from nbsketch.tabular.members import Member, Training, fit_tree, form_of, predict_member
+from nbsketch.tabular.noise import fit_noise
+from nbsketch.tabular.partition import grow, whole
+from nbsketch.tabular.scales import Scales, best_penalty, best_width
+from nbsketch.tabular.stack import stack_weights
+
+FAMILIES = {
+    "matern-3/2": lambda A, B, widths: matern(A, B, widths, 1.5),
+    "laplacian": laplacian,
+}
+families = pytest.mark.parametrize("family", FAMILIES)
+SCALES = np.array([1.5, 0.4, 0.8])
+
+
+def some_rows(n=60, d=2, seed=0):
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(n, 3))
+    Y = np.column_stack([np.sin((k + 2) * rows[:, 0]) for k in range(d)])
+    return rows, Y + 0.1 * rng.normal(size=(n, d))
+
+
+def exact_fit(family, rows, Y, tau, weights=None):
+    """Return the function that minimizes the objective of a leaf, by dense solves."""
+    w = np.ones(len(Y)) if weights is None else weights
+    K = FAMILIES[family](rows, rows, 1 / SCALES)
+    system = np.block(
+        [[K + tau * np.diag(1 / w), np.ones((len(K), 1))], [np.ones(len(K)), 0.0]]
+    )
+    solved = np.linalg.solve(system, np.vstack([Y, np.zeros(Y.shape[1])]))
+    return lambda X: FAMILIES[family](X, rows, 1 / SCALES) @ solved[:-1] + solved[-1]
+
+
+# factorizations ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_factorizations_are_those_of_scipy(dtype, rng):
+    A = rng.normal(size=(20, 20))
+    A = np.asfortranarray(A @ A.T + np.eye(20), dtype=dtype)
+    L, b = A.copy(order="F"), np.asfortranarray(rng.normal(size=(20, 2)), dtype=dtype)
+    _lapack.factor(L)
+    tolerance = 1e-4 if dtype is np.float32 else 1e-11
+    expected = scipy.linalg.cholesky(A.astype(float), lower=True)
+    assert_allclose(np.tril(L), expected, rtol=0, atol=tolerance)
+    assert_array_equal(np.triu(L, 1), np.triu(A, 1))
+    x = b.copy(order="F")
+    _lapack.solve_factored(L, x)
+    assert_allclose(x, np.linalg.solve(A, b), rtol=0, atol=tolerance)
+    _lapack.invert_factor(L)
+    assert_allclose(np.tril(L), np.linalg.inv(expected), rtol=0, atol=tolerance)
+
+
+def test_matrices_that_are_not_positive_definite_are_errors():
+    with pytest.raises(np.linalg.LinAlgError, match="positive definite, potrf"):
+        _lapack.factor(np.asfortranarray(-np.eye(3)))
+    with pytest.raises(ValueError, match="Fortran order"):
+        _lapack.factor(np.ones((3, 2)))
+
+
+# partitions --------------------------------------------------------------------------
+
+
+def test_leaves_hold_all_rows_and_few_each(rng):
+    rows = rng.normal(size=(1000, 4))
+    tree = grow(rows, np.ones(4), 100, rng)
+    assert_array_equal(np.sort(tree.order), np.arange(1000))
+    assert np.diff(tree.starts).max() <= 100
+    leaf = tree.route(rows)
+    for i in range(tree.n_leaves):
+        assert (leaf[tree.leaf(i)] == i).all()
+    # Medians halve: leaves of 1000 / 16 rows
+    assert tree.n_leaves == 16 and np.diff(tree.starts).min() >= 62
+
+
+def test_splits_follow_the_scaled_variance(rng):
+    rows = rng.normal(size=(500, 3))
+    tree = grow(rows, np.array([0.01, 1.0, 0.01]), 100, rng)
+    assert set(tree.feature) == {-1, 1}
+    many = [grow(rows, np.ones(3), 300, np.random.default_rng(k)) for k in range(30)]
+    assert {int(tree.feature[0]) for tree in many} == {0, 1, 2}
+
+
+def test_rare_values_are_not_split_off(rng):
+    rows = np.zeros((500, 2))
+    rows[:30, 0] = 100.0
+    rows[:, 1] = rng.normal(size=500)
+    tree = grow(rows, np.ones(2), 200, rng)
+    assert set(tree.feature) == {-1, 1}
+    # The median of a skewed column of few values leaves nothing on one side: the mean
+    column = np.repeat([0.0, 1.0, 9.0], [300, 100, 100])[:, None]
+    tree = grow(column, np.ones(1), 450, rng)
+    assert_allclose(tree.threshold[0], 0.0)
+    column = np.repeat([0.0, 1.0], [300, 150])[:, None][::-1].copy() * -1
+    tree = grow(column, np.ones(1), 400, rng)
+    assert_allclose(tree.threshold[0], column.mean())
+
+
+def test_equal_rows_stay_together(rng):
+    tree = grow(np.ones((50, 2)), np.ones(2), 10, rng)
+    assert tree.n_leaves == 1
+    assert_array_equal(tree.leaf(0), np.arange(50))
+
+
+# leaves ------------------------------------------------------------------------------
+
+
+@families
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("tau", [1e-4, 0.1])
+def test_leaf_is_the_exact_solution_with_refits(family, weighted, tau):
+    rows, Y = some_rows()
+    weights = np.random.default_rng(1).uniform(0.2, 3, len(Y)) if weighted else None
+    leaf = fit_leaf(form_of(family, SCALES), rows, Y, tau, weights)
+    fit = exact_fit(family, rows, Y, tau, weights)
+    K = FAMILIES[family](rows, rows, 1 / SCALES)
+    # Single precision with refinement at the larger penalty
+    tolerance = 1e-7 if tau < 1e-3 else 1e-4
+    actual = K @ leaf.coef + leaf.intercept
+    assert_allclose(actual, fit(rows), rtol=0, atol=tolerance)
+    for i in (0, 7, 31):
+        rest = np.arange(len(Y)) != i
+        w = None if weights is None else weights[rest]
+        without = exact_fit(family, rows[rest], Y[rest], tau, w)
+        desired = Y[i] - without(rows[i : i + 1])[0]
+        assert_allclose(leaf.residual[i], desired, rtol=0, atol=10 * tolerance)
+    fast = fit_leaf(form_of(family, SCALES), rows, Y, tau, weights, left_out=False)
+    assert fast.residual is None
+    assert_array_equal(fast.coef, leaf.coef)
+
+
+def test_blocks_are_left_out_together():
+    rows, Y = some_rows()
+    labels = np.arange(len(Y)) % 7 - 1
+    family, tau = "matern-3/2", 1e-3
+    leaf = fit_leaf(form_of(family, SCALES), rows, Y, tau, labels=labels)
+    assert np.isnan(leaf.residual[labels < 0]).all()
+    for label in range(6):
+        out = labels == label
+        desired = Y[out] - exact_fit(family, rows[~out], Y[~out], tau)(rows[out])
+        assert_allclose(leaf.residual[out], desired, rtol=0, atol=1e-6)
+
+
+def test_a_block_of_all_rows_has_no_residual():
+    rows, Y = some_rows(20)
+    form = form_of("laplacian", SCALES)
+    leaf = fit_leaf(form, rows, Y, 0.1, labels=np.zeros(20, int))
+    assert np.isnan(leaf.residual).all()
+    assert pooled_error(form, [(rows, Y, None, np.zeros(20, int))], 0.1) == np.inf
+
+
+@families
+@pytest.mark.parametrize("weighted", [False, True])
+def test_path_of_errors_is_that_of_leaves(family, weighted):
+    rows, Y = some_rows()
+    weights = np.random.default_rng(1).uniform(0.2, 3, len(Y)) if weighted else None
+    form, taus = form_of(family, SCALES), np.array([1e-4, 1e-3, 1.0])
+    path = error_path(form, rows, Y, taus, weights)
+    each = [pooled_error(form, [(rows, Y, weights, None)], tau) for tau in taus]
+    assert_allclose(path, each, rtol=1e-4)
+
+
+@families
+def test_penalty_and_width_of_least_error(family):
+    rows, Y = some_rows(200, 1)
+    data, scales = Training(rows, Y), Scales(family, SCALES)
+    halves = [np.arange(100), np.arange(100, 200)]
+    ladder = best_penalty(data, scales, halves)
+    form = form_of(*scales)
+    taken = [data.take(index) for index in halves]
+    grid = {t: pooled_error(form, taken, t) for t in np.logspace(-6, 1, 15)}
+    assert ladder.error <= min(grid.values()) * 1.01
+    single = best_penalty(data, scales, [np.arange(200)])
+    wider = best_width(data, scales, [np.arange(200)], single)
+    assert wider.error <= single.error
+    assert_allclose(np.ptp(np.log(wider.inverse / SCALES)), 0, atol=1e-12)
+
+
+@families
+def test_predictions_are_means_over_trees(family):
+    rows, Y = some_rows(300)
+    new = some_rows(40, seed=3)[0]
+    rng, tau = np.random.default_rng(0), 1e-4
+    form, data = form_of(family, SCALES), Training(rows, Y)
+    trees = [
+        fit_tree(form, data, part, tau, left_out=True)[0]
+        for part in (grow(rows, SCALES, 100, rng), whole(300))
+    ]
+    member = Member(family, SCALES, tau, tuple(trees))
+    desired = exact_fit(family, rows, Y, tau)(new) / 2
+    part = trees[0].partition
+    for i in range(part.n_leaves):
+        mine = part.route(new) == i
+        index = part.leaf(i)
+        desired[mine] += exact_fit(family, rows[index], Y[index], tau)(new[mine]) / 2
+    assert_allclose(predict_member(member, rows, new), desired, rtol=0, atol=1e-6)
+
+
+def test_a_singular_leaf_gets_a_larger_penalty():
+    rows = np.zeros((30, 3))
+    Y = np.arange(30.0)[:, None]
+    data = Training(rows, Y)
+    form = form_of("laplacian", SCALES)
+    tree, residual = fit_tree(form, data, whole(30), 1e-30, left_out=True)
+    member = Member("laplacian", SCALES, 1e-30, (tree,))
+    assert_allclose(predict_member(member, rows, rows[:1]), Y.mean(), rtol=1e-4)
+    assert_allclose(residual[:, 0], (Y[:, 0] - Y.mean()) * 30 / 29, rtol=1e-2)
+
+
+# the base ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_base_is_the_ridge_on_landmarks(weighted):
+    rows, Y = some_rows(400)
+    w = np.random.default_rng(1).uniform(0.2, 2, 400) if weighted else np.ones(400)
+    w /= w.mean()
+    form = form_of("matern-3/2", SCALES)
+    ridge = Ridge(form, rows, w if weighted else None, 30, np.random.default_rng(0))
+    base, residual = ridge.fit(Y)
+    kernel = FAMILIES["matern-3/2"]
+    B = kernel(rows, base.landmarks, 1 / SCALES)
+    C = kernel(base.landmarks, base.landmarks, 1 / SCALES)
+
+    def fit(keep, tau):
+        D = np.column_stack([B, np.ones(400)])[keep]
+        penalty = scipy.linalg.block_diag(C + 1e-8 * np.sqrt(30) * np.eye(30), 0.0)
+        normal = D.T @ (w[keep, None] * D) + tau * penalty
+        return np.linalg.solve(normal, D.T @ (w[keep, None] * Y[keep]))
+
+    def values(theta, some):
+        return B[some] @ theta[:-1] + theta[-1]
+
+    every = np.arange(400)
+    taus = np.logspace(-5, 3, 25)
+    predicted = base.predict(form, rows)
+    errors = [np.abs(values(fit(every, tau), every) - predicted).max() for tau in taus]
+    tau = taus[int(np.argmin(errors))]
+    assert min(errors) < 1e-6
+    assert_array_equal(ridge.validation, every)
+    for i in (3, 77):
+        desired = Y[i] - values(fit(every != i, tau), i)
+        # The mean of the kernel columns stays that of all rows
+        assert_allclose(residual[i], desired, rtol=0, atol=1e-6)
+
+
+def test_base_leaves_blocks_out_by_refits():
+    rows, Y = some_rows(300)
+    labels = np.arange(300) // 50 - 1
+    form = form_of("matern-3/2", SCALES)
+    options = form, rows, None, 30
+    ridge = Ridge(*options, np.random.default_rng(0), labels)
+    base, residual = ridge.fit(Y)
+    assert np.isnan(residual[labels < 0]).all()
+    out = labels == 2
+    B = FAMILIES["matern-3/2"](rows, base.landmarks, 1 / SCALES)
+    C = FAMILIES["matern-3/2"](base.landmarks, base.landmarks, 1 / SCALES)
+    D = np.column_stack([B, np.ones(300)])
+    penalty = scipy.linalg.block_diag(C + 1e-8 * np.sqrt(30) * np.eye(30), 0.0)
+    differences = []
+    for tau in np.logspace(-5, 3, 25):
+        normal = D[~out].T @ D[~out] + tau * penalty
+        theta = np.linalg.solve(normal, D[~out].T @ Y[~out])
+        differences.append(np.abs(Y[out] - D[out] @ theta - residual[out]).max())
+    assert min(differences) < 1e-7
+
+
+# the stack ---------------------------------------------------------------------------
+
+
+def test_stack_minimizes_its_objective(rng):
+    R = rng.normal(size=(4, 50, 2)) + rng.normal(size=(1, 50, 2))
+    weights = rng.uniform(size=50)
+    actual = stack_weights(R, weights)
+    E = np.einsum("n,ind,jnd->ij", weights, R, R) / 50
+
+    def objective(w):
+        return w @ E @ w + 0.05 * E.diagonal().min() * w @ w
+
+    found = scipy.optimize.minimize(
+        objective,
+        np.full(4, 0.25),
+        bounds=[(0, 1)] * 4,
+        constraints={"type": "eq", "fun": lambda w: w.sum() - 1},
+        tol=1e-12,
+    )
+    assert_allclose(actual.sum(), 1)
+    assert_allclose(objective(actual), found.fun, rtol=1e-6)
+
+
+def test_stack_ignores_rows_without_residuals(rng):
+    R = rng.normal(size=(3, 40, 1))
+    spoiled = np.concatenate([R, np.full((3, 5, 1), np.nan)], axis=1)
+    assert_array_equal(stack_weights(R), stack_weights(spoiled))
+    assert_array_equal(stack_weights(np.zeros((2, 5, 1))), [1, 0])
+
+
+# the noise ---------------------------------------------------------------------------
+
+
+def test_noise_follows_the_local_scale(rng):
+    rows = rng.uniform(-1, 1, size=(2000, 1))
+    sigma = np.exp(rows)
+    residual = sigma * rng.normal(size=(2000, 1))
+    form = form_of("matern-3/2", np.ones(1))
+    noise = fit_noise(form, rows, residual, None, rng)
+    ratio = noise.sigma(form, np.array([[0.8], [-0.8]]))[:, 0]
+    assert_allclose(ratio[0] / ratio[1], np.exp(1.6), rtol=0.15)
+    low, high = noise.limits(0.8)
+    spread = noise.sigma(form, rows)
+    inside = (residual >= low * spread) & (residual <= high * spread)
+    assert_allclose(inside.mean(), 0.8, atol=0.02)
+    middle = noise.quantiles(np.array([0.1, 0.5, 0.9]))
+    assert (np.diff(middle, axis=0) > 0).all() and abs(middle[1, 0]) < 0.1
+
+
+def test_few_scores_give_infinite_limits(rng):
+    rows, residual = rng.normal(size=(30, 1)), rng.normal(size=(30, 1))
+    form = form_of("matern-3/2", np.ones(1))
+    noise = fit_noise(form, rows, residual, None, rng)
+    assert_array_equal(noise.limits(0.99), [[-np.inf], [np.inf]])
+    assert np.isfinite(noise.limits(0.8)).all()
+
+
+def test_limits_are_order_statistics(rng):
+    """One of m + 1 exchangeable scores is outside with the nominal probability."""
+    rows, residual = rng.normal(size=(99, 1)), rng.normal(size=(99, 1))
+    form = form_of("matern-3/2", np.ones(1))
+    noise = fit_noise(form, rows, residual, None, rng)
+    low, high = noise.limits(0.9)
+    assert_allclose(low, noise.scores[4])
+    assert_allclose(high, noise.scores[94])
+    doubled = replace_shares(noise, 2.0)
+    assert_allclose(doubled.limits(0.9), [low, high])
+
+
+def replace_shares(noise, factor):
+    shares = noise.shares * factor
+    return noise._replace(shares=shares / factor)

@@ -1,0 +1,224 @@
+"""The estimators for tables: errors, intervals, weights, threads, files."""
+
+from contextlib import nullcontext
+from unittest import mock
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.metrics import r2_score
+
+import nbsketch
+from nbsketch import TabularKernelRegressor
+from nbsketch.tabular import machine
+
+
+def target(X):
+    return np.sin(3 * X[:, 0]) * X[:, 1] + (X[:, 2] > 0)
+
+
+def some_table(n=300, noise=0.1, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, size=(n, 5))
+    return X, target(X) + noise * rng.normal(size=n)
+
+
+def small(rows):
+    """Return a context in which leaves have few rows, and a base is always fitted."""
+    return mock.patch.multiple(machine, ALONE=50, LEAF_ROWS=rows)
+
+
+@pytest.fixture(scope="module")
+def leaves():
+    """Return a model with a base and leaves."""
+    X, y = some_table(1200)
+    with small(300):
+        return TabularKernelRegressor("fast", random_state=0).fit(X, y)
+
+
+@pytest.fixture(scope="module")
+def new():
+    return some_table(4000, seed=1)
+
+
+def rmse(model, X, y):
+    return float(np.sqrt(np.mean(np.square(model.predict(X) - y))))
+
+
+def test_error_is_near_the_noise_and_is_known(leaves, new):
+    error = rmse(leaves, *new)
+    assert error < 0.15  # 0.1 of it is noise
+    assert_allclose(leaves.loo_error_, error, rtol=0.1)
+    relevance = leaves.feature_relevance_
+    assert relevance.max() == 1 and relevance[:3].min() > 3 * relevance[3:].max()
+
+
+def test_intervals_cover_and_quantiles_ascend(leaves, new):
+    X, y = new
+    for coverage in (0.5, 0.9):
+        low, high = leaves.predict_interval(X, coverage).T
+        assert_allclose(np.mean((low <= y) & (y <= high)), coverage, atol=0.03)
+    levels = np.array([0.05, 0.5, 0.95])
+    quantiles = leaves.predict_quantiles(X, levels)
+    assert (np.diff(quantiles, axis=1) > 0).all()
+    assert_allclose((y[:, None] <= quantiles).mean(axis=0), levels, atol=0.03)
+
+
+def test_intervals_follow_the_noise():
+    X, _ = some_table(700)
+    rng = np.random.default_rng(2)
+    y = X[:, 0] + np.exp(2 * X[:, 1]) * rng.normal(size=len(X))
+    model = TabularKernelRegressor("fast", random_state=0).fit(X, y)
+    at = np.zeros((2, 5))
+    at[:, 1] = -0.8, 0.8
+    low, high = model.predict_interval(at, 0.8).T
+    assert 8 < (high - low)[1] / (high - low)[0] < 60  # exp(3.2) = 24.5
+
+
+def test_models_do_not_depend_on_threads(monkeypatch):
+    X, y = some_table(400)
+    found = []
+    for threads in (1, 2):
+        monkeypatch.setenv("OMP_NUM_THREADS", str(threads))
+        with small(100):
+            model = TabularKernelRegressor("fast", random_state=0).fit(X, y)
+        found.append(model.predict(X))
+    assert_array_equal(*found)
+
+
+def test_saved_models_predict_the_same(leaves, new, tmp_path):
+    leaves.save(tmp_path / "model.npz")
+    again = nbsketch.load(tmp_path / "model.npz")
+    X = new[0][:100]
+    assert_array_equal(again.predict(X), leaves.predict(X))
+    assert_array_equal(again.predict_interval(X), leaves.predict_interval(X))
+    assert again.summary() == leaves.summary()
+    for word in ("1200, 5 columns", "500 landmarks", "laplacian, weight", "8 leaves"):
+        assert word in leaves.summary()
+
+
+def test_predictions_stay_within_the_range_of_the_targets(leaves):
+    X, y = some_table(1200)
+    far = 1e3 * np.random.default_rng(3).normal(size=(200, 5))
+    margin = 0.1 * np.ptp(y)
+    predicted = leaves.predict(far)
+    assert y.min() - margin <= predicted.min() <= predicted.max() <= y.max() + margin
+    edge = np.clip(far, X.min(axis=0), X.max(axis=0))
+    assert_array_equal(predicted, leaves.predict(edge))
+
+
+def test_rows_of_weight_zero_are_left_out():
+    X, y = some_table(200)
+    weights = np.repeat([1.0, 0.0], [150, 50])
+    spoiled = np.where(weights > 0, y, 1e3)
+    model = TabularKernelRegressor("fast", random_state=0)
+    expected = model.fit(X[:150], y[:150]).predict(X)
+    assert_array_equal(model.fit(X, spoiled, weights).predict(X), expected)
+
+
+def test_weights_pull_predictions():
+    X = np.repeat(some_table(100)[0], 2, axis=0)
+    y = np.tile([0.0, 1.0], 100)
+    model = TabularKernelRegressor("fast", random_state=0)
+    assert_allclose(model.fit(X, y).predict(X[:20]), 0.5, atol=0.15)
+    weighted = model.fit(X, y, sample_weight=1 + 8 * y).predict(X[:20])
+    assert_allclose(weighted, 0.9, atol=0.15)
+
+
+def test_several_outputs_share_the_model():
+    X, y = some_table(400)
+    Y = np.column_stack([y, 3 - 2 * y])
+    model = TabularKernelRegressor("fast", random_state=0).fit(X, Y)
+    predicted = model.predict(X[:50])
+    assert_allclose(predicted[:, 1], 3 - 2 * predicted[:, 0], atol=1e-6)
+    assert model.predict_interval(X[:7], 0.5).shape == (7, 2, 2)
+    assert model.predict_quantiles(X[:7], [0.1, 0.5, 0.9]).shape == (7, 2, 3)
+    assert_allclose(model.loo_error_[1], 2 * model.loo_error_[0], rtol=1e-6)
+
+
+def test_single_precision_is_enough(new):
+    X, y = some_table(250)
+    model = TabularKernelRegressor("fast", random_state=0)
+    expected = model.fit(X, y).predict(new[0][:200])
+    narrow = model.fit(X.astype(np.float32), y)
+    assert model.machine_.rows.dtype == np.float32
+    assert_allclose(narrow.predict(new[0][:200].astype(np.float32)), expected, atol=0.1)
+
+
+@pytest.mark.parametrize("leaf_rows", [None, 200])
+def test_groups_are_left_out_together(leaf_rows):
+    """Within a group targets are equal, and so are features but for noise."""
+    n, rng = 400, np.random.default_rng(0)
+    groups = np.arange(n) // 10
+    centers, levels = rng.normal(size=(n // 10, 4)), rng.normal(size=n // 10)
+    X = centers[groups] + 0.01 * rng.normal(size=(n, 4))
+    y = levels[groups]
+    alone = TabularKernelRegressor("fast", random_state=0)
+    whole = TabularKernelRegressor("fast", cv=5, random_state=0)
+    with nullcontext() if leaf_rows is None else small(leaf_rows):
+        alone.fit(X, y)
+        whole.fit(X, y, groups=groups)
+    # There is nothing to learn for a new group: the error is the spread of the levels
+    assert alone.loo_error_ < 0.3 * y.std()
+    assert whole.loo_error_ > 0.8 * y.std()
+
+
+def test_more_effort_has_more_trees_and_searches():
+    X, y = some_table(150)
+    counts = []
+    for effort in ("fast", "standard"):
+        with small(60):
+            model = TabularKernelRegressor(effort, random_state=0).fit(X, y)
+        counts.append([len(member.trees) for member in model.machine_.members])
+    assert counts == [[2, 2], [4, 4, 4, 4, 4, 4]]
+    with pytest.raises(ValueError, match="`effort` must be one of"):
+        TabularKernelRegressor("most").fit(X, y)
+
+
+def test_a_callback_is_told_and_can_stop():
+    X, y = some_table(300)
+    stages = []
+
+    def stop(state):
+        stages.append(state.stage)
+        return True
+
+    model = TabularKernelRegressor("standard", callback=stop, random_state=0)
+    with small(150):
+        model.fit(X, y)
+    assert stages == ["length-scales"]  # it is not called again
+    assert {len(member.trees) for member in model.machine_.members} == {2}
+    assert rmse(model, X, y) < y.std()
+
+
+def test_few_rows_and_constant_targets():
+    X, y = some_table(12)
+    model = TabularKernelRegressor(random_state=0).fit(X, y)
+    assert np.isfinite(model.predict(X)).all()
+    constant = TabularKernelRegressor(random_state=0).fit(X, np.full(12, 3.0))
+    assert_allclose(constant.predict(X), 3.0)
+    with pytest.raises(ValueError, match="at least 2 rows"):
+        model.fit(X[:1], y[:1])
+    assert np.isfinite(model.predict(X)).all()  # the model before the error
+
+
+def test_data_frames_with_categories_and_missing_values():
+    pd = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    X, _ = some_table(400)
+    frame = pd.DataFrame(X, columns=list("abcde"))
+    frame["kind"] = pd.Categorical(rng.choice(["u", "v", "w"], 400))
+    frame.loc[:20, "a"] = np.nan
+    y = target(X) + frame["kind"].map({"u": 0.0, "v": 1.0, "w": 3.0}).astype(float)
+    model = TabularKernelRegressor("fast", random_state=0).fit(frame[:300], y[:300])
+    assert r2_score(y[300:], model.predict(frame[300:])) > 0.9
+    assert "5 numbers" in model.summary()
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(frame.drop(columns="kind"))
+
+
+def test_sparse_rows_are_refused():
+    sp = pytest.importorskip("scipy.sparse")
+    X, y = some_table(50)
+    with pytest.raises(TypeError, match="Sparse data was passed"):
+        TabularKernelRegressor().fit(sp.csr_array(X), y)

@@ -1,11 +1,23 @@
-"""What benchmarks share: the profile, the data, the clock."""
+"""What benchmarks share: identity, profile, data, clock."""
 
+import hashlib
 import os
 import time
+from pathlib import Path
 
 import numpy as np
 
 PROFILE = os.environ.get("NBSKETCH_BENCH", "fast")
+
+
+def identity(file):
+    """Return the version of the benchmarks of a file: profile, threads and its code.
+
+    asv compares results of one version only.
+    """
+    code = hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12]
+    threads = os.environ.get("NBSKETCH_BENCH_THREADS", str(os.cpu_count()))
+    return f"{PROFILE}, {threads} threads, {code}"
 
 
 def choose(*, fast, regular):

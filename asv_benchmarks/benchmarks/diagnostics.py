@@ -1,8 +1,10 @@
 """Spectra and what is read off them; random Fourier features."""
 
 import nbsketch
-from benchmarks.common import bandwidth_for, choose, make_rows
+from benchmarks.common import bandwidth_for, choose, identity, make_rows
 from nbsketch import diagnostics
+
+version = identity(__file__)
 
 
 class Spectrum:

@@ -4,7 +4,9 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 import nbsketch
-from benchmarks.common import bandwidth_for, choose, fastest, make_problem
+from benchmarks.common import bandwidth_for, choose, fastest, identity, make_problem
+
+version = identity(__file__)
 
 N = choose(fast=10**4, regular=10**5)
 ALPHA = 1e-5

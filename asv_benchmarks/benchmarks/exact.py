@@ -3,9 +3,11 @@
 import numpy as np
 
 import nbsketch
-from benchmarks.common import choose, make_problem, make_rows
+from benchmarks.common import choose, identity, make_problem, make_rows
 from nbsketch.gram import SketchedColumns, SymmetricGram
 from nbsketch.solvers import build_preconditioner, solve_conjugate, solve_nystrom
+
+version = identity(__file__)
 
 
 class Product:

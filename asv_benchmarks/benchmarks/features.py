@@ -3,8 +3,17 @@
 import numpy as np
 
 import nbsketch
-from benchmarks.common import bandwidth_for, choose, fastest, make_problem, make_rows
+from benchmarks.common import (
+    bandwidth_for,
+    choose,
+    fastest,
+    identity,
+    make_problem,
+    make_rows,
+)
 from nbsketch.features import SketchMap
+
+version = identity(__file__)
 
 
 class Features:

@@ -6,8 +6,10 @@ import numpy as np
 import scipy.sparse as sp
 
 import nbsketch
-from benchmarks.common import bandwidth_for, choose, fastest, make_rows
+from benchmarks.common import bandwidth_for, choose, fastest, identity, make_rows
 from nbsketch.gram import Gram
+
+version = identity(__file__)
 
 SIZE = 100
 KERNELS = {

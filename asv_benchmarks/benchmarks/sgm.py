@@ -7,8 +7,10 @@ import sklearn
 from sklearn.linear_model import SGDRegressor
 
 import nbsketch
-from benchmarks.common import bandwidth_for, choose, make_problem
+from benchmarks.common import bandwidth_for, choose, identity, make_problem
 from nbsketch.solvers import ArrayDesign, solve_sgm
+
+version = identity(__file__)
 
 N = choose(fast=10**4, regular=10**5)
 # Rows of the loop in numpy, which is too slow for all.

@@ -1,9 +1,11 @@
 """Drawing sketches, finding the columns that matter, and multiplying K by them."""
 
 import nbsketch
-from benchmarks.common import bandwidth_for, choose, fastest, make_rows
+from benchmarks.common import bandwidth_for, choose, fastest, identity, make_rows
 from nbsketch.gram import Gram
 from nbsketch.leverage import ridge_leverage_scores
+
+version = identity(__file__)
 
 SIZE = 100
 FAMILIES = {

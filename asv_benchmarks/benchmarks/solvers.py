@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 
 import nbsketch
-from benchmarks.common import bandwidth_for, choose, fastest, make_problem
+from benchmarks.common import bandwidth_for, choose, fastest, identity, make_problem
 from nbsketch.losses import LOSSES
 from nbsketch.solvers import (
     solve_generic,
@@ -13,6 +13,8 @@ from nbsketch.solvers import (
     solve_radial,
     solve_scalar,
 )
+
+version = identity(__file__)
 
 SIZES = choose(fast=[10**4], regular=[10**5, 10**6])
 RANK = 100

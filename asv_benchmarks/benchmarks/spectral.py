@@ -1,7 +1,9 @@
 """A path of 50 parameters of a spectral filter, in units of one ridge regression."""
 
 import nbsketch
-from benchmarks.common import bandwidth_for, choose, fastest, make_problem
+from benchmarks.common import bandwidth_for, choose, fastest, identity, make_problem
+
+version = identity(__file__)
 
 N = choose(fast=5000, regular=20_000)
 SIZE = choose(fast=100, regular=300)

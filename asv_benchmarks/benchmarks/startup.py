@@ -5,7 +5,9 @@ import subprocess
 import sys
 import tempfile
 
-from benchmarks.common import choose
+from benchmarks.common import choose, identity
+
+version = identity(__file__)
 
 IMPORT = "import nbsketch"
 FIT = """

@@ -1,9 +1,11 @@
 """Structured prediction: training, decoding, and the scores of the sketched methods."""
 
 import nbsketch
-from benchmarks.common import choose
+from benchmarks.common import choose, identity
 from nbsketch.datasets import make_documents
 from nbsketch.metrics import example_f1
+
+version = identity(__file__)
 
 N = choose(fast=2000, regular=10_000)
 N_TEST = 1000

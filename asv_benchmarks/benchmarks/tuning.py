@@ -3,8 +3,10 @@
 import numpy as np
 
 import nbsketch
-from benchmarks.common import choose, make_problem
+from benchmarks.common import choose, identity, make_problem
 from nbsketch.tuning import tune
+
+version = identity(__file__)
 
 
 class Tune:

@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import nbsketch
 from nbsketch import GaussianKernel, SketchedKernelRegressor
-from nbsketch.fitting import exact, fit
+from nbsketch.fitting import choice, exact, sizes
 from nbsketch.gram import SymmetricGram
 from nbsketch.solvers.conjugate import NotConvergedError, solve_columns, solve_conjugate
 from nbsketch.solvers.exact import solve_exact
@@ -20,9 +20,11 @@ N = 700
 
 @pytest.fixture
 def few(monkeypatch):
-    """Let conjugate gradients start at 500 rows, and the sample be of 400."""
-    monkeypatch.setattr(fit, "DENSE_ROWS", 500)
-    monkeypatch.setattr(exact, "_SAMPLE", 400)
+    """Let conjugate gradients start at 500 rows, and fit 250 rows of a sample."""
+    monkeypatch.setattr(sizes, "_DENSE_ROWS", 500)
+    monkeypatch.setattr(sizes, "_EXACT_ROWS", 100)
+    monkeypatch.setattr(choice, "_FITTED", 250)
+    monkeypatch.setattr(choice, "_VALIDATION", 150)
 
 
 @pytest.fixture
@@ -38,8 +40,8 @@ def model(**options):
 
 
 def test_more_rows_than_the_limit_are_not_dense(rng, monkeypatch):
-    monkeypatch.setattr(fit, "_gram", None)  # would be called for a dense matrix
-    X = rng.uniform(-2, 2, size=(exact.DENSE_ROWS + 1, 2))
+    monkeypatch.setattr(exact, "_dense", None)  # would be called for a dense matrix
+    X = rng.uniform(-2, 2, size=(sizes._DENSE_ROWS + 1, 2))
     y = np.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * rng.normal(size=len(X))
     found = model(bandwidth=1.0, alpha=1e-5).fit(X, y)
     assert 0 < found.dual_gap_ <= 1e-3 and found.rank_ == len(X)
@@ -87,26 +89,54 @@ def test_penalty_and_width_are_chosen_on_a_sample(few, data, rng):
     assert_allclose(again.predict(X), found.predict(X), rtol=1e-9)
 
 
-def test_the_best_penalty_of_the_sample_is_taken(few, data, monkeypatch):
+@pytest.mark.parametrize("best", [1e-6, 0.007, 30.0])
+def test_the_best_penalty_of_the_sample_is_taken(few, data, monkeypatch, best):
     X, y = data
     tried = []
 
     def errors(self, kernel, shifts):
         tried.extend((kernel.bandwidth, shift) for shift in shifts)
-        return [exact.Choice(abs(np.log(s / 0.007)), kernel, s) for s in shifts]
+        return [choice.Choice(np.log(s / best) ** 2, kernel, s) for s in shifts]
 
-    monkeypatch.setattr(exact._Sample, "errors", errors)
+    monkeypatch.setattr(choice.Sample, "errors", errors)
+    monkeypatch.setattr(choice, "_MOST_STEPS", 20)
     found = model(bandwidth=1.0).fit(X, y)
     assert {b for b, _ in tried} == {1.0}  # a given bandwidth is kept
-    assert_allclose(found.alpha_ * N, 0.003 * 3, rtol=1e-6)
+    # Found to an eighth of a step of the grid, beyond its first points.
+    assert abs(np.log(found.alpha_ * N / best) / np.log(4)) <= 1 / 8 + 1e-9
 
 
 def test_penalties_without_convergence_do_not_count(few, data, monkeypatch):
     X, y = data
-    monkeypatch.setattr(exact, "_LARGEST_GAP", -1.0)
+    monkeypatch.setattr(choice, "_LARGEST_GAP", -1.0)
+    tried, errors = [], choice.Sample.errors
+
+    def spy(self, kernel, shifts):
+        tried.extend(shifts)
+        return errors(self, kernel, shifts)
+
+    monkeypatch.setattr(choice.Sample, "errors", spy)
     found = model(bandwidth=1.0).fit(X, y)
     # Without anything known the strongest one is the safest.
-    assert_allclose(found.alpha_ * N, 0.9, rtol=1e-6)
+    assert_allclose(found.alpha_ * N, max(tried), rtol=1e-6)
+
+
+@pytest.mark.parametrize("width", [0.5, 0.7, 1.0])
+def test_the_best_width_of_learned_length_scales_is_taken(
+    few, data, monkeypatch, width
+):
+    X, y = data
+    learned = []
+
+    def errors(self, kernel, shifts):
+        if not learned:  # the first kernel has seven tenths of the length scales
+            learned.append(np.array(kernel.bandwidth) / 0.7)
+        error = abs(kernel.bandwidth[0] / learned[0][0] - width)
+        return [choice.Choice(error, kernel, s) for s in shifts]
+
+    monkeypatch.setattr(choice.Sample, "errors", errors)
+    found = model().fit(X, y)
+    assert_allclose(found.kernel_.bandwidth, width * learned[0])
 
 
 @pytest.mark.parametrize("kind", ["sparse", "precomputed", "callable"])
@@ -187,9 +217,9 @@ def test_columns_of_penalties_are_separate_solutions(data):
 
 def test_a_scaled_kernel_keeps_its_other_parameters():
     kernel = nbsketch.MaternKernel((1.0, 2.0), 1.5)
-    scaled = exact._scaled(kernel, 0.5)
+    scaled = choice._scaled(kernel, 0.5)
     assert scaled == dataclasses.replace(kernel, bandwidth=(0.5, 1.0))
-    assert exact._scaled(kernel, 1.0) is kernel
+    assert choice._scaled(kernel, 1.0) is kernel
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -198,7 +228,7 @@ def test_large_samples_of_rows(data, weighted, monkeypatch, rng):
     weights = rng.exponential(size=N) if weighted else None
     options = {"sketch": "subsampling", "size": 200, "alpha": 1e-3, "bandwidth": 1.0}
     closed = model(kernel="gaussian", **options).fit(X, y, weights)
-    monkeypatch.setattr(fit, "LARGE_SIZE", 200)
+    monkeypatch.setattr(sizes, "_LARGE_SIZE", 200)
     found = model(kernel="gaussian", **options).fit(X, y, weights)
     assert 1e-12 < found.dual_gap_ <= 1e-3 and found.n_iter_ > 1
     assert found.coef_.shape == (200,) and found.rank_ == 200
@@ -211,3 +241,23 @@ def test_large_samples_of_rows(data, weighted, monkeypatch, rng):
     options |= {"kernel": "gaussian", "bandwidth": 0.3, "alpha": 1e-8, "max_iter": 3}
     fallback = model(**options).fit(X, y)
     assert fallback.n_iter_ == 1 and fallback.dual_gap_ < 1e-6
+
+
+def test_a_chosen_penalty_that_does_not_converge_is_raised(few, data, monkeypatch):
+    X, y = data
+    monkeypatch.setattr(exact, "_MOST_DENSE_ROWS", 0)
+    alphas, solve = [], exact.conjugate_path
+
+    def fail_twice(K, Y, penalties, **options):
+        alphas.append(penalties[0])
+        if len(alphas) < 3:
+            raise NotConvergedError
+        return solve(K, Y, penalties, **options)
+
+    monkeypatch.setattr(exact, "conjugate_path", fail_twice)
+    found = model(bandwidth=1.0).fit(X, y)
+    assert alphas == [alphas[0], 4 * alphas[0], 16 * alphas[0]]
+    assert found.alpha_ == alphas[2]
+    with pytest.raises(NotConvergedError):  # a given one is kept
+        alphas.clear()
+        model(bandwidth=1.0, alpha=1e-4).fit(X, y)

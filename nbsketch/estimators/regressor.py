@@ -46,22 +46,26 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
     sketch : str, SketchRecipe or None, default=None
         "p-sparsified", "gaussian", "rademacher", "subsampling", "leverage",
         "accumulation", "countsketch", "sparse-jl", "srht", "identity", or a recipe.
-        None: all rows, without a sketch, if `size` is None and the default size is n,
-        else "subsampling": a prediction then costs `size` kernel values.
+        None: all rows, without a sketch, if `size` is None and the default size is n:
+        a prediction then costs n kernel values. Else "subsampling", and a prediction
+        costs `size` kernel values.
     size : int, AutoSize, "auto" or None, default=None
         Number of rows s of a sketch given by name; "auto" doubles it until the held-out
-        loss stops improving. None: n if n <= 1500, else 1000, reduced above
-        50,000 rows so that n s^2 is constant (never below 100), for the square
-        loss; 500, reduced above 24,000 rows, for other losses.
+        loss stops improving. None and ``sketch=None``, for the square loss, stationary
+        kernels of dense rows and ``cv=None``: n up to 17,300 rows of one output (fewer
+        for several outputs or 60 features and more). Else n if n <= 1500, else 1000,
+        reduced above 50,000 rows so that n s^2 is constant (never below 100), for the
+        square loss; 500, reduced above 24,000 rows, for other losses.
         A sketch given by name has n / 2 rows where this is n.
     alpha : float or None, default=None
         Penalty (> 0); n times this is the alpha of scikit-learn's ``KernelRidge``. None
         chooses it. Square loss: the least leave-one-out error of at most 5000 rows, in
-        closed form; for ``sketch="identity"`` with more than 4000 rows, the least error
-        on 1200 of a sample of 6000 rows, where learned length scales are multiplied by
-        0.5, 0.7 or 1 as well. Other losses: the least loss on a fifth of the rows, held
-        out at random, along a path of penalties that ends where weaker ones lose; up to
-        5 % of the held-out rows, outliers under every penalty, are excluded.
+        closed form; for all of more than 1500 rows, the least error on a third of
+        them, at most 1600, of a model of at most 3200 others, where learned length
+        scales are multiplied by 0.5, 0.7 or 1 as well. Other losses: the least loss on
+        a fifth of the rows, held out at random, along a path of penalties that ends
+        where weaker ones lose; up to 5 % of the held-out rows, outliers under every
+        penalty, are excluded.
     cv : int, splitter, iterable of (train, test) or None, default=None
         Rows that are left out together where length scales, `size` or `alpha` are
         chosen. None: single rows, in closed form (other losses: a random fifth).
@@ -74,7 +78,7 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         Whether to fit the constant b; it is not penalized.
     solver : {"auto", "adam", "sgd"} or StochasticSolver, default="auto"
         "auto": the closed form for the square loss, or preconditioned conjugate
-        gradients for ``sketch="identity"`` with more than 4000 rows and, with `alpha`
+        gradients for all rows if there are more than 4000 and, with `alpha`
         given, for ``sketch="subsampling"`` of size 2000 or more; a certified Newton
         method for the other losses. "adam" and "sgd" repeat the experiments of the
         papers.

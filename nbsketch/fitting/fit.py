@@ -29,11 +29,10 @@ from nbsketch._blas import one_thread, threads_for
 from nbsketch._progress import is_stopped
 from nbsketch._validation import random_generator
 from nbsketch.distributed.rows import PartitionedRows
+from nbsketch.fitting.choice import choose_exact
 from nbsketch.fitting.descent import Descent, Iterate, Sample
 from nbsketch.fitting.exact import (
-    DENSE_ROWS,
-    LARGE_SIZE,
-    choose_exact,
+    fitted_values,
     path_all_rows,
     solve_all_rows,
     solve_large_sketch,
@@ -43,18 +42,25 @@ from nbsketch.fitting.growth import grow
 from nbsketch.fitting.least_squares import LeastSquaresObjective
 from nbsketch.fitting.objectives import (
     FeatureSolution,
-    Objective,
     RadialObjective,
     ScalarObjective,
 )
 from nbsketch.fitting.settings import SketchSettings, SolveOptions, SolveSettings
-from nbsketch.fitting.sizes import AutoSize, as_auto_size
+from nbsketch.fitting.sizes import (
+    AutoSize,
+    as_auto_size,
+    is_dense,
+    is_large,
+    is_solved_by_passes,
+    takes_all_rows,
+)
 from nbsketch.fitting.sketched import SketchedData, draw_sketch
 from nbsketch.fitting.stochastic import as_solver
 from nbsketch.fitting.weights import TrainingRows
+from nbsketch.kernels import StationaryKernel, as_kernel
 from nbsketch.sketches import SubsamplingSketch
 from nbsketch.solvers.conjugate import NotConvergedError
-from nbsketch.solvers.design import ArrayDesign, Design
+from nbsketch.solvers.design import Design
 from nbsketch.solvers.folds import Fold
 
 
@@ -101,13 +107,31 @@ class Problem(NamedTuple):
 def sketch_rows(problem: Problem) -> SketchedData:
     """Prepare and sketch the rows; let the sketch grow if its size is to be chosen."""
     target = problem.objective.tuning_target(problem.solving.alpha)
-    size = problem.objective.default_size()
+    size = _default_size(problem)
     data = draw_sketch(problem.rows, target, size, problem.sketching, problem.kept)
     if _is_iterative(problem, data):
         with one_thread():
             return choose_exact(data, problem.objective, problem.solving.alpha)
     rule = as_auto_size(problem.sketching.size)
     return data if rule is None else _grown(problem, data, rule)
+
+
+def _default_size(problem: Problem) -> int:
+    """Return n if the exact machine is the default, else the default size of a sketch.
+
+    The exact machine is for stationary kernels of dense rows: others have low rank or
+    slow values. With folds there is a sketch, whose penalty all of them choose.
+    """
+    objective, sketching = problem.objective, problem.sketching
+    free = sketching.sketch is None and sketching.size is None
+    if free and objective.folds is None and _solves_gram(problem):
+        n, q = problem.rows.shape
+        dense = isinstance(problem.rows, np.ndarray)
+        stationary = isinstance(as_kernel(sketching.kernel), StationaryKernel)
+        outputs = objective.targets.shape[1]
+        if dense and stationary and takes_all_rows("square", n, q, outputs):
+            return n
+    return objective.default_size()
 
 
 def _grown(problem: Problem, data: SketchedData, rule: AutoSize) -> SketchedData:
@@ -118,7 +142,7 @@ def _grown(problem: Problem, data: SketchedData, rule: AutoSize) -> SketchedData
         rng = random_generator(seed)
         return float(objective.errors_left_out(design, alpha, rng).errors.min())
 
-    with _threads_for_all(objective):
+    with _threads_for_all(problem, data):
         return grow(rule, data, score)
 
 
@@ -132,13 +156,11 @@ def solve(
     `validation` are rows and targets on which a spectral filter chooses its parameter.
     """
     objective, settings = problem.objective, problem.solving
-    if _is_iterative(problem, data):
+    if _is_exact(problem, data):
         return _solve_by_passes(problem, data, solve_all_rows)
     if _is_large_sample(problem, data):
         with suppress(NotConvergedError):  # the closed form always solves it
             return _solve_by_passes(problem, data, solve_large_sketch)
-    if _solves_gram(problem, data):
-        return _solve_gram(objective, data, settings.alpha)
     closed_form = _is_closed_form(problem)
     work = 4.0 * np.prod(data.sketch.shape) * data.sketch.shape[0]
     # Iterative solvers make many small products, whatever n is.
@@ -152,8 +174,6 @@ def solve(
             known["validation"] = Z, validation[1]
         solution = _solve(problem, design, settings.options(), **known)
     _warn(solution)
-    if solution.order is not None and solution.order.is_contradicted:
-        warnings.warn(dependent_rows(solution.order), stacklevel=3)
     return _expanded(solution, projection)
 
 
@@ -190,24 +210,21 @@ def fold_errors(
     objective, options = problem.objective, problem.solving.options()
     weights = objective.weights
     exact = data.sketch.is_identity and isinstance(objective, LeastSquaresObjective)
-    Z: Any = _gram(data) if exact else data.design(keep=True)[1]
-    outside: Design
+    Z: Any = None if exact else data.design(keep=True)[1]
     total: Any = 0.0
     mass = 0.0
     for fold in folds:
         kept, left_out = fold.kept(len(objective.targets)), fold.test
         part, validation = objective.take(kept), objective.take(left_out)
-        if exact:
-            outside = ArrayDesign._trusted(Z[np.ix_(left_out, kept)])
-            K = Z[np.ix_(kept, kept)]
-            solutions = (part.solve_gram(K, float(alpha)) for alpha in alphas)
-        else:
-            outside = Z.gather(left_out)
-            solutions = part.path(Z.gather(kept), alphas, options)
-        with _threads_for_all(objective):
-            errors = [
-                validation.errors(outside.mv(s.coef) + s.intercept) for s in solutions
-            ]
+        with _threads_for_all(problem, data):
+            if exact:
+                known = left_out, alphas, options, kept
+                fitted = fitted_values(data, part, *known)
+            else:
+                solutions = part.path(Z.gather(kept), alphas, options)
+                outside = Z.gather(left_out)
+                fitted = (outside.mv(s.coef) + s.intercept for s in solutions)
+            errors = [validation.errors(values) for values in fitted]
         mass += (share := len(left_out) if weights is None else weights[left_out].sum())
         total += share * np.array(errors)
     return total / mass
@@ -255,11 +272,21 @@ def _is_closed_form(problem: Problem) -> bool:
     )
 
 
+def _is_exact(problem: Problem, data: SketchedData) -> bool:
+    """Return whether least squares is solved on the Gram matrix of all rows."""
+    known = problem.solving.alpha is not None or data.alpha is not None
+    return known and data.sketch.is_identity and _solves_gram(problem)
+
+
 def _is_iterative(problem: Problem, data: SketchedData) -> bool:
-    """Return whether least squares on all rows is solved by conjugate gradients."""
-    objective, many = problem.objective, data.sketch.shape[0] > DENSE_ROWS
-    applies = data.sketch.is_identity and _is_closed_form(problem)
-    return many and applies and objective.solves_gram
+    """Return whether least squares on all rows has a decomposition for each penalty."""
+    many = is_solved_by_passes(data.sketch.shape[0])
+    return many and data.sketch.is_identity and _solves_gram(problem)
+
+
+def _solves_gram(problem: Problem) -> bool:
+    """Return whether the exact algorithms of least squares apply."""
+    return _is_closed_form(problem) and problem.objective.solves_gram
 
 
 def _is_large_sample(problem: Problem, data: SketchedData) -> bool:
@@ -270,9 +297,9 @@ def _is_large_sample(problem: Problem, data: SketchedData) -> bool:
     size, sketch = data.sketch.shape[0], data.sketch
     recipe = getattr(sketch.origin, "recipe", None)
     sampled = isinstance(recipe, SubsamplingSketch) and len(sketch.columns) == size
-    given = problem.solving.alpha is not None and _is_closed_form(problem)
-    is_large = size >= LARGE_SIZE and not isinstance(problem.rows, PartitionedRows)
-    return is_large and sampled and given and problem.objective.solves_gram
+    given = problem.solving.alpha is not None and _solves_gram(problem)
+    in_memory = not isinstance(problem.rows, PartitionedRows)
+    return is_large(size) and in_memory and sampled and given
 
 
 def _solve_by_passes(
@@ -280,14 +307,15 @@ def _solve_by_passes(
 ) -> FeatureSolution:
     settings = problem.solving
     alpha: Any = data.alpha if settings.alpha is None else settings.alpha
-    with one_thread():
+    with _threads_for_all(problem, data):
         solution = solver(data, problem.objective, float(alpha), settings.options())
+    solution = solution._replace(order=data.order)
     _warn(solution, stacklevel=5)
     return solution
 
 
 def _warn(solution: FeatureSolution, stacklevel: int = 4) -> None:
-    """Warn if the solution is less accurate than asked for."""
+    """Warn of a solution less accurate than asked for, and of dependent rows."""
     text = solution.shortfall
     if text and is_stopped():
         text = (
@@ -296,25 +324,13 @@ def _warn(solution: FeatureSolution, stacklevel: int = 4) -> None:
         )
     if text:
         warnings.warn(text, ConvergenceWarning, stacklevel=stacklevel)
+    if solution.order is not None and solution.order.is_contradicted:
+        warnings.warn(dependent_rows(solution.order), stacklevel=stacklevel)
 
 
-def _solves_gram(problem: Problem, data: SketchedData) -> bool:
-    """Return whether the exact algorithm of least squares applies."""
-    given = problem.solving.alpha is not None and data.sketch.is_identity
-    return given and _is_closed_form(problem) and problem.objective.solves_gram
-
-
-def _solve_gram(objective: Any, data: SketchedData, alpha: Any) -> FeatureSolution:
-    K = np.asarray(_gram(data), dtype=np.float64)
-    with threads_for(len(K) ** 3):
-        solution = objective.solve_gram(K, float(alpha))
-    return solution._replace(rank=len(K))
-
-
-def _gram(data: SketchedData) -> NDArray:
-    return data.sketch_map.kernel(data.inputs.rows)
-
-
-def _threads_for_all(objective: Objective) -> AbstractContextManager:
+def _threads_for_all(problem: Problem, data: SketchedData) -> AbstractContextManager:
     """Limit BLAS to one thread for iterative solvers, whatever n is."""
-    return nullcontext() if objective.is_closed_form else one_thread()
+    n, exact = data.sketch.shape[0], data.sketch.is_identity and _solves_gram(problem)
+    if exact and is_dense(n):
+        return threads_for(n**3)
+    return one_thread() if exact or not _is_closed_form(problem) else nullcontext()

@@ -47,7 +47,7 @@ class LeastSquaresObjective(RadialObjective):
         rng: np.random.Generator,
     ) -> FeatureSolution:
         """Solve for one penalty; None is the one of least error on rows left out."""
-        path = ridge_path(design, self.targets, **self._problem())
+        path = ridge_path(design, self.targets, **self.problem())
         if alpha is not None:
             return _solution(path, float(alpha))
         solution = _solution(path, ridge_errors(self, path, design, None, rng).best)
@@ -70,20 +70,20 @@ class LeastSquaresObjective(RadialObjective):
         self, design: Design, alpha: float | None, rng: np.random.Generator
     ) -> AlphaPath:
         """Return errors on rows left out, for one penalty or a path (None)."""
-        path = ridge_path(design, self.targets, **self._problem())
+        path = ridge_path(design, self.targets, **self.problem())
         return ridge_errors(self, path, design, alpha, rng)
 
     def path(
         self, design: Design, alphas: Iterable[float], options: SolveOptions
     ) -> Iterator[FeatureSolution]:
         """Yield the solution for each penalty."""
-        path = ridge_path(design, self.targets, **self._problem())
+        path = ridge_path(design, self.targets, **self.problem())
         for alpha in alphas:
             yield _solution(path, float(alpha))
 
     def solve_gram(self, K: NDArray, alpha: float) -> FeatureSolution:
         """Solve without a sketch, for the Gram matrix of the rows."""
-        A, b, objective = solve_exact(K, self.targets, alpha, **self._problem())
+        A, b, objective = solve_exact(K, self.targets, alpha, **self.problem())
         return FeatureSolution(A, b, alpha, objective, 0.0, n_iter=1, shortfall=None)
 
     def losses(self, fitted: NDArray) -> NDArray:
@@ -95,7 +95,8 @@ class LeastSquaresObjective(RadialObjective):
         squares = np.square(self.targets - fitted)
         return np.average(squares, axis=0, weights=self.weights)
 
-    def _problem(self) -> dict[str, Any]:
+    def problem(self) -> dict[str, Any]:
+        """Return the output matrix, weights and intercept, as solvers take them."""
         return {"output": self.factor.T @ self.factor, **self._weighting}
 
 

@@ -15,8 +15,19 @@ _DEFAULT_SKETCH = "subsampling"
 # Default sizes are reduced above some number of rows so that n s^2 stays below a budget
 # of work (a few seconds), but not below this size.
 _LEAST_SIZE = 100
-# Least squares: all rows up to the first number, where that costs little.
+# Least squares: all rows in closed form up to the first number.
 _EXACT_ROWS, _LEAST_SQUARES_SIZE, _LEAST_SQUARES_WORK = 1500, 1000, 5e10
+# The exact machine is the default up to so much work, by kind of loss: nanoseconds of
+# its passes over all pairs of rows, if the kernel values are kept in memory. A value
+# takes a fixed time, a time per feature, and in each pass a time per output.
+_EXACT_WORK = {"square": 1.2e9}
+_EXACT_BYTES, _PASSES = 6e8, 20
+_VALUE, _PER_FEATURE, _READ, _PER_OUTPUT = 0.3, 0.03, 0.2, 0.16
+# Up to so many rows a Cholesky factorization of the Gram matrix is as fast as passes.
+_DENSE_ROWS = 4000
+# From this size on, sub-samples are solved by conjugate gradients as well: the closed
+# form costs n s^2.
+_LARGE_SIZE = 2000
 # Iterative solvers; Newton steps for several levels together factorize matrices of size
 # times levels, at most this.
 _ITERATIVE_SIZE, _ITERATIVE_WORK, _JOINT_ROWS = 500, 6e9, 1800
@@ -121,8 +132,39 @@ def features_recipe(
     return as_recipe(name, size, n, prefix=prefix)
 
 
+def takes_all_rows(loss: str, n: int, n_features: int, n_outputs: int = 1) -> bool:
+    """Return whether the default of a loss is the exact machine, without a sketch.
+
+    Parameters
+    ----------
+    loss : str
+        Kind of the loss: "square". Others have a sketch.
+    n, n_features, n_outputs : int
+        Numbers of rows, of features and of outputs.
+    """
+    pairs = n**2 / 2
+    value = _VALUE + _PER_FEATURE * n_features
+    work = pairs * (value + _PASSES * (_READ + _PER_OUTPUT * n_outputs))
+    return work <= _EXACT_WORK.get(loss, 0.0) and 4 * pairs <= _EXACT_BYTES
+
+
+def is_solved_by_passes(n: int) -> bool:
+    """Return whether least squares on all rows has more than one decomposition."""
+    return n > _EXACT_ROWS
+
+
+def is_dense(n: int) -> bool:
+    """Return whether the Gram matrix of all rows is factorized."""
+    return n <= _DENSE_ROWS
+
+
+def is_large(size: int) -> bool:
+    """Return whether conjugate gradients solve a sketch faster than its closed form."""
+    return size >= _LARGE_SIZE
+
+
 def least_squares_size(n: int) -> int:
-    """Return the default size for the square loss, n up to 1500 rows."""
+    """Return the default size of a sketch for the square loss, n up to 1500 rows."""
     if n <= _EXACT_ROWS:
         return n
     return _affordable(n, _LEAST_SQUARES_WORK, _LEAST_SQUARES_SIZE)

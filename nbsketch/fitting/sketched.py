@@ -21,6 +21,7 @@ from nbsketch.fitting.settings import SketchSettings
 from nbsketch.fitting.sizes import choose_recipe
 from nbsketch.sketches import Sketch
 from nbsketch.solvers.design import Design
+from nbsketch.solvers.order import OrderEffect
 
 
 class SketchedData(NamedTuple):
@@ -34,6 +35,8 @@ class SketchedData(NamedTuple):
     features: tuple[NDArray, Design] | None = None
     size_path: dict[str, NDArray] | None = None
     alpha: float | None = None  # the penalty, if it was chosen with the kernel
+    # Whether the order of the rows contradicts the choice of the penalty.
+    order: OrderEffect | None = None
     # Indices of the training rows among those given; None for all of them.
     kept: NDArray | None = None
 

@@ -89,7 +89,7 @@ class SpectralObjective(LeastSquaresObjective):
         return alpha
 
     def _decompose(self, design: Design) -> tuple[Spectrum, Filter]:
-        spectrum = decompose(design, self.targets, **self._problem())
+        spectrum = decompose(design, self.targets, **self.problem())
         return spectrum, self.filter.resolve(spectrum.top)
 
 

@@ -1,0 +1,216 @@
+r"""The penalty and the width of the exact machine, chosen on a sample of the rows.
+
+What carries over from the sample to all rows is :math:`\lambda = n \alpha`, the noise
+variance over the signal variance of a Gaussian process. The search starts from ridge
+regression on a few landmarks, whose leave-one-out errors are in closed form; few
+landmarks ask for a penalty that is at least as strong as that of all rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbsketch._progress import report
+from nbsketch.features import SketchMap, is_pairwise, sketched_design
+from nbsketch.fitting.objectives import FeatureSolution
+from nbsketch.fitting.settings import SolveOptions
+from nbsketch.fitting.sketched import SketchedData
+from nbsketch.gram import Gram, SymmetricGram
+from nbsketch.sketches import SubsamplingSketch
+from nbsketch.solvers.conjugate import solve_columns
+
+# Landmarks of the first choice.
+_LANDMARKS = 200
+# Rows of the sample that are fitted, and validation rows: at most a third of all.
+_FITTED, _VALIDATION = 3200, 1600
+# Factors of learned length scales: the one that is searched first, and the others.
+_MIDDLE, _OTHERS = 0.7, (0.5, 1.0)
+# A kernel of smoothness 3/2, stretched by a factor, has small eigenvalues divided by
+# its third power.
+_DECAY = 3
+# Lambda is searched on a grid of this ratio, at most so far from where it begins.
+_RATIO, _MOST_STEPS = 4.0, 7
+# It begins at no less than this share of k(x, x): few landmarks may need no penalty.
+_LEAST_START = 1e-3
+# Accuracy of the fits on the sample, and the rank of their preconditioner; fits with a
+# larger gap do not count.
+_TOL, _PASSES, _RANK, _LARGEST_GAP = 2e-3, 32, 450, 0.05
+
+
+class Choice(NamedTuple):
+    """A validation error, and the kernel and lambda = n alpha that it belongs to."""
+
+    error: float
+    kernel: Any
+    shift: float
+
+
+def choose_exact(
+    data: SketchedData, objective: Any, alpha: float | None
+) -> SketchedData:
+    """Choose alpha, if it is not given, and the width of learned length scales."""
+    if alpha is not None:
+        return data
+    kernel, n = data.sketch_map.kernel, data.inputs.rows.shape[0]
+    first = fit_landmarks(data, objective)
+    sample = Sample.draw(data, objective)
+    least = _LEAST_START * float(np.mean(kernel.diag(sample.rows)))
+    start = max(n * first.alpha, least)
+    if data.inputs.length_scales is None:
+        best = sample.search(kernel, start)
+    else:
+        middle = _scaled(kernel, _MIDDLE)
+        best = sample.search(middle, start / _MIDDLE**_DECAY)
+        tried = [best]
+        for count, width in enumerate(_OTHERS, start=1):
+            known = {"iteration": count, "total": len(_OTHERS) + 1}
+            if report("penalty", objective=min(tried, key=_order).error, **known):
+                break
+            shift = best.shift * (_MIDDLE / width) ** _DECAY
+            tried.append(sample.near(_scaled(kernel, width), shift))
+        best = min(tried, key=_order)
+    chosen = _with_kernel(data, best.kernel)
+    return chosen._replace(alpha=best.shift / n, order=first.order)
+
+
+def fit_landmarks(data: SketchedData, objective: Any) -> FeatureSolution:
+    """Return ridge regression on a few landmarks, with the order of the rows."""
+    rows, kernel = data.inputs.rows, data.sketch_map.kernel
+    sketch = SubsamplingSketch(min(_LANDMARKS, rows.shape[0])).draw(
+        rows.shape[0], data.rng
+    )
+    sketch_map = SketchMap.of(kernel, rows, sketch)
+    _, design = sketched_design(sketch_map, rows, sketch.columns)
+    return objective.fit(design, None, SolveOptions(), data.rng)
+
+
+def _order(choice: Choice) -> tuple[float, float]:
+    return choice.error, -choice.shift
+
+
+def _scaled(kernel: Any, factor: float) -> Any:
+    """Return a kernel with its bandwidth times a factor."""
+    if factor == 1.0:
+        return kernel
+    widths = np.asarray(kernel.bandwidth, dtype=np.float64) * factor
+    return replace(kernel, bandwidth=tuple(widths.ravel().tolist()))
+
+
+def _with_kernel(data: SketchedData, kernel: Any) -> SketchedData:
+    before: Any = data.sketch_map.kernel
+    if kernel is before:
+        return data
+    factor = np.ravel(kernel.bandwidth)[0] / np.ravel(before.bandwidth)[0]
+    scales = data.inputs.length_scales * factor
+    inputs = data.inputs._replace(kernel=kernel, length_scales=scales)
+    return data._replace(
+        inputs=inputs, sketch_map=replace(data.sketch_map, kernel=kernel)
+    )
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A sample of the rows, part of it to fit and part to validate.
+
+    With folds, validation rows are from the last one.
+    """
+
+    rows: Any
+    part: Any  # the objective on the rows that are fitted
+    validation: Any
+    rng: np.random.Generator
+
+    @classmethod
+    def draw(cls, data: SketchedData, objective: Any) -> Sample:
+        """Draw the rows that are fitted and those that validate."""
+        n, rng = data.inputs.rows.shape[0], data.rng
+        index, folds = rng.permutation(n), objective.folds
+        if folds is None:
+            count = min(_VALIDATION, n // 3)
+            left_out, fitted = index[:count], index[count:]
+        else:
+            left_out = index[np.isin(index, folds[-1].test)][:_VALIDATION]
+            fitted = index[~np.isin(index, folds[-1].removed)]
+        fitted = fitted[:_FITTED]
+        order = np.concatenate([fitted, left_out])
+        rows = data.inputs.rows[order]
+        if is_pairwise(data.sketch_map.kernel):
+            rows = rows[:, order]
+        validation, part = (objective.take(some) for some in (left_out, fitted))
+        return cls(rows, part, validation, rng)
+
+    def search(self, kernel: Any, shift: float) -> Choice:
+        """Return the best lambda on a grid that grows from `shift` toward less error.
+
+        It is the minimizer of a parabola through the best of the grid. Weak penalties
+        that do not converge are left behind.
+        """
+        grid = _snapped(shift) * _RATIO ** np.array([0.0, -1.0, -2.0])
+        found = self.errors(kernel, grid)
+        while True:
+            best = found.index(min(found, key=_order))
+            if len(found) >= _MOST_STEPS and np.isfinite(found[best].error):
+                break
+            if best == 0 and len(found) < 4 * _MOST_STEPS:
+                more = found[0].shift * _RATIO ** np.array([2.0, 1.0])
+                found = self.errors(kernel, more) + found
+            elif best == len(found) - 1:
+                more = found[-1].shift * _RATIO ** np.array([-1.0, -2.0])
+                found = found + self.errors(kernel, more)
+            else:
+                break
+        return _interpolated(found)
+
+    def near(self, kernel: Any, shift: float) -> Choice:
+        """Return the best lambda within a step of `shift`."""
+        grid = _snapped(shift) * _RATIO ** np.array([1.0, 0.0, -1.0])
+        return _interpolated(self.errors(kernel, grid))
+
+    def errors(self, kernel: Any, shifts: NDArray) -> list[Choice]:
+        """Return the validation error of each lambda; infinite without convergence."""
+        n = len(self.part.targets)
+        fitted, left_out = self.rows[:n], self.rows[n:]
+        if is_pairwise(kernel):
+            fitted, left_out = fitted[:, :n], left_out[:, :n]
+        solutions = solve_columns(
+            SymmetricGram(kernel, fitted),
+            self.part.targets,
+            shifts / n,
+            **self.part.problem(),
+            rank=min(_RANK, n // 2),
+            tol=_TOL,
+            max_passes=_PASSES,
+            random_state=self.rng,
+        )
+        cross, choices = Gram(kernel, left_out, kernel.take(fitted)), []
+        predictions = cross @ np.hstack([s.coef for s in solutions])
+        parts = np.split(predictions, len(solutions), axis=1)
+        for shift, solution, values in zip(shifts, solutions, parts, strict=True):
+            error = float(self.validation.errors(values + solution.intercept).sum())
+            known = solution.relative_gap <= _LARGEST_GAP
+            choices.append(Choice(error if known else np.inf, kernel, float(shift)))
+        return choices
+
+
+def _snapped(shift: float) -> float:
+    """Return the nearest quarter of a step, so that rounding changes no choice."""
+    return float(_RATIO ** (round(4 * np.log(shift) / np.log(_RATIO)) / 4))
+
+
+def _interpolated(found: list[Choice]) -> Choice:
+    """Return the minimum of a parabola in log lambda through the best of a grid.
+
+    `found` descends evenly in log lambda. At an end it is the best itself.
+    """
+    i = found.index(min(found, key=_order))
+    if i in (0, len(found) - 1) or not np.isfinite(found[i + 1].error):
+        return found[i]
+    before, least, after = (choice.error for choice in found[i - 1 : i + 2])
+    bend = before - 2 * least + after
+    move = 0.5 * (before - after) / bend if bend > 0 else 0.0
+    shift = _snapped(found[i].shift / _RATIO**move)
+    return Choice(least - move * (before - after) / 4, found[i].kernel, shift)

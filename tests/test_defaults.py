@@ -1,0 +1,133 @@
+"""Which machine a model has if neither its sketch nor its size is given."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_allclose
+
+from nbsketch import DependentRowsWarning, GaussianKernel, SketchedKernelRegressor
+from nbsketch.fitting import choice, sizes
+from nbsketch.fitting.sizes import takes_all_rows
+from nbsketch.model_selection import cross_validate
+from nbsketch.solvers.exact import solve_exact
+
+N = 300
+
+
+@pytest.fixture
+def low(monkeypatch):
+    """Let the closed form end at 100 rows, Cholesky factorizations at 200."""
+    monkeypatch.setattr(sizes, "_EXACT_ROWS", 100)
+    monkeypatch.setattr(sizes, "_LEAST_SQUARES_SIZE", 50)
+    monkeypatch.setattr(sizes, "_DENSE_ROWS", 200)
+
+
+@pytest.fixture
+def data(rng):
+    X = rng.uniform(-2, 2, size=(N, 3))
+    return X, np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 0] + 0.1 * rng.normal(size=N)
+
+
+def model(**options):
+    return SketchedKernelRegressor(**{"random_state": 0, "bandwidth": 1.0} | options)
+
+
+@pytest.mark.parametrize(
+    ("loss", "n", "n_features", "n_outputs", "all_rows"),
+    [
+        ("square", 1501, 8, 1, True),
+        ("square", 17_300, 8, 1, True),
+        ("square", 17_400, 8, 1, False),  # the memory of the kernel values
+        ("square", 15_000, 100, 1, True),
+        ("square", 16_000, 100, 1, False),  # the time of the kernel values
+        ("square", 8900, 8, 8, True),
+        ("square", 9000, 8, 8, False),  # the time of the passes
+        ("huber", 2000, 8, 1, False),
+    ],
+)
+def test_rule(loss, n, n_features, n_outputs, all_rows):
+    assert takes_all_rows(loss, n, n_features, n_outputs) == all_rows
+
+
+@pytest.mark.parametrize("dense_rows", [200, 400])
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_the_default_is_the_exact_machine(low, data, monkeypatch, dense_rows, outputs):
+    monkeypatch.setattr(sizes, "_DENSE_ROWS", dense_rows)
+    X, y = data
+    Y = np.column_stack([y, y**2])[:, :outputs]
+    found = model(kernel="gaussian").fit(X, Y)
+    assert found.sketch_.is_identity and found.size_ == N
+    K = GaussianKernel(1.0)(X)
+    A, b, least = solve_exact(K, Y, found.alpha_)
+    assert_allclose(found.objective_, least, rtol=1.01e-3)
+    assert_allclose(found.predict(X), K @ A + b, atol=0.05)
+
+
+def test_the_penalty_of_the_exact_machine_is_near_the_best(low, data, rng):
+    X, y = data
+    X_new = rng.uniform(-2, 2, size=(500, 3))
+    truth = np.sin(2 * X_new[:, 0]) + X_new[:, 1] * X_new[:, 0]
+
+    def error(alpha):
+        found = model(alpha=alpha).fit(X, y)
+        return np.sqrt(np.mean((found.predict(X_new) - truth) ** 2))
+
+    best = min(error(alpha) for alpha in 10.0 ** np.arange(-8, 0))
+    assert error(None) <= 1.15 * best
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"size": 60},
+        {"sketch": "p-sparsified"},
+        {"cv": 3},
+        {"kernel": "linear", "bandwidth": None},
+        {"kernel": GaussianKernel(1.0).__call__, "bandwidth": None},
+    ],
+    ids=["size", "sketch", "cv", "linear", "callable"],
+)
+def test_other_models_have_a_sketch(low, data, options):
+    X, y = data
+    assert model(**options).fit(X, y).size_ < N
+
+
+def test_sparse_rows_have_a_sketch(low, data):
+    X, y = data
+    assert model().fit(sp.csr_array(X), y).size_ == 50
+
+
+def test_alpha_is_kept(low, data, monkeypatch):
+    X, y = data
+    monkeypatch.setattr(choice, "fit_landmarks", None)
+    assert model(alpha=1e-3).fit(X, y).alpha_ == 1e-3
+
+
+def test_paths_and_folds_of_the_exact_machine(low, data):
+    X, y = data
+    alphas = [1e-2, 1e-3]
+    K = GaussianKernel(1.0)(X)
+    for found, alpha in zip(
+        model(kernel="gaussian").fit_path(X, y, alphas), alphas, strict=True
+    ):
+        assert_allclose(
+            found.objective_, solve_exact(K, y[:, None], alpha)[2], rtol=1.1e-3
+        )
+    exact = model(kernel="gaussian", sketch="identity")
+    found = cross_validate(exact, X, y, [1.0], alphas, cv=3)
+    folds, errors = np.array_split(np.arange(N), 3), []
+    for alpha in alphas:
+        squares = []
+        for out in folds:
+            kept = np.setdiff1d(np.arange(N), out)
+            A, b, _ = solve_exact(K[np.ix_(kept, kept)], y[kept, None], alpha)
+            squares.append((K[np.ix_(out, kept)] @ A + b - y[out, None]) ** 2)
+        errors.append(np.concatenate(squares).mean())
+    assert_allclose(found.errors[0, :, 0], errors, rtol=0.02)
+
+
+def test_dependent_rows_are_a_warning(low, rng):
+    X = rng.normal(size=(60, 5)).repeat(5, axis=0)
+    y = rng.normal(size=60).repeat(5)
+    with pytest.warns(DependentRowsWarning):
+        model().fit(X, y)

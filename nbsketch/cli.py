@@ -12,7 +12,9 @@ import nbsketch
 from nbsketch.reproduce import EXPERIMENTS, run_all, run_one, runner
 
 # Options of experiments; one that an experiment does not take is an error.
-_OPTIONS = ("replicates", "quick", "out", "tuning", "data_home", "plot_only")
+_OPTIONS = (
+    "replicates", "quick", "out", "tuning", "data_home", "plot_only", "sets", "methods",
+)  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,6 +60,7 @@ def _add_reproduce(commands: argparse._SubParsersAction) -> None:
     )
     command.add_argument(
         "--replicates",
+        "--splits",
         type=_positive,
         metavar="N",
         help="number of draws of sketches, data or splits (default: the experiment's)",
@@ -92,6 +95,14 @@ def _add_reproduce(commands: argparse._SubParsersAction) -> None:
         action="store_true",
         help="make table and figure from an existing CSV file, without measuring",
     )
+    for name in ("sets", "methods"):
+        command.add_argument(
+            f"--{name}",
+            nargs="+",
+            metavar="NAME",
+            help=f"measure only these {name}, and keep the others of an existing CSV "
+            "file (experiment tabular)",
+        )
     command.set_defaults(run=_reproduce)
 
 

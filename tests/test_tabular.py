@@ -2,25 +2,46 @@
 
 import math
 import os
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 
 import numpy as np
+import pandas as pd
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.calibration import calibration_curve
 
 from nbsketch import cli
 from nbsketch.datasets import Dataset
 from nbsketch.kernels import median_distance
-from nbsketch.reproduce._tools import panels, report
-from nbsketch.reproduce.tabular import baselines, quantiles, regression, sketch_cost
+from nbsketch.reproduce._tools import panels, publish, report
+from nbsketch.reproduce.tabular import (
+    baselines,
+    boosting,
+    comparison,
+    methods,
+    problems,
+    quantiles,
+    sketch_cost,
+    summary,
+)
 from nbsketch.reproduce.tabular.baselines import (
     BOOSTING,
     DEFAULTS,
     EXACT,
-    ISOTROPIC,
     LIGHTGBM,
-    regressors,
-    timed,
 )
+from nbsketch.reproduce.tabular.methods import SKETCHED, STANDARD, TABPFN, TUNED, XRFM
+from nbsketch.reproduce.tabular.problems import (
+    CLASSIFICATION,
+    QUANTILES,
+    REGRESSION,
+    Problem,
+    Table,
+)
+
+TASKS = REGRESSION, CLASSIFICATION, QUANTILES
 
 
 def toy(n=150):
@@ -30,32 +51,62 @@ def toy(n=150):
     return Dataset("toy", X, y, ("a", "b"), ("t",))
 
 
-def row(name, method, rmse, seconds):
-    found = {"method": method, "rmse": rmse, "seconds": seconds}
-    return {"set": name, "split": 0} | found
+def mixed(n, task):
+    """Return rows with a category that matters, and targets of a task."""
+    data = toy(n)
+    rng = np.random.default_rng(1)
+    X = pd.DataFrame(data.X, columns=["a", "b"])
+    X["c"] = pd.Categorical(rng.choice(["u", "v", "w"], n))
+    y = data.y + 2.0 * (X["c"] == "u").to_numpy()
+    if task == CLASSIFICATION:
+        y = np.searchsorted(np.quantile(y, [0.3, 0.7]), y)
+    return Table(X, y)
+
+
+def row(name, method, error, fit=1.0, task=REGRESSION, **others):
+    found = {"task": task, "set": name, "developed": name == "yacht", "rows": 80}
+    found |= {"features": 2, "test_rows": 20, "split": 0, "method": method}
+    found |= {"error": error, "log_loss": None, "calibration": None, "coverage": None}
+    found |= {"fit": fit, "predict": 1.0}
+    about = {"version": "1", "date": "2026-01-02", "processor": "p", "threads": 1}
+    return found | about | others
 
 
 @pytest.fixture
 def tiny(monkeypatch):
-    for module in (regression, quantiles, sketch_cost):
+    labels = {"iris": toy().y > 5}
+    read = lambda name, home: (toy().X, labels.get(name, toy().y))  # noqa: E731
+    monkeypatch.setattr(problems, "_read", read)
+    for module in (quantiles, sketch_cost):
         monkeypatch.setattr(module, "load", lambda name, home: toy())
-    monkeypatch.setattr(baselines, "TREES", 30)
-    monkeypatch.setattr(baselines, "LANDMARKS", 50)
+    for module in (baselines, boosting):
+        monkeypatch.setattr(module, "TREES", 30)
+    monkeypatch.setattr(boosting, "MOST_TREES", 30)
     monkeypatch.setattr(panels, "DPI", 60)
 
 
-@pytest.mark.parametrize("method", regressors())
-def test_every_method_learns(method, tiny):
-    data = toy(300)
-    (X, y), (X_test, y_test) = data.random_split(0, regression.FRACTIONS)
-    predict, seconds = timed(regressors()[method], X, y, 0)
-    assert np.std(predict(X_test) - y_test) < 0.35 * np.std(y_test)
-    assert seconds > 0
+EVERY = [(task, name) for task in TASKS for name in methods.methods(task)]
 
 
-def test_one_length_scale_is_for_standardized_rows():
+@pytest.mark.parametrize(("task", "name"), EVERY)
+def test_every_method_learns(task, name, tiny):
+    train, test = mixed(300, task).rows(np.arange(200)), mixed(300, task)
+    test = test.rows(np.arange(200, 300))
+    predict = methods.methods(task)[name].fit(train.X, train.y, 0, 0.1)
+    scores = comparison.scores_of(task, predict(test.X), test.y)
+    if task == REGRESSION:
+        assert scores["error"] < 0.5 * np.std(test.y)
+    elif task == QUANTILES:
+        constant = np.quantile(train.y, boosting.LEVELS) + np.zeros((100, 1))
+        least = comparison.scores_of(task, constant, test.y)["error"]
+        assert scores["error"] < 0.5 * least and 0.4 < scores["coverage"] <= 1
+    else:
+        assert scores["error"] < 0.25 and scores["log_loss"] < 0.7
+
+
+def test_exact_ridge_is_for_standardized_rows():
     X, y = toy().X, toy().y
-    predict = regressors()[EXACT](X, y, 0)
+    predict = methods.methods(REGRESSION)[EXACT].fit(X, y, 0, 0.0)
     rows = (X - X.mean(axis=0)) / X.std(axis=0)
     model = predict.__self__
     assert_allclose(model.kernel_.bandwidth, median_distance(rows), rtol=1e-6)
@@ -66,73 +117,276 @@ def test_trees_stop_on_rows_held_out():
     pytest.importorskip("lightgbm")
     X = np.random.default_rng(0).normal(size=(300, 3))
     noise = np.random.default_rng(1).normal(size=300)
-    model = baselines.boosted_trees(X, noise, 0)
+    fixed = boosting.lightgbm_defaults(REGRESSION)(X, noise, 0, 0.0)
     # Of noise, next to nothing is learned; without stopping, most of it would be.
-    assert np.std(model(X)) < 0.6
+    for model in (baselines.boosted_trees(X, noise, 0), fixed):
+        assert np.std(model(X)) < 0.6
 
 
-def test_ratios_are_to_lightgbm():
+def test_more_time_for_tuning_never_has_a_larger_validation_loss(monkeypatch):
+    pytest.importorskip("lightgbm")
+    X, y = toy(200).X, toy(200).y
+    clock = iter(np.arange(100.0))
+    monkeypatch.setattr(boosting.time, "process_time", lambda: next(clock))
+    losses = []
+    train = boosting._train
+
+    def spy(*arguments):
+        model, loss = train(*arguments)
+        losses.append(loss)
+        return model, loss
+
+    monkeypatch.setattr(boosting, "_train", spy)
+    rng = np.random.default_rng(0)
+    goal = {"objective": "regression"}
+    best = boosting._search(X, y, goal, 0, 6.5, rng)  # a second a trial
+    assert len(losses) == 7 and len(set(losses)) > 3
+    assert best.best_score["valid_0"]["l2"] == min(losses) < losses[0]
+
+
+def test_tuned_trees_have_the_time_of_the_standard_method():
+    rows = [row("yacht", STANDARD, 1.0, fit=7.0), row("yacht", LIGHTGBM, 1.0)]
+    assert comparison._budget(TUNED, rows) == 7.0
+    assert comparison._budget(LIGHTGBM, rows) == 0.0
+    with pytest.raises(
+        ValueError, match="`methods` must have 'tabular, standard' with"
+    ):
+        comparison._budget(TUNED, rows[1:])
+
+
+def test_ratios_are_to_lightgbm_on_the_same_splits():
     rows = [
         row("yacht", LIGHTGBM, 2.0, 1.0),
-        row("yacht", DEFAULTS, 0.5, 4.0),
+        row("yacht", STANDARD, 0.5, 4.0),
         row("yacht", EXACT, 1.0, 2.0),
         row("boston", LIGHTGBM, 4.0, 2.0),
-        row("boston", DEFAULTS, 3.0, 2.0),
-        row("boston", DEFAULTS, 5.0, 6.0) | {"split": 1},
+        row("boston", LIGHTGBM, 4.0, 2.0, split=1),
+        row("boston", LIGHTGBM, 99.0, 9.0, split=2),
+        row("boston", STANDARD, 3.0, 2.0),
+        row("boston", STANDARD, 5.0, 6.0, split=1),
     ]
-    table = regression.summarize(rows)
+    table = summary.summarize(rows)
     found = {(r["set"], r["method"]): r for r in table}
-    boston = found["boston", DEFAULTS]
-    assert boston["rmse"] == 4.0 and boston["rmse_deviation"] == 1.0
+    boston = found["boston", STANDARD]
+    assert boston["error"] == 4.0 and boston["error_deviation"] == 1.0
     assert boston["ratio"] == 1.0 and boston["times"] == 2.0
     assert found["yacht", EXACT]["ratio"] == 0.5
-    mean = found[regression.MEAN, DEFAULTS]
+    mean = found[summary.EVERY, STANDARD]
     assert_allclose(mean["ratio"], math.sqrt(0.25))
     assert_allclose(mean["times"], math.sqrt(8))
-    assert mean["rmse"] is None
-    assert found[regression.WITHOUT_YACHT, DEFAULTS]["ratio"] == 1.0
+    assert mean["error"] is None and mean["rows"] == "2 sets"
+    assert found[summary.WITHOUT_YACHT, STANDARD]["ratio"] == 1.0
+    assert found[summary.NEW, STANDARD]["ratio"] == 1.0
+    assert found[summary.DEVELOPED, STANDARD]["ratio"] == 0.25
     # What did not run on every set has no mean.
-    assert (regression.MEAN, EXACT) not in found
+    assert (summary.EVERY, EXACT) not in found
+
+
+def test_errors_of_labels_have_finite_ratios():
+    rows = [
+        row("iris", LIGHTGBM, 0.1, task=CLASSIFICATION, log_loss=0.4, calibration=0.1),
+        row("iris", STANDARD, 0.0, task=CLASSIFICATION, log_loss=0.1, calibration=0.3),
+    ]
+    base, ours, *means = summary.summarize(rows)
+    assert base["ratio"] == 1 and ours["error"] == 0
+    assert_allclose(ours["ratio"], 0.5 / 2.5)
+    assert_allclose(ours["log_loss_ratio"], 0.25)
+    assert [mean["calibration"] for mean in means[:2]] == [0.1, 0.3]
 
 
 def test_without_lightgbm(monkeypatch):
-    monkeypatch.setattr(baselines, "has_lightgbm", lambda: False)
-    assert LIGHTGBM not in regressors()
-    rows = [row("boston", BOOSTING, 2.0, 1.0), row("boston", DEFAULTS, 1.0, 1.0)]
-    found = {r["method"]: r["ratio"] for r in regression.summarize(rows)[:2]}
-    assert found == {BOOSTING: 1.0, DEFAULTS: 0.5}
+    monkeypatch.setattr(methods, "has_lightgbm", lambda: False)
+    assert not {LIGHTGBM, TUNED} & set(methods.methods(REGRESSION))
+    rows = [row("boston", BOOSTING, 2.0), row("boston", SKETCHED, 1.0)]
+    found = {r["method"]: r["ratio"] for r in summary.summarize(rows)[:2]}
+    assert found == {BOOSTING: 1.0, SKETCHED: 0.5}
 
 
-def test_exact_only_up_to_its_limit(tiny, monkeypatch):
-    monkeypatch.setattr(regression, "EXACT_ROWS", 100)
-    assert EXACT not in [found["method"] for found in regression.evaluate(toy(), 0)]
-    assert EXACT in [found["method"] for found in regression.evaluate(toy(100), 0)]
+def test_ranks_and_their_critical_distance():
+    errors = {"a": [1, 1, 1], "b": [2, 2, 3], "c": [3, 2, 2]}
+    rows = [
+        row(f"s{k}", method, float(values[k]))
+        for method, values in errors.items()
+        for k in range(3)
+    ]
+    rows.append(row("s0", "d", 0.0))  # not on all sets: not ranked
+    mean, distance = summary.ranks(rows, REGRESSION)
+    assert mean == pytest.approx({"a": 1, "b": 7.5 / 3, "c": 7.5 / 3})
+    # Demsar (2006), table 5: q for 3 methods is 2.343
+    assert distance == pytest.approx(2.343 * math.sqrt(3 * 4 / 18), rel=1e-3)
+    for k, q in ((2, 1.960), (5, 2.728), (10, 3.164)):
+        expected = q * math.sqrt(k * (k + 1) / 84)
+        assert summary.nemenyi(k, 14) == pytest.approx(expected, rel=1e-3)
+    assert (
+        summary.ranks([row("s0", "a", 1.0), row("s1", "b", 1.0)], REGRESSION)[0] == {}
+    )
+    ax = summary.plot_ranks(rows, REGRESSION)
+    assert [text.get_text() for text in ax.get_yticklabels()][-1] == "a"
+
+
+def test_calibration_error_is_that_of_the_curve(rng):
+    p = rng.uniform(size=(500, 1))
+    y = (rng.uniform(size=500) < p[:, 0] ** 2).astype(int)
+    both = np.hstack([1 - p, p])
+    confidence = both.max(axis=1)
+    right = both.argmax(axis=1) == y
+    share, mean = calibration_curve(right, confidence, n_bins=15)
+    edges = np.linspace(0, 1, 16)
+    counts = np.histogram(confidence, edges)[0]
+    expected = (counts[counts > 0] * np.abs(share - mean)).sum() / 500
+    assert_allclose(comparison.calibration_error(both, y), expected, rtol=1e-12)
+    assert comparison.calibration_error(np.eye(2)[y], y) == 0
+
+
+def test_scores_of_known_predictions():
+    p = np.array([[0.8, 0.2], [0.4, 0.6]])
+    scores = comparison.scores_of(CLASSIFICATION, p, np.array([0, 0]))
+    assert scores["error"] == 0.5
+    assert_allclose(scores["log_loss"], -(np.log(0.8) + np.log(0.4)) / 2)
+    q = np.array([[0.0, 1.0, 2.0], [0.0, 1.0, 2.0]])
+    scores = comparison.scores_of(QUANTILES, q, np.array([1.0, 3.0]))
+    assert scores["coverage"] == 0.5
+    losses = [(0.1 + 0.3) / 2, (0 + 1.0) / 2, (0.1 + 0.9) / 2]
+    assert_allclose(scores["error"], np.mean(losses))
+
+
+def test_exact_only_up_to_its_limit():
+    table = Table(toy().X, toy().y)
+    used = {EXACT: methods.methods(REGRESSION)[EXACT]._replace(most_rows=119)}
+    problem = Problem("toy", REGRESSION)
+    assert comparison.evaluate(problem, table, 0, used) == []
+    used[EXACT] = used[EXACT]._replace(most_rows=120)
+    (found,) = comparison.evaluate(problem, table, 0, used)
+    assert found["rows"] == 120 and found["error"] < 0.3 and not found["developed"]
+
+
+def test_splits_leave_blocks_and_patients_out(rng):
+    times = rng.permutation(200)
+    columns = [times // 24 % 30, times // 720, times * 0, times % 24, times * 0]
+    series = Table(np.column_stack(columns).astype(float), times)
+    parts = [problems.time_block(series, k) for k in range(5)]
+    for k, (train, test) in enumerate(parts):
+        assert_array_equal(np.sort(times[test]), np.arange(40 * k, 40 * k + 40))
+        assert len(np.intersect1d(train, test)) == 0 and len(train) == 160
+    who = Table(rng.integers(0, 11, size=(200, 1)).astype(float), times)
+    left_out = [problems.patients(who, k)[1] for k in range(5)]
+    assert_array_equal(np.sort(np.concatenate(left_out)), np.arange(200))
+    train, test = problems.patients(who, 3)
+    assert not set(who.X[train, 0]) & set(who.X[test, 0])
+
+
+def test_problems_by_name():
+    names = [problem.name for problem in problems.chosen(("sml", "iris"), False)]
+    assert names == ["sml", "sml, time blocks", "iris", "sml"]
+    assert {problem.set for problem in problems.chosen(None, True)} == {"yacht", "iris"}
+    with pytest.raises(ValueError, match=r"`sets` must be among .* got \['none'\]"):
+        list(problems.chosen(("none",), False))
+    iris = Problem("iris", CLASSIFICATION).table(None)
+    assert iris.X.shape == (150, 4) and set(iris.y) == {0, 1, 2}
 
 
 def test_small_comparison(tiny, tmp_path, capsys, monkeypatch):
-    command = ["reproduce", "tabular", "--quick", "--out", str(tmp_path)]
-    assert cli.main(command) == 0
+    known = [SKETCHED, LIGHTGBM, BOOSTING, EXACT]
+    command = ["reproduce", "tabular", "--quick", "--out", str(tmp_path), "--methods"]
+    assert cli.main([*command, *known]) == 0
     shown = capsys.readouterr().out
-    assert DEFAULTS in shown and regression.MEAN in shown
-    rows = report.read_csv(tmp_path / "tabular.csv")
-    assert len(rows) == len(regression.QUICK_SETS) * len(regressors())
-    assert all(0 < row["rmse"] < 1 for row in rows)
+    assert SKETCHED in shown and summary.EVERY in shown
+    file = tmp_path / "tabular.csv"
+    rows = report.read_csv(file)
+    counts = [sum(r["task"] == task for r in rows) for task in TASKS]
+    assert counts == [4, 3, 3]  # exact ridge is for regression
     picture = (tmp_path / "tabular.png").read_bytes()
     assert picture.startswith(b"\x89PNG") and len(picture) > 10_000
-    monkeypatch.setattr(regression, "measure", None)
-    table = regression.run(out=tmp_path, plot_only=True)
-    assert table == regression.summarize(rows)
+    monkeypatch.setattr(comparison, "measure", None)
+    table = comparison.run(out=tmp_path, plot_only=True)
+    assert table == summary.summarize(rows)
+    errors = report.read_csv(tmp_path / "tabular-errors.csv")
+    assert errors[0]["set"] == "yacht *" and errors[0][LIGHTGBM] == 1
+    about = report.read_csv(tmp_path / "tabular-about.csv")
+    assert about[0]["measurements"] == len(rows)
+
+
+def test_a_part_of_the_comparison_keeps_the_rest(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(publish, "save_panels", lambda *arguments: None)
+    options = {"quick": True, "out": tmp_path, "sets": ("yacht",)}
+    comparison.run(methods=(BOOSTING,), **options)
+    before = report.read_csv(tmp_path / "tabular.csv")
+    comparison.run(methods=(EXACT,), **options)
+    after = report.read_csv(tmp_path / "tabular.csv")
+    assert after[: len(before)] == before
+    assert [r["method"] for r in after[len(before) :]] == [EXACT]
+    with pytest.raises(ValueError, match=r"`methods` must be among .* got \['none'\]"):
+        comparison.run(methods=("none",), **options)
+
+
+def test_methods_that_are_not_installed_are_named(monkeypatch, tmp_path):
+    for name in ("xrfm", "tabpfn"):
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setattr(methods, "find_spec", lambda name: None)
+    assert methods.not_run() == [LIGHTGBM, XRFM, TABPFN]
+    monkeypatch.setattr(methods, "find_spec", lambda name: ModuleSpec(name, None))
+    monkeypatch.setenv("TABPFN_MODEL_CACHE_DIR", str(tmp_path))
+    assert methods.not_run() == [TABPFN]  # without weights on disk
+    (tmp_path / "weights.ckpt").touch()
+    assert methods.not_run() == []
+    assert {XRFM, TABPFN} < set(methods.methods(CLASSIFICATION))
+
+
+class Constant:
+    """Stands for a model of another package: the mean, or shares of classes."""
+
+    def __init__(self, **options):
+        self.options = options
+
+    def fit(self, X, y, *validation):
+        assert len(X) == len(y) and np.isfinite(X).all()
+        self.mean = np.mean(y) if y.dtype.kind == "f" else np.bincount(y) / len(y)
+        return self
+
+    def predict(self, X):
+        return np.full((len(X), 1), self.mean)
+
+    def predict_proba(self, X):
+        return np.tile(self.mean, (len(X), 1))
+
+
+@pytest.mark.parametrize("name", [XRFM, TABPFN])
+def test_other_packages_are_given_numbers(name, monkeypatch):
+    names = {XRFM: ["xRFM"], TABPFN: ["TabPFNRegressor", "TabPFNClassifier"]}[name]
+    package = ModuleType(name.lower())
+    for cls in names:
+        setattr(package, cls, Constant)
+    monkeypatch.setitem(sys.modules, name.lower(), package)
+    monkeypatch.setattr(methods, "is_available", lambda name: True)
+    for task in (REGRESSION, CLASSIFICATION):
+        table = mixed(100, task)
+        values = methods.methods(task)[name].fit(table.X, table.y, 0, 0.0)(table.X)
+        assert len(values) == 100 and abs(values.mean() - values[0].mean()) < 1e-9
 
 
 def test_panels_name_the_sets():
     rows = [row("boston", LIGHTGBM, 4.0, 2.0), row("yacht", LIGHTGBM, 2.0, 1.0)]
-    rows += [row("yacht", ISOTROPIC, 1.0, 3.0)]
-    errors, times = regression.panels(rows)
+    rows += [row("yacht", EXACT, 1.0, 3.0)]
+    errors, times = summary.panels(rows)
     assert errors.names == times.names == ("boston", "yacht")
     curves = {curve.label: curve for curve in errors.curves}
-    assert list(curves) == [LIGHTGBM, ISOTROPIC]
-    assert curves[ISOTROPIC].x == [1] and curves[ISOTROPIC].y == [0.5]
-    assert not curves[ISOTROPIC].joined
+    assert list(curves) == [LIGHTGBM, EXACT]
+    assert curves[EXACT].x == [1] and curves[EXACT].y == [0.5]
+    assert not curves[EXACT].joined
+
+
+def test_tables_of_the_page():
+    rows = [row("boston", LIGHTGBM, 4.0), row("yacht", LIGHTGBM, 2.0)]
+    rows += [row("yacht", EXACT, 1.0, date="2026-03-04")]
+    tables = summary.page_tables(rows)
+    yacht = {"set": "yacht *", "rows": 80, LIGHTGBM: "1.00", EXACT: "0.50"}
+    assert tables["errors"][:2] == [
+        {"set": "boston", "rows": 80, LIGHTGBM: "1.00", EXACT: ""},
+        yacht,
+    ]
+    assert tables["labels"] == []
+    assert tables["about"][0]["dates"] == "2026-01-02 to 2026-03-04"
+    assert tables["ranks"][-1]["method"] == "critical distance"
 
 
 def test_small_comparison_of_quantiles(tiny, tmp_path):
@@ -158,9 +412,20 @@ def test_quantile_ratios():
 
 @pytest.mark.skipif("NBSKETCH_DATA" not in os.environ, reason="needs the data sets")
 def test_learned_scales_pay_on_a_real_set():
-    data = regression.load("airfoil", None)
-    found = {row["method"]: row["rmse"] for row in regression.evaluate(data, 0)}
-    assert found[DEFAULTS] < min(found[ISOTROPIC], found[BOOSTING])
+    problem = Problem("airfoil", REGRESSION)
+    known = methods.methods(REGRESSION)
+    used = {name: known[name] for name in (SKETCHED, EXACT, BOOSTING)}
+    rows = comparison.evaluate(problem, problem.table(None), 0, used)
+    found = {row["method"]: row["error"] for row in rows}
+    assert found[SKETCHED] < min(found[EXACT], found[BOOSTING])
+
+
+@pytest.mark.skipif("NBSKETCH_DATA" not in os.environ, reason="needs the data sets")
+def test_real_tables():
+    german = Problem("german", CLASSIFICATION).table(None)
+    assert german.X.dtypes.iloc[0] == "category" and set(german.y) == {0, 1}
+    river = Problem("rf1", REGRESSION).table(None)
+    assert river.X.shape == (9125, 64) and river.y.shape == (9125,)
 
 
 def cost(sketch, error, fit, predict, loss="square"):

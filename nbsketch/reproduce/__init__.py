@@ -21,6 +21,8 @@ data_home : Path
     Folder of the data sets, see `nbsketch.datasets`.
 plot_only : bool, default=False
     Whether to make table and figure from NAME.csv, without measuring anything.
+sets, methods : sequence of str
+    Names of the data sets and methods to measure; all by default.
 
 A module of several experiments takes their ``name`` as well. The command refuses
 options that ``run`` does not take. ``nbsketch reproduce all`` runs every experiment.
@@ -48,7 +50,7 @@ EXPERIMENTS = {
     "table4": "p_sparsified.table4",
     "pohlen": "pohlen.evaluation",
     "sisokr": "sisokr.multilabel",
-    "tabular": "tabular.regression",
+    "tabular": "tabular.comparison",
     "tabular-quantiles": "tabular.quantiles",
     "sketch-cost": "tabular.sketch_cost",
 }

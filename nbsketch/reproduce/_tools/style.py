@@ -58,11 +58,16 @@ STYLES = {
     "ISOKR": Style("#1b9e77", "P"),
     "SISOKR": Style("#1764ab", "o"),
     # tabular data
+    "tabular, fast": Style("#9ecae1", "^"),
+    "tabular, standard": Style("#1764ab", "o"),
+    "tabular, high": Style("#08306b", "D"),
+    "LightGBM tuned": Style("#d7301f", "s"),
     "LightGBM": Style("#000000", "s"),
     "HistGradientBoosting": Style("#969696", "s"),
     "exact ridge": Style("#d95f02", "v"),
-    "Nystroem": Style("#1b9e77", "P"),
-    "one length-scale": Style("#9ecae1", "o"),
+    "sketched": Style("#1b9e77", "P"),
+    "xRFM": Style("#7570b3", "X"),
+    "TabPFN": Style("#e7298a", "*"),
     "nbsketch": Style("#1764ab", "o"),
 }
 

@@ -1,45 +1,27 @@
-"""Regressors of tabular data with fixed settings: nbsketch and the baselines."""
+"""Boosted trees and joint quantiles with fixed settings, and their times."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.ensemble import HistGradientBoostingRegressor
-from sklearn.kernel_approximation import Nystroem
-from sklearn.linear_model import RidgeCV
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 from nbsketch.datasets import Dataset
-from nbsketch.estimators import SketchedKernelRegressor
 from nbsketch.estimators.quantile import JointQuantileRegressor
 
-DEFAULTS, ISOTROPIC = "nbsketch", "one length-scale"
-EXACT, NYSTROEM = "exact ridge", "Nystroem"
+DEFAULTS, EXACT = "nbsketch", "exact ridge"
 LIGHTGBM, BOOSTING = "LightGBM", "HistGradientBoosting"
 TREES, RATE, PATIENCE, HELD_OUT = 500, 0.1, 50, 0.1
-LANDMARKS = 1000
 # Largest number of rows for the exact method.
 EXACT_ROWS = 2000
 _WARM_UP_ROWS = 200
-_PENALTIES = 10.0 ** np.arange(-6, 4)
 
 Predict = Callable[[NDArray], NDArray]
 Fit = Callable[[NDArray, NDArray, int], Predict]
-
-
-def regressors() -> dict[str, Fit]:
-    """Return the installed methods: functions of rows, targets and a seed."""
-    fits: dict[str, Fit] = {DEFAULTS: _defaults, ISOTROPIC: _isotropic}
-    if has_lightgbm():
-        fits[LIGHTGBM] = boosted_trees
-    return fits | {BOOSTING: _histograms, EXACT: _exact, NYSTROEM: _nystroem}
 
 
 def has_lightgbm() -> bool:
@@ -111,39 +93,3 @@ def joint_quantiles(levels: tuple[float, ...], size: int | None = None) -> Fit:
         return model.fit(X, y).predict
 
     return fit
-
-
-def _defaults(X: NDArray, y: NDArray, seed: int) -> Predict:
-    return SketchedKernelRegressor(random_state=seed).fit(X, y).predict
-
-
-def _isotropic(X: NDArray, y: NDArray, seed: int, **options: Any) -> Predict:
-    """Fit with the median distance between standardized rows as the bandwidth."""
-    model = SketchedKernelRegressor(
-        bandwidth="median", preprocessing="standard", random_state=seed, **options
-    )
-    return model.fit(X, y).predict
-
-
-def _exact(X: NDArray, y: NDArray, seed: int) -> Predict:
-    return _isotropic(X, y, seed, sketch="identity")
-
-
-def _histograms(X: NDArray, y: NDArray, seed: int) -> Predict:
-    """Fit scikit-learn's boosted trees with the same early stopping as LightGBM."""
-    model = HistGradientBoostingRegressor(
-        max_iter=TREES,
-        learning_rate=RATE,
-        early_stopping=True,
-        validation_fraction=HELD_OUT,
-        n_iter_no_change=PATIENCE,
-        random_state=seed,
-    )
-    return model.fit(X, y).predict
-
-
-def _nystroem(X: NDArray, y: NDArray, seed: int) -> Predict:
-    size = min(LANDMARKS, len(y))
-    features = Nystroem(n_components=size, random_state=seed)
-    model = make_pipeline(StandardScaler(), features, RidgeCV(_PENALTIES))
-    return model.fit(X, y).predict

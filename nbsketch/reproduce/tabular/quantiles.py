@@ -29,7 +29,7 @@ from nbsketch.reproduce.tabular.baselines import (
     tree_quantiles,
     warm_up,
 )
-from nbsketch.reproduce.tabular.regression import FRACTIONS
+from nbsketch.reproduce.tabular.problems import FRACTIONS
 
 SET = "california"
 LEVELS = (0.1, 0.5, 0.9)

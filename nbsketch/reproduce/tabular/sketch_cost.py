@@ -28,7 +28,7 @@ from nbsketch.reproduce._tools.publish import publish_table
 from nbsketch.reproduce._tools.report import Row, Rows
 from nbsketch.reproduce._tools.statistics import column, groups, where
 from nbsketch.reproduce.tabular.baselines import Fit, timed
-from nbsketch.reproduce.tabular.regression import FRACTIONS
+from nbsketch.reproduce.tabular.problems import FRACTIONS
 from nbsketch.sketches import (
     AccumulationSketch,
     LeverageSketch,

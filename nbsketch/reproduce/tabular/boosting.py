@@ -1,0 +1,156 @@
+"""Boosted trees for regression, classification and quantiles: fixed and tuned."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+)
+
+from nbsketch.reproduce.tabular.baselines import HELD_OUT, PATIENCE, RATE, TREES
+
+LEVELS = (0.1, 0.5, 0.9)
+# Most trees and share of validation rows of the random search.
+MOST_TREES, VALIDATION = 2000, 0.2
+Predict = Callable[[Any], NDArray]
+Objective = dict[str, Any]
+
+
+def objective(task: str, y: NDArray) -> list[Objective]:
+    """Return the objectives of LightGBM for a task, one for each of its models."""
+    if task == "quantiles":
+        return [{"objective": "quantile", "alpha": level} for level in LEVELS]
+    if task == "regression":
+        return [{"objective": "regression"}]
+    count = int(y.max()) + 1
+    if count == 2:
+        return [{"objective": "binary"}]
+    return [{"objective": "multiclass", "num_class": count}]
+
+
+def lightgbm_defaults(task: str) -> Callable[[Any, NDArray, int, float], Predict]:
+    """Return a fit of LightGBM with 500 trees and early stopping on a tenth."""
+
+    def fit(X: Any, y: NDArray, seed: int, budget: float) -> Predict:
+        settings = {"learning_rate": RATE, "seed": seed}
+        models = [
+            _train(X, y, settings | goal, TREES, HELD_OUT)[0]
+            for goal in objective(task, y)
+        ]
+        return _joined(models, task)
+
+    return fit
+
+
+def lightgbm_tuned(task: str) -> Callable[[Any, NDArray, int, float], Predict]:
+    """Return a fit of LightGBM by random search for `budget` seconds.
+
+    A fifth of the rows chooses settings and number of trees. The first trial is the
+    default; a trial that began before the end of the budget is finished. The time is
+    divided equally among the models of several quantiles.
+    """
+
+    def fit(X: Any, y: NDArray, seed: int, budget: float) -> Predict:
+        goals = objective(task, y)
+        rng = np.random.default_rng(seed)
+        share = budget / len(goals)
+        return _joined([_search(X, y, g, seed, share, rng) for g in goals], task)
+
+    return fit
+
+
+def _search(
+    X: Any, y: NDArray, goal: Objective, seed: int, seconds: float, rng: Any
+) -> Any:
+    end = time.process_time() + seconds
+    settings = {"learning_rate": RATE, "seed": seed} | goal
+    best, least = _train(X, y, settings, MOST_TREES, VALIDATION)
+    while time.process_time() < end:
+        model, loss = _train(X, y, settings | _draw(rng), MOST_TREES, VALIDATION)
+        if loss < least:
+            best, least = model, loss
+    return best
+
+
+def _draw(rng: np.random.Generator) -> dict[str, Any]:
+    """Return settings drawn from the usual ranges, most of them logarithmic."""
+    return {
+        "learning_rate": float(np.exp(rng.uniform(np.log(0.01), np.log(0.3)))),
+        "num_leaves": int(np.exp(rng.uniform(np.log(4), np.log(256)))),
+        "min_child_samples": int(np.exp(rng.uniform(np.log(2), np.log(100)))),
+        "feature_fraction": float(rng.uniform(0.4, 1)),
+        "bagging_fraction": float(rng.uniform(0.5, 1)),
+        "bagging_freq": 1,
+        "lambda_l2": float(np.exp(rng.uniform(np.log(1e-3), np.log(30)))),
+    }
+
+
+def _train(
+    X: Any, y: NDArray, settings: dict[str, Any], trees: int, held_out: float
+) -> tuple[Any, float]:
+    """Return a model stopped on held-out rows, and its loss there."""
+    import lightgbm
+
+    order = np.random.default_rng(settings["seed"]).permutation(len(y))
+    validation, kept = np.split(order, [max(1, round(held_out * len(y)))])
+    train = lightgbm.Dataset(_rows(X, kept), y[kept], free_raw_data=True)
+    test = lightgbm.Dataset(_rows(X, validation), y[validation], reference=train)
+    model = lightgbm.train(
+        settings | {"num_threads": 1, "verbosity": -1},
+        train,
+        trees,
+        [test],
+        callbacks=[lightgbm.early_stopping(PATIENCE, verbose=False)],
+    )
+    return model, next(iter(model.best_score["valid_0"].values()))
+
+
+def _joined(models: list[Any], task: str) -> Predict:
+    """Return the prediction of one model, or of several side by side."""
+
+    def predict(X: Any) -> NDArray:
+        values = [np.asarray(model.predict(X)) for model in models]
+        if task == "quantiles":
+            return np.column_stack(values)
+        if task == "classification" and values[0].ndim == 1:
+            return np.column_stack([1 - values[0], values[0]])
+        return values[0]
+
+    return predict
+
+
+def _rows(X: Any, index: NDArray) -> Any:
+    return X.iloc[index] if hasattr(X, "iloc") else X[index]
+
+
+def histograms(task: str) -> Callable[[Any, NDArray, int, float], Predict]:
+    """Return a fit of scikit-learn's boosted trees with the same early stopping."""
+
+    def fit(X: Any, y: NDArray, seed: int, budget: float) -> Predict:
+        options: dict[str, Any] = {
+            "max_iter": TREES,
+            "learning_rate": RATE,
+            "early_stopping": True,
+            "validation_fraction": HELD_OUT,
+            "n_iter_no_change": PATIENCE,
+            "random_state": seed,
+        }
+        if task == "classification":
+            return HistGradientBoostingClassifier(**options).fit(X, y).predict_proba
+        if task == "regression":
+            return HistGradientBoostingRegressor(**options).fit(X, y).predict
+        predicts = [
+            HistGradientBoostingRegressor(loss="quantile", quantile=level, **options)
+            .fit(X, y)
+            .predict
+            for level in LEVELS
+        ]
+        return lambda X: np.column_stack([predict(X) for predict in predicts])
+
+    return fit

@@ -1,0 +1,262 @@
+"""Kernel machines for tables beside boosted trees: errors, calibration, times, ranks.
+
+Not from a paper: `TabularKernelRegressor` and `TabularKernelClassifier` with their
+defaults are compared with LightGBM (with fixed settings, and tuned for the same time),
+scikit-learn's boosted trees, the sketched machine and exact kernel ridge regression, on
+public sets for regression, classification and quantiles. xRFM and TabPFN are compared
+where they are installed.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics import log_loss
+from threadpoolctl import threadpool_limits
+
+import nbsketch
+from nbsketch._jit import threads
+from nbsketch._progress import Progress
+from nbsketch.metrics import pinball_loss
+from nbsketch.reproduce._tools.publish import RESULTS, Report, publish
+from nbsketch.reproduce._tools.report import Row, Rows, read_csv, write_csv
+from nbsketch.reproduce._tools.statistics import where
+from nbsketch.reproduce.tabular.boosting import LEVELS
+from nbsketch.reproduce.tabular.methods import (
+    STANDARD,
+    TUNED,
+    Method,
+    methods,
+    not_run,
+)
+from nbsketch.reproduce.tabular.problems import (
+    CLASSIFICATION,
+    DEVELOPED,
+    QUANTILES,
+    Problem,
+    Table,
+    chosen,
+)
+from nbsketch.reproduce.tabular.summary import panels, summarize, write_tables
+
+NAME = "tabular"
+NOTES = (
+    "error: root mean squared error, share of wrong labels, or pinball loss averaged "
+    "over the levels 0.1, 0.5 and 0.9, on the test rows: mean over the splits. ratio: "
+    "over that of LightGBM on the same set. Geometric means are over sets.",
+    "calibration: expected calibration error of the most likely class (15 bins). "
+    "coverage: share of targets between the quantiles 0.1 and 0.9.",
+    "fit, predict: median processor seconds of a fit, with all its choices, and "
+    "microseconds of a row; times: fit over that of LightGBM.",
+    "tabular: TabularKernelRegressor and TabularKernelClassifier. sketched: "
+    "SketchedKernelRegressor(), SketchedKernelClassifier(loss='logistic') and "
+    "JointQuantileRegressor(). LightGBM: 500 trees at rate 0.1, stopped on a held-out "
+    "tenth after 50 trees without progress. LightGBM tuned: random search on a "
+    f"held-out fifth for the time of {STANDARD!r}. exact ridge: median bandwidth, up "
+    "to 2000 training rows. Categories are given as such to boosted trees and to "
+    "tabular, and encoded by fit_columns for the others.",
+)
+_WARM_UP_ROWS, _BINS = 150, 15
+# A row is known by these.
+_KEY = "task", "set", "split", "method"
+
+
+def run(
+    replicates: int | None = None,
+    quick: bool = False,
+    out: Path | None = None,
+    data_home: Path | None = None,
+    plot_only: bool = False,
+    sets: Sequence[str] | None = None,
+    methods: Sequence[str] | None = None,
+) -> list[Row]:
+    """Compare the methods (see `nbsketch.reproduce` for the parameters).
+
+    Replicates are splits: 1 to 5 by the size of the set, or 1 of two small sets if
+    `quick`. With `sets` or `methods`, only these are measured, and other rows of an
+    existing CSV file are kept.
+    """
+    folder = out or RESULTS
+    problems = list(chosen(tuple(sets) if sets else None, quick))
+    file = folder / f"{NAME}.csv"
+    known = read_csv(file) if (sets or methods) and file.exists() else []
+    count = replicates or (1 if quick else None)
+
+    def measure_all() -> list[Row]:
+        return measure(problems, count, methods, data_home, file, known)
+
+    notes = (*NOTES, f"Not run: {', '.join(not_run()) or 'none'}.")
+    report = Report(
+        NAME, "tabular: kernel machines on tables", notes, panels, summarize
+    )
+    table = publish(report, measure_all, folder, plot_only)
+    write_tables(read_csv(file), folder)
+    return table
+
+
+def measure(
+    problems: Sequence[Problem],
+    replicates: int | None,
+    names: Sequence[str] | None,
+    data_home: Path | None,
+    file: Path,
+    known: Rows = (),
+) -> list[Row]:
+    """Return `known` rows and a row for each problem, split and method.
+
+    The rows are written to `file` after each split.
+    """
+    rows = {_key(row): row for row in known}
+    about = _about()
+    counts = [replicates or problem.replicates for problem in problems]
+    warm: set[str] = set()
+    with Progress(sum(counts)) as progress:
+        for problem, count in zip(problems, counts, strict=True):
+            table = problem.table(data_home)
+            used = _selected(problem.task, names)
+            if problem.task not in warm:
+                warm.add(problem.task)
+                _warm_up(used, table)
+            for split in range(count):
+                for row in evaluate(problem, table, split, used, rows.values()):
+                    rows[_key(row)] = row | about
+                write_csv(list(rows.values()), file)
+                progress.step(f"{problem.name}, {problem.task}")
+    return list(rows.values())
+
+
+def evaluate(
+    problem: Problem,
+    table: Table,
+    split: int,
+    used: dict[str, Method],
+    known: Iterable[Row] = (),
+) -> list[Row]:
+    """Return errors and times of the methods on one split."""
+    train, test = (table.rows(index) for index in problem.split(table, split))
+    place = {
+        "task": problem.task,
+        "set": problem.name,
+        "developed": problem.set in DEVELOPED,
+        "rows": len(train.y),
+        "features": train.X.shape[1],
+        "test_rows": len(test.y),
+        "split": split,
+    }
+    found: list[Row] = []
+    for name, method in used.items():
+        if len(train.y) <= method.most_rows:
+            budget = _budget(name, [*where(list(known), **_common(place)), *found])
+            scores = _measured(method, problem.task, train, test, split, budget)
+            found.append({**place, "method": name, **scores})
+    return found
+
+
+def _common(place: Row) -> Row:
+    return {name: place[name] for name in ("task", "set", "split")}
+
+
+def _budget(name: str, rows: Rows) -> float:
+    """Return the seconds of a tuned method: those of the standard one."""
+    if name != TUNED:
+        return 0.0
+    found = where(rows, method=STANDARD)
+    if not found:
+        raise ValueError(
+            f"`methods` must have {STANDARD!r} with {TUNED!r}, whose time is that of it"
+        )
+    return found[-1]["fit"]
+
+
+def _measured(
+    method: Method, task: str, train: Table, test: Table, seed: int, budget: float
+) -> Row:
+    with threadpool_limits(limits=1):
+        start = time.process_time()
+        predict = method.fit(train.X, train.y, seed, budget)
+        fitted = time.process_time()
+        values = predict(test.X)
+        end = time.process_time()
+    return {
+        **scores_of(task, values, test.y),
+        "fit": fitted - start,
+        "predict": 1e6 * (end - fitted) / len(test.y),
+    }
+
+
+def scores_of(task: str, values: NDArray, y: NDArray) -> Row:
+    """Return the error, and what else tells the quality of the predictions."""
+    scores: Row = {"error": None, "log_loss": None, "calibration": None}
+    scores["coverage"] = None
+    if task == CLASSIFICATION:
+        p = np.clip(values, 1e-15, None)
+        p = p / p.sum(axis=1, keepdims=True)
+        scores["error"] = float(np.mean(p.argmax(axis=1) != y))
+        scores["log_loss"] = float(log_loss(y, p, labels=np.arange(p.shape[1])))
+        scores["calibration"] = calibration_error(p, y)
+    elif task == QUANTILES:
+        losses = [pinball_loss(y, q, t) for q, t in zip(values.T, LEVELS, strict=True)]
+        scores["error"] = float(np.mean(losses))
+        inside = (values[:, 0] <= y) & (y <= values[:, -1])
+        scores["coverage"] = float(inside.mean())
+    else:
+        scores["error"] = float(np.sqrt(np.mean((values - y) ** 2)))
+    return scores
+
+
+def calibration_error(p: NDArray, y: NDArray) -> float:
+    """Return the expected calibration error of the most likely class.
+
+    The mean distance between confidence and share of right labels, over 15 equal bins
+    of the confidence, weighted by their rows.
+    """
+    confidence, right = p.max(axis=1), p.argmax(axis=1) == y
+    bins = np.minimum((confidence * _BINS).astype(int), _BINS - 1)
+    gaps = np.bincount(bins, weights=confidence - right, minlength=_BINS)
+    return float(np.abs(gaps).sum() / len(y))
+
+
+def _selected(task: str, names: Sequence[str] | None) -> dict[str, Method]:
+    """Return the methods of a task with these names, all by default."""
+    found = methods(task)
+    every = {name for t in ("regression", "classification") for name in methods(t)}
+    unknown = [name for name in names or () if name not in every]
+    if unknown:
+        raise ValueError(f"`methods` must be among {sorted(every)}, got {unknown}")
+    return {n: m for n, m in found.items() if names is None or n in names}
+
+
+def _warm_up(used: dict[str, Method], table: Table) -> None:
+    """Fit a few rows by every method, so that no compilation is timed."""
+    few = table.rows(np.arange(0, len(table.y), max(1, len(table.y) // _WARM_UP_ROWS)))
+    for method in used.values():
+        method.fit(few.X, few.y, 0, 0.0)(few.X)
+
+
+def _about() -> Row:
+    """Return version, date and machine of a measurement."""
+    return {
+        "version": nbsketch.__version__,
+        "date": datetime.now(UTC).date().isoformat(),
+        "processor": _processor(),
+        "threads": threads.thread_limit(),
+    }
+
+
+def _processor() -> str:
+    """Return the name of the processor."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text("utf-8").splitlines() if info.exists() else []
+    names = [line.split(":")[1].strip() for line in lines if "model name" in line]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _key(row: Row) -> tuple[Any, ...]:
+    return tuple(row[name] for name in _KEY)

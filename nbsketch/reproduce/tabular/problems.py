@@ -1,0 +1,153 @@
+"""Sets of the comparison on tables: tasks, rows, and splits of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn import datasets as small
+from sklearn.model_selection import KFold
+
+from nbsketch import datasets
+from nbsketch.reproduce._tools.data import load
+
+FRACTIONS = (0.8, 0.2)
+REGRESSION, CLASSIFICATION = "regression", "classification"
+QUANTILES = "quantiles"
+# Sets on which defaults of nbsketch were developed.
+DEVELOPED = (
+    "yacht", "autompg", "boston", "diabetes", "concrete", "airfoil", "powerplant",
+    "california", "scm20d", "rf1",
+)  # fmt: skip
+# Of these with several targets, the first one.
+_SEVERAL = ("scm20d", "rf1")
+_OF_SCIKIT_LEARN = {
+    "diabetes": small.load_diabetes,
+    "digits": small.load_digits,
+    "breast-cancer": small.load_breast_cancer,
+    "wine": small.load_wine,
+    "iris": small.load_iris,
+}
+_FOLDS = 5
+# Columns of sml: month, day, hour, minute; column of parkinsons: the patient.
+_TIMES, _PATIENT = (1, 0, 3, 4), 0
+
+
+class Table(NamedTuple):
+    """Rows and targets; labels are integers from 0.
+
+    Attributes
+    ----------
+    X : ndarray or DataFrame of shape (n, q)
+        Rows; a data frame if there are categories.
+    y : ndarray of shape (n,)
+        Targets.
+    """
+
+    X: Any
+    y: NDArray
+
+    def rows(self, index: NDArray) -> Table:
+        """Return some rows."""
+        X = self.X.iloc[index] if hasattr(self.X, "iloc") else self.X[index]
+        return Table(X, self.y[index])
+
+
+Split = Callable[[Table, int], tuple[NDArray, NDArray]]
+
+
+def random_rows(table: Table, seed: int) -> tuple[NDArray, NDArray]:
+    """Return four fifths of the rows at random, and the others."""
+    order = np.random.default_rng(seed).permutation(len(table.y))
+    cut = round(FRACTIONS[0] * len(order))
+    return order[:cut], order[cut:]
+
+
+def time_block(table: Table, seed: int) -> tuple[NDArray, NDArray]:
+    """Return four fifths of a time series, and the contiguous fifth left out."""
+    order = np.lexsort([table.X[:, j] for j in _TIMES[::-1]])
+    blocks = np.array_split(order, _FOLDS)
+    left_out = blocks.pop(seed % _FOLDS)
+    return np.concatenate(blocks), left_out
+
+
+def patients(table: Table, seed: int) -> tuple[NDArray, NDArray]:
+    """Return the rows of four fifths of the patients, and those of the others."""
+    who, index = np.unique(table.X[:, _PATIENT], return_inverse=True)
+    folds = list(KFold(_FOLDS, shuffle=True, random_state=0).split(who))
+    is_left_out = np.isin(index, folds[seed % _FOLDS][1])
+    return np.flatnonzero(~is_left_out), np.flatnonzero(is_left_out)
+
+
+class Problem(NamedTuple):
+    """A set, how it is split, and how many splits by default."""
+
+    set: str
+    task: str
+    replicates: int = 3
+    split: Split = random_rows
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        """Name of the problem: the set, and the kind of split unless random."""
+        return f"{self.set}, {self.label}" if self.label else self.set
+
+    def table(self, data_home: Path | None) -> Table:
+        """Return rows and targets."""
+        X, y = _read(self.set, data_home)
+        if self.task == CLASSIFICATION:
+            y = np.unique(y, return_inverse=True)[1]
+        return Table(X, np.asarray(y))
+
+
+def _read(name: str, data_home: Path | None) -> tuple[Any, Any]:
+    if name in _OF_SCIKIT_LEARN:
+        return _OF_SCIKIT_LEARN[name](return_X_y=True)
+    loader = name.replace("-", "_")
+    data = load(loader, data_home)
+    if data.X.dtype == object:
+        data = getattr(datasets, f"load_{loader}")(data_home=data_home, as_frame=True)
+    y = data.y[:, 0] if name in _SEVERAL else np.asarray(data.y)
+    return data.X, y
+
+
+_REGRESSION = (
+    ("concrete", 5), ("airfoil", 5), ("autompg", 5), ("yacht", 5), ("boston", 5),
+    ("diabetes", 5), ("powerplant", 3), ("california", 2), ("scm20d", 2), ("rf1", 2),
+    ("abalone", 3), ("stock", 5), ("skillcraft", 3), ("sml", 3), ("parkinsons", 3),
+    ("elevators", 2), ("pol", 2), ("keggdirected", 1),
+)  # fmt: skip
+_CLASSIFICATION = (
+    ("german", 5), ("horse-colic", 5), ("ionosphere", 5), ("breast-cancer", 5),
+    ("wine", 5), ("iris", 5), ("digits", 3), ("phoneme", 3), ("adult", 1),
+)  # fmt: skip
+_DEPENDENT = (
+    Problem("sml", REGRESSION, 3, time_block, "time blocks"),
+    Problem("parkinsons", REGRESSION, 3, patients, "new patients"),
+)
+PROBLEMS = (
+    *(Problem(name, REGRESSION, count) for name, count in _REGRESSION),
+    *_DEPENDENT,
+    *(Problem(name, CLASSIFICATION, count) for name, count in _CLASSIFICATION),
+    *(Problem(name, QUANTILES, count) for name, count in _REGRESSION),
+)
+
+
+def chosen(sets: tuple[str, ...] | None, quick: bool) -> Iterator[Problem]:
+    """Yield the problems of some sets; all by default, three small ones if quick.
+
+    Raises
+    ------
+    ValueError
+        If a set is not known.
+    """
+    known = {problem.set for problem in PROBLEMS}
+    unknown = [name for name in sets or () if name not in known]
+    if unknown:
+        raise ValueError(f"`sets` must be among {sorted(known)}, got {unknown}")
+    names = sets or (("yacht", "iris") if quick else tuple(known))
+    return (problem for problem in PROBLEMS if problem.set in names)

@@ -9,10 +9,8 @@ where they are installed.
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +19,9 @@ from numpy.typing import NDArray
 from sklearn.metrics import log_loss
 from threadpoolctl import threadpool_limits
 
-import nbsketch
-from nbsketch._jit import threads
 from nbsketch._progress import Progress
 from nbsketch.metrics import pinball_loss
+from nbsketch.reproduce._tools.provenance import provenance
 from nbsketch.reproduce._tools.publish import RESULTS, Report, publish
 from nbsketch.reproduce._tools.report import Row, Rows, read_csv, write_csv
 from nbsketch.reproduce._tools.statistics import where
@@ -242,20 +239,9 @@ def _warm_up(used: dict[str, Method], table: Table) -> None:
 
 def _about() -> Row:
     """Return version, date and machine of a measurement."""
-    return {
-        "version": nbsketch.__version__,
-        "date": datetime.now(UTC).date().isoformat(),
-        "processor": _processor(),
-        "threads": threads.thread_limit(),
-    }
-
-
-def _processor() -> str:
-    """Return the name of the processor."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text("utf-8").splitlines() if info.exists() else []
-    names = [line.split(":")[1].strip() for line in lines if "model name" in line]
-    return names[0] if names else platform.processor() or platform.machine()
+    known = provenance()
+    names = "date", "processor", "threads"
+    return {"version": known["nbsketch"], **{name: known[name] for name in names}}
 
 
 def _key(row: Row) -> tuple[Any, ...]:

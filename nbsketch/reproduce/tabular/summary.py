@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata, studentized_range
 
-from nbsketch.plots import require_matplotlib
+from nbsketch.plots._axes import axes_or_new
 from nbsketch.reproduce._tools.panels import Curve, Panel
 from nbsketch.reproduce._tools.report import Row, Rows, write_csv
 from nbsketch.reproduce._tools.statistics import column, groups, spread, where
@@ -142,10 +142,7 @@ def plot_ranks(rows: Rows, task: str, ax: Any = None, name: str = "error") -> An
 
     Methods whose bars do not overlap differ at the level 5 %. Returns the axes.
     """
-    require_matplotlib()
-    import matplotlib.pyplot as plt
-
-    ax = plt.subplots(layout="constrained")[1] if ax is None else ax
+    ax = axes_or_new(ax)
     mean, distance = ranks(rows, task, name)
     order = sorted(mean, key=lambda method: -mean[method])
     for height, method in enumerate(order):

@@ -71,6 +71,7 @@ _HOME = {
         "RidgeFilter",
     ),
     "nbsketch.structured": ("InputOutputKernelRegressor",),
+    "nbsketch.tabular.classifier": ("TabularKernelClassifier",),
     "nbsketch.tabular.regressor": ("TabularKernelRegressor",),
     "nbsketch.tabular.columns": (
         "DateColumn",

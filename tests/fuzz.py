@@ -77,6 +77,9 @@ def models():
             bandwidth=1.0, size=8, random_state=0
         ).fit(X),
         "table": nbsketch.TabularKernelRegressor("fast", random_state=0).fit(X, Y),
+        "table of classes": nbsketch.TabularKernelClassifier(
+            "fast", random_state=0
+        ).fit(X, labels),
         "table with leaves": table_with_leaves(X, y),
     }  # fmt: skip
     inputs = dict.fromkeys(fitted, X[:5])

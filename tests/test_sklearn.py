@@ -11,6 +11,7 @@ from nbsketch import (
     SketchedKernelRegressor,
     SketchedSGDRegressor,
     SpectralFilterRegressor,
+    TabularKernelClassifier,
     TabularKernelRegressor,
 )
 
@@ -70,6 +71,7 @@ ESTIMATORS = [
         DRAWN,
     ),
     (TabularKernelRegressor("fast", random_state=0), DRAWN),
+    (TabularKernelClassifier("fast", random_state=0), DRAWN),
     (SketchedFeatures(), {}),
     (SketchedFeatures("precomputed", sketch="identity"), {}),
     (RandomFourierFeatures(), {}),

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 from sklearn.base import ClassifierMixin
-from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
@@ -19,6 +18,7 @@ from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import SketchedModel
 from nbsketch.fitting.fit import Problem, sketch_rows, solve
 from nbsketch.fitting.objectives import ScalarObjective
+from nbsketch.fitting.weights import weights_of_classes
 from nbsketch.losses import LogisticLoss, as_loss
 
 
@@ -218,15 +218,7 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
         """Return sample weights times the weights of the classes."""
         with explaining({"y": y}, text_in=("y",)):
             check_classification_targets(y)
-        if self.class_weight is None:
-            return weights
-        known = np.ones(len(y)) if weights is None else weights
-        rows = np.flatnonzero(known)
-        out = np.zeros(len(y))
-        out[rows] = known[rows] * _class_weights(
-            self.class_weight, y[rows], known[rows]
-        )
-        return out
+        return weights_of_classes(self.class_weight, y, weights)
 
     def _check_labels(self, y: NDArray) -> NDArray:
         """Return -1 or 1 for each row and class, one column for two classes."""
@@ -265,13 +257,3 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
         # If every class has probability 0, return the uniform distribution.
         chances = np.maximum(chances, np.finfo(chances.dtype).tiny)
         return chances / chances.sum(axis=1, keepdims=True)
-
-
-def _class_weights(class_weight: Any, y: NDArray, weights: NDArray) -> NDArray:
-    """Return the weight of the class of each row, for labels y of positive weights."""
-    classes, index = np.unique(y, return_inverse=True)
-    factors = compute_class_weight(class_weight, classes=classes, y=y)
-    if isinstance(class_weight, str):  # "balanced", with rows counted by their weights
-        counts = np.bincount(index, weights)
-        factors = counts.sum() / (len(classes) * counts)
-    return factors[index]

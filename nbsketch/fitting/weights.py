@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import _check_sample_weight
 
 from nbsketch._faults import explaining
@@ -81,3 +82,32 @@ def check_weights(sample_weight: Any, X: Any) -> NDArray | None:
     if not weights.any():
         raise ValueError("`sample_weight` must have a positive entry, got zeros only")
     return weights
+
+
+def weights_of_classes(
+    class_weight: Any, y: NDArray, weights: NDArray | None
+) -> NDArray | None:
+    """Return the weights of the rows times those of their classes.
+
+    Parameters
+    ----------
+    class_weight : dict, "balanced" or None
+        Weight of each class. "balanced": inversely proportional to the frequencies of
+        the classes, with rows counted by their weights. None: ones.
+    y : ndarray of shape (n,)
+        Labels.
+    weights : ndarray of shape (n,) or None
+        Weights of the rows; classes without a row of positive weight do not exist.
+    """
+    if class_weight is None:
+        return weights
+    known = np.ones(len(y)) if weights is None else weights
+    rows = np.flatnonzero(known)
+    classes, index = np.unique(y[rows], return_inverse=True)
+    factors = compute_class_weight(class_weight, classes=classes, y=y[rows])
+    if isinstance(class_weight, str):
+        counts = np.bincount(index, known[rows])
+        factors = counts.sum() / (len(classes) * counts)
+    out = np.zeros(len(y))
+    out[rows] = known[rows] * factors[index]
+    return out

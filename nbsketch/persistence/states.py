@@ -55,17 +55,27 @@ from nbsketch.persistence.rules import (
     sketch,
     table,
 )
-from nbsketch.persistence.tables import columns, machine, noise
+from nbsketch.persistence.tables import calibration, columns, machine, noise
 from nbsketch.sketches import as_recipe
 
 
 def _classes(name: str, value: Any, scope: Scope) -> Any:
     """Accept sorted distinct labels, two for one output and else one an output."""
+    return _labels(name, value, scope.lengths["d"] or 2)
+
+
+def _labels(name: str, value: Any, expected: int) -> Any:
+    """Accept so many sorted distinct labels."""
     check_array_of(name, value, "biufUS", 1)
-    expected = scope.lengths["d"] or 2
     if value.size != expected or (value[1:] <= value[:-1]).any() or value.size < 2:
         raise ValueError(f"`{name}` must be {expected} ascending labels, got {value!r}")
     return value
+
+
+def _table_classes(name: str, value: Any, scope: Scope) -> Any:
+    """Accept labels; a single output stands for two classes."""
+    count = scope.lengths["d"]
+    return _labels(name, value, 2 if count == 1 else count)
 
 
 def _calibration(name: str, value: Any, scope: Scope) -> Any:
@@ -195,7 +205,6 @@ _TABULAR: dict[str, Rule] = {
     **_FEATURES,
     "columns_": columns,
     "machine_": machine,
-    "_single": flag,
     "feature_relevance_": array("features"),
 }
 
@@ -238,7 +247,19 @@ STATES: dict[str, dict[str, Rule]] = {
         "output_rank_": integer("t", low=1),
         "seconds_": seconds,
     },
-    "TabularKernelRegressor": {**_TABULAR, "loo_error_": _errors, "noise_": noise},
+    "TabularKernelRegressor": {
+        **_TABULAR,
+        "_single": flag,
+        "loo_error_": _errors,
+        "noise_": noise,
+    },
+    "TabularKernelClassifier": {
+        **_TABULAR,
+        "classes_": _table_classes,
+        "calibration_": calibration,
+        "loo_log_loss_": number,
+        "loo_error_": number,
+    },
     "SketchedFeatures": {
         **_FEATURES,
         "kernel_": kernel,

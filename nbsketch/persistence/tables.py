@@ -76,6 +76,20 @@ def noise(name: str, value: Any, scope: Scope) -> Any:
     return value
 
 
+def calibration(name: str, value: Any, scope: Scope) -> Any:
+    """Accept the parts of a `nbsketch.tabular.calibration.Calibration`."""
+    slopes, offsets, least = _tuple(name, value, 3)
+    check_array_of(f"{name}.slopes", slopes, "f", 1)
+    if slopes.shape != (2,) or not (slopes >= 0).all() or np.isinf(slopes).any():
+        raise ValueError(f"`{name}.slopes` must be two finite slopes, got {slopes}")
+    check_array_of(f"{name}.offsets", offsets, "f", 1)
+    expected = scope.values["classes_"].size
+    if offsets.size != expected or not np.isfinite(offsets).all():
+        raise ValueError(f"`{name}.offsets` must be {expected} numbers, got {offsets}")
+    check_positive(f"{name}.least", least)
+    return value
+
+
 def _member(name: str, value: Any, scope: Scope) -> None:
     family, scales, tau, trees = _tuple(name, value, 4)
     check_choice(f"{name}.family", family, LEARNABLE)

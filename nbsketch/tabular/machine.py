@@ -43,6 +43,9 @@ from nbsketch.tuning.inputs import CONSTANT
 from nbsketch.tuning.rows import Rows, prepare
 from nbsketch.tuning.search import Budget
 
+# Rows of a single leaf that choose its penalty: tau is a ratio of variances, which does
+# not depend on the number of rows.
+_PENALTY_ROWS = 700
 # Predictions leave the range of the targets by at most this share of it.
 _MARGIN = 0.1
 
@@ -224,9 +227,11 @@ def _fit_alone(
     """Fit each member on all rows; return no base, members and left-out residuals."""
     n, data = len(problem.data.Y), problem.data
     members, residuals = [], []
+    some = np.arange(n)
+    if n > _PENALTY_ROWS:
+        some = np.sort(problem.rng.choice(n, _PENALTY_ROWS, replace=False))
     for start in scales:
-        every = [np.arange(n)]
-        found = best_width(data, start, every, best_penalty(data, start, every))
+        found = best_width(data, start, [some], best_penalty(data, start, [some]))
         form = form_of(start.family, found.inverse)
         tree, residual = fit_tree(form, data, whole(n), found.tau, left_out=True)
         members.append(Member(start.family, found.inverse, found.tau, (tree,)))

@@ -28,6 +28,8 @@ from nbsketch.tuning.search import (
 from nbsketch.tuning.tuner import Search
 
 SMOOTH, ROUGH = "matern-3/2", "laplacian"
+# With more rows, a search less: each takes longer and varies less.
+_FEW = 600
 # Length scales cannot be learned from fewer rows.
 _LEAST_ROWS = 30
 # A round within a leaf.
@@ -67,12 +69,12 @@ def learn_scales(
         rows = replace(rows, scaler=found.scaler)
         members = [Scales(SMOOTH, np.exp(found.point[:-1]))]
         if len(rows.kept) <= ALONE:
-            others = [ROUGH, SMOOTH] * effort.searches
-            members += [_searched(rows, f, rng, budget) for f in others[:-1]]
+            members += _searched_again(rows, effort, rng, budget)
         elif effort.is_shared:
             members.append(Scales(ROUGH, _shared(rows, members[0].inverse, rng)))
         else:
-            members.append(_searched(rows, ROUGH, rng, budget))
+            start = _start(rows, ROUGH, rng)
+            members.append(_searched(rows, ROUGH, start, rng, budget))
     return found.scaler, members
 
 
@@ -85,15 +87,34 @@ def _isotropic(
     return plain, [Scales(f, np.exp(point[:-1])) for f, point in points]
 
 
-def _searched(
-    rows: Rows, family: str, rng: np.random.Generator, budget: Budget
-) -> Scales:
-    """Return the scales of a search with fresh samples on the columns of `rows`."""
+def _searched_again(
+    rows: Rows, effort: Effort, rng: np.random.Generator, budget: Budget
+) -> list[Scales]:
+    """Return the scales of further searches, all but the first of the smooth family."""
+    count = effort.searches - (len(rows.kept) > _FEW)
+    starts = {f: _start(rows, f, rng) for f in (ROUGH, SMOOTH)}
+    families = [ROUGH, SMOOTH] * max(count, 1)
+    return [_searched(rows, f, starts[f], rng, budget) for f in families[:-1]]
+
+
+def _start(rows: Rows, family: str, rng: np.random.Generator) -> NDArray:
+    """Return the best point with one length scale for all columns of `rows`."""
     code, scaler = FAMILIES[family], rows.scaler
     plain = scaler.without_ranks() if scaler.plain.size else scaler
     isotropic = isotropic_start(replace(rows, scaler=plain), code, rng)
-    point = spread_start(isotropic, len(scaler.center), code)
-    return Scales(family, np.exp(learn(rows, point, ROUNDS, rng, budget, code)[:-1]))
+    return spread_start(isotropic, len(scaler.center), code)
+
+
+def _searched(
+    rows: Rows,
+    family: str,
+    start: NDArray,
+    rng: np.random.Generator,
+    budget: Budget,
+) -> Scales:
+    """Return the scales of a search with fresh samples on the columns of `rows`."""
+    point = learn(rows, start, ROUNDS, rng, budget, FAMILIES[family])
+    return Scales(family, np.exp(point[:-1]))
 
 
 def _shared(rows: Rows, inverse: NDArray, rng: np.random.Generator) -> NDArray:

@@ -1,0 +1,177 @@
+"""Classification on tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_consistent_length, column_or_1d
+
+from nbsketch._faults import explaining
+from nbsketch._progress import watched_fit
+from nbsketch.fitting.weights import TrainingRows, check_weights, weights_of_classes
+from nbsketch.tabular._model import TabularModel
+from nbsketch.tabular.calibration import Calibration, calibrate, two_columns
+
+
+class TabularKernelClassifier(ClassifierMixin, TabularModel):
+    r"""Kernel classification for tables, with nothing to choose.
+
+    The machine of `TabularKernelRegressor` is fitted to the indicators of the classes;
+    its scores become probabilities by a calibration on left-out scores.
+
+    Parameters
+    ----------
+    effort : {"fast", "standard", "high"}, default="standard"
+        How much to spend on the fit: see `TabularKernelRegressor`.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes, which multiply those of the rows. "balanced": inversely
+        proportional to their frequencies. Probabilities are those of the weighted rows.
+    cv : int, splitter, iterable of (train, test) or None, default=None
+        Rows that are left out together: see `TabularKernelRegressor`.
+    random_state : None, int or Generator, default=None
+        Pass an int for reproducible results: the model does not depend on the number of
+        threads.
+    verbose : int, default=0
+        If positive, display the progress of the fit.
+    callback : callable or None, default=None
+        See `TabularKernelRegressor`.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (c,)
+        The labels.
+    loo_log_loss_, loo_error_ : float
+        Log loss and share of errors of the left-out probabilities, estimates of those
+        on new rows.
+    columns_, feature_relevance_, machine_, n_features_in_, feature_names_in_
+        As in `TabularKernelRegressor`.
+    calibration_ : tuple
+        The map from scores to probabilities.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nbsketch import TabularKernelClassifier
+    >>> X = np.random.default_rng(0).normal(size=(300, 2))
+    >>> inside = np.linalg.norm(X, axis=1) < 1
+    >>> model = TabularKernelClassifier("fast", random_state=0).fit(X, inside)
+    >>> model.predict([[0.0, 0.0], [2.0, 2.0]]).tolist()
+    [True, False]
+    >>> bool(model.predict_proba([[0.0, 0.0]])[0, 1] > 0.9)
+    True
+    """
+
+    def __init__(
+        self,
+        effort: str = "standard",
+        *,
+        class_weight: Any = None,
+        cv: Any = None,
+        random_state: Any = None,
+        verbose: int = 0,
+        callback: Any = None,
+    ) -> None:
+        self.effort = effort
+        self.class_weight = class_weight
+        self.cv = cv
+        self.random_state = random_state
+        self.verbose = verbose
+        self.callback = callback
+
+    def fit(
+        self,
+        X: Any,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> TabularKernelClassifier:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : DataFrame or array of shape (n, q)
+            Training rows, as in `TabularKernelRegressor`.
+        y : array of shape (n,)
+            Labels, numbers or strings, of at least two classes.
+        sample_weight : array of shape (n,) or None, default=None
+            Non-negative weights. None: equal weights.
+        groups : array of shape (n,) or None, default=None
+            Label of the group of each row, for `cv`.
+        """
+        with watched_fit(self):
+            labels = _check_labels(X, y)
+            weights = check_weights(sample_weight, X)
+            weights = weights_of_classes(self.class_weight, labels, weights)
+            rng = self._random()
+            encoded = self._encode(X, labels, weights, classification=True)
+            rows = TrainingRows.of(encoded, labels, weights)
+            self.classes_, index = np.unique(rows.y, return_inverse=True)
+            left_out = self._fit_rows(
+                rows._replace(y=_indicators(index, len(self.classes_))), groups, rng
+            )
+            known = rows.relative_weights
+            self._calibrate(
+                _indicators(index, len(self.classes_))[left_out.drawn]
+                - left_out.residual,
+                index[left_out.drawn],
+                None if known is None else known[left_out.drawn],
+            )
+        return self
+
+    def predict_proba(self, X: Any) -> NDArray:
+        """Return the probability of each class, of shape (n, c)."""
+        scores = two_columns(self._machine.predict(self._rows(X)))
+        return Calibration.of(self.calibration_).probabilities(scores)
+
+    def predict(self, X: Any) -> NDArray:
+        """Return the label of largest probability for each row of X, (n,)."""
+        chances = self.predict_proba(X)
+        return self.classes_[chances.argmax(axis=1)]
+
+    def _calibrate(
+        self, scores: NDArray, index: NDArray, weights: NDArray | None
+    ) -> None:
+        machine = self._machine
+        scores = np.clip(scores, machine.y_low, machine.y_high)
+        scores = two_columns(scores)
+        calibration = calibrate(scores, index, weights)
+        known = np.isfinite(scores).all(axis=1)
+        chances = calibration.probabilities(scores[known])
+        index = index[known]
+        w = None if weights is None else weights[known]
+        logs = -np.log(np.maximum(chances[np.arange(len(index)), index], 1e-300))
+        self.calibration_ = calibration
+        self.loo_log_loss_ = float(np.average(logs, weights=w))
+        wrong = chances.argmax(axis=1) != index
+        self.loo_error_ = float(np.average(wrong, weights=w))
+
+    def _entries(self) -> Iterator[tuple[str, str]]:
+        yield from super()._entries()
+        losses = f"log loss {self.loo_log_loss_:.4g}, error {self.loo_error_:.3g}"
+        yield "expected", f"{losses} on new rows, {len(self.classes_)} classes"
+
+
+def _check_labels(X: Any, y: Any) -> NDArray:
+    """Return labels of shape (n,)."""
+    if y is None:
+        raise ValueError("`fit` requires y to be passed, but the target y is None")
+    with explaining({"y": y}, text_in=("y",)):
+        check_classification_targets(y)
+    labels = column_or_1d(y, warn=True)
+    check_consistent_length(X, labels)
+    if labels.dtype.kind == "O":
+        labels = np.asarray(labels.tolist())
+    return labels
+
+
+def _indicators(index: NDArray, count: int) -> NDArray:
+    """Return 1 for the class of each row, else 0; one column for two classes."""
+    if count < 2:
+        raise ValueError(f"`y` must hold at least two classes, got {count} class")
+    columns = np.array([1]) if count == 2 else np.arange(count)
+    return (index[:, None] == columns).astype(np.float64)

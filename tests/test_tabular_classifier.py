@@ -1,0 +1,124 @@
+"""The classifier for tables and the calibration of its probabilities."""
+
+from unittest import mock
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import nbsketch
+from nbsketch import TabularKernelClassifier
+from nbsketch.tabular import machine
+from nbsketch.tabular.calibration import calibrate, two_columns
+
+
+def some_classes(n=300, count=2, seed=0):
+    """Return rows, labels and the true probabilities of the classes."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, size=(n, 3))
+    logits = 4 * np.column_stack([np.sin(3 * X[:, 0] + 2 * k) for k in range(count)])
+    chances = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    index = (rng.uniform(size=(n, 1)) > np.cumsum(chances, axis=1)).sum(axis=1)
+    return X, np.array(["a", "b", "c"])[index], chances
+
+
+def log_loss(chances, index):
+    return -np.log(chances[np.arange(len(index)), index]).mean()
+
+
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("leaf_rows", [None, 150])
+def test_probabilities_are_near_the_true_ones(count, leaf_rows):
+    X, y, _ = some_classes(400, count)
+    sizes = {} if leaf_rows is None else {"ALONE": 50, "LEAF_ROWS": leaf_rows}
+    with mock.patch.multiple(machine, **(sizes or {"ALONE": 1500})):
+        model = TabularKernelClassifier("fast", random_state=0).fit(X, y)
+    new, labels, true = some_classes(2000, count, seed=1)
+    chances = model.predict_proba(new)
+    assert_allclose(chances.sum(axis=1), 1)
+    assert np.abs(chances - true).mean() < 0.06
+    index = np.searchsorted(model.classes_, labels)
+    loss, least = log_loss(chances, index), log_loss(true, index)
+    assert least - 0.02 < loss < least + 0.05
+    assert_allclose(model.loo_log_loss_, loss, rtol=0.3)
+    error = np.mean(model.predict(new) != labels)
+    assert_allclose(model.loo_error_, error, atol=0.05)
+
+
+def test_calibration_undoes_a_distortion(rng):
+    chances = rng.uniform(0.02, 0.98, size=4000)
+    classes = (rng.uniform(size=4000) < chances).astype(int)
+    scores = 0.5 + 0.3 * (chances - 0.5) + 0.1  # too timid, and shifted
+    columns = two_columns(scores[:, None])
+    found = calibrate(columns, classes).probabilities(columns)[:, 1]
+    assert np.abs(found - chances).mean() < 0.03
+    spoiled = np.vstack([columns, [[np.nan, np.nan]]])
+    again = calibrate(spoiled, np.append(classes, 0))
+    assert_allclose(again.probabilities(columns)[:, 1], found, atol=1e-9)
+
+
+def test_gradient_of_the_calibration(rng):
+    """The solution is stationary: moving any parameter raises the log loss."""
+    scores = rng.uniform(size=(200, 3))
+    scores /= scores.sum(axis=1, keepdims=True)
+    classes = np.array([rng.choice(3, p=row) for row in scores])
+    found = calibrate(scores, classes)
+
+    target = np.eye(3)[classes] * 200 / 203 + 1 / 203
+
+    def objective(calibration):
+        return -(np.log(calibration.probabilities(scores)) * target).sum() / 200
+
+    least = objective(found)
+    for step in (-1e-2, 1e-2):
+        for k in range(2):
+            slopes = found.slopes + step * np.eye(2)[k]
+            if (slopes >= 0).all():
+                assert objective(found._replace(slopes=slopes)) >= least - 1e-7
+        for k in range(3):
+            offsets = found.offsets + step * np.eye(3)[k]
+            assert objective(found._replace(offsets=offsets)) >= least - 1e-7
+
+
+def test_classes_that_are_certain_have_probabilities_below_one():
+    X, _, _ = some_classes(200)
+    y = X[:, 0] > 0
+    model = TabularKernelClassifier("fast", random_state=0).fit(X, y)
+    chances = model.predict_proba(X)
+    assert chances.min() > 0 and chances.max() < 1
+    assert np.mean(model.predict(X) == y) > 0.97
+
+
+def test_balanced_classes_are_weighted_rows():
+    X, y, _ = some_classes(200)
+    keep = (y == "a") | (np.arange(200) % 3 == 0)
+    X, y = X[keep], y[keep]
+    counts = {label: np.sum(y == label) for label in "ab"}
+    weights = np.array([len(y) / (2 * counts[label]) for label in y])
+    model = TabularKernelClassifier("fast", random_state=0)
+    new = some_classes(300, seed=1)[0]
+    expected = model.fit(X, y, weights).predict_proba(new)
+    balanced = TabularKernelClassifier("fast", class_weight="balanced", random_state=0)
+    assert_allclose(balanced.fit(X, y).predict_proba(new), expected, atol=1e-9)
+    plain = model.fit(X, y).predict_proba(new)
+    assert plain[:, 1].mean() < expected[:, 1].mean() - 0.02
+
+
+def test_saved_classifiers_predict_the_same(tmp_path):
+    X, y, _ = some_classes(150, 3)
+    model = TabularKernelClassifier("fast", random_state=0).fit(X, y)
+    model.save(tmp_path / "model.npz")
+    again = nbsketch.load(tmp_path / "model.npz")
+    assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+    assert_array_equal(again.predict(X), model.predict(X))
+    assert "3 classes" in again.summary()
+
+
+def test_labels_are_checked():
+    X = some_classes(20)[0]
+    with pytest.raises(ValueError, match="at least two classes"):
+        TabularKernelClassifier().fit(X, np.zeros(20, int))
+    with pytest.raises(ValueError, match="continuous"):
+        TabularKernelClassifier().fit(X, X[:, 0])
+    with pytest.raises(ValueError, match="y"):
+        TabularKernelClassifier().fit(X, None)

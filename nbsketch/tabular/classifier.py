@@ -9,7 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_consistent_length, column_or_1d
+from sklearn.utils.validation import (
+    check_array,
+    check_consistent_length,
+    column_or_1d,
+)
 
 from nbsketch._faults import explaining
 from nbsketch._progress import watched_fit
@@ -125,7 +129,8 @@ class TabularKernelClassifier(ClassifierMixin, TabularModel):
 
     def predict_proba(self, X: Any) -> NDArray:
         """Return the probability of each class, of shape (n, c)."""
-        scores = two_columns(self._machine.predict(self._rows(X)))
+        rows = self._rows(X)
+        scores = two_columns(self._machine.predict(rows))
         return Calibration.of(self.calibration_).probabilities(scores)
 
     def predict(self, X: Any) -> NDArray:
@@ -161,8 +166,10 @@ def _check_labels(X: Any, y: Any) -> NDArray:
     if y is None:
         raise ValueError("`fit` requires y to be passed, but the target y is None")
     with explaining({"y": y}, text_in=("y",)):
-        check_classification_targets(y)
-    labels = column_or_1d(y, warn=True)
+        labels = column_or_1d(y, warn=True)
+        if labels.dtype.kind == "f":
+            check_array(labels, ensure_2d=False, input_name="y")
+        check_classification_targets(labels)
     check_consistent_length(X, labels)
     if labels.dtype.kind == "O":
         labels = np.asarray(labels.tolist())

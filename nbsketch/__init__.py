@@ -9,6 +9,7 @@ from importlib import import_module
 __version__ = "0.1.0"
 
 _HOME = {
+    "nbsketch._memory": ("get_memory_limit", "set_memory_limit"),
     "nbsketch._progress": ("FitState",),
     "nbsketch.estimators": (
         "JointQuantileRegressor",

@@ -102,6 +102,11 @@ class Watch:
         self._began, self.stopped = time.perf_counter(), False
         self._open("")
 
+    @property
+    def stage(self) -> str:
+        """The stage that was reported last; empty before the first."""
+        return self._state.stage
+
     def _open(self, stage: str) -> None:
         if self._display is not None:
             self._display.end()
@@ -238,6 +243,13 @@ def report(stage: str, **known: Any) -> bool:
     """Report fields of `FitState` to the watch, if any; return whether to stop."""
     watch = _current.get()
     return watch is not None and watch.report(stage, **known)
+
+
+def report_rows(rows: int, n_rows: int) -> None:
+    """Report the rows that are done in a pass, in whatever stage the fit is."""
+    watch = _current.get()
+    if watch is not None:
+        watch.report(watch.stage or "features", rows=rows, n_rows=n_rows)
 
 
 def solver_callback(stage: str, tol: float) -> SolverCallback | None:

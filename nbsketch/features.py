@@ -20,6 +20,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from nbsketch._expansion import Expansion, expansion_of
 from nbsketch._faults import check_magnitude, explaining
+from nbsketch._memory import fits
+from nbsketch._progress import report_rows
 from nbsketch._validation import as_csr, keeping_fitted, random_generator
 from nbsketch._whitening import project, projection
 from nbsketch.distributed.checks import held_rows, partitioned_rows
@@ -33,9 +35,15 @@ from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
 from nbsketch.persistence import SaveMixin
 from nbsketch.sketches import Sketch
 from nbsketch.solvers.design import ArrayDesign, Design
+from nbsketch.solvers.scratch import (
+    RowsDesign,
+    by_index,
+    fits_memory,
+    in_memory,
+    rows_per_block,
+    stored_or,
+)
 
-# Memory of one block of rows of a sketched product, where the product is not kept.
-BLOCK_BYTES = 16 << 20
 # A product K S^T up to this size is kept between the passes over it.
 KEEP_BYTES = 256 << 20
 
@@ -90,19 +98,50 @@ class StreamedDesign(Design):
 
     def __init__(self, sketch_map: SketchMap, projection: Any, X: Any) -> None:
         self._features, self._X = Expansion(sketch_map.product, projection), X
+        self._map, self._projection = sketch_map, projection
         self.shape = (X.shape[0], self._features.n_columns)
 
     def blocks(self) -> Iterator[tuple[int, int, NDArray]]:
         """Yield (start, stop, Z[start:stop]) in order, covering all rows."""
-        n, r = self.shape
-        rows = max(64, BLOCK_BYTES // (8 * max(1, r)))
-        for start in range(0, n, rows):
-            stop = min(start + rows, n)
-            yield start, stop, self._features(self._X[start:stop])
+        for start, stop, rows in self._parts():
+            yield start, stop, self._features(rows)
 
-    def gather(self, rows: NDArray) -> ArrayDesign:
+    def mv(self, W: ArrayLike) -> NDArray:
+        """Return ``Z W`` for W of shape (r,) or (r, d), without computing Z."""
+        W = np.asarray(W, dtype=np.float64)
+        if not isinstance(self._projection, np.ndarray):
+            return super().mv(W)
+        columns = self._projection @ W.reshape(len(W), -1)
+        values = Expansion(self._map.product, columns)
+        out = np.empty((self.shape[0], columns.shape[1]))
+        for start, stop, rows in self._parts():
+            out[start:stop] = values(rows)
+        return out.reshape(self.shape[:1] + W.shape[1:])
+
+    def gather(self, rows: NDArray) -> Design:
         """Return the features of the given rows, computed for them alone."""
-        return ArrayDesign._trusted(self._features(self._X[rows]))
+        if fits_memory(len(rows), self.shape[1], self.dtype):
+            return ArrayDesign._trusted(self._features(self._X[rows]))
+        return stored_or(RowsDesign(self, rows))
+
+    def collect(self) -> NDArray:
+        """Return all features, in memory."""
+        return in_memory(self)
+
+    def _parts(self) -> Iterator[tuple[int, int, Any]]:
+        n, r = self.shape
+        step = rows_per_block(r, self.dtype)
+        for start in range(0, n, step):
+            stop = min(start + step, n)
+            yield start, stop, self._X[start:stop]
+            report_rows(stop, n)
+
+    def _chosen(self, rows: NDArray | None) -> Iterator[tuple[Any, slice, NDArray]]:
+        if rows is None:
+            yield from super()._chosen(rows)
+        else:
+            step = rows_per_block(self.shape[1], self.dtype)
+            yield from by_index(rows, step, lambda some: self._features(self._X[some]))
 
 
 def sketched_design(
@@ -126,20 +165,30 @@ def sketched_design(
     columns : ndarray
         Which of them are the landmarks.
     keep : bool or None, default=None
-        Whether Z is stored. None: if it takes at most 256 MiB.
+        Whether Z is stored: in memory or, beyond the memory limit, in a scratch file.
+        None: in memory if it takes at most 256 MiB; else it is computed in every pass.
     whiten : callable
         ``whiten(S K S^T)`` returns P: `projection`, or `PivotedCholesky.of` for
         many rows of the sketch.
     """
-    size = sketch_map.weights.shape[0]
+    n_bytes = X.dtype.itemsize * X.shape[0] * sketch_map.weights.shape[0]
+    is_kept = keep is not False and fits(n_bytes)
+    is_kept = is_kept and not isinstance(X, PartitionedRows)
     if keep is None:
-        keep = X.dtype.itemsize * X.shape[0] * size <= KEEP_BYTES
-    if keep and X.dtype == np.float64 and not isinstance(X, PartitionedRows):
+        keep = is_kept = is_kept and n_bytes <= KEEP_BYTES
+    # The product and Z have the same size.
+    if (
+        is_kept
+        and X.dtype == np.float64
+        and (n_bytes <= KEEP_BYTES or fits(2 * n_bytes))
+    ):
         return stored_design(sketch_map(X), sketch_map.weights, columns, whiten)
     product = sketch_map(X[columns])
     P = whiten(product @ sketch_map.weights.T)
-    if not keep or isinstance(X, PartitionedRows):
-        return P, features_design(sketch_map, P, X)
+    if not is_kept:
+        design = features_design(sketch_map, P, X)
+        is_here = isinstance(design, StreamedDesign)
+        return P, stored_or(design) if keep and is_here else design
     features = Expansion(sketch_map.product, P)
     Z = np.empty((X.shape[0], features.n_columns), X.dtype)
     Z[columns] = project(product, P)

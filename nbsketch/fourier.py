@@ -19,7 +19,7 @@ from nbsketch._validation import check_integer, keeping_fitted, random_generator
 from nbsketch.distributed.checks import held_rows
 from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import row_by_row
-from nbsketch.features import BLOCK_BYTES, checked_rows
+from nbsketch.features import checked_rows
 from nbsketch.kernels import (
     GaussianKernel,
     Kernel,
@@ -28,6 +28,7 @@ from nbsketch.kernels import (
     as_kernel,
 )
 from nbsketch.persistence import SaveMixin
+from nbsketch.solvers.scratch import rows_per_block
 
 
 class RandomFourierFeatures(
@@ -128,7 +129,7 @@ class RandomFourierFeatures(
         rows = checked_rows(self, X, dtype=W.dtype)
         n, half = rows.shape[0], W.shape[1]
         Z = np.empty((n, 2 * half), dtype=W.dtype)
-        length = max(64, BLOCK_BYTES // (W.itemsize * half))
+        length = rows_per_block(half, W.dtype)
         for start in range(0, n, length):
             block = slice(start, start + length)
             phases = rows[block] @ W

@@ -28,6 +28,7 @@ FLOORS = {
     "nbsketch._lapack": 1,
     "nbsketch._progress": 1,
     "nbsketch._display": 1,
+    "nbsketch._memory": 1,
     "nbsketch._faults": 1,
     "nbsketch._validation": 1,
     "nbsketch.plots": 1,

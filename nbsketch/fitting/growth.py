@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nbsketch._memory import fits
 from nbsketch._progress import report
 from nbsketch.distributed.rows import PartitionedRows
-from nbsketch.features import SketchMap, sketched_design, stored_design
+from nbsketch.features import KEEP_BYTES, SketchMap, sketched_design, stored_design
 from nbsketch.fitting.sizes import AutoSize
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.kernels import Kernel
@@ -23,20 +24,24 @@ from nbsketch.solvers.design import Design
 class _Step(NamedTuple):
     sketch: Sketch
     sketch_map: SketchMap
-    product: NDArray | None  # S k(X, X)^T, (s, n); None for rows of a Dask array
+    # S k(X, X)^T, (s, n); None for rows of a Dask array and beyond the memory limit
+    product: NDArray | None
 
     @classmethod
     def of(cls, sketch: Sketch, kernel: Kernel, X: Any) -> _Step:
         """Return the first step, or one that reuses nothing."""
         sketch_map = SketchMap.of(kernel, X, sketch)
-        is_kept = not isinstance(X, PartitionedRows)
+        n_bytes = 8.0 * X.shape[0] * sketch.shape[0]
+        # The product and the features have the same size.
+        is_kept = n_bytes <= KEEP_BYTES or fits(2 * n_bytes)
+        is_kept = is_kept and not isinstance(X, PartitionedRows)
         return cls(sketch, sketch_map, sketch_map(X) if is_kept else None)
 
     def features(self, X: Any) -> tuple[NDArray, Design]:
         """Return the projection and the features of the rows."""
         columns = self.sketch.columns
         if self.product is None:
-            return sketched_design(self.sketch_map, X, columns)
+            return sketched_design(self.sketch_map, X, columns, keep=True)
         return stored_design(self.product, self.sketch_map.weights, columns)
 
 
@@ -90,7 +95,8 @@ def _add(step: _Step, rows: int, X: Any) -> _Step:
         return _Step.of(sketch, kernel, X)
     fresh = SketchMap.of(kernel, X, sketch.tail(size))(X)
     old = step.product * np.asarray(np.sqrt(size / (size + rows)), step.product.dtype)
-    return _Step(sketch, SketchMap.of(kernel, X, sketch), np.vstack([old, fresh]))
+    sketch_map = SketchMap.of(kernel, X, sketch)
+    return _Step(sketch, sketch_map, np.vstack([old, fresh]))
 
 
 def _drawn_anew(step: _Step, rows: int, X: Any) -> _Step:

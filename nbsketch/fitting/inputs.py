@@ -8,10 +8,11 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from nbsketch._memory import fits
 from nbsketch._progress import is_watched, report
 from nbsketch._validation import check_choice
 from nbsketch.distributed.rows import PartitionedRows
-from nbsketch.features import is_pairwise
+from nbsketch.features import KEEP_BYTES, is_pairwise
 from nbsketch.fitting.settings import SketchSettings
 from nbsketch.kernels import LEARNABLE_NAMES, Kernel
 from nbsketch.solvers.folds import Fold
@@ -20,6 +21,8 @@ from nbsketch.tuning.inputs import PREPROCESSINGS
 
 # Kernels by name whose length scales can be learned, and the argument of `tune`.
 _FAMILIES = LEARNABLE_NAMES | {"auto": "auto"}
+# Transformed rows are stored if they take at most one over this of the memory limit.
+_ROWS_SHARE = 4
 # Length scales cannot be estimated from fewer rows.
 _LEAST_ROWS = 30
 
@@ -46,6 +49,33 @@ class TuningTarget(NamedTuple):
     robust: bool
     alpha: float | None = None
     folds: tuple[Fold, ...] | None = None
+
+
+class TransformedRows:
+    """Rows of X that are transformed when they are asked for.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, q)
+        Rows.
+    scaler : InputScaler
+        Their transformation.
+    """
+
+    ndim = 2
+
+    def __init__(self, X: NDArray, scaler: InputScaler) -> None:
+        self._X, self._scaler = X, scaler
+        self.shape, self.dtype = (len(X), len(scaler.center)), X.dtype
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> NDArray:
+        return self._scaler.transform(self._X[rows])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray:
+        return self._scaler.transform(self._X).astype(dtype or self.dtype, copy=False)
 
 
 class Inputs(NamedTuple):
@@ -128,10 +158,14 @@ def prepare_inputs(
     return Inputs(_transformed(X, scaler), kernel, bandwidth, scaler)
 
 
-def _transformed(rows: Any, scaler: InputScaler) -> Any:
-    if isinstance(rows, PartitionedRows):
-        return rows.map(scaler.transform, len(scaler.center))
-    return scaler.transform(rows)
+def _transformed(X: Any, scaler: InputScaler) -> Any:
+    """Return transformed rows: now, or later if they take much of the memory."""
+    if isinstance(X, PartitionedRows):
+        return X.map(scaler.transform, len(scaler.center))
+    n_bytes = X.dtype.itemsize * len(X) * len(scaler.center)
+    if n_bytes <= KEEP_BYTES or fits(_ROWS_SHARE * n_bytes):
+        return scaler.transform(X)
+    return TransformedRows(X, scaler)
 
 
 def _is_auto(bandwidth: Any) -> bool:

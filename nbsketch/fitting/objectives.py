@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from nbsketch._memory import fits
 from nbsketch._progress import solver_callback
 from nbsketch._validation import check_choice
 from nbsketch.fitting.alpha import AlphaPath, held_out
@@ -111,9 +112,11 @@ class Objective(ABC):
     def choose_alpha(self, design: Design, rng: np.random.Generator) -> float:
         """Return the penalty of least held-out loss.
 
-        It is found on a smaller problem if that of all features is expensive.
+        It is found on a smaller problem if that of all features is expensive or beyond
+        memory.
         """
-        if self._is_expensive(design.shape[1]):
+        n_bytes = design.dtype.itemsize * design.shape[0] * design.shape[1]
+        if self._is_expensive(design.shape[1]) or not fits(n_bytes):
             return reduced_alpha(self, design, rng)
         return held_out(self, design, None, rng).best
 

@@ -11,11 +11,12 @@ from numpy.typing import DTypeLike, NDArray
 from nbsketch._jit.normal import PARTS, add_normal_parallel, add_normal_serial
 from nbsketch._jit.products import add_all
 from nbsketch._jit.threads import run_tiles
+from nbsketch._memory import fits
 from nbsketch._validation import check_rows
 from nbsketch.gram.form import KernelLike
 from nbsketch.gram.lazy import fold
 
-# Memory of the columns that is used without being asked.
+# Memory of the columns while no limit is set.
 MEMORY = 1.5e9
 # Memory of a block of rows.
 _BLOCK_BYTES = 16 << 20
@@ -40,8 +41,9 @@ class SketchedColumns:
         S; only its active columns are evaluated.
     dtype : {float32, float64}, default=float32
         Type of the values.
-    memory : float, default=1.5e9
-        Bytes that the values may take.
+    memory : float or None, default=None
+        Bytes that the values may take. None: `nbsketch.get_memory_limit`, and at most
+        1.5e9 while no limit is set.
 
     Attributes
     ----------
@@ -68,7 +70,7 @@ class SketchedColumns:
         sketch: Any,
         *,
         dtype: DTypeLike = np.float32,
-        memory: float = MEMORY,
+        memory: float | None = None,
     ) -> None:
         X = check_rows("X", X)
         kernel.check_domain("X", X)
@@ -80,8 +82,9 @@ class SketchedColumns:
         self._landmarks = kernel.take(self._X, sketch.columns)
         self.dtype, self.shape = np.dtype(dtype), (X.shape[0], sketch.shape[0])
         self.n_passes = 0
-        fits = self.dtype.itemsize * X.shape[0] * sketch.shape[0] <= memory
-        self._kept: list[NDArray] | None = list(self._evaluated()) if fits else None
+        n_bytes = self.dtype.itemsize * X.shape[0] * sketch.shape[0]
+        kept = fits(n_bytes, unasked=MEMORY) if memory is None else n_bytes <= memory
+        self._kept: list[NDArray] | None = list(self._evaluated()) if kept else None
 
     def core(self) -> NDArray:
         """Return S K S^T of shape (s, s), evaluated in float64."""

@@ -18,11 +18,12 @@ from nbsketch._jit.symmetric import (
     multiply_serial,
 )
 from nbsketch._jit.threads import run_tiles
+from nbsketch._memory import fits
 from nbsketch._validation import check_choice, check_rows
 from nbsketch.gram.dense import pack_landmarks
 from nbsketch.gram.form import KernelLike
 
-# Memory for kernel values that is used without being asked: all pairs of 17,000 rows.
+# Memory for kernel values while no limit is set: all pairs of 17,000 rows.
 MEMORY = 6e8
 # Tiles of rows in a block: its landmarks and sums stay in the first cache.
 _BLOCK_TILES = 8
@@ -49,9 +50,10 @@ class SymmetricGram:
         Rows.
     dtype : {float32, float64}, default=float32
         Type of the kernel values. Products are summed in float64 in any case.
-    memory : float, default=6e8
+    memory : float or None, default=None
         Bytes that kernel values may take: they are kept if
-        ``n**2 / 2 * itemsize <= memory``.
+        ``n**2 / 2 * itemsize <= memory``. None: `nbsketch.get_memory_limit`, and at
+        most 6e8 while no limit is set.
 
     Attributes
     ----------
@@ -83,7 +85,7 @@ class SymmetricGram:
         X: Any,
         *,
         dtype: DTypeLike = np.float32,
-        memory: float = MEMORY,
+        memory: float | None = None,
     ) -> None:
         self.kernel, self.dtype = kernel, np.dtype(dtype)
         check_choice("dtype", self.dtype, (np.dtype("f4"), np.dtype("f8")))
@@ -95,7 +97,8 @@ class SymmetricGram:
         self.X = X if sp.issparse(X) else np.ascontiguousarray(X)
         self.shape = (X.shape[0], X.shape[0])
         self.n_products = 0
-        kept = X.shape[0] ** 2 / 2 * self.dtype.itemsize <= memory
+        n_bytes = X.shape[0] ** 2 / 2 * self.dtype.itemsize
+        kept = fits(n_bytes, unasked=MEMORY) if memory is None else n_bytes <= memory
         dense = form is not None and not sp.issparse(X)
         self._pairs: _TilePairs | _BlockPairs = (
             _TilePairs(form, self.X, kept)

@@ -105,8 +105,10 @@ class Design:
         """Return the features of the given rows, in memory if they are small."""
         out = np.empty((len(rows), self.shape[1]), dtype=self.dtype)
         for chosen, part, block in self._chosen(rows):
-            # without a temporary copy, which mode="raise" would make
-            np.take(block, chosen, axis=0, out=out[part], mode="clip")
+            if chosen is None:
+                out[part] = block
+            else:  # without a temporary copy, which mode="raise" would make
+                np.take(block, chosen, axis=0, out=out[part], mode="clip")
         return ArrayDesign._trusted(out)
 
     def collect(self) -> NDArray:

@@ -1,0 +1,130 @@
+"""How much memory a fit may use for what it could compute again: the one limit of all.
+
+Features, transformed rows and kernel values are stored while they fit it. Vectors of n
+numbers, models and blocks of a few megabytes are not counted.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from nbsketch._validation import check_positive
+
+_VARIABLE = "NBSKETCH_MEMORY_LIMIT"
+# Share of the available memory that is used by default.
+_SHARE = 0.5
+# Where the system does not say how much is available.
+_UNKNOWN = 4 << 30
+_UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+_CGROUP = Path("/sys/fs/cgroup")
+
+_given: list[float | None] = [None]
+
+
+def set_memory_limit(limit: float | str | None) -> None:
+    """Set how much memory a fit may use to store features and kernel values.
+
+    What does not fit is computed again in every pass over the rows, or is written to a
+    scratch file that is deleted with the fit (see the page on large data). Vectors of
+    one number per row, and the data themselves, are not counted.
+
+    Parameters
+    ----------
+    limit : float, str or None
+        Number of bytes, or a text such as "500MB" or "4GB" (powers of 1024). None: the
+        environment variable NBSKETCH_MEMORY_LIMIT if it is set, else half of the memory
+        that is available when a fit begins.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the limit is no positive number of bytes.
+
+    Examples
+    --------
+    >>> import nbsketch
+    >>> nbsketch.set_memory_limit("500MB")
+    >>> nbsketch.get_memory_limit()
+    524288000
+    >>> nbsketch.set_memory_limit(None)
+    """
+    _given[0] = None if limit is None else _bytes("limit", limit)
+
+
+def get_memory_limit() -> int:
+    """Return the number of bytes that a fit may use now; see `set_memory_limit`.
+
+    Examples
+    --------
+    >>> import nbsketch
+    >>> nbsketch.get_memory_limit() > 2**20
+    True
+    """
+    limit = _asked()
+    return int(_SHARE * _available() if limit is None else limit)
+
+
+def fits(n_bytes: float, *, unasked: float = float("inf")) -> bool:
+    """Return whether so many bytes are within the limit.
+
+    `unasked` is the most that is used while the user has set no limit.
+    """
+    if _asked() is None and n_bytes > unasked:
+        return False
+    return n_bytes <= get_memory_limit()
+
+
+def _asked() -> float | None:
+    """Return the limit of the user, None without one."""
+    if _given[0] is not None:
+        return _given[0]
+    text = os.environ.get(_VARIABLE)
+    return _bytes(_VARIABLE, text) if text else None
+
+
+def _bytes(name: str, limit: float | str) -> float:
+    if not isinstance(limit, str):
+        return check_positive(name, limit)
+    text = limit.strip().upper().removesuffix("B").removesuffix("I")
+    unit = text[-1:] if text[-1:] in _UNITS else ""
+    try:
+        return check_positive(
+            name, float(text.removesuffix(unit)) * 1024 ** _UNITS[unit]
+        )
+    except ValueError as error:
+        raise ValueError(
+            f"`{name}` must be a positive number of bytes or a text such as '4GB', got "
+            f"{limit!r}"
+        ) from error
+
+
+def _available() -> float:
+    """Return the available bytes: of the machine, or of its container if fewer."""
+    try:
+        pages, size = os.sysconf("SC_AVPHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+        free = float(pages * size)
+    except (AttributeError, OSError, ValueError):
+        free = _UNKNOWN
+    free = max(free, _from_meminfo())
+    return min(free, _from_cgroup())
+
+
+def _from_meminfo() -> float:
+    """Return the available bytes, with those of caches, as Linux counts them."""
+    try:
+        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+    except OSError:
+        return 0.0
+    known = dict(line.split(":", 1) for line in lines)
+    return 1024.0 * float(known.get("MemAvailable", "0 kB").split()[0])
+
+
+def _from_cgroup() -> float:
+    """Return the bytes left to the container; infinite without a limit."""
+    try:
+        most = (_CGROUP / "memory.max").read_text("ascii").strip()
+        used = (_CGROUP / "memory.current").read_text("ascii")
+        return float("inf") if most == "max" else max(0.0, float(most) - float(used))
+    except (OSError, ValueError):
+        return float("inf")

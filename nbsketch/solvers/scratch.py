@@ -1,0 +1,190 @@
+"""Features beyond memory: in a scratch file, or some rows of another design."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbsketch._memory import fits
+from nbsketch._progress import report_rows
+from nbsketch.solvers.design import Design
+
+# Memory of a block that is read at a time.
+_BLOCK_BYTES = 16 << 20
+# More rows than this share: reading the whole file in order is faster.
+_FEW = 0.05
+# Free space that is left on the disk, as a share of the file.
+_SPARE = 0.25
+
+
+class ScratchDesign(Design):
+    """Features in a temporary file, in single precision.
+
+    The file has no name, so the system removes it with the design, and whenever the
+    process ends, for whatever reason. A block is valid until the next one is read.
+
+    Parameters
+    ----------
+    source : Design
+        The features, which are read once.
+
+    Raises
+    ------
+    OSError
+        If the disk has not enough room.
+    """
+
+    dtype = np.dtype(np.float32)
+
+    def __init__(self, source: Design) -> None:
+        self.shape = source.shape
+        folder = scratch_folder()
+        check_room(folder, source.shape)
+        self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
+        weakref.finalize(self, self._file.close)
+        for _, _, block in source.blocks():
+            _write(self._file, np.ascontiguousarray(block, dtype=self.dtype))
+
+    def blocks(self) -> Iterator[tuple[int, int, NDArray]]:
+        """Yield (start, stop, Z[start:stop]) in order, covering all rows."""
+        n, r = self.shape
+        step = rows_per_block(r, self.dtype)
+        buffer = np.empty((min(step, n), r), dtype=self.dtype)
+        for start in range(0, n, step):
+            stop = min(start + step, n)
+            block = buffer[: stop - start]
+            _read(self._file, block, start * r * self.dtype.itemsize)
+            yield start, stop, block
+            report_rows(stop, n)
+
+    def _chosen(self, rows: NDArray | None) -> Iterator[tuple[Any, slice, NDArray]]:
+        n, r = self.shape
+        if rows is None or len(rows) > _FEW * n:
+            yield from super()._chosen(rows)
+        else:
+            yield from by_index(rows, rows_per_block(r, self.dtype), self._at)
+
+    def _at(self, rows: NDArray) -> NDArray:
+        return self.collect()[rows]
+
+    def gather(self, rows: NDArray) -> Design:
+        """Return the features of some rows, in memory or in another file."""
+        if fits_memory(len(rows), self.shape[1], self.dtype):
+            return super().gather(rows)
+        return stored_or(RowsDesign(self, rows))
+
+    def collect(self) -> NDArray:
+        """Return all features as an array that is mapped to the file."""
+        mapping = np.memmap(self._file, self.dtype, mode="r", shape=self.shape)
+        return np.asarray(mapping)
+
+
+class RowsDesign(Design):
+    """Some rows of another design, read from it in every pass.
+
+    Parameters
+    ----------
+    whole : Design
+        The design.
+    rows : ndarray of ascending int
+        Which of its rows.
+    """
+
+    def __init__(self, whole: Design, rows: NDArray) -> None:
+        self._whole, self._rows = whole, rows
+        self.shape, self.dtype = (len(rows), whole.shape[1]), whole.dtype
+
+    def blocks(self) -> Iterator[tuple[int, int, NDArray]]:
+        """Yield (start, stop, Z[start:stop]) in order, covering all rows."""
+        for chosen, part, block in self._whole._chosen(self._rows):
+            yield part.start, part.stop, block if chosen is None else block[chosen]
+
+    def gather(self, rows: NDArray) -> Design:
+        """Return the features of some rows."""
+        return self._whole.gather(self._rows[rows])
+
+    def collect(self) -> NDArray:
+        """Return all features, in memory."""
+        return in_memory(self)
+
+
+def stored_or(design: Design) -> Design:
+    """Return streamed features in a scratch file, or as they are without room."""
+    try:
+        return ScratchDesign(design)
+    except OSError:
+        return design
+
+
+def in_memory(design: Design) -> NDArray:
+    """Return all features as an array in memory, whatever its size."""
+    out = np.empty(design.shape, dtype=design.dtype)
+    for start, stop, block in design.blocks():
+        out[start:stop] = block
+    return out
+
+
+def by_index(
+    rows: NDArray, step: int, at: Callable[[NDArray], NDArray]
+) -> Iterator[tuple[None, slice, NDArray]]:
+    """Yield rows as `Design._chosen` does, each block made for its rows alone."""
+    for first in range(0, len(rows), step):
+        part = slice(first, min(first + step, len(rows)))
+        yield None, part, at(rows[part])
+
+
+def fits_memory(n: int, rank: int, dtype: np.dtype) -> bool:
+    """Return whether so many features may be stored; those of one block always are."""
+    n_bytes = dtype.itemsize * n * rank
+    return n_bytes <= _BLOCK_BYTES or fits(n_bytes)
+
+
+def rows_per_block(rank: int, dtype: np.dtype) -> int:
+    """Return how many rows of features make a block."""
+    return max(64, _BLOCK_BYTES // (dtype.itemsize * max(1, rank)))
+
+
+def scratch_folder() -> str:
+    """Return the folder of scratch files: TMPDIR, else /var/tmp, else the default.
+
+    Many systems keep the default, /tmp, in memory.
+    """
+    asked = os.environ.get("TMPDIR")
+    if not asked and os.access("/var/tmp", os.W_OK):
+        return "/var/tmp"
+    return asked or tempfile.gettempdir()
+
+
+def check_room(folder: str, shape: tuple[int, int]) -> None:
+    """Raise an error unless a disk has room for features in single precision."""
+    needed = 4.0 * shape[0] * shape[1]
+    free = shutil.disk_usage(Path(folder)).free
+    if free < (1 + _SPARE) * needed:
+        raise OSError(
+            f"{folder} must have {(1 + _SPARE) * needed:.3g} free bytes for features, "
+            f"got {free:.3g}: set TMPDIR to another folder"
+        )
+
+
+def _write(file: Any, block: NDArray) -> None:
+    left = block.data.cast("B")
+    while left:
+        left = left[file.write(left) :]
+
+
+def _read(file: Any, block: NDArray, offset: int) -> None:
+    file.seek(offset)
+    left = block.data.cast("B")
+    while left:
+        count = file.readinto(left)
+        if not count:
+            raise OSError("a scratch file of features is shorter than it was written")
+        left = left[count:]

@@ -1,0 +1,305 @@
+"""Fits beyond the memory limit: the same models, from a file, block by block."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import nbsketch
+from nbsketch import (
+    JointQuantileRegressor,
+    SketchedKernelClassifier,
+    SketchedKernelRegressor,
+    SketchedSGDRegressor,
+    SpectralFilterRegressor,
+)
+from nbsketch import _memory as memory
+from nbsketch.fitting.inputs import TransformedRows
+from nbsketch.gram import SymmetricGram
+from nbsketch.solvers import scratch
+from nbsketch.solvers.design import ArrayDesign, Design
+from nbsketch.solvers.scratch import RowsDesign, ScratchDesign, stored_or
+
+N = 3000
+RNG = np.random.default_rng(0)
+X = RNG.uniform(-3, 3, size=(N, 2)).astype(np.float32)
+Y = np.sin(X[:, 0]) * X[:, 1] + 0.1 * RNG.normal(size=N)
+BOTH = np.column_stack([Y, X[:, 0]])
+LABELS = np.where(Y > 0, "yes", "no")
+FIXED = {"kernel": "gaussian", "bandwidth": 1.0, "size": 20, "random_state": 0}
+CASES = {
+    "square": (SketchedKernelRegressor, Y, {"alpha": 1e-4}),
+    "square, chosen": (SketchedKernelRegressor, Y, {}),
+    "square, two outputs": (SketchedKernelRegressor, BOTH, {"alpha": 1e-4}),
+    "huber": (SketchedKernelRegressor, Y, {"loss": "huber", "alpha": 1e-4}),
+    "pinball": (SketchedKernelRegressor, Y, {"loss": "pinball", "alpha": 1e-4}),
+    "epsilon": (
+        SketchedKernelRegressor,
+        Y,
+        {"loss": "epsilon-insensitive", "alpha": 1e-4},
+    ),
+    "huber, two outputs": (
+        SketchedKernelRegressor,
+        BOTH,
+        {"loss": "huber", "alpha": 1e-4},
+    ),
+    "logistic": (
+        SketchedKernelClassifier,
+        LABELS,
+        {"loss": "logistic", "alpha": 1e-4},
+    ),
+    "hinge": (SketchedKernelClassifier, LABELS, {"loss": "hinge", "alpha": 1e-4}),
+    "quantiles": (
+        JointQuantileRegressor,
+        Y,
+        {"alpha": 1e-3, "quantiles": (0.2, 0.8), "calibration": 0.2},
+    ),
+    "landweber": (SpectralFilterRegressor, Y, {"filter": "landweber"}),
+    "rank": (SketchedKernelRegressor, Y, {"preprocessing": "both", "alpha": 1e-4}),
+    "grown": (SketchedKernelRegressor, Y, {"size": "auto", "alpha": 1e-4}),
+    "blocks": (SketchedKernelRegressor, Y, {"cv": 3}),
+    "sgd": (SketchedSGDRegressor, Y, {"n_epochs": 2}),
+    "sgd, held out": (
+        SketchedSGDRegressor,
+        Y,
+        {"n_epochs": 2, "early_stopping": True},
+    ),
+    "adam": (SketchedSGDRegressor, Y, {"n_epochs": 2, "method": "adam"}),
+}
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """Blocks of a few hundred rows, and a limit that nothing fits."""
+    monkeypatch.setattr(scratch, "_BLOCK_BYTES", 1 << 15)
+    for module in ("features", "fitting.inputs", "fitting.growth"):
+        monkeypatch.setattr(f"nbsketch.{module}.KEEP_BYTES", 1 << 10)
+    nbsketch.set_memory_limit(1000)
+    yield
+    nbsketch.set_memory_limit(None)
+
+
+@pytest.fixture
+def mapped(tmp_path):
+    """X in a file."""
+    file = np.memmap(tmp_path / "X", np.float32, "w+", shape=X.shape)
+    file[:] = X
+    file.flush()
+    return np.memmap(tmp_path / "X", np.float32, "r", shape=X.shape)
+
+
+def decision(model):
+    """Return the numbers that a model predicts."""
+    return getattr(model, "decision_function", model.predict)(X)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_beyond_memory_the_model_is_the_same(case, tiny, mapped):
+    model, y, params = CASES[case]
+    options = FIXED | params
+    far = model(**options).fit(mapped, y)
+    nbsketch.set_memory_limit("4GB")
+    near = model(**options).fit(X, y)
+    scale = np.abs(decision(near)).max()
+    # certified to 1e-6 from features in single precision
+    np.testing.assert_allclose(decision(far), decision(near), atol=2e-3 * scale)
+    if hasattr(near, "dual_gap_"):
+        assert far.dual_gap_ <= 1e-6
+
+
+@pytest.mark.parametrize("room", [True, False], ids=["file", "no room"])
+def test_a_full_disk_costs_time_alone(room, tiny, mapped, monkeypatch):
+    made = []
+    start = ScratchDesign.__init__
+
+    def count(self, source):
+        if not room:
+            raise OSError("no space left on device")
+        made.append(source.shape)
+        start(self, source)
+
+    monkeypatch.setattr(ScratchDesign, "__init__", count)
+    options = FIXED | {"loss": "huber", "alpha": 1e-3}
+    model = SketchedKernelRegressor(**options).fit(mapped, Y)
+    assert bool(made) == room and model.dual_gap_ <= 1e-6
+    far = SketchedSGDRegressor(n_epochs=2, **FIXED).fit(mapped, Y)
+    nbsketch.set_memory_limit("4GB")
+    near = SketchedSGDRegressor(n_epochs=2, **FIXED).fit(X, Y)
+    np.testing.assert_allclose(far.predict(X), near.predict(X), atol=1e-3)
+
+
+def test_a_penalty_is_chosen_on_some_rows_beyond_memory(tiny, mapped):
+    options = FIXED | {"loss": "huber"}
+    far = SketchedKernelRegressor(**options).fit(mapped, Y)
+    nbsketch.set_memory_limit(None)
+    near = SketchedKernelRegressor(**options).fit(X, Y)
+    assert 0.03 < far.alpha_ / near.alpha_ < 30
+    assert far.score(X, Y) > near.score(X, Y) - 0.01
+
+
+def test_a_path_beyond_memory(tiny, mapped):
+    model = SketchedKernelRegressor(**FIXED, loss="pinball")
+    far = model.fit_path(mapped, Y, [1e-2, 1e-3])
+    nbsketch.set_memory_limit("1GB")
+    for one, other in zip(far, model.fit_path(X, Y, [1e-2, 1e-3]), strict=True):
+        np.testing.assert_allclose(one.predict(X), other.predict(X), atol=2e-3)
+
+
+def test_cross_validation_beyond_memory(tiny):
+    from nbsketch.model_selection import cross_validate
+
+    model = SketchedKernelRegressor(loss="huber", **FIXED)
+    known = X, Y, [0.5, 1.0], [1e-2, 1e-3]
+    far = cross_validate(model, *known, cv=3)
+    nbsketch.set_memory_limit("1GB")
+    near = cross_validate(model, *known, cv=3)
+    np.testing.assert_allclose(far.errors, near.errors, rtol=1e-3)
+
+
+def scratch_pair(n=1000, r=7):
+    """Return features in a scratch file, and the same in memory."""
+    Z = RNG.normal(size=(n, r)).astype(np.float32)
+    return ScratchDesign(ArrayDesign(Z)), ArrayDesign(Z)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 400, 1000])
+def test_products_of_a_scratch_file_are_those_in_memory(count, tiny):
+    far, near = scratch_pair()
+    rows = np.sort(RNG.choice(1000, count, replace=False))
+    w, A = RNG.normal(size=7), RNG.normal(size=(count, 2))
+    weights = RNG.uniform(size=count)
+    np.testing.assert_allclose(far.mv(w), near.mv(w), rtol=1e-12)
+    np.testing.assert_allclose(far.rmv(A, rows), near.rmv(A, rows), atol=1e-12)
+    np.testing.assert_allclose(
+        far.gram(rows, weights), near.gram(rows, weights), atol=1e-9
+    )
+    part = far.gather(rows)
+    np.testing.assert_array_equal(part.collect(), near.Z[rows])
+    assert part.shape == (count, 7)
+
+
+def test_rows_of_a_design(tiny):
+    far, near = scratch_pair()
+    rows = np.arange(0, 1000, 3)
+    some = RowsDesign(far, rows)
+    w = RNG.normal(size=7)
+    np.testing.assert_allclose(some.mv(w), near.Z[rows].astype(float) @ w, rtol=1e-9)
+    inner = np.array([0, 5, 100])
+    np.testing.assert_array_equal(some.gather(inner).collect(), near.Z[rows[inner]])
+
+
+def test_nothing_is_left_of_a_scratch_file(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    far, _ = scratch_pair()
+    assert scratch.scratch_folder() == str(tmp_path)
+    assert list(tmp_path.iterdir()) == []  # not even a name while it is used
+    assert far.mv(np.ones(7)).shape == (1000,)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_killed_process_leaves_no_scratch_file(tmp_path):
+    code = (
+        "import numpy as np, os, signal\n"
+        "from nbsketch.solvers.design import ArrayDesign\n"
+        "from nbsketch.solvers.scratch import ScratchDesign\n"
+        "Z = ScratchDesign(ArrayDesign(np.ones((1000, 100))))\n"
+        "link = os.readlink(f'/proc/self/fd/{Z._file.fileno()}')\n"
+        f"assert link.startswith({str(tmp_path)!r}), link\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, check=False)
+    assert done.returncode == -9
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_without_room_is_named(monkeypatch):
+    full = type("Usage", (), {"free": 1000})
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: full)
+    with pytest.raises(OSError, match="set TMPDIR to another folder"):
+        ScratchDesign(ArrayDesign(np.ones((1000, 10))))
+    design: Design = ArrayDesign(np.ones((1000, 10)))
+    assert stored_or(design) is design
+
+
+def test_the_limit_of_a_user(monkeypatch):
+    assert nbsketch.get_memory_limit() > 1 << 20
+    monkeypatch.setenv("NBSKETCH_MEMORY_LIMIT", "1.5GB")
+    assert nbsketch.get_memory_limit() == 1.5 * 2**30
+    nbsketch.set_memory_limit("200 MiB")
+    assert nbsketch.get_memory_limit() == 200 * 2**20
+    nbsketch.set_memory_limit(12345)
+    assert nbsketch.get_memory_limit() == 12345
+    nbsketch.set_memory_limit(None)
+    assert nbsketch.get_memory_limit() == 1.5 * 2**30
+
+
+@pytest.mark.parametrize("limit", ["", "4XB", "-1GB", "GB", 0, -3, "nan"])
+def test_limits_that_are_none(limit):
+    with pytest.raises(ValueError, match="`limit` must be"):
+        nbsketch.set_memory_limit(limit)
+    with pytest.raises(TypeError, match="`limit` must be"):
+        nbsketch.set_memory_limit([1])
+
+
+def test_the_limit_of_a_container(tmp_path, monkeypatch):
+    (tmp_path / "memory.max").write_text("1000000\n")
+    (tmp_path / "memory.current").write_text("400000\n")
+    monkeypatch.setattr(memory, "_CGROUP", tmp_path)
+    assert nbsketch.get_memory_limit() == 300_000
+    (tmp_path / "memory.max").write_text("max\n")
+    assert nbsketch.get_memory_limit() > 300_000
+
+
+def test_kernel_values_obey_the_limit():
+    kernel = nbsketch.GaussianKernel(1.0)
+    v = RNG.normal(size=500)
+    kept = SymmetricGram(kernel, X[:500])
+    nbsketch.set_memory_limit(1000)
+    again = SymmetricGram(kernel, X[:500])
+    nbsketch.set_memory_limit(None)
+    assert kept._pairs._kept and not again._pairs._kept
+    np.testing.assert_allclose(kept @ v, again @ v, rtol=1e-12)
+
+
+def test_transformed_rows_are_the_transformed_array():
+    from nbsketch.tuning import fit_scaler
+
+    scaler = fit_scaler(X, "both", 0)
+    rows, whole = TransformedRows(X, scaler), scaler.transform(X)
+    assert rows.shape == whole.shape and rows.dtype == whole.dtype
+    np.testing.assert_array_equal(rows[5:9], whole[5:9])
+    np.testing.assert_array_equal(rows[[7, 1]], whole[[7, 1]])
+    np.testing.assert_array_equal(np.asarray(rows), whole)
+
+
+def test_passes_over_the_rows_are_reported(tiny, mapped):
+    states = []
+    SketchedKernelRegressor(
+        loss="huber", alpha=1e-3, callback=states.append, **FIXED
+    ).fit(mapped, Y)
+    passes = [s.rows for s in states if s.n_rows == N]
+    assert passes.count(N) > 3 and min(r for r in passes if r) < N
+    assert {s.stage for s in states} == {"features", "solver"}
+
+
+def test_a_memory_map_is_not_copied(tmp_path):
+    """The memory of a fit of the square loss does not grow with the rows of a file."""
+    import tracemalloc
+
+    n = 200_000
+    file = np.memmap(tmp_path / "big", np.float32, "w+", shape=(n, 8))
+    file[:] = RNG.normal(size=(n, 8))
+    y = np.asarray(file[:, 0], dtype=float)
+    model = SketchedKernelRegressor(**(FIXED | {"alpha": 1e-3}))
+    model.fit(file[:2000], y[:2000])
+    nbsketch.set_memory_limit(1000)
+    tracemalloc.start()
+    model.fit(file, y)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    nbsketch.set_memory_limit(None)
+    # a few vectors of the rows, and blocks of at most 16 MB and their products
+    assert peak < 8 * 8 * n + 48e6

@@ -14,6 +14,8 @@ from nbsketch._validation import check_positive
 _VARIABLE = "NBSKETCH_MEMORY_LIMIT"
 # Share of the available memory that is used by default.
 _SHARE = 0.5
+# Bytes that are always used by default.
+_MODEST = 32 << 20
 # Where the system does not say how much is available.
 _UNKNOWN = 4 << 30
 _UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
@@ -70,8 +72,8 @@ def fits(n_bytes: float, *, unasked: float = float("inf")) -> bool:
 
     `unasked` is the most that is used while the user has set no limit.
     """
-    if _asked() is None and n_bytes > unasked:
-        return False
+    if _asked() is None and not _MODEST < n_bytes <= unasked:
+        return n_bytes <= unasked  # without asking the system, which takes time
     return n_bytes <= get_memory_limit()
 
 

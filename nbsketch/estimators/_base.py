@@ -43,6 +43,9 @@ from nbsketch.fitting.weights import TrainingRows, check_weights
 from nbsketch.persistence import SaveMixin
 from nbsketch.solvers.folds import Fold
 
+# Rows that are predicted at a time.
+_BLOCK_ROWS = 1 << 18
+
 
 class KernelExpansion(SaveMixin, BaseEstimator):
     """A model that, once fitted, is a kernel expansion on the landmarks of a sketch."""
@@ -152,6 +155,15 @@ class KernelExpansion(SaveMixin, BaseEstimator):
         return self._values(checked_rows(self, X, dtype=model_dtype(self.landmarks_)))
 
     def _values(self, X: Any) -> NDArray:
+        n = X.shape[0]
+        if n <= _BLOCK_ROWS:
+            return self._values_of(X)
+        # transformed rows are a copy
+        starts = range(0, n, _BLOCK_ROWS)
+        parts = (self._values_of(X[k : k + _BLOCK_ROWS]) for k in starts)
+        return np.concatenate(list(parts))
+
+    def _values_of(self, X: Any) -> NDArray:
         parts = (self.kernel_, self.landmarks_, self.sketch_.weights)
         coef = self.coef_.reshape(len(self.coef_), -1)
         rows = transform_rows(X, self.scaler_, self.kernel_)

@@ -258,11 +258,11 @@ def solver_callback(stage: str, tol: float) -> SolverCallback | None:
         return None
 
     def reported(iteration: int, objective: float, gap: float, seconds: float) -> bool:
-        relative = gap / objective if objective > 0 else gap
+        relative = float(gap / objective if objective > 0 else gap)
         known = relative if math.isfinite(relative) else None
         return report(
-            stage, iteration=iteration, objective=objective, gap=known, tol=tol,
-            rows=0, n_rows=0,
+            stage, iteration=iteration, objective=float(objective), gap=known,
+            tol=tol, rows=0, n_rows=0,
         )  # fmt: skip
 
     return reported

@@ -15,7 +15,7 @@ import nbsketch
 from benchmarks.common import choose
 
 LARGEST = int(float(os.environ.get("NBSKETCH_ROWS", choose(fast=1e5, regular=1e6))))
-SIZES = [n for n in (10**5, 10**6, 10**7, 10**8) if n <= LARGEST]
+SIZES = sorted({n for n in (10**5, 10**6, 10**7) if n < LARGEST} | {LARGEST})
 LIMIT = "300MB"
 _BLOCK = 10**6
 
@@ -34,8 +34,9 @@ def noisy_targets(X):
     rng, y = np.random.default_rng(1), np.empty(len(X))
     for start in range(0, len(X), _BLOCK):
         rows = np.asarray(X[start : start + _BLOCK])
-        f = 10 * np.sin(np.pi * rows[:, 0] * rows[:, 1]) + 10 * rows[:, 3]
-        y[start : start + _BLOCK] = f + 5 * rows[:, 4] + rng.normal(size=len(rows))
+        f = 10 * np.sin(np.pi * rows[:, 0] * rows[:, 1]) + 20 * (rows[:, 2] - 0.5) ** 2
+        f += 10 * rows[:, 3] + 5 * rows[:, 4]
+        y[start : start + _BLOCK] = f + rng.standard_normal(len(rows))
     return y
 
 

@@ -13,6 +13,7 @@ from nbsketch import (
     GaussianKernel,
     HingeLoss,
     HuberLoss,
+    LogisticLoss,
     PinballLoss,
     QuantileOutput,
     SketchedKernelRegressor,
@@ -25,8 +26,10 @@ from nbsketch.fitting.alpha import AlphaPath
 from nbsketch.fitting.objectives import JointQuantileObjective, ScalarObjective
 from nbsketch.fitting.reduction import reduced_alpha
 from nbsketch.fitting.settings import SolveOptions
+from nbsketch.solvers._scalar.batch import shared
 from nbsketch.solvers.design import ArrayDesign
 from nbsketch.solvers.folds import Fold
+from nbsketch.solvers.newton import solve_scalar
 
 LOSSES = [
     SquareLoss(),
@@ -343,6 +346,59 @@ def test_a_smaller_problem_keeps_the_folds():
     found = {reduced_alpha(grouped, design, np.random.default_rng(i)) for i in (0, 1)}
     assert len(found) == 1  # nothing is drawn at random
     assert found.pop() > 0
+
+
+def test_a_guess_of_the_penalty_shortens_a_path_and_does_not_change_it(monkeypatch):
+    monkeypatch.setattr(penalties, "_PATH_TOL", 1e-6)
+    Z, base = joint_problem(n=600, r=40)
+    signs = np.sign(base.targets - 0.2)
+    known = ScalarObjective(signs, None, True, LogisticLoss()), ArrayDesign(Z), None
+    whole = penalties.held_out(*known, np.random.default_rng(0))
+    near = penalties.held_out(*known, np.random.default_rng(0), whole.best)
+    assert near.alphas[0] <= 30 * whole.best < whole.alphas[0]
+    count = len(near.errors)
+    assert 5 <= count < len(whole.errors)
+    assert_allclose(near.errors, whole.errors[-count:], rtol=1e-4)
+    assert near.best == whole.best
+    # far too weak a guess: the first penalty is the best, and the path starts again
+    far = penalties.held_out(*known, np.random.default_rng(0), 1e-9 * whole.best)
+    assert len(far.alphas) == len(whole.alphas)
+    assert np.argmin(far.errors) > 0
+
+
+@pytest.mark.parametrize("loss", [HingeLoss(), LogisticLoss(), PinballLoss(0.3)])
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_problems_that_share_features_are_solved_as_by_themselves(
+    loss, fit_intercept, dtype
+):
+    rng = np.random.default_rng(0)
+    design = ArrayDesign(rng.normal(size=(300, 12)).astype(dtype))
+    Y = np.sign(rng.normal(size=(300, 4)) + design.Z[:, :4])
+    objective = ScalarObjective(Y, None, fit_intercept, loss)
+    together = objective.solve(design, 1e-2, SolveOptions(tol=1e-9))
+    for j, y in enumerate(Y.T):
+        alone = solve_scalar(
+            design, y, loss, 1e-2, fit_intercept=fit_intercept, tol=1e-9
+        )
+        assert_allclose(together.coef[:, j], alone.coef, rtol=1e-12, atol=1e-12)
+        assert_allclose(together.intercept[j], alone.intercept, rtol=1e-12, atol=1e-12)
+
+
+def test_a_shared_gram_matrix_is_computed_once_and_never_changed():
+    rng = np.random.default_rng(0)
+    design = ArrayDesign(rng.normal(size=(50, 4)))
+    features = shared(design, 3)
+    found = features.gram()
+    assert_allclose(found, design.Z.T @ design.Z, rtol=1e-12)
+    found += 1.0
+    assert_allclose(features.gram(), found - 1.0, rtol=1e-12)
+    rows, weights = np.arange(0, 50, 3), rng.random(17)
+    expected = design.gram(rows, weights)
+    assert_allclose(features.gram(rows, weights), expected, rtol=1e-12)
+    assert_allclose(features.gather(rows).collect(), design.Z[rows])
+    assert_allclose(features.collect(), design.Z)
+    assert shared(design, 1) is design
 
 
 def test_a_path_is_interpolated_around_its_minimum():

@@ -31,6 +31,8 @@ _HELD_OUT, _PATH_TOL = 0.2, 1e-2
 _PATIENCE, _LOSS = 2, 1.001
 # Rows of the path once a callback has stopped the fit.
 _FEW_ROWS = 2000
+# The first penalty of a path over a guess of the best one, and its fewest penalties.
+_STRONGEST, _FEWEST = 30.0, 5
 # Leave-one-out errors of more rows do not improve the choice, and cost as much as the
 # fit.
 _MOST_VALIDATION_ROWS = 5000
@@ -72,18 +74,39 @@ def default_alphas(objective: Any, design: Design) -> NDArray:
 
 
 def held_out(
-    objective: Any, design: Design, alpha: float | None, rng: np.random.Generator
+    objective: Any,
+    design: Design,
+    alpha: float | None,
+    rng: np.random.Generator,
+    guess: float | None = None,
 ) -> AlphaPath:
     """Return the losses on the rows of the folds; None: on a random fifth of the rows.
 
     The path of penalties (if `alpha` is None) ends where weaker ones lose. For a robust
     loss, outliers under every penalty are excluded. With a single row nothing can be
     held out, and all errors are zero. If a callback stops the fit, the path is that of
-    2000 of the rows.
+    2000 of the rows. A path with a guess of the best penalty starts at 30 times that,
+    unless the first penalty is then the best.
     """
     if is_stopped():
         objective, design = _some_rows(objective, design, rng)
     alphas = default_alphas(objective, design) if alpha is None else np.array([alpha])
+    first = 0 if guess is None else _first(alphas, guess)
+    path = _held_out(objective, design, alphas[first:], rng)
+    if first == 0 or np.argmin(path.errors) > 0:
+        return path
+    return _held_out(objective, design, alphas, rng)
+
+
+def _first(alphas: NDArray, guess: float) -> int:
+    """Return the place of the first of the descending penalties near a guess."""
+    stronger = int(np.count_nonzero(alphas > _STRONGEST * guess))
+    return min(stronger, len(alphas) - _FEWEST)
+
+
+def _held_out(
+    objective: Any, design: Design, alphas: NDArray, rng: np.random.Generator
+) -> AlphaPath:
     n = design.shape[0]
     if n == 1:
         return AlphaPath(alphas, np.zeros(len(alphas)))

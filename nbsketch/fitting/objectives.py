@@ -26,6 +26,7 @@ from nbsketch.fitting.sizes import iterative_size, joint_size
 from nbsketch.fitting.stochastic import StochasticSolver
 from nbsketch.kernels.stationary import weighted_median
 from nbsketch.losses import Loss, PinballLoss
+from nbsketch.solvers._scalar.batch import shared
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.folds import Fold
 from nbsketch.solvers.joint import solve_joint_pinball
@@ -151,6 +152,7 @@ class Objective(ABC):
         parts = self._parts
         states = start.states if start else (None,) * len(parts)
         common = self._weighting | options._asdict()
+        design = shared(design, len(parts))
         solutions = [
             self._solve(design, y, alpha, state=state, **common)
             for y, state in zip(parts, states, strict=True)

@@ -43,7 +43,8 @@ def reduced_alpha(objective: Any, design: Design, rng: np.random.Generator) -> f
     found = _errors(objective, whole, design, rng).interpolated
     ridge = _errors(part, _ridge(part, smaller), smaller, rng).interpolated
     ratio = min(1.0, max(_LEAST_RATIO, found / ridge))
-    return ratio * held_out(part, smaller, None, rng).interpolated
+    guess = ridge * part.slope_ratio()
+    return ratio * held_out(part, smaller, None, rng, guess).interpolated
 
 
 def _count(rank: int) -> int:

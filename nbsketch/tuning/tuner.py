@@ -36,9 +36,9 @@ from nbsketch.tuning.search import (
 # The family of "auto". Small models cannot choose: they favor smooth families, which
 # lose in the large one.
 _BEST = "matern-3/2"
-# All features are searched as well if they are few, or if more than this share of them
-# is selected.
-_CHEAP, _SPARSE = 100, 0.25
+# All features are searched as well if they are few, unless this share of them is
+# selected; of many, if more than the last share is selected.
+_CHEAP, _DENSE, _SPARSE = 100, 0.5, 0.25
 # Rows that a last round needs, in multiples of those that it uses.
 _SPARE = 1.5
 # Most rows of the comparison at the end.
@@ -241,7 +241,9 @@ class Search(NamedTuple):
         """Return whether to search all features as well as the selected ones."""
         # Tests assume exchangeable rows; left-out blocks say that they are not.
         q, is_blocked = rows.X.shape[1], rows.labels is not None
-        return is_blocked or q <= _CHEAP or n_selected > _SPARSE * q
+        if q <= _CHEAP:
+            return is_blocked or n_selected < _DENSE * q
+        return is_blocked or n_selected > _SPARSE * q
 
     def _start(self, rows: Rows, isotropic: NDArray) -> NDArray:
         """Return a point for all columns, at the same distances in the mean."""

@@ -22,6 +22,7 @@ from nbsketch._memory import fits
 from nbsketch._validation import check_choice, check_rows
 from nbsketch.gram.dense import pack_landmarks
 from nbsketch.gram.form import KernelLike
+from nbsketch.gram.lazy import fold
 
 # Memory for kernel values while no limit is set: all pairs of 17,000 rows.
 MEMORY = 6e8
@@ -88,6 +89,7 @@ class SymmetricGram:
         memory: float | None = None,
     ) -> None:
         self.kernel, self.dtype = kernel, np.dtype(dtype)
+        self.memory = memory
         check_choice("dtype", self.dtype, (np.dtype("f4"), np.dtype("f8")))
         X = check_rows("X", X)
         kernel.check_domain("X", X)
@@ -124,6 +126,30 @@ class SymmetricGram:
             return self.kernel(self.X[index], self.X)
         landmarks = self.kernel.take(self.X, index)
         return np.asarray(self.kernel(self.X, landmarks), dtype=self.dtype).T
+
+    def combine(self, index: NDArray, v: NDArray) -> NDArray:
+        """Return K[:, index] @ v of shape (n,), for few columns, in float64."""
+        landmarks = self.kernel.take(self.X, index)
+        return fold(self.kernel, self.X, landmarks, v[None], np.float64)[0]
+
+    def exact(self, index: NDArray, v: NDArray) -> NDArray:
+        """Return (K v)[index] with kernel values in float64 whatever `dtype` is."""
+        landmarks = self.kernel.take(self.X)
+        return fold(self.kernel, self.X[index], landmarks, v[None], np.float64)[0]
+
+    def block(self, index: NDArray) -> NDArray:
+        """Return K[index][:, index] in float64."""
+        double = self.X.astype(np.float64, copy=False)[index]
+        landmarks = self.kernel.take(self.X, index)
+        pairwise = np.ndim(landmarks) == 1
+        values = self.kernel(double, landmarks if pairwise else double)
+        return np.array(values, dtype=np.float64)
+
+    def take(self, index: NDArray) -> SymmetricGram:
+        """Return the operator of some rows alone."""
+        rows, pairwise = self.X[index], np.ndim(self.kernel.take(self.X, index)) == 1
+        rows = rows[:, index] if pairwise else rows
+        return SymmetricGram(self.kernel, rows, dtype=self.dtype, memory=self.memory)
 
     def diag(self) -> NDArray:
         """Return the diagonal k(x, x), of shape (n,)."""

@@ -14,6 +14,7 @@ _HOME = {
         "solve_conjugate",
     ),
     "design": ("ArrayDesign", "Design"),
+    "dual": ("dual_path", "solve_dual"),
     "exact": ("solve_exact",),
     "folds": ("Fold", "fold_errors"),
     "filters": (

@@ -27,6 +27,22 @@ class SymmetricOperator(Protocol):
         """Return the diagonal."""
 
 
+class PartialOperator(SymmetricOperator, Protocol):
+    """A symmetric matrix of which parts can be evaluated as well."""
+
+    def combine(self, index: NDArray, v: NDArray) -> NDArray:
+        """Return K[:, index] @ v in float64, for few columns."""
+
+    def exact(self, index: NDArray, v: NDArray) -> NDArray:
+        """Return (K v)[index] without rounding of the kernel values."""
+
+    def block(self, index: NDArray) -> NDArray:
+        """Return K[index][:, index] in float64."""
+
+    def take(self, index: NDArray) -> PartialOperator:
+        """Return the matrix of some rows and columns as an operator."""
+
+
 class ColumnOperator(Protocol):
     """The columns Z = K S^T of a sketch; `nbsketch.gram.SketchedColumns` is one."""
 
@@ -55,6 +71,22 @@ class StoredMatrix:
     def rows(self, index: NDArray) -> NDArray:
         """Return the rows of an index."""
         return self._matrix[index]
+
+    def combine(self, index: NDArray, v: NDArray) -> NDArray:
+        """Return K[:, index] @ v."""
+        return self._matrix[:, index] @ v
+
+    def exact(self, index: NDArray, v: NDArray) -> NDArray:
+        """Return (K v)[index]."""
+        return self._matrix[index] @ v
+
+    def block(self, index: NDArray) -> NDArray:
+        """Return K[index][:, index] in float64."""
+        return self._matrix[np.ix_(index, index)].astype(np.float64)
+
+    def take(self, index: NDArray) -> StoredMatrix:
+        """Return the matrix of some rows and columns."""
+        return StoredMatrix(self._matrix[np.ix_(index, index)])
 
     def diag(self) -> NDArray:
         """Return the diagonal."""

@@ -1,0 +1,114 @@
+r"""Low-rank preconditioner of K plus a multiple of inverse weights that change.
+
+.. math:: P = F F^\top + \theta W^{-1}
+
+on the rows of positive weight. Its Gram matrix :math:`F^\top W F` is updated by the
+rows whose weights have changed, as long as these are few.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from nbsketch.solvers._conjugate.cholesky import partial_cholesky
+from nbsketch.solvers._conjugate.operator import PartialOperator
+
+# Default rank: 8 sqrt(n) between these, half of it for losses with kinks.
+_RANK, _RANKS = 8.0, (300, 2000)
+# Factors are float64 where the shift is below this share of the trace.
+_SMALL_SHIFT = 2.4e-7
+# Least theta, in units of rounding of the trace.
+_ROUNDINGS = 4
+
+
+class ActivePreconditioner:
+    """Products with the inverse of P, for vectors that are zero off the rows of W.
+
+    Parameters
+    ----------
+    factor : ndarray of shape (m, n)
+        F^T, as `partial_cholesky` returns it.
+    """
+
+    def __init__(self, factor: NDArray) -> None:
+        self.factor = factor
+        self._weights = np.zeros(factor.shape[1])
+        self._gram = np.zeros((len(factor),) * 2, factor.dtype, order="F")
+        self._root, self._theta = self._weights, 1.0
+        self._upper = self._gram
+
+    def set(self, weights: NDArray, shift: float) -> None:
+        """Prepare for weights (n,), zero for rows that do not count, and a shift."""
+        changed = np.flatnonzero(weights != self._weights)
+        if len(changed) > np.count_nonzero(weights) / 2:
+            self._gram[:] = 0
+            self._weights = np.zeros(len(weights))
+            changed = np.flatnonzero(weights)
+        difference = weights[changed] - self._weights[changed]
+        for sign in (-1.0, 1.0):
+            some = sign * difference > 0
+            self._add(changed[some], np.sqrt(sign * difference[some]), sign)
+        self._weights, self._root = weights, np.sqrt(weights)
+        self._factorize(shift)
+
+    def _add(self, rows: NDArray, root: NDArray, sign: float) -> None:
+        if not len(rows) or not len(self.factor):
+            return
+        part = self.factor[:, rows]
+        part *= root.astype(part.dtype)
+        syrk = scipy.linalg.blas.get_blas_funcs("syrk", (part,))
+        self._gram = syrk(
+            sign, part.T, beta=1.0, c=self._gram, trans=1, lower=0, overwrite_c=1
+        )
+
+    def _factorize(self, shift: float) -> None:
+        diagonal = np.diag_indices_from(self._gram)
+        trace = max(float(np.trace(self._gram)), 0.0)
+        rounding = float(np.finfo(self._gram.dtype).eps)
+        self._theta = max(shift, _ROUNDINGS * rounding * trace)
+        potrf = scipy.linalg.lapack.get_lapack_funcs("potrf", (self._gram,))
+        while len(self.factor):
+            system = self._gram.copy(order="F")
+            system[diagonal] += system.dtype.type(self._theta)
+            self._upper, failed = potrf(system, lower=0, overwrite_a=1, clean=0)
+            if not failed:
+                return
+            self._theta *= 4
+
+    def solve(self, r: NDArray) -> NDArray:
+        """Return P^{-1} r of shape (n,)."""
+        r = self._root * r
+        size = float(np.abs(r).max(initial=0))
+        if size == 0 or not len(self.factor):
+            return self._root * r / self._theta
+        root = self._root.astype(self.factor.dtype)
+        v = (r / size).astype(self.factor.dtype)
+        trsv = scipy.linalg.blas.get_blas_funcs("trsv", (self._upper,))
+        g = trsv(self._upper, self.factor @ (root * v), lower=0, trans=1)
+        g = trsv(self._upper, g, lower=0, trans=0, overwrite_x=1)
+        v -= root * (g @ self.factor)
+        return self._root * v * (size / self._theta)
+
+    def restricted(self, rows: NDArray) -> ActivePreconditioner:
+        """Return the preconditioner of some rows alone, with the same weights."""
+        part = ActivePreconditioner(self.factor[:, rows])
+        part._gram, part._upper, part._theta = self._gram, self._upper, self._theta
+        part._weights, part._root = self._weights[rows], self._root[rows]
+        return part
+
+
+def low_rank_factor(
+    K: PartialOperator, shift: float, rng: np.random.Generator, smooth: bool
+) -> NDArray:
+    """Return F^T for a shift; float64 where float32 cannot represent the shift.
+
+    Losses with kinks are smoothed, which makes their shifts larger, and have few rows
+    between kinks at the end: half the rank serves them.
+    """
+    n = K.shape[0]
+    small = shift < _SMALL_SHIFT * float(K.diag().sum())
+    rank = int(np.clip((_RANK if smooth else _RANK / 2) * n**0.5, *_RANKS))
+    dtype = np.float64 if small else np.float32
+    return partial_cholesky(K, min(rank, n), rng, dtype=dtype, enough=shift / 4)[0]

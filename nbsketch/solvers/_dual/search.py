@@ -1,0 +1,243 @@
+r"""Semismooth Newton steps in the coefficients of a kernel matrix, as a generator.
+
+The loss is smoothed by sigma around a dual point, its Moreau envelope there, unless it
+is smooth. Where n alpha c differs from the dual point a of the residuals, the Newton
+equation gives d = a / (n alpha) - c for rows beyond a kink and a linear system for
+those between. The step is that of an exact line search; where the inner problem is
+solved, the dual point becomes the center and sigma shrinks.
+
+X. Li, D. Sun, K.-C. Toh, "A highly efficient semismooth Newton augmented Lagrangian
+method for solving Lasso problems", 2018.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbsketch.solvers._certified.line_search import convex_step
+from nbsketch.solvers._conjugate.operator import PartialOperator
+from nbsketch.solvers._dual.direction import Inside, solve_inside
+from nbsketch.solvers._dual.preconditioner import ActivePreconditioner
+from nbsketch.solvers._dual.problem import Certificate, DualProblem, Point
+from nbsketch.solvers._dual.products import Steps
+
+# First sigma over the mean residual: nearly all rows are between kinks, and the first
+# steps are full ones. From a start nearby it is smaller.
+_COLD, _WARM = 100.0, 1.0
+# Factors of sigma after rounds of one, two, three and more steps.
+_SHRINK = 0.3, 0.5, 0.7, 0.8
+# Multiple of gam below which a sigma would not help.
+_SMOOTH = 0.5
+# A round ends where the inner problem is solved to this share of what smoothing costs,
+# or exactly if that is small enough for the certificate.
+_INEXACT, _EXACT = 0.01, 1e-9
+# Linear systems are solved to this share of what smoothing costs, and of the error
+# before the step.
+_ACCURACY, _FORCING = 0.003, 0.003
+# Certificates are computed where the current point promises this multiple of the goal.
+_PROMISING = 3.0
+# Steps in a round, and rounds of a smooth loss without progress, before it is given up.
+_LONG, _PATIENCE = 40, 8
+# Rows on which errors of the predictions are measured, and a factor for safety.
+_SAMPLED, _SAFETY = 64, 1.5
+# A gap below this share of the objective at the start counts as zero.
+_ROUNDING = 1e-15
+
+
+class Start(NamedTuple):
+    """Where a search starts."""
+
+    c: NDArray
+    intercept: float
+    sigma: float | None = None
+    center: NDArray | None = None
+    product: NDArray | None = None  # K c, if it is known
+
+
+class Limits(NamedTuple):
+    """When to stop."""
+
+    tol: float
+    steps: int
+    late: Callable[[], bool]  # whether time or passes are used up
+
+
+class DualSearch:
+    """The search for one column of targets."""
+
+    def __init__(
+        self,
+        K: PartialOperator,
+        problem: DualProblem,
+        factor: NDArray,
+        start: Start,
+        limits: Limits,
+        report: Callable[[int, Certificate], Any] | None = None,
+    ) -> None:
+        self.K, self.problem, self.limits, self.report = K, problem, limits, report
+        self.preconditioner = ActivePreconditioner(factor)
+        self.c, self.b = start.c, start.intercept
+        self.start = start
+        self.steps = self.idle = 0
+        self.sigma, self.center = 0.0, np.zeros(problem.n)
+        self.fitted = np.zeros(problem.n)
+        some = min(_SAMPLED, problem.n)
+        self.sampled = np.random.default_rng(0).choice(problem.n, some, replace=False)
+        self.best: Any = None
+        self.floor = 0.0
+
+    def run(self) -> Steps[Certificate]:
+        """Search until certified, stuck or out of budget; return the best point."""
+        p, start = self.problem, self.start
+        self.fitted = (yield self.c) if start.product is None else start.product
+        self.sigma = self._first_sigma()
+        if start.center is not None:
+            self.center = start.center
+        yield from self._certify(p.feasible(self.c))
+        self.floor = _ROUNDING * self.best.scale
+        point, length = self._point(), 0
+        while not (self.converged or self._must_stop(length)):
+            step = yield from self._step(point)
+            point, length = self._point(), length + 1
+            yield from self._judge()
+            if step == 0:
+                break
+            if self.sigma > 0 and self._settled(point):
+                self.center = point.a
+                factor = _SHRINK[min(length, len(_SHRINK)) - 1]
+                self.sigma, length = self._useful(factor * self.sigma), 0
+                point = self._point()
+        if not self.converged:
+            yield from self._certify(p.feasible(self.c))
+        return self.best
+
+    @property
+    def converged(self) -> bool:
+        """Whether the best certificate is good enough."""
+        return bool(self.best.gap + self.best.noise <= self._goal)
+
+    @property
+    def _goal(self) -> float:
+        return max(self.limits.tol * self.best.scale, self.floor)
+
+    def _must_stop(self, length: int) -> bool:
+        spent = self.steps >= self.limits.steps or self.limits.late()
+        rounding = self.best.gap <= self._goal / 2 and self.best.noise > self._goal
+        return spent or rounding or self.idle > _PATIENCE or length >= _LONG
+
+    @property
+    def _res(self) -> NDArray:
+        return self.problem.y - self.fitted - self.b
+
+    def _point(self) -> Point:
+        p, smoothing = self.problem, (self.sigma, self.center)
+        point = p.point(self._res, *smoothing)
+        if p.fit_intercept and not point.curvature.any():
+            # No row is between kinks: nothing else moves the intercept.
+            self.b = p.intercept(p.y - self.fitted, self.b, *smoothing)
+            point = p.point(self._res, *smoothing)
+        return point
+
+    def _first_sigma(self) -> float:
+        p = self.problem
+        if not p.has_kinks:
+            return 0.0
+        if self.start.sigma is not None:
+            return self._useful(self.start.sigma)
+        sizes = np.abs(self._res)
+        sizes = sizes[(sizes > 0) & (p.weights > 0)]
+        if not len(sizes):
+            return 0.0
+        spread = float(np.minimum(sizes, 20 * np.median(sizes)).mean())
+        steepest = float(np.maximum(p.hi, -p.lo).max()) if p.gam > 0 else 1.0
+        share = _COLD if self.start.center is None else _WARM
+        return self._useful(share * spread / steepest)
+
+    def _useful(self, sigma: float) -> float:
+        return sigma if sigma > _SMOOTH * self.problem.gam else 0.0
+
+    def _error(self, point: Point) -> float:
+        """Return the gap of the inner problem, nearly."""
+        p = self.problem
+        square = float(p.weights @ (p.ratio(self.c) - point.a) ** 2)
+        return square * point.smoothness / (2 * p.n)
+
+    def _settled(self, point: Point) -> bool:
+        """Whether to shrink sigma; not where the exact inner solution would do."""
+        error, goal = self._error(point), self._goal
+        share = _INEXACT if point.young > goal / 2 else _EXACT
+        return error <= share * point.young
+
+    def _step(self, point: Point) -> Steps[float]:
+        """Move along a Newton direction; return the step."""
+        p, weights = self.problem, point.curvature
+        distance = p.shift * self.c - p.weights * point.a  # gradient
+        inside = weights > 0
+        d = np.where(inside, 0.0, -distance / p.shift)
+        known = yield d
+        scaled = np.divide(distance, weights, out=np.zeros(p.n), where=inside)
+        right = -point.smoothness * scaled - known
+        total = -float(self.c.sum() + d.sum()) if p.fit_intercept else None
+        error = _FORCING * self._error(point)
+        if self.sigma > 0:
+            error = min(error, _ACCURACY * point.young)
+        enough = 2 * p.n * point.smoothness * error
+        system = Inside(
+            weights, p.shift * point.smoothness, right, known, total, enough
+        )
+        found = yield from solve_inside(self.K, self.preconditioner, system)
+        product = found.product
+        if product is None:
+            product = (yield d + found.d) - known
+        d, Kd, shift = d + found.d, known + product, found.intercept
+        t = self._line_search(point, d, Kd, shift)
+        self.c, self.fitted = self.c + t * d, self.fitted + t * Kd
+        self.b += t * shift
+        self.steps += 1
+        self.t = t
+        return t
+
+    def _line_search(
+        self, point: Point, d: NDArray, Kd: NDArray, shift: float
+    ) -> float:
+        p, move, res = self.problem, Kd + shift, self._res
+        slope, bend = p.alpha * float(self.c @ Kd), p.alpha * float(d @ Kd)
+        first = slope - float((p.weights * point.a) @ move) / p.n
+        if not first < 0:
+            return 0.0
+
+        def slopes(t: float) -> tuple[float, float]:
+            return p.slopes(t, res, move, self.sigma, self.center)
+
+        return convex_step(slopes, first, p.n, slope, bend)
+
+    def _judge(self) -> Steps[None]:
+        """Certify the current point if it promises to be good."""
+        p = self.problem
+        a = p.feasible(self.c)
+        promise = p.young(self._res, a) / p.n
+        if promise <= _PROMISING * self._goal:
+            yield from self._certify(a)
+
+    def _certify(self, a: NDArray) -> Steps[None]:
+        p = self.problem
+        difference = p.coefficients(a) - self.c
+        difference[np.abs(difference) <= 1e-15 * np.abs(self.c)] = 0
+        fitted = self.fitted + (yield difference)
+        found = p.certify(a, fitted, self.b, self._rounding(p.coefficients(a), fitted))
+        if self.report is not None:
+            self.report(self.steps, found)
+        whole = found.gap + found.noise
+        before = np.inf if self.best is None else self.best.gap + self.best.noise
+        self.idle = 0 if whole < 0.9 * before else self.idle + 1
+        if whole < before or self.best is None:
+            self.best = found
+
+    def _rounding(self, c: NDArray, fitted: NDArray) -> float:
+        """Return the error of K c, measured on a sample of the rows."""
+        errors = fitted[self.sampled] - self.K.exact(self.sampled, c)
+        return _SAFETY * float(np.sqrt(np.mean(errors**2)))

@@ -1,0 +1,282 @@
+r"""Scalar losses on all rows of a kernel matrix, by products with it.
+
+.. math:: \min_{c, b} \frac1n \sum_i s_i\, \ell\bigl((K c)_i + b, y_i\bigr)
+          + \frac{\alpha}{2} c^\top K c
+
+for losses with kinks as for smooth ones, in the time of some tens of products. K need
+not be stored, and no inverse of it is in the certificate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nbsketch._validation import check_integer, check_positive, check_real
+from nbsketch.losses import ELQ, LogisticLoss, Loss, as_loss
+from nbsketch.solvers._certified.checks import check_labels, check_state, check_weights
+from nbsketch.solvers._conjugate.checks import check_targets
+from nbsketch.solvers._conjugate.operator import PartialOperator, StoredMatrix
+from nbsketch.solvers._dual.preconditioner import low_rank_factor
+from nbsketch.solvers._dual.problem import Certificate, DualProblem, LogisticProblem
+from nbsketch.solvers._dual.products import Products, run_together
+from nbsketch.solvers._dual.search import DualSearch, Limits, Start
+from nbsketch.solvers.solution import Solution, State
+
+__all__ = ["dual_path", "solve_dual"]
+
+Callback = Callable[[int, float, float, float], Any]
+
+
+def solve_dual(
+    K: PartialOperator | NDArray,
+    y: ArrayLike,
+    loss: Any,
+    alpha: float,
+    *,
+    sample_weight: ArrayLike | None = None,
+    fit_intercept: bool = True,
+    tol: float = 1e-4,
+    max_iter: int = 200,
+    max_seconds: float = np.inf,
+    state: State | None = None,
+    callback: Callback | None = None,
+    random_state: Any = None,
+) -> Solution:
+    r"""Minimize a scalar loss over all kernel functions, to a certified accuracy.
+
+    With a dual point a, :math:`c = s \circ a / (n \alpha)` and residuals r of c and b,
+    the duality gap is
+
+    .. math:: \frac1n \sum_i s_i \bigl(\psi(r_i) + \psi^*(a_i) - a_i r_i\bigr),
+              \qquad \sum_i s_i a_i = 0 .
+
+    Semismooth Newton steps on the loss smoothed by sigma, which falls from a value at
+    which nearly all rows lie between kinks. The linear system of a step is that of the
+    rows between kinks: a Cholesky factorization up to 1500 of them, else conjugate
+    gradients with a low-rank preconditioner of K.
+
+    Parameters
+    ----------
+    K : SymmetricGram or ndarray of shape (n, n)
+        Kernel matrix.
+    y : array_like of shape (n,) or (n, d)
+        Targets; -1 and +1 for a classification loss. Columns are problems of their own
+        that share the products with K.
+    loss : Loss or str
+        A loss with `elq`, or the logistic loss; see `nbsketch.losses`.
+    alpha : float
+        Penalty. Positive.
+    sample_weight : array_like of shape (n,), optional
+        The weights s, at least 0. They are used as they are: scale them to mean one.
+    fit_intercept : bool, default=True
+        Whether to fit b, which is not penalized.
+    tol : float, default=1e-4
+        Stop when the certified gap of each column is at most this share of its
+        objective, in which losses above 20 times their median are cut down.
+    max_iter : int, default=200
+        Largest number of Newton steps.
+    max_seconds : float, default=inf
+        Largest time; checked between steps.
+    state : State, optional
+        Of a solution nearby, such as that for another `alpha`, to start from.
+    callback : callable, optional
+        Called as ``callback(iteration, objective, gap, seconds)`` at each certificate.
+    random_state : int, Generator or None
+        For the pivots of the preconditioner.
+
+    Returns
+    -------
+    Solution
+        ``coef`` (n,) or (n, d) are the coefficients c, ``dual`` is a, ``n_iter`` the
+        largest number of Newton steps of a column. ``gap`` includes an estimate of the
+        rounding of kernel values. ``converged`` is False if a limit, or the precision
+        of the kernel values, ended the search before `tol`.
+
+    Raises
+    ------
+    TypeError
+        If the loss is neither linear-quadratic nor logistic.
+
+    References
+    ----------
+    X. Li, D. Sun, K.-C. Toh, "A highly efficient semismooth Newton augmented Lagrangian
+    method for solving Lasso problems", 2018.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nbsketch import GaussianKernel
+    >>> from nbsketch.gram import SymmetricGram
+    >>> X = np.linspace(0, 6, 300)[:, None]
+    >>> K = SymmetricGram(GaussianKernel(1.0), X, dtype=np.float64)
+    >>> solution = solve_dual(K, np.sin(X[:, 0]), "pinball", 1e-3, random_state=0)
+    >>> solution.converged, bool(solution.relative_gap <= 1e-4)
+    (True, True)
+    """
+    paths = dual_path(
+        K, y, loss, [alpha], sample_weight=sample_weight, fit_intercept=fit_intercept,
+        tol=tol, max_iter=max_iter, max_seconds=max_seconds, state=state,
+        callback=callback, random_state=random_state,
+    )  # fmt: skip
+    return next(paths)
+
+
+def dual_path(
+    K: PartialOperator | NDArray,
+    y: ArrayLike,
+    loss: Any,
+    alphas: Iterable[float],
+    *,
+    sample_weight: ArrayLike | None = None,
+    fit_intercept: bool = True,
+    tol: float = 1e-4,
+    max_iter: int = 200,
+    max_seconds: float = np.inf,
+    state: State | None = None,
+    callback: Callback | None = None,
+    random_state: Any = None,
+) -> Iterator[Solution]:
+    """Yield the solution for each penalty, each started from the one before.
+
+    Parameters
+    ----------
+    K, y, loss
+        As in `solve_dual`.
+    alphas : iterable of float
+        Penalties. All use one low-rank factor of K.
+    sample_weight, fit_intercept, tol, state, callback, random_state
+        As in `solve_dual`.
+    max_iter, max_seconds
+        As in `solve_dual`, for each penalty.
+
+    Yields
+    ------
+    Solution
+    """
+    operator = StoredMatrix(K) if isinstance(K, np.ndarray) else K
+    penalties = [check_positive("alpha", alpha) for alpha in alphas]
+    check_positive("tol", tol)
+    check_integer("max_iter", max_iter)
+    check_real("max_seconds", max_seconds, low=0)
+    n, shape = operator.shape[0], np.shape(y)
+    loss, Y = as_loss(loss), check_targets(y, operator.shape[0])
+    check_labels("y", Y, loss)
+    weights = check_weights(sample_weight, n)
+    if state is not None:
+        check_state(state, shape, shape[1:], shape)
+    smooth = type(loss) is LogisticLoss or loss.linear_quadratic().gam > 0
+    rng = np.random.default_rng(random_state)
+    factor = low_rank_factor(operator, n * min(penalties), rng, smooth)
+    for alpha in penalties:
+        problems = [
+            _problem(column, loss, alpha, weights, fit_intercept) for column in Y.T
+        ]
+        began = perf_counter()
+        limits = Limits(tol, max_iter, partial(_is_late, began, max_seconds))
+        batch = _Batch(operator, problems, factor, limits, began)
+        solution = batch.solve(state, callback)._replace(seconds=perf_counter() - began)
+        solution = _shaped(solution, shape)
+        state = solution.state
+        yield solution
+
+
+def _is_late(began: float, seconds: float) -> bool:
+    return perf_counter() - began > seconds
+
+
+def _problem(
+    y: NDArray, loss: Loss, alpha: float, weights: NDArray, fit_intercept: bool
+) -> DualProblem:
+    """Return the problem of one column, bounds turned by the sign of the label."""
+    logistic = type(loss) is LogisticLoss
+    numbers = ELQ(0.0, 0.0, 0.0, 1.0) if logistic else loss.linear_quadratic()
+    lo, hi = np.full(len(y), numbers.lo), np.full(len(y), numbers.hi)
+    if loss.is_classification:
+        lo, hi = np.where(y > 0, lo, -hi), np.where(y > 0, hi, -lo)
+    kind = LogisticProblem if logistic else DualProblem
+    return kind(
+        y=np.ascontiguousarray(y), weights=weights, lo=lo, hi=hi, gam=numbers.gam,
+        eps=numbers.eps, alpha=alpha, fit_intercept=bool(fit_intercept),
+    )  # fmt: skip
+
+
+@dataclass
+class _Batch:
+    """The searches for the columns of the targets, for one penalty."""
+
+    K: PartialOperator
+    problems: list[DualProblem]
+    factor: NDArray
+    limits: Limits
+    began: float
+
+    def solve(self, state: State | None, callback: Callback | None) -> Solution:
+        searches: list[DualSearch] = []
+
+        def report(step: int, found: Certificate) -> None:
+            best = [search.best for search in searches if search.best is not None]
+            if callback is not None and best:
+                objective, gap = (sum(b[i] for b in best) for i in (2, 3))
+                callback(step, objective, gap, perf_counter() - self.began)
+
+        for j, problem in enumerate(self.problems):
+            start = _start(problem, state, j)
+            parts = self.K, problem, self.factor, start, self.limits, report
+            searches.append(DualSearch(*parts))
+        runs = [search.run() for search in searches]
+        found = run_together(Products(self.K), runs)
+        return self._solution(found, searches)
+
+    def _solution(
+        self, found: list[Certificate], searches: list[DualSearch]
+    ) -> Solution:
+        pairs = list(zip(self.problems, found, strict=True))
+        coef = np.column_stack([p.coefficients(best.a) for p, best in pairs])
+        dual = np.column_stack([best.a for best in found])
+        b = np.array([best.intercept for best in found])
+        return Solution(
+            coef=coef,
+            intercept=b,
+            dual=dual,
+            objective=sum(best.objective for best in found),
+            gap=sum(best.gap + best.noise for best in found),
+            relative_gap=max(best.relative_gap for best in found),
+            n_iter=max(search.steps for search in searches),
+            seconds=0.0,
+            converged=all(search.converged for search in searches),
+            state=State(coef, b, dual),
+        )
+
+
+def _start(problem: DualProblem, state: State | None, column: int) -> Start:
+    if state is None:
+        two_classes = bool((problem.lo != problem.lo[0]).any())
+        constant = 0.0
+        if not two_classes:
+            constant = problem.intercept(problem.y, float(np.median(problem.y)))
+        return Start(np.zeros(problem.n), constant)
+    coef, b = np.reshape(state.coef, (problem.n, -1)), np.ravel(state.intercept)
+    center = None
+    if state.dual is not None:
+        center = np.reshape(state.dual, (problem.n, -1))[:, column]
+        center = np.clip(center, problem.lo, problem.hi)
+    start = float(b[column]) * problem.fit_intercept
+    return Start(np.array(coef[:, column], dtype=np.float64), start, None, center)
+
+
+def _shaped(solution: Solution, shape: tuple[int, ...]) -> Solution:
+    """Return a solution without the axis of columns if the targets have none."""
+    if len(shape) > 1:
+        return solution
+    coef, dual = solution.coef[:, 0], np.ravel(np.asarray(solution.dual))
+    state = State(coef, float(solution.intercept[0]), dual)
+    return solution._replace(
+        coef=coef, intercept=state.intercept, dual=dual, state=state
+    )

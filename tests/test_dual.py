@@ -1,0 +1,304 @@
+"""Scalar losses on all rows of a kernel matrix, and what certifies the solution."""
+
+import cvxpy as cp
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_allclose
+
+from nbsketch import GaussianKernel, LaplacianKernel, MaternKernel
+from nbsketch.gram import SymmetricGram
+from nbsketch.kernels import CallableKernel, PrecomputedKernel
+from nbsketch.losses import (
+    EpsilonInsensitiveLoss,
+    HingeLoss,
+    HuberLoss,
+    LogisticLoss,
+    Loss,
+    PinballLoss,
+    SquaredEpsilonInsensitiveLoss,
+    SquaredHingeLoss,
+)
+from nbsketch.solvers import dual_path, solve_dual, solve_scalar
+from nbsketch.solvers._conjugate.operator import StoredMatrix
+from nbsketch.solvers._dual import direction
+from nbsketch.solvers._dual.preconditioner import ActivePreconditioner
+
+LOSSES = [
+    HuberLoss(0.3),
+    PinballLoss(0.8),
+    EpsilonInsensitiveLoss(0.2),
+    SquaredEpsilonInsensitiveLoss(0.2),
+    HingeLoss(),
+    SquaredHingeLoss(),
+    LogisticLoss(),
+]
+NAMES = [type(loss).__name__ for loss in LOSSES]
+
+
+def draw_problem(seed, loss, least=-10):
+    """Return a kernel matrix, targets, alpha and options: often ill-conditioned."""
+    rng = np.random.default_rng(seed)
+    n, q = rng.integers(8, 60), rng.integers(1, 4)
+    X = rng.normal(size=(n, q))
+    if rng.random() < 0.4:  # duplicates
+        X = X[rng.integers(0, n, n)]
+    kind = [GaussianKernel, MaternKernel, LaplacianKernel][rng.integers(3)]
+    y = np.sin(2 * X[:, 0]) + rng.choice([0.0, 0.3, 2.0]) * rng.standard_t(2, size=n)
+    if loss.is_classification:
+        y = np.where(y > np.median(y), 1.0, -1.0)
+    options = {"fit_intercept": bool(rng.random() < 0.7)}
+    if rng.random() < 0.4:
+        weights = rng.exponential(size=n) * (rng.random(n) < 0.8)
+        weights[0] = 1.0
+        options["sample_weight"] = weights / weights.mean()
+    K = kind(10 ** rng.uniform(-1, 2))(X)
+    return K, y, 10 ** rng.uniform(least, 0), options
+
+
+def features(K):
+    """Return Z with Z Z^T = K."""
+    values, vectors = np.linalg.eigh(K)
+    return vectors * np.sqrt(np.maximum(values, 0))
+
+
+def objective(K, y, loss, alpha, solution, sample_weight=None, fit_intercept=True):
+    """Return the objective of a solution by its formula."""
+    fitted = K @ solution.coef + solution.intercept
+    values = loss.value(y * fitted if loss.is_classification else y - fitted)
+    mean = np.average(values, weights=sample_weight)
+    return mean + alpha / 2 * solution.coef @ K @ solution.coef
+
+
+def excess(K, y, loss, alpha, solution, options):
+    """Return the excess over the solution on features, and what rounding hides."""
+    found = solve_scalar(features(K), y, loss, alpha, tol=1e-10, **options)
+    value = objective(K, y, loss, alpha, solution, **options)
+    assert_allclose(solution.objective, value, rtol=1e-6, atol=1e-12)
+    rounding = 1e-13 * len(y) * (1 + alpha * np.sum(solution.coef**2))
+    return value - found.objective, found.gap + rounding
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=NAMES)
+def test_the_gap_bounds_the_distance_from_the_minimum(loss):
+    converged = 0
+    for seed in range(32):
+        K, y, alpha, options = draw_problem(seed, loss)
+        solution = solve_dual(K, y, loss, alpha, tol=1e-6, random_state=0, **options)
+        above, hidden = excess(K, y, loss, alpha, solution, options)
+        assert above <= solution.gap + hidden
+        assert solution.converged == (solution.relative_gap <= 1e-6)
+        converged += solution.converged
+    assert converged >= 24
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=NAMES)
+def test_moderate_penalties_are_solved(loss):
+    for seed in range(100, 110):
+        K, y, alpha, options = draw_problem(seed, loss, least=-4)
+        solution = solve_dual(K, y, loss, alpha, tol=1e-6, random_state=0, **options)
+        assert solution.converged
+        above, hidden = excess(K, y, loss, alpha, solution, options)
+        assert above <= 2e-6 * solution.objective + hidden
+
+
+@pytest.mark.parametrize("part", [0.0, 1.0])
+@pytest.mark.parametrize("loss", LOSSES, ids=NAMES)
+def test_conjugate_gradients_give_the_same_solution(loss, part, monkeypatch):
+    monkeypatch.setattr(direction, "DIRECT", 0)
+    monkeypatch.setattr(direction, "_PART", part)
+    for seed in range(100, 106):
+        K, y, alpha, options = draw_problem(seed, loss, least=-3)
+        solution = solve_dual(K, y, loss, alpha, tol=1e-5, random_state=0, **options)
+        assert solution.converged
+        above, hidden = excess(K, y, loss, alpha, solution, options)
+        assert above <= solution.gap + hidden
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=NAMES)
+def test_the_gap_is_that_of_its_formula(loss):
+    K, y, alpha, _ = draw_problem(7, loss, least=-3)
+    solution = solve_dual(K, y, loss, alpha, max_iter=2, random_state=0)
+    a, lam = solution.dual, alpha * len(y)
+    assert_allclose(solution.coef, a / lam, atol=1e-14)
+    assert abs(a.sum()) < 1e-9 * (1 + np.abs(a).sum())
+    value = objective(K, y, loss, alpha, solution)
+    if isinstance(loss, LogisticLoss):
+        p = y * a
+        entropy = np.where(p > 0, p * np.log(np.where(p > 0, p, 1)), 0)
+        entropy += np.where(p < 1, (1 - p) * np.log(np.where(p < 1, 1 - p, 1)), 0)
+        dual = -entropy.mean() - a @ K @ a / (2 * lam * len(y))
+    else:
+        e = loss.elq
+        m = y * a if loss.is_classification else a
+        linear = m if loss.is_classification else a * y
+        conjugate = e.gam / 2 * a**2 + e.eps * np.abs(a)
+        dual = (linear - conjugate).mean() - a @ K @ a / (2 * lam * len(y))
+        assert (m >= e.lo - 1e-12).all() and (m <= e.hi + 1e-12).all()
+    assert_allclose(solution.gap, value - dual, rtol=1e-5, atol=1e-9)
+
+
+def test_an_independent_solver_finds_the_same_quantile():
+    K, y, _, _ = draw_problem(3, PinballLoss(0.8))
+    Z, alpha = features(K), 1e-3
+    w, b = cp.Variable(Z.shape[1]), cp.Variable()
+    r = y - Z @ w - b
+    loss = cp.sum(cp.maximum(0.8 * r, -0.2 * r)) / len(y)
+    problem = cp.Problem(cp.Minimize(loss + alpha / 2 * cp.sum_squares(w)))
+    problem.solve(solver=cp.CLARABEL)
+    solution = solve_dual(K, y, PinballLoss(0.8), alpha, tol=1e-7, random_state=0)
+    assert_allclose(solution.objective, problem.value, rtol=1e-5)
+
+
+def test_an_independent_solver_finds_the_same_margin():
+    K, y, _, _ = draw_problem(4, HingeLoss())
+    Z, alpha = features(K), 1e-2
+    w, b = cp.Variable(Z.shape[1]), cp.Variable()
+    loss = cp.sum(cp.pos(1 - cp.multiply(y, Z @ w + b))) / len(y)
+    problem = cp.Problem(cp.Minimize(loss + alpha / 2 * cp.sum_squares(w)))
+    problem.solve(solver=cp.CLARABEL)
+    solution = solve_dual(K, y, "hinge", alpha, tol=1e-7, random_state=0)
+    assert_allclose(solution.objective, problem.value, rtol=1e-5)
+
+
+def make_rows(n=400, q=3, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, q))
+    return X, np.sin(2 * X[:, 0]) + X[:, 1] ** 2 + 0.3 * rng.standard_t(3, size=n)
+
+
+def test_columns_are_problems_of_their_own_that_share_products():
+    X, y = make_rows()
+    Y = np.where(np.column_stack([y > 0, y > 1, y > 2]), 1.0, -1.0)
+    K = SymmetricGram(MaternKernel(2.0), X, dtype=np.float64)
+    together = solve_dual(K, Y, "squared-hinge", 1e-3, random_state=0)
+    assert together.coef.shape == together.dual.shape == (400, 3)
+    assert together.intercept.shape == (3,) and together.converged
+    for j, column in enumerate(Y.T):
+        alone = solve_dual(K, column, "squared-hinge", 1e-3, random_state=0)
+        assert_allclose(together.coef[:, j], alone.coef, atol=1e-8)
+        assert_allclose(together.intercept[j], alone.intercept, atol=1e-8)
+
+
+def test_whole_products_serve_all_columns(monkeypatch):
+    monkeypatch.setattr(direction, "DIRECT", 0)
+    X, y = make_rows()
+    Y = np.tile(y[:, None], 3)
+    K, one = (SymmetricGram(MaternKernel(2.0), X, dtype=np.float64) for _ in "ab")
+    solve_dual(K, Y, "huber", 1e-3, random_state=0)
+    solve_dual(one, y, "huber", 1e-3, random_state=0)
+    assert K.n_products == one.n_products > 0
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=NAMES)
+def test_a_weight_is_a_repetition(loss):
+    K, y, _, _ = draw_problem(11, loss)
+    n, rng = len(y), np.random.default_rng(0)
+    counts = rng.integers(0, 4, n)
+    counts[0] = 1
+    rows = np.repeat(np.arange(n), counts)
+    options = {"tol": 1e-8, "random_state": 0}
+    weights = counts / counts.mean()
+    weighted = solve_dual(K, y, loss, 1e-3, sample_weight=weights, **options)
+    repeated = solve_dual(K[np.ix_(rows, rows)], y[rows], loss, 1e-3, **options)
+    assert weighted.converged and repeated.converged
+    assert_allclose(weighted.objective, repeated.objective, rtol=1e-6)
+    assert (weighted.coef[counts == 0] == 0).all()
+
+
+@pytest.mark.parametrize("loss", [HuberLoss(0.3), PinballLoss(0.8), LogisticLoss()])
+def test_a_path_is_that_of_single_solutions(loss):
+    K, y, _, _ = draw_problem(5, loss)
+    alphas = [1e-1, 1e-2, 1e-3]
+    found = list(dual_path(K, y, loss, alphas, tol=1e-7, random_state=0))
+    for alpha, solution in zip(alphas, found, strict=True):
+        alone = solve_dual(K, y, loss, alpha, tol=1e-7, random_state=0)
+        assert solution.converged and alone.converged
+        assert_allclose(solution.objective, alone.objective, rtol=1e-6)
+
+
+def test_a_search_that_is_cut_short_says_so():
+    X, y = make_rows()
+    K = SymmetricGram(MaternKernel(2.0), X)
+    calls = []
+    solution = solve_dual(
+        K, y, "pinball", 1e-3, max_iter=3, callback=lambda *c: calls.append(c)
+    )
+    assert not solution.converged and solution.n_iter == 3
+    assert "relative distance" in solution.shortfall(1e-4)
+    assert calls and all(len(call) == 4 for call in calls)
+    assert solve_dual(K, y, "pinball", 1e-3, max_seconds=0.0).n_iter == 0
+
+
+def test_rounding_of_single_precision_is_counted():
+    X, y = make_rows(300)
+    coarse = SymmetricGram(GaussianKernel(30.0), X)
+    solution = solve_dual(coarse, y, HuberLoss(0.3), 1e-9, random_state=0)
+    double = SymmetricGram(GaussianKernel(30.0), X.astype("f4"), dtype=np.float64)
+    best = solve_dual(double, y, HuberLoss(0.3), 1e-9, random_state=0)
+    value = objective(double @ np.eye(300), y, HuberLoss(0.3), 1e-9, solution)
+    assert best.converged
+    assert value - best.objective <= 1.1 * solution.gap + best.gap
+
+
+@pytest.mark.parametrize("case", ["compiled", "sparse", "callable", "precomputed"])
+def test_parts_of_the_matrix(case):
+    X, _ = make_rows(60)
+    kernel, rows = GaussianKernel(1.5), X
+    D = kernel(X)
+    if case == "sparse":
+        rows = sp.csr_array(np.where(X > 0, X, 0))
+        D = kernel(rows.toarray())
+    if case == "callable":
+        kernel = CallableKernel(lambda A, B: GaussianKernel(1.5)(A, B))
+    if case == "precomputed":
+        kernel, rows = PrecomputedKernel(), D
+    K = SymmetricGram(kernel, rows, dtype=np.float64)
+    index, v = np.array([3, 10, 11, 40]), np.arange(4.0)
+    assert_allclose(K.combine(index, v), D[:, index] @ v, atol=1e-12)
+    assert_allclose(K.block(index), D[np.ix_(index, index)], atol=1e-12)
+    w = np.linspace(-1, 1, 60)
+    assert_allclose(K.exact(index, w), D[index] @ w, atol=1e-12)
+    assert_allclose(K.take(index) @ v, D[np.ix_(index, index)] @ v, atol=1e-12)
+
+
+def test_the_preconditioner_follows_its_weights():
+    rng = np.random.default_rng(0)
+    F, r = rng.normal(size=(20, 50)), rng.normal(size=50)
+    updated = ActivePreconditioner(F)
+    for share in (1.0, 0.9, 0.85, 0.2):
+        weights = rng.exponential(size=50) * (rng.random(50) < share)
+        updated.set(weights, 0.7)
+        rows = np.flatnonzero(weights)
+        part = F[:, rows]
+        dense = part.T @ part + np.diag(0.7 / weights[rows])
+        expected = np.linalg.solve(dense, r[rows])
+        assert_allclose(updated.solve(r)[rows], expected, rtol=1e-8)
+        assert_allclose(updated.restricted(rows).solve(r[rows]), expected, rtol=1e-8)
+
+
+class Cubed(Loss):
+    def value(self, x):
+        return np.abs(np.asarray(x)) ** 3
+
+
+def test_arguments_are_checked():
+    K, y = np.eye(3), np.array([1.0, -1.0, 1.0])
+    with pytest.raises(TypeError, match="linear-quadratic"):
+        solve_dual(K, y, Cubed(), 1.0)
+    with pytest.raises(ValueError, match="-1 and \\+1"):
+        solve_dual(K, 2 * y, "hinge", 1.0)
+    with pytest.raises(ValueError, match="as many rows"):
+        solve_dual(K, y[:2], "huber", 1.0)
+    with pytest.raises(ValueError, match="alpha"):
+        solve_dual(K, y, "huber", 0.0)
+    with pytest.raises(ValueError, match="state"):
+        state = solve_dual(K, y, "huber", 1.0).state
+        solve_dual(np.eye(2), y[:2], "huber", 1.0, state=state)
+    assert StoredMatrix(K).shape == (3, 3)
+
+
+def test_constant_targets_need_no_step():
+    solution = solve_dual(np.eye(5), np.full(5, 3.0), "pinball", 1.0)
+    assert solution.converged and solution.n_iter == 0
+    assert_allclose(solution.intercept, 3.0)

@@ -9,7 +9,7 @@ landmarks ask for a penalty that is at least as strong as that of all rows.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,14 +50,20 @@ class Choice(NamedTuple):
 
 
 def choose_exact(
-    data: SketchedData, objective: Any, alpha: float | None
+    data: SketchedData,
+    objective: Any,
+    alpha: float | None,
+    kind: type[Sample] | None = None,
 ) -> SketchedData:
-    """Choose alpha, if it is not given, and the width of learned length scales."""
+    """Choose alpha, if it is not given, and the width of learned length scales.
+
+    `kind` is the sample that is drawn; that of least squares if it is None.
+    """
     if alpha is not None:
         return data
     kernel, n = data.sketch_map.kernel, data.inputs.rows.shape[0]
-    first = fit_landmarks(data, objective)
-    sample = Sample.draw(data, objective)
+    kind = kind or Sample
+    first, sample = kind.first(data, objective), kind.draw(data, objective)
     least = _LEAST_START * float(np.mean(kernel.diag(sample.rows)))
     start = max(n * first.alpha, least)
     if data.inputs.length_scales is None:
@@ -125,7 +131,12 @@ class Sample:
     rng: np.random.Generator
 
     @classmethod
-    def draw(cls, data: SketchedData, objective: Any) -> Sample:
+    def first(cls, data: SketchedData, objective: Any) -> FeatureSolution:
+        """Return the solution on a few landmarks whose penalty begins the search."""
+        return fit_landmarks(data, objective)
+
+    @classmethod
+    def draw(cls, data: SketchedData, objective: Any) -> Self:
         """Draw the rows that are fitted and those that validate."""
         n, rng = data.inputs.rows.shape[0], data.rng
         index, folds = rng.permutation(n), objective.folds

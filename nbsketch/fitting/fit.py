@@ -31,6 +31,12 @@ from nbsketch._validation import random_generator
 from nbsketch.distributed.rows import PartitionedRows
 from nbsketch.fitting.choice import choose_exact
 from nbsketch.fitting.descent import Descent, Iterate, Sample
+from nbsketch.fitting.dual import (
+    DualSample,
+    path_dual_rows,
+    solve_dual_rows,
+    solves_dual,
+)
 from nbsketch.fitting.exact import (
     fitted_values,
     path_all_rows,
@@ -109,9 +115,10 @@ def sketch_rows(problem: Problem) -> SketchedData:
     target = problem.objective.tuning_target(problem.solving.alpha)
     size = _default_size(problem)
     data = draw_sketch(problem.rows, target, size, problem.sketching, problem.kept)
-    if _is_iterative(problem, data):
+    if _is_iterative(problem, data) or _is_dual(problem, data):
+        kind = DualSample if _is_dual(problem, data) else None
         with one_thread():
-            return choose_exact(data, problem.objective, problem.solving.alpha)
+            return choose_exact(data, problem.objective, problem.solving.alpha, kind)
     rule = as_auto_size(problem.sketching.size)
     return data if rule is None else _grown(problem, data, rule)
 
@@ -158,6 +165,8 @@ def solve(
     objective, settings = problem.objective, problem.solving
     if _is_exact(problem, data):
         return _solve_by_passes(problem, data, solve_all_rows)
+    if _is_dual(problem, data):
+        return _solve_by_passes(problem, data, solve_dual_rows)
     if _is_large_sample(problem, data):
         with suppress(NotConvergedError):  # the closed form always solves it
             return _solve_by_passes(problem, data, solve_large_sketch)
@@ -197,6 +206,9 @@ def solve_path(
         options = settings.options()
         if _is_iterative(problem, data):
             yield from path_all_rows(data, problem.objective, alphas, options)
+            return
+        if _is_dual(problem, data):
+            yield from path_dual_rows(data, problem.objective, alphas, options)
             return
         projection, design = data.design(keep=True)
         for solution in problem.objective.path(design, alphas, options):
@@ -282,6 +294,13 @@ def _is_iterative(problem: Problem, data: SketchedData) -> bool:
     """Return whether least squares on all rows has a decomposition for each penalty."""
     many = is_solved_by_passes(data.sketch.shape[0])
     return many and data.sketch.is_identity and _solves_gram(problem)
+
+
+def _is_dual(problem: Problem, data: SketchedData) -> bool:
+    """Return whether a loss other than the square is solved on the dual."""
+    free = data.sketch.is_identity and as_solver(problem.solving.solver) is None
+    in_memory = not isinstance(problem.rows, PartitionedRows)
+    return free and in_memory and solves_dual(problem.objective, data.sketch.shape[0])
 
 
 def _solves_gram(problem: Problem) -> bool:

@@ -264,6 +264,10 @@ class ScalarObjective(Objective):
     def _stochastic(self) -> dict[str, Any]:
         return {"loss": self.loss}
 
+    def problem(self) -> dict[str, Any]:
+        """Return weights and intercept, as solvers take them."""
+        return self._weighting
+
     def _solve(self, design: Design, y: NDArray, alpha: float, **options: Any) -> Any:
         return solve_scalar(design, y, self.loss, alpha, **options)
 

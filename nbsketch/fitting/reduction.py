@@ -53,18 +53,18 @@ def _count(rank: int) -> int:
 
 def _ridge(objective: Any, design: Design) -> RidgePath:
     known = {"sample_weight": objective.weights}
-    Y, intercept = _targets(objective), objective.fit_intercept
+    Y, intercept = without_tails(objective), objective.fit_intercept
     return ridge_path(design, Y, fit_intercept=intercept, **known)
 
 
 def _errors(
     objective: Any, path: RidgePath, design: Design, rng: np.random.Generator
 ) -> AlphaPath:
-    cut = replace(objective, targets=_targets(objective))
+    cut = replace(objective, targets=without_tails(objective))
     return ridge_errors(cut, path, design, None, rng)
 
 
-def _targets(objective: Any) -> NDArray:
+def without_tails(objective: Any) -> NDArray:
     """Return the targets, without outliers if the loss is robust to them."""
     Y = objective.targets
     if not objective.is_robust:

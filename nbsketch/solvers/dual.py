@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -31,7 +30,7 @@ from nbsketch.solvers.solution import Solution, State
 
 __all__ = ["dual_path", "solve_dual"]
 
-Callback = Callable[[int, float, float, float], Any]
+Callback = Callable[[int, float, float, float], bool | None]
 
 
 def solve_dual(
@@ -87,7 +86,8 @@ def solve_dual(
     state : State, optional
         Of a solution nearby, such as that for another `alpha`, to start from.
     callback : callable, optional
-        Called as ``callback(iteration, objective, gap, seconds)`` at each certificate.
+        Called as ``callback(iteration, objective, gap, seconds)`` after each step of
+        each column, with sums over the best certificates so far; true to stop.
     random_state : int, Generator or None
         For the pivots of the preconditioner.
 
@@ -179,16 +179,11 @@ def dual_path(
             _problem(column, loss, alpha, weights, fit_intercept) for column in Y.T
         ]
         began = perf_counter()
-        limits = Limits(tol, max_iter, partial(_is_late, began, max_seconds))
-        batch = _Batch(operator, problems, factor, limits, began)
+        batch = _Batch(operator, problems, factor, tol, max_iter, max_seconds, began)
         solution = batch.solve(state, callback)._replace(seconds=perf_counter() - began)
         solution = _shaped(solution, shape)
         state = solution.state
         yield solution
-
-
-def _is_late(began: float, seconds: float) -> bool:
-    return perf_counter() - began > seconds
 
 
 def _problem(
@@ -214,25 +209,35 @@ class _Batch:
     K: PartialOperator
     problems: list[DualProblem]
     factor: NDArray
-    limits: Limits
+    tol: float
+    max_iter: int
+    max_seconds: float
     began: float
+    stopped: bool = False  # by the callback
 
     def solve(self, state: State | None, callback: Callback | None) -> Solution:
         searches: list[DualSearch] = []
 
-        def report(step: int, found: Certificate) -> None:
+        def report(step: int) -> None:
+            if callback is None or self.stopped:
+                return
             best = [search.best for search in searches if search.best is not None]
-            if callback is not None and best:
-                objective, gap = (sum(b[i] for b in best) for i in (2, 3))
-                callback(step, objective, gap, perf_counter() - self.began)
+            objective = float(sum(b.objective for b in best))
+            gap = float(sum(b.gap + b.noise for b in best))
+            seconds = perf_counter() - self.began
+            self.stopped = bool(callback(step, objective, gap, seconds))
 
+        limits = Limits(self.tol, self.max_iter, self._is_late)
         for j, problem in enumerate(self.problems):
             start = _start(problem, state, j)
-            parts = self.K, problem, self.factor, start, self.limits, report
+            parts = self.K, problem, self.factor, start, limits, report
             searches.append(DualSearch(*parts))
         runs = [search.run() for search in searches]
         found = run_together(Products(self.K), runs)
         return self._solution(found, searches)
+
+    def _is_late(self) -> bool:
+        return self.stopped or perf_counter() - self.began > self.max_seconds
 
     def _solution(
         self, found: list[Certificate], searches: list[DualSearch]

@@ -76,7 +76,7 @@ class DualSearch:
         factor: NDArray,
         start: Start,
         limits: Limits,
-        report: Callable[[int, Certificate], Any] | None = None,
+        report: Callable[[int], None],
     ) -> None:
         self.K, self.problem, self.limits, self.report = K, problem, limits, report
         self.preconditioner = ActivePreconditioner(factor)
@@ -216,12 +216,13 @@ class DualSearch:
         return convex_step(slopes, first, p.n, slope, bend)
 
     def _judge(self) -> Steps[None]:
-        """Certify the current point if it promises to be good."""
+        """Certify the current point if it promises to be good; report the best."""
         p = self.problem
         a = p.feasible(self.c)
         promise = p.young(self._res, a) / p.n
         if promise <= _PROMISING * self._goal:
             yield from self._certify(a)
+        self.report(self.steps)
 
     def _certify(self, a: NDArray) -> Steps[None]:
         p = self.problem
@@ -229,8 +230,6 @@ class DualSearch:
         difference[np.abs(difference) <= 1e-15 * np.abs(self.c)] = 0
         fitted = self.fitted + (yield difference)
         found = p.certify(a, fitted, self.b, self._rounding(p.coefficients(a), fitted))
-        if self.report is not None:
-            self.report(self.steps, found)
         whole = found.gap + found.noise
         before = np.inf if self.best is None else self.best.gap + self.best.noise
         self.idle = 0 if whole < 0.9 * before else self.idle + 1

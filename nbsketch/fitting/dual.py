@@ -1,0 +1,169 @@
+"""Losses other than the square on all rows, by Newton steps on the dual.
+
+The features of all rows would be as many as the rows. Products with the Gram matrix,
+which is not stored beyond a limit of memory, replace them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from nbsketch._progress import is_stopped
+from nbsketch.features import is_pairwise
+from nbsketch.fitting.choice import Choice, Sample, fit_landmarks
+from nbsketch.fitting.least_squares import LeastSquaresObjective
+from nbsketch.fitting.objectives import FeatureSolution, Objective, ScalarObjective
+from nbsketch.fitting.reduction import without_tails
+from nbsketch.fitting.settings import SolveOptions
+from nbsketch.fitting.sketched import SketchedData
+from nbsketch.gram import Gram, SymmetricGram
+from nbsketch.losses import LogisticLoss, SquareLoss
+from nbsketch.solvers.dual import dual_path, solve_dual
+from nbsketch.solvers.solution import Solution, State
+
+# Up to so many rows the features of all of them are as fast.
+_LEAST_ROWS = 2000
+# Up to so many rows kernel values are float64, which takes less than their rounding.
+_DOUBLE_ROWS = 8000
+# Relative gap at which test losses no longer change.
+_TOL = 1e-4
+# A chosen penalty with a larger gap is multiplied by a factor, a few times.
+_LARGEST_GAP, _STRONGER, _TRIALS = 0.1, 4.0, 4
+# Rows of the sample that are fitted, the accuracy and steps of these fits, and the
+# largest gap of those that count.
+_FITTED, _SAMPLE_TOL, _STEPS, _MOST = 1600, 1e-2, 60, 0.05
+
+
+def solves_dual(objective: Objective, n: int) -> bool:
+    """Return whether n rows without a sketch are solved on the dual."""
+    if not isinstance(objective, ScalarObjective) or n <= _LEAST_ROWS:
+        return False
+    return type(objective.loss) is LogisticLoss or objective.loss.elq is not None
+
+
+class DualSample(Sample):
+    """A sample of the rows on which penalty and width are chosen."""
+
+    @classmethod
+    def first(cls, data: SketchedData, objective: Any) -> FeatureSolution:
+        """Return ridge regression on a few landmarks, its penalty that of the loss."""
+        Y, weights = without_tails(objective), objective.weights
+        known = Y, weights, objective.fit_intercept, SquareLoss(), np.eye(Y.shape[1])
+        square = LeastSquaresObjective(*known, folds=objective.folds)
+        found = fit_landmarks(data, square)
+        return found._replace(alpha=found.alpha * objective.slope_ratio())
+
+    @classmethod
+    def draw(cls, data: SketchedData, objective: Any) -> Self:
+        """Draw the rows that are fitted and those that validate."""
+        found = super().draw(data, objective)
+        n, total = len(found.part.targets), found.rows.shape[0]
+        kept = np.arange(min(n, _FITTED))
+        order = np.concatenate([kept, np.arange(n, total)])
+        rows = found.rows[order]
+        if is_pairwise(data.sketch_map.kernel):
+            rows = rows[:, order]
+        return replace(found, rows=rows, part=found.part.take(kept))
+
+    def errors(self, kernel: Any, shifts: NDArray) -> list[Choice]:
+        """Return the validation loss of each lambda; infinite without convergence."""
+        n = len(self.part.targets)
+        fitted, left_out = self.rows[:n], self.rows[n:]
+        if is_pairwise(kernel):
+            fitted, left_out = fitted[:, :n], left_out[:, :n]
+        K = SymmetricGram(kernel, fitted, dtype=np.float64)
+        cross, choices = Gram(kernel, left_out, kernel.take(fitted)), []
+        options: dict[str, Any] = {
+            "tol": _SAMPLE_TOL,
+            "max_iter": _STEPS,
+            "random_state": self.rng,
+        }
+        targets, loss = self.part.targets, self.part.loss
+        solutions = dual_path(
+            K, targets, loss, shifts / n, **self.part.problem(), **options
+        )
+        for shift, solution in zip(shifts, solutions, strict=True):
+            values = cross @ solution.coef + solution.intercept
+            known = solution.relative_gap <= _MOST
+            error = self.validation.mean_loss(values) if known else np.inf
+            choices.append(Choice(error, kernel, float(shift)))
+        return choices
+
+
+def solve_dual_rows(
+    data: SketchedData, objective: Any, alpha: float, options: SolveOptions
+) -> FeatureSolution:
+    """Return the solution for one penalty.
+
+    One that was chosen on a sample is raised where it does not converge.
+    """
+    for trial in range(_TRIALS):
+        raised = alpha * _STRONGER**trial
+        found = next(path_dual_rows(data, objective, [raised], options))
+        if data.alpha is None or found.gap <= _LARGEST_GAP or is_stopped():
+            break
+    return found
+
+
+def path_dual_rows(
+    data: SketchedData,
+    objective: Any,
+    alphas: Iterable[float],
+    options: SolveOptions,
+) -> Iterator[FeatureSolution]:
+    """Yield the solution for each penalty, each started from the one before."""
+    n, tol, state = len(objective.targets), max(_TOL, options.tol), None
+    fit = _Fit(data, objective, options._replace(tol=tol))
+    fit.evaluate(np.float64 if n <= _DOUBLE_ROWS else np.float32)
+    for alpha in alphas:
+        found = fit.solve(float(alpha), state)
+        state = found.state
+        yield _solution(found, float(alpha), tol)
+
+
+class _Fit:
+    """The Gram matrix of a fit, in double precision once single is too coarse."""
+
+    def __init__(
+        self, data: SketchedData, objective: Any, options: SolveOptions
+    ) -> None:
+        self._data, self._objective, self._options = data, objective, options
+
+    def evaluate(self, dtype: DTypeLike) -> None:
+        kernel, rows = self._data.sketch_map.kernel, self._data.inputs.rows
+        self._gram = SymmetricGram(kernel, rows, dtype=dtype)
+
+    def solve(self, alpha: float, state: State | None) -> Solution:
+        found = self._solve(alpha, state)
+        coarse = not found.converged and found.relative_gap <= _LARGEST_GAP
+        limited = is_stopped() or found.n_iter >= self._options.max_iter
+        if coarse and not limited and self._gram.dtype == np.float32:
+            self.evaluate(np.float64)
+            found = self._solve(alpha, found.state)
+        return found
+
+    def _solve(self, alpha: float, state: State | None) -> Solution:
+        objective = self._objective
+        return solve_dual(
+            self._gram, objective.targets, objective.loss, alpha,
+            **objective.problem(), **self._options._asdict(), state=state,
+            random_state=self._data.rng,
+        )  # fmt: skip
+
+
+def _solution(found: Solution, alpha: float, tol: float) -> FeatureSolution:
+    return FeatureSolution(
+        found.coef,
+        np.atleast_1d(found.intercept),
+        alpha,
+        found.objective,
+        found.relative_gap,
+        n_iter=max(1, found.n_iter),
+        shortfall=None if found.converged else found.shortfall(tol),
+        rank=len(found.coef),
+    )

@@ -5,7 +5,12 @@ import numpy as np
 import nbsketch
 from benchmarks.common import choose, identity, make_problem, make_rows
 from nbsketch.gram import SketchedColumns, SymmetricGram
-from nbsketch.solvers import build_preconditioner, solve_conjugate, solve_nystrom
+from nbsketch.solvers import (
+    build_preconditioner,
+    solve_conjugate,
+    solve_dual,
+    solve_nystrom,
+)
 
 version = identity(__file__)
 
@@ -58,6 +63,38 @@ class Solve:
     def track_passes(self, n, alpha):
         options = {"preconditioner": self.preconditioner}
         return solve_conjugate(self.K, self.y, alpha, **options).n_iter
+
+
+class Lipschitz:
+    """Losses other than the square on all rows, to a relative gap of 1e-4."""
+
+    params = (
+        choose(fast=[2500], regular=[4000, 8000, 16_000]),
+        choose(fast=["pinball"], regular=["pinball", "huber", "hinge", "logistic"]),
+    )
+    param_names = ("n", "loss")
+    alpha = 1e-5
+    timeout = 300
+
+    def setup(self, n, loss):
+        X, self.y = make_problem(n, 7)
+        self.y = (self.y - self.y.mean()) / self.y.std()
+        if loss in ("hinge", "logistic"):
+            self.y = np.where(self.y > 0, 1.0, -1.0)
+        self.K = SymmetricGram(nbsketch.MaternKernel(2.0), X)
+        self.K @ self.y
+
+    def solve(self, loss):
+        return solve_dual(self.K, self.y, loss, self.alpha, random_state=0)
+
+    def time_solve(self, n, loss):
+        self.solve(loss)
+
+    def track_steps(self, n, loss):
+        return self.solve(loss).n_iter
+
+    def track_gap(self, n, loss):
+        return self.solve(loss).relative_gap
 
 
 class Nystrom:

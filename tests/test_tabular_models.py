@@ -191,6 +191,33 @@ def test_a_callback_is_told_and_can_stop():
     assert rmse(model, X, y) < y.std()
 
 
+@pytest.mark.parametrize("leaf_rows", [None, 200])
+@pytest.mark.parametrize("where", ["targets", "inputs"])
+def test_one_percent_of_gross_errors_costs_little(where, leaf_rows, new):
+    X, y = some_table(500)
+    rng = np.random.default_rng(5)
+    spoiled = rng.choice(500, 5, replace=False)
+    X_bad, y_bad = X.copy(), y.copy()
+    if where == "targets":
+        y_bad[spoiled] += 30 * rng.choice([-1, 1], 5)
+    else:
+        X_bad[spoiled] = 1e3 * rng.normal(size=(5, 5))
+    model = TabularKernelRegressor("fast", random_state=0)
+    with nullcontext() if leaf_rows is None else small(leaf_rows):
+        clean = rmse(model.fit(X, y), *new)
+        assert model.n_outliers_ == 0
+        assert rmse(model.fit(X_bad, y_bad), *new) < 1.08 * clean
+    assert where == "inputs" or model.n_outliers_ == 5
+
+
+def test_predictable_extremes_are_no_errors():
+    """Rare targets that follow from the features are not left out."""
+    X, y = some_table(600)
+    y = y + 40 * (X[:, 3] > 0.95)
+    model = TabularKernelRegressor("fast", random_state=0).fit(X, y)
+    assert model.n_outliers_ == 0
+
+
 def test_few_rows_and_constant_targets():
     X, y = some_table(12)
     model = TabularKernelRegressor(random_state=0).fit(X, y)

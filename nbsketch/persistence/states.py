@@ -205,6 +205,7 @@ _TABULAR: dict[str, Rule] = {
     **_FEATURES,
     "columns_": columns,
     "machine_": machine,
+    "n_outliers_": integer(),
     "feature_relevance_": array("features"),
 }
 

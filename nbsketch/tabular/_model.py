@@ -46,7 +46,12 @@ class TabularModel(SaveMixin, BaseEstimator):
         return rows
 
     def _fit_rows(
-        self, rows: TrainingRows, groups: Any, rng: np.random.Generator
+        self,
+        rows: TrainingRows,
+        groups: Any,
+        rng: np.random.Generator,
+        *,
+        robust: bool,
     ) -> LeftOut:
         """Fit the machine to encoded rows and targets (n, d) of positive weight."""
         effort = EFFORTS[check_choice("effort", self.effort, EFFORTS)]
@@ -66,7 +71,9 @@ class TabularModel(SaveMixin, BaseEstimator):
             effort,
             rng,
             Budget(_ITERATIONS, np.inf, watched),
+            robust=robust,
         )
+        self.n_outliers_ = n - left_out.n_used
         self.machine_ = machine
         self.feature_relevance_ = machine.relevance()
         return left_out
@@ -97,7 +104,8 @@ class TabularModel(SaveMixin, BaseEstimator):
     def _entries(self) -> Iterator[tuple[str, str]]:
         machine = self._machine
         n = len(machine.rows)
-        yield "rows", f"{n}, {self.n_features_in_} columns"
+        outliers = f" without {self.n_outliers_} outliers" if self.n_outliers_ else ""
+        yield "rows", f"{n}{outliers}, {self.n_features_in_} columns"
         yield from self.columns_.summary_rows()
         yield "relevant", self._relevant()
         if machine.base is None:

@@ -115,13 +115,11 @@ class TabularKernelClassifier(ClassifierMixin, TabularModel):
             encoded = self._encode(X, labels, weights, classification=True)
             rows = TrainingRows.of(encoded, labels, weights)
             self.classes_, index = np.unique(rows.y, return_inverse=True)
-            left_out = self._fit_rows(
-                rows._replace(y=_indicators(index, len(self.classes_))), groups, rng
-            )
+            Y = _indicators(index, len(self.classes_))
+            left_out = self._fit_rows(rows._replace(y=Y), groups, rng, robust=False)
             known = rows.relative_weights
             self._calibrate(
-                _indicators(index, len(self.classes_))[left_out.drawn]
-                - left_out.residual,
+                Y[left_out.drawn] - left_out.residual,
                 index[left_out.drawn],
                 None if known is None else known[left_out.drawn],
             )

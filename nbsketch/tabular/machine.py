@@ -26,6 +26,7 @@ from nbsketch.tabular.members import (
     form_of,
     predict_member,
 )
+from nbsketch.tabular.outliers import inliers, limits
 from nbsketch.tabular.partition import grow, whole
 from nbsketch.tabular.scales import (
     SMOOTH,
@@ -46,6 +47,8 @@ from nbsketch.tuning.search import Budget
 # Rows of a single leaf that choose its penalty: tau is a ratio of variances, which does
 # not depend on the number of rows.
 _PENALTY_ROWS = 700
+# Fewer rows have no gross errors that could be told.
+_LEAST_ROWS = 50
 # Predictions leave the range of the targets by at most this share of it.
 _MARGIN = 0.1
 
@@ -118,7 +121,7 @@ class Machine(NamedTuple):
 
     def prepare(self, X: NDArray) -> NDArray:
         """Return rows of X clipped to the training range and preprocessed."""
-        return self.scaler.transform(_clipped(X, self.low, self.high))
+        return self.scaler.transform(clipped(X, self.low, self.high))
 
     def predict(self, X: NDArray) -> NDArray:
         """Return predictions of shape (n, d)."""
@@ -147,11 +150,14 @@ class LeftOut(NamedTuple):
         Residuals of the members, and of the base, if there is one, last.
     residual : ndarray of shape (m, d)
         Residuals of the stack, in units of the targets.
+    n_used : int
+        Number of rows without gross errors.
     """
 
     drawn: NDArray
     members: NDArray
     residual: NDArray
+    n_used: int
 
 
 class _Problem(NamedTuple):
@@ -172,53 +178,67 @@ def fit_machine(
     effort: Effort,
     rng: np.random.Generator,
     budget: Budget,
+    *,
+    robust: bool = False,
 ) -> tuple[Machine, LeftOut]:
     """Fit rows X (n, q) and targets Y (n, d).
 
-    `weights` have mean one, `labels` are blocks of rows that are left out together. The
-    result does not depend on the number of threads: leaves are solved side by side, and
-    BLAS has one thread.
+    `weights` have mean one, `labels` are blocks of rows that are left out together.
+    `robust`: rows with gross errors in the targets are not used. The result does not
+    depend on the number of threads: leaves are solved side by side, and BLAS has one
+    thread.
     """
     with one_thread():
-        return _fit(X, Y, weights, labels, effort, rng, budget)
+        low, high = limits(X)
+        X, kept = clipped(X, low, high), np.arange(len(X))
+        rows = prepare(X, Y, weights, fit_scaler(X, "both", rng), kept, labels=labels)
+        if robust and len(X) >= _LEAST_ROWS:
+            kept = inliers(rows, SMOOTH, rng)
+        if len(kept) < len(X):
+            X, Y = X[kept], Y[kept]
+            weights = None if weights is None else weights[kept] / weights[kept].mean()
+            labels = None if labels is None else labels[kept]
+            every, scaler = np.arange(len(X)), rows.scaler
+            rows = prepare(X, Y, weights, scaler, every, labels=labels)
+        machine, left_out = _fit(rows, effort, rng, budget, Y)
+    machine = machine._replace(low=low, high=high)
+    return machine, left_out._replace(drawn=kept[left_out.drawn], n_used=len(kept))
 
 
 def _fit(
-    X: NDArray,
-    Y: NDArray,
-    weights: NDArray | None,
-    labels: NDArray | None,
+    rows: Rows,
     effort: Effort,
     rng: np.random.Generator,
     budget: Budget,
+    Y: NDArray,
 ) -> tuple[Machine, LeftOut]:
-    low, high = X.min(axis=0), X.max(axis=0)
-    center, spread = _moments(Y, weights)
-    first, every = fit_scaler(X, "both", rng), np.arange(len(X))
-    rows = prepare(X, Y, weights, first, every, labels=labels)
     scaler, scales = learn_scales(rows, effort, rng, budget)
-    data = Training(scaler.transform(X), (Y - center) / spread, weights, labels)
+    center, spread = _moments(Y, rows.weights)
+    Z = scaler.transform(rows.X)
+    data = Training(Z, (Y - center) / spread, rows.weights, rows.labels)
     problem = _Problem(replace(rows, scaler=scaler), data, effort, rng, budget)
-    fit = _fit_alone if len(X) <= ALONE else _fit_on_base
+    fit = _fit_alone if len(Y) <= ALONE else _fit_on_base
     base, members, residuals, index = fit(problem, scales)
-    stack = stack_weights(residuals, None if weights is None else weights[index])
-    margin = _MARGIN * (Y.max(axis=0) - Y.min(axis=0))
+    known = None if rows.weights is None else rows.weights[index]
+    stack = stack_weights(residuals, known)
+    y_low, y_high = Y.min(axis=0), Y.max(axis=0)
+    margin = _MARGIN * (y_high - y_low)
     machine = Machine(
         scaler,
-        low,
-        high,
+        rows.X.min(axis=0),
+        rows.X.max(axis=0),
         center,
         spread,
-        Y.min(axis=0) - margin,
-        Y.max(axis=0) + margin,
-        data.rows,
+        y_low - margin,
+        y_high + margin,
+        Z,
         base,
         scales[0].inverse,
         tuple(members),
         stack[: len(members)],
     )
     left_out = np.einsum("k,kmd->md", stack, residuals) * spread
-    return machine, LeftOut(index, residuals, left_out)
+    return machine, LeftOut(index, residuals, left_out, len(Y))
 
 
 def _fit_alone(
@@ -327,5 +347,6 @@ def _moments(Y: NDArray, weights: NDArray | None) -> tuple[NDArray, NDArray]:
     return center, np.where(varies, spread, 1.0)
 
 
-def _clipped(X: NDArray, low: NDArray, high: NDArray) -> NDArray:
+def clipped(X: NDArray, low: NDArray, high: NDArray) -> NDArray:
+    """Return rows with each feature between its limits, in their type."""
     return np.clip(X, low, high).astype(X.dtype, copy=False)

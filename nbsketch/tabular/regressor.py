@@ -63,6 +63,9 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorMixin, TabularModel):
         the members by their weights, relative to the largest.
     loo_error_ : float or ndarray of shape (d,)
         Root mean squared left-out error, an estimate of the error on new rows.
+    n_outliers_ : int
+        Number of training rows that were not used: gross errors in the targets, beyond
+        8 robust standard deviations from a small model, at most 5 %.
     machine_, noise_ : tuple
         What predictions need, as arrays: about n (p + T m) numbers for m kernels.
     n_features_in_ : int
@@ -73,8 +76,9 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorMixin, TabularModel):
     Notes
     -----
     The model stores all training rows. Predictions are discontinuous at borders of
-    leaves, and within the range of the training targets, widened by a tenth; features
-    are clipped to their training range: the model does not extrapolate.
+    leaves. They stay within the range of the training targets, widened by a tenth, and
+    features are clipped to their training range, or less if it goes far beyond their
+    quantiles: the model does not extrapolate.
 
     Examples
     --------
@@ -130,11 +134,11 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorMixin, TabularModel):
             encoded = self._encode(X, y, weights, classification=False)
             Y = y.reshape(len(y), -1)
             rows = TrainingRows.of(encoded, Y, weights)
-            left_out = self._fit_rows(rows, groups, rng)
+            left_out = self._fit_rows(rows, groups, rng, robust=True)
             self._single = y.ndim == 1
             known = rows.relative_weights
             self._set_noise(
-                left_out.drawn,
+                rows.X[left_out.drawn],
                 left_out.residual,
                 None if known is None else known[left_out.drawn],
                 rng,
@@ -198,7 +202,7 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorMixin, TabularModel):
 
     def _set_noise(
         self,
-        index: NDArray,
+        X: NDArray,
         residual: NDArray,
         weights: NDArray | None,
         rng: np.random.Generator,
@@ -206,7 +210,7 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorMixin, TabularModel):
         machine = self._machine
         form = form_of(SMOOTH, machine.base_scales)
         with one_thread():
-            self.noise_ = fit_noise(form, machine.rows[index], residual, weights, rng)
+            self.noise_ = fit_noise(form, machine.prepare(X), residual, weights, rng)
         squares = np.square(residual)
         known = np.isfinite(squares).all(axis=1)
         w = None if weights is None else weights[known]

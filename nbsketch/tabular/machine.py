@@ -34,6 +34,7 @@ from nbsketch.tabular.scales import (
     Scales,
     best_penalty,
     best_width,
+    error_at,
     learn_scales,
     learn_within,
     sampled_leaves,
@@ -333,9 +334,8 @@ def _refined(problem: _Problem, start: Scales) -> Fitted:
     )
     within = sampled_leaves(tree, effort.rounds, rng)
     learned = learn_within(rows, start, within, rng, problem.budget)
-    again = best_penalty(data, learned, judged, found.tau)
-    if again.error < found.error:
-        start, found = learned, again
+    if error_at(data, learned, judged, found.tau) < found.error:
+        start, found = learned, best_penalty(data, learned, judged, found.tau)
     return best_width(data, start, judged, found)
 
 

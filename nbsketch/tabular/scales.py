@@ -37,11 +37,12 @@ _WITHIN = Round(LEAF_ROWS, 300, 5)
 _TAU = 0.02
 # Rows that choose the width of shared length scales, and the logarithms tried.
 _SHARED_ROWS = 700
-_SHARED_WIDTHS = (-1.6, -1.2, -0.8, -0.4, 0.0, 0.4)
-_SHARED_TAUS = (0.003, 0.03, 0.3)
+_SHARED_WIDTHS = (-1.6, -1.0, -0.5, 0.0)
+_SHARED_TAUS = (0.01, 0.1)
 # Logarithms of the widths of a member, and the limits of tau.
 _WIDTHS = (-0.4, 0.4)
 _TAUS = np.logspace(-8, 2, 31)
+_START = 1e-2
 # A step of a ladder that lowers the error by less than this share is the last.
 _GAIN = 1e-4
 
@@ -165,12 +166,16 @@ class Fitted(NamedTuple):
 
 
 def best_penalty(
-    data: Training, scales: Scales, leaves: list[NDArray], start: float = 1e-2
+    data: Training,
+    scales: Scales,
+    leaves: list[NDArray],
+    near: float | None = None,
 ) -> Fitted:
     """Return the penalty of least left-out error, pooled over some leaves.
 
     A single leaf without blocks has its error for all penalties by one
-    eigendecomposition; otherwise a ladder is walked, in factors of 10, then of 3.
+    eigendecomposition; otherwise a ladder is walked, in factors of 10, then of 3, or of
+    3 alone from a penalty that is near the best.
     """
     form = form_of(*scales)
     taken = [data.take(index) for index in leaves]
@@ -184,20 +189,30 @@ def best_penalty(
         def error(tau: float) -> float:
             return pooled_error(form, taken, tau)
 
-        found = _descend(error, (error(start), start), 10.0)
+        start = _START if near is None else near
+        found = error(start), start
+        if near is None:
+            found = _descend(error, found, 10.0)
         found = _descend(error, found, 10**0.5)
     return Fitted(*found, scales.inverse)
+
+
+def error_at(
+    data: Training, scales: Scales, leaves: list[NDArray], tau: float
+) -> float:
+    """Return the left-out error for a penalty, pooled over some leaves."""
+    taken = [data.take(index) for index in leaves]
+    with one_thread():
+        return pooled_error(form_of(*scales), taken, tau)
 
 
 def best_width(
     data: Training, scales: Scales, leaves: list[NDArray], found: Fitted
 ) -> Fitted:
     """Return a fit with scales multiplied by the best common factor."""
-    taken = [data.take(index) for index in leaves]
     for width in _WIDTHS:
         wider = scales._replace(inverse=scales.inverse * np.exp(width))
-        with one_thread():
-            error = pooled_error(form_of(*wider), taken, found.tau)
+        error = error_at(data, wider, leaves, found.tau)
         if error < found.error * (1 - _GAIN):
             return best_penalty(data, wider, leaves, found.tau)
     return found

@@ -20,8 +20,8 @@ class Effort(NamedTuple):
     trees : int
         Trees of each member.
     searches : int
-        Searches for length scales of each family, up to `ALONE` rows; one less for more
-        than 600 rows.
+        Searches for length scales of each family, up to `ALONE` rows; one less, but
+        at least one, for more than 600 rows.
     landmarks : int
         Number of landmarks of the base.
     search_size : int

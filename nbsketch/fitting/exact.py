@@ -109,6 +109,7 @@ def _conjugate(
         **objective.problem(),
         tol=tol,
         max_passes=max(3, options.max_iter),
+        callback=options.callback,
         random_state=data.rng,
     )
     for alpha, found in zip(alphas, solutions, strict=True):

@@ -44,6 +44,8 @@ from nbsketch.solvers.scratch import (
     stored_or,
 )
 
+# Rows between two reports of the progress.
+REPORTED_ROWS = 1 << 17
 # A product K S^T up to this size is kept between the passes over it.
 KEEP_BYTES = 256 << 20
 
@@ -194,7 +196,10 @@ def sketched_design(
     Z[columns] = project(product, P)
     del product
     others = np.setdiff1d(np.arange(X.shape[0]), columns)
-    features.fill(X, others, Z)
+    for first in range(0, len(others), REPORTED_ROWS):
+        some = others[first : first + REPORTED_ROWS]
+        features.fill(X, some, Z)
+        report_rows(len(columns) + first + len(some), X.shape[0])
     return P, ArrayDesign._trusted(Z)
 
 

@@ -285,6 +285,17 @@ def test_passes_over_the_rows_are_reported(tiny, mapped):
     assert {s.stage for s in states} == {"features", "solver"}
 
 
+def test_features_in_memory_are_reported(monkeypatch):
+    monkeypatch.setattr("nbsketch.features.REPORTED_ROWS", 1024)
+    states = []
+    options = FIXED | {"loss": "huber", "alpha": 1e-3}
+    model = SketchedKernelRegressor(**options, callback=states.append).fit(X, Y)
+    rows = [s.rows for s in states if s.stage == "features"]
+    assert rows == [20 + 1024, 20 + 2048, N]
+    again = SketchedKernelRegressor(**options).fit(X, Y)
+    np.testing.assert_array_equal(model.coef_, again.coef_)
+
+
 def test_a_memory_map_is_not_copied(tmp_path):
     """The memory of a fit of the square loss does not grow with the rows of a file."""
     import tracemalloc

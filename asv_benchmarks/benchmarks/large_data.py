@@ -1,6 +1,7 @@
 """Rows in a file: time per row and memory beyond the data against n.
 
 NBSKETCH_ROWS sets the largest n, for instance 1e8; a file of n rows takes 40 n bytes.
+NBSKETCH_SIZE sets the size of the sketch.
 """
 
 import os
@@ -16,6 +17,7 @@ from benchmarks.common import choose
 
 LARGEST = int(float(os.environ.get("NBSKETCH_ROWS", choose(fast=1e5, regular=1e6))))
 SIZES = sorted({n for n in (10**5, 10**6, 10**7) if n < LARGEST} | {LARGEST})
+SIZE = int(os.environ.get("NBSKETCH_SIZE", "200"))
 LIMIT = "300MB"
 _BLOCK = 10**6
 
@@ -43,7 +45,7 @@ def noisy_targets(X):
 def make_model(loss, y):
     """Return an estimator for a loss, and its targets."""
     options = {
-        "kernel": "gaussian", "bandwidth": 1.0, "sketch": "subsampling", "size": 200,
+        "kernel": "gaussian", "bandwidth": 1.0, "sketch": "subsampling", "size": SIZE,
         "alpha": 1e-6, "tol": 1e-4, "random_state": 0,
     }  # fmt: skip
     if loss == "logistic":

@@ -6,7 +6,7 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose
 
 from nbsketch import DependentRowsWarning, GaussianKernel, SketchedKernelRegressor
-from nbsketch.fitting import choice, sizes
+from nbsketch.fitting import choice, objectives, reduction, sizes
 from nbsketch.fitting.sizes import takes_all_rows
 from nbsketch.model_selection import cross_validate
 from nbsketch.solvers.exact import solve_exact
@@ -131,3 +131,25 @@ def test_dependent_rows_are_a_warning(low, rng):
     y = rng.normal(size=60).repeat(5)
     with pytest.warns(DependentRowsWarning):
         model().fit(X, y)
+
+
+def test_sizes_of_other_losses_follow_the_work():
+    assert sizes.iterative_size(300) == 300
+    assert sizes.iterative_size(200_000) == 500
+    assert sizes.iterative_size(2_000_000) == 158
+    assert sizes.iterative_size(200_000, 10) == 158
+    assert sizes.joint_size(200_000, 3) == 173
+
+
+def test_the_penalty_of_many_rows_is_that_of_a_smaller_problem(rng, monkeypatch):
+    X = rng.uniform(-2, 2, size=(3000, 3))
+    truth = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 0]
+    y = truth + 0.3 * rng.normal(size=len(X))
+    options = {"loss": "huber", "size": 150}
+    whole = model(**options).fit(X, y)
+    monkeypatch.setattr(objectives, "_SMALL_PATH", 0.0)
+    monkeypatch.setattr(reduction, "_ROWS", 1000)
+    monkeypatch.setattr(reduction, "_ROWS_WORK", 0.0)
+    smaller = model(**options).fit(X, y)
+    errors = [np.std(m.predict(X) - truth) for m in (smaller, whole)]
+    assert smaller.alpha_ != whole.alpha_ and errors[0] < 1.15 * errors[1]

@@ -62,7 +62,7 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
     size : int, AutoSize, "auto" or None, default=None
         Number of rows s of a sketch given by name; "auto" doubles it until the held-out
         loss stops improving. None: min(n, 500), for k > 2 classes reduced
-        above n k = 24,000, and for two above n = 24,000, so that n k s^2 is constant
+        above n k = 200,000, and for two above n = 200,000, so that n k s^2 is constant
         (never below 100).
         A sketch given by name has n / 2 rows where this is n.
     alpha : float or None, default=None

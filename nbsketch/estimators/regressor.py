@@ -55,7 +55,7 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         kernels of dense rows and ``cv=None``: n up to 17,300 rows of one output (fewer
         for several outputs or 60 features and more). Else n if n <= 1500, else 1000,
         reduced above 50,000 rows so that n s^2 is constant (never below 100), for the
-        square loss; 500, reduced above 24,000 rows, for other losses.
+        square loss; 500, reduced above 200,000 rows, for other losses.
         A sketch given by name has n / 2 rows where this is n.
     alpha : float or None, default=None
         Penalty (> 0); n times this is the alpha of scikit-learn's ``KernelRidge``. None

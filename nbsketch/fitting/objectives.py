@@ -20,7 +20,7 @@ from nbsketch._progress import solver_callback
 from nbsketch._validation import check_choice
 from nbsketch.fitting.alpha import AlphaPath, held_out
 from nbsketch.fitting.inputs import TuningTarget
-from nbsketch.fitting.reduction import reduced_alpha
+from nbsketch.fitting.reduction import reduced_alpha, sampled_alpha
 from nbsketch.fitting.settings import SolveOptions
 from nbsketch.fitting.sizes import iterative_size, joint_size
 from nbsketch.fitting.stochastic import StochasticSolver
@@ -39,6 +39,8 @@ from nbsketch.solvers.stochastic import solve_stochastic
 # Features times levels, and times classes if there are more than two, up to which a
 # path of penalties takes less than a few seconds.
 _SMALL_JOINT, _SMALL_CLASSES = 400, 1000
+# Rows times squared features up to which a path is that of all rows.
+_SMALL_PATH = 1e10
 
 
 class FeatureSolution(NamedTuple):
@@ -119,6 +121,8 @@ class Objective(ABC):
         n_bytes = design.dtype.itemsize * design.shape[0] * design.shape[1]
         if self._is_expensive(design.shape[1]) or not fits(n_bytes):
             return reduced_alpha(self, design, rng)
+        if len(self.targets) * design.shape[1] ** 2 > _SMALL_PATH:
+            return sampled_alpha(self, design, rng)
         return held_out(self, design, None, rng).best
 
     def _is_expensive(self, rank: int) -> bool:

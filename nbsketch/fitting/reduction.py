@@ -20,10 +20,21 @@ from nbsketch.solvers.ridge import RidgePath, ridge_path
 
 # Share of the features, and the largest number of rows, of the smaller problem.
 _FEATURES, _ROWS = 1 / 3, 8000
+# Rows times squared features of the smaller problem that has all features.
+_ROWS_WORK = 2.5e9
 # Tails of the targets that are cut off for ridge regression, if the loss is robust.
 _TAILS = 0.01
 # The least ratio of the two penalties.
 _LEAST_RATIO = 1e-2
+
+
+def sampled_alpha(objective: Any, design: Design, rng: np.random.Generator) -> float:
+    """Return the penalty on some of the rows, corrected by ridge regression.
+
+    All features are kept, and so many rows that n r^2 is at most 2.5e9, at least 8000.
+    """
+    most = max(_ROWS, int(_ROWS_WORK / design.shape[1] ** 2))
+    return _smaller_alpha(objective, design, rng, design.shape[1], most)
 
 
 def reduced_alpha(objective: Any, design: Design, rng: np.random.Generator) -> float:
@@ -33,11 +44,21 @@ def reduced_alpha(objective: Any, design: Design, rng: np.random.Generator) -> f
     which is the ratio of the penalties of least leave-one-out error on all and
     on the smaller features, between 0.01 and 1. With folds all rows are kept.
     """
+    return _smaller_alpha(objective, design, rng, _count(design.shape[1]), _ROWS)
+
+
+def _smaller_alpha(
+    objective: Any,
+    design: Design,
+    rng: np.random.Generator,
+    n_features: int,
+    most_rows: int,
+) -> float:
     whole = _ridge(objective, design)
-    leading = whole.vectors[:, -_count(design.shape[1]) :]
+    leading = whole.vectors[:, -n_features:]
     part, rows = objective, np.arange(design.shape[0])
-    if objective.folds is None and len(rows) > _ROWS:
-        rows = np.sort(rng.choice(rows, _ROWS, replace=False))
+    if objective.folds is None and len(rows) > most_rows:
+        rows = np.sort(rng.choice(rows, most_rows, replace=False))
         part = objective.take(rows)
     smaller = ArrayDesign(design.gather(rows).mv(leading))
     found = _errors(objective, whole, design, rng).interpolated

@@ -30,7 +30,7 @@ _DENSE_ROWS = 4000
 _LARGE_SIZE = 2000
 # Iterative solvers; Newton steps for several levels together factorize matrices of size
 # times levels, at most this.
-_ITERATIVE_SIZE, _ITERATIVE_WORK, _JOINT_ROWS = 500, 6e9, 1800
+_ITERATIVE_SIZE, _ITERATIVE_WORK, _JOINT_WORK, _JOINT_ROWS = 500, 5e10, 6e9, 1800
 _STOCHASTIC_SIZE = 300
 # Sketches without an objective: features and structured prediction. They are small: at
 # equal size, p-sparsified ones are more accurate.
@@ -178,7 +178,7 @@ def iterative_size(n: int, n_solves: int = 1) -> int:
 def joint_size(n: int, n_levels: int) -> int:
     """Return the default size for quantile levels that are solved for together."""
     largest = max(_LEAST_SIZE, min(n // 4, _JOINT_ROWS // n_levels))
-    return _affordable(n, _ITERATIVE_WORK, largest)
+    return _affordable(n, _JOINT_WORK, largest)
 
 
 def stochastic_size(n: int) -> int:

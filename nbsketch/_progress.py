@@ -15,12 +15,14 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple, TextIO
 
 from nbsketch._display import Display, bar
-from nbsketch._validation import check_integer, keeping_fitted
+from nbsketch._validation import check_integer, check_positive, keeping_fitted
 
 # A solver's callback: iteration, objective, gap, seconds; true to stop.
 SolverCallback = Callable[[int, float, float, float], bool]
 
 
+# Relative gap above which a solution is no model, and a limit of time has to wait.
+_USABLE_GAP = 0.1
 # What a stage minimizes, where it is not the objective of the fit.
 _OBJECTIVES = {
     "length-scales": "leave-one-out error",
@@ -90,16 +92,22 @@ class Watch:
 
     Attributes
     ----------
+    asked : bool
+        Whether the callback has asked to stop.
     stopped : bool
-        Whether the callback has asked to stop. It is not called again.
+        Whether it has, or the time is over. The callback is not called again.
     """
 
     def __init__(
-        self, verbose: bool, callback: Callable[[FitState], Any] | None
+        self,
+        verbose: bool,
+        callback: Callable[[FitState], Any] | None,
+        max_seconds: float = math.inf,
     ) -> None:
-        self._callback = callback
+        self._callback, self._max_seconds = callback, max_seconds
         self._display = Display() if verbose else None
-        self._began, self.stopped = time.perf_counter(), False
+        self._began = time.perf_counter()
+        self.asked = self.stopped = False
         self._open("")
 
     @property
@@ -131,7 +139,13 @@ class Watch:
         if self._callback is not None and not self.stopped:
             with _inactive():
                 self.stopped = bool(self._callback(self._state))
+                self.asked = self.stopped
+        self.stopped |= self.seconds_left() <= 0
         return self.stopped
+
+    def seconds_left(self) -> float:
+        """Return the seconds until the time is over."""
+        return self._began + self._max_seconds - time.perf_counter()
 
     def _left(self, state: FitState, now: float, tol: float | None) -> float | None:
         """Return the estimated seconds until the end of the stage."""
@@ -186,10 +200,12 @@ _current: ContextVar[Watch | None] = ContextVar("watch", default=None)
 
 
 @contextmanager
-def watching(verbose: Any, callback: Any) -> Iterator[None]:
+def watching(
+    verbose: Any, callback: Any, max_seconds: float | None = None
+) -> Iterator[None]:
     """Open a watch for a fit, with the arguments of an estimator.
 
-    Without a callback, and if `verbose` is 0, a fit inside another one reports to the
+    Without any of them, and if `verbose` is 0, a fit inside another one reports to the
     watch of that one.
     """
     shown = check_integer("verbose", verbose, low=0) > 0
@@ -198,10 +214,12 @@ def watching(verbose: Any, callback: Any) -> Iterator[None]:
             "`callback` must be None or a function of one argument, got "
             f"{callback!r:.60}"
         )
-    if not shown and callback is None:
+    if max_seconds is not None:
+        check_positive("max_seconds", max_seconds)
+    if not shown and callback is None and max_seconds is None:
         yield
         return
-    watch = Watch(shown, callback)
+    watch = Watch(shown, callback, math.inf if max_seconds is None else max_seconds)
     token = _current.set(watch)
     try:
         yield
@@ -213,8 +231,9 @@ def watching(verbose: Any, callback: Any) -> Iterator[None]:
 @contextmanager
 def watched_fit(estimator: Any) -> Iterator[None]:
     """Watch a fit; if it fails, give the estimator back as it was."""
-    verbose, callback = estimator.verbose, estimator.callback
-    with keeping_fitted(estimator), watching(verbose, callback):
+    known = estimator.verbose, estimator.callback
+    limit = getattr(estimator, "max_seconds", None)
+    with keeping_fitted(estimator), watching(*known, limit):
         yield
 
 
@@ -233,8 +252,14 @@ def is_watched() -> bool:
     return _current.get() is not None
 
 
+def seconds_left() -> float:
+    """Return the seconds that the running fit may still take; infinite by default."""
+    watch = _current.get()
+    return math.inf if watch is None else watch.seconds_left()
+
+
 def is_stopped() -> bool:
-    """Return whether a callback has asked to stop the running fit."""
+    """Return whether a callback, or the limit of time, has stopped the running fit."""
     watch = _current.get()
     return watch is not None and watch.stopped
 
@@ -252,18 +277,27 @@ def report_rows(rows: int, n_rows: int) -> None:
         watch.report(watch.stage or "features", rows=rows, n_rows=n_rows)
 
 
+def _is_asked() -> bool:
+    watch = _current.get()
+    return watch is not None and watch.asked
+
+
 def solver_callback(stage: str, tol: float) -> SolverCallback | None:
-    """Return a callback for a solver; None if nobody watches."""
+    """Return a callback for a solver; None if nobody watches.
+
+    When the time is over, the solver goes on to a relative gap of 0.1.
+    """
     if not is_watched():
         return None
 
     def reported(iteration: int, objective: float, gap: float, seconds: float) -> bool:
         relative = float(gap / objective if objective > 0 else gap)
         known = relative if math.isfinite(relative) else None
-        return report(
+        stop = report(
             stage, iteration=iteration, objective=float(objective), gap=known,
             tol=tol, rows=0, n_rows=0,
         )  # fmt: skip
+        return stop and (_is_asked() or relative <= _USABLE_GAP)
 
     return reported
 

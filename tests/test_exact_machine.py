@@ -23,7 +23,7 @@ def few(monkeypatch):
     """Let conjugate gradients start at 500 rows, and fit 250 rows of a sample."""
     monkeypatch.setattr(sizes, "_DENSE_ROWS", 500)
     monkeypatch.setattr(sizes, "_EXACT_ROWS", 100)
-    monkeypatch.setattr(choice, "_FITTED", 250)
+    monkeypatch.setattr(choice, "LARGEST_FIT", 250)
     monkeypatch.setattr(choice, "_VALIDATION", 150)
 
 

@@ -88,6 +88,11 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         larger of this and 1e-3.
     max_iter : int, default=1000
         Largest number of iterations of the solver.
+    max_seconds : float or None, default=None
+        Time limit of a fit. With more than 1500 rows, and without `sketch` and `size`,
+        the exact machine or the largest sketch that the time allows is taken. Learning
+        of length scales and the solver end in time. The model then depends on the
+        machine. None: no limit.
     random_state : None, int or Generator, default=None
         Pass an int for reproducible results: the sketch is identical for any number of
         threads, predictions agree up to rounding.
@@ -169,6 +174,7 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         solver: Any = "auto",
         tol: float = 1e-6,
         max_iter: int = 1000,
+        max_seconds: float | None = None,
         random_state: Any = None,
         verbose: int = 0,
         callback: Any = None,
@@ -186,6 +192,7 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
+        self.max_seconds = max_seconds
         self.random_state = random_state
         self.verbose = verbose
         self.callback = callback

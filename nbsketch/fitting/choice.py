@@ -26,7 +26,7 @@ from nbsketch.solvers.conjugate import solve_columns
 # Landmarks of the first choice.
 _LANDMARKS = 200
 # Rows of the sample that are fitted, and validation rows: at most a third of all.
-_FITTED, _VALIDATION = 3200, 1600
+LARGEST_FIT, _VALIDATION = 3200, 1600
 # Factors of learned length scales: the one that is searched first, and the others.
 _MIDDLE, _OTHERS = 0.7, (0.5, 1.0)
 # A kernel of smoothness 3/2, stretched by a factor, has small eigenvalues divided by
@@ -146,7 +146,7 @@ class Sample:
         else:
             left_out = index[np.isin(index, folds[-1].test)][:_VALIDATION]
             fitted = index[~np.isin(index, folds[-1].removed)]
-        fitted = fitted[:_FITTED]
+        fitted = fitted[:LARGEST_FIT]
         order = np.concatenate([fitted, left_out])
         rows = data.inputs.rows[order]
         if is_pairwise(data.sketch_map.kernel):

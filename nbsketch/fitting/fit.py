@@ -26,9 +26,10 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from nbsketch._blas import one_thread, threads_for
-from nbsketch._progress import is_stopped
+from nbsketch._progress import is_stopped, seconds_left
 from nbsketch._validation import random_generator
 from nbsketch.distributed.rows import PartitionedRows
+from nbsketch.fitting.budget import exact_seconds, first_sketch, growth
 from nbsketch.fitting.choice import choose_exact
 from nbsketch.fitting.descent import Descent, Iterate, Sample
 from nbsketch.fitting.dual import (
@@ -113,8 +114,11 @@ class Problem(NamedTuple):
 def sketch_rows(problem: Problem) -> SketchedData:
     """Prepare and sketch the rows; let the sketch grow if its size is to be chosen."""
     target = problem.objective.tuning_target(problem.solving.alpha)
-    size = _default_size(problem)
+    limited, n = _is_limited(problem), problem.rows.shape[0]
+    size = n if limited else _default_size(problem)
     data = draw_sketch(problem.rows, target, size, problem.sketching, problem.kept)
+    if limited:
+        return _within_time(problem, data)
     if _is_iterative(problem, data) or _is_dual(problem, data):
         kind = DualSample if _is_dual(problem, data) else None
         with one_thread():
@@ -123,34 +127,75 @@ def sketch_rows(problem: Problem) -> SketchedData:
     return data if rule is None else _grown(problem, data, rule)
 
 
-def _default_size(problem: Problem) -> int:
-    """Return n if the exact machine is the default, else the default size of a sketch.
+def _is_free(problem: Problem) -> bool:
+    """Return whether neither sketch nor size is given."""
+    return problem.sketching.sketch is None and problem.sketching.size is None
 
-    The exact machine is for stationary kernels of dense rows: others have low rank or
-    slow values. With folds there is a sketch, whose penalty all of them choose.
+
+def _default_size(problem: Problem) -> int:
+    """Return n for the exact machine, or the default size of a sketch."""
+    (n, q), outputs = problem.rows.shape, problem.objective.targets.shape[1]
+    if _may_be_exact(problem) and takes_all_rows("square", n, q, outputs):
+        return n
+    return problem.objective.default_size()
+
+
+def _may_be_exact(problem: Problem) -> bool:
+    """Return whether nothing but time speaks against the exact machine.
+
+    It is for stationary kernels of dense rows: others have low rank or slow values.
+    With folds there is a sketch, whose penalty all of them choose.
     """
-    objective, sketching = problem.objective, problem.sketching
-    free = sketching.sketch is None and sketching.size is None
-    if free and objective.folds is None and _solves_gram(problem):
-        n, q = problem.rows.shape
-        dense = isinstance(problem.rows, np.ndarray)
-        stationary = isinstance(as_kernel(sketching.kernel), StationaryKernel)
-        outputs = objective.targets.shape[1]
-        if dense and stationary and takes_all_rows("square", n, q, outputs):
-            return n
-    return objective.default_size()
+    if not (_is_free(problem) and _solves_gram(problem)):
+        return False
+    dense = isinstance(problem.rows, np.ndarray) and problem.objective.folds is None
+    return dense and isinstance(as_kernel(problem.sketching.kernel), StationaryKernel)
+
+
+def _is_limited(problem: Problem) -> bool:
+    """Return whether the time that is left chooses the machine.
+
+    Few rows have their default, and rows of Dask arrays, which are not searched twice.
+    """
+    timed = np.isfinite(seconds_left()) and _is_free(problem)
+    stochastic = as_solver(problem.solving.solver) is not None
+    many = is_solved_by_passes(problem.rows.shape[0])
+    in_memory = not isinstance(problem.rows, PartitionedRows)
+    return bool(timed and many and in_memory and not stochastic)
+
+
+def _within_time(problem: Problem, data: SketchedData) -> SketchedData:
+    """Return the exact machine if there is time for it, else the largest sketch."""
+    objective, alpha = problem.objective, problem.solving.alpha
+    with one_thread():
+        if _may_be_exact(problem):
+            choice, solution = exact_seconds(data, objective.targets.shape[1])
+            if choice + solution <= seconds_left():
+                chosen = choose_exact(data, objective, alpha)
+                if solution <= seconds_left():
+                    return chosen
+    rule = growth(problem.rows.shape[0], seconds_left())
+    return _grown(problem, first_sketch(data), rule)
 
 
 def _grown(problem: Problem, data: SketchedData, rule: AutoSize) -> SketchedData:
     objective, alpha = problem.objective, problem.solving.alpha
     seed = int(data.rng.integers(2**32))  # the same rows are held out for each size
 
+    chosen = []
+
     def score(design: Design) -> float:
-        rng = random_generator(seed)
-        return float(objective.errors_left_out(design, alpha, rng).errors.min())
+        path = objective.errors_left_out(design, alpha, random_generator(seed))
+        chosen.append(path.best)
+        return float(path.errors.min())
 
     with _threads_for_all(problem, data):
-        return grow(rule, data, score)
+        grown = grow(rule, data, score)
+    if np.isinf(seconds_left()) or _is_closed_form(problem):
+        return grown
+    # There is no time for a second path of penalties.
+    path: Any = grown.size_path
+    return grown._replace(alpha=chosen[int(np.argmin(path["loss"]))])
 
 
 def solve(
@@ -181,15 +226,20 @@ def solve(
         if validation is not None:
             Z = data.validation_design(validation[0], projection)
             known["validation"] = Z, validation[1]
-        solution = _solve(problem, design, settings.options(), **known)
+        alpha = data.alpha if settings.alpha is None else settings.alpha
+        solution = _solve(problem, design, settings.options(), alpha, **known)
     _warn(solution)
     return _expanded(solution, projection)
 
 
 def _solve(
-    problem: Problem, design: Design, options: SolveOptions, **known: Any
+    problem: Problem,
+    design: Design,
+    options: SolveOptions,
+    alpha: float | None,
+    **known: Any,
 ) -> FeatureSolution:
-    objective, alpha = problem.objective, problem.solving.alpha
+    objective = problem.objective
     stochastic = as_solver(problem.solving.solver)
     if stochastic is None:
         return objective.fit(design, alpha, options, **known)
@@ -338,8 +388,9 @@ def _warn(solution: FeatureSolution, stacklevel: int = 4) -> None:
     text = solution.shortfall
     if text and is_stopped():
         text = (
-            f"`callback` has stopped the solver after {solution.n_iter} iterations; "
-            f"the relative distance from the optimum is at most {solution.gap:.1e}"
+            "`callback` or `max_seconds` has stopped the solver after "
+            f"{solution.n_iter} iterations; the relative distance from the optimum is "
+            f"at most {solution.gap:.1e}"
         )
     if text:
         warnings.warn(text, ConvergenceWarning, stacklevel=stacklevel)

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from nbsketch._memory import fits
-from nbsketch._progress import is_watched, report
+from nbsketch._progress import is_watched, report, seconds_left
 from nbsketch._validation import check_choice
 from nbsketch.distributed.rows import PartitionedRows
 from nbsketch.features import KEEP_BYTES, is_pairwise
@@ -23,6 +23,8 @@ from nbsketch.tuning.inputs import PREPROCESSINGS
 _FAMILIES = LEARNABLE_NAMES | {"auto": "auto"}
 # Transformed rows are stored if they take at most one over this of the memory limit.
 _ROWS_SHARE = 4
+# Share of the time of a fit, if it is limited, for learning length scales.
+_LEARNING = 0.4
 # Length scales cannot be estimated from fewer rows.
 _LEAST_ROWS = 30
 
@@ -196,6 +198,7 @@ def _learn(
         robust=target.robust,
         cv=target.folds,
         rng=rng,
+        max_seconds=_LEARNING * seconds_left(),
         callback=_report if is_watched() else None,
     )
     rows = X if tuned.scaler is None else _transformed(X, tuned.scaler)

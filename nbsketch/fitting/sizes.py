@@ -145,7 +145,12 @@ def takes_all_rows(loss: str, n: int, n_features: int, n_outputs: int = 1) -> bo
     pairs = n**2 / 2
     value = _VALUE + _PER_FEATURE * n_features
     work = pairs * (value + _PASSES * (_READ + _PER_OUTPUT * n_outputs))
-    return work <= _EXACT_WORK.get(loss, 0.0) and 4 * pairs <= _EXACT_BYTES
+    return work <= _EXACT_WORK.get(loss, 0.0) and kept_pairs(n)
+
+
+def kept_pairs(n: int) -> bool:
+    """Return whether the kernel values of all pairs of rows are kept in memory."""
+    return 4 * (n**2 / 2) <= _EXACT_BYTES
 
 
 def is_solved_by_passes(n: int) -> bool:

@@ -279,6 +279,11 @@ STATES: dict[str, dict[str, Rule]] = {
 }
 
 
+def _seconds(name: str, value: Any, scope: Scope) -> None:
+    if value is not None:
+        check_positive(name, value)
+
+
 def _no_callback(name: str, value: Any, scope: Scope) -> None:
     if value is not None:
         raise TypeError(f"`{name}` must be None in a file, got {value!r:.60}")
@@ -299,6 +304,7 @@ PARAMETERS: dict[str, Rule] = {
     "quantiles": lambda name, value, scope: check_levels(name, value),
     "tol": lambda name, value, scope: check_positive(name, value),
     "max_iter": integer(low=1),
+    "max_seconds": _seconds,
     "verbose": integer(),
     "callback": _no_callback,
     **dict.fromkeys(("fit_intercept", "average", "early_stopping"), flag),

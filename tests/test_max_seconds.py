@@ -1,0 +1,165 @@
+"""The machine for a limited time, with a clock that the tests move."""
+
+import math
+import time
+import warnings
+
+import numpy as np
+import pytest
+
+import nbsketch
+from nbsketch import (
+    JointQuantileRegressor,
+    SketchedKernelClassifier,
+    SketchedKernelRegressor,
+)
+from nbsketch._progress import report, seconds_left, solver_callback, watching
+from nbsketch.fitting import budget, fit, sizes
+
+N = 300
+
+
+class Clock:
+    """A clock that advances by a step each time it is read, and when it is told."""
+
+    def __init__(self, monkeypatch, step=0.0):
+        self.now, self.step = 0.0, step
+        monkeypatch.setattr(time, "perf_counter", self)
+        monkeypatch.setattr(time, "monotonic", self)
+
+    def __call__(self):
+        self.now += self.step
+        return self.now
+
+
+@pytest.fixture
+def low(monkeypatch):
+    """Let more than 100 rows be many."""
+    monkeypatch.setattr(sizes, "_EXACT_ROWS", 100)
+    monkeypatch.setattr(sizes, "_DENSE_ROWS", 200)
+    monkeypatch.setattr(budget, "_START", 20)
+
+
+@pytest.fixture
+def data(rng):
+    X = rng.uniform(-2, 2, size=(N, 3))
+    return X, np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 0] + 0.1 * rng.normal(size=N)
+
+
+def model(**options):
+    return SketchedKernelRegressor(**{"random_state": 0, "bandwidth": 1.0} | options)
+
+
+def test_the_watch_stops_when_the_time_is_over(monkeypatch):
+    clock = Clock(monkeypatch)
+    assert seconds_left() == math.inf
+    with watching(0, None, 10):
+        clock.now = 9
+        assert seconds_left() == 1 and not report("solver", iteration=1)
+        clock.now = 11
+        assert report("solver", iteration=2)
+    assert seconds_left() == math.inf
+
+
+def test_a_solver_goes_on_to_a_usable_gap(monkeypatch):
+    clock, asked = Clock(monkeypatch), []
+    with watching(0, None, 10):
+        go_on = solver_callback("solver", 1e-6)
+        clock.now = 11
+        assert not go_on(1, 1.0, 0.5, 0.0) and go_on(2, 1.0, 0.05, 0.0)
+    with watching(0, lambda state: asked.append(state) or True):
+        assert solver_callback("solver", 1e-6)(1, 1.0, 0.5, 0.0)  # as it was asked
+
+
+@pytest.mark.parametrize(
+    ("choice", "solution", "exact"), [(1, 1, True), (5, 1, True), (5, 6, False)]
+)
+def test_the_exact_machine_is_taken_if_there_is_time(
+    low, data, monkeypatch, choice, solution, exact
+):
+    clock = Clock(monkeypatch)
+    monkeypatch.setattr(fit, "exact_seconds", lambda *known: (choice, solution))
+    found = model(max_seconds=10).fit(*data)
+    assert found.sketch_.is_identity == exact
+    assert exact == (found.size_path_ is None)
+    # A choice that takes longer than expected leaves no time for the solution.
+    chosen = fit.choose_exact
+
+    def slow(*known):
+        clock.now += 9.5
+        return chosen(*known)
+
+    monkeypatch.setattr(fit, "choose_exact", slow)
+    assert not model(max_seconds=10).fit(*data).sketch_.is_identity
+
+
+def test_times_are_measured_on_a_few_rows(low, data, monkeypatch):
+    clock, seen = Clock(monkeypatch), []
+
+    class Slow(budget.SymmetricGram):
+        def __matmul__(self, V):
+            clock.now += 0.1
+            seen.append(self.shape)
+            return super().__matmul__(V)
+
+    monkeypatch.setattr(budget, "SymmetricGram", Slow)
+    monkeypatch.setattr(budget, "_PROBE", 50)
+    problem = model().prepare(*data)
+    choice, solution = budget.exact_seconds(fit.sketch_rows(problem), 1)
+    assert set(seen) == {(50, 50)}
+    assert np.isclose(solution, 0.1 * budget._KEPT * (N / 50) ** 2)
+    assert np.isclose(choice, 0.1 * budget._CHOICES * (N / 50) ** 2)
+
+
+@pytest.mark.parametrize("loss", ["square", "huber"])
+@pytest.mark.parametrize("limit", [2, 20, 200])
+def test_sketches_grow_within_the_time(low, data, monkeypatch, loss, limit):
+    clock = Clock(monkeypatch)
+    monkeypatch.setattr(fit, "exact_seconds", lambda *known: (0, np.inf))
+    features = nbsketch.fitting.growth._Step.features
+
+    def slow(self, X):  # s rows take (s / 20)^2 seconds
+        clock.now += (self.sketch.shape[0] / 20) ** 2
+        return features(self, X)
+
+    monkeypatch.setattr(nbsketch.fitting.growth._Step, "features", slow)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = model(max_seconds=limit, loss=loss).fit(*data)
+    assert clock.now <= 1.2 * limit
+    # The next size would have taken too long, or lost.
+    losses = found.size_path_["loss"]
+    last = found.size_path_["size"][-1] / 20
+    grew = len(losses) == 1 or losses[-1] <= losses[-2]
+    spent = clock.now + (2 * last) ** 2 > 0.7 * limit
+    assert spent or not grew or last * 20 == N
+
+
+def test_what_is_given_is_kept(low, data, monkeypatch):
+    Clock(monkeypatch)
+    monkeypatch.setattr(fit, "exact_seconds", None)
+    found = model(max_seconds=1e-3, size=40, alpha=1e-2).fit(*data)
+    assert found.size_ == 40 and found.alpha_ == 1e-2
+    assert model(max_seconds=1e-3, sketch="p-sparsified").fit(*data).size_ < N
+
+
+@pytest.mark.parametrize("limit", [0, -1.0, np.nan, "1"])
+def test_limits_are_positive(data, limit):
+    with pytest.raises((TypeError, ValueError), match="`max_seconds`"):
+        model(max_seconds=limit).fit(*data)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_other_estimators_and_files(low, data, tmp_path):
+    X, y = data
+    options = {"max_seconds": 0.2, "bandwidth": 1.0, "random_state": 0}
+    models = [
+        SketchedKernelClassifier(**options).fit(X, y > 0),
+        JointQuantileRegressor((0.2, 0.8), **options).fit(X, y),
+        model(max_seconds=0.2).fit(X, y),
+    ]
+    for found in models:
+        found.save(tmp_path / "model.npz")
+        loaded = nbsketch.load(tmp_path / "model.npz")
+        assert loaded.max_seconds == 0.2
+        np.testing.assert_array_equal(loaded.predict(X), found.predict(X))

@@ -1,5 +1,7 @@
 """Which machine a model has if neither its sketch nor its size is given."""
 
+import re
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -153,3 +155,29 @@ def test_the_penalty_of_many_rows_is_that_of_a_smaller_problem(rng, monkeypatch)
     smaller = model(**options).fit(X, y)
     errors = [np.std(m.predict(X) - truth) for m in (smaller, whole)]
     assert smaller.alpha_ != whole.alpha_ and errors[0] < 1.15 * errors[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "machine", "more"),
+    [
+        (
+            {},
+            "exact, .* passes of .*, the default for 300",
+            "all rows",
+        ),
+        ({"size": 60}, "sketch, closed form, as given", "size='auto'"),
+        (
+            {"max_seconds": 60.0},
+            "exact, .*, the largest for max_se.*60",
+            "all rows",
+        ),
+        ({"size": "auto"}, "sketch, closed form, as given", "from size .* to .* %"),
+        ({"loss": "huber", "size": 50}, "sketch, .* iterations, as given", "larger"),
+    ],
+)
+def test_summary_names_the_machine(low, data, options, machine, more):
+    X, y = data
+    lines = model(**options).fit(X, y).summary().splitlines()
+    (found,) = [line for line in lines if line.startswith("  machine")]
+    (buys,) = [line for line in lines if line.startswith("  more")]
+    assert re.search(machine, found) and re.search(more, buys)

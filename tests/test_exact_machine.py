@@ -236,8 +236,8 @@ def test_large_samples_of_rows(data, weighted, monkeypatch, rng):
     assert_allclose(found.predict(X), closed.predict(X), atol=0.05)
     other = model(kernel="gaussian", **options | {"sketch": "p-sparsified"})
     assert other.fit(X, y).n_iter_ == 1  # closed form
-    other = model(kernel="gaussian", **options | {"alpha": None})
-    assert other.fit(X, y).n_iter_ == 1
+    folds = model(kernel="gaussian", **options | {"alpha": None}, cv=3)
+    assert folds.fit(X, y).n_iter_ == 1
     options |= {"kernel": "gaussian", "bandwidth": 0.3, "alpha": 1e-8, "max_iter": 3}
     fallback = model(**options).fit(X, y)
     assert fallback.n_iter_ == 1 and fallback.dual_gap_ < 1e-6
@@ -261,3 +261,15 @@ def test_a_chosen_penalty_that_does_not_converge_is_raised(few, data, monkeypatc
     with pytest.raises(NotConvergedError):  # a given one is kept
         alphas.clear()
         model(bandwidth=1.0, alpha=1e-4).fit(X, y)
+
+
+def test_the_penalty_of_large_samples_is_chosen_on_others(few, data, monkeypatch):
+    X, y = data
+    options = {"sketch": "subsampling", "size": 200, "bandwidth": 1.0}
+    closed = model(**options).fit(X, y)
+    monkeypatch.setattr(sizes, "_LARGE_SIZE", 200)
+    found = model(**options).fit(X, y)
+    assert found.n_iter_ > 1 and found.dual_gap_ <= 1e-3
+    truth = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 0]
+    errors = [np.std(m.predict(X) - truth) for m in (found, closed)]
+    assert errors[0] <= 1.15 * errors[1]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from nbsketch.losses import SquareLoss
 from nbsketch.persistence.coding import encode
 from nbsketch.tuning import InputScaler
 
@@ -38,7 +39,45 @@ def _entries(model: Any) -> Iterator[tuple[str, str]]:
     if path is not None:
         steps = zip(path["size"], path["loss"], strict=True)
         yield "size path", ", ".join(f"{s}: {loss:.4g}" for s, loss in steps)
+    if hasattr(model, "alpha_"):
+        yield "machine", f"{_machine(model)}, {_reason(model)}"
+        yield "more", _more(model)
     yield from _solution(model)
+
+
+def _machine(model: Any) -> str:
+    """Return which algorithm has solved the problem."""
+    exact, steps = model.sketch_.is_identity, model.n_iter_
+    name = "exact" if exact else "sketch"
+    if getattr(model, "loss", None) not in ("square", SquareLoss()):
+        return f"{name}, {steps} iterations"
+    if steps == 1:
+        return f"{name}, closed form"
+    name = name if exact else "Nystrom"
+    return f"{name}, {steps} passes of conjugate gradients"
+
+
+def _reason(model: Any) -> str:
+    """Return why it was this one."""
+    if model.sketch is not None or model.size is not None:
+        return "as given"
+    limit = getattr(model, "max_seconds", None)
+    if limit is not None:
+        return f"the largest for max_seconds={limit:g}"
+    return f"the default for {model.sketch_.shape[1]} rows"
+
+
+def _more(model: Any) -> str:
+    """Return what more time would buy."""
+    if model.sketch_.is_identity:
+        return "all rows are used: no sketch is more accurate"
+    path = getattr(model, "size_path_", None)
+    if path is None or len(path["loss"]) < 2:
+        return "size='auto' or max_seconds= try larger sketches"
+    before, last = path["loss"][-2:]
+    sizes = f"from size {path['size'][-2]} to {path['size'][-1]}"
+    change = f"the held-out loss changed by {100 * (last / before - 1):+.2g} %"
+    return f"{sizes} {change}; twice the size takes about four times as long"
 
 
 def _recipe(model: Any) -> str:

@@ -78,8 +78,8 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         Whether to fit the constant b; it is not penalized.
     solver : {"auto", "adam", "sgd"} or StochasticSolver, default="auto"
         "auto": the closed form for the square loss, or preconditioned conjugate
-        gradients for all rows if there are more than 4000 and, with `alpha`
-        given, for ``sketch="subsampling"`` of size 2000 or more; a certified Newton
+        gradients for all rows if there are more than 4000 and, with `alpha` or without
+        `cv`, for ``sketch="subsampling"`` of size 2000 or more; a certified Newton
         method for the other losses. "adam" and "sgd" repeat the experiments of the
         papers.
     tol : float, default=1e-6

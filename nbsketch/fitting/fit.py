@@ -119,7 +119,8 @@ def sketch_rows(problem: Problem) -> SketchedData:
     data = draw_sketch(problem.rows, target, size, problem.sketching, problem.kept)
     if limited:
         return _within_time(problem, data)
-    if _is_iterative(problem, data) or _is_dual(problem, data):
+    sampled = _is_iterative(problem, data) or _is_large_sample(problem, data)
+    if sampled or _is_dual(problem, data):
         kind = DualSample if _is_dual(problem, data) else None
         with one_thread():
             return choose_exact(data, problem.objective, problem.solving.alpha, kind)
@@ -361,14 +362,16 @@ def _solves_gram(problem: Problem) -> bool:
 def _is_large_sample(problem: Problem, data: SketchedData) -> bool:
     """Return whether least squares on a large sub-sample is solved by passes over it.
 
-    For a given penalty only: the closed form is what chooses one.
+    Its penalty is given, or chosen on a sample; with folds, by the closed form.
     """
     size, sketch = data.sketch.shape[0], data.sketch
     recipe = getattr(sketch.origin, "recipe", None)
     sampled = isinstance(recipe, SubsamplingSketch) and len(sketch.columns) == size
-    given = problem.solving.alpha is not None and _solves_gram(problem)
+    chosen = problem.solving.alpha is not None or problem.objective.folds is None
+    fixed = as_auto_size(problem.sketching.size) is None and data.size_path is None
     in_memory = not isinstance(problem.rows, PartitionedRows)
-    return is_large(size) and in_memory and sampled and given
+    applies = sampled and chosen and fixed and _solves_gram(problem)
+    return is_large(size) and in_memory and applies
 
 
 def _solve_by_passes(

@@ -273,7 +273,7 @@ def _start(problem: DualProblem, state: State | None, column: int) -> Start:
         center = np.reshape(state.dual, (problem.n, -1))[:, column]
         center = np.clip(center, problem.lo, problem.hi)
     start = float(b[column]) * problem.fit_intercept
-    return Start(np.array(coef[:, column], dtype=np.float64), start, None, center)
+    return Start(np.array(coef[:, column], dtype=np.float64), start, center)
 
 
 def _shaped(solution: Solution, shape: tuple[int, ...]) -> Solution:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from nbsketch.solvers._conjugate.operator import PartialOperator
 from nbsketch.solvers._dual.preconditioner import ActivePreconditioner
-from nbsketch.solvers._dual.products import Steps
+from nbsketch.solvers._dual.products import Products, Steps, run_together
 
 # Up to so many rows a factorization is as fast as the steps that it saves.
 DIRECT = 1500
@@ -54,8 +54,7 @@ def solve_inside(
     preconditioner.set(system.weights, system.shift)
     if len(rows) > _PART * len(system.weights):
         return (yield from _iterate(preconditioner, system, system.weights > 0))
-    found = yield from _in_part(K.take(rows), preconditioner, system, rows)
-    return found
+    return _in_part(K.take(rows), preconditioner, system, rows)
 
 
 def _in_part(
@@ -63,22 +62,16 @@ def _in_part(
     preconditioner: ActivePreconditioner,
     system: Inside,
     rows: NDArray,
-) -> Steps[Found]:
+) -> Found:
     """Solve with the block of these rows as an operator of its own."""
     names = "weights", "right", "known"
     smaller = system._replace(**{name: getattr(system, name)[rows] for name in names})
     inside = np.ones(len(rows), dtype=bool)
     steps = _iterate(preconditioner.restricted(rows), smaller, inside)
-    try:
-        v = next(steps)
-        while True:
-            v = steps.send(part @ v)
-    except StopIteration as end:
-        found: Found = end.value
+    (found,) = run_together(Products(part), [steps])
     d = np.zeros(len(system.weights))
     d[rows] = found.d
     return found._replace(d=d, product=None)
-    yield  # a generator like the others
 
 
 def _factorize(K: PartialOperator, rows: NDArray, system: Inside) -> Found:

@@ -10,8 +10,8 @@ gap is a sum of Fenchel-Young terms: no inverse of K is in it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,13 +84,6 @@ class DualProblem:
     def shift(self) -> float:
         """Lambda = n alpha."""
         return self.n * self.alpha
-
-    def take(self, rows: NDArray) -> Self:
-        """Return the problem of some rows alone, with the same alpha."""
-        names = "y", "weights", "lo", "hi"
-        part = {name: getattr(self, name)[rows] for name in names}
-        part["weights"] = part["weights"] / part["weights"].mean()
-        return replace(self, **part)
 
     def point(self, res: NDArray, sigma: float, center: NDArray) -> Point:
         """Return the dual point of the loss smoothed by sigma around a center."""

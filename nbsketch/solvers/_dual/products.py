@@ -23,16 +23,10 @@ _FEW = 1 / 12
 
 
 class Products:
-    """Products with K, whole or of the few columns that a vector has entries for.
-
-    Attributes
-    ----------
-    passes : float
-        Work so far, in products with the whole matrix.
-    """
+    """Products with K, whole or of the few columns that a vector has entries for."""
 
     def __init__(self, K: PartialOperator) -> None:
-        self.K, self.passes = K, 0.0
+        self.K = K
 
     def multiply(self, vectors: list[NDArray]) -> list[NDArray]:
         """Return K v for each vector."""
@@ -44,12 +38,10 @@ class Products:
                 whole.append(i)
             elif len(index):
                 out[i] = self.K.combine(index, v[index])
-                self.passes += len(index) / n
             else:
                 out[i] = np.zeros(n)
         if whole:
             found = self.K @ np.column_stack([vectors[i] for i in whole])
-            self.passes += 1
             for i, product in zip(whole, np.ascontiguousarray(found.T), strict=True):
                 out[i] = product
         return out

@@ -53,9 +53,7 @@ class Start(NamedTuple):
 
     c: NDArray
     intercept: float
-    sigma: float | None = None
-    center: NDArray | None = None
-    product: NDArray | None = None  # K c, if it is known
+    center: NDArray | None = None  # dual point of a solution nearby
 
 
 class Limits(NamedTuple):
@@ -93,7 +91,7 @@ class DualSearch:
     def run(self) -> Steps[Certificate]:
         """Search until certified, stuck or out of budget; return the best point."""
         p, start = self.problem, self.start
-        self.fitted = (yield self.c) if start.product is None else start.product
+        self.fitted = yield self.c
         self.sigma = self._first_sigma()
         if start.center is not None:
             self.center = start.center
@@ -146,8 +144,6 @@ class DualSearch:
         p = self.problem
         if not p.has_kinks:
             return 0.0
-        if self.start.sigma is not None:
-            return self._useful(self.start.sigma)
         sizes = np.abs(self._res)
         sizes = sizes[(sizes > 0) & (p.weights > 0)]
         if not len(sizes):

@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 
+import nbsketch
 from nbsketch.persistence.archive import open_archive, write_archive
 from nbsketch.persistence.coding import Decoder, encode
 from nbsketch.tabular.columns import (
@@ -293,6 +294,25 @@ def test_single_precision_is_kept_where_it_holds_everything():
     assert fit_columns(X, [0, 1, 2])[1].dtype == np.float32
     columns, rows = fit_columns(X.assign(k=[1, 2, 3]), [0, 1, 2])
     assert rows.dtype == columns.transform(X.assign(k=1)).dtype == np.float64
+
+
+def test_a_model_of_a_frame_finds_columns_by_name_and_is_saved(tmp_path, rng):
+    values, codes, _ = many_levels(200)
+    X = pd.DataFrame({"city": values, "x": rng.normal(size=200)})
+    X["d"] = pd.date_range("2020-01-01", periods=200, freq="9h")
+    X.loc[::9, "x"] = None
+    y = codes + np.sin(X["x"].fillna(0))
+    model = nbsketch.TabularKernelRegressor("fast", random_state=0).fit(X, y)
+    predicted = model.predict(X)
+    assert np.std(predicted - y) < 0.3 * np.std(y)
+    assert_array_equal(model.predict(X[["d", "x", "city"]]), predicted)
+    model.save(tmp_path / "model.npz")
+    assert_array_equal(nbsketch.load(tmp_path / "model.npz").predict(X), predicted)
+    assert "1 target codes" in model.summary()
+    with pytest.raises(ValueError, match=r"yet now missing:\n- x"):
+        model.predict(X[["d", "city"]])
+    with pytest.raises(ValueError, match=r"unseen at fit time:\n- z"):
+        model.predict(X.assign(z=1))
 
 
 def test_encodings_go_through_a_file(tmp_path):

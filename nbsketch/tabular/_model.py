@@ -90,6 +90,7 @@ class TabularModel(SaveMixin, BaseEstimator):
         """Return new rows, encoded."""
         check_is_fitted(self)
         check_table(X)
+        X = self.columns_.in_order(X)
         validate_data(self, X, skip_check_array=True, reset=False)
         rows = self.columns_.transform(X)
         check_magnitude("X", rows)

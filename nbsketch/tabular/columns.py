@@ -18,7 +18,7 @@ from sklearn.preprocessing import TargetEncoder
 from sklearn.utils import check_consistent_length
 
 from nbsketch._validation import check_array_of
-from nbsketch.tabular.reading import Values, names_of, read_columns
+from nbsketch.tabular.reading import Values, is_frame, names_of, read_columns
 
 # Most levels of a category with a column for each; more levels have target codes.
 MOST_LEVELS = 12
@@ -241,6 +241,16 @@ class TableColumns:
         """
         return self._join(self._arrange(X))
 
+    def in_order(self, X: Any) -> Any:
+        """Return X with the columns of a data frame in the order of training.
+
+        X is returned as it is if its columns have other names.
+        """
+        found = names_of(X) if is_frame(X) else self.names
+        if found == self.names or set(found) != set(self.names):
+            return X
+        return X.iloc[:, [found.index(name) for name in self.names]]
+
     def summary_rows(self) -> Iterator[tuple[str, str]]:
         """Yield entries of a summary: kinds of columns, and what is not used."""
         kinds = [_kind(column) for column in self.columns]
@@ -252,11 +262,10 @@ class TableColumns:
 
     def _arrange(self, X: Any) -> list[Values]:
         """Return the columns of X in the order of training."""
-        found = dict(zip(names_of(X), read_columns(X), strict=True))
-        if not hasattr(X, "columns") and len(found) == len(self.names):
-            return list(found.values())  # by position
-        check_names(self.names, tuple(found))
-        return [found[name] for name in self.names]
+        found = names_of(X)
+        if is_frame(X) or len(found) != len(self.names):
+            check_names(self.names, found)
+        return list(read_columns(self.in_order(X)))
 
     def _join(self, values: list[Values]) -> NDArray:
         pieces = [c.encode(v) for c, v in zip(self.columns, values, strict=True)]

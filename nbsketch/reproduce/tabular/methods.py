@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-import nbsketch
 from nbsketch.estimators import (
     JointQuantileRegressor,
     SketchedKernelClassifier,
@@ -32,8 +31,10 @@ from nbsketch.reproduce.tabular.boosting import (
     lightgbm_tuned,
 )
 from nbsketch.reproduce.tabular.problems import CLASSIFICATION, QUANTILES, REGRESSION
+from nbsketch.tabular.classifier import TabularKernelClassifier
 from nbsketch.tabular.columns import fit_columns
 from nbsketch.tabular.reading import is_table
+from nbsketch.tabular.regressor import TabularKernelRegressor
 
 TUNED = "LightGBM tuned"
 SKETCHED, XRFM, TABPFN = "sketched", "xRFM", "TabPFN"
@@ -52,11 +53,7 @@ class Method(NamedTuple):
 
 def methods(task: str) -> dict[str, Method]:
     """Return the installed methods of a task by name, in the order of evaluation."""
-    found = {
-        f"tabular, {effort}": Method(_tabular(task, effort))
-        for effort in EFFORTS
-        if _estimator(task) in nbsketch.__all__
-    }
+    found = {f"tabular, {effort}": Method(_tabular(task, effort)) for effort in EFFORTS}
     found[SKETCHED] = Method(_encoded(_sketched(task), task))
     if has_lightgbm():
         found[LIGHTGBM] = Method(lightgbm_defaults(task))
@@ -103,17 +100,12 @@ def _encoded(fit: Fit, task: str) -> Fit:
     return fit_encoded
 
 
-def _estimator(task: str) -> str:
-    kind = "Classifier" if task == CLASSIFICATION else "Regressor"
-    return f"TabularKernel{kind}"
-
-
 def _tabular(task: str, effort: str) -> Fit:
     def fit(X: Any, y: NDArray, seed: int, budget: float) -> Predict:
-        model = getattr(nbsketch, _estimator(task))(effort, random_state=seed)
-        model.fit(X, y)
         if task == CLASSIFICATION:
-            return model.predict_proba
+            classes = TabularKernelClassifier(effort, random_state=seed)
+            return classes.fit(X, y).predict_proba
+        model = TabularKernelRegressor(effort, random_state=seed).fit(X, y)
         if task == REGRESSION:
             return model.predict
         return lambda X: model.predict_quantiles(X, LEVELS)

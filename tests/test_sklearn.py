@@ -28,10 +28,6 @@ ORDER = no_repetition(
     "the check shuffles"
 )
 
-BY_NAME = {
-    "check_dataframe_column_names_consistency": "columns are found by name: another "
-    "order is no error"
-}
 LEVELS = dict.fromkeys(
     (
         "check_regressors_train",
@@ -74,8 +70,8 @@ ESTIMATORS = [
         ),
         DRAWN,
     ),
-    (TabularKernelRegressor("fast", random_state=0), DRAWN | BY_NAME),
-    (TabularKernelClassifier("fast", random_state=0), DRAWN | BY_NAME),
+    (TabularKernelRegressor("fast", random_state=0), DRAWN),
+    (TabularKernelClassifier("fast", random_state=0), DRAWN),
     (SketchedFeatures(), {}),
     (SketchedFeatures("precomputed", sketch="identity"), {}),
     (RandomFourierFeatures(), {}),

@@ -187,10 +187,11 @@ def sketched_design(
         return stored_design(sketch_map(X), sketch_map.weights, columns, whiten)
     product = sketch_map(X[columns])
     P = whiten(product @ sketch_map.weights.T)
+    if isinstance(X, PartitionedRows):
+        return P, features_design(sketch_map, P, X, near=bool(keep))
     if not is_kept:
         design = features_design(sketch_map, P, X)
-        is_here = isinstance(design, StreamedDesign)
-        return P, stored_or(design) if keep and is_here else design
+        return P, stored_or(design) if keep else design
     features = Expansion(sketch_map.product, P)
     Z = np.empty((X.shape[0], features.n_columns), X.dtype)
     Z[columns] = project(product, P)
@@ -203,13 +204,19 @@ def sketched_design(
     return P, ArrayDesign._trusted(Z)
 
 
-def features_design(sketch_map: SketchMap, projection: Any, X: Any) -> Design:
-    """Return the features of any rows: computed in every pass, or where X is."""
+def features_design(
+    sketch_map: SketchMap, projection: Any, X: Any, near: bool = False
+) -> Design:
+    """Return the features of any rows: computed in every pass, or where X is.
+
+    `near`: those of a Dask array are brought here if they are small.
+    """
     if not isinstance(X, PartitionedRows):
         return StreamedDesign(sketch_map, projection, X)
     known = {"sketch_map": sketch_map, "projection": projection, "dtype": X.dtype}
     blocks = X.partitions.map(partial(_features_of, **known))
-    return PartitionedDesign(blocks, _rank(projection), X.dtype)
+    design = PartitionedDesign.near if near else PartitionedDesign
+    return design(blocks, _rank(projection), X.dtype)
 
 
 def _rank(projection: Any) -> int:

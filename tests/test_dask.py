@@ -141,6 +141,12 @@ def test_data_frames_are_predicted(data):
 # Fits of rows in partitions.
 
 
+@pytest.fixture(autouse=True)
+def few_bytes(monkeypatch):
+    """Keep features in partitions, which would be brought together: they are small."""
+    monkeypatch.setattr("nbsketch.distributed.design._LOCAL_BYTES", 50_000)
+
+
 @pytest.fixture(scope="module")
 def large():
     """Return more rows than are brought together, with heavy tails."""
@@ -272,11 +278,12 @@ def test_features_that_are_not_kept_are_computed_again(large, monkeypatch):
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
-def test_chosen_rows_that_are_many_stay_in_partitions(large, monkeypatch):
+@pytest.mark.parametrize("local_bytes", [1000, 10**8])
+def test_features_may_all_stay_or_all_be_brought(large, monkeypatch, local_bytes):
     X, y = large
     model = regressor(loss="huber", tol=1e-8)
     expected = clone(model).fit(X, y).predict(X)
-    monkeypatch.setattr("nbsketch.distributed.design._LOCAL_BYTES", 1000)
+    monkeypatch.setattr("nbsketch.distributed.design._LOCAL_BYTES", local_bytes)
     found = model.fit(*dask_data(X, y, rows=400)).predict(X)
     np.testing.assert_allclose(found, expected, atol=1e-4)
 

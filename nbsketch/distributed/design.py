@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,9 @@ from nbsketch.distributed.tasks import computed, task, tree_sum
 from nbsketch.solvers.design import ArrayDesign, Design
 
 # Features of chosen rows up to this size are brought here.
-_LOCAL_BYTES = 64 << 20
+_LOCAL_BYTES = 256 << 20
+# Sums of which the terms have more bytes are added on the workers, in a tree.
+_SUMMED_BYTES = 1 << 20
 
 
 class PartitionedDesign(Design):
@@ -37,8 +38,23 @@ class PartitionedDesign(Design):
     def __init__(self, partitions: Partitions, n_columns: int, dtype: Any) -> None:
         self.dtype = np.dtype(dtype)
         self.shape = (len(partitions), n_columns)
-        size = self.dtype.itemsize * self.shape[0] * n_columns
-        self._partitions = partitions.kept() if fits(size) else partitions
+        self._partitions = partitions.kept() if fits(self.nbytes) else partitions
+
+    @classmethod
+    def near(cls, partitions: Partitions, n_columns: int, dtype: Any) -> Design:
+        """Return the features, in memory here if they are small."""
+        n_bytes = np.dtype(dtype).itemsize * len(partitions) * n_columns
+        if n_bytes > _LOCAL_BYTES:
+            return cls(partitions, n_columns, dtype)
+        empty = np.empty((0, n_columns), dtype)
+        return ArrayDesign._trusted(
+            np.concatenate([empty, *computed(partitions.blocks)])
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the features in bytes."""
+        return self.dtype.itemsize * self.shape[0] * self.shape[1]
 
     def blocks(self) -> Iterator[tuple[int, int, NDArray]]:
         """Yield (start, stop, Z[start:stop]), brought here one by one."""
@@ -49,15 +65,18 @@ class PartitionedDesign(Design):
     def mv(self, W: ArrayLike) -> NDArray:
         """Return ``Z W`` for W of shape (r,) or (r, d)."""
         W = np.ascontiguousarray(W, dtype=float)
-        return np.concatenate(self._partitions.each(partial(_mv, W=W)))
+        return np.concatenate(self._partitions.each(_mv, W))
 
     def rmv(self, A: ArrayLike, rows: NDArray | None = None) -> NDArray:
         """Return ``Z[rows]^T A`` for A with one row per row of Z chosen."""
         A = np.ascontiguousarray(A, dtype=float)
         if rows is None:
-            return self._partitions.total(_rmv, A)[0]
-        found = self._sum(rows, lambda c: task(_rmv_of, c.block, c.local, A[c.place]))
-        return np.zeros(self.shape[1:] + A.shape[1:]) if found is None else found
+            tasks = self._partitions.tasks(_rmv, (), [A])
+        else:
+            self._check_rows(rows)
+            chosen = self._partitions.choose(rows)
+            tasks = [task(_rmv_of, c.block, c.local, A[c.place]) for c in chosen]
+        return self._sum(tasks, self.shape[1:] + A.shape[1:])
 
     def gram(
         self,
@@ -68,39 +87,35 @@ class PartitionedDesign(Design):
     ) -> NDArray:
         """Return ``Z[rows]^T diag(weights) Z[rows]``: see `Design.gram`."""
         if rows is None:
-            return self._partitions.total(partial(_gram, exact=exact), weights)[0]
-
-        def part(c: Any) -> Any:
-            some = None if weights is None else weights[c.place]
-            return task(_gram_of, c.block, c.local, some, exact)
-
-        found = self._sum(rows, part)
-        return np.zeros((self.shape[1],) * 2) if found is None else found
+            tasks = self._partitions.tasks(_gram, (exact,), [weights])
+        else:
+            self._check_rows(rows)
+            some = (lambda c: None) if weights is None else lambda c: weights[c.place]
+            chosen = self._partitions.choose(rows)
+            tasks = [task(_gram_of, c.block, c.local, some(c), exact) for c in chosen]
+        return self._sum(tasks, (self.shape[1],) * 2)
 
     def gather(self, rows: NDArray) -> Design:
         """Return the features of the given rows, in memory if they are small."""
         self._check_rows(rows)
-        if len(rows) * self.shape[1] * self.dtype.itemsize > _LOCAL_BYTES:
-            return PartitionedDesign(
-                self._partitions.select(rows), self.shape[1], self.dtype
-            )
-        parts = self._partitions.gather(rows)
-        empty = np.empty((0, self.shape[1]), self.dtype)
-        return ArrayDesign._trusted(np.concatenate([empty, *parts]))
+        some = self._partitions.select(rows)
+        return PartitionedDesign.near(some, self.shape[1], self.dtype)
 
     def collect(self) -> NDArray:
         """Return all features as one array."""
         return np.concatenate(computed(self._partitions.blocks))
 
-    def total(self, function: Callable[..., tuple], *rows: Any) -> tuple:
-        """Return the sums of the tuples ``function(block, *parts)`` over all blocks."""
-        return self._partitions.total(function, *rows)
+    def total(
+        self, function: Callable[..., tuple], *args: Any, rows: Sequence = ()
+    ) -> tuple:
+        """Return the sums of the tuples ``function(block, *parts, *args)``."""
+        return self._partitions.total(function, *args, rows=rows)
 
-    def _sum(self, rows: NDArray, part: Callable[[Any], Any]) -> NDArray | None:
-        """Return the sum over the partitions of chosen rows, None without rows."""
-        self._check_rows(rows)
-        tasks = [part(chosen) for chosen in self._partitions.choose(rows)]
-        return computed([tree_sum(tasks)])[0][0] if tasks else None
+    def _sum(self, tasks: list[Any], shape: tuple[int, ...]) -> NDArray:
+        """Return the sum of the first results of tasks: small ones are added here."""
+        if 8 * len(tasks) * np.prod(shape) > _SUMMED_BYTES:
+            tasks = [tree_sum(tasks)]
+        return sum((found[0] for found in computed(tasks)), start=np.zeros(shape))
 
 
 def _mv(Z: NDArray, W: NDArray) -> NDArray:

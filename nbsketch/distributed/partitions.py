@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 
 from nbsketch.distributed.tasks import computed, kept, literal, task, tree_sum
 
+# Bytes of an argument that is sent with every task.
+_SMALL = 1 << 16
+
 
 class Chosen(NamedTuple):
     """Some rows of one partition."""
@@ -39,20 +42,28 @@ class Partitions:
 
     def map(self, function: Callable[[Any], Any]) -> Partitions:
         """Return the results of a function of each block, not computed yet."""
-        shared = literal(function)
-        blocks = [task(_call, shared, block) for block in self.blocks]
-        return Partitions(blocks, self.starts)
+        return Partitions(self.tasks(_call, (function,), ()), self.starts)
 
-    def each(self, function: Callable, *rows: NDArray | None) -> list[Any]:
-        """Return the results of ``function(block, *parts)``.
+    def each(self, function: Callable, *args: Any, rows: Sequence = ()) -> list[Any]:
+        """Return the results of ``function(block, *parts, *args)``.
 
-        `rows` have one entry for each row; `parts` are those of the block.
+        `rows` have one entry for each row, or are None; `parts` are those of the block.
         """
-        return computed(self._tasks(function, rows))
+        return computed(self.tasks(function, args, rows))
 
-    def total(self, function: Callable, *rows: NDArray | None) -> tuple:
-        """Return the sums of the tuples ``function(block, *parts)``, by a tree."""
-        return computed([tree_sum(self._tasks(function, rows))])[0]
+    def total(self, function: Callable, *args: Any, rows: Sequence = ()) -> tuple:
+        """Return the sums of tuples ``function(block, *parts, *args)``, by a tree."""
+        return computed([tree_sum(self.tasks(function, args, rows))])[0]
+
+    def tasks(self, function: Callable, args: tuple, rows: Sequence) -> list[Any]:
+        """Return a task for each block: see `each`."""
+        shared = [a if _is_small(a) else literal(a) for a in args]
+        bounds = pairwise(self.starts)
+        parts = [[None if a is None else a[i:j] for a in rows] for i, j in bounds]
+        return [
+            task(function, block, *part, *shared)
+            for block, part in zip(self.blocks, parts, strict=True)
+        ]
 
     def choose(self, rows: NDArray) -> Iterator[Chosen]:
         """Yield ascending rows by partition, without partitions that have none."""
@@ -76,18 +87,14 @@ class Partitions:
         """Return the same partitions, computed and kept on the workers."""
         return type(self)(kept(self.blocks), self.starts)
 
-    def _tasks(self, function: Callable, rows: tuple[NDArray | None, ...]) -> list[Any]:
-        shared = literal(function)
-        bounds = pairwise(self.starts)
-        parts = [[None if a is None else a[i:j] for a in rows] for i, j in bounds]
-        return [
-            task(_call, shared, block, *part)
-            for block, part in zip(self.blocks, parts, strict=True)
-        ]
+
+def _call(block: Any, function: Callable) -> Any:
+    return function(block)
 
 
-def _call(function: Callable, *args: Any) -> Any:
-    return function(*args)
+def _is_small(value: Any) -> bool:
+    """Return whether a value is sent with every task, not by itself to each worker."""
+    return getattr(value, "nbytes", 0 if np.isscalar(value) else _SMALL + 1) <= _SMALL
 
 
 def _take(block: NDArray, local: NDArray) -> NDArray:

@@ -95,19 +95,11 @@ class PartitionedRows:
 
     def min(self, axis: int | None = None) -> Any:
         """Return the least value, of each column with axis 0."""
-        return np.min(self.partitions.each(_Extreme(np.min, axis)), axis=axis)
+        return np.min(self.partitions.each(np.min, axis), axis=axis)
 
     def max(self, axis: int | None = None) -> Any:
         """Return the largest value, of each column with axis 0."""
-        return np.max(self.partitions.each(_Extreme(np.max, axis)), axis=axis)
-
-
-class _Extreme:
-    def __init__(self, function: Callable, axis: int | None) -> None:
-        self.function, self.axis = function, axis
-
-    def __call__(self, block: NDArray) -> Any:
-        return self.function(block, axis=self.axis)
+        return np.max(self.partitions.each(np.max, axis), axis=axis)
 
 
 def _nothing(block: NDArray) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -41,7 +42,9 @@ def computed(tasks: Sequence[Any]) -> list[Any]:
     """
     client = current_client()
     options = {} if client is None else {"retries": _RETRIES}
-    with _Lost(client):
+    with _Lost(client), warnings.catch_warnings():
+        # Numbers of each row are sent with the tasks that multiply them by features.
+        warnings.filterwarnings("ignore", "Sending large graph")
         return list(dask_module().compute(*tasks, **options))
 
 

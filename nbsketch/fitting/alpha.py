@@ -14,7 +14,7 @@ from nbsketch._blas import eigh
 from nbsketch._progress import is_stopped, report
 from nbsketch.fitting.settings import SolveOptions
 from nbsketch.solvers import smoother
-from nbsketch.solvers.design import Design
+from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.filters import Filter
 from nbsketch.solvers.folds import Fold, fold_errors
 from nbsketch.solvers.ridge import RidgePath, cross_validation, leave_one_out
@@ -149,21 +149,31 @@ def _random_part(n: int, rng: np.random.Generator) -> Fold:
 class _Part:
     """The problem of one fold, solved for one penalty after the other.
 
-    Features of its rows are gathered for each solve, so that a single copy is stored.
+    Features in memory are gathered for each solve, so that a single copy is stored;
+    those elsewhere once.
     """
 
     def __init__(self, objective: Any, design: Design, fold: Fold) -> None:
         self._kept, self._test = fold.kept(design.shape[0]), fold.test
         self._design, self._objective = design, objective.take(self._kept)
         self._start: Any = None
+        self._gathered: Design | None = None
 
     def fitted(self, alpha: float) -> NDArray:
         """Return the fit on the test rows for a penalty, (m, d)."""
-        Z, options = self._design.gather(self._kept), SolveOptions(tol=_PATH_TOL)
+        Z, options = self._features(), SolveOptions(tol=_PATH_TOL)
         solution = self._objective.solve(Z, alpha, options, self._start)
         self._start = solution.as_start()
         rows = self._design.gather(self._test)
         return rows.mv(solution.coef) + solution.intercept
+
+    def _features(self) -> Design:
+        if self._gathered is not None:
+            return self._gathered
+        found = self._design.gather(self._kept)
+        if not isinstance(self._design, ArrayDesign):
+            self._gathered = found
+        return found
 
 
 def _mean_losses(validation: Any, losses: NDArray, least: NDArray) -> NDArray:

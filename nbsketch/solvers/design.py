@@ -5,7 +5,7 @@ on disk or on other machines is the same problem: implement `blocks` and inherit
 rest. Every product accumulates in double precision over the stored values.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -115,15 +115,17 @@ class Design:
         """Return all features as one array, which may be shared."""
         return self.gather(np.arange(self.shape[0])).collect()
 
-    def total(self, function: Callable[..., tuple], *rows: Any) -> tuple:
-        """Return the sums of the tuples ``function(block, *parts)`` over all blocks.
+    def total(
+        self, function: Callable[..., tuple], *args: Any, rows: Sequence = ()
+    ) -> tuple:
+        """Return the sums of the tuples ``function(block, *parts, *args)``.
 
         `rows` have one entry for each row, or are None; `parts` are those of the block.
         """
         sums: tuple = ()
         for start, stop, block in self.blocks():
             parts = (None if a is None else a[start:stop] for a in rows)
-            found = function(block, *parts)
+            found = function(block, *parts, *args)
             sums = tuple(map(np.add, sums, found)) if sums else found
         return sums
 

@@ -8,7 +8,6 @@ penalty stays :math:`n \alpha` for the n rows of the whole fit, as in leave-one-
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -112,7 +111,7 @@ def without_rows(
     """
     n = spectrum.n_samples
     Y = Y @ spectrum.rotation - spectrum.y_mean
-    lost = design.total(partial(_rotated_moments, spectrum=spectrum), Y, weights)
+    lost = design.total(_rotated_moments, spectrum, rows=[Y, weights])
     gram = n * np.diag(spectrum.values) - lost[0]
     cross = n * spectrum.cross - lost[1]
     z_sum, y_sum = -lost[2], -weights @ Y

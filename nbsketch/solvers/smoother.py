@@ -8,7 +8,6 @@ parameter of a path at once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,8 +58,8 @@ def leave_one_out(
         design, Y, weights = design.gather(rows), Y[rows], weights[rows]
     Y = Y @ spectrum.rotation - spectrum.y_mean
     gains, place = spectrum.gains(filter, alphas)
-    squares = partial(_squares_left_out, spectrum=spectrum, gains=gains, place=place)
-    (total,) = design.total(squares, Y, weights)
+    known = spectrum, gains, place
+    (total,) = design.total(_squares_left_out, *known, rows=[Y, weights])
     return total / weights.sum()
 
 
@@ -228,8 +227,8 @@ def held_out_error(
     weights = np.ones(len(Y)) if sample_weight is None else sample_weight
     Y = Y @ spectrum.rotation - spectrum.y_mean
     gains, place = spectrum.gains(filter, alphas)
-    squares = partial(_squares, spectrum=spectrum, gains=gains, place=place)
-    (total,) = design.total(squares, Y, weights)
+    known = spectrum, gains, place
+    (total,) = design.total(_squares, *known, rows=[Y, weights])
     return total / weights.sum()
 
 

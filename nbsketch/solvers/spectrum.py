@@ -12,7 +12,6 @@ covariance of Z with Y.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -169,7 +168,7 @@ def moments(
     if centered:
         first = design.gather(np.arange(min(n, _CHUNK))).collect()
         origin = first.mean(axis=0, dtype=np.float64)
-    sums = design.total(partial(_moments, origin=origin), Y, sample_weight)
+    sums = design.total(_moments, origin, rows=[Y, sample_weight])
     G, C, mean = (total / n for total in sums)
     if origin is None:
         return G, C, np.zeros(r)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -64,13 +63,13 @@ class Rows:
     def values(self, function: Callable[[NDArray], NDArray], some: NDArray) -> NDArray:
         """Return a function of some transformed rows, computed block by block."""
         if isinstance(self.X, PartitionedRows):
-            each = partial(_transformed_values, function=function, scaler=self.scaler)
-            return np.vstack(self.X.partitions.each(each))[some]
+            known = function, self.scaler
+            return np.vstack(self.X.partitions.each(_values, *known))[some]
         blocks = np.split(some, range(_BLOCK, len(some), _BLOCK))
         return np.vstack([function(self.transform(block)) for block in blocks])
 
 
-def _transformed_values(
+def _values(
     X: NDArray, function: Callable[[NDArray], NDArray], scaler: InputScaler
 ) -> NDArray:
     blocks = (X[first : first + _BLOCK] for first in range(0, len(X), _BLOCK))

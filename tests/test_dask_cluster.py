@@ -4,7 +4,6 @@ import os
 import signal
 import threading
 import time
-from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -65,7 +64,7 @@ LOSSES = {
     "pinball": (regressor(loss="pinball"), 1e-3),
     "joint": (JointQuantileRegressor((0.1, 0.5, 0.9), alpha=1e-2, **FIXED), 1e-3),
     "logistic": (SketchedKernelClassifier(loss="logistic", alpha=1e-3, **FIXED), 1e-3),
-    "defaults": (SketchedKernelRegressor(random_state=0, size=50), 1e-6),
+    "defaults": (SketchedKernelRegressor(random_state=0), 1e-3),
 }
 
 
@@ -93,6 +92,33 @@ def test_features_that_are_not_kept_are_computed_again(client, data, monkeypatch
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
+def test_an_interrupt_cancels_the_tasks_of_the_fit(client, data):
+    X, y = data
+
+    def slow(block):
+        time.sleep(1)
+        return block
+
+    rows = dask_data(X)[0].map_blocks(slow, dtype=float, meta=np.empty((0, 3)))
+    model = regressor()
+    timer = threading.Timer(0.5, signal.raise_signal, [signal.SIGINT])
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(rows, dask_data(y)[0])
+    assert not hasattr(model, "coef_")
+    waiting = client.run_on_scheduler(_n_tasks)
+    for _ in range(100):
+        if not waiting:
+            break
+        time.sleep(0.1)
+        waiting = client.run_on_scheduler(_n_tasks)
+    assert waiting == 0
+
+
+def _n_tasks(dask_scheduler):
+    return len(dask_scheduler.tasks)
+
+
 def test_a_killed_worker_changes_nothing(client, data, monkeypatch):
     X, y = data
     model = regressor(loss="huber", alpha=None)
@@ -111,54 +137,33 @@ def test_a_killed_worker_changes_nothing(client, data, monkeypatch):
     found = model.fit(*dask_data(X, y)).predict(X)
     assert len(calls) > 8
     np.testing.assert_allclose(found, expected, atol=1e-6)
-    client.wait_for_workers(2, timeout=60)
 
 
-def test_an_interrupt_cancels_the_tasks_of_the_fit(client, data):
-    X, y = data
+GONE = """
+import threading
+import dask.array as da
+import distributed
+import numpy as np
+from nbsketch import SketchedKernelRegressor
 
-    def slow(block):
-        time.sleep(2)
-        return block
-
-    rows = dask_data(X)[0].map_blocks(slow, dtype=float, meta=np.empty((0, 3)))
-    model = regressor()
-    timer = threading.Timer(1.0, signal.raise_signal, [signal.SIGINT])
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
-        model.fit(rows, dask_data(y)[0])
-    assert not hasattr(model, "coef_")
-    waiting = client.run_on_scheduler(_n_tasks)
-    for _ in range(100):
-        if not waiting:
-            break
-        time.sleep(0.1)
-        waiting = client.run_on_scheduler(_n_tasks)
-    assert waiting == 0
-
-
-def _n_tasks(dask_scheduler):
-    return len(dask_scheduler.tasks)
+X = np.random.default_rng(0).uniform(-2, 2, size=(2000, 1))
+model = SketchedKernelRegressor(size=9, bandwidth=1.0, alpha=1e-3).fit(X, X[:, 0])
+before = model.coef_
+cluster = distributed.LocalCluster(
+    n_workers=0, processes=False, dashboard_address=":0"
+)
+client = distributed.Client(cluster)
+# while the fit waits for workers
+threading.Timer(0.5, cluster.loop.add_callback, [cluster.scheduler.close]).start()
+rows = da.from_array(X, chunks=(500, 1))
+try:
+    model.fit(rows, rows[:, 0])
+except ConnectionError as error:
+    print("scheduler is gone" in str(error), model.coef_ is before, flush=True)
+import os
+os._exit(0)
+"""
 
 
-def test_a_scheduler_that_is_gone_is_an_error_and_no_harm(data):
-    X, y = data
-    model = regressor().fit(X, y)
-    before = model.coef_
-    cluster = distributed.LocalCluster(
-        n_workers=0, processes=False, dashboard_address=":0"
-    )
-    client = distributed.Client(cluster)
-    close = cluster.loop.add_callback, [cluster.scheduler.close]
-    threading.Timer(0.5, *close).start()  # while the fit waits for workers
-    try:
-        with pytest.raises(ConnectionError, match=r"scheduler is gone .* as it was"):
-            model.fit(*dask_data(X, y))
-    finally:
-        with suppress(TimeoutError):
-            client.close(timeout=1)
-        with suppress(TimeoutError):
-            cluster.close(timeout=1)
-        cluster.status = distributed.core.Status.closed
-    assert model.coef_ is before
-    model.fit(*dask_data(X, y))  # without a cluster
+def test_a_scheduler_that_is_gone_is_an_error_and_no_harm(run_python):
+    assert run_python(GONE).split() == ["True", "True"]

@@ -22,6 +22,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
@@ -149,7 +150,7 @@ def _may_be_exact(problem: Problem) -> bool:
     """
     if not (_is_free(problem) and _solves_gram(problem)):
         return False
-    dense = isinstance(problem.rows, np.ndarray) and problem.objective.folds is None
+    dense = not sp.issparse(problem.rows) and problem.objective.folds is None
     return dense and isinstance(as_kernel(problem.sketching.kernel), StationaryKernel)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -60,6 +60,8 @@ class SharedDesign(Design):
         """Return all features as one array, which may be shared."""
         return self._design.collect()
 
-    def total(self, function: Callable[..., tuple], *rows: Any) -> tuple:
-        """Return the sums of the tuples ``function(block, *parts)``."""
-        return self._design.total(function, *rows)
+    def total(
+        self, function: Callable[..., tuple], *args: Any, rows: Sequence = ()
+    ) -> tuple:
+        """Return the sums of the tuples ``function(block, *parts, *args)``."""
+        return self._design.total(function, *args, rows=rows)

@@ -140,7 +140,9 @@ def test_sizes_of_other_losses_follow_the_work():
     assert sizes.iterative_size(200_000) == 500
     assert sizes.iterative_size(2_000_000) == 158
     assert sizes.iterative_size(200_000, 10) == 158
-    assert sizes.joint_size(200_000, 3) == 173
+    assert sizes.joint_size(200_000, 3) == 300
+    assert sizes.joint_size(16_000, 3) == 1000
+    assert sizes.joint_size(2000, 3) == 500
 
 
 def test_the_penalty_of_many_rows_is_that_of_a_smaller_problem(rng, monkeypatch):

@@ -4,6 +4,7 @@ import pytest
 
 from nbsketch.losses import PinballLoss
 from nbsketch.outputs import QuantileOutput
+from nbsketch.solvers._certified.starts import cold_start
 from nbsketch.solvers._joint import few_rows, splitting
 from nbsketch.solvers._joint.few_rows import direction_of_entries
 from nbsketch.solvers._joint.gram import LEAST_PIVOT, OutputGrams
@@ -382,6 +383,22 @@ def test_a_start_by_splitting_is_near_the_minimum(monkeypatch, T, intercept, wei
         start.dual.T,
     )  # fmt: skip
     assert value - best <= found.gap <= 0.05 * best
+
+
+@pytest.mark.parametrize("alpha", [1e-12, 1e-6, 1.0])
+def test_a_start_by_splitting_is_stable_in_single_precision(monkeypatch, alpha):
+    monkeypatch.setattr(splitting, "_LARGE", 0.0)
+    rng = np.random.default_rng(0)
+    Z = rng.normal(size=(300, 40)) * 0.5 ** np.arange(40)  # eigenvalues below rounding
+    y, T = np.sin(Z[:, 0]) + 0.1 * rng.normal(size=300), FACTORS["full"]
+    known = JointProblem(
+        design=ArrayDesign(Z), y=y, weights=np.ones(300), uniform=True,
+        levels=np.array(LEVELS), T=T, alpha=alpha, fit_intercept=True, n=300.0,
+    )  # fmt: skip
+    start = splitting_start(known)
+    value = objective(Z, y, T, alpha, start.coef, start.intercept)
+    best = solve_joint_pinball(Z, y, LEVELS, T, alpha, state=cold_start(known))
+    assert best.objective <= value <= 1.02 * best.objective
 
 
 @pytest.mark.parametrize("non_crossing", [False, True])

@@ -30,8 +30,8 @@ def make_data(n=400, seed=0):
 
 
 def make_model(**options):
-    options = {"kernel": KERNEL, "size": 15, "alpha": 1e-3, "random_state": 0} | options
-    return JointQuantileRegressor(**options)
+    known = {"kernel": KERNEL, "size": 15, "alpha": 1e-3, "tol": 1e-6}
+    return JointQuantileRegressor(**known | {"random_state": 0} | options)
 
 
 @pytest.mark.parametrize("fit_intercept", [False, True])
@@ -53,6 +53,20 @@ def test_the_objective_is_the_minimum_of_a_conic_solver(fit_intercept):
     problem = cp.Problem(cp.Minimize(loss / 60 + 5e-4 * cp.sum_squares(W)))
     assert_allclose(model.objective_, problem.solve(solver="CLARABEL"), rtol=3e-6)
     assert model.dual_gap_ <= 1e-6
+
+
+@pytest.mark.parametrize("alpha", [1e-6, 1e-3])
+def test_the_default_tolerance_is_enough_for_prediction(alpha):
+    X, y = make_data()
+    new_X, new_y = make_data(2000, seed=1)
+    losses = []
+    for options in ({"tol": 1e-8}, {}):
+        model = JointQuantileRegressor(
+            LEVELS, kernel=KERNEL, size=100, alpha=alpha, random_state=0, **options
+        ).fit(X, y)
+        losses.append(model.score(new_X, new_y))
+    assert 1e-8 < model.dual_gap_ <= 1e-3
+    assert losses[1] == pytest.approx(losses[0], rel=2e-3)
 
 
 def test_independent_levels_are_separate_regressions():

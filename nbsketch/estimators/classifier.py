@@ -69,8 +69,8 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
         Penalty (> 0), the same for all classes. None: the one of least loss on a fifth
         of the rows, held out at random, along a path of penalties.
         For more than two classes and r classes > 1000, r features, the path is that of
-        a third of the features and at most 8000 rows, and the penalty is corrected by
-        the ratio of the best penalties of ridge regression on both.
+        a third of the features (at most 200) and at most 8000 rows, and the penalty is
+        corrected by the ratio of the best penalties of ridge regression on both.
     cv : int, splitter, iterable of (train, test) or None, default=None
         Rows that are left out together where length scales, `size` or `alpha` are
         chosen. None: single rows for length scales, else a random fifth of the rows.

@@ -18,8 +18,9 @@ from nbsketch.fitting.alpha import AlphaPath, held_out, ridge_errors
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.ridge import RidgePath, ridge_path
 
-# Share of the features, and the largest number of rows, of the smaller problem.
-_FEATURES, _ROWS = 1 / 3, 8000
+# Share of the features, and the largest numbers of features and of rows, of the smaller
+# problem.
+_FEATURES, _MOST_FEATURES, _ROWS = 1 / 3, 200, 8000
 # Rows times squared features of the smaller problem that has all features.
 _ROWS_WORK = 2.5e9
 # Tails of the targets that are cut off for ridge regression, if the loss is robust.
@@ -69,7 +70,7 @@ def _smaller_alpha(
 
 
 def _count(rank: int) -> int:
-    return max(1, round(_FEATURES * rank))
+    return max(1, min(_MOST_FEATURES, round(_FEATURES * rank)))
 
 
 def _ridge(objective: Any, design: Design) -> RidgePath:

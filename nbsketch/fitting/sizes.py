@@ -28,9 +28,10 @@ _DENSE_ROWS = 4000
 # From this size on, sub-samples are solved by conjugate gradients as well: the closed
 # form costs n s^2.
 _LARGE_SIZE = 2000
-# Iterative solvers; Newton steps for several levels together factorize matrices of size
-# times levels, at most this.
-_ITERATIVE_SIZE, _ITERATIVE_WORK, _JOINT_WORK, _JOINT_ROWS = 500, 5e10, 6e9, 1800
+_ITERATIVE_SIZE, _ITERATIVE_WORK = 500, 5e10
+# Several levels together: Newton steps factorize matrices of size times levels, at most
+# this; few of them are needed, after steps of splitting.
+_JOINT_ROWS, _JOINT_WORK = 3000, 1.8e10
 _STOCHASTIC_SIZE = 300
 # Sketches without an objective: features and structured prediction. They are small: at
 # equal size, p-sparsified ones are more accurate.

@@ -8,21 +8,27 @@ diagonalize, so that it costs two products with Z. It comes within a percent of 
 minimum in the time of a few Newton steps, which then start from its dual point.
 """
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._blas import eigh
 from nbsketch.solvers._certified.starts import cold_start
 from nbsketch.solvers._joint.problem import JointProblem
+from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.solution import State
 
 # Steps, and sigma relative to the mean residual of ridge regression: a larger one is
 # better after few steps, a smaller one after many.
-_STEPS, _SIGMA = 40, 2.0
+_STEPS, _SIGMA = 60, 2.0
 # Share of that sigma with which Newton's method goes on.
 _NEXT = 0.5
-# Least work of a factorization, relative to that of two products with Z.
-_LARGE = 10.0
+# Least work of a Newton step, a factorization and Gram matrices of some of the rows,
+# relative to that of two products with Z.
+_LARGE, _SOME_ROWS = 10.0, 0.25
+# Error of the eigenvalues of a Gram matrix over the largest, in units of rounding.
+_NOISE = 8.0
 # Residuals larger than this many times the mean are cut for ridge regression.
 _OUTLYING = 10.0
 
@@ -32,14 +38,25 @@ def splitting_start(problem: JointProblem) -> State:
     start = cold_start(problem)
     if not _is_large(problem):
         return start
-    return _Splitting(problem, start).run()
+    return _Splitting(replace(problem, design=_single(problem.design)), start).run()
+
+
+def _single(design: Design) -> Design:
+    """Return features in single precision if they are in memory: a start needs no more.
+
+    Products then take half the time.
+    """
+    if not isinstance(design, ArrayDesign) or design.dtype == np.float32:
+        return design
+    return ArrayDesign(design.Z.astype(np.float32))
 
 
 def _is_large(problem: JointProblem) -> bool:
-    """Return whether a factorization takes much longer than products with Z."""
-    size = problem.rank * len(problem.T)
-    products = 4 * len(problem.y) * problem.rank * problem.mix.shape[1]
-    return size**3 / 3 > _LARGE * products
+    """Return whether a Newton step takes much longer than products with Z."""
+    size, entries = problem.rank * len(problem.T), problem.mix.shape[1]
+    products = 4 * len(problem.y) * problem.rank * entries
+    newton = size**3 / 3 + _SOME_ROWS * len(problem.y) * problem.rank**2 * entries
+    return newton > _LARGE * products
 
 
 class _Splitting:
@@ -55,9 +72,11 @@ class _Splitting:
         self.means = p.design.rmv(p.weights) / self.mass * p.fit_intercept
         weights = None if p.uniform else p.weights
         gram = p.design.gram(weights=weights, exact=False)
-        self.values, self.vectors = eigh(
-            gram - self.mass * np.outer(self.means, self.means)
-        )
+        gram -= self.mass * np.outer(self.means, self.means)
+        values, self.vectors = eigh(gram)
+        # Larger eigenvalues than the true ones only slow the iteration down.
+        noise = _NOISE * float(np.finfo(p.design.dtype).eps) * values[-1]
+        self.values = np.maximum(values, 0.0) + noise
         self.scales, self.rotation = eigh(p.mixed_T @ p.mixed_T.T)
         self.coef, self.intercept = start.coef, start.intercept
         self.res = p.residual(self.coef, self.intercept)
@@ -103,7 +122,7 @@ class _Splitting:
         shift = p.alpha * p.n * sigma
         rho = sigma * push @ p.mixed_T.T - shift * self.coef
         rho = self.vectors.T @ rho @ self.rotation
-        rho /= np.maximum(np.outer(self.values, self.scales), 0.0) + shift
+        rho /= np.outer(self.values, np.maximum(self.scales, 0.0)) + shift
         step = self.vectors @ rho @ self.rotation.T
         self.coef = self.coef + step
         if p.fit_intercept:

@@ -140,7 +140,7 @@ class Watch:
             with _inactive():
                 self.stopped = bool(self._callback(self._state))
                 self.asked = self.stopped
-        self.stopped |= self.seconds_left() <= 0
+        self.stopped |= now - self._began >= self._max_seconds
         return self.stopped
 
     def seconds_left(self) -> float:
@@ -277,7 +277,8 @@ def report_rows(rows: int, n_rows: int) -> None:
         watch.report(watch.stage or "features", rows=rows, n_rows=n_rows)
 
 
-def _is_asked() -> bool:
+def is_asked() -> bool:
+    """Return whether a callback has asked to stop the running fit."""
     watch = _current.get()
     return watch is not None and watch.asked
 
@@ -297,7 +298,7 @@ def solver_callback(stage: str, tol: float) -> SolverCallback | None:
             stage, iteration=iteration, objective=float(objective), gap=known,
             tol=tol, rows=0, n_rows=0,
         )  # fmt: skip
-        return stop and (_is_asked() or relative <= _USABLE_GAP)
+        return stop and (is_asked() or relative <= _USABLE_GAP)
 
     return reported
 

@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
 import nbsketch
 from nbsketch import (
@@ -163,3 +164,15 @@ def test_other_estimators_and_files(low, data, tmp_path):
         loaded = nbsketch.load(tmp_path / "model.npz")
         assert loaded.max_seconds == 0.2
         np.testing.assert_array_equal(loaded.predict(X), found.predict(X))
+
+
+def test_the_warning_names_the_limit(data, monkeypatch):
+    clock = Clock(monkeypatch)
+
+    def late(state):
+        clock.now += 10
+
+    options = {"loss": "pinball", "alpha": 1e-6, "size": 50, "tol": 1e-12}
+    with pytest.warns(ConvergenceWarning, match="`max_seconds` has stopped the solver"):
+        found = model(max_seconds=5, callback=late, **options).fit(*data)
+    assert 1e-12 < found.dual_gap_ <= 0.1

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from nbsketch._blas import one_thread, threads_for
-from nbsketch._progress import is_stopped, seconds_left
+from nbsketch._progress import is_asked, is_stopped, seconds_left
 from nbsketch._validation import random_generator
 from nbsketch.distributed.rows import PartitionedRows
 from nbsketch.fitting.budget import exact_seconds, first_sketch, growth
@@ -391,10 +391,10 @@ def _warn(solution: FeatureSolution, stacklevel: int = 4) -> None:
     """Warn of a solution less accurate than asked for, and of dependent rows."""
     text = solution.shortfall
     if text and is_stopped():
+        name = "callback" if is_asked() else "max_seconds"
         text = (
-            "`callback` or `max_seconds` has stopped the solver after "
-            f"{solution.n_iter} iterations; the relative distance from the optimum is "
-            f"at most {solution.gap:.1e}"
+            f"`{name}` has stopped the solver after {solution.n_iter} iterations; "
+            f"the relative distance from the optimum is at most {solution.gap:.1e}"
         )
     if text:
         warnings.warn(text, ConvergenceWarning, stacklevel=stacklevel)

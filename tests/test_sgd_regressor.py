@@ -19,9 +19,13 @@ from nbsketch import (
     SubsamplingSketch,
 )
 from nbsketch._validation import random_generator
+from nbsketch.fitting.preconditioning import Preconditioner
+from nbsketch.fitting.regression import regression_objective
+from nbsketch.fitting.settings import SketchSettings
+from nbsketch.fitting.sketched import draw_sketch
 from nbsketch.solvers.regimes import REGIMES, sgm_regime
 from nbsketch.solvers.sgm import average_start, sgm_iterates, solve_sgm
-from nbsketch.solvers.streams import stream_sgm
+from nbsketch.solvers.streams import StreamState, stream_sgm
 
 N = 300
 
@@ -196,6 +200,113 @@ def test_single_precision():
     assert_allclose(model.predict(X), regressor().fit(X, y).predict(X), atol=0.05)
     model = regressor().partial_fit(X.astype(np.float32), y).partial_fit(X, y)
     assert model.score(X, y) > 0.5
+
+
+# learned length scales ----------------------------------------------------------------
+
+
+def smooth(n, seed=0):
+    """Return rows, targets that depend on three features of five, and clean targets."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 5))
+    f = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2]
+    return X, f + 0.3 * rng.normal(size=n), f
+
+
+def learned(**options):
+    return SketchedSGDRegressor(**({"size": 200, "random_state": 0} | options))
+
+
+@pytest.fixture(scope="module")
+def ridge_error():
+    X, y, _ = smooth(4000)
+    new, _, target = smooth(2000, seed=1)
+    model = SketchedKernelRegressor(size=200, random_state=0).fit(X, y)
+    return np.mean((model.predict(new) - target) ** 2)
+
+
+@pytest.mark.parametrize("method", ["projected", "adam"])
+def test_defaults_learn_as_the_default_regressor_does(method, ridge_error):
+    X, y, _ = smooth(4000)
+    new, _, target = smooth(2000, seed=1)
+    model = learned(method=method).fit(X, y)
+    assert model.length_scales_[:3].max() < model.length_scales_[3:].min()
+    assert model.alpha_ > 0
+    error = np.mean((model.predict(new) - target) ** 2)
+    assert error + 0.09 < 1.1 * (ridge_error + 0.09)  # 0.09: variance of the noise
+    assert error < (1.5 if method == "projected" else 2.0) * ridge_error
+
+
+def test_a_stream_learns_as_the_default_regressor_does(ridge_error):
+    X, y, _ = smooth(4000)
+    new, _, target = smooth(2000, seed=1)
+    model = stream(learned(), parts(X, y, 1000, 2500))
+    error = np.mean((model.predict(new) - target) ** 2)
+    assert error + 0.09 < 1.1 * (ridge_error + 0.09)
+
+
+@pytest.mark.parametrize("loss", ["square", "huber", "pinball"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_penalty_is_solved_for_in_preconditioned_features(loss, weighted):
+    X, y = data(3000)
+    weights = np.where(np.arange(3000) % 2, 0.5, 2.0) if weighted else None
+    options = {"loss": loss, "alpha": 1e-6, "bandwidth": 6.0, "size": 30}
+    exact = SketchedKernelRegressor(**options, random_state=0).fit(X, y, weights)
+    model = SketchedSGDRegressor(**options, random_state=0).fit(X, y, weights)
+    plain = SketchedSGDRegressor(**options, random_state=0, step=1.0)
+    distance = np.mean(np.square(model.predict(X) - exact.predict(X)))
+    far = np.mean(np.square(plain.fit(X, y, weights).predict(X) - exact.predict(X)))
+    assert distance < (5e-3 if loss == "pinball" else 5e-4)
+    assert distance < far / 3
+
+
+def test_preconditioned_features_have_the_given_covariance():
+    X, y = data(200)
+    settings = SketchSettings("gaussian", 2.0, None, "gaussian", 15, 0)
+    objective = regression_objective(y[:, None], None, True, "square")
+    drawn = draw_sketch(X, objective.tuning_target(None), 15, settings)
+    by = Preconditioner.of(drawn, 1e-3, objective)
+    P, Z = by.features(drawn)  # of all 200 rows, the center from 150 of them
+    plain, design = drawn.design(keep=True)
+    rotation = np.linalg.lstsq(plain, P, rcond=None)[0]
+    centered = design.Z - design.Z.mean(axis=0)
+    hessian = centered.T @ centered / 200 + 1e-3 * np.eye(15)
+    assert_allclose(rotation.T @ hessian @ rotation, np.eye(15), atol=0.5)
+    assert_allclose(Z, design.Z @ rotation - by.center, atol=1e-3)
+    assert np.abs(Z.mean(axis=0)).max() < 0.3
+    # the squared norm of R v is the weighted squared norm of v
+    weights = np.diag(by.penalty_weights)
+    assert_allclose(rotation.T @ rotation, weights, rtol=1e-6, atol=1e-3)
+
+
+def test_the_penalty_and_the_step_that_are_given_are_kept():
+    X, y, _ = smooth(300)
+    assert learned(alpha=0.0, size=20).fit(X, y).alpha_ == 0.0
+    assert learned(alpha=1e-3, size=20).fit(X, y).alpha_ == 1e-3
+    assert learned(regime="I", size=20).fit(X, y).alpha_ == 0.0
+    assert regressor().fit(X, y).alpha_ == 0.0
+    scaled = [learned(method="adam", size=20).fit(X, c * y) for c in (1.0, 1e3)]
+    assert_allclose(scaled[1].predict(X), 1e3 * scaled[0].predict(X), rtol=0, atol=20.0)
+
+
+def test_a_learned_stream_goes_on_after_it_was_saved(tmp_path):
+    X, y, _ = smooth(1200)
+    model = stream(learned(size=50, loss="pinball"), parts(X, y, 400)[:1])
+    model.save(tmp_path / "model.npz")
+    loaded = nbsketch.load(tmp_path / "model.npz")
+    for either in (model, loaded):
+        either.partial_fit(X[400:], y[400:])
+    assert_array_equal(loaded.predict(X), model.predict(X))
+    assert "steps" in loaded.summary()
+
+
+def test_the_fit_before_a_stream_counts_as_one_pass_in_its_average():
+    point = np.arange(6.0).reshape(2, 3)
+    for count in (1, 5, 64, 100):
+        state = StreamState.after(point, count, 1.0)
+        start = average_start(count)
+        assert_allclose(state.totals.sum(axis=0) / (count - start), point)
+    assert StreamState.after(point, 0, 1.0).totals.size == 0
 
 
 # early stopping ---------------------------------------------------------------------

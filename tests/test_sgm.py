@@ -126,17 +126,25 @@ def test_outputs_of_the_square_loss_are_separate():
 
 
 @pytest.mark.parametrize("batch_size", [1, 4])
-def test_the_penalty_shrinks(batch_size):
+@pytest.mark.parametrize("weights", [None, np.linspace(0.0, 3.0, R)])
+@pytest.mark.parametrize("quantile", [None, 0.5])
+def test_steps_of_a_weighted_penalty_and_of_a_bounded_norm(
+    batch_size, weights, quantile
+):
     Z, Y = data()
-    alpha, square = 0.3, largest_square(Z)
+    squares = np.square(Z).sum(axis=1)
+    bound = squares.max() if quantile is None else np.quantile(squares, quantile)
+    penalties = 0.3 * (np.ones(R) if weights is None else weights)
     order, coef = rows_of(0, 15 * batch_size), np.zeros(R)
     for t in range(15):
         rows = order[t * batch_size : (t + 1) * batch_size]
         slopes = Z[rows].T @ (Z[rows] @ coef - Y[rows, 0]) / batch_size
-        coef = coef - 0.5 / square * (slopes + alpha * coef)
+        rate = 0.5 / max(bound, squares[rows].max())
+        coef = coef - rate * (slopes + penalties * coef)
     found = solve_sgm(
-        Z, Y[:, 0], step=0.5, batch_size=batch_size, n_steps=15, alpha=alpha, rng=0
-    )
+        Z, Y[:, 0], step=0.5, batch_size=batch_size, n_steps=15, alpha=0.3, rng=0,
+        penalty_weights=weights, square_norm=None if quantile is None else bound,
+    )  # fmt: skip
     assert_allclose(found.coef, coef, rtol=0, atol=1e-13)
 
 
@@ -496,6 +504,8 @@ def test_divergence_is_an_error():
         ({"checkpoints": [11]}, "`checkpoints` must be in \\[1, 10\\]"),
         ({"checkpoints": [0]}, "`checkpoints` must be in \\[1, 10\\]"),
         ({"alpha": -1.0}, "`alpha` must be in"),
+        ({"penalty_weights": [-1.0] * R}, "`penalty_weights` must be"),
+        ({"square_norm": 0.0}, "`square_norm` must be"),
         ({"loss": "hinge", "Y": [1, -1, 1, 1]}, "`loss` must be a loss of residuals"),
         ({"loss": LogisticLoss(), "Y": [1, -1, 1, 1]}, "`loss` must be a loss of res"),
         ({"loss": "pinball", "Y": np.ones((4, 2))}, "`Y` must have shape \\(4,\\)"),

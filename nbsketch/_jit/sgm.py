@@ -121,6 +121,14 @@ def _pull(Z: Any, Y: Any, i: int, numbers: Any, point: Any, out: Any) -> None:
 
 
 @compiled(fastmath=REORDER, inline="always")
+def _shrink(point: Any, rate: float, penalties: Any) -> None:
+    """Take the step of the penalty; `penalties` may be empty."""
+    for j in range(point.shape[0]):
+        for k in range(penalties.shape[0]):
+            point[j, k] *= 1.0 - rate * penalties[k]
+
+
+@compiled(fastmath=REORDER, inline="always")
 def _add_row(Z: Any, i: int, pull: Any, rate: float, drift: float, out: Any) -> None:
     """Add the step of one row to `out`."""
     rank = Z.shape[1]
@@ -132,15 +140,12 @@ def _add_row(Z: Any, i: int, pull: Any, rate: float, drift: float, out: Any) -> 
 
 
 @compiled(fastmath=REORDER, inline="always")
-def _take_step(point: Any, move: Any, kept: float) -> None:
-    """Shrink the coefficients, add `move` and set it to zero."""
-    rank = point.shape[1] - 1
+def _take_step(point: Any, move: Any) -> None:
+    """Add `move` and set it to zero."""
     for j in range(point.shape[0]):
-        for k in range(rank):
-            point[j, k] = kept * point[j, k] + move[j, k]
+        for k in range(point.shape[1]):
+            point[j, k] += move[j, k]
             move[j, k] = 0.0
-        point[j, rank] += move[j, rank]
-        move[j, rank] = 0.0
 
 
 @compiled(fastmath=REORDER)
@@ -151,7 +156,7 @@ def run_steps(
     batch_size: int,
     rates: Any,
     drift: float,
-    alpha: float,
+    penalties: Any,
     numbers: Any,
     point: Any,
     move: Any,
@@ -169,6 +174,9 @@ def run_steps(
         Length of each step.
     drift : float
         Length of the steps of the intercept; 0 without one.
+    penalties : array of shape (r,) or (0,)
+        Penalty of each coefficient, ``penalties[k] / 2`` times its square; empty for
+        none.
     numbers : tuple of four floats
         gam, eps, lo and hi of the loss.
     point, move : arrays of shape (d, r + 1)
@@ -177,9 +185,8 @@ def run_steps(
         The points visited are added to it.
     """
     pull = np.empty(point.shape[0])
-    # A step of one row and without a penalty needs no scratch.
-    direct = batch_size == 1 and alpha == 0.0
-    target = point if direct else move
+    # A step of one row needs no scratch.
+    target = point if batch_size == 1 else move
     for t in range(rates.shape[0]):
         first = t * batch_size
         last = min(first + batch_size, order.shape[0])
@@ -189,9 +196,11 @@ def run_steps(
                 _fetch_row(Z, order[position + _AHEAD])
             i = order[position]
             _pull(Z, Y, i, numbers, point, pull)
+            if position == last - 1:
+                _shrink(point, rates[t], penalties)
             _add_row(Z, i, pull, share * rates[t], share * drift, target)
-        if not direct:
-            _take_step(point, move, 1.0 - rates[t] * alpha)
+        if batch_size > 1:
+            _take_step(point, move)
         for j in range(total.shape[0]):
             for k in range(total.shape[1]):
                 total[j, k] += point[j, k]

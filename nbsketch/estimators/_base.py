@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from copy import copy
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -49,9 +49,6 @@ _BLOCK_ROWS = 1 << 18
 
 class KernelExpansion(SaveMixin, BaseEstimator):
     """A model that, once fitted, is a kernel expansion on the landmarks of a sketch."""
-
-    # Whether bandwidth=None learns the length scales where that is possible.
-    _learns_by_default: ClassVar[bool] = True
 
     def summary(self) -> str:
         """Return what the fit has chosen and found, one line each."""
@@ -133,7 +130,6 @@ class KernelExpansion(SaveMixin, BaseEstimator):
             self.sketch,
             self.size,
             self.random_state,
-            self._learns_by_default,
         )
 
     def _set_expansion(

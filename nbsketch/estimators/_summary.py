@@ -143,11 +143,10 @@ def _length_scales(model: Any) -> str:
 
 def _solution(model: Any) -> Iterator[tuple[str, str]]:
     """Yield the entries of the solution; stochastic gradients certify nothing."""
-    if not hasattr(model, "alpha_"):
-        yield "alpha", f"{model.alpha:.4g}"
+    yield "alpha", f"{model.alpha_:.4g}"
+    if not hasattr(model, "dual_gap_"):
         yield "steps", str(model.n_steps_)
         return
-    yield "alpha", f"{model.alpha_:.4g}"
     gap = f", relative distance to the minimum at most {model.dual_gap_:.1e}"
     certified = np.isfinite(model.dual_gap_)
     yield "objective", f"{model.objective_:.6g}" + (gap if certified else "")

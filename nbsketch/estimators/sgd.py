@@ -17,11 +17,16 @@ from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import KernelExpansion, as_columns
 from nbsketch.features import SketchMap, model_dtype
-from nbsketch.fitting.descent import Descent, Sample, count_held_out
+from nbsketch.fitting.descent import (
+    Descent,
+    Preconditioning,
+    Sample,
+    count_held_out,
+)
 from nbsketch.fitting.fit import Found, descend
 from nbsketch.fitting.inputs import Inputs
 from nbsketch.fitting.regression import regression_objective
-from nbsketch.fitting.sizes import stochastic_size
+from nbsketch.fitting.sizes import stochastic_size, stream_size
 from nbsketch.fitting.sketched import SketchedData, draw_sketch
 from nbsketch.fitting.weights import TrainingRows
 from nbsketch.solvers._stochastic.rows import squared_norms
@@ -34,6 +39,10 @@ def _streams(model: SketchedSGDRegressor) -> bool:
     raise AttributeError(f"partial_fit needs method='projected', got {model.method!r}")
 
 
+def _largest_square(Z: NDArray) -> float:
+    return float(squared_norms(Z).max(initial=0.0))
+
+
 class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
     r"""Sketched kernel regression by stochastic gradients, for large data and streams.
 
@@ -43,7 +52,13 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
     where z(x) are the features of the sketch (see `SketchedFeatures`), :math:`\psi'` is
     the derivative of the loss, for the square loss the residual itself, and each batch
     B_t is b rows drawn with replacement. Without a penalty, the number of steps is what
-    regularizes.
+    regularizes. With one, and the default step, the steps are taken in preconditioned
+    features, in which all directions converge at one rate:
+
+    .. math:: \tilde z = (\Lambda + \alpha)^{-1/2} V^T (z - \mu), \qquad
+              C = V \Lambda V^T
+
+    with the mean :math:`\mu` and covariance C of z over some rows.
 
     Parameters
     ----------
@@ -54,7 +69,8 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
     bandwidth : float, sequence of floats, "median", "auto" or None, default=None
         Bandwidth of a kernel given by name. "auto" learns one length scale per feature,
         for dense X and the kernels "auto", "gaussian", "laplacian" and "matern"; with
-        fewer than 30 rows it is "median". None: "median".
+        fewer than 30 rows it is "median". None: "auto" where that is possible, else
+        "median".
     preprocessing : {"auto", "standard", "rank", "both"} or None, default="auto"
         Preprocessing applied before the kernel: "standard" (zero mean, unit variance),
         "rank" (standardized ranks of the values) or "both" side by side. "auto": "both"
@@ -69,15 +85,20 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
         None: all rows, without a sketch, if `size` is None and the default size is n,
         else "subsampling": a prediction then costs `size` kernel values.
     size : int or None, default=None
-        Number of rows s of a sketch given by name. None: min(n, 300). A sketch given by
-        name has n / 2 rows where this is n.
+        Number of rows s of a sketch given by name. None: min(n, 1000), reduced above
+        50,000 rows so that n s^2 is constant (never below 300); min(m, 500) for a
+        stream that starts with m rows. A sketch given by name has n / 2 rows where this
+        is n.
     method : {"projected", "adam"}, default="projected"
         "projected": the steps above. "adam": Adam on batches without replacement.
     step : float or None, default=None
         For "projected", :math:`\eta` times :math:`\kappa^2`, the largest squared norm
         of the features of a row (twice that with an intercept); batches of one row are
         stable below 2, larger ones allow more. For "adam", its learning rate. None: 1
-        for "projected", 0.1 for "adam".
+        for "projected" (in units of the mean absolute deviation of the targets for
+        losses without curvature and with a penalty), and preconditioned features with a
+        penalty, for which :math:`\kappa^2` is the 99.9 % quantile of the squared norms;
+        0.1 times that deviation for "adam".
     batch_size : int or None, default=None
         Rows per step, b. None: 1 for "projected", 16 for "adam".
     n_epochs : int or None, default=None
@@ -87,8 +108,10 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
         `nbsketch.solvers.regimes.sgm_regime`. None: as given.
     source, capacity : float, default=0.5 and 1.0
         Exponents zeta > 0 and gamma in [0, 1] of the theory, for a regime.
-    alpha : float, default=0.0
-        Penalty (>= 0): ``(alpha / 2) ||f||^2``.
+    alpha : float or None, default=None
+        Penalty (>= 0): ``(alpha / 2) ||f||^2``. None: the one learned with the length
+        scales; 0 if they are not learned, for a regime, and for the rows of a stream
+        after its first call.
     average : bool, default=True
         Whether to return the average of the later iterates (the last half to three
         quarters of the steps) instead of the last one.
@@ -138,6 +161,8 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
         Number of rows s of the sketch.
     rank_ : int
         Rank r of S K S^T, the number of features.
+    alpha_ : float
+        Penalty of `fit`, or of the first rows of a stream.
     n_steps_ : int
         Number of steps taken.
     n_iter_ : int
@@ -165,9 +190,6 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
     True
     """
 
-    # Long length scales, which suit a penalty, leave few directions to gradient steps.
-    _learns_by_default = False
-
     def __init__(
         self,
         kernel: Any = "auto",
@@ -184,7 +206,7 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
         regime: str | None = None,
         source: float = 0.5,
         capacity: float = 1.0,
-        alpha: float = 0.0,
+        alpha: float | None = None,
         average: bool = True,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
@@ -251,9 +273,9 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
             validation = self._validation(rows.X, rows.y, X_val, y_val)
             held_out = self._n_held_out(objective, validation)
             descent = self._descent(len(rows.y) - held_out)
-            data = self._sketch(rows, objective)
+            data = self._sketch(rows, objective, stochastic_size(len(rows.y)))
             found = descend(descent, objective, data, held_out, validation)
-            return self._publish(descent, data, found)
+            return self._publish(data, found)
 
     @available_if(_streams)
     def partial_fit(
@@ -261,9 +283,11 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
     ) -> SketchedSGDRegressor:
         """Pass once over rows of a stream, in their order; they are not kept.
 
-        The first call draws the sketch from its rows: pass a few thousand. After `fit`,
-        training continues from the fitted model. Later calls only take steps, so memory
-        does not grow with the stream.
+        The first call draws the sketch from its rows: pass a few thousand. If it learns
+        length scales from them (`bandwidth`), it fits them as `fit` does, in several
+        passes. After `fit`, training continues from the fitted model, which counts as
+        one pass in the average. Later calls only take steps, so memory does not grow
+        with the stream.
 
         Parameters
         ----------
@@ -285,10 +309,13 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
             rows = check(X, y, sample_weight)
             objective = self._objective(rows.y, rows.weights)
             descent = self._descent(len(rows.y))
-            data = self._open_stream(rows, objective) if first else self._fixed()
-            Z = data.sketch_map.times(data.transform(rows.X, "X"), self._projection)
-            self._take_steps(descent, Sample(Z, objective), data)
-        return self
+            if not first:
+                return self._pass(descent, rows, objective, self._fixed())
+            data = self._sketch(rows, objective, stream_size(len(rows.y)))
+            if descent.is_preconditioned(data):
+                return self._publish(data, descend(descent, objective, data, 0, None))
+            self._open_stream(data)
+            return self._pass(descent, rows, objective, data)
 
     def _partial_fit_blocks(
         self, X: Any, y: Any, sample_weight: Any
@@ -346,15 +373,17 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
         return regression_objective(Y, weights, self.fit_intercept, self.loss)
 
     def _descent(self, n: int) -> Descent:
-        names = [f.name for f in fields(Descent) if f.name != "n_steps"]
-        return Descent(**{name: getattr(self, name) for name in names}).resolve(n)
+        given = {f.name for f in fields(Descent)} & self.get_params().keys()
+        return Descent(**{name: getattr(self, name) for name in given}).resolve(n)
 
-    def _sketch(self, rows: TrainingRows, objective: Any) -> SketchedData:
+    def _sketch(
+        self, rows: TrainingRows, objective: Any, default_size: int
+    ) -> SketchedData:
         """Prepare the rows, learning length scales if asked, and draw the sketch."""
         settings = self._sketching()
         settings.check_size_is_fixed()
-        target, size = objective.tuning_target(None), stochastic_size(len(rows.y))
-        return draw_sketch(rows.X, target, size, settings, rows.kept)
+        target = objective.tuning_target(self.alpha or None)
+        return draw_sketch(rows.X, target, default_size, settings, rows.kept)
 
     def _check_stream(self) -> None:
         if self.regime is not None or self.early_stopping:
@@ -363,31 +392,32 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
                 f"{self.regime!r} and {self.early_stopping!r}: a stream has no end"
             )
 
-    def _publish(
-        self, descent: Descent, data: SketchedData, found: Found
-    ) -> SketchedSGDRegressor:
+    def _publish(self, data: SketchedData, found: Found) -> SketchedSGDRegressor:
         """Set the fitted attributes, and what a stream needs to continue."""
-        best = found.iterate
+        best, fitted = found.iterate, found.descent
         self._seed = int(data.rng.integers(2**62))
         self._projection, self.path_ = found.projection, found.path
+        known = fitted.preconditioning
+        self._preconditioning: Any = None if known is None else tuple(known)
+        self.alpha_ = fitted.alpha
+        largest = fitted.square_norm or _largest_square(found.sample.Z)
         point = np.column_stack([best.coef.T, best.intercept])
-        totals = np.zeros((2, *point.shape) if self.average else (2, 0, 0))
-        largest = float(squared_norms(found.sample.Z).max(initial=0.0))
-        state = StreamState(point, totals, 0, largest)
+        count = len(found.sample.Z) if self.average else 0
+        state = StreamState.after(point, count, largest)
         self._set_stream(best.coef, best.intercept, data, state)
         self.n_steps_ = best.n_steps
-        passes = best.n_steps * descent.batch_size / len(found.sample.Z)
+        passes = best.n_steps * fitted.batch_size / len(found.sample.Z)
         self.n_iter_ = max(1, round(passes))
         return self
 
-    def _open_stream(self, rows: TrainingRows, objective: Any) -> SketchedData:
-        """Draw from the first rows of a stream what stays fixed in it."""
-        data = self._sketch(rows, objective)
+    def _open_stream(self, data: SketchedData) -> None:
+        """Set what stays fixed in a stream, before its first step."""
         self._seed = int(data.rng.integers(2**62))
         self._projection, _ = data.design(keep=False)
         self._stream: tuple | None = None
+        self._preconditioning = None
+        self.alpha_ = self.alpha or 0.0
         self.path_, self.n_iter_, self.n_steps_ = None, 1, 0
-        return data
 
     def _fixed(self) -> SketchedData:
         """Return the sketch of the model; random numbers differ in each call."""
@@ -396,18 +426,29 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
         inputs = Inputs(None, None, None, self.scaler_, self.length_scales_)
         return SketchedData(inputs, self.sketch_, sketch_map, rng)
 
-    def _take_steps(self, descent: Descent, sample: Sample, data: SketchedData) -> None:
-        """Take the steps of one call."""
+    def _pass(
+        self, descent: Descent, rows: TrainingRows, objective: Any, data: SketchedData
+    ) -> SketchedSGDRegressor:
+        """Pass once over rows."""
+        Z = data.sketch_map.times(data.transform(rows.X, "X"), self._projection)
         before = StreamState(*self._stream) if self._stream else None
+        if before is not None and self._preconditioning is not None:
+            known = Preconditioning(*self._preconditioning)
+            descent = descent.continued(known, before.square_norm)
+        sample = Sample(descent.centered(Z), objective)
         coef, intercept, state = descent.stream(sample, before, data.rng)
         self.n_steps_ += state.n_steps - (before.n_steps if before else 0)
         self._set_stream(coef, intercept, data, state)
+        return self
 
     def _set_stream(
         self, coef: NDArray, intercept: NDArray, data: SketchedData, state: StreamState
     ) -> None:
         self._stream = tuple(state)
         self.rank_ = len(coef)
+        if self._preconditioning is not None:
+            known = Preconditioning(*self._preconditioning)
+            intercept = known.intercept(coef, intercept)
         coef = self._projection @ coef
         self._set_expansion(coef, intercept, data, single_output=self._one_target)
 

@@ -18,6 +18,8 @@ from nbsketch._validation import (
     check_real,
 )
 from nbsketch.fitting.objectives import Objective, RadialObjective, ScalarObjective
+from nbsketch.fitting.preconditioning import Preconditioner, typical_square
+from nbsketch.fitting.sketched import SketchedData
 from nbsketch.losses import Loss
 from nbsketch.solvers.design import ArrayDesign
 from nbsketch.solvers.regimes import sgm_regime
@@ -31,6 +33,18 @@ _EPOCHS = 20
 # Iterates evaluated in early stopping: this many for each doubling of the steps, back
 # to a thousandth of them.
 _PER_DOUBLING, _DOUBLINGS = 4, 10
+
+
+class Preconditioning(NamedTuple):
+    """What a stream keeps of its preconditioned features, and their step."""
+
+    penalty_weights: NDArray  # (r,)
+    center: NDArray  # (r,)
+    step: float
+
+    def intercept(self, coef: NDArray, intercept: NDArray) -> NDArray:
+        """Return the intercept for features that are not centered."""
+        return intercept - self.center @ coef
 
 
 class Iterate(NamedTuple):
@@ -87,13 +101,20 @@ class Descent:
     regime: str | None
     source: float
     capacity: float
-    alpha: float
+    alpha: float | None
     average: bool
     n_steps: int = 0  # of "projected", once resolved
+    free_step: bool = False  # whether the step is a default
+    # Of preconditioned features the center, the weights of the penalty, and the squared
+    # norm that sets the length of steps; None: features are used unchanged.
+    center: NDArray | None = None
+    penalty_weights: NDArray | None = None
+    square_norm: float | None = None
 
     def __post_init__(self) -> None:
         check_choice("method", self.method, METHODS)
-        check_real("alpha", self.alpha, low=0, high_open=True)
+        if self.alpha is not None:
+            check_real("alpha", self.alpha, low=0, high_open=True)
         check_choice("average", self.average, [False, True])
 
     def resolve(self, n: int) -> Descent:
@@ -101,15 +122,17 @@ class Descent:
         if self.regime is not None:
             return self._by_regime(n)
         step, batch = METHODS[self.method]
-        step = step if self.step is None else self.step
+        free = self.step is None
+        step = step if free else self.step
         batch = batch if self.batch_size is None else self.batch_size
         epochs = _EPOCHS if self.n_epochs is None else self.n_epochs
         check_positive("step", step)
         steps = check_integer("n_epochs", epochs) * n
         steps = ceil(steps / check_integer("batch_size", batch))
         return replace(
-            self, step=step, batch_size=batch, n_epochs=epochs, n_steps=steps
-        )
+            self, step=step, batch_size=batch, n_epochs=epochs, n_steps=steps,
+            free_step=free,
+        )  # fmt: skip
 
     def _by_regime(self, n: int) -> Descent:
         given = self.step, self.batch_size, self.n_epochs
@@ -122,6 +145,48 @@ class Descent:
         exponents = {"source": self.source, "capacity": self.capacity}
         step, batch, steps = sgm_regime(str(self.regime), n, **exponents)
         return replace(self, step=step, batch_size=batch, n_steps=steps)
+
+    def is_preconditioned(self, data: SketchedData) -> bool:
+        """Return whether to precondition: with a penalty and a default step."""
+        alpha = data.inputs.alpha if self.alpha is None else self.alpha
+        return self.method == "projected" and self.free_step and bool(alpha)
+
+    def preconditioned(
+        self, data: SketchedData, objective: Any
+    ) -> tuple[Preconditioner | None, Descent]:
+        """Return the map to preconditioned features, or None, and the settings.
+
+        The penalty is set: the given one, or that learned with the length scales. A
+        default step is put in units of the targets where it depends on them.
+        """
+        alpha, ratio = self.alpha, objective.slope_ratio()
+        if alpha is None:
+            learned = None if self.regime else data.inputs.alpha
+            alpha = 0.0 if learned is None else learned * ratio
+        found = replace(self, alpha=alpha)
+        if self.method == "adam" and self.free_step:
+            return None, replace(found, step=self.step * objective.spread())
+        if not self.is_preconditioned(data):
+            return None, found
+        by = Preconditioner.of(data, alpha / ratio, objective)
+        step = self.step if objective.loss.is_smooth else self.step / ratio
+        known = Preconditioning(by.penalty_weights, by.center, float(step))
+        return by, replace(found, **known._asdict())
+
+    def centered(self, Z: NDArray) -> NDArray:
+        """Return features of other rows as those of the training rows are."""
+        return Z if self.center is None else Z - self.center
+
+    def measured(self, Z: NDArray) -> Descent:
+        """Return the settings with the squared norm of preconditioned features."""
+        if self.penalty_weights is None:
+            return self
+        return replace(self, square_norm=typical_square(Z))
+
+    def continued(self, known: Preconditioning, square_norm: float) -> Descent:
+        """Return the settings for more rows; a step that is given replaces the old."""
+        given = {} if self.free_step else {"step": self.step}
+        return replace(self, square_norm=square_norm, **known._asdict() | given)
 
     def search(
         self, sample: Sample, validation: Sample | None, rng: np.random.Generator
@@ -155,6 +220,7 @@ class Descent:
         """Pass once over the rows; return coefficients, intercept and state."""
         coef, intercept, after = stream_sgm(
             sample.Z, *_targets(sample), state, step=self.step,
+            penalty_weights=self.penalty_weights, square_norm=self.square_norm,
             **self._options(sample, rng),
         )  # fmt: skip
         return *_columns(coef, intercept, sample), after
@@ -173,6 +239,7 @@ class Descent:
         stops = _checkpoints(self.n_steps) if every else [self.n_steps]
         for iterate in sgm_iterates(
             sample.design, *_targets(sample), step=self.step, checkpoints=stops,
+            penalty_weights=self.penalty_weights, square_norm=self.square_norm,
             **self._options(sample, rng),
         ):  # fmt: skip
             yield iterate
@@ -193,9 +260,16 @@ class Descent:
         last = (solution.n_iter * per_epoch, solution.coef, solution.intercept)
         return on_the_way or [last]
 
+    @property
+    def preconditioning(self) -> Preconditioning | None:
+        """What a stream continues with; None without preconditioned features."""
+        if self.penalty_weights is None or self.center is None:
+            return None
+        return Preconditioning(self.penalty_weights, self.center, float(self.step))
+
     def _options(self, sample: Sample, rng: np.random.Generator) -> dict[str, Any]:
         return {
-            "alpha": self.alpha,
+            "alpha": self.alpha or 0.0,
             "batch_size": self.batch_size,
             "sample_weight": sample.objective.weights,
             "fit_intercept": sample.objective.fit_intercept,

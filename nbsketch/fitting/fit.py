@@ -301,6 +301,7 @@ class Found(NamedTuple):
     path: dict[str, NDArray] | None  # of validation losses
     sample: Sample  # the rows that were used
     projection: NDArray
+    descent: Descent  # with its penalty and its step
 
 
 def descend(
@@ -311,17 +312,19 @@ def descend(
     validation: tuple[Any, NDArray] | None,
 ) -> Found:
     """Minimize by stochastic gradients; return the iterate of least validation loss."""
+    by, descent = descent.preconditioned(data, objective)
     with one_thread():
-        projection, design = data.design(keep=True)
-        sample, held_out = Sample(design.collect(), objective), None
+        projection, Z = _stored(data) if by is None else by.features(data)
+        sample, held_out = Sample(Z, objective), None
+        descent = descent.measured(Z)
         if validation is not None:
             rows, targets = validation
             Z_val = data.expansion.times(data.transform(rows, "X_val"), projection)
-            held_out = sample.validation(Z_val, targets)
+            held_out = sample.validation(descent.centered(Z_val), targets)
         elif n_held_out:
             sample, held_out = sample.split(n_held_out, data.rng)
         best, path = descent.search(sample, held_out, data.rng)
-    return Found(best, path, sample, projection)
+    return Found(best, path, sample, projection, descent)
 
 
 def _expanded(solution: FeatureSolution, projection: NDArray) -> FeatureSolution:
@@ -400,6 +403,12 @@ def _warn(solution: FeatureSolution, stacklevel: int = 4) -> None:
         warnings.warn(text, ConvergenceWarning, stacklevel=stacklevel)
     if solution.order is not None and solution.order.is_contradicted:
         warnings.warn(dependent_rows(solution.order), stacklevel=stacklevel)
+
+
+def _stored(data: SketchedData) -> tuple[NDArray, NDArray]:
+    """Return the projection and the features, in memory."""
+    P, design = data.design(keep=True)
+    return P, design.collect()
 
 
 def _threads_for_all(problem: Problem, data: SketchedData) -> AbstractContextManager:

@@ -94,6 +94,8 @@ class Inputs(NamedTuple):
     length_scales : ndarray of shape (q,) or None
         Learned ones, in standard deviations of the features; infinite for
         constant and for dropped features.
+    alpha : float or None
+        Penalty learned with the length scales, in units of the square loss.
     """
 
     rows: Any
@@ -101,6 +103,7 @@ class Inputs(NamedTuple):
     bandwidth: Any
     scaler: InputScaler | None = None
     length_scales: NDArray | None = None
+    alpha: float | None = None
 
 
 def transform_rows(
@@ -144,13 +147,12 @@ def prepare_inputs(
 ) -> Inputs:
     """Return the prepared training rows and their kernel.
 
-    Length scales are learned if the bandwidth is "auto", or None where the settings
-    say so. Otherwise rows are transformed only if a preprocessing is named. `size` is
+    Length scales are learned if the bandwidth is "auto", or None where that is
+    possible. Otherwise rows are transformed only if a preprocessing is named. `size` is
     the size of the sketch to be drawn.
     """
     kernel, bandwidth = settings.kernel, settings.bandwidth
-    unasked = bandwidth is None and settings.learns_by_default
-    if _is_auto(bandwidth) or (unasked and _is_learnable(kernel, X)):
+    if _is_auto(bandwidth) or (bandwidth is None and _is_learnable(kernel, X)):
         if X.shape[0] >= _LEAST_ROWS:
             return _learn(X, settings, target, size, rng)
         bandwidth = "median"
@@ -202,7 +204,9 @@ def _learn(
         callback=_report if is_watched() else None,
     )
     rows = X if tuned.scaler is None else _transformed(X, tuned.scaler)
-    return Inputs(rows, tuned.kernel, None, tuned.scaler, tuned.length_scales)
+    return Inputs(
+        rows, tuned.kernel, None, tuned.scaler, tuned.length_scales, tuned.alpha
+    )
 
 
 def _report(iteration: int, error: float) -> bool:

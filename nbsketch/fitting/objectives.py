@@ -218,6 +218,10 @@ class Objective(ABC):
             return self.targets - np.median(self.targets, axis=0)
         return self.targets - [weighted_median(y, self.weights) for y in self.targets.T]
 
+    def spread(self) -> float:
+        """Return the mean absolute deviation of the targets from their medians."""
+        return _mean(np.abs(self._centered()), self.weights) or 1.0
+
     @property
     def _weighting(self) -> dict[str, Any]:
         return {"sample_weight": self.weights, "fit_intercept": self.fit_intercept}

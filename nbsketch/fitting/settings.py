@@ -29,8 +29,6 @@ class SketchSettings:
     sketch: Any
     size: Any
     random_state: Any
-    # Whether bandwidth=None learns the length scales where that is possible.
-    learns_by_default: bool = True
 
     def __post_init__(self) -> None:
         as_auto_size(self.size)

@@ -36,6 +36,8 @@ _STOCHASTIC_SIZE = 300
 # Sketches without an objective: features and structured prediction. They are small: at
 # equal size, p-sparsified ones are more accurate.
 _FEATURES_SKETCH, _FEATURES_SIZE = "p-sparsified", 100
+# Streams, whose length is not known.
+_STREAM_SIZE = 500
 
 
 @dataclass(frozen=True)
@@ -188,8 +190,14 @@ def joint_size(n: int, n_levels: int) -> int:
 
 
 def stochastic_size(n: int) -> int:
-    """Return the default size for stochastic gradients."""
-    return min(_STOCHASTIC_SIZE, n)
+    """Return the default size for stochastic gradients in memory."""
+    affordable = _affordable(n, _LEAST_SQUARES_WORK, _LEAST_SQUARES_SIZE)
+    return min(n, max(_STOCHASTIC_SIZE, affordable))
+
+
+def stream_size(n: int) -> int:
+    """Return the default size for a stream that starts with n rows."""
+    return min(_STREAM_SIZE, n)
 
 
 def _affordable(n: int, work: float, largest: int) -> int:

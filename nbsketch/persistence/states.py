@@ -109,6 +109,16 @@ def _stream(name: str, value: Any, scope: Scope) -> Any:
     return value
 
 
+def _preconditioning(name: str, value: Any, scope: Scope) -> Any:
+    """Accept the parts of a `nbsketch.fitting.descent.Preconditioning`."""
+    if not isinstance(value, tuple) or len(value) != 3:
+        raise ValueError(f"`{name}` must have three parts, got {value!r:.60}")
+    array("r", positive=True)(name, value[0], scope)
+    array("r")(name, value[1], scope)
+    check_positive(name, value[2])
+    return value
+
+
 def _output_weights(name: str, value: Any, scope: Scope) -> Any:
     """Accept a dense or sparse matrix of the sketch of the distinct outputs."""
     if not sp.issparse(value):
@@ -227,7 +237,9 @@ STATES: dict[str, dict[str, Rule]] = {
         "n_steps_": integer(),
         "_one_target": _one_target,
         "_seed": integer(),
+        "alpha_": number,
         "_projection": array("s r"),
+        "_preconditioning": optional(_preconditioning),
         "_stream": optional(_stream),
     },
     "InputOutputKernelRegressor": {

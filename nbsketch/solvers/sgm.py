@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._validation import check_integer, random_generator
+from nbsketch._validation import check_integer, check_positive, random_generator
 from nbsketch.losses import Loss
 from nbsketch.solvers._stochastic.problem import StochasticProblem, sgm_problem
 from nbsketch.solvers._stochastic.rows import RowStream, squared_norms
@@ -74,6 +74,8 @@ def solve_sgm(
     batch_size: int,
     n_steps: int,
     alpha: float = 0.0,
+    penalty_weights: ArrayLike | None = None,
+    square_norm: float | None = None,
     sample_weight: ArrayLike | None = None,
     fit_intercept: bool = False,
     average: bool = False,
@@ -110,6 +112,11 @@ def solve_sgm(
         Number of steps, T. A pass over the data is n / b of them.
     alpha : float
         Penalty ``(alpha / 2) |w|^2``, at least 0.
+    penalty_weights : array_like of shape (r,), optional
+        Weights p of the penalty ``(alpha / 2) sum_k p_k w_k^2``. Default: all one.
+    square_norm : float, optional
+        :math:`\kappa^2` if it is not to be the largest squared norm: a batch that holds
+        a larger one takes a step shorter in proportion, so that steps remain stable.
     sample_weight : array_like of shape (n,), optional
         Rows are drawn in proportion to their weights: one of weight two is the same as
         two rows, one of weight 0 is never drawn. Default: all one.
@@ -151,6 +158,7 @@ def solve_sgm(
         sgm_iterates(
             Z, Y, loss, step=step, batch_size=batch_size,
             checkpoints=sorted({*stops, n_steps}), alpha=alpha,
+            penalty_weights=penalty_weights, square_norm=square_norm,
             sample_weight=sample_weight, fit_intercept=fit_intercept, average=average,
             rng=rng,
         )
@@ -169,6 +177,8 @@ def sgm_iterates(
     batch_size: int,
     checkpoints: Iterable[int],
     alpha: float = 0.0,
+    penalty_weights: ArrayLike | None = None,
+    square_norm: float | None = None,
     sample_weight: ArrayLike | None = None,
     fit_intercept: bool = False,
     average: bool = False,
@@ -192,12 +202,12 @@ def sgm_iterates(
     design = as_design(Z)
     stops = _stops(checkpoints)
     problem = sgm_problem(design, Y, loss, alpha, sample_weight, fit_intercept)
-    search = SGMSearch.start(problem, step, batch_size, average)
+    search = SGMSearch.start(problem, step, batch_size, average, penalty_weights)
     weights = None if sample_weight is None else problem.weights
     rows = RowStream.of(random_generator(rng), weights, design.shape[0])
     features = np.ascontiguousarray(design.collect())
-    rate = search.rates(_largest_square(features, weights))
-    return _steps(search, features, problem, rows, float(rate), stops)
+    bounds = _square_bounds(features, weights, square_norm)
+    return _steps(search, features, problem, rows, bounds, stops)
 
 
 def _steps(
@@ -205,17 +215,21 @@ def _steps(
     Z: NDArray,
     problem: StochasticProblem,
     rows: RowStream,
-    rate: float,
+    square_norms: NDArray | float,
     stops: set[int],
 ) -> Iterator[Iterate]:
     for stop in sorted(stops):
-        search.draw(Z, problem.targets, rows, rate, stop)
+        search.draw(Z, problem.targets, rows, square_norms, stop)
         yield Iterate(stop, *solution(search.result, problem.scalar))
 
 
-def _largest_square(Z: NDArray, weights: NDArray | None) -> NDArray:
-    """Return the largest squared norm of the rows that can be drawn."""
+def _square_bounds(
+    Z: NDArray, weights: NDArray | None, square_norm: float | None
+) -> NDArray:
+    """Return bounds of the squared norms of all rows that can be drawn, or of each."""
     squares = squared_norms(Z)
+    if square_norm is not None:
+        return np.maximum(squares, check_positive("square_norm", square_norm))
     return (squares if weights is None else squares[weights > 0]).max()
 
 

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._validation import check_matrix, random_generator
+from nbsketch._validation import check_matrix, check_positive, random_generator
 from nbsketch.losses import Loss
 from nbsketch.solvers._stochastic.problem import sgm_problem
 from nbsketch.solvers._stochastic.rows import squared_norms
-from nbsketch.solvers._stochastic.search import SGMSearch, solution
+from nbsketch.solvers._stochastic.search import SGMSearch, average_start, solution
 from nbsketch.solvers.design import ArrayDesign
 
 
@@ -28,13 +28,26 @@ class StreamState(NamedTuple):
     n_steps : int
         Steps taken.
     square_norm : float
-        Largest squared norm of the features of a row so far.
+        Largest squared norm of the features of a row so far, or the given one.
     """
 
     point: NDArray
     totals: NDArray
     n_steps: int
     square_norm: float
+
+    @classmethod
+    def after(cls, point: NDArray, n_steps: int, square_norm: float) -> StreamState:
+        """Return a state at a point, as after so many steps that did not move it.
+
+        For 0 steps it has no average.
+        """
+        if n_steps == 0:
+            return cls(point, np.zeros((2, 0, 0)), 0, square_norm)
+        power = 1 << (n_steps.bit_length() - 1)
+        counts = n_steps - power, power - average_start(n_steps)
+        totals = np.stack([count * point for count in counts])
+        return cls(point, totals, n_steps, square_norm)
 
 
 def stream_sgm(
@@ -46,6 +59,8 @@ def stream_sgm(
     step: float,
     batch_size: int,
     alpha: float = 0.0,
+    penalty_weights: ArrayLike | None = None,
+    square_norm: float | None = None,
     sample_weight: ArrayLike | None = None,
     fit_intercept: bool = False,
     average: bool = False,
@@ -55,10 +70,10 @@ def stream_sgm(
 
     The arguments are those of `solve_sgm`, with these differences: batches are runs of
     rows (the last one may be shorter), the largest squared norm that sets the length of
-    a step is that of the rows so far, and a row of weight s is visited s times; of a
-    weight that is not an integer the fraction is the probability of one visit more.
-    With batches of one row the result does not depend on how the stream is cut into
-    calls. The given state is not changed.
+    a step is that of the rows so far unless `square_norm` is given, and a row of weight
+    s is visited s times; of a weight that is not an integer the fraction is the
+    probability of one visit more. With batches of one row the result does not depend on
+    how the stream is cut into calls. The given state is not changed.
 
     Examples
     --------
@@ -77,7 +92,7 @@ def stream_sgm(
     problem = sgm_problem(
         ArrayDesign._trusted(Z), Y, loss, alpha, sample_weight, fit_intercept
     )
-    search = SGMSearch.start(problem, step, batch_size, average)
+    search = SGMSearch.start(problem, step, batch_size, average, penalty_weights)
     before = 0.0
     if state is not None:
         _check_state(state, search)
@@ -90,11 +105,14 @@ def stream_sgm(
     if sample_weight is not None:
         order = np.repeat(order, _visits(problem.weights, random_generator(rng)))
     if order.size:
-        firsts = np.arange(0, len(order), search.batch_size)
-        largest = np.maximum.reduceat(squared_norms(Z)[order], firsts)
-        largest = np.maximum.accumulate(np.maximum(largest, before))
+        largest = search.largest(squared_norms(Z), order)
+        if square_norm is None:
+            largest = np.maximum.accumulate(np.maximum(largest, before))
+            before = float(largest[-1])
+        else:
+            before = check_positive("square_norm", square_norm)
+            largest = np.maximum(largest, before)
         search.run(Z, problem.targets, order, search.rates(largest))
-        before = float(largest[-1])
     after = StreamState(search.point, search.totals, search.n_steps, before)
     return *solution(search.result, problem.scalar), after
 

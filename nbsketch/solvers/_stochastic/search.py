@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._jit.sgm import run_steps
 from nbsketch._validation import check_integer, check_positive
@@ -31,8 +31,8 @@ class SGMSearch:
         Length of the steps times the greatest curvature of a row's loss.
     batch_size : int
         Rows per step.
-    alpha : float
-        Penalty.
+    penalties : ndarray of shape (r,) or (0,)
+        Penalty of each coefficient; empty for none.
     fit_intercept : bool
         Whether the last column of the point moves.
     point : ndarray of shape (d, r + 1)
@@ -47,7 +47,7 @@ class SGMSearch:
     numbers: tuple[float, ...]
     step: float
     batch_size: int
-    alpha: float
+    penalties: NDArray
     fit_intercept: bool
     point: NDArray
     totals: NDArray
@@ -55,7 +55,12 @@ class SGMSearch:
 
     @classmethod
     def start(
-        cls, problem: StochasticProblem, step: float, batch_size: int, average: bool
+        cls,
+        problem: StochasticProblem,
+        step: float,
+        batch_size: int,
+        average: bool,
+        penalty_weights: ArrayLike | None = None,
     ) -> SGMSearch:
         """Return a search from zero; an intercept begins amid the targets."""
         rank = problem.design.shape[1]
@@ -66,7 +71,7 @@ class SGMSearch:
             tuple(problem.numbers[:, 0].tolist()),
             check_positive("step", step),
             check_integer("batch_size", batch_size),
-            problem.alpha,
+            _penalties(problem.alpha, penalty_weights, rank),
             problem.fit_intercept,
             point,
             np.zeros((2, *point.shape) if average else (2, 0, 0)),
@@ -87,8 +92,8 @@ class SGMSearch:
         for first, last in self._parts(len(rates)):
             rows = order[first * self.batch_size : last * self.batch_size]
             run_steps(
-                Z, Y, rows, self.batch_size, rates[first:last], self._drift, self.alpha,
-                self.numbers, self.point, move, self.totals[0],
+                Z, Y, rows, self.batch_size, rates[first:last], self._drift,
+                self.penalties, self.numbers, self.point, move, self.totals[0],
             )  # fmt: skip
             self.n_steps += last - first
             if _is_power_of_two(self.n_steps):
@@ -96,14 +101,28 @@ class SGMSearch:
             self._check()
 
     def draw(
-        self, Z: NDArray, Y: NDArray, rows: RowStream, rate: float, stop: int
+        self,
+        Z: NDArray,
+        Y: NDArray,
+        rows: RowStream,
+        square_norms: NDArray | float,
+        stop: int,
     ) -> None:
-        """Take steps of equal length on random rows until `stop` are taken."""
+        """Take steps on random rows until `stop` are taken.
+
+        `square_norms` bound those of the features of each row, or of all rows.
+        """
         batch = self.batch_size
         while self.n_steps < stop:
             count = min(stop - self.n_steps, self._longest)
             order = rows.take(self.n_steps * batch, count * batch)
-            self.run(Z, Y, order, np.full(count, rate))
+            bounds = np.broadcast_to(square_norms, len(Z))
+            self.run(Z, Y, order, self.rates(self.largest(bounds, order)))
+
+    def largest(self, values: NDArray, order: NDArray) -> NDArray:
+        """Return the largest value of each batch of the rows of `order`."""
+        firsts = np.arange(0, len(order), self.batch_size)
+        return np.maximum.reduceat(values[order], firsts)
 
     @property
     def result(self) -> NDArray:
@@ -157,6 +176,19 @@ def solution(point: NDArray, scalar: bool) -> tuple[NDArray, Any]:
     """Return coefficients and intercept of a point as the solvers give them."""
     coef, intercept = np.ascontiguousarray(point[:, :-1].T), point[:, -1]
     return (coef[:, 0], float(intercept[0])) if scalar else (coef, intercept)
+
+
+def _penalties(alpha: float, weights: ArrayLike | None, rank: int) -> NDArray:
+    """Return the penalty of each coefficient; an empty array for none."""
+    if weights is None:
+        return np.full(rank if alpha > 0 else 0, alpha)
+    values = np.array(weights, dtype=float)
+    if values.shape != (rank,) or not (np.isfinite(values) & (values >= 0)).all():
+        raise ValueError(
+            f"`penalty_weights` must be {rank} finite numbers of at least 0, got an "
+            f"array of shape {values.shape}"
+        )
+    return alpha * values if alpha > 0 else np.empty(0)
 
 
 def _middle(problem: StochasticProblem) -> NDArray:

@@ -43,6 +43,14 @@ from nbsketch.solvers.scratch import (
     rows_per_block,
     stored_or,
 )
+from nbsketch.tuning.learned import (
+    LearnedInputs,
+    as_targets,
+    check_learnable,
+    is_auto,
+    learn_inputs,
+    summary_lines,
+)
 
 # Rows between two reports of the progress.
 REPORTED_ROWS = 1 << 17
@@ -297,8 +305,11 @@ class SketchedFeatures(
         "gaussian", "laplacian", "matern", "polynomial", "linear", "sobolev",
         "tanimoto", "gaussian-tanimoto", "precomputed", a kernel object or a function
         k(X, Y).
-    bandwidth : float, sequence of floats, "median" or None, default=None
-        Bandwidth of a kernel given by name. None: "median".
+    bandwidth : float, sequence of floats, "median", "auto" or None, default=None
+        Bandwidth of a kernel given by name. "auto" learns one length scale per feature
+        by ridge regression to the `y` of `fit`, for dense X and the kernels "gaussian",
+        "laplacian" and "matern"; with fewer than 30 rows it is "median". None:
+        "median".
     sketch : str, SketchRecipe or None, default=None
         "p-sparsified", "gaussian", "rademacher", "subsampling", "leverage",
         "accumulation", "countsketch", "sparse-jl", "srht", "identity", or a recipe.
@@ -317,6 +328,12 @@ class SketchedFeatures(
         The drawn sketch.
     landmarks_ : ndarray or csr_array of shape (s', q)
         The rows of X on which the features depend.
+    scaler_ : InputScaler or None
+        Transformation of the rows; it drops features that do not matter, if there are
+        more than 50. None: rows are used unchanged.
+    length_scales_ : ndarray of shape (q,) or None
+        Learned length scales in standard deviations of the features; infinite for
+        constants. None: not learned.
     projection_ : ndarray of shape (s, r)
         P with :math:`z(x) = P^T S k_x`.
     rank_ : int
@@ -356,23 +373,41 @@ class SketchedFeatures(
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: Any = None) -> SketchedFeatures:
-        """Draw the sketch and compute the projection; y is ignored."""
+        """Draw the sketch and compute the projection.
+
+        Parameters
+        ----------
+        X : array or sparse matrix of shape (n, q)
+            Rows.
+        y : array of shape (n,) or (n, d) or None, default=None
+            Targets for ``bandwidth="auto"``, not used otherwise. Texts, booleans and
+            integers with at most 20 values are labels of classes.
+        """
         with keeping_fitted(self):
-            self._fit(checked_rows(self, X, reset=True), keep=False)
+            self._fit(checked_rows(self, X, reset=True), y, keep=False)
         return self
 
     def fit_transform(self, X: ArrayLike, y: Any = None) -> NDArray:
         """Fit and return the features of X: cheaper than `fit` and `transform`."""
         if is_dask(X):
-            return self.fit(X).transform(X)
+            return self.fit(X, y).transform(X)
         with keeping_fitted(self):
-            return self._fit(checked_rows(self, X, reset=True), keep=True).Z
+            return self._fit(checked_rows(self, X, reset=True), y, keep=True).Z
 
-    def _fit(self, X: Any, keep: bool) -> Any:
+    def _fit(self, X: Any, y: Any, keep: bool) -> Any:
         rngs = random_generator(self.random_state).spawn(2)
-        X = held_rows(X, features_recipe(self.sketch, self.size, X.shape[0]))
+        recipe = features_recipe(self.sketch, self.size, X.shape[0])
+        X = held_rows(X, recipe)
+        inputs = LearnedInputs(X, self.kernel, self.bandwidth)
+        if is_auto(self.bandwidth):
+            check_learnable(self.kernel, X)
+            targets, size = as_targets(y, len(X)), getattr(recipe, "size", len(X))
+            known = self.kernel, size, rngs[0].spawn(1)[0]
+            inputs = learn_inputs(X, targets, *known)
+        X = inputs.rows
+        self.scaler_, self.length_scales_ = inputs.scaler, inputs.length_scales
         kernel, sketch = draw(
-            X, self.kernel, self.bandwidth, self.sketch, self.size, rngs
+            X, inputs.kernel, inputs.bandwidth, self.sketch, self.size, rngs
         )
         sketch_map = SketchMap.of(kernel, X, sketch)
         self.projection_, design = sketched_design(
@@ -389,9 +424,18 @@ class SketchedFeatures(
             return row_by_row(self.transform, X)
         check_is_fitted(self)
         rows = checked_rows(self, X, dtype=model_dtype(self.landmarks_))
+        rows = rows if self.scaler_ is None else self.scaler_.transform(rows)
         self.kernel_.check_domain("X", rows)
         parts = (self.kernel_, self.landmarks_, self.sketch_.weights)
         return expansion_of(self, *parts, self.projection_)(rows, rows.dtype)
+
+    def summary(self) -> str:
+        """Return what the fit has chosen, one line each."""
+        check_is_fitted(self)
+        size, n = self.sketch_.shape
+        landmarks = f"{self.landmarks_.shape[0]} landmarks"
+        found = f"size {size} of {n} rows, rank {self.rank_}, {landmarks}"
+        return summary_lines(self, [("sketch", found)])
 
     def __sklearn_tags__(self) -> Tags:
         """Say what the transformer can do."""

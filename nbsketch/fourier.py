@@ -29,6 +29,14 @@ from nbsketch.kernels import (
 )
 from nbsketch.persistence import SaveMixin
 from nbsketch.solvers.scratch import rows_per_block
+from nbsketch.tuning.learned import (
+    LearnedInputs,
+    as_targets,
+    check_learnable,
+    is_auto,
+    learn_inputs,
+    summary_lines,
+)
 
 
 class RandomFourierFeatures(
@@ -46,8 +54,11 @@ class RandomFourierFeatures(
     ----------
     kernel : {"gaussian", "laplacian", "matern"} or Kernel, default="gaussian"
         Kernel of one of these three families, by name or as an object.
-    bandwidth : float, sequence of floats, "median" or None, default=None
-        Bandwidth of a kernel given by name. None: "median".
+    bandwidth : float, sequence of floats, "median", "auto" or None, default=None
+        Bandwidth of a kernel given by name. "auto" learns one length scale per feature
+        by ridge regression to the `y` of `fit`, for dense X and the kernels "gaussian",
+        "laplacian" and "matern"; with fewer than 30 rows it is "median". None:
+        "median".
     size : int, default=100
         Number of features D. Must be even: features are pairs of cosine and sine.
     random_state : None, int or Generator, default=None
@@ -57,8 +68,14 @@ class RandomFourierFeatures(
     ----------
     kernel_ : Kernel
         The kernel with its bandwidth resolved.
-    frequencies_ : ndarray of shape (q, D/2)
+    frequencies_ : ndarray of shape (p, D/2)
         The frequencies, one per column.
+    scaler_ : InputScaler or None
+        Transformation of the rows; it drops features that do not matter, if there are
+        more than 50. None: rows are used unchanged.
+    length_scales_ : ndarray of shape (q,) or None
+        Learned length scales in standard deviations of the features; infinite for
+        constants. None: not learned.
 
     Notes
     -----
@@ -100,20 +117,36 @@ class RandomFourierFeatures(
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: Any = None) -> RandomFourierFeatures:
-        """Draw the frequencies; y is ignored."""
+        """Draw the frequencies.
+
+        Parameters
+        ----------
+        X : array or sparse matrix of shape (n, q)
+            Rows.
+        y : array of shape (n,) or (n, d) or None, default=None
+            Targets for ``bandwidth="auto"``, not used otherwise. Texts, booleans and
+            integers with at most 20 values are labels of classes.
+        """
         with keeping_fitted(self):
-            self._fit(held_rows(checked_rows(self, X, reset=True)))
+            self._fit(held_rows(checked_rows(self, X, reset=True)), y)
         return self
 
-    def _fit(self, X: Any) -> None:
+    def _fit(self, X: Any, y: Any) -> None:
         size = check_integer("size", self.size, low=2)
         if size % 2:
             raise ValueError(
                 f"`size` must be even (pairs of cosine and sine), got {size}"
             )
-        kernel: Any = as_kernel(self.kernel, self.bandwidth)
         # Two streams: the frequencies do not depend on how the bandwidth is chosen.
         kernel_rng, rng = random_generator(self.random_state).spawn(2)
+        inputs = LearnedInputs(X, self.kernel, self.bandwidth)
+        if is_auto(self.bandwidth):
+            check_learnable(self.kernel, X)
+            targets = as_targets(y, len(X))
+            inputs = learn_inputs(X, targets, self.kernel, size, kernel_rng.spawn(1)[0])
+        X = inputs.rows
+        self.scaler_, self.length_scales_ = inputs.scaler, inputs.length_scales
+        kernel: Any = as_kernel(inputs.kernel, inputs.bandwidth)
         unit = _unit_frequencies(kernel, rng, (size // 2, X.shape[1]))
         self.kernel_ = kernel.resolve(X, kernel_rng)
         frequencies = (unit / self.kernel_.bandwidth).T
@@ -127,6 +160,7 @@ class RandomFourierFeatures(
         check_is_fitted(self)
         W = self.frequencies_
         rows = checked_rows(self, X, dtype=W.dtype)
+        rows = rows if self.scaler_ is None else self.scaler_.transform(rows)
         n, half = rows.shape[0], W.shape[1]
         Z = np.empty((n, 2 * half), dtype=W.dtype)
         length = rows_per_block(half, W.dtype)
@@ -137,6 +171,11 @@ class RandomFourierFeatures(
             np.sin(phases, out=Z[block, half:])
         Z *= 1 / math.sqrt(half)
         return Z
+
+    def summary(self) -> str:
+        """Return what the fit has chosen, one line each."""
+        check_is_fitted(self)
+        return summary_lines(self, [("features", str(2 * self.frequencies_.shape[1]))])
 
     def __sklearn_tags__(self) -> Tags:
         """Declare sparse input and preserved dtypes."""

@@ -33,6 +33,13 @@ _FORMATS = {"nbsketch model 1": False, _FORMAT: True}
 # and values with another name.
 _RENAMED_PARAMS: dict[str, str | None] = {"scale": "preprocessing", "accuracy": None}
 _RENAMED_VALUES = {"method=sgm": "projected"}
+# Fitted attributes that files of earlier versions lack.
+_UNLEARNED: dict[str, Any] = {"scaler_": None, "length_scales_": None}
+_ADDED: dict[str, dict[str, Any]] = {
+    "SketchedFeatures": _UNLEARNED,
+    "RandomFourierFeatures": _UNLEARNED,
+    "SketchedSGDRegressor": {"alpha_": 0.0, "_preconditioning": None},
+}
 # What reading a damaged file can raise.
 _DAMAGED = (
     ArithmeticError,
@@ -163,6 +170,7 @@ def _model(archive: Archive) -> Any:
     model = cls(**params)
     if fitted:
         params = model.get_params(deep=False)  # with defaults for those not in the file
+        fitted = _completed(cls.__name__, fitted, params)
         vars(model).update(check_state(cls.__name__, fitted, params))
     return model
 
@@ -176,6 +184,16 @@ def _current(params: dict[str, Any]) -> dict[str, Any]:
             key = f"{name}={value}" if isinstance(value, str) else ""
             current[today] = _RENAMED_VALUES.get(key, value)
     return current
+
+
+def _completed(
+    name: str, fitted: dict[str, Any], params: dict[str, Any]
+) -> dict[str, Any]:
+    """Return fitted attributes with those that earlier versions did not have."""
+    added = _ADDED.get(name, {})
+    if params.get("alpha") is not None and "alpha_" in added:
+        added = added | {"alpha_": params["alpha"]}
+    return added | fitted
 
 
 def _fitted(model: Any) -> dict[str, Any]:

@@ -187,6 +187,10 @@ _FEATURES: dict[str, Rule] = {
     "n_features_in_": integer("q", low=1, high=MOST_FEATURES),
     "feature_names_in_?": names_of("q"),
 }
+_LEARNED: dict[str, Rule] = {
+    "scaler_": scaler("q", "p"),
+    "length_scales_": optional(array("q", finite=False, positive=True)),
+}
 # A kernel expansion on the landmarks of a sketch.
 EXPANSION: dict[str, Rule] = {
     **_FEATURES,
@@ -275,17 +279,19 @@ STATES: dict[str, dict[str, Rule]] = {
     },
     "SketchedFeatures": {
         **_FEATURES,
+        **_LEARNED,
         "kernel_": kernel,
         "sketch_": sketch("s", "n", "m"),
-        "landmarks_": landmarks("kernel_", "m", "q", "n"),
+        "landmarks_": landmarks("kernel_", "m", "p", "n"),
         "projection_": array("s r"),
         "rank_": integer("r"),
         "_n_features_out": integer("r"),
     },
     "RandomFourierFeatures": {
         **_FEATURES,
+        **_LEARNED,
         "kernel_": kernel,
-        "frequencies_": array("q pairs"),
+        "frequencies_": array("p pairs"),
         "_n_features_out": integer("features"),
     },
 }

@@ -460,8 +460,18 @@ ONES = np.ones((4, 2))
         ({}, (["a", "b"], ONES), ValueError, "could not convert string"),
         ({"alpha": 0}, (ONES, ONES), ValueError, "`alpha` must be in"),
         ({"verbose": -1}, (ONES, ONES), ValueError, "`verbose` must be"),
-        ({"size": 3}, (ONES, ONES), ValueError, "`size` has no meaning"),
-        ({"output_size": 3}, (ONES, ONES), ValueError, "`output_size` has no meaning"),
+        (
+            {"sketch": "identity", "size": 3},
+            (ONES, ONES),
+            ValueError,
+            "`size` has no meaning",
+        ),
+        (
+            {"output_sketch": "identity", "output_size": 3},
+            (ONES, ONES),
+            ValueError,
+            "`output_size` has no meaning",
+        ),
         (
             {"output_bandwidth": 1.0},
             (ONES, ONES),

@@ -39,7 +39,7 @@ def _entries(model: Any) -> Iterator[tuple[str, str]]:
     if path is not None:
         steps = zip(path["size"], path["loss"], strict=True)
         yield "size path", ", ".join(f"{s}: {loss:.4g}" for s, loss in steps)
-    if hasattr(model, "alpha_"):
+    if hasattr(model, "dual_gap_"):
         yield "machine", f"{_machine(model)}, {_reason(model)}"
         yield "more", _more(model)
     yield from _solution(model)

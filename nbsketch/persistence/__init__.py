@@ -38,6 +38,7 @@ _UNLEARNED: dict[str, Any] = {"scaler_": None, "length_scales_": None}
 _ADDED: dict[str, dict[str, Any]] = {
     "SketchedFeatures": _UNLEARNED,
     "RandomFourierFeatures": _UNLEARNED,
+    "InputOutputKernelRegressor": _UNLEARNED,
     "SketchedSGDRegressor": {"alpha_": 0.0, "_preconditioning": None},
 }
 # What reading a damaged file can raise.

@@ -248,9 +248,10 @@ STATES: dict[str, dict[str, Rule]] = {
     },
     "InputOutputKernelRegressor": {
         **_FEATURES,
+        **_LEARNED,
         "kernel_": kernel,
         "sketch_": sketch("s", "n", "m"),
-        "landmarks_": landmarks("kernel_", "m", "q", "n"),
+        "landmarks_": landmarks("kernel_", "m", "p", "n"),
         "rank_": integer("r", low=1),
         "output_kernel_": kernel,
         "output_sketch_": sketch("output sketch rows", "n", "output columns"),

@@ -16,10 +16,11 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from nbsketch._blas import eigh
 from nbsketch._whitening import PivotedCholesky
 from nbsketch.features import SketchMap, draw
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
-from nbsketch.sketches import Sketch
+from nbsketch.sketches import Sketch, SubsamplingSketch
 from nbsketch.structured._decoding import Candidates
 from nbsketch.structured._rows import (
     Objects,
@@ -29,6 +30,10 @@ from nbsketch.structured._rows import (
     distinct,
     object_kernel,
 )
+
+# Outputs that stand for all in the targets of learned length scales, and the number of
+# principal components that are these targets, if they have this share of the largest.
+_LANDMARKS, _COMPONENTS, _LEAST_VARIANCE = 100, 5, 1e-6
 
 
 @dataclass(frozen=True)
@@ -194,6 +199,20 @@ def draw_outputs(
     return draw(
         rows, kernel, None, sketch, size, rngs, sample_weight=sample_weight, **names
     )
+
+
+def principal_targets(kernel: Kernel, Y: Any, rng: np.random.Generator) -> NDArray:
+    """Return the first principal components (n, d) of outputs, from few of them.
+
+    They are those of the kernel values with at most 100 random outputs.
+    """
+    n, rows = Y.shape[0], as_double(Y)
+    sketch = SubsamplingSketch(min(n, _LANDMARKS)).draw(n, rng)
+    values = SketchMap.of(kernel, rows, sketch)(rows).T
+    values = values - values.mean(axis=0)
+    variances, axes = eigh(values.T @ values / n)
+    top = variances > _LEAST_VARIANCE * max(variances[-1], np.finfo(float).tiny)
+    return values @ axes[:, top][:, -_COMPONENTS:]
 
 
 def _membership(owner: NDArray, count: int) -> sp.csr_array:

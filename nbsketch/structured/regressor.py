@@ -36,6 +36,7 @@ from nbsketch.structured._outputs import (
     TrainingOutputs,
     check_training_outputs,
     draw_outputs,
+    principal_targets,
 )
 from nbsketch.structured._regression import Regression, fit_regression
 from nbsketch.structured._rows import (
@@ -45,10 +46,21 @@ from nbsketch.structured._rows import (
     object_kernel,
 )
 from nbsketch.structured._stages import Stages
+from nbsketch.tuning.learned import (
+    check_learnable,
+    is_auto,
+    learn_inputs,
+    summary_lines,
+)
 
 # Memory of the points h(x) of the rows that are decoded together.
 _POINT_BYTES = 64 << 20
 _FEWEST_ROWS, _MOST_ROWS = 64, 4096
+
+
+def _named(sketch: Any, size: Any) -> Any:
+    """Return the sketch of a model; without sketch and size it has none."""
+    return "identity" if sketch is None and size is None else sketch
 
 
 class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
@@ -87,9 +99,13 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         predictions are indices of training outputs.
     bandwidth, output_bandwidth : float, sequence of floats or "median", default=None
         Bandwidths of kernels given by name, in the units of X and Y. None means
-        "median".
-    sketch, output_sketch : str or SketchRecipe, default="identity"
-        Sketches of inputs and outputs: names or recipes.
+        "median". ``bandwidth="auto"`` learns one length scale per feature, for dense X
+        and the kernels "gaussian", "laplacian" and "matern", by ridge regression to the
+        first principal components of the outputs in the space of their kernel; with
+        fewer than 30 rows it is "median".
+    sketch, output_sketch : str, SketchRecipe or None, default=None
+        Sketches of inputs and outputs: names or recipes. None: no sketch, "identity",
+        if the size is None as well, else "p-sparsified".
     size, output_size : int, default=None
         Numbers of rows of sketches given by name. None means 100, or n if n < 100.
     alpha : float, default=1e-5
@@ -116,6 +132,11 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         prediction needs.
     output_kernel_, output_sketch_, output_landmarks_ : Kernel, Sketch, rows
         The same for outputs.
+    scaler_ : InputScaler or None
+        Transformation of the inputs; it drops features that do not matter, if there are
+        more than 50. None: inputs are used unchanged.
+    length_scales_ : ndarray of shape (q,) or None
+        Learned length scales in standard deviations of the features. None: not learned.
     rank_, output_rank_ : int
         Dimensions of the sketched input and output spaces.
     seconds_ : dict of str to float
@@ -157,8 +178,8 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         *,
         bandwidth: Any = None,
         output_bandwidth: Any = None,
-        sketch: Any = "identity",
-        output_sketch: Any = "identity",
+        sketch: Any = None,
+        output_sketch: Any = None,
         size: int | None = None,
         output_size: int | None = None,
         alpha: float = 1e-5,
@@ -213,18 +234,20 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
             self.output_kernel_, self.output_sketch_ = draw_outputs(
                 output_kernel,
                 Y,
-                self.output_sketch,
+                _named(self.output_sketch, self.output_size),
                 self.output_size,
                 output_rng,
                 weights,
             )
+            rngs = input_rng.spawn(2)
+            X, kernel = self._learn(X, kernel, Y, weights, input_rng.spawn(1)[0])
             self.kernel_, self.sketch_ = draw(
                 X,
                 kernel,
                 None,
-                self.sketch,
+                _named(self.sketch, self.size),
                 self.size,
-                input_rng.spawn(2),
+                rngs,
                 sample_weight=weights,
             )
             with stages.stage("outputs"):
@@ -283,6 +306,22 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         """
         return self._best(X, k, candidates, candidate_sets)[0]
 
+    def summary(self) -> str:
+        """Return what the fit has chosen, one line each."""
+        check_is_fitted(self)
+        (size, n), outputs = self.sketch_.shape, self.output_sketch_.shape[0]
+        inputs = "none" if self.sketch_.is_identity else f"size {size}"
+        sketched = "none" if self.output_sketch_.is_identity else f"size {outputs}"
+        candidates = len(self._penalty)
+        entries = [
+            ("sketch", f"{inputs}, rank {self.rank_}, {n} rows"),
+            ("output kernel", type(self.output_kernel_).__name__),
+            ("output sketch", f"{sketched}, rank {self.output_rank_}"),
+            ("candidates", str(candidates)),
+            ("alpha", f"{self.alpha:.4g}"),
+        ]
+        return summary_lines(self, entries)
+
     def decision_function(self, X: Any, candidates: Any = None) -> NDArray:
         r"""Return the scores :math:`\langle h(x), \psi(y) \rangle - k_Y(y, y) / 2`.
 
@@ -338,7 +377,8 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
 
     def _check_X(self, X: Any) -> tuple[Kernel, Any]:
         """Return the input kernel and valid training inputs."""
-        kernel = as_kernel(self.kernel, self.bandwidth)
+        bandwidth = None if is_auto(self.bandwidth) else self.bandwidth
+        kernel = as_kernel(self.kernel, bandwidth)
         if (of_objects := object_kernel(kernel, X)) is not None:
             self.__dict__.pop("n_features_in_", None)
             return of_objects, check_objects("X", X)
@@ -349,7 +389,27 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         check_is_fitted(self)
         if isinstance(self.landmarks_, Objects):
             return check_objects("X", X)
-        return checked_rows(self, X, dtype=model_dtype(self.landmarks_))
+        rows = checked_rows(self, X, dtype=model_dtype(self.landmarks_))
+        return rows if self.scaler_ is None else self.scaler_.transform(rows)
+
+    def _learn(
+        self,
+        X: Any,
+        kernel: Kernel,
+        Y: Any,
+        weights: NDArray | None,
+        rng: np.random.Generator,
+    ) -> tuple[Any, Kernel]:
+        """Return prepared rows and their kernel; learn length scales if asked."""
+        self.scaler_, self.length_scales_ = None, None
+        if not is_auto(self.bandwidth):
+            return X, kernel
+        check_learnable(self.kernel, X)
+        targets = principal_targets(self.output_kernel_, Y, rng)
+        size = min(self.size or len(X), len(X))
+        inputs = learn_inputs(X, targets, self.kernel, size, rng, weights)
+        self.scaler_, self.length_scales_ = inputs.scaler, inputs.length_scales
+        return inputs.rows, as_kernel(inputs.kernel, inputs.bandwidth)
 
     def _weighted_rows(
         self, X: Any, Y: Any, output_kernel: Kernel, sample_weight: Any

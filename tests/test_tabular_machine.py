@@ -140,6 +140,19 @@ def test_leaf_is_the_exact_solution_with_refits(family, weighted, tau):
     assert_array_equal(fast.coef, leaf.coef)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("tau", [1e-4, 0.1])
+def test_left_out_residuals_of_some_rows_are_those_of_all(weighted, tau):
+    rows, Y = some_rows()
+    weights = np.random.default_rng(1).uniform(0.2, 3, len(Y)) if weighted else None
+    form, wanted = form_of("laplacian", SCALES), np.arange(len(Y)) % 3 == 1
+    every = fit_leaf(form, rows, Y, tau, weights)
+    some = fit_leaf(form, rows, Y, tau, weights, left_out=wanted)
+    assert_allclose(some.coef, every.coef, rtol=1e-4, atol=1e-4)
+    assert_allclose(some.residual[wanted], every.residual[wanted], rtol=0, atol=1e-4)
+    assert np.isnan(some.residual[~wanted]).all()
+
+
 def test_blocks_are_left_out_together():
     rows, Y = some_rows()
     labels = np.arange(len(Y)) % 7 - 1

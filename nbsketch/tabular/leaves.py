@@ -58,7 +58,7 @@ def fit_leaf(
     weights: NDArray | None = None,
     labels: NDArray | None = None,
     *,
-    left_out: bool = True,
+    left_out: NDArray | bool = True,
 ) -> Leaf:
     """Return the exact solution on the rows of a leaf.
 
@@ -77,37 +77,73 @@ def fit_leaf(
     labels : ndarray of int of shape (c,), default=None
         Blocks of rows that are left out together; -1: never, which gives NaN. None:
         each row by itself.
-    left_out : bool, default=True
-        Whether to compute left-out residuals, for twice the time.
+    left_out : bool or ndarray of bool of shape (c,), default=True
+        Rows whose left-out residuals are computed, for up to twice the time; without
+        `labels` the others have NaN. True: all. False: none, the residual is None.
     """
-    K = np.ascontiguousarray(evaluate(form, rows, rows))
+    wanted = np.broadcast_to(left_out, len(Y))
+    if labels is not None or wanted.all() or not wanted.any():
+        known = bool(wanted.any())
+        K = evaluate(form, rows, rows)
+        return solve_leaf(K, Y, tau, weights, labels, last=len(Y) if known else 0)
+    order = np.argsort(wanted, kind="stable")
+    rows, w = rows[order], None if weights is None else weights[order]
+    last = int(np.count_nonzero(wanted))
+    leaf = solve_leaf(evaluate(form, rows, rows), Y[order], tau, w, last=last)
+    coef, residual = np.empty_like(leaf.coef), np.full_like(leaf.coef, np.nan)
+    coef[order], residual[order[-last:]] = leaf.coef, leaf.residual
+    return Leaf(coef, leaf.intercept, residual)
+
+
+def solve_leaf(
+    K: NDArray,
+    Y: NDArray,
+    tau: float,
+    weights: NDArray | None = None,
+    labels: NDArray | None = None,
+    *,
+    last: int | None = None,
+) -> Leaf:
+    """Return the exact solution for a kernel matrix K (c, c); see `fit_leaf`.
+
+    `last`: number of last rows whose left-out residuals are computed; they need only
+    this corner of the factor. None: all rows.
+    """
+    last = len(Y) if last is None else last
     noise = tau if weights is None else tau / weights
-    K[np.diag_indices(len(K))] += np.maximum(noise, _JITTER)
+    noise = np.broadcast_to(np.maximum(noise, _JITTER), len(Y))
     rhs = np.column_stack([Y, np.ones(len(Y))])
-    A, solved = _solve(K, rhs, bool(np.min(noise) >= _SINGLE))
+    A, solved = _solve(K, noise, rhs)
     u = solved[:, -1]
     intercept = (u @ Y) / u.sum()
     coef = solved[:, :-1] - u[:, None] * intercept
-    if not left_out:
+    if not last:
         return Leaf(coef, intercept, None)
-    invert_factor(A)
-    if labels is None:
-        diagonal = np.empty(len(u))
-        column_squares(A.T, diagonal)
-        diagonal = np.maximum(diagonal - np.square(u) / u.sum(), _LEAST)
-        return Leaf(coef, intercept, coef / diagonal[:, None])
-    return Leaf(coef, intercept, _without_blocks(np.tril(A), u, coef, labels))
+    if labels is not None:
+        invert_factor(A)
+        residual = _without_blocks(np.tril(A), u, coef, labels)
+        return Leaf(coef, intercept, residual)
+    # Columns of L^-1 have zeros above their diagonal.
+    corner = A if last == len(Y) else np.array(A[-last:, -last:], order="F")
+    invert_factor(corner)
+    diagonal = np.empty(last)
+    column_squares(corner.T, diagonal)
+    diagonal = np.maximum(diagonal - np.square(u[-last:]) / u.sum(), _LEAST)
+    return Leaf(coef, intercept, coef[-last:] / diagonal[:, None])
 
 
-def _solve(K: NDArray, rhs: NDArray, single: bool) -> tuple[NDArray, NDArray]:
-    """Return the Cholesky factor of K, below the diagonal, and K^-1 rhs."""
+def _solve(K: NDArray, noise: NDArray, rhs: NDArray) -> tuple[NDArray, NDArray]:
+    """Return the Cholesky factor of K + diag(noise), below the diagonal, and solve."""
+    single = bool(noise.min() >= _SINGLE)
     A = np.array(K.T, dtype=np.float32 if single else np.float64, order="F")
+    A[np.diag_indices(len(K))] = K.diagonal() + noise
     factor(A)
     x = np.array(rhs, dtype=A.dtype, order="F")
     solve_factored(A, x)
     solved = x.astype(np.float64)
     if single:
-        rest = np.array(rhs - K @ solved, dtype=A.dtype, order="F")
+        rest = rhs - K @ solved - noise[:, None] * solved
+        rest = np.array(rest, dtype=A.dtype, order="F")
         solve_factored(A, rest)
         solved += rest
     return A, solved
@@ -130,20 +166,26 @@ def _without_blocks(
     return residual
 
 
-def pooled_error(
-    form: CompiledForm,
-    leaves: Iterable[tuple[NDArray, NDArray, NDArray | None, NDArray | None]],
-    tau: float,
-) -> float:
+LeafData = tuple[NDArray, NDArray, NDArray | None, NDArray | None]
+
+
+def pooled_error(form: CompiledForm, leaves: Iterable[LeafData], tau: float) -> float:
     """Return the weighted mean square of the left-out residuals of some leaves.
 
     `leaves` are (rows, Y, weights, labels); see `fit_leaf`. Infinite if a matrix is
     singular.
     """
+    return matrix_error(
+        ((evaluate(form, leaf[0], leaf[0]), leaf) for leaf in leaves), tau
+    )
+
+
+def matrix_error(leaves: Iterable[tuple[NDArray, LeafData]], tau: float) -> float:
+    """Return the error of `pooled_error` for leaves with their kernel matrices."""
     total, count = 0.0, 0.0
-    for rows, Y, weights, labels in leaves:
+    for K, (_, Y, weights, labels) in leaves:
         try:
-            residual = fit_leaf(form, rows, Y, tau, weights, labels).residual
+            residual = solve_leaf(K, Y, tau, weights, labels).residual
         except np.linalg.LinAlgError:
             return np.inf
         squares = np.square(np.asarray(residual)).sum(axis=1)

@@ -31,10 +31,10 @@ from nbsketch.tabular.partition import grow, whole
 from nbsketch.tabular.scales import (
     SMOOTH,
     Fitted,
+    SampleError,
     Scales,
     best_penalty,
     best_width,
-    error_at,
     learn_scales,
     learn_within,
     sampled_leaves,
@@ -274,15 +274,19 @@ def _fit_on_base(
     correction = base_residual - data.Y[index]
     members, residuals = [], []
     for start in scales:
-        member, residual = _fit_member(problem._replace(data=data), start)
+        member, residual = _fit_member(problem._replace(data=data), start, index)
         members.append(member)
         residuals.append(residual[index] + correction)
     return base, members, np.stack([*residuals, base_residual]), index
 
 
-def _fit_member(problem: _Problem, start: Scales) -> tuple[Member, NDArray]:
-    """Return a member and its left-out residuals, (n, d)."""
+def _fit_member(
+    problem: _Problem, start: Scales, index: NDArray
+) -> tuple[Member, NDArray]:
+    """Return a member and left-out residuals (n, d), those of `index` at least."""
     data, effort, rng = problem.data, problem.effort, problem.rng
+    wanted = np.zeros(len(data.Y), dtype=bool)
+    wanted[index] = True
     found = _refined(problem, start)
     form = form_of(start.family, found.inverse)
     trees, residuals = [], list[NDArray]()
@@ -292,7 +296,7 @@ def _fit_member(problem: _Problem, start: Scales) -> tuple[Member, NDArray]:
             data,
             grow(data.rows, found.inverse, LEAF_ROWS, rng),
             found.tau,
-            left_out=k < LEFT_OUT_TREES,
+            left_out=wanted & (k < LEFT_OUT_TREES),
         )
         trees.append(tree)
         if residual is not None:
@@ -334,8 +338,9 @@ def _refined(problem: _Problem, start: Scales) -> Fitted:
     )
     within = sampled_leaves(tree, effort.rounds, rng)
     learned = learn_within(rows, start, within, rng, problem.budget)
-    if error_at(data, learned, judged, found.tau) < found.error:
-        start, found = learned, best_penalty(data, learned, judged, found.tau)
+    again = SampleError(data, learned, judged)
+    if again(found.tau) < found.error:
+        start, found = learned, again.best_penalty(found.tau)
     return best_width(data, start, judged, found)
 
 

@@ -112,15 +112,17 @@ def fit_tree(
     partition: Partition,
     tau: float,
     *,
-    left_out: bool,
+    left_out: NDArray | bool,
 ) -> tuple[Tree, NDArray | None]:
     """Fit the leaves in parallel; return the tree and left-out residuals (n, d).
 
+    `left_out` (n,) selects the rows whose residuals are computed; see `fit_leaf`.
     The result does not depend on the number of threads: each leaf is solved by one.
     """
     (n, d), starts = data.Y.shape, partition.starts
     coef, intercept = np.empty((n, d)), np.empty((partition.n_leaves, d))
-    residual = np.empty((n, d)) if left_out else None
+    wanted = np.broadcast_to(left_out, n)
+    residual = np.full((n, d), np.nan) if wanted.any() else None
 
     def work(i: int) -> None:
         index = partition.leaf(i)
@@ -134,7 +136,7 @@ def fit_tree(
                     tau * 10.0**raised,
                     weights,
                     labels,
-                    left_out=left_out,
+                    left_out=wanted[index],
                 )
                 break
             except np.linalg.LinAlgError:
@@ -142,7 +144,7 @@ def fit_tree(
                     raise
         coef[starts[i] : starts[i + 1]] = leaf.coef
         intercept[i] = leaf.intercept
-        if residual is not None:
+        if residual is not None and leaf.residual is not None:
             residual[index] = leaf.residual
 
     with one_thread():

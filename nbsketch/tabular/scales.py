@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -11,8 +12,9 @@ from numpy.typing import NDArray
 
 from nbsketch._blas import one_thread
 from nbsketch._jit.tuning import FAMILIES
+from nbsketch.gram import evaluate
 from nbsketch.tabular.efforts import ALONE, LEAF_ROWS, Effort
-from nbsketch.tabular.leaves import error_path, pooled_error
+from nbsketch.tabular.leaves import error_path, matrix_error, pooled_error
 from nbsketch.tabular.members import Training, form_of
 from nbsketch.tabular.partition import Partition
 from nbsketch.tuning import InputScaler
@@ -165,45 +167,62 @@ class Fitted(NamedTuple):
     inverse: NDArray
 
 
-def best_penalty(
-    data: Training,
-    scales: Scales,
-    leaves: list[NDArray],
-    near: float | None = None,
-) -> Fitted:
+class SampleError:
+    """Left-out error of a member, pooled over some leaves, as a function of tau.
+
+    Kernel matrices and errors are computed once.
+
+    Parameters
+    ----------
+    data : Training
+        Rows and targets.
+    scales : Scales
+        Kernel and inverse length scales.
+    leaves : list of ndarray of int
+        Rows of each leaf.
+    """
+
+    def __init__(self, data: Training, scales: Scales, leaves: list[NDArray]) -> None:
+        self._form, self._inverse = form_of(*scales), scales.inverse
+        self._taken = [data.take(index) for index in leaves]
+        self._known: dict[float, float] = {}
+
+    @cached_property
+    def _matrices(self) -> list[NDArray]:
+        return [evaluate(self._form, taken[0], taken[0]) for taken in self._taken]
+
+    def __call__(self, tau: float) -> float:
+        """Return the error for a penalty."""
+        if tau not in self._known:
+            with one_thread():
+                pairs = zip(self._matrices, self._taken, strict=True)
+                self._known[tau] = matrix_error(pairs, tau)
+        return self._known[tau]
+
+    def best_penalty(self, near: float | None = None) -> Fitted:
+        """Return the penalty of least error; see the function of this name."""
+        if len(self._taken) == 1 and self._taken[0][3] is None:
+            rows, Y, weights, _ = self._taken[0]
+            with one_thread():
+                errors = error_path(self._form, rows, Y, _TAUS, weights)
+            best = int(np.argmin(errors))
+            return Fitted(float(errors[best]), float(_TAUS[best]), self._inverse)
+        start = _START if near is None else near
+        found = self(start), start
+        if near is None:
+            found = _descend(self, found, 10.0)
+        found = _descend(self, found, 10**0.5)
+        return Fitted(*found, self._inverse)
+
+
+def best_penalty(data: Training, scales: Scales, leaves: list[NDArray]) -> Fitted:
     """Return the penalty of least left-out error, pooled over some leaves.
 
     A single leaf without blocks has its error for all penalties by one
     eigendecomposition; otherwise a ladder is walked, in factors of 10, then of 3, or of
     3 alone from a penalty that is near the best.
     """
-    form = form_of(*scales)
-    taken = [data.take(index) for index in leaves]
-    with one_thread():
-        if len(taken) == 1 and data.labels is None:
-            rows, Y, weights, _ = taken[0]
-            errors = error_path(form, rows, Y, _TAUS, weights)
-            best = int(np.argmin(errors))
-            return Fitted(float(errors[best]), float(_TAUS[best]), scales.inverse)
-
-        def error(tau: float) -> float:
-            return pooled_error(form, taken, tau)
-
-        start = _START if near is None else near
-        found = error(start), start
-        if near is None:
-            found = _descend(error, found, 10.0)
-        found = _descend(error, found, 10**0.5)
-    return Fitted(*found, scales.inverse)
-
-
-def error_at(
-    data: Training, scales: Scales, leaves: list[NDArray], tau: float
-) -> float:
-    """Return the left-out error for a penalty, pooled over some leaves."""
-    taken = [data.take(index) for index in leaves]
-    with one_thread():
-        return pooled_error(form_of(*scales), taken, tau)
+    return SampleError(data, scales, leaves).best_penalty()
 
 
 def best_width(
@@ -212,9 +231,9 @@ def best_width(
     """Return a fit with scales multiplied by the best common factor."""
     for width in _WIDTHS:
         wider = scales._replace(inverse=scales.inverse * np.exp(width))
-        error = error_at(data, wider, leaves, found.tau)
-        if error < found.error * (1 - _GAIN):
-            return best_penalty(data, wider, leaves, found.tau)
+        error = SampleError(data, wider, leaves)
+        if error(found.tau) < found.error * (1 - _GAIN):
+            return error.best_penalty(found.tau)
     return found
 
 

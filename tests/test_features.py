@@ -30,6 +30,7 @@ from nbsketch.sketches import (
     SRHTSketch,
     SubsamplingSketch,
 )
+from nbsketch.solvers import scratch
 
 N = 150
 RECIPES = [
@@ -187,7 +188,7 @@ def test_streamed_features_are_the_kept_ones(recipe, monkeypatch):
     sketch_map = SketchMap.of(kernel, X, sketch)
     columns = sketch.columns
     projection, kept = sketched_design(sketch_map, X, columns, keep=True)
-    monkeypatch.setattr(features, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(scratch, "_BLOCK_BYTES", 1)
     again, streamed = sketched_design(sketch_map, X, columns, keep=False)
     assert_allclose(again @ again.T, projection @ projection.T, rtol=0, atol=1e-9)
     assert streamed.shape == kept.shape

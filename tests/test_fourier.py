@@ -19,8 +19,8 @@ from nbsketch import (
     LinearKernel,
     MaternKernel,
     RandomFourierFeatures,
-    fourier,
 )
+from nbsketch.solvers import scratch
 
 WIDTHS = (0.7, 1.5, 3.0)
 KERNELS = [
@@ -138,7 +138,7 @@ def test_blocks_of_rows_do_not_matter(monkeypatch):
     X = points(300)
     features = RandomFourierFeatures(bandwidth=1.0, size=20, random_state=0).fit(X)
     whole = features.transform(X)
-    monkeypatch.setattr(fourier, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(scratch, "_BLOCK_BYTES", 1)
     assert_allclose(features.transform(X), whole, rtol=0, atol=1e-14)
 
 

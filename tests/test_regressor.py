@@ -32,6 +32,7 @@ from nbsketch import (
     features,
 )
 from nbsketch.fitting import alpha as penalties
+from nbsketch.solvers import scratch
 
 N, D = 60, 3
 BANDWIDTH = 2.0
@@ -487,7 +488,7 @@ def test_streaming_fit_is_the_fit(output, alpha, monkeypatch):
     weights = some_weights(200)
     kept = regressor(**options).fit(X, Y, sample_weight=weights)
     monkeypatch.setattr(features, "KEEP_BYTES", 0)
-    monkeypatch.setattr(features, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(scratch, "_BLOCK_BYTES", 1)
     streamed = regressor(**options).fit(X, Y, sample_weight=weights)
     assert streamed.alpha_ == pytest.approx(kept.alpha_, rel=1e-10)
     assert_allclose(streamed.predict(X), kept.predict(X), rtol=0, atol=1e-10)

@@ -57,6 +57,18 @@ def test_calibration_undoes_a_distortion(rng):
     assert_allclose(again.probabilities(columns)[:, 1], found, atol=1e-9)
 
 
+@pytest.mark.parametrize("count", [2, 4])
+def test_the_prior_of_the_calibration_counts_as_one_row(count):
+    """Free offsets give the classes their smoothed shares, even if scores separate."""
+    classes = np.repeat(np.arange(count), 10)[: 10 * count - 5]
+    scores = np.eye(count)[classes]
+    chances = calibrate(scores, classes).probabilities(scores)
+    n, counts = len(classes), np.bincount(classes)
+    desired = (counts + 1 / count) / (n + 1)
+    assert_allclose(chances.mean(axis=0), desired, atol=1e-4)
+    assert (chances.argmax(axis=1) == classes).all()
+
+
 def test_gradient_of_the_calibration(rng):
     """The solution is stationary: moving any parameter raises the log loss."""
     scores = rng.uniform(size=(200, 3))
@@ -64,7 +76,7 @@ def test_gradient_of_the_calibration(rng):
     classes = np.array([rng.choice(3, p=row) for row in scores])
     found = calibrate(scores, classes)
 
-    target = np.eye(3)[classes] * 200 / 203 + 1 / 203
+    target = (200 * np.eye(3)[classes] + 1 / 3) / 201  # a row of the prior
 
     def objective(calibration):
         return -(np.log(calibration.probabilities(scores)) * target).sum() / 200

@@ -6,7 +6,9 @@ The score of a class is the regression of its indicator. Probabilities are
 
 with the least log loss on left-out scores: beta calibration (Kull, Silva Filho and
 Flach, AISTATS 2017) with one pair of slopes for all classes. Targets are smoothed as by
-Platt (1999), which keeps probabilities away from 0 and 1.
+Platt (1999), which keeps probabilities away from 0 and 1: the prior counts as one row,
+an equal share of it in each class (Perks, J. Inst. Actuaries 73, 1947), whatever the
+number of classes.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from scipy.special import log_softmax, softmax
 # Scores below it count as so large in logarithms: the best of these is taken.
 _LEAST_SCORES = (0.003, 0.01, 0.03, 0.1)
 _LIMITS = (0.0, 50.0)
+# Rows for which the prior of equal probabilities counts.
+_PRIOR_ROWS = 1.0
 
 
 class Calibration(NamedTuple):
@@ -81,7 +85,7 @@ def _fit(
 ) -> tuple[float, Calibration]:
     n, c = scores.shape
     logs = np.log(np.maximum(scores, least))
-    smoothing = c / (n + c)
+    smoothing = _PRIOR_ROWS / (n + _PRIOR_ROWS)
     target = (1 - smoothing) * np.eye(c)[classes] + smoothing / c
 
     def objective(theta: NDArray) -> tuple[float, NDArray]:

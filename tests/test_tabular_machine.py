@@ -12,9 +12,12 @@ from nbsketch.tabular.base import Ridge
 from nbsketch.tabular.leaves import error_path, fit_leaf, pooled_error
 from nbsketch.tabular.members import Member, Training, fit_tree, form_of, predict_member
 from nbsketch.tabular.noise import fit_noise
+from nbsketch.tabular.outliers import inliers
 from nbsketch.tabular.partition import grow, whole
 from nbsketch.tabular.scales import Scales, best_penalty, best_width
 from nbsketch.tabular.stack import stack_weights
+from nbsketch.tuning import fit_scaler
+from nbsketch.tuning.rows import prepare
 
 FAMILIES = {
     "matern-3/2": lambda A, B, widths: matern(A, B, widths, 1.5),
@@ -361,3 +364,28 @@ def test_limits_are_order_statistics(rng):
 def replace_shares(noise, factor):
     shares = noise.shares * factor
     return noise._replace(shares=shares / factor)
+
+
+# gross errors ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_errors_that_agree_with_the_model_by_chance_are_left_out(count):
+    """Errors that are added to targets of a known sign are explained a little."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(400, 2))
+    y = X[:, 0] + 0.05 * rng.normal(size=400)
+    bad = np.flatnonzero(X[:, 0] > 0.5)[:count]
+    y[bad] += 10
+    rows = prepare(X, y[:, None], None, fit_scaler(X, "both", rng), np.arange(400))
+    kept = inliers(rows, "matern-3/2", rng)
+    assert_array_equal(np.setdiff1d(np.arange(400), kept), bad)
+
+
+def test_rare_targets_that_the_features_explain_are_kept():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(400, 2))
+    y = 0.05 * rng.normal(size=400)
+    y[X[:, 0] > 0.95] += 10
+    rows = prepare(X, y[:, None], None, fit_scaler(X, "both", rng), np.arange(400))
+    assert len(inliers(rows, "matern-3/2", rng)) == 400

@@ -2,11 +2,11 @@
 Sketch or exact machine
 =======================
 
-Error falls with the size of a sketch, all the way to the exact machine, whose size is the
-number of rows. A sketch of size :math:`s` costs about :math:`n s^2` operations, the exact
-machine some ten passes over :math:`n^2 / 2` pairs of rows: it costs as much as a sketch of
-one to two thousand rows. A prediction costs :math:`s` kernel values with sub-sampling, and
-:math:`n` with all rows.
+Error falls with the size of a sketch, all the way to the exact machine, whose size is
+the number of rows. A sketch of size :math:`s` costs about :math:`n s^2` operations, the
+exact machine some ten passes over :math:`n^2 / 2` pairs of rows: it costs as much as a
+sketch of one to two thousand rows. A prediction costs :math:`s` kernel values with
+sub-sampling, and :math:`n` with all rows.
 """
 
 import time

@@ -280,6 +280,9 @@ def test_table2(tiny_table2, tmp_path, capsys):
     command = ["reproduce", "table2", "--quick", "--out", str(tmp_path / "new")]
     assert cli.main([*command, "--tuning", str(tuning)]) == 0
     rows = report.read_csv(tmp_path / "new" / "table2.csv")
+    added = rows.pop(1)
+    assert added["method"] == "without sketch, iterative" and added["paper"] is None
+    assert added["arrmse"] == pytest.approx(rows[0]["arrmse"], abs=1e-9)
     assert [row["method"] for row in rows] == METHODS
     assert [row["paper"] for row in rows] == [0.575, 0.584, 0.583, 0.592, 0.575]
     assert [row["paper_seconds"] for row in rows] == [1.73, 0.22, 0.25, 0.6, 0.66]

@@ -58,6 +58,6 @@ def test_errors_are_at_the_level_of_the_paper(monkeypatch):
     rows = table2.run(replicates=1)
     for row in rows:
         slack = 0.05 if row["set"] == "rf2" else 0.008
-        # where the paper's figure is not known, that of its main sketch
-        paper = row["paper"] or table2.PAPER[row["set"]]["20/n-SR"]
+        # conjugate gradients on all rows are not in the paper
+        paper = row["paper"] or table2.PAPER[row["set"]]["without sketch"].loss
         assert row["arrmse"] < paper + slack, row

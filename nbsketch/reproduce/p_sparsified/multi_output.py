@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nbsketch.estimators import SketchedKernelRegressor
 from nbsketch.kernels import GaussianKernel, median_distance
@@ -15,6 +16,11 @@ from nbsketch.reproduce._tools.data import Split
 from nbsketch.reproduce._tools.report import Row
 from nbsketch.reproduce._tools.statistics import timed
 from nbsketch.reproduce.p_sparsified.methods import METHODS, WITHOUT
+from nbsketch.sketches import IdentitySketch
+from nbsketch.solvers.exact import solve_exact
+
+# All rows by conjugate gradients, in contrast to the Cholesky decomposition.
+ITERATIVE = "without sketch, iterative"
 
 # Grids: multiples of the median distance between rows, and penalties; wide enough that
 # no choice is at an end. Without a sketch each penalty is a factorization.
@@ -29,6 +35,35 @@ class Setting(NamedTuple):
 
     bandwidth: float
     alpha: float
+
+    def model(self, method: str, size: int, seed: int) -> Any:
+        """Return an estimator of a method."""
+        if method == WITHOUT:
+            return ClosedForm(self)
+        recipe = IdentitySketch() if method == ITERATIVE else METHODS[method](size)
+        return SketchedKernelRegressor(
+            GaussianKernel(self.bandwidth),
+            sketch=recipe,
+            alpha=self.alpha,
+            random_state=seed,
+        )
+
+
+class ClosedForm:
+    """Kernel ridge regression by a Cholesky decomposition of the Gram matrix."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._kernel, self._alpha = GaussianKernel(setting.bandwidth), setting.alpha
+
+    def fit(self, X: NDArray, Y: NDArray) -> ClosedForm:
+        """Solve for the coefficients of all rows."""
+        self._X = X
+        self._coef, self._intercept, _ = solve_exact(self._kernel(X), Y, self._alpha)
+        return self
+
+    def predict(self, X: NDArray) -> NDArray:
+        """Return the predictions for new rows."""
+        return self._kernel(X, self._X) @ self._coef + self._intercept
 
 
 def tune(split: Split, method: str, size: int) -> Setting:
@@ -60,12 +95,7 @@ def evaluate(
     The time is that of ``fit``, including the draw; a small fit compiles first.
     """
     for seed in range(replicates):
-        model = SketchedKernelRegressor(
-            GaussianKernel(setting.bandwidth),
-            sketch=METHODS[method](size),
-            alpha=setting.alpha,
-            random_state=seed,
-        )
+        model = setting.model(method, size, seed)
         if seed == 0:
             model.fit(split.X_train[: 2 * size], split.Y_train[: 2 * size])
         _, seconds = timed(model.fit, split.X_train, split.Y_train)

@@ -361,5 +361,5 @@ def test_hooks_of_the_guide_exist():
     text = (ROOT / "docs/contributing.rst").read_text("utf-8")
     table = text[text.index("   * - Hook") : text.index("An *objective*")]
     hooks = re.findall(r"^   \* - ``(\w+)", table, re.M)
-    assert len(hooks) == 4
+    assert len(hooks) == 3
     assert all(hasattr(SketchedModel, hook) for hook in hooks)

@@ -54,7 +54,7 @@ CASES = {
     "quantiles": (
         JointQuantileRegressor,
         Y,
-        {"alpha": 1e-3, "quantiles": (0.2, 0.8), "calibration": 0.2},
+        {"alpha": 1e-3, "quantiles": (0.2, 0.8), "calibration": 0.2, "tol": 1e-6},
     ),
     "landweber": (SpectralFilterRegressor, Y, {"filter": "landweber"}),
     "rank": (SketchedKernelRegressor, Y, {"preprocessing": "both", "alpha": 1e-4}),

@@ -237,7 +237,7 @@ def test_run(small, monkeypatch, tmp_path, capsys):
     assert len(set(keys)) == len(keys)
     assert parts.count("filter") == 4 * 4 and parts.count("sgm") == 4 * 2
     assert 2 <= parts.count("projection") <= 4 * 2  # few rows, not always enough
-    assert {path.suffix for path in tmp_path.iterdir()} == {".csv", ".md"}
+    assert {path.suffix for path in tmp_path.iterdir()} == {".csv", ".json", ".md"}
     assert len(drawn) == 4 + 2 + 2
     assert [curve.label for curve in drawn[0].curves][-1] == "theory"
     lines = {curve.label: curve for curve in drawn[4].curves}  # a projection

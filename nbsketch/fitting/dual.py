@@ -123,7 +123,7 @@ def path_dual_rows(
     for alpha in alphas:
         found = fit.solve(float(alpha), state)
         state = found.state
-        yield _solution(found, float(alpha), tol)
+        yield FeatureSolution.of_rows(found, float(alpha), tol)
 
 
 class _Fit:
@@ -154,16 +154,3 @@ class _Fit:
             **objective.problem(), **self._options._asdict(), state=state,
             random_state=self._data.rng,
         )  # fmt: skip
-
-
-def _solution(found: Solution, alpha: float, tol: float) -> FeatureSolution:
-    return FeatureSolution(
-        found.coef,
-        np.atleast_1d(found.intercept),
-        alpha,
-        found.objective,
-        found.relative_gap,
-        n_iter=max(1, found.n_iter),
-        shortfall=None if found.converged else found.shortfall(tol),
-        rank=len(found.coef),
-    )

@@ -24,7 +24,6 @@ from nbsketch.solvers.conjugate import (
     values_dtype,
 )
 from nbsketch.solvers.nystrom import solve_nystrom
-from nbsketch.solvers.solution import Solution
 
 # Where conjugate gradients fail, up to so many rows there still is one.
 _MOST_DENSE_ROWS = 10_000
@@ -113,7 +112,7 @@ def _conjugate(
         random_state=data.rng,
     )
     for alpha, found in zip(alphas, solutions, strict=True):
-        yield _solution(found, alpha, tol)
+        yield FeatureSolution.of_rows(found, alpha, tol)
 
 
 def solve_large_sketch(
@@ -131,7 +130,7 @@ def solve_large_sketch(
         tol=tol,
         max_passes=max(3, options.max_iter),
     )
-    return _solution(found, alpha, tol)
+    return FeatureSolution.of_rows(found, alpha, tol)
 
 
 def _dense(
@@ -141,16 +140,3 @@ def _dense(
     K = np.asarray(data.sketch_map.kernel(data.inputs.rows), dtype=np.float64)
     for alpha in alphas:
         yield objective.solve_gram(K, alpha)._replace(rank=len(K))
-
-
-def _solution(found: Solution, alpha: float, tol: float) -> FeatureSolution:
-    return FeatureSolution(
-        found.coef,
-        found.intercept,
-        alpha,
-        found.objective,
-        found.relative_gap,
-        n_iter=max(1, found.n_iter),
-        shortfall=None if found.converged else found.shortfall(tol),
-        rank=len(found.coef),
-    )

@@ -61,6 +61,20 @@ class FeatureSolution(NamedTuple):
     path: dict[str, NDArray] | None = None  # on which a filter's alpha was chosen
     order: OrderEffect | None = None  # if single rows have chosen alpha
 
+    @classmethod
+    def of_rows(cls, found: Solution, alpha: float, tol: float) -> FeatureSolution:
+        """Return the solution with one coefficient for each row or landmark."""
+        return cls(
+            found.coef,
+            np.atleast_1d(found.intercept),
+            alpha,
+            found.objective,
+            found.relative_gap,
+            n_iter=max(1, found.n_iter),
+            shortfall=None if found.converged else found.shortfall(tol),
+            rank=len(found.coef),
+        )
+
     def as_start(self) -> FeatureSolution:
         """Return the solution as the start for another penalty."""
         states = (s._replace(sigma=None) if s else None for s in self.states)

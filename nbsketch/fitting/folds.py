@@ -20,10 +20,11 @@ from nbsketch.tuning.folds import as_folds
 class DependentRowsWarning(UserWarning):
     """The order of the rows contradicts the leave-one-out error.
 
-    `fit` warns if ``cv=None`` has chosen the penalty of the square loss and contiguous
-    blocks of rows, left out together, are predicted far worse than random blocks of the
-    same rows: 1.5 times the error, and a tenth of the spread of the targets. Neighbors
-    then nearly repeat each other, or the rows are sorted.
+    `fit` warns if ``cv=None`` has chosen the penalty of the square loss, or a model for
+    tables (:doc:`/tabular`), and contiguous blocks of rows, left out together, are
+    predicted far worse than random blocks of the same rows: 1.5 times the error, and a
+    tenth of the spread of the targets. Neighbors then nearly repeat each other, or the
+    rows are sorted.
 
     Examples
     --------

@@ -74,7 +74,7 @@ def order_effect(
     True
     """
     weights = np.ones(len(Y)) if sample_weight is None else sample_weight
-    blocks = _contiguous(np.flatnonzero(weights > 0))
+    blocks = contiguous_blocks(np.flatnonzero(weights > 0))
     rows = np.concatenate(blocks)
     Q = (design.gather(rows).collect() - spectrum.z_mean) @ spectrum.vectors
     Y, weights = Y[rows] @ spectrum.rotation - spectrum.y_mean, weights[rows]
@@ -97,7 +97,7 @@ def order_effect(
     )
 
 
-def _contiguous(rows: NDArray) -> list[NDArray]:
+def contiguous_blocks(rows: NDArray) -> list[NDArray]:
     """Return at most 20 blocks of at most 100 neighboring rows, evenly spaced."""
     parts = np.array_split(rows, min(_BLOCKS, max(1, len(rows) // 2)))
     return [part[:_MOST_ROWS] for part in parts]

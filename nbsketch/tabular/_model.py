@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from nbsketch._faults import check_magnitude
 from nbsketch._progress import is_watched, report
 from nbsketch._validation import check_choice, random_generator
-from nbsketch.fitting.folds import folds_of_kept
+from nbsketch.fitting.folds import dependent_rows, folds_of_kept
 from nbsketch.fitting.weights import TrainingRows
 from nbsketch.persistence import SaveMixin
 from nbsketch.tabular.columns import fit_columns
@@ -73,6 +74,8 @@ class TabularModel(SaveMixin, BaseEstimator):
             Budget(_ITERATIONS, np.inf, watched),
             robust=robust,
         )
+        if left_out.order is not None and left_out.order.is_contradicted:
+            warnings.warn(dependent_rows(left_out.order), stacklevel=3)
         self.n_outliers_ = n - left_out.n_used
         self.machine_ = machine
         self.feature_relevance_ = machine.relevance()

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from nbsketch._blas import one_thread
 from nbsketch._progress import report
+from nbsketch.solvers.order import OrderEffect
 from nbsketch.tabular.base import Base, Ridge
 from nbsketch.tabular.efforts import ALONE, LEAF_ROWS, LEFT_OUT_TREES, Effort
 from nbsketch.tabular.members import (
@@ -26,6 +27,7 @@ from nbsketch.tabular.members import (
     form_of,
     predict_member,
 )
+from nbsketch.tabular.order import table_order
 from nbsketch.tabular.outliers import inliers, limits
 from nbsketch.tabular.partition import grow, whole
 from nbsketch.tabular.scales import (
@@ -153,12 +155,15 @@ class LeftOut(NamedTuple):
         Residuals of the stack, in units of the targets.
     n_used : int
         Number of rows without gross errors.
+    order : OrderEffect or None
+        Errors of leaving blocks of rows out. None: blocks were left out in the fit.
     """
 
     drawn: NDArray
     members: NDArray
     residual: NDArray
     n_used: int
+    order: OrderEffect | None
 
 
 class _Problem(NamedTuple):
@@ -239,7 +244,8 @@ def _fit(
         stack[: len(members)],
     )
     left_out = np.einsum("k,kmd->md", stack, residuals) * spread
-    return machine, LeftOut(index, residuals, left_out, len(Y))
+    order = None if data.labels is not None else table_order(form_of(*scales[0]), data)
+    return machine, LeftOut(index, residuals, left_out, len(Y), order)
 
 
 def _fit_alone(

@@ -42,8 +42,9 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorMixin, TabularModel):
         searches for length scales.
     cv : int, splitter, iterable of (train, test) or None, default=None
         Rows that are left out together wherever something is chosen; merged to 10
-        blocks if there are more. None: single rows. An integer: that many contiguous
-        blocks of rows, or of whole groups.
+        blocks if there are more. None: single rows, with a `DependentRowsWarning` if
+        contiguous blocks contradict them. An integer: that many contiguous blocks of
+        rows, or of whole groups.
     random_state : None, int or Generator, default=None
         Pass an int for reproducible results: the model does not depend on the number of
         threads.

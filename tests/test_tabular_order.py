@@ -1,0 +1,97 @@
+"""Tables whose rows depend on their neighbors: the warning and its check."""
+
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from nbsketch import (
+    DependentRowsWarning,
+    TabularKernelClassifier,
+    TabularKernelRegressor,
+)
+from nbsketch.tabular import machine
+from nbsketch.tabular.members import Training, form_of
+from nbsketch.tabular.order import table_order
+
+
+def series(n, seed=0):
+    """Return (X, y) whose neighboring rows nearly repeat each other."""
+    rng = np.random.default_rng(seed)
+    steps = rng.normal(size=(n, 6))
+    for t in range(1, n):
+        steps[t] = 0.99 * steps[t - 1] + np.sqrt(1 - 0.99**2) * steps[t]
+    return steps[:, :5], np.sin(steps[:, 0]) + steps[:, 5]
+
+
+def order_of(X, y):
+    form = form_of("matern-3/2", np.full(X.shape[1], 0.5))
+    return table_order(form, Training(X, (y - y.mean())[:, None] / y.std()))
+
+
+@pytest.mark.parametrize("alone", [600, 50], ids=["one leaf", "leaves"])
+def test_a_series_is_warned_of_once_and_shuffled_rows_are_not(alone):
+    X, y = series(600)
+    model = TabularKernelRegressor("fast", random_state=0)
+    order = np.random.default_rng(0).permutation(600)
+    with mock.patch.multiple(machine, ALONE=alone, LEAF_ROWS=300):
+        with pytest.warns(DependentRowsWarning, match="Pass cv=5") as caught:
+            model.fit(X, y)
+        model.fit(X[order], y[order])
+    assert len(caught) == 1 and caught[0].filename == __file__
+
+
+def test_classes_of_a_series_are_warned_of():
+    X, y = series(600)
+    model = TabularKernelClassifier("fast", random_state=0)
+    with pytest.warns(DependentRowsWarning):
+        model.fit(X, y > 0)
+
+
+def test_no_warning_where_blocks_are_left_out():
+    X, y = series(400)
+    TabularKernelRegressor("fast", cv=5, random_state=0).fit(X, y)
+
+
+def test_the_check_has_no_part_in_the_model():
+    X, y = series(300)
+    shuffled = np.random.default_rng(0).permutation(300)
+    model = TabularKernelRegressor("fast", random_state=0)
+    known = model.fit(X[shuffled], y[shuffled]).predict(X)
+    nothing = mock.Mock(return_value=mock.Mock(is_contradicted=False))
+    with mock.patch.object(machine, "table_order", nothing):
+        found = model.fit(X[shuffled], y[shuffled]).predict(X)
+    assert nothing.called
+    np.testing.assert_array_equal(found, known)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1, 2.0])
+@pytest.mark.parametrize("tails", [1.5, 30.0])
+def test_independent_rows_do_not_contradict(noise, tails):
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        n, q = int(np.exp(rng.uniform(np.log(50), np.log(3000)))), rng.integers(1, 8)
+        X = rng.standard_t(2, size=(n, q))
+        y = np.sin(X[:, 0]) + X.sum(axis=1) + noise * rng.standard_t(tails, size=n)
+        assert not order_of(X, y).is_contradicted
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_long_series_contradict_by_two_thousand_rows(seed):
+    X, y = series(2500, seed)
+    outside = np.arange(2500) % 125 >= 100
+    found = order_of(X, y)
+    assert found.is_contradicted
+    # 20 blocks of 100 rows, evenly spaced; the scale of the targets is that of all rows
+    other = np.where(outside[:, None], 5.0, X)
+    form = form_of("matern-3/2", np.full(5, 0.5))
+    Y = (y - y.mean())[:, None] / y.std()
+    assert table_order(form, Training(other, Y)) == found
+
+
+def test_weights_are_relative():
+    X, y = series(300)
+    form, Y = form_of("matern-3/2", np.full(5, 0.5)), y[:, None]
+    plain = table_order(form, Training(X, Y))
+    weighted = table_order(form, Training(X, Y, np.full(300, 3.0)))
+    np.testing.assert_allclose(weighted, plain, rtol=1e-6)

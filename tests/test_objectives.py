@@ -413,10 +413,10 @@ def test_a_path_is_interpolated_around_its_minimum():
 
 def test_many_classes_take_the_penalty_of_a_smaller_problem():
     rng = np.random.default_rng(0)
-    X = rng.uniform(-3, 3, size=(900, 1))
+    X = rng.uniform(-3, 3, size=(600, 1))
     Z = np.cos(X * np.arange(300) * 0.2 + np.arange(300)) * 0.97 ** np.arange(300)
     label = np.digitize(
-        np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=900), [-0.5, 0, 0.5]
+        np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=600), [-0.5, 0, 0.5]
     )
     signs = np.where(label[:, None] == np.arange(4), 1.0, -1.0)
     design = ArrayDesign(Z)

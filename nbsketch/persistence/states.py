@@ -220,6 +220,7 @@ _TABULAR: dict[str, Rule] = {
     "columns_": columns,
     "machine_": machine,
     "n_outliers_": integer(),
+    "n_skipped_": integer(),
     "feature_relevance_": array("features"),
 }
 

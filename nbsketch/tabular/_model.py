@@ -14,19 +14,16 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from nbsketch._faults import check_magnitude
-from nbsketch._progress import is_watched, report
 from nbsketch._validation import check_choice, random_generator
 from nbsketch.fitting.folds import dependent_rows, folds_of_kept
 from nbsketch.fitting.weights import TrainingRows
 from nbsketch.persistence import SaveMixin
 from nbsketch.tabular.columns import fit_columns
 from nbsketch.tabular.efforts import EFFORTS
+from nbsketch.tabular.limit import TimeLimit
 from nbsketch.tabular.machine import LeftOut, Machine, fit_machine
 from nbsketch.tuning.folds import block_labels
-from nbsketch.tuning.search import Budget
 
-# Iterations of all searches together: rounds end them before.
-_ITERATIONS = 10**6
 # Features that the summary lists.
 _LISTED = 5
 
@@ -63,7 +60,7 @@ class TabularModel(SaveMixin, BaseEstimator):
                 f"`X` must have at least 2 rows of positive weight, got n_samples={n}"
             )
         labels = None if folds is None else block_labels(list(folds), n)
-        watched = _report if is_watched() else None
+        limit = TimeLimit()
         machine, left_out = fit_machine(
             rows.X,
             rows.y,
@@ -71,12 +68,13 @@ class TabularModel(SaveMixin, BaseEstimator):
             labels,
             effort,
             rng,
-            Budget(_ITERATIONS, np.inf, watched),
+            limit,
             robust=robust,
         )
         if left_out.order is not None and left_out.order.is_contradicted:
             warnings.warn(dependent_rows(left_out.order), stacklevel=3)
         self.n_outliers_ = n - left_out.n_used
+        self.n_skipped_ = limit.skipped
         self.machine_ = machine
         self.feature_relevance_ = machine.relevance()
         return left_out
@@ -123,6 +121,8 @@ class TabularModel(SaveMixin, BaseEstimator):
             trees = f"{len(member.trees)} trees, {leaves} leaves"
             tau = f"penalty {member.tau:.1e}"
             yield "member", f"{member.family}, weight {weight:.2f}, {trees}, {tau}"
+        if self.n_skipped_:
+            yield "skipped", f"{self.n_skipped_} searches, rounds and trees{_why(self)}"
         numbers = machine.n_numbers()
         yield "memory", f"{numbers} numbers, {8 * numbers / 1e6:.3g} MB"
 
@@ -140,8 +140,9 @@ class TabularModel(SaveMixin, BaseEstimator):
         return tags
 
 
-def _report(iteration: int, error: float) -> bool:
-    return report("length-scales", iteration=iteration, objective=error)
+def _why(model: TabularModel) -> str:
+    limit = model.max_seconds
+    return ": stopped" if limit is None else f": max_seconds={limit:g}"
 
 
 def check_table(X: Any) -> None:

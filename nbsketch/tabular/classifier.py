@@ -37,6 +37,9 @@ class TabularKernelClassifier(ClassifierMixin, TabularModel):
         proportional to their frequencies. Probabilities are those of the weighted rows.
     cv : int, splitter, iterable of (train, test) or None, default=None
         Rows that are left out together: see `TabularKernelRegressor`.
+    max_seconds : float or None, default=None
+        Time after which steps beyond those of "fast" are skipped: see
+        `TabularKernelRegressor`. None: no limit.
     random_state : None, int or Generator, default=None
         Pass an int for reproducible results: the model does not depend on the number of
         threads.
@@ -52,7 +55,8 @@ class TabularKernelClassifier(ClassifierMixin, TabularModel):
     loo_log_loss_, loo_error_ : float
         Log loss and share of errors of the left-out probabilities, estimates of those
         on new rows.
-    columns_, feature_relevance_, machine_, n_features_in_, feature_names_in_
+    columns_, feature_relevance_, machine_, n_features_in_, feature_names_in_,
+    n_skipped_
         As in `TabularKernelRegressor`.
     calibration_ : tuple
         The map from scores to probabilities.
@@ -76,6 +80,7 @@ class TabularKernelClassifier(ClassifierMixin, TabularModel):
         *,
         class_weight: Any = None,
         cv: Any = None,
+        max_seconds: float | None = None,
         random_state: Any = None,
         verbose: int = 0,
         callback: Any = None,
@@ -83,6 +88,7 @@ class TabularKernelClassifier(ClassifierMixin, TabularModel):
         self.effort = effort
         self.class_weight = class_weight
         self.cv = cv
+        self.max_seconds = max_seconds
         self.random_state = random_state
         self.verbose = verbose
         self.callback = callback

@@ -20,6 +20,7 @@ from nbsketch._progress import report
 from nbsketch.solvers.order import OrderEffect
 from nbsketch.tabular.base import Base, Ridge
 from nbsketch.tabular.efforts import ALONE, LEAF_ROWS, LEFT_OUT_TREES, Effort
+from nbsketch.tabular.limit import TimeLimit
 from nbsketch.tabular.members import (
     Member,
     Training,
@@ -45,7 +46,6 @@ from nbsketch.tabular.stack import stack_weights
 from nbsketch.tuning import InputScaler, fit_scaler
 from nbsketch.tuning.inputs import CONSTANT
 from nbsketch.tuning.rows import Rows, prepare
-from nbsketch.tuning.search import Budget
 
 # Rows of a single leaf that choose its penalty: tau is a ratio of variances, which does
 # not depend on the number of rows.
@@ -173,7 +173,7 @@ class _Problem(NamedTuple):
     data: Training
     effort: Effort
     rng: np.random.Generator
-    budget: Budget
+    budget: TimeLimit
 
 
 def fit_machine(
@@ -183,7 +183,7 @@ def fit_machine(
     labels: NDArray | None,
     effort: Effort,
     rng: np.random.Generator,
-    budget: Budget,
+    budget: TimeLimit,
     *,
     robust: bool = False,
 ) -> tuple[Machine, LeftOut]:
@@ -215,7 +215,7 @@ def _fit(
     rows: Rows,
     effort: Effort,
     rng: np.random.Generator,
-    budget: Budget,
+    budget: TimeLimit,
     Y: NDArray,
 ) -> tuple[Machine, LeftOut]:
     scaler, scales = learn_scales(rows, effort, rng, budget)
@@ -279,17 +279,22 @@ def _fit_on_base(
     # A row also pulls the base toward itself.
     correction = base_residual - data.Y[index]
     members, residuals = [], []
-    for start in scales:
-        member, residual = _fit_member(problem._replace(data=data), start, index)
+    problem = problem._replace(data=data)
+    for k, start in enumerate(scales):
+        end = problem.budget.share_end(len(scales) - k)
+        member, residual = _fit_member(problem, start, index, end)
         members.append(member)
         residuals.append(residual[index] + correction)
     return base, members, np.stack([*residuals, base_residual]), index
 
 
 def _fit_member(
-    problem: _Problem, start: Scales, index: NDArray
+    problem: _Problem, start: Scales, index: NDArray, end: float
 ) -> tuple[Member, NDArray]:
-    """Return a member and left-out residuals (n, d), those of `index` at least."""
+    """Return a member and left-out residuals (n, d), those of `index` at least.
+
+    No more trees than needed are grown after the time `end`.
+    """
     data, effort, rng = problem.data, problem.effort, problem.rng
     wanted = np.zeros(len(data.Y), dtype=bool)
     wanted[index] = True
@@ -307,9 +312,10 @@ def _fit_member(
         trees.append(tree)
         if residual is not None:
             residuals.append(residual)
-        asked = report("leaves", iteration=k + 1, total=effort.trees)
-        if asked and len(residuals) == LEFT_OUT_TREES:
+        report("leaves", iteration=k + 1, total=effort.trees)
+        if len(residuals) == LEFT_OUT_TREES and problem.budget.is_over(end):
             break
+    problem.budget.skipped += effort.trees - len(trees)
     member = Member(start.family, found.inverse, found.tau, tuple(trees))
     return member, _averaged(residuals, len(trees))
 
@@ -334,7 +340,9 @@ def _refined(problem: _Problem, start: Scales) -> Fitted:
 
     Scales learned again within other leaves are kept if they lower the error.
     """
-    data, effort, rng = problem.data, problem.effort, problem.rng
+    data, rng = problem.data, problem.rng
+    effort = problem.budget.affordable(problem.effort)
+    problem.budget.skipped += problem.effort.rounds - effort.rounds
     tree = grow(data.rows, start.inverse, LEAF_ROWS, rng)
     judged = sampled_leaves(tree, effort.sampled, rng)
     found = best_penalty(data, start, judged)

@@ -45,6 +45,11 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorMixin, TabularModel):
         blocks if there are more. None: single rows, with a `DependentRowsWarning` if
         contiguous blocks contradict them. An integer: that many contiguous blocks of
         rows, or of whole groups.
+    max_seconds : float or None, default=None
+        Time after which steps beyond those of "fast" are skipped: further searches,
+        rounds within leaves and trees. The fit of "fast" is the least, however long it
+        takes, and a step that runs is finished. The model then depends on the machine.
+        None: no limit.
     random_state : None, int or Generator, default=None
         Pass an int for reproducible results: the model does not depend on the number of
         threads.
@@ -67,6 +72,9 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorMixin, TabularModel):
     n_outliers_ : int
         Number of training rows that were not used: gross errors in the targets, beyond
         8 robust standard deviations from a small model, at most 5 %.
+    n_skipped_ : int
+        Number of searches, rounds within leaves and trees that were skipped, because of
+        `max_seconds` or a callback.
     machine_, noise_ : tuple
         What predictions need, as arrays: about n (p + T m) numbers for m kernels.
     n_features_in_ : int
@@ -97,12 +105,14 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorMixin, TabularModel):
         effort: str = "standard",
         *,
         cv: Any = None,
+        max_seconds: float | None = None,
         random_state: Any = None,
         verbose: int = 0,
         callback: Any = None,
     ) -> None:
         self.effort = effort
         self.cv = cv
+        self.max_seconds = max_seconds
         self.random_state = random_state
         self.verbose = verbose
         self.callback = callback

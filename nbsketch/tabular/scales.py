@@ -15,6 +15,7 @@ from nbsketch._jit.tuning import FAMILIES
 from nbsketch.gram import evaluate
 from nbsketch.tabular.efforts import ALONE, LEAF_ROWS, Effort
 from nbsketch.tabular.leaves import error_path, matrix_error, pooled_error
+from nbsketch.tabular.limit import TimeLimit
 from nbsketch.tabular.members import Training, form_of
 from nbsketch.tabular.partition import Partition
 from nbsketch.tuning import InputScaler
@@ -57,7 +58,7 @@ class Scales(NamedTuple):
 
 
 def learn_scales(
-    rows: Rows, effort: Effort, rng: np.random.Generator, budget: Budget
+    rows: Rows, effort: Effort, rng: np.random.Generator, budget: TimeLimit
 ) -> tuple[InputScaler, list[Scales]]:
     """Return the preprocessing, and the scales of the members.
 
@@ -67,13 +68,15 @@ def learn_scales(
     with one_thread():
         if len(rows.kept) < _LEAST_ROWS:
             return _isotropic(rows, rng)
-        search = Search(FAMILIES[SMOOTH], "both", effort.search_size, rng, budget)
+        size = budget.affordable(effort).search_size
+        search = Search(FAMILIES[SMOOTH], "both", size, rng, budget)
         _, found = search.choose(rows, *search.candidates(rows))
         rows = replace(rows, scaler=found.scaler)
         members = [Scales(SMOOTH, np.exp(found.point[:-1]))]
         if len(rows.kept) <= ALONE:
             members += _searched_again(rows, effort, rng, budget)
-        elif effort.is_shared:
+        elif budget.affordable(effort).is_shared:
+            budget.skipped += not effort.is_shared
             members.append(Scales(ROUGH, _shared(rows, members[0].inverse, rng)))
         else:
             start = _start(rows, ROUGH, rng)
@@ -91,13 +94,19 @@ def _isotropic(
 
 
 def _searched_again(
-    rows: Rows, effort: Effort, rng: np.random.Generator, budget: Budget
+    rows: Rows, effort: Effort, rng: np.random.Generator, budget: TimeLimit
 ) -> list[Scales]:
     """Return the scales of further searches, all but the first of the smooth family."""
     count = effort.searches - (len(rows.kept) > _FEW)
     starts = {f: _start(rows, f, rng) for f in (ROUGH, SMOOTH)}
-    families = [ROUGH, SMOOTH] * max(count, 1)
-    return [_searched(rows, f, starts[f], rng, budget) for f in families[:-1]]
+    families = ([ROUGH, SMOOTH] * max(count, 1))[:-1]
+    found = list[Scales]()
+    for family in families:
+        if found and budget.is_over():
+            break
+        found.append(_searched(rows, family, starts[family], rng, budget))
+    budget.skipped += len(families) - len(found)
+    return found
 
 
 def _start(rows: Rows, family: str, rng: np.random.Generator) -> NDArray:

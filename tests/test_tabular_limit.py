@@ -1,0 +1,100 @@
+"""The estimators for tables with a limit of time, and a clock that the tests move."""
+
+import time
+from unittest import mock
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import nbsketch
+from nbsketch import TabularKernelClassifier, TabularKernelRegressor
+from nbsketch.tabular import machine, scales
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Return a list with the time."""
+    now = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    return now
+
+
+@pytest.fixture
+def data(rng):
+    X = rng.uniform(-1, 1, size=(240, 3))
+    return X, np.sin(3 * X[:, 0]) + (X[:, 1] > 0) + 0.1 * rng.normal(size=240)
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Let leaves have few rows, and fit a base."""
+    monkeypatch.setattr(machine, "LEAF_ROWS", 120)
+    monkeypatch.setattr(machine, "ALONE", 50)
+    monkeypatch.setattr(scales, "ALONE", 50)
+
+
+def regressor(effort, **options):
+    return TabularKernelRegressor(effort, random_state=0, **options)
+
+
+@pytest.mark.parametrize("model", [TabularKernelRegressor, TabularKernelClassifier])
+@pytest.mark.parametrize("leaves", [False, True])
+def test_the_least_is_the_fast_recipe(model, leaves, data, request):
+    if leaves:
+        request.getfixturevalue("small")
+    X, y = data
+    y = y if model is TabularKernelRegressor else y > 0.5
+    fast = model("fast", random_state=0)
+    limited = model("high", max_seconds=1e-9, random_state=0)
+    expected, found = fast.fit(X, y).predict(X), limited.fit(X, y).predict(X)
+    assert_array_equal(found, expected)
+    # a search, 3 rounds and 6 trees for each kernel; else 8 of 9 further searches
+    assert limited.n_skipped_ == (1 + 2 * 3 + 2 * 6 if leaves else 8)
+    assert "max_seconds=1e-09" in limited.summary()
+    assert fast.n_skipped_ == 0 and "skipped" not in fast.summary()
+
+
+def test_searches_end_when_the_time_is_over(clock, data):
+    searched = mock.Mock(side_effect=lambda *known: tick(known))
+    original = scales._searched
+
+    def tick(known):
+        clock[0] += 1
+        return original(*known)
+
+    with mock.patch.object(scales, "_searched", searched):
+        model = regressor("high", max_seconds=2.5).fit(*data)
+    assert searched.call_count == 3 and model.n_skipped_ == 6
+    assert len(model.machine_.members) == 4
+
+
+def test_members_share_the_time_for_trees(clock, data, small):
+    original = machine.fit_tree
+
+    def fit_tree(*known, **options):
+        clock[0] += 1
+        return original(*known, **options)
+
+    with mock.patch.object(machine, "fit_tree", fit_tree):
+        model = regressor("high", max_seconds=10).fit(*data)
+    assert [len(member.trees) for member in model.machine_.members] == [5, 5]
+    assert model.n_skipped_ == 6
+
+
+def test_time_that_suffices_changes_nothing(clock, data, tmp_path):
+    X, y = data
+    free = regressor("standard").fit(X, y)
+    model = regressor("standard", max_seconds=1.0).fit(X, y)
+    assert model.n_skipped_ == 0
+    assert_array_equal(model.predict(X), free.predict(X))
+    model.save(tmp_path / "model")
+    loaded = nbsketch.load(tmp_path / "model")
+    assert loaded.max_seconds == 1.0 and loaded.n_skipped_ == 0
+
+
+@pytest.mark.parametrize("limit", [0, -1.0, "long"])
+def test_limits_are_checked(limit, data):
+    with pytest.raises((TypeError, ValueError), match="`max_seconds`"):
+        regressor("fast", max_seconds=limit).fit(*data)

@@ -21,7 +21,7 @@ FUNCTIONS = {
 functions = pytest.mark.parametrize("f", FUNCTIONS.values(), ids=FUNCTIONS)
 
 
-def draw(f, n=1200, q=55, seed=0, noise=0.1):
+def draw(f, n=700, q=55, seed=0, noise=0.1):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, q))
     return X, f(X) + noise * rng.normal(size=n)
@@ -158,7 +158,7 @@ def test_noise_has_no_features():
 def test_copies_of_a_feature_are_not_added_with_it():
     rng = np.random.default_rng(3)
     X, y = draw(FUNCTIONS["additive"], q=5)
-    others = 0.8 * X[:, np.tile([0, 1, 2], 20)] + 0.6 * rng.normal(size=(1200, 60))
+    others = 0.8 * X[:, np.tile([0, 1, 2], 20)] + 0.6 * rng.normal(size=(700, 60))
     tuned = tune(np.hstack([X, others]), y[:, None], rng=0)
     assert kept_by(tuned)[:3] == [0, 1, 2]
     assert len(kept_by(tuned)) <= 6
@@ -265,8 +265,8 @@ def test_single_precision_is_tuned_in_double(q, robust):
 def test_heavier_rows_choose():
     X, y = draw(FUNCTIONS["sine and product"])
     other = np.sin(2 * X[:, 7]) + X[:, 8]
-    weights = np.where(np.arange(1200) < 600, 1.0, 1e-3)
-    Y = np.where(np.arange(1200) < 600, y, other)[:, None]
+    weights = np.where(np.arange(700) < 350, 1.0, 1e-3)
+    Y = np.where(np.arange(700) < 350, y, other)[:, None]
     assert kept_by(tune(X, Y, sample_weight=weights, rng=0)) == [0, 1, 2]
     assert kept_by(tune(X, Y, sample_weight=weights[::-1], rng=0)) == [7, 8]
 
@@ -290,7 +290,7 @@ def test_useless_features_cost_next_to_nothing(f):
 
 
 def test_classes_and_robust_losses():
-    X, y = draw(FUNCTIONS["sine and product"], n=1500)
+    X, y = draw(FUNCTIONS["sine and product"], n=900)
     X_new, target = draw(FUNCTIONS["sine and product"], n=2000, seed=1, noise=0)
     classifier = SketchedKernelClassifier(random_state=0).fit(X, y > 0)
     assert classifier.score(X_new, target > 0) > 0.95

@@ -55,9 +55,14 @@ ESTIMATORS = [
     # repeated and weighted rows give predictions that agree up to the tolerance
     (JointQuantileRegressor(quantiles=(0.25, 0.75), alpha=1e-3, tol=1e-6), LEVELS),
     (SketchedSGDRegressor(), DRAWN),
-    (SketchedSGDRegressor(method="adam", early_stopping=True), DRAWN),
+    (
+        SketchedSGDRegressor(
+            "gaussian", bandwidth="median", method="adam", early_stopping=True
+        ),
+        DRAWN,
+    ),
     (SpectralFilterRegressor(), {}),
-    (SpectralFilterRegressor(filter="landweber"), {}),
+    (SpectralFilterRegressor(filter="landweber", bandwidth="median"), {}),
     (
         SpectralFilterRegressor(
             filter="iterated-ridge", sketch="identity", bandwidth=1.0, alpha=0.1

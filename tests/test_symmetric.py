@@ -18,7 +18,7 @@ from nbsketch._jit import symmetric as jit_symmetric
 from nbsketch.gram import SymmetricGram
 from nbsketch.gram import symmetric as symmetric_gram
 
-SIZES = [1, 7, 48, 49, 500]
+SIZES = [1, 7, 48, 49, 200]
 
 
 def operator(kernel, n, dtype, memory=0.0, n_features=5):

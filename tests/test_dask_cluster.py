@@ -24,7 +24,16 @@ ROWS = 2400
 
 
 @pytest.fixture(scope="module")
-def client():
+def environment():
+    """Undo what Dask does to this process: it sets OMP_NUM_THREADS for its workers."""
+    known = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(known)
+
+
+@pytest.fixture(scope="module")
+def client(environment):
     with (
         distributed.LocalCluster(
             n_workers=2,

@@ -65,6 +65,16 @@ def test_factorizations_are_those_of_scipy(dtype, rng):
     assert_allclose(np.tril(L), np.linalg.inv(expected), rtol=0, atol=tolerance)
 
 
+@pytest.mark.parametrize("n", [1, 65, 150, 300])
+def test_large_triangles_are_inverted_by_halves(n, rng):
+    A = rng.normal(size=(n, n))
+    L = np.linalg.cholesky(A @ A.T + n * np.eye(n))
+    mixed = np.asfortranarray(np.tril(L) + np.triu(A, 1))
+    _lapack.invert_factor(mixed)
+    assert_allclose(np.tril(mixed), np.linalg.inv(L), rtol=0, atol=1e-13)
+    assert_array_equal(np.triu(mixed, 1), np.triu(A, 1))
+
+
 def test_matrices_that_are_not_positive_definite_are_errors():
     with pytest.raises(np.linalg.LinAlgError, match="positive definite, potrf"):
         _lapack.factor(np.asfortranarray(-np.eye(3)))

@@ -125,6 +125,20 @@ def test_gradient_of_the_laplacian_to_eight_digits():
         assert_allclose(actual[k], (8 * near - far) / (12 * step), rtol=0, atol=1e-8)
 
 
+@pytest.mark.parametrize("family", ["laplacian", "matern-3/2"])
+@pytest.mark.parametrize("log_tau", [-1.0, -14.0])
+def test_single_precision_only_where_double_agrees(family, log_tau, monkeypatch):
+    sample = some_sample(2, weighted=True, m=600, size=120)
+    point = np.append(np.linspace(-0.8, 0.1, 3), log_tau)
+    value, gradient = LeaveOneOut(sample, FAMILIES[family])(point)
+    monkeypatch.setattr(LeaveOneOut, "_is_safe_in_single", lambda *args: False)
+    desired, exact = LeaveOneOut(sample, FAMILIES[family])(point)
+    assert_allclose(value, desired, rtol=0, atol=1e-4)
+    assert_allclose(gradient, exact, rtol=0, atol=1e-3 * np.abs(exact).max())
+    # Penalties near zero leave no digits to spare.
+    assert (value == desired) == (log_tau < -10)
+
+
 @pytest.mark.parametrize("family", ["laplacian", "matern-5/2"])
 def test_sensitivity_is_the_size_of_the_gradient(family):
     sample, point, step = some_sample(2), some_point(), 1e-5

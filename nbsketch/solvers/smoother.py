@@ -20,6 +20,8 @@ from nbsketch.solvers.spectrum import Spectrum, chunks
 _COLUMNS = 64
 # Residuals are not divided by less than this: one minus a leverage is rounded.
 _LEAST_FREEDOM = 1e-14
+# Pivots of a Cholesky factor above which a system is solved without eigenvalues.
+_REGULAR = 1e-3
 # Rounding error of a mean squared residual, relative to that of the targets.
 _LEAST_ERROR = 1e-13
 # Rows of blocks that are read at a time.
@@ -168,9 +170,21 @@ def _batches(blocks: Sequence[NDArray]) -> Iterator[list[NDArray]]:
 
 def _left_out_squares(H: NDArray, residual: NDArray) -> NDArray:
     """Return ``|(I - H)^-1 r|^2`` for H of shape (p, b, b) and r of shape (p, b, d)."""
-    values, vectors = np.linalg.eigh(np.eye(H.shape[1]) - H)
+    rest = np.eye(H.shape[1]) - H
+    if _is_regular(rest):
+        return np.square(np.linalg.solve(rest, residual)).sum(axis=(1, 2))
+    values, vectors = np.linalg.eigh(rest)
     freedom = np.maximum(values, _LEAST_FREEDOM)[:, :, None]
     return np.square((vectors.transpose(0, 2, 1) @ residual) / freedom).sum(axis=(1, 2))
+
+
+def _is_regular(matrices: NDArray) -> bool:
+    """Return whether symmetric matrices are far from singular, by their pivots."""
+    try:
+        roots = np.linalg.cholesky(matrices)
+    except np.linalg.LinAlgError:
+        return False
+    return bool(np.diagonal(roots, axis1=1, axis2=2).min() > _REGULAR)
 
 
 def generalized_cross_validation(

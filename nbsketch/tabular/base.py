@@ -55,39 +55,61 @@ class Base(NamedTuple):
 
 
 class _Moments(NamedTuple):
-    """Weighted sums over some rows: of B^T B, of B, and of ones."""
+    """Weighted sums over some rows: of B^T B, B^T Y, B, Y and ones."""
 
     gram: NDArray
+    cross: NDArray
     sums: NDArray
+    y_sums: NDArray
     weight: float
 
     def plus(self, other: _Moments, sign: float = 1.0) -> _Moments:
         """Return the sums over both sets of rows or, with sign -1, their difference."""
         return _Moments(
             self.gram + sign * other.gram,
+            self.cross + sign * other.cross,
             self.sums + sign * other.sums,
+            self.y_sums + sign * other.y_sums,
             self.weight + sign * other.weight,
         )
 
 
 class _Spectrum(NamedTuple):
-    """The centered B^T W B of some rows in the basis of C: values, map, mean of B."""
+    """The centered B^T W B of some rows in the basis of C, and B^T W Y."""
 
     values: NDArray
     map: NDArray  # from eigenvectors to landmarks, (s, s)
-    mean: NDArray
+    mean: NDArray  # of B
+    cross: NDArray  # in the basis of the eigenvectors, (s, d)
+    y_mean: NDArray
 
     @classmethod
     def of(cls, moments: _Moments, root: NDArray) -> _Spectrum:
         """Return the decomposition; `root` is L^-1 for C = L L^T."""
-        mean = moments.sums / moments.weight
+        mean, y_mean = (s / moments.weight for s in (moments.sums, moments.y_sums))
         gram = moments.gram - moments.weight * np.outer(mean, mean)
         values, vectors = eigh(root @ gram @ root.T)
-        return cls(np.maximum(values, 0), root.T @ vectors, mean)
+        back = root.T @ vectors
+        cross = back.T @ (moments.cross - np.outer(moments.sums, y_mean))
+        return cls(np.maximum(values, 0), back, mean, cross, y_mean)
+
+    def coef(self, tau: float) -> NDArray:
+        """Return the coefficients (s, d) of the landmarks."""
+        return self.map @ (self.cross / (self.values + tau)[:, None])
+
+    def residuals(self, values: NDArray, Y: NDArray) -> tuple[NDArray, NDArray]:
+        """Return coordinates Q of rows, and residuals for each of `_TAUS`, (t, m, d).
+
+        `values` are those of the kernel at these rows and the landmarks.
+        """
+        Q = (values - self.mean) @ self.map
+        shrunk = self.cross[:, None] / (self.values[:, None] + _TAUS)[:, :, None]
+        fitted = (Q @ shrunk.reshape(len(shrunk), -1)).reshape(-1, *shrunk.shape[1:])
+        return Q, np.moveaxis((Y - self.y_mean)[:, None] - fitted, 1, 0)
 
 
 class Ridge:
-    """The moments of rows and landmarks, from which any target is fitted.
+    """Ridge regression on landmarks, which are drawn from the rows.
 
     Parameters
     ----------
@@ -124,18 +146,7 @@ class Ridge:
         self._weights = np.ones(n) if weights is None else weights
         self.landmarks = rows[np.sort(rng.choice(n, min(size, n), replace=False))]
         self.validation = np.sort(rng.choice(n, min(n, _VALIDATION), replace=False))
-        C = evaluate(form, self.landmarks, self.landmarks).astype(np.float64)
-        C[np.diag_indices(len(C))] += _JITTER * np.sqrt(len(C))
-        root = np.linalg.inv(scipy.linalg.cholesky(C, lower=True))
-        every = np.arange(n)
         self._blocks = [] if labels is None else _blocks(labels)
-        left_out = [self._moments(block) for block in self._blocks]
-        rest = np.setdiff1d(every, np.concatenate([*self._blocks, every[:0]]))
-        total = self._moments(rest)
-        for part in left_out:
-            total = total.plus(part)
-        self._spectrum = _Spectrum.of(total, root)
-        self._without = [_Spectrum.of(total.plus(m, -1.0), root) for m in left_out]
 
     def fit(self, Y: NDArray) -> tuple[Base, NDArray]:
         """Fit targets (n, d) with the tau of least left-out error.
@@ -147,67 +158,62 @@ class Ridge:
         residual : ndarray of shape (m, d)
             Left-out residuals of the validation rows; NaN if none is left out.
         """
-        every = np.arange(len(Y))
-        cross, y_mean = self._cross(self._spectrum, Y, every)
-        path = self._block_path(Y) if self._blocks else self._path(Y - y_mean, cross)
+        root, every = self._inverse_root(), np.arange(len(Y))
+        left_out = [self._moments(block, Y) for block in self._blocks]
+        total = self._moments(np.setdiff1d(every, _joined(self._blocks)), Y)
+        for part in left_out:
+            total = total.plus(part)
+        spectrum = _Spectrum.of(total, root)
+        if self._blocks:
+            without = [_Spectrum.of(total.plus(m, -1.0), root) for m in left_out]
+            path = self._block_path(without, Y)
+        else:
+            path = self._path(spectrum, Y)
         w = self._weights[self.validation]
         known = np.isfinite(path[0]).all(axis=1)
         errors = [w[known] @ np.square(e[known]).sum(axis=1) for e in path]
         best = int(np.argmin(errors))
-        spectrum = self._spectrum
-        shrunk = cross / (spectrum.values + _TAUS[best])[:, None]
-        coef = spectrum.map @ shrunk
-        base = Base(self.landmarks, coef, y_mean - spectrum.mean @ coef)
+        coef = spectrum.coef(_TAUS[best])
+        base = Base(self.landmarks, coef, spectrum.y_mean - spectrum.mean @ coef)
         return base, path[best]
 
-    def _moments(self, index: NDArray) -> _Moments:
-        s = len(self.landmarks)
-        gram, total = np.zeros((s, s)), np.zeros(s)
+    def _inverse_root(self) -> NDArray:
+        """Return L^-1 for the kernel matrix C = L L^T of the landmarks."""
+        C = evaluate(self._form, self.landmarks, self.landmarks).astype(np.float64)
+        C[np.diag_indices(len(C))] += _JITTER * np.sqrt(len(C))
+        factor = scipy.linalg.cholesky(C, lower=True)
+        return scipy.linalg.lapack.dtrtri(factor, lower=1)[0]
+
+    def _moments(self, index: NDArray, Y: NDArray) -> _Moments:
+        s, d = len(self.landmarks), Y.shape[1]
+        gram, cross, sums = np.zeros((s, s)), np.zeros((s, d)), np.zeros(s)
         for part in _parts(len(index)):
             w = np.sqrt(self._weights[index[part]])
             B = self._values(index[part]) * w[:, None]
             gram += B.T @ B  # of one array: half the work
-            total += w @ B
-        return _Moments(gram, total, self._weights[index].sum())
-
-    def _cross(
-        self, spectrum: _Spectrum, Y: NDArray, index: NDArray
-    ) -> tuple[NDArray, NDArray]:
-        """Return the products of some centered rows with targets, and their mean."""
+            cross += B.T @ (w[:, None] * Y[index[part]])
+            sums += w @ B
         w = self._weights[index]
-        y_mean = w @ Y[index] / w.sum()
-        cross = np.zeros((len(self.landmarks), Y.shape[1]))
-        for part in _parts(len(index)):
-            some = index[part]
-            # The weighted targets have mean zero, so B needs no centering.
-            cross += self._values(some).T @ (w[part, None] * (Y[some] - y_mean))
-        return spectrum.map.T @ cross, y_mean
+        return _Moments(gram, cross, sums, w @ Y[index], w.sum())
 
-    def _path(self, Y: NDArray, cross: NDArray) -> list[NDArray]:
-        """Return the left-out residuals (m, d) for each tau; Y is centered."""
-        spectrum, w = self._spectrum, self._weights[self.validation]
-        Q = (self._values(self.validation) - spectrum.mean) @ spectrum.map
-        squares, path = np.square(Q), []
-        for tau in _TAUS:
-            shrink = 1 / (spectrum.values + tau)
-            leverage = w * (squares @ shrink + 1 / self._weights.sum())
-            freedom = np.maximum(1 - leverage, _LEAST_FREEDOM)
-            residual = Y[self.validation] - Q @ (shrink[:, None] * cross)
-            path.append(residual / freedom[:, None])
-        return path
+    def _path(self, spectrum: _Spectrum, Y: NDArray) -> NDArray:
+        """Return the left-out residuals for each tau, (t, m, d)."""
+        Q, residual = spectrum.residuals(
+            self._values(self.validation), Y[self.validation]
+        )
+        shrink = 1 / (spectrum.values[:, None] + _TAUS)
+        leverage = np.square(Q) @ shrink + 1 / self._weights.sum()
+        leverage *= self._weights[self.validation, None]
+        freedom = np.maximum(1 - leverage, _LEAST_FREEDOM)
+        return residual / freedom.T[:, :, None]
 
-    def _block_path(self, Y: NDArray) -> list[NDArray]:
-        """Return the residuals of refits without the block of each row."""
-        path = [np.full((len(self.validation), Y.shape[1]), np.nan) for _ in _TAUS]
-        for block, spectrum in zip(self._blocks, self._without, strict=True):
+    def _block_path(self, without: list[_Spectrum], Y: NDArray) -> NDArray:
+        """Return the residuals of refits without the block of each row, (t, m, d)."""
+        path = np.full((len(_TAUS), len(self.validation), Y.shape[1]), np.nan)
+        for block, spectrum in zip(self._blocks, without, strict=True):
             place = np.flatnonzero(np.isin(self.validation, block))
             mine = self.validation[place]
-            rest = np.setdiff1d(np.arange(len(Y)), block)
-            cross, y_mean = self._cross(spectrum, Y, rest)
-            Q = (self._values(mine) - spectrum.mean) @ spectrum.map
-            for residual, tau in zip(path, _TAUS, strict=True):
-                fitted = Q @ (cross / (spectrum.values + tau)[:, None])
-                residual[place] = Y[mine] - y_mean - fitted
+            path[:, place] = spectrum.residuals(self._values(mine), Y[mine])[1]
         return path
 
     def _values(self, part: NDArray) -> NDArray:
@@ -218,6 +224,10 @@ def _blocks(labels: NDArray) -> list[NDArray]:
     """Return the rows of each block that is left out and leaves rows to fit to."""
     found = [np.flatnonzero(labels == k) for k in np.unique(labels[labels >= 0])]
     return [block for block in found if len(block) < len(labels)]
+
+
+def _joined(blocks: list[NDArray]) -> NDArray:
+    return np.concatenate([*blocks, np.arange(0)])
 
 
 def _parts(n: int) -> Iterator[slice]:

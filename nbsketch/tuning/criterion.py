@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from nbsketch._blas import eigh
 from nbsketch._jit.tuning import times_slopes
+from nbsketch._lapack import factor, invert_factor
 from nbsketch.tuning.distances import distance_of
 
 # Added to the diagonal of C, times sqrt(l): above rounding errors, without effect.
@@ -28,6 +29,10 @@ _JITTER = 1e-8
 # Residuals are not divided by less than this: one minus a leverage is rounded.
 _LEAST_FREEDOM = 1e-10
 _TINY = np.finfo(np.float64).tiny
+# Products of (m, l) matrices are in single precision from this number of terms on, if
+# the diagonal of the Cholesky factor of C, and tau times its least element, are at
+# least so large. Values then have errors below 1e-4, slopes a few percent at most.
+_LEAST_TERMS, _LEAST_PIVOT, _LEAST_TAU = 3e6, 1e-3, 3e-5
 
 
 class Sample(NamedTuple):
@@ -65,7 +70,9 @@ class Fit(NamedTuple):
     """A fitted ridge. Scaled rows are centered and multiplied by sqrt(w)."""
 
     inner: NDArray  # F^T F + tau I for the whitened rows F, (l, l)
-    P: NDArray  # (B^T B + tau C)^-1, (l, l)
+    root: NDArray  # R, lower triangular: (B^T B + tau C)^-1 = R^T R, (l, l)
+    F: NDArray  # whitened rows, (m, l)
+    T: NDArray  # B R^T R, (m, l)
     coef: NDArray  # beta, (l, d)
     residual: NDArray  # scaled, (m, d)
     freedom: NDArray  # 1 - h, (m, 1)
@@ -91,7 +98,8 @@ class LeaveOneOut:
 
     Notes
     -----
-    With T = B P, g and q the derivatives in r and h, u = P B^T g, M = T^T diag(q) T:
+    With P = (B^T B + tau C)^-1, T = B P, g and q the derivatives in r and h,
+    u = P B^T g, and M = T^T diag(q) T:
     the derivative in B is 2 diag(q) T - 2 B M - (g - B u) beta^T - r u^T, that in C is
     tau (u beta^T - M), that in tau is tr(u^T C beta) - tr(M C), and that in the scale
     a_k follows from both through the distances: in two thin products if these are
@@ -110,6 +118,7 @@ class LeaveOneOut:
         # Buffers shared by all evaluations.
         self._K, self._slopes = np.empty((2, m + size, size))
         self._F, self._T = np.empty((2, m, size))
+        self._single = np.empty((3, m, size), dtype=np.float32)
 
     def __call__(self, point: NDArray) -> tuple[float, NDArray]:
         """Return the criterion and its gradient."""
@@ -174,12 +183,12 @@ class LeaveOneOut:
         """Yield these residuals for each tau, from the whitened rows."""
         values, vectors = eigh(self._F.T @ self._F)
         Q = np.matmul(self._F, vectors, out=self._T)
-        cross, squares = Q.T @ self._target, np.square(Q)
-        for tau in taus:
-            shrink = 1 / (np.maximum(values, 0) + tau)
-            freedom = 1 - squares @ shrink - self._weights / len(Q)
+        cross = Q.T @ self._target
+        shrinks = 1 / (np.maximum(values, 0) + taus[:, None])
+        leverages = np.square(Q) @ shrinks.T + (self._weights / len(Q))[:, None]
+        for shrink, leverage in zip(shrinks, leverages.T, strict=True):
             residual = self._target - Q @ (shrink[:, None] * cross)
-            yield residual / np.maximum(freedom, _LEAST_FREEDOM)[:, None]
+            yield residual / np.maximum(1 - leverage, _LEAST_FREEDOM)[:, None]
 
     def _slope(
         self, fit: Fit, factor: NDArray, left_out: NDArray, squares: NDArray
@@ -195,28 +204,47 @@ class LeaveOneOut:
         self._K[m:][np.diag_indices(self._size)] += _JITTER * np.sqrt(self._size)
         return self._K
 
-    def _whiten(self, log_inverse: NDArray) -> tuple[NDArray, NDArray]:
-        """Fill F with B L^-T for C = L L^T; return B, centered and scaled, and L^-1."""
+    def _centered(self, log_inverse: NDArray) -> tuple[NDArray, NDArray]:
+        """Return B, centered and scaled, and L^-1 for C = L L^T."""
         B, C = np.split(self._kernel(log_inverse), [len(self._T)])
         B -= self._weights @ B / len(B)
         B *= self._roots[:, None]
-        root = _inverse_root(C)
-        np.matmul(B, root.T, out=self._F)
-        return B, root
+        return B, _inverse_root(C)
+
+    def _whiten(self, log_inverse: NDArray) -> None:
+        """Fill F with B L^-T."""
+        self._F[:], root = self._centered(log_inverse)
+        _multiply(self._F, root, transposed=True)
 
     def _fit(self, point: NDArray) -> Fit:
         # B^T B + tau C may have condition 1e16: it is factored in the basis of C.
-        B, root = self._whiten(point[:-1])
-        inner = self._F.T @ self._F
-        inner[np.diag_indices(self._size)] += np.exp(point[-1])
+        (B, root), tau = self._centered(point[:-1]), np.exp(point[-1])
+        F, T = self._buffers(B, single=self._is_safe_in_single(root, tau))
+        _multiply(F, root, transposed=True)
+        inner = (F.T @ F).astype(np.float64)
+        inner[np.diag_indices(self._size)] += tau
         half = _inverse_root(inner)
-        full = half @ root
-        np.matmul(self._F, half.T @ full, out=self._T)
-        P = full.T @ full
-        coef = P @ (B.T @ self._target)
-        leverage = np.einsum("ij,ij->i", self._T, B) + self._weights / len(B)
+        T[:] = F
+        _multiply(T, half, transposed=True)
+        leverage = np.einsum("ij,ij->i", T, T) + self._weights / len(B)
+        root = scipy.linalg.blas.dtrmm(1.0, half, root, lower=1)
+        _multiply(T, root)
+        coef = root.T @ (root @ (B.T @ self._target))
         freedom = np.maximum(1 - leverage, _LEAST_FREEDOM)[:, None]
-        return Fit(inner, P, coef, self._target - B @ coef, freedom)
+        return Fit(inner, root, F, T, coef, self._target - B @ coef, freedom)
+
+    def _buffers(self, B: NDArray, *, single: bool) -> tuple[NDArray, NDArray]:
+        """Return buffers (m, l) of a precision; the first holds B."""
+        if not single:
+            self._F[:] = B
+            return self._F, self._T
+        self._single[:2] = B
+        return self._single[1], self._single[2]
+
+    def _is_safe_in_single(self, root: NDArray, tau: float) -> bool:
+        pivot = 1 / root.diagonal().max()
+        is_large = self._T.size * self._size >= _LEAST_TERMS
+        return is_large and pivot >= _LEAST_PIVOT and pivot * tau >= _LEAST_TAU
 
     def _squares(self, left_out: NDArray) -> tuple[NDArray, NDArray]:
         """Return squared norms of rows, and what Huber's slope is of the square's."""
@@ -227,25 +255,28 @@ class LeaveOneOut:
     def _gradient(self, point: NDArray, fit: Fit, slope: Slope) -> NDArray:
         (m, tau), (g, q, product) = (len(self._T), np.exp(point[-1])), slope
         B, C = self._K[:m], self._K[m:]
-        u = fit.P @ (B.T @ g)
+        u = fit.root.T @ (fit.root @ (B.T @ g))
         outer = u @ fit.coef.T
         # The derivatives in B, in C and in tau; W holds the first two times the slopes.
+        T, BM = fit.T, fit.F  # which is needed no more
+        B = self._single[0] if T.dtype == np.float32 else B
         if product is None:
-            np.multiply(np.sqrt(q), self._T, out=self._F)
-            M = self._F.T @ self._F
-            shift = 2 * (self._roots * q[:, 0]) @ self._T
-            np.matmul(B, 2 * M - outer, out=self._F)
+            np.multiply(np.sqrt(q), T, out=BM, casting="same_kind")
+            M = (BM.T @ BM).astype(np.float64)
+            shift = 2 * (self._roots * q[:, 0]).astype(T.dtype) @ T
+            np.matmul(B, (2 * M - outer).astype(T.dtype), out=BM)
         else:
-            M = self._T.T @ product
+            M = T.T @ product
             M = (M + M.T) / 2
             shift = 2 * self._roots @ product
-            np.matmul(B, 2 * M - outer, out=self._F)
-            self._F -= 2 * product
+            np.matmul(B, 2 * M - outer, out=BM)
+            BM -= 2 * product
         shift -= self._roots @ g @ fit.coef.T
         thin = np.hstack([g, fit.residual]), np.hstack([fit.coef, u]).T
         by_tau = float((u * (C @ fit.coef)).sum() - (M * C).sum())
         W = self._K
         W[m:] = tau * ((outer + outer.T) / 2 - M) * self._slopes[m:]
+        self._T[:], self._F[:] = T, BM
         times_slopes(
             self._slopes[:m],
             self._T,
@@ -262,7 +293,16 @@ class LeaveOneOut:
         return np.append(by_scales, tau * by_tau)
 
 
+def _multiply(A: NDArray, root: NDArray, *, transposed: bool = False) -> None:
+    """Multiply A, in C order, by a lower triangular factor or its transpose."""
+    (trmm,) = scipy.linalg.get_blas_funcs(("trmm",), (A,))
+    root = root.astype(A.dtype, copy=False)
+    trmm(1.0, root, A.T, lower=1, trans_a=not transposed, overwrite_b=1)
+
+
 def _inverse_root(matrix: NDArray) -> NDArray:
-    """Return L^-1 for the Cholesky factor L of a matrix."""
-    factor = scipy.linalg.cholesky(matrix, lower=True, check_finite=False)
-    return scipy.linalg.lapack.dtrtri(factor, lower=1)[0]
+    """Return L^-1, in Fortran order, for the Cholesky factor L of a matrix."""
+    root = np.array(matrix.T, order="F")  # symmetric: a copy in memory order
+    factor(root)
+    invert_factor(root)
+    return np.triu(root.T).T

@@ -27,6 +27,7 @@ from nbsketch.fitting.objectives import JointQuantileObjective, ScalarObjective
 from nbsketch.fitting.reduction import reduced_alpha
 from nbsketch.fitting.settings import SolveOptions
 from nbsketch.solvers._scalar.batch import shared
+from nbsketch.solvers._scalar.classes import class_starts
 from nbsketch.solvers.design import ArrayDesign
 from nbsketch.solvers.folds import Fold
 from nbsketch.solvers.newton import solve_scalar
@@ -377,12 +378,58 @@ def test_problems_that_share_features_are_solved_as_by_themselves(
     Y = np.sign(rng.normal(size=(300, 4)) + design.Z[:, :4])
     objective = ScalarObjective(Y, None, fit_intercept, loss)
     together = objective.solve(design, 1e-2, SolveOptions(tol=1e-9))
-    for j, y in enumerate(Y.T):
+    starts = class_starts(design, Y, loss, 1e-2, None, fit_intercept)
+    for y, state, j in zip(Y.T, starts, range(4), strict=True):
         alone = solve_scalar(
-            design, y, loss, 1e-2, fit_intercept=fit_intercept, tol=1e-9
+            design, y, loss, 1e-2, fit_intercept=fit_intercept, tol=1e-9, state=state
         )
         assert_allclose(together.coef[:, j], alone.coef, rtol=1e-12, atol=1e-12)
         assert_allclose(together.intercept[j], alone.intercept, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_starts_of_classes_are_near_the_minima_and_lead_to_them(
+    fit_intercept, weighted
+):
+    rng = np.random.default_rng(0)
+    design = ArrayDesign(rng.normal(size=(300, 12)))
+    Y = np.sign(rng.normal(size=(300, 4)) + design.Z[:, :4] - [0.0, 0.5, 1.0, 1.5])
+    weights = rng.integers(0, 3, 300) * 1.0 if weighted else None
+    loss, alpha = HingeLoss(), 1e-2
+    known = {"sample_weight": weights, "fit_intercept": fit_intercept}
+    starts = class_starts(design, Y, loss, alpha, **known)
+    for y, state in zip(Y.T, starts, strict=True):
+        cold = solve_scalar(design, y, loss, alpha, tol=1e-9, **known)
+        warm = solve_scalar(design, y, loss, alpha, tol=1e-9, state=state, **known)
+        assert warm.converged
+        assert warm.objective == pytest.approx(cold.objective, rel=2e-9)
+        margins = y * (design.mv(state.coef) + state.intercept)
+        losses = loss.value(margins) * (1.0 if weights is None else weights)
+        value = losses.mean() + alpha / 2 * state.coef @ state.coef
+        assert cold.objective <= value * (1 + 1e-9) <= 1.1 * cold.objective
+
+
+@pytest.mark.parametrize(
+    "loss, classes", [(LogisticLoss(), 4), (PinballLoss(0.3), 4), (HingeLoss(), 2)]
+)
+def test_other_problems_choose_their_starts_themselves(loss, classes):
+    design, labels = ArrayDesign(np.ones((9, 1))), np.ones((9, classes))
+    found = class_starts(design, labels, loss, 1.0, None, True)
+    assert found == (None,) * classes
+
+
+def test_the_penalty_of_many_classes_is_that_of_the_four_largest():
+    rng = np.random.default_rng(0)
+    design = ArrayDesign(rng.normal(size=(400, 6)))
+    shares = np.array([0.05, 0.3, 0.1, 0.2, 0.05, 0.3])
+    index = rng.choice(6, 400, p=shares / shares.sum())
+    labels = np.where(index[:, None] == np.arange(6), 1.0, -1.0)
+    largest = np.sort(np.argsort(-(labels > 0).sum(axis=0), kind="stable")[:4])
+    whole = ScalarObjective(labels, None, True, HingeLoss())
+    part = replace(whole, targets=labels[:, largest])
+    found = [o.choose_alpha(design, np.random.default_rng(0)) for o in (whole, part)]
+    assert found[0] == found[1]
 
 
 def test_a_shared_gram_matrix_is_computed_once_and_never_changed():

@@ -27,6 +27,7 @@ from nbsketch.fitting.stochastic import StochasticSolver
 from nbsketch.kernels.stationary import weighted_median
 from nbsketch.losses import Loss, PinballLoss
 from nbsketch.solvers._scalar.batch import shared
+from nbsketch.solvers._scalar.classes import class_starts
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.folds import Fold
 from nbsketch.solvers.joint import solve_joint_pinball
@@ -39,6 +40,8 @@ from nbsketch.solvers.stochastic import solve_stochastic
 # Features times levels, and times classes if there are more than two, up to which a
 # path of penalties takes less than a few seconds.
 _SMALL_JOINT, _SMALL_CLASSES = 400, 1000
+# More classes than this hardly change the choice of their common penalty.
+_MOST_CLASSES = 4
 # Rows times squared features up to which a path is that of all rows.
 _SMALL_PATH = 1e10
 
@@ -168,14 +171,18 @@ class Objective(ABC):
     ) -> FeatureSolution:
         """Solve for one penalty, from a solution nearby if there is one."""
         parts = self._parts
-        states = start.states if start else (None,) * len(parts)
         common = self._weighting | options._asdict()
         design = shared(design, len(parts))
+        states = start.states if start else self._starts(design, alpha)
         solutions = [
             self._solve(design, y, alpha, state=state, **common)
             for y, state in zip(parts, states, strict=True)
         ]
         return self._combine(solutions, alpha, options.tol)
+
+    def _starts(self, design: Design, alpha: float) -> tuple[State | None, ...]:
+        """Return where the search of each part begins; None for its own choice."""
+        return (None,) * len(self._parts)
 
     def descend(
         self, design: Design, alpha: float, solver: StochasticSolver
@@ -274,6 +281,14 @@ class ScalarObjective(Objective):
         """Whether the loss is robust to outliers; labels have none."""
         return not self.loss.is_classification
 
+    def choose_alpha(self, design: Design, rng: np.random.Generator) -> float:
+        """Return the penalty of least held-out loss, of at most four classes."""
+        columns = _largest_classes(self.targets)
+        some = self.targets[:, columns]
+        return super(ScalarObjective, replace(self, targets=some)).choose_alpha(
+            design, rng
+        )
+
     def _is_expensive(self, rank: int) -> bool:
         classes = self.targets.shape[1]
         return classes > 2 and rank * classes > _SMALL_CLASSES
@@ -281,6 +296,10 @@ class ScalarObjective(Objective):
     @property
     def _parts(self) -> tuple[NDArray, ...]:
         return tuple(self.targets.T)
+
+    def _starts(self, design: Design, alpha: float) -> tuple[State | None, ...]:
+        known = self.targets, self.loss, alpha, self.weights, self.fit_intercept
+        return class_starts(design, *known)
 
     @property
     def _stochastic(self) -> dict[str, Any]:
@@ -391,6 +410,13 @@ class JointQuantileObjective(Objective):
         """Return the mean slope of the loss over the mean residual."""
         residual = self._centered()
         return _ratio(np.full(residual.shape, 0.5), np.abs(residual), self.weights)
+
+
+def _largest_classes(targets: NDArray) -> NDArray:
+    """Return the columns of the largest classes, all of them if they are few."""
+    size = np.count_nonzero(targets > 0, axis=0)
+    order = np.argsort(-size, kind="stable")
+    return np.sort(order[:_MOST_CLASSES])
 
 
 def _ratio(slopes: NDArray, residuals: NDArray, weights: NDArray | None) -> float:

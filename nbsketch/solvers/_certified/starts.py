@@ -21,6 +21,15 @@ def cold_start(problem: Problem) -> State:
     return State(np.zeros(coef), b)
 
 
+def nested_sizes(n: int, rank: int) -> list[int]:
+    """Return the sizes of nested samples of n rows, the largest first."""
+    sizes, size = [], n // _RATIO
+    while size > _ROWS_PER_FEATURE * rank:
+        sizes.append(size)
+        size //= _RATIO
+    return sizes
+
+
 def nested_start(
     problem: Problem,
     method: type[CertifiedSearch],
@@ -32,10 +41,7 @@ def nested_start(
     smoothing that follows matches the remaining distance, about sqrt(r / rows).
     """
     counted = np.flatnonzero(problem.weights > 0)
-    sizes, size = [], len(counted) // _RATIO
-    while size > _ROWS_PER_FEATURE * problem.rank:
-        sizes.append(size)
-        size //= _RATIO
+    sizes = nested_sizes(len(counted), problem.rank)
     if not sizes:
         return start(problem)
     order = np.random.default_rng(0).permutation(counted)

@@ -38,7 +38,10 @@ def splitting_start(problem: JointProblem) -> State:
     start = cold_start(problem)
     if not _is_large(problem):
         return start
-    return _Splitting(replace(problem, design=_single(problem.design)), start).run()
+    problem = replace(problem, design=_single(problem.design))
+    search = Splitting(problem, start)
+    search.fit_constants()
+    return search.run(_STEPS, _SIGMA, _NEXT)
 
 
 def _single(design: Design) -> Design:
@@ -59,11 +62,11 @@ def _is_large(problem: JointProblem) -> bool:
     return newton > _LARGE * products
 
 
-class _Splitting:
+class Splitting:
     """Coefficients, intercepts, residuals (m, n) and dual point of the iteration.
 
-    `push` and `total` are ``Z^T (s a)``, columns of Z centered if there is an
-    intercept, and the sums of s a.
+    It begins with ridge regression. `push` and `total` are ``Z^T (s a)``, columns of Z
+    centered if there is an intercept, and the sums of s a.
     """
 
     def __init__(self, problem: JointProblem, start: State) -> None:
@@ -82,32 +85,39 @@ class _Splitting:
         self.res = p.residual(self.coef, self.intercept)
         self.push = np.zeros((p.rank, len(self.res)))
         self.total = np.zeros(len(self.res))
+        self._fit_ridge()
 
-    def run(self) -> State:
-        """Return the last point."""
+    def run(self, steps: int, relative_sigma: float, following: float) -> State:
+        """Return the point after some steps.
+
+        Sigma is relative to the mean residual; Newton's method goes on with its product
+        with `following`.
+        """
         p = self.problem
-        sigma = self._ridge()
+        sigma = relative_sigma * p.spread(self.res)
         a = np.zeros_like(self.res)
-        for _ in range(_STEPS):
+        for _ in range(steps):
             a = np.clip(self.res / sigma + a, *p.bounds)
             push, total = self._sums(a)
             self._move(2 * push - self.push, 2 * total - self.total, sigma)
             self.push, self.total = push, total
-        return State(self.coef, self.intercept, a.T.copy(), _NEXT * sigma)
+        return State(self.coef, self.intercept, a.T.copy(), following * sigma)
 
-    def _ridge(self) -> float:
-        """Fit all levels by ridge regression; return the sigma that suits it."""
+    def fit_constants(self) -> None:
+        """Move the intercepts, if they are free, to the quantiles of the residuals."""
         p, d = self.problem, len(self.problem.levels)
-        spread = p.spread(self.res)
-        limit = _OUTLYING * spread
-        sums = self._sums(np.clip(self.res, -limit, limit) / spread)
-        self._move(*sums, spread)
         if p.fit_intercept:
             pairs = zip(self.res[:d], p.levels, strict=True)
             shift = np.array([p.target_quantile(res, level) for res, level in pairs])
             self.intercept = self.intercept + shift
             self.res = self.res - (shift @ p.mix)[:, None]
-        return _SIGMA * p.spread(self.res)
+
+    def _fit_ridge(self) -> None:
+        """Fit all terms by ridge regression."""
+        spread = self.problem.spread(self.res)
+        limit = _OUTLYING * spread
+        sums = self._sums(np.clip(self.res, -limit, limit) / spread)
+        self._move(*sums, spread)
 
     def _sums(self, a: NDArray) -> tuple[NDArray, NDArray]:
         """Return ``Z^T (s a)``, centered, and the sums of s a."""

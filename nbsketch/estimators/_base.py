@@ -257,5 +257,9 @@ def _check_targets(y: Any, options: dict[str, Any]) -> None:
 
 
 def as_columns(y: NDArray) -> NDArray:
-    """Return targets as floats of shape (n, d)."""
-    return y.reshape(len(y), -1).astype(float)
+    """Return targets as floats of shape (n, d), which may share the memory of y.
+
+    Compiled code is compiled once more for read-only arrays, so these are copied.
+    """
+    columns = y.reshape(len(y), -1)
+    return columns.astype(float, copy=not columns.flags.writeable)

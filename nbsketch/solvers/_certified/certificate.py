@@ -33,7 +33,7 @@ class Certificate(NamedTuple):
     intercept : float or ndarray of shape (d,)
         Intercept.
     dual : ndarray
-        Dual point, a copy.
+        Dual point.
     objective : float
         Objective at (coef, intercept).
     gap : float
@@ -66,7 +66,7 @@ def certificate(
     problem : Problem
         Supplies weights, alpha and n.
     coef, intercept, dual
-        The two points.
+        The two points; they are kept, so nobody may change them.
     rho : ndarray
         ``alpha w - Z^T (s a) / n``, in the shape of `coef`.
     losses : ndarray of shape (n,)
@@ -80,7 +80,7 @@ def certificate(
     objective = float(problem.weights @ losses) / n + penalty
     gap = young / n + float(np.vdot(rho, rho)) / (2 * alpha)
     scale = typical_loss(losses, problem.weights, n) + penalty
-    return Certificate(coef, intercept, dual.copy(), objective, gap, scale)
+    return Certificate(coef, intercept, dual, objective, gap, scale)
 
 
 def typical_loss(losses: NDArray, weights: NDArray, n: float) -> float:
@@ -107,7 +107,8 @@ def balance(
     A free intercept requires this of a dual point. Where the rows with a positive pace
     cannot absorb the shift, all rows share the rest.
     """
-    for direction in (pace, np.ones_like(a)):
+    for shared in (False, True):
+        direction = np.ones_like(a) if shared else pace
         for _ in range(20):
             total = weights @ a - goal
             if abs(total) <= 1e-15 * (weights @ np.abs(a)):
@@ -116,5 +117,6 @@ def balance(
             rate = weights @ (direction * room)
             if rate <= 0:
                 break
-            a = np.clip(a - total / rate * direction, lo, hi)
+            moved = total / rate * direction
+            a = np.clip(np.subtract(a, moved, out=moved), lo, hi, out=moved)
     return a

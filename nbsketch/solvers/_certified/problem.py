@@ -68,7 +68,7 @@ class Problem(ABC):
 
     def take(self, rows: NDArray) -> Self:
         """Return the same problem with the sums over `rows` only."""
-        arrays = {name: getattr(self, name)[rows] for name in self.row_arrays}
+        arrays = {name: rows_of(getattr(self, name), rows) for name in self.row_arrays}
         return replace(self, design=self.design.gather(rows), **arrays)
 
     def sample(self, rows: NDArray) -> Self:
@@ -76,3 +76,8 @@ class Problem(ABC):
         part = self.take(rows)
         weights = part.weights / part.weights.mean()
         return replace(part, weights=weights, n=float(len(rows)))
+
+
+def rows_of(array: NDArray, rows: NDArray) -> NDArray:
+    """Return rows of an array; of equal rows that are stored once, as many."""
+    return array[: len(rows)] if array.strides[0] == 0 else array[rows]

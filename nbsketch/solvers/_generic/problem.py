@@ -153,7 +153,7 @@ class GenericProblem(Problem):
         young += _ROUNDING * float(self.weights @ noise)
         rho = self.alpha * w - self.design.rmv(self.weights * a) / self.n
         young += abs(b * float(self.weights @ a))
-        return certificate(self, w, b, a, rho, losses, young)
+        return certificate(self, w, b, a.copy(), rho, losses, young)
 
 
 def _shares(pairs: tuple[Pair, ...]) -> tuple[float, ...]:

@@ -131,7 +131,7 @@ class JointProblem(Problem):
         loss_values(known[0], self.lo[:size], self.hi[:size], 0.0, 0.0, losses)
         row_losses = losses.reshape(d, -1).sum(axis=0)
         rho = self.alpha * W - gradient @ self.mixed_T.T / self.n
-        return certificate(self, W, b, a, rho, row_losses, young)
+        return certificate(self, W, b, a.copy(), rho, row_losses, young)
 
     def _uncrossed(self, b: NDArray, res: NDArray) -> tuple[NDArray, NDArray]:
         """Return b, its upper levels raised until no quantiles cross, and residuals."""

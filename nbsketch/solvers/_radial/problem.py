@@ -103,7 +103,7 @@ class RadialProblem(Problem):
         rho = self.alpha * W - pulled / self.n
         young = radial_young(res, self.weights, a, *self.radial_numbers)
         young += float(np.abs(b * imbalance).sum())
-        return certificate(self, W, b, a, rho, self._losses(res), young)
+        return certificate(self, W, b, a.copy(), rho, self._losses(res), young)
 
     def _losses(self, res: NDArray) -> NDArray:
         size, numbers = np.sqrt(np.einsum("ij,ij->i", res, res)), self.numbers

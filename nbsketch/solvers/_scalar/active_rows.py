@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._jit.linear_quadratic import dual_point, kink_distance
 from nbsketch.solvers._scalar.problem import ScalarProblem
 
 # Fewer changed entries than this share: update the gradient, do not recompute it.
@@ -40,11 +39,11 @@ class ActiveRows:
     reach: float = np.inf
 
     def __post_init__(self) -> None:
-        self.a = np.empty_like(self.res)
+        self.a = self.center  # replaced, never changed in place: certificates keep it
         self.inside = np.empty(len(self.res), dtype=bool)
         self.gradient = self.rest_gradient
         self.total = self.young = 0.0
-        self._pushed: NDArray | None = None  # s a at the last gradient
+        self._followed = False  # whether `gradient` is that of `a`
         self._start = self.res
 
     @property
@@ -64,25 +63,27 @@ class ActiveRows:
 
     def evaluate(self, sigma: float) -> None:
         """Move the dual point to the current residuals; refresh sums and gradient."""
-        p = self.problem
-        total, young = dual_point(
-            self.res, p.weights, self.center, p.lo, p.hi, p.gam, p.eps, sigma,
-            self.a, self.inside,
-        )  # fmt: skip
+        before, self.a = self.a, np.empty_like(self.res)
+        total, young = self.problem.dual_point(
+            self.res, self.center, sigma, self.a, self.inside
+        )
         self.total, self.young = self.rest_total + total, self.rest_young + young
-        pushed = self.a.copy() if p.uniform else p.weights * self.a
-        self.gradient = self._follow(pushed)
-        self._pushed = pushed
+        self.gradient = self._follow(before)
+        self._followed = True
 
-    def _follow(self, pushed: NDArray) -> NDArray:
-        """Return the gradient for the new values of s a."""
-        design = self.problem.design
-        if self._pushed is not None:
-            change = pushed - self._pushed
+    def _follow(self, before: NDArray) -> NDArray:
+        """Return the gradient for the new dual point."""
+        design, pushed = self.problem.design, self._pushed(self.a)
+        if self._followed:
+            change = pushed - self._pushed(before)
             rows = np.flatnonzero(change)
             if len(rows) < _FEW_CHANGES * len(change):
                 return self.gradient + design.rmv(change[rows], rows)
         return self.rest_gradient + design.rmv(pushed)
+
+    def _pushed(self, a: NDArray) -> NDArray:
+        """Return s a, which may be `a` itself."""
+        return a if self.problem.uniform else self.problem.weights * a
 
     def select(self, sigma: float, reach: float) -> "ActiveRows":
         """Return the rows that a move of `reach` brings to a kink, if they are few.
@@ -91,20 +92,19 @@ class ActiveRows:
         """
         if not np.isfinite(reach):
             return self
-        p, distance = self.problem, np.empty_like(self.res)
-        kink_distance(self.res, self.center, p.lo, p.hi, p.gam, p.eps, sigma, distance)
+        distance = self.problem.kink_distance(self.res, self.center, sigma)
         distance[:: max(1, len(distance) // _GUARDS)] = 0.0
         rows = np.flatnonzero(distance < reach)
         if len(rows) > _MANY_ROWS * len(distance):
             return self
-        part = p.take(rows)
+        part = self.problem.take(rows)
         pushed = part.weights * self.a[rows]
         rest = self.gradient - part.design.rmv(pushed)
         few = ActiveRows(
             part, rows, self.res[rows], self.center[rows], rest,
             self.total - float(pushed.sum()), reach=reach,
         )  # fmt: skip
-        few.gradient, few._pushed = self.gradient, pushed
+        few.gradient, few.a, few._followed = self.gradient, self.a[rows], True
         few.evaluate(sigma)
         few.rest_young = max(self.young - few.young, 0.0)
         few.young += few.rest_young

@@ -133,7 +133,7 @@ class LogisticSearch(CertifiedSearch[ScalarProblem]):
         young = p.weights @ (kl_div(shifted, error) + kl_div(1 - shifted, 1 - error))
         losses = np.logaddexp(0.0, -p.y * self.f)
         rho = p.alpha * self.coef - gradient / p.n
-        point = self.coef, self.intercept, a
+        point = self.coef, self.intercept, a.copy()
         bound = young + abs(self.intercept * imbalance)
         return certificate(p, *point, rho, losses, bound)
 

@@ -1,12 +1,19 @@
 """The scalar problem: checked data, bounds of the dual point, certificate."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._jit.linear_quadratic import loss_values, young_sum
+from nbsketch._jit.linear_quadratic import (
+    dual_point,
+    kink_distance,
+    loss_values,
+    slope_along,
+    young_sum,
+)
 from nbsketch._validation import check_positive
 from nbsketch.losses import ELQ, LogisticLoss, Loss
 from nbsketch.solvers._certified.certificate import Certificate, balance, certificate
@@ -15,11 +22,13 @@ from nbsketch.solvers._certified.checks import (
     check_targets,
     check_weights,
 )
-from nbsketch.solvers._certified.problem import Problem
+from nbsketch.solvers._certified.problem import Problem, rows_of
 from nbsketch.solvers.design import Design
 
 # Fewer changed entries than this share: update Z^T (s a), do not recompute it.
 _FEW = 0.5
+# Rows of one compiled call. Bounds of more rows, if they are equal, are stored once.
+_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +70,8 @@ class ScalarProblem(Problem):
         The quantile of the targets that minimizes a loss of the pinball kind, the
         median for other losses, and 0 if the bounds depend on the row (two classes).
         """
-        counted = self.weights > 0
-        lo, hi = self.lo[counted], self.hi[counted]
+        counted = np.flatnonzero(self.weights > 0)
+        lo, hi = rows_of(self.lo, counted), rows_of(self.hi, counted)
         if not ((lo == lo[0]).all() and (hi == hi[0]).all()):
             return 0.0
         level = hi[0] / (hi[0] - lo[0]) if np.isfinite(hi[0] - lo[0]) else 0.5
@@ -85,11 +94,63 @@ class ScalarProblem(Problem):
             if self.eps > 0:
                 inside &= a != 0.0
             a, gradient, imbalance = self.balanced(a, gradient, inside.astype(float))
-        young = young_sum(res, self.weights, a, self.lo, self.hi, self.gam, self.eps)
-        losses = np.empty_like(res)
-        loss_values(res, self.lo, self.hi, self.gam, self.eps, losses)
+        young = self.young_sum(res, a) + abs(b * imbalance)
         rho = self.alpha * w - gradient / self.n
-        return certificate(self, w, b, a, rho, losses, young + abs(b * imbalance))
+        return certificate(self, w, b, a, rho, self.losses(res), young)
+
+    def dual_point(
+        self, res: NDArray, center: NDArray, sigma: float, a: NDArray, inside: NDArray
+    ) -> tuple[float, float]:
+        """Fill `a` and `inside`; return two sums: see `linear_quadratic.dual_point`."""
+        total = young = 0.0
+        for rows, lo, hi in self._blocks():
+            sums = dual_point(
+                res[rows], self.weights[rows], center[rows], lo, hi, self.gam, self.eps,
+                sigma, a[rows], inside[rows],
+            )  # fmt: skip
+            total, young = total + sums[0], young + sums[1]
+        return total, young
+
+    def young_sum(self, res: NDArray, a: NDArray) -> float:
+        """Return the weighted sum of the Fenchel-Young terms."""
+        return sum(
+            young_sum(res[k], self.weights[k], a[k], lo, hi, self.gam, self.eps)
+            for k, lo, hi in self._blocks()
+        )
+
+    def losses(self, res: NDArray) -> NDArray:
+        """Return the loss of each row."""
+        out = np.empty_like(res)
+        for k, lo, hi in self._blocks():
+            loss_values(res[k], lo, hi, self.gam, self.eps, out[k])
+        return out
+
+    def kink_distance(self, res: NDArray, center: NDArray, sigma: float) -> NDArray:
+        """Return how far each residual may move before its dual point moves."""
+        out = np.empty_like(res)
+        for k, lo, hi in self._blocks():
+            kink_distance(res[k], center[k], lo, hi, self.gam, self.eps, sigma, out[k])
+        return out
+
+    def slopes(
+        self, t: float, res: NDArray, move: NDArray, center: NDArray, sigma: float
+    ) -> tuple[float, float]:
+        """Return two derivatives of the smoothed loss sum at ``res - t move``."""
+        first = second = 0.0
+        for k, lo, hi in self._blocks():
+            sums = slope_along(
+                t, res[k], move[k], self.weights[k], center[k], lo, hi, self.gam,
+                self.eps, sigma,
+            )  # fmt: skip
+            first, second = first + sums[0], second + sums[1]
+        return first, second
+
+    def _blocks(self) -> Iterator[tuple[slice, NDArray, NDArray]]:
+        """Yield blocks of rows with their bounds."""
+        for start in range(0, len(self.y), _BLOCK):
+            rows = slice(start, start + _BLOCK)
+            lo, hi = (np.ascontiguousarray(bound[rows]) for bound in (self.lo, self.hi))
+            yield rows, lo, hi
 
     def balanced(
         self, a: NDArray, gradient: NDArray, pace: NDArray
@@ -97,11 +158,11 @@ class ScalarProblem(Problem):
         """Return a with ``sum s a = 0``, its ``Z^T (s a)``, and the sum left over."""
         balanced = balance(a, self.weights, self.lo, self.hi, pace)
         rows = np.flatnonzero(balanced != a)
-        if len(rows):
-            step = self.weights * (balanced - a)
-            few = len(rows) < _FEW * len(a)
-            chosen = (step[rows], rows) if few else (step,)
-            gradient = gradient + self.design.rmv(*chosen)
+        if 0 < len(rows) < _FEW * len(a):
+            step = self.weights[rows] * (balanced[rows] - a[rows])
+            gradient = gradient + self.design.rmv(step, rows)
+        elif len(rows):
+            gradient = gradient + self.design.rmv(self.weights * (balanced - a))
         return balanced, gradient, float(self.weights @ balanced)
 
 
@@ -121,7 +182,7 @@ def scalar_problem(
     n = design.shape[0]
     y = check_labels("y", check_targets("y", y, (n,)), loss)
     numbers = _numbers(loss)
-    lo, hi = np.full(n, numbers.lo), np.full(n, numbers.hi)
+    lo, hi = _bounds(numbers, n)
     if loss.is_classification:
         lo, hi = np.where(y > 0, lo, -hi), np.where(y > 0, hi, -lo)
     return ScalarProblem(
@@ -137,6 +198,13 @@ def scalar_problem(
         fit_intercept=bool(fit_intercept),
         n=float(n),
     )
+
+
+def _bounds(numbers: ELQ, n: int) -> tuple[NDArray, NDArray]:
+    """Return the bounds of n rows: arrays, or views of one number for many rows."""
+    if n <= _BLOCK:
+        return np.full(n, numbers.lo), np.full(n, numbers.hi)
+    return np.broadcast_to(numbers.lo, n), np.broadcast_to(numbers.hi, n)
 
 
 def _numbers(loss: Any) -> ELQ:

@@ -17,7 +17,6 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._jit.linear_quadratic import slope_along
 from nbsketch.solvers._certified.certificate import Certificate
 from nbsketch.solvers._certified.search import CertifiedSearch
 from nbsketch.solvers._scalar.active_rows import all_rows
@@ -71,7 +70,7 @@ class ScalarSearch(CertifiedSearch[ScalarProblem]):
         p = self.problem
         if state.sigma is not None:
             return self._useful(state.sigma)
-        steepest = float(np.maximum(p.hi, -p.lo).max()) if p.gam > 0 else 1.0
+        steepest = max(float(p.hi.max()), -float(p.lo.min())) if p.gam > 0 else 1.0
         share = _COLD if state.dual is None else _WARM
         return self._useful(share * p.spread(self.res) / steepest)
 
@@ -135,19 +134,16 @@ class ScalarSearch(CertifiedSearch[ScalarProblem]):
         move += shift
 
         def slopes(t: float) -> tuple[float, float]:
-            return slope_along(
-                t, active.res, move, part.weights, active.center, part.lo, part.hi,
-                p.gam, p.eps, self.sigma,
-            )  # fmt: skip
+            return part.slopes(t, active.res, move, active.center, self.sigma)
 
         rest = active.rest_gradient @ d + active.rest_total * shift
         t = self._step_length(slopes, d, slope, rest)
-        farthest = float(np.max(np.abs(move)))
+        farthest = max(float(move.max()), -float(move.min()))
         if t * farthest > active.reach:
             t = active.reach / farthest
         self.coef = self.coef + t * d
         self.intercept += t * shift
-        active.res = active.res - t * move
+        active.res = active.res - np.multiply(move, t, out=move)
         return t > 0
 
     def _evaluate(self) -> bool:

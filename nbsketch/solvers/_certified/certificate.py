@@ -108,7 +108,7 @@ def balance(
     cannot absorb the shift, all rows share the rest.
     """
     for shared in (False, True):
-        direction = np.ones_like(a) if shared else pace
+        direction = np.ones(len(a), bool) if shared else pace
         for _ in range(20):
             total = weights @ a - goal
             if abs(total) <= 1e-15 * (weights @ np.abs(a)):

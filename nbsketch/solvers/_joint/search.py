@@ -127,7 +127,8 @@ class JointSearch(CertifiedSearch[JointProblem]):
         return True
 
     def _certify(self) -> Certificate:
-        p, before, a = self.problem, self.res, self.whole.a
+        p, a = self.problem, self.whole.a
+        before = self._compared().copy()
         if self.active.rows is not None:
             a[:, self.active.rows] = self.active.a
         self.res = p.residual(self.coef, self.intercept)
@@ -135,7 +136,7 @@ class JointSearch(CertifiedSearch[JointProblem]):
         found = p.certify(*point, self.active.gradient)
         if self._is_good(found):
             found = p.certify(*point)
-        self.reach = 2.0 * self._largest_move(before)
+        self.reach = 2.0 * float(np.max(np.abs(self._compared() - before)))
         return found
 
     def _next_round(self, settled: bool) -> None:

@@ -93,7 +93,7 @@ class ScalarProblem(Problem):
             inside = (a > self.lo) & (a < self.hi)
             if self.eps > 0:
                 inside &= a != 0.0
-            a, gradient, imbalance = self.balanced(a, gradient, inside.astype(float))
+            a, gradient, imbalance = self.balanced(a, gradient, inside)
         young = self.young_sum(res, a) + abs(b * imbalance)
         rho = self.alpha * w - gradient / self.n
         return certificate(self, w, b, a, rho, self.losses(res), young)

@@ -157,15 +157,19 @@ class ScalarSearch(CertifiedSearch[ScalarProblem]):
         return p.certify(self.coef, self.intercept, now.res, now.a, now.gradient)
 
     def _certify(self) -> Certificate:
-        p, before, active = self.problem, self.res, self.active
+        p, active = self.problem, self.active
+        before = self._compared().copy()
         self.proposed = a = active.spread(self.whole.a)
         self.res = p.residual(self.coef, self.intercept)
-        found = p.certify(self.coef, self.intercept, self.res, a, active.gradient)
-        if self._is_good(found):
-            found = p.certify(self.coef, self.intercept, self.res, a)
-        if (moved := self._largest_move(before)) > 0:
+        if active.rows is None:
+            active.res = self.res  # one vector less while certificates are computed
+        if (moved := float(np.max(np.abs(self._compared() - before)))) > 0:
             self.reach = 2.0 * moved
-        return found
+        point = self.coef, self.intercept, self.res, a
+        if not self._is_good(found := p.certify(*point, active.gradient)):
+            return found
+        del found
+        return p.certify(*point)
 
     def _hopeless(self, before: int, settled: bool) -> bool:
         if self.sigma == 0:

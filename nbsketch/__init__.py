@@ -15,6 +15,7 @@ _HOME = {
         "JointQuantileRegressor",
         "SketchedKernelClassifier",
         "SketchedKernelRegressor",
+        "SketchedSGDClassifier",
         "SketchedSGDRegressor",
         "SpectralFilterRegressor",
     ),

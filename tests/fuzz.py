@@ -60,6 +60,9 @@ def models():
         "sgd": nbsketch.SketchedSGDRegressor(
             size=9, bandwidth=1.0, random_state=0, n_epochs=2
         ).fit(X, y),
+        "sgd of classes": nbsketch.SketchedSGDClassifier(
+            size=9, bandwidth=1.0, random_state=0, n_epochs=2
+        ).fit(X, labels),
         "structured": io_regressor(
             sketch=nbsketch.SubsamplingSketch(9),
             output_sketch=nbsketch.PSparsifiedSketch(4),

@@ -14,6 +14,7 @@ from nbsketch import (
     SketchedFeatures,
     SketchedKernelClassifier,
     SketchedKernelRegressor,
+    SketchedSGDClassifier,
     SketchedSGDRegressor,
     SpectralFilterRegressor,
 )
@@ -194,6 +195,7 @@ OTHERS = {
     "logistic": (SketchedKernelClassifier(loss="logistic", tol=1e-8, **PLAIN), np.sign),
     "joint": (quantiles(alpha=1e-3, calibration=0.2), None),
     "descent": (SketchedSGDRegressor(n_epochs=1, **FIXED), None),
+    "classes": (SketchedSGDClassifier(n_epochs=1, **FIXED), three_classes),
 }
 
 

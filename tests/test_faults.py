@@ -13,6 +13,7 @@ from nbsketch import (
     SketchedFeatures,
     SketchedKernelClassifier,
     SketchedKernelRegressor,
+    SketchedSGDClassifier,
     SketchedSGDRegressor,
     SpectralFilterRegressor,
 )
@@ -24,6 +25,7 @@ MODELS = [
     JointQuantileRegressor(bandwidth=1.0, alpha=1e-2),
     SpectralFilterRegressor(bandwidth=1.0, alpha=1e-2),
     SketchedSGDRegressor(bandwidth=1.0),
+    SketchedSGDClassifier(bandwidth=1.0),
     InputOutputKernelRegressor(bandwidth=1.0),
     SketchedFeatures(bandwidth=1.0),
     RandomFourierFeatures(bandwidth=1.0),

@@ -12,6 +12,7 @@ from nbsketch import (
     JointQuantileRegressor,
     SketchedKernelClassifier,
     SketchedKernelRegressor,
+    SketchedSGDClassifier,
     SketchedSGDRegressor,
     SpectralFilterRegressor,
 )
@@ -66,6 +67,7 @@ CASES = {
         Y,
         {"n_epochs": 2, "early_stopping": True},
     ),
+    "sgd, classes": (SketchedSGDClassifier, LABELS, {"n_epochs": 2}),
     "adam": (SketchedSGDRegressor, Y, {"n_epochs": 2, "method": "adam"}),
 }
 

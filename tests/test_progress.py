@@ -16,6 +16,7 @@ from nbsketch import (
     JointQuantileRegressor,
     SketchedKernelClassifier,
     SketchedKernelRegressor,
+    SketchedSGDClassifier,
     SketchedSGDRegressor,
     SpectralFilterRegressor,
 )
@@ -44,6 +45,7 @@ CASES = [
     (SketchedSGDRegressor, Y, {"n_epochs": 2}, {"steps"}),
     (SketchedSGDRegressor, Y, {"early_stopping": True, "n_epochs": 2}, {"steps"}),
     (SketchedSGDRegressor, Y, {"method": "adam", "n_epochs": 2}, {"steps"}),
+    (SketchedSGDClassifier, LABELS, {"n_epochs": 2}, {"steps"}),
 ]
 EACH_CASE = pytest.mark.parametrize(("model", "y", "params", "stages"), CASES)
 

@@ -8,7 +8,6 @@ from reference import sgm_points
 from nbsketch.losses import (
     EpsilonInsensitiveLoss,
     HuberLoss,
-    LogisticLoss,
     Loss,
     PinballLoss,
     SquaredEpsilonInsensitiveLoss,
@@ -506,8 +505,7 @@ def test_divergence_is_an_error():
         ({"alpha": -1.0}, "`alpha` must be in"),
         ({"penalty_weights": [-1.0] * R}, "`penalty_weights` must be"),
         ({"square_norm": 0.0}, "`square_norm` must be"),
-        ({"loss": "hinge", "Y": [1, -1, 1, 1]}, "`loss` must be a loss of residuals"),
-        ({"loss": LogisticLoss(), "Y": [1, -1, 1, 1]}, "`loss` must be a loss of res"),
+        ({"loss": "hinge", "Y": [1, 0, 1, 1]}, "`Y` must hold -1 and \\+1 only"),
         ({"loss": "pinball", "Y": np.ones((4, 2))}, "`Y` must have shape \\(4,\\)"),
         ({"Y": np.ones(3)}, "`Y` must have shape"),
         ({"Y": [0, 1, 2, np.nan]}, "`Y` must be finite"),

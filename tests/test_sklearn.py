@@ -9,6 +9,7 @@ from nbsketch import (
     SketchedFeatures,
     SketchedKernelClassifier,
     SketchedKernelRegressor,
+    SketchedSGDClassifier,
     SketchedSGDRegressor,
     SpectralFilterRegressor,
     TabularKernelClassifier,
@@ -61,6 +62,8 @@ ESTIMATORS = [
         ),
         DRAWN,
     ),
+    (SketchedSGDClassifier(n_epochs=5), DRAWN),
+    (SketchedSGDClassifier(bandwidth=1.0, loss="logistic", method="adam"), DRAWN),
     (SpectralFilterRegressor(), {}),
     (SpectralFilterRegressor(filter="landweber", bandwidth="median"), {}),
     (

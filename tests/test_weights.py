@@ -11,6 +11,7 @@ from nbsketch import (
     JointQuantileRegressor,
     SketchedKernelClassifier,
     SketchedKernelRegressor,
+    SketchedSGDClassifier,
     SketchedSGDRegressor,
     SpectralFilterRegressor,
 )
@@ -38,6 +39,7 @@ MODELS = [
     SpectralFilterRegressor("precomputed", filter="landweber", size=9),
     SketchedSGDRegressor(early_stopping=True),
     SketchedSGDRegressor("precomputed", method="adam", early_stopping=True),
+    SketchedSGDClassifier(loss="logistic", class_weight="balanced"),
     InputOutputKernelRegressor(),
     InputOutputKernelRegressor(sketch="gaussian", output_sketch="gaussian"),
     InputOutputKernelRegressor("precomputed", sketch="subsampling", size=9),
@@ -49,7 +51,7 @@ def data(model):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(N, Q))
     y = X[:, 0] + np.sin(2 * X[:, 1]) + 0.1 * rng.normal(size=N)
-    if isinstance(model, SketchedKernelClassifier):
+    if isinstance(model, SketchedKernelClassifier | SketchedSGDClassifier):
         y = np.where(y > 0.5, "high", np.where(y < -0.5, "low", "middle"))
     elif isinstance(model, InputOutputKernelRegressor):
         y = np.column_stack([y > 0, X[:, 0] > 0]).astype(float)

@@ -5,7 +5,7 @@ intercept. Random rows are far apart in memory, so those of the next steps are a
 while one is worked on: without that most of the time goes into waiting.
 """
 
-from math import sqrt
+from math import exp, sqrt
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,9 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from nbsketch._jit.compiler import REORDER, compiled
+
+# What a loss depends on: residuals, or margins of labels -1 and 1.
+RESIDUAL, MARGIN, LOGISTIC = range(3)
 
 # The constants of the splitmix64 generator (Steele, Lea and Flood 2014).
 _WEYL = np.uint64(0x9E3779B97F4A7C15)
@@ -98,10 +101,28 @@ def _slope(r: float, gam: float, eps: float, lo: float, hi: float) -> float:
 
 
 @compiled(fastmath=REORDER, inline="always")
-def _pull(Z: Any, Y: Any, i: int, numbers: Any, point: Any, out: Any) -> None:
+def _margin_pull(kind: int, Y: Any, i: int, numbers: Any, out: Any) -> None:
+    """Turn the residuals y - f in `out` into minus the slopes of losses of y f.
+
+    Labels y are -1 and 1, so that 1 - y f is y times the residual.
+    """
+    gam, eps, lo, hi = numbers
+    for j in range(out.shape[0]):
+        y = Y[i, j]
+        below = y * out[j]
+        if kind == LOGISTIC:
+            out[j] = y / (1.0 + exp(1.0 - below))
+        else:
+            out[j] = y * _slope(below, gam, eps, lo, hi)
+
+
+@compiled(fastmath=REORDER, inline="always")
+def _pull(
+    kind: int, Z: Any, Y: Any, i: int, numbers: Any, point: Any, out: Any
+) -> None:
     """Fill `out` (d,) with minus the gradient of the loss of row i by its prediction.
 
-    With one output the loss is one of its residual, with several of their norm.
+    A loss of residuals is that of the norm of several ones; losses of margins add up.
     """
     rank, square = Z.shape[1], 0.0
     for j in range(out.shape[0]):
@@ -110,6 +131,9 @@ def _pull(Z: Any, Y: Any, i: int, numbers: Any, point: Any, out: Any) -> None:
             product += Z[i, k] * point[j, k]
         out[j] = Y[i, j] - product - point[j, rank]
         square += out[j] * out[j]
+    if kind != RESIDUAL:
+        _margin_pull(kind, Y, i, numbers, out)
+        return
     gam, eps, lo, hi = numbers
     if out.shape[0] == 1:
         out[0] = _slope(out[0], gam, eps, lo, hi)
@@ -150,6 +174,7 @@ def _take_step(point: Any, move: Any) -> None:
 
 @compiled(fastmath=REORDER)
 def run_steps(
+    kind: int,
     Z: Any,
     Y: Any,
     order: Any,
@@ -166,6 +191,8 @@ def run_steps(
 
     Parameters
     ----------
+    kind : int
+        RESIDUAL, or MARGIN or LOGISTIC for labels -1 and 1.
     Z, Y : arrays of shape (n, r) and (n, d)
         Features (float32 or float64) and targets.
     order : array of int
@@ -195,7 +222,7 @@ def run_steps(
             if position + _AHEAD < order.shape[0]:
                 _fetch_row(Z, order[position + _AHEAD])
             i = order[position]
-            _pull(Z, Y, i, numbers, point, pull)
+            _pull(kind, Z, Y, i, numbers, point, pull)
             if position == last - 1:
                 _shrink(point, rates[t], penalties)
             _add_row(Z, i, pull, share * rates[t], share * drift, target)

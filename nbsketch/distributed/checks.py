@@ -19,7 +19,7 @@ from nbsketch.distributed.collections import (
     one_row,
 )
 from nbsketch.distributed.rows import PartitionedRows
-from nbsketch.distributed.tasks import computed
+from nbsketch.distributed.tasks import computed, task
 from nbsketch.sketches import IdentitySketch, LeverageSketch, SketchRecipe
 
 # Rows of a Dask array that are brought here: one worker is faster than several.
@@ -97,6 +97,12 @@ def in_blocks(X: Any, *others: Any) -> Iterator[tuple[Any, ...]]:
             parts = [a.blocks[k] for a in (rows, *arrays) if a is not None]
             found = iter(computed(parts))
             yield next(found), *(None if a is None else next(found) for a in arrays)
+
+
+def labels_of(y: Any) -> NDArray:
+    """Return the distinct labels of a Dask collection, ascending."""
+    blocks = as_dask_array("y", y, 1).to_delayed()
+    return np.unique(np.concatenate(computed([task(np.unique, b) for b in blocks])))
 
 
 def held_rows(X: Any, recipe: SketchRecipe | None = None) -> Any:

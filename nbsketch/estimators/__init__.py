@@ -3,13 +3,14 @@
 from nbsketch.estimators.classifier import SketchedKernelClassifier
 from nbsketch.estimators.quantile import JointQuantileRegressor
 from nbsketch.estimators.regressor import SketchedKernelRegressor
-from nbsketch.estimators.sgd import SketchedSGDRegressor
+from nbsketch.estimators.sgd import SketchedSGDClassifier, SketchedSGDRegressor
 from nbsketch.estimators.spectral import SpectralFilterRegressor
 
 __all__ = [
     "JointQuantileRegressor",
     "SketchedKernelClassifier",
     "SketchedKernelRegressor",
+    "SketchedSGDClassifier",
     "SketchedSGDRegressor",
     "SpectralFilterRegressor",
 ]

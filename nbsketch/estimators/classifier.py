@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit
-from sklearn.base import ClassifierMixin
-from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets
+from numpy.typing import ArrayLike
 
-from nbsketch._faults import explaining
 from nbsketch._progress import watched_fit
-from nbsketch.distributed.collections import is_dask
-from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import SketchedModel
+from nbsketch.estimators._classes import OneVsRest
 from nbsketch.fitting.fit import Problem, sketch_rows, solve
-from nbsketch.fitting.objectives import ScalarObjective
-from nbsketch.fitting.weights import weights_of_classes
-from nbsketch.losses import LogisticLoss, as_loss
 
 
-def _has_probabilities(model: SketchedKernelClassifier) -> bool:
-    if isinstance(as_loss(model.loss), LogisticLoss):
-        return True
-    raise AttributeError("predict_proba needs loss='logistic'")
-
-
-class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
+class SketchedKernelClassifier(OneVsRest, SketchedModel):
     r"""Sketched kernel machine for classes: hinge, squared hinge or logistic loss.
 
     .. math:: \min_{f, b} \frac{1}{n} \sum_i w_i\, \ell(y_i (f(x_i) + b))
@@ -206,61 +191,13 @@ class SketchedKernelClassifier(ClassifierMixin, SketchedModel):
     ) -> Problem:
         """Check parameters and data; return the problem that `fit` solves."""
         sketching, solving = self._sketching(), self._solving()
-        loss = as_loss(self.loss)
-        if not loss.is_classification:
-            raise ValueError(f"`loss` must be a loss of margins, got {loss!r}")
+        self._margin_loss()
+        self.__dict__.pop("classes_", None)
         rows = self._check_training(X, y, sample_weight)
-        signs = self._check_labels(rows.y)
-        objective = ScalarObjective(
-            signs,
-            rows.relative_weights,
-            self.fit_intercept,
-            loss,
+        self._set_classes(rows.y)
+        objective = replace(
+            self._margin_objective(self._signs(rows.y), rows.relative_weights),
             folds=self._folds(rows, groups),
         )
         single = len(self.classes_) == 2
         return Problem(rows.X, objective, sketching, solving, single, kept=rows.kept)
-
-    def _weigh(self, y: NDArray, weights: NDArray | None) -> NDArray | None:
-        """Return sample weights times the weights of the classes."""
-        with explaining({"y": y}, text_in=("y",)):
-            check_classification_targets(y)
-        return weights_of_classes(self.class_weight, y, weights)
-
-    def _check_labels(self, y: NDArray) -> NDArray:
-        """Return -1 or 1 for each row and class, one column for two classes."""
-        self.classes_, index = np.unique(y, return_inverse=True)
-        count = len(self.classes_)
-        if count < 2:
-            raise ValueError(f"`y` must hold at least two classes, got {count} class")
-        columns = np.array([1]) if count == 2 else np.arange(count)
-        return np.where(index[:, None] == columns, 1.0, -1.0)
-
-    def decision_function(self, X: ArrayLike) -> NDArray:
-        """Return f(X) + b: (n,) for two classes, positive for the second, or (n, c)."""
-        if is_dask(X):
-            return row_by_row(self.decision_function, X)
-        return self._decision(X)
-
-    def predict(self, X: ArrayLike) -> NDArray:
-        """Return the label of each row of X, of shape (n,)."""
-        if is_dask(X):
-            return row_by_row(self.predict, X)
-        scores = self._decision(X)
-        index = scores > 0 if scores.ndim == 1 else scores.argmax(axis=1)
-        return self.classes_[index.astype(np.intp)]
-
-    @available_if(_has_probabilities)
-    def predict_proba(self, X: ArrayLike) -> NDArray:
-        """Return the probability of each class, of shape (n, c).
-
-        More than two classes: one-vs-rest probabilities, normalized to sum to one.
-        """
-        if is_dask(X):
-            return row_by_row(self.predict_proba, X)
-        chances = expit(self._decision(X))
-        if chances.ndim == 1:
-            return np.column_stack([1 - chances, chances])
-        # If every class has probability 0, return the uniform distribution.
-        chances = np.maximum(chances, np.finfo(chances.dtype).tiny)
-        return chances / chances.sum(axis=1, keepdims=True)

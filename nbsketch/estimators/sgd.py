@@ -1,49 +1,29 @@
-"""Regression by stochastic gradients on a sketched subspace, and on streams."""
+"""Stochastic gradients on a sketched subspace, and on streams: regression, classes."""
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.utils import column_or_1d
 from sklearn.utils.metaestimators import available_if
 
-from nbsketch._progress import watched_fit
-from nbsketch._validation import check_choice, check_real, keeping_fitted
-from nbsketch.distributed.checks import check_alike, in_blocks
+from nbsketch._validation import keeping_fitted
+from nbsketch.distributed.checks import labels_of
 from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import row_by_row
-from nbsketch.estimators._base import KernelExpansion, as_columns
-from nbsketch.features import SketchMap, model_dtype
-from nbsketch.fitting.descent import (
-    Descent,
-    Preconditioning,
-    Sample,
-    count_held_out,
-)
-from nbsketch.fitting.fit import Found, descend
-from nbsketch.fitting.inputs import Inputs
+from nbsketch.estimators._base import as_columns
+from nbsketch.estimators._classes import OneVsRest
+from nbsketch.estimators._descent import DescentModel, streams
+from nbsketch.features import model_dtype
 from nbsketch.fitting.regression import regression_objective
-from nbsketch.fitting.sizes import stochastic_size, stream_size
-from nbsketch.fitting.sketched import SketchedData, draw_sketch
 from nbsketch.fitting.weights import TrainingRows
-from nbsketch.solvers._stochastic.rows import squared_norms
-from nbsketch.solvers.streams import StreamState
 
 
-def _streams(model: SketchedSGDRegressor) -> bool:
-    if model.method == "projected":
-        return True
-    raise AttributeError(f"partial_fit needs method='projected', got {model.method!r}")
-
-
-def _largest_square(Z: NDArray) -> float:
-    return float(squared_norms(Z).max(initial=0.0))
-
-
-class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
+class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, DescentModel):
     r"""Sketched kernel regression by stochastic gradients, for large data and streams.
 
     .. math:: w_{t+1} = w_t + \eta \Bigl( \frac1b \sum_{i \in B_t}
@@ -239,45 +219,7 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
         self.verbose = verbose
         self.callback = callback
 
-    def fit(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
-        *,
-        X_val: ArrayLike | None = None,
-        y_val: ArrayLike | None = None,
-    ) -> SketchedSGDRegressor:
-        """Fit a new model.
-
-        Parameters
-        ----------
-        X : array or sparse matrix of shape (n, q)
-            Training rows; float32 stays float32.
-        y : array of shape (n,) or (n, d)
-            Targets.
-        sample_weight : array of shape (n,) or None, default=None
-            Non-negative weights. None: equal weights.
-        groups : array of shape (n,) or None, default=None
-            Label of the group of each row, for `cv`.
-        X_val, y_val : arrays or None, default=None
-            Validation rows for early stopping. None: it holds out rows of X.
-        """
-        with watched_fit(self):
-            rows = self._rows(X, y, sample_weight)
-            objective = replace(
-                self._objective(rows.y, rows.relative_weights),
-                folds=self._folds(rows, groups),
-            )
-            validation = self._validation(rows.X, rows.y, X_val, y_val)
-            held_out = self._n_held_out(objective, validation)
-            descent = self._descent(len(rows.y) - held_out)
-            data = self._sketch(rows, objective, stochastic_size(len(rows.y)))
-            found = descend(descent, objective, data, held_out, validation)
-            return self._publish(data, found)
-
-    @available_if(_streams)
+    @available_if(streams)
     def partial_fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> SketchedSGDRegressor:
@@ -300,35 +242,9 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
             Numbers of visits of the rows; a fractional part is the probability of one
             more visit. None: one visit each.
         """
-        if is_dask(X):
-            return self._partial_fit_blocks(X, y, sample_weight)
-        with watched_fit(self):
-            self._check_stream()
-            first = not hasattr(self, "coef_")
-            check = self._rows if first else self._next_rows
-            rows = check(X, y, sample_weight)
-            objective = self._objective(rows.y, rows.weights)
-            descent = self._descent(len(rows.y))
-            if not first:
-                return self._pass(descent, rows, objective, self._fixed())
-            data = self._sketch(rows, objective, stream_size(len(rows.y)))
-            if descent.is_preconditioned(data):
-                return self._publish(data, descend(descent, objective, data, 0, None))
-            self._open_stream(data)
-            return self._pass(descent, rows, objective, data)
+        return self._pass_over(X, y, sample_weight)
 
-    def _partial_fit_blocks(
-        self, X: Any, y: Any, sample_weight: Any
-    ) -> SketchedSGDRegressor:
-        """Pass once over the chunks of Dask collections, brought here one by one."""
-        check_alike(X, y=y, sample_weight=sample_weight)
-        with keeping_fitted(self):
-            for block in in_blocks(X, y, sample_weight):
-                self.partial_fit(*block)
-        return self
-
-    def _rows(self, X: Any, y: Any, sample_weight: Any) -> TrainingRows:
-        """Check the rows of a new model; return those of positive weight."""
+    def _new_rows(self, X: Any, y: Any, sample_weight: Any) -> TrainingRows:
         rows = self._check_training(
             X, y, sample_weight, multi_output=True, y_numeric=True
         )
@@ -336,7 +252,6 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
         return rows._replace(y=as_columns(rows.y))
 
     def _next_rows(self, X: Any, y: Any, sample_weight: Any) -> TrainingRows:
-        """Check rows that come after others."""
         dtype = model_dtype(self.landmarks_)
         options = {"multi_output": True, "y_numeric": True, "reset": False}
         rows = self._check_training(X, y, sample_weight, dtype=dtype, **options)
@@ -349,111 +264,213 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, KernelExpansion):
             )
         return rows._replace(y=as_columns(y))
 
-    def _validation(
-        self, X: Any, Y: NDArray, X_val: Any, y_val: Any
-    ) -> tuple[Any, NDArray] | None:
-        """Check the parameters of early stopping; return the rows given for it."""
-        check_choice("early_stopping", self.early_stopping, [False, True])
-        check_real(
-            "validation_fraction", self.validation_fraction,
-            low=0, high=1, low_open=True, high_open=True,
-        )  # fmt: skip
-        others = self._check_validation(X, Y, X_val, y_val)
-        if others is not None and not self.early_stopping:
-            raise ValueError("`early_stopping` must be True with `X_val`, got False")
-        return others
-
-    def _n_held_out(self, objective: Any, validation: Any) -> int:
-        """Return the number of rows that early stopping holds out."""
-        if not self.early_stopping or validation is not None:
-            return 0
-        return count_held_out(self.validation_fraction, objective)
-
     def _objective(self, Y: NDArray, weights: NDArray | None) -> Any:
         return regression_objective(Y, weights, self.fit_intercept, self.loss)
-
-    def _descent(self, n: int) -> Descent:
-        given = {f.name for f in fields(Descent)} & self.get_params().keys()
-        return Descent(**{name: getattr(self, name) for name in given}).resolve(n)
-
-    def _sketch(
-        self, rows: TrainingRows, objective: Any, default_size: int
-    ) -> SketchedData:
-        """Prepare the rows, learning length scales if asked, and draw the sketch."""
-        settings = self._sketching()
-        settings.check_size_is_fixed()
-        target = objective.tuning_target(self.alpha or None)
-        return draw_sketch(rows.X, target, default_size, settings, rows.kept)
-
-    def _check_stream(self) -> None:
-        if self.regime is not None or self.early_stopping:
-            raise ValueError(
-                "`regime` must be None and `early_stopping` False in partial_fit, got "
-                f"{self.regime!r} and {self.early_stopping!r}: a stream has no end"
-            )
-
-    def _publish(self, data: SketchedData, found: Found) -> SketchedSGDRegressor:
-        """Set the fitted attributes, and what a stream needs to continue."""
-        best, fitted = found.iterate, found.descent
-        self._seed = int(data.rng.integers(2**62))
-        self._projection, self.path_ = found.projection, found.path
-        known = fitted.preconditioning
-        self._preconditioning: Any = None if known is None else tuple(known)
-        self.alpha_ = fitted.alpha
-        largest = fitted.square_norm or _largest_square(found.sample.Z)
-        point = np.column_stack([best.coef.T, best.intercept])
-        count = len(found.sample.Z) if self.average else 0
-        state = StreamState.after(point, count, largest)
-        self._set_stream(best.coef, best.intercept, data, state)
-        self.n_steps_ = best.n_steps
-        passes = best.n_steps * fitted.batch_size / len(found.sample.Z)
-        self.n_iter_ = max(1, round(passes))
-        return self
-
-    def _open_stream(self, data: SketchedData) -> None:
-        """Set what stays fixed in a stream, before its first step."""
-        self._seed = int(data.rng.integers(2**62))
-        self._projection, _ = data.design(keep=False)
-        self._stream: tuple | None = None
-        self._preconditioning = None
-        self.alpha_ = self.alpha or 0.0
-        self.path_, self.n_iter_, self.n_steps_ = None, 1, 0
-
-    def _fixed(self) -> SketchedData:
-        """Return the sketch of the model; random numbers differ in each call."""
-        sketch_map = SketchMap(self.kernel_, self.landmarks_, self.sketch_.weights)
-        rng = np.random.default_rng([self._seed, self.n_steps_])
-        inputs = Inputs(None, None, None, self.scaler_, self.length_scales_)
-        return SketchedData(inputs, self.sketch_, sketch_map, rng)
-
-    def _pass(
-        self, descent: Descent, rows: TrainingRows, objective: Any, data: SketchedData
-    ) -> SketchedSGDRegressor:
-        """Pass once over rows."""
-        Z = data.sketch_map.times(data.transform(rows.X, "X"), self._projection)
-        before = StreamState(*self._stream) if self._stream else None
-        if before is not None and self._preconditioning is not None:
-            known = Preconditioning(*self._preconditioning)
-            descent = descent.continued(known, before.square_norm)
-        sample = Sample(descent.centered(Z), objective)
-        coef, intercept, state = descent.stream(sample, before, data.rng)
-        self.n_steps_ += state.n_steps - (before.n_steps if before else 0)
-        self._set_stream(coef, intercept, data, state)
-        return self
-
-    def _set_stream(
-        self, coef: NDArray, intercept: NDArray, data: SketchedData, state: StreamState
-    ) -> None:
-        self._stream = tuple(state)
-        self.rank_ = len(coef)
-        if self._preconditioning is not None:
-            known = Preconditioning(*self._preconditioning)
-            intercept = known.intercept(coef, intercept)
-        coef = self._projection @ coef
-        self._set_expansion(coef, intercept, data, single_output=self._one_target)
 
     def predict(self, X: ArrayLike) -> NDArray:
         """Return the predictions of the rows of X, of shape (n,) or (n, d)."""
         if is_dask(X):
             return row_by_row(self.predict, X)
         return self._decision(X)
+
+
+class SketchedSGDClassifier(OneVsRest, DescentModel):
+    r"""Sketched kernel classification by stochastic gradients, for large data, streams.
+
+    .. math:: w_{t+1} = w_t + \eta \Bigl( \frac1b \sum_{i \in B_t}
+              -\ell'(y_i f_t(x_i))\, y_i\, z(x_i) - \alpha w_t \Bigr), \qquad w_1 = 0,
+
+    with labels y in {-1, +1}, a loss :math:`\ell` of the margin and
+    :math:`f_t(x) = z(x)^T w_t + b_t`. More than two classes are one such problem for
+    each class against the rest; they share the features, the batches and the steps.
+
+    Parameters
+    ----------
+    kernel, bandwidth, preprocessing, sketch, size
+        As in `SketchedSGDRegressor`; length scales are learned by default.
+    loss : {"hinge", "squared-hinge", "logistic"} or Loss, default="hinge"
+        Loss of the margin. The logistic loss gives probabilities.
+    method, step, batch_size, n_epochs, regime, source, capacity
+        As in `SketchedSGDRegressor`. `step` is :math:`\eta \kappa^2` times the greatest
+        curvature of the loss (1/4 for the logistic loss; 1 for the hinge loss, which
+        has none).
+    alpha, average, early_stopping, validation_fraction, cv, fit_intercept
+        As in `SketchedSGDRegressor`.
+    class_weight : None, "balanced" or dict, default=None
+        Weights of the classes, which multiply the sample weights. "balanced": n divided
+        by the number of classes and by the number of rows of the class; not for
+        streams, whose classes are not counted beforehand. A dict maps labels to
+        weights; labels that are not in it have weight 1. None: equal weights.
+    random_state, verbose, callback
+        As in `SketchedSGDRegressor`.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (c,)
+        The labels.
+    coef_ : ndarray of shape (s,) or (s, c)
+        Coefficients of the sketched kernel functions; (s, c) for c > 2 classes.
+    intercept_ : float or ndarray of shape (c,)
+        The constant b.
+    landmarks_, kernel_, sketch_, scaler_, length_scales_, bandwidth_, size_, rank_
+        As in `SketchedSGDRegressor`.
+    alpha_, n_steps_, n_iter_, path_, n_features_in_
+        As in `SketchedSGDRegressor`; losses are summed over the classes.
+
+    Notes
+    -----
+    The steps are those of Lin and Cevher, JMLR 2020, and of Adam, with losses of
+    margins instead of the square loss.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nbsketch import SketchedSGDClassifier
+    >>> X = np.random.default_rng(0).normal(size=(2000, 2))
+    >>> inside = np.linalg.norm(X, axis=1) < 1
+    >>> model = SketchedSGDClassifier(size=50, random_state=0)
+    >>> for chunk in np.split(np.arange(2000), 4):
+    ...     model = model.partial_fit(X[chunk], inside[chunk])
+    >>> model.predict([[0.0, 0.0], [2.0, 2.0]]).tolist()
+    [True, False]
+    """
+
+    def __init__(
+        self,
+        kernel: Any = "auto",
+        *,
+        bandwidth: Any = None,
+        preprocessing: str | None = "auto",
+        loss: Any = "hinge",
+        sketch: Any = None,
+        size: Any = None,
+        method: str = "projected",
+        step: float | None = None,
+        batch_size: int | None = None,
+        n_epochs: int | None = None,
+        regime: str | None = None,
+        source: float = 0.5,
+        capacity: float = 1.0,
+        alpha: float | None = None,
+        average: bool = True,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        cv: Any = None,
+        class_weight: Any = None,
+        fit_intercept: bool = True,
+        random_state: Any = None,
+        verbose: int = 0,
+        callback: Any = None,
+    ) -> None:
+        self.kernel = kernel
+        self.bandwidth = bandwidth
+        self.preprocessing = preprocessing
+        self.loss = loss
+        self.sketch = sketch
+        self.size = size
+        self.method = method
+        self.step = step
+        self.batch_size = batch_size
+        self.n_epochs = n_epochs
+        self.regime = regime
+        self.source = source
+        self.capacity = capacity
+        self.alpha = alpha
+        self.average = average
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.cv = cv
+        self.class_weight = class_weight
+        self.fit_intercept = fit_intercept
+        self.random_state = random_state
+        self.verbose = verbose
+        self.callback = callback
+
+    @available_if(streams)
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> SketchedSGDClassifier:
+        """Pass once over rows of a stream, in their order; they are not kept.
+
+        See `SketchedSGDRegressor.partial_fit`.
+
+        Parameters
+        ----------
+        X : array of shape (m, q)
+            Rows; batches are consecutive, the last one may be shorter. Chunks of a Dask
+            array or data frame are read one by one, as in one call for each.
+        y : array of shape (m,)
+            Labels.
+        classes : array of shape (c,) or None, default=None
+            All labels of the stream, in the first call. None: those of `y`. A row of
+            another label is an error later.
+        sample_weight : array of shape (m,) or None, default=None
+            Numbers of visits of the rows; a fractional part is the probability of one
+            more visit. None: one visit each.
+        """
+        with keeping_fitted(self):
+            if classes is None and is_dask(y) and not hasattr(self, "coef_"):
+                classes = labels_of(y)
+            self._announce(classes)
+            return self._pass_over(X, y, sample_weight)
+
+    @available_if(streams)
+    def partial_fit_chunks(
+        self, chunks: Iterable[tuple], classes: ArrayLike | None = None
+    ) -> SketchedSGDClassifier:
+        """Pass once over the chunks of an iterator: `partial_fit` of each, in order.
+
+        See `SketchedSGDRegressor.partial_fit_chunks`; `classes` as in `partial_fit`.
+        """
+        with keeping_fitted(self):
+            self._announce(classes)
+            return super().partial_fit_chunks(chunks)
+
+    def _announce(self, classes: Any) -> None:
+        """Set the labels of a stream that begins; compare those of one that goes on."""
+        if not hasattr(self, "coef_"):
+            self.__dict__.pop("classes_", None)
+            if classes is not None:
+                self._set_classes(np.asarray(classes))
+        elif classes is not None and set(classes) != set(self.classes_):
+            raise ValueError(
+                f"`classes` must be {self.classes_.tolist()} as in earlier calls, got "
+                f"{list(classes)}"
+            )
+
+    def _check_stream(self) -> None:
+        super()._check_stream()
+        if isinstance(self.class_weight, str):
+            raise ValueError(
+                "`class_weight` must be None or a dict in partial_fit, got "
+                f"{self.class_weight!r}: the classes of a stream cannot be counted"
+            )
+
+    def _new_rows(self, X: Any, y: Any, sample_weight: Any) -> TrainingRows:
+        self.__dict__.pop("classes_", None)
+        return self._first_rows(X, y, sample_weight)
+
+    def _first_rows(self, X: Any, y: Any, sample_weight: Any) -> TrainingRows:
+        rows = self._check_training(X, y, sample_weight)
+        if not hasattr(self, "classes_"):
+            self._set_classes(rows.y)
+        self._one_target = len(self.classes_) == 2
+        return rows._replace(y=self._signs(rows.y))
+
+    def _next_rows(self, X: Any, y: Any, sample_weight: Any) -> TrainingRows:
+        options = {"dtype": model_dtype(self.landmarks_), "reset": False}
+        rows = self._check_training(X, y, sample_weight, **options)
+        return rows._replace(y=self._signs(rows.y))
+
+    def _validation(
+        self, X: Any, Y: NDArray, X_val: Any, y_val: Any
+    ) -> tuple[Any, NDArray] | None:
+        signs = None if y_val is None else self._signs(column_or_1d(y_val))
+        return super()._validation(X, Y, X_val, signs)
+
+    def _objective(self, Y: NDArray, weights: NDArray | None) -> Any:
+        return self._margin_objective(Y, weights)

@@ -315,6 +315,10 @@ class ScalarObjective(Objective):
     def _couple(self, coef: NDArray) -> NDArray:
         return coef
 
+    def spread(self) -> float:
+        """Return the mean absolute deviation of the targets; 1 for labels."""
+        return 1.0 if self.loss.is_classification else super().spread()
+
     def losses(self, fitted: NDArray) -> NDArray:
         """Return the loss of each row, summed over the columns."""
         if self.loss.is_classification:

@@ -215,6 +215,18 @@ CERTIFIED: dict[str, Rule] = {
     "objective_": number,
     "dual_gap_": number,
 }
+# An expansion by stochastic gradients, and what a stream needs to continue.
+DESCENT: dict[str, Rule] = {
+    **{name: rule for name, rule in EXPANSION.items() if name != "_one_target?"},
+    "path_": optional(table("n_steps", "error")),
+    "n_steps_": integer(),
+    "_one_target": _one_target,
+    "_seed": integer(),
+    "alpha_": number,
+    "_projection": array("s r"),
+    "_preconditioning": optional(_preconditioning),
+    "_stream": optional(_stream),
+}
 _TABULAR: dict[str, Rule] = {
     **_FEATURES,
     "columns_": columns,
@@ -236,17 +248,8 @@ STATES: dict[str, dict[str, Rule]] = {
         **CERTIFIED,
         "path_": optional(table("alpha", "n_iter", "error")),
     },
-    "SketchedSGDRegressor": {
-        **{name: rule for name, rule in EXPANSION.items() if name != "_one_target?"},
-        "path_": optional(table("n_steps", "error")),
-        "n_steps_": integer(),
-        "_one_target": _one_target,
-        "_seed": integer(),
-        "alpha_": number,
-        "_projection": array("s r"),
-        "_preconditioning": optional(_preconditioning),
-        "_stream": optional(_stream),
-    },
+    "SketchedSGDRegressor": DESCENT,
+    "SketchedSGDClassifier": {**DESCENT, "classes_": _classes},
     "InputOutputKernelRegressor": {
         **_FEATURES,
         **_LEARNED,

@@ -68,8 +68,10 @@ class Problem(ABC):
 
     def take(self, rows: NDArray) -> Self:
         """Return the same problem with the sums over `rows` only."""
-        arrays = {name: rows_of(getattr(self, name), rows) for name in self.row_arrays}
-        return replace(self, design=self.design.gather(rows), **arrays)
+        known: dict[str, Any] = {
+            name: rows_of(getattr(self, name), rows) for name in self.row_arrays
+        }
+        return replace(self, design=self.design.gather(rows), **known)
 
     def sample(self, rows: NDArray) -> Self:
         """Return the smaller problem of `rows` alone: a mean over them, same alpha."""

@@ -53,7 +53,7 @@ class StochasticProblem:
 
     def _values(self, predictions: NDArray) -> NDArray:
         if self.loss.is_classification:
-            return self.loss.value(self.targets * predictions)[:, 0]
+            return self.loss.value(self.targets * predictions).sum(axis=1)
         residuals = self.targets - predictions
         if self.kind == RADIAL:
             return self.loss.norm_value(residuals)
@@ -106,13 +106,10 @@ def sgm_problem(
     fit_intercept: bool,
 ) -> StochasticProblem:
     """Check the arguments, which are those of `solve_sgm`."""
-    problem = stochastic_problem(
+    return stochastic_problem(
         design, Y, as_loss(loss), check_real("alpha", alpha, low=0), None, None,
         sample_weight, fit_intercept, "W", None,
     )  # fmt: skip
-    if problem.kind not in (COLUMNS, RADIAL):
-        raise ValueError(f"`loss` must be a loss of residuals, got {problem.loss!r}")
-    return problem
 
 
 def _targets(Y: ArrayLike, n: int, loss: Loss) -> NDArray:
@@ -121,7 +118,7 @@ def _targets(Y: ArrayLike, n: int, loss: Loss) -> NDArray:
     if targets.ndim not in (1, 2) or len(targets) != n or targets.size == 0:
         raise ValueError(f"`Y` must have shape ({n},) or ({n}, d), got {targets.shape}")
     check_targets("Y", targets, targets.shape)
-    if targets.ndim == 2 and not loss.is_radial:
+    if targets.ndim == 2 and not (loss.is_radial or loss.is_classification):
         raise ValueError(
             f"`Y` must have shape ({n},) for {loss!r}, got {targets.shape}"
         )

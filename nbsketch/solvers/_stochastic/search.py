@@ -9,14 +9,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._jit.sgm import run_steps
+from nbsketch._jit import sgd, sgm
 from nbsketch._validation import check_integer, check_positive
-from nbsketch.losses import SquareLoss
+from nbsketch.losses import SquaredHingeLoss, SquareLoss
 from nbsketch.solvers._stochastic.problem import StochasticProblem
 from nbsketch.solvers._stochastic.rows import RowStream
 
 # Rows of one compiled call: some tens of milliseconds, after which Ctrl-C works.
 _ROWS_PER_CALL = 1 << 17
+_KINDS = {
+    sgd.COLUMNS: sgm.RESIDUAL,
+    sgd.RADIAL: sgm.RESIDUAL,
+    sgd.MARGIN: sgm.MARGIN,
+    sgd.LOGISTIC: sgm.LOGISTIC,
+}
+# One over the greatest curvature of the logistic loss.
+_LOGISTIC_FLATNESS = 4.0
 
 
 @dataclass
@@ -25,6 +33,8 @@ class SGMSearch:
 
     Attributes
     ----------
+    kind : int
+        Which loss: see `nbsketch._jit.sgm`.
     numbers : tuple of float
         gam, eps, lo and hi of the loss.
     step : float
@@ -44,6 +54,7 @@ class SGMSearch:
         Steps taken.
     """
 
+    kind: int
     numbers: tuple[float, ...]
     step: float
     batch_size: int
@@ -68,6 +79,7 @@ class SGMSearch:
         if problem.fit_intercept:
             point[:, rank] = _middle(problem)
         return cls(
+            _KINDS[problem.kind],
             tuple(problem.numbers[:, 0].tolist()),
             check_positive("step", step),
             check_integer("batch_size", batch_size),
@@ -80,20 +92,23 @@ class SGMSearch:
     def rates(self, square_norms: NDArray) -> NDArray:
         """Return step lengths for rows of at most these squared norms.
 
-        A row without features moves nothing but the intercept.
+        A row without features moves nothing but the intercept. A step of the penalty
+        shrinks coefficients to zero at most.
         """
         bound = square_norms * (2.0 if self.fit_intercept else 1.0)
         safe = np.where(bound > 0, bound, np.inf)
-        return self.step * self._flatness / safe
+        most = 1.0 / max(float(self.penalties.max(initial=0.0)), 1e-300)
+        return np.minimum(self.step * self._flatness / safe, most)
 
     def run(self, Z: NDArray, Y: NDArray, order: NDArray, rates: NDArray) -> None:
         """Take a step of each of `rates` on each batch of `order`."""
         move = np.zeros_like(self.point)
         for first, last in self._parts(len(rates)):
             rows = order[first * self.batch_size : last * self.batch_size]
-            run_steps(
-                Z, Y, rows, self.batch_size, rates[first:last], self._drift,
-                self.penalties, self.numbers, self.point, move, self.totals[0],
+            sgm.run_steps(
+                self.kind, Z, Y, rows, self.batch_size, rates[first:last],
+                self._drift, self.penalties, self.numbers, self.point, move,
+                self.totals[0],
             )  # fmt: skip
             self.n_steps += last - first
             if _is_power_of_two(self.n_steps):
@@ -134,6 +149,8 @@ class SGMSearch:
     @property
     def _flatness(self) -> float:
         """One over the greatest curvature of the loss, if it has any."""
+        if self.kind == sgm.LOGISTIC:
+            return _LOGISTIC_FLATNESS
         return self.numbers[0] or 1.0
 
     @property
@@ -193,8 +210,12 @@ def _penalties(alpha: float, weights: ArrayLike | None, rank: int) -> NDArray:
 
 def _middle(problem: StochasticProblem) -> NDArray:
     """Return the constant at which the intercept starts."""
-    if isinstance(problem.loss, SquareLoss):
-        return np.average(problem.targets, axis=0, weights=problem.weights)
+    loss, weights = problem.loss, problem.weights
+    if isinstance(loss, SquareLoss | SquaredHingeLoss):
+        return np.average(problem.targets, axis=0, weights=weights)
+    if problem.kind == sgd.LOGISTIC:  # half a row more of each class: both are finite
+        high, low = weights @ (problem.targets > 0), weights @ (problem.targets < 0)
+        return np.log((high + 0.5) / (low + 0.5))
     return np.median(problem.targets[problem.weights > 0], axis=0)
 
 

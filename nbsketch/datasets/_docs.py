@@ -36,6 +36,7 @@ def documented(
     download: str,
     preparation: str | None = None,
     as_frame: str | None = None,
+    note: str = "",
     mismatch: str = "If the file does not have the expected columns.",
 ) -> Callable[[Callable[[], None]], Loader]:
     """Return a decorator that gives a loader the name and docstring of a function.
@@ -50,6 +51,8 @@ def documented(
         Files of the set.
     download, preparation, as_frame : str
         What these arguments do; None if there is no such argument.
+    note : str
+        A paragraph in front of the parameters.
     mismatch : str
         When a ValueError is raised.
     """
@@ -79,6 +82,8 @@ def documented(
         del load.__wrapped__  # type: ignore[attr-defined]  # its signature is another
         if load.__doc__:  # python -OO leaves none
             doc = inspect.cleandoc(load.__doc__)
+            if note:
+                doc = doc.replace("\nReturns\n", f"\n{fill(note, 84)}\n\nReturns\n", 1)
             for title, entries, following in (
                 ("Parameters", parameters, "Returns"),
                 ("Raises", raises, "References"),

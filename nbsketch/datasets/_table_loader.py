@@ -115,7 +115,8 @@ def table_loader(
         data = Dataset(table.source.name, X.copy(), y.copy(), names, target, *n_train)
         return _as_frames(data, table) if as_frame else data
 
-    return documented(load, table.source, download=download_text, as_frame=_AS_FRAME)
+    texts = {"download": download_text, "as_frame": _AS_FRAME, "note": table.note}
+    return documented(load, table.source, **texts)
 
 
 def _as_frames(data: Dataset, table: Table) -> Dataset:

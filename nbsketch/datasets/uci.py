@@ -57,9 +57,6 @@ def _read_adult(
 def load_elevators() -> None:
     """Load elevators: the control of the elevators of an F16 aircraft.
 
-    The file is of a collection that has centered all columns; this changes neither
-    splits nor errors of methods that standardize.
-
     Returns
     -------
     Dataset
@@ -81,9 +78,7 @@ def load_elevators() -> None:
 def load_pol() -> None:
     """Load pol: a telecommunication problem.
 
-    The file is of a collection that has centered all columns; this changes neither
-    splits nor errors of methods that standardize. The names of the 26 features are not
-    published.
+    The names of the 26 features are not published.
 
     Returns
     -------
@@ -107,10 +102,8 @@ def load_pol() -> None:
 def load_sml() -> None:
     """Load sml: an indoor climate measured every 15 minutes for 40 days.
 
-    The file is of a collection that has centered all columns; this changes neither
-    splits nor errors of methods that standardize. Rows are a time series in random
-    order: features x2, x1, x4 and x5 are month, day, hour and minute. The collection
-    does not name the features.
+    Rows are a time series in random order: features x2, x1, x4 and x5 are month, day,
+    hour and minute. The collection does not name the features.
 
     Returns
     -------
@@ -134,9 +127,7 @@ def load_sml() -> None:
 def load_parkinsons() -> None:
     """Load parkinsons: a score of Parkinson's disease from voice recordings.
 
-    The file is of a collection that has centered all columns; this changes neither
-    splits nor errors of methods that standardize. Rows of a patient (feature subject,
-    42 of them) depend on each other.
+    Rows of a patient (feature subject, 42 of them) depend on each other.
 
     Returns
     -------
@@ -161,9 +152,6 @@ def load_parkinsons() -> None:
 def load_skillcraft() -> None:
     """Load skillcraft: how players of a real-time strategy game act.
 
-    The file is of a collection that has centered all columns; this changes neither
-    splits nor errors of methods that standardize.
-
     Returns
     -------
     Dataset
@@ -186,9 +174,7 @@ def load_skillcraft() -> None:
 def load_stock() -> None:
     """Load stock: daily returns of the Istanbul stock exchange and of indices.
 
-    The file is of a collection that has centered all columns; this changes neither
-    splits nor errors of methods that standardize. The collection does not name the
-    features.
+    The collection does not name the features.
 
     Returns
     -------
@@ -212,9 +198,7 @@ def load_stock() -> None:
 def load_keggdirected() -> None:
     """Load keggdirected: properties of metabolic pathways as graphs.
 
-    The file is of a collection that has centered all columns; this changes neither
-    splits nor errors of methods that standardize. Many rows are equal. The collection
-    does not name the features.
+    Many rows are equal. The collection does not name the features.
 
     Returns
     -------

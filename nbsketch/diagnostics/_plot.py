@@ -9,12 +9,13 @@ import numpy as np
 from nbsketch._validation import check_integer
 from nbsketch.diagnostics._dimensions import critical_radius, statistical_dimension
 from nbsketch.diagnostics._spectrum import Spectrum
-from nbsketch.plots._axes import axes_or_new
+from nbsketch.plots._axes import BLUE, ORANGE, axes_or_new, documents_axes, finish
 
 # Eigenvalues below this share of the largest are rounding, and not drawn.
 _SMALLEST = 1e-12
 
 
+@documents_axes
 def plot_spectrum(
     spectrum: Spectrum, *, size: int | None = None, noise: float = 1.0, ax: Any = None
 ) -> Any:
@@ -28,18 +29,11 @@ def plot_spectrum(
         Size s of a sketch to mark; none by default.
     noise : float, default=1.0
         Standard deviation of the noise, as in `critical_radius`.
-    ax : matplotlib Axes, optional
-        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
     matplotlib Axes
         The axes; ``ax.figure.savefig(path)`` writes a file.
-
-    Raises
-    ------
-    ModuleNotFoundError
-        If matplotlib is not installed.
 
     Examples
     --------
@@ -60,16 +54,13 @@ def plot_spectrum(
     values = spectrum.values[spectrum.values > _SMALLEST * spectrum.values[0]]
     index = np.arange(1, values.size + 1)
     ax.plot(
-        index, values, "o-", markersize=3.5, color="#1764ab",
+        index, values, "o-", markersize=3.5, color=BLUE,
         label=r"eigenvalues $\mu_j$",
     )  # fmt: skip
     dashed: dict[str, Any] = {"linestyle": "--", "linewidth": 1.3}
-    ax.axhline(square, color="#d95f02", label=r"critical $\delta_n^2$", **dashed)
+    ax.axhline(square, color=ORANGE, label=r"critical $\delta_n^2$", **dashed)
     ax.axvline(d, color="#1b9e77", label=f"$d_n = {d}$", **dashed)
     if size is not None:
         ax.axvline(size, color="#555555", label=f"$s = {size}$", **dashed)
-    ax.set(xscale="log", yscale="log", xlabel="$j$", ylabel=r"$\mu_j$")
-    ax.set_title(f"Spectrum of $K/n$, n = {spectrum.n}")
-    ax.grid(alpha=0.25, linewidth=0.6)
-    ax.legend()
-    return ax
+    ax.set(xscale="log", yscale="log", title=f"Spectrum of $K/n$, n = {spectrum.n}")
+    return finish(ax, xlabel="$j$", ylabel=r"$\mu_j$")

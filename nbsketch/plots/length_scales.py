@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from nbsketch.plots._axes import BLUE, axes_or_new, finish
+from nbsketch.plots._axes import BLUE, axes_or_new, documents_axes, finish
 
 _MOST_BARS = 30
 _WIDTH, _BAR_HEIGHT = 4.2, 0.22  # inches
 
 
+@documents_axes
 def plot_length_scales(model: Any, *, ax: Any = None) -> Any:
     """Plot the relevance of each feature: one over its learned length scale.
 
@@ -22,8 +23,6 @@ def plot_length_scales(model: Any, *, ax: Any = None) -> Any:
     ----------
     model : estimator
         Fitted, with learned `length_scales_`.
-    ax : matplotlib Axes, optional
-        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
@@ -34,8 +33,6 @@ def plot_length_scales(model: Any, *, ax: Any = None) -> Any:
     ------
     ValueError
         If the model is not fitted, or its length scales were not learned.
-    ModuleNotFoundError
-        If matplotlib is not installed.
 
     Examples
     --------

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from nbsketch.plots._axes import BLUE, ORANGE, axes_or_new, finish
+from nbsketch.plots._axes import BLUE, ORANGE, axes_or_new, documents_axes, finish
 
 
+@documents_axes
 def plot_sizes(model: Any, *, ax: Any = None) -> Any:
     """Plot the validation loss against the sketch size: a learning curve in s.
 
@@ -16,8 +17,6 @@ def plot_sizes(model: Any, *, ax: Any = None) -> Any:
     ----------
     model : estimator
         Fitted with ``size="auto"`` or an `AutoSize`, so that it has `size_path_`.
-    ax : matplotlib Axes, optional
-        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
@@ -28,8 +27,6 @@ def plot_sizes(model: Any, *, ax: Any = None) -> Any:
     ------
     ValueError
         If the model is not fitted, or its size was given.
-    ModuleNotFoundError
-        If matplotlib is not installed.
 
     Examples
     --------
@@ -60,6 +57,7 @@ def plot_sizes(model: Any, *, ax: Any = None) -> Any:
     return finish(ax, xlabel="sketch size $s$", ylabel="validation loss")
 
 
+@documents_axes
 def plot_penalties(result: Any, *, ax: Any = None) -> Any:
     """Plot validation errors against the penalty alpha.
 
@@ -69,8 +67,6 @@ def plot_penalties(result: Any, *, ax: Any = None) -> Any:
         Result of `nbsketch.model_selection.cross_validate` (a curve for each
         bandwidth, errors averaged over the outputs), or a fitted spectral filter that
         chose its parameter.
-    ax : matplotlib Axes, optional
-        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
@@ -81,8 +77,6 @@ def plot_penalties(result: Any, *, ax: Any = None) -> Any:
     ------
     ValueError
         If `result` has neither errors nor a path.
-    ModuleNotFoundError
-        If matplotlib is not installed.
 
     Examples
     --------

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch.plots._axes import BLUE, GRAY, ORANGE, axes_or_new, finish
+from nbsketch.plots._axes import BLUE, GRAY, ORANGE, axes_or_new, documents_axes, finish
 
 _MOST_ROWS = 60  # with a bar each
 _BINS = 10
 
 
+@documents_axes
 def plot_quantiles(
     model: Any,
     X: ArrayLike,
@@ -37,18 +38,11 @@ def plot_quantiles(
         Targets to draw as points.
     feature : int, default=0
         Column of X on the horizontal axis.
-    ax : matplotlib Axes, optional
-        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
     matplotlib Axes
         The axes.
-
-    Raises
-    ------
-    ModuleNotFoundError
-        If matplotlib is not installed.
 
     Examples
     --------
@@ -83,6 +77,7 @@ def plot_quantiles(
     return finish(ax, xlabel=f"feature {feature}", ylabel="target")
 
 
+@documents_axes
 def plot_intervals(
     model: Any, X: ArrayLike, y: ArrayLike, *, coverage: float = 0.8, ax: Any = None
 ) -> Any:
@@ -101,18 +96,11 @@ def plot_intervals(
         Their targets.
     coverage : float, default=0.8
         Share of targets that the intervals shall contain.
-    ax : matplotlib Axes, optional
-        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
     matplotlib Axes
         The axes.
-
-    Raises
-    ------
-    ModuleNotFoundError
-        If matplotlib is not installed.
 
     Examples
     --------
@@ -144,6 +132,7 @@ def plot_intervals(
     return finish(ax, xlabel=xlabel, ylabel="target", title=title)
 
 
+@documents_axes
 def plot_residuals(model: Any, X: ArrayLike, y: ArrayLike, *, ax: Any = None) -> Any:
     """Plot residuals, target minus prediction, against predictions.
 
@@ -155,18 +144,11 @@ def plot_residuals(model: Any, X: ArrayLike, y: ArrayLike, *, ax: Any = None) ->
         Rows to predict; rows of the fit have smaller residuals than new ones.
     y : array_like of shape (n,)
         Their targets.
-    ax : matplotlib Axes, optional
-        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
     matplotlib Axes
         The axes. The title states the root mean squared residual.
-
-    Raises
-    ------
-    ModuleNotFoundError
-        If matplotlib is not installed.
 
     Examples
     --------
@@ -190,6 +172,7 @@ def plot_residuals(model: Any, X: ArrayLike, y: ArrayLike, *, ax: Any = None) ->
     return finish(ax, xlabel="prediction", ylabel="residual", title=title)
 
 
+@documents_axes
 def plot_reliability(model: Any, X: ArrayLike, y: ArrayLike, *, ax: Any = None) -> Any:
     """Plot the frequency of each class against its predicted probability.
 
@@ -204,19 +187,12 @@ def plot_reliability(model: Any, X: ArrayLike, y: ArrayLike, *, ax: Any = None) 
         Rows to predict, not those of the fit.
     y : array_like of shape (n,)
         Their labels.
-    ax : matplotlib Axes, optional
-        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
     matplotlib Axes
         The axes. The legend states the expected calibration error of each class: the
         mean distance to the diagonal over the rows.
-
-    Raises
-    ------
-    ModuleNotFoundError
-        If matplotlib is not installed.
 
     Examples
     --------

@@ -58,33 +58,49 @@ def leave_one_out(
     weights = np.ones(len(Y)) if sample_weight is None else sample_weight
     if rows is not None:
         design, Y, weights = design.gather(rows), Y[rows], weights[rows]
+    return _mean_squares(spectrum, filter, design, Y, alphas, weights, left_out=True)
+
+
+def _mean_squares(
+    spectrum: Spectrum,
+    filter: Filter,
+    design: Design,
+    Y: NDArray,
+    alphas: NDArray,
+    weights: NDArray,
+    *,
+    left_out: bool,
+) -> NDArray:
+    """Return the weighted mean over rows, each of them left out of the fit or not."""
     Y = Y @ spectrum.rotation - spectrum.y_mean
     gains, place = spectrum.gains(filter, alphas)
-    known = spectrum, gains, place
-    (total,) = design.total(_squares_left_out, *known, rows=[Y, weights])
+    known = spectrum, gains, place, left_out
+    (total,) = design.total(_sum_squares, *known, rows=[Y, weights])
     return total / weights.sum()
 
 
-def _squares_left_out(
+def _sum_squares(
     block: NDArray,
     Y: NDArray,
     weights: NDArray,
     spectrum: Spectrum,
     gains: NDArray,
     place: NDArray,
+    left_out: bool,
 ) -> tuple[NDArray]:
-    """Return the sums over a block of rows, each of them left out."""
+    """Return the sums of squared residuals over a block of rows."""
     total = np.zeros(gains.shape[1])
     for part, Z in chunks(ArrayDesign._trusted(block)):
         Q = (Z - spectrum.z_mean) @ spectrum.vectors
-        squares = np.square(Q)
+        squares = np.square(Q) if left_out else Q
         for some in _groups(len(total), Y.shape[1]):
             fitted = _times(Q, gains[:, some, place] * spectrum.cross[:, None, :])
-            leverage = _times(squares, gains[:, some]) + spectrum.fit_intercept
-            leverage *= weights[part, None, None] / spectrum.n_samples
-            freedom = np.maximum(1 - leverage, _LEAST_FREEDOM)
-            freedom = freedom if freedom.shape[2] == 1 else freedom[:, :, place]
-            residual = (Y[part, None, :] - fitted) / freedom
+            residual = Y[part, None, :] - fitted
+            if left_out:
+                leverage = _times(squares, gains[:, some]) + spectrum.fit_intercept
+                leverage *= weights[part, None, None] / spectrum.n_samples
+                freedom = np.maximum(1 - leverage, _LEAST_FREEDOM)
+                residual /= freedom if freedom.shape[2] == 1 else freedom[:, :, place]
             total[some] += weights[part] @ np.square(residual).sum(axis=2)
     return (total,)
 
@@ -239,30 +255,7 @@ def held_out_error(
     [0.0, 5.76]
     """
     weights = np.ones(len(Y)) if sample_weight is None else sample_weight
-    Y = Y @ spectrum.rotation - spectrum.y_mean
-    gains, place = spectrum.gains(filter, alphas)
-    known = spectrum, gains, place
-    (total,) = design.total(_squares, *known, rows=[Y, weights])
-    return total / weights.sum()
-
-
-def _squares(
-    block: NDArray,
-    Y: NDArray,
-    weights: NDArray,
-    spectrum: Spectrum,
-    gains: NDArray,
-    place: NDArray,
-) -> tuple[NDArray]:
-    """Return the sums of squared residuals over a block of rows."""
-    total = np.zeros(gains.shape[1])
-    for rows, Z in chunks(ArrayDesign._trusted(block)):
-        Q = (Z - spectrum.z_mean) @ spectrum.vectors
-        for some in _groups(len(total), Y.shape[1]):
-            fitted = _times(Q, gains[:, some, place] * spectrum.cross[:, None, :])
-            residual = Y[rows, None, :] - fitted
-            total[some] += weights[rows] @ np.square(residual).sum(axis=2)
-    return (total,)
+    return _mean_squares(spectrum, filter, design, Y, alphas, weights, left_out=False)
 
 
 def _groups(count: int, n_outputs: int) -> Iterator[slice]:

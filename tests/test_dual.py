@@ -21,7 +21,7 @@ from nbsketch.losses import (
 )
 from nbsketch.solvers import dual_path, solve_dual, solve_scalar
 from nbsketch.solvers._conjugate.operator import StoredMatrix
-from nbsketch.solvers._dual import direction
+from nbsketch.solvers._dual import direction, preconditioner
 from nbsketch.solvers._dual.preconditioner import ActivePreconditioner
 
 LOSSES = [
@@ -296,6 +296,21 @@ def test_arguments_are_checked():
         state = solve_dual(K, y, "huber", 1.0).state
         solve_dual(np.eye(2), y[:2], "huber", 1.0, state=state)
     assert StoredMatrix(K).shape == (3, 3)
+
+
+@pytest.mark.parametrize("most", [0, 4000])
+def test_quantiles_that_interpolate_converge(most, monkeypatch):
+    X, y = make_rows(150, q=2)
+    K = MaternKernel(1.0)(X)
+    monkeypatch.setattr(direction, "DIRECT", 0)
+    monkeypatch.setattr(direction, "DIRECT_HARD", most)
+    monkeypatch.setattr(direction, "STEPS", 40)
+    monkeypatch.setattr(preconditioner, "_RANKS", (20, 20))
+    known = PinballLoss(0.8), 1e-5
+    solution = solve_dual(K, y, *known, tol=1e-3, max_iter=1000, random_state=0)
+    best = solve_scalar(features(K), y, *known, tol=1e-8)
+    assert solution.converged
+    assert_allclose(solution.objective, best.objective, rtol=2e-3)
 
 
 def test_constant_targets_need_no_step():

@@ -17,13 +17,12 @@ from nbsketch._progress import is_stopped
 from nbsketch.features import is_pairwise
 from nbsketch.fitting.choice import Choice, Sample, fit_landmarks
 from nbsketch.fitting.least_squares import LeastSquaresObjective
-from nbsketch.fitting.objectives import FeatureSolution, Objective, ScalarObjective
+from nbsketch.fitting.objectives import FeatureSolution, Objective
 from nbsketch.fitting.reduction import without_tails
 from nbsketch.fitting.settings import SolveOptions
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.gram import Gram, SymmetricGram
-from nbsketch.losses import LogisticLoss, SquareLoss
-from nbsketch.solvers.dual import dual_path, solve_dual
+from nbsketch.losses import SquareLoss
 from nbsketch.solvers.solution import Solution, State
 
 # Up to so many rows the features of all of them are as fast.
@@ -41,9 +40,7 @@ _FITTED, _SAMPLE_TOL, _STEPS, _MOST = 1600, 1e-2, 60, 0.05
 
 def solves_dual(objective: Objective, n: int) -> bool:
     """Return whether n rows without a sketch are solved on the dual."""
-    if not isinstance(objective, ScalarObjective) or n <= _LEAST_ROWS:
-        return False
-    return type(objective.loss) is LogisticLoss or objective.loss.elq is not None
+    return n > _LEAST_ROWS and objective.has_dual_path
 
 
 class DualSample(Sample):
@@ -83,10 +80,7 @@ class DualSample(Sample):
             "max_iter": _STEPS,
             "random_state": self.rng,
         }
-        targets, loss = self.part.targets, self.part.loss
-        solutions = dual_path(
-            K, targets, loss, shifts / n, **self.part.problem(), **options
-        )
+        solutions = self.part.dual_path(K, shifts / n, **options)
         for shift, solution in zip(shifts, solutions, strict=True):
             values = cross @ solution.coef + solution.intercept
             known = solution.relative_gap <= _MOST
@@ -148,9 +142,7 @@ class _Fit:
         return found
 
     def _solve(self, alpha: float, state: State | None) -> Solution:
-        objective = self._objective
-        return solve_dual(
-            self._gram, objective.targets, objective.loss, alpha,
-            **objective.problem(), **self._options._asdict(), state=state,
-            random_state=self._data.rng,
-        )  # fmt: skip
+        known = self._options._asdict() | {"random_state": self._data.rng}
+        return next(
+            self._objective.dual_path(self._gram, [alpha], state=state, **known)
+        )

@@ -25,12 +25,14 @@ from nbsketch.fitting.settings import SolveOptions
 from nbsketch.fitting.sizes import iterative_size, joint_size
 from nbsketch.fitting.stochastic import StochasticSolver
 from nbsketch.kernels.stationary import weighted_median
-from nbsketch.losses import Loss, PinballLoss
+from nbsketch.losses import LogisticLoss, Loss, PinballLoss
 from nbsketch.solvers._scalar.batch import shared
 from nbsketch.solvers._scalar.classes import class_starts
 from nbsketch.solvers.design import Design
+from nbsketch.solvers.dual import dual_path
 from nbsketch.solvers.folds import Fold
 from nbsketch.solvers.joint import solve_joint_pinball
+from nbsketch.solvers.joint_dual import joint_dual_path
 from nbsketch.solvers.newton import solve_scalar
 from nbsketch.solvers.order import OrderEffect
 from nbsketch.solvers.radial import solve_radial
@@ -110,6 +112,17 @@ class Objective(ABC):
     def is_robust(self) -> bool:
         """Whether the loss is robust to outliers."""
         return True
+
+    @property
+    def has_dual_path(self) -> bool:
+        """Whether there is a solver on all rows, by products with their matrix."""
+        return False
+
+    def dual_path(
+        self, K: Any, alphas: Iterable[float], **options: Any
+    ) -> Iterator[Solution]:
+        """Yield the solution on all rows of a kernel matrix for each penalty."""
+        raise NotImplementedError
 
     def tuning_target(self, alpha: float | None) -> TuningTarget:
         """Return the problem for which length scales are learned."""
@@ -305,9 +318,17 @@ class ScalarObjective(Objective):
     def _stochastic(self) -> dict[str, Any]:
         return {"loss": self.loss}
 
-    def problem(self) -> dict[str, Any]:
-        """Return weights and intercept, as solvers take them."""
-        return self._weighting
+    @property
+    def has_dual_path(self) -> bool:
+        """Whether the loss is linear-quadratic or logistic."""
+        return type(self.loss) is LogisticLoss or self.loss.elq is not None
+
+    def dual_path(
+        self, K: Any, alphas: Iterable[float], **options: Any
+    ) -> Iterator[Solution]:
+        """Yield the solution on all rows of a kernel matrix for each penalty."""
+        known = options | self._weighting
+        yield from dual_path(K, self.targets, self.loss, alphas, **known)
 
     def _solve(self, design: Design, y: NDArray, alpha: float, **options: Any) -> Any:
         return solve_scalar(design, y, self.loss, alpha, **options)
@@ -377,6 +398,19 @@ class JointQuantileObjective(Objective):
     def default_size(self) -> int:
         """Return the default size of a sketch."""
         return joint_size(len(self.targets), len(self.quantiles))
+
+    @property
+    def has_dual_path(self) -> bool:
+        """Whether nothing constrains the levels but their output matrix."""
+        return not self.non_crossing
+
+    def dual_path(
+        self, K: Any, alphas: Iterable[float], **options: Any
+    ) -> Iterator[Solution]:
+        """Yield the solution on all rows of a kernel matrix for each penalty."""
+        known = options | self._weighting
+        levels = self.targets[:, 0], self.quantiles, self.factor
+        yield from joint_dual_path(K, *levels, alphas, **known)
 
     def choose_alpha(self, design: Design, rng: np.random.Generator) -> float:
         """Return the penalty of least held-out loss, without constraints."""

@@ -128,14 +128,22 @@ class SymmetricGram:
         return np.asarray(self.kernel(self.X, landmarks), dtype=self.dtype).T
 
     def combine(self, index: NDArray, v: NDArray) -> NDArray:
-        """Return K[:, index] @ v of shape (n,), for few columns, in float64."""
+        """Return K[:, index] @ v for few columns and v (m,) or (m, d), in float64."""
         landmarks = self.kernel.take(self.X, index)
-        return fold(self.kernel, self.X, landmarks, v[None], np.float64)[0]
+        return self._fold(self.X, landmarks, v)
 
     def exact(self, index: NDArray, v: NDArray) -> NDArray:
-        """Return (K v)[index] with kernel values in float64 whatever `dtype` is."""
+        """Return (K v)[index] with kernel values in float64 whatever `dtype` is.
+
+        v has shape (n,) or (n, d).
+        """
         landmarks = self.kernel.take(self.X)
-        return fold(self.kernel, self.X[index], landmarks, v[None], np.float64)[0]
+        return self._fold(self.X[index], landmarks, v)
+
+    def _fold(self, rows: Any, landmarks: Any, v: NDArray) -> NDArray:
+        columns = np.ascontiguousarray(np.atleast_2d(v.T))
+        out = fold(self.kernel, rows, landmarks, columns, np.float64)
+        return out[0] if v.ndim == 1 else out.T
 
     def block(self, index: NDArray) -> NDArray:
         """Return K[index][:, index] in float64."""

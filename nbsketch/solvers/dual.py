@@ -9,9 +9,7 @@ not be stored, and no inverse of it is in the certificate.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from time import perf_counter
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -22,15 +20,19 @@ from nbsketch.losses import ELQ, LogisticLoss, Loss, as_loss
 from nbsketch.solvers._certified.checks import check_labels, check_state, check_weights
 from nbsketch.solvers._conjugate.checks import check_targets
 from nbsketch.solvers._conjugate.operator import PartialOperator, StoredMatrix
-from nbsketch.solvers._dual.preconditioner import low_rank_factor
-from nbsketch.solvers._dual.problem import Certificate, DualProblem, LogisticProblem
-from nbsketch.solvers._dual.products import Products, run_together
-from nbsketch.solvers._dual.search import DualSearch, Limits, Start
+from nbsketch.solvers._dual.batch import (
+    Batch,
+    Callback,
+    Outcome,
+    cold_start,
+    warm_start,
+)
+from nbsketch.solvers._dual.preconditioner import ActivePreconditioner, low_rank_factor
+from nbsketch.solvers._dual.problem import DualProblem, LogisticProblem
+from nbsketch.solvers._dual.search import Start
 from nbsketch.solvers.solution import Solution, State
 
 __all__ = ["dual_path", "solve_dual"]
-
-Callback = Callable[[int, float, float, float], bool | None]
 
 
 def solve_dual(
@@ -174,14 +176,16 @@ def dual_path(
     smooth = type(loss) is LogisticLoss or loss.linear_quadratic().gam > 0
     rng = np.random.default_rng(random_state)
     factor = low_rank_factor(operator, n * min(penalties), rng, smooth)
+    batch = Batch(
+        operator, lambda: ActivePreconditioner(factor), tol, max_iter, max_seconds
+    )
     for alpha in penalties:
         problems = [
             _problem(column, loss, alpha, weights, fit_intercept) for column in Y.T
         ]
-        began = perf_counter()
-        batch = _Batch(operator, problems, factor, tol, max_iter, max_seconds, began)
-        solution = batch.solve(state, callback)._replace(seconds=perf_counter() - began)
-        solution = _shaped(solution, shape)
+        starts = [_start(p, state, j) for j, p in enumerate(problems)]
+        outcome = batch.solve(problems, starts, callback)
+        solution = _solution(problems, outcome, shape)
         state = solution.state
         yield solution
 
@@ -202,86 +206,37 @@ def _problem(
     )  # fmt: skip
 
 
-@dataclass
-class _Batch:
-    """The searches for the columns of the targets, for one penalty."""
-
-    K: PartialOperator
-    problems: list[DualProblem]
-    factor: NDArray
-    tol: float
-    max_iter: int
-    max_seconds: float
-    began: float
-    stopped: bool = False  # by the callback
-
-    def solve(self, state: State | None, callback: Callback | None) -> Solution:
-        searches: list[DualSearch] = []
-
-        def report(step: int) -> None:
-            if callback is None or self.stopped:
-                return
-            best = [search.best for search in searches if search.best is not None]
-            objective = float(sum(b.objective for b in best))
-            gap = float(sum(b.gap + b.noise for b in best))
-            seconds = perf_counter() - self.began
-            self.stopped = bool(callback(step, objective, gap, seconds))
-
-        limits = Limits(self.tol, self.max_iter, self._is_late)
-        for j, problem in enumerate(self.problems):
-            start = _start(problem, state, j)
-            parts = self.K, problem, self.factor, start, limits, report
-            searches.append(DualSearch(*parts))
-        runs = [search.run() for search in searches]
-        found = run_together(Products(self.K), runs)
-        return self._solution(found, searches)
-
-    def _is_late(self) -> bool:
-        return self.stopped or perf_counter() - self.began > self.max_seconds
-
-    def _solution(
-        self, found: list[Certificate], searches: list[DualSearch]
-    ) -> Solution:
-        pairs = list(zip(self.problems, found, strict=True))
-        coef = np.column_stack([p.coefficients(best.a) for p, best in pairs])
-        dual = np.column_stack([best.a for best in found])
-        b = np.array([best.intercept for best in found])
-        return Solution(
-            coef=coef,
-            intercept=b,
-            dual=dual,
-            objective=sum(best.objective for best in found),
-            gap=sum(best.gap + best.noise for best in found),
-            relative_gap=max(best.relative_gap for best in found),
-            n_iter=max(search.steps for search in searches),
-            seconds=0.0,
-            converged=all(search.converged for search in searches),
-            state=State(coef, b, dual),
-        )
-
-
 def _start(problem: DualProblem, state: State | None, column: int) -> Start:
+    """Return where the search for a column starts."""
     if state is None:
-        two_classes = bool((problem.lo != problem.lo[0]).any())
-        constant = 0.0
-        if not two_classes:
-            constant = problem.intercept(problem.y, float(np.median(problem.y)))
-        return Start(np.zeros(problem.n), constant)
-    coef, b = np.reshape(state.coef, (problem.n, -1)), np.ravel(state.intercept)
-    center = None
+        return cold_start(problem)
+    coef = np.reshape(state.coef, (problem.n, -1))[:, column]
+    dual = None
     if state.dual is not None:
-        center = np.reshape(state.dual, (problem.n, -1))[:, column]
-        center = np.clip(center, problem.lo, problem.hi)
-    start = float(b[column]) * problem.fit_intercept
-    return Start(np.array(coef[:, column], dtype=np.float64), start, center)
+        dual = np.reshape(state.dual, (problem.n, -1))[:, column]
+    return warm_start(problem, coef, np.ravel(state.intercept)[[column]], dual)
 
 
-def _shaped(solution: Solution, shape: tuple[int, ...]) -> Solution:
-    """Return a solution without the axis of columns if the targets have none."""
-    if len(shape) > 1:
-        return solution
-    coef, dual = solution.coef[:, 0], np.ravel(np.asarray(solution.dual))
-    state = State(coef, float(solution.intercept[0]), dual)
-    return solution._replace(
-        coef=coef, intercept=state.intercept, dual=dual, state=state
+def _solution(
+    problems: list[DualProblem], outcome: Outcome, shape: tuple[int, ...]
+) -> Solution:
+    """Return the solutions of all columns as one, in the shape of the targets."""
+    found = outcome.found
+    pairs = zip(problems, found, strict=True)
+    coef = np.column_stack([p.coefficients(best.a) for p, best in pairs])
+    dual = np.column_stack([best.a for best in found])
+    coef, dual = coef.reshape(shape), dual.reshape(shape)
+    intercept = np.concatenate([best.intercept for best in found])
+    b: Any = intercept if len(shape) > 1 else float(intercept[0])
+    return Solution(
+        coef=coef,
+        intercept=b,
+        dual=dual,
+        objective=sum(best.objective for best in found),
+        gap=sum(best.gap + best.noise for best in found),
+        relative_gap=max(best.relative_gap for best in found),
+        n_iter=outcome.steps,
+        seconds=outcome.seconds,
+        converged=outcome.converged,
+        state=State(coef, b, dual),
     )

@@ -1,9 +1,9 @@
 r"""Newton directions: the linear system of the rows between kinks.
 
-.. math:: (K_{BB} + \lambda W^{-1}) d_B + \delta 1 = r_B, \qquad 1^\top d_B = t
+.. math:: (K_{BB} + \lambda W^{-1}) d_B + E \delta = r_B, \qquad E^\top d_B = t
 
-by a Cholesky factorization if B is small, else by preconditioned conjugate gradients
-among the d of the given sum.
+with the indicators E of the outputs, by a Cholesky factorization if B is small, else by
+preconditioned conjugate gradients among the d of the given sums.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from nbsketch.solvers._conjugate.operator import PartialOperator
 from nbsketch.solvers._dual.preconditioner import ActivePreconditioner
 from nbsketch.solvers._dual.products import Products, Steps, run_together
 
-# Up to so many rows a factorization is as fast as the steps that it saves.
-DIRECT = 1500
+# Up to so many rows a factorization is as fast as the steps that it saves, for most
+# systems and for those that take many.
+DIRECT, DIRECT_HARD = 1500, 4000
 # Up to this share of the rows, products with K_BB beat those with K.
 _PART = 0.4
-_STEPS = 100
+STEPS = 100
 
 
 class Inside(NamedTuple):
@@ -32,7 +33,8 @@ class Inside(NamedTuple):
     shift: float  # lambda
     right: NDArray  # (n,), used on those rows only
     known: NDArray  # (n,), move of the predictions that is known already
-    total: float | None  # of d; None without an intercept
+    output: NDArray  # (n,), number of the output of each row
+    total: NDArray | None  # of d for each output; None without intercepts
     enough: float  # weighted square of the residual that is small enough
 
 
@@ -40,16 +42,24 @@ class Found(NamedTuple):
     """Its solution."""
 
     d: NDArray  # (n,), zero off these rows
-    intercept: float
+    intercept: NDArray
     product: NDArray | None  # K d, if it is known
+    steps: int | None  # of conjugate gradients; None if they did not converge
 
 
 def solve_inside(
-    K: PartialOperator, preconditioner: ActivePreconditioner, system: Inside
+    K: PartialOperator,
+    preconditioner: ActivePreconditioner,
+    system: Inside,
+    hard: bool,
 ) -> Steps[Found]:
-    """Solve the system, whole products with K being left to the caller."""
+    """Solve the system, whole products with K being left to the caller.
+
+    If conjugate gradients are known to take many steps, `hard`, more rows are solved
+    by a factorization.
+    """
     rows = np.flatnonzero(system.weights)
-    if len(rows) <= DIRECT:
+    if len(rows) <= (DIRECT_HARD if hard else DIRECT):
         return _factorize(K, rows, system)
     preconditioner.set(system.weights, system.shift)
     if len(rows) > _PART * len(system.weights):
@@ -64,7 +74,7 @@ def _in_part(
     rows: NDArray,
 ) -> Found:
     """Solve with the block of these rows as an operator of its own."""
-    names = "weights", "right", "known"
+    names = "weights", "right", "known", "output"
     smaller = system._replace(**{name: getattr(system, name)[rows] for name in names})
     inside = np.ones(len(rows), dtype=bool)
     steps = _iterate(preconditioner.restricted(rows), smaller, inside)
@@ -76,9 +86,9 @@ def _in_part(
 
 def _factorize(K: PartialOperator, rows: NDArray, system: Inside) -> Found:
     """Solve by Cholesky factors, of a matrix with as much jitter as it takes."""
-    d, ones = np.zeros((2, len(system.weights)))
+    d, sums = np.zeros(len(system.weights)), _Sums(system, rows)
     if not len(rows):
-        return Found(d, 0.0, d)
+        return Found(d, np.zeros(sums.count), d, 0)
     matrix = K.block(rows)
     diagonal = np.diag_indices_from(matrix)
     values = matrix[diagonal] + system.shift / system.weights[rows]
@@ -90,38 +100,62 @@ def _factorize(K: PartialOperator, rows: NDArray, system: Inside) -> Found:
             break
         except np.linalg.LinAlgError:
             jitter = max(10 * jitter, 1e-15 * float(values.sum()))
-    both = np.column_stack([system.right[rows], np.ones(len(rows))])
-    d[rows], ones[rows] = scipy.linalg.cho_solve(factor, both, check_finite=False).T
-    shift = 0.0
-    if system.total is not None:
-        shift = float((d.sum() - system.total) / ones.sum())
-    return Found(d - shift * ones, shift, None)
+    both = np.column_stack([system.right[rows], sums.indicators])
+    solved = scipy.linalg.cho_solve(factor, both, check_finite=False)
+    sums.set(solved[:, 1:])
+    d[rows], shift = sums.project(solved[:, 0], system.total)
+    return Found(d, shift, None, 0)
+
+
+class _Sums:
+    """The sums of vectors over the rows of each output, and moves that change them.
+
+    `indicators` are those of the outputs with intercepts, on some of the rows.
+    """
+
+    def __init__(self, system: Inside, rows: NDArray) -> None:
+        self.count = 0 if system.total is None else len(system.total)
+        outputs = np.arange(self.count)
+        self.indicators = (system.output[rows, None] == outputs).astype(float)
+
+    def set(self, moves: NDArray) -> None:
+        """Take the moves: the inverse of a matrix, times the indicators."""
+        self.moves = moves
+        self.inverse = np.linalg.pinv(self.indicators.T @ moves, hermitian=True)
+
+    def project(
+        self, z: NDArray, total: NDArray | None = None
+    ) -> tuple[NDArray, NDArray]:
+        """Return z with sums `total`, zero if None, and the multipliers of this."""
+        excess = self.indicators.T @ z
+        if total is not None:
+            excess -= total
+        shift = self.inverse @ excess
+        return z - self.moves @ shift, shift
 
 
 def _iterate(
     preconditioner: ActivePreconditioner, system: Inside, inside: NDArray
 ) -> Steps[Found]:
-    """Solve by flexible conjugate gradients on directions that sum to zero."""
+    """Solve by flexible conjugate gradients on directions whose sums are zero."""
     W = system.weights
     scale = np.divide(system.shift, W, out=np.zeros(len(W)), where=inside)
-    ones = preconditioner.solve(inside.astype(float))
-    mass = float(ones.sum())
-    free = system.total is not None
-
-    def project(z: NDArray) -> tuple[NDArray, float]:
-        mean = float(z.sum()) / mass if free else 0.0
-        return z - mean * ones, mean
-
+    sums = _Sums(system, np.arange(len(W)))
+    sums.indicators *= inside[:, None]
+    moves = [preconditioner.solve(some) for some in sums.indicators.T]
+    sums.set(np.reshape(moves, sums.indicators.T.shape).T)
     d, Kd = np.zeros(len(W)), np.zeros(len(W))
-    if system.total:
-        d = ones * (system.total / mass)
+    if system.total is not None and system.total.any():
+        d = sums.project(d, system.total)[0]
         Kd = yield d
     r = (system.right - Kd - scale * d) * inside
-    z, mean = project(preconditioner.solve(r))
+    z, mean = sums.project(preconditioner.solve(r))
     p, slope = z, float(r @ z)
-    for _ in range(_STEPS):
-        rest = float(W @ (r - mean) ** 2)
-        if rest <= system.enough or not slope > 0:
+    for steps in range(STEPS):
+        rest = float(W @ (r - sums.indicators @ mean) ** 2)
+        if rest <= system.enough:
+            return Found(d, mean, Kd, steps)
+        if not slope > 0:
             break
         Kp = yield p
         q = (Kp + scale * p) * inside
@@ -130,7 +164,7 @@ def _iterate(
             break
         d, Kd, old = d + size * p, Kd + size * Kp, r
         r = r - size * q
-        z, mean = project(preconditioner.solve(r))
+        z, mean = sums.project(preconditioner.solve(r))
         beta = max(float((r - old) @ z) / slope, 0.0)
         p, slope = z + beta * p, float(r @ z)
-    return Found(d, mean, Kd)
+    return Found(d, mean, Kd, None)

@@ -34,10 +34,24 @@ class ActivePreconditioner:
 
     def __init__(self, factor: NDArray) -> None:
         self.factor = factor
-        self._weights = np.zeros(factor.shape[1])
-        self._gram = np.zeros((len(factor),) * 2, factor.dtype, order="F")
+        rank, n = self._shape
+        self._weights = np.zeros(n)
+        self._gram = np.zeros((rank, rank), factor.dtype, order="F")
         self._root, self._theta = self._weights, 1.0
         self._upper = self._gram
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        """The rank and the number of rows."""
+        return self.factor.shape[0], self.factor.shape[1]
+
+    def _times(self, v: NDArray) -> NDArray:
+        """Return F^T v."""
+        return self.factor @ v
+
+    def _back(self, g: NDArray) -> NDArray:
+        """Return F g."""
+        return g @ self.factor
 
     def set(self, weights: NDArray, shift: float) -> None:
         """Prepare for weights (n,), zero for rows that do not count, and a shift."""
@@ -86,29 +100,38 @@ class ActivePreconditioner:
         root = self._root.astype(self.factor.dtype)
         v = (r / size).astype(self.factor.dtype)
         trsv = scipy.linalg.blas.get_blas_funcs("trsv", (self._upper,))
-        g = trsv(self._upper, self.factor @ (root * v), lower=0, trans=1)
+        g = trsv(self._upper, self._times(root * v), lower=0, trans=1)
         g = trsv(self._upper, g, lower=0, trans=0, overwrite_x=1)
-        v -= root * (g @ self.factor)
+        v -= root * self._back(g)
         return self._root * v * (size / self._theta)
 
     def restricted(self, rows: NDArray) -> ActivePreconditioner:
         """Return the preconditioner of some rows alone, with the same weights."""
-        part = ActivePreconditioner(self.factor[:, rows])
+        part = self._part(rows)
         part._gram, part._upper, part._theta = self._gram, self._upper, self._theta
         part._weights, part._root = self._weights[rows], self._root[rows]
         return part
 
+    def _part(self, rows: NDArray) -> ActivePreconditioner:
+        return ActivePreconditioner(self.factor[:, rows])
+
 
 def low_rank_factor(
-    K: PartialOperator, shift: float, rng: np.random.Generator, smooth: bool
+    K: PartialOperator,
+    shift: float,
+    rng: np.random.Generator,
+    smooth: bool,
+    outputs: int = 1,
 ) -> NDArray:
     """Return F^T for a shift; float64 where float32 cannot represent the shift.
 
     Losses with kinks are smoothed, which makes their shifts larger, and have few rows
-    between kinks at the end: half the rank serves them.
+    between kinks at the end: half the rank serves them. Coupled outputs multiply the
+    rank of the preconditioner, which stays below the largest.
     """
     n = K.shape[0]
     small = shift < _SMALL_SHIFT * float(K.diag().sum())
     rank = int(np.clip((_RANK if smooth else _RANK / 2) * n**0.5, *_RANKS))
+    rank = min(rank, _RANKS[1] // outputs)
     dtype = np.float64 if small else np.float32
     return partial_cholesky(K, min(rank, n), rng, dtype=dtype, enough=shift / 4)[0]

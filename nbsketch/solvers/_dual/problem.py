@@ -1,17 +1,19 @@
-r"""A scalar problem in the dual coefficients of a kernel matrix, and its certificate.
+r"""A problem in the dual coefficients of a kernel matrix, and its certificate.
 
-.. math:: \min_{c, b} \frac1n \sum_i s_i \psi_i(y_i - (K c)_i - b)
+.. math:: \min_{c, b} \frac1n \sum_i s_i \psi_i(y_i - (K c)_i - b_{j(i)})
           + \frac{\alpha}{2} c^\top K c, \qquad n \alpha c = s \circ a
 
-at the optimum, with a dual point a within the bounds of the conjugate. For any such a
-with :math:`\sum_i s_i a_i = 0` and :math:`f = K (s \circ a) / (n \alpha)` the duality
-gap is a sum of Fenchel-Young terms: no inverse of K is in it.
+at the optimum, with a dual point a within the bounds of the conjugate. Each output j
+has an intercept; the entries of an output are contiguous. For any such a with
+:math:`\sum_{i \in j} s_i a_i = 0` for each output, and
+:math:`f = K (s \circ a) / (n \alpha)`, the duality gap is a sum of Fenchel-Young
+terms: no inverse of K is in it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +47,7 @@ class Certificate(NamedTuple):
     """A dual point, an intercept, and the gap that they certify."""
 
     a: NDArray
-    intercept: float
+    intercept: NDArray  # (d,)
     objective: float
     gap: float
     noise: float  # what rounding of the kernel values adds to the gap
@@ -62,7 +64,7 @@ class Certificate(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class DualProblem:
-    """One column of targets; see `nbsketch.losses` for gam, eps, lo and hi."""
+    """Entries of one output or several; see `nbsketch.losses` for gam, eps, lo, hi."""
 
     has_kinks: ClassVar[bool] = True
 
@@ -74,16 +76,33 @@ class DualProblem:
     eps: float
     alpha: float
     fit_intercept: bool
+    outputs: int = 1
 
     @property
     def n(self) -> int:
-        """Number of rows."""
+        """Number of entries."""
         return len(self.y)
 
     @property
     def shift(self) -> float:
         """Lambda = n alpha."""
         return self.n * self.alpha
+
+    def spread(self, b: NDArray) -> NDArray:
+        """Return the entry of b (d,) that belongs to each entry of the problem."""
+        return np.repeat(b, self.n // self.outputs)
+
+    def totals(self, v: NDArray) -> NDArray:
+        """Return the sum of v over the entries of each output."""
+        return v.reshape(self.outputs, -1).sum(axis=1)
+
+    def output(self, j: int) -> tuple[slice, Self]:
+        """Return the entries of an output, and the problem of these alone."""
+        size = self.n // self.outputs
+        some = slice(j * size, (j + 1) * size)
+        names = "y", "weights", "lo", "hi"
+        parts: dict[str, Any] = {name: getattr(self, name)[some] for name in names}
+        return some, replace(self, **parts, outputs=1)
 
     def point(self, res: NDArray, sigma: float, center: NDArray) -> Point:
         """Return the dual point of the loss smoothed by sigma around a center."""
@@ -119,8 +138,11 @@ class DualProblem:
         a = np.clip(self.ratio(c), self.lo, self.hi)
         if not self.fit_intercept:
             return a
-        inside = (a > self.lo) & (a < self.hi) & (a != 0)
-        return balance(a, self.weights, self.lo, self.hi, inside.astype(float))
+        for j in range(self.outputs):
+            some, p = self.output(j)
+            inside = (a[some] > p.lo) & (a[some] < p.hi) & (a[some] != 0)
+            a[some] = balance(a[some], p.weights, p.lo, p.hi, inside.astype(float))
+        return a
 
     def ratio(self, c: NDArray) -> NDArray:
         """Return n alpha c / s, 0 for rows of weight zero."""
@@ -135,23 +157,31 @@ class DualProblem:
     def intercept(
         self,
         res: NDArray,
-        start: float,
+        start: NDArray,
         sigma: float = 0.0,
         center: NDArray | None = None,
+    ) -> NDArray:
+        """Return the intercepts (d,) that are best for residuals without them."""
+        b, around = np.zeros(self.outputs), np.zeros(self.n)
+        if center is not None:
+            around = center
+        for j in range(self.outputs * self.fit_intercept):
+            some, part = self.output(j)
+            b[j] = part._constant(res[some], float(start[j]), sigma, around[some])
+        return b
+
+    def _constant(
+        self, res: NDArray, start: float, sigma: float, center: NDArray
     ) -> float:
-        """Return the intercept that is best for residuals without one."""
-        if not self.fit_intercept:
-            return 0.0
         ones = np.ones(self.n)
-        around = np.zeros(self.n) if center is None else center
 
         def slope(b: float) -> float:
-            return self.slopes(b, res, ones, sigma, around)[0]
+            return self.slopes(b, res, ones, sigma, center)[0]
 
         return _root(slope, start, 1e-3 * (1e-300 + float(np.abs(res - start).mean())))
 
     def certify(
-        self, a: NDArray, fitted: NDArray, start: float, error: float
+        self, a: NDArray, fitted: NDArray, start: NDArray, error: float
     ) -> Certificate:
         """Return the certificate of a balanced dual point, with f = K c of its c.
 
@@ -159,9 +189,9 @@ class DualProblem:
         """
         free = self.y - fitted
         b = self.intercept(free, start)
-        res, c = free - b, self.coefficients(a)
-        losses, unbalanced = self.losses(res), abs(float(self.weights @ a))
-        young = self.young(res, a) + self.fit_intercept * abs(b) * unbalanced
+        res, c = free - self.spread(b), self.coefficients(a)
+        losses, unbalanced = self.losses(res), self.totals(self.weights * a)
+        young = self.young(res, a) + float(np.abs(b * unbalanced).sum())
         penalty = self.alpha / 2 * float(c @ fitted)
         above = np.where(losses > _NOTHING * losses.max(), losses, 0.0)
         scale = typical_loss(above, self.weights, self.n) + penalty

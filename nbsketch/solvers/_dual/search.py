@@ -32,6 +32,9 @@ _COLD, _WARM = 100.0, 1.0
 _SHRINK = 0.3, 0.5, 0.7, 0.8
 # Multiple of gam below which a sigma would not help.
 _SMOOTH = 0.5
+# Factor of sigma after a linear system that conjugate gradients cannot solve: sigma is
+# kept there, and shrinks by a factor after a round that ends with few of their steps.
+_GROW, _EASIER, _EASY = 3.0, 0.5, 30
 # A round ends where the inner problem is solved to this share of what smoothing costs,
 # or exactly if that is small enough for the certificate.
 _INEXACT, _EXACT = 0.01, 1e-9
@@ -52,7 +55,7 @@ class Start(NamedTuple):
     """Where a search starts."""
 
     c: NDArray
-    intercept: float
+    intercept: NDArray
     center: NDArray | None = None  # dual point of a solution nearby
 
 
@@ -65,26 +68,30 @@ class Limits(NamedTuple):
 
 
 class DualSearch:
-    """The search for one column of targets."""
+    """The search for one problem: a column of targets, or coupled outputs."""
 
     def __init__(
         self,
         K: PartialOperator,
         problem: DualProblem,
-        factor: NDArray,
+        preconditioner: ActivePreconditioner,
         start: Start,
         limits: Limits,
         report: Callable[[int], None],
     ) -> None:
         self.K, self.problem, self.limits, self.report = K, problem, limits, report
-        self.preconditioner = ActivePreconditioner(factor)
+        self.preconditioner = preconditioner
         self.c, self.b = start.c, start.intercept
         self.start = start
         self.steps = self.idle = 0
         self.sigma, self.center = 0.0, np.zeros(problem.n)
         self.fitted = np.zeros(problem.n)
+        self.output = problem.spread(np.arange(problem.outputs))
         some = min(_SAMPLED, problem.n)
         self.sampled = np.random.default_rng(0).choice(problem.n, some, replace=False)
+        self.least = 0.0  # sigma with which linear systems can be solved
+        self.inner: int | None = 0  # steps in the last system, None for too many
+        self.hard = False  # whether one has taken many
         self.best: Any = None
         self.floor = 0.0
 
@@ -102,12 +109,17 @@ class DualSearch:
             step = yield from self._step(point)
             point, length = self._point(), length + 1
             yield from self._judge()
-            if step == 0:
+            if self.inner is None and self.sigma > 0:
+                self.least = self.sigma = _GROW * self.sigma
+                point, length = self._point(), 0
+            elif step == 0:
                 break
-            if self.sigma > 0 and self._settled(point):
+            elif self.sigma > 0 and self._settled(point):
                 self.center = point.a
                 factor = _SHRINK[min(length, len(_SHRINK)) - 1]
-                self.sigma, length = self._useful(factor * self.sigma), 0
+                self.least *= _EASIER if self._is_easy else 1.0
+                smaller = max(factor * self.sigma, self.least)
+                self.sigma, length = self._useful(smaller), 0
                 point = self._point()
         if not self.converged:
             yield from self._certify(p.feasible(self.c))
@@ -122,6 +134,11 @@ class DualSearch:
     def _goal(self) -> float:
         return max(self.limits.tol * self.best.scale, self.floor)
 
+    @property
+    def _is_easy(self) -> bool:
+        """Whether the last linear system took few steps."""
+        return self.inner is not None and self.inner <= _EASY
+
     def _must_stop(self, length: int) -> bool:
         spent = self.steps >= self.limits.steps or self.limits.late()
         rounding = self.best.gap <= self._goal / 2 and self.best.noise > self._goal
@@ -129,14 +146,16 @@ class DualSearch:
 
     @property
     def _res(self) -> NDArray:
-        return self.problem.y - self.fitted - self.b
+        return self.problem.y - self.fitted - self.problem.spread(self.b)
 
     def _point(self) -> Point:
         p, smoothing = self.problem, (self.sigma, self.center)
         point = p.point(self._res, *smoothing)
-        if p.fit_intercept and not point.curvature.any():
+        stuck = p.totals(point.curvature) == 0
+        if p.fit_intercept and stuck.any():
             # No row is between kinks: nothing else moves the intercept.
-            self.b = p.intercept(p.y - self.fitted, self.b, *smoothing)
+            free = p.intercept(p.y - self.fitted, self.b, *smoothing)
+            self.b = np.where(stuck, free, self.b)
             point = p.point(self._res, *smoothing)
         return point
 
@@ -177,30 +196,32 @@ class DualSearch:
         known = yield d
         scaled = np.divide(distance, weights, out=np.zeros(p.n), where=inside)
         right = -point.smoothness * scaled - known
-        total = -float(self.c.sum() + d.sum()) if p.fit_intercept else None
+        total = -p.totals(self.c + d) if p.fit_intercept else None
         error = _FORCING * self._error(point)
         if self.sigma > 0:
             error = min(error, _ACCURACY * point.young)
         enough = 2 * p.n * point.smoothness * error
-        system = Inside(
-            weights, p.shift * point.smoothness, right, known, total, enough
-        )
-        found = yield from solve_inside(self.K, self.preconditioner, system)
-        product = found.product
+        lam = p.shift * point.smoothness
+        system = Inside(weights, lam, right, known, self.output, total, enough)
+        found = yield from solve_inside(self.K, self.preconditioner, system, self.hard)
+        product, self.inner = found.product, found.steps
+        self.hard = self.hard or not self._is_easy
         if product is None:
             product = (yield d + found.d) - known
-        d, Kd, shift = d + found.d, known + product, found.intercept
+        d, Kd = d + found.d, known + product
+        shift = found.intercept if p.fit_intercept else np.zeros(p.outputs)
         t = self._line_search(point, d, Kd, shift)
         self.c, self.fitted = self.c + t * d, self.fitted + t * Kd
-        self.b += t * shift
+        self.b = self.b + t * shift
         self.steps += 1
         self.t = t
         return t
 
     def _line_search(
-        self, point: Point, d: NDArray, Kd: NDArray, shift: float
+        self, point: Point, d: NDArray, Kd: NDArray, shift: NDArray
     ) -> float:
-        p, move, res = self.problem, Kd + shift, self._res
+        p, res = self.problem, self._res
+        move = Kd + p.spread(shift)
         slope, bend = p.alpha * float(self.c @ Kd), p.alpha * float(d @ Kd)
         first = slope - float((p.weights * point.a) @ move) / p.n
         if not first < 0:
@@ -228,7 +249,7 @@ class DualSearch:
         found = p.certify(a, fitted, self.b, self._rounding(p.coefficients(a), fitted))
         whole = found.gap + found.noise
         before = np.inf if self.best is None else self.best.gap + self.best.noise
-        self.idle = 0 if whole < 0.9 * before else self.idle + 1
+        self.idle = 0 if whole < 0.9 * before or self.sigma > 0 else self.idle + 1
         if whole < before or self.best is None:
             self.best = found
 

@@ -1,0 +1,146 @@
+r"""Several outputs with a matrix kernel :math:`k(x, x') M`, as one kernel matrix.
+
+An entry is a pair of a row and an output; those of one output are contiguous. The
+matrix of all entries is :math:`M \otimes K`: a product with it is one product with K
+for all outputs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from nbsketch.solvers._conjugate.operator import PartialOperator
+from nbsketch.solvers._dual.preconditioner import ActivePreconditioner
+
+
+class CoupledMatrix:
+    """Some entries of the Kronecker product of M and K as a `PartialOperator`.
+
+    Parameters
+    ----------
+    K : PartialOperator
+        Kernel matrix of the rows.
+    M : ndarray of shape (d, d)
+        Output matrix.
+    row, output : ndarray of shape (N,), optional
+        Row and output of each entry. Default: all pairs, output by output.
+    """
+
+    def __init__(
+        self,
+        K: PartialOperator,
+        M: NDArray,
+        row: NDArray | None = None,
+        output: NDArray | None = None,
+    ) -> None:
+        n, d = K.shape[0], len(M)
+        self.K, self.M, self.dtype = K, M, K.dtype
+        self.row = np.tile(np.arange(n), d) if row is None else row
+        self.output = np.repeat(np.arange(d), n) if output is None else output
+        self.shape = (len(self.row), len(self.row))
+
+    def __matmul__(self, V: NDArray) -> NDArray:
+        """Return the product with V of shape (N,) or (N, k)."""
+        columns = V.reshape(len(V), -1)
+        n, d, k = self.K.shape[0], len(self.M), columns.shape[1]
+        table = np.zeros((n, k, d))
+        table[self.row, :, self.output] = columns
+        product = (self.K @ table.reshape(n, -1)).reshape(n, k, d) @ self.M
+        return product[self.row, :, self.output].reshape(V.shape)
+
+    def rows(self, index: NDArray) -> NDArray:
+        """Return the rows of an index, of shape (len(index), N)."""
+        values = self.K.rows(self.row[index])[:, self.row]
+        return values * self.M[self.output[index]][:, self.output]
+
+    def combine(self, index: NDArray, v: NDArray) -> NDArray:
+        """Return the columns of an index times v."""
+        rows, table = self._table(index, v)
+        product = self.K.combine(rows, table) @ self.M
+        return product[self.row, self.output]
+
+    def exact(self, index: NDArray, v: NDArray) -> NDArray:
+        """Return entries of the product with v without rounding of the values of K."""
+        table = np.zeros((self.K.shape[0], len(self.M)))
+        table[self.row, self.output] = v
+        rows, place = np.unique(self.row[index], return_inverse=True)
+        return self.K.exact(rows, table @ self.M)[place, self.output[index]]
+
+    def block(self, index: NDArray) -> NDArray:
+        """Return the block of some entries in float64."""
+        rows, place = np.unique(self.row[index], return_inverse=True)
+        output = self.output[index]
+        values = self.K.block(rows)[np.ix_(place, place)]
+        return values * self.M[np.ix_(output, output)]
+
+    def take(self, index: NDArray) -> CoupledMatrix:
+        """Return the matrix of some entries."""
+        rows, place = np.unique(self.row[index], return_inverse=True)
+        return CoupledMatrix(self.K.take(rows), self.M, place, self.output[index])
+
+    def diag(self) -> NDArray:
+        """Return the diagonal."""
+        return self.K.diag()[self.row] * np.diagonal(self.M)[self.output]
+
+    def _table(self, index: NDArray, v: NDArray) -> tuple[NDArray, NDArray]:
+        """Return rows with entries, and these by row and output."""
+        rows, place = np.unique(self.row[index], return_inverse=True)
+        table = np.zeros((len(rows), len(self.M)))
+        table[place, self.output[index]] = v
+        return rows, table
+
+
+class CoupledPreconditioner(ActivePreconditioner):
+    """The preconditioner of a `CoupledMatrix`, from a factor of K alone.
+
+    Parameters
+    ----------
+    factor : ndarray of shape (m, n)
+        F^T, as `partial_cholesky` returns it.
+    T : ndarray of shape (d', d)
+        Factor of the output matrix, M = T^T T.
+    row, output : ndarray of shape (N,)
+        As in `CoupledMatrix`.
+    """
+
+    def __init__(
+        self, factor: NDArray, T: NDArray, row: NDArray, output: NDArray
+    ) -> None:
+        self.T, self.row, self.output = T.astype(factor.dtype), row, output
+        super().__init__(factor)
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        return len(self.T) * len(self.factor), len(self.row)
+
+    def _add(self, rows: NDArray, root: NDArray, sign: float) -> None:
+        m = len(self.factor)
+        for j, column in enumerate(self.T.T):
+            some = self.output[rows] == j
+            if not some.any():
+                continue
+            part = self.factor[:, self.row[rows[some]]]
+            part *= root[some].astype(part.dtype)
+            syrk = scipy.linalg.blas.get_blas_funcs("syrk", (part,))
+            square = syrk(sign, part.T, trans=1, lower=0)
+            square += np.triu(square, 1).T
+            for a, b in zip(*np.triu_indices(len(column)), strict=True):
+                block = self._gram[a * m : (a + 1) * m, b * m : (b + 1) * m]
+                block += (column[a] * column[b]) * square
+
+    def _times(self, v: NDArray) -> NDArray:
+        table = np.zeros((self.T.shape[1], self.factor.shape[1]), v.dtype)
+        table[self.output, self.row] = v
+        return (self.T @ (table @ self.factor.T)).ravel()
+
+    def _back(self, g: NDArray) -> NDArray:
+        table = (self.T.T @ g.reshape(len(self.T), -1)) @ self.factor
+        return table[self.output, self.row]
+
+    def _part(self, rows: NDArray) -> CoupledPreconditioner:
+        kept, place = np.unique(self.row[rows], return_inverse=True)
+        return CoupledPreconditioner(
+            self.factor[:, kept], self.T, place, self.output[rows]
+        )

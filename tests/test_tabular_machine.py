@@ -12,7 +12,7 @@ from nbsketch.tabular.base import Ridge
 from nbsketch.tabular.leaves import error_path, fit_leaf, pooled_error
 from nbsketch.tabular.members import Member, Training, fit_tree, form_of, predict_member
 from nbsketch.tabular.noise import fit_noise
-from nbsketch.tabular.outliers import inliers
+from nbsketch.tabular.outliers import inliers, limits
 from nbsketch.tabular.partition import grow, whole
 from nbsketch.tabular.scales import Scales, best_penalty, best_width
 from nbsketch.tabular.stack import stack_weights
@@ -399,3 +399,47 @@ def test_rare_targets_that_the_features_explain_are_kept():
     y[X[:, 0] > 0.95] += 10
     rows = prepare(X, y[:, None], None, fit_scaler(X, "both", rng), np.arange(400))
     assert len(inliers(rows, "matern-3/2", rng)) == 400
+
+
+# A law of the features, targets, and the noise relative to their spread.
+_CLEAN = {
+    "additive": ("normal", lambda X: np.sin(2 * X[:, 0]) + X[:, 1]),
+    "quadratic": ("standard_t", lambda X: X[:, 0] * X[:, 1] + X[:, 2] ** 2),
+    "exponential": ("normal", lambda X: np.exp(X[:, 0] + X[:, 1] / 2)),
+    "steep": ("uniform", lambda X: np.tanh(10 * X[:, 0]) + X[:, 1]),
+}
+
+
+def clean_table(name, noise, n=700):
+    """Rows, targets and noise; "local": its size grows with a feature."""
+    rng = np.random.default_rng(0)
+    law, function = _CLEAN[name]
+    args = {"normal": (0, 1), "uniform": (-1, 1), "standard_t": (3,)}[law]
+    X = getattr(rng, law)(*args, size=(n, 4))
+    size = 0.1 * np.exp(X[:, 2].clip(-3, 3)) if noise == "local" else noise
+    y = function(X)
+    spread = np.diff(np.quantile(y, [0.16, 0.84])) / 2
+    return X, y + size * spread * rng.normal(size=n), rng
+
+
+def kept_rows(X, y, rng):
+    low, high = limits(X)
+    X = np.clip(X, low, high)
+    rows = prepare(X, y[:, None], None, fit_scaler(X, "both", rng), np.arange(len(y)))
+    return inliers(rows, "matern-3/2", rng)
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.1, 0.5, "local"])
+@pytest.mark.parametrize("name", _CLEAN)
+def test_clean_extreme_rows_are_no_gross_errors(name, noise):
+    """A small model is wrong at the border; rows there are not left out."""
+    X, y, rng = clean_table(name, noise)
+    assert len(kept_rows(X, y, rng)) == len(y)
+
+
+@pytest.mark.parametrize("name", _CLEAN)
+def test_gross_errors_are_found_where_noise_is_local(name):
+    X, y, rng = clean_table(name, "local")
+    bad = np.sort(rng.choice(700, 7, replace=False))
+    y[bad] += 30 * np.std(y) * rng.choice([-1, 1], 7)
+    assert_array_equal(np.setdiff1d(np.arange(700), kept_rows(X, y, rng)), bad)

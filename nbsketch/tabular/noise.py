@@ -94,15 +94,28 @@ def fit_noise(
     rows, residual = rows[known], residual[known]
     w = np.ones(len(rows)) if weights is None else weights[known]
     w = w / w.mean()
-    sizes = np.abs(residual)
-    least = _LEAST * np.median(sizes, axis=0)
-    floor = np.where(least > 0, least, np.maximum(sizes.max(axis=0), 1e-300))
     ridge = Ridge(form, rows, w, _LANDMARKS, rng)
-    logs = np.log(np.maximum(sizes, floor))
-    size, left_out = ridge.fit(logs)
-    sigma = np.exp(logs[ridge.validation] - left_out)
-    scores = residual[ridge.validation] / sigma
+    size, logs = fit_sizes(ridge, residual)
+    scores = residual[ridge.validation] / np.exp(logs)
     order = np.argsort(scores, axis=0)
     shares = w[ridge.validation][order]
     scores = np.take_along_axis(scores, order, axis=0)
     return Noise(size, scores, shares * len(scores) / shares.sum(axis=0))
+
+
+def fit_sizes(ridge: Ridge, residual: NDArray) -> tuple[Base, NDArray]:
+    """Regress the logarithm of the size of residuals (m, d) on the rows of `ridge`.
+
+    Returns
+    -------
+    size : Base
+        The regression.
+    logs : ndarray of shape (m', d)
+        Its left-out values at the validation rows of `ridge`.
+    """
+    sizes = np.abs(residual)
+    least = _LEAST * np.median(sizes, axis=0)
+    floor = np.where(least > 0, least, np.maximum(sizes.max(axis=0), 1e-300))
+    logs = np.log(np.maximum(sizes, floor))
+    size, left_out = ridge.fit(logs)
+    return size, logs[ridge.validation] - left_out

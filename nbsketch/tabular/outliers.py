@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._jit.tuning import FAMILIES
-from nbsketch.tuning.blocked import criterion_of
+from nbsketch.tabular.base import Ridge
+from nbsketch.tabular.members import form_of
+from nbsketch.tabular.noise import fit_sizes
 from nbsketch.tuning.rows import Rows
 from nbsketch.tuning.search import isotropic_start
 
 # Features are limited to their quantiles of these levels, widened by so many times the
 # distance of the two.
 _LEVELS, _WIDER = (0.02, 0.98), 3.0
-# Residuals, in standard deviations by the median, from which a row is suspect.
+# Residuals, in robust standard deviations, from which a row is suspect.
 _OUT = 8.0
+# Largest local size of residuals, and largest residual that it is fitted to, relative
+# to the median: gross errors must not pass for noise.
+_LARGEST = 30.0
 # Largest share of suspect rows, and the share of their sum of squares that a model of
 # all rows may explain: more are no errors but part of the law.
 _MOST, _SKILL = 0.05, 0.1
@@ -42,17 +49,20 @@ def inliers(rows: Rows, family: str, rng: np.random.Generator) -> NDArray:
     """Return the indices of the rows whose targets are not gross errors.
 
     A row is suspect if its residual from a small model, fitted without the suspect ones
-    of the pass before, exceeds 8 robust standard deviations. All rows are returned if
-    more than 5 % are suspect, or if a model of all rows explains a tenth of their sum
-    of squares, beyond what chance explains.
+    of the pass before, exceeds 8 robust standard deviations, in units of the local size
+    of residuals where this is above the typical one: where the small model fits badly,
+    or the noise is larger. All rows are returned if more than 5 % are suspect, or if a
+    model of all rows explains a tenth of their sum of squares, beyond what chance
+    explains.
     """
     every = kept = rows.kept
     for k in range(_PASSES):
-        residual = _residuals(rows.keep(kept, np.inf), every, FAMILIES[family], rng)
-        sigma = _NORMAL * np.median(np.abs(residual), axis=0)
+        residual, size = _residuals(rows.keep(kept, np.inf), every, family, rng)
+        scaled = np.abs(residual / size)
+        sigma = _NORMAL * np.median(scaled, axis=0)
         if not (sigma > 0).all():
             return every
-        suspect = (np.abs(residual) > _OUT * sigma).any(axis=1)
+        suspect = (scaled > _OUT * sigma).any(axis=1)
         if not suspect.any() or suspect.mean() > _MOST:
             return every
         if k == 0 and _skill(residual[suspect], rows.Y, every[suspect]) > _SKILL:
@@ -64,21 +74,36 @@ def inliers(rows: Rows, family: str, rng: np.random.Generator) -> NDArray:
 
 
 def _residuals(
-    rows: Rows, every: NDArray, family: int, rng: np.random.Generator
-) -> NDArray:
-    """Return residuals of all rows from a model of one length scale, (n, d).
+    rows: Rows, every: NDArray, family: str, rng: np.random.Generator
+) -> tuple[NDArray, NDArray]:
+    """Return residuals of all rows from a model of one length scale, and their sizes.
 
-    Rows of the sample that it is fitted to have their left-out residuals.
+    Both are (n, d). Rows of the sample that it is fitted to have their left-out
+    residuals. Sizes are local ones relative to the median, at least one.
     """
-    drawn = rows.draw(rng, _SAMPLE[0])
-    point = isotropic_start(rows, family, rng)
-    criterion = criterion_of(rows.take(drawn, _SAMPLE[1]), family)
-    predict = criterion.predictor(point)
-    residual = rows.Y[every] - rows.values(predict, every)
+    drawn = np.sort(rows.draw(rng, _SAMPLE[0]))
+    point = isotropic_start(rows, FAMILIES[family], rng)
+    form = form_of(family, np.exp(point[:-1]))
+    weights, labels = _of(rows.weights, drawn), _of(rows.labels, drawn)
+    ridge = Ridge(form, rows.transform(drawn), weights, _SAMPLE[1], rng, labels)
+    place = np.searchsorted(every, drawn)
+    base, left_out = ridge.fit(rows.Y[drawn])
+    fitted = rows.values(partial(base.predict, form), every)
+    residual = rows.Y[every] - fitted
+    if labels is None:
+        residual[place] = left_out
     residual -= np.median(residual, axis=0)
-    if rows.labels is None:
-        residual[np.searchsorted(every, drawn)] = criterion.residuals(point)
-    return residual
+    most = _LARGEST * np.median(np.abs(residual), axis=0)
+    base, left_out = fit_sizes(ridge, np.clip(residual[place], -most, most))
+    logs = rows.values(partial(base.predict, form), every)
+    if labels is None:
+        logs[place] = left_out
+    logs -= np.median(logs, axis=0)
+    return residual, np.exp(np.clip(logs, 0.0, np.log(_LARGEST)))
+
+
+def _of(values: NDArray | None, index: NDArray) -> NDArray | None:
+    return None if values is None else values[index]
 
 
 def _skill(residual: NDArray, Y: NDArray, index: NDArray) -> float:

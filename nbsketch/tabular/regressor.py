@@ -71,7 +71,7 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorMixin, TabularModel):
         Root mean squared left-out error, an estimate of the error on new rows.
     n_outliers_ : int
         Number of training rows that were not used: gross errors in the targets, beyond
-        8 robust standard deviations from a small model, at most 5 %.
+        8 robust local standard deviations from a small model, at most 5 %.
     n_skipped_ : int
         Number of searches, rounds within leaves and trees that were skipped, because of
         `max_seconds` or a callback.

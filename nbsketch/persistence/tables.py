@@ -6,7 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from nbsketch._validation import check_array_of, check_choice, check_positive
+from nbsketch._validation import (
+    check_array_of,
+    check_choice,
+    check_positive,
+    check_real,
+)
 from nbsketch.kernels import LEARNABLE
 from nbsketch.persistence.rules import Scope, array, scaler
 from nbsketch.tabular.columns import TableColumns
@@ -24,6 +29,7 @@ _MACHINE = (
     "base_scales",
     "members",
     "weights",
+    "linear",
 )
 
 
@@ -50,6 +56,8 @@ def machine(name: str, value: Any, scope: Scope) -> Any:
     array("p", positive=True)(f"{name}.base_scales", parts["base_scales"], scope)
     if parts["base"] is not None:
         base(f"{name}.base", parts["base"], scope)
+    if parts["linear"] is not None:
+        _linear(f"{name}.linear", parts["linear"], scope)
     members = _tuple(f"{name}.members", parts["members"], scope.lengths["members"])
     for i, part in enumerate(members):
         _member(f"{name}.members.{i}", part, scope)
@@ -88,6 +96,13 @@ def calibration(name: str, value: Any, scope: Scope) -> Any:
         raise ValueError(f"`{name}.offsets` must be {expected} numbers, got {offsets}")
     check_positive(f"{name}.least", least)
     return value
+
+
+def _linear(name: str, value: Any, scope: Scope) -> None:
+    coef, intercept, weight = _tuple(name, value, 3)
+    array("p d")(f"{name}.coef", coef, scope)
+    array("d")(f"{name}.intercept", intercept, scope)
+    check_real(f"{name}.weight", weight, low=0, high=1)
 
 
 def _member(name: str, value: Any, scope: Scope) -> None:

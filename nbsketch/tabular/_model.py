@@ -113,14 +113,15 @@ class TabularModel(SaveMixin, BaseEstimator):
         if machine.base is None:
             yield "base", "none: members are exact on all rows"
         else:
-            rest = 1 - machine.weights.sum()
             landmarks = len(machine.base.landmarks)
-            yield "base", f"{landmarks} landmarks, weight {rest:.2f} by itself"
+            yield "base", f"{landmarks} landmarks, weight {machine.rest:.2f} by itself"
         for member, weight in zip(machine.members, machine.weights, strict=True):
             leaves = sum(tree.partition.n_leaves for tree in member.trees)
             trees = f"{len(member.trees)} trees, {leaves} leaves"
             tau = f"penalty {member.tau:.1e}"
             yield "member", f"{member.family}, weight {weight:.2f}, {trees}, {tau}"
+        if machine.linear is not None:
+            yield "member", f"linear, weight {machine.linear.weight:.2f}"
         if self.n_skipped_:
             yield "skipped", f"{self.n_skipped_} searches, rounds and trees{_why(self)}"
         numbers = machine.n_numbers()

@@ -119,17 +119,19 @@ class Ridge:
         Rows.
     weights : ndarray of shape (n,) or None
         Weights of mean one. None: ones.
-    size : int
-        Number of landmarks, drawn at random.
+    landmarks : int or ndarray of shape (s, p)
+        Landmarks; a number of rows is drawn at random.
     rng : Generator
         Random state.
     labels : ndarray of int of shape (n,), default=None
         Blocks of rows that are left out together; -1: never. None: each row by itself.
+    validation : ndarray of int of shape (m,), default=None
+        Ascending rows whose left-out residuals choose the penalty. None: 4000 rows.
 
     Attributes
     ----------
     validation : ndarray of int of shape (m,)
-        Rows, drawn at random, whose left-out residuals choose the penalty.
+        Rows whose left-out residuals choose the penalty, drawn at random unless given.
     """
 
     def __init__(
@@ -137,15 +139,19 @@ class Ridge:
         form: CompiledForm,
         rows: NDArray,
         weights: NDArray | None,
-        size: int,
+        landmarks: int | NDArray,
         rng: np.random.Generator,
         labels: NDArray | None = None,
+        validation: NDArray | None = None,
     ) -> None:
         n = len(rows)
         self._form, self._rows = form, rows
         self._weights = np.ones(n) if weights is None else weights
-        self.landmarks = rows[np.sort(rng.choice(n, min(size, n), replace=False))]
-        self.validation = np.sort(rng.choice(n, min(n, _VALIDATION), replace=False))
+        if isinstance(landmarks, int):
+            landmarks = rows[_drawn(n, landmarks, rng)]
+        if validation is None:
+            validation = _drawn(n, _VALIDATION, rng)
+        self.landmarks, self.validation = landmarks, validation
         self._blocks = [] if labels is None else _blocks(labels)
 
     def fit(self, Y: NDArray) -> tuple[Base, NDArray]:
@@ -218,6 +224,11 @@ class Ridge:
 
     def _values(self, part: NDArray) -> NDArray:
         return evaluate(self._form, self._rows[part], self.landmarks)
+
+
+def _drawn(n: int, count: int, rng: np.random.Generator) -> NDArray:
+    """Return at most `count` of n rows, ascending."""
+    return np.sort(rng.choice(n, min(count, n), replace=False))
 
 
 def _blocks(labels: NDArray) -> list[NDArray]:

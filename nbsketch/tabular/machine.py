@@ -1,10 +1,12 @@
 r"""The predictor of a table: a global base, members that correct it, and a stack.
 
-.. math:: f(x) = \bar y + g(x) + \sum_m w_m \frac{1}{T} \sum_t f_{m,t}(x)
+.. math:: f(x) = \bar y + (1 - v)\, g(x) + \sum_m w_m \frac{1}{T} \sum_t f_{m,t}(x)
+          + v\, h(x)
 
 with g a ridge on few landmarks and f_{m, t} the exact solution on the leaf of tree t
-that x falls in, with the kernel of member m, fitted to the residuals of g. Up to 1500
-rows there is no base, and a single leaf.
+that x falls in, with the kernel of member m, fitted to the residuals of g; h is linear,
+and left out if its weight v is below 0.05. Up to 1500 rows there is no base, and a
+single leaf.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from nbsketch.solvers.order import OrderEffect
 from nbsketch.tabular.base import Base, Ridge
 from nbsketch.tabular.efforts import ALONE, LEAF_ROWS, LEFT_OUT_TREES, Effort
 from nbsketch.tabular.limit import TimeLimit
+from nbsketch.tabular.linear import Linear, fit_linear
 from nbsketch.tabular.members import (
     Member,
     Training,
@@ -29,7 +32,7 @@ from nbsketch.tabular.members import (
     predict_member,
 )
 from nbsketch.tabular.order import table_order
-from nbsketch.tabular.outliers import inliers, limits
+from nbsketch.tabular.outliers import inliers, limits, widened
 from nbsketch.tabular.partition import grow, whole
 from nbsketch.tabular.scales import (
     SMOOTH,
@@ -52,6 +55,8 @@ from nbsketch.tuning.rows import Rows, prepare
 _PENALTY_ROWS = 700
 # Fewer rows have no gross errors that could be told.
 _LEAST_ROWS = 50
+# A linear function with less weight is left out of the stack.
+_LEAST_WEIGHT = 0.05
 # Predictions leave the range of the targets by at most this share of it.
 _MARGIN = 0.1
 
@@ -76,7 +81,10 @@ class Machine(NamedTuple):
     members : tuple of Member
         The members.
     weights : ndarray of shape (members,)
-        Weights of the members; if they add up to less than one, the base has the rest.
+        Weights of the members; if they and that of the linear function add up to less
+        than one, the base has the rest.
+    linear : Linear or None
+        The linear function.
     """
 
     scaler: InputScaler
@@ -91,28 +99,44 @@ class Machine(NamedTuple):
     base_scales: NDArray
     members: tuple[Member, ...]
     weights: NDArray
+    linear: Linear | None
 
     @classmethod
     def of(cls, parts: tuple[Any, ...]) -> Machine:
         """Return the machine with these parts, plain tuples if it was loaded."""
         found = cls(*parts)
         base = None if found.base is None else Base(*found.base)
-        return found._replace(base=base, members=tuple(map(Member.of, found.members)))
+        linear = None if found.linear is None else Linear(*found.linear)
+        members = tuple(map(Member.of, found.members))
+        return found._replace(base=base, members=members, linear=linear)
+
+    @property
+    def rest(self) -> float:
+        """Weight of the base by itself; zero without one."""
+        known = self.weights.sum() + self._linear_weight
+        return 0.0 if self.base is None else float(max(1 - known, 0.0))
+
+    @property
+    def _linear_weight(self) -> float:
+        return 0.0 if self.linear is None else self.linear.weight
 
     def relevance(self) -> NDArray:
         """Return the relevance of the q features, relative to the largest.
 
         Inverse length scales of the columns of a feature are added as squares. They are
-        those of the base or, without one, of the members, averaged by their weights.
+        those of the base or, without one, of the members, averaged by their weights,
+        with the coefficients of the linear function.
         """
-        known = [(self.base_scales, 1.0)]
+        known = [(self.base_scales, 1 - self._linear_weight)]
         if self.base is None:
             scales = [member.scales for member in self.members]
             known = list(zip(scales, self.weights.tolist(), strict=True))
+        if self.linear is not None:
+            known.append((self.linear.slopes(), self.linear.weight))
         total = np.zeros(self.scaler.n_features)
         for inverse, weight in known:
             squares = np.bincount(self.scaler.features, inverse**2, len(total))
-            total += weight * np.sqrt(squares / squares.max())
+            total += weight * np.sqrt(squares / (squares.max() or 1.0))
         total = np.where(self.low < self.high, total, 0.0)
         return total / (total.max() or 1.0)
 
@@ -120,6 +144,7 @@ class Machine(NamedTuple):
         """Return how many numbers predictions need."""
         trees = [tree for member in self.members for tree in member.trees]
         base = 0 if self.base is None else self.base.landmarks.size
+        base += 0 if self.linear is None else self.linear.coef.size
         return self.rows.size + base + sum(2 * tree.coef.size for tree in trees)
 
     def prepare(self, X: NDArray) -> NDArray:
@@ -135,7 +160,10 @@ class Machine(NamedTuple):
         rows = self.prepare(X)
         out = np.zeros((len(rows), len(self.center)))
         if self.base is not None:
-            out += self.base.predict(form_of(SMOOTH, self.base_scales), rows)
+            values = self.base.predict(form_of(SMOOTH, self.base_scales), rows)
+            out += (1 - self._linear_weight) * values
+        if self.linear is not None:
+            out += self.linear.weight * self.linear.predict(rows)
         for member, weight in zip(self.members, self.weights, strict=True):
             if weight > 0:
                 out += weight * predict_member(member, self.rows, rows)
@@ -150,7 +178,8 @@ class LeftOut(NamedTuple):
     drawn : ndarray of int of shape (m,)
         Training rows they belong to.
     members : ndarray of shape (k, m, d)
-        Residuals of the members, and of the base, if there is one, last.
+        Residuals of the members, of the base, if there is one, and of the linear
+        function, if it has a weight.
     residual : ndarray of shape (m, d)
         Residuals of the stack, in units of the targets.
     n_used : int
@@ -207,6 +236,7 @@ def fit_machine(
             every, scaler = np.arange(len(X)), rows.scaler
             rows = prepare(X, Y, weights, scaler, every, labels=labels)
         machine, left_out = _fit(rows, effort, rng, budget, Y)
+    low, high = widened(X, low, high)
     machine = machine._replace(low=low, high=high)
     return machine, left_out._replace(drawn=kept[left_out.drawn], n_used=len(kept))
 
@@ -225,8 +255,7 @@ def _fit(
     problem = _Problem(replace(rows, scaler=scaler), data, effort, rng, budget)
     fit = _fit_alone if len(Y) <= ALONE else _fit_on_base
     base, members, residuals, index = fit(problem, scales)
-    known = None if rows.weights is None else rows.weights[index]
-    stack = stack_weights(residuals, known)
+    residuals, stack, linear = _with_linear(problem, scales[0], residuals, index)
     y_low, y_high = Y.min(axis=0), Y.max(axis=0)
     margin = _MARGIN * (y_high - y_low)
     machine = Machine(
@@ -242,10 +271,29 @@ def _fit(
         scales[0].inverse,
         tuple(members),
         stack[: len(members)],
+        linear,
     )
     left_out = np.einsum("k,kmd->md", stack, residuals) * spread
     order = None if data.labels is not None else table_order(form_of(*scales[0]), data)
     return machine, LeftOut(index, residuals, left_out, len(Y), order)
+
+
+def _with_linear(
+    problem: _Problem, scales: Scales, residuals: NDArray, index: NDArray
+) -> tuple[NDArray, NDArray, Linear | None]:
+    """Return residuals and weights of the stack, and the linear function if it helps.
+
+    `residuals` (k, m, d) are those of the other parts, at the rows `index`.
+    """
+    data = problem.data
+    known = None if data.weights is None else data.weights[index]
+    found = fit_linear(data, scales.inverse, index, problem.rng)
+    if found is not None:
+        more = np.concatenate([residuals, found[1][None]])
+        stack = stack_weights(more, known)
+        if stack[-1] >= _LEAST_WEIGHT:
+            return more, stack, found[0]._replace(weight=float(stack[-1]))
+    return residuals, stack_weights(residuals, known), None
 
 
 def _fit_alone(

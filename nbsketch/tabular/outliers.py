@@ -17,6 +17,9 @@ from nbsketch.tuning.search import isotropic_start
 # Features are limited to their quantiles of these levels, widened by so many times the
 # distance of the two.
 _LEVELS, _WIDER = (0.02, 0.98), 3.0
+# Features of new rows may go beyond the limits by this share of the distance of a limit
+# from the quantile on its side.
+_BEYOND = 0.5
 # Residuals, in robust standard deviations, from which a row is suspect.
 _OUT = 8.0
 # Largest local size of residuals, and largest residual that it is fitted to, relative
@@ -42,6 +45,19 @@ def limits(X: NDArray) -> tuple[NDArray, NDArray]:
     varies = width > 0  # else a rare value is the information
     bottom = np.where(varies, np.maximum(low, inner - width), low)
     top = np.where(varies, np.minimum(high, outer + width), high)
+    return bottom.astype(X.dtype), top.astype(X.dtype)
+
+
+def widened(X: NDArray, low: NDArray, high: NDArray) -> tuple[NDArray, NDArray]:
+    """Return the limits of the features of new rows, (q,).
+
+    They are beyond those of the training rows by half their distance from the quantiles
+    of levels 0.02 and 0.98: a little for bounded features, more for those with tails.
+    """
+    inner, outer = np.quantile(X, _LEVELS, axis=0)
+    varies = outer > inner  # else the distance says nothing
+    bottom = low - _BEYOND * np.where(varies, np.maximum(inner - low, 0), 0)
+    top = high + _BEYOND * np.where(varies, np.maximum(high - outer, 0), 0)
     return bottom.astype(X.dtype), top.astype(X.dtype)
 
 

@@ -11,6 +11,7 @@ from sklearn.metrics import r2_score
 import nbsketch
 from nbsketch import DependentRowsWarning, TabularKernelRegressor
 from nbsketch.tabular import machine
+from nbsketch.tabular.outliers import widened
 
 
 def target(X):
@@ -103,7 +104,7 @@ def test_predictions_stay_within_the_range_of_the_targets(leaves):
     margin = 0.1 * np.ptp(y)
     predicted = leaves.predict(far)
     assert y.min() - margin <= predicted.min() <= predicted.max() <= y.max() + margin
-    edge = np.clip(far, X.min(axis=0), X.max(axis=0))
+    edge = np.clip(far, *widened(X, X.min(axis=0), X.max(axis=0)))
     assert_array_equal(predicted, leaves.predict(edge))
 
 
@@ -217,6 +218,24 @@ def test_predictable_extremes_are_no_errors():
     y = y + 40 * (X[:, 3] > 0.95)
     model = TabularKernelRegressor("fast", random_state=0).fit(X, y)
     assert model.n_outliers_ == 0
+
+
+@pytest.mark.parametrize("leaf_rows", [None, 200])
+def test_linear_targets_have_a_linear_member(leaf_rows, tmp_path):
+    """It is exact where kernels are not, a little beyond the training rows as well."""
+    rng = np.random.default_rng(0)
+    X, new = rng.normal(size=(300, 3)), rng.normal(size=(200, 3)).clip(-2.5, 2.5)
+    slopes = np.array([[1.0, 0.0], [2.0, -1.0], [0.0, 0.0]])
+    model = TabularKernelRegressor("fast", random_state=0)
+    with nullcontext() if leaf_rows is None else small(leaf_rows):
+        model.fit(X, X @ slopes)
+    assert model.machine_.linear.weight > 0.9
+    assert "linear, weight" in model.summary()
+    assert np.abs(model.predict(new) - new @ slopes).max() < 0.02
+    assert model.feature_relevance_.argmin() == 2
+    file = tmp_path / "linear.npz"
+    model.save(file)
+    assert_array_equal(nbsketch.load(file).predict(new), model.predict(new))
 
 
 def test_few_rows_and_constant_targets():

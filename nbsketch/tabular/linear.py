@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -58,11 +59,12 @@ def fit_linear(
     if columns > _MOST_COLUMNS:
         return None
     scales = inverse / inverse.max()
+    form = LinearKernel().compiled_form(columns)
     ridge = Ridge(
-        LinearKernel().compiled_form(columns),
+        replace(form, scale=form.scale * scales),
         data.rows,
         data.weights,
-        np.diag(scales),  # k(x, s_j e_j) = s_j x_j: the landmarks are the columns
+        np.diag(1 / scales),  # with these landmarks the features are s_j x_j
         rng,
         data.labels,
         validation=validation,

@@ -148,7 +148,7 @@ class Machine(NamedTuple):
         return self.rows.size + base + sum(2 * tree.coef.size for tree in trees)
 
     def prepare(self, X: NDArray) -> NDArray:
-        """Return rows of X clipped to the training range and preprocessed."""
+        """Return rows of X clipped to their limits and preprocessed."""
         return self.scaler.transform(clipped(X, self.low, self.high))
 
     def predict(self, X: NDArray) -> NDArray:

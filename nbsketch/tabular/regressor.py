@@ -28,11 +28,13 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorMixin, TabularModel):
     A stack of two kernels with learned length scales, Matern 3/2 and the product
     Laplacian :math:`\exp(-\sum_k |x_k - z_k| / l_k)`:
 
-    .. math:: f(x) = b + g(x) + \sum_m w_m \frac{1}{T} \sum_{t=1}^T f_{m,t}(x).
+    .. math:: f(x) = b + (1 - v)\, g(x) + \sum_m w_m \frac{1}{T} \sum_{t=1}^T f_{m,t}(x)
+              + v\, h(x).
 
     g is a ridge on few landmarks; :math:`f_{m,t}` is the exact kernel ridge regression
     of what g leaves, on the leaf of at most 800 rows of a random tree that x falls in.
-    Up to 1500 rows there is no g and one leaf with all rows. Weights, penalties and
+    Up to 1500 rows there is no g and one leaf with all rows. h is a linear function, for
+    targets that are nearly linear. Weights, penalties and
     length scales minimize leave-one-out errors. See :doc:`/tabular`.
 
     Parameters
@@ -86,8 +88,9 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorMixin, TabularModel):
     -----
     The model stores all training rows. Predictions are discontinuous at borders of
     leaves. They stay within the range of the training targets, widened by a tenth, and
-    features are clipped to their training range, or less if it goes far beyond their
-    quantiles: the model does not extrapolate.
+    features are clipped a little beyond their training range (half the distance of its
+    ends from the quantiles of levels 0.02 and 0.98), or to less if this range goes far
+    beyond these quantiles: the model does not extrapolate further.
 
     Examples
     --------

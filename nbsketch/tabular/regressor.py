@@ -33,9 +33,9 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorMixin, TabularModel):
 
     g is a ridge on few landmarks; :math:`f_{m,t}` is the exact kernel ridge regression
     of what g leaves, on the leaf of at most 800 rows of a random tree that x falls in.
-    Up to 1500 rows there is no g and one leaf with all rows. h is a linear function, for
-    targets that are nearly linear. Weights, penalties and
-    length scales minimize leave-one-out errors. See :doc:`/tabular`.
+    Up to 1500 rows there is no g and one leaf with all rows. h is linear, for targets
+    that nearly are. Weights, penalties and length scales minimize leave-one-out errors.
+    See :doc:`/tabular`.
 
     Parameters
     ----------

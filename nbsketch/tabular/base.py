@@ -148,10 +148,12 @@ class Ridge:
         self._form, self._rows = form, rows
         self._weights = np.ones(n) if weights is None else weights
         if isinstance(landmarks, int):
-            landmarks = rows[_drawn(n, landmarks, rng)]
+            self.landmarks = rows[_drawn(n, landmarks, rng)]
+        else:
+            self.landmarks = landmarks
         if validation is None:
             validation = _drawn(n, _VALIDATION, rng)
-        self.landmarks, self.validation = landmarks, validation
+        self.validation = validation
         self._blocks = [] if labels is None else _blocks(labels)
 
     def fit(self, Y: NDArray) -> tuple[Base, NDArray]:

@@ -223,24 +223,39 @@ def test_a_scaled_kernel_keeps_its_other_parameters():
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_large_samples_of_rows(data, weighted, monkeypatch, rng):
+@pytest.mark.parametrize(
+    "sketch", ["subsampling", "p-sparsified", "countsketch", "srht"]
+)
+def test_large_sketches(sketch, data, weighted, monkeypatch, rng):
     X, y = data
     weights = rng.exponential(size=N) if weighted else None
-    options = {"sketch": "subsampling", "size": 200, "alpha": 1e-3, "bandwidth": 1.0}
+    options = {"sketch": sketch, "size": 200, "alpha": 1e-3, "bandwidth": 1.0}
     closed = model(kernel="gaussian", **options).fit(X, y, weights)
-    monkeypatch.setattr(sizes, "_LARGE_SIZE", 200)
+    assert closed.n_iter_ == 1
+    monkeypatch.setattr(sizes, "_LARGE_SIZE", 199)
+    monkeypatch.setattr(sizes, "_LARGE_SEARCH", 199)
     found = model(kernel="gaussian", **options).fit(X, y, weights)
     assert 1e-12 < found.dual_gap_ <= 1e-3 and found.n_iter_ > 1
     assert found.coef_.shape == (200,) and found.rank_ == 200
+    assert found.landmarks_.shape == closed.landmarks_.shape
     assert_allclose(found.objective_, closed.objective_, rtol=1.1e-3)
     assert_allclose(found.predict(X), closed.predict(X), atol=0.05)
-    other = model(kernel="gaussian", **options | {"sketch": "p-sparsified"})
-    assert other.fit(X, y).n_iter_ == 1  # closed form
     folds = model(kernel="gaussian", **options | {"alpha": None}, cv=3)
     assert folds.fit(X, y).n_iter_ == 1
     options |= {"kernel": "gaussian", "bandwidth": 0.3, "alpha": 1e-8, "max_iter": 3}
     fallback = model(**options).fit(X, y)
     assert fallback.n_iter_ == 1 and fallback.dual_gap_ < 1e-6
+
+
+def test_where_the_closed_form_stays():
+    assert not sizes.is_large(1000, 1000, searched=False, kept=True)
+    assert sizes.is_large(1001, 16_000, searched=False, kept=True)
+    assert not sizes.is_large(1500, 1500, searched=True, kept=True)
+    assert sizes.is_large(1501, 16_000, searched=True, kept=True)
+    # Evaluated again in each pass: many landmarks cost too much.
+    assert not sizes.is_large(3000, 3000, searched=False, kept=False)
+    assert not sizes.is_large(6000, 16_000, searched=False, kept=False)
+    assert sizes.is_large(6000, 6000, searched=True, kept=False)
 
 
 def test_a_chosen_penalty_that_does_not_converge_is_raised(few, data, monkeypatch):
@@ -263,11 +278,14 @@ def test_a_chosen_penalty_that_does_not_converge_is_raised(few, data, monkeypatc
         model(bandwidth=1.0, alpha=1e-4).fit(X, y)
 
 
-def test_the_penalty_of_large_samples_is_chosen_on_others(few, data, monkeypatch):
+@pytest.mark.parametrize("sketch", ["subsampling", "p-sparsified"])
+def test_the_penalty_of_large_sketches_is_chosen_on_a_sample(
+    sketch, few, data, monkeypatch
+):
     X, y = data
-    options = {"sketch": "subsampling", "size": 200, "bandwidth": 1.0}
+    options = {"sketch": sketch, "size": 200, "bandwidth": 1.0}
     closed = model(**options).fit(X, y)
-    monkeypatch.setattr(sizes, "_LARGE_SIZE", 200)
+    monkeypatch.setattr(sizes, "_LARGE_SEARCH", 199)
     found = model(**options).fit(X, y)
     assert found.n_iter_ > 1 and found.dual_gap_ <= 1e-3
     truth = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 0]

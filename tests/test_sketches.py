@@ -61,6 +61,14 @@ class TestEveryRecipe:
         assert S.T.shape == (40, rows) and S.T.T is S
         assert f"shape=({rows}, 40), columns={S.columns.size})" in repr(S)
 
+    def test_squared_norm_is_a_close_bound(self, recipe):
+        for size in (5, 90):  # dense, by the Lanczos method
+            if hasattr(recipe, "size"):
+                recipe = dataclasses.replace(recipe, size=size)
+            S = recipe.draw(256, 0)
+            exact = np.linalg.norm(dense_sketch(S), 2) ** 2
+            assert 1 - 1e-12 <= S.squared_norm() / exact <= 1.1 * (1 + 1e-12)
+
     def test_csr_is_canonical(self, recipe):
         csr = recipe.draw(40, 0).to_csr()
         assert isinstance(csr, sp.csr_array) and csr.dtype == np.float64

@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nbsketch._memory import fits
 from nbsketch.features import is_pairwise
 from nbsketch.fitting.objectives import FeatureSolution
 from nbsketch.fitting.settings import SolveOptions
 from nbsketch.fitting.sizes import is_dense
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.gram import Gram, SketchedColumns, SymmetricGram
+from nbsketch.gram.columns import MEMORY
 from nbsketch.solvers.conjugate import (
     NotConvergedError,
     conjugate_path,
@@ -118,7 +120,7 @@ def _conjugate(
 def solve_large_sketch(
     data: SketchedData, objective: Any, alpha: float, options: SolveOptions
 ) -> FeatureSolution:
-    """Return the solution on a large sub-sample of the rows, for one penalty."""
+    """Return the solution with a large sketch of the rows, for one penalty."""
     sketch, tol = data.sketch, max(_TOL, options.tol)
     columns = SketchedColumns(data.sketch_map.kernel, data.inputs.rows, sketch)
     found = solve_nystrom(
@@ -126,11 +128,15 @@ def solve_large_sketch(
         objective.targets,
         alpha,
         **objective.problem(),
-        landmarks=sketch.columns,
         tol=tol,
         max_passes=max(3, options.max_iter),
     )
     return FeatureSolution.of_rows(found, alpha, tol)
+
+
+def keeps_columns(n: int, size: int) -> bool:
+    """Return whether the columns of a sketch of n rows are kept between passes."""
+    return fits(np.dtype(np.float32).itemsize * n * size, unasked=MEMORY)
 
 
 def _dense(

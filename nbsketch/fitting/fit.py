@@ -41,6 +41,7 @@ from nbsketch.fitting.dual import (
 )
 from nbsketch.fitting.exact import (
     fitted_values,
+    keeps_columns,
     path_all_rows,
     solve_all_rows,
     solve_large_sketch,
@@ -66,7 +67,6 @@ from nbsketch.fitting.sketched import SketchedData, draw_sketch
 from nbsketch.fitting.stochastic import as_solver
 from nbsketch.fitting.weights import TrainingRows
 from nbsketch.kernels import StationaryKernel, as_kernel
-from nbsketch.sketches import SubsamplingSketch
 from nbsketch.solvers.conjugate import NotConvergedError
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.folds import Fold
@@ -120,8 +120,8 @@ def sketch_rows(problem: Problem) -> SketchedData:
     data = draw_sketch(problem.rows, target, size, problem.sketching, problem.kept)
     if limited:
         return _within_time(problem, data)
-    sampled = _is_iterative(problem, data) or _is_large_sample(problem, data)
-    if sampled or _is_dual(problem, data):
+    by_passes = _is_iterative(problem, data) or _is_large_sketch(problem, data)
+    if by_passes or _is_dual(problem, data):
         kind = DualSample if _is_dual(problem, data) else None
         with one_thread():
             return choose_exact(data, problem.objective, problem.solving.alpha, kind)
@@ -214,7 +214,7 @@ def solve(
         return _solve_by_passes(problem, data, solve_all_rows)
     if _is_dual(problem, data):
         return _solve_by_passes(problem, data, solve_dual_rows)
-    if _is_large_sample(problem, data):
+    if _is_large_sketch(problem, data):
         with suppress(NotConvergedError):  # the closed form always solves it
             return _solve_by_passes(problem, data, solve_large_sketch)
     closed_form = _is_closed_form(problem)
@@ -363,19 +363,19 @@ def _solves_gram(problem: Problem) -> bool:
     return _is_closed_form(problem) and problem.objective.solves_gram
 
 
-def _is_large_sample(problem: Problem, data: SketchedData) -> bool:
-    """Return whether least squares on a large sub-sample is solved by passes over it.
+def _is_large_sketch(problem: Problem, data: SketchedData) -> bool:
+    """Return whether least squares on a large sketch is solved by passes over it.
 
     Its penalty is given, or chosen on a sample; with folds, by the closed form.
     """
-    size, sketch = data.sketch.shape[0], data.sketch
-    recipe = getattr(sketch.origin, "recipe", None)
-    sampled = isinstance(recipe, SubsamplingSketch) and len(sketch.columns) == size
-    chosen = problem.solving.alpha is not None or problem.objective.folds is None
+    (size, n), searched = data.sketch.shape, problem.solving.alpha is None
     fixed = as_auto_size(problem.sketching.size) is None and data.size_path is None
     in_memory = not isinstance(problem.rows, PartitionedRows)
-    applies = sampled and chosen and fixed and _solves_gram(problem)
-    return is_large(size) and in_memory and applies
+    applies = fixed and in_memory and _solves_gram(problem)
+    if not applies or size == n or (searched and problem.objective.folds is not None):
+        return False
+    landmarks = len(data.sketch.columns)
+    return is_large(size, landmarks, searched, keeps_columns(n, size))
 
 
 def _solve_by_passes(

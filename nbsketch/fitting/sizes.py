@@ -25,9 +25,12 @@ _EXACT_BYTES, _PASSES = 6e8, 20
 _VALUE, _PER_FEATURE, _READ, _PER_OUTPUT = 0.3, 0.03, 0.2, 0.16
 # Up to so many rows a Cholesky factorization of the Gram matrix is as fast as passes.
 _DENSE_ROWS = 4000
-# From this size on, sub-samples are solved by conjugate gradients as well: the closed
-# form costs n s^2.
-_LARGE_SIZE = 2000
+# Above this size sketches are solved by conjugate gradients as well: the closed form
+# costs n s^2. It serves all penalties, so that a search pays for it up to the second.
+_LARGE_SIZE, _LARGE_SEARCH = 1000, 1500
+# Where K S^T does not fit into memory, each pass evaluates it again: this pays from the
+# size on whose square is so many times the number of landmarks.
+_EVALUATED_AGAIN = 4000
 _ITERATIVE_SIZE, _ITERATIVE_WORK = 500, 5e10
 # Several levels together: Newton steps factorize matrices of size times levels, at most
 # this; few of them are needed, after steps of splitting.
@@ -166,9 +169,21 @@ def is_dense(n: int) -> bool:
     return n <= _DENSE_ROWS
 
 
-def is_large(size: int) -> bool:
-    """Return whether conjugate gradients solve a sketch faster than its closed form."""
-    return size >= _LARGE_SIZE
+def is_large(size: int, n_landmarks: int, searched: bool, kept: bool) -> bool:
+    """Return whether conjugate gradients solve a sketch faster than its closed form.
+
+    Parameters
+    ----------
+    size, n_landmarks : int
+        s and s'.
+    searched : bool
+        Whether the penalty is to be chosen.
+    kept : bool
+        Whether K S^T fits into memory.
+    """
+    if size <= (_LARGE_SEARCH if searched else _LARGE_SIZE):
+        return False
+    return kept or size**2 > _EVALUATED_AGAIN * n_landmarks
 
 
 def least_squares_size(n: int) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
 from nbsketch._jit.normal import PARTS, add_normal_parallel, add_normal_serial
@@ -20,6 +21,8 @@ from nbsketch.gram.lazy import fold
 MEMORY = 1.5e9
 # Memory of a block of rows.
 _BLOCK_BYTES = 16 << 20
+# Rows and columns of a block that is made symmetric.
+_SQUARE = 512
 # Rough time on one thread of one value in both products.
 _SECONDS_PER_VALUE = 3e-10
 
@@ -84,18 +87,33 @@ class SketchedColumns:
         self.n_passes = 0
         n_bytes = self.dtype.itemsize * X.shape[0] * sketch.shape[0]
         kept = fits(n_bytes, unasked=MEMORY) if memory is None else n_bytes <= memory
-        self._kept: list[NDArray] | None = list(self._evaluated()) if kept else None
+        self._kept: list[NDArray] | None = None
+        self._core: NDArray | None = None
+        if kept:
+            self._core, self._kept = self._evaluated_with_core()
+
+    @property
+    def active(self) -> NDArray:
+        """Indices of the s' rows with a nonzero column of S."""
+        return self._sketch.columns
+
+    def total(self) -> NDArray:
+        """Return S 1, of shape (s,)."""
+        return np.asarray(self._sketch @ np.ones(self.shape[0]))
+
+    def squared_norm(self) -> float:
+        """Return an upper bound of the largest eigenvalue of S S^T."""
+        return self._sketch.squared_norm()
 
     def core(self) -> NDArray:
         """Return S K S^T of shape (s, s), evaluated in float64."""
-        rows = self._X[self._sketch.columns].astype(np.float64)
-        landmarks = self._landmarks
-        if np.issubdtype(landmarks.dtype, np.floating):
-            landmarks = landmarks.astype(np.float64)
-        weights = self._sketch.weights
-        half = fold(self._kernel, rows, landmarks, weights)  # (s, s')
-        core = np.asarray(weights @ half.T)
-        return (core + core.T) / 2
+        if self._core is not None:
+            return self._core
+        core, active = np.zeros(2 * (self.shape[1],)), self.active
+        for start, stop in self._cuts(len(active)):
+            values = self._fold(self._X[active[start:stop]].astype(np.float64))
+            _add_part(self._sketch.weights, start, values.T, core)
+        return _symmetric(core)
 
     def normal(self, V: NDArray, weights: NDArray | None = None) -> NDArray:
         """Return Z^T W Z V for V of shape (s, d)."""
@@ -125,9 +143,56 @@ class SketchedColumns:
 
     def _evaluated(self) -> Iterator[NDArray]:
         """Yield blocks of rows of Z, row-major."""
-        n, s = self.shape
-        height = max(48, _BLOCK_BYTES // (self.dtype.itemsize * s))
+        for start, stop in self._cuts(self.shape[0]):
+            yield self._rounded(self._fold(self._X[start:stop]))
+
+    def _evaluated_with_core(self) -> tuple[NDArray, list[NDArray]]:
+        """Return S K S^T, and the blocks of rows of Z from which it is."""
+        core, blocks = np.zeros(2 * (self.shape[1],)), []
+        for start, stop in self._cuts(self.shape[0]):
+            values = self._fold(self._X[start:stop])
+            blocks.append(self._rounded(values))
+            low, high = np.searchsorted(self.active, [start, stop])
+            rows = self.active[low:high] - start
+            _add_part(self._sketch.weights, low, values.T[rows], core)
+        return _symmetric(core), blocks
+
+    def _cuts(self, n: int) -> Iterator[tuple[int, int]]:
+        """Yield where blocks of n rows start and stop."""
+        step = getattr(self._sketch.weights, "step", 1)
+        height = max(48, _BLOCK_BYTES // (self.dtype.itemsize * self.shape[1]))
+        height = max(1, height // step) * step
         for start in range(0, n, height):
-            rows = self._X[start : start + height]
-            values = fold(self._kernel, rows, self._landmarks, self._sketch.weights)
-            yield np.ascontiguousarray(values.T, dtype=self.dtype)
+            yield start, min(n, start + height)
+
+    def _fold(self, rows: Any) -> NDArray:
+        """Return S k(X, rows) of shape (s, rows) in float64."""
+        return fold(self._kernel, rows, self._landmarks, self._sketch.weights)
+
+    def _rounded(self, values: NDArray) -> NDArray:
+        return np.ascontiguousarray(values.T, dtype=self.dtype)
+
+
+def _add_part(weights: Any, first: int, tile: NDArray, core: NDArray) -> None:
+    """Add W[:, first : first + len(tile)] @ tile, touching only rows that change."""
+    if hasattr(weights, "add_block"):
+        weights.add_block(int(first), tile, core)
+    elif sp.issparse(weights):
+        part = weights[:, first : first + len(tile)]
+        rows = np.flatnonzero(np.diff(part.indptr))
+        core[rows] += part[rows] @ np.ascontiguousarray(tile)
+    else:
+        core += weights[:, first : first + len(tile)] @ tile
+
+
+def _symmetric(core: NDArray) -> NDArray:
+    """Average a square matrix and its transpose in place."""
+    cuts = range(0, len(core), _SQUARE)
+    for i in cuts:
+        for j in cuts:
+            if j <= i:
+                upper = core[j : j + _SQUARE, i : i + _SQUARE]
+                lower = core[i : i + _SQUARE, j : j + _SQUARE]
+                mean = (upper + lower.T) / 2
+                upper[:], lower[:] = mean, mean.T
+    return core

@@ -17,6 +17,7 @@ from nbsketch._validation import (
     check_integer,
     csr_from_parts,
 )
+from nbsketch.sketches._norm import squared_norm
 
 # With fewer nonzeros per column than this, sorting beats marking every column.
 _SORT_BELOW = 1 / 64
@@ -157,6 +158,14 @@ class Sketch:
 
     def _tail(self, start: int) -> Sketch:
         return Sketch(self._matrix[start:])
+
+    def squared_norm(self) -> float:
+        """Return an upper bound of the largest eigenvalue of S S^T.
+
+        It is exact if no column has two nonzeros, as in sub-sampling; otherwise it is
+        found by the Lanczos method and enlarged by a tenth.
+        """
+        return squared_norm(self)
 
     def to_parts(self) -> dict[str, Any]:
         """Return the arrays, numbers and recipe that `from_parts` needs.

@@ -134,6 +134,10 @@ class TransformSketch(Sketch):
         signs = self._signs[first : first + len(tile)].astype(tile.dtype)
         self._fast.add(first, signs, tile, self._rows, self._scale, out)
 
+    def squared_norm(self) -> float:
+        """Return an upper bound of the largest eigenvalue of S S^T: rows are of H."""
+        return self._scale**2
+
     def to_csr(self) -> sp.csr_array:
         """Return the (s, n) matrix as a SciPy CSR array."""
         return sp.csr_array(self._scale * self._fast.entries(self._rows) * self._signs)

@@ -36,7 +36,6 @@ def solve_nystrom(
     output: NDArray | None = None,
     sample_weight: NDArray | None = None,
     fit_intercept: bool = True,
-    landmarks: NDArray | None = None,
     tol: float = 1e-3,
     max_passes: int = 200,
     max_seconds: float = np.inf,
@@ -45,8 +44,8 @@ def solve_nystrom(
 ) -> Solution:
     r"""Solve sketched kernel ridge regression to a certified accuracy.
 
-    Conjugate gradients in the coefficients g, preconditioned by the normal matrix of
-    the sketched rows in place of all rows (Falkon). The problem has
+    Conjugate gradients in the coefficients g, preconditioned by the normal matrix with
+    the sketch in place of all rows (Falkon, for any sketch). The problem has
     :math:`\delta = 10^{-6} \operatorname{tr}(S K S^\top) / s` on the diagonal of its
     penalty, which keeps it well-posed for duplicate landmarks.
 
@@ -64,9 +63,6 @@ def solve_nystrom(
         Non-negative weights of mean one.
     fit_intercept : bool, default=True
         Whether to fit b, which is not penalized.
-    landmarks : ndarray of shape (s,), optional
-        The rows that were sampled, if S has one nonzero, sqrt(n / s), in each row, and
-        all are different. They give a certificate that needs fewer passes.
     tol : float, default=1e-3
         Largest relative gap of each column.
     max_passes : int, default=200
@@ -105,7 +101,7 @@ def solve_nystrom(
     >>> X = np.linspace(0, 6, 500)[:, None]
     >>> S = SubsamplingSketch(50).draw(500, 0)
     >>> Z = SketchedColumns(GaussianKernel(1.0), X, S)
-    >>> solution = solve_nystrom(Z, np.sin(X[:, 0]), 1e-3, landmarks=S.columns)
+    >>> solution = solve_nystrom(Z, np.sin(X[:, 0]), 1e-3)
     >>> solution.converged, bool(solution.relative_gap <= 1e-3)
     (True, True)
     """
@@ -115,15 +111,13 @@ def solve_nystrom(
         check_integer("max_passes", max_passes, low=3),
         check_real("max_seconds", max_seconds, low=0),
     )
-    n, s = columns.shape
-    rotated = RotatedOutputs(check_targets(Y, n), output)
+    rotated = RotatedOutputs(check_targets(Y, columns.shape[0]), output)
     system = SketchedSystem(
         columns,
         rotated.targets[:, rotated.used],
         check_positive("alpha", alpha) / rotated.values,
         sample_weight,
         fit_intercept,
-        _share(n, s, landmarks, sample_weight),
     )
     start = None if state is None else rotated.rotate(state.coef)
     search = NormalSearch(system, start, limits, callback)
@@ -148,15 +142,3 @@ def solve_nystrom(
         converged=worst <= tol,
         state=State(coef, intercept),
     )
-
-
-def _share(n: int, s: int, landmarks: NDArray | None, weights: NDArray | None) -> float:
-    """Return s / n times the smallest weight of the sampled rows, or 0."""
-    if landmarks is None:
-        return 0.0
-    if len(np.unique(landmarks)) != s:
-        raise ValueError(
-            f"`landmarks` must be {s} different rows, got {len(np.unique(landmarks))}"
-        )
-    least = 1.0 if weights is None else float(weights[landmarks].min())
-    return s / n * min(1.0, least)

@@ -1,19 +1,34 @@
 r"""Preconditioner of sketched least squares from two Cholesky factors of size s.
 
-.. math:: P = \frac1n C J C + \alpha C = T^\top \Bigl(\frac1n T J T^\top + \alpha
-          I\Bigr) T, \qquad T^\top T = C
+.. math:: P = \frac1n C J C + \alpha C, \qquad C = S K S^\top, \qquad
+          J = I - u u^\top, \quad u = S 1 / |S 1|
 
-with J the centering of the s rows (or I): the normal matrix of the landmarks in place
-of all rows. Rudi, Carratino and Rosasco, "FALKON: an optimal large scale kernel
-method", 2017, Section 3. Coefficients are not whitened here: factors in float32 only
-precondition, and the solution is that of the operator.
+is the normal matrix with the sketch of all rows in place of all rows, because S^T S is
+the identity on average (J is I without an intercept). Rudi, Carratino and Rosasco,
+"FALKON: an optimal large scale kernel method", 2017, Section 3, has it for sub-samples.
+The factors of C commute, and u is a correction of rank one,
+
+.. math:: P^{-1} = n\, (C + n \alpha)^{-1} C^{-1}
+          + \frac{w w^\top}{\alpha\, u^\top w}, \qquad w = (C + n \alpha)^{-1} u,
+
+so that no product of triangular factors is needed. Coefficients are not whitened:
+factors in float32 only precondition, and the solution is that of the operator.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import scipy.linalg
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
+
+# Units of rounding, times sqrt(s), that are added to the diagonal of C.
+_JITTER = 4
+# Share of n alpha from which on this is too much in float32: factors are float64.
+_LARGEST_JITTER = 0.125
+# A shift without a Cholesky factor is multiplied by this.
+_GROWTH = 4
 
 
 class FalkonPreconditioner:
@@ -25,75 +40,103 @@ class FalkonPreconditioner:
         C = S K S^T.
     n : int
         Number of rows.
-    centered : bool
-        Whether an intercept is fitted.
-    dtype : {float32, float64}
-        Type of the factors.
+    nugget : float
+        Least number that is added to the diagonal of C.
+    unit : ndarray of shape (s,) or None
+        u, if an intercept is fitted.
+    alpha : float
+        Smallest penalty.
     """
 
     def __init__(
-        self, core: NDArray, n: int, centered: bool, dtype: DTypeLike = np.float32
+        self,
+        core: NDArray,
+        n: int,
+        nugget: float,
+        unit: NDArray | None,
+        alpha: float,
     ) -> None:
-        self._dtype, s = np.dtype(dtype), len(core)
-        self._eps = float(np.finfo(self._dtype).eps)
-        jitter = 4 * self._eps * s**0.5 * float(np.trace(core)) / s
-        self._T = _factor(core.astype(self._dtype), jitter, 8)
-        lauum = scipy.linalg.lapack.get_lapack_funcs("lauum", (self._T,))
-        self._normal, _ = lauum(self._T, lower=0)
-        if centered:
-            total = self._T.sum(axis=1, dtype=np.float64) / s**0.5
-            self._normal -= np.outer(total, total).astype(self._dtype)
-        self._normal /= self._dtype.type(n)
-        self._factors: dict[float, NDArray] = {}
+        self._core, self._n = core, n
+        self.dtype, self._jitter = _precision(core, nugget, n * alpha)
+        self._upper = self._factor(self._jitter)
+        self._unit = None if unit is None else unit.astype(self.dtype)
+        self._penalized: dict[float, _Penalized] = {}
 
     def half(self, R: NDArray) -> NDArray:
-        """Return T^{-T} R, whose squared norms are r^T C^{-1} r."""
+        """Return T^{-T} R for T^T T = C, whose squared norms are r^T C^{-1} r."""
         size, V = self._scaled(R)
-        return self._solve(self._T, V, 1) * size
+        return _solve(self._upper, V, 1) * size
 
     def core_solve(self, R: NDArray) -> NDArray:
         """Return C^{-1} R."""
         size, V = self._scaled(R)
-        return self._solve(self._T, self._solve(self._T, V, 1), 0) * size
+        return _solve_both(self._upper, V) * size
 
     def solve(self, R: NDArray, alphas: NDArray) -> NDArray:
         """Return P^{-1} R for R of shape (s, d), one penalty for each column."""
         size, V = self._scaled(R)
-        V = self._solve(self._T, V, 1)
+        Z = _solve_both(self._upper, V)
         for c, alpha in enumerate(alphas):
-            A = self._factor_of(float(alpha))
-            half = self._solve(A, V[:, c : c + 1], 1)
-            V[:, c : c + 1] = self._solve(A, half, 0)
-        return self._solve(self._T, V, 0) * size
+            known = self._penalized_by(float(alpha))
+            Z[:, c] = self._n * _solve_both(known.upper, Z[:, c : c + 1])[:, 0]
+            Z[:, c] += known.solved * (known.solved @ V[:, c] / known.weight)
+        return Z * size
 
     def _scaled(self, R: NDArray) -> tuple[NDArray, NDArray]:
         size = np.abs(R).max(axis=0)
         size[size == 0] = 1.0
-        return size, (R / size).astype(self._dtype, order="F")
+        return size, (R / size).astype(self.dtype, order="F")
 
-    def _solve(self, factor: NDArray, V: NDArray, transposed: int) -> NDArray:
-        if V.shape[1] == 1:  # a triangular solve of a vector is twice as fast
-            trsv = scipy.linalg.blas.get_blas_funcs("trsv", (factor,))
-            return trsv(factor, V[:, 0], lower=0, trans=transposed)[:, None]
-        trsm = scipy.linalg.blas.get_blas_funcs("trsm", (factor,))
-        return trsm(1.0, factor, V, lower=0, trans_a=transposed)
+    def _penalized_by(self, alpha: float) -> _Penalized:
+        if alpha not in self._penalized:
+            upper = self._factor(self._jitter + self._n * alpha)
+            if self._unit is None:
+                known = _Penalized(upper, np.zeros(len(upper), self.dtype), 1.0)
+            else:
+                solved = _solve_both(upper, self._unit[:, None])[:, 0]
+                weight = alpha * float(self._unit @ solved)
+                known = _Penalized(upper, solved, weight)
+            self._penalized[alpha] = known
+        return self._penalized[alpha]
 
-    def _factor_of(self, alpha: float) -> NDArray:
-        if alpha not in self._factors:
-            least = 2 * self._eps * float(np.linalg.norm(np.diagonal(self._normal)))
-            shift = max(alpha, least)
-            self._factors[alpha] = _factor(self._normal, shift, 4)
-        return self._factors[alpha]
+    def _factor(self, shift: float) -> NDArray:
+        """Return the upper factor of C plus a shift, raised until there is one."""
+        diagonal = np.diag_indices_from(self._core)
+        while True:
+            system = self._core.T.astype(self.dtype, order="F")  # C is symmetric
+            system[diagonal] += self.dtype.type(shift)
+            potrf = scipy.linalg.lapack.get_lapack_funcs("potrf", (system,))
+            upper, failed = potrf(system, lower=0, overwrite_a=1, clean=0)
+            if not failed:
+                return upper
+            shift *= _GROWTH
 
 
-def _factor(matrix: NDArray, shift: float, growth: float) -> NDArray:
-    """Return the upper factor of a matrix plus a shift, raised until there is one."""
-    potrf = scipy.linalg.lapack.get_lapack_funcs("potrf", (matrix,))
-    diagonal = np.diag_indices_from(matrix)
-    while True:
-        system = matrix.copy(order="F")
-        system[diagonal] += system.dtype.type(shift)
-        upper, failed = potrf(system, lower=0, overwrite_a=1, clean=1)
-        if not failed:
-            return upper
-        shift *= growth
+class _Penalized(NamedTuple):
+    """What belongs to one penalty: w w^T / weight is the correction of rank one."""
+
+    upper: NDArray  # of C + n alpha
+    solved: NDArray  # w
+    weight: float
+
+
+def _precision(core: NDArray, nugget: float, shift: float) -> tuple[np.dtype, float]:
+    """Return the type of the factors, and what is added to the diagonal of C."""
+    scale = _JITTER * len(core) ** 0.5 * float(np.trace(core)) / len(core)
+    single, double = (scale * float(np.finfo(t).eps) for t in ("f4", "f8"))
+    if max(single, nugget) <= _LARGEST_JITTER * shift:
+        return np.dtype(np.float32), max(single, nugget)
+    return np.dtype(np.float64), max(double, nugget)
+
+
+def _solve_both(upper: NDArray, V: NDArray) -> NDArray:
+    """Return (U^T U)^{-1} V."""
+    return _solve(upper, _solve(upper, V, 1), 0)
+
+
+def _solve(upper: NDArray, V: NDArray, transposed: int) -> NDArray:
+    if V.shape[1] == 1:  # a triangular solve of a vector is twice as fast
+        trsv = scipy.linalg.blas.get_blas_funcs("trsv", (upper,))
+        return trsv(upper, V[:, 0], lower=0, trans=transposed)[:, None]
+    trsm = scipy.linalg.blas.get_blas_funcs("trsm", (upper,))
+    return trsm(1.0, upper, V, lower=0, trans_a=transposed)

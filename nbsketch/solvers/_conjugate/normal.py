@@ -7,10 +7,11 @@ with Z = K S^T, C = S K S^T and J the weighted centering of rows, or I. For coef
 g with residual r the objective exceeds its minimum by r^T H^{-1} r / 2, and this is
 bounded through
 
-- H >= alpha (C + delta I), for any sketch, and
-- H >= c P with P = C J C / n + alpha (C + delta I), where the s rows of the sketch are
-  different rows of K and c <= 1 is s / n times their smallest weight: these rows alone
-  already give c C J C / n.
+- H >= alpha (C + delta I), and
+- H >= c P with P = C J' C / n + alpha (C + delta I), J' the projection along S 1, and
+  c = min(1, w / |S|^2), with w the smallest weight of a row that S combines. It follows
+  from S^T J' S <= |S|^2 J on these rows. For sub-samples |S|^2 is n / s, and for other
+  sketches with E[S^T S] = I a small multiple of it.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Bound(NamedTuple):
 
 
 class SketchedSystem:
-    """The system of d columns; `share` is c, 0 for sketches that are no rows of K."""
+    """The system of d columns, one penalty for each."""
 
     def __init__(
         self,
@@ -49,11 +50,9 @@ class SketchedSystem:
         alphas: NDArray,
         weights: NDArray | None,
         fit_intercept: bool,
-        share: float,
     ) -> None:
         self.columns, self.alphas, self.weights = columns, alphas, weights
-        (self.n, self.s), self.share = columns.shape, share
-        self.d = Y.shape[1]
+        (self.n, self.s), self.d = columns.shape, Y.shape[1]
         self.fit_intercept = fit_intercept
         self.core = columns.core()
         self.delta = NUGGET * float(np.trace(self.core)) / self.s
@@ -64,7 +63,15 @@ class SketchedSystem:
         products = columns.adjoint(sides)
         self.right, self.offset = products[:, :-1], products[:, -1]
         self.start = rows @ np.square(centered) / (2 * self.n)
-        self.factors = FalkonPreconditioner(self.core, self.n, fit_intercept)
+        self.share = _share(columns, weights)
+        self._unit = _unit(columns.total()) * fit_intercept
+        self.factors = FalkonPreconditioner(
+            self.core,
+            self.n,
+            self.delta,
+            self._unit if self._unit.any() else None,
+            float(alphas.min(initial=np.inf)),
+        )
 
     def apply(self, V: NDArray, columns: NDArray) -> NDArray:
         """Return H V for some columns."""
@@ -94,16 +101,24 @@ class SketchedSystem:
             return general
         return np.minimum(general, (R * Z).sum(axis=0) / (2 * self.share))
 
-    def certify(self, R: NDArray) -> NDArray:
-        """Return bounds of the gaps in which no factor is taken on trust."""
+    def certify(self, R: NDArray, enough: NDArray) -> NDArray:
+        """Return bounds of the gaps in which no factor is taken on trust.
+
+        They are as tight as it takes to be below `enough` (d,).
+        """
         gaps = np.empty(R.shape[1])
         for c, alpha in enumerate(self.alphas):
             r = R[:, c : c + 1]
-            bounds = [self._general(float(alpha))]
-            if self.share:
-                bounds.append(self._by_rows(float(alpha)))
-            gaps[c] = min(_inverse_form(bound, r) / bound.factor for bound in bounds)
-        return gaps / 2
+            gaps[c] = self._form(self._by_sketch(float(alpha)), r, enough[c])
+            if gaps[c] > enough[c]:
+                general = self._form(self._general(float(alpha)), r, enough[c])
+                gaps[c] = min(gaps[c], general)
+        return gaps
+
+    def _form(self, bound: Bound, r: NDArray, enough: float) -> float:
+        if not bound.factor:
+            return np.inf
+        return _inverse_form(bound, r, 2 * bound.factor * enough) / (2 * bound.factor)
 
     def _general(self, alpha: float) -> Bound:
         def apply(V: NDArray) -> NDArray:
@@ -114,10 +129,10 @@ class SketchedSystem:
 
         return Bound(apply, precondition, self.delta, alpha)
 
-    def _by_rows(self, alpha: float) -> Bound:
+    def _by_sketch(self, alpha: float) -> Bound:
         def apply(V: NDArray) -> NDArray:
             product = self.core @ V
-            rows = product - product.mean(axis=0) * self.fit_intercept
+            rows = product - np.outer(self._unit, self._unit @ product)
             return self.core @ rows / self.n + alpha * (product + self.delta * V)
 
         def precondition(R: NDArray) -> NDArray:
@@ -126,8 +141,19 @@ class SketchedSystem:
         return Bound(apply, precondition, alpha * self.delta, self.share)
 
 
-def _inverse_form(bound: Bound, r: NDArray) -> float:
-    """Return an upper bound of r^T M^{-1} r, close to it if the preconditioner is good.
+def _share(columns: ColumnOperator, weights: NDArray | None) -> float:
+    """Return c, the share of P that the normal matrix certainly has."""
+    least = 1.0 if weights is None else float(weights[columns.active].min())
+    return min(1.0, least / columns.squared_norm())
+
+
+def _unit(direction: NDArray) -> NDArray:
+    size = float(np.linalg.norm(direction))
+    return direction / size if size > 0 else direction
+
+
+def _inverse_form(bound: Bound, r: NDArray, enough: float) -> float:
+    """Return an upper bound of r^T M^{-1} r: close to it, or at most `enough`.
 
     For any z with residual q = r - M z it is 2 r^T z - z^T M z + q^T M^{-1} q, whose
     last term is at most |q|^2 over the least eigenvalue of M.
@@ -138,7 +164,7 @@ def _inverse_form(bound: Bound, r: NDArray) -> float:
     for _ in range(_STEPS):
         value = float((z * (r + q)).sum())  # 2 r^T z - z^T M z
         rest = float((q * q).sum()) / bound.least
-        if rest <= _SHARE * value:
+        if rest <= _SHARE * value or value + rest <= enough:
             break
         p = bound.precondition(q)
         now = float((p * q).sum())

@@ -48,6 +48,16 @@ class ColumnOperator(Protocol):
 
     shape: tuple[int, int]
 
+    @property
+    def active(self) -> NDArray:
+        """Indices of the rows of K that S combines, its columns with a nonzero."""
+
+    def total(self) -> NDArray:
+        """Return S 1, of shape (s,)."""
+
+    def squared_norm(self) -> float:
+        """Return an upper bound of the largest eigenvalue of S S^T."""
+
     def core(self) -> NDArray:
         """Return S K S^T in float64."""
 

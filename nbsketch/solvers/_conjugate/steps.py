@@ -41,8 +41,9 @@ class NormalSearch:
         for _ in range(_ROUNDS):
             if self._descend(tol):
                 self._renew()
-            gaps = self._system.certify(self.R)
-            late = gaps > self._limits.tol * self._objective()
+            enough = self._limits.tol * self._objective()
+            gaps = self._system.certify(self.R, enough)
+            late = gaps > enough
             if not late.any() or not self._has_time():
                 break
             tol[late] /= 8

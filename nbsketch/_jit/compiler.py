@@ -22,6 +22,9 @@ def compiled(
 ) -> Callable[[Callable], Callable]:
     """Compile on first call, release the GIL, and keep the code on disk if possible.
 
+    A function whose name begins with an underscore is called by compiled code only: it
+    becomes a part of them, without a file of its own.
+
     `sources` are the other files whose compiled functions it calls: the code on disk
     is compiled again after an edit of one of them.
     """
@@ -30,9 +33,12 @@ def compiled(
         "fastmath": set(fastmath),
         "nogil": True,
         "error_model": "numpy",
+        "no_cfunc_wrapper": True,
     }
 
-    def decorate(function: Callable) -> Callable:
+    def decorate(function: Any) -> Callable:
+        if function.__name__.startswith("_"):
+            return njit(**options)(function)
         try:
             dispatcher = njit(cache=True, **options)(function)
         except RuntimeError:  # no directory to cache in can be written
@@ -54,7 +60,7 @@ def twins(function: Callable) -> tuple[Callable, Callable]:
 def _renamed(function: Any, suffix: str) -> Callable:
     """Return a copy with another name, by which the code on disk is found."""
     copy = FunctionType(function.__code__, function.__globals__, function.__name__)
-    copy.__name__ = copy.__qualname__ = f"{function.__name__}_{suffix}"
+    copy.__name__ = copy.__qualname__ = f"{function.__name__.lstrip('_')}_{suffix}"
     copy.__module__, copy.__doc__ = function.__module__, function.__doc__
     return copy
 

@@ -143,17 +143,26 @@ def _multiply(typingctx, tile, V, U, S, v, x, u, s):
     return types.void(tile, V, U, S, *places), codegen
 
 
+@compiled()
+def _clear(values):
+    """Set to zero: assigning to a slice would compile for seconds."""
+    for i in range(values.size):
+        values[i] = 0.0
+
+
 @compiled(sources=_SOURCES)
 def _pair(kernel, rows, packed, norms, V, out, store, mode, blocks, a, b, place):
     """Add the products of the pair of blocks (a, b) to `out`."""
     width, n_columns, m = rows.shape[2], V.shape[0], V.shape[1]
+    first, height = blocks[a] * width, (blocks[a + 1] - blocks[a]) * width
     made = np.empty((GROUP, width), rows.dtype)
-    u = np.zeros((n_columns, (blocks[a + 1] - blocks[a]) * width))
+    u = np.empty(n_columns * height)
+    _clear(u)
     # The second half takes what tiles on the diagonal have already given to u.
-    s = np.empty((2, n_columns, GROUP, LANES))
+    s = np.empty(2 * n_columns * GROUP * LANES)
     for g in range(blocks[b] * width // GROUP, blocks[b + 1] * width // GROUP):
         j = g * GROUP
-        s[:] = 0.0
+        _clear(s)
         stop = blocks[a + 1] if a != b else j // width + 1
         for i in range(blocks[a], stop):
             tile = made if mode == MAKE else store[place]
@@ -164,14 +173,16 @@ def _pair(kernel, rows, packed, norms, V, out, store, mode, blocks, a, b, place)
                 _fill_values(kernel, rows[i], row_norms, packed, norms, g, tile)
             given = n_columns if start == j // width * width else 0
             for c in range(n_columns):
-                at = c * u.shape[1] + start - blocks[a] * width
+                at = c * height + start - first
                 to = (given + c) * GROUP * LANES
                 _multiply(tile, V, u, s, c * m + j, c * m + start, at, to)
         for c in range(n_columns):
             for k in range(GROUP):
                 for lane in range(LANES):
-                    out[c, j + k] += s[0, c, k, lane]
-    out[:, blocks[a] * width : blocks[a + 1] * width] += u
+                    out[c, j + k] += s[(c * GROUP + k) * LANES + lane]
+    for c in range(n_columns):
+        for i in range(height):
+            out[c, first + i] += u[c * height + i]
 
 
 @compiled(sources=_SOURCES)

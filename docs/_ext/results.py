@@ -25,6 +25,7 @@ from typing import ClassVar
 from docutils import nodes
 from docutils.parsers.rst import Directive, directives
 from docutils.statemachine import StringList
+from history_figure import draw_history
 
 from nbsketch.reproduce import EXPERIMENTS, run_one, runner
 from nbsketch.reproduce._tools.provenance import read_provenance
@@ -32,6 +33,8 @@ from nbsketch.reproduce._tools.report import read_csv
 
 RESULTS = Path(__file__).parents[1] / "results"
 FIGURES = Path(__file__).parents[1] / "auto_results"
+# Figures of results that are no experiments: functions of the rows and a folder.
+_DRAWN = {"history": draw_history}
 _EMPTY = re.compile(r"\s*(\[\s*\]|\(\s*\)|±\s*(?=$|\[))")
 
 
@@ -45,6 +48,11 @@ class _Fields(string.Formatter):
 def table_of(name):
     """Return the rows of the table of an experiment; draw its figure if it has one."""
     file = RESULTS / f"{name}.csv"
+    if name in _DRAWN:
+        FIGURES.mkdir(exist_ok=True)
+        rows = read_csv(file)
+        _DRAWN[name](rows, FIGURES)
+        return rows
     if name not in EXPERIMENTS or not _has_figure(name):
         return read_csv(file)
     with tempfile.TemporaryDirectory() as folder:

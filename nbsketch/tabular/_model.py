@@ -31,6 +31,23 @@ _LISTED = 5
 class TabularModel(SaveMixin, BaseEstimator):
     """Base of the estimators for tables."""
 
+    def __init__(
+        self,
+        effort: str = "standard",
+        *,
+        cv: Any = None,
+        max_seconds: float | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+        callback: Any = None,
+    ) -> None:
+        self.effort = effort
+        self.cv = cv
+        self.max_seconds = max_seconds
+        self.random_state = random_state
+        self.verbose = verbose
+        self.callback = callback
+
     def _encode(
         self, X: Any, y: Any, sample_weight: NDArray | None, *, classification: bool
     ) -> NDArray:

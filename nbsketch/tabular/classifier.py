@@ -85,13 +85,11 @@ class TabularKernelClassifier(ClassifierMixin, TabularModel):
         verbose: int = 0,
         callback: Any = None,
     ) -> None:
-        self.effort = effort
+        super().__init__(
+            effort, cv=cv, max_seconds=max_seconds, random_state=random_state,
+            verbose=verbose, callback=callback,
+        )  # fmt: skip
         self.class_weight = class_weight
-        self.cv = cv
-        self.max_seconds = max_seconds
-        self.random_state = random_state
-        self.verbose = verbose
-        self.callback = callback
 
     def fit(
         self,

@@ -103,23 +103,6 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorMixin, TabularModel):
     [0.48, 1.0]
     """
 
-    def __init__(
-        self,
-        effort: str = "standard",
-        *,
-        cv: Any = None,
-        max_seconds: float | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-        callback: Any = None,
-    ) -> None:
-        self.effort = effort
-        self.cv = cv
-        self.max_seconds = max_seconds
-        self.random_state = random_state
-        self.verbose = verbose
-        self.callback = callback
-
     def fit(
         self,
         X: Any,

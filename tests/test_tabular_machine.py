@@ -9,14 +9,15 @@ from reference import laplacian, matern
 from sklearn import linear_model
 
 from nbsketch import _lapack
+from nbsketch.gram import evaluate
 from nbsketch.tabular.base import Ridge
-from nbsketch.tabular.leaves import error_path, fit_leaf, pooled_error
+from nbsketch.tabular.leaves import fit_leaf, pooled_error
 from nbsketch.tabular.linear import fit_linear
 from nbsketch.tabular.members import Member, Training, fit_tree, form_of, predict_member
 from nbsketch.tabular.noise import fit_noise
 from nbsketch.tabular.outliers import inliers, limits, widened
 from nbsketch.tabular.partition import grow, whole
-from nbsketch.tabular.scales import Scales, best_penalty, best_width
+from nbsketch.tabular.scales import SampleError, Scales, best_width
 from nbsketch.tabular.stack import stack_weights
 from nbsketch.tuning import fit_scaler
 from nbsketch.tuning.rows import prepare
@@ -185,31 +186,22 @@ def test_a_block_of_all_rows_has_no_residual():
     form = form_of("laplacian", SCALES)
     leaf = fit_leaf(form, rows, Y, 0.1, labels=np.zeros(20, int))
     assert np.isnan(leaf.residual).all()
-    assert pooled_error(form, [(rows, Y, None, np.zeros(20, int))], 0.1) == np.inf
+    pair = evaluate(form, rows, rows), (rows, Y, None, np.zeros(20, int))
+    assert pooled_error([pair], 0.1) == np.inf
 
 
 @families
-@pytest.mark.parametrize("weighted", [False, True])
-def test_path_of_errors_is_that_of_leaves(family, weighted):
-    rows, Y = some_rows()
-    weights = np.random.default_rng(1).uniform(0.2, 3, len(Y)) if weighted else None
-    form, taus = form_of(family, SCALES), np.array([1e-4, 1e-3, 1.0])
-    path = error_path(form, rows, Y, taus, weights)
-    each = [pooled_error(form, [(rows, Y, weights, None)], tau) for tau in taus]
-    assert_allclose(path, each, rtol=1e-4)
-
-
-@families
-def test_penalty_and_width_of_least_error(family):
+@pytest.mark.parametrize("tau", [1e-4, 1e-2, 1.0])
+def test_penalty_and_width_of_least_error(family, tau):
     rows, Y = some_rows(200, 1)
-    data, scales = Training(rows, Y), Scales(family, SCALES)
+    data, scales = Training(rows, Y), Scales(family, SCALES, tau)
     halves = [np.arange(100), np.arange(100, 200)]
-    ladder = best_penalty(data, scales, halves)
-    form = form_of(*scales)
-    taken = [data.take(index) for index in halves]
-    grid = {t: pooled_error(form, taken, t) for t in np.logspace(-6, 1, 15)}
+    ladder = SampleError(data, scales, halves).best_penalty()
+    pairs = [(evaluate(scales.form, rows[i], rows[i]), data.take(i)) for i in halves]
+    grid = {t: pooled_error(pairs, t) for t in np.logspace(-6, 1, 15)}
     assert ladder.error <= min(grid.values()) * 1.01
-    single = best_penalty(data, scales, [np.arange(200)])
+    assert_allclose(ladder.error, pooled_error(pairs, ladder.tau), rtol=1e-12)
+    single = SampleError(data, scales, [np.arange(200)]).best_penalty()
     wider = best_width(data, scales, [np.arange(200)], single)
     assert wider.error <= single.error
     assert_allclose(np.ptp(np.log(wider.inverse / SCALES)), 0, atol=1e-12)

@@ -169,19 +169,12 @@ def _without_blocks(
 LeafData = tuple[NDArray, NDArray, NDArray | None, NDArray | None]
 
 
-def pooled_error(form: CompiledForm, leaves: Iterable[LeafData], tau: float) -> float:
+def pooled_error(leaves: Iterable[tuple[NDArray, LeafData]], tau: float) -> float:
     """Return the weighted mean square of the left-out residuals of some leaves.
 
-    `leaves` are (rows, Y, weights, labels); see `fit_leaf`. Infinite if a matrix is
-    singular.
+    `leaves` are kernel matrices with (rows, Y, weights, labels); see `fit_leaf`.
+    Infinite if a matrix is singular.
     """
-    return matrix_error(
-        ((evaluate(form, leaf[0], leaf[0]), leaf) for leaf in leaves), tau
-    )
-
-
-def matrix_error(leaves: Iterable[tuple[NDArray, LeafData]], tau: float) -> float:
-    """Return the error of `pooled_error` for leaves with their kernel matrices."""
     total, count = 0.0, 0.0
     for K, (_, Y, weights, labels) in leaves:
         try:
@@ -193,30 +186,3 @@ def matrix_error(leaves: Iterable[tuple[NDArray, LeafData]], tau: float) -> floa
         w = np.ones(len(squares)) if weights is None else weights
         total, count = total + w[known] @ squares[known], count + w[known].sum()
     return total / count if count else np.inf
-
-
-def error_path(
-    form: CompiledForm,
-    rows: NDArray,
-    Y: NDArray,
-    taus: NDArray,
-    weights: NDArray | None = None,
-) -> NDArray:
-    """Return the error of `pooled_error` on one leaf for several tau.
-
-    One eigendecomposition serves all tau.
-    """
-    roots = np.ones(len(Y)) if weights is None else np.sqrt(weights)
-    K = evaluate(form, rows, rows) * roots[:, None] * roots
-    values, vectors = np.linalg.eigh(K)
-    cross = vectors.T @ np.column_stack([Y * roots[:, None], roots])
-    squares, errors = np.square(vectors), np.empty(len(taus))
-    for k, tau in enumerate(taus):
-        shrink = 1 / np.maximum(np.maximum(values, 0) + tau, _JITTER)
-        solved = vectors @ (shrink[:, None] * cross)
-        u = solved[:, -1]
-        coef = solved[:, :-1] - u[:, None] * (solved[:, :-1].T @ roots) / (u @ roots)
-        diagonal = squares @ shrink - np.square(u) / (u @ roots)
-        residual = coef / np.maximum(diagonal, _LEAST)[:, None]
-        errors[k] = np.square(residual).sum() / np.square(roots).sum()
-    return errors

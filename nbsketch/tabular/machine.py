@@ -39,7 +39,6 @@ from nbsketch.tabular.scales import (
     Fitted,
     SampleError,
     Scales,
-    best_penalty,
     best_width,
     learn_scales,
     learn_within,
@@ -274,7 +273,7 @@ def _fit(
         linear,
     )
     left_out = np.einsum("k,kmd->md", stack, residuals) * spread
-    order = None if data.labels is not None else table_order(form_of(*scales[0]), data)
+    order = None if data.labels is not None else table_order(scales[0].form, data)
     return machine, LeftOut(index, residuals, left_out, len(Y), order)
 
 
@@ -306,7 +305,8 @@ def _fit_alone(
     if n > _PENALTY_ROWS:
         some = np.sort(problem.rng.choice(n, _PENALTY_ROWS, replace=False))
     for start in scales:
-        found = best_width(data, start, [some], best_penalty(data, start, [some]))
+        found = SampleError(data, start, [some]).best_penalty()
+        found = best_width(data, start, [some], found)
         form = form_of(start.family, found.inverse)
         tree, residual = fit_tree(form, data, whole(n), found.tau, left_out=True)
         members.append(Member(start.family, found.inverse, found.tau, (tree,)))
@@ -319,7 +319,7 @@ def _fit_on_base(
 ) -> tuple[Base, list[Member], NDArray, NDArray]:
     """Fit the base, and members to what it leaves; see `_fit_alone`."""
     data, effort, rng = problem.data, problem.effort, problem.rng
-    form = form_of(*scales[0])
+    form = scales[0].form
     ridge = Ridge(form, data.rows, data.weights, effort.landmarks, rng, data.labels)
     base, base_residual = ridge.fit(data.Y)
     data = data._replace(Y=data.Y - base.predict(form, data.rows))
@@ -393,16 +393,16 @@ def _refined(problem: _Problem, start: Scales) -> Fitted:
     problem.budget.skipped += problem.effort.rounds - effort.rounds
     tree = grow(data.rows, start.inverse, LEAF_ROWS, rng)
     judged = sampled_leaves(tree, effort.sampled, rng)
-    found = best_penalty(data, start, judged)
     rest = problem.rows
     rows = prepare(
         rest.X, data.Y, data.weights, rest.scaler, rest.kept, labels=data.labels
     )
     within = sampled_leaves(tree, effort.rounds, rng)
     learned = learn_within(rows, start, within, rng, problem.budget)
-    again = SampleError(data, learned, judged)
-    if again(found.tau) < found.error:
-        start, found = learned, again.best_penalty(found.tau)
+    again = SampleError(data, learned, judged).best_penalty()
+    found = SampleError(data, start, judged).best_penalty(again.tau)
+    if again.error < found.error:
+        start, found = learned, again
     return best_width(data, start, judged, found)
 
 

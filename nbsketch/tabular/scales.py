@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from nbsketch._blas import one_thread
 from nbsketch._jit.tuning import FAMILIES
-from nbsketch.gram import evaluate
+from nbsketch.gram import CompiledForm, evaluate
 from nbsketch.tabular.efforts import ALONE, LEAF_ROWS, Effort
-from nbsketch.tabular.leaves import error_path, matrix_error, pooled_error
+from nbsketch.tabular.leaves import pooled_error
 from nbsketch.tabular.limit import TimeLimit
 from nbsketch.tabular.members import Training, form_of
 from nbsketch.tabular.partition import Partition
@@ -44,17 +44,37 @@ _SHARED_WIDTHS = (-1.6, -1.0, -0.5, 0.0)
 _SHARED_TAUS = (0.01, 0.1)
 # Logarithms of the widths of a member, and the limits of tau.
 _WIDTHS = (-0.4, 0.4)
-_TAUS = np.logspace(-8, 2, 31)
-_START = 1e-2
+_TAU_LIMITS = 1e-8, 1e2
 # A step of a ladder that lowers the error by less than this share is the last.
 _GAIN = 1e-4
 
 
 class Scales(NamedTuple):
-    """A kernel family and the inverse length scales (p,) of the columns."""
+    """A kernel family, inverse length scales, and the penalty learned with them.
+
+    Attributes
+    ----------
+    family : str
+        Key of `nbsketch.kernels.LEARNABLE`.
+    inverse : ndarray of shape (p,)
+        Inverse length scales of the columns.
+    tau : float
+        Penalty, from which that of the leaves is searched.
+    """
 
     family: str
     inverse: NDArray
+    tau: float
+
+    @classmethod
+    def at(cls, family: str, point: NDArray) -> Scales:
+        """Return the scales at a point of a search."""
+        return cls(family, np.exp(point[:-1]), float(np.exp(point[-1])))
+
+    @property
+    def form(self) -> CompiledForm:
+        """The compiled form of the kernel."""
+        return form_of(self.family, self.inverse)
 
 
 def learn_scales(
@@ -72,12 +92,12 @@ def learn_scales(
         search = Search(FAMILIES[SMOOTH], "both", size, rng, budget)
         _, found = search.choose(rows, *search.candidates(rows))
         rows = replace(rows, scaler=found.scaler)
-        members = [Scales(SMOOTH, np.exp(found.point[:-1]))]
+        members = [Scales.at(SMOOTH, found.point)]
         if len(rows.kept) <= ALONE:
             members += _searched_again(rows, effort, rng, budget)
         elif budget.affordable(effort).is_shared:
             budget.skipped += not effort.is_shared
-            members.append(Scales(ROUGH, _shared(rows, members[0].inverse, rng)))
+            members.append(_shared(rows, members[0].inverse, rng))
         else:
             start = _start(rows, ROUGH, rng)
             members.append(_searched(rows, ROUGH, start, rng, budget))
@@ -90,7 +110,7 @@ def _isotropic(
     plain = rows.scaler.without_ranks()
     rows = replace(rows, scaler=plain)
     points = [(f, isotropic_start(rows, FAMILIES[f], rng)) for f in (SMOOTH, ROUGH)]
-    return plain, [Scales(f, np.exp(point[:-1])) for f, point in points]
+    return plain, [Scales.at(f, point) for f, point in points]
 
 
 def _searched_again(
@@ -126,23 +146,24 @@ def _searched(
 ) -> Scales:
     """Return the scales of a search with fresh samples on the columns of `rows`."""
     point = learn(rows, start, ROUNDS, rng, budget, FAMILIES[family])
-    return Scales(family, np.exp(point[:-1]))
+    return Scales.at(family, point)
 
 
-def _shared(rows: Rows, inverse: NDArray, rng: np.random.Generator) -> NDArray:
-    """Return the scales for the rough family, up to a factor those of the smooth one.
+def _shared(rows: Rows, inverse: NDArray, rng: np.random.Generator) -> Scales:
+    """Return the rough family with the scales of the smooth one, up to a factor.
 
-    The factor has the least exact left-out error on a sample.
+    Factor and penalty have the least exact left-out error on a sample.
     """
     drawn = rows.draw(rng, _SHARED_ROWS)
     data = _training(rows, rows.transform(drawn), drawn)
-    leaves = [data.take(np.arange(len(drawn)))]
-
-    def error(width: float) -> float:
-        form = form_of(ROUGH, inverse * np.exp(width))
-        return min(pooled_error(form, leaves, tau) for tau in _SHARED_TAUS)
-
-    return inverse * np.exp(min(_SHARED_WIDTHS, key=error))
+    every = [np.arange(len(drawn))]
+    tried = list[Fitted]()
+    for width in _SHARED_WIDTHS:
+        scales = Scales(ROUGH, inverse * np.exp(width), _TAU)
+        error = SampleError(data, scales, every)
+        tried += [Fitted(error(tau), tau, scales.inverse) for tau in _SHARED_TAUS]
+    best = min(tried, key=lambda found: found.error)
+    return Scales(ROUGH, best.inverse, best.tau)
 
 
 def _training(rows: Rows, Z: NDArray, index: NDArray) -> Training:
@@ -165,7 +186,7 @@ def learn_within(
         for index in leaves:
             some = rows.keep(np.sort(index), np.inf)
             point = learn(some, point, [_WITHIN], rng, budget, code)
-    return scales._replace(inverse=np.exp(point[:-1]))
+    return Scales.at(scales.family, point)
 
 
 class Fitted(NamedTuple):
@@ -192,46 +213,32 @@ class SampleError:
     """
 
     def __init__(self, data: Training, scales: Scales, leaves: list[NDArray]) -> None:
-        self._form, self._inverse = form_of(*scales), scales.inverse
+        self._scales = scales
         self._taken = [data.take(index) for index in leaves]
         self._known: dict[float, float] = {}
 
     @cached_property
     def _matrices(self) -> list[NDArray]:
-        return [evaluate(self._form, taken[0], taken[0]) for taken in self._taken]
+        form = self._scales.form
+        return [evaluate(form, taken[0], taken[0]) for taken in self._taken]
 
     def __call__(self, tau: float) -> float:
         """Return the error for a penalty."""
         if tau not in self._known:
             with one_thread():
                 pairs = zip(self._matrices, self._taken, strict=True)
-                self._known[tau] = matrix_error(pairs, tau)
+                self._known[tau] = pooled_error(pairs, tau)
         return self._known[tau]
 
     def best_penalty(self, near: float | None = None) -> Fitted:
-        """Return the penalty of least error; see the function of this name."""
-        if len(self._taken) == 1 and self._taken[0][3] is None:
-            rows, Y, weights, _ = self._taken[0]
-            with one_thread():
-                errors = error_path(self._form, rows, Y, _TAUS, weights)
-            best = int(np.argmin(errors))
-            return Fitted(float(errors[best]), float(_TAUS[best]), self._inverse)
-        start = _START if near is None else near
-        found = self(start), start
-        if near is None:
-            found = _descend(self, found, 10.0)
-        found = _descend(self, found, 10**0.5)
-        return Fitted(*found, self._inverse)
+        """Return the penalty of least error.
 
-
-def best_penalty(data: Training, scales: Scales, leaves: list[NDArray]) -> Fitted:
-    """Return the penalty of least left-out error, pooled over some leaves.
-
-    A single leaf without blocks has its error for all penalties by one
-    eigendecomposition; otherwise a ladder is walked, in factors of 10, then of 3, or of
-    3 alone from a penalty that is near the best.
-    """
-    return SampleError(data, scales, leaves).best_penalty()
+        A ladder in factors of the square root of 10 is walked while the error falls,
+        from the penalty `near` or, by default, from that of the scales.
+        """
+        tau = float(np.clip(near or self._scales.tau, *_TAU_LIMITS))
+        found = _descend(self, (self(tau), tau), 10**0.5)
+        return Fitted(*found, self._scales.inverse)
 
 
 def best_width(
@@ -249,19 +256,15 @@ def best_width(
 def _descend(
     error: Callable[[float], float], best: tuple[float, float], step: float
 ) -> tuple[float, float]:
-    """Walk down a ladder of penalties, first down then up, while the error falls."""
-    start = best[1]
-    for factor in (1 / step, step):
-        tau = start
-        while _TAUS[0] < tau * factor < _TAUS[-1]:
-            tau *= factor
-            value = error(tau)
-            if not value < best[0] * (1 - _GAIN):
-                break
-            best = value, tau
-        if best[1] != start:
-            break
-    return best
+    """Walk along a ladder of penalties to the better side while the error falls."""
+    low, high = _TAU_LIMITS
+    sides = (best[1] * factor for factor in (1 / step, step))
+    value, tau = min((error(t), t) for t in np.clip([*sides], low, high).tolist())
+    factor = tau / best[1]
+    while value < best[0] * (1 - _GAIN) and low <= tau * factor <= high:
+        best, tau = (value, tau), tau * factor
+        value = error(tau)
+    return min(best, (value, tau))
 
 
 def sampled_leaves(

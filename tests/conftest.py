@@ -54,6 +54,13 @@ def problem(rng):
 
 
 @pytest.fixture
+def surface(rng):
+    """Return X (300, 3) and y (300,), in which the first two features act jointly."""
+    X = rng.uniform(-2, 2, size=(300, 3))
+    return X, np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 0] + 0.1 * rng.normal(size=300)
+
+
+@pytest.fixture
 def run_python():
     """Return a function that runs code in a new interpreter and returns its output.
 

@@ -24,12 +24,6 @@ def low(monkeypatch):
     monkeypatch.setattr(sizes, "_DENSE_ROWS", 200)
 
 
-@pytest.fixture
-def data(rng):
-    X = rng.uniform(-2, 2, size=(N, 3))
-    return X, np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 0] + 0.1 * rng.normal(size=N)
-
-
 def model(**options):
     return SketchedKernelRegressor(**{"random_state": 0, "bandwidth": 1.0} | options)
 
@@ -53,9 +47,11 @@ def test_rule(loss, n, n_features, n_outputs, all_rows):
 
 @pytest.mark.parametrize("dense_rows", [200, 400])
 @pytest.mark.parametrize("outputs", [1, 2])
-def test_the_default_is_the_exact_machine(low, data, monkeypatch, dense_rows, outputs):
+def test_the_default_is_the_exact_machine(
+    low, surface, monkeypatch, dense_rows, outputs
+):
     monkeypatch.setattr(sizes, "_DENSE_ROWS", dense_rows)
-    X, y = data
+    X, y = surface
     Y = np.column_stack([y, y**2])[:, :outputs]
     found = model(kernel="gaussian").fit(X, Y)
     assert found.sketch_.is_identity and found.size_ == N
@@ -65,8 +61,8 @@ def test_the_default_is_the_exact_machine(low, data, monkeypatch, dense_rows, ou
     assert_allclose(found.predict(X), K @ A + b, atol=0.05)
 
 
-def test_the_penalty_of_the_exact_machine_is_near_the_best(low, data, rng):
-    X, y = data
+def test_the_penalty_of_the_exact_machine_is_near_the_best(low, surface, rng):
+    X, y = surface
     X_new = rng.uniform(-2, 2, size=(500, 3))
     truth = np.sin(2 * X_new[:, 0]) + X_new[:, 1] * X_new[:, 0]
 
@@ -89,24 +85,24 @@ def test_the_penalty_of_the_exact_machine_is_near_the_best(low, data, rng):
     ],
     ids=["size", "sketch", "cv", "linear", "callable"],
 )
-def test_other_models_have_a_sketch(low, data, options):
-    X, y = data
+def test_other_models_have_a_sketch(low, surface, options):
+    X, y = surface
     assert model(**options).fit(X, y).size_ < N
 
 
-def test_sparse_rows_have_a_sketch(low, data):
-    X, y = data
+def test_sparse_rows_have_a_sketch(low, surface):
+    X, y = surface
     assert model().fit(sp.csr_array(X), y).size_ == 50
 
 
-def test_alpha_is_kept(low, data, monkeypatch):
-    X, y = data
+def test_alpha_is_kept(low, surface, monkeypatch):
+    X, y = surface
     monkeypatch.setattr(choice, "fit_landmarks", None)
     assert model(alpha=1e-3).fit(X, y).alpha_ == 1e-3
 
 
-def test_paths_and_folds_of_the_exact_machine(low, data):
-    X, y = data
+def test_paths_and_folds_of_the_exact_machine(low, surface):
+    X, y = surface
     alphas = [1e-2, 1e-3]
     K = GaussianKernel(1.0)(X)
     for found, alpha in zip(
@@ -177,8 +173,8 @@ def test_the_penalty_of_many_rows_is_that_of_a_smaller_problem(rng, monkeypatch)
         ({"loss": "huber", "size": 50}, "sketch, .* iterations, as given", "larger"),
     ],
 )
-def test_summary_names_the_machine(low, data, options, machine, more):
-    X, y = data
+def test_summary_names_the_machine(low, surface, options, machine, more):
+    X, y = surface
     lines = model(**options).fit(X, y).summary().splitlines()
     (found,) = [line for line in lines if line.startswith("  machine")]
     (buys,) = [line for line in lines if line.startswith("  more")]

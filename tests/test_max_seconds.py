@@ -41,12 +41,6 @@ def low(monkeypatch):
     monkeypatch.setattr(budget, "_START", 20)
 
 
-@pytest.fixture
-def data(rng):
-    X = rng.uniform(-2, 2, size=(N, 3))
-    return X, np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 0] + 0.1 * rng.normal(size=N)
-
-
 def model(**options):
     return SketchedKernelRegressor(**{"random_state": 0, "bandwidth": 1.0} | options)
 
@@ -76,11 +70,11 @@ def test_a_solver_goes_on_to_a_usable_gap(monkeypatch):
     ("choice", "solution", "exact"), [(1, 1, True), (5, 1, True), (5, 6, False)]
 )
 def test_the_exact_machine_is_taken_if_there_is_time(
-    low, data, monkeypatch, choice, solution, exact
+    low, surface, monkeypatch, choice, solution, exact
 ):
     clock = Clock(monkeypatch)
     monkeypatch.setattr(fit, "exact_seconds", lambda *known: (choice, solution))
-    found = model(max_seconds=10).fit(*data)
+    found = model(max_seconds=10).fit(*surface)
     assert found.sketch_.is_identity == exact
     assert exact == (found.size_path_ is None)
     # A choice that takes longer than expected leaves no time for the solution.
@@ -91,10 +85,10 @@ def test_the_exact_machine_is_taken_if_there_is_time(
         return chosen(*known)
 
     monkeypatch.setattr(fit, "choose_exact", slow)
-    assert not model(max_seconds=10).fit(*data).sketch_.is_identity
+    assert not model(max_seconds=10).fit(*surface).sketch_.is_identity
 
 
-def test_times_are_measured_on_a_few_rows(low, data, monkeypatch):
+def test_times_are_measured_on_a_few_rows(low, surface, monkeypatch):
     clock, seen = Clock(monkeypatch), []
 
     class Slow(budget.SymmetricGram):
@@ -105,7 +99,7 @@ def test_times_are_measured_on_a_few_rows(low, data, monkeypatch):
 
     monkeypatch.setattr(budget, "SymmetricGram", Slow)
     monkeypatch.setattr(budget, "_PROBE", 50)
-    problem = model().prepare(*data)
+    problem = model().prepare(*surface)
     choice, solution = budget.exact_seconds(fit.sketch_rows(problem), 1)
     assert set(seen) == {(50, 50)}
     assert np.isclose(solution, 0.1 * budget._KEPT * (N / 50) ** 2)
@@ -114,7 +108,7 @@ def test_times_are_measured_on_a_few_rows(low, data, monkeypatch):
 
 @pytest.mark.parametrize("loss", ["square", "huber"])
 @pytest.mark.parametrize("limit", [2, 20, 200])
-def test_sketches_grow_within_the_time(low, data, monkeypatch, loss, limit):
+def test_sketches_grow_within_the_time(low, surface, monkeypatch, loss, limit):
     clock = Clock(monkeypatch)
     monkeypatch.setattr(fit, "exact_seconds", lambda *known: (0, np.inf))
     features = nbsketch.fitting.growth._Step.features
@@ -126,7 +120,7 @@ def test_sketches_grow_within_the_time(low, data, monkeypatch, loss, limit):
     monkeypatch.setattr(nbsketch.fitting.growth._Step, "features", slow)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = model(max_seconds=limit, loss=loss).fit(*data)
+        found = model(max_seconds=limit, loss=loss).fit(*surface)
     assert clock.now <= 1.2 * limit
     # The next size would have taken too long, or lost.
     losses = found.size_path_["loss"]
@@ -136,23 +130,23 @@ def test_sketches_grow_within_the_time(low, data, monkeypatch, loss, limit):
     assert spent or not grew or last * 20 == N
 
 
-def test_what_is_given_is_kept(low, data, monkeypatch):
+def test_what_is_given_is_kept(low, surface, monkeypatch):
     Clock(monkeypatch)
     monkeypatch.setattr(fit, "exact_seconds", None)
-    found = model(max_seconds=1e-3, size=40, alpha=1e-2).fit(*data)
+    found = model(max_seconds=1e-3, size=40, alpha=1e-2).fit(*surface)
     assert found.size_ == 40 and found.alpha_ == 1e-2
-    assert model(max_seconds=1e-3, sketch="p-sparsified").fit(*data).size_ < N
+    assert model(max_seconds=1e-3, sketch="p-sparsified").fit(*surface).size_ < N
 
 
 @pytest.mark.parametrize("limit", [0, -1.0, np.nan, "1"])
-def test_limits_are_positive(data, limit):
+def test_limits_are_positive(surface, limit):
     with pytest.raises((TypeError, ValueError), match="`max_seconds`"):
-        model(max_seconds=limit).fit(*data)
+        model(max_seconds=limit).fit(*surface)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_other_estimators_and_files(low, data, tmp_path):
-    X, y = data
+def test_other_estimators_and_files(low, surface, tmp_path):
+    X, y = surface
     options = {"max_seconds": 0.2, "bandwidth": 1.0, "random_state": 0}
     models = [
         SketchedKernelClassifier(**options).fit(X, y > 0),
@@ -166,7 +160,7 @@ def test_other_estimators_and_files(low, data, tmp_path):
         np.testing.assert_array_equal(loaded.predict(X), found.predict(X))
 
 
-def test_the_warning_names_the_limit(data, monkeypatch):
+def test_the_warning_names_the_limit(surface, monkeypatch):
     clock = Clock(monkeypatch)
 
     def late(state):
@@ -174,5 +168,5 @@ def test_the_warning_names_the_limit(data, monkeypatch):
 
     options = {"loss": "pinball", "alpha": 1e-6, "size": 50, "tol": 1e-12}
     with pytest.warns(ConvergenceWarning, match="`max_seconds` has stopped the solver"):
-        found = model(max_seconds=5, callback=late, **options).fit(*data)
+        found = model(max_seconds=5, callback=late, **options).fit(*surface)
     assert 1e-12 < found.dual_gap_ <= 0.1

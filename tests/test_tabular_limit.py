@@ -50,8 +50,9 @@ def test_the_least_is_the_fast_recipe(model, leaves, data, request):
     limited = model("high", max_seconds=1e-9, random_state=0)
     expected, found = fast.fit(X, y).predict(X), limited.fit(X, y).predict(X)
     assert_array_equal(found, expected)
-    # a search, 3 rounds and 6 trees for each kernel; else 8 of 9 further searches
-    assert limited.n_skipped_ == (1 + 2 * 3 + 2 * 6 if leaves else 8)
+    # a search, 3 rounds and 6 trees for each kernel; else 8 of 9 further searches; and
+    # the global ridge
+    assert limited.n_skipped_ == (1 + 2 * 3 + 2 * 6 if leaves else 8) + 1
     assert "max_seconds=1e-09" in limited.summary()
     assert fast.n_skipped_ == 0 and "skipped" not in fast.summary()
 
@@ -66,7 +67,7 @@ def test_searches_end_when_the_time_is_over(clock, data):
 
     with mock.patch.object(scales, "_searched", searched):
         model = regressor("high", max_seconds=2.5).fit(*data)
-    assert searched.call_count == 3 and model.n_skipped_ == 6
+    assert searched.call_count == 3 and model.n_skipped_ == 6 + 1
     assert len(model.machine_.members) == 4
 
 
@@ -80,7 +81,7 @@ def test_members_share_the_time_for_trees(clock, data, small):
     with mock.patch.object(machine, "fit_tree", fit_tree):
         model = regressor("high", max_seconds=10).fit(*data)
     assert [len(member.trees) for member in model.machine_.members] == [5, 5]
-    assert model.n_skipped_ == 6
+    assert model.n_skipped_ == 6 + 1  # the global ridge
 
 
 def test_time_that_suffices_changes_nothing(clock, data, tmp_path):

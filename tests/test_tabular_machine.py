@@ -1,5 +1,7 @@
 """Partitions, leaves, base, stack and noise of the predictor for tables."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -14,6 +16,7 @@ from nbsketch.tabular.base import Ridge
 from nbsketch.tabular.leaves import fit_leaf, pooled_error
 from nbsketch.tabular.linear import fit_linear
 from nbsketch.tabular.members import Member, Training, fit_tree, form_of, predict_member
+from nbsketch.tabular.metric import find_metric, fit_global, metric_step
 from nbsketch.tabular.noise import fit_noise
 from nbsketch.tabular.outliers import inliers, limits, widened
 from nbsketch.tabular.partition import grow, whole
@@ -480,3 +483,60 @@ def test_limits_of_new_rows_follow_the_tails():
     assert_allclose(above[:2], [1.01, 1 + (1 - 0.98**8) / 2])
     assert_allclose(below[0], -0.01)
     assert_array_equal([below[2], above[2]], [0, 1])  # a rare value
+
+
+# the global ridge --------------------------------------------------------------------
+
+
+def direction(n, noise, rng, columns=5):
+    """Rows and a function of one direction, which mixes all columns."""
+    rows = rng.normal(size=(n, columns))
+    along = rows @ np.full(columns, columns**-0.5)
+    return rows, (np.sin(2 * along) + noise * rng.normal(size=n))[:, None]
+
+
+def test_a_step_of_the_metric_is_the_root_of_the_outer_product_of_gradients(rng):
+    rows, Y = rng.normal(size=(60, 3)), rng.normal(size=(60, 2))
+    form = replace(form_of("matern-3/2", np.ones(3)), scale=np.ones(3))
+    base, _ = Ridge(form, rows, None, 20, rng).fit(Y)
+    step, M = 1e-6, np.zeros((3, 3))
+    slopes = [
+        (base.predict(form, rows + e) - base.predict(form, rows - e)) / (2 * step)
+        for e in step * np.eye(3)
+    ]
+    for k in range(2):
+        G = np.stack([slope[:, k] for slope in slopes], axis=1)
+        M += G.T @ G
+    found = metric_step(rows, base)
+    root = scipy.linalg.sqrtm(M)
+    assert_allclose(found / found[0, 0], root / root[0, 0], rtol=1e-4, atol=1e-5)
+    assert_allclose((rows @ found).var(axis=0).sum(), rows.var(axis=0).sum())
+
+
+def test_a_metric_is_found_for_a_rotated_function_alone(rng):
+    rows, Y = direction(250, 0.05, rng)
+    matrix = find_metric("matern-3/2", Training(rows, Y), rng)
+    values, vectors = np.linalg.eigh(matrix @ matrix.T)
+    assert abs(vectors[:, -1].sum()) / 5**0.5 > 0.99 and values[-2] < 0.1 * values[-1]
+    noise = Training(rows, rng.normal(size=(250, 1)))
+    assert find_metric("matern-3/2", noise, rng) is None
+    options = np.ones(5), np.arange(250), rng
+    assert fit_global("matern-3/2", noise, *options, only_rotated=True) is None
+
+
+def test_the_global_ridge_is_exact_with_all_landmarks(rng):
+    """As one leaf with all rows, left-out residuals included."""
+    rows, Y = rng.normal(size=(80, 2)), rng.normal(size=(80, 1))
+    data, inverse = Training(rows, Y), np.array([1.0, 0.5])
+    found = fit_global(
+        "matern-3/2", data, inverse, np.arange(80), rng, only_rotated=False
+    )
+    member, residual = found
+    assert not member.is_rotated
+    form = form_of("matern-3/2", inverse)
+    leaves = [fit_leaf(form, rows, Y, tau) for tau in np.logspace(-5, 3, 17)]
+    best = min(leaves, key=lambda leaf: np.square(leaf.residual).sum())
+    assert_allclose(residual, best.residual, rtol=1e-4, atol=1e-4)
+    new = rng.normal(size=(9, 2))
+    expected = evaluate(form, new, rows) @ best.coef + best.intercept
+    assert_allclose(member.predict("matern-3/2", new), expected, atol=1e-4)

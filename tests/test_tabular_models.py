@@ -238,6 +238,24 @@ def test_linear_targets_have_a_linear_member(leaf_rows, tmp_path):
     assert_array_equal(nbsketch.load(file).predict(new), model.predict(new))
 
 
+@pytest.mark.parametrize("leaf_rows", [None, 125])
+def test_rotated_functions_have_a_rotated_ridge_with_high_effort(leaf_rows, tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(700, 4))
+    y = np.sin(X @ np.full(4, 1.0)) + X @ np.array([1, -1, 1, -1]) / 4
+    X, new, y, expected = X[:250], X[250:], y[:250], y[250:]
+    errors = []
+    for effort in ("fast", "high"):
+        model = TabularKernelRegressor(effort, random_state=0)
+        with nullcontext() if leaf_rows is None else small(leaf_rows):
+            errors.append(rmse(model.fit(X, y), new, expected))
+    assert errors[1] < 0.6 * errors[0]
+    assert model.machine_.ridge.weight > 0.8 and "rotated ridge" in model.summary()
+    file = tmp_path / "rotated.npz"
+    model.save(file)
+    assert_array_equal(nbsketch.load(file).predict(new), model.predict(new))
+
+
 def test_few_rows_and_constant_targets():
     X, y = some_table(12)
     model = TabularKernelRegressor(random_state=0).fit(X, y)

@@ -30,6 +30,7 @@ _MACHINE = (
     "members",
     "weights",
     "linear",
+    "ridge",
 )
 
 
@@ -58,6 +59,8 @@ def machine(name: str, value: Any, scope: Scope) -> Any:
         base(f"{name}.base", parts["base"], scope)
     if parts["linear"] is not None:
         _linear(f"{name}.linear", parts["linear"], scope)
+    if parts["ridge"] is not None:
+        _global(f"{name}.ridge", parts["ridge"], scope)
     members = _tuple(f"{name}.members", parts["members"], scope.lengths["members"])
     for i, part in enumerate(members):
         _member(f"{name}.members.{i}", part, scope)
@@ -102,6 +105,13 @@ def _linear(name: str, value: Any, scope: Scope) -> None:
     coef, intercept, weight = _tuple(name, value, 3)
     array("p d")(f"{name}.coef", coef, scope)
     array("d")(f"{name}.intercept", intercept, scope)
+    check_real(f"{name}.weight", weight, low=0, high=1)
+
+
+def _global(name: str, value: Any, scope: Scope) -> None:
+    matrix, ridge, weight = _tuple(name, value, 3)
+    array("p p")(f"{name}.map", matrix, scope)
+    base(f"{name}.base", ridge, scope)
     check_real(f"{name}.weight", weight, low=0, high=1)
 
 

@@ -139,8 +139,13 @@ class TabularModel(SaveMixin, BaseEstimator):
             yield "member", f"{member.family}, weight {weight:.2f}, {trees}, {tau}"
         if machine.linear is not None:
             yield "member", f"linear, weight {machine.linear.weight:.2f}"
+        if machine.ridge is not None:
+            kind = "rotated" if machine.ridge.is_rotated else "global"
+            landmarks = len(machine.ridge.base.landmarks)
+            text = f"{kind} ridge, weight {machine.ridge.weight:.2f}"
+            yield "member", f"{text}, {landmarks} landmarks"
         if self.n_skipped_:
-            yield "skipped", f"{self.n_skipped_} searches, rounds and trees{_why(self)}"
+            yield "skipped", f"{self.n_skipped_} steps{_why(self)}"
         numbers = machine.n_numbers()
         yield "memory", f"{numbers} numbers, {8 * numbers / 1e6:.3g} MB"
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 # A single leaf of all rows, without a base, up to this many rows.
 ALONE = 1500
 # Trees of a member whose left-out residuals are computed.
@@ -33,6 +35,9 @@ class Effort(NamedTuple):
         Rounds of the search within single leaves.
     sampled : int
         Leaves whose left-out error chooses penalty and width.
+    global_below : float
+        Left-out error, relative to the spread of the targets, below which a global
+        ridge is tried: it wins where targets are smooth and nearly free of noise.
     """
 
     trees: int
@@ -42,10 +47,11 @@ class Effort(NamedTuple):
     is_shared: bool
     rounds: int
     sampled: int
+    global_below: float
 
 
 EFFORTS = {
-    "fast": Effort(2, 1, 500, 200, True, 3, 2),
-    "standard": Effort(4, 3, 500, 1000, False, 3, 4),
-    "high": Effort(8, 5, 500, 1000, False, 6, 6),
+    "fast": Effort(2, 1, 500, 200, True, 3, 2, 0.0),
+    "standard": Effort(4, 3, 500, 1000, False, 3, 4, 0.15),
+    "high": Effort(8, 5, 500, 1000, False, 6, 6, np.inf),
 }

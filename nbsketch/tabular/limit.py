@@ -19,7 +19,8 @@ class TimeLimit(Budget):
     Attributes
     ----------
     skipped : int
-        Number of searches, rounds within leaves and trees that were skipped.
+        Number of searches, rounds within leaves, trees and global ridges that were
+        skipped.
     """
 
     def __init__(self) -> None:

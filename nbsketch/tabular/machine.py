@@ -1,11 +1,12 @@
 r"""The predictor of a table: a global base, members that correct it, and a stack.
 
-.. math:: f(x) = \bar y + (1 - v)\, g(x) + \sum_m w_m \frac{1}{T} \sum_t f_{m,t}(x)
-          + v\, h(x)
+.. math:: f(x) = \bar y + (1 - v - u)\, g(x)
+          + \sum_m w_m \frac{1}{T} \sum_t f_{m,t}(x) + v\, h(x) + u\, r(x)
 
 with g a ridge on few landmarks and f_{m, t} the exact solution on the leaf of tree t
 that x falls in, with the kernel of member m, fitted to the residuals of g; h is linear,
-and left out if its weight v is below 0.05. Up to 1500 rows there is no base, and a
+and left out if its weight v is below 0.05; r is a global ridge on more landmarks, for
+smooth targets. Up to 1500 rows there is no base, and a
 single leaf.
 """
 
@@ -31,6 +32,7 @@ from nbsketch.tabular.members import (
     form_of,
     predict_member,
 )
+from nbsketch.tabular.metric import Global, fit_global
 from nbsketch.tabular.order import table_order
 from nbsketch.tabular.outliers import inliers, limits, widened
 from nbsketch.tabular.partition import grow, whole
@@ -84,6 +86,8 @@ class Machine(NamedTuple):
         than one, the base has the rest.
     linear : Linear or None
         The linear function.
+    ridge : Global or None
+        The global ridge.
     """
 
     scaler: InputScaler
@@ -99,6 +103,7 @@ class Machine(NamedTuple):
     members: tuple[Member, ...]
     weights: NDArray
     linear: Linear | None
+    ridge: Global | None
 
     @classmethod
     def of(cls, parts: tuple[Any, ...]) -> Machine:
@@ -106,32 +111,34 @@ class Machine(NamedTuple):
         found = cls(*parts)
         base = None if found.base is None else Base(*found.base)
         linear = None if found.linear is None else Linear(*found.linear)
+        ridge = None if found.ridge is None else Global.of(found.ridge)
         members = tuple(map(Member.of, found.members))
-        return found._replace(base=base, members=members, linear=linear)
+        return found._replace(base=base, members=members, linear=linear, ridge=ridge)
 
     @property
     def rest(self) -> float:
         """Weight of the base by itself; zero without one."""
-        known = self.weights.sum() + self._linear_weight
+        known = self.weights.sum() + self._weight_without_base
         return 0.0 if self.base is None else float(max(1 - known, 0.0))
 
     @property
-    def _linear_weight(self) -> float:
-        return 0.0 if self.linear is None else self.linear.weight
+    def _weight_without_base(self) -> float:
+        """Weight of the parts that the base is not added to."""
+        return sum(p.weight for p in (self.linear, self.ridge) if p is not None)
 
     def relevance(self) -> NDArray:
         """Return the relevance of the q features, relative to the largest.
 
         Inverse length scales of the columns of a feature are added as squares. They are
         those of the base or, without one, of the members, averaged by their weights,
-        with the coefficients of the linear function.
+        with the linear function and the global ridge.
         """
-        known = [(self.base_scales, 1 - self._linear_weight)]
+        known = [(self.base_scales, 1 - self._weight_without_base)]
         if self.base is None:
             scales = [member.scales for member in self.members]
             known = list(zip(scales, self.weights.tolist(), strict=True))
-        if self.linear is not None:
-            known.append((self.linear.slopes(), self.linear.weight))
+        others = [part for part in (self.linear, self.ridge) if part is not None]
+        known += [(part.slopes(), part.weight) for part in others]
         total = np.zeros(self.scaler.n_features)
         for inverse, weight in known:
             squares = np.bincount(self.scaler.features, inverse**2, len(total))
@@ -144,6 +151,7 @@ class Machine(NamedTuple):
         trees = [tree for member in self.members for tree in member.trees]
         base = 0 if self.base is None else self.base.landmarks.size
         base += 0 if self.linear is None else self.linear.coef.size
+        base += 0 if self.ridge is None else self.ridge.base.landmarks.size
         return self.rows.size + base + sum(2 * tree.coef.size for tree in trees)
 
     def prepare(self, X: NDArray) -> NDArray:
@@ -160,9 +168,11 @@ class Machine(NamedTuple):
         out = np.zeros((len(rows), len(self.center)))
         if self.base is not None:
             values = self.base.predict(form_of(SMOOTH, self.base_scales), rows)
-            out += (1 - self._linear_weight) * values
+            out += (1 - self._weight_without_base) * values
         if self.linear is not None:
             out += self.linear.weight * self.linear.predict(rows)
+        if self.ridge is not None:
+            out += self.ridge.weight * self.ridge.predict(SMOOTH, rows)
         for member, weight in zip(self.members, self.weights, strict=True):
             if weight > 0:
                 out += weight * predict_member(member, self.rows, rows)
@@ -178,7 +188,7 @@ class LeftOut(NamedTuple):
         Training rows they belong to.
     members : ndarray of shape (k, m, d)
         Residuals of the members, of the base, if there is one, and of the linear
-        function, if it has a weight.
+        function and the global ridge, if they have a weight.
     residual : ndarray of shape (m, d)
         Residuals of the stack, in units of the targets.
     n_used : int
@@ -255,6 +265,11 @@ def _fit(
     fit = _fit_alone if len(Y) <= ALONE else _fit_on_base
     base, members, residuals, index = fit(problem, scales)
     residuals, stack, linear = _with_linear(problem, scales[0], residuals, index)
+    ridge = None
+    found = _global_ridge(problem, scales[0], residuals, stack, index)
+    if found is not None:
+        residuals, stack, ridge = found
+        linear = linear and linear._replace(weight=float(stack[-2]))
     y_low, y_high = Y.min(axis=0), Y.max(axis=0)
     margin = _MARGIN * (y_high - y_low)
     machine = Machine(
@@ -271,6 +286,7 @@ def _fit(
         tuple(members),
         stack[: len(members)],
         linear,
+        ridge,
     )
     left_out = np.einsum("k,kmd->md", stack, residuals) * spread
     order = None if data.labels is not None else table_order(scales[0].form, data)
@@ -293,6 +309,47 @@ def _with_linear(
         if stack[-1] >= _LEAST_WEIGHT:
             return more, stack, found[0]._replace(weight=float(stack[-1]))
     return residuals, stack_weights(residuals, known), None
+
+
+def _global_ridge(
+    problem: _Problem,
+    scales: Scales,
+    residuals: NDArray,
+    stack: NDArray,
+    index: NDArray,
+) -> tuple[NDArray, NDArray, Global] | None:
+    """Return residuals and weights of the stack with a global ridge, if it helps.
+
+    It is tried if the stack leaves little error, and used if its own is less. Up to
+    `ALONE` rows the members are global, and it needs a metric to differ.
+    """
+    data, budget = problem.data, problem.budget
+    known = None if data.weights is None else data.weights[index]
+    error = _error(np.einsum("k,kmd->md", stack, residuals), known)
+    if not error < problem.effort.global_below:
+        return None
+    if not error < budget.affordable(problem.effort).global_below:
+        budget.skipped += 1
+        return None
+    alone, inverse = len(data.Y) <= ALONE, scales.inverse
+    found = fit_global(
+        scales.family, data, inverse, index, problem.rng, only_rotated=alone
+    )
+    if found is None or not _error(found[1], known) < error:
+        return None
+    more = np.concatenate([residuals, found[1][None]])
+    weights = stack_weights(more, known)
+    return more, weights, found[0]._replace(weight=float(weights[-1]))
+
+
+def _error(residual: NDArray, weights: NDArray | None) -> float:
+    """Return the root mean square of residuals (m, d); rows with NaN do not count."""
+    squares = np.square(residual).mean(axis=1)
+    some = np.isfinite(squares)
+    if not some.any():
+        return np.inf
+    known = None if weights is None else weights[some]
+    return float(np.sqrt(np.average(squares[some], weights=known)))
 
 
 def _fit_alone(

@@ -46,14 +46,16 @@ class _Limit:
 
     def __init__(self) -> None:
         self._lock, self._holders = threading.Lock(), 0
-        self._limiter: Any = None
+        self._before: list[tuple[Any, int]] = []
 
     @contextmanager
     def hold(self) -> Iterator[None]:
         """Limit BLAS as long as the context lasts."""
         with self._lock:
             if self._holders == 0:
-                self._limiter = _controller().limit(limits=1, user_api="blas")
+                self._before = [(blas, blas.num_threads) for blas in _libraries()]
+                for blas, _ in self._before:
+                    _set_threads(blas, 1)
             self._holders += 1
         try:
             yield
@@ -61,7 +63,21 @@ class _Limit:
             with self._lock:
                 self._holders -= 1
                 if self._holders == 0:
-                    self._limiter.restore_original_limits()
+                    for blas, number in self._before:
+                        _set_threads(blas, number)
+
+
+def _libraries() -> list[Any]:
+    return _controller().select(user_api="blas").lib_controllers
+
+
+def _set_threads(library: Any, number: int) -> None:
+    """Set the number of threads of a library, whichever thread asks.
+
+    threadpoolctl may ignore all threads but the first one that has set a number.
+    """
+    change = getattr(library, "_real_set_num_threads", library.set_num_threads)
+    change(number)
 
 
 _limit = _Limit()

@@ -33,14 +33,14 @@ _LISTED = 5
 
 @contextmanager
 def explaining(data: dict[str, Any], text_in: Iterable[str] = ()) -> Iterator[None]:
-    """Name missing, infinite and text values in the errors of a check of data.
+    """Name arguments and missing, infinite and text values in errors of a data check.
 
     Data are looked at only after an error, so valid data cost nothing.
 
     Parameters
     ----------
     data : dict of str to array, data frame, sparse matrix or None
-        Data as given, by the name of the argument.
+        Data as given, by the name of the argument; rows of features first.
     text_in : iterable of str
         Names of the data that may hold text.
     """
@@ -52,7 +52,19 @@ def explaining(data: dict[str, Any], text_in: Iterable[str] = ()) -> Iterator[No
             if message is not None:
                 kind = TypeError if isinstance(error, TypeError) else ValueError
                 raise kind(message) from error
+        if str(error).startswith("Expected 2D array"):  # followed by all the values
+            name, value = next(iter(data.items()))
+            raise ValueError(not_a_table(name, np.shape(value))) from None
         raise
+
+
+def not_a_table(name: str, shape: tuple[int, ...]) -> str:
+    """Return the message for an array that does not have two axes."""
+    return (
+        f"Expected 2D array, got {len(shape)}D array instead: `{name}` must have shape "
+        f"(n, q), got {shape}. Reshape your data using {name}.reshape(-1, 1) if it has "
+        f"a single feature or {name}.reshape(1, -1) if it is a single row"
+    )
 
 
 def fault(name: str, value: Any, may_be_text: bool = False) -> str | None:

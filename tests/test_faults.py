@@ -225,3 +225,13 @@ def test_missing_labels_among_text_are_located(missing):
     labels[7] = missing
     with pytest.raises((TypeError, ValueError), match=r"y contains NaN, .* row 7"):
         SketchedKernelClassifier().fit(X, labels)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
+def test_inputs_with_one_axis_are_named_and_not_listed(model):
+    X = np.arange(100.0)
+    with pytest.raises(
+        ValueError, match=r"`X` must have shape \(n, q\), got \(100,\)"
+    ) as e:
+        model.fit(X, X % 2)
+    assert "X.reshape(-1, 1)" in str(e.value) and len(str(e.value)) < 250

@@ -28,11 +28,32 @@ def fitted(**options):
 def test_learned_length_scales_decode_better(output_kernel, size):
     X, Y = labels(seed=1)
     common = {"output_kernel": output_kernel, "size": size, "alpha": 1e-3}
-    learned, median = fitted(bandwidth="auto", **common), fitted(**common)
+    learned, median = fitted(**common), fitted(bandwidth="median", **common)
     assert learned.length_scales_[:2].max() < learned.length_scales_[2:].min()
     assert median.length_scales_ is None
     wrong = [np.mean(model.predict(X) != Y) for model in (learned, median)]
     assert wrong[0] < 0.6 * wrong[1]
+
+
+def test_length_scales_are_learned_unless_a_bandwidth_is_given():
+    X, Y = labels(100)
+    unasked, asked = (
+        InputOutputKernelRegressor(bandwidth=given, random_state=0).fit(X, Y)
+        for given in (None, "auto")
+    )
+    assert_array_equal(unasked.length_scales_, asked.length_scales_)
+    assert_array_equal(unasked.predict(X), asked.predict(X))
+    for options in (
+        {"bandwidth": 2.0},
+        {"bandwidth": "median"},
+        {"kernel": GaussianKernel(2.0)},
+        {"kernel": "linear"},
+    ):
+        model = InputOutputKernelRegressor(random_state=0, **options).fit(X, Y)
+        assert model.length_scales_ is None and model.scaler_ is None
+    many = np.hstack([X] * 7)
+    for rows in (sp.csr_array(X), many):
+        assert InputOutputKernelRegressor().fit(rows, Y).length_scales_ is None
 
 
 def test_many_inputs_are_selected_and_the_model_is_saved(tmp_path):
@@ -42,7 +63,8 @@ def test_many_inputs_are_selected_and_the_model_is_saved(tmp_path):
     assert model.scaler_ is not None and model.landmarks_.shape[1] < 90
     again = nbsketch.load(tmp_path / "model.npz")
     assert_array_equal(again.predict(X), model.predict(X))
-    assert "length-scales x0" in again.summary()
+    lines = [line for line in again.summary().split("\n") if "length-scales" in line]
+    assert len(lines) == 1 and " x0 " in lines[0] and " x1 " in lines[0]
 
 
 def test_sketches_that_are_not_named():
@@ -56,7 +78,7 @@ def test_sketches_that_are_not_named():
 
 
 def test_summary():
-    text = fitted(size=20).summary()
+    text = fitted(size=20, bandwidth="median").summary()
     for words in ("size 20", "GaussianKernel, bandwidth", "candidates    4", "1e-05"):
         assert words in text
 

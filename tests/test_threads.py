@@ -351,6 +351,37 @@ def test_limits_of_blas_that_overlap_are_lifted_by_the_last(two_blas_threads):
     assert blas_threads() == two_blas_threads
 
 
+def test_every_thread_can_limit_blas(two_blas_threads):
+    # The fixture has set a number in this thread: threadpoolctl ignores other threads.
+    def limited():
+        with one_thread():
+            return blas_threads()
+
+    with ThreadPoolExecutor(1) as pool:
+        assert set(pool.submit(limited).result()) == {1}
+    assert blas_threads() == two_blas_threads
+    with one_thread(), ThreadPoolExecutor(1) as pool:
+        assert set(pool.submit(limited).result()) == {1}
+    assert blas_threads() == two_blas_threads
+
+
+def test_another_thread_can_lift_the_limit_of_blas(two_blas_threads):
+    limit = one_thread()
+    limit.__enter__()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(limit.__exit__, None, None, None).result()
+    assert blas_threads() == two_blas_threads
+
+
+def test_a_fit_in_another_thread_gives_the_same_bits(two_blas_threads):
+    X = np.random.default_rng(0).normal(size=(300, 3))
+    model = SketchedKernelRegressor(random_state=0)
+    expected = model.fit(X, np.sin(X[:, 0])).predict(X)
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(model.fit, X, np.sin(X[:, 0])).result()
+    assert_array_equal(other.predict(X), expected)
+
+
 def test_the_limit_of_blas_is_lifted_after_an_error(two_blas_threads):
     with pytest.raises(KeyError), one_thread(), one_thread():
         raise KeyError

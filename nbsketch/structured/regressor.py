@@ -49,6 +49,7 @@ from nbsketch.structured._stages import Stages
 from nbsketch.tuning.learned import (
     check_learnable,
     is_auto,
+    is_learnable,
     learn_inputs,
     summary_lines,
 )
@@ -56,6 +57,9 @@ from nbsketch.tuning.learned import (
 # Memory of the points h(x) of the rows that are decoded together.
 _POINT_BYTES = 64 << 20
 _FEWEST_ROWS, _MOST_ROWS = 64, 4096
+# Length scales of more features are not learned unless asked for: those that matter to
+# no principal output would be dropped.
+_MOST_FEATURES = 50
 
 
 def _named(sketch: Any, size: Any) -> Any:
@@ -97,12 +101,14 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         inputs or outputs are a two-dimensional array, and two lists of objects
         otherwise. "precomputed": X or Y is the Gram matrix of the training rows, and
         predictions are indices of training outputs.
-    bandwidth, output_bandwidth : float, sequence of floats or "median", default=None
-        Bandwidths of kernels given by name, in the units of X and Y. None means
-        "median". ``bandwidth="auto"`` learns one length scale per feature, for dense X
-        and the kernels "gaussian", "laplacian" and "matern", by ridge regression to the
-        first principal components of the outputs in the space of their kernel; with
-        fewer than 30 rows it is "median".
+    bandwidth : float, sequence of floats, "median" or "auto", default=None
+        Bandwidth of an input kernel given by name, in the units of X. "auto" learns one
+        length scale per feature, for dense X and the kernels "gaussian", "laplacian"
+        and "matern", by ridge regression to the first principal components of the
+        outputs in the space of their kernel; with fewer than 30 rows it is "median".
+        None: "auto" for such rows and kernels with at most 50 features, else "median".
+    output_bandwidth : float, sequence of floats or "median", default=None
+        Bandwidth of an output kernel given by name, in the units of Y. None: "median".
     sketch, output_sketch : str, SketchRecipe or None, default=None
         Sketches of inputs and outputs: names or recipes. None: no sketch, "identity",
         if the size is None as well, else "p-sparsified".
@@ -400,9 +406,11 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         weights: NDArray | None,
         rng: np.random.Generator,
     ) -> tuple[Any, Kernel]:
-        """Return prepared rows and their kernel; learn length scales if asked."""
+        """Return prepared rows and their kernel; learn length scales where possible."""
         self.scaler_, self.length_scales_ = None, None
-        if not is_auto(self.bandwidth):
+        learnable = is_learnable(self.kernel, X) and X.shape[1] <= _MOST_FEATURES
+        unasked = self.bandwidth is None and learnable
+        if not (unasked or is_auto(self.bandwidth)):
             return X, kernel
         check_learnable(self.kernel, X)
         targets = principal_targets(self.output_kernel_, Y, rng)

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from nbsketch._faults import check_magnitude
+from nbsketch._faults import check_magnitude, not_a_table
 from nbsketch._validation import check_choice, random_generator
 from nbsketch.fitting.folds import dependent_rows, folds_of_kept
 from nbsketch.fitting.weights import TrainingRows
@@ -178,11 +178,7 @@ def check_table(X: Any) -> None:
         )
     shape = X.shape if hasattr(X, "shape") else np.asarray(X).shape
     if len(shape) != 2:
-        raise ValueError(
-            f"Expected 2D array, got {len(shape)}D array instead: `X` must have shape "
-            f"(n, q), got {shape}. Reshape your data using X.reshape(-1, 1) if it has "
-            "a single feature or X.reshape(1, -1) if it is a single row"
-        )
+        raise ValueError(not_a_table("X", shape))
     if 0 in shape:
         raise ValueError(
             f"`X` must have a row and a column, got {shape[0]} sample(s) or {shape[1]} "

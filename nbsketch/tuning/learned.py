@@ -52,10 +52,15 @@ def is_auto(bandwidth: Any) -> bool:
     return isinstance(bandwidth, str) and bandwidth == "auto"
 
 
+def is_learnable(kernel: Any, X: Any) -> bool:
+    """Return whether there are length scales to learn: dense X and a named kernel."""
+    named = isinstance(kernel, str) and kernel in LEARNABLE_NAMES
+    return named and isinstance(X, np.ndarray)
+
+
 def check_learnable(kernel: Any, X: Any) -> None:
     """Refuse kernels and rows for which there are no length scales to learn."""
-    named = isinstance(kernel, str) and kernel in LEARNABLE_NAMES
-    if not (named and isinstance(X, np.ndarray)):
+    if not is_learnable(kernel, X):
         raise ValueError(
             "`bandwidth` can be 'auto' for a dense array X and a kernel named one of "
             f"{sorted(LEARNABLE_NAMES)}, got kernel={kernel!r} and X of type "

@@ -7,6 +7,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from nbsketch import GaussianKernel, LaplacianKernel, MaternKernel
 from nbsketch.gram import SymmetricGram
+from nbsketch.solvers._conjugate import blocks
+from nbsketch.solvers._conjugate.blocks import BlockPreconditioner
 from nbsketch.solvers._conjugate.cholesky import partial_cholesky
 from nbsketch.solvers._conjugate.operator import StoredMatrix
 from nbsketch.solvers._conjugate.preconditioner import LowRankPreconditioner
@@ -65,16 +67,18 @@ def excess(D, Y, alpha, solution, options):
 
 
 def random_preconditioner(K, alpha, rng, options):
-    rank = int(rng.integers(1, K.shape[0]))
+    rank, local = int(rng.integers(1, K.shape[0])), bool(rng.random() < 0.3)
     weights, dtype = options.get("sample_weight"), rng.choice(["f4", "f8"])
     shift = K.shape[0] * alpha
+    dtype = np.dtype("f8") if local else np.dtype(dtype)
     return build_preconditioner(
-        K, shift, rng, rank=rank, weights=weights, dtype=np.dtype(dtype)
+        K, shift, rng, rank=rank, weights=weights, dtype=dtype, local=local
     )
 
 
-@pytest.mark.parametrize("first", range(0, 400, 50))
-def test_the_gap_bounds_the_excess(first):
+@pytest.mark.parametrize("first", range(0, 500, 50))
+def test_the_gap_bounds_the_excess(first, monkeypatch):
+    monkeypatch.setattr(blocks, "_ROWS", 20)
     failed, converged = 0, 0
     for seed in range(first, first + 50):
         kernel, X, Y, alpha, options = draw_problem(seed)
@@ -278,6 +282,46 @@ def test_preconditioner_is_the_inverse(weighted, dtype, rng):
         back = P @ solved[:, c]
         tol = 1e-4 if dtype == np.float32 else 1e-11
         assert_allclose(back, R[:, c], atol=tol * np.abs(R[:, c]).max())
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_blocks_of_near_rows_are_exact(weighted, rng, monkeypatch):
+    monkeypatch.setattr(blocks, "_ROWS", 20)
+    X = rng.normal(size=(150, 2))
+    matrix = MaternKernel(0.3)(X)
+    F, _ = partial_cholesky(StoredMatrix(matrix), 10, rng, dtype="f8")
+    low = F.T @ F
+    weights = rng.exponential(size=150) if weighted else np.ones(150)
+    given = weights if weighted else None
+    pre = BlockPreconditioner(StoredMatrix(matrix), F.copy(), rng, given)
+    parts = pre._parts
+    assert max(map(len, parts)) <= 20 and pre.rank == 10
+    assert_array_equal(np.sort(np.concatenate(parts)), np.arange(150))
+    shifts, R = np.array([0.5, 1e-3]), rng.normal(size=(150, 2))
+    solved = pre.solve(R, shifts)
+    for c, shift in enumerate(shifts):
+        P = low.copy()
+        for part in parts:
+            some = np.ix_(part, part)
+            P[some] = matrix[some] + shift * np.diag(1 / weights[part])
+        assert_allclose(P @ solved[:, c], R[:, c], atol=1e-9)
+    # Rows of a block are nearer to each other than to others.
+    inside = np.mean([matrix[np.ix_(p, p)].mean() for p in parts])
+    assert inside > 2 * matrix.mean()
+
+
+def test_blocks_save_passes_at_small_penalties(rng):
+    X = rng.normal(size=(1500, 3))
+    y = np.sin(X @ [1.0, -0.5, 2.0]) + 0.01 * rng.normal(size=1500)
+    K, alpha, passes = SymmetricGram(MaternKernel(1.0), X, dtype="f8"), 3e-8, []
+    for local in (None, False):
+        pre = build_preconditioner(
+            K, 1500 * alpha, np.random.default_rng(0), local=local
+        )
+        found = solve_conjugate(K, y, alpha, preconditioner=pre, max_passes=400)
+        assert found.converged
+        passes.append(found.n_iter)
+    assert passes[0] < passes[1] / 2
 
 
 def test_without_a_factor_the_weights_remain():

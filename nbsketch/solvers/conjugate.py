@@ -26,7 +26,7 @@ from nbsketch.solvers._conjugate.checks import (
 from nbsketch.solvers._conjugate.operator import StoredMatrix, SymmetricOperator
 from nbsketch.solvers._conjugate.outputs import RotatedOutputs
 from nbsketch.solvers._conjugate.preconditioner import (
-    LowRankPreconditioner,
+    Preconditioner,
     build_preconditioner,
 )
 from nbsketch.solvers._conjugate.problem import ColumnGaps, KernelSystem
@@ -65,7 +65,7 @@ def solve_conjugate(
     output: NDArray | None = None,
     sample_weight: NDArray | None = None,
     fit_intercept: bool = True,
-    preconditioner: LowRankPreconditioner | None = None,
+    preconditioner: Preconditioner | None = None,
     tol: float = 1e-3,
     max_passes: int = 200,
     max_seconds: float = np.inf,
@@ -96,7 +96,7 @@ def solve_conjugate(
         Non-negative weights of mean one. Rows of weight zero get coefficient zero.
     fit_intercept : bool, default=True
         Whether to fit b, which is not penalized.
-    preconditioner : LowRankPreconditioner, optional
+    preconditioner : Preconditioner, optional
         From `build_preconditioner`; built for `alpha` by default.
     tol : float, default=1e-3
         Largest relative duality gap of each column.
@@ -168,7 +168,7 @@ def conjugate_path(
     output: NDArray | None = None,
     sample_weight: NDArray | None = None,
     fit_intercept: bool = True,
-    preconditioner: LowRankPreconditioner | None = None,
+    preconditioner: Preconditioner | None = None,
     tol: float = 1e-3,
     max_passes: int = 200,
     max_seconds: float = np.inf,
@@ -257,7 +257,8 @@ def solve_columns(
     system = KernelSystem(K, targets, shifts, sample_weight, fit_intercept)
     rng = np.random.default_rng(random_state)
     shift = float(shifts.min(initial=n * float(np.min(alphas))))
-    pre = build_preconditioner(K, shift, rng, rank=rank, weights=sample_weight)
+    known: dict[str, Any] = {"rank": rank, "weights": sample_weight, "local": False}
+    pre = build_preconditioner(K, shift, rng, **known)
     search = ConjugateSearch(system, pre, None, Limits(tol, max_passes, np.inf))
     search.run()
     width = len(rotated.values)
@@ -270,7 +271,7 @@ def solve_columns(
 def _solve(
     rotated: RotatedOutputs,
     system: KernelSystem,
-    preconditioner: LowRankPreconditioner,
+    preconditioner: Preconditioner,
     limits: Limits,
     state: State | None,
     callback: Callback | None,

@@ -26,6 +26,9 @@ class SymmetricOperator(Protocol):
     def diag(self) -> NDArray:
         """Return the diagonal."""
 
+    def block(self, index: NDArray) -> NDArray:
+        """Return K[index][:, index] in float64."""
+
 
 class PartialOperator(SymmetricOperator, Protocol):
     """A symmetric matrix of which parts can be evaluated as well."""
@@ -35,9 +38,6 @@ class PartialOperator(SymmetricOperator, Protocol):
 
     def exact(self, index: NDArray, v: NDArray) -> NDArray:
         """Return (K v)[index] without rounding of the kernel values."""
-
-    def block(self, index: NDArray) -> NDArray:
-        """Return K[index][:, index] in float64."""
 
     def take(self, index: NDArray) -> PartialOperator:
         """Return the matrix of some rows and columns as an operator."""

@@ -11,10 +11,13 @@ one than the shift hardly matters as long as the residual K - F F^T is larger st
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 import scipy.linalg
 from numpy.typing import DTypeLike, NDArray
 
+from nbsketch.solvers._conjugate.blocks import BlockPreconditioner
 from nbsketch.solvers._conjugate.cholesky import partial_cholesky
 from nbsketch.solvers._conjugate.operator import SymmetricOperator
 
@@ -22,8 +25,21 @@ from nbsketch.solvers._conjugate.operator import SymmetricOperator
 _RANK, _LEAST_RANK, _MOST_RANK = 8.0, 300, 2000
 # Factors are float64 where the shift is below this share of the trace.
 _SMALL_SHIFT = 2.4e-7
+# Diagonal blocks pay where the shift is below this share of the mean diagonal.
+_LOCAL_SHIFT = 1e-4
 # Share of the trace by which theta exceeds rounding.
 _ROUNDINGS = 2
+
+
+class Preconditioner(Protocol):
+    """What conjugate gradients ask of a preconditioner."""
+
+    @property
+    def rank(self) -> int:
+        """Number of columns of F."""
+
+    def solve(self, R: NDArray, shifts: NDArray) -> NDArray:
+        """Return P^{-1} R for R of shape (n, d), one shift for each column."""
 
 
 class LowRankPreconditioner:
@@ -107,13 +123,16 @@ def build_preconditioner(
     rank: int | None = None,
     weights: NDArray | None = None,
     dtype: DTypeLike | None = None,
-) -> LowRankPreconditioner:
-    r"""Return a low-rank preconditioner of K plus n alpha times inverse weights.
+    local: bool | None = None,
+) -> Preconditioner:
+    r"""Return a preconditioner of K plus n alpha times inverse weights.
 
     .. math:: P = F F^\top + \theta W^{-1} \approx K + n \alpha W^{-1}
 
-    with F from block randomly pivoted Cholesky; `nbsketch.solvers.solve_conjugate`
-    takes it for any penalty that is not much smaller.
+    with F from block randomly pivoted Cholesky, or with the diagonal blocks of
+    :math:`K - F F^\top + n \alpha W^{-1}` that belong to near rows in place of the
+    last term. `nbsketch.solvers.solve_conjugate` takes it for any penalty that is not
+    much smaller.
 
     Parameters
     ----------
@@ -132,10 +151,16 @@ def build_preconditioner(
     dtype : {float32, float64}, optional
         Type of F. By default float64 if the shift is below 2.4e-7 tr(K), which float32
         cannot represent beside the largest eigenvalues.
+    local : bool, optional
+        Whether to add diagonal blocks, of at most 500 rows and in float64. They cut
+        the passes to a third where the penalty is small, and take as long to build as
+        F. By default, if neither `rank` nor `dtype` is given, where the shift is below
+        1e-4 of the mean diagonal of K.
 
     Returns
     -------
-    LowRankPreconditioner
+    Preconditioner
+        With ``solve(R, shifts)`` for columns R and one shift for each.
 
     Examples
     --------
@@ -147,11 +172,15 @@ def build_preconditioner(
     >>> pre.rank < 500
     True
     """
-    n = K.shape[0]
+    n, trace = K.shape[0], float(K.diag().sum())
+    if local is None:
+        small = n * shift < _LOCAL_SHIFT * trace
+        local = small and rank is None and dtype is None
     if rank is None:
         rank = int(np.clip(_RANK * n**0.5, _LEAST_RANK, _MOST_RANK))
     if dtype is None:
-        small = shift < _SMALL_SHIFT * float(K.diag().sum())
-        dtype = np.float64 if small else np.float32
+        dtype = np.float64 if local or shift < _SMALL_SHIFT * trace else np.float32
     F, _ = partial_cholesky(K, min(rank, n), rng, dtype=dtype, enough=shift / 4)
+    if local:
+        return BlockPreconditioner(K, F, rng, weights)
     return LowRankPreconditioner(F, weights)

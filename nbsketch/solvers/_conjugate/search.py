@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch.solvers._conjugate.preconditioner import LowRankPreconditioner
+from nbsketch.solvers._conjugate.preconditioner import Preconditioner
 from nbsketch.solvers._conjugate.problem import ColumnGaps, KernelSystem
 
 Report = Callable[[int, ColumnGaps], Any]  # returns true to stop
@@ -33,7 +33,7 @@ class ConjugateSearch:
     def __init__(
         self,
         system: KernelSystem,
-        preconditioner: LowRankPreconditioner,
+        preconditioner: Preconditioner,
         start: NDArray | None,
         limits: Limits,
         report: Report | None = None,

@@ -71,6 +71,9 @@ from nbsketch.solvers.conjugate import NotConvergedError
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.folds import Fold
 
+# Share of its time that suffices for a usable solution of the exact machine.
+_MOST_OF_IT = 0.8
+
 
 class Problem(NamedTuple):
     """What a fit solves.
@@ -174,10 +177,10 @@ def _within_time(problem: Problem, data: SketchedData) -> SketchedData:
             choice, solution = exact_seconds(data, objective.targets.shape[1])
             if choice + solution <= seconds_left():
                 chosen = choose_exact(data, objective, alpha)
-                if solution <= seconds_left():
+                if _MOST_OF_IT * solution <= seconds_left():
                     return chosen
-    rule = growth(problem.rows.shape[0], seconds_left())
-    return _grown(problem, first_sketch(data), rule)
+    first = first_sketch(data, seconds_left())
+    return _grown(problem, first, growth(problem.rows.shape[0], seconds_left()))
 
 
 def _grown(problem: Problem, data: SketchedData, rule: AutoSize) -> SketchedData:

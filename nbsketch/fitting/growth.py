@@ -66,23 +66,11 @@ def grow(
             best = data._replace(
                 sketch=step.sketch, sketch_map=step.sketch_map, features=features
             )
-        rows = 0 if stop else _rows_to_add(rule, path, X.shape[0])
+        rows = 0 if stop else rule.rows_to_add(path, X.shape[0])
         if rows == 0:
             arrays = {name: np.array(values) for name, values in path.items()}
             return best._replace(size_path=arrays)
         step = _add(step, rows, X)
-
-
-def _rows_to_add(rule: AutoSize, path: dict[str, list], n: int) -> int:
-    """Return the number of rows to add, 0 to stop."""
-    size, loss, seconds = path["size"][-1], path["loss"], path["seconds"]
-    if len(loss) > 1 and loss[-1] > (1 - rule.tol) * loss[-2]:
-        return 0
-    if rule.seconds is not None:
-        last = seconds[-1] - (seconds[-2] if len(seconds) > 1 else 0.0)
-        if seconds[-1] + 4 * last > rule.seconds:
-            return 0
-    return max(0, min(size, min(rule.max_size, n) - size))
 
 
 def _add(step: _Step, rows: int, X: Any) -> _Step:

@@ -90,6 +90,26 @@ class AutoSize:
             check_positive("seconds", self.seconds)
         check_real("tol", self.tol, low=0, high=1, high_open=True)
 
+    def rows_to_add(self, path: dict[str, list], n: int) -> int:
+        """Return the number of rows to add after a path of sizes, 0 to stop.
+
+        `path` has the sizes, losses and times since the start so far; n is the number
+        of rows of X.
+        """
+        size, loss = path["size"][-1], path["loss"]
+        if len(loss) > 1 and loss[-1] > (1 - self.tol) * loss[-2]:
+            return 0
+        rows = self._affordable_rows(size, path)
+        return max(0, min(rows, min(self.max_size, n) - size))
+
+    def _affordable_rows(self, size: int, path: dict[str, list]) -> int:
+        """Return the number of rows of a doubling, 0 without time for it."""
+        seconds = path["seconds"]
+        if self.seconds is None:
+            return size
+        last = seconds[-1] - (seconds[-2] if len(seconds) > 1 else 0.0)
+        return size if seconds[-1] + 4 * last <= self.seconds else 0
+
 
 def as_auto_size(size: Any) -> AutoSize | None:
     """Return the rule by which to choose a size, or None if the size is given."""

@@ -76,7 +76,7 @@ def series_of(problem: Problem, quick: bool = False) -> dict[str, Series]:
     """Return the methods of a figure by name."""
     sizes = QUICK_SIZES if quick else SIZES
     landmarks = sizes + (QUICK_LANDMARKS if quick else MANY_LANDMARKS)
-    few = sizes[:: max(1, (len(sizes) - 1) // 2)]  # of methods that need all columns
+    few = QUICK_SIZES  # of methods that need all columns
     kind = problem.law[0].upper()
     adam = _sketched(_sparsified(_ADAM_NONZEROS, problem.law), _ADAM)
     return {

@@ -1,12 +1,12 @@
 """Least squares with sketched inputs and outputs: error and time against sketch sizes.
 
 The synthetic set of El Ahmad, Brogat-Motte, Laforgue and d'Alche-Buc, AISTATS 2024, as
-their slides state it: n = 10,000, d = 300, linear kernels, x ~ N(0, C), y = C H x + e, e ~ N(0, E),
-eigenvalues k^(-3/2) of C and 0.2 k^(-1/10) of E, H with independent standard normal
-entries, and p-SR sketches of density 20/n on both sides. Not stated by the authors, and
-chosen here: random bases of C and E; one penalty for all methods, the best for exact
-ridge regression on 1,000 further rows; 1,000 test rows; the sizes; all training outputs
-as candidates of the decoding.
+their slides state it: n = 10,000, d = 300, linear kernels, x ~ N(0, C), y = C H x + e,
+e ~ N(0, E), eigenvalues k^(-3/2) of C and 0.2 k^(-1/10) of E, H with independent
+standard normal entries, and p-SR sketches of density 20/n on both sides. Not stated by
+the authors, and chosen here: random bases of C and E; one penalty for all methods, the
+best for exact ridge regression on 1,000 further rows; 1,000 test rows; the sizes; all
+training outputs as candidates of the decoding.
 """
 
 from __future__ import annotations

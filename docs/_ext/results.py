@@ -9,8 +9,9 @@
 
 Each line of the body is a column: its heading and a format of the fields of a row.
 Empty fields are omitted, with brackets and signs around them. ``:where:`` keeps rows
-with the given values (``size=100, method=ridge``). ``:figure:`` draws the figure of the
-experiment below the table; without a body there is only the figure.
+with the given values (``size=100, method=ridge``). ``:across: set`` repeats the last
+column for every value of a field, which is its heading. ``:figure:`` draws the figure
+of the experiment below the table; without a body there is only the figure.
 """
 
 import contextlib
@@ -77,6 +78,7 @@ class Results(Directive):
     has_content = True
     option_spec: ClassVar = {
         "where": directives.unchanged,
+        "across": directives.unchanged,
         "figure": directives.flag,
         "command": directives.unchanged,
     }
@@ -105,14 +107,32 @@ class Results(Directive):
 
     def _table(self, rows):
         columns = [line.split(":", 1) for line in self.content if line.strip()]
+        titles = [title.strip() for title, _ in columns]
+        body = [[_cell(form, row) for _, form in columns] for row in rows]
+        if "across" in self.options:
+            heads = [str(row[self.options["across"]]) for row in rows]
+            titles, body = _spread_last(titles, body, heads)
         text = ["", ".. list-table::", "   :header-rows: 1", ""]
-        table = [[title.strip() for title, _ in columns]]
-        for row in rows:
-            cells = [_Fields().vformat(form, (), row) for _, form in columns]
-            table.append([_EMPTY.sub("", cell).strip() for cell in cells])
-        for cells in table:
+        for cells in [titles, *body]:
             text += [f"   {'* ' if j == 0 else '  '}- {c}" for j, c in enumerate(cells)]
         return [*text, ""]
+
+
+def _cell(form, row):
+    return _EMPTY.sub("", _Fields().vformat(form, (), row)).strip()
+
+
+def _spread_last(titles, body, heads):
+    """Give each of `heads` a column of the last cells; join rows that start alike."""
+    columns = list(dict.fromkeys(heads))
+    joined = {}
+    for cells, head in zip(body, heads, strict=True):
+        joined.setdefault(tuple(cells[:-1]), {})[head] = cells[-1]
+    rows = [
+        [*start, *(found.get(column, "") for column in columns)]
+        for start, found in joined.items()
+    ]
+    return [*titles[:-1], *columns], rows
 
 
 def setup(app):

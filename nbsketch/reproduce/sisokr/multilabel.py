@@ -20,8 +20,8 @@ from nbsketch import datasets
 from nbsketch._progress import Progress
 from nbsketch.kernels import GaussianKernel
 from nbsketch.metrics import example_f1
-from nbsketch.reproduce._tools.publish import publish_table
-from nbsketch.reproduce._tools.report import Row
+from nbsketch.reproduce._tools.publish import RESULTS, publish_table
+from nbsketch.reproduce._tools.report import Row, read_csv
 from nbsketch.reproduce._tools.statistics import column, spread, timed
 from nbsketch.reproduce.sisokr import large, least_squares
 from nbsketch.sketches import (
@@ -153,11 +153,16 @@ def run(
     and .png, which alone `plot_only` makes.
     """
     replicates = replicates or (QUICK_REPLICATES if quick else REPLICATES)
-    rows = [] if plot_only else _table(replicates, out, data_home)
+    rows = _read(out) if plot_only else _table(replicates, out, data_home)
     least_squares.run(replicates, quick, out, plot_only)
     if not (quick or plot_only):
         large.run(out)
     return rows
+
+
+def _read(out: Path | None) -> list[Row]:
+    file = (out or RESULTS) / "sisokr.csv"
+    return read_csv(file) if file.exists() else []
 
 
 def _table(replicates: int, out: Path | None, data_home: Path | None) -> list[Row]:

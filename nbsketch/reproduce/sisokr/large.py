@@ -29,7 +29,7 @@ INPUT_SIZE, OUTPUT_SIZE = 8000, 500
 TITLE = "Structured prediction on a synthetic set of the size of Bookmarks"
 NOTES = (
     "training, inference: processor seconds of `fit` and `predict`; gibibytes: largest "
-    "memory of the process, with the data. The F1 score is not comparable with Bookmarks.",
+    "memory of the process, with the data. The F1 score is not that of Bookmarks.",
 )
 
 

@@ -98,35 +98,71 @@ class Lipschitz:
 
 
 class Nystrom:
-    """Sub-sampling of many rows, by conjugate gradients and in closed form."""
+    """Sketches of many rows, by conjugate gradients and in closed form."""
 
-    params = (choose(fast=[500], regular=[1000, 2000, 3000, 5000]),)
-    param_names = ("size",)
+    params = (
+        choose(fast=[500], regular=[1000, 2000, 3000]),
+        choose(fast=["subsampling"], regular=["subsampling", "p-sparsified"]),
+    )
+    param_names = ("size", "sketch")
     n = choose(fast=4000, regular=16_000)
     timeout = 300
 
-    def setup(self, size):
+    def setup(self, size, sketch):
         self.X, self.y = make_problem(self.n, 7)
         self.X = self.X.astype(np.float32)
         self.kernel = nbsketch.MaternKernel(2.0)
-        self.sketch = nbsketch.SubsamplingSketch(size).draw(self.n, 0)
+        self.recipe = {
+            "subsampling": nbsketch.SubsamplingSketch(size),
+            "p-sparsified": nbsketch.PSparsifiedSketch(size, density=5 / self.n),
+        }[sketch]
+        self.sketch = self.recipe.draw(self.n, 0)
 
     def iterate(self):
         Z = SketchedColumns(self.kernel, self.X, self.sketch)
         return solve_nystrom(Z, self.y, 1e-5)
 
-    def time_conjugate_gradients(self, size):
+    def time_conjugate_gradients(self, size, sketch):
         self.iterate()
 
-    def time_closed_form(self, size):
-        nbsketch.SketchedKernelRegressor(
+    def time_closed_form(self, size, sketch):
+        nbsketch.SpectralFilterRegressor(
             self.kernel,
-            sketch="subsampling",
-            size=size,
+            sketch=self.recipe,
             alpha=1e-5,
             preprocessing=None,
             random_state=0,
         ).fit(self.X, self.y)
 
-    def track_passes(self, size):
+    def track_passes(self, size, sketch):
         return self.iterate().n_iter
+
+
+class AgainstSize:
+    """Error and time against the size: closed form, sketch by passes, all rows."""
+
+    n = choose(fast=4200, regular=16_000)
+    params = (choose(fast=[200, 1100, 4200], regular=[250, 1000, 2000, 4000, 16_000]),)
+    param_names = ("size",)
+    timeout = 300
+
+    def setup(self, size):
+        X = make_rows(self.n + 2000, 4)
+        y = np.sin(4 * X[:, 0]) * np.cos(3 * X[:, 1])  # fine structure
+        y += 0.1 * np.random.default_rng(1).standard_normal(len(y))
+        self.X, self.X_test = np.split(X, [self.n])
+        self.y, self.y_test = np.split(y, [self.n])
+
+    def fit(self, size):
+        options = {"size": size} if size < self.n else {"sketch": "identity"}
+        model = nbsketch.SketchedKernelRegressor(
+            nbsketch.MaternKernel(2.0), alpha=1e-6, random_state=0, **options
+        )
+        return model.fit(self.X, self.y)
+
+    def time_fit(self, size):
+        self.fit(size)
+
+    def track_error(self, size):
+        error = self.fit(size).predict(self.X_test) - self.y_test
+        return float(np.sqrt(np.mean(error**2)))

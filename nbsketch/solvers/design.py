@@ -6,7 +6,7 @@ rest. Every product accumulates in double precision over the stored values.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -54,6 +54,8 @@ class Design:
 
     shape: tuple[int, int]
     dtype: np.dtype
+    # Whether vectors of n numbers of a scalar loss stay with the blocks.
+    keeps_rows: ClassVar[bool] = False
 
     def blocks(self) -> Iterator[tuple[int, int, NDArray]]:
         """Yield (start, stop, Z[start:stop]) in order, covering all rows."""
@@ -129,6 +131,63 @@ class Design:
             sums = tuple(map(np.add, sums, found)) if sums else found
         return sums
 
+    def hold(
+        self,
+        make: Callable[..., Any],
+        rows: Sequence,
+        parts: Sequence | None,
+        *args: Any,
+    ) -> list:
+        """Return ``make(*rows of the block, *args)`` for each block, kept with it.
+
+        Parameters
+        ----------
+        make : callable
+            Makes what a block holds.
+        rows : sequence
+            Arrays with one entry for each row, or None; the last one is replaced by
+            `parts` if these are given.
+        parts : sequence or None
+            What `step` has returned for each block.
+        """
+        held = []
+        for k, (start, stop, _) in enumerate(self.blocks()):
+            known = [None if a is None else a[start:stop] for a in rows]
+            if parts is not None:
+                known[-1] = parts[k]
+            held.append(make(*known, *args))
+        return held
+
+    def step(
+        self, function: Callable[..., tuple], parts: Sequence, *args: Any
+    ) -> tuple[list, tuple]:
+        """Return new parts and the sum of sums of ``function(block, part, *args)``."""
+        pairs = [
+            function(block, part, *args)
+            for (_, _, block), part in zip(self.blocks(), parts, strict=True)
+        ]
+        return [new for new, _ in pairs], added([sums for _, sums in pairs])
+
+    def sums(
+        self, function: Callable[..., tuple], parts: Sequence, *args: Any
+    ) -> tuple:
+        """Return the sums of the tuples ``function(block, part, *args)``."""
+        blocks = (block for _, _, block in self.blocks())
+        known = zip(blocks, parts, strict=True)
+        return added([function(block, part, *args) for block, part in known])
+
+    def part_sums(
+        self, function: Callable[..., tuple], parts: Sequence, *args: Any
+    ) -> tuple:
+        """Return the sums of the tuples ``function(part, *args)``."""
+        return added([function(part, *args) for part in parts])
+
+    def part_values(
+        self, function: Callable[..., Any], parts: Sequence, *args: Any
+    ) -> list:
+        """Return ``function(part, *args)`` of each part."""
+        return [function(part, *args) for part in parts]
+
     def _check_rows(self, rows: NDArray) -> None:
         """Raise an error unless row indices ascend within the design."""
         if len(rows) == 0:
@@ -194,6 +253,11 @@ class ArrayDesign(Design):
     def collect(self) -> NDArray:
         """Return the array itself."""
         return self.Z
+
+
+def added(terms: Sequence[tuple]) -> tuple:
+    """Return the sums of the entries of tuples."""
+    return tuple(sum(parts[1:], start=parts[0]) for parts in zip(*terms, strict=True))
 
 
 def as_design(Z: Any) -> Design:

@@ -6,9 +6,13 @@ from numpy.typing import ArrayLike
 
 from nbsketch.losses import LogisticLoss, as_loss
 from nbsketch.solvers._certified.minimize import minimize
-from nbsketch.solvers._certified.search import Callback
+from nbsketch.solvers._certified.search import Callback, CertifiedSearch
 from nbsketch.solvers._scalar.logistic import LogisticSearch
-from nbsketch.solvers._scalar.problem import scalar_problem
+from nbsketch.solvers._scalar.problem import ScalarProblem, scalar_problem
+from nbsketch.solvers._scalar.resident import (
+    ResidentLogisticSearch,
+    ResidentScalarSearch,
+)
 from nbsketch.solvers._scalar.search import ScalarSearch
 from nbsketch.solvers.design import Design, as_design
 from nbsketch.solvers.generic import solve_generic
@@ -97,5 +101,15 @@ def solve_scalar(
             callback=callback,
         )  # fmt: skip
     problem = scalar_problem(design, y, loss, alpha, sample_weight, fit_intercept)
-    method = LogisticSearch if logistic else ScalarSearch
+    method = _logistic_search if logistic else _search
     return minimize(problem, method, tol, max_iter, state, callback)
+
+
+def _search(problem: ScalarProblem, *args: Any) -> CertifiedSearch:
+    resident = problem.design.keeps_rows
+    return (ResidentScalarSearch if resident else ScalarSearch)(problem, *args)
+
+
+def _logistic_search(problem: ScalarProblem, *args: Any) -> CertifiedSearch:
+    resident = problem.design.keeps_rows
+    return (ResidentLogisticSearch if resident else LogisticSearch)(problem, *args)

@@ -33,7 +33,7 @@ class Certificate(NamedTuple):
     intercept : float or ndarray of shape (d,)
         Intercept.
     dual : ndarray
-        Dual point.
+        Dual point; a `HeldRows` if it stays with the blocks of the features.
     objective : float
         Objective at (coef, intercept).
     gap : float
@@ -44,7 +44,7 @@ class Certificate(NamedTuple):
 
     coef: NDArray
     intercept: Any
-    dual: NDArray
+    dual: Any
     objective: float
     gap: float
     scale: float
@@ -90,8 +90,12 @@ def typical_loss(losses: NDArray, weights: NDArray, n: float) -> float:
     """
     some = np.s_[:: max(1, len(losses) // _SAMPLED)]
     positive = losses[some][(losses[some] > 0) & (weights[some] > 0)]
-    limit = _OUTLYING * np.median(positive) if len(positive) else np.inf
-    return float(weights @ np.minimum(losses, limit)) / n
+    return float(weights @ np.minimum(losses, typical_limit(positive))) / n
+
+
+def typical_limit(positive: NDArray) -> float:
+    """Return the limit on losses, given positive losses of some rows."""
+    return _OUTLYING * float(np.median(positive)) if len(positive) else np.inf
 
 
 def balance(

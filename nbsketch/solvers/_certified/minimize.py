@@ -14,7 +14,7 @@ from nbsketch.solvers.solution import Solution, State
 
 def minimize(
     problem: Problem,
-    method: type[CertifiedSearch],
+    method: Callable[..., CertifiedSearch],
     tol: float,
     max_iter: int,
     state: State | None,

@@ -11,6 +11,8 @@ from nbsketch.solvers.design import Design
 
 # Targets used for a starting constant: a quantile of more would be no better.
 _TARGETS = 10_000
+# Rows whose residuals are brought together for their spread.
+_SPREAD_ROWS = 2000
 _OUTLYING = 20.0  # times the median
 
 
@@ -60,6 +62,17 @@ class Problem(ABC):
         if sizes.size == 0:
             return 1.0
         return float(np.minimum(sizes, _OUTLYING * np.median(sizes)).mean())
+
+    def spread_at(self, coef: NDArray, intercept: Any) -> float:
+        """Return the spread of the residuals at a point.
+
+        Residuals that stay with the blocks of the features are those of some rows.
+        """
+        part = self
+        if self.design.keeps_rows:
+            rows = np.flatnonzero(self.weights > 0)
+            part = self.take(rows[:: max(1, len(rows) // _SPREAD_ROWS)])
+        return part.spread(part.residual(coef, intercept))
 
     def target_quantile(self, targets: NDArray, level: Any) -> Any:
         """Return quantiles of (some of) the targets of positive weight."""

@@ -127,7 +127,7 @@ class CertifiedSearch(ABC, Generic[ProblemT]):
         self.coef = np.array(state.coef, dtype=float)
         intercept = np.array(state.intercept, dtype=float) * problem.fit_intercept
         self.intercept: Any = intercept if intercept.ndim else float(intercept)
-        self.res = problem.residual(self.coef, self.intercept)
+        self.res = self._first_residual()
         self.sigma, self.slope = 0.0, -np.inf
         self.steps = self.idle = 0
         self.stopped = False
@@ -169,6 +169,9 @@ class CertifiedSearch(ABC, Generic[ProblemT]):
     def converged(self) -> bool:
         """Whether the best certificate is good enough."""
         return bool(self.best.gap <= self.target)
+
+    def _first_residual(self) -> NDArray:
+        return self.problem.residual(self.coef, self.intercept)
 
     @abstractmethod
     def _begin(self, state: State) -> None: ...

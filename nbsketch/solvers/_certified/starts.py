@@ -32,7 +32,7 @@ def nested_sizes(n: int, rank: int) -> list[int]:
 
 def nested_start(
     problem: Problem,
-    method: type[CertifiedSearch],
+    method: Callable[..., CertifiedSearch],
     start: Callable[[Any], State] = cold_start,
 ) -> State:
     """Return a start from nested random samples of the rows, `start` if n is small.
@@ -50,7 +50,7 @@ def nested_start(
         part = problem.sample(np.sort(order[:size]))
         state = start(part) if state is None else state
         best = method(part, state, _SAMPLE_TOL, _SAMPLE_STEPS).run()
-        spread = part.spread(part.residual(best.coef, best.intercept))
+        spread = part.spread_at(best.coef, best.intercept)
         sigma = 0.3 * np.sqrt(problem.rank / size) * spread
         last = best.state or state
         gram = last.gram if last.inside is None else None  # else of these rows alone

@@ -53,6 +53,11 @@ class ActiveRows:
             return False
         return bool(np.max(np.abs(self.res - self._start)) > self.reach)
 
+    @property
+    def held(self) -> float:
+        """Weight of the rows strictly between kinks."""
+        return float(self.problem.weights @ self.inside)
+
     def spread(self, a: NDArray) -> NDArray:
         """Return the dual point of all rows, `a` that of the round's beginning."""
         if self.rows is None:

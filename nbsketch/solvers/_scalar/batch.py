@@ -12,7 +12,8 @@ from nbsketch.solvers.design import Design
 
 def shared(design: Design, n_problems: int) -> Design:
     """Return the features for some problems, which are solved one by one."""
-    return design if n_problems == 1 else SharedDesign(design)
+    alone = n_problems == 1 or design.keeps_rows
+    return design if alone else SharedDesign(design)
 
 
 class SharedDesign(Design):

@@ -48,7 +48,8 @@ class RowGram:
         if count > _REBUILD * (np.count_nonzero(self.inside) - count):
             self.clear()
         else:
-            self.matrix -= self._of(self.problem, np.flatnonzero(lost))
+            rows = np.flatnonzero(lost)
+            self.matrix -= gram_of(self.problem, rows, self.exact)
             self.inside[lost] = False
 
     def clear(self) -> None:
@@ -65,15 +66,16 @@ class RowGram:
         """Make B the rows in `inside`, a mask over the rows of `part`."""
         before = self.inside if rows is None else self.inside[rows]
         changed = np.flatnonzero(before != inside)
-        count = np.count_nonzero(inside)
-        if len(changed) > _REBUILD * count:
+        count = int(np.count_nonzero(inside))
+        if not changes_pay(len(changed), count):
             every = count == len(inside)
-            self.matrix = self._of(part, None if every else np.flatnonzero(inside))
+            some = None if every else np.flatnonzero(inside)
+            self.matrix = gram_of(part, some, self.exact)
         elif len(changed):
             entering = inside[changed]
             for sign, some in ((1, changed[entering]), (-1, changed[~entering])):
                 if len(some):
-                    self.matrix += sign * self._of(part, some)
+                    self.matrix += sign * gram_of(part, some, self.exact)
         self.inside[slice(None) if rows is None else rows] = inside
 
     def direction(self, rho: NDArray, factor: float) -> NDArray:
@@ -90,6 +92,14 @@ class RowGram:
         if diagonal.min() ** 2 < _SINGULAR * diagonal.max() ** 2:
             raise np.linalg.LinAlgError
         return step
+
+    def clipped_direction(self, rho: NDArray, factor: float) -> NDArray:
+        """Return the same with small eigenvalues raised to the smallest penalty."""
+        matrix = factor * self.matrix
+        matrix.flat[:: len(matrix) + 1] += self._penalty(factor, self.matrix[-1, -1])
+        values, vectors = np.linalg.eigh(matrix)
+        least = max(self.problem.alpha, _SINGULAR * float(values[-1]))
+        return -vectors @ ((vectors.T @ rho) / np.maximum(values, least))
 
     def orthogonal_direction(
         self, part: ScalarProblem, rho: NDArray, factor: float
@@ -116,14 +126,21 @@ class RowGram:
             penalty[-1] = factor * max(0.0, self.pivot - held)
         return penalty
 
-    def _of(self, part: ScalarProblem, rows: NDArray | None) -> NDArray:
-        weights = part.weights if rows is None else part.weights[rows]
-        scale = None if part.uniform else weights
-        gram = part.design.gram(rows, scale, exact=self.exact)
-        if not part.fit_intercept:
-            return gram
-        out = np.empty((len(gram) + 1,) * 2)
-        out[:-1, :-1] = gram
-        out[:-1, -1] = out[-1, :-1] = part.design.rmv(weights, rows)
-        out[-1, -1] = weights.sum()
-        return out
+
+def changes_pay(changed: int, count: int) -> bool:
+    """Return whether changed rows of a Gram matrix cost less than all its rows."""
+    return changed <= _REBUILD * count
+
+
+def gram_of(part: ScalarProblem, rows: NDArray | None, exact: bool) -> NDArray:
+    """Return the weighted Gram matrix of some rows of a problem, the intercept last."""
+    weights = part.weights if rows is None else part.weights[rows]
+    scale = None if part.uniform else weights
+    gram = part.design.gram(rows, scale, exact=exact)
+    if not part.fit_intercept:
+        return gram
+    out = np.empty((len(gram) + 1,) * 2)
+    out[:-1, :-1] = gram
+    out[:-1, -1] = out[-1, :-1] = part.design.rmv(weights, rows)
+    out[-1, -1] = weights.sum()
+    return out

@@ -57,12 +57,16 @@ class LogisticSearch(CertifiedSearch[ScalarProblem]):
         p, n = self.problem, len(self.problem.y)
         self.f = p.y - self.res
         self.a, self.curvature = np.empty(n), np.empty(n)
-        gram, size = state.gram, p.rank + p.fit_intercept
+        self._start_matrix(state)
+        self._evaluate()
+
+    def _start_matrix(self, state: State) -> None:
+        p, gram = self.problem, state.gram
+        size = p.rank + p.fit_intercept
         known = gram is not None and state.inside is None and len(gram) == size
         self.matrix = gram if known else None
         self.inverse = None if self.matrix is None else _inverse(self.matrix, p)
         self.worn, self.stalled, self.lowest = False, 0, np.inf
-        self._evaluate()
 
     def _first_certificate(self, state: State) -> Certificate:
         return self._step_certificate()
@@ -71,15 +75,19 @@ class LogisticSearch(CertifiedSearch[ScalarProblem]):
         p = self.problem
         logistic_point(self.f, p.y, self.a, self.curvature)
         push = p.weights * self.a
-        self.gradient = p.design.rmv(push)
+        bend = float(p.weights @ self.curvature)
+        self._set_gradient(p.design.rmv(push), float(push.sum()), bend)
+        return True
+
+    def _set_gradient(self, gradient: NDArray, total: float, bend: float) -> None:
+        """Set gradients and estimate; the arguments are sums over all rows."""
+        p, self.gradient = self.problem, gradient
         self.rho = p.alpha * self.coef - self.gradient / p.n
         self.estimate = float(self.rho @ self.rho) / (2 * p.alpha)
         if p.fit_intercept:
-            tilt = -float(push.sum()) / p.n
-            bend = max(1e-300, float(p.weights @ self.curvature) / p.n)
+            tilt, bend = -total / p.n, max(1e-300, bend / p.n)
             self.rho = np.append(self.rho, tilt)
             self.estimate += tilt**2 / (2 * bend)
-        return True
 
     def _gradient(self) -> NDArray:
         return self.rho
@@ -96,13 +104,19 @@ class LogisticSearch(CertifiedSearch[ScalarProblem]):
     def _direction(self, rho: NDArray) -> NDArray:
         """Return the Newton direction, with the kept matrix or with a new one."""
         if self.inverse is None or self.worn:
-            self.matrix = _hessian_matrix(self.problem, self.curvature)
+            self.matrix = self._hessian()
             self.inverse = _inverse(self.matrix, self.problem)
         step, self.move, count = conjugate_gradients(
             self._hessian_product, self.inverse, -rho, _FORCING, _LIMIT
         )
         self.worn = count > _FRESH
         return step
+
+    def _hessian(self) -> NDArray:
+        """Return the Hessian of the mean loss, the intercept last."""
+        p, weights = self.problem, self.problem.weights * self.curvature
+        gram = p.design.gram(weights=weights, exact=False)
+        return bordered(p, gram, p.design.rmv(weights), float(weights.sum()))
 
     def _hessian_product(self, direction: NDArray) -> tuple[NDArray, NDArray]:
         p, d = self.problem, direction[: self.problem.rank]
@@ -156,14 +170,15 @@ class LogisticSearch(CertifiedSearch[ScalarProblem]):
         return State(self.best.coef, self.best.intercept, gram=self.matrix)
 
 
-def _hessian_matrix(problem: ScalarProblem, curvature: NDArray) -> NDArray:
-    """Return the Hessian of the mean loss, the intercept last."""
-    p, weights = problem, problem.weights * curvature
-    gram = p.design.gram(weights=weights, exact=False)
+def bordered(
+    problem: ScalarProblem, gram: NDArray, edge: NDArray, corner: float
+) -> NDArray:
+    """Return the mean Hessian from sums, with a row of a free intercept."""
+    p = problem
     if p.fit_intercept:
-        edge = p.design.rmv(weights)[:, None]
-        corner = np.array([[max(weights.sum(), 1e-12 * p.n)]])
-        gram = np.block([[gram, edge], [edge.T, corner]])
+        column = edge[:, None]
+        last = np.array([[max(corner, 1e-12 * p.n)]])
+        gram = np.block([[gram, column], [column.T, last]])
     return gram / p.n
 
 

@@ -44,8 +44,18 @@ class ScalarProblem(Problem):
     uniform: bool  # all weights are one
     lo: NDArray
     hi: NDArray
-    gam: float
-    eps: float
+    numbers: ELQ
+    turned: bool  # whether the bounds are turned by the sign of the target
+
+    @property
+    def gam(self) -> float:
+        """Curvature of the conjugate."""
+        return self.numbers.gam
+
+    @property
+    def eps(self) -> float:
+        """Slope of the conjugate at zero."""
+        return self.numbers.eps
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
@@ -182,9 +192,7 @@ def scalar_problem(
     n = design.shape[0]
     y = check_labels("y", check_targets("y", y, (n,)), loss)
     numbers = _numbers(loss)
-    lo, hi = _bounds(numbers, n)
-    if loss.is_classification:
-        lo, hi = np.where(y > 0, lo, -hi), np.where(y > 0, hi, -lo)
+    lo, hi = row_bounds(numbers, y, loss.is_classification)
     return ScalarProblem(
         design=design,
         y=y,
@@ -192,19 +200,22 @@ def scalar_problem(
         uniform=sample_weight is None,
         lo=lo,
         hi=hi,
-        gam=numbers.gam,
-        eps=numbers.eps,
+        numbers=numbers,
+        turned=loss.is_classification,
         alpha=check_positive("alpha", alpha),
         fit_intercept=bool(fit_intercept),
         n=float(n),
     )
 
 
-def _bounds(numbers: ELQ, n: int) -> tuple[NDArray, NDArray]:
-    """Return the bounds of n rows: arrays, or views of one number for many rows."""
-    if n <= _BLOCK:
-        return np.full(n, numbers.lo), np.full(n, numbers.hi)
-    return np.broadcast_to(numbers.lo, n), np.broadcast_to(numbers.hi, n)
+def row_bounds(numbers: ELQ, y: NDArray, turned: bool) -> tuple[NDArray, NDArray]:
+    """Return the bounds of each row: arrays, or views of one number for many rows."""
+    lo, hi = numbers.lo, numbers.hi
+    if turned:
+        return np.where(y > 0, lo, -hi), np.where(y > 0, hi, -lo)
+    if len(y) <= _BLOCK:
+        return np.full(len(y), lo), np.full(len(y), hi)
+    return np.broadcast_to(lo, len(y)), np.broadcast_to(hi, len(y))
 
 
 def _numbers(loss: Any) -> ELQ:

@@ -72,11 +72,17 @@ class ScalarSearch(CertifiedSearch[ScalarProblem]):
             return self._useful(state.sigma)
         steepest = max(float(p.hi.max()), -float(p.lo.min())) if p.gam > 0 else 1.0
         share = _COLD if state.dual is None else _WARM
-        return self._useful(share * p.spread(self.res) / steepest)
+        return self._useful(share * self._spread() / steepest)
+
+    def _spread(self) -> float:
+        return self.problem.spread(self.res)
 
     def _useful(self, sigma: float) -> float:
         """Return sigma, or 0 if the loss is smooth enough by itself."""
         return sigma if sigma > _SMOOTH * self.problem.gam else 0.0
+
+    def _smaller(self) -> float:
+        return self._useful(_SHRINK * self.sigma)
 
     def _rounding(self) -> float:
         p = self.problem
@@ -106,8 +112,7 @@ class ScalarSearch(CertifiedSearch[ScalarProblem]):
         p, active = self.problem, self.active
         error = rho[: p.rank] @ rho[: p.rank] / (2 * p.alpha)
         if p.fit_intercept:
-            held = float(active.problem.weights @ active.inside)
-            free = 2 * max(self.gram.pivot, held)
+            free = 2 * max(self.gram.pivot, active.held)
             error += rho[-1] ** 2 * p.n * (p.gam + self.sigma) / free
         return float(error), active.young / p.n
 
@@ -179,7 +184,7 @@ class ScalarSearch(CertifiedSearch[ScalarProblem]):
     def _next_round(self, settled: bool) -> None:
         if self.sigma > 0 and settled:
             self.center = self.proposed
-            self.sigma = self._useful(_SHRINK * self.sigma)
+            self.sigma = self._smaller()
         else:
             self.reach = np.inf
             if self.active.rows is None:  # inactive rows are not to blame

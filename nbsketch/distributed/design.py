@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -10,11 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbsketch.distributed.memory import fits
 from nbsketch.distributed.partitions import Partitions
-from nbsketch.distributed.tasks import computed, task, tree_sum
+from nbsketch.distributed.tasks import computed, kept, task, tree_sum
 from nbsketch.solvers.design import ArrayDesign, Design
 
-# Features of chosen rows up to this size are brought here.
-_LOCAL_BYTES = 256 << 20
+# Features up to this size are brought here, and those of a sample of the rows.
+_LOCAL_BYTES, _SAMPLE_BYTES = 256 << 20, 32 << 20
 # Sums of which the terms have more bytes are added on the workers, in a tree.
 _SUMMED_BYTES = 1 << 20
 
@@ -22,8 +24,9 @@ _SUMMED_BYTES = 1 << 20
 class PartitionedDesign(Design):
     """Features Z (n x r) in partitions; products with them are computed there.
 
-    Gram matrices and sums are added in a tree; ``Z W`` and the n numbers in ``Z^T A``
-    cross the network, the features only where few rows are gathered.
+    Gram matrices and sums are added in a tree. Scalar losses keep their vectors of n
+    numbers with the partitions (`hold`, `step`); for the others ``Z W`` and the n
+    numbers in ``Z^T A`` cross the network. Features do where few rows are gathered.
 
     Parameters
     ----------
@@ -35,16 +38,24 @@ class PartitionedDesign(Design):
         float32 or float64.
     """
 
+    keeps_rows = True
+
     def __init__(self, partitions: Partitions, n_columns: int, dtype: Any) -> None:
         self.dtype = np.dtype(dtype)
         self.shape = (len(partitions), n_columns)
         self._partitions = partitions.kept() if fits(self.nbytes) else partitions
 
     @classmethod
-    def near(cls, partitions: Partitions, n_columns: int, dtype: Any) -> Design:
+    def near(
+        cls,
+        partitions: Partitions,
+        n_columns: int,
+        dtype: Any,
+        limit: int | None = None,
+    ) -> Design:
         """Return the features, in memory here if they are small."""
         n_bytes = np.dtype(dtype).itemsize * len(partitions) * n_columns
-        if n_bytes > _LOCAL_BYTES:
+        if n_bytes > (_LOCAL_BYTES if limit is None else limit):
             return cls(partitions, n_columns, dtype)
         empty = np.empty((0, n_columns), dtype)
         return ArrayDesign._trusted(
@@ -99,7 +110,8 @@ class PartitionedDesign(Design):
         """Return the features of the given rows, in memory if they are small."""
         self._check_rows(rows)
         some = self._partitions.select(rows)
-        return PartitionedDesign.near(some, self.shape[1], self.dtype)
+        known = some, self.shape[1], self.dtype
+        return PartitionedDesign.near(*known, limit=min(_LOCAL_BYTES, _SAMPLE_BYTES))
 
     def collect(self) -> NDArray:
         """Return all features as one array."""
@@ -110,6 +122,53 @@ class PartitionedDesign(Design):
     ) -> tuple:
         """Return the sums of the tuples ``function(block, *parts, *args)``."""
         return self._partitions.total(function, *args, rows=rows)
+
+    def hold(
+        self,
+        make: Callable[..., Any],
+        rows: Sequence,
+        parts: Sequence | None,
+        *args: Any,
+    ) -> list:
+        """Return what each block holds: see `Design.hold`."""
+        tasks = []
+        for k, (i, j) in enumerate(pairwise(self._partitions.starts)):
+            known = [None if a is None else a[i:j] for a in rows]
+            if parts is not None:
+                known[-1] = parts[k]
+            tasks.append(task(make, *known, *args))
+        return kept(tasks)
+
+    def step(
+        self, function: Callable[..., tuple], parts: Sequence, *args: Any
+    ) -> tuple[list, tuple]:
+        """Return new parts, kept where they are, and sums: see `Design.step`."""
+        pairs = self._with_parts(function, parts, args)
+        total = tree_sum([task(itemgetter(1), pair) for pair in pairs])
+        *found, total = kept([*(task(itemgetter(0), pair) for pair in pairs), total])
+        return found, computed([total])[0]
+
+    def sums(
+        self, function: Callable[..., tuple], parts: Sequence, *args: Any
+    ) -> tuple:
+        """Return the sums of the tuples ``function(block, part, *args)``."""
+        return computed([tree_sum(self._with_parts(function, parts, args))])[0]
+
+    def part_sums(
+        self, function: Callable[..., tuple], parts: Sequence, *args: Any
+    ) -> tuple:
+        """Return the sums of the tuples ``function(part, *args)``."""
+        return computed([tree_sum([task(function, p, *args) for p in parts])])[0]
+
+    def part_values(
+        self, function: Callable[..., Any], parts: Sequence, *args: Any
+    ) -> list:
+        """Return ``function(part, *args)`` of each part."""
+        return computed([task(function, part, *args) for part in parts])
+
+    def _with_parts(self, function: Callable, parts: Sequence, args: tuple) -> list:
+        blocks = zip(self._partitions.blocks, parts, strict=True)
+        return [task(function, block, part, *args) for block, part in blocks]
 
     def _sum(self, tasks: list[Any], shape: tuple[int, ...]) -> NDArray:
         """Return the sum of the first results of tasks: small ones are added here."""

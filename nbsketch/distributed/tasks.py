@@ -9,6 +9,7 @@ from typing import Any
 
 from nbsketch._blas import one_thread
 from nbsketch.distributed.collections import dask_module
+from nbsketch.solvers.design import added
 
 # A task is run again so many times after an error of a worker.
 _RETRIES = 3
@@ -109,4 +110,4 @@ def _run(function: Callable, *args: Any) -> Any:
 
 
 def _add(*terms: tuple) -> tuple:
-    return tuple(sum(parts[1:], start=parts[0]) for parts in zip(*terms, strict=True))
+    return added(terms)

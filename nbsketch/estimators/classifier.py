@@ -172,7 +172,8 @@ class SketchedKernelClassifier(OneVsRest, SketchedModel):
         Parameters
         ----------
         X : array or sparse matrix of shape (n, q)
-            Training rows; float32 stays float32.
+            Training rows; float32 stays float32. Memory-mapped arrays are read block
+            by block, Dask arrays and data frames of numbers where they are.
         y : array of shape (n,)
             Labels, numbers or strings, of at least two classes.
         sample_weight : array of shape (n,) or None, default=None

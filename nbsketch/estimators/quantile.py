@@ -208,7 +208,8 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
         Parameters
         ----------
         X : array or sparse matrix of shape (n, q)
-            Training rows; float32 stays float32.
+            Training rows; float32 stays float32. Memory-mapped arrays are read block
+            by block, Dask arrays and data frames of numbers where they are.
         y : array of shape (n,)
             Targets.
         sample_weight : array of shape (n,) or None, default=None

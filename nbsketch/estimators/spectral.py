@@ -205,7 +205,8 @@ class SpectralFilterRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
         Parameters
         ----------
         X : array or sparse matrix of shape (n, q)
-            Training rows; float32 stays float32.
+            Training rows; float32 stays float32. Memory-mapped arrays are read block
+            by block, Dask arrays and data frames of numbers where they are.
         y : array of shape (n,) or (n, d)
             Targets.
         sample_weight : array of shape (n,) or None, default=None

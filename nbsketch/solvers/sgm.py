@@ -97,9 +97,9 @@ def solve_sgm(
         Features, float32 or float64. Those of a design are copied to memory, because
         rows are visited at random.
     Y : array_like of shape (n,) or (n, d)
-        Targets.
+        Targets; -1 and +1 for a classification loss, of which columns add up.
     loss : Loss or str
-        A loss of residuals with `elq` numbers: see `nbsketch.losses`.
+        The logistic loss or one with `elq` numbers: see `nbsketch.losses`.
     step : float
         Positive; :math:`\eta` is `step` over the greatest curvature of a row's loss,
         :math:`\kappa^2 = \max_i \|z_i\|^2` for a loss of curvature one, so the same

@@ -26,7 +26,7 @@ _CHOICES = 150.0
 # The first size, its least value, the largest, and bytes that kernel values may take.
 _START, _LEAST, _LARGEST, _BYTES = 100, 10, 3200, 1e9
 # Time of the first step, in evaluations of its kernel values; its share of the time.
-_STEP, _FIRST_SHARE = 5.0, 0.3
+_STEP, _FIRST_SHARE = 5.0, 0.5
 # Share of the time for growth; the solution takes less than the last step.
 _SHARE = 0.7
 # Time of twice the size, at most, and the least relative growth that is worth a step.
@@ -88,16 +88,17 @@ class LimitedSize(AutoSize):
     def _affordable_rows(self, size: int, path: dict[str, list]) -> int:
         """Return the number of rows, at most those of a doubling, for which time is.
 
-        The time of a doubling is four times that of the last one, or the mean of that
-        and what the last two suggest: overheads make small sizes cheaper.
+        The time of a doubling is a multiple of that of the last one: the mean of four
+        and what the last two suggest (one, if there is only one), because overheads
+        make small sizes cheaper.
         """
         steps = np.maximum(np.diff([0.0, *path["seconds"]]), _TICK)
         left, last = float(self.seconds or np.inf) - path["seconds"][-1], steps[-1]
-        ratio = _DOUBLE
+        found = 1.0
         if len(steps) > 1:
             doublings = np.log2(path["size"][-1] / path["size"][-2])
             found = (last / steps[-2]) ** (1 / doublings)
-            ratio = float(np.clip((found + _DOUBLE) / 2, 2.0, _DOUBLE))
+        ratio = float(np.clip((found + _DOUBLE) / 2, 2.0, _DOUBLE))
         if left <= last:
             return 0
         growth = min(2.0, 2.0 ** (np.log(left / last) / np.log(ratio))) - 1

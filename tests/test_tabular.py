@@ -21,6 +21,7 @@ from nbsketch.reproduce.tabular import (
     boosting,
     comparison,
     methods,
+    pairs,
     problems,
     quantiles,
     sketch_cost,
@@ -387,6 +388,31 @@ def test_tables_of_the_page():
     assert tables["labels"] == []
     assert tables["about"][0]["dates"] == "2026-01-02 to 2026-03-04"
     assert tables["ranks"][-1]["method"] == "critical distance"
+
+
+def test_one_method_against_each_of_the_others():
+    rows = [row(name, STANDARD, 2.0) for name in ("boston", "yacht")]
+    rows += [row("boston", LIGHTGBM, 1.0), row("yacht", LIGHTGBM, 8.0)]
+    rows += [row("yacht", XRFM, 4.0)]
+    trees, xrfm = summary.page_tables(rows)["pairs"]
+    assert (trees["method"], trees["sets"]) == (LIGHTGBM, 2)
+    assert (trees["mean ratio"], trees["lower"], trees["higher"]) == ("0.71", 1, 1)
+    assert (trees["least ratio"], trees["largest ratio"]) == ("0.25", "2.00")
+    assert (xrfm["sets"], xrfm["mean ratio"]) == (1, "0.50")
+
+
+def test_coverages_are_counted_in_standard_errors():
+    known = {"task": QUANTILES, "method": STANDARD, "test_rows": 50}
+    shares = {"yacht": (0.8, 0.8), "boston": (0.8, 0.88), "stock": (0.5, 0.7)}
+    rows = [
+        known | {"set": name, "split": k, "coverage": share}
+        for name, pair in shares.items()
+        for k, share in enumerate(pair)
+    ]
+    (found,) = pairs.coverages(rows)
+    # A standard error is 0.04: 0, 1 and -5 of them.
+    assert (found["sets"], found["within"]) == (3, 2)
+    assert (found["lowest"], found["highest"]) == ("-5.0", "1.0")
 
 
 def test_small_comparison_of_quantiles(tiny, tmp_path):

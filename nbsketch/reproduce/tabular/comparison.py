@@ -57,8 +57,8 @@ NOTES = (
     "JointQuantileRegressor(). LightGBM: 500 trees at rate 0.1, stopped on a held-out "
     "tenth after 50 trees without progress. LightGBM tuned: random search on a "
     f"held-out fifth for the time of {STANDARD!r}. exact ridge: median bandwidth, up "
-    "to 2000 training rows. Categories are given as such to boosted trees and to "
-    "tabular, and encoded by fit_columns for the others.",
+    "to 2000 training rows. xRFM: up to 5000 training rows. Categories are given as "
+    "such to boosted trees and to tabular, and encoded by fit_columns for the others.",
 )
 _WARM_UP_ROWS, _BINS = 150, 15
 # A row is known by these.

@@ -41,14 +41,17 @@ SKETCHED, XRFM, TABPFN = "sketched", "xRFM", "TabPFN"
 EFFORTS = ("fast", "standard", "high")
 # The method whose fit time is the budget of the tuned one.
 STANDARD = "tabular, standard"
+# Largest number of rows for xRFM, whose time grows with their cube.
+XRFM_ROWS = 5000
 Fit = Callable[[Any, NDArray, int, float], Predict]
+ANY = 10**9
 
 
 class Method(NamedTuple):
     """A fit of (X, y, seed, seconds of the budget), and its largest number of rows."""
 
     fit: Fit
-    most_rows: int = 10**9
+    most_rows: int = ANY
 
 
 def methods(task: str) -> dict[str, Method]:
@@ -63,8 +66,9 @@ def methods(task: str) -> dict[str, Method]:
         found[EXACT] = Method(_encoded(_exact, task), EXACT_ROWS)
     if task != QUANTILES:
         others = {XRFM: _xrfm(task), TABPFN: _tabpfn(task)}
+        most = {XRFM: XRFM_ROWS, TABPFN: ANY}
         found |= {
-            name: Method(_encoded(fit, task))
+            name: Method(_encoded(fit, task), most[name])
             for name, fit in others.items()
             if is_available(name)
         }

@@ -15,6 +15,7 @@ from nbsketch.reproduce._tools.report import Row, Rows, write_csv
 from nbsketch.reproduce._tools.statistics import column, groups, spread, where
 from nbsketch.reproduce._tools.style import style_of
 from nbsketch.reproduce.tabular.baselines import BOOSTING, LIGHTGBM
+from nbsketch.reproduce.tabular.pairs import against_others, coverages
 from nbsketch.reproduce.tabular.problems import CLASSIFICATION, QUANTILES, REGRESSION
 
 EVERY, NEW, DEVELOPED = "all sets", "sets not developed on", "development sets"
@@ -211,6 +212,8 @@ def page_tables(rows: Rows) -> dict[str, list[Row]]:
         "label-times": _wide(labels, "times"),
         "pinball": _wide(quantiles, "ratio"),
         "coverage": _wide(quantiles, "coverage"),
+        "pairs": against_others([row for row in table if row["error"] is not None]),
+        "intervals": coverages(rows),
         "ranks": _rank_table(rows),
         "about": _about(rows),
     }

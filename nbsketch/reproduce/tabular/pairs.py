@@ -1,0 +1,70 @@
+"""One method against each of the others, and coverages against their level."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nbsketch.reproduce._tools.report import Row, Rows
+from nbsketch.reproduce._tools.statistics import column, groups, where
+from nbsketch.reproduce.tabular.methods import STANDARD
+from nbsketch.reproduce.tabular.problems import CLASSIFICATION, QUANTILES
+
+# Share of the targets between the outer quantiles, and standard errors that a coverage
+# may be away from it.
+_LEVEL, _DEVIATIONS = 0.8, 2.0
+
+
+def against_others(table: Rows) -> list[Row]:
+    """Return, by task and method, how tabular compares on the sets that both ran on.
+
+    The error of classes is the log loss. `table` has a row for each set and method.
+    """
+    found = []
+    for (task, method), theirs in groups(table, "task", "method").items():
+        ours = {row["set"]: row for row in where(table, task=task, method=STANDARD)}
+        common = [row for row in theirs if row["set"] in ours]
+        if method != STANDARD and common:
+            name = "log_loss" if task == CLASSIFICATION else "error"
+            mine = np.array([ours[row["set"]][name] for row in common])
+            found.append(_pair(task, method, mine / column(common, name)))
+    return found
+
+
+def _pair(task: str, method: str, ratios: np.ndarray) -> Row:
+    return {
+        "task": task,
+        "method": method,
+        "sets": len(ratios),
+        "mean ratio": f"{np.exp(np.log(ratios).mean()):.2f}",
+        "lower": int((ratios < 1).sum()),
+        "higher": int((ratios > 1).sum()),
+        "least ratio": f"{ratios.min():.2f}",
+        "largest ratio": f"{ratios.max():.2f}",
+    }
+
+
+def coverages(rows: Rows) -> list[Row]:
+    """Return, by method, on how many sets the coverage is within two standard errors.
+
+    Standard errors are those of the share of the test rows of all splits of a set.
+    """
+    found = []
+    for (method,), mine in groups(where(rows, task=QUANTILES), "method").items():
+        away = np.array([_deviation(part) for part in groups(mine, "set").values()])
+        found.append(
+            {
+                "method": method,
+                "sets": len(away),
+                "within": int((np.abs(away) <= _DEVIATIONS).sum()),
+                "lowest": f"{away.min():.1f}",
+                "highest": f"{away.max():.1f}",
+            }
+        )
+    return found
+
+
+def _deviation(rows: Rows) -> float:
+    """Return how many standard errors a coverage is above its level."""
+    n = column(rows, "test_rows")
+    share = float(n @ column(rows, "coverage") / n.sum())
+    return (share - _LEVEL) / float(np.sqrt(_LEVEL * (1 - _LEVEL) / n.sum()))

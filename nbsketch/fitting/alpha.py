@@ -29,6 +29,9 @@ _RELATIVE_ALPHAS = np.logspace(1, -8, 19)
 _HELD_OUT, _PATH_TOL = 0.2, 1e-2
 # A path ends where so many penalties in a row lose by so much against the best.
 _PATIENCE, _LOSS = 2, 1.001
+# A whole path has so many penalties unless the error has fallen by this share before:
+# the strongest ones all leave the constants, which differ by the accuracy of the fits.
+_PLATEAU, _FALL = 10, 0.02
 # Rows of the path once a callback has stopped the fit.
 _FEW_ROWS = 2000
 # The first penalty of a path over a guess of the best one, and its fewest penalties.
@@ -82,20 +85,26 @@ def held_out(
 ) -> AlphaPath:
     """Return the losses on the rows of the folds; None: on a random fifth of the rows.
 
-    The path of penalties (if `alpha` is None) ends where weaker ones lose. For a robust
-    loss, outliers under every penalty are excluded. With a single row nothing can be
-    held out, and all errors are zero. If a callback stops the fit, the path is that of
-    2000 of the rows. A path with a guess of the best penalty starts at 30 times that,
-    unless the first penalty is then the best.
+    The path of penalties (if `alpha` is None) ends where weaker ones lose, after ten at
+    least unless the error has fallen by 2 %: the strongest all fit constants. For a
+    robust loss, outliers under every penalty are excluded. With a single row nothing
+    can be held out, and all errors are zero. If a callback stops the fit, the path is
+    that of 2000 of the rows. A path with a guess of the best penalty starts at 30 times
+    that, unless the first penalty is then the best.
     """
     if is_stopped():
         objective, design = _some_rows(objective, design, rng)
     alphas = default_alphas(objective, design) if alpha is None else np.array([alpha])
     first = 0 if guess is None else _first(alphas, guess)
-    path = _held_out(objective, design, alphas[first:], rng)
+    plateau = 0 if first else _PLATEAU
+    path = _held_out(objective, design, alphas[first:], rng, plateau)
     if first == 0 or np.argmin(path.errors) > 0:
         return path
-    return _held_out(objective, design, alphas, rng)
+    return _held_out(objective, design, alphas, rng, _PLATEAU)
+
+
+def _has_fallen(errors: NDArray) -> bool:
+    return bool(errors.min() < (1 - _FALL) * errors[0])
 
 
 def _first(alphas: NDArray, guess: float) -> int:
@@ -105,7 +114,11 @@ def _first(alphas: NDArray, guess: float) -> int:
 
 
 def _held_out(
-    objective: Any, design: Design, alphas: NDArray, rng: np.random.Generator
+    objective: Any,
+    design: Design,
+    alphas: NDArray,
+    rng: np.random.Generator,
+    least_count: int,
 ) -> AlphaPath:
     n = design.shape[0]
     if n == 1:
@@ -120,7 +133,8 @@ def _held_out(
         losses.append(validation.losses(fitted))
         least = np.minimum(least, np.abs(validation.targets - fitted))
         errors = _mean_losses(validation, np.array(losses), least)
-        if (errors[-_PATIENCE:] > _LOSS * errors.min()).sum() == _PATIENCE:
+        lost = (errors[-_PATIENCE:] > _LOSS * errors.min()).sum() == _PATIENCE
+        if lost and (len(errors) >= least_count or _has_fallen(errors)):
             break
         known = {"iteration": len(errors), "objective": float(errors[-1])}
         if not is_stopped() and report("penalty", total=len(alphas), **known):

@@ -9,7 +9,7 @@ landmarks ask for a penalty that is at least as strong as that of all rows.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -125,6 +125,12 @@ class Sample:
     With folds, validation rows are from the last one.
     """
 
+    # The first lambdas that are tried, the next weaker ones, and those of the other
+    # widths, in steps of the grid.
+    _FIRST: ClassVar[tuple[int, ...]] = (0, -1, -2)
+    _WEAKER: ClassVar[tuple[int, ...]] = (-1, -2)
+    _NEAR: ClassVar[tuple[int, ...]] = (1, 0, -1)
+
     rows: Any
     part: Any  # the objective on the rows that are fitted
     validation: Any
@@ -160,25 +166,25 @@ class Sample:
         It is the minimizer of a parabola through the best of the grid. Weak penalties
         that do not converge are left behind.
         """
-        grid = _snapped(shift) * _RATIO ** np.array([0.0, -1.0, -2.0])
+        grid = _steps(_snapped(shift), *self._FIRST)
         found = self.errors(kernel, grid)
         while True:
             best = found.index(min(found, key=_order))
             if len(found) >= _MOST_STEPS and np.isfinite(found[best].error):
                 break
             if best == 0 and len(found) < 4 * _MOST_STEPS:
-                more = found[0].shift * _RATIO ** np.array([2.0, 1.0])
+                more = _steps(found[0].shift, 2, 1)
                 found = self.errors(kernel, more) + found
             elif best == len(found) - 1:
-                more = found[-1].shift * _RATIO ** np.array([-1.0, -2.0])
+                more = _steps(found[-1].shift, *self._WEAKER)
                 found = found + self.errors(kernel, more)
             else:
                 break
         return _interpolated(found)
 
     def near(self, kernel: Any, shift: float) -> Choice:
-        """Return the best lambda within a step of `shift`."""
-        grid = _snapped(shift) * _RATIO ** np.array([1.0, 0.0, -1.0])
+        """Return the best lambda close to `shift`."""
+        grid = _steps(_snapped(shift), *self._NEAR)
         return _interpolated(self.errors(kernel, grid))
 
     def errors(self, kernel: Any, shifts: NDArray) -> list[Choice]:
@@ -210,6 +216,11 @@ class Sample:
 def _snapped(shift: float) -> float:
     """Return the nearest quarter of a step, so that rounding changes no choice."""
     return float(_RATIO ** (round(4 * np.log(shift) / np.log(_RATIO)) / 4))
+
+
+def _steps(shift: float, *counts: int) -> NDArray:
+    """Return lambdas that are some steps of the grid away."""
+    return shift * _RATIO ** np.array(counts, dtype=np.float64)
 
 
 def _interpolated(found: list[Choice]) -> Choice:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -45,6 +45,12 @@ def solves_dual(objective: Objective, n: int) -> bool:
 
 class DualSample(Sample):
     """A sample of the rows on which penalty and width are chosen."""
+
+    # The weaker the penalty, the longer a solution takes: one at a time. The lambda of
+    # another width follows from that of the first.
+    _FIRST: ClassVar[tuple[int, ...]] = (1, 0)
+    _WEAKER: ClassVar[tuple[int, ...]] = (-1,)
+    _NEAR: ClassVar[tuple[int, ...]] = (0,)
 
     @classmethod
     def first(cls, data: SketchedData, objective: Any) -> FeatureSolution:

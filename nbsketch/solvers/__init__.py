@@ -27,6 +27,7 @@ _HOME = {
     "generic": ("solve_generic",),
     "joint": ("solve_joint_pinball",),
     "joint_dual": ("joint_dual_path", "solve_joint_dual"),
+    "left_out": ("LeftOut", "leave_one_out_residuals"),
     "newton": ("solve_scalar",),
     "nystrom": ("solve_nystrom",),
     "order": ("OrderEffect", "order_effect"),

@@ -86,6 +86,16 @@ class LowRankPreconditioner:
         out = V * (size / thetas)
         return out if self._root is None else out * self._root[:, None]
 
+    def diag(self, shift: float) -> NDArray:
+        """Return the diagonal of P^{-1}, of shape (n,), in float64."""
+        upper, theta = self._factorized(shift)
+        out = np.ones(self._factor.shape[1])
+        if self.rank:
+            trsm = scipy.linalg.blas.get_blas_funcs("trsm", (upper,))
+            half = trsm(1.0, upper, self._factor, side=0, lower=0, trans_a=1)
+            out -= np.einsum("ij,ij->j", half, half, dtype=np.float64)
+        return out / theta if self._root is None else out * self._root**2 / theta
+
     def _factorized(self, shift: float) -> tuple[NDArray, float]:
         """Return the Cholesky factor of F^T F + theta I, and theta."""
         if not self.rank:

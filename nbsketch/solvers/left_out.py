@@ -10,7 +10,7 @@ the residual of a row that is left out is :math:`e_i = a_i / G_{ii}`.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -176,7 +176,9 @@ class _Problem:
     ) -> tuple[NDArray, NDArray, NDArray]:
         """Return the same with estimates, and variances, of the diagonal."""
         n, d = self.Y.shape
-        pre = build_preconditioner(self.K, self.shift, rng, weights=self._scaled())
+        known: Any = {"weights": self._scaled(), "local": False}
+        built = build_preconditioner(self.K, self.shift, rng, **known)
+        pre = cast(LowRankPreconditioner, built)
         signs = rng.choice([-1.0, 1.0], size=(n, n_probes))
         sides = np.column_stack([self.Y, np.ones(n), signs])
         solved = self._solve(sides, pre)

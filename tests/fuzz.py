@@ -125,7 +125,7 @@ def use(model, X):
     if hasattr(model, "predict_interval"):
         model.predict_interval(X, 0.5)
     if hasattr(model, "partial_fit"):
-        model.partial_fit(X, np.arange(5.0))
+        model.partial_fit(X, np.arange(5.0) % 2)
         model.predict(X)
     if hasattr(model, "predict_topk"):
         model.predict_topk(X, 2)

@@ -110,10 +110,15 @@ def test_an_interrupt_cancels_the_tasks_of_the_fit(client, data):
 
     rows = dask_data(X)[0].map_blocks(slow, dtype=float, meta=np.empty((0, 3)))
     model = regressor()
+    # a parent process may have had the signal ignored
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(0.5, signal.raise_signal, [signal.SIGINT])
     timer.start()
-    with pytest.raises(KeyboardInterrupt):
-        model.fit(rows, dask_data(y)[0])
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(rows, dask_data(y)[0])
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert not hasattr(model, "coef_")
     waiting = client.run_on_scheduler(_n_tasks)
     for _ in range(100):

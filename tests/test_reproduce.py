@@ -295,7 +295,8 @@ def test_table2(tiny_table2, tmp_path, capsys):
 @needs_data
 def test_table2_on_real_data(monkeypatch):
     monkeypatch.setattr(table2, "SETS", ("rf1",))
-    monkeypatch.setattr(table2, "_EXACT_REPLICATES", 1)
+    # the first fit of all rows compiles; the time is the minimum
+    monkeypatch.setattr(table2, "_EXACT_REPLICATES", 2)
     exact, *sketched = table2.run(replicates=1, quick=True)
     assert exact["arrmse"] < 0.585
     for row in sketched:

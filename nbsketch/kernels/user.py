@@ -42,6 +42,10 @@ class CallableKernel(Kernel):
         if not callable(self.function):
             raise TypeError(f"`function` must be callable, got {self.function!r}")
 
+    def __repr__(self) -> str:
+        name = getattr(self.function, "__qualname__", repr(self.function))
+        return f"CallableKernel(function={name})"
+
     def __call__(self, X: ArrayLike, Y: ArrayLike | None = None) -> NDArray:
         """Return the matrix k(X, Y) of shape (n, m); Y is X by default."""
         rows, others = self._check_pair(X, Y)

@@ -133,4 +133,4 @@ def _skill(residual: NDArray, Y: NDArray, index: NDArray) -> float:
     total = float(np.square(away).sum())
     explained = total - float(np.square(residual).sum())
     chance = 2 * float(np.linalg.norm(residual * (away - residual)))
-    return (explained - chance) / total
+    return (explained - chance) / total if total else -np.inf

@@ -225,40 +225,14 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         with keeping_fitted(self), watching(0, self.callback):
             alpha = check_positive("alpha", self.alpha)
             stages = Stages(check_integer("verbose", self.verbose, low=0))
-            kernel, X = self._check_X(X)
-            output_kernel, Y = check_training_outputs(
-                self.output_kernel, self.output_bandwidth, Y
-            )
-            if X.shape[0] != Y.shape[0]:
-                raise ValueError(
-                    f"`Y` must have an output for each of {X.shape[0]} rows of `X`, "
-                    f"got {Y.shape[0]}"
-                )
-            rows = self._weighted_rows(X, Y, output_kernel, sample_weight)
-            X, Y, weights = rows.X, rows.y, rows.relative_weights
+            kernel, output_kernel, rows = self._check(X, Y, sample_weight)
+            weights = rows.relative_weights
             input_rng, output_rng = random_generator(self.random_state).spawn(2)
-            self.output_kernel_, self.output_sketch_ = draw_outputs(
-                output_kernel,
-                Y,
-                _named(self.output_sketch, self.output_size),
-                self.output_size,
-                output_rng,
-                weights,
-            )
-            rngs = input_rng.spawn(2)
-            X, kernel = self._learn(X, kernel, Y, weights, input_rng.spawn(1)[0])
-            self.kernel_, self.sketch_ = draw(
-                X,
-                kernel,
-                None,
-                _named(self.sketch, self.size),
-                self.size,
-                rngs,
-                sample_weight=weights,
-            )
+            self._draw_output_sketch(output_kernel, rows.y, weights, output_rng)
+            X = self._draw_input_sketch(kernel, rows, weights, input_rng)
             with stages.stage("outputs"):
                 outputs, targets = TrainingOutputs.of(
-                    self.output_kernel_, Y, self.output_sketch_
+                    self.output_kernel_, rows.y, self.output_sketch_
                 )
             h = fit_regression(
                 self.kernel_, X, self.sketch_, targets, alpha, stages, weights
@@ -381,6 +355,21 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
             total += 2 * known.penalty.sum()
         return -float(total) / X.shape[0]
 
+    def _check(
+        self, X: Any, Y: Any, sample_weight: Any
+    ) -> tuple[Kernel, Kernel, TrainingRows]:
+        """Return both kernels and the rows of positive weight."""
+        kernel, X = self._check_X(X)
+        output_kernel, Y = check_training_outputs(
+            self.output_kernel, self.output_bandwidth, Y
+        )
+        if X.shape[0] != Y.shape[0]:
+            raise ValueError(
+                f"`Y` must have an output for each of {X.shape[0]} rows of `X`, "
+                f"got {Y.shape[0]}"
+            )
+        return kernel, output_kernel, self._weighted(X, Y, output_kernel, sample_weight)
+
     def _check_X(self, X: Any) -> tuple[Kernel, Any]:
         """Return the input kernel and valid training inputs."""
         bandwidth = None if is_auto(self.bandwidth) else self.bandwidth
@@ -397,6 +386,34 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
             return check_objects("X", X)
         rows = checked_rows(self, X, dtype=model_dtype(self.landmarks_))
         return rows if self.scaler_ is None else self.scaler_.transform(rows)
+
+    def _draw_output_sketch(
+        self,
+        kernel: Kernel,
+        Y: Any,
+        weights: NDArray | None,
+        rng: np.random.Generator,
+    ) -> None:
+        recipe = _named(self.output_sketch, self.output_size)
+        self.output_kernel_, self.output_sketch_ = draw_outputs(
+            kernel, Y, recipe, self.output_size, rng, weights
+        )
+
+    def _draw_input_sketch(
+        self,
+        kernel: Kernel,
+        rows: TrainingRows,
+        weights: NDArray | None,
+        rng: np.random.Generator,
+    ) -> Any:
+        """Draw the sketch of the inputs; return these as its kernel takes them."""
+        rngs, learning = rng.spawn(2), rng.spawn(1)[0]
+        X, kernel = self._learn(rows.X, kernel, rows.y, weights, learning)
+        recipe = _named(self.sketch, self.size)
+        self.kernel_, self.sketch_ = draw(
+            X, kernel, None, recipe, self.size, rngs, sample_weight=weights
+        )
+        return X
 
     def _learn(
         self,
@@ -419,7 +436,7 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         self.scaler_, self.length_scales_ = inputs.scaler, inputs.length_scales
         return inputs.rows, as_kernel(inputs.kernel, inputs.bandwidth)
 
-    def _weighted_rows(
+    def _weighted(
         self, X: Any, Y: Any, output_kernel: Kernel, sample_weight: Any
     ) -> TrainingRows:
         """Return the rows of positive weight."""

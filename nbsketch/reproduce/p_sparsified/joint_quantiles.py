@@ -21,7 +21,7 @@ LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9)
 _BANDWIDTH_FACTORS = 2.0 ** np.arange(3)
 _ALPHAS = 10.0 ** np.arange(-2.5, -6.5, -0.5)
 _GAMMAS = (1.0, 3.0, 10.0)
-_FOLDS, _TUNING_TOL, _TOL = 3, 1e-3, 1e-6
+_FOLDS, _TUNING_TOL, _TOL = 5, 1e-3, 1e-6
 # Without a sketch a fit takes a hundred times as long: a larger sketch is tuned.
 _STAND_IN, _STAND_IN_SIZE = "20/n-SR", 100
 # Each Newton step without a sketch factorizes a matrix of five times as many rows:
@@ -38,7 +38,7 @@ class QuantileSetting(NamedTuple):
 
 
 def tune(split: Split, method: str, size: int) -> QuantileSetting:
-    """Choose a setting by 3-fold cross-validation on the shuffled training rows.
+    """Choose a setting by 5-fold cross-validation on the shuffled training rows.
 
     The criterion is the pinball loss. The setting without a sketch is that of a
     p-sparsified sketch of 100 rows.

@@ -52,7 +52,7 @@ NOTES = (
     "0.3, 0.5, 0.7 and 0.9. Crossing: the sum over neighboring levels of the excess "
     "of the lower quantile over the upper one. Lower is better.",
     "Inputs and output standardized by the training rows.",
-    f"accumulation: m = {ACCUMULATED}. Bandwidth, alpha and gamma: 3-fold "
+    f"accumulation: m = {ACCUMULATED}. Bandwidth, alpha and gamma: 5-fold "
     "cross-validation on the training rows of each split; without a sketch, of a "
     "20/n-SR sketch of 100 rows.",
     "seconds: processor time of `fit` (all threads), including the draw of the sketch, "

@@ -110,10 +110,8 @@ def solve_leaf(
     this corner of the factor. None: all rows.
     """
     last = len(Y) if last is None else last
-    noise = tau if weights is None else tau / weights
-    noise = np.broadcast_to(np.maximum(noise, _JITTER), len(Y))
     rhs = np.column_stack([Y, np.ones(len(Y))])
-    A, solved = _solve(K, noise, rhs)
+    A, solved = _solve(K, _noise(tau, weights, len(Y)), rhs)
     u = solved[:, -1]
     intercept = (u @ Y) / u.sum()
     coef = solved[:, :-1] - u[:, None] * intercept
@@ -130,6 +128,19 @@ def solve_leaf(
     column_squares(corner.T, diagonal)
     diagonal = np.maximum(diagonal - np.square(u[-last:]) / u.sum(), _LEAST)
     return Leaf(coef, intercept, coef[-last:] / diagonal[:, None])
+
+
+def solve_shifted(
+    K: NDArray, rhs: NDArray, tau: float, weights: NDArray | None = None
+) -> NDArray:
+    """Return A^-1 rhs, of shape (c, k), with the matrix A of a leaf."""
+    return _solve(K, _noise(tau, weights, len(K)), rhs)[1]
+
+
+def _noise(tau: float, weights: NDArray | None, count: int) -> NDArray:
+    """Return the diagonal that A adds to K."""
+    noise = tau if weights is None else tau / weights
+    return np.broadcast_to(np.maximum(noise, _JITTER), count)
 
 
 def _solve(K: NDArray, noise: NDArray, rhs: NDArray) -> tuple[NDArray, NDArray]:

@@ -23,6 +23,7 @@ from nbsketch._progress import report
 from nbsketch.solvers.order import OrderEffect
 from nbsketch.tabular.base import Base, Ridge
 from nbsketch.tabular.efforts import ALONE, LEAF_ROWS, LEFT_OUT_TREES, Effort
+from nbsketch.tabular.influence import mean_share
 from nbsketch.tabular.limit import TimeLimit
 from nbsketch.tabular.linear import Linear, fit_linear
 from nbsketch.tabular.members import (
@@ -381,16 +382,34 @@ def _fit_on_base(
     base, base_residual = ridge.fit(data.Y)
     data = data._replace(Y=data.Y - base.predict(form, data.rows))
     index = ridge.validation
-    # A row also pulls the base toward itself.
-    correction = base_residual - data.Y[index]
+    # A row also pulls the base toward itself, which the leaves undo in part.
+    change = base_residual - data.Y[index]
     members, residuals = [], []
     problem = problem._replace(data=data)
     for k, start in enumerate(scales):
         end = problem.budget.share_end(len(scales) - k)
         member, residual = _fit_member(problem, start, index, end)
         members.append(member)
-        residuals.append(residual[index] + correction)
+        share = _passed(problem, member, index, change, ridge)
+        residuals.append(residual[index] + share * change)
     return base, members, np.stack([*residuals, base_residual]), index
+
+
+def _passed(
+    problem: _Problem, member: Member, index: NDArray, change: NDArray, ridge: Ridge
+) -> float:
+    """Return the share of the change of the base that passes through the leaves.
+
+    With blocks of rows that are left out together it is one, which is too large.
+    """
+    data = problem.data
+    if data.labels is not None:
+        return 1.0
+    tree, form = member.trees[0].partition, form_of(member.family, member.scales)
+    few = range(min(problem.effort.sampled, tree.n_leaves))
+    leaves = [tree.leaf(i) for i in few]
+    hat = ridge.influence
+    return mean_share(form, member.tau, data, leaves, index, change, hat)
 
 
 def _fit_member(

@@ -7,6 +7,7 @@ numbers, models and blocks of a few megabytes are not counted.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from nbsketch._validation import check_positive
@@ -67,14 +68,34 @@ def get_memory_limit() -> int:
     return int(_SHARE * _available() if limit is None else limit)
 
 
-def fits(n_bytes: float, *, unasked: float = float("inf")) -> bool:
+def fits(
+    n_bytes: float,
+    *,
+    copies: int = 1,
+    modest: float = _MODEST,
+    unasked: float = float("inf"),
+    available: Callable[[], float] | None = None,
+) -> bool:
     """Return whether so many bytes are within the limit.
 
-    `unasked` is the most that is used while the user has set no limit.
+    Parameters
+    ----------
+    n_bytes : float
+        Number of bytes to store.
+    copies : int
+        How many such arrays the limit must have room for.
+    modest, unasked : float
+        While the user has set no limit: bytes that always fit, and the most that does.
+    available : callable or None
+        Available bytes of other processes, in which the bytes are to be stored; the
+        limit of the user is for this one. None: this process.
     """
-    if _asked() is None and not _MODEST < n_bytes <= unasked:
-        return n_bytes <= unasked  # without asking the system, which takes time
-    return n_bytes <= get_memory_limit()
+    limit = _asked() if available is None else None
+    if limit is None:
+        if not modest < n_bytes <= unasked:
+            return n_bytes <= unasked  # without asking the system, which takes time
+        limit = _SHARE * (available or _available)()
+    return copies * n_bytes <= limit
 
 
 def _asked() -> float | None:

@@ -24,7 +24,7 @@ from nbsketch._memory import fits
 from nbsketch._progress import report_rows
 from nbsketch._validation import as_csr, keeping_fitted, random_generator
 from nbsketch._whitening import project, projection
-from nbsketch.distributed.checks import held_rows, partitioned_rows
+from nbsketch.distributed.checks import check_domain, held_rows, partitioned_rows
 from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.design import PartitionedDesign
 from nbsketch.distributed.lazy import row_by_row
@@ -187,11 +187,8 @@ def sketched_design(
     if keep is None:
         keep = is_kept = is_kept and n_bytes <= KEEP_BYTES
     # The product and Z have the same size.
-    if (
-        is_kept
-        and X.dtype == np.float64
-        and (n_bytes <= KEEP_BYTES or fits(2 * n_bytes))
-    ):
+    double = X.dtype == np.float64
+    if is_kept and double and fits(n_bytes, copies=2, modest=KEEP_BYTES):
         return stored_design(sketch_map(X), sketch_map.weights, columns, whiten)
     product = sketch_map(X[columns])
     P = whiten(product @ sketch_map.weights.T)
@@ -269,7 +266,7 @@ def draw(
     """
     kernel_rng, sketch_rng = rngs
     unresolved, n = as_kernel(kernel, bandwidth, prefix=prefix), X.shape[0]
-    unresolved.check_domain(name, X)
+    check_domain(unresolved, name, X)
     # Kernels of users may take no weights.
     weighted = {} if sample_weight is None else {"sample_weight": sample_weight}
     resolved = unresolved.resolve(X, kernel_rng, **weighted)

@@ -17,7 +17,7 @@ from nbsketch import (
     SpectralFilterRegressor,
 )
 from nbsketch import _memory as memory
-from nbsketch.fitting.inputs import TransformedRows
+from nbsketch.fitting.lazy import TransformedRows
 from nbsketch.gram import SymmetricGram
 from nbsketch.solvers import scratch
 from nbsketch.solvers.design import ArrayDesign, Design
@@ -76,7 +76,7 @@ CASES = {
 def tiny(monkeypatch):
     """Blocks of a few hundred rows, and a limit that nothing fits."""
     monkeypatch.setattr(scratch, "_BLOCK_BYTES", 1 << 15)
-    for module in ("features", "fitting.inputs", "fitting.growth"):
+    for module in ("features", "fitting.lazy", "fitting.growth"):
         monkeypatch.setattr(f"nbsketch.{module}.KEEP_BYTES", 1 << 10)
     nbsketch.set_memory_limit(1000)
     yield

@@ -8,6 +8,7 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils.validation import validate_data
 
@@ -20,10 +21,13 @@ from nbsketch.distributed.collections import (
 )
 from nbsketch.distributed.rows import PartitionedRows
 from nbsketch.distributed.tasks import computed, task
+from nbsketch.kernels import Kernel
 from nbsketch.sketches import IdentitySketch, LeverageSketch, SketchRecipe
 
 # Rows of a Dask array that are brought here: one worker is faster than several.
 _FEW_ROWS = 1000
+# Rows whose domain is checked at a time.
+_BLOCK_ROWS = 1 << 16
 
 
 def partitioned_rows(
@@ -119,6 +123,23 @@ def held_rows(X: Any, recipe: SketchRecipe | None = None) -> Any:
         )
     few = len(X) <= _FEW_ROWS or isinstance(recipe, IdentitySketch)
     return X.collect() if few else X
+
+
+def check_domain(kernel: Kernel, name: str, rows: Any) -> None:
+    """Raise an error if a kernel is not defined on some rows, block by block."""
+    if isinstance(rows, np.ndarray) or sp.issparse(rows):
+        kernel.check_domain(name, rows)
+    elif type(kernel).check_domain is Kernel.check_domain:
+        return  # it is defined on all dense rows
+    elif isinstance(rows, PartitionedRows):
+        rows.partitions.each(_check_block, kernel, name)
+    else:
+        for first in range(0, len(rows), _BLOCK_ROWS):
+            kernel.check_domain(name, rows[first : first + _BLOCK_ROWS])
+
+
+def _check_block(block: NDArray, kernel: Kernel, name: str) -> None:
+    kernel.check_domain(name, block)
 
 
 def _with_known_size(name: str, value: Any, ndim: int | None) -> Any:

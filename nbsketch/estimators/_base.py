@@ -66,7 +66,7 @@ class KernelExpansion(SaveMixin, BaseEstimator):
             sample_weight = gathered("sample_weight", sample_weight, len(y))
         weights = self._weigh(y, check_weights(sample_weight, X))
         pairwise = is_pairwise(self.kernel) and options.get("reset", True)
-        return TrainingRows.of(X, y, weights, pairwise=pairwise)
+        return TrainingRows.of(X, y, weights, pairwise=pairwise, lazy=True)
 
     def _weigh(self, y: NDArray, weights: NDArray | None) -> NDArray | None:
         """Return the weights of the rows, given their targets and sample weights."""

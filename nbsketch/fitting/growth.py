@@ -33,7 +33,7 @@ class _Step(NamedTuple):
         sketch_map = SketchMap.of(kernel, X, sketch)
         n_bytes = 8.0 * X.shape[0] * sketch.shape[0]
         # The product and the features have the same size.
-        is_kept = n_bytes <= KEEP_BYTES or fits(2 * n_bytes)
+        is_kept = fits(n_bytes, copies=2, modest=KEEP_BYTES)
         is_kept = is_kept and not isinstance(X, PartitionedRows)
         return cls(sketch, sketch_map, sketch_map(X) if is_kept else None)
 

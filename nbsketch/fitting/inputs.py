@@ -8,11 +8,11 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from nbsketch._memory import fits
 from nbsketch._progress import is_watched, report, seconds_left
 from nbsketch._validation import check_choice
-from nbsketch.distributed.rows import PartitionedRows
-from nbsketch.features import KEEP_BYTES, is_pairwise
+from nbsketch.distributed.checks import check_domain
+from nbsketch.features import is_pairwise
+from nbsketch.fitting.lazy import transformed
 from nbsketch.fitting.settings import SketchSettings
 from nbsketch.kernels import LEARNABLE_NAMES, Kernel
 from nbsketch.solvers.folds import Fold
@@ -21,8 +21,6 @@ from nbsketch.tuning.inputs import PREPROCESSINGS
 
 # Kernels by name whose length scales can be learned, and the argument of `tune`.
 _FAMILIES = LEARNABLE_NAMES | {"auto": "auto"}
-# Transformed rows are stored if they take at most one over this of the memory limit.
-_ROWS_SHARE = 4
 # Share of the time of a fit, if it is limited, for learning length scales.
 _LEARNING = 0.4
 # Length scales cannot be estimated from fewer rows.
@@ -51,33 +49,6 @@ class TuningTarget(NamedTuple):
     robust: bool
     alpha: float | None = None
     folds: tuple[Fold, ...] | None = None
-
-
-class TransformedRows:
-    """Rows of X that are transformed when they are asked for.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n, q)
-        Rows.
-    scaler : InputScaler
-        Their transformation.
-    """
-
-    ndim = 2
-
-    def __init__(self, X: NDArray, scaler: InputScaler) -> None:
-        self._X, self._scaler = X, scaler
-        self.shape, self.dtype = (len(X), len(scaler.center)), X.dtype
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, rows: Any) -> NDArray:
-        return self._scaler.transform(self._X[rows])
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray:
-        return self._scaler.transform(self._X).astype(dtype or self.dtype, copy=False)
 
 
 class Inputs(NamedTuple):
@@ -116,8 +87,8 @@ def transform_rows(
                 f"`{name}` must be dense for a model that transforms its inputs, got a "
                 "sparse matrix: fit it with sparse rows, or with a bandwidth"
             )
-        rows = _transformed(rows, scaler)
-    kernel.check_domain(name, rows)
+        rows = transformed(rows, scaler)
+    check_domain(kernel, name, rows)
     return rows
 
 
@@ -159,17 +130,7 @@ def prepare_inputs(
     if settings.preprocessing in (None, "auto"):
         return Inputs(X, kernel, bandwidth)
     scaler = fit_scaler(X, str(settings.preprocessing), rng)
-    return Inputs(_transformed(X, scaler), kernel, bandwidth, scaler)
-
-
-def _transformed(X: Any, scaler: InputScaler) -> Any:
-    """Return transformed rows: now, or later if they take much of the memory."""
-    if isinstance(X, PartitionedRows):
-        return X.map(scaler.transform, len(scaler.center))
-    n_bytes = X.dtype.itemsize * len(X) * len(scaler.center)
-    if n_bytes <= KEEP_BYTES or fits(_ROWS_SHARE * n_bytes):
-        return scaler.transform(X)
-    return TransformedRows(X, scaler)
+    return Inputs(transformed(X, scaler), kernel, bandwidth, scaler)
 
 
 def _is_auto(bandwidth: Any) -> bool:
@@ -203,7 +164,7 @@ def _learn(
         max_seconds=_LEARNING * seconds_left(),
         callback=_report if is_watched() else None,
     )
-    rows = X if tuned.scaler is None else _transformed(X, tuned.scaler)
+    rows = X if tuned.scaler is None else transformed(X, tuned.scaler)
     return Inputs(
         rows, tuned.kernel, None, tuned.scaler, tuned.length_scales, tuned.alpha
     )

@@ -10,7 +10,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import _check_sample_weight
 
 from nbsketch._faults import explaining
-from nbsketch.distributed.rows import PartitionedRows
+from nbsketch.fitting.lazy import choose_rows
 
 
 class TrainingRows(NamedTuple):
@@ -18,7 +18,7 @@ class TrainingRows(NamedTuple):
 
     Attributes
     ----------
-    X : ndarray, csr_array, PartitionedRows or Objects of n rows
+    X : ndarray, csr_array, LazyRows, PartitionedRows or Objects of n rows
         Inputs; for kernel values without the columns of the other rows.
     y : ndarray, csr_array or Objects of n rows
         Targets.
@@ -38,19 +38,32 @@ class TrainingRows(NamedTuple):
 
     @classmethod
     def of(
-        cls, X: Any, y: Any, weights: NDArray | None, *, pairwise: bool = False
+        cls,
+        X: Any,
+        y: Any,
+        weights: NDArray | None,
+        *,
+        pairwise: bool = False,
+        lazy: bool = False,
     ) -> TrainingRows:
-        """Return the rows of positive weight; `pairwise`: X holds kernel values."""
+        """Return the rows of positive weight.
+
+        `pairwise`: X holds kernel values. `lazy`: many rows are copied when they are
+        asked for, block by block.
+        """
         is_square = X.shape[0] == X.shape[-1]
         if weights is None or weights.all() or (pairwise and not is_square):
             return cls(X, y, weights)  # a matrix that is not square is refused later
         kept = np.flatnonzero(weights)
-        X = X[np.ix_(kept, kept)] if pairwise else _rows_of(X, kept)
+        if pairwise:
+            X = X[np.ix_(kept, kept)]
+        else:
+            X = choose_rows(X, kept) if lazy else X[kept]
         return cls(X, y[kept], weights[kept], kept, len(weights))
 
     def take(self, rows: NDArray, columns: NDArray | None = None) -> TrainingRows:
         """Return some rows, for kernel values with some columns."""
-        X = _rows_of(self.X, rows) if columns is None else self.X[np.ix_(rows, columns)]
+        X = choose_rows(self.X, rows) if columns is None else self.X[np.ix_(rows, columns)]
         weights = None if self.weights is None else self.weights[rows]
         kept = rows if self.kept is None else self.kept[rows]
         return TrainingRows(X, self.y[rows], weights, kept)
@@ -65,10 +78,6 @@ class TrainingRows(NamedTuple):
         if self.weights is None or np.ptp(self.weights) == 0:
             return None
         return self.weights / self.weights.mean()
-
-
-def _rows_of(X: Any, rows: NDArray) -> Any:
-    return X.select(rows) if isinstance(X, PartitionedRows) else X[rows]
 
 
 def check_weights(sample_weight: Any, X: Any) -> NDArray | None:

@@ -98,7 +98,11 @@ class SketchMap:
         if isinstance(X, PartitionedRows):
             values = partial(_features_of, sketch_map=self, projection=B, dtype=float)
             return X.map(values, B.shape[1]).collect()
-        return Expansion(self.product, B)(X)
+        expansion, out = Expansion(self.product, B), np.empty((X.shape[0], B.shape[1]))
+        for start in range(0, X.shape[0], REPORTED_ROWS):  # lazy rows are copied
+            part = slice(start, start + REPORTED_ROWS)
+            out[part] = expansion(X[part])
+        return out
 
 
 class StreamedDesign(Design):

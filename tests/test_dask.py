@@ -5,10 +5,13 @@ import warnings
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
+import nbsketch
 from nbsketch import (
     AutoSize,
     HuberLoss,
+    InputOutputKernelRegressor,
     JointQuantileRegressor,
     RandomFourierFeatures,
     SketchedFeatures,
@@ -17,8 +20,11 @@ from nbsketch import (
     SketchedSGDClassifier,
     SketchedSGDRegressor,
     SpectralFilterRegressor,
+    TabularKernelClassifier,
+    TabularKernelRegressor,
 )
 from nbsketch.distributed.partitions import Partitions
+from nbsketch.solvers.scratch import ScratchDesign
 
 da = pytest.importorskip("dask.array")
 
@@ -98,6 +104,29 @@ def test_scores_are_those_of_arrays(data):
         assert model.score(*dask_data(X, known)) == pytest.approx(score, abs=1e-12)
 
 
+def test_scores_of_weights_and_of_unknown_sizes(data):
+    X, y = data
+    weights = np.linspace(0, 1, 400)
+    for model, known in (
+        (SketchedKernelRegressor(**PLAIN), np.column_stack([y, y**2])),
+        (SketchedKernelClassifier(**PLAIN), np.where(y > 0, "up", "down")),
+        (JointQuantileRegressor(**PLAIN), y),
+    ):
+        model.fit(X, known)
+        rows, targets, lazy = dask_data(X, known, weights)
+        expected = model.score(X, known, weights)
+        found = model.score(rows, targets, lazy)
+        assert found == pytest.approx(expected, abs=1e-12)
+        some = X[:, 0] > 0
+        expected = model.score(X[some], known[some])
+        found = model.score(rows[rows[:, 0] > 0], targets[rows[:, 0] > 0])
+        assert found == pytest.approx(expected, abs=1e-12)
+        with pytest.raises(TypeError, match="`X` and `y` must both"):
+            model.score(rows, known)
+        with pytest.raises(ValueError, match="`y` must have 400 rows as `X`, got 399"):
+            model.score(rows, targets[1:])
+
+
 def test_features_in_several_chunks_are_refused(data):
     X, y = data
     model = SketchedKernelRegressor(**PLAIN).fit(X, y)
@@ -137,6 +166,68 @@ def test_data_frames_are_predicted(data):
     np.testing.assert_allclose(found.compute(), model.predict(frame), atol=1e-12)
     with pytest.raises(ValueError, match="feature names"):
         model.predict(dd.from_pandas(frame[["b", "a", "c"]], npartitions=3))
+
+
+FREE_OF_NUMBERS = {
+    TabularKernelRegressor: ("predict", "predict_interval"),
+    TabularKernelClassifier: ("predict", "predict_proba"),
+}
+
+
+@pytest.fixture(scope="module")
+def tables():
+    """Return a model for tables of each kind, and their targets, by class."""
+    rng = np.random.default_rng(2)
+    X = rng.uniform(-2, 2, size=(120, 2))
+    y = X[:, 0] + 0.1 * rng.normal(size=120)
+    found = {}
+    for kind, targets in (
+        (TabularKernelRegressor, y),
+        (TabularKernelClassifier, np.where(y > 0, "up", "down")),
+    ):
+        found[kind] = kind("fast", random_state=0).fit(X, targets), X, targets
+    return found
+
+
+@pytest.mark.parametrize("kind", FREE_OF_NUMBERS)
+def test_tables_are_loaded_and_predicted_in_chunks(tables, kind):
+    model, X, y = tables[kind]
+    rows, targets = dask_data(X, y, rows=50)
+    again = clone(model).fit(rows, targets)
+    for method in FREE_OF_NUMBERS[kind]:
+        expected, lazy = getattr(model, method)(X), getattr(model, method)(rows)
+        assert isinstance(lazy, da.Array) and lazy.chunks[0] == rows.chunks[0]
+        for found in (lazy.compute(), getattr(again, method)(X)):
+            if expected.dtype.kind == "f":
+                np.testing.assert_allclose(found, expected, atol=1e-9)
+            else:
+                assert (found == expected).all()
+    assert model.score(rows, targets) == pytest.approx(model.score(X, y), abs=1e-9)
+    with pytest.raises(TypeError, match="`X` and `y` must both"):
+        clone(model).fit(rows, y)
+
+
+def test_tables_of_categories_are_data_frames(tables):
+    pd, dd = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    _, X, y = tables[TabularKernelRegressor]
+    kinds = pd.Categorical(np.where(X[:, 1] > 0, "a", "b"))
+    frame = pd.DataFrame({"number": X[:, 0], "kind": kinds})
+    parts = dd.from_pandas(frame.assign(y=y), npartitions=3)
+    model = TabularKernelRegressor("fast", random_state=0)
+    model.fit(parts[["number", "kind"]], parts["y"])
+    found = model.predict_interval(parts[["number", "kind"]], 0.8).compute()
+    np.testing.assert_allclose(found, model.predict_interval(frame, 0.8), atol=1e-9)
+
+
+def test_structured_data_are_loaded():
+    rng = np.random.default_rng(0)
+    X, Y = rng.uniform(size=(80, 2)), rng.uniform(size=(80, 2))
+    model = InputOutputKernelRegressor(bandwidth=1.0, random_state=0)
+    expected = clone(model).fit(X, Y)
+    rows, outputs = dask_data(X, Y, rows=50)
+    found = model.fit(rows, outputs)
+    np.testing.assert_allclose(found.predict(rows), expected.predict(X))
+    assert found.score(rows, outputs) == pytest.approx(expected.score(X, Y))
 
 
 # Fits of rows in partitions.
@@ -193,6 +284,11 @@ OTHERS = {
     "square": (regressor(), two_outputs),
     "hinge": (SketchedKernelClassifier(tol=1e-8, alpha=1e-3, **FIXED), three_classes),
     "logistic": (SketchedKernelClassifier(loss="logistic", tol=1e-8, **PLAIN), np.sign),
+    "probabilities": (
+        SketchedKernelClassifier(loss="logistic", class_weight="balanced", **PLAIN),
+        three_classes,
+    ),
+    "coupled": (regressor(output=[[1.0, 0.5], [0.5, 1.0]]), two_outputs),
     "joint": (quantiles(alpha=1e-3, calibration=0.2), None),
     "descent": (SketchedSGDRegressor(n_epochs=1, **FIXED), None),
     "classes": (SketchedSGDClassifier(n_epochs=1, **FIXED), three_classes),
@@ -270,6 +366,52 @@ def test_transformers_of_partitions(large):
         np.testing.assert_allclose(found.compute(), expected, atol=1e-9)
 
 
+def test_length_scales_of_transformers_are_learned(large):
+    X, y = large
+    model = SketchedFeatures(bandwidth="auto", size=20, random_state=0)
+    expected = clone(model).fit(X, y)
+    found = model.fit(*dask_data(X, y, rows=400))
+    np.testing.assert_allclose(found.length_scales_, expected.length_scales_)
+    np.testing.assert_allclose(found.transform(X), expected.transform(X), atol=1e-9)
+
+
+@pytest.mark.parametrize("kernel", ["sobolev", "tanimoto", "gaussian-tanimoto"])
+def test_kernels_of_a_domain(large, kernel):
+    X, y = np.abs(large[0]) / 2, large[1]
+    model = SketchedKernelRegressor(kernel, size=20, alpha=1e-4, random_state=0)
+    expected = clone(model).fit(X, y).predict(X)
+    found = model.fit(*dask_data(X, y, rows=400)).predict(X)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_the_time_of_a_fit_is_limited(large):
+    X, y = dask_data(*large, rows=400)
+    model = regressor(loss="huber", alpha=1e-6, tol=1e-12)
+    whole = clone(model).fit(X, y)
+    with pytest.warns(ConvergenceWarning, match="`max_seconds` has stopped the solver"):
+        model.set_params(max_seconds=1e-6).fit(X, y)
+    assert model.n_iter_ < whole.n_iter_ and 1e-12 < model.dual_gap_ < 0.2
+
+
+def test_descent_beyond_memory_reads_a_file(large, monkeypatch):
+    X, y = large
+    model = SketchedSGDRegressor(n_epochs=1, **FIXED)
+    expected = clone(model).fit(X, y).predict(X)
+    made, start = [], ScratchDesign.__init__
+    monkeypatch.setattr(
+        ScratchDesign,
+        "__init__",
+        lambda self, source: made.append(source.shape) or start(self, source),
+    )
+    nbsketch.set_memory_limit(1000)
+    try:
+        found = model.fit(*dask_data(X, y, rows=400)).predict(X)
+    finally:
+        nbsketch.set_memory_limit(None)
+    assert made == [(1500, 20)]
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
 def test_features_that_are_not_kept_are_computed_again(large, monkeypatch):
     X, y = large
     model = regressor(loss="huber", alpha=1e-4, tol=1e-8)
@@ -308,6 +450,42 @@ def test_streams_are_the_calls_of_their_chunks(large):
         expected.partial_fit(X[first : first + 500], y[first : first + 500])
     found = model.partial_fit(*dask_data(X, y, rows=500))
     np.testing.assert_array_equal(found.predict(X), expected.predict(X))
+
+
+@pytest.mark.parametrize("loss", ["hinge", "logistic"])
+def test_streams_of_labels_are_the_calls_of_their_chunks(large, loss):
+    X, y = large
+    y = three_classes(np.sort(y))  # the first chunk lacks two labels
+    weights = np.tile([1.0, 2.0, 3.0], 500)
+    model = SketchedSGDClassifier(loss=loss, **FIXED)
+    expected = clone(model)
+    for first in range(0, 1500, 500):
+        part = slice(first, first + 500)
+        expected.partial_fit(X[part], y[part], ["high", "low", "middle"], weights[part])
+    rows, labels, lazy = dask_data(X, y, weights, rows=500)
+    found = model.partial_fit(rows, labels, sample_weight=lazy)
+    assert found.n_steps_ == expected.n_steps_ > 0
+    scores = found.decision_function(X)
+    np.testing.assert_array_equal(scores, expected.decision_function(X))
+    found.partial_fit(rows[:, :], labels.rechunk(300))
+    assert found.n_steps_ > expected.n_steps_
+
+
+def test_streams_of_data_frames_keep_names(large):
+    pd, dd = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    X, y = large
+    frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(y=y)
+    parts = dd.from_pandas(frame, npartitions=3)
+    model = SketchedSGDRegressor(**FIXED)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = model.partial_fit(parts[["a", "b", "c"]], parts["y"])
+        assert found.score(frame[["a", "b", "c"]], y) > 0.5
+    assert found.feature_names_in_.tolist() == ["a", "b", "c"]
+    with pytest.raises(ValueError, match="feature names"):
+        found.partial_fit(parts[["b", "a", "c"]], parts["y"])
+    with pytest.raises(ValueError, match="`y` must have 1500 rows as `X`, got 1499"):
+        found.partial_fit(parts[["a", "b", "c"]], da.from_array(y[1:]))
 
 
 def test_mixed_and_unequal_data_are_refused_before_any_work(large):

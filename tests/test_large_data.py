@@ -17,7 +17,7 @@ from nbsketch import (
     SpectralFilterRegressor,
 )
 from nbsketch import _memory as memory
-from nbsketch.fitting.lazy import TransformedRows
+from nbsketch.fitting.lazy import ChosenRows, TransformedRows
 from nbsketch.gram import SymmetricGram
 from nbsketch.solvers import scratch
 from nbsketch.solvers.design import ArrayDesign, Design
@@ -296,6 +296,71 @@ def test_features_in_memory_are_reported(monkeypatch):
     assert rows == [20 + 1024, 20 + 2048, N]
     again = SketchedKernelRegressor(**options).fit(X, Y)
     np.testing.assert_array_equal(model.coef_, again.coef_)
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Numbers of rows that are copied at once from those that a fit has chosen."""
+    counts, copy = [], ChosenRows.__getitem__
+
+    def counted(self, rows):
+        found = copy(self, rows)
+        counts.append(len(found))
+        return found
+
+    monkeypatch.setattr(ChosenRows, "__getitem__", counted)
+    monkeypatch.setattr("nbsketch.features.REPORTED_ROWS", 256)
+    monkeypatch.setattr("nbsketch.tuning.inputs._ROWS", 200)  # samples
+    return counts
+
+
+WEIGHTS = np.tile([0.0, 1.0, 2.0], N // 3)
+CHOSEN = {
+    "square": (SketchedKernelRegressor, Y, {"alpha": 1e-4}),
+    "huber": (SketchedKernelRegressor, Y, {"loss": "huber", "alpha": 1e-4}),
+    "classes": (SketchedKernelClassifier, LABELS, {"loss": "logistic", "alpha": 1e-4}),
+    "ranks": (SketchedKernelRegressor, Y, {"preprocessing": "both", "alpha": 1e-4}),
+    "quantiles": CASES["quantiles"],
+}
+
+
+@pytest.mark.parametrize("case", CHOSEN)
+def test_chosen_rows_are_copied_block_by_block(case, tiny, mapped, asked):
+    model, y, params = CHOSEN[case]
+    options = FIXED | params
+    far = model(**options).fit(mapped, y, sample_weight=WEIGHTS)
+    assert len(asked) > 3 and max(asked) < N // 4
+    nbsketch.set_memory_limit("4GB")
+    del asked[:]
+    near = model(**options).fit(X, y, sample_weight=WEIGHTS)
+    assert not asked
+    scale = np.abs(decision(near)).max()
+    np.testing.assert_allclose(decision(far), decision(near), atol=2e-3 * scale)
+
+
+def test_intervals_beyond_memory_are_those_in_memory(tiny, mapped, asked):
+    options = FIXED | CASES["quantiles"][2]
+    far = JointQuantileRegressor(**options).fit(mapped, Y)
+    assert max(asked) < N // 4
+    nbsketch.set_memory_limit("4GB")
+    near = JointQuantileRegressor(**options).fit(X, Y)
+    known = near.predict_interval(X, 0.5)
+    np.testing.assert_allclose(far.predict_interval(X, 0.5), known, atol=2e-3)
+
+
+def test_extreme_values_of_lazy_rows(monkeypatch):
+    monkeypatch.setattr("nbsketch.fitting.lazy._BLOCK_ROWS", 100)
+    chosen = np.arange(0, N, 2)
+    rows = ChosenRows(X, chosen)
+    assert rows.max() == X[chosen].max()
+    np.testing.assert_array_equal(rows.min(axis=0), X[chosen].min(axis=0))
+    np.testing.assert_array_equal(np.asarray(rows), X[chosen])
+
+
+def test_the_domain_of_a_kernel_is_checked_block_by_block(tiny, mapped):
+    kernel = {"kernel": "sobolev", "size": 20, "random_state": 0, "alpha": 1e-4}
+    with pytest.raises(ValueError, match=r"`X` must be in \[0, 1\] for SobolevKernel"):
+        SketchedKernelRegressor(**kernel).fit(mapped, Y, sample_weight=WEIGHTS)
 
 
 def test_a_memory_map_is_not_copied(tmp_path):

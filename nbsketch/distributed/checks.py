@@ -86,21 +86,52 @@ def gathered(name: str, value: Any, n: int) -> Any:
     return array
 
 
+def loaded(X: Any, **others: Any) -> tuple[Any, ...]:
+    """Return data as they are, Dask collections in memory: arrays or data frames.
+
+    All must be Dask collections, or none; others that are None stay None.
+    """
+    check_alike(X, **others)
+    if not is_dask(X):
+        return X, *others.values()
+    found = iter(computed([a for a in (X, *others.values()) if a is not None]))
+    return tuple(None if a is None else next(found) for a in (X, *others.values()))
+
+
+def predicted(
+    model: Any, X: Any, y: Any, sample_weight: Any
+) -> tuple[NDArray, NDArray, NDArray | None]:
+    """Return targets, predictions and weights of Dask collections, as arrays."""
+    found = computed([model.predict(X)])[0]
+    if sample_weight is not None:
+        sample_weight = gathered("sample_weight", sample_weight, len(found))
+    return gathered("y", y, len(found)), found, sample_weight
+
+
 def in_blocks(X: Any, *others: Any) -> Iterator[tuple[Any, ...]]:
     """Yield the parts of Dask collections in the chunks of X, brought here in order.
 
-    Others that are None are None in each part.
+    Parts of a data frame X are data frames. Others that are None are None in each part.
     """
     rows = _with_known_size("X", X, 2)
-    arrays = [
-        None if a is None else as_dask_array("y", a).rechunk({0: rows.chunks[0]})
-        for a in others
-    ]
+    check_numbers("X", rows)
+    arrays = [None if a is None else _in_chunks_of(rows, a) for a in others]
     for k, size in enumerate(rows.chunks[0]):
         if size:
             parts = [a.blocks[k] for a in (rows, *arrays) if a is not None]
             found = iter(computed(parts))
-            yield next(found), *(None if a is None else next(found) for a in arrays)
+            block = next(found)
+            if hasattr(X, "columns"):
+                block = type(X._meta)(block, columns=X._meta.columns)
+            yield block, *(None if a is None else next(found) for a in arrays)
+
+
+def _in_chunks_of(rows: Any, value: Any) -> Any:
+    """Return targets or weights in the chunks of the rows."""
+    array = _with_known_size("y", value, None)
+    if len(array) != len(rows):
+        raise ValueError(f"`y` must have {len(rows)} rows as `X`, got {len(array)}")
+    return array.rechunk({0: rows.chunks[0]})
 
 
 def labels_of(y: Any) -> NDArray:

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nbsketch import _memory
 from nbsketch.distributed.memory import fits
 from nbsketch.distributed.partitions import Partitions
 from nbsketch.distributed.tasks import computed, kept, task, tree_sum
 from nbsketch.solvers.design import ArrayDesign, Design
+from nbsketch.solvers.scratch import in_memory, stored_or
 
 # Features up to this size are brought here, and those of a sample of the rows.
 _LOCAL_BYTES, _SAMPLE_BYTES = 256 << 20, 32 << 20
@@ -55,7 +57,8 @@ class PartitionedDesign(Design):
     ) -> Design:
         """Return the features, in memory here if they are small."""
         n_bytes = np.dtype(dtype).itemsize * len(partitions) * n_columns
-        if n_bytes > (_LOCAL_BYTES if limit is None else limit):
+        limit = _LOCAL_BYTES if limit is None else limit
+        if n_bytes > limit or not _memory.fits(n_bytes, copies=2, modest=limit):
             return cls(partitions, n_columns, dtype)
         empty = np.empty((0, n_columns), dtype)
         return ArrayDesign._trusted(
@@ -114,7 +117,10 @@ class PartitionedDesign(Design):
         return PartitionedDesign.near(*known, limit=min(_LOCAL_BYTES, _SAMPLE_BYTES))
 
     def collect(self) -> NDArray:
-        """Return all features as one array."""
+        """Return all features: in memory or, beyond its limit, mapped to a file."""
+        if not _memory.fits(self.nbytes, copies=2):
+            stored = stored_or(self)
+            return in_memory(self) if stored is self else stored.collect()
         return np.concatenate(computed(self._partitions.blocks))
 
     def total(

@@ -15,6 +15,7 @@ from nbsketch.distributed.collections import (
     dask_module,
     one_row,
 )
+from nbsketch.distributed.tasks import task
 
 
 def row_by_row(method: Callable[..., NDArray], X: Any, *args: Any) -> Any:
@@ -57,6 +58,32 @@ def row_by_row(method: Callable[..., NDArray], X: Any, *args: Any) -> Any:
         drop_axis=[1] if nothing.ndim == 1 else None,
         chunks=(array.chunks[0], *((k,) for k in nothing.shape[1:])),
     )
+
+
+def table_by_row(method: Callable[..., NDArray], X: Any, *args: Any) -> Any:
+    """Return what `row_by_row` does for a model that takes data frames of any columns.
+
+    The chunks of a data frame have unknown sizes.
+    """
+    if not hasattr(X, "columns"):
+        return row_by_row(method, X, *args)
+    nothing = method(X._meta_nonempty.iloc[:1], *args)[:0]
+    model = dask_module().delayed(
+        copy(method.__self__),  # type: ignore[attr-defined]
+        pure=False,
+        traverse=False,
+    )
+    da, shape = dask_module("dask.array"), (np.nan, *nothing.shape[1:])
+    known = model, method.__name__, args, nothing
+    blocks = [task(_of_frame, part, *known) for part in X.to_delayed()]
+    arrays = [da.from_delayed(b, shape, nothing.dtype, nothing) for b in blocks]
+    return da.concatenate(arrays, allow_unknown_chunksizes=True)
+
+
+def _of_frame(
+    X: Any, model: Any, method: str, args: tuple, nothing: NDArray
+) -> NDArray:
+    return getattr(model, method)(X, *args) if len(X) else nothing
 
 
 def _of_block(

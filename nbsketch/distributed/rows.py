@@ -93,6 +93,14 @@ class PartitionedRows:
         """Return ascending rows where they are."""
         return PartitionedRows(self.partitions.select(rows), self.shape[1], self.dtype)
 
+    def min(self, axis: int | None = None) -> Any:
+        """Return the least value, of each column with axis 0."""
+        return np.min(self.partitions.each(np.min, axis), axis=axis)
+
+    def max(self, axis: int | None = None) -> Any:
+        """Return the largest value, of each column with axis 0."""
+        return np.max(self.partitions.each(np.max, axis), axis=axis)
+
 
 def _nothing(block: NDArray) -> None:
     return None

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
-from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
 from nbsketch._faults import explaining
 from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import row_by_row
+from nbsketch.estimators._scores import ClassifierScore
 from nbsketch.fitting.objectives import ScalarObjective
 from nbsketch.fitting.weights import weights_of_classes
 from nbsketch.losses import LogisticLoss, Loss, as_loss
@@ -25,7 +25,7 @@ def _has_probabilities(model: Any) -> bool:
     raise AttributeError("predict_proba needs loss='logistic'")
 
 
-class OneVsRest(ClassifierMixin):
+class OneVsRest(ClassifierScore):
     """Mixin of the kernel machines for classes: one column for each against the rest.
 
     Two classes have one column, positive for the second.

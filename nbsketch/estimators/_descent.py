@@ -118,6 +118,10 @@ class DescentModel(KernelExpansion):
             (X, y) or (X, y, sample_weight) as in `partial_fit`: arrays, data frames,
             record batches of Arrow. One of them is in memory at a time.
         """
+        return self._pass_chunks(chunks)
+
+    def _pass_chunks(self, chunks: Iterable[tuple]) -> Self:
+        """Pass once over chunks, of labels that are known if it is a classifier."""
         with watched_fit(self):
             for chunk in chunks:
                 if not isinstance(chunk, tuple) or len(chunk) not in (2, 3):
@@ -134,7 +138,7 @@ class DescentModel(KernelExpansion):
         """Pass once over rows, or over the chunks of Dask collections one by one."""
         if is_dask(X):
             check_alike(X, y=y, sample_weight=sample_weight)
-            return self.partial_fit_chunks(in_blocks(X, y, sample_weight))
+            return self._pass_chunks(in_blocks(X, y, sample_weight))
         with watched_fit(self):
             return self._follow(X, y, sample_weight)
 

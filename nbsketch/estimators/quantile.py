@@ -11,6 +11,7 @@ from sklearn.base import RegressorMixin
 
 from nbsketch._progress import watched_fit
 from nbsketch._validation import check_choice, check_real, random_generator
+from nbsketch.distributed.checks import check_alike, predicted
 from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import SketchedModel, as_columns
@@ -360,8 +361,16 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
     def score(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> float:
-        """Return minus the mean pinball loss, summed over the levels."""
-        return -pinball_loss(y, self.predict(X), self.quantiles, sample_weight)
+        """Return minus the mean pinball loss, summed over the levels.
+
+        Predictions and targets of Dask collections are brought to this process.
+        """
+        check_alike(X, y=y, sample_weight=sample_weight)
+        known = y, self.predict(X), sample_weight
+        if is_dask(X):
+            known = predicted(self, X, y, sample_weight)
+        y, found, weights = known
+        return -pinball_loss(y, found, self.quantiles, weights)
 
 
 def _upper_quantile(

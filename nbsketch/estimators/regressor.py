@@ -6,17 +6,18 @@ from dataclasses import replace
 from typing import Any
 
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.base import MultiOutputMixin
 
 from nbsketch._progress import watched_fit
 from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import SketchedModel, as_columns
+from nbsketch.estimators._scores import RegressorScore
 from nbsketch.fitting.fit import Problem, sketch_rows, solve
 from nbsketch.fitting.regression import regression_objective
 
 
-class SketchedKernelRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
+class SketchedKernelRegressor(MultiOutputMixin, RegressorScore, SketchedModel):
     r"""Sketched kernel regression.
 
     .. math:: \min_{f, b} \frac{1}{n} \sum_i w_i\, \ell(f(x_i) + b, y_i)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.base import MultiOutputMixin
 from sklearn.utils import column_or_1d
 from sklearn.utils.metaestimators import available_if
 
@@ -18,12 +18,13 @@ from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import as_columns
 from nbsketch.estimators._classes import OneVsRest
 from nbsketch.estimators._descent import DescentModel, streams
+from nbsketch.estimators._scores import RegressorScore
 from nbsketch.features import model_dtype
 from nbsketch.fitting.regression import regression_objective
 from nbsketch.fitting.weights import TrainingRows
 
 
-class SketchedSGDRegressor(MultiOutputMixin, RegressorMixin, DescentModel):
+class SketchedSGDRegressor(MultiOutputMixin, RegressorScore, DescentModel):
     r"""Sketched kernel regression by stochastic gradients, for large data and streams.
 
     .. math:: w_{t+1} = w_t + \eta \Bigl( \frac1b \sum_{i \in B_t}
@@ -428,7 +429,7 @@ class SketchedSGDClassifier(OneVsRest, DescentModel):
         """
         with keeping_fitted(self):
             self._announce(classes)
-            return super().partial_fit_chunks(chunks)
+            return self._pass_chunks(chunks)
 
     def _announce(self, classes: Any) -> None:
         """Set the labels of a stream that begins; compare those of one that goes on."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.base import MultiOutputMixin
 
 from nbsketch._progress import watched_fit
 from nbsketch._validation import check_choice, check_integer
 from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import SketchedModel, as_columns
+from nbsketch.estimators._scores import RegressorScore
 from nbsketch.fitting.alpha import CRITERIA
 from nbsketch.fitting.fit import Problem, sketch_rows, solve
 from nbsketch.fitting.objectives import FeatureSolution
@@ -23,7 +24,7 @@ from nbsketch.outputs import IdentityOutput
 from nbsketch.solvers.filters import Filter, LandweberFilter, as_filter
 
 
-class SpectralFilterRegressor(MultiOutputMixin, RegressorMixin, SketchedModel):
+class SpectralFilterRegressor(MultiOutputMixin, RegressorScore, SketchedModel):
     r"""Least squares on a sketched subspace, regularized by a spectral filter.
 
     .. math:: f(x) = b + \hat w^T z(x), \qquad

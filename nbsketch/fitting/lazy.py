@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from nbsketch.tuning import InputScaler
 
 # Copies of rows are stored if they take at most one over this of the memory limit.
 _ROWS_SHARE = 4
+# Rows of which the extreme values are found at a time.
+_BLOCK_ROWS = 1 << 16
 
 
 class LazyRows:
@@ -32,6 +35,18 @@ class LazyRows:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray:
         return self[:].astype(dtype or self.dtype, copy=False)
+
+    def min(self, axis: int | None = None) -> Any:
+        """Return the least value, of each column with axis 0."""
+        return np.min([block.min(axis) for block in self._blocks()], axis=axis)
+
+    def max(self, axis: int | None = None) -> Any:
+        """Return the largest value, of each column with axis 0."""
+        return np.max([block.max(axis) for block in self._blocks()], axis=axis)
+
+    def _blocks(self) -> Iterator[NDArray]:
+        starts = range(0, len(self), _BLOCK_ROWS)
+        return (self[start : start + _BLOCK_ROWS] for start in starts)
 
 
 class TransformedRows(LazyRows):

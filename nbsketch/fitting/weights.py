@@ -63,7 +63,11 @@ class TrainingRows(NamedTuple):
 
     def take(self, rows: NDArray, columns: NDArray | None = None) -> TrainingRows:
         """Return some rows, for kernel values with some columns."""
-        X = choose_rows(self.X, rows) if columns is None else self.X[np.ix_(rows, columns)]
+        X = (
+            choose_rows(self.X, rows)
+            if columns is None
+            else self.X[np.ix_(rows, columns)]
+        )
         weights = None if self.weights is None else self.weights[rows]
         kept = rows if self.kept is None else self.kept[rows]
         return TrainingRows(X, self.y[rows], weights, kept)

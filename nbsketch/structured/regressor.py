@@ -19,6 +19,7 @@ from nbsketch._validation import (
     random_generator,
 )
 from nbsketch._whitening import PivotedCholesky
+from nbsketch.distributed.checks import loaded
 from nbsketch.features import (
     SketchMap,
     checked_rows,
@@ -214,7 +215,7 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         Parameters
         ----------
         X : array or CSR matrix of shape (n, q), or sequence of n objects
-            Training inputs; float32 stays float32.
+            Training inputs; float32 stays float32. Dask collections are loaded.
         Y : array or CSR matrix of shape (n, p), or sequence of n objects
             Training outputs.
         sample_weight : array of shape (n,) or None, default=None
@@ -225,6 +226,7 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         with keeping_fitted(self), watching(0, self.callback):
             alpha = check_positive("alpha", self.alpha)
             stages = Stages(check_integer("verbose", self.verbose, low=0))
+            X, Y, sample_weight = loaded(X, Y=Y, sample_weight=sample_weight)
             kernel, output_kernel, rows = self._check(X, Y, sample_weight)
             weights = rows.relative_weights
             input_rng, output_rng = random_generator(self.random_state).spawn(2)
@@ -340,6 +342,7 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         float
             At most 0.
         """
+        X, y = loaded(X, y=y)
         X, training = self._check_new(X), self._training
         truth = training.check("y", y)
         if truth.shape[0] != X.shape[0]:
@@ -382,6 +385,7 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
     def _check_new(self, X: Any) -> Any:
         """Return valid inputs for prediction."""
         check_is_fitted(self)
+        (X,) = loaded(X)
         if isinstance(self.landmarks_, Objects):
             return check_objects("X", X)
         rows = checked_rows(self, X, dtype=model_dtype(self.landmarks_))

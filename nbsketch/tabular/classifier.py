@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     check_array,
@@ -17,12 +16,16 @@ from sklearn.utils.validation import (
 
 from nbsketch._faults import explaining
 from nbsketch._progress import watched_fit
+from nbsketch.distributed.checks import loaded
+from nbsketch.distributed.collections import is_dask
+from nbsketch.distributed.lazy import table_by_row
+from nbsketch.estimators._scores import ClassifierScore
 from nbsketch.fitting.weights import TrainingRows, check_weights, weights_of_classes
 from nbsketch.tabular._model import TabularModel
 from nbsketch.tabular.calibration import Calibration, calibrate, two_columns
 
 
-class TabularKernelClassifier(ClassifierMixin, TabularModel):
+class TabularKernelClassifier(ClassifierScore, TabularModel):
     r"""Kernel classification for tables, with nothing to choose.
 
     The machine of `TabularKernelRegressor` is fitted to the indicators of the classes;
@@ -112,6 +115,7 @@ class TabularKernelClassifier(ClassifierMixin, TabularModel):
             Label of the group of each row, for `cv`.
         """
         with watched_fit(self):
+            X, y, sample_weight = loaded(X, y=y, sample_weight=sample_weight)
             labels = _check_labels(X, y)
             weights = check_weights(sample_weight, X)
             weights = weights_of_classes(self.class_weight, labels, weights)
@@ -131,12 +135,16 @@ class TabularKernelClassifier(ClassifierMixin, TabularModel):
 
     def predict_proba(self, X: Any) -> NDArray:
         """Return the probability of each class, of shape (n, c)."""
+        if is_dask(X):
+            return table_by_row(self.predict_proba, X)
         rows = self._rows(X)
         scores = two_columns(self._machine.predict(rows))
         return Calibration.of(self.calibration_).probabilities(scores)
 
     def predict(self, X: Any) -> NDArray:
         """Return the label of largest probability for each row of X, (n,)."""
+        if is_dask(X):
+            return table_by_row(self.predict, X)
         chances = self.predict_proba(X)
         return self.classes_[chances.argmax(axis=1)]
 

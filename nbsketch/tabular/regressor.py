@@ -7,13 +7,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.base import MultiOutputMixin
 from sklearn.utils.validation import check_array, check_consistent_length
 
 from nbsketch._blas import one_thread
 from nbsketch._faults import check_magnitude, explaining
 from nbsketch._progress import watched_fit
 from nbsketch._validation import check_real
+from nbsketch.distributed.checks import loaded
+from nbsketch.distributed.collections import is_dask
+from nbsketch.distributed.lazy import table_by_row
+from nbsketch.estimators._scores import RegressorScore
 from nbsketch.fitting.weights import TrainingRows, check_weights
 from nbsketch.outputs import check_levels
 from nbsketch.tabular._model import TabularModel
@@ -22,7 +26,7 @@ from nbsketch.tabular.noise import Noise, fit_noise
 from nbsketch.tabular.scales import SMOOTH
 
 
-class TabularKernelRegressor(MultiOutputMixin, RegressorMixin, TabularModel):
+class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
     r"""Kernel regression for tables, with nothing to choose.
 
     A stack of two kernels with learned length scales, Matern 3/2 and the product
@@ -117,7 +121,8 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorMixin, TabularModel):
         ----------
         X : DataFrame or array of shape (n, q)
             Training rows. Columns may hold numbers, categories, text, booleans, dates
-            and missing values; see `nbsketch.tabular.columns.fit_columns`.
+            and missing values; see `nbsketch.tabular.columns.fit_columns`. Dask arrays
+            and data frames are loaded.
         y : array of shape (n,) or (n, d)
             Targets.
         sample_weight : array of shape (n,) or None, default=None
@@ -126,6 +131,7 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorMixin, TabularModel):
             Label of the group of each row, for `cv`.
         """
         with watched_fit(self):
+            X, y, sample_weight = loaded(X, y=y, sample_weight=sample_weight)
             y = _check_targets(X, y)
             weights = check_weights(sample_weight, X)
             rng = self._random()
@@ -145,6 +151,8 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorMixin, TabularModel):
 
     def predict(self, X: Any) -> NDArray:
         """Return the predictions of the rows of X, of shape (n,) or (n, d)."""
+        if is_dask(X):
+            return table_by_row(self.predict, X)
         return self._shaped(self._machine_values(self._rows(X)))
 
     def predict_quantiles(self, X: Any, quantiles: ArrayLike) -> NDArray:
@@ -165,6 +173,8 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorMixin, TabularModel):
         ndarray of shape (n, levels) or (n, d, levels)
             Quantiles; they do not cross.
         """
+        if is_dask(X):
+            return table_by_row(self.predict_quantiles, X, quantiles)
         levels = np.asarray(check_levels("quantiles", quantiles), dtype=float)
         rows = self._rows(X)
         return self._spread(rows, self._noise.quantiles(levels))
@@ -188,6 +198,8 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorMixin, TabularModel):
             Lower and upper ends; infinite if there are too few training rows for this
             probability.
         """
+        if is_dask(X):
+            return table_by_row(self.predict_interval, X, coverage)
         level = check_real(
             "coverage", coverage, low=0, high=1, low_open=True, high_open=True
         )

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nbsketch.distributed.rows import PartitionedRows
 from nbsketch.kernels import LEARNABLE_NAMES
 from nbsketch.tuning.inputs import InputScaler
 from nbsketch.tuning.tuner import tune
@@ -55,7 +56,7 @@ def is_auto(bandwidth: Any) -> bool:
 def is_learnable(kernel: Any, X: Any) -> bool:
     """Return whether there are length scales to learn: dense X and a named kernel."""
     named = isinstance(kernel, str) and kernel in LEARNABLE_NAMES
-    return named and isinstance(X, np.ndarray)
+    return named and isinstance(X, np.ndarray | PartitionedRows)
 
 
 def check_learnable(kernel: Any, X: Any) -> None:
@@ -69,7 +70,7 @@ def check_learnable(kernel: Any, X: Any) -> None:
 
 
 def learn_inputs(
-    X: NDArray,
+    X: Any,
     targets: NDArray,
     kernel: str,
     size: int,
@@ -83,8 +84,14 @@ def learn_inputs(
         X, targets, family=LEARNABLE_NAMES[kernel], preprocessing="standard", size=size,
         sample_weight=sample_weight, rng=rng,
     )  # fmt: skip
-    rows = X if found.scaler is None else found.scaler.transform(X)
+    rows = X if found.scaler is None else _transformed(X, found.scaler)
     return LearnedInputs(rows, found.kernel, None, found.scaler, found.length_scales)
+
+
+def _transformed(X: Any, scaler: InputScaler) -> Any:
+    if isinstance(X, PartitionedRows):
+        return X.map(scaler.transform, len(scaler.center))
+    return scaler.transform(X)
 
 
 def as_targets(y: Any, n: int) -> NDArray:

@@ -61,10 +61,10 @@ class Rows:
         return replace(self, kept=kept, cut=cut if cut > 0 else np.inf)
 
     def values(self, function: Callable[[NDArray], NDArray], some: NDArray) -> NDArray:
-        """Return a function of some transformed rows, computed block by block."""
+        """Return a function of ascending, transformed rows, block by block."""
         if isinstance(self.X, PartitionedRows):
-            known = function, self.scaler
-            return np.vstack(self.X.partitions.each(_values, *known))[some]
+            rows = self.X if len(some) == len(self.X) else self.X.select(some)
+            return np.vstack(rows.partitions.each(_values, function, self.scaler))
         blocks = np.split(some, range(_BLOCK, len(some), _BLOCK))
         return np.vstack([function(self.transform(block)) for block in blocks])
 

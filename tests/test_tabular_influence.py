@@ -1,15 +1,19 @@
-"""Left-out residuals of leaves that correct a base, and the coverage of intervals."""
+"""Left-out residuals of leaves that correct a base, and the global ridge."""
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from nbsketch import TabularKernelRegressor
 from nbsketch.gram import evaluate
 from nbsketch.tabular import base as base_module
+from nbsketch.tabular import metric
 from nbsketch.tabular.base import Ridge
 from nbsketch.tabular.influence import mean_share, shares
 from nbsketch.tabular.leaves import fit_leaf
+from nbsketch.tabular.machine import Machine
 from nbsketch.tabular.members import Training, form_of
+from nbsketch.tabular.metric import fit_global, lacks_landmarks
 
 N = 150
 SCALES = np.array([1.5, 0.4, 0.8])
@@ -76,3 +80,56 @@ def test_leaves_that_interpolate_replace_what_the_base_has_lost(table):
 
     assert 0 <= share(1e-6) < 0.5 < 0.9 < share(100.0) <= 1
     assert mean_share(form, 1.0, data, [], every, change, hat) == 1
+
+
+# the global ridge --------------------------------------------------------------------
+
+
+def smooth_rows(noise, n=400):
+    rng = np.random.default_rng(1)
+    rows = rng.uniform(-1, 1, size=(n, 3))
+    Y = np.sin(4 * rows[:, :1]) * rows[:, 1:2] + noise * rng.normal(size=(n, 1))
+    return Training(rows, Y), rng
+
+
+def test_the_global_ridge_takes_all_rows(monkeypatch):
+    """As one leaf with all rows, and a penalty of least left-out error of a sample."""
+    monkeypatch.setattr(metric, "_LANDMARKS", 50)
+    data, rng = smooth_rows(0.3, 150)
+    inverse, some = np.array([1.0, 0.5, 0.1]), np.arange(0, 150, 2)
+    found = fit_global("matern-3/2", data, inverse, some, rng, only_rotated=False)
+    member, residual = found
+    assert len(member.base.landmarks) == 150 and not member.is_rotated
+    form = form_of("matern-3/2", inverse)
+    taus = 1e-3 * 10.0 ** np.arange(-2, 6, 0.5)
+    leaves = [fit_leaf(form, data.rows, data.Y, tau) for tau in taus]
+    best = min(leaves, key=lambda leaf: np.square(leaf.residual).sum())
+    assert_allclose(residual, best.residual[some], rtol=1e-4, atol=1e-5)
+    new = rng.uniform(-1, 1, size=(9, 3))
+    expected = evaluate(form, new, data.rows) @ best.coef + best.intercept
+    assert_allclose(member.predict("matern-3/2", new), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.5])
+def test_landmarks_lack_where_noise_does_not_hide_it(noise):
+    data, rng = smooth_rows(noise)
+    form, every = form_of("matern-3/2", np.ones(3)), np.arange(400)
+    ridge = Ridge(form, data.rows, None, 60, rng, None, every)
+    base, residual = ridge.fit(data.Y)
+    found = lacks_landmarks(form, data, base, residual, every, rng)
+    assert found == (noise == 0)
+
+
+def test_smooth_functions_of_rotated_columns_take_all_rows():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.7, 1.7, size=(2400, 6))
+    Z = X @ rng.normal(size=(6, 2)) * 0.6
+    y = np.sin(2 * Z[:, 0]) + Z[:, 0] * Z[:, 1]
+    train = slice(0, 1600)
+    model = TabularKernelRegressor("fast", random_state=0).fit(X[train], y[train])
+    member = Machine.of(model.machine_).ridge
+    assert len(member.base.landmarks) == 1600 and member.weight > 0.5
+    assert "global ridge" in model.summary() or "rotated ridge" in model.summary()
+    error = np.sqrt(np.mean((model.predict(X[1600:]) - y[1600:]) ** 2))
+    assert error < 0.1 * y.std()
+    assert 0.7 < error / model.loo_error_ < 1.3

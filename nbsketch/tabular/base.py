@@ -22,6 +22,8 @@ from nbsketch.gram import CompiledForm, evaluate
 
 # Rows of a block, and rows whose left-out residuals choose tau.
 _BLOCK, _VALIDATION = 4096, 4000
+# Kernel values of a block of predictions.
+_VALUES = 1000 * _BLOCK
 # Added to the diagonal of C, times sqrt(s).
 _JITTER = 1e-8
 _TAUS = np.logspace(-5, 3, 17)
@@ -49,7 +51,8 @@ class Base(NamedTuple):
     def predict(self, form: CompiledForm, rows: NDArray) -> NDArray:
         """Return the values at rows (n, p), of shape (n, d)."""
         out = np.empty((len(rows), self.coef.shape[1]))
-        for part in _parts(len(rows)):
+        block = min(max(_VALUES // len(self.landmarks), 1), _BLOCK)
+        for part in _parts(len(rows), block):
             out[part] = evaluate(form, rows[part], self.landmarks) @ self.coef
         return out + self.intercept
 
@@ -289,5 +292,5 @@ def _joined(blocks: list[NDArray]) -> NDArray:
     return np.concatenate([*blocks, np.arange(0)])
 
 
-def _parts(n: int) -> Iterator[slice]:
-    return (slice(start, start + _BLOCK) for start in range(0, n, _BLOCK))
+def _parts(n: int, block: int = _BLOCK) -> Iterator[slice]:
+    return (slice(start, start + block) for start in range(0, n, block))

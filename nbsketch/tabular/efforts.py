@@ -37,7 +37,8 @@ class Effort(NamedTuple):
         Leaves whose left-out error chooses penalty and width.
     global_below : float
         Left-out error, relative to the spread of the targets, below which a global
-        ridge is tried: it wins where targets are smooth and nearly free of noise.
+        ridge is tried in any case: it wins where targets are smooth and nearly free of
+        noise.
     """
 
     trees: int

@@ -33,7 +33,7 @@ from nbsketch.tabular.members import (
     form_of,
     predict_member,
 )
-from nbsketch.tabular.metric import Global, fit_global
+from nbsketch.tabular.metric import EXACT_ROWS, Global, fit_global, lacks_landmarks
 from nbsketch.tabular.order import table_order
 from nbsketch.tabular.outliers import inliers, limits, widened
 from nbsketch.tabular.partition import grow, whole
@@ -265,9 +265,10 @@ def _fit(
     problem = _Problem(replace(rows, scaler=scaler), data, effort, rng, budget)
     fit = _fit_alone if len(Y) <= ALONE else _fit_on_base
     base, members, residuals, index = fit(problem, scales)
+    start = None if base is None else (base, residuals[-1])
     residuals, stack, linear = _with_linear(problem, scales[0], residuals, index)
     ridge = None
-    found = _global_ridge(problem, scales[0], residuals, stack, index)
+    found = _global_ridge(problem, scales[0], start, residuals, stack, index)
     if found is not None:
         residuals, stack, ridge = found
         linear = linear and linear._replace(weight=float(stack[-2]))
@@ -315,32 +316,54 @@ def _with_linear(
 def _global_ridge(
     problem: _Problem,
     scales: Scales,
+    start: tuple[Base, NDArray] | None,
     residuals: NDArray,
     stack: NDArray,
     index: NDArray,
 ) -> tuple[NDArray, NDArray, Global] | None:
     """Return residuals and weights of the stack with a global ridge, if it helps.
 
-    It is tried if the stack leaves little error, and used if its own is less. Up to
-    `ALONE` rows the members are global, and it needs a metric to differ.
+    `start`: the base and its left-out residuals, None if there is none.
+
+    It is tried if the stack leaves little error or, where all rows can be used, if the
+    base lacks landmarks; it is used if its own error is less. Up to `ALONE` rows the
+    members are global, and it needs a metric to differ.
     """
     data, budget = problem.data, problem.budget
     known = None if data.weights is None else data.weights[index]
     error = _error(np.einsum("k,kmd->md", stack, residuals), known)
-    if not error < problem.effort.global_below:
+    effort = budget.affordable(problem.effort)
+    if not (
+        error < effort.global_below or _lacks_landmarks(problem, scales, start, index)
+    ):
+        budget.skipped += bool(error < problem.effort.global_below)
         return None
-    if not error < budget.affordable(problem.effort).global_below:
-        budget.skipped += 1
-        return None
-    alone, inverse = len(data.Y) <= ALONE, scales.inverse
     found = fit_global(
-        scales.family, data, inverse, index, problem.rng, only_rotated=alone
+        scales.family,
+        data,
+        scales.inverse,
+        index,
+        problem.rng,
+        only_rotated=start is None,
     )
     if found is None or not _error(found[1], known) < error:
         return None
     more = np.concatenate([residuals, found[1][None]])
     weights = stack_weights(more, known)
     return more, weights, found[0]._replace(weight=float(weights[-1]))
+
+
+def _lacks_landmarks(
+    problem: _Problem,
+    scales: Scales,
+    start: tuple[Base, NDArray] | None,
+    index: NDArray,
+) -> bool:
+    """Return whether there are few enough rows to use all, and the base lacks some."""
+    data = problem.data
+    if start is None or len(data.Y) > EXACT_ROWS:
+        return False
+    return lacks_landmarks(scales.form, data, *start, index, problem.rng)
 
 
 def _error(residual: NDArray, weights: NDArray | None) -> float:

@@ -132,4 +132,5 @@ def test_smooth_functions_of_rotated_columns_take_all_rows():
     assert "global ridge" in model.summary() or "rotated ridge" in model.summary()
     error = np.sqrt(np.mean((model.predict(X[1600:]) - y[1600:]) ** 2))
     assert error < 0.1 * y.std()
-    assert 0.7 < error / model.loo_error_ < 1.3
+    low, high = model.predict_interval(X[1600:], coverage=0.8).T
+    assert 0.75 < np.mean((low <= y[1600:]) & (y[1600:] <= high)) < 0.85

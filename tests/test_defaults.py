@@ -38,7 +38,18 @@ def model(**options):
         ("square", 16_000, 100, 1, False),  # the time of the kernel values
         ("square", 8900, 8, 8, True),
         ("square", 9000, 8, 8, False),  # the time of the passes
-        ("huber", 2000, 8, 1, False),
+        ("smooth", 8100, 8, 1, True),
+        ("smooth", 8200, 8, 1, False),
+        ("kinked", 5100, 8, 1, True),
+        ("kinked", 5200, 8, 1, False),
+        ("kinked", 5100, 100, 1, False),
+        ("kinked", 2900, 8, 3, True),
+        ("kinked", 3000, 8, 3, False),
+        ("smooth", 4700, 8, 3, True),
+        ("smooth", 4800, 8, 3, False),
+        ("smooth", 600, 8, 4, True),
+        ("smooth", 600, 8, 5, False),
+        (None, 600, 8, 1, False),
     ],
 )
 def test_rule(loss, n, n_features, n_outputs, all_rows):

@@ -2,8 +2,10 @@
 
 import warnings
 
+import dask.array as da
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from numpy.testing import assert_allclose
 from sklearn.exceptions import ConvergenceWarning
 
@@ -11,14 +13,16 @@ import nbsketch
 from nbsketch import SketchedKernelClassifier, SketchedKernelRegressor
 from nbsketch.fitting import choice, dual
 from nbsketch.kernels import PrecomputedKernel
+from nbsketch.solvers import solve_dual
 
 N = 400
 
 
 @pytest.fixture
 def few(monkeypatch):
-    """Let the dual begin at 100 rows, and fit 120 rows of a sample."""
+    """Let the dual alone solve more than 100 rows, and fit 120 rows of a sample."""
     monkeypatch.setattr(dual, "_LEAST_ROWS", 100)
+    monkeypatch.setattr(dual, "_FEATURE_ROWS", 100)
     monkeypatch.setattr(dual, "_FITTED", 120)
     monkeypatch.setattr(choice, "_VALIDATION", 80)
 
@@ -122,3 +126,101 @@ def test_single_precision_that_is_too_coarse_is_left(few, data, monkeypatch):
         warnings.simplefilter("error", ConvergenceWarning)
         found = SketchedKernelRegressor(**known).fit(X, y)
     assert found.dual_gap_ <= 1e-4
+
+
+# The default, if neither the sketch nor its size is given.
+
+MANY = 600
+
+
+@pytest.fixture
+def many(rng):
+    X = rng.uniform(-2, 2, size=(MANY, 3))
+    return X, np.sin(2 * X[:, 0]) + X[:, 1] + 0.2 * rng.standard_t(2, size=MANY)
+
+
+def default(**more):
+    return {"random_state": 0, "bandwidth": 1.0, "alpha": 1e-3} | more
+
+
+@pytest.mark.parametrize("loss", ["huber", "pinball"])
+def test_the_default_has_all_rows(loss, many):
+    X, y = many
+    known = default(kernel="gaussian", loss=loss)
+    found = SketchedKernelRegressor(**known).fit(X, y)
+    assert found.sketch_.is_identity and found.size_ == MANY
+    least = solve_dual(nbsketch.GaussianKernel(1.0)(X), y, loss, 1e-3, tol=1e-7)
+    assert found.dual_gap_ <= 1e-6
+    assert_allclose(found.objective_, least.objective, rtol=2e-6)
+    assert "the default for 600 rows" in found.summary()
+
+
+@pytest.mark.parametrize("loss", ["hinge", "logistic"])
+@pytest.mark.parametrize(("classes", "size"), [(2, MANY), (3, MANY), (5, 500)])
+def test_few_classes_have_all_rows(loss, classes, size, many):
+    X, y = many
+    labels = np.digitize(y, np.quantile(y, np.arange(1, classes) / classes))
+    found = SketchedKernelClassifier(**default(loss=loss)).fit(X, labels)
+    assert found.size_ == size and found.dual_gap_ <= 1e-6
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"cv": 3},
+        {"kernel": "linear", "bandwidth": None},
+        {"solver": "adam"},
+        {"sketch": "subsampling"},
+        {"size": 500},
+    ],
+    ids=["cv", "linear", "adam", "sketch", "size"],
+)
+def test_others_have_a_sketch(more, many):
+    X, y = many
+    found = SketchedKernelRegressor(**default(loss="huber", **more)).fit(X, y)
+    assert found.size_ == 500
+
+
+def test_the_default_of_other_inputs(many):
+    X, y = many
+    known = default(loss="huber")
+    found = SketchedKernelRegressor(**known).fit(X, y)
+    assert SketchedKernelRegressor(**known).fit(sp.csr_array(X), y).size_ == 500
+    blocks = da.from_array(X, chunks=(200, 3)), da.from_array(y, chunks=200)
+    of_blocks = SketchedKernelRegressor(**known).fit(*blocks)
+    assert of_blocks.size_ == MANY
+    assert_allclose(of_blocks.coef_, found.coef_, atol=1e-12)
+
+
+def test_two_outputs_have_a_sketch(many):
+    X, y = many
+    Y = np.column_stack([y, y])
+    assert SketchedKernelRegressor(**default(loss="huber")).fit(X, Y).size_ == 500
+
+
+def test_few_rows_that_the_dual_does_not_solve_have_features(rng):
+    X = rng.uniform(-2, 2, size=(MANY, 3))
+    y = np.sign(np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2])
+    known = default(loss="squared-hinge", alpha=1e-9)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        found = SketchedKernelClassifier(**known).fit(X, y)
+    assert found.size_ == MANY and found.dual_gap_ <= 1e-6
+    K = nbsketch.GaussianKernel(1.0)(X)
+    assert not solve_dual(K, y, "squared-hinge", 1e-9, tol=1e-6).converged
+
+
+def test_of_many_classes_the_largest_choose_the_penalty(few, data, monkeypatch):
+    X, y = data
+    labels = np.digitize(y, np.quantile(y, np.arange(1, 7) / 7))
+    drawn = []
+    draw = dual.DualSample.draw.__func__
+
+    def kept(cls, *known):
+        drawn.append(draw(cls, *known))
+        return drawn[0]
+
+    monkeypatch.setattr(dual.DualSample, "draw", classmethod(kept))
+    known = options(loss="logistic", bandwidth=1.0)
+    found = SketchedKernelClassifier(**known).fit(X, labels)
+    assert drawn[0].part.targets.shape[1] == 4 and found.coef_.shape == (N, 7)

@@ -506,7 +506,7 @@ def test_a_given_size_replaces_the_default():
         SketchedKernelRegressor(size=size, **options).fit(X, y).size_
         for size in (None, 1000, 20)
     ]
-    assert sizes == [500, 1000, 20]
+    assert sizes == [2000, 1000, 20]
 
 
 def test_learning_is_shown(capsys):

@@ -46,13 +46,16 @@ class SketchedKernelClassifier(OneVsRest, SketchedModel):
         else "subsampling": a prediction then costs `size` kernel values.
     size : int, AutoSize, "auto" or None, default=None
         Number of rows s of a sketch given by name; "auto" doubles it until the held-out
-        loss stops improving. None: min(n, 500), for k > 2 classes reduced
-        above n k = 200,000, and for two above n = 200,000, so that n k s^2 is constant
-        (never below 100).
+        loss stops improving. None and ``sketch=None``, for stationary kernels of dense
+        rows, ``cv=None`` and at most four classes: n up to 5100 rows with the hinge
+        loss, 8100 with the others (fewer for three and four classes). Else min(n, 500),
+        for k > 2 classes reduced above n k = 200,000, and for two above n = 200,000, so
+        that n k s^2 is constant (never below 100).
         A sketch given by name has n / 2 rows where this is n.
     alpha : float or None, default=None
         Penalty (> 0), the same for all classes. None: the one of least loss on a fifth
-        of the rows, held out at random, along a path of penalties.
+        of the rows, held out at random, along a path of penalties. For all of more than
+        500 rows, of models of at most 1600 rows on a third of the rows, at most 1600.
         For more than two classes and r classes > 1000, r features, the path is that of
         a third of the features (at most 200) and at most 8000 rows, and the penalty is
         corrected by the ratio of the best penalties of ridge regression on both.

@@ -52,11 +52,13 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorScore, SketchedModel):
         costs `size` kernel values.
     size : int, AutoSize, "auto" or None, default=None
         Number of rows s of a sketch given by name; "auto" doubles it until the held-out
-        loss stops improving. None and ``sketch=None``, for the square loss, stationary
-        kernels of dense rows and ``cv=None``: n up to 17,300 rows of one output (fewer
-        for several outputs or 60 features and more). Else n if n <= 1500, else 1000,
-        reduced above 50,000 rows so that n s^2 is constant (never below 100), for the
-        square loss; 500, reduced above 200,000 rows, for other losses.
+        loss stops improving. None and ``sketch=None``, for stationary kernels of dense
+        rows and ``cv=None``: square loss: n up to 17,300 rows of one output (fewer
+        for several outputs or 60 features and more); other losses of one output: n up
+        to 8100 rows, 5100 if they have kinks (pinball, epsilon-insensitive). Else n if
+        n <= 1500, else 1000, reduced above 50,000 rows so that n s^2 is constant (never
+        below 100), for the square loss; min(n, 500), reduced above 200,000 rows, for
+        other losses.
         A sketch given by name has n / 2 rows where this is n.
     alpha : float or None, default=None
         Penalty (> 0); n times this is the alpha of scikit-learn's ``KernelRidge``. None
@@ -65,8 +67,9 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorScore, SketchedModel):
         them, at most 1600, of a model of at most 3200 others, where learned length
         scales are multiplied by 0.5, 0.7 or 1 as well. Other losses: the least loss on
         a fifth of the rows, held out at random, along a path of penalties that ends
-        where weaker ones lose; up to 5 % of the held-out rows, outliers under every
-        penalty, are excluded.
+        where weaker ones lose; for all of more than 500 rows as for the square loss, of
+        models of at most 1600 rows. Up to 5 % of the held-out rows, outliers under
+        every penalty, are excluded from the path.
     cv : int, splitter, iterable of (train, test) or None, default=None
         Rows that are left out together where length scales, `size` or `alpha` are
         chosen. None: single rows, in closed form (other losses: a random fifth).

@@ -23,13 +23,15 @@ from nbsketch.fitting.settings import SolveOptions
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.gram import Gram, SymmetricGram
 from nbsketch.losses import SquareLoss
+from nbsketch.solvers.conjugate import NotConvergedError
 from nbsketch.solvers.solution import Solution, State
 
-# Up to so many rows the features of all of them are as fast.
-_LEAST_ROWS = 2000
+# Up to so many rows the features of all of them are as fast; up to so many they are
+# affordable, where the dual does not converge.
+_LEAST_ROWS, _FEATURE_ROWS = 500, 2000
 # Up to so many rows kernel values are float64, which takes less than their rounding.
 _DOUBLE_ROWS = 8000
-# Relative gap at which test losses no longer change.
+# Relative gap at which test losses no longer change, for more rows than have features.
 _TOL = 1e-4
 # A chosen penalty with a larger gap is multiplied by a factor, a few times.
 _LARGEST_GAP, _STRONGER, _TRIALS = 0.1, 4.0, 4
@@ -39,8 +41,17 @@ _FITTED, _SAMPLE_TOL, _STEPS, _MOST = 1600, 1e-2, 60, 0.05
 
 
 def solves_dual(objective: Objective, n: int) -> bool:
-    """Return whether n rows without a sketch are solved on the dual."""
-    return n > _LEAST_ROWS and objective.has_dual_path
+    """Return whether n rows without a sketch are solved on the dual.
+
+    Quantile levels together have features up to a larger n.
+    """
+    least = _FEATURE_ROWS if objective.loss_kind is None else _LEAST_ROWS
+    return n > least and objective.has_dual_path
+
+
+def has_features(n: int) -> bool:
+    """Return whether the features of n rows without a sketch are affordable."""
+    return n <= _FEATURE_ROWS
 
 
 class DualSample(Sample):
@@ -64,7 +75,7 @@ class DualSample(Sample):
     @classmethod
     def draw(cls, data: SketchedData, objective: Any) -> Self:
         """Draw the rows that are fitted and those that validate."""
-        found = super().draw(data, objective)
+        found = super().draw(data, objective.with_few_parts())
         n, total = len(found.part.targets), found.rows.shape[0]
         kept = np.arange(min(n, _FITTED))
         order = np.concatenate([kept, np.arange(n, total)])
@@ -100,13 +111,17 @@ def solve_dual_rows(
 ) -> FeatureSolution:
     """Return the solution for one penalty.
 
-    One that was chosen on a sample is raised where it does not converge.
+    One that was chosen on a sample is raised where it does not converge. Few rows, which
+    have features as well, raise NotConvergedError before `tol` is reached.
     """
     for trial in range(_TRIALS):
         raised = alpha * _STRONGER**trial
         found = next(path_dual_rows(data, objective, [raised], options))
         if data.alpha is None or found.gap <= _LARGEST_GAP or is_stopped():
             break
+    limited = is_stopped() or found.n_iter >= options.max_iter
+    if found.shortfall and has_features(len(objective.targets)) and not limited:
+        raise NotConvergedError(found.shortfall)
     return found
 
 
@@ -117,7 +132,8 @@ def path_dual_rows(
     options: SolveOptions,
 ) -> Iterator[FeatureSolution]:
     """Yield the solution for each penalty, each started from the one before."""
-    n, tol, state = len(objective.targets), max(_TOL, options.tol), None
+    n, state = len(objective.targets), None
+    tol = options.tol if has_features(n) else max(_TOL, options.tol)
     fit = _Fit(data, objective, options._replace(tol=tol))
     fit.evaluate(np.float64 if n <= _DOUBLE_ROWS else np.float32)
     for alpha in alphas:

@@ -35,6 +35,7 @@ from nbsketch.fitting.choice import choose_exact
 from nbsketch.fitting.descent import Descent, Iterate, Sample
 from nbsketch.fitting.dual import (
     DualSample,
+    has_features,
     path_dual_rows,
     solve_dual_rows,
     solves_dual,
@@ -140,7 +141,8 @@ def _is_free(problem: Problem) -> bool:
 def _default_size(problem: Problem) -> int:
     """Return n for the exact machine, or the default size of a sketch."""
     (n, q), outputs = problem.rows.shape, problem.objective.targets.shape[1]
-    if _may_be_exact(problem) and takes_all_rows("square", n, q, outputs):
+    kind = problem.objective.loss_kind
+    if _may_be_exact(problem) and takes_all_rows(kind, n, q, outputs):
         return n
     return problem.objective.default_size()
 
@@ -151,7 +153,9 @@ def _may_be_exact(problem: Problem) -> bool:
     It is for stationary kernels of dense rows: others have low rank or slow values.
     With folds there is a sketch, whose penalty all of them choose.
     """
-    if not (_is_free(problem) and _solves_gram(problem)):
+    stochastic = as_solver(problem.solving.solver) is not None
+    by_passes = _solves_gram(problem) or problem.objective.has_dual_path
+    if stochastic or not (_is_free(problem) and by_passes):
         return False
     dense = not sp.issparse(problem.rows) and problem.objective.folds is None
     return dense and isinstance(as_kernel(problem.sketching.kernel), StationaryKernel)
@@ -173,7 +177,7 @@ def _within_time(problem: Problem, data: SketchedData) -> SketchedData:
     """Return the exact machine if there is time for it, else the largest sketch."""
     objective, alpha = problem.objective, problem.solving.alpha
     with one_thread():
-        if _may_be_exact(problem):
+        if _may_be_exact(problem) and _solves_gram(problem):
             choice, solution = exact_seconds(data, objective.targets.shape[1])
             if choice + solution <= seconds_left():
                 chosen = choose_exact(data, objective, alpha)
@@ -216,7 +220,8 @@ def solve(
     if _is_exact(problem, data):
         return _solve_by_passes(problem, data, solve_all_rows)
     if _is_dual(problem, data):
-        return _solve_by_passes(problem, data, solve_dual_rows)
+        with suppress(NotConvergedError):  # few rows have features as well
+            return _solve_by_passes(problem, data, solve_dual_rows)
     if _is_large_sketch(problem, data):
         with suppress(NotConvergedError):  # the closed form always solves it
             return _solve_by_passes(problem, data, solve_large_sketch)
@@ -262,7 +267,7 @@ def solve_path(
         if _is_iterative(problem, data):
             yield from path_all_rows(data, problem.objective, alphas, options)
             return
-        if _is_dual(problem, data):
+        if _is_dual(problem, data) and not has_features(problem.rows.shape[0]):
             yield from path_dual_rows(data, problem.objective, alphas, options)
             return
         projection, design = data.design(keep=True)
@@ -357,7 +362,7 @@ def _is_iterative(problem: Problem, data: SketchedData) -> bool:
 def _is_dual(problem: Problem, data: SketchedData) -> bool:
     """Return whether a loss other than the square is solved on the dual."""
     free = data.sketch.is_identity and as_solver(problem.solving.solver) is None
-    in_memory = not isinstance(problem.rows, PartitionedRows)
+    in_memory = not isinstance(data.inputs.rows, PartitionedRows)
     return free and in_memory and solves_dual(problem.objective, data.sketch.shape[0])
 
 

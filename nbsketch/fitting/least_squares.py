@@ -35,6 +35,11 @@ class LeastSquaresObjective(RadialObjective):
         return least_squares_size(len(self.targets))
 
     @property
+    def loss_kind(self) -> str | None:
+        """Kind of the loss in the rule for all rows."""
+        return "square"
+
+    @property
     def is_robust(self) -> bool:
         """False: outliers dominate the square loss."""
         return False

@@ -109,9 +109,18 @@ class Objective(ABC):
         return iterative_size(len(self.targets), len(self._parts))
 
     @property
+    def loss_kind(self) -> str | None:
+        """Kind of the loss in the rule for all rows; None: a sketch for any n."""
+        return None
+
+    @property
     def is_robust(self) -> bool:
         """Whether the loss is robust to outliers."""
         return True
+
+    def with_few_parts(self) -> Self:
+        """Return an objective that is cheaper, and whose best penalty is as good."""
+        return self
 
     @property
     def has_dual_path(self) -> bool:
@@ -290,17 +299,24 @@ class ScalarObjective(Objective):
     loss: Loss
 
     @property
+    def loss_kind(self) -> str | None:
+        """Kind of the loss in the rule for all rows, which ends for others."""
+        if not self.has_dual_path:
+            return None
+        return "smooth" if self.loss.is_smooth else "kinked"
+
+    @property
     def is_robust(self) -> bool:
         """Whether the loss is robust to outliers; labels have none."""
         return not self.loss.is_classification
 
     def choose_alpha(self, design: Design, rng: np.random.Generator) -> float:
         """Return the penalty of least held-out loss, of at most four classes."""
-        columns = _largest_classes(self.targets)
-        some = self.targets[:, columns]
-        return super(ScalarObjective, replace(self, targets=some)).choose_alpha(
-            design, rng
-        )
+        return super(ScalarObjective, self.with_few_parts()).choose_alpha(design, rng)
+
+    def with_few_parts(self) -> Self:
+        """Return the objective of the four largest classes."""
+        return replace(self, targets=self.targets[:, _largest_classes(self.targets)])
 
     def _is_expensive(self, rank: int) -> bool:
         classes = self.targets.shape[1]

@@ -17,11 +17,13 @@ _DEFAULT_SKETCH = "subsampling"
 _LEAST_SIZE = 100
 # Least squares: all rows in closed form up to the first number.
 _EXACT_ROWS, _LEAST_SQUARES_SIZE, _LEAST_SQUARES_WORK = 1500, 1000, 5e10
-# The exact machine is the default up to so much work, by kind of loss: nanoseconds of
-# its passes over all pairs of rows, if the kernel values are kept in memory. A value
-# takes a fixed time, a time per feature, and in each pass a time per output.
-_EXACT_WORK = {"square": 1.2e9}
-_EXACT_BYTES, _PASSES = 6e8, 20
+# The exact machine is the default up to so much work: nanoseconds of its passes over
+# all pairs of rows, if the kernel values are kept in memory. A value takes a fixed
+# time, a time per feature, and in each pass a time per output. Newton steps for the
+# other losses take more passes, most of all those for losses with kinks, and each
+# output has its own; with more outputs, the factorizations of small n take too long.
+_EXACT_WORK, _EXACT_BYTES = 1.2e9, 6e8
+_PASSES, _MOST_OUTPUTS = {"square": 20, "smooth": 100, "kinked": 250}, 4
 _VALUE, _PER_FEATURE, _READ, _PER_OUTPUT = 0.3, 0.03, 0.2, 0.16
 # Up to so many rows a Cholesky factorization of the Gram matrix is as fast as passes.
 _DENSE_ROWS = 4000
@@ -158,20 +160,24 @@ def features_recipe(
     return as_recipe(name, size, n, prefix=prefix)
 
 
-def takes_all_rows(loss: str, n: int, n_features: int, n_outputs: int = 1) -> bool:
+def takes_all_rows(
+    loss: str | None, n: int, n_features: int, n_outputs: int = 1
+) -> bool:
     """Return whether the default of a loss is the exact machine, without a sketch.
 
     Parameters
     ----------
-    loss : str
-        Kind of the loss: "square". Others have a sketch.
+    loss : {"square", "smooth", "kinked"} or None
+        Kind of the loss. None: one that has a sketch for any n.
     n, n_features, n_outputs : int
         Numbers of rows, of features and of outputs.
     """
-    pairs = n**2 / 2
-    value = _VALUE + _PER_FEATURE * n_features
-    work = pairs * (value + _PASSES * (_READ + _PER_OUTPUT * n_outputs))
-    return work <= _EXACT_WORK.get(loss, 0.0) and kept_pairs(n)
+    if loss is None or (loss != "square" and n_outputs > _MOST_OUTPUTS):
+        return False
+    together, alone = (n_outputs, 1) if loss == "square" else (1, n_outputs)
+    time = _PASSES[loss] * alone * (_READ + _PER_OUTPUT * together)
+    time += _VALUE + _PER_FEATURE * n_features
+    return n**2 / 2 * time <= _EXACT_WORK and kept_pairs(n)
 
 
 def kept_pairs(n: int) -> bool:

@@ -111,8 +111,8 @@ def solve_dual_rows(
 ) -> FeatureSolution:
     """Return the solution for one penalty.
 
-    One that was chosen on a sample is raised where it does not converge. Few rows, which
-    have features as well, raise NotConvergedError before `tol` is reached.
+    One that was chosen on a sample is raised where it does not converge. If few rows,
+    which have features as well, do not reach `tol`, NotConvergedError is raised.
     """
     for trial in range(_TRIALS):
         raised = alpha * _STRONGER**trial

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,35 +39,34 @@ def solve_factored(matrix: NDArray, rhs: NDArray) -> None:
 
 def invert_factor(matrix: NDArray) -> None:
     """Overwrite the lower triangle, a Cholesky factor, by its inverse."""
-    _invert_block(matrix, 0, len(matrix))
+    n = len(matrix)
+    _check_order(matrix)
+    invert, multiply = (_routine(_PREFIX[matrix.dtype] + r) for r in ("trtri", "trmm"))
+    signs = np.array([1.0, -1.0], matrix.dtype)
+    address, step, order = matrix.ctypes.data, matrix.itemsize, _integer(n)
+    plus, minus = (signs.ctypes.data + k * step for k in range(2))
+    info = ctypes.c_int(0)
+    status = ctypes.byref(info)
 
+    def invert_block(start: int, stop: int) -> None:
+        """Invert the lower triangle of a diagonal block, by halves."""
+        count = stop - start
+        place = address + start * (n + 1) * step
+        if count <= _SMALL:
+            invert(b"L", b"N", _integer(count), place, order, status)
+            _check("trtri", info)
+            return
+        half = count // 2
+        invert_block(start, start + half)
+        invert_block(start + half, stop)
+        # The inverse of [[A, 0], [B, C]] has -C^-1 B A^-1 below the diagonal.
+        last, block = place + half * (n + 1) * step, place + half * step
+        sizes = _integer(count - half), _integer(half)
+        for side, sign, triangle in ((b"L", minus, last), (b"R", plus, place)):
+            options = side, b"L", b"N", b"N", *sizes
+            multiply(*options, sign, triangle, order, block, order)
 
-def _invert_block(matrix: NDArray, start: int, stop: int) -> None:
-    """Invert the lower triangle of a diagonal block, by halves."""
-    n, count = len(matrix), stop - start
-    if count <= _SMALL:
-        _call("trtri", matrix, b"L", b"N", count, _Place(matrix, start, start), n)
-        return
-    middle = start + count // 2
-    _invert_block(matrix, start, middle)
-    _invert_block(matrix, middle, stop)
-    # The inverse of [[A, 0], [B, C]] has -C^-1 B A^-1 below the diagonal.
-    first, last = middle - start, stop - middle
-    block = _Place(matrix, middle, start)
-    for side, sign, place in ((b"L", -1.0, middle), (b"R", 1.0, start)):
-        triangle, factor = _Place(matrix, place, place), np.array(sign, matrix.dtype)
-        options = side, b"L", b"N", b"N", last, first
-        _routine(_PREFIX[matrix.dtype] + "trmm")(
-            *map(_pointer, (*options, factor, triangle, n, block, n))
-        )
-
-
-class _Place(NamedTuple):
-    """An element of a matrix in Fortran order, where a block begins."""
-
-    matrix: NDArray
-    row: int
-    column: int
+    invert_block(0, n)
 
 
 @cache
@@ -87,10 +86,18 @@ def _routine(name: str) -> Any:
 
 def _call(name: str, matrix: NDArray, *args: Any) -> None:
     """Call the routine for the precision of `matrix`; raise an error if it fails."""
-    if not all(a.flags.f_contiguous for a in args if isinstance(a, np.ndarray)):
-        raise ValueError("arrays of LAPACK must be in Fortran order")
+    _check_order(*(a for a in args if isinstance(a, np.ndarray)))
     info = ctypes.c_int(0)
     _routine(_PREFIX[matrix.dtype] + name)(*map(_pointer, args), ctypes.byref(info))
+    _check(name, info)
+
+
+def _check_order(*arrays: NDArray) -> None:
+    if not all(array.flags.f_contiguous for array in arrays):
+        raise ValueError("arrays of LAPACK must be in Fortran order")
+
+
+def _check(name: str, info: ctypes.c_int) -> None:
     if info.value:
         raise np.linalg.LinAlgError(
             f"the matrix must be positive definite, {name} returned {info.value}"
@@ -98,9 +105,10 @@ def _call(name: str, matrix: NDArray, *args: Any) -> None:
 
 
 def _pointer(value: Any) -> Any:
-    if isinstance(value, _Place):
-        offset = value.row + value.column * len(value.matrix)
-        return value.matrix.ctypes.data + offset * value.matrix.itemsize
     if isinstance(value, np.ndarray):
         return value.ctypes.data
-    return value if isinstance(value, bytes) else ctypes.byref(ctypes.c_int(value))
+    return value if isinstance(value, bytes) else _integer(value)
+
+
+def _integer(value: int) -> Any:
+    return ctypes.byref(ctypes.c_int(value))

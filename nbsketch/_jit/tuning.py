@@ -94,34 +94,6 @@ def _profile(family: int, u: Any, values: Any, slopes: Any) -> None:
             slopes[j] = -5.0 / 6.0 * (1.0 + v) * e
 
 
-@compiled()
-def times_slopes(
-    slopes: Any,
-    T: Any,
-    BM: Any,
-    q: Any,
-    roots: Any,
-    left: Any,
-    right: Any,
-    shift: Any,
-    out: Any,
-) -> None:
-    """Fill `out` with ``slopes (roots (2 q T - BM - left right^T) - roots^2 shift)``.
-
-    `q` and `roots` scale rows; `left` (m, k) and `right` (k, l) are thin.
-    """
-    for i in range(T.shape[0]):
-        twice, root = 2.0 * q[i], roots[i]
-        for j in range(T.shape[1]):
-            out[i, j] = twice * T[i, j] - BM[i, j] - root * shift[j]
-        for k in range(left.shape[1]):
-            factor = left[i, k]
-            for j in range(T.shape[1]):
-                out[i, j] -= factor * right[k, j]
-        for j in range(T.shape[1]):
-            out[i, j] *= root * slopes[i, j]
-
-
 def _laplacian(
     rows: Any, columns: Any, values: Any, slopes: Any, first: int, last: int
 ) -> None:

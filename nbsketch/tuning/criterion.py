@@ -20,7 +20,6 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from nbsketch._blas import eigh
-from nbsketch._jit.tuning import times_slopes
 from nbsketch._lapack import factor, invert_factor
 from nbsketch.tuning.distances import distance_of
 
@@ -29,10 +28,10 @@ _JITTER = 1e-8
 # Residuals are not divided by less than this: one minus a leverage is rounded.
 _LEAST_FREEDOM = 1e-10
 _TINY = np.finfo(np.float64).tiny
-# Products of (m, l) matrices are in single precision from this number of terms on, if
-# the diagonal of the Cholesky factor of C, and tau times its least element, are at
-# least so large. Values then have errors below 1e-4, slopes a few percent at most.
-_LEAST_TERMS, _LEAST_PIVOT, _LEAST_TAU = 3e6, 1e-3, 3e-5
+# T and the derivatives are in single precision from this number of terms on, if tau and
+# the diagonal of the Cholesky factor of C are at least so large; so is F if the product
+# of both is, too. Values then have errors below 1e-4, slopes relative ones below 1e-3.
+_LEAST_TERMS, _LEAST_PIVOT, _LEAST_TAU = 3e6, 1e-3, 1e-5
 
 
 class Sample(NamedTuple):
@@ -71,8 +70,8 @@ class Fit(NamedTuple):
 
     inner: NDArray  # F^T F + tau I for the whitened rows F, (l, l)
     root: NDArray  # R, lower triangular: (B^T B + tau C)^-1 = R^T R, (l, l)
-    F: NDArray  # whitened rows, (m, l)
-    T: NDArray  # B R^T R, (m, l)
+    T: NDArray  # B R^T, (m, l)
+    scores: NDArray  # T^T Y, (l, d)
     coef: NDArray  # beta, (l, d)
     residual: NDArray  # scaled, (m, d)
     freedom: NDArray  # 1 - h, (m, 1)
@@ -98,11 +97,11 @@ class LeaveOneOut:
 
     Notes
     -----
-    With P = (B^T B + tau C)^-1, T = B P, g and q the derivatives in r and h,
-    u = P B^T g, and M = T^T diag(q) T:
-    the derivative in B is 2 diag(q) T - 2 B M - (g - B u) beta^T - r u^T, that in C is
-    tau (u beta^T - M), that in tau is tr(u^T C beta) - tr(M C), and that in the scale
-    a_k follows from both through the distances: in two thin products if these are
+    With (B^T B + tau C)^-1 = R^T R, T = B R^T, the scores s = T^T y, g and q the
+    derivatives in r and h, v = T^T g and N = T^T diag(q) T: the derivative in B is
+    (2 diag(q) T - T (2 N - v s^T) - g s^T - r v^T) R, that in C is
+    tau R^T (v s^T - N) R, that in tau is tr(R^T (v s^T - N) R C), and that in the
+    scale a_k follows from both through the distances: in two thin products if these are
     Euclidean, in one pass over absolute differences for the product Laplacian. Where
     blocks are left out, diag(q) is a block-diagonal matrix.
     """
@@ -113,11 +112,12 @@ class LeaveOneOut:
         self._X = np.vstack([sample.X, sample.X[sample.landmarks]])
         weights = np.ones(m) if sample.weights is None else sample.weights
         self._weights, self._roots = weights, np.sqrt(weights)
+        self._is_weighted = sample.weights is not None
         self._cuts = np.where(weights > 0, self._roots * min(sample.cut, 1e300), 1.0)
         self._target = self._roots[:, None] * (sample.Y - weights @ sample.Y / m)
         # Buffers shared by all evaluations.
         self._K, self._slopes = np.empty((2, m + size, size))
-        self._F, self._T = np.empty((2, m, size))
+        self._F, self._T, self._D = np.empty((3, m, size))
         self._single = np.empty((3, m, size), dtype=np.float32)
 
     def __call__(self, point: NDArray) -> tuple[float, NDArray]:
@@ -186,9 +186,11 @@ class LeaveOneOut:
         cross = Q.T @ self._target
         shrinks = 1 / (np.maximum(values, 0) + taus[:, None])
         leverages = np.square(Q) @ shrinks.T + (self._weights / len(Q))[:, None]
-        for shrink, leverage in zip(shrinks, leverages.T, strict=True):
-            residual = self._target - Q @ (shrink[:, None] * cross)
-            yield residual / np.maximum(1 - leverage, _LEAST_FREEDOM)[:, None]
+        fits = Q @ (shrinks.T[:, :, None] * cross[:, None]).reshape(len(values), -1)
+        fits = fits.reshape(len(Q), len(taus), -1)
+        for k, leverage in enumerate(leverages.T):
+            freedom = np.maximum(1 - leverage, _LEAST_FREEDOM)
+            yield (self._target - fits[:, k]) / freedom[:, None]
 
     def _slope(
         self, fit: Fit, factor: NDArray, left_out: NDArray, squares: NDArray
@@ -219,7 +221,8 @@ class LeaveOneOut:
     def _fit(self, point: NDArray) -> Fit:
         # B^T B + tau C may have condition 1e16: it is factored in the basis of C.
         (B, root), tau = self._centered(point[:-1]), np.exp(point[-1])
-        F, T = self._buffers(B, single=self._is_safe_in_single(root, tau))
+        F, T = self._buffers(root, tau)
+        F[:] = B
         _multiply(F, root, transposed=True)
         inner = (F.T @ F).astype(np.float64)
         inner[np.diag_indices(self._size)] += tau
@@ -228,23 +231,23 @@ class LeaveOneOut:
         _multiply(T, half, transposed=True)
         leverage = np.einsum("ij,ij->i", T, T) + self._weights / len(B)
         root = scipy.linalg.blas.dtrmm(1.0, half, root, lower=1)
-        _multiply(T, root)
-        coef = root.T @ (root @ (B.T @ self._target))
+        scores = T.T @ self._target.astype(T.dtype)
+        residual = self._target - T @ scores
         freedom = np.maximum(1 - leverage, _LEAST_FREEDOM)[:, None]
-        return Fit(inner, root, F, T, coef, self._target - B @ coef, freedom)
+        return Fit(inner, root, T, scores, root.T @ scores, residual, freedom)
 
-    def _buffers(self, B: NDArray, *, single: bool) -> tuple[NDArray, NDArray]:
-        """Return buffers (m, l) of a precision; the first holds B."""
-        if not single:
-            self._F[:] = B
+    def _buffers(self, root: NDArray, tau: float) -> tuple[NDArray, NDArray]:
+        """Return buffers of shape (m, l) for F and T, in their precisions."""
+        if not self._is_safe_in_single(root, tau):
             return self._F, self._T
-        self._single[:2] = B
-        return self._single[1], self._single[2]
+        both = tau >= _LEAST_TAU * root.diagonal().max()
+        return self._single[0] if both else self._F, self._single[1]
 
     def _is_safe_in_single(self, root: NDArray, tau: float) -> bool:
+        """Return whether T and the derivatives can be in single precision."""
         pivot = 1 / root.diagonal().max()
         is_large = self._T.size * self._size >= _LEAST_TERMS
-        return is_large and pivot >= _LEAST_PIVOT and pivot * tau >= _LEAST_TAU
+        return is_large and pivot >= _LEAST_PIVOT and tau >= _LEAST_TAU
 
     def _squares(self, left_out: NDArray) -> tuple[NDArray, NDArray]:
         """Return squared norms of rows, and what Huber's slope is of the square's."""
@@ -253,44 +256,38 @@ class LeaveOneOut:
         return squares, cuts / np.maximum(np.sqrt(squares), cuts)
 
     def _gradient(self, point: NDArray, fit: Fit, slope: Slope) -> NDArray:
-        (m, tau), (g, q, product) = (len(self._T), np.exp(point[-1])), slope
-        B, C = self._K[:m], self._K[m:]
-        u = fit.root.T @ (fit.root @ (B.T @ g))
-        outer = u @ fit.coef.T
-        # The derivatives in B, in C and in tau; W holds the first two times the slopes.
-        T, BM = fit.T, fit.F  # which is needed no more
-        B = self._single[0] if T.dtype == np.float32 else B
-        if product is None:
-            np.multiply(np.sqrt(q), T, out=BM, casting="same_kind")
-            M = (BM.T @ BM).astype(np.float64)
-            shift = 2 * (self._roots * q[:, 0]).astype(T.dtype) @ T
-            np.matmul(B, (2 * M - outer).astype(T.dtype), out=BM)
-        else:
-            M = T.T @ product
-            M = (M + M.T) / 2
-            shift = 2 * self._roots @ product
-            np.matmul(B, 2 * M - outer, out=BM)
-            BM -= 2 * product
-        shift -= self._roots @ g @ fit.coef.T
-        thin = np.hstack([g, fit.residual]), np.hstack([fit.coef, u]).T
-        by_tau = float((u * (C @ fit.coef)).sum() - (M * C).sum())
+        (m, T), tau = (len(self._T), fit.T), np.exp(point[-1])
+        N, D = self._by_map(T, slope)
+        v = T.T @ slope.g.astype(T.dtype)
+        outer = (v @ fit.scores.T).astype(np.float64)
+        _subtract(D, T, 2 * N - outer)
+        thin = np.hstack([slope.g, fit.residual]), np.hstack([fit.scores, v]).T
+        _subtract(D, *thin)
+        shift = self._roots.astype(T.dtype) @ D / m
+        _subtract(D, self._roots[:, None], shift[None])
+        _multiply(D, fit.root)
+        by_landmarks = _congruent((outer + outer.T) / 2 - N, fit.root)
+        by_tau = float((by_landmarks * self._K[m:]).sum())
+        # The derivatives in B and in C, times the slopes.
         W = self._K
-        W[m:] = tau * ((outer + outer.T) / 2 - M) * self._slopes[m:]
-        self._T[:], self._F[:] = T, BM
-        times_slopes(
-            self._slopes[:m],
-            self._T,
-            self._F,
-            q[:, 0],
-            self._roots,
-            *(np.ascontiguousarray(part) for part in thin),
-            shift / m,
-            W[:m],
-        )
+        np.multiply(self._slopes[m:], tau * by_landmarks, out=W[m:])
+        np.multiply(self._slopes[:m], D, out=W[:m])
+        if self._is_weighted:
+            W[:m] *= self._roots[:, None]
         by_scales = self._distance.by_scales(
             W, self._X, self._X[m:], np.exp(point[:-1])
         )
         return np.append(by_scales, tau * by_tau)
+
+    def _by_map(self, T: NDArray, slope: Slope) -> tuple[NDArray, NDArray]:
+        """Return N, in double precision, and 2 diag(q) T."""
+        D = self._single[2] if T.dtype == np.float32 else self._D
+        if slope.product is not None:
+            N = T.T @ slope.product
+            return (N + N.T) / 2, np.multiply(2, slope.product, out=D)
+        np.multiply(np.sqrt(slope.q), T, out=D, casting="same_kind")
+        N = (D.T @ D).astype(np.float64)
+        return N, np.multiply(2 * slope.q, T, out=D, casting="same_kind")
 
 
 def _multiply(A: NDArray, root: NDArray, *, transposed: bool = False) -> None:
@@ -298,6 +295,20 @@ def _multiply(A: NDArray, root: NDArray, *, transposed: bool = False) -> None:
     (trmm,) = scipy.linalg.get_blas_funcs(("trmm",), (A,))
     root = root.astype(A.dtype, copy=False)
     trmm(1.0, root, A.T, lower=1, trans_a=not transposed, overwrite_b=1)
+
+
+def _subtract(A: NDArray, left: NDArray, right: NDArray) -> None:
+    """Subtract left @ right from A; all are in C order."""
+    (gemm,) = scipy.linalg.get_blas_funcs(("gemm",), (A,))
+    left, right = (np.ascontiguousarray(part, dtype=A.dtype) for part in (left, right))
+    gemm(-1.0, right.T, left.T, 1.0, A.T, overwrite_c=1)
+
+
+def _congruent(matrix: NDArray, root: NDArray) -> NDArray:
+    """Return R^T M R for a symmetric matrix and a lower triangular one."""
+    trmm = scipy.linalg.blas.dtrmm
+    right = trmm(1.0, root, matrix.T, side=1, lower=1)
+    return trmm(1.0, root, right, lower=1, trans_a=1, overwrite_b=1)
 
 
 def _inverse_root(matrix: NDArray) -> NDArray:

@@ -48,7 +48,8 @@ class Euclidean:
 
         `X` and `L` are not scaled; `inverse` are the inverse length scales e^eta.
         """
-        total = W.sum(axis=1) @ np.square(X) + W.sum(axis=0) @ np.square(L)
+        rows, columns = W @ np.ones(len(L)), np.ones(len(X)) @ W
+        total = rows @ np.square(X) + columns @ np.square(L)
         total -= 2 * ((W.T @ X) * L).sum(axis=0)
         return 2 * np.square(inverse) * total
 

@@ -9,7 +9,7 @@ from nbsketch.gram import evaluate
 from nbsketch.tabular import base as base_module
 from nbsketch.tabular import metric
 from nbsketch.tabular.base import Ridge
-from nbsketch.tabular.influence import mean_share, shares
+from nbsketch.tabular.influence import fitted_shares, shares
 from nbsketch.tabular.leaves import fit_leaf
 from nbsketch.tabular.machine import Machine
 from nbsketch.tabular.members import Training, form_of
@@ -75,11 +75,26 @@ def test_leaves_that_interpolate_replace_what_the_base_has_lost(table):
     data, hat = Training(rows, Y, w), ridge.influence
     leaves = [np.arange(75), np.arange(75, N)]
 
-    def share(tau):
-        return mean_share(form, tau, data, leaves, every, change, hat)
+    def found(tau):
+        return fitted_shares(form, tau, data, leaves, every, change, residual, hat)
 
-    assert 0 <= share(1e-6) < 0.5 < 0.9 < share(100.0) <= 1
-    assert mean_share(form, 1.0, data, [], every, change, hat) == 1
+    def exact(tau):
+        parts = [
+            shares(form, rows[i], tau, w[i], np.arange(75), ridge.influence)
+            for i in leaves
+        ]
+        return np.concatenate(parts)
+
+    small, large, size = found(1e-6), found(100.0), np.abs(change[:, 0])
+    assert ((small >= 0) & (small <= 1) & (large >= 0) & (large <= 1)).all()
+    assert np.average(small, weights=size) < 0.5 < 0.9 < np.average(large, weights=size)
+    desired = exact(1e-6)
+    best_constant = np.average(desired, weights=size**2)
+    missed = np.linalg.norm((small - desired) * size)
+    assert missed < 0.9 * np.linalg.norm((best_constant - desired) * size)
+    assert_allclose(large, exact(100.0), atol=0.1)
+    nothing = fitted_shares(form, 1.0, data, [], every, change, residual, hat)
+    assert_allclose(nothing, 1.0)
 
 
 # the global ridge --------------------------------------------------------------------

@@ -348,6 +348,26 @@ def test_noise_follows_the_local_scale(rng):
     assert (np.diff(middle, axis=0) > 0).all() and abs(middle[1, 0]) < 0.1
 
 
+@pytest.mark.parametrize("law", ["normal", "local", "heavy"])
+def test_limits_cover_new_rows_in_the_mean_over_draws(law):
+    """With noise of one size, of a size that varies with x, and with heavy tails."""
+    form = form_of("matern-3/2", np.ones(2))
+    shares = []
+    for draw in range(60):
+        rng = np.random.default_rng(draw)
+        rows = rng.uniform(-1, 1, size=(600, 2))
+        heavy = rng.standard_t(3, size=(600, 1))
+        z = heavy if law == "heavy" else rng.normal(size=(600, 1))
+        residual = z * np.exp(2 * rows[:, :1]) if law == "local" else z
+        noise = fit_noise(form, rows[:100], residual[:100], None, rng)
+        low, high = noise.limits(0.8)
+        scores = residual[100:] / noise.sigma(form, rows[100:])
+        shares.append(np.mean((low <= scores) & (scores <= high)))
+    error = np.std(shares) / 60**0.5
+    assert error < 0.01
+    assert abs(np.mean(shares) - 0.8) < 3 * error
+
+
 def test_few_scores_give_infinite_limits(rng):
     rows, residual = rng.normal(size=(30, 1)), rng.normal(size=(30, 1))
     form = form_of("matern-3/2", np.ones(1))

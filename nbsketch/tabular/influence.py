@@ -14,6 +14,8 @@ interpolate a smooth function: other rows of the leaf replace what the base has 
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -61,19 +63,21 @@ def shares(
     return np.einsum("ck,ck->k", P, H) / (P[some, place] * H[some, place])
 
 
-def mean_share(
+def fitted_shares(
     form: CompiledForm,
     tau: float,
     data: Training,
     leaves: list[NDArray],
     known: NDArray,
     change: NDArray,
+    residual: NDArray,
     influence: Influence,
-) -> float:
-    """Return the share rho that fits the changes of some leaves best.
+) -> NDArray:
+    """Return shares rho (m,) as a linear function of the leverage, between 0 and 1.
 
-    It is the mean of `shares` of up to 50 rows of each leaf, with the squares of the
-    changes as weights, between 0 and 1; 1 if nothing is known.
+    The function is that of least squares for the changes of up to 50 rows of each leaf,
+    whose `shares` are exact; rows of large leverage are those that no other row
+    replaces. All are 1 if nothing is known.
 
     Parameters
     ----------
@@ -84,23 +88,34 @@ def mean_share(
     leaves : list of ndarray of int
         Rows of each leaf.
     known : ndarray of int of shape (m,)
-        Ascending rows whose changes are known.
+        Ascending rows of the changes.
     change : ndarray of shape (m, d)
         Left-out residuals of the base minus its residuals.
+    residual : ndarray of shape (m, d)
+        Left-out residuals of the base.
     influence : Influence
         Hat matrix of the base.
     """
-    squares = np.zeros(len(data.rows))
-    squares[known] = np.square(change).sum(axis=1)
-    total = weight = 0.0
+    sizes, total = (np.linalg.norm(part, axis=1) for part in (change, residual))
+    leverage = np.divide(sizes, total, out=np.zeros(len(known)), where=total > 0)
+    place = np.full(len(data.rows), -1)
+    place[known] = np.where(sizes > 0, np.arange(len(known)), -1)
+    drawn, rho = [np.arange(0)], [np.zeros(0)]
     for index in leaves:
-        some = np.flatnonzero(squares[index] > 0)
+        some = np.flatnonzero(place[index] >= 0)
         some = some[:: max(-(-len(some) // _ROWS), 1)]
         rows, _, weights, _ = data.take(index)
-        try:
-            rho = shares(form, rows, tau, weights, some, influence)
-        except np.linalg.LinAlgError:
-            continue
-        w = squares[index[some]] * (1.0 if weights is None else weights[some])
-        total, weight = total + w @ rho, weight + w.sum()
-    return float(np.clip(total / weight, 0.0, 1.0)) if weight > 0 else 1.0
+        with suppress(np.linalg.LinAlgError):
+            rho.append(shares(form, rows, tau, weights, some, influence))
+            drawn.append(place[index[some]])
+    at, found = np.concatenate(drawn), np.concatenate(rho)
+    if not len(at):
+        return np.ones(len(known))
+    system = np.column_stack([np.ones(len(known)), leverage])
+    w = (
+        sizes[at]
+        if data.weights is None
+        else sizes[at] * data.weights[known[at]] ** 0.5
+    )
+    line = np.linalg.lstsq(w[:, None] * system[at], w * found, rcond=None)[0]
+    return np.clip(system @ line, 0.0, 1.0)

@@ -23,7 +23,7 @@ from nbsketch._progress import report
 from nbsketch.solvers.order import OrderEffect
 from nbsketch.tabular.base import Base, Ridge
 from nbsketch.tabular.efforts import ALONE, LEAF_ROWS, LEFT_OUT_TREES, Effort
-from nbsketch.tabular.influence import mean_share
+from nbsketch.tabular.influence import fitted_shares
 from nbsketch.tabular.limit import TimeLimit
 from nbsketch.tabular.linear import Linear, fit_linear
 from nbsketch.tabular.members import (
@@ -413,26 +413,30 @@ def _fit_on_base(
         end = problem.budget.share_end(len(scales) - k)
         member, residual = _fit_member(problem, start, index, end)
         members.append(member)
-        share = _passed(problem, member, index, change, ridge)
-        residuals.append(residual[index] + share * change)
+        share = _passed(problem, member, index, change, base_residual, ridge)
+        residuals.append(residual[index] + share[:, None] * change)
     return base, members, np.stack([*residuals, base_residual]), index
 
 
 def _passed(
-    problem: _Problem, member: Member, index: NDArray, change: NDArray, ridge: Ridge
-) -> float:
-    """Return the share of the change of the base that passes through the leaves.
+    problem: _Problem,
+    member: Member,
+    index: NDArray,
+    change: NDArray,
+    residual: NDArray,
+    ridge: Ridge,
+) -> NDArray:
+    """Return the share of each change of the base that passes through the leaves.
 
     With blocks of rows that are left out together it is one, which is too large.
     """
     data = problem.data
     if data.labels is not None:
-        return 1.0
+        return np.ones(len(index))
     tree, form = member.trees[0].partition, form_of(member.family, member.scales)
     few = range(min(problem.effort.sampled, tree.n_leaves))
-    leaves = [tree.leaf(i) for i in few]
-    hat = ridge.influence
-    return mean_share(form, member.tau, data, leaves, index, change, hat)
+    leaves, hat = [tree.leaf(i) for i in few], ridge.influence
+    return fitted_shares(form, member.tau, data, leaves, index, change, residual, hat)
 
 
 def _fit_member(

@@ -139,6 +139,20 @@ def test_single_precision_only_where_double_agrees(family, log_tau, monkeypatch)
     assert (value == desired) == (log_tau < -10)
 
 
+def test_single_precision_of_nearly_dependent_landmarks(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1000, 3))
+    Y = np.sin(X[:, :1]) + 0.01 * rng.normal(size=(1000, 1))
+    sample = Sample(X, Y, None, np.arange(100))
+    point = np.append(np.full(3, -2.5), -6.0)
+    value, gradient = LeaveOneOut(sample, FAMILIES["matern-3/2"])(point)
+    monkeypatch.setattr(LeaveOneOut, "_is_safe_in_single", lambda *args: False)
+    desired, exact = LeaveOneOut(sample, FAMILIES["matern-3/2"])(point)
+    assert value != desired
+    assert_allclose(value, desired, rtol=0, atol=1e-4)
+    assert_allclose(gradient, exact, rtol=0, atol=1e-3 * np.abs(exact).max())
+
+
 @pytest.mark.parametrize("family", ["laplacian", "matern-5/2"])
 def test_sensitivity_is_the_size_of_the_gradient(family):
     sample, point, step = some_sample(2), some_point(), 1e-5

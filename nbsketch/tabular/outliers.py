@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -72,8 +70,9 @@ def inliers(rows: Rows, family: str, rng: np.random.Generator) -> NDArray:
     explains.
     """
     every = kept = rows.kept
+    Z = rows.transform(every)
     for k in range(_PASSES):
-        residual, size = _residuals(rows.keep(kept, np.inf), every, family, rng)
+        residual, size = _residuals(rows.keep(kept, np.inf), every, Z, family, rng)
         scaled = np.abs(residual / size)
         sigma = _NORMAL * np.median(scaled, axis=0)
         if not (sigma > 0).all():
@@ -90,28 +89,28 @@ def inliers(rows: Rows, family: str, rng: np.random.Generator) -> NDArray:
 
 
 def _residuals(
-    rows: Rows, every: NDArray, family: str, rng: np.random.Generator
+    rows: Rows, every: NDArray, Z: NDArray, family: str, rng: np.random.Generator
 ) -> tuple[NDArray, NDArray]:
     """Return residuals of all rows from a model of one length scale, and their sizes.
 
-    Both are (n, d). Rows of the sample that it is fitted to have their left-out
-    residuals. Sizes are local ones relative to the median, at least one.
+    `Z` are the preprocessed rows `every`. Both results are (n, d). Rows of the sample
+    that the model is fitted to have their left-out residuals. Sizes are local ones
+    relative to the median, at least one.
     """
     drawn = np.sort(rows.draw(rng, _SAMPLE[0]))
     point = isotropic_start(rows, FAMILIES[family], rng)
     form = form_of(family, np.exp(point[:-1]))
     weights, labels = _of(rows.weights, drawn), _of(rows.labels, drawn)
-    ridge = Ridge(form, rows.transform(drawn), weights, _SAMPLE[1], rng, labels)
     place = np.searchsorted(every, drawn)
+    ridge = Ridge(form, Z[place], weights, _SAMPLE[1], rng, labels)
     base, left_out = ridge.fit(rows.Y[drawn])
-    fitted = rows.values(partial(base.predict, form), every)
-    residual = rows.Y[every] - fitted
+    residual = rows.Y[every] - base.predict(form, Z)
     if labels is None:
         residual[place] = left_out
     residual -= np.median(residual, axis=0)
     most = _LARGEST * np.median(np.abs(residual), axis=0)
     base, left_out = fit_sizes(ridge, np.clip(residual[place], -most, most))
-    logs = rows.values(partial(base.predict, form), every)
+    logs = base.predict(form, Z)
     if labels is None:
         logs[place] = left_out
     logs -= np.median(logs, axis=0)

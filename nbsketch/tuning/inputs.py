@@ -196,6 +196,8 @@ def _scores(values: NDArray, quantiles: NDArray) -> NDArray:
     """Return ranks between 0 and 1; equal quantiles have their mean rank."""
     steps = np.linspace(0, 1, len(quantiles))
     low = np.interp(values, quantiles, steps)
+    if (quantiles[1:] > quantiles[:-1]).all():
+        return low
     high = np.interp(-values, -quantiles[::-1], -steps[::-1])
     return (low - high) / 2
 

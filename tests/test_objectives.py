@@ -5,7 +5,7 @@ from dataclasses import replace
 import cvxpy as cp
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
 
 from nbsketch import (
@@ -298,6 +298,7 @@ def test_a_path_ends_where_weaker_penalties_lose(seed, monkeypatch):
     monkeypatch.setattr(penalties, "_PATIENCE", 99)
     best, path = choose()
     assert alpha == best
+    tried, path = tried[::5], path[::5]  # of five folds
     assert tried == path[: len(tried)] and path.index(best) + 3 <= len(tried) < 19
 
 
@@ -484,3 +485,49 @@ def test_many_classes_take_the_penalty_of_a_smaller_problem():
     for columns in ([0], [0, 1, 2]):  # few unknowns: the whole path
         chosen, path, _ = choices(columns)
         assert chosen == path.best
+
+
+@pytest.mark.parametrize("n", [5, 103, 500])
+def test_few_rows_are_each_held_out_once(n):
+    folds = penalties.random_folds(n, np.random.default_rng(0))
+    assert [len(f.test) // (n // 5) for f in folds] == [1] * 5
+    assert all(fold.is_block for fold in folds)
+    out = np.concatenate([fold.test for fold in folds])
+    assert_array_equal(np.sort(out), np.arange(n))
+    for count in (4, 501):
+        assert penalties.random_folds(count, np.random.default_rng(0)) is None
+
+
+def test_the_penalty_of_few_rows_is_that_of_five_folds():
+    rng = np.random.default_rng(0)
+    Z = rng.normal(size=(100, 10)) / np.arange(1, 11)
+    y = Z[:, :1] + 0.5 * rng.normal(size=(100, 1))
+    objective, design = ScalarObjective(y, None, True, HuberLoss(0.3)), ArrayDesign(Z)
+    folds = penalties.random_folds(100, np.random.default_rng(1))
+    path = penalties.default_alphas(objective, design)
+
+    def mean_loss(alpha):
+        total = 0.0
+        for fold in folds:
+            kept = fold.kept(100)
+            found = solve_scalar(Z[kept], y[kept, 0], objective.loss, alpha, tol=1e-8)
+            left = y[fold.test, 0] - Z[fold.test] @ found.coef - found.intercept
+            total += objective.loss.value(left).sum()
+        return total / 100
+
+    losses = np.array([mean_loss(alpha) for alpha in path])
+    found = objective.choose_alpha(design, np.random.default_rng(1))
+    assert losses[np.flatnonzero(path == found)[0]] <= 1.005 * losses.min()
+
+
+def test_a_warm_start_that_leads_astray_is_given_up(monkeypatch):
+    rng = np.random.default_rng(0)
+    Z = rng.normal(size=(60, 5))
+    y = Z[:, :1] + rng.normal(size=(60, 1))
+    objective, design = ScalarObjective(y, None, True, HuberLoss(0.3)), ArrayDesign(Z)
+    monkeypatch.setattr(penalties, "_PATH_TOL", 1e-8)
+    known = objective, design, None
+    expected = penalties.held_out(*known, np.random.default_rng(0))
+    monkeypatch.setattr(penalties, "_WARM_STEPS", 1)
+    found = penalties.held_out(*known, np.random.default_rng(0))
+    assert_allclose(found.errors, expected.errors, rtol=1e-3)

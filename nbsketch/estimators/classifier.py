@@ -54,8 +54,9 @@ class SketchedKernelClassifier(OneVsRest, SketchedModel):
         A sketch given by name has n / 2 rows where this is n.
     alpha : float or None, default=None
         Penalty (> 0), the same for all classes. None: the one of least loss on a fifth
-        of the rows, held out at random, along a path of penalties. For all of more than
-        500 rows, of models of at most 1600 rows on a third of the rows, at most 1600.
+        of the rows, held out at random, along a path of penalties; of at most 500 rows,
+        on all of them, in five random folds. Without a sketch and with more than 500
+        rows: on a third of the rows, at most 1600, of models of at most 1600 others.
         For more than two classes and r classes > 1000, r features, the path is that of
         a third of the features (at most 200) and at most 8000 rows, and the penalty is
         corrected by the ratio of the best penalties of ridge regression on both.

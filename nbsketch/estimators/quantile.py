@@ -68,7 +68,7 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
         A sketch given by name has n / 2 rows where this is n.
     alpha : float or None, default=None
         Penalty (> 0). None: the one of least loss on a fifth of the rows, held out at
-        random, along a path of penalties.
+        random (at most 500 rows: all, in five random folds), along a path of penalties.
         For r d > 400, r features and d levels, the path is that of a third of the
         features (at most 200) and at most 8000 rows, and the penalty is corrected by
         the ratio of the best penalties of ridge regression on both.

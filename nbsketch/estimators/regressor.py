@@ -66,10 +66,10 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorScore, SketchedModel):
         closed form; for all of more than 1500 rows, the least error on a third of
         them, at most 1600, of a model of at most 3200 others, where learned length
         scales are multiplied by 0.5, 0.7 or 1 as well. Other losses: the least loss on
-        a fifth of the rows, held out at random, along a path of penalties that ends
-        where weaker ones lose; for all of more than 500 rows as for the square loss, of
-        models of at most 1600 rows. Up to 5 % of the held-out rows, outliers under
-        every penalty, are excluded from the path.
+        a fifth of the rows, held out at random (at most 500 rows: all, in five random
+        folds), along a path of penalties that ends where weaker ones lose; for all of
+        more than 500 rows as for the square loss, of models of at most 1600 rows. Up to
+        5 % of the held-out rows, outliers under every penalty, are excluded.
     cv : int, splitter, iterable of (train, test) or None, default=None
         Rows that are left out together where length scales, `size` or `alpha` are
         chosen. None: single rows, in closed form (other losses: a random fifth).

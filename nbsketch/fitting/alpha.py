@@ -27,6 +27,12 @@ CRITERIA = ("gcv", "leave-one-out")
 _RELATIVE_ALPHAS = np.logspace(1, -8, 19)
 # Share of the rows that are held out, and accuracy of the fits on the others.
 _HELD_OUT, _PATH_TOL = 0.2, 1e-2
+# Steps after which a search from another solution is given up: rows that hardly leave
+# anything to fit may send it astray.
+_WARM_STEPS = 30
+# A fifth of so few rows is too small for a steady choice: each is held out once, in so
+# many folds.
+_FOLD_ROWS, _FOLDS = 500, 5
 # A path ends where so many penalties in a row lose by so much against the best.
 _PATIENCE, _LOSS = 2, 1.001
 # A whole path has so many penalties unless the error has fallen by this share before:
@@ -153,6 +159,14 @@ def _some_rows(
     return objective.take(rows), design.gather(rows)
 
 
+def random_folds(n: int, rng: np.random.Generator) -> tuple[Fold, ...] | None:
+    """Return five random folds of few rows; None for many."""
+    if n > _FOLD_ROWS or n < _FOLDS:
+        return None
+    parts = np.array_split(rng.permutation(n), _FOLDS)
+    return tuple(Fold(part, part) for part in map(np.sort, parts))
+
+
 def _random_part(n: int, rng: np.random.Generator) -> Fold:
     """Return the fold that leaves out a fifth of the rows."""
     count = min(n - 1, max(1, round(_HELD_OUT * n)))
@@ -176,7 +190,10 @@ class _Part:
     def fitted(self, alpha: float) -> NDArray:
         """Return the fit on the test rows for a penalty, (m, d)."""
         Z, options = self._features(), SolveOptions(tol=_PATH_TOL)
-        solution = self._objective.solve(Z, alpha, options, self._start)
+        solve, limited = self._objective.solve, options._replace(max_iter=_WARM_STEPS)
+        solution = solve(Z, alpha, limited, self._start)
+        if solution.shortfall and not is_stopped():
+            solution = solve(Z, alpha, options)
         self._start = solution.as_start()
         rows = self._design.gather(self._test)
         return rows.mv(solution.coef) + solution.intercept

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from nbsketch._memory import fits
 from nbsketch._progress import solver_callback
 from nbsketch._validation import check_choice
-from nbsketch.fitting.alpha import AlphaPath, held_out
+from nbsketch.fitting.alpha import AlphaPath, held_out, random_folds
 from nbsketch.fitting.inputs import TuningTarget
 from nbsketch.fitting.reduction import reduced_alpha, sampled_alpha
 from nbsketch.fitting.settings import SolveOptions
@@ -152,7 +152,7 @@ class Objective(ABC):
         return self.solve(design, float(alpha), options)
 
     def choose_alpha(self, design: Design, rng: np.random.Generator) -> float:
-        """Return the penalty of least held-out loss.
+        """Return the penalty of least held-out loss; of few rows, in five random folds.
 
         It is found on a smaller problem if that of all features is expensive or beyond
         memory.
@@ -162,7 +162,8 @@ class Objective(ABC):
             return reduced_alpha(self, design, rng)
         if len(self.targets) * design.shape[1] ** 2 > _SMALL_PATH:
             return sampled_alpha(self, design, rng)
-        return held_out(self, design, None, rng).best
+        folds = self.folds or random_folds(len(self.targets), rng)
+        return held_out(replace(self, folds=folds), design, None, rng).best
 
     def _is_expensive(self, rank: int) -> bool:
         """Return whether a path of penalties on so many features takes long."""

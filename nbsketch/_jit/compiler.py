@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from types import FunctionType
 from typing import Any
 
 from numba import njit
@@ -47,22 +46,6 @@ def compiled(
         return dispatcher
 
     return decorate
-
-
-def twins(function: Callable) -> tuple[Callable, Callable]:
-    """Compile a function with `prange` for one thread, and for numba's threads."""
-    return (
-        compiled()(_renamed(function, "serial")),
-        compiled(parallel=True)(_renamed(function, "parallel")),
-    )
-
-
-def _renamed(function: Any, suffix: str) -> Callable:
-    """Return a copy with another name, by which the code on disk is found."""
-    copy = FunctionType(function.__code__, function.__globals__, function.__name__)
-    copy.__name__ = copy.__qualname__ = f"{function.__name__.lstrip('_')}_{suffix}"
-    copy.__module__, copy.__doc__ = function.__module__, function.__doc__
-    return copy
 
 
 def _stamp(dispatcher: Any, sources: tuple[str, ...]) -> None:

@@ -11,9 +11,9 @@ of their rows have streams of columns.
 import math
 
 import numpy as np
-from numba import prange
 
-from nbsketch._jit.compiler import compiled, twins
+from nbsketch._jit.compiler import compiled
+from nbsketch._jit.spread import Spread
 
 RADEMACHER, GAUSSIAN = range(2)
 
@@ -99,13 +99,14 @@ def _fill_row(seed, law, scale, out, row):
         out[row, column] = scale * _value(drawn, law)
 
 
-def _fill_dense(seed, law, scale, out, first, last):
+@compiled()
+def fill_dense_serial(seed, law, scale, out, first, last):
     """Fill rows `first` to `last` - 1 of `out` with the values of a full matrix."""
-    for row in prange(first, last):
+    for row in range(first, last):
         _fill_row(seed, law, scale, out, row)
 
 
-fill_dense_serial, fill_dense_parallel = twins(_fill_dense)
+fill_dense_parallel = Spread(fill_dense_serial)
 
 
 @compiled()

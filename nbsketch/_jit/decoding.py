@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from numba import prange
-
-from nbsketch._jit.compiler import compiled, twins
+from nbsketch._jit.compiler import compiled
+from nbsketch._jit.spread import Spread
 
 
 @compiled()
@@ -27,14 +26,15 @@ def _keep_tile(products, penalty, first, scores, index, width, tile):
         _keep_row(products[i], penalty, first, scores[i], index[i])
 
 
-def _keep_best(products, penalty, first, scores, index, width, start, stop):
+@compiled()
+def keep_best_serial(products, penalty, first, scores, index, width, start, stop):
     """Update the best of the rows in tiles `start` to `stop` - 1, on this thread.
 
     `products` (n, c) are those of the candidates `first` to `first` + c - 1, `penalty`
     (c,) is what each of them loses, `scores` and `index` (n, k) descend in each row.
     """
-    for tile in prange(start, stop):
+    for tile in range(start, stop):
         _keep_tile(products, penalty, first, scores, index, width, tile)
 
 
-keep_best_serial, keep_best_parallel = twins(_keep_best)
+keep_best_parallel = Spread(keep_best_serial)

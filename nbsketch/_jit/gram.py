@@ -13,11 +13,12 @@ function of the sum. Scales are folded into X, so that exp(-t) is 2^-t.
 import numba
 import numpy as np
 from llvmlite import binding, ir
-from numba import prange, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from nbsketch._jit.compiler import compiled, twins
+from nbsketch._jit.compiler import compiled
+from nbsketch._jit.spread import Spread
 
 SQUARED, ABSOLUTE, PRODUCT, MINIMUM, TANIMOTO = range(5)
 EXPONENTIAL, MATERN_12, MATERN_32, MATERN_52, POWER, COMPLEMENT = range(6)
@@ -342,7 +343,8 @@ def _fold_tile(X, kernel, landmarks, weights, out, width, tile):
                 _add(values[z], row, out[rows[z], start:stop])
 
 
-def _fold(X, kernel, landmarks, weights, out, width, first, last):
+@compiled()
+def fold_serial(X, kernel, landmarks, weights, out, width, first, last):
     """Fill the columns of tiles `first` to `last` - 1 of `out`, on this thread.
 
     `kernel` is (metric, profile, degree, expanded, numbers, scale, shift), `landmarks`
@@ -350,11 +352,11 @@ def _fold(X, kernel, landmarks, weights, out, width, first, last):
     1, log 2, the offset and the highest exponent. All arithmetic has the type of the
     landmarks, double precision, to which float32 rows are converted tile by tile.
     """
-    for tile in prange(first, last):
+    for tile in range(first, last):
         _fold_tile(X, kernel, landmarks, weights, out, width, tile)
 
 
-fold_serial, fold_parallel = twins(_fold)
+fold_parallel = Spread(fold_serial)
 
 
 @compiled()
@@ -378,14 +380,15 @@ def _finish_tile(values, kernel, weights, out, start, tile):
             out[r, start + i] += total[i - first]
 
 
-def _finish(values, kernel, weights, out, start, first, last):
+@compiled()
+def finish_serial(values, kernel, weights, out, start, first, last):
     """Turn sums (n, m) into kernel values, in place, and add products to `out`.
 
     `kernel` is (profile, degree, numbers), `weights` the arrays of a CSR matrix W of
     shape (s, m), where s may be 0: W values^T goes to the columns from `start` on.
     """
-    for tile in prange(first, last):
+    for tile in range(first, last):
         _finish_tile(values, kernel, weights, out, start, tile)
 
 
-finish_serial, finish_parallel = twins(_finish)
+finish_parallel = Spread(finish_serial)

@@ -5,9 +5,8 @@ are cut into a fixed number of parts, each with its own sum, so that the result
 does not depend on the number of threads.
 """
 
-from numba import prange
-
-from nbsketch._jit.compiler import REORDER, compiled, twins
+from nbsketch._jit.compiler import REORDER, compiled
+from nbsketch._jit.spread import Spread
 
 # Sums of rows that are made side by side.
 PARTS = 16
@@ -45,10 +44,11 @@ def _add_part(Z, V, weights, out, part):
             )  # fmt: skip
 
 
-def _add_normal(Z, V, weights, out, first, last):
+@compiled()
+def add_normal_serial(Z, V, weights, out, first, last):
     """Add V Z^T W Z to `out` (PARTS, d, s), for V (d, s) and weights (n,)."""
-    for part in prange(first, last):
+    for part in range(first, last):
         _add_part(Z, V, weights, out, part)
 
 
-add_normal_serial, add_normal_parallel = twins(_add_normal)
+add_normal_parallel = Spread(add_normal_serial)

@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from numba import prange
-
-from nbsketch._jit.compiler import REORDER, compiled, twins
+from nbsketch._jit.compiler import REORDER, compiled
+from nbsketch._jit.spread import Spread
 
 # Rows that one call handles in a piece.
 TILE = 1024
 
 
-def _route(
+@compiled()
+def route_serial(
     rows: Any,
     feature: Any,
     threshold: Any,
@@ -24,7 +24,7 @@ def _route(
     Node i sends rows with ``row[feature[i]] <= threshold[i]`` to node child[i] and the
     others to child[i] + 1; at a leaf the feature is -1 and child[i] its number.
     """
-    for tile in prange(first, last):
+    for tile in range(first, last):
         for i in range(tile * TILE, min((tile + 1) * TILE, rows.shape[0])):
             node = 0
             while feature[node] >= 0:
@@ -33,7 +33,7 @@ def _route(
             out[i] = child[node]
 
 
-route_serial, route_parallel = twins(_route)
+route_parallel = Spread(route_serial)
 
 
 @compiled(fastmath=REORDER)

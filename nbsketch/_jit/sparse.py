@@ -7,9 +7,9 @@ four such rows at a time.
 """
 
 import numpy as np
-from numba import prange
 
-from nbsketch._jit.compiler import compiled, twins
+from nbsketch._jit.compiler import compiled
+from nbsketch._jit.spread import Spread
 
 # What becomes of the inner product of two rows.
 INNER, DISTANCE, SIMILARITY = range(3)
@@ -137,7 +137,10 @@ def _fill_tile(what, rows, landmarks, lists, norms, scale, share, out, start, ti
             _fill_similarities(norm, norms, sums)
 
 
-def _fill(what, rows, landmarks, lists, norms, scale, share, out, start, first, last):
+@compiled()
+def fill_serial(
+    what, rows, landmarks, lists, norms, scale, share, out, start, first, last
+):
     """Fill tiles `first` to `last` - 1 of `out` (n, m), whose row 0 is row `start`.
 
     `rows` and `landmarks` are the arrays of CSR matrices with sorted columns, `lists`
@@ -145,8 +148,8 @@ def _fill(what, rows, landmarks, lists, norms, scale, share, out, start, first, 
     of its scale, and the features kept whole, at their places. `norms` (m,) are those
     of the scaled landmarks.
     """
-    for tile in prange(first, last):
+    for tile in range(first, last):
         _fill_tile(what, rows, landmarks, lists, norms, scale, share, out, start, tile)
 
 
-fill_serial, fill_parallel = twins(_fill)
+fill_parallel = Spread(fill_serial)

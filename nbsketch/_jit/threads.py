@@ -1,6 +1,6 @@
-"""Decides, call by call, which of two compiled twins runs: parallel or serial.
+"""Decides, call by call, how a compiled function of tiles runs: parallel or serial.
 
-The twins do the same work on a range of tiles and give the same bits. The parallel one
+Both ways do the same work and give the same bits. The parallel one (`_jit.spread`)
 is unsafe in a forked child (the OpenMP runtime ends the process) and, on numba's
 workqueue layer, from two Python threads at once; the serial one is safe everywhere.
 """

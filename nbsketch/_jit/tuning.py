@@ -10,9 +10,9 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import prange
 
-from nbsketch._jit.compiler import REORDER, compiled, twins
+from nbsketch._jit.compiler import REORDER, compiled
+from nbsketch._jit.spread import Spread
 
 GAUSSIAN, MATERN_12, MATERN_32, MATERN_52, LAPLACIAN = range(5)
 FAMILIES = {
@@ -94,14 +94,15 @@ def _profile(family: int, u: Any, values: Any, slopes: Any) -> None:
             slopes[j] = -5.0 / 6.0 * (1.0 + v) * e
 
 
-def _laplacian(
+@compiled()
+def laplacian_serial(
     rows: Any, columns: Any, values: Any, slopes: Any, first: int, last: int
 ) -> None:
     """Fill the values of the Laplacian kernel, and the slopes: minus the values.
 
     `rows` is (m, q), `columns` (q, l) the landmarks; tiles of rows are independent.
     """
-    for tile in prange(first, last):
+    for tile in range(first, last):
         u = np.empty(columns.shape[1])
         for i in range(tile * TILE, min((tile + 1) * TILE, rows.shape[0])):
             u[:] = 0.0
@@ -115,7 +116,7 @@ def _laplacian(
                 slopes[i, j] = -values[i, j]
 
 
-laplacian_serial, laplacian_parallel = twins(_laplacian)
+laplacian_parallel = Spread(laplacian_serial)
 
 
 @compiled(fastmath=REORDER)
@@ -127,18 +128,19 @@ def _weighted_distance(a: float, column: Any, weights: Any) -> float:
     return total
 
 
-def _weighted_distances(
+@compiled()
+def distances_serial(
     rows: Any, columns: Any, W: Any, out: Any, first: int, last: int
 ) -> None:
     """Fill out[t, k] with the sum over the rows of tile t of W_ij |x_ik - l_jk|."""
-    for tile in prange(first, last):
+    for tile in range(first, last):
         out[tile] = 0.0
         for i in range(tile * TILE, min((tile + 1) * TILE, rows.shape[0])):
             for k in range(rows.shape[1]):
                 out[tile, k] += _weighted_distance(rows[i, k], columns[k], W[i])
 
 
-distances_serial, distances_parallel = twins(_weighted_distances)
+distances_parallel = Spread(distances_serial)
 
 
 @compiled()

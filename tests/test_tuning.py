@@ -144,13 +144,28 @@ def test_single_precision_of_nearly_dependent_landmarks(monkeypatch):
     X = rng.normal(size=(1000, 3))
     Y = np.sin(X[:, :1]) + 0.01 * rng.normal(size=(1000, 1))
     sample = Sample(X, Y, None, np.arange(100))
-    point = np.append(np.full(3, -2.5), -6.0)
+    point = np.append(np.full(3, -2.5), -4.0)
     value, gradient = LeaveOneOut(sample, FAMILIES["matern-3/2"])(point)
     monkeypatch.setattr(LeaveOneOut, "_is_safe_in_single", lambda *args: False)
     desired, exact = LeaveOneOut(sample, FAMILIES["matern-3/2"])(point)
     assert value != desired
     assert_allclose(value, desired, rtol=0, atol=1e-4)
     assert_allclose(gradient, exact, rtol=0, atol=1e-3 * np.abs(exact).max())
+
+
+def test_double_precision_stays_once_it_was_needed():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1000, 3))
+    sample = Sample(X, np.sin(X[:, :1]), None, np.arange(100))
+    criterion = LeaveOneOut(sample, FAMILIES["matern-3/2"])
+    points = [np.append(np.full(3, -2.5), log_tau) for log_tau in (-4.0, -12.0)]
+    first = criterion(points[0])[0]
+    assert criterion.is_single
+    criterion(points[1])
+    assert not criterion.is_single
+    again = criterion(points[0])[0]
+    assert again != first
+    assert_allclose(again, first, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("family", ["laplacian", "matern-5/2"])

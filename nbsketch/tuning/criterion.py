@@ -28,10 +28,11 @@ _JITTER = 1e-8
 # Residuals are not divided by less than this: one minus a leverage is rounded.
 _LEAST_FREEDOM = 1e-10
 _TINY = np.finfo(np.float64).tiny
-# T and the derivatives are in single precision from this number of terms on, if tau and
-# the diagonal of the Cholesky factor of C are at least so large; so is F if the product
-# of both is, too. Values then have errors below 1e-4, slopes relative ones below 1e-3.
-_LEAST_TERMS, _LEAST_PIVOT, _LEAST_TAU = 3e6, 1e-3, 1e-5
+# F, T and the derivatives are in single precision from this number of terms on, if the
+# diagonal of the Cholesky factor of C, and tau times its least element, are at least so
+# large. Values then have errors below 1e-4, slopes relative ones below 1e-3, with which
+# searches for nearly noise-free targets would stop early.
+_LEAST_TERMS, _LEAST_PIVOT, _LEAST_TAU = 3e6, 1e-3, 3e-5
 
 
 class Sample(NamedTuple):
@@ -119,6 +120,8 @@ class LeaveOneOut:
         self._K, self._slopes = np.empty((2, m + size, size))
         self._F, self._T, self._D = np.empty((3, m, size))
         self._single = np.empty((3, m, size), dtype=np.float32)
+        # A line search is misled by values whose precision changes: double stays.
+        self.is_single = m * size**2 >= _LEAST_TERMS
 
     def __call__(self, point: NDArray) -> tuple[float, NDArray]:
         """Return the criterion and its gradient."""
@@ -237,17 +240,17 @@ class LeaveOneOut:
         return Fit(inner, root, T, scores, root.T @ scores, residual, freedom)
 
     def _buffers(self, root: NDArray, tau: float) -> tuple[NDArray, NDArray]:
-        """Return buffers of shape (m, l) for F and T, in their precisions."""
-        if not self._is_safe_in_single(root, tau):
-            return self._F, self._T
-        both = tau >= _LEAST_TAU * root.diagonal().max()
-        return self._single[0] if both else self._F, self._single[1]
+        """Return buffers of shape (m, l) for F and T, in their precision."""
+        if self._is_safe_in_single(root, tau):
+            return self._single[0], self._single[1]
+        return self._F, self._T
 
     def _is_safe_in_single(self, root: NDArray, tau: float) -> bool:
-        """Return whether T and the derivatives can be in single precision."""
+        """Return whether no evaluation so far needed double precision."""
         pivot = 1 / root.diagonal().max()
-        is_large = self._T.size * self._size >= _LEAST_TERMS
-        return is_large and pivot >= _LEAST_PIVOT and tau >= _LEAST_TAU
+        is_safe = pivot >= _LEAST_PIVOT and pivot * tau >= _LEAST_TAU
+        self.is_single = self.is_single and is_safe
+        return self.is_single
 
     def _squares(self, left_out: NDArray) -> tuple[NDArray, NDArray]:
         """Return squared norms of rows, and what Huber's slope is of the square's."""

@@ -90,6 +90,10 @@ class Budget:
             self.iterations = 0
 
 
+class _PrecisionError(Exception):
+    """A point needs double precision: begin again there."""
+
+
 class _SpentError(Exception):
     """Ends a minimization within an iteration."""
 
@@ -199,6 +203,8 @@ def _descend(
         if budget.is_spent:
             raise _SpentError
         value, gradient = criterion(point)
+        if criterion.is_single != is_single:
+            raise _PrecisionError
         away = point[:-1] - point[:-1].mean()
         value += pull * float(np.log1p(np.square(away)).sum())
         slope = 2 * pull * away / (1 + np.square(away))
@@ -211,14 +217,23 @@ def _descend(
         budget.spend(least)
 
     bounds = [_LIMITS] * (len(point) - 1) + [by_tau]
-    with suppress(_SpentError):
+
+    def minimize() -> None:
         scipy.optimize.minimize(
             objective,
-            np.clip(point, *np.transpose(bounds)),
+            np.clip(best, *np.transpose(bounds)),
             jac=True,
             method="L-BFGS-B",
             bounds=bounds,
             callback=count,
             options={"maxiter": iterations, "maxfun": 2 * iterations},
         )
+
+    is_single = criterion.is_single
+    with suppress(_SpentError):
+        try:
+            minimize()
+        except _PrecisionError:
+            is_single, least = False, np.inf
+            minimize()
     return best

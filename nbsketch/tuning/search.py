@@ -185,6 +185,49 @@ def settle(
     return min(tried, key=lambda pair: pair[0])
 
 
+class _Objective:
+    """The penalized criterion, with the best point evaluated."""
+
+    def __init__(
+        self, sample: Sample, family: int, point: NDArray, pull: float, budget: Budget
+    ) -> None:
+        self._criterion = criterion_of(sample, family)
+        self._is_single = self._criterion.is_single
+        self._pull, self._budget = pull, budget
+        self.least, self.best = np.inf, point
+
+    def __call__(self, point: NDArray) -> tuple[float, NDArray]:
+        """Return the value and the gradient at a point."""
+        if self._budget.is_spent:
+            raise _SpentError
+        value, gradient = self._criterion(point)
+        if self._criterion.is_single != self._is_single:
+            raise _PrecisionError
+        away = point[:-1] - point[:-1].mean()
+        value += self._pull * float(np.log1p(np.square(away)).sum())
+        slope = 2 * self._pull * away / (1 + np.square(away))
+        gradient[:-1] += slope - slope.mean()
+        if value < self.least:
+            self.least, self.best = value, point.copy()
+        return value, gradient
+
+    def minimize(self, bounds: list[tuple[float, float]], iterations: int) -> None:
+        """Descend from the best point."""
+        scipy.optimize.minimize(
+            self,
+            np.clip(self.best, *np.transpose(bounds)),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=bounds,
+            callback=lambda _: self._budget.spend(self.least),
+            options={"maxiter": iterations, "maxfun": 2 * iterations},
+        )
+
+    def to_double(self) -> None:
+        """Compare values in double precision only."""
+        self._is_single, self.least = False, np.inf
+
+
 def _descend(
     sample: Sample,
     family: int,
@@ -194,46 +237,14 @@ def _descend(
     budget: Budget,
 ) -> NDArray:
     """Minimize the penalized criterion; return the best point evaluated."""
-    criterion, least, best = criterion_of(sample, family), np.inf, point
     given = sample.log_tau
     by_tau = _TAU_LIMITS if given is None else (given, given)
-
-    def objective(point: NDArray) -> tuple[float, NDArray]:
-        nonlocal least, best
-        if budget.is_spent:
-            raise _SpentError
-        value, gradient = criterion(point)
-        if criterion.is_single != is_single:
-            raise _PrecisionError
-        away = point[:-1] - point[:-1].mean()
-        value += pull * float(np.log1p(np.square(away)).sum())
-        slope = 2 * pull * away / (1 + np.square(away))
-        gradient[:-1] += slope - slope.mean()
-        if value < least:
-            least, best = value, point.copy()
-        return value, gradient
-
-    def count(_: NDArray) -> None:
-        budget.spend(least)
-
     bounds = [_LIMITS] * (len(point) - 1) + [by_tau]
-
-    def minimize() -> None:
-        scipy.optimize.minimize(
-            objective,
-            np.clip(best, *np.transpose(bounds)),
-            jac=True,
-            method="L-BFGS-B",
-            bounds=bounds,
-            callback=count,
-            options={"maxiter": iterations, "maxfun": 2 * iterations},
-        )
-
-    is_single = criterion.is_single
+    objective = _Objective(sample, family, point, pull, budget)
     with suppress(_SpentError):
         try:
-            minimize()
+            objective.minimize(bounds, iterations)
         except _PrecisionError:
-            is_single, least = False, np.inf
-            minimize()
-    return best
+            objective.to_double()
+            objective.minimize(bounds, iterations)
+    return objective.best

@@ -132,7 +132,7 @@ def test_adam_by_default():
     X, y = data(1000)
     model = regressor(method="adam").fit(X, y)
     assert model.score(X, y) > 0.9
-    assert (model.n_iter_, model.n_steps_) == (20, 20 * 63)
+    assert (model.n_iter_, model.n_steps_) == (30, 30 * 63)
 
 
 @pytest.mark.parametrize("name", REGIMES)

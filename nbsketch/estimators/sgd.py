@@ -83,7 +83,7 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorScore, DescentModel):
     batch_size : int or None, default=None
         Rows per step, b. None: 1 for "projected", 16 for "adam".
     n_epochs : int or None, default=None
-        Passes over the data in `fit`. None: 20.
+        Passes over the data in `fit`. None: 20 for "projected", 30 for "adam".
     regime : {"I", "II", "III", "IV"} or None, default=None
         Set `step`, `batch_size` and the number of steps as in theory: see
         `nbsketch.solvers.regimes.sgm_regime`. None: as given.

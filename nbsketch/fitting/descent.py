@@ -27,9 +27,8 @@ from nbsketch.solvers.sgm import sgm_iterates
 from nbsketch.solvers.stochastic import solve_stochastic
 from nbsketch.solvers.streams import StreamState, stream_sgm
 
-# Default step and batch size of each method.
-METHODS = {"projected": (1.0, 1), "adam": (0.1, 16)}
-_EPOCHS = 20
+# Default step, batch size and passes over the rows of each method.
+METHODS = {"projected": (1.0, 1, 20), "adam": (0.1, 16, 30)}
 # Iterates evaluated in early stopping: this many for each doubling of the steps, back
 # to a thousandth of them.
 _PER_DOUBLING, _DOUBLINGS = 4, 10
@@ -121,11 +120,11 @@ class Descent:
         """Return the settings with defaults for n rows: by the method, or a regime."""
         if self.regime is not None:
             return self._by_regime(n)
-        step, batch = METHODS[self.method]
+        step, batch, epochs = METHODS[self.method]
         free = self.step is None
         step = step if free else self.step
         batch = batch if self.batch_size is None else self.batch_size
-        epochs = _EPOCHS if self.n_epochs is None else self.n_epochs
+        epochs = epochs if self.n_epochs is None else self.n_epochs
         check_positive("step", step)
         steps = check_integer("n_epochs", epochs) * n
         steps = ceil(steps / check_integer("batch_size", batch))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from sklearn.base import ClassifierMixin, RegressorMixin
@@ -28,11 +29,7 @@ class RegressorScore(RegressorMixin):
         sample_weight : array of shape (n,) or None, default=None
             Non-negative weights. None: equal weights.
         """
-        check_alike(X, y=y, sample_weight=sample_weight)
-        if not is_dask(X):
-            return super().score(X, y, sample_weight)
-        y, found, weights = predicted(self, X, y, sample_weight)
-        return r2_score(y, found, sample_weight=weights)
+        return _score(self, super().score, r2_score, X, y, sample_weight)
 
 
 class ClassifierScore(ClassifierMixin):
@@ -52,8 +49,15 @@ class ClassifierScore(ClassifierMixin):
         sample_weight : array of shape (n,) or None, default=None
             Non-negative weights. None: equal weights.
         """
-        check_alike(X, y=y, sample_weight=sample_weight)
-        if not is_dask(X):
-            return super().score(X, y, sample_weight)
-        y, found, weights = predicted(self, X, y, sample_weight)
-        return accuracy_score(y, found, sample_weight=weights)
+        return _score(self, super().score, accuracy_score, X, y, sample_weight)
+
+
+def _score(
+    model: Any, of_arrays: Callable, metric: Callable, X: Any, y: Any, weights: Any
+) -> float:
+    """Return the score of scikit-learn, or the metric of Dask collections."""
+    check_alike(X, y=y, sample_weight=weights)
+    if not is_dask(X):
+        return of_arrays(X, y, weights)
+    y, found, weights = predicted(model, X, y, weights)
+    return metric(y, found, sample_weight=weights)

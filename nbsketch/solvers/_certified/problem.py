@@ -29,6 +29,7 @@ class Problem(ABC):
 
     design: Design
     weights: NDArray
+    uniform: bool = False  # all weights are known to be one
     alpha: float
     fit_intercept: bool
     n: float

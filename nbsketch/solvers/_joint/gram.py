@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
+from nbsketch.solvers._certified.gram import gram_of
 from nbsketch.solvers._joint.problem import JointProblem
 
 # Rebuild a Gram matrix once the changes are this much of what a rebuild would cost.
@@ -53,24 +54,11 @@ class OutputGrams:
         limits = _REBUILD * np.count_nonzero(inside, axis=1)
         for j in np.flatnonzero(np.count_nonzero(changed, axis=1) > limits):
             every = inside[j].all()
-            self.matrices[j] = self._of(
-                part, None if every else np.flatnonzero(inside[j])
-            )
+            some = None if every else np.flatnonzero(inside[j])
+            self.matrices[j] = gram_of(part, some, exact=False)
             changed[j] = False
         self._update(part, changed, inside)
         self.inside[:, slice(None) if rows is None else rows] = inside
-
-    def _of(self, part: JointProblem, rows: NDArray | None) -> NDArray:
-        """Return the matrix of some rows, in single precision if they are."""
-        weights = part.weights if rows is None else part.weights[rows]
-        gram = part.design.gram(rows, None if part.uniform else weights, exact=False)
-        if not part.fit_intercept:
-            return gram
-        out = np.empty((len(gram) + 1,) * 2)
-        out[:-1, :-1] = gram
-        out[:-1, -1] = out[-1, :-1] = part.design.rmv(weights, rows)
-        out[-1, -1] = weights.sum()
-        return out
 
     def _update(self, part: JointProblem, changed: NDArray, inside: NDArray) -> None:
         """Add the rows that changed, with a minus sign if they left."""

@@ -30,7 +30,6 @@ class JointProblem(Problem):
     """
 
     y: NDArray
-    uniform: bool  # all weights are one
     levels: NDArray
     T: NDArray
     ordered: bool = False

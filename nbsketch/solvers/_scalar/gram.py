@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack, solve_triangular
 
+from nbsketch.solvers._certified.gram import gram_of
 from nbsketch.solvers._scalar.problem import ScalarProblem
 
 # Rebuild once the changes are this much of what a rebuild would cost.
@@ -130,17 +131,3 @@ class RowGram:
 def changes_pay(changed: int, count: int) -> bool:
     """Return whether changed rows of a Gram matrix cost less than all its rows."""
     return changed <= _REBUILD * count
-
-
-def gram_of(part: ScalarProblem, rows: NDArray | None, exact: bool) -> NDArray:
-    """Return the weighted Gram matrix of some rows of a problem, the intercept last."""
-    weights = part.weights if rows is None else part.weights[rows]
-    scale = None if part.uniform else weights
-    gram = part.design.gram(rows, scale, exact=exact)
-    if not part.fit_intercept:
-        return gram
-    out = np.empty((len(gram) + 1,) * 2)
-    out[:-1, :-1] = gram
-    out[:-1, -1] = out[-1, :-1] = part.design.rmv(weights, rows)
-    out[-1, -1] = weights.sum()
-    return out

@@ -16,7 +16,7 @@ from scipy.special import kl_div
 
 from nbsketch._jit.logistic import logistic_point, logistic_slope
 from nbsketch.losses import ELQ
-from nbsketch.solvers._scalar.gram import gram_of
+from nbsketch.solvers._certified.gram import gram_of
 from nbsketch.solvers._scalar.problem import ScalarProblem, row_bounds
 from nbsketch.solvers.design import ArrayDesign, Design
 

@@ -41,7 +41,6 @@ class ScalarProblem(Problem):
     row_arrays: ClassVar[tuple[str, ...]] = ("y", "weights", "lo", "hi")
 
     y: NDArray
-    uniform: bool  # all weights are one
     lo: NDArray
     hi: NDArray
     numbers: ELQ

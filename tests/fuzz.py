@@ -11,10 +11,10 @@ import tempfile
 import warnings
 from collections import Counter
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import scipy.sparse as sp
+from tables import small_leaves
 
 import nbsketch
 
@@ -93,8 +93,7 @@ def models():
 
 def table_with_leaves(X, y):
     """Return a model of few rows with a base and leaves."""
-    parts = {"ALONE": 20, "LEAF_ROWS": 15}
-    with mock.patch.multiple("nbsketch.tabular.machine", **parts):
+    with small_leaves(alone=20, leaf_rows=15):
         return nbsketch.TabularKernelRegressor("fast", random_state=0).fit(X, y)
 
 

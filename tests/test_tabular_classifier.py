@@ -1,14 +1,14 @@
 """The classifier for tables and the calibration of its probabilities."""
 
-from unittest import mock
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from tables import small_leaves
 
 import nbsketch
 from nbsketch import TabularKernelClassifier
-from nbsketch.tabular import machine
 from nbsketch.tabular.calibration import calibrate, two_columns
 
 
@@ -30,8 +30,8 @@ def log_loss(chances, index):
 @pytest.mark.parametrize("leaf_rows", [None, 150])
 def test_probabilities_are_near_the_true_ones(count, leaf_rows):
     X, y, _ = some_classes(400, count)
-    sizes = {} if leaf_rows is None else {"ALONE": 50, "LEAF_ROWS": leaf_rows}
-    with mock.patch.multiple(machine, **(sizes or {"ALONE": 1500})):
+    context = small_leaves(leaf_rows=leaf_rows) if leaf_rows else nullcontext()
+    with context:
         model = TabularKernelClassifier("fast", random_state=0).fit(X, y)
     new, labels, true = some_classes(2000, count, seed=1)
     chances = model.predict_proba(new)

@@ -6,10 +6,11 @@ from unittest import mock
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from tables import small_leaves
 
 import nbsketch
 from nbsketch import TabularKernelClassifier, TabularKernelRegressor
-from nbsketch.tabular import machine, scales
+from nbsketch.tabular import local, scales
 
 
 @pytest.fixture
@@ -30,9 +31,9 @@ def data(rng):
 @pytest.fixture
 def small(monkeypatch):
     """Let leaves have few rows, and fit a base."""
-    monkeypatch.setattr(machine, "LEAF_ROWS", 120)
-    monkeypatch.setattr(machine, "ALONE", 50)
     monkeypatch.setattr(scales, "ALONE", 50)
+    with small_leaves(leaf_rows=120):
+        yield
 
 
 def regressor(effort, **options):
@@ -72,13 +73,13 @@ def test_searches_end_when_the_time_is_over(clock, data):
 
 
 def test_members_share_the_time_for_trees(clock, data, small):
-    original = machine.fit_tree
+    original = local.fit_tree
 
     def fit_tree(*known, **options):
         clock[0] += 1
         return original(*known, **options)
 
-    with mock.patch.object(machine, "fit_tree", fit_tree):
+    with mock.patch.object(local, "fit_tree", fit_tree):
         model = regressor("high", max_seconds=10).fit(*data)
     assert [len(member.trees) for member in model.machine_.members] == [5, 5]
     assert model.n_skipped_ == 6 + 1  # the global ridge

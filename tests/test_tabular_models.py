@@ -1,16 +1,15 @@
 """The estimators for tables: errors, intervals, weights, threads, files."""
 
 from contextlib import nullcontext
-from unittest import mock
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import r2_score
+from tables import small_leaves
 
 import nbsketch
 from nbsketch import DependentRowsWarning, TabularKernelRegressor
-from nbsketch.tabular import machine
 from nbsketch.tabular.outliers import widened
 
 
@@ -24,16 +23,11 @@ def some_table(n=300, noise=0.1, seed=0):
     return X, target(X) + noise * rng.normal(size=n)
 
 
-def small(rows):
-    """Return a context in which leaves have few rows, and a base is always fitted."""
-    return mock.patch.multiple(machine, ALONE=50, LEAF_ROWS=rows)
-
-
 @pytest.fixture(scope="module")
 def leaves():
     """Return a model with a base and leaves."""
     X, y = some_table(1200)
-    with small(300):
+    with small_leaves(leaf_rows=300):
         return TabularKernelRegressor("fast", random_state=0).fit(X, y)
 
 
@@ -81,7 +75,7 @@ def test_models_do_not_depend_on_threads(monkeypatch):
     found = []
     for threads in (1, 2):
         monkeypatch.setenv("OMP_NUM_THREADS", str(threads))
-        with small(100):
+        with small_leaves(leaf_rows=100):
             model = TabularKernelRegressor("fast", random_state=0).fit(X, y)
         found.append(model.predict(X))
     assert_array_equal(*found)
@@ -156,7 +150,7 @@ def test_groups_are_left_out_together(leaf_rows):
     y = levels[groups]
     alone = TabularKernelRegressor("fast", random_state=0)
     whole = TabularKernelRegressor("fast", cv=5, random_state=0)
-    with nullcontext() if leaf_rows is None else small(leaf_rows):
+    with nullcontext() if leaf_rows is None else small_leaves(leaf_rows=leaf_rows):
         with pytest.warns(DependentRowsWarning):
             alone.fit(X, y)
         whole.fit(X, y, groups=groups)
@@ -169,7 +163,7 @@ def test_more_effort_has_more_trees_and_searches():
     X, y = some_table(150)
     counts = []
     for effort in ("fast", "standard"):
-        with small(60):
+        with small_leaves(leaf_rows=60):
             model = TabularKernelRegressor(effort, random_state=0).fit(X, y)
         counts.append([len(member.trees) for member in model.machine_.members])
     assert counts == [[2, 2], [4, 4, 4, 4, 4, 4]]
@@ -186,7 +180,7 @@ def test_a_callback_is_told_and_can_stop():
         return True
 
     model = TabularKernelRegressor("standard", callback=stop, random_state=0)
-    with small(150):
+    with small_leaves(leaf_rows=150):
         model.fit(X, y)
     assert stages == ["length-scales"]  # it is not called again
     assert {len(member.trees) for member in model.machine_.members} == {2}
@@ -205,7 +199,7 @@ def test_one_percent_of_gross_errors_costs_little(where, leaf_rows, new):
     else:
         X_bad[spoiled] = 1e3 * rng.normal(size=(5, 5))
     model = TabularKernelRegressor("fast", random_state=0)
-    with nullcontext() if leaf_rows is None else small(leaf_rows):
+    with nullcontext() if leaf_rows is None else small_leaves(leaf_rows=leaf_rows):
         clean = rmse(model.fit(X, y), *new)
         assert model.n_outliers_ == 0
         assert rmse(model.fit(X_bad, y_bad), *new) < 1.08 * clean
@@ -227,7 +221,7 @@ def test_linear_targets_have_a_linear_member(leaf_rows, tmp_path):
     X, new = rng.normal(size=(300, 3)), rng.normal(size=(200, 3)).clip(-2.5, 2.5)
     slopes = np.array([[1.0, 0.0], [2.0, -1.0], [0.0, 0.0]])
     model = TabularKernelRegressor("fast", random_state=0)
-    with nullcontext() if leaf_rows is None else small(leaf_rows):
+    with nullcontext() if leaf_rows is None else small_leaves(leaf_rows=leaf_rows):
         model.fit(X, X @ slopes)
     assert model.machine_.linear.weight > 0.9
     assert "linear, weight" in model.summary()
@@ -250,7 +244,7 @@ def test_rotated_functions_have_a_rotated_ridge(effort, leaf_rows, tmp_path):
     without = TabularKernelRegressor("fast", random_state=0).fit(X, y)
     assert without.machine_.ridge is None
     model = TabularKernelRegressor(effort, random_state=0)
-    with nullcontext() if leaf_rows is None else small(leaf_rows):
+    with nullcontext() if leaf_rows is None else small_leaves(leaf_rows=leaf_rows):
         model.fit(X, y)
     assert rmse(model, new, expected) < 0.6 * rmse(without, new, expected)
     assert model.machine_.ridge.weight > 0.8 and "rotated ridge" in model.summary()

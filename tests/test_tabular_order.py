@@ -4,13 +4,14 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from tables import small_leaves
 
 from nbsketch import (
     DependentRowsWarning,
     TabularKernelClassifier,
     TabularKernelRegressor,
 )
-from nbsketch.tabular import machine
+from nbsketch.tabular import fit
 from nbsketch.tabular.members import Training, form_of
 from nbsketch.tabular.order import table_order
 
@@ -34,7 +35,7 @@ def test_a_series_is_warned_of_once_and_shuffled_rows_are_not(alone):
     X, y = series(600)
     model = TabularKernelRegressor("fast", random_state=0)
     order = np.random.default_rng(0).permutation(600)
-    with mock.patch.multiple(machine, ALONE=alone, LEAF_ROWS=300):
+    with small_leaves(alone):
         with pytest.warns(DependentRowsWarning, match="Pass cv=5") as caught:
             model.fit(X, y)
         model.fit(X[order], y[order])
@@ -59,7 +60,7 @@ def test_the_check_has_no_part_in_the_model():
     model = TabularKernelRegressor("fast", random_state=0)
     known = model.fit(X[shuffled], y[shuffled]).predict(X)
     nothing = mock.Mock(return_value=mock.Mock(is_contradicted=False))
-    with mock.patch.object(machine, "table_order", nothing):
+    with mock.patch.object(fit, "table_order", nothing):
         found = model.fit(X[shuffled], y[shuffled]).predict(X)
     assert nothing.called
     np.testing.assert_array_equal(found, known)

@@ -20,8 +20,9 @@ from nbsketch.fitting.weights import TrainingRows
 from nbsketch.persistence import SaveMixin
 from nbsketch.tabular.columns import fit_columns
 from nbsketch.tabular.efforts import EFFORTS
+from nbsketch.tabular.fit import LeftOut, fit_machine
 from nbsketch.tabular.limit import TimeLimit
-from nbsketch.tabular.machine import LeftOut, Machine, fit_machine
+from nbsketch.tabular.machine import Machine
 from nbsketch.tuning.folds import block_labels
 
 # Features that the summary lists.

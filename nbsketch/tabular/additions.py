@@ -1,0 +1,87 @@
+"""Members that the base is not added to: a linear function and a global ridge."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbsketch.tabular.base import Base
+from nbsketch.tabular.linear import Linear, fit_linear
+from nbsketch.tabular.metric import EXACT_ROWS, Global, fit_global, lacks_landmarks
+from nbsketch.tabular.problem import Problem, weighted_error
+from nbsketch.tabular.scales import Scales
+from nbsketch.tabular.stack import stack_weights
+
+# A linear function with less weight is left out of the stack.
+_LEAST_WEIGHT = 0.05
+
+
+def with_linear(
+    problem: Problem, scales: Scales, residuals: NDArray, index: NDArray
+) -> tuple[NDArray, NDArray, Linear | None]:
+    """Return residuals and weights of the stack, and the linear function if it helps.
+
+    `residuals` (k, m, d) are those of the other parts, at the rows `index`.
+    """
+    data = problem.data
+    known = None if data.weights is None else data.weights[index]
+    found = fit_linear(data, scales.inverse, index, problem.rng)
+    if found is not None:
+        more = np.concatenate([residuals, found[1][None]])
+        stack = stack_weights(more, known)
+        if stack[-1] >= _LEAST_WEIGHT:
+            return more, stack, found[0]._replace(weight=float(stack[-1]))
+    return residuals, stack_weights(residuals, known), None
+
+
+def with_ridge(
+    problem: Problem,
+    scales: Scales,
+    start: tuple[Base, NDArray] | None,
+    residuals: NDArray,
+    stack: NDArray,
+    index: NDArray,
+) -> tuple[NDArray, NDArray, Global] | None:
+    """Return residuals and weights of the stack with a global ridge, if it helps.
+
+    `start`: the base and its left-out residuals, None if there is none.
+
+    It is tried if the stack leaves little error or, where all rows can be used, if the
+    base lacks landmarks; it is used if its own error is less. Up to `ALONE` rows the
+    members are global, and it needs a metric to differ.
+    """
+    data, budget = problem.data, problem.budget
+    known = None if data.weights is None else data.weights[index]
+    error = weighted_error(np.einsum("k,kmd->md", stack, residuals), known)
+    effort = budget.affordable(problem.effort)
+    if not (
+        error < effort.global_below or _lacks_landmarks(problem, scales, start, index)
+    ):
+        budget.skipped += bool(error < problem.effort.global_below)
+        return None
+    found = fit_global(
+        scales.family,
+        data,
+        scales.inverse,
+        index,
+        problem.rng,
+        only_rotated=start is None,
+    )
+    if found is None or not weighted_error(found[1], known) < error:
+        return None
+    more = np.concatenate([residuals, found[1][None]])
+    weights = stack_weights(more, known)
+    return more, weights, found[0]._replace(weight=float(weights[-1]))
+
+
+def _lacks_landmarks(
+    problem: Problem,
+    scales: Scales,
+    start: tuple[Base, NDArray] | None,
+    index: NDArray,
+) -> bool:
+    """Return whether there are few enough rows to use all, and the base lacks some."""
+    data = problem.data
+    if start is None or len(data.Y) > EXACT_ROWS:
+        return False
+    return lacks_landmarks(scales.form, data, *start, index, problem.rng)

@@ -1,0 +1,14 @@
+"""Small tables with what only large ones have: a base, and several leaves."""
+
+from contextlib import ExitStack
+from unittest import mock
+
+from nbsketch.tabular import fit, local
+
+
+def small_leaves(alone=50, leaf_rows=300):
+    """Return a context with a base above `alone` rows, and leaves of so few rows."""
+    context = ExitStack()
+    context.enter_context(mock.patch.object(fit, "ALONE", alone))
+    context.enter_context(mock.patch.object(local, "LEAF_ROWS", leaf_rows))
+    return context

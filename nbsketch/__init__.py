@@ -75,12 +75,8 @@ _HOME = {
     "nbsketch.structured": ("InputOutputKernelRegressor",),
     "nbsketch.tabular.classifier": ("TabularKernelClassifier",),
     "nbsketch.tabular.regressor": ("TabularKernelRegressor",),
-    "nbsketch.tabular.columns": (
-        "DateColumn",
-        "LevelColumn",
-        "NumberColumn",
-        "TableColumns",
-    ),
+    "nbsketch.tabular.columns": ("TableColumns",),
+    "nbsketch.tabular.encodings": ("DateColumn", "LevelColumn", "NumberColumn"),
     "nbsketch.tuning": ("InputScaler",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}

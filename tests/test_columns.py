@@ -13,15 +13,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 import nbsketch
 from nbsketch.persistence.archive import open_archive, write_archive
 from nbsketch.persistence.coding import Decoder, encode
-from nbsketch.tabular.columns import (
-    FOLDS,
-    MOST_LEVELS,
-    LevelColumn,
-    NumberColumn,
-    TableColumns,
-    date_parts,
-    fit_columns,
-)
+from nbsketch.tabular.columns import TableColumns, fit_columns
+from nbsketch.tabular.encoding_fits import FOLDS, MOST_LEVELS
+from nbsketch.tabular.encodings import LevelColumn, NumberColumn, date_parts
 from nbsketch.tabular.reading import is_table, read_columns
 
 

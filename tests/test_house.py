@@ -52,6 +52,8 @@ FLOORS = {
     "nbsketch.persistence": 6,
     "nbsketch.fitting.sizes": 6,
     "nbsketch.tabular.columns": 6,
+    "nbsketch.tabular.encoding_fits": 6,
+    "nbsketch.tabular.encodings": 6,
     "nbsketch.tabular.reading": 6,
     "nbsketch.fitting": 7,
     "nbsketch.estimators": 8,

@@ -78,6 +78,17 @@ class Case:
     def start(self):
         return np.zeros((R, len(self.mix))), np.zeros(self.mix.shape[1])
 
+    @property
+    def middle(self):
+        """Where an intercept starts."""
+        if self.loss.is_classification:
+            return np.zeros(1)
+        if self.shape == "joint":
+            return np.quantile(self.Y, LEVELS)
+        if isinstance(self.loss, SquareLoss):
+            return np.atleast_1d(np.average(self.Y, axis=0, weights=self.weights))
+        return np.atleast_1d(np.median(self.Y, axis=0))
+
     def losses(self, rows, coef, intercept):
         F = self.Z[rows] @ coef @ self.mix + intercept
         Y = self.Y[rows]
@@ -127,6 +138,7 @@ class Case:
 def adam(case, batch_size, n_epochs, rate, betas=(0.9, 0.999), fit_intercept=False):
     """Plain Adam over the rows in order; returns the points, one after each step."""
     (coef, intercept), points = case.start, []
+    intercept = case.middle if fit_intercept else intercept
     first = second = np.zeros(coef.size + intercept.size)
     for t in range(1, n_epochs * -(-N // batch_size) + 1):
         begin = (t - 1) * batch_size % (-(-N // batch_size) * batch_size)
@@ -341,6 +353,29 @@ def test_intercept_follows_a_shift_of_the_targets():
     result = solve_stochastic(Z, y + 2.0, "square", 1e-2, learning_rate=0.1, **options)
     assert_allclose(result.intercept, 2.0, atol=0.1)
     assert solve_stochastic(Z, y + 2.0, "square", 1e-2).intercept == 0.0
+
+
+@pytest.mark.parametrize("loss", ["square", "huber", "pinball"])
+@pytest.mark.parametrize("method", ["adam", "sgd"])
+def test_targets_far_from_zero_change_nothing_but_the_intercept(loss, method):
+    Z, y = large_problem(200)
+    options = {"fit_intercept": True, "method": method, "n_epochs": 3, "rng": 0}
+    near, far = (
+        solve_stochastic(Z, y + shift, loss, 1e-2, learning_rate=0.01, **options)
+        for shift in (0.0, 2.0**20)
+    )
+    assert_allclose(far.coef, near.coef, atol=1e-7)
+    assert_allclose(far.intercept - 2.0**20, near.intercept, atol=1e-7)
+
+
+def test_quantile_levels_start_at_the_quantiles_of_the_targets():
+    _, y = large_problem(200)
+    levels = [0.1, 0.5, 0.8]
+    result = solve_stochastic(
+        np.zeros((200, 1)), y, "pinball", 0.0, quantiles=levels, fit_intercept=True,
+        method="sgd", learning_rate=1e-12, n_epochs=1,
+    )  # fmt: skip
+    assert_allclose(result.intercept, np.quantile(y, levels), atol=1e-8)
 
 
 # rows, weights, order -------------------------------------------------------------

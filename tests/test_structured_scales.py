@@ -97,6 +97,19 @@ def test_principal_targets_are_those_of_the_gram_matrix():
     )
 
 
+@pytest.mark.parametrize("output_kernel", ["gaussian", "linear"])
+@pytest.mark.parametrize("bandwidth", [None, "auto"])
+def test_equal_outputs_take_the_median_bandwidth(output_kernel, bandwidth):
+    X, _ = labels(60)
+    Y = np.full((60, 2), 3.0)
+    model = InputOutputKernelRegressor(
+        output_kernel=output_kernel, bandwidth=bandwidth, random_state=0
+    ).fit(X, Y)
+    assert model.length_scales_ is None
+    assert model.kernel_ == GaussianKernel("median").resolve(X, None)
+    assert_array_equal(model.predict(X), Y)
+
+
 def test_errors_and_few_rows():
     X, Y = labels(40)
     model = InputOutputKernelRegressor(bandwidth="auto")

@@ -97,7 +97,8 @@ def solve_stochastic(
     sample_weight : array_like of shape (n,), optional
         The weights s, at least 0. They are used as they are: scale them to mean one.
     fit_intercept : bool
-        Whether to fit b, which is not penalized.
+        Whether to fit b, which is not penalized. It starts at the mean (square loss),
+        the median or the quantiles of the targets; at 0 for a classification loss.
     variable : {"W", "Gamma"}
         "Gamma": features Z = K S^T (n, s), predictions Z Gamma M, and the penalty
         ``(alpha / 2) Tr(P Gamma M Gamma^T)`` with P = S K S^T; for one output Z gamma

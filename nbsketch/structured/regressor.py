@@ -106,7 +106,8 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         Bandwidth of an input kernel given by name, in the units of X. "auto" learns one
         length scale per feature, for dense X and the kernels "gaussian", "laplacian"
         and "matern", by ridge regression to the first principal components of the
-        outputs in the space of their kernel; with fewer than 30 rows it is "median".
+        outputs in the space of their kernel; with fewer than 30 rows, or equal outputs,
+        it is "median".
         None: "auto" for such rows and kernels with at most 50 features, else "median".
     output_bandwidth : float, sequence of floats or "median", default=None
         Bandwidth of an output kernel given by name, in the units of Y. None: "median".
@@ -435,6 +436,8 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
             return X, kernel
         check_learnable(self.kernel, X)
         targets = principal_targets(self.output_kernel_, Y, rng)
+        if targets.shape[1] == 0:  # equal outputs
+            return X, kernel
         size = min(self.size or len(X), len(X))
         inputs = learn_inputs(X, targets, self.kernel, size, rng, weights)
         self.scaler_, self.length_scales_ = inputs.scaler, inputs.length_scales

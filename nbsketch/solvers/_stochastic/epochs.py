@@ -74,6 +74,9 @@ class EpochSearch:
         problem = self.problem
         rank, n_mixed = problem.design.shape[1], len(problem.mix)
         self.point = np.zeros(n_mixed * rank + problem.n_outputs)
+        # Labels are near zero already; targets may be farther than all steps together.
+        if problem.fit_intercept and not problem.loss.is_classification:
+            problem.split(self.point)[1][:] = problem.middle()
         self.moments = np.zeros((2, self.point.size))
         self.total = np.empty(0)
         # compile before the clock starts: a run over no rows changes nothing

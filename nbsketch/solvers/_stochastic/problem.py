@@ -7,7 +7,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._jit.sgd import COLUMNS, LOGISTIC, MARGIN, RADIAL
 from nbsketch._validation import check_choice, check_matrix, check_real
-from nbsketch.losses import ELQ, LogisticLoss, Loss, PinballLoss, as_loss
+from nbsketch.losses import (
+    ELQ,
+    LogisticLoss,
+    Loss,
+    PinballLoss,
+    SquaredHingeLoss,
+    SquareLoss,
+    as_loss,
+)
 from nbsketch.solvers._certified.checks import (
     check_factor,
     check_labels,
@@ -42,6 +50,18 @@ class StochasticProblem:
         """Return views of coefficients (r, d') and intercept in a flat point."""
         size = len(point) - self.n_outputs
         return point[:size].reshape(len(self.mix), -1).T, point[size:]
+
+    def middle(self) -> NDArray:
+        """Return the constant at which an intercept starts, of shape (d,)."""
+        if isinstance(self.loss, SquareLoss | SquaredHingeLoss):
+            return np.average(self.targets, axis=0, weights=self.weights)
+        rows = self.targets[self.weights > 0]
+        if self.kind == LOGISTIC:  # half a row more of each class: both are finite
+            high, low = (self.weights @ (s * self.targets > 0) for s in (1, -1))
+            return np.log((high + 0.5) / (low + 0.5))
+        if rows.shape[1] < self.n_outputs:
+            return np.quantile(rows[:, 0], self.numbers[3])
+        return np.median(rows, axis=0)
 
     def objective(self, coef: NDArray, intercept: NDArray) -> float:
         """Return the exact value at coefficients (r, d')."""

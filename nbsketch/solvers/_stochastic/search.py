@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._jit import sgd, sgm
 from nbsketch._validation import check_integer, check_positive
-from nbsketch.losses import SquaredHingeLoss, SquareLoss
 from nbsketch.solvers._stochastic.problem import StochasticProblem
 from nbsketch.solvers._stochastic.rows import RowStream
 
@@ -77,7 +76,7 @@ class SGMSearch:
         rank = problem.design.shape[1]
         point = np.zeros((problem.n_outputs, rank + 1))
         if problem.fit_intercept:
-            point[:, rank] = _middle(problem)
+            point[:, rank] = problem.middle()
         return cls(
             _KINDS[problem.kind],
             tuple(problem.numbers[:, 0].tolist()),
@@ -206,17 +205,6 @@ def _penalties(alpha: float, weights: ArrayLike | None, rank: int) -> NDArray:
             f"array of shape {values.shape}"
         )
     return alpha * values if alpha > 0 else np.empty(0)
-
-
-def _middle(problem: StochasticProblem) -> NDArray:
-    """Return the constant at which the intercept starts."""
-    loss, weights = problem.loss, problem.weights
-    if isinstance(loss, SquareLoss | SquaredHingeLoss):
-        return np.average(problem.targets, axis=0, weights=weights)
-    if problem.kind == sgd.LOGISTIC:  # half a row more of each class: both are finite
-        high, low = weights @ (problem.targets > 0), weights @ (problem.targets < 0)
-        return np.log((high + 0.5) / (low + 0.5))
-    return np.median(problem.targets[problem.weights > 0], axis=0)
 
 
 def _is_power_of_two(number: int) -> bool:

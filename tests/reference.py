@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import scipy.sparse as sp
 
 from nbsketch import (
     CallableKernel,
@@ -16,6 +17,13 @@ from nbsketch import (
     SobolevKernel,
     TanimotoKernel,
 )
+
+
+def sparse_array(shape, density, rng):
+    """Return a CSR array of numbers in [0, 1); `density` is the share of nonzeros."""
+    rng = np.random.default_rng(rng)
+    nonzero = rng.random(shape) < density
+    return sp.csr_array(np.where(nonzero, rng.random(shape), 0.0))
 
 
 def differences(X, Y, bandwidth):

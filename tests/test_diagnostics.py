@@ -6,7 +6,6 @@ import tracemalloc
 import numpy as np
 import pytest
 import reference
-import scipy.sparse as sp
 from matplotlib import pyplot
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -147,7 +146,7 @@ def test_a_gram_matrix_and_a_function_have_spectra():
 
 @pytest.mark.parametrize("size", [80, 20])
 def test_sparse_rows_are_dense_rows_with_zeros(size):
-    X = sp.random_array((80, 30), density=0.1, rng=0, format="csr")
+    X = reference.sparse_array((80, 30), 0.1, 0)
     options = {"bandwidth": 2.0, "size": size, "random_state": 0}
     dense, sparse = (spectrum(rows, **options) for rows in (X.toarray(), X))
     assert_allclose(sparse.values, dense.values, rtol=0, atol=1e-13)

@@ -4,9 +4,8 @@ import math
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
-from reference import kernel_matrix
+from reference import kernel_matrix, sparse_array
 from scipy import stats
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge
@@ -144,7 +143,7 @@ def test_blocks_of_rows_do_not_matter(monkeypatch):
 
 @pytest.mark.parametrize("kernel", ["gaussian", "laplacian", "matern"])
 def test_sparse_rows_are_dense_rows_with_zeros(kernel):
-    X = sp.random_array((200, 30), density=0.1, rng=0, format="csr")
+    X = sparse_array((200, 30), 0.1, 0)
     features = RandomFourierFeatures(kernel, bandwidth=1.0, size=20, random_state=0)
     Z = features.fit_transform(X)
     assert isinstance(Z, np.ndarray)

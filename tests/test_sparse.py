@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
-from reference import kernel_matrix
+from reference import kernel_matrix, sparse_array
 
 import nbsketch
 from nbsketch import (
@@ -218,7 +218,7 @@ def test_sketched_product(kernel, recipe, rng, dtype, tol):
 @pytest.mark.parametrize("n", [1, 3, 4, 6, 50])
 def test_weights_may_be_dense_or_sparse(kernel, n, rng, monkeypatch, dtype, tol):
     X, L = sparse_rows(rng, n, 12, 0.5, dtype), sparse_rows(rng, 33, 12, 0.5, dtype)
-    W = sp.random_array((7, 33), density=0.3, rng=rng)
+    W = sparse_array((7, 33), 0.3, rng)
     desired = W @ kernel_matrix(kernel, X.toarray(), L.toarray()).T
     for block in (2048, 10):
         monkeypatch.setattr(sparse_gram, "_BLOCK", block)

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose
 
 from nbsketch import DependentRowsWarning, GaussianKernel, SketchedKernelRegressor
-from nbsketch.fitting import choice, objectives, reduction, sizes
+from nbsketch.fitting import choice, objective, reduction, sizes
 from nbsketch.fitting.sizes import takes_all_rows
 from nbsketch.model_selection import cross_validate
 from nbsketch.solvers.exact import solve_exact
@@ -158,7 +158,7 @@ def test_the_penalty_of_many_rows_is_that_of_a_smaller_problem(rng, monkeypatch)
     y = truth + 0.3 * rng.normal(size=len(X))
     options = {"loss": "huber", "size": 150}
     whole = model(**options).fit(X, y)
-    monkeypatch.setattr(objectives, "_SMALL_PATH", 0.0)
+    monkeypatch.setattr(objective, "_SMALL_PATH", 0.0)
     monkeypatch.setattr(reduction, "_ROWS", 1000)
     monkeypatch.setattr(reduction, "_ROWS_WORK", 0.0)
     smaller = model(**options).fit(X, y)

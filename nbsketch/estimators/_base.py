@@ -33,12 +33,13 @@ from nbsketch.features import (
     model_dtype,
     takes_sparse,
 )
-from nbsketch.fitting.fit import Problem, sketch_rows, solve_path
+from nbsketch.fitting.fit import sketch_rows, solve_path
 from nbsketch.fitting.folds import folds_of_kept
 from nbsketch.fitting.inputs import transform_rows
-from nbsketch.fitting.objectives import FeatureSolution
+from nbsketch.fitting.problem import Problem
 from nbsketch.fitting.settings import SketchSettings, SolveSettings
 from nbsketch.fitting.sketched import SketchedData
+from nbsketch.fitting.solution import FeatureSolution
 from nbsketch.fitting.weights import TrainingRows, check_weights
 from nbsketch.persistence import SaveMixin
 from nbsketch.solvers.folds import Fold

@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike
 from nbsketch._progress import watched_fit
 from nbsketch.estimators._base import SketchedModel
 from nbsketch.estimators._classes import OneVsRest
-from nbsketch.fitting.fit import Problem, sketch_rows, solve
+from nbsketch.fitting.fit import sketch_rows, solve
+from nbsketch.fitting.problem import Problem
 
 
 class SketchedKernelClassifier(OneVsRest, SketchedModel):

@@ -16,10 +16,12 @@ from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import SketchedModel, as_columns
 from nbsketch.features import is_pairwise
-from nbsketch.fitting.fit import Problem, sketch_rows, solve
+from nbsketch.fitting.fit import sketch_rows, solve
 from nbsketch.fitting.folds import split_last
-from nbsketch.fitting.objectives import FeatureSolution, JointQuantileObjective
+from nbsketch.fitting.objectives import JointQuantileObjective
+from nbsketch.fitting.problem import Problem
 from nbsketch.fitting.sketched import SketchedData
+from nbsketch.fitting.solution import FeatureSolution
 from nbsketch.metrics import pinball_loss
 from nbsketch.outputs import QuantileOutput
 from nbsketch.solvers.folds import Fold

@@ -13,7 +13,8 @@ from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import SketchedModel, as_columns
 from nbsketch.estimators._scores import RegressorScore
-from nbsketch.fitting.fit import Problem, sketch_rows, solve
+from nbsketch.fitting.fit import sketch_rows, solve
+from nbsketch.fitting.problem import Problem
 from nbsketch.fitting.regression import regression_objective
 
 

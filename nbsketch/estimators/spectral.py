@@ -14,10 +14,11 @@ from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import SketchedModel, as_columns
 from nbsketch.estimators._scores import RegressorScore
 from nbsketch.fitting.alpha import CRITERIA
-from nbsketch.fitting.fit import Problem, sketch_rows, solve
-from nbsketch.fitting.objectives import FeatureSolution
+from nbsketch.fitting.fit import sketch_rows, solve
+from nbsketch.fitting.problem import Problem
 from nbsketch.fitting.settings import SolveSettings
 from nbsketch.fitting.sketched import SketchedData
+from nbsketch.fitting.solution import FeatureSolution
 from nbsketch.fitting.spectral import SpectralObjective
 from nbsketch.losses import SquareLoss
 from nbsketch.outputs import IdentityOutput

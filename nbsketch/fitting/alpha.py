@@ -1,6 +1,6 @@
 """Which penalty: errors on a path of penalties, of which the least one is chosen.
 
-Objectives are those of `nbsketch.fitting.objectives`, which call these functions.
+Objectives derive from that of `nbsketch.fitting.objective`, which calls these.
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from nbsketch._progress import report
 from nbsketch.features import SketchMap, is_pairwise, sketched_design
-from nbsketch.fitting.objectives import FeatureSolution
 from nbsketch.fitting.settings import SolveOptions
 from nbsketch.fitting.sketched import SketchedData
+from nbsketch.fitting.solution import FeatureSolution
 from nbsketch.gram import Gram, SymmetricGram
 from nbsketch.sketches import SubsamplingSketch
 from nbsketch.solvers.conjugate import solve_columns

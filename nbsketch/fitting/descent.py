@@ -17,7 +17,8 @@ from nbsketch._validation import (
     check_positive,
     check_real,
 )
-from nbsketch.fitting.objectives import Objective, RadialObjective, ScalarObjective
+from nbsketch.fitting.objective import Objective
+from nbsketch.fitting.objectives import RadialObjective, ScalarObjective
 from nbsketch.fitting.preconditioning import Preconditioner, typical_square
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.losses import Loss

@@ -17,10 +17,11 @@ from nbsketch._progress import is_stopped
 from nbsketch.features import is_pairwise
 from nbsketch.fitting.choice import Choice, Sample, fit_landmarks
 from nbsketch.fitting.least_squares import LeastSquaresObjective
-from nbsketch.fitting.objectives import FeatureSolution, Objective
+from nbsketch.fitting.objective import Objective
 from nbsketch.fitting.reduction import without_tails
 from nbsketch.fitting.settings import SolveOptions
 from nbsketch.fitting.sketched import SketchedData
+from nbsketch.fitting.solution import FeatureSolution
 from nbsketch.gram import Gram, SymmetricGram
 from nbsketch.losses import SquareLoss
 from nbsketch.solvers.conjugate import NotConvergedError

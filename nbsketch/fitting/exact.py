@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from nbsketch._memory import fits
 from nbsketch.features import is_pairwise
-from nbsketch.fitting.objectives import FeatureSolution
 from nbsketch.fitting.settings import SolveOptions
 from nbsketch.fitting.sizes import is_dense
 from nbsketch.fitting.sketched import SketchedData
+from nbsketch.fitting.solution import FeatureSolution
 from nbsketch.gram import Gram, SketchedColumns, SymmetricGram
 from nbsketch.gram.columns import MEMORY
 from nbsketch.solvers.conjugate import (

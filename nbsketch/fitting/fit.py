@@ -1,7 +1,6 @@
 """The steps of a fit.
 
 =================  ====================================================================
-`Problem`          checked rows, the objective on their features, and settings
 `sketch_rows`      prepared rows (length scales learned), sketched; the sketch may grow
 `solve`            the solution for one penalty, chosen if none is given
 `solve_path`       the solutions for a path of penalties
@@ -18,18 +17,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from nbsketch._blas import one_thread, threads_for
 from nbsketch._progress import is_asked, is_stopped, seconds_left
 from nbsketch._validation import random_generator
-from nbsketch.distributed.rows import PartitionedRows
 from nbsketch.fitting.budget import exact_seconds, first_sketch, growth
 from nbsketch.fitting.choice import choose_exact
 from nbsketch.fitting.descent import Descent, Iterate, Sample
@@ -38,11 +34,9 @@ from nbsketch.fitting.dual import (
     has_features,
     path_dual_rows,
     solve_dual_rows,
-    solves_dual,
 )
 from nbsketch.fitting.exact import (
     fitted_values,
-    keeps_columns,
     path_all_rows,
     solve_all_rows,
     solve_large_sketch,
@@ -50,24 +44,24 @@ from nbsketch.fitting.exact import (
 from nbsketch.fitting.folds import dependent_rows
 from nbsketch.fitting.growth import grow
 from nbsketch.fitting.least_squares import LeastSquaresObjective
-from nbsketch.fitting.objectives import (
-    FeatureSolution,
-    RadialObjective,
-    ScalarObjective,
+from nbsketch.fitting.methods import (
+    default_size,
+    is_closed_form,
+    is_dual,
+    is_exact,
+    is_iterative,
+    is_large_sketch,
+    is_limited,
+    may_be_exact,
+    solves_gram,
 )
-from nbsketch.fitting.settings import SketchSettings, SolveOptions, SolveSettings
-from nbsketch.fitting.sizes import (
-    AutoSize,
-    as_auto_size,
-    is_dense,
-    is_large,
-    is_solved_by_passes,
-    takes_all_rows,
-)
+from nbsketch.fitting.objectives import RadialObjective, ScalarObjective
+from nbsketch.fitting.problem import Problem
+from nbsketch.fitting.settings import SolveOptions
+from nbsketch.fitting.sizes import AutoSize, as_auto_size, is_dense
 from nbsketch.fitting.sketched import SketchedData, draw_sketch
+from nbsketch.fitting.solution import FeatureSolution
 from nbsketch.fitting.stochastic import as_solver
-from nbsketch.fitting.weights import TrainingRows
-from nbsketch.kernels import StationaryKernel, as_kernel
 from nbsketch.solvers.conjugate import NotConvergedError
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.folds import Fold
@@ -76,108 +70,28 @@ from nbsketch.solvers.folds import Fold
 _MOST_OF_IT = 0.8
 
 
-class Problem(NamedTuple):
-    """What a fit solves.
-
-    Attributes
-    ----------
-    rows : ndarray or csr_array of shape (n, q)
-        Checked training rows.
-    objective : Objective
-        The objective on their features.
-    sketching : SketchSettings
-        How rows are transformed and sketched.
-    solving : SolveSettings
-        How the objective is minimized.
-    single_output : bool
-        Whether the fitted attributes have no axis of outputs.
-    held_out : TrainingRows or None
-        Rows that are not fitted: they calibrate intervals.
-    kept : ndarray of shape (n,) or None
-        Indices of the rows among those given. None: all of them.
-    """
-
-    rows: Any
-    objective: Any
-    sketching: SketchSettings
-    solving: SolveSettings
-    single_output: bool
-    held_out: TrainingRows | None = None
-    kept: NDArray | None = None
-
-    def with_bandwidth(self, bandwidth: float) -> Problem:
-        """Return the problem with another bandwidth."""
-        sketching = replace(self.sketching, bandwidth=bandwidth)
-        return self._replace(sketching=sketching)
-
-    def check_has_path(self) -> None:
-        """Refuse settings for which there is no path of penalties on one sketch."""
-        self.solving.check_solver_has_paths()
-        self.sketching.check_size_is_fixed()
-
-
 def sketch_rows(problem: Problem) -> SketchedData:
     """Prepare and sketch the rows; let the sketch grow if its size is to be chosen."""
     target = problem.objective.tuning_target(problem.solving.alpha)
-    limited, n = _is_limited(problem), problem.rows.shape[0]
-    size = n if limited else _default_size(problem)
+    limited, n = is_limited(problem), problem.rows.shape[0]
+    size = n if limited else default_size(problem)
     data = draw_sketch(problem.rows, target, size, problem.sketching, problem.kept)
     if limited:
         return _within_time(problem, data)
-    by_passes = _is_iterative(problem, data) or _is_large_sketch(problem, data)
-    if by_passes or _is_dual(problem, data):
-        kind = DualSample if _is_dual(problem, data) else None
+    by_passes = is_iterative(problem, data) or is_large_sketch(problem, data)
+    if by_passes or is_dual(problem, data):
+        kind = DualSample if is_dual(problem, data) else None
         with one_thread():
             return choose_exact(data, problem.objective, problem.solving.alpha, kind)
     rule = as_auto_size(problem.sketching.size)
     return data if rule is None else _grown(problem, data, rule)
 
 
-def _is_free(problem: Problem) -> bool:
-    """Return whether neither sketch nor size is given."""
-    return problem.sketching.sketch is None and problem.sketching.size is None
-
-
-def _default_size(problem: Problem) -> int:
-    """Return n for the exact machine, or the default size of a sketch."""
-    (n, q), outputs = problem.rows.shape, problem.objective.targets.shape[1]
-    kind = problem.objective.loss_kind
-    if _may_be_exact(problem) and takes_all_rows(kind, n, q, outputs):
-        return n
-    return problem.objective.default_size()
-
-
-def _may_be_exact(problem: Problem) -> bool:
-    """Return whether nothing but time speaks against the exact machine.
-
-    It is for stationary kernels of dense rows: others have low rank or slow values.
-    With folds there is a sketch, whose penalty all of them choose.
-    """
-    stochastic = as_solver(problem.solving.solver) is not None
-    by_passes = _solves_gram(problem) or problem.objective.has_dual_path
-    if stochastic or not (_is_free(problem) and by_passes):
-        return False
-    dense = not sp.issparse(problem.rows) and problem.objective.folds is None
-    return dense and isinstance(as_kernel(problem.sketching.kernel), StationaryKernel)
-
-
-def _is_limited(problem: Problem) -> bool:
-    """Return whether the time that is left chooses the machine.
-
-    Few rows have their default, and rows of Dask arrays, which are not searched twice.
-    """
-    timed = np.isfinite(seconds_left()) and _is_free(problem)
-    stochastic = as_solver(problem.solving.solver) is not None
-    many = is_solved_by_passes(problem.rows.shape[0])
-    in_memory = not isinstance(problem.rows, PartitionedRows)
-    return bool(timed and many and in_memory and not stochastic)
-
-
 def _within_time(problem: Problem, data: SketchedData) -> SketchedData:
     """Return the exact machine if there is time for it, else the largest sketch."""
     objective, alpha = problem.objective, problem.solving.alpha
     with one_thread():
-        if _may_be_exact(problem) and _solves_gram(problem):
+        if may_be_exact(problem) and solves_gram(problem):
             choice, solution = exact_seconds(data, objective.targets.shape[1])
             if choice + solution <= seconds_left():
                 chosen = choose_exact(data, objective, alpha)
@@ -200,7 +114,7 @@ def _grown(problem: Problem, data: SketchedData, rule: AutoSize) -> SketchedData
 
     with _threads_for_all(problem, data):
         grown = grow(rule, data, score)
-    if np.isinf(seconds_left()) or _is_closed_form(problem):
+    if np.isinf(seconds_left()) or is_closed_form(problem):
         return grown
     # There is no time for a second path of penalties.
     path: Any = grown.size_path
@@ -217,15 +131,15 @@ def solve(
     `validation` are rows and targets on which a spectral filter chooses its parameter.
     """
     objective, settings = problem.objective, problem.solving
-    if _is_exact(problem, data):
+    if is_exact(problem, data):
         return _solve_by_passes(problem, data, solve_all_rows)
-    if _is_dual(problem, data):
+    if is_dual(problem, data):
         with suppress(NotConvergedError):  # few rows have features as well
             return _solve_by_passes(problem, data, solve_dual_rows)
-    if _is_large_sketch(problem, data):
+    if is_large_sketch(problem, data):
         with suppress(NotConvergedError):  # the closed form always solves it
             return _solve_by_passes(problem, data, solve_large_sketch)
-    closed_form = _is_closed_form(problem)
+    closed_form = is_closed_form(problem)
     work = 4.0 * np.prod(data.sketch.shape) * data.sketch.shape[0]
     # Iterative solvers make many small products, whatever n is.
     limit = threads_for(work) if closed_form else one_thread()
@@ -264,10 +178,10 @@ def solve_path(
     settings = problem.solving
     with one_thread():
         options = settings.options()
-        if _is_iterative(problem, data):
+        if is_iterative(problem, data):
             yield from path_all_rows(data, problem.objective, alphas, options)
             return
-        if _is_dual(problem, data) and not has_features(problem.rows.shape[0]):
+        if is_dual(problem, data) and not has_features(problem.rows.shape[0]):
             yield from path_dual_rows(data, problem.objective, alphas, options)
             return
         projection, design = data.design(keep=True)
@@ -341,51 +255,6 @@ def _expanded(solution: FeatureSolution, projection: NDArray) -> FeatureSolution
     return solution._replace(coef=projection @ solution.coef, rank=rank)
 
 
-def _is_closed_form(problem: Problem) -> bool:
-    return (
-        problem.objective.is_closed_form and as_solver(problem.solving.solver) is None
-    )
-
-
-def _is_exact(problem: Problem, data: SketchedData) -> bool:
-    """Return whether least squares is solved on the Gram matrix of all rows."""
-    known = problem.solving.alpha is not None or data.alpha is not None
-    return known and data.sketch.is_identity and _solves_gram(problem)
-
-
-def _is_iterative(problem: Problem, data: SketchedData) -> bool:
-    """Return whether least squares on all rows has a decomposition for each penalty."""
-    many = is_solved_by_passes(data.sketch.shape[0])
-    return many and data.sketch.is_identity and _solves_gram(problem)
-
-
-def _is_dual(problem: Problem, data: SketchedData) -> bool:
-    """Return whether a loss other than the square is solved on the dual."""
-    free = data.sketch.is_identity and as_solver(problem.solving.solver) is None
-    in_memory = not isinstance(data.inputs.rows, PartitionedRows)
-    return free and in_memory and solves_dual(problem.objective, data.sketch.shape[0])
-
-
-def _solves_gram(problem: Problem) -> bool:
-    """Return whether the exact algorithms of least squares apply."""
-    return _is_closed_form(problem) and problem.objective.solves_gram
-
-
-def _is_large_sketch(problem: Problem, data: SketchedData) -> bool:
-    """Return whether least squares on a large sketch is solved by passes over it.
-
-    Its penalty is given, or chosen on a sample; with folds, by the closed form.
-    """
-    (size, n), searched = data.sketch.shape, problem.solving.alpha is None
-    fixed = as_auto_size(problem.sketching.size) is None and data.size_path is None
-    in_memory = not isinstance(problem.rows, PartitionedRows)
-    applies = fixed and in_memory and _solves_gram(problem)
-    if not applies or size == n or (searched and problem.objective.folds is not None):
-        return False
-    landmarks = len(data.sketch.columns)
-    return is_large(size, landmarks, searched, keeps_columns(n, size))
-
-
 def _solve_by_passes(
     problem: Problem, data: SketchedData, solver: Callable[..., FeatureSolution]
 ) -> FeatureSolution:
@@ -421,7 +290,7 @@ def _stored(data: SketchedData) -> tuple[NDArray, NDArray]:
 
 def _threads_for_all(problem: Problem, data: SketchedData) -> AbstractContextManager:
     """Limit BLAS to one thread for iterative solvers, whatever n is."""
-    n, exact = data.sketch.shape[0], data.sketch.is_identity and _solves_gram(problem)
+    n, exact = data.sketch.shape[0], data.sketch.is_identity and solves_gram(problem)
     if exact and is_dense(n):
         return threads_for(n**3)
-    return one_thread() if exact or not _is_closed_form(problem) else nullcontext()
+    return one_thread() if exact or not is_closed_form(problem) else nullcontext()

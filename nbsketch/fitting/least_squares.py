@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch.fitting.alpha import AlphaPath, ridge_errors
-from nbsketch.fitting.objectives import FeatureSolution, RadialObjective
+from nbsketch.fitting.objectives import RadialObjective
 from nbsketch.fitting.settings import SolveOptions
 from nbsketch.fitting.sizes import least_squares_size
+from nbsketch.fitting.solution import FeatureSolution
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.exact import solve_exact
 from nbsketch.solvers.filters import Filter, RidgeFilter

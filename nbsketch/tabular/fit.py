@@ -17,6 +17,7 @@ from nbsketch.tabular.limit import TimeLimit
 from nbsketch.tabular.local import fit_on_base
 from nbsketch.tabular.machine import Machine, clipped
 from nbsketch.tabular.members import Training
+from nbsketch.tabular.optimism import optimism
 from nbsketch.tabular.order import table_order
 from nbsketch.tabular.outliers import inliers, limits, widened
 from nbsketch.tabular.problem import Problem
@@ -43,6 +44,8 @@ class LeftOut(NamedTuple):
         function and the global ridge, if they have a weight.
     residual : ndarray of shape (m, d)
         Residuals of the stack, in units of the targets.
+    optimism : float
+        Factor from these residuals to those expected on new rows.
     n_used : int
         Number of rows without gross errors.
     order : OrderEffect or None
@@ -52,6 +55,7 @@ class LeftOut(NamedTuple):
     drawn: NDArray
     members: NDArray
     residual: NDArray
+    optimism: float
     n_used: int
     order: OrderEffect | None
 
@@ -128,9 +132,10 @@ def _fit(
         linear,
         ridge,
     )
-    left_out = np.einsum("k,kmd->md", stack, residuals) * spread
+    left_out = np.einsum("k,kmd->md", stack, residuals)
+    factor = optimism(scales[0], Z, targets)
     order = None if data.labels is not None else table_order(scales[0].form, data)
-    return machine, LeftOut(index, residuals, left_out, len(Y), order)
+    return machine, LeftOut(index, residuals, left_out * spread, factor, len(Y), order)
 
 
 def _limits(Y: NDArray) -> tuple[NDArray, NDArray]:

@@ -77,7 +77,8 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         Relevance of each feature of `columns_`: inverse length scales, averaged over
         the members by their weights, relative to the largest.
     loo_error_ : float or ndarray of shape (d,)
-        Root mean squared left-out error, an estimate of the error on new rows.
+        Root mean squared error expected on new rows: that of left-out rows, times a
+        factor for the length scales that it has chosen.
     n_outliers_ : int
         Number of training rows that were not used: gross errors in the targets, beyond
         8 robust local standard deviations from a small model, at most 5 %.
@@ -145,7 +146,7 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
             known = rows.relative_weights
             self._set_noise(
                 rows.X[left_out.drawn],
-                left_out.residual,
+                left_out.residual * left_out.optimism,
                 None if known is None else known[left_out.drawn],
                 rng,
             )
@@ -162,6 +163,8 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
 
         They are the prediction plus quantiles of left-out residuals, which are scaled
         by their local size: a regression of the logarithm of the size on the features.
+        On few rows residuals are enlarged for the choice of length scales; see
+        :doc:`/tabular`.
 
         Parameters
         ----------

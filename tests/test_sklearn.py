@@ -51,8 +51,13 @@ ESTIMATORS = [
         {},
     ),
     (SketchedKernelClassifier(alpha=1e-3), {}),
-    (SketchedKernelClassifier(loss="logistic"), DRAWN),
-    (SketchedKernelClassifier(class_weight="balanced", alpha=1e-3), {}),
+    (SketchedKernelClassifier(loss="logistic", bandwidth="median"), DRAWN),
+    (
+        SketchedKernelClassifier(
+            class_weight="balanced", bandwidth="median", alpha=1e-3
+        ),
+        {},
+    ),
     # repeated and weighted rows give predictions that agree up to the tolerance
     (JointQuantileRegressor(quantiles=(0.25, 0.75), alpha=1e-3, tol=1e-6), LEVELS),
     (SketchedSGDRegressor(), DRAWN),

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
 from sklearn.calibration import calibration_curve
 
 from nbsketch import cli
@@ -460,8 +461,12 @@ def cost(sketch, error, fit, predict, loss="square"):
 
 
 def test_small_comparison_of_sketches(tiny, tmp_path, monkeypatch):
-    problems = [p._replace(size=30) for p in sketch_cost.QUICK_PROBLEMS]
+    problems = [
+        p._replace(size=30, model=clone(p.model).set_params(alpha=1e-3))
+        for p in sketch_cost.QUICK_PROBLEMS
+    ]
     monkeypatch.setattr(sketch_cost, "QUICK_PROBLEMS", problems)
+    monkeypatch.setattr(sketch_cost, "_WARM_UP_ROWS", 40)
     table = sketch_cost.run(quick=True, out=tmp_path)
     names = list(sketch_cost.sketches())
     assert [row["sketch"] for row in table] == [*names, *names, *names]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,7 +20,7 @@ _ROWS_SHARE = 4
 _BLOCK_ROWS = 1 << 16
 
 
-class LazyRows:
+class LazyRows(ABC):
     """A matrix of which an index gives an array, and nothing is stored."""
 
     ndim = 2

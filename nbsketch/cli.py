@@ -7,14 +7,65 @@ import sys
 from collections.abc import Sequence
 from inspect import signature
 from pathlib import Path
+from typing import Any
 
 import nbsketch
 from nbsketch.reproduce import EXPERIMENTS, run_all, run_one, runner
 
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
+    return number
+
+
+def _only(names: str) -> dict[str, Any]:
+    """Return the option that restricts an experiment to some sets or methods."""
+    text = (
+        f"measure only these {names}, and keep the others of an existing CSV file "
+        "(experiment tabular)"
+    )
+    return {"nargs": "+", "metavar": "NAME", "help": text}
+
+
 # Options of experiments; one that an experiment does not take is an error.
-_OPTIONS = (
-    "replicates", "quick", "out", "tuning", "data_home", "plot_only", "sets", "methods",
-)  # fmt: skip
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "replicates": {
+        "type": _positive,
+        "metavar": "N",
+        "help": "number of draws of sketches, data or splits (default: the "
+        "experiment's)",
+    },
+    "quick": {
+        "action": "store_true",
+        "help": "use fewer replicates and smaller problems; takes minutes at most",
+    },
+    "out": {
+        "type": Path,
+        "metavar": "DIR",
+        "help": "folder for the CSV, Markdown and PNG files (default: none for "
+        'tables, "results" for experiments with a figure)',
+    },
+    "tuning": {
+        "type": Path,
+        "metavar": "FILE",
+        "help": "JSON file of hyperparameters: read if it exists, completed by "
+        "cross-validation (default: those of the package)",
+    },
+    "data_home": {
+        "type": Path,
+        "metavar": "DIR",
+        "help": "folder of the data sets (default: $NBSKETCH_DATA, then the cache)",
+    },
+    "plot_only": {
+        "action": "store_true",
+        "help": "make table and figure from an existing CSV file, without measuring",
+    },
+    "sets": _only("sets"),
+    "methods": _only("methods"),
+}
+_OTHER_NAMES = {"replicates": ("--splits",)}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,59 +109,13 @@ def _add_reproduce(commands: argparse._SubParsersAction) -> None:
         metavar="NAME",
         help=f"table, figure or experiment: {', '.join(EXPERIMENTS)}; or all of them",
     )
-    command.add_argument(
-        "--replicates",
-        "--splits",
-        type=_positive,
-        metavar="N",
-        help="number of draws of sketches, data or splits (default: the experiment's)",
-    )
-    command.add_argument(
-        "--quick",
-        action="store_true",
-        help="use fewer replicates and smaller problems; takes minutes at most",
-    )
-    command.add_argument(
-        "--out",
-        type=Path,
-        metavar="DIR",
-        help="folder for the CSV, Markdown and PNG files (default: none for tables, "
-        '"results" for experiments with a figure)',
-    )
-    command.add_argument(
-        "--tuning",
-        type=Path,
-        metavar="FILE",
-        help="JSON file of hyperparameters: read if it exists, completed by "
-        "cross-validation (default: those of the package)",
-    )
-    command.add_argument(
-        "--data-home",
-        type=Path,
-        metavar="DIR",
-        help="folder of the data sets (default: $NBSKETCH_DATA, then the cache)",
-    )
-    command.add_argument(
-        "--plot-only",
-        action="store_true",
-        help="make table and figure from an existing CSV file, without measuring",
-    )
-    for name in ("sets", "methods"):
-        command.add_argument(
-            f"--{name}",
-            nargs="+",
-            metavar="NAME",
-            help=f"measure only these {name}, and keep the others of an existing CSV "
-            "file (experiment tabular)",
-        )
+    for name, settings in _OPTIONS.items():
+        command.add_argument(_flag(name), *_OTHER_NAMES.get(name, ()), **settings)
     command.set_defaults(run=_reproduce)
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
-    return number
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _demo(options: argparse.Namespace) -> None:
@@ -128,8 +133,7 @@ def _reproduce(options: argparse.Namespace) -> None:
         return
     taken = signature(runner(options.what)).parameters
     for name in [n for n in given if given[n] and n not in taken]:
-        flag = "--" + name.replace("_", "-")
-        raise ValueError(f"{flag} does not go with {options.what}")
+        raise ValueError(f"{_flag(name)} does not go with {options.what}")
     run_one(options.what, **given)
 
 

@@ -1,14 +1,9 @@
-"""Features of a sketch: from rows of X to the rows of Z of a linear problem."""
+"""Features of a sketch as a transformer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
 from typing import Any
 
-import numpy as np
-import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import (
     BaseEstimator,
@@ -16,33 +11,17 @@ from sklearn.base import (
     TransformerMixin,
 )
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from nbsketch._expansion import Expansion, expansion_of
-from nbsketch._faults import check_magnitude, explaining
-from nbsketch._memory import fits
-from nbsketch._progress import report_rows
-from nbsketch._validation import as_csr, keeping_fitted, random_generator
-from nbsketch._whitening import project, projection
-from nbsketch.distributed.checks import check_domain, held_rows, partitioned_rows
+from nbsketch._expansion import expansion_of
+from nbsketch._rows import checked_rows, is_pairwise, model_dtype, takes_sparse
+from nbsketch._sketch_map import SketchMap, draw, sketched_design
+from nbsketch._validation import keeping_fitted, random_generator
+from nbsketch.distributed.checks import held_rows
 from nbsketch.distributed.collections import is_dask
-from nbsketch.distributed.design import PartitionedDesign
 from nbsketch.distributed.lazy import row_by_row
-from nbsketch.distributed.rows import PartitionedRows
 from nbsketch.fitting.sizes import features_recipe
-from nbsketch.gram import Product
-from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
 from nbsketch.persistence import SaveMixin
-from nbsketch.sketches import Sketch
-from nbsketch.solvers.design import ArrayDesign, Design
-from nbsketch.solvers.scratch import (
-    RowsDesign,
-    by_index,
-    fits_memory,
-    in_memory,
-    rows_per_block,
-    stored_or,
-)
 from nbsketch.tuning.learned import (
     LearnedInputs,
     as_targets,
@@ -51,242 +30,6 @@ from nbsketch.tuning.learned import (
     learn_inputs,
     summary_lines,
 )
-
-# Rows between two reports of the progress.
-REPORTED_ROWS = 1 << 17
-# A product K S^T up to this size is kept between the passes over it.
-KEEP_BYTES = 256 << 20
-
-
-@dataclass(frozen=True)
-class SketchMap:
-    """The map x -> S k_x, with all it needs: kernel, landmarks and weights.
-
-    S k_x = W k(landmarks, x), where W (s, s') are the active columns of the sketch.
-    """
-
-    kernel: Kernel
-    landmarks: Any
-    weights: Any
-
-    @classmethod
-    def of(cls, kernel: Kernel, X: Any, sketch: Sketch) -> SketchMap:
-        """Return the map of a sketch of the rows of X."""
-        return cls(kernel, kernel.take(X, sketch.columns), sketch.weights)
-
-    @cached_property
-    def product(self) -> Product:
-        """The product with rows, prepared once."""
-        return Product(self.kernel, self.landmarks, self.weights)
-
-    def original(self, kept: NDArray | None) -> SketchMap:
-        """Return the map for rows of the user, who gave more rows than were kept.
-
-        Landmarks of a precomputed kernel are indices among all rows that were given.
-        `kept` are the indices of those kept, None for all.
-        """
-        if kept is None or not isinstance(self.kernel, PrecomputedKernel):
-            return self
-        return replace(self, landmarks=kept[self.landmarks])
-
-    def __call__(self, X: Any) -> NDArray:
-        """Return S k(X, X_train)^T for the rows of X, of shape (s, n), in float64."""
-        return self.product(X)
-
-    def times(self, X: Any, B: NDArray) -> NDArray:
-        """Return K S^T B of shape (n, d) for the rows of X, in float64."""
-        if isinstance(X, PartitionedRows):
-            values = partial(_features_of, sketch_map=self, projection=B, dtype=float)
-            return X.map(values, B.shape[1]).collect()
-        expansion, out = Expansion(self.product, B), np.empty((X.shape[0], B.shape[1]))
-        for start in range(0, X.shape[0], REPORTED_ROWS):  # lazy rows are copied
-            part = slice(start, start + REPORTED_ROWS)
-            out[part] = expansion(X[part])
-        return out
-
-
-class StreamedDesign(Design):
-    """Features that are computed again, block by block, on every pass."""
-
-    dtype = np.dtype(np.float64)
-
-    def __init__(self, sketch_map: SketchMap, projection: Any, X: Any) -> None:
-        self._features, self._X = Expansion(sketch_map.product, projection), X
-        self._map, self._projection = sketch_map, projection
-        self.shape = (X.shape[0], self._features.n_columns)
-
-    def blocks(self) -> Iterator[tuple[int, int, NDArray]]:
-        """Yield (start, stop, Z[start:stop]) in order, covering all rows."""
-        for start, stop, rows in self._parts():
-            yield start, stop, self._features(rows)
-
-    def mv(self, W: ArrayLike) -> NDArray:
-        """Return ``Z W`` for W of shape (r,) or (r, d), without computing Z."""
-        W = np.asarray(W, dtype=np.float64)
-        if not isinstance(self._projection, np.ndarray):
-            return super().mv(W)
-        columns = self._projection @ W.reshape(len(W), -1)
-        values = Expansion(self._map.product, columns)
-        out = np.empty((self.shape[0], columns.shape[1]))
-        for start, stop, rows in self._parts():
-            out[start:stop] = values(rows)
-        return out.reshape(self.shape[:1] + W.shape[1:])
-
-    def gather(self, rows: NDArray) -> Design:
-        """Return the features of the given rows, computed for them alone."""
-        if fits_memory(len(rows), self.shape[1], self.dtype):
-            return ArrayDesign._trusted(self._features(self._X[rows]))
-        return stored_or(RowsDesign(self, rows))
-
-    def collect(self) -> NDArray:
-        """Return all features, in memory."""
-        return in_memory(self)
-
-    def _parts(self) -> Iterator[tuple[int, int, Any]]:
-        n, r = self.shape
-        step = rows_per_block(r, self.dtype)
-        for start in range(0, n, step):
-            stop = min(start + step, n)
-            yield start, stop, self._X[start:stop]
-            report_rows(stop, n)
-
-    def _chosen(self, rows: NDArray | None) -> Iterator[tuple[Any, slice, NDArray]]:
-        if rows is None:
-            yield from super()._chosen(rows)
-        else:
-            step = rows_per_block(self.shape[1], self.dtype)
-            yield from by_index(rows, step, lambda some: self._features(self._X[some]))
-
-
-def sketched_design(
-    sketch_map: SketchMap,
-    X: Any,
-    columns: NDArray,
-    *,
-    keep: bool | None = None,
-    whiten: Callable[..., Any] = projection,
-) -> tuple[Any, Design]:
-    r"""Return P of shape (s, r), :math:`P P^T = (S K S^T)^+`, and the features of X.
-
-    :math:`Z = K S^T P`; see `nbsketch._whitening`.
-
-    Parameters
-    ----------
-    sketch_map : SketchMap
-        The map x -> S k_x.
-    X : ndarray or csr_array of shape (n, q)
-        Training rows.
-    columns : ndarray
-        Which of them are the landmarks.
-    keep : bool or None, default=None
-        Whether Z is stored: in memory or, beyond the memory limit, in a scratch file.
-        None: in memory if it takes at most 256 MiB; else it is computed in every pass.
-    whiten : callable
-        ``whiten(S K S^T)`` returns P: `projection`, or `PivotedCholesky.of` for
-        many rows of the sketch.
-    """
-    n_bytes = X.dtype.itemsize * X.shape[0] * sketch_map.weights.shape[0]
-    is_kept = keep is not False and fits(n_bytes)
-    is_kept = is_kept and not isinstance(X, PartitionedRows)
-    if keep is None:
-        keep = is_kept = is_kept and n_bytes <= KEEP_BYTES
-    # The product and Z have the same size.
-    double = X.dtype == np.float64
-    if is_kept and double and fits(n_bytes, copies=2, modest=KEEP_BYTES):
-        return stored_design(sketch_map(X), sketch_map.weights, columns, whiten)
-    product = sketch_map(X[columns])
-    P = whiten(product @ sketch_map.weights.T)
-    if isinstance(X, PartitionedRows):
-        return P, features_design(sketch_map, P, X, near=bool(keep))
-    if not is_kept:
-        design = features_design(sketch_map, P, X)
-        return P, stored_or(design) if keep else design
-    features = Expansion(sketch_map.product, P)
-    Z = np.empty((X.shape[0], features.n_columns), X.dtype)
-    Z[columns] = project(product, P)
-    del product
-    others = np.setdiff1d(np.arange(X.shape[0]), columns)
-    for first in range(0, len(others), REPORTED_ROWS):
-        some = others[first : first + REPORTED_ROWS]
-        features.fill(X, some, Z)
-        report_rows(len(columns) + first + len(some), X.shape[0])
-    return P, ArrayDesign._trusted(Z)
-
-
-def features_design(
-    sketch_map: SketchMap, projection: Any, X: Any, near: bool = False
-) -> Design:
-    """Return the features of any rows: computed in every pass, or where X is.
-
-    `near`: those of a Dask array are brought here if they are small.
-    """
-    if not isinstance(X, PartitionedRows):
-        return StreamedDesign(sketch_map, projection, X)
-    known = {"sketch_map": sketch_map, "projection": projection, "dtype": X.dtype}
-    blocks = X.partitions.map(partial(_features_of, **known))
-    design = PartitionedDesign.near if near else PartitionedDesign
-    return design(blocks, _rank(projection), X.dtype)
-
-
-def _rank(projection: Any) -> int:
-    return getattr(projection, "rank", None) or projection.shape[1]
-
-
-def _features_of(
-    X: NDArray, sketch_map: SketchMap, projection: Any, dtype: Any
-) -> NDArray:
-    return Expansion(sketch_map.product, projection)(X, dtype)
-
-
-def stored_design(
-    product: NDArray,
-    weights: Any,
-    columns: NDArray,
-    whiten: Callable[..., Any] = projection,
-) -> tuple[Any, Design]:
-    """Return what `sketched_design` does, from the product S k(X, X)^T of (s, n)."""
-    P = whiten(product[:, columns] @ weights.T)
-    return P, ArrayDesign._trusted(project(product, P))
-
-
-def draw(
-    X: Any,
-    kernel: Any,
-    bandwidth: Any,
-    sketch: Any,
-    size: Any,
-    rngs: Sequence[np.random.Generator],
-    *,
-    name: str = "X",
-    prefix: str = "",
-    sample_weight: NDArray | None = None,
-) -> tuple[Kernel, Sketch]:
-    """Return the kernel with its parameters set from X, and a sketch of its rows.
-
-    The first of two streams is for the kernel, the second for the sketch, so that a
-    given bandwidth does not change the sketch. `name` replaces X in error messages,
-    and `prefix` is put before the names of the other arguments. Positive weights of
-    the rows count in a median bandwidth.
-    """
-    kernel_rng, sketch_rng = rngs
-    unresolved, n = as_kernel(kernel, bandwidth, prefix=prefix), X.shape[0]
-    check_domain(unresolved, name, X)
-    # Kernels of users may take no weights.
-    weighted = {} if sample_weight is None else {"sample_weight": sample_weight}
-    resolved = unresolved.resolve(X, kernel_rng, **weighted)
-    if isinstance(resolved, PrecomputedKernel) and n != X.shape[1]:
-        raise ValueError(
-            f"`{name}` must be the square Gram matrix of the training rows when the "
-            f"kernel is precomputed, got shape {X.shape}"
-        )
-    recipe = features_recipe(sketch, size, n, prefix)
-    drawn = recipe.draw(n, sketch_rng, X=X, kernel=resolved)
-    if drawn.columns.size == 0:
-        raise ValueError(
-            f"`{prefix}sketch` must have a nonzero entry, {recipe!r} drew none for {n} "
-            "rows: raise its density or its size"
-        )
-    return resolved, drawn
 
 
 class SketchedFeatures(
@@ -445,47 +188,3 @@ class SketchedFeatures(
         tags.input_tags.sparse = takes_sparse(self.kernel)
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-def model_dtype(landmarks: Any) -> Any:
-    """Return the dtype in which a fitted model computes: that of its landmarks.
-
-    Landmarks of a precomputed kernel are indices; its values may have either dtype.
-    """
-    is_index = landmarks.dtype.kind == "i"
-    return [np.float64, np.float32] if is_index else landmarks.dtype
-
-
-def is_pairwise(kernel: Any) -> bool:
-    """Return whether X holds kernel values."""
-    return isinstance(kernel, PrecomputedKernel) or (
-        isinstance(kernel, str) and kernel == "precomputed"
-    )
-
-
-def takes_sparse(kernel: Any) -> bool:
-    """Return whether X may be sparse; an invalid kernel is refused in `fit`."""
-    try:
-        return as_kernel(kernel).takes_sparse
-    except (TypeError, ValueError):
-        return False
-
-
-def checked_rows(
-    estimator: Any,
-    X: Any,
-    *,
-    reset: bool = False,
-    dtype: Any = None,
-    name: str = "X",
-) -> Any:
-    """Return X as scikit-learn checks it; sparse rows as a CSR array."""
-    if is_dask(X):
-        single = dtype if isinstance(dtype, np.dtype) else None
-        return partitioned_rows(estimator, X, reset=reset, dtype=single, name=name)
-    dtype = dtype or [np.float64, np.float32]
-    options = {"dtype": dtype, "order": "C", "accept_sparse": "csr"}
-    with explaining({name: X}):
-        found = validate_data(estimator, X, reset=reset, **options)
-    check_magnitude(name, found)
-    return as_csr(found) if sp.issparse(found) else found

@@ -15,11 +15,11 @@ from sklearn.base import (
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
+from nbsketch._rows import checked_rows
 from nbsketch._validation import check_integer, keeping_fitted, random_generator
 from nbsketch.distributed.checks import held_rows
 from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import row_by_row
-from nbsketch.features import checked_rows
 from nbsketch.kernels import (
     GaussianKernel,
     Kernel,

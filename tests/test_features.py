@@ -9,7 +9,8 @@ from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 
 from nbsketch import _expansion, features
-from nbsketch.features import SketchedFeatures, SketchMap, sketched_design
+from nbsketch._sketch_map import SketchMap, sketched_design
+from nbsketch.features import SketchedFeatures
 from nbsketch.kernels import (
     GaussianKernel,
     LaplacianKernel,

@@ -12,7 +12,7 @@ from nbsketch import (
     SpectralFilterRegressor,
     load,
 )
-from nbsketch.features import SketchMap
+from nbsketch._sketch_map import SketchMap
 from nbsketch.fitting import growth
 from nbsketch.model_selection import cross_validate
 

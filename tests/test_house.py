@@ -46,6 +46,8 @@ FLOORS = {
     "nbsketch.distributed.checks": 6,
     "nbsketch.sketches": 5,
     "nbsketch.diagnostics": 6,
+    "nbsketch._rows": 6,
+    "nbsketch._sketch_map": 6,
     "nbsketch.features": 6,
     "nbsketch.fourier": 6,
     "nbsketch.tuning": 6,

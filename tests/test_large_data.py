@@ -76,7 +76,7 @@ CASES = {
 def tiny(monkeypatch):
     """Blocks of a few hundred rows, and a limit that nothing fits."""
     monkeypatch.setattr(scratch, "_BLOCK_BYTES", 1 << 15)
-    for module in ("features", "fitting.lazy", "fitting.growth"):
+    for module in ("_sketch_map", "fitting.lazy", "fitting.growth"):
         monkeypatch.setattr(f"nbsketch.{module}.KEEP_BYTES", 1 << 10)
     nbsketch.set_memory_limit(1000)
     yield
@@ -288,7 +288,7 @@ def test_passes_over_the_rows_are_reported(tiny, mapped):
 
 
 def test_features_in_memory_are_reported(monkeypatch):
-    monkeypatch.setattr("nbsketch.features.REPORTED_ROWS", 1024)
+    monkeypatch.setattr("nbsketch._sketch_map.REPORTED_ROWS", 1024)
     states = []
     options = FIXED | {"loss": "huber", "alpha": 1e-3}
     model = SketchedKernelRegressor(**options, callback=states.append).fit(X, Y)
@@ -309,7 +309,7 @@ def asked(monkeypatch):
         return found
 
     monkeypatch.setattr(ChosenRows, "__getitem__", counted)
-    monkeypatch.setattr("nbsketch.features.REPORTED_ROWS", 256)
+    monkeypatch.setattr("nbsketch._sketch_map.REPORTED_ROWS", 256)
     monkeypatch.setattr("nbsketch.tuning.inputs._ROWS", 200)  # samples
     return counts
 

@@ -157,13 +157,13 @@ def test_the_first_sketch_is_smaller_where_time_is_short(
 
 def test_the_time_of_a_landmark_is_measured_on_all_rows(low, surface, monkeypatch):
     clock = Clock(monkeypatch)
-    call = nbsketch.features.SketchMap.__call__
+    call = nbsketch._sketch_map.SketchMap.__call__
 
     def slow(self, X):
         clock.now += 0.01 * self.weights.shape[0] * X.shape[0] / N
         return call(self, X)
 
-    monkeypatch.setattr(nbsketch.features.SketchMap, "__call__", slow)
+    monkeypatch.setattr(nbsketch._sketch_map.SketchMap, "__call__", slow)
     found = budget._seconds_per_landmark(fit.sketch_rows(model().prepare(*surface)))
     assert found == pytest.approx(0.01)
 

@@ -37,7 +37,7 @@ from nbsketch import (
     SubsamplingSketch,
     TanimotoKernel,
 )
-from nbsketch.features import SketchMap
+from nbsketch._sketch_map import SketchMap
 from nbsketch.fitting.inputs import transform_rows
 from nbsketch.persistence import save_model
 

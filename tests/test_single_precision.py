@@ -18,7 +18,7 @@ from nbsketch import (
     TanimotoKernel,
     load,
 )
-from nbsketch.features import SketchMap, sketched_design
+from nbsketch._sketch_map import SketchMap, sketched_design
 
 # Largest ratio of the errors of the two types.
 RATIO = 1.03

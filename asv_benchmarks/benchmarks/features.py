@@ -11,7 +11,7 @@ from benchmarks.common import (
     make_problem,
     make_rows,
 )
-from nbsketch.features import SketchMap
+from nbsketch._sketch_map import SketchMap
 
 version = identity(__file__)
 

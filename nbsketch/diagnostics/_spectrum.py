@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._blas import eigh, threads_for
+from nbsketch._sketch_map import SketchMap, draw, sketched_design
 from nbsketch._validation import check_integer, check_rows, random_generator
-from nbsketch.features import SketchMap, draw, sketched_design
 from nbsketch.kernels import Kernel
 from nbsketch.sketches import IdentitySketch, SubsamplingSketch
 

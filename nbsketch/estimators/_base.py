@@ -22,17 +22,12 @@ from sklearn.utils.validation import (
 from nbsketch._expansion import expansion_of
 from nbsketch._faults import check_magnitude, explaining
 from nbsketch._progress import watching
+from nbsketch._rows import checked_rows, is_pairwise, model_dtype, takes_sparse
 from nbsketch._validation import as_csr, check_positives
 from nbsketch.distributed.checks import check_alike, gathered, partitioned_rows
 from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.rows import PartitionedRows
 from nbsketch.estimators._summary import summarize
-from nbsketch.features import (
-    checked_rows,
-    is_pairwise,
-    model_dtype,
-    takes_sparse,
-)
 from nbsketch.fitting.fit import sketch_rows, solve_path
 from nbsketch.fitting.folds import folds_of_kept
 from nbsketch.fitting.inputs import transform_rows

@@ -12,11 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.metaestimators import available_if
 
 from nbsketch._progress import report, watched_fit
+from nbsketch._sketch_map import SketchMap
 from nbsketch._validation import check_choice, check_real
 from nbsketch.distributed.checks import check_alike, in_blocks
 from nbsketch.distributed.collections import is_dask
 from nbsketch.estimators._base import KernelExpansion
-from nbsketch.features import SketchMap
 from nbsketch.fitting.descent import (
     Descent,
     Preconditioning,

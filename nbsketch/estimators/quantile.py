@@ -10,12 +10,12 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 
 from nbsketch._progress import watched_fit
+from nbsketch._rows import is_pairwise
 from nbsketch._validation import check_choice, check_real, random_generator
 from nbsketch.distributed.checks import check_alike, predicted
 from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import SketchedModel, as_columns
-from nbsketch.features import is_pairwise
 from nbsketch.fitting.fit import sketch_rows, solve
 from nbsketch.fitting.folds import split_last
 from nbsketch.fitting.objectives import JointQuantileObjective

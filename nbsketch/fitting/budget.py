@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nbsketch.features import SketchMap
+from nbsketch._sketch_map import SketchMap
 from nbsketch.fitting.choice import LARGEST_FIT
 from nbsketch.fitting.sizes import AutoSize, kept_pairs
 from nbsketch.fitting.sketched import SketchedData

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._progress import report
-from nbsketch.features import SketchMap, is_pairwise, sketched_design
+from nbsketch._rows import is_pairwise
+from nbsketch._sketch_map import SketchMap, sketched_design
 from nbsketch.fitting.settings import SolveOptions
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.fitting.solution import FeatureSolution

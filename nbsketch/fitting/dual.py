@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from nbsketch._progress import is_stopped
-from nbsketch.features import is_pairwise
+from nbsketch._rows import is_pairwise
 from nbsketch.fitting.choice import Choice, Sample, fit_landmarks
 from nbsketch.fitting.least_squares import LeastSquaresObjective
 from nbsketch.fitting.objective import Objective

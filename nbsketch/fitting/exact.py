@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._memory import fits
-from nbsketch.features import is_pairwise
+from nbsketch._rows import is_pairwise
 from nbsketch.fitting.settings import SolveOptions
 from nbsketch.fitting.sizes import is_dense
 from nbsketch.fitting.sketched import SketchedData

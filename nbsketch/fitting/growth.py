@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from nbsketch._memory import fits
 from nbsketch._progress import report
+from nbsketch._sketch_map import KEEP_BYTES, SketchMap, sketched_design, stored_design
 from nbsketch.distributed.rows import PartitionedRows
-from nbsketch.features import KEEP_BYTES, SketchMap, sketched_design, stored_design
 from nbsketch.fitting.sizes import AutoSize
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.kernels import Kernel

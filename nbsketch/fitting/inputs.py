@@ -9,9 +9,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from nbsketch._progress import is_watched, report, seconds_left
+from nbsketch._rows import is_pairwise
 from nbsketch._validation import check_choice
 from nbsketch.distributed.checks import check_domain
-from nbsketch.features import is_pairwise
 from nbsketch.fitting.lazy import transformed
 from nbsketch.fitting.settings import SketchSettings
 from nbsketch.kernels import LEARNABLE_NAMES, Kernel

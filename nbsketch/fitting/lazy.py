@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._memory import fits
+from nbsketch._sketch_map import KEEP_BYTES
 from nbsketch.distributed.rows import PartitionedRows
-from nbsketch.features import KEEP_BYTES
 from nbsketch.tuning import InputScaler
 
 # Copies of rows are stored if they take at most one over this of the memory limit.

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nbsketch._sketch_map import SketchMap, draw, features_design, sketched_design
 from nbsketch._validation import random_generator
 from nbsketch.distributed.checks import held_rows
-from nbsketch.features import SketchMap, draw, features_design, sketched_design
 from nbsketch.fitting.inputs import (
     Inputs,
     TuningTarget,

@@ -17,8 +17,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from nbsketch._blas import eigh
+from nbsketch._sketch_map import SketchMap, draw
 from nbsketch._whitening import PivotedCholesky
-from nbsketch.features import SketchMap, draw
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
 from nbsketch.sketches import Sketch, SubsamplingSketch
 from nbsketch.structured._decoding import Candidates

@@ -18,8 +18,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from nbsketch._sketch_map import SketchMap, sketched_design
 from nbsketch._whitening import PivotedCholesky
-from nbsketch.features import SketchMap, sketched_design
 from nbsketch.kernels import Kernel
 from nbsketch.sketches import Sketch
 from nbsketch.solvers.design import Design

@@ -12,6 +12,8 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from nbsketch._progress import watching
+from nbsketch._rows import checked_rows, is_pairwise, model_dtype
+from nbsketch._sketch_map import SketchMap, draw
 from nbsketch._validation import (
     check_integer,
     check_positive,
@@ -20,13 +22,6 @@ from nbsketch._validation import (
 )
 from nbsketch._whitening import PivotedCholesky
 from nbsketch.distributed.checks import loaded
-from nbsketch.features import (
-    SketchMap,
-    checked_rows,
-    draw,
-    is_pairwise,
-    model_dtype,
-)
 from nbsketch.fitting.weights import TrainingRows, check_weights
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
 from nbsketch.persistence import SaveMixin

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._progress import Progress
-from nbsketch.features import SketchMap
+from nbsketch._sketch_map import SketchMap
 from nbsketch.kernels import GaussianKernel
 from nbsketch.reproduce._tools.panels import Curve, Panel
 from nbsketch.reproduce._tools.publish import Report, publish

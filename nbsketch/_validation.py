@@ -52,8 +52,9 @@ def check_integer(
 
 
 def check_choice(name: str, value: Any, choices: Iterable[Any]) -> Any:
-    """Return `value` if it is one of `choices`."""
+    """Return `value` if it is one of `choices`; NumPy's booleans are booleans."""
     known = list(choices)
+    value = bool(value) if isinstance(value, np.bool_) else value
     if not any(isinstance(value, type(c)) and value == c for c in known):
         raise ValueError(f"`{name}` must be one of {known}, got {value!r}")
     return value

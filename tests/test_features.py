@@ -8,7 +8,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 
-from nbsketch import _expansion, features
+from nbsketch import _expansion, _sketch_map
 from nbsketch._sketch_map import SketchMap, sketched_design
 from nbsketch.features import SketchedFeatures
 from nbsketch.kernels import (
@@ -211,9 +211,9 @@ def test_features_are_kept_as_long_as_there_is_room(monkeypatch):
     X = points()
     sketch = SubsamplingSketch(10).draw(N, 0)
     sketch_map = SketchMap.of(GaussianKernel(bandwidth=1.0), X, sketch)
-    monkeypatch.setattr(features, "KEEP_BYTES", N * 10 * 8)
+    monkeypatch.setattr(_sketch_map, "KEEP_BYTES", N * 10 * 8)
     assert hasattr(sketched_design(sketch_map, X, sketch.columns)[1], "Z")
-    monkeypatch.setattr(features, "KEEP_BYTES", N * 10 * 8 - 1)
+    monkeypatch.setattr(_sketch_map, "KEEP_BYTES", N * 10 * 8 - 1)
     assert not hasattr(sketched_design(sketch_map, X, sketch.columns)[1], "Z")
 
 

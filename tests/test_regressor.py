@@ -29,7 +29,7 @@ from nbsketch import (
     SketchedKernelRegressor,
     SubsamplingSketch,
     _expansion,
-    features,
+    _sketch_map,
 )
 from nbsketch.fitting import alpha as penalties
 from nbsketch.solvers import scratch
@@ -487,7 +487,7 @@ def test_streaming_fit_is_the_fit(output, alpha, monkeypatch):
     options = {"alpha": alpha, "output": output, "sketch": PSparsifiedSketch(12)}
     weights = some_weights(200)
     kept = regressor(**options).fit(X, Y, sample_weight=weights)
-    monkeypatch.setattr(features, "KEEP_BYTES", 0)
+    monkeypatch.setattr(_sketch_map, "KEEP_BYTES", 0)
     monkeypatch.setattr(scratch, "_BLOCK_BYTES", 1)
     streamed = regressor(**options).fit(X, Y, sample_weight=weights)
     assert streamed.alpha_ == pytest.approx(kept.alpha_, rel=1e-10)

@@ -84,6 +84,7 @@ def test_choice(value):
 
 def test_choice_distinguishes_true_from_one():
     assert check_choice("replace", True, [False, True]) is True
+    assert check_choice("replace", np.True_, [False, True]) is True
     with pytest.raises(ValueError, match="`replace`"):
         check_choice("replace", 1, [False, True])
 

@@ -61,14 +61,18 @@ class OneVsRest(ClassifierScore):
         if count < 2:
             raise ValueError(f"`y` must hold at least two classes, got {count} class")
 
-    def _signs(self, y: NDArray) -> NDArray:
-        """Return -1 or 1 for each row and class, one column for two classes."""
+    def _signs(self, y: NDArray, name: str = "y") -> NDArray:
+        """Return -1 or 1 for each row and class, one column for two classes.
+
+        Errors call the labels `name`.
+        """
         known = self.classes_
         if not np.isin(y, known).all():
             others = np.setdiff1d(y, known)[:5].tolist()
+            hint = ": name all classes of a stream in its first call"
             raise ValueError(
-                f"`y` must hold the classes {known.tolist()}, got {others}: name all "
-                "classes of a stream in its first call"
+                f"`{name}` must hold the classes {known.tolist()}, got {others}"
+                + hint * (name == "y")
             )
         index, count = np.searchsorted(known, y), len(known)
         columns = np.array([1]) if count == 2 else np.arange(count)

@@ -214,7 +214,7 @@ class SketchedSGDClassifier(OneVsRest, DescentModel):
     def _validation(
         self, X: Any, Y: NDArray, X_val: Any, y_val: Any
     ) -> tuple[Any, NDArray] | None:
-        signs = None if y_val is None else self._signs(column_or_1d(y_val))
+        signs = None if y_val is None else self._signs(column_or_1d(y_val), "y_val")
         return super()._validation(X, Y, X_val, signs)
 
     def _objective(self, Y: NDArray, weights: NDArray | None) -> Any:

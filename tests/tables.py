@@ -10,5 +10,6 @@ def small_leaves(alone=50, leaf_rows=300):
     """Return a context with a base above `alone` rows, and leaves of so few rows."""
     context = ExitStack()
     context.enter_context(mock.patch.object(fit, "ALONE", alone))
-    context.enter_context(mock.patch.object(local, "LEAF_ROWS", leaf_rows))
+    for name in ("LEAF_ROWS", "TREE_ROWS"):
+        context.enter_context(mock.patch.object(local, name, leaf_rows))
     return context

@@ -10,7 +10,7 @@ from tables import small_leaves
 
 import nbsketch
 from nbsketch import TabularKernelClassifier, TabularKernelRegressor
-from nbsketch.tabular import local, scales
+from nbsketch.tabular import scales, trees
 
 
 @pytest.fixture
@@ -51,9 +51,9 @@ def test_the_least_is_the_fast_recipe(model, leaves, data, request):
     limited = model("high", max_seconds=1e-9, random_state=0)
     expected, found = fast.fit(X, y).predict(X), limited.fit(X, y).predict(X)
     assert_array_equal(found, expected)
-    # a search, 3 rounds and 6 trees for each kernel; else 8 of 9 further searches; and
+    # a search, 3 rounds and 3 trees for each kernel; else 8 of 9 further searches; and
     # the global ridge
-    assert limited.n_skipped_ == (1 + 2 * 3 + 2 * 6 if leaves else 8) + 1
+    assert limited.n_skipped_ == (1 + 2 * 3 + 2 * 3 if leaves else 8) + 1
     assert "max_seconds=1e-09" in limited.summary()
     assert fast.n_skipped_ == 0 and "skipped" not in fast.summary()
 
@@ -73,16 +73,16 @@ def test_searches_end_when_the_time_is_over(clock, data):
 
 
 def test_members_share_the_time_for_trees(clock, data, small):
-    original = local.fit_tree
+    original = trees.fit_tree
 
     def fit_tree(*known, **options):
         clock[0] += 1
         return original(*known, **options)
 
-    with mock.patch.object(local, "fit_tree", fit_tree):
-        model = regressor("high", max_seconds=10).fit(*data)
-    assert [len(member.trees) for member in model.machine_.members] == [5, 5]
-    assert model.n_skipped_ == 6 + 1  # the global ridge
+    with mock.patch.object(trees, "fit_tree", fit_tree):
+        model = regressor("high", max_seconds=6).fit(*data)
+    assert [len(member.trees) for member in model.machine_.members] == [3, 3]
+    assert model.n_skipped_ == 2 + 1  # the global ridge
 
 
 def test_time_that_suffices_changes_nothing(clock, data, tmp_path):

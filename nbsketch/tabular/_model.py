@@ -134,10 +134,8 @@ class TabularModel(SaveMixin, BaseEstimator):
             landmarks = len(machine.base.landmarks)
             yield "base", f"{landmarks} landmarks, weight {machine.rest:.2f} by itself"
         for member, weight in zip(machine.members, machine.weights, strict=True):
-            leaves = sum(tree.partition.n_leaves for tree in member.trees)
-            trees = f"{len(member.trees)} trees, {leaves} leaves"
-            tau = f"penalty {member.tau:.1e}"
-            yield "member", f"{member.family}, weight {weight:.2f}, {trees}, {tau}"
+            tau = f"{member.describe_trees()}, penalty {member.tau:.1e}"
+            yield "member", f"{member.family}, weight {weight:.2f}, {tau}"
         if machine.linear is not None:
             yield "member", f"linear, weight {machine.linear.weight:.2f}"
         if machine.ridge is not None:

@@ -10,8 +10,9 @@ import numpy as np
 ALONE = 1500
 # Trees of a member whose left-out residuals are computed.
 LEFT_OUT_TREES = 2
-# Largest leaf otherwise.
-LEAF_ROWS = 800
+# Otherwise the largest leaf of a tree, and of those in which length scales and penalty
+# are chosen.
+TREE_ROWS, LEAF_ROWS = 1600, 800
 
 
 class Effort(NamedTuple):
@@ -35,6 +36,8 @@ class Effort(NamedTuple):
         Rounds of the search within single leaves.
     sampled : int
         Leaves whose left-out error chooses penalty and width.
+    enlarges : bool
+        Whether leaves are enlarged, up to all rows, where this lowers their error.
     global_below : float
         Left-out error, relative to the spread of the targets, below which a global
         ridge is tried in any case: it wins where targets are smooth and nearly free of
@@ -48,11 +51,12 @@ class Effort(NamedTuple):
     is_shared: bool
     rounds: int
     sampled: int
+    enlarges: bool
     global_below: float
 
 
 EFFORTS = {
-    "fast": Effort(2, 1, 500, 200, True, 3, 2, 0.0),
-    "standard": Effort(4, 3, 500, 1000, False, 3, 4, 0.15),
-    "high": Effort(8, 5, 500, 1000, False, 6, 6, np.inf),
+    "fast": Effort(1, 1, 500, 200, True, 3, 2, False, 0.0),
+    "standard": Effort(2, 3, 500, 1000, False, 3, 4, True, 0.15),
+    "high": Effort(4, 5, 500, 1000, False, 6, 6, True, np.inf),
 }

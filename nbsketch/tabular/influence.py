@@ -25,7 +25,7 @@ from nbsketch.tabular.leaves import solve_shifted
 from nbsketch.tabular.members import Training
 
 # Rows of a leaf whose shares are computed.
-_ROWS = 50
+_ROWS = 100
 
 
 def shares(
@@ -75,8 +75,8 @@ def fitted_shares(
 ) -> NDArray:
     """Return shares rho (m,) as a linear function of the leverage, between 0 and 1.
 
-    The function is that of least squares for the changes of up to 50 rows of each leaf,
-    whose `shares` are exact; rows of large leverage are those that no other row
+    The function is that of least squares for the changes of up to 100 rows of each
+    leaf, whose `shares` are exact; rows of large leverage are those that no other row
     replaces. All are 1 if nothing is known.
 
     Parameters

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._progress import report
 from nbsketch.tabular.base import Base, Ridge
-from nbsketch.tabular.efforts import LEAF_ROWS, LEFT_OUT_TREES
+from nbsketch.tabular.efforts import LEAF_ROWS, TREE_ROWS
+from nbsketch.tabular.enlarge import enlarge
 from nbsketch.tabular.influence import fitted_shares
-from nbsketch.tabular.members import Member, fit_tree, form_of
+from nbsketch.tabular.members import Member
 from nbsketch.tabular.partition import grow
 from nbsketch.tabular.problem import Problem
 from nbsketch.tabular.scales import (
@@ -20,6 +20,7 @@ from nbsketch.tabular.scales import (
     learn_within,
     sampled_leaves,
 )
+from nbsketch.tabular.trees import Grown, grow_member
 from nbsketch.tuning.rows import prepare
 
 
@@ -35,20 +36,27 @@ def fit_on_base(
     index = ridge.validation
     # A row also pulls the base toward itself, which the leaves undo in part.
     change = base_residual - data.Y[index]
-    members, residuals = [], []
-    problem = problem._replace(data=data)
+    wanted = np.zeros(len(data.Y), dtype=bool)
+    wanted[index] = True
+    problem, grown = problem._replace(data=data), list[Grown]()
+    samples = list[list[NDArray]]()
     for k, start in enumerate(scales):
         end = problem.budget.share_end(len(scales) - k)
-        member, residual = _fit_member(problem, start, index, end)
-        members.append(member)
-        share = _passed(problem, member, index, change, base_residual, ridge)
-        residuals.append(residual[index] + share[:, None] * change)
+        found, sample = _refined(problem, start)
+        size = TREE_ROWS
+        grown.append(grow_member(problem, start.family, found, size, wanted, end))
+        samples.append(sample)
+    grown, residuals = enlarge(problem, grown, samples, wanted), list[NDArray]()
+    for one in grown:
+        share = _passed(problem, one, index, change, base_residual, ridge)
+        residuals.append(one.residual[index] + share[:, None] * change)
+    members = [one.member for one in grown]
     return base, members, np.stack([*residuals, base_residual]), index
 
 
 def _passed(
     problem: Problem,
-    member: Member,
+    grown: Grown,
     index: NDArray,
     change: NDArray,
     residual: NDArray,
@@ -58,64 +66,17 @@ def _passed(
 
     With blocks of rows that are left out together it is one, which is too large.
     """
-    data = problem.data
+    data, tree = problem.data, grown.partition
     if data.labels is not None:
         return np.ones(len(index))
-    tree, form = member.trees[0].partition, form_of(member.family, member.scales)
-    few = range(min(problem.effort.sampled, tree.n_leaves))
-    leaves, hat = [tree.leaf(i) for i in few], ridge.influence
-    return fitted_shares(form, member.tau, data, leaves, index, change, residual, hat)
+    rows = problem.effort.sampled * LEAF_ROWS
+    few = range(min(max(rows // TREE_ROWS, 1), tree.n_leaves))
+    leaves, hat, tau = [tree.leaf(i) for i in few], ridge.influence, grown.member.tau
+    return fitted_shares(grown.form, tau, data, leaves, index, change, residual, hat)
 
 
-def _fit_member(
-    problem: Problem, start: Scales, index: NDArray, end: float
-) -> tuple[Member, NDArray]:
-    """Return a member and left-out residuals (n, d), those of `index` at least.
-
-    No more trees than needed are grown after the time `end`.
-    """
-    data, effort, rng = problem.data, problem.effort, problem.rng
-    wanted = np.zeros(len(data.Y), dtype=bool)
-    wanted[index] = True
-    found = _refined(problem, start)
-    form = form_of(start.family, found.inverse)
-    trees, residuals = [], list[NDArray]()
-    for k in range(effort.trees):
-        tree, residual = fit_tree(
-            form,
-            data,
-            grow(data.rows, found.inverse, LEAF_ROWS, rng),
-            found.tau,
-            left_out=wanted & (k < LEFT_OUT_TREES),
-        )
-        trees.append(tree)
-        if residual is not None:
-            residuals.append(residual)
-        report("leaves", iteration=k + 1, total=effort.trees)
-        if len(residuals) == LEFT_OUT_TREES and problem.budget.is_over(end):
-            break
-    problem.budget.skipped += effort.trees - len(trees)
-    member = Member(start.family, found.inverse, found.tau, tuple(trees))
-    return member, _averaged(residuals, len(trees))
-
-
-def _averaged(residuals: list[NDArray], count: int) -> NDArray:
-    """Return residuals of the mean of `count` trees from those of two of them.
-
-    The variance of a mean of T exchangeable residuals is c + (v - c) / T, for their
-    covariance c and variance v: residuals of the mean of two are scaled accordingly.
-    """
-    first, second = residuals
-    known = np.isfinite(first) & np.isfinite(second)
-    common = max(float((first * second)[known].sum()), 0.0)
-    single = float((np.square(first) + np.square(second))[known].sum()) / 2
-    of_two = (common + single) / 2
-    factor = (common + (single - common) / count) / of_two if of_two > 0 else 1.0
-    return np.sqrt(factor) * (first + second) / 2
-
-
-def _refined(problem: Problem, start: Scales) -> Fitted:
-    """Return scales, width and penalty, chosen on some leaves.
+def _refined(problem: Problem, start: Scales) -> tuple[Fitted, list[NDArray]]:
+    """Return scales, width and penalty, and the leaves on which they were chosen.
 
     Scales learned again within other leaves are kept if they lower the error.
     """
@@ -123,15 +84,15 @@ def _refined(problem: Problem, start: Scales) -> Fitted:
     effort = problem.budget.affordable(problem.effort)
     problem.budget.skipped += problem.effort.rounds - effort.rounds
     tree = grow(data.rows, start.inverse, LEAF_ROWS, rng)
-    judged = sampled_leaves(tree, effort.sampled, rng)
+    sample = sampled_leaves(tree, effort.sampled, rng)
     rest = problem.rows
     rows = prepare(
         rest.X, data.Y, data.weights, rest.scaler, rest.kept, labels=data.labels
     )
     within = sampled_leaves(tree, effort.rounds, rng)
     learned = learn_within(rows, start, within, rng, problem.budget)
-    again = SampleError(data, learned, judged).best_penalty()
-    found = SampleError(data, start, judged).best_penalty(again.tau)
+    again = SampleError(data, learned, sample).best_penalty()
+    found = SampleError(data, start, sample).best_penalty(again.tau)
     if again.error < found.error:
         start, found = learned, again
-    return best_width(data, start, judged, found)
+    return best_width(data, start, sample, found), sample

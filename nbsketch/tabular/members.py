@@ -65,6 +65,14 @@ class Member(NamedTuple):
         made = tuple(Tree(Partition(*p), c, b) for p, c, b in trees)
         return cls(family, scales, tau, made)
 
+    def describe_trees(self) -> str:
+        """Return how many trees and leaves there are, in words."""
+        leaves = sum(tree.partition.n_leaves for tree in self.trees)
+        if leaves == 1:
+            return "all rows"
+        trees = "1 tree" if len(self.trees) == 1 else f"{len(self.trees)} trees"
+        return f"{trees}, {leaves} leaves"
+
 
 class Training(NamedTuple):
     """Rows, targets, weights and blocks that leaves are fitted to.

@@ -36,15 +36,16 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
               + \sum_m w_m \frac{1}{T} \sum_{t=1}^T f_{m,t}(x) + v\, h(x) + u\, r(x).
 
     g is a ridge on few landmarks; :math:`f_{m,t}` is the exact kernel ridge regression
-    of what g leaves, on the leaf of at most 800 rows of a random tree that x falls in.
-    Up to 1500 rows there is no g and one leaf with all rows. h is linear, for targets
-    that nearly are; r is a global ridge, for smooth ones nearly free of noise. Weights,
+    of what g leaves, on the leaf of at most 1600 rows of a random tree that x falls in.
+    Up to 1500 rows there is no g and one leaf with all rows; so is it with more where
+    the left-out error falls with the size of leaves. h is linear, for targets that
+    nearly are; r is a global ridge, for smooth ones nearly free of noise. Weights,
     penalties and length scales minimize leave-one-out errors. See :doc:`/tabular`.
 
     Parameters
     ----------
     effort : {"fast", "standard", "high"}, default="standard"
-        How much to spend on the fit: number of trees (2, 4 or 8 for each kernel) and of
+        How much to spend on the fit: number of trees (1, 2 or 4 for each kernel) and of
         searches for length scales. "high" also tries a global ridge with a rotated
         metric in any case, "standard" if the left-out error is below 0.15 standard
         deviations, and all of them from 1500 to 4000 rows where the base lacks

@@ -131,7 +131,7 @@ def test_single_precision_only_where_double_agrees(family, log_tau, monkeypatch)
     sample = some_sample(2, weighted=True, m=600, size=120)
     point = np.append(np.linspace(-0.8, 0.1, 3), log_tau)
     value, gradient = LeaveOneOut(sample, FAMILIES[family])(point)
-    monkeypatch.setattr(LeaveOneOut, "_is_safe_in_single", lambda *args: False)
+    monkeypatch.setattr(LeaveOneOut, "_least_level", lambda *args: 2)
     desired, exact = LeaveOneOut(sample, FAMILIES[family])(point)
     assert_allclose(value, desired, rtol=0, atol=1e-4)
     assert_allclose(gradient, exact, rtol=0, atol=1e-3 * np.abs(exact).max())
@@ -146,8 +146,27 @@ def test_single_precision_of_nearly_dependent_landmarks(monkeypatch):
     sample = Sample(X, Y, None, np.arange(100))
     point = np.append(np.full(3, -2.5), -4.0)
     value, gradient = LeaveOneOut(sample, FAMILIES["matern-3/2"])(point)
-    monkeypatch.setattr(LeaveOneOut, "_is_safe_in_single", lambda *args: False)
+    monkeypatch.setattr(LeaveOneOut, "_least_level", lambda *args: 2)
     desired, exact = LeaveOneOut(sample, FAMILIES["matern-3/2"])(point)
+    assert value != desired
+    assert_allclose(value, desired, rtol=0, atol=1e-4)
+    assert_allclose(gradient, exact, rtol=0, atol=1e-3 * np.abs(exact).max())
+
+
+@pytest.mark.parametrize("family", ["laplacian", "matern-3/2"])
+def test_rows_whitened_in_double_precision_allow_the_rest_in_single(
+    family, monkeypatch
+):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1000, 3))
+    Y = np.sin(X[:, :1]) + 0.01 * rng.normal(size=(1000, 1))
+    sample = Sample(X, Y, np.ones(1000), np.arange(100))
+    point = np.append(np.full(3, -2.5), -11.0)
+    criterion = LeaveOneOut(sample, FAMILIES[family])
+    value, gradient = criterion(point)
+    assert criterion.level == 1
+    monkeypatch.setattr(LeaveOneOut, "_least_level", lambda *args: 2)
+    desired, exact = LeaveOneOut(sample, FAMILIES[family])(point)
     assert value != desired
     assert_allclose(value, desired, rtol=0, atol=1e-4)
     assert_allclose(gradient, exact, rtol=0, atol=1e-3 * np.abs(exact).max())
@@ -160,9 +179,9 @@ def test_double_precision_stays_once_it_was_needed():
     criterion = LeaveOneOut(sample, FAMILIES["matern-3/2"])
     points = [np.append(np.full(3, -2.5), log_tau) for log_tau in (-4.0, -12.0)]
     first = criterion(points[0])[0]
-    assert criterion.is_single
+    assert criterion.level < 2
     criterion(points[1])
-    assert not criterion.is_single
+    assert criterion.level == 2
     again = criterion(points[0])[0]
     assert again != first
     assert_allclose(again, first, rtol=0, atol=1e-4)

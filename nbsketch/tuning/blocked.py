@@ -46,8 +46,8 @@ class LeaveBlocksOut(LeaveOneOut):
         self._ones = self._roots / np.sqrt(len(labels))
         self._factors: list[Any] = []
 
-    def _is_safe_in_single(self, root: NDArray, tau: float) -> bool:
-        return False  # differences of Gram matrices lose its digits
+    def _least_level(self, root: NDArray, tau: float) -> int:
+        return 2  # differences of Gram matrices lose the digits of single precision
 
     @property
     def _count(self) -> float:

@@ -28,11 +28,13 @@ _JITTER = 1e-8
 # Residuals are not divided by less than this: one minus a leverage is rounded.
 _LEAST_FREEDOM = 1e-10
 _TINY = np.finfo(np.float64).tiny
-# F, T and the derivatives are in single precision from this number of terms on, if the
-# diagonal of the Cholesky factor of C, and tau times its least element, are at least so
-# large. Values then have errors below 1e-4, slopes relative ones below 1e-3, with which
-# searches for nearly noise-free targets would stop early.
-_LEAST_TERMS, _LEAST_PIVOT, _LEAST_TAU = 3e6, 1e-3, 3e-5
+# Whether F and T are in single precision, by level. It serves from this number of terms
+# on: for T if tau is at least so large, and for F too if the diagonal of the Cholesky
+# factor of C, and tau times its least element, are. Values then have errors below 1e-4,
+# slopes relative ones below 1e-3; searches for nearly noise-free targets need better.
+_SINGLE = (True, True), (False, True), (False, False)
+_LEAST_TERMS, _LEAST_TAU = 3e6, 1e-5
+_LEAST_PIVOT, _LEAST_PRODUCT = 1e-3, 3e-5
 
 
 class Sample(NamedTuple):
@@ -69,7 +71,8 @@ class Sample(NamedTuple):
 class Fit(NamedTuple):
     """A fitted ridge. Scaled rows are centered and multiplied by sqrt(w)."""
 
-    inner: NDArray  # F^T F + tau I for the whitened rows F, (l, l)
+    F: NDArray  # whitened rows, (m, l); they may be overwritten by `_gradient`
+    inner: NDArray  # F^T F + tau I, (l, l)
     root: NDArray  # R, lower triangular: (B^T B + tau C)^-1 = R^T R, (l, l)
     T: NDArray  # B R^T, (m, l)
     scores: NDArray  # T^T Y, (l, d)
@@ -120,8 +123,8 @@ class LeaveOneOut:
         self._K, self._slopes = np.empty((2, m + size, size))
         self._F, self._T, self._D = np.empty((3, m, size))
         self._single = np.empty((3, m, size), dtype=np.float32)
-        # A line search is misled by values whose precision changes: double stays.
-        self.is_single = m * size**2 >= _LEAST_TERMS
+        # A line search is misled by values whose precision changes: it never falls.
+        self.level = 0 if m * size**2 >= _LEAST_TERMS else 2
 
     def __call__(self, point: NDArray) -> tuple[float, NDArray]:
         """Return the criterion and its gradient."""
@@ -163,8 +166,7 @@ class LeaveOneOut:
         """Return the fitted function of rows, without the mean of the targets."""
         coef = self._fit(point).coef
         L, inverse = self._X[len(self._T) :], np.exp(point[:-1])
-        # B has been scaled in place.
-        means = self._weights @ self._kernel(point[:-1])[: len(self._T)] / len(self._T)
+        means = self._weights @ self._K[: len(self._T)] / len(self._T)
 
         def predict(X: NDArray) -> NDArray:
             values = np.empty((len(X), len(L)))
@@ -209,48 +211,53 @@ class LeaveOneOut:
         self._K[m:][np.diag_indices(self._size)] += _JITTER * np.sqrt(self._size)
         return self._K
 
-    def _centered(self, log_inverse: NDArray) -> tuple[NDArray, NDArray]:
-        """Return B, centered and scaled, and L^-1 for C = L L^T."""
-        B, C = np.split(self._kernel(log_inverse), [len(self._T)])
-        B -= self._weights @ B / len(B)
-        B *= self._roots[:, None]
-        return B, _inverse_root(C)
+    def _center(self, B: NDArray, out: NDArray) -> None:
+        """Fill `out` with B, centered and scaled."""
+        means = self._weights @ B / len(B)
+        np.subtract(B, means, out=out, casting="same_kind")
+        if self._is_weighted:
+            out *= self._roots.astype(out.dtype)[:, None]
 
     def _whiten(self, log_inverse: NDArray) -> None:
         """Fill F with B L^-T."""
-        self._F[:], root = self._centered(log_inverse)
-        _multiply(self._F, root, transposed=True)
+        B, C = np.split(self._kernel(log_inverse), [len(self._T)])
+        self._center(B, self._F)
+        _multiply(self._F, _inverse_root(C), transposed=True)
 
     def _fit(self, point: NDArray) -> Fit:
         # B^T B + tau C may have condition 1e16: it is factored in the basis of C.
-        (B, root), tau = self._centered(point[:-1]), np.exp(point[-1])
+        B, C = np.split(self._kernel(point[:-1]), [len(self._T)])
+        root, tau = _inverse_root(C), np.exp(point[-1])
         F, T = self._buffers(root, tau)
-        F[:] = B
+        self._center(B, F)
         _multiply(F, root, transposed=True)
-        inner = (F.T @ F).astype(np.float64)
+        T[:] = F
+        inner = (T.T @ T).astype(np.float64)
         inner[np.diag_indices(self._size)] += tau
         half = _inverse_root(inner)
-        T[:] = F
         _multiply(T, half, transposed=True)
         leverage = np.einsum("ij,ij->i", T, T) + self._weights / len(B)
         root = scipy.linalg.blas.dtrmm(1.0, half, root, lower=1)
         scores = T.T @ self._target.astype(T.dtype)
         residual = self._target - T @ scores
         freedom = np.maximum(1 - leverage, _LEAST_FREEDOM)[:, None]
-        return Fit(inner, root, T, scores, root.T @ scores, residual, freedom)
+        return Fit(F, inner, root, T, scores, root.T @ scores, residual, freedom)
 
     def _buffers(self, root: NDArray, tau: float) -> tuple[NDArray, NDArray]:
         """Return buffers of shape (m, l) for F and T, in their precision."""
-        if self._is_safe_in_single(root, tau):
-            return self._single[0], self._single[1]
-        return self._F, self._T
+        self.level = max(self.level, self._least_level(root, tau))
+        F, T = _SINGLE[self.level]
+        return (
+            self._single[0] if F else self._F,
+            self._single[1] if T else self._T,
+        )
 
-    def _is_safe_in_single(self, root: NDArray, tau: float) -> bool:
-        """Return whether no evaluation so far needed double precision."""
+    def _least_level(self, root: NDArray, tau: float) -> int:
+        """Return the level of precision that one evaluation needs."""
         pivot = 1 / root.diagonal().max()
-        is_safe = pivot >= _LEAST_PIVOT and pivot * tau >= _LEAST_TAU
-        self.is_single = self.is_single and is_safe
-        return self.is_single
+        if pivot >= _LEAST_PIVOT and pivot * tau >= _LEAST_PRODUCT:
+            return 0
+        return 1 if tau >= _LEAST_TAU else 2
 
     def _squares(self, left_out: NDArray) -> tuple[NDArray, NDArray]:
         """Return squared norms of rows, and what Huber's slope is of the square's."""
@@ -264,17 +271,16 @@ class LeaveOneOut:
         v = T.T @ slope.g.astype(T.dtype)
         outer = (v @ fit.scores.T).astype(np.float64)
         _subtract(D, T, 2 * N - outer)
-        thin = np.hstack([slope.g, fit.residual]), np.hstack([fit.scores, v]).T
-        _subtract(D, *thin)
-        shift = self._roots.astype(T.dtype) @ D / m
-        _subtract(D, self._roots[:, None], shift[None])
-        _multiply(D, fit.root)
+        self._subtract_thin(D, slope.g, fit, v)
+        by_rows = fit.F
+        by_rows[:] = D
+        _multiply(by_rows, fit.root)
         by_landmarks = _congruent((outer + outer.T) / 2 - N, fit.root)
         by_tau = float((by_landmarks * self._K[m:]).sum())
         # The derivatives in B and in C, times the slopes.
         W = self._K
         np.multiply(self._slopes[m:], tau * by_landmarks, out=W[m:])
-        np.multiply(self._slopes[:m], D, out=W[:m])
+        np.multiply(self._slopes[:m], by_rows, out=W[:m])
         if self._is_weighted:
             W[:m] *= self._roots[:, None]
         by_scales = self._distance.by_scales(
@@ -288,9 +294,18 @@ class LeaveOneOut:
         if slope.product is not None:
             N = T.T @ slope.product
             return (N + N.T) / 2, np.multiply(2, slope.product, out=D)
-        np.multiply(np.sqrt(slope.q), T, out=D, casting="same_kind")
+        roots = np.sqrt(slope.q).astype(T.dtype)
+        np.multiply(roots, T, out=D)
         N = (D.T @ D).astype(np.float64)
-        return N, np.multiply(2 * slope.q, T, out=D, casting="same_kind")
+        return N, np.multiply(2 * roots, D, out=D)
+
+    def _subtract_thin(self, D: NDArray, g: NDArray, fit: Fit, v: NDArray) -> None:
+        """Subtract g s^T + r v^T from D, and then the weighted mean of its rows."""
+        left = np.hstack([g, fit.residual, self._roots[:, None]])
+        right = np.hstack([fit.scores, v, np.zeros((len(v), 1))]).T
+        total = self._roots.astype(D.dtype) @ D - (self._roots @ left) @ right
+        right[-1] = total / len(D)
+        _subtract(D, left, right)
 
 
 def _multiply(A: NDArray, root: NDArray, *, transposed: bool = False) -> None:

@@ -91,7 +91,7 @@ class Budget:
 
 
 class _PrecisionError(Exception):
-    """A point needs double precision: begin again there."""
+    """A point needs a higher precision: begin again from the best one."""
 
 
 class _SpentError(Exception):
@@ -192,7 +192,7 @@ class _Objective:
         self, sample: Sample, family: int, point: NDArray, pull: float, budget: Budget
     ) -> None:
         self._criterion = criterion_of(sample, family)
-        self._is_single = self._criterion.is_single
+        self._level = self._criterion.level
         self._pull, self._budget = pull, budget
         self.least, self.best = np.inf, point
 
@@ -201,8 +201,7 @@ class _Objective:
         if self._budget.is_spent:
             raise _SpentError
         value, gradient = self._criterion(point)
-        if self._criterion.is_single != self._is_single:
-            raise _PrecisionError
+        self._check_precision()
         away = point[:-1] - point[:-1].mean()
         value += self._pull * float(np.log1p(np.square(away)).sum())
         slope = 2 * self._pull * away / (1 + np.square(away))
@@ -211,21 +210,27 @@ class _Objective:
             self.least, self.best = value, point.copy()
         return value, gradient
 
-    def minimize(self, bounds: list[tuple[float, float]], iterations: int) -> None:
-        """Descend from the best point."""
-        scipy.optimize.minimize(
-            self,
-            np.clip(self.best, *np.transpose(bounds)),
-            jac=True,
-            method="L-BFGS-B",
-            bounds=bounds,
-            callback=lambda _: self._budget.spend(self.least),
-            options={"maxiter": iterations, "maxfun": 2 * iterations},
-        )
+    def minimize(self, bounds: list[tuple[float, float]], iterations: int) -> bool:
+        """Descend from the best point; return whether the precision was enough."""
+        with suppress(_PrecisionError):
+            scipy.optimize.minimize(
+                self,
+                np.clip(self.best, *np.transpose(bounds)),
+                jac=True,
+                method="L-BFGS-B",
+                bounds=bounds,
+                callback=lambda _: self._budget.spend(self.least),
+                options={"maxiter": iterations, "maxfun": 2 * iterations},
+            )
+            return True
+        return False
 
-    def to_double(self) -> None:
-        """Compare values in double precision only."""
-        self._is_single, self.least = False, np.inf
+    def _check_precision(self) -> None:
+        """Compare values of one precision only, that of the first one at least."""
+        before, self._level = self._level, self._criterion.level
+        if self._level > before and np.isfinite(self.least):
+            self.least = np.inf
+            raise _PrecisionError
 
 
 def _descend(
@@ -242,9 +247,6 @@ def _descend(
     bounds = [_LIMITS] * (len(point) - 1) + [by_tau]
     objective = _Objective(sample, family, point, pull, budget)
     with suppress(_SpentError):
-        try:
-            objective.minimize(bounds, iterations)
-        except _PrecisionError:
-            objective.to_double()
-            objective.minimize(bounds, iterations)
+        while not objective.minimize(bounds, iterations):
+            pass
     return objective.best

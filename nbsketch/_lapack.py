@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from scipy.linalg import cython_blas, cython_lapack
 
 _PREFIX = {np.dtype(np.float32): "s", np.dtype(np.float64): "d"}
-_ARGUMENTS = {"potrf": 5, "potrs": 8, "trtri": 6, "trmm": 11}
+_ARGUMENTS = {"potrf": 5, "potrs": 8, "trtri": 6, "trmm": 11, "symm": 12}
+_OF_BLAS = ("trmm", "symm")
 # Triangles of this order are inverted by trtri, larger ones by halves: trtri reaches a
 # fraction of the speed of trmm.
 _SMALL = 64
@@ -35,6 +36,22 @@ def solve_factored(matrix: NDArray, rhs: NDArray) -> None:
     """Overwrite `rhs` (n, d), in Fortran order, by the solution; see `factor`."""
     n, d = rhs.shape
     _call("potrs", matrix, b"L", n, d, matrix, n, rhs, n)
+
+
+def symmetric_product(matrix: NDArray, columns: NDArray) -> NDArray:
+    """Return A B (n, d) for a matrix whose lower triangle is that of A.
+
+    Both are in Fortran order, and of the same type.
+    """
+    out = np.zeros_like(columns)
+    _check_order(matrix, columns)
+    numbers = np.array([1.0, 0.0], matrix.dtype)
+    one, zero = (numbers.ctypes.data + k * matrix.itemsize for k in range(2))
+    n, d = map(_integer, columns.shape)
+    A, B, C = (a.ctypes.data for a in (matrix, columns, out))
+    multiply = _routine(_PREFIX[matrix.dtype] + "symm")
+    multiply(b"L", b"L", n, d, one, A, n, B, n, zero, C, n)
+    return out
 
 
 def invert_factor(matrix: NDArray) -> None:
@@ -77,7 +94,7 @@ def _routine(name: str) -> Any:
     get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
     get_pointer.restype = ctypes.c_void_p
     get_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
-    library = cython_blas if name[1:] == "trmm" else cython_lapack
+    library = cython_blas if name[1:] in _OF_BLAS else cython_lapack
     capsule = library.__pyx_capi__[name]
     address = get_pointer(capsule, get_name(capsule))
     arguments = [ctypes.c_void_p] * _ARGUMENTS[name[1:]]

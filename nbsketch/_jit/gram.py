@@ -315,7 +315,7 @@ def _transpose(X, scale, shift, XT, norms):
 
 
 @compiled()
-def _fold_tile(X, kernel, landmarks, weights, out, width, tile):
+def _fold_tile(X, kernel, landmarks, weights, out, width, triangle, tile):
     metric, profile, degree, expanded, numbers, scale, shift = kernel
     packed, landmark_norms = landmarks
     pointers, rows, values = weights
@@ -325,7 +325,8 @@ def _fold_tile(X, kernel, landmarks, weights, out, width, tile):
     sums = np.empty((GROUP, width), packed.dtype)
     _transpose(X[start:stop], scale, shift, XT, row_norms)
     out[:, start:stop] = 0
-    for landmark in range(pointers.size - 1):
+    count = pointers.size - 1
+    for landmark in range(min(count, stop) if triangle else count):
         j = landmark % GROUP
         if j == 0:
             _sum_features(metric, XT, packed, landmark // GROUP, sums)
@@ -344,16 +345,17 @@ def _fold_tile(X, kernel, landmarks, weights, out, width, tile):
 
 
 @compiled()
-def fold_serial(X, kernel, landmarks, weights, out, width, first, last):
+def fold_serial(X, kernel, landmarks, weights, out, width, triangle, first, last):
     """Fill the columns of tiles `first` to `last` - 1 of `out`, on this thread.
 
     `kernel` is (metric, profile, degree, expanded, numbers, scale, shift), `landmarks`
     (packed, norms) and `weights` (pointers, rows, values): W by columns. `numbers` are
     1, log 2, the offset and the highest exponent. All arithmetic has the type of the
     landmarks, double precision, to which float32 rows are converted tile by tile.
+    `triangle`: leave landmarks out whose index exceeds those of all rows of the tile.
     """
     for tile in range(first, last):
-        _fold_tile(X, kernel, landmarks, weights, out, width, tile)
+        _fold_tile(X, kernel, landmarks, weights, out, width, triangle, tile)
 
 
 fold_parallel = Spread(fold_serial)

@@ -24,6 +24,8 @@ _LANES = lanes(8)
 _CACHE_BYTES = 384 << 10
 # Register blocks of a tile, at most: wider tiles are not faster.
 _WIDEST = 1920 // (8 * _LANES)
+# Steps of the diagonal of a triangle.
+_STEPS = 8
 # Distances are expanded into inner products from this many features on, and only while
 # the squared norms of the scaled, centered landmarks stay below this: no digits lost.
 _EXPAND_FEATURES = 32
@@ -125,14 +127,13 @@ def fold_dense(
     (n, q), m = X.shape, entries[0].size - 1
     width = _tile_width(n, q)
     seconds = width * m * (_SECONDS_PER_VALUE + q * _SECONDS_PER_FEATURE)
-    args = (X, *packed, entries, out, width)
+    args = (X, *packed, entries, out, width, False)
     run_tiles(fold_serial, fold_parallel, -(-n // width), seconds, *args)
 
 
 def fill_values(packed: PackedLandmarks, X: NDArray, out: NDArray) -> NDArray:
     """Fill `out` (m, n) with k(L, X), and return it."""
-    m = len(out)
-    fold_dense(packed, X, (np.arange(m + 1), np.arange(m), np.ones(m)), out)
+    fold_dense(packed, X, _single_entries(len(out)), out)
     return out
 
 
@@ -140,6 +141,22 @@ def evaluate_dense(form: CompiledForm, X: NDArray, Y: NDArray, dtype: Any) -> ND
     """Return k(X, Y) of shape (n, m)."""
     out = np.empty((X.shape[0], Y.shape[0]), dtype=dtype)
     return fill_values(pack_landmarks(form, X), Y, out)
+
+
+def upper_triangle(form: CompiledForm, X: NDArray) -> NDArray[np.float64]:
+    """Return k(X, X) (n, n) on and above the diagonal; what is below has no meaning."""
+    n, q = X.shape
+    out, entries = np.empty((n, n)), _single_entries(n)
+    width = min(_tile_width(n, q), _LANES * -(-n // (_LANES * _STEPS)))
+    seconds = width * n / 2 * (_SECONDS_PER_VALUE + q * _SECONDS_PER_FEATURE)
+    args = (X, *pack_landmarks(form, X), entries, out, width, True)
+    run_tiles(fold_serial, fold_parallel, -(-n // width), seconds, *args)
+    return out
+
+
+def _single_entries(m: int) -> Entries:
+    """Return the entries of the identity matrix."""
+    return np.arange(m + 1), np.arange(m), np.ones(m)
 
 
 def _tile_width(n: int, n_features: int) -> int:

@@ -19,7 +19,7 @@ from contextlib import suppress
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch.gram import CompiledForm, evaluate
+from nbsketch.gram import CompiledForm, upper_triangle
 from nbsketch.tabular.base import Influence
 from nbsketch.tabular.leaves import solve_shifted
 from nbsketch.tabular.members import Training
@@ -56,7 +56,7 @@ def shares(
     rhs = np.zeros((len(rows), len(some) + 1))
     place = np.arange(len(some))
     rhs[some, place] = rhs[:, -1] = 1.0
-    solved = solve_shifted(evaluate(form, rows, rows), rhs, tau, weights)
+    solved = solve_shifted(upper_triangle(form, rows), rhs, tau, weights)
     u = solved[:, -1]
     P = solved[:, :-1] - np.outer(u, u[some] / u.sum())
     H = influence.columns(rows, rows[some])

@@ -19,8 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._jit.partition import column_squares
-from nbsketch._lapack import factor, invert_factor, solve_factored
-from nbsketch.gram import evaluate
+from nbsketch._lapack import (
+    factor,
+    invert_factor,
+    solve_factored,
+    symmetric_product,
+)
+from nbsketch.gram import upper_triangle
 from nbsketch.gram.form import CompiledForm
 
 # Single precision, with one step of refinement, if tau is at least this: below, the
@@ -84,12 +89,12 @@ def fit_leaf(
     wanted = np.broadcast_to(left_out, len(Y))
     if labels is not None or wanted.all() or not wanted.any():
         known = bool(wanted.any())
-        K = evaluate(form, rows, rows)
+        K = upper_triangle(form, rows)
         return solve_leaf(K, Y, tau, weights, labels, last=len(Y) if known else 0)
     order = np.argsort(wanted, kind="stable")
     rows, w = rows[order], None if weights is None else weights[order]
     last = int(np.count_nonzero(wanted))
-    leaf = solve_leaf(evaluate(form, rows, rows), Y[order], tau, w, last=last)
+    leaf = solve_leaf(upper_triangle(form, rows), Y[order], tau, w, last=last)
     coef, residual = np.empty_like(leaf.coef), np.full_like(leaf.coef, np.nan)
     coef[order], residual[order[-last:]] = leaf.coef, leaf.residual
     return Leaf(coef, leaf.intercept, residual)
@@ -106,6 +111,7 @@ def solve_leaf(
 ) -> Leaf:
     """Return the exact solution for a kernel matrix K (c, c); see `fit_leaf`.
 
+    K is read on and above its diagonal only.
     `last`: number of last rows whose left-out residuals are computed; they need only
     this corner of the factor. None: all rows.
     """
@@ -153,7 +159,7 @@ def _solve(K: NDArray, noise: NDArray, rhs: NDArray) -> tuple[NDArray, NDArray]:
     solve_factored(A, x)
     solved = x.astype(np.float64)
     if single:
-        rest = rhs - K @ solved - noise[:, None] * solved
+        rest = rhs - symmetric_product(K.T, solved) - noise[:, None] * solved
         rest = np.array(rest, dtype=A.dtype, order="F")
         solve_factored(A, rest)
         solved += rest

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nbsketch._blas import one_thread
 from nbsketch._jit.tuning import FAMILIES
-from nbsketch.gram import CompiledForm, evaluate
+from nbsketch.gram import CompiledForm, upper_triangle
 from nbsketch.tabular.efforts import ALONE, LEAF_ROWS, Effort
 from nbsketch.tabular.leaves import pooled_error
 from nbsketch.tabular.limit import TimeLimit
@@ -220,7 +220,7 @@ class SampleError:
     @cached_property
     def _matrices(self) -> list[NDArray]:
         form = self._scales.form
-        return [evaluate(form, taken[0], taken[0]) for taken in self._taken]
+        return [upper_triangle(form, taken[0]) for taken in self._taken]
 
     def __call__(self, tau: float) -> float:
         """Return the error for a penalty."""

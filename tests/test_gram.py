@@ -41,7 +41,15 @@ from nbsketch import (
     TanimotoKernel,
 )
 from nbsketch._jit import gram as jit_gram
-from nbsketch.gram import CompiledForm, Gram, fold, lazy, tiles
+from nbsketch.gram import (
+    CompiledForm,
+    Gram,
+    evaluate,
+    fold,
+    lazy,
+    tiles,
+    upper_triangle,
+)
 from nbsketch.gram import dense as dense_gram
 from nbsketch.gram.form import METRICS, PROFILES
 from nbsketch.kernels import Kernel
@@ -375,6 +383,15 @@ def test_bits_do_not_depend_on_the_width_of_tiles(
         products.append(K @ S.T)
     assert_array_equal(products[0], products[1])
     assert_array_equal(products[1], products[2])
+
+
+@pytest.mark.parametrize("kernel", COMPILED[:1] + COMPILED[2:], ids=repr)
+@pytest.mark.parametrize("n", [1, 30, 700])
+def test_triangle_has_the_bits_of_the_whole_matrix(kernel, n, rng):
+    X = rng.standard_normal((n, 40))
+    form = kernel.compiled_form(40)
+    triangle = upper_triangle(form, X)
+    assert_array_equal(np.triu(triangle), np.triu(evaluate(form, X, X)))
 
 
 @pytest.mark.parametrize("kernel", COMPILED[:1] + COMPILED[2:], ids=repr)

@@ -71,6 +71,18 @@ def test_factorizations_are_those_of_scipy(dtype, rng):
     assert_allclose(np.tril(L), np.linalg.inv(expected), rtol=0, atol=tolerance)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_symmetric_products_read_one_triangle(dtype, rng):
+    A = np.asfortranarray(rng.normal(size=(20, 20)), dtype=dtype)
+    B = np.asfortranarray(rng.normal(size=(20, 3)), dtype=dtype)
+    whole = np.tril(A) + np.tril(A, -1).T
+    product = _lapack.symmetric_product(A, B)
+    assert product.dtype == dtype
+    assert_allclose(product, whole @ B, rtol=0, atol=np.finfo(dtype).eps * 100)
+    with pytest.raises(ValueError, match="Fortran order"):
+        _lapack.symmetric_product(A.T, B)
+
+
 @pytest.mark.parametrize("n", [1, 65, 150, 300])
 def test_large_triangles_are_inverted_by_halves(n, rng):
     A = rng.normal(size=(n, n))

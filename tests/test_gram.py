@@ -41,16 +41,9 @@ from nbsketch import (
     TanimotoKernel,
 )
 from nbsketch._jit import gram as jit_gram
-from nbsketch.gram import (
-    CompiledForm,
-    Gram,
-    evaluate,
-    fold,
-    lazy,
-    tiles,
-    upper_triangle,
-)
+from nbsketch.gram import CompiledForm, Gram, evaluate, fold, lazy, tiles
 from nbsketch.gram import dense as dense_gram
+from nbsketch.gram.dense import upper_triangle
 from nbsketch.gram.form import METRICS, PROFILES
 from nbsketch.kernels import Kernel
 

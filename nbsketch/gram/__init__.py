@@ -1,7 +1,6 @@
 """Gram matrices that are never stored: kernel values are folded into products."""
 
 from nbsketch.gram.columns import SketchedColumns
-from nbsketch.gram.dense import upper_triangle
 from nbsketch.gram.form import CompiledForm, KernelLike
 from nbsketch.gram.lazy import Gram, evaluate, fold
 from nbsketch.gram.product import Product
@@ -18,5 +17,4 @@ __all__ = [
     "TiledWeights",
     "evaluate",
     "fold",
-    "upper_triangle",
 ]

@@ -19,7 +19,8 @@ from contextlib import suppress
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch.gram import CompiledForm, upper_triangle
+from nbsketch.gram import CompiledForm
+from nbsketch.gram.dense import upper_triangle
 from nbsketch.tabular.base import Influence
 from nbsketch.tabular.leaves import solve_shifted
 from nbsketch.tabular.members import Training

@@ -25,7 +25,7 @@ from nbsketch._lapack import (
     solve_factored,
     symmetric_product,
 )
-from nbsketch.gram import upper_triangle
+from nbsketch.gram.dense import upper_triangle
 from nbsketch.gram.form import CompiledForm
 
 # Single precision, with one step of refinement, if tau is at least this: below, the

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from nbsketch._blas import one_thread
 from nbsketch._jit.tuning import FAMILIES
-from nbsketch.gram import CompiledForm, upper_triangle
+from nbsketch.gram import CompiledForm
+from nbsketch.gram.dense import upper_triangle
 from nbsketch.tabular.efforts import ALONE, LEAF_ROWS, Effort
 from nbsketch.tabular.leaves import pooled_error
 from nbsketch.tabular.limit import TimeLimit

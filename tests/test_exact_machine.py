@@ -291,3 +291,17 @@ def test_the_penalty_of_large_sketches_is_chosen_on_a_sample(
     truth = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 0]
     errors = [np.std(m.predict(X) - truth) for m in (found, closed)]
     assert errors[0] <= 1.15 * errors[1]
+
+
+@pytest.mark.parametrize("options", [{}, {"sketch": "subsampling", "size": 300}])
+def test_times_since_1970_are_as_good_as_times_since_zero(
+    options, few, data, monkeypatch
+):
+    monkeypatch.setattr(sizes, "_LARGE_SIZE", 100)
+    X, y = data
+    known = {"bandwidth": 1000.0, "alpha": 1e-5, **options}
+    near, far = (
+        model(**known).fit(1000 * X + offset, y).predict(1000 * X + offset)
+        for offset in (0.0, 1.6e9)
+    )
+    assert_allclose(far, near, atol=0.01)  # both to a relative gap of 1e-3

@@ -12,7 +12,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 from reference import kernel_matrix
 from test_gram import COMPILED, KERNELS, assert_close, run_all, training
 
-from nbsketch import CallableKernel, GaussianKernel, LaplacianKernel, SobolevKernel
+from nbsketch import (
+    CallableKernel,
+    GaussianKernel,
+    LaplacianKernel,
+    MaternKernel,
+    SobolevKernel,
+)
 from nbsketch._jit import gram as jit_gram
 from nbsketch._jit import symmetric as jit_symmetric
 from nbsketch.gram import SymmetricGram
@@ -38,6 +44,19 @@ def test_product(kernel, n, memory, rng, dtype, tol):
         assert_close(K @ V, desired, 10 * tol)
     assert_close(K @ V[:, 0], desired[:, 0], 10 * tol)
     assert (K @ V).dtype == np.float64 and K.n_products == 4
+
+
+@pytest.mark.parametrize("outlier", [False, True])
+@pytest.mark.parametrize(
+    "kernel", [GaussianKernel(900.0), LaplacianKernel(900.0), MaternKernel(900.0)]
+)
+def test_single_precision_keeps_differences_of_large_numbers(kernel, outlier, rng):
+    X = 1.6e9 + rng.uniform(0, 3600, size=(300, 2))  # an hour, in seconds since 1970
+    X[7] -= 1e9 * outlier
+    V = rng.standard_normal((300, 2))
+    K = SymmetricGram(kernel, X, dtype=np.float32)
+    assert_close(K @ V, kernel(X) @ V, 1e-6)
+    assert_close(K.exact(np.arange(9), V), (kernel(X) @ V)[:9], 1e-6)
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)

@@ -16,6 +16,7 @@ from nbsketch._memory import fits
 from nbsketch._validation import check_rows
 from nbsketch.gram.form import KernelLike
 from nbsketch.gram.lazy import fold
+from nbsketch.gram.rounding import rounded_rows
 
 # Memory of the columns while no limit is set.
 MEMORY = 1.5e9
@@ -77,11 +78,8 @@ class SketchedColumns:
     ) -> None:
         X = check_rows("X", X)
         kernel.check_domain("X", X)
-        self._kernel, self._X, self._sketch = (
-            kernel,
-            X.astype(dtype, copy=False),
-            sketch,
-        )
+        self._kernel, self._sketch = kernel, sketch
+        self._X = rounded_rows(kernel.compiled_form(X.shape[1]), X, np.dtype(dtype))
         self._landmarks = kernel.take(self._X, sketch.columns)
         self.dtype, self.shape = np.dtype(dtype), (X.shape[0], sketch.shape[0])
         self.n_passes = 0

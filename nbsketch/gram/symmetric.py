@@ -23,6 +23,7 @@ from nbsketch._validation import check_choice, check_rows
 from nbsketch.gram.dense import pack_landmarks
 from nbsketch.gram.form import KernelLike
 from nbsketch.gram.lazy import fold
+from nbsketch.gram.rounding import rounded_rows
 
 # Memory for kernel values while no limit is set: all pairs of 17,000 rows.
 MEMORY = 6e8
@@ -95,7 +96,7 @@ class SymmetricGram:
         kernel.check_domain("X", X)
         form = kernel.compiled_form(X.shape[1])
         if form is not None:  # else rows may be those of a precomputed matrix
-            X = X.astype(self.dtype, copy=False)
+            X = rounded_rows(form, X, self.dtype)
         self.X = X if sp.issparse(X) else np.ascontiguousarray(X)
         self.shape = (X.shape[0], X.shape[0])
         self.n_products = 0

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._validation import check_integer, check_positive, check_real
+from nbsketch._validation import check_positive
 from nbsketch.solvers._conjugate.checks import (
     LARGEST_GAP,
     NotConvergedError,
@@ -197,11 +197,7 @@ def conjugate_path(
     """
     operator = StoredMatrix(K) if isinstance(K, np.ndarray) else K
     penalties = [check_positive("alpha", alpha) for alpha in alphas]
-    limits = Limits(
-        check_positive("tol", tol),
-        check_integer("max_passes", max_passes, low=3),
-        check_real("max_seconds", max_seconds, low=0),
-    )
+    limits = Limits.checked(tol, max_passes, max_seconds)
     n, Y = operator.shape[0], check_targets(Y, operator.shape[0])
     rotated = RotatedOutputs(Y, output)
     if preconditioner is None:

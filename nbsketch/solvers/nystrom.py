@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._validation import check_integer, check_positive, check_real
+from nbsketch._validation import check_positive
 from nbsketch.solvers._conjugate.checks import check_gap, check_targets
 from nbsketch.solvers._conjugate.normal import SketchedSystem
 from nbsketch.solvers._conjugate.operator import ColumnOperator
@@ -106,11 +106,7 @@ def solve_nystrom(
     (True, True)
     """
     began = perf_counter()
-    limits = Limits(
-        check_positive("tol", tol),
-        check_integer("max_passes", max_passes, low=3),
-        check_real("max_seconds", max_seconds, low=0),
-    )
+    limits = Limits.checked(tol, max_passes, max_seconds)
     rotated = RotatedOutputs(check_targets(Y, columns.shape[0]), output)
     system = SketchedSystem(
         columns,
@@ -122,14 +118,26 @@ def solve_nystrom(
     start = None if state is None else rotated.rotate(state.coef)
     search = NormalSearch(system, start, limits, callback)
     gaps = search.run()
+    return _solution(rotated, search, gaps, limits.tol, began)
+
+
+def _solution(
+    rotated: RotatedOutputs,
+    search: NormalSearch,
+    gaps: NDArray,
+    tol: float,
+    began: float,
+) -> Solution:
+    """Return the solution that a search has found, unless its gaps are too large."""
+    system = search.system
     objective = system.objective(search.G, search.R)
     relative = np.divide(gaps, objective, out=np.zeros_like(gaps), where=gaps > 0)
-    worst = float(relative.max(initial=0))
     if not search.stopped:
         check_gap(relative, search.n_passes)
     coef, intercept, rest = rotated.restore(
-        search.G, system.intercept(search.G), sample_weight, fit_intercept
+        search.G, system.intercept(search.G), system.weights, system.fit_intercept
     )
+    worst = float(relative.max(initial=0))
     return Solution(
         coef=coef,
         intercept=intercept,

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nbsketch._validation import check_integer, check_positive, check_real
 from nbsketch.solvers._conjugate.preconditioner import Preconditioner
 from nbsketch.solvers._conjugate.problem import ColumnGaps, KernelSystem
 
@@ -21,6 +22,15 @@ class Limits(NamedTuple):
     tol: float
     passes: int
     seconds: float
+
+    @classmethod
+    def checked(cls, tol: float, max_passes: int, max_seconds: float) -> Limits:
+        """Return the limits of a public solver, by the names of its arguments."""
+        return cls(
+            check_positive("tol", tol),
+            check_integer("max_passes", max_passes, low=3),
+            check_real("max_seconds", max_seconds, low=0),
+        )
 
 
 class ConjugateSearch:

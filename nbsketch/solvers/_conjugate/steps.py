@@ -26,7 +26,7 @@ class NormalSearch:
         limits: Limits,
         callback: Callable[[int, float, float, float], Any] | None,
     ) -> None:
-        self._system, self._limits, self._callback = system, limits, callback
+        self.system, self._limits, self._callback = system, limits, callback
         self._began, self.n_passes = perf_counter(), 1  # one was for the targets
         self.stopped = False
         self.G = np.zeros(system.right.shape)
@@ -37,12 +37,12 @@ class NormalSearch:
 
     def run(self) -> NDArray:
         """Search, and return certified gaps."""
-        tol = np.full(self._system.d, self._limits.tol)
+        tol = np.full(self.system.d, self._limits.tol)
         for _ in range(_ROUNDS):
             if self._descend(tol):
                 self._renew()
             enough = self._limits.tol * self._objective()
-            gaps = self._system.certify(self.R, enough)
+            gaps = self.system.certify(self.R, enough)
             late = gaps > enough
             if not late.any() or not self._has_time():
                 break
@@ -51,11 +51,11 @@ class NormalSearch:
 
     def _renew(self) -> None:
         """Compute the residual from the coefficients."""
-        everything = np.arange(self._system.d)
-        self.R = self._system.right - self._multiply(self.G, everything)
+        everything = np.arange(self.system.d)
+        self.R = self.system.right - self._multiply(self.G, everything)
 
     def _objective(self) -> NDArray:
-        return self._system.objective(self.G, self.R)
+        return self.system.objective(self.G, self.R)
 
     def _has_time(self) -> bool:
         used = perf_counter() - self._began
@@ -66,13 +66,13 @@ class NormalSearch:
 
     def _multiply(self, V: NDArray, columns: NDArray) -> NDArray:
         self.n_passes += 1
-        return self._system.apply(V, columns)
+        return self.system.apply(V, columns)
 
     def _descend(self, tol: NDArray) -> bool:
         """Step until estimated gaps are small enough; return if a step was made."""
         before = self.n_passes
         live = np.flatnonzero(np.abs(self.R).max(axis=0) > 0)
-        Z = self._system.precondition(self.R[:, live], live)
+        Z = self.system.precondition(self.R[:, live], live)
         D, slope = Z, dots(self.R[:, live], Z)
         while True:
             keep = self._late(Z, live, tol) & (slope > 0)
@@ -84,14 +84,14 @@ class NormalSearch:
             old = self.R[:, live]
             self.G[:, live] += size * D
             self.R[:, live] = old - size * Q
-            Z = self._system.precondition(self.R[:, live], live)
+            Z = self.system.precondition(self.R[:, live], live)
             new = dots(self.R[:, live], Z)
             beta = np.maximum((new - dots(old, Z)) / slope, 0)
             D, slope = Z + beta * D, new
 
     def _late(self, Z: NDArray, live: NDArray, tol: NDArray) -> NDArray:
         """Return which of the live columns have not reached their tolerance."""
-        gaps = self._system.estimate(self.R, Z, live)
+        gaps = self.system.estimate(self.R, Z, live)
         objective = self._objective()
         if self._callback is not None:
             seconds = perf_counter() - self._began

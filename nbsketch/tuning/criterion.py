@@ -29,11 +29,12 @@ _JITTER = 1e-8
 _LEAST_FREEDOM = 1e-10
 _TINY = np.finfo(np.float64).tiny
 # Whether F and T are in single precision, by level. It serves from this number of terms
-# on: for T if tau is at least so large, and for F too if the diagonal of the Cholesky
-# factor of C, and tau times its least element, are. Values then have errors below 1e-4,
-# slopes relative ones below 1e-3; searches for nearly noise-free targets need better.
+# on: for T if tau and the value are at least so large, and for F too if the diagonal of
+# the Cholesky factor of C, and tau times its least element, are. Values then have
+# errors below 1e-4, slopes relative ones below 1e-3, with which searches for nearly
+# noise-free targets would stop early.
 _SINGLE = (True, True), (False, True), (False, False)
-_LEAST_TERMS, _LEAST_TAU = 3e6, 1e-5
+_LEAST_TERMS, _LEAST_TAU, _LEAST_VALUE = 3e6, 1e-4, -6.0
 _LEAST_PIVOT, _LEAST_PRODUCT = 1e-3, 3e-5
 
 
@@ -132,8 +133,12 @@ class LeaveOneOut:
         left_out = self._left_out(fit)
         squares, shrink = self._squares(left_out)
         total = max(float((shrink * (2 - shrink) * squares).sum()), _TINY)
+        value = float(np.log(total / self._count))
+        if self.level == 1 and value < _LEAST_VALUE:
+            self.level = 2
+            return self(point)
         slope = self._slope(fit, 2 / total * shrink, left_out, squares)
-        return float(np.log(total / self._count)), self._gradient(point, fit, slope)
+        return value, self._gradient(point, fit, slope)
 
     def path(self, log_inverse: NDArray, log_taus: NDArray) -> NDArray:
         """Return the criterion for several tau, by one eigendecomposition."""
@@ -231,10 +236,10 @@ class LeaveOneOut:
         F, T = self._buffers(root, tau)
         self._center(B, F)
         _multiply(F, root, transposed=True)
-        T[:] = F
-        inner = (T.T @ T).astype(np.float64)
+        inner = (F.T @ F).astype(np.float64)
         inner[np.diag_indices(self._size)] += tau
         half = _inverse_root(inner)
+        T[:] = F
         _multiply(T, half, transposed=True)
         leverage = np.einsum("ij,ij->i", T, T) + self._weights / len(B)
         root = scipy.linalg.blas.dtrmm(1.0, half, root, lower=1)

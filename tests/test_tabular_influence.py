@@ -6,9 +6,10 @@ from numpy.testing import assert_allclose
 
 from nbsketch import TabularKernelRegressor
 from nbsketch.gram import evaluate
+from nbsketch.tabular import _model, metric
 from nbsketch.tabular import base as base_module
-from nbsketch.tabular import metric
 from nbsketch.tabular.base import Ridge
+from nbsketch.tabular.fit import fit_machine
 from nbsketch.tabular.influence import fitted_shares, shares
 from nbsketch.tabular.leaves import fit_leaf
 from nbsketch.tabular.machine import Machine
@@ -149,3 +150,25 @@ def test_smooth_functions_of_rotated_columns_take_all_rows():
     assert error < 0.1 * y.std()
     low, high = model.predict_interval(X[1600:], coverage=0.8).T
     assert 0.75 < np.mean((low <= y[1600:]) & (y[1600:] <= high)) < 0.85
+
+
+def test_left_out_rows_are_no_landmarks_and_err_like_new_rows(monkeypatch):
+    found = []
+
+    def kept(*args, **options):
+        found.append(fit_machine(*args, **options))
+        return found[-1]
+
+    monkeypatch.setattr(_model, "fit_machine", kept)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3600, 3))
+    y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2]
+    model = TabularKernelRegressor("fast", random_state=0).fit(X[:1600], y[:1600])
+    machine, left_out = found[0]
+    landmarks = {row.tobytes() for row in machine.base.landmarks}
+    drawn = [machine.rows[i].tobytes() for i in left_out.drawn]
+    assert len(landmarks) + len(drawn) == 1600
+    assert not landmarks.intersection(drawn)
+    error = y[1600:] - model.predict(X[1600:])
+    ratio = np.median(np.abs(error)) / np.median(np.abs(left_out.residual))
+    assert ratio == pytest.approx(1, abs=0.12)

@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 from nbsketch._blas import eigh
 from nbsketch.gram import CompiledForm, evaluate
 
-# Rows of a block, and rows whose left-out residuals choose tau.
-_BLOCK, _VALIDATION = 4096, 4000
+# Rows of a block.
+_BLOCK = 4096
+# Rows whose left-out residuals choose tau.
+VALIDATION = 4000
 # Kernel values of a block of predictions.
 _VALUES = 1000 * _BLOCK
 # Added to the diagonal of C, times sqrt(s).
@@ -193,7 +195,7 @@ class Ridge:
         else:
             self.landmarks = landmarks
         if validation is None:
-            validation = _drawn(n, _VALIDATION, rng)
+            validation = _drawn(n, VALIDATION, rng)
         self.validation = validation
         self._blocks = [] if labels is None else _blocks(labels)
 

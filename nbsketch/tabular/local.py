@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch.tabular.base import Base, Ridge
+from nbsketch.tabular.base import VALIDATION, Base, Ridge
 from nbsketch.tabular.efforts import LEAF_ROWS, TREE_ROWS
 from nbsketch.tabular.enlarge import enlarge
 from nbsketch.tabular.influence import fitted_shares
@@ -30,10 +30,21 @@ def fit_on_base(
     """Fit the base, and members to what it leaves; see `fit_alone`."""
     data, effort, rng = problem.data, problem.effort, problem.rng
     form = scales[0].form
-    ridge = Ridge(form, data.rows, data.weights, effort.landmarks, rng, data.labels)
+    drawn = rng.permutation(len(data.Y))
+    landmarks, others = np.split(drawn, [effort.landmarks])
+    # The base is not smooth at landmarks, where leaves err more than at new rows.
+    index = np.sort(others[:VALIDATION])
+    ridge = Ridge(
+        form,
+        data.rows,
+        data.weights,
+        data.rows[np.sort(landmarks)],
+        rng,
+        data.labels,
+        index,
+    )
     base, base_residual = ridge.fit(data.Y)
     data = data._replace(Y=data.Y - base.predict(form, data.rows))
-    index = ridge.validation
     # A row also pulls the base toward itself, which the leaves undo in part.
     change = base_residual - data.Y[index]
     wanted = np.zeros(len(data.Y), dtype=bool)

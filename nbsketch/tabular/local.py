@@ -31,7 +31,7 @@ def fit_on_base(
     data, effort, rng = problem.data, problem.effort, problem.rng
     form = scales[0].form
     drawn = rng.permutation(len(data.Y))
-    landmarks, others = np.split(drawn, [effort.landmarks])
+    landmarks, others = np.split(drawn, [min(effort.landmarks, len(drawn) // 2)])
     # The base is not smooth at landmarks, where leaves err more than at new rows.
     index = np.sort(others[:VALIDATION])
     ridge = Ridge(

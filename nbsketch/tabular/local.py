@@ -30,15 +30,12 @@ def fit_on_base(
     """Fit the base, and members to what it leaves; see `fit_alone`."""
     data, effort, rng = problem.data, problem.effort, problem.rng
     form = scales[0].form
-    drawn = rng.permutation(len(data.Y))
-    landmarks, others = np.split(drawn, [min(effort.landmarks, len(drawn) // 2)])
-    # The base is not smooth at landmarks, where leaves err more than at new rows.
-    index = np.sort(others[:VALIDATION])
+    landmarks, index = _landmarks(len(data.Y), effort.landmarks, rng)
     ridge = Ridge(
         form,
         data.rows,
         data.weights,
-        data.rows[np.sort(landmarks)],
+        data.rows[landmarks],
         rng,
         data.labels,
         index,
@@ -63,6 +60,17 @@ def fit_on_base(
         residuals.append(one.residual[index] + share[:, None] * change)
     members = [one.member for one in grown]
     return base, members, np.stack([*residuals, base_residual]), index
+
+
+def _landmarks(n: int, count: int, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
+    """Return landmarks, and rows whose residuals are left out, both ascending.
+
+    The latter are others, if there are as many: the base is not smooth at landmarks,
+    where leaves err more than at new rows.
+    """
+    drawn = rng.permutation(n)
+    others = drawn[count:] if n >= 2 * count else drawn
+    return np.sort(drawn[:count]), np.sort(others[:VALIDATION])
 
 
 def _passed(

@@ -23,15 +23,15 @@ class Effort(NamedTuple):
     trees : int
         Trees of each member.
     searches : int
-        Searches for length scales of each family, up to `ALONE` rows; one less, but
-        at least one, for more than 600 rows.
+        Members up to `ALONE` rows, each with its own search for length scales; one
+        less, but at least two, for more than 600 rows.
     landmarks : int
         Number of landmarks of the base.
     search_size : int
         Size for which the global search is meant: above 400 it may add a last round.
     is_shared : bool
-        Whether the second family takes the length scales of the first, up to a factor,
-        in place of a search.
+        Whether, beyond `ALONE` rows, the second family takes the length scales of the
+        first, up to a factor, in place of a search.
     rounds : int
         Rounds of the search within single leaves.
     sampled : int
@@ -56,7 +56,7 @@ class Effort(NamedTuple):
 
 
 EFFORTS = {
-    "fast": Effort(1, 1, 500, 200, True, 3, 2, False, 0.0),
-    "standard": Effort(2, 3, 500, 1000, False, 3, 4, True, 0.15),
-    "high": Effort(4, 5, 500, 1000, False, 6, 6, True, np.inf),
+    "fast": Effort(1, 2, 500, 200, True, 3, 2, False, 0.0),
+    "standard": Effort(2, 5, 500, 1000, False, 3, 4, True, 0.15),
+    "high": Effort(4, 10, 500, 1000, False, 6, 6, True, np.inf),
 }

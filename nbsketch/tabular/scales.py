@@ -14,12 +14,13 @@ from nbsketch._blas import one_thread
 from nbsketch._jit.tuning import FAMILIES
 from nbsketch.gram import CompiledForm
 from nbsketch.gram.dense import upper_triangle
-from nbsketch.tabular.efforts import ALONE, LEAF_ROWS, Effort
+from nbsketch.tabular.efforts import ALONE, EFFORTS, LEAF_ROWS, Effort
 from nbsketch.tabular.leaves import pooled_error
 from nbsketch.tabular.limit import TimeLimit
 from nbsketch.tabular.members import Training, form_of
 from nbsketch.tabular.partition import Partition
 from nbsketch.tuning import InputScaler
+from nbsketch.tuning.inputs import MANY
 from nbsketch.tuning.rows import Rows
 from nbsketch.tuning.search import (
     ROUNDS,
@@ -27,6 +28,7 @@ from nbsketch.tuning.search import (
     Round,
     isotropic_start,
     learn,
+    learn_exact,
     spread_start,
 )
 from nbsketch.tuning.tuner import Search
@@ -78,31 +80,68 @@ class Scales(NamedTuple):
         return form_of(self.family, self.inverse)
 
 
+def _learn(
+    rows: Rows, point: NDArray, rng: np.random.Generator, budget: Budget, family: int
+) -> NDArray:
+    return learn(rows, point, ROUNDS, rng, budget, family)
+
+
+class _Step(NamedTuple):
+    """A kernel family, and the search for its length scales."""
+
+    family: str
+    learn: Callable[[Rows, NDArray, np.random.Generator, Budget, int], NDArray]
+
+
+# Members up to `ALONE` rows, in turn: by the left-out error, and by both criteria.
+_LEFT_OUT = _Step(SMOOTH, _learn), _Step(ROUGH, _learn)
+_BOTH = (
+    _Step(SMOOTH, learn_exact),
+    _Step(ROUGH, _learn),
+    _Step(SMOOTH, _learn),
+    _Step(ROUGH, learn_exact),
+    _Step("matern-5/2", learn_exact),
+)
+
+
 def learn_scales(
     rows: Rows, effort: Effort, rng: np.random.Generator, budget: TimeLimit
 ) -> tuple[InputScaler, list[Scales]]:
     """Return the preprocessing, and the scales of the members.
 
     The smooth family is searched first, with the selection of features among many; the
-    others use its columns.
+    others use its columns. Up to `ALONE` rows with few features and independent errors
+    there is nothing to select, and searches by the exact criterion take part.
     """
     with one_thread():
         if len(rows.kept) < _LEAST_ROWS:
             return _isotropic(rows, rng)
-        size = budget.affordable(effort).search_size
-        search = Search(FAMILIES[SMOOTH], "both", size, rng, budget)
-        _, found = search.choose(rows, *search.candidates(rows))
-        rows = replace(rows, scaler=found.scaler)
-        members = [Scales.at(SMOOTH, found.point)]
-        if len(rows.kept) <= ALONE:
-            members += _searched_again(rows, effort, rng, budget)
+        is_alone, members = len(rows.kept) <= ALONE, list[Scales]()
+        is_exact = is_alone and _has_noise(rows)
+        if not is_exact or rows.X.shape[1] > MANY:
+            size = budget.affordable(effort).search_size
+            search = Search(FAMILIES[SMOOTH], "both", size, rng, budget)
+            _, found = search.choose(rows, *search.candidates(rows))
+            rows = replace(rows, scaler=found.scaler)
+            members.append(Scales.at(SMOOTH, found.point))
+        if is_alone:
+            steps = _BOTH if is_exact else _LEFT_OUT
+            _search_alone(rows, steps, members, effort, rng, budget)
         elif budget.affordable(effort).is_shared:
             budget.skipped += not effort.is_shared
             members.append(_shared(rows, members[0].inverse, rng))
         else:
             start = _start(rows, ROUGH, rng)
-            members.append(_searched(rows, ROUGH, start, rng, budget))
-    return found.scaler, members
+            members.append(_searched(rows, _LEFT_OUT[1], start, rng, budget))
+    return rows.scaler, members
+
+
+def _has_noise(rows: Rows) -> bool:
+    """Return whether errors of the rows may be independent and Gaussian.
+
+    Those of classes are not Gaussian, and those of blocks of rows are dependent.
+    """
+    return rows.labels is None and any(len(np.unique(y)) > 2 for y in rows.Y.T)
 
 
 def _isotropic(
@@ -114,20 +153,26 @@ def _isotropic(
     return plain, [Scales.at(f, point) for f, point in points]
 
 
-def _searched_again(
-    rows: Rows, effort: Effort, rng: np.random.Generator, budget: TimeLimit
-) -> list[Scales]:
-    """Return the scales of further searches, all but the first of the smooth family."""
-    count = effort.searches - (len(rows.kept) > _FEW)
-    starts = {f: _start(rows, f, rng) for f in (ROUGH, SMOOTH)}
-    families = ([ROUGH, SMOOTH] * max(count, 1))[:-1]
-    found = list[Scales]()
-    for family in families:
-        if found and budget.is_over():
+def _search_alone(
+    rows: Rows,
+    steps: tuple[_Step, ...],
+    members: list[Scales],
+    effort: Effort,
+    rng: np.random.Generator,
+    budget: TimeLimit,
+) -> None:
+    """Append the scales of further searches, each on other rows, to `members`."""
+    least = EFFORTS["fast"].searches
+    count = max(effort.searches - (len(rows.kept) > _FEW), least)
+    starts = dict[str, NDArray]()
+    for k in range(len(members), count):
+        if k >= least and budget.is_over():
             break
-        found.append(_searched(rows, family, starts[family], rng, budget))
-    budget.skipped += len(families) - len(found)
-    return found
+        step = steps[k % len(steps)]
+        if step.family not in starts:
+            starts[step.family] = _start(rows, step.family, rng)
+        members.append(_searched(rows, step, starts[step.family], rng, budget))
+    budget.skipped += count - len(members)
 
 
 def _start(rows: Rows, family: str, rng: np.random.Generator) -> NDArray:
@@ -139,15 +184,11 @@ def _start(rows: Rows, family: str, rng: np.random.Generator) -> NDArray:
 
 
 def _searched(
-    rows: Rows,
-    family: str,
-    start: NDArray,
-    rng: np.random.Generator,
-    budget: Budget,
+    rows: Rows, step: _Step, start: NDArray, rng: np.random.Generator, budget: Budget
 ) -> Scales:
     """Return the scales of a search with fresh samples on the columns of `rows`."""
-    point = learn(rows, start, ROUNDS, rng, budget, FAMILIES[family])
-    return Scales.at(family, point)
+    point = step.learn(rows, start, rng, budget, FAMILIES[step.family])
+    return Scales.at(step.family, point)
 
 
 def _shared(rows: Rows, inverse: NDArray, rng: np.random.Generator) -> Scales:

@@ -9,6 +9,9 @@ round before,
 over the logarithms eta of the inverse length scales and of tau. The second term is a
 weak penalty toward one length scale for all; its slow growth allows very large length
 scales for features that do not matter.
+
+For few rows, `learn_exact` minimizes the criterion of `nbsketch.tuning.exact` with the
+same penalty in one descent.
 """
 
 from __future__ import annotations
@@ -24,8 +27,9 @@ from numpy.typing import NDArray
 
 from nbsketch.kernels import median_distance
 from nbsketch.tuning.blocked import criterion_of
-from nbsketch.tuning.criterion import Sample
+from nbsketch.tuning.criterion import LeaveOneOut, Sample
 from nbsketch.tuning.distances import distance_of
+from nbsketch.tuning.exact import ExactCriterion
 from nbsketch.tuning.rows import Rows
 
 # kappa: a length scale e times as large as the others costs 7 / n in log LOO.
@@ -55,6 +59,8 @@ ROUNDS = (Round(2000, 100, 8), Round(2000, 150, 6), Round(2000, 200, 6))
 # The last round, if the error falls by this much with the number of landmarks.
 LAST = Round(2000, 400, 5)
 _FALL = 0.03
+# Rows and iterations of a search by the exact criterion.
+_EXACT_ROWS, _EXACT_ITERATIONS = 500, 20
 
 
 class Budget:
@@ -150,9 +156,26 @@ def learn(
         if budget.is_spent:
             break
         sample = rows.sample(rng, plan.rows, plan.landmarks)
+        criterion = criterion_of(sample, family)
         pull = PULL / len(rows.kept)
-        point = _descend(sample, family, point, pull, plan.iterations, budget)
+        point = _descend(criterion, sample, point, pull, plan.iterations, budget)
     return point
+
+
+def learn_exact(
+    rows: Rows, point: NDArray, rng: np.random.Generator, budget: Budget, family: int
+) -> NDArray:
+    """Minimize the exact criterion on a random part of the rows; return the best point.
+
+    Two thirds of the rows are drawn, at most 500, so that searches differ.
+    """
+    if budget.is_spent:
+        return point
+    count = min(max(2 * len(rows.kept) // 3, 1), _EXACT_ROWS)
+    sample = rows.sample(rng, count, count)
+    criterion = ExactCriterion(sample, family)
+    pull = PULL / len(rows.kept)
+    return _descend(criterion, sample, point, pull, _EXACT_ITERATIONS, budget)
 
 
 def is_rough(rows: Rows, point: NDArray, rng: np.random.Generator, family: int) -> bool:
@@ -189,9 +212,13 @@ class _Objective:
     """The penalized criterion, with the best point evaluated."""
 
     def __init__(
-        self, sample: Sample, family: int, point: NDArray, pull: float, budget: Budget
+        self,
+        criterion: LeaveOneOut | ExactCriterion,
+        point: NDArray,
+        pull: float,
+        budget: Budget,
     ) -> None:
-        self._criterion = criterion_of(sample, family)
+        self._criterion = criterion
         self._level = self._criterion.level
         self._pull, self._budget = pull, budget
         self.least, self.best = np.inf, point
@@ -234,8 +261,8 @@ class _Objective:
 
 
 def _descend(
+    criterion: LeaveOneOut | ExactCriterion,
     sample: Sample,
-    family: int,
     point: NDArray,
     pull: float,
     iterations: int,
@@ -245,7 +272,7 @@ def _descend(
     given = sample.log_tau
     by_tau = _TAU_LIMITS if given is None else (given, given)
     bounds = [_LIMITS] * (len(point) - 1) + [by_tau]
-    objective = _Objective(sample, family, point, pull, budget)
+    objective = _Objective(criterion, point, pull, budget)
     with suppress(_SpentError):
         while not objective.minimize(bounds, iterations):
             pass

@@ -1,0 +1,154 @@
+"""The exact criterion: refits, the Gaussian density, the gradient, and searches."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from reference import laplacian, matern
+from scipy.optimize import minimize_scalar
+from scipy.stats import multivariate_normal
+
+from nbsketch._jit.tuning import FAMILIES
+from nbsketch.tuning import fit_scaler, search
+from nbsketch.tuning.criterion import Sample
+from nbsketch.tuning.exact import ExactCriterion
+from nbsketch.tuning.rows import prepare
+from nbsketch.tuning.search import Budget, learn_exact
+
+KERNELS = {
+    "matern-3/2": lambda X, Y, bandwidth: matern(X, Y, bandwidth, 1.5),
+    "matern-5/2": lambda X, Y, bandwidth: matern(X, Y, bandwidth, 2.5),
+    "laplacian": laplacian,
+}
+families = pytest.mark.parametrize("family", KERNELS)
+outputs = pytest.mark.parametrize("n_outputs", [1, 3])
+weighted = pytest.mark.parametrize("weighted", [False, True])
+POINT = np.array([-0.8, -0.3, 0.1, -1.3])
+
+
+def some_sample(n_outputs, weighted, m=25):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(m, 3))
+    Y = np.sin(2 * X[:, :1]) + 0.5 * rng.normal(size=(m, n_outputs))
+    weights = rng.uniform(0.2, 1.8, size=m) if weighted else None
+    if weighted:
+        weights /= weights.mean()
+    return Sample(X, Y, weights, np.arange(m))
+
+
+def covariance(sample, family):
+    noise = 1.0 if sample.weights is None else 1 / sample.weights
+    K = KERNELS[family](sample.X, sample.X, np.exp(-POINT[:-1]))
+    return K, K + np.exp(POINT[-1]) * np.diag(noise * np.ones(len(K)))
+
+
+def left_out(sample, family):
+    """Return the log of the mean squared error of refits, each without a row."""
+    K, full = covariance(sample, family)
+    Y = sample.Y - np.average(sample.Y, axis=0, weights=sample.weights)
+    squares = []
+    for i in range(len(Y)):
+        others = np.delete(np.arange(len(Y)), i)
+        dual = np.linalg.solve(full[np.ix_(others, others)], Y[others])
+        squares.append(np.square(Y[i] - K[i, others] @ dual).sum())
+    return np.log(np.average(squares, weights=sample.weights))
+
+
+def evidence(sample, family):
+    """Return minus twice the log density per row, at the best variance."""
+    full = covariance(sample, family)[1]
+    Y = sample.Y - np.average(sample.Y, axis=0, weights=sample.weights)
+    m, d = Y.shape
+
+    def minus_log_density(log_variance):
+        normal = multivariate_normal(np.zeros(m), np.exp(log_variance) * full)
+        return -2 * np.sum(normal.logpdf(Y.T)) / (m * d)
+
+    least = minimize_scalar(minus_log_density, bounds=(-9, 9), method="bounded")
+    # without the constants of the density, and of the mean over the outputs
+    return least.fun - 1 - np.log(2 * np.pi) + np.log(d)
+
+
+@families
+@outputs
+@weighted
+def test_value_is_the_mean_of_refits_and_density(family, n_outputs, weighted):
+    sample = some_sample(n_outputs, weighted)
+    value, _ = ExactCriterion(sample, FAMILIES[family])(POINT)
+    desired = (left_out(sample, family) + evidence(sample, family)) / 2
+    assert_allclose(value, desired, rtol=0, atol=1e-6)
+
+
+@families
+@outputs
+@weighted
+def test_gradient_is_that_of_finite_differences(family, n_outputs, weighted):
+    criterion = ExactCriterion(some_sample(n_outputs, weighted), FAMILIES[family])
+    actual = criterion(POINT)[1]
+    step = 1e-5
+    desired = [
+        (criterion(POINT + d)[0] - criterion(POINT - d)[0]) / (2 * step)
+        for d in step * np.eye(len(POINT))
+    ]
+    assert_allclose(actual, desired, rtol=0, atol=1e-8)
+
+
+def some_rows(n=240, repeated=False):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(n, 4))
+    X = np.repeat(X[: n // 4], 4, axis=0) if repeated else X
+    Y = (
+        np.sin(2 * X[:, :1])
+        + np.sin(2 * X[:, 1:2])
+        + (0 if repeated else 0.1 * rng.normal(size=(n, 1)))
+    )
+    return prepare(X, Y, None, fit_scaler(X, "standard"), np.arange(n))
+
+
+def searched(rows, family, seed=0, **options):
+    budget = Budget(**{"iterations": 100, "seconds": np.inf, **options})
+    start = np.append(np.full(4, -1.0), -2.0)
+    rng = np.random.default_rng(seed)
+    return learn_exact(rows, start, rng, budget, FAMILIES[family])
+
+
+@families
+def test_search_finds_the_columns_that_matter(family):
+    point = searched(some_rows(), family)
+    assert point[:2].min() > point[2:4].max() + 1
+
+
+def test_searches_differ_by_the_rows_that_they_draw():
+    rows = some_rows()
+    first, again, other = (searched(rows, "matern-3/2", s) for s in (0, 0, 1))
+    assert_array_equal(first, again)
+    assert 1e-3 < np.abs(first[:2] - other[:2]).max() < 1
+
+
+@families
+def test_noise_free_targets_of_repeated_rows_are_survived(family):
+    point = searched(some_rows(repeated=True), family)
+    assert np.isfinite(point).all()
+    assert point[-1] < -5
+
+
+def test_a_spent_budget_leaves_the_start():
+    start = np.append(np.full(4, -1.0), -2.0)
+    assert_array_equal(searched(some_rows(), "matern-3/2", iterations=0), start)
+
+
+def test_a_given_penalty_is_kept():
+    rows = some_rows()
+    fixed = prepare(rows.X, rows.Y, None, rows.scaler, rows.kept, alpha=1e-3)
+    assert_allclose(searched(fixed, "matern-3/2")[-1], np.log(1e-3 * 160), rtol=1e-12)
+
+
+def test_at_most_a_fixed_number_of_rows_is_drawn(monkeypatch):
+    drawn = []
+    monkeypatch.setattr(
+        search,
+        "ExactCriterion",
+        lambda s, f: drawn.append(len(s.X)) or ExactCriterion(s, f),
+    )
+    searched(some_rows(), "matern-3/2", iterations=1)
+    searched(some_rows(900), "matern-3/2", iterations=1)
+    assert drawn == [160, 500]

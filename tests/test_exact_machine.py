@@ -305,3 +305,22 @@ def test_times_since_1970_are_as_good_as_times_since_zero(
         for offset in (0.0, 1.6e9)
     )
     assert_allclose(far, near, atol=0.01)  # both to a relative gap of 1e-3
+
+
+@pytest.mark.parametrize(
+    "errors", [(np.inf, 1, 2), (2, 1, np.inf), (np.inf, 1, np.inf)]
+)
+def test_nothing_is_interpolated_beside_a_penalty_that_does_not_converge(errors):
+    found = [choice.Choice(e, None, 4.0**-k) for k, e in enumerate(errors)]
+    assert choice._interpolated(found) == found[1]
+
+
+@pytest.mark.parametrize("loss", ["pinball", "square"])
+def test_constant_rows_have_a_constant(loss, rng):
+    y = rng.normal(size=1700)
+    fitted = SketchedKernelRegressor(loss=loss, random_state=0).fit(
+        np.ones((1700, 2)), y
+    )
+    (found,) = fitted.predict(np.ones((1, 2)))
+    center = np.mean(y) if loss == "square" else np.median(y)
+    assert abs(found - center) < 0.05

@@ -227,12 +227,14 @@ def _steps(shift: float, *counts: int) -> NDArray:
 def _interpolated(found: list[Choice]) -> Choice:
     """Return the minimum of a parabola in log lambda through the best of a grid.
 
-    `found` descends evenly in log lambda. At an end it is the best itself.
+    `found` descends evenly in log lambda. At an end, and beside a lambda that has not
+    converged, it is the best itself.
     """
     i = found.index(min(found, key=_order))
-    if i in (0, len(found) - 1) or not np.isfinite(found[i + 1].error):
+    errors = [choice.error for choice in found[max(0, i - 1) : i + 2]]
+    if len(errors) < 3 or not np.isfinite(errors).all():
         return found[i]
-    before, least, after = (choice.error for choice in found[i - 1 : i + 2])
+    before, least, after = errors
     bend = before - 2 * least + after
     move = 0.5 * (before - after) / bend if bend > 0 else 0.0
     shift = _snapped(found[i].shift / _RATIO**move)

@@ -232,7 +232,7 @@ class Objective(ABC):
             intercept=np.hstack([np.atleast_1d(s.intercept) for s in solutions]),
             alpha=alpha,
             objective=float(sum(s.objective for s in solutions)),
-            gap=max(s.relative_gap for s in solutions),
+            gap=float(max(s.relative_gap for s in solutions)),
             n_iter=max(1, *(s.n_iter for s in solutions)),
             shortfall=missed[0].shortfall(tol) if missed else None,
             states=tuple(s.state for s in solutions),

@@ -16,7 +16,12 @@ from nbsketch.tabular.base import Ridge
 from nbsketch.tabular.leaves import fit_leaf, pooled_error
 from nbsketch.tabular.linear import fit_linear
 from nbsketch.tabular.members import Member, Training, fit_tree, form_of, predict_member
-from nbsketch.tabular.metric import find_metric, fit_global, metric_step
+from nbsketch.tabular.metric import (
+    find_metric,
+    fit_global,
+    metric_ratio,
+    metric_step,
+)
 from nbsketch.tabular.noise import fit_noise
 from nbsketch.tabular.outliers import inliers, limits, widened
 from nbsketch.tabular.partition import grow, whole
@@ -554,6 +559,21 @@ def test_a_metric_is_found_for_a_rotated_function_alone(rng):
     assert find_metric("matern-3/2", noise, rng) is None
     options = np.ones(5), np.arange(250), rng
     assert fit_global("matern-3/2", noise, *options, only_rotated=True) is None
+    rotated, known = Training(rows, Y), {"only_rotated": True, "searches": False}
+    assert fit_global("matern-3/2", rotated, *options, **known) is None
+
+
+def test_a_small_sample_tells_whether_a_metric_pays(rng):
+    """Also where there is much noise."""
+    rows, Y = direction(900, 0.3, rng)
+    along = np.sin(rows + 0.5).prod(axis=1, keepdims=True)
+    ones = np.ones(5)
+    ratios = [
+        metric_ratio("matern-3/2", Training(rows, y), ones, rng) for y in (Y, along)
+    ]
+    assert ratios[0] < 0.8 < 0.95 < ratios[1]
+    many = Training(rng.normal(size=(30, 201)), Y[:30])
+    assert metric_ratio("matern-3/2", many, np.ones(201), rng) == np.inf
 
 
 def test_the_global_ridge_is_exact_with_all_landmarks(rng):

@@ -7,11 +7,21 @@ from numpy.typing import NDArray
 
 from nbsketch.tabular.base import Base
 from nbsketch.tabular.linear import Linear, fit_linear
-from nbsketch.tabular.metric import EXACT_ROWS, Global, fit_global, lacks_landmarks
+from nbsketch.tabular.metric import (
+    EXACT_ROWS,
+    Global,
+    fit_global,
+    lacks_landmarks,
+    metric_ratio,
+)
 from nbsketch.tabular.problem import Problem, weighted_error
 from nbsketch.tabular.scales import Scales
 from nbsketch.tabular.stack import stack_weights
 
+# From this ratio of errors on a small sample on, a metric is not worth a search.
+_UNLIKELY = 1.05
+# A global ridge is used from this ratio of errors of the stack, with it to without.
+_GAIN = 0.995
 # A linear function with less weight is left out of the stack.
 _LEAST_WEIGHT = 0.05
 
@@ -46,17 +56,20 @@ def with_ridge(
 
     `start`: the base and its left-out residuals, None if there is none.
 
-    It is tried if the stack leaves little error or, where all rows can be used, if the
-    base lacks landmarks; it is used if its own error is less. Up to `ALONE` rows the
-    members are global, and it needs a metric to differ.
+    It is tried if the stack leaves little error, where all rows can be used if the base
+    lacks landmarks, or if a metric lowers the error of a small sample; it is used if
+    it lowers the error of the stack. Up to `ALONE` rows the members are global, and it
+    needs a metric to differ.
     """
     data, budget = problem.data, problem.budget
     known = None if data.weights is None else data.weights[index]
     error = weighted_error(np.einsum("k,kmd->md", stack, residuals), known)
     effort = budget.affordable(problem.effort)
-    if not (
-        error < effort.global_below or _lacks_landmarks(problem, scales, start, index)
-    ):
+    ratio = metric_ratio(scales.family, data, scales.inverse, problem.rng)
+    rotated = start is not None and ratio < effort.rotated_below
+    tried = error < effort.global_below
+    tried = tried or _lacks_landmarks(problem, scales, start, index)
+    if not (tried or rotated):
         budget.skipped += bool(error < problem.effort.global_below)
         return None
     found = fit_global(
@@ -65,12 +78,16 @@ def with_ridge(
         scales.inverse,
         index,
         problem.rng,
-        only_rotated=start is None,
+        only_rotated=start is None or not tried,
+        searches=ratio < _UNLIKELY,
     )
-    if found is None or not weighted_error(found[1], known) < error:
+    if found is None:
         return None
     more = np.concatenate([residuals, found[1][None]])
     weights = stack_weights(more, known)
+    left = weighted_error(np.einsum("k,kmd->md", weights, more), known)
+    if not left < _GAIN * error:
+        return None
     return more, weights, found[0]._replace(weight=float(weights[-1]))
 
 

@@ -42,6 +42,9 @@ class Effort(NamedTuple):
         Left-out error, relative to the spread of the targets, below which a global
         ridge is tried in any case: it wins where targets are smooth and nearly free of
         noise.
+    rotated_below : float
+        Ratio of errors on a small sample, with a metric to without one, below which a
+        global ridge is tried in any case, for smooth functions of rotated columns.
     """
 
     trees: int
@@ -53,10 +56,11 @@ class Effort(NamedTuple):
     sampled: int
     enlarges: bool
     global_below: float
+    rotated_below: float
 
 
 EFFORTS = {
-    "fast": Effort(1, 2, 500, 200, True, 3, 2, False, 0.0),
-    "standard": Effort(2, 5, 500, 1000, False, 3, 4, True, 0.15),
-    "high": Effort(4, 10, 500, 1000, False, 6, 6, True, np.inf),
+    "fast": Effort(1, 2, 500, 200, True, 3, 2, False, 0.0, 0.8),
+    "standard": Effort(2, 5, 500, 1000, False, 3, 4, True, 0.15, 0.97),
+    "high": Effort(4, 10, 500, 1000, False, 6, 6, True, np.inf, np.inf),
 }

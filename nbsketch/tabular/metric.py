@@ -33,6 +33,8 @@ _PENALTY_ROWS = 1000
 _FALL = 0.95
 # Rows and landmarks of the search for the metric.
 _ROWS, _FEW = 2500, 500
+# Rows and landmarks of the comparison that precedes it, and the width it tries.
+_QUICK_ROWS, _QUICK_FEW, _QUICK_WIDTH = 1000, 200, -0.4
 # With more columns there is no search.
 _MOST_COLUMNS = 200
 _ROUNDS = 2
@@ -94,12 +96,13 @@ def fit_global(
     rng: np.random.Generator,
     *,
     only_rotated: bool,
+    searches: bool = True,
 ) -> tuple[Global, NDArray] | None:
     """Fit the ridge with inverse length scales (p,), times a metric if it helps.
 
     It has 1000 landmarks, or all rows up to 4000. `family` is "matern-3/2", whose
     gradients the search for the metric uses.
-    `only_rotated`: without a metric, return None.
+    `only_rotated`: without a metric, return None. `searches`: search for a metric.
 
     Returns
     -------
@@ -109,10 +112,8 @@ def fit_global(
         Left-out residuals of the validation rows.
     """
     scales, found = form_of(family, inverse).scale, None
-    if len(scales) <= _MOST_COLUMNS:
-        drawn = np.sort(rng.choice(len(data.Y), min(_ROWS, len(data.Y)), replace=False))
-        some = Training(*data.take(drawn))
-        found = find_metric(family, some._replace(rows=some.rows * scales), rng)
+    if searches and len(scales) <= _MOST_COLUMNS:
+        found = find_metric(family, _sampled(data, scales, _ROWS, rng), rng)
     if found is None and only_rotated:
         return None
     matrix = np.diag(scales) if found is None else scales[:, None] * found
@@ -167,21 +168,57 @@ def lacks_landmarks(
     return bool(np.nanmean(residual**2) < _FALL**2 * np.nanmean(half**2))
 
 
+def metric_ratio(
+    family: str, data: Training, inverse: NDArray, rng: np.random.Generator
+) -> float:
+    """Return the ratio of left-out errors with a metric to those without one.
+
+    They are those of a single step on a small sample: a hint whether the search pays.
+    Infinite if there are too many columns.
+    """
+    scales = form_of(family, inverse).scale
+    if len(scales) > _MOST_COLUMNS:
+        return np.inf
+    some = _sampled(data, scales, _QUICK_ROWS, rng)
+    fit = _RidgeOfMap(family, some, _QUICK_FEW, rng)
+    error, base = fit(np.eye(len(scales)))
+    step = np.exp(_QUICK_WIDTH) * metric_step(some.rows, base)
+    return fit(step)[0] / error if error > 0 else np.inf
+
+
+def _sampled(
+    data: Training, scales: NDArray, count: int, rng: np.random.Generator
+) -> Training:
+    """Return some rows, in units of their length scales."""
+    n = len(data.Y)
+    some = Training(*data.take(np.sort(rng.choice(n, min(count, n), replace=False))))
+    return some._replace(rows=some.rows * scales)
+
+
+class _RidgeOfMap:
+    """Left-out error of ridge regression on few landmarks of mapped rows."""
+
+    def __init__(
+        self, family: str, data: Training, landmarks: int, rng: np.random.Generator
+    ) -> None:
+        n, p = data.rows.shape
+        self._data, self._rng, self._form = data, rng, _unscaled(family, p)
+        self._drawn = np.sort(rng.choice(n, min(landmarks, n), replace=False))
+
+    def __call__(self, matrix: NDArray) -> tuple[float, Base]:
+        """Return the error and the fit for a map (p, p)."""
+        data, rows = self._data, self._data.rows @ matrix
+        options = data.weights, rows[self._drawn], self._rng, data.labels
+        base, residual = Ridge(self._form, rows, *options).fit(data.Y)
+        return float(np.sqrt(np.nanmean(np.square(residual)))), base
+
+
 def find_metric(
     family: str, data: Training, rng: np.random.Generator
 ) -> NDArray | None:
     """Return the map (p, p) of rows in units of the length scales; None: no gain."""
-    n, p = data.rows.shape
-    form = _unscaled(family, p)
-    drawn = np.sort(rng.choice(n, min(_FEW, n), replace=False))
-
-    def fit(matrix: NDArray) -> tuple[float, Base]:
-        rows = data.rows @ matrix
-        ridge = Ridge(form, rows, data.weights, rows[drawn], rng, data.labels)
-        base, residual = ridge.fit(data.Y)
-        return float(np.sqrt(np.nanmean(np.square(residual)))), base
-
-    matrix = np.eye(p)
+    fit = _RidgeOfMap(family, data, _FEW, rng)
+    matrix = np.eye(data.rows.shape[1])
     start, base = fit(matrix)
     best, found = _MARGIN * start, None
     for _ in range(_ROUNDS):

@@ -50,8 +50,8 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         How much to spend on the fit: number of trees (1, 2 or 4 for each kernel) and of
         searches for length scales. "high" also tries a global ridge with a rotated
         metric in any case, "standard" if the left-out error is below 0.15 standard
-        deviations, and all of them from 1500 to 4000 rows where the base lacks
-        landmarks.
+        deviations, and all of them above 1500 rows where a metric lowers the error of a
+        small fit or, up to 4000 rows, the base lacks landmarks.
     cv : int, splitter, iterable of (train, test) or None, default=None
         Rows that are left out together wherever something is chosen; merged to 10
         blocks if there are more. None: single rows, with a `DependentRowsWarning` if

@@ -481,3 +481,14 @@ def test_arguments_are_checked():
         tune(X, Y, preprocessing="log")
     with pytest.raises(ValueError, match="`max_iter` must be at least 1"):
         tune(X, Y, max_iter=0)
+
+
+@pytest.mark.parametrize("n", [60, 700])
+def test_rows_that_coincide_beside_an_outlier(n):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 3))
+    y = np.sin(2 * X[:, :1]) + 0.1 * rng.normal(size=(n, 1))
+    X[7] = 1e9
+    for preprocessing in ("standard", "both"):
+        tuned = tune(X, y, preprocessing=preprocessing, size=n, rng=0)
+        assert np.isfinite(tuned.error) and tuned.alpha > 0

@@ -25,6 +25,8 @@ from nbsketch.tuning.distances import distance_of
 
 # Added to the diagonal of C, times sqrt(l): above rounding errors, without effect.
 _JITTER = 1e-8
+# Columns this many times their spread away from zero are moved there.
+_FAR = 1e3
 # Residuals are not divided by less than this: one minus a leverage is rounded.
 _LEAST_FREEDOM = 1e-10
 _TINY = np.finfo(np.float64).tiny
@@ -114,7 +116,9 @@ class LeaveOneOut:
     def __init__(self, sample: Sample, family: int) -> None:
         (m, _), size = sample.X.shape, len(sample.landmarks)
         self._distance, self._size = distance_of(family), size
-        self._X = np.vstack([sample.X, sample.X[sample.landmarks]])
+        self._origin = _origin(sample.X)
+        rows = sample.X - self._origin
+        self._X = np.vstack([rows, rows[sample.landmarks]])
         weights = np.ones(m) if sample.weights is None else sample.weights
         self._weights, self._roots = weights, np.sqrt(weights)
         self._is_weighted = sample.weights is not None
@@ -174,8 +178,8 @@ class LeaveOneOut:
         means = self._weights @ self._K[: len(self._T)] / len(self._T)
 
         def predict(X: NDArray) -> NDArray:
-            values = np.empty((len(X), len(L)))
-            self._distance.fill(X * inverse, L * inverse, values, np.empty_like(values))
+            values, rows = np.empty((len(X), len(L))), (X - self._origin) * inverse
+            self._distance.fill(rows, L * inverse, values, np.empty_like(values))
             return (values - means) @ coef
 
         return predict
@@ -332,6 +336,17 @@ def _congruent(matrix: NDArray, root: NDArray) -> NDArray:
     trmm = scipy.linalg.blas.dtrmm
     right = trmm(1.0, root, matrix.T, side=1, lower=1)
     return trmm(1.0, root, right, lower=1, trans_a=1, overwrite_b=1)
+
+
+def _origin(X: NDArray) -> NDArray:
+    """Return what is subtracted from rows whose distances are differences of squares.
+
+    Beside an outlier the others of a column nearly coincide, far from zero for their
+    spread: it is their median there, and 0 in other columns.
+    """
+    middle = np.median(X, axis=0)
+    spread = np.median(np.abs(X - middle), axis=0)
+    return np.where((spread > 0) & (np.abs(middle) > _FAR * spread), middle, 0.0)
 
 
 def _inverse_root(matrix: NDArray) -> NDArray:

@@ -61,6 +61,6 @@ class Effort(NamedTuple):
 
 EFFORTS = {
     "fast": Effort(1, 2, 500, 200, True, 3, 2, False, 0.0, 0.8),
-    "standard": Effort(2, 5, 500, 1000, False, 3, 4, True, 0.15, 0.97),
+    "standard": Effort(2, 5, 500, 1000, False, 3, 4, True, 0.05, 0.97),
     "high": Effort(4, 10, 500, 1000, False, 6, 6, True, np.inf, np.inf),
 }

@@ -49,7 +49,7 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
     effort : {"fast", "standard", "high"}, default="standard"
         How much to spend on the fit: number of trees (1, 2 or 4 for each kernel) and of
         searches for length scales. "high" also tries a global ridge with a rotated
-        metric in any case, "standard" if the left-out error is below 0.15 standard
+        metric in any case, "standard" if the left-out error is below 0.05 standard
         deviations, and all of them above 1500 rows where a metric lowers the error of a
         small fit or, up to 4000 rows, the base lacks landmarks.
     cv : int, splitter, iterable of (train, test) or None, default=None

@@ -32,13 +32,16 @@ from nbsketch.tabular.members import Training, Tree, kernel_of
 from nbsketch.tabular.partition import whole
 
 # Relative gaps of the solution, and of the factor c; the most passes for each.
-_TOL, _ROUGH_TOL, _PASSES = 1e-3, 2e-2, 200
+_TOL, _ROUGH_TOL, _PASSES = 1e-3, 2e-2, 130
 
 
 def keeps_all_pairs(n: int, tau: float) -> bool:
-    """Return whether the kernel values of all pairs of n rows are kept in memory."""
-    n_bytes = values_dtype(n, tau / n, _TOL).itemsize * n**2 / 2
-    return fits(n_bytes, unasked=MEMORY)
+    """Return whether the kernel values of all pairs of n rows are kept in memory.
+
+    They are in single precision: a penalty that asks for double takes too many passes.
+    """
+    dtype = values_dtype(n, tau / n, _TOL)
+    return dtype == np.float32 and fits(dtype.itemsize * n**2 / 2, unasked=MEMORY)
 
 
 def fit_whole(
@@ -74,9 +77,7 @@ def fit_whole(
     """
     n = len(data.Y)
     alpha = tau / n
-    K = SymmetricGram(
-        kernel_of(family, inverse), data.rows, dtype=values_dtype(n, alpha, _TOL)
-    )
+    K = SymmetricGram(kernel_of(family, inverse), data.rows, dtype=np.float32)
     known: dict[str, Any] = {
         "sample_weight": data.weights,
         "preconditioner": build_preconditioner(K, tau, rng, weights=data.weights),

@@ -91,7 +91,7 @@ def test_larger_leaves_where_all_rows_are_not_used(monkeypatch, why):
         raise NotConvergedError("")
 
     if why == "memory":
-        monkeypatch.setattr(enlarge, "keeps_all_pairs", lambda *_: False)
+        monkeypatch.setattr(enlarge, "keeps_all_pairs", lambda *_, **__: False)
     if why == "passes":
         monkeypatch.setattr(whole, "solve_conjugate", fail)
     monkeypatch.setattr(enlarge, "_LARGER_ROWS", 200)
@@ -109,7 +109,7 @@ def test_smooth_targets_use_all_rows(monkeypatch, tmp_path):
     for module in (enlarge, additions):
         monkeypatch.setattr(module, "EXACT_ROWS", 400)
     monkeypatch.setattr(scales, "ALONE", 50)
-    few = {"landmarks": 60, "search_size": 200, "rounds": 1, "global_below": 0.0}
+    few = {"landmarks": 60, "search_size": 200, "rounds": 1, "global_below": 0.1}
     effort = EFFORTS["standard"]._replace(**few)
     monkeypatch.setitem(EFFORTS, "standard", effort)
     rng = np.random.default_rng(0)

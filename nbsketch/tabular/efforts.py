@@ -40,8 +40,8 @@ class Effort(NamedTuple):
         Whether leaves are enlarged, up to all rows, where this lowers their error.
     global_below : float
         Left-out error, relative to the spread of the targets, below which a global
-        ridge is tried in any case: it wins where targets are smooth and nearly free of
-        noise.
+        ridge is tried in any case, and all rows in double precision: they win where
+        targets are smooth and nearly free of noise.
     rotated_below : float
         Ratio of errors on a small sample, with a metric to without one, below which a
         global ridge is tried in any case, for smooth functions of rotated columns.

@@ -76,16 +76,16 @@ def _enlarged(problem: Problem, grown: Grown, wanted: NDArray) -> Grown:
     """Return a member on all rows, or on larger leaves if they are too many."""
     data, member = problem.data, grown.member
     family, tau = member.family, member.tau
-    if data.labels is None and keeps_all_pairs(len(data.Y), tau):
+    before = weighted_error(grown.residual, data.weights)
+    double = before < problem.effort.global_below
+    if data.labels is None and keeps_all_pairs(len(data.Y), tau, double=double):
         found = fit_whole(family, member.scales, data, tau, grown.diagonal, problem.rng)
-        if found is not None:
-            before, after = (
-                weighted_error(r, data.weights) for r in (grown.residual, found[1])
-            )
-            if after < _SLACK * before:
-                return grown._replace(
-                    member=member._replace(trees=(found[0],)), residual=found[1]
-                )
+        if (
+            found is not None
+            and weighted_error(found[1], data.weights) < _SLACK * before
+        ):
+            whole = member._replace(trees=(found[0],))
+            return grown._replace(member=whole, residual=found[1])
     fitted = Fitted(np.nan, tau, member.scales)
     larger = grow_member(problem, family, fitted, _LARGER_ROWS, wanted)
     return larger._replace(partition=grown.partition)

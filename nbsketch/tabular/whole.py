@@ -35,13 +35,14 @@ from nbsketch.tabular.partition import whole
 _TOL, _ROUGH_TOL, _PASSES = 1e-3, 2e-2, 130
 
 
-def keeps_all_pairs(n: int, tau: float) -> bool:
+def keeps_all_pairs(n: int, tau: float, *, double: bool = True) -> bool:
     """Return whether the kernel values of all pairs of n rows are kept in memory.
 
-    They are in single precision: a penalty that asks for double takes too many passes.
+    `double`: also in double precision, if the penalty asks for it. It takes longer.
     """
     dtype = values_dtype(n, tau / n, _TOL)
-    return dtype == np.float32 and fits(dtype.itemsize * n**2 / 2, unasked=MEMORY)
+    allowed = double or dtype == np.float32
+    return allowed and fits(dtype.itemsize * n**2 / 2, unasked=MEMORY)
 
 
 def fit_whole(
@@ -77,7 +78,9 @@ def fit_whole(
     """
     n = len(data.Y)
     alpha = tau / n
-    K = SymmetricGram(kernel_of(family, inverse), data.rows, dtype=np.float32)
+    K = SymmetricGram(
+        kernel_of(family, inverse), data.rows, dtype=values_dtype(n, alpha, _TOL)
+    )
     known: dict[str, Any] = {
         "sample_weight": data.weights,
         "preconditioner": build_preconditioner(K, tau, rng, weights=data.weights),

@@ -63,7 +63,7 @@ def with_ridge(
     """
     data, budget = problem.data, problem.budget
     known = None if data.weights is None else data.weights[index]
-    error = weighted_error(np.einsum("k,kmd->md", stack, residuals), known)
+    error = _stacked_error(stack, residuals, known)
     effort = budget.affordable(problem.effort)
     ratio = metric_ratio(scales.family, data, scales.inverse, problem.rng)
     rotated = start is not None and ratio < effort.rotated_below
@@ -85,10 +85,14 @@ def with_ridge(
         return None
     more = np.concatenate([residuals, found[1][None]])
     weights = stack_weights(more, known)
-    left = weighted_error(np.einsum("k,kmd->md", weights, more), known)
-    if not left < _GAIN * error:
+    if not _stacked_error(weights, more, known) < _GAIN * error:
         return None
     return more, weights, found[0]._replace(weight=float(weights[-1]))
+
+
+def _stacked_error(stack: NDArray, residuals: NDArray, known: NDArray | None) -> float:
+    """Return the left-out error of a stack of parts; `known` weigh the rows."""
+    return weighted_error(np.einsum("k,kmd->md", stack, residuals), known)
 
 
 def _lacks_landmarks(

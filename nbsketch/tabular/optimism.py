@@ -22,10 +22,11 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial.distance import pdist, squareform
 
+from nbsketch._jit.tuning import FAMILIES
 from nbsketch.tabular.leaves import solve_shifted
 from nbsketch.tabular.scales import Scales
+from nbsketch.tuning.distances import distance_of
 
 # Rows that the effective number is computed from.
 _ROWS = 700
@@ -39,7 +40,8 @@ def optimism(scales: Scales, rows: NDArray, Y: NDArray) -> float:
     Parameters
     ----------
     scales : Scales
-        Length scales of a Matern 3/2 kernel and the penalty learned with them.
+        Length scales of a kernel of Euclidean distances, and the penalty learned with
+        them.
     rows : ndarray of shape (n, p)
         Preprocessed training rows.
     Y : ndarray of shape (n, d)
@@ -57,10 +59,11 @@ def effective_numbers(scales: Scales, rows: NDArray, Y: NDArray) -> tuple[float,
 
     The latter is the participation ratio of the eigenvalues of their cross products.
     """
-    U, tau = np.sqrt(3) * rows * scales.inverse, scales.tau
-    distance = squareform(pdist(U))
-    slopes = -np.exp(-distance)
-    P = _projected_inverse(-(1 + distance) * slopes, tau)
+    U, tau = rows * scales.inverse, scales.tau
+    K, slopes = np.empty((2, len(U), len(U)))
+    distance_of(FAMILIES[scales.family]).fill(U, U, K, slopes)
+    slopes *= 2  # from the squared distance to the logarithm of a scale
+    P = _projected_inverse(K, tau)
     trace, by_trace = np.trace(P), _trace_slopes(P @ P, slopes, U, tau)
     A = P @ Y
     G = np.zeros((len(by_trace), len(by_trace)))

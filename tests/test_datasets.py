@@ -23,10 +23,8 @@ import sklearn.datasets
 from numpy.testing import assert_allclose, assert_array_equal
 
 from nbsketch import datasets
-from nbsketch.datasets import Dataset, _files, make_friedman_outliers, multitarget, uci
-from nbsketch.datasets._arff import read_arff
-from nbsketch.datasets._tables import Table
-from nbsketch.datasets._text import read_lines
+from nbsketch.datasets import Dataset, _files, make_friedman_outliers, mulan, tables
+from nbsketch.datasets._reading import read_arff, read_lines
 from nbsketch.metrics import arrmse
 
 LOADERS = [name for name in datasets.__all__ if name.startswith("load_")]
@@ -104,6 +102,14 @@ def test_loaders_document_each_argument_and_error(loader):
     assert titles == ["Parameters", "Returns", "Raises", "References", "Examples"]
     assert max(map(len, doc.splitlines())) <= 84
     assert doc.count("\nFileNotFoundError\n") == doc.count("\nValueError\n") == 1
+
+
+def test_each_set_of_the_table_file_has_a_loader():
+    entries = [*tables.TABLES, *mulan.LABEL_SETS, *mulan.TARGET_SETS, "otoliths"]
+    assert sorted(f"load_{name.replace('-', '_')}" for name in entries) == LOADERS
+    for entry in tables.TABLES.values():
+        assert set(entry.categories) <= set(entry.feature_names)
+        assert all(bool(file.url) == bool(file.sha256) for file in entry.files)
 
 
 def test_python_without_docstrings_loads_the_loaders(run_python):
@@ -610,25 +616,16 @@ def serve(monkeypatch, answers):
     return calls
 
 
-def _rf1():
-    """Load rf1.
-
-    Returns
-    -------
-
-    References
-    ----------
-    """
-
-
 def test_download_is_checked_cached_and_done_once(tmp_path, monkeypatch):
     write_rf1(tmp_path)
     answers = {p.name: p.read_bytes() for p in (tmp_path / "rf1").iterdir()}
-    digests = {n: hashlib.sha256(body).hexdigest() for n, body in answers.items()}
-    source = multitarget._source(
-        "rf1", digests["rf1-train.arff"], digests["rf1-test.arff"]
+    entry = mulan.TARGET_SETS["rf1"]
+    files = tuple(
+        replace(file, sha256=hashlib.sha256(answers[file.name]).hexdigest())
+        for file in entry.files
     )
-    load_rf1 = multitarget._loader(replace(multitarget._RF1, source=source), "")(_rf1)
+    monkeypatch.setitem(mulan.TARGET_SETS, "rf1", replace(entry, files=files))
+    load_rf1 = mulan._target_loader("rf1")
     calls = serve(monkeypatch, answers)
     with pytest.raises(FileNotFoundError):
         load_rf1(download=False)
@@ -815,17 +812,14 @@ def test_real_uci_tables(name, shape, ends, n_missing):
 
 
 @needs_data
-def test_files_of_uci_tables_are_those_of_the_downloads():
-    for table in vars(uci).values():
-        if isinstance(table, Table):
-            for path, file in zip(
-                _files.locate(table.source, REAL_DATA, False),
-                table.source.files,
-                strict=True,
-            ):
-                if file.name != "adult-test.csv":  # UCI's has a line more
-                    content = gzip.decompress(path.read_bytes())
-                    assert hashlib.sha256(content).hexdigest() == file.sha256
+def test_files_of_tables_are_those_of_the_downloads():
+    for table in tables.TABLES.values():
+        paths = _files.locate(table, REAL_DATA, False)
+        for path, file in zip(paths, table.files, strict=True):
+            if file.sha256 and file.name != "adult-test.csv":  # UCI's has a line more
+                content = path.read_bytes()
+                content = gzip.decompress(content) if path.suffix == ".gz" else content
+                assert hashlib.sha256(content).hexdigest() == file.sha256
 
 
 @needs_data
@@ -835,9 +829,7 @@ def test_files_of_uci_tables_are_those_of_the_downloads():
 )
 def test_real_missing_values(name, n_missing_train, n_missing_test):
     plain, paper = real(name), real(name, preparation="paper")
-    paths = _files.locate(
-        getattr(multitarget, f"_{name.upper()}").source, REAL_DATA, False
-    )
+    paths = _files.locate(mulan.TARGET_SETS[name], REAL_DATA, False)
     gaps = ["".join(read_lines(path)).count("?") for path in paths]
     assert gaps == [n_missing_train, n_missing_test]
     differ = plain.X != paper.X

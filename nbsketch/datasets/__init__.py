@@ -8,24 +8,29 @@ text files may be gzipped. Importing this module imports neither scikit-learn no
 """
 
 from nbsketch.datasets._dataset import Dataset
-from nbsketch.datasets.diagonal import DiagonalDesign
-from nbsketch.datasets.documents import make_documents
-from nbsketch.datasets.multilabel import load_bibtex, load_bookmarks, load_mediamill
-from nbsketch.datasets.multitarget import load_rf1, load_rf2, load_scm1d, load_scm20d
+from nbsketch.datasets.mulan import (
+    load_bibtex,
+    load_bookmarks,
+    load_mediamill,
+    load_rf1,
+    load_rf2,
+    load_scm1d,
+    load_scm20d,
+)
 from nbsketch.datasets.otoliths import load_otoliths
-from nbsketch.datasets.regression import (
+from nbsketch.datasets.synthetic import (
+    DiagonalDesign,
+    make_documents,
+    make_friedman_outliers,
+)
+from nbsketch.datasets.tables import (
+    load_abalone,
+    load_adult,
     load_airfoil,
     load_autompg,
     load_boston,
     load_california,
     load_concrete,
-    load_powerplant,
-    load_yacht,
-)
-from nbsketch.datasets.synthetic import make_friedman_outliers
-from nbsketch.datasets.uci import (
-    load_abalone,
-    load_adult,
     load_elevators,
     load_german,
     load_horse_colic,
@@ -34,9 +39,11 @@ from nbsketch.datasets.uci import (
     load_parkinsons,
     load_phoneme,
     load_pol,
+    load_powerplant,
     load_skillcraft,
     load_sml,
     load_stock,
+    load_yacht,
 )
 
 __all__ = [

@@ -1,5 +1,6 @@
-"""ARFF files of numbers: dense rows with '?' for missing, or sparse {i v, ...} rows."""
+"""Text files of numbers, plain or gzipped, and ARFF files: dense or sparse rows."""
 
+import gzip
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,15 +9,41 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from nbsketch.datasets._text import parse_rows, read_lines
-
 _ATTRIBUTE = re.compile(
     r"""@attribute\s+('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\S+)""", re.IGNORECASE
 )
 
 
+def read_lines(path: Path) -> list[str]:
+    """Return the lines of a text file that are not blank."""
+    data = path.read_bytes()
+    if path.suffix == ".gz":
+        data = gzip.decompress(data)
+    # Only names may hold bytes that are not UTF-8.
+    text = data.decode("utf-8-sig", errors="replace")
+    return [line for line in text.split("\n") if line.strip()]
+
+
+def parse_rows(
+    lines: Sequence[str], path: Path, n_columns: int, delimiter: str | None = None
+) -> NDArray:
+    """Return (len(lines), n_columns) numbers; None: delimited by white space."""
+    if not lines:
+        raise ValueError(f"{path} has no rows of data")
+    try:
+        table = np.loadtxt(lines, delimiter=delimiter, comments=None, ndmin=2)
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+    if table.shape[1] != n_columns:
+        raise ValueError(f"{path} must have {n_columns} columns, got {table.shape[1]}")
+    return table
+
+
 def read_arff(path: Path) -> tuple[list[str], NDArray | csr_array]:
-    """Return the names of the columns and the table; missing values are NaN."""
+    """Return the names of the columns and the table; missing values, '?', are NaN.
+
+    Rows are dense, or sparse as in {i v, ...}.
+    """
     lines = [line.strip() for line in read_lines(path)]
     lines = [line for line in lines if not line.startswith("%")]
     start = next((i for i, line in enumerate(lines) if line.lower() == "@data"), None)

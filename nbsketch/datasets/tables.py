@@ -1,0 +1,271 @@
+"""Sets that are one table: numbers, categories, a target or labels."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbsketch._validation import check_choice
+from nbsketch.datasets._dataset import Dataset
+from nbsketch.datasets._files import fetch_through_sklearn, locate
+from nbsketch.datasets._reading import parse_rows, read_lines
+from nbsketch.datasets._sets import Entry, Folder, Loader, described, read_entries
+
+_MISSING = "?"
+_DOWNLOAD = """\
+Whether to download the file if none of these folders has it, verified by
+SHA-256."""
+# Columns of horse-colic, from 0: the number of the hospital, the target, and codes of
+# the lesion, which are known if the target is.
+_COLIC_COLUMNS, _LESION, _COLIC_LEFT_OUT = 28, 23, (2, 23, 24, 25, 26)
+
+
+@dataclass(frozen=True)
+class Table(Entry):
+    """A text file, and the names of the features and of the target.
+
+    `categories` are the features that hold text, or codes of categories.
+    """
+
+    feature_names: tuple[str, ...]
+    target_name: str
+    delimiter: str | None = None
+    n_header_lines: int = 0
+    categories: tuple[str, ...] = ()
+    has_labels: bool = False
+
+
+# Returns X and y, and the number of training rows of a published split, if any.
+Read = Callable[[Table, Folder, bool], tuple[Any, ...]]
+TABLES = read_entries(Table, "tables")
+
+
+def _read_table(
+    table: Table, data_home: Folder, download: bool
+) -> tuple[NDArray, NDArray]:
+    """Return inputs and target of a file whose last column is the target."""
+    (path,) = locate(table, data_home, download)
+    n_columns = len(table.feature_names) + 1
+    if table.categories or table.has_labels:
+        fields = _read_fields(path, n_columns)
+        return _columns_of(table, fields[:, :-1], fields[:, -1], path)
+    lines = read_lines(path)[table.n_header_lines :]
+    rows = parse_rows(lines, path, n_columns, table.delimiter)
+    return rows[:, :-1], rows[:, -1]
+
+
+def _columns_of(
+    table: Table, fields: NDArray, targets: NDArray, path: Path
+) -> tuple[NDArray, NDArray]:
+    """Return inputs and target of the text of a table."""
+    try:
+        columns = [
+            _texts(field) if name in table.categories else _numbers(field)
+            for name, field in zip(table.feature_names, fields.T, strict=True)
+        ]
+        y = _labels(targets) if table.has_labels else _numbers(targets)
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+    if not table.categories:
+        return np.column_stack(columns), y
+    X = np.empty(fields.shape, dtype=object)
+    for j, column in enumerate(columns):
+        X[:, j] = column
+    return X, y
+
+
+def _read_fields(path: Path, n_columns: int) -> NDArray:
+    """Return the text of a comma-separated file without header, stripped."""
+    lines = [line for line in read_lines(path) if not line.startswith("|")]
+    rows = [[field.strip() for field in line.split(",")] for line in lines]
+    counts = {len(row) for row in rows}
+    if counts != {n_columns}:
+        raise ValueError(
+            f"{path} must have {n_columns} columns, got {sorted(counts) or 'no rows'}"
+        )
+    return np.array(rows)
+
+
+def _numbers(field: NDArray) -> NDArray:
+    return np.where(field == _MISSING, "nan", field).astype(float)
+
+
+def _texts(field: NDArray) -> NDArray:
+    texts = field.astype(object)
+    texts[field == _MISSING] = None
+    return texts
+
+
+def _labels(field: NDArray) -> NDArray:
+    """Return integers if all labels are, else text."""
+    try:
+        return field.astype(np.int64)
+    except ValueError:
+        return np.array(field.tolist())  # no wider than the longest
+
+
+def _read_colic(
+    table: Table, data_home: Folder, download: bool
+) -> tuple[NDArray, NDArray]:
+    (path,) = locate(table, data_home, download)
+    fields = _read_fields(path, _COLIC_COLUMNS)
+    inputs = np.delete(fields, _COLIC_LEFT_OUT, axis=1)
+    return _columns_of(table, inputs, fields[:, _LESION], path)
+
+
+def _read_adult(
+    table: Table, data_home: Folder, download: bool
+) -> tuple[NDArray, NDArray, int]:
+    """Return both files; the labels of the second end with a full stop."""
+    paths = locate(table, data_home, download)
+    train, test = (_read_fields(p, len(table.feature_names) + 1) for p in paths)
+    fields = np.vstack([train, test])
+    labels = np.char.rstrip(fields[:, -1], ".")
+    return *_columns_of(table, fields[:, :-1], labels, paths[0]), len(train)
+
+
+def _read_autompg(
+    table: Table, data_home: Folder, download: bool
+) -> tuple[NDArray, NDArray]:
+    (path,) = locate(table, data_home, download)
+    fields = [line.split()[:8] for line in read_lines(path)]
+    lines = [" ".join(row) for row in fields if "?" not in row]
+    rows = parse_rows(lines, path, 8)
+    return rows[:, 1:], rows[:, 0]
+
+
+def _read_california(
+    table: Table, data_home: Folder, download: bool
+) -> tuple[NDArray, NDArray]:
+    try:
+        (path,) = locate(table, data_home, download)
+    except FileNotFoundError as missing:
+        if not download:
+            raise
+        return _fetch_california(missing)
+    lines = read_lines(path)[table.n_header_lines :]
+    return _derive_california(parse_rows(lines, path, 9, table.delimiter))
+
+
+def _derive_california(table: NDArray) -> tuple[NDArray, NDArray]:
+    """Return scikit-learn's features and target from the columns of the file."""
+    longitude, latitude, age, rooms, bedrooms, people, households, income, value = (
+        table.T
+    )
+    shares = [rooms / households, bedrooms / households, people, people / households]
+    X = np.column_stack([income, age, *shares, latitude, longitude])
+    return X, value / 100_000
+
+
+def _fetch_california(missing: FileNotFoundError) -> tuple[NDArray, NDArray]:
+    """Return what scikit-learn downloads; raise `missing` if it fails."""
+    from sklearn.datasets import fetch_california_housing
+
+    bunch = fetch_through_sklearn(fetch_california_housing, missing)
+    return bunch.data, bunch.target
+
+
+def _loader(name: str, read: Read = _read_table) -> Loader:
+    table = TABLES[name]
+
+    def load(
+        *, data_home: Folder = None, download: bool = True, as_frame: bool = False
+    ) -> Dataset:
+        """Load {title}.
+
+        {details}
+
+        Parameters
+        ----------
+        data_home : str, path or None, default=None
+            Folder that holds
+            {files},
+            plain or gzipped. Searched first, then the folder in the environment
+            variable NBSKETCH_DATA, then ``nbsketch`` in scikit-learn's data folder.
+        download : bool, default=True
+        {download}
+        as_frame : bool, default=False
+            Whether X is a pandas DataFrame and y a Series: categories and labels are
+            categorical, whole numbers integers. False: X is an array of floats, or of
+            objects if there are categories, with None or NaN for missing values.
+
+        Returns
+        -------
+        Dataset
+        {returns}
+
+        Raises
+        ------
+        FileNotFoundError
+            If a file is neither found nor downloaded; it says where the files come
+            from and where to put them.
+        ValueError
+            If the file does not have the expected columns.
+
+        References
+        ----------
+        {references}
+
+        Examples
+        --------
+        >>> from nbsketch.datasets import {loader}
+        >>> {loader}()  # doctest: +SKIP
+        {example}
+        """
+        check_choice("as_frame", as_frame, (True, False))
+        X, y, *n_train = read(table, data_home, download)
+        names, target = table.feature_names, (table.target_name,)
+        data = Dataset(name, X.copy(), y.copy(), names, target, *n_train)
+        return _as_frames(data, table) if as_frame else data
+
+    return described(load, table, download=_DOWNLOAD)
+
+
+def _as_frames(data: Dataset, table: Table) -> Dataset:
+    """Return the set with a DataFrame and a Series."""
+    try:
+        import pandas as pd
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "`as_frame=True` needs pandas: pip install pandas, or pass as_frame=False"
+        ) from error
+    columns = {
+        name: pd.Categorical(column)
+        if name in table.categories
+        else _whole(column.astype(float))
+        for name, column in zip(data.feature_names, data.X.T, strict=True)
+    }
+    y: Any = pd.Categorical(data.y) if table.has_labels else _whole(data.y)
+    target = pd.Series(y, name=data.target_names[0])
+    return replace(data, X=pd.DataFrame(columns), y=target)
+
+
+def _whole(column: NDArray) -> NDArray:
+    """Return integers if all numbers are whole."""
+    whole = np.isfinite(column).all() and (column == np.rint(column)).all()
+    return column.astype(np.int64) if whole else column
+
+
+load_abalone = _loader("abalone")
+load_adult = _loader("adult", _read_adult)
+load_airfoil = _loader("airfoil")
+load_autompg = _loader("autompg", _read_autompg)
+load_boston = _loader("boston")
+load_california = _loader("california", _read_california)
+load_concrete = _loader("concrete")
+load_elevators = _loader("elevators")
+load_german = _loader("german")
+load_horse_colic = _loader("horse-colic", _read_colic)
+load_ionosphere = _loader("ionosphere")
+load_keggdirected = _loader("keggdirected")
+load_parkinsons = _loader("parkinsons")
+load_phoneme = _loader("phoneme")
+load_pol = _loader("pol")
+load_powerplant = _loader("powerplant")
+load_skillcraft = _loader("skillcraft")
+load_sml = _loader("sml")
+load_stock = _loader("stock")
+load_yacht = _loader("yacht")

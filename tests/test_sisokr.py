@@ -160,8 +160,7 @@ def test_the_score_is_that_of_the_dense_formula(name, tiny):
     predicted = candidates[scores.argmax(axis=1)]
     overlap = (predicted * data.y_test).sum(axis=1)
     total = (predicted + data.y_test).sum(axis=1)
-    print(found["f1"], 100 * np.mean(2 * overlap / total))
-    assert_allclose(found["f1"], 100 * np.mean(2 * overlap / total), atol=3.0)
+    assert_allclose(found["f1"], 100 * np.mean(2 * overlap / total))
 
 
 def test_the_synthetic_problem_has_the_stated_law(monkeypatch):

@@ -72,7 +72,7 @@ def test_interval_of_a_slope():
 
 def test_memory_and_time_of_a_call(monkeypatch):
     assert_allclose(table4._peak(lambda: np.ones(10**6)), 8, rtol=0.01)
-    # A clock that calls alone advance; the first one compiles, a later one is disturbed.
+    # Only calls advance the clock; the first one compiles, a later one is disturbed.
     durations = [5.0, 0.1, 0.9, *[0.1] * 100]
     clock, calls = [0.0], []
 

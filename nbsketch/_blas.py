@@ -23,8 +23,14 @@ _SMALL = 3e9
 
 def eigh(matrix: NDArray) -> tuple[NDArray, NDArray]:
     """Return the ascending eigenvalues and the eigenvectors of a symmetric matrix."""
+    matrix = matrix.astype(np.float64, copy=False)
     with threads_for(10.0 * len(matrix) ** 3):
-        return scipy.linalg.eigh(matrix.astype(np.float64, copy=False))
+        try:
+            return scipy.linalg.eigh(matrix)
+        except np.linalg.LinAlgError:
+            # The fastest driver fails on some multiples of the identity plus rounding,
+            # which ones depends on the BLAS kernels; divide and conquer does not.
+            return scipy.linalg.eigh(matrix, driver="evd")
 
 
 def threads_for(operations: float) -> AbstractContextManager:

@@ -80,7 +80,9 @@ def fault(name: str, value: Any, may_be_text: bool = False) -> str | None:
         except TypeError:  # columns without a common type
             return _dates(name, frame)
     if value.ndim == 0:
-        return None
+        is_text = _is_text(value.item()) and not may_be_text
+        text = f"`{name}` must be an array of numbers, got {value.item()!r}"
+        return text if is_text else None
     if value.dtype.kind in "OSU":
         objects = np.asarray(value, dtype=object)
         text = np.frompyfunc(_is_text, 1, 1)(objects).astype(bool)

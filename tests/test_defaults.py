@@ -7,7 +7,12 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose
 
-from nbsketch import DependentRowsWarning, GaussianKernel, SketchedKernelRegressor
+from nbsketch import (
+    DependentRowsWarning,
+    GaussianKernel,
+    HuberLoss,
+    SketchedKernelRegressor,
+)
 from nbsketch.fitting import choice, objective, reduction, sizes
 from nbsketch.fitting.sizes import takes_all_rows
 from nbsketch.model_selection import cross_validate
@@ -152,18 +157,33 @@ def test_sizes_of_other_losses_follow_the_work():
     assert sizes.joint_size(2000, 3) == 500
 
 
-def test_the_penalty_of_many_rows_is_that_of_a_smaller_problem(rng, monkeypatch):
-    X = rng.uniform(-2, 2, size=(3000, 3))
-    truth = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 0]
-    y = truth + 0.3 * rng.normal(size=len(X))
-    options = {"loss": "huber", "size": 150}
-    whole = model(**options).fit(X, y)
+def test_the_penalty_of_many_rows_is_that_of_a_smaller_problem(monkeypatch):
+    """Corrected: without a tail Huber's loss has the penalty of least squares.
+
+    In the mean over seeds. That of the smaller problem is six times as large.
+    """
     monkeypatch.setattr(objective, "_SMALL_PATH", 0.0)
     monkeypatch.setattr(reduction, "_ROWS", 1000)
     monkeypatch.setattr(reduction, "_ROWS_WORK", 0.0)
-    smaller = model(**options).fit(X, y)
-    errors = [np.std(m.predict(X) - truth) for m in (smaller, whole)]
-    assert smaller.alpha_ != whole.alpha_ and errors[0] < 1.15 * errors[1]
+    paths, path = [], reduction.held_out
+
+    def spy(part, *arguments):
+        paths.append((len(part.targets), path(part, *arguments)))
+        return paths[-1][1]
+
+    monkeypatch.setattr(reduction, "held_out", spy)
+    ratios = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        X = rng.uniform(-2, 2, size=(3000, 3))
+        y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 0] + 0.3 * rng.normal(size=len(X))
+        found = model(loss=HuberLoss(1e3), size=150).fit(X, y).alpha_
+        rows, uncorrected = paths.pop()
+        least_squares = model(size=150).fit(X, y).alpha_
+        assert rows == 1000
+        ratios.append(np.log([found, uncorrected.interpolated]) - np.log(least_squares))
+    corrected, before = np.exp(np.mean(ratios, axis=0))
+    assert 0.5 < corrected < 3 < before
 
 
 @pytest.mark.parametrize(

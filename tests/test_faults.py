@@ -214,7 +214,8 @@ def test_targets_whose_squares_overflow_are_refused(model):
 
 def test_weights_must_be_numbers():
     X, y = data()
-    with pytest.raises(ValueError, match="balanced"):
+    message = "`sample_weight` must be an array of numbers, got 'balanced'"
+    with pytest.raises(ValueError, match=message):
         SketchedKernelRegressor().fit(X, y, sample_weight="balanced")
 
 

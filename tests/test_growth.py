@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from sklearn.base import clone
 
 from nbsketch import (
     AutoSize,
@@ -123,9 +124,14 @@ def test_a_given_alpha_is_kept():
 )
 def test_other_regressors(model):
     X, y = data(n=150)
-    path = model.fit(X, y).size_path_
+    path = model.set_params(random_state=0).fit(X, y).size_path_
     assert len(path["size"]) > 1 and np.isfinite(path["loss"]).all()
-    assert model.sketch_.shape[0] == path["size"][path["loss"].argmin()]
+    chosen = int(path["size"][path["loss"].argmin()])
+    assert model.sketch_.shape[0] == chosen
+    assert path["loss"].min() < 0.75 * path["loss"][0]
+    # The model of this size at once, up to another choice of the penalty.
+    fixed = clone(model).set_params(size=chosen).fit(X, y)
+    assert np.abs(model.predict(X) - fixed.predict(X)).mean() < 0.1 * np.std(y)
 
 
 def test_classifier():

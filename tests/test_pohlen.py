@@ -102,7 +102,7 @@ def test_every_method_learns(name):
     parts = split(toy(200), 0)
     method = Method(name, 40, 2 if name == SPARSE else None)
     found = methods.evaluate(parts, method, seed=0)
-    assert found["error"] < 0.2
+    assert 0.02 < found["error"] < 0.07  # the share of the noise is 0.02
     assert found["seconds"] > 0
 
 
@@ -141,11 +141,23 @@ def test_from_the_file_alone(tiny, tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif("NBSKETCH_DATA" not in os.environ, reason="needs the data sets")
-@pytest.mark.parametrize("name", ["concrete", "airfoil", "autompg", "yacht"])
-def test_the_real_sets(name):
+@pytest.mark.parametrize(
+    ("name", "exact", "sketched"),
+    [
+        ("concrete", 0.127, 0.224),
+        ("airfoil", 0.097, 0.239),
+        ("autompg", 0.142, 0.17),
+        ("yacht", 0.0019, 0.055),
+    ],
+)
+def test_the_real_sets(name, exact, sketched):
+    """Within a quarter of the errors measured when the test was written.
+
+    Of all rows of one split; with a sketch the mean over four draws.
+    """
     parts = split(load(name, None), 0)
-    exact = methods.evaluate(parts, Method(WITHOUT, 0), seed=0)["error"]
+    found = methods.evaluate(parts, Method(WITHOUT, 0), seed=0)["error"]
+    assert 0.75 * exact < found < 1.25 * exact
     method = Method("p-SR, p = 20/n (added)", 40)
-    sketched = methods.evaluate(parts, method, seed=0)["error"]
-    assert exact < 0.45**2
-    assert sketched < 0.65**2
+    draws = [methods.evaluate(parts, method, seed)["error"] for seed in range(4)]
+    assert 0.75 * sketched < np.mean(draws) < 1.25 * sketched

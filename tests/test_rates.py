@@ -213,16 +213,17 @@ def test_measured_slopes_are_near_theory(monkeypatch):
                     measure.Sample.draw(n, np.random.default_rng([seed, n])),
                     filters,
                 )[name].min(axis=0)
-                for seed in range(3)
+                for seed in range(10)
             ]
             for n in sizes
         ]
         for j, source in list(enumerate(measure.SOURCES))[1:]:  # 0.3: more modes
             slope = log_log_slope(sizes, np.array(curves)[:, :, j].T).value
             slopes[name, source] = slope
-            assert_allclose(slope, rates.theory("filter", name, source), atol=0.1)
-    # saturation
-    assert slopes["Landweber", 1.5] < slopes["ridge", 1.5] - 0.01
+            # 0.06 apart where the ridge saturates, 0.13 between sources
+            assert_allclose(slope, rates.theory("filter", name, source), atol=0.05)
+    saturation = slopes["ridge", 1.5] - slopes["Landweber", 1.5]
+    assert 0.03 < saturation < 0.09  # 0.857 - 0.8 in theory
 
 
 def test_run(small, monkeypatch, tmp_path, capsys):

@@ -1,15 +1,20 @@
-"""Default estimators on real data that comes with scikit-learn: no download."""
+"""Real data that comes with scikit-learn and Matplotlib: no download."""
+
+import warnings
 
 import numpy as np
 import pytest
 from lightgbm import LGBMRegressor
+from matplotlib import cbook
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_wine
-from sklearn.model_selection import train_test_split
+from sklearn.model_selection import KFold, train_test_split
 
 from nbsketch import (
+    DependentRowsWarning,
     JointQuantileRegressor,
     SketchedKernelClassifier,
     SketchedKernelRegressor,
+    TabularKernelRegressor,
 )
 from nbsketch.metrics import pinball_loss
 
@@ -60,3 +65,75 @@ def test_intervals_of_diabetes_have_their_coverage():
         )
         assert np.sum(ours) < 0.85 * np.sum(base)
     assert 0.74 < np.mean(covered) < 0.88
+
+
+def patients():
+    """Return the 442 patients as measured, with a category and missing values."""
+    data = load_diabetes(as_frame=True, scaled=False)
+    X = data.data.copy()
+    X["sex"] = X["sex"].map({1.0: "one", 2.0: "two"}).astype("category")
+    X.loc[::7, "s6"] = np.nan
+    X.loc[3::11, "bmi"] = np.nan
+    return X, data.target.to_numpy()
+
+
+def test_a_table_with_categories_and_missing_values():
+    """The expected error and the intervals hold on rows that were not fitted."""
+    X, y = patients()
+    found = []
+    for seed in range(3):
+        order = np.random.default_rng(seed).permutation(len(y))
+        fitted, new = order[:300], order[300:]
+        model = TabularKernelRegressor("fast", random_state=0)
+        model.fit(X.iloc[fitted], y[fitted])
+        error = np.sqrt(np.mean((model.predict(X.iloc[new]) - y[new]) ** 2))
+        low, high = model.predict_interval(X.iloc[new], coverage=0.9).T
+        covered = np.mean((low <= y[new]) & (y[new] <= high))
+        found.append((error / y[new].std(), error / model.loo_error_, covered))
+    share, ratio, covered = np.mean(found, axis=0)
+    assert share < 0.8  # measured: 0.75
+    assert 0.9 < ratio < 1.1
+    assert 0.85 < covered < 0.95
+
+
+def trading_days(n=500):
+    """Return the last days of a share: a frame, and the logarithm of its price."""
+    pandas = pytest.importorskip("pandas")
+    days = cbook.get_sample_data("goog.npz")["price_data"][-n:]
+    X = pandas.DataFrame({"day": days["date"].astype("M8[ns]")})
+    X["weekday"] = X["day"].dt.day_name().astype("category")
+    X["volume"] = np.log(days["volume"].astype(float))
+    X["range"] = np.log(days["high"] / days["low"])
+    return X, np.log(days["close"])
+
+
+def test_days_depend_on_their_neighbors():
+    """Single days are interpolated between their neighbors, blocks are not."""
+    X, y = trading_days()
+    errors = []
+    for cv in (None, KFold(5)):
+        model = TabularKernelRegressor("fast", cv=cv, random_state=0)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            errors.append(model.fit(X, y).loo_error_)
+        warned = any(w.category is DependentRowsWarning for w in caught)
+        assert warned == (cv is None)
+    assert errors[1] > 4 * errors[0]  # measured: 0.156 and 0.018
+    numbers = X[["volume", "range"]].assign(day=np.arange(len(y)))
+    with pytest.warns(DependentRowsWarning):
+        SketchedKernelRegressor(random_state=0).fit(numbers, y)
+
+
+def test_quantiles_of_the_range_of_the_next_day():
+    X, _ = trading_days()
+    ranges, levels = X["range"].to_numpy(), [0.1, 0.5, 0.9]
+    before = np.lib.stride_tricks.sliding_window_view(ranges, 5)[:-1]
+    rows = np.column_stack([before[:, -1], before.mean(axis=1), X["volume"][4:-1]])
+    target = np.log(ranges[5:])
+    fitted, new = slice(0, 330), slice(330, None)
+    model = JointQuantileRegressor(levels, random_state=0)
+    predicted = model.fit(rows[fitted], target[fitted]).predict(rows[new])
+    constant = np.tile(np.quantile(target[fitted], levels), (len(predicted), 1))
+    ours, base = (pinball_loss(target[new], p, levels) for p in (predicted, constant))
+    assert np.sum(ours) < 0.85 * np.sum(base)  # measured: 0.76
+    assert (np.diff(predicted, axis=1) > -1e-3).all()

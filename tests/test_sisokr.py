@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 
-from nbsketch import cli
+from nbsketch import GaussianKernel, PSparsifiedSketch, cli
 from nbsketch.datasets import Dataset, make_documents
 from nbsketch.reproduce._tools import report
 from nbsketch.reproduce.sisokr import large, least_squares, multilabel
@@ -112,14 +112,55 @@ def test_settings_are_those_of_the_paper():
     model = multilabel.SETS["mediamill"].settings["SIOKR"].model(3, labels)
     assert model.output_kernel.bandwidth == 2**0.5
     assert model.kernel.bandwidth == 10 and model.random_state == 3
-    assert (model.sketch.size, model.sketch.law, model.sketch.density) == (
-        8000,
-        "gaussian",
-        None,
+    assert model.sketch == PSparsifiedSketch(8000, law="gaussian")
+    assert model.alpha == 1e-8
+
+
+# The sketches of inputs and outputs that make each method.
+SKETCHED = {
+    "IOKR": (False, False),
+    "SIOKR": (True, False),
+    "ISOKR": (False, True),
+    "SISOKR": (True, True),
+}
+
+
+@pytest.mark.parametrize("name", multilabel.SETS)
+def test_methods_have_the_sketches_that_their_names_say(name):
+    """Of 2250 rows on bibtex, 8000 elsewhere; 200 and 500 of the outputs."""
+    problem = multilabel.SETS[name]
+    input_size, output_size = (2250, 200) if name == "bibtex" else (8000, 500)
+    assert problem.settings.keys() == problem.paper.keys()
+    assert problem.settings.keys() >= {"SIOKR", "SISOKR"}
+    for method, setting in problem.settings.items():
+        model = setting.model(0, np.ones((2, 3)))
+        of_inputs, of_outputs = SKETCHED[method]
+        assert getattr(model.sketch, "size", None) == (
+            input_size if of_inputs else None
+        )
+        found = getattr(model.output_sketch, "size", None)
+        assert found == (output_size if of_outputs else None)
+
+
+@pytest.mark.parametrize("name", SKETCHED)
+def test_the_score_is_that_of_the_dense_formula(name, tiny):
+    """All rows of 60 as a sub-sample: of inputs, of outputs, of both, of neither."""
+    data = toy()
+    X, X_new = multilabel.scaled(data.X_train, data.X_test)
+    of_inputs, of_outputs = SKETCHED[name]
+    setting = multilabel.Setting(
+        1e-3, 100.0, 1.0, 60 if of_inputs else None, 60 if of_outputs else None
     )
-    for name, problem in multilabel.SETS.items():
-        known = set(multilabel.METHODS)
-        assert set(problem.paper) <= set(problem.settings) <= known, name
+    found = multilabel.measure(setting, 1, X, data.y_train, X_new, data.y_test)
+    kernel, output_kernel = GaussianKernel(10.0), GaussianKernel(1.0)
+    Y = data.y_train.astype(float)
+    candidates = np.unique(Y, axis=0)
+    weights = np.linalg.solve(kernel(X) + 60 * 1e-3 * np.eye(60), kernel(X, X_new))
+    scores = weights.T @ output_kernel(Y, candidates)
+    predicted = candidates[scores.argmax(axis=1)]
+    overlap = (predicted * data.y_test).sum(axis=1)
+    total = (predicted + data.y_test).sum(axis=1)
+    assert_allclose(found["f1"], 100 * np.mean(2 * overlap / total))
 
 
 def test_the_synthetic_problem_has_the_stated_law(monkeypatch):
@@ -154,11 +195,15 @@ def test_the_large_set_reports_its_cost(capsys):
 
 
 @needs_data
-def test_bibtex_is_as_good_as_the_papers():
+def test_bibtex_has_the_score_of_the_paper():
+    """Draws of the sketches vary by 0.15."""
     problem = multilabel.SETS["bibtex"]
     data = problem.load()
     X, X_test = multilabel.scaled(data.X_train, data.X_test)
-    run = multilabel.measure(
-        problem.settings["SISOKR"], 0, X, data.y_train, X_test, data.y_test
-    )
-    assert run["f1"] > problem.paper["SISOKR"].f1 - 1
+    scores = [
+        multilabel.measure(
+            problem.settings["SISOKR"], seed, X, data.y_train, X_test, data.y_test
+        )["f1"]
+        for seed in (0, 1)
+    ]
+    assert abs(np.mean(scores) - problem.paper["SISOKR"].f1) < 0.5

@@ -57,8 +57,10 @@ def test_error_is_that_of_a_dense_implementation(name):
     [(("rf1", "rf2"), ()), (("scm1d", "scm20d"), (table2.WITHOUT,))],
     ids=["rf", "scm"],
 )
-def test_errors_are_at_the_level_of_the_paper(sets, left_out, monkeypatch):
-    """One draw of each sketch: draws vary by 0.02 on rf2, by 0.002 elsewhere.
+def test_errors_are_at_most_0_03_above_the_papers_on_rf2_and_0_004_elsewhere(
+    sets, left_out, monkeypatch
+):
+    """The mean of three draws, which vary by 0.02 on rf2, by 0.001 elsewhere.
 
     Without a sketch, the larger sets are fitted by conjugate gradients alone.
     """
@@ -66,9 +68,9 @@ def test_errors_are_at_the_level_of_the_paper(sets, left_out, monkeypatch):
     monkeypatch.setattr(table2, "SETS", sets)
     methods = tuple(method for method in table2.ROWS if method not in left_out)
     monkeypatch.setattr(table2, "ROWS", methods)
-    rows = table2.run(replicates=1)
+    rows = table2.run(replicates=3)
     for row in rows:
-        slack = 0.05 if row["set"] == "rf2" else 0.008
+        slack = 0.03 if row["set"] == "rf2" else 0.004
         # conjugate gradients on all rows are not in the paper
         paper = row["paper"] or table2.PAPER[row["set"]][table2.WITHOUT].loss
         assert row["arrmse"] < paper + slack, row

@@ -13,12 +13,13 @@ from pathlib import Path
 import numba
 import numpy as np
 import pytest
+import scipy.linalg
 from conftest import ROOT
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from nbsketch import GaussianKernel, PSparsifiedSketch, SketchedKernelRegressor
-from nbsketch._blas import one_thread
+from nbsketch._blas import eigh, one_thread
 from nbsketch._jit import threads
 from nbsketch.gram import Gram
 
@@ -349,6 +350,21 @@ def test_limits_of_blas_that_overlap_are_lifted_by_the_last(two_blas_threads):
     assert set(blas_threads()) == {1}
     second.__exit__(None, None, None)
     assert blas_threads() == two_blas_threads
+
+
+def test_a_driver_of_eigenvalues_that_fails_is_replaced(monkeypatch):
+    """As it does on some matrices, which ones depends on the BLAS kernels."""
+    driver = scipy.linalg.eigh
+
+    def fail(matrix, **options):
+        if options != {"driver": "evd"}:
+            raise np.linalg.LinAlgError("Internal Error.")
+        return driver(matrix, **options)
+
+    monkeypatch.setattr(scipy.linalg, "eigh", fail)
+    values, vectors = eigh(np.array([[2.0, 1.0], [1.0, 2.0]]))
+    assert_allclose(values, [1, 3])
+    assert_allclose(np.abs(vectors), 0.5**0.5)
 
 
 def test_every_thread_can_limit_blas(two_blas_threads):

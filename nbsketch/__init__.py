@@ -86,11 +86,13 @@ __all__ = ["__version__", *sorted(_MODULE_OF), *_SUBMODULES]
 
 
 def __getattr__(name: str) -> object:
-    if name in _MODULE_OF:
-        return getattr(import_module(_MODULE_OF[name]), name)
-    if name in _SUBMODULES:
-        return import_module(f"nbsketch.{name}")
-    raise AttributeError(f"module 'nbsketch' has no attribute {name!r}")
+    if name not in _MODULE_OF and name not in _SUBMODULES:
+        raise AttributeError(f"module 'nbsketch' has no attribute {name!r}")
+    try:
+        module = import_module(_MODULE_OF.get(name, f"nbsketch.{name}"))
+        return getattr(module, name) if name in _MODULE_OF else module
+    except AttributeError as error:  # Python would say that the name does not exist
+        raise ImportError(f"importing nbsketch.{name} failed: {error}") from error
 
 
 def __dir__() -> list[str]:

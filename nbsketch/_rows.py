@@ -26,7 +26,7 @@ def checked_rows(
     """Return X as scikit-learn checks it; sparse rows as a CSR array."""
     if is_dask(X):
         single = dtype if isinstance(dtype, np.dtype) else None
-        return partitioned_rows(estimator, X, reset=reset, dtype=single, name=name)
+        return partitioned_rows(estimator, X, reset=reset, dtype=single, name=name)[0]
     dtype = dtype or [np.float64, np.float32]
     options = {"dtype": dtype, "order": "C", "accept_sparse": "csr"}
     with explaining({name: X}):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from inspect import signature
@@ -66,6 +67,8 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "methods": _only("methods"),
 }
 _OTHER_NAMES = {"replicates": ("--splits",)}
+# Status of a command whose reader is gone: 128 and the number of SIGPIPE.
+_PIPE_CLOSED = 141
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -73,6 +76,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         options.run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader, such as `head`, has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _PIPE_CLOSED
     except (FileNotFoundError, ModuleNotFoundError, ValueError) as error:
         print(f"nbsketch: {error}", file=sys.stderr)
         return 1

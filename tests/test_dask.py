@@ -26,6 +26,7 @@ from nbsketch import (
 from nbsketch.distributed.partitions import Partitions
 from nbsketch.solvers.scratch import ScratchDesign
 
+dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
 
 FIXED = {"bandwidth": 1.0, "size": 20, "random_state": 0}
@@ -540,3 +541,72 @@ def test_fits_of_data_frames(large):
     expected = regressor(alpha=1e-3).fit(X, y).predict(X)
     lazy = found.predict(parts[["a", "b", "c"]])
     np.testing.assert_allclose(lazy.compute(), expected, atol=1e-6)
+
+
+# Rows whose order changes between computations, as after shuffles and joins.
+
+
+def unsteady(X, y):
+    """Return X and y of one Dask array whose blocks are permuted at every call."""
+
+    def permuted(block):
+        return np.random.default_rng().permutation(block)
+
+    (table,) = dask_data(np.column_stack([X, y]), rows=400)
+    table = table.map_blocks(permuted, dtype=float, meta=np.empty((0, 4)))
+    return table[:, :3], table[:, 3]
+
+
+def shuffled_frame(X, y):
+    pd, dd = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(y=y)
+    parts = dd.from_pandas(frame.assign(key=np.arange(len(y)) % 11), npartitions=6)
+    table = parts.shuffle("key")
+    return table[["a", "b", "c"]], table["y"]
+
+
+@pytest.mark.parametrize("make", [unsteady, shuffled_frame])
+def test_rows_of_changing_order_are_refused_unless_persisted(large, make):
+    X, y = large
+    rows, targets = make(X, y)
+    for model in (regressor(alpha=1e-3), SketchedSGDRegressor(**FIXED)):
+        fit = getattr(model, "partial_fit", model.fit)
+        with pytest.raises(ValueError, match=r"persist first, X and y in one call"):
+            fit(rows, targets)
+    kept = dask.persist(rows, targets)
+    expected = regressor(alpha=1e-3).fit(X, y).score(X, y)
+    found = regressor(alpha=1e-3).fit(*kept).score(*kept)
+    assert expected > 0.5 and found == pytest.approx(expected, abs=0.05)
+
+
+@pytest.mark.parametrize("make", [unsteady, shuffled_frame])
+def test_scores_of_changing_order_compare_each_row_with_itself(large, make):
+    X, y = large
+    model = regressor(alpha=1e-3).fit(X, y)
+    expected = model.score(X, y)
+    rows, targets = make(X, y)
+    if make is shuffled_frame:
+        model.feature_names_in_ = np.array(["a", "b", "c"], dtype=object)
+    assert model.score(rows, targets) == pytest.approx(expected, abs=1e-9)
+
+
+def test_rows_and_targets_are_computed_together(large):
+    X, y = large
+    (table,) = dask_data(np.column_stack([X, y]), rows=100)
+    calls = []
+    table = table.map_blocks(
+        lambda block: calls.append(1) or block, dtype=float, meta=np.empty((0, 4))
+    )
+    regressor(alpha=1e-3).fit(table[:, :3], table[:, 3])
+    assert len(calls) <= 15 + 3  # each block, and three to compare
+
+
+def test_blocks_of_another_length_than_their_chunk_are_refused(large):
+    X, y = large
+    rows, targets = dask_data(X, y, rows=400)
+    short = rows.map_blocks(lambda block: block[:-1], meta=np.empty((0, 3)))
+    with pytest.raises(ValueError, match=r"`X` must have .00 rows .* got .99: pass X"):
+        regressor(alpha=1e-3).fit(short, targets)
+    short = targets.map_blocks(lambda block: block[:-1], meta=np.empty(0))
+    with pytest.raises(ValueError, match="`y` must have 1500 rows as `X`, got 1496"):
+        regressor(alpha=1e-3).fit(rows, short)

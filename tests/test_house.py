@@ -464,3 +464,15 @@ def test_an_example_that_fails_is_reported(line, capsys):
     module = types.ModuleType("made_up", f">>> {line}\n3\n")
     assert run_examples(module) == 1
     assert "1 items had failures" in capsys.readouterr().out
+
+
+def test_an_error_inside_an_import_is_told(monkeypatch):
+    def fail(name):
+        raise AttributeError("module 'other' has no attribute 'gone'")
+
+    monkeypatch.setattr(nbsketch, "import_module", fail)
+    with pytest.raises(ImportError, match="has no attribute 'gone'") as found:
+        exec("from nbsketch import GaussianSketch")
+    assert isinstance(found.value.__cause__, AttributeError)
+    with pytest.raises(ImportError, match="cannot import name 'NoSketch'"):
+        exec("from nbsketch import NoSketch")

@@ -3,6 +3,8 @@
 import io
 import json
 import os
+import subprocess
+import sys
 from inspect import signature
 
 import numpy as np
@@ -154,6 +156,16 @@ def test_info(capsys):
     assert cli.main(["info"]) == 0
     out = capsys.readouterr().out
     assert all(name in out for name in ("nbsketch", "numba", "threads", "cache"))
+
+
+def test_a_reader_that_has_read_enough_is_no_error():
+    command = [sys.executable, "-m", "nbsketch", "datasets"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as process:
+        process.stdout.close()  # as `head` does
+        errors = process.stderr.read()
+        assert process.wait() == 141  # as of a command that SIGPIPE has ended
+    assert "Pipe" not in errors and "Traceback" not in errors
 
 
 def test_unknown_experiment_is_named(capsys):

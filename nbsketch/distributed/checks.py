@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from functools import partial
 from numbers import Integral
 from typing import Any
@@ -20,7 +21,13 @@ from nbsketch.distributed.collections import (
     one_row,
 )
 from nbsketch.distributed.rows import PartitionedRows
-from nbsketch.distributed.tasks import computed, task
+from nbsketch.distributed.tasks import computed, literal, task
+from nbsketch.distributed.together import (
+    as_dask_arrays,
+    blocks_of,
+    check_steady,
+    frame_parts,
+)
 from nbsketch.kernels import Kernel
 from nbsketch.sketches import IdentitySketch, LeverageSketch, SketchRecipe
 
@@ -31,9 +38,15 @@ _BLOCK_ROWS = 1 << 16
 
 
 def partitioned_rows(
-    estimator: Any, X: Any, *, reset: bool, dtype: Any = None, name: str = "X"
-) -> PartitionedRows:
-    """Return the rows of a Dask collection, checked where they are.
+    estimator: Any,
+    X: Any,
+    *,
+    reset: bool,
+    dtype: Any = None,
+    name: str = "X",
+    **others: Any,
+) -> tuple[Any, ...]:
+    """Return the rows of a Dask collection, checked where they are, and others here.
 
     Parameters
     ----------
@@ -45,8 +58,22 @@ def partitioned_rows(
         Type of the rows. None: float32 for float32, else float64.
     name : str
         Name of the argument in errors.
+    **others : dask arrays, data frames or None
+        Targets and weights of the same rows, computed together with X and returned as
+        arrays in memory.
+
+    Returns
+    -------
+    tuple of PartitionedRows and ndarrays or None
+
+    Raises
+    ------
+    ValueError
+        If the rows have another order when they are computed again.
     """
-    array = _with_known_size(name, X, 2)
+    named = {name: X} | {k: v for k, v in others.items() if v is not None}
+    array, *arrays = as_dask_arrays(named)
+    array = _with_known_size(name, array, 2)
     check_numbers(name, array)
     example = one_row(X, name)
     with explaining({name: example}):
@@ -54,7 +81,12 @@ def partitioned_rows(
     single = array.dtype == np.float32
     dtype = dtype or (np.float32 if single else np.float64)
     check = partial(_checked, dtype=np.dtype(dtype), name=name)
-    return PartitionedRows.of(array).checked(check, dtype)
+    tasks = [blocks_of(other) for other in arrays]
+    rows, found = PartitionedRows.of(array).checked(check, dtype, tasks)
+    joined = dict(zip(list(named)[1:], map(np.concatenate, found), strict=True))
+    for key, value in joined.items():
+        _check_length(key, value, len(rows))
+    return rows, *(joined.get(key) for key in others)
 
 
 def check_alike(X: Any, **others: Any) -> None:
@@ -78,12 +110,9 @@ def check_alike(X: Any, **others: Any) -> None:
                 raise ValueError(f"`{name}` must have {n} rows as `X`, got {m}")
 
 
-def gathered(name: str, value: Any, n: int) -> Any:
-    """Return a Dask collection of n rows as an array in memory."""
-    array = computed([as_dask_array(name, value)])[0]
+def _check_length(name: str, array: NDArray, n: int) -> None:
     if len(array) != n:
         raise ValueError(f"`{name}` must have {n} rows as `X`, got {len(array)}")
-    return array
 
 
 def loaded(X: Any, **others: Any) -> tuple[Any, ...]:
@@ -102,10 +131,28 @@ def predicted(
     model: Any, X: Any, y: Any, sample_weight: Any
 ) -> tuple[NDArray, NDArray, NDArray | None]:
     """Return targets, predictions and weights of Dask collections, as arrays."""
-    found = computed([model.predict(X)])[0]
-    if sample_weight is not None:
-        sample_weight = gathered("sample_weight", sample_weight, len(found))
-    return gathered("y", y, len(found)), found, sample_weight
+    lazy = model.predict(X)  # of data frames, it checks the names of columns
+    known = {"y": y} | (
+        {} if sample_weight is None else {"sample_weight": sample_weight}
+    )
+    parts = frame_parts(X, *known.values())
+    if parts is None:
+        found, *values = computed([lazy, *map(as_dask_array, known, known.values())])
+    else:
+        shared = literal(copy(model))
+        results = computed([task(_predict_part, part, shared) for part in parts])
+        results = [result for result in results if result is not None]
+        found, *values = map(np.concatenate, zip(*results, strict=True))
+    arrays = dict(zip(known, values, strict=True))
+    for name, value in arrays.items():
+        _check_length(name, value, len(found))
+    return arrays["y"], found, arrays.get("sample_weight")
+
+
+def _predict_part(part: tuple[Any, ...], model: Any) -> tuple[NDArray, ...] | None:
+    """Return predictions and values of the rows of a data frame, None without rows."""
+    X, *values = part
+    return (model.predict(X), *(v.to_numpy() for v in values)) if len(X) else None
 
 
 def in_blocks(X: Any, *others: Any) -> Iterator[tuple[Any, ...]]:
@@ -113,9 +160,13 @@ def in_blocks(X: Any, *others: Any) -> Iterator[tuple[Any, ...]]:
 
     Parts of a data frame X are data frames. Others that are None are None in each part.
     """
-    rows = _with_known_size("X", X, 2)
+    named = {"X": X} | {f"{k}": a for k, a in enumerate(others) if a is not None}
+    shared = iter(as_dask_arrays(named))
+    rows = _with_known_size("X", next(shared), 2)
     check_numbers("X", rows)
-    arrays = [None if a is None else _in_chunks_of(rows, a) for a in others]
+    arrays = [None if a is None else _in_chunks_of(rows, next(shared)) for a in others]
+    tasks = [blocks_of(a) for a in (rows, *arrays) if a is not None]
+    check_steady(tasks, tasks)
     for k, size in enumerate(rows.chunks[0]):
         if size:
             parts = [a.blocks[k] for a in (rows, *arrays) if a is not None]
@@ -178,8 +229,15 @@ def _with_known_size(name: str, value: Any, ndim: int | None) -> Any:
     return array.compute_chunk_sizes() if np.isnan(array.shape[0]) else array
 
 
-def _checked(block: NDArray, start: int, dtype: np.dtype, name: str) -> NDArray:
+def _checked(
+    block: NDArray, start: int, size: int, dtype: np.dtype, name: str
+) -> NDArray:
     """Return the rows of a block; errors tell its first row."""
+    if len(block) != size:
+        raise ValueError(
+            f"`{name}` must have {size} rows in the chunk from row {start}, as its "
+            f"chunks say, got {len(block)}: pass {name}.compute_chunk_sizes()"
+        )
     rows = np.ascontiguousarray(block, dtype=dtype)
     message = fault(name, rows)
     if message is not None:

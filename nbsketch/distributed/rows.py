@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ from numpy.typing import NDArray
 
 from nbsketch.distributed.memory import fits
 from nbsketch.distributed.partitions import Partitions
-from nbsketch.distributed.tasks import task
+from nbsketch.distributed.tasks import computed, kept, task
+from nbsketch.distributed.together import blocks_of, check_steady
 
 
 class PartitionedRows:
@@ -39,7 +41,7 @@ class PartitionedRows:
     @classmethod
     def of(cls, array: Any) -> PartitionedRows:
         """Return the rows of a Dask array of known shape."""
-        blocks = list(array.to_delayed().ravel())
+        blocks = blocks_of(array)
         sizes = np.array(array.chunks[0])
         filled = [block for block, size in zip(blocks, sizes, strict=True) if size]
         starts = np.cumsum([0, *sizes[sizes > 0]])
@@ -67,22 +69,33 @@ class PartitionedRows:
         return PartitionedRows(self.partitions.map(function), n_columns, self.dtype)
 
     def checked(
-        self, check: Callable[[NDArray, int], NDArray], dtype: Any
-    ) -> PartitionedRows:
-        """Run ``check(block, first row)`` on all blocks; return what it returns.
+        self,
+        check: Callable[[NDArray, int, int], NDArray],
+        dtype: Any,
+        others: Sequence[list[Any]],
+    ) -> tuple[PartitionedRows, list[list[NDArray]]]:
+        """Run ``check(block, first row, rows)`` on all blocks; return what it returns.
 
         It returns the rows in a type. They are kept if the workers have the memory.
+        `others` are tasks of the same rows: the same computation gives their results.
         """
-        known = self.partitions
+        starts = self.partitions.starts
         blocks = [
-            task(check, block, int(start))
-            for block, start in zip(known.blocks, known.starts[:-1], strict=True)
+            task(check, block, int(i), int(j - i))
+            for block, (i, j) in zip(
+                self.partitions.blocks, pairwise(starts), strict=True
+            )
         ]
-        rows = PartitionedRows(Partitions(blocks, known.starts), self.shape[1], dtype)
+        rows = PartitionedRows(Partitions(blocks, starts), self.shape[1], dtype)
+        tasks = [blocks, *others]
         if fits(rows.nbytes):
-            rows.partitions = rows.partitions.kept()
-        rows.partitions.each(_nothing)  # raises the errors of the checks
-        return rows
+            tasks = _regrouped(kept([t for group in tasks for t in group]), tasks)
+            rows.partitions.blocks = tasks[0]
+        ends = [task(_nothing, block) for block in tasks[0]]  # raise errors of checks
+        known = [ends, *tasks[1:]]
+        found = _regrouped(computed([t for group in known for t in group]), known)
+        check_steady(tasks, [blocks, *others])
+        return rows, found[1:]
 
     @property
     def nbytes(self) -> int:
@@ -104,3 +117,9 @@ class PartitionedRows:
 
 def _nothing(block: NDArray) -> None:
     return None
+
+
+def _regrouped(values: list[Any], groups: Sequence[list[Any]]) -> list[list[Any]]:
+    """Return values in lists as long as those of the groups."""
+    rest = iter(values)
+    return [[next(rest) for _ in group] for group in groups]

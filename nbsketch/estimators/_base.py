@@ -24,7 +24,7 @@ from nbsketch._faults import check_magnitude, explaining
 from nbsketch._progress import watching
 from nbsketch._rows import checked_rows, is_pairwise, model_dtype, takes_sparse
 from nbsketch._validation import as_csr, check_positives
-from nbsketch.distributed.checks import check_alike, gathered, partitioned_rows
+from nbsketch.distributed.checks import check_alike, partitioned_rows
 from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.rows import PartitionedRows
 from nbsketch.estimators._summary import summarize
@@ -56,10 +56,11 @@ class KernelExpansion(SaveMixin, BaseEstimator):
     ) -> TrainingRows:
         """Check training data; return the rows of positive weight."""
         check_alike(X, y=y, sample_weight=sample_weight)
-        check = self._check_partitions if is_dask(X) else self._check_X_y
-        X, y = check(X, y, **options)
-        if is_dask(sample_weight):
-            sample_weight = gathered("sample_weight", sample_weight, len(y))
+        if is_dask(X):
+            known = X, y, sample_weight
+            X, y, sample_weight = self._check_partitions(*known, **options)
+        else:
+            X, y = self._check_X_y(X, y, **options)
         weights = self._weigh(y, check_weights(sample_weight, X))
         pairwise = is_pairwise(self.kernel) and options.get("reset", True)
         return TrainingRows.of(X, y, weights, pairwise=pairwise, lazy=True)
@@ -78,21 +79,28 @@ class KernelExpansion(SaveMixin, BaseEstimator):
         return as_csr(X) if sp.issparse(X) else X, y
 
     def _check_partitions(
-        self, X: Any, y: Any, reset: bool = True, dtype: Any = None, **options: Any
-    ) -> tuple[PartitionedRows, NDArray]:
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        reset: bool = True,
+        dtype: Any = None,
+        **options: Any,
+    ) -> tuple[PartitionedRows, NDArray, NDArray | None]:
         """Check Dask collections: rows where they are, targets brought here."""
         if is_pairwise(self.kernel):
             raise ValueError(
                 "`kernel` must not be 'precomputed' for a Dask collection, whose rows "
                 "are on several machines: pass the rows and a kernel of them"
             )
-        rows = partitioned_rows(self, X, reset=reset, dtype=dtype)
-        y = gathered("y", y, len(rows))
+        rows, y, sample_weight = partitioned_rows(
+            self, X, reset=reset, dtype=dtype, y=y, sample_weight=sample_weight
+        )
         labels = () if options.get("y_numeric") else ("y",)
         with explaining({"y": y}, text_in=labels):
             y = _check_y(y, estimator=self, **options)
         _check_targets(y, options)
-        return rows, y
+        return rows, y, sample_weight
 
     def _check_validation(
         self, X: Any, Y: NDArray, X_val: Any, y_val: Any

@@ -14,10 +14,10 @@ def _error_probability(m: float) -> float:
 
 
 @compiled(fastmath=REORDER)
-def logistic_point(f: Any, y: Any, a: Any, curvature: Any) -> None:
-    """Fill the dual point a = y p and the curvature p (1 - p) at predictions f."""
-    for i in range(f.shape[0]):
-        m = y[i] * f[i]
+def logistic_point(res: Any, y: Any, a: Any, curvature: Any) -> None:
+    """Fill the dual point a = y p and the curvature p (1 - p) at residuals y - f."""
+    for i in range(res.shape[0]):
+        m = y[i] * (y[i] - res[i])
         a[i] = y[i] * _error_probability(m)
         tail = exp(-abs(m))
         curvature[i] = tail / ((1.0 + tail) * (1.0 + tail))
@@ -25,14 +25,15 @@ def logistic_point(f: Any, y: Any, a: Any, curvature: Any) -> None:
 
 @compiled(fastmath=REORDER)
 def logistic_slope(
-    t: float, f: Any, move: Any, y: Any, weights: Any
+    t: float, res: Any, move: Any, y: Any, weights: Any
 ) -> tuple[float, float]:
-    """Return two derivatives of the weighted loss sum at predictions ``f + t move``."""
+    """Return two derivatives of the weighted loss sum at residuals ``res - t move``."""
     first, second = 0.0, 0.0
-    for i in range(f.shape[0]):
-        tail = exp(-abs(f[i] + t * move[i]))
+    for i in range(res.shape[0]):
+        f = y[i] - res[i] + t * move[i]
+        tail = exp(-abs(f))
         inverse = 1.0 / (1.0 + tail)
-        error = (tail if y[i] * (f[i] + t * move[i]) > 0.0 else 1.0) * inverse
+        error = (tail if y[i] * f > 0.0 else 1.0) * inverse
         push = weights[i] * move[i]
         first -= push * y[i] * error
         second += push * move[i] * tail * inverse * inverse

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from nbsketch.fitting.objective import Objective, weighted_mean
 from nbsketch.fitting.sizes import joint_size
-from nbsketch.losses import LogisticLoss, Loss, PinballLoss
+from nbsketch.losses import Loss, PinballLoss
 from nbsketch.solvers._scalar.classes import class_starts
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.dual import dual_path
@@ -19,6 +19,7 @@ from nbsketch.solvers.joint import solve_joint_pinball
 from nbsketch.solvers.joint_dual import joint_dual_path
 from nbsketch.solvers.newton import solve_scalar
 from nbsketch.solvers.radial import solve_radial
+from nbsketch.solvers.row_loss import has_row_loss
 from nbsketch.solvers.solution import Solution, State
 
 # Features times levels, and times classes if there are more than two, up to which a
@@ -73,7 +74,7 @@ class ScalarObjective(Objective):
     @property
     def has_dual_path(self) -> bool:
         """Whether the loss is linear-quadratic or logistic."""
-        return type(self.loss) is LogisticLoss or self.loss.elq is not None
+        return has_row_loss(self.loss)
 
     def dual_path(
         self, K: Any, alphas: Iterable[float], **options: Any

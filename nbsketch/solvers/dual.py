@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._validation import check_integer, check_positive, check_real
-from nbsketch.losses import ELQ, LogisticLoss, Loss, as_loss
+from nbsketch.losses import Loss, as_loss
 from nbsketch.solvers._certified.checks import check_labels, check_state, check_weights
 from nbsketch.solvers._conjugate.checks import check_targets
 from nbsketch.solvers._conjugate.operator import PartialOperator, StoredMatrix
@@ -28,8 +28,9 @@ from nbsketch.solvers._dual.batch import (
     warm_start,
 )
 from nbsketch.solvers._dual.preconditioner import ActivePreconditioner, low_rank_factor
-from nbsketch.solvers._dual.problem import DualProblem, LogisticProblem
+from nbsketch.solvers._dual.problem import DualProblem
 from nbsketch.solvers._dual.search import Start
+from nbsketch.solvers.row_loss import conjugate_numbers, row_loss
 from nbsketch.solvers.solution import Solution, State
 
 __all__ = ["dual_path", "solve_dual"]
@@ -173,7 +174,7 @@ def dual_path(
     weights = check_weights(sample_weight, n)
     if state is not None:
         check_state(state, shape, shape[1:], shape)
-    smooth = type(loss) is LogisticLoss or loss.linear_quadratic().gam > 0
+    smooth = conjugate_numbers(loss).gam > 0
     rng = np.random.default_rng(random_state)
     factor = low_rank_factor(operator, n * min(penalties), rng, smooth)
     batch = Batch(
@@ -185,7 +186,7 @@ def dual_path(
         ]
         starts = [_start(p, state, j) for j, p in enumerate(problems)]
         outcome = batch.solve(problems, starts, callback)
-        solution = _solution(problems, outcome, shape)
+        solution = _solution(outcome, shape)
         state = solution.state
         yield solution
 
@@ -193,16 +194,11 @@ def dual_path(
 def _problem(
     y: NDArray, loss: Loss, alpha: float, weights: NDArray, fit_intercept: bool
 ) -> DualProblem:
-    """Return the problem of one column, bounds turned by the sign of the label."""
-    logistic = type(loss) is LogisticLoss
-    numbers = ELQ(0.0, 0.0, 0.0, 1.0) if logistic else loss.linear_quadratic()
-    lo, hi = np.full(len(y), numbers.lo), np.full(len(y), numbers.hi)
-    if loss.is_classification:
-        lo, hi = np.where(y > 0, lo, -hi), np.where(y > 0, hi, -lo)
-    kind = LogisticProblem if logistic else DualProblem
-    return kind(
-        y=np.ascontiguousarray(y), weights=weights, lo=lo, hi=hi, gam=numbers.gam,
-        eps=numbers.eps, alpha=alpha, fit_intercept=bool(fit_intercept),
+    """Return the problem of one column."""
+    y = np.ascontiguousarray(y)
+    return DualProblem(
+        y=y, weights=weights, rows=row_loss(loss, y), alpha=alpha,
+        fit_intercept=bool(fit_intercept),
     )  # fmt: skip
 
 
@@ -217,14 +213,11 @@ def _start(problem: DualProblem, state: State | None, column: int) -> Start:
     return warm_start(problem, coef, np.ravel(state.intercept)[[column]], dual)
 
 
-def _solution(
-    problems: list[DualProblem], outcome: Outcome, shape: tuple[int, ...]
-) -> Solution:
+def _solution(outcome: Outcome, shape: tuple[int, ...]) -> Solution:
     """Return the solutions of all columns as one, in the shape of the targets."""
     found = outcome.found
-    pairs = zip(problems, found, strict=True)
-    coef = np.column_stack([p.coefficients(best.a) for p, best in pairs])
-    dual = np.column_stack([best.a for best in found])
+    coef = np.column_stack([best.coef for best in found])
+    dual = np.column_stack([best.dual for best in found])
     coef, dual = coef.reshape(shape), dual.reshape(shape)
     intercept = np.concatenate([best.intercept for best in found])
     b: Any = intercept if len(shape) > 1 else float(intercept[0])

@@ -35,6 +35,7 @@ from nbsketch.solvers._dual.coupled import CoupledMatrix, CoupledPreconditioner
 from nbsketch.solvers._dual.preconditioner import low_rank_factor
 from nbsketch.solvers._dual.problem import DualProblem
 from nbsketch.solvers._dual.search import Start
+from nbsketch.solvers.row_loss import RowLoss
 from nbsketch.solvers.solution import Solution, State
 
 __all__ = ["joint_dual_path", "solve_joint_dual"]
@@ -186,8 +187,8 @@ def _problem(
     """Return the problem of all entries: a mean over n d terms, not over n rows."""
     n, d = len(y), len(levels)
     return DualProblem(
-        y=np.tile(y, d), weights=np.tile(weights, d), lo=np.repeat(levels - 1, n),
-        hi=np.repeat(levels, n), gam=0.0, eps=0.0, alpha=alpha / d,
+        y=np.tile(y, d), weights=np.tile(weights, d),
+        rows=RowLoss(np.repeat(levels - 1, n), np.repeat(levels, n)), alpha=alpha / d,
         fit_intercept=bool(fit_intercept), outputs=d,
     )  # fmt: skip
 
@@ -201,8 +202,8 @@ def _start(problem: DualProblem, state: State | None) -> Start:
 
 def _solution(problem: DualProblem, outcome: Outcome, M: NDArray) -> Solution:
     (best,), d = outcome.found, problem.outputs
-    C = problem.coefficients(best.a).reshape(d, -1).T
-    dual = np.ascontiguousarray(best.a.reshape(d, -1).T)
+    C = best.coef.reshape(d, -1).T
+    dual = np.ascontiguousarray(best.dual.reshape(d, -1).T)
     return Solution(
         coef=C @ M,
         intercept=best.intercept,

@@ -4,18 +4,19 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from nbsketch.losses import LogisticLoss, as_loss
+from nbsketch.losses import as_loss
 from nbsketch.solvers._certified.minimize import minimize
 from nbsketch.solvers._certified.search import Callback, CertifiedSearch
-from nbsketch.solvers._scalar.logistic import LogisticSearch
 from nbsketch.solvers._scalar.problem import ScalarProblem, scalar_problem
 from nbsketch.solvers._scalar.resident import (
-    ResidentLogisticSearch,
     ResidentScalarSearch,
+    ResidentSmoothSearch,
 )
 from nbsketch.solvers._scalar.search import ScalarSearch
+from nbsketch.solvers._scalar.smooth import SmoothSearch
 from nbsketch.solvers.design import Design, as_design
 from nbsketch.solvers.generic import solve_generic
+from nbsketch.solvers.row_loss import has_row_loss
 from nbsketch.solvers.solution import Solution, State
 
 
@@ -93,23 +94,18 @@ def solve_scalar(
     (array([2.]), True)
     """
     loss, design = as_loss(loss), as_design(design)
-    logistic = type(loss) is LogisticLoss
-    if loss.elq is None and not logistic:
+    if not has_row_loss(loss):
         return solve_generic(
             design, y, loss, alpha, sample_weight=sample_weight,
             fit_intercept=fit_intercept, tol=tol, max_iter=max_iter, state=state,
             callback=callback,
         )  # fmt: skip
     problem = scalar_problem(design, y, loss, alpha, sample_weight, fit_intercept)
-    method = _logistic_search if logistic else _search
-    return minimize(problem, method, tol, max_iter, state, callback)
+    return minimize(problem, _search, tol, max_iter, state, callback)
 
 
 def _search(problem: ScalarProblem, *args: Any) -> CertifiedSearch:
     resident = problem.design.keeps_rows
-    return (ResidentScalarSearch if resident else ScalarSearch)(problem, *args)
-
-
-def _logistic_search(problem: ScalarProblem, *args: Any) -> CertifiedSearch:
-    resident = problem.design.keeps_rows
-    return (ResidentLogisticSearch if resident else LogisticSearch)(problem, *args)
+    if problem.rows.has_kinks:
+        return (ResidentScalarSearch if resident else ScalarSearch)(problem, *args)
+    return (ResidentSmoothSearch if resident else SmoothSearch)(problem, *args)

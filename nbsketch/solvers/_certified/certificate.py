@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch.solvers._certified.problem import Problem
+from nbsketch.solvers.row_loss import typical_limit
 
-# Losses above this many times the median are cut down in the scale of the gap.
-_OUTLYING = 20.0
+# Losses of which the median is taken.
 _SAMPLED = 2048
 
 
@@ -40,6 +40,8 @@ class Certificate(NamedTuple):
         Upper bound on the distance of `objective` from the minimum.
     scale : float
         What the gap is compared with: the objective, outlying losses cut down.
+    noise : float
+        What rounding of kernel values adds to the gap.
     """
 
     coef: NDArray
@@ -48,6 +50,15 @@ class Certificate(NamedTuple):
     objective: float
     gap: float
     scale: float
+    noise: float = 0.0
+
+    @property
+    def relative_gap(self) -> float:
+        """The gap and its noise over their scale, 0 where both are."""
+        whole = self.gap + self.noise
+        if whole == 0:
+            return 0.0
+        return whole / self.scale if self.scale > 0 else np.inf
 
 
 def certificate(
@@ -91,11 +102,6 @@ def typical_loss(losses: NDArray, weights: NDArray, n: float) -> float:
     some = np.s_[:: max(1, len(losses) // _SAMPLED)]
     positive = losses[some][(losses[some] > 0) & (weights[some] > 0)]
     return float(weights @ np.minimum(losses, typical_limit(positive))) / n
-
-
-def typical_limit(positive: NDArray) -> float:
-    """Return the limit on losses, given positive losses of some rows."""
-    return _OUTLYING * float(np.median(positive)) if len(positive) else np.inf
 
 
 def balance(

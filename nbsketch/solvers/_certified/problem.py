@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch.solvers.design import Design
+from nbsketch.solvers.row_loss import typical_mean
 
 # Targets used for a starting constant: a quantile of more would be no better.
 _TARGETS = 10_000
 # Rows whose residuals are brought together for their spread.
 _SPREAD_ROWS = 2000
-_OUTLYING = 20.0  # times the median
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,9 +60,7 @@ class Problem(ABC):
         """Return the mean size of the nonzero residuals, outlying ones cut down."""
         sizes = self.sizes(res)
         sizes = sizes[sizes > 0]
-        if sizes.size == 0:
-            return 1.0
-        return float(np.minimum(sizes, _OUTLYING * np.median(sizes)).mean())
+        return typical_mean(sizes) if len(sizes) else 1.0
 
     def spread_at(self, coef: NDArray, intercept: Any) -> float:
         """Return the spread of the residuals at a point.
@@ -83,7 +81,7 @@ class Problem(ABC):
     def take(self, rows: NDArray) -> Self:
         """Return the same problem with the sums over `rows` only."""
         known: dict[str, Any] = {
-            name: rows_of(getattr(self, name), rows) for name in self.row_arrays
+            name: getattr(self, name)[rows] for name in self.row_arrays
         }
         return replace(self, design=self.design.gather(rows), **known)
 
@@ -92,8 +90,3 @@ class Problem(ABC):
         part = self.take(rows)
         weights = part.weights / part.weights.mean()
         return replace(part, weights=weights, n=float(len(rows)))
-
-
-def rows_of(array: NDArray, rows: NDArray) -> NDArray:
-    """Return rows of an array; of equal rows that are stored once, as many."""
-    return array[: len(rows)] if array.strides[0] == 0 else array[rows]

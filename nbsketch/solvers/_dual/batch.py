@@ -10,9 +10,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nbsketch.solvers._certified.certificate import Certificate
 from nbsketch.solvers._conjugate.operator import PartialOperator
 from nbsketch.solvers._dual.preconditioner import ActivePreconditioner
-from nbsketch.solvers._dual.problem import Certificate, DualProblem
+from nbsketch.solvers._dual.problem import DualProblem
 from nbsketch.solvers._dual.products import Products, run_together
 from nbsketch.solvers._dual.search import DualSearch, Limits, Start
 
@@ -89,7 +90,7 @@ class Batch:
 def cold_start(problem: DualProblem) -> Start:
     """Return the best constants; zero for labels."""
     constants = np.zeros(problem.outputs)
-    lo = problem.lo.reshape(problem.outputs, -1)
+    lo = problem.rows.lo.reshape(problem.outputs, -1)
     if problem.fit_intercept and not (lo != lo[:, :1]).any():
         medians = np.median(problem.y.reshape(problem.outputs, -1), axis=1)
         constants = problem.intercept(problem.y, medians)
@@ -100,6 +101,6 @@ def warm_start(
     problem: DualProblem, c: NDArray, intercept: NDArray, dual: NDArray | None
 ) -> Start:
     """Return the start at the solution of a similar problem."""
-    center = None if dual is None else np.clip(dual, problem.lo, problem.hi)
+    center = None if dual is None else problem.rows.clip(dual)
     b = intercept * float(problem.fit_intercept)
     return Start(np.array(c, dtype=np.float64), b, center)

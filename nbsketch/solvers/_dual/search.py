@@ -18,12 +18,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nbsketch.solvers._certified.certificate import Certificate
 from nbsketch.solvers._certified.line_search import convex_step
 from nbsketch.solvers._conjugate.operator import PartialOperator
 from nbsketch.solvers._dual.direction import Inside, solve_inside
 from nbsketch.solvers._dual.preconditioner import ActivePreconditioner
-from nbsketch.solvers._dual.problem import Certificate, DualProblem, Point
+from nbsketch.solvers._dual.problem import DualProblem, Point
 from nbsketch.solvers._dual.products import Steps
+from nbsketch.solvers.row_loss import typical_mean
 
 # First sigma over the mean residual: nearly all rows are between kinks, and the first
 # steps are full ones. From a start nearby it is smaller.
@@ -161,19 +163,17 @@ class DualSearch:
 
     def _first_sigma(self) -> float:
         p = self.problem
-        if not p.has_kinks:
+        if not p.rows.has_kinks:
             return 0.0
         sizes = np.abs(self._res)
         sizes = sizes[(sizes > 0) & (p.weights > 0)]
         if not len(sizes):
             return 0.0
-        spread = float(np.minimum(sizes, 20 * np.median(sizes)).mean())
-        steepest = float(np.maximum(p.hi, -p.lo).max()) if p.gam > 0 else 1.0
         share = _COLD if self.start.center is None else _WARM
-        return self._useful(share * spread / steepest)
+        return self._useful(share * typical_mean(sizes) / p.rows.steepest)
 
     def _useful(self, sigma: float) -> float:
-        return sigma if sigma > _SMOOTH * self.problem.gam else 0.0
+        return sigma if sigma > _SMOOTH * self.problem.rows.gam else 0.0
 
     def _error(self, point: Point) -> float:
         """Return the gap of the inner problem, nearly."""
@@ -214,7 +214,6 @@ class DualSearch:
         self.c, self.fitted = self.c + t * d, self.fitted + t * Kd
         self.b = self.b + t * shift
         self.steps += 1
-        self.t = t
         return t
 
     def _line_search(
@@ -222,13 +221,14 @@ class DualSearch:
     ) -> float:
         p, res = self.problem, self._res
         move = Kd + p.spread(shift)
+        known = move, p.weights, self.center, self.sigma
         slope, bend = p.alpha * float(self.c @ Kd), p.alpha * float(d @ Kd)
         first = slope - float((p.weights * point.a) @ move) / p.n
         if not first < 0:
             return 0.0
 
         def slopes(t: float) -> tuple[float, float]:
-            return p.slopes(t, res, move, self.sigma, self.center)
+            return p.rows.slopes(t, res, *known)
 
         return convex_step(slopes, first, p.n, slope, bend)
 
@@ -236,7 +236,7 @@ class DualSearch:
         """Certify the current point if it promises to be good; report the best."""
         p = self.problem
         a = p.feasible(self.c)
-        promise = p.young(self._res, a) / p.n
+        promise = p.rows.young(self._res, p.weights, a) / p.n
         if promise <= _PROMISING * self._goal:
             yield from self._certify(a)
         self.report(self.steps)

@@ -3,7 +3,6 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._jit.linear_quadratic import dual_point, kink_distance, young_sum
 from nbsketch.solvers._joint.problem import JointProblem
 
 # Fewer changed rows than this share: update the gradient, do not recompute it.
@@ -25,7 +24,7 @@ class ActiveRows:
         self.problem, self.rows = problem, rows
         # flat views of these go to the kernels: a chosen column comes back strided
         self.res, self.center = np.ascontiguousarray(res), np.ascontiguousarray(center)
-        self.a, self.inside = np.empty(res.shape), np.empty(res.shape, dtype=bool)
+        self.a, self.inside = self.center, np.zeros(res.shape, dtype=bool)
         self.gradient = self.rest_gradient = np.zeros((problem.rank, len(res)))
         self.rest_total = np.zeros(len(res))
         self.rest_young = 0.0
@@ -33,16 +32,12 @@ class ActiveRows:
 
     def evaluate(self, sigma: float) -> None:
         """Refresh the dual point and the sums that follow from it."""
-        p = self.problem
-        size = len(p.levels) * len(p.y)
-        dual_point(
-            self.res.ravel(), p.entry_weights, self.center.ravel(), p.lo, p.hi,
-            0.0, 0.0, sigma, self.a.ravel(), self.inside.ravel(),
-        )  # fmt: skip
-        young = young_sum(
-            self.res.ravel()[:size], p.entry_weights[:size], self.a.ravel()[:size],
-            p.lo[:size], p.hi[:size], 0.0, 0.0,
-        )  # fmt: skip
+        p, shape = self.problem, self.res.shape
+        res, center = self.res.ravel(), self.center.ravel()
+        a, inside, *_ = p.rows.point(res, p.entry_weights, center, sigma)
+        size = len(p.level_rows.lo)
+        young = p.level_rows.young(res[:size], p.entry_weights[:size], a[:size])
+        self.a, self.inside = a.reshape(shape), inside.reshape(shape)
         push = p.weights * self.a
         self._push(push)
         self.total = self.rest_total + push.sum(axis=1)
@@ -66,12 +61,9 @@ class ActiveRows:
         """
         if not np.isfinite(reach):
             return self
-        p, distance = self.problem, np.empty_like(self.res)
-        kink_distance(
-            self.res.ravel(), self.center.ravel(), p.lo, p.hi, 0.0, 0.0, sigma,
-            distance.ravel(),
-        )  # fmt: skip
-        rows = np.flatnonzero(distance.min(axis=0) < reach)
+        p = self.problem
+        distance = p.rows.kink_distance(self.res.ravel(), self.center.ravel(), sigma)
+        rows = np.flatnonzero(distance.reshape(self.res.shape).min(axis=0) < reach)
         if len(rows) > _MANY_ROWS * len(p.y):
             return self
         few = ActiveRows(p.take(rows), rows, self.res[:, rows], self.center[:, rows])

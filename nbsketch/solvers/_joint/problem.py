@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._jit.linear_quadratic import loss_values, young_sum
 from nbsketch.solvers._certified.certificate import Certificate, balance, certificate
 from nbsketch.solvers._certified.problem import Problem
+from nbsketch.solvers.row_loss import RowLoss
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,14 +61,15 @@ class JointProblem(Problem):
         return lo[:, None], hi[:, None]
 
     @cached_property
-    def lo(self) -> NDArray:
-        """Lower bound of each entry of the dual point, flat."""
-        return np.repeat(self.bounds[0], len(self.y))
+    def rows(self) -> RowLoss:
+        """The losses of all entries, flat, and those of the levels first."""
+        lo, hi = (np.repeat(bound, len(self.y)) for bound in self.bounds)
+        return RowLoss(lo, hi)
 
     @cached_property
-    def hi(self) -> NDArray:
-        """Upper bound of each entry of the dual point, flat."""
-        return np.repeat(self.bounds[1], len(self.y))
+    def level_rows(self) -> RowLoss:
+        """The losses of the entries of the levels."""
+        return self.rows.take(slice(len(self.levels) * len(self.y)))
 
     @cached_property
     def entry_weights(self) -> NDArray:
@@ -122,13 +123,11 @@ class JointProblem(Problem):
             imbalance = self.mix @ (a @ self.weights)
         if self.ordered:
             b, res = self._uncrossed(b, res)
-        size = d * len(self.y)
-        known = res[:d].ravel(), self.entry_weights[:size], a[:d].ravel()
-        young = young_sum(*known, self.lo[:size], self.hi[:size], 0.0, 0.0)
+        level_res = res[:d].ravel()
+        weights = self.entry_weights[: len(level_res)]
+        young = self.level_rows.young(level_res, weights, a[:d].ravel())
         young += float(np.abs(b * imbalance).sum()) + self.slack(res, a)
-        losses = np.empty(size)
-        loss_values(known[0], self.lo[:size], self.hi[:size], 0.0, 0.0, losses)
-        row_losses = losses.reshape(d, -1).sum(axis=0)
+        row_losses = self.level_rows.values(level_res).reshape(d, -1).sum(axis=0)
         rho = self.alpha * W - gradient @ self.mixed_T.T / self.n
         return certificate(self, W, b, a.copy(), rho, row_losses, young)
 

@@ -11,7 +11,6 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._jit.linear_quadratic import slope_along
 from nbsketch.solvers._certified.certificate import Certificate
 from nbsketch.solvers._certified.search import CertifiedSearch
 from nbsketch.solvers._joint.active_rows import ActiveRows
@@ -107,12 +106,10 @@ class JointSearch(CertifiedSearch[JointProblem]):
         D = direction[:main].reshape(self.coef.T.shape).T
         shift = direction[main:] if p.fit_intercept else np.zeros_like(self.intercept)
         move = part.predict(D, shift)
-        flat = move.ravel(), part.entry_weights, active.center.ravel()
+        flat = move.ravel(), part.entry_weights, active.center.ravel(), self.sigma
 
         def slopes(t: float) -> tuple[float, float]:
-            return slope_along(
-                t, active.res.ravel(), *flat, part.lo, part.hi, 0.0, 0.0, self.sigma
-            )
+            return part.rows.slopes(t, active.res.ravel(), *flat)
 
         rest = np.vdot(active.rest_gradient, D @ p.mixed_T)
         rest += active.rest_total @ (shift @ p.mix)

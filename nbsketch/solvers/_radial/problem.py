@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._jit.linear_quadratic import loss_values
 from nbsketch._jit.radial import radial_young
 from nbsketch.losses import ELQ
 from nbsketch.solvers._certified.certificate import Certificate, certificate
@@ -103,14 +102,8 @@ class RadialProblem(Problem):
         rho = self.alpha * W - pulled / self.n
         young = radial_young(res, self.weights, a, *self.radial_numbers)
         young += float(np.abs(b * imbalance).sum())
-        return certificate(self, W, b, a.copy(), rho, self._losses(res), young)
-
-    def _losses(self, res: NDArray) -> NDArray:
-        size, numbers = np.sqrt(np.einsum("ij,ij->i", res, res)), self.numbers
-        lo, hi = np.full(len(size), numbers.lo), np.full(len(size), numbers.hi)
-        losses = np.empty(len(size))
-        loss_values(size, lo, hi, numbers.gam, numbers.eps, losses)
-        return losses
+        losses = self.numbers.value(np.sqrt(np.einsum("ij,ij->i", res, res)))
+        return certificate(self, W, b, a.copy(), rho, losses, young)
 
     def _balanced(
         self, a: NDArray, between: NDArray, pulled: NDArray

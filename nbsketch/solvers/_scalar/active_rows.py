@@ -40,7 +40,7 @@ class ActiveRows:
 
     def __post_init__(self) -> None:
         self.a = self.center  # replaced, never changed in place: certificates keep it
-        self.inside = np.empty(len(self.res), dtype=bool)
+        self.inside = np.zeros(len(self.res), dtype=bool)
         self.gradient = self.rest_gradient
         self.total = self.young = 0.0
         self._followed = False  # whether `gradient` is that of `a`
@@ -68,9 +68,9 @@ class ActiveRows:
 
     def evaluate(self, sigma: float) -> None:
         """Move the dual point to the current residuals; refresh sums and gradient."""
-        before, self.a = self.a, np.empty_like(self.res)
-        total, young = self.problem.dual_point(
-            self.res, self.center, sigma, self.a, self.inside
+        before, p = self.a, self.problem
+        self.a, self.inside, total, young = p.rows.point(
+            self.res, p.weights, self.center, sigma
         )
         self.total, self.young = self.rest_total + total, self.rest_young + young
         self.gradient = self._follow(before)
@@ -97,7 +97,7 @@ class ActiveRows:
         """
         if not np.isfinite(reach):
             return self
-        distance = self.problem.kink_distance(self.res, self.center, sigma)
+        distance = self.problem.rows.kink_distance(self.res, self.center, sigma)
         distance[:: max(1, len(distance) // _GUARDS)] = 0.0
         rows = np.flatnonzero(distance < reach)
         if len(rows) > _MANY_ROWS * len(distance):

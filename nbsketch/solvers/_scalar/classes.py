@@ -16,6 +16,7 @@ from nbsketch.solvers._certified.starts import cold_start, nested_sizes
 from nbsketch.solvers._joint.problem import JointProblem
 from nbsketch.solvers._joint.splitting import Splitting
 from nbsketch.solvers.design import Design
+from nbsketch.solvers.row_loss import row_loss
 from nbsketch.solvers.solution import State
 
 # Steps, sigma relative to the mean residual of ridge regression, and the factor on it
@@ -29,15 +30,13 @@ _LEAST = 3
 class ClassesProblem(JointProblem):
     """One class against the rest for each row of the labels y (d, n), T = I."""
 
-    least: float  # bounds of the dual point of the label 1
-    most: float
+    loss: Loss
 
     @cached_property
     def bounds(self) -> tuple[NDArray, NDArray]:
         """Lower and upper bound of the dual point of each entry, of shape (d, n)."""
-        positive = self.y > 0
-        lo = np.where(positive, self.least, -self.most)
-        return lo, np.where(positive, self.most, -self.least)
+        rows = row_loss(self.loss, self.y)
+        return rows.lo, rows.hi
 
     def best_constant(self) -> NDArray:
         """Return zero intercepts."""
@@ -64,9 +63,8 @@ def class_starts(
     problem = ClassesProblem(
         design=design, y=np.ascontiguousarray(labels.T), levels=np.ones(d),
         weights=np.ones(n) if sample_weight is None else sample_weight,
-        uniform=sample_weight is None, T=np.eye(d),
-        least=numbers.lo, most=numbers.hi, alpha=alpha, fit_intercept=fit_intercept,
-        n=float(n),
+        uniform=sample_weight is None, T=np.eye(d), loss=loss, alpha=alpha,
+        fit_intercept=fit_intercept, n=float(n),
     )  # fmt: skip
     found = Splitting(problem, cold_start(problem)).run(_STEPS, _SIGMA, _NEXT)
     return tuple(_part(found, j) for j in range(d))

@@ -12,20 +12,18 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import kl_div
 
-from nbsketch._jit.logistic import logistic_point, logistic_slope
-from nbsketch.losses import ELQ
+from nbsketch.losses import Loss
 from nbsketch.solvers._certified.gram import gram_of
-from nbsketch.solvers._scalar.problem import ScalarProblem, row_bounds
+from nbsketch.solvers._scalar.problem import ScalarProblem
 from nbsketch.solvers.design import ArrayDesign, Design
+from nbsketch.solvers.row_loss import row_loss
 
 
 class Shared(NamedTuple):
     """What the parts of a problem share."""
 
-    numbers: ELQ
-    turned: bool  # whether bounds are turned by the sign of the target
+    loss: Loss
     alpha: float
     fit_intercept: bool
     n: float
@@ -57,7 +55,7 @@ class Part:
     problem : ScalarProblem
         The rows, without features.
     point : ndarray
-        Residuals for losses with kinks, predictions for the logistic loss.
+        Residuals.
     center : ndarray
         Dual point around which the loss is smoothed.
     a, pace : ndarray
@@ -81,57 +79,33 @@ class Part:
         cls, y: NDArray, weights: NDArray | None, dual: NDArray | None, shared: Shared
     ) -> Self:
         """Return the rows as a search begins."""
-        lo, hi = row_bounds(shared.numbers, y, shared.turned)
+        rows = row_loss(shared.loss, y)
         problem = ScalarProblem(
             design=_NoFeatures(len(y), shared.rank), y=y,
             weights=np.ones(len(y)) if weights is None else weights,
-            uniform=weights is None, lo=lo, hi=hi, numbers=shared.numbers,
-            turned=shared.turned, alpha=shared.alpha,
+            uniform=weights is None, loss=shared.loss, rows=rows, alpha=shared.alpha,
             fit_intercept=shared.fit_intercept, n=shared.n,
         )  # fmt: skip
-        start = np.clip(np.zeros(len(y)) if dual is None else dual, lo, hi)
+        start = rows.clip(np.zeros(len(y)) if dual is None else dual)
         nothing, none = np.empty(0), np.zeros(len(y), dtype=bool)
         return cls(problem, nothing, start, start, none, none, nothing)
 
     def balanced(self, shift: Shift) -> NDArray:
         """Return the dual point, shifted within its bounds."""
-        p, a = self.problem, self.a
+        rows, a = self.problem.rows, self.a
         if shift.paced:
-            a = np.clip(a - shift.paced * self.pace, p.lo, p.hi)
-        return np.clip(a - shift.even, p.lo, p.hi) if shift.even else a
+            a = rows.clip(a - shift.paced * self.pace)
+        return rows.clip(a - shift.even) if shift.even else a
 
     def losses(self) -> NDArray:
         """Return the loss of each row."""
-        return self.problem.losses(self.point)
-
-    def young(self, a: NDArray) -> float:
-        """Return the sum of the Fenchel-Young terms of another dual point."""
-        return self.problem.young_sum(self.point, a)
-
-    def slopes(self, t: float, sigma: float) -> tuple[float, float]:
-        """Return two derivatives of the loss sum along the last direction."""
-        known = self.point, self.move, self.center, sigma
-        return self.problem.slopes(t, *known)
-
-
-class LogisticPart(Part):
-    """Rows of the logistic loss; `pace` is the curvature."""
-
-    def losses(self) -> NDArray:
-        """Return the loss of each row."""
-        return np.logaddexp(0.0, -self.problem.y * self.point)
-
-    def young(self, a: NDArray) -> float:
-        """Return the sum of the Fenchel-Young terms of another dual point."""
-        p = self.problem
-        error, shifted = p.y * self.a, p.y * a
-        terms = kl_div(shifted, error) + kl_div(1 - shifted, 1 - error)
-        return float(p.weights @ terms)
+        return self.problem.rows.values(self.point)
 
     def slopes(self, t: float, sigma: float) -> tuple[float, float]:
         """Return two derivatives of the loss sum along the last direction."""
         p = self.problem
-        return logistic_slope(t, self.point, self.move, p.y, p.weights)
+        known = self.point, self.move, p.weights, self.center, sigma
+        return p.rows.slopes(t, *known)
 
 
 def evaluated(
@@ -144,32 +118,18 @@ def evaluated(
 ) -> tuple[Part, tuple]:
     """Return the part at a point; sums: ``Z^T (s a)``, s a, Young terms, counts.
 
-    The counts are the weight and the number of rows between kinks, and how many of them
-    have changed since the last Gram matrix.
+    The counts are the sum of the curvatures and, of a loss with kinks, the number of
+    rows between them and of those that have changed since the last Gram matrix.
     """
     p, design = part.problem, ArrayDesign._trusted(Z)
     center = part.a if recenter else part.center
     res = p.y - design.mv(coef) - intercept
-    a, inside = np.empty(len(res)), np.empty(len(res), dtype=bool)
-    total, young = p.dual_point(res, center, sigma, a, inside)
+    a, inside, total, young = p.rows.point(res, p.weights, center, sigma)
     gradient = design.rmv(p.weights * a)
     changed = np.count_nonzero(inside != part.counted)
     counts = float(p.weights @ inside), np.count_nonzero(inside), changed
     new = replace(part, point=res, center=center, a=a, pace=inside, move=np.empty(0))
     return new, (gradient, total, young, *counts)
-
-
-def logistic_evaluated(
-    Z: NDArray, part: Part, coef: NDArray, intercept: float
-) -> tuple[Part, tuple]:
-    """Return the part at a point; sums: ``Z^T (s a)``, s a, and the curvature."""
-    p, design = part.problem, ArrayDesign._trusted(Z)
-    f = design.mv(coef) + intercept
-    a, curvature = np.empty_like(f), np.empty_like(f)
-    logistic_point(f, p.y, a, curvature)
-    push = p.weights * a
-    sums = design.rmv(push), float(push.sum()), float(p.weights @ curvature)
-    return replace(part, point=f, a=a, pace=curvature, move=np.empty(0)), sums
 
 
 def gram_changes(
@@ -218,7 +178,7 @@ def balance_sums(part: Part, shift: Shift, even: bool) -> tuple:
     """Return sums of the shifted dual point, and how fast it can go down and up."""
     p, a = part.problem, part.balanced(shift)
     pace = np.ones(len(a)) if even else part.pace
-    down, up = (p.weights @ (pace * room) for room in (a > p.lo, a < p.hi))
+    down, up = (p.weights @ (pace * room) for room in (a > p.rows.lo, a < p.rows.hi))
     return float(p.weights @ a), float(p.weights @ np.abs(a)), float(down), float(up)
 
 
@@ -242,7 +202,8 @@ def certified(
     step = p.weights[rows] * (a[rows] - part.a[rows])
     change = ArrayDesign._trusted(Z).rmv(step, rows)
     capped = float(p.weights @ np.minimum(losses, limit))
-    sums = part.young(a), float(p.weights @ losses), capped, float(p.weights @ a)
+    young = p.rows.young(part.point, p.weights, a)
+    sums = young, float(p.weights @ losses), capped, float(p.weights @ a)
     return a, (change, *sums)
 
 

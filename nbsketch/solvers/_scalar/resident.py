@@ -8,19 +8,20 @@ are computed anew at each point instead of following the steps.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch.solvers._certified.certificate import Certificate, typical_limit
+from nbsketch.solvers._certified.certificate import Certificate
 from nbsketch.solvers._certified.search import CertifiedSearch
 from nbsketch.solvers._scalar import parts
 from nbsketch.solvers._scalar.gram import RowGram, changes_pay
-from nbsketch.solvers._scalar.logistic import LogisticSearch, bordered
-from nbsketch.solvers._scalar.parts import LogisticPart, Part, Shared, Shift
+from nbsketch.solvers._scalar.parts import Part, Shared, Shift
 from nbsketch.solvers._scalar.problem import ScalarProblem
 from nbsketch.solvers._scalar.search import ScalarSearch
+from nbsketch.solvers._scalar.smooth import SmoothSearch, bordered
+from nbsketch.solvers.row_loss import typical_limit
 from nbsketch.solvers.solution import State
 
 # Shifts of a dual point until its sum is zero to this share of its size.
@@ -47,8 +48,6 @@ class HeldRows:
 class ResidentSearch(CertifiedSearch[ScalarProblem]):
     """What both searches share: parts, line search, certificate."""
 
-    kind: ClassVar[type[Part]]
-
     def _first_residual(self) -> NDArray:
         return np.empty(0)
 
@@ -57,9 +56,9 @@ class ResidentSearch(CertifiedSearch[ScalarProblem]):
         p = self.problem
         dual: Any = state.dual
         known = dual.parts if isinstance(dual, HeldRows) else None
-        shared = Shared(p.numbers, p.turned, p.alpha, p.fit_intercept, p.n, p.rank)
+        shared = Shared(p.loss, p.alpha, p.fit_intercept, p.n, p.rank)
         vectors = p.y, None if p.uniform else p.weights, None if known else dual
-        self.parts = p.design.hold(self.kind.of, vectors, known, shared)
+        self.parts = p.design.hold(Part.of, vectors, known, shared)
 
     def _step(self, function: Any, *args: Any) -> tuple:
         """Replace the parts by those of a function; return its sums."""
@@ -136,8 +135,6 @@ class _Sums:
 class ResidentScalarSearch(ResidentSearch, ScalarSearch):
     """The search for linear-quadratic losses; see `ScalarSearch`."""
 
-    kind = Part
-
     def _begin(self, state: State) -> None:
         self._hold(state)
         self.sigma = self._first_sigma(state)
@@ -160,7 +157,7 @@ class ResidentScalarSearch(ResidentSearch, ScalarSearch):
 
     def _direction(self, rho: NDArray) -> NDArray:
         p, gram = self.problem, self.gram
-        factor = 1.0 / (p.n * (p.gam + self.sigma))
+        factor = 1.0 / (p.n * (p.rows.gam + self.sigma))
         self._count(not changes_pay(self.active.changed, self.active.count))
         for _ in range(2):
             try:
@@ -197,10 +194,8 @@ class ResidentScalarSearch(ResidentSearch, ScalarSearch):
         return State(best.coef, best.intercept, best.dual, self.sigma or None)
 
 
-class ResidentLogisticSearch(ResidentSearch, LogisticSearch):
-    """The search for the logistic loss; see `LogisticSearch`."""
-
-    kind = LogisticPart
+class ResidentSmoothSearch(ResidentSearch, SmoothSearch):
+    """The search for losses without kinks; see `SmoothSearch`."""
 
     def _begin(self, state: State) -> None:
         self._hold(state)
@@ -208,9 +203,9 @@ class ResidentLogisticSearch(ResidentSearch, LogisticSearch):
         self._evaluate()
 
     def _evaluate(self) -> bool:
-        known = self.coef, self.intercept
-        sums = self._step(parts.logistic_evaluated, *known)
-        self._set_gradient(*sums)
+        known = self.coef, self.intercept, 0.0, False
+        gradient, total, _, bend, *_ = self._step(parts.evaluated, *known)
+        self._set_gradient(gradient, total, bend)
         return True
 
     def _hessian(self) -> NDArray:

@@ -55,7 +55,7 @@ class ScalarSearch(CertifiedSearch[ScalarProblem]):
     def _begin(self, state: State) -> None:
         p = self.problem
         start = np.zeros_like(self.res) if state.dual is None else state.dual
-        self.center = np.clip(start, p.lo, p.hi)
+        self.center = p.rows.clip(start)
         self.sigma = self._first_sigma(state)
         self.gram = RowGram(p, state.gram, state.inside)
         self.reach = np.inf
@@ -70,16 +70,15 @@ class ScalarSearch(CertifiedSearch[ScalarProblem]):
         p = self.problem
         if state.sigma is not None:
             return self._useful(state.sigma)
-        steepest = max(float(p.hi.max()), -float(p.lo.min())) if p.gam > 0 else 1.0
         share = _COLD if state.dual is None else _WARM
-        return self._useful(share * self._spread() / steepest)
+        return self._useful(share * self._spread() / p.rows.steepest)
 
     def _spread(self) -> float:
         return self.problem.spread(self.res)
 
     def _useful(self, sigma: float) -> float:
         """Return sigma, or 0 if the loss is smooth enough by itself."""
-        return sigma if sigma > _SMOOTH * self.problem.gam else 0.0
+        return sigma if sigma > _SMOOTH * self.problem.rows.gam else 0.0
 
     def _smaller(self) -> float:
         return self._useful(_SHRINK * self.sigma)
@@ -87,7 +86,7 @@ class ScalarSearch(CertifiedSearch[ScalarProblem]):
     def _rounding(self) -> float:
         p = self.problem
         noise = 2.0**-52 * float(p.weights @ np.abs(p.y)) / p.n
-        return noise if p.gam == 0 else noise**2 / p.gam
+        return noise if p.rows.gam == 0 else noise**2 / p.rows.gam
 
     def _evaluate_all(self) -> None:
         self.whole = self.active = all_rows(self.problem, self.res, self.center)
@@ -113,11 +112,11 @@ class ScalarSearch(CertifiedSearch[ScalarProblem]):
         error = rho[: p.rank] @ rho[: p.rank] / (2 * p.alpha)
         if p.fit_intercept:
             free = 2 * max(self.gram.pivot, active.held)
-            error += rho[-1] ** 2 * p.n * (p.gam + self.sigma) / free
+            error += rho[-1] ** 2 * p.n * (p.rows.gam + self.sigma) / free
         return float(error), active.young / p.n
 
     def _direction(self, rho: NDArray) -> NDArray:
-        curvature = 1.0 / (self.problem.n * (self.problem.gam + self.sigma))
+        curvature = 1.0 / (self.problem.n * (self.problem.rows.gam + self.sigma))
         active, pivot = self.active, self.gram.pivot
         inside = np.flatnonzero(active.inside)
         if are_few(inside, self.problem.rank):
@@ -134,12 +133,13 @@ class ScalarSearch(CertifiedSearch[ScalarProblem]):
     def _advance(self, direction: NDArray, slope: float) -> bool:
         p, active = self.problem, self.active
         part, d = active.problem, direction[: p.rank]
+        known = part.weights, active.center, self.sigma
         shift = float(direction[-1]) if p.fit_intercept else 0.0
         move = part.design.mv(d)
         move += shift
 
         def slopes(t: float) -> tuple[float, float]:
-            return part.slopes(t, active.res, move, active.center, self.sigma)
+            return part.rows.slopes(t, active.res, move, *known)
 
         rest = active.rest_gradient @ d + active.rest_total * shift
         t = self._step_length(slopes, d, slope, rest)

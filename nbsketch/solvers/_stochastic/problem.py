@@ -8,7 +8,6 @@ from numpy.typing import ArrayLike, NDArray
 from nbsketch._jit.sgd import COLUMNS, LOGISTIC, MARGIN, RADIAL
 from nbsketch._validation import check_choice, check_matrix, check_real
 from nbsketch.losses import (
-    ELQ,
     LogisticLoss,
     Loss,
     PinballLoss,
@@ -23,6 +22,7 @@ from nbsketch.solvers._certified.checks import (
     check_weights,
 )
 from nbsketch.solvers.design import Design
+from nbsketch.solvers.row_loss import conjugate_numbers, has_row_loss
 
 
 @dataclass(frozen=True)
@@ -162,12 +162,11 @@ def _levels(quantiles: ArrayLike, loss: Loss, targets: NDArray) -> NDArray:
 def _kind(loss: Loss, scalar: bool, levels: NDArray | None) -> int:
     if type(loss) is LogisticLoss:
         return LOGISTIC
-    if loss.elq is None:
+    if not has_row_loss(loss):
         raise TypeError(
             "`loss` must be logistic or give `elq` numbers for stochastic steps, got "
             f"{loss!r}"
         )
-    loss.linear_quadratic()
     if loss.is_classification:
         return MARGIN
     if scalar or levels is not None:
@@ -178,7 +177,7 @@ def _kind(loss: Loss, scalar: bool, levels: NDArray | None) -> int:
 
 def _numbers(loss: Loss, levels: NDArray | None, n_outputs: int) -> NDArray:
     numbers = np.empty((4, n_outputs))
-    numbers[:] = np.array(loss.elq or ELQ(0.0, 0.0, 0.0, 1.0))[:, None]
+    numbers[:] = np.array(conjugate_numbers(loss))[:, None]
     if levels is not None:
         numbers[2:] = levels - 1.0, levels
     return numbers

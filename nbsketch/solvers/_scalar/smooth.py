@@ -1,6 +1,6 @@
-"""Newton's method for the logistic loss, whose Gram matrix is rebuilt only when stale.
+"""Newton's method for smooth losses, whose Gram matrix is rebuilt only when stale.
 
-Every row changes its weight p (1 - p) at every step. A new Gram matrix per step would
+Every row changes its curvature at every step. A new Gram matrix per step would
 be most of the cost, so one of them is kept as the preconditioner of a few conjugate
 gradient steps, two passes over the features each, until these become too many.
 """
@@ -10,10 +10,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
-from scipy.special import kl_div
 
-from nbsketch._jit.logistic import logistic_point, logistic_slope
-from nbsketch.solvers._certified.certificate import Certificate, certificate
+from nbsketch.solvers._certified.certificate import Certificate
 from nbsketch.solvers._certified.conjugate_gradients import Inverse, conjugate_gradients
 from nbsketch.solvers._certified.search import CertifiedSearch
 from nbsketch.solvers._scalar.problem import ScalarProblem
@@ -25,15 +23,15 @@ _LIMIT = 12
 _STALLED = 4  # steps without progress: rounding rules
 
 
-class LogisticSearch(CertifiedSearch[ScalarProblem]):
-    """The search for the logistic loss.
+class SmoothSearch(CertifiedSearch[ScalarProblem]):
+    """The search for losses without kinks, such as the logistic one.
 
     Attributes
     ----------
-    f : ndarray of shape (n,)
-        Predictions.
+    res : ndarray of shape (n,)
+        Residuals of the current point.
     a, curvature : ndarray of shape (n,)
-        Dual point y p and curvature p (1 - p), p the probability of an error.
+        Dual point and second derivative of the loss.
     gradient : ndarray of shape (r,)
         ``Z^T (s a)``.
     rho : ndarray
@@ -54,9 +52,6 @@ class LogisticSearch(CertifiedSearch[ScalarProblem]):
     tightens: ClassVar[bool] = False
 
     def _begin(self, state: State) -> None:
-        p, n = self.problem, len(self.problem.y)
-        self.f = p.y - self.res
-        self.a, self.curvature = np.empty(n), np.empty(n)
         self._start_matrix(state)
         self._evaluate()
 
@@ -73,10 +68,11 @@ class LogisticSearch(CertifiedSearch[ScalarProblem]):
 
     def _evaluate(self) -> bool:
         p = self.problem
-        logistic_point(self.f, p.y, self.a, self.curvature)
-        push = p.weights * self.a
+        self.a, self.curvature, total, _ = p.rows.point(
+            self.res, p.weights, self.res, 0.0
+        )
         bend = float(p.weights @ self.curvature)
-        self._set_gradient(p.design.rmv(push), float(push.sum()), bend)
+        self._set_gradient(p.design.rmv(p.weights * self.a), total, bend)
         return True
 
     def _set_gradient(self, gradient: NDArray, total: float, bend: float) -> None:
@@ -131,31 +127,23 @@ class LogisticSearch(CertifiedSearch[ScalarProblem]):
         p, d = self.problem, direction[: self.problem.rank]
 
         def slopes(t: float) -> tuple[float, float]:
-            return logistic_slope(t, self.f, self.move, p.y, p.weights)
+            return p.rows.slopes(t, self.res, self.move, p.weights, self.res, 0.0)
 
         t = self._step_length(slopes, d, slope)
         self.coef = self.coef + t * d
         self.intercept += t * float(direction[-1]) if p.fit_intercept else 0.0
-        self.f += t * self.move
+        self.res -= t * self.move
         return t > 0
 
     def _step_certificate(self) -> Certificate:
-        p, a, gradient, imbalance = self.problem, self.a, self.gradient, 0.0
-        if p.fit_intercept:
-            a, gradient, imbalance = p.balanced(a, gradient, self.curvature)
-        error, shifted = p.y * self.a, p.y * a
-        young = p.weights @ (kl_div(shifted, error) + kl_div(1 - shifted, 1 - error))
-        losses = np.logaddexp(0.0, -p.y * self.f)
-        rho = p.alpha * self.coef - gradient / p.n
-        point = self.coef, self.intercept, a.copy()
-        bound = young + abs(self.intercept * imbalance)
-        return certificate(p, *point, rho, losses, bound)
+        point = self.coef, self.intercept, self.res, self.a
+        return self.problem.certify(*point, self.gradient, self.curvature)
 
     def _certify(self) -> Certificate:
         """Certify the current point; with fresh sums if it seems to be good enough."""
         p, found = self.problem, self._step_certificate()
         if self._is_good(found):
-            self.f = p.y - p.residual(self.coef, self.intercept)
+            self.res = p.residual(self.coef, self.intercept)
             self._evaluate()
             found = self._step_certificate()
         return found

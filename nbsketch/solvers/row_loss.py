@@ -1,0 +1,234 @@
+r"""Losses of n rows, as the certified solvers use them.
+
+A row loss is a convex function :math:`\psi_i` of the residual r = y - f of each row,
+with a conjugate that is finite on [lo_i, hi_i]. Values, dual points, curvatures and
+Fenchel-Young terms are here, and solvers ask nothing else of a loss: a new kind is a
+class in `nbsketch.losses` and one here. A loss of 1 - y f is one of y - f with bounds
+turned by the sign of y, so no copy of the features is multiplied by the labels.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import kl_div
+
+from nbsketch._jit.linear_quadratic import (
+    dual_point,
+    kink_distance,
+    loss_values,
+    slope_along,
+    young_sum,
+)
+from nbsketch._jit.logistic import logistic_point, logistic_slope
+from nbsketch.losses import ELQ, LogisticLoss, Loss
+
+# Rows of one compiled call. Bounds of more rows, if they are equal, are stored once.
+_BLOCK = 1 << 20
+# Losses and residuals above this many times the median are cut down in their means.
+_OUTLYING = 20.0
+
+
+class RowPoint(NamedTuple):
+    """The derivatives of the smoothed loss at residuals, and two sums.
+
+    Attributes
+    ----------
+    a : ndarray of shape (n,)
+        Dual point: the first derivatives.
+    curvature : ndarray of shape (n,)
+        Second derivatives times ``gam + sigma``. Of a loss with kinks, whether a row
+        lies strictly between them.
+    total, young : float
+        Weighted sums of a and of the Fenchel-Young terms.
+    """
+
+    a: NDArray
+    curvature: NDArray
+    total: float
+    young: float
+
+
+@dataclass(frozen=True)
+class RowLoss:
+    """Extended linear-quadratic losses: see `nbsketch.losses` for the four numbers.
+
+    Attributes
+    ----------
+    lo, hi : ndarray of shape (n,)
+        Bounds of the dual point.
+    gam, eps : float
+        Curvature of the conjugate, and its slope at zero.
+    has_kinks : bool
+        Class attribute: the loss is piecewise quadratic, and can be smoothed.
+    """
+
+    has_kinks: ClassVar[bool] = True
+
+    lo: NDArray
+    hi: NDArray
+    gam: float = 0.0
+    eps: float = 0.0
+
+    def take(self, rows: NDArray | slice) -> Self:
+        """Return the losses of some rows."""
+        return replace(self, lo=_rows_of(self.lo, rows), hi=_rows_of(self.hi, rows))
+
+    def clip(self, a: NDArray) -> NDArray:
+        """Return a dual point within the bounds."""
+        return np.clip(a, self.lo, self.hi)
+
+    def between(self, a: NDArray) -> NDArray:
+        """Return the rows whose dual point is strictly between kinks."""
+        inside = (a > self.lo) & (a < self.hi)
+        return inside & (a != 0.0) if self.eps > 0 else inside
+
+    @property
+    def steepest(self) -> float:
+        """The largest slope of a smooth loss; 1 for the others."""
+        return max(float(self.hi.max()), -float(self.lo.min())) if self.gam > 0 else 1.0
+
+    def point(
+        self, res: NDArray, weights: NDArray, center: NDArray, sigma: float
+    ) -> RowPoint:
+        """Return the dual point of the loss smoothed by sigma around a center."""
+        a, inside = np.empty_like(res), np.empty(len(res), dtype=bool)
+        total = young = 0.0
+        for k, *numbers in self._blocks():
+            known = res[k], weights[k], center[k], *numbers, sigma
+            sums = dual_point(*known, a[k], inside[k])
+            total, young = total + sums[0], young + sums[1]
+        return RowPoint(a, inside, total, young)
+
+    def slopes(
+        self,
+        t: float,
+        res: NDArray,
+        move: NDArray,
+        weights: NDArray,
+        center: NDArray,
+        sigma: float,
+    ) -> tuple[float, float]:
+        """Return two derivatives of the smoothed loss sum at ``res - t move``."""
+        first = second = 0.0
+        for k, *numbers in self._blocks():
+            known = res[k], move[k], weights[k], center[k]
+            sums = slope_along(t, *known, *numbers, sigma)
+            first, second = first + sums[0], second + sums[1]
+        return first, second
+
+    def values(self, res: NDArray) -> NDArray:
+        """Return the loss of each row."""
+        out = np.empty_like(res)
+        for k, *numbers in self._blocks():
+            loss_values(res[k], *numbers, out[k])
+        return out
+
+    def young(self, res: NDArray, weights: NDArray, a: NDArray) -> float:
+        """Return ``sum_i s_i (psi_i(r_i) + psi_i*(a_i) - a_i r_i)``, term by term."""
+        blocks = self._blocks()
+        return sum(young_sum(res[k], weights[k], a[k], *known) for k, *known in blocks)
+
+    def kink_distance(self, res: NDArray, center: NDArray, sigma: float) -> NDArray:
+        """Return how far each residual may move before its dual point moves."""
+        out = np.empty_like(res)
+        for k, *numbers in self._blocks():
+            kink_distance(res[k], center[k], *numbers, sigma, out[k])
+        return out
+
+    def _blocks(self) -> Iterator[tuple[slice, NDArray, NDArray, float, float]]:
+        """Yield blocks of rows with their numbers."""
+        for start in range(0, len(self.lo), _BLOCK):
+            rows = slice(start, start + _BLOCK)
+            lo, hi = (np.ascontiguousarray(bound[rows]) for bound in (self.lo, self.hi))
+            yield rows, lo, hi, self.gam, self.eps
+
+
+class LogisticRows(RowLoss):
+    """The logistic loss, whose conjugate is an entropy; it needs no smoothing."""
+
+    has_kinks: ClassVar[bool] = False
+    numbers: ClassVar[ELQ] = ELQ(1.0, 0.0, 0.0, 1.0)
+
+    @cached_property
+    def labels(self) -> NDArray:
+        """The labels -1 and 1: one bound is 0, the other one the label."""
+        return self.lo + self.hi
+
+    def point(
+        self, res: NDArray, weights: NDArray, center: NDArray, sigma: float
+    ) -> RowPoint:
+        """Return the dual point y p and the curvature p (1 - p)."""
+        a, curvature = np.empty_like(res), np.empty_like(res)
+        logistic_point(res, self.labels, a, curvature)
+        return RowPoint(a, curvature, float(weights @ a), 0.0)
+
+    def slopes(
+        self,
+        t: float,
+        res: NDArray,
+        move: NDArray,
+        weights: NDArray,
+        center: NDArray,
+        sigma: float,
+    ) -> tuple[float, float]:
+        """Return two derivatives of the loss sum at ``res - t move``."""
+        return logistic_slope(t, res, move, self.labels, weights)
+
+    def values(self, res: NDArray) -> NDArray:
+        """Return the loss of each row."""
+        return np.logaddexp(0.0, -self.labels * (self.labels - res))
+
+    def young(self, res: NDArray, weights: NDArray, a: NDArray) -> float:
+        """Return the weighted sum of the Fenchel-Young terms."""
+        error = self.labels * self.point(res, weights, a, 0.0).a
+        shifted = self.labels * a
+        terms = kl_div(shifted, error) + kl_div(1 - shifted, 1 - error)
+        return float(weights @ terms)
+
+
+# Losses that are not linear-quadratic.
+_KINDS: dict[type[Loss], type[LogisticRows]] = {LogisticLoss: LogisticRows}
+
+
+def has_row_loss(loss: Loss) -> bool:
+    """Return whether `row_loss` takes a loss; else `solve_generic` may."""
+    return type(loss) in _KINDS or loss.elq is not None
+
+
+def conjugate_numbers(loss: Loss) -> ELQ:
+    """Return curvature, slope and bounds of the conjugate, or raise `TypeError`."""
+    kind = _KINDS.get(type(loss))
+    return loss.linear_quadratic() if kind is None else kind.numbers
+
+
+def row_loss(loss: Loss, y: NDArray) -> RowLoss:
+    """Return the losses of rows with targets (or labels) y."""
+    gam, eps, least, most = conjugate_numbers(loss)
+    if loss.is_classification:
+        lo, hi = np.where(y > 0, least, -most), np.where(y > 0, most, -least)
+    elif len(y) > _BLOCK:
+        lo, hi = np.broadcast_to(least, len(y)), np.broadcast_to(most, len(y))
+    else:
+        lo, hi = np.full(len(y), least), np.full(len(y), most)
+    return _KINDS.get(type(loss), RowLoss)(lo, hi, gam, eps)
+
+
+def typical_limit(positive: NDArray) -> float:
+    """Return the limit of losses or residuals that are not outliers."""
+    return _OUTLYING * float(np.median(positive)) if len(positive) else np.inf
+
+
+def typical_mean(positive: NDArray) -> float:
+    """Return the mean of positive numbers with outliers cut down."""
+    return float(np.minimum(positive, typical_limit(positive)).mean())
+
+
+def _rows_of(bound: NDArray, rows: NDArray | slice) -> NDArray:
+    """Return rows of a bound; of one that is stored once, as many."""
+    if isinstance(rows, slice) or bound.strides[0] != 0:
+        return bound[rows]
+    return bound[: len(rows)]

@@ -178,6 +178,8 @@ class Sample:
         while True:
             found = self.scored(found)
             best = found.index(min(found, key=_order))
+            if report("penalty", iteration=len(found), objective=found[best].error):
+                break
             if len(found) >= _MOST_STEPS and np.isfinite(found[best].error):
                 break
             if best == 0 and len(found) < 4 * _MOST_STEPS:
@@ -218,6 +220,7 @@ class Sample:
             rank=min(_RANK, n // 2),
             tol=_TOL,
             max_passes=_PASSES,
+            callback=listen,
             random_state=self.rng,
         )
         cross, choices = Gram(kernel, left_out, kernel.take(fitted)), []
@@ -228,6 +231,11 @@ class Sample:
             known = solution.relative_gap <= _LARGEST_GAP
             choices.append(Choice(error if known else np.inf, kernel, float(shift)))
         return choices
+
+
+def listen(*known: float) -> bool:
+    """Return whether to stop a fit to the sample, as a callback of its solver."""
+    return report("penalty")
 
 
 def _snapped(shift: float) -> float:

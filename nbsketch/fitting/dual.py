@@ -16,7 +16,7 @@ from numpy.typing import DTypeLike, NDArray
 from nbsketch._progress import is_stopped
 from nbsketch._rows import is_pairwise
 from nbsketch.fitting.alpha import mean_losses
-from nbsketch.fitting.choice import Choice, Sample, fit_landmarks
+from nbsketch.fitting.choice import Choice, Sample, fit_landmarks, listen
 from nbsketch.fitting.least_squares import LeastSquaresObjective
 from nbsketch.fitting.objective import Objective
 from nbsketch.fitting.reduction import without_tails
@@ -97,6 +97,7 @@ class DualSample(Sample):
         options: dict[str, Any] = {
             "tol": _SAMPLE_TOL,
             "max_iter": _STEPS,
+            "callback": listen,
             "random_state": self.rng,
         }
         solutions = self.part.dual_path(K, shifts / n, **options)

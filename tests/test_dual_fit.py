@@ -12,7 +12,9 @@ from sklearn.exceptions import ConvergenceWarning
 import nbsketch
 from nbsketch import SketchedKernelClassifier, SketchedKernelRegressor
 from nbsketch.fitting import choice, dual
+from nbsketch.fitting.objectives import ScalarObjective
 from nbsketch.kernels import PrecomputedKernel
+from nbsketch.losses import as_loss
 from nbsketch.solvers import solve_dual
 
 N = 400
@@ -224,3 +226,15 @@ def test_of_many_classes_the_largest_choose_the_penalty(few, data, monkeypatch):
     known = options(loss="logistic", bandwidth=1.0)
     found = SketchedKernelClassifier(**known).fit(X, labels)
     assert drawn[0].part.targets.shape[1] == 4 and found.coef_.shape == (N, 7)
+
+
+def test_outliers_among_validation_rows_do_not_choose_the_penalty(rng):
+    truth = rng.normal(size=(200, 1))
+    targets = truth + 0.1 * rng.normal(size=(200, 1))
+    targets[:8] += 100.0
+    validation = ScalarObjective(targets, None, True, as_loss("huber"))
+    sample = dual.DualSample(None, validation, validation, rng)
+    near, biased = truth, truth + 0.05  # toward the outliers
+    grid = [choice.Choice(0.0, None, 2.0, biased), choice.Choice(0.0, None, 1.0, near)]
+    assert sample.best([grid]).fitted is near
+    assert validation.mean_loss(biased) < validation.mean_loss(near)

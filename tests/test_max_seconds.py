@@ -16,6 +16,7 @@ from nbsketch import (
 )
 from nbsketch._progress import report, seconds_left, solver_callback, watching
 from nbsketch.fitting import budget, fit, sizes
+from nbsketch.fitting import dual as fitting_dual
 
 N = 300
 
@@ -208,3 +209,39 @@ def test_the_warning_names_the_limit(surface, monkeypatch):
     with pytest.warns(ConvergenceWarning, match="`max_seconds` has stopped the solver"):
         found = model(max_seconds=5, callback=late, **options).fit(*surface)
     assert 1e-12 < found.dual_gap_ <= 0.1
+
+
+def test_conjugate_gradients_on_a_large_sketch_listen(surface, monkeypatch):
+    monkeypatch.setattr(sizes, "_LARGE_SIZE", 20)
+    monkeypatch.setattr(sizes, "_LARGE_SEARCH", 20)
+    stages, options = [], {"sketch": "subsampling", "size": 60, "alpha": 1e-6}
+
+    def callback(state):
+        stages.append(state.stage)
+        return state.stage == "solver"
+
+    with pytest.warns(ConvergenceWarning, match="`callback` has stopped the solver"):
+        model(callback=callback, **options).fit(*surface)
+    assert stages[-1] == "solver"
+
+
+@pytest.mark.parametrize("loss", ["square", "huber"])
+def test_the_choice_of_all_rows_listens(low, surface, monkeypatch, loss):
+    monkeypatch.setattr(fitting_dual, "_LEAST_ROWS", 100)
+    monkeypatch.setattr(fitting_dual, "_FEATURE_ROWS", 100)
+    states = []
+
+    def run(stop):
+        states.clear()
+
+        def callback(state):
+            states.append(state)
+            return stop and state.stage == "penalty"
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            found = model(sketch="identity", loss=loss, callback=callback).fit(*surface)
+        assert np.isfinite(found.predict(surface[0])).all()
+        return sum(state.stage == "penalty" for state in states)
+
+    assert run(False) > 5 and run(True) == 1

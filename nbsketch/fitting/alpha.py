@@ -138,7 +138,7 @@ def _held_out(
         fitted = np.concatenate([part.fitted(float(alpha)) for part in parts])
         losses.append(validation.losses(fitted))
         least = np.minimum(least, np.abs(validation.targets - fitted))
-        errors = _mean_losses(validation, np.array(losses), least)
+        errors = mean_losses(validation, np.array(losses), least)
         lost = (errors[-_PATIENCE:] > _LOSS * errors.min()).sum() == _PATIENCE
         if lost and (len(errors) >= least_count or _has_fallen(errors)):
             break
@@ -207,7 +207,7 @@ class _Part:
         return found
 
 
-def _mean_losses(validation: Any, losses: NDArray, least: NDArray) -> NDArray:
+def mean_losses(validation: Any, losses: NDArray, least: NDArray) -> NDArray:
     """Return means of losses (k, n) over the rows.
 
     Outliers, whose `least` residual over all penalties is large, are excluded.

@@ -9,6 +9,7 @@ landmarks ask for a penalty that is at least as strong as that of all rows.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -48,6 +49,7 @@ class Choice(NamedTuple):
     error: float
     kernel: Any
     shift: float
+    fitted: NDArray | None = None  # at the validation rows, if their errors are trimmed
 
 
 def choose_exact(
@@ -68,20 +70,25 @@ def choose_exact(
     least = _LEAST_START * float(np.mean(kernel.diag(sample.rows)))
     start = max(n * first.alpha, least)
     if data.inputs.length_scales is None:
-        best = sample.search(kernel, start)
+        best = sample.best([sample.search(kernel, start)])
     else:
-        middle = _scaled(kernel, _MIDDLE)
-        best = sample.search(middle, start / _MIDDLE**_DECAY)
-        tried = [best]
-        for count, width in enumerate(_OTHERS, start=1):
-            known = {"iteration": count, "total": len(_OTHERS) + 1}
-            if report("penalty", objective=min(tried, key=_order).error, **known):
-                break
-            shift = best.shift * (_MIDDLE / width) ** _DECAY
-            tried.append(sample.near(_scaled(kernel, width), shift))
-        best = min(tried, key=_order)
+        best = _choose_width(sample, kernel, start)
     chosen = _with_kernel(data, best.kernel)
     return chosen._replace(alpha=best.shift / n, order=first.order)
+
+
+def _choose_width(sample: Sample, kernel: Any, start: float) -> Choice:
+    """Return the best width and lambda, the search of which begins at `start`."""
+    grids = [sample.search(_scaled(kernel, _MIDDLE), start / _MIDDLE**_DECAY)]
+    middle = best = sample.best(grids)
+    for count, width in enumerate(_OTHERS, start=1):
+        known = {"iteration": count, "total": len(_OTHERS) + 1}
+        if report("penalty", objective=best.error, **known):
+            break
+        shift = middle.shift * (_MIDDLE / width) ** _DECAY
+        grids.append(sample.near(_scaled(kernel, width), shift))
+        best = sample.best(grids)
+    return best
 
 
 def fit_landmarks(data: SketchedData, objective: Any) -> FeatureSolution:
@@ -161,16 +168,18 @@ class Sample:
         validation, part = (objective.take(some) for some in (left_out, fitted))
         return cls(rows, part, validation, rng)
 
-    def search(self, kernel: Any, shift: float) -> Choice:
-        """Return the best lambda on a grid that grows from `shift` toward less error.
+    def search(self, kernel: Any, shift: float) -> list[Choice]:
+        """Return a grid of lambda that grows from `shift` toward less error.
 
-        It is the minimizer of a parabola through the best of the grid. Weak penalties
-        that do not converge are left behind.
+        Weak penalties that do not converge are left behind.
         """
         grid = _steps(_snapped(shift), *self._FIRST)
         found = self.errors(kernel, grid)
         while True:
+            found = self.scored(found)
             best = found.index(min(found, key=_order))
+            if report("penalty", iteration=len(found), objective=found[best].error):
+                break
             if len(found) >= _MOST_STEPS and np.isfinite(found[best].error):
                 break
             if best == 0 and len(found) < 4 * _MOST_STEPS:
@@ -181,12 +190,21 @@ class Sample:
                 found = found + self.errors(kernel, more)
             else:
                 break
-        return _interpolated(found)
+        return found
 
-    def near(self, kernel: Any, shift: float) -> Choice:
-        """Return the best lambda close to `shift`."""
-        grid = _steps(_snapped(shift), *self._NEAR)
-        return _interpolated(self.errors(kernel, grid))
+    def near(self, kernel: Any, shift: float) -> list[Choice]:
+        """Return a grid of lambda close to `shift`."""
+        return self.errors(kernel, _steps(_snapped(shift), *self._NEAR))
+
+    def best(self, grids: list[list[Choice]]) -> Choice:
+        """Return the least minimizer of the parabolas through the best of each grid."""
+        scored = iter(self.scored(list(chain(*grids))))
+        groups = [list(islice(scored, len(grid))) for grid in grids]
+        return min(map(_interpolated, groups), key=_order)
+
+    def scored(self, found: list[Choice]) -> list[Choice]:
+        """Return choices whose errors are on the same rows, as they are here."""
+        return found
 
     def errors(self, kernel: Any, shifts: NDArray) -> list[Choice]:
         """Return the validation error of each lambda; infinite without convergence."""
@@ -202,6 +220,7 @@ class Sample:
             rank=min(_RANK, n // 2),
             tol=_TOL,
             max_passes=_PASSES,
+            callback=listen,
             random_state=self.rng,
         )
         cross, choices = Gram(kernel, left_out, kernel.take(fitted)), []
@@ -212,6 +231,11 @@ class Sample:
             known = solution.relative_gap <= _LARGEST_GAP
             choices.append(Choice(error if known else np.inf, kernel, float(shift)))
         return choices
+
+
+def listen(*known: float) -> bool:
+    """Return whether to stop a fit to the sample, as a callback of its solver."""
+    return report("penalty")
 
 
 def _snapped(shift: float) -> float:

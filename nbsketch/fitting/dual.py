@@ -15,7 +15,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from nbsketch._progress import is_stopped
 from nbsketch._rows import is_pairwise
-from nbsketch.fitting.choice import Choice, Sample, fit_landmarks
+from nbsketch.fitting.alpha import mean_losses
+from nbsketch.fitting.choice import Choice, Sample, fit_landmarks, listen
 from nbsketch.fitting.least_squares import LeastSquaresObjective
 from nbsketch.fitting.objective import Objective
 from nbsketch.fitting.reduction import without_tails
@@ -96,15 +97,29 @@ class DualSample(Sample):
         options: dict[str, Any] = {
             "tol": _SAMPLE_TOL,
             "max_iter": _STEPS,
+            "callback": listen,
             "random_state": self.rng,
         }
         solutions = self.part.dual_path(K, shifts / n, **options)
         for shift, solution in zip(shifts, solutions, strict=True):
             values = cross @ solution.coef + solution.intercept
-            known = solution.relative_gap <= _MOST
-            error = self.validation.mean_loss(values) if known else np.inf
-            choices.append(Choice(error, kernel, float(shift)))
-        return choices
+            error = 0.0 if solution.relative_gap <= _MOST else np.inf
+            choices.append(Choice(error, kernel, float(shift), values))
+        return self.scored(choices)
+
+    def scored(self, found: list[Choice]) -> list[Choice]:
+        """Return choices with errors on the rows that are outliers under none."""
+        known = [choice for choice in found if np.isfinite(choice.error)]
+        if not known:
+            return found
+        fitted, validation = [choice.fitted for choice in known], self.validation
+        least = np.min([np.abs(validation.targets - f) for f in fitted], axis=0)
+        losses = np.array([validation.losses(f) for f in fitted])
+        errors = iter(mean_losses(validation, losses, least))
+        return [
+            c._replace(error=float(next(errors))) if np.isfinite(c.error) else c
+            for c in found
+        ]
 
 
 def solve_dual_rows(

@@ -130,6 +130,7 @@ def solve_large_sketch(
         **objective.problem(),
         tol=tol,
         max_passes=max(3, options.max_iter),
+        callback=options.callback,
     )
     return FeatureSolution.of_rows(found, alpha, tol)
 

@@ -225,6 +225,7 @@ def solve_columns(
     rank: int | None = None,
     tol: float = 1e-3,
     max_passes: int = 200,
+    callback: Callback | None = None,
     random_state: Any = None,
 ) -> list[Solution]:
     """Return the solutions for several penalties, as columns of one search.
@@ -234,7 +235,7 @@ def solve_columns(
 
     Parameters
     ----------
-    K, Y, output, sample_weight, fit_intercept, tol, max_passes, random_state
+    K, Y, output, sample_weight, fit_intercept, tol, max_passes, callback, random_state
         As in `solve_conjugate`.
     alphas : ndarray of shape (a,)
         Penalties.
@@ -255,7 +256,8 @@ def solve_columns(
     shift = float(shifts.min(initial=n * float(np.min(alphas))))
     known: dict[str, Any] = {"rank": rank, "weights": sample_weight, "local": False}
     pre = build_preconditioner(K, shift, rng, **known)
-    search = ConjugateSearch(system, pre, None, Limits(tol, max_passes, np.inf))
+    limits, report = Limits(tol, max_passes, np.inf), _timed(callback, began)
+    search = ConjugateSearch(system, pre, None, limits, report)
     search.run()
     width = len(rotated.values)
     return [

@@ -12,7 +12,7 @@ from nbsketch.datasets import make_friedman_outliers
 from nbsketch.kernels import LEARNABLE
 from nbsketch.tuning import fit_scaler, search, tune, tuner
 from nbsketch.tuning.criterion import LeaveOneOut, Sample
-from nbsketch.tuning.search import ROUNDS, Budget, Round
+from nbsketch.tuning.descent import Budget
 
 KERNELS = {
     "gaussian": gaussian,

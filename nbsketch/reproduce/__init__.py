@@ -53,6 +53,7 @@ EXPERIMENTS = {
     "tabular": "tabular.comparison",
     "tabular-quantiles": "tabular.quantiles",
     "sketch-cost": "tabular.sketch_cost",
+    "steadiness": "tabular.steadiness",
 }
 
 

@@ -7,7 +7,7 @@ import time
 
 from nbsketch._progress import is_asked, is_stopped, is_watched, report, seconds_left
 from nbsketch.tabular.efforts import EFFORTS, Effort
-from nbsketch.tuning.search import Budget
+from nbsketch.tuning.descent import Budget
 
 # Iterations of all searches together: rounds end them before.
 _ITERATIONS = 10**6

@@ -14,23 +14,16 @@ from nbsketch._blas import one_thread
 from nbsketch._jit.tuning import FAMILIES
 from nbsketch.gram import CompiledForm
 from nbsketch.gram.dense import upper_triangle
-from nbsketch.tabular.efforts import ALONE, EFFORTS, LEAF_ROWS, Effort
+from nbsketch.tabular.efforts import ALONE, EFFORTS, Effort
 from nbsketch.tabular.leaves import pooled_error
 from nbsketch.tabular.limit import TimeLimit
 from nbsketch.tabular.members import Training, form_of
 from nbsketch.tabular.partition import Partition
 from nbsketch.tuning import InputScaler
+from nbsketch.tuning.descent import Budget
 from nbsketch.tuning.inputs import MANY
 from nbsketch.tuning.rows import Rows
-from nbsketch.tuning.search import (
-    ROUNDS,
-    Budget,
-    Round,
-    isotropic_start,
-    learn,
-    learn_exact,
-    spread_start,
-)
+from nbsketch.tuning.search import isotropic_start, learn, polish, spread_start
 from nbsketch.tuning.tuner import Search
 
 SMOOTH, ROUGH = "matern-3/2", "laplacian"
@@ -38,8 +31,7 @@ SMOOTH, ROUGH = "matern-3/2", "laplacian"
 _FEW = 600
 # Length scales cannot be learned from fewer rows.
 _LEAST_ROWS = 30
-# A round within a leaf.
-_WITHIN = Round(LEAF_ROWS, 300, 5)
+# The first tau within a leaf.
 _TAU = 0.02
 # Rows that choose the width of shared length scales, and the logarithms tried.
 _SHARED_ROWS = 700
@@ -80,28 +72,11 @@ class Scales(NamedTuple):
         return form_of(self.family, self.inverse)
 
 
-def _learn(
-    rows: Rows, point: NDArray, rng: np.random.Generator, budget: Budget, family: int
-) -> NDArray:
-    return learn(rows, point, ROUNDS, rng, budget, family)
-
-
-class _Step(NamedTuple):
-    """A kernel family, and the search for its length scales."""
-
-    family: str
-    learn: Callable[[Rows, NDArray, np.random.Generator, Budget, int], NDArray]
-
-
-# Members up to `ALONE` rows, in turn: by the left-out error, and by both criteria.
-_LEFT_OUT = _Step(SMOOTH, _learn), _Step(ROUGH, _learn)
-_BOTH = (
-    _Step(SMOOTH, learn_exact),
-    _Step(ROUGH, _learn),
-    _Step(SMOOTH, _learn),
-    _Step(ROUGH, learn_exact),
-    _Step("matern-5/2", learn_exact),
-)
+# Families of the members up to `ALONE` rows, in turn: without and with noise.
+_CLEAN = SMOOTH, ROUGH
+_NOISY = SMOOTH, ROUGH, SMOOTH, ROUGH, "matern-5/2"
+# Share of the rows that a search without others draws, so that searches differ.
+_PART = 2 / 3
 
 
 def learn_scales(
@@ -117,31 +92,23 @@ def learn_scales(
         if len(rows.kept) < _LEAST_ROWS:
             return _isotropic(rows, rng)
         is_alone, members = len(rows.kept) <= ALONE, list[Scales]()
-        is_exact = is_alone and _has_noise(rows)
+        is_exact = is_alone and rows.is_noisy
         if not is_exact or rows.X.shape[1] > MANY:
             size = budget.affordable(effort).search_size
             search = Search(FAMILIES[SMOOTH], "both", size, rng, budget)
-            _, found = search.choose(rows, *search.candidates(rows))
+            _, found = search.choose(rows, search.candidates(rows))
             rows = replace(rows, scaler=found.scaler)
             members.append(Scales.at(SMOOTH, found.point))
         if is_alone:
-            steps = _BOTH if is_exact else _LEFT_OUT
-            _search_alone(rows, steps, members, effort, rng, budget)
+            families = _NOISY if is_exact else _CLEAN
+            _search_alone(rows, families, members, effort, rng, budget)
         elif budget.affordable(effort).is_shared:
             budget.skipped += not effort.is_shared
             members.append(_shared(rows, members[0].inverse, rng))
         else:
             start = _start(rows, ROUGH, rng)
-            members.append(_searched(rows, _LEFT_OUT[1], start, rng, budget))
+            members.append(_searched(rows, ROUGH, start, rng, budget))
     return rows.scaler, members
-
-
-def _has_noise(rows: Rows) -> bool:
-    """Return whether errors of the rows may be independent and Gaussian.
-
-    Those of classes are not Gaussian, and those of blocks of rows are dependent.
-    """
-    return rows.labels is None and any(len(np.unique(y)) > 2 for y in rows.Y.T)
 
 
 def _isotropic(
@@ -155,7 +122,7 @@ def _isotropic(
 
 def _search_alone(
     rows: Rows,
-    steps: tuple[_Step, ...],
+    families: tuple[str, ...],
     members: list[Scales],
     effort: Effort,
     rng: np.random.Generator,
@@ -168,10 +135,13 @@ def _search_alone(
     for k in range(len(members), count):
         if k >= least and budget.is_over():
             break
-        step = steps[k % len(steps)]
-        if step.family not in starts:
-            starts[step.family] = _start(rows, step.family, rng)
-        members.append(_searched(rows, step, starts[step.family], rng, budget))
+        family = families[k % len(families)]
+        if family not in starts:
+            starts[family] = _start(rows, family, rng)
+        part = rows.keep(
+            np.sort(rows.draw(rng, round(_PART * len(rows.kept)))), rows.cut
+        )
+        members.append(_searched(part, family, starts[family], rng, budget))
     budget.skipped += count - len(members)
 
 
@@ -184,11 +154,10 @@ def _start(rows: Rows, family: str, rng: np.random.Generator) -> NDArray:
 
 
 def _searched(
-    rows: Rows, step: _Step, start: NDArray, rng: np.random.Generator, budget: Budget
+    rows: Rows, family: str, start: NDArray, rng: np.random.Generator, budget: Budget
 ) -> Scales:
-    """Return the scales of a search with fresh samples on the columns of `rows`."""
-    point = step.learn(rows, start, rng, budget, FAMILIES[step.family])
-    return Scales.at(step.family, point)
+    """Return the scales of a search on the columns of `rows`."""
+    return Scales.at(family, learn(rows, start, rng, budget, FAMILIES[family]))
 
 
 def _shared(rows: Rows, inverse: NDArray, rng: np.random.Generator) -> Scales:
@@ -227,7 +196,7 @@ def learn_within(
     with one_thread():
         for index in leaves:
             some = rows.keep(np.sort(index), np.inf)
-            point = learn(some, point, [_WITHIN], rng, budget, code)
+            point = polish(some, point, rng, budget, code)
     return Scales.at(scales.family, point)
 
 

@@ -8,6 +8,9 @@ On m rows with l landmarks among them, B = k(X, L) and C = k(L, L),
 has residuals r and leverages h, and without row i its residual is
 :math:`r_i / (1 - h_i)`. The criterion is the logarithm of the weighted mean of the
 squared norm of these.
+
+A share of minus twice the logarithm of the evidence per row, of targets of covariance
+proportional to F F^T + tau I for the whitened rows F, may take part: it varies less.
 """
 
 from __future__ import annotations
@@ -82,6 +85,7 @@ class Fit(NamedTuple):
     coef: NDArray  # beta, (l, d)
     residual: NDArray  # scaled, (m, d)
     freedom: NDArray  # 1 - h, (m, 1)
+    base: NDArray  # L^-1 for the Cholesky factor L of C, (l, l)
 
 
 class Slope(NamedTuple):
@@ -101,6 +105,13 @@ class LeaveOneOut:
         Rows, targets, weights and landmarks.
     family : int
         One of the codes of `nbsketch._jit.tuning.FAMILIES`.
+    share : float, default=1.0
+        Share of the left-out error in the criterion; the rest is evidence.
+
+    Attributes
+    ----------
+    error : float
+        Left-out error at the last point.
 
     Notes
     -----
@@ -110,13 +121,15 @@ class LeaveOneOut:
     tau R^T (v s^T - N) R, that in tau is tr(R^T (v s^T - N) R C), and that in the
     scale a_k follows from both through the distances: in two thin products if these are
     Euclidean, in one pass over absolute differences for the product Laplacian. Where
-    blocks are left out, diag(q) is a block-diagonal matrix.
+    blocks are left out, diag(q) is a block-diagonal matrix. The determinant of the
+    evidence adds 2 e T R and e (tau R^T R - C^-1), for e = (1 - share) / m.
     """
 
-    def __init__(self, sample: Sample, family: int) -> None:
+    def __init__(self, sample: Sample, family: int, share: float = 1.0) -> None:
+        self._share, self.error = share, np.inf
         (m, _), size = sample.X.shape, len(sample.landmarks)
         self._distance, self._size = distance_of(family), size
-        self._origin = _origin(sample.X)
+        self._origin = origin_of(sample.X)
         rows = sample.X - self._origin
         self._X = np.vstack([rows, rows[sample.landmarks]])
         weights = np.ones(m) if sample.weights is None else sample.weights
@@ -137,12 +150,26 @@ class LeaveOneOut:
         left_out = self._left_out(fit)
         squares, shrink = self._squares(left_out)
         total = max(float((shrink * (2 - shrink) * squares).sum()), _TINY)
-        value = float(np.log(total / self._count))
+        value = self.error = float(np.log(total / self._count))
         if self.level == 1 and value < _LEAST_VALUE:
             self.level = 2
             return self(point)
-        slope = self._slope(fit, 2 / total * shrink, left_out, squares)
+        factor = 2 * self._share / total * shrink
+        slope = self._slope(fit, factor, left_out, squares)
+        if self._share < 1:
+            evidence, by_residual = self._evidence(fit, float(point[-1]))
+            value = self._share * value + (1 - self._share) * evidence
+            slope = slope._replace(g=slope.g + (1 - self._share) * by_residual)
         return value, self._gradient(point, fit, slope)
+
+    def _evidence(self, fit: Fit, log_tau: float) -> tuple[float, NDArray]:
+        """Return minus twice the log evidence per row, and its slope in residuals."""
+        roots = fit.base.diagonal(), fit.root.diagonal()
+        log_determinant = 2 * float(np.log(roots[0] / roots[1]).sum())
+        log_determinant -= self._size * log_tau
+        total = max(float((self._target * fit.residual).sum()), _TINY)
+        value = log_determinant / len(self._T) + float(np.log(total / len(self._T)))
+        return value, self._target / total
 
     def path(self, log_inverse: NDArray, log_taus: NDArray) -> NDArray:
         """Return the criterion for several tau, by one eigendecomposition."""
@@ -236,21 +263,22 @@ class LeaveOneOut:
     def _fit(self, point: NDArray) -> Fit:
         # B^T B + tau C may have condition 1e16: it is factored in the basis of C.
         B, C = np.split(self._kernel(point[:-1]), [len(self._T)])
-        root, tau = _inverse_root(C), np.exp(point[-1])
-        F, T = self._buffers(root, tau)
+        base, tau = _inverse_root(C), np.exp(point[-1])
+        F, T = self._buffers(base, tau)
         self._center(B, F)
-        _multiply(F, root, transposed=True)
+        _multiply(F, base, transposed=True)
         inner = (F.T @ F).astype(np.float64)
         inner[np.diag_indices(self._size)] += tau
         half = _inverse_root(inner)
         T[:] = F
         _multiply(T, half, transposed=True)
         leverage = np.einsum("ij,ij->i", T, T) + self._weights / len(B)
-        root = scipy.linalg.blas.dtrmm(1.0, half, root, lower=1)
+        root = scipy.linalg.blas.dtrmm(1.0, half, base, lower=1)
         scores = T.T @ self._target.astype(T.dtype)
         residual = self._target - T @ scores
         freedom = np.maximum(1 - leverage, _LEAST_FREEDOM)[:, None]
-        return Fit(F, inner, root, T, scores, root.T @ scores, residual, freedom)
+        coef = root.T @ scores
+        return Fit(F, inner, root, T, scores, coef, residual, freedom, base)
 
     def _buffers(self, root: NDArray, tau: float) -> tuple[NDArray, NDArray]:
         """Return buffers of shape (m, l) for F and T, in their precision."""
@@ -279,12 +307,16 @@ class LeaveOneOut:
         N, D = self._by_map(T, slope)
         v = T.T @ slope.g.astype(T.dtype)
         outer = (v @ fit.scores.T).astype(np.float64)
+        e = (1 - self._share) / m
+        N[np.diag_indices(self._size)] -= e
         _subtract(D, T, 2 * N - outer)
         self._subtract_thin(D, slope.g, fit, v)
         by_rows = fit.F
         by_rows[:] = D
         _multiply(by_rows, fit.root)
         by_landmarks = _congruent((outer + outer.T) / 2 - N, fit.root)
+        if e > 0:
+            by_landmarks -= e / tau * fit.base.T @ fit.base
         by_tau = float((by_landmarks * self._K[m:]).sum())
         # The derivatives in B and in C, times the slopes.
         W = self._K
@@ -338,7 +370,7 @@ def _congruent(matrix: NDArray, root: NDArray) -> NDArray:
     return trmm(1.0, root, right, lower=1, trans_a=1, overwrite_b=1)
 
 
-def _origin(X: NDArray) -> NDArray:
+def origin_of(X: NDArray) -> NDArray:
     """Return what is subtracted from rows whose distances are differences of squares.
 
     Beside an outlier the others of a column nearly coincide, far from zero for their

@@ -6,15 +6,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch.tuning.blocked import criterion_of
+from nbsketch.tuning.descent import Budget
 from nbsketch.tuning.rows import Rows
-from nbsketch.tuning.search import Budget, Round, isotropic_start, learn
+from nbsketch.tuning.search import isotropic_start, learn_briefly
 
 # Residuals, in standard deviations, beyond which a row is trimmed, and within which it
 # is restored.
 OUT, _IN = 4.0, 5.0
 # Largest share of trimmed rows.
 _SHARE = 0.05
-_SHORT = Round(2000, 100, 6)
+# Rows and landmarks of a fit.
+_FIT = 2000, 100
 # From a median absolute deviation to a standard deviation, and to three of these.
 _NORMAL = 1.4826
 _CUT = 3 * _NORMAL
@@ -40,7 +42,7 @@ def trim(
         rows = rows.keep(candidates.kept[usual], cut)
         if limit == OUT:
             point = isotropic_start(rows, family, rng)
-        point = learn(rows, point, [_SHORT], rng, budget, family)
+        point = learn_briefly(rows, point, rng, budget, family)
     spread = np.sqrt(rows.Y[rows.kept].var(axis=0).mean())
     return rows.kept, cut / spread if min(cut, spread) > 0 else np.inf
 
@@ -53,8 +55,8 @@ def _residuals(
     Rows in the fit have the residuals of leaving them out. The second array is the mask
     of those that no fold leaves out.
     """
-    drawn = rows.draw(rng, _SHORT.rows)
-    criterion = criterion_of(rows.take(drawn, _SHORT.landmarks), family)
+    drawn = rows.draw(rng, _FIT[0])
+    criterion = criterion_of(rows.take(drawn, _FIT[1]), family)
     predict = criterion.predictor(point)
     residuals = rows.Y[candidates.kept] - rows.values(predict, candidates.kept)
     # The mean of the targets is not in the predictions.

@@ -13,7 +13,7 @@ from nbsketch.distributed.rows import PartitionedRows
 from nbsketch.tuning.criterion import Sample
 from nbsketch.tuning.inputs import CONSTANT, InputScaler
 
-# Rows that are transformed at a time.
+# Rows that are transformed at a time, and of which the values are counted.
 _BLOCK = 8192
 # Landmarks are limited to a third of the rows, but never below this number.
 _LEAST_LANDMARKS = 80
@@ -31,6 +31,15 @@ class Rows:
     cut: float = np.inf  # residuals beyond it count linearly
     alpha: float | None = None  # penalty, if it is given
     labels: NDArray | None = None  # block of each row, (n,); see `block_labels`
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether errors may be independent and Gaussian, so that evidence holds.
+
+        Those of classes are not Gaussian, those of blocks of rows are dependent.
+        """
+        some = self.Y[self.kept[:_BLOCK]]
+        return self.labels is None and any(len(np.unique(y)) > 2 for y in some.T)
 
     def draw(self, rng: np.random.Generator, count: int) -> NDArray:
         """Return the indices of at most `count` rows, drawn without replacement."""

@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 
 from nbsketch.tuning.bases import rank_basis
 from nbsketch.tuning.blocked import criterion_of
+from nbsketch.tuning.descent import Budget
 from nbsketch.tuning.evidence import Evidence, evidence
 from nbsketch.tuning.inputs import InputScaler
 from nbsketch.tuning.rows import Rows
-from nbsketch.tuning.search import NEAR, Budget, Round, isotropic_start, learn, settle
+from nbsketch.tuning.search import NEAR, SHORT, isotropic_start, learn_briefly, settle
 
 # Most rows of the tests, and of their number times the number of features.
 _ROWS, _LEAST_ROWS, _CELLS = 3000, 300, 16_000_000
@@ -37,8 +38,8 @@ _FEW = 8
 _ALIKE = 0.5
 # Largest share of the rows, and number, of features.
 _SHARE, _MOST = 10, 150
-# The search of a stage, and the landmarks of its residuals.
-_SHORT, _LANDMARKS = Round(2000, 100, 6), 200
+# Landmarks of the residuals of a stage.
+_LANDMARKS = 200
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,7 @@ def _fitted(
         upper = np.sort(columns)[-max(len(before.point) // 4, 1)]
         new = np.full(len(scaler.features), upper)
         point = np.append(_carry(before, scaler, new), before.point[-1])
-    point = learn(few, point, [_SHORT], rng, budget(_SHORT.iterations), family)
+    point = learn_briefly(few, point, rng, budget(SHORT.iterations), family)
     return Selection(scaler, point)
 
 

@@ -1,38 +1,43 @@
-r"""The search for length scales: short rounds of L-BFGS on samples drawn anew.
+r"""The search for length scales: evidence of few rows, then a check, then a polish.
 
-A fixed sample would be overfitted. Each round minimizes, from the last point of the
-round before,
+Descents are over the logarithms eta of the inverse length scales and of tau, with a
+weak penalty toward one length scale for all added to each criterion,
 
-.. math:: \log \mathrm{LOO}(\eta, \log\tau)
-          + \frac{\kappa}{n} \sum_k \log(1 + (\eta_k - \bar\eta)^2)
+.. math:: \frac{\kappa}{n} \sum_k \log(1 + (\eta_k - \bar\eta)^2);
 
-over the logarithms eta of the inverse length scales and of tau. The second term is a
-weak penalty toward one length scale for all; its slow growth allows very large length
-scales for features that do not matter.
+its slow growth allows very large length scales for features that do not matter.
 
-For few rows, `learn_exact` minimizes the criterion of `nbsketch.tuning.exact` with the
-same penalty in one descent.
+1. The evidence of 600 rows, all of them landmarks, is minimized until it is flat. (The
+   left-out error of a few landmarks rewards scales that suit these landmarks; where its
+   descent stops decides the result, hence rounding does.)
+2. The left-out error of other rows says how noisy the targets are, and whether the
+   point is better than its start. If not, or if there is hardly any noise, the search
+   begins again from shorter length scales; the larger evidence wins.
+3. Noisy targets, for which a stationary process is a crude model, with rows to spare:
+   a few steps on the left-out error and the evidence of 2000 rows, kept only if the
+   error of further rows falls. The same without the evidence for targets so smooth that
+   hardly an error is left. Others go on with the evidence of more rows.
+
+Where blocks of rows are left out, and for classes, there is no evidence: the left-out
+error is minimized in a few rounds on rows drawn anew, and checked in the same way.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import scipy.optimize
 from numpy.typing import NDArray
 
 from nbsketch.kernels import median_distance
 from nbsketch.tuning.blocked import criterion_of
 from nbsketch.tuning.criterion import LeaveOneOut, Sample
+from nbsketch.tuning.descent import Budget, Criterion, Curvature, Descent
 from nbsketch.tuning.distances import distance_of
 from nbsketch.tuning.exact import ExactCriterion
 from nbsketch.tuning.rows import Rows
 
-# kappa: a length scale e times as large as the others costs 7 / n in log LOO.
+# kappa: a length scale e times as large as the others costs 7 / n in the criterion.
 PULL = 10.0
 # Rows and landmarks of the isotropic start, and rows of its median distance.
 _START, _MEDIAN_ROWS = (1000, 100), 300
@@ -45,63 +50,36 @@ _WIDER = np.log([1 / 64, 1 / 16, *np.exp(_WIDE[0])]), _WIDE[1]
 NEAR = np.zeros(1), np.linspace(-2, 2, 9)
 # Limits of the logarithms of inverse length scales and of tau.
 _LIMITS, _TAU_LIMITS = (-9.0, 6.0), (-21.0, 14.0)
+# Landmarks of the polish, of left-out errors, and of the comparison at the end: with
+# 100 of them, length scales of the polish are too short, and tau too small.
+LANDMARKS = 400
 
 
-class Round(NamedTuple):
-    """A round of the search."""
+class Stage(NamedTuple):
+    """Rows and iterations of a descent."""
 
     rows: int
-    landmarks: int
     iterations: int
 
 
-ROUNDS = (Round(2000, 100, 8), Round(2000, 150, 6), Round(2000, 200, 6))
-# The last round, if the error falls by this much with the number of landmarks.
-LAST = Round(2000, 400, 5)
-_FALL = 0.03
-# Rows and iterations of a search by the exact criterion.
-_EXACT_ROWS, _EXACT_ITERATIONS = 500, 20
-
-
-class Budget:
-    """Iterations and seconds that are left."""
-
-    def __init__(
-        self,
-        iterations: int,
-        seconds: float,
-        callback: Callable[[int, float], Any] | None = None,
-    ) -> None:
-        self.iterations = iterations
-        self._all, self._callback = iterations, callback
-        self._end = time.monotonic() + seconds
-
-    def share(self, iterations: int) -> Budget:
-        """Return a separate budget, at most as large, that ends at the same time."""
-        left = self._end - time.monotonic()
-        return Budget(min(iterations, self.iterations), left)
-
-    @property
-    def is_spent(self) -> bool:
-        """Whether no iterations or no time is left."""
-        return self.iterations <= 0 or time.monotonic() >= self._end
-
-    def spend(self, value: float) -> None:
-        """Count one iteration, after which the criterion has a value."""
-        self.iterations -= 1
-        done = self._all - self.iterations
-        if self._callback is not None and self._callback(
-            done, float(np.exp(value / 2))
-        ):
-            self.iterations = 0
-
-
-class _PrecisionError(Exception):
-    """A point needs a higher precision: begin again from the best one."""
-
-
-class _SpentError(Exception):
-    """Ends a minimization within an iteration."""
+# 300 rows choose a wrong minimum in one set of ten, 1000 take three times as long for
+# errors 2 % smaller. A descent is flat after 20 to 40 iterations.
+_EVIDENCE, _FURTHER = Stage(600, 40), Stage(1000, 8)
+# Errors of rough noisy targets fall by 2 to 5 %; more iterations suit the landmarks.
+_POLISH = Stage(2000, 5)
+# A short search, of trimming and of the selection of features.
+SHORT = Stage(500, 15)
+# The share of left-out error in the polish: at 1, errors spread by 11 %, not 5.
+_SHARE = 0.8
+# Rows of a check. With fewer to spare, polish does not pay (.235 to .269).
+_CHECK, _SPARE = 800, 1000
+# Logarithms of the left-out error: below the first a second start mends one search in
+# four and polish does harm (.027 to .04), below the second it helps (.0029 to .0021).
+_CLEAN, _SMOOTH = -4.5, -9.0
+# The second start: inverse length scales larger by this factor.
+_SHORTER = 1.5
+# Rounds by the left-out error: landmarks (the last with rows to spare), and iterations.
+_ROUNDS, _STEPS = (100, 200, LANDMARKS), 7
 
 
 def isotropic_start(rows: Rows, family: int, rng: np.random.Generator) -> NDArray:
@@ -144,49 +122,42 @@ def outer_product_start(
 
 
 def learn(
-    rows: Rows,
-    point: NDArray,
-    rounds: Iterable[Round],
-    rng: np.random.Generator,
-    budget: Budget,
-    family: int,
-) -> NDArray:
-    """Run rounds of the search; return the last point."""
-    for plan in rounds:
-        if budget.is_spent:
-            break
-        sample = rows.sample(rng, plan.rows, plan.landmarks)
-        criterion = criterion_of(sample, family)
-        pull = PULL / len(rows.kept)
-        point = _descend(criterion, sample, point, pull, plan.iterations, budget)
-    return point
-
-
-def learn_exact(
     rows: Rows, point: NDArray, rng: np.random.Generator, budget: Budget, family: int
 ) -> NDArray:
-    """Minimize the exact criterion on a random part of the rows; return the best point.
-
-    Two thirds of the rows are drawn, at most 500, so that searches differ.
-    """
+    """Search length scales and tau from a point; return the best one."""
     if budget.is_spent:
         return point
-    count = min(max(2 * len(rows.kept) // 3, 1), _EXACT_ROWS)
-    sample = rows.sample(rng, count, count)
-    criterion = ExactCriterion(sample, family)
-    pull = PULL / len(rows.kept)
-    return _descend(criterion, sample, point, pull, _EXACT_ITERATIONS, budget)
+    search = _Search(rows, family, rng, budget)
+    if rows.is_noisy:
+        return search.by_evidence(point)
+    return search.by_left_out(point)
 
 
-def is_rough(rows: Rows, point: NDArray, rng: np.random.Generator, family: int) -> bool:
-    """Return whether more landmarks lower the error at a point by more than 3 %."""
-    many = rows.sample(rng, LAST.rows, LAST.landmarks)
-    few = many._replace(landmarks=many.landmarks[: ROUNDS[0].landmarks])
-    errors = [
-        criterion_of(sample, family).path(point[:-1], point[-1:])[0]
-        for sample in (few, many)
-    ]
-    return errors[0] - errors[1] > _FALL
+def learn_briefly(
+    rows: Rows, point: NDArray, rng: np.random.Generator, budget: Budget, family: int
+) -> NDArray:
+    """Return the point after a short first descent, without a check."""
+    search = _Search(rows, family, rng, budget)
+    if budget.is_spent:
+        return point
+    if rows.is_noisy:
+        sample = rows.sample(rng, SHORT.rows, 1)
+        return search.descended(
+            ExactCriterion(sample, family), sample, point, SHORT.iterations
+        ).point
+    return search.round(point, _ROUNDS[0])
+
+
+def polish(
+    rows: Rows, point: NDArray, rng: np.random.Generator, budget: Budget, family: int
+) -> NDArray:
+    """Return the point after the last descent for noisy targets, without a check."""
+    if budget.is_spent:
+        return point
+    search = _Search(rows, family, rng, budget)
+    if not rows.is_noisy:
+        return search.round(point, LANDMARKS)
+    return search.polished(point, rows.draw(rng, _POLISH.rows), _SHARE)
 
 
 def settle(
@@ -208,72 +179,133 @@ def settle(
     return min(tried, key=lambda pair: pair[0])
 
 
-class _Objective:
-    """The penalized criterion, with the best point evaluated."""
+class _Search:
+    """The parts of a search, on the rows and within the budget of a fit."""
 
     def __init__(
-        self,
-        criterion: LeaveOneOut | ExactCriterion,
-        point: NDArray,
-        pull: float,
-        budget: Budget,
+        self, rows: Rows, family: int, rng: np.random.Generator, budget: Budget
     ) -> None:
-        self._criterion = criterion
-        self._level = self._criterion.level
-        self._pull, self._budget = pull, budget
-        self.least, self.best = np.inf, point
+        self._rows, self._family, self._rng, self._budget = rows, family, rng, budget
+        self._has_spare = len(rows.kept) >= _POLISH.rows + _SPARE
+
+    def by_evidence(self, start: NDArray) -> NDArray:
+        """Return the point of the three stages."""
+        drawn = self._rows.draw(self._rng, _POLISH.rows + _CHECK)
+        first, rest = np.split(drawn, [_EVIDENCE.rows])
+        # Rows that hardly suffice for a check are checked in the sample.
+        others = rest[:_CHECK] if 4 * len(rest) >= len(first) else first
+        errors = self._exact(others)
+        found = self._by_evidence(first, start)
+        error = errors.left_out(found.point)
+        if error < _CLEAN or error >= errors.left_out(start):
+            again = self._by_evidence(first, _shorter(start))
+            found = min(found, again, key=lambda descent: descent.value)
+            error = errors.left_out(found.point)
+        if self._has_spare and not _SMOOTH <= error <= _CLEAN:
+            share = _SHARE if error > _CLEAN else 1.0
+            polished = self.polished(found.point, drawn[: _POLISH.rows], share)
+            errors = self._exact(drawn[_POLISH.rows :])
+            if _lowest(errors, polished) < _lowest(errors, found.point):
+                return polished
+        elif len(rest):
+            return self._by_evidence(drawn, found.point, found).point
+        return found.point
+
+    def by_left_out(self, start: NDArray) -> NDArray:
+        """Return the point of rounds on rows drawn anew, or of the better start."""
+        if not self._has_spare:
+            return self._rounds(start)
+        kept, rows = self._rows.draw(self._rng, _CHECK), self._rows
+        check = criterion_of(rows.take(kept, LANDMARKS), self._family)
+        self._rows = rows.keep(np.setdiff1d(rows.kept, kept), rows.cut)
+
+        def error(point: NDArray) -> float:
+            return float(check.path(point[:-1], point[-1] + NEAR[1]).min())
+
+        tried = [start, self._rounds(start)]
+        if error(tried[1]) >= error(start):
+            tried.append(self._rounds(_shorter(start)))
+        return min(tried, key=error)
+
+    def round(self, point: NDArray, landmarks: int) -> NDArray:
+        """Return the point after a round by the left-out error."""
+        sample = self._rows.sample(self._rng, _POLISH.rows, landmarks)
+        criterion = criterion_of(sample, self._family)
+        return self.descended(criterion, sample, point, _STEPS).point
+
+    def polished(self, point: NDArray, drawn: NDArray, share: float) -> NDArray:
+        """Return the point after steps by left-out error and evidence."""
+        sample = self._rows.take(drawn, LANDMARKS)
+        criterion = LeaveOneOut(sample, self._family, share)
+        return self.descended(criterion, sample, point, _POLISH.iterations).point
+
+    def descended(
+        self,
+        criterion: Criterion,
+        sample: Sample,
+        point: NDArray,
+        iterations: int,
+        curvature: Curvature | None = None,
+    ) -> Descent:
+        """Return the descent of a penalized criterion after some iterations."""
+        given, tau = sample.log_tau, _TAU_LIMITS
+        ends = zip(_LIMITS, tau if given is None else (given, given), strict=True)
+        low, high = (np.append(np.full(len(point) - 1, a), b) for a, b in ends)
+        objective = _Penalized(criterion, PULL / len(self._rows.kept))
+        descent = Descent(objective, point, (low, high), curvature)
+        descent.run(iterations, self._budget)
+        return descent
+
+    def _by_evidence(
+        self, drawn: NDArray, point: NDArray, before: Descent | None = None
+    ) -> Descent:
+        """Return the first descent or, with a descent before it, that of more rows."""
+        stage = _EVIDENCE if before is None else _FURTHER
+        sample = self._rows.take(drawn[: stage.rows], 1)
+        criterion = ExactCriterion(sample, self._family)
+        known = None if before is None else before.curvature
+        return self.descended(criterion, sample, point, stage.iterations, known)
+
+    def _rounds(self, point: NDArray) -> NDArray:
+        for landmarks in _ROUNDS if self._has_spare else _ROUNDS[:-1]:
+            point = self.round(point, landmarks)
+        return point
+
+    def _exact(self, drawn: NDArray) -> ExactCriterion:
+        return ExactCriterion(self._rows.take(drawn, 1), self._family)
+
+
+def _shorter(point: NDArray) -> NDArray:
+    return np.append(point[:-1] + _SHORTER, point[-1])
+
+
+def _lowest(errors: ExactCriterion, point: NDArray) -> float:
+    """Return the left-out error with the best of three tau: landmarks change it."""
+    moves = np.log([0.5, 1.0, 2.0])
+    return min(errors.left_out(np.append(point[:-1], point[-1] + m)) for m in moves)
+
+
+class _Penalized:
+    """A criterion, with the penalty toward one length scale for all."""
+
+    def __init__(self, criterion: Criterion, pull: float) -> None:
+        self._criterion, self._pull = criterion, pull
+
+    @property
+    def level(self) -> int:
+        """Level of precision of the criterion."""
+        return self._criterion.level
+
+    @property
+    def error(self) -> float:
+        """Left-out error at the last point."""
+        return self._criterion.error
 
     def __call__(self, point: NDArray) -> tuple[float, NDArray]:
         """Return the value and the gradient at a point."""
-        if self._budget.is_spent:
-            raise _SpentError
         value, gradient = self._criterion(point)
-        self._check_precision()
         away = point[:-1] - point[:-1].mean()
         value += self._pull * float(np.log1p(np.square(away)).sum())
         slope = 2 * self._pull * away / (1 + np.square(away))
         gradient[:-1] += slope - slope.mean()
-        if value < self.least:
-            self.least, self.best = value, point.copy()
         return value, gradient
-
-    def minimize(self, bounds: list[tuple[float, float]], iterations: int) -> bool:
-        """Descend from the best point; return whether the precision was enough."""
-        with suppress(_PrecisionError):
-            scipy.optimize.minimize(
-                self,
-                np.clip(self.best, *np.transpose(bounds)),
-                jac=True,
-                method="L-BFGS-B",
-                bounds=bounds,
-                callback=lambda _: self._budget.spend(self.least),
-                options={"maxiter": iterations, "maxfun": 2 * iterations},
-            )
-            return True
-        return False
-
-    def _check_precision(self) -> None:
-        """Compare values of one precision only, that of the first one at least."""
-        before, self._level = self._level, self._criterion.level
-        if self._level > before and np.isfinite(self.least):
-            self.least = np.inf
-            raise _PrecisionError
-
-
-def _descend(
-    criterion: LeaveOneOut | ExactCriterion,
-    sample: Sample,
-    point: NDArray,
-    pull: float,
-    iterations: int,
-    budget: Budget,
-) -> NDArray:
-    """Minimize the penalized criterion; return the best point evaluated."""
-    given = sample.log_tau
-    by_tau = _TAU_LIMITS if given is None else (given, given)
-    bounds = [_LIMITS] * (len(point) - 1) + [by_tau]
-    objective = _Objective(criterion, point, pull, budget)
-    with suppress(_SpentError):
-        while not objective.minimize(bounds, iterations):
-            pass
-    return objective.best

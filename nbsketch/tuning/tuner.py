@@ -14,18 +14,15 @@ from nbsketch._jit.tuning import FAMILIES
 from nbsketch._validation import check_choice, check_integer, random_generator
 from nbsketch.kernels import LEARNABLE, Kernel, StationaryKernel
 from nbsketch.solvers.folds import Fold
+from nbsketch.tuning.descent import Budget
 from nbsketch.tuning.folds import as_folds, block_labels
 from nbsketch.tuning.inputs import MANY, PREPROCESSINGS, InputScaler, fit_scaler
 from nbsketch.tuning.robust import trim
 from nbsketch.tuning.rows import Rows, prepare
 from nbsketch.tuning.screening import Selection, screen
 from nbsketch.tuning.search import (
-    LAST,
+    LANDMARKS,
     NEAR,
-    ROUNDS,
-    Budget,
-    Round,
-    is_rough,
     isotropic_start,
     learn,
     outer_product_start,
@@ -39,10 +36,10 @@ _BEST = "matern-3/2"
 # All features are searched as well if they are few, unless this share of them is
 # selected; of many, if more than the last share is selected.
 _CHEAP, _DENSE, _SPARSE = 100, 0.5, 0.25
-# Rows that a last round needs, in multiples of those that it uses.
-_SPARE = 1.5
-# Most rows of the comparison at the end.
-_VALIDATION_ROWS = 1500
+# Rows of the comparison at the end, and its least number of landmarks.
+_VALIDATION_ROWS, _LEAST_LANDMARKS = 1500, 100
+# Where blocks are left out, a search can fit so many directions to noise.
+_DIRECTIONS = 20
 
 
 class Candidate(NamedTuple):
@@ -102,16 +99,17 @@ def tune(
     robust: bool = False,
     cv: int | Iterable[tuple[Any, Any]] | Sequence[Fold] | None = None,
     groups: NDArray | None = None,
-    max_iter: int = 80,
+    max_iter: int = 300,
     max_seconds: float = np.inf,
     rng: Any = None,
     callback: Callable[[int, float], Any] | None = None,
 ) -> Tuned:
     r"""Learn the length scales of a kernel from data, at a cost independent of n.
 
-    The exact leave-one-out error of a small ridge with subsampled landmarks is
-    minimized over log length scales and log penalty in short rounds of L-BFGS, each on
-    at most 2000 rows drawn anew; see `nbsketch.tuning.criterion` and `search`. With
+    The evidence of 600 rows is maximized over log length scales and log penalty by BFGS
+    in bounded steps, and checked by the leave-one-out error of other rows; if targets
+    are noisy, a few steps on that of a ridge with landmarks on 2000 rows follow. See
+    `nbsketch.tuning.search`, and there what replaces it for blocks and classes. With
     more than 50 features, those that matter are selected first by tests on ranks and
     the others are dropped; see `nbsketch.tuning.screening`. One length scale for all
     features is a candidate in the final comparison.
@@ -148,8 +146,8 @@ def tune(
     groups : ndarray of shape (n,), default=None
         Group of each row. With ``cv=None`` each group is left out, with an integer that
         many blocks of whole groups.
-    max_iter : int, default=80
-        Largest number of iterations, all rounds together.
+    max_iter : int, default=300
+        Largest number of iterations of all descents together.
     max_seconds : float, default=inf
         Time after which no iteration starts. A finite value makes the result depend on
         the machine.
@@ -194,8 +192,7 @@ def tune(
             kept, cut = trim(rows, code, search.rng, budget)
             scaler = fit_scaler(X, columns, search.rng, kept)
             rows = prepare(X, Y, sample_weight, scaler, kept, cut, alpha, labels)
-        pool, plan = search.candidates(rows)
-        errors, best = search.choose(rows, pool, plan)
+        errors, best = search.choose(rows, search.candidates(rows))
     return _result(best, LEARNABLE[family], _varies(X, weighed), len(weighed), errors)
 
 
@@ -208,23 +205,21 @@ class Search(NamedTuple):
     rng: np.random.Generator
     budget: Budget
 
-    def candidates(self, rows: Rows) -> tuple[dict[str, Candidate], Round]:
-        """Return the candidates by name, and the last round of the search."""
+    def candidates(self, rows: Rows) -> dict[str, Candidate]:
+        """Return the candidates by name."""
         # One length scale for all is a question of the features, not of their ranks.
         plain = rows.scaler.without_ranks() if rows.scaler.plain.size else rows.scaler
         isotropic = isotropic_start(replace(rows, scaler=plain), self.family, self.rng)
-        pool, plans = {"isotropic": Candidate(plain, isotropic, 1)}, []
+        pool = {"isotropic": Candidate(plain, isotropic, 1)}
         found = self._selected(rows)
         if found is not None:
             few = replace(rows, scaler=found.scaler)
-            point, plan = self._learned(few, found.point)
-            plans.append(plan)
+            point = self._learned(few, found.point)
             pool["selected"] = Candidate(found.scaler, point, len(point) - 1)
         if found is None or self._may_miss(rows, len(found.features)):
-            point, plan = self._learned(rows, self._start(rows, isotropic))
-            plans.append(plan)
+            point = self._learned(rows, self._start(rows, isotropic))
             pool["learned"] = Candidate(rows.scaler, point, len(point) - 1)
-        return pool, max(plans, key=lambda plan: plan.landmarks)
+        return pool
 
     def _selected(self, rows: Rows) -> Selection | None:
         """Return the relevant ones of many features, and a scaler for them."""
@@ -253,48 +248,26 @@ class Search(NamedTuple):
             return point
         return outer_product_start(rows, self.family, point, self.rng)
 
-    def _learned(self, rows: Rows, point: NDArray) -> tuple[NDArray, Round]:
-        """Return the last point of the rounds of the search, and the last round."""
-        most = max(self.size, ROUNDS[0].landmarks)
-        rounds = [r._replace(landmarks=min(r.landmarks, most)) for r in ROUNDS]
-        known = self.rng, self.budget, self.family
-        point = learn(rows, point, rounds, *known)
-        # Only with rows to spare: on the same rows it would overfit.
-        enough = len(rows.kept) >= _SPARE * LAST.rows and not self.budget.is_spent
-        large = self.size > LAST.landmarks and enough
-        if large and is_rough(rows, point, self.rng, self.family):
-            return learn(rows, point, [LAST], *known), LAST
-        return point, rounds[-1]
+    def _learned(self, rows: Rows, point: NDArray) -> NDArray:
+        return learn(rows, point, self.rng, self.budget, self.family)
 
     def choose(
-        self, rows: Rows, pool: dict[str, Candidate], plan: Round
+        self, rows: Rows, pool: dict[str, Candidate]
     ) -> tuple[dict[str, float], Candidate]:
-        """Compare candidates on a new sample; return log errors and the choice.
-
-        The sample has as many landmarks as the last round: length scales learned with
-        many of them are too short for few.
-        """
-        drawn = rows.draw(self.rng, min(plan.rows, _VALIDATION_ROWS))
+        """Compare candidates on a new sample; return log errors and the choice."""
+        drawn = rows.draw(self.rng, _VALIDATION_ROWS)
+        landmarks = min(max(self.size, _LEAST_LANDMARKS), LANDMARKS)
         errors, scores = {}, {}
         for name, (scaler, point, n_free) in pool.items():
-            sample = replace(rows, scaler=scaler).take(drawn, plan.landmarks)
+            sample = replace(rows, scaler=scaler).take(drawn, landmarks)
             errors[name], point = settle(sample, self.family, point, NEAR)
             pool[name] = Candidate(scaler, point, n_free)
             # Akaike's correction for the noise that each length scale fits.
-            free = min(n_free - 1, _directions(rows))
+            most = np.inf if rows.labels is None else _DIRECTIONS
+            free = min(n_free - 1, most)
             scores[name] = errors[name] + 2 * free / len(rows.kept)
         best = min(reversed(scores), key=lambda name: scores[name])
         return errors | {"best": errors[best]}, pool[best]
-
-
-def _directions(rows: Rows) -> float:
-    """Return how many directions of length scales a search can fit to noise.
-
-    Where blocks are left out, one for each iteration; else one for each length scale.
-    """
-    if rows.labels is None:
-        return np.inf
-    return sum(r.iterations for r in (*ROUNDS, LAST))
 
 
 def _positive(weights: NDArray | None, n: int) -> NDArray:

@@ -1,0 +1,152 @@
+"""How much errors depend on the random state, on the type of the rows, on rounding.
+
+Not from a paper. Rows are fixed, only ``random_state`` changes. Another set of BLAS
+kernels rounds otherwise: ``OPENBLAS_CORETYPE=Haswell nbsketch reproduce steadiness``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbsketch._progress import Progress
+from nbsketch.estimators.regressor import SketchedKernelRegressor
+from nbsketch.reproduce._tools.data import load
+from nbsketch.reproduce._tools.publish import publish_table
+from nbsketch.reproduce._tools.report import Row
+from nbsketch.reproduce._tools.statistics import timed
+
+SETS = (
+    "yacht", "boston", "stock", "concrete", "airfoil", "powerplant", "california",
+    "elevators", "pol", "parkinsons",
+)  # fmt: skip
+REPLICATES, QUICK_REPLICATES, QUICK_ROWS = 10, 2, 600
+# Training rows of real sets at most, and test rows.
+_ROWS, _TEST_ROWS = 4700, 2500
+NOTES = (
+    "error: root mean squared error on fixed test rows, free of noise for synthetic "
+    "sets, in standard deviations of the training targets; median over random states. "
+    "worst: the largest error divided by the median.",
+    "seconds: processor seconds of a fit, with all its choices; median.",
+)
+TYPES = (np.float64, np.float32)
+
+
+class Function(NamedTuple):
+    """A synthetic set: a function of normal columns, and noise."""
+
+    of: Callable[[NDArray], NDArray]
+    features: int
+    noise: float
+    rows: int = 4000
+    outlying: int = 0  # rows whose columns and targets are far off
+
+
+FUNCTIONS = {
+    "example": Function(
+        lambda X: np.sin(X[:, 0]) + X[:, 1] * X[:, 2], 10, 0.05, rows=6000
+    ),
+    "noise-free": Function(lambda X: np.sin(X[:, 0] + X[:, 1]) + X[:, 2] ** 2, 6, 0.0),
+    "product": Function(lambda X: X[:, 0] * X[:, 1] * X[:, 2], 5, 0.1),
+    "steps": Function(lambda X: np.sign(X[:, 0]) + np.floor(X[:, 1]), 6, 0.3),
+    "additive": Function(
+        lambda X: np.sin(2 * X[:, 0]) + abs(X[:, 1]) + np.tanh(3 * X[:, 2]), 8, 0.5
+    ),
+    "outlying": Function(
+        lambda X: np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2], 8, 0.3, outlying=60
+    ),
+    "useless": Function(
+        lambda X: np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2], 103, 0.3
+    ),
+}
+
+
+class Problem(NamedTuple):
+    """Training rows and targets, test rows, and what is to be predicted there."""
+
+    X: NDArray
+    y: NDArray
+    X_test: NDArray
+    y_test: NDArray
+    loss: str = "square"
+
+
+def run(
+    replicates: int | None = None,
+    quick: bool = False,
+    out: Path | None = None,
+    data_home: Path | None = None,
+    sets: tuple[str, ...] | None = None,
+) -> list[Row]:
+    """Measure the spread of errors (see `nbsketch.reproduce` for the parameters).
+
+    Replicates are random states: 10, or 2 on 600 rows of the synthetic sets if `quick`.
+    Sets that are not available are left out.
+    """
+    count = replicates or (QUICK_REPLICATES if quick else REPLICATES)
+    every = tuple(FUNCTIONS) if quick else (*FUNCTIONS, *SETS)
+    names, rows = sets or every, list[Row]()
+    with Progress(len(names) * len(TYPES)) as progress:
+        for name in names:
+            problem = problem_of(name, data_home, QUICK_ROWS if quick else None)
+            for kind in TYPES:
+                rows += [] if problem is None else [measure(name, problem, kind, count)]
+                progress.step(name)
+    return publish_table(rows, out, "steadiness", "Spread over random states", NOTES)
+
+
+def problem_of(name: str, data_home: Path | None, most: int | None) -> Problem | None:
+    """Return a set, of `most` training rows if given; None if it is not available."""
+    if name in FUNCTIONS:
+        return made(FUNCTIONS[name], most)
+    try:
+        data = load(name, data_home)
+    except FileNotFoundError:
+        return None
+    X, y = np.asarray(data.X, dtype=float), data.y.reshape(len(data.X), -1)[:, 0]
+    order = np.random.default_rng(0).permutation(len(y))
+    train, test = np.split(order, [round(0.8 * len(y))])
+    train, test = train[: most or _ROWS], test[:_TEST_ROWS]
+    return Problem(X[train], y[train], X[test], y[test])
+
+
+def made(function: Function, most: int | None) -> Problem:
+    """Return the rows of a synthetic set."""
+    rng, n = np.random.default_rng(0), most or function.rows
+    X, X_test = (rng.normal(size=(m, function.features)) for m in (n, _TEST_ROWS))
+    y = function.of(X) + function.noise * rng.normal(size=n)
+    far = function.outlying
+    if far:
+        X[:far] = rng.normal(6, 0.5, size=X[:far].shape)
+        y[:far] += 10
+    loss = "huber" if far else "square"
+    return Problem(X, y, X_test, function.of(X_test), loss)
+
+
+def measure(name: str, problem: Problem, kind: type, count: int) -> Row:
+    """Return the row of a set and a type of rows: errors and times over seeds."""
+    pairs = [fitted(problem, kind, seed) for seed in range(count)]
+    errors, seconds = np.transpose(pairs)
+    median = float(np.median(errors))
+    return {
+        "set": name,
+        "rows": len(problem.y),
+        "features": problem.X.shape[1],
+        "type": np.dtype(kind).name,
+        "seeds": count,
+        "error": median,
+        "worst": float(errors.max()) / median,
+        "seconds": float(np.median(seconds)),
+    }
+
+
+def fitted(problem: Problem, kind: type, seed: int) -> tuple[float, float]:
+    """Return the error and the processor seconds of a fit."""
+    model = SketchedKernelRegressor(loss=problem.loss, random_state=seed)
+    model, seconds = timed(model.fit, problem.X.astype(kind), problem.y)
+    residual = model.predict(problem.X_test.astype(kind)) - problem.y_test
+    return float(np.sqrt(np.mean(residual**2)) / problem.y.std()), seconds

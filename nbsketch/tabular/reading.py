@@ -73,15 +73,19 @@ def as_frame(X: Any) -> nw.DataFrame[Any] | None:
     ValueError
         If two columns have the same name.
     """
+    if isinstance(X, nw.DataFrame):
+        return X
     try:
         frame = nw.from_native(X, eager_only=True, pass_through=True)
-        names = frame.columns if isinstance(frame, nw.DataFrame) else []
     except DuplicateError as error:
         raise ValueError(f"`X` must have distinct column names: {error}") from error
-    twice = [name for name, k in Counter(map(str, names)).items() if k > 1]
+    if not isinstance(frame, nw.DataFrame):
+        return None
+    count = Counter(map(str, frame.columns))
+    twice = [name for name, k in count.items() if k > 1]
     if twice:
         raise ValueError(f"`X` must have distinct column names, got {twice} twice")
-    return frame if isinstance(frame, nw.DataFrame) else None
+    return frame
 
 
 def is_table(X: Any) -> bool:
@@ -105,10 +109,13 @@ def names_of(X: Any) -> tuple[str, ...]:
     return tuple(map(str, frame.columns))
 
 
-def read_columns(X: Any, categories: Collection[int] = ()) -> list[Values]:
+def read_columns(
+    X: Any, categories: Collection[int] = (), numbers: Collection[int] = ()
+) -> list[Values]:
     """Return the columns of a data frame or a two-dimensional array.
 
     Numbers of the columns `categories` are read as categories, each number a level.
+    Columns `numbers` of a frame are taken out of it at once if they hold numbers.
 
     Raises
     ------
@@ -117,7 +124,7 @@ def read_columns(X: Any, categories: Collection[int] = ()) -> list[Values]:
     """
     frame = as_frame(X)
     if frame is not None:
-        return _of_frame(frame, categories)
+        return _of_frame(frame, categories, numbers)
     array = _as_array(X)
     return [
         _of_array(column, f"x{j}", j in categories) for j, column in enumerate(array.T)
@@ -129,24 +136,42 @@ def _as_array(X: Any) -> NDArray:
     return X if isinstance(X, np.ndarray) else np.asarray(X, dtype=object)
 
 
-def _of_frame(frame: nw.DataFrame[Any], categories: Collection[int]) -> list[Values]:
-    """Return the columns; numbers of one type are taken out of the frame at once."""
-    blocks: dict[Any, list[int]] = {}
-    for j, dtype in enumerate(frame.schema.values()):
-        plain = dtype.is_integer() or dtype.is_float() or dtype == nw.Boolean
-        key = dtype if plain and j not in categories else None
-        blocks.setdefault(key, []).append(j)
+def _of_frame(
+    frame: nw.DataFrame[Any], categories: Collection[int], numbers: Collection[int]
+) -> list[Values]:
     out = dict[int, Values]()
-    for dtype, block in blocks.items():
+    if numbers:  # of 6000 columns, types take half of the time
+        data = frame[:, list(numbers)].to_numpy()
+        if data.dtype.kind in "biuf":
+            out = _of_block(data, numbers, _precision(data.dtype))
+    others = [j for j in range(frame.shape[1]) if j not in out]
+    for dtype, block in _by_type(frame, others, categories).items():
         part = frame[:, block]
         if dtype is None:
             for j, series in zip(block, part.iter_columns(), strict=True):
                 out[j] = _of_series(series, j in categories)
         else:
-            data = _numbers(part.to_numpy(), _precision(dtype))
-            for j, column in zip(block, data.T, strict=True):
-                out[j] = Values("numbers", column)
+            out |= _of_block(part.to_numpy(), block, _precision(dtype))
     return [out[j] for j in range(len(out))]
+
+
+def _by_type(
+    frame: nw.DataFrame[Any], places: list[int], categories: Collection[int]
+) -> dict[Any, list[int]]:
+    """Return the places of columns of numbers by their type, of others under None."""
+    blocks: dict[Any, list[int]] = {}
+    dtypes = frame[:, places].schema.values() if places else ()
+    plain = {d for d in set(dtypes) if d.is_integer() or d.is_float()} | {nw.Boolean()}
+    for j, dtype in zip(places, dtypes, strict=True):
+        key = dtype if dtype in plain and j not in categories else None
+        blocks.setdefault(key, []).append(j)
+    return blocks
+
+
+def _of_block(data: NDArray, places: Iterable[int], dtype: type) -> dict[int, Values]:
+    """Return columns of numbers by their places in the frame."""
+    columns = zip(places, _numbers(data, dtype).T, strict=True)
+    return {j: Values("numbers", column) for j, column in columns}
 
 
 def _of_series(column: Series[Any], as_categories: bool) -> Values:

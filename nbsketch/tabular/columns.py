@@ -127,11 +127,8 @@ class TableColumns:
         names = names_of(X)
         if frame is not None or len(names) != len(self.names):
             check_names(self.names, names)
-        return read_columns(
-            self.in_order(X),
-            categories=set(_places(self.columns, LevelColumn)),
-            numbers=_places(self.columns, NumberColumn),
-        )
+        levels = {j for j, c in enumerate(self.columns) if isinstance(c, LevelColumn)}
+        return read_columns(self.in_order(X), levels)
 
     def _unused(self) -> list[str]:
         """Return the names of columns without any feature."""
@@ -228,7 +225,7 @@ def _join(columns: Sequence[Column], values: Sequence[Values]) -> NDArray:
     """Return the encoded columns side by side; all columns of numbers at once."""
     starts = _starts(columns)
     out = np.empty((len(values[0].data), starts[-1]))
-    numbers = _places(columns, NumberColumn)
+    numbers = [j for j, c in enumerate(columns) if isinstance(c, NumberColumn)]
     if numbers:
         plain = [c for c in columns if isinstance(c, NumberColumn)]
         data, missing = encode_numbers(plain, [values[j] for j in numbers])
@@ -239,10 +236,6 @@ def _join(columns: Sequence[Column], values: Sequence[Values]) -> NDArray:
         if not isinstance(column, NumberColumn):
             out[:, starts[j] : starts[j + 1]] = column.encode(values[j])
     return out
-
-
-def _places(columns: Sequence[Column], kind: type) -> list[int]:
-    return [j for j, column in enumerate(columns) if isinstance(column, kind)]
 
 
 def _starts(columns: Sequence[Column]) -> NDArray:

@@ -64,12 +64,14 @@ def cross_fitted(
     free, count = np.flatnonzero(labels < 0), labels.max() + 1
     order = np.random.default_rng(seed).permutation(len(free))
     labels[free[order]] = count + np.arange(len(free)) % FOLDS
+    # Of all rows: the mean of the others would tell that of the block.
+    mean = np.average(targets, axis=0, weights=weights)
     out, k = np.empty(targets.shape), codes.max() + 1
     for label in np.unique(labels):
         mine = labels == label
-        out[mine] = _shifts(codes, targets, weights * ~mine, k)[codes[mine]]
-    # Of all rows: the mean of the others would tell that of the block.
-    return out + np.average(targets, axis=0, weights=weights)
+        table = _shrunk_means(codes, targets, weights * ~mine, mean, k)
+        out[mine] = table[codes[mine]]
+    return out
 
 
 def _warn_of_numbers(name: str, values: Values) -> None:
@@ -113,30 +115,31 @@ def _target_codes(
 ) -> LevelColumn:
     codes = np.where(values.data < 0, len(values.levels), values.data)
     mean = np.average(targets, axis=0, weights=weights)
-    table = mean + _shifts(codes, targets, weights, len(values.levels) + 2)
+    table = _shrunk_means(codes, targets, weights, mean, len(values.levels) + 2)
     count = targets.shape[1]
     suffixes = ("",) if count == 1 else tuple(f"_{j}" for j in range(count))
     suffixes = tuple(f"_code{suffix}" for suffix in suffixes)
     return LevelColumn(name, values.levels, table, "target codes", suffixes)
 
 
-def _shifts(codes: NDArray, targets: NDArray, weights: NDArray, count: int) -> NDArray:
-    """Return the shrunk mean target of each code minus the mean target, (count, d).
+def _shrunk_means(
+    codes: NDArray, targets: NDArray, weights: NDArray, mean: NDArray, count: int
+) -> NDArray:
+    """Return the mean target of each code, shrunk to the `mean` of all, (count, d).
 
-    The share of a mean that is kept is v / (v + s / m) with the variance v of the
-    targets, that of the targets s at the code, and the sum m of its weights; or m times
-    this if m is below one, less than a row.
+    The share of its own mean is v / (v + s / m) with the variance v of the targets,
+    that of the targets s at the code, and the sum m of its weights; and m times this if
+    m is below one, less than a row.
     """
-    residual = targets - np.average(targets, axis=0, weights=weights)
+    residual = targets - mean
     variance = np.average(np.square(residual), axis=0, weights=weights)
     total = np.bincount(codes, weights, count)[:, None]
     sizes = np.maximum(total, np.finfo(float).tiny)
     means = _sums(codes, weights[:, None] * residual, count) / sizes
     squares = weights[:, None] * np.square(residual - means[codes])
-    within = _sums(codes, squares, count) / sizes
-    scale = variance + within / sizes
+    scale = variance + _sums(codes, squares, count) / sizes / sizes
     share = np.divide(variance, scale, out=np.zeros_like(scale), where=scale > 0)
-    return np.minimum(total, 1) * share * means
+    return mean + np.minimum(total, 1) * share * means
 
 
 def _sums(codes: NDArray, values: NDArray, count: int) -> NDArray:

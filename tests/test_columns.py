@@ -3,12 +3,18 @@
 import datetime
 import json
 from decimal import Decimal
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.model_selection import GroupKFold
+from sklearn.preprocessing import TargetEncoder
 
 import nbsketch
 from nbsketch.persistence.archive import open_archive, write_archive
@@ -130,11 +136,169 @@ def test_categories_of_pandas_with_and_without_order():
     new = pd.DataFrame({"c": ["XL", "L"], "t": [0, 0]})  # no training row is XL
     assert_array_equal(columns.transform(new)[:, 0], [1, 2])
     loose = pd.Categorical([1, 2, 3, 1], [1, 2, 3])
-    assert list(shown(loose)) == ["c_1.0", "c_2.0", "c_3.0"]
+    assert list(shown(loose)) == ["c_1", "c_2", "c_3"]
     numbers = pd.DataFrame({"c": [2.0, 3.0], "t": [0, 0]})
     assert_array_equal(
         fitted(loose)[0].transform(numbers)[:, :3], [[0, 1, 0], [0, 0, 1]]
     )
+
+
+def same_table():
+    """Return one table in frames of several libraries, rows with every kind missing."""
+    days = [datetime.datetime(2024, 3, 1, 23) + 1.125 * k * DAY for k in range(40)]
+    local = [day.replace(tzinfo=ZoneInfo("Asia/Tokyo")) for day in days]
+    columns = {
+        "whole": pa.array(range(40)),
+        "real": pa.array([k / 7 for k in range(40)]),
+        "flag": pa.array([k % 3 == 0 for k in range(40)]),
+        "text": pa.array([f"t{k % 5}" for k in range(40)]),
+        "code": pa.array([f"c{k % 17}" for k in range(40)]),
+        "day": pa.array([day.date() for day in days]),
+        "time": pa.array(days, pa.timestamp("us")),
+        "zone": pa.array(local, pa.timestamp("us", "Asia/Tokyo")),
+        "span": pa.array([0.3 * k * DAY for k in range(40)]),
+        "kind": pa.array([f"k{-k % 4}" for k in range(40)]).dictionary_encode(),
+    }
+    names = list(columns)
+    for j, name in enumerate(names):
+        mask = pa.array([k % 11 == j for k in range(40)])
+        columns[name] = pc.if_else(
+            mask, pa.nulls(40, columns[name].type), columns[name]
+        )
+    table = pa.table(columns)
+    return {
+        "pyarrow": table,
+        "polars": pl.from_arrow(table),
+        "pandas": table.to_pandas(),
+        "pandas, arrow types": table.to_pandas(types_mapper=pd.ArrowDtype),
+        "pandas, nullable": table.to_pandas().convert_dtypes(),
+    }
+
+
+DAY = datetime.timedelta(1)
+LIBRARIES = (
+    "pyarrow",
+    "polars",
+    "pandas, arrow types",
+    "pandas, nullable",
+)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_frames_of_all_libraries_give_the_same_numbers(library):
+    frames, y = same_table(), np.sin(np.arange(40))
+    expected, rows = fit_columns(frames["pandas"], y)
+    columns, found = fit_columns(frames[library], y)
+    assert columns.names == expected.names
+    assert columns.feature_names.tolist() == expected.feature_names.tolist()
+    assert {"day_days", "zone_hour", "span", "kind_k1", "code_code"} < set(
+        columns.feature_names
+    )
+    assert_allclose(found, rows, rtol=1e-6)
+    inside = expected.transform(frames["pandas"])
+    for X in frames.values():  # fitted to one library, applied to others
+        assert_allclose(columns.transform(X), inside, rtol=1e-6)
+
+
+def test_time_zones_have_local_hours():
+    for name, X in same_table().items():
+        columns, rows = fit_columns(X, np.arange(40.0))
+        hours = rows[:, columns.feature_names.tolist().index("zone_hour")]
+        zone = columns.feature_names.tolist().index("zone_missing")
+        expected = (23 + 3 * np.arange(40)) % 24
+        assert_array_equal(np.where(rows[:, zone], expected, hours), expected, name)
+
+
+@pytest.mark.parametrize("library", ["polars", "pyarrow"])
+def test_a_model_keeps_the_names_of_a_frame(library):
+    X, y = same_table()[library], np.sin(np.arange(40))
+    model = nbsketch.TabularKernelRegressor("fast", random_state=0).fit(X, y)
+    assert model.feature_names_in_.tolist() == list(model.columns_.names)
+    names = list(reversed(model.columns_.names))
+    assert_array_equal(model.predict(X.select(names)), model.predict(X))
+    with pytest.raises(ValueError, match=r"yet now missing:\n- kind"):
+        model.predict(X.select(names[1:]))
+
+
+def test_orders_of_categories_of_all_libraries():
+    levels, values = ["S", "M", "L"], ["L", "S", None, "M"]
+    ordered = pd.Categorical(values, levels, ordered=True)
+    codes = pa.array([2, 0, None, 1])
+    arrow = pa.DictionaryArray.from_arrays(codes, pa.array(levels), ordered=True)
+    for X in (
+        pd.DataFrame({"c": ordered}),
+        pl.DataFrame({"c": pl.Series(values, dtype=pl.Enum(levels))}),
+        pa.table({"c": arrow}),
+    ):
+        columns, rows = fit_columns(X, np.arange(4.0))
+        assert columns.columns[0].kind == "order"
+        assert_array_equal(rows, [[2, 0], [0, 0], [1, 1], [1, 0]])
+
+
+ONE_TWO_THREE = [
+    ["1", "2", "3"],
+    [1, 2, 3],
+    [1.0, 2.0, 3.0],
+    pd.Categorical([1, 2, 3]),
+    pd.Categorical(["01", "02", "03"]),
+    ["1.0", "2.0", "3.0"],
+    [Decimal(1), Decimal(2), Decimal(3)],
+    [1, "2", 3.0],
+]
+
+
+@pytest.mark.parametrize("values", ONE_TWO_THREE, ids=str)
+def test_categories_of_another_type_are_the_same(values):
+    new = pd.DataFrame({"c": values, "t": [0, 0, 0]})
+    for trained in (["1", "2", "3"], pd.Categorical([1, 2, 3]), ["01", "2.0", "3"]):
+        columns, _ = fitted(trained)
+        assert_array_equal(columns.transform(new)[:, :3], np.eye(3))
+    unknown = pd.DataFrame({"c": [7, 2, None], "t": [0, 0, 0]})
+    assert_array_equal(columns.transform(unknown)[:, :3], [[0] * 3, [0, 1, 0], [0] * 3])
+
+
+def test_truth_values_of_another_type_are_the_same():
+    answers = pd.Categorical([True, False, True])
+    for trained in (answers, ["True", "False", "True"], ["1", "0", "1"]):
+        columns, rows = fitted(trained)
+        for new in ([True, False, True], [1, 0, 1], answers, ["True", "False", "True"]):
+            found = columns.transform(pd.DataFrame({"c": new, "t": [0, 0, 0]}))
+            assert_array_equal(found[:, 0], rows[:, 0])
+    columns, rows = fitted([True, "other", False])
+    new = pd.DataFrame({"c": [1, "other", 0], "t": [0, 1, 2]})
+    assert_array_equal(columns.transform(new), rows)
+
+
+def test_numbers_in_place_of_other_text_are_refused():
+    columns, _ = fitted(["u", "v", "w"])
+    new = pd.DataFrame({"c": [1, 2], "t": [0, 0]})
+    with pytest.raises(TypeError, match="'c' of `X` must hold text as in `fit`, got n"):
+        columns.transform(new)
+    columns, _ = fitted(["1", "01", "001"])
+    assert_array_equal(columns.transform(new[:1])[:, :3], [[0, 0, 1]])
+    columns, _ = fitted(["01", "001", "2"])
+    with pytest.raises(ValueError, match="'001' and '01' are different levels, got"):
+        columns.transform(new)
+    text = pd.DataFrame({"c": ["1", "2"], "t": [0, 0]})  # new text is unknown
+    assert_array_equal(columns.transform(text)[:, :3], [[0, 0, 0], [0, 0, 1]])
+
+
+def test_large_integers_stay_apart():
+    large = [2**53, 2**53 + 1, 2**53 + 2]
+    columns, _ = fitted(pd.Categorical(large))
+    for new in (large, pd.Categorical(large), list(map(str, large))):
+        found = columns.transform(pd.DataFrame({"c": new, "t": [0, 0, 0]}))
+        assert_array_equal(found[:, :3], np.eye(3))
+    X = np.array([[k, 0] for k in large])
+    assert_array_equal(columns.transform(X)[:, :3], np.eye(3))
+
+
+def test_numbers_as_text_that_are_not_used_are_reported():
+    numbers = [f"{k}.5" for k in range(38)] + ["?", None]
+    with pytest.warns(UserWarning, match="'c' of `X` is not used: it has 39 levels"):
+        columns, _ = fitted(numbers)
+    assert columns.feature_names.tolist() == ["t"]
+    fitted([f"row {k}" for k in range(40)])  # without a warning
 
 
 def many_levels(n=600):
@@ -161,12 +325,92 @@ def test_target_codes_of_training_rows_leave_out_their_own_targets():
     for i in (0, 300):
         other = y.copy()
         other[i] += 100
-        assert fitted(values, other)[1][i, 0] == own[i]
+        # but for the mean of all targets, to which codes are shrunk
+        assert_allclose(fitted(values, other)[1][i, 0], own[i], atol=0.02)
     columns, rows = fitted(values, y)
     inside = columns.transform(pd.DataFrame({"c": values, "t": 0}))[:, 0]
     # noise: what leaves out the own target does not explain it, what has it does
     assert abs(np.corrcoef(own, y)[0, 1]) < 0.12 < np.corrcoef(inside, y)[0, 1]
     assert len(np.unique(rows[:, 0])) <= FOLDS * 2 * MOST_LEVELS
+
+
+def test_target_codes_are_those_of_scikit_learn():
+    values, codes, rng = many_levels()
+    Y = codes[:, None] + rng.normal(size=(600, 2))
+    columns, _ = fitted(values, Y)
+    encoder = TargetEncoder(target_type="continuous")
+    for j in range(2):
+        expected = encoder.fit(values[:, None], Y[:, j]).transform(values[:, None])
+        found = columns.transform(pd.DataFrame({"c": values, "t": 0}))[:, j]
+        assert_allclose(found, expected[:, 0])
+
+
+def test_target_codes_have_weights():
+    values, codes, rng = many_levels()
+    y, bad = codes + 0.1 * rng.normal(size=600), rng.random(600) < 0.3
+    expected, _ = fitted(values[~bad], y[~bad])
+    weights = np.where(bad, 1e-6, 1.0)
+    columns, found = fitted(values, np.where(bad, 100, y), sample_weight=weights)
+    new = pd.DataFrame({"c": values, "t": 0})
+    assert_allclose(columns.transform(new), expected.transform(new), atol=0.01)
+    assert_allclose(found[~bad, 0], codes[~bad], atol=1)
+    # A level with less than one row's weight is shrunk by it.
+    lonely = np.append(values, "alone")
+    weights = np.append(np.ones(600), 1e-6)
+    columns, _ = fitted(lonely, np.append(y, 1e3), sample_weight=weights)
+    alone = columns.transform(pd.DataFrame({"c": ["alone"], "t": [0]}))[0, 0]
+    assert abs(alone - y.mean()) < 0.1
+
+
+def test_weights_and_repeated_rows_give_the_same_target_codes():
+    values, _, rng = many_levels()
+    y, counts = rng.normal(size=600), rng.integers(1, 3, 600)
+    often = fit_columns(
+        pd.DataFrame({"c": values.repeat(counts), "t": np.arange(counts.sum())}),
+        y.repeat(counts),
+    )[0]
+    columns, _ = fitted(values, y, sample_weight=2.0 * counts)
+    table = columns.columns[0].table
+    assert_allclose(table, often.columns[0].table, atol=0.15)
+    assert np.corrcoef(table[:, 0], often.columns[0].table[:, 0])[0, 1] > 0.99
+
+
+def test_target_codes_use_the_blocks_that_are_left_out():
+    values, codes, rng = many_levels()
+    y = codes + rng.normal(size=600)
+    columns, _ = fitted(values, y, blocks=codes % 5)
+    assert columns.feature_names.tolist() == ["t"]  # nothing is known of a new level
+    blocks = np.arange(600) % 4 - 1
+    _, rows = fitted(values, y, blocks=blocks)
+    one = blocks == 1
+    others = [y[~one & (codes == k)].mean() for k in codes[one]]
+    assert_allclose(rows[one, 0], others, atol=0.3)
+    other = y.copy()
+    other[one] = rng.permutation(other[one])  # the same mean
+    same = fitted(values, other, blocks=blocks)[1]
+    assert_allclose(same[one], rows[one], rtol=1e-12)
+    assert (same[~one, 0] != rows[~one, 0]).any()
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_expected_error_of_left_out_groups_is_that_of_new_ones(seed):
+    rng = np.random.default_rng(seed)
+    groups, effects = rng.integers(0, 40, 800), 2 * rng.normal(size=240)
+
+    def sample(groups):
+        X = pd.DataFrame(rng.normal(size=(len(groups), 2)), columns=["a", "b"])
+        X["group"] = [f"g{k}" for k in groups]
+        noise = 0.3 * rng.normal(size=len(groups))
+        return X, np.sin(X["a"].to_numpy()) + effects[groups] + noise
+
+    X, y = sample(groups)
+    new, truth = sample(rng.integers(40, 240, 2000))
+    model = nbsketch.TabularKernelRegressor("fast", cv=GroupKFold(5), random_state=0)
+    model.fit(X, y, groups=groups)
+    error = np.sqrt(np.mean((model.predict(new) - truth) ** 2))
+    assert 0.7 < model.loo_error_ / error < 1.4
+    low, high = model.predict_interval(new, 0.9).T
+    assert np.mean((low <= truth) & (truth <= high)) > 0.8
 
 
 def test_target_codes_of_classes_and_of_several_outputs():
@@ -248,7 +492,12 @@ def test_columns_of_another_kind_are_refused(change, error, message):
 @pytest.mark.parametrize(
     ("X", "error", "message"),
     [
-        (pd.DataFrame([[1, 2]], columns=["a", "a"]), ValueError, r"\['a'\] twice"),
+        (
+            pd.DataFrame([[1, 2]], columns=["a", "a"]),
+            ValueError,
+            "distinct column names",
+        ),
+        (pd.DataFrame([[1, 2]], columns=[1, "1"]), ValueError, r"\['1'\] twice"),
         (pd.DataFrame({"a": [{"b": 1}]}), TypeError, "string or a number, got dict in"),
         (pd.DataFrame({"a": [1j]}), TypeError, "got complex in column 'a'"),
         (pd.DataFrame({"a": [np.inf]}), ValueError, "contains infinity in column 'a'"),
@@ -278,7 +527,7 @@ def test_arrays_of_text_and_of_objects():
     mixed = np.array([["1.5", 1], ["2", "one"]], dtype=object)
     assert [values.levels for values in read_columns(mixed)] == [
         ("1.5", "2"),
-        ("1.0", "one"),
+        ("1", "one"),
     ]
     assert [v.levels for v in read_columns([[b"a"], ["b"]])] == [("a", "b")]
 

@@ -50,34 +50,49 @@ class TabularModel(SaveMixin, BaseEstimator):
         self.callback = callback
 
     def _encode(
-        self, X: Any, y: Any, sample_weight: NDArray | None, *, classification: bool
-    ) -> NDArray:
-        """Fit the encodings of the columns; return the encoded training rows."""
+        self,
+        X: Any,
+        y: Any,
+        weights: NDArray | None,
+        groups: Any,
+        *,
+        classification: bool,
+    ) -> tuple[TrainingRows, NDArray | None]:
+        """Fit the encodings of the columns.
+
+        Return the encoded rows of positive weight, and the blocks of these that `cv`
+        leaves out together.
+        """
         check_table(X)
         validate_data(self, X, skip_check_array=True)
+        # Splitters take row numbers for X, whose encoding depends on the folds.
+        numbers = TrainingRows.of(np.arange(len(y))[:, None], y, weights)
+        folds = folds_of_kept(self.cv, groups, numbers)
+        blocks = None if folds is None else block_labels(list(folds), len(numbers.y))
         self.columns_, rows = fit_columns(
-            X, y, sample_weight, classification=classification
+            X, y, weights, classification=classification, blocks=blocks
         )
         check_magnitude("X", rows)
-        return rows
+        return TrainingRows.of(rows, y, weights), blocks
 
     def _fit_rows(
         self,
         rows: TrainingRows,
-        groups: Any,
+        labels: NDArray | None,
         rng: np.random.Generator,
         *,
         robust: bool,
     ) -> LeftOut:
-        """Fit the machine to encoded rows and targets (n, d) of positive weight."""
+        """Fit the machine to encoded rows and targets (n, d) of positive weight.
+
+        `labels` are blocks of rows that are left out together.
+        """
         effort = EFFORTS[check_choice("effort", self.effort, EFFORTS)]
-        folds = folds_of_kept(self.cv, groups, rows)
         n = len(rows.y)
         if n < 2:
             raise ValueError(
                 f"`X` must have at least 2 rows of positive weight, got n_samples={n}"
             )
-        labels = None if folds is None else block_labels(list(folds), n)
         limit = TimeLimit()
         machine, left_out = fit_machine(
             rows.X,

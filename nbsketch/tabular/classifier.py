@@ -20,7 +20,7 @@ from nbsketch.distributed.checks import loaded
 from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import table_by_row
 from nbsketch.estimators._scores import ClassifierScore
-from nbsketch.fitting.weights import TrainingRows, check_weights, weights_of_classes
+from nbsketch.fitting.weights import check_weights, weights_of_classes
 from nbsketch.tabular._model import TabularModel
 from nbsketch.tabular.calibration import Calibration, calibrate, two_columns
 
@@ -120,11 +120,10 @@ class TabularKernelClassifier(ClassifierScore, TabularModel):
             weights = check_weights(sample_weight, X)
             weights = weights_of_classes(self.class_weight, labels, weights)
             rng = self._random()
-            encoded = self._encode(X, labels, weights, classification=True)
-            rows = TrainingRows.of(encoded, labels, weights)
+            rows, blocks = self._encode(X, labels, weights, groups, classification=True)
             self.classes_, index = np.unique(rows.y, return_inverse=True)
             Y = _indicators(index, len(self.classes_))
-            left_out = self._fit_rows(rows._replace(y=Y), groups, rng, robust=False)
+            left_out = self._fit_rows(rows._replace(y=Y), blocks, rng, robust=False)
             known = rows.relative_weights
             self._calibrate(
                 Y[left_out.drawn] - left_out.residual,

@@ -7,7 +7,7 @@ the result, `TableColumns`, holds arrays and text only and is saved with the mod
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +17,14 @@ from sklearn.utils import check_consistent_length
 
 from nbsketch._validation import check_array_of
 from nbsketch.tabular.encoding_fits import cross_fitted, fit_encoding
-from nbsketch.tabular.encodings import Column, DateColumn, LevelColumn, NumberColumn
-from nbsketch.tabular.reading import Values, is_frame, names_of, read_columns
+from nbsketch.tabular.encodings import (
+    Column,
+    DateColumn,
+    LevelColumn,
+    NumberColumn,
+    encode_numbers,
+)
+from nbsketch.tabular.reading import Values, as_frame, names_of, read_columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,26 +79,37 @@ class TableColumns:
 
         Columns of a data frame are matched by name, those of an array by position.
         A category that no training row has is 0 in all columns of a one-hot code, the
-        target's mean as a target code, and the median of an order.
+        target's mean as a target code, and the median of an order. Categories are
+        compared as text, and those that differ from all of training as numbers: 1, 1.0,
+        "1", "01" and True are equal.
 
         Raises
         ------
         TypeError
-            If a column is not of the kind that it was in training.
+            If a column is not of the kind that it was in training, numbers in place of
+            text that is no number included.
         ValueError
-            If columns are missing or unknown, or a number is infinite.
+            If columns are missing or unknown, a number is infinite, or a number equals
+            several levels of training, as "1" and "01".
         """
-        return self._join(self._arrange(X))
+        values = self._arrange(X)
+        return _join(self.columns, values)[:, self.kept].astype(
+            _dtype(values), copy=False
+        )
 
     def in_order(self, X: Any) -> Any:
         """Return X with the columns of a data frame in the order of training.
 
         X is returned as it is if its columns have other names.
         """
-        found = names_of(X) if is_frame(X) else self.names
-        if found == self.names or set(found) != set(self.names):
+        frame = as_frame(X)
+        if frame is None:
             return X
-        return X.iloc[:, [found.index(name) for name in self.names]]
+        names = names_of(frame)
+        if names == self.names or set(names) != set(self.names):
+            return X
+        place = {name: j for j, name in enumerate(names)}
+        return frame[:, [place[name] for name in self.names]].to_native()
 
     def summary_rows(self) -> Iterator[tuple[str, str]]:
         """Yield entries of a summary: kinds of columns, and what is not used."""
@@ -105,24 +122,20 @@ class TableColumns:
 
     def _arrange(self, X: Any) -> list[Values]:
         """Return the columns of X in the order of training."""
-        found = names_of(X)
-        if is_frame(X) or len(found) != len(self.names):
-            check_names(self.names, found)
-        return list(read_columns(self.in_order(X)))
-
-    def _join(self, values: list[Values]) -> NDArray:
-        pieces = [c.encode(v) for c, v in zip(self.columns, values, strict=True)]
-        return np.hstack(pieces)[:, self.kept].astype(_dtype(values), copy=False)
+        frame = as_frame(X)
+        X = X if frame is None else frame
+        names = names_of(X)
+        if frame is not None or len(names) != len(self.names):
+            check_names(self.names, names)
+        levels = {j for j, c in enumerate(self.columns) if isinstance(c, LevelColumn)}
+        return read_columns(self.in_order(X), levels)
 
     def _unused(self) -> list[str]:
         """Return the names of columns without any feature."""
-        start, unused = 0, []
-        for column in self.columns:
-            stop = start + len(column.names)
-            if not ((self.kept >= start) & (self.kept < stop)).any():
-                unused.append(column.name)
-            start = stop
-        return unused
+        starts = _starts(self.columns)
+        used = np.diff(np.searchsorted(self.kept, starts)) > 0
+        pairs = zip(self.columns, used, strict=True)
+        return [column.name for column, is_used in pairs if not is_used]
 
 
 def fit_columns(
@@ -131,6 +144,7 @@ def fit_columns(
     sample_weight: NDArray | None = None,
     *,
     classification: bool = False,
+    blocks: NDArray | None = None,
     random_state: int = 0,
 ) -> tuple[TableColumns, NDArray]:
     """Fit the encodings of a table; return them with the encoded training rows.
@@ -139,27 +153,33 @@ def fit_columns(
     - Dates become year, month, day, day of the week, hour, and days since 1970.
     - Missing numbers and dates are replaced by the median; a column that tells where
       they were is added. A missing category is a category.
-    - Categories with an order (pandas) become 0, 1, ... Other categories and text have
-      a column for each of up to 12 levels; two levels have one.
-    - More levels are replaced by target codes: the mean target of the level, shrunk to
-      the overall mean (scikit-learn's ``TargetEncoder``), one for each output, or for
-      each class after the first. For a training row they are the means over the four
-      fifths of the rows that it does not belong to.
-    - Text with more levels than half the rows identifies rows: it is not used.
+    - Categories with an order (``Categorical``, ``Enum``) become 0, 1, ... Other
+      categories and text have a column for each of up to 12 levels; two levels have
+      one.
+    - More levels are replaced by target codes: the weighted mean target of the level,
+      shrunk to the overall mean by the formula of scikit-learn's ``TargetEncoder``, one
+      for each output, or for each class after the first. For a training row they are
+      means over the other `blocks`, or over four random fifths of the rows.
+    - Text with more levels than half the rows identifies rows: it is not used, with a
+      warning if most levels are numbers.
     - Columns that are constant or equal to an earlier one are dropped.
 
     Parameters
     ----------
     X : DataFrame, ndarray or nested sequence of shape (n, q)
-        Table. In an array of strings, columns that are numbers as text are numbers.
+        Table: a frame of pandas, polars, pyarrow or another library that narwhals
+        reads. In an array of strings, columns that are numbers as text are numbers.
     y : array-like of shape (n,) or (n, d)
         Targets, or labels if `classification`.
     sample_weight : ndarray of shape (n,) or None, default=None
-        Rows of weight 0 are ignored. Other weights have no influence on encodings.
+        Non-negative weights, for target codes. Rows of weight 0 are ignored.
     classification : bool, default=False
         Whether `y` holds class labels.
+    blocks : ndarray of int of shape (m,), default=None
+        Ordinals of the blocks of the m rows of positive weight that are left out
+        together; -1: of rows that never are. None: single rows.
     random_state : int, default=0
-        Seed of the folds of target codes.
+        Seed of the random fifths of the rows.
 
     Returns
     -------
@@ -176,27 +196,51 @@ def fit_columns(
         are identifiers.
     """
     check_consistent_length(X, y)
-    names, values = names_of(X), list(read_columns(X))
+    names, values = names_of(X), read_columns(X)
     n = len(y)
     if not n or not values:
         raise ValueError(
             f"`X` must have a row and a column, got 0 sample(s) or 0 feature(s) "
             f"(shape=({n}, {len(values)})) while a minimum of 1 is required."
         )
-    used = np.ones(n, bool) if sample_weight is None else sample_weight > 0
-    targets = _targets(y, classification)
-    found, pieces = [], []
-    for name, column in zip(names, values, strict=True):
-        encoding = fit_encoding(name, column.rows(used), targets[used])
-        piece = encoding.encode(column)
-        if isinstance(encoding, LevelColumn) and encoding.kind == "target codes":
-            codes = encoding.places(column)[used, None]
-            piece[used] = cross_fitted(codes, targets[used], random_state)
-        found.append(encoding)
-        pieces.append(piece)
-    rows = np.hstack(pieces)
+    weights = np.ones(n) if sample_weight is None else sample_weight
+    used = weights > 0
+    weights = weights[used] / weights[used].mean()
+    targets = _targets(y, classification)[used]
+    columns = tuple(
+        fit_encoding(name, column.rows(used), targets, weights)
+        for name, column in zip(names, values, strict=True)
+    )
+    rows, starts = _join(columns, values), _starts(columns)
+    for j, column in enumerate(columns):
+        if isinstance(column, LevelColumn) and column.kind == "target codes":
+            codes = column.places(values[j])[used]
+            own = cross_fitted(codes, targets, weights, blocks, random_state)
+            rows[used, starts[j] : starts[j + 1]] = own
     kept = _distinct(rows[used])
-    return TableColumns(tuple(found), kept), rows[:, kept].astype(_dtype(values))
+    return TableColumns(columns, kept), rows[:, kept].astype(_dtype(values))
+
+
+def _join(columns: Sequence[Column], values: Sequence[Values]) -> NDArray:
+    """Return the encoded columns side by side; all columns of numbers at once."""
+    starts = _starts(columns)
+    out = np.empty((len(values[0].data), starts[-1]))
+    numbers = [j for j, c in enumerate(columns) if isinstance(c, NumberColumn)]
+    if numbers:
+        plain = [c for c in columns if isinstance(c, NumberColumn)]
+        data, missing = encode_numbers(plain, [values[j] for j in numbers])
+        out[:, starts[numbers]] = data
+        marked = np.array([column.marked for column in plain])
+        out[:, starts[numbers][marked] + 1] = missing[:, marked]
+    for j, column in enumerate(columns):
+        if not isinstance(column, NumberColumn):
+            out[:, starts[j] : starts[j + 1]] = column.encode(values[j])
+    return out
+
+
+def _starts(columns: Sequence[Column]) -> NDArray:
+    """Return the first place of each column among all encoded ones, and the end."""
+    return np.cumsum([0, *(len(column.names) for column in columns)])
 
 
 def check_names(expected: tuple[str, ...], found: tuple[str, ...]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import numpy as np
@@ -48,9 +50,8 @@ class NumberColumn:
 
     def encode(self, values: Values) -> NDArray:
         """Return an array of shape (n, 1), or (n, 2) if `marked`."""
-        data = _expected(values, "numbers", self.name)
-        check_no_infinity(data, self.name)
-        return _filled(data[:, None], np.array([self.fill]), self.marked)
+        data, missing = encode_numbers([self], [values])
+        return np.hstack([data, missing]) if self.marked else data
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +94,9 @@ class DateColumn:
     def encode(self, values: Values) -> NDArray:
         """Return an array of shape (n, 6), or (n, 7) if `marked`."""
         parts = date_parts(_expected(values, "dates", self.name))
-        return _filled(parts, self.fill, self.marked)
+        missing = np.isnan(parts)
+        out = np.where(missing, self.fill, parts)
+        return np.hstack([out, missing[:, :1]]) if self.marked else out
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,17 +155,74 @@ class LevelColumn:
 
     def places(self, values: Values) -> NDArray:
         """Return the rows of the table, of shape (n,)."""
-        found = values.as_categories()
         missing, unknown = len(self.levels), len(self.levels) + 1
-        if found.kind == "nothing":
-            return np.full(len(found.data), missing)
-        codes = _expected(found, "categories", self.name)
+        if values.kind == "nothing":
+            return np.full(len(values.data), missing)
+        codes = _expected(values, "categories", self.name)
         known = {level: k for k, level in enumerate(self.levels)}
-        rows = [*(known.get(level, unknown) for level in found.levels), missing]
+        new = [level for level in values.levels if level not in known]
+        if new:
+            known |= self._equal_numbers(new, values.numeric)
+        rows = [*(known.get(level, unknown) for level in values.levels), missing]
         return np.array(rows)[codes]  # code -1 is the last entry
+
+    def _equal_numbers(self, new: list[str], numeric: bool) -> dict[str, int]:
+        """Return the places of levels that equal one of training as a number.
+
+        `numeric`: the new levels are no text, so the type is not that of training.
+        """
+        same: dict[Decimal, list[int]] = {}
+        for k, level in enumerate(self.levels):
+            if (number := as_number(level)) is not None:
+                same.setdefault(number, []).append(k)
+        if numeric and not same:
+            raise TypeError(
+                f"column {self.name!r} of `X` must hold text as in `fit`, got numbers"
+            )
+        found = {}
+        for level in new:
+            equal = same.get(as_number(level), [])  # type: ignore[arg-type]
+            if len(equal) == 1:
+                found[level] = equal[0]
+            elif equal and numeric:
+                names = " and ".join(repr(self.levels[k]) for k in equal)
+                raise ValueError(
+                    f"column {self.name!r} of `X` must hold text as in `fit`, where "
+                    f"{names} are different levels, got the number {level}"
+                )
+        return found
 
 
 Column = NumberColumn | DateColumn | LevelColumn
+
+
+def as_number(level: str) -> Decimal | None:
+    """Return the number that a level is, 0 or 1 for a boolean; None for other text.
+
+    Examples
+    --------
+    >>> as_number("01") == as_number("1.0") == as_number("True") == 1
+    True
+    """
+    try:
+        number = Decimal({"True": "1", "False": "0"}.get(level, level))
+    except InvalidOperation:
+        return None
+    return number if number.is_finite() else None
+
+
+def encode_numbers(
+    columns: Sequence[NumberColumn], values: Sequence[Values]
+) -> tuple[NDArray, NDArray]:
+    """Return columns of numbers without gaps, (n, k), and where values are missing."""
+    pairs = zip(columns, values, strict=True)
+    parts = [_expected(found, "numbers", column.name) for column, found in pairs]
+    data = np.stack(parts, axis=1).astype(float)
+    infinite = np.isinf(data).any(axis=0)
+    if infinite.any():
+        raise _infinity(columns[infinite.argmax()].name)
+    missing = np.isnan(data)
+    return np.where(missing, [column.fill for column in columns], data), missing
 
 
 def date_parts(dates: NDArray) -> NDArray:
@@ -192,15 +252,13 @@ def date_parts(dates: NDArray) -> NDArray:
 def check_no_infinity(data: NDArray, name: str) -> None:
     """Raise a ValueError if a column of numbers holds infinity."""
     if np.isinf(data).any():
-        raise ValueError(
-            f"Input X contains infinity in column {name!r}, finite numbers are expected"
-        )
+        raise _infinity(name)
 
 
-def _filled(data: NDArray, fill: NDArray, marked: bool) -> NDArray:
-    missing = np.isnan(data)
-    out = np.where(missing, fill, data).astype(float)
-    return np.hstack([out, missing[:, :1]]) if marked else out
+def _infinity(name: str) -> ValueError:
+    return ValueError(
+        f"Input X contains infinity in column {name!r}, finite numbers are expected"
+    )
 
 
 def _expected(values: Values, kind: str, name: str) -> NDArray:

@@ -18,7 +18,7 @@ from nbsketch.distributed.checks import loaded
 from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import table_by_row
 from nbsketch.estimators._scores import RegressorScore
-from nbsketch.fitting.weights import TrainingRows, check_weights
+from nbsketch.fitting.weights import check_weights
 from nbsketch.outputs import check_levels
 from nbsketch.tabular._model import TabularModel
 from nbsketch.tabular.members import form_of
@@ -141,10 +141,9 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
             y = _check_targets(X, y)
             weights = check_weights(sample_weight, X)
             rng = self._random()
-            encoded = self._encode(X, y, weights, classification=False)
             Y = y.reshape(len(y), -1)
-            rows = TrainingRows.of(encoded, Y, weights)
-            left_out = self._fit_rows(rows, groups, rng, robust=True)
+            rows, blocks = self._encode(X, Y, weights, groups, classification=False)
+            left_out = self._fit_rows(rows, blocks, rng, robust=True)
             self._single = y.ndim == 1
             known = rows.relative_weights
             self._set_noise(

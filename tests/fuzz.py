@@ -108,10 +108,10 @@ def read(model):
     return json.loads(str(arrays.pop("model"))), arrays
 
 
-def write(path, content, arrays, version=2):
+def write(path, content, arrays):
     with warnings.catch_warnings(), path.open("wb") as file:
         warnings.simplefilter("ignore")
-        form, text = f"nbsketch model {version}", json.dumps(content)
+        form, text = "nbsketch model 2", json.dumps(content)
         np.savez(file, format=form, model=text, **arrays)
 
 
@@ -232,7 +232,6 @@ def claim(content, arrays, name):
 def mutated(rng, content, arrays, path):
     """Write a file with one to three mutations."""
     content, arrays = copy.deepcopy(content), dict(arrays)
-    version = 2
     for _ in range(rng.choice([1, 1, 2, 3])):
         if rng.random() < 0.4:
             mutate_text(rng, content)
@@ -240,13 +239,7 @@ def mutated(rng, content, arrays, path):
             name = mutate_array(rng, arrays)
             if rng.random() < 0.8:
                 claim(content, arrays, name)
-    if rng.random() < 0.1:
-        version = 1
-        described = [at(content, p) for p in nodes(content)]
-        for node in described:
-            if isinstance(node, dict) and "$array" in node:
-                node.pop("dtype", None), node.pop("shape", None)
-    write(path, content, arrays, version)
+    write(path, content, arrays)
     if rng.random() < 0.05:
         raw = bytearray(path.read_bytes())
         for _ in range(3):
@@ -267,7 +260,7 @@ def run(model, X, count, seed, path):
             mutated(rng, content, arrays, path)
             try:
                 found = nbsketch.load(path)
-            except ALLOWED:
+            except (OSError, ValueError):
                 outcome["refused"] += 1
                 continue
             except BaseException:

@@ -336,7 +336,7 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
             known = self._ends(np.sort(self.calibration_[:, :-1], axis=1), level)
             y = self.calibration_[:, -1]
             outside = np.maximum(known[:, 0] - y, y - known[:, 1])
-            weights = getattr(self, "calibration_weights_", None)  # of older files
+            weights = self.calibration_weights_
             ends += np.array([-1.0, 1.0]) * _upper_quantile(outside, level, weights)
         return ends
 

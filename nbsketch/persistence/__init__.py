@@ -7,10 +7,6 @@ nbsketch from valid parts. See `load`.
 from __future__ import annotations
 
 import json
-import struct
-import tokenize
-import zipfile
-import zlib
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -27,35 +23,6 @@ from nbsketch.persistence.states import (
 __all__ = ["load"]
 
 _FORMAT = "nbsketch model 2"
-# Version 1 has no types and shapes of arrays in its text.
-_FORMATS = {"nbsketch model 1": False, _FORMAT: True}
-# Files of earlier versions: constructor parameters with another name (None: dropped),
-# and values with another name.
-_RENAMED_PARAMS: dict[str, str | None] = {"scale": "preprocessing", "accuracy": None}
-_RENAMED_VALUES = {"method=sgm": "projected"}
-# Fitted attributes that files of earlier versions lack.
-_UNLEARNED: dict[str, Any] = {"scaler_": None, "length_scales_": None}
-_ADDED: dict[str, dict[str, Any]] = {
-    "SketchedFeatures": _UNLEARNED,
-    "RandomFourierFeatures": _UNLEARNED,
-    "InputOutputKernelRegressor": _UNLEARNED,
-    "SketchedSGDRegressor": {"alpha_": 0.0, "_preconditioning": None},
-}
-# What reading a damaged file can raise.
-_DAMAGED = (
-    ArithmeticError,
-    AttributeError,
-    EOFError,
-    LookupError,
-    RuntimeError,
-    SyntaxError,
-    TypeError,
-    ValueError,
-    struct.error,
-    tokenize.TokenError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
 
 
 class SaveMixin:
@@ -65,7 +32,7 @@ class SaveMixin:
         """Write the model to a portable .npz file, without pickle.
 
         `nbsketch.load` reads it back. A kernel that is a Python function cannot be
-        saved.
+        saved. An old file stays as it is until the new one is complete.
         """
         save_model(self, path)
 
@@ -104,8 +71,8 @@ def load(path: str | Path) -> Any:
     Files of unknown origin are safe. Every array is checked against the text of the
     file and every value against what the estimator takes, before compiled code uses it:
     types, shapes, bounds of indices, finite numbers, and that all parts fit together.
-    Nothing is unpickled, and memory is bounded: arrays may take 64 MiB, or 100 times
-    the size of the file if that is more.
+    Nothing is unpickled, and memory is bounded: each array is used once, and all of
+    them may take 64 MiB, or 100 times the size of the file if that is more.
 
     Parameters
     ----------
@@ -120,8 +87,8 @@ def load(path: str | Path) -> Any:
     Raises
     ------
     ValueError
-        If the file is not a model file of this or an earlier version of nbsketch, or if
-        a part of it is not valid; the message names the part.
+        If the file is not a model file of nbsketch, or if a part of it is not valid;
+        the message names the part.
     OSError
         If the file cannot be read.
 
@@ -142,16 +109,17 @@ def load(path: str | Path) -> Any:
     try:
         with open_archive(path) as archive:
             return _model(archive)
-    except _DAMAGED as error:
+    except OSError:
+        raise
+    except Exception as error:  # of a crafted file: any, even a MemoryError
         raise ValueError(
             f"`path` must name a model file of nbsketch, got {path}: {error}"
         ) from error
 
 
 def _model(archive: Archive) -> Any:
-    claims = _FORMATS.get(archive.text("format"))
-    if claims is None:
-        raise ValueError("its format is unknown: it may be of a later version")
+    if archive.text("format") != _FORMAT:
+        raise ValueError("its format is unknown: it may be of another version")
     content = json.loads(archive.text("model"))
     if not isinstance(content, dict) or set(content) != {
         "version",
@@ -160,41 +128,18 @@ def _model(archive: Archive) -> Any:
         "fitted",
     }:
         raise ValueError("its text must describe version, class, params and fitted")
-    cls, decode = public_class(content["class"]), Decoder(archive, claims=claims)
+    cls, decode = public_class(content["class"]), Decoder(archive)
     if cls.__name__ not in STATES:
         raise ValueError(f"{cls.__name__} is not an estimator that can be saved")
     params, fitted = (decode(content[name], name) for name in ("params", "fitted"))
     if not (isinstance(params, dict) and isinstance(fitted, dict)):
         raise TypeError("`params` and `fitted` must be objects of JSON")
-    params = _current(params)
     check_parameters(params)
     model = cls(**params)
     if fitted:
         params = model.get_params(deep=False)  # with defaults for those not in the file
-        fitted = _completed(cls.__name__, fitted, params)
         vars(model).update(check_state(cls.__name__, fitted, params))
     return model
-
-
-def _current(params: dict[str, Any]) -> dict[str, Any]:
-    """Return the constructor parameters of a file of any version by today's names."""
-    current = {}
-    for name, value in params.items():
-        today = _RENAMED_PARAMS.get(name, name)
-        if today is not None:
-            key = f"{name}={value}" if isinstance(value, str) else ""
-            current[today] = _RENAMED_VALUES.get(key, value)
-    return current
-
-
-def _completed(
-    name: str, fitted: dict[str, Any], params: dict[str, Any]
-) -> dict[str, Any]:
-    """Return fitted attributes with those that earlier versions did not have."""
-    added = _ADDED.get(name, {})
-    if params.get("alpha") is not None and "alpha_" in added:
-        added = added | {"alpha_": params["alpha"]}
-    return added | fitted
 
 
 def _fitted(model: Any) -> dict[str, Any]:

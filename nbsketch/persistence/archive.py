@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from secrets import token_hex
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.lib import format as npy
@@ -115,11 +117,27 @@ def open_archive(path: str | Path) -> Iterator[Archive]:
 
 
 def write_archive(path: str | Path, arrays: dict[str, Any]) -> None:
-    """Write an .npz file, compressed unless `open_archive` would find it too small."""
+    """Write an .npz file, compressed unless `open_archive` would find it too small.
+
+    It is written beside the file of this name, which it replaces once it is complete.
+    """
+    path = Path(path).resolve()  # what a link points to
+    beside = path.with_name(f".nbsketch-{token_hex(8)}")
+    try:
+        with beside.open("xb") as file:
+            _write(file, arrays)
+        if path.exists():
+            shutil.copymode(path, beside)
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def _write(file: BinaryIO, arrays: dict[str, Any]) -> None:
     total = sum(np.asarray(array).nbytes for array in arrays.values())
-    with Path(path).open("wb") as file:
-        np.savez_compressed(file, **arrays)
-        if total > max(FREE_BYTES, LARGEST_RATIO * file.tell()) - (1 << 20):
-            file.seek(0)
-            file.truncate()
-            np.savez(file, **arrays)
+    np.savez_compressed(file, **arrays)
+    if total > max(FREE_BYTES, LARGEST_RATIO * file.tell()) - (1 << 20):
+        file.seek(0)
+        file.truncate()
+        np.savez(file, **arrays)

@@ -26,8 +26,6 @@ from nbsketch.sketches import DenseSketch, Sketch, TransformSketch
 from nbsketch.sketches.sampling import IdentityMatrix
 
 _UNSAVABLE = "a model file holds numbers, text, arrays and objects of nbsketch"
-# Fields with another name in files of earlier versions.
-_RENAMED = {"centre": "center"}
 _SKETCHES: dict[str, type[Sketch]] = {
     cls.__name__: cls for cls in (DenseSketch, IdentityMatrix, Sketch, TransformSketch)
 }
@@ -70,15 +68,15 @@ def _encode_array(value: np.ndarray, name: str, arrays: dict[str, np.ndarray]) -
 
 
 class Decoder:
-    """Makes values of the JSON of a file; `claims`: arrays have type and shape there.
+    """Makes values of the JSON of a file, of each array once.
 
     An error names the value by its path in the file.
     """
 
-    def __init__(self, archive: Archive, *, claims: bool) -> None:
-        self._archive, self._claims = archive, claims
+    def __init__(self, archive: Archive) -> None:
+        self._archive, self._unused = archive, set(archive)
         self._kinds: dict[str, tuple[set[str], Callable[..., Any]]] = {
-            "$array": ({"dtype", "shape"} if claims else set(), self._array),
+            "$array": ({"dtype", "shape"}, self._array),
             "$csr": (set(), self._csr),
             "$names": (set(), self._names),
             "$tuple": (set(), self._tuple),
@@ -103,11 +101,15 @@ class Decoder:
         return decode(name, value[marks[0]], **{key: value[key] for key in others})
 
     def _array(self, name: str, array: Any, **claimed: Any) -> np.ndarray:
-        if not isinstance(array, str) or array not in self._archive:
-            raise ValueError(f"`{name}` is an array that is not in the file")
+        if not isinstance(array, str) or array not in self._unused:
+            raise ValueError(
+                f"`{name}` must be an array of the file that has no other place in the "
+                f"text, got {array!r:.60}"
+            )
+        self._unused.remove(array)  # memory is bounded if no array is read twice
         header = self._archive.headers[array]
         found = {"dtype": header.dtype.str, "shape": list(header.shape)}
-        if self._claims and claimed != found:
+        if claimed != found:
             raise ValueError(f"`{name}` must be an array of {claimed}, got {found}")
         return self._archive[array]
 
@@ -145,8 +147,7 @@ class Decoder:
         content = self(fields, name)
         if not (hasattr(cls, "__dataclass_fields__") and isinstance(content, dict)):
             raise ValueError(f"`{name}` must be an object with fields, got {cls!r}")
-        renamed = {_RENAMED.get(key, key): part for key, part in content.items()}
-        return _named(name, lambda parts: cls(**parts), renamed)
+        return _named(name, lambda parts: cls(**parts), content)
 
 
 _ORIGIN = {"recipe", "seed"}

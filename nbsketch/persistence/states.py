@@ -205,7 +205,6 @@ EXPANSION: dict[str, Rule] = {
     "intercept_": intercepts("d"),
     "rank_": integer("r", low=1),
     "n_iter_": integer(),
-    "_one_target?": _one_target,  # of earlier versions
 }
 # An expansion that minimizes an objective, with its certificate.
 CERTIFIED: dict[str, Rule] = {
@@ -217,7 +216,7 @@ CERTIFIED: dict[str, Rule] = {
 }
 # An expansion by stochastic gradients, and what a stream needs to continue.
 DESCENT: dict[str, Rule] = {
-    **{name: rule for name, rule in EXPANSION.items() if name != "_one_target?"},
+    **EXPANSION,
     "path_": optional(table("n_steps", "error")),
     "n_steps_": integer(),
     "_one_target": _one_target,
@@ -242,7 +241,7 @@ STATES: dict[str, dict[str, Rule]] = {
     "JointQuantileRegressor": {
         **CERTIFIED,
         "calibration_": optional(_calibration),
-        "calibration_weights_?": optional(array("calibration_rows", positive=True)),
+        "calibration_weights_": optional(array("calibration_rows", positive=True)),
     },
     "SpectralFilterRegressor": {
         **CERTIFIED,

@@ -321,8 +321,7 @@ def test_compiled_code_is_below(module):
 @pytest.mark.parametrize("module", [m for m in FILES if m.startswith("nbsketch._jit")])
 def test_compiled_code_calls_that_of_its_own_file_only(module):
     # The disk cache detects an edit in another file only if that is declared.
-    # Spread calls compiled functions by their address: nothing of it is in them.
-    named = {"nbsketch._jit.compiler", "nbsketch._jit.spread"}
+    named = {"nbsketch._jit.compiler"}
     if "sources=_SOURCES" in FILES[module].read_text("utf-8"):
         sources = importlib.import_module(module)._SOURCES
         named |= {name for name, path in FILES.items() if str(path) in sources}

@@ -5,7 +5,6 @@ seeds; a p-value must exceed that of five standard errors.
 """
 
 import math
-import sys
 from itertools import pairwise
 
 import numpy as np
@@ -13,13 +12,12 @@ import pytest
 import scipy.stats
 from numpy.testing import assert_allclose, assert_array_equal
 
-from nbsketch._jit import csr, spread
+from nbsketch._jit import csr
 from nbsketch._jit.csr import (
     GAUSSIAN,
     RADEMACHER,
     count_entries,
-    fill_dense_parallel,
-    fill_dense_serial,
+    fill_dense,
     fill_entries,
 )
 
@@ -224,29 +222,12 @@ def test_marks():
     assert_array_equal(marked, [0, 1, 0, 0, 1, 0])
 
 
-def test_the_parallel_loop_calls_the_serial_function():
-    out = np.empty((2, 3, 40))
-    for twin, values in zip((fill_dense_serial, fill_dense_parallel), out, strict=True):
-        twin(np.uint64(5), GAUSSIAN, 0.5, values, 0, 3)
-    assert_array_equal(out[0], out[1])
-    assert not fill_dense_serial.targetoptions["parallel"]
-    assert spread.loop.targetoptions["parallel"]
-
-
-def test_one_parallel_loop_serves_all_types():
+def test_rows_of_a_dense_matrix_do_not_depend_on_slices_and_strides():
     expected = np.empty((3, 40))
-    fill_dense_serial(np.uint64(5), GAUSSIAN, 0.5, expected, 0, 3)
+    fill_dense(np.uint64(5), GAUSSIAN, 0.5, expected, 0, 3)
     for dtype in (np.float32, np.float64):
         wide = np.zeros((3, 80), dtype)
-        fill_dense_parallel(np.uint64(5), GAUSSIAN, 0.5, wide[:, ::2], 0, 3)
+        fill_dense(np.uint64(5), GAUSSIAN, 0.5, wide[:, ::2], 2, 3)
+        fill_dense(np.uint64(5), GAUSSIAN, 0.5, wide[:, ::2], 0, 2)
         assert_array_equal(wide[:, ::2], expected.astype(dtype))
         assert not wide[:, 1::2].any()
-    assert len(spread.loop.signatures) == 1
-
-
-def test_the_owner_of_an_array_is_not_released_by_the_parallel_loop():
-    array = np.zeros((3, 40))
-    before = sys.getrefcount(array)
-    for _ in range(10):
-        fill_dense_parallel(np.uint64(5), GAUSSIAN, 0.5, array, 0, 3)
-    assert sys.getrefcount(array) == before

@@ -193,8 +193,8 @@ def test_of_equal_scores_the_lower_index_wins(data):
 def test_compiled_code_is_its_python(rng):
     products = np.round(rng.normal(size=(20, 30)), 1)  # with ties
     penalty = np.round(rng.random(30), 1)
-    serial, results = compiled.keep_best_serial, []
-    for run in (serial, compiled.keep_best_parallel, serial.py_func):
+    results = []
+    for run in (compiled.insert_best, compiled.insert_best.py_func):
         scores, indices = np.full((20, 4), -np.inf), np.full((20, 4), -1)
         run(products, penalty, 7, scores, indices, 6, 0, 4)
         results.append((scores, indices))

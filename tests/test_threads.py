@@ -115,6 +115,32 @@ def test_little_work_is_serial_and_much_is_parallel():
 
 
 @needs_two_threads
+def test_slices_run_each_tile_once_and_side_by_side():
+    numba.set_num_threads(2)
+    both, calls = threading.Barrier(2), []
+
+    def kernel(first, last):
+        both.wait(60)  # for the other
+        calls.append((threads.thread_limit(), first, last))
+
+    threads.run_slices(kernel, 7, 2e-3)
+    assert sorted(covered(calls)) == list(range(7))
+    assert [limit for limit, _, _ in calls] == [1, 1]
+
+
+@pytest.mark.parametrize("n_tiles", [0, 1, 1000])
+@pytest.mark.parametrize("seconds", [0.0, 1e-9, 1e-3, 10.0])
+def test_slices_are_short(n_tiles, seconds):
+    calls = []
+    threads.run_slices(lambda *cut: calls.append((0, *cut)), n_tiles, seconds)
+    assert sorted(covered(calls)) == list(range(n_tiles))
+    if 0 < n_tiles * seconds < threads.SLICED_SECONDS:
+        assert calls == [(0, 0, n_tiles)]
+    for _, first, last in calls:
+        assert last - first == 1 or (last - first) * seconds <= threads.CHUNK_SECONDS
+
+
+@needs_two_threads
 def test_a_second_region_is_serial():
     with threads._parallel_region:
         assert {call[0] for call in Twins().run(10, 1e-2)} == {"serial"}

@@ -13,7 +13,6 @@ import math
 import numpy as np
 
 from nbsketch._jit.compiler import compiled
-from nbsketch._jit.spread import Spread
 
 RADEMACHER, GAUSSIAN = range(2)
 
@@ -100,13 +99,10 @@ def _fill_row(seed, law, scale, out, row):
 
 
 @compiled()
-def fill_dense_serial(seed, law, scale, out, first, last):
+def fill_dense(seed, law, scale, out, first, last):
     """Fill rows `first` to `last` - 1 of `out` with the values of a full matrix."""
     for row in range(first, last):
         _fill_row(seed, law, scale, out, row)
-
-
-fill_dense_parallel = Spread(fill_dense_serial)
 
 
 @compiled()

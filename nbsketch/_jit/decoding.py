@@ -3,7 +3,6 @@
 from typing import Any
 
 from nbsketch._jit.compiler import compiled
-from nbsketch._jit.spread import Spread
 
 
 @compiled()
@@ -27,7 +26,7 @@ def _keep_tile(products, penalty, first, scores, index, width, tile):
 
 
 @compiled()
-def keep_best_serial(products, penalty, first, scores, index, width, start, stop):
+def insert_best(products, penalty, first, scores, index, width, start, stop):
     """Update the best of the rows in tiles `start` to `stop` - 1, on this thread.
 
     `products` (n, c) are those of the candidates `first` to `first` + c - 1, `penalty`
@@ -35,6 +34,3 @@ def keep_best_serial(products, penalty, first, scores, index, width, start, stop
     """
     for tile in range(start, stop):
         _keep_tile(products, penalty, first, scores, index, width, tile)
-
-
-keep_best_parallel = Spread(keep_best_serial)

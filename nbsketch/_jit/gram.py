@@ -13,12 +13,11 @@ function of the sum. Scales are folded into X, so that exp(-t) is 2^-t.
 import numba
 import numpy as np
 from llvmlite import binding, ir
-from numba import types
+from numba import prange, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from nbsketch._jit.compiler import compiled
-from nbsketch._jit.spread import Spread
 
 SQUARED, ABSOLUTE, PRODUCT, MINIMUM, TANIMOTO = range(5)
 EXPONENTIAL, MATERN_12, MATERN_32, MATERN_52, POWER, COMPLEMENT = range(6)
@@ -358,7 +357,11 @@ def fold_serial(X, kernel, landmarks, weights, out, width, triangle, first, last
         _fold_tile(X, kernel, landmarks, weights, out, width, triangle, tile)
 
 
-fold_parallel = Spread(fold_serial)
+@compiled(parallel=True)
+def fold_parallel(X, kernel, landmarks, weights, out, width, triangle, first, last):
+    """Do what `fold_serial` does, on numba's threads and to the same bits."""
+    for tile in prange(first, last):
+        _fold_tile(X, kernel, landmarks, weights, out, width, triangle, tile)
 
 
 @compiled()
@@ -393,4 +396,8 @@ def finish_serial(values, kernel, weights, out, start, first, last):
         _finish_tile(values, kernel, weights, out, start, tile)
 
 
-finish_parallel = Spread(finish_serial)
+@compiled(parallel=True)
+def finish_parallel(values, kernel, weights, out, start, first, last):
+    """Do what `finish_serial` does, on numba's threads and to the same bits."""
+    for tile in prange(first, last):
+        _finish_tile(values, kernel, weights, out, start, tile)

@@ -5,8 +5,9 @@ are cut into a fixed number of parts, each with its own sum, so that the result
 does not depend on the number of threads.
 """
 
+from numba import prange
+
 from nbsketch._jit.compiler import REORDER, compiled
-from nbsketch._jit.spread import Spread
 
 # Sums of rows that are made side by side.
 PARTS = 16
@@ -51,4 +52,8 @@ def add_normal_serial(Z, V, weights, out, first, last):
         _add_part(Z, V, weights, out, part)
 
 
-add_normal_parallel = Spread(add_normal_serial)
+@compiled(parallel=True)
+def add_normal_parallel(Z, V, weights, out, first, last):
+    """Do what `add_normal_serial` does, on numba's threads and to the same bits."""
+    for part in prange(first, last):
+        _add_part(Z, V, weights, out, part)

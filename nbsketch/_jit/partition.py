@@ -3,14 +3,13 @@
 from typing import Any
 
 from nbsketch._jit.compiler import REORDER, compiled
-from nbsketch._jit.spread import Spread
 
 # Rows that one call handles in a piece.
 TILE = 1024
 
 
 @compiled()
-def route_serial(
+def route(
     rows: Any,
     feature: Any,
     threshold: Any,
@@ -31,9 +30,6 @@ def route_serial(
                 right = not (rows[i, feature[node]] <= threshold[node])
                 node = child[node] + right
             out[i] = child[node]
-
-
-route_parallel = Spread(route_serial)
 
 
 @compiled(fastmath=REORDER)

@@ -7,9 +7,9 @@ four such rows at a time.
 """
 
 import numpy as np
+from numba import prange
 
 from nbsketch._jit.compiler import compiled
-from nbsketch._jit.spread import Spread
 
 # What becomes of the inner product of two rows.
 INNER, DISTANCE, SIMILARITY = range(3)
@@ -152,4 +152,10 @@ def fill_serial(
         _fill_tile(what, rows, landmarks, lists, norms, scale, share, out, start, tile)
 
 
-fill_parallel = Spread(fill_serial)
+@compiled(parallel=True)
+def fill_parallel(
+    what, rows, landmarks, lists, norms, scale, share, out, start, first, last
+):
+    """Do what `fill_serial` does, on numba's threads and to the same bits."""
+    for tile in prange(first, last):
+        _fill_tile(what, rows, landmarks, lists, norms, scale, share, out, start, tile)

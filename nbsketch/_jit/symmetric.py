@@ -8,11 +8,9 @@ rounds, whatever the number of threads; threads need no accumulators.
 Kernel values are float32 or float64, products and sums are float64.
 """
 
-from typing import Any
-
 import numpy as np
 from llvmlite import ir
-from numba import types
+from numba import prange, types
 from numba.extending import intrinsic
 
 from nbsketch._jit import gram
@@ -32,7 +30,6 @@ from nbsketch._jit.gram import (
     _normalize,
     _sum_features,
 )
-from nbsketch._jit.spread import Spread
 
 # Kernel values are made and forgotten, made and stored, or read.
 MAKE, STORE, READ = range(3)
@@ -189,37 +186,29 @@ def _pair(kernel, rows, packed, norms, V, out, store, mode, blocks, a, b, place)
 
 
 @compiled(sources=_SOURCES)
-def multiply_pairs(
+def multiply_serial(
     kernel, rows, packed, norms, V, out, store, mode, blocks, places, first, last
 ):
-    """Add the products of the pairs `first` to `last` - 1 to `out` (d, n).
+    """Add V K to `out` (d, n) in the rounds `first` to `last` - 1, on this thread.
 
-    Pairs are numbered round by round. `rows` (tiles, q, width) and `packed` (groups, q,
-    GROUP) are the scaled rows in two orders, `norms` their squared norms; `blocks`
-    (B + 1,) are tiles at which blocks begin, `places` (B, pairs) where the values of a
-    pair begin in `store`.
+    `rows` (tiles, q, width) and `packed` (groups, q, GROUP) are the scaled rows in two
+    orders, `norms` their squared norms; `blocks` (B + 1,) are tiles at which blocks
+    begin, `places` (B, pairs) where the values of a pair begin in `store`.
     """
     count = blocks.size - 1
-    for pair in range(first, last):
-        r, t = divmod(pair, places.shape[1])
-        a, b = (r + t) % count, (r - t) % count
-        _pair(
-            kernel, rows, packed, norms, V, out, store, mode, blocks, a, b, places[r, t]
-        )
+    for r in range(first, last):
+        for t in range(places.shape[1]):
+            a, b, place = (r + t) % count, (r - t) % count, places[r, t]
+            _pair(kernel, rows, packed, norms, V, out, store, mode, blocks, a, b, place)
 
 
-_spread = Spread(multiply_pairs)
-
-
-def multiply_serial(*args: Any) -> None:
-    """Do the rounds `first` to `last` - 1, the last two arguments, on this thread."""
-    *arguments, first, last = args
-    pairs = arguments[-1].shape[1]
-    multiply_pairs(*arguments, first * pairs, last * pairs)
-
-
-def multiply_parallel(*args: Any) -> None:
+@compiled(parallel=True, sources=_SOURCES)
+def multiply_parallel(
+    kernel, rows, packed, norms, V, out, store, mode, blocks, places, first, last
+):
     """Do what `multiply_serial` does, on numba's threads and to the same bits."""
-    *arguments, first, last = args
-    pairs = arguments[-1].shape[1]
-    _spread.in_rounds(tuple(arguments), first * pairs, last * pairs, pairs)
+    count = blocks.size - 1
+    for r in range(first, last):
+        for t in prange(places.shape[1]):
+            a, b, place = (r + t) % count, (r - t) % count, places[r, t]
+            _pair(kernel, rows, packed, norms, V, out, store, mode, blocks, a, b, place)

@@ -1,8 +1,10 @@
 """Decides, call by call, how a compiled function of tiles runs: parallel or serial.
 
-Both ways do the same work and give the same bits. The parallel one (`_jit.spread`)
+Both ways do the same work and give the same bits. The parallel one, a loop of `prange`,
 is unsafe in a forked child (the OpenMP runtime ends the process) and, on numba's
 workqueue layer, from two Python threads at once; the serial one is safe everywhere.
+A parallel loop is compiled beside the serial one, for about a second. Functions outside
+the products with kernel matrices do without: threads of Python call the serial one.
 """
 
 import os
@@ -17,6 +19,8 @@ import numba
 CHUNK_SECONDS = 0.08
 # Below this much work a parallel region costs more than it saves.
 SERIAL_SECONDS = 5e-4
+# The same for threads of Python, which are started at each call.
+SLICED_SECONDS = 1e-3
 
 _parallel_region = threading.Lock()
 _state = {"forked": False}
@@ -63,6 +67,21 @@ def run_tiles(
             _parallel_region.release()
     else:
         _in_chunks(serial, n_tiles, seconds, args)
+
+
+def run_slices(kernel: Callable, n_tiles: int, seconds: float, *args: Any) -> None:
+    """Call ``kernel(*args, first, last)`` over all tiles, from threads of Python.
+
+    `seconds` is a rough guess of the time of one tile on one thread.
+    """
+    threads = 1 if n_tiles * seconds < SLICED_SECONDS else thread_limit()
+    share = -(-n_tiles // threads)
+    width = max(1, min(share, int(CHUNK_SECONDS / max(seconds, 1e-9))))
+
+    def work(first: int) -> None:
+        kernel(*args, first, min(first + width, n_tiles))
+
+    run_blocks(work, range(0, n_tiles, width))
 
 
 def run_blocks(work: Callable[[Any], None], blocks: Iterable[Any]) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from nbsketch._jit.compiler import REORDER, compiled
-from nbsketch._jit.spread import Spread
 
 GAUSSIAN, MATERN_12, MATERN_32, MATERN_52, LAPLACIAN = range(5)
 FAMILIES = {
@@ -95,7 +94,7 @@ def _profile(family: int, u: Any, values: Any, slopes: Any) -> None:
 
 
 @compiled()
-def laplacian_serial(
+def laplacian(
     rows: Any, columns: Any, values: Any, slopes: Any, first: int, last: int
 ) -> None:
     """Fill the values of the Laplacian kernel, and the slopes: minus the values.
@@ -116,9 +115,6 @@ def laplacian_serial(
                 slopes[i, j] = -values[i, j]
 
 
-laplacian_parallel = Spread(laplacian_serial)
-
-
 @compiled(fastmath=REORDER)
 def _weighted_distance(a: float, column: Any, weights: Any) -> float:
     """Return sum_j w_j |a - b_j|."""
@@ -129,7 +125,7 @@ def _weighted_distance(a: float, column: Any, weights: Any) -> float:
 
 
 @compiled()
-def distances_serial(
+def weighted_distances(
     rows: Any, columns: Any, W: Any, out: Any, first: int, last: int
 ) -> None:
     """Fill out[t, k] with the sum over the rows of tile t of W_ij |x_ik - l_jk|."""
@@ -138,9 +134,6 @@ def distances_serial(
         for i in range(tile * TILE, min((tile + 1) * TILE, rows.shape[0])):
             for k in range(rows.shape[1]):
                 out[tile, k] += _weighted_distance(rows[i, k], columns[k], W[i])
-
-
-distances_parallel = Spread(distances_serial)
 
 
 @compiled()

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from nbsketch._jit.csr import (
     GAUSSIAN,
     RADEMACHER,
-    fill_dense_parallel,
-    fill_dense_serial,
+    fill_dense,
 )
-from nbsketch._jit.threads import run_tiles
+from nbsketch._jit.threads import run_slices
 from nbsketch.sketches._recipe import SizedRecipe
 
 # Rough time of one random number on one thread.
@@ -77,5 +76,5 @@ def _draw_dense(size: int, n: int, law: int, seed: int) -> NDArray:
     entries, scale = np.empty((size, n)), 1 / math.sqrt(size)
     args = (np.uint64(seed), law, scale, entries)
     seconds = n * _SECONDS_PER_ENTRY
-    run_tiles(fill_dense_serial, fill_dense_parallel, size, seconds, *args)
+    run_slices(fill_dense, size, seconds, *args)
     return entries

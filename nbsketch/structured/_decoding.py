@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._jit.decoding import keep_best_parallel, keep_best_serial
-from nbsketch._jit.threads import run_tiles
+from nbsketch._jit.decoding import insert_best
+from nbsketch._jit.threads import run_slices
 from nbsketch.gram import evaluate
 from nbsketch.kernels import LinearKernel
 
@@ -82,7 +82,7 @@ def _keep_tile(h: NDArray, some: Candidates, first: int, best: TopK) -> None:
     args = (products, some.penalty, first, best.scores, best.indices, _WIDTH)
     seconds = _WIDTH * len(some) * _SECONDS_PER_SCORE
     n_tiles = -(-len(h) // _WIDTH)
-    run_tiles(keep_best_serial, keep_best_parallel, n_tiles, seconds, *args)
+    run_slices(insert_best, n_tiles, seconds, *args)
 
 
 def _products(h: NDArray, features: NDArray) -> NDArray:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._jit.partition import TILE, route_parallel, route_serial
-from nbsketch._jit.threads import run_tiles
+from nbsketch._jit.partition import TILE, route
+from nbsketch._jit.threads import run_slices
 
 # Rows whose variances choose the column of a split.
 _SAMPLE = 2000
@@ -56,7 +56,7 @@ class Partition(NamedTuple):
         out = np.empty(len(rows), dtype=np.int64)
         args = rows, self.feature, self.threshold, self.child, out
         tiles = -(-len(rows) // TILE)
-        run_tiles(route_serial, route_parallel, tiles, TILE * _SECONDS_PER_ROW, *args)
+        run_slices(route, tiles, TILE * _SECONDS_PER_ROW, *args)
         return out
 
 

@@ -9,16 +9,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._jit.threads import run_tiles
+from nbsketch._jit.threads import run_slices
 from nbsketch._jit.tuning import (
     LAPLACIAN,
     TILE,
-    distances_parallel,
-    distances_serial,
     kernel_and_slope,
-    laplacian_parallel,
-    laplacian_serial,
+    laplacian,
     signed_sums,
+    weighted_distances,
 )
 
 # Rough seconds of one term of a sum of absolute differences on one thread.
@@ -73,7 +71,7 @@ class Manhattan:
         """Fill kernel values and slopes: see `Euclidean.fill`."""
         args = rows, np.ascontiguousarray(L.T), values, slopes
         seconds = _SECONDS * TILE * L.shape[0] * (L.shape[1] + 10)
-        run_tiles(laplacian_serial, laplacian_parallel, _tiles(rows), seconds, *args)
+        run_slices(laplacian, _tiles(rows), seconds, *args)
 
     def by_scales(
         self, W: NDArray, X: NDArray, L: NDArray, inverse: NDArray
@@ -82,7 +80,7 @@ class Manhattan:
         out = np.empty((_tiles(X), X.shape[1]))
         args = X, np.ascontiguousarray(L.T), W, out
         seconds = _SECONDS * TILE * L.size
-        run_tiles(distances_serial, distances_parallel, _tiles(X), seconds, *args)
+        run_slices(weighted_distances, _tiles(X), seconds, *args)
         return inverse * out.sum(axis=0)
 
     def gradients(

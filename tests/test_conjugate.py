@@ -12,6 +12,7 @@ from nbsketch.solvers._conjugate.blocks import BlockPreconditioner
 from nbsketch.solvers._conjugate.cholesky import partial_cholesky
 from nbsketch.solvers._conjugate.operator import StoredMatrix
 from nbsketch.solvers._conjugate.preconditioner import LowRankPreconditioner
+from nbsketch.solvers._linear.cholesky import raised_cholesky, solve_positive_upper
 from nbsketch.solvers.conjugate import (
     LARGEST_GAP,
     NotConvergedError,
@@ -344,3 +345,18 @@ def test_rank_and_type_of_the_preconditioner_by_default(problem):
     assert build_preconditioner(K, 1e-6, rng).rank == 300
     assert build_preconditioner(K, 1e-6, rng)._factor.dtype == np.float64
     assert build_preconditioner(K, 1e-3, rng)._factor.dtype == np.float32
+
+
+# What is added is 3, 12, 48 times the shift, or as much as is asked for.
+TRIALS = [(1.0, None, 1.0), (0.1, None, 1.3), (0.0, 0.2, 0.8)]
+
+
+@pytest.mark.parametrize("shift, more, raised", TRIALS)
+def test_a_diagonal_is_raised_until_there_is_a_factor(shift, more, raised, rng):
+    basis = np.linalg.qr(rng.normal(size=(6, 6)))[0]
+    matrix = basis * [-0.5, 0.0, 1.0, 2.0, 3.0, 4.0] @ basis.T
+    upper, found = raised_cholesky(matrix, shift, more)
+    assert_allclose(found, raised)
+    expected = np.linalg.inv(matrix + raised * np.eye(6))
+    assert_allclose(solve_positive_upper(upper, np.eye(6)), expected, atol=1e-12)
+    assert_allclose(solve_positive_upper(upper, np.ones(6)), expected.sum(axis=1))

@@ -24,13 +24,13 @@ from nbsketch.solvers._conjugate.checks import (
     check_targets,
 )
 from nbsketch.solvers._conjugate.operator import StoredMatrix, SymmetricOperator
-from nbsketch.solvers._conjugate.outputs import RotatedOutputs
 from nbsketch.solvers._conjugate.preconditioner import (
     Preconditioner,
     build_preconditioner,
 )
 from nbsketch.solvers._conjugate.problem import ColumnGaps, KernelSystem
 from nbsketch.solvers._conjugate.search import ConjugateSearch, Limits, Report
+from nbsketch.solvers._linear.outputs import RotatedOutputs
 from nbsketch.solvers.solution import Solution, State
 
 __all__ = [

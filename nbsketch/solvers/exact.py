@@ -11,6 +11,8 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
+from nbsketch.solvers._linear.outputs import output_basis
+
 
 def solve_exact(
     K: NDArray,
@@ -54,10 +56,7 @@ def solve_exact(
     """
     n, d = Y.shape
     weights = np.ones(n) if sample_weight is None else sample_weight
-    values, rotation = np.ones(d), np.eye(d)
-    if output is not None:
-        values, rotation = scipy.linalg.eigh(output)
-        values = np.where(values > 1e-12 * values[-1], values, 0.0)
+    values, rotation = output_basis(output, d)
     rotated = Y @ rotation
     # Subtract the mean first, so that nothing large cancels; the rest of b is added.
     mean = weights @ rotated / n if fit_intercept else np.zeros(d)

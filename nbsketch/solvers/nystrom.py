@@ -20,9 +20,9 @@ from nbsketch._validation import check_positive
 from nbsketch.solvers._conjugate.checks import check_gap, check_targets
 from nbsketch.solvers._conjugate.normal import SketchedSystem
 from nbsketch.solvers._conjugate.operator import ColumnOperator
-from nbsketch.solvers._conjugate.outputs import RotatedOutputs
 from nbsketch.solvers._conjugate.search import Limits
 from nbsketch.solvers._conjugate.steps import NormalSearch
+from nbsketch.solvers._linear.outputs import RotatedOutputs
 from nbsketch.solvers.solution import Solution, State
 
 Callback = Callable[[int, float, float, float], Any]

@@ -18,13 +18,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._blas import eigh
+from nbsketch.solvers._linear.outputs import output_basis
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.filters import Filter
 
 # Rows handled at a time: their copies stay in cache.
 _CHUNK = 512
-# Eigenvalues of M below this share of the largest count as zero.
-_NULL_OUTPUT = 1e-12
 
 
 class Spectrum(NamedTuple):
@@ -115,7 +114,7 @@ def decompose(
     >>> spectrum.coefficients(CutoffFilter(), 0.1)[0].round(6).tolist()
     [[2.0]]
     """
-    outputs, rotation = _output_basis(output, Y.shape[1])
+    outputs, rotation = output_basis(output, Y.shape[1])
     Y = Y @ rotation
     n = Y.shape[0]
     weights = np.ones(n) if sample_weight is None else sample_weight
@@ -145,13 +144,6 @@ def chunks(design: Design) -> Iterator[tuple[slice, NDArray]]:
             last = min(first + step, stop)
             chunk = block[first - start : last - start]
             yield slice(first, last), chunk.astype(np.float64, copy=False)
-
-
-def _output_basis(output: NDArray | None, n_outputs: int) -> tuple[NDArray, NDArray]:
-    if output is None:
-        return np.ones(n_outputs), np.eye(n_outputs)
-    values, vectors = eigh(output)
-    return np.where(values > _NULL_OUTPUT * values[-1], values, 0.0), vectors
 
 
 def moments(

@@ -17,10 +17,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
 from nbsketch.solvers._conjugate.operator import SymmetricOperator
+from nbsketch.solvers._linear.cholesky import raised_cholesky, solve_upper
 
 # Most rows of a block, and steps of the power method for a direction to split along.
 _ROWS, _STEPS = 500, 3
@@ -74,11 +74,11 @@ class BlockPreconditioner:
     def _solve(self, r: NDArray, known: _Shifted) -> NDArray:
         half = np.empty_like(r)
         for index, upper in zip(self._parts, known.uppers, strict=True):
-            half[index] = _triangular(upper, r[index], 1)
-        g = _triangular(known.inner, known.whitened @ half, 1)
-        half -= known.whitened.T @ _triangular(known.inner, g, 0)
+            half[index] = solve_upper(upper, r[index], 1)
+        g = solve_upper(known.inner, known.whitened @ half, 1)
+        half -= known.whitened.T @ solve_upper(known.inner, g)
         for index, upper in zip(self._parts, known.uppers, strict=True):
-            half[index] = _triangular(upper, half[index], 0)
+            half[index] = solve_upper(upper, half[index])
         return half
 
     def _residual(self, K: SymmetricOperator, index: NDArray) -> NDArray:
@@ -91,12 +91,12 @@ class BlockPreconditioner:
 
     def _with_shift(self, shift: float) -> _Shifted:
         if shift not in self._shifted:
-            uppers = [_upper_factor(block, shift) for block in self._rest]
+            more = _MORE * shift
+            uppers = [raised_cholesky(block, shift, more)[0] for block in self._rest]
             G = np.empty_like(self._factor)
             for index, upper in zip(self._parts, uppers, strict=True):
-                G[:, index] = _triangular(upper, self._factor[:, index].T, 1).T
-            inner = np.eye(self.rank) + G @ G.T
-            inner = scipy.linalg.cholesky(inner, check_finite=False)
+                G[:, index] = solve_upper(upper, self._factor[:, index].T, 1).T
+            inner, _ = raised_cholesky(G @ G.T, 1.0)
             self._shifted[shift] = _Shifted(uppers, G, inner)
         return self._shifted[shift]
 
@@ -127,19 +127,3 @@ def _partition(factor: NDArray, rng: np.random.Generator) -> Iterator[NDArray]:
         order = np.argsort(spread - spread.mean(), kind="stable")
         half = len(index) // 2
         waiting += [np.sort(index[order[:half]]), np.sort(index[order[half:]])]
-
-
-def _upper_factor(block: NDArray, shift: float) -> NDArray:
-    """Return the upper factor of a block plus a shift, raised until there is one."""
-    diagonal, more = np.diag_indices_from(block), 0.0
-    while True:
-        system = block.copy()
-        system[diagonal] += shift + more
-        try:
-            return scipy.linalg.cholesky(system, check_finite=False)
-        except np.linalg.LinAlgError:
-            more = max(4 * more, _MORE * shift)
-
-
-def _triangular(upper: NDArray, V: NDArray, transposed: int) -> NDArray:
-    return scipy.linalg.solve_triangular(upper, V, trans=transposed, check_finite=False)

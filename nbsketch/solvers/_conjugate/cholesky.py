@@ -15,6 +15,7 @@ import scipy.linalg
 from numpy.typing import DTypeLike, NDArray
 
 from nbsketch.solvers._conjugate.operator import SymmetricOperator
+from nbsketch.solvers._linear.cholesky import raised_cholesky
 
 # Blocks of pivots: a tenth of all of them, of which none needs fewer than this.
 _BLOCKS, _LEAST_BLOCK = 10, 50
@@ -71,20 +72,8 @@ def _block_factor(
     if len(known):
         schur -= known[:, index].T @ known
     block = schur[:, index].astype(np.float64)
-    upper = _upper_factor((block + block.T) / 2, jitter).astype(known.dtype)
+    upper = raised_cholesky((block + block.T) / 2, jitter)[0].astype(known.dtype)
     solved = scipy.linalg.blas.get_blas_funcs("trsm", (upper,))(
         1.0, upper, schur.T, side=1, lower=0, overwrite_b=1
     )
     return solved.T
-
-
-def _upper_factor(block: NDArray, jitter: float) -> NDArray:
-    """Return the upper Cholesky factor of a block plus as much jitter as it takes."""
-    diagonal = np.diag_indices_from(block)
-    before = block[diagonal]
-    while True:
-        block[diagonal] = before + jitter
-        try:
-            return scipy.linalg.cholesky(block, check_finite=False)
-        except np.linalg.LinAlgError:
-            jitter *= 4

@@ -20,15 +20,18 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
+
+from nbsketch.solvers._linear.cholesky import (
+    raised_cholesky,
+    solve_positive_upper,
+    solve_upper,
+)
 
 # Units of rounding, times sqrt(s), that are added to the diagonal of C.
 _JITTER = 4
 # Share of n alpha from which on this is too much in float32: factors are float64.
 _LARGEST_JITTER = 0.125
-# A shift without a Cholesky factor is multiplied by this.
-_GROWTH = 4
 
 
 class FalkonPreconditioner:
@@ -65,20 +68,20 @@ class FalkonPreconditioner:
     def half(self, R: NDArray) -> NDArray:
         """Return T^{-T} R for T^T T = C, whose squared norms are r^T C^{-1} r."""
         size, V = self._scaled(R)
-        return _solve(self._upper, V, 1) * size
+        return solve_upper(self._upper, V, 1) * size
 
     def core_solve(self, R: NDArray) -> NDArray:
         """Return C^{-1} R."""
         size, V = self._scaled(R)
-        return _solve_both(self._upper, V) * size
+        return solve_positive_upper(self._upper, V) * size
 
     def solve(self, R: NDArray, alphas: NDArray) -> NDArray:
         """Return P^{-1} R for R of shape (s, d), one penalty for each column."""
         size, V = self._scaled(R)
-        Z = _solve_both(self._upper, V)
+        Z = solve_positive_upper(self._upper, V)
         for c, alpha in enumerate(alphas):
             known = self._penalized_by(float(alpha))
-            Z[:, c] = self._n * _solve_both(known.upper, Z[:, c : c + 1])[:, 0]
+            Z[:, c] = self._n * solve_positive_upper(known.upper, Z[:, c])
             Z[:, c] += known.solved * (known.solved @ V[:, c] / known.weight)
         return Z * size
 
@@ -93,7 +96,7 @@ class FalkonPreconditioner:
             if self._unit is None:
                 known = _Penalized(upper, np.zeros(len(upper), self.dtype), 1.0)
             else:
-                solved = _solve_both(upper, self._unit[:, None])[:, 0]
+                solved = solve_positive_upper(upper, self._unit)
                 weight = alpha * float(self._unit @ solved)
                 known = _Penalized(upper, solved, weight)
             self._penalized[alpha] = known
@@ -101,15 +104,8 @@ class FalkonPreconditioner:
 
     def _factor(self, shift: float) -> NDArray:
         """Return the upper factor of C plus a shift, raised until there is one."""
-        diagonal = np.diag_indices_from(self._core)
-        while True:
-            system = self._core.T.astype(self.dtype, order="F")  # C is symmetric
-            system[diagonal] += self.dtype.type(shift)
-            potrf = scipy.linalg.lapack.get_lapack_funcs("potrf", (system,))
-            upper, failed = potrf(system, lower=0, overwrite_a=1, clean=0)
-            if not failed:
-                return upper
-            shift *= _GROWTH
+        core = self._core.T.astype(self.dtype, copy=False)  # C is symmetric
+        return raised_cholesky(core, shift)[0]
 
 
 class _Penalized(NamedTuple):
@@ -127,16 +123,3 @@ def _precision(core: NDArray, nugget: float, shift: float) -> tuple[np.dtype, fl
     if max(single, nugget) <= _LARGEST_JITTER * shift:
         return np.dtype(np.float32), max(single, nugget)
     return np.dtype(np.float64), max(double, nugget)
-
-
-def _solve_both(upper: NDArray, V: NDArray) -> NDArray:
-    """Return (U^T U)^{-1} V."""
-    return _solve(upper, _solve(upper, V, 1), 0)
-
-
-def _solve(upper: NDArray, V: NDArray, transposed: int) -> NDArray:
-    if V.shape[1] == 1:  # a triangular solve of a vector is twice as fast
-        trsv = scipy.linalg.blas.get_blas_funcs("trsv", (upper,))
-        return trsv(upper, V[:, 0], lower=0, trans=transposed)[:, None]
-    trsm = scipy.linalg.blas.get_blas_funcs("trsm", (upper,))
-    return trsm(1.0, upper, V, lower=0, trans_a=transposed)

@@ -20,6 +20,11 @@ from numpy.typing import DTypeLike, NDArray
 from nbsketch.solvers._conjugate.blocks import BlockPreconditioner
 from nbsketch.solvers._conjugate.cholesky import partial_cholesky
 from nbsketch.solvers._conjugate.operator import SymmetricOperator
+from nbsketch.solvers._linear.cholesky import (
+    raised_cholesky,
+    solve_positive_upper,
+    solve_upper,
+)
 
 # Default rank: 8 sqrt(n) between these. Larger ones cost more than the steps they save.
 _RANK, _LEAST_RANK, _MOST_RANK = 8.0, 300, 2000
@@ -81,7 +86,7 @@ class LowRankPreconditioner:
         for c, shift in enumerate(shifts):
             upper, thetas[c] = self._factorized(float(shift))
             if self.rank:
-                G[:, c] = _solve_twice(upper, G[:, c])
+                G[:, c] = solve_positive_upper(upper, G[:, c])
         V -= self._factor.T @ G
         out = V * (size / thetas)
         return out if self._root is None else out * self._root[:, None]
@@ -91,8 +96,7 @@ class LowRankPreconditioner:
         upper, theta = self._factorized(shift)
         out = np.ones(self._factor.shape[1])
         if self.rank:
-            trsm = scipy.linalg.blas.get_blas_funcs("trsm", (upper,))
-            half = trsm(1.0, upper, self._factor, side=0, lower=0, trans_a=1)
+            half = solve_upper(upper, self._factor, 1)
             out -= np.einsum("ij,ij->j", half, half, dtype=np.float64)
         return out / theta if self._root is None else out * self._root**2 / theta
 
@@ -103,26 +107,8 @@ class LowRankPreconditioner:
         if shift not in self._cholesky:
             rounding = float(np.finfo(self._gram.dtype).eps)
             theta = max(shift, _ROUNDINGS * rounding * float(np.trace(self._gram)))
-            self._cholesky[shift] = self._try(theta)
+            self._cholesky[shift] = raised_cholesky(self._gram, theta)
         return self._cholesky[shift]
-
-    def _try(self, theta: float) -> tuple[NDArray, float]:
-        potrf = scipy.linalg.lapack.get_lapack_funcs("potrf", (self._gram,))
-        diagonal = np.diag_indices_from(self._gram)
-        while True:
-            system = self._gram.copy(order="F")
-            system[diagonal] += system.dtype.type(theta)
-            upper, failed = potrf(system, lower=0, overwrite_a=1, clean=0)
-            if not failed:
-                return upper, theta
-            theta *= 4
-
-
-def _solve_twice(upper: NDArray, g: NDArray) -> NDArray:
-    """Return (U^T U)^{-1} g."""
-    trsv = scipy.linalg.blas.get_blas_funcs("trsv", (upper,))
-    half = trsv(upper, np.ascontiguousarray(g), lower=0, trans=1)
-    return trsv(upper, half, lower=0, trans=0, overwrite_x=1)
 
 
 def build_preconditioner(

@@ -11,12 +11,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
 from nbsketch.solvers._conjugate.operator import PartialOperator
 from nbsketch.solvers._dual.preconditioner import ActivePreconditioner
 from nbsketch.solvers._dual.products import Products, Steps, run_together
+from nbsketch.solvers._linear.cholesky import raised_cholesky, solve_positive_upper
 
 # Up to so many rows a factorization is as fast as the steps that it saves, for most
 # systems and for those that take many.
@@ -24,6 +24,8 @@ DIRECT, DIRECT_HARD = 1500, 4000
 # Up to this share of the rows, products with K_BB beat those with K.
 _PART = 0.4
 STEPS = 100
+# Share of its trace that is added to the diagonal of a matrix without a factor.
+_JITTER = 1e-15
 
 
 class Inside(NamedTuple):
@@ -90,18 +92,10 @@ def _factorize(K: PartialOperator, rows: NDArray, system: Inside) -> Found:
     if not len(rows):
         return Found(d, np.zeros(sums.count), d, 0)
     matrix = K.block(rows)
-    diagonal = np.diag_indices_from(matrix)
-    values = matrix[diagonal] + system.shift / system.weights[rows]
-    jitter = 0.0
-    while True:
-        matrix[diagonal] = values + jitter
-        try:
-            factor = scipy.linalg.cho_factor(matrix, check_finite=False)
-            break
-        except np.linalg.LinAlgError:
-            jitter = max(10 * jitter, 1e-15 * float(values.sum()))
+    matrix[np.diag_indices_from(matrix)] += system.shift / system.weights[rows]
+    upper, _ = raised_cholesky(matrix, 0.0, _JITTER * float(np.trace(matrix)))
     both = np.column_stack([system.right[rows], sums.indicators])
-    solved = scipy.linalg.cho_solve(factor, both, check_finite=False)
+    solved = solve_positive_upper(upper, both)
     sums.set(solved[:, 1:])
     d[rows], shift = sums.project(solved[:, 0], system.total)
     return Found(d, shift, None, 0)

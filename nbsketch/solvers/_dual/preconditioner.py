@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from nbsketch.solvers._conjugate.cholesky import partial_cholesky
 from nbsketch.solvers._conjugate.operator import PartialOperator
+from nbsketch.solvers._linear.cholesky import raised_cholesky, solve_positive_upper
 
 # Default rank: 8 sqrt(n) between these, half of it for losses with kinks.
 _RANK, _RANKS = 8.0, (300, 2000)
@@ -78,18 +79,11 @@ class ActivePreconditioner:
         )
 
     def _factorize(self, shift: float) -> None:
-        diagonal = np.diag_indices_from(self._gram)
         trace = max(float(np.trace(self._gram)), 0.0)
         rounding = float(np.finfo(self._gram.dtype).eps)
         self._theta = max(shift, _ROUNDINGS * rounding * trace)
-        potrf = scipy.linalg.lapack.get_lapack_funcs("potrf", (self._gram,))
-        while len(self.factor):
-            system = self._gram.copy(order="F")
-            system[diagonal] += system.dtype.type(self._theta)
-            self._upper, failed = potrf(system, lower=0, overwrite_a=1, clean=0)
-            if not failed:
-                return
-            self._theta *= 4
+        if len(self.factor):
+            self._upper, self._theta = raised_cholesky(self._gram, self._theta)
 
     def solve(self, r: NDArray) -> NDArray:
         """Return P^{-1} r of shape (n,)."""
@@ -99,9 +93,7 @@ class ActivePreconditioner:
             return self._root * r / self._theta
         root = self._root.astype(self.factor.dtype)
         v = (r / size).astype(self.factor.dtype)
-        trsv = scipy.linalg.blas.get_blas_funcs("trsv", (self._upper,))
-        g = trsv(self._upper, self._times(root * v), lower=0, trans=1)
-        g = trsv(self._upper, g, lower=0, trans=0, overwrite_x=1)
+        g = solve_positive_upper(self._upper, self._times(root * v))
         v -= root * self._back(g)
         return self._root * v * (size / self._theta)
 

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
+
+from nbsketch._blas import eigh
 
 # Eigenvalues of an output matrix below this share of the largest count as zero.
 _NULL = 1e-12
+
+
+def output_basis(output: NDArray | None, n_outputs: int) -> tuple[NDArray, NDArray]:
+    """Return eigenvalues and eigenvectors of an output matrix; None is the identity."""
+    if output is None:
+        return np.ones(n_outputs), np.eye(n_outputs)
+    values, vectors = eigh(output)
+    return np.where(values > _NULL * values[-1], values, 0.0), vectors
 
 
 class RotatedOutputs:
@@ -24,12 +33,9 @@ class RotatedOutputs:
     """
 
     def __init__(self, Y: NDArray, output: NDArray | None) -> None:
-        d = Y.shape[1]
-        values, self._rotation = np.ones(d), np.eye(d)
-        if output is not None:
-            values, self._rotation = scipy.linalg.eigh(output)
+        values, self._rotation = output_basis(output, Y.shape[1])
         self.targets = Y @ self._rotation
-        self.used = values > _NULL * values.max(initial=0)
+        self.used = values > 0
         self.values = values[self.used]
 
     def rotate(self, coef: NDArray) -> NDArray:

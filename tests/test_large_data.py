@@ -381,3 +381,21 @@ def test_a_memory_map_is_not_copied(tmp_path):
     nbsketch.set_memory_limit(None)
     # a few vectors of the rows, and blocks of at most 16 MB and their products
     assert peak < 8 * 8 * n + 48e6
+
+
+@pytest.mark.parametrize(
+    "folder, most, used, line",
+    [
+        ("a", "memory.max", "memory.current", "0::/a/b\n"),
+        ("memory/a", "memory.limit_in_bytes", "memory.usage_in_bytes", "4:memory:/a/b"),
+    ],
+)
+def test_limits_of_groups_above_count(tmp_path, monkeypatch, folder, most, used, line):
+    for name, limit in ((folder, "1000000"), (f"{folder}/b", "9000000")):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / most).write_text(limit)
+        (tmp_path / name / used).write_text("400000")
+    (tmp_path / "process").write_text(line)
+    monkeypatch.setattr(memory, "_CGROUP", tmp_path)
+    monkeypatch.setattr(memory, "_PROCESS", tmp_path / "process")
+    assert nbsketch.get_memory_limit() == 300_000

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 from nbsketch._validation import check_integer, check_positive, check_real
@@ -144,7 +146,7 @@ def choose_recipe(sketch: Any, size: Any, n: int, default: int) -> SketchRecipe:
         return IdentitySketch()
     elif size is None and sketch != "identity" and not isinstance(sketch, SketchRecipe):
         size = default if sketch is None or default < n else max(1, n // 2)
-    return as_recipe(_DEFAULT_SKETCH if sketch is None else sketch, size, n)
+    return _recipe(_DEFAULT_SKETCH if sketch is None else sketch, size, n)
 
 
 def features_recipe(
@@ -157,7 +159,19 @@ def features_recipe(
     name = _FEATURES_SKETCH if sketch is None else sketch
     if size is None and isinstance(name, str) and name != "identity":
         size = min(_FEATURES_SIZE, n)
-    return as_recipe(name, size, n, prefix=prefix)
+    return _recipe(name, size, n, prefix)
+
+
+def _recipe(sketch: Any, size: Any, n: int, prefix: str = "") -> SketchRecipe:
+    """Return the recipe of a sketch; warn and take all rows if `size` exceeds n."""
+    exceeds = isinstance(sketch, str) and isinstance(size, Integral) and size > n
+    recipe = as_recipe(sketch, n if exceeds else size, n, prefix=prefix)
+    if not exceeds:
+        return recipe
+    name = f"{prefix}size"
+    text = f"`{name}` is above the number of rows: all {n} are taken, got {name}={size}"
+    warnings.warn(text, UserWarning, stacklevel=2)
+    return IdentitySketch()
 
 
 def takes_all_rows(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from nbsketch._memory import fits
 from nbsketch._rows import is_pairwise
 from nbsketch.fitting.settings import SolveOptions
-from nbsketch.fitting.sizes import is_dense
+from nbsketch.fitting.sizes import fits_dense, is_dense
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.fitting.solution import FeatureSolution
 from nbsketch.gram import Gram, SketchedColumns, SymmetricGram
@@ -73,7 +73,7 @@ def path_all_rows(
         try:
             yield next(solutions)
         except NotConvergedError:
-            if n > _MOST_DENSE_ROWS:
+            if n > _MOST_DENSE_ROWS or not fits_dense(n):
                 raise
             yield from _dense(data, objective, penalties[i:])
             return

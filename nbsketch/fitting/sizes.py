@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
+from nbsketch._memory import fits
 from nbsketch._validation import check_integer, check_positive, check_real
 from nbsketch.sketches import IdentitySketch, SizedRecipe, SketchRecipe, as_recipe
 
@@ -29,6 +30,8 @@ _PASSES, _MOST_OUTPUTS = {"square": 20, "smooth": 100, "kinked": 250}, 4
 _VALUE, _PER_FEATURE, _READ, _PER_OUTPUT = 0.3, 0.03, 0.2, 0.16
 # Up to so many rows a Cholesky factorization of the Gram matrix is as fast as passes.
 _DENSE_ROWS = 4000
+# The matrix, the system that is factorized, and the kernel values before them.
+_DENSE_COPIES = 3
 # Above this size sketches are solved by conjugate gradients as well: the closed form
 # costs n s^2. It serves all penalties, so that a search pays for it up to the second.
 _LARGE_SIZE, _LARGE_SEARCH = 1000, 1500
@@ -206,7 +209,12 @@ def is_solved_by_passes(n: int) -> bool:
 
 def is_dense(n: int) -> bool:
     """Return whether the Gram matrix of all rows is factorized."""
-    return n <= _DENSE_ROWS
+    return n <= _DENSE_ROWS and fits_dense(n)
+
+
+def fits_dense(n: int) -> bool:
+    """Return whether the Gram matrix of n rows and its copies fit into memory."""
+    return fits(8.0 * n**2, copies=_DENSE_COPIES)
 
 
 def is_large(size: int, n_landmarks: int, searched: bool, kept: bool) -> bool:

@@ -20,7 +20,10 @@ _MODEST = 32 << 20
 # Where the system does not say how much is available.
 _UNKNOWN = 4 << 30
 _UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
-_CGROUP = Path("/sys/fs/cgroup")
+_CGROUP, _PROCESS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+# Files of the limit and of the used bytes, in both versions of control groups.
+_V2 = "memory.max", "memory.current"
+_V1 = "memory.limit_in_bytes", "memory.usage_in_bytes"
 
 _given: list[float | None] = [None]
 
@@ -144,10 +147,27 @@ def _from_meminfo() -> float:
 
 
 def _from_cgroup() -> float:
-    """Return the bytes left to the container; infinite without a limit."""
+    """Return the bytes left to the process by its groups and all above them."""
     try:
-        most = (_CGROUP / "memory.max").read_text("ascii").strip()
-        used = (_CGROUP / "memory.current").read_text("ascii")
-        return float("inf") if most == "max" else max(0.0, float(most) - float(used))
+        lines = _PROCESS.read_text("ascii").splitlines()
+    except OSError:
+        lines = []
+    left = [_left_to(_CGROUP, *_V2), _left_to(_CGROUP / "memory", *_V1)]
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        unified = not controllers
+        if unified or "memory" in controllers.split(","):
+            group = (_CGROUP if unified else _CGROUP / "memory") / path.strip("/")
+            above = [f for f in (group, *group.parents) if f.is_relative_to(_CGROUP)]
+            left += [_left_to(folder, *(_V2 if unified else _V1)) for folder in above]
+    return min(left)
+
+
+def _left_to(group: Path, most: str, used: str) -> float:
+    """Return the bytes left to a group; infinite without a limit."""
+    try:
+        limit = (group / most).read_text("ascii").strip()
+        known = float((group / used).read_text("ascii"))
+        return float("inf") if limit == "max" else max(0.0, float(limit) - known)
     except (OSError, ValueError):
         return float("inf")

@@ -150,9 +150,7 @@ class SketchedFeatures(
             inputs = learn_inputs(X, targets, *known)
         X = inputs.rows
         self.scaler_, self.length_scales_ = inputs.scaler, inputs.length_scales
-        kernel, sketch = draw(
-            X, inputs.kernel, inputs.bandwidth, self.sketch, self.size, rngs
-        )
+        kernel, sketch = draw(X, inputs.kernel, inputs.bandwidth, recipe, None, rngs)
         sketch_map = SketchMap.of(kernel, X, sketch)
         self.projection_, design = sketched_design(
             sketch_map, X, sketch.columns, keep=keep

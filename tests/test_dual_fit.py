@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import nbsketch
 from nbsketch import SketchedKernelClassifier, SketchedKernelRegressor
-from nbsketch.fitting import choice, dual
+from nbsketch.fitting import choice, dual, sizes
 from nbsketch.fitting.objectives import ScalarObjective
 from nbsketch.kernels import PrecomputedKernel
 from nbsketch.losses import as_loss
@@ -238,3 +238,15 @@ def test_outliers_among_validation_rows_do_not_choose_the_penalty(rng):
     grid = [choice.Choice(0.0, None, 2.0, biased), choice.Choice(0.0, None, 1.0, near)]
     assert sample.best([grid]).fitted is near
     assert validation.mean_loss(biased) < validation.mean_loss(near)
+
+
+@pytest.mark.parametrize("loss, least", [("huber", "0.0001"), ("square", "0.001")])
+def test_a_tolerance_that_is_raised_is_said(few, data, monkeypatch, loss, least):
+    monkeypatch.setattr(sizes, "_DENSE_ROWS", 100)
+    known = options(loss=loss, bandwidth=1.0, alpha=1e-4, tol=1e-9)
+    model = SketchedKernelRegressor(**known).fit(*data)
+    model.dual_gap_ = float(least) / 2  # a fit may get further than it has to
+    text = model.summary()
+    assert f"tol           1e-09, raised to {least} for passes" in text
+    small = SketchedKernelRegressor(**known | {"sketch": "subsampling", "size": 20})
+    assert "raised" not in small.fit(*data).summary()

@@ -322,7 +322,6 @@ def test_callable_kernel_is_asked_for_tiles_of_the_landmarks_only():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"size": N + 1}, r"`size` must be at most the number of rows, 150, got 151"),
         ({"size": 0}, "`size` must be at least 1, got 0"),
         ({"sketch": GaussianSketch(N + 1)}, "`size` must be at most"),
         ({"sketch": "nystrom"}, "`sketch` must be one of .* got 'nystrom'"),
@@ -349,3 +348,9 @@ def test_errors_of_transform():
         model.transform(points(q=2))
     with pytest.raises(ValueError, match="NaN"):
         model.transform(np.full((2, 3), np.nan))
+
+
+def test_a_size_above_the_number_of_rows_warns_and_takes_all():
+    with pytest.warns(UserWarning, match="`size`.* all 150 are taken, got size=151"):
+        model = SketchedFeatures(size=N + 1, random_state=0).fit(points())
+    assert model.sketch_.is_identity

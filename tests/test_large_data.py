@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -381,3 +382,38 @@ def test_a_memory_map_is_not_copied(tmp_path):
     nbsketch.set_memory_limit(None)
     # a few vectors of the rows, and blocks of at most 16 MB and their products
     assert peak < 8 * 8 * n + 48e6
+
+
+@pytest.mark.parametrize(
+    "folder, most, used, line",
+    [
+        ("a", "memory.max", "memory.current", "0::/a/b\n"),
+        ("memory/a", "memory.limit_in_bytes", "memory.usage_in_bytes", "4:memory:/a/b"),
+    ],
+)
+def test_limits_of_groups_above_count(tmp_path, monkeypatch, folder, most, used, line):
+    for name, limit in ((folder, "1000000"), (f"{folder}/b", "9000000")):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / most).write_text(limit)
+        (tmp_path / name / used).write_text("400000")
+    (tmp_path / "process").write_text(line)
+    monkeypatch.setattr(memory, "_CGROUP", tmp_path)
+    monkeypatch.setattr(memory, "_PROCESS", tmp_path / "process")
+    assert nbsketch.get_memory_limit() == 300_000
+
+
+def test_the_limit_decides_between_a_factorization_and_passes(rng, monkeypatch):
+    X = rng.uniform(-1, 1, size=(1200, 2))
+    y, known = np.sin(3 * X[:, 0]), {"sketch": "identity", "alpha": 1e-3}
+    model = SketchedKernelRegressor(bandwidth=1.0, random_state=0, **known)
+    free = model.fit(X, y).predict(X)
+    monkeypatch.setattr(memory, "_given", [8 << 20])
+    model.fit(X, y)  # loads the compiled code
+    tracemalloc.start()
+    try:
+        found = model.fit(X, y).predict(X)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * 1200**2  # the Gram matrix, of which there were three
+    assert np.abs(found - free).max() < 0.05

@@ -608,7 +608,6 @@ def with_a(value):
         ({"alpha": "auto"}, r"`alpha` must be a number in \(0, inf\), got 'auto'"),
         ({"alpha": True}, r"`alpha` must be a number in \(0, inf\), got True"),
         ({"alpha": [0.1]}, r"`alpha` must be a number in \(0, inf\), got \[0.1\]"),
-        ({"size": N + 1}, "`size` must be at most the number of rows, 60, got 61"),
         ({"size": 0}, "`size` must be at least 1, got 0"),
         ({"size": 2.5}, "`size` must be an integer at least 1, got 2.5"),
         ({"size": True}, "`size` must be an integer at least 1, got True"),

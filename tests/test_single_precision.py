@@ -118,3 +118,14 @@ def test_kernel_values_are_those_of_double_precision(kernel, form, n_features, r
     weights = rng.standard_normal((4, 30))
     product = SketchMap(kernel, form(L), weights)(form(X))
     assert_allclose(product, weights @ double.T, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_all_rows_are_solved_in_double_precision_and_certified(dtype, rng):
+    X = rng.uniform(-1, 1, size=(300, 3)).astype(np.float32).astype(dtype)
+    y, options = np.sin(X.sum(axis=1)), {"bandwidth": 2.0, "preprocessing": None}
+    known = options | {"sketch": "identity", "alpha": 1e-11}
+    model = SketchedKernelRegressor(**known).fit(X, y)
+    assert 0 < model.dual_gap_ < 1e-4  # it is computed from residuals
+    double = SketchedKernelRegressor(**known).fit(X.astype(np.float64), y)
+    assert_allclose(model.objective_, double.objective_, rtol=1e-6)

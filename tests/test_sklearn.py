@@ -1,5 +1,9 @@
 """The contract of scikit-learn, by its own checks."""
 
+import numpy as np
+import pytest
+from sklearn.ensemble import BaggingRegressor
+from sklearn.model_selection import learning_curve
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from nbsketch import (
@@ -105,3 +109,18 @@ def expected_failures(estimator):
 )
 def test_contract(estimator, check):
     check(estimator)
+
+
+@pytest.mark.parametrize("loss", ["square", "huber"])
+def test_searches_on_few_rows_take_all_of_them(loss, rng):
+    X = rng.normal(size=(60, 2))
+    y, model = (
+        X[:, 0],
+        SketchedKernelRegressor(
+            loss=loss, size=40, bandwidth=1.0, alpha=1e-2, random_state=0
+        ),
+    )
+    with pytest.warns(UserWarning, match="`size` is above the number of rows"):
+        curve = learning_curve(model, X, y, train_sizes=[10, 40], cv=3)
+        bags = BaggingRegressor(model, n_estimators=2, max_samples=0.3).fit(X, y)
+    assert np.isfinite(curve[1]).all() and np.isfinite(bags.predict(X)).all()

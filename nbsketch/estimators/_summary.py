@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from nbsketch.fitting import dual, exact
 from nbsketch.losses import SquareLoss
 from nbsketch.persistence.coding import encode
 from nbsketch.tuning import InputScaler
@@ -150,3 +151,15 @@ def _solution(model: Any) -> Iterator[tuple[str, str]]:
     gap = f", relative distance to the minimum at most {model.dual_gap_:.1e}"
     certified = np.isfinite(model.dual_gap_)
     yield "objective", f"{model.objective_:.6g}" + (gap if certified else "")
+    least = _least_tol(model)
+    if getattr(model, "tol", least) < min(model.dual_gap_, least):
+        yield "tol", f"{model.tol:g}, raised to {least:g} for passes over all rows"
+
+
+def _least_tol(model: Any) -> float:
+    """Return the least `tol` of the method that has solved the problem."""
+    loss, (_, n) = getattr(model, "loss", "pinball"), model.sketch_.shape
+    if isinstance(loss, SquareLoss) or loss == "square":
+        return exact.LEAST_TOL
+    by_passes = model.sketch_.is_identity and not dual.has_features(n)
+    return dual.LEAST_TOL if by_passes else 0.0

@@ -97,7 +97,8 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
     tol : float, default=1e-3
         Relative tolerance: stop when the objective is certified to be within this share
         of the minimum; `dual_gap_` is what was reached. Smaller values hardly change
-        predictions; set 1e-6 for reproducible coefficients.
+        predictions; set 1e-6 for reproducible coefficients. All of more than 2000 rows
+        are solved to the larger of this and 1e-4, which `summary` says.
     max_iter : int, default=1000
         Largest number of iterations of the solver.
     max_seconds : float or None, default=None

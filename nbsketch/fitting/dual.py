@@ -34,7 +34,7 @@ _LEAST_ROWS, _FEATURE_ROWS = 500, 2000
 # Up to so many rows kernel values are float64, which takes less than their rounding.
 _DOUBLE_ROWS = 8000
 # Relative gap at which test losses no longer change, for more rows than have features.
-_TOL = 1e-4
+LEAST_TOL = 1e-4
 # A chosen penalty with a larger gap is multiplied by a factor, a few times.
 _LARGEST_GAP, _STRONGER, _TRIALS = 0.1, 4.0, 4
 # Rows of the sample that are fitted, the accuracy and steps of these fits, and the
@@ -149,7 +149,7 @@ def path_dual_rows(
 ) -> Iterator[FeatureSolution]:
     """Yield the solution for each penalty, each started from the one before."""
     n, state = len(objective.targets), None
-    tol = options.tol if has_features(n) else max(_TOL, options.tol)
+    tol = options.tol if has_features(n) else max(LEAST_TOL, options.tol)
     fit = _Fit(data, objective, options._replace(tol=tol))
     fit.evaluate(np.float64 if n <= _DOUBLE_ROWS else np.float32)
     for alpha in alphas:

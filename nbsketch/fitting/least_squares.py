@@ -14,6 +14,7 @@ from nbsketch.fitting.objectives import RadialObjective
 from nbsketch.fitting.settings import SolveOptions
 from nbsketch.fitting.sizes import least_squares_size
 from nbsketch.fitting.solution import FeatureSolution
+from nbsketch.solvers.conjugate import relative_gap
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.exact import solve_exact
 from nbsketch.solvers.filters import Filter, RidgeFilter
@@ -90,7 +91,8 @@ class LeastSquaresObjective(RadialObjective):
     def solve_gram(self, K: NDArray, alpha: float) -> FeatureSolution:
         """Solve without a sketch, for the Gram matrix of the rows."""
         A, b, objective = solve_exact(K, self.targets, alpha, **self.problem())
-        return FeatureSolution(A, b, alpha, objective, 0.0, n_iter=1, shortfall=None)
+        gap = relative_gap(K, self.targets, A, alpha, **self.problem())
+        return FeatureSolution(A, b, alpha, objective, gap, n_iter=1, shortfall=None)
 
     def losses(self, fitted: NDArray) -> NDArray:
         """Return half the squared norm of the residual of each row."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
+from nbsketch._memory import fits
 from nbsketch._validation import check_integer, check_positive, check_real
 from nbsketch.sketches import IdentitySketch, SizedRecipe, SketchRecipe, as_recipe
 
@@ -27,6 +30,8 @@ _PASSES, _MOST_OUTPUTS = {"square": 20, "smooth": 100, "kinked": 250}, 4
 _VALUE, _PER_FEATURE, _READ, _PER_OUTPUT = 0.3, 0.03, 0.2, 0.16
 # Up to so many rows a Cholesky factorization of the Gram matrix is as fast as passes.
 _DENSE_ROWS = 4000
+# The matrix, the system that is factorized, and the kernel values before them.
+_DENSE_COPIES = 3
 # Above this size sketches are solved by conjugate gradients as well: the closed form
 # costs n s^2. It serves all penalties, so that a search pays for it up to the second.
 _LARGE_SIZE, _LARGE_SEARCH = 1000, 1500
@@ -144,7 +149,7 @@ def choose_recipe(sketch: Any, size: Any, n: int, default: int) -> SketchRecipe:
         return IdentitySketch()
     elif size is None and sketch != "identity" and not isinstance(sketch, SketchRecipe):
         size = default if sketch is None or default < n else max(1, n // 2)
-    return as_recipe(_DEFAULT_SKETCH if sketch is None else sketch, size, n)
+    return _recipe(_DEFAULT_SKETCH if sketch is None else sketch, size, n)
 
 
 def features_recipe(
@@ -157,7 +162,19 @@ def features_recipe(
     name = _FEATURES_SKETCH if sketch is None else sketch
     if size is None and isinstance(name, str) and name != "identity":
         size = min(_FEATURES_SIZE, n)
-    return as_recipe(name, size, n, prefix=prefix)
+    return _recipe(name, size, n, prefix)
+
+
+def _recipe(sketch: Any, size: Any, n: int, prefix: str = "") -> SketchRecipe:
+    """Return the recipe of a sketch; warn and take all rows if `size` exceeds n."""
+    exceeds = isinstance(sketch, str) and isinstance(size, Integral) and size > n
+    recipe = as_recipe(sketch, n if exceeds else size, n, prefix=prefix)
+    if not exceeds:
+        return recipe
+    name = f"{prefix}size"
+    text = f"`{name}` is above the number of rows: all {n} are taken, got {name}={size}"
+    warnings.warn(text, UserWarning, stacklevel=2)
+    return IdentitySketch()
 
 
 def takes_all_rows(
@@ -192,7 +209,12 @@ def is_solved_by_passes(n: int) -> bool:
 
 def is_dense(n: int) -> bool:
     """Return whether the Gram matrix of all rows is factorized."""
-    return n <= _DENSE_ROWS
+    return n <= _DENSE_ROWS and fits_dense(n)
+
+
+def fits_dense(n: int) -> bool:
+    """Return whether the Gram matrix of n rows and its copies fit into memory."""
+    return fits(8.0 * n**2, copies=_DENSE_COPIES)
 
 
 def is_large(size: int, n_landmarks: int, searched: bool, kept: bool) -> bool:

@@ -38,6 +38,7 @@ __all__ = [
     "NotConvergedError",
     "build_preconditioner",
     "conjugate_path",
+    "relative_gap",
     "solve_columns",
     "solve_conjugate",
     "values_dtype",
@@ -264,6 +265,28 @@ def solve_columns(
         _solution(rotated, search, slice(i * width, (i + 1) * width), tol, began)
         for i in range(len(alphas))
     ]
+
+
+def relative_gap(
+    K: NDArray,
+    Y: NDArray,
+    coef: NDArray,
+    alpha: float,
+    *,
+    output: NDArray | None = None,
+    sample_weight: NDArray | None = None,
+    fit_intercept: bool = True,
+) -> float:
+    """Return the largest certified relative gap of any column of given coefficients.
+
+    Parameters are those of `solve_conjugate`, with `coef` of shape (n, d).
+    """
+    rotated = RotatedOutputs(Y, output)
+    targets, shifts = rotated.targets[:, rotated.used], len(Y) * alpha / rotated.values
+    operator = StoredMatrix(K)
+    system = KernelSystem(operator, targets, shifts, sample_weight, fit_intercept)
+    A = rotated.rotate(coef)
+    return float(system.certify(A, K @ A).relative_gap.max(initial=0))
 
 
 def _solve(

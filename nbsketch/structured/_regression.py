@@ -93,7 +93,8 @@ def _solve_exact(
 ) -> NDArray:
     """Return H of shape (n, t) without a sketch."""
     with stages.stage("inputs: Gram matrix"):
-        K = np.array(kernel(X), dtype=np.float64)
+        rows = X.astype(np.float64, copy=False) if hasattr(X, "dtype") else X
+        K = np.array(kernel(rows), dtype=np.float64)
     with stages.stage("inputs: solve"):
         T = targets[:]
         dense = T.toarray(order="F") if sp.issparse(T) else T

@@ -425,9 +425,9 @@ def test_left_out_blocks_search_all_features_as_well(monkeypatch):
     pools = []
     choose = tuner.Search.choose
 
-    def record(self, rows, pool, plan):
+    def record(self, rows, pool):
         pools.append(list(pool))
-        return choose(self, rows, pool, plan)
+        return choose(self, rows, pool)
 
     monkeypatch.setattr(tuner.Search, "choose", record)
     rng = np.random.default_rng(0)

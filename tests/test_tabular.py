@@ -26,6 +26,7 @@ from nbsketch.reproduce.tabular import (
     problems,
     quantiles,
     sketch_cost,
+    steadiness,
     summary,
 )
 from nbsketch.reproduce.tabular.baselines import (
@@ -514,3 +515,33 @@ def test_problems_of_the_comparison_of_sketches(tiny):
     assert sketch_cost.absolute(y, np.array([1.0, -4.0])) == 4
     levels = np.column_stack([y - 1, y, y + 1])  # 0.1 above, 0.1 below
     assert sketch_cost.quantile_error(y, levels) == pytest.approx(0.2 / 3)
+
+
+# steadiness -------------------------------------------------------------------------
+
+
+def test_steadiness_measures_each_set_for_both_types(monkeypatch, tmp_path):
+    functions = {
+        name: function._replace(features=4, outlying=min(function.outlying, 5))
+        for name, function in steadiness.FUNCTIONS.items()
+        if name in ("steps", "outlying")
+    }
+    monkeypatch.setattr(steadiness, "FUNCTIONS", functions)
+    monkeypatch.setattr(steadiness, "QUICK_ROWS", 80)
+    table = steadiness.run(quick=True, out=tmp_path)
+    found = [(r["set"], r["type"], r["rows"], r["seeds"]) for r in table]
+    types = ("float64", "float32")
+    assert found == [(name, kind, 80, 2) for name in functions for kind in types]
+    assert all(0 < r["error"] < 2 and r["worst"] >= 1 for r in table)
+    assert "random states" in (tmp_path / "steadiness.md").read_text(encoding="utf-8")
+
+
+def test_steadiness_leaves_out_sets_that_are_not_available(monkeypatch):
+    def missing(name, data_home):
+        raise FileNotFoundError(name)
+
+    monkeypatch.setattr(steadiness, "load", missing)
+    assert steadiness.problem_of("airfoil", None, None) is None
+    monkeypatch.setattr(steadiness, "load", lambda name, data_home: toy())
+    problem = steadiness.problem_of("airfoil", None, 50)
+    assert problem.X.shape == (50, 2) and problem.loss == "square"

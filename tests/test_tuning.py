@@ -10,9 +10,11 @@ from reference import gaussian, laplacian, loo_residuals, matern, ridge_on_landm
 from nbsketch._jit.tuning import FAMILIES
 from nbsketch.datasets import make_friedman_outliers
 from nbsketch.kernels import LEARNABLE
-from nbsketch.tuning import fit_scaler, search, tune, tuner
+from nbsketch.tuning import fit_scaler, search, tune
 from nbsketch.tuning.criterion import LeaveOneOut, Sample
-from nbsketch.tuning.descent import Budget
+from nbsketch.tuning.descent import LONGEST, Budget, Curvature, Descent
+from nbsketch.tuning.exact import ExactCriterion
+from nbsketch.tuning.rows import prepare
 
 KERNELS = {
     "gaussian": gaussian,
@@ -125,6 +127,37 @@ def test_gradient_of_the_laplacian_to_eight_digits():
         assert_allclose(actual[k], (8 * near - far) / (12 * step), rtol=0, atol=1e-8)
 
 
+@families
+@outputs
+@weighted
+def test_evidence_beside_the_error_is_that_of_the_covariance(
+    family, n_outputs, weighted
+):
+    sample, point = some_sample(n_outputs, weighted), some_point()
+    error, evidence = (
+        LeaveOneOut(sample, FAMILIES[family], share)(point)[0] for share in (1.0, 0.0)
+    )
+    L, width = sample.X[sample.landmarks], np.exp(-point[:-1])
+    weights = np.ones(40) if sample.weights is None else sample.weights
+    B, C = KERNELS[family](sample.X, L, width), KERNELS[family](L, L, width)
+    B = np.sqrt(weights)[:, None] * (B - weights @ B / 40)
+    Y = np.sqrt(weights)[:, None] * (sample.Y - weights @ sample.Y / 40)
+    S = B @ np.linalg.solve(C, B.T) / np.exp(LOG_TAU) + np.eye(40)
+    desired = np.linalg.slogdet(S)[1] / 40
+    desired += np.log((Y * np.linalg.solve(S, Y)).sum() / 40)
+    assert_allclose(evidence, desired, rtol=0, atol=1e-6)
+    both = LeaveOneOut(sample, FAMILIES[family], 0.8)
+    value, actual = both(point)
+    assert_allclose(value, 0.8 * error + 0.2 * evidence, rtol=0, atol=1e-10)
+    step = 1e-4
+    slopes = [
+        (both(point + d)[0] - both(point - d)[0]) / (2 * step)
+        for d in step * np.eye(len(point))
+    ]
+    tolerance = 2e-4 if family == "matern-1/2" else 1e-6
+    assert_allclose(actual, slopes, rtol=0, atol=tolerance)
+
+
 @pytest.mark.parametrize("family", ["laplacian", "matern-3/2"])
 @pytest.mark.parametrize("log_tau", [-1.0, -14.0])
 def test_single_precision_only_where_double_agrees(family, log_tau, monkeypatch):
@@ -211,6 +244,70 @@ def test_sensitivity_is_the_size_of_the_gradient(family):
         slopes = (predict(sample.X + move) - predict(sample.X - move)) / (2 * step)
         desired = np.sqrt(np.square(slopes).sum(axis=1).mean())
         assert_allclose(actual[k], desired, rtol=1e-5)
+
+
+# the descent ------------------------------------------------------------------------
+
+
+class Bowl:
+    """A long valley, and the points at which it was evaluated."""
+
+    level, error = 0, 0.0
+
+    def __init__(self, curvature):
+        self.curvature, self.points = np.asarray(curvature), []
+
+    def __call__(self, point):
+        self.points.append(point)
+        slope = self.curvature * point
+        return float(slope @ point) / 2, slope
+
+
+def test_descent_finds_the_minimum_within_limits():
+    limits = np.array([-9.0, -9, 1]), np.array([6.0, 6, 6])
+    descent = Descent(Bowl([1.0, 100, 3]), np.array([5.0, -4, 3]), limits)
+    descent.run(50, Budget(50, np.inf))
+    assert_allclose(descent.point, [0, 0, 1], rtol=0, atol=1e-2)
+
+
+def test_no_step_is_longer_than_the_bound():
+    bowl = Bowl([1e-6, 1e-6])
+    limits = np.full(2, -90.0), np.full(2, 90.0)
+    descent = Descent(bowl, np.array([60.0, 50]), limits)
+    for _ in range(8):
+        before = descent.point
+        descent.run(1, Budget(1, np.inf))
+        assert np.abs(descent.point - before).max() <= LONGEST + 1e-12
+    assert np.abs(descent.point - before).max() > 1
+
+
+def test_curvature_is_that_of_dense_updates(rng):
+    curvature, H = Curvature(), None
+    A = np.diag([1.0, 3, 9]) + 0.5
+    for s in rng.normal(size=(5, 3)):
+        d = A @ s
+        curvature.update(s, d)
+        H = np.eye(3) * (s @ d) / (d @ d) if H is None else H
+        left = np.eye(3) - np.outer(s, d) / (s @ d)
+        H = left @ H @ left.T + np.outer(s, s) / (s @ d)
+    assert_allclose(curvature.solve(np.arange(3.0)), H @ np.arange(3.0), rtol=1e-10)
+
+
+class Ragged(Bowl):
+    """Fails or overflows beyond a point."""
+
+    def __call__(self, point):
+        if point[0] < 1:
+            raise np.linalg.LinAlgError
+        return (np.inf, point) if point[0] > 9 else super().__call__(point)
+
+
+@pytest.mark.parametrize("start", [0.0, 2.0, 10.0])
+def test_failed_evaluations_are_no_progress(start):
+    limits = np.full(1, -20.0), np.full(1, 20.0)
+    descent = Descent(Ragged([1.0]), np.array([start]), limits)
+    descent.run(20, Budget(20, np.inf))
+    assert descent.point == start if start != 2 else 1 <= descent.point < 1.5
 
 
 # the inputs -------------------------------------------------------------------------
@@ -310,11 +407,44 @@ def test_irrelevant_features_are_found():
 def test_outliers_do_not_own_the_scales():
     X, Y = friedman(4000, n_outliers=60)
     X_clean, Y_clean = friedman(2000, seed=1)
-    tuned = tune(X, Y, size=100, robust=True, rng=0)
     inside = (X <= 1).all(axis=1)
-    error = error_of(tuned, X[inside], Y[inside], X_clean, Y_clean)
-    assert error < 1.15
-    assert tuned.relevance[:2].min() > 3 * tuned.relevance[5:].max()
+    errors, ratios = [], []
+    for seed in range(6):
+        tuned = tune(X, Y, size=100, robust=True, rng=seed)
+        errors.append(error_of(tuned, X[inside], Y[inside], X_clean, Y_clean))
+        ratios.append(tuned.relevance[:2].min() / tuned.relevance[5:].max())
+    # noise has variance 1; all but one search find both bent columns
+    assert np.median(errors) < 1.1 and max(errors) < 1.4
+    assert np.sort(ratios)[1] > 3
+
+
+def smooth(n, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 10))
+    return X, np.sin(X[:, :1]) + X[:, 1:2] * X[:, 2:3] + 0.05 * rng.normal(size=(n, 1))
+
+
+def test_searches_agree_whatever_the_seed_and_the_precision():
+    X, Y = smooth(2000)
+    X_new, Y_new = smooth(1000, seed=1)
+    errors = []
+    for dtype in (np.float64, np.float32):
+        for seed in range(3):
+            tuned = tune(X.astype(dtype), Y, rng=seed)
+            errors.append(error_of(tuned, X, Y, X_new, Y_new, size=700))
+    assert max(errors) < 1.3 * min(errors)
+
+
+@pytest.mark.parametrize("family", ["laplacian", "matern-3/2"])
+def test_a_column_that_begins_without_effect_is_found_again(family):
+    X, Y = smooth(900)
+    rows = prepare(X, Y, None, fit_scaler(X, "standard"), np.arange(900))
+    start = np.full(11, -1.5)
+    start[1] -= 4
+    found = search.learn(
+        rows, start, np.random.default_rng(0), Budget(300, np.inf), FAMILIES[family]
+    )
+    assert found[:3].min() > found[3:10].max() + 1
 
 
 def test_heavy_tails_are_no_harm():
@@ -388,42 +518,73 @@ def test_family_is_the_one_asked_for(family):
     )
 
 
-def test_more_landmarks_are_used_where_the_target_is_rough(monkeypatch):
-    sizes_used = []
-    build = LeaveOneOut.__init__
+def test_noisy_targets_are_polished_if_there_are_rows_to_spare(monkeypatch):
+    shares = []
+    call = LeaveOneOut.__call__
 
-    def record(self, sample, family):
-        sizes_used.append((len(sample.X), len(sample.landmarks)))
-        build(self, sample, family)
+    def record(self, point):
+        shares.append(self._share)
+        return call(self, point)
 
-    monkeypatch.setattr(LeaveOneOut, "__init__", record)
-    last = Round(1500, 250, 2)
-    for module in (search, tuner):
-        monkeypatch.setattr(module, "LAST", last)
-    rng = np.random.default_rng(0)
-    X = rng.uniform(size=(2250, 2))
-    rough = np.sin(25 * X[:, :1]) * np.cos(15 * X[:, 1:])
-    smooth = X[:, :1] + 0.1 * rng.normal(size=(2250, 1))
-    # one look at whether it pays, one round, two candidates at the end
-    for Y, size, looks in [(rough, 300, 4), (rough, 200, 0), (smooth, 300, 1)]:
-        sizes_used.clear()
-        tune(X, Y, size=size, rng=0)
-        assert sizes_used.count(last[:2]) == looks
+    monkeypatch.setattr(LeaveOneOut, "__call__", record)
+    for n, noise, is_polished in [(3000, 0.3, 1), (2900, 0.3, 0), (3000, 0.01, 0)]:
+        shares.clear()
+        X, Y = wiggle(n, q=2)
+        Y += (noise - 0.1) * (Y - np.sin(6 * X[:, :1])) / 0.1
+        tune(X, Y, rng=0)
+        assert set(shares) == ({0.8} if is_polished else set())
+
+
+@pytest.mark.parametrize("is_better", [True, False])
+def test_a_polish_is_kept_if_the_error_of_other_rows_falls(is_better, monkeypatch):
+    X, Y = wiggle(3000, q=2)
+    rows = prepare(X, Y, None, fit_scaler(X, "standard"), np.arange(3000))
+    calls = iter([0.0, 1.0] if is_better else [1.0, 0.0])  # polished, and before
+    monkeypatch.setattr(search, "_lowest", lambda errors, point: next(calls))
+    polished = []
+    polish = search._Search.polished
+
+    def record(self, *args):
+        polished.append(polish(self, *args))
+        return polished[-1]
+
+    monkeypatch.setattr(search._Search, "polished", record)
+    monkeypatch.setattr(search, "_CLEAN", -99.0)
+    budget = Budget(300, np.inf), FAMILIES["matern-3/2"]
+    found = search.learn(rows, np.full(3, -1.0), np.random.default_rng(0), *budget)
+    assert (found is polished[0]) == is_better
+
+
+def test_a_search_no_better_than_its_start_begins_again(monkeypatch):
+    X, Y = wiggle(900)
+    rows = prepare(X, Y, None, fit_scaler(X, "standard"), np.arange(900))
+    starts = []
+    descended = search._Search.descended
+
+    def record(self, criterion, sample, point, *args):
+        starts.append(point)
+        return descended(self, criterion, sample, point, *args)
+
+    monkeypatch.setattr(search._Search, "descended", record)
+    monkeypatch.setattr(ExactCriterion, "left_out", lambda *args: 0.0)
+    rng, start = np.random.default_rng(0), np.full(5, -1.0)
+    search.learn(rows, start, rng, Budget(300, np.inf), FAMILIES["matern-3/2"])
+    assert_array_equal(starts[0], start)
+    assert (starts[1][:-1] > start[:-1]).all()
 
 
 def test_caps_are_honoured(monkeypatch):
     X, Y = wiggle()
     calls = []
-    evaluate = LeaveOneOut.__call__
+    evaluate = ExactCriterion.__call__
     monkeypatch.setattr(
-        LeaveOneOut, "__call__", lambda s, p: calls.append(1) or evaluate(s, p)
+        ExactCriterion, "__call__", lambda s, p: calls.append(1) or evaluate(s, p)
     )
     tune(X, Y, rng=0)
-    planned = sum(plan.iterations for plan in ROUNDS)
-    assert planned < len(calls) <= 3 * planned
+    assert 10 < len(calls) < 200
     calls.clear()
     tune(X, Y, max_iter=3, rng=0)
-    assert 3 <= len(calls) <= 8
+    assert 3 <= len(calls) <= 9
     calls.clear()
     tune(X, Y, max_seconds=0, rng=0)
     assert calls == []

@@ -1,4 +1,4 @@
-"""The evidence of few rows: refits, the Gaussian density, the gradient, and searches."""
+"""The evidence of few rows: refits, the Gaussian density, the gradient, searches."""
 
 import numpy as np
 import pytest

@@ -59,9 +59,7 @@ FUNCTIONS = {
     "outlying": Function(
         lambda X: np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2], 8, 0.3, outlying=60
     ),
-    "useless": Function(
-        lambda X: np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2], 103, 0.3
-    ),
+    "useless": Function(lambda X: np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2], 103, 0.3),
 }
 
 

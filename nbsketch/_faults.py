@@ -70,6 +70,7 @@ def not_a_table(name: str, shape: tuple[int, ...]) -> str:
 def fault(name: str, value: Any, may_be_text: bool = False) -> str | None:
     """Return what is wrong with some values of an array or a frame; None: nothing."""
     labels, frame = getattr(value, "columns", None), value
+    labels = getattr(value, "column_names", labels)  # pyarrow's columns are values
     if value is None:
         return None
     if not sp.issparse(value):

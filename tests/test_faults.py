@@ -178,6 +178,14 @@ def test_missing_objects():
     )
 
 
+@pytest.mark.parametrize("library", ["polars", "pyarrow"])
+def test_columns_of_other_libraries_are_named(library):
+    columns = {"a": [1.0, 2.0], "b": [np.nan, 3.0]}
+    names = {"polars": "DataFrame", "pyarrow": "table"}
+    frame = getattr(pytest.importorskip(library), names[library])(columns)
+    assert "row 0 and column 1 ('b')" in fault("X", frame)
+
+
 def test_dates_in_a_frame_are_named():
     pandas = pytest.importorskip("pandas")
     X, y = data()

@@ -361,6 +361,7 @@ def test_importing_the_package_is_light(run_python):
 import sys, nbsketch
 nbsketch.__version__, dir(nbsketch)
 heavy = ("numba", "llvmlite", "numpy", "scipy", "sklearn", "matplotlib", "pandas")
+heavy += ("narwhals", "polars", "pyarrow")
 print([name for name in heavy if name in sys.modules])
 """
     assert run_python(code) == "[]"

@@ -3,8 +3,10 @@
 from contextlib import nullcontext
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.model_selection import GroupKFold, StratifiedKFold
 from tables import small_leaves
 
 import nbsketch
@@ -134,3 +136,27 @@ def test_labels_are_checked():
         TabularKernelClassifier().fit(X, X[:, 0])
     with pytest.raises(ValueError, match="y"):
         TabularKernelClassifier().fit(X, None)
+
+
+def test_splitters_get_the_labels(rng):
+    X = rng.normal(size=(150, 2))
+    y = np.array(list("abc"))[(X[:, 0] > 0) * 1 + (X[:, 1] > 0)]
+    cv = StratifiedKFold(3, shuffle=True, random_state=0)
+    model = TabularKernelClassifier("fast", cv=cv, random_state=0).fit(X, y)
+    assert model.loo_error_ < 0.2
+
+
+def test_left_out_groups_do_not_leak_through_target_codes(rng):
+    groups, effects = rng.integers(0, 40, 600), rng.normal(size=240)
+
+    def sample(groups):
+        X = pd.DataFrame({"x": rng.normal(size=len(groups))})
+        X["group"] = [f"g{k}" for k in groups]
+        return X, effects[groups] + 0.5 * X["x"].to_numpy() > 0
+
+    X, y = sample(groups)
+    new, truth = sample(rng.integers(40, 240, 2000))
+    model = TabularKernelClassifier("fast", cv=GroupKFold(5), random_state=0)
+    model.fit(X, y, groups=groups)
+    chances = model.predict_proba(new)[np.arange(2000), truth.astype(int)]
+    assert abs(model.loo_log_loss_ + np.log(chances).mean()) < 0.15

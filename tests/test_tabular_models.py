@@ -209,6 +209,8 @@ def test_one_percent_of_gross_errors_costs_little(where, leaf_rows, new):
         assert model.n_outliers_ == 0
         assert rmse(model.fit(X_bad, y_bad), *new) < 1.08 * clean
     assert where == "inputs" or model.n_outliers_ == 5
+    told = "new rows without gross errors" in model.summary()
+    assert told == (model.n_outliers_ > 0)
 
 
 def test_predictable_extremes_are_no_errors():

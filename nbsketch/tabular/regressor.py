@@ -166,7 +166,8 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         They are the prediction plus quantiles of left-out residuals, which are scaled
         by their local size: a regression of the logarithm of the size on the features.
         On few rows residuals are enlarged for the choice of length scales; see
-        :doc:`/tabular`.
+        :doc:`/tabular`. Gross errors, which were left out (`n_outliers_`), are no part
+        of the distribution.
 
         Parameters
         ----------
@@ -190,7 +191,10 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         """Return intervals that hold the target with a given probability.
 
         As in `predict_quantiles`, with equal tails, from order statistics as in split
-        conformal prediction.
+        conformal prediction. Assumes that new rows are exchangeable with those of
+        training (with whole blocks of these, for `cv`) and, where gross errors were
+        left out (`n_outliers_` > 0), that their targets are no gross errors: if these
+        are as frequent as in training, a share q, expect the coverage times 1 - q.
 
         Parameters
         ----------
@@ -254,7 +258,8 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         errors = np.atleast_1d(self.loo_error_)
         listed = ", ".join(f"{error:.4g}" for error in errors[:5])
         more = ", ..." if len(errors) > 5 else ""
-        yield "expected", f"root mean squared error {listed}{more} on new rows"
+        clean = " without gross errors" if self.n_outliers_ else ""
+        yield "expected", f"root mean squared error {listed}{more} on new rows{clean}"
 
 
 def _check_targets(X: Any, y: Any) -> NDArray:

@@ -21,9 +21,11 @@ from nbsketch.estimators._scores import RegressorScore
 from nbsketch.fitting.weights import TrainingRows, check_weights
 from nbsketch.outputs import check_levels
 from nbsketch.tabular._model import TabularModel
+from nbsketch.tabular.fit import LeftOut
 from nbsketch.tabular.members import form_of
 from nbsketch.tabular.noise import Noise, fit_noise
 from nbsketch.tabular.scales import SMOOTH
+from nbsketch.tabular.stack import stack_weights
 
 
 class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
@@ -144,12 +146,15 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
             encoded = self._encode(X, y, weights, classification=False)
             Y = y.reshape(len(y), -1)
             rows = TrainingRows.of(encoded, Y, weights)
-            left_out = self._fit_rows(rows, groups, rng, robust=True)
+            left_out, values = self._fit_rows(rows, groups, rng)
             self._single = y.ndim == 1
             known = rows.relative_weights
+            residual = self._stack_partners(
+                left_out, rows.y[left_out.drawn], values, known
+            )
             self._set_noise(
                 rows.X[left_out.drawn],
-                left_out.residual * left_out.optimism,
+                residual,
                 None if known is None else known[left_out.drawn],
                 rng,
             )
@@ -235,8 +240,35 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         error = np.sqrt(np.average(squares[known], axis=0, weights=w))
         self.loo_error_ = float(error[0]) if self._single else error
 
+    def _stack_partners(
+        self,
+        left_out: LeftOut,
+        Y: NDArray,
+        values: list[NDArray],
+        weights: NDArray | None,
+    ) -> NDArray:
+        """Set the weights of partners; return the left-out residuals of the stack."""
+        machine = self._machine
+        if not values:
+            return left_out.residual
+        clipped = [np.clip(part, machine.y_low, machine.y_high) for part in values]
+        residuals = np.stack([left_out.residual, *[Y - part for part in clipped]])
+        w = None if weights is None else weights[left_out.drawn]
+        stack = stack_weights(residuals / machine.spread, w)
+        self.partner_weights_ = stack[1:]
+        # A partner of no weight does not take the residuals of the rows that it lacks.
+        used = stack > 0
+        return np.einsum("k,kmd->md", stack[used], residuals[used])
+
     def _machine_values(self, rows: NDArray) -> NDArray:
-        return self._machine.predict(rows)
+        """Return the predictions of the machine and its partners, (n, d)."""
+        machine = self._machine
+        out = machine.predict(rows) * (1 - self.partner_weights_.sum())
+        for weight, values in zip(
+            self.partner_weights_, self._partner_values(rows), strict=True
+        ):
+            out += weight * np.clip(values, machine.y_low, machine.y_high)
+        return out
 
     def _spread(self, rows: NDArray, scores: NDArray) -> NDArray:
         """Return predictions plus local scales times scores (levels, d)."""
@@ -244,7 +276,7 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         form = form_of(SMOOTH, machine.base_scales)
         with one_thread():
             sigma = self._noise.sigma(form, machine.prepare(rows))
-        out = machine.predict(rows)[:, :, None] + sigma[:, :, None] * scores.T
+        out = self._machine_values(rows)[:, :, None] + sigma[:, :, None] * scores.T
         return out[:, 0] if self._single else out
 
     def _shaped(self, values: NDArray) -> NDArray:

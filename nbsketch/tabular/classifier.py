@@ -34,8 +34,12 @@ class TabularKernelClassifier(ClassifierScore, TabularModel):
 
     Parameters
     ----------
-    effort : {"fast", "standard", "high"}, default="standard"
-        How much to spend on the fit: see `TabularKernelRegressor`.
+    effort : {"fast", "high"}, default="fast"
+        How much to spend on the fit: see `TabularKernelRegressor`. "high" adds boosted
+        trees from 10 rows of each class.
+    partners : list of classifiers or None, default=None
+        Estimators of scikit-learn with `predict_proba`, which join a logarithmic pool
+        of probabilities; see `TabularKernelRegressor`.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, which multiply those of the rows. "balanced": inversely
         proportional to their frequencies. Probabilities are those of the weighted rows.
@@ -62,6 +66,10 @@ class TabularKernelClassifier(ClassifierScore, TabularModel):
     columns_, feature_relevance_, machine_, n_features_in_, feature_names_in_,
     n_skipped_
         As in `TabularKernelRegressor`.
+    partners_ : tuple
+        Fitted partners.
+    partner_weights_ : ndarray
+        Exponents of the machine and of the partners; empty without partners.
     calibration_ : tuple
         The map from scores to probabilities.
 

@@ -35,33 +35,33 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
     Laplacian :math:`\exp(-\sum_k |x_k - z_k| / l_k)`:
 
     .. math:: f(x) = b + (1 - v - u)\, g(x)
-              + \sum_m w_m \frac{1}{T} \sum_{t=1}^T f_{m,t}(x) + v\, h(x) + u\, r(x).
+              + \sum_m w_m \frac{1}{T} \sum_{t=1}^T f_{m,t}(x) + u\, r(x).
 
     g is a ridge on few landmarks; :math:`f_{m,t}` is the exact kernel ridge regression
-    of what g leaves, on the leaf of at most 1600 rows of a random tree that x falls in.
-    Up to 1500 rows there is no g and one leaf with all rows; so is it with more where
-    the left-out error falls with the size of leaves. h is linear, for targets that
-    nearly are; r is a global ridge, for smooth ones nearly free of noise. Weights,
-    penalties and length scales minimize leave-one-out errors. Up to 1500 rows Matern
-    5/2 is a third kernel, and some length scales minimize the negative evidence of a
-    Gaussian process as well. See :doc:`/tabular`.
+    on the leaf of at most 1600 rows of a random tree that x falls in: of what g leaves
+    or, for members whose weights add up to v, of the targets. Up to 1500 rows there is
+    no g and one leaf with all rows. r is a global ridge, for smooth targets nearly free
+    of noise. Weights, penalties and length scales minimize leave-one-out errors. See
+    :doc:`/tabular`.
 
     Parameters
     ----------
-    effort : {"fast", "standard", "high"}, default="standard"
-        How much to spend on the fit: number of trees (1, 2 or 4 for each kernel) and of
-        searches for length scales. "high" also tries a global ridge with a rotated
-        metric in any case, "standard" if the left-out error is below 0.05 standard
-        deviations, and all of them above 1500 rows where a metric lowers the error of a
-        small fit or, up to 4000 rows, the base lacks landmarks.
+    effort : {"fast", "high"}, default="fast"
+        How much to spend on the fit. "high" has two trees for each member, tries the
+        global ridge more often, and adds boosted trees (more than 1500 rows) and a
+        network (from 3000 rows) as partners.
+    partners : list of regressors or None, default=None
+        Estimators of scikit-learn that join the stack by their predictions of five
+        folds. They take the encoded rows. A model with partners cannot be saved by
+        `save`. None: none but those of `effort`.
     cv : int, splitter, iterable of (train, test) or None, default=None
         Rows that are left out together wherever something is chosen; merged to 10
         blocks if there are more. None: single rows, with a `DependentRowsWarning` if
         contiguous blocks contradict them. An integer: that many contiguous blocks of
         rows, or of whole groups.
     max_seconds : float or None, default=None
-        Time after which steps beyond those of "fast" are skipped: further searches,
-        rounds within leaves and trees. The fit of "fast" is the least, however long it
+        Time after which steps beyond those of "fast" are skipped: further trees, global
+        ridges and the partners of `effort`. The fit of "fast" is the least, however long it
         takes, and a step that runs is finished. The model then depends on the machine.
         None: no limit.
     random_state : None, int or Generator, default=None
@@ -82,14 +82,18 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         Relevance of each feature of `columns_`: inverse length scales, averaged over
         the members by their weights, relative to the largest.
     loo_error_ : float or ndarray of shape (d,)
-        Root mean squared error expected on new rows: that of left-out rows, times a
-        factor for the length scales that it has chosen.
+        Root mean squared error expected on new rows: that of left-out rows, which is
+        about 8 % too small on few rows.
     n_outliers_ : int
         Number of training rows that were not used: gross errors in the targets, beyond
-        8 robust local standard deviations from a small model, at most 5 %.
+        12 robust local standard deviations from a small model, at most 5 %.
     n_skipped_ : int
-        Number of searches, rounds within leaves, trees and global ridges that were
-        skipped, because of `max_seconds` or a callback.
+        Number of trees, global ridges and partners that were skipped, because of
+        `max_seconds` or a callback.
+    partners_ : tuple
+        Fitted partners.
+    partner_weights_ : ndarray
+        Their weights; the machine has the rest.
     machine_, noise_ : tuple
         What predictions need, as arrays: about n (p + T m) numbers for m kernels.
     n_features_in_ : int
@@ -101,9 +105,7 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
     -----
     The model stores all training rows. Predictions are discontinuous at borders of
     leaves. They stay within the range of the training targets, widened by a tenth, and
-    features are clipped a little beyond their training range (half the distance of its
-    ends from the quantiles of levels 0.02 and 0.98), or to less if this range goes far
-    beyond these quantiles: the model does not extrapolate further.
+    features are clipped to their training range: the model does not extrapolate.
 
     Examples
     --------
@@ -171,8 +173,6 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
 
         They are the prediction plus quantiles of left-out residuals, which are scaled
         by their local size: a regression of the logarithm of the size on the features.
-        On few rows residuals are enlarged for the choice of length scales; see
-        :doc:`/tabular`.
 
         Parameters
         ----------

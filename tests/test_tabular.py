@@ -34,7 +34,7 @@ from nbsketch.reproduce.tabular.baselines import (
     EXACT,
     LIGHTGBM,
 )
-from nbsketch.reproduce.tabular.methods import SKETCHED, DEFAULT, TABPFN, TUNED, XRFM
+from nbsketch.reproduce.tabular.methods import DEFAULT, SKETCHED, TABPFN, TUNED, XRFM
 from nbsketch.reproduce.tabular.problems import (
     CLASSIFICATION,
     QUANTILES,

@@ -35,7 +35,7 @@ from nbsketch.reproduce.tabular.baselines import (
     EXACT,
     LIGHTGBM,
 )
-from nbsketch.reproduce.tabular.methods import SKETCHED, STANDARD, TABPFN, TUNED, XRFM
+from nbsketch.reproduce.tabular.methods import DEFAULT, SKETCHED, TABPFN, TUNED, XRFM
 from nbsketch.reproduce.tabular.problems import (
     CLASSIFICATION,
     QUANTILES,
@@ -148,7 +148,7 @@ def test_more_time_for_tuning_never_has_a_larger_validation_loss(monkeypatch):
 
 
 def test_tuned_trees_have_the_time_of_the_standard_method():
-    rows = [row("yacht", STANDARD, 1.0, fit=7.0), row("yacht", LIGHTGBM, 1.0)]
+    rows = [row("yacht", DEFAULT, 1.0, fit=7.0), row("yacht", LIGHTGBM, 1.0)]
     assert comparison._budget(TUNED, rows) == 7.0
     assert comparison._budget(LIGHTGBM, rows) == 0.0
     with pytest.raises(
@@ -160,27 +160,27 @@ def test_tuned_trees_have_the_time_of_the_standard_method():
 def test_ratios_are_to_lightgbm_on_the_same_splits():
     rows = [
         row("yacht", LIGHTGBM, 2.0, 1.0),
-        row("yacht", STANDARD, 0.5, 4.0),
+        row("yacht", DEFAULT, 0.5, 4.0),
         row("yacht", EXACT, 1.0, 2.0),
         row("boston", LIGHTGBM, 4.0, 2.0),
         row("boston", LIGHTGBM, 4.0, 2.0, split=1),
         row("boston", LIGHTGBM, 99.0, 9.0, split=2),
-        row("boston", STANDARD, 3.0, 2.0),
-        row("boston", STANDARD, 5.0, 6.0, split=1),
+        row("boston", DEFAULT, 3.0, 2.0),
+        row("boston", DEFAULT, 5.0, 6.0, split=1),
     ]
     table = summary.summarize(rows)
     found = {(r["set"], r["method"]): r for r in table}
-    boston = found["boston", STANDARD]
+    boston = found["boston", DEFAULT]
     assert boston["error"] == 4.0 and boston["error_deviation"] == 1.0
     assert boston["ratio"] == 1.0 and boston["times"] == 2.0
     assert found["yacht", EXACT]["ratio"] == 0.5
-    mean = found[summary.EVERY, STANDARD]
+    mean = found[summary.EVERY, DEFAULT]
     assert_allclose(mean["ratio"], math.sqrt(0.25))
     assert_allclose(mean["times"], math.sqrt(8))
     assert mean["error"] is None and mean["rows"] == "2 sets"
-    assert found[summary.WITHOUT_YACHT, STANDARD]["ratio"] == 1.0
-    assert found[summary.NEW, STANDARD]["ratio"] == 1.0
-    assert found[summary.DEVELOPED, STANDARD]["ratio"] == 0.25
+    assert found[summary.WITHOUT_YACHT, DEFAULT]["ratio"] == 1.0
+    assert found[summary.NEW, DEFAULT]["ratio"] == 1.0
+    assert found[summary.DEVELOPED, DEFAULT]["ratio"] == 0.25
     # What did not run on every set has no mean.
     assert (summary.EVERY, EXACT) not in found
 
@@ -188,7 +188,7 @@ def test_ratios_are_to_lightgbm_on_the_same_splits():
 def test_errors_of_labels_have_finite_ratios():
     rows = [
         row("iris", LIGHTGBM, 0.1, task=CLASSIFICATION, log_loss=0.4, calibration=0.1),
-        row("iris", STANDARD, 0.0, task=CLASSIFICATION, log_loss=0.1, calibration=0.3),
+        row("iris", DEFAULT, 0.0, task=CLASSIFICATION, log_loss=0.1, calibration=0.3),
     ]
     base, ours, *means = summary.summarize(rows)
     assert base["ratio"] == 1 and ours["error"] == 0
@@ -393,7 +393,7 @@ def test_tables_of_the_page():
 
 
 def test_one_method_against_each_of_the_others():
-    rows = [row(name, STANDARD, 2.0) for name in ("boston", "yacht")]
+    rows = [row(name, DEFAULT, 2.0) for name in ("boston", "yacht")]
     rows += [row("boston", LIGHTGBM, 1.0), row("yacht", LIGHTGBM, 8.0)]
     rows += [row("yacht", XRFM, 4.0)]
     trees, xrfm = summary.page_tables(rows)["pairs"]
@@ -404,7 +404,7 @@ def test_one_method_against_each_of_the_others():
 
 
 def test_coverages_are_counted_in_standard_errors():
-    known = {"task": QUANTILES, "method": STANDARD, "test_rows": 50}
+    known = {"task": QUANTILES, "method": DEFAULT, "test_rows": 50}
     shares = {"yacht": (0.8, 0.8), "boston": (0.8, 0.88), "stock": (0.5, 0.7)}
     rows = [
         known | {"set": name, "split": k, "coverage": share}

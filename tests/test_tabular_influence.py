@@ -1,4 +1,4 @@
-"""Left-out residuals of leaves that correct a base, and the global ridge."""
+"""Left-out residuals on a base, and the global ridge."""
 
 import numpy as np
 import pytest
@@ -7,96 +7,12 @@ from numpy.testing import assert_allclose
 from nbsketch import TabularKernelRegressor
 from nbsketch.gram import evaluate
 from nbsketch.tabular import _model, metric
-from nbsketch.tabular import base as base_module
 from nbsketch.tabular.base import Ridge
 from nbsketch.tabular.fit import fit_machine
-from nbsketch.tabular.influence import fitted_shares, shares
 from nbsketch.tabular.leaves import fit_leaf
 from nbsketch.tabular.machine import Machine
 from nbsketch.tabular.members import Training, form_of
 from nbsketch.tabular.metric import fit_global, lacks_landmarks
-
-N = 150
-SCALES = np.array([1.5, 0.4, 0.8])
-
-
-@pytest.fixture
-def table(monkeypatch):
-    """Return rows, targets, weights, and a base with a single penalty."""
-    monkeypatch.setattr(base_module, "_TAUS", np.array([0.1]))
-    rng = np.random.default_rng(0)
-    rows = rng.normal(size=(N, 3))
-    Y = np.sin(2 * rows[:, :1]) + rows[:, 1:2] + 0.1 * rng.normal(size=(N, 1))
-    w = rng.uniform(0.2, 2, N)
-    return rows, Y, w / w.mean()
-
-
-def base_without(rows, Y, w, landmarks, kept):
-    ridge = Ridge(
-        form_of("matern-3/2", SCALES),
-        rows[kept],
-        w[kept],
-        landmarks,
-        np.random.default_rng(0),
-    )
-    return ridge, *ridge.fit(Y[kept])
-
-
-@pytest.mark.parametrize("tau", [1e-4, 0.1, 10.0])
-def test_left_out_residuals_of_leaves_on_a_base_are_those_of_refits(table, tau):
-    rows, Y, w = table
-    landmarks, every = rows[:40], np.arange(N)
-    smooth, rough = form_of("matern-3/2", SCALES), form_of("laplacian", SCALES)
-    ridge, base, base_residual = base_without(rows, Y, w, landmarks, every)
-    rest = Y - base.predict(smooth, rows)
-    leaf = np.arange(60, 120)
-    some = np.array([0, 7, 31])
-    rho = shares(rough, rows[leaf], tau, w[leaf], some, ridge.influence)
-    known = fit_leaf(rough, rows[leaf], rest[leaf], tau, w[leaf]).residual
-    change = (base_residual - rest)[leaf]
-    for k, place in enumerate(some):
-        kept = every != leaf[place]
-        others = leaf[leaf != leaf[place]]
-        _, refit, _ = base_without(rows, Y, w, landmarks, kept)
-        rest_without = Y - refit.predict(smooth, rows)
-        part = fit_leaf(rough, rows[others], rest_without[others], tau, w[others])
-        row = rows[leaf[place]][None]
-        fitted = evaluate(rough, row, rows[others]) @ part.coef + part.intercept
-        desired = rest_without[leaf[place]] - fitted[0]
-        got = known[place] + rho[k] * change[place]
-        assert_allclose(got, desired, rtol=0, atol=2e-6)
-
-
-def test_leaves_that_interpolate_replace_what_the_base_has_lost(table):
-    rows, Y, w = table
-    rows = rows * np.array([1.0, 1e-2, 1e-2])  # near a line
-    form, every = form_of("matern-3/2", SCALES), np.arange(N)
-    ridge, base, residual = base_without(rows, Y, w, rows[:40], every)
-    change = residual - (Y - base.predict(form, rows))
-    data, hat = Training(rows, Y, w), ridge.influence
-    leaves = [np.arange(75), np.arange(75, N)]
-
-    def found(tau):
-        return fitted_shares(form, tau, data, leaves, every, change, residual, hat)
-
-    def exact(tau):
-        parts = [
-            shares(form, rows[i], tau, w[i], np.arange(75), ridge.influence)
-            for i in leaves
-        ]
-        return np.concatenate(parts)
-
-    small, large, size = found(1e-6), found(100.0), np.abs(change[:, 0])
-    assert ((small >= 0) & (small <= 1) & (large >= 0) & (large <= 1)).all()
-    assert np.average(small, weights=size) < 0.5 < 0.9 < np.average(large, weights=size)
-    desired = exact(1e-6)
-    best_constant = np.average(desired, weights=size**2)
-    missed = np.linalg.norm((small - desired) * size)
-    assert missed < 0.9 * np.linalg.norm((best_constant - desired) * size)
-    assert_allclose(large, exact(100.0), atol=0.1)
-    nothing = fitted_shares(form, 1.0, data, [], every, change, residual, hat)
-    assert_allclose(nothing, 1.0)
-
 
 # the global ridge --------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from tables import small_leaves
 
 import nbsketch
 from nbsketch import TabularKernelClassifier, TabularKernelRegressor
-from nbsketch.tabular import scales, trees
+from nbsketch.tabular import local, scales
 
 
 @pytest.fixture
@@ -51,44 +51,29 @@ def test_the_least_is_the_fast_recipe(model, leaves, data, request):
     limited = model("high", max_seconds=1e-9, random_state=0)
     expected, found = fast.fit(X, y).predict(X), limited.fit(X, y).predict(X)
     assert_array_equal(found, expected)
-    # a search, 3 rounds and 3 trees for each kernel; else 8 of 10 searches; and
-    # the global ridge
-    assert limited.n_skipped_ == (1 + 2 * 3 + 2 * 3 if leaves else 8) + 1
+    # A tree of each of four members, and the global ridge if the error is small.
+    assert limited.n_skipped_ == (4 if leaves else 0)
     assert "max_seconds=1e-09" in limited.summary()
     assert fast.n_skipped_ == 0 and "skipped" not in fast.summary()
 
 
-def test_searches_end_when_the_time_is_over(clock, data):
-    searched = mock.Mock(side_effect=lambda *known: tick(known))
-    original = scales._searched
-
-    def tick(known):
-        clock[0] += 1
-        return original(*known)
-
-    with mock.patch.object(scales, "_searched", searched):
-        model = regressor("high", max_seconds=2.5).fit(*data)
-    assert searched.call_count == 3 and model.n_skipped_ == 7 + 1
-    assert len(model.machine_.members) == 3
-
-
 def test_members_share_the_time_for_trees(clock, data, small):
-    original = trees.fit_tree
+    original = local.fit_tree
 
     def fit_tree(*known, **options):
         clock[0] += 1
         return original(*known, **options)
 
-    with mock.patch.object(trees, "fit_tree", fit_tree):
+    with mock.patch.object(local, "fit_tree", fit_tree):
         model = regressor("high", max_seconds=6).fit(*data)
-    assert [len(member.trees) for member in model.machine_.members] == [3, 3]
-    assert model.n_skipped_ == 2 + 1  # the global ridge
+    assert [len(member.trees) for member in model.machine_.members] == [1, 2, 2, 2]
+    assert model.n_skipped_ == 1
 
 
 def test_time_that_suffices_changes_nothing(clock, data, tmp_path):
     X, y = data
-    free = regressor("standard").fit(X, y)
-    model = regressor("standard", max_seconds=1.0).fit(X, y)
+    free = regressor("high").fit(X, y)
+    model = regressor("high", max_seconds=1.0).fit(X, y)
     assert model.n_skipped_ == 0
     assert_array_equal(model.predict(X), free.predict(X))
     model.save(tmp_path / "model")

@@ -8,13 +8,11 @@ import scipy.linalg
 import scipy.optimize
 from numpy.testing import assert_allclose, assert_array_equal
 from reference import laplacian, matern
-from sklearn import linear_model
 
 from nbsketch import _lapack
 from nbsketch.gram import evaluate
 from nbsketch.tabular.base import Ridge
 from nbsketch.tabular.leaves import fit_leaf, pooled_error
-from nbsketch.tabular.linear import fit_linear
 from nbsketch.tabular.members import Member, Training, fit_tree, form_of, predict_member
 from nbsketch.tabular.metric import (
     find_metric,
@@ -23,9 +21,9 @@ from nbsketch.tabular.metric import (
     metric_step,
 )
 from nbsketch.tabular.noise import fit_noise
-from nbsketch.tabular.outliers import inliers, limits, widened
+from nbsketch.tabular.outliers import inliers
 from nbsketch.tabular.partition import grow, whole
-from nbsketch.tabular.scales import SampleError, Scales, best_width
+from nbsketch.tabular.scales import SampleError, Scales
 from nbsketch.tabular.stack import stack_weights
 from nbsketch.tuning import fit_scaler
 from nbsketch.tuning.rows import prepare
@@ -212,7 +210,7 @@ def test_a_block_of_all_rows_has_no_residual():
 
 @families
 @pytest.mark.parametrize("tau", [1e-4, 1e-2, 1.0])
-def test_penalty_and_width_of_least_error(family, tau):
+def test_penalty_of_least_error(family, tau):
     rows, Y = some_rows(200, 1)
     data, scales = Training(rows, Y), Scales(family, SCALES, tau)
     halves = [np.arange(100), np.arange(100, 200)]
@@ -221,10 +219,6 @@ def test_penalty_and_width_of_least_error(family, tau):
     grid = {t: pooled_error(pairs, t) for t in np.logspace(-6, 1, 15)}
     assert ladder.error <= min(grid.values()) * 1.01
     assert_allclose(ladder.error, pooled_error(pairs, ladder.tau), rtol=1e-12)
-    single = SampleError(data, scales, [np.arange(200)]).best_penalty()
-    wider = best_width(data, scales, [np.arange(200)], single)
-    assert wider.error <= single.error
-    assert_allclose(np.ptp(np.log(wider.inverse / SCALES)), 0, atol=1e-12)
 
 
 @families
@@ -457,8 +451,6 @@ def clean_table(name, noise, n=700):
 
 
 def kept_rows(X, y, rng):
-    low, high = limits(X)
-    X = np.clip(X, low, high)
     rows = prepare(X, y[:, None], None, fit_scaler(X, "both", rng), np.arange(len(y)))
     return inliers(rows, "matern-3/2", rng)
 
@@ -477,49 +469,6 @@ def test_gross_errors_are_found_where_noise_is_local(name):
     bad = np.sort(rng.choice(700, 7, replace=False))
     y[bad] += 30 * np.std(y) * rng.choice([-1, 1], 7)
     assert_array_equal(np.setdiff1d(np.arange(700), kept_rows(X, y, rng)), bad)
-
-
-# the linear member -------------------------------------------------------------------
-
-
-def test_the_linear_member_is_ridge_regression_with_exact_left_out_residuals(rng):
-    """Among its penalties is one that a refit without each row confirms."""
-    rows, inverse = rng.normal(size=(40, 3)), np.array([0.5, 1.0, 0.1])
-    Y = rows @ rng.normal(size=(3, 2)) + 0.3 * rng.normal(size=(40, 2))
-    w = rng.uniform(0.5, 2, 40)
-    data = Training(rows, Y, w / w.mean())
-    linear, residual = fit_linear(data, inverse, np.arange(40), rng)
-    scaled = rows * inverse
-
-    def fitted(kept, tau):
-        ridge = linear_model.Ridge(tau).fit(scaled[kept], Y[kept], data.weights[kept])
-        return ridge.coef_.T * inverse[:, None], ridge.intercept_
-
-    taus = np.logspace(-5, 3, 17)
-    found = [fitted(np.arange(40), tau) for tau in taus]
-    away = [np.abs(coef - linear.coef).max() for coef, _ in found]
-    best = int(np.argmin(away))
-    assert away[best] < 1e-6
-    assert_allclose(linear.intercept, found[best][1], atol=1e-6)
-    for i in (0, 17):
-        coef, intercept = fitted(np.delete(np.arange(40), i), taus[best])
-        assert_allclose(residual[i], Y[i] - rows[i] @ coef - intercept, atol=1e-5)
-
-
-def test_there_is_no_linear_member_of_many_columns(rng):
-    data = Training(rng.normal(size=(20, 501)), rng.normal(size=(20, 1)))
-    assert fit_linear(data, np.ones(501), np.arange(20), rng) is None
-
-
-def test_limits_of_new_rows_follow_the_tails():
-    """Half the distance of the largest value from the quantile of level 0.98."""
-    x = np.linspace(0, 1, 101)
-    X = np.stack([x, x**8, np.repeat([0.0, 1.0], [100, 1])], axis=1)
-    low, high = X.min(axis=0), X.max(axis=0)
-    below, above = widened(X, low, high)
-    assert_allclose(above[:2], [1.01, 1 + (1 - 0.98**8) / 2])
-    assert_allclose(below[0], -0.01)
-    assert_array_equal([below[2], above[2]], [0, 1])  # a rare value
 
 
 # the global ridge --------------------------------------------------------------------

@@ -10,7 +10,7 @@ from tables import small_leaves
 
 import nbsketch
 from nbsketch import DependentRowsWarning, TabularKernelRegressor
-from nbsketch.tabular.outliers import widened
+from nbsketch.tabular.members import form_of, predict_member
 
 
 def target(X):
@@ -103,7 +103,7 @@ def test_predictions_stay_within_the_range_of_the_targets(leaves):
     margin = 0.1 * np.ptp(y)
     predicted = leaves.predict(far)
     assert y.min() - margin <= predicted.min() <= predicted.max() <= y.max() + margin
-    edge = np.clip(far, *widened(X, X.min(axis=0), X.max(axis=0)))
+    edge = np.clip(far, X.min(axis=0), X.max(axis=0))
     assert_array_equal(predicted, leaves.predict(edge))
 
 
@@ -164,16 +164,41 @@ def test_groups_are_left_out_together(leaf_rows):
     assert whole.loo_error_ > 0.8 * y.std()
 
 
-def test_more_effort_has_more_trees_and_searches():
+def test_more_effort_has_more_trees():
     X, y = some_table(150)
     counts = []
-    for effort in ("fast", "standard"):
+    for effort in ("fast", "high"):
         with small_leaves(leaf_rows=60):
             model = TabularKernelRegressor(effort, random_state=0).fit(X, y)
         counts.append([len(member.trees) for member in model.machine_.members])
-    assert counts == [[1, 1], [2, 2, 2, 2, 2]]
-    with pytest.raises(ValueError, match="`effort` must be one of"):
-        TabularKernelRegressor("most").fit(X, y)
+    assert counts == [[1] * 4, [2] * 4]
+    with pytest.raises(ValueError, match=r"`effort` .* \['fast', 'high'\]"):
+        TabularKernelRegressor("standard").fit(X, y)
+
+
+def test_leaves_on_targets_stand_beside_those_on_the_base(leaves, new):
+    """Predictions are the stack of the base, of members with it, and without it."""
+    machine = leaves._machine
+    assert [member.is_on_base for member in machine.members] == [True, False] * 2
+    rows = machine.prepare(leaves.columns_.transform(new[0][:50]))
+    base = machine.base.predict(form_of("matern-3/2", machine.base_scales), rows)
+    out = machine.rest * base
+    for member, weight in zip(machine.members, machine.weights, strict=True):
+        values = predict_member(member, machine.rows, rows)
+        out += weight * (values + base if member.is_on_base else values)
+    out = machine.center + machine.spread * out
+    assert_allclose(leaves.predict(new[0][:50]), out[:, 0], rtol=1e-10)
+
+
+def test_noisy_targets_have_leaves_on_targets():
+    """Residuals of training rows hold nothing there that a leaf could learn."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(3000, 3))
+    signs = np.sign(np.sin(25 * X[:, 0]))  # too fine for few landmarks
+    y = signs + 1.0 * rng.normal(size=3000)
+    model = TabularKernelRegressor(random_state=0).fit(X, y)
+    members, weights = model._machine.members, model._machine.weights
+    assert sum(weights[k] for k in range(4) if not members[k].is_on_base) > 0.3
 
 
 def test_a_callback_is_told_and_can_stop():
@@ -184,7 +209,7 @@ def test_a_callback_is_told_and_can_stop():
         stages.append(state.stage)
         return True
 
-    model = TabularKernelRegressor("standard", callback=stop, random_state=0)
+    model = TabularKernelRegressor("high", callback=stop, random_state=0)
     with small_leaves(leaf_rows=150):
         model.fit(X, y)
     assert stages == ["length-scales"]  # it is not called again
@@ -219,24 +244,6 @@ def test_predictable_extremes_are_no_errors():
     y = y + 40 * (X[:, 3] > 0.95)
     model = TabularKernelRegressor("fast", random_state=0).fit(X, y)
     assert model.n_outliers_ == 0
-
-
-@pytest.mark.parametrize("leaf_rows", [None, 200])
-def test_linear_targets_have_a_linear_member(leaf_rows, tmp_path):
-    """It is exact where kernels are not, a little beyond the training rows as well."""
-    rng = np.random.default_rng(0)
-    X, new = rng.normal(size=(300, 3)), rng.normal(size=(200, 3)).clip(-2.5, 2.5)
-    slopes = np.array([[1.0, 0.0], [2.0, -1.0], [0.0, 0.0]])
-    model = TabularKernelRegressor("fast", random_state=0)
-    with nullcontext() if leaf_rows is None else small_leaves(leaf_rows=leaf_rows):
-        model.fit(X, X @ slopes)
-    assert model.machine_.linear.weight > 0.9
-    assert "linear, weight" in model.summary()
-    assert np.abs(model.predict(new) - new @ slopes).max() < 0.02
-    assert model.feature_relevance_.argmin() == 2
-    file = tmp_path / "linear.npz"
-    model.save(file)
-    assert_array_equal(nbsketch.load(file).predict(new), model.predict(new))
 
 
 @pytest.mark.parametrize(

@@ -226,6 +226,14 @@ DESCENT: dict[str, Rule] = {
     "_preconditioning": optional(_preconditioning),
     "_stream": optional(_stream),
 }
+
+
+def _no_partners(name: str, value: Any, scope: Scope) -> Any:
+    if len(value):
+        raise TypeError(f"`{name}` must be empty in a file, got {value!r:.60}")
+    return value
+
+
 _TABULAR: dict[str, Rule] = {
     **_FEATURES,
     "columns_": columns,
@@ -233,6 +241,8 @@ _TABULAR: dict[str, Rule] = {
     "n_outliers_": integer(),
     "n_skipped_": integer(),
     "feature_relevance_": array("features"),
+    "partners_": _no_partners,
+    "partner_weights_": _no_partners,
 }
 
 STATES: dict[str, dict[str, Rule]] = {

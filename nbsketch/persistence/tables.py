@@ -29,7 +29,6 @@ _MACHINE = (
     "base_scales",
     "members",
     "weights",
-    "linear",
     "ridge",
 )
 
@@ -57,8 +56,6 @@ def machine(name: str, value: Any, scope: Scope) -> Any:
     array("p", positive=True)(f"{name}.base_scales", parts["base_scales"], scope)
     if parts["base"] is not None:
         base(f"{name}.base", parts["base"], scope)
-    if parts["linear"] is not None:
-        _linear(f"{name}.linear", parts["linear"], scope)
     if parts["ridge"] is not None:
         _global(f"{name}.ridge", parts["ridge"], scope)
     members = _tuple(f"{name}.members", parts["members"], scope.lengths["members"])
@@ -101,13 +98,6 @@ def calibration(name: str, value: Any, scope: Scope) -> Any:
     return value
 
 
-def _linear(name: str, value: Any, scope: Scope) -> None:
-    coef, intercept, weight = _tuple(name, value, 3)
-    array("p d")(f"{name}.coef", coef, scope)
-    array("d")(f"{name}.intercept", intercept, scope)
-    check_real(f"{name}.weight", weight, low=0, high=1)
-
-
 def _global(name: str, value: Any, scope: Scope) -> None:
     matrix, ridge, weight = _tuple(name, value, 3)
     array("p p")(f"{name}.map", matrix, scope)
@@ -116,10 +106,12 @@ def _global(name: str, value: Any, scope: Scope) -> None:
 
 
 def _member(name: str, value: Any, scope: Scope) -> None:
-    family, scales, tau, trees = _tuple(name, value, 4)
+    family, scales, tau, trees, is_on_base = _tuple(name, value, 5)
     check_choice(f"{name}.family", family, LEARNABLE)
     array("p", positive=True)(f"{name}.scales", scales, scope)
     check_positive(f"{name}.tau", tau)
+    if not isinstance(is_on_base, bool):
+        raise TypeError(f"`{name}.is_on_base` must be a bool, got {is_on_base!r:.60}")
     if not isinstance(trees, tuple) or not trees:
         raise ValueError(f"`{name}.trees` must have a tree, got {trees!r:.60}")
     for i, tree in enumerate(trees):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,13 @@ from nbsketch.tabular.efforts import EFFORTS
 from nbsketch.tabular.fit import LeftOut, fit_machine
 from nbsketch.tabular.limit import TimeLimit
 from nbsketch.tabular.machine import Machine
+from nbsketch.tabular.partners import (
+    Partner,
+    check_partners,
+    fit_partner,
+    folds_of,
+    usual_partners,
+)
 from nbsketch.tuning.folds import block_labels
 
 # Features that the summary lists.
@@ -34,8 +42,9 @@ class TabularModel(SaveMixin, BaseEstimator):
 
     def __init__(
         self,
-        effort: str = "standard",
+        effort: str = "fast",
         *,
+        partners: Any = None,
         cv: Any = None,
         max_seconds: float | None = None,
         random_state: Any = None,
@@ -43,6 +52,7 @@ class TabularModel(SaveMixin, BaseEstimator):
         callback: Any = None,
     ) -> None:
         self.effort = effort
+        self.partners = partners
         self.cv = cv
         self.max_seconds = max_seconds
         self.random_state = random_state
@@ -81,12 +91,15 @@ class TabularModel(SaveMixin, BaseEstimator):
         labels: NDArray | None,
         rng: np.random.Generator,
         *,
-        robust: bool,
-    ) -> LeftOut:
-        """Fit the machine to encoded rows and targets (n, d) of positive weight.
+        classes: NDArray | None = None,
+    ) -> tuple[LeftOut, list[NDArray]]:
+        """Fit the machine and its partners to encoded rows and targets (n, d).
 
-        `labels` are blocks of rows that are left out together.
+        Weights are positive. `labels`: blocks of rows that are left out together;
+        `classes`: the class of each row, for classification. Also return the left-out
+        predictions of the partners, at the rows of those of the machine.
         """
+        partners = check_partners(self.partners, classes is not None)
         effort = EFFORTS[check_choice("effort", self.effort, EFFORTS)]
         n = len(rows.y)
         if n < 2:
@@ -102,15 +115,80 @@ class TabularModel(SaveMixin, BaseEstimator):
             effort,
             rng,
             limit,
-            robust=robust,
+            robust=classes is None,
         )
         if left_out.order is not None and left_out.order.is_contradicted:
             warnings.warn(dependent_rows(left_out.order), stacklevel=3)
-        self.n_outliers_ = n - left_out.n_used
-        self.n_skipped_ = limit.skipped
+        self.n_outliers_ = n - len(left_out.kept)
         self.machine_ = machine
         self.feature_relevance_ = machine.relevance()
-        return left_out
+        chosen = [(one, False) for one in partners]
+        if self.effort == "high":
+            counts = np.bincount([] if classes is None else classes)
+            usual = usual_partners(*rows.X.shape, counts, int(rng.integers(2**31)))
+            limit.skipped += len(usual) if limit.is_over() else 0
+            chosen += [] if limit.is_over() else usual
+        self.n_skipped_ = limit.skipped
+        return left_out, self._fit_partners(
+            chosen, rows, labels, classes, left_out, rng
+        )
+
+    def _fit_partners(
+        self,
+        chosen: list[tuple[Any, bool]],
+        rows: TrainingRows,
+        labels: NDArray | None,
+        classes: NDArray | None,
+        left_out: LeftOut,
+        rng: np.random.Generator,
+    ) -> list[NDArray]:
+        """Fit partners to the rows of the machine; see `_fit_rows`."""
+        self.partners_: tuple[Partner, ...] = ()
+        self.partner_weights_ = np.empty(0)
+        if not chosen:
+            return []
+        kept, machine = left_out.kept, self._machine
+        labels = None if labels is None else labels[kept]
+        Y = rows.y[kept] if classes is None else classes[kept, None]
+        weights, X = rows.relative_weights, rows.X[kept]
+        weights = None if weights is None else weights[kept]
+        strata = None if classes is None else classes[kept]
+        folds = folds_of(len(kept), labels, strata, rng)
+        count = 0 if classes is None else len(np.unique(classes))
+        place, found = np.searchsorted(kept, left_out.drawn), list[NDArray]()
+        for estimator, is_scaled in chosen:
+            scales = machine.base_scales if is_scaled else None
+            data = X if scales is None else machine.prepare(X) * scales
+            partner, values = fit_partner(
+                estimator, data, Y, weights, folds, count, scales
+            )
+            self.partners_ += (partner,)
+            found.append(values[place])
+        return found
+
+    def _partner_values(self, rows: NDArray) -> list[NDArray]:
+        """Return the predictions of the partners, each (n, d), at encoded rows."""
+        if not self.partners_:
+            return []
+        prepared = self._machine.prepare(rows)
+        return [one.predict(rows, prepared) for one in self.partners_]
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to a portable .npz file, without pickle.
+
+        `nbsketch.load` reads it back. A model with partners cannot be saved, which
+        those of effort="high" on more than 1500 rows, and of all classifiers, have: use
+        joblib for it.
+        """
+        fits = [one.fits[0][0] for one in getattr(self, "partners_", ())]
+        names = sorted({type(one).__name__ for one in [*fits, *(self.partners or [])]})
+        if names:
+            raise TypeError(
+                f"`partners` must be empty in a model file, which holds arrays and no "
+                f"pickle, got {', '.join(names)}: fit with partners=None and "
+                "effort='fast', or write this model with joblib"
+            )
+        super().save(path)
 
     def _random(self) -> np.random.Generator:
         return random_generator(self.random_state)
@@ -150,14 +228,18 @@ class TabularModel(SaveMixin, BaseEstimator):
             yield "base", f"{landmarks} landmarks, weight {machine.rest:.2f} by itself"
         for member, weight in zip(machine.members, machine.weights, strict=True):
             tau = f"{member.describe_trees()}, penalty {member.tau:.1e}"
+            tau += ", on what the base leaves" if member.is_on_base else ""
             yield "member", f"{member.family}, weight {weight:.2f}, {tau}"
-        if machine.linear is not None:
-            yield "member", f"linear, weight {machine.linear.weight:.2f}"
         if machine.ridge is not None:
             kind = "rotated" if machine.ridge.is_rotated else "global"
             landmarks = len(machine.ridge.base.landmarks)
             text = f"{kind} ridge, weight {machine.ridge.weight:.2f}"
             yield "member", f"{text}, {landmarks} landmarks"
+        for partner, weight in zip(
+            self.partners_, self.partner_weights_[-len(self.partners_) :], strict=False
+        ):
+            name = type(partner.fits[0][0]).__name__
+            yield "partner", f"{name}, weight {weight:.2f}"
         if self.n_skipped_:
             yield "skipped", f"{self.n_skipped_} steps{_why(self)}"
         numbers = machine.n_numbers()

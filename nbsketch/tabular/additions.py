@@ -1,4 +1,4 @@
-"""Members that the base is not added to: a linear function and a global ridge."""
+"""The global ridge, a member that the base is not added to, where it helps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch.tabular.base import Base
-from nbsketch.tabular.linear import Linear, fit_linear
 from nbsketch.tabular.metric import (
     EXACT_ROWS,
     Global,
@@ -22,26 +21,6 @@ from nbsketch.tabular.stack import stack_weights
 _UNLIKELY = 1.05
 # A global ridge is used from this ratio of errors of the stack, with it to without.
 _GAIN = 0.995
-# A linear function with less weight is left out of the stack.
-_LEAST_WEIGHT = 0.05
-
-
-def with_linear(
-    problem: Problem, scales: Scales, residuals: NDArray, index: NDArray
-) -> tuple[NDArray, NDArray, Linear | None]:
-    """Return residuals and weights of the stack, and the linear function if it helps.
-
-    `residuals` (k, m, d) are those of the other parts, at the rows `index`.
-    """
-    data = problem.data
-    known = None if data.weights is None else data.weights[index]
-    found = fit_linear(data, scales.inverse, index, problem.rng)
-    if found is not None:
-        more = np.concatenate([residuals, found[1][None]])
-        stack = stack_weights(more, known)
-        if stack[-1] >= _LEAST_WEIGHT:
-            return more, stack, found[0]._replace(weight=float(stack[-1]))
-    return residuals, stack_weights(residuals, known), None
 
 
 def with_ridge(

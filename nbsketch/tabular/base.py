@@ -59,40 +59,6 @@ class Base(NamedTuple):
         return out + self.intercept
 
 
-class Influence(NamedTuple):
-    """The hat matrix of a ridge on landmarks.
-
-    Attributes
-    ----------
-    form : CompiledForm
-        Kernel with its length scales.
-    landmarks : ndarray of shape (s, p)
-        Landmarks.
-    mean : ndarray of shape (s,)
-        Weighted mean of the kernel values B of the training rows.
-    map : ndarray of shape (s, s)
-        From eigenvectors to landmarks.
-    shrink : ndarray of shape (s,)
-        One over the eigenvalues plus tau.
-    weight : float
-        Sum of the weights.
-    """
-
-    form: CompiledForm
-    landmarks: NDArray
-    mean: NDArray
-    map: NDArray
-    shrink: NDArray
-    weight: float
-
-    def columns(self, rows: NDArray, some: NDArray) -> NDArray:
-        """Return H (m, k), the change of the fit at m rows for unit weight at k."""
-        every = evaluate(self.form, rows, self.landmarks) - self.mean
-        few = evaluate(self.form, some, self.landmarks) - self.mean
-        moved = self.map @ (self.shrink * (few @ self.map)).T
-        return every @ moved + 1 / self.weight
-
-
 class _Moments(NamedTuple):
     """Weighted sums over some rows: of B^T B, B^T Y, B, Y and ones."""
 
@@ -171,11 +137,7 @@ class Ridge:
     ----------
     validation : ndarray of int of shape (m,)
         Rows whose left-out residuals choose the penalty, drawn at random unless given.
-    influence : Influence
-        Hat matrix of the last fit.
     """
-
-    influence: Influence
 
     def __init__(
         self,
@@ -226,14 +188,6 @@ class Ridge:
         best = int(np.argmin(errors))
         coef = spectrum.coef(_TAUS[best])
         base = Base(self.landmarks, coef, spectrum.y_mean - spectrum.mean @ coef)
-        self.influence = Influence(
-            self._form,
-            self.landmarks,
-            spectrum.mean,
-            spectrum.map,
-            1 / (spectrum.values + _TAUS[best]),
-            float(self._weights.sum()),
-        )
         return base, path[best]
 
     def _inverse_root(self) -> NDArray:

@@ -23,6 +23,7 @@ from nbsketch.estimators._scores import ClassifierScore
 from nbsketch.fitting.weights import check_weights, weights_of_classes
 from nbsketch.tabular._model import TabularModel
 from nbsketch.tabular.calibration import Calibration, calibrate, two_columns
+from nbsketch.tabular.partners import logarithms, pool_weights, pooled
 
 
 class TabularKernelClassifier(ClassifierScore, TabularModel):
@@ -33,8 +34,12 @@ class TabularKernelClassifier(ClassifierScore, TabularModel):
 
     Parameters
     ----------
-    effort : {"fast", "standard", "high"}, default="standard"
-        How much to spend on the fit: see `TabularKernelRegressor`.
+    effort : {"fast", "high"}, default="fast"
+        How much to spend on the fit: see `TabularKernelRegressor`. "high" adds boosted
+        trees from 10 rows of each class.
+    partners : list of classifiers or None, default=None
+        Estimators of scikit-learn with `predict_proba`, which join a logarithmic pool
+        of probabilities; see `TabularKernelRegressor`.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, which multiply those of the rows. "balanced": inversely
         proportional to their frequencies. Probabilities are those of the weighted rows.
@@ -61,6 +66,10 @@ class TabularKernelClassifier(ClassifierScore, TabularModel):
     columns_, feature_relevance_, machine_, n_features_in_, feature_names_in_,
     n_skipped_
         As in `TabularKernelRegressor`.
+    partners_ : tuple
+        Fitted partners.
+    partner_weights_ : ndarray
+        Exponents of the machine and of the partners; empty without partners.
     calibration_ : tuple
         The map from scores to probabilities.
 
@@ -79,8 +88,9 @@ class TabularKernelClassifier(ClassifierScore, TabularModel):
 
     def __init__(
         self,
-        effort: str = "standard",
+        effort: str = "fast",
         *,
+        partners: Any = None,
         class_weight: Any = None,
         cv: Any = None,
         max_seconds: float | None = None,
@@ -89,8 +99,8 @@ class TabularKernelClassifier(ClassifierScore, TabularModel):
         callback: Any = None,
     ) -> None:
         super().__init__(
-            effort, cv=cv, max_seconds=max_seconds, random_state=random_state,
-            verbose=verbose, callback=callback,
+            effort, partners=partners, cv=cv, max_seconds=max_seconds,
+            random_state=random_state, verbose=verbose, callback=callback,
         )  # fmt: skip
         self.class_weight = class_weight
 
@@ -123,12 +133,15 @@ class TabularKernelClassifier(ClassifierScore, TabularModel):
             rows, blocks = self._encode(X, labels, weights, groups, classification=True)
             self.classes_, index = np.unique(rows.y, return_inverse=True)
             Y = _indicators(index, len(self.classes_))
-            left_out = self._fit_rows(rows._replace(y=Y), blocks, rng, robust=False)
+            left_out, values = self._fit_rows(
+                rows._replace(y=Y), blocks, rng, classes=index
+            )
             known = rows.relative_weights
             self._calibrate(
                 Y[left_out.drawn] - left_out.residual,
                 index[left_out.drawn],
                 None if known is None else known[left_out.drawn],
+                values,
             )
         return self
 
@@ -138,7 +151,11 @@ class TabularKernelClassifier(ClassifierScore, TabularModel):
             return table_by_row(self.predict_proba, X)
         rows = self._rows(X)
         scores = two_columns(self._machine.predict(rows))
-        return Calibration.of(self.calibration_).probabilities(scores)
+        chances = Calibration.of(self.calibration_).probabilities(scores)
+        values = self._partner_values(rows)
+        if not values:
+            return chances
+        return pooled(self.partner_weights_, _logarithms([chances, *values]))
 
     def predict(self, X: Any) -> NDArray:
         """Return the label of largest probability for each row of X, (n,)."""
@@ -148,16 +165,26 @@ class TabularKernelClassifier(ClassifierScore, TabularModel):
         return self.classes_[chances.argmax(axis=1)]
 
     def _calibrate(
-        self, scores: NDArray, index: NDArray, weights: NDArray | None
+        self,
+        scores: NDArray,
+        index: NDArray,
+        weights: NDArray | None,
+        values: list[NDArray],
     ) -> None:
         machine = self._machine
         scores = np.clip(scores, machine.y_low, machine.y_high)
         scores = two_columns(scores)
         calibration = calibrate(scores, index, weights)
         known = np.isfinite(scores).all(axis=1)
+        for part in values:
+            known &= np.isfinite(part).all(axis=1)
         chances = calibration.probabilities(scores[known])
         index = index[known]
         w = None if weights is None else weights[known]
+        if values:
+            logs = _logarithms([chances, *[part[known] for part in values]])
+            self.partner_weights_ = pool_weights(logs, index, w)
+            chances = pooled(self.partner_weights_, logs)
         logs = -np.log(np.maximum(chances[np.arange(len(index)), index], 1e-300))
         self.calibration_ = calibration
         self.loo_log_loss_ = float(np.average(logs, weights=w))
@@ -168,6 +195,11 @@ class TabularKernelClassifier(ClassifierScore, TabularModel):
         yield from super()._entries()
         losses = f"log loss {self.loo_log_loss_:.4g}, error {self.loo_error_:.3g}"
         yield "expected", f"{losses} on new rows, {len(self.classes_)} classes"
+
+
+def _logarithms(chances: list[NDArray]) -> NDArray:
+    """Return logarithms of the probabilities of several models, (k, n, c)."""
+    return np.stack([logarithms(part) for part in chances])
 
 
 def _check_labels(X: Any, y: Any) -> NDArray:

@@ -10,18 +10,17 @@ from numpy.typing import NDArray
 
 from nbsketch._blas import one_thread
 from nbsketch.solvers.order import OrderEffect
-from nbsketch.tabular.additions import with_linear, with_ridge
-from nbsketch.tabular.alone import fit_alone
+from nbsketch.tabular.additions import with_ridge
 from nbsketch.tabular.efforts import ALONE, Effort
 from nbsketch.tabular.limit import TimeLimit
-from nbsketch.tabular.local import fit_on_base
-from nbsketch.tabular.machine import Machine, clipped
+from nbsketch.tabular.local import fit_alone, fit_on_base
+from nbsketch.tabular.machine import Machine
 from nbsketch.tabular.members import Training
-from nbsketch.tabular.optimism import optimism
 from nbsketch.tabular.order import table_order
-from nbsketch.tabular.outliers import inliers, limits, widened
+from nbsketch.tabular.outliers import inliers
 from nbsketch.tabular.problem import Problem
 from nbsketch.tabular.scales import SMOOTH, learn_scales
+from nbsketch.tabular.stack import stack_weights
 from nbsketch.tuning import fit_scaler
 from nbsketch.tuning.inputs import CONSTANT
 from nbsketch.tuning.rows import Rows, prepare
@@ -40,14 +39,12 @@ class LeftOut(NamedTuple):
     drawn : ndarray of int of shape (m,)
         Training rows they belong to.
     members : ndarray of shape (k, m, d)
-        Residuals of the members, of the base, if there is one, and of the linear
-        function and the global ridge, if they have a weight.
+        Residuals of the members, of the base, if there is one, and of the global ridge,
+        if it has a weight.
     residual : ndarray of shape (m, d)
         Residuals of the stack, in units of the targets.
-    optimism : float
-        Factor from these residuals to those expected on new rows.
-    n_used : int
-        Number of rows without gross errors.
+    kept : ndarray of int
+        Rows without gross errors.
     order : OrderEffect or None
         Errors of leaving blocks of rows out. None: blocks were left out in the fit.
     """
@@ -55,8 +52,7 @@ class LeftOut(NamedTuple):
     drawn: NDArray
     members: NDArray
     residual: NDArray
-    optimism: float
-    n_used: int
+    kept: NDArray
     order: OrderEffect | None
 
 
@@ -79,8 +75,7 @@ def fit_machine(
     thread.
     """
     with one_thread():
-        low, high = limits(X)
-        X, kept = clipped(X, low, high), np.arange(len(X))
+        kept = np.arange(len(X))
         rows = prepare(X, Y, weights, fit_scaler(X, "both", rng), kept, labels=labels)
         if robust and len(X) >= _LEAST_ROWS:
             kept = inliers(rows, SMOOTH, rng)
@@ -91,9 +86,7 @@ def fit_machine(
             every, scaler = np.arange(len(X)), rows.scaler
             rows = prepare(X, Y, weights, scaler, every, labels=labels)
         machine, left_out = _fit(rows, effort, rng, budget, Y)
-    low, high = widened(X, low, high)
-    machine = machine._replace(low=low, high=high)
-    return machine, left_out._replace(drawn=kept[left_out.drawn], n_used=len(kept))
+    return machine, left_out._replace(drawn=kept[left_out.drawn], kept=kept)
 
 
 def _fit(
@@ -103,7 +96,7 @@ def _fit(
     budget: TimeLimit,
     Y: NDArray,
 ) -> tuple[Machine, LeftOut]:
-    scaler, scales = learn_scales(rows, effort, rng, budget)
+    scaler, scales = learn_scales(rows, rng, budget)
     center, spread = _moments(Y, rows.weights)
     Z, targets = scaler.transform(rows.X), (Y - center) / spread
     data = Training(Z, targets, rows.weights, rows.labels)
@@ -111,12 +104,13 @@ def _fit(
     fit = fit_alone if len(Y) <= ALONE else fit_on_base
     base, members, residuals, index = fit(problem, scales)
     start = None if base is None else (base, residuals[-1])
-    residuals, stack, linear = with_linear(problem, scales[0], residuals, index)
+    stack = stack_weights(
+        residuals, None if data.weights is None else data.weights[index]
+    )
     ridge = None
     found = with_ridge(problem, scales[0], start, residuals, stack, index)
     if found is not None:
         residuals, stack, ridge = found
-        linear = linear and linear._replace(weight=float(stack[-2]))
     machine = Machine(
         scaler,
         rows.X.min(axis=0),
@@ -129,13 +123,11 @@ def _fit(
         scales[0].inverse,
         tuple(members),
         stack[: len(members)],
-        linear,
         ridge,
     )
     left_out = np.einsum("k,kmd->md", stack, residuals)
-    factor = optimism(scales[0], Z, targets)
     order = None if data.labels is not None else table_order(scales[0].form, data)
-    return machine, LeftOut(index, residuals, left_out * spread, factor, len(Y), order)
+    return machine, LeftOut(index, residuals, left_out * spread, rows.kept, order)
 
 
 def _limits(Y: NDArray) -> tuple[NDArray, NDArray]:

@@ -19,8 +19,7 @@ class TimeLimit(Budget):
     Attributes
     ----------
     skipped : int
-        Number of searches, rounds within leaves, trees and global ridges that were
-        skipped.
+        Number of trees, global ridges and partners that were skipped.
     """
 
     def __init__(self) -> None:

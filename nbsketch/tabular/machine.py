@@ -1,13 +1,12 @@
 r"""The predictor of a table: a global base, members that correct it, and a stack.
 
 .. math:: f(x) = \bar y + (1 - v - u)\, g(x)
-          + \sum_m w_m \frac{1}{T} \sum_t f_{m,t}(x) + v\, h(x) + u\, r(x)
+          + \sum_m w_m \frac{1}{T} \sum_t f_{m,t}(x) + u\, r(x)
 
 with g a ridge on few landmarks and f_{m, t} the exact solution on the leaf of tree t
-that x falls in, with the kernel of member m, fitted to the residuals of g; h is linear,
-and left out if its weight v is below 0.05; r is a global ridge on more landmarks, for
-smooth targets. Up to 1500 rows there is no base, and a
-single leaf.
+that x falls in, with the kernel of member m, fitted to the residuals of g or, for the
+members whose weights add up to v, to the targets; r is a global ridge on more
+landmarks, for smooth targets. Up to 1500 rows there is no base, and a single leaf.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from numpy.typing import NDArray
 
 from nbsketch._blas import one_thread
 from nbsketch.tabular.base import Base
-from nbsketch.tabular.linear import Linear
 from nbsketch.tabular.members import Member, form_of, predict_member
 from nbsketch.tabular.metric import Global
 from nbsketch.tabular.scales import SMOOTH
@@ -46,10 +44,8 @@ class Machine(NamedTuple):
     members : tuple of Member
         The members.
     weights : ndarray of shape (members,)
-        Weights of the members; if they and that of the linear function add up to less
+        Weights of the members; if they and that of the global ridge add up to less
         than one, the base has the rest.
-    linear : Linear or None
-        The linear function.
     ridge : Global or None
         The global ridge.
     """
@@ -66,7 +62,6 @@ class Machine(NamedTuple):
     base_scales: NDArray
     members: tuple[Member, ...]
     weights: NDArray
-    linear: Linear | None
     ridge: Global | None
 
     @classmethod
@@ -74,35 +69,36 @@ class Machine(NamedTuple):
         """Return the machine with these parts, plain tuples if it was loaded."""
         found = cls(*parts)
         base = None if found.base is None else Base(*found.base)
-        linear = None if found.linear is None else Linear(*found.linear)
         ridge = None if found.ridge is None else Global.of(found.ridge)
         members = tuple(map(Member.of, found.members))
-        return found._replace(base=base, members=members, linear=linear, ridge=ridge)
+        return found._replace(base=base, members=members, ridge=ridge)
 
     @property
     def rest(self) -> float:
         """Weight of the base by itself; zero without one."""
-        known = self.weights.sum() + self._weight_without_base
-        return 0.0 if self.base is None else float(max(1 - known, 0.0))
+        others = 0.0 if self.ridge is None else self.ridge.weight
+        known = float(self.weights.sum()) + others
+        return 0.0 if self.base is None else max(1 - known, 0.0)
 
     @property
     def _weight_without_base(self) -> float:
         """Weight of the parts that the base is not added to."""
-        return sum(p.weight for p in (self.linear, self.ridge) if p is not None)
+        pairs = zip(self.members, self.weights.tolist(), strict=True)
+        targets = sum(weight for member, weight in pairs if not member.is_on_base)
+        return targets + (0.0 if self.ridge is None else self.ridge.weight)
 
     def relevance(self) -> NDArray:
         """Return the relevance of the q features, relative to the largest.
 
         Inverse length scales of the columns of a feature are added as squares. They are
-        those of the base or, without one, of the members, averaged by their weights,
-        with the linear function and the global ridge.
+        those of the base, of the members without it, and of the global ridge, averaged
+        by their weights.
         """
         known = [(self.base_scales, 1 - self._weight_without_base)]
-        if self.base is None:
-            scales = [member.scales for member in self.members]
-            known = list(zip(scales, self.weights.tolist(), strict=True))
-        others = [part for part in (self.linear, self.ridge) if part is not None]
-        known += [(part.slopes(), part.weight) for part in others]
+        pairs = zip(self.members, self.weights.tolist(), strict=True)
+        known += [(m.scales, weight) for m, weight in pairs if not m.is_on_base]
+        if self.ridge is not None:
+            known.append((self.ridge.slopes(), self.ridge.weight))
         total = np.zeros(self.scaler.n_features)
         for inverse, weight in known:
             squares = np.bincount(self.scaler.features, inverse**2, len(total))
@@ -114,7 +110,6 @@ class Machine(NamedTuple):
         """Return how many numbers predictions need."""
         trees = [tree for member in self.members for tree in member.trees]
         base = 0 if self.base is None else self.base.landmarks.size
-        base += 0 if self.linear is None else self.linear.coef.size
         base += 0 if self.ridge is None else self.ridge.base.landmarks.size
         return self.rows.size + base + sum(2 * tree.coef.size for tree in trees)
 
@@ -133,8 +128,6 @@ class Machine(NamedTuple):
         if self.base is not None:
             values = self.base.predict(form_of(SMOOTH, self.base_scales), rows)
             out += (1 - self._weight_without_base) * values
-        if self.linear is not None:
-            out += self.linear.weight * self.linear.predict(rows)
         if self.ridge is not None:
             out += self.ridge.weight * self.ridge.predict(SMOOTH, rows)
         for member, weight in zip(self.members, self.weights, strict=True):

@@ -51,19 +51,23 @@ class Member(NamedTuple):
         Penalty of the leaves.
     trees : tuple of Tree
         Their predictions are averaged.
+    is_on_base : bool
+        Whether it is fitted to the residuals of the base, which is then added to its
+        predictions. Otherwise it is fitted to the targets, as without a base.
     """
 
     family: str
     scales: NDArray
     tau: float
     trees: tuple[Tree, ...]
+    is_on_base: bool = False
 
     @classmethod
     def of(cls, parts: tuple[Any, ...]) -> Member:
         """Return the member with these parts, plain tuples if it was loaded."""
-        family, scales, tau, trees = parts
+        family, scales, tau, trees, is_on_base = parts
         made = tuple(Tree(Partition(*p), c, b) for p, c, b in trees)
-        return cls(family, scales, tau, made)
+        return cls(family, scales, tau, made, is_on_base)
 
     def describe_trees(self) -> str:
         """Return how many trees and leaves there are, in words."""

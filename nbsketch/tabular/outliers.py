@@ -1,4 +1,4 @@
-"""Gross errors: limits of the features, and rows whose targets nothing explains."""
+"""Gross errors: rows whose targets nothing explains."""
 
 from __future__ import annotations
 
@@ -12,14 +12,9 @@ from nbsketch.tabular.noise import fit_sizes
 from nbsketch.tuning.rows import Rows
 from nbsketch.tuning.search import isotropic_start
 
-# Features are limited to their quantiles of these levels, widened by so many times the
-# distance of the two.
-_LEVELS, _WIDER = (0.02, 0.98), 3.0
-# Features of new rows may go beyond the limits by this share of the distance of a limit
-# from the quantile on its side.
-_BEYOND = 0.5
-# Residuals, in robust standard deviations, from which a row is suspect.
-_OUT = 8.0
+# Residuals, in robust standard deviations, from which a row is suspect: with 8 clean
+# heavy tails are; one pass in place of `_PASSES` misses planted errors.
+_OUT = 12.0
 # Largest local size of residuals, and largest residual that it is fitted to, relative
 # to the median: gross errors must not pass for noise.
 _LARGEST = 30.0
@@ -31,43 +26,15 @@ _SAMPLE = (2000, 100)
 _NORMAL = 1.4826
 
 
-def limits(X: NDArray) -> tuple[NDArray, NDArray]:
-    """Return the lower and upper limits of the features, (q,).
-
-    They are the range of each feature unless it goes far beyond the quantiles of levels
-    0.02 and 0.98: by more than three times the distance of these.
-    """
-    low, high = X.min(axis=0), X.max(axis=0)
-    inner, outer = np.quantile(X, _LEVELS, axis=0)
-    width = _WIDER * (outer - inner)
-    varies = width > 0  # else a rare value is the information
-    bottom = np.where(varies, np.maximum(low, inner - width), low)
-    top = np.where(varies, np.minimum(high, outer + width), high)
-    return bottom.astype(X.dtype), top.astype(X.dtype)
-
-
-def widened(X: NDArray, low: NDArray, high: NDArray) -> tuple[NDArray, NDArray]:
-    """Return the limits of the features of new rows, (q,).
-
-    They are beyond those of the training rows by half their distance from the quantiles
-    of levels 0.02 and 0.98: a little for bounded features, more for those with tails.
-    """
-    inner, outer = np.quantile(X, _LEVELS, axis=0)
-    varies = outer > inner  # else the distance says nothing
-    bottom = low - _BEYOND * np.where(varies, np.maximum(inner - low, 0), 0)
-    top = high + _BEYOND * np.where(varies, np.maximum(high - outer, 0), 0)
-    return bottom.astype(X.dtype), top.astype(X.dtype)
-
-
 def inliers(rows: Rows, family: str, rng: np.random.Generator) -> NDArray:
     """Return the indices of the rows whose targets are not gross errors.
 
     A row is suspect if its residual from a small model, fitted without the suspect ones
-    of the pass before, exceeds 8 robust standard deviations, in units of the local size
-    of residuals where this is above the typical one: where the small model fits badly,
-    or the noise is larger. All rows are returned if more than 5 % are suspect, or if a
-    model of all rows explains a tenth of their sum of squares, beyond what chance
-    explains.
+    of the pass before, exceeds 12 robust standard deviations, in units of the local
+    size of residuals where this is above the typical one: where the small model fits
+    badly, or the noise is larger. All rows are returned if more than 5 % are suspect,
+    or if a model of all rows explains a tenth of their sum of squares, beyond what
+    chance explains.
     """
     every = kept = rows.kept
     Z = rows.transform(every)

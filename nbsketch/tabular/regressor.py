@@ -21,9 +21,11 @@ from nbsketch.estimators._scores import RegressorScore
 from nbsketch.fitting.weights import check_weights
 from nbsketch.outputs import check_levels
 from nbsketch.tabular._model import TabularModel
+from nbsketch.tabular.fit import LeftOut
 from nbsketch.tabular.members import form_of
 from nbsketch.tabular.noise import Noise, fit_noise
 from nbsketch.tabular.scales import SMOOTH
+from nbsketch.tabular.stack import stack_weights
 
 
 class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
@@ -33,35 +35,35 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
     Laplacian :math:`\exp(-\sum_k |x_k - z_k| / l_k)`:
 
     .. math:: f(x) = b + (1 - v - u)\, g(x)
-              + \sum_m w_m \frac{1}{T} \sum_{t=1}^T f_{m,t}(x) + v\, h(x) + u\, r(x).
+              + \sum_m w_m \frac{1}{T} \sum_{t=1}^T f_{m,t}(x) + u\, r(x).
 
     g is a ridge on few landmarks; :math:`f_{m,t}` is the exact kernel ridge regression
-    of what g leaves, on the leaf of at most 1600 rows of a random tree that x falls in.
-    Up to 1500 rows there is no g and one leaf with all rows; so is it with more where
-    the left-out error falls with the size of leaves. h is linear, for targets that
-    nearly are; r is a global ridge, for smooth ones nearly free of noise. Weights,
-    penalties and length scales minimize leave-one-out errors. Up to 1500 rows Matern
-    5/2 is a third kernel, and some length scales minimize the negative evidence of a
-    Gaussian process as well. See :doc:`/tabular`.
+    on the leaf of at most 1600 rows of a random tree that x falls in: of what g leaves
+    or, for members whose weights add up to v, of the targets. Up to 1500 rows there is
+    no g and one leaf with all rows. r is a global ridge, for smooth targets nearly free
+    of noise. Weights, penalties and length scales minimize leave-one-out errors. See
+    :doc:`/tabular`.
 
     Parameters
     ----------
-    effort : {"fast", "standard", "high"}, default="standard"
-        How much to spend on the fit: number of trees (1, 2 or 4 for each kernel) and of
-        searches for length scales. "high" also tries a global ridge with a rotated
-        metric in any case, "standard" if the left-out error is below 0.05 standard
-        deviations, and all of them above 1500 rows where a metric lowers the error of a
-        small fit or, up to 4000 rows, the base lacks landmarks.
+    effort : {"fast", "high"}, default="fast"
+        How much to spend on the fit. "high" has two trees for each member, tries the
+        global ridge more often, and adds boosted trees (more than 1500 rows) and a
+        network (from 3000 rows) as partners.
+    partners : list of regressors or None, default=None
+        Estimators of scikit-learn that join the stack by their predictions of five
+        folds. They take the encoded rows. A model with partners cannot be saved by
+        `save`. None: none but those of `effort`.
     cv : int, splitter, iterable of (train, test) or None, default=None
         Rows that are left out together wherever something is chosen; merged to 10
         blocks if there are more. None: single rows, with a `DependentRowsWarning` if
         contiguous blocks contradict them. An integer: that many contiguous blocks of
         rows, or of whole groups.
     max_seconds : float or None, default=None
-        Time after which steps beyond those of "fast" are skipped: further searches,
-        rounds within leaves and trees. The fit of "fast" is the least, however long it
-        takes, and a step that runs is finished. The model then depends on the machine.
-        None: no limit.
+        Time after which steps beyond those of "fast" are skipped: further trees, global
+        ridges and the partners of `effort`. The fit of "fast" is the least, however
+        long it takes, and a step that runs is finished. The model then depends on the
+        machine. None: no limit.
     random_state : None, int or Generator, default=None
         Pass an int for reproducible results: the model does not depend on the number of
         threads.
@@ -80,14 +82,18 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         Relevance of each feature of `columns_`: inverse length scales, averaged over
         the members by their weights, relative to the largest.
     loo_error_ : float or ndarray of shape (d,)
-        Root mean squared error expected on new rows: that of left-out rows, times a
-        factor for the length scales that it has chosen.
+        Root mean squared error expected on new rows: that of left-out rows, which is
+        about 8 % too small on few rows.
     n_outliers_ : int
         Number of training rows that were not used: gross errors in the targets, beyond
-        8 robust local standard deviations from a small model, at most 5 %.
+        12 robust local standard deviations from a small model, at most 5 %.
     n_skipped_ : int
-        Number of searches, rounds within leaves, trees and global ridges that were
-        skipped, because of `max_seconds` or a callback.
+        Number of trees, global ridges and partners that were skipped, because of
+        `max_seconds` or a callback.
+    partners_ : tuple
+        Fitted partners.
+    partner_weights_ : ndarray
+        Their weights; the machine has the rest.
     machine_, noise_ : tuple
         What predictions need, as arrays: about n (p + T m) numbers for m kernels.
     n_features_in_ : int
@@ -99,9 +105,7 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
     -----
     The model stores all training rows. Predictions are discontinuous at borders of
     leaves. They stay within the range of the training targets, widened by a tenth, and
-    features are clipped a little beyond their training range (half the distance of its
-    ends from the quantiles of levels 0.02 and 0.98), or to less if this range goes far
-    beyond these quantiles: the model does not extrapolate further.
+    features are clipped to their training range: the model does not extrapolate.
 
     Examples
     --------
@@ -143,12 +147,15 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
             rng = self._random()
             Y = y.reshape(len(y), -1)
             rows, blocks = self._encode(X, Y, weights, groups, classification=False)
-            left_out = self._fit_rows(rows, blocks, rng, robust=True)
+            left_out, values = self._fit_rows(rows, blocks, rng)
             self._single = y.ndim == 1
             known = rows.relative_weights
+            residual = self._stack_partners(
+                left_out, rows.y[left_out.drawn], values, known
+            )
             self._set_noise(
                 rows.X[left_out.drawn],
-                left_out.residual * left_out.optimism,
+                residual,
                 None if known is None else known[left_out.drawn],
                 rng,
             )
@@ -165,9 +172,8 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
 
         They are the prediction plus quantiles of left-out residuals, which are scaled
         by their local size: a regression of the logarithm of the size on the features.
-        On few rows residuals are enlarged for the choice of length scales; see
-        :doc:`/tabular`. Gross errors, which were left out (`n_outliers_`), are no part
-        of the distribution.
+        Gross errors, which were left out (`n_outliers_`), are no part of the
+        distribution.
 
         Parameters
         ----------
@@ -238,8 +244,35 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         error = np.sqrt(np.average(squares[known], axis=0, weights=w))
         self.loo_error_ = float(error[0]) if self._single else error
 
+    def _stack_partners(
+        self,
+        left_out: LeftOut,
+        Y: NDArray,
+        values: list[NDArray],
+        weights: NDArray | None,
+    ) -> NDArray:
+        """Set the weights of partners; return the left-out residuals of the stack."""
+        machine = self._machine
+        if not values:
+            return left_out.residual
+        clipped = [np.clip(part, machine.y_low, machine.y_high) for part in values]
+        residuals = np.stack([left_out.residual, *[Y - part for part in clipped]])
+        w = None if weights is None else weights[left_out.drawn]
+        stack = stack_weights(residuals / machine.spread, w)
+        self.partner_weights_ = stack[1:]
+        # A partner of no weight does not take the residuals of the rows that it lacks.
+        used = stack > 0
+        return np.einsum("k,kmd->md", stack[used], residuals[used])
+
     def _machine_values(self, rows: NDArray) -> NDArray:
-        return self._machine.predict(rows)
+        """Return the predictions of the machine and its partners, (n, d)."""
+        machine = self._machine
+        out = machine.predict(rows) * (1 - self.partner_weights_.sum())
+        for weight, values in zip(
+            self.partner_weights_, self._partner_values(rows), strict=True
+        ):
+            out += weight * np.clip(values, machine.y_low, machine.y_high)
+        return out
 
     def _spread(self, rows: NDArray, scores: NDArray) -> NDArray:
         """Return predictions plus local scales times scores (levels, d)."""
@@ -247,7 +280,7 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         form = form_of(SMOOTH, machine.base_scales)
         with one_thread():
             sigma = self._noise.sigma(form, machine.prepare(rows))
-        out = machine.predict(rows)[:, :, None] + sigma[:, :, None] * scores.T
+        out = self._machine_values(rows)[:, :, None] + sigma[:, :, None] * scores.T
         return out[:, 0] if self._single else out
 
     def _shaped(self, values: NDArray) -> NDArray:

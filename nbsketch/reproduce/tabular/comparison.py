@@ -27,7 +27,7 @@ from nbsketch.reproduce._tools.report import Row, Rows, read_csv, write_csv
 from nbsketch.reproduce._tools.statistics import where
 from nbsketch.reproduce.tabular.boosting import LEVELS
 from nbsketch.reproduce.tabular.methods import (
-    STANDARD,
+    DEFAULT,
     TUNED,
     Method,
     methods,
@@ -56,7 +56,7 @@ NOTES = (
     "SketchedKernelRegressor(), SketchedKernelClassifier(loss='logistic') and "
     "JointQuantileRegressor(). LightGBM: 500 trees at rate 0.1, stopped on a held-out "
     "tenth after 50 trees without progress. LightGBM tuned: random search on a "
-    f"held-out fifth for the time of {STANDARD!r}. exact ridge: median bandwidth, up "
+    f"held-out fifth for the time of {DEFAULT!r}. exact ridge: median bandwidth, up "
     "to 2000 training rows. xRFM: up to 5000 training rows. Categories are given as "
     "such to boosted trees and to tabular, and encoded by fit_columns for the others.",
 )
@@ -164,10 +164,10 @@ def _budget(name: str, rows: Rows) -> float:
     """Return the seconds of a tuned method: those of the standard one."""
     if name != TUNED:
         return 0.0
-    found = where(rows, method=STANDARD)
+    found = where(rows, method=DEFAULT)
     if not found:
         raise ValueError(
-            f"`methods` must have {STANDARD!r} with {TUNED!r}, whose time is that of it"
+            f"`methods` must have {DEFAULT!r} with {TUNED!r}, whose time is that of it"
         )
     return found[-1]["fit"]
 

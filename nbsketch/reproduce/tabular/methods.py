@@ -38,9 +38,9 @@ from nbsketch.tabular.regressor import TabularKernelRegressor
 
 TUNED = "LightGBM tuned"
 SKETCHED, XRFM, TABPFN = "sketched", "xRFM", "TabPFN"
-EFFORTS = ("fast", "standard", "high")
+EFFORTS = ("fast", "high")
 # The method whose fit time is the budget of the tuned one.
-STANDARD = "tabular, standard"
+DEFAULT = "tabular, fast"
 # Largest number of rows for xRFM, whose time grows with their cube.
 XRFM_ROWS = 5000
 Fit = Callable[[Any, NDArray, int, float], Predict]

@@ -6,7 +6,7 @@ import numpy as np
 
 from nbsketch.reproduce._tools.report import Row, Rows
 from nbsketch.reproduce._tools.statistics import column, groups, where
-from nbsketch.reproduce.tabular.methods import STANDARD
+from nbsketch.reproduce.tabular.methods import DEFAULT
 from nbsketch.reproduce.tabular.problems import CLASSIFICATION, QUANTILES
 
 # Share of the targets between the outer quantiles, and standard errors that a coverage
@@ -21,9 +21,9 @@ def against_others(table: Rows) -> list[Row]:
     """
     found = []
     for (task, method), theirs in groups(table, "task", "method").items():
-        ours = {row["set"]: row for row in where(table, task=task, method=STANDARD)}
+        ours = {row["set"]: row for row in where(table, task=task, method=DEFAULT)}
         common = [row for row in theirs if row["set"] in ours]
-        if method != STANDARD and common:
+        if method != DEFAULT and common:
             name = "log_loss" if task == CLASSIFICATION else "error"
             mine = np.array([ours[row["set"]][name] for row in common])
             found.append(_pair(task, method, mine / column(common, name)))

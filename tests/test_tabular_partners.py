@@ -1,0 +1,185 @@
+"""Estimators that join the machine, and the network among them."""
+
+import numpy as np
+import pytest
+import scipy.optimize
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.dummy import DummyClassifier, DummyRegressor
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+
+from nbsketch import TabularKernelClassifier, TabularKernelRegressor
+from nbsketch.tabular import network
+from nbsketch.tabular.network import ScaledNetwork
+from nbsketch.tabular.partners import (
+    fit_partner,
+    folds_of,
+    pool_weights,
+    pooled,
+    usual_partners,
+)
+
+
+def linear_table(n=150, seed=0):
+    """Targets far from zero, linear in five columns, with noise."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 5))
+    return X, 500 + 100 * X @ np.arange(5) + 100 * rng.normal(size=n)
+
+
+def test_left_out_predictions_are_those_of_refits():
+    X, y = linear_table()
+    folds = folds_of(150, None, None, np.random.default_rng(0))
+    assert_array_equal(np.sort(np.concatenate(folds)), np.arange(150))
+    w = np.random.default_rng(1).uniform(0.5, 2, 150)
+    Y = np.column_stack([y, -y])
+    partner, left_out = fit_partner(Ridge(3.0), X, Y, w, folds, 0, None)
+    total = np.zeros((150, 2))
+    for fold in folds:
+        kept = np.setdiff1d(np.arange(150), fold)
+        model = Ridge(3.0).fit(X[kept], Y[kept], w[kept])
+        assert_allclose(left_out[fold], model.predict(X[fold]))
+        total += model.predict(X) / 5
+    assert_allclose(partner.predict(X, X), total)
+
+
+def test_folds_are_whole_blocks_and_stratified():
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(-1, 7), 10)
+    folds = folds_of(80, labels, None, rng)
+    assert_array_equal(np.sort(np.concatenate(folds)), np.arange(10, 80))
+    for fold in folds:
+        others = np.setdiff1d(np.arange(80), fold)
+        assert not set(labels[fold]) & set(labels[others])
+    classes = np.repeat([0, 1], [90, 10])
+    for fold in folds_of(100, None, classes, rng):
+        assert_array_equal(np.bincount(classes[fold]), [18, 2])
+
+
+def test_a_partner_joins_the_stack_in_its_units():
+    """A linear function is the better model of linear targets, a constant is not."""
+    X, y = linear_table()
+    new, expected = linear_table(2000, seed=1)
+    alone = TabularKernelRegressor(random_state=0).fit(X, y)
+    partners = [LinearRegression(), DummyRegressor()]
+    model = TabularKernelRegressor(partners=partners, random_state=0).fit(X, y)
+    assert model.partner_weights_[0] > 0.5 > 0.1 > model.partner_weights_[1]
+    errors = [
+        np.sqrt(np.mean((m.predict(new) - expected) ** 2)) for m in (alone, model)
+    ]
+    assert errors[1] < errors[0]
+    assert_allclose(model.loo_error_, errors[1], rtol=0.2)
+    low, high = model.predict_interval(new).T
+    assert 0.82 < np.mean((low <= expected) & (expected <= high)) < 0.98
+    assert "LinearRegression, weight" in model.summary()
+    assert alone.partners_ == ()
+
+
+def test_the_pool_has_the_least_log_loss(rng):
+    logs = np.log(rng.dirichlet(np.ones(3), size=(2, 80)))
+    classes = np.array([rng.choice(3, p=p / p.sum()) for p in np.exp(logs[0])])
+
+    def loss(t):
+        chances = pooled(t, logs)[np.arange(80), classes]
+        return -np.log(chances).mean() + 1e-4 * np.square(t).sum()
+
+    t = pool_weights(logs, classes)
+    tried = scipy.optimize.minimize(
+        loss, [0.5, 0.5], bounds=[(0, None)] * 2, method="Nelder-Mead"
+    )
+    assert loss(t) <= tried.fun + 1e-6
+    assert_allclose(pooled(t, logs).sum(axis=1), 1)
+    logs[0, :5] = np.nan
+    assert np.isfinite(pool_weights(logs, classes)).all()
+
+
+def test_classes_are_pooled():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(900, 12))
+    labels = np.array(["a", "b"])[(X.sum(axis=1) + rng.logistic(size=900) > 0) * 1]
+    train, test = slice(0, 250), slice(250, 900)
+
+    def log_loss(model):
+        chances = model.predict_proba(X[test])
+        place = np.searchsorted(model.classes_, labels[test])
+        return -np.log(chances[np.arange(650), place]).mean()
+
+    alone = TabularKernelClassifier(random_state=0).fit(X[train], labels[train])
+    partners = [LogisticRegression(), DummyClassifier()]
+    model = TabularKernelClassifier(partners=partners, random_state=0)
+    model.fit(X[train], labels[train])
+    assert model.partner_weights_.shape == (3,)
+    assert log_loss(model) < log_loss(alone) + 0.005
+    assert abs(model.loo_log_loss_ - log_loss(model)) < 0.15
+
+
+@pytest.mark.parametrize(
+    ("partners", "error"),
+    [(Ridge(), TypeError), ([Ridge], TypeError), ([LogisticRegression()], TypeError)],
+)
+def test_partners_are_checked(partners, error):
+    X, y = linear_table(40)
+    with pytest.raises(error, match="`partners` must be None or a list of"):
+        TabularKernelRegressor(partners=partners).fit(X, y)
+
+
+def test_partners_take_the_weights():
+    X, y = linear_table(60)
+    model = TabularKernelRegressor(partners=[KNeighborsRegressor()], random_state=0)
+    model.fit(X, y)
+    with pytest.raises(ValueError, match="KNeighborsRegressor does not"):
+        model.fit(X, y, sample_weight=np.arange(1, 61))
+    with pytest.raises(TypeError, match="list of scikit-learn regressors"):
+        model.set_params(partners=[KNeighborsClassifier()]).fit(X, y)
+
+
+def test_a_model_with_partners_is_not_saved(tmp_path):
+    X, y = linear_table(60)
+    model = TabularKernelRegressor(partners=[Ridge()], random_state=0)
+    for one in (model, model.fit(X, y)):
+        with pytest.raises(TypeError, match=r"`partners` must be .* got Ridge"):
+            one.save(tmp_path / "model.npz")
+    assert not (tmp_path / "model.npz").exists()
+
+
+def test_partners_of_high_effort():
+    none = np.bincount([])
+    names = [
+        [type(one).__name__ for one, _ in usual_partners(n, 5, counts, 0)]
+        for n, counts in (
+            (1500, none), (1501, none), (3000, none), (10**7, none),
+            (100, np.array([90, 10])), (100, np.array([91, 9])),
+        )
+    ]  # fmt: skip
+    boosted = "HistGradientBoostingRegressor"
+    expected = [[], [boosted], [boosted, "ScaledNetwork"], []]
+    assert names == [*expected, ["HistGradientBoostingClassifier"], []]
+
+
+def test_the_gradient_of_the_network(rng):
+    layers = [rng.normal(size=s) for s in ((3, 4), 4, (4, 4), 4, (4, 1), 1)]
+    rows, Y, w = rng.normal(size=(7, 3)), rng.normal(size=(7, 1)), np.ones((7, 1))
+
+    def loss():
+        return np.mean((network._forward(layers, rows)[-1] - Y) ** 2) / 2
+
+    slopes, step = network._gradient(layers, rows, Y, w), 1e-6
+    for part, slope in zip(layers, slopes, strict=True):
+        index = (0,) * part.ndim
+        part[index] += step
+        above = loss()
+        part[index] -= 2 * step
+        below = loss()
+        part[index] += step
+        assert_allclose(
+            slope[index], (above - below) / (2 * step), rtol=1e-3, atol=1e-6
+        )
+
+
+def test_the_network_learns_a_smooth_function():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(1200, 2))
+    y = 50 + np.sin(4 * X[:, 0]) * X[:, 1]
+    fit, rest = (X[:800], y[:800]), (X[800:], y[800:])
+    model = ScaledNetwork().fit(*fit, X_val=rest[0], y_val=rest[1])
+    assert np.std(model.predict(rest[0]) - rest[1]) < 0.15 * y.std()

@@ -62,8 +62,8 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
     max_seconds : float or None, default=None
         Time after which steps beyond those of "fast" are skipped: further trees, global
         ridges and the partners of `effort`. The fit of "fast" is the least, however
-        long it takes, and a step that runs is finished. The model then depends on the machine.
-        None: no limit.
+        long it takes, and a step that runs is finished. The model then depends on the
+        machine. None: no limit.
     random_state : None, int or Generator, default=None
         Pass an int for reproducible results: the model does not depend on the number of
         threads.

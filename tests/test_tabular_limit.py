@@ -51,8 +51,9 @@ def test_the_least_is_the_fast_recipe(model, leaves, data, request):
     limited = model("high", max_seconds=1e-9, random_state=0)
     expected, found = fast.fit(X, y).predict(X), limited.fit(X, y).predict(X)
     assert_array_equal(found, expected)
-    # A tree of each of four members, and the global ridge if the error is small.
-    assert limited.n_skipped_ == (4 if leaves else 0)
+    # a tree of each of four members, the global ridge, and the boosted trees of classes
+    partners = model is TabularKernelClassifier
+    assert limited.n_skipped_ == (4 if leaves else 0) + 1 + partners
     assert "max_seconds=1e-09" in limited.summary()
     assert fast.n_skipped_ == 0 and "skipped" not in fast.summary()
 
@@ -66,8 +67,8 @@ def test_members_share_the_time_for_trees(clock, data, small):
 
     with mock.patch.object(local, "fit_tree", fit_tree):
         model = regressor("high", max_seconds=6).fit(*data)
-    assert [len(member.trees) for member in model.machine_.members] == [1, 2, 2, 2]
-    assert model.n_skipped_ == 1
+    assert [len(member.trees) for member in model.machine_.members] == [2, 2, 1, 1]
+    assert model.n_skipped_ == 2 + 1  # the global ridge
 
 
 def test_time_that_suffices_changes_nothing(clock, data, tmp_path):

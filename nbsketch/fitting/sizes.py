@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any
+
+import numpy as np
 
 from nbsketch._memory import fits
 from nbsketch._validation import check_integer, check_positive, check_real
@@ -167,7 +168,7 @@ def features_recipe(
 
 def _recipe(sketch: Any, size: Any, n: int, prefix: str = "") -> SketchRecipe:
     """Return the recipe of a sketch; warn and take all rows if `size` exceeds n."""
-    exceeds = isinstance(sketch, str) and isinstance(size, Integral) and size > n
+    exceeds = isinstance(sketch, str) and isinstance(size, int | np.integer) and size > n
     recipe = as_recipe(sketch, n if exceeds else size, n, prefix=prefix)
     if not exceeds:
         return recipe

@@ -125,7 +125,7 @@ class TabularModel(SaveMixin, BaseEstimator):
         chosen = [(one, False) for one in partners]
         if self.effort == "high":
             counts = np.bincount([] if classes is None else classes)
-            usual = usual_partners(*rows.X.shape, counts, int(rng.integers(2**31)))
+            usual = usual_partners(n, rows.X.shape[1], counts, int(rng.integers(2**31)))
             limit.skipped += len(usual) if limit.is_over() else 0
             chosen += [] if limit.is_over() else usual
         self.n_skipped_ = limit.skipped

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 # A single leaf of all rows, without a base, up to this many rows.
 ALONE = 1500
 # Otherwise the largest leaf of a tree, and of those in which length scales and penalty
@@ -32,4 +34,4 @@ class Effort(NamedTuple):
     rotated_below: float
 
 
-EFFORTS = {"fast": Effort(1, 0.0, 0.8), "high": Effort(2, 0.05, 0.97)}
+EFFORTS = {"fast": Effort(1, 0.0, 0.8), "high": Effort(2, np.inf, np.inf)}

@@ -136,13 +136,6 @@ def solve_leaf(
     return Leaf(coef, intercept, coef[-last:] / diagonal[:, None])
 
 
-def solve_shifted(
-    K: NDArray, rhs: NDArray, tau: float, weights: NDArray | None = None
-) -> NDArray:
-    """Return A^-1 rhs, of shape (c, k), with the matrix A of a leaf."""
-    return _solve(K, _noise(tau, weights, len(K)), rhs)[1]
-
-
 def _noise(tau: float, weights: NDArray | None, count: int) -> NDArray:
     """Return the diagonal that A adds to K."""
     noise = tau if weights is None else tau / weights

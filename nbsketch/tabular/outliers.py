@@ -29,12 +29,12 @@ _NORMAL = 1.4826
 def inliers(rows: Rows, family: str, rng: np.random.Generator) -> NDArray:
     """Return the indices of the rows whose targets are not gross errors.
 
-    A row is suspect if its residual from a small model, fitted without the suspect ones
-    of the pass before, exceeds 12 robust standard deviations, in units of the local
-    size of residuals where this is above the typical one: where the small model fits
-    badly, or the noise is larger. All rows are returned if more than 5 % are suspect,
-    or if a model of all rows explains a tenth of their sum of squares, beyond what
-    chance explains.
+    A row is suspect if its residual from a small model, fitted without the suspect
+    ones of the pass before, exceeds 12 robust standard deviations, in units of the
+    local size of residuals where this is above the typical one: where the small
+    model fits badly, or the noise is larger. All rows are returned if more than 5 %
+    are suspect, or if a model of all rows explains a tenth of their sum of squares,
+    beyond what chance explains.
     """
     every = kept = rows.kept
     Z = rows.transform(every)

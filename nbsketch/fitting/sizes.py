@@ -168,7 +168,9 @@ def features_recipe(
 
 def _recipe(sketch: Any, size: Any, n: int, prefix: str = "") -> SketchRecipe:
     """Return the recipe of a sketch; warn and take all rows if `size` exceeds n."""
-    exceeds = isinstance(sketch, str) and isinstance(size, int | np.integer) and size > n
+    exceeds = (
+        isinstance(sketch, str) and isinstance(size, int | np.integer) and size > n
+    )
     recipe = as_recipe(sketch, n if exceeds else size, n, prefix=prefix)
     if not exceeds:
         return recipe

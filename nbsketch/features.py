@@ -14,7 +14,13 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from nbsketch._expansion import expansion_of
-from nbsketch._rows import checked_rows, is_pairwise, model_dtype, takes_sparse
+from nbsketch._rows import (
+    checked_rows,
+    is_pairwise,
+    model_dtype,
+    takes_sparse,
+    training_rows,
+)
 from nbsketch._sketch_map import SketchMap, draw, sketched_design
 from nbsketch._validation import keeping_fitted, random_generator
 from nbsketch.distributed.checks import held_rows
@@ -128,7 +134,7 @@ class SketchedFeatures(
             integers with at most 20 values are labels of classes.
         """
         with keeping_fitted(self):
-            self._fit(checked_rows(self, X, reset=True), y, keep=False)
+            self._fit(X, y, keep=False)
         return self
 
     def fit_transform(self, X: ArrayLike, y: Any = None) -> NDArray:
@@ -136,9 +142,10 @@ class SketchedFeatures(
         if is_dask(X):
             return self.fit(X, y).transform(X)
         with keeping_fitted(self):
-            return self._fit(checked_rows(self, X, reset=True), y, keep=True).Z
+            return self._fit(X, y, keep=True).Z
 
     def _fit(self, X: Any, y: Any, keep: bool) -> Any:
+        X, y = training_rows(self, X, y, uses_targets=is_auto(self.bandwidth))
         rngs = random_generator(self.random_state).spawn(2)
         recipe = features_recipe(self.sketch, self.size, X.shape[0])
         X = held_rows(X, recipe)

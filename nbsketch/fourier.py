@@ -15,7 +15,7 @@ from sklearn.base import (
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from nbsketch._rows import checked_rows
+from nbsketch._rows import checked_rows, training_rows
 from nbsketch._validation import check_integer, keeping_fitted, random_generator
 from nbsketch.distributed.checks import held_rows
 from nbsketch.distributed.collections import is_dask
@@ -128,10 +128,12 @@ class RandomFourierFeatures(
             integers with at most 20 values are labels of classes.
         """
         with keeping_fitted(self):
-            self._fit(held_rows(checked_rows(self, X, reset=True)), y)
+            self._fit(X, y)
         return self
 
     def _fit(self, X: Any, y: Any) -> None:
+        X, y = training_rows(self, X, y, uses_targets=is_auto(self.bandwidth))
+        X = held_rows(X)
         size = check_integer("size", self.size, low=2)
         if size % 2:
             raise ValueError(

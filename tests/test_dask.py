@@ -579,6 +579,14 @@ def test_rows_of_changing_order_are_refused_unless_persisted(large, make):
     assert expected > 0.5 and found == pytest.approx(expected, abs=0.05)
 
 
+@pytest.mark.parametrize("transformer", [SketchedFeatures, RandomFourierFeatures])
+def test_features_read_their_targets_with_the_rows(large, transformer):
+    rows, _ = dask_data(*large, rows=400)
+    model = transformer(bandwidth="auto", size=20, random_state=0)
+    with pytest.raises(ValueError, match=r"persist first, X and y in one call"):
+        model.fit(rows, unsteady(*large)[1])
+
+
 @pytest.mark.parametrize("make", [unsteady, shuffled_frame])
 def test_scores_of_changing_order_compare_each_row_with_itself(large, make):
     X, y = large

@@ -593,3 +593,19 @@ def test_verbose_reports_the_cost_of_each_stage(data, capsys, monkeypatch):
     assert "[########################] 100% inputs: features" in capsys.readouterr().err
     make(**sketches).fit(X, Y).predict(X_new)
     assert capsys.readouterr().err == ""
+
+
+def test_the_memory_limit_decides_whether_inputs_are_sketched(rng):
+    X = rng.uniform(-3, 3, size=(400, 1))
+    Y = np.column_stack([np.sin(X), np.cos(X)])
+    model = InputOutputKernelRegressor(output_kernel="linear", random_state=0)
+    full = clone(model).fit(X, Y)
+    nbsketch.set_memory_limit("1MB")
+    try:
+        limited = clone(model).fit(X, Y)
+        asked = clone(model).set_params(sketch="identity").fit(X, Y)
+    finally:
+        nbsketch.set_memory_limit(None)
+    assert full.sketch_.is_identity and asked.sketch_.is_identity
+    assert 3 * 8 * 400 * limited.sketch_.shape[0] <= 1024**2
+    assert limited.score(X, Y) > -1e-3

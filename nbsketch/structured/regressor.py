@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,9 +23,11 @@ from nbsketch._validation import (
 )
 from nbsketch._whitening import PivotedCholesky
 from nbsketch.distributed.checks import loaded
+from nbsketch.fitting.sizes import fits_dense
 from nbsketch.fitting.weights import TrainingRows, check_weights
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
 from nbsketch.persistence import SaveMixin
+from nbsketch.sketches import SubsamplingSketch
 from nbsketch.structured._choice import OneSet, SetPerRow, choose_set, one_set
 from nbsketch.structured._decoding import Candidates, TopK, scores
 from nbsketch.structured._outputs import (
@@ -61,6 +64,16 @@ _MOST_FEATURES = 50
 def _named(sketch: Any, size: Any) -> Any:
     """Return the sketch of a model; without sketch and size it has none."""
     return "identity" if sketch is None and size is None else sketch
+
+
+def _within_memory(n: int) -> Any:
+    """Return no sketch, or a sub-sample so large that its features fit into memory."""
+    if fits_dense(n):
+        return "identity"
+    size = n // 2
+    while size > 1 and not fits_dense(math.isqrt(n * size)):
+        size //= 2
+    return SubsamplingSketch(max(size, 1))
 
 
 class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
@@ -108,7 +121,9 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         Bandwidth of an output kernel given by name, in the units of Y. None: "median".
     sketch, output_sketch : str, SketchRecipe or None, default=None
         Sketches of inputs and outputs: names or recipes. None: no sketch, "identity",
-        if the size is None as well, else "p-sparsified".
+        if the size is None as well, else "p-sparsified". If the n x n Gram matrix of
+        the inputs exceeds the memory limit (`nbsketch.set_memory_limit`), None takes
+        the largest of n/2, n/4, ... sub-sampled rows that does not.
     size, output_size : int, default=None
         Numbers of rows of sketches given by name. None means 100, or n if n < 100.
     alpha : float, default=1e-5
@@ -410,6 +425,8 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         rngs, learning = rng.spawn(2), rng.spawn(1)[0]
         X, kernel = self._learn(rows.X, kernel, rows.y, weights, learning)
         recipe = _named(self.sketch, self.size)
+        if recipe == "identity" and self.sketch is None:
+            recipe = _within_memory(X.shape[0])
         self.kernel_, self.sketch_ = draw(
             X, kernel, None, recipe, self.size, rngs, sample_weight=weights
         )

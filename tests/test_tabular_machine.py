@@ -414,7 +414,7 @@ def test_errors_that_agree_with_the_model_by_chance_are_left_out(count):
     X = rng.uniform(-1, 1, size=(400, 2))
     y = X[:, 0] + 0.05 * rng.normal(size=400)
     bad = np.flatnonzero(X[:, 0] > 0.5)[:count]
-    y[bad] += 10
+    y[bad] += 30
     rows = prepare(X, y[:, None], None, fit_scaler(X, "both", rng), np.arange(400))
     kept = inliers(rows, "matern-3/2", rng)
     assert_array_equal(np.setdiff1d(np.arange(400), kept), bad)

@@ -570,7 +570,7 @@ def test_encodings_go_through_a_file(tmp_path):
     text = json.dumps(encode(columns, "columns", arrays))
     write_archive(tmp_path / "c.npz", arrays)
     with open_archive(tmp_path / "c.npz") as archive:
-        again = Decoder(archive, claims=True)(json.loads(text), "columns")
+        again = Decoder(archive)(json.loads(text), "columns")
     assert isinstance(again, TableColumns) and again.names == ("city", "k", "x", "d")
     assert_array_equal(again.transform(X), columns.transform(X))
     assert list(again.summary_rows()) == list(columns.summary_rows())

@@ -26,6 +26,7 @@ from nbsketch.solvers.design import Design
 from nbsketch.solvers.exact import solve_positive
 from nbsketch.solvers.spectrum import moments
 from nbsketch.structured._outputs import TargetRows
+from nbsketch.structured._rows import Objects
 from nbsketch.structured._stages import Stages
 
 
@@ -93,7 +94,7 @@ def _solve_exact(
 ) -> NDArray:
     """Return H of shape (n, t) without a sketch."""
     with stages.stage("inputs: Gram matrix"):
-        rows = X.astype(np.float64, copy=False) if hasattr(X, "dtype") else X
+        rows = X if isinstance(X, Objects) else X.astype(np.float64, copy=False)
         K = np.array(kernel(rows), dtype=np.float64)
     with stages.stage("inputs: solve"):
         T = targets[:]

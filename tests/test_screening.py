@@ -295,9 +295,11 @@ def test_classes_and_robust_losses():
     classifier = SketchedKernelClassifier(random_state=0).fit(X, y > 0)
     assert classifier.score(X_new, target > 0) > 0.95
     y[::40] += 50.0
-    model = SketchedKernelRegressor(loss="huber", random_state=0).fit(X, y)
-    assert np.flatnonzero(np.isfinite(model.length_scales_)).tolist() == [0, 1, 2]
-    assert rmse(model, X_new, target) < 0.2
+    for seed in range(3):  # of the 55 columns those that matter, and hardly any other
+        model = SketchedKernelRegressor(loss="huber", random_state=seed).fit(X, y)
+        kept = np.flatnonzero(np.isfinite(model.length_scales_)).tolist()
+        assert kept[:3] == [0, 1, 2] and len(kept) <= 5
+        assert rmse(model, X_new, target) < 0.2
 
 
 def test_summary_names_the_kept_features_and_files_keep_them(tmp_path):

@@ -427,12 +427,15 @@ def smooth(n, seed=0):
 def test_searches_agree_whatever_the_seed_and_the_precision():
     X, Y = smooth(2000)
     X_new, Y_new = smooth(1000, seed=1)
-    errors = []
-    for dtype in (np.float64, np.float32):
-        for seed in range(3):
-            tuned = tune(X.astype(dtype), Y, rng=seed)
-            errors.append(error_of(tuned, X, Y, X_new, Y_new, size=700))
-    assert max(errors) < 1.3 * min(errors)
+    errors = [
+        [
+            error_of(tune(X.astype(t), Y, rng=seed), X, Y, X_new, Y_new, size=700)
+            for seed in range(3)
+        ]
+        for t in (np.float64, np.float32)
+    ]
+    assert np.max(errors) < 1.3 * np.median(errors)
+    np.testing.assert_allclose(errors[1], errors[0], rtol=0.05)
 
 
 @pytest.mark.parametrize("family", ["laplacian", "matern-3/2"])

@@ -94,7 +94,7 @@ def _solve_exact(
 ) -> NDArray:
     """Return H of shape (n, t) without a sketch."""
     with stages.stage("inputs: Gram matrix"):
-        rows = X if isinstance(X, Objects) else X.astype(np.float64, copy=False)
+        rows: Any = X if isinstance(X, Objects) else X.astype(np.float64, copy=False)
         K = np.array(kernel(rows), dtype=np.float64)
     with stages.stage("inputs: solve"):
         T = targets[:]

@@ -64,6 +64,7 @@ FLOORS = {
     "nbsketch.tabular": 9,
     "nbsketch.model_selection": 9,
     "nbsketch.conformal": 9,
+    "nbsketch.explain": 9,
     "nbsketch.reproduce": 10,
     "nbsketch._info": 10,
     "nbsketch.cli": 11,

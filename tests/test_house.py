@@ -47,6 +47,7 @@ FLOORS = {
     "nbsketch.distributed.checks": 6,
     "nbsketch.sketches": 5,
     "nbsketch.diagnostics": 6,
+    "nbsketch._onnx": 6,
     "nbsketch._rows": 6,
     "nbsketch._sketch_map": 6,
     "nbsketch.features": 6,

@@ -79,3 +79,53 @@ def between_levels(levels: NDArray, quantiles: NDArray, wanted: ArrayLike) -> ND
     right = np.clip(np.searchsorted(levels, wanted), 1, len(levels) - 1)
     share = (wanted - levels[right - 1]) / (levels[right] - levels[right - 1])
     return (1 - share) * quantiles[:, right - 1] + share * quantiles[:, right]
+
+
+def with_tails(levels: NDArray, quantiles: NDArray, wanted: ArrayLike) -> NDArray:
+    r"""Interpolate as `between_levels`, with exponential tails outside.
+
+    Below the first quantile :math:`q_1` of level :math:`\tau_1` the distribution
+    function is :math:`\tau_1 e^{(z - q_1) / t}`, where its slope :math:`\tau_1 / t` is
+    that between the first two quantiles; above the last one likewise.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> levels, quantiles = np.array([0.25, 0.75]), np.array([[0.0, 1.0]])
+    >>> with_tails(levels, quantiles, [0.1, 0.5, 0.9]).round(2).tolist()
+    [[-0.46, 0.5, 1.46]]
+    """
+    out, tau = between_levels(levels, quantiles, wanted), np.atleast_1d(wanted)
+    low, high = _tail_lengths(levels, quantiles)
+    out += low * np.minimum(np.log(tau / levels[0]), 0)
+    return out - high * np.minimum(np.log((1 - tau) / (1 - levels[-1])), 0)
+
+
+def distribution(levels: NDArray, quantiles: NDArray, values: NDArray) -> NDArray:
+    """Return the distribution functions at values (n, k): the inverse of `with_tails`.
+
+    Where quantiles are equal the function jumps to the highest of their levels.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> levels, values = np.array([0.25, 0.75]), np.array([[-0.46, 0.5, 1.46]])
+    >>> distribution(levels, np.array([[0.0, 1.0]]), values).round(2).tolist()
+    [[0.1, 0.5, 0.9]]
+    """
+    low, high = _tail_lengths(levels, quantiles)
+    rows = zip(values, quantiles, strict=True)
+    out = np.array([np.interp(v, q, levels) for v, q in rows]).reshape(values.shape)
+    below, above = quantiles[:, :1] - values, values - quantiles[:, -1:]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        left = levels[0] * np.exp(-np.maximum(below, 0) / low)
+        right = 1 - (1 - levels[-1]) * np.exp(-np.maximum(above, 0) / high)
+    return np.where(below > 0, left, np.where(above > 0, right, out))
+
+
+def _tail_lengths(levels: NDArray, quantiles: NDArray) -> tuple[NDArray, NDArray]:
+    """Return the lengths t of both tails, (n, 1) each; 0 for a single level."""
+    if len(levels) == 1:
+        return (np.zeros((len(quantiles), 1)),) * 2
+    steps = np.diff(quantiles, axis=1) / np.diff(levels)
+    return levels[0] * steps[:, :1], (1 - levels[-1]) * steps[:, -1:]

@@ -18,6 +18,7 @@ from nbsketch import (
 )
 from nbsketch._quantiles import between_levels, conformal_quantile
 from nbsketch.conformal import ConformalClassifier, ConformalRegressor
+from nbsketch.reproduce import coverage
 
 SEEDS = 60
 
@@ -44,13 +45,13 @@ def mean_coverage(model, *, make=make_rows, **options):
 
 
 @pytest.mark.parametrize("m", [1, 9, 10, 99])
-@pytest.mark.parametrize("coverage", [0.5, 0.8, 0.9, 0.95])
-def test_quantile_is_the_order_statistic(m, coverage):
+@pytest.mark.parametrize("share", [0.5, 0.8, 0.9, 0.95])
+def test_quantile_is_the_order_statistic(m, share):
     scores = np.random.default_rng(m).normal(size=m)
-    rank = int(np.ceil(round((m + 1) * coverage, 9)))
+    rank = int(np.ceil(round((m + 1) * share, 9)))
     expected = np.sort(scores)[rank - 1] if rank <= m else np.inf
-    assert conformal_quantile(scores, coverage) == expected
-    tiled = conformal_quantile(np.tile(scores, (3, 1)), coverage)
+    assert conformal_quantile(scores, share) == expected
+    tiled = conformal_quantile(np.tile(scores, (3, 1)), share)
     np.testing.assert_array_equal(tiled, expected)
 
 
@@ -58,9 +59,9 @@ def test_integer_weights_repeat_scores():
     rng = np.random.default_rng(0)
     scores, weights = rng.normal(size=30), rng.integers(1, 4, size=30)
     repeated = np.repeat(scores, weights)
-    for coverage in (0.3, 0.6, 0.9):
-        found = conformal_quantile(scores, coverage, weights.astype(float), 1.0)
-        assert found == conformal_quantile(repeated, coverage)
+    for share in (0.3, 0.6, 0.9):
+        found = conformal_quantile(scores, share, weights.astype(float), 1.0)
+        assert found == conformal_quantile(repeated, share)
 
 
 def test_between_levels_interpolates_and_stops_at_the_ends():
@@ -390,3 +391,15 @@ def test_errors_of_use_name_the_argument_and_keep_the_model():
     crossed = ConformalRegressor(LinearRegression(), method="cv+").fit(X, y)
     with pytest.raises(ValueError, match="`method` must be 'split' or 'cqr'"):
         crossed.update(X, y)
+
+
+def test_the_experiment_measures_each_setting(monkeypatch, tmp_path):
+    monkeypatch.setattr(coverage, "_ROWS", 60)
+    monkeypatch.setattr(coverage, "_TEST_ROWS", 50)
+    rows = coverage.run(replicates=2, out=tmp_path)
+    assert len(rows) == 3 * len(coverage.SETTINGS)
+    for row in rows:
+        assert 0 <= row["coverage"] <= 1 and row["width"] > 0
+        in_mapie = coverage.SETTINGS[row["setting"]].in_mapie is not None
+        assert (row["mapie"] is not None) == in_mapie
+    assert (tmp_path / "coverage.csv").exists()

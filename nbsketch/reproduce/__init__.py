@@ -54,6 +54,7 @@ EXPERIMENTS = {
     "tabular-quantiles": "tabular.quantiles",
     "sketch-cost": "tabular.sketch_cost",
     "steadiness": "tabular.steadiness",
+    "coverage": "coverage",
 }
 
 

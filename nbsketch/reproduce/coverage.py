@@ -240,7 +240,7 @@ def updated(
 def judged(ends: NDArray, y: NDArray, groups: NDArray | None) -> tuple[float, float]:
     """Return the coverage (of the last group, of whole vectors) and the mean width."""
     each: NDArray = (ends[..., 0] <= y) & (y <= ends[..., 1])
-    inside = each.reshape(len(y), -1).all(axis=1)
+    inside = np.all(each.reshape(len(y), -1), axis=1)
     labels = np.zeros(len(y)) if groups is None else groups
     counted = np.flatnonzero(labels == labels.max())
     return float(np.mean(inside[counted])), float((ends[..., 1] - ends[..., 0]).mean())

@@ -95,6 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_reproduce(commands)
     for name, run, text in (
         ("demo", _demo, "fit a synthetic problem with and without a sketch"),
+        ("warmup", _warmup, "compile what the estimators use, before the first fit"),
         (
             "datasets",
             _datasets,
@@ -129,6 +130,13 @@ def _demo(options: argparse.Namespace) -> None:
     from nbsketch.reproduce import demo
 
     demo.run()
+
+
+def _warmup(options: argparse.Namespace) -> None:
+    from nbsketch import _warmup
+
+    for name, seconds in _warmup.compile_all():
+        print(f"{name:44} {seconds:6.1f} s", flush=True)
 
 
 def _reproduce(options: argparse.Namespace) -> None:

@@ -18,8 +18,6 @@ from numpy.typing import ArrayLike, NDArray
 from nbsketch._validation import check_integer, check_positive, check_real
 from nbsketch.losses import Loss, as_loss
 from nbsketch.solvers._certified.checks import check_labels, check_state, check_weights
-from nbsketch.solvers._conjugate.checks import check_targets
-from nbsketch.solvers._conjugate.operator import PartialOperator, StoredMatrix
 from nbsketch.solvers._dual.batch import (
     Batch,
     Callback,
@@ -27,9 +25,18 @@ from nbsketch.solvers._dual.batch import (
     cold_start,
     warm_start,
 )
-from nbsketch.solvers._dual.preconditioner import ActivePreconditioner, low_rank_factor
 from nbsketch.solvers._dual.problem import DualProblem
 from nbsketch.solvers._dual.search import Start
+from nbsketch.solvers._linear.operator import (
+    PartialOperator,
+    StoredMatrix,
+    check_targets,
+)
+from nbsketch.solvers._linear.preconditioner import (
+    LowRankPreconditioner,
+    default_rank,
+    low_rank_factor,
+)
 from nbsketch.solvers.row_loss import conjugate_numbers, row_loss
 from nbsketch.solvers.solution import Solution, State
 
@@ -176,9 +183,14 @@ def dual_path(
         check_state(state, shape, shape[1:], shape)
     smooth = conjugate_numbers(loss).gam > 0
     rng = np.random.default_rng(random_state)
-    factor = low_rank_factor(operator, n * min(penalties), rng, smooth)
+    rank = default_rank(n, 1.0 if smooth else 0.5)
+    factor = low_rank_factor(operator, n * min(penalties), rng, rank=rank)
     batch = Batch(
-        operator, lambda: ActivePreconditioner(factor), tol, max_iter, max_seconds
+        operator,
+        lambda: LowRankPreconditioner(factor, np.zeros(n)),
+        tol,
+        max_iter,
+        max_seconds,
     )
     for alpha in penalties:
         problems = [

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from nbsketch.solvers._linear.outputs import output_basis
+from nbsketch.solvers._linear.rotation import output_basis
 
 
 def solve_exact(

@@ -23,7 +23,6 @@ from nbsketch.solvers._certified.checks import (
     check_targets,
     check_weights,
 )
-from nbsketch.solvers._conjugate.operator import PartialOperator, StoredMatrix
 from nbsketch.solvers._dual.batch import (
     Batch,
     Callback,
@@ -32,9 +31,10 @@ from nbsketch.solvers._dual.batch import (
     warm_start,
 )
 from nbsketch.solvers._dual.coupled import CoupledMatrix, CoupledPreconditioner
-from nbsketch.solvers._dual.preconditioner import low_rank_factor
 from nbsketch.solvers._dual.problem import DualProblem
 from nbsketch.solvers._dual.search import Start
+from nbsketch.solvers._linear.operator import PartialOperator, StoredMatrix
+from nbsketch.solvers._linear.preconditioner import default_rank, low_rank_factor
 from nbsketch.solvers.row_loss import RowLoss
 from nbsketch.solvers.solution import Solution, State
 
@@ -167,7 +167,8 @@ def joint_dual_path(
         check_state(state, (n, d), (d,), (n, d))
     coupled = CoupledMatrix(operator, T.T @ T)
     rng = np.random.default_rng(random_state)
-    factor = low_rank_factor(operator, n * min(penalties), rng, False, len(T))
+    rank = default_rank(n, 0.5, len(T))
+    factor = low_rank_factor(operator, n * min(penalties), rng, rank=rank)
 
     def precondition() -> CoupledPreconditioner:
         return CoupledPreconditioner(factor, T, coupled.row, coupled.output)

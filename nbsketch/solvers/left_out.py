@@ -17,14 +17,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._validation import check_integer, check_positive
 from nbsketch.solvers._certified.checks import check_weights
-from nbsketch.solvers._conjugate.checks import check_gap, check_targets
-from nbsketch.solvers._conjugate.operator import StoredMatrix, SymmetricOperator
-from nbsketch.solvers._conjugate.preconditioner import (
+from nbsketch.solvers._conjugate.kernel_system import KernelSystem
+from nbsketch.solvers._conjugate.search import ConjugateSearch, Limits
+from nbsketch.solvers._linear.operator import (
+    SymmetricOperator,
+    as_operator,
+    check_targets,
+)
+from nbsketch.solvers._linear.preconditioner import (
     LowRankPreconditioner,
     build_preconditioner,
 )
-from nbsketch.solvers._conjugate.problem import KernelSystem
-from nbsketch.solvers._conjugate.search import ConjugateSearch, Limits
 from nbsketch.solvers.exact import solve_positive
 
 __all__ = ["LeftOut", "leave_one_out_residuals"]
@@ -122,7 +125,7 @@ def leave_one_out_residuals(
     >>> found.residuals.shape, round(found.mean_square**0.5, 1)
     ((200,), 0.1)
     """
-    operator: Any = StoredMatrix(K) if isinstance(K, np.ndarray) else K
+    operator = as_operator(K)
     n, alpha = operator.shape[0], check_positive("alpha", alpha)
     targets, weights = check_targets(Y, n), check_weights(sample_weight, n)
     kept = np.flatnonzero(weights > 0)
@@ -193,11 +196,11 @@ class _Problem:
     def _solve(self, sides: NDArray, pre: LowRankPreconditioner) -> NDArray:
         """Return A^{-1} times some columns."""
         shifts = np.full(sides.shape[1], self.shift)
-        system = KernelSystem(self.K, sides, shifts, self._scaled(), False)
-        search = ConjugateSearch(system, pre, None, Limits(_TOL, _PASSES, np.inf))
-        found = search.run()
-        check_gap(found.relative_gap, search.n_passes)
-        return search.A
+        system = KernelSystem(self.K, sides, shifts, self._scaled(), False, pre)
+        search = ConjugateSearch(system, None, Limits(_TOL, _PASSES, np.inf))
+        search.run()
+        search.check_gap()
+        return search.X
 
     def _centered(
         self, dual: NDArray, u: NDArray, diagonal: NDArray

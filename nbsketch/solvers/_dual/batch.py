@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch.solvers._certified.certificate import Certificate
-from nbsketch.solvers._conjugate.operator import PartialOperator
-from nbsketch.solvers._dual.preconditioner import ActivePreconditioner
 from nbsketch.solvers._dual.problem import DualProblem
 from nbsketch.solvers._dual.products import Products, run_together
 from nbsketch.solvers._dual.search import DualSearch, Limits, Start
+from nbsketch.solvers._linear.operator import PartialOperator
+from nbsketch.solvers._linear.preconditioner import LowRankPreconditioner
 
 Callback = Callable[[int, float, float, float], bool | None]
 
@@ -44,7 +44,7 @@ class Batch:
     """
 
     K: PartialOperator
-    precondition: Callable[[], ActivePreconditioner]
+    precondition: Callable[[], LowRankPreconditioner]
     tol: float
     max_iter: int
     max_seconds: float

@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch.solvers._conjugate.operator import PartialOperator
+from nbsketch.solvers._linear.operator import PartialOperator
 
 ResultT = TypeVar("ResultT")
 # What a search yields, is sent, and returns.

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from nbsketch.solvers._certified.certificate import Certificate
 from nbsketch.solvers._certified.line_search import convex_step
-from nbsketch.solvers._conjugate.operator import PartialOperator
 from nbsketch.solvers._dual.direction import Inside, solve_inside
-from nbsketch.solvers._dual.preconditioner import ActivePreconditioner
 from nbsketch.solvers._dual.problem import DualProblem, Point
 from nbsketch.solvers._dual.products import Steps
+from nbsketch.solvers._linear.operator import PartialOperator
+from nbsketch.solvers._linear.preconditioner import LowRankPreconditioner
 from nbsketch.solvers.row_loss import typical_mean
 
 # First sigma over the mean residual: nearly all rows are between kinks, and the first
@@ -76,7 +76,7 @@ class DualSearch:
         self,
         K: PartialOperator,
         problem: DualProblem,
-        preconditioner: ActivePreconditioner,
+        preconditioner: LowRankPreconditioner,
         start: Start,
         limits: Limits,
         report: Callable[[int], None],

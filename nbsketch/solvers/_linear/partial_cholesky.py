@@ -14,8 +14,8 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import DTypeLike, NDArray
 
-from nbsketch.solvers._conjugate.operator import SymmetricOperator
 from nbsketch.solvers._linear.cholesky import raised_cholesky
+from nbsketch.solvers._linear.operator import SymmetricOperator
 
 # Blocks of pivots: a tenth of all of them, of which none needs fewer than this.
 _BLOCKS, _LEAST_BLOCK = 10, 50

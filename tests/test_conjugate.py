@@ -264,7 +264,7 @@ def test_partial_cholesky_ends_where_nothing_is_left(rng):
     assert 7 <= len(pivots) <= 100
     assert_allclose(F.T @ F, root @ root.T, atol=1e-6)
     identity = StoredMatrix(np.eye(200))
-    F, pivots = partial_cholesky(identity, 200, rng, enough=120.0)
+    F, pivots = partial_cholesky(identity, 200, rng, tolerance=120.0)
     assert len(pivots) == 100
 
 

@@ -155,18 +155,18 @@ class ConjugateSearch:
 
     def solution(self, rotated: RotatedOutputs, columns: Any = slice(None)) -> Solution:
         """Return some columns of coefficients as a solution."""
-        found, system = self.certificate, self.system
+        gaps, system = self.certificate, self.system
         coef, intercept, unused = rotated.restore(
             self.X[:, columns], system.intercept(self.X, self.product)[columns],
             system.weights, system.fit_intercept,
         )  # fmt: skip
-        worst = float(found.relative_gap[columns].max(initial=0))
+        worst = float(gaps.relative_gap[columns].max(initial=0))
         return Solution(
             coef=coef,
             intercept=intercept,
             dual=None,
-            objective=float(found.objective[columns].sum()) + unused,
-            gap=float((found.gap + found.noise)[columns].sum()),
+            objective=float(gaps.objective[columns].sum()) + unused,
+            gap=float((gaps.gap + gaps.noise)[columns].sum()),
             relative_gap=worst,
             n_iter=self.n_passes,
             seconds=perf_counter() - self._began,
@@ -193,9 +193,9 @@ class ConjugateSearch:
 
     def _late(self, tol: Any) -> NDArray:
         """Return the columns that have not converged and can get better."""
-        found = self.certificate
-        coarse = found.gap < found.noise / 16
-        return (found.relative_gap > tol) & ~coarse & ~self._stuck
+        gaps = self.certificate
+        coarse = gaps.gap < gaps.noise / 16
+        return (gaps.relative_gap > tol) & ~coarse & ~self._stuck
 
     def _has_time(self) -> bool:
         # One pass is kept for the residual at the end.
@@ -235,6 +235,6 @@ class ConjugateSearch:
     def _report(self) -> None:
         if self._callback is None or not self.n_passes:
             return
-        found, seconds = self.certificate, perf_counter() - self._began
-        sums = float(found.objective.sum()), float((found.gap + found.noise).sum())
+        gaps, seconds = self.certificate, perf_counter() - self._began
+        sums = float(gaps.objective.sum()), float((gaps.gap + gaps.noise).sum())
         self.stopped |= bool(self._callback(self.n_passes, *sums, seconds))

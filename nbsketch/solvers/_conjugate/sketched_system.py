@@ -128,23 +128,24 @@ class SketchedSystem:
         They are as tight as it takes to be below `tol` times the objective.
         """
         objective, gaps = self._objective(G, product), np.empty(self.shape[1])
-        for c, (alpha, enough) in enumerate(
+        for c, (alpha, tolerance) in enumerate(
             zip(self.alphas, tol * objective, strict=True)
         ):
             r = self.right[:, c : c + 1] - product[:, c : c + 1]
-            gaps[c] = self._form(self._by_sketch(float(alpha)), r, enough)
-            if gaps[c] > enough:
-                general = self._form(self._general(float(alpha)), r, enough)
+            gaps[c] = self._form(self._by_sketch(float(alpha)), r, tolerance)
+            if gaps[c] > tolerance:
+                general = self._form(self._general(float(alpha)), r, tolerance)
                 gaps[c] = min(gaps[c], general)
         return ColumnGaps(objective, gaps, np.zeros_like(gaps))
 
     def _objective(self, G: NDArray, product: NDArray) -> NDArray:
         return self.start - ((2 * self.right - product) * G).sum(axis=0) / 2
 
-    def _form(self, bound: Bound, r: NDArray, enough: float) -> float:
+    def _form(self, bound: Bound, r: NDArray, tolerance: float) -> float:
         if not bound.factor:
             return np.inf
-        return _inverse_form(bound, r, 2 * bound.factor * enough) / (2 * bound.factor)
+        scale = 2 * bound.factor
+        return _inverse_form(bound, r, scale * tolerance) / scale
 
     def _general(self, alpha: float) -> Bound:
         def apply(V: NDArray) -> NDArray:
@@ -178,8 +179,8 @@ def _unit(direction: NDArray) -> NDArray:
     return direction / size if size > 0 else direction
 
 
-def _inverse_form(bound: Bound, r: NDArray, enough: float) -> float:
-    """Return an upper bound of r^T M^{-1} r: close to it, or at most `enough`.
+def _inverse_form(bound: Bound, r: NDArray, tolerance: float) -> float:
+    """Return an upper bound of r^T M^{-1} r: close to it, or at most `tolerance`.
 
     For any z with residual q = r - M z it is 2 r^T z - z^T M z + q^T M^{-1} q, whose
     last term is at most |q|^2 over the least eigenvalue of M.
@@ -190,7 +191,7 @@ def _inverse_form(bound: Bound, r: NDArray, enough: float) -> float:
     for _ in range(_STEPS):
         value = float((z * (r + steps.R)).sum())  # 2 r^T z - z^T M z
         remainder = float((steps.R * steps.R).sum()) / bound.least
-        if remainder <= _SHARE * value or value + remainder <= enough:
+        if remainder <= _SHARE * value or value + remainder <= tolerance:
             break
         steps.turn()
         z = z + steps.step(bound.apply(steps.D)) * steps.D

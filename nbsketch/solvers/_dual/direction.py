@@ -13,13 +13,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch.solvers._dual.products import Products, Steps, run_together
+from nbsketch.solvers._dual.products import Steps, run_together
 from nbsketch.solvers._linear.cholesky import raised_cholesky, solve_positive_upper
 from nbsketch.solvers._linear.conjugate_gradients import ConjugateGradients
 from nbsketch.solvers._linear.operator import PartialOperator
 from nbsketch.solvers._linear.preconditioner import LowRankPreconditioner
 
-# Up to so many rows a factorization is as fast as the steps that it saves, for most
+# Up to this many rows a factorization is as fast as the steps that it saves, for most
 # systems and for those that take many.
 DIRECT, DIRECT_HARD = 1500, 4000
 # Up to this share of the rows, products with K_BB beat those with K.
@@ -29,19 +29,18 @@ STEPS = 100
 _JITTER = 1e-15
 
 
-class Inside(NamedTuple):
+class InsideSystem(NamedTuple):
     """The system of the rows of positive weight."""
 
     weights: NDArray  # (n,), W
     shift: float  # lambda
     right: NDArray  # (n,), used on those rows only
-    known: NDArray  # (n,), move of the predictions that is known already
     output: NDArray  # (n,), number of the output of each row
     total: NDArray | None  # of d for each output; None without intercepts
-    enough: float  # weighted square of the residual that is small enough
+    tolerance: float  # largest weighted square of the residual
 
 
-class Found(NamedTuple):
+class Direction(NamedTuple):
     """Its solution."""
 
     d: NDArray  # (n,), zero off these rows
@@ -53,9 +52,9 @@ class Found(NamedTuple):
 def solve_inside(
     K: PartialOperator,
     preconditioner: LowRankPreconditioner,
-    system: Inside,
+    system: InsideSystem,
     hard: bool,
-) -> Steps[Found]:
+) -> Steps[Direction]:
     """Solve the system, whole products with K being left to the caller.
 
     If conjugate gradients are known to take many steps, `hard`, more rows are solved
@@ -73,33 +72,33 @@ def solve_inside(
 def _in_part(
     part: PartialOperator,
     preconditioner: LowRankPreconditioner,
-    system: Inside,
+    system: InsideSystem,
     rows: NDArray,
-) -> Found:
+) -> Direction:
     """Solve with the block of these rows as an operator of its own."""
-    names = "weights", "right", "known", "output"
+    names = "weights", "right", "output"
     smaller = system._replace(**{name: getattr(system, name)[rows] for name in names})
     inside = np.ones(len(rows), dtype=bool)
     steps = _iterate(preconditioner.restricted(rows), smaller, inside)
-    (found,) = run_together(Products(part), [steps])
+    (direction,) = run_together(part, [steps])
     d = np.zeros(len(system.weights))
-    d[rows] = found.d
-    return found._replace(d=d, product=None)
+    d[rows] = direction.d
+    return direction._replace(d=d, product=None)
 
 
-def _factorize(K: PartialOperator, rows: NDArray, system: Inside) -> Found:
+def _factorize(K: PartialOperator, rows: NDArray, system: InsideSystem) -> Direction:
     """Solve by Cholesky factors, of a matrix with as much jitter as it takes."""
     d, sums = np.zeros(len(system.weights)), _Sums(system, rows)
     if not len(rows):
-        return Found(d, np.zeros(sums.count), d, 0)
+        return Direction(d, np.zeros(sums.count), d, 0)
     matrix = K.block(rows)
     matrix[np.diag_indices_from(matrix)] += system.shift / system.weights[rows]
     upper, _ = raised_cholesky(matrix, 0.0, _JITTER * float(np.trace(matrix)))
-    both = np.column_stack([system.right[rows], sums.indicators])
-    solved = solve_positive_upper(upper, both)
+    sides = np.column_stack([system.right[rows], sums.indicators])
+    solved = solve_positive_upper(upper, sides)
     sums.set(solved[:, 1:])
     d[rows] = sums.project(solved[:, 0], system.total)
-    return Found(d, sums.shift, None, 0)
+    return Direction(d, sums.shift, None, 0)
 
 
 class _Sums:
@@ -109,7 +108,7 @@ class _Sums:
     are the multipliers of the last projection.
     """
 
-    def __init__(self, system: Inside, rows: NDArray) -> None:
+    def __init__(self, system: InsideSystem, rows: NDArray) -> None:
         self.count = 0 if system.total is None else len(system.total)
         outputs = np.arange(self.count)
         self.indicators = (system.output[rows, None] == outputs).astype(float)
@@ -130,8 +129,8 @@ class _Sums:
 
 
 def _iterate(
-    preconditioner: LowRankPreconditioner, system: Inside, inside: NDArray
-) -> Steps[Found]:
+    preconditioner: LowRankPreconditioner, system: InsideSystem, inside: NDArray
+) -> Steps[Direction]:
     """Solve by conjugate gradients on directions whose sums are zero."""
     W, shift = system.weights, np.array([system.shift])
     scale = np.divide(system.shift, W, out=np.zeros(len(W)), where=inside)
@@ -151,8 +150,8 @@ def _iterate(
     for count in range(STEPS + 1):
         steps.turn()
         residual = steps.R[:, 0] - sums.indicators @ sums.shift
-        if float(W @ residual**2) <= system.enough:
-            return Found(d, sums.shift, Kd, count)
+        if float(W @ residual**2) <= system.tolerance:
+            return Direction(d, sums.shift, Kd, count)
         if count == STEPS:
             break
         p = steps.D[:, 0]
@@ -161,4 +160,4 @@ def _iterate(
         if not length:
             break
         d, Kd = d + length * p, Kd + length * Kp
-    return Found(d, sums.shift, Kd, None)
+    return Direction(d, sums.shift, Kd, None)

@@ -120,8 +120,8 @@ def conjugate_gradients(
     move: Any = 0.0
     steps = ConjugateGradients(right[:, None], lambda R, _: inverse(R[:, 0])[:, None])
     steps.turn()
-    enough = tol**2 * steps.slope[0]
-    while steps.slope[0] > enough and count < max_products:
+    tolerance = tol**2 * steps.slope[0]
+    while steps.slope[0] > tolerance and count < max_products:
         count += 1
         image, forward = product(steps.D[:, 0])
         (length,) = steps.step(image[:, None])

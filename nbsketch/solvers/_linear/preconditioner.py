@@ -181,7 +181,7 @@ def low_rank_factor(
     if dtype is None:
         small = shift < _SMALL_SHIFT * float(K.diag().sum())
         dtype = np.float64 if small else np.float32
-    return partial_cholesky(K, rank, rng, dtype=dtype, enough=shift / 4)[0]
+    return partial_cholesky(K, rank, rng, dtype=dtype, tolerance=shift / 4)[0]
 
 
 def build_preconditioner(

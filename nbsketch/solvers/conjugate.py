@@ -28,7 +28,7 @@ from nbsketch.solvers._linear.operator import (
     StoredMatrix,
     SymmetricOperator,
     as_operator,
-    check_targets,
+    check_columns,
 )
 from nbsketch.solvers._linear.preconditioner import (
     Preconditioner,
@@ -191,7 +191,7 @@ def conjugate_path(
     operator = as_operator(K)
     penalties = [check_positive("alpha", alpha) for alpha in alphas]
     limits = Limits.checked(tol, max_passes, max_seconds)
-    n, Y = operator.shape[0], check_targets(Y, operator.shape[0])
+    n, Y = operator.shape[0], check_columns(Y, operator.shape[0])
     rotated = RotatedOutputs(Y, output)
     if preconditioner is None:
         rng = np.random.default_rng(random_state)
@@ -249,7 +249,7 @@ def solve_columns(
         One for each penalty.
     """
     n, rng = len(Y), np.random.default_rng(random_state)
-    rotated = RotatedOutputs(check_targets(Y, n), output)
+    rotated = RotatedOutputs(check_columns(Y, n), output)
     shifts = (n * np.asarray(alphas)[:, None] / rotated.values).ravel()
     preconditioner = build_preconditioner(
         K, float(shifts.min(initial=n * float(np.min(alphas)))), rng,

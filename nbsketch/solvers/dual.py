@@ -23,7 +23,7 @@ from nbsketch.solvers._dual.problem import DualProblem
 from nbsketch.solvers._linear.operator import (
     PartialOperator,
     as_operator,
-    check_targets,
+    check_columns,
 )
 from nbsketch.solvers._linear.preconditioner import (
     LowRankPreconditioner,
@@ -157,7 +157,7 @@ def dual_path(
     operator, shape = as_operator(K), np.shape(y)
     penalties = [check_positive("alpha", alpha) for alpha in alphas]
     n, loss = operator.shape[0], as_loss(loss)
-    columns = [np.ascontiguousarray(column) for column in check_targets(y, n).T]
+    columns = [np.ascontiguousarray(column) for column in check_columns(y, n).T]
     check_labels("y", np.array(columns), loss)
     weights = check_weights(sample_weight, n)
     check_options(tol, max_iter, max_seconds, state, shape)

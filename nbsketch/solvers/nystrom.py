@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from nbsketch._validation import check_positive
 from nbsketch.solvers._conjugate.search import Callback, ConjugateSearch, Limits
 from nbsketch.solvers._conjugate.sketched_system import SketchedSystem
-from nbsketch.solvers._linear.operator import ColumnOperator, check_targets
+from nbsketch.solvers._linear.operator import ColumnOperator, check_columns
 from nbsketch.solvers._linear.rotation import RotatedOutputs
 from nbsketch.solvers.solution import Solution, State
 
@@ -98,7 +98,7 @@ def solve_nystrom(
     (True, True)
     """
     limits = Limits.checked(tol, max_passes, max_seconds)
-    rotated = RotatedOutputs(check_targets(Y, columns.shape[0]), output)
+    rotated = RotatedOutputs(check_columns(Y, columns.shape[0]), output)
     system = SketchedSystem(
         columns,
         rotated.targets[:, rotated.used],

@@ -108,7 +108,7 @@ def as_operator(K: Any) -> Any:
     return StoredMatrix(K) if isinstance(K, np.ndarray) else K
 
 
-def check_targets(Y: ArrayLike, n: int) -> NDArray:
+def check_columns(Y: ArrayLike, n: int) -> NDArray:
     """Return targets of shape (n, d) in float64, for a matrix with n rows."""
     Y = np.asarray(Y, dtype=np.float64)
     if len(Y) != n:

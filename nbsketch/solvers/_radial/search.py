@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from nbsketch._jit.radial import radial_point, radial_slope, times_curvature
 from nbsketch.solvers._certified.certificate import Certificate
-from nbsketch.solvers._certified.conjugate_gradients import conjugate_gradients
 from nbsketch.solvers._certified.search import CertifiedSearch
+from nbsketch.solvers._linear.conjugate_gradients import conjugate_gradients
 from nbsketch.solvers._radial.preconditioner import KroneckerInverse
 from nbsketch.solvers._radial.problem import RadialProblem
 from nbsketch.solvers.solution import State

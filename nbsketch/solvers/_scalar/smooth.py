@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from nbsketch.solvers._certified.certificate import Certificate
-from nbsketch.solvers._certified.conjugate_gradients import Inverse, conjugate_gradients
 from nbsketch.solvers._certified.search import CertifiedSearch
+from nbsketch.solvers._linear.conjugate_gradients import Inverse, conjugate_gradients
 from nbsketch.solvers._scalar.problem import ScalarProblem
 from nbsketch.solvers.solution import State
 

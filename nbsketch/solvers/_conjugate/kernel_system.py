@@ -10,27 +10,15 @@ for the eigenvalues :math:`\mu_j > 0` of the output matrix. With
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch.solvers._conjugate.operator import SymmetricOperator
-
-
-class ColumnGaps(NamedTuple):
-    """Objective and certified gap of each column of coefficients."""
-
-    objective: NDArray  # (d,)
-    gap: NDArray  # (d,), from the residual
-    noise: NDArray  # (d,), what rounding of the kernel values adds to the gap
-
-    @property
-    def relative_gap(self) -> NDArray:
-        """Return the whole gap over the objective, 0 where both are."""
-        whole = self.gap + self.noise
-        with np.errstate(divide="ignore"):
-            return np.divide(whole, self.objective, out=whole * 0, where=whole > 0)
+from nbsketch.solvers._conjugate.search import ColumnGaps
+from nbsketch.solvers._linear.conjugate_gradients import ConjugateGradients
+from nbsketch.solvers._linear.operator import SymmetricOperator
+from nbsketch.solvers._linear.preconditioner import Preconditioner
 
 
 class KernelSystem:
@@ -48,7 +36,12 @@ class KernelSystem:
         Non-negative weights of mean one. Rows of weight zero have no coefficient.
     fit_intercept : bool
         Whether b is free.
+    preconditioner : Preconditioner, optional
+        Needed for a search.
     """
+
+    passes: ClassVar[int] = 0
+    slack: ClassVar[float] = 1.0  # estimates are bounds, but for rounding
 
     def __init__(
         self,
@@ -57,10 +50,11 @@ class KernelSystem:
         shifts: NDArray,
         weights: NDArray | None,
         fit_intercept: bool,
+        preconditioner: Preconditioner | None = None,
     ) -> None:
         self.K, self.shifts, self.fit_intercept = K, shifts, fit_intercept
-        self.n, self.d = Y.shape
-        self.weights = weights
+        self.shape, self.n = Y.shape, len(Y)
+        self.weights, self.preconditioner = weights, preconditioner
         self._kept = None if weights is None or weights.all() else weights > 0
         self._inverse = None
         if weights is not None:
@@ -77,33 +71,44 @@ class KernelSystem:
     def project(self, V: NDArray) -> NDArray:
         """Return V without what no coefficients can have: a mean, or dropped rows."""
         if self._kept is None:
-            return V - V.mean(axis=0) if self.fit_intercept else V
+            return V - V.mean(axis=0) if self.fit_intercept else V.copy()
         V = V * self._kept[:, None]
         if not self.fit_intercept:
             return V
         return V - np.outer(self._kept, V.sum(axis=0) / self._kept.sum())
 
-    def shifted(self, A: NDArray, columns: NDArray) -> NDArray:
-        """Return lambda W^{-1} A for some columns."""
-        scaled = A * self.shifts[columns]
-        return scaled if self._inverse is None else scaled * self._inverse
+    def product(self, A: NDArray, columns: NDArray) -> NDArray:
+        """Return K A."""
+        return self.K @ A
 
-    def intercept(self, fitted: NDArray) -> NDArray:
-        """Return the best b, less the means of the targets, for K A."""
-        if not self.fit_intercept:
-            return np.zeros(fitted.shape[1])
-        return self.means(self.Y - fitted)
+    def curved(self, D: NDArray, product: NDArray, columns: NDArray) -> NDArray:
+        """Return the projection of K D + lambda W^{-1} D for some columns."""
+        return self.project(product + self._shifted(D, columns))
 
-    def residual(self, A: NDArray, fitted: NDArray, columns: NDArray) -> NDArray:
+    def residual(self, A: NDArray, product: NDArray, columns: NDArray) -> NDArray:
         """Return the projected residual of some columns, given K A."""
-        return self.project(self.Y[:, columns] - fitted - self.shifted(A, columns))
+        return self.project(self.Y[:, columns] - product - self._shifted(A, columns))
 
-    def certify(self, A: NDArray, fitted: NDArray) -> ColumnGaps:
+    def precondition(self, R: NDArray, columns: NDArray) -> NDArray:
+        """Return P^{-1} R, projected, for some columns."""
+        assert self.preconditioner is not None
+        return self.project(self.preconditioner.solve(R, self.shifts[columns]))
+
+    def intercept(self, A: NDArray, product: NDArray) -> NDArray:
+        """Return the best b, given K A."""
+        return self.mean + self._moved_mean(product)
+
+    def estimate(
+        self, A: NDArray, product: NDArray, steps: ConjugateGradients
+    ) -> ColumnGaps:
         """Return the certificate of coefficients, given K A."""
-        columns = np.arange(self.d)
-        errors = self.Y - fitted - self.intercept(fitted)
-        residual = errors - self.shifted(A, columns)
-        penalty = self.shifts * (A * fitted).sum(axis=0)
+        return self.certify(A, product)
+
+    def certify(self, A: NDArray, product: NDArray, tol: float = 0.0) -> ColumnGaps:
+        """Return the certificate of coefficients, given K A."""
+        errors = self.Y - product - self._moved_mean(product)
+        residual = errors - self._shifted(A, slice(None))
+        penalty = self.shifts * (A * product).sum(axis=0)
         objective = (self._square(errors) + penalty) / (2 * self.n)
         square = self._square(residual)
         noise = self._rounding() * np.linalg.norm(A, axis=0)
@@ -111,6 +116,17 @@ class KernelSystem:
         return ColumnGaps(
             objective, square / (2 * self.n), (both - square) / (2 * self.n)
         )
+
+    def _shifted(self, A: NDArray, columns: NDArray | slice) -> NDArray:
+        """Return lambda W^{-1} A for some columns."""
+        scaled = A * self.shifts[columns]
+        return scaled if self._inverse is None else scaled * self._inverse
+
+    def _moved_mean(self, product: NDArray) -> NDArray:
+        """Return the best b, less the means of the targets."""
+        if not self.fit_intercept:
+            return np.zeros(product.shape[1])
+        return self.means(self.Y - product)
 
     def _square(self, R: NDArray) -> NDArray:
         if self.weights is None:

@@ -1,11 +1,11 @@
-"""What the solvers ask of a kernel matrix, whole or sketched."""
+"""Interfaces of kernel matrices, all columns or those of a sketch."""
 
 from __future__ import annotations
 
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 
 class SymmetricOperator(Protocol):
@@ -101,3 +101,16 @@ class StoredMatrix:
     def diag(self) -> NDArray:
         """Return the diagonal."""
         return np.diagonal(self._matrix).astype(np.float64)
+
+
+def as_operator(K: Any) -> Any:
+    """Return an array as a `StoredMatrix`, and an operator as it is."""
+    return StoredMatrix(K) if isinstance(K, np.ndarray) else K
+
+
+def check_columns(Y: ArrayLike, n: int) -> NDArray:
+    """Return targets of shape (n, d) in float64, for a matrix with n rows."""
+    Y = np.asarray(Y, dtype=np.float64)
+    if len(Y) != n:
+        raise ValueError(f"`Y` must have as many rows as K, {n}, got {len(Y)}")
+    return Y.reshape(n, -1)

@@ -14,8 +14,8 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import DTypeLike, NDArray
 
-from nbsketch.solvers._conjugate.operator import SymmetricOperator
 from nbsketch.solvers._linear.cholesky import raised_cholesky
+from nbsketch.solvers._linear.operator import SymmetricOperator
 
 # Blocks of pivots: a tenth of all of them, of which none needs fewer than this.
 _BLOCKS, _LEAST_BLOCK = 10, 50
@@ -29,26 +29,26 @@ def partial_cholesky(
     rng: np.random.Generator,
     *,
     dtype: DTypeLike = np.float32,
-    enough: float = 0.0,
+    tolerance: float = 0.0,
 ) -> tuple[NDArray, NDArray]:
     """Return the transposed factor F^T of shape (m, n) and its m pivots.
 
     Pivots are drawn with probabilities proportional to the diagonal of the residual
     K - F F^T. There are `rank` of them, or fewer if the trace of the residual falls to
-    `enough`, or to what rounding leaves of it.
+    `tolerance`, or to what rounding leaves of it.
     """
     diagonal = K.diag()
     mean = float(diagonal.mean())
     rounding = float(np.finfo(np.promote_types(K.dtype, np.float16)).eps)
     rounding = max(rounding, float(np.finfo(dtype).eps))
-    residual = max(enough, _RESIDUAL * rounding * diagonal.sum())
+    residual = max(tolerance, _RESIDUAL * rounding * diagonal.sum())
     F = np.empty((rank, len(diagonal)), dtype)
     pivots: NDArray = np.empty(0, dtype=np.int64)
     while len(pivots) < rank and diagonal.sum() > residual:
         block = min(max(_LEAST_BLOCK, rank // _BLOCKS), rank - len(pivots))
         index = _draw(diagonal, block, rng)
-        known = F[: len(pivots)]
-        new = _block_factor(K, index, known, _JITTER * rounding * mean)
+        factor = F[: len(pivots)]
+        new = _block_factor(K, index, factor, _JITTER * rounding * mean)
         F[len(pivots) : len(pivots) + len(index)] = new
         diagonal -= np.einsum("ij,ij->j", new, new, dtype=np.float64)
         np.maximum(diagonal, 0, out=diagonal)
@@ -65,14 +65,14 @@ def _draw(diagonal: NDArray, count: int, rng: np.random.Generator) -> NDArray:
 
 
 def _block_factor(
-    K: SymmetricOperator, index: NDArray, known: NDArray, jitter: float
+    K: SymmetricOperator, index: NDArray, factor: NDArray, jitter: float
 ) -> NDArray:
     """Return the rows of F^T for a block of pivots, given those before."""
-    schur = np.ascontiguousarray(K.rows(index), dtype=known.dtype)
-    if len(known):
-        schur -= known[:, index].T @ known
+    schur = np.ascontiguousarray(K.rows(index), dtype=factor.dtype)
+    if len(factor):
+        schur -= factor[:, index].T @ factor
     block = schur[:, index].astype(np.float64)
-    upper = raised_cholesky((block + block.T) / 2, jitter)[0].astype(known.dtype)
+    upper = raised_cholesky((block + block.T) / 2, jitter)[0].astype(factor.dtype)
     solved = scipy.linalg.blas.get_blas_funcs("trsm", (upper,))(
         1.0, upper, schur.T, side=1, lower=0, overwrite_b=1
     )

@@ -53,9 +53,9 @@ class RotatedOutputs:
         A = np.zeros((len(coef), self.targets.shape[1]))
         b = np.zeros(self.targets.shape[1])
         A[:, self.used], b[self.used] = coef, intercept
-        rest, n = self.targets[:, ~self.used], len(self.targets)
+        unused, n = self.targets[:, ~self.used], len(self.targets)
         weights = np.ones(n) if weights is None else weights
         if fit_intercept:
-            b[~self.used] = weights @ rest / n
-        loss = float((weights @ np.square(rest - b[~self.used])).sum() / (2 * n))
+            b[~self.used] = weights @ unused / n
+        loss = float((weights @ np.square(unused - b[~self.used])).sum() / (2 * n))
         return A @ self._rotation.T, self._rotation @ b, loss

@@ -19,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch.solvers._conjugate.operator import SymmetricOperator
 from nbsketch.solvers._linear.cholesky import raised_cholesky, solve_upper
+from nbsketch.solvers._linear.operator import SymmetricOperator
 
 # Most rows of a block, and steps of the power method for a direction to split along.
 _ROWS, _STEPS = 500, 3
@@ -52,16 +52,16 @@ class BlockPreconditioner:
     ) -> None:
         self._parts = list(_partition(factor, rng))
         self._root = None if weights is None else np.sqrt(weights)
-        self._factor = factor
+        self.factor = factor
         if self._root is not None:
             factor *= self._root
-        self._rest = [self._residual(K, index) for index in self._parts]
+        self._residuals = [self._residual(K, index) for index in self._parts]
         self._shifted: dict[float, _Shifted] = {}
 
     @property
     def rank(self) -> int:
         """Number of columns of F."""
-        return len(self._factor)
+        return len(self.factor)
 
     def solve(self, R: NDArray, shifts: NDArray) -> NDArray:
         """Return P^{-1} R for R of shape (n, d), one shift for each column."""
@@ -71,13 +71,13 @@ class BlockPreconditioner:
             out[:, c] = self._solve(R[:, c], self._with_shift(float(shift)))
         return out if self._root is None else out * self._root[:, None]
 
-    def _solve(self, r: NDArray, known: _Shifted) -> NDArray:
+    def _solve(self, r: NDArray, shifted: _Shifted) -> NDArray:
         half = np.empty_like(r)
-        for index, upper in zip(self._parts, known.uppers, strict=True):
+        for index, upper in zip(self._parts, shifted.uppers, strict=True):
             half[index] = solve_upper(upper, r[index], 1)
-        g = solve_upper(known.inner, known.whitened @ half, 1)
-        half -= known.whitened.T @ solve_upper(known.inner, g)
-        for index, upper in zip(self._parts, known.uppers, strict=True):
+        g = solve_upper(shifted.inner, shifted.whitened @ half, 1)
+        half -= shifted.whitened.T @ solve_upper(shifted.inner, g)
+        for index, upper in zip(self._parts, shifted.uppers, strict=True):
             half[index] = solve_upper(upper, half[index])
         return half
 
@@ -86,16 +86,18 @@ class BlockPreconditioner:
         block = K.block(index)
         if self._root is not None:
             block *= np.outer(self._root[index], self._root[index])
-        part = self._factor[:, index]
+        part = self.factor[:, index]
         return block - part.T @ part
 
     def _with_shift(self, shift: float) -> _Shifted:
         if shift not in self._shifted:
             more = _MORE * shift
-            uppers = [raised_cholesky(block, shift, more)[0] for block in self._rest]
-            G = np.empty_like(self._factor)
+            uppers = [
+                raised_cholesky(block, shift, more)[0] for block in self._residuals
+            ]
+            G = np.empty_like(self.factor)
             for index, upper in zip(self._parts, uppers, strict=True):
-                G[:, index] = solve_upper(upper, self._factor[:, index].T, 1).T
+                G[:, index] = solve_upper(upper, self.factor[:, index].T, 1).T
             inner, _ = raised_cholesky(G @ G.T, 1.0)
             self._shifted[shift] = _Shifted(uppers, G, inner)
         return self._shifted[shift]

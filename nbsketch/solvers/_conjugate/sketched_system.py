@@ -17,13 +17,15 @@ bounded through
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch.solvers._conjugate.falkon import FalkonPreconditioner
-from nbsketch.solvers._conjugate.operator import ColumnOperator
+from nbsketch.solvers._conjugate.search import ColumnGaps
+from nbsketch.solvers._linear.conjugate_gradients import ConjugateGradients
+from nbsketch.solvers._linear.operator import ColumnOperator
 
 # Share of the mean diagonal of C added to it: what the penalty of the problem is.
 NUGGET = 1e-6
@@ -43,6 +45,9 @@ class Bound(NamedTuple):
 class SketchedSystem:
     """The system of d columns, one penalty for each."""
 
+    passes: ClassVar[int] = 1  # for the targets
+    slack: ClassVar[float] = 8.0
+
     def __init__(
         self,
         columns: ColumnOperator,
@@ -52,7 +57,8 @@ class SketchedSystem:
         fit_intercept: bool,
     ) -> None:
         self.columns, self.alphas, self.weights = columns, alphas, weights
-        (self.n, self.s), self.d = columns.shape, Y.shape[1]
+        self.n, self.s = columns.shape
+        self.shape = (self.s, Y.shape[1])
         self.fit_intercept = fit_intercept
         self.core = columns.core()
         self.delta = NUGGET * float(np.trace(self.core)) / self.s
@@ -73,7 +79,11 @@ class SketchedSystem:
             float(alphas.min(initial=np.inf)),
         )
 
-    def apply(self, V: NDArray, columns: NDArray) -> NDArray:
+    def project(self, G: NDArray) -> NDArray:
+        """Return a copy: all coefficients are admissible."""
+        return G.copy()
+
+    def product(self, V: NDArray, columns: NDArray) -> NDArray:
         """Return H V for some columns."""
         out = self.columns.normal(V, self.weights) / self.n
         if self.fit_intercept:
@@ -84,41 +94,58 @@ class SketchedSystem:
         """Return P^{-1} R for some columns, about."""
         return self.factors.solve(R, self.alphas[columns])
 
-    def objective(self, G: NDArray, R: NDArray) -> NDArray:
-        """Return the objectives of coefficients with residuals R."""
-        return self.start - ((self.right + R) * G).sum(axis=0) / 2
+    def curved(self, D: NDArray, product: NDArray, columns: NDArray) -> NDArray:
+        """Return H D, the product itself."""
+        return product
 
-    def intercept(self, G: NDArray) -> NDArray:
+    def residual(self, G: NDArray, product: NDArray, columns: NDArray) -> NDArray:
+        """Return the residuals of some columns, given H G."""
+        return self.right[:, columns] - product
+
+    def intercept(self, G: NDArray, product: NDArray) -> NDArray:
         """Return the best b."""
         return (self.mean - self.offset @ G) * self.fit_intercept
 
-    def estimate(self, R: NDArray, Z: NDArray, columns: NDArray) -> NDArray:
-        """Return gaps of some columns, by the factors: Z = P^{-1} R."""
-        R = R[:, columns]
-        general = np.square(self.factors.half(R)).sum(axis=0)
-        general /= 2 * self.alphas[columns]
-        if not self.share:
-            return general
-        return np.minimum(general, (R * Z).sum(axis=0) / (2 * self.share))
+    def estimate(
+        self, G: NDArray, product: NDArray, steps: ConjugateGradients
+    ) -> ColumnGaps:
+        """Return the objectives and gaps by the factors, whose rounding is trusted.
 
-    def certify(self, R: NDArray, enough: NDArray) -> NDArray:
-        """Return bounds of the gaps in which no factor is taken on trust.
-
-        They are as tight as it takes to be below `enough` (d,).
+        Only gaps of the columns of `steps` are computed; those of others are 0.
         """
-        gaps = np.empty(R.shape[1])
-        for c, alpha in enumerate(self.alphas):
-            r = R[:, c : c + 1]
-            gaps[c] = self._form(self._by_sketch(float(alpha)), r, enough[c])
-            if gaps[c] > enough[c]:
-                general = self._form(self._general(float(alpha)), r, enough[c])
-                gaps[c] = min(gaps[c], general)
-        return gaps
+        live, R = steps.columns, steps.R
+        gaps = np.zeros(self.shape[1])
+        gaps[live] = np.square(self.factors.half(R)).sum(axis=0)
+        gaps[live] /= 2 * self.alphas[live]
+        if self.share:
+            by_sketch = (R * steps.Z).sum(axis=0) / (2 * self.share)
+            gaps[live] = np.minimum(gaps[live], by_sketch)
+        return ColumnGaps(self._objective(G, product), gaps, np.zeros_like(gaps))
 
-    def _form(self, bound: Bound, r: NDArray, enough: float) -> float:
+    def certify(self, G: NDArray, product: NDArray, tol: float) -> ColumnGaps:
+        """Return the objectives and bounds of the gaps in which no factor is trusted.
+
+        They are as tight as it takes to be below `tol` times the objective.
+        """
+        objective, gaps = self._objective(G, product), np.empty(self.shape[1])
+        for c, (alpha, tolerance) in enumerate(
+            zip(self.alphas, tol * objective, strict=True)
+        ):
+            r = self.right[:, c : c + 1] - product[:, c : c + 1]
+            gaps[c] = self._form(self._by_sketch(float(alpha)), r, tolerance)
+            if gaps[c] > tolerance:
+                general = self._form(self._general(float(alpha)), r, tolerance)
+                gaps[c] = min(gaps[c], general)
+        return ColumnGaps(objective, gaps, np.zeros_like(gaps))
+
+    def _objective(self, G: NDArray, product: NDArray) -> NDArray:
+        return self.start - ((2 * self.right - product) * G).sum(axis=0) / 2
+
+    def _form(self, bound: Bound, r: NDArray, tolerance: float) -> float:
         if not bound.factor:
             return np.inf
-        return _inverse_form(bound, r, 2 * bound.factor * enough) / (2 * bound.factor)
+        scale = 2 * bound.factor
+        return _inverse_form(bound, r, scale * tolerance) / scale
 
     def _general(self, alpha: float) -> Bound:
         def apply(V: NDArray) -> NDArray:
@@ -152,24 +179,20 @@ def _unit(direction: NDArray) -> NDArray:
     return direction / size if size > 0 else direction
 
 
-def _inverse_form(bound: Bound, r: NDArray, enough: float) -> float:
-    """Return an upper bound of r^T M^{-1} r: close to it, or at most `enough`.
+def _inverse_form(bound: Bound, r: NDArray, tolerance: float) -> float:
+    """Return an upper bound of r^T M^{-1} r: close to it, or at most `tolerance`.
 
     For any z with residual q = r - M z it is 2 r^T z - z^T M z + q^T M^{-1} q, whose
     last term is at most |q|^2 over the least eigenvalue of M.
     """
     z = bound.precondition(r)
-    q = r - bound.apply(z)
-    d, slope = np.zeros_like(r), 1.0
+    residual = r - bound.apply(z)
+    steps = ConjugateGradients(residual, lambda R, _: bound.precondition(R))
     for _ in range(_STEPS):
-        value = float((z * (r + q)).sum())  # 2 r^T z - z^T M z
-        rest = float((q * q).sum()) / bound.least
-        if rest <= _SHARE * value or value + rest <= enough:
+        value = float((z * (r + steps.R)).sum())  # 2 r^T z - z^T M z
+        remainder = float((steps.R * steps.R).sum()) / bound.least
+        if remainder <= _SHARE * value or value + remainder <= tolerance:
             break
-        p = bound.precondition(q)
-        now = float((p * q).sum())
-        d, slope = p + (now / slope) * d, now
-        Md = bound.apply(d)
-        step = slope / float((d * Md).sum())
-        z, q = z + step * d, q - step * Md
-    return value + rest
+        steps.turn()
+        z = z + steps.step(bound.apply(steps.D)) * steps.D
+    return value + remainder

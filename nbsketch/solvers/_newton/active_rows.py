@@ -18,7 +18,7 @@ _GUARDS = 256
 
 
 class ActiveRows:
-    """Rows of a problem: residuals, centers and dual points `a`, all of shape (m, rows).
+    """Residuals, centers and dual points `a` of some rows, all of shape (m, rows).
 
     `rows` are their places in the whole problem, None for all. `gradient` (r, m) is
     ``Z^T (s a)^T``, `totals` (m,) the sums of s a and `young` that of the Fenchel-Young

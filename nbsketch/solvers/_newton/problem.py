@@ -132,7 +132,9 @@ class NewtonProblem(Problem):
 
     def best_constant(self) -> NDArray:
         """Return the intercepts to start from with zero coefficients."""
-        return self.constants(np.broadcast_to(self.y, (len(self.mix), self.y.shape[-1])))
+        return self.constants(
+            np.broadcast_to(self.y, (len(self.mix), self.y.shape[-1]))
+        )
 
     def constants(self, targets: NDArray) -> NDArray:
         """Return constants near the given targets (d, n) of the outputs.

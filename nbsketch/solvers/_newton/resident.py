@@ -94,7 +94,7 @@ class ResidentSearch(CertifiedSearch[NewtonProblem]):
         return t > 0
 
     def _certificate(self, gradient: NDArray) -> Certificate:
-        """Return the certificate of the current point; `gradient` is ``Z^T (s a)^T``."""
+        """Return the certificate of the current point from ``Z^T (s a)^T``."""
         p, design = self.problem, self.problem.design
         every = max(1, design.shape[0] // _SAMPLED)
         losses = design.part_values(parts.positive_losses, self.parts, every)
@@ -106,10 +106,10 @@ class ResidentSearch(CertifiedSearch[NewtonProblem]):
         rho = p.alpha * self.coef - (gradient + change) / p.n
         young += float(np.abs(self.intercept * totals).sum())
         penalty = p.alpha / 2 * float(np.vdot(self.coef, self.coef))
+        gap = young / p.n + float(np.vdot(rho, rho)) / (2 * p.alpha)
         return Certificate(
             self.coef, self.intercept, HeldRows(dual, (1, design.shape[0])),
-            loss / p.n + penalty, young / p.n + float(np.vdot(rho, rho)) / (2 * p.alpha),
-            capped / p.n + penalty,
+            loss / p.n + penalty, gap, capped / p.n + penalty,
         )  # fmt: skip
 
     def _balance(self) -> Shift:

@@ -65,9 +65,8 @@ class NewtonSearch(CertifiedSearch[NewtonProblem]):
         self._evaluate_all()
 
     def _first_certificate(self, state: State) -> Certificate:
-        self.proposed, gradient = self.whole.a, self.whole.gradient
-        p = self.problem
-        return p.certify(self.coef, self.intercept, self.res, self.proposed, gradient)
+        point = self.coef, self.intercept, self.res
+        return self.problem.certify(*point, self.whole.a, self.whole.gradient)
 
     def _first_sigma(self, state: State) -> float:
         if state.sigma is not None:
@@ -229,3 +228,10 @@ class CoupledSearch(NewtonSearch):
     cold: ClassVar[float] = 0.3
     warm: ClassVar[float] = 0.05
     shrink: ClassVar[float] = 0.4
+
+    def _first_certificate(self, state: State) -> Certificate:
+        if state.dual is None:
+            return super()._first_certificate(state)
+        # that of the given point itself: a solution stays one
+        point = self.coef, self.intercept, self.res, self.center
+        return self.problem.certify(*point)

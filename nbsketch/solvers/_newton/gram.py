@@ -45,8 +45,8 @@ class TermGrams:
         for matrix, inside in zip(self.matrices, self.inside, strict=True):
             lost = inside.copy()
             lost[rows] = False
-            count = np.count_nonzero(lost)
-            if not changes_pay(count, np.count_nonzero(inside) - count):
+            count = int(np.count_nonzero(lost))
+            if not changes_pay(count, int(np.count_nonzero(inside)) - count):
                 matrix[:], inside[:] = 0.0, False
             elif count:
                 matrix -= gram_of(self.problem, np.flatnonzero(lost), self.exact)

@@ -63,6 +63,7 @@ class Part:
         shared: NewtonProblem,
     ) -> Self:
         """Return the rows as a search begins; `shared` is the problem without rows."""
+        assert shared.loss is not None
         problem = replace(
             shared, y=y, losses=row_loss(shared.loss, y), uniform=weights is None,
             weights=np.ones(len(y)) if weights is None else weights,
@@ -133,6 +134,11 @@ def moved(
     """Return the part with its move along a direction; two slopes at step 1."""
     new = replace(part, move=part.with_features(Z).predict(D, shift))
     return new, new.slopes(1.0, sigma)
+
+
+def slopes(part: Part, t: float, sigma: float) -> tuple[float, float]:
+    """Return two slopes at a step."""
+    return part.slopes(t, sigma)
 
 
 def curvature_sums(Z: NDArray, part: Part) -> tuple:

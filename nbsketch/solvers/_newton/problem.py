@@ -22,7 +22,7 @@ from nbsketch.solvers._certified.checks import (
 )
 from nbsketch.solvers._certified.problem import Problem
 from nbsketch.solvers.design import Design
-from nbsketch.solvers.row_loss import RowLoss, RowPoint, row_loss
+from nbsketch.solvers.row_loss import RowLoss, row_loss
 
 # Fewer changed rows than this share: update Z^T (s a), do not recompute it.
 _FEW = 0.5
@@ -152,14 +152,16 @@ class NewtonProblem(Problem):
                 out[j] = self.target_quantile(targets[j], level)
         return out
 
-    def point(self, res: NDArray, center: NDArray, sigma: float) -> RowPoint:
-        """Return the dual point of the smoothed losses, with the total of each term."""
+    def point(
+        self, res: NDArray, center: NDArray, sigma: float
+    ) -> tuple[NDArray, NDArray, NDArray, float]:
+        """Return what a `RowPoint` has, with a total for each term."""
         shape, flat = res.shape, (res.ravel(), self.entry_weights, center.ravel())
         a, inside, total, young = self.losses.point(*flat, sigma)
         a, inside = a.reshape(shape), inside.reshape(shape)
         totals = np.array([total]) if len(a) == 1 else a @ self.weights
         young = self.young(res, a) if self.ordered else young
-        return RowPoint(a, inside, totals, young)
+        return a, inside, totals, young
 
     def young(self, res: NDArray, a: NDArray) -> float:
         """Return the weighted sum of the Fenchel-Young terms.

@@ -47,7 +47,8 @@ class HeldRows:
 
     def reshape(self, *shape: int) -> HeldRows:
         """Return the same vector as a row or a column."""
-        return HeldRows(self.parts, shape)
+        n = max(self.shape)
+        return HeldRows(self.parts, tuple(n if k == -1 else k for k in shape))
 
     @property
     def T(self) -> HeldRows:

@@ -23,6 +23,14 @@ from nbsketch._validation import (
 )
 from nbsketch._whitening import PivotedCholesky
 from nbsketch.distributed.checks import loaded
+from nbsketch.fitting.inputs import (
+    TuningTarget,
+    check_learnable,
+    is_auto,
+    is_learnable,
+    learn_inputs,
+    summary_lines,
+)
 from nbsketch.fitting.sizes import fits_dense
 from nbsketch.fitting.weights import TrainingRows, check_weights
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
@@ -45,13 +53,6 @@ from nbsketch.structured._rows import (
     object_kernel,
 )
 from nbsketch.structured._stages import Stages
-from nbsketch.tuning.learned import (
-    check_learnable,
-    is_auto,
-    is_learnable,
-    learn_inputs,
-    summary_lines,
-)
 
 # Memory of the points h(x) of the rows that are decoded together.
 _POINT_BYTES = 64 << 20
@@ -451,7 +452,8 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         if targets.shape[1] == 0:  # equal outputs
             return X, kernel
         size = min(self.size or len(X), len(X))
-        inputs = learn_inputs(X, targets, self.kernel, size, rng, weights)
+        target = TuningTarget(targets, weights)
+        inputs = learn_inputs(X, target, self.kernel, size, rng)
         self.scaler_, self.length_scales_ = inputs.scaler, inputs.length_scales
         return inputs.rows, as_kernel(inputs.kernel, inputs.bandwidth)
 

@@ -20,9 +20,7 @@ from nbsketch.fitting.folds import dependent_rows, folds_of_kept
 from nbsketch.fitting.weights import TrainingRows
 from nbsketch.persistence import SaveMixin
 from nbsketch.tabular.columns import fit_columns
-from nbsketch.tabular.efforts import EFFORTS
 from nbsketch.tabular.fit import LeftOut, fit_machine
-from nbsketch.tabular.limit import TimeLimit
 from nbsketch.tabular.machine import Machine
 from nbsketch.tabular.partners import (
     Partner,
@@ -31,6 +29,7 @@ from nbsketch.tabular.partners import (
     folds_of,
     usual_partners,
 )
+from nbsketch.tabular.problem import TimeLimit
 from nbsketch.tuning.folds import block_labels
 
 # Features that the summary lists.
@@ -100,7 +99,7 @@ class TabularModel(SaveMixin, BaseEstimator):
         predictions of the partners, at the rows of those of the machine.
         """
         partners = check_partners(self.partners, classes is not None)
-        effort = EFFORTS[check_choice("effort", self.effort, EFFORTS)]
+        check_choice("effort", self.effort, ("fast", "high"))
         n = len(rows.y)
         if n < 2:
             raise ValueError(
@@ -112,7 +111,6 @@ class TabularModel(SaveMixin, BaseEstimator):
             rows.y,
             rows.relative_weights,
             labels,
-            effort,
             rng,
             limit,
             robust=classes is None,
@@ -227,14 +225,11 @@ class TabularModel(SaveMixin, BaseEstimator):
             landmarks = len(machine.base.landmarks)
             yield "base", f"{landmarks} landmarks, weight {machine.rest:.2f} by itself"
         for member, weight in zip(machine.members, machine.weights, strict=True):
-            tau = f"{member.describe_trees()}, penalty {member.tau:.1e}"
-            tau += ", on what the base leaves" if member.is_on_base else ""
-            yield "member", f"{member.family}, weight {weight:.2f}, {tau}"
-        if machine.ridge is not None:
-            kind = "rotated" if machine.ridge.is_rotated else "global"
-            landmarks = len(machine.ridge.base.landmarks)
-            text = f"{kind} ridge, weight {machine.ridge.weight:.2f}"
-            yield "member", f"{text}, {landmarks} landmarks"
+            count = member.tree.partition.n_leaves
+            text = "all rows" if count == 1 else f"{count} leaves"
+            text += f", penalty {member.tau:.1e}"
+            text += ", on what the base leaves" if member.is_on_base else ""
+            yield "member", f"{member.family}, weight {weight:.2f}, {text}"
         for partner, weight in zip(
             self.partners_, self.partner_weights_[-len(self.partners_) :], strict=False
         ):

@@ -22,10 +22,9 @@ from nbsketch.fitting.weights import check_weights
 from nbsketch.outputs import check_levels
 from nbsketch.tabular._model import TabularModel
 from nbsketch.tabular.fit import LeftOut
-from nbsketch.tabular.members import form_of
+from nbsketch.tabular.machine import stack_weights
 from nbsketch.tabular.noise import Noise, fit_noise
-from nbsketch.tabular.scales import SMOOTH
-from nbsketch.tabular.stack import stack_weights
+from nbsketch.tabular.scales import SMOOTH, form_of
 
 
 class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):

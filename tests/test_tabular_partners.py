@@ -11,6 +11,7 @@ from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from nbsketch import TabularKernelClassifier, TabularKernelRegressor
 from nbsketch.tabular import network
 from nbsketch.tabular.network import ScaledNetwork
+from nbsketch.tabular.noise import expected_error
 from nbsketch.tabular.partners import (
     fit_partner,
     folds_of,
@@ -183,3 +184,19 @@ def test_the_network_learns_a_smooth_function():
     fit, rest = (X[:800], y[:800]), (X[800:], y[800:])
     model = ScaledNetwork().fit(*fit, X_val=rest[0], y_val=rest[1])
     assert np.std(model.predict(rest[0]) - rest[1]) < 0.15 * y.std()
+
+
+def test_the_expected_error_does_not_depend_on_which_rows_a_partner_leaves_out(rng):
+    """Easy and hard rows are so for the machine as well, which leaves out all."""
+    sizes = np.exp(2 * rng.normal(size=(4000, 1)))
+    plain = sizes * rng.normal(size=(4000, 1))
+    every = 0.7 * plain + 0.02 * sizes * rng.normal(size=(4000, 1))
+    desired = np.sqrt(np.mean(every**2))
+    assert_allclose(expected_error(every, plain), desired)
+    for fold in np.split(rng.permutation(4000), 5):
+        some = np.full_like(every, np.nan)
+        some[fold] = every[fold]
+        assert_allclose(expected_error(some, plain), desired, rtol=0.02)
+    # The error of a fold alone is off by far more
+    alone = [np.sqrt(np.mean(f**2)) for f in np.split(every, 5)]
+    assert max(alone) / min(alone) > 1.2

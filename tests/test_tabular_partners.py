@@ -81,8 +81,10 @@ def test_the_pool_has_the_least_log_loss(rng):
     classes = np.array([rng.choice(3, p=p / p.sum()) for p in np.exp(logs[0])])
 
     def loss(t):
-        chances = pooled(t, logs)[np.arange(80), classes]
-        return -np.log(chances).mean() + 1e-4 * np.square(t).sum()
+        logp = np.log(pooled(t, logs))
+        own, prior = logp[np.arange(80), classes], logp.mean(axis=1)
+        loss = -np.mean(80 / 81 * own + 1 / 81 * prior)
+        return loss + 1e-4 * np.square(t).sum()
 
     t = pool_weights(logs, classes)
     tried = scipy.optimize.minimize(
@@ -92,6 +94,15 @@ def test_the_pool_has_the_least_log_loss(rng):
     assert_allclose(pooled(t, logs).sum(axis=1), 1)
     logs[0, :5] = np.nan
     assert np.isfinite(pool_weights(logs, classes)).all()
+
+
+def test_few_sure_rows_make_no_surer_pool(rng):
+    """All rows are told apart, so that a pool without a prior grows without end."""
+    classes = np.arange(60) % 3
+    logs = np.log(np.full((2, 60, 3), 0.02))
+    logs[:, np.arange(60), classes] = np.log(0.96)
+    t = pool_weights(logs, classes)
+    assert 0.8 < t.sum() < 1.6
 
 
 def test_classes_are_pooled():

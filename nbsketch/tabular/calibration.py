@@ -80,13 +80,18 @@ def calibrate(
     return min(found, key=lambda pair: pair[0])[1]
 
 
+def smoothed_targets(classes: NDArray, count: int) -> NDArray:
+    """Return the probabilities (n, c) that are fitted: those of rows and the prior."""
+    smoothing = _PRIOR_ROWS / (len(classes) + _PRIOR_ROWS)
+    return (1 - smoothing) * np.eye(count)[classes] + smoothing / count
+
+
 def _fit(
     scores: NDArray, classes: NDArray, weights: NDArray, least: float
 ) -> tuple[float, Calibration]:
     n, c = scores.shape
     logs = np.log(np.maximum(scores, least))
-    smoothing = _PRIOR_ROWS / (n + _PRIOR_ROWS)
-    target = (1 - smoothing) * np.eye(c)[classes] + smoothing / c
+    target = smoothed_targets(classes, c)
 
     def objective(theta: NDArray) -> tuple[float, NDArray]:
         a, b, offsets = theta[0], theta[1], theta[2:]

@@ -26,6 +26,7 @@ from sklearn.ensemble import (
 )
 from sklearn.utils.validation import has_fit_parameter
 
+from nbsketch.tabular.calibration import smoothed_targets
 from nbsketch.tabular.network import ScaledNetwork
 
 _FOLDS = 5
@@ -182,6 +183,10 @@ def pool_weights(
 ) -> NDArray:
     """Return the weights t (k,) of least log loss; rows with NaN do not count.
 
+    The prior of the calibration, which counts as one row, keeps them from making sure
+    probabilities surer where few rows are all told apart: without it 2.5 times the log
+    loss of the machine alone on 142 rows in three classes, with it 0.92 of it.
+
     Parameters
     ----------
     logs : ndarray of shape (k, n, c)
@@ -194,13 +199,13 @@ def pool_weights(
     known = np.isfinite(logs).all(axis=(0, 2))
     logs, classes = logs[:, known], classes[known]
     w = np.ones(len(classes)) if weights is None else weights[known]
-    w, place = w / w.sum(), np.arange(len(classes))
+    target = smoothed_targets(classes, logs.shape[2])
+    w = w / w.sum()
 
     def objective(t: NDArray) -> tuple[float, NDArray]:
         logp = log_softmax(np.einsum("k,knc->nc", t, logs), axis=1)
-        away = np.exp(logp) * w[:, None]
-        away[place, classes] -= w
-        value = -(w @ logp[place, classes]) + _PENALTY * (t @ t)
+        away = w[:, None] * (np.exp(logp) - target)
+        value = _PENALTY * (t @ t) - w @ (logp * target).sum(axis=1)
         return value, np.einsum("knc,nc->k", logs, away) + 2 * _PENALTY * t
 
     start = np.full(len(logs), 1 / len(logs))

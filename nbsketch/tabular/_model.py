@@ -120,7 +120,7 @@ class TabularModel(SaveMixin, BaseEstimator):
         self.n_outliers_ = n - len(left_out.kept)
         self.machine_ = machine
         self.feature_relevance_ = machine.relevance()
-        chosen = [(one, False) for one in partners]
+        chosen = [(estimator, False) for estimator in partners]
         if self.effort == "high":
             counts = np.bincount([] if classes is None else classes)
             usual = usual_partners(n, rows.X.shape[1], counts, int(rng.integers(2**31)))
@@ -153,7 +153,8 @@ class TabularModel(SaveMixin, BaseEstimator):
         strata = None if classes is None else classes[kept]
         folds = folds_of(len(kept), labels, strata, rng)
         count = 0 if classes is None else len(np.unique(classes))
-        place, found = np.searchsorted(kept, left_out.drawn), list[NDArray]()
+        place = np.searchsorted(kept, left_out.drawn)
+        left_out_values = list[NDArray]()
         for estimator, is_scaled in chosen:
             scales = machine.base_scales if is_scaled else None
             data = X if scales is None else machine.prepare(X) * scales
@@ -161,15 +162,15 @@ class TabularModel(SaveMixin, BaseEstimator):
                 estimator, data, Y, weights, folds, count, scales
             )
             self.partners_ += (partner,)
-            found.append(values[place])
-        return found
+            left_out_values.append(values[place])
+        return left_out_values
 
     def _partner_values(self, rows: NDArray) -> list[NDArray]:
         """Return the predictions of the partners, each (n, d), at encoded rows."""
         if not self.partners_:
             return []
         prepared = self._machine.prepare(rows)
-        return [one.predict(rows, prepared) for one in self.partners_]
+        return [partner.predict(rows, prepared) for partner in self.partners_]
 
     def save(self, path: str | Path) -> None:
         """Write the model to a portable .npz file, without pickle.
@@ -178,8 +179,9 @@ class TabularModel(SaveMixin, BaseEstimator):
         those of effort="high" on more than 1500 rows, and of all classifiers, have: use
         joblib for it.
         """
-        fits = [one.fits[0][0] for one in getattr(self, "partners_", ())]
-        names = sorted({type(one).__name__ for one in [*fits, *(self.partners or [])]})
+        fits = [partner.fits[0][0] for partner in getattr(self, "partners_", ())]
+        given = self.partners or []
+        names = sorted({type(model).__name__ for model in [*fits, *given]})
         if names:
             raise TypeError(
                 f"`partners` must be empty in a model file, which holds arrays and no "

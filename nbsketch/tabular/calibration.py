@@ -73,11 +73,11 @@ def calibrate(
     weights : ndarray of shape (n,), default=None
         Weights of the rows. None: ones.
     """
-    known = np.isfinite(scores).all(axis=1)
+    left_out = np.isfinite(scores).all(axis=1)
     w = np.ones(len(scores)) if weights is None else weights
-    known_data = scores[known], classes[known], w[known] / w[known].mean()
-    found = [_fit(*known_data, least) for least in _LEAST_SCORES]
-    return min(found, key=lambda pair: pair[0])[1]
+    data = scores[left_out], classes[left_out], w[left_out] / w[left_out].mean()
+    fits = [_fit(*data, least) for least in _LEAST_SCORES]
+    return min(fits, key=lambda pair: pair[0])[1]
 
 
 def smoothed_targets(classes: NDArray, count: int) -> NDArray:

@@ -88,11 +88,11 @@ class Noise(NamedTuple):
         for k, (values, shares) in enumerate(zip(*self._columns(), strict=True)):
             place = np.cumsum(shares) - shares / 2
             # The rank of the order statistic among m + 1 exchangeable scores.
-            wanted = m * level if not side else (m + 1) * level - 0.5
-            if side and not 0.5 - _SLACK <= wanted <= m - 0.5 + _SLACK:
+            rank = m * level if not side else (m + 1) * level - 0.5
+            if side and not 0.5 - _SLACK <= rank <= m - 0.5 + _SLACK:
                 out[k] = side * np.inf
             else:
-                out[k] = np.interp(wanted, place, values)
+                out[k] = np.interp(rank, place, values)
         return out
 
     def _columns(self) -> tuple[NDArray, NDArray]:
@@ -107,9 +107,9 @@ def fit_noise(
     rng: np.random.Generator,
 ) -> Noise:
     """Fit the law of left-out residuals (m, d) at preprocessed rows (m, p)."""
-    known = np.isfinite(residual).all(axis=1)
-    rows, residual = rows[known], residual[known]
-    w = np.ones(len(rows)) if weights is None else weights[known]
+    left_out = np.isfinite(residual).all(axis=1)
+    rows, residual = rows[left_out], residual[left_out]
+    w = np.ones(len(rows)) if weights is None else weights[left_out]
     w = w / w.mean()
     ridge = Ridge(form, rows, w, _LANDMARKS, rng)
     size, logs = fit_sizes(ridge, residual)

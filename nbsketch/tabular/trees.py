@@ -1,4 +1,4 @@
-"""Partitions of rows: random trees of median splits along relevant columns."""
+"""Random trees of median splits along relevant columns, with exact fits of leaves."""
 
 from __future__ import annotations
 
@@ -7,8 +7,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nbsketch._blas import one_thread
 from nbsketch._jit.partition import TILE, route
-from nbsketch._jit.threads import run_slices
+from nbsketch._jit.threads import run_blocks, run_slices
+from nbsketch.gram import CompiledForm, Product
+from nbsketch.kernels import StationaryKernel
+from nbsketch.tabular.leaves import Leaf, fit_leaf
+from nbsketch.tabular.problem import Training
 
 # Rows whose variances choose the column of a split.
 _SAMPLE = 2000
@@ -17,6 +22,8 @@ _LEAST_SHARE = 0.1
 # Variances are multiplied by uniform numbers from this to one.
 _JITTER = 0.2
 _SECONDS_PER_ROW = 5e-8
+# Penalties that are tried if a leaf is singular: factors of ten.
+_RAISED = 12
 
 
 class Partition(NamedTuple):
@@ -84,7 +91,7 @@ def grow(
     Examples
     --------
     >>> import numpy as np
-    >>> from nbsketch.tabular.partition import grow
+    >>> from nbsketch.tabular.trees import grow
     >>> rows = np.arange(8.0)[:, None]
     >>> tree = grow(rows, np.ones(1), 4, np.random.default_rng(0))
     >>> tree.leaf(0).tolist(), tree.route(np.array([[3.4], [3.6]])).tolist()
@@ -118,6 +125,88 @@ def whole(n: int) -> Partition:
     """Return the partition of n rows into a single leaf."""
     root = np.array([-1]), np.zeros(1), np.zeros(1, dtype=np.int64)
     return Partition(*root, np.arange(n), np.array([0, n]))
+
+
+class Tree(NamedTuple):
+    """A partition and the exact solutions on its leaves.
+
+    Attributes
+    ----------
+    partition : Partition
+        The leaves.
+    coef : ndarray of shape (n, d)
+        Dual coefficients of the rows, in the order of the partition.
+    intercept : ndarray of shape (leaves, d)
+        Constants of the leaves.
+    """
+
+    partition: Partition
+    coef: NDArray
+    intercept: NDArray
+
+    def predict(
+        self, kernel: StationaryKernel, training: NDArray, rows: NDArray
+    ) -> NDArray:
+        """Return the values at preprocessed rows (m, p), of shape (m, d)."""
+        out = np.empty((len(rows), self.coef.shape[1]))
+        leaf = self.partition.route(rows)
+        order, starts = np.argsort(leaf, kind="stable"), self.partition.starts
+        bounds = np.searchsorted(leaf[order], np.arange(self.partition.n_leaves + 1))
+
+        def work(i: int) -> None:
+            mine = order[bounds[i] : bounds[i + 1]]
+            coef = np.ascontiguousarray(self.coef[starts[i] : starts[i + 1]].T)
+            landmarks = training[self.partition.leaf(i)]
+            values = Product(kernel, landmarks, coef)(rows[mine])
+            out[mine] = values.T + self.intercept[i]
+
+        with one_thread():
+            run_blocks(work, np.flatnonzero(np.diff(bounds)))
+        return out
+
+
+def fit_tree(
+    form: CompiledForm,
+    data: Training,
+    partition: Partition,
+    tau: float,
+    *,
+    left_out: NDArray | bool,
+) -> tuple[Tree, NDArray]:
+    """Fit the leaves in parallel; return the tree and left-out residuals (n, d).
+
+    `left_out` (n,) selects the rows whose residuals are computed; the others have NaN,
+    see `fit_leaf`. The result does not depend on the number of threads: each leaf is
+    solved by one.
+    """
+    (n, d), starts = data.Y.shape, partition.starts
+    coef, intercept = np.empty((n, d)), np.empty((partition.n_leaves, d))
+    left_out, residual = np.broadcast_to(left_out, n), np.full((n, d), np.nan)
+
+    def work(i: int) -> None:
+        index = partition.leaf(i)
+        leaf = _fit_raised(form, data, index, tau, left_out[index])
+        coef[starts[i] : starts[i + 1]] = leaf.coef
+        intercept[i] = leaf.intercept
+        if leaf.residual is not None:
+            residual[index] = leaf.residual
+
+    with one_thread():
+        run_blocks(work, range(partition.n_leaves))
+    return Tree(partition, coef, intercept), residual
+
+
+def _fit_raised(
+    form: CompiledForm, data: Training, index: NDArray, tau: float, left_out: NDArray
+) -> Leaf:
+    """Fit a leaf, with a larger penalty if its matrix is singular."""
+    rows, Y, *options = data.take(index)
+    for factor in 10.0 ** np.arange(_RAISED):
+        try:
+            return fit_leaf(form, rows, Y, tau * factor, *options, left_out=left_out)
+        except np.linalg.LinAlgError as error:
+            singular = error
+    raise singular
 
 
 def _split(

@@ -71,7 +71,7 @@ class KernelSystem:
     def project(self, V: NDArray) -> NDArray:
         """Return V without what no coefficients can have: a mean, or dropped rows."""
         if self._kept is None:
-            return V - V.mean(axis=0) if self.fit_intercept else V.copy()
+            return V - V.mean(axis=0) if self.fit_intercept else V
         V = V * self._kept[:, None]
         if not self.fit_intercept:
             return V

@@ -25,6 +25,8 @@ Callback = Callable[[int, float, float, float], Any]
 # Coefficients with a larger relative gap are worse than none: early iterates of dual
 # coefficients overshoot by orders of magnitude.
 LARGEST_GAP = 0.1
+# Most restarts from true residuals: a guard, two to four are usual near rounding.
+_ROUNDS = 8
 
 
 class NotConvergedError(RuntimeError):
@@ -62,7 +64,7 @@ class System(Protocol):
         """Factor by which a search goes on where a bound exceeds the estimate."""
 
     def project(self, X: NDArray) -> NDArray:
-        """Return admissible coefficients near X, a copy."""
+        """Return admissible coefficients near X."""
 
     def product(self, X: NDArray, columns: NDArray) -> NDArray:
         """Return the product of some columns with the matrix, one pass."""
@@ -140,7 +142,7 @@ class ConjugateSearch:
     def run(self) -> ColumnGaps:
         """Search, and return the certificate of X."""
         columns, before = np.arange(len(self._tol)), np.full(len(self._tol), np.inf)
-        while True:
+        for _ in range(_ROUNDS):
             if moved := self._descend():
                 self.product = self._multiply(self.X, columns)
             tol = self._limits.tol
@@ -149,9 +151,10 @@ class ConjugateSearch:
                 self._stuck |= ~(self.certificate.gap < before / 2)
             late = self._late(tol)
             if not late.any() or not self._has_time():
-                return self.certificate
+                break
             before = self.certificate.gap
             self._tol[late] /= self.system.slack
+        return self.certificate
 
     def solution(self, rotated: RotatedOutputs, columns: Any = slice(None)) -> Solution:
         """Return some columns of coefficients as a solution."""

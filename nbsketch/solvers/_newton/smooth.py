@@ -156,7 +156,7 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
             certificate = self._step_certificate()
         return certificate
 
-    def _hopeless(self, before: int, settled: bool) -> bool:
+    def _has_stalled(self, before: int, settled: bool) -> bool:
         return self.stalled >= _STALLED or self.steps == before
 
     def _next_round(self, settled: bool) -> None:

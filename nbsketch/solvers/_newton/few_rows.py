@@ -63,7 +63,7 @@ def direction_of_entries(
     def at_entries(W: NDArray) -> NDArray:
         return (X @ (W @ T))[entries]
 
-    def pulled(v: NDArray) -> NDArray:
+    def transposed(v: NDArray) -> NDArray:
         by_term = np.zeros((len(v), len(T.T)))
         by_term[entries] = v
         return X.T @ by_term @ T.T
@@ -81,8 +81,8 @@ def direction_of_entries(
         inner[np.diag_indices_from(inner)] += factor * np.maximum(pivot - mass, 0.0)
         shift = -np.linalg.solve(inner, rho_b + shares.T @ v)
         v = v + solved[:, 1:] @ shift
-    W = -(main + pulled(v)) / alpha
-    error = pulled(at_entries(W) + shares @ shift - v)
+    W = -(main + transposed(v)) / alpha
+    error = transposed(at_entries(W) + shares @ shift - v)
     if not np.linalg.norm(error) <= _ACCURACY * np.linalg.norm(rho):
         raise np.linalg.LinAlgError
     return part.flat(W, shift)

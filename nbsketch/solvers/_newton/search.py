@@ -123,9 +123,10 @@ class NewtonSearch(CertifiedSearch[NewtonProblem]):
         curvature = 1.0 / (self.problem.n * (self.problem.losses.gam + self.sigma))
         active, gram = self.active, self.gram
         if are_few(int(np.count_nonzero(active.inside)), self.problem):
-            known = active.problem, active.inside, rho, curvature, gram.pivot
             with suppress(np.linalg.LinAlgError):
-                return direction_of_entries(*known)
+                return direction_of_entries(
+                    active.problem, active.inside, rho, curvature, gram.pivot
+                )
         gram.move(active.problem, active.rows, active.inside)
         try:
             return gram.direction(rho, curvature)
@@ -190,10 +191,10 @@ class NewtonSearch(CertifiedSearch[NewtonProblem]):
         del certificate
         return p.certify(*point)
 
-    def _hopeless(self, before: int, settled: bool) -> bool:
+    def _has_stalled(self, before: int, settled: bool) -> bool:
         if self.sigma == 0:
             return self.idle >= _STALLED or self.steps == before
-        return super()._hopeless(before, settled)
+        return super()._has_stalled(before, settled)
 
     def _next_round(self, settled: bool) -> None:
         if self.sigma > 0 and settled:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from nbsketch.solvers._certified.certificate import Certificate
-from nbsketch.solvers._certified.conjugate_gradients import Inverse, conjugate_gradients
 from nbsketch.solvers._certified.search import CertifiedSearch
+from nbsketch.solvers._linear.conjugate_gradients import Inverse, conjugate_gradients
 from nbsketch.solvers._newton.problem import NewtonProblem
 from nbsketch.solvers.solution import State
 
@@ -156,7 +156,7 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
             certificate = self._step_certificate()
         return certificate
 
-    def _hopeless(self, before: int, settled: bool) -> bool:
+    def _has_stalled(self, before: int, settled: bool) -> bool:
         return self.stalled >= _STALLED or self.steps == before
 
     def _next_round(self, settled: bool) -> None:

@@ -15,9 +15,10 @@ falls, the kernel tends to that of a smoothing spline.
    descent stops decides the result, hence rounding does.)
 2. The left-out error of other rows says how noisy the targets are, and whether the
    point is better than its start. If not, or if there is hardly any noise, the search
-   begins again from shorter length scales; the larger evidence wins.
+   begins again from shorter length scales, and gives up early unless the evidence is
+   larger there.
 3. Noisy targets, for which a stationary process is a crude model, with rows to spare:
-   a few steps on the left-out error and the evidence of 2000 rows, kept unless the
+   a few steps on the left-out error and the evidence of 1500 rows, kept unless the
    error of further rows rises. The same without the evidence for targets so smooth that
    hardly an error is left. Others go on with the evidence of more rows.
 

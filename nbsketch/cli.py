@@ -6,12 +6,11 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import nbsketch
-from nbsketch.reproduce import EXPERIMENTS, run_all, run_one, runner
+from nbsketch.reproduce import EXPERIMENTS, options_of, run_all, run_one
 
 
 def _positive(text: str) -> int:
@@ -146,7 +145,7 @@ def _reproduce(options: argparse.Namespace) -> None:
         if failures:
             raise ValueError(f"not run: {', '.join(failures)}; the reasons are above")
         return
-    taken = signature(runner(options.what)).parameters
+    taken = options_of(options.what)
     for name in [n for n in given if given[n] and n not in taken]:
         raise ValueError(f"{_flag(name)} does not go with {options.what}")
     run_one(options.what, **given)

@@ -36,23 +36,25 @@ from nbsketch.fitting.weights import TrainingRows, check_weights
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
 from nbsketch.persistence import SaveMixin
 from nbsketch.sketches import SubsamplingSketch
-from nbsketch.structured._choice import OneSet, SetPerRow, choose_set, one_set
 from nbsketch.structured._decoding import Candidates, TopK, scores
 from nbsketch.structured._outputs import (
+    OneSet,
     OutputSpace,
+    SetPerRow,
     TrainingOutputs,
     check_training_outputs,
+    choose_set,
     draw_outputs,
+    one_set,
     principal_targets,
 )
-from nbsketch.structured._regression import Regression, fit_regression
+from nbsketch.structured._regression import Regression, Stages, fit_regression
 from nbsketch.structured._rows import (
     Objects,
     as_given,
     check_objects,
     object_kernel,
 )
-from nbsketch.structured._stages import Stages
 
 # Memory of the points h(x) of the rows that are decoded together.
 _POINT_BYTES = 64 << 20

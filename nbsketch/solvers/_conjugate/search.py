@@ -136,7 +136,7 @@ class ConjugateSearch:
         self._tol, self._stuck = np.full(d, limits.tol), np.zeros(d, dtype=bool)
         self.X, self.product = np.zeros(system.shape), np.zeros(system.shape)
         if start is not None:
-            self.X = system.project(start)
+            self.X = np.array(system.project(start))
             self.product = self._multiply(self.X, np.arange(d))
 
     def run(self) -> ColumnGaps:

@@ -520,5 +520,5 @@ def test_shares_of_draws(monkeypatch, tmp_path, capsys):
     assert [row["share"] for row in every] == [1, 1]
     picture = (tmp_path / "satisfiability.png").read_bytes()
     assert picture.startswith(b"\x89PNG") and len(picture) > 30_000
-    monkeypatch.setattr(satisfiability, "shares", None)
+    monkeypatch.setattr(satisfiability, "measure", None)
     assert satisfiability.run(out=tmp_path, plot_only=True) == rows

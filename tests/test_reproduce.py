@@ -334,8 +334,13 @@ def test_table2(tiny_table2, tmp_path, capsys):
     added = rows.pop(1)
     assert added["method"] == "without sketch, iterative" and added["paper"] is None
     assert added["arrmse"] == pytest.approx(rows[0]["arrmse"], abs=1e-9)
+    rows, of_program = rows[:5], rows[5:]
     assert [row["method"] for row in rows] == METHODS
     assert [row["paper"] for row in rows] == [0.575, 0.584, 0.583, 0.592, 0.575]
+    assert [row["method"] for row in of_program] == [
+        f"{method}, program" for method in METHODS[1:4]
+    ]
+    assert [row["paper"] for row in of_program] == [0.584, 0.583, 0.592]
     assert [row["paper_seconds"] for row in rows] == [1.73, 0.22, 0.25, 0.6, 0.66]
     assert all(0.1 < row["arrmse"] < 1 for row in rows)
     assert set(json.loads(tuning.read_text("utf-8"))["rf1"]) == set(METHODS)

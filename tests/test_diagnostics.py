@@ -399,24 +399,33 @@ def test_practice_is_twice_the_effective_dimension():
     assert (advice.alpha, advice.spectrum) == (1e-3, mu)
 
 
-def test_theory_grows_with_the_statistical_dimension():
+def test_satisfiable_sizes_grow_with_the_statistical_dimension():
     mu = spectrum(points(400), GaussianKernel(3.0))
-    advice = recommend_size(mu, guarantee="theory", noise=0.5)
+    advice = recommend_size(mu, guarantee="satisfiable", noise=0.5)
     d = statistical_dimension(mu, noise=0.5)
     assert advice.statistical_dimension == d
     assert (advice.size, advice.density) == (math.ceil(12 * d / 0.49), 0.7)
     assert_allclose(advice.alpha, advice.radius**2)
-    sparse = recommend_size(mu, guarantee="theory", density=0.01, noise=0.5)
+    sparse = recommend_size(mu, guarantee="satisfiable", density=0.01, noise=0.5)
     assert (sparse.size, sparse.density) == (400, 0.01)  # the bound exceeds n
 
 
-def test_the_size_of_theory_is_satisfiable():
+def test_satisfiable_sizes_are():
     mu = spectrum(np.random.default_rng(0).uniform(size=(500, 1)), bandwidth=0.3)
-    size, p = recommend_size(mu, guarantee="theory")[:2]
+    size, p = recommend_size(mu, guarantee="satisfiable")[:2]
     recipe = PSparsifiedSketch(size, density=p)
     verdicts = [is_k_satisfiable(recipe.draw(500, i), mu, density=p) for i in range(40)]
     assert size < 250
     assert sum(verdict.satisfied for verdict in verdicts) >= 36
+
+
+def test_theory_has_the_constant_of_the_proof():
+    mu = spectrum(points(400), GaussianKernel(3.0))
+    advice = recommend_size(mu, guarantee="theory")
+    assert (advice.size, advice.density) == (400, 0.7)  # the bound exceeds n
+    large = Spectrum(mu.values, 10**6, mu.missing, None, mu.kernel)
+    d = statistical_dimension(large)
+    assert recommend_size(large, guarantee="theory").size == math.ceil(5120 * d / 0.49)
 
 
 def test_the_size_of_practice_loses_little(rng):
@@ -452,7 +461,7 @@ def test_the_size_of_rows_and_of_their_spectrum():
     [
         ({"alpha": 0.0}, "`alpha` must be in"),
         ({"density": 1.5}, "`density` must be in"),
-        ({"guarantee": "none"}, r"`guarantee` must be one of \['practice', 'theory'\]"),
+        ({"guarantee": "none"}, "`guarantee` must be one of .*'satisfiable'"),
         ({"noise": -1.0}, "`noise` must be in"),
         ({"kernel": "gaussian"}, "`kernel` must be None for a spectrum"),
     ],

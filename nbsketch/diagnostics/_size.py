@@ -1,4 +1,4 @@
-"""Recommended size of a p-sparsified sketch, by theory or by practice."""
+"""Recommended size of a p-sparsified sketch, by practice or by theory."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from nbsketch.diagnostics._spectrum import (
 
 # Density of the nonzeros in theory, and nonzeros of each row in practice.
 _THEORY_DENSITY, _PRACTICE_NONZEROS = 0.7, 20
-# The theorem leaves its constant open. On d random directions the distortion is
-# 2 sqrt(d/s) + d/s, which is 1/2 at s = 20 d: a little more than 9.8 times d / p^2 at
-# p = 0.7.
-_THEORY_FACTOR = 12.0
+# "theory": the constant in the proof of the theorem (Appendix A.4.1). "satisfiable": on
+# d random directions the distortion is 2 sqrt(d/s) + d/s, which is 1/2 at s = 20 d, a
+# little more than 9.8 times d / p^2 at p = 0.7.
+_FACTORS = {"theory": 5120.0, "satisfiable": 12.0}
 # Test errors of sketches with 20 nonzeros a row: within 2 % of that without a sketch at
 # twice the effective dimension, on five sets with three kernels each.
 _PRACTICE_FACTOR = 2.0
@@ -34,14 +34,14 @@ class SizeRecommendation(NamedTuple):
         Recommended number of rows s, at most n.
     density : float
         Density p of the sketch.
-    guarantee : {"practice", "theory"}
+    guarantee : {"practice", "satisfiable", "theory"}
         Rule of the recommendation.
     alpha : float
         Penalty of the effective dimension.
     effective_dimension : float
         N(alpha), used in practice.
     statistical_dimension : int
-        d_n, used in theory.
+        d_n, used by the other rules.
     radius : float
         The critical radius.
     spectrum : Spectrum
@@ -64,16 +64,16 @@ def recommend_size(
     alpha: float | None = None,
     *,
     density: float | None = None,
-    guarantee: Literal["practice", "theory"] = "practice",
+    guarantee: Literal["practice", "satisfiable", "theory"] = "practice",
     noise: float = 1.0,
     random_state: Any = None,
 ) -> SizeRecommendation:
     r"""Recommend the size of a p-sparsified sketch.
 
     .. math:: s = 2 N(\alpha) \quad\text{(practice)}, \qquad
-        s = \max(12\, d_n / p^2,\; \delta_n^2 n) \quad\text{(theory)},
+        s = \max(C_0\, d_n / p^2,\; \delta_n^2 n) \quad\text{(others)},
 
-    rounded up, and at most n.
+    with :math:`C_0 = 12` (satisfiable) or 5120 (theory), rounded up, and at most n.
 
     Parameters
     ----------
@@ -86,11 +86,11 @@ def recommend_size(
         Penalty of the model. By default the squared critical radius, the best penalty
         in theory.
     density : float in (0, 1], optional
-        Density p of the sketch. By default 20/n for practice and 0.7 for theory.
-    guarantee : {"practice", "theory"}
-        "practice": empirically enough to match the error without a sketch; no
-        guarantee. "theory": enough for most draws to be K-satisfiable, see
-        `is_k_satisfiable`.
+        Density p of the sketch. By default 20/n for practice and 0.7 otherwise.
+    guarantee : {"practice", "satisfiable", "theory"}
+        "practice": empirically enough to match the error without a sketch.
+        "satisfiable": empirically enough for most draws to be K-satisfiable, see
+        `is_k_satisfiable`. "theory": enough by the proof, mostly more than n.
     noise : float
         Standard deviation of the noise, as in `critical_radius`.
     random_state : None, int or Generator
@@ -103,11 +103,11 @@ def recommend_size(
 
     Notes
     -----
-    Theory: El Ahmad, Laforgue and d'Alche-Buc, TMLR 2023, section 3, where the constant
-    is left open; 12 suffices for random directions at p = 0.7. For small p the bound
-    exceeds n, although sketches with p = 20/n distort no more than Gaussian ones, as
-    the documentation shows. Practice: a sketch with fewer than N(alpha) rows cannot
-    represent all directions that the penalty leaves.
+    El Ahmad, Laforgue and d'Alche-Buc, TMLR 2023: section 3 leaves the constant open,
+    its proof in Appendix A.4.1 has 5120; 12 suffices for random directions at p = 0.7.
+    For small p both exceed n, although sketches with p = 20/n distort no more than
+    Gaussian ones, as the documentation shows. Practice: a sketch with fewer than
+    N(alpha) rows cannot represent all directions that the penalty leaves.
 
     Examples
     --------
@@ -118,10 +118,10 @@ def recommend_size(
     >>> advice = recommend_size(mu, alpha=1e-4)
     >>> PSparsifiedSketch(advice.size, advice.density)
     PSparsifiedSketch(size=17, density=0.05, law='rademacher')
-    >>> recommend_size(mu, guarantee="theory").size
+    >>> recommend_size(mu, guarantee="satisfiable").size
     147
     """
-    check_choice("guarantee", guarantee, ["practice", "theory"])
+    check_choice("guarantee", guarantee, ["practice", *_FACTORS])
     if density is not None:
         density = check_real("density", density, low=0, high=1, low_open=True)
     if alpha is not None:
@@ -130,12 +130,12 @@ def recommend_size(
     radius = critical_radius(mu, noise=noise)
     alpha = radius**2 if alpha is None else alpha
     d, free = statistical_dimension(mu, noise=noise), effective_dimension(mu, alpha)
-    if guarantee == "theory":
-        p = _THEORY_DENSITY if density is None else density
-        wanted = max(_THEORY_FACTOR * d / p**2, radius**2 * mu.n)
-    else:
+    if guarantee == "practice":
         p = min(1.0, _PRACTICE_NONZEROS / mu.n) if density is None else density
         wanted = _PRACTICE_FACTOR * free
+    else:
+        p = _THEORY_DENSITY if density is None else density
+        wanted = max(_FACTORS[guarantee] * d / p**2, radius**2 * mu.n)
     size = min(mu.n, max(1, math.ceil(wanted)))
     return SizeRecommendation(size, p, guarantee, alpha, free, d, radius, mu)
 

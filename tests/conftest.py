@@ -16,9 +16,9 @@ TOLERANCE = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-5}
 
 
 @pytest.fixture(autouse=True, scope="session")
-def one_blas_thread():
-    """Keep BLAS to one thread: in many small products threads wait for each other."""
-    with threadpool_limits(1, user_api="blas"):
+def one_thread_of_libraries():
+    """Keep BLAS and boosted trees to one thread: theirs wait for each other."""
+    with threadpool_limits(1):
         yield
 
 

@@ -66,7 +66,11 @@ def test_errors_are_at_most_0_03_above_the_papers_on_rf2_and_0_004_elsewhere(
     """
     monkeypatch.setattr(table2, "_EXACT_REPLICATES", 1)
     monkeypatch.setattr(table2, "SETS", sets)
-    methods = tuple(method for method in table2.ROWS if method not in left_out)
+    methods = tuple(
+        method
+        for method in table2.ROWS
+        if method not in left_out and not method.endswith(", program")
+    )
     monkeypatch.setattr(table2, "ROWS", methods)
     rows = table2.run(replicates=3)
     for row in rows:

@@ -38,10 +38,12 @@ _HOME = {
     ),
     "nbsketch.losses": (
         "EpsilonInsensitiveLoss",
+        "GammaLoss",
         "HingeLoss",
         "HuberLoss",
         "LogisticLoss",
         "PinballLoss",
+        "PoissonLoss",
         "SquareLoss",
         "SquaredEpsilonInsensitiveLoss",
         "SquaredHingeLoss",

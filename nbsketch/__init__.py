@@ -60,6 +60,7 @@ _HOME = {
         "CountSketch",
         "GaussianSketch",
         "IdentitySketch",
+        "LandmarkSketch",
         "LeverageSketch",
         "PSparsifiedSketch",
         "RademacherSketch",

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from nbsketch.gram import CompiledForm
+from nbsketch.losses import LogLinkLoss, as_loss
 from nbsketch.tuning.inputs import InputScaler
 
 # Version of the operators: the first with all of them in double precision.
@@ -34,6 +35,8 @@ def write_onnx(model: Any, path: Any) -> None:
     scores = graph(
         "Add", graph("MatMul", values, beta), np.atleast_1d(model.intercept_)
     )
+    if isinstance(as_loss(getattr(model, "loss", "square")), LogLinkLoss):
+        scores = graph("Exp", scores)
     single = model.coef_.ndim == 1
     graph.name_output(graph("Squeeze", scores, _index(1)) if single else scores)
     onnx.save(

@@ -42,16 +42,23 @@ class SketchMap:
     """The map x -> S k_x, with all it needs: kernel, landmarks and weights.
 
     S k_x = W k(landmarks, x), where W (s, s') are the active columns of the sketch.
+    `columns` are the training rows that are landmarks; None if they are not known.
     """
 
     kernel: Kernel
     landmarks: Any
     weights: Any
+    columns: NDArray | None = None
 
     @classmethod
     def of(cls, kernel: Kernel, X: Any, sketch: Sketch) -> SketchMap:
         """Return the map of a sketch of the rows of X."""
-        return cls(kernel, kernel.take(X, sketch.columns), sketch.weights)
+        columns = sketch.columns
+        return cls(kernel, kernel.take(X, columns), sketch.weights, columns)
+
+    def rows(self, X: Any) -> Any:
+        """Return the landmarks as rows, those of the training rows X or others."""
+        return self.landmarks if self.columns is None else X[self.columns]
 
     @cached_property
     def product(self) -> Product:
@@ -104,16 +111,8 @@ def draw(
     the rows count in a median bandwidth.
     """
     kernel_rng, sketch_rng = rngs
-    unresolved, n = as_kernel(kernel, bandwidth, prefix=prefix), X.shape[0]
-    check_domain(unresolved, name, X)
-    # Kernels of users may take no weights.
-    weighted = {} if sample_weight is None else {"sample_weight": sample_weight}
-    resolved = unresolved.resolve(X, kernel_rng, **weighted)
-    if isinstance(resolved, PrecomputedKernel) and n != X.shape[1]:
-        raise ValueError(
-            f"`{name}` must be the square Gram matrix of the training rows when the "
-            f"kernel is precomputed, got shape {X.shape}"
-        )
+    weights, n = sample_weight, X.shape[0]
+    resolved = resolve(X, kernel, bandwidth, kernel_rng, weights, name, prefix)
     recipe = features_recipe(sketch, size, n, prefix)
     drawn = recipe.draw(n, sketch_rng, X=X, kernel=resolved)
     if drawn.columns.size == 0:
@@ -124,10 +123,32 @@ def draw(
     return resolved, drawn
 
 
+def resolve(
+    X: Any,
+    kernel: Any,
+    bandwidth: Any,
+    rng: np.random.Generator,
+    sample_weight: NDArray | None = None,
+    name: str = "X",
+    prefix: str = "",
+) -> Kernel:
+    """Return the kernel with its parameters set from X: see `draw`."""
+    unresolved = as_kernel(kernel, bandwidth, prefix=prefix)
+    check_domain(unresolved, name, X)
+    # Kernels of users may take no weights.
+    weighted = {} if sample_weight is None else {"sample_weight": sample_weight}
+    resolved = unresolved.resolve(X, rng, **weighted)
+    if isinstance(resolved, PrecomputedKernel) and X.shape[0] != X.shape[1]:
+        raise ValueError(
+            f"`{name}` must be the square Gram matrix of the training rows when the "
+            f"kernel is precomputed, got shape {X.shape}"
+        )
+    return resolved
+
+
 def sketched_design(
     sketch_map: SketchMap,
     X: Any,
-    columns: NDArray,
     *,
     keep: bool | None = None,
     whiten: Callable[..., Any] = projection,
@@ -142,8 +163,6 @@ def sketched_design(
         The map x -> S k_x.
     X : ndarray or csr_array of shape (n, q)
         Training rows.
-    columns : ndarray
-        Which of them are the landmarks.
     keep : bool or None, default=None
         Whether Z is stored: in memory or, beyond the memory limit, in a scratch file.
         None: in memory if it takes at most 256 MiB; else it is computed in every pass.
@@ -158,9 +177,11 @@ def sketched_design(
         keep = is_kept = is_kept and n_bytes <= KEEP_BYTES
     # The product and Z have the same size.
     double = X.dtype == np.float64
-    if is_kept and double and fits(n_bytes, copies=2, modest=KEEP_BYTES):
+    columns = sketch_map.columns
+    twice = is_kept and double and fits(n_bytes, copies=2, modest=KEEP_BYTES)
+    if twice and columns is not None:
         return stored_design(sketch_map(X), sketch_map.weights, columns, whiten)
-    product = sketch_map(X[columns])
+    product = sketch_map(sketch_map.rows(X))
     P = whiten(product @ sketch_map.weights.T)
     if isinstance(X, PartitionedRows):
         return P, features_design(sketch_map, P, X, near=bool(keep))
@@ -169,13 +190,15 @@ def sketched_design(
         return P, stored_or(design) if keep else design
     features = Expansion(sketch_map.product, P)
     Z = np.empty((X.shape[0], features.n_columns), X.dtype)
-    Z[columns] = project(product, P)
+    others = np.arange(X.shape[0])
+    if columns is not None:
+        Z[columns] = project(product, P)
+        others = np.setdiff1d(others, columns)
     del product
-    others = np.setdiff1d(np.arange(X.shape[0]), columns)
     for first in range(0, len(others), REPORTED_ROWS):
         some = others[first : first + REPORTED_ROWS]
         features.fill(X, some, Z)
-        report_rows(len(columns) + first + len(some), X.shape[0])
+        report_rows(X.shape[0] - len(others) + first + len(some), X.shape[0])
     return P, ArrayDesign._trusted(Z)
 
 

@@ -21,7 +21,7 @@ from nbsketch._rows import (
     takes_sparse,
     training_rows,
 )
-from nbsketch._sketch_map import SketchMap, draw, sketched_design
+from nbsketch._sketch_map import sketched_design
 from nbsketch._validation import keeping_fitted, random_generator
 from nbsketch.distributed.checks import held_rows
 from nbsketch.distributed.collections import is_dask
@@ -36,6 +36,7 @@ from nbsketch.fitting.inputs import (
     summary_lines,
 )
 from nbsketch.fitting.sizes import features_recipe
+from nbsketch.fitting.sketched import draw_map
 from nbsketch.persistence import SaveMixin
 
 
@@ -157,14 +158,10 @@ class SketchedFeatures(
             size = getattr(recipe, "size", len(X))
             known = self.kernel, size, rngs[0].spawn(1)[0]
             inputs = learn_inputs(X, target, *known)
-        X = inputs.rows
         self.scaler_, self.length_scales_ = inputs.scaler, inputs.length_scales
-        kernel, sketch = draw(X, inputs.kernel, inputs.bandwidth, recipe, None, rngs)
-        sketch_map = SketchMap.of(kernel, X, sketch)
-        self.projection_, design = sketched_design(
-            sketch_map, X, sketch.columns, keep=keep
-        )
-        self.kernel_, self.sketch_ = kernel, sketch
+        sketch, sketch_map = draw_map(inputs, recipe, rngs)
+        self.projection_, design = sketched_design(sketch_map, inputs.rows, keep=keep)
+        self.kernel_, self.sketch_ = sketch_map.kernel, sketch
         self.landmarks_ = sketch_map.landmarks
         self.rank_ = self._n_features_out = design.shape[1]
         return design

@@ -9,25 +9,31 @@ linear-quadratic* (Rockafellar and Wets, "Variational Analysis", section 11.D):
 
 and for classification psi is taken at 1 - m. The four numbers (gam, eps, lo, hi) are
 all that a solver needs: a new loss of this kind is one class with one property. Other
-convex losses are given by a derivative or a proximal map: see `Loss`.
+convex losses are given by a derivative or a proximal map: see `Loss`. Two losses are of
+a mean exp(f) of positive targets: see `LogLinkLoss`.
 """
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import kl_div
 
 from nbsketch._validation import check_positive, check_real
 
 __all__ = [
     "ELQ",
     "EpsilonInsensitiveLoss",
+    "GammaLoss",
     "HingeLoss",
     "HuberLoss",
+    "LogLinkLoss",
     "LogisticLoss",
     "Loss",
     "PinballLoss",
+    "PoissonLoss",
     "SquareLoss",
     "SquaredEpsilonInsensitiveLoss",
     "SquaredHingeLoss",
@@ -139,6 +145,20 @@ class Loss:
         """Return the proximal map ``argmin_u step * value(u) + (u - x)^2 / 2``."""
         u = self._described().prox(self._residual(x), step)
         return self._residual(u)
+
+    def of_rows(self, targets: NDArray, scores: NDArray) -> NDArray:
+        """Return the loss of each target (or label) at its score f."""
+        if self.is_classification:
+            return self.value(targets * scores)
+        return self.value(targets - scores)
+
+    def link(self, y: NDArray) -> NDArray:
+        """Return targets on the scale of the score, as the solvers take them."""
+        return y
+
+    def mean(self, scores: NDArray) -> NDArray:
+        """Return predictions in the units of the targets."""
+        return scores
 
     def norm_value(self, residuals: ArrayLike) -> NDArray:
         """Return the loss of the Euclidean norm of each row of `residuals` (n, d)."""
@@ -432,6 +452,114 @@ class LogisticLoss(Loss):
         return -np.where(m > 0, tail, 1.0) / (1.0 + tail)
 
 
+class LogLinkLoss(Loss):
+    """Base of the losses of a positive mean, exp(f): half the deviance.
+
+    They are no functions of the residual y - f. Solvers take ``link(y)`` as targets.
+
+    Attributes
+    ----------
+    power : float
+        Class attribute: the power of the mean to which the variance is proportional.
+    """
+
+    power: ClassVar[float]
+    least: ClassVar[str]  # of the targets, in words
+
+    @property
+    def lipschitz(self) -> float:
+        """Smallest Lipschitz constant."""
+        return np.inf
+
+    @property
+    def is_smooth(self) -> bool:
+        """Whether the loss is solved as one with a Lipschitz gradient."""
+        return True
+
+    @abstractmethod
+    def targets(self, linked: NDArray) -> NDArray:
+        """Return y of ``link(y)``."""
+
+    def mean(self, scores: NDArray) -> NDArray:
+        """Return the means exp(f)."""
+        return np.exp(scores)
+
+    def check_solvable(self) -> str:
+        """Raise `TypeError`: the loss has no derivative by the residual."""
+        raise TypeError(
+            f"`loss` must be a function of residuals here, got {self!r}, which is one "
+            "of targets and scores: use `of_rows`, or solve_scalar"
+        )
+
+    def _check_targets(self, y: NDArray, is_valid: NDArray) -> None:
+        if not is_valid.all():
+            wrong = y[~is_valid].flat[0]
+            raise ValueError(
+                f"`y` must be {self.least} for {self!r}, got {wrong}: drop such rows, "
+                "or use another loss"
+            )
+
+
+@dataclass(frozen=True)
+class PoissonLoss(LogLinkLoss):
+    """Half the Poisson deviance of counts or rates y >= 0, of the mean exp(f).
+
+    For counts of unequal exposure, pass rates (counts over exposure) as targets and the
+    exposure as `sample_weight`; the objective is then that of counts with the offset
+    log(exposure).
+
+    Examples
+    --------
+    >>> loss, y = PoissonLoss(), np.array([0.0, 1.0, 5.0])
+    >>> loss.of_rows(loss.link(y), np.zeros(3)).round(3)
+    array([1.   , 0.   , 4.047])
+    """
+
+    power: ClassVar[float] = 1.0
+    least: ClassVar[str] = "nonnegative, with a positive sum,"
+
+    def link(self, y: NDArray) -> NDArray:
+        """Return ``log(y + 1/2)``, from which `targets` recovers y."""
+        self._check_targets(y, (y >= 0) & y.any())
+        return np.log(y + 0.5)
+
+    def targets(self, linked: NDArray) -> NDArray:
+        """Return y of ``link(y)``."""
+        return np.maximum(np.exp(linked) - 0.5, 0.0)
+
+    def of_rows(self, targets: NDArray, scores: NDArray) -> NDArray:
+        """Return half the deviance of each row, targets being ``link(y)``."""
+        return kl_div(self.targets(targets), np.exp(scores))
+
+
+@dataclass(frozen=True)
+class GammaLoss(LogLinkLoss):
+    """Half the gamma deviance of targets y > 0, of the mean exp(f).
+
+    Examples
+    --------
+    >>> loss, y = GammaLoss(), np.array([0.5, 1.0, 5.0])
+    >>> loss.of_rows(loss.link(y), np.zeros(3)).round(3)
+    array([0.193, 0.   , 2.391])
+    """
+
+    power: ClassVar[float] = 2.0
+    least: ClassVar[str] = "positive"
+
+    def link(self, y: NDArray) -> NDArray:
+        """Return ``log(y)``."""
+        self._check_targets(y, y > 0)
+        return np.log(y)
+
+    def targets(self, linked: NDArray) -> NDArray:
+        """Return y of ``link(y)``."""
+        return np.exp(linked)
+
+    def of_rows(self, targets: NDArray, scores: NDArray) -> NDArray:
+        """Return half the deviance of each row, targets being ``link(y)``."""
+        return kl_div(1.0, np.exp(targets - scores))
+
+
 LOSSES: dict[str, type[Loss]] = {
     "square": SquareLoss,
     "huber": HuberLoss,
@@ -441,6 +569,8 @@ LOSSES: dict[str, type[Loss]] = {
     "hinge": HingeLoss,
     "squared-hinge": SquaredHingeLoss,
     "logistic": LogisticLoss,
+    "poisson": PoissonLoss,
+    "gamma": GammaLoss,
 }
 
 

@@ -187,10 +187,9 @@ def test_streamed_features_are_the_kept_ones(recipe, monkeypatch):
     kernel = LaplacianKernel(bandwidth=2.0)
     sketch = recipe.draw(N, 0, X=X, kernel=kernel)
     sketch_map = SketchMap.of(kernel, X, sketch)
-    columns = sketch.columns
-    projection, kept = sketched_design(sketch_map, X, columns, keep=True)
+    projection, kept = sketched_design(sketch_map, X, keep=True)
     monkeypatch.setattr(scratch, "_BLOCK_BYTES", 1)
-    again, streamed = sketched_design(sketch_map, X, columns, keep=False)
+    again, streamed = sketched_design(sketch_map, X, keep=False)
     assert_allclose(again @ again.T, projection @ projection.T, rtol=0, atol=1e-9)
     assert streamed.shape == kept.shape
     blocks = list(streamed.blocks())
@@ -212,9 +211,9 @@ def test_features_are_kept_as_long_as_there_is_room(monkeypatch):
     sketch = SubsamplingSketch(10).draw(N, 0)
     sketch_map = SketchMap.of(GaussianKernel(bandwidth=1.0), X, sketch)
     monkeypatch.setattr(_sketch_map, "KEEP_BYTES", N * 10 * 8)
-    assert hasattr(sketched_design(sketch_map, X, sketch.columns)[1], "Z")
+    assert hasattr(sketched_design(sketch_map, X)[1], "Z")
     monkeypatch.setattr(_sketch_map, "KEEP_BYTES", N * 10 * 8 - 1)
-    assert not hasattr(sketched_design(sketch_map, X, sketch.columns)[1], "Z")
+    assert not hasattr(sketched_design(sketch_map, X)[1], "Z")
 
 
 def test_transforming_in_blocks(monkeypatch):

@@ -48,6 +48,7 @@ def test_kernels_and_preprocessing(kernel, preprocessing, tmp_path):
         (SketchedKernelRegressor(sketch="p-sparsified", **SMALL), "predict"),
         (SketchedKernelRegressor(sketch="identity", alpha=1e-3), "predict"),
         (SketchedKernelClassifier(**SMALL), "decision_function"),
+        (SketchedKernelRegressor(loss="poisson", **SMALL), "predict"),
         (SpectralFilterRegressor(**SMALL), "predict"),
         (SketchedSGDRegressor(**SMALL), "predict"),
         (JointQuantileRegressor((0.2, 0.8), non_crossing=None, **SMALL), "predict"),
@@ -55,7 +56,8 @@ def test_kernels_and_preprocessing(kernel, preprocessing, tmp_path):
     ids=lambda value: type(value).__name__ if not isinstance(value, str) else value,
 )
 def test_models(model, method, tmp_path):
-    model.fit(X, Y > 0 if method == "decision_function" else Y)
+    counts = getattr(model, "loss", None) == "poisson"
+    model.fit(X, Y > 0 if counts or method == "decision_function" else Y)
     expected = getattr(model, method)(NEW)
     found = scores(model, tmp_path)
     assert found.shape == expected.shape

@@ -98,11 +98,10 @@ def test_rows_and_features_are_stored_in_their_type():
     assert model.landmarks_.dtype == np.float32
     kernel, sketch = GaussianKernel(1.0), PSparsifiedSketch(30).draw(300, 0)
     sketch_map = SketchMap.of(kernel, X, sketch)
-    P, design = sketched_design(sketch_map, X, sketch.columns, keep=True)
+    P, design = sketched_design(sketch_map, X, keep=True)
     assert design.dtype == np.float32 and P.dtype == np.float64
-    double = sketched_design(
-        SketchMap.of(kernel, X.astype(float), sketch), X.astype(float), sketch.columns
-    )
+    double_map = SketchMap.of(kernel, X.astype(float), sketch)
+    double = sketched_design(double_map, X.astype(float))
     assert_allclose(design.Z @ design.Z.T, double[1].Z @ double[1].Z.T, atol=1e-5)
 
 

@@ -291,7 +291,7 @@ def _exact(kernel: Kernel, X: Any) -> Spectrum:
 
 def _by_landmarks(kernel: Kernel, X: Any, sketch: Any) -> Spectrum:
     n = X.shape[0]
-    _, design = sketched_design(SketchMap.of(kernel, X, sketch), X, sketch.columns)
+    _, design = sketched_design(SketchMap.of(kernel, X, sketch), X)
     with threads_for(n * float(design.shape[1]) ** 2):
         inner = design.gram() / n
     values = np.maximum(eigenvalues(inner), 0.0)

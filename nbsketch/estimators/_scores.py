@@ -18,6 +18,8 @@ class RegressorScore(RegressorMixin):
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the coefficient of determination of the predictions.
 
+        For a Poisson or gamma loss it is that of the deviance, D^2.
+
         Predictions and targets of Dask collections are brought to this process.
 
         Parameters
@@ -29,7 +31,11 @@ class RegressorScore(RegressorMixin):
         sample_weight : array of shape (n,) or None, default=None
             Non-negative weights. None: equal weights.
         """
-        return _score(self, super().score, r2_score, X, y, sample_weight)
+        return _score(self, self._metric, X, y, sample_weight)
+
+    @property
+    def _metric(self) -> Callable[..., float]:
+        return r2_score
 
 
 class ClassifierScore(ClassifierMixin):
@@ -49,15 +55,13 @@ class ClassifierScore(ClassifierMixin):
         sample_weight : array of shape (n,) or None, default=None
             Non-negative weights. None: equal weights.
         """
-        return _score(self, super().score, accuracy_score, X, y, sample_weight)
+        return _score(self, accuracy_score, X, y, sample_weight)
 
 
-def _score(
-    model: Any, of_arrays: Callable, metric: Callable, X: Any, y: Any, weights: Any
-) -> float:
-    """Return the score of scikit-learn, or the metric of Dask collections."""
+def _score(model: Any, metric: Callable, X: Any, y: Any, weights: Any) -> float:
+    """Return a metric of the predictions of arrays, or of Dask collections."""
     check_alike(X, y=y, sample_weight=weights)
     if not is_dask(X):
-        return of_arrays(X, y, weights)
+        return metric(y, model.predict(X), sample_weight=weights)
     y, found, weights = predicted(model, X, y, weights)
     return metric(y, found, sample_weight=weights)

@@ -11,6 +11,7 @@ import numpy as np
 from nbsketch.fitting import dual, exact
 from nbsketch.losses import SquareLoss
 from nbsketch.persistence.coding import encode
+from nbsketch.sketches import LandmarkSketch
 from nbsketch.tuning import InputScaler
 
 # Number of features whose length scales are listed, and of kept features.
@@ -25,7 +26,8 @@ def summarize(model: Any) -> str:
 
 def _entries(model: Any) -> Iterator[tuple[str, str]]:
     size, n = model.sketch_.shape
-    yield "rows", f"{n}, {model.n_features_in_} features"
+    own = isinstance(model.sketch, LandmarkSketch)  # the sketch does not know n
+    yield "rows", f"{'' if own else f'{n}, '}{model.n_features_in_} features"
     yield "kernel", _kernel(model.kernel_)
     yield "inputs", _inputs(model.scaler_)
     if model.scaler_ is not None and model.scaler_.is_partial:

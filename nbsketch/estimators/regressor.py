@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MultiOutputMixin
+from sklearn.metrics import d2_tweedie_score
 
 from nbsketch._progress import watched_fit
 from nbsketch.distributed.collections import is_dask
@@ -16,6 +19,7 @@ from nbsketch.estimators._scores import RegressorScore
 from nbsketch.fitting.fit import sketch_rows, solve
 from nbsketch.fitting.problem import Problem
 from nbsketch.fitting.regression import regression_objective
+from nbsketch.losses import LogLinkLoss, as_loss
 
 
 class SketchedKernelRegressor(MultiOutputMixin, RegressorScore, SketchedModel):
@@ -44,7 +48,10 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorScore, SketchedModel):
         if length scales are learned, else none. None: no preprocessing.
     loss : str or Loss, default="square"
         "square", "huber", "epsilon-insensitive", "squared-epsilon-insensitive",
-        "pinball" (one target only), or a loss object with its parameters.
+        "pinball", "poisson", "gamma" (these three for one target only), or a loss
+        object with its parameters. "poisson" (targets >= 0; of rates, pass the exposure
+        as `sample_weight`) and "gamma" (targets > 0) are half the deviance of the mean
+        exp(f(x) + b), which `predict` returns.
     sketch : str, SketchRecipe or None, default=None
         "p-sparsified", "gaussian", "rademacher", "subsampling", "leverage",
         "accumulation", "countsketch", "sparse-jl", "srht", "identity", or a recipe.
@@ -253,4 +260,11 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorScore, SketchedModel):
         """Return the predictions of the rows of X, of shape (n,) or (n, d)."""
         if is_dask(X):
             return row_by_row(self.predict, X)
-        return self._decision(X)
+        return as_loss(self.loss).mean(self._decision(X))
+
+    @property
+    def _metric(self) -> Callable[..., float]:
+        loss = as_loss(self.loss)
+        if isinstance(loss, LogLinkLoss):
+            return partial(d2_tweedie_score, power=loss.power)
+        return super()._metric

@@ -98,7 +98,7 @@ def fit_landmarks(data: SketchedData, objective: Any) -> FeatureSolution:
         rows.shape[0], data.rng
     )
     sketch_map = SketchMap.of(kernel, rows, sketch)
-    _, design = sketched_design(sketch_map, rows, sketch.columns)
+    _, design = sketched_design(sketch_map, rows)
     return objective.fit(design, None, SolveOptions(), data.rng)
 
 

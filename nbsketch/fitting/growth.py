@@ -39,10 +39,10 @@ class _Step(NamedTuple):
 
     def features(self, X: Any) -> tuple[NDArray, Design]:
         """Return the projection and the features of the rows."""
-        columns = self.sketch.columns
         if self.product is None:
-            return sketched_design(self.sketch_map, X, columns, keep=True)
-        return stored_design(self.product, self.sketch_map.weights, columns)
+            return sketched_design(self.sketch_map, X, keep=True)
+        columns, weights = self.sketch.columns, self.sketch_map.weights
+        return stored_design(self.product, weights, columns)
 
 
 def grow(

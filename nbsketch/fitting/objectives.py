@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from nbsketch.fitting.objective import Objective, weighted_mean
 from nbsketch.fitting.sizes import joint_size
-from nbsketch.losses import Loss, PinballLoss
+from nbsketch.losses import LogLinkLoss, Loss, PinballLoss
 from nbsketch.solvers._newton.start import class_starts
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.dual import dual_path
@@ -45,7 +45,7 @@ class ScalarObjective(Objective):
     @property
     def is_robust(self) -> bool:
         """Whether the loss is robust to outliers; labels have none."""
-        return not self.loss.is_classification
+        return not (self.loss.is_classification or isinstance(self.loss, LogLinkLoss))
 
     def choose_alpha(self, design: Design, rng: np.random.Generator) -> float:
         """Return the penalty of least held-out loss, of at most four classes."""
@@ -95,14 +95,18 @@ class ScalarObjective(Objective):
 
     def losses(self, fitted: NDArray) -> NDArray:
         """Return the loss of each row, summed over the columns."""
-        if self.loss.is_classification:
-            return self.loss.value(self.targets * fitted).sum(axis=1)
-        return self.loss.value(self.targets - fitted).sum(axis=1)
+        return self.loss.of_rows(self.targets, fitted).sum(axis=1)
 
     def slope_ratio(self) -> float:
-        """Return the mean slope of the loss over the mean residual; 1 for labels."""
+        """Return the mean slope of the loss over the mean residual; 1 for labels.
+
+        Of a loss of means it is the mean curvature.
+        """
         if self.loss.is_classification:
             return 1.0
+        if isinstance(self.loss, LogLinkLoss):
+            curvatures = self.loss.targets(self.targets) ** (2 - self.loss.power)
+            return weighted_mean(curvatures, self.weights) or 1.0
         residual = self._centered()
         slopes = np.abs(self.loss.derivative(residual))
         return _ratio(slopes, np.abs(residual), self.weights)

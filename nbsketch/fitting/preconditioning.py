@@ -53,8 +53,7 @@ class Preconditioner(NamedTuple):
     def of(cls, data: SketchedData, damping: float, objective: Any) -> Preconditioner:
         """Estimate mean and covariance on some of the training rows."""
         sketch_map, X = data.sketch_map, data.inputs.rows
-        landmarks = X[data.sketch.columns]
-        P = projection(sketch_map(landmarks) @ sketch_map.weights.T)
+        P = projection(sketch_map(sketch_map.rows(X)) @ sketch_map.weights.T)
         count = min(X.shape[0], _ROWS_PER_FEATURE * P.shape[1])
         rows = np.sort(data.rng.choice(X.shape[0], count, replace=False))
         Z = sketch_map.times(X[rows], P)

@@ -30,7 +30,7 @@ def regression_objective(
     if isinstance(loss, SquareLoss):
         return LeastSquaresObjective(Y, weights, fit_intercept, loss, factor)
     if Y.shape[1] == 1 and isinstance(output, IdentityOutput):
-        return ScalarObjective(Y, weights, fit_intercept, loss)
+        return ScalarObjective(loss.link(Y), weights, fit_intercept, loss)
     if not loss.is_radial and Y.shape[1] == 1:
         raise ValueError(
             f"`output` must be None for one target and {loss!r}, got {output!r}"

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from nbsketch._sketch_map import SketchMap, draw, features_design, sketched_design
+from nbsketch._sketch_map import (
+    SketchMap,
+    draw,
+    features_design,
+    resolve,
+    sketched_design,
+)
 from nbsketch._validation import random_generator
 from nbsketch.distributed.checks import held_rows
 from nbsketch.fitting.inputs import (
@@ -19,7 +27,8 @@ from nbsketch.fitting.inputs import (
 )
 from nbsketch.fitting.settings import SketchSettings
 from nbsketch.fitting.sizes import choose_recipe
-from nbsketch.sketches import Sketch
+from nbsketch.kernels import PrecomputedKernel
+from nbsketch.sketches import LandmarkSketch, Sketch, SketchRecipe
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.order import OrderEffect
 
@@ -56,13 +65,39 @@ class SketchedData(NamedTuple):
         """
         if self.features is not None:
             return self.features
-        columns = self.sketch.columns
-        return sketched_design(self.sketch_map, self.inputs.rows, columns, keep=keep)
+        return sketched_design(self.sketch_map, self.inputs.rows, keep=keep)
 
     def validation_design(self, rows: Any, projection: NDArray) -> Design:
         """Return the features of validation rows."""
         rows = self.transform(rows, "X_val")
         return features_design(self.expansion, projection, rows)
+
+
+def draw_map(
+    inputs: Inputs,
+    recipe: SketchRecipe,
+    rngs: Sequence[np.random.Generator],
+    weights: NDArray | None = None,
+) -> tuple[Sketch, SketchMap]:
+    """Return a sketch of prepared rows and its map; weights are those of the rows.
+
+    Landmarks of one's own are prepared as the rows are. Their sketch is the identity.
+    """
+    known = inputs.rows, inputs.kernel, inputs.bandwidth
+    if not isinstance(recipe, LandmarkSketch):
+        kernel, sketch = draw(*known, recipe, None, rngs, sample_weight=weights)
+        return sketch, SketchMap.of(kernel, inputs.rows, sketch)
+    kernel, scaler = resolve(*known, rngs[0], weights), inputs.scaler
+    n_features = scaler.n_features if scaler else inputs.rows.shape[1]
+    if isinstance(kernel, PrecomputedKernel):
+        raise ValueError(
+            "`sketch` must choose training rows for a precomputed kernel, got "
+            f"{recipe!r}: pass the rows and a kernel of them"
+        )
+    points = recipe.points_for(inputs.rows, n_features)
+    landmarks = transform_rows(points, scaler, kernel, "points")
+    sketch = Sketch(sp.eye_array(recipe.size, format="csr"))
+    return sketch, SketchMap(kernel, landmarks, sketch.weights)
 
 
 def draw_sketch(
@@ -83,14 +118,5 @@ def draw_sketch(
     size = getattr(recipe, "size", X.shape[0])
     X = held_rows(X, recipe)
     inputs = prepare_inputs(X, settings, target, size, tuning_rng)
-    kernel, sketch = draw(
-        inputs.rows,
-        inputs.kernel,
-        inputs.bandwidth,
-        recipe,
-        None,
-        rngs,
-        sample_weight=target.weights,
-    )
-    sketch_map = SketchMap.of(kernel, inputs.rows, sketch)
+    sketch, sketch_map = draw_map(inputs, recipe, rngs, target.weights)
     return SketchedData(inputs, sketch, sketch_map, fit_rng, kept=kept)

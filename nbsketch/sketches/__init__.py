@@ -9,7 +9,11 @@ from nbsketch.sketches.accumulation import AccumulationSketch
 from nbsketch.sketches.dense import GaussianSketch, RademacherSketch
 from nbsketch.sketches.hashed import CountSketch, SparseJLSketch
 from nbsketch.sketches.leverage import LeverageSketch
-from nbsketch.sketches.sampling import IdentitySketch, SubsamplingSketch
+from nbsketch.sketches.sampling import (
+    IdentitySketch,
+    LandmarkSketch,
+    SubsamplingSketch,
+)
 from nbsketch.sketches.sparsified import PSparsifiedSketch
 from nbsketch.sketches.srht import SRHTSketch, TransformSketch
 
@@ -19,6 +23,7 @@ __all__ = [
     "DenseSketch",
     "GaussianSketch",
     "IdentitySketch",
+    "LandmarkSketch",
     "LeverageSketch",
     "PSparsifiedSketch",
     "RademacherSketch",

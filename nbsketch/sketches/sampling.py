@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from nbsketch._validation import check_choice, check_integer
+from nbsketch._validation import as_csr, check_choice, check_integer, check_rows
 from nbsketch.sketches._recipe import SizedRecipe, SketchRecipe
 from nbsketch.sketches._sketch import Origin, Sketch
 from nbsketch.sketches._streams import integers, start_of_permutation
@@ -74,6 +74,69 @@ class IdentitySketch(SketchRecipe):
         """Draw the sketch of n rows of data: see `SketchRecipe.draw`."""
         n = check_integer("n", n)
         return IdentityMatrix(rows_of_identity(np.arange(n), np.ones(n), n))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LandmarkSketch(SketchRecipe):
+    """Landmarks of one's own, which need not be training rows.
+
+    For estimators that are one kernel expansion, and `SketchedFeatures`. The points are
+    prepared as the rows of X are: preprocessing and length scales are those of X.
+
+    Parameters
+    ----------
+    points : array, data frame of numbers or sparse matrix of shape (m, q)
+        Distinct landmarks, in the columns of X. Sparse ones go with sparse X.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nbsketch import LandmarkSketch, SketchedKernelRegressor
+    >>> X = np.random.default_rng(0).uniform(-3, 3, size=(500, 1))
+    >>> grid = np.linspace(-3, 3, 13)[:, None]
+    >>> model = SketchedKernelRegressor(sketch=LandmarkSketch(grid), bandwidth=1.0)
+    >>> model.fit(X, np.sin(X[:, 0])).predict([[0.5], [1.5]]).round(2).tolist()
+    [0.48, 1.0]
+    """
+
+    points: Any
+
+    def __post_init__(self) -> None:
+        is_sparse = sp.issparse(self.points)
+        given = as_csr(self.points, "points") if is_sparse else np.array(self.points)
+        points = check_rows("points", given)
+        object.__setattr__(self, "points", points)
+
+    def __repr__(self) -> str:
+        return f"LandmarkSketch(points=<{self.size} rows>)"
+
+    @property
+    def size(self) -> int:
+        """The number of landmarks."""
+        return self.points.shape[0]
+
+    def points_for(self, X: Any, n_features: int) -> Any:
+        """Return the points in the type of the rows X, which have so many features."""
+        if self.points.shape[1] != n_features:
+            raise ValueError(
+                f"`points` must have {n_features} columns as `X`, got "
+                f"{self.points.shape[1]}"
+            )
+        if sp.issparse(X):
+            return sp.csr_array(self.points, dtype=X.dtype)
+        if sp.issparse(self.points):
+            raise TypeError("`points` must be dense for dense `X`, got a sparse matrix")
+        return self.points.astype(X.dtype, copy=False)
+
+    def draw(
+        self, n: int, rng: Any = None, *, X: Any = None, kernel: Any = None
+    ) -> Sketch:
+        """Raise an error: landmarks that are no rows are no matrix of n columns."""
+        raise TypeError(
+            "`sketch` must be a sketch of the training rows here, got a "
+            "LandmarkSketch, which goes with estimators of one kernel expansion and "
+            "SketchedFeatures: pass 'subsampling' instead"
+        )
 
 
 class IdentityMatrix(Sketch):

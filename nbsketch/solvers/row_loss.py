@@ -7,10 +7,11 @@ class in `nbsketch.losses` and one here. A loss of 1 - y f is one of y - f with 
 turned by the sign of y, so no copy of the features is multiplied by the labels.
 """
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,12 +25,14 @@ from nbsketch._jit.linear_quadratic import (
     young_sum,
 )
 from nbsketch._jit.logistic import logistic_point, logistic_slope
-from nbsketch.losses import ELQ, LogisticLoss, Loss
+from nbsketch.losses import ELQ, GammaLoss, LogisticLoss, Loss, PoissonLoss
 
 # Rows of one compiled call. Bounds of more rows, if they are equal, are stored once.
 _BLOCK = 1 << 20
 # Losses and residuals above this many times the median are cut down in their means.
 _OUTLYING = 20.0
+# Largest exponent of a mean, so that products with zero weights are no NaN.
+_LARGEST = 500.0
 
 
 class RowPoint(NamedTuple):
@@ -190,8 +193,100 @@ class LogisticRows(RowLoss):
         return float(weights @ terms)
 
 
+class DevianceRows(RowLoss):
+    """Half deviances ``t log(t / m) - t + m`` of a positive m = exp(sign (r - r0)).
+
+    The dual point is ``sign (m - t)``, the curvature m; Fenchel-Young terms are
+    divergences of the same form.
+
+    Attributes
+    ----------
+    sign : float
+        Class attribute: direction in which m grows with the residual.
+    """
+
+    has_kinks: ClassVar[bool] = False
+    numbers: ClassVar[ELQ]
+    sign: ClassVar[float]
+
+    @property
+    @abstractmethod
+    def goals(self) -> NDArray:
+        """The numbers t, at which the losses vanish."""
+
+    @abstractmethod
+    def means(self, res: NDArray) -> NDArray:
+        """Return the numbers m."""
+
+    def point(
+        self, res: NDArray, weights: NDArray, center: NDArray, sigma: float
+    ) -> RowPoint:
+        """Return the dual point and the curvature."""
+        means = self.means(res)
+        a = self.sign * (means - self.goals)
+        return RowPoint(a, means, float(weights @ a), 0.0)
+
+    def slopes(
+        self,
+        t: float,
+        res: NDArray,
+        move: NDArray,
+        weights: NDArray,
+        center: NDArray,
+        sigma: float,
+    ) -> tuple[float, float]:
+        """Return two derivatives of the loss sum at ``res - t move``."""
+        means, change = self.means(res - t * move), weights * move
+        first = -self.sign * float(change @ (means - self.goals))
+        return first, float((change * move) @ means)
+
+    def values(self, res: NDArray) -> NDArray:
+        """Return the loss of each row."""
+        return kl_div(self.goals, self.means(res))
+
+    def young(self, res: NDArray, weights: NDArray, a: NDArray) -> float:
+        """Return the weighted sum of the Fenchel-Young terms."""
+        return float(weights @ kl_div(self.goals + self.sign * a, self.means(res)))
+
+
+class PoissonRows(DevianceRows):
+    """The Poisson loss; its targets, the upper bounds, are linked to log(y + 1/2)."""
+
+    numbers: ClassVar[ELQ] = ELQ(1.0, 0.0, -np.inf, np.inf)
+    sign: ClassVar[float] = -1.0
+
+    @property
+    def goals(self) -> NDArray:
+        """The targets."""
+        return self.hi
+
+    def means(self, res: NDArray) -> NDArray:
+        """Return the means exp(f)."""
+        return (self.hi + 0.5) * np.exp(np.minimum(-res, _LARGEST))
+
+
+class GammaRows(DevianceRows):
+    """The gamma loss, of ratios m of targets and means."""
+
+    numbers: ClassVar[ELQ] = ELQ(1.0, 0.0, -1.0, np.inf)
+    sign: ClassVar[float] = 1.0
+
+    @property
+    def goals(self) -> NDArray:
+        """The ratio of a perfect mean: one."""
+        return -self.lo
+
+    def means(self, res: NDArray) -> NDArray:
+        """Return the ratios y / exp(f)."""
+        return np.exp(np.minimum(res, _LARGEST))
+
+
 # Losses that are not linear-quadratic.
-_KINDS: dict[type[Loss], type[LogisticRows]] = {LogisticLoss: LogisticRows}
+_KINDS: dict[type[Loss], Any] = {
+    LogisticLoss: LogisticRows,
+    PoissonLoss: PoissonRows,
+    GammaLoss: GammaRows,
+}
 
 
 def has_row_loss(loss: Loss) -> bool:
@@ -206,7 +301,7 @@ def conjugate_numbers(loss: Loss) -> ELQ:
 
 
 def row_loss(loss: Loss, y: NDArray) -> RowLoss:
-    """Return the losses of rows with targets (or labels) y."""
+    """Return the losses of rows with targets (or labels) y; ``link(y)`` of a mean."""
     gam, eps, least, most = conjugate_numbers(loss)
     if loss.is_classification:
         lo, hi = np.where(y > 0, least, -most), np.where(y > 0, most, -least)
@@ -214,6 +309,8 @@ def row_loss(loss: Loss, y: NDArray) -> RowLoss:
         lo, hi = np.broadcast_to(least, len(y)), np.broadcast_to(most, len(y))
     else:
         lo, hi = np.full(len(y), least), np.full(len(y), most)
+    if isinstance(loss, PoissonLoss):
+        hi = loss.targets(y)
     return _KINDS.get(type(loss), RowLoss)(lo, hi, gam, eps)
 
 

@@ -106,9 +106,7 @@ def fit_regression(
         coef = _solve_exact(kernel, X, targets, alpha, stages, weights)
         return Regression(sketch_map, coef, len(coef))
     with stages.stage("inputs: kernel and factor"):
-        whitening, design = sketched_design(
-            sketch_map, X, sketch.columns, whiten=PivotedCholesky.of
-        )
+        whitening, design = sketched_design(sketch_map, X, whiten=PivotedCholesky.of)
     with stages.stage("inputs: features", targets.shape[0]) as show:
         reported = _ReportedDesign(design, show)
         G, C, _ = moments(reported, targets, weights, centered=False)

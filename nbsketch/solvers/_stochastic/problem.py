@@ -22,7 +22,7 @@ from nbsketch.solvers._certified.checks import (
     check_weights,
 )
 from nbsketch.solvers.design import Design
-from nbsketch.solvers.row_loss import conjugate_numbers, has_row_loss
+from nbsketch.solvers.row_loss import conjugate_numbers
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ def _levels(quantiles: ArrayLike, loss: Loss, targets: NDArray) -> NDArray:
 def _kind(loss: Loss, scalar: bool, levels: NDArray | None) -> int:
     if type(loss) is LogisticLoss:
         return LOGISTIC
-    if not has_row_loss(loss):
+    if loss.elq is None:
         raise TypeError(
             "`loss` must be logistic or give `elq` numbers for stochastic steps, got "
             f"{loss!r}"

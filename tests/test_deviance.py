@@ -213,6 +213,19 @@ def test_paths_and_saved_models_predict_means(name, tmp_path):
     assert_allclose(load(tmp_path / "model.nbs").predict(X), alone.predict(X))
 
 
+@BOTH
+def test_dask_collections_have_the_model_of_arrays(name):
+    da = pytest.importorskip("dask.array")
+    data = make(name, n=2000)
+    model = SketchedKernelRegressor(
+        "gaussian", bandwidth=2.0, loss=name, size=40, alpha=1e-3, random_state=0
+    )
+    expected, score = model.fit(*data).predict(data[0]), model.score(*data)
+    lazy = [da.from_array(part, chunks=(700, *part.shape[1:])) for part in data]
+    assert_allclose(model.fit(*lazy).predict(lazy[0]).compute(), expected, rtol=1e-5)
+    assert model.score(*lazy) == pytest.approx(score, abs=1e-6)
+
+
 @pytest.mark.parametrize(
     ("name", "wrong", "words"),
     [

@@ -259,6 +259,7 @@ class SketchedModel(KernelExpansion, ABC):
         self, problem: Problem, data: SketchedData, solution: FeatureSolution
     ) -> Self:
         """Set the fitted attributes."""
+        self.__dict__.pop("posterior_", None)  # of an earlier fit
         self._set_expansion(
             solution.coef,
             solution.intercept,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import MultiOutputMixin
 from sklearn.metrics import d2_tweedie_score
 
@@ -15,6 +15,11 @@ from nbsketch._progress import watched_fit
 from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import SketchedModel, as_columns
+from nbsketch.estimators._posterior import (
+    check_posterior,
+    fit_posterior,
+    posterior_std,
+)
 from nbsketch.estimators._scores import RegressorScore
 from nbsketch.fitting.fit import sketch_rows, solve
 from nbsketch.fitting.problem import Problem
@@ -152,6 +157,9 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorScore, SketchedModel):
         Iterations of the solver; 1 for a closed form.
     n_features_in_ : int
         Number of features q.
+    posterior_ : dict
+        After `fit_posterior`: "noise", the noise variances (d,), and what standard
+        deviations are computed from.
 
     Notes
     -----
@@ -256,11 +264,44 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorScore, SketchedModel):
         single = rows.y.ndim == 1
         return Problem(rows.X, objective, sketching, solving, single, kept=rows.kept)
 
-    def predict(self, X: ArrayLike) -> NDArray:
-        """Return the predictions of the rows of X, of shape (n,) or (n, d)."""
+    def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
+        """Return the predictions of the rows of X, of shape (n,) or (n, d).
+
+        Parameters
+        ----------
+        X : array or sparse matrix of shape (n, q)
+            Rows.
+        return_std : bool, default=False
+            Whether to return the posterior standard deviation of the mean as well, of
+            the same shape: see `fit_posterior`.
+        """
+        if return_std:
+            std = posterior_std(self, X)  # first, for it may be refused
+            return self._decision(X), std
         if is_dask(X):
             return row_by_row(self.predict, X)
         return as_loss(self.loss).mean(self._decision(X))
+
+    def fit_posterior(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> SketchedKernelRegressor:
+        """Compute the posterior of the fitted model, for ``predict(return_std=True)``.
+
+        For the square loss, of which the model is the mean of a Gaussian process with
+        the noise variance over the prior variance ``n * alpha_``. The noise variance
+        follows from the training residuals and their degrees of freedom. It takes a
+        pass over the rows and keeps two matrices of the size of the sketch, squared.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            The data that the model was fitted to, in memory.
+        """
+        check_posterior(self, X)
+        options = {"multi_output": True, "y_numeric": True, "reset": False}
+        rows = self._check_training(X, y, sample_weight, **options)
+        self.posterior_ = fit_posterior(self, rows)
+        return self
 
     @property
     def _metric(self) -> Callable[..., float]:

@@ -130,6 +130,22 @@ def _output_weights(name: str, value: Any, scope: Scope) -> Any:
     return value
 
 
+def _posterior(name: str, value: Any, scope: Scope) -> Any:
+    """Accept the parts of a posterior; see `nbsketch.estimators._posterior`."""
+    parts = {"projection", "factor", "shift", "noise"}
+    if not isinstance(value, dict) or set(value) != parts:
+        raise ValueError(f"`{name}` must have the parts {parts}, got {value!r:.60}")
+    array("s features")(f"{name}.projection", value["projection"], scope)
+    array("terms terms")(f"{name}.factor", value["factor"], scope)
+    scope.bind(f"{name}.factor", "terms", scope.lengths["features"] + 1)
+    if (np.diagonal(value["factor"]) <= 0).any():
+        raise ValueError(f"`{name}` must have a positive diagonal, got others")
+    check_positive(f"{name}.shift", value["shift"])
+    scope.bind(f"{name}.noise", "outputs", max(1, scope.lengths["d"]))
+    array("outputs")(f"{name}.noise", value["noise"], scope)
+    return value
+
+
 def _whitening(name: str, value: Any, scope: Scope) -> Any:
     """Accept None without a sketch, or the parts of a `PivotedCholesky`."""
     lengths = scope.lengths
@@ -246,7 +262,7 @@ _TABULAR: dict[str, Rule] = {
 }
 
 STATES: dict[str, dict[str, Rule]] = {
-    "SketchedKernelRegressor": CERTIFIED,
+    "SketchedKernelRegressor": {**CERTIFIED, "posterior_?": _posterior},
     "SketchedKernelClassifier": {**CERTIFIED, "classes_": _classes},
     "JointQuantileRegressor": {
         **CERTIFIED,

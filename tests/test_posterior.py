@@ -1,0 +1,191 @@
+"""Posterior standard deviations: those of a Gaussian process."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.exceptions import NotFittedError
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
+
+from nbsketch import (
+    GaussianKernel,
+    LandmarkSketch,
+    MaternKernel,
+    SketchedKernelRegressor,
+    load,
+)
+from nbsketch.outputs import MatrixOutput
+
+RNG = np.random.default_rng(0)
+X = RNG.uniform(-3, 3, size=(150, 2))
+Y = np.sin(X[:, 0]) + X[:, 1] / 3 + 0.2 * RNG.normal(size=150) + 5.0
+NEW = RNG.uniform(-5, 5, size=(80, 2))
+
+
+def gaussian_process(model, kernel, weights=None, constant=0.0):
+    """Return the process with the variances of the model, of scikit-learn."""
+    noise = float(model.posterior_["noise"][0])
+    kernel = ConstantKernel(noise / (len(X) * model.alpha_)) * kernel
+    if constant:
+        kernel = kernel + ConstantKernel(constant)
+    weights = np.ones(len(X)) if weights is None else weights / weights.mean()
+    return GaussianProcessRegressor(kernel, alpha=noise / weights, optimizer=None)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("alpha", [1e-4, 1e-2])
+@pytest.mark.parametrize(
+    ("kernel", "theirs"),
+    [
+        (GaussianKernel(1.5), RBF(1.5)),
+        (MaternKernel((1.0, 2.0)), Matern((1.0, 2.0), nu=1.5)),
+    ],
+    ids=["gaussian", "matern"],
+)
+def test_exact_machines_are_the_gaussian_process(kernel, theirs, alpha, weighted):
+    weights = RNG.uniform(0.5, 2.0, size=150) if weighted else None
+    model = SketchedKernelRegressor(
+        kernel, sketch="identity", alpha=alpha, fit_intercept=False
+    ).fit(X, Y, weights)
+    found, std = model.fit_posterior(X, Y, weights).predict(NEW, return_std=True)
+    process = gaussian_process(model, theirs, weights).fit(X, Y)
+    expected, expected_std = process.predict(NEW, return_std=True)
+    assert_allclose(found, expected, atol=1e-6)
+    assert_allclose(std, expected_std, rtol=1e-5)
+
+
+def test_the_intercept_has_a_flat_prior():
+    model = SketchedKernelRegressor(GaussianKernel(1.5), sketch="identity", alpha=1e-3)
+    model.fit(X, Y).fit_posterior(X, Y)
+    process = gaussian_process(model, RBF(1.5), constant=1e6).fit(X, Y)
+    expected = process.predict(NEW, return_std=True)
+    for found, value in zip(model.predict(NEW, return_std=True), expected, strict=True):
+        assert_allclose(found, value, rtol=1e-4)
+
+
+def test_sketches_have_the_projected_process():
+    """Of landmarks U: k - q + noise q's posterior, with q = k_U K_UU^-1 k_U."""
+    kernel, U, alpha = GaussianKernel(1.5), X[:12], 1e-3
+    model = SketchedKernelRegressor(
+        kernel, sketch=LandmarkSketch(U), alpha=alpha, fit_intercept=False
+    ).fit(X, Y)
+    std = model.fit_posterior(X, Y).predict(NEW, return_std=True)[1]
+    K, cross, new = kernel(U, U), kernel(X, U), kernel(NEW, U)
+    q = np.einsum("ij,ji->i", new, np.linalg.solve(K, new.T))
+    inner = cross.T @ cross + len(X) * alpha * K
+    seen = np.einsum("ij,ji->i", new, np.linalg.solve(inner, new.T))
+    noise = model.posterior_["noise"][0]
+    expected = noise * ((1 - q) / (len(X) * alpha) + seen)
+    assert_allclose(std**2, expected, rtol=1e-5)
+
+
+def test_the_noise_is_that_of_the_residuals_and_their_freedom():
+    kernel = GaussianKernel(1.5)
+    model = SketchedKernelRegressor(
+        kernel, sketch="identity", alpha=1e-3, fit_intercept=False
+    ).fit(X, Y)
+    K = kernel(X, X)
+    hat = K @ np.linalg.inv(K + 150 * 1e-3 * np.eye(150))
+    expected = np.sum((Y - hat @ Y) ** 2) / (150 - np.trace(hat))
+    found = model.fit_posterior(X, Y).posterior_["noise"]
+    assert_allclose(found, [expected], rtol=1e-6)
+
+
+@pytest.mark.parametrize("options", [{}, {"size": 60}, {"kernel": "gaussian"}], ids=str)
+def test_intervals_of_chosen_models_cover_the_function(options):
+    inside, noise = [], []
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        X, new = (rng.uniform(-2, 2, size=(n, 2)) for n in (300, 500))
+        y = np.sin(2 * X[:, 0]) + X[:, 1] / 2 + 0.3 * rng.normal(size=300)
+        model = SketchedKernelRegressor(random_state=seed, **options).fit(X, y)
+        mean, std = model.fit_posterior(X, y).predict(new, return_std=True)
+        true = np.sin(2 * new[:, 0]) + new[:, 1] / 2
+        inside.append(np.abs(mean - true) <= 1.96 * std)
+        noise.append(model.posterior_["noise"])
+    assert 0.85 <= np.mean(inside) <= 1.0
+    assert np.sqrt(np.mean(noise)) == pytest.approx(0.3, rel=0.1)
+
+
+def test_far_from_the_rows_is_the_prior():
+    model = SketchedKernelRegressor(
+        GaussianKernel(1.0), size=40, alpha=1e-3, fit_intercept=False, random_state=0
+    ).fit(X, Y)
+    std = model.fit_posterior(X, Y).predict([[90.0, 90.0]], return_std=True)[1]
+    prior = model.posterior_["noise"] / (150 * model.alpha_)
+    assert_allclose(std**2, prior)
+
+
+def test_weights_count_as_copies_and_zero_as_none():
+    weights = RNG.integers(0, 3, size=150)
+    options = {"alpha": 1e-3, "sketch": LandmarkSketch(X[:20])}
+    model = SketchedKernelRegressor(GaussianKernel(1.5), **options)
+    model.fit(X, Y, weights).fit_posterior(X, Y, weights)
+    kept, shift = weights > 0, model.posterior_["shift"]
+    assert shift == pytest.approx(kept.sum() * 1e-3)
+    alone = SketchedKernelRegressor(GaussianKernel(1.5), **options)
+    alone.fit(X[kept], Y[kept], weights[kept])
+    alone.fit_posterior(X[kept], Y[kept], weights[kept])
+    found, expected = (m.predict(NEW, return_std=True)[1] for m in (model, alone))
+    assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_several_outputs_share_all_but_the_noise():
+    both = np.column_stack([Y, 3 * Y])
+    options = {"size": 40, "alpha": 1e-3, "random_state": 0, "bandwidth": 1.5}
+    model = SketchedKernelRegressor("gaussian", **options).fit(X, both)
+    mean, std = model.fit_posterior(X, both).predict(NEW, return_std=True)
+    assert mean.shape == std.shape == (80, 2)
+    assert_allclose(std[:, 1], 3 * std[:, 0])
+    alone = SketchedKernelRegressor("gaussian", **options).fit(X, Y)
+    expected = alone.fit_posterior(X, Y).predict(NEW, return_std=True)[1]
+    assert_allclose(std[:, 0], expected, rtol=1e-6)
+
+
+def test_sparse_rows_and_single_precision():
+    rows = sp.random_array((200, 30), density=0.2, rng=1, format="csr")
+    y = np.asarray(rows.sum(axis=1)).ravel() + 0.1 * RNG.normal(size=200)
+    options = {"bandwidth": 2.0, "alpha": 1e-3, "size": 40, "random_state": 0}
+    results = [
+        SketchedKernelRegressor("gaussian", preprocessing=None, **options)
+        .fit(R, y)
+        .fit_posterior(R, y)
+        .predict(R[:50], return_std=True)[1]
+        for R in (rows, rows.toarray(), rows.toarray().astype(np.float32))
+    ]
+    assert_allclose(results[0], results[1], rtol=1e-6)
+    assert_allclose(results[2], results[1], rtol=1e-2)
+
+
+def test_posteriors_are_saved_and_forgotten_by_the_next_fit(tmp_path):
+    model = SketchedKernelRegressor(size=30, random_state=0).fit(X, Y)
+    model.fit_posterior(X, Y).save(tmp_path / "model.npz")
+    again = load(tmp_path / "model.npz")
+    for a, b in zip(
+        again.predict(NEW, return_std=True),
+        model.predict(NEW, return_std=True),
+        strict=True,
+    ):
+        assert_array_equal(a, b)
+    with pytest.raises(NotFittedError, match="call fit_posterior"):
+        model.fit(X, Y).predict(NEW, return_std=True)
+
+
+def test_what_has_no_posterior_is_refused():
+    with pytest.raises(NotFittedError):
+        SketchedKernelRegressor().fit_posterior(X, Y)
+    with pytest.raises(ValueError, match="`loss` must be the square loss"):
+        SketchedKernelRegressor(loss="huber").fit(X, Y).fit_posterior(X, Y)
+    two, output = np.column_stack([Y, Y]), MatrixOutput(np.eye(2) + 1)
+    with pytest.raises(ValueError, match="without an output matrix"):
+        SketchedKernelRegressor(output=output).fit(X, two).fit_posterior(X, two)
+    gram = GaussianKernel(1.0)(X, X)
+    with pytest.raises(ValueError, match="`kernel` must be one of rows"):
+        SketchedKernelRegressor("precomputed").fit(gram, Y).fit_posterior(gram, Y)
+    with pytest.raises(ValueError, match="`X` must hold the 150 rows"):
+        SketchedKernelRegressor().fit(X, Y).fit_posterior(X[:90], Y[:90])
+    da = pytest.importorskip("dask.array")
+    lazy = da.from_array(X, chunks=50), da.from_array(Y, chunks=50)
+    with pytest.raises(TypeError, match="in memory"):
+        SketchedKernelRegressor().fit(X, Y).fit_posterior(*lazy)

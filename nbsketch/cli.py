@@ -6,12 +6,11 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import nbsketch
-from nbsketch.reproduce import EXPERIMENTS, run_all, run_one, runner
+from nbsketch.reproduce import EXPERIMENTS, options_of, run_all, run_one
 
 
 def _positive(text: str) -> int:
@@ -95,6 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_reproduce(commands)
     for name, run, text in (
         ("demo", _demo, "fit a synthetic problem with and without a sketch"),
+        ("warmup", _warmup, "compile what the estimators use, before the first fit"),
         (
             "datasets",
             _datasets,
@@ -131,6 +131,13 @@ def _demo(options: argparse.Namespace) -> None:
     demo.run()
 
 
+def _warmup(options: argparse.Namespace) -> None:
+    from nbsketch import _warmup
+
+    for name, seconds in _warmup.compile_all():
+        print(f"{name:44} {seconds:6.1f} s", flush=True)
+
+
 def _reproduce(options: argparse.Namespace) -> None:
     given = {name: getattr(options, name) for name in _OPTIONS}
     if options.what == "all":
@@ -138,7 +145,7 @@ def _reproduce(options: argparse.Namespace) -> None:
         if failures:
             raise ValueError(f"not run: {', '.join(failures)}; the reasons are above")
         return
-    taken = signature(runner(options.what)).parameters
+    taken = options_of(options.what)
     for name in [n for n in given if given[n] and n not in taken]:
         raise ValueError(f"{_flag(name)} does not go with {options.what}")
     run_one(options.what, **given)

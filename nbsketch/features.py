@@ -26,16 +26,17 @@ from nbsketch._validation import keeping_fitted, random_generator
 from nbsketch.distributed.checks import held_rows
 from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import row_by_row
-from nbsketch.fitting.sizes import features_recipe
-from nbsketch.persistence import SaveMixin
-from nbsketch.tuning.learned import (
-    LearnedInputs,
+from nbsketch.fitting.inputs import (
+    Inputs,
+    TuningTarget,
     as_targets,
     check_learnable,
     is_auto,
     learn_inputs,
     summary_lines,
 )
+from nbsketch.fitting.sizes import features_recipe
+from nbsketch.persistence import SaveMixin
 
 
 class SketchedFeatures(
@@ -149,12 +150,13 @@ class SketchedFeatures(
         rngs = random_generator(self.random_state).spawn(2)
         recipe = features_recipe(self.sketch, self.size, X.shape[0])
         X = held_rows(X, recipe)
-        inputs = LearnedInputs(X, self.kernel, self.bandwidth)
+        inputs = Inputs(X, self.kernel, self.bandwidth)
         if is_auto(self.bandwidth):
             check_learnable(self.kernel, X)
-            targets, size = as_targets(y, len(X)), getattr(recipe, "size", len(X))
+            target = TuningTarget(as_targets(y, len(X)))
+            size = getattr(recipe, "size", len(X))
             known = self.kernel, size, rngs[0].spawn(1)[0]
-            inputs = learn_inputs(X, targets, *known)
+            inputs = learn_inputs(X, target, *known)
         X = inputs.rows
         self.scaler_, self.length_scales_ = inputs.scaler, inputs.length_scales
         kernel, sketch = draw(X, inputs.kernel, inputs.bandwidth, recipe, None, rngs)

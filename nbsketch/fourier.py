@@ -20,6 +20,15 @@ from nbsketch._validation import check_integer, keeping_fitted, random_generator
 from nbsketch.distributed.checks import held_rows
 from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import row_by_row
+from nbsketch.fitting.inputs import (
+    Inputs,
+    TuningTarget,
+    as_targets,
+    check_learnable,
+    is_auto,
+    learn_inputs,
+    summary_lines,
+)
 from nbsketch.kernels import (
     GaussianKernel,
     Kernel,
@@ -29,14 +38,6 @@ from nbsketch.kernels import (
 )
 from nbsketch.persistence import SaveMixin
 from nbsketch.solvers.scratch import rows_per_block
-from nbsketch.tuning.learned import (
-    LearnedInputs,
-    as_targets,
-    check_learnable,
-    is_auto,
-    learn_inputs,
-    summary_lines,
-)
 
 
 class RandomFourierFeatures(
@@ -141,11 +142,11 @@ class RandomFourierFeatures(
             )
         # Two streams: the frequencies do not depend on how the bandwidth is chosen.
         kernel_rng, rng = random_generator(self.random_state).spawn(2)
-        inputs = LearnedInputs(X, self.kernel, self.bandwidth)
+        inputs = Inputs(X, self.kernel, self.bandwidth)
         if is_auto(self.bandwidth):
             check_learnable(self.kernel, X)
-            targets = as_targets(y, len(X))
-            inputs = learn_inputs(X, targets, self.kernel, size, kernel_rng.spawn(1)[0])
+            target, known = TuningTarget(as_targets(y, len(X))), kernel_rng.spawn(1)[0]
+            inputs = learn_inputs(X, target, self.kernel, size, known)
         X = inputs.rows
         self.scaler_, self.length_scales_ = inputs.scaler, inputs.length_scales
         kernel: Any = as_kernel(inputs.kernel, inputs.bandwidth)

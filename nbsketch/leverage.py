@@ -15,7 +15,7 @@ import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 
-from nbsketch._blas import threads_for
+from nbsketch._blas import eigh, threads_for
 from nbsketch._validation import (
     check_choice,
     check_positive,
@@ -152,7 +152,7 @@ def alpha_for_dimension(
     resolved = as_kernel(kernel).resolve(rows, rng)
     size = min(rows.shape[0], max(_SPECTRUM_ROWS, int(4 * dimension)))
     chosen = rng.choice(rows.shape[0], size, replace=False)
-    values = scipy.linalg.eigvalsh(_block(rows, resolved, chosen, chosen)) / size
+    values = eigh(_block(rows, resolved, chosen, chosen))[0] / size
     least = _SPECTRUM_FLOOR * max(values[-1], np.finfo(float).tiny)
     values = values[values > least]
 

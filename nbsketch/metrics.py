@@ -11,6 +11,7 @@ from nbsketch._validation import check_integer, check_matrix, check_real
 __all__ = [
     "arrmse",
     "crossing_loss",
+    "crps",
     "example_f1",
     "hamming_loss",
     "pinball_loss",
@@ -72,6 +73,82 @@ def pinball_loss(
     residual = target[:, None] - q
     losses = np.maximum(levels * residual, (levels - 1) * residual).sum(axis=1)
     return float(_weights(sample_weight, len(target)) @ losses)
+
+
+def crps(
+    y_true: ArrayLike,
+    y_pred: ArrayLike,
+    quantiles: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+) -> float:
+    """Return the continuous ranked probability score of predicted quantiles.
+
+    With weights that sum to 1 and the distribution functions F_i, linear between the
+    quantiles of row i, 0 below the first and 1 above the last one::
+
+        sum_i w_i int (F_i(z) - 1{z >= y_i})^2 dz
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n,)
+        True values.
+    y_pred : array-like of shape (n, d)
+        Predicted quantiles, ascending in each row.
+    quantiles : array-like of shape (d,)
+        Their levels in (0, 1), ascending.
+    sample_weight : array-like of shape (n,) or None, default=None
+        Nonnegative weights, not all zero; scaled to sum to 1. None: equal weights.
+
+    Returns
+    -------
+    float
+        Mean score, in the units of y. That of one predicted value is its absolute
+        error.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not numeric, not finite, not ascending or has an incompatible
+        shape.
+
+    References
+    ----------
+    T. Gneiting and A. E. Raftery, "Strictly Proper Scoring Rules, Prediction, and
+    Estimation", JASA 2007, Section 4.2.
+
+    Examples
+    --------
+    >>> from nbsketch.metrics import crps
+    >>> crps([1.0], [[3.0]], [0.5])
+    2.0
+    >>> crps([0.0, 4.0], [[0.0, 1.0], [2.0, 3.0]], [0.2, 0.8])
+    0.78
+    """
+    levels = _vector("quantiles", quantiles)
+    for level in levels:
+        check_real("quantiles", level, low=0, high=1, low_open=True, high_open=True)
+    target = _vector("y_true", y_true)
+    q = _columns("y_pred", y_pred, shape=(len(target), len(levels)))
+    for name, values in (("quantiles", levels), ("y_pred", q)):
+        if (np.diff(values) < 0).any():
+            raise ValueError(f"`{name}` must ascend, got descending values")
+    y = target[:, None]
+    outside = np.maximum(q[:, 0] - target, 0) + np.maximum(target - q[:, -1], 0)
+    inside = _squares(q[:, :-1], q[:, 1:], levels[:-1], levels[1:], y)
+    return float(_weights(sample_weight, len(target)) @ (outside + inside.sum(axis=1)))
+
+
+def _squares(
+    low: NDArray, high: NDArray, first: NDArray, last: NDArray, y: NDArray
+) -> NDArray:
+    """Integrate ``(F - 1{z >= y})^2`` over segments on which F goes first -> last."""
+    width = high - low
+    cut = np.clip(y, low, high)
+    share = np.divide(cut - low, width, out=np.zeros_like(width), where=width > 0)
+    middle = first + share * (last - first)
+    below = first * first + first * middle + middle * middle
+    a, b = 1 - middle, 1 - last
+    return ((cut - low) * below + (high - cut) * (a * a + a * b + b * b)) / 3
 
 
 def crossing_loss(y_pred: ArrayLike) -> float:

@@ -3,13 +3,13 @@
 from contextlib import ExitStack
 from unittest import mock
 
-from nbsketch.tabular import fit, local
+from nbsketch.tabular import fit, members
 
 
 def small_leaves(alone=50, leaf_rows=300):
     """Return a context with a base above `alone` rows, and leaves of so few rows."""
     context = ExitStack()
     context.enter_context(mock.patch.object(fit, "ALONE", alone))
-    for name in ("LEAF_ROWS", "TREE_ROWS"):
-        context.enter_context(mock.patch.object(local, name, leaf_rows))
+    for name in ("LEAF_ROWS", "TREE_ROWS", "ENLARGED_ROWS"):
+        context.enter_context(mock.patch.object(members, name, leaf_rows))
     return context

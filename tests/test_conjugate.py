@@ -7,12 +7,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from nbsketch import GaussianKernel, LaplacianKernel, MaternKernel
 from nbsketch.gram import SymmetricGram
-from nbsketch.solvers._conjugate import blocks
-from nbsketch.solvers._conjugate.blocks import BlockPreconditioner
-from nbsketch.solvers._conjugate.cholesky import partial_cholesky
-from nbsketch.solvers._conjugate.operator import StoredMatrix
-from nbsketch.solvers._conjugate.preconditioner import LowRankPreconditioner
+from nbsketch.solvers._linear import blocks
+from nbsketch.solvers._linear.blocks import BlockPreconditioner
 from nbsketch.solvers._linear.cholesky import raised_cholesky, solve_positive_upper
+from nbsketch.solvers._linear.operator import StoredMatrix
+from nbsketch.solvers._linear.partial_cholesky import partial_cholesky
+from nbsketch.solvers._linear.preconditioner import LowRankPreconditioner
 from nbsketch.solvers.conjugate import (
     LARGEST_GAP,
     NotConvergedError,
@@ -264,7 +264,7 @@ def test_partial_cholesky_ends_where_nothing_is_left(rng):
     assert 7 <= len(pivots) <= 100
     assert_allclose(F.T @ F, root @ root.T, atol=1e-6)
     identity = StoredMatrix(np.eye(200))
-    F, pivots = partial_cholesky(identity, 200, rng, enough=120.0)
+    F, pivots = partial_cholesky(identity, 200, rng, tolerance=120.0)
     assert len(pivots) == 100
 
 
@@ -343,8 +343,8 @@ def test_rank_and_type_of_the_preconditioner_by_default(problem):
     (K, _), rng = problem, np.random.default_rng(0)
     assert build_preconditioner(K, 1.0, rng).rank <= 300
     assert build_preconditioner(K, 1e-6, rng).rank == 300
-    assert build_preconditioner(K, 1e-6, rng)._factor.dtype == np.float64
-    assert build_preconditioner(K, 1e-3, rng)._factor.dtype == np.float32
+    assert build_preconditioner(K, 1e-6, rng).factor.dtype == np.float64
+    assert build_preconditioner(K, 1e-3, rng).factor.dtype == np.float32
 
 
 # What is added is 3, 12, 48 times the shift, or as much as is asked for.

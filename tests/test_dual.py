@@ -20,9 +20,10 @@ from nbsketch.losses import (
     SquaredHingeLoss,
 )
 from nbsketch.solvers import dual_path, solve_dual, solve_scalar
-from nbsketch.solvers._conjugate.operator import StoredMatrix
-from nbsketch.solvers._dual import direction, preconditioner
-from nbsketch.solvers._dual.preconditioner import ActivePreconditioner
+from nbsketch.solvers._dual import direction
+from nbsketch.solvers._linear import preconditioner
+from nbsketch.solvers._linear.operator import StoredMatrix
+from nbsketch.solvers._linear.preconditioner import LowRankPreconditioner
 
 LOSSES = [
     HuberLoss(0.3),
@@ -265,16 +266,18 @@ def test_parts_of_the_matrix(case):
 def test_the_preconditioner_follows_its_weights():
     rng = np.random.default_rng(0)
     F, r = rng.normal(size=(20, 50)), rng.normal(size=50)
-    updated = ActivePreconditioner(F)
+    updated = LowRankPreconditioner(F, np.zeros(50))
     for share in (1.0, 0.9, 0.85, 0.2):
         weights = rng.exponential(size=50) * (rng.random(50) < share)
-        updated.set(weights, 0.7)
+        updated.reweight(weights)
         rows = np.flatnonzero(weights)
         part = F[:, rows]
         dense = part.T @ part + np.diag(0.7 / weights[rows])
         expected = np.linalg.solve(dense, r[rows])
-        assert_allclose(updated.solve(r)[rows], expected, rtol=1e-8)
-        assert_allclose(updated.restricted(rows).solve(r[rows]), expected, rtol=1e-8)
+        solved = updated.solve(r[:, None], [0.7])[rows, 0]
+        assert_allclose(solved, expected, rtol=1e-8)
+        part = updated.restricted(rows).solve(r[rows, None], [0.7])[:, 0]
+        assert_allclose(part, expected, rtol=1e-8)
 
 
 class Cubed(Loss):

@@ -7,6 +7,7 @@ import zipfile
 import fuzz
 import numpy as np
 import pytest
+import saved
 
 import nbsketch
 from nbsketch.persistence import STATES, archive
@@ -51,6 +52,19 @@ def test_each_estimator_has_a_table_of_its_state():
     public = (getattr(nbsketch, name) for name in nbsketch.__all__)
     estimators = {c.__name__ for c in public if hasattr(c, "get_params")}
     assert estimators <= set(STATES)
+
+
+@pytest.mark.parametrize("name", sorted(STATES))
+def test_files_of_all_released_formats_are_loaded(name):
+    """The promise of version 0.2.0: its files are those in the folder ``saved``."""
+    with np.load(saved.FOLDER / "expected.npz") as expected:
+        X, y = expected["X"], expected[name]
+    model = nbsketch.load(saved.FOLDER / f"{name}.npz")
+    np.testing.assert_allclose(saved.predictions(model, X), y, rtol=1e-6, atol=1e-9)
+
+
+def test_saved_files_are_small():
+    assert sum(file.stat().st_size for file in saved.FOLDER.iterdir()) < 150_000
 
 
 def change(name, array, value, index=0):

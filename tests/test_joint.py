@@ -5,13 +5,14 @@ import pytest
 from nbsketch.losses import PinballLoss
 from nbsketch.outputs import QuantileOutput
 from nbsketch.solvers._certified.starts import cold_start
-from nbsketch.solvers._joint import few_rows, splitting
-from nbsketch.solvers._joint.few_rows import direction_of_entries
-from nbsketch.solvers._joint.gram import LEAST_PIVOT, OutputGrams
-from nbsketch.solvers._joint.problem import JointProblem
-from nbsketch.solvers._joint.splitting import splitting_start
+from nbsketch.solvers._newton import few_rows
+from nbsketch.solvers._newton import start as starts
+from nbsketch.solvers._newton.few_rows import direction_of_entries
+from nbsketch.solvers._newton.gram import TermGrams
+from nbsketch.solvers._newton.problem import newton_problem
+from nbsketch.solvers._newton.start import splitting_start
 from nbsketch.solvers.design import ArrayDesign, Design
-from nbsketch.solvers.joint import solve_joint_pinball
+from nbsketch.solvers.joint import _pinball_losses, solve_joint_pinball
 from nbsketch.solvers.newton import solve_scalar
 
 LEVELS = (0.1, 0.5, 0.8)
@@ -39,6 +40,13 @@ def problem(n=80, r=6, seed=0):
     Z = rng.normal(size=(n, r)) * 0.6 ** np.arange(r)
     y = Z @ rng.normal(size=r) + (0.5 + np.abs(Z[:, 0])) * rng.normal(size=n) + 2.0
     return Z, y
+
+
+def joint_problem(Z, y, T, alpha, intercept=True, weights=None, ordered=False):
+    losses = _pinball_losses(np.array(LEVELS), len(y), ordered)
+    return newton_problem(
+        ArrayDesign(Z), y, losses, alpha, weights, intercept, T, ordered
+    )
 
 
 def objective(Z, y, T, alpha, W, b, weights=None, levels=LEVELS):
@@ -333,17 +341,13 @@ def test_a_direction_from_few_entries_is_that_of_the_coefficients(intercept, ord
     rng = np.random.default_rng(4)
     weights = rng.uniform(0.0, 2.0, 40)
     weights[3] = 0.0
-    known = JointProblem(
-        design=ArrayDesign(Z), y=y, weights=weights, uniform=False,
-        levels=np.array(LEVELS), T=FACTORS["full"], ordered=ordered, alpha=1e-3,
-        fit_intercept=intercept, n=40.0,
-    )  # fmt: skip
+    known = joint_problem(Z, y, FACTORS["full"], 1e-3, intercept, weights, ordered)
     inside = rng.random((known.mix.shape[1], 40)) < 0.15
-    grams = OutputGrams(known)
+    grams = TermGrams(known)
     grams.move(known, None, inside)
     rho = rng.normal(size=15 * 3 + 3 * intercept)
     expected = grams.direction(rho, 0.8)
-    found = direction_of_entries(known, inside, rho, 0.8, LEAST_PIVOT)
+    found = direction_of_entries(known, inside, rho, 0.8, grams.pivot)
     np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-8)
 
 
@@ -366,14 +370,11 @@ def test_both_kinds_of_directions_lead_to_one_minimum(monkeypatch, non_crossing)
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_start_by_splitting_is_near_the_minimum(monkeypatch, T, intercept, weighted):
-    monkeypatch.setattr(splitting, "_LARGE", 0.0)
+    monkeypatch.setattr(starts, "_LARGE", 0.0)
     Z, y = problem(n=200)
     rng = np.random.default_rng(1)
     weights = rng.integers(0, 3, 200) * 1.0 if weighted else np.ones(200)
-    known = JointProblem(
-        design=ArrayDesign(Z), y=y, weights=weights, uniform=not weighted,
-        levels=np.array(LEVELS), T=T, alpha=1e-3, fit_intercept=intercept, n=200.0,
-    )  # fmt: skip
+    known = joint_problem(Z, y, T, 1e-3, intercept, weights if weighted else None)
     start = splitting_start(known)
     best = reference(Z, y, T, 1e-3, intercept, weights)
     value = objective(Z, y, T, 1e-3, start.coef, start.intercept, weights)
@@ -387,14 +388,11 @@ def test_a_start_by_splitting_is_near_the_minimum(monkeypatch, T, intercept, wei
 
 @pytest.mark.parametrize("alpha", [1e-12, 1e-6, 1.0])
 def test_a_start_by_splitting_is_stable_in_single_precision(monkeypatch, alpha):
-    monkeypatch.setattr(splitting, "_LARGE", 0.0)
+    monkeypatch.setattr(starts, "_LARGE", 0.0)
     rng = np.random.default_rng(0)
     Z = rng.normal(size=(300, 40)) * 0.5 ** np.arange(40)  # eigenvalues below rounding
     y, T = np.sin(Z[:, 0]) + 0.1 * rng.normal(size=300), FACTORS["full"]
-    known = JointProblem(
-        design=ArrayDesign(Z), y=y, weights=np.ones(300), uniform=True,
-        levels=np.array(LEVELS), T=T, alpha=alpha, fit_intercept=True, n=300.0,
-    )  # fmt: skip
+    known = joint_problem(Z, y, T, alpha)
     start = splitting_start(known)
     value = objective(Z, y, T, alpha, start.coef, start.intercept)
     best = solve_joint_pinball(Z, y, LEVELS, T, alpha, state=cold_start(known))
@@ -409,7 +407,7 @@ def test_both_starts_lead_to_one_minimum(monkeypatch, T, non_crossing):
     options = {"tol": 1e-8, "non_crossing": non_crossing}
     found = []
     for large in (np.inf, 0.0):
-        monkeypatch.setattr(splitting, "_LARGE", large)
+        monkeypatch.setattr(starts, "_LARGE", large)
         found.append(solve_joint_pinball(Z, y, LEVELS, T, 1e-4, **options))
     cold, split = found
     assert cold.converged and split.converged

@@ -152,12 +152,14 @@ def test_the_preconditioner_is_that_of_the_product_of_factors(rng):
     updated = CoupledPreconditioner(F, T, A.row, A.output)
     for share in (1.0, 0.9, 0.85, 0.2):
         weights = rng.exponential(size=60) * (rng.random(60) < share)
-        updated.set(weights, 0.7)
+        updated.reweight(weights)
         rows = np.flatnonzero(weights)
         dense = whole[:, rows].T @ whole[:, rows] + np.diag(0.7 / weights[rows])
         expected = np.linalg.solve(dense, r[rows])
-        assert_allclose(updated.solve(r)[rows], expected, rtol=1e-8)
-        assert_allclose(updated.restricted(rows).solve(r[rows]), expected, rtol=1e-8)
+        solved = updated.solve(r[:, None], [0.7])[rows, 0]
+        assert_allclose(solved, expected, rtol=1e-8)
+        part = updated.restricted(rows).solve(r[rows, None], [0.7])[:, 0]
+        assert_allclose(part, expected, rtol=1e-8)
 
 
 class _Identity:

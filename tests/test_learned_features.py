@@ -9,7 +9,7 @@ from sklearn.pipeline import make_pipeline
 
 import nbsketch
 from nbsketch import RandomFourierFeatures, SketchedFeatures
-from nbsketch.tuning.learned import as_targets
+from nbsketch.fitting.inputs import as_targets
 
 TRANSFORMERS = [SketchedFeatures, RandomFourierFeatures]
 
@@ -92,7 +92,7 @@ def test_errors(kind):
         model.fit(X, y[:-1])
     with pytest.raises(ValueError, match="`y` must be finite"):
         model.fit(X, np.full(100, np.nan))
-    with pytest.raises(ValueError, match="`bandwidth` can be 'auto' for a dense array"):
+    with pytest.raises(ValueError, match="`bandwidth` can be 'auto' for dense X"):
         model.fit(sp.csr_array(X), y)
 
 

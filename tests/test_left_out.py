@@ -68,3 +68,8 @@ def test_arguments_are_checked():
         leave_one_out_residuals(K, y, 0.0)
     with pytest.raises(ValueError, match="as many rows"):
         leave_one_out_residuals(K, y[:2], 1.0)
+
+
+def test_an_indefinite_matrix_is_an_error_that_says_alpha():
+    with pytest.raises(ValueError, match=r"`alpha` must be larger .* got 0.001"):
+        leave_one_out_residuals(-np.eye(9), np.ones(9), 1e-3)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose
+from scipy.stats import norm
 from sklearn.metrics import f1_score, mean_pinball_loss
 from sklearn.metrics import hamming_loss as sklearn_hamming_loss
 
@@ -13,6 +14,7 @@ import nbsketch.metrics
 from nbsketch.metrics import (
     arrmse,
     crossing_loss,
+    crps,
     example_f1,
     hamming_loss,
     pinball_loss,
@@ -198,3 +200,34 @@ def test_ranked_indices_must_fit(best):
 def test_ranked_indices_must_be_integers():
     with pytest.raises(TypeError, match="`top_index` must hold integers"):
         top_k_accuracy([0], [[0.5]])
+
+
+def test_crps_is_the_integral_of_its_definition(rng):
+    levels = np.array([0.1, 0.25, 0.6, 0.9])
+    q, y = np.sort(rng.normal(size=(20, 4)), axis=1), 2 * rng.normal(size=20)
+    q[3, 1] = q[3, 2]  # a jump
+    weight = rng.uniform(size=20)
+    z = np.linspace(-8, 8, 400_001)
+    scores = []
+    for row, target in zip(q, y, strict=True):
+        F = np.interp(z, row, levels, left=0, right=1)
+        scores.append(np.trapezoid(np.square(F - (z >= target)), z))
+    expected = np.average(scores, weights=weight)
+    assert_allclose(crps(y, q, levels, sample_weight=weight), expected, atol=2e-4)
+
+
+def test_crps_is_twice_the_mean_pinball_loss_of_many_levels(rng):
+    levels = (np.arange(2000) + 0.5) / 2000
+    y, q = rng.normal(size=30), np.tile(norm.ppf(levels), (30, 1))
+    pinball = 2 * pinball_loss(y, q, levels) / len(levels)
+    z = np.abs(y)
+    closed = z * (2 * norm.cdf(z) - 1) + 2 * norm.pdf(z) - 1 / np.sqrt(np.pi)
+    assert_allclose(crps(y, q, levels), closed.mean(), rtol=1e-3)
+    assert_allclose(pinball, closed.mean(), rtol=1e-3)
+
+
+def test_crps_refuses_quantiles_that_descend():
+    with pytest.raises(ValueError, match="`y_pred` must ascend"):
+        crps([0.0], [[1.0, 0.0]], [0.2, 0.8])
+    with pytest.raises(ValueError, match="`quantiles` must ascend"):
+        crps([0.0], [[0.0, 1.0]], [0.8, 0.2])

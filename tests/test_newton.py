@@ -11,14 +11,14 @@ from nbsketch import losses
 from nbsketch._jit import linear_quadratic as kernels
 from nbsketch.solvers._certified.certificate import balance
 from nbsketch.solvers._certified.line_search import convex_step
-from nbsketch.solvers._certified.starts import cold_start
-from nbsketch.solvers._scalar import few_rows
-from nbsketch.solvers._scalar.active_rows import all_rows
-from nbsketch.solvers._scalar.few_rows import are_few, direction_of_rows
-from nbsketch.solvers._scalar.gram import RowGram
-from nbsketch.solvers._scalar.problem import scalar_problem
+from nbsketch.solvers._newton import few_rows
+from nbsketch.solvers._newton.active_rows import ActiveRows
+from nbsketch.solvers._newton.few_rows import are_few, direction_of_entries
+from nbsketch.solvers._newton.gram import TermGrams
+from nbsketch.solvers._newton.problem import newton_problem
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.newton import solve_scalar
+from nbsketch.solvers.solution import State
 
 ALL = [
     losses.SquareLoss(),
@@ -182,9 +182,9 @@ def test_larger_smooth_problems_against_lbfgs(loss):
 @every_loss
 def test_the_start_does_not_matter(loss):
     Z, y = make(n=2000, r=5, loss=loss)
-    problem = scalar_problem(ArrayDesign(Z), y, loss, 1e-4, None, True)
+    start = State(np.zeros(5), 0.0)
     nested = solve_scalar(Z, y, loss, 1e-4, tol=1e-9)
-    cold = solve_scalar(Z, y, loss, 1e-4, tol=1e-9, state=cold_start(problem))
+    cold = solve_scalar(Z, y, loss, 1e-4, tol=1e-9, state=start)
     assert nested.converged
     assert_allclose(nested.objective, cold.objective, rtol=3e-9)
 
@@ -350,16 +350,17 @@ def test_strong_penalties_against_the_optimum(loss, alpha):
 def test_a_round_ends_where_the_rows_at_rest_no_longer_rest():
     rng = np.random.default_rng(0)
     Z = rng.normal(size=(2000, 3))
-    problem = scalar_problem(ArrayDesign(Z), Z[:, 0], losses.PinballLoss(), 1, None, 1)
-    whole = all_rows(problem, problem.y.copy(), np.zeros(2000))
+    problem = newton_problem(ArrayDesign(Z), Z[:, 0], losses.PinballLoss(), 1, None, 1)
+    res = problem.y[None].copy()
+    whole = ActiveRows(problem, None, res, np.zeros((1, 2000)))
     whole.evaluate(0.1)
     few = whole.select(0.1, 0.3)
     assert 256 <= len(few.rows) < 1000  # rows near the kink, and guards
     few.res = few.res + 0.2
-    assert not few.strayed
+    assert not few.has_left
     few.res = few.res + 0.2
-    assert few.strayed
-    assert not whole.strayed
+    assert few.has_left
+    assert not whole.has_left
 
 
 @pytest.mark.parametrize("offset", [0.0, 100.0])
@@ -412,10 +413,10 @@ def test_orthogonal_factors_steer_where_a_gram_matrix_cannot():
     Z[:, :3] += 1e4
     Z[:, 5] = Z[:, 0]
     weights = np.random.default_rng(0).random(5000)
-    problem = scalar_problem(
+    problem = newton_problem(
         ArrayDesign(Z), Z[:, 1], losses.HuberLoss(), 1e-6, weights, 1
     )
-    gram, every = RowGram(problem), np.ones(5000, dtype=bool)
+    gram, every = TermGrams(problem), np.ones((1, 5000), dtype=bool)
     gram.move(problem, None, every)
     X = np.hstack([Z, np.ones((5000, 1))])
     rho = np.arange(7.0)
@@ -654,7 +655,7 @@ def test_a_direction_from_few_rows_is_that_of_the_features(fit_intercept, dtype,
     Z, y = rng.normal(size=(50, 30)).astype(dtype), rng.normal(size=50)
     weights = rng.uniform(0, 2, size=50)
     weights[7] = 0.0
-    problem = scalar_problem(
+    problem = newton_problem(
         ArrayDesign(Z), y, losses.PinballLoss(0.5), 1e-3, weights, fit_intercept
     )
     rows = np.sort(rng.permutation(50)[:count])
@@ -666,21 +667,22 @@ def test_a_direction_from_few_rows_is_that_of_the_features(fit_intercept, dtype,
     H[range(30), range(30)] += 1e-3
     if fit_intercept:
         H[-1, -1] += factor * max(0.0, pivot - weights[rows].sum())
-    assert are_few(rows, 30)
-    found = direction_of_rows(problem, rows, rho, factor, pivot)
+    inside = np.isin(np.arange(50), rows)[None]
+    assert are_few(count, problem)
+    found = direction_of_entries(problem, inside, rho, factor, pivot)
     expected = -np.linalg.solve(H, rho)
     assert_allclose(found, expected, rtol=1e-8, atol=1e-8 * np.abs(expected).max())
 
 
 def test_a_direction_that_rounding_has_spoiled_is_refused():
     Z = np.random.default_rng(0).normal(size=(40, 30))
-    y, rows = np.zeros(40), np.arange(12)
-    problem = scalar_problem(
+    y, inside = np.zeros(40), np.arange(40)[None] < 12
+    problem = newton_problem(
         ArrayDesign(Z), y, losses.PinballLoss(0.5), 1e-16, None, True
     )
     rho = np.random.default_rng(1).normal(size=31)
     with pytest.raises(np.linalg.LinAlgError):
-        direction_of_rows(problem, rows, rho, 1e3, 1.0)
+        direction_of_entries(problem, inside, rho, 1e3, 1.0)
 
 
 def test_both_kinds_of_directions_lead_to_one_minimum(monkeypatch):
@@ -688,7 +690,7 @@ def test_both_kinds_of_directions_lead_to_one_minimum(monkeypatch):
     Z = rng.normal(size=(300, 80)) * 0.9 ** np.arange(80)
     y = np.sign(Z[:, 0] + 0.3 * rng.normal(size=300))
     found = solve_scalar(Z, y, "hinge", 1e-3, tol=1e-9)
-    monkeypatch.setattr(few_rows, "_FEW_ROWS", 0.0)
+    monkeypatch.setattr(few_rows, "_LESS_WORK", 0.0)
     other = solve_scalar(Z, y, "hinge", 1e-3, tol=1e-9)
     assert found.converged and other.converged
     assert_allclose(found.objective, other.objective, rtol=1e-9)

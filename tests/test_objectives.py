@@ -26,8 +26,7 @@ from nbsketch.fitting.alpha import AlphaPath
 from nbsketch.fitting.objectives import JointQuantileObjective, ScalarObjective
 from nbsketch.fitting.reduction import reduced_alpha
 from nbsketch.fitting.settings import SolveOptions
-from nbsketch.solvers._scalar.batch import shared
-from nbsketch.solvers._scalar.classes import class_starts
+from nbsketch.solvers._newton.start import class_starts, shared
 from nbsketch.solvers.design import ArrayDesign
 from nbsketch.solvers.folds import Fold
 from nbsketch.solvers.newton import solve_scalar

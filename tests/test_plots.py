@@ -128,6 +128,31 @@ def test_penalties_of_a_filter_are_its_path(ax):
         plots.plot_penalties(model.set_params(alpha=1.0).fit(X, Y))
 
 
+def test_shapley_values_are_drawn_where_they_are(ax):
+    values = X * [1.0, 3.0] + [0.0, 1.0]
+    plots.plot_shapley_summary(values, np.hstack([X, -X]), ["a", "b"], ax=ax)
+    first, second = ax.collections
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["b", "a"]
+    assert_allclose(np.sort(first.get_offsets()[:, 0]), np.sort(values[:, 1]))
+    assert_allclose(np.sort(second.get_offsets()[:, 0]), np.sort(values[:, 0]))
+    assert abs(first.get_offsets()[:, 1]).max() <= 0.5
+    with pytest.raises(ValueError, match="`values` must have the shape of X"):
+        plots.plot_shapley_summary(values, X)
+
+
+def test_shapley_values_of_a_row_are_bars(ax):
+    plots.plot_shapley_row([1.0, -3.0, 0.5], 2.0, ax=ax)
+    assert [bar.get_width() for bar in ax.patches] == [-3.0, 1.0, 0.5]
+    assert ax.get_title() == "prediction 0.5 = 2 + sum of values"
+
+
+def test_dependence_is_of_one_feature(ax):
+    plots.plot_shapley_dependence(np.sin(X), X, ax=ax)
+    assert_array_equal(ax.lines[0].get_data(), [X[:, 0], np.sin(X[:, 0])])
+    with pytest.raises(ValueError, match="`feature` must be"):
+        plots.plot_shapley_dependence(X, X, 1, ax=ax)
+
+
 def test_without_axes_a_new_figure(quantiles):
     from matplotlib import pyplot
 

@@ -9,10 +9,10 @@ from sklearn.kernel_ridge import KernelRidge
 
 from nbsketch import cli
 from nbsketch.datasets import Dataset
+from nbsketch.reproduce import experiment, pohlen
 from nbsketch.reproduce._tools import panels, publish, report
 from nbsketch.reproduce._tools.data import load
-from nbsketch.reproduce.pohlen import evaluation, methods
-from nbsketch.reproduce.pohlen.methods import (
+from nbsketch.reproduce.pohlen import (
     BOOTSTRAP,
     SKETCHES,
     SPARSE,
@@ -31,14 +31,14 @@ def toy(n=80):
 
 @pytest.fixture
 def tiny(monkeypatch):
-    monkeypatch.setattr(evaluation, "SPARSE_SIZES", {"sine": 10, "concrete": 12})
-    monkeypatch.setattr(evaluation, "load", lambda name, home: toy())
-    monkeypatch.setattr(methods, "SINE_ROWS", (40, 60, 20))
-    monkeypatch.setattr(evaluation, "SIZES", (5, 20))
-    monkeypatch.setattr(evaluation, "QUICK_SIZES", (5, 20))
-    monkeypatch.setattr(evaluation, "NONZEROS", (1, 4))
-    monkeypatch.setattr(evaluation, "QUICK_NONZEROS", (1, 4))
-    monkeypatch.setattr(methods, "GRID", np.array([1e-4, 1e-2, 1.0]))
+    monkeypatch.setattr(pohlen, "SPARSE_SIZES", {"sine": 10, "concrete": 12})
+    monkeypatch.setattr(pohlen, "load", lambda name, home: toy())
+    monkeypatch.setattr(pohlen, "SINE_ROWS", (40, 60, 20))
+    monkeypatch.setattr(pohlen, "SIZES", (5, 20))
+    monkeypatch.setattr(pohlen, "QUICK_SIZES", (5, 20))
+    monkeypatch.setattr(pohlen, "NONZEROS", (1, 4))
+    monkeypatch.setattr(pohlen, "QUICK_NONZEROS", (1, 4))
+    monkeypatch.setattr(pohlen, "GRID", np.array([1e-4, 1e-2, 1.0]))
     monkeypatch.setattr(panels, "DPI", 60)
 
 
@@ -73,11 +73,11 @@ def test_sizes_of_the_real_splits(name, train, test, evaluated):
 
 
 def test_the_grid_is_that_of_the_report():
-    assert_allclose(methods.GRID, [10.0**k for k in range(-9, 4)])
+    assert_allclose(pohlen.GRID, [10.0**k for k in range(-9, 4)])
 
 
 def test_the_sine():
-    parts = methods.make_sine(0)
+    parts = pohlen.make_sine(0)
     assert [len(y) for _, y in parts] == [100, 1000, 100]
     X, y = parts.test
     assert -1 <= X.min() < -0.9 and 0.9 < X.max() <= 1
@@ -90,7 +90,7 @@ def test_bootstrap_is_one_model_of_sampled_rows():
     X, y = parts.train
     alpha, h, size = 1e-2, 0.7, 10
     method = Method(BOOTSTRAP, size)
-    (predict,) = methods.fit(parts.train, method, h, [alpha], seed=3)
+    (predict,) = pohlen.fit(parts.train, method, h, [alpha], seed=3)
     rows = np.random.default_rng(3).integers(len(y), size=size)
     ridge = KernelRidge(alpha=size * alpha, kernel="rbf", gamma=1 / (2 * h))
     expected = ridge.fit(X[rows], y[rows]).predict(parts.test[0])
@@ -101,16 +101,16 @@ def test_bootstrap_is_one_model_of_sampled_rows():
 def test_every_method_learns(name):
     parts = split(toy(200), 0)
     method = Method(name, 40, 2 if name == SPARSE else None)
-    found = methods.evaluate(parts, method, seed=0)
+    found = pohlen.evaluate(parts, method, seed=0)
     assert 0.02 < found["error"] < 0.07  # the share of the noise is 0.02
     assert found["seconds"] > 0
 
 
 def test_runs_are_those_of_the_report():
-    (by_size, by_nonzeros) = evaluation.scans("sine", None, quick=False)
+    (by_size, by_nonzeros) = pohlen.scans("sine", None, quick=False)
     assert (by_size.replicates, by_nonzeros.replicates) == (10, 25)
     assert {method.size for method in by_nonzeros.methods} == {30}
-    (by_size, by_nonzeros) = evaluation.scans("airfoil", None, quick=False)
+    (by_size, by_nonzeros) = pohlen.scans("airfoil", None, quick=False)
     assert (by_size.replicates, by_nonzeros.replicates) == (5, 25)
     assert {method.size for method in by_nonzeros.methods} == {225}
 
@@ -123,7 +123,7 @@ def test_small_evaluation(tiny, tmp_path, capsys):
     # two sets, two runs; without a sketch there is one size
     assert len(rows) == 2 * 2 * (1 + 2 * (len(SKETCHES) + 1) + 2)
     assert all(0 < row["error"] < 3 for row in rows)
-    table = evaluation.summarize(rows)
+    table = pohlen.summarize(rows)
     assert len(table) == len(rows) / 2
     without = [row for row in table if row["method"] == WITHOUT]
     assert [row["size"] for row in without] == [0, 0]
@@ -135,9 +135,9 @@ def test_small_evaluation(tiny, tmp_path, capsys):
 
 def test_from_the_file_alone(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(publish, "save_panels", lambda *arguments: None)
-    table = evaluation.run(replicates=1, quick=True, out=tmp_path)
-    monkeypatch.setattr(evaluation, "measure", None)
-    assert evaluation.run(out=tmp_path, plot_only=True) == table
+    table = pohlen.run(replicates=1, quick=True, out=tmp_path)
+    monkeypatch.setattr(experiment, "measure_all", None)
+    assert pohlen.run(out=tmp_path, plot_only=True) == table
 
 
 @pytest.mark.skipif("NBSKETCH_DATA" not in os.environ, reason="needs the data sets")
@@ -156,8 +156,8 @@ def test_the_real_sets(name, exact, sketched):
     Of all rows of one split; with a sketch the mean over four draws.
     """
     parts = split(load(name, None), 0)
-    found = methods.evaluate(parts, Method(WITHOUT, 0), seed=0)["error"]
+    found = pohlen.evaluate(parts, Method(WITHOUT, 0), seed=0)["error"]
     assert 0.75 * exact < found < 1.25 * exact
     method = Method("p-SR, p = 20/n (added)", 40)
-    draws = [methods.evaluate(parts, method, seed)["error"] for seed in range(4)]
+    draws = [pohlen.evaluate(parts, method, seed)["error"] for seed in range(4)]
     assert 0.75 * sketched < np.mean(draws) < 1.25 * sketched

@@ -178,6 +178,50 @@ def test_too_few_calibration_rows_give_infinite_intervals():
     assert np.isinf(model.predict_interval(X, 0.8)).all()
 
 
+def test_quantiles_of_any_level_are_between_the_fitted_ones():
+    X, y = make_data()
+    model = make_model().fit(X, y)
+    q = model.predict(X)
+    found = model.predict_quantiles(X, (0.05, 0.1, 0.2, 0.5, 0.95))
+    assert_allclose(found[:, [1, 3]], q[:, [0, 2]])
+    assert_allclose(found[:, 2], (q[:, 0] + q[:, 1]) / 2)
+    # exponential tails of the slope between the two outermost levels
+    low = 0.1 * (q[:, 1] - q[:, 0]) / 0.2
+    assert_allclose(found[:, 0], q[:, 0] + low * np.log(0.5))
+    high = 0.1 * (q[:, 4] - q[:, 3]) / 0.2
+    assert_allclose(found[:, 4], q[:, 4] - high * np.log(0.5))
+    assert (np.diff(found, axis=1) >= 0).all()
+
+
+def test_the_distribution_function_is_the_inverse_of_the_quantiles():
+    X, y = make_data()
+    model = make_model().fit(X, y)
+    levels = np.linspace(0.02, 0.98, 25)
+    values = model.predict_quantiles(X[:20], levels)
+    assert_allclose(model.predict_cdf(X[:20], values), np.tile(levels, (20, 1)))
+    grid = model.predict_cdf(X[:20], [-50.0, 0.0, 50.0])
+    assert grid.shape == (20, 3) and (np.diff(grid, axis=1) > 0).all()
+    assert_allclose(grid[:, [0, 2]], [[0.0, 1.0]] * 20, atol=1e-9)
+    with pytest.raises(ValueError, match="`y` must be a number or have shape"):
+        model.predict_cdf(X[:20], values[:3])
+
+
+def test_calibrated_quantiles_have_their_levels_for_a_model_that_does_not():
+    """The penalty is far too strong: the fitted quantiles are nearly constant."""
+    levels, shares, plain = np.array([0.05, 0.1, 0.5, 0.9, 0.97]), [], []
+    for seed in range(40):
+        X, y = make_data(300, seed)
+        new_X, new_y = make_data(400, 1000 + seed)
+        options = {"fit_intercept": False, "alpha": 1.0, "tol": 1e-3}
+        model = make_model(calibration=0.4, random_state=seed, **options).fit(X, y)
+        found = model.predict_quantiles(new_X, levels)
+        shares.append((new_y[:, None] <= found).mean(axis=0))
+        plain.append((new_y[:, None] <= np.sort(model.predict(new_X))).mean(axis=0))
+    assert_allclose(np.mean(shares, axis=0)[1:4], levels[1:4], atol=0.02)
+    assert_allclose(np.mean(shares, axis=0)[[0, 4]], levels[[0, 4]], atol=0.04)
+    assert abs(np.mean(plain, axis=0) - LEVELS).max() > 0.1
+
+
 def test_alpha_is_chosen_and_the_score_is_minus_the_pinball_loss():
     X, y = make_data(200)
     model = make_model(alpha=None).fit(X, y)

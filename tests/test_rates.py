@@ -12,9 +12,9 @@ from nbsketch import (
     cli,
 )
 from nbsketch.datasets import DiagonalDesign
+from nbsketch.reproduce import rates
 from nbsketch.reproduce._tools import publish
 from nbsketch.reproduce._tools.statistics import log_log_slope
-from nbsketch.reproduce.projections import measure, rates
 from nbsketch.solvers.filters import RidgeFilter
 
 MODES = 40
@@ -24,8 +24,8 @@ MODES = 40
 def small(monkeypatch):
     """Shrink the design to few modes."""
     design = DiagonalDesign(capacity=0.5, n_modes=MODES)
-    monkeypatch.setattr(measure, "DESIGN", design)
-    monkeypatch.setattr(measure, "_SPARE", 2)
+    monkeypatch.setattr(rates, "DESIGN", design)
+    monkeypatch.setattr(rates, "_SPARE", 2)
     return design
 
 
@@ -103,16 +103,16 @@ def test_bad_arguments(make, message):
 # risks ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", measure.FILTERS)
+@pytest.mark.parametrize("name", rates.FILTERS)
 @pytest.mark.parametrize("size", [None, 12])
 def test_risks_are_means_over_the_noise_of_those_of_the_estimator(small, name, size):
     n, k = 50, 30
-    sample = measure.Sample.draw(n, np.random.default_rng(0))
-    alpha = measure._ALPHAS[k]
+    sample = rates.Sample.draw(n, np.random.default_rng(0))
+    alpha = rates._ALPHAS[k]
     recipe = SubsamplingSketch(size or n)
     model = SpectralFilterRegressor(
         LinearKernel(),
-        filter=measure.FILTERS[name],
+        filter=rates.FILTERS[name],
         sketch=recipe,
         alpha=alpha,
         fit_intercept=False,
@@ -121,19 +121,19 @@ def test_risks_are_means_over_the_noise_of_those_of_the_estimator(small, name, s
     # coefficients of the features for any targets: a linear map of them
     map_ = model.landmarks_.T @ model.sketch_.weights.T @ model.coef_
     basis, _ = np.linalg.qr(model.landmarks_.T)
-    found = measure.filter_risks(
-        sample, {"": measure.FILTERS[name]}, basis if size else None
+    found = rates.filter_risks(
+        sample, {"": rates.FILTERS[name]}, basis if size else None
     )[""][k]
-    variance = measure.NOISE**2 * small.eigenvalues @ np.square(map_).sum(axis=1)
-    for j, source in enumerate(measure.SOURCES):
+    variance = rates.NOISE**2 * small.eigenvalues @ np.square(map_).sum(axis=1)
+    for j, source in enumerate(rates.SOURCES):
         bias = small.excess_risk(map_ @ sample.targets[:, j], source)
         assert_allclose(found[j], bias + variance, rtol=1e-6)
 
 
 def test_projections_are_nested_and_span_the_sketch(small):
-    sample = measure.Sample.draw(30, np.random.default_rng(0))
+    sample = rates.Sample.draw(30, np.random.default_rng(0))
     recipe = PSparsifiedSketch(10, density=0.3)
-    basis = measure.projection(sample, recipe, np.random.default_rng(1))
+    basis = rates.projection(sample, recipe, np.random.default_rng(1))
     S = recipe.draw(30, np.random.default_rng(1))
     rows = S @ sample.X
     for size in (1, 4, 10):
@@ -143,25 +143,25 @@ def test_projections_are_nested_and_span_the_sketch(small):
 
 
 def test_rows_that_add_nothing_are_no_directions(small):
-    sample = measure.Sample.draw(6, np.random.default_rng(0))
+    sample = rates.Sample.draw(6, np.random.default_rng(0))
     sample = sample._replace(X=np.repeat(sample.X[:3], 2, axis=0))
     recipe = SubsamplingSketch(6)
-    basis = measure.projection(sample, recipe, np.random.default_rng(0))
+    basis = rates.projection(sample, recipe, np.random.default_rng(0))
     norms = np.linalg.norm(basis, axis=0)
     assert_allclose(norms, norms.round(), atol=1e-12)
     assert_allclose(norms.sum(), 3)
     kept = basis[:, norms > 0.5]
     ridge = {"": RidgeFilter()}
-    risks = measure.filter_risks(sample, ridge, basis)[""]
-    assert_allclose(risks, measure.filter_risks(sample, ridge, kept)[""])
+    risks = rates.filter_risks(sample, ridge, basis)[""]
+    assert_allclose(risks, rates.filter_risks(sample, ridge, kept)[""])
 
 
 def test_first_crossing():
     sizes, values = np.array([2, 4, 8]), np.array([8.0, 2.0, 1.0])
-    assert_allclose(measure.first_crossing(sizes, values, 4.0), 2 * 2**0.5)
-    assert measure.first_crossing(sizes, values, 9.0) == 2
-    assert_allclose(measure.first_crossing(sizes, values, 1.0), 8)
-    assert measure.first_crossing(sizes, values, 0.5) is None
+    assert_allclose(rates.first_crossing(sizes, values, 4.0), 2 * 2**0.5)
+    assert rates.first_crossing(sizes, values, 9.0) == 2
+    assert_allclose(rates.first_crossing(sizes, values, 1.0), 8)
+    assert rates.first_crossing(sizes, values, 0.5) is None
 
 
 # slopes and tables ------------------------------------------------------------------
@@ -194,8 +194,8 @@ def test_exponents_of_theory():
 
 def test_dimensions_of_theory_depend_on_the_sketch():
     """Corollaries 3 to 5 of Lin and Cevher: plain Nystrom needs more landmarks."""
-    for source in measure.PROJECTED_SOURCES:
-        found = {s: rates.theory("projection", s, source) for s in measure.SKETCHES}
+    for source in rates.PROJECTED_SOURCES:
+        found = {s: rates.theory("projection", s, source) for s in rates.SKETCHES}
         sufficient = 0.5 / (2 * source + 0.5)
         assert_allclose(found.pop("sub-sampling"), 1 / (2 * source + 0.5))
         assert len(found) == 3
@@ -203,21 +203,21 @@ def test_dimensions_of_theory_depend_on_the_sketch():
 
 
 def test_measured_slopes_are_near_theory(monkeypatch):
-    monkeypatch.setattr(measure, "DESIGN", DiagonalDesign(0.5, 256))
+    monkeypatch.setattr(rates, "DESIGN", DiagonalDesign(0.5, 256))
     sizes, slopes = np.array([128, 256, 512, 1024]), {}
     for name in ("ridge", "Landweber"):
-        filters = {name: measure.FILTERS[name]}
+        filters = {name: rates.FILTERS[name]}
         curves = [
             [
-                measure.filter_risks(
-                    measure.Sample.draw(n, np.random.default_rng([seed, n])),
+                rates.filter_risks(
+                    rates.Sample.draw(n, np.random.default_rng([seed, n])),
                     filters,
                 )[name].min(axis=0)
                 for seed in range(10)
             ]
             for n in sizes
         ]
-        for j, source in list(enumerate(measure.SOURCES))[1:]:  # 0.3: more modes
+        for j, source in list(enumerate(rates.SOURCES))[1:]:  # 0.3: more modes
             slope = log_log_slope(sizes, np.array(curves)[:, :, j].T).value
             slopes[name, source] = slope
             # 0.06 apart where the ridge saturates, 0.13 between sources
@@ -250,7 +250,7 @@ def test_run(small, monkeypatch, tmp_path, capsys):
         assert_allclose(slope, rates.theory("projection", sketch, 0.5))
     assert all(row["slope"] < 0 for row in table if row["part"] == "filter")
     risks = {key: row["last"] for key, row in zip(keys, table, strict=True)}
-    for regime in measure.REGIMES:
+    for regime in rates.REGIMES:
         ratio = risks["sgm", regime, 0.5] / risks["filter", "Landweber", 0.5]
         assert 0.3 < ratio < 3
     assert rates.run(out=tmp_path, plot_only=True) == table

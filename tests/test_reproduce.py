@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from inspect import signature
+from itertools import product
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from nbsketch import RandomFourierFeatures, _progress, cli, reproduce
 from nbsketch.datasets import Dataset, _files, make_friedman_outliers
 from nbsketch.kernels import median_distance
 from nbsketch.plots import _axes
-from nbsketch.reproduce import EXPERIMENTS, demo, runner
+from nbsketch.reproduce import EXPERIMENTS, demo, experiment, options_of, runner
 from nbsketch.reproduce._tools import (
     panels,
     publish,
@@ -28,11 +28,7 @@ from nbsketch.reproduce._tools import (
 from nbsketch.reproduce._tools.data import Split
 from nbsketch.reproduce.p_sparsified import (
     figures,
-    joint_quantiles,
     methods,
-    multi_output,
-    otoliths,
-    robust,
     table1,
     table2,
 )
@@ -63,9 +59,9 @@ def toy(name, n=60, n_train=None, n_targets=0):
 @pytest.fixture
 def tiny_table1(monkeypatch):
     """Shrink Table 1: 60 rows for Boston, 36 images, small sketches, short grids."""
-    pictures = otoliths.make_rings(n_train=30, n_test=6)
+    pictures = table1.make_rings(n_train=30, n_test=6)
     monkeypatch.setattr(table1, "load_boston", lambda data_home: toy("boston"))
-    monkeypatch.setattr(otoliths, "load", lambda data_home: pictures)
+    monkeypatch.setattr(table1, "load_images", lambda data_home: pictures)
     monkeypatch.setattr(table1, "SIZE", 8)
     for name, value in {
         "_STAND_IN_SIZE": 12,
@@ -73,7 +69,7 @@ def tiny_table1(monkeypatch):
         "_ALPHAS": np.array([1e-2, 1e-3]),
         "_GAMMAS": (1.0, 3.0),
     }.items():
-        monkeypatch.setattr(joint_quantiles, name, value)
+        monkeypatch.setattr(table1, name, value)
 
 
 @pytest.fixture
@@ -83,17 +79,17 @@ def tiny_table2(monkeypatch):
     monkeypatch.setattr(table2, "_load", lambda name, home: Split.published(data))
     monkeypatch.setattr(table2, "SETS", ("rf1",))
     monkeypatch.setattr(table2, "SIZE", 10)
-    monkeypatch.setattr(multi_output, "_BANDWIDTH_FACTORS", np.array([1.0, 2.0]))
+    monkeypatch.setattr(table2, "_BANDWIDTH_FACTORS", np.array([1.0, 2.0]))
 
 
 @pytest.fixture
 def tiny_figures(monkeypatch):
     """Shrink the figures: 600 rows, two sizes, two more of sub-sampling."""
-    monkeypatch.setattr(robust, "N_ROWS", 600)
-    monkeypatch.setattr(robust, "SIZES", (10, 20))
-    monkeypatch.setattr(robust, "MANY_LANDMARKS", (40, 60))
-    monkeypatch.setattr(robust, "QUICK_SIZES", (10, 20))
-    monkeypatch.setattr(robust, "QUICK_LANDMARKS", (40,))
+    monkeypatch.setattr(figures, "N_ROWS", 600)
+    monkeypatch.setattr(figures, "SIZES", (10, 20))
+    monkeypatch.setattr(figures, "MANY_LANDMARKS", (40, 60))
+    monkeypatch.setattr(figures, "QUICK_SIZES", (10, 20))
+    monkeypatch.setattr(figures, "QUICK_LANDMARKS", (40,))
 
 
 @pytest.fixture
@@ -249,12 +245,12 @@ def test_table1_does_not_choose_twice(tiny_table1, tmp_path, monkeypatch):
 def test_table1_without_a_sketch_on_many_rows_is_by_adam(
     tiny_table1, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(joint_quantiles, "_MANY_ROWS", 10)
+    monkeypatch.setattr(table1, "_MANY_ROWS", 10)
     split = table1._splits(toy("boston"), 1)[0]
-    setting = joint_quantiles.QuantileSetting(1.0, 1e-3, 1.0)
-    exact = joint_quantiles.evaluate(split, "without sketch", 8, setting, seed=0)
+    setting = table1.QuantileSetting(1.0, 1e-3, 1.0)
+    exact = table1.evaluate(split, "without sketch", 8, setting, seed=0)
     assert 0 < exact["pinball"] < 150
-    rows = table1._rows(toy("boston"), 1, tuning=tmp_path / "tuning.json")
+    rows = table1.run(1, quick=True, tuning=tmp_path / "tuning.json")
     # the time of Adam is not compared with that of Newton
     assert all(row["faster"] is None for row in rows)
 
@@ -272,16 +268,16 @@ def assert_of_one_grid(bandwidths, factors):
 
 @pytest.mark.parametrize(
     ("data_set", "replicates"),
-    [("boston", table1.REPLICATES), ("otoliths, synthetic", 1)],
+    [("boston", table1.run.replicates[0]), ("otoliths, synthetic", 1)],
 )
 def test_shipped_choices_of_table1_are_those_of_its_grids(data_set, replicates):
     for i in range(replicates):
         keys = [(data_set, method, str(i)) for method in METHODS]
         found = settings.settings_for(keys, None, table1.SETTINGS)
-        chosen = [joint_quantiles.QuantileSetting(**found[key]) for key in keys]
-        assert all(is_on_the_grid(s.alpha, joint_quantiles._ALPHAS) for s in chosen)
-        assert {s.gamma for s in chosen} <= set(joint_quantiles._GAMMAS)
-        factors = joint_quantiles._BANDWIDTH_FACTORS
+        chosen = [table1.QuantileSetting(**found[key]) for key in keys]
+        assert all(is_on_the_grid(s.alpha, table1._ALPHAS) for s in chosen)
+        assert {s.gamma for s in chosen} <= set(table1._GAMMAS)
+        factors = table1._BANDWIDTH_FACTORS
         assert_of_one_grid([s.bandwidth for s in chosen], factors)
 
 
@@ -290,14 +286,12 @@ def test_shipped_choices_of_table2_are_inside_its_grids(data_set):
     """At no end: the best bandwidth and penalty are not beyond the grid."""
     keys = [(data_set, method) for method in METHODS]
     found = settings.settings_for(keys, None, table2.SETTINGS)
-    chosen = {
-        method: multi_output.Setting(**found[data_set, method]) for method in METHODS
-    }
+    chosen = {method: table2.Setting(**found[data_set, method]) for method in METHODS}
     for method, setting in chosen.items():
         coarse = method == methods.WITHOUT
-        grid = multi_output._COARSE_ALPHAS if coarse else multi_output._ALPHAS
+        grid = table2._COARSE_ALPHAS if coarse else table2._ALPHAS
         assert is_on_the_grid(setting.alpha, grid[1:-1])
-    factors = multi_output._BANDWIDTH_FACTORS
+    factors = table2._BANDWIDTH_FACTORS
     assert_of_one_grid([setting.bandwidth for setting in chosen.values()], factors)
 
 
@@ -308,7 +302,7 @@ def test_shipped_bandwidths_of_table2_are_multiples_of_the_median(data_set):
     median = median_distance(table2._load(data_set, None).X_train, rng=0)
     for method in METHODS:
         factor = found[method]["bandwidth"] / median
-        assert is_on_the_grid(factor, multi_output._BANDWIDTH_FACTORS[1:-1])
+        assert is_on_the_grid(factor, table2._BANDWIDTH_FACTORS[1:-1])
 
 
 def test_targets_are_scaled_by_the_training_rows():
@@ -319,15 +313,15 @@ def test_targets_are_scaled_by_the_training_rows():
 
 
 def test_rings_tell_an_age():
-    data = otoliths.make_rings(n_train=40, n_test=5)
+    data = table1.make_rings(n_train=40, n_test=5)
     assert data.X.shape == (45, 4096) and data.n_train == 40
     assert data.y.min() >= 1 and data.y.max() <= 26
     assert np.corrcoef(data.X.sum(axis=1), data.y)[0, 1] > 0.5
 
 
 def test_otoliths_stand_in_is_announced(no_data, monkeypatch, capsys):
-    monkeypatch.setattr(otoliths, "make_rings", lambda: "rings")
-    assert otoliths.load() == "rings"
+    monkeypatch.setattr(table1, "make_rings", lambda: "rings")
+    assert table1.load_images() == "rings"
     out = capsys.readouterr().out
     assert "Put the files into" in out and "synthetic" in out
 
@@ -386,14 +380,14 @@ def test_figures(name, tiny_figures, tmp_path, capsys):
 
 
 def test_figures_are_drawn_again_without_fitting(tiny_figures, tmp_path, monkeypatch):
-    table = figures.run("figure1", quick=True, replicates=1, out=tmp_path)
+    table = figures.RUNS["figure1"](quick=True, replicates=1, out=tmp_path)
     for suffix in ("md", "png"):
         (tmp_path / f"figure1.{suffix}").unlink()
-    monkeypatch.setattr(figures, "measure", None)
+    monkeypatch.setattr(experiment, "measure_all", None)
     command = ["reproduce", "figure1", "--plot-only", "--out", str(tmp_path)]
     assert cli.main(command) == 0
     assert (tmp_path / "figure1.png").exists() and (tmp_path / "figure1.md").exists()
-    assert figures.run("figure1", out=tmp_path, plot_only=True) == table
+    assert figures.RUNS["figure1"](out=tmp_path, plot_only=True) == table
 
 
 def test_nothing_to_draw_again_is_status_1(tmp_path, capsys):
@@ -404,14 +398,14 @@ def test_nothing_to_draw_again_is_status_1(tmp_path, capsys):
 
 def test_figures_go_to_a_folder_of_results(tiny_figures, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(robust, "NONZEROS", (10,))
-    figures.run("figure1", quick=True, replicates=1)
+    monkeypatch.setattr(figures, "NONZEROS", (10,))
+    figures.RUNS["figure1"](quick=True, replicates=1)
     assert (tmp_path / "results" / "figure1.png").exists()
 
 
 def test_no_matplotlib_is_said_before_any_fit(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(_axes, "find_spec", lambda name: None)
-    monkeypatch.setattr(figures, "measure", None)
+    monkeypatch.setattr(experiment, "measure_all", None)
     assert cli.main(["reproduce", "figure1", "--out", str(tmp_path)]) == 1
     assert 'pip install "nbsketch[plot]"' in capsys.readouterr().err
 
@@ -419,8 +413,8 @@ def test_no_matplotlib_is_said_before_any_fit(monkeypatch, tmp_path, capsys):
 def test_fourier_features_are_solved_as_a_linear_model(tiny_figures):
     X, y = make_friedman_outliers(300, random_state=0)
     problem = figures.FIGURES["figure5"]
-    fitted = robust._fit_fourier(problem, 20, 0, (X, y))
-    features = RandomFourierFeatures(robust._KERNEL, size=20, random_state=0)
+    fitted = figures._fit_fourier(problem, 20, 0, (X, y))
+    features = RandomFourierFeatures(figures._KERNEL, size=20, random_state=0)
     Z = features.fit_transform(X)
     ridge = Z.T @ Z / 300 + problem.alpha * np.eye(20)
     w = np.linalg.solve(ridge, Z.T @ y / 300)
@@ -440,8 +434,12 @@ def test_figures_are_numbered_as_in_the_paper():
 
 def test_data_are_the_same_for_all_sketches(tiny_figures):
     problem = figures.FIGURES["figure1"]
-    one = robust.series_of(problem, quick=True)["sub-sampling"]
-    rows = list(robust.measure(problem, {"a": one, "b": one}, replicates=2))
+    one = figures.series_of(problem, quick=True)["sub-sampling"]
+    rows = [
+        row
+        for replicate, name, size in product(range(2), "ab", one.sizes)
+        for row in figures.measure(problem, name, one, size, replicate)
+    ]
     errors = np.array([row["error"] for row in rows]).reshape(2, 2, -1)
     assert_allclose(errors[:, 0], errors[:, 1])
     assert not np.allclose(errors[0], errors[1])
@@ -458,7 +456,7 @@ def test_figures_interpolate_sub_sampling_in_time():
             ("other", 20, 0.2, 5.0),
         ]
     ]
-    table = {(row["series"], row["size"]): row for row in robust.summarize(fits)}
+    table = {(row["series"], row["size"]): row for row in figures.summarize(fits)}
     first = table["sub-sampling", 10]
     assert (first["error"], first["error_deviation"], first["seconds"]) == (2, 1, 1)
     assert_allclose(table["other", 10]["subsampling_same_time"], 1.0)
@@ -504,8 +502,8 @@ def test_text_is_aligned():
 
 def test_every_experiment_has_its_module():
     for name in EXPERIMENTS:
-        parameters = signature(runner(name)).parameters
-        assert set(parameters) <= {"name", *cli._OPTIONS}
+        assert callable(runner(name))
+        assert {"replicates", "quick", "out"} <= options_of(name) <= set(cli._OPTIONS)
 
 
 def test_style_is_that_of_the_label():
@@ -517,14 +515,12 @@ def test_style_is_that_of_the_label():
 
 def test_summary():
     assert statistics.spread("loss", [1.0, 3.0]) == {"loss": 2.0, "loss_deviation": 1.0}
-    runs = {"without sketch": (6.0, 7.0), "20/n-SR": (2.0, 5.0)}
-    first, second = methods.compare(
-        "toy",
-        runs,
-        lambda method: [{"loss": 1.0, "seconds": s} for s in runs[method]],
-        min,
-        _progress.Progress(4),
-    )
+    rows = [
+        {"set": "toy", "method": method, "loss": 1.0, "seconds": seconds}
+        for method, times in (("without sketch", (6.0, 7.0)), ("20/n-SR", (2.0, 5.0)))
+        for seconds in times
+    ]
+    first, second = methods.compare(rows, ["loss"], min, {})
     assert (first["seconds"], first["faster"]) == (6.0, None)
     assert (second["seconds"], second["faster"]) == (2.0, 3.0)
     assert list(second)[:4] == ["set", "method", "loss", "loss_deviation"]
@@ -579,7 +575,7 @@ def test_all_runs_every_experiment_and_names_what_is_missing(monkeypatch, capsys
     given = {}
 
     def runner_of(name):
-        def run(name, quick=False):
+        def run(quick=False):
             given[name] = quick
             if name == "table2":
                 raise FileNotFoundError("rf1 is not there")

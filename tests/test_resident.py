@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 
 from nbsketch import HuberLoss, PinballLoss, SquaredEpsilonInsensitiveLoss
 from nbsketch.losses import as_loss
-from nbsketch.solvers._scalar.resident import HeldRows
+from nbsketch.solvers._newton.resident import HeldRows
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.newton import solve_scalar
 

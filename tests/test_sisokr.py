@@ -88,7 +88,7 @@ def test_the_set_of_the_size_of_bookmarks_is_not_quick(tiny, tmp_path, monkeypat
 
 def test_exact_methods_are_left_out_on_many_rows(tiny, monkeypatch):
     monkeypatch.setattr(multilabel, "MOST_EXACT_ROWS", 59)
-    rows = multilabel.compare("toy", multilabel.SETS["toy"], toy(), 1)
+    rows = multilabel.TABLE(replicates=1)
     assert [row["method"] for row in rows] == ["SIOKR", "SISOKR"]
     assert rows[0]["training_faster"] is None
 
@@ -151,7 +151,7 @@ def test_the_score_is_that_of_the_dense_formula(name, tiny):
     setting = multilabel.Setting(
         1e-3, 100.0, 1.0, 60 if of_inputs else None, 60 if of_outputs else None
     )
-    found = multilabel.measure(setting, 1, X, data.y_train, X_new, data.y_test)
+    found = multilabel.evaluate(setting, 1, X, data.y_train, X_new, data.y_test)
     kernel, output_kernel = GaussianKernel(10.0), GaussianKernel(1.0)
     Y = data.y_train.astype(float)
     candidates = np.unique(Y, axis=0)
@@ -201,7 +201,7 @@ def test_bibtex_has_the_score_of_the_paper():
     data = problem.load()
     X, X_test = multilabel.scaled(data.X_train, data.X_test)
     scores = [
-        multilabel.measure(
+        multilabel.evaluate(
             problem.settings["SISOKR"], seed, X, data.y_train, X_test, data.y_test
         )["f1"]
         for seed in (0, 1)

@@ -216,7 +216,7 @@ def test_given_candidates(data, rng):
 @pytest.mark.parametrize("output_sketch", ["identity", PSparsifiedSketch(5)], ids=str)
 @pytest.mark.parametrize("batch", [1, 7, 4096])
 def test_a_set_for_each_row(data, rng, output_sketch, batch, monkeypatch):
-    monkeypatch.setattr("nbsketch.structured._choice._BATCH", batch)
+    monkeypatch.setattr("nbsketch.structured._outputs._BATCH", batch)
     monkeypatch.setattr(regressor, "_MOST_ROWS", 4)
     monkeypatch.setattr(regressor, "_FEWEST_ROWS", 1)
     X, Y, X_new = data

@@ -113,8 +113,8 @@ def test_equal_outputs_take_the_median_bandwidth(output_kernel, bandwidth):
 def test_errors_and_few_rows():
     X, Y = labels(40)
     model = InputOutputKernelRegressor(bandwidth="auto")
-    with pytest.raises(ValueError, match="`bandwidth` can be 'auto' for a dense array"):
+    with pytest.raises(ValueError, match="`bandwidth` can be 'auto' for dense X"):
         model.fit(sp.csr_array(X), Y)
-    with pytest.raises(ValueError, match="`bandwidth` can be 'auto' for a dense array"):
+    with pytest.raises(ValueError, match="`bandwidth` can be 'auto' for dense X"):
         InputOutputKernelRegressor("linear", bandwidth="auto").fit(X, Y)
     assert model.fit(X[:20], Y[:20]).length_scales_ is None

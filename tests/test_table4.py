@@ -6,6 +6,7 @@ import reference
 from numpy.testing import assert_allclose
 
 from nbsketch import GaussianKernel, cli
+from nbsketch.reproduce import experiment
 from nbsketch.reproduce._tools import panels, publish, report, statistics
 from nbsketch.reproduce.p_sparsified import table4
 from nbsketch.reproduce.p_sparsified.table4 import FAMILIES, Grid
@@ -106,5 +107,5 @@ def test_small_measurement(tiny, tmp_path, capsys):
 def test_from_the_file_alone(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(publish, "save_panels", lambda *arguments: None)
     table = table4.run(quick=True, out=tmp_path)
-    monkeypatch.setattr(table4, "measure", None)
+    monkeypatch.setattr(experiment, "measure_all", None)
     assert table4.run(out=tmp_path, plot_only=True) == table

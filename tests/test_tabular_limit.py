@@ -1,7 +1,6 @@
 """The estimators for tables with a limit of time, and a clock that the tests move."""
 
 import time
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -10,7 +9,6 @@ from tables import small_leaves
 
 import nbsketch
 from nbsketch import TabularKernelClassifier, TabularKernelRegressor
-from nbsketch.tabular import local, scales
 
 
 @pytest.fixture
@@ -29,9 +27,8 @@ def data(rng):
 
 
 @pytest.fixture
-def small(monkeypatch):
+def small():
     """Let leaves have few rows, and fit a base."""
-    monkeypatch.setattr(scales, "ALONE", 50)
     with small_leaves(leaf_rows=120):
         yield
 
@@ -51,24 +48,10 @@ def test_the_least_is_the_fast_recipe(model, leaves, data, request):
     limited = model("high", max_seconds=1e-9, random_state=0)
     expected, found = fast.fit(X, y).predict(X), limited.fit(X, y).predict(X)
     assert_array_equal(found, expected)
-    # a tree of each of four members, the global ridge, and the boosted trees of classes
-    partners = model is TabularKernelClassifier
-    assert limited.n_skipped_ == (4 if leaves else 0) + 1 + partners
-    assert "max_seconds=1e-09" in limited.summary()
+    partners = model is TabularKernelClassifier  # the boosted trees
+    assert limited.n_skipped_ == partners
+    assert ("max_seconds=1e-09" in limited.summary()) == partners
     assert fast.n_skipped_ == 0 and "skipped" not in fast.summary()
-
-
-def test_members_share_the_time_for_trees(clock, data, small):
-    original = local.fit_tree
-
-    def fit_tree(*known, **options):
-        clock[0] += 1
-        return original(*known, **options)
-
-    with mock.patch.object(local, "fit_tree", fit_tree):
-        model = regressor("high", max_seconds=6).fit(*data)
-    assert [len(member.trees) for member in model.machine_.members] == [2, 2, 1, 1]
-    assert model.n_skipped_ == 2 + 1  # the global ridge
 
 
 def test_time_that_suffices_changes_nothing(clock, data, tmp_path):

@@ -1,7 +1,5 @@
 """Partitions, leaves, base, stack and noise of the predictor for tables."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import scipy.linalg
@@ -11,20 +9,14 @@ from reference import laplacian, matern
 
 from nbsketch import _lapack
 from nbsketch.gram import evaluate
-from nbsketch.tabular.base import Ridge
 from nbsketch.tabular.leaves import fit_leaf, pooled_error
-from nbsketch.tabular.members import Member, Training, fit_tree, form_of, predict_member
-from nbsketch.tabular.metric import (
-    find_metric,
-    fit_global,
-    metric_ratio,
-    metric_step,
-)
-from nbsketch.tabular.noise import fit_noise
-from nbsketch.tabular.outliers import inliers
-from nbsketch.tabular.partition import grow, whole
-from nbsketch.tabular.scales import SampleError, Scales
-from nbsketch.tabular.stack import stack_weights
+from nbsketch.tabular.machine import stack_weights
+from nbsketch.tabular.members import Member
+from nbsketch.tabular.noise import fit_noise, inliers
+from nbsketch.tabular.problem import Training
+from nbsketch.tabular.ridge import Ridge
+from nbsketch.tabular.scales import SampleError, Scales, form_of
+from nbsketch.tabular.trees import fit_tree, grow, whole
 from nbsketch.tuning import fit_scaler
 from nbsketch.tuning.rows import prepare
 
@@ -222,23 +214,18 @@ def test_penalty_of_least_error(family, tau):
 
 
 @families
-def test_predictions_are_means_over_trees(family):
+def test_predictions_are_those_of_the_leaf(family):
     rows, Y = some_rows(300)
     new = some_rows(40, seed=3)[0]
     rng, tau = np.random.default_rng(0), 1e-4
     form, data = form_of(family, SCALES), Training(rows, Y)
-    trees = [
-        fit_tree(form, data, part, tau, left_out=True)[0]
-        for part in (grow(rows, SCALES, 100, rng), whole(300))
-    ]
-    member = Member(family, SCALES, tau, tuple(trees))
-    desired = exact_fit(family, rows, Y, tau)(new) / 2
-    part = trees[0].partition
+    part = grow(rows, SCALES, 100, rng)
+    tree, _ = fit_tree(form, data, part, tau, left_out=True)
+    actual = Member(family, SCALES, tau, tree).predict(rows, new)
     for i in range(part.n_leaves):
-        mine = part.route(new) == i
-        index = part.leaf(i)
-        desired[mine] += exact_fit(family, rows[index], Y[index], tau)(new[mine]) / 2
-    assert_allclose(predict_member(member, rows, new), desired, rtol=0, atol=1e-6)
+        mine, index = part.route(new) == i, part.leaf(i)
+        desired = exact_fit(family, rows[index], Y[index], tau)(new[mine])
+        assert_allclose(actual[mine], desired, rtol=0, atol=1e-6)
 
 
 def test_a_singular_leaf_gets_a_larger_penalty():
@@ -247,8 +234,8 @@ def test_a_singular_leaf_gets_a_larger_penalty():
     data = Training(rows, Y)
     form = form_of("laplacian", SCALES)
     tree, residual = fit_tree(form, data, whole(30), 1e-30, left_out=True)
-    member = Member("laplacian", SCALES, 1e-30, (tree,))
-    assert_allclose(predict_member(member, rows, rows[:1]), Y.mean(), rtol=1e-4)
+    member = Member("laplacian", SCALES, 1e-30, tree)
+    assert_allclose(member.predict(rows, rows[:1]), Y.mean(), rtol=1e-4)
     assert_allclose(residual[:, 0], (Y[:, 0] - Y.mean()) * 30 / 29, rtol=1e-2)
 
 
@@ -469,75 +456,3 @@ def test_gross_errors_are_found_where_noise_is_local(name):
     bad = np.sort(rng.choice(700, 7, replace=False))
     y[bad] += 30 * np.std(y) * rng.choice([-1, 1], 7)
     assert_array_equal(np.setdiff1d(np.arange(700), kept_rows(X, y, rng)), bad)
-
-
-# the global ridge --------------------------------------------------------------------
-
-
-def direction(n, noise, rng, columns=5):
-    """Rows and a function of one direction, which mixes all columns."""
-    rows = rng.normal(size=(n, columns))
-    along = rows @ np.full(columns, columns**-0.5)
-    return rows, (np.sin(2 * along) + noise * rng.normal(size=n))[:, None]
-
-
-def test_a_step_of_the_metric_is_the_root_of_the_outer_product_of_gradients(rng):
-    rows, Y = rng.normal(size=(60, 3)), rng.normal(size=(60, 2))
-    form = replace(form_of("matern-3/2", np.ones(3)), scale=np.ones(3))
-    base, _ = Ridge(form, rows, None, 20, rng).fit(Y)
-    step, M = 1e-6, np.zeros((3, 3))
-    slopes = [
-        (base.predict(form, rows + e) - base.predict(form, rows - e)) / (2 * step)
-        for e in step * np.eye(3)
-    ]
-    for k in range(2):
-        G = np.stack([slope[:, k] for slope in slopes], axis=1)
-        M += G.T @ G
-    found = metric_step(rows, base)
-    root = scipy.linalg.sqrtm(M)
-    assert_allclose(found / found[0, 0], root / root[0, 0], rtol=1e-4, atol=1e-5)
-    assert_allclose((rows @ found).var(axis=0).sum(), rows.var(axis=0).sum())
-
-
-def test_a_metric_is_found_for_a_rotated_function_alone(rng):
-    rows, Y = direction(250, 0.05, rng)
-    matrix = find_metric("matern-3/2", Training(rows, Y), rng)
-    values, vectors = np.linalg.eigh(matrix @ matrix.T)
-    assert abs(vectors[:, -1].sum()) / 5**0.5 > 0.99 and values[-2] < 0.1 * values[-1]
-    noise = Training(rows, rng.normal(size=(250, 1)))
-    assert find_metric("matern-3/2", noise, rng) is None
-    options = np.ones(5), np.arange(250), rng
-    assert fit_global("matern-3/2", noise, *options, only_rotated=True) is None
-    rotated, known = Training(rows, Y), {"only_rotated": True, "searches": False}
-    assert fit_global("matern-3/2", rotated, *options, **known) is None
-
-
-def test_a_small_sample_tells_whether_a_metric_pays(rng):
-    """Also where there is much noise."""
-    rows, Y = direction(900, 0.3, rng)
-    along = np.sin(rows + 0.5).prod(axis=1, keepdims=True)
-    ones = np.ones(5)
-    ratios = [
-        metric_ratio("matern-3/2", Training(rows, y), ones, rng) for y in (Y, along)
-    ]
-    assert ratios[0] < 0.8 < 0.95 < ratios[1]
-    many = Training(rng.normal(size=(30, 201)), Y[:30])
-    assert metric_ratio("matern-3/2", many, np.ones(201), rng) == np.inf
-
-
-def test_the_global_ridge_is_exact_with_all_landmarks(rng):
-    """As one leaf with all rows, left-out residuals included."""
-    rows, Y = rng.normal(size=(80, 2)), rng.normal(size=(80, 1))
-    data, inverse = Training(rows, Y), np.array([1.0, 0.5])
-    found = fit_global(
-        "matern-3/2", data, inverse, np.arange(80), rng, only_rotated=False
-    )
-    member, residual = found
-    assert not member.is_rotated
-    form = form_of("matern-3/2", inverse)
-    leaves = [fit_leaf(form, rows, Y, tau) for tau in np.logspace(-5, 3, 17)]
-    best = min(leaves, key=lambda leaf: np.square(leaf.residual).sum())
-    assert_allclose(residual, best.residual, rtol=1e-4, atol=1e-4)
-    new = rng.normal(size=(9, 2))
-    expected = evaluate(form, new, rows) @ best.coef + best.intercept
-    assert_allclose(member.predict("matern-3/2", new), expected, atol=1e-4)

@@ -10,7 +10,7 @@ from tables import small_leaves
 
 import nbsketch
 from nbsketch import DependentRowsWarning, TabularKernelRegressor
-from nbsketch.tabular.members import form_of, predict_member
+from nbsketch.tabular.scales import form_of
 
 
 def target(X):
@@ -52,7 +52,7 @@ def test_intervals_cover_and_quantiles_ascend(leaves, new):
     X, y = new
     for coverage in (0.5, 0.9):
         low, high = leaves.predict_interval(X, coverage).T
-        assert_allclose(np.mean((low <= y) & (y <= high)), coverage, atol=0.05)
+        assert_allclose(np.mean((low <= y) & (y <= high)), coverage, atol=0.03)
     levels = np.array([0.05, 0.5, 0.95])
     quantiles = leaves.predict_quantiles(X, levels)
     assert (np.diff(quantiles, axis=1) > 0).all()
@@ -92,7 +92,7 @@ def test_saved_models_predict_the_same(leaves, new, tmp_path):
         "1200, 5 columns",
         "500 landmarks",
         "laplacian, weight",
-        "1 tree, 4 leaves",
+        "4 leaves",
     ):
         assert word in leaves.summary()
 
@@ -164,14 +164,8 @@ def test_groups_are_left_out_together(leaf_rows):
     assert whole.loo_error_ > 0.8 * y.std()
 
 
-def test_more_effort_has_more_trees():
+def test_efforts_are_checked():
     X, y = some_table(150)
-    counts = []
-    for effort in ("fast", "high"):
-        with small_leaves(leaf_rows=60):
-            model = TabularKernelRegressor(effort, random_state=0).fit(X, y)
-        counts.append([len(member.trees) for member in model.machine_.members])
-    assert counts == [[1] * 4, [2] * 4]
     with pytest.raises(ValueError, match=r"`effort` .* \['fast', 'high'\]"):
         TabularKernelRegressor("standard").fit(X, y)
 
@@ -179,12 +173,12 @@ def test_more_effort_has_more_trees():
 def test_leaves_on_targets_stand_beside_those_on_the_base(leaves, new):
     """Predictions are the stack of the base, of members with it, and without it."""
     machine = leaves._machine
-    assert [member.is_on_base for member in machine.members] == [True, False] * 2
+    assert [member.is_on_base for member in machine.members] == [True, False] * 3
     rows = machine.prepare(leaves.columns_.transform(new[0][:50]))
     base = machine.base.predict(form_of("matern-3/2", machine.base_scales), rows)
     out = machine.rest * base
     for member, weight in zip(machine.members, machine.weights, strict=True):
-        values = predict_member(member, machine.rows, rows)
+        values = member.predict(machine.rows, rows)
         out += weight * (values + base if member.is_on_base else values)
     out = machine.center + machine.spread * out
     assert_allclose(leaves.predict(new[0][:50]), out[:, 0], rtol=1e-10)
@@ -213,7 +207,6 @@ def test_a_callback_is_told_and_can_stop():
     with small_leaves(leaf_rows=150):
         model.fit(X, y)
     assert stages == ["length-scales"]  # it is not called again
-    assert {len(member.trees) for member in model.machine_.members} == {1}
     assert rmse(model, X, y) < y.std()
 
 
@@ -244,27 +237,6 @@ def test_predictable_extremes_are_no_errors():
     y = y + 40 * (X[:, 3] > 0.95)
     model = TabularKernelRegressor("fast", random_state=0).fit(X, y)
     assert model.n_outliers_ == 0
-
-
-@pytest.mark.parametrize(
-    ("effort", "leaf_rows"), [("high", None), ("high", 125), ("fast", 125)]
-)
-def test_rotated_functions_have_a_rotated_ridge(effort, leaf_rows, tmp_path):
-    """With high effort, and at each above a leaf of all rows."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(700, 4))
-    y = np.sin(X @ np.full(4, 1.0)) + X @ np.array([1, -1, 1, -1]) / 4
-    X, new, y, expected = X[:250], X[250:], y[:250], y[250:]
-    without = TabularKernelRegressor("fast", random_state=0).fit(X, y)
-    assert without.machine_.ridge is None
-    model = TabularKernelRegressor(effort, random_state=0)
-    with nullcontext() if leaf_rows is None else small_leaves(leaf_rows=leaf_rows):
-        model.fit(X, y)
-    assert rmse(model, new, expected) < 0.6 * rmse(without, new, expected)
-    assert model.machine_.ridge.weight > 0.8 and "rotated ridge" in model.summary()
-    file = tmp_path / "rotated.npz"
-    model.save(file)
-    assert_array_equal(nbsketch.load(file).predict(new), model.predict(new))
 
 
 def test_few_rows_and_constant_targets():

@@ -12,8 +12,9 @@ from nbsketch import (
     TabularKernelRegressor,
 )
 from nbsketch.tabular import fit
-from nbsketch.tabular.members import Training, form_of
-from nbsketch.tabular.order import table_order
+from nbsketch.tabular.problem import Training
+from nbsketch.tabular.ridge import table_order
+from nbsketch.tabular.scales import form_of
 
 
 def series(n, seed=0):

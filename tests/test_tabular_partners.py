@@ -11,6 +11,7 @@ from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from nbsketch import TabularKernelClassifier, TabularKernelRegressor
 from nbsketch.tabular import network
 from nbsketch.tabular.network import ScaledNetwork
+from nbsketch.tabular.noise import expected_error
 from nbsketch.tabular.partners import (
     fit_partner,
     folds_of,
@@ -80,8 +81,10 @@ def test_the_pool_has_the_least_log_loss(rng):
     classes = np.array([rng.choice(3, p=p / p.sum()) for p in np.exp(logs[0])])
 
     def loss(t):
-        chances = pooled(t, logs)[np.arange(80), classes]
-        return -np.log(chances).mean() + 1e-4 * np.square(t).sum()
+        logp = np.log(pooled(t, logs))
+        own, prior = logp[np.arange(80), classes], logp.mean(axis=1)
+        loss = -np.mean(80 / 81 * own + 1 / 81 * prior)
+        return loss + 1e-4 * np.square(t).sum()
 
     t = pool_weights(logs, classes)
     tried = scipy.optimize.minimize(
@@ -91,6 +94,15 @@ def test_the_pool_has_the_least_log_loss(rng):
     assert_allclose(pooled(t, logs).sum(axis=1), 1)
     logs[0, :5] = np.nan
     assert np.isfinite(pool_weights(logs, classes)).all()
+
+
+def test_few_sure_rows_make_no_surer_pool(rng):
+    """All rows are told apart, so that a pool without a prior grows without end."""
+    classes = np.arange(60) % 3
+    logs = np.log(np.full((2, 60, 3), 0.02))
+    logs[:, np.arange(60), classes] = np.log(0.96)
+    t = pool_weights(logs, classes)
+    assert 0.8 < t.sum() < 1.6
 
 
 def test_classes_are_pooled():
@@ -183,3 +195,19 @@ def test_the_network_learns_a_smooth_function():
     fit, rest = (X[:800], y[:800]), (X[800:], y[800:])
     model = ScaledNetwork().fit(*fit, X_val=rest[0], y_val=rest[1])
     assert np.std(model.predict(rest[0]) - rest[1]) < 0.15 * y.std()
+
+
+def test_the_expected_error_does_not_depend_on_which_rows_a_partner_leaves_out(rng):
+    """Easy and hard rows are so for the machine as well, which leaves out all."""
+    sizes = np.exp(2 * rng.normal(size=(4000, 1)))
+    plain = sizes * rng.normal(size=(4000, 1))
+    every = 0.7 * plain + 0.02 * sizes * rng.normal(size=(4000, 1))
+    desired = np.sqrt(np.mean(every**2))
+    assert_allclose(expected_error(every, plain), desired)
+    for fold in np.split(rng.permutation(4000), 5):
+        some = np.full_like(every, np.nan)
+        some[fold] = every[fold]
+        assert_allclose(expected_error(some, plain), desired, rtol=0.02)
+    # The error of a fold alone is off by far more
+    alone = [np.sqrt(np.mean(f**2)) for f in np.split(every, 5)]
+    assert max(alone) / min(alone) > 1.2

@@ -18,7 +18,13 @@ from conftest import ROOT
 from numpy.testing import assert_allclose, assert_array_equal
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from nbsketch import GaussianKernel, PSparsifiedSketch, SketchedKernelRegressor
+from nbsketch import (
+    GaussianKernel,
+    PSparsifiedSketch,
+    SketchedKernelRegressor,
+    _warmup,
+    cli,
+)
 from nbsketch._blas import eigh, one_thread
 from nbsketch._jit import threads
 from nbsketch.gram import Gram
@@ -294,12 +300,18 @@ def test_workers_of_joblib(run_python):
 
 
 EVALUATE = """
+import logging
 import numpy as np
 from nbsketch import GaussianKernel
+notes, handler = [], logging.Handler(logging.INFO)
+handler.emit = lambda record: notes.append(record.getMessage())
+logging.getLogger("nbsketch").addHandler(handler)
+logging.getLogger("nbsketch").setLevel(logging.INFO)
 from nbsketch._jit.gram import fold_serial
 K = GaussianKernel(1.0)(np.zeros((1, 1)), np.ones((1, 1)))
 assert abs(K[0, 0] - np.exp(-0.5)) < 1e-15
-print(sum(fold_serial.stats.cache_hits.values()))
+print(sum(fold_serial.stats.cache_hits.values()), len(notes))
+assert all("nbsketch warmup" in note for note in notes)
 """
 
 
@@ -313,12 +325,24 @@ def files_below(folder):
 
 def test_compiled_code_is_found_again(run_python, tmp_path):
     cache = str(tmp_path)
-    assert run_python(EVALUATE, NUMBA_CACHE_DIR=cache) == "0"
+    assert run_python(EVALUATE, NUMBA_CACHE_DIR=cache) == "0 1"
     stored = files_below(cache)
     assert any(path.endswith(".nbc") for path, _, _ in stored)
     for _ in range(2):
-        assert run_python(EVALUATE, NUMBA_CACHE_DIR=cache) == "1"
+        assert run_python(EVALUATE, NUMBA_CACHE_DIR=cache) == "1 0"
         assert files_below(cache) == stored
+
+
+def test_warmup_names_each_kind_and_its_seconds(monkeypatch, capsys):
+    kinds = {
+        name: (cls, parameters, 60, has_classes)
+        for name, (cls, parameters, _, has_classes) in _warmup._KINDS.items()
+    }
+    monkeypatch.setattr(_warmup, "_KINDS", kinds)
+    assert cli.main(["warmup"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line[:44].strip() for line in lines] == list(kinds)
+    assert all(line.endswith(" s") for line in lines)
 
 
 def test_without_a_place_for_the_cache(run_python, tmp_path):
@@ -337,7 +361,7 @@ def test_without_a_place_for_the_cache(run_python, tmp_path):
         LOCALAPPDATA=str(tmp_path / "home"),
         PYTHONDONTWRITEBYTECODE="1",
     )
-    assert printed.split() == ["0", "NullCache"]
+    assert printed.split() == ["0", "1", "NullCache"]
 
 
 def script(code):

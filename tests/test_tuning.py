@@ -405,11 +405,11 @@ def test_irrelevant_features_are_found():
 
 
 def test_outliers_do_not_own_the_scales():
-    X, Y = friedman(4000, n_outliers=60)
+    X, Y = friedman(2000, n_outliers=30)
     X_clean, Y_clean = friedman(2000, seed=1)
     inside = (X <= 1).all(axis=1)
     errors, ratios = [], []
-    for seed in range(6):
+    for seed in range(5):
         tuned = tune(X, Y, size=100, robust=True, rng=seed)
         errors.append(error_of(tuned, X[inside], Y[inside], X_clean, Y_clean))
         ratios.append(tuned.relevance[:2].min() / tuned.relevance[5:].max())
@@ -425,17 +425,28 @@ def smooth(n, seed=0):
 
 
 def test_searches_agree_whatever_the_seed_and_the_precision():
-    X, Y = smooth(2000)
+    X, Y = smooth(1000)
     X_new, Y_new = smooth(1000, seed=1)
-    errors = [
-        [
-            error_of(tune(X.astype(t), Y, rng=seed), X, Y, X_new, Y_new, size=700)
-            for seed in range(3)
-        ]
-        for t in (np.float64, np.float32)
-    ]
-    assert np.max(errors) < 1.3 * np.median(errors)
-    np.testing.assert_allclose(errors[1], errors[0], rtol=0.05)
+
+    def error(kind, seed):
+        tuned = tune(X.astype(kind), Y, rng=seed)
+        return error_of(tuned, X, Y, X_new, Y_new, size=700)
+
+    errors = [error(np.float64, seed) for seed in range(3)]
+    assert max(errors) < 1.3 * np.median(errors)
+    rounded = [error(np.float32, seed) for seed in range(2)]
+    assert_allclose(rounded, errors[:2], rtol=0.05)
+
+
+@pytest.mark.parametrize("n", [400, 1600])
+def test_smooth_targets_have_a_penalty_that_solvers_can_use(n):
+    rng = np.random.default_rng(0)
+    Z = rng.uniform(-1, 1, size=(n, 3))
+    X = np.tanh(Z @ rng.normal(size=(3, 8)))
+    Y = Z[:, :1] + 0.3 * Z[:, 1:2] ** 2
+    taus = [n * tune(X, Y, preprocessing="standard", rng=k).alpha for k in range(2)]
+    # conjugate gradients on many rows; few rows have a closed form, for any penalty
+    assert (min(taus) > 3e-7) == (n > 1500)
 
 
 @pytest.mark.parametrize("family", ["laplacian", "matern-3/2"])
@@ -561,12 +572,13 @@ def test_a_polish_is_kept_if_the_error_of_other_rows_falls(is_better, monkeypatc
 def test_a_search_no_better_than_its_start_begins_again(monkeypatch):
     X, Y = wiggle(900)
     rows = prepare(X, Y, None, fit_scaler(X, "standard"), np.arange(900))
-    starts = []
+    starts, iterations = [], []
     descended = search._Search.descended
 
-    def record(self, criterion, sample, point, *args):
+    def record(self, criterion, sample, point, most, *args):
         starts.append(point)
-        return descended(self, criterion, sample, point, *args)
+        iterations.append(most)
+        return descended(self, criterion, sample, point, most, *args)
 
     monkeypatch.setattr(search._Search, "descended", record)
     monkeypatch.setattr(ExactCriterion, "left_out", lambda *args: 0.0)
@@ -574,6 +586,8 @@ def test_a_search_no_better_than_its_start_begins_again(monkeypatch):
     search.learn(rows, start, rng, Budget(300, np.inf), FAMILIES["matern-3/2"])
     assert_array_equal(starts[0], start)
     assert (starts[1][:-1] > start[:-1]).all()
+    # it is given up early unless it is already better
+    assert iterations[1] == search.SHORT.iterations < iterations[0]
 
 
 def test_caps_are_honoured(monkeypatch):

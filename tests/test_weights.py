@@ -15,7 +15,7 @@ from nbsketch import (
     SketchedSGDRegressor,
     SpectralFilterRegressor,
 )
-from nbsketch.estimators.quantile import _upper_quantile
+from nbsketch._quantiles import conformal_quantile
 from nbsketch.kernels import median_distance
 from nbsketch.kernels.stationary import weighted_median
 
@@ -250,9 +250,9 @@ def test_weighted_conformal_quantile(coverage):
         # the definition: weight of scores at or below, of m + 1 with the new row
         below = [(w * (scores <= c)).sum() / (m + 1) for c in candidates[:-1]] + [1.0]
         desired = candidates[np.argmax(np.array(below) >= coverage)]
-        assert _upper_quantile(scores, coverage, w) == desired
-        equal = _upper_quantile(scores, coverage, np.ones(m))
-        assert equal == _upper_quantile(scores, coverage)
+        assert conformal_quantile(scores, coverage, w) == desired
+        equal = conformal_quantile(scores, coverage, np.ones(m))
+        assert equal == conformal_quantile(scores, coverage)
 
 
 def test_weights_shift_the_coverage():

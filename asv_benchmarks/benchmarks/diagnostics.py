@@ -2,7 +2,7 @@
 
 import nbsketch
 from benchmarks.common import bandwidth_for, choose, identity, make_rows
-from nbsketch import diagnostics
+from nbsketch import diagnostics, explain
 
 version = identity(__file__)
 
@@ -48,6 +48,23 @@ class Satisfiability:
 
     def time_verdict(self):
         diagnostics.is_k_satisfiable(self.sketch, self.mu)
+
+
+class Shapley:
+    """Exact Shapley values of rows with 20 features."""
+
+    n = choose(fast=100, regular=1000)
+
+    def setup(self):
+        X = make_rows(2 * self.n, 20)
+        model = nbsketch.SketchedKernelRegressor(
+            nbsketch.GaussianKernel(5.0), size=self.n, alpha=1e-5, random_state=0
+        )
+        self.X, self.model = X[: self.n], model.fit(X, X[:, 0])
+        self.time_values()
+
+    def time_values(self):
+        explain.shapley_values(self.model, self.X)
 
 
 class FourierFeatures:

@@ -28,7 +28,7 @@ from docutils.parsers.rst import Directive, directives
 from docutils.statemachine import StringList
 from history_figure import draw_history
 
-from nbsketch.reproduce import EXPERIMENTS, run_one, runner
+from nbsketch.reproduce import EXPERIMENTS, options_of, run_one
 from nbsketch.reproduce._tools.provenance import read_provenance
 from nbsketch.reproduce._tools.report import read_csv
 
@@ -68,7 +68,7 @@ def table_of(name):
 
 
 def _has_figure(name):
-    return "plot_only" in runner(name).__code__.co_varnames
+    return "plot_only" in options_of(name)
 
 
 class Results(Directive):

@@ -1,15 +1,41 @@
 """The one way in which nbsketch compiles a function."""
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from numba import njit
+from numba.core import event
 
 # Fused multiply-adds only: tricks that rely on rounding survive, and so do infinities.
 CONTRACT = frozenset({"contract"})
 # Reordered sums as well, for reductions; infinite bounds and NaN keep their meaning.
 REORDER = frozenset({"reassoc", "contract", "arcp", "nsz"})
+
+
+class _Notice(event.Listener):
+    """Log once in a process that functions of this package are being compiled."""
+
+    def on_start(self, event: Any) -> None:
+        """Log it if the function is ours, and listen no longer."""
+        if event.data["dispatcher"].py_func.__module__.startswith("nbsketch."):
+            _unregister()
+            logging.getLogger("nbsketch").info(
+                "compiling for the first use on this machine, some seconds for each "
+                "kind of model; `nbsketch warmup` does it beforehand"
+            )
+
+    def on_end(self, event: Any) -> None:
+        """Do nothing."""
+
+
+_NOTICE = _Notice()
+event.register("numba:compile", _NOTICE)
+
+
+def _unregister() -> None:
+    event.unregister("numba:compile", _NOTICE)
 
 
 def compiled(

@@ -3,11 +3,6 @@
 All functions take the spectrum of the Gram matrix, see `spectrum`.
 """
 
-from nbsketch.diagnostics._dimensions import (
-    critical_radius,
-    effective_dimension,
-    statistical_dimension,
-)
 from nbsketch.diagnostics._plot import plot_spectrum
 from nbsketch.diagnostics._satisfiability import (
     Satisfiability,
@@ -15,7 +10,13 @@ from nbsketch.diagnostics._satisfiability import (
     satisfiability_constant,
 )
 from nbsketch.diagnostics._size import SizeRecommendation, recommend_size
-from nbsketch.diagnostics._spectrum import Spectrum, spectrum
+from nbsketch.diagnostics._spectrum import (
+    Spectrum,
+    critical_radius,
+    effective_dimension,
+    spectrum,
+    statistical_dimension,
+)
 
 __all__ = [
     "Satisfiability",

@@ -7,8 +7,11 @@ from typing import Any
 import numpy as np
 
 from nbsketch._validation import check_integer
-from nbsketch.diagnostics._dimensions import critical_radius, statistical_dimension
-from nbsketch.diagnostics._spectrum import Spectrum
+from nbsketch.diagnostics._spectrum import (
+    Spectrum,
+    critical_radius,
+    statistical_dimension,
+)
 from nbsketch.plots._axes import BLUE, ORANGE, axes_or_new, documents_axes, finish
 
 # Eigenvalues below this share of the largest are rounding, and not drawn.

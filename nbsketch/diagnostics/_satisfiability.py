@@ -9,8 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._validation import check_real
-from nbsketch.diagnostics._dimensions import critical_radius, statistical_dimension
-from nbsketch.diagnostics._spectrum import Spectrum, eigenvalues
+from nbsketch.diagnostics._spectrum import (
+    Spectrum,
+    critical_radius,
+    eigenvalues,
+    statistical_dimension,
+)
 from nbsketch.sketches import Sketch
 
 # Bound on the distortion of the leading eigenvectors.

@@ -6,12 +6,13 @@ import math
 from typing import Any, Literal, NamedTuple
 
 from nbsketch._validation import check_choice, check_positive, check_real
-from nbsketch.diagnostics._dimensions import (
+from nbsketch.diagnostics._spectrum import (
+    Spectrum,
     critical_radius,
     effective_dimension,
+    spectrum,
     statistical_dimension,
 )
-from nbsketch.diagnostics._spectrum import Spectrum, spectrum
 
 # Density of the nonzeros in theory, and nonzeros of each row in practice.
 _THEORY_DENSITY, _PRACTICE_NONZEROS = 0.7, 20

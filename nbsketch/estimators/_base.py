@@ -21,6 +21,7 @@ from sklearn.utils.validation import (
 
 from nbsketch._expansion import expansion_of
 from nbsketch._faults import check_magnitude, explaining
+from nbsketch._onnx import write_onnx
 from nbsketch._progress import watched_fit, watching
 from nbsketch._rows import checked_rows, is_pairwise, model_dtype, takes_sparse
 from nbsketch._validation import as_csr, check_positives
@@ -50,6 +51,28 @@ class KernelExpansion(SaveMixin, BaseEstimator):
         """Return what the fit has chosen and found, one line each."""
         check_is_fitted(self)
         return summarize(self)
+
+    def to_onnx(self, path: Any) -> None:
+        """Write the fitted model as an ONNX graph, for prediction without nbsketch.
+
+        The graph maps `X`, doubles of shape (n, q), to `scores`: predictions of a
+        regressor, the decision function of a classifier, quantiles as fitted. For dense
+        rows and Gaussian, Laplacian, Matern, linear and polynomial kernels.
+
+        Parameters
+        ----------
+        path : str or path
+            File to write.
+
+        Raises
+        ------
+        ModuleNotFoundError
+            If onnx is not installed (``pip install "nbsketch[onnx]"``).
+        TypeError
+            If the kernel has no graph.
+        """
+        check_is_fitted(self)
+        write_onnx(self, path)
 
     def _check_training(
         self, X: Any, y: Any, sample_weight: Any, **options: Any

@@ -9,6 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 
+from nbsketch._quantiles import (
+    between_levels,
+    conformal_quantile,
+    distribution,
+    with_tails,
+)
 from nbsketch._rows import is_pairwise
 from nbsketch._validation import check_choice, check_real, random_generator
 from nbsketch.distributed.checks import check_alike, predicted
@@ -22,7 +28,7 @@ from nbsketch.fitting.settings import Plan
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.fitting.solution import FeatureSolution
 from nbsketch.metrics import pinball_loss
-from nbsketch.outputs import QuantileOutput
+from nbsketch.outputs import QuantileOutput, check_levels
 from nbsketch.solvers.folds import Fold
 
 
@@ -304,34 +310,94 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
         level = check_real(
             "coverage", coverage, low=0, high=1, low_open=True, high_open=True
         )
-        ends = self._ends(np.sort(self._decision(X), axis=1), level)
-        if self.calibration_ is not None:
-            known = self._ends(np.sort(self.calibration_[:, :-1], axis=1), level)
-            y = self.calibration_[:, -1]
-            outside = np.maximum(known[:, 0] - y, y - known[:, 1])
-            weights = self.calibration_weights_
-            ends += np.array([-1.0, 1.0]) * _upper_quantile(outside, level, weights)
-        return ends
-
-    def _ends(self, quantiles: NDArray, coverage: float) -> NDArray:
-        """Interpolate the ends of intervals between the quantiles of each row."""
         levels = np.asarray(self.quantiles, dtype=float)
-        wanted = (1 - coverage) / 2, (1 + coverage) / 2
+        wanted = (1 - level) / 2, (1 + level) / 2
         slack = 1e-9
         if wanted[0] < levels[0] - slack or wanted[1] > levels[-1] + slack:
             raise ValueError(
                 f"`coverage` must lie between the fitted levels {levels[0]:g} and "
-                f"{levels[-1]:g}, got {coverage:g}, which needs {wanted[0]:g} and "
+                f"{levels[-1]:g}, got {level:g}, which needs {wanted[0]:g} and "
                 f"{wanted[1]:g}"
             )
-        columns = []
-        for level in np.clip(wanted, levels[0], levels[-1]):
-            right = int(np.clip(np.searchsorted(levels, level), 1, len(levels) - 1))
-            gap = levels[right] - levels[right - 1]
-            share = (level - levels[right - 1]) / gap
-            mixed = (1 - share) * quantiles[:, right - 1] + share * quantiles[:, right]
-            columns.append(mixed)
-        return np.column_stack(columns)
+        ends = between_levels(levels, np.sort(self._decision(X), axis=1), wanted)
+        if self.calibration_ is not None:
+            held = np.sort(self.calibration_[:, :-1], axis=1)
+            kept, y = between_levels(levels, held, wanted), self.calibration_[:, -1]
+            outside = np.maximum(kept[:, 0] - y, y - kept[:, 1])
+            move = conformal_quantile(outside, level, self.calibration_weights_)
+            ends += np.array([-1.0, 1.0]) * move
+        return ends
+
+    def predict_quantiles(self, X: ArrayLike, levels: Any) -> NDArray:
+        r"""Return conditional quantiles of any levels.
+
+        They are linear between the fitted levels; outside, the distribution function
+        has exponential tails that continue the slope between the outermost two levels.
+        With calibration rows each fitted quantile first moves by a conformal quantile
+        of its residuals there, so that a new row is below it with probability
+        :math:`\tau` up to 1 / (m + 1), for m of these rows (the largest residual if m
+        is too small).
+
+        Parameters
+        ----------
+        X : array of shape (n, q)
+            Rows.
+        levels : float or sequence of floats
+            Levels in (0, 1).
+
+        Returns
+        -------
+        ndarray of shape (n, levels)
+            Quantiles, ascending with the levels.
+        """
+        tau = check_levels("levels", np.atleast_1d(np.asarray(levels)))
+        if is_dask(X):
+            return row_by_row(self.predict_quantiles, X, tau)
+        known = np.asarray(self.quantiles, dtype=float), self._calibrated(X)
+        return with_tails(*known, tau)
+
+    def predict_cdf(self, X: ArrayLike, y: ArrayLike) -> NDArray:
+        """Return the probability that the target is at most y.
+
+        The inverse of `predict_quantiles`.
+
+        Parameters
+        ----------
+        X : array of shape (n, q)
+            Rows.
+        y : float, array of shape (k,), or array of shape (n, k) or (n, 1)
+            Values: the same k for each row, or some for each.
+
+        Returns
+        -------
+        ndarray of shape (n, k)
+            Probabilities.
+        """
+        if is_dask(X):
+            return row_by_row(self.predict_cdf, X, np.asarray(y, dtype=float).ravel())
+        quantiles = self._calibrated(X)
+        values, n = np.asarray(y, dtype=float), len(quantiles)
+        if values.ndim > 2 or (values.ndim == 2 and len(values) != n):
+            raise ValueError(
+                f"`y` must be a number or have shape (k,) or ({n}, k), got shape "
+                f"{values.shape}"
+            )
+        shape = n, values.shape[-1] if values.ndim else 1
+        levels = np.asarray(self.quantiles, dtype=float)
+        return distribution(levels, quantiles, np.broadcast_to(values, shape))
+
+    def _calibrated(self, X: Any) -> NDArray:
+        """Return ascending quantiles of the fitted levels, moved by calibration."""
+        quantiles = np.sort(self._decision(X), axis=1)
+        if self.calibration_ is None:
+            return quantiles
+        held, y = np.sort(self.calibration_[:, :-1], axis=1), self.calibration_[:, -1]
+        for k, level in enumerate(self.quantiles):
+            sign = 1.0 if level >= 0.5 else -1.0  # round away from the median
+            share, above = max(level, 1 - level), sign * (y - held[:, k])
+            move = conformal_quantile(above, share, self.calibration_weights_)
+            quantiles[:, k] += sign * min(move, above.max())
+        return np.sort(quantiles, axis=1)
 
     def score(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
@@ -346,20 +412,3 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
             known = predicted(self, X, y, sample_weight)
         y, found, weights = known
         return -pinball_loss(y, found, self.quantiles, weights)
-
-
-def _upper_quantile(
-    scores: NDArray, coverage: float, weights: NDArray | None = None
-) -> float:
-    """Return the ceil((m + 1) coverage)-th smallest of m scores, infinity beyond m.
-
-    With weights of mean one: the least score with ``(m + 1) coverage`` of the weight
-    at or below it.
-    """
-    order, wanted = np.argsort(scores, kind="stable"), (len(scores) + 1) * coverage
-    if weights is None:
-        rank = int(np.ceil(wanted)) - 1
-    else:
-        # Sums are compared up to rounding.
-        rank = int(np.searchsorted(np.cumsum(weights[order]) * (1 + 1e-12), wanted))
-    return float(scores[order[rank]]) if rank < len(scores) else np.inf

@@ -1,7 +1,12 @@
-"""Inputs of a kernel: preprocessing of the rows, and learned length scales."""
+"""Inputs of a kernel: preprocessing of the rows, and learned length scales.
+
+Features and structured prediction have no loss of their own: their length scales are
+those of ridge regression to given targets.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +30,10 @@ _FAMILIES = LEARNABLE_NAMES | {"auto": "auto"}
 _LEARNING = 0.4
 # Length scales cannot be estimated from fewer rows.
 _LEAST_ROWS = 30
+# Integers with at most as many values are labels of classes.
+_MOST_CLASSES = 20
+# Number of features whose length scales are listed.
+_SHORTEST = 5
 
 
 class TuningTarget(NamedTuple):
@@ -45,8 +54,8 @@ class TuningTarget(NamedTuple):
     """
 
     targets: NDArray
-    weights: NDArray | None
-    robust: bool
+    weights: NDArray | None = None
+    robust: bool = False
     alpha: float | None = None
     folds: tuple[Fold, ...] | None = None
 
@@ -92,15 +101,32 @@ def transform_rows(
     return rows
 
 
+def is_auto(bandwidth: Any) -> bool:
+    """Return whether length scales are to be learned."""
+    return isinstance(bandwidth, str) and bandwidth == "auto"
+
+
+def is_learnable(kernel: Any, X: Any) -> bool:
+    """Return whether there are length scales to learn: dense X and a named kernel."""
+    is_dense = getattr(X, "ndim", 0) == 2 and not sp.issparse(X)
+    return isinstance(kernel, str) and kernel in _FAMILIES and is_dense
+
+
+def check_learnable(kernel: Any, X: Any) -> None:
+    """Refuse kernels and rows for which there are no length scales to learn."""
+    if not is_learnable(kernel, X):
+        raise ValueError(
+            "`bandwidth` can be 'auto' for dense X and a kernel named one of "
+            f"{list(_FAMILIES)}, got kernel={kernel!r} and X of type {type(X).__name__}"
+        )
+
+
 def check_inputs(X: Any, settings: SketchSettings) -> None:
     """Check that the rows of X can be prepared as the settings say."""
     kernel, preprocessing = settings.kernel, settings.preprocessing
     check_choice("preprocessing", preprocessing, [None, "auto", *PREPROCESSINGS])
-    if _is_auto(settings.bandwidth) and not _is_learnable(kernel, X):
-        raise ValueError(
-            "`bandwidth` can be 'auto' for dense X and a kernel named one of "
-            f"{list(_FAMILIES)}, got kernel={kernel!r}"
-        )
+    if is_auto(settings.bandwidth):
+        check_learnable(kernel, X)
     named = preprocessing in PREPROCESSINGS
     if named and (sp.issparse(X) or is_pairwise(kernel)):
         raise ValueError(
@@ -123,9 +149,11 @@ def prepare_inputs(
     the size of the sketch to be drawn.
     """
     kernel, bandwidth = settings.kernel, settings.bandwidth
-    if _is_auto(bandwidth) or (bandwidth is None and _is_learnable(kernel, X)):
+    if is_auto(bandwidth) or (bandwidth is None and is_learnable(kernel, X)):
         if X.shape[0] >= _LEAST_ROWS:
-            return _learn(X, settings, target, size, rng)
+            # Length scales replace standardization: None means features without ranks.
+            columns = settings.preprocessing or "standard"
+            return learn_inputs(X, target, kernel, size, rng, columns)
         bandwidth = "median"
     if settings.preprocessing in (None, "auto"):
         return Inputs(X, kernel, bandwidth)
@@ -133,27 +161,21 @@ def prepare_inputs(
     return Inputs(transformed(X, scaler), kernel, bandwidth, scaler)
 
 
-def _is_auto(bandwidth: Any) -> bool:
-    return isinstance(bandwidth, str) and bandwidth == "auto"
-
-
-def _is_learnable(kernel: Any, X: Any) -> bool:
-    return isinstance(kernel, str) and kernel in _FAMILIES and not sp.issparse(X)
-
-
-def _learn(
-    X: NDArray,
-    settings: SketchSettings,
+def learn_inputs(
+    X: Any,
     target: TuningTarget,
+    kernel: str,
     size: int,
     rng: np.random.Generator,
+    preprocessing: str = "standard",
 ) -> Inputs:
-    # Length scales replace standardization, so None means features without ranks.
-    preprocessing = settings.preprocessing or "standard"
+    """Learn length scales for targets; with fewer than 30 rows, the median."""
+    if X.shape[0] < _LEAST_ROWS:
+        return Inputs(X, kernel, "median")
     tuned = tune(
         X,
         target.targets,
-        family=_FAMILIES[settings.kernel],
+        family=_FAMILIES[kernel],
         preprocessing=preprocessing,
         size=size,
         sample_weight=target.weights,
@@ -172,3 +194,47 @@ def _learn(
 
 def _report(iteration: int, error: float) -> bool:
     return report("length-scales", iteration=iteration, objective=error)
+
+
+def as_targets(y: Any, n: int) -> NDArray:
+    """Return targets (n, d) of ridge regression for numbers or labels.
+
+    Texts, booleans and integers with at most 20 values are labels of classes, with one
+    indicator for each class.
+    """
+    if y is None:
+        raise ValueError(
+            "`y` must be given for bandwidth='auto', got None: pass targets, or "
+            "bandwidth='median'"
+        )
+    values = np.asarray(y)
+    if values.ndim not in (1, 2) or len(values) != n:
+        raise ValueError(f"`y` must have shape ({n},) or ({n}, d), got {values.shape}")
+    classes = np.unique(values) if values.dtype.kind in "OUSbiu" else np.empty(0)
+    few = values.dtype.kind not in "iu" or len(classes) <= _MOST_CLASSES
+    if values.ndim == 1 and len(classes) and few:
+        return (values[:, None] == classes).astype(float)
+    targets = values.reshape(n, -1).astype(float)
+    if not np.isfinite(targets).all():
+        raise ValueError("`y` must be finite, got NaN or infinity")
+    return targets
+
+
+def summary_lines(model: Any, entries: Iterable[tuple[str, str]]) -> str:
+    """Return a summary of a fitted model: its kernel and length scales, and entries."""
+    widths = np.ravel(getattr(model.kernel_, "bandwidth", ()))
+    shown = f", bandwidth {widths[0]:.4g}" if len(widths) == 1 else ""
+    lines = [("kernel", type(model.kernel_).__name__ + shown)]
+    if model.length_scales_ is not None:
+        lines.append(("length-scales", _shortest(model)))
+    found = [*lines, *entries]
+    return "\n".join([type(model).__name__, *(f"  {a:<14}{b}" for a, b in found)])
+
+
+def _shortest(model: Any) -> str:
+    scales = model.length_scales_
+    names = getattr(model, "feature_names_in_", [f"x{k}" for k in range(len(scales))])
+    order = np.argsort(scales, kind="stable")[:_SHORTEST]
+    listed = [f"{names[k]} {scales[k]:.3g}" for k in order if np.isfinite(scales[k])]
+    rest = np.isfinite(scales).sum() - len(listed)
+    return ", ".join(listed) + (f"; {rest} longer" if rest else "")

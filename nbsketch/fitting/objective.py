@@ -26,7 +26,7 @@ from nbsketch.fitting.sizes import iterative_size
 from nbsketch.fitting.solution import FeatureSolution
 from nbsketch.fitting.stochastic import StochasticSolver
 from nbsketch.kernels.stationary import weighted_median
-from nbsketch.solvers._scalar.batch import shared
+from nbsketch.solvers._newton.start import shared
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.folds import Fold
 from nbsketch.solvers.solution import Solution, State

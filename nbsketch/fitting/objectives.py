@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from nbsketch.fitting.objective import Objective, weighted_mean
 from nbsketch.fitting.sizes import joint_size
 from nbsketch.losses import Loss, PinballLoss
-from nbsketch.solvers._scalar.classes import class_starts
+from nbsketch.solvers._newton.start import class_starts
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.dual import dual_path
 from nbsketch.solvers.joint import solve_joint_pinball

@@ -10,7 +10,6 @@ from nbsketch._validation import (
     check_array_of,
     check_choice,
     check_positive,
-    check_real,
 )
 from nbsketch.kernels import LEARNABLE
 from nbsketch.persistence.rules import Scope, array, scaler
@@ -29,7 +28,6 @@ _MACHINE = (
     "base_scales",
     "members",
     "weights",
-    "ridge",
 )
 
 
@@ -56,8 +54,6 @@ def machine(name: str, value: Any, scope: Scope) -> Any:
     array("p", positive=True)(f"{name}.base_scales", parts["base_scales"], scope)
     if parts["base"] is not None:
         base(f"{name}.base", parts["base"], scope)
-    if parts["ridge"] is not None:
-        _global(f"{name}.ridge", parts["ridge"], scope)
     members = _tuple(f"{name}.members", parts["members"], scope.lengths["members"])
     for i, part in enumerate(members):
         _member(f"{name}.members.{i}", part, scope)
@@ -65,7 +61,7 @@ def machine(name: str, value: Any, scope: Scope) -> Any:
 
 
 def base(name: str, value: Any, scope: Scope) -> Any:
-    """Accept the parts of a `nbsketch.tabular.base.Base`."""
+    """Accept the parts of a `nbsketch.tabular.ridge.LandmarkFunction`."""
     landmarks, coef, intercept = _tuple(name, value, 3)
     array(f"{name} p")(f"{name}.landmarks", landmarks, scope)
     array(f"{name} d")(f"{name}.coef", coef, scope)
@@ -98,24 +94,14 @@ def calibration(name: str, value: Any, scope: Scope) -> Any:
     return value
 
 
-def _global(name: str, value: Any, scope: Scope) -> None:
-    matrix, ridge, weight = _tuple(name, value, 3)
-    array("p p")(f"{name}.map", matrix, scope)
-    base(f"{name}.base", ridge, scope)
-    check_real(f"{name}.weight", weight, low=0, high=1)
-
-
 def _member(name: str, value: Any, scope: Scope) -> None:
-    family, scales, tau, trees, is_on_base = _tuple(name, value, 5)
+    family, scales, tau, tree, is_on_base = _tuple(name, value, 5)
     check_choice(f"{name}.family", family, LEARNABLE)
     array("p", positive=True)(f"{name}.scales", scales, scope)
     check_positive(f"{name}.tau", tau)
     if not isinstance(is_on_base, bool):
         raise TypeError(f"`{name}.is_on_base` must be a bool, got {is_on_base!r:.60}")
-    if not isinstance(trees, tuple) or not trees:
-        raise ValueError(f"`{name}.trees` must have a tree, got {trees!r:.60}")
-    for i, tree in enumerate(trees):
-        _tree(f"{name}.trees.{i}", tree, scope)
+    _tree(f"{name}.tree", tree, scope)
 
 
 def _tree(name: str, value: Any, scope: Scope) -> None:

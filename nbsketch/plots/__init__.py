@@ -8,6 +8,11 @@ from nbsketch.plots.predictions import (
     plot_reliability,
     plot_residuals,
 )
+from nbsketch.plots.shapley import (
+    plot_shapley_dependence,
+    plot_shapley_row,
+    plot_shapley_summary,
+)
 
 __all__ = [
     "plot_intervals",
@@ -16,5 +21,8 @@ __all__ = [
     "plot_quantiles",
     "plot_reliability",
     "plot_residuals",
+    "plot_shapley_dependence",
+    "plot_shapley_row",
+    "plot_shapley_summary",
     "plot_sizes",
 ]

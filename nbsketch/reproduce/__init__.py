@@ -1,13 +1,13 @@
 """Scripted experiments: the tables and figures of the papers, and comparisons.
 
 ``nbsketch reproduce NAME`` runs one experiment. `EXPERIMENTS` gives the module of each
-name; modules are imported when they are run. Each has a function ``run``, which prints
-its table and returns the rows of the table, a list of dicts. It takes those of these
-parameters that apply, all optional and by keyword:
+name; modules are imported when they are run. Each has a callable ``run``, an
+`Experiment` or a function, which prints its table and returns the rows of the table, a
+list of dicts. It takes those of these parameters that apply, all optional and by
+keyword:
 
 replicates : int
-    Number of draws of the sketches, data or splits; the docstring of ``run`` gives the
-    default.
+    Number of draws of the sketches, data or splits; the experiment has the default.
 quick : bool, default=False
     Whether to use fewer replicates and smaller problems.
 out : Path
@@ -24,8 +24,8 @@ plot_only : bool, default=False
 sets, methods : sequence of str
     Names of the data sets and methods to measure; all by default.
 
-A module of several experiments takes their ``name`` as well. The command refuses
-options that ``run`` does not take. ``nbsketch reproduce all`` runs every experiment.
+A module of several experiments has a dictionary of them, ``RUNS``. The command refuses
+options that an experiment does not take. ``nbsketch reproduce all`` runs every one.
 """
 
 from __future__ import annotations
@@ -44,29 +44,37 @@ EXPERIMENTS = {
     "figure3": "p_sparsified.figures",
     "figure4": "p_sparsified.figures",
     "figure5": "p_sparsified.figures",
-    "rates": "projections.rates",
+    "rates": "rates",
     "satisfiability": "p_sparsified.satisfiability",
     "table3": "p_sparsified.table3",
     "table4": "p_sparsified.table4",
-    "pohlen": "pohlen.evaluation",
+    "pohlen": "pohlen",
     "sisokr": "sisokr.multilabel",
     "tabular": "tabular.comparison",
     "tabular-quantiles": "tabular.quantiles",
     "sketch-cost": "tabular.sketch_cost",
     "steadiness": "tabular.steadiness",
+    "coverage": "coverage",
 }
 
 
 def runner(name: str) -> Callable[..., list[dict[str, Any]]]:
-    """Import the module of an experiment and return its function ``run``.
+    """Import the module of an experiment and return what runs it.
 
     Examples
     --------
     >>> from nbsketch.reproduce import runner
-    >>> runner("table3").__module__
-    'nbsketch.reproduce.p_sparsified.table3'
+    >>> runner("table3").name
+    'table3'
     """
-    return import_module(f"{__name__}.{EXPERIMENTS[name]}").run
+    module = import_module(f"{__name__}.{EXPERIMENTS[name]}")
+    return module.RUNS[name] if hasattr(module, "RUNS") else module.run
+
+
+def options_of(name: str) -> set[str]:
+    """Return the names of the options that an experiment takes."""
+    run = runner(name)
+    return getattr(run, "options", None) or set(signature(run).parameters)
 
 
 def run_all(**options: Any) -> dict[str, str]:
@@ -91,7 +99,5 @@ def run_all(**options: Any) -> dict[str, str]:
 
 def run_one(name: str, **options: Any) -> list[dict[str, Any]]:
     """Run an experiment with those of the options that it takes."""
-    function = runner(name)
-    options["name"] = name  # for a module of several experiments
-    taken = signature(function).parameters
-    return function(**{key: options[key] for key in options if key in taken})
+    taken = options_of(name)
+    return runner(name)(**{key: options[key] for key in options if key in taken})

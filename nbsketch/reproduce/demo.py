@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 import numpy as np
 
-from nbsketch._progress import Progress
 from nbsketch.reproduce._tools.data import Split
 from nbsketch.reproduce._tools.report import Row, as_text
+from nbsketch.reproduce.experiment import measure_all
 from nbsketch.reproduce.p_sparsified.methods import SPARSIFIED, WITHOUT, compare
-from nbsketch.reproduce.p_sparsified.multi_output import Setting, evaluate
+from nbsketch.reproduce.p_sparsified.table2 import Setting, evaluate
 
 METHODS = (WITHOUT, *SPARSIFIED)
 N_TRAIN, N_TEST, N_FEATURES, N_TARGETS, SIZE = 4000, 1000, 6, 5, 100
@@ -36,11 +37,12 @@ def run() -> list[Row]:
         f"sketches of {SIZE} rows."
     )
 
-    def results(method: str) -> Iterator[Row]:
-        return evaluate(split, method, SIZE, _SETTING, _REPLICATES)
+    def measure(method: str, seed: int) -> Iterator[Row]:
+        result = evaluate(split, method, SIZE, _SETTING, seed)
+        yield {"set": "synthetic", "method": method, **result}
 
-    with Progress(len(METHODS) * _REPLICATES) as progress:
-        rows = compare("synthetic", METHODS, results, min, progress)
+    points = list(product(METHODS, range(_REPLICATES)))
+    rows = compare(measure_all(points, measure, "{0}"), ["arrmse"], min, {})
     print(as_text(rows))
     sketched = rows[-1]
     print(

@@ -9,28 +9,32 @@ of :math:`n^2/2` kernel values each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from time import perf_counter
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._validation import check_positive
-from nbsketch.solvers._conjugate.checks import (
+from nbsketch.solvers._conjugate.kernel_system import KernelSystem
+from nbsketch.solvers._conjugate.search import (
     LARGEST_GAP,
+    Callback,
+    ConjugateSearch,
+    Limits,
     NotConvergedError,
-    check_gap,
-    check_targets,
 )
-from nbsketch.solvers._conjugate.operator import StoredMatrix, SymmetricOperator
-from nbsketch.solvers._conjugate.preconditioner import (
+from nbsketch.solvers._linear.operator import (
+    StoredMatrix,
+    SymmetricOperator,
+    as_operator,
+    check_columns,
+)
+from nbsketch.solvers._linear.preconditioner import (
     Preconditioner,
     build_preconditioner,
 )
-from nbsketch.solvers._conjugate.problem import ColumnGaps, KernelSystem
-from nbsketch.solvers._conjugate.search import ConjugateSearch, Limits, Report
-from nbsketch.solvers._linear.outputs import RotatedOutputs
+from nbsketch.solvers._linear.rotation import RotatedOutputs
 from nbsketch.solvers.solution import Solution, State
 
 __all__ = [
@@ -44,7 +48,20 @@ __all__ = [
     "values_dtype",
 ]
 
-Callback = Callable[[int, float, float, float], Any]
+
+class ConjugateOptions(TypedDict, total=False):
+    """Keyword arguments of `conjugate_path` and `solve_conjugate`."""
+
+    output: NDArray | None
+    sample_weight: NDArray | None
+    fit_intercept: bool
+    preconditioner: Preconditioner | None
+    tol: float
+    max_passes: int
+    max_seconds: float
+    state: State | None
+    callback: Callback | None
+    random_state: Any
 
 
 def values_dtype(n: int, alpha: float, tol: float = 1e-3) -> np.dtype:
@@ -62,17 +79,7 @@ def solve_conjugate(
     K: SymmetricOperator | NDArray,
     Y: ArrayLike,
     alpha: float,
-    *,
-    output: NDArray | None = None,
-    sample_weight: NDArray | None = None,
-    fit_intercept: bool = True,
-    preconditioner: Preconditioner | None = None,
-    tol: float = 1e-3,
-    max_passes: int = 200,
-    max_seconds: float = np.inf,
-    state: State | None = None,
-    callback: Callback | None = None,
-    random_state: Any = None,
+    **options: Unpack[ConjugateOptions],
 ) -> Solution:
     r"""Solve kernel ridge regression to a certified accuracy.
 
@@ -143,22 +150,7 @@ def solve_conjugate(
     >>> solution.converged, bool(solution.relative_gap <= 1e-3)
     (True, True)
     """
-    paths = conjugate_path(
-        K,
-        Y,
-        [alpha],
-        output=output,
-        sample_weight=sample_weight,
-        fit_intercept=fit_intercept,
-        preconditioner=preconditioner,
-        tol=tol,
-        max_passes=max_passes,
-        max_seconds=max_seconds,
-        state=state,
-        callback=callback,
-        random_state=random_state,
-    )
-    return next(paths)
+    return next(conjugate_path(K, Y, [alpha], **options))
 
 
 def conjugate_path(
@@ -196,10 +188,10 @@ def conjugate_path(
     ------
     Solution
     """
-    operator = StoredMatrix(K) if isinstance(K, np.ndarray) else K
+    operator = as_operator(K)
     penalties = [check_positive("alpha", alpha) for alpha in alphas]
     limits = Limits.checked(tol, max_passes, max_seconds)
-    n, Y = operator.shape[0], check_targets(Y, operator.shape[0])
+    n, Y = operator.shape[0], check_columns(Y, operator.shape[0])
     rotated = RotatedOutputs(Y, output)
     if preconditioner is None:
         rng = np.random.default_rng(random_state)
@@ -208,9 +200,17 @@ def conjugate_path(
             operator, shift, rng, weights=sample_weight
         )
     for alpha in penalties:
-        targets, shifts = rotated.targets[:, rotated.used], n * alpha / rotated.values
-        system = KernelSystem(operator, targets, shifts, sample_weight, fit_intercept)
-        solution = _solve(rotated, system, preconditioner, limits, state, callback)
+        system = KernelSystem(
+            operator,
+            rotated.targets[:, rotated.used],
+            n * alpha / rotated.values,
+            sample_weight,
+            fit_intercept,
+            preconditioner,
+        )
+        start = None if state is None else rotated.rotate(state.coef)
+        search = ConjugateSearch(system, start, limits, callback)
+        solution = search.checked_solution(rotated)
         state = solution.state
         yield solution
 
@@ -248,23 +248,23 @@ def solve_columns(
     list of Solution
         One for each penalty.
     """
-    began, n = perf_counter(), len(Y)
-    rotated = RotatedOutputs(check_targets(Y, n), output)
+    n, rng = len(Y), np.random.default_rng(random_state)
+    rotated = RotatedOutputs(check_columns(Y, n), output)
     shifts = (n * np.asarray(alphas)[:, None] / rotated.values).ravel()
+    preconditioner = build_preconditioner(
+        K, float(shifts.min(initial=n * float(np.min(alphas)))), rng,
+        rank=rank, weights=sample_weight, local=False,
+    )  # fmt: skip
     targets = np.tile(rotated.targets[:, rotated.used], len(alphas))
-    system = KernelSystem(K, targets, shifts, sample_weight, fit_intercept)
-    rng = np.random.default_rng(random_state)
-    shift = float(shifts.min(initial=n * float(np.min(alphas))))
-    known: dict[str, Any] = {"rank": rank, "weights": sample_weight, "local": False}
-    pre = build_preconditioner(K, shift, rng, **known)
-    limits, report = Limits(tol, max_passes, np.inf), _timed(callback, began)
-    search = ConjugateSearch(system, pre, None, limits, report)
+    system = KernelSystem(
+        K, targets, shifts, sample_weight, fit_intercept, preconditioner
+    )
+    limits = Limits(tol, max_passes, np.inf)
+    search = ConjugateSearch(system, None, limits, callback)
     search.run()
     width = len(rotated.values)
-    return [
-        _solution(rotated, search, slice(i * width, (i + 1) * width), tol, began)
-        for i in range(len(alphas))
-    ]
+    parts = [slice(i * width, (i + 1) * width) for i in range(len(alphas))]
+    return [search.solution(rotated, columns) for columns in parts]
 
 
 def relative_gap(
@@ -283,65 +283,8 @@ def relative_gap(
     """
     rotated = RotatedOutputs(Y, output)
     targets, shifts = rotated.targets[:, rotated.used], len(Y) * alpha / rotated.values
-    operator = StoredMatrix(K)
-    system = KernelSystem(operator, targets, shifts, sample_weight, fit_intercept)
+    system = KernelSystem(
+        StoredMatrix(K), targets, shifts, sample_weight, fit_intercept
+    )
     A = rotated.rotate(coef)
     return float(system.certify(A, K @ A).relative_gap.max(initial=0))
-
-
-def _solve(
-    rotated: RotatedOutputs,
-    system: KernelSystem,
-    preconditioner: Preconditioner,
-    limits: Limits,
-    state: State | None,
-    callback: Callback | None,
-) -> Solution:
-    """Solve for one penalty."""
-    began = perf_counter()
-    start = None if state is None else rotated.rotate(state.coef)
-    report = _timed(callback, began)
-    search = ConjugateSearch(system, preconditioner, start, limits, report)
-    found = search.run()
-    if not search.stopped:
-        check_gap(found.relative_gap, search.n_passes)
-    return _solution(rotated, search, slice(None), limits.tol, began)
-
-
-def _solution(
-    rotated: RotatedOutputs,
-    search: ConjugateSearch,
-    columns: slice,
-    tol: float,
-    began: float,
-) -> Solution:
-    """Return the solution that some columns of a search are."""
-    found, system = search.certificate, search.system
-    worst = float(found.relative_gap[columns].max(initial=0))
-    intercepts = system.mean + system.intercept(search.fitted)
-    coef, intercept, rest = rotated.restore(
-        search.A[:, columns], intercepts[columns], system.weights, system.fit_intercept
-    )
-    return Solution(
-        coef=coef,
-        intercept=intercept,
-        dual=None,
-        objective=float(found.objective[columns].sum()) + rest,
-        gap=float((found.gap + found.noise)[columns].sum()),
-        relative_gap=worst,
-        n_iter=search.n_passes,
-        seconds=perf_counter() - began,
-        converged=worst <= tol,
-        state=State(coef, intercept),
-    )
-
-
-def _timed(callback: Callback | None, began: float) -> Report | None:
-    if callback is None:
-        return None
-
-    def report(passes: int, found: ColumnGaps) -> Any:
-        objective, gap = float(found.objective.sum()), found.gap + found.noise
-        return callback(passes, objective, float(gap.sum()), perf_counter() - began)
-
-    return report

@@ -10,30 +10,34 @@ not be stored, and no inverse of it is in the certificate.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._validation import check_integer, check_positive, check_real
-from nbsketch.losses import Loss, as_loss
-from nbsketch.solvers._certified.checks import check_labels, check_state, check_weights
-from nbsketch.solvers._conjugate.checks import check_targets
-from nbsketch.solvers._conjugate.operator import PartialOperator, StoredMatrix
-from nbsketch.solvers._dual.batch import (
-    Batch,
-    Callback,
-    Outcome,
-    cold_start,
-    warm_start,
-)
-from nbsketch.solvers._dual.preconditioner import ActivePreconditioner, low_rank_factor
+from nbsketch._validation import check_positive
+from nbsketch.losses import as_loss
+from nbsketch.solvers._certified.checks import check_labels, check_weights
+from nbsketch.solvers._dual.path import Callback, DualOptions, DualPath, check_options
 from nbsketch.solvers._dual.problem import DualProblem
-from nbsketch.solvers._dual.search import Start
+from nbsketch.solvers._linear.operator import (
+    PartialOperator,
+    as_operator,
+    check_columns,
+)
+from nbsketch.solvers._linear.preconditioner import (
+    LowRankPreconditioner,
+    default_rank,
+    low_rank_factor,
+)
 from nbsketch.solvers.row_loss import conjugate_numbers, row_loss
 from nbsketch.solvers.solution import Solution, State
 
 __all__ = ["dual_path", "solve_dual"]
+
+# Share of the default rank for losses with kinks: smoothing makes their shifts larger,
+# and few of their rows are between kinks at the end.
+RANK_WITH_KINKS = 0.5
 
 
 def solve_dual(
@@ -41,15 +45,7 @@ def solve_dual(
     y: ArrayLike,
     loss: Any,
     alpha: float,
-    *,
-    sample_weight: ArrayLike | None = None,
-    fit_intercept: bool = True,
-    tol: float = 1e-4,
-    max_iter: int = 200,
-    max_seconds: float = np.inf,
-    state: State | None = None,
-    callback: Callback | None = None,
-    random_state: Any = None,
+    **options: Unpack[DualOptions],
 ) -> Solution:
     r"""Minimize a scalar loss over all kernel functions, to a certified accuracy.
 
@@ -123,12 +119,7 @@ def solve_dual(
     >>> solution.converged, bool(solution.relative_gap <= 1e-4)
     (True, True)
     """
-    paths = dual_path(
-        K, y, loss, [alpha], sample_weight=sample_weight, fit_intercept=fit_intercept,
-        tol=tol, max_iter=max_iter, max_seconds=max_seconds, state=state,
-        callback=callback, random_state=random_state,
-    )  # fmt: skip
-    return next(paths)
+    return next(dual_path(K, y, loss, [alpha], **options))
 
 
 def dual_path(
@@ -163,73 +154,29 @@ def dual_path(
     ------
     Solution
     """
-    operator = StoredMatrix(K) if isinstance(K, np.ndarray) else K
+    operator, shape = as_operator(K), np.shape(y)
     penalties = [check_positive("alpha", alpha) for alpha in alphas]
-    check_positive("tol", tol)
-    check_integer("max_iter", max_iter)
-    check_real("max_seconds", max_seconds, low=0)
-    n, shape = operator.shape[0], np.shape(y)
-    loss, Y = as_loss(loss), check_targets(y, operator.shape[0])
-    check_labels("y", Y, loss)
+    n, loss = operator.shape[0], as_loss(loss)
+    columns = [np.ascontiguousarray(column) for column in check_columns(y, n).T]
+    check_labels("y", np.array(columns), loss)
     weights = check_weights(sample_weight, n)
-    if state is not None:
-        check_state(state, shape, shape[1:], shape)
-    smooth = conjugate_numbers(loss).gam > 0
+    check_options(tol, max_iter, max_seconds, state, shape)
+    rank = default_rank(n, 1.0 if conjugate_numbers(loss).gam > 0 else RANK_WITH_KINKS)
     rng = np.random.default_rng(random_state)
-    factor = low_rank_factor(operator, n * min(penalties), rng, smooth)
-    batch = Batch(
-        operator, lambda: ActivePreconditioner(factor), tol, max_iter, max_seconds
-    )
-    for alpha in penalties:
-        problems = [
-            _problem(column, loss, alpha, weights, fit_intercept) for column in Y.T
-        ]
-        starts = [_start(p, state, j) for j, p in enumerate(problems)]
-        outcome = batch.solve(problems, starts, callback)
-        solution = _solution(outcome, shape)
-        state = solution.state
-        yield solution
-
-
-def _problem(
-    y: NDArray, loss: Loss, alpha: float, weights: NDArray, fit_intercept: bool
-) -> DualProblem:
-    """Return the problem of one column."""
-    y = np.ascontiguousarray(y)
-    return DualProblem(
-        y=y, weights=weights, rows=row_loss(loss, y), alpha=alpha,
-        fit_intercept=bool(fit_intercept),
+    factor = low_rank_factor(operator, n * min(penalties), rng, rank=rank)
+    search = DualPath(
+        K=operator, precondition=lambda: LowRankPreconditioner(factor, np.zeros(n)),
+        shape=shape, tol=tol, max_iter=max_iter, max_seconds=max_seconds,
+        callback=callback,
     )  # fmt: skip
 
+    def problems(alpha: float) -> list[DualProblem]:
+        return [
+            DualProblem(
+                y=column, weights=weights, rows=row_loss(loss, column), alpha=alpha,
+                fit_intercept=bool(fit_intercept),
+            )
+            for column in columns
+        ]  # fmt: skip
 
-def _start(problem: DualProblem, state: State | None, column: int) -> Start:
-    """Return where the search for a column starts."""
-    if state is None:
-        return cold_start(problem)
-    coef = np.reshape(state.coef, (problem.n, -1))[:, column]
-    dual = None
-    if state.dual is not None:
-        dual = np.reshape(state.dual, (problem.n, -1))[:, column]
-    return warm_start(problem, coef, np.ravel(state.intercept)[[column]], dual)
-
-
-def _solution(outcome: Outcome, shape: tuple[int, ...]) -> Solution:
-    """Return the solutions of all columns as one, in the shape of the targets."""
-    found = outcome.found
-    coef = np.column_stack([best.coef for best in found])
-    dual = np.column_stack([best.dual for best in found])
-    coef, dual = coef.reshape(shape), dual.reshape(shape)
-    intercept = np.concatenate([best.intercept for best in found])
-    b: Any = intercept if len(shape) > 1 else float(intercept[0])
-    return Solution(
-        coef=coef,
-        intercept=b,
-        dual=dual,
-        objective=sum(best.objective for best in found),
-        gap=sum(best.gap + best.noise for best in found),
-        relative_gap=max(best.relative_gap for best in found),
-        n_iter=outcome.steps,
-        seconds=outcome.seconds,
-        converged=outcome.converged,
-        state=State(coef, b, dual),
-    )
+    return search.solutions(map(problems, penalties), state)

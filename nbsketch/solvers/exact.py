@@ -11,7 +11,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from nbsketch.solvers._linear.outputs import output_basis
+from nbsketch.solvers._linear.rotation import RotatedOutputs
 
 
 def solve_exact(
@@ -54,24 +54,23 @@ def solve_exact(
     >>> A.round(2).tolist(), b.round(2).tolist(), round(objective, 4)
     ([[-0.5], [0.5]], [0.5], 0.0625)
     """
-    n, d = Y.shape
+    n, rotated = len(Y), RotatedOutputs(Y, output)
     weights = np.ones(n) if sample_weight is None else sample_weight
-    values, rotation = output_basis(output, d)
-    rotated = Y @ rotation
-    # Subtract the mean first, so that nothing large cancels; the rest of b is added.
-    mean = weights @ rotated / n if fit_intercept else np.zeros(d)
-    rotated -= mean
-    A, b = np.zeros((n, d)), np.zeros(d)
-    for value in np.unique(values[values > 0]):
-        same = values == value
+    targets = rotated.targets[:, rotated.used]
+    # Subtract the mean first, so that nothing large cancels; b is what is left to add.
+    mean = weights @ targets / n * fit_intercept
+    targets = targets - mean
+    A, b = np.zeros(targets.shape), np.zeros(targets.shape[1])
+    for value in np.unique(rotated.values):
+        same = rotated.values == value
         A[:, same], b[same] = _solve_scalar(
-            K, rotated[:, same], alpha, value, weights, fit_intercept
+            K, targets[:, same], alpha, value, weights, fit_intercept
         )
-    residual = rotated - K @ A - b
-    penalty = np.divide(1, values, out=np.zeros(d), where=values > 0)
-    loss = weights @ np.square(residual).sum(axis=1) / n
-    objective = 0.5 * (loss + alpha * float((A * (K @ A) * penalty).sum()))
-    return A @ rotation.T, rotation @ (mean + b), float(objective)
+    fitted = K @ A
+    loss = weights @ np.square(targets - fitted - b).sum(axis=1) / n
+    penalty = alpha * float((A * fitted / rotated.values).sum())
+    coef, b, unused = rotated.restore(A, mean + b, sample_weight, fit_intercept)
+    return coef, b, 0.5 * (float(loss) + penalty) + unused
 
 
 def solve_positive(system: NDArray, sides: NDArray, alpha: float) -> NDArray:
@@ -92,6 +91,24 @@ def solve_positive(system: NDArray, sides: NDArray, alpha: float) -> NDArray:
     return scipy.linalg.cho_solve(factor, sides, overwrite_b=True, check_finite=False)
 
 
+def solve_shifted(
+    system: NDArray, sides: NDArray, shift: float, weights: NDArray, alpha: float
+) -> NDArray:
+    """Return (K + shift W^{-1})^{-1} sides; both are overwritten, all weights > 0."""
+    system[np.diag_indices_from(system)] += shift / weights
+    return solve_positive(system, sides, alpha)
+
+
+def centered(
+    solved: NDArray, ones: NDArray, fit_intercept: bool
+) -> tuple[NDArray, NDArray]:
+    """Return dual coefficients and intercepts from solutions for targets and for 1."""
+    if not fit_intercept:
+        return solved, np.zeros(solved.shape[1])
+    b = solved.sum(axis=0) / ones.sum()
+    return solved - np.outer(ones, b), b
+
+
 def _solve_scalar(
     K: NDArray,
     Y: NDArray,
@@ -101,14 +118,9 @@ def _solve_scalar(
     fit_intercept: bool,
 ) -> tuple[NDArray, NDArray]:
     """Solve for the outputs of one eigenvalue `value` of the output matrix."""
-    n = len(K)
-    kept = np.flatnonzero(weights > 0)
-    system = K.astype(np.float64) if len(kept) == n else K[np.ix_(kept, kept)]
-    system[np.diag_indices_from(system)] += n * (alpha / value) / weights[kept]
+    A, kept, shift = np.zeros(Y.shape), np.flatnonzero(weights > 0), len(K) * alpha
+    system = K.astype(np.float64) if len(kept) == len(K) else K[np.ix_(kept, kept)]
     sides = np.column_stack([Y[kept], np.ones(len(kept))])
-    solved = solve_positive(system, sides, alpha)
-    dual, ones = solved[:, :-1], solved[:, -1]
-    b = dual.sum(axis=0) / ones.sum() if fit_intercept else np.zeros(Y.shape[1])
-    A = np.zeros(Y.shape)
-    A[kept] = dual - np.outer(ones, b)
+    solved = solve_shifted(system, sides, shift / value, weights[kept], alpha)
+    A[kept], b = centered(solved[:, :-1], solved[:, -1], fit_intercept)
     return A, b

@@ -109,8 +109,8 @@ class IteratedRidgeFilter(Filter):
     def values(self, u: ArrayLike, a: ArrayLike) -> NDArray:
         """Return (1 - (a / (u + a))^t) / u: see `Filter.values`."""
         u, a = np.broadcast_arrays(np.asarray(u, dtype=float), a)
-        rest = self.order * np.log1p(u / a)
-        return _over(-np.expm1(-rest), u, limit=self.order / a)
+        decay = self.order * np.log1p(u / a)
+        return _over(-np.expm1(-decay), u, limit=self.order / a)
 
     def n_iter(self, a: float) -> int:
         """Return the order."""
@@ -189,8 +189,8 @@ class LandweberFilter(Filter):
         u, a = np.broadcast_arrays(np.asarray(u, dtype=float), a)
         eta, steps = self._step(), self._steps(a)
         with np.errstate(divide="ignore"):  # log(0) where one step is enough
-            rest = steps * np.log1p(-np.minimum(eta * u, 1.0))
-        return _over(-np.expm1(rest), u, limit=eta * steps)
+            decay = steps * np.log1p(-np.minimum(eta * u, 1.0))
+        return _over(-np.expm1(decay), u, limit=eta * steps)
 
     def alphas(self, top: float, count: int = _COUNT) -> NDArray:
         """Return a path from one step on: see `Filter.alphas`."""

@@ -19,8 +19,8 @@ from nbsketch.solvers.filters import Filter
 from nbsketch.solvers.smoother import held_out_error
 from nbsketch.solvers.spectrum import Spectrum, chunks
 
-# Smallest weight of the rows of a fold, against rounding.
-_LEAST_REST = 1e-10
+# Least share of the weight that a fold keeps, against rounding.
+_LEAST_KEPT = 1e-10
 
 
 class Fold(NamedTuple):
@@ -86,18 +86,20 @@ def fold_errors(
     >>> from nbsketch.solvers import ArrayDesign, Fold, RidgeFilter, decompose
     >>> Z, Y = ArrayDesign([[0.0], [1.0], [2.0]]), np.array([[1.0], [3.0], [5.0]])
     >>> last = Fold(test=np.array([2]), removed=np.array([2]))
-    >>> known = decompose(Z, Y), RidgeFilter(), Z, Y, np.array([1e-9, 1.0]), [last]
-    >>> fold_errors(*known).round(4).tolist()
+    >>> spectrum, alphas = decompose(Z, Y), np.array([1e-9, 1.0])
+    >>> fold_errors(spectrum, RidgeFilter(), Z, Y, alphas, [last]).round(4).tolist()
     [0.0, 6.6122]
     """
     weights = np.ones(len(Y)) if sample_weight is None else sample_weight
     total, mass = np.zeros(len(alphas)), 0.0
     for test, removed in folds:
-        rows = design.gather(removed), Y[removed], weights[removed]
-        rest = without_rows(spectrum, *rows)
-        known = Y[test], alphas, weights[test]
+        kept = without_rows(
+            spectrum, design.gather(removed), Y[removed], weights[removed]
+        )
         weight = weights[test].sum()
-        total += weight * held_out_error(rest, filter, design.gather(test), *known)
+        total += weight * held_out_error(
+            kept, filter, design.gather(test), Y[test], alphas, weights[test]
+        )
         mass += weight
     return total / mass
 
@@ -119,11 +121,11 @@ def without_rows(
     if not spectrum.fit_intercept:
         z_mean, y_mean = np.zeros_like(z_sum), np.zeros_like(y_sum)
     else:
-        rest = max(n - float(weights.sum()), _LEAST_REST * n)
-        z_mean, y_mean = z_sum / rest, y_sum / rest
-        gram -= rest * np.outer(z_mean, z_mean)
-        cross -= rest * np.outer(z_mean, y_mean)
-        square -= rest * float(y_mean @ y_mean)
+        kept = max(n - float(weights.sum()), _LEAST_KEPT * n)
+        z_mean, y_mean = z_sum / kept, y_sum / kept
+        gram -= kept * np.outer(z_mean, z_mean)
+        cross -= kept * np.outer(z_mean, y_mean)
+        square -= kept * float(y_mean @ y_mean)
     values, vectors = eigh(gram / n)
     return spectrum._replace(
         values=np.maximum(values, 0.0),

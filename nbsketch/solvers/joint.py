@@ -1,21 +1,16 @@
 """Certified solver of several quantile levels at once, coupled by an output matrix."""
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._validation import check_positive
 from nbsketch.outputs import check_levels
-from nbsketch.solvers._certified.checks import (
-    check_factor,
-    check_targets,
-    check_weights,
-)
 from nbsketch.solvers._certified.minimize import minimize
 from nbsketch.solvers._certified.search import Callback
-from nbsketch.solvers._joint.problem import JointProblem
-from nbsketch.solvers._joint.search import JointSearch
-from nbsketch.solvers._joint.splitting import splitting_start
+from nbsketch.solvers._newton.problem import newton_problem
+from nbsketch.solvers._newton.search import CoupledSearch
+from nbsketch.solvers._newton.start import splitting_start
 from nbsketch.solvers.design import Design, as_design
+from nbsketch.solvers.row_loss import RowLoss
 from nbsketch.solvers.solution import Solution, State
 
 
@@ -118,20 +113,18 @@ def solve_joint_pinball(
             "`non_crossing` needs an intercept, got fit_intercept=False: set it to True"
         )
     design = as_design(design)
-    n = design.shape[0]
     levels = np.array(check_levels("quantiles", quantiles))
-    problem = JointProblem(
-        design=design,
-        y=check_targets("y", y, (n,)),
-        weights=check_weights(sample_weight, n),
-        uniform=sample_weight is None,
-        levels=levels,
-        T=check_factor(T, len(levels)),
-        ordered=bool(non_crossing),
-        alpha=check_positive("alpha", alpha),
-        fit_intercept=bool(fit_intercept),
-        n=float(n),
+    losses = _pinball_losses(levels, design.shape[0], bool(non_crossing))
+    problem = newton_problem(
+        design, y, losses, alpha, sample_weight, fit_intercept, T, bool(non_crossing)
     )
-    known = tol, max_iter, state, callback, splitting_start
-    found = minimize(problem, JointSearch, *known)
-    return found._replace(dual=np.ascontiguousarray(np.asarray(found.dual).T))
+    options = tol, max_iter, state, callback, splitting_start
+    solution = minimize(problem, CoupledSearch, *options)
+    return solution._replace(dual=np.ascontiguousarray(np.asarray(solution.dual).T))
+
+
+def _pinball_losses(levels: NDArray, n: int, ordered: bool) -> RowLoss:
+    """Return the losses of n rows: those of the levels, then those of the gaps."""
+    gaps = np.zeros(len(levels) - 1 if ordered else 0)
+    lo, hi = np.append(levels - 1.0, gaps - np.inf), np.append(levels, gaps)
+    return RowLoss(np.repeat(lo, n), np.repeat(hi, n))

@@ -10,31 +10,24 @@ with an output matrix M that couples the levels.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._validation import check_integer, check_positive, check_real
+from nbsketch._validation import check_positive
 from nbsketch.outputs import check_levels
 from nbsketch.solvers._certified.checks import (
     check_factor,
-    check_state,
     check_targets,
     check_weights,
 )
-from nbsketch.solvers._conjugate.operator import PartialOperator, StoredMatrix
-from nbsketch.solvers._dual.batch import (
-    Batch,
-    Callback,
-    Outcome,
-    cold_start,
-    warm_start,
-)
 from nbsketch.solvers._dual.coupled import CoupledMatrix, CoupledPreconditioner
-from nbsketch.solvers._dual.preconditioner import low_rank_factor
+from nbsketch.solvers._dual.path import Callback, DualOptions, DualPath, check_options
 from nbsketch.solvers._dual.problem import DualProblem
-from nbsketch.solvers._dual.search import Start
+from nbsketch.solvers._linear.operator import PartialOperator, as_operator
+from nbsketch.solvers._linear.preconditioner import default_rank, low_rank_factor
+from nbsketch.solvers.dual import RANK_WITH_KINKS
 from nbsketch.solvers.row_loss import RowLoss
 from nbsketch.solvers.solution import Solution, State
 
@@ -47,15 +40,7 @@ def solve_joint_dual(
     quantiles: ArrayLike,
     T: ArrayLike,
     alpha: float,
-    *,
-    sample_weight: ArrayLike | None = None,
-    fit_intercept: bool = True,
-    tol: float = 1e-4,
-    max_iter: int = 200,
-    max_seconds: float = np.inf,
-    state: State | None = None,
-    callback: Callback | None = None,
-    random_state: Any = None,
+    **options: Unpack[DualOptions],
 ) -> Solution:
     r"""Fit several conditional quantiles over all kernel functions, certified.
 
@@ -112,13 +97,7 @@ def solve_joint_dual(
     >>> bool(np.all(K @ found.coef @ [-1.0, 1.0] + np.diff(found.intercept) > 0))
     True
     """
-    paths = joint_dual_path(
-        K, y, quantiles, T, [alpha], sample_weight=sample_weight,
-        fit_intercept=fit_intercept, tol=tol, max_iter=max_iter,
-        max_seconds=max_seconds, state=state, callback=callback,
-        random_state=random_state,
-    )  # fmt: skip
-    return next(paths)
+    return next(joint_dual_path(K, y, quantiles, T, [alpha], **options))
 
 
 def joint_dual_path(
@@ -154,65 +133,31 @@ def joint_dual_path(
     ------
     Solution
     """
-    operator = StoredMatrix(K) if isinstance(K, np.ndarray) else K
+    operator = as_operator(K)
     penalties = [check_positive("alpha", alpha) for alpha in alphas]
-    check_positive("tol", tol)
-    check_integer("max_iter", max_iter)
-    check_real("max_seconds", max_seconds, low=0)
-    n = operator.shape[0]
-    levels = np.array(check_levels("quantiles", quantiles))
+    n, levels = operator.shape[0], np.array(check_levels("quantiles", quantiles))
     T, targets = check_factor(T, len(levels)), check_targets("y", y, (n,))
     weights, d = check_weights(sample_weight, n), len(levels)
-    if state is not None:
-        check_state(state, (n, d), (d,), (n, d))
+    check_options(tol, max_iter, max_seconds, state, (n, d))
     coupled = CoupledMatrix(operator, T.T @ T)
     rng = np.random.default_rng(random_state)
-    factor = low_rank_factor(operator, n * min(penalties), rng, False, len(T))
+    rank = default_rank(n, RANK_WITH_KINKS, len(T))
+    factor = low_rank_factor(operator, n * min(penalties), rng, rank=rank)
 
     def precondition() -> CoupledPreconditioner:
         return CoupledPreconditioner(factor, T, coupled.row, coupled.output)
 
-    batch = Batch(coupled, precondition, tol, max_iter, max_seconds)
-    for alpha in penalties:
-        problem = _problem(targets, levels, alpha, weights, fit_intercept)
-        outcome = batch.solve([problem], [_start(problem, state)], callback)
-        solution = _solution(problem, outcome, coupled.M)
-        state = solution.state
-        yield solution
+    def problems(alpha: float) -> list[DualProblem]:
+        """Return the problem of all entries: a mean over n d terms, not n rows."""
+        problem = DualProblem(
+            y=np.tile(targets, d), weights=np.tile(weights, d),
+            rows=RowLoss(np.repeat(levels - 1, n), np.repeat(levels, n)),
+            alpha=alpha / d, fit_intercept=bool(fit_intercept), outputs=d,
+        )  # fmt: skip
+        return [problem]
 
-
-def _problem(
-    y: NDArray, levels: NDArray, alpha: float, weights: NDArray, fit_intercept: bool
-) -> DualProblem:
-    """Return the problem of all entries: a mean over n d terms, not over n rows."""
-    n, d = len(y), len(levels)
-    return DualProblem(
-        y=np.tile(y, d), weights=np.tile(weights, d),
-        rows=RowLoss(np.repeat(levels - 1, n), np.repeat(levels, n)), alpha=alpha / d,
-        fit_intercept=bool(fit_intercept), outputs=d,
+    search = DualPath(
+        K=coupled, precondition=precondition, shape=(n, d), mixing=coupled.M, tol=tol,
+        max_iter=max_iter, max_seconds=max_seconds, callback=callback,
     )  # fmt: skip
-
-
-def _start(problem: DualProblem, state: State | None) -> Start:
-    if state is None:
-        return cold_start(problem)
-    dual = None if state.dual is None else np.ravel(state.dual.T)
-    return warm_start(problem, np.ravel(state.coef.T), state.intercept, dual)
-
-
-def _solution(problem: DualProblem, outcome: Outcome, M: NDArray) -> Solution:
-    (best,), d = outcome.found, problem.outputs
-    C = best.coef.reshape(d, -1).T
-    dual = np.ascontiguousarray(best.dual.reshape(d, -1).T)
-    return Solution(
-        coef=C @ M,
-        intercept=best.intercept,
-        dual=dual,
-        objective=d * best.objective,
-        gap=d * (best.gap + best.noise),
-        relative_gap=best.relative_gap,
-        n_iter=outcome.steps,
-        seconds=outcome.seconds,
-        converged=outcome.converged,
-        state=State(C, best.intercept, dual),
-    )
+    return search.solutions(map(problems, penalties), state)

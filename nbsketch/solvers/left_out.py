@@ -10,26 +10,29 @@ the residual of a row that is left out is :math:`e_i = a_i / G_{ii}`.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._validation import check_integer, check_positive
 from nbsketch.solvers._certified.checks import check_weights
-from nbsketch.solvers._conjugate.checks import check_gap, check_targets
-from nbsketch.solvers._conjugate.operator import StoredMatrix, SymmetricOperator
-from nbsketch.solvers._conjugate.preconditioner import (
-    LowRankPreconditioner,
-    build_preconditioner,
-)
-from nbsketch.solvers._conjugate.problem import KernelSystem
+from nbsketch.solvers._conjugate.kernel_system import KernelSystem
 from nbsketch.solvers._conjugate.search import ConjugateSearch, Limits
-from nbsketch.solvers.exact import solve_positive
+from nbsketch.solvers._linear.operator import (
+    SymmetricOperator,
+    as_operator,
+    check_columns,
+)
+from nbsketch.solvers._linear.preconditioner import (
+    LowRankPreconditioner,
+    low_rank_factor,
+)
+from nbsketch.solvers.exact import centered, solve_shifted
 
 __all__ = ["LeftOut", "leave_one_out_residuals"]
 
-# Up to so many rows the inverse of the matrix is computed.
+# Up to this many rows the inverse of the matrix is computed.
 _DENSE_ROWS = 4000
 # Relative gap of the columns, and their most passes.
 _TOL, _PASSES = 1e-6, 200
@@ -122,13 +125,13 @@ def leave_one_out_residuals(
     >>> found.residuals.shape, round(found.mean_square**0.5, 1)
     ((200,), 0.1)
     """
-    operator: Any = StoredMatrix(K) if isinstance(K, np.ndarray) else K
+    operator = as_operator(K)
     n, alpha = operator.shape[0], check_positive("alpha", alpha)
-    targets, weights = check_targets(Y, n), check_weights(sample_weight, n)
+    targets, weights = check_columns(Y, n), check_weights(sample_weight, n)
     kept = np.flatnonzero(weights > 0)
     if len(kept) < n:
         operator = operator.take(kept)
-    problem = _Problem(operator, targets[kept], n * alpha, weights[kept], fit_intercept)
+    problem = _Problem(operator, targets[kept], alpha, n, weights[kept], fit_intercept)
     if len(kept) <= _DENSE_ROWS:
         dual, diagonal, variance = problem.dense()
     else:
@@ -154,19 +157,19 @@ class _Problem:
         self,
         K: SymmetricOperator,
         Y: NDArray,
-        shift: float,
+        alpha: float,
+        n_rows: int,
         weights: NDArray,
         fit_intercept: bool,
     ) -> None:
-        self.K, self.Y, self.shift, self.weights = K, Y, shift, weights
-        self.fit_intercept = fit_intercept
+        self.K, self.Y, self.alpha, self.weights = K, Y, alpha, weights
+        self.shift, self.fit_intercept = n_rows * alpha, fit_intercept
 
     def dense(self) -> tuple[NDArray, NDArray, NDArray]:
         """Return dual coefficients G y, and the diagonal of G with zero variance."""
         n = len(self.Y)
-        matrix = np.asarray(self.K.rows(np.arange(n)), dtype=np.float64).copy()
-        matrix[np.diag_indices(n)] += self.shift / self.weights
-        inverse = solve_positive(matrix, np.eye(n), self.shift)
+        matrix = np.array(self.K.rows(np.arange(n)), dtype=np.float64)
+        inverse = solve_shifted(matrix, np.eye(n), self.shift, self.weights, self.alpha)
         dual, u = inverse @ self.Y, inverse.sum(axis=1)
         dual, diagonal = self._centered(dual, u, np.diagonal(inverse).copy())
         return dual, diagonal, np.zeros(n)
@@ -176,9 +179,8 @@ class _Problem:
     ) -> tuple[NDArray, NDArray, NDArray]:
         """Return the same with estimates, and variances, of the diagonal."""
         n, d = self.Y.shape
-        known: Any = {"weights": self._scaled(), "local": False}
-        built = build_preconditioner(self.K, self.shift, rng, **known)
-        pre = cast(LowRankPreconditioner, built)
+        factor = low_rank_factor(self.K, self.shift, rng)
+        pre = LowRankPreconditioner(factor, self._scaled())
         signs = rng.choice([-1.0, 1.0], size=(n, n_probes))
         sides = np.column_stack([self.Y, np.ones(n), signs])
         solved = self._solve(sides, pre)
@@ -193,20 +195,18 @@ class _Problem:
     def _solve(self, sides: NDArray, pre: LowRankPreconditioner) -> NDArray:
         """Return A^{-1} times some columns."""
         shifts = np.full(sides.shape[1], self.shift)
-        system = KernelSystem(self.K, sides, shifts, self._scaled(), False)
-        search = ConjugateSearch(system, pre, None, Limits(_TOL, _PASSES, np.inf))
-        found = search.run()
-        check_gap(found.relative_gap, search.n_passes)
-        return search.A
+        system = KernelSystem(self.K, sides, shifts, self._scaled(), False, pre)
+        search = ConjugateSearch(system, None, Limits(_TOL, _PASSES, np.inf))
+        search.run()
+        search.check_gap()
+        return search.X
 
     def _centered(
         self, dual: NDArray, u: NDArray, diagonal: NDArray
     ) -> tuple[NDArray, NDArray]:
         """Return G y and the diagonal of G from those of the inverse of A."""
-        if not self.fit_intercept:
-            return dual, diagonal
-        mass = u.sum()
-        return dual - np.outer(u, dual.sum(axis=0) / mass), diagonal - u**2 / mass
+        dual, _ = centered(dual, u, self.fit_intercept)
+        return dual, diagonal - self.fit_intercept * u**2 / u.sum()
 
 
 def _diagonal(

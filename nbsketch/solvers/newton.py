@@ -2,18 +2,21 @@
 
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from nbsketch.losses import as_loss
+from nbsketch.solvers._certified.checks import check_state
 from nbsketch.solvers._certified.minimize import minimize
 from nbsketch.solvers._certified.search import Callback, CertifiedSearch
-from nbsketch.solvers._scalar.problem import ScalarProblem, scalar_problem
-from nbsketch.solvers._scalar.resident import (
-    ResidentScalarSearch,
+from nbsketch.solvers._newton.problem import NewtonProblem, newton_problem
+from nbsketch.solvers._newton.resident import (
+    HeldRows,
+    ResidentNewtonSearch,
     ResidentSmoothSearch,
 )
-from nbsketch.solvers._scalar.search import ScalarSearch
-from nbsketch.solvers._scalar.smooth import SmoothSearch
+from nbsketch.solvers._newton.search import NewtonSearch
+from nbsketch.solvers._newton.smooth import SmoothSearch
 from nbsketch.solvers.design import Design, as_design
 from nbsketch.solvers.generic import solve_generic
 from nbsketch.solvers.row_loss import has_row_loss
@@ -100,12 +103,45 @@ def solve_scalar(
             fit_intercept=fit_intercept, tol=tol, max_iter=max_iter, state=state,
             callback=callback,
         )  # fmt: skip
-    problem = scalar_problem(design, y, loss, alpha, sample_weight, fit_intercept)
-    return minimize(problem, _search, tol, max_iter, state, callback)
+    problem = newton_problem(design, y, loss, alpha, sample_weight, fit_intercept)
+    if state is not None:
+        check_state(state, (problem.rank,), (), (len(problem.weights),))
+        state = _as_columns(state)
+    solution = minimize(problem, _search, tol, max_iter, state, callback)
+    last = None if solution.state is None else _as_vectors(solution.state)
+    return solution._replace(
+        coef=solution.coef[:, 0], intercept=float(solution.intercept[0]),
+        dual=_reshaped(solution.dual, -1), state=last,
+    )  # fmt: skip
 
 
-def _search(problem: ScalarProblem, *args: Any) -> CertifiedSearch:
+def _search(problem: NewtonProblem, *args: Any) -> CertifiedSearch:
     resident = problem.design.keeps_rows
-    if problem.rows.has_kinks:
-        return (ResidentScalarSearch if resident else ScalarSearch)(problem, *args)
+    if problem.losses.has_kinks:
+        return (ResidentNewtonSearch if resident else NewtonSearch)(problem, *args)
     return (ResidentSmoothSearch if resident else SmoothSearch)(problem, *args)
+
+
+def _as_columns(state: State) -> State:
+    """Return a state of one output as that of several."""
+    coef, intercept = _reshaped(state.coef, -1, 1), np.reshape(state.intercept, 1)
+    dual, gram, inside = _reshaped(state.dual, -1, 1), state.gram, state.inside
+    if gram is not None and inside is not None:
+        gram, inside = gram[None], inside[None]
+    return State(coef, intercept, dual, state.sigma, gram, inside)
+
+
+def _as_vectors(state: State) -> State:
+    """Return a state of several outputs as that of one."""
+    gram, inside = state.gram, state.inside
+    if gram is not None and inside is not None:
+        gram, inside = gram[0], inside[0]
+    coef, dual = state.coef[:, 0], _reshaped(state.dual, -1)
+    return State(coef, float(state.intercept[0]), dual, state.sigma, gram, inside)
+
+
+def _reshaped(value: Any, *shape: int) -> Any:
+    """Return a vector in another shape; it may stay with blocks of rows."""
+    if value is None or isinstance(value, HeldRows):
+        return value if value is None else value.reshape(*shape)
+    return np.reshape(value, shape)

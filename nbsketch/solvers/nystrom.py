@@ -9,23 +9,15 @@ the preconditioner costs :math:`s^3`, in float32.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from time import perf_counter
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._validation import check_positive
-from nbsketch.solvers._conjugate.checks import check_gap, check_targets
-from nbsketch.solvers._conjugate.normal import SketchedSystem
-from nbsketch.solvers._conjugate.operator import ColumnOperator
-from nbsketch.solvers._conjugate.search import Limits
-from nbsketch.solvers._conjugate.steps import NormalSearch
-from nbsketch.solvers._linear.outputs import RotatedOutputs
+from nbsketch.solvers._conjugate.search import Callback, ConjugateSearch, Limits
+from nbsketch.solvers._conjugate.sketched_system import SketchedSystem
+from nbsketch.solvers._linear.operator import ColumnOperator, check_columns
+from nbsketch.solvers._linear.rotation import RotatedOutputs
 from nbsketch.solvers.solution import Solution, State
-
-Callback = Callable[[int, float, float, float], Any]
 
 
 def solve_nystrom(
@@ -105,9 +97,8 @@ def solve_nystrom(
     >>> solution.converged, bool(solution.relative_gap <= 1e-3)
     (True, True)
     """
-    began = perf_counter()
     limits = Limits.checked(tol, max_passes, max_seconds)
-    rotated = RotatedOutputs(check_targets(Y, columns.shape[0]), output)
+    rotated = RotatedOutputs(check_columns(Y, columns.shape[0]), output)
     system = SketchedSystem(
         columns,
         rotated.targets[:, rotated.used],
@@ -116,37 +107,4 @@ def solve_nystrom(
         fit_intercept,
     )
     start = None if state is None else rotated.rotate(state.coef)
-    search = NormalSearch(system, start, limits, callback)
-    gaps = search.run()
-    return _solution(rotated, search, gaps, limits.tol, began)
-
-
-def _solution(
-    rotated: RotatedOutputs,
-    search: NormalSearch,
-    gaps: NDArray,
-    tol: float,
-    began: float,
-) -> Solution:
-    """Return the solution that a search has found, unless its gaps are too large."""
-    system = search.system
-    objective = system.objective(search.G, search.R)
-    relative = np.divide(gaps, objective, out=np.zeros_like(gaps), where=gaps > 0)
-    if not search.stopped:
-        check_gap(relative, search.n_passes)
-    coef, intercept, rest = rotated.restore(
-        search.G, system.intercept(search.G), system.weights, system.fit_intercept
-    )
-    worst = float(relative.max(initial=0))
-    return Solution(
-        coef=coef,
-        intercept=intercept,
-        dual=None,
-        objective=float(objective.sum()) + rest,
-        gap=float(gaps.sum()),
-        relative_gap=worst,
-        n_iter=search.n_passes,
-        seconds=perf_counter() - began,
-        converged=worst <= tol,
-        state=State(coef, intercept),
-    )
+    return ConjugateSearch(system, start, limits, callback).checked_solution(rotated)

@@ -88,8 +88,8 @@ def order_effect(
 
     rng = np.random.default_rng(0)  # no part of the fit
     others = [errors(rng.permutation(len(rows))) for _ in range(_PARTITIONS)]
-    known = np.sort(errors(np.arange(len(rows))))
-    kept = known[: max(1, len(known) - _TRIMMED)]
+    ordered = np.sort(errors(np.arange(len(rows))))
+    kept = ordered[: max(1, len(ordered) - _TRIMMED)]
     return OrderEffect(
         contiguous=float(np.sqrt(kept.mean())),
         random=float(np.sqrt(max(other.mean() for other in others))),

@@ -118,13 +118,13 @@ def solve_radial(
     if state is not None:
         check_state(state, (design.shape[1], len(T)), (d,), (n, d))
         state = _turned(state, left, turn)
-    found = minimize(problem, RadialSearch, tol, max_iter, state, callback)
-    assert found.state is not None  # a search ends with a state and a dual point
-    last = _turned(found.state, left.T, turn.T)
-    return found._replace(
+    solution = minimize(problem, RadialSearch, tol, max_iter, state, callback)
+    assert solution.state is not None  # a search ends with a state and a dual point
+    last = _turned(solution.state, left.T, turn.T)
+    return solution._replace(
         coef=last.coef,
         intercept=last.intercept,
-        dual=np.asarray(found.dual) @ turn,
+        dual=np.asarray(solution.dual) @ turn,
         state=last,
     )
 

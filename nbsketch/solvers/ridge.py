@@ -45,9 +45,9 @@ class RidgePath(Spectrum):
         shrunk = self.vectors.T @ B @ self.rotation
         used = self.outputs > 0
         penalty = alpha / self.outputs[used]
-        rest = self.cross[:, used] - self.values[:, None] * shrunk[:, used]
-        rest -= penalty * shrunk[:, used]
-        return float((np.square(rest) / penalty).sum() / 2)
+        residual = self.cross[:, used] - self.values[:, None] * shrunk[:, used]
+        residual -= penalty * shrunk[:, used]
+        return float((np.square(residual) / penalty).sum() / 2)
 
     def default_alphas(self, count: int = 53) -> NDArray:
         """Return alphas from 1e-12 to 10 times the largest eigenvalue."""
@@ -126,8 +126,8 @@ def cross_validation(
     b, r = max(len(fold.test) for fold in folds), len(path.values)
     by_blocks = len(alphas) * b * b * (2 * r + _EIGH * b)
     if all(fold.is_block for fold in folds) and by_blocks < _EIGH * r**3:
-        blocks, known = [fold.test for fold in folds], (design, Y, alphas)
-        return leave_blocks_out(path, _FILTER, *known, blocks, sample_weight)
+        blocks = [fold.test for fold in folds]
+        return leave_blocks_out(path, _FILTER, design, Y, alphas, blocks, sample_weight)
     return fold_errors(path, _FILTER, design, Y, alphas, folds, sample_weight)
 
 
@@ -143,5 +143,4 @@ def leave_one_out(
 
     It equals that of n refits: see `nbsketch.solvers.smoother.leave_one_out`.
     """
-    options = sample_weight, rows
-    return smoother.leave_one_out(path, _FILTER, design, Y, alphas, *options)
+    return smoother.leave_one_out(path, _FILTER, design, Y, alphas, sample_weight, rows)

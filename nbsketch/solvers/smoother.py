@@ -74,8 +74,9 @@ def _mean_squares(
     """Return the weighted mean over rows, each of them left out of the fit or not."""
     Y = Y @ spectrum.rotation - spectrum.y_mean
     gains, place = spectrum.gains(filter, alphas)
-    known = spectrum, gains, place, left_out
-    (total,) = design.total(_sum_squares, *known, rows=[Y, weights])
+    (total,) = design.total(
+        _sum_squares, spectrum, gains, place, left_out, rows=[Y, weights]
+    )
     return total / weights.sum()
 
 
@@ -93,15 +94,15 @@ def _sum_squares(
     for part, Z in chunks(ArrayDesign._trusted(block)):
         Q = (Z - spectrum.z_mean) @ spectrum.vectors
         squares = np.square(Q) if left_out else Q
-        for some in _groups(len(total), Y.shape[1]):
-            fitted = _times(Q, gains[:, some, place] * spectrum.cross[:, None, :])
+        for group in _groups(len(total), Y.shape[1]):
+            fitted = _times(Q, gains[:, group, place] * spectrum.cross[:, None, :])
             residual = Y[part, None, :] - fitted
             if left_out:
-                leverage = _times(squares, gains[:, some]) + spectrum.fit_intercept
+                leverage = _times(squares, gains[:, group]) + spectrum.fit_intercept
                 leverage *= weights[part, None, None] / spectrum.n_samples
                 freedom = np.maximum(1 - leverage, _LEAST_FREEDOM)
                 residual /= freedom if freedom.shape[2] == 1 else freedom[:, :, place]
-            total[some] += weights[part] @ np.square(residual).sum(axis=2)
+            total[group] += weights[part] @ np.square(residual).sum(axis=2)
     return (total,)
 
 
@@ -128,19 +129,19 @@ def leave_blocks_out(
     >>> from nbsketch.solvers import ArrayDesign, RidgeFilter, decompose
     >>> Z, Y = ArrayDesign([[0.0], [1.0], [2.0]]), np.array([[1.0], [3.0], [5.0]])
     >>> spectrum, alphas = decompose(Z, Y), np.array([1e-9, 1.0])
-    >>> known = spectrum, RidgeFilter(), Z, Y, alphas
-    >>> leave_blocks_out(*known, [np.array([2])]).round(4).tolist()
+    >>> last = [np.array([2])]
+    >>> leave_blocks_out(spectrum, RidgeFilter(), Z, Y, alphas, last).round(4).tolist()
     [0.0, 6.6122]
     """
     weights = np.ones(len(Y)) if sample_weight is None else sample_weight
     Y = Y @ spectrum.rotation - spectrum.y_mean
     gains, place = spectrum.gains(filter, alphas)
     total, mass = np.zeros(len(alphas)), 0.0
-    for some in _batches(blocks):
-        rows = np.sort(np.concatenate(some))
+    for batch in _batches(blocks):
+        rows = np.sort(np.concatenate(batch))
         Z = design.gather(rows).collect().astype(np.float64, copy=False)
         Q = (Z - spectrum.z_mean) @ spectrum.vectors
-        for block in some:
+        for block in batch:
             part = Q[np.searchsorted(rows, block)], Y[block], weights[block]
             total += block_squares(spectrum, gains, place, *part)
             mass += weights[block].sum()
@@ -174,22 +175,22 @@ def block_squares(
 
 def _batches(blocks: Sequence[NDArray]) -> Iterator[list[NDArray]]:
     """Yield lists of blocks that have together about as many rows as are read."""
-    some: list[NDArray] = []
+    batch: list[NDArray] = []
     for block in blocks:
-        some.append(block)
-        if sum(map(len, some)) >= _ROWS:
-            yield some
-            some = []
-    if some:
-        yield some
+        batch.append(block)
+        if sum(map(len, batch)) >= _ROWS:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
 
 
 def _left_out_squares(H: NDArray, residual: NDArray) -> NDArray:
     """Return ``|(I - H)^-1 r|^2`` for H of shape (p, b, b) and r of shape (p, b, d)."""
-    rest = np.eye(H.shape[1]) - H
-    if _is_regular(rest):
-        return np.square(np.linalg.solve(rest, residual)).sum(axis=(1, 2))
-    values, vectors = np.linalg.eigh(rest)
+    residual_map = np.eye(H.shape[1]) - H
+    if _is_regular(residual_map):
+        return np.square(np.linalg.solve(residual_map, residual)).sum(axis=(1, 2))
+    values, vectors = np.linalg.eigh(residual_map)
     freedom = np.maximum(values, _LEAST_FREEDOM)[:, :, None]
     return np.square((vectors.transpose(0, 2, 1) @ residual) / freedom).sum(axis=(1, 2))
 
@@ -250,8 +251,9 @@ def held_out_error(
     >>> from nbsketch.solvers import ArrayDesign, RidgeFilter, decompose
     >>> Z, Y = ArrayDesign([[0.0], [1.0], [2.0]]), np.array([[1.0], [3.0], [5.0]])
     >>> other, alphas = ArrayDesign([[3.0]]), np.array([1e-9, 1.0])
-    >>> found = decompose(Z, Y), RidgeFilter()
-    >>> held_out_error(*found, other, np.array([[7.0]]), alphas).round(4).tolist()
+    >>> spectrum, target = decompose(Z, Y), np.array([[7.0]])
+    >>> errors = held_out_error(spectrum, RidgeFilter(), other, target, alphas)
+    >>> errors.round(4).tolist()
     [0.0, 5.76]
     """
     weights = np.ones(len(Y)) if sample_weight is None else sample_weight

@@ -11,13 +11,17 @@ with the diagonal matrix W of the weights, of mean one; without a sketch
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from nbsketch._display import Display, bar
+from nbsketch._progress import report
 from nbsketch._sketch_map import SketchMap, sketched_design
 from nbsketch._whitening import PivotedCholesky
 from nbsketch.kernels import Kernel
@@ -27,7 +31,38 @@ from nbsketch.solvers.exact import solve_positive
 from nbsketch.solvers.spectrum import moments
 from nbsketch.structured._outputs import TargetRows
 from nbsketch.structured._rows import Objects
-from nbsketch.structured._stages import Stages
+
+
+class Stages:
+    """Timer of stages; displays them on standard error if `verbose`.
+
+    Attributes
+    ----------
+    seconds : dict of str to float
+        Time of each stage.
+    """
+
+    def __init__(self, verbose: int = 0) -> None:
+        self.seconds: dict[str, float] = {}
+        self._verbose = bool(verbose)
+
+    @contextmanager
+    def stage(self, name: str, total: int = 0) -> Iterator[Callable[[int], None]]:
+        """Time a stage; yield a function that takes the amount done out of `total`."""
+        start, display = time.perf_counter(), Display(patient=True)
+        report(name, n_rows=total)
+
+        def show(done: int) -> None:
+            report(name, rows=done, n_rows=total)
+            if self._verbose and total:
+                spent = time.perf_counter() - start
+                left = spent * (total - done) / max(done, 1)
+                display.update(bar(done / total, f"{done / total:4.0%} {name}", left))
+
+        yield show
+        self.seconds[name] = time.perf_counter() - start
+        if self._verbose:
+            display.end(f"{name}: {self.seconds[name]:.2f} s")
 
 
 class Regression(NamedTuple):

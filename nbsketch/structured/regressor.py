@@ -23,34 +23,37 @@ from nbsketch._validation import (
 )
 from nbsketch._whitening import PivotedCholesky
 from nbsketch.distributed.checks import loaded
-from nbsketch.fitting.sizes import fits_dense
-from nbsketch.fitting.weights import TrainingRows, check_weights
-from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
-from nbsketch.persistence import SaveMixin
-from nbsketch.sketches import SubsamplingSketch
-from nbsketch.structured._choice import OneSet, SetPerRow, choose_set, one_set
-from nbsketch.structured._decoding import Candidates, TopK, scores
-from nbsketch.structured._outputs import (
-    OutputSpace,
-    TrainingOutputs,
-    check_training_outputs,
-    draw_outputs,
-    principal_targets,
-)
-from nbsketch.structured._regression import Regression, fit_regression
-from nbsketch.structured._rows import (
-    Objects,
-    as_given,
-    check_objects,
-    object_kernel,
-)
-from nbsketch.structured._stages import Stages
-from nbsketch.tuning.learned import (
+from nbsketch.fitting.inputs import (
+    TuningTarget,
     check_learnable,
     is_auto,
     is_learnable,
     learn_inputs,
     summary_lines,
+)
+from nbsketch.fitting.sizes import fits_dense
+from nbsketch.fitting.weights import TrainingRows, check_weights
+from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
+from nbsketch.persistence import SaveMixin
+from nbsketch.sketches import SubsamplingSketch
+from nbsketch.structured._decoding import Candidates, TopK, scores
+from nbsketch.structured._outputs import (
+    OneSet,
+    OutputSpace,
+    SetPerRow,
+    TrainingOutputs,
+    check_training_outputs,
+    choose_set,
+    draw_outputs,
+    one_set,
+    principal_targets,
+)
+from nbsketch.structured._regression import Regression, Stages, fit_regression
+from nbsketch.structured._rows import (
+    Objects,
+    as_given,
+    check_objects,
+    object_kernel,
 )
 
 # Memory of the points h(x) of the rows that are decoded together.
@@ -451,7 +454,8 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         if targets.shape[1] == 0:  # equal outputs
             return X, kernel
         size = min(self.size or len(X), len(X))
-        inputs = learn_inputs(X, targets, self.kernel, size, rng, weights)
+        target = TuningTarget(targets, weights)
+        inputs = learn_inputs(X, target, self.kernel, size, rng)
         self.scaler_, self.length_scales_ = inputs.scaler, inputs.length_scales
         return inputs.rows, as_kernel(inputs.kernel, inputs.bandwidth)
 

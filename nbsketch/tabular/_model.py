@@ -20,9 +20,7 @@ from nbsketch.fitting.folds import dependent_rows, folds_of_kept
 from nbsketch.fitting.weights import TrainingRows
 from nbsketch.persistence import SaveMixin
 from nbsketch.tabular.columns import fit_columns
-from nbsketch.tabular.efforts import EFFORTS
 from nbsketch.tabular.fit import LeftOut, fit_machine
-from nbsketch.tabular.limit import TimeLimit
 from nbsketch.tabular.machine import Machine
 from nbsketch.tabular.partners import (
     Partner,
@@ -31,6 +29,7 @@ from nbsketch.tabular.partners import (
     folds_of,
     usual_partners,
 )
+from nbsketch.tabular.problem import TimeLimit
 from nbsketch.tuning.folds import block_labels
 
 # Features that the summary lists.
@@ -100,7 +99,7 @@ class TabularModel(SaveMixin, BaseEstimator):
         predictions of the partners, at the rows of those of the machine.
         """
         partners = check_partners(self.partners, classes is not None)
-        effort = EFFORTS[check_choice("effort", self.effort, EFFORTS)]
+        check_choice("effort", self.effort, ("fast", "high"))
         n = len(rows.y)
         if n < 2:
             raise ValueError(
@@ -112,7 +111,6 @@ class TabularModel(SaveMixin, BaseEstimator):
             rows.y,
             rows.relative_weights,
             labels,
-            effort,
             rng,
             limit,
             robust=classes is None,
@@ -122,7 +120,7 @@ class TabularModel(SaveMixin, BaseEstimator):
         self.n_outliers_ = n - len(left_out.kept)
         self.machine_ = machine
         self.feature_relevance_ = machine.relevance()
-        chosen = [(one, False) for one in partners]
+        chosen = [(estimator, False) for estimator in partners]
         if self.effort == "high":
             counts = np.bincount([] if classes is None else classes)
             usual = usual_partners(n, rows.X.shape[1], counts, int(rng.integers(2**31)))
@@ -155,7 +153,8 @@ class TabularModel(SaveMixin, BaseEstimator):
         strata = None if classes is None else classes[kept]
         folds = folds_of(len(kept), labels, strata, rng)
         count = 0 if classes is None else len(np.unique(classes))
-        place, found = np.searchsorted(kept, left_out.drawn), list[NDArray]()
+        place = np.searchsorted(kept, left_out.drawn)
+        left_out_values = list[NDArray]()
         for estimator, is_scaled in chosen:
             scales = machine.base_scales if is_scaled else None
             data = X if scales is None else machine.prepare(X) * scales
@@ -163,15 +162,15 @@ class TabularModel(SaveMixin, BaseEstimator):
                 estimator, data, Y, weights, folds, count, scales
             )
             self.partners_ += (partner,)
-            found.append(values[place])
-        return found
+            left_out_values.append(values[place])
+        return left_out_values
 
     def _partner_values(self, rows: NDArray) -> list[NDArray]:
         """Return the predictions of the partners, each (n, d), at encoded rows."""
         if not self.partners_:
             return []
         prepared = self._machine.prepare(rows)
-        return [one.predict(rows, prepared) for one in self.partners_]
+        return [partner.predict(rows, prepared) for partner in self.partners_]
 
     def save(self, path: str | Path) -> None:
         """Write the model to a portable .npz file, without pickle.
@@ -180,8 +179,9 @@ class TabularModel(SaveMixin, BaseEstimator):
         those of effort="high" on more than 1500 rows, and of all classifiers, have: use
         joblib for it.
         """
-        fits = [one.fits[0][0] for one in getattr(self, "partners_", ())]
-        names = sorted({type(one).__name__ for one in [*fits, *(self.partners or [])]})
+        fits = [partner.fits[0][0] for partner in getattr(self, "partners_", ())]
+        given = self.partners or []
+        names = sorted({type(model).__name__ for model in [*fits, *given]})
         if names:
             raise TypeError(
                 f"`partners` must be empty in a model file, which holds arrays and no "
@@ -227,14 +227,11 @@ class TabularModel(SaveMixin, BaseEstimator):
             landmarks = len(machine.base.landmarks)
             yield "base", f"{landmarks} landmarks, weight {machine.rest:.2f} by itself"
         for member, weight in zip(machine.members, machine.weights, strict=True):
-            tau = f"{member.describe_trees()}, penalty {member.tau:.1e}"
-            tau += ", on what the base leaves" if member.is_on_base else ""
-            yield "member", f"{member.family}, weight {weight:.2f}, {tau}"
-        if machine.ridge is not None:
-            kind = "rotated" if machine.ridge.is_rotated else "global"
-            landmarks = len(machine.ridge.base.landmarks)
-            text = f"{kind} ridge, weight {machine.ridge.weight:.2f}"
-            yield "member", f"{text}, {landmarks} landmarks"
+            count = member.tree.partition.n_leaves
+            text = "all rows" if count == 1 else f"{count} leaves"
+            text += f", penalty {member.tau:.1e}"
+            text += ", on what the base leaves" if member.is_on_base else ""
+            yield "member", f"{member.family}, weight {weight:.2f}, {text}"
         for partner, weight in zip(
             self.partners_, self.partner_weights_[-len(self.partners_) :], strict=False
         ):

@@ -73,11 +73,17 @@ def calibrate(
     weights : ndarray of shape (n,), default=None
         Weights of the rows. None: ones.
     """
-    known = np.isfinite(scores).all(axis=1)
+    left_out = np.isfinite(scores).all(axis=1)
     w = np.ones(len(scores)) if weights is None else weights
-    known_data = scores[known], classes[known], w[known] / w[known].mean()
-    found = [_fit(*known_data, least) for least in _LEAST_SCORES]
-    return min(found, key=lambda pair: pair[0])[1]
+    data = scores[left_out], classes[left_out], w[left_out] / w[left_out].mean()
+    fits = [_fit(*data, least) for least in _LEAST_SCORES]
+    return min(fits, key=lambda pair: pair[0])[1]
+
+
+def smoothed_targets(classes: NDArray, count: int) -> NDArray:
+    """Return the probabilities (n, c) that are fitted: those of rows and the prior."""
+    smoothing = _PRIOR_ROWS / (len(classes) + _PRIOR_ROWS)
+    return (1 - smoothing) * np.eye(count)[classes] + smoothing / count
 
 
 def _fit(
@@ -85,8 +91,7 @@ def _fit(
 ) -> tuple[float, Calibration]:
     n, c = scores.shape
     logs = np.log(np.maximum(scores, least))
-    smoothing = _PRIOR_ROWS / (n + _PRIOR_ROWS)
-    target = (1 - smoothing) * np.eye(c)[classes] + smoothing / c
+    target = smoothed_targets(classes, c)
 
     def objective(theta: NDArray) -> tuple[float, NDArray]:
         a, b, offsets = theta[0], theta[1], theta[2:]

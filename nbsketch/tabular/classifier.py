@@ -136,11 +136,11 @@ class TabularKernelClassifier(ClassifierScore, TabularModel):
             left_out, values = self._fit_rows(
                 rows._replace(y=Y), blocks, rng, classes=index
             )
-            known = rows.relative_weights
+            relative = rows.relative_weights
             self._calibrate(
                 Y[left_out.drawn] - left_out.residual,
                 index[left_out.drawn],
-                None if known is None else known[left_out.drawn],
+                None if relative is None else relative[left_out.drawn],
                 values,
             )
         return self
@@ -175,14 +175,14 @@ class TabularKernelClassifier(ClassifierScore, TabularModel):
         scores = np.clip(scores, machine.y_low, machine.y_high)
         scores = two_columns(scores)
         calibration = calibrate(scores, index, weights)
-        known = np.isfinite(scores).all(axis=1)
+        left_out = np.isfinite(scores).all(axis=1)
         for part in values:
-            known &= np.isfinite(part).all(axis=1)
-        chances = calibration.probabilities(scores[known])
-        index = index[known]
-        w = None if weights is None else weights[known]
+            left_out &= np.isfinite(part).all(axis=1)
+        chances = calibration.probabilities(scores[left_out])
+        index = index[left_out]
+        w = None if weights is None else weights[left_out]
         if values:
-            logs = _logarithms([chances, *[part[known] for part in values]])
+            logs = _logarithms([chances, *[part[left_out] for part in values]])
             self.partner_weights_ = pool_weights(logs, index, w)
             chances = pooled(self.partner_weights_, logs)
         logs = -np.log(np.maximum(chances[np.arange(len(index)), index], 1e-300))

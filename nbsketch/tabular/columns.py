@@ -243,10 +243,10 @@ def _starts(columns: Sequence[Column]) -> NDArray:
     return np.cumsum([0, *(len(column.names) for column in columns)])
 
 
-def check_names(expected: tuple[str, ...], found: tuple[str, ...]) -> None:
+def check_names(expected: tuple[str, ...], given: tuple[str, ...]) -> None:
     """Raise a ValueError unless both have the same names, in any order."""
-    unseen = sorted(set(found) - set(expected))
-    missing = sorted(set(expected) - set(found))
+    unseen = sorted(set(given) - set(expected))
+    missing = sorted(set(expected) - set(given))
     if not unseen and not missing:
         return
     message = "The feature names should match those that were passed during fit.\n"
@@ -270,13 +270,13 @@ def _targets(y: Any, classification: bool) -> NDArray:
 
 def _distinct(rows: NDArray) -> NDArray:
     """Return the columns that vary and differ from all before; the first if none."""
-    known: set[bytes] = set()
+    seen: set[bytes] = set()
     kept = []
     for j, column in enumerate(rows.T):
         content = np.ascontiguousarray(column).tobytes()
-        if content not in known and (column != column[0]).any():
+        if content not in seen and (column != column[0]).any():
             kept.append(j)
-        known.add(content)
+        seen.add(content)
     if rows.shape[1] == 0:
         raise ValueError("`X` must have a column that is not an identifier, got none")
     return np.array(kept or [0])

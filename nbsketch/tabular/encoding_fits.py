@@ -149,9 +149,9 @@ def _sums(codes: NDArray, values: NDArray, count: int) -> NDArray:
 
 def _medians(parts: NDArray) -> NDArray:
     """Return the median of each column over values that are not missing, 0 if none."""
-    known = ~np.isnan(parts).all(axis=0)
+    present = ~np.isnan(parts).all(axis=0)
     out = np.zeros(parts.shape[1])
-    out[known] = np.nanmedian(parts[:, known].astype(float), axis=0)
+    out[present] = np.nanmedian(parts[:, present].astype(float), axis=0)
     return out
 
 

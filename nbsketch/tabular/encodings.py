@@ -159,11 +159,11 @@ class LevelColumn:
         if values.kind == "nothing":
             return np.full(len(values.data), missing)
         codes = _expected(values, "categories", self.name)
-        known = {level: k for k, level in enumerate(self.levels)}
-        new = [level for level in values.levels if level not in known]
+        place = {level: k for k, level in enumerate(self.levels)}
+        new = [level for level in values.levels if level not in place]
         if new:
-            known |= self._equal_numbers(new, values.numeric)
-        rows = [*(known.get(level, unknown) for level in values.levels), missing]
+            place |= self._equal_numbers(new, values.numeric)
+        rows = [*(place.get(level, unknown) for level in values.levels), missing]
         return np.array(rows)[codes]  # code -1 is the last entry
 
     def _equal_numbers(self, new: list[str], numeric: bool) -> dict[str, int]:
@@ -179,18 +179,18 @@ class LevelColumn:
             raise TypeError(
                 f"column {self.name!r} of `X` must hold text as in `fit`, got numbers"
             )
-        found = {}
+        equals = {}
         for level in new:
             equal = same.get(as_number(level), [])  # type: ignore[arg-type]
             if len(equal) == 1:
-                found[level] = equal[0]
+                equals[level] = equal[0]
             elif equal and numeric:
                 names = " and ".join(repr(self.levels[k]) for k in equal)
                 raise ValueError(
                     f"column {self.name!r} of `X` must hold text as in `fit`, where "
                     f"{names} are different levels, got the number {level}"
                 )
-        return found
+        return equals
 
 
 Column = NumberColumn | DateColumn | LevelColumn

@@ -86,14 +86,15 @@ def fit_leaf(
         Rows whose left-out residuals are computed, for up to twice the time; without
         `labels` the others have NaN. True: all. False: none, the residual is None.
     """
-    wanted = np.broadcast_to(left_out, len(Y))
-    if labels is not None or wanted.all() or not wanted.any():
-        known = bool(wanted.any())
-        K = upper_triangle(form, rows)
-        return solve_leaf(K, Y, tau, weights, labels, last=len(Y) if known else 0)
-    order = np.argsort(wanted, kind="stable")
+    chosen = np.broadcast_to(left_out, len(Y))
+    if labels is not None or chosen.all() or not chosen.any():
+        last = len(Y) if chosen.any() else 0
+        return solve_leaf(
+            upper_triangle(form, rows), Y, tau, weights, labels, last=last
+        )
+    order = np.argsort(chosen, kind="stable")
     rows, w = rows[order], None if weights is None else weights[order]
-    last = int(np.count_nonzero(wanted))
+    last = int(np.count_nonzero(chosen))
     leaf = solve_leaf(upper_triangle(form, rows), Y[order], tau, w, last=last)
     coef, residual = np.empty_like(leaf.coef), np.full_like(leaf.coef, np.nan)
     coef[order], residual[order[-last:]] = leaf.coef, leaf.residual
@@ -192,7 +193,6 @@ def pooled_error(leaves: Iterable[tuple[NDArray, LeafData]], tau: float) -> floa
         except np.linalg.LinAlgError:
             return np.inf
         squares = np.square(np.asarray(residual)).sum(axis=1)
-        known = np.isfinite(squares)
-        w = np.ones(len(squares)) if weights is None else weights
-        total, count = total + w[known] @ squares[known], count + w[known].sum()
+        w = np.isfinite(squares) * (1.0 if weights is None else weights)
+        total, count = total + w @ np.nan_to_num(squares), count + w.sum()
     return total / count if count else np.inf

@@ -1,4 +1,4 @@
-r"""The law of the errors on new rows, from left-out residuals scaled locally.
+r"""The law of the errors on new rows, and gross errors: residuals scaled locally.
 
 The residual of a row is :math:`\sigma(x) z`: the logarithm of its size is regressed on
 x, and z has the empirical law of the left-out residuals divided by the left-out sigma.
@@ -14,8 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nbsketch._jit.tuning import FAMILIES
 from nbsketch.gram import CompiledForm
-from nbsketch.tabular.base import Base, Ridge
+from nbsketch.tabular.ridge import LandmarkFunction, Ridge
+from nbsketch.tabular.scales import form_of
+from nbsketch.tuning.rows import Rows
+from nbsketch.tuning.search import isotropic_start
 
 # Landmarks of the regression of log sizes.
 _LANDMARKS = 200
@@ -23,6 +27,19 @@ _LANDMARKS = 200
 _LEAST = 0.05
 # Rounding of ranks.
 _SLACK = 1e-6
+# Residuals, in robust standard deviations, from which a row is suspect: with 8 clean
+# heavy tails are, with 12 clusters of errors of some 17 deviations are not; one pass in
+# place of `_PASSES` misses planted errors.
+_OUT = 12.0
+# Largest local size of residuals, and largest residual that it is fitted to, relative
+# to the median: gross errors must not pass for noise.
+_LARGEST = 30.0
+# Largest share of suspect rows, and the share of their sum of squares that a model of
+# all rows may explain: more are no errors but part of the law.
+_MOST, _SKILL = 0.05, 0.1
+_PASSES = 3
+_SAMPLE = (2000, 100)
+_NORMAL = 1.4826
 
 
 class Noise(NamedTuple):
@@ -30,7 +47,7 @@ class Noise(NamedTuple):
 
     Attributes
     ----------
-    size : Base
+    size : LandmarkFunction
         Logarithm of sigma, one for each output.
     scores : ndarray of shape (m, d)
         Ascending left-out residuals, divided by sigma.
@@ -38,7 +55,7 @@ class Noise(NamedTuple):
         Their weights, which add up to m.
     """
 
-    size: Base
+    size: LandmarkFunction
     scores: NDArray
     shares: NDArray
 
@@ -46,7 +63,7 @@ class Noise(NamedTuple):
     def of(cls, parts: tuple[Any, ...]) -> Noise:
         """Return the law with these parts, plain tuples in a model that was loaded."""
         size, scores, shares = parts
-        return cls(Base(*size), scores, shares)
+        return cls(LandmarkFunction(*size), scores, shares)
 
     def sigma(self, form: CompiledForm, rows: NDArray) -> NDArray:
         """Return the local scale of errors at preprocessed rows, (n, d)."""
@@ -71,11 +88,11 @@ class Noise(NamedTuple):
         for k, (values, shares) in enumerate(zip(*self._columns(), strict=True)):
             place = np.cumsum(shares) - shares / 2
             # The rank of the order statistic among m + 1 exchangeable scores.
-            wanted = m * level if not side else (m + 1) * level - 0.5
-            if side and not 0.5 - _SLACK <= wanted <= m - 0.5 + _SLACK:
+            rank = m * level if not side else (m + 1) * level - 0.5
+            if side and not 0.5 - _SLACK <= rank <= m - 0.5 + _SLACK:
                 out[k] = side * np.inf
             else:
-                out[k] = np.interp(wanted, place, values)
+                out[k] = np.interp(rank, place, values)
         return out
 
     def _columns(self) -> tuple[NDArray, NDArray]:
@@ -90,9 +107,9 @@ def fit_noise(
     rng: np.random.Generator,
 ) -> Noise:
     """Fit the law of left-out residuals (m, d) at preprocessed rows (m, p)."""
-    known = np.isfinite(residual).all(axis=1)
-    rows, residual = rows[known], residual[known]
-    w = np.ones(len(rows)) if weights is None else weights[known]
+    left_out = np.isfinite(residual).all(axis=1)
+    rows, residual = rows[left_out], residual[left_out]
+    w = np.ones(len(rows)) if weights is None else weights[left_out]
     w = w / w.mean()
     ridge = Ridge(form, rows, w, _LANDMARKS, rng)
     size, logs = fit_sizes(ridge, residual)
@@ -103,12 +120,36 @@ def fit_noise(
     return Noise(size, scores, shares * len(scores) / shares.sum(axis=0))
 
 
-def fit_sizes(ridge: Ridge, residual: NDArray) -> tuple[Base, NDArray]:
+def expected_error(
+    residual: NDArray, plain: NDArray, weights: NDArray | None = None
+) -> NDArray:
+    """Return the root mean squares (d,) of left-out residuals (m, d).
+
+    `plain` (m, d) are those of the machine without partners. A row that a partner does
+    not leave out has NaN in `residual`, as four in five beside a network: the error of
+    `plain` over all rows is then multiplied by the ratio of both over the rows that
+    both have, since some rows are easier than others for all (on one table the error
+    of these rows alone is 13 % too small).
+    """
+    both, every = (np.isfinite(part).all(axis=1) for part in (residual + plain, plain))
+    w = np.ones(len(plain)) if weights is None else weights
+
+    def error(part: NDArray, rows: NDArray) -> NDArray:
+        return np.sqrt(np.average(np.square(part[rows]), axis=0, weights=w[rows]))
+
+    if (both == every).all():
+        return error(residual, both)
+    shared = error(plain, both)
+    ratio = error(residual, both) / np.where(shared > 0, shared, 1.0)
+    return error(plain, every) * ratio
+
+
+def fit_sizes(ridge: Ridge, residual: NDArray) -> tuple[LandmarkFunction, NDArray]:
     """Regress the logarithm of the size of residuals (m, d) on the rows of `ridge`.
 
     Returns
     -------
-    size : Base
+    size : LandmarkFunction
         The regression.
     logs : ndarray of shape (m', d)
         Its left-out values at the validation rows of `ridge`.
@@ -119,3 +160,79 @@ def fit_sizes(ridge: Ridge, residual: NDArray) -> tuple[Base, NDArray]:
     logs = np.log(np.maximum(sizes, floor))
     size, left_out = ridge.fit(logs)
     return size, logs[ridge.validation] - left_out
+
+
+def inliers(rows: Rows, family: str, rng: np.random.Generator) -> NDArray:
+    """Return the indices of the rows whose targets are not gross errors.
+
+    A row is suspect if its residual from a small model, fitted without the suspect
+    ones of the pass before, exceeds 12 robust standard deviations, in units of the
+    local size of residuals where this is above the typical one: where the small
+    model fits badly, or the noise is larger. All rows are returned if more than 5 %
+    are suspect, or if a model of all rows explains a tenth of their sum of squares,
+    beyond what chance explains.
+    """
+    every = kept = rows.kept
+    Z = rows.transform(every)
+    for k in range(_PASSES):
+        residual, size = _residuals(rows.keep(kept, np.inf), every, Z, family, rng)
+        scaled = np.abs(residual / size)
+        sigma = _NORMAL * np.median(scaled, axis=0)
+        if not (sigma > 0).all():
+            return every
+        suspect = (scaled > _OUT * sigma).any(axis=1)
+        if not suspect.any() or suspect.mean() > _MOST:
+            return every
+        if k == 0 and _skill(residual[suspect], rows.Y, every[suspect]) > _SKILL:
+            return every
+        before, kept = kept, every[~suspect]
+        if np.array_equal(before, kept):
+            break
+    return kept
+
+
+def _residuals(
+    rows: Rows, every: NDArray, Z: NDArray, family: str, rng: np.random.Generator
+) -> tuple[NDArray, NDArray]:
+    """Return residuals of all rows from a model of one length scale, and their sizes.
+
+    `Z` are the preprocessed rows `every`. Both results are (n, d). Rows of the sample
+    that the model is fitted to have their left-out residuals. Sizes are local ones
+    relative to the median, at least one.
+    """
+    drawn = np.sort(rows.draw(rng, _SAMPLE[0]))
+    point = isotropic_start(rows, FAMILIES[family], rng)
+    form = form_of(family, np.exp(point[:-1]))
+    weights, labels = _of(rows.weights, drawn), _of(rows.labels, drawn)
+    place = np.searchsorted(every, drawn)
+    ridge = Ridge(form, Z[place], weights, _SAMPLE[1], rng, labels)
+    base, left_out = ridge.fit(rows.Y[drawn])
+    residual = rows.Y[every] - base.predict(form, Z)
+    if labels is None:
+        residual[place] = left_out
+    residual -= np.median(residual, axis=0)
+    most = _LARGEST * np.median(np.abs(residual), axis=0)
+    base, left_out = fit_sizes(ridge, np.clip(residual[place], -most, most))
+    logs = base.predict(form, Z)
+    if labels is None:
+        logs[place] = left_out
+    logs -= np.median(logs, axis=0)
+    return residual, np.exp(np.clip(logs, 0.0, np.log(_LARGEST)))
+
+
+def _of(values: NDArray | None, index: NDArray) -> NDArray | None:
+    return None if values is None else values[index]
+
+
+def _skill(residual: NDArray, Y: NDArray, index: NDArray) -> float:
+    """Return the share of the squares of some targets that a model explains.
+
+    It is a lower bound, by one standard error: the sum of products of residuals and
+    predictions has this error if gross errors have random signs, and among a few rows
+    such products are large by chance.
+    """
+    away = Y[index] - np.median(Y, axis=0)
+    total = float(np.square(away).sum())
+    explained = total - float(np.square(residual).sum())
+    chance = 2 * float(np.linalg.norm(residual * (away - residual)))
+    return (explained - chance) / total if total else -np.inf

@@ -1,33 +1,79 @@
-"""What the parts of a machine are fitted to, and how their errors are measured."""
+"""What a fit is given: standardized data, random state, and a limit of time."""
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch.tabular.efforts import Effort
-from nbsketch.tabular.limit import TimeLimit
-from nbsketch.tabular.members import Training
+from nbsketch._progress import is_asked, is_stopped, is_watched, report, seconds_left
+from nbsketch.tuning.descent import Budget
 from nbsketch.tuning.rows import Rows
+
+# Iterations of all searches together: rounds end them before.
+_ITERATIONS = 10**6
+
+
+class Training(NamedTuple):
+    """Rows, targets, weights and blocks that members are fitted to.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (n, p)
+        Preprocessed rows.
+    Y : ndarray of shape (n, d)
+        Targets, standardized.
+    weights : ndarray of shape (n,) or None
+        Positive weights of mean one. None: ones.
+    labels : ndarray of int of shape (n,) or None
+        Block of each row. None: each row is left out by itself.
+    """
+
+    rows: NDArray
+    Y: NDArray
+    weights: NDArray | None = None
+    labels: NDArray | None = None
+
+    def take(
+        self, index: NDArray
+    ) -> tuple[NDArray, NDArray, NDArray | None, NDArray | None]:
+        """Return the arguments of `fit_leaf` for some rows."""
+        weights = None if self.weights is None else self.weights[index]
+        labels = None if self.labels is None else self.labels[index]
+        return self.rows[index], self.Y[index], weights, labels
+
+
+class TimeLimit(Budget):
+    """The searches of a fit, and the steps that the time allows beyond "fast".
+
+    Attributes
+    ----------
+    skipped : int
+        Number of partners that were skipped.
+    """
+
+    def __init__(self) -> None:
+        watched = _report if is_watched() else None
+        super().__init__(_ITERATIONS, math.inf, watched)
+        self.skipped = 0
+
+    def is_over(self) -> bool:
+        """Return whether a callback has stopped the fit, or the time is over."""
+        return is_stopped() or seconds_left() <= 0
 
 
 class Problem(NamedTuple):
-    """Standardized data of a fit, and how much to spend on it."""
+    """Rows before and after preprocessing, and the means to fit."""
 
     rows: Rows
     data: Training
-    effort: Effort
     rng: np.random.Generator
     budget: TimeLimit
 
 
-def weighted_error(residual: NDArray, weights: NDArray | None) -> float:
-    """Return the root mean square of residuals (m, d); rows with NaN do not count."""
-    squares = np.square(residual).mean(axis=1)
-    some = np.isfinite(squares)
-    if not some.any():
-        return np.inf
-    known = None if weights is None else weights[some]
-    return float(np.sqrt(np.average(squares[some], weights=known)))
+def _report(iteration: int, error: float) -> bool:
+    """Report an iteration; return whether a callback has asked to stop."""
+    report("length-scales", iteration=iteration, objective=error)
+    return is_asked()

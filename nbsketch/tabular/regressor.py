@@ -22,34 +22,30 @@ from nbsketch.fitting.weights import check_weights
 from nbsketch.outputs import check_levels
 from nbsketch.tabular._model import TabularModel
 from nbsketch.tabular.fit import LeftOut
-from nbsketch.tabular.members import form_of
-from nbsketch.tabular.noise import Noise, fit_noise
-from nbsketch.tabular.scales import SMOOTH
-from nbsketch.tabular.stack import stack_weights
+from nbsketch.tabular.machine import stack_weights
+from nbsketch.tabular.noise import Noise, expected_error, fit_noise
+from nbsketch.tabular.scales import SMOOTH, form_of
 
 
 class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
     r"""Kernel regression for tables, with nothing to choose.
 
-    A stack of two kernels with learned length scales, Matern 3/2 and the product
-    Laplacian :math:`\exp(-\sum_k |x_k - z_k| / l_k)`:
+    A stack of kernels with learned length scales, Matern 3/2, the product Laplacian
+    :math:`\exp(-\sum_k |x_k - z_k| / l_k)` and, up to 1500 rows, Matern 5/2:
 
-    .. math:: f(x) = b + (1 - v - u)\, g(x)
-              + \sum_m w_m \frac{1}{T} \sum_{t=1}^T f_{m,t}(x) + u\, r(x).
+    .. math:: f(x) = b + (1 - v)\, g(x) + \sum_m w_m f_m(x).
 
-    g is a ridge on few landmarks; :math:`f_{m,t}` is the exact kernel ridge regression
-    on the leaf of at most 1600 rows of a random tree that x falls in: of what g leaves
-    or, for members whose weights add up to v, of the targets. Up to 1500 rows there is
-    no g and one leaf with all rows. r is a global ridge, for smooth targets nearly free
-    of noise. Weights, penalties and length scales minimize leave-one-out errors. See
-    :doc:`/tabular`.
+    g is a ridge on few landmarks; :math:`f_m` is the exact kernel ridge regression on
+    the leaf of at most 1600 rows (4000 for smooth targets) of a random tree that x
+    falls in: of what g leaves or, for members whose weights add up to v, of the
+    targets. Up to 1500 rows there is no g and one leaf with all rows. Weights,
+    penalties and length scales minimize leave-one-out errors. See :doc:`/tabular`.
 
     Parameters
     ----------
     effort : {"fast", "high"}, default="fast"
-        How much to spend on the fit. "high" has two trees for each member, tries the
-        global ridge more often, and adds boosted trees (more than 1500 rows) and a
-        network (from 3000 rows) as partners.
+        How much to spend on the fit. "high" adds boosted trees (more than 1500 rows)
+        and a network (from 3000 rows) as partners.
     partners : list of regressors or None, default=None
         Estimators of scikit-learn that join the stack by their predictions of five
         folds. They take the encoded rows. A model with partners cannot be saved by
@@ -60,10 +56,9 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         contiguous blocks contradict them. An integer: that many contiguous blocks of
         rows, or of whole groups.
     max_seconds : float or None, default=None
-        Time after which steps beyond those of "fast" are skipped: further trees, global
-        ridges and the partners of `effort`. The fit of "fast" is the least, however
-        long it takes, and a step that runs is finished. The model then depends on the
-        machine. None: no limit.
+        Time after which the partners of `effort` are skipped. The fit of "fast" is the
+        least, however long it takes, and a step that runs is finished. The model then
+        depends on the machine. None: no limit.
     random_state : None, int or Generator, default=None
         Pass an int for reproducible results: the model does not depend on the number of
         threads.
@@ -71,8 +66,7 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         If positive, display the progress of the fit.
     callback : callable or None, default=None
         Called as ``callback(state)`` with a `FitState`, in the stages "length-scales"
-        and "leaves". If it returns true, searches end and no more trees are grown than
-        needed.
+        and "leaves". If it returns true, searches end and no partner is added.
 
     Attributes
     ----------
@@ -88,14 +82,14 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         Number of training rows that were not used: gross errors in the targets, beyond
         12 robust local standard deviations from a small model, at most 5 %.
     n_skipped_ : int
-        Number of trees, global ridges and partners that were skipped, because of
-        `max_seconds` or a callback.
+        Number of partners that were skipped, because of `max_seconds` or a callback.
     partners_ : tuple
         Fitted partners.
     partner_weights_ : ndarray
         Their weights; the machine has the rest.
     machine_, noise_ : tuple
-        What predictions need, as arrays: about n (p + T m) numbers for m kernels.
+        What predictions need, as arrays: about n (p + m) numbers for m
+        members.
     n_features_in_ : int
         Number of columns of X.
     feature_names_in_ : ndarray of shape (q,)
@@ -153,12 +147,10 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
             residual = self._stack_partners(
                 left_out, rows.y[left_out.drawn], values, known
             )
-            self._set_noise(
-                rows.X[left_out.drawn],
-                residual,
-                None if known is None else known[left_out.drawn],
-                rng,
-            )
+            weights = None if known is None else known[left_out.drawn]
+            error = expected_error(residual, left_out.residual, weights)
+            self.loo_error_ = float(error[0]) if self._single else error
+            self._set_noise(rows.X[left_out.drawn], residual, weights, rng)
         return self
 
     def predict(self, X: Any) -> NDArray:
@@ -238,11 +230,6 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         form = form_of(SMOOTH, machine.base_scales)
         with one_thread():
             self.noise_ = fit_noise(form, machine.prepare(X), residual, weights, rng)
-        squares = np.square(residual)
-        known = np.isfinite(squares).all(axis=1)
-        w = None if weights is None else weights[known]
-        error = np.sqrt(np.average(squares[known], axis=0, weights=w))
-        self.loo_error_ = float(error[0]) if self._single else error
 
     def _stack_partners(
         self,

@@ -14,32 +14,45 @@ from nbsketch._blas import one_thread
 from nbsketch._jit.tuning import FAMILIES
 from nbsketch.gram import CompiledForm
 from nbsketch.gram.dense import upper_triangle
-from nbsketch.tabular.efforts import ALONE
+from nbsketch.kernels import LEARNABLE, StationaryKernel
 from nbsketch.tabular.leaves import pooled_error
-from nbsketch.tabular.limit import TimeLimit
-from nbsketch.tabular.members import Training, form_of
-from nbsketch.tabular.partition import Partition
+from nbsketch.tabular.problem import TimeLimit, Training
+from nbsketch.tabular.trees import Partition
 from nbsketch.tuning import InputScaler
 from nbsketch.tuning.descent import Budget
 from nbsketch.tuning.rows import Rows
 from nbsketch.tuning.search import isotropic_start, learn, polish, spread_start
 from nbsketch.tuning.tuner import Search
 
-SMOOTH, ROUGH = "matern-3/2", "laplacian"
+SMOOTH, ROUGH, SMOOTHER = "matern-3/2", "laplacian", "matern-5/2"
+# A single leaf of all rows, without a base, up to this many rows.
+ALONE = 1500
 # Size for which the global search is meant: without a last round.
 _SEARCH_SIZE = 200
 # Length scales cannot be learned from fewer rows.
 _LEAST_ROWS = 30
 # The first tau within a leaf.
 _TAU = 0.02
-# Rows that choose the width of shared length scales, and the logarithms tried.
+# Rows that choose the width of shared length scales, the logarithms tried for each
+# family, and penalties.
 _SHARED_ROWS = 700
-_SHARED_WIDTHS = (-1.6, -1.0, -0.5, 0.0)
-_SHARED_TAUS = (0.01, 0.1)
+_SHARED_WIDTHS = {ROUGH: (-1.6, -1.0, -0.5, 0.0), SMOOTHER: (-1.0, -0.5, 0.0, 0.5)}
+_SHARED_TAUS = (0.001, 0.01, 0.1)
 # The limits of tau.
 _TAU_LIMITS = 1e-8, 1e2
 # A step of a ladder that lowers the error by less than this share is the last.
 _GAIN = 1e-4
+
+
+def kernel_of(family: str, scales: NDArray) -> StationaryKernel:
+    """Return the kernel with inverse length scales."""
+    return replace(LEARNABLE[family], bandwidth=tuple((1 / scales).tolist()))
+
+
+def form_of(family: str, scales: NDArray) -> CompiledForm:
+    """Return the compiled form of a kernel with inverse length scales."""
+    form = replace(LEARNABLE[family], bandwidth=1.0).compiled_form(len(scales))
+    return replace(form, scale=form.scale * scales)
 
 
 class Scales(NamedTuple):
@@ -75,21 +88,25 @@ def learn_scales(
 ) -> tuple[InputScaler, list[Scales]]:
     """Return the preprocessing, and the scales of the members.
 
-    The smooth family is searched first, with the selection of features among many. The
-    rough one uses its columns: by a search of its own up to `ALONE` rows, else with the
-    scales of the smooth one, up to a factor (without a rough kernel 1.009 of the error,
-    1.032 on few rows).
+    Those of the smooth family are searched, with the selection of features among many.
+    The rough one (without it 1.009 of the error, 1.032 on few rows) takes the same up
+    to a factor or, up to `ALONE` rows, those of a search of its own if they are better,
+    as with gross errors in the features. Up to so many rows a smoother family takes
+    those of the smooth one, up to a factor (0.97 of the error, where there is hardly
+    any noise 0.89).
     """
     with one_thread():
         if len(rows.kept) < _LEAST_ROWS:
             return _isotropic(rows, rng)
         search = Search(FAMILIES[SMOOTH], "both", _SEARCH_SIZE, rng, budget)
-        _, found = search.choose(rows, search.candidates(rows))
-        rows = replace(rows, scaler=found.scaler)
-        smooth = Scales.at(SMOOTH, found.point)
-        if len(rows.kept) <= ALONE:
-            return rows.scaler, [smooth, _searched(rows, ROUGH, rng, budget)]
-        return rows.scaler, [smooth, _shared(rows, smooth.inverse, rng)]
+        _, best = search.choose(rows, search.candidates(rows))
+        rows, smooth = replace(rows, scaler=best.scaler), Scales.at(SMOOTH, best.point)
+        if len(rows.kept) > ALONE:
+            return rows.scaler, [smooth, _shared(rows, ROUGH, smooth, rng)]
+        searched = _searched(rows, ROUGH, rng, budget)
+        others = [(ROUGH, searched), (SMOOTHER, None)]
+        found = [_shared(rows, family, smooth, rng, own) for family, own in others]
+        return rows.scaler, [smooth, *found]
 
 
 def _isotropic(
@@ -117,21 +134,27 @@ def _searched(
     return Scales.at(family, learn(rows, start, rng, budget, FAMILIES[family]))
 
 
-def _shared(rows: Rows, inverse: NDArray, rng: np.random.Generator) -> Scales:
-    """Return the rough family with the scales of the smooth one, up to a factor.
+def _shared(
+    rows: Rows,
+    family: str,
+    smooth: Scales,
+    rng: np.random.Generator,
+    own: Scales | None = None,
+) -> Scales:
+    """Return a family with the scales of the smooth one up to a factor, or its own.
 
-    Factor and penalty have the least exact left-out error on a sample.
+    They and the penalty have the least exact left-out error on a sample.
     """
     drawn = rows.draw(rng, _SHARED_ROWS)
     data = _training(rows, rows.transform(drawn), drawn)
-    every = [np.arange(len(drawn))]
-    tried = list[Fitted]()
-    for width in _SHARED_WIDTHS:
-        scales = Scales(ROUGH, inverse * np.exp(width), _TAU)
-        error = SampleError(data, scales, every)
-        tried += [Fitted(error(tau), tau, scales.inverse) for tau in _SHARED_TAUS]
-    best = min(tried, key=lambda found: found.error)
-    return Scales(ROUGH, best.inverse, best.tau)
+    every, tried = [np.arange(len(drawn))], list[Fitted]()
+    candidates = [smooth.inverse * np.exp(width) for width in _SHARED_WIDTHS[family]]
+    candidates += [] if own is None else [own.inverse]
+    for inverse in candidates:
+        error = SampleError(data, Scales(family, inverse, _TAU), every)
+        tried += [Fitted(error(tau), tau, inverse) for tau in _SHARED_TAUS]
+    best = min(tried, key=lambda fitted: fitted.error)
+    return Scales(family, best.inverse, best.tau)
 
 
 def _training(rows: Rows, Z: NDArray, index: NDArray) -> Training:

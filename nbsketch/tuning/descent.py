@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 LONGEST = 3.0
 # Ends after two steps in turn that gain less: at 1e-3, useless columns are left in and
 # the error is a fifth larger.
-_FLAT = 5e-5
+_FLAT = 2e-4
 # Share of the linear decrease that is enough, and trials of the length of a step.
 _ENOUGH, _TRIALS = 1e-4, 6
 # Curvature below this cosine of change and slope is rounding.

@@ -15,9 +15,10 @@ falls, the kernel tends to that of a smoothing spline.
    descent stops decides the result, hence rounding does.)
 2. The left-out error of other rows says how noisy the targets are, and whether the
    point is better than its start. If not, or if there is hardly any noise, the search
-   begins again from shorter length scales; the larger evidence wins.
+   begins again from shorter length scales, and gives up early unless the evidence is
+   larger there.
 3. Noisy targets, for which a stationary process is a crude model, with rows to spare:
-   a few steps on the left-out error and the evidence of 2000 rows, kept unless the
+   a few steps on the left-out error and the evidence of 1500 rows, kept unless the
    error of further rows rises. The same without the evidence for targets so smooth that
    hardly an error is left. Others go on with the evidence of more rows.
 
@@ -27,7 +28,7 @@ error is minimized in a few rounds on rows drawn anew, and checked in the same w
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,11 +56,12 @@ _WIDE = np.log([0.25, 0.5, 1.0, 2.0, 4.0]), np.log(10) * np.linspace(-4, 4, 17)
 # Left-out blocks of rows may favor nearly linear models: far larger length scales.
 _WIDER = np.log([1 / 64, 1 / 16, *np.exp(_WIDE[0])]), _WIDE[1]
 NEAR = np.zeros(1), np.linspace(-2, 2, 9)
-# Limits of the logarithms of inverse length scales and of tau.
+# Limits of the logarithms of inverse length scales and of tau. Evidence of smooth
+# functions asks for a tau near 0 and huge length scales: with more than so many rows,
+# where solvers are iterative, a larger limit has .6 to .9 of the error on five sets of
+# 4000 rows without noise (1.0 to 1.7 times it with 1000 rows, in closed form).
 _LIMITS, _TAU_LIMITS = (-9.0, 6.0), (-21.0, 14.0)
-# Landmarks of the polish, of left-out errors, and of the comparison at the end: with
-# 100 of them, length scales of the polish are too short, and tau too small.
-LANDMARKS = 400
+_DIRECT, _ITERATIVE_LIMIT = 1500, -13.0
 
 
 class Stage(NamedTuple):
@@ -71,15 +73,16 @@ class Stage(NamedTuple):
 
 # 300 rows choose a wrong minimum in one set of ten, 1000 take three times as long for
 # errors 2 % smaller. A descent is flat after 20 to 40 iterations.
-_EVIDENCE, _FURTHER = Stage(600, 40), Stage(1000, 8)
+_EVIDENCE, _FURTHER = Stage(600, 40), Stage(800, 5)
 # Errors of rough noisy targets fall by 2 to 5 %; more iterations suit the landmarks.
-_POLISH = Stage(2000, 5)
+# 2000 rows and 400 landmarks have the same error in twice the time.
+_POLISH, _LANDMARKS = Stage(1500, 5), 300
 # A short search, of trimming and of the selection of features.
 SHORT = Stage(500, 15)
 # The share of left-out error in the polish: at 1, errors spread by 11 %, not 5.
 _SHARE = 0.8
 # Rows of a check. With fewer to spare, polish does not pay (.235 to .269).
-_CHECK, _SPARE = 800, 1000
+_CHECK, _SPARE = 800, 1500
 # Rises of the logarithm of the error that are noise of such a check: without it, one
 # seed in two on housing prices keeps a point 6 % worse.
 _DOUBT = 0.03
@@ -88,9 +91,9 @@ _DOUBT = 0.03
 _CLEAN, _SMOOTH = -4.5, -9.0
 # The second start: inverse length scales larger by this factor.
 _SHORTER = 1.5
-# Rounds by the left-out error: landmarks (the last with rows to spare), and iterations;
-# with 7 of them, 15 % more error on a time series of 576 columns.
-_ROUNDS, _STEPS = (100, 200, LANDMARKS), 20
+# Rounds by the left-out error, and their landmarks (the last with rows to spare). With
+# 7 iterations, 15 % more error on a time series of 576 columns.
+_ROUND, _ROUNDS = Stage(2000, 20), (100, 200, 400)
 
 
 def isotropic_start(rows: Rows, family: int, rng: np.random.Generator) -> NDArray:
@@ -167,7 +170,7 @@ def polish(
         return point
     search = _Search(rows, family, rng, budget)
     if not rows.is_noisy:
-        return search.round(point, LANDMARKS)
+        return search.round(point, _ROUNDS[-1])
     return search.polished(point, rows.draw(rng, _POLISH.rows), _SHARE)
 
 
@@ -206,11 +209,10 @@ class _Search:
         # Rows that hardly suffice for a check are checked in the sample.
         others = rest[:_CHECK] if 4 * len(rest) >= len(first) else first
         errors = self._exact(others)
-        found = self._by_evidence(first, start)
+        found = self._by_evidence(first, start, _EVIDENCE)
         error = errors.left_out(found.point)
         if error < _CLEAN or error >= errors.left_out(start):
-            again = self._by_evidence(first, _shorter(start))
-            found = min(found, again, key=lambda descent: descent.value)
+            found = self._second(first, start, found)
             error = errors.left_out(found.point)
         if self._has_spare and not _SMOOTH <= error <= _CLEAN:
             share = _SHARE if error > _CLEAN else 1.0
@@ -220,7 +222,8 @@ class _Search:
             if _lowest(errors, polished) < _lowest(errors, found.point) + doubt:
                 return polished
         elif len(rest):
-            return self._by_evidence(drawn, found.point, found).point
+            known = found.point, _FURTHER, found.curvature
+            return self._by_evidence(drawn, *known).point
         return found.point
 
     def by_left_out(self, start: NDArray) -> NDArray:
@@ -228,7 +231,7 @@ class _Search:
         if not self._has_spare:
             return self._rounds(start)
         kept, rows = self._rows.draw(self._rng, _CHECK), self._rows
-        check = criterion_of(rows.take(kept, LANDMARKS), self._family)
+        check = criterion_of(rows.take(kept, _ROUNDS[-1]), self._family)
         self._rows = rows.keep(np.setdiff1d(rows.kept, kept), rows.cut)
 
         def error(point: NDArray) -> float:
@@ -241,13 +244,13 @@ class _Search:
 
     def round(self, point: NDArray, landmarks: int) -> NDArray:
         """Return the point after a round by the left-out error."""
-        sample = self._rows.sample(self._rng, _POLISH.rows, landmarks)
+        sample = self._rows.sample(self._rng, _ROUND.rows, landmarks)
         criterion = criterion_of(sample, self._family)
-        return self.descended(criterion, sample, point, _STEPS).point
+        return self.descended(criterion, sample, point, _ROUND.iterations).point
 
     def polished(self, point: NDArray, drawn: NDArray, share: float) -> NDArray:
         """Return the point after steps by left-out error and evidence."""
-        sample = self._rows.take(drawn, LANDMARKS)
+        sample = self._rows.take(drawn, _LANDMARKS)
         criterion = LeaveOneOut(sample, self._family, share)
         return self.descended(criterion, sample, point, _POLISH.iterations).point
 
@@ -260,10 +263,14 @@ class _Search:
         curvature: Curvature | None = None,
     ) -> Descent:
         """Return the descent of a penalized criterion after some iterations."""
-        given, tau = sample.log_tau, _TAU_LIMITS
-        ends = zip(_LIMITS, tau if given is None else (given, given), strict=True)
+        given, n, tau = sample.log_tau, len(self._rows.kept), _TAU_LIMITS
+        if given is not None:
+            tau = given, given
+        elif n > _DIRECT:
+            tau = _ITERATIVE_LIMIT, tau[1]
+        ends = zip(_LIMITS, tau, strict=True)
         low, high = (np.append(np.full(len(point) - 1, a), b) for a, b in ends)
-        pull = PULL / len(self._rows.kept)
+        pull = PULL / n
         by_tau = _TAU_PULL * pull * self._rows.is_noisy
         objective = _Penalized(criterion, pull, by_tau)
         descent = Descent(objective, point, (low, high), curvature)
@@ -271,14 +278,24 @@ class _Search:
         return descent
 
     def _by_evidence(
-        self, drawn: NDArray, point: NDArray, before: Descent | None = None
+        self, drawn: NDArray, point: NDArray, stage: Stage, known: Any = None
     ) -> Descent:
-        """Return the first descent or, with a descent before it, that of more rows."""
-        stage = _EVIDENCE if before is None else _FURTHER
+        """Return a descent of the evidence, which may go on with a known curvature."""
         sample = self._rows.take(drawn[: stage.rows], 1)
         criterion = ExactCriterion(sample, self._family)
-        known = None if before is None else before.curvature
         return self.descended(criterion, sample, point, stage.iterations, known)
+
+    def _second(self, drawn: NDArray, start: NDArray, first: Descent) -> Descent:
+        """Return a descent from shorter length scales, or the first if that is lower.
+
+        It is abandoned if it is not the lower one after a short search.
+        """
+        brief = _EVIDENCE._replace(iterations=SHORT.iterations)
+        again = self._by_evidence(drawn, _shorter(start), brief)
+        if again.value >= first.value:
+            return first
+        again.run(_EVIDENCE.iterations - brief.iterations, self._budget)
+        return again
 
     def _rounds(self, point: NDArray) -> NDArray:
         for landmarks in _ROUNDS if self._has_spare else _ROUNDS[:-1]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from nbsketch.plots._axes import require_matplotlib
 from nbsketch.reproduce._tools.panels import Panel, save_panels
@@ -21,7 +21,8 @@ from nbsketch.reproduce._tools.report import (
 RESULTS = Path("results")
 
 
-class Report(NamedTuple):
+@dataclass(frozen=True)
+class Report:
     """What is made of the rows that an experiment measures.
 
     Attributes
@@ -30,7 +31,7 @@ class Report(NamedTuple):
         Name of the files, and heading of page and figure.
     notes : sequence of str
         Paragraphs below the table.
-    panels : callable
+    panels : callable, optional
         Makes the figure of the measured rows.
     summarize : callable
         Makes the rows of the table of the measured rows; by default they are the same.
@@ -41,7 +42,7 @@ class Report(NamedTuple):
     name: str
     title: str
     notes: Sequence[str]
-    panels: Callable[[Rows], list[Panel]]
+    panels: Callable[[Rows], list[Panel]] | None = None
     summarize: Callable[[Rows], list[Row]] = list
     printed: Callable[[Rows], list[Row]] = list
 
@@ -52,19 +53,22 @@ def publish(
     out: Path | None = None,
     plot_only: bool = False,
 ) -> list[Row]:
-    """Write the files of an experiment with a figure, print and return its table.
+    """Write the files of an experiment, print and return its table.
 
     Parameters
     ----------
     report : Report
         The names, and the functions that make table and figure.
     measure : callable
-        Returns the rows of NAME.csv.
+        Returns the rows of NAME.csv; without a figure, those that are summarized in it.
     out : Path, optional
-        Folder of NAME.csv, NAME.md and NAME.png: "results" by default.
+        Folder of the files: "results" by default with a figure, else none is written.
     plot_only : bool, default=False
         Whether to read NAME.csv instead of measuring.
     """
+    if report.panels is None:
+        table = report.summarize(measure())
+        return publish_table(table, out, report.name, report.title, report.notes)
     require_matplotlib()
     file = (out or RESULTS) / f"{report.name}.csv"
     if plot_only:
@@ -85,6 +89,8 @@ def publish_table(
     table: list[Row], out: Path | None, name: str, title: str, notes: Sequence[str]
 ) -> list[Row]:
     """Print a table and return it; write NAME.csv, .json and .md if `out` is given."""
+    if not table:  # no data set was there
+        return table
     print(f"{as_text(table)}\n")
     if out is not None:
         file = out / f"{name}.csv"

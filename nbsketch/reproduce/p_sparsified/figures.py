@@ -25,23 +25,212 @@ every sketch, and smaller ones hardly change the test errors.
 
 from __future__ import annotations
 
-from pathlib import Path
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
+from typing import Any, Literal, NamedTuple
 
-from nbsketch._progress import Progress
-from nbsketch.losses import EpsilonInsensitiveLoss, HuberLoss, SquareLoss
+import numpy as np
+from numpy.typing import NDArray
+
+from nbsketch.datasets import make_friedman_outliers
+from nbsketch.estimators import SketchedKernelRegressor
+from nbsketch.fitting.stochastic import StochasticSolver
+from nbsketch.fourier import RandomFourierFeatures
+from nbsketch.kernels import GaussianKernel
+from nbsketch.losses import EpsilonInsensitiveLoss, HuberLoss, Loss, SquareLoss
 from nbsketch.reproduce._tools.panels import Curve, Panel
-from nbsketch.reproduce._tools.publish import Report, publish
 from nbsketch.reproduce._tools.report import Row, Rows
-from nbsketch.reproduce._tools.statistics import column, groups
-from nbsketch.reproduce.p_sparsified.robust import (
-    COUNT,
-    GAUSSIAN,
-    SUBSAMPLING,
-    Problem,
-    measure,
-    series_of,
-    summarize,
+from nbsketch.reproduce._tools.statistics import column, groups, spread, timed, where
+from nbsketch.reproduce.experiment import Experiment
+from nbsketch.reproduce.p_sparsified.methods import ACCUMULATED
+from nbsketch.sketches import (
+    AccumulationSketch,
+    CountSketch,
+    GaussianSketch,
+    PSparsifiedSketch,
+    SketchRecipe,
+    SubsamplingSketch,
 )
+from nbsketch.solvers.newton import solve_scalar
+
+N_ROWS = 10_000
+SIZES, QUICK_SIZES = tuple(range(40, 141, 10)), (40, 100, 140)
+# Sub-sampling with landmarks that take as long as the other sketches, and longer.
+MANY_LANDMARKS, QUICK_LANDMARKS = (200, 300, 400, 600, 1000, 1400, 2000), (200, 400)
+NONZEROS = (5, 10, 30, 50)  # expected, of a row of a p-sparsified sketch
+SUBSAMPLING, GAUSSIAN, ADAM = "sub-sampling", "Gaussian", "Adam"
+COUNT, FOURIER = "CountSketch", "random Fourier features"
+
+_KERNEL = GaussianKernel(bandwidth=math.sqrt(1 / 0.2))  # exp(-0.1 ||x - y||^2)
+_ADAM = StochasticSolver(
+    learning_rate=0.05, n_epochs=25, batch_size=1, schedule="constant", shuffle=False
+)
+_ADAM_NONZEROS = 30
+_FIRST_ROWS = 500
+
+
+class Problem(NamedTuple):
+    """Loss and penalty, and the law of the p-sparsified sketches."""
+
+    title: str
+    loss: Loss
+    alpha: float
+    law: Literal["rademacher", "gaussian"]
+
+
+class Fitted(NamedTuple):
+    """A function that predicts, and the number of training rows that it needs."""
+
+    predict: Callable[[NDArray], NDArray]
+    landmarks: int
+
+
+Data = tuple[NDArray, NDArray]
+# Fits a size with a seed.
+Fit = Callable[[Problem, int, int, Data], Fitted]
+
+
+class Series(NamedTuple):
+    """A method, and its sizes."""
+
+    fit: Fit
+    sizes: Sequence[int]
+
+
+def series_of(problem: Problem, quick: bool = False) -> dict[str, Series]:
+    """Return the methods of a figure by name."""
+    sizes = QUICK_SIZES if quick else SIZES
+    landmarks = sizes + (QUICK_LANDMARKS if quick else MANY_LANDMARKS)
+    kind = problem.law[0].upper()
+    adam = _sketched(_sparsified(_ADAM_NONZEROS, problem.law), _ADAM)
+    return {
+        SUBSAMPLING: Series(_sketched(SubsamplingSketch), landmarks),
+        **{
+            f"{k}/n-S{kind}": Series(_sketched(_sparsified(k, problem.law)), sizes)
+            for k in NONZEROS
+        },
+        f"accumulation, m = {ACCUMULATED}": Series(
+            _sketched(lambda size: AccumulationSketch(size, ACCUMULATED)), sizes
+        ),
+        FOURIER: Series(_fit_fourier, sizes),
+        # Methods that need all columns have the sizes of the quick experiment.
+        COUNT: Series(_sketched(CountSketch), QUICK_SIZES),
+        GAUSSIAN: Series(_sketched(GaussianSketch), QUICK_SIZES),
+        f"{_ADAM_NONZEROS}/n-S{kind}, {ADAM}": Series(adam, sizes),
+    }
+
+
+def _sparsified(
+    nonzeros: int, law: Literal["rademacher", "gaussian"]
+) -> Callable[[int], SketchRecipe]:
+    return lambda size: PSparsifiedSketch(size, nonzeros / N_ROWS, law)
+
+
+def _sketched(recipe: Callable[[int], SketchRecipe], solver: Any = "auto") -> Fit:
+    """Return a fit with a sketch."""
+
+    def fit(problem: Problem, size: int, seed: int, data: Data) -> Fitted:
+        model = SketchedKernelRegressor(
+            _KERNEL,
+            loss=problem.loss,
+            sketch=recipe(size),
+            alpha=problem.alpha,
+            fit_intercept=False,
+            solver=solver,
+            random_state=seed,
+        ).fit(*data)
+        return Fitted(model.predict, int(model.sketch_.columns.size))
+
+    return fit
+
+
+def _fit_fourier(problem: Problem, size: int, seed: int, data: Data) -> Fitted:
+    """Fit a linear model of random Fourier features, which needs no training rows."""
+    X, y = data
+    features = RandomFourierFeatures(_KERNEL, size=size, random_state=seed).fit(X)
+    coef = solve_scalar(
+        features.transform(X), y, problem.loss, problem.alpha, fit_intercept=False
+    ).coef
+    return Fitted(lambda X_new: features.transform(X_new) @ coef, 0)
+
+
+def points(problem: Problem, replicates: int, quick: bool) -> Iterator[tuple[Any, ...]]:
+    """Yield problem, name and series, size and replicate."""
+    series = series_of(problem, quick)
+    for replicate in range(replicates):
+        for name, one in series.items():
+            for size in one.sizes:
+                yield problem, name, one, size, replicate
+
+
+def measure(
+    problem: Problem, name: str, series: Series, size: int, replicate: int
+) -> Iterator[Row]:
+    """Yield the row of one fit.
+
+    A replicate has its own training and test data, the same for all methods. The
+    time is that of the fit: drawing, features and solution; a small fit compiles first.
+    """
+    train, test = _data(N_ROWS, replicate)
+    if replicate == 0 and size == min(series.sizes):
+        start = train[0][:_FIRST_ROWS], train[1][:_FIRST_ROWS]
+        series.fit(problem, size, 0, start)
+    fitted, seconds = timed(series.fit, problem, size, replicate, train)
+    yield {
+        "series": name,
+        "size": size,
+        "replicate": replicate,
+        "error": _error(fitted.predict(test[0]), test[1]),
+        "seconds": seconds,
+        "landmarks": fitted.landmarks,
+    }
+
+
+@lru_cache(maxsize=1)
+def _data(n: int, replicate: int) -> tuple[Data, Data]:
+    """Return training and test data of a replicate."""
+    seeds = 2 * replicate, 2 * replicate + 1
+    train, test = (make_friedman_outliers(n, random_state=seed) for seed in seeds)
+    return train, test
+
+
+def _error(predicted: NDArray, y: NDArray) -> float:
+    """Return the mean squared error over the range of the test targets."""
+    return float(np.mean((y - predicted) ** 2) / np.ptp(y))
+
+
+def summarize(rows: Rows) -> list[Row]:
+    """Return one row for each series and size: mean error and minimal time.
+
+    "subsampling_same_time" is the error of sub-sampling with as many landmarks as take
+    the same time, interpolated between sizes; None outside the range of its times.
+    """
+    table = [
+        {
+            "series": series,
+            "size": size,
+            **spread("error", column(group, "error")),
+            "replicates": len(group),
+            "seconds": min(row["seconds"] for row in group),
+            "landmarks": round(float(column(group, "landmarks").mean())),
+        }
+        for (series, size), group in groups(rows, "series", "size").items()
+    ]
+    others = where(table, series=SUBSAMPLING)
+    for row in table:
+        row["subsampling_same_time"] = _error_at(row["seconds"], others)
+    return table
+
+
+def _error_at(seconds: float, table: Rows) -> float | None:
+    """Return the error that sub-sampling reaches in a time, on logarithmic scales."""
+    path = sorted((row["seconds"], row["error"]) for row in table)
+    if not path or not path[0][0] <= seconds <= path[-1][0]:
+        return None
+    times, errors = np.log(path).T
+    return float(np.exp(np.interp(math.log(seconds), times, errors)))
+
 
 _HUBER = "Huber loss (kappa = 100)", HuberLoss(100.0), 1e-7
 _TUBE = "Epsilon-insensitive loss (epsilon = 4.64)", EpsilonInsensitiveLoss(4.64), 1e-8
@@ -53,7 +242,6 @@ FIGURES = {
     "figure4": Problem(*_TUBE, "gaussian"),
     "figure5": Problem(*_SQUARE, "rademacher"),
 }
-REPLICATES, QUICK_REPLICATES = 30, 2
 NOTES = (
     "error: mean squared error on the test rows over the range of their targets, mean "
     "and deviation over the replicates, each with its own data.",
@@ -77,28 +265,6 @@ _LABELS = {
 }
 # The size that is printed.
 _TYPICAL_SIZE = 100
-
-
-def run(
-    name: str,
-    replicates: int | None = None,
-    quick: bool = False,
-    out: Path | None = None,
-    plot_only: bool = False,
-) -> list[Row]:
-    """Reproduce a figure (see `nbsketch.reproduce` for the other parameters).
-
-    Replicates are data sets, each with a draw of every sketch: 30, or 2 of fewer sizes
-    if `quick`. NAME.csv has every fit.
-
-    Parameters
-    ----------
-    name : str
-        "figure1" to "figure5".
-    """
-    title = f"{name}: {FIGURES[name].title}, 10,000 rows with outlying inputs"
-    report = Report(name, title, NOTES, panels, summarize, _typical)
-    return publish(report, lambda: _measure(name, replicates, quick), out, plot_only)
 
 
 def panels(fits: Rows) -> list[Panel]:
@@ -127,21 +293,26 @@ def _panel(title: str, rows: Rows, x: str, y: str, log: str = "") -> Panel:
     return Panel(title, _LABELS[x], _LABELS[y], curves, log)
 
 
-def _measure(name: str, replicates: int | None, quick: bool) -> list[Row]:
-    problem = FIGURES[name]
-    count = replicates or (QUICK_REPLICATES if quick else REPLICATES)
-    series = series_of(problem, quick)
-    fits = []
-    with Progress(count * sum(len(one.sizes) for one in series.values())) as progress:
-        for fit in measure(problem, series, count):
-            fits.append(fit)
-            progress.step(f"{fit['series']}, s = {fit['size']}")
-    return fits
-
-
 def _typical(table: Rows) -> list[Row]:
     """Return the row of each series at the typical size, or nearest to it."""
     return [
         min(group, key=lambda row: abs(row["size"] - _TYPICAL_SIZE))
         for group in groups(table, "series").values()
     ]
+
+
+RUNS = {
+    name: Experiment(
+        name=name,
+        title=f"{name}: {problem.title}, 10,000 rows with outlying inputs",
+        notes=NOTES,
+        replicates=(30, 2),
+        points=partial(points, problem),
+        measure=measure,
+        label="{1}, s = {3}",
+        summarize=summarize,
+        panels=panels,
+        printed=_typical,
+    )
+    for name, problem in FIGURES.items()
+}

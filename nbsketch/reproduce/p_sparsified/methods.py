@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from nbsketch._progress import Progress
-from nbsketch.reproduce._tools.report import Row
-from nbsketch.reproduce._tools.statistics import column, spread
+from nbsketch.reproduce._tools.report import Row, Rows
+from nbsketch.reproduce._tools.statistics import column, groups, spread
 from nbsketch.sketches import (
     AccumulationSketch,
     CountSketch,
@@ -32,8 +31,8 @@ METHODS: dict[str, Callable[[int], SketchRecipe]] = {
 class Published(NamedTuple):
     """The paper's mean loss and training time in seconds."""
 
-    loss: float | None = None
-    seconds: float | None = None
+    paper: float | None = None
+    paper_seconds: float | None = None
 
 
 def published(
@@ -45,39 +44,37 @@ def published(
 
 
 def compare(
-    name: str,
-    methods: Iterable[str],
-    evaluate: Callable[[str], Iterable[Row]],
+    rows: Rows,
+    losses: Sequence[str],
     typical: Callable[[Any], Any],
-    progress: Progress,
+    paper: dict[str, dict[str, Published]],
 ) -> list[Row]:
-    """Return a row for each method: mean and deviation of each loss, and the time.
+    """Return a row for each set and method: mean and deviation of losses, and times.
 
     Parameters
     ----------
-    name : str
-        Data set.
-    methods : iterable of str
-        The method without a sketch comes first: speed-ups refer to its time.
-    evaluate : callable
-        Yields losses and "seconds" of each replicate of a method.
+    rows : sequence of dict
+        Losses and "seconds" of each replicate. In each set the method without a sketch
+        comes first: speed-ups refer to its time.
+    losses : sequence of str
+        The columns with losses.
     typical : callable
         Makes one number of the seconds of all replicates.
-    progress : Progress
-        Counts the replicates.
+    paper : dict
+        The figures of the paper by set and method; without a set, none are added.
     """
-    rows: list[Row] = []
-    before = None
-    for method in methods:
-        results = []
-        for result in evaluate(method):
-            results.append(result)
-            progress.step(f"{name} {method}")
-        seconds = float(typical(column(results, "seconds")))
-        before = seconds if method == WITHOUT else before
-        faster = before / seconds if before and method != WITHOUT else None
+    table: list[Row] = []
+    exact: dict[str, float] = {}
+    for (name, method), group in groups(rows, "set", "method").items():
         row: Row = {"set": name, "method": method}
-        for loss in [key for key in results[0] if key != "seconds"]:
-            row |= spread(loss, column(results, loss))
-        rows.append(row | {"seconds": seconds, "faster": faster})
-    return rows
+        for loss in losses:
+            row |= spread(loss, column(group, loss))
+        row |= {"seconds": float(typical(column(group, "seconds"))), "faster": None}
+        if method == WITHOUT:
+            exact[name] = row["seconds"]
+        elif name in exact:
+            row["faster"] = exact[name] / row["seconds"]
+        if paper:
+            row |= paper.get(name, {}).get(method, Published())._asdict()
+        table.append(row)
+    return table

@@ -9,12 +9,11 @@ uniform inputs and on inputs with outliers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import NamedTuple
+from itertools import product
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from nbsketch._progress import Progress
 from nbsketch.datasets import make_friedman_outliers
 from nbsketch.diagnostics import (
     Satisfiability,
@@ -24,9 +23,9 @@ from nbsketch.diagnostics import (
     spectrum,
 )
 from nbsketch.reproduce._tools.panels import Curve, Panel
-from nbsketch.reproduce._tools.publish import Report, publish
 from nbsketch.reproduce._tools.report import Row, Rows
 from nbsketch.reproduce._tools.statistics import column, groups, where
+from nbsketch.reproduce.experiment import Experiment
 from nbsketch.sketches import (
     AccumulationSketch,
     GaussianSketch,
@@ -37,12 +36,10 @@ from nbsketch.sketches import (
 
 N_ROWS = 600
 SIZES, QUICK_SIZES = (25, 50, 75, 100, 150, 200, 300, 400), (50, 200, 400)
-REPLICATES, QUICK_REPLICATES = 200, 10
 # In units in which the norm of the regression function is 1: the statistical dimension
 # is that of the first block of eigenvalues, and of the outliers if any.
 NOISE = 0.5
 SETS = {"uniform": 0, "outliers": None}
-TITLE = "satisfiability: share of draws that are K-satisfiable"
 NOTES = (
     f"Inputs of nbsketch.datasets.make_friedman_outliers, {N_ROWS} rows: uniform ones "
     "alone, and with outlying rows. Gaussian kernel with the median distance as "
@@ -73,20 +70,12 @@ def families() -> dict[str, Family]:
     }
 
 
-def run(
-    replicates: int | None = None,
-    quick: bool = False,
-    out: Path | None = None,
-    plot_only: bool = False,
-) -> list[Row]:
-    """Measure the shares (see `nbsketch.reproduce` for the parameters).
-
-    Replicates are draws of each sketch: 200, or 10 of fewer sizes if `quick`.
-    """
-    sizes = QUICK_SIZES if quick else SIZES
-    count = replicates or (QUICK_REPLICATES if quick else REPLICATES)
-    report = Report("satisfiability", TITLE, NOTES, panels)
-    return publish(report, lambda: _measure(sizes, count), out, plot_only)
+def points(replicates: int, quick: bool) -> Iterator[tuple[Any, ...]]:
+    """Yield set, its spectrum, sketch, size and the number of draws."""
+    for name, n_outliers in SETS.items():
+        X, _ = make_friedman_outliers(N_ROWS, n_outliers=n_outliers, random_state=0)
+        for label, size in product(families(), QUICK_SIZES if quick else SIZES):
+            yield name, spectrum(X), label, size, replicates
 
 
 def panels(rows: Rows) -> list[Panel]:
@@ -103,46 +92,43 @@ def _curve(label: str, rows: Rows) -> Curve:
     return Curve(label, column(rows, "size"), column(rows, "share"))
 
 
-def _measure(sizes: tuple[int, ...], replicates: int) -> list[Row]:
-    rows = []
-    with Progress(len(SETS) * len(families()) * len(sizes)) as progress:
-        for name, n_outliers in SETS.items():
-            X, _ = make_friedman_outliers(N_ROWS, n_outliers=n_outliers, random_state=0)
-            for row in shares(spectrum(X), sizes, replicates):
-                rows.append({"set": name, **row})
-                progress.step(f"{name}, {row['sketch']}, s = {row['size']}")
-    return rows
+def measure(
+    name: str, mu: Spectrum, label: str, size: int, replicates: int
+) -> Iterator[Row]:
+    """Yield the shares over the draws of a sketch."""
+    recipe, density = families()[label]
+    checks = [
+        is_k_satisfiable(
+            recipe(size).draw(mu.n, seed), mu, density=density, noise=NOISE
+        )
+        for seed in range(replicates)
+    ]
+    c = satisfiability_constant(density)
+    yield {"set": name, "sketch": label, "size": size, "c": c, **_summary(checks)}
 
 
-def shares(mu: Spectrum, sizes: tuple[int, ...], replicates: int) -> Iterator[Row]:
-    """Yield a row for each sketch and size: shares over the draws."""
-    for label, family in families().items():
-        for size in sizes:
-            recipe = family.recipe(size)
-            found = [
-                is_k_satisfiable(
-                    recipe.draw(mu.n, seed), mu, density=family.density, noise=NOISE
-                )
-                for seed in range(replicates)
-            ]
-            yield {
-                "sketch": label,
-                "size": size,
-                "c": satisfiability_constant(family.density),
-                **_summary(found),
-            }
-
-
-def _summary(found: list[Satisfiability]) -> Row:
+def _summary(checks: list[Satisfiability]) -> Row:
     within = [
         (v.satisfied, v.distortion <= v.distortion_bound, v.leakage <= v.leakage_bound)
-        for v in found
+        for v in checks
     ]
     share, distortion, leakage = np.mean(within, axis=0).tolist()
     return {
         "share": share,
         "distortion": distortion,
         "leakage": leakage,
-        "draws": len(found),
-        "dimension": found[0].dimension,
+        "draws": len(checks),
+        "dimension": checks[0].dimension,
     }
+
+
+run = Experiment(
+    name="satisfiability",
+    title="satisfiability: share of draws that are K-satisfiable",
+    notes=NOTES,
+    replicates=(200, 10),
+    points=points,
+    measure=measure,
+    label="{0}, {2}, s = {3}",
+    panels=panels,
+)

@@ -9,33 +9,150 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from nbsketch._progress import Progress
-from nbsketch.datasets import Dataset, load_boston
+from nbsketch.datasets import Dataset, load_boston, load_otoliths
+from nbsketch.estimators.quantile import JointQuantileRegressor
+from nbsketch.fitting.stochastic import StochasticSolver
+from nbsketch.kernels import GaussianKernel, median_distance
+from nbsketch.metrics import crossing_loss, pinball_loss
+from nbsketch.model_selection import cross_validate
 from nbsketch.reproduce._tools.data import Split
-from nbsketch.reproduce._tools.publish import publish_table
-from nbsketch.reproduce._tools.report import Row
+from nbsketch.reproduce._tools.report import Row, Rows
 from nbsketch.reproduce._tools.settings import Key, settings_for
-from nbsketch.reproduce.p_sparsified import otoliths
-from nbsketch.reproduce.p_sparsified.joint_quantiles import (
-    QuantileSetting,
-    evaluate,
-    is_certified,
-    tune,
-)
+from nbsketch.reproduce._tools.statistics import timed
+from nbsketch.reproduce.experiment import Experiment
 from nbsketch.reproduce.p_sparsified.methods import (
     ACCUMULATED,
     METHODS,
     WITHOUT,
-    Published,
     compare,
     published,
 )
 
+LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9)
+
+# Grids: multiples of the median distance between rows, penalties and couplings.
+_BANDWIDTH_FACTORS = 2.0 ** np.arange(3)
+_ALPHAS = 10.0 ** np.arange(-2.5, -6.5, -0.5)
+_GAMMAS = (1.0, 3.0, 10.0)
+_FOLDS, _TUNING_TOL, _TOL = 5, 1e-3, 1e-6
+# Without a sketch a fit takes a hundred times as long: a larger sketch is tuned.
+_STAND_IN, _STAND_IN_SIZE = "20/n-SR", 100
+# Each Newton step without a sketch factorizes a matrix of five times as many rows:
+# beyond this number it takes hours, and Adam, the paper's method, is used.
+_MANY_ROWS = 1000
+
+
+class QuantileSetting(NamedTuple):
+    """Bandwidth, penalty and coupling of one method on one data set."""
+
+    bandwidth: float
+    alpha: float
+    gamma: float
+
+
+def tune(split: Split, method: str, size: int) -> QuantileSetting:
+    """Choose a setting by 5-fold cross-validation on the shuffled training rows.
+
+    The criterion is the pinball loss. The setting without a sketch is that of a
+    p-sparsified sketch of 100 rows.
+    """
+    if method == WITHOUT:
+        method, size = _STAND_IN, _STAND_IN_SIZE
+    order = np.random.default_rng(0).permutation(len(split.X_train))
+    X, y = split.X_train[order], split.Y_train[order]
+    bandwidths = median_distance(X, rng=0) * _BANDWIDTH_FACTORS
+    best = (np.inf, np.nan, np.nan, np.nan)
+    for gamma in _GAMMAS:
+        model = _model(method, size, seed=0, gamma=gamma, tol=_TUNING_TOL)
+        found = cross_validate(model, X, y, bandwidths, _ALPHAS, cv=_FOLDS)
+        best = min(best, (float(found.errors.min()), *found.best(), gamma))
+    return QuantileSetting(*best[1:])
+
+
+def is_certified(split: Split, method: str) -> bool:
+    """Return whether a method is fitted by Newton's method; by Adam otherwise."""
+    return method != WITHOUT or len(split.X_train) <= _MANY_ROWS
+
+
+def evaluate(
+    split: Split, method: str, size: int, setting: QuantileSetting, seed: int
+) -> dict[str, float]:
+    """Return "pinball" and "crossing" loss on the test rows, times 100, and "seconds".
+
+    The time is that of ``fit``, including the draw; a small fit compiles first.
+    """
+    options: dict[str, Any] = {"alpha": setting.alpha, "gamma": setting.gamma}
+    options["tol"] = _TOL
+    if not is_certified(split, method):
+        options["solver"] = StochasticSolver()
+    kernel = GaussianKernel(setting.bandwidth)
+    model = _model(method, size, seed, kernel=kernel, **options)
+    model.fit(split.X_train[: 2 * size], split.Y_train[: 2 * size])
+    _, seconds = timed(model.fit, split.X_train, split.Y_train)
+    predicted = model.predict(split.X_test)
+    return {
+        "pinball": 100 * pinball_loss(split.Y_test, predicted, LEVELS),
+        "crossing": 100 * crossing_loss(predicted),
+        "seconds": seconds,
+    }
+
+
+def _model(method: str, size: int, seed: int, **options: Any) -> JointQuantileRegressor:
+    """Return a model whose quantiles may cross, as in the paper."""
+    sketch = METHODS[method](size)
+    return JointQuantileRegressor(
+        LEVELS, sketch=sketch, non_crossing=None, random_state=seed, **options
+    )
+
+
+_N_TRAIN, _N_TEST, _SIDE, _OLDEST = 3780, 165, 64, 26
+
+
+def load_images(data_home: Path | None = None) -> Dataset:
+    """Return the otoliths; if they are not found, say so and return synthetic ones."""
+    try:
+        return load_otoliths(data_home=data_home)
+    except FileNotFoundError as error:
+        print(f"{error}\nA synthetic set of the same shape is used instead.")
+        return make_rings()
+
+
+def make_rings(
+    n_train: int = _N_TRAIN, n_test: int = _N_TEST, seed: int = 0
+) -> Dataset:
+    """Return noisy images of ellipses with rings, whose size grows with the age.
+
+    Size, shape, tilt and brightness vary, so that the age is not determined.
+    """
+    rng = np.random.default_rng(seed)
+    n = n_train + n_test
+    age = np.ceil(rng.gamma(4.0, 2.0, n)).clip(1, _OLDEST)
+    growth = (0.4 + 0.45 * (1 - np.exp(-age / 8))) * np.exp(0.06 * rng.normal(size=n))
+    shape, tilt = rng.uniform(0.6, 0.9, n), rng.normal(0, 0.3, n)
+    light = rng.uniform(0.7, 1.0, n)
+    images = [_ellipse(*one) for one in zip(growth, shape, tilt, strict=True)]
+    X = light[:, None] * np.stack(images)
+    X += 0.02 * rng.normal(size=X.shape)
+    names = tuple(f"pixel_{i}" for i in range(_SIDE**2))
+    return Dataset("otoliths, synthetic", X, age, names, ("age",), n_train)
+
+
+def _ellipse(size: float, shape: float, tilt: float) -> NDArray:
+    """Return an image of side^2 values: a bright ellipse with faint rings."""
+    grid = np.linspace(-1, 1, _SIDE)
+    u, v = (axis.ravel() for axis in np.meshgrid(grid, grid))
+    along = np.cos(tilt) * u + np.sin(tilt) * v
+    across = (np.cos(tilt) * v - np.sin(tilt) * u) / shape
+    radius = np.hypot(along, across) / size
+    return (0.8 + 0.2 * np.cos(6 * np.pi * radius)) / (1 + np.exp(20 * (radius - 1)))
+
+
 SIZE = 50
-REPLICATES, QUICK_REPLICATES = 10, 3
 SETTINGS = Path(__file__).with_name("table1_tuning.json")
 # Pinball loss and training time of the paper's Table 1.
 PAPER = {
@@ -66,45 +183,54 @@ NOTES = (
 )
 
 
-def run(
-    replicates: int | None = None,
-    quick: bool = False,
-    out: Path | None = None,
+def points(
+    replicates: int,
+    quick: bool,
     tuning: Path | None = None,
     data_home: Path | None = None,
-) -> list[Row]:
-    """Reproduce Table 1 (see `nbsketch.reproduce` for the parameters).
+) -> Iterator[tuple[Any, ...]]:
+    """Yield set, method, split, setting and seed.
 
-    Replicates are random splits, or draws of each sketch for a published split: 10, or
-    3 on Boston alone if `quick`.
+    Replicates are random splits, or draws of each sketch for a published split.
     """
-    replicates = replicates or (QUICK_REPLICATES if quick else REPLICATES)
-    rows = _rows(load_boston(data_home=data_home), replicates, tuning)
+    sets = [load_boston(data_home=data_home)]
     if not quick:
-        rows += _rows(otoliths.load(data_home), replicates, tuning)
-    title = f"Table 1: joint quantile regression, s = {SIZE}"
-    return publish_table(rows, out, "table1", title, NOTES)
+        sets.append(load_images(data_home))
+    for dataset in sets:
+        splits = _splits(dataset, replicates)
+        settings = _settings(dataset, splits, tuning)
+        for method in METHODS:
+            for seed in range(len(splits) if method == WITHOUT else replicates):
+                i = seed % len(splits)
+                yield dataset.name, method, splits[i], settings[method, i], seed
 
 
-def _rows(dataset: Dataset, replicates: int, tuning: Path | None) -> list[Row]:
-    """Return a row for each method."""
-    splits = _splits(dataset, replicates)
-    settings = _settings(dataset, splits, tuning)
-    counts = {m: len(splits) if m == WITHOUT else replicates for m in METHODS}
+def measure(
+    name: str, method: str, split: Split, setting: QuantileSetting, seed: int
+) -> Iterator[Row]:
+    """Yield losses and time of one fit."""
+    certified = is_certified(split, method)
+    row: Row = {"set": name, "method": method, "certified": certified}
+    yield row | evaluate(split, method, SIZE, setting, seed)
 
-    def results(method: str) -> Iterator[Row]:
-        for i in range(counts[method]):
-            j = i % len(splits)
-            yield evaluate(splits[j], method, SIZE, settings[method, j], seed=i)
 
-    with Progress(sum(counts.values())) as progress:
-        rows = compare(dataset.name, METHODS, results, np.median, progress)
-    paper = PAPER.get(dataset.name, {})
-    for row in rows:
-        if not is_certified(splits[0], WITHOUT):
-            row["faster"] = None  # the time without a sketch is that of Adam
-        row["paper"], row["paper_seconds"] = paper.get(row["method"], Published())
-    return rows
+def summarize(rows: Rows) -> list[Row]:
+    """Return a row for each set and method; the time of Adam is not compared."""
+    table = compare(rows, ("pinball", "crossing"), np.median, PAPER)
+    by_adam = {row["set"] for row in rows if not row["certified"]}
+    return [row | ({"faster": None} if row["set"] in by_adam else {}) for row in table]
+
+
+run = Experiment(
+    name="table1",
+    title=f"Table 1: joint quantile regression, s = {SIZE}",
+    notes=NOTES,
+    replicates=(10, 3),
+    points=points,
+    measure=measure,
+    label="{0} {1}",
+    summarize=summarize,
+)
 
 
 def _splits(dataset: Dataset, replicates: int) -> list[Split]:

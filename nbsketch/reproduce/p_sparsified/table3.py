@@ -8,28 +8,25 @@ uniform inputs in [0, 1], and the growth is fitted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from itertools import product
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._progress import Progress
 from nbsketch.diagnostics import critical_radius, spectrum, statistical_dimension
 from nbsketch.kernels import GaussianKernel, Kernel, PolynomialKernel, SobolevKernel
 from nbsketch.reproduce._tools.panels import Curve, Panel
-from nbsketch.reproduce._tools.publish import Report, publish
 from nbsketch.reproduce._tools.report import Row, Rows
 from nbsketch.reproduce._tools.statistics import column, log_log_slope, where
 from nbsketch.reproduce._tools.style import STYLES, style_of
+from nbsketch.reproduce.experiment import Experiment
 
 ROWS, QUICK_ROWS = tuple(100 * 2**k for k in range(8)), (100, 200, 400, 800)
 LANDMARKS = 1600
 # In units in which the norm of the regression function is 1.
 NOISE = 0.3
-REPLICATES, QUICK_REPLICATES = 10, 3
 DEGREE = 3
 QUANTITIES = {"radius": r"$\delta_n^2$", "dimension": "$d_n$"}
 NOTES = (
@@ -79,43 +76,23 @@ CASES = {
 }
 
 
-def run(
-    replicates: int | None = None,
-    quick: bool = False,
-    out: Path | None = None,
-    plot_only: bool = False,
-) -> list[Row]:
-    """Measure and fit the growth (see `nbsketch.reproduce` for the parameters).
-
-    Replicates are draws of the inputs: 10, or 3 of at most 800 rows if `quick`.
-    """
-    sizes = QUICK_ROWS if quick else ROWS
-    count = replicates or (QUICK_REPLICATES if quick else REPLICATES)
-    title = "table3: critical radius and statistical dimension"
-    report = Report("table3", title, NOTES, panels, summarize)
-    return publish(report, lambda: measure(sizes, count), out, plot_only)
+def points(replicates: int, quick: bool) -> list[tuple[str, int, int]]:
+    """Return kernel, draw of the inputs, and number of rows."""
+    return list(product(CASES, range(replicates), QUICK_ROWS if quick else ROWS))
 
 
-def measure(sizes: Sequence[int], replicates: int) -> list[Row]:
-    """Return a row for each kernel, draw and number of rows."""
-    rows = []
-    points = list(product(CASES.items(), range(replicates), sizes))
-    with Progress(len(points)) as progress:
-        for (name, case), replicate, n in points:
-            X = np.random.default_rng((replicate, n)).uniform(size=(n, 1))
-            size = min(n, LANDMARKS)
-            mu = spectrum(X, case.kernel, size=size, random_state=replicate)
-            rows.append(
-                {
-                    "kernel": name,
-                    "n": n,
-                    "replicate": replicate,
-                    "radius": critical_radius(mu, noise=NOISE) ** 2,
-                    "dimension": statistical_dimension(mu, noise=NOISE),
-                }
-            )
-            progress.step(f"{name}, n = {n}")
-    return rows
+def measure(name: str, replicate: int, n: int) -> Iterator[Row]:
+    """Yield the squared radius and the dimension of one draw."""
+    X = np.random.default_rng((replicate, n)).uniform(size=(n, 1))
+    kernel, size = CASES[name].kernel, min(n, LANDMARKS)
+    mu = spectrum(X, kernel, size=size, random_state=replicate)
+    yield {
+        "kernel": name,
+        "n": n,
+        "replicate": replicate,
+        "radius": critical_radius(mu, noise=NOISE) ** 2,
+        "dimension": statistical_dimension(mu, noise=NOISE),
+    }
 
 
 def summarize(rows: Rows) -> list[Row]:
@@ -165,3 +142,16 @@ def panels(rows: Rows) -> list[Panel]:
             curves.append(Curve("stated order", n, level * stated, style=style))
         result.append(Panel("", "Rows n", label, curves, "xy"))
     return result
+
+
+run = Experiment(
+    name="table3",
+    title="table3: critical radius and statistical dimension",
+    notes=NOTES,
+    replicates=(10, 3),
+    points=points,
+    measure=measure,
+    label="{0}, n = {2}",
+    summarize=summarize,
+    panels=panels,
+)

@@ -13,19 +13,17 @@ from __future__ import annotations
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._progress import Progress
 from nbsketch._sketch_map import SketchMap
 from nbsketch.kernels import GaussianKernel
 from nbsketch.reproduce._tools.panels import Curve, Panel
-from nbsketch.reproduce._tools.publish import Report, publish
 from nbsketch.reproduce._tools.report import Row, Rows
 from nbsketch.reproduce._tools.statistics import column, log_log_slope, where
+from nbsketch.reproduce.experiment import Experiment
 from nbsketch.sketches import (
     AccumulationSketch,
     CountSketch,
@@ -39,7 +37,6 @@ from nbsketch.sketches import (
 )
 
 N_FEATURES = 10
-REPLICATES, QUICK_REPLICATES = 3, 1
 PRODUCTS = ("S K", "S K S^T")
 SCANS = {"n": "rows n", "s": "size s"}
 UNITS = {"seconds": "Processor time (s)", "megabytes": "Peak of memory (MB)"}
@@ -113,43 +110,23 @@ QUICK_GRIDS = {
 }
 
 
-def run(
-    replicates: int | None = None,
-    quick: bool = False,
-    out: Path | None = None,
-    plot_only: bool = False,
-) -> list[Row]:
-    """Measure and fit the growth (see `nbsketch.reproduce` for the parameters).
-
-    Replicates are repetitions of each measurement, of which the minimum counts: 3, or 1
-    on few rows if `quick`.
-    """
+def points(replicates: int, quick: bool) -> Iterator[tuple[Any, ...]]:
+    """Yield sketch, scan, n, s, and the number of repetitions of each measurement."""
     grids = QUICK_GRIDS if quick else GRIDS
-    count = replicates or (QUICK_REPLICATES if quick else REPLICATES)
-    title = "table4: cost of sketched products"
-    report = Report("table4", title, NOTES, panels, summarize)
-    return publish(report, lambda: measure(grids, count), out, plot_only)
+    for name, family in FAMILIES.items():
+        for scan, n, size in grids[family.by_columns].points():
+            yield name, scan, n, size, replicates
 
 
-def measure(grids: dict[bool, Grid], replicates: int) -> list[Row]:
-    """Return a row for each sketch, product, and point of its grid."""
-    rows = []
-    plan = [
-        (name, family, point)
-        for name, family in FAMILIES.items()
-        for point in grids[family.by_columns].points()
-    ]
-    with Progress(len(plan)) as progress:
-        for name, family, (scan, n, size) in plan:
-            X = np.random.default_rng(0).normal(size=(n, N_FEATURES))
-            sketch = family.recipe(size).draw(n, 0)
-            for product in PRODUCTS:
-                call = _product(product, X, sketch)
-                cost = {"seconds": _seconds(call, replicates), "megabytes": _peak(call)}
-                point = {"product": product, "scan": scan, "n": n, "s": size}
-                rows.append({"sketch": name, **point, **cost})
-            progress.step(f"{name}, n = {n}, s = {size}")
-    return rows
+def measure(name: str, scan: str, n: int, size: int, replicates: int) -> Iterator[Row]:
+    """Yield a row for each product; of repeated times the minimum counts."""
+    X = np.random.default_rng(0).normal(size=(n, N_FEATURES))
+    sketch = FAMILIES[name].recipe(size).draw(n, 0)
+    for product in PRODUCTS:
+        call = _product(product, X, sketch)
+        cost = {"seconds": _seconds(call, replicates), "megabytes": _peak(call)}
+        point = {"product": product, "scan": scan, "n": n, "s": size}
+        yield {"sketch": name, **point, **cost}
 
 
 def _product(product: str, X: NDArray, sketch: Sketch) -> Callable[[], NDArray]:
@@ -221,3 +198,16 @@ def panels(rows: Rows) -> list[Panel]:
 def _curve(rows: Rows, name: str, product: str, scan: str, unit: str) -> Curve:
     chosen = where(rows, sketch=name, product=product, scan=scan)
     return Curve(name, column(chosen, scan), column(chosen, unit))
+
+
+run = Experiment(
+    name="table4",
+    title="table4: cost of sketched products",
+    notes=NOTES,
+    replicates=(3, 1),
+    points=points,
+    measure=measure,
+    label="{0}, n = {2}, s = {3}",
+    summarize=summarize,
+    panels=panels,
+)

@@ -8,7 +8,8 @@ F1 score on synthetic data is not comparable with that on Bookmarks.
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,9 +17,9 @@ import scipy.sparse as sp
 from nbsketch.datasets import make_documents
 from nbsketch.kernels import GaussianKernel
 from nbsketch.metrics import example_f1
-from nbsketch.reproduce._tools.publish import publish_table
 from nbsketch.reproduce._tools.report import Row
 from nbsketch.reproduce._tools.statistics import timed
+from nbsketch.reproduce.experiment import Experiment
 from nbsketch.sketches import PSparsifiedSketch, SubsamplingSketch
 from nbsketch.structured import InputOutputKernelRegressor
 
@@ -26,21 +27,18 @@ N_TRAIN, N_TEST, N_WORDS, N_LABELS = 60_000, 27_856, 2150, 208
 INPUT_SIZE, OUTPUT_SIZE = 8000, 500
 
 
-TITLE = "Structured prediction on a synthetic set of the size of Bookmarks"
 NOTES = (
     "training, inference: processor seconds of `fit` and `predict`; gibibytes: largest "
     "memory of the process, with the data. The F1 score is not that of Bookmarks.",
 )
 
 
-def run(out: Path | None = None) -> list[Row]:
-    """Train and predict, print cost and memory; write sisokr_large.csv if asked."""
-    print(TITLE)
+def points(replicates: int, quick: bool) -> Iterator[tuple[Any, ...]]:
+    """Yield the one set and the sizes of the sketches."""
     documents = make_documents(
         N_TRAIN + N_TEST, n_words=N_WORDS, n_labels=N_LABELS, random_state=0
     )
-    rows = measure(*documents, N_TRAIN, INPUT_SIZE, OUTPUT_SIZE)
-    return publish_table(rows, out, "sisokr_large", TITLE, NOTES)
+    yield *documents, N_TRAIN, INPUT_SIZE, OUTPUT_SIZE
 
 
 def measure(
@@ -86,3 +84,14 @@ def _peak_memory() -> float | None:
         return None
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
+
+
+run = Experiment(
+    name="sisokr_large",
+    title="Structured prediction on a synthetic set of the size of Bookmarks",
+    notes=NOTES,
+    replicates=(1, 1),
+    points=points,
+    measure=measure,
+    label="{2} rows",
+)

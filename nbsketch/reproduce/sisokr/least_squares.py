@@ -12,17 +12,16 @@ training outputs as candidates of the decoding.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._progress import Progress
 from nbsketch.reproduce._tools.panels import Curve, Panel
-from nbsketch.reproduce._tools.publish import Report, publish
 from nbsketch.reproduce._tools.report import Row, Rows
 from nbsketch.reproduce._tools.statistics import column, groups, spread, timed, where
+from nbsketch.reproduce.experiment import Experiment
 from nbsketch.sketches import IdentitySketch, PSparsifiedSketch
 from nbsketch.structured import InputOutputKernelRegressor
 
@@ -31,7 +30,6 @@ SIZES, QUICK_SIZES = (25, 50, 100, 150, 200, 300), (25, 100, 200)
 # The size of the one sketch while that of the other varies.
 FIXED_SIZE = 200
 _ALPHAS = 10.0 ** np.arange(-9, 1)
-TITLE = "sisokr_synthetic: least squares with sketched inputs and outputs"
 NOTES = (
     f"n = 10,000 (quick: 2,000), d = {N_FEATURES}, linear kernels. Error: mean squared "
     "distance of h(x) from y on 1,000 test rows, mean and deviation over replicates.",
@@ -66,14 +64,7 @@ class Method(NamedTuple):
         return self.input_size if self.side == "input" else self.output_size
 
 
-def run(
-    replicates: int, quick: bool, out: Path | None = None, plot_only: bool = False
-) -> list[Row]:
-    """Make the figure (see `nbsketch.reproduce` for the parameters)."""
-    report = Report("sisokr_synthetic", TITLE, NOTES, panels, summarize)
-    return publish(report, lambda: _measure(replicates, quick), out, plot_only)
-
-
+@lru_cache(maxsize=1)
 def make_problem(n: int, seed: int) -> Problem:
     """Draw the data and choose the penalty on further rows."""
     rng = np.random.default_rng(seed)
@@ -117,8 +108,25 @@ def methods(sizes: tuple[int, ...]) -> list[Method]:
     ]
 
 
+def points(replicates: int, quick: bool) -> Iterator[tuple[Method, int, int]]:
+    """Yield method, number of rows and replicate; without sketches there is one."""
+    sizes, n = (QUICK_SIZES, QUICK_TRAIN) if quick else (SIZES, N_TRAIN)
+    for seed in range(replicates):
+        for method in methods(sizes)[: None if seed == 0 else -1]:
+            yield method, n, seed
+
+
+def measure(method: Method, n: int, seed: int) -> Iterator[Row]:
+    """Yield one measurement: error, and seconds of training and inference."""
+    problem = make_problem(n, seed)
+    if seed == 0:
+        evaluate(method, _first_rows(problem), seed)  # compiles
+    row = {**method._asdict(), "replicate": seed}
+    yield row | evaluate(method, problem, seed)
+
+
 def evaluate(method: Method, problem: Problem, seed: int) -> Row:
-    """Return one measurement: error, and seconds of training and inference."""
+    """Return error, and seconds of training and inference."""
     model = InputOutputKernelRegressor(
         "linear",
         "linear",
@@ -129,34 +137,15 @@ def evaluate(method: Method, problem: Problem, seed: int) -> Row:
     )
     _, training = timed(model.fit, problem.X, problem.Y)
     _, inference = timed(model.predict, problem.X_test)
-    return {
-        **method._asdict(),
-        "replicate": seed,
-        "error": -model.score(problem.X_test, problem.Y_test),
-        "training": training,
-        "inference": inference,
-    }
+    error = -model.score(problem.X_test, problem.Y_test)
+    return {"error": error, "training": training, "inference": inference}
 
 
 def _sketch(size: int | None) -> Any:
     return IdentitySketch() if size is None else PSparsifiedSketch(size)
 
 
-def _measure(replicates: int, quick: bool) -> list[Row]:
-    sizes, n = (QUICK_SIZES, QUICK_TRAIN) if quick else (SIZES, N_TRAIN)
-    rows = []
-    with Progress(replicates * (len(methods(sizes)) - 1) + 1) as progress:
-        for seed in range(replicates):
-            problem = make_problem(n, seed)
-            for method in methods(sizes)[: None if seed == 0 else -1]:
-                if seed == 0:
-                    evaluate(method, _few(problem), seed)  # compiles
-                rows.append(evaluate(method, problem, seed))
-                progress.step(f"{method.name}, {method.side} size {method.size}")
-    return rows
-
-
-def _few(problem: Problem) -> Problem:
+def _first_rows(problem: Problem) -> Problem:
     count = max(*SIZES, FIXED_SIZE)
     return problem._replace(X=problem.X[:count], Y=problem.Y[:count])
 
@@ -196,8 +185,21 @@ def _curves(table: Rows, side: str, name: str) -> Iterator[Curve]:
     """Yield a curve for each method, and a horizontal line for IOKR."""
     size = f"{side}_size"
     one = [row for row in where(table, side=side) if row["name"] != "IOKR"]
-    for (method,), found in groups(one, "name").items():
-        yield Curve(method, column(found, size), column(found, name))
+    for (method,), group in groups(one, "name").items():
+        yield Curve(method, column(group, size), column(group, name))
     sizes = column(one, size)
     exact = where(table, name="IOKR")[0][name]
     yield Curve("IOKR", [sizes.min(), sizes.max()], [exact, exact])
+
+
+run = Experiment(
+    name="sisokr_synthetic",
+    title="sisokr_synthetic: least squares with sketched inputs and outputs",
+    notes=NOTES,
+    replicates=(5, 1),
+    points=points,
+    measure=measure,
+    label="{0.name}, {0.side} size {0.size}",
+    summarize=summarize,
+    panels=panels,
+)

@@ -9,7 +9,8 @@ Bookmarks (`large`), because Bookmarks itself cannot be downloaded by a program.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,12 +18,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from nbsketch import datasets
-from nbsketch._progress import Progress
 from nbsketch.kernels import GaussianKernel
 from nbsketch.metrics import example_f1
-from nbsketch.reproduce._tools.publish import RESULTS, publish_table
-from nbsketch.reproduce._tools.report import Row, read_csv
-from nbsketch.reproduce._tools.statistics import column, spread, timed
+from nbsketch.reproduce._tools.publish import RESULTS
+from nbsketch.reproduce._tools.report import Row, Rows, read_csv
+from nbsketch.reproduce._tools.statistics import column, groups, spread, timed, where
+from nbsketch.reproduce.experiment import Experiment
 from nbsketch.reproduce.sisokr import large, least_squares
 from nbsketch.sketches import (
     IdentitySketch,
@@ -33,7 +34,6 @@ from nbsketch.sketches import (
 from nbsketch.structured import InputOutputKernelRegressor
 
 METHODS = ("IOKR", "SIOKR", "ISOKR", "SISOKR")
-REPLICATES, QUICK_REPLICATES = 5, 1
 # Largest number of rows of a Gram matrix without an input sketch.
 MOST_EXACT_ROWS = 10_000
 NOTES = (
@@ -152,11 +152,13 @@ def run(
     sisokr_large.csv with their pages, if `out` is given, and sisokr_synthetic.csv, .md
     and .png, which alone `plot_only` makes.
     """
-    replicates = replicates or (QUICK_REPLICATES if quick else REPLICATES)
-    rows = _read(out) if plot_only else _table(replicates, out, data_home)
+    if plot_only:
+        rows = _read(out)
+    else:
+        rows = TABLE(replicates, quick, out, data_home=data_home)
     least_squares.run(replicates, quick, out, plot_only)
     if not (quick or plot_only):
-        large.run(out)
+        large.run(out=out)
     return rows
 
 
@@ -165,46 +167,44 @@ def _read(out: Path | None) -> list[Row]:
     return read_csv(file) if file.exists() else []
 
 
-def _table(replicates: int, out: Path | None, data_home: Path | None) -> list[Row]:
-    rows: list[Row] = []
+def points(
+    replicates: int, quick: bool, data_home: Path | None = None
+) -> Iterator[tuple[Any, ...]]:
+    """Yield set, method, setting, draw and data of the sets that are found."""
     for name, problem in SETS.items():
         try:
             data = problem.load(data_home=data_home)
         except FileNotFoundError as error:
             print(f"{name} was not found. {error}\n")
             continue
-        rows += compare(name, problem, data, replicates)
-    if not rows:
-        return rows
-    return publish_table(rows, out, "sisokr", "Multi-label prediction", NOTES)
+        X, X_test = scaled(data.X_train, data.X_test)
+        for seed, (method, setting) in product(
+            range(replicates), problem.settings.items()
+        ):
+            if setting.input_size is not None or X.shape[0] <= MOST_EXACT_ROWS:
+                split = X, data.y_train, X_test, data.y_test
+                yield name, method, setting, seed, split
 
 
-def compare(name: str, problem: Problem, data: Any, replicates: int) -> list[Row]:
-    """Return a row of the table for each method on one data set."""
-    X, X_test = scaled(data.X_train, data.X_test)
-    split = X, data.y_train, X_test, data.y_test
-    settings = {
-        method: setting
-        for method, setting in problem.settings.items()
-        if setting.input_size is not None or X.shape[0] <= MOST_EXACT_ROWS
-    }
-    runs: dict[str, list[Row]] = {method: [] for method in settings}
-    with Progress(replicates * len(settings)) as progress:
-        for seed in range(replicates):
-            for method, setting in settings.items():
-                runs[method].append(measure(setting, seed, *split))
-                progress.step(f"{name} {method}")
-    exact = runs.get("IOKR")
+def measure(
+    name: str, method: str, setting: Setting, seed: int, split: tuple[Any, ...]
+) -> Iterator[Row]:
+    """Yield the score and the times of one draw."""
+    yield {"set": name, "method": method, **evaluate(setting, seed, *split)}
+
+
+def summarize(rows: Rows) -> list[Row]:
+    """Return a row of the table for each set and method."""
     return [
         {
             "set": name,
             "method": method,
-            **spread("f1", column(found, "f1")),
-            **_times("training", found, exact),
-            **_times("inference", found, exact),
-            **_published(problem.paper.get(method, Published())),
+            **spread("f1", column(group, "f1")),
+            **_times("training", group, where(rows, set=name, method="IOKR")),
+            **_times("inference", group, where(rows, set=name, method="IOKR")),
+            **_published(SETS[name].paper.get(method, Published())),
         }
-        for method, found in runs.items()
+        for (name, method), group in groups(rows, "set", "method").items()
     ]
 
 
@@ -212,22 +212,22 @@ def _published(figures: Published) -> Row:
     return {f"paper_{name}": value for name, value in figures._asdict().items()}
 
 
-def _times(part: str, found: list[Row], exact: list[Row] | None) -> Row:
+def _times(part: str, rows: Rows, exact: Rows) -> Row:
     """Return the minimal seconds of a part, and how many times faster than IOKR."""
-    seconds = float(column(found, part).min())
+    seconds = float(column(rows, part).min())
     faster = float(column(exact, part).min()) / seconds if exact else None
     return {part: seconds, f"{part}_faster": faster}
 
 
-def measure(
+def evaluate(
     setting: Setting, seed: int, X: Any, Y: Any, X_test: Any, Y_test: Any
 ) -> Row:
     """Return "f1" in percent and the seconds of "training" and "inference"."""
     if seed == 0:  # compiles
-        few = setting._replace(
+        small = setting._replace(
             input_size=setting.input_size and 20, output_size=setting.output_size and 5
         )
-        few.model(seed, Y).fit(X[:50], Y[:50]).predict(X_test[:50])
+        small.model(seed, Y).fit(X[:50], Y[:50]).predict(X_test[:50])
     model = setting.model(seed, Y)
     _, training = timed(model.fit, X, Y)
     predicted, inference = timed(model.predict, X_test)
@@ -245,3 +245,15 @@ def scaled(X: Any, X_test: Any) -> tuple[Any, Any]:
         return X * factor, X_test * factor
     diagonal = sp.diags_array(factor)
     return sp.csr_array(X @ diagonal), sp.csr_array(X_test @ diagonal)
+
+
+TABLE = Experiment(
+    name="sisokr",
+    title="Multi-label prediction",
+    notes=NOTES,
+    replicates=(5, 1),
+    points=points,
+    measure=measure,
+    label="{0} {1}",
+    summarize=summarize,
+)

@@ -19,7 +19,7 @@ Report = Callable[[int, Certificate], Any]
 ProblemT = TypeVar("ProblemT", bound=Problem)
 
 _STEPS = 50  # Newton steps in a round
-_MOST_DEMAND = 1e-20  # smallest `demand`
+_LEAST_SHARE = 1e-20  # smallest `share`
 _COMPARED = 2000  # rows in which the move of the predictions is measured
 
 
@@ -52,7 +52,7 @@ class CertifiedSearch(ABC, Generic[ProblemT]):
        round may go on) and, if there is a report, ``_step_certificate()``;
     3. ``_certify()``, which refreshes `res` from the coefficients and returns a
        certificate over all rows;
-    4. ``_hopeless(before, settled)``, which ends a search that rounding has stopped;
+    4. ``_has_stalled(before, settled)``, which ends a search that rounding has stopped;
     5. ``_next_round(settled)``, which sets dual point and `sigma` and evaluates them;
 
     until `converged` or `max_iter`, and asks ``_state()`` for the warm start of the
@@ -90,10 +90,10 @@ class CertifiedSearch(ABC, Generic[ProblemT]):
         Derivative of the smoothed objective along the last direction.
     idle : int
         Rounds since the best certificate improved by a tenth.
-    demand : float
+    share : float
         Factor, at most 1, on the accuracy of a round. It falls where certificates lag
         behind the inner problem, because balancing the dual point has its price.
-    promised : float
+    expected : float
         Gap that the last round should have reached, from ``_gap_parts``.
     best : Certificate
         The best one so far.
@@ -107,7 +107,7 @@ class CertifiedSearch(ABC, Generic[ProblemT]):
     patience : int
         Class attribute: rounds without progress before the search gives up.
     tightens : bool
-        Class attribute: whether `demand` is adapted.
+        Class attribute: whether `share` is adapted.
     """
 
     inexact: ClassVar[float] = 1.0
@@ -131,7 +131,7 @@ class CertifiedSearch(ABC, Generic[ProblemT]):
         self.sigma, self.slope = 0.0, -np.inf
         self.steps = self.idle = 0
         self.stopped = False
-        self.demand, self.promised = 1.0, np.inf
+        self.share, self.expected = 1.0, np.inf
         self._begin(state)
         self.best = self._first_certificate(state)
         self.floor = max(1e-15 * self.best.scale, self._rounding())
@@ -145,7 +145,7 @@ class CertifiedSearch(ABC, Generic[ProblemT]):
             self._start_round()
             settled = self._descend()
             self._verify()
-            if self.converged or self._hopeless(before, settled):
+            if self.converged or self._has_stalled(before, settled):
                 break
             self._next_round(settled)
         best, target = self.best, self.target
@@ -208,7 +208,7 @@ class CertifiedSearch(ABC, Generic[ProblemT]):
     @abstractmethod
     def _certify(self) -> Certificate: ...
 
-    def _hopeless(self, before: int, settled: bool) -> bool:
+    def _has_stalled(self, before: int, settled: bool) -> bool:
         """Whether to give up; the round took ``steps - before`` steps."""
         return self.idle >= self.patience
 
@@ -242,12 +242,12 @@ class CertifiedSearch(ABC, Generic[ProblemT]):
     def _settled(self, rho: NDArray, step: int) -> bool:
         """Whether the inner problem is solved as exactly as the round needs."""
         error, young = self._gap_parts(rho)
-        self.promised = error + young
-        if self.promised <= 0.9 * self.demand * self.target:
+        self.expected = error + young
+        if self.expected <= 0.9 * self.share * self.target:
             return True
         if self.sigma == 0 or step == 0:
             return False
-        return error <= self.demand * max(self.inexact * young, 1e-3 * self.target)
+        return error <= self.share * max(self.inexact * young, 1e-3 * self.target)
 
     def _step_length(
         self,
@@ -285,11 +285,11 @@ class CertifiedSearch(ABC, Generic[ProblemT]):
             self.best = found
 
     def _tighten(self, found: Certificate) -> None:
-        """Lower `demand` where the certificate lags behind what was promised."""
-        late = found.gap > 2.0 * self.promised or self.promised <= self.target
+        """Lower `share` where the certificate lags behind what was expected."""
+        late = found.gap > 2.0 * self.expected or self.expected <= self.target
         if found.gap > self.target and late:
-            reached = self.promised / self.target
-            self.demand = max(0.1 * min(self.demand, reached), _MOST_DEMAND)
+            reached = self.expected / self.target
+            self.share = max(0.1 * min(self.share, reached), _LEAST_SHARE)
 
     def _is_good(self, found: Certificate) -> bool:
         """Whether a certificate would end the search."""

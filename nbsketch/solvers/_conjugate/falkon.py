@@ -80,9 +80,9 @@ class FalkonPreconditioner:
         size, V = self._scaled(R)
         Z = solve_positive_upper(self._upper, V)
         for c, alpha in enumerate(alphas):
-            known = self._penalized_by(float(alpha))
-            Z[:, c] = self._n * solve_positive_upper(known.upper, Z[:, c])
-            Z[:, c] += known.solved * (known.solved @ V[:, c] / known.weight)
+            upper, solved, weight = self._penalized_by(float(alpha))
+            Z[:, c] = self._n * solve_positive_upper(upper, Z[:, c])
+            Z[:, c] += solved * (solved @ V[:, c] / weight)
         return Z * size
 
     def _scaled(self, R: NDArray) -> tuple[NDArray, NDArray]:
@@ -94,12 +94,12 @@ class FalkonPreconditioner:
         if alpha not in self._penalized:
             upper = self._factor(self._jitter + self._n * alpha)
             if self._unit is None:
-                known = _Penalized(upper, np.zeros(len(upper), self.dtype), 1.0)
+                penalized = _Penalized(upper, np.zeros(len(upper), self.dtype), 1.0)
             else:
                 solved = solve_positive_upper(upper, self._unit)
                 weight = alpha * float(self._unit @ solved)
-                known = _Penalized(upper, solved, weight)
-            self._penalized[alpha] = known
+                penalized = _Penalized(upper, solved, weight)
+            self._penalized[alpha] = penalized
         return self._penalized[alpha]
 
     def _factor(self, shift: float) -> NDArray:

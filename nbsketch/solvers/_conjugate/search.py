@@ -1,23 +1,97 @@
-"""Flexible preconditioned conjugate gradients on several columns, each at its pace."""
+"""One search by conjugate gradients, for kernel least squares on rows or on sketches.
+
+A system has columns of coefficients X with their own penalties. What a search asks of
+it is `System`: residuals, products, a preconditioner, and two certificates, an estimate
+after each step and a bound from true residuals.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._validation import check_integer, check_positive, check_real
-from nbsketch.solvers._conjugate.preconditioner import Preconditioner
-from nbsketch.solvers._conjugate.problem import ColumnGaps, KernelSystem
+from nbsketch.solvers._linear.conjugate_gradients import ConjugateGradients
+from nbsketch.solvers._linear.rotation import RotatedOutputs
+from nbsketch.solvers.solution import Solution, State
 
-Report = Callable[[int, ColumnGaps], Any]  # returns true to stop
+# Called with passes, objective, gap and seconds after each pass; true to stop.
+Callback = Callable[[int, float, float, float], Any]
+
+# Coefficients with a larger relative gap are worse than none: early iterates of dual
+# coefficients overshoot by orders of magnitude.
+LARGEST_GAP = 0.1
+# Most restarts from true residuals: a guard, two to four are usual near rounding.
+_ROUNDS = 8
+
+
+class NotConvergedError(RuntimeError):
+    """No coefficients were found whose objective is near the minimum."""
+
+
+class ColumnGaps(NamedTuple):
+    """Objective and gap of each column of coefficients."""
+
+    objective: NDArray  # (d,)
+    gap: NDArray  # (d,), from the residual
+    noise: NDArray  # (d,), what rounding of the kernel values adds to the gap
+
+    @property
+    def relative_gap(self) -> NDArray:
+        """Return the gap with noise over the objective, 0 where both are."""
+        total = self.gap + self.noise
+        with np.errstate(divide="ignore"):
+            return np.divide(total, self.objective, out=total * 0, where=total > 0)
+
+
+class System(Protocol):
+    """Linear equations of d columns of coefficients X, of shape `shape`."""
+
+    shape: tuple[int, int]
+    weights: NDArray | None
+    fit_intercept: bool
+
+    @property
+    def passes(self) -> int:
+        """Passes over the kernel values that the right sides have taken."""
+
+    @property
+    def slack(self) -> float:
+        """Factor by which a search goes on where a bound exceeds the estimate."""
+
+    def project(self, X: NDArray) -> NDArray:
+        """Return admissible coefficients near X."""
+
+    def product(self, X: NDArray, columns: NDArray) -> NDArray:
+        """Return the product of some columns with the matrix, one pass."""
+
+    def curved(self, D: NDArray, product: NDArray, columns: NDArray) -> NDArray:
+        """Return the change of the residuals along D, given its product."""
+
+    def residual(self, X: NDArray, product: NDArray, columns: NDArray) -> NDArray:
+        """Return the residuals of some columns."""
+
+    def precondition(self, R: NDArray, columns: NDArray) -> NDArray:
+        """Return the preconditioned residuals of some columns."""
+
+    def estimate(
+        self, X: NDArray, product: NDArray, steps: ConjugateGradients
+    ) -> ColumnGaps:
+        """Return the objectives and estimates of the gaps, after a step."""
+
+    def certify(self, X: NDArray, product: NDArray, tol: float) -> ColumnGaps:
+        """Return the objectives and bounds of the gaps, for true products."""
+
+    def intercept(self, X: NDArray, product: NDArray) -> NDArray:
+        """Return the best intercepts."""
 
 
 class Limits(NamedTuple):
-    """When to stop: relative gap, products with K, and seconds."""
+    """When to stop: relative gap, passes over the kernel values, and seconds."""
 
     tol: float
     passes: int
@@ -34,48 +108,97 @@ class Limits(NamedTuple):
 
 
 class ConjugateSearch:
-    """Conjugate gradients from coefficients A (n, d), until certified or out of budget.
+    """Conjugate gradients until every column is certified, or the budget is spent.
 
-    Columns that have converged stay as they are. The certificate is computed from the
-    residual, which is made anew before a result is declared.
+    Attributes
+    ----------
+    X, product : ndarray of shape (p, d)
+        Coefficients, and their product with the matrix.
+    certificate : ColumnGaps
+        From a true residual once `run` has ended.
+    n_passes : int
+        Passes over the kernel values.
+    stopped : bool
+        Whether the callback has ended the search.
     """
 
     def __init__(
         self,
-        system: KernelSystem,
-        preconditioner: Preconditioner,
+        system: System,
         start: NDArray | None,
         limits: Limits,
-        report: Report | None = None,
+        callback: Callback | None = None,
     ) -> None:
-        self.system, self._limits, self._report = system, limits, report
-        self._preconditioner = preconditioner
-        self._began, self.n_passes, self.stopped = perf_counter(), 0, False
-        self.A = np.zeros(system.Y.shape)
-        self.fitted = np.zeros(system.Y.shape)  # K A
+        self.system, self._limits, self._callback = system, limits, callback
+        self._began, self.stopped = perf_counter(), False
+        self.n_passes = system.passes
+        d = system.shape[1]
+        self._tol, self._stuck = np.full(d, limits.tol), np.zeros(d, dtype=bool)
+        self.X, self.product = np.zeros(system.shape), np.zeros(system.shape)
         if start is not None:
-            self.A = system.project(start)
-            self.fitted = self._multiply(self.A)
-        self.certificate = system.certify(self.A, self.fitted)
-        self._stuck = np.zeros(system.d, dtype=bool)
+            self.X = system.project(start)
+            self.product = self._multiply(self.X, np.arange(d))
 
     def run(self) -> ColumnGaps:
-        """Search, and return the certificate of A from a residual made anew."""
-        while self._live().any() and self._has_time():
-            before = self.certificate
-            self._descend()
-            self.fitted = self._multiply(self.A)
-            self.certificate = self.system.certify(self.A, self.fitted)
-            # Rounding ends the search where a restart from the true residual gains
-            # nothing.
-            self._stuck |= ~(self.certificate.gap < before.gap / 2)
+        """Search, and return the certificate of X."""
+        columns, before = np.arange(len(self._tol)), np.full(len(self._tol), np.inf)
+        for _ in range(_ROUNDS):
+            if moved := self._descend():
+                self.product = self._multiply(self.X, columns)
+            tol = self._limits.tol
+            self.certificate = self.system.certify(self.X, self.product, tol)
+            if moved:  # rounding ends the search where a restart gains nothing
+                self._stuck |= ~(self.certificate.gap < before / 2)
+            late = self._late(tol)
+            if not late.any() or not self._has_time():
+                break
+            before = self.certificate.gap
+            self._tol[late] /= self.system.slack
         return self.certificate
 
-    def _live(self) -> NDArray:
+    def solution(self, rotated: RotatedOutputs, columns: Any = slice(None)) -> Solution:
+        """Return some columns of coefficients as a solution."""
+        gaps, system = self.certificate, self.system
+        coef, intercept, unused = rotated.restore(
+            self.X[:, columns], system.intercept(self.X, self.product)[columns],
+            system.weights, system.fit_intercept,
+        )  # fmt: skip
+        worst = float(gaps.relative_gap[columns].max(initial=0))
+        return Solution(
+            coef=coef,
+            intercept=intercept,
+            dual=None,
+            objective=float(gaps.objective[columns].sum()) + unused,
+            gap=float((gaps.gap + gaps.noise)[columns].sum()),
+            relative_gap=worst,
+            n_iter=self.n_passes,
+            seconds=perf_counter() - self._began,
+            converged=worst <= self._limits.tol,
+            state=State(coef, intercept),
+        )
+
+    def checked_solution(self, rotated: RotatedOutputs) -> Solution:
+        """Run, and return the solution; raise if it is none and nobody stopped."""
+        self.run()
+        if not self.stopped:
+            self.check_gap()
+        return self.solution(rotated)
+
+    def check_gap(self) -> None:
+        """Raise an error if the largest relative gap is above 0.1."""
+        worst = float(self.certificate.relative_gap.max(initial=0))
+        if not worst <= LARGEST_GAP:
+            raise NotConvergedError(
+                f"the relative duality gap is {worst:.1e} after {self.n_passes} "
+                f"passes, above {LARGEST_GAP}: no usable coefficients. Raise "
+                "max_passes, max_seconds or alpha, or use float64 kernel values"
+            )
+
+    def _late(self, tol: Any) -> NDArray:
         """Return the columns that have not converged and can get better."""
-        found = self.certificate
-        coarse = found.gap < found.noise / 16
-        return (found.relative_gap > self._limits.tol) & ~coarse & ~self._stuck
+        gaps = self.certificate
+        coarse = gaps.gap < gaps.noise / 16
+        return (gaps.relative_gap > tol) & ~coarse & ~self._stuck
 
     def _has_time(self) -> bool:
         # One pass is kept for the residual at the end.
@@ -85,48 +208,36 @@ class ConjugateSearch:
         spent = self.stopped or self.n_passes + 2 > self._limits.passes
         return in_time and not spent
 
-    def _multiply(self, V: NDArray) -> NDArray:
+    def _multiply(self, V: NDArray, columns: NDArray) -> NDArray:
         self.n_passes += 1
-        return self.system.K @ V
+        return self.system.product(V, columns)
 
-    def _precondition(self, R: NDArray, columns: NDArray) -> NDArray:
-        shifts = self.system.shifts[columns]
-        return self.system.project(self._preconditioner.solve(R, shifts))
-
-    def _descend(self) -> None:
-        """Run conjugate gradients until every column stops."""
-        live = np.flatnonzero(self._live())
-        R = self.system.residual(self.A[:, live], self.fitted[:, live], live)
-        Z = self._precondition(R, live)
-        D, slope = Z, dots(R, Z)
+    def _descend(self) -> bool:
+        """Run conjugate gradients until every column stops; return if any moved."""
+        live, before = np.flatnonzero(~self._stuck), self.n_passes
+        R = self.system.residual(self.X[:, live], self.product[:, live], live)
+        steps = ConjugateGradients(R, self.system.precondition, live)
         while True:
-            old, R = R, R - self._step(D, slope, live)
-            self.certificate = self.system.certify(self.A, self.fitted)
-            if self._report is not None:
-                self.stopped |= bool(self._report(self.n_passes, self.certificate))
-            keep = self._live()[live]
-            if not keep.any() or not self._has_time():
-                return
-            live, old, R, D = live[keep], old[:, keep], R[:, keep], D[:, keep]
-            Z = self._precondition(R, live)
-            new = dots(R, Z)
-            # Polak and Ribiere: the preconditioner is not the same to all digits.
-            beta = np.maximum((new - dots(old, Z)) / slope[keep], 0)
-            D, slope = Z + beta * D, new
+            self.certificate = self.system.estimate(self.X, self.product, steps)
+            self._report()
+            late = self._late(self._tol)[steps.columns]
+            if not late.any() or not self._has_time():
+                return self.n_passes > before
+            steps.keep(late)
+            steps.turn()
+            self._step(steps)
 
-    def _step(self, D: NDArray, slope: NDArray, live: NDArray) -> NDArray:
-        """Move the live columns along D; return by how much their residuals fall."""
-        product = self._multiply(D)
-        Q = self.system.project(product + self.system.shifted(D, live))
-        curvature = dots(D, Q)
-        sound = (slope > 0) & (curvature > 0) & np.isfinite(slope / curvature)
-        self._stuck[live[~sound]] = True
-        size = np.divide(slope, curvature, out=np.zeros(len(live)), where=sound)
-        self.A[:, live] += size * D
-        self.fitted[:, live] += size * product
-        return size * Q
+    def _step(self, steps: ConjugateGradients) -> None:
+        columns, D = steps.columns, steps.D
+        product = self._multiply(D, columns)
+        lengths = steps.step(self.system.curved(D, product, columns))
+        self._stuck[columns[lengths == 0]] = True
+        self.X[:, columns] += lengths * D
+        self.product[:, columns] += lengths * product
 
-
-def dots(A: NDArray, B: NDArray) -> NDArray:
-    """Return the inner products of columns."""
-    return np.einsum("ij,ij->j", A, B)
+    def _report(self) -> None:
+        if self._callback is None or not self.n_passes:
+            return
+        gaps, seconds = self.certificate, perf_counter() - self._began
+        sums = float(gaps.objective.sum()), float((gaps.gap + gaps.noise).sum())
+        self.stopped |= bool(self._callback(self.n_passes, *sums, seconds))

@@ -11,8 +11,8 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from nbsketch.solvers._conjugate.operator import PartialOperator
-from nbsketch.solvers._dual.preconditioner import ActivePreconditioner
+from nbsketch.solvers._linear.operator import PartialOperator
+from nbsketch.solvers._linear.preconditioner import LowRankPreconditioner
 
 
 class CoupledMatrix:
@@ -92,7 +92,7 @@ class CoupledMatrix:
         return rows, table
 
 
-class CoupledPreconditioner(ActivePreconditioner):
+class CoupledPreconditioner(LowRankPreconditioner):
     """The preconditioner of a `CoupledMatrix`, from a factor of K alone.
 
     Parameters
@@ -109,20 +109,24 @@ class CoupledPreconditioner(ActivePreconditioner):
         self, factor: NDArray, T: NDArray, row: NDArray, output: NDArray
     ) -> None:
         self.T, self.row, self.output = T.astype(factor.dtype), row, output
-        super().__init__(factor)
+        super().__init__(factor, np.zeros(len(row)))
 
     @property
     def _shape(self) -> tuple[int, int]:
-        return len(self.T) * len(self.factor), len(self.row)
+        return len(self.row), len(self.T) * len(self.factor)
+
+    def _take(self, rows: NDArray) -> None:
+        kept, self.row = np.unique(self.row[rows], return_inverse=True)
+        self.factor, self.output = self.factor[:, kept], self.output[rows]
 
     def _add(self, rows: NDArray, root: NDArray, sign: float) -> None:
         m = len(self.factor)
         for j, column in enumerate(self.T.T):
-            some = self.output[rows] == j
-            if not some.any():
+            chosen = self.output[rows] == j
+            if not chosen.any():
                 continue
-            part = self.factor[:, self.row[rows[some]]]
-            part *= root[some].astype(part.dtype)
+            part = np.take(self.factor, self.row[rows[chosen]], axis=1)
+            part *= root[chosen]
             syrk = scipy.linalg.blas.get_blas_funcs("syrk", (part,))
             square = syrk(sign, part.T, trans=1, lower=0)
             square += np.triu(square, 1).T
@@ -130,17 +134,16 @@ class CoupledPreconditioner(ActivePreconditioner):
                 block = self._gram[a * m : (a + 1) * m, b * m : (b + 1) * m]
                 block += (column[a] * column[b]) * square
 
-    def _times(self, v: NDArray) -> NDArray:
-        table = np.zeros((self.T.shape[1], self.factor.shape[1]), v.dtype)
-        table[self.output, self.row] = v
-        return (self.T @ (table @ self.factor.T)).ravel()
+    def _times(self, V: NDArray) -> NDArray:
+        (m, n), d, k = self.factor.shape, self.T.shape[1], V.shape[1]
+        table = np.zeros((n, d, k), V.dtype)
+        table[self.row, self.output] = V
+        products = (self.factor @ table.reshape(n, d * k)).reshape(m, d, k)
+        return np.tensordot(self.T, products, (1, 1)).reshape(self.rank, k)
 
-    def _back(self, g: NDArray) -> NDArray:
-        table = (self.T.T @ g.reshape(len(self.T), -1)) @ self.factor
-        return table[self.output, self.row]
-
-    def _part(self, rows: NDArray) -> CoupledPreconditioner:
-        kept, place = np.unique(self.row[rows], return_inverse=True)
-        return CoupledPreconditioner(
-            self.factor[:, kept], self.T, place, self.output[rows]
-        )
+    def _back(self, G: NDArray) -> NDArray:
+        (m, n), d, k = self.factor.shape, self.T.shape[1], G.shape[1]
+        mixed = np.tensordot(G.reshape(len(self.T), m, k), self.T, (0, 0))
+        flat = mixed.transpose(0, 2, 1).reshape(m, d * k)
+        table = (self.factor.T @ flat).reshape(n, d, k)
+        return table[self.row, self.output]

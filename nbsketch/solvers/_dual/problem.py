@@ -32,7 +32,7 @@ _NOTHING = 1e-9
 
 
 class Point(NamedTuple):
-    """What residuals say of the (smoothed) loss."""
+    """Derivatives of the (smoothed) loss at the residuals."""
 
     a: NDArray  # (n,), dual point
     curvature: NDArray  # (n,), weighted second derivative times the smoothness
@@ -72,9 +72,9 @@ class DualProblem:
     def output(self, j: int) -> tuple[slice, Self]:
         """Return the entries of an output, and the problem of these alone."""
         size = self.n // self.outputs
-        some = slice(j * size, (j + 1) * size)
-        y, weights, rows = self.y[some], self.weights[some], self.rows.take(some)
-        return some, replace(self, y=y, weights=weights, rows=rows, outputs=1)
+        part = slice(j * size, (j + 1) * size)
+        y, weights, rows = self.y[part], self.weights[part], self.rows.take(part)
+        return part, replace(self, y=y, weights=weights, rows=rows, outputs=1)
 
     def point(self, res: NDArray, sigma: float, center: NDArray) -> Point:
         """Return the dual point of the loss smoothed by sigma around a center."""
@@ -89,9 +89,9 @@ class DualProblem:
         if not self.fit_intercept:
             return a
         for j in range(self.outputs):
-            some, p = self.output(j)
-            inside = p.rows.between(a[some]).astype(float)
-            a[some] = balance(a[some], p.weights, p.rows.lo, p.rows.hi, inside)
+            entries, p = self.output(j)
+            inside = p.rows.between(a[entries]).astype(float)
+            a[entries] = balance(a[entries], p.weights, p.rows.lo, p.rows.hi, inside)
         return a
 
     def ratio(self, c: NDArray) -> NDArray:
@@ -116,17 +116,17 @@ class DualProblem:
         if center is not None:
             around = center
         for j in range(self.outputs * self.fit_intercept):
-            some, part = self.output(j)
-            b[j] = part._constant(res[some], float(start[j]), sigma, around[some])
+            entries, part = self.output(j)
+            b[j] = part._constant(res[entries], float(start[j]), sigma, around[entries])
         return b
 
     def _constant(
         self, res: NDArray, start: float, sigma: float, center: NDArray
     ) -> float:
-        known = np.ones(self.n), self.weights, center, sigma
+        smoothed = np.ones(self.n), self.weights, center, sigma
 
         def slope(b: float) -> float:
-            return self.rows.slopes(b, res, *known)[0]
+            return self.rows.slopes(b, res, *smoothed)[0]
 
         return _root(slope, start, 1e-3 * (1e-300 + float(np.abs(res - start).mean())))
 

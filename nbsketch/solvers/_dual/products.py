@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch.solvers._conjugate.operator import PartialOperator
+from nbsketch.solvers._linear.operator import PartialOperator
 
 ResultT = TypeVar("ResultT")
 # What a search yields, is sent, and returns.
@@ -22,42 +22,33 @@ Steps = Generator[NDArray, NDArray, ResultT]
 _FEW = 1 / 12
 
 
-class Products:
-    """Products with K, whole or of the few columns that a vector has entries for."""
-
-    def __init__(self, K: PartialOperator) -> None:
-        self.K = K
-
-    def multiply(self, vectors: list[NDArray]) -> list[NDArray]:
-        """Return K v for each vector."""
-        n, out = self.K.shape[0], [np.zeros(0)] * len(vectors)
-        whole = []
-        for i, v in enumerate(vectors):
-            index = np.flatnonzero(v)
-            if len(index) > _FEW * n:
-                whole.append(i)
-            elif len(index):
-                out[i] = self.K.combine(index, v[index])
-            else:
-                out[i] = np.zeros(n)
-        if whole:
-            found = self.K @ np.column_stack([vectors[i] for i in whole])
-            for i, product in zip(whole, np.ascontiguousarray(found.T), strict=True):
-                out[i] = product
-        return out
-
-
-def run_together(products: Products, searches: list[Steps]) -> list:
+def run_together(K: PartialOperator, searches: list[Steps]) -> list:
     """Run searches to their ends and return their results."""
     results: list = [None] * len(searches)
-    waiting: dict[int, NDArray | None] = dict.fromkeys(range(len(searches)))
-    while waiting:
-        asked = {}
-        for i, answer in waiting.items():
+    products: dict[int, NDArray | None] = dict.fromkeys(range(len(searches)))
+    while products:
+        vectors = {}
+        for i, product in products.items():
             try:
-                asked[i] = searches[i].send(answer)  # type: ignore[arg-type]
+                vectors[i] = searches[i].send(product)  # type: ignore[arg-type]
             except StopIteration as end:
                 results[i] = end.value
-        answers = products.multiply(list(asked.values()))
-        waiting = dict(zip(asked, answers, strict=True))
+        products = dict(zip(vectors, _multiply(K, list(vectors.values())), strict=True))
     return results
+
+
+def _multiply(K: PartialOperator, vectors: list[NDArray]) -> list[NDArray]:
+    """Return K v for each vector, from the columns of K that it has entries for."""
+    n, products = K.shape[0], [np.zeros(0)] * len(vectors)
+    dense = []
+    for i, v in enumerate(vectors):
+        index = np.flatnonzero(v)
+        if len(index) > _FEW * n:
+            dense.append(i)
+        else:
+            products[i] = K.combine(index, v[index]) if len(index) else np.zeros(n)
+    if dense:
+        block = K @ np.column_stack([vectors[i] for i in dense])
+        for i, product in zip(dense, np.ascontiguousarray(block.T), strict=True):
+            products[i] = product
+    return products

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from nbsketch.solvers._certified.certificate import Certificate
 from nbsketch.solvers._certified.line_search import convex_step
-from nbsketch.solvers._conjugate.operator import PartialOperator
-from nbsketch.solvers._dual.direction import Inside, solve_inside
-from nbsketch.solvers._dual.preconditioner import ActivePreconditioner
+from nbsketch.solvers._dual.direction import InsideSystem, solve_inside
 from nbsketch.solvers._dual.problem import DualProblem, Point
 from nbsketch.solvers._dual.products import Steps
+from nbsketch.solvers._linear.operator import PartialOperator
+from nbsketch.solvers._linear.preconditioner import LowRankPreconditioner
 from nbsketch.solvers.row_loss import typical_mean
 
 # First sigma over the mean residual: nearly all rows are between kinks, and the first
@@ -43,8 +43,8 @@ _INEXACT, _EXACT = 0.01, 1e-9
 # Linear systems are solved to this share of what smoothing costs, and of the error
 # before the step.
 _ACCURACY, _FORCING = 0.003, 0.003
-# Certificates are computed where the current point promises this multiple of the goal.
-_PROMISING = 3.0
+# Certificates are computed where the estimated gap is below this multiple of the goal.
+_NEAR = 3.0
 # Steps in a round, and rounds of a smooth loss without progress, before it is given up.
 _LONG, _PATIENCE = 40, 8
 # Rows on which errors of the predictions are measured, and a factor for safety.
@@ -76,7 +76,7 @@ class DualSearch:
         self,
         K: PartialOperator,
         problem: DualProblem,
-        preconditioner: ActivePreconditioner,
+        preconditioner: LowRankPreconditioner,
         start: Start,
         limits: Limits,
         report: Callable[[int], None],
@@ -85,12 +85,12 @@ class DualSearch:
         self.preconditioner = preconditioner
         self.c, self.b = start.c, start.intercept
         self.start = start
-        self.steps = self.idle = 0
+        self.steps = self.stale = 0
         self.sigma, self.center = 0.0, np.zeros(problem.n)
         self.fitted = np.zeros(problem.n)
         self.output = problem.spread(np.arange(problem.outputs))
-        some = min(_SAMPLED, problem.n)
-        self.sampled = np.random.default_rng(0).choice(problem.n, some, replace=False)
+        count = min(_SAMPLED, problem.n)
+        self.sampled = np.random.default_rng(0).choice(problem.n, count, replace=False)
         self.least = 0.0  # sigma with which linear systems can be solved
         self.inner: int | None = 0  # steps in the last system, None for too many
         self.hard = False  # whether one has taken many
@@ -110,7 +110,7 @@ class DualSearch:
         while not (self.converged or self._must_stop(length)):
             step = yield from self._step(point)
             point, length = self._point(), length + 1
-            yield from self._judge()
+            yield from self._assess()
             if self.inner is None and self.sigma > 0:
                 self.least = self.sigma = _GROW * self.sigma
                 point, length = self._point(), 0
@@ -144,7 +144,7 @@ class DualSearch:
     def _must_stop(self, length: int) -> bool:
         spent = self.steps >= self.limits.steps or self.limits.late()
         rounding = self.best.gap <= self._goal / 2 and self.best.noise > self._goal
-        return spent or rounding or self.idle > _PATIENCE or length >= _LONG
+        return spent or rounding or self.stale > _PATIENCE or length >= _LONG
 
     @property
     def _res(self) -> NDArray:
@@ -191,25 +191,25 @@ class DualSearch:
         """Move along a Newton direction; return the step."""
         p, weights = self.problem, point.curvature
         distance = p.shift * self.c - p.weights * point.a  # gradient
-        inside = weights > 0
-        d = np.where(inside, 0.0, -distance / p.shift)
-        known = yield d
-        scaled = np.divide(distance, weights, out=np.zeros(p.n), where=inside)
-        right = -point.smoothness * scaled - known
+        between = weights > 0
+        d = np.where(between, 0.0, -distance / p.shift)
+        offset = yield d
+        scaled = np.divide(distance, weights, out=np.zeros(p.n), where=between)
+        right = -point.smoothness * scaled - offset
         total = -p.totals(self.c + d) if p.fit_intercept else None
         error = _FORCING * self._error(point)
         if self.sigma > 0:
             error = min(error, _ACCURACY * point.young)
-        enough = 2 * p.n * point.smoothness * error
+        tolerance = 2 * p.n * point.smoothness * error
         lam = p.shift * point.smoothness
-        system = Inside(weights, lam, right, known, self.output, total, enough)
-        found = yield from solve_inside(self.K, self.preconditioner, system, self.hard)
-        product, self.inner = found.product, found.steps
+        system = InsideSystem(weights, lam, right, self.output, total, tolerance)
+        inside = yield from solve_inside(self.K, self.preconditioner, system, self.hard)
+        product, self.inner = inside.product, inside.steps
         self.hard = self.hard or not self._is_easy
         if product is None:
-            product = (yield d + found.d) - known
-        d, Kd = d + found.d, known + product
-        shift = found.intercept if p.fit_intercept else np.zeros(p.outputs)
+            product = (yield d + inside.d) - offset
+        d, Kd = d + inside.d, offset + product
+        shift = inside.intercept if p.fit_intercept else np.zeros(p.outputs)
         t = self._line_search(point, d, Kd, shift)
         self.c, self.fitted = self.c + t * d, self.fitted + t * Kd
         self.b = self.b + t * shift
@@ -221,23 +221,23 @@ class DualSearch:
     ) -> float:
         p, res = self.problem, self._res
         move = Kd + p.spread(shift)
-        known = move, p.weights, self.center, self.sigma
-        slope, bend = p.alpha * float(self.c @ Kd), p.alpha * float(d @ Kd)
+        smoothed = move, p.weights, self.center, self.sigma
+        slope, curvature = p.alpha * float(self.c @ Kd), p.alpha * float(d @ Kd)
         first = slope - float((p.weights * point.a) @ move) / p.n
         if not first < 0:
             return 0.0
 
         def slopes(t: float) -> tuple[float, float]:
-            return p.rows.slopes(t, res, *known)
+            return p.rows.slopes(t, res, *smoothed)
 
-        return convex_step(slopes, first, p.n, slope, bend)
+        return convex_step(slopes, first, p.n, slope, curvature)
 
-    def _judge(self) -> Steps[None]:
-        """Certify the current point if it promises to be good; report the best."""
+    def _assess(self) -> Steps[None]:
+        """Certify the current point if its estimated gap is small; report the best."""
         p = self.problem
         a = p.feasible(self.c)
-        promise = p.rows.young(self._res, p.weights, a) / p.n
-        if promise <= _PROMISING * self._goal:
+        estimate = p.rows.young(self._res, p.weights, a) / p.n
+        if estimate <= _NEAR * self._goal:
             yield from self._certify(a)
         self.report(self.steps)
 
@@ -246,12 +246,13 @@ class DualSearch:
         difference = p.coefficients(a) - self.c
         difference[np.abs(difference) <= 1e-15 * np.abs(self.c)] = 0
         fitted = self.fitted + (yield difference)
-        found = p.certify(a, fitted, self.b, self._rounding(p.coefficients(a), fitted))
-        whole = found.gap + found.noise
+        rounding = self._rounding(p.coefficients(a), fitted)
+        certificate = p.certify(a, fitted, self.b, rounding)
+        total = certificate.gap + certificate.noise
         before = np.inf if self.best is None else self.best.gap + self.best.noise
-        self.idle = 0 if whole < 0.9 * before or self.sigma > 0 else self.idle + 1
-        if whole < before or self.best is None:
-            self.best = found
+        self.stale = 0 if total < 0.9 * before or self.sigma > 0 else self.stale + 1
+        if total < before or self.best is None:
+            self.best = certificate
 
     def _rounding(self, c: NDArray, fitted: NDArray) -> float:
         """Return the error of K c, measured on a sample of the rows."""

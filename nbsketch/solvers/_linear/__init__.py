@@ -1,1 +1,1 @@
-"""Linear algebra of several solvers."""
+"""Linear algebra that several solvers share."""

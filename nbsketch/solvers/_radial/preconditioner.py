@@ -83,8 +83,12 @@ class KroneckerInverse:
         along = np.einsum("ij,ij->i", self.unit[:, :k], self.rows.mv(W * p.t))
         if p.fit_intercept:
             along += self.unit @ b
-        push = cho_solve(self.factor, along, check_finite=False)[:, None] * self.unit
-        W_off, b_off = self._base(self.rows.rmv(push)[:, :k] * p.t, push.sum(axis=0))
+        weighted = (
+            cho_solve(self.factor, along, check_finite=False)[:, None] * self.unit
+        )
+        W_off, b_off = self._base(
+            self.rows.rmv(weighted)[:, :k] * p.t, weighted.sum(axis=0)
+        )
         return W - W_off, b - b_off
 
     def _base(self, G: NDArray, g: NDArray) -> tuple[NDArray, NDArray]:

@@ -60,7 +60,7 @@ class RadialProblem(Problem):
             out += b
         return out
 
-    def pull(self, A: NDArray) -> NDArray:
+    def transposed(self, A: NDArray) -> NDArray:
         """Return ``Z^T A`` scaled by t, the adjoint of `predict` in W."""
         return self.design.rmv(A)[:, : len(self.t)] * self.t
 
@@ -88,25 +88,25 @@ class RadialProblem(Problem):
         res: NDArray,
         a: NDArray,
         between: NDArray,
-        pulled: NDArray,
+        gradient: NDArray,
     ) -> Certificate:
         """Return the certificate of (W, b) and a.
 
-        `between` marks the rows between kinks, and `pulled` is ``Z^T (s a)`` scaled by
-        t.
+        `between` marks the rows between kinks, and `gradient` is ``Z^T (s a)``, scaled
+        by t.
         """
         imbalance = np.zeros(len(b))
         if self.fit_intercept:
-            a, pulled = self._balanced(a, between, pulled)
+            a, gradient = self._balanced(a, between, gradient)
             imbalance = self.weights @ a
-        rho = self.alpha * W - pulled / self.n
+        rho = self.alpha * W - gradient / self.n
         young = radial_young(res, self.weights, a, *self.radial_numbers)
         young += float(np.abs(b * imbalance).sum())
         losses = self.numbers.value(np.sqrt(np.einsum("ij,ij->i", res, res)))
         return certificate(self, W, b, a.copy(), rho, losses, young)
 
     def _balanced(
-        self, a: NDArray, between: NDArray, pulled: NDArray
+        self, a: NDArray, between: NDArray, gradient: NDArray
     ) -> tuple[NDArray, NDArray]:
         """Return `a` with a weighted sum of zero, and what ``Z^T (s a)`` becomes.
 
@@ -115,14 +115,16 @@ class RadialProblem(Problem):
         weights, hi = self.weights, self.numbers.hi
         total, room = weights @ a, weights @ between
         if not total.any():
-            return a, pulled
-        pace, mass = np.ones(len(a)), weights.sum()
+            return a, gradient
+        rate, mass = np.ones(len(a)), weights.sum()
         if room > 0 and np.linalg.norm(total) <= _SLIGHT * hi * room:
-            pace, mass = between, room
+            rate, mass = between, room
         shift = total / mass
-        a = a - pace[:, None] * shift
+        a = a - rate[:, None] * shift
         k = len(self.t)
-        pulled = pulled - np.outer(self.design.rmv(weights * pace), shift[:k] * self.t)
+        gradient = gradient - np.outer(
+            self.design.rmv(weights * rate), shift[:k] * self.t
+        )
         longest = float(np.sqrt(np.einsum("ij,ij->i", a, a).max()))
         shrink = hi / longest if longest > hi else 1.0
-        return shrink * a, shrink * pulled
+        return shrink * a, shrink * gradient

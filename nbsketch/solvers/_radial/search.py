@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from nbsketch._jit.radial import radial_point, radial_slope, times_curvature
 from nbsketch.solvers._certified.certificate import Certificate
-from nbsketch.solvers._certified.conjugate_gradients import conjugate_gradients
 from nbsketch.solvers._certified.search import CertifiedSearch
+from nbsketch.solvers._linear.conjugate_gradients import conjugate_gradients
 from nbsketch.solvers._radial.preconditioner import KroneckerInverse
 from nbsketch.solvers._radial.problem import RadialProblem
 from nbsketch.solvers.solution import State
@@ -39,7 +39,7 @@ class RadialSearch(CertifiedSearch[RadialProblem]):
         Curvature of the smoothed loss across and along that direction.
     young : float
         Sum of the weighted Fenchel-Young terms.
-    pulled : ndarray
+    gradient : ndarray
         ``Z^T (s a)`` scaled by t, in the shape of `coef`.
     rho : ndarray
         Gradient of the smoothed objective, flat, that of the intercept last.
@@ -69,9 +69,9 @@ class RadialSearch(CertifiedSearch[RadialProblem]):
         if state.dual is None:
             return self._point_certificate()
         p, nothing = self.problem, np.zeros(len(self.res))
-        pulled = p.pull(p.weights[:, None] * self.center)
+        gradient = p.transposed(p.weights[:, None] * self.center)
         point = self.coef, self.intercept, self.res, self.center
-        return p.certify(*point, nothing, pulled)
+        return p.certify(*point, nothing, gradient)
 
     def _first_sigma(self, state: State) -> float:
         if self.problem.numbers.gam > 0:
@@ -86,10 +86,10 @@ class RadialSearch(CertifiedSearch[RadialProblem]):
             self.res, p.weights, self.center, *p.radial_numbers, self.sigma,
             self.a, self.unit, self.across, self.along,
         )  # fmt: skip
-        push = p.weights[:, None] * self.a
-        self.pulled = p.pull(push)
-        tilt = -push.sum(axis=0) / p.n if p.fit_intercept else 0 * self.intercept
-        self.rho = self._flat(p.alpha * self.coef - self.pulled / p.n, tilt)
+        weighted = p.weights[:, None] * self.a
+        self.gradient = p.transposed(weighted)
+        slope = -weighted.sum(axis=0) / p.n if p.fit_intercept else 0 * self.intercept
+        self.rho = self._flat(p.alpha * self.coef - self.gradient / p.n, slope)
         return True
 
     def _flat(self, W: NDArray, b: NDArray) -> NDArray:
@@ -134,11 +134,11 @@ class RadialSearch(CertifiedSearch[RadialProblem]):
     def _newton_product(self, flat: NDArray, lift: float) -> tuple[NDArray, NDArray]:
         p, (P, q) = self.problem, self._parts(flat)
         forward = p.predict(P, q)
-        push = np.empty_like(forward)
+        weighted = np.empty_like(forward)
         across, along = p.weights * self.across, p.weights * self.along
-        times_curvature(forward, self.unit, across, along, push)
-        back = push.sum(axis=0) / p.n + lift * q if p.fit_intercept else 0 * q
-        return self._flat(p.pull(push) / p.n + p.alpha * P, back), forward
+        times_curvature(forward, self.unit, across, along, weighted)
+        back = weighted.sum(axis=0) / p.n + lift * q if p.fit_intercept else 0 * q
+        return self._flat(p.transposed(weighted) / p.n + p.alpha * P, back), forward
 
     def _advance(self, direction: NDArray, slope: float) -> bool:
         p, (D, shift) = self.problem, self._parts(direction)
@@ -161,15 +161,15 @@ class RadialSearch(CertifiedSearch[RadialProblem]):
     def _point_certificate(self) -> Certificate:
         between = (self.along > 0).astype(float)
         point = self.coef, self.intercept, self.res, self.a
-        return self.problem.certify(*point, between, self.pulled)
+        return self.problem.certify(*point, between, self.gradient)
 
     def _certify(self) -> Certificate:
         self.res = self.problem.residual(self.coef, self.intercept)
         return self._point_certificate()
 
-    def _hopeless(self, before: int, settled: bool) -> bool:
+    def _has_stalled(self, before: int, settled: bool) -> bool:
         stuck = self.sigma == 0 and self.steps == before and not settled
-        return stuck or super()._hopeless(before, settled)
+        return stuck or super()._has_stalled(before, settled)
 
     def _next_round(self, settled: bool) -> None:
         if self.sigma > 0 and settled:

@@ -1,0 +1,192 @@
+"""Kernel expansions as ONNX graphs, for prediction without nbsketch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from nbsketch.gram import CompiledForm
+from nbsketch.tuning.inputs import InputScaler
+
+# Version of the operators: the first with all of them in double precision.
+_OPSET = 17
+_LN2 = float(np.log(2))
+
+
+def write_onnx(model: Any, path: Any) -> None:
+    """Write a fitted expansion as a graph X (n, q) -> scores (n,) or (n, d)."""
+    if find_spec("onnx") is None:
+        raise ModuleNotFoundError(
+            'to_onnx needs onnx: pip install "nbsketch[onnx]"', name="onnx"
+        )
+    import onnx
+
+    graph = _Graph()
+    rows = "X" if model.scaler_ is None else _preprocessed(graph, model.scaler_)
+    values = _kernel(graph, rows, _form(model), np.asarray(model.landmarks_, float))
+    coef = model.coef_.reshape(len(model.coef_), -1)
+    beta = np.asarray(model.sketch_.weights.T @ coef)
+    scores = graph(
+        "Add", graph("MatMul", values, beta), np.atleast_1d(model.intercept_)
+    )
+    single = model.coef_.ndim == 1
+    graph.name_output(graph("Squeeze", scores, _index(1)) if single else scores)
+    onnx.save(
+        graph.model(model.n_features_in_, None if single else beta.shape[1]), path
+    )
+
+
+class _Graph:
+    """A graph that is built one node at a time; arrays become its constants."""
+
+    def __init__(self) -> None:
+        from onnx import helper, numpy_helper
+
+        self._helper, self._numpy = helper, numpy_helper
+        self._nodes: list[Any] = []
+        self._constants: list[Any] = []
+
+    def __call__(self, operator: str, *inputs: Any, **attributes: Any) -> str:
+        """Add a node and return the name of its output."""
+        names = [
+            value if isinstance(value, str) else self._constant(value)
+            for value in inputs
+        ]
+        name = f"v{len(self._nodes)}"
+        node = self._helper.make_node(operator, names, [name], **attributes)
+        self._nodes.append(node)
+        return name
+
+    def _constant(self, value: Any) -> str:
+        name = f"c{len(self._constants)}"
+        array = np.asarray(value)
+        self._constants.append(self._numpy.from_array(array, name))
+        return name
+
+    def name_output(self, name: str) -> None:
+        """Call a value the output of the graph."""
+        self._nodes.append(self._helper.make_node("Identity", [name], ["scores"]))
+
+    def model(self, n_features: int, n_outputs: int | None) -> Any:
+        """Return the checked model."""
+        import onnx
+
+        double = onnx.TensorProto.DOUBLE
+        shape: list[Any] = ["n"] if n_outputs is None else ["n", n_outputs]
+        inputs = [self._helper.make_tensor_value_info("X", double, ["n", n_features])]
+        outputs = [self._helper.make_tensor_value_info("scores", double, shape)]
+        graph = self._helper.make_graph(
+            self._nodes, "nbsketch", inputs, outputs, self._constants
+        )
+        opset = [self._helper.make_opsetid("", _OPSET)]
+        made = self._helper.make_model(graph, opset_imports=opset, ir_version=8)
+        onnx.checker.check_model(made)
+        return made
+
+
+def _index(*values: int) -> NDArray:
+    return np.array(values, dtype=np.int64)
+
+
+def _form(model: Any) -> CompiledForm:
+    """Return the compiled form of a kernel; raise an error if it has none."""
+    make, landmarks = getattr(model.kernel_, "compiled_form", None), model.landmarks_
+    form = make(landmarks.shape[1]) if make and not sp.issparse(landmarks) else None
+    if form is None or (form.metric, form.profile) not in _known_forms():
+        raise TypeError(
+            "`kernel` must be Gaussian, Laplacian, Matern, linear or polynomial, of "
+            f"dense rows, for an ONNX graph, got {model.kernel_!r}"
+        )
+    return form
+
+
+def _known_forms() -> set[tuple[str, str]]:
+    stationary = [(metric, profile) for metric in _METRICS for profile in _PROFILES]
+    return {*stationary, ("product", "power")}
+
+
+def _preprocessed(graph: _Graph, scaler: InputScaler) -> str:
+    """Return the columns that preprocessing makes, (n, p)."""
+    parts = []
+    if len(scaler.plain):
+        parts.append(graph("Gather", "X", scaler.plain.astype(np.int64), axis=1))
+    if len(scaler.ranked):
+        parts.append(_ranks(graph, scaler))
+    columns = graph("Concat", *parts, axis=1)
+    return graph("Div", graph("Sub", columns, scaler.center), scaler.width)
+
+
+def _ranks(graph: _Graph, scaler: InputScaler) -> str:
+    """Return scores of ranks: linear between quantiles, steps where these are equal."""
+    knots = scaler.quantiles.T  # (features, k)
+    width, step = np.diff(knots, axis=1), 1.0 / (knots.shape[1] - 1)
+    slope = np.where(width > 0, step / np.where(width > 0, width, 1.0), 0.0)
+    jump = np.where(width > 0, 0.0, step / 2)
+    values = graph("Gather", "X", scaler.ranked.astype(np.int64), axis=1)
+    values = graph("Unsqueeze", values, _index(2))
+    low, high = knots[:, :-1], knots[:, 1:]
+    inside = graph("Min", graph("Max", values, low), high)
+    linear = graph("Mul", graph("Sub", inside, low), slope)
+    above = [graph("Cast", graph(name, values, low), to=11) for name in _ABOVE]
+    steps = graph("Mul", graph("Add", *above), jump)
+    return graph("ReduceSum", graph("Add", linear, steps), _index(2), keepdims=0)
+
+
+_ABOVE = "Greater", "GreaterOrEqual"
+
+
+def _kernel(graph: _Graph, rows: str, form: CompiledForm, landmarks: NDArray) -> str:
+    """Return the kernel values of rows and landmarks, (n, m)."""
+    scaled, L = graph("Mul", rows, form.scale), landmarks * form.scale
+    if form.metric == "product":
+        base = graph("Add", graph("MatMul", scaled, L.T), np.float64(form.offset))
+        return graph("Pow", base, np.float64(form.degree))
+    return _PROFILES[form.profile](graph, _METRICS[form.metric](graph, scaled, L))
+
+
+def _squared(graph: _Graph, scaled: str, L: NDArray) -> str:
+    """Return squared distances, (n, m), of rows centered at the mean landmark."""
+    center = L.mean(axis=0)
+    rows, L = graph("Sub", scaled, center), L - center
+    own = graph("ReduceSum", graph("Mul", rows, rows), _index(1), keepdims=1)
+    cross = graph("MatMul", rows, -2.0 * L.T)
+    total = graph("Add", graph("Add", own, np.square(L).sum(axis=1)), cross)
+    return graph("Max", total, np.float64(0.0))
+
+
+def _absolute(graph: _Graph, scaled: str, L: NDArray) -> str:
+    """Return sums of absolute differences, (n, m)."""
+    apart = graph("Sub", graph("Unsqueeze", scaled, _index(1)), L[None])
+    return graph("ReduceSum", graph("Abs", apart), _index(2), keepdims=0)
+
+
+def _exponential(graph: _Graph, t: str) -> str:
+    return graph("Exp", graph("Mul", t, np.float64(-_LN2)))
+
+
+def _matern(*factors: float) -> Callable[[_Graph, str], str]:
+    """Return the profile ``exp(-u) (1 + c_1 u + c_2 u^2)`` of u = sqrt(t) log 2."""
+
+    def profile(graph: _Graph, t: str) -> str:
+        u = graph("Mul", graph("Sqrt", t), np.float64(_LN2))
+        polynomial: Any = np.float64(0.0)
+        for factor in reversed(factors):
+            polynomial = graph("Mul", graph("Add", polynomial, np.float64(factor)), u)
+        polynomial = graph("Add", polynomial, np.float64(1.0))
+        return graph("Mul", graph("Exp", graph("Neg", u)), polynomial)
+
+    return profile
+
+
+_METRICS = {"squared": _squared, "absolute": _absolute}
+_PROFILES = {
+    "exponential": _exponential,
+    "matern-1/2": _matern(),
+    "matern-3/2": _matern(1.0),
+    "matern-5/2": _matern(1.0, 1.0 / 3.0),
+}

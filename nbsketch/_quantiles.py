@@ -1,0 +1,131 @@
+"""Order statistics of conformal prediction, and quantiles between fitted levels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+# Relative rounding error of sums of weights.
+_ROUNDING = 1e-12
+
+
+def conformal_quantile(
+    scores: NDArray,
+    coverage: ArrayLike,
+    weights: NDArray | None = None,
+    new_weight: Any = None,
+) -> Any:
+    r"""Return the score that a new one passes with at most the remaining probability.
+
+    .. math:: \inf \Bigl\{ t : \sum_{i: s_i \le t} w_i
+              \ge c \,\bigl(\textstyle\sum_i w_i + w\bigr) \Bigr\} ,
+
+    the :math:`\lceil (m + 1) c \rceil`-th smallest of m scores if all weights are
+    equal, infinity if the scores are too few. The last axis of `scores` is ranked.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (m,) or (n, m)
+        Scores, the same for all new rows or one set for each.
+    coverage : float or array of shape (n,)
+        Probability c.
+    weights : ndarray of shape (m,), optional
+        Weights of the scores. None: equal weights.
+    new_weight : float or array of shape (n,), optional
+        Weight w of the new row. None: the mean of `weights`.
+
+    References
+    ----------
+    R. J. Tibshirani, R. F. Barber, E. J. Candes and A. Ramdas, "Conformal Prediction
+    Under Covariate Shift", NeurIPS 2019, Section 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> float(conformal_quantile(np.arange(1.0, 10.0), 0.8))
+    8.0
+    >>> float(conformal_quantile(np.arange(1.0, 10.0), 0.95))
+    inf
+    """
+    m = scores.shape[-1]
+    w = np.ones(m) if weights is None else weights
+    if m == 0 or not w.any():
+        return np.full(
+            np.broadcast(np.empty(scores.shape[:-1]), coverage).shape, np.inf
+        )
+    order = np.argsort(scores, axis=-1, kind="stable")
+    mass = np.cumsum(w[order], axis=-1) * (1 + _ROUNDING)
+    required = np.asarray(coverage) * (
+        w.sum() + (w.mean() if new_weight is None else new_weight)
+    )
+    ranked = np.take_along_axis(scores, order, axis=-1)
+    ranked = np.concatenate([ranked, np.full((*scores.shape[:-1], 1), np.inf)], axis=-1)
+    if scores.ndim == 1:
+        return ranked[np.searchsorted(mass, required)]
+    rank = (mass < np.reshape(required, (-1, 1))).sum(axis=1)
+    return np.take_along_axis(ranked, rank[:, None], axis=1)[:, 0]
+
+
+def between_levels(levels: NDArray, quantiles: NDArray, wanted: ArrayLike) -> NDArray:
+    """Interpolate quantiles (n, d) of ascending levels at others, (n, wanted).
+
+    Below the first and above the last level, the quantile of that level is returned.
+    """
+    wanted = np.clip(wanted, levels[0], levels[-1])
+    if len(levels) == 1:
+        return np.repeat(quantiles, np.size(wanted), axis=1)
+    right = np.clip(np.searchsorted(levels, wanted), 1, len(levels) - 1)
+    share = (wanted - levels[right - 1]) / (levels[right] - levels[right - 1])
+    return (1 - share) * quantiles[:, right - 1] + share * quantiles[:, right]
+
+
+def with_tails(levels: NDArray, quantiles: NDArray, wanted: ArrayLike) -> NDArray:
+    r"""Interpolate as `between_levels`, with exponential tails outside.
+
+    Below the first quantile :math:`q_1` of level :math:`\tau_1` the distribution
+    function is :math:`\tau_1 e^{(z - q_1) / t}`, where its slope :math:`\tau_1 / t` is
+    that between the first two quantiles; above the last one likewise.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> levels, quantiles = np.array([0.25, 0.75]), np.array([[0.0, 1.0]])
+    >>> with_tails(levels, quantiles, [0.1, 0.5, 0.9]).round(2).tolist()
+    [[-0.46, 0.5, 1.46]]
+    """
+    out, tau = between_levels(levels, quantiles, wanted), np.atleast_1d(wanted)
+    low, high = _tail_lengths(levels, quantiles)
+    out += low * np.minimum(np.log(tau / levels[0]), 0)
+    return out - high * np.minimum(np.log((1 - tau) / (1 - levels[-1])), 0)
+
+
+def distribution(levels: NDArray, quantiles: NDArray, values: NDArray) -> NDArray:
+    """Return the distribution functions at values (n, k): the inverse of `with_tails`.
+
+    Where quantiles are equal the function jumps to the highest of their levels.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> levels, values = np.array([0.25, 0.75]), np.array([[-0.46, 0.5, 1.46]])
+    >>> distribution(levels, np.array([[0.0, 1.0]]), values).round(2).tolist()
+    [[0.1, 0.5, 0.9]]
+    """
+    low, high = _tail_lengths(levels, quantiles)
+    rows = zip(values, quantiles, strict=True)
+    out = np.array([np.interp(v, q, levels) for v, q in rows]).reshape(values.shape)
+    below, above = quantiles[:, :1] - values, values - quantiles[:, -1:]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        left = levels[0] * np.exp(-np.maximum(below, 0) / low)
+        right = 1 - (1 - levels[-1]) * np.exp(-np.maximum(above, 0) / high)
+    return np.where(below > 0, left, np.where(above > 0, right, out))
+
+
+def _tail_lengths(levels: NDArray, quantiles: NDArray) -> tuple[NDArray, NDArray]:
+    """Return the lengths t of both tails, (n, 1) each; 0 for a single level."""
+    if len(levels) == 1:
+        return (np.zeros((len(quantiles), 1)),) * 2
+    steps = np.diff(quantiles, axis=1) / np.diff(levels)
+    return levels[0] * steps[:, :1], (1 - levels[-1]) * steps[:, -1:]

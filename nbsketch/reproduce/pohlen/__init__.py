@@ -1,1 +1,0 @@
-"""Experiments of Pohlen, Random Sketches for Kernel Regression (2015)."""

@@ -1,1 +1,0 @@
-"""Rates of algorithms with random projections (Lin and Cevher, JMLR 2020)."""

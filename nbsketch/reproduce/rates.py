@@ -1,0 +1,364 @@
+"""Rates of regularized algorithms with random projections, beside those of theory.
+
+Lin and Cevher, "Convergences of Regularized Algorithms and Stochastic Gradient Methods
+with Random Projections", JMLR 2020, on problems whose exponents are known: a
+`nbsketch.datasets.DiagonalDesign` of capacity gamma = 1/2 and targets of source zeta.
+Three quantities are measured against the number n of rows:
+
+- the excess risk of each filter, of order n^(-2 zeta / (2 zeta + gamma)) if zeta is at
+  most its qualification (1 for ridge regression, which saturates beyond);
+- the dimension of a random projection at which the excess risk of ridge regression is
+  1.25 times that without a projection. For zeta <= 1 and up to logarithms, order
+  n^(gamma / (2 zeta + gamma)) suffices for randomized sketches (Corollary 3) and
+  leverage scores (Corollary 5), n^(1 / (2 zeta + gamma)) for plain Nystrom
+  sub-sampling (Corollary 4);
+- the excess risk of the projected stochastic gradient method in the four regimes of
+  step, batch and number of steps, of the same order as that of the filters.
+
+2 zeta + gamma > 1 in all cases; for zeta = 0.3 the target is outside of the space of
+the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbsketch._blas import eigh
+from nbsketch.datasets import DiagonalDesign
+from nbsketch.kernels import LinearKernel
+from nbsketch.reproduce._tools.panels import Curve, Panel
+from nbsketch.reproduce._tools.report import Row, Rows
+from nbsketch.reproduce._tools.statistics import column, groups, log_log_slope
+from nbsketch.reproduce.experiment import Experiment
+from nbsketch.sketches import (
+    GaussianSketch,
+    LeverageSketch,
+    PSparsifiedSketch,
+    SketchRecipe,
+    SubsamplingSketch,
+)
+from nbsketch.solvers.filters import (
+    CutoffFilter,
+    Filter,
+    IteratedRidgeFilter,
+    LandweberFilter,
+    RidgeFilter,
+)
+from nbsketch.solvers.regimes import REGIMES, sgm_regime
+from nbsketch.solvers.sgm import solve_sgm
+
+DESIGN = DiagonalDesign(capacity=0.5, n_modes=1024)
+NOISE = 0.3
+SOURCES = (0.3, 0.5, 1.0, 1.5)
+FILTERS: dict[str, Filter] = {
+    "ridge": RidgeFilter(),
+    "iterated ridge": IteratedRidgeFilter(order=2),
+    "cutoff": CutoffFilter(),
+    "Landweber": LandweberFilter(),
+}
+# Sources of the parts on projections and on stochastic gradients.
+PROJECTED_SOURCES = (0.5, 1.0)
+SKETCHES: dict[str, Callable[[int], SketchRecipe]] = {
+    "sub-sampling": SubsamplingSketch,
+    "leverage": LeverageSketch,
+    "p-sparsified": PSparsifiedSketch,
+    "Gaussian": GaussianSketch,
+}
+# Share of the first row below which a row of a sketch is dependent on those before.
+_DEPENDENT = 1e-10
+# The dimension needed: excess risk at most this many times that without a projection.
+FACTOR = 1.25
+
+_COLUMNS = ("part", "series", "source", "n", "replicate", "value")
+# Series, source, value.
+Found = tuple[str, float, float | None]
+
+_ALPHAS = np.logspace(0.5, -6.5, 57)
+_LARGEST_DIMENSION = 256
+_DRAWS = 2  # of each sketch, for each replicate
+_NOISES = 4  # draws of noisy targets for the stochastic gradients
+# Dimension of their projection, in units of n^{gamma / (2 zeta + gamma)}.
+_SPARE = 6
+_MOST_ROWS = 4096  # of them: the number of steps grows faster than n
+# Theory gives step and number of steps up to constants. Numbers that are tried, in its
+# units: steps are relative to the largest squared norm of a row, about 3.
+_STOPS = 2.0 ** np.arange(1, 4.5, 0.5)
+# The step of regime I is large and keeps much noise of the batches.
+_STEP_FACTORS = {"I": 0.25}
+
+
+class Sample(NamedTuple):
+    """A draw of inputs: features, covariance, and covariance with each target."""
+
+    X: NDArray  # (n, J)
+    gram: NDArray  # (J, J)
+    targets: NDArray  # f(x) for each source, (n, k)
+    cross: NDArray  # (J, k)
+
+    @classmethod
+    def draw(cls, n: int, rng: np.random.Generator) -> Sample:
+        """Draw n inputs."""
+        X = DESIGN.features(rng.random(n))
+        targets = X @ np.column_stack([DESIGN.coefficients(s) for s in SOURCES])
+        return cls(X, X.T @ X / n, targets, X.T @ targets / n)
+
+
+def filter_risks(
+    sample: Sample, filters: dict[str, Filter], basis: NDArray | None = None
+) -> dict[str, NDArray]:
+    """Return the mean excess risks for each parameter and source, of shape (p, k).
+
+    `basis` (J, m) has orthonormal columns that span the projection; all by default.
+    """
+    gram, cross = sample.gram, sample.cross
+    if basis is not None:
+        gram, cross = basis.T @ gram @ basis, basis.T @ cross
+    values, vectors = eigh(gram)
+    values, cross = np.maximum(values, 0.0), vectors.T @ cross
+    modes = vectors if basis is None else basis @ vectors
+    # In the orthonormal basis of the design, where a norm is a risk.
+    modes = np.sqrt(DESIGN.eigenvalues)[:, None] * modes
+    spread = np.square(modes).sum(axis=0) * values * NOISE**2 / len(sample.X)
+    risks = {}
+    for name, filter in filters.items():
+        gains = filter.resolve(values[-1]).values(values[:, None], _ALPHAS)
+        fitted = np.tensordot(modes, gains[:, :, None] * cross[:, None, :], axes=1)
+        bias = np.square(fitted - _truth()[:, None, :]).sum(axis=0)
+        risks[name] = bias + (spread @ np.square(gains))[:, None]
+    return risks
+
+
+def measure(replicate: int, n: int) -> Iterator[dict[str, Any]]:
+    """Yield the rows of one replicate: part, series, source, n, replicate, value."""
+    rng = np.random.default_rng([replicate, n])
+    sample = Sample.draw(n, rng)
+    risks = filter_risks(sample, FILTERS)
+    parts = {
+        "filter": _least(risks),
+        "projection": _dimensions(sample, risks["ridge"], rng),
+        "sgm": _gradients(sample, rng),
+    }
+    for part, found in parts.items():
+        for series, source, value in found:
+            row = part, series, source, n, replicate, value
+            yield dict(zip(_COLUMNS, row, strict=True))
+
+
+def _least(risks: dict[str, NDArray]) -> Iterator[Found]:
+    """Yield series, source and the excess risk at the best parameter."""
+    for name, risk in risks.items():
+        for source, value in zip(SOURCES, risk.min(axis=0), strict=True):
+            yield name, source, float(value)
+
+
+def _dimensions(
+    sample: Sample, ridge: NDArray, rng: np.random.Generator
+) -> Iterator[Found]:
+    """Yield series, source and the dimension that a projection needs."""
+    n = len(sample.X)
+    most = min(_LARGEST_DIMENSION, n // 2)
+    sizes = np.unique(np.rint(2 ** np.arange(1, np.log2(most) + 0.1, 0.5)).astype(int))
+    best = ridge.argmin(axis=0)
+    for name, recipe in SKETCHES.items():
+        risks = np.zeros((len(sizes), len(SOURCES)))
+        for _ in range(_DRAWS):
+            # The first rows of these sketches are a smaller one of the same kind.
+            basis = projection(sample, recipe(most), rng)
+            for i, size in enumerate(sizes):
+                some = filter_risks(sample, {"": RidgeFilter()}, basis[:, :size])[""]
+                risks[i] += some[best, range(len(SOURCES))] / _DRAWS
+        ratios = risks / ridge.min(axis=0)
+        for source in PROJECTED_SOURCES:
+            column = ratios[:, SOURCES.index(source)]
+            yield name, source, first_crossing(sizes, column, FACTOR)
+
+
+def projection(
+    sample: Sample, recipe: SketchRecipe, rng: np.random.Generator
+) -> NDArray:
+    """Return an orthonormal basis of the features that a sketch spans, (J, s).
+
+    The first m columns span the first m rows; the column of a row that depends on those
+    before is zero.
+    """
+    sketch = recipe.draw(len(sample.X), rng, X=sample.X, kernel=LinearKernel())
+    basis, triangle = np.linalg.qr((sketch @ sample.X).T)
+    left = np.abs(np.diagonal(triangle))
+    return basis * (left > _DEPENDENT * left[0])
+
+
+def first_crossing(sizes: NDArray, values: NDArray, level: float) -> float | None:
+    """Return where values first fall to a level, log-log interpolated, or None."""
+    below = np.flatnonzero(values <= level)
+    if not below.size:
+        return None
+    last = below[0]
+    if last == 0:
+        return float(sizes[0])
+    x, y = np.log(sizes[last - 1 : last + 1]), np.log(values[last - 1 : last + 1])
+    share = (y[0] - np.log(level)) / (y[0] - y[1])
+    return float(np.exp(x[0] + share * (x[1] - x[0])))
+
+
+def _gradients(sample: Sample, rng: np.random.Generator) -> Iterator[Found]:
+    """Yield series, source and the excess risk at the best number of steps."""
+    n, gamma = len(sample.X), DESIGN.capacity
+    for source in PROJECTED_SOURCES if n <= _MOST_ROWS else ():
+        dimension = round(_SPARE * n ** (gamma / (2 * source + gamma)))
+        basis = projection(sample, PSparsifiedSketch(dimension), rng)
+        Z = sample.X @ basis
+        y = sample.targets[:, [SOURCES.index(source)]]
+        Y = y + NOISE * rng.standard_normal((n, _NOISES))
+        for name in REGIMES:
+            step, batch, n_steps = sgm_regime(name, n, source=source, capacity=gamma)
+            factor = _STEP_FACTORS.get(name, 1.0)
+            stops = np.unique(np.ceil(n_steps / factor * _STOPS).astype(int)).tolist()
+            options = {"step": factor * step, "batch_size": batch, "n_steps": stops[-1]}
+            path = solve_sgm(Z, Y, **options, checkpoints=stops, rng=rng).path
+            risks = [DESIGN.excess_risk(basis @ i.coef, source).mean() for i in path]
+            yield name, source, float(min(risks))
+
+
+def _truth() -> NDArray:
+    """Return the targets in the orthonormal basis of the design, of shape (J, k)."""
+    roots = np.sqrt(DESIGN.eigenvalues)
+    return np.column_stack([roots * DESIGN.coefficients(s) for s in SOURCES])
+
+
+SIZES, QUICK_SIZES = tuple(2**k for k in range(8, 14)), (256, 512, 1024)
+NOTES = (
+    "slope: of the logarithm of the value against that of n, by least squares for each "
+    "replicate; mean over the replicates and its 95 per cent confidence interval. A "
+    "replicate has new inputs for every n.",
+    "filter: excess risk at the parameter that is best for it; the mean over the noise "
+    "and over new inputs is exact. projection: the smallest dimension with an excess "
+    f"risk at most {FACTOR} times that without a projection (ridge, the same "
+    "parameter). sgm: excess risk at the best number of steps of a regime.",
+    "theory: -2 zeta / (2 zeta + gamma), with zeta cut to the qualification of the "
+    "filter. Projections: the dimension that suffices, without logarithms, "
+    "gamma / (2 zeta + gamma), and for sub-sampling 1 / (2 zeta + gamma). These are "
+    "upper bounds: the features of this design are bounded, so that all leverage "
+    "scores are similar and sub-sampling needs less.",
+)
+_QUANTITIES = {
+    "filter": "Excess risk",
+    "projection": "Dimension needed",
+    "sgm": "Excess risk",
+}
+_PARTS = {"projection": "Projection, ", "sgm": "Stochastic gradients, "}
+# Plain Nystrom, by uniform sub-sampling, needs more landmarks than other sketches.
+PLAIN = "sub-sampling"
+
+
+def points(replicates: int, quick: bool) -> list[tuple[int, int]]:
+    """Return replicate and number of rows; each has its own inputs."""
+    return list(product(range(replicates), QUICK_SIZES if quick else SIZES))
+
+
+def theory(part: str, series: str, source: float) -> float:
+    """Return the exponent of n in theory, for projections with a source of at most 1.
+
+    Parameters
+    ----------
+    part : {"filter", "projection", "sgm"}
+        Excess risk of a filter, dimension of a projection, or excess risk of stochastic
+        gradients.
+    series : str
+        Name of the filter, the sketch or the regime.
+    source : float
+        Exponent zeta of the target.
+    """
+    gamma = DESIGN.capacity
+    if part == "projection":
+        return (1 if series == PLAIN else gamma) / (2 * source + gamma)
+    if part == "filter":
+        source = min(source, FILTERS[series].qualification)
+    return -2 * source / (2 * source + gamma)
+
+
+def summarize(values: Rows) -> list[Row]:
+    """Return one row for each part, series and source: slope and theory."""
+    table = []
+    for (part, series, source), (sizes, curves) in _curves(values):
+        slope = log_log_slope(sizes, curves)
+        low, high = slope.ends()
+        table.append(
+            {
+                "part": part,
+                "series": series,
+                "source": source,
+                "theory": theory(part, series, source),
+                "slope": slope.value,
+                "low": low,
+                "high": high,
+                "first": float(curves[:, 0].mean()),
+                "last": float(curves[:, -1].mean()),
+            }
+        )
+    return table
+
+
+def panels(values: Rows) -> list[Panel]:
+    """Return a panel for each part and source."""
+    found: dict[tuple[str, float], list[Curve]] = {}
+    for (part, series, source), (sizes, curves) in _curves(values):
+        label = f"regime {series}" if part == "sgm" else series
+        curve = Curve(label, sizes, curves.mean(axis=0))
+        found.setdefault((part, source), []).append(curve)
+    return [
+        Panel(
+            f"{_PARTS.get(part, '')}zeta = {source:g}",
+            "n",
+            _QUANTITIES[part],
+            curves + _theory_lines(part, source, curves[-1]),
+            "xy",
+        )
+        for (part, source), curves in found.items()
+    ]
+
+
+def _theory_lines(part: str, source: float, curve: Curve) -> list[Curve]:
+    """Return lines of the slopes of theory, through the middle of a curve."""
+    x, y = np.log(curve.x), np.log(curve.y)
+    series = {"theory": "Gaussian" if part == "projection" else "Landweber"}
+    if part == "projection":
+        series = {f"theory, {PLAIN}": PLAIN, **series}
+    lines = []
+    for label, name in series.items():
+        slope = theory(part, name, source)
+        lines.append(Curve(label, curve.x, np.exp(y.mean() + slope * (x - x.mean()))))
+    return lines
+
+
+def _curves(
+    values: Rows,
+) -> Iterator[tuple[tuple[str, str, float], tuple[NDArray, NDArray]]]:
+    """Yield (part, series, source) with sizes and values (replicates, sizes).
+
+    A size is left out if a value is missing, and a series without two sizes.
+    """
+    found = groups(values, "part", "series", "source")
+    for (part, series, source), rows in found.items():
+        sizes = {n: column(one, "value") for (n,), one in groups(rows, "n").items()}
+        whole = {n: y for n, y in sizes.items() if not np.isnan(y).any()}
+        if len(whole) > 1:
+            curves = np.column_stack(list(whole.values()))
+            yield (part, series, float(source)), (np.array(list(whole)), curves)
+
+
+run = Experiment(
+    name="rates",
+    title="rates: spectral filters and stochastic gradients, capacity 1/2",
+    notes=NOTES,
+    replicates=(10, 2),
+    points=points,
+    measure=measure,
+    label="replicate {0}, n = {1}",
+    summarize=summarize,
+    panels=panels,
+)

@@ -1,1 +1,0 @@
-"""Joint pinball losses: problem, active rows, Gram matrices and search."""

@@ -1,0 +1,1 @@
+"""Newton's method for sums of losses of one or several terms a row."""

@@ -1,0 +1,156 @@
+"""The Newton matrix of a changing set of rows, and directions from it."""
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import lapack, solve_triangular
+
+from nbsketch.solvers._certified.gram import gram_of
+from nbsketch.solvers._newton.problem import NewtonProblem
+
+# Rebuild a Gram matrix once the changes are this much of what a rebuild would cost.
+_REBUILD = 0.6
+# Squared ratio of the diagonal of a triangular root: below it no digit is certain.
+_SINGULAR = 1e-14
+# Least weight of the rows that hold an intercept in place, over the mean weight.
+_PIVOT = 1e-3
+_CHUNK = 4096
+
+
+class TermGrams:
+    """``X_j^T S X_j``, X_j the rows of term j in `inside`; X is Z, and ones.
+
+    `matrices` has the shape (m, size, size) and `inside` (m, n). From one Newton step
+    to the next few rows enter or leave, so only they are added or taken away.
+    """
+
+    def __init__(
+        self,
+        problem: NewtonProblem,
+        matrices: NDArray | None = None,
+        inside: NDArray | None = None,
+    ) -> None:
+        self.problem = problem
+        m, n = problem.mix.shape[1], len(problem.weights)
+        size = problem.rank + problem.fit_intercept
+        fits = matrices is not None and matrices.shape == (m, size, size)
+        if matrices is None or inside is None or not fits or inside.shape != (m, n):
+            matrices, inside = np.zeros((m, size, size)), np.zeros((m, n), dtype=bool)
+        self.matrices, self.inside = matrices.copy(), inside.copy()
+        self.pivot = _PIVOT * float(problem.weights.mean())
+        self.exact = False  # single precision is usually enough for a direction
+        self._pairs = np.einsum("kj,lj->klj", problem.mixed_T, problem.mixed_T)
+
+    def restrict(self, rows: NDArray) -> None:
+        """Take away all but `rows`."""
+        for matrix, inside in zip(self.matrices, self.inside, strict=True):
+            lost = inside.copy()
+            lost[rows] = False
+            count = int(np.count_nonzero(lost))
+            if not changes_pay(count, int(np.count_nonzero(inside)) - count):
+                matrix[:], inside[:] = 0.0, False
+            elif count:
+                matrix -= gram_of(self.problem, np.flatnonzero(lost), self.exact)
+                inside[lost] = False
+
+    def sharpen(self) -> None:
+        """Start again, summing float32 rows in double precision from now on."""
+        self.exact = True
+        self.matrices[:], self.inside[:] = 0.0, False
+
+    def move(self, part: NewtonProblem, rows: NDArray | None, inside: NDArray) -> None:
+        """Make the rows those in `inside`, masks (m, rows) over the rows of `part`."""
+        before = self.inside if rows is None else self.inside[:, rows]
+        for j, (old, new) in enumerate(zip(before, inside, strict=True)):
+            self._move_term(j, part, old, new)
+        self.inside[:, slice(None) if rows is None else rows] = inside
+
+    def _move_term(
+        self, j: int, part: NewtonProblem, before: NDArray, inside: NDArray
+    ) -> None:
+        changed = np.flatnonzero(before != inside)
+        count = int(np.count_nonzero(inside))
+        if not changes_pay(len(changed), count):
+            some = None if count == len(inside) else np.flatnonzero(inside)
+            self.matrices[j] = gram_of(part, some, self.exact)
+            return
+        entering = inside[changed]
+        for sign, some in ((1, changed[entering]), (-1, changed[~entering])):
+            if len(some):
+                self.matrices[j] += sign * gram_of(part, some, self.exact)
+
+    def direction(self, rho: NDArray, factor: float) -> NDArray:
+        """Return minus the inverse of the Newton matrix applied to `rho`.
+
+        Both are flat: W column by column, then the intercepts. Raises
+        `numpy.linalg.LinAlgError` if rounding may have spoiled the matrix.
+        """
+        # LAPACK reads columns: the upper half is the lower one of the transpose
+        matrix = self._penalized(factor).T
+        root, step, info = lapack.dposv(matrix, -rho, lower=1, overwrite_a=1)
+        if info != 0 or not np.isfinite(step).all():
+            raise np.linalg.LinAlgError
+        diagonal = np.diagonal(root)
+        if diagonal.min() ** 2 < _SINGULAR * diagonal.max() ** 2:
+            raise np.linalg.LinAlgError
+        return step
+
+    def clipped_direction(self, rho: NDArray, factor: float) -> NDArray:
+        """Return the same with small eigenvalues raised to the smallest penalty."""
+        values, vectors = np.linalg.eigh(self._penalized(factor), UPLO="U")
+        least = max(self.problem.alpha, _SINGULAR * float(values[-1]))
+        return -vectors @ ((vectors.T @ rho) / np.maximum(values, least))
+
+    def orthogonal_direction(
+        self, part: NewtonProblem, rho: NDArray, factor: float
+    ) -> NDArray:
+        """Return the same by orthogonal factors of the rows, with twice the digits.
+
+        `part` is a problem of a single term, and holds the rows in `inside` alone.
+        """
+        penalty = np.full(len(rho), part.alpha)
+        if part.fit_intercept:
+            penalty[-1] = factor * max(0.0, self.pivot - float(part.weights.sum()))
+        root, scale = np.diag(np.sqrt(penalty)), np.sqrt(factor * part.weights)[:, None]
+        for first in range(0, len(scale), _CHUNK):
+            rows = np.arange(first, min(first + _CHUNK, len(scale)))
+            block = part.design.gather(rows).collect() * scale[rows]
+            if part.fit_intercept:
+                block = np.hstack([block, scale[rows]])
+            root = np.asarray(np.linalg.qr(np.vstack([block, root]), mode="r"))
+        half = solve_triangular(root, -rho, trans="T", check_finite=False)
+        return solve_triangular(root, half, check_finite=False)
+
+    def _penalized(self, factor: float) -> NDArray:
+        """Return the upper half of the Newton matrix.
+
+        An intercept has no penalty: `pivot` keeps its diagonal entry positive.
+        """
+        matrix = self._newton_matrix(factor)
+        main = self.problem.rank * len(self.problem.T)
+        diagonal = np.einsum("ii->i", matrix)
+        diagonal[:main] += self.problem.alpha
+        np.maximum(diagonal[main:], factor * self.pivot, out=diagonal[main:])
+        return matrix
+
+    def _newton_matrix(self, factor: float) -> NDArray:
+        """Return the upper half of ``factor sum_j (T_j T_j^T) kron (X_j^T S X_j)``."""
+        p = self.problem
+        if p.is_single:
+            return factor * self.matrices[0]
+        size, d, r = len(p.T), len(p.mix), p.rank
+        main = size * r
+        out = np.zeros((main + d * p.fit_intercept,) * 2)
+        grams = np.ascontiguousarray(self.matrices[:, :r, :r]).reshape(-1, r * r)
+        for k in range(size):
+            row = (factor * self._pairs[k, k:] @ grams).reshape(size - k, r, r)
+            out[k * r : k * r + r, k * r : main] = row.transpose(1, 0, 2).reshape(r, -1)
+        if p.fit_intercept:
+            border = factor * p.mixed_T[:, None, :] * self.matrices[:, :r, r].T
+            out[:main, main:] = border.reshape(main, -1) @ p.mix.T
+            out[main:, main:] = factor * p.mix * self.matrices[:, r, r] @ p.mix.T
+        return out
+
+
+def changes_pay(changed: int, count: int) -> bool:
+    """Return whether changed rows of a Gram matrix cost less than all its rows."""
+    return changed <= _REBUILD * count

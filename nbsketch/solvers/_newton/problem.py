@@ -1,0 +1,272 @@
+"""Sums of m losses a row: data, dual points, certificate.
+
+Arrays over the rows are term-major, (m, n): one term is contiguous, and flattened they
+are what a row loss takes, with one pair of bounds per entry. A scalar loss is m = 1.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nbsketch._validation import check_positive
+from nbsketch.losses import Loss
+from nbsketch.solvers._certified.certificate import Certificate, balance, certificate
+from nbsketch.solvers._certified.checks import (
+    check_factor,
+    check_labels,
+    check_targets,
+    check_weights,
+)
+from nbsketch.solvers._certified.problem import Problem
+from nbsketch.solvers.design import Design
+from nbsketch.solvers.row_loss import RowLoss, row_loss
+
+# Fewer changed rows than this share: update Z^T (s a), do not recompute it.
+_FEW = 0.5
+# The factor T of one output alone.
+ONE = np.ones((1, 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewtonProblem(Problem):
+    """Minimize ``sum_ij s_i psi_ij(y_ij - (Z W T)_ij - b_j) / n + (alpha / 2) |W|^2``.
+
+    The targets `y` have the shape (n,) if the d outputs share them, else (d, n).
+    `losses` holds the losses psi of all entries, flat.
+
+    If `ordered`, the outputs of a row must ascend: d - 1 further terms, "gaps", have
+    the residual ``f_(j+1) - f_j`` and the loss 0 if it is nonnegative, else infinity.
+    The dual point of a gap, minus its multiplier, lies in [-infinity, 0]. Outputs and
+    gaps together are the m terms; each is a combination `mix` of the outputs.
+    """
+
+    y: NDArray
+    losses: RowLoss
+    T: NDArray
+    ordered: bool = False
+    loss: Loss | None = None  # of every row, if there is one
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """Shapes of the coefficients, the intercept and the dual point of a state."""
+        d, m = self.mix.shape
+        return (self.rank, len(self.T)), (d,), (len(self.weights), m)
+
+    @property
+    def is_single(self) -> bool:
+        """Whether there is one term, and no factor."""
+        return self.T.shape == (1, 1) and self.T[0, 0] == 1.0
+
+    @cached_property
+    def mix(self) -> NDArray:
+        """Combinations (d, m) of the predicted outputs that the terms depend on."""
+        identity = np.eye(self.T.shape[1])
+        gaps = identity[:, :-1] - identity[:, 1:]
+        return np.hstack([identity, gaps]) if self.ordered else identity
+
+    @cached_property
+    def mixed_T(self) -> NDArray:
+        """The factor T of all terms, of shape (d', m)."""
+        return self.T @ self.mix
+
+    @property
+    def bounds(self) -> tuple[NDArray, NDArray]:
+        """Lower and upper bound of the dual point of each entry, of shape (m, n)."""
+        shape = self.mix.shape[1], len(self.weights)
+        return self.losses.lo.reshape(shape), self.losses.hi.reshape(shape)
+
+    @cached_property
+    def output_losses(self) -> RowLoss:
+        """The losses of the entries of the outputs, without gaps."""
+        if not self.ordered:
+            return self.losses
+        return self.losses.take(slice(len(self.mix) * len(self.weights)))
+
+    @cached_property
+    def entry_weights(self) -> NDArray:
+        """Weight of each entry, flat."""
+        m = self.mix.shape[1]
+        return self.weights if m == 1 else np.tile(self.weights, m)
+
+    def take(self, rows: NDArray) -> Self:
+        """Return the same problem with the sums over `rows` only."""
+        return replace(
+            self, design=self.design.gather(rows), y=self.y[..., rows],
+            weights=self.weights[rows], losses=self.losses.take(self._entries(rows)),
+        )  # fmt: skip
+
+    def weighted(self, a: NDArray) -> NDArray:
+        """Return s a, which may be `a` itself."""
+        return a if self.uniform else self.weights * a
+
+    def flat(self, W: NDArray, b: NDArray) -> NDArray:
+        """Return one vector: W column by column, then the intercepts if free."""
+        return np.append(W.T.ravel(), b) if self.fit_intercept else W.T.ravel()
+
+    def split(self, flat: NDArray) -> tuple[NDArray, NDArray]:
+        """Return W and b of such a vector, zero intercepts if they are not free."""
+        size = self.rank * len(self.T)
+        b = flat[size:] if self.fit_intercept else np.zeros(len(self.mix))
+        return flat[:size].reshape(len(self.T), self.rank).T, b
+
+    def predict(self, W: NDArray, b: NDArray) -> NDArray:
+        """Return the predictions of all terms, ``(Z W T + b)^T`` mixed: (m, n)."""
+        out = np.ascontiguousarray(self.design.mv(W @ self.mixed_T).T)
+        if b.any():
+            out += (b @ self.mix)[:, None]
+        return out
+
+    def residual(self, coef: NDArray, intercept: NDArray) -> NDArray:
+        """Return the residuals of all terms, of shape (m, n)."""
+        res = self.predict(coef, intercept)
+        np.negative(res, out=res)
+        res[: len(self.mix)] += self.y
+        return res
+
+    def sizes(self, res: NDArray) -> NDArray:
+        """Return the absolute residuals of the rows of positive weight."""
+        return np.abs(res[: len(self.mix), self.weights > 0])
+
+    def best_constant(self) -> NDArray:
+        """Return the intercepts to start from with zero coefficients."""
+        return self.constants(
+            np.broadcast_to(self.y, (len(self.mix), self.y.shape[-1]))
+        )
+
+    def constants(self, targets: NDArray) -> NDArray:
+        """Return constants near the given targets (d, n) of the outputs.
+
+        The quantile that minimizes a loss of the pinball kind, the median for other
+        losses, and 0 if the bounds depend on the row (two classes).
+        """
+        counted = np.flatnonzero(self.weights > 0)
+        lo, hi = (bound[: len(targets), counted] for bound in self.bounds)
+        out = np.zeros(len(targets))
+        for j, (low, high) in enumerate(zip(lo, hi, strict=True)):
+            if (low == low[0]).all() and (high == high[0]).all():
+                width = high[0] - low[0]
+                level = high[0] / width if np.isfinite(width) else 0.5
+                out[j] = self.target_quantile(targets[j], level)
+        return out
+
+    def point(
+        self, res: NDArray, center: NDArray, sigma: float
+    ) -> tuple[NDArray, NDArray, NDArray, float]:
+        """Return what a `RowPoint` has, with a total for each term."""
+        shape, flat = res.shape, (res.ravel(), self.entry_weights, center.ravel())
+        a, inside, total, young = self.losses.point(*flat, sigma)
+        a, inside = a.reshape(shape), inside.reshape(shape)
+        totals = np.array([total]) if len(a) == 1 else a @ self.weights
+        young = self.young(res, a) if self.ordered else young
+        return a, inside, totals, young
+
+    def young(self, res: NDArray, a: NDArray) -> float:
+        """Return the weighted sum of the Fenchel-Young terms.
+
+        That of a gap is the product with its multiplier, and its crossing.
+        """
+        d = len(self.mix)
+        flat = res[:d].ravel(), self.entry_weights[: d * res.shape[1]], a[:d].ravel()
+        young = self.output_losses.young(*flat)
+        if self.ordered:
+            gaps = self.weights * res[d:]
+            young -= float(np.vdot(a[d:], np.maximum(gaps, 0.0)))
+            young -= float(np.minimum(gaps, 0.0).sum())
+        return young
+
+    def certify(
+        self,
+        W: NDArray,
+        b: NDArray,
+        res: NDArray,
+        a: NDArray,
+        gradient: NDArray | None = None,
+        rate: NDArray | None = None,
+    ) -> Certificate:
+        """Return the certificate of (W, b) and a; `gradient` is ``Z^T (s a)^T``.
+
+        `rate` says how fast entries move when a is balanced: those between kinks, if
+        None. If `ordered`, b is shifted first so that no outputs of these rows cross.
+        """
+        if gradient is None:
+            gradient = self.design.rmv(self.weighted(a).T)
+        imbalance, d = np.zeros(len(b)), len(self.mix)
+        if self.fit_intercept:
+            a, gradient = self._balanced(a, gradient, rate)
+            imbalance = self.mix @ (a @ self.weights)
+        if self.ordered:
+            b, res = self._uncrossed(b, res)
+        young = self.young(res, a) + float(np.abs(b * imbalance).sum())
+        losses = self.output_losses.values(res[:d].ravel()).reshape(d, -1).sum(axis=0)
+        rho = self.alpha * W - gradient @ self.mixed_T.T / self.n
+        return certificate(self, W, b, a, rho, losses, young)
+
+    def _entries(self, rows: NDArray) -> NDArray:
+        """Return the places of the entries of rows."""
+        n, m = len(self.weights), self.mix.shape[1]
+        return rows if m == 1 else (n * np.arange(m)[:, None] + rows).ravel()
+
+    def _uncrossed(self, b: NDArray, res: NDArray) -> tuple[NDArray, NDArray]:
+        """Return b, its upper outputs raised until none cross, and residuals."""
+        d, counted = len(self.mix), self.weights > 0
+        raised = np.maximum(-res[d:, counted].min(axis=1), 0.0)
+        shift = np.append(0.0, np.cumsum(raised))
+        res = res - (shift @ self.mix)[:, None]
+        np.maximum(res[d:], 0.0, out=res[d:])  # what rounding of the sums leaves
+        return b + shift, res
+
+    def _balanced(
+        self, a: NDArray, gradient: NDArray, rate: NDArray | None
+    ) -> tuple[NDArray, NDArray]:
+        """Return `a` with a weighted sum of zero for every output, and its gradient."""
+        d, (lo, hi) = len(self.mix), self.bounds
+        if rate is None:
+            rate = self.losses.between(a.ravel()).reshape(a.shape)
+        goals = -self.mix[:, d:] @ (a[d:] @ self.weights)
+        outputs = [
+            balance(a[j], self.weights, lo[j], hi[j], rate[j], float(goals[j]))
+            for j in range(d)
+        ]
+        balanced = outputs[0][None] if len(a) == 1 else np.vstack([*outputs, a[d:]])
+        rows = np.flatnonzero((balanced != a).any(axis=0))
+        if 0 < len(rows) < _FEW * a.shape[1]:
+            step = self.weights[rows] * (balanced[:, rows] - a[:, rows])
+            gradient = gradient + self.design.rmv(step.T, rows)
+        elif len(rows):
+            gradient = gradient + self.design.rmv(self.weighted(balanced - a).T)
+        return balanced, gradient
+
+
+def newton_problem(
+    design: Design,
+    y: ArrayLike,
+    losses: Loss | RowLoss,
+    alpha: float,
+    sample_weight: ArrayLike | None,
+    fit_intercept: bool,
+    T: ArrayLike = ONE,
+    ordered: bool = False,
+) -> NewtonProblem:
+    """Check the arguments and build the problem of a loss, or of row losses."""
+    n = design.shape[0]
+    y = check_targets("y", y, (n,))
+    loss = losses if isinstance(losses, Loss) else None
+    if isinstance(losses, Loss):
+        losses = row_loss(losses, check_labels("y", y, losses))
+    m = len(losses.lo) // n
+    return NewtonProblem(
+        design=design,
+        y=y,
+        weights=check_weights(sample_weight, n),
+        uniform=sample_weight is None,
+        losses=losses,
+        T=check_factor(T, (m + 1) // 2 if ordered else m),
+        ordered=ordered,
+        loss=loss,
+        alpha=check_positive("alpha", alpha),
+        fit_intercept=bool(fit_intercept),
+        n=float(n),
+    )

@@ -1,0 +1,238 @@
+"""Semismooth Newton inside a proximal method on the dual, for linear-quadratic losses.
+
+The losses are smoothed by sigma around the current dual point (their Moreau envelopes
+there); Newton's method with an exact line search minimizes that piecewise quadratic
+function; the dual point moves to the new slopes and sigma shrinks (Li, Sun and Toh, "A
+Highly Efficient Semismooth Newton Augmented Lagrangian Method for Solving Lasso
+Problems", 2018, describe the scheme). A loss that is smooth already needs no smoothing,
+and the method is then plain Newton, unless its curved part is narrow for the residuals
+it meets. Rows far from every kink are inactive until a check over all rows ends each
+round, so a wrong guess repairs itself. Without them the problem may have no minimizer,
+so a round ends early where predictions move further than the inactive rows allow.
+"""
+
+from contextlib import suppress
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbsketch.solvers._certified.certificate import Certificate
+from nbsketch.solvers._certified.search import CertifiedSearch
+from nbsketch.solvers._newton.active_rows import ActiveRows
+from nbsketch.solvers._newton.few_rows import are_few, direction_of_entries
+from nbsketch.solvers._newton.gram import TermGrams
+from nbsketch.solvers._newton.problem import NewtonProblem
+from nbsketch.solvers.solution import State
+
+_SMOOTH = 5.0  # times the gam of a smooth loss: a smaller sigma would not help it
+_STALLED = 3  # rounds of a smooth loss without progress
+
+
+class NewtonSearch(CertifiedSearch[NewtonProblem]):
+    """The search for linear-quadratic losses of one output.
+
+    Attributes
+    ----------
+    center : ndarray of shape (m, n)
+        Dual point around which the losses are smoothed.
+    gram : TermGrams
+        Gram matrices of the rows between kinks, one per term.
+    reach : float
+        Rows closer than this to a kink are active.
+    whole, active : ActiveRows
+        All rows as the round began; the active ones as they are now.
+    proposed : ndarray of shape (m, n)
+        Dual point at the end of the round, the next `center`.
+    cold, warm, shrink : float
+        Class attributes: first sigma over the mean residual, the same from a dual point
+        nearby, both for slopes of about one; and the factor on sigma after a round.
+    """
+
+    inexact: ClassVar[float] = 0.1
+    tightens: ClassVar[bool] = False  # a further step is taken instead: see _settled
+    cold: ClassVar[float] = 1.5  # equal residuals must not all hit a bound
+    warm: ClassVar[float] = 0.02
+    shrink: ClassVar[float] = 0.2  # faster than 0.1 can stall
+
+    def _begin(self, state: State) -> None:
+        p = self.problem
+        start = np.zeros_like(self.res) if state.dual is None else state.dual.T
+        self.center = np.clip(start, *p.bounds)
+        self.sigma = self._first_sigma(state)
+        self.gram = TermGrams(p, state.gram, state.inside)
+        self.reach = np.inf
+        self._evaluate_all()
+
+    def _first_certificate(self, state: State) -> Certificate:
+        point = self.coef, self.intercept, self.res
+        return self.problem.certify(*point, self.whole.a, self.whole.gradient)
+
+    def _first_sigma(self, state: State) -> float:
+        if state.sigma is not None:
+            return self._useful(state.sigma)
+        share = self.cold if state.dual is None else self.warm
+        sigma = share * self._spread() / self.problem.losses.steepest
+        return self._useful(max(sigma, 1e-300))
+
+    def _spread(self) -> float:
+        return self.problem.spread(self.res)
+
+    def _useful(self, sigma: float) -> float:
+        """Return sigma, or 0 if the loss is smooth enough by itself."""
+        return sigma if sigma > _SMOOTH * self.problem.losses.gam else 0.0
+
+    def _smaller(self) -> float:
+        return self._useful(self.shrink * self.sigma)
+
+    def _rounding(self) -> float:
+        p = self.problem
+        noise = 2.0**-52 * float(np.sum(np.abs(p.y) @ p.weights)) / p.n
+        return noise if p.losses.gam == 0 else noise**2 / p.losses.gam
+
+    def _evaluate_all(self) -> None:
+        self.whole = ActiveRows(self.problem, None, self.res, self.center)
+        self.active = self.whole
+        self.whole.evaluate(self.sigma)
+
+    def _start_round(self) -> None:
+        self.active = self.whole.select(self.sigma, self.reach)
+        if self.active.rows is not None:
+            self.gram.restrict(self.active.rows)
+
+    def _gradient(self) -> NDArray:
+        p, active = self.problem, self.active
+        rho = p.alpha * self.coef - active.gradient @ p.mixed_T.T / p.n
+        return p.flat(rho, -p.mix @ active.totals / p.n)
+
+    def _settled(self, rho: NDArray, step: int) -> bool:
+        if not self.tightens and step == 0 and (self.sigma == 0 or self.idle > 0):
+            return False  # the certificate of this point was not good enough
+        return super()._settled(rho, step)
+
+    def _gap_parts(self, rho: NDArray) -> tuple[float, float]:
+        p, active = self.problem, self.active
+        rho_W, rho_b = p.split(rho)
+        error = np.vdot(rho_W, rho_W) / (2 * p.alpha)
+        if p.fit_intercept:
+            free = 2 * np.maximum(self.gram.pivot, active.mass)
+            error += (rho_b**2 / free).sum() * p.n * (p.losses.gam + self.sigma)
+        return float(error), active.young / p.n
+
+    def _direction(self, rho: NDArray) -> NDArray:
+        curvature = 1.0 / (self.problem.n * (self.problem.losses.gam + self.sigma))
+        active, gram = self.active, self.gram
+        if are_few(int(np.count_nonzero(active.inside)), self.problem):
+            with suppress(np.linalg.LinAlgError):
+                return direction_of_entries(
+                    active.problem, active.inside, rho, curvature, gram.pivot
+                )
+        gram.move(active.problem, active.rows, active.inside)
+        try:
+            return gram.direction(rho, curvature)
+        except np.linalg.LinAlgError:  # updates have drifted, or alpha is tiny
+            return self._exact_direction(rho, curvature)
+
+    def _exact_direction(self, rho: NDArray, curvature: float) -> NDArray:
+        """Return the direction from rows instead of updates, or from eigenvalues."""
+        active, gram = self.active, self.gram
+        gram.sharpen()
+        if self.problem.is_single:
+            part = active.problem.take(np.flatnonzero(active.inside[0]))
+            return gram.orthogonal_direction(part, rho, curvature)
+        gram.move(active.problem, active.rows, active.inside)
+        try:
+            return gram.direction(rho, curvature)
+        except np.linalg.LinAlgError:
+            return gram.clipped_direction(rho, curvature)
+
+    def _advance(self, direction: NDArray, slope: float) -> bool:
+        p, active, part = self.problem, self.active, self.active.problem
+        D, shift = p.split(direction)
+        move = part.predict(D, shift)
+        flat = move.ravel(), part.entry_weights, active.center.ravel(), self.sigma
+
+        def slopes(t: float) -> tuple[float, float]:
+            return part.losses.slopes(t, active.res.ravel(), *flat)
+
+        inactive = np.vdot(active.inactive_gradient, D @ p.mixed_T)
+        inactive += active.inactive_totals @ (shift @ p.mix)
+        t = self._step_length(slopes, D, slope, float(inactive))
+        farthest = max(float(move.max()), -float(move.min()))
+        if t * farthest > active.reach:
+            t = active.reach / farthest
+        self.coef = self.coef + t * D
+        self.intercept = self.intercept + t * shift
+        active.res = active.res - np.multiply(move, t, out=move)
+        return t > 0
+
+    def _evaluate(self) -> bool:
+        self.active.evaluate(self.sigma)
+        return not self.active.has_left
+
+    def _step_certificate(self) -> Certificate | None:
+        if self.active.rows is not None:
+            return None
+        p, now = self.problem, self.active
+        return p.certify(self.coef, self.intercept, now.res, now.a, now.gradient)
+
+    def _certify(self) -> Certificate:
+        p, active = self.problem, self.active
+        before = self._compared().copy()
+        self.proposed = a = active.spread(self.whole.a)
+        self.res = p.residual(self.coef, self.intercept)
+        if active.rows is None:
+            active.res = self.res  # one vector less while certificates are computed
+        if (moved := float(np.max(np.abs(self._compared() - before)))) > 0:
+            self.reach = 2.0 * moved
+        point = self.coef, self.intercept, self.res, a
+        if not self._is_good(certificate := p.certify(*point, active.gradient)):
+            return certificate
+        del certificate
+        return p.certify(*point)
+
+    def _has_stalled(self, before: int, settled: bool) -> bool:
+        if self.sigma == 0:
+            return self.idle >= _STALLED or self.steps == before
+        return super()._has_stalled(before, settled)
+
+    def _next_round(self, settled: bool) -> None:
+        if self.sigma > 0 and settled:
+            self.center = self.proposed
+            self.sigma = self._smaller()
+        else:
+            self.reach = np.inf
+            if self.active.rows is None:  # inactive rows are not to blame
+                self.sigma *= 2.0
+                if not self.gram.exact:
+                    self.gram.sharpen()
+        self._evaluate_all()
+
+    def _state(self) -> State:
+        best, gram = self.best, self.gram
+        return State(
+            best.coef, best.intercept, best.dual.T, self.sigma or None, gram.matrices,
+            gram.inside,
+        )  # fmt: skip
+
+
+class CoupledSearch(NewtonSearch):
+    """The search for several outputs, coupled by the factor T.
+
+    A Newton step costs a Cholesky factorization over all outputs, whatever the rows:
+    many easy rounds, solved loosely, take fewer of them than the few hard rounds of a
+    single output.
+    """
+
+    inexact: ClassVar[float] = 3.0
+    tightens: ClassVar[bool] = True
+    cold: ClassVar[float] = 0.3
+    warm: ClassVar[float] = 0.05
+    shrink: ClassVar[float] = 0.4
+
+    def _first_certificate(self, state: State) -> Certificate:
+        if state.dual is None:
+            return super()._first_certificate(state)
+        # that of the given point itself: a solution stays one
+        point = self.coef, self.intercept, self.res, self.center
+        return self.problem.certify(*point)

@@ -1,0 +1,182 @@
+"""Newton's method for smooth losses, whose Gram matrix is rebuilt only when stale.
+
+Every row changes its curvature at every step. A new Gram matrix per step would
+be most of the cost, so one of them is kept as the preconditioner of a few conjugate
+gradient steps, two passes over the features each, until these become too many.
+"""
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+from nbsketch.solvers._certified.certificate import Certificate
+from nbsketch.solvers._certified.search import CertifiedSearch
+from nbsketch.solvers._linear.conjugate_gradients import Inverse, conjugate_gradients
+from nbsketch.solvers._newton.problem import NewtonProblem
+from nbsketch.solvers.solution import State
+
+_FORCING = 0.1  # relative accuracy of a Newton direction
+_FRESH = 3  # conjugate gradient steps per direction while the matrix is good
+_LIMIT = 12
+_STALLED = 4  # steps without progress: rounding rules
+
+
+class SmoothSearch(CertifiedSearch[NewtonProblem]):
+    """The search for losses without kinks, such as the logistic one, of one output.
+
+    Attributes
+    ----------
+    res : ndarray of shape (1, n)
+        Residuals of the current point.
+    a, curvature : ndarray of shape (1, n)
+        Dual point and second derivative of the loss.
+    gradient : ndarray of shape (r, 1)
+        ``Z^T (s a)^T``.
+    rho : ndarray
+        Gradient of the objective, that of the intercept last.
+    estimate : float
+        Estimate of the gap.
+    matrix, inverse
+        Hessian of the mean loss at an earlier point, None before the first, and the
+        product with the inverse of it plus the penalty.
+    is_stale : bool
+        Whether `matrix` is due for renewal.
+    move : ndarray of shape (1, n)
+        Change of the predictions along the last direction.
+    stalled, lowest
+        Steps without progress, and the lowest `estimate`.
+    """
+
+    tightens: ClassVar[bool] = False
+
+    def _begin(self, state: State) -> None:
+        self._start_matrix(state)
+        self._evaluate()
+
+    def _start_matrix(self, state: State) -> None:
+        p, gram = self.problem, state.gram
+        size = p.rank + p.fit_intercept
+        fits = gram is not None and state.inside is None and len(gram) == size
+        self.matrix = gram if fits else None
+        self.inverse = None if self.matrix is None else _inverse(self.matrix, p)
+        self.is_stale, self.stalled, self.lowest = False, 0, np.inf
+
+    def _first_certificate(self, state: State) -> Certificate:
+        return self._step_certificate()
+
+    def _evaluate(self) -> bool:
+        p = self.problem
+        self.a, self.curvature, totals, _ = p.point(self.res, self.res, 0.0)
+        gradient = p.design.rmv(p.weighted(self.a).T)
+        self._set_gradient(gradient, totals, self.curvature @ p.weights)
+        return True
+
+    def _set_gradient(
+        self, gradient: NDArray, totals: NDArray, curvature: NDArray
+    ) -> None:
+        """Set gradients and estimate; the arguments are sums over all rows."""
+        p, self.gradient = self.problem, gradient
+        rho, slope = p.alpha * self.coef - gradient / p.n, -totals / p.n
+        self.rho = p.flat(rho, slope)
+        self.estimate = float(np.vdot(rho, rho)) / (2 * p.alpha)
+        if p.fit_intercept:
+            curvature = np.maximum(1e-300, curvature / p.n)
+            self.estimate += float((slope**2 / (2 * curvature)).sum())
+
+    def _gradient(self) -> NDArray:
+        return self.rho
+
+    def _settled(self, rho: NDArray, step: int) -> bool:
+        if step == 0:
+            return False  # the certificate of this point was not good enough
+        slow = self.estimate >= 0.9 * self.lowest
+        stuck = slow and -self.slope <= 1e-13 * self.best.scale
+        self.stalled = self.stalled + 1 if stuck else 0
+        self.lowest = min(self.lowest, self.estimate)
+        return self.stalled >= _STALLED or self.estimate <= 0.9 * self.target
+
+    def _direction(self, rho: NDArray) -> NDArray:
+        """Return the Newton direction, with the kept matrix or with a new one."""
+        if self.inverse is None or self.is_stale:
+            self.matrix = self._hessian(*self._curvature_sums())
+            self.inverse = _inverse(self.matrix, self.problem)
+        step, self.move, count = conjugate_gradients(
+            self._hessian_product, self.inverse, -rho, _FORCING, _LIMIT
+        )
+        self.is_stale = count > _FRESH
+        return step
+
+    def _curvature_sums(self) -> tuple:
+        """Return the Gram matrix of the curvatures, its edge and its corner."""
+        p, weights = self.problem, self.problem.weights * self.curvature[0]
+        gram = p.design.gram(weights=weights, exact=False)
+        return gram, p.design.rmv(weights), float(weights.sum())
+
+    def _hessian(self, gram: NDArray, edge: NDArray, corner: float) -> NDArray:
+        """Return the Hessian of the mean loss from sums, the intercept last."""
+        p = self.problem
+        if p.fit_intercept:
+            column = edge[:, None]
+            last = np.array([[max(corner, 1e-12 * p.n)]])
+            gram = np.block([[gram, column], [column.T, last]])
+        return gram / p.n
+
+    def _hessian_product(self, direction: NDArray) -> tuple[NDArray, NDArray]:
+        p, (D, shift) = self.problem, self.problem.split(direction)
+        move = p.predict(D, shift)
+        change = p.weights * self.curvature * move
+        image = p.design.rmv(change.T) / p.n + p.alpha * D
+        return p.flat(image, change.sum(axis=1) / p.n), move
+
+    def _advance(self, direction: NDArray, slope: float) -> bool:
+        p, (D, shift) = self.problem, self.problem.split(direction)
+        res, move = self.res.ravel(), self.move.ravel()
+
+        def slopes(t: float) -> tuple[float, float]:
+            return p.losses.slopes(t, res, move, p.weights, res, 0.0)
+
+        t = self._step_length(slopes, D, slope)
+        self.coef = self.coef + t * D
+        self.intercept = self.intercept + t * shift
+        self.res -= t * self.move
+        return t > 0
+
+    def _step_certificate(self) -> Certificate:
+        point = self.coef, self.intercept, self.res, self.a
+        return self.problem.certify(*point, self.gradient, self.curvature)
+
+    def _certify(self) -> Certificate:
+        """Certify the current point; with fresh sums if it seems to be good enough."""
+        p, certificate = self.problem, self._step_certificate()
+        if self._is_good(certificate):
+            self.res = p.residual(self.coef, self.intercept)
+            self._evaluate()
+            certificate = self._step_certificate()
+        return certificate
+
+    def _has_stalled(self, before: int, settled: bool) -> bool:
+        return self.stalled >= _STALLED or self.steps == before
+
+    def _next_round(self, settled: bool) -> None:
+        """Go on from the same point: there is nothing to smooth."""
+
+    def _state(self) -> State:
+        return State(self.best.coef, self.best.intercept, gram=self.matrix)
+
+
+def _inverse(matrix: NDArray, problem: NewtonProblem) -> Inverse:
+    """Return the product with the inverse of `matrix` plus the penalty.
+
+    If rounding has made that indefinite, small eigenvalues are raised.
+    """
+    shifted = matrix.copy()
+    shifted.flat[: problem.rank * len(matrix) : len(matrix) + 1] += problem.alpha
+    try:
+        factor = cho_factor(shifted, check_finite=False)
+    except LinAlgError:
+        values, vectors = np.linalg.eigh(shifted)
+        values = np.maximum(values, problem.alpha)
+        return lambda vector: vectors @ ((vectors.T @ vector) / values)
+    return lambda vector: cho_solve(factor, vector, check_finite=False)

@@ -1,1 +1,0 @@
-"""Scalar losses: problem, active rows, Gram matrix and the two searches."""

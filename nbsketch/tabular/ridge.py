@@ -1,0 +1,238 @@
+r"""Ridge regression on landmarks: the base, sizes of errors, the check of the order.
+
+.. math:: \min_{\beta, b} \sum_i w_i \|y_i - b - k(x_i, L) \beta\|^2
+          + \tau\, \mathrm{tr}(\beta^T k(L, L) \beta)
+
+is that of `nbsketch.solvers.ridge` in the coordinates that make the penalty an
+identity. Kernel values are made block by block: nothing of size n x s is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbsketch._blas import eigh
+from nbsketch._whitening import projection
+from nbsketch.gram import CompiledForm, evaluate
+from nbsketch.solvers.design import ArrayDesign, Design
+from nbsketch.solvers.filters import RidgeFilter
+from nbsketch.solvers.folds import without_rows
+from nbsketch.solvers.order import OrderEffect, contiguous_blocks, order_effect
+from nbsketch.solvers.ridge import RidgePath, leave_one_out
+from nbsketch.solvers.smoother import held_out_error
+from nbsketch.solvers.spectrum import Spectrum, moments
+from nbsketch.tabular.problem import Training
+
+# Rows whose left-out residuals choose tau.
+VALIDATION = 4000
+# Rows and kernel values of a block.
+_BLOCK, _VALUES = 4096, 4_096_000
+# Added to the diagonal of C, times sqrt(s).
+_JITTER = 1e-8
+_TAUS = np.logspace(-5, 3, 17)
+_FILTER = RidgeFilter()
+# One minus a leverage is at least this.
+_LEAST_FREEDOM = 1e-6
+# Landmarks of the ridge that predicts blocks of rows for the check of their order.
+_ORDER_LANDMARKS = 300
+
+
+class LandmarkFunction(NamedTuple):
+    """A function k(x, L) c + b.
+
+    Attributes
+    ----------
+    landmarks : ndarray of shape (s, p)
+        Landmarks L.
+    coef : ndarray of shape (s, d)
+        Coefficients c.
+    intercept : ndarray of shape (d,)
+        Constants b.
+    """
+
+    landmarks: NDArray
+    coef: NDArray
+    intercept: NDArray
+
+    def predict(self, form: CompiledForm, rows: NDArray) -> NDArray:
+        """Return the values at rows (n, p), of shape (n, d)."""
+        return KernelValues(form, rows, self.landmarks).mv(self.coef) + self.intercept
+
+
+class KernelValues(Design):
+    """Kernel values at rows and landmarks, made block by block."""
+
+    def __init__(self, form: CompiledForm, rows: NDArray, landmarks: NDArray) -> None:
+        self._known = form, rows, landmarks
+        self.shape, self.dtype = (len(rows), len(landmarks)), np.dtype(np.float64)
+
+    def blocks(self) -> Iterator[tuple[int, int, NDArray]]:
+        """Yield (start, stop, values) of blocks of rows."""
+        form, rows, landmarks = self._known
+        step = min(max(_VALUES // len(landmarks), 1), _BLOCK)
+        for start in range(0, len(rows), step):
+            stop = min(start + step, len(rows))
+            yield start, stop, evaluate(form, rows[start:stop], landmarks)
+
+    def gather(self, rows: NDArray) -> Design:
+        """Return the values at some rows, in memory."""
+        form, every, landmarks = self._known
+        return ArrayDesign._trusted(evaluate(form, every[rows], landmarks))
+
+
+class Ridge:
+    """Ridge regression on landmarks, which are drawn from the rows.
+
+    Parameters
+    ----------
+    form : CompiledForm
+        Kernel with its length scales.
+    rows : ndarray of shape (n, p)
+        Rows.
+    weights : ndarray of shape (n,) or None
+        Weights. None: ones.
+    landmarks : int or ndarray of shape (s, p)
+        Landmarks; a number of rows is drawn at random.
+    rng : Generator
+        Random state.
+    labels : ndarray of int of shape (n,), default=None
+        Blocks of rows that are left out together; -1: never. None: each row by itself.
+    validation : ndarray of int of shape (m,), default=None
+        Ascending rows whose left-out residuals choose the penalty. None: 4000 rows,
+        drawn at random.
+    """
+
+    def __init__(
+        self,
+        form: CompiledForm,
+        rows: NDArray,
+        weights: NDArray | None,
+        landmarks: int | NDArray,
+        rng: np.random.Generator,
+        labels: NDArray | None = None,
+        validation: NDArray | None = None,
+    ) -> None:
+        n = len(rows)
+        if isinstance(landmarks, int):
+            self._landmarks = rows[_drawn(n, landmarks, rng)]
+        else:
+            self._landmarks = landmarks
+        if validation is None:
+            validation = _drawn(n, VALIDATION, rng)
+        self.validation = validation
+        self._weights = np.ones(n) if weights is None else weights / weights.mean()
+        self._design = KernelValues(form, rows, self._landmarks)
+        C = evaluate(form, self._landmarks, self._landmarks).astype(np.float64)
+        C[np.diag_indices(len(C))] += _JITTER * np.sqrt(len(C))
+        self._penalty, self._projection = C, projection(C)
+        self._blocks = None if labels is None else _blocks(labels)
+        self._alphas = _TAUS / n
+
+    def fit(self, Y: NDArray) -> tuple[LandmarkFunction, NDArray]:
+        """Fit targets (n, d) with the tau of least left-out error.
+
+        Returns
+        -------
+        function : LandmarkFunction
+            The fitted function.
+        residual : ndarray of shape (m, d)
+            Left-out residuals of the validation rows; NaN if none is left out.
+        """
+        path = self._path(Y)
+        left_out = self._by_rows if self._blocks is None else self._by_blocks
+        alpha, residual = left_out(path, Y)
+        return LandmarkFunction(self._landmarks, *path.solve(alpha)), residual
+
+    def order(self, Y: NDArray) -> OrderEffect:
+        """Return the errors of contiguous and of random blocks of rows."""
+        path = self._path(Y)
+        alpha = self._by_rows(path, Y)[0]
+        return order_effect(path, _FILTER, self._design, Y, alpha, self._weights)
+
+    def _path(self, Y: NDArray) -> RidgePath:
+        """Return the solutions of all penalties, for kernel values as features."""
+        y_mean = self._weights @ Y / len(Y)
+        G, cross, mean = moments(self._design, Y - y_mean, self._weights, centered=True)
+        P, outputs = self._projection, np.ones(Y.shape[1])
+        values, vectors = eigh(P.T @ G @ P)
+        vectors, square = P @ vectors, self._weights @ np.square(Y - y_mean)
+        return RidgePath(
+            values=np.maximum(values, 0.0),
+            vectors=vectors,
+            cross=vectors.T @ cross,
+            z_mean=mean,
+            y_mean=y_mean,
+            y_square=float(square.sum() / len(Y)),
+            outputs=outputs,
+            rotation=np.diag(outputs),
+            fit_intercept=True,
+            n_samples=len(Y),
+        )
+
+    def _by_rows(self, path: RidgePath, Y: NDArray) -> tuple[float, NDArray]:
+        """Return the best alpha, and the leave-one-out residuals."""
+        values = self._design.gather(self.validation)
+        Y, weights = Y[self.validation], self._weights[self.validation]
+        errors = leave_one_out(path, values, Y, self._alphas, weights)
+        alpha = self._alphas[int(np.argmin(errors))]
+        Q = (values.collect() - path.z_mean) @ path.vectors
+        gains = 1 / (path.values + alpha)
+        leverage = weights * (np.square(Q) @ gains + 1) / path.n_samples
+        residual = Y - path.y_mean - Q @ (gains[:, None] * path.cross)
+        return alpha, residual / np.maximum(1 - leverage, _LEAST_FREEDOM)[:, None]
+
+    def _by_blocks(self, path: RidgePath, Y: NDArray) -> tuple[float, NDArray]:
+        """Return the best alpha, and the residuals of refits without each block."""
+        residual = np.full((len(self.validation), Y.shape[1]), np.nan)
+        errors, fits = np.zeros(len(self._alphas)), []
+        for block in self._blocks or []:
+            place = np.flatnonzero(np.isin(self.validation, block))
+            if not len(place):
+                continue
+            some = self.validation[place]
+            values, weights = self._design.gather(some), self._weights[some]
+            rest = self._without(path, block, Y)
+            fits.append((place, values, rest))
+            options = values, Y[some], self._alphas, weights
+            errors += weights.sum() * held_out_error(rest, _FILTER, *options)
+        alpha = self._alphas[int(np.argmin(errors))]
+        for place, values, rest in fits:
+            coef, intercept = rest.coefficients(_FILTER, alpha)
+            residual[place] = Y[self.validation[place]] - values.mv(coef) - intercept
+        return alpha, residual
+
+    def _without(self, path: RidgePath, block: NDArray, Y: NDArray) -> Spectrum:
+        """Return the solutions without a block of rows."""
+        values, weights = self._design.gather(block), self._weights[block]
+        rest = without_rows(path, values, Y[block], weights)
+        # The basis is orthonormal for C: the inverse of V^T is C V.
+        shift = self._penalty @ (rest.z_mean - path.z_mean)
+        return rest._replace(z_mean=path.z_mean + shift)
+
+
+def table_order(form: CompiledForm, data: Training) -> OrderEffect:
+    """Compare errors of contiguous and of random blocks of at most 2000 rows.
+
+    They are predicted by a ridge regression on 300 landmarks, fitted to these rows with
+    the penalty of least leave-one-out error. Independent rows have the same law in any
+    order, so the form may have been learned from them.
+    """
+    index = np.concatenate(contiguous_blocks(np.arange(len(data.Y))))
+    rows, Y, weights, _ = data.take(index)
+    rng = np.random.default_rng(0)  # no part of the fit
+    return Ridge(form, rows, weights, _ORDER_LANDMARKS, rng).order(Y)
+
+
+def _drawn(n: int, count: int, rng: np.random.Generator) -> NDArray:
+    """Return at most `count` of n rows, ascending."""
+    return np.sort(rng.choice(n, min(count, n), replace=False))
+
+
+def _blocks(labels: NDArray) -> list[NDArray]:
+    """Return the rows of each block that is left out and leaves rows to fit to."""
+    blocks = [np.flatnonzero(labels == k) for k in np.unique(labels[labels >= 0])]
+    return [block for block in blocks if len(block) < len(labels)]

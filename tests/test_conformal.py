@@ -1,0 +1,405 @@
+"""Conformal intervals and sets: closed forms, MAPIE, and coverage over many seeds."""
+
+import mapie.regression
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_iris
+from sklearn.frozen import FrozenEstimator
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.model_selection import KFold, ShuffleSplit, TimeSeriesSplit
+
+from nbsketch import (
+    GaussianKernel,
+    JointQuantileRegressor,
+    SketchedKernelRegressor,
+    TabularKernelRegressor,
+)
+from nbsketch._quantiles import between_levels, conformal_quantile
+from nbsketch.conformal import ConformalClassifier, ConformalRegressor
+from nbsketch.reproduce import coverage
+
+SEEDS = 60
+
+
+def make_rows(n, seed, noise=1.0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2))
+    return X, X @ [1.0, -2.0] + noise * rng.normal(size=n)
+
+
+def covered(ends, y):
+    return float(np.mean((ends[:, 0] <= y) & (y <= ends[:, 1])))
+
+
+def mean_coverage(model, *, make=make_rows, **options):
+    """Coverage of new rows in the mean over many draws."""
+    shares = []
+    for seed in range(SEEDS):
+        X, y = make(160, seed)
+        new, target = make(400, 1000 + seed)
+        fitted = clone(model).set_params(random_state=seed).fit(X, y)
+        shares.append(covered(fitted.predict_interval(new, **options), target))
+    return np.mean(shares)
+
+
+@pytest.mark.parametrize("m", [1, 9, 10, 99])
+@pytest.mark.parametrize("share", [0.5, 0.8, 0.9, 0.95])
+def test_quantile_is_the_order_statistic(m, share):
+    scores = np.random.default_rng(m).normal(size=m)
+    rank = int(np.ceil(round((m + 1) * share, 9)))
+    expected = np.sort(scores)[rank - 1] if rank <= m else np.inf
+    assert conformal_quantile(scores, share) == expected
+    tiled = conformal_quantile(np.tile(scores, (3, 1)), share)
+    np.testing.assert_array_equal(tiled, expected)
+
+
+def test_integer_weights_repeat_scores():
+    rng = np.random.default_rng(0)
+    scores, weights = rng.normal(size=30), rng.integers(1, 4, size=30)
+    repeated = np.repeat(scores, weights)
+    for share in (0.3, 0.6, 0.9):
+        found = conformal_quantile(scores, share, weights.astype(float), 1.0)
+        assert found == conformal_quantile(repeated, share)
+
+
+def test_between_levels_interpolates_and_stops_at_the_ends():
+    levels, values = np.array([0.1, 0.5, 0.9]), np.array([[0.0, 4.0, 5.0]])
+    found = between_levels(levels, values, [0.05, 0.2, 0.7, 0.95])
+    np.testing.assert_allclose(found, [[0.0, 1.0, 4.5, 5.0]])
+
+
+@pytest.mark.parametrize("coverage", [0.8, 0.9, 0.95])
+@pytest.mark.parametrize("method", ["split", "cv+"])
+def test_agrees_with_mapie(method, coverage):
+    X, y = make_rows(200, 0)
+    new, _ = make_rows(50, 1)
+    model = ConformalRegressor(LinearRegression(), method=method, coverage=coverage)
+    if method == "split":
+        fitted, held = next(ShuffleSplit(1, test_size=0.3, random_state=0).split(X))
+        judge = mapie.regression.SplitConformalRegressor(
+            LinearRegression(), confidence_level=coverage, prefit=False
+        )
+        judge.fit(X[fitted], y[fitted]).conformalize(X[held], y[held])
+        model.set_params(cv=[(fitted, held)])
+    else:
+        judge = mapie.regression.CrossConformalRegressor(
+            LinearRegression(), confidence_level=coverage, method="plus", cv=KFold(5)
+        )
+        judge.fit_conformalize(X, y)
+        model.set_params(cv=5)
+    _, expected = judge.predict_interval(new)
+    found = model.fit(X, y).predict_interval(new)
+    np.testing.assert_allclose(found, expected[:, :, 0], atol=1e-9)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_jackknife_is_that_of_n_refits(fit_intercept, weighted):
+    rng = np.random.default_rng(0)
+    X, new = rng.normal(size=(25, 1)), rng.normal(size=(6, 1))
+    y, w = np.sin(X[:, 0]) + 3, rng.uniform(0.5, 2, size=25) if weighted else None
+    known = {"kernel": GaussianKernel(1.0), "alpha": 0.01, "sketch": "identity"}
+    base = SketchedKernelRegressor(**known, fit_intercept=fit_intercept, tol=1e-10)
+    model = ConformalRegressor(base, method="jackknife+", coverage=0.8)
+    model.fit(X, y, sample_weight=w)
+    left_out = np.array(
+        [brute_left_out(X, y, w, k, new, fit_intercept) for k in range(25)]
+    )
+    np.testing.assert_allclose(
+        model.models_.predict(new)[:, :, 0], left_out.T, atol=1e-6
+    )
+    own = [
+        brute_left_out(X, y, w, k, X[k : k + 1], fit_intercept)[0] for k in range(25)
+    ]
+    np.testing.assert_allclose(model.values_[:, 0], own, atol=1e-6)
+    if w is None:
+        size = np.abs(y - own)
+        low = np.sort(left_out.T - size, axis=1)[:, int(np.floor(26 * 0.2 + 1e-9)) - 1]
+        high = np.sort(left_out.T + size, axis=1)[:, int(np.ceil(26 * 0.8 - 1e-9)) - 1]
+        found = model.predict_interval(new)
+        np.testing.assert_allclose(found, np.stack([low, high], axis=1), atol=1e-6)
+
+
+def brute_left_out(X, y, w, k, new, fit_intercept):
+    """Predict by kernel ridge regression without row k, the penalty being that of n."""
+    kept = np.arange(len(y)) != k
+    w = np.ones(len(y)) if w is None else w / w.mean()
+    kernel = GaussianKernel(1.0)
+    K = kernel(X[kept])
+    if not fit_intercept:
+        judge = KernelRidge(alpha=len(y) * 0.01, kernel="precomputed")
+        judge.fit(K, y[kept], sample_weight=w[kept])
+        return judge.predict(kernel(new, X[kept]))
+    # bordered system of ridge regression with a constant
+    m = kept.sum()
+    system = np.zeros((m + 1, m + 1))
+    system[:m, :m] = K + np.diag(len(y) * 0.01 / w[kept])
+    system[m, :m] = system[:m, m] = 1.0
+    solved = np.linalg.solve(system, np.append(y[kept], 0.0))
+    return kernel(new, X[kept]) @ solved[:m] + solved[m]
+
+
+@pytest.mark.parametrize(
+    ("method", "low", "high"),
+    [("split", 0.885, 0.935), ("cv+", 0.885, 0.935)],
+)
+def test_coverage_of_any_regressor(method, low, high):
+    share = mean_coverage(ConformalRegressor(LinearRegression(), method=method))
+    assert low <= share <= high
+
+
+def test_coverage_of_the_jackknife():
+    known = {"kernel": GaussianKernel(2.0), "alpha": 1e-3, "size": 20}
+    base = SketchedKernelRegressor(**known, random_state=0)
+    model = ConformalRegressor(base, method="jackknife+", coverage=0.8)
+    assert 0.77 <= mean_coverage(model) <= 0.85
+
+
+def test_refitting_by_jackknife_covers_where_residuals_of_training_do_not():
+    """Nearly interpolating models: errors of training say nothing of new ones."""
+    known = {"kernel": GaussianKernel(0.3), "alpha": 1e-6, "sketch": "identity"}
+    base = SketchedKernelRegressor(**known)
+    model = ConformalRegressor(base, method="jackknife+", coverage=0.8)
+    assert mean_coverage(model) >= 0.77
+
+
+def make_skewed(n, seed):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(0, 1, size=(n, 1))
+    return X, X[:, 0] * rng.exponential(size=n)
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_coverage_around_quantiles(symmetric):
+    base = JointQuantileRegressor(
+        (0.1, 0.5, 0.9), kernel=GaussianKernel(0.5), alpha=1e-3, size=10, random_state=0
+    )
+    model = ConformalRegressor(base, method="cqr", coverage=0.8, cv=2)
+    share = mean_coverage(model, make=make_skewed, symmetric=symmetric)
+    assert 0.78 <= share <= 0.84
+
+
+def test_each_end_of_an_asymmetric_interval_is_missed_alike():
+    misses = np.zeros(2)
+    for seed in range(SEEDS):
+        X, y = make_skewed(300, seed)
+        new, target = make_skewed(400, 1000 + seed)
+        model = ConformalRegressor(LinearRegression(), coverage=0.8, cv=2).fit(X, y)
+        ends = model.predict_interval(new, symmetric=False)
+        misses += [np.mean(target < ends[:, 0]), np.mean(target > ends[:, 1])]
+    np.testing.assert_allclose(misses / SEEDS, 0.1, atol=0.02)
+
+
+def test_each_group_is_covered():
+    """One group has ten times the noise of the other."""
+    shares = {}
+    for seed in range(SEEDS):
+        rng = np.random.default_rng(seed)
+        groups = np.where(rng.random(400) < 0.3, "loud", "calm")
+        X = rng.normal(size=(400, 1))
+        y = X[:, 0] + np.where(groups == "loud", 10.0, 1.0) * rng.normal(size=400)
+        model = ConformalRegressor(LinearRegression(), coverage=0.8, random_state=seed)
+        model.fit(X[:200], y[:200], groups=groups[:200])
+        inside = model.predict_interval(X[200:], groups=groups[200:])
+        pooled = model.predict_interval(X[200:])
+        for name in ("loud", "calm"):
+            rows = groups[200:] == name
+            entry = shares.setdefault(name, [])
+            target = y[200:][rows]
+            entry.append([covered(inside[rows], target), covered(pooled[rows], target)])
+    by_group = {name: np.mean(values, axis=0) for name, values in shares.items()}
+    assert 0.77 < by_group["calm"][0] < 0.87 and 0.77 < by_group["loud"][0] < 0.9
+    assert by_group["calm"][1] > 0.95 and by_group["loud"][1] < 0.6
+
+
+def test_weights_cover_under_covariate_shift():
+    """New rows have more noise than those of training."""
+    weighted, plain = [], []
+    for seed in range(SEEDS):
+        rng = np.random.default_rng(seed)
+        X = rng.uniform(0, 1, size=(600, 1))
+        noise = rng.normal(size=1000)
+        y = X[:, 0] + X[:, 0] * noise[:600]
+        new = np.sqrt(rng.uniform(0, 1, size=(400, 1)))  # density 2 x
+        target = new[:, 0] + new[:, 0] * noise[600:]
+        model = ConformalRegressor(LinearRegression(), coverage=0.8, cv=2)
+        model.fit(X, y, sample_weight=2 * X[:, 0])
+        ends = model.predict_interval(new, sample_weight=2 * new[:, 0])
+        weighted.append(covered(ends, target))
+        ends = clone(model).fit(X, y).predict_interval(new)
+        plain.append(covered(ends, target))
+    assert 0.78 <= np.mean(weighted) <= 0.84
+    assert np.mean(plain) < 0.77
+
+
+@pytest.mark.parametrize("method", ["split", "cv+", "jackknife+"])
+def test_vectors_are_covered_as_a_whole(method):
+    shares = []
+    for seed in range(SEEDS // 2):
+        rng = np.random.default_rng(seed)
+        X, noise = rng.normal(size=(400, 1)), rng.normal(size=(400, 3)) * [1, 10, 100]
+        Y = X * [1.0, 2.0, 3.0] + noise
+        known = {"kernel": GaussianKernel(2.0), "alpha": 1e-2, "size": 10}
+        base = SketchedKernelRegressor(**known, random_state=0)
+        model = ConformalRegressor(base, method=method, coverage=0.8, random_state=seed)
+        ends = model.fit(X[:160], Y[:160]).predict_interval(X[160:])
+        inside = (ends[..., 0] <= Y[160:]) & (Y[160:] <= ends[..., 1])
+        shares.append(inside.all(axis=1).mean())
+        width = (ends[..., 1] - ends[..., 0]).mean(axis=0)
+        np.testing.assert_allclose(width / width[0], [1, 10, 100], rtol=0.4)
+    assert 0.77 <= np.mean(shares) <= 0.85
+
+
+def test_update_keeps_the_coverage_under_drift():
+    rng = np.random.default_rng(0)
+    X, n = rng.normal(size=(2400, 1)), 2400
+    noise = np.linspace(1.0, 6.0, n) * rng.normal(size=n)
+    y = X[:, 0] + noise
+    model = ConformalRegressor(LinearRegression(), cv=4).fit(X[:400], y[:400])
+    frozen = covered(model.predict_interval(X[400:]), y[400:])
+    inside = []
+    for start in range(400, n, 50):
+        part = slice(start, start + 50)
+        inside.append(covered(model.predict_interval(X[part]), y[part]))
+        model.update(X[part], y[part])
+    assert frozen < 0.7
+    assert abs(np.mean(inside) - 0.9) < 0.02 and abs(np.mean(inside[-10:]) - 0.9) < 0.04
+
+
+def test_rows_at_once_and_one_by_one_are_the_same_update():
+    X, y = make_rows(300, 0)
+    models = [
+        ConformalRegressor(LinearRegression(), cv=2).fit(
+            X[:100], y[:100], groups=np.arange(100) % 2
+        )
+        for _ in range(2)
+    ]
+    groups = np.arange(200) % 2
+    models[0].update(X[100:], y[100:], groups=groups)
+    for k in range(200):
+        models[1].update(X[100 + k][None], y[100 + k][None], groups=groups[k : k + 1])
+    assert models[0].shift_ == models[1].shift_
+    np.testing.assert_allclose(models[0].values_, models[1].values_, atol=1e-12)
+
+
+def test_a_frozen_estimator_is_calibrated_by_all_rows():
+    X, y = make_rows(300, 0)
+    fitted = LinearRegression().fit(X[:100], y[:100])
+    model = ConformalRegressor(FrozenEstimator(fitted)).fit(X[100:], y[100:])
+    assert len(model.values_) == 200
+    np.testing.assert_array_equal(model.predict(X), fitted.predict(X))
+    assert 0.85 < covered(model.predict_interval(X[100:]), y[100:]) < 0.95
+
+
+def test_calibration_rows_of_the_last_split():
+    X, y = make_rows(90, 0)
+    model = ConformalRegressor(LinearRegression(), cv=3).fit(X, y)
+    np.testing.assert_array_equal(model.targets_[:, 0], y[60:])
+    model.set_params(cv=TimeSeriesSplit(8)).fit(X, y)
+    np.testing.assert_array_equal(model.targets_[:, 0], y[80:])
+
+
+def test_tables_and_frames():
+    pandas = pytest.importorskip("pandas")
+    X, y = make_rows(200, 0)
+    frame = pandas.DataFrame(X, columns=["a", "b"])
+    model = ConformalRegressor(TabularKernelRegressor(random_state=0), random_state=0)
+    ends = model.fit(frame[:150], y[:150]).predict_interval(frame[150:])
+    assert 0.75 < covered(ends, y[150:]) <= 1.0
+
+
+def make_classes(n, seed):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(4, size=n)
+    centers = np.array([[0, 0], [2, 0], [0, 2], [1, 1]])
+    return centers[labels] + rng.normal(size=(n, 2)), np.array(list("abcd"))[labels]
+
+
+@pytest.mark.parametrize("method", ["lac", "aps"])
+def test_coverage_of_classes(method):
+    shares, sizes = [], []
+    for seed in range(SEEDS // 2):
+        X, y = make_classes(300, seed)
+        new, labels = make_classes(400, 1000 + seed)
+        model = ConformalClassifier(
+            LogisticRegression(), method=method, coverage=0.8, random_state=seed
+        ).fit(X, y)
+        sets = model.predict_set(new)
+        shares.append(sets[np.arange(400), np.searchsorted(model.classes_, labels)])
+        sizes.append(sets.sum(axis=1))
+    assert 0.78 <= np.mean(shares) <= (0.84 if method == "lac" else 0.95)
+    assert method == "lac" or np.min(sizes) >= 1
+    assert np.mean(sizes) < 3.5
+
+
+def test_lac_is_a_threshold_and_aps_takes_the_most_probable():
+    X, y = load_iris(return_X_y=True)
+    for method in ("lac", "aps"):
+        model = ConformalClassifier(LogisticRegression(), method=method, random_state=0)
+        sets, values = model.fit(X, y).predict_set(X), model.predict_proba(X)
+        inside = np.where(sets, values, np.inf).min(axis=1)
+        outside = np.where(sets, -np.inf, values).max(axis=1)
+        assert (inside >= outside).all()
+        if method == "lac":
+            assert inside.min() >= outside.max()
+
+
+def test_update_of_classes():
+    X, y = make_classes(600, 0)
+    model = ConformalClassifier(LogisticRegression(), cv=3).fit(X[:300], y[:300])
+    shift = model.shift_
+    model.update(X[300:], y[300:])
+    assert model.shift_ != shift and len(model.values_) == 100
+
+
+@pytest.mark.parametrize(
+    ("options", "call", "message"),
+    [
+        ({"method": "lasso"}, {}, "`method` must be one of"),
+        ({"coverage": 1.0}, {}, "`coverage` must be in"),
+        ({"method": "jackknife+"}, {}, "`estimator` must be a SketchedKernelRegressor"),
+        ({"method": "cqr"}, {}, "`estimator` must predict the quantiles"),
+        ({}, {"sample_weight": np.full(60, -1.0)}, "sample_weight"),
+        ({}, {"groups": np.zeros(3)}, "`groups` must have 60 entries, got 3"),
+    ],
+)
+def test_errors_of_fit_name_the_argument(options, call, message):
+    X, y = make_rows(60, 0)
+    with pytest.raises((TypeError, ValueError), match=message):
+        ConformalRegressor(LinearRegression(), **options).fit(X, y, **call)
+
+
+def test_errors_of_use_name_the_argument_and_keep_the_model():
+    X, y = make_rows(60, 0)
+    model = ConformalRegressor(LinearRegression(), cv=2).fit(X, y, groups=y > 0)
+    before = model.predict_interval(X)
+    calls = [
+        ({"groups": np.full(60, 7)}, "`groups` must be groups of calibration rows"),
+        ({"sample_weight": np.ones(60)}, "`sample_weight` must be None"),
+        ({"coverage": 2}, "`coverage` must be in"),
+    ]
+    for call, message in calls:
+        with pytest.raises(ValueError, match=message):
+            model.predict_interval(X, **call)
+    with pytest.raises(ValueError, match="`groups` must be given"):
+        model.update(X, y)
+    with pytest.raises((TypeError, ValueError), match="sample_weight"):
+        model.fit(X, y, sample_weight="heavy")
+    np.testing.assert_array_equal(model.predict_interval(X), before)
+    crossed = ConformalRegressor(LinearRegression(), method="cv+").fit(X, y)
+    with pytest.raises(ValueError, match="`method` must be 'split' or 'cqr'"):
+        crossed.update(X, y)
+
+
+def test_the_experiment_measures_each_setting(monkeypatch, tmp_path):
+    monkeypatch.setattr(coverage, "_ROWS", 100)
+    monkeypatch.setattr(coverage, "_TEST_ROWS", 50)
+    rows = coverage.run(replicates=2, out=tmp_path)
+    assert len(rows) == 3 * len(coverage.SETTINGS)
+    for row in rows:
+        assert 0 <= row["coverage"] <= 1 and row["width"] > 0
+        in_mapie = coverage.SETTINGS[row["setting"]].in_mapie is not None
+        assert (row["mapie"] is not None) == in_mapie
+    assert (tmp_path / "coverage.csv").exists()

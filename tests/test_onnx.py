@@ -1,0 +1,78 @@
+"""Graphs of expansions: onnxruntime predicts what the model predicts."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from nbsketch import (
+    JointQuantileRegressor,
+    SketchedKernelClassifier,
+    SketchedKernelRegressor,
+    SketchedSGDRegressor,
+    SpectralFilterRegressor,
+    TanimotoKernel,
+)
+
+pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(300, 4))
+X[:, 1] = np.round(X[:, 1])  # ties of ranks
+X[:, 2] = np.exp(3 * X[:, 2])  # a heavy tail
+Y = np.sin(X[:, 0]) + X[:, 1]
+NEW = np.vstack([X[:50], 3 * RNG.normal(size=(200, 4))])
+SMALL = {"size": 30, "random_state": 0}
+
+
+def scores(model, path):
+    model.to_onnx(path / "model.onnx")
+    session = onnxruntime.InferenceSession(path / "model.onnx")
+    return session.run(["scores"], {"X": NEW})[0]
+
+
+@pytest.mark.parametrize(
+    "kernel", ["auto", "gaussian", "laplacian", "matern", "linear", "polynomial"]
+)
+@pytest.mark.parametrize("preprocessing", [None, "standard", "both"])
+def test_kernels_and_preprocessing(kernel, preprocessing, tmp_path):
+    model = SketchedKernelRegressor(kernel, preprocessing=preprocessing, **SMALL)
+    expected = model.fit(X, Y).predict(NEW)
+    found = scores(model, tmp_path)
+    np.testing.assert_allclose(found, expected, atol=1e-6 * abs(expected).max())
+
+
+@pytest.mark.parametrize(
+    ("model", "method"),
+    [
+        (SketchedKernelRegressor(sketch="p-sparsified", **SMALL), "predict"),
+        (SketchedKernelRegressor(sketch="identity", alpha=1e-3), "predict"),
+        (SketchedKernelClassifier(**SMALL), "decision_function"),
+        (SpectralFilterRegressor(**SMALL), "predict"),
+        (SketchedSGDRegressor(**SMALL), "predict"),
+        (JointQuantileRegressor((0.2, 0.8), non_crossing=None, **SMALL), "predict"),
+    ],
+    ids=lambda value: type(value).__name__ if not isinstance(value, str) else value,
+)
+def test_models(model, method, tmp_path):
+    model.fit(X, Y > 0 if method == "decision_function" else Y)
+    expected = getattr(model, method)(NEW)
+    found = scores(model, tmp_path)
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found, expected, atol=1e-6 * abs(expected).max())
+
+
+def test_several_outputs(tmp_path):
+    model = SketchedKernelRegressor(**SMALL).fit(X, np.column_stack([Y, -2 * Y]))
+    np.testing.assert_allclose(scores(model, tmp_path), model.predict(NEW), atol=1e-5)
+
+
+def test_kernels_without_a_graph_are_refused(tmp_path):
+    rows = abs(X)
+    for model, data in (
+        (SketchedKernelRegressor(TanimotoKernel(), **SMALL), rows),
+        (SketchedKernelRegressor(lambda A, B: A @ B.T, **SMALL), rows),
+        (SketchedKernelRegressor("gaussian", **SMALL), sp.csr_array(rows)),
+    ):
+        with pytest.raises(TypeError, match="`kernel` must be Gaussian, Laplacian"):
+            model.fit(data, Y).to_onnx(tmp_path / "model.onnx")

@@ -1,0 +1,63 @@
+"""Landmarks of the base, and leaves of smooth targets."""
+
+import numpy as np
+import pytest
+
+from nbsketch import TabularKernelRegressor
+from nbsketch.gram import evaluate
+from nbsketch.tabular import _model
+from nbsketch.tabular.fit import fit_machine
+from nbsketch.tabular.leaves import fit_leaf
+from nbsketch.tabular.ridge import Ridge
+from nbsketch.tabular.scales import form_of
+
+
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+def test_smooth_targets_have_large_leaves(noise):
+    """Where twice as many landmarks lower the error, which noise hides."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.7, 1.7, size=(2400, 6))
+    Z = X @ rng.normal(size=(6, 2)) * 0.6
+    y = np.sin(2 * Z[:, 0]) + Z[:, 0] * Z[:, 1] + noise * rng.normal(size=2400)
+    train = slice(0, 1700)
+    model = TabularKernelRegressor("fast", random_state=0).fit(X[train], y[train])
+    counts = [member.tree.partition.n_leaves for member in model._machine.members]
+    assert counts[1] == 1 if noise == 0 else min(counts) > 1
+    assert counts[0] > 1 and counts[3] > 1
+    low, high = model.predict_interval(X[1700:], coverage=0.8).T
+    assert 0.75 < np.mean((low <= y[1700:]) & (y[1700:] <= high)) < 0.85
+
+
+def test_left_out_errors_of_leaves_are_too_large_at_landmarks():
+    rng = np.random.default_rng(0)
+    Z = rng.uniform(-1, 1, size=(1200, 2))
+    Y = np.sin(3 * Z[:, :1]) * Z[:, 1:]
+    rows, new, form = Z[:800], Z[800:], form_of("matern-3/2", np.ones(2))
+    base, _ = Ridge(form, rows, None, rows[:80], rng).fit(Y[:800])
+    rest = Y - base.predict(form, Z)
+    leaf = fit_leaf(form, rows, rest[:800], 1e-8)
+    error = rest[800:] - evaluate(form, new, rows) @ leaf.coef - leaf.intercept
+    at_landmarks, at_others, at_new = (
+        np.median(np.abs(part))
+        for part in (leaf.residual[:80], leaf.residual[80:], error)
+    )
+    assert at_landmarks > 1.5 * max(at_new, at_others)
+
+
+def test_rows_whose_residuals_are_left_out_are_no_landmarks(monkeypatch):
+    found = []
+
+    def kept(*args, **options):
+        found.append(fit_machine(*args, **options))
+        return found[-1]
+
+    monkeypatch.setattr(_model, "fit_machine", kept)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1510, 2))
+    y = X[:, 0] + rng.normal(size=1510)
+    TabularKernelRegressor("fast", random_state=0).fit(X, y)
+    machine, left_out = found[0]
+    landmarks = {row.tobytes() for row in machine.base.landmarks}
+    drawn = [machine.rows[i].tobytes() for i in left_out.drawn]
+    assert len(landmarks) + len(drawn) == 1510
+    assert not landmarks.intersection(drawn)

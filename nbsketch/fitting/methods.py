@@ -37,10 +37,12 @@ from nbsketch.fitting.sizes import (
     is_dense,
     is_large,
     is_solved_by_passes,
+    landmarks_size,
     takes_all_rows,
 )
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.fitting.solution import FeatureSolution
+from nbsketch.gram.columns import kept_share
 from nbsketch.kernels import StationaryKernel, as_kernel
 from nbsketch.solvers.conjugate import NotConvergedError
 from nbsketch.solvers.design import Design
@@ -261,16 +263,20 @@ def _is_large_sketch(problem: Problem, data: SketchedData) -> bool:
         return False
     if searched and problem.objective.folds is not None:
         return False
-    landmarks = len(data.sketch.columns)
-    return is_large(size, landmarks, searched, exact.keeps_columns(n, size))
+    known = {"searched": searched, "kept": kept_share(n, size)}
+    return is_large(size, n, len(data.sketch.columns), **known)
 
 
 def default_size(problem: Problem) -> int:
     """Return n for the exact machine, or the default size of a sketch."""
     (n, q), outputs = problem.rows.shape, problem.objective.targets.shape[1]
     kind = problem.objective.loss_kind
-    if may_be_exact(problem) and takes_all_rows(kind, n, q, outputs):
+    if not may_be_exact(problem):
+        return problem.objective.default_size()
+    if takes_all_rows(kind, n, q, outputs):
         return n
+    if kind == "square" and not isinstance(problem.rows, PartitionedRows):
+        return landmarks_size(n, outputs)
     return problem.objective.default_size()
 
 

@@ -263,8 +263,8 @@ def _is_large_sketch(problem: Problem, data: SketchedData) -> bool:
         return False
     if searched and problem.objective.folds is not None:
         return False
-    known = {"searched": searched, "kept": kept_share(n, size)}
-    return is_large(size, n, len(data.sketch.columns), **known)
+    landmarks, kept = len(data.sketch.columns), kept_share(n, size)
+    return is_large(size, n, landmarks, searched=searched, kept=kept)
 
 
 def default_size(problem: Problem) -> int:

@@ -247,11 +247,15 @@ def is_large(
 
 
 def landmarks_size(n: int, n_outputs: int) -> int:
-    """Return the default number of landmarks of least squares by passes over them."""
+    """Return the default number of landmarks of least squares by passes over them.
+
+    It is n where they are more than half of the rows: passes over all pairs of rows
+    then take less time (scm20d: 9 seconds instead of 16).
+    """
     per_value = _COLUMN + _COLUMN_OUTPUT * n_outputs
     largest = max(_LANDMARKS, int(_MOST_VALUES / n))
     size = min(n, largest, int(_VALUES / per_value / n))
-    return max(size, least_squares_size(n))
+    return n if n <= 2 * size else max(size, least_squares_size(n))
 
 
 def least_squares_size(n: int) -> int:

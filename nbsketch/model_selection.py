@@ -100,7 +100,7 @@ def cross_validate(
     penalties = np.array(check_positives("alphas", alphas))
     model = clone(estimator).set_params(cv=cv)
     problem = model.prepare(X, y, sample_weight, groups)
-    problem.check_has_path()
+    problem.plan.check_has_path()
     folds = problem.objective.folds
     if folds is None:
         raise TypeError(

@@ -248,14 +248,46 @@ def test_large_sketches(sketch, data, weighted, monkeypatch, rng):
 
 
 def test_where_the_closed_form_stays():
-    assert not sizes.is_large(1000, 1000, searched=False, kept=True)
-    assert sizes.is_large(1001, 16_000, searched=False, kept=True)
-    assert not sizes.is_large(1500, 1500, searched=True, kept=True)
-    assert sizes.is_large(1501, 16_000, searched=True, kept=True)
+    given = {"searched": False, "kept": 1.0}
+    assert not sizes.is_large(1000, 16_000, 1000, **given)
+    assert sizes.is_large(1001, 16_000, 16_000, **given)
+    assert sizes.is_large(1000, 200_000, 1000, **given)  # n s^2 is large
+    searched = {"searched": True, "kept": 1.0}
+    assert not sizes.is_large(1500, 16_000, 1500, **searched)
+    assert sizes.is_large(1501, 16_000, 16_000, **searched)
     # Evaluated again in each pass: many landmarks cost too much.
-    assert not sizes.is_large(3000, 3000, searched=False, kept=False)
-    assert not sizes.is_large(6000, 16_000, searched=False, kept=False)
-    assert sizes.is_large(6000, 6000, searched=True, kept=False)
+    anew = {"searched": False, "kept": 0.0}
+    assert not sizes.is_large(2500, 40_000, 2500, **anew)
+    assert not sizes.is_large(6000, 40_000, 16_000, **anew)
+    assert sizes.is_large(6000, 40_000, 6000, **anew)
+    assert sizes.is_large(2500, 200_000, 2500, searched=True, kept=0.5)
+
+
+@pytest.mark.parametrize("outputs", [1, 3, 16])
+def test_landmarks_beyond_the_exact_machine_have_no_step(outputs):
+    """Their values grow with n up to a budget: time is linear, and no size jumps."""
+    rows = np.geomspace(17_300, 3e6, 200).astype(int)
+    found = np.array([sizes.landmarks_size(n, outputs) for n in rows])
+    assert (np.diff(found) <= 0).all() and found[-1] >= 100
+    assert (found[1:] >= 0.95 * found[:-1]).all()
+    assert (found >= [sizes.least_squares_size(n) for n in rows]).all()
+    assert sizes.landmarks_size(1200, outputs) == 1200
+
+
+def test_the_default_beyond_the_exact_machine_is_solved_by_passes(monkeypatch, rng):
+    monkeypatch.setattr(sizes, "_EXACT_WORK", 1e6)
+    monkeypatch.setattr(sizes, "_LARGE_SEARCH", 500)
+    monkeypatch.setattr(sizes, "_MOST_VALUES", 1e6)
+    monkeypatch.setattr(sizes, "_LANDMARKS", 400)
+    monkeypatch.setattr(sizes, "_LEAST_SQUARES_WORK", 3e7)
+    X = rng.uniform(-2, 2, size=(2000, 2))
+    truth = np.sin(3 * X[:, 0]) * X[:, 1]
+    y = truth + 0.05 * rng.normal(size=2000)
+    found = SketchedKernelRegressor(random_state=0).fit(X, y)
+    assert found.size_ == 500
+    for other in ({"cv": 3}, {"sketch": "p-sparsified"}):
+        small = SketchedKernelRegressor(random_state=0, **other).fit(X, y)
+        assert small.size_ == 122
 
 
 def test_a_chosen_penalty_that_does_not_converge_is_raised(few, data, monkeypatch):

@@ -7,6 +7,7 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 from reference import dense_sketch
 
+import nbsketch
 from nbsketch import (
     AccumulationSketch,
     CountSketch,
@@ -206,6 +207,24 @@ def test_columns(kept, kind, rng, dtype, tol, monkeypatch):
     assert Z.n_passes == 3 and Z.shape == (333, 9)
 
 
+def test_as_many_quarters_are_kept_as_fit(rng, monkeypatch):
+    monkeypatch.setattr(columns, "_BLOCK_BYTES", 4096)
+    X, S = rng.normal(size=(400, 3)), SubsamplingSketch(20).draw(400, 0)
+    V, n_bytes, products = rng.normal(size=(20, 2)), 4 * 400 * 20, []
+    for share in (1.0, 0.8, 0.3, 0.1):
+        Z = SketchedColumns(GaussianKernel(1.0), X, S, memory=share * n_bytes)
+        first, again = Z.normal(V), Z.normal(V)
+        kept = sum(block.nbytes for block in Z._kept) / n_bytes
+        assert share - 0.38 < kept <= share
+        assert_array_equal(first, again)
+        products.append(first)
+    for other in products[1:]:
+        assert_array_equal(other, products[0])
+    nbsketch.set_memory_limit(0.6 * n_bytes)
+    assert columns.kept_share(400, 20) == 0.5
+    nbsketch.set_memory_limit(None)
+
+
 @pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="numba has one thread")
 @pytest.mark.parametrize("kept", [True, False])
 def test_bits_do_not_depend_on_the_number_of_threads(kept, rng, dtype):
@@ -226,8 +245,7 @@ def test_preconditioner_is_the_inverse(centered, rng):
     R = rng.normal(size=(60, 3)) * [1.0, 1e20, 1e-20]
     unit = rng.normal(size=60)
     unit *= centered / np.linalg.norm(unit)
-    pre = FalkonPreconditioner(C, n, 1e-9, unit if centered else None, 1e-9)
-    assert pre.dtype == np.float64
+    pre = FalkonPreconditioner(C, n, 1e-9, unit if centered else None)
     solved = pre.solve(R, alphas)
     J = np.eye(60) - np.outer(unit, unit)
     for c, alpha in enumerate(alphas):
@@ -239,17 +257,19 @@ def test_preconditioner_is_the_inverse(centered, rng):
     assert_allclose(np.square(pre.half(R)).sum(axis=0), inverse, rtol=1e-6)
 
 
-def test_type_of_the_factors(rng):
-    C, n = LaplacianKernel(1.0)(rng.normal(size=(200, 2))), 1000
-    types = [FalkonPreconditioner(C, n, 1e-6, None, a).dtype for a in (1e-6, 1e-8)]
-    assert types == [np.float32, np.float64]
+def test_passes_are_few_at_a_penalty_that_float32_could_factor(rng):
+    """Its factors need so large a diagonal that there were 31 passes."""
+    X = rng.normal(size=(4000, 3)) ** 3
+    y = np.sin(X[:, 0]) + X[:, 1] * X[:, 2]
+    Z = SketchedColumns(MaternKernel(20.0), X, SubsamplingSketch(1000).draw(4000, 0))
+    assert solve_nystrom(Z, y, 1e-6).n_iter <= 24
 
 
 def test_factors_of_singular_matrices(rng):
     X = rng.normal(size=(5, 2))[rng.integers(0, 5, 80)]  # duplicates
     C = GaussianKernel(100.0)(X)
     for alpha in (1e-2, 1e-12):
-        pre = FalkonPreconditioner(C, 1000, 1e-6, np.full(80, 80**-0.5), alpha)
+        pre = FalkonPreconditioner(C, 1000, 1e-6, np.full(80, 80**-0.5))
         R = rng.normal(size=(80, 1))
         solved = pre.solve(R, np.array([alpha]))
         assert np.isfinite(solved).all() and (R * solved).sum() > 0

@@ -22,18 +22,18 @@ from sklearn.utils.validation import (
 from nbsketch._expansion import expansion_of
 from nbsketch._faults import check_magnitude, explaining
 from nbsketch._onnx import write_onnx
-from nbsketch._progress import watching
+from nbsketch._progress import watched_fit, watching
 from nbsketch._rows import checked_rows, is_pairwise, model_dtype, takes_sparse
 from nbsketch._validation import as_csr, check_positives
 from nbsketch.distributed.checks import check_alike, partitioned_rows
 from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.rows import PartitionedRows
 from nbsketch.estimators._summary import summarize
-from nbsketch.fitting.fit import sketch_rows, solve_path
+from nbsketch.fitting.fit import sketch_rows
 from nbsketch.fitting.folds import folds_of_kept
 from nbsketch.fitting.inputs import transform_rows
+from nbsketch.fitting.methods import select_method, warn_of
 from nbsketch.fitting.problem import Problem
-from nbsketch.fitting.settings import SketchSettings, SolveSettings
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.fitting.solution import FeatureSolution
 from nbsketch.fitting.weights import TrainingRows, check_weights
@@ -149,16 +149,6 @@ class KernelExpansion(SaveMixin, BaseEstimator):
         """Return the rows that `cv` leaves out together."""
         return folds_of_kept(self.cv, groups, rows)
 
-    def _sketching(self) -> SketchSettings:
-        return SketchSettings(
-            self.kernel,
-            self.bandwidth,
-            self.preprocessing,
-            self.sketch,
-            self.size,
-            self.random_state,
-        )
-
     def _set_expansion(
         self, coef: NDArray, intercept: Any, data: SketchedData, *, single_output: bool
     ) -> None:
@@ -214,6 +204,42 @@ class SketchedModel(KernelExpansion, ABC):
     ) -> Problem:
         """Check parameters and data; return the problem that `fit` solves."""
 
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> Self:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : array or sparse matrix of shape (n, q)
+            Training rows; float32 stays float32. Memory-mapped arrays are read block
+            by block, Dask arrays and data frames of numbers where they are.
+        y : array of shape (n,) or (n, d)
+            Targets; for a classifier labels of shape (n,), numbers or strings, of at
+            least two classes; one column for joint quantiles.
+        sample_weight : array of shape (n,) or None, default=None
+            Non-negative weights. None: equal weights.
+        groups : array of shape (n,) or None, default=None
+            Label of the group of each row, for `cv`.
+        """
+        with watched_fit(self):
+            return self._solve(self.prepare(X, y, sample_weight, groups))
+
+    def _solve(
+        self, problem: Problem, validation: tuple[Any, NDArray] | None = None
+    ) -> Self:
+        """Solve the problem of a fit and publish the solution."""
+        data = sketch_rows(problem)
+        method = select_method(problem, data)
+        data = method.choose_alpha(problem, data)
+        solution = method.solve(problem, data, validation)
+        warn_of(solution)
+        return self._publish(problem, data, solution)
+
     def fit_path(
         self,
         X: ArrayLike,
@@ -244,16 +270,15 @@ class SketchedModel(KernelExpansion, ABC):
         penalties = check_positives("alphas", alphas)
         model = clone(self).set_params(callback=self.callback)  # clones copy methods
         problem = model.prepare(X, y, sample_weight, groups)
-        problem.check_has_path()
+        problem.plan.check_has_path()
         with watching(self.verbose, self.callback):
             data = sketch_rows(problem)
+            method = select_method(problem, data)
+            data = method.choose_width(problem, data)
             return [
                 copy(model)._publish(problem, data, solution)
-                for solution in solve_path(problem, data, penalties)
+                for solution in method.path(problem, data, penalties)
             ]
-
-    def _solving(self) -> SolveSettings:
-        return SolveSettings(self.alpha, self.solver, self.tol, self.max_iter)
 
     def _publish(
         self, problem: Problem, data: SketchedData, solution: FeatureSolution

@@ -23,8 +23,9 @@ from nbsketch.fitting.descent import (
     Sample,
     count_held_out,
 )
-from nbsketch.fitting.fit import Found, descend
+from nbsketch.fitting.fit import Descended, descend
 from nbsketch.fitting.inputs import Inputs
+from nbsketch.fitting.settings import SketchSettings
 from nbsketch.fitting.sizes import stochastic_size, stream_size
 from nbsketch.fitting.sketched import SketchedData, draw_sketch
 from nbsketch.fitting.weights import TrainingRows
@@ -186,7 +187,7 @@ class DescentModel(KernelExpansion):
         self, rows: TrainingRows, objective: Any, default_size: int
     ) -> SketchedData:
         """Prepare the rows, learning length scales if asked, and draw the sketch."""
-        settings = self._sketching()
+        settings = SketchSettings.of(self)
         settings.check_size_is_fixed()
         target = objective.tuning_target(self.alpha or None)
         return draw_sketch(rows.X, target, default_size, settings, rows.kept)
@@ -198,7 +199,7 @@ class DescentModel(KernelExpansion):
                 f"{self.regime!r} and {self.early_stopping!r}: a stream has no end"
             )
 
-    def _publish(self, data: SketchedData, found: Found) -> Self:
+    def _publish(self, data: SketchedData, found: Descended) -> Self:
         """Set the fitted attributes, and what a stream needs to continue."""
         best, fitted = found.iterate, found.descent
         self._seed = int(data.rng.integers(2**62))

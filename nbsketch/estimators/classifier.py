@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from numpy.typing import ArrayLike
-
-from nbsketch._progress import watched_fit
 from nbsketch.estimators._base import SketchedModel
 from nbsketch.estimators._classes import OneVsRest
-from nbsketch.fitting.fit import sketch_rows, solve
 from nbsketch.fitting.problem import Problem
+from nbsketch.fitting.settings import Plan
 
 
 class SketchedKernelClassifier(OneVsRest, SketchedModel):
@@ -166,38 +163,11 @@ class SketchedKernelClassifier(OneVsRest, SketchedModel):
         self.verbose = verbose
         self.callback = callback
 
-    def fit(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
-    ) -> SketchedKernelClassifier:
-        """Fit the model.
-
-        Parameters
-        ----------
-        X : array or sparse matrix of shape (n, q)
-            Training rows; float32 stays float32. Memory-mapped arrays are read block
-            by block, Dask arrays and data frames of numbers where they are.
-        y : array of shape (n,)
-            Labels, numbers or strings, of at least two classes.
-        sample_weight : array of shape (n,) or None, default=None
-            Non-negative weights. None: equal weights.
-        groups : array of shape (n,) or None, default=None
-            Label of the group of each row, for `cv`.
-        """
-        with watched_fit(self):
-            problem = self.prepare(X, y, sample_weight, groups)
-            data = sketch_rows(problem)
-            solution = solve(problem, data)
-            return self._publish(problem, data, solution)
-
     def prepare(
         self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None
     ) -> Problem:
         """Check parameters and data; return the problem that `fit` solves."""
-        sketching, solving = self._sketching(), self._solving()
+        plan = Plan.of(self)
         self._margin_loss()
         self.__dict__.pop("classes_", None)
         rows = self._check_training(X, y, sample_weight)
@@ -207,4 +177,4 @@ class SketchedKernelClassifier(OneVsRest, SketchedModel):
             folds=self._folds(rows, groups),
         )
         single = len(self.classes_) == 2
-        return Problem(rows.X, objective, sketching, solving, single, kept=rows.kept)
+        return Problem(rows.X, objective, plan, single, kept=rows.kept)

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 
-from nbsketch._progress import watched_fit
 from nbsketch._quantiles import (
     between_levels,
     conformal_quantile,
@@ -22,10 +21,10 @@ from nbsketch.distributed.checks import check_alike, predicted
 from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import SketchedModel, as_columns
-from nbsketch.fitting.fit import sketch_rows, solve
 from nbsketch.fitting.folds import split_last
 from nbsketch.fitting.objectives import JointQuantileObjective
 from nbsketch.fitting.problem import Problem
+from nbsketch.fitting.settings import Plan
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.fitting.solution import FeatureSolution
 from nbsketch.metrics import pinball_loss
@@ -206,38 +205,11 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
         self.verbose = verbose
         self.callback = callback
 
-    def fit(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
-    ) -> JointQuantileRegressor:
-        """Fit the model.
-
-        Parameters
-        ----------
-        X : array or sparse matrix of shape (n, q)
-            Training rows; float32 stays float32. Memory-mapped arrays are read block
-            by block, Dask arrays and data frames of numbers where they are.
-        y : array of shape (n,)
-            Targets.
-        sample_weight : array of shape (n,) or None, default=None
-            Non-negative weights. None: equal weights.
-        groups : array of shape (n,) or None, default=None
-            Label of the group of each row, for `cv`.
-        """
-        with watched_fit(self):
-            problem = self.prepare(X, y, sample_weight, groups)
-            data = sketch_rows(problem)
-            solution = solve(problem, data)
-            return self._publish(problem, data, solution)
-
     def prepare(
         self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None
     ) -> Problem:
         """Check parameters and data; return the problem that `fit` solves."""
-        sketching, solving = self._sketching(), self._solving()
+        plan = Plan.of(self)
         constrained = self._is_constrained()
         output = QuantileOutput(self.quantiles, self.gamma)
         rows = self._check_training(X, y, sample_weight, y_numeric=True)
@@ -255,7 +227,7 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
             constrained,
         )
         objective = replace(objective, folds=folds)
-        return Problem(rows.X, objective, sketching, solving, False, held, rows.kept)
+        return Problem(rows.X, objective, plan, False, held, rows.kept)
 
     def _is_constrained(self) -> bool:
         """Check `non_crossing`; return whether it is a constraint of the fit."""

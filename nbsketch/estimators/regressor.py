@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike
 from sklearn.base import MultiOutputMixin
 from sklearn.metrics import d2_tweedie_score
 
-from nbsketch._progress import watched_fit
 from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import SketchedModel, as_columns
@@ -21,9 +20,9 @@ from nbsketch.estimators._posterior import (
     posterior_std,
 )
 from nbsketch.estimators._scores import RegressorScore
-from nbsketch.fitting.fit import sketch_rows, solve
 from nbsketch.fitting.problem import Problem
 from nbsketch.fitting.regression import regression_objective
+from nbsketch.fitting.settings import Plan
 from nbsketch.losses import LogLinkLoss, as_loss
 
 
@@ -218,38 +217,11 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorScore, SketchedModel):
         self.verbose = verbose
         self.callback = callback
 
-    def fit(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
-    ) -> SketchedKernelRegressor:
-        """Fit the model.
-
-        Parameters
-        ----------
-        X : array or sparse matrix of shape (n, q)
-            Training rows; float32 stays float32. Memory-mapped arrays are read block
-            by block, Dask arrays and data frames of numbers where they are.
-        y : array of shape (n,) or (n, d)
-            Targets.
-        sample_weight : array of shape (n,) or None, default=None
-            Non-negative weights. None: equal weights.
-        groups : array of shape (n,) or None, default=None
-            Label of the group of each row, for `cv`.
-        """
-        with watched_fit(self):
-            problem = self.prepare(X, y, sample_weight, groups)
-            data = sketch_rows(problem)
-            solution = solve(problem, data)
-            return self._publish(problem, data, solution)
-
     def prepare(
         self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None
     ) -> Problem:
         """Check parameters and data; return the problem that `fit` solves."""
-        sketching, solving = self._sketching(), self._solving()
+        plan = Plan.of(self)
         rows = self._check_training(
             X, y, sample_weight, multi_output=True, y_numeric=True
         )
@@ -262,7 +234,7 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorScore, SketchedModel):
         )
         objective = replace(objective, folds=self._folds(rows, groups))
         single = rows.y.ndim == 1
-        return Problem(rows.X, objective, sketching, solving, single, kept=rows.kept)
+        return Problem(rows.X, objective, plan, single, kept=rows.kept)
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
         """Return the predictions of the rows of X, of shape (n,) or (n, d).

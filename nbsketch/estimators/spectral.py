@@ -14,9 +14,8 @@ from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import SketchedModel, as_columns
 from nbsketch.estimators._scores import RegressorScore
 from nbsketch.fitting.alpha import CRITERIA
-from nbsketch.fitting.fit import sketch_rows, solve
 from nbsketch.fitting.problem import Problem
-from nbsketch.fitting.settings import SolveSettings
+from nbsketch.fitting.settings import Plan
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.fitting.solution import FeatureSolution
 from nbsketch.fitting.spectral import SpectralObjective
@@ -229,15 +228,13 @@ class SpectralFilterRegressor(MultiOutputMixin, RegressorScore, SketchedModel):
                     "`X_val` must be None if `alpha` or `n_steps` is given: validation "
                     "rows choose them"
                 )
-            data = sketch_rows(problem)
-            solution = solve(problem, data, validation)
-            return self._publish(problem, data, solution)
+            return self._solve(problem, validation)
 
     def prepare(
         self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None
     ) -> Problem:
         """Check parameters and data; return the problem that `fit` solves."""
-        sketching, solving = self._sketching(), SolveSettings(self.alpha)
+        plan = Plan.of(self)
         filter = self._check_filter()
         rows = self._check_training(
             X, y, sample_weight, multi_output=True, y_numeric=True
@@ -255,7 +252,7 @@ class SpectralFilterRegressor(MultiOutputMixin, RegressorScore, SketchedModel):
             folds=self._folds(rows, groups),
         )
         single = rows.y.ndim == 1
-        return Problem(rows.X, objective, sketching, solving, single, kept=rows.kept)
+        return Problem(rows.X, objective, plan, single, kept=rows.kept)
 
     def _check_filter(self) -> Filter:
         """Return the filter; check what goes with it."""

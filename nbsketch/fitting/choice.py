@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from nbsketch._progress import report
 from nbsketch._rows import is_pairwise
 from nbsketch._sketch_map import SketchMap, sketched_design
-from nbsketch.fitting.settings import SolveOptions
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.fitting.solution import FeatureSolution
 from nbsketch.gram import Gram, SymmetricGram
@@ -99,7 +98,7 @@ def fit_landmarks(data: SketchedData, objective: Any) -> FeatureSolution:
     )
     sketch_map = SketchMap.of(kernel, rows, sketch)
     _, design = sketched_design(sketch_map, rows)
-    return objective.fit(design, None, SolveOptions(), data.rng)
+    return objective.fit(design, None, data.rng)
 
 
 def _order(choice: Choice) -> tuple[float, float]:

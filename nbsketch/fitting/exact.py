@@ -12,14 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._memory import fits
 from nbsketch._rows import is_pairwise
 from nbsketch.fitting.settings import SolveOptions
 from nbsketch.fitting.sizes import fits_dense, is_dense
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.fitting.solution import FeatureSolution
 from nbsketch.gram import Gram, SketchedColumns, SymmetricGram
-from nbsketch.gram.columns import MEMORY
 from nbsketch.solvers.conjugate import (
     NotConvergedError,
     conjugate_path,
@@ -134,11 +132,6 @@ def solve_large_sketch(
         callback=options.callback,
     )
     return FeatureSolution.of_rows(found, alpha, tol)
-
-
-def keeps_columns(n: int, size: int) -> bool:
-    """Return whether the columns of a sketch of n rows are kept between passes."""
-    return fits(np.dtype(np.float32).itemsize * n * size, unasked=MEMORY)
 
 
 def _dense(

@@ -29,7 +29,6 @@ class LeastSquaresObjective(RadialObjective):
 
     keep_features: ClassVar[bool | None] = None
     is_closed_form: ClassVar[bool] = True
-    # Whether a given penalty is solved for on the Gram matrix where all rows are taken.
     solves_gram: ClassVar[bool] = True
 
     def default_size(self) -> int:
@@ -50,8 +49,8 @@ class LeastSquaresObjective(RadialObjective):
         self,
         design: Design,
         alpha: float | None,
-        options: SolveOptions,
         rng: np.random.Generator,
+        validation: tuple[Design, NDArray] | None = None,
     ) -> FeatureSolution:
         """Solve for one penalty; None is the one of least error on rows left out."""
         path = ridge_path(design, self.targets, **self.problem())

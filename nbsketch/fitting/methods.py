@@ -1,32 +1,282 @@
-"""Which method solves a problem: rules that depend on settings, sizes and the loss."""
+"""Which method solves a problem, and the methods: each chooses a penalty and solves.
+
+`select_method` is the only place that decides. Each method has the steps `choose_alpha`
+(and `choose_width`), `solve` and `path`:
+
+===============  ======================================================================
+`ClosedForm`     one decomposition of the features serves all penalties
+`Newton`         certified Newton steps on the features
+`Stochastic`     Adam or stochastic subgradient steps on the features, as asked for
+`AllRows`        least squares on the Gram matrix of all rows: Cholesky, or passes
+`Nystrom`        least squares on a large sketch, by passes
+`Dual`           the other losses on all rows, by Newton steps on the dual
+===============  ======================================================================
+"""
 
 from __future__ import annotations
 
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import Any, ClassVar
+
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
 
-from nbsketch._progress import seconds_left
+from nbsketch._blas import one_thread, threads_for
+from nbsketch._progress import is_asked, is_stopped, seconds_left
 from nbsketch.distributed.rows import PartitionedRows
-from nbsketch.fitting.dual import solves_dual
-from nbsketch.fitting.exact import keeps_columns
+from nbsketch.fitting import dual, exact
+from nbsketch.fitting.choice import Sample, choose_exact
+from nbsketch.fitting.folds import dependent_rows
 from nbsketch.fitting.problem import Problem
 from nbsketch.fitting.sizes import (
-    as_auto_size,
+    is_dense,
     is_large,
     is_solved_by_passes,
+    landmarks_size,
     takes_all_rows,
 )
 from nbsketch.fitting.sketched import SketchedData
-from nbsketch.fitting.stochastic import as_solver
+from nbsketch.fitting.solution import FeatureSolution
+from nbsketch.gram.columns import kept_share
 from nbsketch.kernels import StationaryKernel, as_kernel
+from nbsketch.solvers.conjugate import NotConvergedError
+from nbsketch.solvers.design import Design
+
+# Rows and targets on which a spectral filter chooses its parameter.
+Validation = tuple[Any, NDArray]
+
+
+class Method(ABC):
+    """How a problem is solved once its rows are sketched."""
+
+    # Whether penalty and width are chosen on a sample of the rows.
+    sample: ClassVar[type[Sample] | None] = None
+
+    def samples(self, data: SketchedData) -> bool:
+        """Return whether penalty and width are chosen on a sample of the rows."""
+        return self.sample is not None
+
+    def choose_alpha(self, problem: Problem, data: SketchedData) -> SketchedData:
+        """Return the data with the penalty, if neither it nor the size has set it."""
+        if problem.plan.alpha is not None or data.alpha is not None:
+            return data
+        return self._chosen(problem, data)
+
+    def choose_width(self, problem: Problem, data: SketchedData) -> SketchedData:
+        """Return the data with the width of the kernel that goes with the penalty."""
+        return self.choose_alpha(problem, data) if self.samples(data) else data
+
+    def _chosen(self, problem: Problem, data: SketchedData) -> SketchedData:
+        with one_thread():
+            return choose_exact(data, problem.objective, None, self.sample)
+
+    @abstractmethod
+    def solve(
+        self, problem: Problem, data: SketchedData, validation: Validation | None = None
+    ) -> FeatureSolution:
+        """Return the solution, in terms of the sketched kernel functions."""
+
+    def path(
+        self, problem: Problem, data: SketchedData, alphas: Iterable[float]
+    ) -> Iterator[FeatureSolution]:
+        """Yield the solution for each penalty, on one set of features."""
+        with one_thread():
+            projection, design = data.design(keep=True)
+            options = problem.plan.options()
+            for solution in problem.objective.path(design, alphas, options):
+                yield _expanded(solution, projection)
+
+
+class Newton(Method):
+    """Certified Newton steps on the features."""
+
+    def _chosen(self, problem: Problem, data: SketchedData) -> SketchedData:
+        with one_thread():
+            features = data.design(keep=True)
+            alpha = problem.objective.choose_alpha(features[1], data.rng)
+        return data._replace(features=features, alpha=alpha)
+
+    def solve(
+        self, problem: Problem, data: SketchedData, validation: Validation | None = None
+    ) -> FeatureSolution:
+        """Return the solution, in terms of the sketched kernel functions."""
+        with one_thread():  # many small products, whatever n is
+            projection, design = data.design(keep=True)
+            solution = self._minimum(problem, design, alpha_of(problem, data))
+        return _expanded(solution, projection)
+
+    def _minimum(
+        self, problem: Problem, design: Design, alpha: float
+    ) -> FeatureSolution:
+        return problem.objective.solve(design, alpha, problem.plan.options())
+
+
+class Stochastic(Newton):
+    """Adam or stochastic subgradient steps on the features, which certify nothing."""
+
+    def _minimum(
+        self, problem: Problem, design: Design, alpha: float
+    ) -> FeatureSolution:
+        solver = problem.plan.stochastic
+        assert solver is not None
+        return problem.objective.descend(design, alpha, solver)
+
+
+class ClosedForm(Method):
+    """One decomposition of the features, which serves all penalties.
+
+    It serves the choice of the penalty and the solution alike, so `solve` has both.
+    """
+
+    def _chosen(self, problem: Problem, data: SketchedData) -> SketchedData:
+        return data
+
+    def solve(
+        self, problem: Problem, data: SketchedData, validation: Validation | None = None
+    ) -> FeatureSolution:
+        """Return the solution, in terms of the sketched kernel functions."""
+        objective: Any = problem.objective
+        alpha = data.alpha if problem.plan.alpha is None else problem.plan.alpha
+        size, n = data.sketch.shape
+        with threads_for(4.0 * size * n * size):
+            projection, design = data.design(objective.keep_features)
+            chosen_on = None
+            if validation is not None:
+                Z = data.validation_design(validation[0], projection)
+                chosen_on = Z, validation[1]
+            solution = objective.fit(design, alpha, data.rng, chosen_on)
+        return _expanded(solution, projection)
+
+
+class AllRows(ClosedForm):
+    """Least squares on the Gram matrix of all rows: Cholesky factors, or passes."""
+
+    def samples(self, data: SketchedData) -> bool:
+        """Return whether penalty and width are chosen on a sample of the rows."""
+        return is_solved_by_passes(data.sketch.shape[1])
+
+    def _chosen(self, problem: Problem, data: SketchedData) -> SketchedData:
+        return Method._chosen(self, problem, data)
+
+    def solve(
+        self, problem: Problem, data: SketchedData, validation: Validation | None = None
+    ) -> FeatureSolution:
+        """Return the solution, with a coefficient for each row."""
+        alpha, options = alpha_of(problem, data), problem.plan.options()
+        with solver_threads(problem, data):
+            found = exact.solve_all_rows(data, problem.objective, alpha, options)
+        return found._replace(order=data.order)
+
+    def path(
+        self, problem: Problem, data: SketchedData, alphas: Iterable[float]
+    ) -> Iterator[FeatureSolution]:
+        """Yield the solution for each penalty; of few rows, on their features."""
+        if not self.samples(data):
+            yield from super().path(problem, data, alphas)
+            return
+        options = problem.plan.options()
+        with one_thread():
+            yield from exact.path_all_rows(data, problem.objective, alphas, options)
+
+
+class Nystrom(ClosedForm):
+    """Least squares on a large sketch, by conjugate gradients, else in closed form."""
+
+    sample = Sample
+
+    def _chosen(self, problem: Problem, data: SketchedData) -> SketchedData:
+        return Method._chosen(self, problem, data)
+
+    def solve(
+        self, problem: Problem, data: SketchedData, validation: Validation | None = None
+    ) -> FeatureSolution:
+        """Return the solution, in terms of the sketched kernel functions."""
+        alpha, options = alpha_of(problem, data), problem.plan.options()
+        with suppress(NotConvergedError), solver_threads(problem, data):
+            found = exact.solve_large_sketch(data, problem.objective, alpha, options)
+            return found._replace(order=data.order)
+        return super().solve(problem, data, validation)
+
+
+class Dual(Newton):
+    """Losses other than the square on all rows, by Newton steps on the dual."""
+
+    sample = dual.DualSample
+
+    def _chosen(self, problem: Problem, data: SketchedData) -> SketchedData:
+        return Method._chosen(self, problem, data)
+
+    def solve(
+        self, problem: Problem, data: SketchedData, validation: Validation | None = None
+    ) -> FeatureSolution:
+        """Return the solution; few rows that do not converge have features as well."""
+        alpha, options = alpha_of(problem, data), problem.plan.options()
+        with suppress(NotConvergedError), one_thread():
+            found = dual.solve_dual_rows(data, problem.objective, alpha, options)
+            return found._replace(order=data.order)
+        return super().solve(problem, data, validation)
+
+    def path(
+        self, problem: Problem, data: SketchedData, alphas: Iterable[float]
+    ) -> Iterator[FeatureSolution]:
+        """Yield the solution for each penalty; of few rows, on their features."""
+        if dual.has_features(data.sketch.shape[1]):
+            yield from super().path(problem, data, alphas)
+            return
+        options = problem.plan.options()
+        with one_thread():
+            yield from dual.path_dual_rows(data, problem.objective, alphas, options)
+
+
+def select_method(problem: Problem, data: SketchedData) -> Method:
+    """Return the method that solves a problem, given its sketch."""
+    n, all_rows = data.sketch.shape[1], data.sketch.is_identity
+    if problem.plan.stochastic is not None:
+        return Stochastic()
+    if not problem.objective.is_closed_form:
+        in_memory = not isinstance(data.inputs.rows, PartitionedRows)
+        by_dual = all_rows and in_memory and dual.solves_dual(problem.objective, n)
+        return Dual() if by_dual else Newton()
+    searched = problem.plan.alpha is None and data.alpha is None
+    if not problem.objective.solves_gram or (
+        all_rows and searched and not is_solved_by_passes(n)
+    ):
+        return ClosedForm()
+    if all_rows:
+        return AllRows()
+    return Nystrom() if _is_large_sketch(problem, data) else ClosedForm()
+
+
+def _is_large_sketch(problem: Problem, data: SketchedData) -> bool:
+    """Return whether least squares on a large sketch is solved by passes over it.
+
+    Its penalty is given, or chosen on a sample; with folds, by the closed form.
+    """
+    (size, n), searched = data.sketch.shape, problem.plan.alpha is None
+    fixed = problem.plan.growth is None and data.size_path is None
+    if not fixed or size == n or isinstance(problem.rows, PartitionedRows):
+        return False
+    if searched and problem.objective.folds is not None:
+        return False
+    landmarks, kept = len(data.sketch.columns), kept_share(n, size)
+    return is_large(size, n, landmarks, searched=searched, kept=kept)
 
 
 def default_size(problem: Problem) -> int:
     """Return n for the exact machine, or the default size of a sketch."""
     (n, q), outputs = problem.rows.shape, problem.objective.targets.shape[1]
     kind = problem.objective.loss_kind
-    if may_be_exact(problem) and takes_all_rows(kind, n, q, outputs):
+    if not may_be_exact(problem):
+        return problem.objective.default_size()
+    if takes_all_rows(kind, n, q, outputs):
         return n
+    if kind == "square" and not isinstance(problem.rows, PartitionedRows):
+        return landmarks_size(n, outputs)
     return problem.objective.default_size()
 
 
@@ -36,12 +286,12 @@ def may_be_exact(problem: Problem) -> bool:
     It is for stationary kernels of dense rows: others have low rank or slow values.
     With folds there is a sketch, whose penalty all of them choose.
     """
-    stochastic = as_solver(problem.solving.solver) is not None
-    by_passes = solves_gram(problem) or problem.objective.has_dual_path
-    if stochastic or not (_is_free(problem) and by_passes):
+    plan, objective = problem.plan, problem.objective
+    by_passes = objective.solves_gram or objective.has_dual_path
+    if plan.stochastic is not None or not (plan.is_free and by_passes):
         return False
-    dense = not sp.issparse(problem.rows) and problem.objective.folds is None
-    return dense and isinstance(as_kernel(problem.sketching.kernel), StationaryKernel)
+    dense = not sp.issparse(problem.rows) and objective.folds is None
+    return dense and isinstance(as_kernel(plan.kernel), StationaryKernel)
 
 
 def is_limited(problem: Problem) -> bool:
@@ -49,59 +299,45 @@ def is_limited(problem: Problem) -> bool:
 
     Few rows have their default, and rows of Dask arrays, which are not searched twice.
     """
-    timed = np.isfinite(seconds_left()) and _is_free(problem)
-    stochastic = as_solver(problem.solving.solver) is not None
-    many = is_solved_by_passes(problem.rows.shape[0])
+    plan, many = problem.plan, is_solved_by_passes(problem.rows.shape[0])
+    free = many and plan.is_free and plan.stochastic is None
     in_memory = not isinstance(problem.rows, PartitionedRows)
-    return bool(timed and many and in_memory and not stochastic)
+    return bool(free and in_memory and np.isfinite(seconds_left()))
 
 
-def is_exact(problem: Problem, data: SketchedData) -> bool:
-    """Return whether least squares is solved on the Gram matrix of all rows."""
-    known = problem.solving.alpha is not None or data.alpha is not None
-    return known and data.sketch.is_identity and solves_gram(problem)
+def solver_threads(problem: Problem, data: SketchedData) -> AbstractContextManager:
+    """Limit BLAS to one thread for iterative solvers, whatever n is."""
+    n, objective = data.sketch.shape[0], problem.objective
+    if problem.plan.stochastic is not None or not objective.is_closed_form:
+        return one_thread()
+    if not (data.sketch.is_identity and objective.solves_gram):
+        return nullcontext()
+    return threads_for(n**3) if is_dense(n) else one_thread()
 
 
-def is_iterative(problem: Problem, data: SketchedData) -> bool:
-    """Return whether least squares on all rows has a decomposition for each penalty."""
-    many = is_solved_by_passes(data.sketch.shape[0])
-    return many and data.sketch.is_identity and solves_gram(problem)
+def alpha_of(problem: Problem, data: SketchedData) -> float:
+    """Return the penalty that was given or chosen."""
+    alpha = data.alpha if problem.plan.alpha is None else problem.plan.alpha
+    assert alpha is not None
+    return float(alpha)
 
 
-def is_dual(problem: Problem, data: SketchedData) -> bool:
-    """Return whether a loss other than the square is solved on the dual."""
-    free = data.sketch.is_identity and as_solver(problem.solving.solver) is None
-    in_memory = not isinstance(data.inputs.rows, PartitionedRows)
-    return free and in_memory and solves_dual(problem.objective, data.sketch.shape[0])
+def warn_of(solution: FeatureSolution) -> None:
+    """Warn of a solution less accurate than asked for, and of dependent rows."""
+    text = solution.shortfall
+    if text and is_stopped():
+        name = "callback" if is_asked() else "max_seconds"
+        text = (
+            f"`{name}` has stopped the solver after {solution.n_iter} iterations; "
+            f"the relative distance from the optimum is at most {solution.gap:.1e}"
+        )
+    if text:  # in the line that calls `fit`
+        warnings.warn(text, ConvergenceWarning, stacklevel=4)
+    if solution.order is not None and solution.order.is_contradicted:
+        warnings.warn(dependent_rows(solution.order), stacklevel=4)
 
 
-def is_large_sketch(problem: Problem, data: SketchedData) -> bool:
-    """Return whether least squares on a large sketch is solved by passes over it.
-
-    Its penalty is given, or chosen on a sample; with folds, by the closed form.
-    """
-    (size, n), searched = data.sketch.shape, problem.solving.alpha is None
-    fixed = as_auto_size(problem.sketching.size) is None and data.size_path is None
-    in_memory = not isinstance(problem.rows, PartitionedRows)
-    applies = fixed and in_memory and solves_gram(problem)
-    if not applies or size == n or (searched and problem.objective.folds is not None):
-        return False
-    landmarks = len(data.sketch.columns)
-    return is_large(size, landmarks, searched, keeps_columns(n, size))
-
-
-def is_closed_form(problem: Problem) -> bool:
-    """Return whether all penalties share one decomposition."""
-    return (
-        problem.objective.is_closed_form and as_solver(problem.solving.solver) is None
-    )
-
-
-def solves_gram(problem: Problem) -> bool:
-    """Return whether the exact algorithms of least squares apply."""
-    return is_closed_form(problem) and problem.objective.solves_gram
-
-
-def _is_free(problem: Problem) -> bool:
-    """Return whether neither sketch nor size is given."""
-    return problem.sketching.sketch is None and problem.sketching.size is None
+def _expanded(solution: FeatureSolution, projection: NDArray) -> FeatureSolution:
+    """Return a solution in terms of the sketched kernel functions."""
+    rank = len(solution.coef)
+    return solution._replace(coef=projection @ solution.coef, rank=rank)

@@ -44,6 +44,8 @@ class Objective(ABC):
     keep_features: ClassVar[bool | None] = True
     # Whether all penalties share one decomposition.
     is_closed_form: ClassVar[bool] = False
+    # Whether a given penalty is solved for on the Gram matrix where all rows are taken.
+    solves_gram: ClassVar[bool] = False
 
     targets: NDArray
     weights: NDArray | None
@@ -88,18 +90,6 @@ class Objective(ABC):
         square = None if alpha is None else alpha / self.slope_ratio()
         known = self.targets, self.weights, self.is_robust, square
         return TuningTarget(*known, self.folds)
-
-    def fit(
-        self,
-        design: Design,
-        alpha: float | None,
-        options: SolveOptions,
-        rng: np.random.Generator,
-    ) -> FeatureSolution:
-        """Solve for one penalty, chosen first if it is None."""
-        if alpha is None:
-            alpha = self.choose_alpha(design, rng)
-        return self.solve(design, float(alpha), options)
 
     def choose_alpha(self, design: Design, rng: np.random.Generator) -> float:
         """Return the penalty of least held-out loss; of few rows, in five random folds.

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from nbsketch.fitting.settings import SketchSettings, SolveSettings
+from nbsketch.fitting.objective import Objective
+from nbsketch.fitting.settings import Plan
 from nbsketch.fitting.weights import TrainingRows
 
 
@@ -20,10 +21,8 @@ class Problem(NamedTuple):
         Checked training rows.
     objective : Objective
         The objective on their features.
-    sketching : SketchSettings
-        How rows are transformed and sketched.
-    solving : SolveSettings
-        How the objective is minimized.
+    plan : Plan
+        How rows are sketched and the objective is minimized.
     single_output : bool
         Whether the fitted attributes have no axis of outputs.
     held_out : TrainingRows or None
@@ -33,19 +32,12 @@ class Problem(NamedTuple):
     """
 
     rows: Any
-    objective: Any
-    sketching: SketchSettings
-    solving: SolveSettings
+    objective: Objective
+    plan: Plan
     single_output: bool
     held_out: TrainingRows | None = None
     kept: NDArray | None = None
 
     def with_bandwidth(self, bandwidth: float) -> Problem:
         """Return the problem with another bandwidth."""
-        sketching = replace(self.sketching, bandwidth=bandwidth)
-        return self._replace(sketching=sketching)
-
-    def check_has_path(self) -> None:
-        """Refuse settings for which there is no path of penalties on one sketch."""
-        self.solving.check_solver_has_paths()
-        self.sketching.check_size_is_fixed()
+        return self._replace(plan=replace(self.plan, bandwidth=bandwidth))

@@ -33,12 +33,18 @@ _VALUE, _PER_FEATURE, _READ, _PER_OUTPUT = 0.3, 0.03, 0.2, 0.16
 _DENSE_ROWS = 4000
 # The matrix, the system that is factorized, and the kernel values before them.
 _DENSE_COPIES = 3
-# Above this size sketches are solved by conjugate gradients as well: the closed form
-# costs n s^2. It serves all penalties, so that a search pays for it up to the second.
-_LARGE_SIZE, _LARGE_SEARCH = 1000, 1500
-# Where K S^T does not fit into memory, each pass evaluates it again: this pays from the
-# size on whose square is so many times the number of landmarks.
-_EVALUATED_AGAIN = 4000
+# Above this size sketches are solved by conjugate gradients as well, and above so much
+# n s^2, which the closed form costs. It serves all penalties, so that a search pays for
+# it up to the second size.
+_LARGE_SIZE, _LARGE_SEARCH, _LARGE_WORK = 1000, 1500, 1e11
+# Each pass evaluates again what of K S^T does not fit into memory. All of it pays from
+# the size on whose square is so many times the number of landmarks.
+_EVALUATED_AGAIN = 2800
+# Landmarks beyond the exact machine: n s up to the first number near its end, where
+# more of them keep the error from a jump, but not below the second, while n s and the
+# passes over them, of each output, stay below a budget (columns of 1.5e9 bytes).
+_MOST_VALUES, _LANDMARKS, _VALUES = 1e8, 2500, 3.75e8
+_COLUMN, _COLUMN_OUTPUT = 0.45, 0.55
 _ITERATIVE_SIZE, _ITERATIVE_WORK = 500, 5e10
 # Several levels together: Newton steps factorize matrices of size times levels, at most
 # this; few of them are needed, after steps of splitting.
@@ -220,21 +226,36 @@ def fits_dense(n: int) -> bool:
     return fits(8.0 * n**2, copies=_DENSE_COPIES)
 
 
-def is_large(size: int, n_landmarks: int, searched: bool, kept: bool) -> bool:
+def is_large(
+    size: int, n: int, n_landmarks: int, *, searched: bool, kept: float
+) -> bool:
     """Return whether conjugate gradients solve a sketch faster than its closed form.
 
     Parameters
     ----------
-    size, n_landmarks : int
-        s and s'.
+    size, n, n_landmarks : int
+        s, n and s'.
     searched : bool
         Whether the penalty is to be chosen.
-    kept : bool
-        Whether K S^T fits into memory.
+    kept : float
+        Share of K S^T that fits into memory.
     """
-    if size <= (_LARGE_SEARCH if searched else _LARGE_SIZE):
+    small = size <= (_LARGE_SEARCH if searched else _LARGE_SIZE)
+    if small and n * size**2 <= _LARGE_WORK:
         return False
-    return kept or size**2 > _EVALUATED_AGAIN * n_landmarks
+    return size**2 > (1 - kept) * _EVALUATED_AGAIN * n_landmarks
+
+
+def landmarks_size(n: int, n_outputs: int) -> int:
+    """Return the default number of landmarks of least squares by passes over them.
+
+    It is n where they are more than half of the rows: passes over all pairs of rows
+    then take less time (scm20d: 9 seconds instead of 16).
+    """
+    per_value = _COLUMN + _COLUMN_OUTPUT * n_outputs
+    largest = max(_LANDMARKS, int(_MOST_VALUES / n))
+    size = min(n, largest, int(_VALUES / per_value / n))
+    return n if n <= 2 * size else max(size, least_squares_size(n))
 
 
 def least_squares_size(n: int) -> int:

@@ -36,7 +36,6 @@ class SpectralObjective(LeastSquaresObjective):
         self,
         design: Design,
         alpha: float | None,
-        options: SolveOptions,
         rng: np.random.Generator,
         validation: tuple[Design, NDArray] | None = None,
     ) -> FeatureSolution:

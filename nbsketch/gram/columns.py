@@ -20,8 +20,11 @@ from nbsketch.gram.rounding import rounded_rows
 
 # Memory of the columns while no limit is set.
 MEMORY = 1.5e9
-# Memory of a block of rows.
-_BLOCK_BYTES = 16 << 20
+# Shares of the columns that may be kept, of which the largest that fits is.
+_SHARES = 1.0, 0.75, 0.5, 0.25
+# Memory of a block of rows. Its float64 values have twice as much: larger ones get new
+# pages from the system for each block, and take twice the time.
+_BLOCK_BYTES = 8 << 20
 # Rows and columns of a block that is made symmetric.
 _SQUARE = 512
 # Rough time on one thread of one value in both products.
@@ -31,9 +34,9 @@ _SECONDS_PER_VALUE = 3e-10
 class SketchedColumns:
     r"""The matrix :math:`Z = K S^\top` of shape (n, s) and its normal equations.
 
-    ``normal(V)`` is :math:`Z^\top W Z V` in one pass over Z. The values are kept if
-    they fit into a memory limit; otherwise each pass evaluates them again, block by
-    block. Sums are float64.
+    ``normal(V)`` is :math:`Z^\top W Z V` in one pass over Z. The values are kept, or
+    as many quarters of them as fit into a memory limit; each pass evaluates the others
+    again, block by block. Sums are float64.
 
     Parameters
     ----------
@@ -83,12 +86,11 @@ class SketchedColumns:
         self._landmarks = kernel.take(self._X, sketch.columns)
         self.dtype, self.shape = np.dtype(dtype), (X.shape[0], sketch.shape[0])
         self.n_passes = 0
-        n_bytes = self.dtype.itemsize * X.shape[0] * sketch.shape[0]
-        kept = fits(n_bytes, unasked=MEMORY) if memory is None else n_bytes <= memory
-        self._kept: list[NDArray] | None = None
+        self._n_kept = int(kept_share(*self.shape, self.dtype, memory) * X.shape[0])
+        self._kept: list[NDArray] = []
         self._core: NDArray | None = None
-        if kept:
-            self._core, self._kept = self._evaluated_with_core()
+        if self._n_kept == X.shape[0]:
+            self._core = self._keep_with_core()
 
     @property
     def active(self) -> NDArray:
@@ -137,23 +139,25 @@ class SketchedColumns:
 
     def _blocks(self) -> Iterator[NDArray]:
         self.n_passes += 1
-        yield from self._evaluated() if self._kept is None else self._kept
-
-    def _evaluated(self) -> Iterator[NDArray]:
-        """Yield blocks of rows of Z, row-major."""
+        yield from self._kept
+        known = sum(map(len, self._kept))
         for start, stop in self._cuts(self.shape[0]):
-            yield self._rounded(self._fold(self._X[start:stop]))
+            if start >= known:
+                Z = self._rounded(self._fold(self._X[start:stop]))
+                if stop <= self._n_kept:
+                    self._kept.append(Z)
+                yield Z
 
-    def _evaluated_with_core(self) -> tuple[NDArray, list[NDArray]]:
-        """Return S K S^T, and the blocks of rows of Z from which it is."""
-        core, blocks = np.zeros(2 * (self.shape[1],)), []
+    def _keep_with_core(self) -> NDArray:
+        """Keep all values, and return S K S^T, which is made of them."""
+        core = np.zeros(2 * (self.shape[1],))
         for start, stop in self._cuts(self.shape[0]):
             values = self._fold(self._X[start:stop])
-            blocks.append(self._rounded(values))
+            self._kept.append(self._rounded(values))
             low, high = np.searchsorted(self.active, [start, stop])
             rows = self.active[low:high] - start
             _add_part(self._sketch.weights, low, values.T[rows], core)
-        return _symmetric(core), blocks
+        return _symmetric(core)
 
     def _cuts(self, n: int) -> Iterator[tuple[int, int]]:
         """Yield where blocks of n rows start and stop."""
@@ -169,6 +173,18 @@ class SketchedColumns:
 
     def _rounded(self, values: NDArray) -> NDArray:
         return np.ascontiguousarray(values.T, dtype=self.dtype)
+
+
+def kept_share(
+    n: int, size: int, dtype: DTypeLike = np.float32, memory: float | None = None
+) -> float:
+    """Return the share of K S^T of shape (n, size) that is kept between passes."""
+    n_bytes = np.dtype(dtype).itemsize * n * size
+    for share in _SHARES:
+        part = share * n_bytes
+        if fits(part, unasked=MEMORY) if memory is None else part <= memory:
+            return share
+    return 0.0
 
 
 def _add_part(weights: Any, first: int, tile: NDArray, core: NDArray) -> None:

@@ -4,7 +4,7 @@ r"""Sketched kernel ridge regression for large sketches, by conjugate gradients.
           + \frac{\alpha}{2} g^\top (S K S^\top + \delta I) g
 
 in a few passes over :math:`K S^\top`, where the closed form costs :math:`n s^2`. Only
-the preconditioner costs :math:`s^3`, in float32.
+the preconditioner costs :math:`s^3`.
 """
 
 from __future__ import annotations

@@ -76,7 +76,6 @@ class SketchedSystem:
             self.n,
             self.delta,
             self._unit if self._unit.any() else None,
-            float(alphas.min(initial=np.inf)),
         )
 
     def project(self, G: NDArray) -> NDArray:

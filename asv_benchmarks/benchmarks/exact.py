@@ -166,3 +166,44 @@ class AgainstSize:
     def track_error(self, size):
         error = self.fit(size).predict(self.X_test) - self.y_test
         return float(np.sqrt(np.mean(error**2)))
+
+
+def reach(n, seed=0, links=8, noise=0.05):
+    """Return joint angles of a planar arm, the noisy distance it reaches, and it."""
+    rng = np.random.default_rng(seed)
+    angles = rng.uniform(-np.pi / 2, np.pi / 2, size=(n, links))
+    heading = np.cumsum(angles, axis=1)
+    truth = np.hypot(np.cos(heading).sum(axis=1), np.sin(heading).sum(axis=1))
+    return angles, truth + noise * truth.std() * rng.normal(size=n), truth
+
+
+class BeyondExact:
+    """The default of the square loss from the end of the exact machine on: an arm.
+
+    Against sizes that are given; errors are shares of the standard deviation.
+    """
+
+    params = (
+        choose(fast=[18_000], regular=[20_000, 40_000, 80_000, 160_000, 320_000]),
+        choose(fast=[None], regular=[None, 1000, 2500]),
+    )
+    param_names = ("n", "size")
+    timeout = 600
+
+    def setup(self, n, size):
+        self.X, self.y, _ = reach(n)
+        self.X_test, _, self.truth = reach(4000, seed=1)
+
+    def fit(self, size):
+        model = nbsketch.SketchedKernelRegressor(size=size, random_state=0)
+        return model.fit(self.X, self.y)
+
+    def time_fit(self, n, size):
+        self.fit(size)
+
+    def track_error(self, n, size):
+        error = self.fit(size).predict(self.X_test) - self.truth
+        return float(np.sqrt(np.mean(error**2)) / self.truth.std())
+
+    def track_size(self, n, size):
+        return self.fit(size).size_

@@ -43,7 +43,7 @@ _EVALUATED_AGAIN = 2800
 # Landmarks beyond the exact machine: n s up to the first number near its end, where
 # more of them keep the error from a jump, but not below the second, while n s and the
 # passes over them, of each output, stay below a budget (columns of 1.5e9 bytes).
-_MOST_VALUES, _LANDMARKS, _VALUES = 1e8, 2500, 3.75e8
+_MOST_VALUES, _LANDMARKS, _VALUES = 9e7, 2500, 3.75e8
 _COLUMN, _COLUMN_OUTPUT = 0.45, 0.55
 _ITERATIVE_SIZE, _ITERATIVE_WORK = 500, 5e10
 # Several levels together: Newton steps factorize matrices of size times levels, at most

@@ -444,6 +444,8 @@ def test_searches_agree_whatever_the_seed_and_the_precision(monkeypatch):
         return error_of(tuned, X, Y, X_new, Y_new, size=500)
 
     errors = [error(np.float64, seed) for seed in range(3)]
+    # the noise has variance .0025; searches that stop early agree on .014
+    assert np.median(errors) < 0.01
     assert max(errors) < 1.3 * np.median(errors)
     rounded = [error(np.float32, seed) for seed in range(2)]
     assert_allclose(rounded, errors[:2], rtol=0.05)

@@ -414,7 +414,8 @@ def test_irrelevant_features_are_found():
     assert tuned.error < 0.85 * tuned.isotropic_error
 
 
-def test_outliers_do_not_own_the_scales():
+def test_outliers_do_not_own_the_scales(monkeypatch):
+    monkeypatch.setattr(search, "_EVIDENCE", search._EVIDENCE._replace(rows=400))
     X, Y = friedman(1000, n_outliers=20)
     X_clean, Y_clean = friedman(1000, seed=1)
     inside = (X <= 1).all(axis=1)
@@ -435,20 +436,19 @@ def smooth(n, seed=0):
 
 
 def test_searches_agree_whatever_the_seed_and_the_precision(monkeypatch):
-    X, Y = smooth(700)
-    X_new, Y_new = smooth(700, seed=1)
-    monkeypatch.setattr(search, "_EVIDENCE", search._EVIDENCE._replace(rows=400))
+    X, Y = smooth(500)
+    X_new, Y_new = smooth(500, seed=1)
+    monkeypatch.setattr(search, "_EVIDENCE", search._EVIDENCE._replace(rows=350))
 
     def error(kind, seed):
         tuned = tune(X.astype(kind), Y, rng=seed)
-        return error_of(tuned, X, Y, X_new, Y_new, size=500)
+        return error_of(tuned, X, Y, X_new, Y_new, size=400)
 
     errors = [error(np.float64, seed) for seed in range(3)]
     # the noise has variance .0025; searches that stop early agree on .014
     assert np.median(errors) < 0.01
     assert max(errors) < 1.3 * np.median(errors)
-    rounded = [error(np.float32, seed) for seed in range(2)]
-    assert_allclose(rounded, errors[:2], rtol=0.05)
+    assert_allclose(error(np.float32, 0), errors[0], rtol=0.05)
 
 
 @pytest.mark.parametrize("n", [400, 1600])

@@ -388,10 +388,20 @@ def wiggle(n=300, q=4, seed=0):
     return X, np.sin(6 * X[:, :1]) + 0.1 * rng.normal(size=(n, 1))
 
 
+@pytest.fixture
+def few_rows(monkeypatch):
+    """Searches of a third of the rows in each stage: polished from 1000 rows on."""
+    for name in ("_EVIDENCE", "_FURTHER", "_POLISH"):
+        stage = getattr(search, name)
+        monkeypatch.setattr(search, name, stage._replace(rows=stage.rows // 3))
+    for name in ("_CHECK", "_SPARE", "_LANDMARKS"):
+        monkeypatch.setattr(search, name, getattr(search, name) // 3)
+
+
 def test_friedman_is_learned():
-    X, Y = friedman(4000)
+    X, Y = friedman(3000)
     tuned = tune(X, Y, size=100, rng=0)
-    assert error_of(tuned, X, Y, *friedman(4000, seed=1)) < 1.1
+    assert error_of(tuned, X, Y, *friedman(3000, seed=1)) < 1.1
     # x_1 and x_2 bend, x_3 to x_5 are linear, the others are nothing
     assert tuned.relevance[:2].min() > 3 * tuned.relevance[5:].max()
     assert tuned.error < 0.9 * tuned.isotropic_error
@@ -404,12 +414,13 @@ def test_irrelevant_features_are_found():
     assert tuned.error < 0.85 * tuned.isotropic_error
 
 
-def test_outliers_do_not_own_the_scales():
-    X, Y = friedman(2000, n_outliers=30)
-    X_clean, Y_clean = friedman(2000, seed=1)
+def test_outliers_do_not_own_the_scales(monkeypatch):
+    monkeypatch.setattr(search, "_EVIDENCE", search._EVIDENCE._replace(rows=400))
+    X, Y = friedman(1000, n_outliers=20)
+    X_clean, Y_clean = friedman(1000, seed=1)
     inside = (X <= 1).all(axis=1)
     errors, ratios = [], []
-    for seed in range(5):
+    for seed in range(3):
         tuned = tune(X, Y, size=100, robust=True, rng=seed)
         errors.append(error_of(tuned, X[inside], Y[inside], X_clean, Y_clean))
         ratios.append(tuned.relevance[:2].min() / tuned.relevance[5:].max())
@@ -424,18 +435,20 @@ def smooth(n, seed=0):
     return X, np.sin(X[:, :1]) + X[:, 1:2] * X[:, 2:3] + 0.05 * rng.normal(size=(n, 1))
 
 
-def test_searches_agree_whatever_the_seed_and_the_precision():
-    X, Y = smooth(1000)
-    X_new, Y_new = smooth(1000, seed=1)
+def test_searches_agree_whatever_the_seed_and_the_precision(monkeypatch):
+    X, Y = smooth(500)
+    X_new, Y_new = smooth(500, seed=1)
+    monkeypatch.setattr(search, "_EVIDENCE", search._EVIDENCE._replace(rows=350))
 
     def error(kind, seed):
         tuned = tune(X.astype(kind), Y, rng=seed)
-        return error_of(tuned, X, Y, X_new, Y_new, size=700)
+        return error_of(tuned, X, Y, X_new, Y_new, size=400)
 
     errors = [error(np.float64, seed) for seed in range(3)]
+    # the noise has variance .0025; searches that stop early agree on .014
+    assert np.median(errors) < 0.01
     assert max(errors) < 1.3 * np.median(errors)
-    rounded = [error(np.float32, seed) for seed in range(2)]
-    assert_allclose(rounded, errors[:2], rtol=0.05)
+    assert_allclose(error(np.float32, 0), errors[0], rtol=0.05)
 
 
 @pytest.mark.parametrize("n", [400, 1600])
@@ -444,15 +457,16 @@ def test_smooth_targets_have_a_penalty_that_solvers_can_use(n):
     Z = rng.uniform(-1, 1, size=(n, 3))
     X = np.tanh(Z @ rng.normal(size=(3, 8)))
     Y = Z[:, :1] + 0.3 * Z[:, 1:2] ** 2
-    taus = [n * tune(X, Y, preprocessing="standard", rng=k).alpha for k in range(2)]
+    seeds = range(1 if n > 1500 else 2)
+    taus = [n * tune(X, Y, preprocessing="standard", rng=k).alpha for k in seeds]
     # conjugate gradients on many rows; few rows have a closed form, for any penalty
     assert (min(taus) > 3e-7) == (n > 1500)
 
 
 @pytest.mark.parametrize("family", ["laplacian", "matern-3/2"])
 def test_a_column_that_begins_without_effect_is_found_again(family):
-    X, Y = smooth(900)
-    rows = prepare(X, Y, None, fit_scaler(X, "standard"), np.arange(900))
+    X, Y = smooth(600)
+    rows = prepare(X, Y, None, fit_scaler(X, "standard"), np.arange(600))
     start = np.full(11, -1.5)
     start[1] -= 4
     found = search.learn(
@@ -532,7 +546,7 @@ def test_family_is_the_one_asked_for(family):
     )
 
 
-def test_noisy_targets_are_polished_if_there_are_rows_to_spare(monkeypatch):
+def test_noisy_targets_are_polished_if_there_are_rows_to_spare(few_rows, monkeypatch):
     shares = []
     call = LeaveOneOut.__call__
 
@@ -541,7 +555,7 @@ def test_noisy_targets_are_polished_if_there_are_rows_to_spare(monkeypatch):
         return call(self, point)
 
     monkeypatch.setattr(LeaveOneOut, "__call__", record)
-    for n, noise, is_polished in [(3000, 0.3, 1), (2900, 0.3, 0), (3000, 0.01, 0)]:
+    for n, noise, is_polished in [(1000, 0.3, 1), (960, 0.3, 0), (1000, 0.01, 0)]:
         shares.clear()
         X, Y = wiggle(n, q=2)
         Y += (noise - 0.1) * (Y - np.sin(6 * X[:, :1])) / 0.1
@@ -550,9 +564,11 @@ def test_noisy_targets_are_polished_if_there_are_rows_to_spare(monkeypatch):
 
 
 @pytest.mark.parametrize("is_better", [True, False])
-def test_a_polish_is_kept_if_the_error_of_other_rows_falls(is_better, monkeypatch):
-    X, Y = wiggle(3000, q=2)
-    rows = prepare(X, Y, None, fit_scaler(X, "standard"), np.arange(3000))
+def test_a_polish_is_kept_if_the_error_of_other_rows_falls(
+    is_better, few_rows, monkeypatch
+):
+    X, Y = wiggle(1000, q=2)
+    rows = prepare(X, Y, None, fit_scaler(X, "standard"), np.arange(1000))
     calls = iter([0.0, 1.0] if is_better else [1.0, 0.0])  # polished, and before
     monkeypatch.setattr(search, "_lowest", lambda errors, point: next(calls))
     polished = []
@@ -569,9 +585,9 @@ def test_a_polish_is_kept_if_the_error_of_other_rows_falls(is_better, monkeypatc
     assert (found is polished[0]) == is_better
 
 
-def test_a_search_no_better_than_its_start_begins_again(monkeypatch):
-    X, Y = wiggle(900)
-    rows = prepare(X, Y, None, fit_scaler(X, "standard"), np.arange(900))
+def test_a_search_no_better_than_its_start_begins_again(few_rows, monkeypatch):
+    X, Y = wiggle(300)
+    rows = prepare(X, Y, None, fit_scaler(X, "standard"), np.arange(300))
     starts, iterations = [], []
     descended = search._Search.descended
 
@@ -661,12 +677,13 @@ def test_arguments_are_checked():
         tune(X, Y, max_iter=0)
 
 
-@pytest.mark.parametrize("n", [60, 700])
-def test_rows_that_coincide_beside_an_outlier(n):
+@pytest.mark.parametrize(
+    "n, preprocessing", [(60, "standard"), (60, "both"), (700, "standard")]
+)
+def test_rows_that_coincide_beside_an_outlier(n, preprocessing):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n, 3))
     y = np.sin(2 * X[:, :1]) + 0.1 * rng.normal(size=(n, 1))
     X[7] = 1e9
-    for preprocessing in ("standard", "both"):
-        tuned = tune(X, y, preprocessing=preprocessing, size=n, rng=0)
-        assert np.isfinite(tuned.error) and tuned.alpha > 0
+    tuned = tune(X, y, preprocessing=preprocessing, size=n, rng=0)
+    assert np.isfinite(tuned.error) and tuned.alpha > 0

@@ -1,11 +1,13 @@
 """How much errors depend on the random state, on the type of the rows, on rounding.
 
 Not from a paper. Rows are fixed, only ``random_state`` changes. Another set of BLAS
-kernels rounds otherwise: ``OPENBLAS_CORETYPE=Haswell nbsketch reproduce steadiness``.
+kernels rounds otherwise: ``OPENBLAS_CORETYPE=Haswell nbsketch reproduce steadiness``
+adds the rows of these kernels to those that the file has.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -17,14 +19,16 @@ from nbsketch._progress import Progress
 from nbsketch.estimators.regressor import SketchedKernelRegressor
 from nbsketch.reproduce._tools.data import load
 from nbsketch.reproduce._tools.publish import publish_table
-from nbsketch.reproduce._tools.report import Row
+from nbsketch.reproduce._tools.report import Row, read_csv, write_csv
 from nbsketch.reproduce._tools.statistics import timed
 
 SETS = (
     "yacht", "boston", "stock", "concrete", "airfoil", "powerplant", "california",
     "elevators", "pol", "parkinsons",
 )  # fmt: skip
-REPLICATES, QUICK_REPLICATES, QUICK_ROWS = 10, 2, 600
+# Random states: of large sets, and of what differs by rounding alone, fewer.
+REPLICATES, FEWER, FEWEST, LARGE = 10, 5, 3, 3000
+QUICK_REPLICATES, QUICK_ROWS = 2, 600
 # Training rows of real sets at most, and test rows.
 _ROWS, _TEST_ROWS = 4700, 2500
 NOTES = (
@@ -82,19 +86,35 @@ def run(
 ) -> list[Row]:
     """Measure the spread of errors (see `nbsketch.reproduce` for the parameters).
 
-    Replicates are random states: 10, or 2 on 600 rows of the synthetic sets if `quick`.
-    Sets that are not available are left out.
+    Replicates are random states, 2 on 600 rows of the synthetic sets if `quick`. Sets
+    that are not available are left out. Rows of the file that are not measured again
+    are kept, and it is written after each set.
     """
-    count = replicates or (QUICK_REPLICATES if quick else REPLICATES)
+    kernels = os.environ.get("OPENBLAS_CORETYPE", "")
     every = tuple(FUNCTIONS) if quick else (*FUNCTIONS, *SETS)
-    names, rows = sets or every, list[Row]()
-    with Progress(len(names) * len(TYPES)) as progress:
+    names, most = sets or every, QUICK_ROWS if quick else None
+    default = QUICK_REPLICATES if quick else None
+    file = out / "steadiness.csv" if out else None
+    known = read_csv(file) if file and file.exists() else []
+    rows = {(row["set"], row["type"]): row for row in known}
+    with Progress(len(names)) as progress:
         for name in names:
-            problem = problem_of(name, data_home, QUICK_ROWS if quick else None)
-            for kind in TYPES:
-                rows += [] if problem is None else [measure(name, problem, kind, count)]
-                progress.step(name)
-    return publish_table(rows, out, "steadiness", "Spread over random states", NOTES)
+            problem = problem_of(name, data_home, most)
+            for row in measure(name, problem, kernels, replicates or default):
+                rows[name, row["type"]] = row
+            if file and rows:
+                write_csv(list(rows.values()), file)
+            progress.step(name)
+    table = worst_first(list(rows.values()))
+    return publish_table(table, out, "steadiness", "Spread over random states", NOTES)
+
+
+def worst_first(rows: list[Row]) -> list[Row]:
+    """Return the rows of the sets with the largest spread first."""
+    worst: dict[str, float] = {}
+    for row in rows:
+        worst[row["set"]] = max(row["worst"], worst.get(row["set"], 0.0))
+    return sorted(rows, key=lambda row: (-worst[row["set"]], row["set"]))
 
 
 def problem_of(name: str, data_home: Path | None, most: int | None) -> Problem | None:
@@ -125,16 +145,29 @@ def made(function: Function, most: int | None) -> Problem:
     return Problem(X, y, X_test, function.of(X_test), loss)
 
 
-def measure(name: str, problem: Problem, kind: type, count: int) -> Row:
-    """Return the row of a set and a type of rows: errors and times over seeds."""
+def measure(
+    name: str, problem: Problem | None, kernels: str, replicates: int | None
+) -> list[Row]:
+    """Return a row per type of rows of a set: one type if BLAS kernels are named."""
+    if problem is None:
+        return []
+    rows = []
+    for kind in TYPES[:1] if kernels else TYPES:
+        usual = FEWER if len(problem.y) >= LARGE else REPLICATES
+        count = replicates or (FEWEST if kernels or kind is np.float32 else usual)
+        label = ", ".join(filter(None, [np.dtype(kind).name, kernels]))
+        rows.append({"set": name, "type": label} | spread_of(problem, kind, count))
+    return rows
+
+
+def spread_of(problem: Problem, kind: type, count: int) -> Row:
+    """Return median and spread of the errors of a type of rows over random states."""
     pairs = [fitted(problem, kind, seed) for seed in range(count)]
     errors, seconds = np.transpose(pairs)
     median = float(np.median(errors))
     return {
-        "set": name,
         "rows": len(problem.y),
         "features": problem.X.shape[1],
-        "type": np.dtype(kind).name,
         "seeds": count,
         "error": median,
         "worst": float(errors.max()) / median,

@@ -176,7 +176,7 @@ def test_leaves_on_targets_stand_beside_those_on_the_base(leaves, new):
     assert [member.is_on_base for member in machine.members] == [True, False] * 3
     rows = machine.prepare(leaves.columns_.transform(new[0][:50]))
     base = machine.base.predict(form_of("matern-3/2", machine.base_scales), rows)
-    out = machine.rest * base
+    out = machine.base_weight * base
     for member, weight in zip(machine.members, machine.weights, strict=True):
         values = member.predict(machine.rows, rows)
         out += weight * (values + base if member.is_on_base else values)

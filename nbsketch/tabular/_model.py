@@ -225,7 +225,10 @@ class TabularModel(SaveMixin, BaseEstimator):
             yield "base", "none: members are exact on all rows"
         else:
             landmarks = len(machine.base.landmarks)
-            yield "base", f"{landmarks} landmarks, weight {machine.rest:.2f} by itself"
+            yield (
+                "base",
+                f"{landmarks} landmarks, weight {machine.base_weight:.2f} by itself",
+            )
         for member, weight in zip(machine.members, machine.weights, strict=True):
             count = member.tree.partition.n_leaves
             text = "all rows" if count == 1 else f"{count} leaves"

@@ -216,7 +216,7 @@ def encode_numbers(
 ) -> tuple[NDArray, NDArray]:
     """Return columns of numbers without gaps, (n, k), and where values are missing."""
     pairs = zip(columns, values, strict=True)
-    parts = [_expected(found, "numbers", column.name) for column, found in pairs]
+    parts = [_expected(value, "numbers", column.name) for column, value in pairs]
     data = np.stack(parts, axis=1).astype(float)
     infinite = np.isinf(data).any(axis=0)
     if infinite.any():

@@ -142,13 +142,13 @@ def _on_base(problem: Problem, scales: list[Scales]) -> Parts:
     half = Ridge(form, data.rows, data.weights, at[::2], *options).fit(data.Y)[1]
     # On noisy targets the error hardly falls with the number of landmarks.
     enlarged = np.nanmean(base_residual**2) < _FALL**2 * np.nanmean(half**2)
-    rest = data._replace(Y=data.Y - base.predict(form, data.rows))
+    remaining = data._replace(Y=data.Y - base.predict(form, data.rows))
     # A row also pulls the base toward itself: without it, leaves have larger targets,
     # of which they are taken to undo nothing.
-    change = base_residual - rest.Y[index]
+    change = base_residual - remaining.Y[index]
     left_out = np.zeros(len(data.Y), dtype=bool)
     left_out[index] = True
-    kinds = (problem._replace(data=rest), change, True), (problem, 0.0, False)
+    kinds = (problem._replace(data=remaining), change, True), (problem, 0.0, False)
     members, residuals = list[Member](), list[NDArray]()
     for kernel in scales:
         for part, shift, is_on_base in kinds:

@@ -153,10 +153,10 @@ def _solve(K: NDArray, noise: NDArray, rhs: NDArray) -> tuple[NDArray, NDArray]:
     solve_factored(A, x)
     solved = x.astype(np.float64)
     if single:
-        rest = rhs - symmetric_product(K.T, solved) - noise[:, None] * solved
-        rest = np.array(rest, dtype=A.dtype, order="F")
-        solve_factored(A, rest)
-        solved += rest
+        defect = rhs - symmetric_product(K.T, solved) - noise[:, None] * solved
+        defect = np.array(defect, dtype=A.dtype, order="F")
+        solve_factored(A, defect)
+        solved += defect
     return A, solved
 
 

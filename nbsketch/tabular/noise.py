@@ -79,8 +79,8 @@ class Noise(NamedTuple):
         Each is an order statistic that a new score passes with probability at most
         (1 - coverage) / 2; infinite if there are too few scores.
         """
-        rest = (1 - coverage) / 2
-        return np.stack([self._quantile(rest, -1.0), self._quantile(1 - rest, 1.0)])
+        tail = (1 - coverage) / 2
+        return np.stack([self._quantile(tail, -1.0), self._quantile(1 - tail, 1.0)])
 
     def _quantile(self, level: float, side: float) -> NDArray:
         """Return a quantile of each output; `side` moves it out by one score."""

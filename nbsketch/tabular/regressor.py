@@ -143,11 +143,11 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
             rows, blocks = self._encode(X, Y, weights, groups, classification=False)
             left_out, values = self._fit_rows(rows, blocks, rng)
             self._single = y.ndim == 1
-            known = rows.relative_weights
+            relative = rows.relative_weights
             residual = self._stack_partners(
-                left_out, rows.y[left_out.drawn], values, known
+                left_out, rows.y[left_out.drawn], values, relative
             )
-            weights = None if known is None else known[left_out.drawn]
+            weights = None if relative is None else relative[left_out.drawn]
             error = expected_error(residual, left_out.residual, weights)
             self.loo_error_ = float(error[0]) if self._single else error
             self._set_noise(rows.X[left_out.drawn], residual, weights, rng)

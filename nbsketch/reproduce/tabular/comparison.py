@@ -77,8 +77,8 @@ def run(
     """Compare the methods (see `nbsketch.reproduce` for the parameters).
 
     Replicates are splits: 3 of sets of at most 1503 rows, 1 of larger ones, or 1 of two
-    small sets if `quick`. With `sets` or `methods`, only these are measured, and other rows of an
-    existing CSV file are kept.
+    small sets if `quick`. With `sets` or `methods`, only these are measured, and other
+    rows of an existing CSV file are kept.
     """
     folder = out or RESULTS
     problems = list(chosen(tuple(sets) if sets else None, quick))

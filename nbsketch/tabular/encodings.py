@@ -48,11 +48,6 @@ class NumberColumn:
         """Names of the columns of the result."""
         return _marked_names((self.name,), self)
 
-    def encode(self, values: Values) -> NDArray:
-        """Return an array of shape (n, 1), or (n, 2) if `marked`."""
-        data, missing = encode_numbers([self], [values])
-        return np.hstack([data, missing]) if self.marked else data
-
 
 @dataclass(frozen=True, eq=False)
 class DateColumn:

@@ -16,7 +16,7 @@ from nbsketch.gram import CompiledForm
 from nbsketch.gram.dense import upper_triangle
 from nbsketch.kernels import LEARNABLE, StationaryKernel
 from nbsketch.tabular.leaves import pooled_error
-from nbsketch.tabular.problem import TimeLimit, Training
+from nbsketch.tabular.problem import TimeLimit, Training, at_rows
 from nbsketch.tabular.trees import Partition
 from nbsketch.tuning import InputScaler
 from nbsketch.tuning.descent import Budget
@@ -158,9 +158,8 @@ def _shared(
 
 
 def _training(rows: Rows, Z: NDArray, index: NDArray) -> Training:
-    weights = None if rows.weights is None else rows.weights[index]
-    labels = None if rows.labels is None else rows.labels[index]
-    return Training(Z, rows.Y[index], weights, labels)
+    options = at_rows(rows.weights, index), at_rows(rows.labels, index)
+    return Training(Z, rows.Y[index], *options)
 
 
 def learn_within(

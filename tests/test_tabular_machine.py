@@ -16,7 +16,7 @@ from nbsketch.tabular.noise import fit_noise, inliers
 from nbsketch.tabular.problem import Training
 from nbsketch.tabular.ridge import Ridge
 from nbsketch.tabular.scales import SampleError, Scales, form_of
-from nbsketch.tabular.trees import fit_tree, grow, whole
+from nbsketch.tabular.trees import fit_tree, grow, single_leaf
 from nbsketch.tuning import fit_scaler
 from nbsketch.tuning.rows import prepare
 
@@ -70,10 +70,10 @@ def test_factorizations_are_those_of_scipy(dtype, rng):
 def test_symmetric_products_read_one_triangle(dtype, rng):
     A = np.asfortranarray(rng.normal(size=(20, 20)), dtype=dtype)
     B = np.asfortranarray(rng.normal(size=(20, 3)), dtype=dtype)
-    whole = np.tril(A) + np.tril(A, -1).T
+    symmetric = np.tril(A) + np.tril(A, -1).T
     product = _lapack.symmetric_product(A, B)
     assert product.dtype == dtype
-    assert_allclose(product, whole @ B, rtol=0, atol=np.finfo(dtype).eps * 100)
+    assert_allclose(product, symmetric @ B, rtol=0, atol=np.finfo(dtype).eps * 100)
     with pytest.raises(ValueError, match="Fortran order"):
         _lapack.symmetric_product(A.T, B)
 
@@ -233,7 +233,7 @@ def test_a_singular_leaf_gets_a_larger_penalty():
     Y = np.arange(30.0)[:, None]
     data = Training(rows, Y)
     form = form_of("laplacian", SCALES)
-    tree, residual = fit_tree(form, data, whole(30), 1e-30, left_out=True)
+    tree, residual = fit_tree(form, data, single_leaf(30), 1e-30, left_out=True)
     member = Member("laplacian", SCALES, 1e-30, tree)
     assert_allclose(member.predict(rows, rows[:1]), Y.mean(), rtol=1e-4)
     assert_allclose(residual[:, 0], (Y[:, 0] - Y.mean()) * 30 / 29, rtol=1e-2)

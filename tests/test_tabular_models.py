@@ -176,7 +176,7 @@ def test_leaves_on_targets_stand_beside_those_on_the_base(leaves, new):
     assert [member.is_on_base for member in machine.members] == [True, False] * 3
     rows = machine.prepare(leaves.columns_.transform(new[0][:50]))
     base = machine.base.predict(form_of("matern-3/2", machine.base_scales), rows)
-    out = machine.rest * base
+    out = machine.base_weight * base
     for member, weight in zip(machine.members, machine.weights, strict=True):
         values = member.predict(machine.rows, rows)
         out += weight * (values + base if member.is_on_base else values)
@@ -187,9 +187,9 @@ def test_leaves_on_targets_stand_beside_those_on_the_base(leaves, new):
 def test_noisy_targets_have_leaves_on_targets():
     """Residuals of training rows hold nothing there that a leaf could learn."""
     rng = np.random.default_rng(0)
-    X = rng.uniform(-1, 1, size=(3000, 3))
+    X = rng.uniform(-1, 1, size=(2000, 3))
     signs = np.sign(np.sin(25 * X[:, 0]))  # too fine for few landmarks
-    y = signs + 1.0 * rng.normal(size=3000)
+    y = signs + 1.0 * rng.normal(size=2000)
     model = TabularKernelRegressor(random_state=0).fit(X, y)
     members, weights = model._machine.members, model._machine.weights
     assert sum(weights[k] for k in range(4) if not members[k].is_on_base) > 0.3

@@ -29,7 +29,7 @@ from nbsketch.tabular.partners import (
     folds_of,
     usual_partners,
 )
-from nbsketch.tabular.problem import TimeLimit
+from nbsketch.tabular.problem import TimeLimit, at_rows
 from nbsketch.tuning.folds import block_labels
 
 # Features that the summary lists.
@@ -146,12 +146,10 @@ class TabularModel(SaveMixin, BaseEstimator):
         if not chosen:
             return []
         kept, machine = left_out.kept, self._machine
-        labels = None if labels is None else labels[kept]
         Y = rows.y[kept] if classes is None else classes[kept, None]
-        weights, X = rows.relative_weights, rows.X[kept]
-        weights = None if weights is None else weights[kept]
-        strata = None if classes is None else classes[kept]
-        folds = folds_of(len(kept), labels, strata, rng)
+        weights, X = at_rows(rows.relative_weights, kept), rows.X[kept]
+        options = at_rows(labels, kept), at_rows(classes, kept), rng
+        folds = folds_of(len(kept), *options)
         count = 0 if classes is None else len(np.unique(classes))
         place = np.searchsorted(kept, left_out.drawn)
         left_out_values = list[NDArray]()
@@ -225,7 +223,10 @@ class TabularModel(SaveMixin, BaseEstimator):
             yield "base", "none: members are exact on all rows"
         else:
             landmarks = len(machine.base.landmarks)
-            yield "base", f"{landmarks} landmarks, weight {machine.rest:.2f} by itself"
+            yield (
+                "base",
+                f"{landmarks} landmarks, weight {machine.base_weight:.2f} by itself",
+            )
         for member, weight in zip(machine.members, machine.weights, strict=True):
             count = member.tree.partition.n_leaves
             text = "all rows" if count == 1 else f"{count} leaves"

@@ -51,7 +51,9 @@ class Calibration(NamedTuple):
 
     def probabilities(self, scores: NDArray) -> NDArray:
         """Return the probabilities of the classes, (n, c), for scores (n, c)."""
-        return softmax(_logits(self, scores), axis=1)
+        a, b = self.slopes
+        logs = np.log(np.maximum(scores, self.least))
+        return softmax(a * logs + b * scores + self.offsets, axis=1)
 
 
 def two_columns(scores: NDArray) -> NDArray:
@@ -108,9 +110,3 @@ def _fit(
     )
     offsets = solved.x[2:] - solved.x[2:].mean()
     return float(solved.fun), Calibration(solved.x[:2], offsets, least)
-
-
-def _logits(calibration: Calibration, scores: NDArray) -> NDArray:
-    a, b = calibration.slopes
-    logs = np.log(np.maximum(scores, calibration.least))
-    return a * logs + b * scores + calibration.offsets

@@ -24,6 +24,7 @@ from nbsketch.fitting.weights import check_weights, weights_of_classes
 from nbsketch.tabular._model import TabularModel
 from nbsketch.tabular.calibration import Calibration, calibrate, two_columns
 from nbsketch.tabular.partners import logarithms, pool_weights, pooled
+from nbsketch.tabular.problem import at_rows
 
 
 class TabularKernelClassifier(ClassifierScore, TabularModel):
@@ -136,13 +137,9 @@ class TabularKernelClassifier(ClassifierScore, TabularModel):
             left_out, values = self._fit_rows(
                 rows._replace(y=Y), blocks, rng, classes=index
             )
-            relative = rows.relative_weights
-            self._calibrate(
-                Y[left_out.drawn] - left_out.residual,
-                index[left_out.drawn],
-                None if relative is None else relative[left_out.drawn],
-                values,
-            )
+            scores = Y[left_out.drawn] - left_out.residual
+            classes = index[left_out.drawn]
+            self._calibrate(scores, classes, left_out.weights, values)
         return self
 
     def predict_proba(self, X: Any) -> NDArray:
@@ -155,7 +152,7 @@ class TabularKernelClassifier(ClassifierScore, TabularModel):
         values = self._partner_values(rows)
         if not values:
             return chances
-        return pooled(self.partner_weights_, _logarithms([chances, *values]))
+        return pooled(self.partner_weights_, logarithms([chances, *values]))
 
     def predict(self, X: Any) -> NDArray:
         """Return the label of largest probability for each row of X, (n,)."""
@@ -180,9 +177,9 @@ class TabularKernelClassifier(ClassifierScore, TabularModel):
             left_out &= np.isfinite(part).all(axis=1)
         chances = calibration.probabilities(scores[left_out])
         index = index[left_out]
-        w = None if weights is None else weights[left_out]
+        w = at_rows(weights, left_out)
         if values:
-            logs = _logarithms([chances, *[part[left_out] for part in values]])
+            logs = logarithms([chances, *[part[left_out] for part in values]])
             self.partner_weights_ = pool_weights(logs, index, w)
             chances = pooled(self.partner_weights_, logs)
         logs = -np.log(np.maximum(chances[np.arange(len(index)), index], 1e-300))
@@ -195,11 +192,6 @@ class TabularKernelClassifier(ClassifierScore, TabularModel):
         yield from super()._entries()
         losses = f"log loss {self.loo_log_loss_:.4g}, error {self.loo_error_:.3g}"
         yield "expected", f"{losses} on new rows, {len(self.classes_)} classes"
-
-
-def _logarithms(chances: list[NDArray]) -> NDArray:
-    """Return logarithms of the probabilities of several models, (k, n, c)."""
-    return np.stack([logarithms(part) for part in chances])
 
 
 def _check_labels(X: Any, y: Any) -> NDArray:

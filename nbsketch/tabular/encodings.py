@@ -48,11 +48,6 @@ class NumberColumn:
         """Names of the columns of the result."""
         return _marked_names((self.name,), self)
 
-    def encode(self, values: Values) -> NDArray:
-        """Return an array of shape (n, 1), or (n, 2) if `marked`."""
-        data, missing = encode_numbers([self], [values])
-        return np.hstack([data, missing]) if self.marked else data
-
 
 @dataclass(frozen=True, eq=False)
 class DateColumn:
@@ -216,7 +211,7 @@ def encode_numbers(
 ) -> tuple[NDArray, NDArray]:
     """Return columns of numbers without gaps, (n, k), and where values are missing."""
     pairs = zip(columns, values, strict=True)
-    parts = [_expected(found, "numbers", column.name) for column, found in pairs]
+    parts = [_expected(value, "numbers", column.name) for column, value in pairs]
     data = np.stack(parts, axis=1).astype(float)
     infinite = np.isinf(data).any(axis=0)
     if infinite.any():

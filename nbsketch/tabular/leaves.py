@@ -27,6 +27,7 @@ from nbsketch._lapack import (
 )
 from nbsketch.gram.dense import upper_triangle
 from nbsketch.gram.form import CompiledForm
+from nbsketch.tabular.problem import at_rows
 
 # Single precision, with one step of refinement, if tau is at least this: below, the
 # condition number, up to c / tau, uses up its digits.
@@ -93,7 +94,7 @@ def fit_leaf(
             upper_triangle(form, rows), Y, tau, weights, labels, last=last
         )
     order = np.argsort(chosen, kind="stable")
-    rows, w = rows[order], None if weights is None else weights[order]
+    rows, w = rows[order], at_rows(weights, order)
     last = int(np.count_nonzero(chosen))
     leaf = solve_leaf(upper_triangle(form, rows), Y[order], tau, w, last=last)
     coef, residual = np.empty_like(leaf.coef), np.full_like(leaf.coef, np.nan)
@@ -153,10 +154,10 @@ def _solve(K: NDArray, noise: NDArray, rhs: NDArray) -> tuple[NDArray, NDArray]:
     solve_factored(A, x)
     solved = x.astype(np.float64)
     if single:
-        rest = rhs - symmetric_product(K.T, solved) - noise[:, None] * solved
-        rest = np.array(rest, dtype=A.dtype, order="F")
-        solve_factored(A, rest)
-        solved += rest
+        defect = rhs - symmetric_product(K.T, solved) - noise[:, None] * solved
+        defect = np.array(defect, dtype=A.dtype, order="F")
+        solve_factored(A, defect)
+        solved += defect
     return A, solved
 
 

@@ -79,7 +79,7 @@ class Machine(NamedTuple):
         return machine._replace(base=base, members=members)
 
     @property
-    def rest(self) -> float:
+    def base_weight(self) -> float:
         """Weight of the base by itself; zero without one."""
         return 0.0 if self.base is None else max(1 - float(self.weights.sum()), 0.0)
 

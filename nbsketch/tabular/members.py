@@ -18,7 +18,7 @@ from nbsketch.tabular.scales import (
     learn_within,
     sampled_leaves,
 )
-from nbsketch.tabular.trees import Partition, Tree, fit_tree, grow, whole
+from nbsketch.tabular.trees import Partition, Tree, fit_tree, grow, single_leaf
 from nbsketch.tuning.rows import prepare
 
 # The largest leaf of a tree, of one for smooth targets, and of those in which length
@@ -81,7 +81,7 @@ def fit_alone(problem: Problem, scales: Scales) -> tuple[Member, NDArray]:
     if n > _PENALTY_ROWS:
         sample = np.sort(problem.rng.choice(n, _PENALTY_ROWS, replace=False))
     tau = SampleError(data, scales, [sample]).best_penalty().tau
-    tree, residual = fit_tree(scales.form, data, whole(n), tau, left_out=True)
+    tree, residual = fit_tree(scales.form, data, single_leaf(n), tau, left_out=True)
     return Member(scales.family, scales.inverse, tau, tree), residual
 
 

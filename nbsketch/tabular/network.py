@@ -3,7 +3,8 @@
 Three hidden layers of 192 SiLU, trained by AdamW (Loshchilov and Hutter, Decoupled
 Weight Decay Regularization, ICLR 2019) with a warm-up and a cosine schedule, in single
 precision. In the stack of larger efforts it had 0.95 of the error on elevators, 0.65 on
-pol and 1.00 where it does not help.
+pol and 1.00 where it does not help. scikit-learn's MLPRegressor of the same size in its
+place had 1.02 of the error of the stack on elevators and 1.14 on pol (4000 rows).
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from nbsketch._jit.tuning import FAMILIES
 from nbsketch.gram import CompiledForm
+from nbsketch.tabular.problem import at_rows
 from nbsketch.tabular.ridge import LandmarkFunction, Ridge
 from nbsketch.tabular.scales import form_of
 from nbsketch.tuning.rows import Rows
@@ -79,8 +80,8 @@ class Noise(NamedTuple):
         Each is an order statistic that a new score passes with probability at most
         (1 - coverage) / 2; infinite if there are too few scores.
         """
-        rest = (1 - coverage) / 2
-        return np.stack([self._quantile(rest, -1.0), self._quantile(1 - rest, 1.0)])
+        tail = (1 - coverage) / 2
+        return np.stack([self._quantile(tail, -1.0), self._quantile(1 - tail, 1.0)])
 
     def _quantile(self, level: float, side: float) -> NDArray:
         """Return a quantile of each output; `side` moves it out by one score."""
@@ -203,7 +204,7 @@ def _residuals(
     drawn = np.sort(rows.draw(rng, _SAMPLE[0]))
     point = isotropic_start(rows, FAMILIES[family], rng)
     form = form_of(family, np.exp(point[:-1]))
-    weights, labels = _of(rows.weights, drawn), _of(rows.labels, drawn)
+    weights, labels = at_rows(rows.weights, drawn), at_rows(rows.labels, drawn)
     place = np.searchsorted(every, drawn)
     ridge = Ridge(form, Z[place], weights, _SAMPLE[1], rng, labels)
     base, left_out = ridge.fit(rows.Y[drawn])
@@ -218,10 +219,6 @@ def _residuals(
         logs[place] = left_out
     logs -= np.median(logs, axis=0)
     return residual, np.exp(np.clip(logs, 0.0, np.log(_LARGEST)))
-
-
-def _of(values: NDArray | None, index: NDArray) -> NDArray | None:
-    return None if values is None else values[index]
 
 
 def _skill(residual: NDArray, Y: NDArray, index: NDArray) -> float:

@@ -220,6 +220,6 @@ def pooled(t: NDArray, logs: NDArray) -> NDArray:
     return np.exp(log_softmax(np.einsum("k,knc->nc", t, logs), axis=1))
 
 
-def logarithms(chances: NDArray) -> NDArray:
-    """Return logarithms of probabilities, which are never zero."""
-    return np.log(np.maximum(chances, _LEAST))
+def logarithms(chances: list[NDArray]) -> NDArray:
+    """Return logarithms of the probabilities of several models, (k, n, c)."""
+    return np.log(np.maximum(np.stack(chances), _LEAST))

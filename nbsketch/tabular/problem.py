@@ -16,6 +16,11 @@ from nbsketch.tuning.rows import Rows
 _ITERATIONS = 10**6
 
 
+def at_rows(values: NDArray | None, index: NDArray) -> NDArray | None:
+    """Return the values of some rows; None for None."""
+    return None if values is None else values[index]
+
+
 class Training(NamedTuple):
     """Rows, targets, weights and blocks that members are fitted to.
 
@@ -40,9 +45,8 @@ class Training(NamedTuple):
         self, index: NDArray
     ) -> tuple[NDArray, NDArray, NDArray | None, NDArray | None]:
         """Return the arguments of `fit_leaf` for some rows."""
-        weights = None if self.weights is None else self.weights[index]
-        labels = None if self.labels is None else self.labels[index]
-        return self.rows[index], self.Y[index], weights, labels
+        options = at_rows(self.weights, index), at_rows(self.labels, index)
+        return self.rows[index], self.Y[index], *options
 
 
 class TimeLimit(Budget):

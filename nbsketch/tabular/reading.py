@@ -257,10 +257,10 @@ def _of_objects(column: NDArray, name: str, as_categories: bool) -> Values:
         return Values("dates", dates)
     if _all(types, _NUMBERS + _TEXTS):
         return _categories(column, missing)
-    found = ", ".join(sorted(t.__name__ for t in types))
+    kinds = ", ".join(sorted(t.__name__ for t in types))
     raise TypeError(
         "`X` must hold numbers, text, booleans and dates: an argument must be a "
-        f"string or a number, got {found} in column {name!r}"
+        f"string or a number, got {kinds} in column {name!r}"
     )
 
 

@@ -143,14 +143,11 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
             rows, blocks = self._encode(X, Y, weights, groups, classification=False)
             left_out, values = self._fit_rows(rows, blocks, rng)
             self._single = y.ndim == 1
-            known = rows.relative_weights
-            residual = self._stack_partners(
-                left_out, rows.y[left_out.drawn], values, known
-            )
-            weights = None if known is None else known[left_out.drawn]
+            drawn, weights = left_out.drawn, left_out.weights
+            residual = self._stack_partners(left_out, rows.y[drawn], values)
             error = expected_error(residual, left_out.residual, weights)
             self.loo_error_ = float(error[0]) if self._single else error
-            self._set_noise(rows.X[left_out.drawn], residual, weights, rng)
+            self._set_noise(rows.X[drawn], residual, weights, rng)
         return self
 
     def predict(self, X: Any) -> NDArray:
@@ -236,7 +233,6 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         left_out: LeftOut,
         Y: NDArray,
         values: list[NDArray],
-        weights: NDArray | None,
     ) -> NDArray:
         """Set the weights of partners; return the left-out residuals of the stack."""
         machine = self._machine
@@ -244,8 +240,7 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
             return left_out.residual
         clipped = [np.clip(part, machine.y_low, machine.y_high) for part in values]
         residuals = np.stack([left_out.residual, *[Y - part for part in clipped]])
-        w = None if weights is None else weights[left_out.drawn]
-        stack = stack_weights(residuals / machine.spread, w)
+        stack = stack_weights(residuals / machine.spread, left_out.weights)
         self.partner_weights_ = stack[1:]
         # A partner of no weight does not take the residuals of the rows that it lacks.
         used = stack > 0

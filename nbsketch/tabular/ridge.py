@@ -67,12 +67,12 @@ class KernelValues(Design):
     """Kernel values at rows and landmarks, made block by block."""
 
     def __init__(self, form: CompiledForm, rows: NDArray, landmarks: NDArray) -> None:
-        self._known = form, rows, landmarks
+        self._arguments = form, rows, landmarks
         self.shape, self.dtype = (len(rows), len(landmarks)), np.dtype(np.float64)
 
     def blocks(self) -> Iterator[tuple[int, int, NDArray]]:
         """Yield (start, stop, values) of blocks of rows."""
-        form, rows, landmarks = self._known
+        form, rows, landmarks = self._arguments
         step = min(max(_VALUES // len(landmarks), 1), _BLOCK)
         for start in range(0, len(rows), step):
             stop = min(start + step, len(rows))
@@ -80,7 +80,7 @@ class KernelValues(Design):
 
     def gather(self, rows: NDArray) -> Design:
         """Return the values at some rows, in memory."""
-        form, every, landmarks = self._known
+        form, every, landmarks = self._arguments
         return ArrayDesign._trusted(evaluate(form, every[rows], landmarks))
 
 
@@ -195,23 +195,23 @@ class Ridge:
                 continue
             some = self.validation[place]
             values, weights = self._design.gather(some), self._weights[some]
-            rest = self._without(path, block, Y)
-            fits.append((place, values, rest))
+            without = self._without(path, block, Y)
+            fits.append((place, values, without))
             options = values, Y[some], self._alphas, weights
-            errors += weights.sum() * held_out_error(rest, _FILTER, *options)
+            errors += weights.sum() * held_out_error(without, _FILTER, *options)
         alpha = self._alphas[int(np.argmin(errors))]
-        for place, values, rest in fits:
-            coef, intercept = rest.coefficients(_FILTER, alpha)
+        for place, values, without in fits:
+            coef, intercept = without.coefficients(_FILTER, alpha)
             residual[place] = Y[self.validation[place]] - values.mv(coef) - intercept
         return alpha, residual
 
     def _without(self, path: RidgePath, block: NDArray, Y: NDArray) -> Spectrum:
         """Return the solutions without a block of rows."""
         values, weights = self._design.gather(block), self._weights[block]
-        rest = without_rows(path, values, Y[block], weights)
+        without = without_rows(path, values, Y[block], weights)
         # The basis is orthonormal for C: the inverse of V^T is C V.
-        shift = self._penalty @ (rest.z_mean - path.z_mean)
-        return rest._replace(z_mean=path.z_mean + shift)
+        shift = self._penalty @ (without.z_mean - path.z_mean)
+        return without._replace(z_mean=path.z_mean + shift)
 
 
 def table_order(form: CompiledForm, data: Training) -> OrderEffect:

@@ -16,7 +16,7 @@ from nbsketch.gram import CompiledForm
 from nbsketch.gram.dense import upper_triangle
 from nbsketch.kernels import LEARNABLE, StationaryKernel
 from nbsketch.tabular.leaves import pooled_error
-from nbsketch.tabular.problem import TimeLimit, Training
+from nbsketch.tabular.problem import TimeLimit, Training, at_rows
 from nbsketch.tabular.trees import Partition
 from nbsketch.tuning import InputScaler
 from nbsketch.tuning.descent import Budget
@@ -105,8 +105,8 @@ def learn_scales(
             return rows.scaler, [smooth, _shared(rows, ROUGH, smooth, rng)]
         searched = _searched(rows, ROUGH, rng, budget)
         others = [(ROUGH, searched), (SMOOTHER, None)]
-        found = [_shared(rows, family, smooth, rng, own) for family, own in others]
-        return rows.scaler, [smooth, *found]
+        shared = [_shared(rows, family, smooth, rng, own) for family, own in others]
+        return rows.scaler, [smooth, *shared]
 
 
 def _isotropic(
@@ -158,9 +158,8 @@ def _shared(
 
 
 def _training(rows: Rows, Z: NDArray, index: NDArray) -> Training:
-    weights = None if rows.weights is None else rows.weights[index]
-    labels = None if rows.labels is None else rows.labels[index]
-    return Training(Z, rows.Y[index], weights, labels)
+    options = at_rows(rows.weights, index), at_rows(rows.labels, index)
+    return Training(Z, rows.Y[index], *options)
 
 
 def learn_within(
@@ -206,7 +205,7 @@ class SampleError:
     def __init__(self, data: Training, scales: Scales, leaves: list[NDArray]) -> None:
         self._scales = scales
         self._taken = [data.take(index) for index in leaves]
-        self._known: dict[float, float] = {}
+        self._errors: dict[float, float] = {}
 
     @cached_property
     def _matrices(self) -> list[NDArray]:
@@ -215,11 +214,11 @@ class SampleError:
 
     def __call__(self, tau: float) -> float:
         """Return the error for a penalty."""
-        if tau not in self._known:
+        if tau not in self._errors:
             with one_thread():
                 pairs = zip(self._matrices, self._taken, strict=True)
-                self._known[tau] = pooled_error(pairs, tau)
-        return self._known[tau]
+                self._errors[tau] = pooled_error(pairs, tau)
+        return self._errors[tau]
 
     def best_penalty(self, near: float | None = None) -> Fitted:
         """Return the penalty of least error.
@@ -228,8 +227,8 @@ class SampleError:
         from the penalty `near` or, by default, from that of the scales.
         """
         tau = float(np.clip(near or self._scales.tau, *_TAU_LIMITS))
-        found = _descend(self, (self(tau), tau), 10**0.5)
-        return Fitted(*found, self._scales.inverse)
+        least = _descend(self, (self(tau), tau), 10**0.5)
+        return Fitted(*least, self._scales.inverse)
 
 
 def _descend(

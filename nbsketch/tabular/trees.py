@@ -121,7 +121,7 @@ def grow(
     )
 
 
-def whole(n: int) -> Partition:
+def single_leaf(n: int) -> Partition:
     """Return the partition of n rows into a single leaf."""
     root = np.array([-1]), np.zeros(1), np.zeros(1, dtype=np.int64)
     return Partition(*root, np.arange(n), np.array([0, n]))

@@ -76,9 +76,9 @@ def run(
 ) -> list[Row]:
     """Compare the methods (see `nbsketch.reproduce` for the parameters).
 
-    Replicates are splits: 1 to 5 by the size of the set, or 1 of two small sets if
-    `quick`. With `sets` or `methods`, only these are measured, and other rows of an
-    existing CSV file are kept.
+    Replicates are splits: 3 of sets of at most 1503 rows, 1 of larger ones, or 1 of two
+    small sets if `quick`. With `sets` or `methods`, only these are measured, and other
+    rows of an existing CSV file are kept.
     """
     folder = out or RESULTS
     problems = list(chosen(tuple(sets) if sets else None, quick))

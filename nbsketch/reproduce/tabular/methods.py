@@ -56,7 +56,8 @@ class Method(NamedTuple):
 
 def methods(task: str) -> dict[str, Method]:
     """Return the installed methods of a task by name, in the order of evaluation."""
-    found = {f"tabular, {effort}": Method(_tabular(task, effort)) for effort in EFFORTS}
+    efforts = EFFORTS[:1] if task == QUANTILES else EFFORTS
+    found = {f"tabular, {effort}": Method(_tabular(task, effort)) for effort in efforts}
     found[SKETCHED] = Method(_encoded(_sketched(task), task))
     if has_lightgbm():
         found[LIGHTGBM] = Method(lightgbm_defaults(task))

@@ -83,13 +83,17 @@ def patients(table: Table, seed: int) -> tuple[NDArray, NDArray]:
 
 
 class Problem(NamedTuple):
-    """A set, how it is split, and how many splits by default."""
+    """A set, its task, and how it is split."""
 
     set: str
     task: str
-    replicates: int = 3
     split: Split = random_rows
     label: str = ""
+
+    @property
+    def replicates(self) -> int:
+        """Splits by default: three of small sets, one of the others."""
+        return 3 if self.set in _SMALL else 1
 
     @property
     def name(self) -> str:
@@ -115,25 +119,29 @@ def _read(name: str, data_home: Path | None) -> tuple[Any, Any]:
     return data.X, y
 
 
+# Sets of at most 1503 rows.
+_SMALL = (
+    "concrete", "airfoil", "autompg", "yacht", "boston", "diabetes", "stock",
+    "german", "horse-colic", "ionosphere", "breast-cancer", "wine", "iris",
+)  # fmt: skip
 _REGRESSION = (
-    ("concrete", 5), ("airfoil", 5), ("autompg", 5), ("yacht", 5), ("boston", 5),
-    ("diabetes", 5), ("powerplant", 3), ("california", 2), ("scm20d", 2), ("rf1", 2),
-    ("abalone", 3), ("stock", 5), ("skillcraft", 3), ("sml", 3), ("parkinsons", 3),
-    ("elevators", 2), ("pol", 2), ("keggdirected", 1),
+    "concrete", "airfoil", "autompg", "yacht", "boston", "diabetes", "powerplant",
+    "california", "scm20d", "rf1", "abalone", "stock", "skillcraft", "sml",
+    "parkinsons", "elevators", "pol", "keggdirected",
 )  # fmt: skip
 _CLASSIFICATION = (
-    ("german", 5), ("horse-colic", 5), ("ionosphere", 5), ("breast-cancer", 5),
-    ("wine", 5), ("iris", 5), ("digits", 3), ("phoneme", 3), ("adult", 1),
+    "german", "horse-colic", "ionosphere", "breast-cancer", "wine", "iris", "digits",
+    "phoneme", "adult",
 )  # fmt: skip
 _DEPENDENT = (
-    Problem("sml", REGRESSION, 3, time_block, "time blocks"),
-    Problem("parkinsons", REGRESSION, 3, patients, "new patients"),
+    Problem("sml", REGRESSION, time_block, "time blocks"),
+    Problem("parkinsons", REGRESSION, patients, "new patients"),
 )
 PROBLEMS = (
-    *(Problem(name, REGRESSION, count) for name, count in _REGRESSION),
+    *(Problem(name, REGRESSION) for name in _REGRESSION),
     *_DEPENDENT,
-    *(Problem(name, CLASSIFICATION, count) for name, count in _CLASSIFICATION),
-    *(Problem(name, QUANTILES, count) for name, count in _REGRESSION),
+    *(Problem(name, CLASSIFICATION) for name in _CLASSIFICATION),
+    *(Problem(name, QUANTILES) for name in _REGRESSION),
 )
 
 

@@ -108,7 +108,7 @@ def tune(
 
     The evidence of 600 rows is maximized over log length scales and log penalty by BFGS
     in bounded steps, and checked by the leave-one-out error of other rows; if targets
-    are noisy, a few steps on that of a ridge with landmarks on 1500 rows follow. See
+    are noisy, a few steps on that of a ridge with landmarks on 2000 rows follow. See
     `nbsketch.tuning.search`, and there what replaces it for blocks and classes. With
     more than 50 features, those that matter are selected first by tests on ranks and
     the others are dropped; see `nbsketch.tuning.screening`. One length scale for all

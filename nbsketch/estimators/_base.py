@@ -218,9 +218,9 @@ class SketchedModel(KernelExpansion, ABC):
         X : array or sparse matrix of shape (n, q)
             Training rows; float32 stays float32. Memory-mapped arrays are read block
             by block, Dask arrays and data frames of numbers where they are.
-        y : array of shape (n,) or (n, d)
-            Targets; for a classifier labels of shape (n,), numbers or strings, of at
-            least two classes; one column for joint quantiles.
+        y : array of shape (n,), or (n, d) for a `SketchedKernelRegressor`
+            Targets; for a classifier labels, numbers or strings, of at least two
+            classes.
         sample_weight : array of shape (n,) or None, default=None
             Non-negative weights. None: equal weights.
         groups : array of shape (n,) or None, default=None

@@ -6,7 +6,7 @@ scikit-learn.
 
 from importlib import import_module
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOME = {
     "nbsketch._memory": ("get_memory_limit", "set_memory_limit"),

@@ -22,6 +22,7 @@ from nbsketch import (
     SketchedKernelRegressor,
     SubsamplingSketch,
     cli,
+    plots,
 )
 from nbsketch.diagnostics import (
     Spectrum,
@@ -34,7 +35,6 @@ from nbsketch.diagnostics import (
     spectrum,
     statistical_dimension,
 )
-from nbsketch.plots import _axes
 from nbsketch.reproduce._tools import report
 from nbsketch.reproduce.p_sparsified import satisfiability
 
@@ -500,7 +500,7 @@ def test_a_plot_makes_its_own_axes():
 
 
 def test_no_matplotlib_is_said(monkeypatch):
-    monkeypatch.setattr(_axes, "find_spec", lambda name: None)
+    monkeypatch.setattr(plots, "find_spec", lambda name: None)
     with pytest.raises(ModuleNotFoundError, match="nbsketch\\[plot\\]"):
         plot_spectrum(spectrum(points(10)))
 

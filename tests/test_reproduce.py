@@ -12,10 +12,9 @@ import pytest
 from numpy.testing import assert_allclose
 
 import nbsketch
-from nbsketch import RandomFourierFeatures, _progress, cli, reproduce
+from nbsketch import RandomFourierFeatures, _progress, cli, plots, reproduce
 from nbsketch.datasets import Dataset, _files, make_friedman_outliers
 from nbsketch.kernels import median_distance
-from nbsketch.plots import _axes
 from nbsketch.reproduce import EXPERIMENTS, demo, experiment, options_of, runner
 from nbsketch.reproduce._tools import (
     panels,
@@ -409,7 +408,7 @@ def test_figures_go_to_a_folder_of_results(tiny_figures, tmp_path, monkeypatch):
 
 
 def test_no_matplotlib_is_said_before_any_fit(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(_axes, "find_spec", lambda name: None)
+    monkeypatch.setattr(plots, "find_spec", lambda name: None)
     monkeypatch.setattr(experiment, "measure_all", None)
     assert cli.main(["reproduce", "figure1", "--out", str(tmp_path)]) == 1
     assert 'pip install "nbsketch[plot]"' in capsys.readouterr().err

@@ -12,7 +12,7 @@ from nbsketch.diagnostics._spectrum import (
     critical_radius,
     statistical_dimension,
 )
-from nbsketch.plots._axes import BLUE, ORANGE, axes_or_new, documents_axes, finish
+from nbsketch.plots import BLUE, ORANGE, axes_or_new, documents_axes, finish
 
 # Eigenvalues below this share of the largest are rounding, and not drawn.
 _SMALLEST = 1e-12

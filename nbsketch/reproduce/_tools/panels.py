@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch.plots._axes import require_matplotlib
+from nbsketch.plots import require_matplotlib
 from nbsketch.reproduce._tools.style import Style, style_of
 
 DPI = 200

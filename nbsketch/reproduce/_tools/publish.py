@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nbsketch.plots._axes import require_matplotlib
+from nbsketch.plots import require_matplotlib
 from nbsketch.reproduce._tools.panels import Panel, save_panels
 from nbsketch.reproduce._tools.provenance import read_provenance, write_provenance
 from nbsketch.reproduce._tools.report import (

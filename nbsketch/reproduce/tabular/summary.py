@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata, studentized_range
 
-from nbsketch.plots._axes import axes_or_new
+from nbsketch.plots import axes_or_new
 from nbsketch.reproduce._tools.panels import Curve, Panel
 from nbsketch.reproduce._tools.report import Row, Rows, write_csv
 from nbsketch.reproduce._tools.statistics import column, groups, spread, where

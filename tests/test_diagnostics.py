@@ -35,7 +35,7 @@ from nbsketch.diagnostics import (
     spectrum,
     statistical_dimension,
 )
-from nbsketch.reproduce._tools import report
+from nbsketch.reproduce import _report
 from nbsketch.reproduce.p_sparsified import satisfiability
 
 KERNELS = [
@@ -514,7 +514,7 @@ def test_shares_of_draws(monkeypatch, tmp_path, capsys):
     command = ["reproduce", "satisfiability", "--quick", "--out", str(tmp_path)]
     assert cli.main([*command, "--replicates", "3"]) == 0
     assert "accumulation" in capsys.readouterr().out
-    rows = report.read_csv(tmp_path / "satisfiability.csv")
+    rows = _report.read_csv(tmp_path / "satisfiability.csv")
     families = satisfiability.families()
     assert len(rows) == 2 * len(families) * 2
     for row in rows:

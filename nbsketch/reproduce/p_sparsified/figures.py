@@ -39,9 +39,8 @@ from nbsketch.fitting.stochastic import StochasticSolver
 from nbsketch.fourier import RandomFourierFeatures
 from nbsketch.kernels import GaussianKernel
 from nbsketch.losses import EpsilonInsensitiveLoss, HuberLoss, Loss, SquareLoss
-from nbsketch.reproduce._tools.panels import Curve, Panel
-from nbsketch.reproduce._tools.report import Row, Rows
-from nbsketch.reproduce._tools.statistics import column, groups, spread, timed, where
+from nbsketch.reproduce._figures import Curve, Panel
+from nbsketch.reproduce._report import Row, Rows, column, groups, spread, timed, where
 from nbsketch.reproduce.experiment import Experiment
 from nbsketch.reproduce.p_sparsified.methods import ACCUMULATED
 from nbsketch.sketches import (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import field
 from typing import Any, Self
 
 import numpy as np
@@ -16,7 +17,7 @@ from sklearn.utils import _safe_indexing, column_or_1d
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from nbsketch._quantiles import conformal_quantile
-from nbsketch._validation import check_real
+from nbsketch._validation import check_real, declares_parameters
 from nbsketch.fitting.weights import check_weights
 
 # Share of the rows that calibrate if `cv` is None.
@@ -25,6 +26,7 @@ _SHARE = 0.25
 _STEP = 0.02
 
 
+@declares_parameters
 class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
     """Base of the conformal estimators.
 
@@ -33,10 +35,10 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
     these rows or None; and `shift_`, what `update` has added to the coverage.
     """
 
-    estimator: Any
-    coverage: float
-    cv: Any
-    random_state: Any
+    estimator: Any = field(kw_only=False)
+    coverage: float = 0.9
+    cv: Any = None
+    random_state: Any = None
 
     @abstractmethod
     def _values(self, X: Any) -> NDArray:

@@ -11,7 +11,7 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from nbsketch._validation import check_choice, keeping_fitted
+from nbsketch._validation import check_choice, declares_parameters, keeping_fitted
 from nbsketch.conformal._calibrated import Calibrated, check_length
 from nbsketch.fitting.weights import check_weights
 
@@ -20,6 +20,7 @@ _METHODS = ("lac", "aps")
 _ROUNDING = 1e-12
 
 
+@declares_parameters
 class ConformalClassifier(ClassifierMixin, Calibrated):
     r"""Sets of classes that hold the label with a given probability.
 
@@ -71,20 +72,7 @@ class ConformalClassifier(ClassifierMixin, Calibrated):
     [[True, False, False], [False, False, True]]
     """
 
-    def __init__(
-        self,
-        estimator: Any,
-        *,
-        method: str = "lac",
-        coverage: float = 0.9,
-        cv: Any = None,
-        random_state: Any = None,
-    ) -> None:
-        self.estimator = estimator
-        self.method = method
-        self.coverage = coverage
-        self.cv = cv
-        self.random_state = random_state
+    method: str = "lac"
 
     def fit(
         self,

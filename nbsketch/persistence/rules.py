@@ -1,19 +1,16 @@
 """Rules for the fitted attributes in a model file: types, shapes and bounds.
 
-A rule is called with the attribute's name, its value and the `Scope` of the model; it
-returns the value or raises an error. Axes have names, such as "s" for the rows of the
-sketch: the first rule that meets a name fixes its length, and every later one compares.
+Those that any field can have are in `nbsketch._fields`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
+from nbsketch._fields import Rule, Scope, array
 from nbsketch._validation import check_array_of, check_integer, check_real, check_rows
 from nbsketch.kernels import Kernel, PrecomputedKernel
 from nbsketch.sketches import Sketch
@@ -21,81 +18,6 @@ from nbsketch.tuning import InputScaler
 
 # Largest number of features: some numbers for each of them are held in memory.
 MOST_FEATURES = 2**24
-
-
-@dataclass
-class Scope:
-    """The lengths of axes and the attributes of a model that are checked already."""
-
-    lengths: dict[str, int] = field(default_factory=dict)
-    values: dict[str, Any] = field(default_factory=dict)
-
-    def bind(self, name: str, axis: str, length: int) -> None:
-        """Fix the length of an axis, or compare it; only "d" can have length 0."""
-        if length < 1 and axis != "d":
-            raise ValueError(f"`{name}` must not be empty")
-        expected = self.lengths.setdefault(axis, length)
-        if length != expected:
-            raise ValueError(f"`{name}` must have length {expected}, got {length}")
-
-
-Rule = Callable[[str, Any, Scope], Any]
-
-
-def optional(rule: Rule) -> Rule:
-    """Return a rule that accepts None too."""
-    return lambda name, value, scope: (
-        value if value is None else rule(name, value, scope)
-    )
-
-
-def integer(axis: str | None = None, low: int = 0, high: int = 2**62) -> Rule:
-    """Return the rule of an integer, which is the length of an axis if one is named."""
-
-    def rule(name: str, value: Any, scope: Scope) -> int:
-        number = check_integer(name, value, low=low, high=high)
-        if axis is not None:
-            scope.bind(name, axis, number)
-        return number
-
-    return rule
-
-
-def number(name: str, value: Any, scope: Scope) -> Any:
-    """Accept any real number; infinity and NaN mean unknown."""
-    if value != value:
-        return value
-    check_real(name, value)
-    return value
-
-
-def flag(name: str, value: Any, scope: Scope) -> bool:
-    """Accept True and False."""
-    if not isinstance(value, bool):
-        raise TypeError(f"`{name}` must be True or False, got {value!r:.60}")
-    return value
-
-
-def array(
-    axes: str, kinds: str = "f", *, finite: bool = True, positive: bool = False
-) -> Rule:
-    """Return the rule of an array with named axes, such as "s d".
-
-    `finite` and `positive` are asked of its numbers.
-    """
-    names = axes.split()
-
-    def rule(name: str, value: Any, scope: Scope) -> Any:
-        check_array_of(name, value, kinds, len(names))
-        for axis, length in zip(names, value.shape, strict=True):
-            scope.bind(name, axis, length)
-        if finite and value.dtype.kind == "f" and not np.isfinite(value).all():
-            raise ValueError(f"`{name}` must be finite, got NaN or infinity")
-        if positive and not (value > 0).all():
-            raise ValueError(f"`{name}` must be positive, got other numbers")
-        return value
-
-    return rule
 
 
 def names_of(axis: str) -> Rule:

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from nbsketch._fields import Rule, Scope, array, integer, number, of, optional
 from nbsketch._validation import (
     check_array_of,
     check_integer,
@@ -34,20 +35,14 @@ from nbsketch.kernels import as_kernel
 from nbsketch.kernels.stationary import check_bandwidth
 from nbsketch.losses import as_loss
 from nbsketch.outputs import check_levels
+from nbsketch.persistence.coding import public_class
 from nbsketch.persistence.rules import (
     MOST_FEATURES,
-    Rule,
-    Scope,
-    array,
     coefficients,
-    flag,
-    integer,
     intercepts,
     kernel,
     landmarks,
     names_of,
-    number,
-    optional,
     rows,
     same_as,
     scaler,
@@ -55,7 +50,6 @@ from nbsketch.persistence.rules import (
     sketch,
     table,
 )
-from nbsketch.persistence.tables import calibration, columns, machine, noise
 from nbsketch.sketches import as_recipe
 
 
@@ -74,8 +68,16 @@ def _labels(name: str, value: Any, expected: int) -> Any:
 
 def _table_classes(name: str, value: Any, scope: Scope) -> Any:
     """Accept labels; a single output stands for two classes."""
-    count = scope.lengths["d"]
-    return _labels(name, value, 2 if count == 1 else count)
+    scope.bind(name, "classes", max(2, scope.lengths["d"]))
+    return _labels(name, value, scope.lengths["classes"])
+
+
+def _columns(name: str, value: Any, scope: Scope) -> Any:
+    """Accept fitted encodings of the columns of a table."""
+    of(public_class("TableColumns"))(name, value, scope)
+    scope.bind(name, "q", len(value.columns))
+    scope.bind(name, "features", len(value.kept))
+    return value
 
 
 def _calibration(name: str, value: Any, scope: Scope) -> Any:
@@ -87,7 +89,7 @@ def _calibration(name: str, value: Any, scope: Scope) -> Any:
 
 def _one_target(name: str, value: Any, scope: Scope) -> bool:
     """Accept whether the coefficients have no axis of outputs."""
-    if flag(name, value, scope) != (scope.lengths["d"] == 0):
+    if of(bool)(name, value, scope) != (scope.lengths["d"] == 0):
         raise ValueError(f"`{name}` must be {not value}, got {value}")
     return value
 
@@ -252,8 +254,8 @@ def _no_partners(name: str, value: Any, scope: Scope) -> Any:
 
 _TABULAR: dict[str, Rule] = {
     **_FEATURES,
-    "columns_": columns,
-    "machine_": machine,
+    "columns_": _columns,
+    "machine_": of("Machine"),
     "n_outliers_": integer(),
     "n_skipped_": integer(),
     "feature_relevance_": array("features"),
@@ -296,14 +298,14 @@ STATES: dict[str, dict[str, Rule]] = {
     },
     "TabularKernelRegressor": {
         **_TABULAR,
-        "_single": flag,
+        "_single": of(bool),
         "loo_error_": _errors,
-        "noise_": noise,
+        "noise_": of("Noise"),
     },
     "TabularKernelClassifier": {
         **_TABULAR,
         "classes_": _table_classes,
-        "calibration_": calibration,
+        "calibration_": of("Calibration"),
         "loo_log_loss_": number,
         "loo_error_": number,
     },
@@ -355,7 +357,7 @@ PARAMETERS: dict[str, Rule] = {
     "max_seconds": _seconds,
     "verbose": integer(),
     "callback": _no_callback,
-    **dict.fromkeys(("fit_intercept", "average", "early_stopping"), flag),
+    **dict.fromkeys(("fit_intercept", "average", "early_stopping"), of(bool)),
     "random_state": optional(integer()),
 }
 # Parameters whose length is that of an axis of the fitted state.

@@ -19,10 +19,10 @@ from nbsketch._progress import watched_fit
 from nbsketch.distributed.checks import loaded
 from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import table_by_row
-from nbsketch.estimators._scores import ClassifierScore
+from nbsketch.estimators._base import ClassifierScore
 from nbsketch.fitting.weights import check_weights, weights_of_classes
 from nbsketch.tabular._model import TabularModel
-from nbsketch.tabular.calibration import Calibration, calibrate, two_columns
+from nbsketch.tabular.calibration import calibrate, two_columns
 from nbsketch.tabular.partners import logarithms, pool_weights, pooled
 from nbsketch.tabular.problem import at_rows
 
@@ -71,7 +71,7 @@ class TabularKernelClassifier(ClassifierScore, TabularModel):
         Fitted partners.
     partner_weights_ : ndarray
         Exponents of the machine and of the partners; empty without partners.
-    calibration_ : tuple
+    calibration_ : Calibration
         The map from scores to probabilities.
 
     Examples
@@ -147,8 +147,8 @@ class TabularKernelClassifier(ClassifierScore, TabularModel):
         if is_dask(X):
             return table_by_row(self.predict_proba, X)
         rows = self._rows(X)
-        scores = two_columns(self._machine.predict(rows))
-        chances = Calibration.of(self.calibration_).probabilities(scores)
+        scores = two_columns(self.machine_.predict(rows))
+        chances = self.calibration_.probabilities(scores)
         values = self._partner_values(rows)
         if not values:
             return chances
@@ -168,7 +168,7 @@ class TabularKernelClassifier(ClassifierScore, TabularModel):
         weights: NDArray | None,
         values: list[NDArray],
     ) -> None:
-        machine = self._machine
+        machine = self.machine_
         scores = np.clip(scores, machine.y_low, machine.y_high)
         scores = two_columns(scores)
         calibration = calibrate(scores, index, weights)

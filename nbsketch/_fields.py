@@ -84,8 +84,8 @@ def _check(name: str, value: Any, hint: Any, scope: Scope) -> None:
             raise TypeError(f"`{name}` must be a tuple, got {value!r:.60}")
         for i, part in enumerate(value):
             _check(f"{name}.{i}", part, parts[0], scope)
-    elif not parts:
-        of(hint)(name, value, scope)
+    elif get_origin(hint) is np.ndarray or not parts:
+        of(get_origin(hint) or hint)(name, value, scope)
     elif value is not None:  # the hint is X | None
         _check(name, value, parts[0], scope)
 
@@ -135,6 +135,11 @@ def number(name: str, value: Any, scope: Scope) -> Any:
 def positive(name: str, value: Any, scope: Scope) -> float:
     """Accept finite positive numbers."""
     return check_positive(name, value)
+
+
+def not_negative(name: str, value: Any, scope: Scope) -> float:
+    """Accept finite numbers from zero on."""
+    return check_real(name, value, low=0, high_open=True)
 
 
 def array(

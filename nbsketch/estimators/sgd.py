@@ -29,7 +29,6 @@ from nbsketch.estimators._base import KernelExpansion, RegressorScore, as_column
 from nbsketch.estimators.classifier import OneVsRest
 from nbsketch.fitting.descent import (
     Descent,
-    Preconditioning,
     Sample,
     count_held_out,
 )
@@ -228,8 +227,7 @@ class DescentModel(KernelExpansion):
         best, fitted = found.iterate, found.descent
         self._seed = int(data.rng.integers(2**62))
         self._projection, self.path_ = found.projection, found.path
-        known = fitted.preconditioning
-        self._preconditioning: Any = None if known is None else tuple(known)
+        self._preconditioning = fitted.preconditioning
         self.alpha_ = fitted.alpha
         largest = fitted.square_norm or _largest_square(found.sample.Z)
         point = np.column_stack([best.coef.T, best.intercept])
@@ -245,7 +243,7 @@ class DescentModel(KernelExpansion):
         """Set what stays fixed in a stream, before its first step."""
         self._seed = int(data.rng.integers(2**62))
         self._projection, _ = data.design(keep=False)
-        self._stream: tuple | None = None
+        self._stream: StreamState | None = None
         self._preconditioning = None
         self.alpha_ = self.alpha or 0.0
         self.path_, self.n_iter_, self.n_steps_ = None, 1, 0
@@ -262,10 +260,9 @@ class DescentModel(KernelExpansion):
     ) -> Self:
         """Pass once over rows."""
         Z = data.sketch_map.times(data.transform(rows.X, "X"), self._projection)
-        before = StreamState(*self._stream) if self._stream else None
+        before = self._stream
         if before is not None and self._preconditioning is not None:
-            known = Preconditioning(*self._preconditioning)
-            descent = descent.continued(known, before.square_norm)
+            descent = descent.continued(self._preconditioning, before.square_norm)
         sample = Sample(descent.centered(Z), objective)
         coef, intercept, state = descent.stream(sample, before, data.rng)
         self.n_steps_ += state.n_steps - (before.n_steps if before else 0)
@@ -275,11 +272,10 @@ class DescentModel(KernelExpansion):
     def _set_stream(
         self, coef: NDArray, intercept: NDArray, data: SketchedData, state: StreamState
     ) -> None:
-        self._stream = tuple(state)
+        self._stream = state
         self.rank_ = len(coef)
         if self._preconditioning is not None:
-            known = Preconditioning(*self._preconditioning)
-            intercept = known.intercept(coef, intercept)
+            intercept = self._preconditioning.intercept(coef, intercept)
         coef = self._projection @ coef
         self._set_expansion(coef, intercept, data, single_output=self._one_target)
 

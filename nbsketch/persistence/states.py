@@ -24,7 +24,16 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from nbsketch._fields import Rule, Scope, array, integer, number, of, optional
+from nbsketch._fields import (
+    Rule,
+    Scope,
+    array,
+    integer,
+    not_negative,
+    number,
+    of,
+    optional,
+)
 from nbsketch._validation import (
     check_array_of,
     check_integer,
@@ -95,29 +104,13 @@ def _one_target(name: str, value: Any, scope: Scope) -> bool:
 
 
 def _stream(name: str, value: Any, scope: Scope) -> Any:
-    """Accept the parts of a `nbsketch.solvers.streams.StreamState`."""
-    if not isinstance(value, tuple) or len(value) != 4:
-        raise ValueError(f"`{name}` must have four parts, got {value!r:.60}")
-    point, totals, n_steps, square_norm = value
+    """Accept the state of a stream of the outputs and features of the model."""
+    of("StreamState")(name, value, scope)
     shape = max(1, scope.lengths["d"]), scope.lengths["r"] + 1
-    for part, shapes in ((point, [shape]), (totals, [(2, *shape), (2, 0, 0)])):
-        check_array_of(name, part, "f")
-        if part.shape not in shapes or not np.isfinite(part).all():
-            raise ValueError(
-                f"`{name}` must hold finite arrays of shape {shapes}, got {part.shape}"
-            )
-    integer()(name, n_steps, scope)
-    check_real(name, square_norm, low=0, high_open=True)
-    return value
-
-
-def _preconditioning(name: str, value: Any, scope: Scope) -> Any:
-    """Accept the parts of a `nbsketch.fitting.descent.Preconditioning`."""
-    if not isinstance(value, tuple) or len(value) != 3:
-        raise ValueError(f"`{name}` must have three parts, got {value!r:.60}")
-    array("r", positive=True)(name, value[0], scope)
-    array("r")(name, value[1], scope)
-    check_positive(name, value[2])
+    if value.point.shape != shape:
+        raise ValueError(
+            f"`{name}.point` must have shape {shape}, got {value.point.shape}"
+        )
     return value
 
 
@@ -149,19 +142,15 @@ def _posterior(name: str, value: Any, scope: Scope) -> Any:
 
 
 def _whitening(name: str, value: Any, scope: Scope) -> Any:
-    """Accept None without a sketch, or the parts of a `PivotedCholesky`."""
+    """Accept None without a sketch, or a factor of rows of the sketch."""
     lengths = scope.lengths
     if value is None:
         # h(x) is in terms of the candidates themselves.
         scope.bind(name, "t", lengths["output_m"])
         return value
-    if not isinstance(value, tuple) or len(value) != 2:
-        raise ValueError(f"`{name}` must have two parts, got {value!r:.60}")
-    factor, chosen = value
-    array("t t")(f"{name}.0", factor, scope)
-    array("t", "i")(f"{name}.1", chosen, scope)
-    if (np.diagonal(factor) <= 0).any() or np.unique(chosen).size != chosen.size:
-        raise ValueError(f"`{name}` must be a factor and distinct rows, got others")
+    of("PivotedCholesky")(name, value, scope)
+    chosen = value.chosen
+    scope.bind(name, "t", len(chosen))
     if not 0 <= chosen.min() <= chosen.max() < lengths["output_s"]:
         raise ValueError(f"`{name}` must have rows of the sketch, got others")
     return value
@@ -169,9 +158,8 @@ def _whitening(name: str, value: Any, scope: Scope) -> Any:
 
 def _errors(name: str, value: Any, scope: Scope) -> Any:
     """Accept an error of a single output, or one of each."""
-    if scope.values["_single"]:
-        return check_real(name, value, low=0, high_open=True)
-    return array("d")(name, value, scope)
+    rule = not_negative if scope.values["_single"] else array("d")
+    return rule(name, value, scope)
 
 
 def _size(name: str, value: Any, scope: Scope) -> Any:
@@ -241,7 +229,7 @@ DESCENT: dict[str, Rule] = {
     "_seed": integer(),
     "alpha_": number,
     "_projection": array("s r"),
-    "_preconditioning": optional(_preconditioning),
+    "_preconditioning": optional(of("Preconditioning")),
     "_stream": optional(_stream),
 }
 

@@ -23,7 +23,6 @@ from nbsketch._validation import (
     keeping_fitted,
     random_generator,
 )
-from nbsketch._whitening import PivotedCholesky
 from nbsketch.distributed.checks import loaded
 from nbsketch.fitting.inputs import (
     TuningTarget,
@@ -484,13 +483,10 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         sketch_map = SketchMap(
             self.output_kernel_, self.output_landmarks_, self._output_weights
         )
-        factor = self._whitening
         return TrainingOutputs(
             Objects(rows) if isinstance(rows, list) else rows,
             Candidates(self._features, self._penalty),
-            OutputSpace(
-                sketch_map, None if factor is None else PivotedCholesky(*factor)
-            ),
+            OutputSpace(sketch_map, self._whitening),
         )
 
     def _points(self, X: Any) -> Iterator[tuple[int, NDArray]]:

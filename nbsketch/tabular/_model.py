@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from nbsketch._faults import check_magnitude, not_a_table
-from nbsketch._validation import check_choice, random_generator
+from nbsketch._validation import check_choice, declares_parameters, random_generator
 from nbsketch.fitting.folds import dependent_rows, folds_of_kept
 from nbsketch.fitting.weights import TrainingRows
 from nbsketch.persistence import SaveMixin
@@ -35,27 +36,17 @@ from nbsketch.tuning.folds import block_labels
 _LISTED = 5
 
 
+@declares_parameters
 class TabularModel(SaveMixin, BaseEstimator):
     """Base of the estimators for tables."""
 
-    def __init__(
-        self,
-        effort: str = "fast",
-        *,
-        partners: Any = None,
-        cv: Any = None,
-        max_seconds: float | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-        callback: Any = None,
-    ) -> None:
-        self.effort = effort
-        self.partners = partners
-        self.cv = cv
-        self.max_seconds = max_seconds
-        self.random_state = random_state
-        self.verbose = verbose
-        self.callback = callback
+    effort: str = field(default="fast", kw_only=False)
+    partners: Any = None
+    cv: Any = None
+    max_seconds: float | None = None
+    random_state: Any = None
+    verbose: int = 0
+    callback: Any = None
 
     def _encode(
         self,

@@ -16,6 +16,7 @@ from sklearn.utils.validation import (
 
 from nbsketch._faults import explaining
 from nbsketch._progress import watched_fit
+from nbsketch._validation import declares_parameters
 from nbsketch.distributed.checks import loaded
 from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import table_by_row
@@ -27,6 +28,7 @@ from nbsketch.tabular.partners import logarithms, pool_weights, pooled
 from nbsketch.tabular.problem import at_rows
 
 
+@declares_parameters
 class TabularKernelClassifier(ClassifierScore, TabularModel):
     r"""Kernel classification for tables, with nothing to choose.
 
@@ -87,23 +89,7 @@ class TabularKernelClassifier(ClassifierScore, TabularModel):
     True
     """
 
-    def __init__(
-        self,
-        effort: str = "fast",
-        *,
-        partners: Any = None,
-        class_weight: Any = None,
-        cv: Any = None,
-        max_seconds: float | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-        callback: Any = None,
-    ) -> None:
-        super().__init__(
-            effort, partners=partners, cv=cv, max_seconds=max_seconds,
-            random_state=random_state, verbose=verbose, callback=callback,
-        )  # fmt: skip
-        self.class_weight = class_weight
+    class_weight: Any = None
 
     def fit(
         self,

@@ -50,10 +50,6 @@ def streams(model: Any) -> bool:
     raise AttributeError(f"partial_fit needs method='projected', got {model.method!r}")
 
 
-def _largest_square(Z: NDArray) -> float:
-    return float(squared_norms(Z).max(initial=0.0))
-
-
 @declares_parameters
 class DescentModel(KernelExpansion):
     """Base of the estimators by stochastic gradients.
@@ -229,7 +225,7 @@ class DescentModel(KernelExpansion):
         self._projection, self.path_ = found.projection, found.path
         self._preconditioning = fitted.preconditioning
         self.alpha_ = fitted.alpha
-        largest = fitted.square_norm or _largest_square(found.sample.Z)
+        largest = fitted.square_norm or float(squared_norms(found.sample.Z).max())
         point = np.column_stack([best.coef.T, best.intercept])
         count = len(found.sample.Z) if self.average else 0
         state = StreamState.after(point, count, largest)

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from nbsketch._blas import one_thread
 from nbsketch._fields import array, check_fields, stored
-from nbsketch.persistence.rules import scaler
+from nbsketch.persistence.states import scaler
 from nbsketch.tabular.members import Member
 from nbsketch.tabular.ridge import LandmarkFunction
 from nbsketch.tabular.scales import SMOOTH, form_of

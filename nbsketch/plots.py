@@ -131,12 +131,10 @@ def plot_length_scales(model: Any, *, ax: Any = None) -> Any:
     ax.barh(positions, 1 / scales[order], color=BLUE)
     ax.set_yticks(positions, [str(names[k]) for k in order])
     ax.invert_yaxis()
-    title = _title(len(order), len(scales))
+    title = "Relevance"
+    if len(order) < len(scales):
+        title += f", {len(order)} of {len(scales)} features"
     return finish(ax, xlabel="1 / length scale", title=title)
-
-
-def _title(drawn: int, count: int) -> str:
-    return "Relevance" + (f", {drawn} of {count} features" if drawn < count else "")
 
 
 @documents_axes

@@ -19,7 +19,7 @@ import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 from sklearn.model_selection import KFold
-from sklearn.utils import _safe_indexing, check_array, column_or_1d
+from sklearn.utils import _safe_indexing, check_array
 from sklearn.utils.validation import check_is_fitted
 
 from nbsketch._quantiles import between_levels
@@ -27,15 +27,9 @@ from nbsketch._rows import checked_rows, is_pairwise, model_dtype
 from nbsketch._sketch_map import SketchMap
 from nbsketch._validation import check_choice, declares_parameters, keeping_fitted
 from nbsketch._whitening import PivotedCholesky
-from nbsketch.conformal._calibrated import (
-    Calibrated,
-    check_length,
-    fit_on,
-    splits,
-)
+from nbsketch.conformal._calibrated import Calibrated, fit_on, of_rows, splits
 from nbsketch.estimators import SketchedKernelRegressor
 from nbsketch.fitting.inputs import transform_rows
-from nbsketch.fitting.weights import check_weights
 from nbsketch.losses import SquareLoss
 
 # Largest number of features; A is solved by Cholesky.
@@ -293,11 +287,8 @@ class ConformalRegressor(RegressorMixin, Calibrated):
             check_choice("method", self.method, _METHODS)
             self._nominal(None)
             targets = check_array(y, ensure_2d=False, dtype=float, input_name="y")
-            n, self.shift_ = len(targets), 0.0
-            weights = check_weights(sample_weight, targets)
-            labels = None if groups is None else column_or_1d(groups, dtype=None)
-            if labels is not None:
-                check_length("groups", labels, n)
+            self.shift_ = 0.0
+            weights, labels = of_rows(sample_weight, groups, len(targets))
             self.models_: Models | None = None
             if self.method in ("split", "cqr"):
                 self._calibrate(X, targets, weights, labels)
@@ -422,10 +413,7 @@ class ConformalRegressor(RegressorMixin, Calibrated):
         check_is_fitted(self)
         nominal, values = self._nominal(coverage), self._values(X)
         n, d = len(values), len(self.scale_)
-        labels, weights = (
-            self._new_groups(groups, n),
-            self._new_weights(sample_weight, n),
-        )
+        weights, labels = self._of_new_rows(sample_weight, groups, n)
         if not symmetric and (d > 1 or self.models_ is not None):
             raise ValueError(
                 "`symmetric` must be True for several outputs and for methods "

@@ -11,7 +11,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from nbsketch.reproduce._tools.provenance import write_provenance
+from nbsketch.reproduce._report import write_provenance
 
 COLUMNS = {
     "product": "Product.time_product",

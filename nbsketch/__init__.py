@@ -22,8 +22,7 @@ _HOME = {
     "nbsketch.fitting.folds": ("DependentRowsWarning",),
     "nbsketch.fitting.sizes": ("AutoSize",),
     "nbsketch.fitting.stochastic": ("StochasticSolver",),
-    "nbsketch.features": ("SketchedFeatures",),
-    "nbsketch.fourier": ("RandomFourierFeatures",),
+    "nbsketch.features": ("RandomFourierFeatures", "SketchedFeatures"),
     "nbsketch.kernels": (
         "CallableKernel",
         "GaussianKernel",

@@ -2,14 +2,17 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from nbsketch._faults import not_finite
+
+T = TypeVar("T")
 
 
 def check_real(
@@ -205,6 +208,15 @@ def random_generator(rng: Any) -> np.random.Generator:
             "`random_state` must be None, a non-negative integer or a Generator, "
             f"got {rng!r}"
         ) from error
+
+
+@dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(field,))
+def declares_parameters(estimator: type[T]) -> type[T]:
+    """Make the constructor of an estimator from its parameters and those of its bases.
+
+    A parameter is an annotated default of the class, and given by its name.
+    """
+    return dataclass(eq=False, repr=False, kw_only=True)(estimator)
 
 
 @contextmanager

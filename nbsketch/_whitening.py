@@ -3,13 +3,14 @@ r"""Whitening of a sketched kernel: P with :math:`P P^T = (S K S^T)^+`, and prod
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Annotated
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
 from nbsketch._blas import eigh
+from nbsketch._fields import array, check_fields, stored
 
 # Eigenvalues of S K S^T below this share of the largest are cut: they are noise from
 # the rounding of kernel values, which have double precision for rows of any type.
@@ -18,7 +19,8 @@ RANK_TOL = 1e-12
 _ROWS = 1024
 
 
-class PivotedCholesky(NamedTuple):
+@stored
+class PivotedCholesky:
     r"""P with :math:`P P^T = C^+` for C = S K S^T, as triangular solves.
 
     The Cholesky decomposition with pivots stops where the rest of the diagonal is
@@ -26,8 +28,15 @@ class PivotedCholesky(NamedTuple):
     eigendecomposition, and P is never formed.
     """
 
-    factor: NDArray  # lower triangular, (r, r)
-    chosen: NDArray  # the r rows of the sketch that span the others, (r,)
+    factor: Annotated[NDArray, array("_r _r")]  # lower triangular
+    chosen: Annotated[NDArray, array("_r", "i")]  # r rows of C that span the others
+
+    def __post_init__(self) -> None:
+        """Check that the factor is one, of distinct rows."""
+        check_fields(self)
+        chosen, diagonal = self.chosen, self.factor.diagonal()
+        if (diagonal <= 0).any() or np.unique(chosen).size != chosen.size:
+            raise ValueError("`factor` must be that of distinct rows, got others")
 
     @classmethod
     def of(cls, inner: NDArray) -> PivotedCholesky:

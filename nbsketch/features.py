@@ -1,9 +1,13 @@
-"""Features of a sketch as a transformer."""
+"""Transformers to features of a kernel: of a sketch, and random Fourier features."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from abc import abstractmethod
+from dataclasses import field
+from typing import Any, Self
 
+import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import (
     BaseEstimator,
@@ -22,7 +26,12 @@ from nbsketch._rows import (
     training_rows,
 )
 from nbsketch._sketch_map import sketched_design
-from nbsketch._validation import keeping_fitted, random_generator
+from nbsketch._validation import (
+    check_integer,
+    declares_parameters,
+    keeping_fitted,
+    random_generator,
+)
 from nbsketch.distributed.checks import held_rows
 from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import row_by_row
@@ -37,12 +46,75 @@ from nbsketch.fitting.inputs import (
 )
 from nbsketch.fitting.sizes import features_recipe
 from nbsketch.fitting.sketched import draw_map
+from nbsketch.kernels import (
+    GaussianKernel,
+    Kernel,
+    LaplacianKernel,
+    MaternKernel,
+    as_kernel,
+)
 from nbsketch.persistence import SaveMixin
+from nbsketch.solvers.scratch import rows_per_block
 
 
-class SketchedFeatures(
+@declares_parameters
+class KernelFeatures(
     SaveMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 ):
+    """Base of the transformers to features of a kernel, and their parameters."""
+
+    kernel: Any = field(default="gaussian", kw_only=False)
+    bandwidth: Any = None
+    size: int | None = None
+    random_state: Any = None
+
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+        """Draw what is random, and learn the length scales of ``bandwidth="auto"``.
+
+        Parameters
+        ----------
+        X : array or sparse matrix of shape (n, q)
+            Rows.
+        y : array of shape (n,) or (n, d) or None, default=None
+            Targets for ``bandwidth="auto"``, not used otherwise. Texts, booleans and
+            integers with at most 20 values are labels of classes.
+        """
+        with keeping_fitted(self):
+            self._fit(X, y)
+        return self
+
+    @abstractmethod
+    def _fit(self, X: Any, y: Any) -> Any:
+        """Fit to rows and targets that are not checked yet."""
+
+    def _learn_inputs(
+        self, X: Any, y: Any, size: int, rng: np.random.Generator
+    ) -> Inputs:
+        """Set what transforms rows; return the inputs with the bandwidth."""
+        inputs = Inputs(X, self.kernel, self.bandwidth)
+        if is_auto(self.bandwidth):
+            check_learnable(self.kernel, X)
+            target, rng = TuningTarget(as_targets(y, len(X))), rng.spawn(1)[0]
+            inputs = learn_inputs(X, target, self.kernel, size, rng)
+        self.scaler_, self.length_scales_ = inputs.scaler, inputs.length_scales
+        return inputs
+
+    def _transformed(self, X: Any, dtype: Any) -> Any:
+        """Return checked rows in the columns that the kernel compares."""
+        rows = checked_rows(self, X, dtype=dtype)
+        return rows if self.scaler_ is None else self.scaler_.transform(rows)
+
+    def __sklearn_tags__(self) -> Tags:
+        """Say what the transformer can do."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = is_pairwise(self.kernel)
+        tags.input_tags.sparse = takes_sparse(self.kernel)
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+@declares_parameters
+class SketchedFeatures(KernelFeatures):
     r"""Features whose inner products approximate a kernel through a sketch.
 
     .. math:: z(x) = D_r^{-1/2} U_r^T S k_x, \qquad S K S^T = U D U^T,
@@ -109,35 +181,7 @@ class SketchedFeatures(
     True
     """
 
-    def __init__(
-        self,
-        kernel: Any = "gaussian",
-        *,
-        bandwidth: Any = None,
-        sketch: Any = None,
-        size: int | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.kernel = kernel
-        self.bandwidth = bandwidth
-        self.sketch = sketch
-        self.size = size
-        self.random_state = random_state
-
-    def fit(self, X: ArrayLike, y: Any = None) -> SketchedFeatures:
-        """Draw the sketch and compute the projection.
-
-        Parameters
-        ----------
-        X : array or sparse matrix of shape (n, q)
-            Rows.
-        y : array of shape (n,) or (n, d) or None, default=None
-            Targets for ``bandwidth="auto"``, not used otherwise. Texts, booleans and
-            integers with at most 20 values are labels of classes.
-        """
-        with keeping_fitted(self):
-            self._fit(X, y, keep=False)
-        return self
+    sketch: Any = None
 
     def fit_transform(self, X: ArrayLike, y: Any = None) -> NDArray:
         """Fit and return the features of X: cheaper than `fit` and `transform`."""
@@ -146,19 +190,12 @@ class SketchedFeatures(
         with keeping_fitted(self):
             return self._fit(X, y, keep=True).Z
 
-    def _fit(self, X: Any, y: Any, keep: bool) -> Any:
+    def _fit(self, X: Any, y: Any, keep: bool = False) -> Any:
         X, y = training_rows(self, X, y, uses_targets=is_auto(self.bandwidth))
         rngs = random_generator(self.random_state).spawn(2)
         recipe = features_recipe(self.sketch, self.size, X.shape[0])
         X = held_rows(X, recipe)
-        inputs = Inputs(X, self.kernel, self.bandwidth)
-        if is_auto(self.bandwidth):
-            check_learnable(self.kernel, X)
-            target = TuningTarget(as_targets(y, len(X)))
-            size = getattr(recipe, "size", len(X))
-            known = self.kernel, size, rngs[0].spawn(1)[0]
-            inputs = learn_inputs(X, target, *known)
-        self.scaler_, self.length_scales_ = inputs.scaler, inputs.length_scales
+        inputs = self._learn_inputs(X, y, getattr(recipe, "size", X.shape[0]), rngs[0])
         sketch, sketch_map = draw_map(inputs, recipe, rngs)
         self.projection_, design = sketched_design(sketch_map, inputs.rows, keep=keep)
         self.kernel_, self.sketch_ = sketch_map.kernel, sketch
@@ -171,8 +208,7 @@ class SketchedFeatures(
         if is_dask(X):
             return row_by_row(self.transform, X)
         check_is_fitted(self)
-        rows = checked_rows(self, X, dtype=model_dtype(self.landmarks_))
-        rows = rows if self.scaler_ is None else self.scaler_.transform(rows)
+        rows = self._transformed(X, model_dtype(self.landmarks_))
         self.kernel_.check_domain("X", rows)
         parts = (self.kernel_, self.landmarks_, self.sketch_.weights)
         return expansion_of(self, *parts, self.projection_)(rows, rows.dtype)
@@ -185,10 +221,137 @@ class SketchedFeatures(
         found = f"size {size} of {n} rows, rank {self.rank_}, {landmarks}"
         return summary_lines(self, [("sketch", found)])
 
+
+@declares_parameters
+class RandomFourierFeatures(KernelFeatures):
+    r"""Random Fourier features of a Gaussian, Laplacian or Matern kernel.
+
+    .. math:: z(x) = \sqrt{2 / D} \, \bigl(\cos w_1^T x, \dots, \cos w_{D/2}^T x,
+        \sin w_1^T x, \dots, \sin w_{D/2}^T x\bigr)
+
+    where the D/2 frequencies w are drawn independently from the spectral density of the
+    kernel, so that :math:`E[z(x)^T z(y)] = k(x, y)`.
+
+    Parameters
+    ----------
+    kernel : {"gaussian", "laplacian", "matern"} or Kernel, default="gaussian"
+        Kernel of one of these three families, by name or as an object.
+    bandwidth : float, sequence of floats, "median", "auto" or None, default=None
+        Bandwidth of a kernel given by name. "auto" learns one length scale per feature
+        by ridge regression to the `y` of `fit`, for dense X and the kernels "gaussian",
+        "laplacian" and "matern"; with fewer than 30 rows it is "median". None:
+        "median".
+    size : int, default=100
+        Number of features D. Must be even: features are pairs of cosine and sine.
+    random_state : None, int or Generator, default=None
+        Randomness of the frequencies. Pass an int for reproducible results.
+
+    Attributes
+    ----------
+    kernel_ : Kernel
+        The kernel with its bandwidth resolved.
+    frequencies_ : ndarray of shape (p, D/2)
+        The frequencies, one per column.
+    scaler_ : InputScaler or None
+        Transformation of the rows; it drops features that do not matter, if there are
+        more than 50. None: rows are used unchanged.
+    length_scales_ : ndarray of shape (q,) or None
+        Learned length scales in standard deviations of the features; infinite for
+        constants. None: not learned.
+
+    Notes
+    -----
+    Rahimi and Recht, NeurIPS 2007. In units of the bandwidths, the frequencies are
+    standard normal for the Gaussian kernel, independent Cauchy for the Laplacian, and
+    multivariate Student with 2 nu degrees of freedom for the Matern kernel (Rasmussen
+    and Williams 2006, section 4.2.1).
+
+    Pairs of cosine and sine are used instead of cosines with random phases: z(x) has
+    norm 1, and the variance of an inner product at the difference :math:`\Delta`,
+    :math:`(1 + k(2 \Delta) - 2 k(\Delta)^2) / D`, is smaller for these kernels
+    (Sutherland and Schneider, UAI 2015).
+
+    The features do not depend on the data (except through a median bandwidth); they are
+    the baseline for sketches, which do.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nbsketch import GaussianKernel, RandomFourierFeatures
+    >>> X = np.random.default_rng(0).normal(size=(50, 2))
+    >>> features = RandomFourierFeatures(bandwidth=2.0, size=4000, random_state=0)
+    >>> Z = features.fit_transform(X)
+    >>> bool(abs(Z @ Z.T - GaussianKernel(2.0)(X)).max() < 0.1)
+    True
+    """
+
+    size: int = 100
+
+    def _fit(self, X: Any, y: Any) -> None:
+        X, y = training_rows(self, X, y, uses_targets=is_auto(self.bandwidth))
+        X = held_rows(X)
+        size = check_integer("size", self.size, low=2)
+        if size % 2:
+            raise ValueError(
+                f"`size` must be even (pairs of cosine and sine), got {size}"
+            )
+        # Two streams: the frequencies do not depend on how the bandwidth is chosen.
+        kernel_rng, rng = random_generator(self.random_state).spawn(2)
+        inputs = self._learn_inputs(X, y, size, kernel_rng)
+        X = inputs.rows
+        kernel: Any = as_kernel(inputs.kernel, inputs.bandwidth)
+        unit = _unit_frequencies(kernel, rng, (size // 2, X.shape[1]))
+        self.kernel_ = kernel.resolve(X, kernel_rng)
+        frequencies = (unit / self.kernel_.bandwidth).T
+        self.frequencies_ = np.ascontiguousarray(frequencies, dtype=X.dtype)
+        self._n_features_out = size
+
+    def transform(self, X: ArrayLike) -> NDArray:
+        """Return the features of X, of shape (n, D)."""
+        if is_dask(X):
+            return row_by_row(self.transform, X)
+        check_is_fitted(self)
+        W = self.frequencies_
+        rows = self._transformed(X, W.dtype)
+        n, half = rows.shape[0], W.shape[1]
+        Z = np.empty((n, 2 * half), dtype=W.dtype)
+        length = rows_per_block(half, W.dtype)
+        for start in range(0, n, length):
+            block = slice(start, start + length)
+            phases = rows[block] @ W
+            np.cos(phases, out=Z[block, :half])
+            np.sin(phases, out=Z[block, half:])
+        Z *= 1 / math.sqrt(half)
+        return Z
+
+    def summary(self) -> str:
+        """Return what the fit has chosen, one line each."""
+        check_is_fitted(self)
+        return summary_lines(self, [("features", str(2 * self.frequencies_.shape[1]))])
+
     def __sklearn_tags__(self) -> Tags:
-        """Say what the transformer can do."""
+        """Declare sparse input: rows meet the frequencies alone."""
         tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = is_pairwise(self.kernel)
-        tags.input_tags.sparse = takes_sparse(self.kernel)
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        tags.input_tags.sparse = True
         return tags
+
+
+def _unit_frequencies(
+    kernel: Kernel, rng: np.random.Generator, shape: tuple[int, int]
+) -> NDArray:
+    """Draw frequencies of a kernel with unit bandwidths, one per row."""
+    if isinstance(kernel, LaplacianKernel):
+        return rng.standard_cauchy(shape)
+    if isinstance(kernel, GaussianKernel):
+        return rng.standard_normal(shape)
+    if isinstance(kernel, MaternKernel):
+        normal = rng.standard_normal(shape)
+        if math.isinf(kernel.nu):
+            return normal
+        # Chi-squared with 2 nu degrees of freedom over 2 nu, one per row.
+        shared = rng.standard_gamma(kernel.nu, (len(normal), 1)) / kernel.nu
+        return normal / np.sqrt(shared)
+    raise ValueError(
+        "`kernel` must be a Gaussian, Laplacian or Matern kernel, got "
+        f"{kernel!r}: use SketchedFeatures for other kernels"
+    )

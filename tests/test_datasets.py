@@ -24,7 +24,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from nbsketch import datasets
 from nbsketch.datasets import Dataset, _files, make_friedman_outliers, mulan, tables
-from nbsketch.datasets._reading import read_arff, read_lines
+from nbsketch.datasets._files import read_arff, read_lines
 from nbsketch.metrics import arrmse
 
 LOADERS = [name for name in datasets.__all__ if name.startswith("load_")]

@@ -22,6 +22,7 @@ from nbsketch import (
     SketchedKernelRegressor,
     SubsamplingSketch,
     cli,
+    plots,
 )
 from nbsketch.diagnostics import (
     Spectrum,
@@ -34,8 +35,7 @@ from nbsketch.diagnostics import (
     spectrum,
     statistical_dimension,
 )
-from nbsketch.plots import _axes
-from nbsketch.reproduce._tools import report
+from nbsketch.reproduce import _report
 from nbsketch.reproduce.p_sparsified import satisfiability
 
 KERNELS = [
@@ -500,7 +500,7 @@ def test_a_plot_makes_its_own_axes():
 
 
 def test_no_matplotlib_is_said(monkeypatch):
-    monkeypatch.setattr(_axes, "find_spec", lambda name: None)
+    monkeypatch.setattr(plots, "find_spec", lambda name: None)
     with pytest.raises(ModuleNotFoundError, match="nbsketch\\[plot\\]"):
         plot_spectrum(spectrum(points(10)))
 
@@ -514,7 +514,7 @@ def test_shares_of_draws(monkeypatch, tmp_path, capsys):
     command = ["reproduce", "satisfiability", "--quick", "--out", str(tmp_path)]
     assert cli.main([*command, "--replicates", "3"]) == 0
     assert "accumulation" in capsys.readouterr().out
-    rows = report.read_csv(tmp_path / "satisfiability.csv")
+    rows = _report.read_csv(tmp_path / "satisfiability.csv")
     families = satisfiability.families()
     assert len(rows) == 2 * len(families) * 2
     for row in rows:

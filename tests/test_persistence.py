@@ -38,6 +38,7 @@ from nbsketch import (
     TanimotoKernel,
 )
 from nbsketch.persistence import save_model
+from nbsketch.tabular.trees import Partition, Tree
 
 RECIPES = [
     PSparsifiedSketch(9),
@@ -407,3 +408,41 @@ def test_a_failure_leaves_the_old_file(tmp_path, monkeypatch):
     SketchedKernelRegressor(size=10).save(link)
     assert nbsketch.load(path).size == 10 and path.stat().st_mode & 0o777 == 0o640
     assert sorted(tmp_path.iterdir()) == [link, path]
+
+
+# objects that check themselves ------------------------------------------------------
+
+
+def leaves(**changes):
+    fields = {"feature": [0, -1, -1], "child": [1, 0, 1], "order": [2, 0, 1]}
+    fields |= {"starts": [0, 1, 3]} | changes
+    arrays = {name: np.array(values) for name, values in fields.items()}
+    return Partition(threshold=np.zeros(3), **arrays)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"order": [2, 0, 0]}, "`order` must have each row in one leaf"),
+        ({"starts": [0, 1, 2]}, "`starts` must go up from 0 to 3"),
+        ({"child": [0, 0, 1]}, "`child` must be that of a binary tree"),
+        ({"child": [1, 0, 2]}, "`child` must be that of a binary tree"),
+        ({"feature": [0.0, -1, -1]}, "`feature` must be an array of type 'i'"),
+        ({"feature": [0, -1]}, "`threshold` must have length 2, got 3"),
+    ],
+)
+def test_parts_of_models_check_their_fields(changes, words):
+    assert leaves().n_leaves == 2
+    with pytest.raises((TypeError, ValueError), match=words):
+        leaves(**changes)
+
+
+def test_the_parts_of_a_part_are_compared():
+    coef = np.zeros((3, 1))
+    Tree(leaves(), coef, np.zeros((2, 1)))
+    with pytest.raises(ValueError, match="`intercept` must have length 2, got 3"):
+        Tree(leaves(), coef, np.zeros((3, 1)))
+    with pytest.raises(ValueError, match=r"`coef` must have length 3, got 2"):
+        Tree(leaves(), coef[:2], np.zeros((2, 1)))
+    with pytest.raises(TypeError, match="`partition` must be of type Partition"):
+        Tree(None, coef, np.zeros((2, 1)))

@@ -9,9 +9,8 @@ from sklearn.kernel_ridge import KernelRidge
 
 from nbsketch import cli
 from nbsketch.datasets import Dataset
-from nbsketch.reproduce import experiment, pohlen
-from nbsketch.reproduce._tools import panels, publish, report
-from nbsketch.reproduce._tools.data import load
+from nbsketch.reproduce import _figures, _report, experiment, pohlen
+from nbsketch.reproduce._data import load
 from nbsketch.reproduce.pohlen import (
     BOOTSTRAP,
     SKETCHES,
@@ -39,7 +38,7 @@ def tiny(monkeypatch):
     monkeypatch.setattr(pohlen, "NONZEROS", (1, 4))
     monkeypatch.setattr(pohlen, "QUICK_NONZEROS", (1, 4))
     monkeypatch.setattr(pohlen, "GRID", np.array([1e-4, 1e-2, 1.0]))
-    monkeypatch.setattr(panels, "DPI", 60)
+    monkeypatch.setattr(_figures, "DPI", 60)
 
 
 def test_splits_are_those_of_the_report():
@@ -119,7 +118,7 @@ def test_small_evaluation(tiny, tmp_path, capsys):
     command = ["reproduce", "pohlen", "--replicates", "2", "--out", str(tmp_path)]
     assert cli.main(command) == 0
     assert BOOTSTRAP in capsys.readouterr().out
-    rows = report.read_csv(tmp_path / "pohlen.csv")
+    rows = _report.read_csv(tmp_path / "pohlen.csv")
     # two sets, two runs; without a sketch there is one size
     assert len(rows) == 2 * 2 * (1 + 2 * (len(SKETCHES) + 1) + 2)
     assert all(0 < row["error"] < 3 for row in rows)
@@ -134,7 +133,7 @@ def test_small_evaluation(tiny, tmp_path, capsys):
 
 
 def test_from_the_file_alone(tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr(publish, "save_panels", lambda *arguments: None)
+    monkeypatch.setattr(experiment, "save_panels", lambda *arguments: None)
     table = pohlen.run(replicates=1, quick=True, out=tmp_path)
     monkeypatch.setattr(experiment, "measure_all", None)
     assert pohlen.run(out=tmp_path, plot_only=True) == table

@@ -12,9 +12,8 @@ from nbsketch import (
     cli,
 )
 from nbsketch.datasets import DiagonalDesign
-from nbsketch.reproduce import rates
-from nbsketch.reproduce._tools import publish
-from nbsketch.reproduce._tools.statistics import log_log_slope
+from nbsketch.reproduce import experiment, rates
+from nbsketch.reproduce._report import log_log_slope
 from nbsketch.solvers.filters import RidgeFilter
 
 MODES = 40
@@ -229,7 +228,9 @@ def test_measured_slopes_are_near_theory(monkeypatch):
 def test_run(small, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(rates, "SIZES", (64, 128))
     drawn = []
-    monkeypatch.setattr(publish, "save_panels", lambda panels, *_: drawn.extend(panels))
+    monkeypatch.setattr(
+        experiment, "save_panels", lambda panels, *_: drawn.extend(panels)
+    )
     table = rates.run(replicates=2, out=tmp_path)
     printed = capsys.readouterr().out
     assert "cutoff" in printed and "p-sparsified" in printed

@@ -12,20 +12,20 @@ import pytest
 from numpy.testing import assert_allclose
 
 import nbsketch
-from nbsketch import RandomFourierFeatures, _progress, cli, reproduce
+from nbsketch import RandomFourierFeatures, _progress, cli, plots, reproduce
 from nbsketch.datasets import Dataset, _files, make_friedman_outliers
 from nbsketch.kernels import median_distance
-from nbsketch.plots import _axes
-from nbsketch.reproduce import EXPERIMENTS, demo, experiment, options_of, runner
-from nbsketch.reproduce._tools import (
-    panels,
-    publish,
-    report,
-    settings,
-    statistics,
-    style,
+from nbsketch.reproduce import (
+    EXPERIMENTS,
+    _data,
+    _figures,
+    _report,
+    demo,
+    experiment,
+    options_of,
+    runner,
 )
-from nbsketch.reproduce._tools.data import Split
+from nbsketch.reproduce._data import Split
 from nbsketch.reproduce.p_sparsified import (
     figures,
     methods,
@@ -213,7 +213,7 @@ def test_table1(tiny_table1, tmp_path, capsys):
     tuning = tmp_path / "new" / "tuning.json"
     command = ["reproduce", "table1", "--replicates", "2", "--out", str(tmp_path)]
     assert cli.main([*command, "--tuning", str(tuning)]) == 0
-    rows = report.read_csv(tmp_path / "table1.csv")
+    rows = _report.read_csv(tmp_path / "table1.csv")
     assert [row["set"] for row in rows] == [
         name for name in ("boston", "otoliths, synthetic") for _ in METHODS
     ]
@@ -273,7 +273,7 @@ def assert_of_one_grid(bandwidths, factors):
 def test_shipped_choices_of_table1_are_those_of_its_grids(data_set, replicates):
     for i in range(replicates):
         keys = [(data_set, method, str(i)) for method in METHODS]
-        found = settings.settings_for(keys, None, table1.SETTINGS)
+        found = _data.settings_for(keys, None, table1.SETTINGS)
         chosen = [table1.QuantileSetting(**found[key]) for key in keys]
         assert all(is_on_the_grid(s.alpha, table1._ALPHAS) for s in chosen)
         assert {s.gamma for s in chosen} <= set(table1._GAMMAS)
@@ -285,7 +285,7 @@ def test_shipped_choices_of_table1_are_those_of_its_grids(data_set, replicates):
 def test_shipped_choices_of_table2_are_inside_its_grids(data_set):
     """At no end: the best bandwidth and penalty are not beyond the grid."""
     keys = [(data_set, method) for method in METHODS]
-    found = settings.settings_for(keys, None, table2.SETTINGS)
+    found = _data.settings_for(keys, None, table2.SETTINGS)
     chosen = {method: table2.Setting(**found[data_set, method]) for method in METHODS}
     for method, setting in chosen.items():
         coarse = method == methods.WITHOUT
@@ -330,7 +330,7 @@ def test_table2(tiny_table2, tmp_path, capsys):
     tuning = tmp_path / "tuning.json"
     command = ["reproduce", "table2", "--quick", "--out", str(tmp_path / "new")]
     assert cli.main([*command, "--tuning", str(tuning)]) == 0
-    rows = report.read_csv(tmp_path / "new" / "table2.csv")
+    rows = _report.read_csv(tmp_path / "new" / "table2.csv")
     added = rows.pop(1)
     assert added["method"] == "without sketch, iterative" and added["paper"] is None
     assert added["arrmse"] == pytest.approx(rows[0]["arrmse"], abs=1e-9)
@@ -373,7 +373,7 @@ def test_table1_on_real_data(monkeypatch):
 def test_figures(name, tiny_figures, tmp_path, capsys):
     command = ["reproduce", name, "--replicates", "2", "--out", str(tmp_path)]
     assert cli.main(command) == 0
-    fits = report.read_csv(tmp_path / f"{name}.csv")
+    fits = _report.read_csv(tmp_path / f"{name}.csv")
     # 4 sizes of sub-sampling; 2 of four densities, accumulation, Fourier features,
     # CountSketch, the Gaussian sketch and Adam.
     assert len(fits) == 2 * (4 + 2 * 4 + 2 * 5)
@@ -409,7 +409,7 @@ def test_figures_go_to_a_folder_of_results(tiny_figures, tmp_path, monkeypatch):
 
 
 def test_no_matplotlib_is_said_before_any_fit(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(_axes, "find_spec", lambda name: None)
+    monkeypatch.setattr(plots, "find_spec", lambda name: None)
     monkeypatch.setattr(experiment, "measure_all", None)
     assert cli.main(["reproduce", "figure1", "--out", str(tmp_path)]) == 1
     assert 'pip install "nbsketch[plot]"' in capsys.readouterr().err
@@ -469,9 +469,11 @@ def test_figures_interpolate_sub_sampling_in_time():
 
 
 def test_panels_have_room_for_every_kind_of_curve(tmp_path):
-    curve = panels.Curve("one", [1, 2], [0.1, 0.2], spread=[0.01, 0.02])
-    panel = panels.Panel("title", "x", "y", [curve, curve._replace(label="two")], "xy")
-    panels.save_panels([panel] * 3, "three of four", tmp_path / "new" / "plot.png")
+    curve = _figures.Curve("one", [1, 2], [0.1, 0.2], spread=[0.01, 0.02])
+    panel = _figures.Panel(
+        "title", "x", "y", [curve, curve._replace(label="two")], "xy"
+    )
+    _figures.save_panels([panel] * 3, "three of four", tmp_path / "new" / "plot.png")
     assert (tmp_path / "new" / "plot.png").stat().st_size > 10_000
 
 
@@ -484,12 +486,14 @@ ROWS = [
 
 
 def test_csv_round_trip(tmp_path):
-    assert publish.publish_table(ROWS, tmp_path, "rows", "Title", ["A note."]) is ROWS
-    assert report.read_csv(tmp_path / "rows.csv") == ROWS
+    assert (
+        experiment.publish_table(ROWS, tmp_path, "rows", "Title", ["A note."]) is ROWS
+    )
+    assert _report.read_csv(tmp_path / "rows.csv") == ROWS
 
 
 def test_markdown():
-    lines = report.as_markdown(ROWS, "Title", ["One.", "Two."]).splitlines()
+    lines = _report.as_markdown(ROWS, "Title", ["One.", "Two."]).splitlines()
     assert lines[0] == "# Title"
     assert lines[2:6] == [
         "| name | count | share | none |",
@@ -501,7 +505,7 @@ def test_markdown():
 
 
 def test_text_is_aligned():
-    head, rule, *body = report.as_text(ROWS).splitlines()
+    head, rule, *body = _report.as_text(ROWS).splitlines()
     assert head.index("count") == body[0].index("3") and set(rule) == {"-"}
 
 
@@ -512,14 +516,14 @@ def test_every_experiment_has_its_module():
 
 
 def test_style_is_that_of_the_label():
-    assert style.style_of("p-SR, p = 20/n (added)") == style.STYLES["p-SR"]
-    assert style.style_of("5/n-SG") != style.style_of("50/n-SG")
-    assert style.style_of("regime IV") != style.style_of("regime I")
-    assert style.style_of("another") == style.Style("#1764ab", "o")
+    assert _figures.style_of("p-SR, p = 20/n (added)") == _figures.STYLES["p-SR"]
+    assert _figures.style_of("5/n-SG") != _figures.style_of("50/n-SG")
+    assert _figures.style_of("regime IV") != _figures.style_of("regime I")
+    assert _figures.style_of("another") == _figures.Style("#1764ab", "o")
 
 
 def test_summary():
-    assert statistics.spread("loss", [1.0, 3.0]) == {"loss": 2.0, "loss_deviation": 1.0}
+    assert _report.spread("loss", [1.0, 3.0]) == {"loss": 2.0, "loss_deviation": 1.0}
     rows = [
         {"set": "toy", "method": method, "loss": 1.0, "seconds": seconds}
         for method, times in (("without sketch", (6.0, 7.0)), ("20/n-SR", (2.0, 5.0)))
@@ -558,8 +562,8 @@ def test_choices_are_kept_and_completed(tmp_path):
         asked.append(key)
         return {"alpha": float(len(asked))}
 
-    first = settings.settings_for([("a", "x")], choose, None, file)
-    both = settings.settings_for([("a", "x"), ("a", "y")], choose, None, file)
+    first = _data.settings_for([("a", "x")], choose, None, file)
+    both = _data.settings_for([("a", "x"), ("a", "y")], choose, None, file)
     assert first == {("a", "x"): {"alpha": 1.0}}
     assert both == {**first, ("a", "y"): {"alpha": 2.0}}
     assert asked == [("a", "x"), ("a", "y")]
@@ -597,7 +601,7 @@ def test_all_runs_every_experiment_and_names_what_is_missing(monkeypatch, capsys
 
 
 def test_a_result_says_when_and_where_it_was_measured(tmp_path):
-    publish.publish_table(ROWS, tmp_path, "rows", "Title", [])
+    experiment.publish_table(ROWS, tmp_path, "rows", "Title", [])
     known = json.loads((tmp_path / "rows.json").read_text())
     assert known["nbsketch"] == nbsketch.__version__
     assert {"date", "numba", "numpy", "processor", "threads"} <= known.keys()

@@ -421,7 +421,7 @@ def test_a_stream_is_one_pass_in_order(d, average):
     expected = features(model, X) @ coef + intercept
     assert_allclose(model.predict(X), expected, rtol=0, atol=1e-8)
     assert (model.n_steps_, model.n_iter_, model.path_) == (N, 1, None)
-    assert model._stream[2] - average_start(N) > N / 2
+    assert model._stream.n_steps - average_start(N) > N / 2
 
 
 def test_it_does_not_matter_where_a_stream_is_cut():

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from nbsketch import GaussianKernel, PSparsifiedSketch, cli
 from nbsketch.datasets import Dataset, make_documents
-from nbsketch.reproduce._tools import report
+from nbsketch.reproduce import _report
 from nbsketch.reproduce.sisokr import large, least_squares, multilabel
 
 PAPER = {"IOKR": multilabel.Published(50.0, 2.5)}
@@ -61,7 +61,7 @@ def test_the_command_writes_table_and_figure(tiny, tmp_path, capsys, monkeypatch
     assert cli.main(command) == 0
     shown = capsys.readouterr().out
     assert "absent was not found. Fetch it from elsewhere." in shown
-    rows = report.read_csv(tmp_path / "sisokr.csv")
+    rows = _report.read_csv(tmp_path / "sisokr.csv")
     assert [row["method"] for row in rows] == list(multilabel.METHODS)
     assert rows[0]["paper_f1"] == 50 and rows[0]["paper_training"] == 2.5
     assert rows[0]["paper_inference"] is None and rows[1]["paper_f1"] is None

@@ -30,8 +30,8 @@ from nbsketch import (
     TanimotoKernel,
 )
 from nbsketch._jit import decoding as compiled
-from nbsketch.structured import _decoding, regressor
-from nbsketch.structured._decoding import Candidates, TopK, keep_best
+from nbsketch.structured import _outputs, regressor
+from nbsketch.structured._outputs import Candidates, TopK, keep_best
 from nbsketch.structured._rows import Objects, distinct
 
 N, ALPHA = 60, 1e-3
@@ -150,8 +150,8 @@ def test_tiles_of_any_size_give_the_same(data, rng, monkeypatch):
     model = make(output_sketch=PSparsifiedSketch(5)).fit(X, Y)
     expected = model.predict_topk(X_new, 4)
     for rows, candidates, points in [(1, 1, 1), (7, 5, 13), (64, 3, 1000)]:
-        monkeypatch.setattr(_decoding, "_ROWS", rows)
-        monkeypatch.setattr(_decoding, "_CANDIDATES", candidates)
+        monkeypatch.setattr(_outputs, "_ROWS", rows)
+        monkeypatch.setattr(_outputs, "_CANDIDATES", candidates)
         monkeypatch.setattr(regressor, "_MOST_ROWS", points)
         monkeypatch.setattr(regressor, "_FEWEST_ROWS", 1)
         best = model.predict_topk(X_new, 4)
@@ -166,13 +166,13 @@ def test_threads_and_tiles_do_not_change_a_bit(rng):
     before = numba.get_num_threads()
     for threads, tile in itertools.product({1, before}, (100, 2048)):
         numba.set_num_threads(threads)
-        _decoding._CANDIDATES, tile = tile, _decoding._CANDIDATES
+        _outputs._CANDIDATES, tile = tile, _outputs._CANDIDATES
         best = TopK.empty(300, 5)
         try:
             keep_best(h, candidates, best)
         finally:
             numba.set_num_threads(before)
-            _decoding._CANDIDATES = tile
+            _outputs._CANDIDATES = tile
         results.append(best)
     for best in results[1:]:
         assert_array_equal(best.indices, results[0].indices)

@@ -5,8 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from nbsketch import cli
-from nbsketch.reproduce import experiment
-from nbsketch.reproduce._tools import publish, report
+from nbsketch.reproduce import _report, experiment
 from nbsketch.reproduce.p_sparsified import table3
 
 ORDERS = {"radius": -0.75, "dimension": 0.25}
@@ -70,7 +69,7 @@ def test_small_measurement_has_the_stated_growth(tiny, tmp_path, capsys):
     command = ["reproduce", "table3", "--quick", "--out", str(tmp_path)]
     assert cli.main(command) == 0
     assert "Sobolev" in capsys.readouterr().out
-    rows = report.read_csv(tmp_path / "table3.csv")
+    rows = _report.read_csv(tmp_path / "table3.csv")
     assert len(rows) == len(table3.CASES) * 3 * table3.run.replicates[True]
     table = table3.summarize(rows)
     for row in table:
@@ -86,7 +85,7 @@ def test_small_measurement_has_the_stated_growth(tiny, tmp_path, capsys):
 
 
 def test_from_the_file_alone(tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr(publish, "save_panels", lambda *arguments: None)
+    monkeypatch.setattr(experiment, "save_panels", lambda *arguments: None)
     table = table3.run(replicates=1, quick=True, out=tmp_path)
     monkeypatch.setattr(experiment, "measure_all", None)
     assert table3.run(out=tmp_path, plot_only=True) == table

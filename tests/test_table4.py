@@ -6,8 +6,7 @@ import reference
 from numpy.testing import assert_allclose
 
 from nbsketch import GaussianKernel, cli
-from nbsketch.reproduce import experiment
-from nbsketch.reproduce._tools import panels, publish, report, statistics
+from nbsketch.reproduce import _figures, _report, experiment
 from nbsketch.reproduce.p_sparsified import table4
 from nbsketch.reproduce.p_sparsified.table4 import FAMILIES, Grid
 
@@ -17,7 +16,7 @@ def tiny(monkeypatch):
     grid = Grid((200, 300, 400), 10, (5, 10, 15), 200)
     monkeypatch.setattr(table4, "QUICK_GRIDS", {True: grid, False: grid})
     monkeypatch.setattr(table4, "_SHORTEST", 1e-3)
-    monkeypatch.setattr(panels, "DPI", 60)
+    monkeypatch.setattr(_figures, "DPI", 60)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -64,11 +63,11 @@ def test_power_laws_are_recovered():
 
 def test_interval_of_a_slope():
     x = np.array([1.0, 10.0, 100.0, 1000.0])
-    exponent, half_width = statistics.log_log_slope(x, x * [1.1, 1, 1, 1.1])
+    exponent, half_width = _report.log_log_slope(x, x * [1.1, 1, 1, 1.1])
     fit, covariance = np.polyfit(np.log(x), np.log(x * [1.1, 1, 1, 1.1]), 1, cov=True)
     assert_allclose(exponent, fit[0])
     assert_allclose(half_width, 4.3027 * np.sqrt(covariance[0, 0]), rtol=1e-4)
-    assert statistics.log_log_slope(x, np.ones(4)) == (0, 0)
+    assert _report.log_log_slope(x, np.ones(4)) == (0, 0)
 
 
 def test_memory_and_time_of_a_call(monkeypatch):
@@ -91,7 +90,7 @@ def test_small_measurement(tiny, tmp_path, capsys):
     command = ["reproduce", "table4", "--quick", "--out", str(tmp_path)]
     assert cli.main(command) == 0
     assert "SRHT" in capsys.readouterr().out
-    rows = report.read_csv(tmp_path / "table4.csv")
+    rows = _report.read_csv(tmp_path / "table4.csv")
     assert len(rows) == len(FAMILIES) * 2 * 6
     assert all(row["seconds"] >= 0 and row["megabytes"] > 0 for row in rows)
     # at least the result itself
@@ -105,7 +104,7 @@ def test_small_measurement(tiny, tmp_path, capsys):
 
 
 def test_from_the_file_alone(tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr(publish, "save_panels", lambda *arguments: None)
+    monkeypatch.setattr(experiment, "save_panels", lambda *arguments: None)
     table = table4.run(quick=True, out=tmp_path)
     monkeypatch.setattr(experiment, "measure_all", None)
     assert table4.run(out=tmp_path, plot_only=True) == table

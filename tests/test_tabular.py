@@ -16,7 +16,7 @@ from sklearn.calibration import calibration_curve
 from nbsketch import cli
 from nbsketch.datasets import Dataset
 from nbsketch.kernels import median_distance
-from nbsketch.reproduce._tools import panels, publish, report
+from nbsketch.reproduce import _figures, _report, experiment
 from nbsketch.reproduce.tabular import (
     baselines,
     boosting,
@@ -85,7 +85,7 @@ def tiny(monkeypatch):
     for module in (baselines, boosting):
         monkeypatch.setattr(module, "TREES", 30)
     monkeypatch.setattr(boosting, "MOST_TREES", 30)
-    monkeypatch.setattr(panels, "DPI", 60)
+    monkeypatch.setattr(_figures, "DPI", 60)
 
 
 EVERY = [(task, name) for task in TASKS for name in methods.methods(task)]
@@ -293,7 +293,7 @@ def test_small_comparison(tiny, tmp_path, capsys, monkeypatch):
     shown = capsys.readouterr().out
     assert SKETCHED in shown and summary.EVERY in shown
     file = tmp_path / "tabular.csv"
-    rows = report.read_csv(file)
+    rows = _report.read_csv(file)
     counts = [sum(r["task"] == task for r in rows) for task in TASKS]
     assert counts == [4, 3, 3]  # exact ridge is for regression
     picture = (tmp_path / "tabular.png").read_bytes()
@@ -301,19 +301,19 @@ def test_small_comparison(tiny, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(comparison, "measure", None)
     table = comparison.run(out=tmp_path, plot_only=True)
     assert table == summary.summarize(rows)
-    errors = report.read_csv(tmp_path / "tabular-errors.csv")
+    errors = _report.read_csv(tmp_path / "tabular-errors.csv")
     assert errors[0]["set"] == "yacht *" and errors[0][LIGHTGBM] == 1
-    about = report.read_csv(tmp_path / "tabular-about.csv")
+    about = _report.read_csv(tmp_path / "tabular-about.csv")
     assert about[0]["measurements"] == len(rows)
 
 
 def test_a_part_of_the_comparison_keeps_the_rest(tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr(publish, "save_panels", lambda *arguments: None)
+    monkeypatch.setattr(experiment, "save_panels", lambda *arguments: None)
     options = {"quick": True, "out": tmp_path, "sets": ("yacht",)}
     comparison.run(methods=(BOOSTING,), **options)
-    before = report.read_csv(tmp_path / "tabular.csv")
+    before = _report.read_csv(tmp_path / "tabular.csv")
     comparison.run(methods=(EXACT,), **options)
-    after = report.read_csv(tmp_path / "tabular.csv")
+    after = _report.read_csv(tmp_path / "tabular.csv")
     assert after[: len(before)] == before
     assert [r["method"] for r in after[len(before) :]] == [EXACT]
     with pytest.raises(ValueError, match=r"`methods` must be among .* got \['none'\]"):

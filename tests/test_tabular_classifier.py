@@ -1,6 +1,7 @@
 """The classifier for tables and the calibration of its probabilities."""
 
 from contextlib import nullcontext
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -88,10 +89,10 @@ def test_gradient_of_the_calibration(rng):
         for k in range(2):
             slopes = found.slopes + step * np.eye(2)[k]
             if (slopes >= 0).all():
-                assert objective(found._replace(slopes=slopes)) >= least - 1e-7
+                assert objective(replace(found, slopes=slopes)) >= least - 1e-7
         for k in range(3):
             offsets = found.offsets + step * np.eye(3)[k]
-            assert objective(found._replace(offsets=offsets)) >= least - 1e-7
+            assert objective(replace(found, offsets=offsets)) >= least - 1e-7
 
 
 def test_classes_that_are_certain_have_probabilities_below_one():

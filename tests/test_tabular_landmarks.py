@@ -21,7 +21,7 @@ def test_smooth_targets_have_large_leaves(noise):
     y = np.sin(2 * Z[:, 0]) + Z[:, 0] * Z[:, 1] + noise * rng.normal(size=2400)
     train = slice(0, 1700)
     model = TabularKernelRegressor("fast", random_state=0).fit(X[train], y[train])
-    counts = [member.tree.partition.n_leaves for member in model._machine.members]
+    counts = [member.tree.partition.n_leaves for member in model.machine_.members]
     assert counts[1] == 1 if noise == 0 else min(counts) > 1
     assert counts[0] > 1 and counts[3] > 1
     low, high = model.predict_interval(X[1700:], coverage=0.8).T

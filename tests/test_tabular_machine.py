@@ -1,5 +1,7 @@
 """Partitions, leaves, base, stack and noise of the predictor for tables."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -388,7 +390,7 @@ def test_limits_are_order_statistics(rng):
 
 def replace_shares(noise, factor):
     shares = noise.shares * factor
-    return noise._replace(shares=shares / factor)
+    return replace(noise, shares=shares / factor)
 
 
 # gross errors ------------------------------------------------------------------------

@@ -172,7 +172,7 @@ def test_efforts_are_checked():
 
 def test_leaves_on_targets_stand_beside_those_on_the_base(leaves, new):
     """Predictions are the stack of the base, of members with it, and without it."""
-    machine = leaves._machine
+    machine = leaves.machine_
     assert [member.is_on_base for member in machine.members] == [True, False] * 3
     rows = machine.prepare(leaves.columns_.transform(new[0][:50]))
     base = machine.base.predict(form_of("matern-3/2", machine.base_scales), rows)
@@ -191,7 +191,7 @@ def test_noisy_targets_have_leaves_on_targets():
     signs = np.sign(np.sin(25 * X[:, 0]))  # too fine for few landmarks
     y = signs + 1.0 * rng.normal(size=2000)
     model = TabularKernelRegressor(random_state=0).fit(X, y)
-    members, weights = model._machine.members, model._machine.weights
+    members, weights = model.machine_.members, model.machine_.weights
     assert sum(weights[k] for k in range(4) if not members[k].is_on_base) > 0.3
 
 

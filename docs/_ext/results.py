@@ -29,8 +29,7 @@ from docutils.statemachine import StringList
 from history_figure import draw_history
 
 from nbsketch.reproduce import EXPERIMENTS, options_of, run_one
-from nbsketch.reproduce._tools.provenance import read_provenance
-from nbsketch.reproduce._tools.report import read_csv
+from nbsketch.reproduce._report import read_csv, read_provenance
 
 RESULTS = Path(__file__).parents[1] / "results"
 FIGURES = Path(__file__).parents[1] / "auto_results"

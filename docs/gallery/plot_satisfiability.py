@@ -10,8 +10,8 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 
-from nbsketch.reproduce._tools.panels import draw_panel
-from nbsketch.reproduce._tools.report import read_csv
+from nbsketch.reproduce._figures import draw_panel
+from nbsketch.reproduce._report import read_csv
 from nbsketch.reproduce.p_sparsified.satisfiability import panels
 
 drawn = panels(read_csv(Path("../results/satisfiability.csv")))

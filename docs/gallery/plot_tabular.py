@@ -9,8 +9,8 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 
-from nbsketch.reproduce._tools.panels import add_legend, draw_panel
-from nbsketch.reproduce._tools.report import read_csv
+from nbsketch.reproduce._figures import add_legend, draw_panel
+from nbsketch.reproduce._report import read_csv
 from nbsketch.reproduce.tabular.summary import panels, plot_ranks
 
 rows = read_csv(Path("../results/tabular.csv"))

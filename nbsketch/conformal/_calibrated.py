@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import field
 from typing import Any, Self
 
 import numpy as np
@@ -16,7 +17,7 @@ from sklearn.utils import _safe_indexing, column_or_1d
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from nbsketch._quantiles import conformal_quantile
-from nbsketch._validation import check_real
+from nbsketch._validation import check_real, declares_parameters
 from nbsketch.fitting.weights import check_weights
 
 # Share of the rows that calibrate if `cv` is None.
@@ -25,6 +26,7 @@ _SHARE = 0.25
 _STEP = 0.02
 
 
+@declares_parameters
 class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
     """Base of the conformal estimators.
 
@@ -33,10 +35,10 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
     these rows or None; and `shift_`, what `update` has added to the coverage.
     """
 
-    estimator: Any
-    coverage: float
-    cv: Any
-    random_state: Any
+    estimator: Any = field(kw_only=False)
+    coverage: float = 0.9
+    cv: Any = None
+    random_state: Any = None
 
     @abstractmethod
     def _values(self, X: Any) -> NDArray:
@@ -96,10 +98,7 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
         check_length("y", targets, n)
         if self.groups_ is not None and groups is None:
             raise ValueError("`groups` must be given, as in `fit`, got None")
-        weights, labels = (
-            self._new_weights(sample_weight, n),
-            self._new_groups(groups, n),
-        )
+        weights, labels = self._of_new_rows(sample_weight, groups, n)
         for k in range(n):
             row = slice(k, k + 1)
             weight = None if weights is None else weights[row]
@@ -193,27 +192,24 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
         for label in np.unique(groups):
             yield np.flatnonzero(groups == label), np.flatnonzero(self.groups_ == label)
 
-    def _new_groups(self, groups: Any, n: int) -> NDArray | None:
-        if groups is None:
-            return None
-        if self.groups_ is None:
-            raise ValueError("`groups` must be None, as in `fit`, got an array")
-        labels = column_or_1d(groups, dtype=None)
-        check_length("groups", labels, n)
-        unknown = set(labels.tolist()) - set(self.groups_.tolist())
-        if unknown:
-            raise ValueError(
-                f"`groups` must be groups of calibration rows, got {unknown.pop()!r}: "
-                "fit with rows of this group, or leave `groups` out"
-            )
-        return labels
-
-    def _new_weights(self, sample_weight: Any, n: int) -> NDArray | None:
-        if sample_weight is None:
-            return None
-        if self.weights_ is None:
-            raise ValueError("`sample_weight` must be None, as in `fit`, got an array")
-        return check_weights(sample_weight, np.empty((n, 0)))
+    def _of_new_rows(
+        self, sample_weight: Any, groups: Any, n: int
+    ) -> tuple[NDArray | None, NDArray | None]:
+        """Return weights and groups of n new rows, each as `fit` had them."""
+        for name, given in (("sample_weight", sample_weight), ("groups", groups)):
+            fitted = self.weights_ if name == "sample_weight" else self.groups_
+            if given is not None and fitted is None:
+                raise ValueError(f"`{name}` must be None, as in `fit`, got an array")
+        weights, labels = of_rows(sample_weight, groups, n)
+        if labels is not None:
+            unknown = set(labels.tolist()) - set(np.ravel(self.groups_).tolist())
+            if unknown:
+                raise ValueError(
+                    "`groups` must be groups of calibration rows, got "
+                    f"{unknown.pop()!r}: fit with rows of this group, or leave "
+                    "`groups` out"
+                )
+        return weights, labels
 
 
 def splits(cv: Any, X: Any, y: NDArray, groups: Any) -> list[tuple[NDArray, NDArray]]:
@@ -222,6 +218,16 @@ def splits(cv: Any, X: Any, y: NDArray, groups: Any) -> list[tuple[NDArray, NDAr
         ignored = "The groups parameter is ignored"
         warnings.filterwarnings("ignore", message=ignored, category=UserWarning)
         return list(check_cv(cv).split(X, y, groups))
+
+
+def of_rows(
+    sample_weight: Any, groups: Any, n: int
+) -> tuple[NDArray | None, NDArray | None]:
+    """Return checked weights and groups of n rows."""
+    labels = None if groups is None else column_or_1d(groups, dtype=None)
+    if labels is not None:
+        check_length("groups", labels, n)
+    return check_weights(sample_weight, np.empty((n, 0))), labels
 
 
 def check_length(name: str, values: NDArray, n: int) -> None:

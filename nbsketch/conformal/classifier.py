@@ -11,15 +11,15 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from nbsketch._validation import check_choice, keeping_fitted
-from nbsketch.conformal._calibrated import Calibrated, check_length
-from nbsketch.fitting.weights import check_weights
+from nbsketch._validation import check_choice, declares_parameters, keeping_fitted
+from nbsketch.conformal._calibrated import Calibrated, of_rows
 
 _METHODS = ("lac", "aps")
 # Probabilities that differ by rounding are equal.
 _ROUNDING = 1e-12
 
 
+@declares_parameters
 class ConformalClassifier(ClassifierMixin, Calibrated):
     r"""Sets of classes that hold the label with a given probability.
 
@@ -71,20 +71,7 @@ class ConformalClassifier(ClassifierMixin, Calibrated):
     [[True, False, False], [False, False, True]]
     """
 
-    def __init__(
-        self,
-        estimator: Any,
-        *,
-        method: str = "lac",
-        coverage: float = 0.9,
-        cv: Any = None,
-        random_state: Any = None,
-    ) -> None:
-        self.estimator = estimator
-        self.method = method
-        self.coverage = coverage
-        self.cv = cv
-        self.random_state = random_state
+    method: str = "lac"
 
     def fit(
         self,
@@ -100,12 +87,7 @@ class ConformalClassifier(ClassifierMixin, Calibrated):
             labels = column_or_1d(y, dtype=None)
             check_classification_targets(labels)
             self.classes_, self.shift_ = np.unique(labels), 0.0
-            n = len(labels)
-            weights = check_weights(sample_weight, labels[:, None])
-            groups = None if groups is None else column_or_1d(groups, dtype=None)
-            if groups is not None:
-                check_length("groups", groups, n)
-            self._calibrate(X, labels, weights, groups)
+            self._calibrate(X, labels, *of_rows(sample_weight, groups, len(labels)))
         return self
 
     def predict_proba(self, X: Any) -> NDArray:
@@ -128,11 +110,8 @@ class ConformalClassifier(ClassifierMixin, Calibrated):
         check_is_fitted(self)
         nominal, values = self._nominal(coverage), self._values(X)
         n = len(values)
-        groups, weights = (
-            self._new_groups(groups, n),
-            self._new_weights(sample_weight, n),
-        )
-        limits = self._thresholds(nominal, n, groups, weights)
+        weights, labels = self._of_new_rows(sample_weight, groups, n)
+        limits = self._thresholds(nominal, n, labels, weights)
         return self._all_scores(values) <= limits[:, None] + _ROUNDING
 
     def _values(self, X: Any) -> NDArray:

@@ -1,26 +1,180 @@
-"""Prediction intervals of any regressor."""
+r"""Prediction intervals of any regressor, by models that leave a fold or a row out.
+
+Ridge regression on features z with an intercept, :math:`\tilde z = (1, z)` and
+:math:`A = \sum_i w_i \tilde z_i \tilde z_i^\top + n \alpha\, (0 \oplus I)`, leaves a
+row i out by
+
+.. math:: f_{-i}(x) = f(x) - \tilde z(x)^\top A^{-1} \tilde z_i\, w_i e_i, \qquad
+          e_i = \frac{y_i - f(x_i)}{1 - w_i \tilde z_i^\top A^{-1} \tilde z_i} .
+"""
 
 from __future__ import annotations
 
-from typing import Any, Self
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 from sklearn.model_selection import KFold
-from sklearn.utils import _safe_indexing, check_array, column_or_1d
+from sklearn.utils import _safe_indexing, check_array
 from sklearn.utils.validation import check_is_fitted
 
 from nbsketch._quantiles import between_levels
-from nbsketch._validation import check_choice, keeping_fitted
-from nbsketch.conformal._calibrated import (
-    Calibrated,
-    check_length,
-    fit_on,
-    splits,
-)
-from nbsketch.conformal._left_out import Models, Refits, jackknife
-from nbsketch.fitting.weights import check_weights
+from nbsketch._rows import checked_rows, is_pairwise, model_dtype
+from nbsketch._sketch_map import SketchMap
+from nbsketch._validation import check_choice, declares_parameters, keeping_fitted
+from nbsketch._whitening import PivotedCholesky
+from nbsketch.conformal._calibrated import Calibrated, fit_on, of_rows, splits
+from nbsketch.estimators import SketchedKernelRegressor
+from nbsketch.fitting.inputs import transform_rows
+from nbsketch.losses import SquareLoss
+
+# Largest number of features; A is solved by Cholesky.
+_MOST_FEATURES = 5000
+# Least of one minus a leverage, which is rounded.
+_LEAST_FREEDOM = 1e-12
+
+
+class Models(Protocol):
+    """Models that have each not met some of the calibration rows."""
+
+    @property
+    def rows(self) -> NDArray:
+        """The calibration rows, (m,)."""
+        ...
+
+    def left_out(self, X: Any) -> NDArray:
+        """Return predictions of `rows` of the training rows X, (m, d), left out."""
+        ...
+
+    def predict(self, X: Any) -> NDArray:
+        """Return what the model without each calibration row predicts, (n, m, d)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Refits:
+    """Models that were fitted without a fold each, and the rows of the folds."""
+
+    estimators: Sequence[Any]
+    tests: Sequence[NDArray]
+
+    @property
+    def rows(self) -> NDArray:
+        """The rows of all folds, one after another."""
+        return np.concatenate(self.tests)
+
+    def left_out(self, X: Any) -> NDArray:
+        """Return the predictions of each fold by the model without it, (m, d)."""
+        pairs = zip(self.estimators, self.tests, strict=True)
+        return np.concatenate(
+            [_columns(e, _safe_indexing(X, test)) for e, test in pairs]
+        )
+
+    def predict(self, X: Any) -> NDArray:
+        """Return the predictions by the model without each row, (n, m, d)."""
+        values = np.stack([_columns(e, X) for e in self.estimators], axis=1)
+        return values.repeat([len(test) for test in self.tests], axis=1)
+
+
+@dataclass(frozen=True)
+class Jackknife:
+    r"""Models without one row each, of kernel ridge regression on a sketch.
+
+    Attributes
+    ----------
+    estimator : SketchedKernelRegressor
+        The model of all rows.
+    sketch_map, whitening
+        The map to features z.
+    coef : ndarray of shape (r + 1, d)
+        Intercept and coefficients of all rows.
+    changes : ndarray of shape (r + 1, n)
+        :math:`A^{-1} w_i \tilde z_i` of each row.
+    errors : ndarray of shape (n, d)
+        Left-out residuals :math:`e_i`.
+    """
+
+    estimator: Any
+    sketch_map: SketchMap
+    whitening: PivotedCholesky
+    coef: NDArray
+    changes: NDArray
+    errors: NDArray
+    targets: NDArray
+
+    @property
+    def rows(self) -> NDArray:
+        """All rows of training."""
+        return np.arange(len(self.errors))
+
+    def left_out(self, X: Any) -> NDArray:
+        """Return the predictions of the training rows, each left out, (n, d)."""
+        return self.targets - self.errors
+
+    def predict(self, X: Any) -> NDArray:
+        """Return the predictions by the model without each row, (n, m, d)."""
+        Z = _features(self.estimator, self.sketch_map, self.whitening, X)
+        changed = (Z @ self.changes)[:, :, None] * self.errors
+        return (Z @ self.coef)[:, None, :] - changed
+
+
+def jackknife(model: Any, X: Any, y: NDArray, weights: NDArray | None) -> Jackknife:
+    """Return the models without one row each, in closed form."""
+    _check_ridge(model)
+    sketch_map = SketchMap(model.kernel_, model.landmarks_, model.sketch_.weights)
+    inner = sketch_map(model.landmarks_) @ model.sketch_.weights.T
+    whitening = PivotedCholesky.of(np.asarray(inner))
+    Z, n = _features(model, sketch_map, whitening, X), len(y)
+    w = np.ones(n) if weights is None else weights / weights.mean()
+    targets = y.reshape(n, -1)
+    penalty = np.full(Z.shape[1], n * model.alpha_)
+    penalty[0] = float(not model.fit_intercept)  # its column is zero then
+    A = (Z.T * w) @ Z
+    A[np.diag_indices_from(A)] += penalty
+    changes = scipy.linalg.solve(A, Z.T * w, assume_a="pos")
+    coef = changes @ targets
+    leverage = np.einsum("ir,ri->i", Z, changes)
+    errors = (targets - Z @ coef) / np.maximum(1 - leverage, _LEAST_FREEDOM)[:, None]
+    return Jackknife(model, sketch_map, whitening, coef, changes, errors, targets)
+
+
+def _features(
+    model: Any, sketch_map: SketchMap, whitening: PivotedCholesky, X: Any
+) -> NDArray:
+    """Return a constant and the features of rows, (n, r + 1)."""
+    rows = checked_rows(model, X, dtype=model_dtype(model.landmarks_))
+    transformed = transform_rows(rows, model.scaler_, model.kernel_)
+    Z = whitening.apply(sketch_map(transformed))
+    return np.column_stack([np.full(len(Z), float(model.fit_intercept)), Z])
+
+
+def _check_ridge(model: Any) -> None:
+    name = "method='cv+' is for any regressor"
+    if not isinstance(model, SketchedKernelRegressor) or is_pairwise(model.kernel):
+        raise TypeError(
+            "`estimator` must be a SketchedKernelRegressor with a kernel of rows for "
+            f"method='jackknife+', got {model!r}; {name}"
+        )
+    if model.loss not in ("square", SquareLoss()) or model.output is not None:
+        raise ValueError(
+            "`estimator` must have the square loss and no output matrix for "
+            f"method='jackknife+', got {model!r}; {name}"
+        )
+    if model.size_ > _MOST_FEATURES:
+        raise ValueError(
+            f"`estimator` must have a sketch of at most {_MOST_FEATURES} rows for "
+            f"method='jackknife+', got {model.size_}; {name}"
+        )
+
+
+def _columns(estimator: Any, X: Any) -> NDArray:
+    values = np.asarray(estimator.predict(X), dtype=float)
+    return values.reshape(len(values), -1)
+
 
 _METHODS = ("split", "jackknife+", "cv+", "cqr")
 # Random folds of "cv+" if `cv` is None.
@@ -29,6 +183,7 @@ _FOLDS = 5
 _BLOCK = 1 << 22
 
 
+@declares_parameters
 class ConformalRegressor(RegressorMixin, Calibrated):
     r"""Prediction intervals with guaranteed coverage, around any regressor.
 
@@ -104,20 +259,7 @@ class ConformalRegressor(RegressorMixin, Calibrated):
     [[-0.1, 0.1]]
     """
 
-    def __init__(
-        self,
-        estimator: Any,
-        *,
-        method: str = "split",
-        coverage: float = 0.9,
-        cv: Any = None,
-        random_state: Any = None,
-    ) -> None:
-        self.estimator = estimator
-        self.method = method
-        self.coverage = coverage
-        self.cv = cv
-        self.random_state = random_state
+    method: str = "split"
 
     def fit(
         self,
@@ -145,11 +287,8 @@ class ConformalRegressor(RegressorMixin, Calibrated):
             check_choice("method", self.method, _METHODS)
             self._nominal(None)
             targets = check_array(y, ensure_2d=False, dtype=float, input_name="y")
-            n, self.shift_ = len(targets), 0.0
-            weights = check_weights(sample_weight, targets)
-            labels = None if groups is None else column_or_1d(groups, dtype=None)
-            if labels is not None:
-                check_length("groups", labels, n)
+            self.shift_ = 0.0
+            weights, labels = of_rows(sample_weight, groups, len(targets))
             self.models_: Models | None = None
             if self.method in ("split", "cqr"):
                 self._calibrate(X, targets, weights, labels)
@@ -274,10 +413,7 @@ class ConformalRegressor(RegressorMixin, Calibrated):
         check_is_fitted(self)
         nominal, values = self._nominal(coverage), self._values(X)
         n, d = len(values), len(self.scale_)
-        labels, weights = (
-            self._new_groups(groups, n),
-            self._new_weights(sample_weight, n),
-        )
+        weights, labels = self._of_new_rows(sample_weight, groups, n)
         if not symmetric and (d > 1 or self.models_ is not None):
             raise ValueError(
                 "`symmetric` must be True for several outputs and for methods "

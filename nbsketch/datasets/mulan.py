@@ -9,9 +9,17 @@ from scipy.sparse import csr_array, vstack
 
 from nbsketch._validation import check_choice
 from nbsketch.datasets._dataset import Dataset
-from nbsketch.datasets._files import fetch_through_sklearn, locate
-from nbsketch.datasets._reading import read_arff, read_dense_arff
-from nbsketch.datasets._sets import Entry, Folder, Loader, described, read_entries
+from nbsketch.datasets._files import (
+    Entry,
+    Folder,
+    Loader,
+    described,
+    fetch_through_sklearn,
+    locate,
+    read_arff,
+    read_dense_arff,
+    read_entries,
+)
 
 
 @dataclass(frozen=True)

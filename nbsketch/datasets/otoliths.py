@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch.datasets._dataset import Dataset
-from nbsketch.datasets._files import RemoteFile, Source, locate
-from nbsketch.datasets._reading import read_lines
+from nbsketch.datasets._files import RemoteFile, Source, locate, read_lines
 
 _SIDE = 64
 _SOURCE = Source(

@@ -10,9 +10,17 @@ from numpy.typing import NDArray
 
 from nbsketch._validation import check_choice
 from nbsketch.datasets._dataset import Dataset
-from nbsketch.datasets._files import fetch_through_sklearn, locate
-from nbsketch.datasets._reading import parse_rows, read_lines
-from nbsketch.datasets._sets import Entry, Folder, Loader, described, read_entries
+from nbsketch.datasets._files import (
+    Entry,
+    Folder,
+    Loader,
+    described,
+    fetch_through_sklearn,
+    locate,
+    parse_rows,
+    read_entries,
+    read_lines,
+)
 
 _MISSING = "?"
 _DOWNLOAD = """\

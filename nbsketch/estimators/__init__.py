@@ -3,8 +3,7 @@
 from nbsketch.estimators.classifier import SketchedKernelClassifier
 from nbsketch.estimators.quantile import JointQuantileRegressor
 from nbsketch.estimators.regressor import SketchedKernelRegressor
-from nbsketch.estimators.sgd_classifier import SketchedSGDClassifier
-from nbsketch.estimators.sgd_regressor import SketchedSGDRegressor
+from nbsketch.estimators.sgd import SketchedSGDClassifier, SketchedSGDRegressor
 from nbsketch.estimators.spectral import SpectralFilterRegressor
 
 __all__ = [

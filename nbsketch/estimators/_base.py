@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from copy import copy
+from dataclasses import field
 from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
+from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import Tags
 from sklearn.utils.validation import (
     _check_y,
@@ -24,8 +26,8 @@ from nbsketch._faults import check_magnitude, explaining
 from nbsketch._onnx import write_onnx
 from nbsketch._progress import watched_fit, watching
 from nbsketch._rows import checked_rows, is_pairwise, model_dtype, takes_sparse
-from nbsketch._validation import as_csr, check_positives
-from nbsketch.distributed.checks import check_alike, partitioned_rows
+from nbsketch._validation import as_csr, check_positives, declares_parameters
+from nbsketch.distributed.checks import check_alike, partitioned_rows, predicted
 from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.rows import PartitionedRows
 from nbsketch.estimators._summary import summarize
@@ -40,12 +42,81 @@ from nbsketch.fitting.weights import TrainingRows, check_weights
 from nbsketch.persistence import SaveMixin
 from nbsketch.solvers.folds import Fold
 
+
+class RegressorScore(RegressorMixin):
+    """Mixin of regressors whose data may be Dask collections."""
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the coefficient of determination of the predictions.
+
+        For a Poisson or gamma loss it is that of the deviance, D^2.
+
+        Predictions and targets of Dask collections are brought to this process.
+
+        Parameters
+        ----------
+        X : array of shape (n, q)
+            Rows.
+        y : array of shape (n,) or (n, d)
+            Targets.
+        sample_weight : array of shape (n,) or None, default=None
+            Non-negative weights. None: equal weights.
+        """
+        return _score(self, self._metric, X, y, sample_weight)
+
+    @property
+    def _metric(self) -> Callable[..., float]:
+        return r2_score
+
+
+class ClassifierScore(ClassifierMixin):
+    """Mixin of classifiers whose data may be Dask collections."""
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the share of rows whose label is predicted.
+
+        Predictions and labels of Dask collections are brought to this process.
+
+        Parameters
+        ----------
+        X : array of shape (n, q)
+            Rows.
+        y : array of shape (n,)
+            Labels.
+        sample_weight : array of shape (n,) or None, default=None
+            Non-negative weights. None: equal weights.
+        """
+        return _score(self, accuracy_score, X, y, sample_weight)
+
+
+def _score(model: Any, metric: Callable, X: Any, y: Any, weights: Any) -> float:
+    """Return a metric of the predictions of arrays, or of Dask collections."""
+    check_alike(X, y=y, sample_weight=weights)
+    if not is_dask(X):
+        return metric(y, model.predict(X), sample_weight=weights)
+    y, found, weights = predicted(model, X, y, weights)
+    return metric(y, found, sample_weight=weights)
+
+
 # Rows that are predicted at a time.
 _BLOCK_ROWS = 1 << 18
 
 
+@declares_parameters
 class KernelExpansion(SaveMixin, BaseEstimator):
     """A model that, once fitted, is a kernel expansion on the landmarks of a sketch."""
+
+    kernel: Any = field(default="auto", kw_only=False)
+    bandwidth: Any = None
+    preprocessing: str | None = "auto"
+    sketch: Any = None
+    size: Any = None
+    alpha: float | None = None
+    cv: Any = None
+    fit_intercept: bool = True
+    random_state: Any = None
+    verbose: int = 0
+    callback: Any = None
 
     def summary(self) -> str:
         """Return what the fit has chosen and found, one line each."""
@@ -191,6 +262,7 @@ class KernelExpansion(SaveMixin, BaseEstimator):
         return tags
 
 
+@declares_parameters
 class SketchedModel(KernelExpansion, ABC):
     """Base of the estimators that minimize an objective with a penalty.
 
@@ -298,6 +370,16 @@ class SketchedModel(KernelExpansion, ABC):
         self.dual_gap_ = solution.gap
         self.n_iter_ = solution.n_iter
         return self
+
+
+@declares_parameters
+class IterativeModel(SketchedModel):
+    """Base of those whose objective takes a solver, and their parameters."""
+
+    solver: Any = "auto"
+    tol: float = 1e-6
+    max_iter: int = 1000
+    max_seconds: float | None = None
 
 
 def _check_targets(y: Any, options: dict[str, Any]) -> None:

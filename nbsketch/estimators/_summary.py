@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from nbsketch.fitting import dual, exact
+from nbsketch.fitting.inputs import shortest_scales
 from nbsketch.losses import SquareLoss
 from nbsketch.persistence.coding import encode
 from nbsketch.sketches import LandmarkSketch
 from nbsketch.tuning import InputScaler
 
-# Number of features whose length scales are listed, and of kept features.
-_SHORTEST, _MOST_NAMES = 5, 10
+# Number of kept features that are listed.
+_MOST_NAMES = 10
 
 
 def summarize(model: Any) -> str:
@@ -33,7 +34,7 @@ def _entries(model: Any) -> Iterator[tuple[str, str]]:
     if model.scaler_ is not None and model.scaler_.is_partial:
         yield "features kept", _kept(model)
     if model.length_scales_ is not None:
-        yield "length-scales", _length_scales(model)
+        yield "length-scales", shortest_scales(model)
     landmarks = model.landmarks_.shape[0]
     found = f"size {size}, rank {model.rank_}, {landmarks} landmarks"
     yield "sketch", f"{found}, {_recipe(model)}"
@@ -125,23 +126,12 @@ def _inputs(scaler: InputScaler | None) -> str:
 
 def _kept(model: Any) -> str:
     """Return the features that are not dropped, the first ones by name."""
-    kept, names = np.unique(model.scaler_.features), _names(model)
+    kept = np.unique(model.scaler_.features)
+    anonymous = [f"x{k}" for k in range(model.n_features_in_)]
+    names = getattr(model, "feature_names_in_", anonymous)
     listed = ", ".join(str(names[k]) for k in kept[:_MOST_NAMES])
     more = ", ..." if len(kept) > _MOST_NAMES else ""
     return f"{len(kept)} of {model.n_features_in_}: {listed}{more}"
-
-
-def _names(model: Any) -> Any:
-    anonymous = [f"x{k}" for k in range(model.n_features_in_)]
-    return getattr(model, "feature_names_in_", anonymous)
-
-
-def _length_scales(model: Any) -> str:
-    scales, names = model.length_scales_, _names(model)
-    order = np.argsort(scales, kind="stable")[:_SHORTEST]
-    listed = [f"{names[k]} {scales[k]:.3g}" for k in order if np.isfinite(scales[k])]
-    rest = np.isfinite(scales).sum() - len(listed)
-    return ", ".join(listed) + (f"; {rest} longer" if rest else "")
 
 
 def _solution(model: Any) -> Iterator[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,16 @@ from nbsketch._quantiles import (
     with_tails,
 )
 from nbsketch._rows import is_pairwise
-from nbsketch._validation import check_choice, check_real, random_generator
+from nbsketch._validation import (
+    check_choice,
+    check_real,
+    declares_parameters,
+    random_generator,
+)
 from nbsketch.distributed.checks import check_alike, predicted
 from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import row_by_row
-from nbsketch.estimators._base import SketchedModel, as_columns
+from nbsketch.estimators._base import IterativeModel, as_columns
 from nbsketch.fitting.folds import split_last
 from nbsketch.fitting.objectives import JointQuantileObjective
 from nbsketch.fitting.problem import Problem
@@ -32,7 +37,8 @@ from nbsketch.outputs import QuantileOutput, check_levels
 from nbsketch.solvers.folds import Fold
 
 
-class JointQuantileRegressor(RegressorMixin, SketchedModel):
+@declares_parameters
+class JointQuantileRegressor(RegressorMixin, IterativeModel):
     r"""Several conditional quantiles in one fit, which do not cross.
 
     .. math:: \min_{f, b} \frac{1}{n} \sum_i w_i \sum_j
@@ -162,48 +168,12 @@ class JointQuantileRegressor(RegressorMixin, SketchedModel):
     True
     """
 
-    def __init__(
-        self,
-        quantiles: Any = (0.1, 0.3, 0.5, 0.7, 0.9),
-        *,
-        gamma: float = 1.0,
-        kernel: Any = "auto",
-        bandwidth: Any = None,
-        preprocessing: str | None = "auto",
-        sketch: Any = None,
-        size: Any = None,
-        alpha: float | None = None,
-        cv: Any = None,
-        fit_intercept: bool = True,
-        non_crossing: str | None = "sort",
-        calibration: float = 0.0,
-        solver: Any = "auto",
-        tol: float = 1e-3,
-        max_iter: int = 1000,
-        max_seconds: float | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-        callback: Any = None,
-    ) -> None:
-        self.quantiles = quantiles
-        self.gamma = gamma
-        self.kernel = kernel
-        self.bandwidth = bandwidth
-        self.preprocessing = preprocessing
-        self.sketch = sketch
-        self.size = size
-        self.alpha = alpha
-        self.cv = cv
-        self.fit_intercept = fit_intercept
-        self.non_crossing = non_crossing
-        self.calibration = calibration
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.max_seconds = max_seconds
-        self.random_state = random_state
-        self.verbose = verbose
-        self.callback = callback
+    quantiles: Any = field(default=(0.1, 0.3, 0.5, 0.7, 0.9), kw_only=False)
+    gamma: float = 1.0
+    kernel: Any = "auto"
+    non_crossing: str | None = "sort"
+    calibration: float = 0.0
+    tol: float = 1e-3
 
     def prepare(
         self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None

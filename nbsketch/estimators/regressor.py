@@ -11,22 +11,23 @@ from numpy.typing import ArrayLike
 from sklearn.base import MultiOutputMixin
 from sklearn.metrics import d2_tweedie_score
 
+from nbsketch._validation import declares_parameters
 from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import row_by_row
-from nbsketch.estimators._base import SketchedModel, as_columns
+from nbsketch.estimators._base import IterativeModel, RegressorScore, as_columns
 from nbsketch.estimators._posterior import (
     check_posterior,
     fit_posterior,
     posterior_std,
 )
-from nbsketch.estimators._scores import RegressorScore
 from nbsketch.fitting.problem import Problem
 from nbsketch.fitting.regression import regression_objective
 from nbsketch.fitting.settings import Plan
 from nbsketch.losses import LogLinkLoss, as_loss
 
 
-class SketchedKernelRegressor(MultiOutputMixin, RegressorScore, SketchedModel):
+@declares_parameters
+class SketchedKernelRegressor(MultiOutputMixin, RegressorScore, IterativeModel):
     r"""Sketched kernel regression.
 
     .. math:: \min_{f, b} \frac{1}{n} \sum_i w_i\, \ell(f(x_i) + b, y_i)
@@ -179,44 +180,8 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorScore, SketchedModel):
     [0.48, 1.0]
     """
 
-    def __init__(
-        self,
-        kernel: Any = "auto",
-        *,
-        bandwidth: Any = None,
-        preprocessing: str | None = "auto",
-        loss: Any = "square",
-        sketch: Any = None,
-        size: Any = None,
-        alpha: float | None = None,
-        cv: Any = None,
-        output: Any = None,
-        fit_intercept: bool = True,
-        solver: Any = "auto",
-        tol: float = 1e-6,
-        max_iter: int = 1000,
-        max_seconds: float | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-        callback: Any = None,
-    ) -> None:
-        self.kernel = kernel
-        self.bandwidth = bandwidth
-        self.preprocessing = preprocessing
-        self.loss = loss
-        self.sketch = sketch
-        self.size = size
-        self.alpha = alpha
-        self.cv = cv
-        self.output = output
-        self.fit_intercept = fit_intercept
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.max_seconds = max_seconds
-        self.random_state = random_state
-        self.verbose = verbose
-        self.callback = callback
+    loss: Any = "square"
+    output: Any = None
 
     def prepare(
         self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None

@@ -8,11 +8,10 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MultiOutputMixin
 
 from nbsketch._progress import watched_fit
-from nbsketch._validation import check_choice, check_integer
+from nbsketch._validation import check_choice, check_integer, declares_parameters
 from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import row_by_row
-from nbsketch.estimators._base import SketchedModel, as_columns
-from nbsketch.estimators._scores import RegressorScore
+from nbsketch.estimators._base import RegressorScore, SketchedModel, as_columns
 from nbsketch.fitting.alpha import CRITERIA
 from nbsketch.fitting.problem import Problem
 from nbsketch.fitting.settings import Plan
@@ -24,6 +23,7 @@ from nbsketch.outputs import IdentityOutput
 from nbsketch.solvers.filters import Filter, LandweberFilter, as_filter
 
 
+@declares_parameters
 class SpectralFilterRegressor(MultiOutputMixin, RegressorScore, SketchedModel):
     r"""Least squares on a sketched subspace, regularized by a spectral filter.
 
@@ -154,42 +154,11 @@ class SpectralFilterRegressor(MultiOutputMixin, RegressorScore, SketchedModel):
     [0.48, 1.0]
     """
 
-    def __init__(
-        self,
-        kernel: Any = "auto",
-        *,
-        bandwidth: Any = None,
-        preprocessing: str | None = "auto",
-        filter: Any = "ridge",
-        order: int | None = None,
-        step: float | None = None,
-        n_steps: int | None = None,
-        sketch: Any = None,
-        size: Any = None,
-        alpha: float | None = None,
-        cv: Any = None,
-        criterion: str = "gcv",
-        fit_intercept: bool = True,
-        random_state: Any = None,
-        verbose: int = 0,
-        callback: Any = None,
-    ) -> None:
-        self.kernel = kernel
-        self.bandwidth = bandwidth
-        self.preprocessing = preprocessing
-        self.filter = filter
-        self.order = order
-        self.step = step
-        self.n_steps = n_steps
-        self.sketch = sketch
-        self.size = size
-        self.alpha = alpha
-        self.cv = cv
-        self.criterion = criterion
-        self.fit_intercept = fit_intercept
-        self.random_state = random_state
-        self.verbose = verbose
-        self.callback = callback
+    filter: Any = "ridge"
+    order: int | None = None
+    step: float | None = None
+    n_steps: int | None = None
+    criterion: str = "gcv"
 
     def fit(
         self,

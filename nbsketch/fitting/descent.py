@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nbsketch._fields import array, positive, stored
 from nbsketch._progress import is_watched, report, solver_callback
 from nbsketch._validation import (
     check_choice,
@@ -35,12 +36,13 @@ METHODS = {"projected": (1.0, 1, 20), "adam": (0.1, 16, 30)}
 _PER_DOUBLING, _DOUBLINGS = 4, 10
 
 
-class Preconditioning(NamedTuple):
+@stored
+class Preconditioning:
     """What a stream keeps of its preconditioned features, and their step."""
 
-    penalty_weights: NDArray  # (r,)
-    center: NDArray  # (r,)
-    step: float
+    penalty_weights: Annotated[NDArray, array("r", positive=True)]
+    center: Annotated[NDArray, array("r")]
+    step: Annotated[float, positive]
 
     def intercept(self, coef: NDArray, intercept: NDArray) -> NDArray:
         """Return the intercept for features that are not centered."""
@@ -171,7 +173,7 @@ class Descent:
         by = Preconditioner.of(data, alpha / ratio, objective)
         step = self.step if objective.loss.is_smooth else self.step / ratio
         known = Preconditioning(by.penalty_weights, by.center, float(step))
-        return by, replace(found, **known._asdict())
+        return by, replace(found, **vars(known))
 
     def centered(self, Z: NDArray) -> NDArray:
         """Return features of other rows as those of the training rows are."""
@@ -186,7 +188,7 @@ class Descent:
     def continued(self, known: Preconditioning, square_norm: float) -> Descent:
         """Return the settings for more rows; a step that is given replaces the old."""
         given = {} if self.free_step else {"step": self.step}
-        return replace(self, square_norm=square_norm, **known._asdict() | given)
+        return replace(self, square_norm=square_norm, **vars(known) | given)
 
     def search(
         self, sample: Sample, validation: Sample | None, rng: np.random.Generator

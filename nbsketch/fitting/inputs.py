@@ -226,12 +226,13 @@ def summary_lines(model: Any, entries: Iterable[tuple[str, str]]) -> str:
     shown = f", bandwidth {widths[0]:.4g}" if len(widths) == 1 else ""
     lines = [("kernel", type(model.kernel_).__name__ + shown)]
     if model.length_scales_ is not None:
-        lines.append(("length-scales", _shortest(model)))
+        lines.append(("length-scales", shortest_scales(model)))
     found = [*lines, *entries]
     return "\n".join([type(model).__name__, *(f"  {a:<14}{b}" for a, b in found)])
 
 
-def _shortest(model: Any) -> str:
+def shortest_scales(model: Any) -> str:
+    """Return the shortest length scales with the names of their features."""
     scales = model.length_scales_
     names = getattr(model, "feature_names_in_", [f"x{k}" for k in range(len(scales))])
     order = np.argsort(scales, kind="stable")[:_SHORTEST]

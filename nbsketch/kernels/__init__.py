@@ -5,8 +5,13 @@ from typing import Any
 
 from nbsketch._validation import check_choice
 from nbsketch.kernels._kernel import Kernel
-from nbsketch.kernels.products import LinearKernel, PolynomialKernel
-from nbsketch.kernels.sobolev import SobolevKernel
+from nbsketch.kernels.products import (
+    GaussianTanimotoKernel,
+    LinearKernel,
+    PolynomialKernel,
+    SobolevKernel,
+    TanimotoKernel,
+)
 from nbsketch.kernels.stationary import (
     GaussianKernel,
     LaplacianKernel,
@@ -15,7 +20,6 @@ from nbsketch.kernels.stationary import (
     check_bandwidth,
     median_distance,
 )
-from nbsketch.kernels.tanimoto import GaussianTanimotoKernel, TanimotoKernel
 from nbsketch.kernels.user import CallableKernel, PrecomputedKernel
 
 __all__ = [

@@ -6,7 +6,7 @@
 ``{"$names": [...]}``                      an array of texts
 ``{"$tuple": [...]}``                      a tuple
 ``{"$sketch": class, "parts": {...}}``     a drawn sketch
-``{"$object": class, "fields": {...}}``    a frozen dataclass of nbsketch
+``{"$object": class, "fields": {...}}``    a frozen dataclass, public or `stored`
 =========================================  ==========================================
 """
 
@@ -20,6 +20,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import nbsketch
+from nbsketch._fields import STORED
 from nbsketch._validation import csr_from_parts
 from nbsketch.persistence.archive import Archive
 from nbsketch.sketches import DenseSketch, Sketch, TransformSketch
@@ -51,7 +52,7 @@ def encode(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
     if isinstance(value, Sketch):
         parts = encode(value.to_parts(), name, arrays)
         return {"$sketch": type(value).__name__, "parts": parts}
-    if is_dataclass(value) and not isinstance(value, type):
+    if is_dataclass(value) and not hasattr(value, "get_params"):
         content = {f.name: getattr(value, f.name) for f in fields(value)}
         inside = encode(content, name, arrays)
         return {"$object": name_of(value, name), "fields": inside}
@@ -143,9 +144,11 @@ class Decoder:
         return _named(name, _SKETCHES[sketch].from_parts, found)
 
     def _object(self, name: str, known: Any, fields: Any) -> Any:
-        cls: Any = public_class(known)
+        cls: Any = STORED.get(known) if isinstance(known, str) else None
+        cls = cls or public_class(known)
         content = self(fields, name)
-        if not (hasattr(cls, "__dataclass_fields__") and isinstance(content, dict)):
+        is_object = is_dataclass(cls) and not hasattr(cls, "get_params")
+        if not (is_object and isinstance(content, dict)):
             raise ValueError(f"`{name}` must be an object with fields, got {cls!r}")
         return _named(name, lambda parts: cls(**parts), content)
 
@@ -171,7 +174,8 @@ def _named(name: str, make: Callable[[Any], Any], parts: Any) -> Any:
 def name_of(value: Any, name: str) -> str:
     """Return the name of the class of `value`, which must be public."""
     cls = type(value)
-    if getattr(nbsketch, cls.__name__, None) is not cls:
+    known = STORED.get(cls.__name__) or getattr(nbsketch, cls.__name__, None)
+    if known is not cls:
         raise TypeError(f"{_UNSAVABLE}, but `{name}` is {value!r}")
     return cls.__name__
 

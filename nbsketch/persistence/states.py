@@ -24,39 +24,172 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from nbsketch._fields import (
+    Rule,
+    Scope,
+    array,
+    integer,
+    not_negative,
+    number,
+    of,
+    optional,
+    positive,
+)
 from nbsketch._validation import (
     check_array_of,
     check_integer,
     check_positive,
     check_real,
+    check_rows,
 )
-from nbsketch.kernels import as_kernel
+from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
 from nbsketch.kernels.stationary import check_bandwidth
 from nbsketch.losses import as_loss
 from nbsketch.outputs import check_levels
-from nbsketch.persistence.rules import (
-    MOST_FEATURES,
-    Rule,
-    Scope,
-    array,
-    coefficients,
-    flag,
-    integer,
-    intercepts,
-    kernel,
-    landmarks,
-    names_of,
-    number,
-    optional,
-    rows,
-    same_as,
-    scaler,
-    seconds,
-    sketch,
-    table,
-)
-from nbsketch.persistence.tables import calibration, columns, machine, noise
-from nbsketch.sketches import as_recipe
+from nbsketch.persistence.coding import public_class
+from nbsketch.sketches import Sketch, as_recipe
+from nbsketch.tuning import InputScaler
+
+# Largest number of features: some numbers for each of them are held in memory.
+MOST_FEATURES = 2**24
+
+
+def names(name: str, value: Any, scope: Scope) -> Any:
+    """Accept an array of texts, one for each of the q features."""
+    check_array_of(name, value, "O", 1)
+    scope.bind(name, "q", value.size)
+    if not all(isinstance(text, str) for text in value):
+        raise TypeError(f"`{name}` must hold texts, got other objects")
+    return value
+
+
+def table(*columns: str) -> Rule:
+    """Return the rule of a dict of arrays of one length, some of these columns."""
+
+    def rule(name: str, value: Any, scope: Scope) -> Any:
+        if not isinstance(value, dict) or not set(value) <= set(columns):
+            raise ValueError(
+                f"`{name}` must have the keys {columns}, got {value!r:.60}"
+            )
+        for key, column in value.items():
+            check_array_of(f"{name}.{key}", column, "fiu", 1)
+            scope.bind(f"{name}.{key}", f"rows of {name}", column.size)
+        return value
+
+    return rule
+
+
+def seconds(name: str, value: Any, scope: Scope) -> Any:
+    """Accept the times of named stages."""
+    if not isinstance(value, dict):
+        raise TypeError(f"`{name}` must be a dict of numbers, got {value!r:.60}")
+    for key, spent in value.items():
+        check_real(f"{name}.{key}", spent, low=0, high_open=True)
+    return value
+
+
+def scaler(q: str, p: str) -> Rule:
+    """Return the rule of an `InputScaler` from q features to p columns, or None."""
+
+    def rule(name: str, value: Any, scope: Scope) -> Any:
+        if value is None:
+            scope.bind(name, p, scope.lengths[q])
+            return value
+        of(InputScaler)(name, value, scope)
+        scope.bind(f"{name}.n_features", q, value.n_features)
+        scope.bind(f"{name}.center", p, value.center.size)
+        return value
+
+    return rule
+
+
+def sketch(s: str, n: str, m: str) -> Rule:
+    """Return the rule of a sketch of shape (s, n) with m columns that are not zero."""
+
+    def rule(name: str, value: Any, scope: Scope) -> Sketch:
+        of(Sketch)(name, value, scope)
+        for axis, length in zip((s, n), value.shape, strict=True):
+            scope.bind(name, axis, length)
+        columns = value.columns.size
+        if columns == 0:
+            raise ValueError(f"`{name}` must have a nonzero entry, got zeros only")
+        scope.bind(name, m, columns)
+        return value
+
+    return rule
+
+
+def landmarks(kernel_name: str, m: str, p: str, n: str) -> Rule:
+    """Return the rule of m landmarks of a kernel, rows with p columns.
+
+    For a precomputed kernel they are indices of training rows, of which the sketch has
+    n: those of positive weight.
+    """
+
+    def rule(name: str, value: Any, scope: Scope) -> Any:
+        found: Kernel = scope.values[kernel_name]
+        if isinstance(found, PrecomputedKernel):
+            width = scope.lengths.get(p, scope.lengths[n])
+            scope.bind(name, p, max(width, scope.lengths[n]))
+        elif not sp.issparse(value):
+            check_array_of(name, value, "f", 2)
+        else:
+            check_integer(f"{name}.shape", value.shape[1], high=MOST_FEATURES)
+        if p not in scope.lengths:
+            scope.bind(name, p, value.shape[1])
+        rows = found.check_landmarks(value, scope.lengths[p])
+        found.compiled_form(scope.lengths[p])  # raises if its parameters do not fit
+        scope.bind(name, m, rows.shape[0])
+        return rows
+
+    return rule
+
+
+def candidates(name: str, value: Any, scope: Scope) -> Any:
+    """Accept c outputs of any type of numbers.
+
+    For a precomputed kernel they are the indices of all training outputs.
+    """
+    kernel = scope.values["output_kernel_"]
+    if isinstance(kernel, PrecomputedKernel):
+        array("c", "i")(name, value, scope)
+        if (value != np.arange(value.size)).any():
+            raise ValueError(f"`{name}` must be all indices in order")
+        return value
+    if not sp.issparse(value):
+        check_array_of(name, value, "fiub", 2)
+    checked = check_rows(name, value, n_features=scope.lengths["output_p"])
+    kernel.check_domain(name, checked)
+    scope.bind(name, "c", checked.shape[0])
+    return value
+
+
+def coefficients(name: str, value: Any, scope: Scope) -> Any:
+    """Accept coefficients (s,) of one output or (s, d) of several.
+
+    The length of the axis d is 0 for the former.
+    """
+    single = np.ndim(value) == 1
+    array("s" if single else "s d")(name, value, scope)
+    scope.bind(name, "d", 0 if single else value.shape[1])
+    if not single and value.shape[1] == 0:
+        raise ValueError(f"`{name}` must have an output, got shape {value.shape}")
+    return value
+
+
+def intercepts(name: str, value: Any, scope: Scope) -> Any:
+    """Accept the intercepts that go with `coefficients`."""
+    if scope.lengths["d"]:
+        return array("d")(name, value, scope)
+    return check_real(name, value, low_open=True, high_open=True)
+
+
+def bandwidth(name: str, value: Any, scope: Scope) -> Any:
+    """Accept the bandwidth of `kernel_`, None if it has none."""
+    expected = getattr(scope.values["kernel_"], "bandwidth", None)
+    if type(value) is not type(expected) or value != expected:
+        raise ValueError(f"`{name}` must be {expected!r:.60}, got {value!r:.60}")
+    return value
 
 
 def _classes(name: str, value: Any, scope: Scope) -> Any:
@@ -74,8 +207,16 @@ def _labels(name: str, value: Any, expected: int) -> Any:
 
 def _table_classes(name: str, value: Any, scope: Scope) -> Any:
     """Accept labels; a single output stands for two classes."""
-    count = scope.lengths["d"]
-    return _labels(name, value, 2 if count == 1 else count)
+    scope.bind(name, "classes", max(2, scope.lengths["d"]))
+    return _labels(name, value, scope.lengths["classes"])
+
+
+def _columns(name: str, value: Any, scope: Scope) -> Any:
+    """Accept fitted encodings of the columns of a table."""
+    of(public_class("TableColumns"))(name, value, scope)
+    scope.bind(name, "q", len(value.columns))
+    scope.bind(name, "features", len(value.kept))
+    return value
 
 
 def _calibration(name: str, value: Any, scope: Scope) -> Any:
@@ -87,35 +228,19 @@ def _calibration(name: str, value: Any, scope: Scope) -> Any:
 
 def _one_target(name: str, value: Any, scope: Scope) -> bool:
     """Accept whether the coefficients have no axis of outputs."""
-    if flag(name, value, scope) != (scope.lengths["d"] == 0):
+    if of(bool)(name, value, scope) != (scope.lengths["d"] == 0):
         raise ValueError(f"`{name}` must be {not value}, got {value}")
     return value
 
 
 def _stream(name: str, value: Any, scope: Scope) -> Any:
-    """Accept the parts of a `nbsketch.solvers.streams.StreamState`."""
-    if not isinstance(value, tuple) or len(value) != 4:
-        raise ValueError(f"`{name}` must have four parts, got {value!r:.60}")
-    point, totals, n_steps, square_norm = value
+    """Accept the state of a stream of the outputs and features of the model."""
+    of("StreamState")(name, value, scope)
     shape = max(1, scope.lengths["d"]), scope.lengths["r"] + 1
-    for part, shapes in ((point, [shape]), (totals, [(2, *shape), (2, 0, 0)])):
-        check_array_of(name, part, "f")
-        if part.shape not in shapes or not np.isfinite(part).all():
-            raise ValueError(
-                f"`{name}` must hold finite arrays of shape {shapes}, got {part.shape}"
-            )
-    integer()(name, n_steps, scope)
-    check_real(name, square_norm, low=0, high_open=True)
-    return value
-
-
-def _preconditioning(name: str, value: Any, scope: Scope) -> Any:
-    """Accept the parts of a `nbsketch.fitting.descent.Preconditioning`."""
-    if not isinstance(value, tuple) or len(value) != 3:
-        raise ValueError(f"`{name}` must have three parts, got {value!r:.60}")
-    array("r", positive=True)(name, value[0], scope)
-    array("r")(name, value[1], scope)
-    check_positive(name, value[2])
+    if value.point.shape != shape:
+        raise ValueError(
+            f"`{name}.point` must have shape {shape}, got {value.point.shape}"
+        )
     return value
 
 
@@ -147,19 +272,15 @@ def _posterior(name: str, value: Any, scope: Scope) -> Any:
 
 
 def _whitening(name: str, value: Any, scope: Scope) -> Any:
-    """Accept None without a sketch, or the parts of a `PivotedCholesky`."""
+    """Accept None without a sketch, or a factor of rows of the sketch."""
     lengths = scope.lengths
     if value is None:
         # h(x) is in terms of the candidates themselves.
         scope.bind(name, "t", lengths["output_m"])
         return value
-    if not isinstance(value, tuple) or len(value) != 2:
-        raise ValueError(f"`{name}` must have two parts, got {value!r:.60}")
-    factor, chosen = value
-    array("t t")(f"{name}.0", factor, scope)
-    array("t", "i")(f"{name}.1", chosen, scope)
-    if (np.diagonal(factor) <= 0).any() or np.unique(chosen).size != chosen.size:
-        raise ValueError(f"`{name}` must be a factor and distinct rows, got others")
+    of("PivotedCholesky")(name, value, scope)
+    chosen = value.chosen
+    scope.bind(name, "t", len(chosen))
     if not 0 <= chosen.min() <= chosen.max() < lengths["output_s"]:
         raise ValueError(f"`{name}` must have rows of the sketch, got others")
     return value
@@ -167,9 +288,8 @@ def _whitening(name: str, value: Any, scope: Scope) -> Any:
 
 def _errors(name: str, value: Any, scope: Scope) -> Any:
     """Accept an error of a single output, or one of each."""
-    if scope.values["_single"]:
-        return check_real(name, value, low=0, high_open=True)
-    return array("d")(name, value, scope)
+    rule = not_negative if scope.values["_single"] else array("d")
+    return rule(name, value, scope)
 
 
 def _size(name: str, value: Any, scope: Scope) -> Any:
@@ -193,15 +313,10 @@ def _bandwidth(name: str, value: Any, scope: Scope) -> Any:
     return value if known else check_bandwidth(value, name)
 
 
-def _alpha(name: str, value: Any, scope: Scope) -> Any:
-    """Accept None and numbers that are not negative."""
-    return value if value is None else check_real(name, value, low=0, high_open=True)
-
-
 _OUTPUT_WEIGHTS = "output_s", "output_m"
 _FEATURES: dict[str, Rule] = {
     "n_features_in_": integer("q", low=1, high=MOST_FEATURES),
-    "feature_names_in_?": names_of("q"),
+    "feature_names_in_?": names,
 }
 _LEARNED: dict[str, Rule] = {
     "scaler_": scaler("q", "p"),
@@ -211,14 +326,14 @@ _LEARNED: dict[str, Rule] = {
 EXPANSION: dict[str, Rule] = {
     **_FEATURES,
     "scaler_": scaler("q", "p"),
-    "kernel_": kernel,
+    "kernel_": of(Kernel),
     "sketch_": sketch("s", "n", "m"),
     "landmarks_": landmarks("kernel_", "m", "p", "n"),
     "length_scales_": optional(array("q", finite=False, positive=True)),
-    "bandwidth_": same_as("kernel_", "bandwidth"),
+    "bandwidth_": bandwidth,
     "size_": integer("s"),
-    "coef_": coefficients("s", "d"),
-    "intercept_": intercepts("d"),
+    "coef_": coefficients,
+    "intercept_": intercepts,
     "rank_": integer("r", low=1),
     "n_iter_": integer(),
 }
@@ -239,7 +354,7 @@ DESCENT: dict[str, Rule] = {
     "_seed": integer(),
     "alpha_": number,
     "_projection": array("s r"),
-    "_preconditioning": optional(_preconditioning),
+    "_preconditioning": optional(of("Preconditioning")),
     "_stream": optional(_stream),
 }
 
@@ -252,8 +367,8 @@ def _no_partners(name: str, value: Any, scope: Scope) -> Any:
 
 _TABULAR: dict[str, Rule] = {
     **_FEATURES,
-    "columns_": columns,
-    "machine_": machine,
+    "columns_": _columns,
+    "machine_": of("Machine"),
     "n_outliers_": integer(),
     "n_skipped_": integer(),
     "feature_relevance_": array("features"),
@@ -278,39 +393,39 @@ STATES: dict[str, dict[str, Rule]] = {
     "InputOutputKernelRegressor": {
         **_FEATURES,
         **_LEARNED,
-        "kernel_": kernel,
+        "kernel_": of(Kernel),
         "sketch_": sketch("s", "n", "m"),
         "landmarks_": landmarks("kernel_", "m", "p", "n"),
         "rank_": integer("r", low=1),
-        "output_kernel_": kernel,
+        "output_kernel_": of(Kernel),
         "output_sketch_": sketch("output sketch rows", "n", "output columns"),
         "_output_weights": _output_weights,
         "output_landmarks_": landmarks("output_kernel_", "output_m", "output_p", "n"),
         "_whitening": _whitening,
         "_features": array("c t"),
         "_penalty": array("c"),
-        "candidates_": rows("output_kernel_", "c", "output_p"),
+        "candidates_": candidates,
         "coef_": array("s t"),
         "output_rank_": integer("t", low=1),
         "seconds_": seconds,
     },
     "TabularKernelRegressor": {
         **_TABULAR,
-        "_single": flag,
+        "_single": of(bool),
         "loo_error_": _errors,
-        "noise_": noise,
+        "noise_": of("Noise"),
     },
     "TabularKernelClassifier": {
         **_TABULAR,
         "classes_": _table_classes,
-        "calibration_": calibration,
+        "calibration_": of("Calibration"),
         "loo_log_loss_": number,
         "loo_error_": number,
     },
     "SketchedFeatures": {
         **_FEATURES,
         **_LEARNED,
-        "kernel_": kernel,
+        "kernel_": of(Kernel),
         "sketch_": sketch("s", "n", "m"),
         "landmarks_": landmarks("kernel_", "m", "p", "n"),
         "projection_": array("s r"),
@@ -320,21 +435,11 @@ STATES: dict[str, dict[str, Rule]] = {
     "RandomFourierFeatures": {
         **_FEATURES,
         **_LEARNED,
-        "kernel_": kernel,
+        "kernel_": of(Kernel),
         "frequencies_": array("p pairs"),
         "_n_features_out": integer("features"),
     },
 }
-
-
-def _seconds(name: str, value: Any, scope: Scope) -> None:
-    if value is not None:
-        check_positive(name, value)
-
-
-def _no_callback(name: str, value: Any, scope: Scope) -> None:
-    if value is not None:
-        raise TypeError(f"`{name}` must be None in a file, got {value!r:.60}")
 
 
 # Parameters of any estimator that are checked before the first fit. All others are
@@ -347,15 +452,15 @@ PARAMETERS: dict[str, Rule] = {
     **dict.fromkeys(("sketch", "output_sketch"), _sketch),
     **dict.fromkeys(("bandwidth", "output_bandwidth"), _bandwidth),
     **dict.fromkeys(("size", "output_size"), _size),
-    "alpha": _alpha,
+    "alpha": optional(not_negative),
     "loss": lambda name, value, scope: as_loss(value),
     "quantiles": lambda name, value, scope: check_levels(name, value),
-    "tol": lambda name, value, scope: check_positive(name, value),
+    "tol": positive,
     "max_iter": integer(low=1),
-    "max_seconds": _seconds,
+    "max_seconds": optional(positive),
     "verbose": integer(),
-    "callback": _no_callback,
-    **dict.fromkeys(("fit_intercept", "average", "early_stopping"), flag),
+    "callback": of(type(None)),
+    **dict.fromkeys(("fit_intercept", "average", "early_stopping"), of(bool)),
     "random_state": optional(integer()),
 }
 # Parameters whose length is that of an axis of the fitted state.
@@ -369,26 +474,19 @@ def check_parameters(params: dict[str, Any]) -> None:
             PARAMETERS[name](name, value, Scope())
 
 
-def check_names(model: str, fitted: dict[str, Any]) -> None:
-    """Raise an error unless a model has just the attributes of its table."""
-    expected = STATES.get(model, {})
-    known = {name.removesuffix("?") for name in expected}
-    unknown = sorted(set(fitted) - known)
+def check_state(
+    model: str, fitted: dict[str, Any], params: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the fitted attributes of a model, checked one with another."""
+    expected, scope = STATES[model], Scope()
+    unknown = sorted(set(fitted) - {name.removesuffix("?") for name in expected})
     missing = [name for name in expected if name[-1] != "?" and name not in fitted]
     if unknown or missing:
         raise ValueError(
             f"a fitted {model} must have the attributes of its table, got {unknown} "
             f"too many and lacks {missing}"
         )
-
-
-def check_state(
-    model: str, fitted: dict[str, Any], params: dict[str, Any]
-) -> dict[str, Any]:
-    """Return the fitted attributes of a model, checked one with another."""
-    check_names(model, fitted)
-    scope = Scope()
-    for entry, rule in STATES[model].items():
+    for entry, rule in expected.items():
         name = entry.removesuffix("?")
         if name in fitted:
             scope.values[name] = rule(name, fitted[name], scope)

@@ -21,8 +21,8 @@ from nbsketch.estimators.quantile import JointQuantileRegressor
 from nbsketch.estimators.regressor import SketchedKernelRegressor
 from nbsketch.kernels import GaussianKernel
 from nbsketch.losses import PinballLoss
-from nbsketch.reproduce._tools.publish import publish_table
-from nbsketch.reproduce._tools.report import Row
+from nbsketch.reproduce._report import Row
+from nbsketch.reproduce.experiment import publish_table
 
 COVERAGES = 0.8, 0.9, 0.95
 REPLICATES, QUICK_REPLICATES = 200, 5

@@ -7,8 +7,8 @@ from itertools import product
 
 import numpy as np
 
-from nbsketch.reproduce._tools.data import Split
-from nbsketch.reproduce._tools.report import Row, as_text
+from nbsketch.reproduce._data import Split
+from nbsketch.reproduce._report import Row, as_text
 from nbsketch.reproduce.experiment import measure_all
 from nbsketch.reproduce.p_sparsified.methods import SPARSIFIED, WITHOUT, compare
 from nbsketch.reproduce.p_sparsified.table2 import Setting, evaluate

@@ -23,11 +23,9 @@ from numpy.typing import NDArray
 from nbsketch.datasets import Dataset
 from nbsketch.estimators import SketchedKernelRegressor
 from nbsketch.kernels import GaussianKernel
-from nbsketch.reproduce._tools.data import load, standardized
-from nbsketch.reproduce._tools.panels import Curve, Panel
-from nbsketch.reproduce._tools.report import Row, Rows
-from nbsketch.reproduce._tools.statistics import column, groups, spread, timed, where
-from nbsketch.reproduce._tools.style import Style
+from nbsketch.reproduce._data import load, standardized
+from nbsketch.reproduce._figures import Curve, Panel, Style
+from nbsketch.reproduce._report import Row, Rows, column, groups, spread, timed, where
 from nbsketch.reproduce.experiment import Experiment
 from nbsketch.sketches import (
     GaussianSketch,

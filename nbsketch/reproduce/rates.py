@@ -31,9 +31,8 @@ from numpy.typing import NDArray
 from nbsketch._blas import eigh
 from nbsketch.datasets import DiagonalDesign
 from nbsketch.kernels import LinearKernel
-from nbsketch.reproduce._tools.panels import Curve, Panel
-from nbsketch.reproduce._tools.report import Row, Rows
-from nbsketch.reproduce._tools.statistics import column, groups, log_log_slope
+from nbsketch.reproduce._figures import Curve, Panel
+from nbsketch.reproduce._report import Row, Rows, column, groups, log_log_slope
 from nbsketch.reproduce.experiment import Experiment
 from nbsketch.sketches import (
     GaussianSketch,

@@ -5,16 +5,20 @@ from typing import Any
 from nbsketch._validation import check_choice, check_integer
 from nbsketch.sketches._recipe import SizedRecipe, SketchRecipe
 from nbsketch.sketches._sketch import DenseSketch, Sketch
-from nbsketch.sketches.accumulation import AccumulationSketch
-from nbsketch.sketches.dense import GaussianSketch, RademacherSketch
-from nbsketch.sketches.hashed import CountSketch, SparseJLSketch
-from nbsketch.sketches.leverage import LeverageSketch
+from nbsketch.sketches.entries import (
+    CountSketch,
+    GaussianSketch,
+    PSparsifiedSketch,
+    RademacherSketch,
+    SparseJLSketch,
+)
 from nbsketch.sketches.sampling import (
+    AccumulationSketch,
     IdentitySketch,
     LandmarkSketch,
+    LeverageSketch,
     SubsamplingSketch,
 )
-from nbsketch.sketches.sparsified import PSparsifiedSketch
 from nbsketch.sketches.srht import SRHTSketch, TransformSketch
 
 __all__ = [

@@ -1,4 +1,7 @@
-"""Recipes: parameters from which sketches of any number of rows are drawn."""
+"""Recipes: parameters from which sketches of any number of rows are drawn.
+
+A row of random numbers depends on the seed and its own number only.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from nbsketch._jit.csr import fill_signs, fill_uniforms
 from nbsketch._validation import check_integer, random_generator
 from nbsketch.sketches._sketch import Origin, Sketch, as_sketch
 
@@ -137,3 +142,40 @@ class SizedRecipe(SketchRecipe):
 def draw_seed(rng: Any) -> int:
     """Return the seed of the streams of a sketch."""
     return int(random_generator(rng).integers(2**64, dtype=np.uint64))
+
+
+def uniforms(seed: int, rows: int, columns: int = 1) -> NDArray[np.float64]:
+    """Return (rows, columns) numbers uniform on [0, 1), each row from its stream."""
+    numbers = np.empty((rows, columns))
+    fill_uniforms(np.uint64(seed), numbers)
+    return np.subtract(1.0, numbers, out=numbers)
+
+
+def signs(seed: int, rows: int, columns: int = 1) -> NDArray[np.int8]:
+    """Return (rows, columns) random signs, each row from its stream."""
+    numbers = np.empty((rows, columns), dtype=np.int8)
+    fill_signs(np.uint64(seed), numbers)
+    return numbers
+
+
+def integers(seed: int, rows: int, columns: int, n: int) -> NDArray[np.int64]:
+    """Return (rows, columns) uniform integers below n, each row from its stream."""
+    numbers = uniforms(seed, rows, columns)
+    return np.minimum((numbers * n).astype(np.int64), n - 1)
+
+
+def start_of_permutation(seed: int, size: int, n: int) -> NDArray[np.int64]:
+    """Return the first `size` places of a random permutation of 0, ..., n - 1.
+
+    They are the same however many follow. The shuffle of Fisher and Yates, which keeps
+    only what it has moved: time and memory of the order of `size`.
+    """
+    places = np.arange(size)
+    left = n - places
+    others = places + np.minimum((uniforms(seed, size)[:, 0] * left), left - 1)
+    chosen = np.empty(size, dtype=np.int64)
+    moved: dict[int, int] = {}
+    for place, other in enumerate(others.astype(np.int64).tolist()):
+        chosen[place] = moved.get(other, other)
+        moved[other] = moved.get(place, place)
+    return chosen

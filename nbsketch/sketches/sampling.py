@@ -1,19 +1,34 @@
-"""Sketches whose rows are multiples of rows of the identity."""
+"""Sketches of few training rows: drawn uniformly, by leverage, summed, or given."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from nbsketch._validation import as_csr, check_choice, check_integer, check_rows
-from nbsketch.sketches._recipe import SizedRecipe, SketchRecipe
+from nbsketch._validation import (
+    as_csr,
+    check_choice,
+    check_integer,
+    check_positive,
+    check_rows,
+    random_generator,
+)
+from nbsketch.leverage import alpha_for_dimension, ridge_leverage_scores
+from nbsketch.sketches._recipe import (
+    SizedRecipe,
+    SketchRecipe,
+    draw_seed,
+    integers,
+    signs,
+    start_of_permutation,
+    uniforms,
+)
 from nbsketch.sketches._sketch import Origin, Sketch
-from nbsketch.sketches._streams import integers, start_of_permutation
 
 
 @dataclass(frozen=True)
@@ -163,3 +178,151 @@ def rows_of_identity(
     """Return the matrix with the rows ``scales[i] e_{chosen[i]}``."""
     pointers = np.arange(chosen.size + 1)
     return sp.csr_array((scales, chosen, pointers), shape=(chosen.size, n))
+
+
+# Effective dimension at the default level, as a share of the size.
+_DIMENSION_PER_ROW = 0.25
+
+_NO_DATA = (
+    "`X` and `kernel` must be given to draw a LeverageSketch: "
+    "draw(n, rng, X=X, kernel=kernel)"
+)
+
+
+@dataclass(frozen=True)
+class LeverageSketch(SizedRecipe):
+    r"""Sub-sampling by ridge leverage scores (ALS Nystrom).
+
+    Row i of the sketch is :math:`e_j^\top / \sqrt{s q_j}`, where the column j is drawn,
+    with replacement, with probability
+
+    .. math:: q_j = \frac{\ell_j}{\sum_k \ell_k}, \qquad
+        \ell_j = \bigl[K (K + n \alpha I)^{-1}\bigr]_{jj},
+
+    so that :math:`E[S^T S] = I`. Isolated rows of the data are drawn more often than by
+    uniform sub-sampling.
+
+    Parameters
+    ----------
+    size : int
+        Number of rows s of the sketch.
+    alpha : float or None, default=None
+        Level of the scores. None: the level at which the effective dimension of the
+        kernel on the data is about s / 4.
+    method : {"auto", "exact", "recursive"}, default="auto"
+        Algorithm for the scores: see `nbsketch.leverage.ridge_leverage_scores`.
+
+    Notes
+    -----
+    Rudi, Camoriano and Rosasco, "Less is more: Nystrom computational regularization",
+    NeurIPS 2015; Musco and Musco, "Recursive sampling for the Nystrom method", NeurIPS
+    2017.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nbsketch import GaussianKernel, LeverageSketch
+    >>> x = np.append(np.linspace(0, 1, 99), 5.0)[:, None]  # one isolated
+    >>> S = LeverageSketch(size=20).draw(100, 0, X=x, kernel=GaussianKernel(1.0))
+    >>> S.shape, 99 in S.columns
+    ((20, 100), True)
+    """
+
+    alpha: float | None = None
+    method: Literal["auto", "exact", "recursive"] = "auto"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("method", self.method, ["auto", "exact", "recursive"])
+        if self.alpha is not None:
+            object.__setattr__(self, "alpha", check_positive("alpha", self.alpha))
+
+    def draw(
+        self, n: int, rng: Any = None, *, X: Any = None, kernel: Any = None
+    ) -> Sketch:
+        """Draw the sketch of n rows of data: see `SketchRecipe.draw`.
+
+        The data `X` and the `kernel`, with its parameters set, are needed.
+        """
+        n = self._check_rows(n)
+        if X is None or kernel is None:
+            raise TypeError(_NO_DATA)
+        if np.shape(X)[0] != n:
+            raise ValueError(f"`X` must have n = {n} rows, got shape {np.shape(X)}")
+        rng = random_generator(rng)
+        probabilities = self._probabilities(X, kernel, rng)
+        return self._draw(n, Origin(self, draw_seed(rng), probabilities))
+
+    def _probabilities(self, X: Any, kernel: Any, rng: np.random.Generator) -> Any:
+        alpha = self.alpha
+        if alpha is None:
+            dimension = _DIMENSION_PER_ROW * self.size
+            alpha = alpha_for_dimension(X, kernel, dimension, random_state=rng)
+        scores = ridge_leverage_scores(
+            X, kernel, alpha, method=self.method, random_state=rng
+        )
+        total = scores.sum()  # zero for a kernel that is zero on the data
+        return scores / total if total > 0 else np.full(len(scores), 1 / len(scores))
+
+    def draw_matrix(self, n: int, seed: int) -> Any:
+        """Raise an error: a seed is not enough without data."""
+        raise TypeError(_NO_DATA)
+
+    def _draw(self, n: int, origin: Origin) -> Sketch:
+        q: Any = origin.probabilities  # set by `draw`
+        bounds = np.cumsum(q)
+        places = uniforms(origin.seed, self.size)[:, 0] * bounds[-1]
+        chosen = np.minimum(np.searchsorted(bounds, places, side="right"), n - 1)
+        scales = 1 / np.sqrt(self.size * q[chosen])
+        return Sketch(rows_of_identity(chosen, scales, n), origin)
+
+
+@dataclass(frozen=True)
+class AccumulationSketch(SizedRecipe):
+    r"""Accumulation of m sub-sampling sketches with random signs.
+
+    .. math:: S_{i \cdot} = \sqrt{\frac{n}{s m}} \sum_{t=1}^m r_{it}\, e_{j_{it}}^\top
+
+    with independent signs r and columns j uniform among the n, so that
+    :math:`E[S^T S] = I`. Values at the same entry are summed.
+
+    Parameters
+    ----------
+    size : int
+        Number of rows s of the sketch.
+    m : int, default=30
+        Number of sub-sampling sketches: at most m nonzeros in each row. m = 1 is
+        sub-sampling with replacement, a large m is close to a Gaussian sketch.
+
+    Notes
+    -----
+    Y. Chen and Y. Yang, "Accumulations of projections: a unified framework for random
+    sketches in kernel ridge regression", AISTATS 2021, section 3, with uniform
+    probabilities. m = 30 is the value of the experiments of El Ahmad, Laforgue and
+    d'Alche-Buc, TMLR 2023.
+
+    Examples
+    --------
+    >>> from nbsketch import AccumulationSketch
+    >>> S = AccumulationSketch(size=50, m=10).draw(100_000_000, rng=0)
+    >>> S.shape, 490 < S.columns.size <= 500
+    ((50, 100000000), True)
+    """
+
+    m: int = 30
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "m", check_integer("m", self.m))
+
+    def draw_matrix(self, n: int, seed: int) -> sp.csr_array:
+        """Return the matrix of a seed: see `SizedRecipe.draw_matrix`."""
+        shape = (self.size, self.m)
+        columns = integers(seed, *shape, n).ravel()
+        values = signs(seed, *shape).ravel().astype(np.float64)
+        pointers = np.arange(self.size + 1) * self.m
+        matrix = sp.csr_array((values, columns, pointers), shape=(self.size, n))
+        matrix.sum_duplicates()
+        matrix.eliminate_zeros()
+        matrix.data *= math.sqrt(n / (self.size * self.m))
+        return matrix

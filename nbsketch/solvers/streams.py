@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._validation import check_matrix, check_positive, random_generator
+from nbsketch._fields import array, check_fields, integer, not_negative, stored
+from nbsketch._validation import (
+    check_array_of,
+    check_matrix,
+    check_positive,
+    random_generator,
+)
 from nbsketch.losses import Loss
 from nbsketch.solvers._stochastic.problem import sgm_problem
 from nbsketch.solvers._stochastic.rows import squared_norms
@@ -16,7 +22,8 @@ from nbsketch.solvers._stochastic.search import SGMSearch, average_start, soluti
 from nbsketch.solvers.design import ArrayDesign
 
 
-class StreamState(NamedTuple):
+@stored
+class StreamState:
     """State of the method between the parts of a stream.
 
     Attributes
@@ -31,10 +38,21 @@ class StreamState(NamedTuple):
         Largest squared norm of the features of a row so far, or the given one.
     """
 
-    point: NDArray
+    point: Annotated[NDArray, array("_d _columns")]
     totals: NDArray
-    n_steps: int
-    square_norm: float
+    n_steps: Annotated[int, integer()]
+    square_norm: Annotated[float, not_negative]
+
+    def __post_init__(self) -> None:
+        """Check that the sums are those of such points, or empty."""
+        check_fields(self)
+        shapes = (2, *self.point.shape), (2, 0, 0)
+        totals = check_array_of("totals", self.totals, "f")
+        if totals.shape not in shapes or not np.isfinite(totals).all():
+            raise ValueError(
+                f"`totals` must be finite, of one of the shapes {shapes}, got shape "
+                f"{totals.shape}"
+            )
 
     @classmethod
     def after(cls, point: NDArray, n_steps: int, square_norm: float) -> StreamState:

@@ -1,6 +1,6 @@
 """Structured prediction: outputs of any kind that have a kernel."""
 
-from nbsketch.structured._decoding import TopK
+from nbsketch.structured._outputs import TopK
 from nbsketch.structured.regressor import InputOutputKernelRegressor
 from nbsketch.structured.sizes import (
     SizePath,

@@ -20,8 +20,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from nbsketch._display import Display, bar
-from nbsketch._progress import report
+from nbsketch._progress import Display, bar, report
 from nbsketch._sketch_map import SketchMap, sketched_design
 from nbsketch._whitening import PivotedCholesky
 from nbsketch.kernels import Kernel

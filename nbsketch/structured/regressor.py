@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,10 @@ from nbsketch._sketch_map import SketchMap, draw
 from nbsketch._validation import (
     check_integer,
     check_positive,
+    declares_parameters,
     keeping_fitted,
     random_generator,
 )
-from nbsketch._whitening import PivotedCholesky
 from nbsketch.distributed.checks import loaded
 from nbsketch.fitting.inputs import (
     TuningTarget,
@@ -36,17 +37,19 @@ from nbsketch.fitting.weights import TrainingRows, check_weights
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
 from nbsketch.persistence import SaveMixin
 from nbsketch.sketches import SubsamplingSketch
-from nbsketch.structured._decoding import Candidates, TopK, scores
 from nbsketch.structured._outputs import (
+    Candidates,
     OneSet,
     OutputSpace,
     SetPerRow,
+    TopK,
     TrainingOutputs,
     check_training_outputs,
     choose_set,
     draw_outputs,
     one_set,
     principal_targets,
+    scores,
 )
 from nbsketch.structured._regression import Regression, Stages, fit_regression
 from nbsketch.structured._rows import (
@@ -79,6 +82,7 @@ def _within_memory(n: int) -> Any:
     return SubsamplingSketch(max(size, 1))
 
 
+@declares_parameters
 class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
     r"""Structured prediction with sketched input and output kernels.
 
@@ -192,34 +196,18 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
     [[1, 1, 1], [0, 1, 0]]
     """
 
-    def __init__(
-        self,
-        kernel: Any = "gaussian",
-        output_kernel: Any = "gaussian",
-        *,
-        bandwidth: Any = None,
-        output_bandwidth: Any = None,
-        sketch: Any = None,
-        output_sketch: Any = None,
-        size: int | None = None,
-        output_size: int | None = None,
-        alpha: float = 1e-5,
-        random_state: Any = None,
-        verbose: int = 0,
-        callback: Any = None,
-    ) -> None:
-        self.kernel = kernel
-        self.output_kernel = output_kernel
-        self.bandwidth = bandwidth
-        self.output_bandwidth = output_bandwidth
-        self.sketch = sketch
-        self.output_sketch = output_sketch
-        self.size = size
-        self.output_size = output_size
-        self.alpha = alpha
-        self.random_state = random_state
-        self.verbose = verbose
-        self.callback = callback
+    kernel: Any = field(default="gaussian", kw_only=False)
+    output_kernel: Any = field(default="gaussian", kw_only=False)
+    bandwidth: Any = None
+    output_bandwidth: Any = None
+    sketch: Any = None
+    output_sketch: Any = None
+    size: int | None = None
+    output_size: int | None = None
+    alpha: float = 1e-5
+    random_state: Any = None
+    verbose: int = 0
+    callback: Any = None
 
     def fit(
         self, X: Any, Y: Any, sample_weight: Any = None
@@ -495,13 +483,10 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         sketch_map = SketchMap(
             self.output_kernel_, self.output_landmarks_, self._output_weights
         )
-        factor = self._whitening
         return TrainingOutputs(
             Objects(rows) if isinstance(rows, list) else rows,
             Candidates(self._features, self._penalty),
-            OutputSpace(
-                sketch_map, None if factor is None else PivotedCholesky(*factor)
-            ),
+            OutputSpace(sketch_map, self._whitening),
         )
 
     def _points(self, X: Any) -> Iterator[tuple[int, NDArray]]:

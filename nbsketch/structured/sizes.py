@@ -19,9 +19,9 @@ from nbsketch._validation import (
 )
 from nbsketch.fitting.sizes import features_recipe
 from nbsketch.metrics import example_f1
-from nbsketch.plots._axes import axes_or_new
-from nbsketch.structured._decoding import TopK
+from nbsketch.plots import axes_or_new
 from nbsketch.structured._outputs import (
+    TopK,
     TrainingOutputs,
     check_training_outputs,
     draw_outputs,

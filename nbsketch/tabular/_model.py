@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,12 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from nbsketch._faults import check_magnitude, not_a_table
-from nbsketch._validation import check_choice, random_generator
+from nbsketch._validation import check_choice, declares_parameters, random_generator
 from nbsketch.fitting.folds import dependent_rows, folds_of_kept
 from nbsketch.fitting.weights import TrainingRows
 from nbsketch.persistence import SaveMixin
 from nbsketch.tabular.columns import fit_columns
 from nbsketch.tabular.fit import LeftOut, fit_machine
-from nbsketch.tabular.machine import Machine
 from nbsketch.tabular.partners import (
     Partner,
     check_partners,
@@ -36,27 +36,17 @@ from nbsketch.tuning.folds import block_labels
 _LISTED = 5
 
 
+@declares_parameters
 class TabularModel(SaveMixin, BaseEstimator):
     """Base of the estimators for tables."""
 
-    def __init__(
-        self,
-        effort: str = "fast",
-        *,
-        partners: Any = None,
-        cv: Any = None,
-        max_seconds: float | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-        callback: Any = None,
-    ) -> None:
-        self.effort = effort
-        self.partners = partners
-        self.cv = cv
-        self.max_seconds = max_seconds
-        self.random_state = random_state
-        self.verbose = verbose
-        self.callback = callback
+    effort: str = field(default="fast", kw_only=False)
+    partners: Any = None
+    cv: Any = None
+    max_seconds: float | None = None
+    random_state: Any = None
+    verbose: int = 0
+    callback: Any = None
 
     def _encode(
         self,
@@ -145,7 +135,7 @@ class TabularModel(SaveMixin, BaseEstimator):
         self.partner_weights_ = np.empty(0)
         if not chosen:
             return []
-        kept, machine = left_out.kept, self._machine
+        kept, machine = left_out.kept, self.machine_
         Y = rows.y[kept] if classes is None else classes[kept, None]
         weights, X = at_rows(rows.relative_weights, kept), rows.X[kept]
         options = at_rows(labels, kept), at_rows(classes, kept), rng
@@ -167,7 +157,7 @@ class TabularModel(SaveMixin, BaseEstimator):
         """Return the predictions of the partners, each (n, d), at encoded rows."""
         if not self.partners_:
             return []
-        prepared = self._machine.prepare(rows)
+        prepared = self.machine_.prepare(rows)
         return [partner.predict(rows, prepared) for partner in self.partners_]
 
     def save(self, path: str | Path) -> None:
@@ -191,11 +181,6 @@ class TabularModel(SaveMixin, BaseEstimator):
     def _random(self) -> np.random.Generator:
         return random_generator(self.random_state)
 
-    @property
-    def _machine(self) -> Machine:
-        """The machine; in a model that was loaded it is made of plain tuples."""
-        return Machine.of(self.machine_)
-
     def _rows(self, X: Any) -> NDArray:
         """Return new rows, encoded."""
         check_is_fitted(self)
@@ -213,7 +198,7 @@ class TabularModel(SaveMixin, BaseEstimator):
         return "\n".join(lines)
 
     def _entries(self) -> Iterator[tuple[str, str]]:
-        machine = self._machine
+        machine = self.machine_
         n = len(machine.rows)
         outliers = f" without {self.n_outliers_} outliers" if self.n_outliers_ else ""
         yield "rows", f"{n}{outliers}, {self.n_features_in_} columns"

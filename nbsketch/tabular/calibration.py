@@ -13,12 +13,14 @@ number of classes.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Annotated
 
 import numpy as np
 import scipy.optimize
 from numpy.typing import NDArray
 from scipy.special import log_softmax, softmax
+
+from nbsketch._fields import array, check_fields, positive, stored
 
 # Scores below it count as so large in logarithms: the best of these is taken.
 _LEAST_SCORES = (0.003, 0.01, 0.03, 0.1)
@@ -27,7 +29,8 @@ _LIMITS = (0.0, 50.0)
 _PRIOR_ROWS = 1.0
 
 
-class Calibration(NamedTuple):
+@stored
+class Calibration:
     """A fitted map from scores to probabilities.
 
     Attributes
@@ -40,14 +43,15 @@ class Calibration(NamedTuple):
         epsilon.
     """
 
-    slopes: NDArray
-    offsets: NDArray
-    least: float
+    slopes: Annotated[NDArray, array("_slopes")]
+    offsets: Annotated[NDArray, array("classes")]
+    least: Annotated[float, positive]
 
-    @classmethod
-    def of(cls, parts: tuple[Any, ...]) -> Calibration:
-        """Return the map with these parts, a plain tuple if it was loaded."""
-        return cls(*parts)
+    def __post_init__(self) -> None:
+        """Check that there are two slopes which keep the order of scores."""
+        check_fields(self)
+        if self.slopes.shape != (2,) or (self.slopes < 0).any():
+            raise ValueError(f"`slopes` must be two, not negative, got {self.slopes}")
 
     def probabilities(self, scores: NDArray) -> NDArray:
         """Return the probabilities of the classes, (n, c), for scores (n, c)."""

@@ -16,17 +16,19 @@ from sklearn.utils.validation import (
 
 from nbsketch._faults import explaining
 from nbsketch._progress import watched_fit
+from nbsketch._validation import declares_parameters
 from nbsketch.distributed.checks import loaded
 from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import table_by_row
-from nbsketch.estimators._scores import ClassifierScore
+from nbsketch.estimators._base import ClassifierScore
 from nbsketch.fitting.weights import check_weights, weights_of_classes
 from nbsketch.tabular._model import TabularModel
-from nbsketch.tabular.calibration import Calibration, calibrate, two_columns
+from nbsketch.tabular.calibration import calibrate, two_columns
 from nbsketch.tabular.partners import logarithms, pool_weights, pooled
 from nbsketch.tabular.problem import at_rows
 
 
+@declares_parameters
 class TabularKernelClassifier(ClassifierScore, TabularModel):
     r"""Kernel classification for tables, with nothing to choose.
 
@@ -71,7 +73,7 @@ class TabularKernelClassifier(ClassifierScore, TabularModel):
         Fitted partners.
     partner_weights_ : ndarray
         Exponents of the machine and of the partners; empty without partners.
-    calibration_ : tuple
+    calibration_ : Calibration
         The map from scores to probabilities.
 
     Examples
@@ -87,23 +89,7 @@ class TabularKernelClassifier(ClassifierScore, TabularModel):
     True
     """
 
-    def __init__(
-        self,
-        effort: str = "fast",
-        *,
-        partners: Any = None,
-        class_weight: Any = None,
-        cv: Any = None,
-        max_seconds: float | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-        callback: Any = None,
-    ) -> None:
-        super().__init__(
-            effort, partners=partners, cv=cv, max_seconds=max_seconds,
-            random_state=random_state, verbose=verbose, callback=callback,
-        )  # fmt: skip
-        self.class_weight = class_weight
+    class_weight: Any = None
 
     def fit(
         self,
@@ -147,8 +133,8 @@ class TabularKernelClassifier(ClassifierScore, TabularModel):
         if is_dask(X):
             return table_by_row(self.predict_proba, X)
         rows = self._rows(X)
-        scores = two_columns(self._machine.predict(rows))
-        chances = Calibration.of(self.calibration_).probabilities(scores)
+        scores = two_columns(self.machine_.predict(rows))
+        chances = self.calibration_.probabilities(scores)
         values = self._partner_values(rows)
         if not values:
             return chances
@@ -168,7 +154,7 @@ class TabularKernelClassifier(ClassifierScore, TabularModel):
         weights: NDArray | None,
         values: list[NDArray],
     ) -> None:
-        machine = self._machine
+        machine = self.machine_
         scores = np.clip(scores, machine.y_low, machine.y_high)
         scores = two_columns(scores)
         calibration = calibrate(scores, index, weights)

@@ -157,7 +157,7 @@ def _on_base(problem: Problem, scales: list[Scales]) -> Parts:
         for part, shift, is_on_base in kinds:
             is_large = enlarged and not is_on_base and kernel.family == SMOOTH
             member, residual = fit_on_leaves(part, kernel, left_out, is_large)
-            members.append(member._replace(is_on_base=is_on_base))
+            members.append(replace(member, is_on_base=is_on_base))
             residuals.append(residual[index] + shift)
     return base, members, np.stack([*residuals, base_residual]), index
 

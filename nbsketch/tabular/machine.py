@@ -17,13 +17,15 @@ of the error, up to 1.76).
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Annotated
 
 import numpy as np
 import scipy.optimize
 from numpy.typing import NDArray
 
 from nbsketch._blas import one_thread
+from nbsketch._fields import array, check_fields, stored
+from nbsketch.persistence.states import scaler
 from nbsketch.tabular.members import Member
 from nbsketch.tabular.ridge import LandmarkFunction
 from nbsketch.tabular.scales import SMOOTH, form_of
@@ -34,7 +36,8 @@ _PULL = 0.05
 _SUM = 1e4
 
 
-class Machine(NamedTuple):
+@stored
+class Machine:
     """The fitted predictor: what prediction needs, as arrays and tuples of arrays.
 
     Attributes
@@ -57,26 +60,27 @@ class Machine(NamedTuple):
         Weights of the members; the base has the rest.
     """
 
-    scaler: InputScaler
-    low: NDArray
-    high: NDArray
-    center: NDArray
-    spread: NDArray
-    y_low: NDArray
-    y_high: NDArray
-    rows: NDArray
+    scaler: Annotated[InputScaler, scaler("features", "p")]
+    low: Annotated[NDArray, array("features")]
+    high: Annotated[NDArray, array("features")]
+    center: Annotated[NDArray, array("d")]
+    spread: Annotated[NDArray, array("d")]
+    y_low: Annotated[NDArray, array("d")]
+    y_high: Annotated[NDArray, array("d")]
+    rows: Annotated[NDArray, array("n p")]
     base: LandmarkFunction | None
-    base_scales: NDArray
+    base_scales: Annotated[NDArray, array("p", positive=True)]
     members: tuple[Member, ...]
-    weights: NDArray
+    weights: Annotated[NDArray, array("members")]
 
-    @classmethod
-    def of(cls, parts: tuple[Any, ...]) -> Machine:
-        """Return the machine with these parts, plain tuples if it was loaded."""
-        machine = cls(*parts)
-        base = None if machine.base is None else LandmarkFunction(*machine.base)
-        members = tuple(map(Member.of, machine.members))
-        return machine._replace(base=base, members=members)
+    def __post_init__(self) -> None:
+        """Check that each member has a weight."""
+        check_fields(self)
+        if len(self.members) != len(self.weights):
+            raise ValueError(
+                f"`members` must have length {len(self.weights)}, got "
+                f"{len(self.members)}"
+            )
 
     @property
     def base_weight(self) -> float:

@@ -9,11 +9,12 @@ left-out residuals have the law of new ones.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nbsketch._fields import array, check_fields, stored
 from nbsketch._jit.tuning import FAMILIES
 from nbsketch.gram import CompiledForm
 from nbsketch.tabular.problem import at_rows
@@ -43,7 +44,8 @@ _SAMPLE = (2000, 100)
 _NORMAL = 1.4826
 
 
-class Noise(NamedTuple):
+@stored
+class Noise:
     """A fitted law of errors.
 
     Attributes
@@ -57,14 +59,14 @@ class Noise(NamedTuple):
     """
 
     size: LandmarkFunction
-    scores: NDArray
-    shares: NDArray
+    scores: Annotated[NDArray, array("_scores d")]
+    shares: Annotated[NDArray, array("_scores d")]
 
-    @classmethod
-    def of(cls, parts: tuple[Any, ...]) -> Noise:
-        """Return the law with these parts, plain tuples in a model that was loaded."""
-        size, scores, shares = parts
-        return cls(LandmarkFunction(*size), scores, shares)
+    def __post_init__(self) -> None:
+        """Check that quantiles of the scores are those of a law."""
+        check_fields(self)
+        if (np.diff(self.scores, axis=0) < 0).any() or (self.shares < 0).any():
+            raise ValueError("`scores` must ascend, of no negative share, got others")
 
     def sigma(self, form: CompiledForm, rows: NDArray) -> NDArray:
         """Return the local scale of errors at preprocessed rows, (n, d)."""

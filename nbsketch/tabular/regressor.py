@@ -17,13 +17,13 @@ from nbsketch._validation import check_real
 from nbsketch.distributed.checks import loaded
 from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import table_by_row
-from nbsketch.estimators._scores import RegressorScore
+from nbsketch.estimators._base import RegressorScore
 from nbsketch.fitting.weights import check_weights
 from nbsketch.outputs import check_levels
 from nbsketch.tabular._model import TabularModel
 from nbsketch.tabular.fit import LeftOut
 from nbsketch.tabular.machine import stack_weights
-from nbsketch.tabular.noise import Noise, expected_error, fit_noise
+from nbsketch.tabular.noise import expected_error, fit_noise
 from nbsketch.tabular.scales import SMOOTH, form_of
 
 
@@ -87,7 +87,7 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         Fitted partners.
     partner_weights_ : ndarray
         Their weights; the machine has the rest.
-    machine_, noise_ : tuple
+    machine_, noise_ : Machine, Noise
         What predictions need, as arrays: about n (p + m) numbers for m
         members.
     n_features_in_ : int
@@ -180,7 +180,7 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
             return table_by_row(self.predict_quantiles, X, quantiles)
         levels = np.asarray(check_levels("quantiles", quantiles), dtype=float)
         rows = self._rows(X)
-        return self._spread(rows, self._noise.quantiles(levels))
+        return self._spread(rows, self.noise_.quantiles(levels))
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> NDArray:
         """Return intervals that hold the target with a given probability.
@@ -210,11 +210,7 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
             "coverage", coverage, low=0, high=1, low_open=True, high_open=True
         )
         rows = self._rows(X)
-        return self._spread(rows, self._noise.limits(level))
-
-    @property
-    def _noise(self) -> Noise:
-        return Noise.of(self.noise_)
+        return self._spread(rows, self.noise_.limits(level))
 
     def _set_noise(
         self,
@@ -223,7 +219,7 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         weights: NDArray | None,
         rng: np.random.Generator,
     ) -> None:
-        machine = self._machine
+        machine = self.machine_
         form = form_of(SMOOTH, machine.base_scales)
         with one_thread():
             self.noise_ = fit_noise(form, machine.prepare(X), residual, weights, rng)
@@ -235,7 +231,7 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         values: list[NDArray],
     ) -> NDArray:
         """Set the weights of partners; return the left-out residuals of the stack."""
-        machine = self._machine
+        machine = self.machine_
         if not values:
             return left_out.residual
         clipped = [np.clip(part, machine.y_low, machine.y_high) for part in values]
@@ -248,7 +244,7 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
 
     def _machine_values(self, rows: NDArray) -> NDArray:
         """Return the predictions of the machine and its partners, (n, d)."""
-        machine = self._machine
+        machine = self.machine_
         out = machine.predict(rows) * (1 - self.partner_weights_.sum())
         for weight, values in zip(
             self.partner_weights_, self._partner_values(rows), strict=True
@@ -258,10 +254,10 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
 
     def _spread(self, rows: NDArray, scores: NDArray) -> NDArray:
         """Return predictions plus local scales times scores (levels, d)."""
-        machine = self._machine
+        machine = self.machine_
         form = form_of(SMOOTH, machine.base_scales)
         with one_thread():
-            sigma = self._noise.sigma(form, machine.prepare(rows))
+            sigma = self.noise_.sigma(form, machine.prepare(rows))
         out = self._machine_values(rows)[:, :, None] + sigma[:, :, None] * scores.T
         return out[:, 0] if self._single else out
 

@@ -10,12 +10,13 @@ identity. Kernel values are made block by block: nothing of size n x s is stored
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._blas import eigh
+from nbsketch._fields import array, stored
 from nbsketch._whitening import projection
 from nbsketch.gram import CompiledForm, evaluate
 from nbsketch.solvers.design import ArrayDesign, Design
@@ -41,7 +42,8 @@ _LEAST_FREEDOM = 1e-6
 _ORDER_LANDMARKS = 300
 
 
-class LandmarkFunction(NamedTuple):
+@stored
+class LandmarkFunction:
     """A function k(x, L) c + b.
 
     Attributes
@@ -54,9 +56,9 @@ class LandmarkFunction(NamedTuple):
         Constants b.
     """
 
-    landmarks: NDArray
-    coef: NDArray
-    intercept: NDArray
+    landmarks: Annotated[NDArray, array("_s p")]
+    coef: Annotated[NDArray, array("_s d")]
+    intercept: Annotated[NDArray, array("d")]
 
     def predict(self, form: CompiledForm, rows: NDArray) -> NDArray:
         """Return the values at rows (n, p), of shape (n, d)."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._blas import one_thread
+from nbsketch._fields import array, check_fields, stored
 from nbsketch._jit.partition import TILE, route
 from nbsketch._jit.threads import run_blocks, run_slices
 from nbsketch.gram import CompiledForm, Product
@@ -26,7 +27,8 @@ _SECONDS_PER_ROW = 5e-8
 _RAISED = 12
 
 
-class Partition(NamedTuple):
+@stored
+class Partition:
     """A binary tree as arrays; see `grow`.
 
     Attributes
@@ -43,11 +45,26 @@ class Partition(NamedTuple):
         Where each leaf begins in `order`.
     """
 
-    feature: NDArray
-    threshold: NDArray
-    child: NDArray
-    order: NDArray
-    starts: NDArray
+    feature: Annotated[NDArray, array("_nodes", "i")]
+    threshold: Annotated[NDArray, array("_nodes")]
+    child: Annotated[NDArray, array("_nodes", "i")]
+    order: Annotated[NDArray, array("n", "i")]
+    starts: Annotated[NDArray, array("_starts", "i")]
+
+    def __post_init__(self) -> None:
+        """Check that each row is in one leaf, and that paths go down to leaves."""
+        check_fields(self)
+        starts, order, n = self.starts, self.order, len(self.order)
+        if starts[0] != 0 or starts[-1] != n or (np.diff(starts) <= 0).any():
+            raise ValueError(f"`starts` must go up from 0 to {n}, got others")
+        if not np.array_equal(np.sort(order), np.arange(n)):
+            raise ValueError("`order` must have each row in one leaf, got others")
+        child, index = self.child, np.arange(len(self.child))
+        # Children come after their parents, so that no path has a cycle.
+        inner = (child > index) & (child < len(child) - 1)
+        at_leaf = (child >= 0) & (child < self.n_leaves)
+        if not np.where(self.feature < 0, at_leaf, inner).all():
+            raise ValueError("`child` must be that of a binary tree, got other nodes")
 
     @property
     def n_leaves(self) -> int:
@@ -127,7 +144,8 @@ def single_leaf(n: int) -> Partition:
     return Partition(*root, np.arange(n), np.array([0, n]))
 
 
-class Tree(NamedTuple):
+@stored
+class Tree:
     """A partition and the exact solutions on its leaves.
 
     Attributes
@@ -141,8 +159,17 @@ class Tree(NamedTuple):
     """
 
     partition: Partition
-    coef: NDArray
-    intercept: NDArray
+    coef: Annotated[NDArray, array("n d")]
+    intercept: Annotated[NDArray, array("_leaves d")]
+
+    def __post_init__(self) -> None:
+        """Check that each leaf has a constant."""
+        check_fields(self)
+        if len(self.intercept) != self.partition.n_leaves:
+            raise ValueError(
+                f"`intercept` must have length {self.partition.n_leaves}, got "
+                f"{len(self.intercept)}"
+            )
 
     def predict(
         self, kernel: StationaryKernel, training: NDArray, rows: NDArray

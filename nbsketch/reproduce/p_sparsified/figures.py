@@ -35,13 +35,12 @@ from numpy.typing import NDArray
 
 from nbsketch.datasets import make_friedman_outliers
 from nbsketch.estimators import SketchedKernelRegressor
+from nbsketch.features import RandomFourierFeatures
 from nbsketch.fitting.stochastic import StochasticSolver
-from nbsketch.fourier import RandomFourierFeatures
 from nbsketch.kernels import GaussianKernel
 from nbsketch.losses import EpsilonInsensitiveLoss, HuberLoss, Loss, SquareLoss
-from nbsketch.reproduce._tools.panels import Curve, Panel
-from nbsketch.reproduce._tools.report import Row, Rows
-from nbsketch.reproduce._tools.statistics import column, groups, spread, timed, where
+from nbsketch.reproduce._figures import Curve, Panel
+from nbsketch.reproduce._report import Row, Rows, column, groups, spread, timed, where
 from nbsketch.reproduce.experiment import Experiment
 from nbsketch.reproduce.p_sparsified.methods import ACCUMULATED
 from nbsketch.sketches import (

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from nbsketch.reproduce._tools.report import Row, Rows
-from nbsketch.reproduce._tools.statistics import column, groups, spread
+from nbsketch.reproduce._report import Row, Rows, column, groups, spread
 from nbsketch.sketches import (
     AccumulationSketch,
     CountSketch,

@@ -22,9 +22,8 @@ from nbsketch.diagnostics import (
     satisfiability_constant,
     spectrum,
 )
-from nbsketch.reproduce._tools.panels import Curve, Panel
-from nbsketch.reproduce._tools.report import Row, Rows
-from nbsketch.reproduce._tools.statistics import column, groups, where
+from nbsketch.reproduce._figures import Curve, Panel
+from nbsketch.reproduce._report import Row, Rows, column, groups, where
 from nbsketch.reproduce.experiment import Experiment
 from nbsketch.sketches import (
     AccumulationSketch,

@@ -20,10 +20,8 @@ from nbsketch.fitting.stochastic import StochasticSolver
 from nbsketch.kernels import GaussianKernel, median_distance
 from nbsketch.metrics import crossing_loss, pinball_loss
 from nbsketch.model_selection import cross_validate
-from nbsketch.reproduce._tools.data import Split
-from nbsketch.reproduce._tools.report import Row, Rows
-from nbsketch.reproduce._tools.settings import Key, settings_for
-from nbsketch.reproduce._tools.statistics import timed
+from nbsketch.reproduce._data import Key, Split, settings_for
+from nbsketch.reproduce._report import Row, Rows, timed
 from nbsketch.reproduce.experiment import Experiment
 from nbsketch.reproduce.p_sparsified.methods import (
     ACCUMULATED,

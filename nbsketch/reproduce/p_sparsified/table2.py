@@ -19,10 +19,8 @@ from nbsketch.estimators import SketchedKernelRegressor
 from nbsketch.kernels import GaussianKernel, median_distance
 from nbsketch.metrics import arrmse
 from nbsketch.model_selection import cross_validate
-from nbsketch.reproduce._tools.data import Split, load
-from nbsketch.reproduce._tools.report import Row, Rows
-from nbsketch.reproduce._tools.settings import settings_for
-from nbsketch.reproduce._tools.statistics import timed, where
+from nbsketch.reproduce._data import Split, load, settings_for
+from nbsketch.reproduce._report import Row, Rows, timed, where
 from nbsketch.reproduce.experiment import Experiment
 from nbsketch.reproduce.p_sparsified.methods import (
     ACCUMULATED,

@@ -17,10 +17,8 @@ from numpy.typing import NDArray
 
 from nbsketch.diagnostics import critical_radius, spectrum, statistical_dimension
 from nbsketch.kernels import GaussianKernel, Kernel, PolynomialKernel, SobolevKernel
-from nbsketch.reproduce._tools.panels import Curve, Panel
-from nbsketch.reproduce._tools.report import Row, Rows
-from nbsketch.reproduce._tools.statistics import column, log_log_slope, where
-from nbsketch.reproduce._tools.style import STYLES, style_of
+from nbsketch.reproduce._figures import STYLES, Curve, Panel, style_of
+from nbsketch.reproduce._report import Row, Rows, column, log_log_slope, where
 from nbsketch.reproduce.experiment import Experiment
 
 ROWS, QUICK_ROWS = tuple(100 * 2**k for k in range(8)), (100, 200, 400, 800)

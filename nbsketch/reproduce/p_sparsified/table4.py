@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 
 from nbsketch._sketch_map import SketchMap
 from nbsketch.kernels import GaussianKernel
-from nbsketch.reproduce._tools.panels import Curve, Panel
-from nbsketch.reproduce._tools.report import Row, Rows
-from nbsketch.reproduce._tools.statistics import column, log_log_slope, where
+from nbsketch.reproduce._figures import Curve, Panel
+from nbsketch.reproduce._report import Row, Rows, column, log_log_slope, where
 from nbsketch.reproduce.experiment import Experiment
 from nbsketch.sketches import (
     AccumulationSketch,

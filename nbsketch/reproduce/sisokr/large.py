@@ -17,8 +17,7 @@ import scipy.sparse as sp
 from nbsketch.datasets import make_documents
 from nbsketch.kernels import GaussianKernel
 from nbsketch.metrics import example_f1
-from nbsketch.reproduce._tools.report import Row
-from nbsketch.reproduce._tools.statistics import timed
+from nbsketch.reproduce._report import Row, timed
 from nbsketch.reproduce.experiment import Experiment
 from nbsketch.sketches import PSparsifiedSketch, SubsamplingSketch
 from nbsketch.structured import InputOutputKernelRegressor

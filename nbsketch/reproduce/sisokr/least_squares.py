@@ -18,9 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch.reproduce._tools.panels import Curve, Panel
-from nbsketch.reproduce._tools.report import Row, Rows
-from nbsketch.reproduce._tools.statistics import column, groups, spread, timed, where
+from nbsketch.reproduce._figures import Curve, Panel
+from nbsketch.reproduce._report import Row, Rows, column, groups, spread, timed, where
 from nbsketch.reproduce.experiment import Experiment
 from nbsketch.sketches import IdentitySketch, PSparsifiedSketch
 from nbsketch.structured import InputOutputKernelRegressor

@@ -20,10 +20,17 @@ import scipy.sparse as sp
 from nbsketch import datasets
 from nbsketch.kernels import GaussianKernel
 from nbsketch.metrics import example_f1
-from nbsketch.reproduce._tools.publish import RESULTS
-from nbsketch.reproduce._tools.report import Row, Rows, read_csv
-from nbsketch.reproduce._tools.statistics import column, groups, spread, timed, where
-from nbsketch.reproduce.experiment import Experiment
+from nbsketch.reproduce._report import (
+    Row,
+    Rows,
+    column,
+    groups,
+    read_csv,
+    spread,
+    timed,
+    where,
+)
+from nbsketch.reproduce.experiment import RESULTS, Experiment
 from nbsketch.reproduce.sisokr import large, least_squares
 from nbsketch.sketches import (
     IdentitySketch,

@@ -21,10 +21,8 @@ from threadpoolctl import threadpool_limits
 
 from nbsketch._progress import Progress
 from nbsketch.metrics import pinball_loss
-from nbsketch.reproduce._tools.provenance import provenance
-from nbsketch.reproduce._tools.publish import RESULTS, Report, publish
-from nbsketch.reproduce._tools.report import Row, Rows, read_csv, write_csv
-from nbsketch.reproduce._tools.statistics import where
+from nbsketch.reproduce._report import Row, Rows, provenance, read_csv, where, write_csv
+from nbsketch.reproduce.experiment import RESULTS, Report, publish
 from nbsketch.reproduce.tabular.boosting import LEVELS
 from nbsketch.reproduce.tabular.methods import (
     DEFAULT,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nbsketch.reproduce._tools.report import Row, Rows
-from nbsketch.reproduce._tools.statistics import column, groups, where
+from nbsketch.reproduce._report import Row, Rows, column, groups, where
 from nbsketch.reproduce.tabular.methods import DEFAULT
 from nbsketch.reproduce.tabular.problems import CLASSIFICATION, QUANTILES
 

@@ -12,7 +12,7 @@ from sklearn import datasets as small
 from sklearn.model_selection import KFold
 
 from nbsketch import datasets
-from nbsketch.reproduce._tools.data import load
+from nbsketch.reproduce._data import load
 
 FRACTIONS = (0.8, 0.2)
 REGRESSION, CLASSIFICATION = "regression", "classification"

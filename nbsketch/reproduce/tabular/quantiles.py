@@ -15,10 +15,9 @@ import numpy as np
 from nbsketch._progress import Progress
 from nbsketch.datasets import Dataset
 from nbsketch.metrics import pinball_loss
-from nbsketch.reproduce._tools.data import load
-from nbsketch.reproduce._tools.publish import publish_table
-from nbsketch.reproduce._tools.report import Row, Rows
-from nbsketch.reproduce._tools.statistics import column, groups, spread, where
+from nbsketch.reproduce._data import load
+from nbsketch.reproduce._report import Row, Rows, column, groups, spread, where
+from nbsketch.reproduce.experiment import publish_table
 from nbsketch.reproduce.tabular.baselines import (
     DEFAULTS,
     LIGHTGBM,

@@ -23,10 +23,9 @@ from nbsketch.estimators.classifier import SketchedKernelClassifier
 from nbsketch.estimators.quantile import JointQuantileRegressor
 from nbsketch.estimators.regressor import SketchedKernelRegressor
 from nbsketch.metrics import pinball_loss
-from nbsketch.reproduce._tools.data import load
-from nbsketch.reproduce._tools.publish import publish_table
-from nbsketch.reproduce._tools.report import Row, Rows
-from nbsketch.reproduce._tools.statistics import column, groups, where
+from nbsketch.reproduce._data import load
+from nbsketch.reproduce._report import Row, Rows, column, groups, where
+from nbsketch.reproduce.experiment import publish_table
 from nbsketch.reproduce.tabular.baselines import Fit, timed
 from nbsketch.reproduce.tabular.problems import FRACTIONS
 from nbsketch.sketches import (

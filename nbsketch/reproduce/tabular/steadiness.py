@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 
 from nbsketch._progress import Progress
 from nbsketch.estimators.regressor import SketchedKernelRegressor
-from nbsketch.reproduce._tools.data import load
-from nbsketch.reproduce._tools.publish import publish_table
-from nbsketch.reproduce._tools.report import Row, read_csv, write_csv
-from nbsketch.reproduce._tools.statistics import timed
+from nbsketch.reproduce._data import load
+from nbsketch.reproduce._report import Row, read_csv, timed, write_csv
+from nbsketch.reproduce.experiment import publish_table
 
 SETS = (
     "yacht", "boston", "stock", "concrete", "airfoil", "powerplant", "california",

@@ -9,11 +9,17 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata, studentized_range
 
-from nbsketch.plots._axes import axes_or_new
-from nbsketch.reproduce._tools.panels import Curve, Panel
-from nbsketch.reproduce._tools.report import Row, Rows, write_csv
-from nbsketch.reproduce._tools.statistics import column, groups, spread, where
-from nbsketch.reproduce._tools.style import style_of
+from nbsketch.plots import axes_or_new
+from nbsketch.reproduce._figures import Curve, Panel, style_of
+from nbsketch.reproduce._report import (
+    Row,
+    Rows,
+    column,
+    groups,
+    spread,
+    where,
+    write_csv,
+)
 from nbsketch.reproduce.tabular.baselines import BOOSTING, LIGHTGBM
 from nbsketch.reproduce.tabular.pairs import against_others, coverages
 from nbsketch.reproduce.tabular.problems import CLASSIFICATION, QUANTILES, REGRESSION

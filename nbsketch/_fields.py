@@ -1,0 +1,164 @@
+"""Rules for the fields of model objects: types, shapes and bounds.
+
+A rule is called with the name of a field, its value and the `Scope` of the model; it
+returns the value or raises an error. Axes have names, such as "s" for the rows of the
+sketch: the first rule that meets a name fixes its length, and every later one compares.
+
+A class made by `stored` checks its fields in its constructor, by the rules in their
+annotations, and may be part of a model file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import (
+    Annotated,
+    Any,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+import numpy as np
+
+from nbsketch._validation import (
+    check_array_of,
+    check_integer,
+    check_positive,
+    check_real,
+)
+
+T = TypeVar("T")
+# The classes made by `stored`, by name.
+STORED: dict[str, type] = {}
+
+
+@dataclass
+class Scope:
+    """The lengths of axes and the attributes of a model that are checked already."""
+
+    lengths: dict[str, int] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+
+    def bind(self, name: str, axis: str, length: int) -> None:
+        """Fix the length of an axis, or compare it; only "d" can have length 0.
+
+        An axis that starts with an underscore belongs to the object that it is in.
+        """
+        if length < 1 and axis != "d":
+            raise ValueError(f"`{name}` must not be empty")
+        key = f"{name.rpartition('.')[0]}.{axis}" if axis[0] == "_" else axis
+        expected = self.lengths.setdefault(key, length)
+        if length != expected:
+            raise ValueError(f"`{name}` must have length {expected}, got {length}")
+
+
+Rule = Callable[[str, Any, Scope], Any]
+
+
+@dataclass_transform(eq_default=False, frozen_default=True)
+def stored(cls: type[T]) -> type[T]:
+    """Make a frozen dataclass that checks its fields and can be in a model file."""
+    STORED[cls.__name__] = cls
+    if "__post_init__" not in vars(cls):
+        cls.__post_init__ = check_fields  # type: ignore[attr-defined]
+    return dataclass(frozen=True, eq=False)(cls)
+
+
+def check_fields(value: Any, scope: Scope | None = None, path: str = "") -> None:
+    """Raise an error unless the fields of an object are what their annotations say."""
+    scope = Scope() if scope is None else scope
+    for name, hint in get_type_hints(type(value), include_extras=True).items():
+        _check(f"{path}{name}", getattr(value, name), hint, scope)
+
+
+def _check(name: str, value: Any, hint: Any, scope: Scope) -> None:
+    parts = get_args(hint)
+    if get_origin(hint) is Annotated:
+        parts[1](name, value, scope)
+    elif get_origin(hint) is tuple:  # of any length
+        if not isinstance(value, tuple):
+            raise TypeError(f"`{name}` must be a tuple, got {value!r:.60}")
+        for i, part in enumerate(value):
+            _check(f"{name}.{i}", part, parts[0], scope)
+    elif get_origin(hint) is np.ndarray or not parts:
+        of(get_origin(hint) or hint)(name, value, scope)
+    elif value is not None:  # the hint is X | None
+        _check(name, value, parts[0], scope)
+
+
+def of(kind: type | str) -> Rule:
+    """Return the rule of an object of a class, or of a stored one by its name."""
+
+    def rule(name: str, value: Any, scope: Scope) -> Any:
+        cls = STORED[kind] if isinstance(kind, str) else kind
+        if not isinstance(value, cls):
+            raise TypeError(
+                f"`{name}` must be of type {cls.__name__}, got {value!r:.60}"
+            )
+        if cls.__name__ in STORED:
+            check_fields(value, scope, f"{name}.")
+        return value
+
+    return rule
+
+
+def optional(rule: Rule) -> Rule:
+    """Return a rule that accepts None too."""
+    return lambda name, value, scope: (
+        value if value is None else rule(name, value, scope)
+    )
+
+
+def integer(axis: str | None = None, low: int = 0, high: int = 2**62) -> Rule:
+    """Return the rule of an integer, which is the length of an axis if one is named."""
+
+    def rule(name: str, value: Any, scope: Scope) -> int:
+        number = check_integer(name, value, low=low, high=high)
+        if axis is not None:
+            scope.bind(name, axis, number)
+        return number
+
+    return rule
+
+
+def number(name: str, value: Any, scope: Scope) -> Any:
+    """Accept any real number; infinity and NaN mean unknown."""
+    if value == value:
+        check_real(name, value)
+    return value
+
+
+def positive(name: str, value: Any, scope: Scope) -> float:
+    """Accept finite positive numbers."""
+    return check_positive(name, value)
+
+
+def not_negative(name: str, value: Any, scope: Scope) -> float:
+    """Accept finite numbers from zero on."""
+    return check_real(name, value, low=0, high_open=True)
+
+
+def array(
+    axes: str, kinds: str = "f", *, finite: bool = True, positive: bool = False
+) -> Rule:
+    """Return the rule of an array with named axes, such as "s d".
+
+    `finite` and `positive` are asked of its numbers.
+    """
+    names = axes.split()
+
+    def rule(name: str, value: Any, scope: Scope) -> Any:
+        check_array_of(name, value, kinds, len(names))
+        for axis, length in zip(names, value.shape, strict=True):
+            scope.bind(name, axis, length)
+        if finite and value.dtype.kind == "f" and not np.isfinite(value).all():
+            raise ValueError(f"`{name}` must be finite, got NaN or infinity")
+        if positive and not (value > 0).all():
+            raise ValueError(f"`{name}` must be positive, got other numbers")
+        return value
+
+    return rule

@@ -1,0 +1,631 @@
+"""Estimators by stochastic gradients on a sketched subspace, and on streams."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from dataclasses import fields, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import MultiOutputMixin
+from sklearn.utils import column_or_1d
+from sklearn.utils.metaestimators import available_if
+
+from nbsketch._progress import report, watched_fit
+from nbsketch._rows import model_dtype
+from nbsketch._sketch_map import SketchMap
+from nbsketch._validation import (
+    check_choice,
+    check_real,
+    declares_parameters,
+    keeping_fitted,
+)
+from nbsketch.distributed.checks import check_alike, in_blocks, labels_of
+from nbsketch.distributed.collections import is_dask
+from nbsketch.distributed.lazy import row_by_row
+from nbsketch.estimators._base import KernelExpansion, RegressorScore, as_columns
+from nbsketch.estimators.classifier import OneVsRest
+from nbsketch.fitting.descent import (
+    Descent,
+    Sample,
+    count_held_out,
+)
+from nbsketch.fitting.fit import Descended, descend
+from nbsketch.fitting.inputs import Inputs
+from nbsketch.fitting.regression import regression_objective
+from nbsketch.fitting.settings import SketchSettings
+from nbsketch.fitting.sizes import stochastic_size, stream_size
+from nbsketch.fitting.sketched import SketchedData, draw_sketch
+from nbsketch.fitting.weights import TrainingRows
+from nbsketch.solvers._stochastic.rows import squared_norms
+from nbsketch.solvers.streams import StreamState
+
+
+def streams(model: Any) -> bool:
+    """Return whether a model takes streams; raise an error that says why not."""
+    if model.method == "projected":
+        return True
+    raise AttributeError(f"partial_fit needs method='projected', got {model.method!r}")
+
+
+@declares_parameters
+class DescentModel(KernelExpansion):
+    """Base of the estimators by stochastic gradients.
+
+    A subclass checks rows and targets, and knows the objective.
+    """
+
+    loss: Any = "square"
+    method: str = "projected"
+    step: float | None = None
+    batch_size: int | None = None
+    n_epochs: int | None = None
+    regime: str | None = None
+    source: float = 0.5
+    capacity: float = 1.0
+    average: bool = True
+    early_stopping: bool = False
+    validation_fraction: float = 0.1
+
+    @abstractmethod
+    def _new_rows(self, X: Any, y: Any, sample_weight: Any) -> TrainingRows:
+        """Check the rows of a new model; return those of positive weight, y (n, d)."""
+
+    def _first_rows(self, X: Any, y: Any, sample_weight: Any) -> TrainingRows:
+        """Check the rows with which a stream begins."""
+        return self._new_rows(X, y, sample_weight)
+
+    @abstractmethod
+    def _next_rows(self, X: Any, y: Any, sample_weight: Any) -> TrainingRows:
+        """Check rows that come after others."""
+
+    @abstractmethod
+    def _objective(self, Y: NDArray, weights: NDArray | None) -> Any:
+        """Return the objective for targets (n, d)."""
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        *,
+        X_val: ArrayLike | None = None,
+        y_val: ArrayLike | None = None,
+    ) -> Self:
+        """Fit a new model.
+
+        Parameters
+        ----------
+        X : array or sparse matrix of shape (n, q)
+            Training rows; float32 stays float32. Memory-mapped arrays, Dask arrays and
+            Dask data frames are not copied; their features are gathered in memory, or
+            in a scratch file beyond the memory limit.
+        y : array of shape (n,) or (n, d)
+            Targets; labels of shape (n,) for a classifier.
+        sample_weight : array of shape (n,) or None, default=None
+            Non-negative weights. None: equal weights.
+        groups : array of shape (n,) or None, default=None
+            Label of the group of each row, for `cv`.
+        X_val, y_val : arrays or None, default=None
+            Validation rows for early stopping. None: it holds out rows of X.
+        """
+        with watched_fit(self):
+            rows = self._new_rows(X, y, sample_weight)
+            objective = replace(
+                self._objective(rows.y, rows.relative_weights),
+                folds=self._folds(rows, groups),
+            )
+            validation = self._validation(rows.X, rows.y, X_val, y_val)
+            held_out = self._n_held_out(objective, validation)
+            descent = self._descent(len(rows.y) - held_out)
+            data = self._sketch(rows, objective, stochastic_size(len(rows.y)))
+            found = descend(descent, objective, data, held_out, validation)
+            return self._publish(data, found)
+
+    @available_if(streams)
+    def partial_fit_chunks(self, chunks: Iterable[tuple]) -> Self:
+        """Pass once over the chunks of an iterator: `partial_fit` of each, in order.
+
+        If a chunk fails, the model is as it was before the call. If `callback` returns
+        true, no more chunks are read.
+
+        Parameters
+        ----------
+        chunks : iterable of tuples
+            (X, y) or (X, y, sample_weight) as in `partial_fit`: arrays, data frames,
+            record batches of Arrow. One of them is in memory at a time.
+        """
+        return self._pass_chunks(chunks)
+
+    def _pass_chunks(self, chunks: Iterable[tuple]) -> Self:
+        """Pass once over chunks, of labels that are known if it is a classifier."""
+        with watched_fit(self):
+            for chunk in chunks:
+                if not isinstance(chunk, tuple) or len(chunk) not in (2, 3):
+                    raise TypeError(
+                        "`chunks` must yield tuples (X, y) or (X, y, sample_weight), "
+                        f"got {type(chunk).__name__}"
+                    )
+                self._follow(*chunk)
+                if report("steps", iteration=self.n_steps_):
+                    break
+        return self
+
+    def _pass_over(self, X: Any, y: Any, sample_weight: Any) -> Self:
+        """Pass once over rows, or over the chunks of Dask collections one by one."""
+        if is_dask(X):
+            check_alike(X, y=y, sample_weight=sample_weight)
+            return self._pass_chunks(in_blocks(X, y, sample_weight))
+        with watched_fit(self):
+            return self._follow(X, y, sample_weight)
+
+    def _follow(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Pass once over rows; the first ones make the model."""
+        self._check_stream()
+        first = not hasattr(self, "coef_")
+        check = self._first_rows if first else self._next_rows
+        rows = check(X, y, sample_weight)
+        objective = self._objective(rows.y, rows.weights)
+        descent = self._descent(len(rows.y))
+        if not first:
+            return self._pass(descent, rows, objective, self._fixed())
+        data = self._sketch(rows, objective, stream_size(len(rows.y)))
+        if descent.is_preconditioned(data):
+            return self._publish(data, descend(descent, objective, data, 0, None))
+        self._open_stream(data)
+        return self._pass(descent, rows, objective, data)
+
+    def _validation(
+        self, X: Any, Y: NDArray, X_val: Any, y_val: Any
+    ) -> tuple[Any, NDArray] | None:
+        """Check the parameters of early stopping; return the rows given for it."""
+        check_choice("early_stopping", self.early_stopping, [False, True])
+        check_real(
+            "validation_fraction", self.validation_fraction,
+            low=0, high=1, low_open=True, high_open=True,
+        )  # fmt: skip
+        others = self._check_validation(X, Y, X_val, y_val)
+        if others is not None and not self.early_stopping:
+            raise ValueError("`early_stopping` must be True with `X_val`, got False")
+        return others
+
+    def _n_held_out(self, objective: Any, validation: Any) -> int:
+        """Return the number of rows that early stopping holds out."""
+        if not self.early_stopping or validation is not None:
+            return 0
+        return count_held_out(self.validation_fraction, objective)
+
+    def _descent(self, n: int) -> Descent:
+        given = {f.name for f in fields(Descent)} & self.get_params().keys()
+        return Descent(**{name: getattr(self, name) for name in given}).resolve(n)
+
+    def _sketch(
+        self, rows: TrainingRows, objective: Any, default_size: int
+    ) -> SketchedData:
+        """Prepare the rows, learning length scales if asked, and draw the sketch."""
+        settings = SketchSettings.of(self)
+        settings.check_size_is_fixed()
+        target = objective.tuning_target(self.alpha or None)
+        return draw_sketch(rows.X, target, default_size, settings, rows.kept)
+
+    def _check_stream(self) -> None:
+        if self.regime is not None or self.early_stopping:
+            raise ValueError(
+                "`regime` must be None and `early_stopping` False in partial_fit, got "
+                f"{self.regime!r} and {self.early_stopping!r}: a stream has no end"
+            )
+
+    def _publish(self, data: SketchedData, found: Descended) -> Self:
+        """Set the fitted attributes, and what a stream needs to continue."""
+        best, fitted = found.iterate, found.descent
+        self._seed = int(data.rng.integers(2**62))
+        self._projection, self.path_ = found.projection, found.path
+        self._preconditioning = fitted.preconditioning
+        self.alpha_ = fitted.alpha
+        largest = fitted.square_norm or float(squared_norms(found.sample.Z).max())
+        point = np.column_stack([best.coef.T, best.intercept])
+        count = len(found.sample.Z) if self.average else 0
+        state = StreamState.after(point, count, largest)
+        self._set_stream(best.coef, best.intercept, data, state)
+        self.n_steps_ = best.n_steps
+        passes = best.n_steps * fitted.batch_size / len(found.sample.Z)
+        self.n_iter_ = max(1, round(passes))
+        return self
+
+    def _open_stream(self, data: SketchedData) -> None:
+        """Set what stays fixed in a stream, before its first step."""
+        self._seed = int(data.rng.integers(2**62))
+        self._projection, _ = data.design(keep=False)
+        self._stream: StreamState | None = None
+        self._preconditioning = None
+        self.alpha_ = self.alpha or 0.0
+        self.path_, self.n_iter_, self.n_steps_ = None, 1, 0
+
+    def _fixed(self) -> SketchedData:
+        """Return the sketch of the model; random numbers differ in each call."""
+        sketch_map = SketchMap(self.kernel_, self.landmarks_, self.sketch_.weights)
+        rng = np.random.default_rng([self._seed, self.n_steps_])
+        inputs = Inputs(None, None, None, self.scaler_, self.length_scales_)
+        return SketchedData(inputs, self.sketch_, sketch_map, rng)
+
+    def _pass(
+        self, descent: Descent, rows: TrainingRows, objective: Any, data: SketchedData
+    ) -> Self:
+        """Pass once over rows."""
+        Z = data.sketch_map.times(data.transform(rows.X, "X"), self._projection)
+        before = self._stream
+        if before is not None and self._preconditioning is not None:
+            descent = descent.continued(self._preconditioning, before.square_norm)
+        sample = Sample(descent.centered(Z), objective)
+        coef, intercept, state = descent.stream(sample, before, data.rng)
+        self.n_steps_ += state.n_steps - (before.n_steps if before else 0)
+        self._set_stream(coef, intercept, data, state)
+        return self
+
+    def _set_stream(
+        self, coef: NDArray, intercept: NDArray, data: SketchedData, state: StreamState
+    ) -> None:
+        self._stream = state
+        self.rank_ = len(coef)
+        if self._preconditioning is not None:
+            intercept = self._preconditioning.intercept(coef, intercept)
+        coef = self._projection @ coef
+        self._set_expansion(coef, intercept, data, single_output=self._one_target)
+
+
+@declares_parameters
+class SketchedSGDRegressor(MultiOutputMixin, RegressorScore, DescentModel):
+    r"""Sketched kernel regression by stochastic gradients, for large data and streams.
+
+    .. math:: w_{t+1} = w_t + \eta \Bigl( \frac1b \sum_{i \in B_t}
+              \psi'(y_i - z(x_i)^T w_t)\, z(x_i) - \alpha w_t \Bigr), \qquad w_1 = 0,
+
+    where z(x) are the features of the sketch (see `SketchedFeatures`), :math:`\psi'` is
+    the derivative of the loss, for the square loss the residual itself, and each batch
+    B_t is b rows drawn with replacement. Without a penalty, the number of steps is what
+    regularizes. With one, and the default step, the steps are taken in preconditioned
+    features, in which all directions converge at one rate:
+
+    .. math:: \tilde z = (\Lambda + \alpha)^{-1/2} V^T (z - \mu), \qquad
+              C = V \Lambda V^T
+
+    with the mean :math:`\mu` and covariance C of z over some rows.
+
+    Parameters
+    ----------
+    kernel : str, Kernel or callable, default="auto"
+        "auto" (Matern 3/2 if length scales are learned, else Gaussian), "gaussian",
+        "laplacian", "matern", "polynomial", "linear", "sobolev", "tanimoto",
+        "gaussian-tanimoto", "precomputed", a kernel object or a function k(X, Y).
+    bandwidth : float, sequence of floats, "median", "auto" or None, default=None
+        Bandwidth of a kernel given by name. "auto" learns one length scale per feature,
+        for dense X and the kernels "auto", "gaussian", "laplacian" and "matern"; with
+        fewer than 30 rows it is "median". None: "auto" where that is possible, else
+        "median".
+    preprocessing : {"auto", "standard", "rank", "both"} or None, default="auto"
+        Preprocessing applied before the kernel: "standard" (zero mean, unit variance),
+        "rank" (standardized ranks of the values) or "both" side by side. "auto": "both"
+        if length scales are learned, else none. None: no preprocessing.
+    loss : str or Loss, default="square"
+        "square", "huber", "epsilon-insensitive", "squared-epsilon-insensitive",
+        "pinball" (one target only), or a loss object with its parameters. With several
+        targets it is a loss of the Euclidean norm of the residual.
+    sketch : str, SketchRecipe or None, default=None
+        "p-sparsified", "gaussian", "rademacher", "subsampling", "leverage",
+        "accumulation", "countsketch", "sparse-jl", "srht", "identity", or a recipe.
+        None: all rows, without a sketch, if `size` is None and the default size is n,
+        else "subsampling": a prediction then costs `size` kernel values.
+    size : int or None, default=None
+        Number of rows s of a sketch given by name. None: min(n, 1000), reduced above
+        50,000 rows so that n s^2 is constant (never below 300); min(m, 500) for a
+        stream that starts with m rows. A sketch given by name has n / 2 rows where this
+        is n.
+    method : {"projected", "adam"}, default="projected"
+        "projected": the steps above. "adam": Adam on batches without replacement.
+    step : float or None, default=None
+        For "projected", :math:`\eta` times :math:`\kappa^2`, the largest squared norm
+        of the features of a row (twice that with an intercept); batches of one row are
+        stable below 2, larger ones allow more. For "adam", its learning rate. None: 1
+        for "projected" (in units of the mean absolute deviation of the targets for
+        losses without curvature and with a penalty), and preconditioned features with a
+        penalty, for which :math:`\kappa^2` is the 99.9 % quantile of the squared norms;
+        0.1 times that deviation for "adam".
+    batch_size : int or None, default=None
+        Rows per step, b. None: 1 for "projected", 16 for "adam".
+    n_epochs : int or None, default=None
+        Passes over the data in `fit`. None: 20 for "projected", 30 for "adam".
+    regime : {"I", "II", "III", "IV"} or None, default=None
+        Set `step`, `batch_size` and the number of steps as in theory: see
+        `nbsketch.solvers.regimes.sgm_regime`. None: as given.
+    source, capacity : float, default=0.5 and 1.0
+        Exponents zeta > 0 and gamma in [0, 1] of the theory, for a regime.
+    alpha : float or None, default=None
+        Penalty (>= 0): ``(alpha / 2) ||f||^2``. None: the one learned with the length
+        scales; 0 if they are not learned, for a regime, and for the rows of a stream
+        after its first call.
+    average : bool, default=True
+        Whether to return the average of the later iterates (the last half to three
+        quarters of the steps) instead of the last one.
+    early_stopping : bool, default=False
+        Whether `fit` keeps the iterate of least loss on held-out rows. "projected"
+        stops at twice the steps of that iterate plus one pass over the data.
+    validation_fraction : float, default=0.1
+        Share of the rows that early stopping holds out at random. Not used with `cv`.
+    cv : int, splitter, iterable of (train, test) or None, default=None
+        Rows that are left out together. Early stopping holds out those of the last
+        fold; with ``bandwidth="auto"`` all folds choose the length scales. None: random
+        rows, and single rows. An integer: that many contiguous blocks of rows, or of
+        whole groups, for rows that depend on their neighbors. Splitters of scikit-learn
+        and index arrays are used unchanged.
+    fit_intercept : bool, default=True
+        Whether to fit the constant b. It starts at the mean (square loss) or median of
+        the targets, and moves by half of `step` times the mean slope of a batch.
+    random_state : None, int or Generator, default=None
+        Pass an int for reproducible results.
+    verbose : int, default=0
+        If positive, display the progress: one line on a terminal or in a notebook, a
+        line every ten seconds in a log file.
+    callback : callable or None, default=None
+        Called as ``callback(state)`` with a `FitState` as the fit goes on. If it
+        returns true, the fit stops early and keeps the model so far. It is not saved
+        with the model. None: no calls.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (s,) or (s, d)
+        Coefficients of the sketched kernel functions: f(x) = coef_^T S k_x + b.
+    intercept_ : float or ndarray of shape (d,)
+        The constant b.
+    landmarks_ : ndarray or csr_array of shape (s', p)
+        The training rows that prediction needs, after preprocessing; no others are
+        kept.
+    kernel_, sketch_ : Kernel, Sketch
+        The kernel with its bandwidth set, and the drawn sketch.
+    scaler_ : InputScaler or None
+        The preprocessing. None: none, or absorbed by the length scales.
+    length_scales_ : ndarray of shape (q,) or None
+        Learned length scales in standard deviations of the features: the longer, the
+        less a feature matters; infinite for constants. None: not learned.
+    bandwidth_ : float, sequence of floats or None
+        Bandwidth of `kernel_`: a number, or one for each column after preprocessing.
+    size_ : int
+        Number of rows s of the sketch.
+    rank_ : int
+        Rank r of S K S^T, the number of features.
+    alpha_ : float
+        Penalty of `fit`, or of the first rows of a stream.
+    n_steps_ : int
+        Number of steps taken.
+    n_iter_ : int
+        Number of passes over the data, rounded; 1 in a stream.
+    path_ : dict or None
+        With early stopping: arrays "n_steps" and "error", the mean held-out loss.
+    n_features_in_ : int
+        Number of features q.
+
+    Notes
+    -----
+    "projected" is the method of Lin and Cevher, "Convergences of Regularized Algorithms
+    and Stochastic Gradient Methods with Random Projections", JMLR 2020, for the square
+    loss; "adam", on any loss, that of El Ahmad, Laforgue and d'Alche-Buc, TMLR 2023.
+    In `fit`, rows are drawn in proportion to their weights.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nbsketch import SketchedSGDRegressor
+    >>> X = np.random.default_rng(0).uniform(-3, 3, size=(2000, 1))
+    >>> y = np.sin(X[:, 0])
+    >>> model = SketchedSGDRegressor(bandwidth=1.0, size=20, random_state=0)
+    >>> bool(model.fit(X, y).score(X, y) > 0.99)
+    True
+    """
+
+    @available_if(streams)
+    def partial_fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> SketchedSGDRegressor:
+        """Pass once over rows of a stream, in their order; they are not kept.
+
+        The first call draws the sketch from its rows: pass a few thousand. If it learns
+        length scales from them (`bandwidth`), it fits them as `fit` does, in several
+        passes. After `fit`, training continues from the fitted model, which counts as
+        one pass in the average. Later calls only take steps, so memory does not grow
+        with the stream.
+
+        Parameters
+        ----------
+        X : array of shape (m, q)
+            Rows; batches are consecutive, the last one may be shorter. Chunks of a Dask
+            array or data frame are read one by one, as in one call for each.
+        y : array of shape (m,) or (m, d)
+            Targets.
+        sample_weight : array of shape (m,) or None, default=None
+            Numbers of visits of the rows; a fractional part is the probability of one
+            more visit. None: one visit each.
+        """
+        return self._pass_over(X, y, sample_weight)
+
+    def _new_rows(self, X: Any, y: Any, sample_weight: Any) -> TrainingRows:
+        rows = self._check_training(
+            X, y, sample_weight, multi_output=True, y_numeric=True
+        )
+        self._one_target = rows.y.ndim == 1
+        return rows._replace(y=as_columns(rows.y))
+
+    def _next_rows(self, X: Any, y: Any, sample_weight: Any) -> TrainingRows:
+        dtype = model_dtype(self.landmarks_)
+        options = {"multi_output": True, "y_numeric": True, "reset": False}
+        rows = self._check_training(X, y, sample_weight, dtype=dtype, **options)
+        y = rows.y
+        expected = () if self._one_target else self.coef_.shape[1:]
+        if y.shape[1:] != expected:
+            raise ValueError(
+                f"`y` must have shape {(len(y), *expected)} as in earlier calls, got "
+                f"{y.shape}"
+            )
+        return rows._replace(y=as_columns(y))
+
+    def _objective(self, Y: NDArray, weights: NDArray | None) -> Any:
+        return regression_objective(Y, weights, self.fit_intercept, self.loss)
+
+    def predict(self, X: ArrayLike) -> NDArray:
+        """Return the predictions of the rows of X, of shape (n,) or (n, d)."""
+        if is_dask(X):
+            return row_by_row(self.predict, X)
+        return self._decision(X)
+
+
+@declares_parameters
+class SketchedSGDClassifier(OneVsRest, DescentModel):
+    r"""Sketched kernel classification by stochastic gradients, for large data, streams.
+
+    .. math:: w_{t+1} = w_t + \eta \Bigl( \frac1b \sum_{i \in B_t}
+              -\ell'(y_i f_t(x_i))\, y_i\, z(x_i) - \alpha w_t \Bigr), \qquad w_1 = 0,
+
+    with labels y in {-1, +1}, a loss :math:`\ell` of the margin and
+    :math:`f_t(x) = z(x)^T w_t + b_t`. More than two classes are one such problem for
+    each class against the rest; they share the features, the batches and the steps.
+
+    Parameters
+    ----------
+    kernel, bandwidth, preprocessing, sketch, size
+        As in `SketchedSGDRegressor`; length scales are learned by default.
+    loss : {"hinge", "squared-hinge", "logistic"} or Loss, default="hinge"
+        Loss of the margin. The logistic loss gives probabilities.
+    method, step, batch_size, n_epochs, regime, source, capacity
+        As in `SketchedSGDRegressor`. `step` is :math:`\eta \kappa^2` times the greatest
+        curvature of the loss (1/4 for the logistic loss; 1 for the hinge loss, which
+        has none).
+    alpha, average, early_stopping, validation_fraction, cv, fit_intercept
+        As in `SketchedSGDRegressor`.
+    class_weight : None, "balanced" or dict, default=None
+        Weights of the classes, which multiply the sample weights. "balanced": n divided
+        by the number of classes and by the number of rows of the class; not for
+        streams, whose classes are not counted beforehand. A dict maps labels to
+        weights; labels that are not in it have weight 1. None: equal weights.
+    random_state, verbose, callback
+        As in `SketchedSGDRegressor`.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (c,)
+        The labels.
+    coef_ : ndarray of shape (s,) or (s, c)
+        Coefficients of the sketched kernel functions; (s, c) for c > 2 classes.
+    intercept_ : float or ndarray of shape (c,)
+        The constant b.
+    landmarks_, kernel_, sketch_, scaler_, length_scales_, bandwidth_, size_, rank_
+        As in `SketchedSGDRegressor`.
+    alpha_, n_steps_, n_iter_, path_, n_features_in_
+        As in `SketchedSGDRegressor`; losses are summed over the classes.
+
+    Notes
+    -----
+    The steps are those of Lin and Cevher, JMLR 2020, and of Adam, with losses of
+    margins instead of the square loss.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nbsketch import SketchedSGDClassifier
+    >>> X = np.random.default_rng(0).normal(size=(2000, 2))
+    >>> inside = np.linalg.norm(X, axis=1) < 1
+    >>> model = SketchedSGDClassifier(size=50, random_state=0)
+    >>> for chunk in np.split(np.arange(2000), 4):
+    ...     model = model.partial_fit(X[chunk], inside[chunk])
+    >>> model.predict([[0.0, 0.0], [2.0, 2.0]]).tolist()
+    [True, False]
+    """
+
+    @available_if(streams)
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> SketchedSGDClassifier:
+        """Pass once over rows of a stream, in their order; they are not kept.
+
+        See `SketchedSGDRegressor.partial_fit`.
+
+        Parameters
+        ----------
+        X : array of shape (m, q)
+            Rows; batches are consecutive, the last one may be shorter. Chunks of a Dask
+            array or data frame are read one by one, as in one call for each.
+        y : array of shape (m,)
+            Labels.
+        classes : array of shape (c,) or None, default=None
+            All labels of the stream, in the first call. None: those of `y`. A row of
+            another label is an error later.
+        sample_weight : array of shape (m,) or None, default=None
+            Numbers of visits of the rows; a fractional part is the probability of one
+            more visit. None: one visit each.
+        """
+        with keeping_fitted(self):
+            if classes is None and is_dask(y) and not hasattr(self, "coef_"):
+                classes = labels_of(y)
+            self._announce(classes)
+            return self._pass_over(X, y, sample_weight)
+
+    @available_if(streams)
+    def partial_fit_chunks(
+        self, chunks: Iterable[tuple], classes: ArrayLike | None = None
+    ) -> SketchedSGDClassifier:
+        """Pass once over the chunks of an iterator: `partial_fit` of each, in order.
+
+        See `SketchedSGDRegressor.partial_fit_chunks`; `classes` as in `partial_fit`.
+        """
+        with keeping_fitted(self):
+            self._announce(classes)
+            return self._pass_chunks(chunks)
+
+    def _announce(self, classes: Any) -> None:
+        """Set the labels of a stream that begins; compare those of one that goes on."""
+        if not hasattr(self, "coef_"):
+            self.__dict__.pop("classes_", None)
+            if classes is not None:
+                self._set_classes(np.asarray(classes))
+        elif classes is not None and set(classes) != set(self.classes_):
+            raise ValueError(
+                f"`classes` must be {self.classes_.tolist()} as in earlier calls, got "
+                f"{list(classes)}"
+            )
+
+    def _check_stream(self) -> None:
+        super()._check_stream()
+        if isinstance(self.class_weight, str):
+            raise ValueError(
+                "`class_weight` must be None or a dict in partial_fit, got "
+                f"{self.class_weight!r}: the classes of a stream cannot be counted"
+            )
+
+    def _new_rows(self, X: Any, y: Any, sample_weight: Any) -> TrainingRows:
+        self.__dict__.pop("classes_", None)
+        return self._first_rows(X, y, sample_weight)
+
+    def _first_rows(self, X: Any, y: Any, sample_weight: Any) -> TrainingRows:
+        rows = self._check_training(X, y, sample_weight)
+        if not hasattr(self, "classes_"):
+            self._set_classes(rows.y)
+        self._one_target = len(self.classes_) == 2
+        return rows._replace(y=self._signs(rows.y))
+
+    def _next_rows(self, X: Any, y: Any, sample_weight: Any) -> TrainingRows:
+        options = {"dtype": model_dtype(self.landmarks_), "reset": False}
+        rows = self._check_training(X, y, sample_weight, **options)
+        return rows._replace(y=self._signs(rows.y))
+
+    def _validation(
+        self, X: Any, Y: NDArray, X_val: Any, y_val: Any
+    ) -> tuple[Any, NDArray] | None:
+        signs = None if y_val is None else self._signs(column_or_1d(y_val), "y_val")
+        return super()._validation(X, Y, X_val, signs)
+
+    def _objective(self, Y: NDArray, weights: NDArray | None) -> Any:
+        return self._margin_objective(Y, weights)

@@ -1,0 +1,663 @@
+"""Plots on matplotlib axes: each takes ``ax=`` and returns the axes it drew on."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nbsketch._validation import check_integer
+
+__all__ = [
+    "plot_intervals",
+    "plot_length_scales",
+    "plot_penalties",
+    "plot_quantiles",
+    "plot_reliability",
+    "plot_residuals",
+    "plot_shapley_dependence",
+    "plot_shapley_row",
+    "plot_shapley_summary",
+    "plot_sizes",
+]
+
+
+Plot = TypeVar("Plot", bound=Callable[..., Any])
+
+BLUE, ORANGE, GRAY = "#1764ab", "#d95f02", "#777777"
+
+
+_AX = """ax : matplotlib Axes, optional
+    Axes to draw on; by default those of a new figure.
+"""
+_MISSING = """ModuleNotFoundError
+    If matplotlib is not installed.
+"""
+
+
+def documents_axes(plot: Plot) -> Plot:
+    """Add to a docstring what all plots share: the parameter ``ax`` and an error."""
+    if plot.__doc__:  # python -OO leaves none
+        doc = inspect.cleandoc(plot.__doc__)
+        before, after = doc.split("\nReturns\n", 1)
+        if "\nRaises\n------\n" not in after:
+            after = after.replace("\nExamples\n", "\nRaises\n------\n\nExamples\n", 1)
+        raised, examples = after.split("\nExamples\n", 1)
+        raised = raised.rstrip("\n") + "\n" + _MISSING
+        plot.__doc__ = f"{before}{_AX}\nReturns\n{raised}\nExamples\n{examples}"
+    return plot
+
+
+def require_matplotlib() -> None:
+    """Raise an error that says how to install matplotlib if it is missing."""
+    if find_spec("matplotlib") is None:
+        raise ModuleNotFoundError(
+            'Plots need matplotlib: pip install "nbsketch[plot]"', name="matplotlib"
+        )
+
+
+def axes_or_new(ax: Any, figsize: tuple[float, float] | None = None) -> Any:
+    """Return `ax`, or the axes of a new pyplot figure if it is None."""
+    require_matplotlib()
+    if ax is not None:
+        return ax
+    from matplotlib import pyplot
+
+    return pyplot.subplots(figsize=figsize, layout="constrained")[1]
+
+
+def finish(ax: Any, **labels: Any) -> Any:
+    """Set labels, draw a light grid and a legend if there is anything in it."""
+    ax.set(**labels)
+    ax.grid(alpha=0.25, linewidth=0.6)
+    if ax.get_legend_handles_labels()[1]:
+        ax.legend()
+    return ax
+
+
+_MOST_BARS = 30
+_WIDTH, _BAR_HEIGHT = 4.2, 0.22  # inches
+
+
+@documents_axes
+def plot_length_scales(model: Any, *, ax: Any = None) -> Any:
+    """Plot the relevance of each feature: one over its learned length scale.
+
+    Bars are in units of one over the standard deviation of the feature, in descending
+    order; the 30 longest are drawn.
+
+    Parameters
+    ----------
+    model : estimator
+        Fitted, with learned `length_scales_`.
+
+    Returns
+    -------
+    matplotlib Axes
+        The axes, for labels and limits; ``ax.figure.savefig(path)`` writes a file.
+
+    Raises
+    ------
+    ValueError
+        If the model is not fitted, or its length scales were not learned.
+
+    Examples
+    --------
+    >>> import matplotlib
+    >>> matplotlib.use("agg")  # no window
+    >>> import numpy as np
+    >>> from nbsketch import SketchedKernelRegressor
+    >>> from nbsketch.plots import plot_length_scales
+    >>> X = np.random.default_rng(0).normal(size=(200, 3))
+    >>> model = SketchedKernelRegressor(random_state=0).fit(X, np.sin(X[:, 0]))
+    >>> ax = plot_length_scales(model)
+    >>> ax.get_yticklabels()[0].get_text()
+    'x0'
+    """
+    scales = getattr(model, "length_scales_", None)
+    if scales is None:
+        raise ValueError(
+            "`model` must be fitted with learned length scales (bandwidth=None or "
+            f'"auto"), got {model!r}'
+        )
+    order = np.argsort(scales, kind="stable")[:_MOST_BARS]
+    names = getattr(model, "feature_names_in_", [f"x{k}" for k in range(len(scales))])
+    ax = axes_or_new(ax, (_WIDTH, _BAR_HEIGHT * len(order) + 1.2))
+    positions = np.arange(len(order))
+    ax.barh(positions, 1 / scales[order], color=BLUE)
+    ax.set_yticks(positions, [str(names[k]) for k in order])
+    ax.invert_yaxis()
+    title = "Relevance"
+    if len(order) < len(scales):
+        title += f", {len(order)} of {len(scales)} features"
+    return finish(ax, xlabel="1 / length scale", title=title)
+
+
+@documents_axes
+def plot_sizes(model: Any, *, ax: Any = None) -> Any:
+    """Plot the validation loss against the sketch size: a learning curve in s.
+
+    Parameters
+    ----------
+    model : estimator
+        Fitted with ``size="auto"`` or an `AutoSize`, so that it has `size_path_`.
+
+    Returns
+    -------
+    matplotlib Axes
+        The axes. The size that the model kept is marked.
+
+    Raises
+    ------
+    ValueError
+        If the model is not fitted, or its size was given.
+
+    Examples
+    --------
+    >>> import matplotlib
+    >>> matplotlib.use("agg")  # no window
+    >>> import numpy as np
+    >>> from nbsketch import AutoSize, SketchedKernelRegressor
+    >>> from nbsketch.plots import plot_sizes
+    >>> X = np.random.default_rng(0).uniform(-3, 3, size=(500, 1))
+    >>> model = SketchedKernelRegressor(
+    ...     size=AutoSize(start=5, max_size=40), bandwidth=1.0, random_state=0
+    ... ).fit(X, np.sin(X[:, 0]))
+    >>> plot_sizes(model).get_xscale()
+    'log'
+    """
+    path = getattr(model, "size_path_", None)
+    if path is None:
+        raise ValueError(
+            '`model` must be fitted with size="auto" or AutoSize(...), so that it has '
+            f"`size_path_`, got {model!r}"
+        )
+    ax = axes_or_new(ax)
+    ax.plot(path["size"], path["loss"], "o-", color=BLUE, markersize=4)
+    ax.axvline(model.size_, color=ORANGE, linestyle="--", label=f"s = {model.size_}")
+    ax.set_xscale("log")
+    ax.set_xticks(path["size"], [str(size) for size in path["size"]])
+    ax.minorticks_off()
+    return finish(ax, xlabel="sketch size $s$", ylabel="validation loss")
+
+
+@documents_axes
+def plot_penalties(result: Any, *, ax: Any = None) -> Any:
+    """Plot validation errors against the penalty alpha.
+
+    Parameters
+    ----------
+    result : CrossValidation or SpectralFilterRegressor
+        Result of `nbsketch.model_selection.cross_validate` (a curve for each
+        bandwidth, errors averaged over the outputs), or a fitted spectral filter that
+        chose its parameter.
+
+    Returns
+    -------
+    matplotlib Axes
+        The axes. The least error is marked.
+
+    Raises
+    ------
+    ValueError
+        If `result` has neither errors nor a path.
+
+    Examples
+    --------
+    >>> import matplotlib
+    >>> matplotlib.use("agg")  # no window
+    >>> import numpy as np
+    >>> from nbsketch import SketchedKernelRegressor
+    >>> from nbsketch.model_selection import cross_validate
+    >>> from nbsketch.plots import plot_penalties
+    >>> X = np.random.default_rng(0).uniform(-3, 3, size=(300, 1))
+    >>> model = SketchedKernelRegressor(size=30, random_state=0)
+    >>> found = cross_validate(model, X, np.sin(X[:, 0]), [0.5, 2.0], [1e-3, 1e-6])
+    >>> len(plot_penalties(found).lines)
+    3
+    """
+    curves = _curves(result)
+    ax = axes_or_new(ax)
+    for label, alphas, errors in curves:
+        order = np.argsort(alphas)
+        ax.plot(alphas[order], errors[order], "o-", markersize=3, label=label)
+    _, alphas, errors = min(curves, key=lambda curve: curve[2].min())
+    best = errors.argmin()
+    ax.plot(alphas[best], errors[best], "o", color="k", markerfacecolor="none", ms=9)
+    ax.set(xscale="log", yscale="log")
+    return finish(ax, xlabel=r"penalty $\alpha$", ylabel="validation error")
+
+
+def _curves(result: Any) -> list[tuple[str, Any, Any]]:
+    """Return label, penalties and errors of each curve."""
+    if hasattr(result, "bandwidths"):
+        errors = result.errors.mean(axis=2)
+        return [
+            (f"bandwidth {width:.3g}", result.alphas, row)
+            for width, row in zip(result.bandwidths, errors, strict=True)
+        ]
+    path = getattr(result, "path_", None)
+    if path is None or "alpha" not in path:
+        raise ValueError(
+            "`result` must be the result of cross_validate, or a fitted "
+            f"SpectralFilterRegressor(alpha=None), got {result!r}"
+        )
+    return [("", np.asarray(path["alpha"]), np.asarray(path["error"]))]
+
+
+_MOST_ROWS = 60  # with a bar each
+_BINS = 10
+
+
+@documents_axes
+def plot_quantiles(
+    model: Any,
+    X: ArrayLike,
+    y: ArrayLike | None = None,
+    *,
+    feature: int = 0,
+    ax: Any = None,
+) -> Any:
+    """Plot predicted quantiles against a feature: a fan of bands around the middle.
+
+    For one feature the bands are the conditional quantiles. With several features the
+    curves connect rows with different values of the others.
+
+    Parameters
+    ----------
+    model : JointQuantileRegressor
+        Fitted; a band joins the first and the last level, the second and the last but
+        one, ....
+    X : array_like of shape (n, q)
+        Rows to predict.
+    y : array_like of shape (n,), optional
+        Targets to draw as points.
+    feature : int, default=0
+        Column of X on the horizontal axis.
+
+    Returns
+    -------
+    matplotlib Axes
+        The axes.
+
+    Examples
+    --------
+    >>> import matplotlib
+    >>> matplotlib.use("agg")  # no window
+    >>> import numpy as np
+    >>> from nbsketch import JointQuantileRegressor
+    >>> from nbsketch.plots import plot_quantiles
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-2, 2, size=(200, 1))
+    >>> y = X[:, 0] + rng.normal(size=200)
+    >>> model = JointQuantileRegressor((0.1, 0.5, 0.9), size=20, random_state=0)
+    >>> ax = plot_quantiles(model.fit(X, y), X, y)
+    >>> ax.get_legend_handles_labels()[1]
+    ['target', '0.1 to 0.9', '0.5']
+    """
+    x = np.asarray(X)[:, feature]
+    order = np.argsort(x, kind="stable")
+    levels, curves = model.quantiles, model.predict(X)[order].T
+    ax = axes_or_new(ax)
+    if y is not None:
+        ax.plot(x, y, ".", color=GRAY, markersize=2, alpha=0.6, label="target")
+    for low in range(len(levels) // 2):
+        high = len(levels) - 1 - low
+        ax.fill_between(
+            x[order], curves[low], curves[high], color=BLUE, alpha=0.25, linewidth=0,
+            label=f"{levels[low]:g} to {levels[high]:g}",
+        )  # fmt: skip
+    if len(levels) % 2:
+        middle = len(levels) // 2
+        ax.plot(x[order], curves[middle], color=BLUE, label=f"{levels[middle]:g}")
+    return finish(ax, xlabel=f"feature {feature}", ylabel="target")
+
+
+@documents_axes
+def plot_intervals(
+    model: Any, X: ArrayLike, y: ArrayLike, *, coverage: float = 0.8, ax: Any = None
+) -> Any:
+    """Plot prediction intervals and targets, rows in the order of the interval centers.
+
+    At most 60 rows, spread evenly over that order, are drawn; the title states the
+    share of all rows inside.
+
+    Parameters
+    ----------
+    model : estimator with ``predict_interval``
+        Fitted.
+    X : array_like of shape (n, q)
+        Rows to predict.
+    y : array_like of shape (n,)
+        Their targets.
+    coverage : float, default=0.8
+        Share of targets that the intervals shall contain.
+
+    Returns
+    -------
+    matplotlib Axes
+        The axes.
+
+    Examples
+    --------
+    >>> import matplotlib
+    >>> matplotlib.use("agg")  # no window
+    >>> import numpy as np
+    >>> from nbsketch import JointQuantileRegressor
+    >>> from nbsketch.plots import plot_intervals
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-2, 2, size=(300, 1))
+    >>> y = X[:, 0] + rng.normal(size=300)
+    >>> model = JointQuantileRegressor((0.1, 0.9), size=20, random_state=0).fit(X, y)
+    >>> plot_intervals(model, X, y, coverage=0.8).get_title()[-32:]
+    'of all targets inside, 80% asked'
+    """
+    intervals, y = model.predict_interval(X, coverage=coverage), np.asarray(y)
+    inside = (intervals[:, 0] <= y) & (y <= intervals[:, 1])
+    order = np.argsort(intervals.mean(axis=1), kind="stable")
+    shown = order[np.linspace(0, len(y) - 1, min(len(y), _MOST_ROWS)).astype(int)]
+    ax = axes_or_new(ax)
+    place = np.arange(len(shown))
+    label = f"{coverage:.0%} interval"
+    ax.vlines(place, *intervals[shown].T, color=BLUE, alpha=0.4, label=label)
+    for mask, color, name in ((True, "k", "inside"), (False, ORANGE, "outside")):
+        chosen = inside[shown] == mask
+        ax.plot(place[chosen], y[shown][chosen], ".", color=color, ms=5, label=name)
+    title = f"{inside.mean():.1%} of all targets inside, {coverage:.0%} asked"
+    xlabel = "rows by center of their interval"
+    return finish(ax, xlabel=xlabel, ylabel="target", title=title)
+
+
+@documents_axes
+def plot_residuals(model: Any, X: ArrayLike, y: ArrayLike, *, ax: Any = None) -> Any:
+    """Plot residuals, target minus prediction, against predictions.
+
+    Parameters
+    ----------
+    model : regressor
+        Fitted, with one output.
+    X : array_like of shape (n, q)
+        Rows to predict; rows of the fit have smaller residuals than new ones.
+    y : array_like of shape (n,)
+        Their targets.
+
+    Returns
+    -------
+    matplotlib Axes
+        The axes. The title states the root mean squared residual.
+
+    Examples
+    --------
+    >>> import matplotlib
+    >>> matplotlib.use("agg")  # no window
+    >>> import numpy as np
+    >>> from nbsketch import SketchedKernelRegressor
+    >>> from nbsketch.plots import plot_residuals
+    >>> X = np.random.default_rng(0).uniform(-3, 3, size=(200, 1))
+    >>> y = np.sin(X[:, 0])
+    >>> model = SketchedKernelRegressor(random_state=0).fit(X[:100], y[:100])
+    >>> plot_residuals(model, X[100:], y[100:]).get_ylabel()
+    'residual'
+    """
+    predicted = np.asarray(model.predict(X))
+    residuals = np.asarray(y) - predicted
+    ax = axes_or_new(ax)
+    ax.plot(predicted, residuals, ".", color=BLUE, markersize=3, alpha=0.5)
+    ax.axhline(0, color="k", linewidth=0.8)
+    title = f"root mean squared residual {np.sqrt(np.mean(residuals**2)):.3g}"
+    return finish(ax, xlabel="prediction", ylabel="residual", title=title)
+
+
+@documents_axes
+def plot_reliability(model: Any, X: ArrayLike, y: ArrayLike, *, ax: Any = None) -> Any:
+    """Plot the frequency of each class against its predicted probability.
+
+    Rows are sorted into ten bins of equal width by the probability of a class. Points
+    on the diagonal are calibrated.
+
+    Parameters
+    ----------
+    model : classifier with ``predict_proba``
+        Fitted. With two classes the second is drawn, otherwise each of them.
+    X : array_like of shape (n, q)
+        Rows to predict, not those of the fit.
+    y : array_like of shape (n,)
+        Their labels.
+
+    Returns
+    -------
+    matplotlib Axes
+        The axes. The legend states the expected calibration error of each class: the
+        mean distance to the diagonal over the rows.
+
+    Examples
+    --------
+    >>> import matplotlib
+    >>> matplotlib.use("agg")  # no window
+    >>> import numpy as np
+    >>> from nbsketch import SketchedKernelClassifier
+    >>> from nbsketch.plots import plot_reliability
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(400, 2))
+    >>> y = X[:, 0] + rng.normal(size=400) > 0
+    >>> model = SketchedKernelClassifier(loss="logistic", random_state=0)
+    >>> ax = plot_reliability(model.fit(X[:200], y[:200]), X[200:], y[200:])
+    >>> ax.get_xlabel()
+    'predicted probability'
+    """
+    probabilities, y = model.predict_proba(X), np.asarray(y)
+    classes = list(enumerate(model.classes_))
+    ax = axes_or_new(ax)
+    ax.plot([0, 1], [0, 1], color="k", linewidth=0.8)
+    for k, name in classes[1:] if len(classes) == 2 else classes:
+        mean, frequency, error = _reliability(probabilities[:, k], y == name)
+        ax.plot(mean, frequency, "o-", ms=4, label=f"{name}: error {error:.3f}")
+    return finish(ax, xlabel="predicted probability", ylabel="frequency")
+
+
+def _reliability(p: NDArray, hits: NDArray) -> tuple[NDArray, NDArray, float]:
+    """Return mean probability and frequency of each bin, and their mean distance."""
+    bins = np.minimum((p * _BINS).astype(int), _BINS - 1)
+    count = np.bincount(bins, minlength=_BINS)
+    full = count > 0
+    mean = np.bincount(bins, p, _BINS)[full] / count[full]
+    frequency = np.bincount(bins, hits, _BINS)[full] / count[full]
+    error = np.abs(mean - frequency) @ count[full] / len(p)
+    return mean, frequency, float(error)
+
+
+_MOST_FEATURES = 20
+_SHAPLEY_WIDTH, _ROW_HEIGHT = 5.0, 0.3  # inches
+# Bins of the values of a feature, in each of which points are spread over its height.
+_SWARM_BINS = 60
+_SPREAD = 0.8
+
+
+@documents_axes
+def plot_shapley_summary(
+    values: ArrayLike, X: ArrayLike, names: Any = None, *, ax: Any = None
+) -> Any:
+    """Plot the Shapley values of many rows: one swarm of points for each feature.
+
+    Features are in descending order of their mean absolute value; the 20 first are
+    drawn. Colors are the ranks of the feature in X: blue is low, orange is high.
+
+    Parameters
+    ----------
+    values : array_like of shape (n, q)
+        Shapley values.
+    X : array_like of shape (n, q)
+        Rows that were explained.
+    names : sequence of str, optional
+        Names of the features. Default: x0, x1, ....
+
+    Returns
+    -------
+    matplotlib Axes
+        The axes.
+
+    Raises
+    ------
+    ValueError
+        If the shapes differ.
+
+    Examples
+    --------
+    >>> import matplotlib
+    >>> matplotlib.use("agg")  # no window
+    >>> import numpy as np
+    >>> from nbsketch.plots import plot_shapley_summary
+    >>> X = np.random.default_rng(0).normal(size=(100, 3))
+    >>> ax = plot_shapley_summary(X * [1.0, 3.0, 2.0], X)
+    >>> [label.get_text() for label in ax.get_yticklabels()]
+    ['x1', 'x2', 'x0']
+    """
+    phi, rows, labels = _checked(values, X, names)
+    order = np.argsort(-np.abs(phi).mean(axis=0), kind="stable")[:_MOST_FEATURES]
+    ax = axes_or_new(ax, (_SHAPLEY_WIDTH, _ROW_HEIGHT * len(order) + 1.2))
+    ax.axvline(0.0, color=GRAY, linewidth=0.8)
+    for place, j in enumerate(order):
+        height = place + _swarm(phi[:, j])
+        ranks = np.argsort(np.argsort(rows[:, j], kind="stable")) / max(
+            1, len(rows) - 1
+        )
+        ax.scatter(phi[:, j], height, c=ranks, cmap=_colors(), s=5, linewidths=0)
+    ax.set_yticks(np.arange(len(order)), [labels[j] for j in order])
+    ax.invert_yaxis()
+    return finish(ax, xlabel="Shapley value (low feature blue, high orange)")
+
+
+@documents_axes
+def plot_shapley_row(
+    values: ArrayLike,
+    expected_value: float = 0.0,
+    names: Any = None,
+    *,
+    ax: Any = None,
+) -> Any:
+    """Plot the Shapley values of one row as bars, from the expected value.
+
+    Parameters
+    ----------
+    values : array_like of shape (q,)
+        Shapley values of the row.
+    expected_value : float, default=0.0
+        Prediction without any feature, for the title.
+    names : sequence of str, optional
+        Names of the features. Default: x0, x1, ....
+
+    Returns
+    -------
+    matplotlib Axes
+        The axes.
+
+    Examples
+    --------
+    >>> import matplotlib
+    >>> matplotlib.use("agg")  # no window
+    >>> from nbsketch.plots import plot_shapley_row
+    >>> plot_shapley_row([1.0, -2.0], 3.0).get_title()
+    'prediction 2 = 3 + sum of values'
+    """
+    phi = np.asarray(values, dtype=float)
+    labels = _names(names, len(phi))
+    order = np.argsort(-np.abs(phi), kind="stable")[:_MOST_FEATURES]
+    ax = axes_or_new(ax, (_SHAPLEY_WIDTH, _ROW_HEIGHT * len(order) + 1.2))
+    colors = [ORANGE if phi[j] > 0 else BLUE for j in order]
+    ax.barh(np.arange(len(order)), phi[order], color=colors)
+    ax.set_yticks(np.arange(len(order)), [labels[j] for j in order])
+    ax.invert_yaxis()
+    total = expected_value + phi.sum()
+    title = f"prediction {total:.4g} = {expected_value:.4g} + sum of values"
+    return finish(ax, xlabel="Shapley value", title=title)
+
+
+@documents_axes
+def plot_shapley_dependence(
+    values: ArrayLike,
+    X: ArrayLike,
+    feature: int = 0,
+    names: Any = None,
+    *,
+    ax: Any = None,
+) -> Any:
+    """Plot the Shapley values of one feature against the feature.
+
+    Parameters
+    ----------
+    values : array_like of shape (n, q)
+        Shapley values.
+    X : array_like of shape (n, q)
+        Rows that were explained.
+    feature : int, default=0
+        Column.
+    names : sequence of str, optional
+        Names of the features. Default: x0, x1, ....
+
+    Returns
+    -------
+    matplotlib Axes
+        The axes.
+
+    Raises
+    ------
+    ValueError
+        If the shapes differ.
+
+    Examples
+    --------
+    >>> import matplotlib
+    >>> matplotlib.use("agg")  # no window
+    >>> import numpy as np
+    >>> from nbsketch.plots import plot_shapley_dependence
+    >>> X = np.random.default_rng(0).normal(size=(100, 3))
+    >>> plot_shapley_dependence(X**2, X, 1).get_xlabel()
+    'x1'
+    """
+    phi, rows, labels = _checked(values, X, names)
+    check_integer("feature", feature, low=0, high=phi.shape[1] - 1)
+    ax = axes_or_new(ax)
+    ax.plot(rows[:, feature], phi[:, feature], ".", color=BLUE, markersize=4)
+    return finish(ax, xlabel=labels[feature], ylabel="Shapley value")
+
+
+def _checked(
+    values: ArrayLike, X: ArrayLike, names: Any
+) -> tuple[NDArray, NDArray, list[str]]:
+    phi, rows = np.asarray(values, dtype=float), np.asarray(X, dtype=float)
+    if phi.ndim != 2 or phi.shape != rows.shape:
+        raise ValueError(
+            "`values` must have the shape of X, one output, got "
+            f"{phi.shape} for X of {rows.shape}"
+        )
+    return phi, rows, _names(names, phi.shape[1])
+
+
+def _names(names: Any, count: int) -> list[str]:
+    labels = [f"x{k}" for k in range(count)] if names is None else list(map(str, names))
+    if len(labels) != count:
+        raise ValueError(f"`names` must have {count} entries, got {len(labels)}")
+    return labels
+
+
+def _swarm(values: NDArray) -> NDArray:
+    """Return heights around 0 that spread points with nearly equal values."""
+    width = np.ptp(values) / _SWARM_BINS
+    bins = np.zeros(len(values)) if width == 0 else values // width
+    heights = np.zeros(len(values))
+    _, counts = np.unique(bins, return_counts=True)
+    for label in np.unique(bins):
+        inside = np.flatnonzero(bins == label)
+        step = np.arange(len(inside)) - (len(inside) - 1) / 2
+        heights[inside] = _SPREAD * step / counts.max()
+    return heights
+
+
+def _colors() -> Any:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("low_high", [BLUE, ORANGE])

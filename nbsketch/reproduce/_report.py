@@ -1,0 +1,201 @@
+"""Rows of results: text, Markdown, CSV, statistics, where they were measured."""
+
+from __future__ import annotations
+
+import csv
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import linregress, sem, t
+
+from nbsketch import _info
+
+Row = dict[str, Any]
+Rows = Sequence[Row]
+
+
+def as_text(rows: Rows) -> str:
+    """Return rows as an aligned table."""
+    cells = _cells(rows)
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = [
+        "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
+        for row in cells
+    ]
+    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+
+
+def as_markdown(rows: Rows, title: str, notes: Sequence[str] = ()) -> str:
+    """Return rows as a Markdown page; each note is a paragraph."""
+    head, *body = ["| " + " | ".join(row) + " |" for row in _cells(rows)]
+    rule = "|" + " --- |" * len(rows[0])
+    return "\n".join([f"# {title}", "", head, rule, *body, "", "\n\n".join(notes), ""])
+
+
+def write_csv(rows: Rows, path: Path) -> None:
+    """Write rows to a CSV file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def write_markdown(rows: Rows, path: Path, title: str, notes: Sequence[str]) -> None:
+    """Write rows to a Markdown file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(as_markdown(rows, title, notes), encoding="utf-8")
+
+
+def read_csv(path: Path) -> list[Row]:
+    """Return the rows of a CSV file, numbers as numbers, empty cells as None."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return [
+            {name: _value(text) for name, text in row.items()}
+            for row in csv.DictReader(file)
+        ]
+
+
+def _cells(rows: Rows) -> list[list[str]]:
+    return [list(rows[0]), *([_cell(v) for v in row.values()] for row in rows)]
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 0.1 else f"{value:.3f}"
+    return str(value)
+
+
+def _value(text: str) -> Any:
+    if not text:
+        return None
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+T = TypeVar("T")
+
+
+class Slope(NamedTuple):
+    """A slope and the half-width of its 95 % confidence interval, if it has one."""
+
+    value: float
+    half_width: float | None
+
+    def ends(self) -> tuple[float | None, float | None]:
+        """Return the ends of the interval."""
+        if self.half_width is None:
+            return None, None
+        return self.value - self.half_width, self.value + self.half_width
+
+
+def log_log_slope(x: ArrayLike, y: ArrayLike) -> Slope:
+    """Fit the slope of log y against log x by least squares.
+
+    Parameters
+    ----------
+    x : array_like of shape (n,)
+        Positive abscissas.
+    y : array_like of shape (n,) or (replicates, n)
+        Positive values. With replicates the slope is the mean of their slopes and the
+        interval is Student's over the replicates (None for a single one); without, it
+        is that of the regression, from the residuals.
+    """
+    log_x, log_y = np.log(x), np.log(y)
+    if log_y.ndim == 1:
+        line = linregress(log_x, log_y)
+        return _slope(line.slope, np.nan_to_num(line.stderr), log_x.size - 2)
+    centered = log_x - log_x.mean()
+    slopes = log_y @ centered / (centered @ centered)
+    if slopes.size == 1:
+        return Slope(float(slopes[0]), None)
+    return _slope(slopes.mean(), sem(slopes), slopes.size - 1)
+
+
+def _slope(value: float, error: float, degrees: int) -> Slope:
+    # equal slopes differ by rounding, which is no width
+    return Slope(float(value), round(float(t.ppf(0.975, degrees) * error), 9))
+
+
+def spread(name: str, values: Iterable[float]) -> dict[str, float]:
+    """Return mean and standard deviation as the columns `name` and name_deviation."""
+    array = np.array(list(values))
+    return {name: float(array.mean()), f"{name}_deviation": float(array.std())}
+
+
+def timed(function: Callable[..., T], *arguments: Any) -> tuple[T, float]:
+    """Call a function; return its result and the processor time of all threads.
+
+    Other processes delay a function, but do not add to its processor time.
+    """
+    start = time.process_time()
+    result = function(*arguments)
+    return result, time.process_time() - start
+
+
+def groups(rows: Rows, *names: str) -> dict[tuple[Any, ...], list[Row]]:
+    """Return rows by their values in the named columns, in order of appearance."""
+    found: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        found.setdefault(tuple(row[name] for name in names), []).append(row)
+    return found
+
+
+def where(rows: Rows, **values: Any) -> list[Row]:
+    """Return the rows that have these values."""
+    return [row for row in rows if values.items() <= row.items()]
+
+
+def column(rows: Rows, name: str) -> NDArray[np.float64]:
+    """Return the values of a column."""
+    return np.array([row[name] for row in rows], dtype=float)
+
+
+_VERSIONS = ("nbsketch", "python", "numba", "numpy", "scipy", "scikit-learn")
+
+
+def provenance() -> dict[str, str]:
+    """Return date (UTC), versions, processor and number of threads of this process."""
+    info = _info.collect()
+    today = datetime.now(UTC).date().isoformat()
+    return {"date": today} | {
+        name: info[name] for name in (*_VERSIONS, "processor", "threads")
+    }
+
+
+def as_sentence(known: dict[str, str]) -> str:
+    """Return where a result comes from, in one sentence."""
+    return (
+        f"Measured on {known['date']} with nbsketch {known['nbsketch']} "
+        f"(numba {known['numba']}, NumPy {known['numpy']}) on {known['processor']}, "
+        f"{known['threads']} thread(s)."
+    )
+
+
+def write_provenance(file: Path) -> str:
+    """Write `provenance` next to a result, as NAME.json; return it as a sentence."""
+    known = provenance()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(known, indent=2) + "\n"
+    file.with_suffix(".json").write_text(text, encoding="utf-8")
+    return as_sentence(known)
+
+
+def read_provenance(file: Path) -> str:
+    """Return the sentence of the NAME.json next to a result; empty without one."""
+    path = file.with_suffix(".json")
+    if not path.exists():
+        return ""
+    return as_sentence(json.loads(path.read_text(encoding="utf-8")))

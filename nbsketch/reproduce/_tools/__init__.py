@@ -1,1 +1,0 @@
-"""Parts that the experiments share: rows, settings, statistics, figures."""

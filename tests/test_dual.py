@@ -20,7 +20,7 @@ from nbsketch.losses import (
     SquaredHingeLoss,
 )
 from nbsketch.solvers import dual_path, solve_dual, solve_scalar
-from nbsketch.solvers._dual import direction
+from nbsketch.solvers._dual import search as dual_search
 from nbsketch.solvers._linear import preconditioner
 from nbsketch.solvers._linear.operator import StoredMatrix
 from nbsketch.solvers._linear.preconditioner import LowRankPreconditioner
@@ -106,8 +106,8 @@ def test_moderate_penalties_are_solved(loss):
 @pytest.mark.parametrize("part", [0.0, 1.0])
 @pytest.mark.parametrize("loss", LOSSES, ids=NAMES)
 def test_conjugate_gradients_give_the_same_solution(loss, part, monkeypatch):
-    monkeypatch.setattr(direction, "DIRECT", 0)
-    monkeypatch.setattr(direction, "_PART", part)
+    monkeypatch.setattr(dual_search, "DIRECT", 0)
+    monkeypatch.setattr(dual_search, "_PART", part)
     for seed in range(100, 106):
         K, y, alpha, options = draw_problem(seed, loss, least=-3)
         solution = solve_dual(K, y, loss, alpha, tol=1e-5, random_state=0, **options)
@@ -182,7 +182,7 @@ def test_columns_are_problems_of_their_own_that_share_products():
 
 
 def test_whole_products_serve_all_columns(monkeypatch):
-    monkeypatch.setattr(direction, "DIRECT", 0)
+    monkeypatch.setattr(dual_search, "DIRECT", 0)
     X, y = make_rows()
     Y = np.tile(y[:, None], 3)
     K, one = (SymmetricGram(MaternKernel(2.0), X, dtype=np.float64) for _ in "ab")
@@ -305,9 +305,9 @@ def test_arguments_are_checked():
 def test_quantiles_that_interpolate_converge(most, monkeypatch):
     X, y = make_rows(150, q=2)
     K = MaternKernel(1.0)(X)
-    monkeypatch.setattr(direction, "DIRECT", 0)
-    monkeypatch.setattr(direction, "DIRECT_HARD", most)
-    monkeypatch.setattr(direction, "STEPS", 40)
+    monkeypatch.setattr(dual_search, "DIRECT", 0)
+    monkeypatch.setattr(dual_search, "DIRECT_HARD", most)
+    monkeypatch.setattr(dual_search, "STEPS", 40)
     monkeypatch.setattr(preconditioner, "_RANKS", (20, 20))
     known = PinballLoss(0.8), 1e-5
     solution = solve_dual(K, y, *known, tol=1e-3, max_iter=1000, random_state=0)

@@ -4,11 +4,10 @@ import pytest
 
 from nbsketch.losses import PinballLoss
 from nbsketch.outputs import QuantileOutput
-from nbsketch.solvers._certified.starts import cold_start
-from nbsketch.solvers._newton import few_rows
+from nbsketch.solvers._certified.search import cold_start
+from nbsketch.solvers._newton import directions
 from nbsketch.solvers._newton import start as starts
-from nbsketch.solvers._newton.few_rows import direction_of_entries
-from nbsketch.solvers._newton.gram import TermGrams
+from nbsketch.solvers._newton.directions import TermGrams, direction_of_entries
 from nbsketch.solvers._newton.problem import newton_problem
 from nbsketch.solvers._newton.start import splitting_start
 from nbsketch.solvers.design import ArrayDesign, Design
@@ -360,7 +359,7 @@ def test_both_kinds_of_directions_lead_to_one_minimum(monkeypatch, non_crossing)
     options = {"tol": 1e-8, "non_crossing": non_crossing}
     found = []
     for work in (np.inf, 0.0):
-        monkeypatch.setattr(few_rows, "_LESS_WORK", work)
+        monkeypatch.setattr(directions, "_LESS_WORK", work)
         found.append(solve_joint_pinball(*known, **options))
     assert found[0].converged and found[1].converged
     assert found[0].objective == pytest.approx(found[1].objective, rel=2e-8)

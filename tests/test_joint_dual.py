@@ -11,8 +11,8 @@ from nbsketch.gram import SymmetricGram
 from nbsketch.losses import PinballLoss
 from nbsketch.outputs import QuantileOutput
 from nbsketch.solvers import joint_dual_path, solve_dual, solve_joint_dual
-from nbsketch.solvers._dual import direction
-from nbsketch.solvers._dual.coupled import CoupledMatrix, CoupledPreconditioner
+from nbsketch.solvers._dual import search as dual_search
+from nbsketch.solvers._dual.matrix import CoupledMatrix, CoupledPreconditioner
 from nbsketch.solvers.joint import solve_joint_pinball
 
 
@@ -69,8 +69,8 @@ def test_the_gap_bounds_the_distance_from_the_minimum():
 
 @pytest.mark.parametrize("part", [0.0, 1.0])
 def test_conjugate_gradients_give_the_same_solution(part, monkeypatch):
-    monkeypatch.setattr(direction, "DIRECT", 0)
-    monkeypatch.setattr(direction, "_PART", part)
+    monkeypatch.setattr(dual_search, "DIRECT", 0)
+    monkeypatch.setattr(dual_search, "_PART", part)
     for seed in range(100, 106):
         K, y, levels, T, alpha, options = draw_problem(seed, least=-3)
         known = y, levels, T, alpha

@@ -10,12 +10,11 @@ import nbsketch.solvers.newton
 from nbsketch import losses
 from nbsketch._jit import linear_quadratic as kernels
 from nbsketch.solvers._certified.certificate import balance
-from nbsketch.solvers._certified.line_search import convex_step
-from nbsketch.solvers._newton import few_rows
-from nbsketch.solvers._newton.active_rows import ActiveRows
-from nbsketch.solvers._newton.few_rows import are_few, direction_of_entries
-from nbsketch.solvers._newton.gram import TermGrams
+from nbsketch.solvers._certified.search import convex_step
+from nbsketch.solvers._newton import directions
+from nbsketch.solvers._newton.directions import TermGrams, are_few, direction_of_entries
 from nbsketch.solvers._newton.problem import newton_problem
+from nbsketch.solvers._newton.search import ActiveRows
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.newton import solve_scalar
 from nbsketch.solvers.solution import State
@@ -690,7 +689,7 @@ def test_both_kinds_of_directions_lead_to_one_minimum(monkeypatch):
     Z = rng.normal(size=(300, 80)) * 0.9 ** np.arange(80)
     y = np.sign(Z[:, 0] + 0.3 * rng.normal(size=300))
     found = solve_scalar(Z, y, "hinge", 1e-3, tol=1e-9)
-    monkeypatch.setattr(few_rows, "_LESS_WORK", 0.0)
+    monkeypatch.setattr(directions, "_LESS_WORK", 0.0)
     other = solve_scalar(Z, y, "hinge", 1e-3, tol=1e-9)
     assert found.converged and other.converged
     assert_allclose(found.objective, other.objective, rtol=1e-9)

@@ -22,9 +22,8 @@ from nbsketch import (
     SubsamplingSketch,
 )
 from nbsketch.gram import SketchedColumns, columns
-from nbsketch.solvers._conjugate.falkon import FalkonPreconditioner
 from nbsketch.solvers._conjugate.search import LARGEST_GAP, NotConvergedError
-from nbsketch.solvers._conjugate.sketched_system import NUGGET
+from nbsketch.solvers._conjugate.systems import NUGGET, FalkonPreconditioner
 from nbsketch.solvers.nystrom import solve_nystrom
 
 RECIPES = [

@@ -13,7 +13,7 @@ from nbsketch.losses import (
     SquaredEpsilonInsensitiveLoss,
     SquareLoss,
 )
-from nbsketch.solvers._stochastic.rows import RowStream
+from nbsketch.solvers._stochastic.search import RowStream
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.regimes import REGIMES, sgm_regime
 from nbsketch.solvers.sgm import average_start, sgm_iterates, solve_sgm

@@ -22,7 +22,7 @@ from nbsketch._blas import eigh
 from nbsketch._expansion import Expansion
 from nbsketch._whitening import projection
 from nbsketch.fitting.sketched import SketchedData
-from nbsketch.solvers._stochastic.rows import squared_norms
+from nbsketch.solvers._stochastic.search import squared_norms
 
 # Rows for each feature in the estimate of C.
 _ROWS_PER_FEATURE = 10

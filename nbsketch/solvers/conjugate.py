@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._validation import check_positive
-from nbsketch.solvers._conjugate.kernel_system import KernelSystem
 from nbsketch.solvers._conjugate.search import (
     LARGEST_GAP,
     Callback,
@@ -24,6 +23,7 @@ from nbsketch.solvers._conjugate.search import (
     Limits,
     NotConvergedError,
 )
+from nbsketch.solvers._conjugate.systems import KernelSystem
 from nbsketch.solvers._linear.operator import (
     StoredMatrix,
     SymmetricOperator,

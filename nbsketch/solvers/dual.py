@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._validation import check_positive
 from nbsketch.losses import as_loss
-from nbsketch.solvers._certified.checks import check_labels, check_weights
+from nbsketch.solvers._certified.problem import check_labels, check_weights
 from nbsketch.solvers._dual.path import Callback, DualOptions, DualPath, check_options
 from nbsketch.solvers._dual.problem import DualProblem
 from nbsketch.solvers._linear.operator import (

@@ -6,14 +6,13 @@ from numpy.typing import ArrayLike
 
 from nbsketch._validation import check_integer, check_positive
 from nbsketch.losses import Loss, as_loss
-from nbsketch.solvers._certified.checks import (
+from nbsketch.solvers._certified.problem import (
     check_labels,
     check_state,
     check_targets,
     check_weights,
 )
-from nbsketch.solvers._certified.search import Callback, timed
-from nbsketch.solvers._certified.starts import cold_start
+from nbsketch.solvers._certified.search import Callback, cold_start, timed
 from nbsketch.solvers._generic.admm import AlternatingDirections
 from nbsketch.solvers._generic.lbfgs import WhitenedDescent
 from nbsketch.solvers._generic.problem import GenericProblem

@@ -4,8 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch.outputs import check_levels
-from nbsketch.solvers._certified.minimize import minimize
-from nbsketch.solvers._certified.search import Callback
+from nbsketch.solvers._certified.search import Callback, minimize
 from nbsketch.solvers._newton.problem import newton_problem
 from nbsketch.solvers._newton.search import CoupledSearch
 from nbsketch.solvers._newton.start import splitting_start

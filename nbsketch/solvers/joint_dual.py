@@ -17,12 +17,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._validation import check_positive
 from nbsketch.outputs import check_levels
-from nbsketch.solvers._certified.checks import (
+from nbsketch.solvers._certified.problem import (
     check_factor,
     check_targets,
     check_weights,
 )
-from nbsketch.solvers._dual.coupled import CoupledMatrix, CoupledPreconditioner
+from nbsketch.solvers._dual.matrix import CoupledMatrix, CoupledPreconditioner
 from nbsketch.solvers._dual.path import Callback, DualOptions, DualPath, check_options
 from nbsketch.solvers._dual.problem import DualProblem
 from nbsketch.solvers._linear.operator import PartialOperator, as_operator

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._validation import check_integer, check_positive
-from nbsketch.solvers._certified.checks import check_weights
-from nbsketch.solvers._conjugate.kernel_system import KernelSystem
+from nbsketch.solvers._certified.problem import check_weights
 from nbsketch.solvers._conjugate.search import ConjugateSearch, Limits
+from nbsketch.solvers._conjugate.systems import KernelSystem
 from nbsketch.solvers._linear.operator import (
     SymmetricOperator,
     as_operator,

@@ -6,9 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from nbsketch.losses import as_loss
-from nbsketch.solvers._certified.checks import check_state
-from nbsketch.solvers._certified.minimize import minimize
-from nbsketch.solvers._certified.search import Callback, CertifiedSearch
+from nbsketch.solvers._certified.problem import check_state
+from nbsketch.solvers._certified.search import Callback, CertifiedSearch, minimize
 from nbsketch.solvers._newton.problem import NewtonProblem, newton_problem
 from nbsketch.solvers._newton.resident import (
     HeldRows,

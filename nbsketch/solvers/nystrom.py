@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._validation import check_positive
 from nbsketch.solvers._conjugate.search import Callback, ConjugateSearch, Limits
-from nbsketch.solvers._conjugate.sketched_system import SketchedSystem
+from nbsketch.solvers._conjugate.systems import SketchedSystem
 from nbsketch.solvers._linear.operator import ColumnOperator, check_columns
 from nbsketch.solvers._linear.rotation import RotatedOutputs
 from nbsketch.solvers.solution import Solution, State

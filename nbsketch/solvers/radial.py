@@ -7,14 +7,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._validation import check_positive
 from nbsketch.losses import as_loss
-from nbsketch.solvers._certified.checks import (
+from nbsketch.solvers._certified.problem import (
     check_factor,
     check_state,
     check_targets,
     check_weights,
 )
-from nbsketch.solvers._certified.minimize import minimize
-from nbsketch.solvers._certified.search import Callback
+from nbsketch.solvers._certified.search import Callback, minimize
 from nbsketch.solvers._radial.problem import RadialProblem
 from nbsketch.solvers._radial.search import RadialSearch
 from nbsketch.solvers.design import Design, as_design

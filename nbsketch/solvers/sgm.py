@@ -15,8 +15,13 @@ from numpy.typing import ArrayLike, NDArray
 from nbsketch._validation import check_integer, check_positive, random_generator
 from nbsketch.losses import Loss
 from nbsketch.solvers._stochastic.problem import StochasticProblem, sgm_problem
-from nbsketch.solvers._stochastic.rows import RowStream, squared_norms
-from nbsketch.solvers._stochastic.search import SGMSearch, average_start, solution
+from nbsketch.solvers._stochastic.search import (
+    RowStream,
+    SGMSearch,
+    average_start,
+    solution,
+    squared_norms,
+)
 from nbsketch.solvers.design import Design, as_design
 
 __all__ = [

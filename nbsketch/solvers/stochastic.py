@@ -13,9 +13,14 @@ from numpy.typing import ArrayLike
 from nbsketch._validation import check_integer, check_real, random_generator
 from nbsketch.losses import Loss, as_loss
 from nbsketch.solvers._certified.search import Callback
-from nbsketch.solvers._stochastic.epochs import EpochSearch, Snapshot
+from nbsketch.solvers._stochastic.epochs import (
+    METHODS,
+    SCHEDULES,
+    EpochSearch,
+    Snapshot,
+    step_rule,
+)
 from nbsketch.solvers._stochastic.problem import stochastic_problem
-from nbsketch.solvers._stochastic.step_rule import METHODS, SCHEDULES, step_rule
 from nbsketch.solvers.design import Design, as_design
 from nbsketch.solvers.solution import Solution
 

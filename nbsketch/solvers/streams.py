@@ -17,8 +17,12 @@ from nbsketch._validation import (
 )
 from nbsketch.losses import Loss
 from nbsketch.solvers._stochastic.problem import sgm_problem
-from nbsketch.solvers._stochastic.rows import squared_norms
-from nbsketch.solvers._stochastic.search import SGMSearch, average_start, solution
+from nbsketch.solvers._stochastic.search import (
+    SGMSearch,
+    average_start,
+    solution,
+    squared_norms,
+)
 from nbsketch.solvers.design import ArrayDesign
 
 

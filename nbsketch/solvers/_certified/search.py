@@ -8,10 +8,68 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from nbsketch._validation import check_integer, check_positive
 from nbsketch.solvers._certified.certificate import Certificate
-from nbsketch.solvers._certified.line_search import convex_step
-from nbsketch.solvers._certified.problem import Problem
+from nbsketch.solvers._certified.problem import Problem, check_state
 from nbsketch.solvers.solution import Solution, State
+
+_TRIALS = 60
+_EXACT = 0.1  # of the derivative at 0: what may be left of it
+
+
+Derivatives = Callable[[float], tuple[float, float]]
+
+
+def convex_step(
+    derivatives: Derivatives,
+    start: float,
+    n: float = 1.0,
+    slope: float = 0.0,
+    bend: float = 0.0,
+) -> float:
+    """Return a step t > 0 with a derivative of at most a tenth of that at 0.
+
+    The function is a sum over n, plus the quadratic ``slope t + bend t^2 / 2``.
+
+    Newton's method from t = 1, kept inside a bracket of the minimizer that regula falsi
+    and bisection shrink. 0 if no trial step is any better than staying.
+
+    Parameters
+    ----------
+    derivatives : callable
+        The first and second derivative of the sum at a step.
+    start : float
+        First derivative of the function at 0. Negative.
+    n, slope, bend : float
+        Divisor of the sum, and the quadratic.
+    """
+    low, high, t = 0.0, None, 1.0
+    low_value, high_value = start, 0.0
+    best, best_value = 0.0, -start
+    for trial in range(_TRIALS):
+        first, second = derivatives(t)
+        value, curvature = first / n + slope + bend * t, second / n + bend
+        if abs(value) < best_value:
+            best, best_value = t, abs(value)
+            if best_value <= -_EXACT * start:
+                break
+        if value > 0:
+            high, high_value = t, value
+        else:
+            low, low_value = t, value
+        newton = t - value / curvature if curvature > 0 else 10.0 * t
+        if high is None:  # go on outward, but not without limit
+            t = min(max(newton, 1.5 * t), 10.0 * t)
+        elif high - low <= 1e-14 * high:
+            return low or high
+        elif low < newton < high and trial % 3 < 2:
+            t = newton
+        elif trial % 3 == 0:
+            t = low + (high - low) * low_value / (low_value - high_value)
+        else:
+            t = 0.5 * (low + high)
+    return best
+
 
 # Both return true to stop.
 Callback = Callable[[int, float, float, float], Any]
@@ -313,3 +371,75 @@ def timed(callback: Callback | None, began: float) -> Report | None:
         return callback(step, found.objective, found.gap, perf_counter() - began)
 
     return report
+
+
+_RATIO = 8  # between the sizes of nested samples
+_ROWS_PER_FEATURE = 30  # a sample with fewer is too rough a start
+_SAMPLE_TOL, _SAMPLE_STEPS = 1e-4, 200
+
+
+def cold_start(problem: Problem) -> State:
+    """Return zero coefficients and, if it is free, a good intercept for them."""
+    coef, intercept, _ = problem.shapes
+    b = problem.best_constant() if problem.fit_intercept else np.zeros(intercept)[()]
+    return State(np.zeros(coef), b)
+
+
+def nested_sizes(n: int, rank: int) -> list[int]:
+    """Return the sizes of nested samples of n rows, the largest first."""
+    sizes, size = [], n // _RATIO
+    while size > _ROWS_PER_FEATURE * rank:
+        sizes.append(size)
+        size //= _RATIO
+    return sizes
+
+
+def nested_start(
+    problem: Problem,
+    method: Callable[..., CertifiedSearch],
+    start: Callable[[Any], State] = cold_start,
+) -> State:
+    """Return a start from nested random samples of the rows, `start` if n is small.
+
+    `method` solves each sample roughly, starting from the smaller one before it. The
+    smoothing that follows matches the remaining distance, about sqrt(r / rows).
+    """
+    counted = np.flatnonzero(problem.weights > 0)
+    sizes = nested_sizes(len(counted), problem.rank)
+    if not sizes:
+        return start(problem)
+    order = np.random.default_rng(0).permutation(counted)
+    state: Any = None
+    for size in reversed(sizes):
+        part = problem.sample(np.sort(order[:size]))
+        state = start(part) if state is None else state
+        best = method(part, state, _SAMPLE_TOL, _SAMPLE_STEPS).run()
+        spread = part.spread_at(best.coef, best.intercept)
+        sigma = 0.3 * np.sqrt(problem.rank / size) * spread
+        last = best.state or state
+        gram = last.gram if last.inside is None else None  # else of these rows alone
+        state = State(best.coef, best.intercept, None, sigma or None, gram)
+    return state
+
+
+def minimize(
+    problem: Problem,
+    method: Callable[..., CertifiedSearch],
+    tol: float,
+    max_iter: int,
+    state: State | None,
+    callback: Callback | None,
+    start: Callable[[Any], State] = cold_start,
+) -> Solution:
+    """Return the solution by `method`, from `state` or from nested samples if None.
+
+    `start` returns the state from which the smallest sample is solved.
+    """
+    began = perf_counter()
+    check_positive("tol", tol)
+    check_integer("max_iter", max_iter)
+    if state is None:
+        state = nested_start(problem, method, start)
+    check_state(state, *problem.shapes)
+    search = method(problem, state, tol, max_iter, timed(callback, began))
+    return search.run()._replace(seconds=perf_counter() - began)

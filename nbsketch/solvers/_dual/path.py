@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._validation import check_integer, check_positive, check_real
-from nbsketch.solvers._certified.checks import check_state
+from nbsketch.solvers._certified.problem import check_state
+from nbsketch.solvers._dual.matrix import run_together
 from nbsketch.solvers._dual.problem import DualProblem
-from nbsketch.solvers._dual.products import run_together
 from nbsketch.solvers._dual.search import DualSearch, Limits, Start
 from nbsketch.solvers._linear.operator import PartialOperator
 from nbsketch.solvers._linear.preconditioner import LowRankPreconditioner

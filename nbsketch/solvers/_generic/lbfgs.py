@@ -11,8 +11,11 @@ from scipy import optimize
 
 from nbsketch.solvers._certified.certificate import Certificate
 from nbsketch.solvers._certified.search import Report
-from nbsketch.solvers._generic.problem import GenericProblem, check_subgradients
-from nbsketch.solvers._generic.search import GenericSearch
+from nbsketch.solvers._generic.problem import (
+    GenericProblem,
+    GenericSearch,
+    check_subgradients,
+)
 from nbsketch.solvers.solution import State
 
 _ALLOWED = 0.1  # share of the target that balancing the dual point may cost

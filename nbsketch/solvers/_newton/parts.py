@@ -13,7 +13,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch.solvers._certified.gram import gram_of
+from nbsketch.solvers._certified.problem import gram_of
 from nbsketch.solvers._newton.problem import NewtonProblem
 from nbsketch.solvers.design import ArrayDesign
 from nbsketch.solvers.row_loss import row_loss

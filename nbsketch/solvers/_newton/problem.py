@@ -14,13 +14,13 @@ from numpy.typing import ArrayLike, NDArray
 from nbsketch._validation import check_positive
 from nbsketch.losses import Loss
 from nbsketch.solvers._certified.certificate import Certificate, balance, certificate
-from nbsketch.solvers._certified.checks import (
+from nbsketch.solvers._certified.problem import (
+    Problem,
     check_factor,
     check_labels,
     check_targets,
     check_weights,
 )
-from nbsketch.solvers._certified.problem import Problem
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.row_loss import RowLoss, row_loss
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from nbsketch.solvers._certified.certificate import Certificate
 from nbsketch.solvers._certified.search import CertifiedSearch
 from nbsketch.solvers._newton import parts
-from nbsketch.solvers._newton.gram import TermGrams, changes_pay
+from nbsketch.solvers._newton.directions import TermGrams, changes_pay
 from nbsketch.solvers._newton.parts import Part, Shift
 from nbsketch.solvers._newton.problem import NewtonProblem
 from nbsketch.solvers._newton.search import NewtonSearch

@@ -15,7 +15,7 @@ from nbsketch.losses import (
     SquareLoss,
     as_loss,
 )
-from nbsketch.solvers._certified.checks import (
+from nbsketch.solvers._certified.problem import (
     check_factor,
     check_labels,
     check_targets,

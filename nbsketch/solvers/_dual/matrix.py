@@ -3,9 +3,17 @@ r"""Several outputs with a matrix kernel :math:`k(x, x') M`, as one kernel matri
 An entry is a pair of a row and an output; those of one output are contiguous. The
 matrix of all entries is :math:`M \otimes K`: a product with it is one product with K
 for all outputs.
+
+Products with K for several searches at once.
+
+A search is a generator: it yields a vector and is sent the product of K with it. The
+searches of all columns run side by side, so that one pass over K serves all of them.
 """
 
 from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TypeVar
 
 import numpy as np
 import scipy.linalg
@@ -147,3 +155,43 @@ class CoupledPreconditioner(LowRankPreconditioner):
         flat = mixed.transpose(0, 2, 1).reshape(m, d * k)
         table = (self.factor.T @ flat).reshape(n, d, k)
         return table[self.row, self.output]
+
+
+ResultT = TypeVar("ResultT")
+# What a search yields, is sent, and returns.
+Steps = Generator[NDArray, NDArray, ResultT]
+
+# Share of the columns up to which they are evaluated alone, twice as dear per value.
+_FEW = 1 / 12
+
+
+def run_together(K: PartialOperator, searches: list[Steps]) -> list:
+    """Run searches to their ends and return their results."""
+    results: list = [None] * len(searches)
+    products: dict[int, NDArray | None] = dict.fromkeys(range(len(searches)))
+    while products:
+        vectors = {}
+        for i, product in products.items():
+            try:
+                vectors[i] = searches[i].send(product)  # type: ignore[arg-type]
+            except StopIteration as end:
+                results[i] = end.value
+        products = dict(zip(vectors, _multiply(K, list(vectors.values())), strict=True))
+    return results
+
+
+def _multiply(K: PartialOperator, vectors: list[NDArray]) -> list[NDArray]:
+    """Return K v for each vector, from the columns of K that it has entries for."""
+    n, products = K.shape[0], [np.zeros(0)] * len(vectors)
+    dense = []
+    for i, v in enumerate(vectors):
+        index = np.flatnonzero(v)
+        if len(index) > _FEW * n:
+            dense.append(i)
+        else:
+            products[i] = K.combine(index, v[index]) if len(index) else np.zeros(n)
+    if dense:
+        block = K @ np.column_stack([vectors[i] for i in dense])
+        for i, product in zip(dense, np.ascontiguousarray(block.T), strict=True):
+            products[i] = product
+    return products

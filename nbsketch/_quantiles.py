@@ -123,6 +123,18 @@ def distribution(levels: NDArray, quantiles: NDArray, values: NDArray) -> NDArra
     return np.where(below > 0, left, np.where(above > 0, right, out))
 
 
+def as_values(y: ArrayLike, shape: tuple[int, ...]) -> NDArray:
+    """Return values (*shape, k) for a `y` of shape (), (k,) or (*shape, k)."""
+    values = np.asarray(y, dtype=float)
+    if values.ndim > 1 and values.shape[:-1] != shape:
+        each = "".join(f"{size}, " for size in shape)
+        raise ValueError(
+            f"`y` must be a number or have shape (k,) or ({each}k), got shape "
+            f"{values.shape}"
+        )
+    return np.broadcast_to(values, (*shape, values.shape[-1] if values.ndim else 1))
+
+
 def _tail_lengths(levels: NDArray, quantiles: NDArray) -> tuple[NDArray, NDArray]:
     """Return the lengths t of both tails, (n, 1) each; 0 for a single level."""
     if len(levels) == 1:

@@ -50,6 +50,7 @@ ROW_BY_ROW = [
     (SketchedSGDRegressor(n_epochs=1, **FIXED), "predict", ()),
     (JointQuantileRegressor(calibration=0.2, **PLAIN), "predict", ()),
     (JointQuantileRegressor(calibration=0.2, **PLAIN), "predict_interval", (0.6,)),
+    (JointQuantileRegressor(calibration=0.2, **PLAIN), "predict_cdf", ([0.0, 1.0],)),
     (SketchedKernelClassifier(loss="logistic", **PLAIN), "predict", ()),
     (SketchedKernelClassifier(loss="logistic", **PLAIN), "predict_proba", ()),
     (SketchedKernelClassifier(**PLAIN), "decision_function", ()),
@@ -218,6 +219,10 @@ def test_tables_of_categories_are_data_frames(tables):
     model.fit(parts[["number", "kind"]], parts["y"])
     found = model.predict_interval(parts[["number", "kind"]], 0.8).compute()
     np.testing.assert_allclose(found, model.predict_interval(frame, 0.8), atol=1e-9)
+    found = model.predict_cdf(parts[["number", "kind"]], [0.0, 1.0]).compute()
+    np.testing.assert_allclose(found, model.predict_cdf(frame, [0.0, 1.0]), atol=1e-9)
+    with pytest.raises(ValueError, match="`y` must be a number or have shape"):
+        model.predict_cdf(parts, y[:, None])
 
 
 def test_structured_data_are_loaded():

@@ -59,6 +59,26 @@ def test_intervals_cover_and_quantiles_ascend(leaves, new):
     assert_allclose((y[:, None] <= quantiles).mean(axis=0), levels, atol=0.03)
 
 
+def test_the_distribution_function_is_the_inverse_of_the_quantiles(leaves, new):
+    X = new[0][:50]
+    levels = np.linspace(0.02, 0.98, 25)
+    values = leaves.predict_quantiles(X, levels)
+    assert_allclose(leaves.predict_cdf(X, values), np.tile(levels, (50, 1)))
+    assert_array_equal(leaves.predict_quantiles(X, levels[3]), values[:, 3:4])
+    grid = leaves.predict_cdf(X, [-50.0, 0.0, 50.0])
+    assert grid.shape == (50, 3) and (np.diff(grid, axis=1) >= 0).all()
+    assert_array_equal(grid[:, [0, 2]], [[0.0, 1.0]] * 50)
+    assert leaves.predict_cdf(X, 0.5).shape == (50, 1)
+    with pytest.raises(ValueError, match=r"or have shape \(k,\) or \(50, k\)"):
+        leaves.predict_cdf(X, values[:3])
+
+
+def test_probabilities_of_new_targets_are_uniform(leaves, new):
+    X, y = new
+    found = leaves.predict_cdf(X, y[:, None])[:, 0]
+    assert_allclose(np.quantile(found, [0.1, 0.5, 0.9]), [0.1, 0.5, 0.9], atol=0.03)
+
+
 def test_intervals_follow_the_noise():
     X, _ = some_table(700)
     rng = np.random.default_rng(2)
@@ -133,6 +153,8 @@ def test_several_outputs_share_the_model():
     assert_allclose(predicted[:, 1], 3 - 2 * predicted[:, 0], atol=1e-6)
     assert model.predict_interval(X[:7], 0.5).shape == (7, 2, 2)
     assert model.predict_quantiles(X[:7], [0.1, 0.5, 0.9]).shape == (7, 2, 3)
+    values = model.predict_quantiles(X[:7], [0.1, 0.5, 0.9])
+    assert_allclose(model.predict_cdf(X[:7], values), [[[0.1, 0.5, 0.9]] * 2] * 7)
     assert_allclose(model.loo_error_[1], 2 * model.loo_error_[0], rtol=1e-6)
 
 

@@ -164,6 +164,11 @@ def _check_ridge(model: Any) -> None:
             "`estimator` must have the square loss and no output matrix for "
             f"method='jackknife+', got {model!r}; {name}"
         )
+    if model.monotonic_cst is not None:
+        raise ValueError(
+            "`estimator` must have monotonic_cst=None for method='jackknife+', got "
+            f"{model!r}; {name}"
+        )
     if model.size_ > _MOST_FEATURES:
         raise ValueError(
             f"`estimator` must have a sketch of at most {_MOST_FEATURES} rows for "

@@ -33,7 +33,7 @@ from nbsketch.sketches import LandmarkSketch
 from nbsketch.solvers._linear.cholesky import raised_cholesky
 
 # Largest number of features, whose matrix is factorized.
-_MOST_FEATURES = 5000
+MOST_FEATURES = 5000
 # Share of the trace that is added to a matrix without a factor.
 _JITTER = 1e-15
 # Rows whose features are in memory at a time.
@@ -53,23 +53,40 @@ def fit_posterior(model: Any, rows: TrainingRows) -> dict[str, Any]:
             f"`X` must hold the {expected} rows of `fit` of positive weight, got "
             f"{given}: pass the same data"
         )
+    n, w = len(rows.y), rows.relative_weights
+    Y, shift = rows.y.reshape(n, -1), float(n * model.alpha_)
+    P, factor, _ = penalized_products(model, rows.X, Y, w)
+    squares = np.square(Y - model._values(rows.X).reshape(n, -1))
+    noise = squares.sum(axis=0) if w is None else w @ squares
+    penalty = np.full(len(factor), shift)
+    penalty[0] = float(not model.fit_intercept)
+    inverse = scipy.linalg.solve_triangular(factor, np.eye(len(factor)))
+    freedom = len(factor) - float(penalty @ np.square(inverse).sum(axis=1))
+    noise = noise / max(n - freedom, 1.0)
+    return {"projection": P, "factor": factor, "shift": shift, "noise": noise}
+
+
+def penalized_products(
+    model: Any, X: Any, Y: NDArray, weights: NDArray | None
+) -> tuple[NDArray, NDArray, NDArray]:
+    """Return the projection to features, the upper Cholesky factor of A and Z^T W Y."""
     sketch_map = SketchMap(model.kernel_, model.landmarks_, model.sketch_.weights)
     inner = sketch_map(sketch_map.landmarks) @ sketch_map.weights.T
-    P, n, w = projection(np.asarray(inner)), len(rows.y), rows.relative_weights
-    w, Y = np.ones(n) if w is None else w, rows.y.reshape(n, -1)
-    A, squares, shift = np.zeros((P.shape[1] + 1,) * 2), 0.0, float(n * model.alpha_)
-    for part, block, Z, _ in _blocks(model, P, rows.X):
-        A += (Z.T * w[part]) @ Z
-        residuals = Y[part] - model._values(block).reshape(len(Z), -1)
-        squares = squares + w[part] @ np.square(residuals)
-    penalty = np.full(len(A), shift)
+    P = projection(np.asarray(inner))
+    w = np.ones(len(Y)) if weights is None else weights
+    A, c = np.zeros((P.shape[1] + 1,) * 2), np.zeros((P.shape[1] + 1, Y.shape[1]))
+    for part, Z, _ in _blocks(model, P, X):
+        A += (weighted := Z.T * w[part]) @ Z
+        c += weighted @ Y[part]
+    penalty = np.full(len(A), float(len(Y) * model.alpha_))
     penalty[0] = float(not model.fit_intercept)  # its row is zero then
     A[np.diag_indices_from(A)] += penalty
-    factor = np.triu(raised_cholesky(A, 0.0, _JITTER * float(np.trace(A)))[0])
-    inverse = scipy.linalg.solve_triangular(factor, np.eye(len(A)))
-    freedom = len(A) - float(penalty @ np.square(inverse).sum(axis=1))
-    noise = squares / max(n - freedom, 1.0)
-    return {"projection": P, "factor": factor, "shift": shift, "noise": noise}
+    return P, np.triu(raised_cholesky(A, 0.0, _JITTER * float(np.trace(A)))[0]), c
+
+
+def features_of(model: Any, projection: NDArray, rows: Any) -> NDArray:
+    """Return a constant and the features of rows, (n, r + 1)."""
+    return np.concatenate([Z for _, Z, _ in _blocks(model, projection, rows)])
 
 
 def posterior_std(model: Any, X: Any) -> NDArray:
@@ -77,7 +94,7 @@ def posterior_std(model: Any, X: Any) -> NDArray:
     check_has_posterior(model)
     parts, values = model.posterior_, []
     rows = checked_rows(model, X, dtype=model_dtype(model.landmarks_))
-    for *_, Z, unseen in _blocks(model, parts["projection"], rows):
+    for _, Z, unseen in _blocks(model, parts["projection"], rows):
         solved = scipy.linalg.solve_triangular(parts["factor"], Z.T, trans="T")
         values.append(unseen / parts["shift"] + np.square(solved).sum(axis=0))
     std = np.sqrt(np.concatenate(values)[:, None] * parts["noise"])
@@ -86,17 +103,16 @@ def posterior_std(model: Any, X: Any) -> NDArray:
 
 def _blocks(
     model: Any, projection: NDArray, rows: Any
-) -> Iterator[tuple[slice, Any, NDArray, NDArray]]:
-    """Yield places, rows, features and k(x, x) - |z(x)|^2 of each block."""
+) -> Iterator[tuple[slice, NDArray, NDArray]]:
+    """Yield places, features and k(x, x) - |z(x)|^2 of each block."""
     sketch_map = SketchMap(model.kernel_, model.landmarks_, model.sketch_.weights)
     for start in range(0, rows.shape[0], _BLOCK_ROWS):
         part = slice(start, min(start + _BLOCK_ROWS, rows.shape[0]))
-        block = rows[part]
-        inputs = transform_rows(block, model.scaler_, model.kernel_)
+        inputs = transform_rows(rows[part], model.scaler_, model.kernel_)
         Z = project(sketch_map(inputs), projection)
         unseen = np.maximum(model.kernel_.diag(inputs) - np.square(Z).sum(axis=1), 0.0)
         constant = np.full(len(Z), float(model.fit_intercept))
-        yield part, block, np.column_stack([constant, Z]), unseen
+        yield part, np.column_stack([constant, Z]), unseen
 
 
 def check_posterior(model: Any, X: Any) -> None:
@@ -112,14 +128,19 @@ def check_posterior(model: Any, X: Any) -> None:
             "`loss` must be the square loss, without an output matrix, for a "
             f"posterior, got {model!r}: conformal intervals are for any model"
         )
+    if model.monotonic_cst is not None:
+        raise ValueError(
+            "`monotonic_cst` must be None for a posterior, got "
+            f"{model.monotonic_cst!r}: conformal intervals are for any model"
+        )
     if is_pairwise(model.kernel):
         raise ValueError(
             "`kernel` must be one of rows for a posterior, got kernel values: pass the "
             "rows and a kernel of them"
         )
-    if model.size_ > _MOST_FEATURES:
+    if model.size_ > MOST_FEATURES:
         raise ValueError(
-            f"`size` must be at most {_MOST_FEATURES} for a posterior, got "
+            f"`size` must be at most {MOST_FEATURES} for a posterior, got "
             f"{model.size_}: fit a sketch"
         )
 

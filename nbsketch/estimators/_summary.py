@@ -46,6 +46,8 @@ def _entries(model: Any) -> Iterator[tuple[str, str]]:
     if hasattr(model, "dual_gap_"):
         yield "machine", f"{_machine(model)}, {_reason(model)}"
         yield "more", _more(model)
+    if hasattr(model, "monotonic_violation_"):
+        yield "monotonic", f"within {model.monotonic_violation_:.3g} on training rows"
     yield from _solution(model)
 
 

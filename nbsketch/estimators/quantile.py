@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 
 from nbsketch._quantiles import (
+    as_values,
     between_levels,
     conformal_quantile,
     distribution,
@@ -344,17 +345,10 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
             Probabilities.
         """
         if is_dask(X):
-            return row_by_row(self.predict_cdf, X, np.asarray(y, dtype=float).ravel())
+            return row_by_row(self.predict_cdf, X, as_values(y, ()))
         quantiles = self._calibrated(X)
-        values, n = np.asarray(y, dtype=float), len(quantiles)
-        if values.ndim > 2 or (values.ndim == 2 and len(values) != n):
-            raise ValueError(
-                f"`y` must be a number or have shape (k,) or ({n}, k), got shape "
-                f"{values.shape}"
-            )
-        shape = n, values.shape[-1] if values.ndim else 1
         levels = np.asarray(self.quantiles, dtype=float)
-        return distribution(levels, quantiles, np.broadcast_to(values, shape))
+        return distribution(levels, quantiles, as_values(y, quantiles.shape[:1]))
 
     def _calibrated(self, X: Any) -> NDArray:
         """Return ascending quantiles of the fitted levels, moved by calibration."""

@@ -15,6 +15,7 @@ from nbsketch._validation import declares_parameters
 from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import IterativeModel, RegressorScore, as_columns
+from nbsketch.estimators._monotonic import check_monotonic, constrain
 from nbsketch.estimators._posterior import (
     check_posterior,
     fit_posterior,
@@ -23,6 +24,8 @@ from nbsketch.estimators._posterior import (
 from nbsketch.fitting.problem import Problem
 from nbsketch.fitting.regression import regression_objective
 from nbsketch.fitting.settings import Plan
+from nbsketch.fitting.sketched import SketchedData
+from nbsketch.fitting.solution import FeatureSolution
 from nbsketch.losses import LogLinkLoss, as_loss
 
 
@@ -94,6 +97,12 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorScore, IterativeModel):
         Output matrix M, positive semi-definite. None: the identity.
     fit_intercept : bool, default=True
         Whether to fit the constant b; it is not penalized.
+    monotonic_cst : array of int of shape (q,), dict of str or None, default=None
+        1: predictions do not fall where this column rises, -1: they do not rise, 0: no
+        constraint; in the order of the columns, or by their names. For one target and
+        the square loss, without output matrix; `alpha` is chosen without constraints,
+        and the default sketch is n rows up to 1500, else 1000. It holds on a sample of
+        lines through training rows; see `monotonic_violation_` and :doc:`/monotonic`.
     solver : {"auto", "adam", "sgd"} or StochasticSolver, default="auto"
         "auto": the closed form for the square loss, or preconditioned conjugate
         gradients for all rows if there are more than 4000 and, with `alpha` or without
@@ -158,6 +167,9 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorScore, IterativeModel):
         Iterations of the solver; 1 for a closed form.
     n_features_in_ : int
         Number of features q.
+    monotonic_violation_ : float
+        With `monotonic_cst`: the largest change of a prediction against a constraint,
+        where a constrained column of up to 1000 training rows moves along 50 quantiles.
     posterior_ : dict
         After `fit_posterior`: "noise", the noise variances (d,), and what standard
         deviations are computed from.
@@ -182,6 +194,7 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorScore, IterativeModel):
 
     loss: Any = "square"
     output: Any = None
+    monotonic_cst: Any = None
 
     def prepare(
         self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None
@@ -200,7 +213,20 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorScore, IterativeModel):
         )
         objective = replace(objective, folds=self._folds(rows, groups))
         single = rows.y.ndim == 1
+        if self.monotonic_cst is not None:
+            check_monotonic(self, rows.X, single)
+            if plan.is_free and (size := objective.default_size()) < len(rows.y):
+                plan = replace(plan, sketch="subsampling", size=size)
         return Problem(rows.X, objective, plan, single, kept=rows.kept)
+
+    def _publish(
+        self, problem: Problem, data: SketchedData, solution: FeatureSolution
+    ) -> SketchedKernelRegressor:
+        super()._publish(problem, data, solution)
+        self.__dict__.pop("monotonic_violation_", None)  # of an earlier fit
+        if self.monotonic_cst is not None:
+            constrain(self, problem)
+        return self
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
         """Return the predictions of the rows of X, of shape (n,) or (n, d).

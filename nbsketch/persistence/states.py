@@ -377,7 +377,11 @@ _TABULAR: dict[str, Rule] = {
 }
 
 STATES: dict[str, dict[str, Rule]] = {
-    "SketchedKernelRegressor": {**CERTIFIED, "posterior_?": _posterior},
+    "SketchedKernelRegressor": {
+        **CERTIFIED,
+        "monotonic_violation_?": number,
+        "posterior_?": _posterior,
+    },
     "SketchedKernelClassifier": {**CERTIFIED, "classes_": _classes},
     "JointQuantileRegressor": {
         **CERTIFIED,

@@ -76,6 +76,14 @@ class Noise:
         """Return quantiles of the scores, (levels, d), without a correction."""
         return np.stack([self._quantile(level, 0.0) for level in levels])
 
+    def levels(self, scores: NDArray) -> NDArray:
+        """Return the levels of scores (n, d, k): the inverse of `quantiles`."""
+        out = np.empty(scores.shape)
+        for k, (values, shares) in enumerate(zip(*self._columns(), strict=True)):
+            place = (np.cumsum(shares) - shares / 2) / len(values)
+            out[:, k] = np.interp(scores[:, k], values, place, left=0.0, right=1.0)
+        return out
+
     def limits(self, coverage: float) -> NDArray:
         """Return the limits of an interval of the scores, (2, d).
 

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_array, check_consistent_length
 from nbsketch._blas import one_thread
 from nbsketch._faults import check_magnitude, explaining
 from nbsketch._progress import watched_fit
+from nbsketch._quantiles import as_values
 from nbsketch._validation import check_real
 from nbsketch.distributed.checks import loaded
 from nbsketch.distributed.collections import is_dask
@@ -156,7 +157,7 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
             return table_by_row(self.predict, X)
         return self._shaped(self._machine_values(self._rows(X)))
 
-    def predict_quantiles(self, X: Any, quantiles: ArrayLike) -> NDArray:
+    def predict_quantiles(self, X: Any, levels: Any) -> NDArray:
         """Return quantiles of the target given the rows of X.
 
         They are the prediction plus quantiles of left-out residuals, which are scaled
@@ -168,8 +169,8 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         ----------
         X : DataFrame or array of shape (n, q)
             Rows.
-        quantiles : sequence of floats in (0, 1)
-            Ascending levels.
+        levels : float or sequence of floats
+            Ascending levels in (0, 1).
 
         Returns
         -------
@@ -177,10 +178,35 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
             Quantiles; they do not cross.
         """
         if is_dask(X):
-            return table_by_row(self.predict_quantiles, X, quantiles)
-        levels = np.asarray(check_levels("quantiles", quantiles), dtype=float)
-        rows = self._rows(X)
-        return self._spread(rows, self.noise_.quantiles(levels))
+            return table_by_row(self.predict_quantiles, X, levels)
+        tau = np.array(check_levels("levels", np.atleast_1d(np.asarray(levels))))
+        return self._spread(X, self.noise_.quantiles(tau))
+
+    def predict_cdf(self, X: Any, y: ArrayLike) -> NDArray:
+        """Return the probability that the target is at most y.
+
+        The inverse of `predict_quantiles`: 0 below the smallest and 1 above the largest
+        left-out residual, scaled to the row.
+
+        Parameters
+        ----------
+        X : DataFrame or array of shape (n, q)
+            Rows.
+        y : float, array of shape (k,), or array of shape (n, k) or (n, d, k)
+            Values: the same k for each row, or some for each.
+
+        Returns
+        -------
+        ndarray of shape (n, k) or (n, d, k)
+            Probabilities.
+        """
+        if is_dask(X):
+            return table_by_row(self.predict_cdf, X, as_values(y, ()))
+        center, sigma = self._law(X)
+        values = as_values(y, center.shape[: 1 if self._single else 2])
+        values = values[:, None] if self._single else values
+        levels = self.noise_.levels((values - center[:, :, None]) / sigma[:, :, None])
+        return levels[:, 0] if self._single else levels
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> NDArray:
         """Return intervals that hold the target with a given probability.
@@ -209,8 +235,7 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         level = check_real(
             "coverage", coverage, low=0, high=1, low_open=True, high_open=True
         )
-        rows = self._rows(X)
-        return self._spread(rows, self.noise_.limits(level))
+        return self._spread(X, self.noise_.limits(level))
 
     def _set_noise(
         self,
@@ -252,13 +277,18 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
             out += weight * np.clip(values, machine.y_low, machine.y_high)
         return out
 
-    def _spread(self, rows: NDArray, scores: NDArray) -> NDArray:
-        """Return predictions plus local scales times scores (levels, d)."""
-        machine = self.machine_
+    def _law(self, X: Any) -> tuple[NDArray, NDArray]:
+        """Return predictions and local scales of errors, (n, d) each."""
+        machine, rows = self.machine_, self._rows(X)
         form = form_of(SMOOTH, machine.base_scales)
         with one_thread():
             sigma = self.noise_.sigma(form, machine.prepare(rows))
-        out = self._machine_values(rows)[:, :, None] + sigma[:, :, None] * scores.T
+        return self._machine_values(rows), sigma
+
+    def _spread(self, X: Any, scores: NDArray) -> NDArray:
+        """Return predictions plus local scales times scores (levels, d)."""
+        center, sigma = self._law(X)
+        out = center[:, :, None] + sigma[:, :, None] * scores.T
         return out[:, 0] if self._single else out
 
     def _shaped(self, values: NDArray) -> NDArray:

@@ -1,0 +1,203 @@
+"""Predictions that are monotone in some columns."""
+
+import cvxpy as cp
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_allclose, assert_array_equal
+
+import nbsketch
+from nbsketch import SketchedKernelRegressor
+from nbsketch.conformal import ConformalRegressor
+from nbsketch.estimators import _monotonic
+from nbsketch.fitting.lazy import ChosenRows
+from nbsketch.kernels import GaussianKernel
+from nbsketch.sketches import LandmarkSketch
+
+FIXED = {"kernel": "gaussian", "bandwidth": 0.7, "alpha": 1e-3, "random_state": 0}
+
+
+def make_data(n, seed=0):
+    """Rise in the first column, fall in the second, neither in the third."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, size=(n, 3))
+    f = np.tanh(3 * X[:, 0]) - np.exp(X[:, 1]) + np.sin(3 * X[:, 2])
+    return X, f + 0.6 * rng.normal(size=n), f
+
+
+def falls(model, X, signs, knots=30):
+    """Return the largest fall of predictions along lines through the rows of X."""
+    found = []
+    for k in np.flatnonzero(signs):
+        rows = np.repeat(X, knots, axis=0)
+        rows[:, k] = np.tile(np.linspace(X[:, k].min(), X[:, k].max(), knots), len(X))
+        steps = signs[k] * np.diff(model.predict(rows).reshape(len(X), knots), axis=1)
+        found.append(-steps.min())
+    return max(found)
+
+
+def optimum(X, y, weights, signs, fit_intercept):
+    """Return predictions of X and the objective of cvxpy's solution on all rows."""
+    n = len(X)
+    kernel = GaussianKernel(0.7)
+    K = kernel(X, X)
+    root = np.linalg.cholesky(K + 1e-12 * np.eye(n))
+    a, b = cp.Variable(n), cp.Variable()
+    fitted = root @ a + b
+    constraints = [] if fit_intercept else [b == 0]
+    for k in np.flatnonzero(signs):
+        knots = np.quantile(X[:, k], np.linspace(0, 1, _monotonic._KNOTS))
+        rows = np.repeat(X, len(knots), axis=0)
+        rows[:, k] = np.tile(knots, n)
+        values = np.linalg.solve(root, kernel(X, rows)).T.reshape(n, len(knots), n)
+        steps = signs[k] * np.diff(values, axis=1).reshape(-1, n)
+        constraints.append(steps @ a >= 0)
+    losses = cp.sum(cp.multiply(weights, cp.square(y - fitted))) / (2 * n)
+    objective = cp.Minimize(losses + FIXED["alpha"] / 2 * cp.sum_squares(a))
+    problem = cp.Problem(objective, constraints)
+    problem.solve(solver="CLARABEL", tol_gap_abs=1e-12, tol_gap_rel=1e-12)
+    return fitted.value, problem.value
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_the_solution_is_that_of_cvxpy(fit_intercept):
+    X, y, _ = make_data(50)
+    weights = np.random.default_rng(1).uniform(0.5, 2, size=50)
+    weights /= weights.mean()
+    options = FIXED | {"fit_intercept": fit_intercept, "monotonic_cst": [1, -1, 0]}
+    model = SketchedKernelRegressor(**options).fit(X, y, weights)
+    fitted, objective = optimum(X, y, weights, [1, -1, 0], fit_intercept)
+    free = SketchedKernelRegressor(**options | {"monotonic_cst": None})
+    assert abs(free.fit(X, y, weights).predict(X) - fitted).max() > 0.05
+    assert_allclose(model.predict(X), fitted, atol=2e-5)
+    assert_allclose(model.objective_, objective, rtol=1e-7)
+    assert 0 <= model.dual_gap_ < 1e-10
+
+
+def test_constraints_hold_and_lower_the_error():
+    errors, signs = np.zeros((8, 2)), [1, -1, 0]
+    for seed in range(8):
+        X, y, _ = make_data(200, seed)
+        new_X, _, f = make_data(300, 100 + seed)
+        free = SketchedKernelRegressor(**FIXED, size=100).fit(X, y)
+        model = SketchedKernelRegressor(**FIXED, size=100, monotonic_cst=signs)
+        model.fit(X, y)
+        assert falls(model, new_X, signs) < 0.3 * falls(free, new_X, signs)
+        assert falls(model, X, signs) <= 1.2 * model.monotonic_violation_ < 0.1
+        assert f"within {model.monotonic_violation_:.3g}" in model.summary()
+        misses = [np.square(m.predict(new_X) - f).mean() for m in (free, model)]
+        errors[seed] = np.sqrt(misses)
+    assert errors[:, 1].mean() < errors[:, 0].mean()
+
+
+def test_names_and_signs_are_those_of_scikit_learn():
+    X, y, _ = make_data(80)
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    by_name = SketchedKernelRegressor(monotonic_cst={"b": -1}, **FIXED).fit(frame, y)
+    plain = SketchedKernelRegressor(monotonic_cst=np.array([0, -1, 0]), **FIXED)
+    assert_array_equal(plain.fit(X, y).predict(X), by_name.predict(frame))
+    mirrored = SketchedKernelRegressor(monotonic_cst=[0, 1, 0], **FIXED).fit(X, -y)
+    assert_allclose(mirrored.predict(X), -plain.predict(X), atol=1e-8)
+
+
+def test_a_constraint_that_holds_changes_nothing():
+    X = np.random.default_rng(0).uniform(-1, 1, size=(60, 2))
+    X[:, 1] = 1.0  # a constant has no lines
+    options = FIXED | {"kernel": "linear", "bandwidth": None}
+    free = SketchedKernelRegressor(**options).fit(X, 2 * X[:, 0])
+    model = SketchedKernelRegressor(monotonic_cst=[1, 1], **options)
+    model.fit(X, 2 * X[:, 0])
+    assert_array_equal(model.coef_, free.coef_)
+    assert model.monotonic_violation_ == 0
+    model.set_params(monotonic_cst=None).fit(X, X[:, 0])
+    assert not hasattr(model, "monotonic_violation_")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sketch": "gaussian", "size": 40},
+        {"sketch": LandmarkSketch(np.random.default_rng(3).uniform(-1, 1, (40, 3)))},
+        {"preprocessing": "rank", "bandwidth": 1.0},
+        {"kernel": "laplacian"},
+    ],
+)
+def test_every_sketch_and_kernel_of_rows_has_constraints(options):
+    X, y, _ = make_data(150)
+    X = X.astype(np.float32)
+    free = SketchedKernelRegressor(**FIXED | options).fit(X, y)
+    model = SketchedKernelRegressor(**FIXED | options, monotonic_cst=[1, -1, 0])
+    model.fit(X, y)
+    signs = np.array([1, -1, 0])
+    assert falls(model, X, signs) < 0.3 * falls(free, X, signs)
+    assert model.objective_ > free.objective_
+
+
+def test_paths_files_and_the_default_sketch(tmp_path, monkeypatch):
+    X, y, _ = make_data(120)
+    model = SketchedKernelRegressor(monotonic_cst=[1, -1, 0], **FIXED)
+    path = model.fit_path(X, y, [1e-2, 1e-3])
+    assert_allclose(path[1].predict(X), model.fit(X, y).predict(X), atol=1e-9)
+    model.save(tmp_path / "model.npz")
+    loaded = nbsketch.load(tmp_path / "model.npz")
+    assert_array_equal(loaded.predict(X), model.predict(X))
+    assert loaded.summary() == model.summary()
+    X, y, _ = make_data(1600)
+    options = FIXED | {"bandwidth": 1.0, "alpha": 1.0}
+    model = SketchedKernelRegressor(monotonic_cst=[1, 0, 0], **options).fit(X, y)
+    assert model.size_ == 1000 and "(default)" in model.summary()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"loss": "huber"}, "`loss` must be the square loss for `monotonic_cst`, got"),
+        ({"output": np.eye(1)}, "`output` must be None"),
+        ({"solver": "adam"}, "`solver` must be 'auto'"),
+        ({"monotonic_cst": [1, 0]}, "has shape"),
+        ({"monotonic_cst": [1, 0, 2]}, "-1, 0 or 1"),
+        ({"monotonic_cst": {"a": 1}}, "feature names"),
+        ({"monotonic_cst": 1}, "`monotonic_cst` must be a sequence of -1, 0 and 1"),
+    ],
+)
+def test_what_is_not_offered_is_refused_by_name(options, message):
+    X, y, _ = make_data(40)
+    options = FIXED | {"monotonic_cst": [1, 0, 0]} | options
+    with pytest.raises(ValueError, match=message):
+        SketchedKernelRegressor(**options).fit(X, y)
+
+
+def test_data_and_methods_without_constraints_are_refused():
+    X, y, _ = make_data(40)
+    model = SketchedKernelRegressor(monotonic_cst=[1, 0, 0], **FIXED)
+    with pytest.raises(ValueError, match="`X` must be dense"):
+        model.fit(sp.csr_array(X), y)
+    with pytest.raises(ValueError, match="`y` must be a single target"):
+        model.fit(X, np.column_stack([y, y]))
+    with pytest.raises(ValueError, match="`kernel` must be a kernel of rows"):
+        kernel = {"kernel": "precomputed", "bandwidth": None, "monotonic_cst": [1] * 40}
+        SketchedKernelRegressor(**FIXED | kernel).fit(X @ X.T, y)
+    with pytest.raises(ValueError, match="`monotonic_cst` must be None"):
+        model.fit(X, y).fit_posterior(X, y)
+    with pytest.raises(ValueError, match="monotonic_cst=None"):
+        ConformalRegressor(model, method="jackknife+").fit(X, y)
+
+
+def test_lazy_rows_have_the_lines_of_others():
+    X = make_data(90)[0]
+    lazy, index = ChosenRows(X, np.arange(60)), np.arange(5)
+    pairs = (_monotonic._lines(rows, [1, -1, 0], index, 4) for rows in (lazy, X[:60]))
+    for found, expected in zip(*pairs, strict=True):
+        assert_array_equal(found.rows, expected.rows)
+
+
+def test_rows_of_weight_zero_and_mapped_rows_count_as_others(tmp_path):
+    X, y, _ = make_data(90)
+    np.save(tmp_path / "X.npy", X)
+    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
+    weights = np.repeat([1.0, 0.0], [60, 30])
+    model = SketchedKernelRegressor(monotonic_cst=[1, -1, 0], **FIXED)
+    expected = model.fit(X[:60], y[:60]).predict(X)
+    for rows in (X, mapped):
+        assert_allclose(model.fit(rows, y, weights).predict(X), expected, atol=1e-9)

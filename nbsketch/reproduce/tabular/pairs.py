@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import sem
 
 from nbsketch.reproduce._tools.report import Row, Rows
 from nbsketch.reproduce._tools.statistics import column, groups, where
 from nbsketch.reproduce.tabular.methods import DEFAULT
 from nbsketch.reproduce.tabular.problems import CLASSIFICATION, QUANTILES
 
+# Sets with hardly any noise, whose ratios own a mean.
+NOISE_FREE = "yacht", "parkinsons"
 # Share of the targets between the outer quantiles, and standard errors that a coverage
 # may be away from it.
 _LEVEL, _DEVIATIONS = 0.8, 2.0
@@ -25,22 +29,37 @@ def against_others(table: Rows) -> list[Row]:
         common = [row for row in theirs if row["set"] in ours]
         if method != DEFAULT and common:
             name = "log_loss" if task == CLASSIFICATION else "error"
-            mine = np.array([ours[row["set"]][name] for row in common])
-            found.append(_pair(task, method, mine / column(common, name)))
+            mine = [ours[row["set"]] for row in common]
+            ratios = column(mine, name) / column(common, name)
+            times = column(mine, "fit") / column(common, "fit")
+            noisy = [row["set"] not in NOISE_FREE for row in common]
+            found.append(_pair(task, method, ratios, np.array(noisy), times))
     return found
 
 
-def _pair(task: str, method: str, ratios: np.ndarray) -> Row:
+def _pair(
+    task: str, method: str, ratios: NDArray, is_noisy: NDArray, times: NDArray
+) -> Row:
+    mean, n = _geometric(ratios), len(ratios)
+    error = f" ± {mean * sem(np.log(ratios)):.2f}" if n > 1 else ""
+    noisy = f"{_geometric(ratios[is_noisy]):.2f}" if is_noisy.any() else ""
     return {
         "task": task,
         "method": method,
-        "sets": len(ratios),
-        "mean ratio": f"{np.exp(np.log(ratios).mean()):.2f}",
+        "sets": n,
+        "mean ratio": f"{mean:.2f}{error}",
+        "without yacht, parkinsons": noisy,
+        "median": f"{np.median(ratios):.2f}",
         "lower": int((ratios < 1).sum()),
         "higher": int((ratios > 1).sum()),
         "least ratio": f"{ratios.min():.2f}",
         "largest ratio": f"{ratios.max():.2f}",
+        "fit time": f"{_geometric(times):.2f}",
     }
+
+
+def _geometric(ratios: NDArray) -> float:
+    return float(np.exp(np.log(ratios).mean()))
 
 
 def coverages(rows: Rows) -> list[Row]:

@@ -48,11 +48,10 @@ from nbsketch.reproduce.tabular.problems import (
     CLASSIFICATION,
     QUANTILES,
     REGRESSION,
+    TASKS,
     Problem,
     Table,
 )
-
-TASKS = REGRESSION, CLASSIFICATION, QUANTILES
 
 
 def toy(n=150):
@@ -461,6 +460,17 @@ def test_one_method_against_each_of_the_others():
     assert trees["without yacht, parkinsons"] == "2.00" and trees["fit time"] == "1.00"
     assert (trees["least ratio"], trees["largest ratio"]) == ("0.25", "2.00")
     assert (xrfm["sets"], xrfm["mean ratio"]) == (1, "0.50")
+
+
+def test_the_best_of_the_others_on_each_set_worst_first():
+    rows = [row("boston", DEFAULT, 1.0), row("boston", EXACT, 0.1)]
+    rows += [row("boston", LIGHTGBM, 2.0), row("boston", XRFM, 4.0)]
+    rows += [row("yacht", DEFAULT, 3.0), row("yacht", LIGHTGBM, 2.0)]
+    found = summary.page_tables(rows)["best"]
+    assert [tuple(r.values()) for r in found] == [
+        (REGRESSION, "yacht", LIGHTGBM, "1.50"),
+        (REGRESSION, "boston", LIGHTGBM, "0.50"),
+    ]
 
 
 def test_coverages_are_counted_in_standard_errors():

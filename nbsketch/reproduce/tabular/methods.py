@@ -40,6 +40,7 @@ EFFORTS = ("fast", "high")
 # The method whose fit time is the budget of the tuned one.
 DEFAULT, BLOCKS = "tabular, fast", "tabular, fast, cv=5"
 SKETCHED, EXACT = "sketched", "exact ridge"
+OURS = (*(f"tabular, {effort}" for effort in EFFORTS), BLOCKS, SKETCHED, EXACT)
 LIGHTGBM, TUNED, CONFORMAL = "LightGBM", "LightGBM tuned", "LightGBM, CQR"
 CATBOOST, STOPPED = "CatBoost", "CatBoost, stopped"
 HISTOGRAMS, EXTRA_TREES = "HistGradientBoosting", "ExtraTrees"

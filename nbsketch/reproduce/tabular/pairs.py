@@ -8,8 +8,8 @@ from scipy.stats import sem
 
 from nbsketch.reproduce._tools.report import Row, Rows
 from nbsketch.reproduce._tools.statistics import column, groups, where
-from nbsketch.reproduce.tabular.methods import DEFAULT
-from nbsketch.reproduce.tabular.problems import CLASSIFICATION, QUANTILES
+from nbsketch.reproduce.tabular.methods import DEFAULT, OURS
+from nbsketch.reproduce.tabular.problems import CLASSIFICATION, QUANTILES, TASKS
 
 # Sets with hardly any noise, whose ratios own a mean.
 NOISE_FREE = "yacht", "parkinsons"
@@ -25,16 +25,20 @@ def against_others(table: Rows) -> list[Row]:
     """
     found = []
     for (task, method), theirs in groups(table, "task", "method").items():
+        name = _error_of(task)
         ours = {row["set"]: row for row in where(table, task=task, method=DEFAULT)}
         common = [row for row in theirs if row["set"] in ours]
         if method != DEFAULT and common:
-            name = "log_loss" if task == CLASSIFICATION else "error"
             mine = [ours[row["set"]] for row in common]
             ratios = column(mine, name) / column(common, name)
             times = column(mine, "fit") / column(common, "fit")
             noisy = [row["set"] not in NOISE_FREE for row in common]
             found.append(_pair(task, method, ratios, np.array(noisy), times))
     return found
+
+
+def _error_of(task: str) -> str:
+    return "log_loss" if task == CLASSIFICATION else "error"
 
 
 def _pair(
@@ -60,6 +64,25 @@ def _pair(
 
 def _geometric(ratios: NDArray) -> float:
     return float(np.exp(np.log(ratios).mean()))
+
+
+def against_best(table: Rows) -> list[Row]:
+    """Return the method of other packages with the least error on each set.
+
+    Sets of a task are in descending order of the ratio of tabular to it.
+    """
+    found = []
+    for (task, name), rows in groups(table, "task", "set").items():
+        error = _error_of(task)
+        others = [row for row in rows if row["method"] not in OURS]
+        ours = where(rows, method=DEFAULT)
+        if others and ours:
+            best = min(others, key=lambda row: row[error])
+            ratio = ours[0][error] / best[error]
+            place = {"task": task, "set (developed on)": name}
+            found.append(place | {"least error": best["method"], "ratio": ratio})
+    order = sorted(found, key=lambda row: (-TASKS.index(row["task"]), row["ratio"]))
+    return [row | {"ratio": f"{row['ratio']:.2f}"} for row in reversed(order)]
 
 
 def coverages(rows: Rows) -> list[Row]:

@@ -17,6 +17,7 @@ from nbsketch.reproduce._tools.data import load
 FRACTIONS = (0.8, 0.2)
 REGRESSION, CLASSIFICATION = "regression", "classification"
 QUANTILES = "quantiles"
+TASKS = REGRESSION, CLASSIFICATION, QUANTILES
 # Of these, the first of several targets.
 _SEVERAL = ("scm20d", "rf1")
 _OF_SCIKIT_LEARN = {

@@ -15,15 +15,15 @@ from nbsketch.reproduce._tools.report import Row, Rows, write_csv
 from nbsketch.reproduce._tools.statistics import column, groups, spread, where
 from nbsketch.reproduce._tools.style import style_of
 from nbsketch.reproduce.tabular.methods import HISTOGRAMS, LIGHTGBM
-from nbsketch.reproduce.tabular.pairs import against_others, coverages
+from nbsketch.reproduce.tabular.pairs import against_best, against_others, coverages
 from nbsketch.reproduce.tabular.problems import (
     CLASSIFICATION,
     PROBLEMS,
     QUANTILES,
     REGRESSION,
+    TASKS,
 )
 
-_TASKS = REGRESSION, CLASSIFICATION, QUANTILES
 _RATIOS = "ratio", "log_loss_ratio", "times", "slower"
 
 
@@ -193,6 +193,7 @@ def page_tables(rows: Rows) -> dict[str, list[Row]]:
         "quantile-times": _wide(quantiles, "times"),
         "coverage": _wide(quantiles, "coverage"),
         "pairs": against_others(table),
+        "best": against_best(table),
         "intervals": coverages(shared_splits(rows)),
         "ranks": _rank_table(rows),
         "about": _about(rows),
@@ -231,7 +232,7 @@ def _rank_table(rows: Rows) -> list[Row]:
         for method, rank in (mean | last).items():
             entry = table.setdefault(method, {"method": method})
             entry[task] = f"{rank:.2f}"
-    tasks = [task for task in _TASKS if any(task in row for row in table.values())]
+    tasks = [task for task in TASKS if any(task in row for row in table.values())]
     order = sorted(table, key="critical distance".__eq__)  # the distance last
     return [
         {"method": n, **{task: table[n].get(task, "") for task in tasks}} for n in order

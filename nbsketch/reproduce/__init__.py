@@ -51,7 +51,6 @@ EXPERIMENTS = {
     "pohlen": "pohlen",
     "sisokr": "sisokr.multilabel",
     "tabular": "tabular.comparison",
-    "tabular-quantiles": "tabular.quantiles",
     "sketch-cost": "tabular.sketch_cost",
     "steadiness": "tabular.steadiness",
     "coverage": "coverage",

@@ -38,6 +38,14 @@ def write_csv(rows: Rows, path: Path) -> None:
         writer.writerows(rows)
 
 
+def append_csv(row: Row, path: Path) -> None:
+    """Write a row to the end of a CSV file with its columns, which may be new."""
+    if not path.exists():
+        return write_csv([row], path)
+    with path.open("a", newline="", encoding="utf-8") as file:
+        csv.DictWriter(file, fieldnames=list(row)).writerow(row)
+
+
 def write_markdown(rows: Rows, path: Path, title: str, notes: Sequence[str]) -> None:
     """Write rows to a Markdown file."""
     path.parent.mkdir(parents=True, exist_ok=True)

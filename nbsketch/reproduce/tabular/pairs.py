@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import sem
 
 from nbsketch.reproduce._tools.report import Row, Rows
 from nbsketch.reproduce._tools.statistics import column, groups, where
-from nbsketch.reproduce.tabular.methods import DEFAULT
-from nbsketch.reproduce.tabular.problems import CLASSIFICATION, QUANTILES
+from nbsketch.reproduce.tabular.methods import DEFAULT, OURS
+from nbsketch.reproduce.tabular.problems import CLASSIFICATION, QUANTILES, TASKS
 
+# Sets with hardly any noise, whose ratios own a mean.
+NOISE_FREE = "yacht", "parkinsons"
 # Share of the targets between the outer quantiles, and standard errors that a coverage
 # may be away from it.
 _LEVEL, _DEVIATIONS = 0.8, 2.0
@@ -21,26 +25,64 @@ def against_others(table: Rows) -> list[Row]:
     """
     found = []
     for (task, method), theirs in groups(table, "task", "method").items():
+        name = _error_of(task)
         ours = {row["set"]: row for row in where(table, task=task, method=DEFAULT)}
         common = [row for row in theirs if row["set"] in ours]
         if method != DEFAULT and common:
-            name = "log_loss" if task == CLASSIFICATION else "error"
-            mine = np.array([ours[row["set"]][name] for row in common])
-            found.append(_pair(task, method, mine / column(common, name)))
+            mine = [ours[row["set"]] for row in common]
+            ratios = column(mine, name) / column(common, name)
+            times = column(mine, "fit") / column(common, "fit")
+            noisy = [row["set"] not in NOISE_FREE for row in common]
+            found.append(_pair(task, method, ratios, np.array(noisy), times))
     return found
 
 
-def _pair(task: str, method: str, ratios: np.ndarray) -> Row:
+def _error_of(task: str) -> str:
+    return "log_loss" if task == CLASSIFICATION else "error"
+
+
+def _pair(
+    task: str, method: str, ratios: NDArray, is_noisy: NDArray, times: NDArray
+) -> Row:
+    mean, n = _geometric(ratios), len(ratios)
+    error = f" ± {mean * sem(np.log(ratios)):.2f}" if n > 1 else ""
+    noisy = f"{_geometric(ratios[is_noisy]):.2f}" if is_noisy.any() else ""
     return {
         "task": task,
         "method": method,
-        "sets": len(ratios),
-        "mean ratio": f"{np.exp(np.log(ratios).mean()):.2f}",
+        "sets": n,
+        "mean ratio": f"{mean:.2f}{error}",
+        "without yacht, parkinsons": noisy,
+        "median": f"{np.median(ratios):.2f}",
         "lower": int((ratios < 1).sum()),
         "higher": int((ratios > 1).sum()),
         "least ratio": f"{ratios.min():.2f}",
         "largest ratio": f"{ratios.max():.2f}",
+        "fit time": f"{_geometric(times):.2f}",
     }
+
+
+def _geometric(ratios: NDArray) -> float:
+    return float(np.exp(np.log(ratios).mean()))
+
+
+def against_best(table: Rows) -> list[Row]:
+    """Return the method of other packages with the least error on each set.
+
+    Sets of a task are in descending order of the ratio of tabular to it.
+    """
+    found = []
+    for (task, name), rows in groups(table, "task", "set").items():
+        error = _error_of(task)
+        others = [row for row in rows if row["method"] not in OURS]
+        ours = where(rows, method=DEFAULT)
+        if others and ours:
+            best = min(others, key=lambda row: row[error])
+            ratio = ours[0][error] / best[error]
+            place = {"task": task, "set (developed on)": name}
+            found.append(place | {"least error": best["method"], "ratio": ratio})
+    order = sorted(found, key=lambda row: (-TASKS.index(row["task"]), row["ratio"]))
+    return [row | {"ratio": f"{row['ratio']:.2f}"} for row in reversed(order)]
 
 
 def coverages(rows: Rows) -> list[Row]:

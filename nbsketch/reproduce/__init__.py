@@ -51,6 +51,7 @@ EXPERIMENTS = {
     "pohlen": "pohlen",
     "sisokr": "sisokr.multilabel",
     "tabular": "tabular.comparison",
+    "unseen": "tabular.unseen",
     "sketch-cost": "tabular.sketch_cost",
     "steadiness": "tabular.steadiness",
     "coverage": "coverage",

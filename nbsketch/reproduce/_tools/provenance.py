@@ -3,27 +3,42 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from shutil import which
 
+import nbsketch
 from nbsketch import _info
 
 _VERSIONS = ("nbsketch", "python", "numba", "numpy", "scipy", "scikit-learn")
 
 
 def provenance() -> dict[str, str]:
-    """Return date (UTC), versions, processor and number of threads of this process."""
+    """Return date (UTC), state of the code, command, versions, processor, threads."""
     info = _info.collect()
     today = datetime.now(UTC).date().isoformat()
-    return {"date": today} | {
+    command = " ".join(["nbsketch", *sys.argv[1:]])
+    return {"date": today, "commit": commit(), "command": command} | {
         name: info[name] for name in (*_VERSIONS, "processor", "threads")
     }
 
 
+def commit() -> str:
+    """Return the commit of a checkout, with + if files have changed; else nothing."""
+    folder = Path(nbsketch.__file__).parents[1]
+    git = ["git", "-C", str(folder), "describe", "--always", "--dirty=+", "--exclude=*"]
+    if not (folder / ".git").exists() or which("git") is None:
+        return ""
+    return subprocess.run(git, capture_output=True, text=True).stdout.strip()
+
+
 def as_sentence(known: dict[str, str]) -> str:
     """Return where a result comes from, in one sentence."""
+    commit = f", commit {known['commit']}" if known.get("commit") else ""
     return (
-        f"Measured on {known['date']} with nbsketch {known['nbsketch']} "
+        f"Measured on {known['date']} with nbsketch {known['nbsketch']}{commit} "
         f"(numba {known['numba']}, NumPy {known['numpy']}) on {known['processor']}, "
         f"{known['threads']} thread(s)."
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +47,11 @@ from nbsketch.reproduce.tabular.problems import (
 from nbsketch.reproduce.tabular.summary import panels, summarize, write_tables
 
 NAME = "tabular"
+_DEVELOPED = "Every set was looked at when the defaults were developed."
 NOTES = (
     "error: root mean squared error, share of wrong labels, or pinball loss averaged "
     "over the levels 0.1, 0.5 and 0.9, on the test rows: mean over the splits. ratio: "
-    "over that of LightGBM on the same set. Every set was looked at when the defaults "
-    "were developed.",
+    "over that of LightGBM on the same set.",
     "calibration: expected calibration error of the most likely class (15 bins). "
     "coverage: share of targets between the quantiles 0.1 and 0.9.",
     "fit, predict: median processor seconds of a fit, with all its choices, and "
@@ -85,24 +86,39 @@ def run(
     two small sets if `quick`. With `sets` or `methods`, only these are measured. Rows
     of an existing CSV file are kept and not measured again.
     """
+    if quick:
+        replicates, sets = replicates or 1, sets or ("yacht", "iris")
+    problems = list(chosen(tuple(sets) if sets else None, PROBLEMS))
+    title = "tabular: kernel machines on tables"
+    report = Report(NAME, title, (_DEVELOPED, *NOTES), panels, summarize, printed)
+    return compare(report, problems, replicates, out, data_home, plot_only, methods)
+
+
+def compare(
+    report: Report,
+    problems: Sequence[Problem],
+    replicates: int | None,
+    out: Path | None,
+    data_home: Path | None,
+    plot_only: bool,
+    methods: Sequence[str] | None,
+) -> list[Row]:
+    """Measure what is missing in the report's CSV file, and publish all of it."""
     folder = out or RESULTS
-    problems = list(chosen(tuple(sets) if sets else None, quick))
-    file = folder / f"{NAME}.csv"
+    file = folder / f"{report.name}.csv"
     known = read_csv(file) if file.exists() else []
-    count = replicates or (1 if quick else None)
 
     def measure_all() -> list[Row]:
-        return measure(problems, count, methods, data_home, file, known)
+        return measure(problems, replicates, methods, data_home, file, known)
 
-    notes = (*NOTES, f"Not run: {', '.join(not_run()) or 'none'}.")
-    title = "tabular: kernel machines on tables"
-    report = Report(NAME, title, notes, panels, summarize, _printed)
-    table = publish(report, measure_all, folder, plot_only)
-    write_tables(read_csv(file), folder)
+    notes = (*report.notes, f"Not run: {', '.join(not_run()) or 'none'}.")
+    table = publish(replace(report, notes=notes), measure_all, folder, plot_only)
+    write_tables(read_csv(file), folder, report.name)
     return table
 
 
-def _printed(table: Rows) -> list[Row]:
+def printed(table: Rows) -> list[Row]:
+    """Return what is shown: how tabular compares with each other method."""
     return against_others(table) or list(table)
 
 
@@ -124,7 +140,7 @@ def measure(
     with Progress(len(problems)) as progress:
         for problem in problems:
             table = problem.table(data_home)
-            used = _selected(problem, names)
+            used = _selected(problem, problems, names)
             for split in range(replicates or table.splits):
                 place = problem.task, problem.name, split
                 new = {n: m for n, m in used.items() if (*place, n) not in rows}
@@ -222,9 +238,11 @@ def calibration_error(p: NDArray, y: NDArray) -> float:
     return float(np.abs(gaps).sum() / len(y))
 
 
-def _selected(problem: Problem, names: Sequence[str] | None) -> dict[str, Method]:
+def _selected(
+    problem: Problem, problems: Sequence[Problem], names: Sequence[str] | None
+) -> dict[str, Method]:
     """Return the methods of a problem with these names, all by default."""
-    every = {name for other in PROBLEMS for name in methods_of(other)}
+    every = {name for other in problems for name in methods_of(other)}
     unknown = [name for name in names or () if name not in every]
     if unknown:
         raise ValueError(f"`methods` must be among {sorted(every)}, got {unknown}")
@@ -244,9 +262,9 @@ def _warm_up(
 
 
 def _about() -> Row:
-    """Return date and machine of a measurement."""
+    """Return commit, date and machine of a measurement."""
     known = provenance()
-    return {name: known[name] for name in ("date", "processor", "threads")}
+    return {name: known[name] for name in ("commit", "date", "processor", "threads")}
 
 
 def _key(row: Row) -> tuple[Any, ...]:

@@ -88,13 +88,17 @@ def patients(table: Table, seed: int) -> tuple[NDArray, NDArray]:
 
 
 class Problem(NamedTuple):
-    """A set, its task, and how it is split; of dependent rows, label and groups."""
+    """A set, its task, and how it is split; of dependent rows, label and groups.
+
+    `read` returns rows and targets of a set that is none of ours.
+    """
 
     set: str
     task: str
     split: Split = random_rows
     label: str = ""
     groups: int | None = None
+    read: Callable[[str], tuple[Any, Any]] | None = None
 
     @property
     def name(self) -> str:
@@ -103,7 +107,7 @@ class Problem(NamedTuple):
 
     def table(self, data_home: Path | None) -> Table:
         """Return rows and targets."""
-        X, y = _read(self.set, data_home)
+        X, y = self.read(self.set) if self.read else _read(self.set, data_home)
         if self.task == CLASSIFICATION:
             y = np.unique(y, return_inverse=True)[1]
         return Table(X, np.asarray(y))
@@ -141,17 +145,18 @@ PROBLEMS = (
 )
 
 
-def chosen(sets: tuple[str, ...] | None, quick: bool) -> Iterator[Problem]:
-    """Yield the problems of some sets; all by default, three small ones if quick.
+def chosen(
+    sets: tuple[str, ...] | None, every: tuple[Problem, ...]
+) -> Iterator[Problem]:
+    """Yield the problems of some sets, all by default.
 
     Raises
     ------
     ValueError
         If a set is not known.
     """
-    known = {problem.set for problem in PROBLEMS}
+    known = {problem.set for problem in every}
     unknown = [name for name in sets or () if name not in known]
     if unknown:
         raise ValueError(f"`sets` must be among {sorted(known)}, got {unknown}")
-    names = sets or (("yacht", "iris") if quick else tuple(known))
-    return (problem for problem in PROBLEMS if problem.set in names)
+    return (problem for problem in every if problem.set in (sets or known))

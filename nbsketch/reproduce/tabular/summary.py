@@ -165,11 +165,11 @@ def _dots(table: Rows, name: str, sets: Sequence[str]) -> list[Curve]:
     ]
 
 
-def write_tables(rows: Rows, folder: Path) -> None:
-    """Write the tables of the documentation: NAME.csv for each of `page_tables`."""
-    for name, table in page_tables(rows).items():
+def write_tables(rows: Rows, folder: Path, name: str) -> None:
+    """Write the tables of the documentation: NAME-KEY.csv for each of `page_tables`."""
+    for key, table in page_tables(rows).items():
         if table:
-            write_csv(table, folder / f"tabular-{name}.csv")
+            write_csv(table, folder / f"{name}-{key}.csv")
 
 
 def page_tables(rows: Rows) -> dict[str, list[Row]]:
@@ -214,7 +214,7 @@ def _wide(
     names = tuple(dict.fromkeys(row["method"] for row in known))
     return [
         {
-            "set (developed on)": place,
+            "set": place,
             "rows": found[0]["rows"],
             "splits": found[0]["splits"],
             **dict.fromkeys(names, ""),

@@ -18,33 +18,40 @@ from nbsketch.datasets import Dataset
 from nbsketch.kernels import median_distance
 from nbsketch.reproduce import _figures, _report, experiment
 from nbsketch.reproduce.tabular import (
-    baselines,
     boosting,
     comparison,
     methods,
     pairs,
     problems,
-    quantiles,
+    rivals,
     sketch_cost,
     steadiness,
     summary,
 )
-from nbsketch.reproduce.tabular.baselines import (
-    BOOSTING,
-    DEFAULTS,
+from nbsketch.reproduce.tabular.methods import (
+    BLOCKS,
+    CATBOOST,
+    CONFORMAL,
+    DEFAULT,
     EXACT,
+    GAUSSIAN_PROCESS,
+    HISTOGRAMS,
     LIGHTGBM,
+    REALMLP,
+    SKETCHED,
+    STOPPED,
+    TABPFN,
+    TUNED,
+    XRFM,
 )
-from nbsketch.reproduce.tabular.methods import DEFAULT, SKETCHED, TABPFN, TUNED, XRFM
 from nbsketch.reproduce.tabular.problems import (
     CLASSIFICATION,
     QUANTILES,
     REGRESSION,
+    TASKS,
     Problem,
     Table,
 )
-
-TASKS = REGRESSION, CLASSIFICATION, QUANTILES
 
 
 def toy(n=150):
@@ -67,11 +74,11 @@ def mixed(n, task):
 
 
 def row(name, method, error, fit=1.0, task=REGRESSION, **others):
-    found = {"task": task, "set": name, "developed": name == "yacht", "rows": 80}
+    found = {"task": task, "set": name, "rows": 80}
     found |= {"features": 2, "test_rows": 20, "split": 0, "method": method}
     found |= {"error": error, "log_loss": None, "calibration": None, "coverage": None}
     found |= {"fit": fit, "predict": 1.0}
-    about = {"version": "1", "date": "2026-01-02", "processor": "p", "threads": 1}
+    about = {"package": "p 1", "date": "2026-01-02", "processor": "p", "threads": 1}
     return found | about | others
 
 
@@ -80,11 +87,9 @@ def tiny(monkeypatch):
     labels = {"iris": toy().y > 5}
     read = lambda name, home: (toy().X, labels.get(name, toy().y))  # noqa: E731
     monkeypatch.setattr(problems, "_read", read)
-    for module in (quantiles, sketch_cost):
-        monkeypatch.setattr(module, "load", lambda name, home: toy())
-    for module in (baselines, boosting):
-        monkeypatch.setattr(module, "TREES", 30)
-    monkeypatch.setattr(boosting, "MOST_TREES", 30)
+    monkeypatch.setattr(sketch_cost, "load", lambda name, home: toy())
+    for name in ("TREES", "MOST_TREES"):
+        monkeypatch.setattr(boosting, name, 30)
     monkeypatch.setattr(_figures, "DPI", 60)
 
 
@@ -122,8 +127,18 @@ def test_trees_stop_on_rows_held_out():
     noise = np.random.default_rng(1).normal(size=300)
     fixed = boosting.lightgbm_defaults(REGRESSION)(X, noise, 0, 0.0)
     # Of noise, next to nothing is learned; without stopping, most of it would be.
-    for model in (baselines.boosted_trees(X, noise, 0), fixed):
-        assert np.std(model(X)) < 0.6
+    assert np.std(fixed(X)) < 0.6
+
+
+def test_catboost_stops_on_rows_held_out_and_takes_categories_with_gaps():
+    pytest.importorskip("catboost")
+    X = mixed(300, REGRESSION).X
+    X.loc[::7, "c"] = None
+    noise = np.random.default_rng(1).normal(size=300)
+    stopped = rivals.catboost(REGRESSION, True)(X, noise, 0, 0.0)
+    assert np.std(stopped(X)) < 0.6
+    rows, names = rivals._as_text(X)
+    assert names == ["c"] and set(rows["c"]) == {"", "u", "v", "w"}
 
 
 def test_more_time_for_tuning_never_has_a_larger_validation_loss(monkeypatch):
@@ -131,12 +146,13 @@ def test_more_time_for_tuning_never_has_a_larger_validation_loss(monkeypatch):
     X, y = toy(200).X, toy(200).y
     clock = iter(np.arange(100.0))
     monkeypatch.setattr(boosting.time, "process_time", lambda: next(clock))
-    losses = []
+    losses, models = [], []
     train = boosting._train
 
     def spy(*arguments):
         model, loss = train(*arguments)
         losses.append(loss)
+        models.append(model)
         return model, loss
 
     monkeypatch.setattr(boosting, "_train", spy)
@@ -144,7 +160,12 @@ def test_more_time_for_tuning_never_has_a_larger_validation_loss(monkeypatch):
     goal = {"objective": "regression"}
     best = boosting._search(X, y, goal, 0, 6.5, rng)  # a second a trial
     assert len(losses) == 7 and len(set(losses)) > 3
-    assert best.best_score["valid_0"]["l2"] == min(losses) < losses[0]
+    # The settings of the least loss, fitted to all rows.
+    least = models[np.argmin(losses)]
+    assert best.num_trees() == least.best_iteration and min(losses) < losses[0]
+    assert best.params["learning_rate"] == least.params["learning_rate"]
+    root = best.dump_model()["tree_info"][0]["tree_structure"]
+    assert root["internal_count"] > 160  # rows of the first tree
 
 
 def test_tuned_trees_have_the_time_of_the_standard_method():
@@ -155,10 +176,9 @@ def test_tuned_trees_have_the_time_of_the_standard_method():
         comparison._budget(TUNED, rows[1:])
 
 
-def test_ratios_are_to_lightgbm_on_the_same_splits():
+def test_ratios_are_to_lightgbm_on_the_splits_of_all_methods():
     rows = [
         row("yacht", LIGHTGBM, 2.0, 1.0),
-        row("yacht", DEFAULT, 0.5, 4.0),
         row("yacht", EXACT, 1.0, 2.0),
         row("boston", LIGHTGBM, 4.0, 2.0),
         row("boston", LIGHTGBM, 4.0, 2.0, split=1),
@@ -166,21 +186,13 @@ def test_ratios_are_to_lightgbm_on_the_same_splits():
         row("boston", DEFAULT, 3.0, 2.0),
         row("boston", DEFAULT, 5.0, 6.0, split=1),
     ]
-    table = summary.summarize(rows)
-    found = {(r["set"], r["method"]): r for r in table}
+    found = {(r["set"], r["method"]): r for r in summary.summarize(rows)}
     boston = found["boston", DEFAULT]
-    assert boston["error"] == 4.0 and boston["error_deviation"] == 1.0
+    assert boston["error"] == 4.0 and boston["splits"] == 2
     assert boston["ratio"] == 1.0 and boston["times"] == 2.0
     assert found["yacht", EXACT]["ratio"] == 0.5
-    mean = found[summary.EVERY, DEFAULT]
-    assert_allclose(mean["ratio"], math.sqrt(0.25))
-    assert_allclose(mean["times"], math.sqrt(8))
-    assert mean["error"] is None and mean["rows"] == "2 sets"
-    assert found[summary.WITHOUT_YACHT, DEFAULT]["ratio"] == 1.0
-    assert found[summary.NEW, DEFAULT]["ratio"] == 1.0
-    assert found[summary.DEVELOPED, DEFAULT]["ratio"] == 0.25
-    # What did not run on every set has no mean.
-    assert (summary.EVERY, EXACT) not in found
+    table = summary.page_tables(rows)["rmse"]
+    assert table[1][DEFAULT] == "4 ± 1" and table[0][EXACT] == "1"
 
 
 def test_errors_of_labels_have_finite_ratios():
@@ -188,19 +200,18 @@ def test_errors_of_labels_have_finite_ratios():
         row("iris", LIGHTGBM, 0.1, task=CLASSIFICATION, log_loss=0.4, calibration=0.1),
         row("iris", DEFAULT, 0.0, task=CLASSIFICATION, log_loss=0.1, calibration=0.3),
     ]
-    base, ours, *means = summary.summarize(rows)
+    base, ours = summary.summarize(rows)
     assert base["ratio"] == 1 and ours["error"] == 0
     assert_allclose(ours["ratio"], 0.5 / 2.5)
     assert_allclose(ours["log_loss_ratio"], 0.25)
-    assert [mean["calibration"] for mean in means[:2]] == [0.1, 0.3]
 
 
 def test_without_lightgbm(monkeypatch):
-    monkeypatch.setattr(methods, "has_lightgbm", lambda: False)
+    monkeypatch.setattr(methods, "is_available", lambda name: name != "lightgbm")
     assert not {LIGHTGBM, TUNED} & set(methods.methods(REGRESSION))
-    rows = [row("boston", BOOSTING, 2.0), row("boston", SKETCHED, 1.0)]
-    found = {r["method"]: r["ratio"] for r in summary.summarize(rows)[:2]}
-    assert found == {BOOSTING: 1.0, SKETCHED: 0.5}
+    rows = [row("boston", HISTOGRAMS, 2.0), row("boston", SKETCHED, 1.0)]
+    found = {r["method"]: r["ratio"] for r in summary.summarize(rows)}
+    assert found == {HISTOGRAMS: 1.0, SKETCHED: 0.5}
 
 
 def test_ranks_and_their_critical_distance():
@@ -255,10 +266,11 @@ def test_exact_only_up_to_its_limit():
     table = Table(toy().X, toy().y)
     used = {EXACT: methods.methods(REGRESSION)[EXACT]._replace(most_rows=119)}
     problem = Problem("toy", REGRESSION)
-    assert comparison.evaluate(problem, table, 0, used) == []
+    assert list(comparison.evaluate(problem, table, 0, used)) == []
     used[EXACT] = used[EXACT]._replace(most_rows=120)
     (found,) = comparison.evaluate(problem, table, 0, used)
-    assert found["rows"] == 120 and found["error"] < 0.3 and not found["developed"]
+    assert found["rows"] == 120 and found["error"] < 0.3
+    assert found["package"].startswith("nbsketch ")
 
 
 def test_splits_leave_blocks_and_patients_out(rng):
@@ -282,55 +294,97 @@ def test_problems_by_name():
     assert {problem.set for problem in problems.chosen(None, True)} == {"yacht", "iris"}
     with pytest.raises(ValueError, match=r"`sets` must be among .* got \['none'\]"):
         list(problems.chosen(("none",), False))
+    few, many = (Table(np.zeros((n, 1)), np.zeros(n)) for n in (1999, 2000))
+    assert (few.splits, many.splits) == (5, 3)
     iris = Problem("iris", CLASSIFICATION).table(None)
     assert iris.X.shape == (150, 4) and set(iris.y) == {0, 1, 2}
 
 
 def test_small_comparison(tiny, tmp_path, capsys, monkeypatch):
-    known = [SKETCHED, LIGHTGBM, BOOSTING, EXACT]
+    known = [DEFAULT, SKETCHED, LIGHTGBM, HISTOGRAMS, EXACT]
     command = ["reproduce", "tabular", "--quick", "--out", str(tmp_path), "--methods"]
     assert cli.main([*command, *known]) == 0
     shown = capsys.readouterr().out
-    assert SKETCHED in shown and summary.EVERY in shown
+    assert "least ratio" in shown
     file = tmp_path / "tabular.csv"
     rows = _report.read_csv(file)
     counts = [sum(r["task"] == task for r in rows) for task in TASKS]
-    assert counts == [4, 3, 3]  # exact ridge is for regression
+    assert counts == [5, 4, 4]  # exact ridge is for regression
     picture = (tmp_path / "tabular.png").read_bytes()
     assert picture.startswith(b"\x89PNG") and len(picture) > 10_000
     monkeypatch.setattr(comparison, "measure", None)
     table = comparison.run(out=tmp_path, plot_only=True)
     assert table == summary.summarize(rows)
     errors = _report.read_csv(tmp_path / "tabular-errors.csv")
-    assert errors[0]["set"] == "yacht *" and errors[0][LIGHTGBM] == 1
+    assert errors[0]["set (developed on)"] == "yacht" and errors[0][LIGHTGBM] == 1
     about = _report.read_csv(tmp_path / "tabular-about.csv")
-    assert about[0]["measurements"] == len(rows)
+    assert sum(row["measurements"] for row in about) == len(rows)
 
 
-def test_a_part_of_the_comparison_keeps_the_rest(tiny, tmp_path, monkeypatch):
+def test_a_measurement_goes_on_where_it_was_stopped(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(experiment, "save_panels", lambda *arguments: None)
     options = {"quick": True, "out": tmp_path, "sets": ("yacht",)}
-    comparison.run(methods=(BOOSTING,), **options)
+    score, count = comparison.scores_of, iter(range(100))
+
+    def stopped(*arguments):
+        if next(count) == 1:
+            raise KeyboardInterrupt
+        return score(*arguments)
+
+    monkeypatch.setattr(comparison, "scores_of", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        comparison.run(methods=(EXACT, HISTOGRAMS), **options)
     before = _report.read_csv(tmp_path / "tabular.csv")
-    comparison.run(methods=(EXACT,), **options)
+    assert [r["method"] for r in before] == [EXACT]
+    comparison.run(methods=(EXACT, HISTOGRAMS), **options)
     after = _report.read_csv(tmp_path / "tabular.csv")
-    assert after[: len(before)] == before
-    assert [r["method"] for r in after[len(before) :]] == [EXACT]
+    assert after[:1] == before
+    assert [r["method"] for r in after[1:]] == [HISTOGRAMS, HISTOGRAMS]
     with pytest.raises(ValueError, match=r"`methods` must be among .* got \['none'\]"):
         comparison.run(methods=("none",), **options)
 
 
 def test_methods_that_are_not_installed_are_named(monkeypatch, tmp_path):
-    for name in ("xrfm", "tabpfn"):
-        monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.setattr(methods, "find_spec", lambda name: None)
-    assert methods.not_run() == [LIGHTGBM, XRFM, TABPFN]
-    monkeypatch.setattr(methods, "find_spec", lambda name: ModuleSpec(name, None))
+    others = [CATBOOST, STOPPED, REALMLP, XRFM, TABPFN]
+    installed = {"sklearn", "nbsketch"}
+    spec = lambda name: ModuleSpec(name, None) if name in installed else None  # noqa: E731
+    monkeypatch.setattr(methods, "find_spec", spec)
+    assert set(methods.not_run()) == {LIGHTGBM, TUNED, CONFORMAL, *others}
+    installed |= {"lightgbm", "catboost", "pytabkit", "xrfm", "tabpfn"}
     monkeypatch.setenv("TABPFN_MODEL_CACHE_DIR", str(tmp_path))
     assert methods.not_run() == [TABPFN]  # without weights on disk
     (tmp_path / "weights.ckpt").touch()
     assert methods.not_run() == []
-    assert {XRFM, TABPFN} < set(methods.methods(CLASSIFICATION))
+    assert {*others} < set(methods.methods(CLASSIFICATION))
+
+
+def test_dependent_rows_are_also_left_out_in_blocks(rng):
+    known = {problem.name: problem for problem in problems.PROBLEMS if problem.label}
+    assert [p.groups for p in known.values()] == [None, 0]
+    for problem in known.values():
+        X = np.column_stack([np.repeat(np.arange(10.0), 20), rng.uniform(size=200)])
+        y = X[:, 1] + 0.1 * rng.normal(size=200)
+        predict = methods.methods_of(problem)[BLOCKS].fit(X, y, 0, 0.0)
+        assert predict.__self__.cv == 5 and np.corrcoef(predict(X), y)[0, 1] > 0.9
+    assert BLOCKS not in methods.methods_of(Problem("sml", REGRESSION))
+
+
+def test_the_gaussian_process_learns_noise_and_relevance():
+    X = np.column_stack([toy().X, np.random.default_rng(2).normal(size=150)])
+    predict = methods.methods(REGRESSION)[GAUSSIAN_PROCESS].fit(X, toy().y, 0, 0.0)
+    kernel = predict.__self__[-1].kernel_
+    scales = kernel.k1.k2.length_scale
+    assert scales[2] > 5 * scales[0]
+    assert 0.03 < np.sqrt(kernel.k2.noise_level) * toy().y.std() < 0.08
+
+
+def test_conformal_quantiles_cover_what_trees_do_not():
+    pytest.importorskip("lightgbm")
+    X = np.random.default_rng(0).normal(size=(600, 3))
+    noise = np.random.default_rng(1).normal(size=600)
+    values = rivals.conformalized_trees(X[:400], noise[:400], 0, 0.0)(X[400:])
+    inside = (values[:, 0] <= noise[400:]) & (noise[400:] <= values[:, 2])
+    assert values.shape == (200, 3) and 0.7 < inside.mean() < 0.9
 
 
 class Constant:
@@ -351,13 +405,17 @@ class Constant:
         return np.tile(self.mean, (len(X), 1))
 
 
-@pytest.mark.parametrize("name", [XRFM, TABPFN])
+@pytest.mark.parametrize("name", [XRFM, TABPFN, REALMLP])
 def test_other_packages_are_given_numbers(name, monkeypatch):
-    names = {XRFM: ["xRFM"], TABPFN: ["TabPFNRegressor", "TabPFNClassifier"]}[name]
-    package = ModuleType(name.lower())
+    module, *names = {
+        XRFM: ("xrfm", "xRFM"),
+        TABPFN: ("tabpfn", "TabPFNRegressor", "TabPFNClassifier"),
+        REALMLP: ("pytabkit", "RealMLP_TD_Regressor", "RealMLP_TD_Classifier"),
+    }[name]
+    package = ModuleType(module)
     for cls in names:
         setattr(package, cls, Constant)
-    monkeypatch.setitem(sys.modules, name.lower(), package)
+    monkeypatch.setitem(sys.modules, module, package)
     monkeypatch.setattr(methods, "is_available", lambda name: True)
     for task in (REGRESSION, CLASSIFICATION):
         table = mixed(100, task)
@@ -369,10 +427,10 @@ def test_panels_name_the_sets():
     rows = [row("boston", LIGHTGBM, 4.0, 2.0), row("yacht", LIGHTGBM, 2.0, 1.0)]
     rows += [row("yacht", EXACT, 1.0, 3.0)]
     errors, times = summary.panels(rows)
-    assert errors.names == times.names == ("boston", "yacht")
+    assert errors.names == times.names == ("yacht", "boston")
     curves = {curve.label: curve for curve in errors.curves}
     assert list(curves) == [LIGHTGBM, EXACT]
-    assert curves[EXACT].x == [1] and curves[EXACT].y == [0.5]
+    assert curves[EXACT].x == [0] and curves[EXACT].y == [0.5]
     assert not curves[EXACT].joined
 
 
@@ -380,10 +438,11 @@ def test_tables_of_the_page():
     rows = [row("boston", LIGHTGBM, 4.0), row("yacht", LIGHTGBM, 2.0)]
     rows += [row("yacht", EXACT, 1.0, date="2026-03-04")]
     tables = summary.page_tables(rows)
-    yacht = {"set": "yacht *", "rows": 80, LIGHTGBM: "1.00", EXACT: "0.50"}
-    assert tables["errors"][:2] == [
-        {"set": "boston", "rows": 80, LIGHTGBM: "1.00", EXACT: ""},
-        yacht,
+    places = [("yacht", "0.50"), ("boston", "")]  # as in PROBLEMS
+    assert tables["errors"] == [
+        {"set (developed on)": name, "rows": 80, "splits": 1}
+        | {LIGHTGBM: "1.00", EXACT: ratio}
+        for name, ratio in places
     ]
     assert tables["labels"] == []
     assert tables["about"][0]["dates"] == "2026-01-02 to 2026-03-04"
@@ -396,9 +455,22 @@ def test_one_method_against_each_of_the_others():
     rows += [row("yacht", XRFM, 4.0)]
     trees, xrfm = summary.page_tables(rows)["pairs"]
     assert (trees["method"], trees["sets"]) == (LIGHTGBM, 2)
-    assert (trees["mean ratio"], trees["lower"], trees["higher"]) == ("0.71", 1, 1)
+    assert trees["mean ratio"] == "0.71 ± 0.74" and trees["median"] == "1.12"
+    assert (trees["lower"], trees["higher"]) == (1, 1)
+    assert trees["without yacht, parkinsons"] == "2.00" and trees["fit time"] == "1.00"
     assert (trees["least ratio"], trees["largest ratio"]) == ("0.25", "2.00")
     assert (xrfm["sets"], xrfm["mean ratio"]) == (1, "0.50")
+
+
+def test_the_best_of_the_others_on_each_set_worst_first():
+    rows = [row("boston", DEFAULT, 1.0), row("boston", EXACT, 0.1)]
+    rows += [row("boston", LIGHTGBM, 2.0), row("boston", XRFM, 4.0)]
+    rows += [row("yacht", DEFAULT, 3.0), row("yacht", LIGHTGBM, 2.0)]
+    found = summary.page_tables(rows)["best"]
+    assert [tuple(r.values()) for r in found] == [
+        (REGRESSION, "yacht", LIGHTGBM, "1.50"),
+        (REGRESSION, "boston", LIGHTGBM, "0.50"),
+    ]
 
 
 def test_coverages_are_counted_in_standard_errors():
@@ -415,35 +487,14 @@ def test_coverages_are_counted_in_standard_errors():
     assert (found["lowest"], found["highest"]) == ("-5.0", "1.0")
 
 
-def test_small_comparison_of_quantiles(tiny, tmp_path):
-    table = quantiles.run(quick=True, out=tmp_path)
-    ours = [row for row in table if row["method"] == DEFAULTS]
-    assert [row["level"] for row in ours] == [0.1, 0.5, 0.9]
-    assert all(row["crossing"] == 0 for row in ours)
-    assert ours[0]["below"] < ours[2]["below"]
-    page = (tmp_path / "tabular-quantiles.md").read_text(encoding="utf-8")
-    assert "pinball" in page
-
-
-def test_quantile_ratios():
-    row = {"level": 0.5, "below": 0.5, "crossing": 0.0, "seconds": 1.0}
-    rows = [
-        row | {"method": DEFAULTS, "pinball": 1.0},
-        row | {"method": LIGHTGBM, "pinball": 2.0},
-    ]
-    ratios = [found["ratio"] for found in quantiles.summarize(rows)]
-    assert ratios == [0.5, 1.0]
-    assert quantiles.summarize(rows[:1])[0]["ratio"] is None
-
-
 @pytest.mark.skipif("NBSKETCH_DATA" not in os.environ, reason="needs the data sets")
 def test_learned_scales_pay_on_a_real_set():
     problem = Problem("airfoil", REGRESSION)
     known = methods.methods(REGRESSION)
-    used = {name: known[name] for name in (SKETCHED, EXACT, BOOSTING)}
+    used = {name: known[name] for name in (SKETCHED, EXACT, HISTOGRAMS)}
     rows = comparison.evaluate(problem, problem.table(None), 0, used)
     found = {row["method"]: row["error"] for row in rows}
-    assert found[SKETCHED] < min(found[EXACT], found[BOOSTING])
+    assert found[SKETCHED] < min(found[EXACT], found[HISTOGRAMS])
 
 
 @pytest.mark.skipif("NBSKETCH_DATA" not in os.environ, reason="needs the data sets")

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+from nbsketch.reproduce._report import read_csv, write_csv
+from nbsketch.reproduce._figures import style_of
 
-from nbsketch.reproduce._tools.report import read_csv, write_csv
-from nbsketch.reproduce._tools.style import style_of
 from nbsketch.reproduce.tabular.summary import summarize
 
 DOCS = Path(sys.argv[1] if len(sys.argv) > 1 else "..")

@@ -201,8 +201,8 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
             if given is not None and fitted is None:
                 raise ValueError(f"`{name}` must be None, as in `fit`, got an array")
         weights, labels = of_rows(sample_weight, groups, n)
-        if labels is not None:
-            unknown = set(labels.tolist()) - set(np.ravel(self.groups_).tolist())
+        if labels is not None and self.groups_ is not None:
+            unknown = set(labels.tolist()) - set(self.groups_.ravel().tolist())
             if unknown:
                 raise ValueError(
                     "`groups` must be groups of calibration rows, got "

@@ -51,7 +51,7 @@ EXPERIMENTS = {
     "pohlen": "pohlen",
     "sisokr": "sisokr.multilabel",
     "tabular": "tabular.comparison",
-    "tabular-quantiles": "tabular.quantiles",
+    "unseen": "tabular.unseen",
     "sketch-cost": "tabular.sketch_cost",
     "steadiness": "tabular.steadiness",
     "coverage": "coverage",

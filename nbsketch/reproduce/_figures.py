@@ -65,17 +65,22 @@ STYLES = {
     "ISOKR": Style("#1b9e77", "P"),
     "SISOKR": Style("#1764ab", "o"),
     # tabular data
+    "tabular, fast, cv=5": Style("#1764ab", "o"),
     "tabular, fast": Style("#9ecae1", "^"),
-    "tabular, standard": Style("#1764ab", "o"),
     "tabular, high": Style("#08306b", "D"),
     "LightGBM tuned": Style("#d7301f", "s"),
+    "LightGBM, CQR": Style("#fc8d59", "D"),
     "LightGBM": Style("#000000", "s"),
+    "CatBoost, stopped": Style("#fdbf6f", "<"),
+    "CatBoost": Style("#e6ab02", ">"),
+    "ExtraTrees": Style("#66a61e", "p"),
+    "exact GP": Style("#a6611a", "h"),
+    "RealMLP": Style("#7b3294", "x"),
     "HistGradientBoosting": Style("#969696", "s"),
     "exact ridge": Style("#d95f02", "v"),
     "sketched": Style("#1b9e77", "P"),
     "xRFM": Style("#7570b3", "X"),
     "TabPFN": Style("#e7298a", "*"),
-    "nbsketch": Style("#1764ab", "o"),
 }
 
 

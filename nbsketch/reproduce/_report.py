@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from shutil import which
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import linregress, sem, t
 
+import nbsketch
 from nbsketch import _info
 
 Row = dict[str, Any]
@@ -45,6 +49,14 @@ def write_csv(rows: Rows, path: Path) -> None:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
+
+
+def append_csv(row: Row, path: Path) -> None:
+    """Write a row to the end of a CSV file with its columns, which may be new."""
+    if not path.exists():
+        return write_csv([row], path)
+    with path.open("a", newline="", encoding="utf-8") as file:
+        csv.DictWriter(file, fieldnames=list(row)).writerow(row)
 
 
 def write_markdown(rows: Rows, path: Path, title: str, notes: Sequence[str]) -> None:
@@ -167,18 +179,29 @@ _VERSIONS = ("nbsketch", "python", "numba", "numpy", "scipy", "scikit-learn")
 
 
 def provenance() -> dict[str, str]:
-    """Return date (UTC), versions, processor and number of threads of this process."""
+    """Return date (UTC), state of the code, command, versions, processor, threads."""
     info = _info.collect()
     today = datetime.now(UTC).date().isoformat()
-    return {"date": today} | {
+    command = " ".join(["nbsketch", *sys.argv[1:]])
+    return {"date": today, "commit": _commit(), "command": command} | {
         name: info[name] for name in (*_VERSIONS, "processor", "threads")
     }
 
 
+def _commit() -> str:
+    """Return the commit of a checkout, with + if files have changed; else nothing."""
+    folder = Path(nbsketch.__file__).parents[1]
+    git = ["git", "-C", str(folder), "describe", "--always", "--dirty=+", "--exclude=*"]
+    if not (folder / ".git").exists() or which("git") is None:
+        return ""
+    return subprocess.run(git, capture_output=True, text=True).stdout.strip()
+
+
 def as_sentence(known: dict[str, str]) -> str:
     """Return where a result comes from, in one sentence."""
+    commit = f", commit {known['commit']}" if known.get("commit") else ""
     return (
-        f"Measured on {known['date']} with nbsketch {known['nbsketch']} "
+        f"Measured on {known['date']} with nbsketch {known['nbsketch']}{commit} "
         f"(numba {known['numba']}, NumPy {known['numpy']}) on {known['processor']}, "
         f"{known['threads']} thread(s)."
     )

@@ -12,12 +12,13 @@ from sklearn.ensemble import (
     HistGradientBoostingClassifier,
     HistGradientBoostingRegressor,
 )
-
-from nbsketch.reproduce.tabular.baselines import HELD_OUT, PATIENCE, RATE, TREES
+from sklearn.utils import _safe_indexing
 
 LEVELS = (0.1, 0.5, 0.9)
+TREES, RATE, PATIENCE, HELD_OUT = 500, 0.1, 50, 0.1
 # Most trees and share of validation rows of the random search.
 MOST_TREES, VALIDATION = 2000, 0.2
+_QUIET = {"num_threads": 1, "verbosity": -1}
 Predict = Callable[[Any], NDArray]
 Objective = dict[str, Any]
 
@@ -51,9 +52,10 @@ def lightgbm_defaults(task: str) -> Callable[[Any, NDArray, int, float], Predict
 def lightgbm_tuned(task: str) -> Callable[[Any, NDArray, int, float], Predict]:
     """Return a fit of LightGBM by random search for `budget` seconds.
 
-    A fifth of the rows chooses settings and number of trees. The first trial is the
-    default; a trial that began before the end of the budget is finished. The time is
-    divided equally among the models of several quantiles.
+    A fifth of the rows chooses settings and number of trees, which are then fitted to
+    all rows. The first trial is the default; a trial that began before the end of the
+    budget is finished. The time is divided equally among the models of several
+    quantiles.
     """
 
     def fit(X: Any, y: NDArray, seed: int, budget: float) -> Predict:
@@ -68,14 +70,19 @@ def lightgbm_tuned(task: str) -> Callable[[Any, NDArray, int, float], Predict]:
 def _search(
     X: Any, y: NDArray, goal: Objective, seed: int, seconds: float, rng: Any
 ) -> Any:
+    """Return the model of the settings with the least validation loss, of all rows."""
+    import lightgbm
+
     end = time.process_time() + seconds
-    settings = {"learning_rate": RATE, "seed": seed} | goal
-    best, least = _train(X, y, settings, MOST_TREES, VALIDATION)
+    settings = best = {"learning_rate": RATE, "seed": seed} | goal
+    model, least = _train(X, y, settings, MOST_TREES, VALIDATION)
+    trees = model.best_iteration
     while time.process_time() < end:
-        model, loss = _train(X, y, settings | _draw(rng), MOST_TREES, VALIDATION)
+        drawn = settings | _draw(rng)
+        model, loss = _train(X, y, drawn, MOST_TREES, VALIDATION)
         if loss < least:
-            best, least = model, loss
-    return best
+            best, least, trees = drawn, loss, model.best_iteration
+    return lightgbm.train(best | _QUIET, lightgbm.Dataset(X, y), trees)
 
 
 def _draw(rng: np.random.Generator) -> dict[str, Any]:
@@ -97,12 +104,11 @@ def _train(
     """Return a model stopped on held-out rows, and its loss there."""
     import lightgbm
 
-    order = np.random.default_rng(settings["seed"]).permutation(len(y))
-    validation, kept = np.split(order, [max(1, round(held_out * len(y)))])
-    train = lightgbm.Dataset(_rows(X, kept), y[kept], free_raw_data=True)
-    test = lightgbm.Dataset(_rows(X, validation), y[validation], reference=train)
+    (X_test, y_test), (X, y) = held_out_rows(X, y, settings["seed"], held_out)
+    train = lightgbm.Dataset(X, y, free_raw_data=True)
+    test = lightgbm.Dataset(X_test, y_test, reference=train)
     model = lightgbm.train(
-        settings | {"num_threads": 1, "verbosity": -1},
+        settings | _QUIET,
         train,
         trees,
         [test],
@@ -125,8 +131,13 @@ def _joined(models: list[Any], task: str) -> Predict:
     return predict
 
 
-def _rows(X: Any, index: NDArray) -> Any:
-    return X.iloc[index] if hasattr(X, "iloc") else X[index]
+def held_out_rows(
+    X: Any, y: NDArray, seed: int, share: float
+) -> list[tuple[Any, NDArray]]:
+    """Return a share of the rows and targets at random, and the others."""
+    order = np.random.default_rng(seed).permutation(len(y))
+    parts = np.split(order, [max(1, round(share * len(y)))])
+    return [(_safe_indexing(X, part), y[part]) for part in parts]
 
 
 def histograms(task: str) -> Callable[[Any, NDArray, int, float], Predict]:

@@ -2,15 +2,16 @@
 
 Not from a paper: `TabularKernelRegressor` and `TabularKernelClassifier` with their
 defaults are compared with LightGBM (with fixed settings, and tuned for the same time),
-scikit-learn's boosted trees, the sketched machine and exact kernel ridge regression, on
-public sets for regression, classification and quantiles. xRFM and TabPFN are compared
-where they are installed.
+CatBoost, scikit-learn's trees and Gaussian processes, the sketched machine and exact
+kernel ridge regression, on public sets for regression, classification and quantiles.
+RealMLP, xRFM and TabPFN are compared where they are installed.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +22,28 @@ from threadpoolctl import threadpool_limits
 
 from nbsketch._progress import Progress
 from nbsketch.metrics import pinball_loss
-from nbsketch.reproduce._report import Row, Rows, provenance, read_csv, where, write_csv
+from nbsketch.reproduce._report import (
+    Row,
+    Rows,
+    append_csv,
+    provenance,
+    read_csv,
+    where,
+)
 from nbsketch.reproduce.experiment import RESULTS, Report, publish
 from nbsketch.reproduce.tabular.boosting import LEVELS
 from nbsketch.reproduce.tabular.methods import (
     DEFAULT,
     TUNED,
     Method,
-    methods,
+    methods_of,
     not_run,
+    release,
 )
+from nbsketch.reproduce.tabular.pairs import against_others
 from nbsketch.reproduce.tabular.problems import (
     CLASSIFICATION,
-    DEVELOPED,
+    PROBLEMS,
     QUANTILES,
     Problem,
     Table,
@@ -42,10 +52,11 @@ from nbsketch.reproduce.tabular.problems import (
 from nbsketch.reproduce.tabular.summary import panels, summarize, write_tables
 
 NAME = "tabular"
+_DEVELOPED = "Every set was looked at when the defaults were developed."
 NOTES = (
     "error: root mean squared error, share of wrong labels, or pinball loss averaged "
     "over the levels 0.1, 0.5 and 0.9, on the test rows: mean over the splits. ratio: "
-    "over that of LightGBM on the same set. Geometric means are over sets.",
+    "over that of LightGBM on the same set.",
     "calibration: expected calibration error of the most likely class (15 bins). "
     "coverage: share of targets between the quantiles 0.1 and 0.9.",
     "fit, predict: median processor seconds of a fit, with all its choices, and "
@@ -54,9 +65,11 @@ NOTES = (
     "SketchedKernelRegressor(), SketchedKernelClassifier(loss='logistic') and "
     "JointQuantileRegressor(). LightGBM: 500 trees at rate 0.1, stopped on a held-out "
     "tenth after 50 trees without progress. LightGBM tuned: random search on a "
-    f"held-out fifth for the time of {DEFAULT!r}. exact ridge: median bandwidth, up "
-    "to 2000 training rows. xRFM: up to 5000 training rows. Categories are given as "
-    "such to boosted trees and to tabular, and encoded by fit_columns for the others.",
+    f"held-out fifth for the time of {DEFAULT!r}, refitted on all rows. LightGBM, CQR: "
+    "LightGBM conformalized on a quarter. CatBoost, stopped: as LightGBM. exact ridge "
+    "(median bandwidth), exact GP (length scales learned): up to 2000 training rows; "
+    "xRFM: 5000, RealMLP: 10,000. Categories are given as such to boosted trees and to "
+    "tabular, and encoded by fit_columns for the others.",
 )
 _WARM_UP_ROWS, _BINS = 150, 15
 # A row is known by these.
@@ -74,26 +87,44 @@ def run(
 ) -> list[Row]:
     """Compare the methods (see `nbsketch.reproduce` for the parameters).
 
-    Replicates are splits: 3 of sets of at most 1503 rows, 1 of larger ones, or 1 of two
-    small sets if `quick`. With `sets` or `methods`, only these are measured, and other
-    rows of an existing CSV file are kept.
+    Replicates are splits: 5 of sets of less than 2000 rows, 3 of larger ones, or 1 of
+    two small sets if `quick`. With `sets` or `methods`, only these are measured. Rows
+    of an existing CSV file are kept and not measured again.
     """
+    if quick:
+        replicates, sets = replicates or 1, sets or ("yacht", "iris")
+    problems = list(chosen(tuple(sets) if sets else None, PROBLEMS))
+    title = "tabular: kernel machines on tables"
+    report = Report(NAME, title, (_DEVELOPED, *NOTES), panels, summarize, printed)
+    return compare(report, problems, replicates, out, data_home, plot_only, methods)
+
+
+def compare(
+    report: Report,
+    problems: Sequence[Problem],
+    replicates: int | None,
+    out: Path | None,
+    data_home: Path | None,
+    plot_only: bool,
+    methods: Sequence[str] | None,
+) -> list[Row]:
+    """Measure what is missing in the report's CSV file, and publish all of it."""
     folder = out or RESULTS
-    problems = list(chosen(tuple(sets) if sets else None, quick))
-    file = folder / f"{NAME}.csv"
-    known = read_csv(file) if (sets or methods) and file.exists() else []
-    count = replicates or (1 if quick else None)
+    file = folder / f"{report.name}.csv"
+    known = read_csv(file) if file.exists() else []
 
     def measure_all() -> list[Row]:
-        return measure(problems, count, methods, data_home, file, known)
+        return measure(problems, replicates, methods, data_home, file, known)
 
-    notes = (*NOTES, f"Not run: {', '.join(not_run()) or 'none'}.")
-    report = Report(
-        NAME, "tabular: kernel machines on tables", notes, panels, summarize
-    )
-    table = publish(report, measure_all, folder, plot_only)
-    write_tables(read_csv(file), folder)
+    notes = (*report.notes, f"Not run: {', '.join(not_run()) or 'none'}.")
+    table = publish(replace(report, notes=notes), measure_all, folder, plot_only)
+    write_tables(read_csv(file), folder, report.name)
     return table
+
+
+def printed(table: Rows) -> list[Row]:
+    """Return what is shown: how tabular compares with each other method."""
+    return against_others(table) or list(table)
 
 
 def measure(
@@ -104,26 +135,25 @@ def measure(
     file: Path,
     known: Rows = (),
 ) -> list[Row]:
-    """Return `known` rows and a row for each problem, split and method.
+    """Return `known` rows and a row for each other problem, split and method.
 
-    The rows are written to `file` after each split.
+    Each row is appended to `file` as soon as it is measured.
     """
     rows = {_key(row): row for row in known}
     about = _about()
-    counts = [replicates or problem.replicates for problem in problems]
-    warm: set[str] = set()
-    with Progress(sum(counts)) as progress:
-        for problem, count in zip(problems, counts, strict=True):
+    warm: set[tuple[str, str]] = set()
+    with Progress(len(problems)) as progress:
+        for problem in problems:
             table = problem.table(data_home)
-            used = _selected(problem.task, names)
-            if problem.task not in warm:
-                warm.add(problem.task)
-                _warm_up(used, table)
-            for split in range(count):
-                for row in evaluate(problem, table, split, used, rows.values()):
+            used = _selected(problem, problems, names)
+            for split in range(replicates or table.splits):
+                place = problem.task, problem.name, split
+                new = {n: m for n, m in used.items() if (*place, n) not in rows}
+                _warm_up(problem.task, new, table, warm)
+                for row in evaluate(problem, table, split, new, rows.values()):
                     rows[_key(row)] = row | about
-                write_csv(list(rows.values()), file)
-                progress.step(f"{problem.name}, {problem.task}")
+                    append_csv(row | about, file)
+            progress.step(f"{problem.name}, {problem.task}")
     return list(rows.values())
 
 
@@ -133,29 +163,24 @@ def evaluate(
     split: int,
     used: dict[str, Method],
     known: Iterable[Row] = (),
-) -> list[Row]:
-    """Return errors and times of the methods on one split."""
+) -> Iterator[Row]:
+    """Yield errors and times of the methods on one split."""
     train, test = (table.rows(index) for index in problem.split(table, split))
     place = {
         "task": problem.task,
         "set": problem.name,
-        "developed": problem.set in DEVELOPED,
         "rows": len(train.y),
         "features": train.X.shape[1],
         "test_rows": len(test.y),
         "split": split,
     }
-    found: list[Row] = []
+    found = where(list(known), **{name: place[name] for name in _KEY[:-1]})
     for name, method in used.items():
         if len(train.y) <= method.most_rows:
-            budget = _budget(name, [*where(list(known), **_common(place)), *found])
+            budget = _budget(name, found)
             scores = _measured(method, problem.task, train, test, split, budget)
             found.append({**place, "method": name, **scores})
-    return found
-
-
-def _common(place: Row) -> Row:
-    return {name: place[name] for name in ("task", "set", "split")}
+            yield found[-1] | {"package": release(method.package)}
 
 
 def _budget(name: str, rows: Rows) -> float:
@@ -218,28 +243,33 @@ def calibration_error(p: NDArray, y: NDArray) -> float:
     return float(np.abs(gaps).sum() / len(y))
 
 
-def _selected(task: str, names: Sequence[str] | None) -> dict[str, Method]:
-    """Return the methods of a task with these names, all by default."""
-    found = methods(task)
-    every = {name for t in ("regression", "classification") for name in methods(t)}
+def _selected(
+    problem: Problem, problems: Sequence[Problem], names: Sequence[str] | None
+) -> dict[str, Method]:
+    """Return the methods of a problem with these names, all by default."""
+    every = {name for other in problems for name in methods_of(other)}
     unknown = [name for name in names or () if name not in every]
     if unknown:
         raise ValueError(f"`methods` must be among {sorted(every)}, got {unknown}")
-    return {n: m for n, m in found.items() if names is None or n in names}
+    found = methods_of(problem).items()
+    return {n: m for n, m in found if names is None or n in names}
 
 
-def _warm_up(used: dict[str, Method], table: Table) -> None:
-    """Fit a few rows by every method, so that no compilation is timed."""
+def _warm_up(
+    task: str, used: dict[str, Method], table: Table, warm: set[tuple[str, str]]
+) -> None:
+    """Fit a few rows by every new method, so that no compilation is timed."""
     few = table.rows(np.arange(0, len(table.y), max(1, len(table.y) // _WARM_UP_ROWS)))
-    for method in used.values():
-        method.fit(few.X, few.y, 0, 0.0)(few.X)
+    for name, method in used.items():
+        if (task, name) not in warm:
+            method.fit(few.X, few.y, 0, 0.0)(few.X)
+            warm.add((task, name))
 
 
 def _about() -> Row:
-    """Return version, date and machine of a measurement."""
+    """Return commit, date and machine of a measurement."""
     known = provenance()
-    names = "date", "processor", "threads"
-    return {"version": known["nbsketch"], **{name: known[name] for name in names}}
+    return {name: known[name] for name in ("commit", "date", "processor", "threads")}
 
 
 def _key(row: Row) -> tuple[Any, ...]:

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 
+import nbsketch
 from nbsketch.estimators import (
     JointQuantileRegressor,
     SketchedKernelClassifier,
     SketchedKernelRegressor,
 )
-from nbsketch.reproduce.tabular.baselines import BOOSTING as HISTOGRAMS
-from nbsketch.reproduce.tabular.baselines import (
-    EXACT,
-    EXACT_ROWS,
-    LIGHTGBM,
-    has_lightgbm,
-)
+from nbsketch.reproduce.tabular import rivals
 from nbsketch.reproduce.tabular.boosting import (
     LEVELS,
     Predict,
@@ -30,61 +24,100 @@ from nbsketch.reproduce.tabular.boosting import (
     lightgbm_defaults,
     lightgbm_tuned,
 )
-from nbsketch.reproduce.tabular.problems import CLASSIFICATION, QUANTILES, REGRESSION
+from nbsketch.reproduce.tabular.problems import (
+    CLASSIFICATION,
+    QUANTILES,
+    REGRESSION,
+    Problem,
+)
+from nbsketch.reproduce.tabular.rivals import Fit
 from nbsketch.tabular.classifier import TabularKernelClassifier
 from nbsketch.tabular.columns import fit_columns
 from nbsketch.tabular.reading import is_table
 from nbsketch.tabular.regressor import TabularKernelRegressor
 
-TUNED = "LightGBM tuned"
-SKETCHED, XRFM, TABPFN = "sketched", "xRFM", "TabPFN"
 EFFORTS = ("fast", "high")
 # The method whose fit time is the budget of the tuned one.
-DEFAULT = "tabular, fast"
-# Largest number of rows for xRFM, whose time grows with their cube.
-XRFM_ROWS = 5000
-Fit = Callable[[Any, NDArray, int, float], Predict]
-ANY = 10**9
+DEFAULT, BLOCKS = "tabular, fast", "tabular, fast, cv=5"
+SKETCHED, EXACT = "sketched", "exact ridge"
+OURS = (*(f"tabular, {effort}" for effort in EFFORTS), BLOCKS, SKETCHED, EXACT)
+LIGHTGBM, TUNED, CONFORMAL = "LightGBM", "LightGBM tuned", "LightGBM, CQR"
+CATBOOST, STOPPED = "CatBoost", "CatBoost, stopped"
+HISTOGRAMS, EXTRA_TREES = "HistGradientBoosting", "ExtraTrees"
+GAUSSIAN_PROCESS, REALMLP, XRFM, TABPFN = "exact GP", "RealMLP", "xRFM", "TabPFN"
+# Largest numbers of rows of methods whose time or memory grows too fast.
+EXACT_ROWS, XRFM_ROWS, REALMLP_ROWS, ANY = 2000, 5000, 10_000, 10**9
+_SKLEARN = "scikit-learn"
 
 
 class Method(NamedTuple):
-    """A fit of (X, y, seed, seconds of the budget), and its largest number of rows."""
+    """A fit of (X, y, seed, seconds of the budget), its package and largest n."""
 
     fit: Fit
+    package: str = "nbsketch"
     most_rows: int = ANY
 
 
 def methods(task: str) -> dict[str, Method]:
     """Return the installed methods of a task by name, in the order of evaluation."""
+    every = (_ours(task) | _others(task)).items()
+    return {name: method for name, method in every if is_available(method.package)}
+
+
+def methods_of(problem: Problem) -> dict[str, Method]:
+    """Return those of its task; for dependent rows, also one that is told so."""
+    blocks = {BLOCKS: Method(_blocks(problem.groups))} if problem.label else {}
+    return methods(problem.task) | blocks
+
+
+def _ours(task: str) -> dict[str, Method]:
     efforts = EFFORTS[:1] if task == QUANTILES else EFFORTS
     found = {f"tabular, {effort}": Method(_tabular(task, effort)) for effort in efforts}
-    found[SKETCHED] = Method(_encoded(_sketched(task), task))
-    if has_lightgbm():
-        found[LIGHTGBM] = Method(lightgbm_defaults(task))
-        found[TUNED] = Method(lightgbm_tuned(task))
-    found[HISTOGRAMS] = Method(histograms(task))
+    found[SKETCHED] = _numbers(_sketched(task), task)
     if task == REGRESSION:
-        found[EXACT] = Method(_encoded(_exact, task), EXACT_ROWS)
-    if task != QUANTILES:
-        others = {XRFM: _xrfm(task), TABPFN: _tabpfn(task)}
-        most = {XRFM: XRFM_ROWS, TABPFN: ANY}
-        found |= {
-            name: Method(_encoded(fit, task), most[name])
-            for name, fit in others.items()
-            if is_available(name)
-        }
+        found[EXACT] = _numbers(_exact, task, most_rows=EXACT_ROWS)
     return found
 
 
-def is_available(name: str) -> bool:
-    """Return whether the package of a method is installed; of TabPFN, its weights."""
-    installed = find_spec(name.lower()) is not None
-    return installed and (name != TABPFN or any(_weights().glob("*.ckpt")))
+def _others(task: str) -> dict[str, Method]:
+    found = {
+        LIGHTGBM: Method(lightgbm_defaults(task), "lightgbm"),
+        TUNED: Method(lightgbm_tuned(task), "lightgbm"),
+        CATBOOST: Method(rivals.catboost(task, False), "catboost"),
+        STOPPED: Method(rivals.catboost(task, True), "catboost"),
+        HISTOGRAMS: Method(histograms(task), _SKLEARN),
+    }
+    if task == QUANTILES:
+        return found | {CONFORMAL: Method(rivals.conformalized_trees, "lightgbm")}
+    found |= {
+        EXTRA_TREES: _numbers(rivals.extra_trees(task), task, _SKLEARN),
+        REALMLP: _numbers(rivals.realmlp(task), task, "pytabkit", REALMLP_ROWS),
+        XRFM: _numbers(rivals.xrfm(task), task, "xrfm", XRFM_ROWS),
+        TABPFN: _numbers(rivals.tabpfn(task), task, "tabpfn"),
+    }
+    if task == REGRESSION:
+        fit = rivals.gaussian_process
+        found[GAUSSIAN_PROCESS] = _numbers(fit, task, _SKLEARN, EXACT_ROWS)
+    return found
+
+
+def is_available(package: str) -> bool:
+    """Return whether a package is installed; of TabPFN, with its weights."""
+    installed = find_spec(package.replace(_SKLEARN, "sklearn")) is not None
+    return installed and (package != "tabpfn" or any(_weights().glob("*.ckpt")))
 
 
 def not_run() -> list[str]:
     """Return the names of the methods that are not available."""
-    return [name for name in (LIGHTGBM, XRFM, TABPFN) if not is_available(name)]
+    every = _others(QUANTILES) | _others(REGRESSION)
+    return [name for name, m in every.items() if not is_available(m.package)]
+
+
+def release(package: str) -> str:
+    """Return name and version of an installed package."""
+    # Nbsketch itself need not be installed where it runs.
+    ours = package == "nbsketch"
+    return f"{package} {nbsketch.__version__ if ours else version(package)}"
 
 
 def _weights() -> Path:
@@ -92,8 +125,10 @@ def _weights() -> Path:
     return Path(folder).expanduser()
 
 
-def _encoded(fit: Fit, task: str) -> Fit:
-    """Return a fit that is given data frames as numbers."""
+def _numbers(
+    fit: Fit, task: str, package: str = "nbsketch", most_rows: int = ANY
+) -> Method:
+    """Return a method that is given data frames as numbers."""
 
     def fit_encoded(X: Any, y: NDArray, seed: int, budget: float) -> Predict:
         if not is_table(X):
@@ -102,7 +137,7 @@ def _encoded(fit: Fit, task: str) -> Fit:
         predict = fit(rows, y, seed, budget)
         return lambda X: predict(columns.transform(X))
 
-    return fit_encoded
+    return Method(fit_encoded, package, most_rows)
 
 
 def _tabular(task: str, effort: str) -> Fit:
@@ -114,6 +149,17 @@ def _tabular(task: str, effort: str) -> Fit:
         if task == REGRESSION:
             return model.predict
         return lambda X: model.predict_quantiles(X, LEVELS)
+
+    return fit
+
+
+def _blocks(groups: int | None) -> Fit:
+    """Return a fit that leaves out blocks of rows, or the groups of a column."""
+
+    def fit(X: NDArray, y: NDArray, seed: int, budget: float) -> Predict:
+        model = TabularKernelRegressor(EFFORTS[0], cv=5, random_state=seed)
+        labels = None if groups is None else X[:, groups]
+        return model.fit(X, y, groups=labels).predict
 
     return fit
 
@@ -142,43 +188,3 @@ def _exact(X: NDArray, y: NDArray, seed: int, budget: float) -> Predict:
         random_state=seed,
     )
     return model.fit(X, y).predict
-
-
-def _xrfm(task: str) -> Fit:
-    """Return the fit of xRFM's defaults; a fifth of the rows chooses."""
-
-    def fit(X: NDArray, y: NDArray, seed: int, budget: float) -> Predict:
-        from xrfm import xRFM
-
-        order = np.random.default_rng(seed).permutation(len(y))
-        validation, kept = np.split(order, [round(0.2 * len(y))])
-        center, width = X.mean(axis=0), X.std(axis=0)
-        rows = (X - center) / np.where(width > 0, width, 1)
-        metric = "mse" if task == REGRESSION else "logloss"
-        model = xRFM(device="cpu", tuning_metric=metric)
-        model.fit(rows[kept], y[kept], rows[validation], y[validation])
-        predict = model.predict if task == REGRESSION else model.predict_proba
-
-        def predict_rows(X: NDArray) -> NDArray:
-            new = (X - center) / np.where(width > 0, width, 1)
-            values = np.asarray(predict(new))
-            return values.ravel() if task == REGRESSION else values
-
-        return predict_rows
-
-    return fit
-
-
-def _tabpfn(task: str) -> Fit:
-    """Return the fit of TabPFN, whose weights must be on disk."""
-
-    def fit(X: NDArray, y: NDArray, seed: int, budget: float) -> Predict:
-        import tabpfn
-
-        if task == REGRESSION:
-            model = tabpfn.TabPFNRegressor(device="cpu", random_state=seed)
-            return model.fit(X, y).predict
-        classes = tabpfn.TabPFNClassifier(device="cpu", random_state=seed)
-        return classes.fit(X, y).predict_proba
-
-    return fit

@@ -17,12 +17,8 @@ from nbsketch.reproduce._data import load
 FRACTIONS = (0.8, 0.2)
 REGRESSION, CLASSIFICATION = "regression", "classification"
 QUANTILES = "quantiles"
-# Sets on which defaults of nbsketch were developed.
-DEVELOPED = (
-    "yacht", "autompg", "boston", "diabetes", "concrete", "airfoil", "powerplant",
-    "california", "scm20d", "rf1",
-)  # fmt: skip
-# Of these with several targets, the first one.
+TASKS = REGRESSION, CLASSIFICATION, QUANTILES
+# Of these, the first of several targets.
 _SEVERAL = ("scm20d", "rf1")
 _OF_SCIKIT_LEARN = {
     "diabetes": small.load_diabetes,
@@ -34,6 +30,10 @@ _OF_SCIKIT_LEARN = {
 _FOLDS = 5
 # Columns of sml: month, day, hour, minute; column of parkinsons: the patient.
 _TIMES, _PATIENT = (1, 0, 3, 4), 0
+
+
+# Rows from which a set has fewer splits, and both numbers of splits.
+_LARGE, _SPLITS, _SPLITS_LARGE = 2000, 5, 3
 
 
 class Table(NamedTuple):
@@ -49,6 +49,11 @@ class Table(NamedTuple):
 
     X: Any
     y: NDArray
+
+    @property
+    def splits(self) -> int:
+        """Splits by default: five below 2000 rows, three above."""
+        return _SPLITS if len(self.y) < _LARGE else _SPLITS_LARGE
 
     def rows(self, index: NDArray) -> Table:
         """Return some rows."""
@@ -83,17 +88,17 @@ def patients(table: Table, seed: int) -> tuple[NDArray, NDArray]:
 
 
 class Problem(NamedTuple):
-    """A set, its task, and how it is split."""
+    """A set, its task, and how it is split; of dependent rows, label and groups.
+
+    `read` returns rows and targets of a set that is none of ours.
+    """
 
     set: str
     task: str
     split: Split = random_rows
     label: str = ""
-
-    @property
-    def replicates(self) -> int:
-        """Splits by default: three of small sets, one of the others."""
-        return 3 if self.set in _SMALL else 1
+    groups: int | None = None
+    read: Callable[[str], tuple[Any, Any]] | None = None
 
     @property
     def name(self) -> str:
@@ -102,7 +107,7 @@ class Problem(NamedTuple):
 
     def table(self, data_home: Path | None) -> Table:
         """Return rows and targets."""
-        X, y = _read(self.set, data_home)
+        X, y = self.read(self.set) if self.read else _read(self.set, data_home)
         if self.task == CLASSIFICATION:
             y = np.unique(y, return_inverse=True)[1]
         return Table(X, np.asarray(y))
@@ -119,11 +124,6 @@ def _read(name: str, data_home: Path | None) -> tuple[Any, Any]:
     return data.X, y
 
 
-# Sets of at most 1503 rows.
-_SMALL = (
-    "concrete", "airfoil", "autompg", "yacht", "boston", "diabetes", "stock",
-    "german", "horse-colic", "ionosphere", "breast-cancer", "wine", "iris",
-)  # fmt: skip
 _REGRESSION = (
     "concrete", "airfoil", "autompg", "yacht", "boston", "diabetes", "powerplant",
     "california", "scm20d", "rf1", "abalone", "stock", "skillcraft", "sml",
@@ -135,7 +135,7 @@ _CLASSIFICATION = (
 )  # fmt: skip
 _DEPENDENT = (
     Problem("sml", REGRESSION, time_block, "time blocks"),
-    Problem("parkinsons", REGRESSION, patients, "new patients"),
+    Problem("parkinsons", REGRESSION, patients, "new patients", _PATIENT),
 )
 PROBLEMS = (
     *(Problem(name, REGRESSION) for name in _REGRESSION),
@@ -145,17 +145,18 @@ PROBLEMS = (
 )
 
 
-def chosen(sets: tuple[str, ...] | None, quick: bool) -> Iterator[Problem]:
-    """Yield the problems of some sets; all by default, three small ones if quick.
+def chosen(
+    sets: tuple[str, ...] | None, every: tuple[Problem, ...]
+) -> Iterator[Problem]:
+    """Yield the problems of some sets, all by default.
 
     Raises
     ------
     ValueError
         If a set is not known.
     """
-    known = {problem.set for problem in PROBLEMS}
+    known = {problem.set for problem in every}
     unknown = [name for name in sets or () if name not in known]
     if unknown:
         raise ValueError(f"`sets` must be among {sorted(known)}, got {unknown}")
-    names = sets or (("yacht", "iris") if quick else tuple(known))
-    return (problem for problem in PROBLEMS if problem.set in names)
+    return (problem for problem in every if problem.set in (sets or known))

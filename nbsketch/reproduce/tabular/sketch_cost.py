@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
+from threadpoolctl import threadpool_limits
 
 from nbsketch._progress import Progress
 from nbsketch.datasets import Dataset, make_friedman_outliers
@@ -24,9 +25,8 @@ from nbsketch.estimators.quantile import JointQuantileRegressor
 from nbsketch.estimators.regressor import SketchedKernelRegressor
 from nbsketch.metrics import pinball_loss
 from nbsketch.reproduce._data import load
-from nbsketch.reproduce._report import Row, Rows, column, groups, where
+from nbsketch.reproduce._report import Row, Rows, column, groups, timed, where
 from nbsketch.reproduce.experiment import publish_table
-from nbsketch.reproduce.tabular.baselines import Fit, timed
 from nbsketch.reproduce.tabular.problems import FRACTIONS
 from nbsketch.sketches import (
     AccumulationSketch,
@@ -171,7 +171,8 @@ def evaluate(problem: Problem, data: Dataset, seed: int) -> Iterator[Row]:
         model = clone(problem.model).set_params(
             sketch=recipe(problem.size, len(y)), random_state=seed
         )
-        _, seconds = timed(_fit(model), X, y, seed)
+        with threadpool_limits(limits=1):
+            _, seconds = timed(model.fit, X, y)
         predicted, per_row = _predict(model, X_test)
         yield {
             "set": problem.set,
@@ -197,10 +198,6 @@ def summarize(rows: Rows) -> list[Row]:
 
 def _sparsified(count: int) -> Recipe:
     return lambda s, n: PSparsifiedSketch(s, density=min(1.0, count / n))
-
-
-def _fit(model: Any) -> Fit:
-    return lambda X, y, seed: model.fit(X, y).predict
 
 
 def _predict(model: Any, X: NDArray) -> tuple[NDArray, float]:

@@ -1,8 +1,8 @@
-"""Tables and figures of the comparison on tables: ratios, means, ranks."""
+"""Tables and figures of the comparison on tables: ratios and ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,49 +20,61 @@ from nbsketch.reproduce._report import (
     where,
     write_csv,
 )
-from nbsketch.reproduce.tabular.baselines import BOOSTING, LIGHTGBM
-from nbsketch.reproduce.tabular.pairs import against_others, coverages
-from nbsketch.reproduce.tabular.problems import CLASSIFICATION, QUANTILES, REGRESSION
+from nbsketch.reproduce.tabular.methods import HISTOGRAMS, LIGHTGBM
+from nbsketch.reproduce.tabular.pairs import against_best, against_others, coverages
+from nbsketch.reproduce.tabular.problems import (
+    CLASSIFICATION,
+    PROBLEMS,
+    QUANTILES,
+    REGRESSION,
+    TASKS,
+)
 
-EVERY, NEW, DEVELOPED = "all sets", "sets not developed on", "development sets"
-WITHOUT_YACHT = "all sets without yacht"
-_TASKS = REGRESSION, CLASSIFICATION, QUANTILES
 _RATIOS = "ratio", "log_loss_ratio", "times", "slower"
 
 
 def summarize(rows: Rows) -> list[Row]:
-    """Return a row for each task, set and method, then geometric means of ratios."""
-    table = []
-    for found in groups(rows, "task", "set").values():
-        table += _compared(found)
-    return table + [mean for task in _TASKS for mean in _means(where(table, task=task))]
+    """Return a row for each task, set and method, of the splits that all ran on."""
+    found = groups(shared_splits(rows), "task", "set").values()
+    return [row for part in found for row in _compared(part)]
+
+
+def shared_splits(rows: Rows) -> list[Row]:
+    """Return the splits on which every method of a set ran, sets in their order."""
+    places = {(problem.task, problem.name): k for k, problem in enumerate(PROBLEMS)}
+    found = groups(rows, "task", "set")
+    kept = []
+    for place in sorted(found, key=lambda place: places.get(place, len(places))):
+        methods = groups(found[place], "method").values()
+        shared = set.intersection(*({row["split"] for row in one} for one in methods))
+        kept += [row for row in found[place] if row["split"] in shared]
+    return kept
 
 
 def _compared(rows: Rows) -> list[Row]:
-    """Return the methods on one set, with ratios to the reference on its splits."""
+    """Return the methods on one set, with ratios to the reference."""
     by_method = {key[0]: found for key, found in groups(rows, "method").items()}
-    reference = LIGHTGBM if LIGHTGBM in by_method else BOOSTING
+    reference = LIGHTGBM if LIGHTGBM in by_method else HISTOGRAMS
     base = by_method.get(reference, [])
     return [_row(found, base) for found in by_method.values()]
 
 
 def _row(found: Rows, base: Rows) -> Row:
-    first, splits = found[0], {row["split"] for row in found}
-    same = [row for row in base if row["split"] in splits]
-    has_base = len(same) == len(found)
+    first = found[0]
     fit, predict = (float(np.median(column(found, n))) for n in ("fit", "predict"))
-    row: Row = {name: first[name] for name in ("task", "set", "developed", "rows")}
-    row |= {"method": first["method"], **spread("error", column(found, "error"))}
+    row: Row = {name: first[name] for name in ("task", "set", "rows")}
+    row |= {"splits": len(found), "method": first["method"]}
+    row |= spread("error", column(found, "error"))
     for name in ("log_loss", "calibration", "coverage"):
         known = first[name] is not None
         row[name] = float(column(found, name).mean()) if known else None
     row |= {"fit": fit, "predict": predict} | dict.fromkeys(_RATIOS)
-    if has_base:
-        row["ratio"] = _error(found) / _error(same)
-        row["times"] = fit / float(np.median(column(same, "fit")))
-        row["slower"] = predict / float(np.median(column(same, "predict")))
+    if base:
+        row["ratio"] = _error(found) / _error(base)
+        row["times"] = fit / float(np.median(column(base, "fit")))
+        row["slower"] = predict / float(np.median(column(base, "predict")))
         if first["log_loss"] is not None:
-            losses = column(found, "log_loss").mean(), column(same, "log_loss").mean()
+            losses = column(found, "log_loss").mean(), column(base, "log_loss").mean()
             row["log_loss_ratio"] = float(losses[0] / losses[1])
     return row
 
@@ -74,35 +86,6 @@ def _error(rows: Rows) -> float:
         n = column(rows, "test_rows")
         errors = (errors * n + 0.5) / (n + 1)
     return float(errors.mean())
-
-
-def _means(table: Rows) -> list[Row]:
-    """Return geometric means over sets, of the methods that ran on all of them."""
-    kinds = {
-        EVERY: table,
-        WITHOUT_YACHT: [row for row in table if row["set"] != "yacht"],
-        DEVELOPED: [row for row in table if row["developed"] in (True, "True")],
-        NEW: [row for row in table if row["developed"] not in (True, "True")],
-    }
-    means = []
-    for label, kept in kinds.items():
-        n_sets = len({row["set"] for row in kept})
-        for (method,), found in groups(kept, "method").items():
-            if len(found) == n_sets and len(kept) < len(table) + (label == EVERY):
-                means.append(_mean(label, method, found))
-    return means
-
-
-def _mean(label: str, method: str, rows: Rows) -> Row:
-    row: Row = dict.fromkeys(rows[0])
-    row |= {"task": rows[0]["task"], "set": label, "method": method}
-    row["rows"] = f"{len(rows)} sets"
-    for name in _RATIOS:
-        if all(found[name] is not None for found in rows):
-            row[name] = float(np.exp(np.log(column(rows, name)).mean()))
-    if rows[0]["calibration"] is not None:
-        row["calibration"] = float(column(rows, "calibration").mean())
-    return row
 
 
 def ranks(rows: Rows, task: str, name: str = "error") -> tuple[dict[str, float], float]:
@@ -117,7 +100,7 @@ def ranks(rows: Rows, task: str, name: str = "error") -> tuple[dict[str, float],
     Demsar (2006), Statistical comparisons of classifiers over multiple data sets,
     Journal of Machine Learning Research 7, 1-30, section 3.2.2.
     """
-    table = [_row(found, []) for found in _of_task(rows, task)]
+    table = where(summarize(rows), task=task)
     sets = tuple(dict.fromkeys(row["set"] for row in table))
     every = groups(table, "method")
     names = [key[0] for key, found in every.items() if len(found) == len(sets)]
@@ -138,10 +121,6 @@ def nemenyi(n_methods: int, n_sets: int, level: float = 0.05) -> float:
     """
     quantile = studentized_range.ppf(1 - level, n_methods, np.inf) / np.sqrt(2)
     return float(quantile * np.sqrt(n_methods * (n_methods + 1) / (6 * n_sets)))
-
-
-def _of_task(rows: Rows, task: str) -> list[list[Row]]:
-    return list(groups(where(rows, task=task), "set", "method").values())
 
 
 def plot_ranks(rows: Rows, task: str, ax: Any = None, name: str = "error") -> Any:
@@ -165,7 +144,7 @@ def plot_ranks(rows: Rows, task: str, ax: Any = None, name: str = "error") -> An
 
 def panels(rows: Rows) -> list[Panel]:
     """Return dots of error ratios of each task, and of times of regression."""
-    table = [row for row in summarize(rows) if row["error"] is not None]
+    table = summarize(rows)
     found = []
     for task, name, title in (
         (REGRESSION, "ratio", "Test error over LightGBM's"),
@@ -192,11 +171,11 @@ def _dots(table: Rows, name: str, sets: Sequence[str]) -> list[Curve]:
     ]
 
 
-def write_tables(rows: Rows, folder: Path) -> None:
-    """Write the tables of the documentation: NAME.csv for each of `page_tables`."""
-    for name, table in page_tables(rows).items():
+def write_tables(rows: Rows, folder: Path, name: str) -> None:
+    """Write the tables of the documentation: NAME-KEY.csv for each of `page_tables`."""
+    for key, table in page_tables(rows).items():
         if table:
-            write_csv(table, folder / f"tabular-{name}.csv")
+            write_csv(table, folder / f"{name}-{key}.csv")
 
 
 def page_tables(rows: Rows) -> dict[str, list[Row]]:
@@ -211,29 +190,41 @@ def page_tables(rows: Rows) -> dict[str, list[Row]]:
         "errors": _wide(regression, "ratio"),
         "times": _wide(regression, "times"),
         "predictions": _wide(regression, "slower"),
-        "rmse": _wide(regression, "error", "{:.4g}"),
+        "rmse": _wide(regression, "error", _with_deviation),
         "labels": _wide(labels, "ratio"),
         "log-loss": _wide(labels, "log_loss_ratio"),
-        "calibration": _wide(labels, "calibration", "{:.3f}"),
+        "calibration": _wide(labels, "calibration", "{:.3f}".format),
         "label-times": _wide(labels, "times"),
         "pinball": _wide(quantiles, "ratio"),
+        "quantile-times": _wide(quantiles, "times"),
         "coverage": _wide(quantiles, "coverage"),
-        "pairs": against_others([row for row in table if row["error"] is not None]),
-        "intervals": coverages(rows),
+        "pairs": against_others(table),
+        "best": against_best(table),
+        "intervals": coverages(shared_splits(rows)),
         "ranks": _rank_table(rows),
         "about": _about(rows),
     }
 
 
-def _wide(table: Rows, name: str, form: str = "{:.2f}") -> list[Row]:
+def _with_deviation(row: Row) -> str:
+    """Return a mean over splits, and the standard error of it."""
+    n = row["splits"]
+    error = f" ± {row['error_deviation'] / np.sqrt(n - 1):.2g}" if n > 1 else ""
+    return f"{row['error']:.4g}{error}"
+
+
+def _wide(
+    table: Rows, name: str, form: Callable[[Any], str] = "{:.2f}".format
+) -> list[Row]:
     known = [row for row in table if row[name] is not None]
     names = tuple(dict.fromkeys(row["method"] for row in known))
     return [
         {
-            "set": place + (" *" if found[0]["developed"] in (True, "True") else ""),
+            "set": place,
             "rows": found[0]["rows"],
+            "splits": found[0]["splits"],
             **dict.fromkeys(names, ""),
-            **{row["method"]: form.format(row[name]) for row in found},
+            **{r["method"]: form(r if name == "error" else r[name]) for r in found},
         }
         for (place,), found in groups(known, "set").items()
     ]
@@ -247,7 +238,7 @@ def _rank_table(rows: Rows) -> list[Row]:
         for method, rank in (mean | last).items():
             entry = table.setdefault(method, {"method": method})
             entry[task] = f"{rank:.2f}"
-    tasks = [task for task in _TASKS if any(task in row for row in table.values())]
+    tasks = [task for task in TASKS if any(task in row for row in table.values())]
     order = sorted(table, key="critical distance".__eq__)  # the distance last
     return [
         {"method": n, **{task: table[n].get(task, "") for task in tasks}} for n in order
@@ -255,8 +246,8 @@ def _rank_table(rows: Rows) -> list[Row]:
 
 
 def _about(rows: Rows) -> list[Row]:
-    """Return versions, dates and machines of the measurements."""
-    names = "version", "processor", "threads"
+    """Return packages, dates and machines of the measurements."""
+    names = "package", "processor", "threads"
     return [
         {
             **dict(zip(names, map(str, key), strict=True)),

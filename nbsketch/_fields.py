@@ -32,7 +32,7 @@ from nbsketch._validation import (
 )
 
 T = TypeVar("T")
-# The classes made by `stored`, by name.
+# The classes that model files can name beside the public ones.
 STORED: dict[str, type] = {}
 
 
@@ -59,13 +59,21 @@ class Scope:
 Rule = Callable[[str, Any, Scope], Any]
 
 
+def register(cls: type[T]) -> type[T]:
+    """Let model files name a class, which its constructor's arguments make again.
+
+    They are attributes of the same names.
+    """
+    STORED[cls.__name__] = cls
+    return cls
+
+
 @dataclass_transform(eq_default=False, frozen_default=True)
 def stored(cls: type[T]) -> type[T]:
     """Make a frozen dataclass that checks its fields and can be in a model file."""
-    STORED[cls.__name__] = cls
     if "__post_init__" not in vars(cls):
         cls.__post_init__ = check_fields  # type: ignore[attr-defined]
-    return dataclass(frozen=True, eq=False)(cls)
+    return register(dataclass(frozen=True, eq=False)(cls))
 
 
 def check_fields(value: Any, scope: Scope | None = None, path: str = "") -> None:

@@ -15,7 +15,7 @@ from nbsketch._validation import declares_parameters
 from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import IterativeModel, RegressorScore, as_columns
-from nbsketch.estimators._posterior import (
+from nbsketch.estimators.posterior import (
     check_posterior,
     fit_posterior,
     posterior_std,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import (
     Annotated,
     Any,
@@ -78,9 +79,14 @@ def stored(cls: type[T]) -> type[T]:
 
 def check_fields(value: Any, scope: Scope | None = None, path: str = "") -> None:
     """Raise an error unless the fields of an object are what their annotations say."""
-    scope = Scope() if scope is None else scope
-    for name, hint in get_type_hints(type(value), include_extras=True).items():
+    scope, cls = Scope() if scope is None else scope, value.__class__
+    for name, hint in _hints(cls).items():
         _check(f"{path}{name}", getattr(value, name), hint, scope)
+
+
+@cache
+def _hints(cls: Any) -> dict[str, Any]:
+    return get_type_hints(cls, include_extras=True)
 
 
 def _check(name: str, value: Any, hint: Any, scope: Scope) -> None:

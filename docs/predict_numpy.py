@@ -24,10 +24,10 @@ def predict(path, X):
         assert (name, kernel["nu"]) == ("MaternKernel", 1.5)
         u = np.sqrt(3 * np.square(difference).sum(axis=2))
         K = (1 + u) * np.exp(-u)
-    columns = np.unique(arrays["sketch_.indices"], return_inverse=True)[1]
+    columns = np.unique(arrays["sketch_.matrix.indices"], return_inverse=True)[1]
     W = np.zeros((fitted["size_"], K.shape[1]))  # of the landmarks in the sketch
-    pointers = np.diff(arrays["sketch_.indptr"])
-    W[np.repeat(np.arange(len(W)), pointers), columns] = arrays["sketch_.data"]
+    pointers = np.diff(arrays["sketch_.matrix.indptr"])
+    W[np.repeat(np.arange(len(W)), pointers), columns] = arrays["sketch_.matrix.data"]
     scores = K @ W.T @ arrays["coef_"] + arrays.get("intercept_", fitted["intercept_"])
     return np.exp(scores) if loss in ("poisson", "gamma") else scores
 

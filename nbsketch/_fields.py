@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import (
     Annotated,
     Any,
@@ -32,7 +33,7 @@ from nbsketch._validation import (
 )
 
 T = TypeVar("T")
-# The classes made by `stored`, by name.
+# The classes that model files can name beside the public ones.
 STORED: dict[str, type] = {}
 
 
@@ -59,20 +60,33 @@ class Scope:
 Rule = Callable[[str, Any, Scope], Any]
 
 
+def register(cls: type[T]) -> type[T]:
+    """Let model files name a class, which its constructor's arguments make again.
+
+    They are attributes of the same names.
+    """
+    STORED[cls.__name__] = cls
+    return cls
+
+
 @dataclass_transform(eq_default=False, frozen_default=True)
 def stored(cls: type[T]) -> type[T]:
     """Make a frozen dataclass that checks its fields and can be in a model file."""
-    STORED[cls.__name__] = cls
     if "__post_init__" not in vars(cls):
         cls.__post_init__ = check_fields  # type: ignore[attr-defined]
-    return dataclass(frozen=True, eq=False)(cls)
+    return register(dataclass(frozen=True, eq=False)(cls))
 
 
 def check_fields(value: Any, scope: Scope | None = None, path: str = "") -> None:
     """Raise an error unless the fields of an object are what their annotations say."""
-    scope = Scope() if scope is None else scope
-    for name, hint in get_type_hints(type(value), include_extras=True).items():
+    scope, cls = Scope() if scope is None else scope, value.__class__
+    for name, hint in _hints(cls).items():
         _check(f"{path}{name}", getattr(value, name), hint, scope)
+
+
+@cache
+def _hints(cls: Any) -> dict[str, Any]:
+    return get_type_hints(cls, include_extras=True)
 
 
 def _check(name: str, value: Any, hint: Any, scope: Scope) -> None:

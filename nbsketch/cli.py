@@ -5,9 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 import nbsketch
 from nbsketch.reproduce import EXPERIMENTS, options_of, run_all, run_one
@@ -27,6 +31,25 @@ def _only(names: str) -> dict[str, Any]:
         "(experiment tabular)"
     )
     return {"nargs": "+", "metavar": "NAME", "help": text}
+
+
+# Rows of a small fit, of one that has conjugate gradients, and columns.
+_SMALL, _LARGE, _COLUMNS = 200, 5000, 5
+_HUBER = "SketchedKernelRegressor", {"loss": "huber"}
+# What `warmup` fits, by name: class, parameters, rows, and whether targets are classes.
+_KINDS: dict[str, tuple[str, dict[str, Any], int, bool]] = {
+    "regression": ("SketchedKernelRegressor", {}, _SMALL, False),
+    "regression, thousands of rows": ("SketchedKernelRegressor", {}, _LARGE, False),
+    "regression on a sketch": ("SketchedKernelRegressor", {"size": 50}, _SMALL, False),
+    "robust regression": (*_HUBER, _SMALL, False),
+    "robust regression, thousands of rows": (*_HUBER, _LARGE, False),
+    "classification": ("SketchedKernelClassifier", {}, _SMALL, True),
+    "probabilities": ("SketchedKernelClassifier", {"loss": "logistic"}, _SMALL, True),
+    "joint quantiles": ("JointQuantileRegressor", {}, _SMALL, False),
+    "tables": ("TabularKernelRegressor", {}, _SMALL, False),
+    "tables, thousands of rows": ("TabularKernelRegressor", {}, _LARGE, False),
+    "tables, classes": ("TabularKernelClassifier", {}, _SMALL, True),
+}
 
 
 # Options of experiments; one that an experiment does not take is an error.
@@ -132,10 +155,17 @@ def _demo(options: argparse.Namespace) -> None:
 
 
 def _warmup(options: argparse.Namespace) -> None:
-    from nbsketch import _warmup
-
-    for name, seconds in _warmup.compile_all():
-        print(f"{name:44} {seconds:6.1f} s", flush=True)
+    """Compile what the estimators use: one small fit and prediction of each kind."""
+    for name, (cls, parameters, n, has_classes) in _KINDS.items():
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(n, _COLUMNS))
+        y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=n)
+        model = getattr(nbsketch, cls)(random_state=0, **parameters)
+        began = time.perf_counter()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of data that mean nothing
+            model.fit(X, y > 0 if has_classes else y).predict(X)
+        print(f"{name:44} {time.perf_counter() - began:6.1f} s", flush=True)
 
 
 def _reproduce(options: argparse.Namespace) -> None:

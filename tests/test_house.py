@@ -67,7 +67,6 @@ FLOORS = {
     "nbsketch.explain": 9,
     "nbsketch.reproduce": 10,
     "nbsketch._info": 10,
-    "nbsketch._warmup": 10,
     "nbsketch.cli": 11,
     "nbsketch.__main__": 11,
 }

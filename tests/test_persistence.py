@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -446,3 +446,15 @@ def test_the_parts_of_a_part_are_compared():
         Tree(leaves(), coef[:2], np.zeros((2, 1)))
     with pytest.raises(TypeError, match="`partition` must be of type Partition"):
         Tree(None, coef, np.zeros((2, 1)))
+
+
+def test_the_origin_of_a_sketch_is_compared_with_it():
+    S = SubsamplingSketch(3).draw(9, 0)
+    type(S)(S.matrix, S.origin)
+    with pytest.raises(ValueError, match="`origin` must be that of a sketch with 2"):
+        type(S)(S.matrix[:2], S.origin)
+    shares = replace(S.origin, probabilities=np.full(8, 1 / 8))
+    with pytest.raises(ValueError, match="`probabilities` must have length 9, got 8"):
+        type(S)(S.matrix, shares)
+    with pytest.raises(ValueError, match="`recipe` must be a SizedRecipe"):
+        replace(S.origin, recipe=3)

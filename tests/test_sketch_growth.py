@@ -28,6 +28,8 @@ from nbsketch import (
     SubsamplingSketch,
 )
 from nbsketch.gram import Gram
+from nbsketch.persistence.archive import open_archive, write_archive
+from nbsketch.persistence.coding import Decoder, encode
 from nbsketch.sketches import DenseSketch, Sketch, TransformSketch
 
 N = 60
@@ -105,9 +107,13 @@ def test_growth_survives_pickling(recipe, options):
 
 
 @growing
-def test_parts_are_the_sketch(recipe, options):
-    S = draw(recipe, 8, options).extend(4)
-    again = type(S).from_parts(S.to_parts())
+def test_a_file_holds_the_sketch(recipe, options, tmp_path):
+    S, arrays = draw(recipe, 8, options).extend(4), {}
+    text = encode(S, "sketch", arrays)
+    write_archive(tmp_path / "sketch.npz", arrays)
+    with open_archive(tmp_path / "sketch.npz") as archive:
+        again = Decoder(archive)(text, "sketch")
+    assert type(again) is type(S)
     assert_array_equal(dense_sketch(again), dense_sketch(S))
     assert_array_equal(again.columns, S.columns)
     # Probabilities are as many as the rows of the data: a file is without them.

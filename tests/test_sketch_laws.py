@@ -205,11 +205,11 @@ def test_entries_are_those_of_the_transform(transform):
         parts = np.stack([spectrum.real, spectrum.imag], axis=1).reshape(-1, n)
         matrix = math.sqrt(2) * np.delete(parts, [1, n + 1], axis=0)
         matrix[[0, -1]] /= math.sqrt(2)
-    expected = math.sqrt(len(matrix) / s) * matrix[S._rows] * S._signs
+    expected = math.sqrt(len(matrix) / s) * matrix[S.rows] * S.signs
     assert_allclose(dense_sketch(S), expected, atol=1e-13)
     assert_allclose(S @ np.eye(n), expected, atol=1e-13)
     assert_fair(signs(5, 3000)[:, 0])
-    assert len(set(S._rows.tolist())) == s and S._rows.max() < len(matrix)
+    assert len(set(S.rows.tolist())) == s and S.rows.max() < len(matrix)
 
 
 @pytest.mark.parametrize("n", [255, 256, 257, 700])

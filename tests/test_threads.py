@@ -22,7 +22,6 @@ from nbsketch import (
     GaussianKernel,
     PSparsifiedSketch,
     SketchedKernelRegressor,
-    _warmup,
     cli,
 )
 from nbsketch._blas import eigh, one_thread
@@ -336,9 +335,9 @@ def test_compiled_code_is_found_again(run_python, tmp_path):
 def test_warmup_names_each_kind_and_its_seconds(monkeypatch, capsys):
     kinds = {
         name: (cls, parameters, 60, has_classes)
-        for name, (cls, parameters, _, has_classes) in _warmup._KINDS.items()
+        for name, (cls, parameters, _, has_classes) in cli._KINDS.items()
     }
-    monkeypatch.setattr(_warmup, "_KINDS", kinds)
+    monkeypatch.setattr(cli, "_KINDS", kinds)
     assert cli.main(["warmup"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line[:44].strip() for line in lines] == list(kinds)

@@ -131,7 +131,7 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
 
     def _keep(self, rows: NDArray, weights: NDArray | None, groups: Any) -> None:
         self.weights_ = None if weights is None else weights[rows]
-        self.groups_ = None if groups is None else groups[rows]
+        self.groups_: Any = None if groups is None else groups[rows]
 
     def _split(self, X: Any, y: NDArray, groups: Any) -> tuple[NDArray, NDArray]:
         """Return the rows to fit and those that calibrate."""

@@ -23,17 +23,15 @@ from sklearn.utils import _safe_indexing, check_array
 from sklearn.utils.validation import check_is_fitted
 
 from nbsketch._quantiles import between_levels
-from nbsketch._rows import checked_rows, is_pairwise, model_dtype
+from nbsketch._rows import checked_rows, model_dtype
 from nbsketch._sketch_map import SketchMap
 from nbsketch._validation import check_choice, declares_parameters, keeping_fitted
 from nbsketch._whitening import PivotedCholesky
 from nbsketch.conformal._calibrated import Calibrated, fit_on, of_rows, splits
 from nbsketch.estimators import SketchedKernelRegressor
+from nbsketch.estimators.posterior import check_ridge
 from nbsketch.fitting.inputs import transform_rows
-from nbsketch.losses import SquareLoss
 
-# Largest number of features; A is solved by Cholesky.
-_MOST_FEATURES = 5000
 # Least of one minus a leverage, which is rounded.
 _LEAST_FREEDOM = 1e-12
 
@@ -124,7 +122,12 @@ class Jackknife:
 
 def jackknife(model: Any, X: Any, y: NDArray, weights: NDArray | None) -> Jackknife:
     """Return the models without one row each, in closed form."""
-    _check_ridge(model)
+    use = "method='jackknife+' (method='cv+' is for any regressor)"
+    if not isinstance(model, SketchedKernelRegressor):
+        raise TypeError(
+            f"`estimator` must be a SketchedKernelRegressor for {use}, got {model!r}"
+        )
+    check_ridge(model, use)
     sketch_map = SketchMap(model.kernel_, model.landmarks_, model.sketch_.weights)
     inner = sketch_map(model.landmarks_) @ model.sketch_.weights.T
     whitening = PivotedCholesky.of(np.asarray(inner))
@@ -150,30 +153,6 @@ def _features(
     transformed = transform_rows(rows, model.scaler_, model.kernel_)
     Z = whitening.apply(sketch_map(transformed))
     return np.column_stack([np.full(len(Z), float(model.fit_intercept)), Z])
-
-
-def _check_ridge(model: Any) -> None:
-    name = "method='cv+' is for any regressor"
-    if not isinstance(model, SketchedKernelRegressor) or is_pairwise(model.kernel):
-        raise TypeError(
-            "`estimator` must be a SketchedKernelRegressor with a kernel of rows for "
-            f"method='jackknife+', got {model!r}; {name}"
-        )
-    if model.loss not in ("square", SquareLoss()) or model.output is not None:
-        raise ValueError(
-            "`estimator` must have the square loss and no output matrix for "
-            f"method='jackknife+', got {model!r}; {name}"
-        )
-    if model.monotonic_cst is not None:
-        raise ValueError(
-            "`estimator` must have monotonic_cst=None for method='jackknife+', got "
-            f"{model!r}; {name}"
-        )
-    if model.size_ > _MOST_FEATURES:
-        raise ValueError(
-            f"`estimator` must have a sketch of at most {_MOST_FEATURES} rows for "
-            f"method='jackknife+', got {model.size_}; {name}"
-        )
 
 
 def _columns(estimator: Any, X: Any) -> NDArray:

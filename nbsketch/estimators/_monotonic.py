@@ -26,7 +26,7 @@ from sklearn.utils.validation import _check_monotonic_cst
 
 from nbsketch._rows import is_pairwise
 from nbsketch.distributed.rows import PartitionedRows
-from nbsketch.estimators._posterior import (
+from nbsketch.estimators.posterior import (
     MOST_FEATURES,
     features_of,
     penalized_products,

@@ -16,7 +16,7 @@ from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import IterativeModel, RegressorScore, as_columns
 from nbsketch.estimators._monotonic import check_monotonic, constrain
-from nbsketch.estimators._posterior import (
+from nbsketch.estimators.posterior import (
     check_posterior,
     fit_posterior,
     posterior_std,

@@ -2,18 +2,18 @@
 
 =========================================  ==========================================
 ``{"$array": name, "dtype", "shape"}``     an array of the file, of that type and shape
-``{"$csr": [data, indices, indptr, s]}``   a CSR array of shape s
+``{"$csr": {...}}``                        a CSR array by its parts
 ``{"$names": [...]}``                      an array of texts
 ``{"$tuple": [...]}``                      a tuple
-``{"$sketch": class, "parts": {...}}``     a drawn sketch
-``{"$object": class, "fields": {...}}``    a frozen dataclass, public or `stored`
+``{"$object": class, "fields": {...}}``    a small object, public or registered
 =========================================  ==========================================
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -23,13 +23,10 @@ import nbsketch
 from nbsketch._fields import STORED
 from nbsketch._validation import csr_from_parts
 from nbsketch.persistence.archive import Archive
-from nbsketch.sketches import DenseSketch, Sketch, TransformSketch
-from nbsketch.sketches.sampling import IdentityMatrix
+from nbsketch.sketches._sketch import Origin
 
 _UNSAVABLE = "a model file holds numbers, text, arrays and objects of nbsketch"
-_SKETCHES: dict[str, type[Sketch]] = {
-    cls.__name__: cls for cls in (DenseSketch, IdentityMatrix, Sketch, TransformSketch)
-}
+_CSR = "data", "indices", "indptr", "shape"
 
 
 def encode(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
@@ -42,18 +39,19 @@ def encode(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
         return _encode_array(value, name, arrays)
     if sp.issparse(value):
         matrix = sp.csr_array(value)
-        parts = [matrix.data, matrix.indices, matrix.indptr, matrix.shape]
-        return {"$csr": encode(parts, name, arrays)}
+        csr = {key: getattr(matrix, key) for key in _CSR}
+        return {"$csr": encode(csr, name, arrays)}
     if isinstance(value, dict):
         return {key: encode(v, f"{name}.{key}", arrays) for key, v in value.items()}
     if isinstance(value, list | tuple):
         parts = [encode(v, f"{name}.{i}", arrays) for i, v in enumerate(value)]
         return parts if isinstance(value, list) else {"$tuple": parts}
-    if isinstance(value, Sketch):
-        parts = encode(value.to_parts(), name, arrays)
-        return {"$sketch": type(value).__name__, "parts": parts}
-    if is_dataclass(value) and not hasattr(value, "get_params"):
-        content = {f.name: getattr(value, f.name) for f in fields(value)}
+    if isinstance(value, Origin) and value.probabilities is not None:
+        return None  # n numbers: the sketch cannot grow once it is loaded
+    if is_object(type(value)):
+        content = {
+            key: getattr(value, key) for key in signature(type(value)).parameters
+        }
         inside = encode(content, name, arrays)
         return {"$object": name_of(value, name), "fields": inside}
     if isinstance(value, np.random.Generator | np.random.RandomState):
@@ -81,7 +79,6 @@ class Decoder:
             "$csr": (set(), self._csr),
             "$names": (set(), self._names),
             "$tuple": (set(), self._tuple),
-            "$sketch": ({"parts"}, self._sketch),
             "$object": ({"fields"}, self._object),
         }
 
@@ -116,9 +113,9 @@ class Decoder:
 
     def _csr(self, name: str, csr: Any) -> sp.csr_array:
         parts = self(csr, name)
-        if not isinstance(parts, list) or len(parts) != 4:
-            raise ValueError(f"`{name}` must have four parts")
-        return csr_from_parts(name, *parts)
+        if not isinstance(parts, dict) or set(parts) != set(_CSR):
+            raise ValueError(f"`{name}` must have the parts {_CSR}")
+        return csr_from_parts(name, **parts)
 
     def _names(self, name: str, names: Any) -> np.ndarray:
         if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
@@ -130,37 +127,19 @@ class Decoder:
             raise TypeError(f"`{name}` must be a list")
         return tuple(self(parts, name))
 
-    def _sketch(self, name: str, sketch: Any, parts: Any) -> Sketch:
-        if not isinstance(sketch, str) or sketch not in _SKETCHES:
-            raise ValueError(f"`{name}` is a sketch of unknown type {sketch!r:.60}")
-        found = self(parts, name)
-        needed = set(_PARTS[sketch])
-        if not isinstance(found, dict) or set(found) - _ORIGIN != needed:
-            raise ValueError(f"`{name}` must have the parts {sorted(needed)}")
-        if set(found) & _ORIGIN not in (_ORIGIN, set()):
-            raise ValueError(
-                f"`{name}` must have both of {sorted(_ORIGIN)}, or neither"
-            )
-        return _named(name, _SKETCHES[sketch].from_parts, found)
-
     def _object(self, name: str, known: Any, fields: Any) -> Any:
         cls: Any = STORED.get(known) if isinstance(known, str) else None
         cls = cls or public_class(known)
         content = self(fields, name)
-        is_object = is_dataclass(cls) and not hasattr(cls, "get_params")
-        if not (is_object and isinstance(content, dict)):
+        if not (is_object(cls) and isinstance(content, dict)):
             raise ValueError(f"`{name}` must be an object with fields, got {cls!r}")
         return _named(name, lambda parts: cls(**parts), content)
 
 
-_ORIGIN = {"recipe", "seed"}
-_MATRIX = ("shape", "data", "indices", "indptr")
-_PARTS = {
-    "Sketch": _MATRIX,
-    "IdentityMatrix": _MATRIX,
-    "DenseSketch": ("dense",),
-    "TransformSketch": ("transform", "signs", "rows", "scale"),
-}
+def is_object(cls: type) -> bool:
+    """Return whether a file can hold objects of a class, by their fields."""
+    named = STORED.get(cls.__name__) is cls
+    return named or (is_dataclass(cls) and not hasattr(cls, "get_params"))
 
 
 def _named(name: str, make: Callable[[Any], Any], parts: Any) -> Any:

@@ -256,7 +256,7 @@ def _output_weights(name: str, value: Any, scope: Scope) -> Any:
 
 
 def _posterior(name: str, value: Any, scope: Scope) -> Any:
-    """Accept the parts of a posterior; see `nbsketch.estimators._posterior`."""
+    """Accept the parts of a posterior; see `nbsketch.estimators.posterior`."""
     parts = {"projection", "factor", "shift", "noise"}
     if not isinstance(value, dict) or set(value) != parts:
         raise ValueError(f"`{name}` must have the parts {parts}, got {value!r:.60}")

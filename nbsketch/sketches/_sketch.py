@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.linalg import LinearOperator, eigsh
 
+from nbsketch._fields import register
 from nbsketch._jit.csr import mark_columns
 from nbsketch._validation import (
     as_csr,
     check_array_of,
     check_integer,
-    csr_from_parts,
 )
 
 # With fewer nonzeros per column than this, sorting beats marking every column.
@@ -29,7 +29,9 @@ _FEW_ROWS = 48
 _STEPS, _MARGIN = 40, 1.1
 
 
-class Origin(NamedTuple):
+@register
+@dataclass(frozen=True, eq=False)
+class Origin:
     """The recipe and the seed of a sketch, from which further rows can be drawn."""
 
     recipe: Any  # a SizedRecipe
@@ -37,7 +39,17 @@ class Origin(NamedTuple):
     # Probabilities of the columns, shape (n,), if they are not equal.
     probabilities: NDArray[np.float64] | None = None
 
+    def __post_init__(self) -> None:
+        if not hasattr(self.recipe, "grows"):
+            raise ValueError(f"`recipe` must be a SizedRecipe, got {self.recipe!r:.60}")
+        check_integer("seed", self.seed, low=0, high=2**64 - 1)
+        if self.probabilities is not None:
+            shares = check_array_of("probabilities", self.probabilities, "f", 1)
+            if not (shares >= 0).all() or not np.isfinite(shares).all():
+                raise ValueError("`probabilities` must be finite, from zero on")
 
+
+@register
 class Sketch:
     """A drawn sketch: a random (s, n) matrix S, stored by its nonzeros.
 
@@ -71,9 +83,9 @@ class Sketch:
     """
 
     def __init__(self, matrix: sp.csr_array, origin: Origin | None = None) -> None:
-        self._matrix = check_sparse("matrix", matrix)
-        self.shape: tuple[int, int] = self._matrix.shape
-        self.origin = origin
+        self.matrix: Any = check_sparse("matrix", matrix)
+        self.shape: tuple[int, int] = self.matrix.shape
+        self.origin = check_origin(origin, self.shape)
 
     def __repr__(self) -> str:
         s, n = self.shape
@@ -82,7 +94,7 @@ class Sketch:
     @cached_property
     def columns(self) -> NDArray[np.int64]:
         """The sorted indices of the columns with a nonzero."""
-        indices = self._matrix.indices
+        indices = self.matrix.indices
         if indices.size < _SORT_BELOW * self.shape[1]:
             return np.unique(indices).astype(np.int64)
         marked = np.zeros(self.shape[1], dtype=np.uint8)
@@ -92,7 +104,7 @@ class Sketch:
     @cached_property
     def weights(self) -> sp.csr_array:
         """The matrix without its empty columns, of shape (s, s')."""
-        m = self._matrix
+        m = self.matrix
         indices = np.searchsorted(self.columns, m.indices)
         shape = (self.shape[0], self.columns.size)
         return sp.csr_array((m.data, indices, m.indptr), shape=shape)
@@ -109,7 +121,7 @@ class Sketch:
 
     def to_csr(self) -> sp.csr_array:
         """Return the (s, n) matrix as a SciPy CSR array."""
-        return self._matrix
+        return self.matrix
 
     @property
     def can_grow(self) -> bool:
@@ -155,7 +167,7 @@ class Sketch:
         if s + rows > n:
             raise ValueError(f"`rows` must be at most {n - s}, got {rows}")
         recipe = replace(self.origin.recipe, size=s + rows)
-        return recipe._draw(n, self.origin._replace(recipe=recipe))
+        return recipe._draw(n, replace(self.origin, recipe=recipe))
 
     def tail(self, start: int) -> Sketch:
         """Return the rows from `start` on, not rescaled, as a sketch."""
@@ -163,7 +175,7 @@ class Sketch:
         return self._tail(start)
 
     def _tail(self, start: int) -> Sketch:
-        return Sketch(self._matrix[start:])
+        return Sketch(self.matrix[start:])
 
     def squared_norm(self) -> float:
         """Return an upper bound of the largest eigenvalue of S S^T.
@@ -172,33 +184,6 @@ class Sketch:
         found by the Lanczos method and enlarged by a tenth.
         """
         return _squared_norm(self)
-
-    def to_parts(self) -> dict[str, Any]:
-        """Return the arrays, numbers and recipe that `from_parts` needs.
-
-        Probabilities of columns are left out, because there are n of them: a sketch
-        drawn with them cannot grow after it is loaded.
-        """
-        matrix = self._matrix
-        return {
-            "shape": self.shape,
-            "data": matrix.data,
-            "indices": matrix.indices,
-            "indptr": matrix.indptr,
-            **self._origin_parts(),
-        }
-
-    @classmethod
-    def from_parts(cls, parts: dict[str, Any]) -> Self:
-        """Return the sketch with these parts: see `to_parts`."""
-        arrays = parts["data"], parts["indices"], parts["indptr"]
-        matrix = csr_from_parts("sketch", *arrays, parts["shape"])
-        return cls(matrix, origin_of(parts, matrix.shape[0]))
-
-    def _origin_parts(self) -> dict[str, Any]:
-        if self.origin is None or self.origin.probabilities is not None:
-            return {}
-        return {"recipe": self.origin.recipe, "seed": self.origin.seed}
 
     def __matmul__(self, other: ArrayLike | sp.sparray) -> Any:
         """Return S @ A for a vector or a dense or sparse matrix A with n rows."""
@@ -210,15 +195,16 @@ class Sketch:
         return self._apply(array)
 
     def _apply_transposed(self, array: NDArray) -> NDArray:
-        return self._matrix.T @ array
+        return self.matrix.T @ array
 
     def _apply(self, array: Any) -> Any:
-        matrix = self._matrix
+        matrix = self.matrix
         if array.dtype == np.float32:
             matrix = matrix.astype(np.float32)
         return matrix @ array
 
 
+@register
 class DenseSketch(Sketch):
     """A drawn sketch stored as a dense array.
 
@@ -239,14 +225,14 @@ class DenseSketch(Sketch):
     """
 
     def __init__(self, matrix: NDArray, origin: Origin | None = None) -> None:
-        self._dense = check_array_of("matrix", matrix, "f", 2)
+        self.matrix = check_array_of("matrix", matrix, "f", 2)
         if 0 in matrix.shape or not np.isfinite(matrix).all():
             raise ValueError(
                 "`matrix` must be finite and not empty, got a matrix of shape "
                 f"{matrix.shape}"
             )
         self.shape = (matrix.shape[0], matrix.shape[1])
-        self.origin = origin
+        self.origin = check_origin(origin, self.shape)
 
     @cached_property
     def columns(self) -> NDArray[np.int64]:
@@ -256,31 +242,20 @@ class DenseSketch(Sketch):
     @property
     def weights(self) -> NDArray:
         """The matrix itself."""
-        return self._dense
+        return self.matrix
 
     def to_csr(self) -> sp.csr_array:
         """Return the (s, n) matrix as a SciPy CSR array."""
-        return sp.csr_array(self._dense)
+        return sp.csr_array(self.matrix)
 
     def _tail(self, start: int) -> Sketch:
-        return DenseSketch(self._dense[start:])
-
-    def to_parts(self) -> dict[str, Any]:
-        """Return the parts of the sketch: see `Sketch.to_parts`."""
-        return {"dense": self._dense, **self._origin_parts()}
-
-    @classmethod
-    def from_parts(cls, parts: dict[str, Any]) -> Self:
-        """Return the sketch with these parts: see `to_parts`."""
-        sketch = cls(parts["dense"])
-        sketch.origin = origin_of(parts, sketch.shape[0])
-        return sketch
+        return DenseSketch(self.matrix[start:])
 
     def _apply_transposed(self, array: NDArray) -> NDArray:
-        return self._dense.T @ array
+        return self.matrix.T @ array
 
     def _apply(self, array: Any) -> Any:
-        dense = self._dense
+        dense = self.matrix
         if array.dtype == np.float32:
             dense = dense.astype(np.float32)
         return (array.T @ dense.T).T if sp.issparse(array) else dense @ array
@@ -319,17 +294,18 @@ class Transpose:
         return (self.sketch @ array.T).T
 
 
-def origin_of(parts: dict[str, Any], size: int) -> Origin | None:
-    """Return the origin stored in the parts of a sketch with `size` rows, or None."""
-    if "recipe" not in parts:
+def check_origin(origin: Any, shape: tuple[int, int]) -> Origin | None:
+    """Return the origin of a sketch of some shape, or None."""
+    if origin is None:
         return None
-    recipe = parts["recipe"]
-    if getattr(recipe, "size", None) != size or not hasattr(recipe, "grows"):
+    q = getattr(origin, "probabilities", None)
+    if not isinstance(origin, Origin) or origin.recipe.size != shape[0]:
         raise ValueError(
-            f"`recipe` must be that of a sketch with {size} rows, got {recipe!r}"
+            f"`origin` must be that of a sketch with {shape[0]} rows, got {origin!r}"
         )
-    seed = check_integer("seed", parts["seed"], low=0, high=2**64 - 1)
-    return Origin(recipe, seed)
+    if q is not None and len(q) != shape[1]:
+        raise ValueError(f"`probabilities` must have length {shape[1]}, got {len(q)}")
+    return origin
 
 
 def check_sparse(name: str, matrix: Any) -> sp.csr_array:

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from nbsketch._fields import register
 from nbsketch._validation import (
     as_csr,
     check_choice,
@@ -154,12 +155,13 @@ class LandmarkSketch(SketchRecipe):
         )
 
 
+@register
 class IdentityMatrix(Sketch):
     """The identity as a sketch."""
 
     def __init__(self, matrix: sp.csr_array, origin: Origin | None = None) -> None:
         super().__init__(matrix, origin)
-        n, m = self.shape[0], self._matrix
+        n, m = self.shape[0], self.matrix
         diagonal = n == self.shape[1] == m.nnz and (m.indices == np.arange(n)).all()
         if not (diagonal and (m.data == 1).all()):
             raise ValueError(

@@ -7,17 +7,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 import scipy.fft
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from nbsketch._fields import register
 from nbsketch._jit.transforms import add_hadamard
 from nbsketch._validation import check_array_of, check_choice, check_positive
 from nbsketch.sketches._recipe import SizedRecipe, signs, start_of_permutation
-from nbsketch.sketches._sketch import Origin, Sketch, origin_of
+from nbsketch.sketches._sketch import Origin, Sketch, check_origin
 
 # Length of the Hadamard transforms that are done in cache.
 _BLOCK = 256
@@ -220,6 +221,7 @@ class SRHTSketch(SizedRecipe):
         return TransformSketch(self.transform, flips, rows, scale)
 
 
+@register
 class TransformSketch(Sketch):
     """A drawn `SRHTSketch`: scaled rows of an orthonormal transform, times signs.
 
@@ -246,8 +248,8 @@ class TransformSketch(Sketch):
         origin: Origin | None = None,
     ) -> None:
         self.transform = check_choice("transform", transform, _TRANSFORMS)
-        self._signs = check_array_of("signs", signs, "i", 1).astype(np.int8, copy=False)
-        self._rows = check_array_of("rows", rows, "i", 1).astype(np.int64, copy=False)
+        self.signs = check_array_of("signs", signs, "i", 1).astype(np.int8, copy=False)
+        self.rows = check_array_of("rows", rows, "i", 1).astype(np.int64, copy=False)
         if signs.size == 0 or (np.abs(signs) != 1).any():
             raise ValueError("`signs` must be 1 or -1, got other numbers or none")
         self._fast = _TRANSFORMS[transform](signs.size)
@@ -256,8 +258,9 @@ class TransformSketch(Sketch):
             raise ValueError(
                 f"`rows` must be in [0, {order - 1}], got other numbers or none"
             )
-        self._scale, self.origin = check_positive("scale", scale), origin
+        self.scale = check_positive("scale", scale)
         self.shape = (rows.size, signs.size)
+        self.origin = check_origin(origin, self.shape)
 
     @cached_property
     def columns(self) -> NDArray[np.int64]:
@@ -277,45 +280,28 @@ class TransformSketch(Sketch):
     def add_block(self, first: int, tile: NDArray, out: NDArray) -> None:
         """Add S[:, first : first + len(tile)] @ tile to `out`, in its type."""
         tile = np.ascontiguousarray(tile)
-        signs = self._signs[first : first + len(tile)].astype(tile.dtype)
-        self._fast.add(first, signs, tile, self._rows, self._scale, out)
+        signs = self.signs[first : first + len(tile)].astype(tile.dtype)
+        self._fast.add(first, signs, tile, self.rows, self.scale, out)
 
     def squared_norm(self) -> float:
         """Return an upper bound of the largest eigenvalue of S S^T: rows are of H."""
-        return self._scale**2
+        return self.scale**2
 
     def to_csr(self) -> sp.csr_array:
         """Return the (s, n) matrix as a SciPy CSR array."""
-        return sp.csr_array(self._scale * self._fast.entries(self._rows) * self._signs)
+        return sp.csr_array(self.scale * self._fast.entries(self.rows) * self.signs)
 
     def _tail(self, start: int) -> Sketch:
-        rows = self._rows[start:]
-        return TransformSketch(self.transform, self._signs, rows, self._scale)
-
-    def to_parts(self) -> dict[str, Any]:
-        """Return the parts of the sketch: see `Sketch.to_parts`."""
-        return {
-            "transform": self.transform,
-            "signs": self._signs,
-            "rows": self._rows,
-            "scale": self._scale,
-            **self._origin_parts(),
-        }
-
-    @classmethod
-    def from_parts(cls, parts: dict[str, Any]) -> Self:
-        """Return the sketch that gave the parts."""
-        sketch = cls(*(parts[name] for name in ("transform", "signs", "rows", "scale")))
-        sketch.origin = origin_of(parts, sketch.shape[0])
-        return sketch
+        rows = self.rows[start:]
+        return TransformSketch(self.transform, self.signs, rows, self.scale)
 
     def _apply_transposed(self, array: NDArray) -> NDArray:
         total = np.zeros((self.shape[1], *array.shape[1:]))
         step = max(1, _ENTRIES // self.shape[1])
         for first in range(0, self.shape[0], step):
             part = slice(first, first + step)
-            total += self._fast.entries(self._rows[part]).T @ array[part]
-        return (self._scale * (total.T * self._signs)).T
+            total += self._fast.entries(self.rows[part]).T @ array[part]
+        return (self.scale * (total.T * self.signs)).T
 
     def _apply(self, array: Any) -> Any:
         if array.dtype.kind not in "fiub":

@@ -123,25 +123,29 @@ def check_posterior(model: Any, X: Any) -> None:
             "`X` must be in memory for a posterior, got a Dask collection: pass "
             "X.compute()"
         )
+    check_ridge(model, "a posterior (conformal intervals are for any model)")
+
+
+def check_ridge(model: Any, use: str) -> None:
+    """Refuse a fitted model that is no ridge regression on rows."""
     if model.loss not in ("square", SquareLoss()) or model.output is not None:
         raise ValueError(
-            "`loss` must be the square loss, without an output matrix, for a "
-            f"posterior, got {model!r}: conformal intervals are for any model"
+            f"`loss` must be the square loss, without an output matrix, for {use}, got "
+            f"{model!r}"
         )
     if model.monotonic_cst is not None:
         raise ValueError(
-            "`monotonic_cst` must be None for a posterior, got "
-            f"{model.monotonic_cst!r}: conformal intervals are for any model"
+            f"`monotonic_cst` must be None for {use}, got {model.monotonic_cst!r}"
         )
     if is_pairwise(model.kernel):
         raise ValueError(
-            "`kernel` must be one of rows for a posterior, got kernel values: pass the "
-            "rows and a kernel of them"
+            f"`kernel` must be one of rows for {use}, got kernel values: pass the rows "
+            "and a kernel of them"
         )
     if model.size_ > MOST_FEATURES:
         raise ValueError(
-            f"`size` must be at most {MOST_FEATURES} for a posterior, got "
-            f"{model.size_}: fit a sketch"
+            f"`size` must be at most {MOST_FEATURES} for {use}, got {model.size_}: "
+            "fit a sketch"
         )
 
 

@@ -187,6 +187,25 @@ def test_the_penalty_of_many_rows_is_that_of_a_smaller_problem(monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("noise", "more", "gain"),
+    [(0.0, "more landmarks would lower", (0.3, 0.9)), (1.0, "noise limits", (0.97, 2))],
+)
+def test_summary_says_what_limits_the_fit(noise, more, gain):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-np.pi / 2, np.pi / 2, size=(3500, 3))
+    f = np.hypot(np.cos(X.cumsum(axis=1)).sum(axis=1), np.sin(X[:, 0]))
+    y = f + noise * f.std() * rng.normal(size=len(X))
+    errors = []
+    for size in (200, 100):
+        model = SketchedKernelRegressor(size=size, random_state=0)
+        fitted = model.fit(X[:2500], y[:2500]).predict(X[2500:])
+        errors.append(np.sqrt(np.mean((fitted - y[2500:]) ** 2)))
+    assert gain[0] < errors[0] / errors[1] < gain[1]
+    (found,) = [s for s in model.summary().splitlines() if s.startswith("  more")]
+    assert more in found
+
+
+@pytest.mark.parametrize(
     ("options", "machine", "more"),
     [
         (

@@ -21,7 +21,7 @@ _HOME = {
     ),
     "nbsketch.fitting.folds": ("DependentRowsWarning",),
     "nbsketch.fitting.sizes": ("AutoSize",),
-    "nbsketch.fitting.stochastic": ("StochasticSolver",),
+    "nbsketch.fitting.settings": ("StochasticSolver",),
     "nbsketch.features": ("RandomFourierFeatures", "SketchedFeatures"),
     "nbsketch.kernels": (
         "CallableKernel",

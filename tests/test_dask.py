@@ -23,7 +23,7 @@ from nbsketch import (
     TabularKernelClassifier,
     TabularKernelRegressor,
 )
-from nbsketch.distributed.partitions import Partitions
+from nbsketch.distributed.tasks import Partitions
 from nbsketch.solvers.scratch import ScratchDesign
 
 dask = pytest.importorskip("dask")

@@ -146,7 +146,7 @@ def test_a_killed_worker_changes_nothing(client, data, monkeypatch):
             os.kill(next(iter(pids.values())), signal.SIGKILL)
         return computed(todo)
 
-    monkeypatch.setattr("nbsketch.distributed.partitions.computed", killing)
+    monkeypatch.setattr("nbsketch.distributed.tasks.computed", killing)
     monkeypatch.setattr("nbsketch.distributed.design.computed", killing)
     found = model.fit(*dask_data(X, y)).predict(X)
     assert len(calls) > 8

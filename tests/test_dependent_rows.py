@@ -30,8 +30,8 @@ from nbsketch.fitting.objectives import JointQuantileObjective
 from nbsketch.model_selection import cross_validate
 from nbsketch.solvers.design import ArrayDesign
 from nbsketch.solvers.filters import RidgeFilter
+from nbsketch.solvers.folds import order_effect
 from nbsketch.solvers.newton import solve_scalar
-from nbsketch.solvers.order import order_effect
 from nbsketch.solvers.spectrum import decompose
 
 WIDTH = {"bandwidth": 1.0, "sketch": "p-sparsified", "size": 15, "random_state": 0}

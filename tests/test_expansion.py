@@ -27,7 +27,8 @@ from nbsketch import (
 )
 from nbsketch._expansion import Expansion
 from nbsketch._whitening import PivotedCholesky
-from nbsketch.gram import Product, product
+from nbsketch.gram import Product
+from nbsketch.gram import lazy as product
 
 N = 90
 SKETCHES = [

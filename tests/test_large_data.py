@@ -18,7 +18,7 @@ from nbsketch import (
     SpectralFilterRegressor,
 )
 from nbsketch import _memory as memory
-from nbsketch.fitting.lazy import ChosenRows, TransformedRows
+from nbsketch.fitting.weights import ChosenRows, TransformedRows
 from nbsketch.gram import SymmetricGram
 from nbsketch.solvers import scratch
 from nbsketch.solvers.design import ArrayDesign, Design
@@ -350,7 +350,7 @@ def test_intervals_beyond_memory_are_those_in_memory(tiny, mapped, asked):
 
 
 def test_extreme_values_of_lazy_rows(monkeypatch):
-    monkeypatch.setattr("nbsketch.fitting.lazy._BLOCK_ROWS", 100)
+    monkeypatch.setattr("nbsketch.fitting.weights._BLOCK_ROWS", 100)
     chosen = np.arange(0, N, 2)
     rows = ChosenRows(X, chosen)
     assert rows.max() == X[chosen].max()

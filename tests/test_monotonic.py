@@ -11,7 +11,7 @@ import nbsketch
 from nbsketch import SketchedKernelRegressor
 from nbsketch.conformal import ConformalRegressor
 from nbsketch.estimators import _monotonic
-from nbsketch.fitting.lazy import ChosenRows
+from nbsketch.fitting.weights import ChosenRows
 from nbsketch.kernels import GaussianKernel
 from nbsketch.sketches import LandmarkSketch
 

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 import nbsketch.solvers.design
 import nbsketch.solvers.newton
 from nbsketch import losses
-from nbsketch._jit import linear_quadratic as kernels
+from nbsketch._jit import losses as kernels
 from nbsketch.solvers._certified.certificate import balance
 from nbsketch.solvers._certified.search import convex_step
 from nbsketch.solvers._newton import directions

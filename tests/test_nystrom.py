@@ -24,7 +24,7 @@ from nbsketch import (
 from nbsketch.gram import SketchedColumns, columns
 from nbsketch.solvers._conjugate.search import LARGEST_GAP, NotConvergedError
 from nbsketch.solvers._conjugate.systems import NUGGET, FalkonPreconditioner
-from nbsketch.solvers.nystrom import solve_nystrom
+from nbsketch.solvers.conjugate import solve_nystrom
 
 RECIPES = [
     SubsamplingSketch,

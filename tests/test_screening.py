@@ -7,10 +7,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import nbsketch
 from nbsketch import SketchedKernelClassifier, SketchedKernelRegressor
-from nbsketch.tuning import evidence as tests_of_features
 from nbsketch.tuning import fit_scaler, screening, tune, tuner
-from nbsketch.tuning.bases import rank_basis
-from nbsketch.tuning.evidence import evidence
+from nbsketch.tuning import screening as tests_of_features
+from nbsketch.tuning.screening import evidence, rank_basis
 
 FUNCTIONS = {
     "sine and product": lambda X: np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2],

@@ -19,12 +19,17 @@ from nbsketch import (
     SubsamplingSketch,
 )
 from nbsketch._validation import random_generator
-from nbsketch.fitting.preconditioning import Preconditioner
-from nbsketch.fitting.regression import regression_objective
+from nbsketch.fitting.descent import Preconditioner
+from nbsketch.fitting.least_squares import regression_objective
 from nbsketch.fitting.settings import SketchSettings
 from nbsketch.fitting.sketched import draw_sketch
-from nbsketch.solvers.regimes import REGIMES, sgm_regime
-from nbsketch.solvers.sgm import average_start, sgm_iterates, solve_sgm
+from nbsketch.solvers.sgm import (
+    REGIMES,
+    average_start,
+    sgm_iterates,
+    sgm_regime,
+    solve_sgm,
+)
 from nbsketch.solvers.streams import StreamState, stream_sgm
 
 N = 300

@@ -15,8 +15,13 @@ from nbsketch.losses import (
 )
 from nbsketch.solvers._stochastic.search import RowStream
 from nbsketch.solvers.design import Design
-from nbsketch.solvers.regimes import REGIMES, sgm_regime
-from nbsketch.solvers.sgm import average_start, sgm_iterates, solve_sgm
+from nbsketch.solvers.sgm import (
+    REGIMES,
+    average_start,
+    sgm_iterates,
+    sgm_regime,
+    solve_sgm,
+)
 from nbsketch.solvers.streams import stream_sgm
 
 N, R, D = 40, 7, 3

@@ -21,12 +21,14 @@ from nbsketch.distributed.collections import (
     one_row,
 )
 from nbsketch.distributed.rows import PartitionedRows
-from nbsketch.distributed.tasks import computed, literal, task
-from nbsketch.distributed.together import (
+from nbsketch.distributed.tasks import (
     as_dask_arrays,
     blocks_of,
     check_steady,
+    computed,
     frame_parts,
+    literal,
+    task,
 )
 from nbsketch.kernels import Kernel
 from nbsketch.sketches import IdentitySketch, LeverageSketch, SketchRecipe

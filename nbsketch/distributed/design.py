@@ -11,9 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch import _memory
-from nbsketch.distributed.memory import fits
-from nbsketch.distributed.partitions import Partitions
-from nbsketch.distributed.tasks import computed, kept, task, tree_sum
+from nbsketch.distributed.tasks import Partitions, computed, fits, kept, task, tree_sum
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.scratch import in_memory, stored_or
 

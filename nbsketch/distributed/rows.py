@@ -9,10 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch.distributed.memory import fits
-from nbsketch.distributed.partitions import Partitions
-from nbsketch.distributed.tasks import computed, kept, task
-from nbsketch.distributed.together import blocks_of, check_steady
+from nbsketch.distributed.tasks import (
+    Partitions,
+    blocks_of,
+    check_steady,
+    computed,
+    fits,
+    kept,
+    task,
+)
 
 
 class PartitionedRows:

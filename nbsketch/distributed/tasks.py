@@ -1,14 +1,26 @@
-"""Tasks of Dask: run to the end, kept on the workers, and summed in a tree."""
+"""Tasks of Dask: run to the end, kept on the workers, and summed in a tree.
+
+X, y and weights computed together, and refused if their rows change order.
+
+Shuffles and joins of Dask give rows in another order whenever they are computed. Rows
+and targets agree if one computation makes both, from the same tasks.
+"""
 
 from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
+from nbsketch import _memory
 from nbsketch._blas import one_thread
-from nbsketch.distributed.collections import dask_module
+from nbsketch.distributed.collections import as_dask_array, dask_module
 from nbsketch.solvers.design import added
 
 # A task is run again so many times after an error of a worker.
@@ -111,3 +123,196 @@ def _run(function: Callable, *args: Any) -> Any:
 
 def _add(*terms: tuple) -> tuple:
     return added(terms)
+
+
+# Sets of blocks that a fit keeps: the rows and their features.
+_SETS = 2
+
+
+def fits(nbytes: int) -> bool:
+    """Return whether so many bytes are kept, on the workers or in this process."""
+    client = current_client()
+    if client is None:
+        return _memory.fits(nbytes, copies=_SETS)
+    left = partial(_available, client)
+    return _memory.fits(nbytes, copies=_SETS, modest=0, available=left)
+
+
+def _available(client: Any) -> float:
+    """Return the free bytes of all workers."""
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    limits = [w["memory_limit"] or float("inf") for w in workers]  # 0: no limit
+    used = [w["metrics"].get("memory", 0) for w in workers]
+    return sum(max(0, m - u) for m, u in zip(limits, used, strict=True))
+
+
+# Bytes of an argument that is sent with every task.
+_SMALL = 1 << 16
+
+
+class Chosen(NamedTuple):
+    """Some rows of one partition."""
+
+    block: Any  # task
+    local: NDArray  # their indices within it
+    place: slice  # among all rows that were chosen
+
+
+class Partitions:
+    """Consecutive blocks of the rows of a matrix.
+
+    Parameters
+    ----------
+    blocks : sequence of tasks
+        Each has an array of rows as its result.
+    starts : ndarray of shape (p + 1,)
+        First row of each block, and the number of rows.
+    """
+
+    def __init__(self, blocks: Sequence[Any], starts: NDArray) -> None:
+        self.blocks, self.starts = list(blocks), np.asarray(starts)
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def map(self, function: Callable[[Any], Any]) -> Partitions:
+        """Return the results of a function of each block, not computed yet."""
+        return Partitions(self.tasks(_call, (function,), ()), self.starts)
+
+    def each(self, function: Callable, *args: Any, rows: Sequence = ()) -> list[Any]:
+        """Return the results of ``function(block, *parts, *args)``.
+
+        `rows` have one entry for each row, or are None; `parts` are those of the block.
+        """
+        return computed(self.tasks(function, args, rows))
+
+    def total(self, function: Callable, *args: Any, rows: Sequence = ()) -> tuple:
+        """Return the sums of tuples ``function(block, *parts, *args)``, by a tree."""
+        return computed([tree_sum(self.tasks(function, args, rows))])[0]
+
+    def tasks(self, function: Callable, args: tuple, rows: Sequence) -> list[Any]:
+        """Return a task for each block: see `each`."""
+        shared = [a if _is_small(a) else literal(a) for a in args]
+        bounds = pairwise(self.starts)
+        parts = [[None if a is None else a[i:j] for a in rows] for i, j in bounds]
+        return [
+            task(function, block, *part, *shared)
+            for block, part in zip(self.blocks, parts, strict=True)
+        ]
+
+    def choose(self, rows: NDArray) -> Iterator[Chosen]:
+        """Yield ascending rows by partition, without partitions that have none."""
+        ends = np.searchsorted(rows, self.starts)
+        for k, (first, last) in enumerate(pairwise(ends)):
+            if first < last:
+                local = rows[first:last] - self.starts[k]
+                yield Chosen(self.blocks[k], local, slice(int(first), int(last)))
+
+    def select(self, rows: NDArray) -> Partitions:
+        """Return ascending rows where they are, not computed yet."""
+        chosen = list(self.choose(rows))
+        blocks = [task(_take, c.block, c.local) for c in chosen]
+        return Partitions(blocks, np.cumsum([0, *(len(c.local) for c in chosen)]))
+
+    def gather(self, rows: NDArray) -> list[NDArray]:
+        """Return ascending rows, brought here, by partition."""
+        return computed(self.select(rows).blocks)
+
+    def kept(self) -> Self:
+        """Return the same partitions, computed and kept on the workers."""
+        return type(self)(kept(self.blocks), self.starts)
+
+
+def _call(block: Any, function: Callable) -> Any:
+    return function(block)
+
+
+def _is_small(value: Any) -> bool:
+    """Return whether a value is sent with every task, not by itself to each worker."""
+    return getattr(value, "nbytes", 0 if np.isscalar(value) else _SMALL + 1) <= _SMALL
+
+
+def _take(block: NDArray, local: NDArray) -> NDArray:
+    return block[local]
+
+
+# Rows of a block that are compared with those of a second computation.
+_COMPARED_ROWS = 200
+
+
+def as_dask_arrays(named: dict[str, Any]) -> list[Any]:
+    """Return Dask collections as arrays that share the tasks of their rows."""
+    parts = frame_parts(*named.values())
+    if parts is None:
+        return [as_dask_array(name, value) for name, value in named.items()]
+    return [_array(parts, k, value) for k, value in enumerate(named.values())]
+
+
+def frame_parts(*frames: Any) -> list[Any] | None:
+    """Return tasks of the tuples of parts of data frames, None for other collections.
+
+    Each frame by itself would have a shuffle of its own, of its columns only.
+    """
+    first, *others = frames
+    if not all(hasattr(frame, "map_partitions") for frame in frames):
+        return None
+    if any(frame.npartitions != first.npartitions for frame in others):
+        return None
+    options = {"align_dataframes": False, "enforce_metadata": False}
+    pairs = first.map_partitions(_tuple, *others, meta=first._meta, **options)
+    return list(pairs.to_delayed())
+
+
+def blocks_of(array: Any) -> list[Any]:
+    """Return the tasks of the blocks of a Dask array, shared with other arrays.
+
+    Dask would optimize each array alone, and run a common task once for each.
+    """
+    return list(array.to_delayed(optimize_graph=False).ravel())
+
+
+def check_steady(first: Sequence[list[Any]], again: Sequence[list[Any]]) -> None:
+    """Raise an error if tasks of blocks give other rows in a second computation.
+
+    Compares some rows of three blocks of each list.
+    """
+    before, after = (
+        computed(
+            [task(_some_rows, block) for blocks in lists for block in _few(blocks)]
+        )
+        for lists in (first, again)
+    )
+    if before != after:
+        raise ValueError(
+            "the rows of Dask collections must be the same and in the same order each "
+            "time they are computed, got others in a second computation (shuffles and "
+            "joins keep no order): persist first, X and y in one call as in "
+            "X, y = dask.persist(X, y), or write the rows to files"
+        )
+
+
+def _few(blocks: list[Any]) -> list[Any]:
+    return [blocks[k] for k in sorted({0, len(blocks) // 2, len(blocks) - 1})]
+
+
+def _some_rows(block: NDArray) -> tuple[int, str]:
+    """Return the length of a block and a text of some of its rows."""
+    step = 1 + len(block) // _COMPARED_ROWS
+    return len(block), repr(np.asarray(block)[::step].tolist())
+
+
+def _tuple(*parts: Any) -> tuple[Any, ...]:
+    return parts
+
+
+def _array(parts: list[Any], k: int, frame: Any) -> Any:
+    """Return one of the collections that the parts consist of as a Dask array."""
+    nothing, da = frame._meta.to_numpy(), dask_module("dask.array")
+    shape = (np.nan, *nothing.shape[1:])
+    blocks = [task(_values, part, k) for part in parts]
+    arrays = [da.from_delayed(b, shape, nothing.dtype, nothing) for b in blocks]
+    return da.concatenate(arrays, allow_unknown_chunksizes=True)
+
+
+def _values(parts: tuple[Any, ...], k: int) -> NDArray:
+    return parts[k].to_numpy()

@@ -31,7 +31,7 @@ from nbsketch.estimators.posterior import (
     features_of,
     penalized_products,
 )
-from nbsketch.fitting.problem import Problem
+from nbsketch.fitting.objective import Problem
 from nbsketch.losses import SquareLoss
 
 # Lines of each constrained column, and knots of a line: 300 lines leave falls 1.6 times

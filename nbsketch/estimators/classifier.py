@@ -16,8 +16,8 @@ from nbsketch._validation import declares_parameters
 from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import ClassifierScore, IterativeModel
+from nbsketch.fitting.objective import Problem
 from nbsketch.fitting.objectives import ScalarObjective
-from nbsketch.fitting.problem import Problem
 from nbsketch.fitting.settings import Plan
 from nbsketch.fitting.weights import weights_of_classes
 from nbsketch.losses import LogisticLoss, Loss, as_loss

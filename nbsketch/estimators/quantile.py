@@ -28,8 +28,8 @@ from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import IterativeModel, as_columns
 from nbsketch.fitting.folds import split_last
+from nbsketch.fitting.objective import Problem
 from nbsketch.fitting.objectives import JointQuantileObjective
-from nbsketch.fitting.problem import Problem
 from nbsketch.fitting.settings import Plan
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.fitting.solution import FeatureSolution

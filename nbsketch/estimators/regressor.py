@@ -21,8 +21,8 @@ from nbsketch.estimators.posterior import (
     fit_posterior,
     posterior_std,
 )
-from nbsketch.fitting.problem import Problem
-from nbsketch.fitting.regression import regression_objective
+from nbsketch.fitting.least_squares import regression_objective
+from nbsketch.fitting.objective import Problem
 from nbsketch.fitting.settings import Plan
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.fitting.solution import FeatureSolution

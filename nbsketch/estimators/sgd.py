@@ -34,7 +34,7 @@ from nbsketch.fitting.descent import (
 )
 from nbsketch.fitting.fit import Descended, descend
 from nbsketch.fitting.inputs import Inputs
-from nbsketch.fitting.regression import regression_objective
+from nbsketch.fitting.least_squares import regression_objective
 from nbsketch.fitting.settings import SketchSettings
 from nbsketch.fitting.sizes import stochastic_size, stream_size
 from nbsketch.fitting.sketched import SketchedData, draw_sketch
@@ -339,7 +339,7 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorScore, DescentModel):
         Passes over the data in `fit`. None: 20 for "projected", 30 for "adam".
     regime : {"I", "II", "III", "IV"} or None, default=None
         Set `step`, `batch_size` and the number of steps as in theory: see
-        `nbsketch.solvers.regimes.sgm_regime`. None: as given.
+        `nbsketch.solvers.sgm.sgm_regime`. None: as given.
     source, capacity : float, default=0.5 and 1.0
         Exponents zeta > 0 and gamma in [0, 1] of the theory, for a regime.
     alpha : float or None, default=None

@@ -13,7 +13,7 @@ from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import RegressorScore, SketchedModel, as_columns
 from nbsketch.fitting.alpha import CRITERIA
-from nbsketch.fitting.problem import Problem
+from nbsketch.fitting.objective import Problem
 from nbsketch.fitting.settings import Plan
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.fitting.solution import FeatureSolution

@@ -21,9 +21,9 @@ from nbsketch.gram import Gram, SketchedColumns, SymmetricGram
 from nbsketch.solvers.conjugate import (
     NotConvergedError,
     conjugate_path,
+    solve_nystrom,
     values_dtype,
 )
-from nbsketch.solvers.nystrom import solve_nystrom
 
 # Where conjugate gradients fail, up to so many rows there still is one.
 _MOST_DENSE_ROWS = 10_000

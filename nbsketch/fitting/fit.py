@@ -34,8 +34,8 @@ from nbsketch.fitting.methods import (
     select_method,
     solver_threads,
 )
+from nbsketch.fitting.objective import Problem
 from nbsketch.fitting.objectives import RadialObjective, ScalarObjective
-from nbsketch.fitting.problem import Problem
 from nbsketch.fitting.sizes import AutoSize
 from nbsketch.fitting.sketched import SketchedData, draw_sketch
 from nbsketch.solvers.design import Design

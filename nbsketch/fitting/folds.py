@@ -12,8 +12,7 @@ from sklearn.model_selection import check_cv
 
 from nbsketch._validation import check_integer
 from nbsketch.fitting.weights import TrainingRows
-from nbsketch.solvers.folds import Fold
-from nbsketch.solvers.order import OrderEffect
+from nbsketch.solvers.folds import Fold, OrderEffect
 from nbsketch.tuning.folds import as_folds
 
 

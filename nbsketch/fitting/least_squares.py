@@ -10,15 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch.fitting.alpha import AlphaPath, ridge_errors
-from nbsketch.fitting.objectives import RadialObjective
+from nbsketch.fitting.objectives import RadialObjective, ScalarObjective
 from nbsketch.fitting.settings import SolveOptions
 from nbsketch.fitting.sizes import least_squares_size
 from nbsketch.fitting.solution import FeatureSolution
+from nbsketch.losses import SquareLoss, as_loss
+from nbsketch.outputs import IdentityOutput, as_output
 from nbsketch.solvers.conjugate import relative_gap
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.exact import solve_exact
 from nbsketch.solvers.filters import Filter, RidgeFilter
-from nbsketch.solvers.order import order_effect
+from nbsketch.solvers.folds import order_effect
 from nbsketch.solvers.ridge import RidgePath, ridge_path
 from nbsketch.solvers.spectrum import Spectrum
 
@@ -112,3 +114,34 @@ def _solution(path: RidgePath, alpha: float) -> FeatureSolution:
     objective = path.objective(alpha)
     gap = path.gap(alpha) / objective if objective > 0 else 0.0
     return FeatureSolution(B, b, alpha, objective, gap, n_iter=1, shortfall=None)
+
+
+def regression_objective(
+    Y: NDArray,
+    weights: NDArray | None,
+    fit_intercept: bool,
+    loss: Any,
+    output: Any = None,
+) -> ScalarObjective | RadialObjective:
+    """Return the objective for targets (n, d), a loss and an output matrix."""
+    loss, output = as_loss(loss), as_output(output)
+    if loss.is_classification:
+        raise ValueError(
+            f"`loss` must be a loss of residuals, got {loss!r}: use "
+            "SketchedKernelClassifier for losses of margins"
+        )
+    factor = output.factor(Y.shape[1])
+    if isinstance(loss, SquareLoss):
+        return LeastSquaresObjective(Y, weights, fit_intercept, loss, factor)
+    if Y.shape[1] == 1 and isinstance(output, IdentityOutput):
+        return ScalarObjective(loss.link(Y), weights, fit_intercept, loss)
+    if not loss.is_radial and Y.shape[1] == 1:
+        raise ValueError(
+            f"`output` must be None for one target and {loss!r}, got {output!r}"
+        )
+    if not loss.is_radial:
+        raise ValueError(
+            f"`y` must have one column for {loss!r}, got {Y.shape[1]}: "
+            "it is not a loss of the norm of a residual"
+        )
+    return RadialObjective(Y, weights, fit_intercept, loss, factor)

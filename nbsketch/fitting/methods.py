@@ -32,7 +32,7 @@ from nbsketch.distributed.rows import PartitionedRows
 from nbsketch.fitting import dual, exact
 from nbsketch.fitting.choice import Sample, choose_exact
 from nbsketch.fitting.folds import dependent_rows
-from nbsketch.fitting.problem import Problem
+from nbsketch.fitting.objective import Problem
 from nbsketch.fitting.sizes import (
     is_dense,
     is_large,

@@ -1,16 +1,11 @@
-"""What objectives on given features share, whatever the loss and the outputs are.
-
-An objective knows its targets and its solver. It can be restricted to some rows, solved
-for one penalty, and asked for the loss of predictions; so one path of penalties, one
-choice of the penalty and one cross-validation serve every estimator.
-"""
+"""The problem of a fit: checked rows, the objective on their features, settings."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +16,10 @@ from nbsketch._validation import check_choice
 from nbsketch.fitting.alpha import AlphaPath, held_out, random_folds
 from nbsketch.fitting.inputs import TuningTarget
 from nbsketch.fitting.reduction import reduced_alpha, sampled_alpha
-from nbsketch.fitting.settings import SolveOptions
+from nbsketch.fitting.settings import Plan, SolveOptions, StochasticSolver
 from nbsketch.fitting.sizes import iterative_size
 from nbsketch.fitting.solution import FeatureSolution
-from nbsketch.fitting.stochastic import StochasticSolver
+from nbsketch.fitting.weights import TrainingRows
 from nbsketch.kernels.stationary import weighted_median
 from nbsketch.solvers._newton.start import shared
 from nbsketch.solvers.design import Design
@@ -240,3 +235,34 @@ def weighted_mean(values: NDArray, weights: NDArray | None) -> float:
     return float(
         np.average(values.reshape(len(values), -1).mean(axis=1), weights=weights)
     )
+
+
+class Problem(NamedTuple):
+    """What a fit solves.
+
+    Attributes
+    ----------
+    rows : ndarray or csr_array of shape (n, q)
+        Checked training rows.
+    objective : Objective
+        The objective on their features.
+    plan : Plan
+        How rows are sketched and the objective is minimized.
+    single_output : bool
+        Whether the fitted attributes have no axis of outputs.
+    held_out : TrainingRows or None
+        Rows that are not fitted: they calibrate intervals.
+    kept : ndarray of shape (n,) or None
+        Indices of the rows among those given. None: all of them.
+    """
+
+    rows: Any
+    objective: Objective
+    plan: Plan
+    single_output: bool
+    held_out: TrainingRows | None = None
+    kept: NDArray | None = None
+
+    def with_bandwidth(self, bandwidth: float) -> Problem:
+        """Return the problem with another bandwidth."""
+        return self._replace(plan=replace(self.plan, bandwidth=bandwidth))

@@ -30,7 +30,7 @@ from nbsketch.fitting.sizes import choose_recipe
 from nbsketch.kernels import PrecomputedKernel
 from nbsketch.sketches import LandmarkSketch, Sketch, SketchRecipe
 from nbsketch.solvers.design import Design
-from nbsketch.solvers.order import OrderEffect
+from nbsketch.solvers.folds import OrderEffect
 
 
 class SketchedData(NamedTuple):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch.solvers.order import OrderEffect
+from nbsketch.solvers.folds import OrderEffect
 from nbsketch.solvers.solution import Solution, State
 
 

@@ -48,8 +48,7 @@ from nbsketch.solvers.filters import (
     LandweberFilter,
     RidgeFilter,
 )
-from nbsketch.solvers.regimes import REGIMES, sgm_regime
-from nbsketch.solvers.sgm import solve_sgm
+from nbsketch.solvers.sgm import REGIMES, sgm_regime, solve_sgm
 
 DESIGN = DiagonalDesign(capacity=0.5, n_modes=1024)
 NOISE = 0.3

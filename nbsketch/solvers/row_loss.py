@@ -17,14 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import kl_div
 
-from nbsketch._jit.linear_quadratic import (
+from nbsketch._jit.losses import (
     dual_point,
     kink_distance,
+    logistic_point,
+    logistic_slope,
     loss_values,
     slope_along,
     young_sum,
 )
-from nbsketch._jit.logistic import logistic_point, logistic_slope
 from nbsketch.losses import ELQ, GammaLoss, LogisticLoss, Loss, PoissonLoss
 
 # Rows of one compiled call. Bounds of more rows, if they are equal, are stored once.

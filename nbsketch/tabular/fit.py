@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._blas import one_thread
-from nbsketch.solvers.order import OrderEffect
+from nbsketch.solvers.folds import OrderEffect
 from nbsketch.tabular.machine import Machine, stack_weights
 from nbsketch.tabular.members import Member, fit_alone, fit_on_leaves
 from nbsketch.tabular.noise import inliers

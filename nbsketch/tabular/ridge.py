@@ -21,8 +21,12 @@ from nbsketch._whitening import projection
 from nbsketch.gram import CompiledForm, evaluate
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.filters import RidgeFilter
-from nbsketch.solvers.folds import without_rows
-from nbsketch.solvers.order import OrderEffect, contiguous_blocks, order_effect
+from nbsketch.solvers.folds import (
+    OrderEffect,
+    contiguous_blocks,
+    order_effect,
+    without_rows,
+)
 from nbsketch.solvers.ridge import RidgePath, leave_one_out
 from nbsketch.solvers.smoother import held_out_error
 from nbsketch.solvers.spectrum import Spectrum, moments

@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.exceptions import ConvergenceWarning
 
 import nbsketch
 from nbsketch import SketchedKernelRegressor
@@ -143,6 +144,7 @@ def test_paths_files_and_the_default_sketch(tmp_path, monkeypatch):
     loaded = nbsketch.load(tmp_path / "model.npz")
     assert_array_equal(loaded.predict(X), model.predict(X))
     assert loaded.summary() == model.summary()
+    monkeypatch.setattr(_monotonic, "_LINES", 50)
     X, y, _ = make_data(1600)
     options = FIXED | {"bandwidth": 1.0, "alpha": 1.0}
     model = SketchedKernelRegressor(monotonic_cst=[1, 0, 0], **options).fit(X, y)
@@ -201,3 +203,16 @@ def test_rows_of_weight_zero_and_mapped_rows_count_as_others(tmp_path):
     expected = model.fit(X[:60], y[:60]).predict(X)
     for rows in (X, mapped):
         assert_allclose(model.fit(rows, y, weights).predict(X), expected, atol=1e-9)
+
+
+def test_wrong_signs_and_a_tiny_penalty_do_not_take_long(monkeypatch):
+    """Constraints come in rounds; all at once, this problem takes minutes."""
+    X, y, _ = make_data(150)
+    options = FIXED | {"bandwidth": 3.0, "monotonic_cst": [-1, 1, 1]}
+    model = SketchedKernelRegressor(**options | {"alpha": 1e-6}).fit(X, y)
+    assert falls(model, X, [-1, 1, 1]) < 0.1 * y.std()
+    model.set_params(alpha=1e-12)
+    monkeypatch.setattr(_monotonic, "_ROUNDS", 2)
+    with pytest.warns(ConvergenceWarning, match="are left after 2 rounds"):
+        model.fit(X, y)
+    assert model.monotonic_violation_ > 1

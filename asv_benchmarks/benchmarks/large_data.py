@@ -1,7 +1,8 @@
 """Rows in a file: time per row and memory beyond the data against n.
 
 NBSKETCH_ROWS sets the largest n, for instance 1e8; a file of n rows takes 40 n bytes.
-NBSKETCH_SIZE sets the size of the sketch.
+NBSKETCH_SIZE sets the size of the sketch. `InMemory` has rows in memory and everything
+else at its default: how the time of a given size grows with n.
 """
 
 import os
@@ -113,3 +114,36 @@ class FromFile:
 
     track_microseconds_per_row.unit = "microseconds of processor time"
     track_bytes_per_row.unit = "bytes"
+
+
+class InMemory:
+    """Processor time of fits of a given size, length scales and penalty included."""
+
+    params = (
+        choose(fast=[10_000], regular=[20_000, 40_000, 80_000, 160_000]),
+        ["square", "huber", "pinball", "logistic"],
+        choose(fast=[200], regular=[1000, 2500]),
+    )
+    param_names = ("n", "loss", "size")
+    timeout = 3600
+
+    def setup(self, n, loss, size):
+        rng = np.random.default_rng(0)
+        self.X = rng.normal(size=(n, 10))
+        self.y = np.sin(self.X[:, 0] + self.X[:, 1] * self.X[:, 2])
+        self.y += 0.1 * rng.normal(size=n)
+        if loss == "logistic":
+            self.y = self.y > 0
+        self.fit(2000, loss, 200)
+
+    def fit(self, n, loss, size):
+        classes = nbsketch.SketchedKernelClassifier, nbsketch.SketchedKernelRegressor
+        model = classes[loss != "logistic"](loss=loss, size=size, random_state=0)
+        return model.fit(self.X[:n], self.y[:n])
+
+    def track_seconds(self, n, loss, size):
+        start = time.process_time()
+        self.fit(n, loss, size)
+        return time.process_time() - start
+
+    track_seconds.unit = "seconds of processor time"

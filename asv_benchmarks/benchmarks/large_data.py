@@ -1,7 +1,8 @@
 """Rows in a file: time per row and memory beyond the data against n.
 
 NBSKETCH_ROWS sets the largest n, for instance 1e8; a file of n rows takes 40 n bytes.
-NBSKETCH_SIZE sets the size of the sketch.
+NBSKETCH_SIZE sets the size of the sketch. `InMemory` has rows in memory and everything
+else at its default: how time and error of a given size, or the default, depend on n.
 """
 
 import os
@@ -113,3 +114,49 @@ class FromFile:
 
     track_microseconds_per_row.unit = "microseconds of processor time"
     track_bytes_per_row.unit = "bytes"
+
+
+class InMemory:
+    """Fits of a given or the default size, length scales and penalty included.
+
+    Errors are those to the function without noise, or shares of wrong classes.
+    """
+
+    params = (
+        choose(fast=[10_000], regular=[20_000, 40_000, 80_000, 160_000]),
+        ["square", "huber", "pinball", "logistic"],
+        choose(fast=[200], regular=[None, 1000, 2500]),
+    )
+    param_names = ("n", "loss", "size")
+    timeout = 3600
+
+    def setup(self, n, loss, size):
+        self.has_classes = loss == "logistic"
+        self.X, self.y, _ = self.draw(n, 0)
+        self.X_test, _, self.truth = self.draw(4000, 100)
+        self.fit(2000, loss, 200)
+
+    def draw(self, n, seed):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(n, 10))
+        truth = np.sin(X[:, 0] + X[:, 1] * X[:, 2])
+        y = truth + 0.1 * rng.normal(size=n)
+        return (X, y > 0, truth > 0) if self.has_classes else (X, y, truth)
+
+    def fit(self, n, loss, size):
+        classes = nbsketch.SketchedKernelRegressor, nbsketch.SketchedKernelClassifier
+        model = classes[self.has_classes](loss=loss, size=size, random_state=0)
+        return model.fit(self.X[:n], self.y[:n])
+
+    def track_seconds(self, n, loss, size):
+        start = time.process_time()
+        self.fit(n, loss, size)
+        return time.process_time() - start
+
+    def track_error(self, n, loss, size):
+        predicted = self.fit(n, loss, size).predict(self.X_test)
+        if self.has_classes:
+            return float(np.mean(predicted != self.truth))
+        return float(np.sqrt(np.mean((predicted - self.truth) ** 2)))
+
+    track_seconds.unit = "seconds of processor time"

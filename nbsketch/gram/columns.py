@@ -14,9 +14,8 @@ from nbsketch._jit.products import add_all
 from nbsketch._jit.threads import run_tiles
 from nbsketch._memory import fits
 from nbsketch._validation import check_rows
-from nbsketch.gram.form import KernelLike
+from nbsketch.gram.form import KernelLike, rounded_rows
 from nbsketch.gram.lazy import fold
-from nbsketch.gram.rounding import rounded_rows
 
 # Memory of the columns while no limit is set.
 MEMORY = 1.5e9

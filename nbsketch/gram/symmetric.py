@@ -21,9 +21,8 @@ from nbsketch._jit.threads import run_tiles
 from nbsketch._memory import fits
 from nbsketch._validation import check_choice, check_rows
 from nbsketch.gram.dense import pack_landmarks
-from nbsketch.gram.form import KernelLike
+from nbsketch.gram.form import KernelLike, rounded_rows
 from nbsketch.gram.lazy import fold
-from nbsketch.gram.rounding import rounded_rows
 
 # Memory for kernel values while no limit is set: all pairs of 17,000 rows.
 MEMORY = 6e8

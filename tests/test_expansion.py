@@ -27,8 +27,7 @@ from nbsketch import (
 )
 from nbsketch._expansion import Expansion
 from nbsketch._whitening import PivotedCholesky
-from nbsketch.gram import Product
-from nbsketch.gram import lazy as product
+from nbsketch.gram import Product, product
 
 N = 90
 SKETCHES = [

@@ -2,9 +2,9 @@
 
 from nbsketch.gram.columns import SketchedColumns
 from nbsketch.gram.form import CompiledForm, KernelLike
-from nbsketch.gram.lazy import Gram, Product, evaluate, fold
+from nbsketch.gram.lazy import Gram, evaluate, fold
+from nbsketch.gram.product import Product, TiledWeights
 from nbsketch.gram.symmetric import SymmetricGram
-from nbsketch.gram.tiles import TiledWeights
 
 __all__ = [
     "CompiledForm",

@@ -13,7 +13,7 @@ from nbsketch.solvers._linear.cholesky import (
     raised_cholesky,
     solve_positive_upper,
 )
-from nbsketch.solvers._linear.operator import StoredMatrix
+from nbsketch.solvers._linear.conjugate_gradients import StoredMatrix
 from nbsketch.solvers._linear.preconditioner import (
     BlockPreconditioner,
     LowRankPreconditioner,

@@ -13,7 +13,8 @@ from nbsketch import (
     HuberLoss,
     SketchedKernelRegressor,
 )
-from nbsketch.fitting import choice, objective, reduction, sizes
+from nbsketch.fitting import alpha as reduction
+from nbsketch.fitting import choice, objective, sizes
 from nbsketch.fitting.sizes import takes_all_rows
 from nbsketch.model_selection import cross_validate
 from nbsketch.solvers.exact import solve_exact

@@ -22,7 +22,7 @@ from nbsketch.losses import (
 from nbsketch.solvers import dual_path, solve_dual, solve_scalar
 from nbsketch.solvers._dual import search as dual_search
 from nbsketch.solvers._linear import preconditioner
-from nbsketch.solvers._linear.operator import StoredMatrix
+from nbsketch.solvers._linear.conjugate_gradients import StoredMatrix
 from nbsketch.solvers._linear.preconditioner import LowRankPreconditioner
 
 LOSSES = [

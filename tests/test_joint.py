@@ -11,8 +11,7 @@ from nbsketch.solvers._newton.directions import TermGrams, direction_of_entries
 from nbsketch.solvers._newton.problem import newton_problem
 from nbsketch.solvers._newton.start import splitting_start
 from nbsketch.solvers.design import ArrayDesign, Design
-from nbsketch.solvers.joint import _pinball_losses, solve_joint_pinball
-from nbsketch.solvers.newton import solve_scalar
+from nbsketch.solvers.newton import _pinball_losses, solve_joint_pinball, solve_scalar
 
 LEVELS = (0.1, 0.5, 0.8)
 FACTORS = {

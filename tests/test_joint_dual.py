@@ -13,7 +13,7 @@ from nbsketch.outputs import QuantileOutput
 from nbsketch.solvers import joint_dual_path, solve_dual, solve_joint_dual
 from nbsketch.solvers._dual import search as dual_search
 from nbsketch.solvers._dual.matrix import CoupledMatrix, CoupledPreconditioner
-from nbsketch.solvers.joint import solve_joint_pinball
+from nbsketch.solvers.newton import solve_joint_pinball
 
 
 def draw_problem(seed, least=-8):

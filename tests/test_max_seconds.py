@@ -15,8 +15,9 @@ from nbsketch import (
     SketchedKernelRegressor,
 )
 from nbsketch._progress import report, seconds_left, solver_callback, watching
-from nbsketch.fitting import budget, fit, sizes
 from nbsketch.fitting import dual as fitting_dual
+from nbsketch.fitting import fit, sizes
+from nbsketch.fitting import growth as budget
 
 N = 300
 

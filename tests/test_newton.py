@@ -9,7 +9,7 @@ import nbsketch.solvers.design
 import nbsketch.solvers.newton
 from nbsketch import losses
 from nbsketch._jit import losses as kernels
-from nbsketch.solvers._certified.certificate import balance
+from nbsketch.solvers._certified.problem import balance
 from nbsketch.solvers._certified.search import convex_step
 from nbsketch.solvers._newton import directions
 from nbsketch.solvers._newton.directions import TermGrams, are_few, direction_of_entries

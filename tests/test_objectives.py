@@ -22,9 +22,8 @@ from nbsketch import (
     StochasticSolver,
 )
 from nbsketch.fitting import alpha as penalties
-from nbsketch.fitting.alpha import AlphaPath
+from nbsketch.fitting.alpha import AlphaPath, reduced_alpha
 from nbsketch.fitting.objectives import JointQuantileObjective, ScalarObjective
-from nbsketch.fitting.reduction import reduced_alpha
 from nbsketch.fitting.settings import SolveOptions
 from nbsketch.solvers._newton.start import class_starts, shared
 from nbsketch.solvers.design import ArrayDesign

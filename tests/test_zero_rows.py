@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nbsketch.losses import EpsilonInsensitiveLoss, HuberLoss
-from nbsketch.solvers.joint import solve_joint_pinball
+from nbsketch.solvers.newton import solve_joint_pinball
 from nbsketch.solvers.radial import solve_radial
 
 

@@ -35,9 +35,8 @@ from nbsketch.fitting.fit import sketch_rows
 from nbsketch.fitting.folds import folds_of_kept
 from nbsketch.fitting.inputs import transform_rows
 from nbsketch.fitting.methods import select_method, warn_of
-from nbsketch.fitting.objective import Problem
+from nbsketch.fitting.objective import FeatureSolution, Problem
 from nbsketch.fitting.sketched import SketchedData
-from nbsketch.fitting.solution import FeatureSolution
 from nbsketch.fitting.weights import TrainingRows, check_weights
 from nbsketch.persistence import SaveMixin
 from nbsketch.solvers.folds import Fold

@@ -28,11 +28,10 @@ from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import IterativeModel, as_columns
 from nbsketch.fitting.folds import split_last
-from nbsketch.fitting.objective import Problem
+from nbsketch.fitting.objective import FeatureSolution, Problem
 from nbsketch.fitting.objectives import JointQuantileObjective
 from nbsketch.fitting.settings import Plan
 from nbsketch.fitting.sketched import SketchedData
-from nbsketch.fitting.solution import FeatureSolution
 from nbsketch.metrics import pinball_loss
 from nbsketch.outputs import QuantileOutput, check_levels
 from nbsketch.solvers.folds import Fold

@@ -22,10 +22,9 @@ from nbsketch.estimators.posterior import (
     posterior_std,
 )
 from nbsketch.fitting.least_squares import regression_objective
-from nbsketch.fitting.objective import Problem
+from nbsketch.fitting.objective import FeatureSolution, Problem
 from nbsketch.fitting.settings import Plan
 from nbsketch.fitting.sketched import SketchedData
-from nbsketch.fitting.solution import FeatureSolution
 from nbsketch.losses import LogLinkLoss, as_loss
 
 

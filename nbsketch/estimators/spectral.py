@@ -13,10 +13,9 @@ from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import RegressorScore, SketchedModel, as_columns
 from nbsketch.fitting.alpha import CRITERIA
-from nbsketch.fitting.objective import Problem
+from nbsketch.fitting.objective import FeatureSolution, Problem
 from nbsketch.fitting.settings import Plan
 from nbsketch.fitting.sketched import SketchedData
-from nbsketch.fitting.solution import FeatureSolution
 from nbsketch.fitting.spectral import SpectralObjective
 from nbsketch.losses import SquareLoss
 from nbsketch.outputs import IdentityOutput

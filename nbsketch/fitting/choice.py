@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from nbsketch._progress import report
 from nbsketch._rows import is_pairwise
 from nbsketch._sketch_map import SketchMap, sketched_design
+from nbsketch.fitting.objective import FeatureSolution
 from nbsketch.fitting.sketched import SketchedData
-from nbsketch.fitting.solution import FeatureSolution
 from nbsketch.gram import Gram, SymmetricGram
 from nbsketch.sketches import SubsamplingSketch
 from nbsketch.solvers.conjugate import solve_columns

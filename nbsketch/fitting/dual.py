@@ -15,14 +15,12 @@ from numpy.typing import DTypeLike, NDArray
 
 from nbsketch._progress import is_stopped
 from nbsketch._rows import is_pairwise
-from nbsketch.fitting.alpha import mean_losses
+from nbsketch.fitting.alpha import mean_losses, without_tails
 from nbsketch.fitting.choice import Choice, Sample, fit_landmarks, listen
 from nbsketch.fitting.least_squares import LeastSquaresObjective
-from nbsketch.fitting.objective import Objective
-from nbsketch.fitting.reduction import without_tails
+from nbsketch.fitting.objective import FeatureSolution, Objective
 from nbsketch.fitting.settings import SolveOptions
 from nbsketch.fitting.sketched import SketchedData
-from nbsketch.fitting.solution import FeatureSolution
 from nbsketch.gram import Gram, SymmetricGram
 from nbsketch.losses import SquareLoss
 from nbsketch.solvers.conjugate import NotConvergedError

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._rows import is_pairwise
+from nbsketch.fitting.objective import FeatureSolution
 from nbsketch.fitting.settings import SolveOptions
 from nbsketch.fitting.sizes import fits_dense, is_dense
 from nbsketch.fitting.sketched import SketchedData
-from nbsketch.fitting.solution import FeatureSolution
 from nbsketch.gram import Gram, SketchedColumns, SymmetricGram
 from nbsketch.solvers.conjugate import (
     NotConvergedError,

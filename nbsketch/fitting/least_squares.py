@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch.fitting.alpha import AlphaPath, ridge_errors
+from nbsketch.fitting.objective import FeatureSolution
 from nbsketch.fitting.objectives import RadialObjective, ScalarObjective
 from nbsketch.fitting.settings import SolveOptions
 from nbsketch.fitting.sizes import least_squares_size
-from nbsketch.fitting.solution import FeatureSolution
 from nbsketch.losses import SquareLoss, as_loss
 from nbsketch.outputs import IdentityOutput, as_output
 from nbsketch.solvers.conjugate import relative_gap

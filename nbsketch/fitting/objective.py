@@ -13,17 +13,21 @@ from numpy.typing import NDArray
 from nbsketch._memory import fits
 from nbsketch._progress import solver_callback
 from nbsketch._validation import check_choice
-from nbsketch.fitting.alpha import AlphaPath, held_out, random_folds
+from nbsketch.fitting.alpha import (
+    AlphaPath,
+    held_out,
+    random_folds,
+    reduced_alpha,
+    sampled_alpha,
+)
 from nbsketch.fitting.inputs import TuningTarget
-from nbsketch.fitting.reduction import reduced_alpha, sampled_alpha
 from nbsketch.fitting.settings import Plan, SolveOptions, StochasticSolver
 from nbsketch.fitting.sizes import iterative_size
-from nbsketch.fitting.solution import FeatureSolution
 from nbsketch.fitting.weights import TrainingRows
 from nbsketch.kernels.stationary import weighted_median
 from nbsketch.solvers._newton.start import shared
 from nbsketch.solvers.design import Design
-from nbsketch.solvers.folds import Fold
+from nbsketch.solvers.folds import Fold, OrderEffect
 from nbsketch.solvers.solution import Solution, State
 from nbsketch.solvers.stochastic import solve_stochastic
 
@@ -266,3 +270,41 @@ class Problem(NamedTuple):
     def with_bandwidth(self, bandwidth: float) -> Problem:
         """Return the problem with another bandwidth."""
         return self._replace(plan=replace(self.plan, bandwidth=bandwidth))
+
+
+class FeatureSolution(NamedTuple):
+    """A solution: f(x) = coef^T z(x) + intercept.
+
+    Expanded, f(x) = coef^T S k_x + intercept.
+    """
+
+    coef: NDArray  # (r, d)
+    intercept: NDArray  # (d,)
+    alpha: float
+    objective: float
+    gap: float  # relative
+    n_iter: int
+    shortfall: str | None  # a warning, if the accuracy was not reached
+    states: tuple[State | None, ...] = ()
+    rank: int = 0  # number of features
+    path: dict[str, NDArray] | None = None  # on which a filter's alpha was chosen
+    order: OrderEffect | None = None  # if single rows have chosen alpha
+
+    @classmethod
+    def of_rows(cls, found: Solution, alpha: float, tol: float) -> FeatureSolution:
+        """Return the solution with one coefficient for each row or landmark."""
+        return cls(
+            found.coef,
+            np.atleast_1d(found.intercept),
+            alpha,
+            found.objective,
+            found.relative_gap,
+            n_iter=max(1, found.n_iter),
+            shortfall=None if found.converged else found.shortfall(tol),
+            rank=len(found.coef),
+        )
+
+    def as_start(self) -> FeatureSolution:
+        """Return the solution as the start for another penalty."""
+        states = (s._replace(sigma=None) if s else None for s in self.states)
+        return self._replace(states=tuple(states))

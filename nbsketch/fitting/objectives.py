@@ -15,9 +15,8 @@ from nbsketch.losses import LogLinkLoss, Loss, PinballLoss
 from nbsketch.solvers._newton.start import class_starts
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.dual import dual_path
-from nbsketch.solvers.joint import solve_joint_pinball
 from nbsketch.solvers.joint_dual import joint_dual_path
-from nbsketch.solvers.newton import solve_scalar
+from nbsketch.solvers.newton import solve_joint_pinball, solve_scalar
 from nbsketch.solvers.radial import solve_radial
 from nbsketch.solvers.row_loss import has_row_loss
 from nbsketch.solvers.solution import Solution, State

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from nbsketch._blas import eigh
 from nbsketch.fitting.alpha import AlphaPath, filter_path
 from nbsketch.fitting.least_squares import LeastSquaresObjective
+from nbsketch.fitting.objective import FeatureSolution
 from nbsketch.fitting.settings import SolveOptions
-from nbsketch.fitting.solution import FeatureSolution
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.filters import Filter, LandweberFilter
 from nbsketch.solvers.spectrum import Spectrum, decompose

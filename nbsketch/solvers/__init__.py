@@ -26,9 +26,8 @@ _HOME = {
         "RidgeFilter",
     ),
     "generic": ("solve_generic",),
-    "joint": ("solve_joint_pinball",),
     "joint_dual": ("joint_dual_path", "solve_joint_dual"),
-    "newton": ("solve_scalar",),
+    "newton": ("solve_joint_pinball", "solve_scalar"),
     "radial": ("solve_radial",),
     "ridge": ("RidgePath", "cross_validation", "ridge_path"),
     "sgm": (

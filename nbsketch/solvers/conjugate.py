@@ -32,8 +32,9 @@ from nbsketch.solvers._conjugate.search import (
     NotConvergedError,
 )
 from nbsketch.solvers._conjugate.systems import KernelSystem, SketchedSystem
-from nbsketch.solvers._linear.operator import (
+from nbsketch.solvers._linear.conjugate_gradients import (
     ColumnOperator,
+    RotatedOutputs,
     StoredMatrix,
     SymmetricOperator,
     as_operator,
@@ -43,7 +44,6 @@ from nbsketch.solvers._linear.preconditioner import (
     Preconditioner,
     build_preconditioner,
 )
-from nbsketch.solvers._linear.rotation import RotatedOutputs
 from nbsketch.solvers.solution import Solution, State
 
 __all__ = [

@@ -20,7 +20,7 @@ from nbsketch.losses import as_loss
 from nbsketch.solvers._certified.problem import check_labels, check_weights
 from nbsketch.solvers._dual.path import Callback, DualOptions, DualPath, check_options
 from nbsketch.solvers._dual.problem import DualProblem
-from nbsketch.solvers._linear.operator import (
+from nbsketch.solvers._linear.conjugate_gradients import (
     PartialOperator,
     as_operator,
     check_columns,

@@ -26,7 +26,8 @@ from nbsketch._validation import check_integer, check_positive
 from nbsketch.solvers._certified.problem import check_weights
 from nbsketch.solvers._conjugate.search import ConjugateSearch, Limits
 from nbsketch.solvers._conjugate.systems import KernelSystem
-from nbsketch.solvers._linear.operator import (
+from nbsketch.solvers._linear.conjugate_gradients import (
+    RotatedOutputs,
     SymmetricOperator,
     as_operator,
     check_columns,
@@ -35,7 +36,6 @@ from nbsketch.solvers._linear.preconditioner import (
     LowRankPreconditioner,
     low_rank_factor,
 )
-from nbsketch.solvers._linear.rotation import RotatedOutputs
 
 
 def solve_exact(

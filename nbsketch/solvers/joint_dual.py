@@ -25,7 +25,7 @@ from nbsketch.solvers._certified.problem import (
 from nbsketch.solvers._dual.matrix import CoupledMatrix, CoupledPreconditioner
 from nbsketch.solvers._dual.path import Callback, DualOptions, DualPath, check_options
 from nbsketch.solvers._dual.problem import DualProblem
-from nbsketch.solvers._linear.operator import PartialOperator, as_operator
+from nbsketch.solvers._linear.conjugate_gradients import PartialOperator, as_operator
 from nbsketch.solvers._linear.preconditioner import default_rank, low_rank_factor
 from nbsketch.solvers.dual import RANK_WITH_KINKS
 from nbsketch.solvers.row_loss import RowLoss

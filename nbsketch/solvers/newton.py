@@ -3,9 +3,10 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from nbsketch.losses import as_loss
+from nbsketch.outputs import check_levels
 from nbsketch.solvers._certified.problem import check_state
 from nbsketch.solvers._certified.search import Callback, CertifiedSearch, minimize
 from nbsketch.solvers._newton.problem import NewtonProblem, newton_problem
@@ -14,11 +15,12 @@ from nbsketch.solvers._newton.resident import (
     ResidentNewtonSearch,
     ResidentSmoothSearch,
 )
-from nbsketch.solvers._newton.search import NewtonSearch
+from nbsketch.solvers._newton.search import CoupledSearch, NewtonSearch
 from nbsketch.solvers._newton.smooth import SmoothSearch
+from nbsketch.solvers._newton.start import splitting_start
 from nbsketch.solvers.design import Design, as_design
 from nbsketch.solvers.generic import solve_generic
-from nbsketch.solvers.row_loss import has_row_loss
+from nbsketch.solvers.row_loss import RowLoss, has_row_loss
 from nbsketch.solvers.solution import Solution, State
 
 
@@ -144,3 +146,119 @@ def _reshaped(value: Any, *shape: int) -> Any:
     if value is None or isinstance(value, HeldRows):
         return value if value is None else value.reshape(*shape)
     return np.reshape(value, shape)
+
+
+def solve_joint_pinball(
+    design: Design | ArrayLike,
+    y: ArrayLike,
+    quantiles: ArrayLike,
+    T: ArrayLike,
+    alpha: float,
+    *,
+    sample_weight: ArrayLike | None = None,
+    fit_intercept: bool = True,
+    non_crossing: bool = False,
+    tol: float = 1e-6,
+    max_iter: int = 1000,
+    state: State | None = None,
+    callback: Callback | None = None,
+) -> Solution:
+    r"""Fit several conditional quantiles of one target together.
+
+    .. math:: \min_{W, b} \frac1n \sum_{i=1}^n s_i \sum_{j=1}^d
+              \ell_{\tau_j}\bigl(y_i - (Z W T)_{ij} - b_j\bigr)
+              + \frac{\alpha}{2} \|W\|_F^2
+
+    with the pinball loss of level tau_j for the output j and ``T^T T = M`` the output
+    matrix that couples the levels.
+
+    Parameters
+    ----------
+    design : Design or array_like of shape (n, r)
+        The features Z.
+    y : array_like of shape (n,)
+        Targets.
+    quantiles : array_like of shape (d,)
+        Levels, strictly ascending in (0, 1).
+    T : array_like of shape (d', d)
+        Factor of the output matrix; see `nbsketch.outputs.Output.factor`.
+    alpha : float
+        Penalty. Positive.
+    sample_weight : array_like of shape (n,), optional
+        The weights s, at least 0. They are used as they are: scale them to mean one.
+    fit_intercept : bool, default=True
+        Whether to fit b, which is not penalized.
+    non_crossing : bool, default=False
+        Whether to add the constraints that the quantiles of each row of positive weight
+        ascend, ``(Z W T)_ij + b_j <= (Z W T)_i(j+1) + b_(j+1)``. They need an
+        intercept: the levels of every certified point are shifted until they hold.
+    tol : float, default=1e-6
+        Stop when the certified gap is at most this share of the objective, in which
+        losses above 20 times their median are cut down.
+    max_iter : int, default=1000
+        Largest number of Newton steps.
+    state : State, optional
+        Solution of a similar problem, to start from. Default: solutions of nested
+        random samples of the rows, or zero if there are few rows.
+    callback : callable, optional
+        Called as ``callback(iteration, objective, gap, seconds)`` at each certificate;
+        if it returns true, the search ends with the best solution so far.
+
+    Returns
+    -------
+    Solution
+        With `coef` of shape (r, d'), `intercept` (d,), `dual` (n, d), and ``converged``
+        False if `max_iter` ended the search. With constraints, d - 1 more columns of
+        `dual` are minus their multipliers, over the weights s.
+
+    Raises
+    ------
+    ValueError
+        If an argument has a wrong shape or value, or if `non_crossing` is true without
+        an intercept.
+
+    Notes
+    -----
+    Each Newton step factorizes a matrix of r d' rows, so the time grows with
+    ``(r d')^3`` beyond a few hundred.
+
+    A constraint is one more term of the sum, with the loss 0 for a nonnegative
+    difference of neighboring levels and infinity else. The method of multipliers treats
+    it like the others: its multiplier is a dual point in [0, infinity). So the gap
+    bounds the distance from the minimum of the constrained problem.
+
+    References
+    ----------
+    M. Sangnier, O. Fercoq, F. d'Alche-Buc, "Joint quantile regression in vector-valued
+    RKHSs", NeurIPS 2016 (the problem); X. Li, D. Sun, K.-C. Toh, "A highly efficient
+    semismooth Newton augmented Lagrangian method for solving Lasso problems", 2018 (the
+    scheme).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Z, y = np.zeros((101, 1)), np.arange(101.0)
+    >>> solution = solve_joint_pinball(Z, y, [0.1, 0.5], np.eye(2), alpha=1.0)
+    >>> solution.intercept.round(1), solution.converged
+    (array([10., 50.]), True)
+    """
+    if non_crossing and not fit_intercept:
+        raise ValueError(
+            "`non_crossing` needs an intercept, got fit_intercept=False: set it to True"
+        )
+    design = as_design(design)
+    levels = np.array(check_levels("quantiles", quantiles))
+    losses = _pinball_losses(levels, design.shape[0], bool(non_crossing))
+    problem = newton_problem(
+        design, y, losses, alpha, sample_weight, fit_intercept, T, bool(non_crossing)
+    )
+    options = tol, max_iter, state, callback, splitting_start
+    solution = minimize(problem, CoupledSearch, *options)
+    return solution._replace(dual=np.ascontiguousarray(np.asarray(solution.dual).T))
+
+
+def _pinball_losses(levels: NDArray, n: int, ordered: bool) -> RowLoss:
+    """Return the losses of n rows: those of the levels, then those of the gaps."""
+    gaps = np.zeros(len(levels) - 1 if ordered else 0)
+    lo, hi = np.append(levels - 1.0, gaps - np.inf), np.append(levels, gaps)
+    return RowLoss(np.repeat(lo, n), np.repeat(hi, n))

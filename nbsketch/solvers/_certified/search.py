@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._validation import check_integer, check_positive
-from nbsketch.solvers._certified.certificate import Certificate
-from nbsketch.solvers._certified.problem import Problem, check_state
+from nbsketch.solvers._certified.problem import Certificate, Problem, check_state
 from nbsketch.solvers.solution import Solution, State
 
 _TRIALS = 60

@@ -15,8 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._validation import check_integer, check_positive, check_real
-from nbsketch.solvers._linear.conjugate_gradients import ConjugateGradients
-from nbsketch.solvers._linear.rotation import RotatedOutputs
+from nbsketch.solvers._linear.conjugate_gradients import (
+    ConjugateGradients,
+    RotatedOutputs,
+)
 from nbsketch.solvers.solution import Solution, State
 
 # Called with passes, objective, gap and seconds after each pass; true to stop.

@@ -55,8 +55,11 @@ from nbsketch.solvers._linear.cholesky import (
     solve_positive_upper,
     solve_upper,
 )
-from nbsketch.solvers._linear.conjugate_gradients import ConjugateGradients
-from nbsketch.solvers._linear.operator import ColumnOperator, SymmetricOperator
+from nbsketch.solvers._linear.conjugate_gradients import (
+    ColumnOperator,
+    ConjugateGradients,
+    SymmetricOperator,
+)
 from nbsketch.solvers._linear.preconditioner import Preconditioner
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from nbsketch.solvers._linear.operator import PartialOperator
+from nbsketch.solvers._linear.conjugate_gradients import PartialOperator
 from nbsketch.solvers._linear.preconditioner import LowRankPreconditioner
 
 

@@ -21,7 +21,7 @@ from nbsketch.solvers._certified.problem import check_state
 from nbsketch.solvers._dual.matrix import run_together
 from nbsketch.solvers._dual.problem import DualProblem
 from nbsketch.solvers._dual.search import DualSearch, Limits, Start
-from nbsketch.solvers._linear.operator import PartialOperator
+from nbsketch.solvers._linear.conjugate_gradients import PartialOperator
 from nbsketch.solvers._linear.preconditioner import LowRankPreconditioner
 from nbsketch.solvers.solution import Solution, State
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch.solvers._certified.certificate import (
+from nbsketch.solvers._certified.problem import (
     Certificate,
     balance,
     typical_loss,

@@ -10,7 +10,7 @@ Learning via the Alternating Direction Method of Multipliers", 2011, sections 3.
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch.solvers._certified.certificate import Certificate
+from nbsketch.solvers._certified.problem import Certificate
 from nbsketch.solvers._certified.search import Report
 from nbsketch.solvers._generic.problem import (
     GenericProblem,

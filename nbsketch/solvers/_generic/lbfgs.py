@@ -9,7 +9,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 from scipy import optimize
 
-from nbsketch.solvers._certified.certificate import Certificate
+from nbsketch.solvers._certified.problem import Certificate
 from nbsketch.solvers._certified.search import Report
 from nbsketch.solvers._generic.problem import (
     GenericProblem,

@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch.losses import Loss
-from nbsketch.solvers._certified.certificate import Certificate, certificate
-from nbsketch.solvers._certified.problem import Problem
+from nbsketch.solvers._certified.problem import Certificate, Problem, certificate
 from nbsketch.solvers._certified.search import Report
 
 # Trial shifts to find sums of opposite signs, and to bring these together.

@@ -16,7 +16,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import DTypeLike, NDArray
 
-from nbsketch.solvers._linear.operator import SymmetricOperator
+from nbsketch.solvers._linear.conjugate_gradients import SymmetricOperator
 
 # Factor of what is added to the diagonal from one trial to the next.
 _GROWTH = 4

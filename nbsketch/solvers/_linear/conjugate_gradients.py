@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+
+from nbsketch._blas import eigh
 
 Inverse = Callable[[NDArray], NDArray]
 
@@ -137,3 +139,165 @@ def conjugate_gradients(
 def _dots(A: NDArray, B: NDArray) -> NDArray:
     """Return the inner products of columns."""
     return np.einsum("ij,ij->j", A, B)
+
+
+class SymmetricOperator(Protocol):
+    """A symmetric positive semi-definite matrix that can be multiplied and sampled.
+
+    `nbsketch.gram.SymmetricGram` is one.
+    """
+
+    shape: tuple[int, int]
+    dtype: np.dtype
+
+    def __matmul__(self, V: NDArray) -> NDArray:
+        """Return K V in float64, for V of shape (n, d)."""
+
+    def rows(self, index: NDArray) -> NDArray:
+        """Return the rows of an index, of shape (len(index), n)."""
+
+    def diag(self) -> NDArray:
+        """Return the diagonal."""
+
+    def block(self, index: NDArray) -> NDArray:
+        """Return K[index][:, index] in float64."""
+
+
+class PartialOperator(SymmetricOperator, Protocol):
+    """A symmetric matrix of which parts can be evaluated as well."""
+
+    def combine(self, index: NDArray, v: NDArray) -> NDArray:
+        """Return K[:, index] @ v in float64, for few columns."""
+
+    def exact(self, index: NDArray, v: NDArray) -> NDArray:
+        """Return (K v)[index] without rounding of the kernel values."""
+
+    def take(self, index: NDArray) -> PartialOperator:
+        """Return the matrix of some rows and columns as an operator."""
+
+
+class ColumnOperator(Protocol):
+    """The columns Z = K S^T of a sketch; `nbsketch.gram.SketchedColumns` is one."""
+
+    shape: tuple[int, int]
+
+    @property
+    def active(self) -> NDArray:
+        """Indices of the rows of K that S combines, its columns with a nonzero."""
+
+    def total(self) -> NDArray:
+        """Return S 1, of shape (s,)."""
+
+    def squared_norm(self) -> float:
+        """Return an upper bound of the largest eigenvalue of S S^T."""
+
+    def core(self) -> NDArray:
+        """Return S K S^T in float64."""
+
+    def normal(self, V: NDArray, weights: NDArray | None = None) -> NDArray:
+        """Return Z^T W Z V for V of shape (s, d)."""
+
+    def adjoint(self, U: NDArray) -> NDArray:
+        """Return Z^T U for U of shape (n, d)."""
+
+
+class StoredMatrix:
+    """A matrix in memory as a `SymmetricOperator`."""
+
+    def __init__(self, matrix: Any) -> None:
+        self._matrix = np.asarray(matrix)
+        self.shape, self.dtype = self._matrix.shape, self._matrix.dtype
+
+    def __matmul__(self, V: NDArray) -> NDArray:
+        return self._matrix @ V
+
+    def rows(self, index: NDArray) -> NDArray:
+        """Return the rows of an index."""
+        return self._matrix[index]
+
+    def combine(self, index: NDArray, v: NDArray) -> NDArray:
+        """Return K[:, index] @ v."""
+        return self._matrix[:, index] @ v
+
+    def exact(self, index: NDArray, v: NDArray) -> NDArray:
+        """Return (K v)[index]."""
+        return self._matrix[index] @ v
+
+    def block(self, index: NDArray) -> NDArray:
+        """Return K[index][:, index] in float64."""
+        return self._matrix[np.ix_(index, index)].astype(np.float64)
+
+    def take(self, index: NDArray) -> StoredMatrix:
+        """Return the matrix of some rows and columns."""
+        return StoredMatrix(self._matrix[np.ix_(index, index)])
+
+    def diag(self) -> NDArray:
+        """Return the diagonal."""
+        return np.diagonal(self._matrix).astype(np.float64)
+
+
+def as_operator(K: Any) -> Any:
+    """Return an array as a `StoredMatrix`, and an operator as it is."""
+    return StoredMatrix(K) if isinstance(K, np.ndarray) else K
+
+
+def check_columns(Y: ArrayLike, n: int) -> NDArray:
+    """Return targets of shape (n, d) in float64, for a matrix with n rows."""
+    Y = np.asarray(Y, dtype=np.float64)
+    if len(Y) != n:
+        raise ValueError(f"`Y` must have as many rows as K, {n}, got {len(Y)}")
+    return Y.reshape(n, -1)
+
+
+# Eigenvalues of an output matrix below this share of the largest count as zero.
+_NULL = 1e-12
+
+
+def output_basis(output: NDArray | None, n_outputs: int) -> tuple[NDArray, NDArray]:
+    """Return eigenvalues and eigenvectors of an output matrix; None is the identity."""
+    if output is None:
+        return np.ones(n_outputs), np.eye(n_outputs)
+    values, vectors = eigh(output)
+    return np.where(values > _NULL * values[-1], values, 0.0), vectors
+
+
+class RotatedOutputs:
+    """Targets Y V for M = V D V^T; columns with D = 0 are fitted by constants alone.
+
+    Attributes
+    ----------
+    targets : ndarray of shape (n, d)
+        Y V.
+    used : ndarray of bool, shape (d,)
+        The columns with positive eigenvalues.
+    values : ndarray
+        The positive eigenvalues.
+    """
+
+    def __init__(self, Y: NDArray, output: NDArray | None) -> None:
+        values, self._rotation = output_basis(output, Y.shape[1])
+        self.targets = Y @ self._rotation
+        self.used = values > 0
+        self.values = values[self.used]
+
+    def rotate(self, coef: NDArray) -> NDArray:
+        """Return coefficients of the rotated outputs that are used."""
+        return (coef @ self._rotation)[:, self.used]
+
+    def restore(
+        self,
+        coef: NDArray,
+        intercept: NDArray,
+        weights: NDArray | None,
+        fit_intercept: bool,
+    ) -> tuple[NDArray, NDArray, float]:
+        """Return coefficients, intercepts and the loss of the columns not used."""
+        A = np.zeros((len(coef), self.targets.shape[1]))
+        b = np.zeros(self.targets.shape[1])
+        A[:, self.used], b[self.used] = coef, intercept
+        unused, n = self.targets[:, ~self.used], len(self.targets)
+        weights = np.ones(n) if weights is None else weights
+        if fit_intercept:
+            b[~self.used] = weights @ unused / n
+        loss = float((weights @ np.square(unused - b[~self.used])).sum() / (2 * n))
+        return A @ self._rotation.T, self._rotation @ b, loss

@@ -37,7 +37,7 @@ from nbsketch.solvers._linear.cholesky import (
     solve_positive_upper,
     solve_upper,
 )
-from nbsketch.solvers._linear.operator import SymmetricOperator
+from nbsketch.solvers._linear.conjugate_gradients import SymmetricOperator
 
 # Most rows of a block, and steps of the power method for a direction to split along.
 _ROWS, _STEPS = 500, 3

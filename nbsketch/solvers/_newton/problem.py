@@ -13,9 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._validation import check_positive
 from nbsketch.losses import Loss
-from nbsketch.solvers._certified.certificate import Certificate, balance, certificate
 from nbsketch.solvers._certified.problem import (
+    Certificate,
     Problem,
+    balance,
+    certificate,
     check_factor,
     check_labels,
     check_targets,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch.solvers._certified.certificate import Certificate
+from nbsketch.solvers._certified.problem import Certificate
 from nbsketch.solvers._certified.search import CertifiedSearch
 from nbsketch.solvers._newton import parts
 from nbsketch.solvers._newton.directions import TermGrams, changes_pay

@@ -22,7 +22,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch.solvers._certified.certificate import Certificate
+from nbsketch.solvers._certified.problem import Certificate
 from nbsketch.solvers._certified.search import CertifiedSearch
 from nbsketch.solvers._newton.directions import TermGrams, are_few, direction_of_entries
 from nbsketch.solvers._newton.problem import NewtonProblem

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from nbsketch.solvers._certified.certificate import Certificate
+from nbsketch.solvers._certified.problem import Certificate
 from nbsketch.solvers._certified.search import CertifiedSearch
 from nbsketch.solvers._linear.conjugate_gradients import Inverse, conjugate_gradients
 from nbsketch.solvers._newton.problem import NewtonProblem

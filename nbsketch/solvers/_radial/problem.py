@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from nbsketch._jit.radial import radial_young
 from nbsketch.losses import ELQ
-from nbsketch.solvers._certified.certificate import Certificate, certificate
-from nbsketch.solvers._certified.problem import Problem
+from nbsketch.solvers._certified.problem import Certificate, Problem, certificate
 
 # A free intercept shifts the dual point where it lies between the kinks, if that takes
 # less than this share of the bound, else everywhere.

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from nbsketch._jit.radial import radial_point, radial_slope, times_curvature
-from nbsketch.solvers._certified.certificate import Certificate
+from nbsketch.solvers._certified.problem import Certificate
 from nbsketch.solvers._certified.search import CertifiedSearch
 from nbsketch.solvers._linear.conjugate_gradients import conjugate_gradients
 from nbsketch.solvers._radial.problem import RadialProblem

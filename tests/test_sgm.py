@@ -1,5 +1,7 @@
 """The projected stochastic gradient method: its steps, its rows, where it leads."""
 
+from dataclasses import astuple
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -437,9 +439,9 @@ def test_it_does_not_matter_where_a_stream_is_cut(average):
 def test_a_stream_does_not_change_its_state():
     Z, Y = data()
     _, _, state = stream(Z, Y[:, 0], [], average=True)
-    before = [np.copy(part) for part in state]
+    before = astuple(state)
     stream_sgm(Z, Y[:, 0], "square", state, step=1.0, batch_size=1, average=True)
-    for part, copy in zip(state, before, strict=True):
+    for part, copy in zip(astuple(state), before, strict=True):
         assert_array_equal(part, copy)
 
 

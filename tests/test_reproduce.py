@@ -3,12 +3,15 @@
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from itertools import product
+from shutil import which
 
 import numpy as np
 import pytest
+from conftest import ROOT
 from numpy.testing import assert_allclose
 
 import nbsketch
@@ -607,3 +610,15 @@ def test_a_result_says_when_and_where_it_was_measured(tmp_path):
     assert {"date", "numba", "numpy", "processor", "threads"} <= known.keys()
     sentence = (tmp_path / "rows.md").read_text().splitlines()[-1]
     assert known["date"] in sentence and known["processor"] in sentence
+
+
+def test_results_name_their_command_without_folders(monkeypatch):
+    words = ["nbsketch", "reproduce", "tabular", "--out", "/a", "--sets", "car prices"]
+    monkeypatch.setattr(sys, "argv", words)
+    known = _report.provenance()
+    assert known["command"] == "nbsketch reproduce tabular --sets 'car prices'"
+    if (ROOT / ".git").exists() and which("git"):
+        assert re.fullmatch(r"[0-9a-f]{7,40}\+?", known["commit"])
+        assert f"commit {known['commit']}" in _report.as_sentence(known)
+    monkeypatch.setattr(_report, "which", lambda name: None)
+    assert _report.provenance()["commit"] == ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
 import subprocess
 import sys
 import time
@@ -175,6 +176,7 @@ def column(rows: Rows, name: str) -> NDArray[np.float64]:
     return np.array([row[name] for row in rows], dtype=float)
 
 
+_FOLDERS = {"--out", "--data-home"}
 _VERSIONS = ("nbsketch", "python", "numba", "numpy", "scipy", "scikit-learn")
 
 
@@ -182,10 +184,18 @@ def provenance() -> dict[str, str]:
     """Return date (UTC), state of the code, command, versions, processor, threads."""
     info = _info.collect()
     today = datetime.now(UTC).date().isoformat()
-    command = " ".join(["nbsketch", *sys.argv[1:]])
-    return {"date": today, "commit": _commit(), "command": command} | {
+    return {"date": today, "commit": _commit(), "command": _command()} | {
         name: info[name] for name in (*_VERSIONS, "processor", "threads")
     }
+
+
+def _command() -> str:
+    """Return the command of this process, without folders, which change no number."""
+    words = ["nbsketch", *sys.argv[1:]]
+    pairs = zip(["", *words], words, strict=False)
+    return shlex.join(
+        word for pair in pairs if not _FOLDERS & {*pair} for word in pair[1:]
+    )
 
 
 def _commit() -> str:

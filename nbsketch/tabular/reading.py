@@ -174,7 +174,7 @@ def _of_series(column: Series[Any], as_categories: bool) -> Values:
     dtype = column.dtype
     if dtype in (nw.Date, nw.Datetime):
         if dtype == nw.Datetime:
-            column = column.dt.replace_time_zone(None)  # the local time
+            column = _numpy_zone(column, dtype).dt.replace_time_zone(None)  # local time
         dates = column.cast(nw.Datetime("us")).to_numpy()
         return Values("dates", dates.astype("datetime64[us]"))
     if dtype == nw.Duration:
@@ -183,6 +183,19 @@ def _of_series(column: Series[Any], as_categories: bool) -> Values:
     if dtype in (nw.Categorical, nw.Enum):
         return _categories(values, _missing(values), _order(column))
     return _of_objects(values, str(column.name), as_categories)
+
+
+def _numpy_zone(column: Series[Any], dtype: Any) -> Series[Any]:
+    """Return a column of pandas' Arrow types in NumPy's, others as they are.
+
+    Without its zone, such a column has the hours of UTC in pandas 2.
+    """
+    native = column.to_native()
+    is_arrow = hasattr(getattr(native, "dtype", None), "pyarrow_dtype")
+    if dtype.time_zone is None or not is_arrow:
+        return column
+    native = native.astype(f"datetime64[us, {dtype.time_zone}]")
+    return nw.from_native(native, series_only=True)
 
 
 def _order(column: Series[Any]) -> list[Any] | None:

@@ -276,7 +276,8 @@ def test_data_frames_with_categories_and_missing_values():
     pd = pytest.importorskip("pandas")
     rng = np.random.default_rng(0)
     X, _ = some_table(400)
-    frame = pd.DataFrame(X.copy(), columns=list("abcde"))  # pandas 2 would share its rows
+    # A copy: the frames of pandas 2 would share the rows of X.
+    frame = pd.DataFrame(X.copy(), columns=list("abcde"))
     frame["kind"] = pd.Categorical(rng.choice(["u", "v", "w"], 400))
     frame.loc[:20, "a"] = np.nan
     y = target(X) + frame["kind"].map({"u": 0.0, "v": 1.0, "w": 3.0}).astype(float)

@@ -153,6 +153,12 @@ def test_sizes_of_other_losses_follow_the_work():
     assert sizes.iterative_size(200_000) == 500
     assert sizes.iterative_size(2_000_000) == 158
     assert sizes.iterative_size(200_000, 10) == 158
+    assert sizes.newton_size("smooth", 10_000, 1) == 1250
+    assert sizes.newton_size("smooth", 30_000, 1) == 1000
+    assert sizes.newton_size("kinked", 15_000, 1) == 1000
+    assert sizes.newton_size("kinked", 15_000, 4) == 500
+    assert sizes.newton_size("smooth", 10_000, 5) == 500
+    assert sizes.newton_size("smooth", 2_000_000, 1) == 158
     assert sizes.joint_size(200_000, 3) == 300
     assert sizes.joint_size(16_000, 3) == 1000
     assert sizes.joint_size(2000, 3) == 500

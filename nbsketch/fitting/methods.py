@@ -38,6 +38,7 @@ from nbsketch.fitting.sizes import (
     is_large,
     is_solved_by_passes,
     landmarks_size,
+    newton_size,
     takes_all_rows,
 )
 from nbsketch.fitting.sketched import SketchedData
@@ -274,9 +275,11 @@ def default_size(problem: Problem) -> int:
         return problem.objective.default_size()
     if takes_all_rows(kind, n, q, outputs):
         return n
-    if kind == "square" and not isinstance(problem.rows, PartitionedRows):
+    if kind is None or isinstance(problem.rows, PartitionedRows):
+        return problem.objective.default_size()
+    if kind == "square":
         return landmarks_size(n, outputs)
-    return problem.objective.default_size()
+    return newton_size(kind, n, outputs)
 
 
 def may_be_exact(problem: Problem) -> bool:

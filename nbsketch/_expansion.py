@@ -99,11 +99,11 @@ def expansion_of(
     It is prepared again if the model has other attributes since. Two threads may both
     prepare it; either result is valid.
     """
-    parts, found = (kernel, landmarks, weights), _prepared.get(model)
-    same = found is not None and all(
-        a is b for a, b in zip(found.parts, parts, strict=True)
+    parts, prepared = (kernel, landmarks, weights), _prepared.get(model)
+    same = prepared is not None and all(
+        a is b for a, b in zip(prepared.parts, parts, strict=True)
     )
-    if found is None or not same or not np.array_equal(found.B, B):
+    if prepared is None or not same or not np.array_equal(prepared.B, B):
         expansion = Expansion(Product(*parts), B)
-        found = _prepared[model] = _Prepared(parts, B.copy(), expansion)
-    return found.expansion
+        prepared = _prepared[model] = _Prepared(parts, B.copy(), expansion)
+    return prepared.expansion

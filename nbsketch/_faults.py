@@ -115,12 +115,12 @@ def check_magnitude(name: str, value: Any) -> None:
 def _dates(name: str, frame: Any) -> str | None:
     """Return the message for a frame with dates or durations, None without."""
     kinds = [str(dtype) for dtype in getattr(frame, "dtypes", ())]
-    found = [j for j, kind in enumerate(kinds) if kind.lower().startswith(_DATES)]
-    if not found:
+    dates = [j for j, kind in enumerate(kinds) if kind.lower().startswith(_DATES)]
+    if not dates:
         return None
-    columns = _listed("column", np.asarray(found), list(frame.columns))
+    columns = _listed("column", np.asarray(dates), list(frame.columns))
     return (
-        f"`{name}` must hold numbers, got {kinds[found[0]]} in {columns}; replace "
+        f"`{name}` must hold numbers, got {kinds[dates[0]]} in {columns}; replace "
         "dates by numbers first: days since a start, the month, the hour"
     )
 
@@ -144,13 +144,13 @@ def _as_float(value: Any) -> float:
 
 
 def _text(name: str, text: NDArray, labels: Any) -> str:
-    found = f"`{name}` must hold numbers, could not convert string to float in "
+    text_of = f"`{name}` must hold numbers, could not convert string to float in "
     if text.ndim != 2:
-        return found + _listed("row", np.flatnonzero(text))
+        return text_of + _listed("row", np.flatnonzero(text))
     columns = np.flatnonzero(text.any(axis=0))
     chosen = [int(j) if labels is None else labels[j] for j in columns[:_LISTED]]
     remedy = _ENCODE.format(columns=chosen) if name == "X" else "encode them first"
-    return found + f"{_listed('column', columns, labels)}; {remedy}"
+    return text_of + f"{_listed('column', columns, labels)}; {remedy}"
 
 
 def _contains(name: str, value: Any, labels: Any) -> str:
@@ -179,13 +179,13 @@ def _places(value: Any, labels: Any = None) -> str:
     else:
         values, index = value, list(np.indices(value.shape))
     bad = ~np.isfinite(values)
-    found = f" in {int(bad.sum())} of {values.size} values"
+    where = f" in {int(bad.sum())} of {values.size} values"
     if value.ndim not in (1, 2):
-        return found
+        return where
     rows = _listed("row", np.unique(index[0][bad]))
     if value.ndim == 1:
-        return f"{found}, {rows}"
-    return f"{found}, {rows} and {_listed('column', np.unique(index[1][bad]), labels)}"
+        return f"{where}, {rows}"
+    return f"{where}, {rows} and {_listed('column', np.unique(index[1][bad]), labels)}"
 
 
 def _listed(noun: str, index: NDArray, labels: Any = None) -> str:

@@ -142,8 +142,8 @@ def _from_meminfo() -> float:
         lines = Path("/proc/meminfo").read_text("ascii").splitlines()
     except OSError:
         return 0.0
-    known = dict(line.split(":", 1) for line in lines)
-    return 1024.0 * float(known.get("MemAvailable", "0 kB").split()[0])
+    kilobytes = dict(line.split(":", 1) for line in lines)
+    return 1024.0 * float(kilobytes.get("MemAvailable", "0 kB").split()[0])
 
 
 def _from_cgroup() -> float:
@@ -167,7 +167,7 @@ def _left_to(group: Path, most: str, used: str) -> float:
     """Return the bytes left to a group; infinite without a limit."""
     try:
         limit = (group / most).read_text("ascii").strip()
-        known = float((group / used).read_text("ascii"))
-        return float("inf") if limit == "max" else max(0.0, float(limit) - known)
+        usage = float((group / used).read_text("ascii"))
+        return float("inf") if limit == "max" else max(0.0, float(limit) - usage)
     except (OSError, ValueError):
         return float("inf")

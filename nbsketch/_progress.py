@@ -200,7 +200,7 @@ class Watch:
         self._stage_began = time.perf_counter()
         self._first: tuple[float, float] | None = None
 
-    def report(self, stage: str, **known: Any) -> bool:
+    def report(self, stage: str, **state_fields: Any) -> bool:
         """Report fields of the state; return whether to stop.
 
         `tol`, the relative gap at which the stage ends, is used to estimate the time
@@ -208,8 +208,8 @@ class Watch:
         """
         if stage != self._state.stage:
             self._open(stage)
-        now, tol = time.perf_counter(), known.pop("tol", None)
-        state = self._state._replace(**known, seconds=now - self._began)
+        now, tol = time.perf_counter(), state_fields.pop("tol", None)
+        state = self._state._replace(**state_fields, seconds=now - self._began)
         left = self._left(state, now, tol)
         self._state = state._replace(seconds_left=left)
         if self._display is not None:
@@ -309,9 +309,9 @@ def watching(
 @contextmanager
 def watched_fit(estimator: Any) -> Iterator[None]:
     """Watch a fit; if it fails, give the estimator back as it was."""
-    known = estimator.verbose, estimator.callback
+    listeners = estimator.verbose, estimator.callback
     limit = getattr(estimator, "max_seconds", None)
-    with keeping_fitted(estimator), watching(*known, limit):
+    with keeping_fitted(estimator), watching(*listeners, limit):
         yield
 
 
@@ -342,10 +342,10 @@ def is_stopped() -> bool:
     return watch is not None and watch.stopped
 
 
-def report(stage: str, **known: Any) -> bool:
+def report(stage: str, **fields: Any) -> bool:
     """Report fields of `FitState` to the watch, if any; return whether to stop."""
     watch = _current.get()
-    return watch is not None and watch.report(stage, **known)
+    return watch is not None and watch.report(stage, **fields)
 
 
 def report_rows(rows: int, n_rows: int) -> None:
@@ -371,9 +371,9 @@ def solver_callback(stage: str, tol: float) -> SolverCallback | None:
 
     def reported(iteration: int, objective: float, gap: float, seconds: float) -> bool:
         relative = float(gap / objective if objective > 0 else gap)
-        known = relative if math.isfinite(relative) else None
+        finite = relative if math.isfinite(relative) else None
         stop = report(
-            stage, iteration=iteration, objective=float(objective), gap=known,
+            stage, iteration=iteration, objective=float(objective), gap=finite,
             tol=tol, rows=0, n_rows=0,
         )  # fmt: skip
         return stop and (is_asked() or relative <= _USABLE_GAP)

@@ -30,9 +30,9 @@ def checked_rows(
     dtype = dtype or [np.float64, np.float32]
     options = {"dtype": dtype, "order": "C", "accept_sparse": "csr"}
     with explaining({name: X}):
-        found = validate_data(estimator, X, reset=reset, **options)
-    check_magnitude(name, found)
-    return as_csr(found) if sp.issparse(found) else found
+        rows = validate_data(estimator, X, reset=reset, **options)
+    check_magnitude(name, rows)
+    return as_csr(rows) if sp.issparse(rows) else rows
 
 
 def training_rows(estimator: Any, X: Any, y: Any, *, uses_targets: bool) -> Any:

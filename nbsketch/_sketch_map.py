@@ -211,8 +211,8 @@ def features_design(
     """
     if not isinstance(X, PartitionedRows):
         return StreamedDesign(sketch_map, projection, X)
-    known = {"sketch_map": sketch_map, "projection": projection, "dtype": X.dtype}
-    blocks = X.partitions.map(partial(_features_of, **known))
+    options = {"sketch_map": sketch_map, "projection": projection, "dtype": X.dtype}
+    blocks = X.partitions.map(partial(_features_of, **options))
     design = PartitionedDesign.near if near else PartitionedDesign
     return design(blocks, _rank(projection), X.dtype)
 

@@ -56,10 +56,10 @@ def check_integer(
 
 def check_choice(name: str, value: Any, choices: Iterable[Any]) -> Any:
     """Return `value` if it is one of `choices`; NumPy's booleans are booleans."""
-    known = list(choices)
+    allowed = list(choices)
     value = bool(value) if isinstance(value, np.bool_) else value
-    if not any(isinstance(value, type(c)) and value == c for c in known):
-        raise ValueError(f"`{name}` must be one of {known}, got {value!r}")
+    if not any(isinstance(value, type(c)) and value == c for c in allowed):
+        raise ValueError(f"`{name}` must be one of {allowed}, got {value!r}")
     return value
 
 
@@ -159,11 +159,11 @@ def check_array_of(
 
     Floats alone, kinds "f", have single or double precision.
     """
-    found = getattr(value, "dtype", type(value).__name__)
+    dtype = getattr(value, "dtype", type(value).__name__)
     if not isinstance(value, np.ndarray) or value.dtype.kind not in kinds:
-        raise TypeError(f"`{name}` must be an array of type {kinds!r}, got {found}")
+        raise TypeError(f"`{name}` must be an array of type {kinds!r}, got {dtype}")
     if kinds == "f" and value.dtype.itemsize not in (4, 8):
-        raise TypeError(f"`{name}` must be float32 or float64, got {found}")
+        raise TypeError(f"`{name}` must be float32 or float64, got {dtype}")
     if ndim is not None and value.ndim != ndim:
         raise ValueError(f"`{name}` must have {ndim} axes, got shape {value.shape}")
     return value

@@ -84,8 +84,8 @@ def projection(inner: NDArray) -> NDArray:
     """
     inner = inner.astype(np.float64)
     inner = (inner + inner.T) / 2
-    found = _by_cholesky(inner)
-    return _by_eigenvalues(inner) if found is None else found
+    factor = _by_cholesky(inner)
+    return _by_eigenvalues(inner) if factor is None else factor
 
 
 def projector(projection: NDArray | PivotedCholesky) -> Callable[[NDArray], NDArray]:

@@ -93,8 +93,8 @@ def shapley_values(
     nodes, weights = np.polynomial.legendre.leggauss(max(1, -(-len(means.T) // 2)))
     shape = len(rows), len(expansion.used), expansion.coef.shape[1]
     out = np.empty(shape)
-    known = *expansion.compiled, means, expansion.coef
-    shapley_of_products(rows, *known, (nodes + 1) / 2, weights / 2, out)
+    model_args = *expansion.compiled, means, expansion.coef
+    shapley_of_products(rows, *model_args, (nodes + 1) / 2, weights / 2, out)
     full = np.zeros((shape[0], model.n_features_in_, shape[2]))
     full[:, expansion.used] = out
     return full[:, :, 0] if model.coef_.ndim == 1 else full

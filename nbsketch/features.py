@@ -218,8 +218,8 @@ class SketchedFeatures(KernelFeatures):
         check_is_fitted(self)
         size, n = self.sketch_.shape
         landmarks = f"{self.landmarks_.shape[0]} landmarks"
-        found = f"size {size} of {n} rows, rank {self.rank_}, {landmarks}"
-        return summary_lines(self, [("sketch", found)])
+        sizes = f"size {size} of {n} rows, rank {self.rank_}, {landmarks}"
+        return summary_lines(self, [("sketch", sizes)])
 
 
 @declares_parameters

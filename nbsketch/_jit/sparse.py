@@ -33,7 +33,7 @@ def _add_whole(x, rows, whole, sums):
 
 
 @compiled()
-def _add_products(rows, i, lists, x, found, sums):
+def _add_products(rows, i, lists, x, taken, sums):
     """Add the inner products of row i with the landmarks to `sums` (m,)."""
     pointers, indices, data = rows
     starts, members, values, places, whole = lists
@@ -44,13 +44,13 @@ def _add_products(rows, i, lists, x, found, sums):
             first, last = starts[feature], starts[feature + 1]
             _add_list(data[entry], members, values, first, last, sums)
             continue
-        x[count], found[count] = data[entry], places[feature]
+        x[count], taken[count] = data[entry], places[feature]
         count += 1
-        if count == found.size:
-            _add_whole(x, found, whole, sums)
+        if count == taken.size:
+            _add_whole(x, taken, whole, sums)
             count = 0
     for k in range(count):
-        x0, v0 = x[k], whole[found[k]]
+        x0, v0 = x[k], whole[taken[k]]
         for j in range(sums.size):
             sums[j] += x0 * v0[j]
 
@@ -126,11 +126,11 @@ def _fill_tile(what, rows, landmarks, lists, norms, scale, share, out, start, ti
     first, last = tile * TILE_ROWS, min((tile + 1) * TILE_ROWS, out.shape[0])
     own_norms = np.empty(last - first, norms.dtype)
     fill_norms(rows, scale, own_norms, start + first)
-    x, found = np.empty(4, out.dtype), np.empty(4, np.int64)
+    x, taken = np.empty(4, out.dtype), np.empty(4, np.int64)
     for k in range(first, last):
         i, norm, sums = start + k, own_norms[k - first], out[k]
         sums[:] = 0
-        _add_products(rows, i, lists, x, found, sums)
+        _add_products(rows, i, lists, x, taken, sums)
         if what == DISTANCE:
             _fill_distances(rows, i, landmarks, scale, norm, norms, share, sums)
         elif what == SIMILARITY:

@@ -290,8 +290,8 @@ class ConformalRegressor(RegressorMixin, Calibrated):
         else:
             shuffled = KFold(_FOLDS, shuffle=True, random_state=self._seed())
             folds = splits(shuffled if self.cv is None else self.cv, X, y, groups)
-            known = X, y, weights, groups
-            fitted = [fit_on(self.estimator, *known, train) for train, _ in folds]
+            arrays = X, y, weights, groups
+            fitted = [fit_on(self.estimator, *arrays, train) for train, _ in folds]
             models = Refits(fitted, [test for _, test in folds])
         rows, self.models_ = models.rows, models
         self.targets_ = self._checked_targets(y[rows])
@@ -412,8 +412,8 @@ class ConformalRegressor(RegressorMixin, Calibrated):
         else:
             outside = self._outside(self.values_, self.targets_, nominal)[:, 0]
             level = (1 + self._adapted(nominal)) / 2
-            known = level, n, labels, weights
-            limits = np.stack([self._ranked(side, *known) for side in outside.T], -1)
+            args = level, n, labels, weights
+            limits = np.stack([self._ranked(side, *args) for side in outside.T], -1)
             ends = self._ends(values, nominal) + limits[:, None] * [-1.0, 1.0]
         return ends[:, 0] if d == 1 else ends
 

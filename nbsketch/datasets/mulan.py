@@ -240,10 +240,10 @@ def _split_columns(
 def _fill_with_training_mean(X: NDArray, n_train: int) -> NDArray:
     """Return X with NaN replaced by the mean of the column's known training values."""
     gaps = np.isnan(X)
-    known = ~gaps[:n_train]
-    totals = np.where(known, X[:n_train], 0.0).sum(axis=0)
+    present = ~gaps[:n_train]
+    totals = np.where(present, X[:n_train], 0.0).sum(axis=0)
     # A column without training values is constant, and has no effect.
-    means = totals / np.maximum(known.sum(axis=0), 1)
+    means = totals / np.maximum(present.sum(axis=0), 1)
     return np.where(gaps, means, X)
 
 

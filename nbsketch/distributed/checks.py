@@ -84,8 +84,8 @@ def partitioned_rows(
     dtype = dtype or (np.float32 if single else np.float64)
     check = partial(_checked, dtype=np.dtype(dtype), name=name)
     tasks = [blocks_of(other) for other in arrays]
-    rows, found = PartitionedRows.of(array).checked(check, dtype, tasks)
-    joined = dict(zip(list(named)[1:], map(np.concatenate, found), strict=True))
+    rows, results = PartitionedRows.of(array).checked(check, dtype, tasks)
+    joined = dict(zip(list(named)[1:], map(np.concatenate, results), strict=True))
     for key, value in joined.items():
         _check_length(key, value, len(rows))
     return rows, *(joined.get(key) for key in others)
@@ -107,8 +107,8 @@ def check_alike(X: Any, **others: Any) -> None:
             )
         if is_dask(X):
             n, m = X.shape[0], value.shape[0]
-            known = isinstance(n, Integral) and isinstance(m, Integral)
-            if known and n != m:
+            are_counted = isinstance(n, Integral) and isinstance(m, Integral)
+            if are_counted and n != m:
                 raise ValueError(f"`{name}` must have {n} rows as `X`, got {m}")
 
 
@@ -125,8 +125,8 @@ def loaded(X: Any, **others: Any) -> tuple[Any, ...]:
     check_alike(X, **others)
     if not is_dask(X):
         return X, *others.values()
-    found = iter(computed([a for a in (X, *others.values()) if a is not None]))
-    return tuple(None if a is None else next(found) for a in (X, *others.values()))
+    results = iter(computed([a for a in (X, *others.values()) if a is not None]))
+    return tuple(None if a is None else next(results) for a in (X, *others.values()))
 
 
 def predicted(
@@ -134,21 +134,23 @@ def predicted(
 ) -> tuple[NDArray, NDArray, NDArray | None]:
     """Return targets, predictions and weights of Dask collections, as arrays."""
     lazy = model.predict(X)  # of data frames, it checks the names of columns
-    known = {"y": y} | (
+    arguments = {"y": y} | (
         {} if sample_weight is None else {"sample_weight": sample_weight}
     )
-    parts = frame_parts(X, *known.values())
+    parts = frame_parts(X, *arguments.values())
     if parts is None:
-        found, *values = computed([lazy, *map(as_dask_array, known, known.values())])
+        predictions, *values = computed(
+            [lazy, *map(as_dask_array, arguments, arguments.values())]
+        )
     else:
         shared = literal(copy(model))
         results = computed([task(_predict_part, part, shared) for part in parts])
         results = [result for result in results if result is not None]
-        found, *values = map(np.concatenate, zip(*results, strict=True))
-    arrays = dict(zip(known, values, strict=True))
+        predictions, *values = map(np.concatenate, zip(*results, strict=True))
+    arrays = dict(zip(arguments, values, strict=True))
     for name, value in arrays.items():
-        _check_length(name, value, len(found))
-    return arrays["y"], found, arrays.get("sample_weight")
+        _check_length(name, value, len(predictions))
+    return arrays["y"], predictions, arrays.get("sample_weight")
 
 
 def _predict_part(part: tuple[Any, ...], model: Any) -> tuple[NDArray, ...] | None:
@@ -172,11 +174,11 @@ def in_blocks(X: Any, *others: Any) -> Iterator[tuple[Any, ...]]:
     for k, size in enumerate(rows.chunks[0]):
         if size:
             parts = [a.blocks[k] for a in (rows, *arrays) if a is not None]
-            found = iter(computed(parts))
-            block = next(found)
+            results = iter(computed(parts))
+            block = next(results)
             if hasattr(X, "columns"):
                 block = type(X._meta)(block, columns=X._meta.columns)
-            yield block, *(None if a is None else next(found) for a in arrays)
+            yield block, *(None if a is None else next(results) for a in arrays)
 
 
 def _in_chunks_of(rows: Any, value: Any) -> Any:

@@ -70,9 +70,13 @@ class PartitionedDesign(Design):
 
     def blocks(self) -> Iterator[tuple[int, int, NDArray]]:
         """Yield (start, stop, Z[start:stop]), brought here one by one."""
-        known = self._partitions
-        for k, block in enumerate(known.blocks):
-            yield int(known.starts[k]), int(known.starts[k + 1]), computed([block])[0]
+        partitions = self._partitions
+        for k, block in enumerate(partitions.blocks):
+            yield (
+                int(partitions.starts[k]),
+                int(partitions.starts[k + 1]),
+                computed([block])[0],
+            )
 
     def mv(self, W: ArrayLike) -> NDArray:
         """Return ``Z W`` for W of shape (r,) or (r, d)."""
@@ -111,8 +115,8 @@ class PartitionedDesign(Design):
         """Return the features of the given rows, in memory if they are small."""
         self._check_rows(rows)
         some = self._partitions.select(rows)
-        known = some, self.shape[1], self.dtype
-        return PartitionedDesign.near(*known, limit=min(_LOCAL_BYTES, _SAMPLE_BYTES))
+        args = some, self.shape[1], self.dtype
+        return PartitionedDesign.near(*args, limit=min(_LOCAL_BYTES, _SAMPLE_BYTES))
 
     def collect(self) -> NDArray:
         """Return all features: in memory or, beyond its limit, mapped to a file."""
@@ -137,10 +141,10 @@ class PartitionedDesign(Design):
         """Return what each block holds: see `Design.hold`."""
         tasks = []
         for k, (i, j) in enumerate(pairwise(self._partitions.starts)):
-            known = [None if a is None else a[i:j] for a in rows]
+            pieces = [None if a is None else a[i:j] for a in rows]
             if parts is not None:
-                known[-1] = parts[k]
-            tasks.append(task(make, *known, *args))
+                pieces[-1] = parts[k]
+            tasks.append(task(make, *pieces, *args))
         return kept(tasks)
 
     def step(
@@ -149,8 +153,10 @@ class PartitionedDesign(Design):
         """Return new parts, kept where they are, and sums: see `Design.step`."""
         pairs = self._with_parts(function, parts, args)
         total = tree_sum([task(itemgetter(1), pair) for pair in pairs])
-        *found, total = kept([*(task(itemgetter(0), pair) for pair in pairs), total])
-        return found, computed([total])[0]
+        *kept_parts, total = kept(
+            [*(task(itemgetter(0), pair) for pair in pairs), total]
+        )
+        return kept_parts, computed([total])[0]
 
     def sums(
         self, function: Callable[..., tuple], parts: Sequence, *args: Any
@@ -178,7 +184,7 @@ class PartitionedDesign(Design):
         """Return the sum of the first results of tasks: small ones are added here."""
         if 8 * len(tasks) * np.prod(shape) > _SUMMED_BYTES:
             tasks = [tree_sum(tasks)]
-        return sum((found[0] for found in computed(tasks)), start=np.zeros(shape))
+        return sum((part[0] for part in computed(tasks)), start=np.zeros(shape))
 
 
 def _mv(Z: NDArray, W: NDArray) -> NDArray:

@@ -74,8 +74,8 @@ def table_by_row(method: Callable[..., NDArray], X: Any, *args: Any) -> Any:
         traverse=False,
     )
     da, shape = dask_module("dask.array"), (np.nan, *nothing.shape[1:])
-    known = model, method.__name__, args, nothing
-    blocks = [task(_of_frame, part, *known) for part in X.to_delayed()]
+    bound = model, method.__name__, args, nothing
+    blocks = [task(_of_frame, part, *bound) for part in X.to_delayed()]
     arrays = [da.from_delayed(b, shape, nothing.dtype, nothing) for b in blocks]
     return da.concatenate(arrays, allow_unknown_chunksizes=True)
 

@@ -97,10 +97,10 @@ class PartitionedRows:
             tasks = _regrouped(kept([t for group in tasks for t in group]), tasks)
             rows.partitions.blocks = tasks[0]
         ends = [task(_nothing, block) for block in tasks[0]]  # raise errors of checks
-        known = [ends, *tasks[1:]]
-        found = _regrouped(computed([t for group in known for t in group]), known)
+        groups = [ends, *tasks[1:]]
+        results = _regrouped(computed([t for group in groups for t in group]), groups)
         check_steady(tasks, [blocks, *others])
-        return rows, found[1:]
+        return rows, results[1:]
 
     @property
     def nbytes(self) -> int:

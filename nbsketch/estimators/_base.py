@@ -93,8 +93,8 @@ def _score(model: Any, metric: Callable, X: Any, y: Any, weights: Any) -> float:
     check_alike(X, y=y, sample_weight=weights)
     if not is_dask(X):
         return metric(y, model.predict(X), sample_weight=weights)
-    y, found, weights = predicted(model, X, y, weights)
-    return metric(y, found, sample_weight=weights)
+    y, predictions, weights = predicted(model, X, y, weights)
+    return metric(y, predictions, sample_weight=weights)
 
 
 # Rows that are predicted at a time.
@@ -150,8 +150,8 @@ class KernelExpansion(SaveMixin, BaseEstimator):
         """Check training data; return the rows of positive weight."""
         check_alike(X, y=y, sample_weight=sample_weight)
         if is_dask(X):
-            known = X, y, sample_weight
-            X, y, sample_weight = self._check_partitions(*known, **options)
+            arrays = X, y, sample_weight
+            X, y, sample_weight = self._check_partitions(*arrays, **options)
         else:
             X, y = self._check_X_y(X, y, **options)
         weights = self._weigh(y, check_weights(sample_weight, X))

@@ -42,8 +42,8 @@ def _entries(model: Any) -> Iterator[tuple[str, str]]:
     if model.length_scales_ is not None:
         yield "length-scales", shortest_scales(model)
     landmarks = model.landmarks_.shape[0]
-    found = f"size {size}, rank {model.rank_}, {landmarks} landmarks"
-    yield "sketch", f"{found}, {_recipe(model)}"
+    sizes = f"size {size}, rank {model.rank_}, {landmarks} landmarks"
+    yield "sketch", f"{sizes}, {_recipe(model)}"
     yield "prediction", f"{landmarks} kernel values a row, {_memory(model)}"
     path = getattr(model, "size_path_", None)
     if path is not None:

@@ -48,12 +48,12 @@ class OneVsRest(ClassifierScore):
 
     def _class_weight(self, y: NDArray) -> Any:
         """Return the weights of the classes in y, which may lack some known ones."""
-        given, known = self.class_weight, getattr(self, "classes_", None)
-        if known is None or not isinstance(given, dict):
+        given, classes = self.class_weight, getattr(self, "classes_", None)
+        if classes is None or not isinstance(given, dict):
             return given
-        if others := given.keys() - set(known.tolist()):
+        if others := given.keys() - set(classes.tolist()):
             raise ValueError(
-                f"`class_weight` must be of the classes {known.tolist()}, got "
+                f"`class_weight` must be of the classes {classes.tolist()}, got "
                 f"{sorted(others, key=str)}"
             )
         present = set(np.unique(y).tolist())
@@ -71,15 +71,15 @@ class OneVsRest(ClassifierScore):
 
         Errors call the labels `name`.
         """
-        known = self.classes_
-        if not np.isin(y, known).all():
-            others = np.setdiff1d(y, known)[:5].tolist()
+        classes = self.classes_
+        if not np.isin(y, classes).all():
+            others = np.setdiff1d(y, classes)[:5].tolist()
             hint = ": name all classes of a stream in its first call"
             raise ValueError(
-                f"`{name}` must hold the classes {known.tolist()}, got {others}"
+                f"`{name}` must hold the classes {classes.tolist()}, got {others}"
                 + hint * (name == "y")
             )
-        index, count = np.searchsorted(known, y), len(known)
+        index, count = np.searchsorted(classes, y), len(classes)
         columns = np.array([1]) if count == 2 else np.arange(count)
         return np.where(index[:, None] == columns, 1.0, -1.0)
 

@@ -323,8 +323,8 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
         tau = check_levels("levels", np.atleast_1d(np.asarray(levels)))
         if is_dask(X):
             return row_by_row(self.predict_quantiles, X, tau)
-        known = np.asarray(self.quantiles, dtype=float), self._calibrated(X)
-        return with_tails(*known, tau)
+        curves = np.asarray(self.quantiles, dtype=float), self._calibrated(X)
+        return with_tails(*curves, tau)
 
     def predict_cdf(self, X: ArrayLike, y: ArrayLike) -> NDArray:
         """Return the probability that the target is at most y.
@@ -370,8 +370,8 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
         Predictions and targets of Dask collections are brought to this process.
         """
         check_alike(X, y=y, sample_weight=sample_weight)
-        known = y, self.predict(X), sample_weight
+        arrays = y, self.predict(X), sample_weight
         if is_dask(X):
-            known = predicted(self, X, y, sample_weight)
-        y, found, weights = known
-        return -pinball_loss(y, found, self.quantiles, weights)
+            arrays = predicted(self, X, y, sample_weight)
+        y, predictions, weights = arrays
+        return -pinball_loss(y, predictions, self.quantiles, weights)

@@ -122,8 +122,8 @@ class DescentModel(KernelExpansion):
             held_out = self._n_held_out(objective, validation)
             descent = self._descent(len(rows.y) - held_out)
             data = self._sketch(rows, objective, stochastic_size(len(rows.y)))
-            found = descend(descent, objective, data, held_out, validation)
-            return self._publish(data, found)
+            result = descend(descent, objective, data, held_out, validation)
+            return self._publish(data, result)
 
     @available_if(streams)
     def partial_fit_chunks(self, chunks: Iterable[tuple]) -> Self:
@@ -218,20 +218,20 @@ class DescentModel(KernelExpansion):
                 f"{self.regime!r} and {self.early_stopping!r}: a stream has no end"
             )
 
-    def _publish(self, data: SketchedData, found: Descended) -> Self:
+    def _publish(self, data: SketchedData, result: Descended) -> Self:
         """Set the fitted attributes, and what a stream needs to continue."""
-        best, fitted = found.iterate, found.descent
+        best, fitted = result.iterate, result.descent
         self._seed = int(data.rng.integers(2**62))
-        self._projection, self.path_ = found.projection, found.path
+        self._projection, self.path_ = result.projection, result.path
         self._preconditioning = fitted.preconditioning
         self.alpha_ = fitted.alpha
-        largest = fitted.square_norm or float(squared_norms(found.sample.Z).max())
+        largest = fitted.square_norm or float(squared_norms(result.sample.Z).max())
         point = np.column_stack([best.coef.T, best.intercept])
-        count = len(found.sample.Z) if self.average else 0
+        count = len(result.sample.Z) if self.average else 0
         state = StreamState.after(point, count, largest)
         self._set_stream(best.coef, best.intercept, data, state)
         self.n_steps_ = best.n_steps
-        passes = best.n_steps * fitted.batch_size / len(found.sample.Z)
+        passes = best.n_steps * fitted.batch_size / len(result.sample.Z)
         self.n_iter_ = max(1, round(passes))
         return self
 

@@ -155,8 +155,8 @@ def _held_out(
         lost = (errors[-_PATIENCE:] > _LOSS * errors.min()).sum() == _PATIENCE
         if lost and (len(errors) >= least_count or _has_fallen(errors)):
             break
-        known = {"iteration": len(errors), "objective": float(errors[-1])}
-        if not is_stopped() and report("penalty", total=len(alphas), **known):
+        progress = {"iteration": len(errors), "objective": float(errors[-1])}
+        if not is_stopped() and report("penalty", total=len(alphas), **progress):
             return held_out(objective, design, None, rng)
     return AlphaPath(alphas, errors)
 
@@ -214,10 +214,10 @@ class _Part:
     def _features(self) -> Design:
         if self._gathered is not None:
             return self._gathered
-        found = self._design.gather(self._kept)
+        features = self._design.gather(self._kept)
         if not isinstance(self._design, ArrayDesign):
-            self._gathered = found
-        return found
+            self._gathered = features
+        return features
 
 
 def mean_losses(validation: Any, losses: NDArray, least: NDArray) -> NDArray:
@@ -244,8 +244,8 @@ def ridge_errors(
     alphas = path.default_alphas()[::-1] if alpha is None else np.array([alpha])
     Y, weights = objective.targets, objective.weights
     if objective.folds is not None:
-        known = design, Y, alphas, objective.folds, weights
-        return AlphaPath(alphas, cross_validation(path, *known))
+        args = design, Y, alphas, objective.folds, weights
+        return AlphaPath(alphas, cross_validation(path, *args))
     rows = _validation_rows(len(Y), rng)
     return AlphaPath(alphas, leave_one_out(path, design, Y, alphas, weights, rows))
 
@@ -270,17 +270,17 @@ def filter_path(
     Without either they are those of its criterion.
     """
     alphas = filter.alphas(spectrum.top) if alpha is None else np.array([alpha])
-    known = objective.targets, alphas
+    args = objective.targets, alphas
     if validation is not None:
         errors = smoother.held_out_error(spectrum, filter, *validation, alphas)
     elif objective.folds is not None:
         folds, weights = objective.folds, objective.weights
-        errors = fold_errors(spectrum, filter, design, *known, folds, weights)
+        errors = fold_errors(spectrum, filter, design, *args, folds, weights)
     elif objective.criterion == "gcv":
         errors = smoother.generalized_cross_validation(spectrum, filter, alphas)
     else:
         weights = objective.weights
-        errors = smoother.leave_one_out(spectrum, filter, design, *known, weights)
+        errors = smoother.leave_one_out(spectrum, filter, design, *args, weights)
     return AlphaPath(alphas, errors)
 
 
@@ -328,9 +328,9 @@ def _smaller_alpha(
         rows = np.sort(rng.choice(rows, most_rows, replace=False))
         part = objective.take(rows)
     smaller = ArrayDesign(design.gather(rows).mv(leading))
-    found = _errors(objective, whole, design, rng).interpolated
+    least = _errors(objective, whole, design, rng).interpolated
     ridge = _errors(part, _ridge(part, smaller), smaller, rng).interpolated
-    ratio = min(1.0, max(_LEAST_RATIO, found / ridge))
+    ratio = min(1.0, max(_LEAST_RATIO, least / ridge))
     guess = ridge * part.slope_ratio()
     return ratio * held_out(part, smaller, None, rng, guess).interpolated
 
@@ -340,9 +340,9 @@ def _count(rank: int) -> int:
 
 
 def _ridge(objective: Any, design: Design) -> RidgePath:
-    known = {"sample_weight": objective.weights}
+    options = {"sample_weight": objective.weights}
     Y, intercept = without_tails(objective), objective.fit_intercept
-    return ridge_path(design, Y, fit_intercept=intercept, **known)
+    return ridge_path(design, Y, fit_intercept=intercept, **options)
 
 
 def _errors(

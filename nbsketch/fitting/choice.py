@@ -81,8 +81,8 @@ def _choose_width(sample: Sample, kernel: Any, start: float) -> Choice:
     grids = [sample.search(_scaled(kernel, _MIDDLE), start / _MIDDLE**_DECAY)]
     middle = best = sample.best(grids)
     for count, width in enumerate(_OTHERS, start=1):
-        known = {"iteration": count, "total": len(_OTHERS) + 1}
-        if report("penalty", objective=best.error, **known):
+        progress = {"iteration": count, "total": len(_OTHERS) + 1}
+        if report("penalty", objective=best.error, **progress):
             break
         shift = middle.shift * (_MIDDLE / width) ** _DECAY
         grids.append(sample.near(_scaled(kernel, width), shift))
@@ -173,23 +173,23 @@ class Sample:
         Weak penalties that do not converge are left behind.
         """
         grid = _steps(_snapped(shift), *self._FIRST)
-        found = self.errors(kernel, grid)
+        choices = self.errors(kernel, grid)
         while True:
-            found = self.scored(found)
-            best = found.index(min(found, key=_order))
-            if report("penalty", iteration=len(found), objective=found[best].error):
+            choices = self.scored(choices)
+            best = choices.index(min(choices, key=_order))
+            if report("penalty", iteration=len(choices), objective=choices[best].error):
                 break
-            if len(found) >= _MOST_STEPS and np.isfinite(found[best].error):
+            if len(choices) >= _MOST_STEPS and np.isfinite(choices[best].error):
                 break
-            if best == 0 and len(found) < 4 * _MOST_STEPS:
-                more = _steps(found[0].shift, 2, 1)
-                found = self.errors(kernel, more) + found
-            elif best == len(found) - 1:
-                more = _steps(found[-1].shift, *self._WEAKER)
-                found = found + self.errors(kernel, more)
+            if best == 0 and len(choices) < 4 * _MOST_STEPS:
+                more = _steps(choices[0].shift, 2, 1)
+                choices = self.errors(kernel, more) + choices
+            elif best == len(choices) - 1:
+                more = _steps(choices[-1].shift, *self._WEAKER)
+                choices = choices + self.errors(kernel, more)
             else:
                 break
-        return found
+        return choices
 
     def near(self, kernel: Any, shift: float) -> list[Choice]:
         """Return a grid of lambda close to `shift`."""
@@ -201,9 +201,9 @@ class Sample:
         groups = [list(islice(scored, len(grid))) for grid in grids]
         return min(map(_interpolated, groups), key=_order)
 
-    def scored(self, found: list[Choice]) -> list[Choice]:
+    def scored(self, choices: list[Choice]) -> list[Choice]:
         """Return choices whose errors are on the same rows, as they are here."""
-        return found
+        return choices
 
     def errors(self, kernel: Any, shifts: NDArray) -> list[Choice]:
         """Return the validation error of each lambda; infinite without convergence."""
@@ -227,12 +227,14 @@ class Sample:
         parts = np.split(predictions, len(solutions), axis=1)
         for shift, solution, values in zip(shifts, solutions, parts, strict=True):
             error = float(self.validation.errors(values + solution.intercept).sum())
-            known = solution.relative_gap <= _LARGEST_GAP
-            choices.append(Choice(error if known else np.inf, kernel, float(shift)))
+            is_certified = solution.relative_gap <= _LARGEST_GAP
+            choices.append(
+                Choice(error if is_certified else np.inf, kernel, float(shift))
+            )
         return choices
 
 
-def listen(*known: float) -> bool:
+def listen(*progress: float) -> bool:
     """Return whether to stop a fit to the sample, as a callback of its solver."""
     return report("penalty")
 
@@ -247,18 +249,18 @@ def _steps(shift: float, *counts: int) -> NDArray:
     return shift * _RATIO ** np.array(counts, dtype=np.float64)
 
 
-def _interpolated(found: list[Choice]) -> Choice:
+def _interpolated(choices: list[Choice]) -> Choice:
     """Return the minimum of a parabola in log lambda through the best of a grid.
 
     `found` descends evenly in log lambda. At an end, and beside a lambda that has not
     converged, it is the best itself.
     """
-    i = found.index(min(found, key=_order))
-    errors = [choice.error for choice in found[max(0, i - 1) : i + 2]]
+    i = choices.index(min(choices, key=_order))
+    errors = [choice.error for choice in choices[max(0, i - 1) : i + 2]]
     if len(errors) < 3 or not np.isfinite(errors).all():
-        return found[i]
+        return choices[i]
     before, least, after = errors
     bend = before - 2 * least + after
     move = 0.5 * (before - after) / bend if bend > 0 else 0.0
-    shift = _snapped(found[i].shift / _RATIO**move)
-    return Choice(least - move * (before - after) / 4, found[i].kernel, shift)
+    shift = _snapped(choices[i].shift / _RATIO**move)
+    return Choice(least - move * (before - after) / 4, choices[i].kernel, shift)

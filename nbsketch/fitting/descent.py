@@ -239,15 +239,15 @@ class Descent:
         if alpha is None:
             learned = None if self.regime else data.inputs.alpha
             alpha = 0.0 if learned is None else learned * ratio
-        found = replace(self, alpha=alpha)
+        descent = replace(self, alpha=alpha)
         if self.method == "adam" and self.free_step:
-            return None, replace(found, step=self.step * objective.spread())
+            return None, replace(descent, step=self.step * objective.spread())
         if not self.is_preconditioned(data):
-            return None, found
+            return None, descent
         by = Preconditioner.of(data, alpha / ratio, objective)
         step = self.step if objective.loss.is_smooth else self.step / ratio
-        known = Preconditioning(by.penalty_weights, by.center, float(step))
-        return by, replace(found, **vars(known))
+        preconditioning = Preconditioning(by.penalty_weights, by.center, float(step))
+        return by, replace(descent, **vars(preconditioning))
 
     def centered(self, Z: NDArray) -> NDArray:
         """Return features of other rows as those of the training rows are."""
@@ -259,10 +259,12 @@ class Descent:
             return self
         return replace(self, square_norm=typical_square(Z))
 
-    def continued(self, known: Preconditioning, square_norm: float) -> Descent:
+    def continued(
+        self, preconditioning: Preconditioning, square_norm: float
+    ) -> Descent:
         """Return the settings for more rows; a step that is given replaces the old."""
         given = {} if self.free_step else {"step": self.step}
-        return replace(self, square_norm=square_norm, **vars(known) | given)
+        return replace(self, square_norm=square_norm, **vars(preconditioning) | given)
 
     def search(
         self, sample: Sample, validation: Sample | None, rng: np.random.Generator

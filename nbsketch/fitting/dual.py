@@ -67,22 +67,22 @@ class DualSample(Sample):
     def first(cls, data: SketchedData, objective: Any) -> FeatureSolution:
         """Return ridge regression on a few landmarks, its penalty that of the loss."""
         Y, weights = without_tails(objective), objective.weights
-        known = Y, weights, objective.fit_intercept, SquareLoss(), np.eye(Y.shape[1])
-        square = LeastSquaresObjective(*known, folds=objective.folds)
-        found = fit_landmarks(data, square)
-        return found._replace(alpha=found.alpha * objective.slope_ratio())
+        args = Y, weights, objective.fit_intercept, SquareLoss(), np.eye(Y.shape[1])
+        square = LeastSquaresObjective(*args, folds=objective.folds)
+        fitted = fit_landmarks(data, square)
+        return fitted._replace(alpha=fitted.alpha * objective.slope_ratio())
 
     @classmethod
     def draw(cls, data: SketchedData, objective: Any) -> Self:
         """Draw the rows that are fitted and those that validate."""
-        found = super().draw(data, objective.with_few_parts())
-        n, total = len(found.part.targets), found.rows.shape[0]
+        sample = super().draw(data, objective.with_few_parts())
+        n, total = len(sample.part.targets), sample.rows.shape[0]
         kept = np.arange(min(n, _FITTED))
         order = np.concatenate([kept, np.arange(n, total)])
-        rows = found.rows[order]
+        rows = sample.rows[order]
         if is_pairwise(data.sketch_map.kernel):
             rows = rows[:, order]
-        return replace(found, rows=rows, part=found.part.take(kept))
+        return replace(sample, rows=rows, part=sample.part.take(kept))
 
     def errors(self, kernel: Any, shifts: NDArray) -> list[Choice]:
         """Return the validation loss of each lambda; infinite without convergence."""
@@ -105,18 +105,18 @@ class DualSample(Sample):
             choices.append(Choice(error, kernel, float(shift), values))
         return self.scored(choices)
 
-    def scored(self, found: list[Choice]) -> list[Choice]:
+    def scored(self, choices: list[Choice]) -> list[Choice]:
         """Return choices with errors on the rows that are outliers under none."""
-        known = [choice for choice in found if np.isfinite(choice.error)]
-        if not known:
-            return found
-        fitted, validation = [choice.fitted for choice in known], self.validation
+        finite = [choice for choice in choices if np.isfinite(choice.error)]
+        if not finite:
+            return choices
+        fitted, validation = [choice.fitted for choice in finite], self.validation
         least = np.min([np.abs(validation.targets - f) for f in fitted], axis=0)
         losses = np.array([validation.losses(f) for f in fitted])
         errors = iter(mean_losses(validation, losses, least))
         return [
             c._replace(error=float(next(errors))) if np.isfinite(c.error) else c
-            for c in found
+            for c in choices
         ]
 
 
@@ -130,13 +130,13 @@ def solve_dual_rows(
     """
     for trial in range(_TRIALS):
         raised = alpha * _STRONGER**trial
-        found = next(path_dual_rows(data, objective, [raised], options))
-        if data.alpha is None or found.gap <= _LARGEST_GAP or is_stopped():
+        solution = next(path_dual_rows(data, objective, [raised], options))
+        if data.alpha is None or solution.gap <= _LARGEST_GAP or is_stopped():
             break
-    limited = is_stopped() or found.n_iter >= options.max_iter
-    if found.shortfall and has_features(len(objective.targets)) and not limited:
-        raise NotConvergedError(found.shortfall)
-    return found
+    limited = is_stopped() or solution.n_iter >= options.max_iter
+    if solution.shortfall and has_features(len(objective.targets)) and not limited:
+        raise NotConvergedError(solution.shortfall)
+    return solution
 
 
 def path_dual_rows(
@@ -151,9 +151,9 @@ def path_dual_rows(
     fit = _Fit(data, objective, options._replace(tol=tol))
     fit.evaluate(np.float64 if n <= _DOUBLE_ROWS else np.float32)
     for alpha in alphas:
-        found = fit.solve(float(alpha), state)
-        state = found.state
-        yield FeatureSolution.of_rows(found, float(alpha), tol)
+        solution = fit.solve(float(alpha), state)
+        state = solution.state
+        yield FeatureSolution.of_rows(solution, float(alpha), tol)
 
 
 class _Fit:
@@ -169,16 +169,16 @@ class _Fit:
         self._gram = SymmetricGram(kernel, rows, dtype=dtype)
 
     def solve(self, alpha: float, state: State | None) -> Solution:
-        found = self._solve(alpha, state)
-        coarse = not found.converged and found.relative_gap <= _LARGEST_GAP
-        limited = is_stopped() or found.n_iter >= self._options.max_iter
+        solution = self._solve(alpha, state)
+        coarse = not solution.converged and solution.relative_gap <= _LARGEST_GAP
+        limited = is_stopped() or solution.n_iter >= self._options.max_iter
         if coarse and not limited and self._gram.dtype == np.float32:
             self.evaluate(np.float64)
-            found = self._solve(alpha, found.state)
-        return found
+            solution = self._solve(alpha, solution.state)
+        return solution
 
     def _solve(self, alpha: float, state: State | None) -> Solution:
-        known = self._options._asdict() | {"random_state": self._data.rng}
+        options = self._options._asdict() | {"random_state": self._data.rng}
         return next(
-            self._objective.dual_path(self._gram, [alpha], state=state, **known)
+            self._objective.dual_path(self._gram, [alpha], state=state, **options)
         )

@@ -112,8 +112,8 @@ def _conjugate(
         callback=options.callback,
         random_state=data.rng,
     )
-    for alpha, found in zip(alphas, solutions, strict=True):
-        yield FeatureSolution.of_rows(found, alpha, tol)
+    for alpha, solution in zip(alphas, solutions, strict=True):
+        yield FeatureSolution.of_rows(solution, alpha, tol)
 
 
 def solve_large_sketch(
@@ -122,7 +122,7 @@ def solve_large_sketch(
     """Return the solution with a large sketch of the rows, for one penalty."""
     sketch, tol = data.sketch, max(LEAST_TOL, options.tol)
     columns = SketchedColumns(data.sketch_map.kernel, data.inputs.rows, sketch)
-    found = solve_nystrom(
+    solution = solve_nystrom(
         columns,
         objective.targets,
         alpha,
@@ -131,7 +131,7 @@ def solve_large_sketch(
         max_passes=max(3, options.max_iter),
         callback=options.callback,
     )
-    return FeatureSolution.of_rows(found, alpha, tol)
+    return FeatureSolution.of_rows(solution, alpha, tol)
 
 
 def _dense(

@@ -40,13 +40,13 @@ class DependentRowsWarning(UserWarning):
     """
 
 
-def dependent_rows(found: OrderEffect) -> DependentRowsWarning:
+def dependent_rows(effect: OrderEffect) -> DependentRowsWarning:
     """Return the warning that says what was found and what to pass."""
     return DependentRowsWarning(
         "rows depend on their neighbors: the error of leaving contiguous blocks out, "
-        f"{found.contiguous:.3g}, contradicts that of random blocks, "
-        f"{found.random:.3g}, so leave-one-out chooses a model that interpolates. Pass "
-        "cv=5 (contiguous blocks), cv=TimeSeriesSplit() or cv=GroupKFold() with "
+        f"{effect.contiguous:.3g}, contradicts that of random blocks, "
+        f"{effect.random:.3g}, so leave-one-out chooses a model that interpolates. "
+        "Pass cv=5 (contiguous blocks), cv=TimeSeriesSplit() or cv=GroupKFold() with "
         "`groups`; if the rows are only sorted, shuffle them"
     )
 

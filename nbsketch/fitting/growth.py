@@ -181,11 +181,11 @@ class LimitedSize(AutoSize):
         """
         steps = np.maximum(np.diff([0.0, *path["seconds"]]), _TICK)
         left, last = float(self.seconds or np.inf) - path["seconds"][-1], steps[-1]
-        found = 1.0
+        factor = 1.0
         if len(steps) > 1:
             doublings = np.log2(path["size"][-1] / path["size"][-2])
-            found = (last / steps[-2]) ** (1 / doublings)
-        ratio = float(np.clip((found + _DOUBLE) / 2, 2.0, _DOUBLE))
+            factor = (last / steps[-2]) ** (1 / doublings)
+        ratio = float(np.clip((factor + _DOUBLE) / 2, 2.0, _DOUBLE))
         if left <= last:
             return 0
         growth = min(2.0, 2.0 ** (np.log(left / last) / np.log(ratio))) - 1

@@ -227,8 +227,8 @@ def summary_lines(model: Any, entries: Iterable[tuple[str, str]]) -> str:
     lines = [("kernel", type(model.kernel_).__name__ + shown)]
     if model.length_scales_ is not None:
         lines.append(("length-scales", shortest_scales(model)))
-    found = [*lines, *entries]
-    return "\n".join([type(model).__name__, *(f"  {a:<14}{b}" for a, b in found)])
+    pairs = [*lines, *entries]
+    return "\n".join([type(model).__name__, *(f"  {a:<14}{b}" for a, b in pairs)])
 
 
 def shortest_scales(model: Any) -> str:

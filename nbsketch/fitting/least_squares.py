@@ -71,8 +71,8 @@ class LeastSquaresObjective(RadialObjective):
         """Say of a choice by single rows what blocks of rows say of it."""
         if self.folds is not None:
             return solution
-        known = design, self.targets, solution.alpha, self.weights
-        return solution._replace(order=order_effect(spectrum, filter, *known))
+        args = design, self.targets, solution.alpha, self.weights
+        return solution._replace(order=order_effect(spectrum, filter, *args))
 
     def errors_left_out(
         self, design: Design, alpha: float | None, rng: np.random.Generator

@@ -169,8 +169,8 @@ class AllRows(ClosedForm):
         """Return the solution, with a coefficient for each row."""
         alpha, options = alpha_of(problem, data), problem.plan.options()
         with solver_threads(problem, data):
-            found = exact.solve_all_rows(data, problem.objective, alpha, options)
-        return found._replace(order=data.order)
+            solution = exact.solve_all_rows(data, problem.objective, alpha, options)
+        return solution._replace(order=data.order)
 
     def path(
         self, problem: Problem, data: SketchedData, alphas: Iterable[float]
@@ -198,8 +198,8 @@ class Nystrom(ClosedForm):
         """Return the solution, in terms of the sketched kernel functions."""
         alpha, options = alpha_of(problem, data), problem.plan.options()
         with suppress(NotConvergedError), solver_threads(problem, data):
-            found = exact.solve_large_sketch(data, problem.objective, alpha, options)
-            return found._replace(order=data.order)
+            solution = exact.solve_large_sketch(data, problem.objective, alpha, options)
+            return solution._replace(order=data.order)
         return super().solve(problem, data, validation)
 
 
@@ -217,8 +217,8 @@ class Dual(Newton):
         """Return the solution; few rows that do not converge have features as well."""
         alpha, options = alpha_of(problem, data), problem.plan.options()
         with suppress(NotConvergedError), one_thread():
-            found = dual.solve_dual_rows(data, problem.objective, alpha, options)
-            return found._replace(order=data.order)
+            solution = dual.solve_dual_rows(data, problem.objective, alpha, options)
+            return solution._replace(order=data.order)
         return super().solve(problem, data, validation)
 
     def path(

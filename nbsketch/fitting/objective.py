@@ -87,8 +87,8 @@ class Objective(ABC):
     def tuning_target(self, alpha: float | None) -> TuningTarget:
         """Return the problem for which length scales are learned."""
         square = None if alpha is None else alpha / self.slope_ratio()
-        known = self.targets, self.weights, self.is_robust, square
-        return TuningTarget(*known, self.folds)
+        args = self.targets, self.weights, self.is_robust, square
+        return TuningTarget(*args, self.folds)
 
     def choose_alpha(self, design: Design, rng: np.random.Generator) -> float:
         """Return the penalty of least held-out loss; of few rows, in five random folds.
@@ -291,17 +291,17 @@ class FeatureSolution(NamedTuple):
     order: OrderEffect | None = None  # if single rows have chosen alpha
 
     @classmethod
-    def of_rows(cls, found: Solution, alpha: float, tol: float) -> FeatureSolution:
+    def of_rows(cls, solution: Solution, alpha: float, tol: float) -> FeatureSolution:
         """Return the solution with one coefficient for each row or landmark."""
         return cls(
-            found.coef,
-            np.atleast_1d(found.intercept),
+            solution.coef,
+            np.atleast_1d(solution.intercept),
             alpha,
-            found.objective,
-            found.relative_gap,
-            n_iter=max(1, found.n_iter),
-            shortfall=None if found.converged else found.shortfall(tol),
-            rank=len(found.coef),
+            solution.objective,
+            solution.relative_gap,
+            n_iter=max(1, solution.n_iter),
+            shortfall=None if solution.converged else solution.shortfall(tol),
+            rank=len(solution.coef),
         )
 
     def as_start(self) -> FeatureSolution:

@@ -63,8 +63,8 @@ class ScalarObjective(Objective):
         return tuple(self.targets.T)
 
     def _starts(self, design: Design, alpha: float) -> tuple[State | None, ...]:
-        known = self.targets, self.loss, alpha, self.weights, self.fit_intercept
-        return class_starts(design, *known)
+        args = self.targets, self.loss, alpha, self.weights, self.fit_intercept
+        return class_starts(design, *args)
 
     @property
     def _stochastic(self) -> dict[str, Any]:
@@ -79,8 +79,8 @@ class ScalarObjective(Objective):
         self, K: Any, alphas: Iterable[float], **options: Any
     ) -> Iterator[Solution]:
         """Yield the solution on all rows of a kernel matrix for each penalty."""
-        known = options | self._weighting
-        yield from dual_path(K, self.targets, self.loss, alphas, **known)
+        settings = options | self._weighting
+        yield from dual_path(K, self.targets, self.loss, alphas, **settings)
 
     def _solve(self, design: Design, y: NDArray, alpha: float, **options: Any) -> Any:
         return solve_scalar(design, y, self.loss, alpha, **options)
@@ -164,9 +164,9 @@ class JointQuantileObjective(Objective):
         self, K: Any, alphas: Iterable[float], **options: Any
     ) -> Iterator[Solution]:
         """Yield the solution on all rows of a kernel matrix for each penalty."""
-        known = options | self._weighting
+        settings = options | self._weighting
         levels = self.targets[:, 0], self.quantiles, self.factor
-        yield from joint_dual_path(K, *levels, alphas, **known)
+        yield from joint_dual_path(K, *levels, alphas, **settings)
 
     def choose_alpha(self, design: Design, rng: np.random.Generator) -> float:
         """Return the penalty of least held-out loss, without constraints."""
@@ -186,9 +186,9 @@ class JointQuantileObjective(Objective):
         return {"loss": PinballLoss(), **shape}
 
     def _solve(self, design: Design, y: NDArray, alpha: float, **options: Any) -> Any:
-        known = y, self.quantiles, self.factor, alpha
+        args = y, self.quantiles, self.factor, alpha
         return solve_joint_pinball(
-            design, *known, non_crossing=self.non_crossing, **options
+            design, *args, non_crossing=self.non_crossing, **options
         )
 
     def _couple(self, coef: NDArray) -> NDArray:

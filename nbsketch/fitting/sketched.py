@@ -83,11 +83,11 @@ def draw_map(
 
     Landmarks of one's own are prepared as the rows are. Their sketch is the identity.
     """
-    known = inputs.rows, inputs.kernel, inputs.bandwidth
+    args = inputs.rows, inputs.kernel, inputs.bandwidth
     if not isinstance(recipe, LandmarkSketch):
-        kernel, sketch = draw(*known, recipe, None, rngs, sample_weight=weights)
+        kernel, sketch = draw(*args, recipe, None, rngs, sample_weight=weights)
         return sketch, SketchMap.of(kernel, inputs.rows, sketch)
-    kernel, scaler = resolve(*known, rngs[0], weights), inputs.scaler
+    kernel, scaler = resolve(*args, rngs[0], weights), inputs.scaler
     n_features = scaler.n_features if scaler else inputs.rows.shape[1]
     if isinstance(kernel, PrecomputedKernel):
         raise ValueError(

@@ -215,13 +215,13 @@ def weights_of_classes(
     """
     if class_weight is None:
         return weights
-    known = np.ones(len(y)) if weights is None else weights
-    rows = np.flatnonzero(known)
+    row_weights = np.ones(len(y)) if weights is None else weights
+    rows = np.flatnonzero(row_weights)
     classes, index = np.unique(y[rows], return_inverse=True)
     factors = compute_class_weight(class_weight, classes=classes, y=y[rows])
     if isinstance(class_weight, str):
-        counts = np.bincount(index, known[rows])
+        counts = np.bincount(index, row_weights[rows])
         factors = counts.sum() / (len(classes) * counts)
     out = np.zeros(len(y))
-    out[rows] = known[rows] * factors[index]
+    out[rows] = row_weights[rows] * factors[index]
     return out

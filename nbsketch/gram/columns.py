@@ -139,9 +139,9 @@ class SketchedColumns:
     def _blocks(self) -> Iterator[NDArray]:
         self.n_passes += 1
         yield from self._kept
-        known = sum(map(len, self._kept))
+        n_kept = sum(map(len, self._kept))
         for start, stop in self._cuts(self.shape[0]):
-            if start >= known:
+            if start >= n_kept:
                 Z = self._rounded(self._fold(self._X[start:stop]))
                 if stop <= self._n_kept:
                     self._kept.append(Z)

@@ -61,8 +61,8 @@ def _stored(params: dict[str, Any]) -> dict[str, Any]:
     """
     kept = {name: value for name, value in params.items() if name != "callback"}
     cv = params.get("cv")
-    known = cv is None or isinstance(cv, Integral)
-    return kept if known else kept | {"cv": None}
+    is_plain = cv is None or isinstance(cv, Integral)
+    return kept if is_plain else kept | {"cv": None}
 
 
 def load(path: str | Path) -> Any:

@@ -106,9 +106,9 @@ class Decoder:
             )
         self._unused.remove(array)  # memory is bounded if no array is read twice
         header = self._archive.headers[array]
-        found = {"dtype": header.dtype.str, "shape": list(header.shape)}
-        if claimed != found:
-            raise ValueError(f"`{name}` must be an array of {claimed}, got {found}")
+        actual = {"dtype": header.dtype.str, "shape": list(header.shape)}
+        if claimed != actual:
+            raise ValueError(f"`{name}` must be an array of {claimed}, got {actual}")
         return self._archive[array]
 
     def _csr(self, name: str, csr: Any) -> sp.csr_array:
@@ -127,9 +127,9 @@ class Decoder:
             raise TypeError(f"`{name}` must be a list")
         return tuple(self(parts, name))
 
-    def _object(self, name: str, known: Any, fields: Any) -> Any:
-        cls: Any = STORED.get(known) if isinstance(known, str) else None
-        cls = cls or public_class(known)
+    def _object(self, name: str, class_name: Any, fields: Any) -> Any:
+        cls: Any = STORED.get(class_name) if isinstance(class_name, str) else None
+        cls = cls or public_class(class_name)
         content = self(fields, name)
         if not (is_object(cls) and isinstance(content, dict)):
             raise ValueError(f"`{name}` must be an object with fields, got {cls!r}")
@@ -153,16 +153,16 @@ def _named(name: str, make: Callable[[Any], Any], parts: Any) -> Any:
 def name_of(value: Any, name: str) -> str:
     """Return the name of the class of `value`, which must be public."""
     cls = type(value)
-    known = STORED.get(cls.__name__) or getattr(nbsketch, cls.__name__, None)
-    if known is not cls:
+    registered = STORED.get(cls.__name__) or getattr(nbsketch, cls.__name__, None)
+    if registered is not cls:
         raise TypeError(f"{_UNSAVABLE}, but `{name}` is {value!r}")
     return cls.__name__
 
 
 def public_class(name: Any) -> Any:
     """Return a public class: a file can name nothing else."""
-    known = isinstance(name, str) and name in nbsketch.__all__
-    found = getattr(nbsketch, name) if known else None
-    if not isinstance(found, type):
+    is_public = isinstance(name, str) and name in nbsketch.__all__
+    cls = getattr(nbsketch, name) if is_public else None
+    if not isinstance(cls, type):
         raise ValueError(f"the model file needs {name!r}, which nbsketch does not have")
-    return found
+    return cls

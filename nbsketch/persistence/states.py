@@ -127,8 +127,8 @@ def landmarks(kernel_name: str, m: str, p: str, n: str) -> Rule:
     """
 
     def rule(name: str, value: Any, scope: Scope) -> Any:
-        found: Kernel = scope.values[kernel_name]
-        if isinstance(found, PrecomputedKernel):
+        kernel: Kernel = scope.values[kernel_name]
+        if isinstance(kernel, PrecomputedKernel):
             width = scope.lengths.get(p, scope.lengths[n])
             scope.bind(name, p, max(width, scope.lengths[n]))
         elif not sp.issparse(value):
@@ -137,8 +137,8 @@ def landmarks(kernel_name: str, m: str, p: str, n: str) -> Rule:
             check_integer(f"{name}.shape", value.shape[1], high=MOST_FEATURES)
         if p not in scope.lengths:
             scope.bind(name, p, value.shape[1])
-        rows = found.check_landmarks(value, scope.lengths[p])
-        found.compiled_form(scope.lengths[p])  # raises if its parameters do not fit
+        rows = kernel.check_landmarks(value, scope.lengths[p])
+        kernel.compiled_form(scope.lengths[p])  # raises if its parameters do not fit
         scope.bind(name, m, rows.shape[0])
         return rows
 
@@ -309,8 +309,8 @@ def _sketch(name: str, value: Any, scope: Scope) -> Any:
 
 def _bandwidth(name: str, value: Any, scope: Scope) -> Any:
     """Accept None, "auto" and what kernels take."""
-    known = value is None or (isinstance(value, str) and value == "auto")
-    return value if known else check_bandwidth(value, name)
+    is_valid = value is None or (isinstance(value, str) and value == "auto")
+    return value if is_valid else check_bandwidth(value, name)
 
 
 _OUTPUT_WEIGHTS = "output_s", "output_m"

@@ -110,12 +110,12 @@ def _write(chosen: dict[str, Any], file: Path) -> None:
 
 def _find(chosen: dict[str, Any], key: Key) -> Setting | None:
     """Return what nested dictionaries hold under a key."""
-    found: Any = chosen
+    value: Any = chosen
     for name in key:
-        found = found.get(name)
-        if found is None:
+        value = value.get(name)
+        if value is None:
             return None
-    return found
+    return value
 
 
 def _put(chosen: dict[str, Any], key: Key, setting: Setting) -> None:

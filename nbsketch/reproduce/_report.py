@@ -160,10 +160,10 @@ def timed(function: Callable[..., T], *arguments: Any) -> tuple[T, float]:
 
 def groups(rows: Rows, *names: str) -> dict[tuple[Any, ...], list[Row]]:
     """Return rows by their values in the named columns, in order of appearance."""
-    found: dict[tuple[Any, ...], list[Row]] = {}
+    grouped: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        found.setdefault(tuple(row[name] for name in names), []).append(row)
-    return found
+        grouped.setdefault(tuple(row[name] for name in names), []).append(row)
+    return grouped
 
 
 def where(rows: Rows, **values: Any) -> list[Row]:
@@ -207,23 +207,23 @@ def _commit() -> str:
     return subprocess.run(git, capture_output=True, text=True).stdout.strip()
 
 
-def as_sentence(known: dict[str, str]) -> str:
+def as_sentence(about: dict[str, str]) -> str:
     """Return where a result comes from, in one sentence."""
-    commit = f", commit {known['commit']}" if known.get("commit") else ""
+    commit = f", commit {about['commit']}" if about.get("commit") else ""
     return (
-        f"Measured on {known['date']} with nbsketch {known['nbsketch']}{commit} "
-        f"(numba {known['numba']}, NumPy {known['numpy']}) on {known['processor']}, "
-        f"{known['threads']} thread(s)."
+        f"Measured on {about['date']} with nbsketch {about['nbsketch']}{commit} "
+        f"(numba {about['numba']}, NumPy {about['numpy']}) on {about['processor']}, "
+        f"{about['threads']} thread(s)."
     )
 
 
 def write_provenance(file: Path) -> str:
     """Write `provenance` next to a result, as NAME.json; return it as a sentence."""
-    known = provenance()
+    about = provenance()
     file.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(known, indent=2) + "\n"
+    text = json.dumps(about, indent=2) + "\n"
     file.with_suffix(".json").write_text(text, encoding="utf-8")
-    return as_sentence(known)
+    return as_sentence(about)
 
 
 def read_provenance(file: Path) -> str:

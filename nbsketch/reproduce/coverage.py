@@ -253,16 +253,18 @@ def measured_mapie(setting: Setting, draw: Draw) -> list[tuple[float, float]]:
     mapie: Any = import_module("mapie.regression")
 
     cut, levels = round(0.75 * _ROWS), list(COVERAGES)
-    known: dict[str, Any] = {"confidence_level": levels}
+    options: dict[str, Any] = {"confidence_level": levels}
     if setting.in_mapie == "cqr":
         return [cqr_of_mapie(draw, nominal, cut) for nominal in COVERAGES]
     if setting.in_mapie == "split":
-        model = mapie.SplitConformalRegressor(regressor("split"), prefit=False, **known)
+        model = mapie.SplitConformalRegressor(
+            regressor("split"), prefit=False, **options
+        )
         model.fit(draw.X[:cut], draw.y[:cut]).conformalize(draw.X[cut:], draw.y[cut:])
     else:
         cv = LeaveOneOut() if setting.in_mapie == "jackknife+" else 5
         model = mapie.CrossConformalRegressor(
-            regressor("cv+"), method="plus", cv=cv, **known
+            regressor("cv+"), method="plus", cv=cv, **options
         )
         model.fit_conformalize(draw.X, draw.y)
     ends = model.predict_interval(draw.X_test)[1]

@@ -99,8 +99,8 @@ def split(data: Dataset, seed: int) -> Parts:
 def evaluate(parts: Parts, method: Method, seed: int) -> dict[str, float]:
     """Choose h and penalty on the evaluation rows; return test error and fit time."""
     errors = [
-        [_error(predict, *parts.evaluation) for predict in found]
-        for found in (fit(parts.train, method, h, GRID, seed) for h in GRID)
+        [_error(predict, *parts.evaluation) for predict in predictors]
+        for predictors in (fit(parts.train, method, h, GRID, seed) for h in GRID)
     ]
     i, j = np.unravel_index(np.argmin(errors), np.shape(errors))
     (predict,), seconds = timed(fit, parts.train, method, GRID[i], [GRID[j]], seed)
@@ -222,8 +222,8 @@ def panels(rows: Rows) -> list[Panel]:
     """Return a panel of errors for each set, and one of sparse JL sketches."""
     table = summarize(rows)
     result = [
-        Panel(name, "Size m", "Test MSE", list(_curves(found)), "xy")
-        for (name,), found in groups(table, "set").items()
+        Panel(name, "Size m", "Test MSE", list(_curves(group)), "xy")
+        for (name,), group in groups(table, "set").items()
     ]
     sparse = list(_sparsity(table))
     title = "Sparse JL: test MSE over that of the densest"
@@ -238,8 +238,8 @@ def _curves(table: Rows) -> Iterator[Curve]:
 
 
 def _sparsity(table: Rows) -> Iterator[Curve]:
-    found = groups(where(table, method=SPARSE), "set")
-    for i, ((name,), one) in enumerate(found.items()):
+    grouped = groups(where(table, method=SPARSE), "set")
+    for i, ((name,), one) in enumerate(grouped.items()):
         errors = column(one, "error")
         nonzeros = column(one, "nonzeros")
         yield Curve(name, nonzeros, errors / errors[-1], style=Style(f"C{i}", "o"))

@@ -141,8 +141,8 @@ def measure(replicate: int, n: int) -> Iterator[dict[str, Any]]:
         "projection": _dimensions(sample, risks["ridge"], rng),
         "sgm": _gradients(sample, rng),
     }
-    for part, found in parts.items():
-        for series, source, value in found:
+    for part, curves in parts.items():
+        for series, source, value in curves:
             row = part, series, source, n, replicate, value
             yield dict(zip(_COLUMNS, row, strict=True))
 
@@ -303,11 +303,11 @@ def summarize(values: Rows) -> list[Row]:
 
 def panels(values: Rows) -> list[Panel]:
     """Return a panel for each part and source."""
-    found: dict[tuple[str, float], list[Curve]] = {}
+    by_part: dict[tuple[str, float], list[Curve]] = {}
     for (part, series, source), (sizes, curves) in _curves(values):
         label = f"regime {series}" if part == "sgm" else series
         curve = Curve(label, sizes, curves.mean(axis=0))
-        found.setdefault((part, source), []).append(curve)
+        by_part.setdefault((part, source), []).append(curve)
     return [
         Panel(
             f"{_PARTS.get(part, '')}zeta = {source:g}",
@@ -316,7 +316,7 @@ def panels(values: Rows) -> list[Panel]:
             curves + _theory_lines(part, source, curves[-1]),
             "xy",
         )
-        for (part, source), curves in found.items()
+        for (part, source), curves in by_part.items()
     ]
 
 
@@ -340,8 +340,8 @@ def _curves(
 
     A size is left out if a value is missing, and a series without two sizes.
     """
-    found = groups(values, "part", "series", "source")
-    for (part, series, source), rows in found.items():
+    grouped = groups(values, "part", "series", "source")
+    for (part, series, source), rows in grouped.items():
         sizes = {n: column(one, "value") for (n,), one in groups(rows, "n").items()}
         whole = {n: y for n, y in sizes.items() if not np.isnan(y).any()}
         if len(whole) > 1:

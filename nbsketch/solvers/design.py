@@ -127,8 +127,8 @@ class Design:
         sums: tuple = ()
         for start, stop, block in self.blocks():
             parts = (None if a is None else a[start:stop] for a in rows)
-            found = function(block, *parts, *args)
-            sums = tuple(map(np.add, sums, found)) if sums else found
+            part = function(block, *parts, *args)
+            sums = tuple(map(np.add, sums, part)) if sums else part
         return sums
 
     def hold(
@@ -152,10 +152,10 @@ class Design:
         """
         held = []
         for k, (start, stop, _) in enumerate(self.blocks()):
-            known = [None if a is None else a[start:stop] for a in rows]
+            pieces = [None if a is None else a[start:stop] for a in rows]
             if parts is not None:
-                known[-1] = parts[k]
-            held.append(make(*known, *args))
+                pieces[-1] = parts[k]
+            held.append(make(*pieces, *args))
         return held
 
     def step(
@@ -173,8 +173,8 @@ class Design:
     ) -> tuple:
         """Return the sums of the tuples ``function(block, part, *args)``."""
         blocks = (block for _, _, block in self.blocks())
-        known = zip(blocks, parts, strict=True)
-        return added([function(block, part, *args) for block, part in known])
+        pairs = zip(blocks, parts, strict=True)
+        return added([function(block, part, *args) for block, part in pairs])
 
     def part_sums(
         self, function: Callable[..., tuple], parts: Sequence, *args: Any

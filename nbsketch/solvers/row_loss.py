@@ -102,8 +102,8 @@ class RowLoss:
         a, inside = np.empty_like(res), np.empty(len(res), dtype=bool)
         total = young = 0.0
         for k, *numbers in self._blocks():
-            known = res[k], weights[k], center[k], *numbers, sigma
-            sums = dual_point(*known, a[k], inside[k])
+            args = res[k], weights[k], center[k], *numbers, sigma
+            sums = dual_point(*args, a[k], inside[k])
             total, young = total + sums[0], young + sums[1]
         return RowPoint(a, inside, total, young)
 
@@ -119,8 +119,8 @@ class RowLoss:
         """Return two derivatives of the smoothed loss sum at ``res - t move``."""
         first = second = 0.0
         for k, *numbers in self._blocks():
-            known = res[k], move[k], weights[k], center[k]
-            sums = slope_along(t, *known, *numbers, sigma)
+            args = res[k], move[k], weights[k], center[k]
+            sums = slope_along(t, *args, *numbers, sigma)
             first, second = first + sums[0], second + sums[1]
         return first, second
 
@@ -134,7 +134,9 @@ class RowLoss:
     def young(self, res: NDArray, weights: NDArray, a: NDArray) -> float:
         """Return ``sum_i s_i (psi_i(r_i) + psi_i*(a_i) - a_i r_i)``, term by term."""
         blocks = self._blocks()
-        return sum(young_sum(res[k], weights[k], a[k], *known) for k, *known in blocks)
+        return sum(
+            young_sum(res[k], weights[k], a[k], *numbers) for k, *numbers in blocks
+        )
 
     def kink_distance(self, res: NDArray, center: NDArray, sigma: float) -> NDArray:
         """Return how far each residual may move before its dual point moves."""

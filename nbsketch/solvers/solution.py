@@ -76,9 +76,11 @@ class Solution(NamedTuple):
 
     def shortfall(self, tol: float) -> str:
         """Return the text of a warning for a solution that has not converged."""
-        known = "unknown" if np.isinf(self.gap) else f"at most {self.relative_gap:.1e}"
+        distance = (
+            "unknown" if np.isinf(self.gap) else f"at most {self.relative_gap:.1e}"
+        )
         return (
             f"the solver stopped after {self.n_iter} iterations before reaching tol="
-            f"{tol:g}; the relative distance from the optimum is {known}. Raise "
+            f"{tol:g}; the relative distance from the optimum is {distance}. Raise "
             "max_iter or tol, or alpha if it is tiny"
         )

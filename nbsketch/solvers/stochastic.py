@@ -182,8 +182,8 @@ def solve_stochastic(
             latest = search.snapshot()
             history += [latest] if every else []
             if callback is not None:
-                known = latest.objective, np.inf, latest.seconds
-                if callback(epoch, *known):
+                progress = latest.objective, np.inf, latest.seconds
+                if callback(epoch, *progress):
                     break
     return _solution(search.snapshot(), history)
 

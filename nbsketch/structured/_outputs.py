@@ -360,10 +360,10 @@ def check_training_outputs(kernel: Any, bandwidth: Any, Y: Any) -> tuple[Kernel,
             "`Y` must hold an output for each input: the model requires y to be "
             "passed, but the target y is None"
         )
-    found = as_kernel(kernel, bandwidth, prefix="output_")
-    if (of_objects := object_kernel(found, Y)) is not None:
+    output_kernel = as_kernel(kernel, bandwidth, prefix="output_")
+    if (of_objects := object_kernel(output_kernel, Y)) is not None:
         return of_objects, check_objects("Y", Y)
-    return found, check_outputs("Y", Y, found)
+    return output_kernel, check_outputs("Y", Y, output_kernel)
 
 
 def draw_outputs(

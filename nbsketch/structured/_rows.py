@@ -141,11 +141,11 @@ def distinct(rows: Any) -> tuple[NDArray, NDArray]:
 
     Objects that cannot be hashed count as distinct.
     """
-    known: dict[Hashable, int] = {}
+    owners: dict[Hashable, int] = {}
     owner = np.empty(rows.shape[0], dtype=np.int64)
     first: list[int] = []
     for i, key in enumerate(_keys(rows)):
-        owner[i] = known.setdefault(key, len(known))
+        owner[i] = owners.setdefault(key, len(owners))
         if owner[i] == len(first):
             first.append(i)
     return np.array(first), owner

@@ -353,11 +353,11 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
             )
         total = 0.0
         for start, h in self._points(X):
-            known = training.encode(truth[start : start + len(h)])
+            encoded = training.encode(truth[start : start + len(h)])
             exact = training.space.whitening is None
             dual = h @ training.encoded.features if exact else h
-            total += np.einsum("ij,ij->", h, dual - 2 * known.features)
-            total += 2 * known.penalty.sum()
+            total += np.einsum("ij,ij->", h, dual - 2 * encoded.features)
+            total += 2 * encoded.penalty.sum()
         return -float(total) / X.shape[0]
 
     def _check(

@@ -80,18 +80,18 @@ class LeaveBlocksOut(LeaveOneOut):
         rest = max(rest, _LEAST_REST * len(self._T))
         F_mean, y_mean = -(roots.T @ F) / rest, -(roots.T @ y) / rest
         values, vectors = eigh(gram - F.T @ F - rest * F_mean.T @ F_mean)
-        known = vectors.T @ (cross - F.T @ y - rest * F_mean.T @ y_mean)
+        projected = vectors.T @ (cross - F.T @ y - rest * F_mean.T @ y_mean)
         Q, target = (F - roots * F_mean) @ vectors, y - roots * y_mean
         shrink = 1 / (np.maximum(values, 0) + taus[:, None])
-        return np.stack([target - Q @ (s[:, None] * known) for s in shrink])
+        return np.stack([target - Q @ (s[:, None] * projected) for s in shrink])
 
     def _slope(
         self, fit: Fit, factor: NDArray, left_out: NDArray, squares: NDArray
     ) -> Slope:
         g, product = factor * left_out, np.zeros_like(self._T)
-        for rows, known in zip(self._blocks, self._factors, strict=True):
+        for rows, cholesky in zip(self._blocks, self._factors, strict=True):
             F = self._augmented(rows)
-            g[rows] += F @ scipy.linalg.cho_solve(known, F.T @ g[rows])
+            g[rows] += F @ scipy.linalg.cho_solve(cholesky, F.T @ g[rows])
             e, T = left_out[rows], self._T[rows]
             product[rows] = (g[rows] @ (e.T @ T) + e @ (g[rows].T @ T)) / 2
         return Slope(g, np.zeros((len(g), 1)), product)

@@ -82,12 +82,12 @@ class Curvature:
 
     def solve(self, gradient: NDArray) -> NDArray:
         """Return the product with a gradient; before any update a unit vector."""
-        out, known = gradient.copy(), []
+        out, steps = gradient.copy(), []
         for s, d, product in reversed(self._pairs):
-            known.append(s @ out / product)
-            out -= known[-1] * d
+            steps.append(s @ out / product)
+            out -= steps[-1] * d
         out *= self._scale or 1 / max(float(np.linalg.norm(out)), _TINY)
-        for (s, d, product), first in zip(self._pairs, reversed(known), strict=True):
+        for (s, d, product), first in zip(self._pairs, reversed(steps), strict=True):
             out += (first - d @ out / product) * s
         return out
 

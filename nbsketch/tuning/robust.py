@@ -78,7 +78,7 @@ def inliers(
 
     `counted` is the mask of the rows whose residuals set the deviation. None: all rows.
     """
-    known = residuals if counted is None else residuals[counted]
-    sigma = _NORMAL * np.median(np.abs(known), axis=0)
+    counted_residuals = residuals if counted is None else residuals[counted]
+    sigma = _NORMAL * np.median(np.abs(counted_residuals), axis=0)
     sizes = np.abs(residuals / np.where(sigma > 0, sigma, 1.0)).max(axis=1)
     return sizes <= max(limit, float(np.quantile(sizes, 1 - _SHARE)))

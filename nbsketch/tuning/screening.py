@@ -79,8 +79,8 @@ def _orthonormal_cosines(ranks: NDArray, out: NDArray) -> None:
     before, now = np.ones_like(first), first
     for a, target in enumerate(out):
         rest = now - now.mean(axis=1, keepdims=True)
-        for known in out[:a]:
-            rest -= _mean_products(rest, known)[:, None] * known
+        for earlier in out[:a]:
+            rest -= _mean_products(rest, earlier)[:, None] * earlier
         size = np.sqrt(_mean_products(rest, rest))
         inverse = np.where(size > _LEAST, 1 / np.maximum(size, _LEAST), 0.0)
         np.multiply(rest, inverse.astype(np.float32)[:, None], out=target)
@@ -183,8 +183,8 @@ def _main_effects(basis: NDArray, scores: NDArray) -> NDArray:
     statistics = np.square(sums.astype(np.float64)).sum(axis=0) / m
     freedom = basis.any(axis=2).sum(axis=0)
     tested = q * scores.shape[1]
-    found = _log_tail(statistics, np.maximum(freedom, 1)[:, None]).max(axis=1)
-    return np.where(freedom > 0, np.maximum(found - np.log(tested), 0.0), 0.0)
+    evidence = _log_tail(statistics, np.maximum(freedom, 1)[:, None]).max(axis=1)
+    return np.where(freedom > 0, np.maximum(evidence - np.log(tested), 0.0), 0.0)
 
 
 def _log_tail(statistics: NDArray, freedom: NDArray) -> NDArray:
@@ -215,10 +215,10 @@ def _interactions(
         z = _largest_products(functions, score, count)
         top = z.argmax(axis=1)
         value = z[np.arange(len(z)), top].astype(np.float64)
-        found = -np.log(2) - scipy.special.log_ndtr(-value) - np.log(tested)
-        better = found > best[chosen]
+        evidence = -np.log(2) - scipy.special.log_ndtr(-value) - np.log(tested)
+        better = evidence > best[chosen]
         partner[chosen[better]] = chosen[top[better]]
-        best[chosen] = np.maximum(best[chosen], found)
+        best[chosen] = np.maximum(best[chosen], evidence)
     return best, partner
 
 
@@ -273,9 +273,9 @@ class Selection:
         n = self.scaler.n_features
         squares = np.bincount(self.scaler.features, np.exp(2 * self.point[:-1]), n)
         parts = np.bincount(scaler.features, minlength=n)
-        known = parts == np.bincount(self.scaler.features, minlength=n)
+        is_whole = parts == np.bincount(self.scaler.features, minlength=n)
         shared = np.log(squares[scaler.features] / parts[scaler.features]) / 2
-        values = _carry(self, scaler, shared, known[scaler.features])
+        values = _carry(self, scaler, shared, is_whole[scaler.features])
         return Selection(scaler, np.append(values, self.point[-1]))
 
 
@@ -299,42 +299,42 @@ def screen(
     basis = rank_basis(rows.X[drawn].astype(np.float64), _FUNCTIONS)
     weights = None if rows.weights is None else rows.weights[drawn]
     most = max(min(len(rows.kept) // _SHARE, _MOST), _FEW)
-    found, residuals, least = None, rows.Y[drawn], np.inf
+    selection, residuals, least = None, rows.Y[drawn], np.inf
     for _ in range(_STAGES):
-        known: list[int] = [] if found is None else found.features.tolist()
+        selected: list[int] = [] if selection is None else selection.features.tolist()
         tested = evidence(basis, residuals, weights)
-        new = _significant(tested, basis[0], known)[: most - len(known)]
+        new = _significant(tested, basis[0], selected)[: most - len(selected)]
         if not new:
             break
-        proposed = _fitted(rows, found, known + new, family, rng, budget)
+        proposed = _fitted(rows, selection, selected + new, family, rng, budget)
         sample = replace(rows, scaler=proposed.scaler).take(drawn, _LANDMARKS)
         value, point = settle(sample, family, proposed.point, NEAR)
         # Akaike's correction for the noise that each new length scale fits.
         if value + 2 * len(new) / len(drawn) >= least:
             break
-        found, least = Selection(proposed.scaler, point), value
+        selection, least = Selection(proposed.scaler, point), value
         residuals = criterion_of(sample, family).residuals(point)
-    return found
+    return selection
 
 
 def _n_tested(rows: Rows) -> int:
     return int(np.clip(_CELLS // rows.X.shape[1], _LEAST_ROWS, _ROWS))
 
 
-def _significant(tested: Evidence, first: NDArray, known: list[int]) -> list[int]:
+def _significant(tested: Evidence, first: NDArray, selected: list[int]) -> list[int]:
     """Return the features to add, in order of their evidence.
 
     The partner of an interaction is added with it. Of features that are alike, by the
     correlation of their first functions (q, m), the best is added.
     """
     new: list[int] = []
-    most, m = max(_FEW, len(known)), first.shape[1]
+    most, m = max(_FEW, len(selected)), first.shape[1]
     for k in np.argsort(-tested.best, kind="stable"):
         if tested.best[k] < _SIGNIFICANT or len(new) >= most:
             break
         is_pair = tested.pair[k] > tested.single[k]
         group = [int(k), int(tested.partner[k])] if is_pair else [int(k)]
-        group = [j for j in group if j not in known and j not in new]
+        group = [j for j in group if j not in selected and j not in new]
         alike = np.abs(first[group] @ first[new].T) / m
         if alike.max(initial=0) <= _ALIKE:
             new += group
@@ -371,12 +371,12 @@ def _carry(
     before: Selection, scaler: InputScaler, values: NDArray, kept: NDArray | None = None
 ) -> NDArray:
     """Return values for the columns of a scaler, replaced where they were known."""
-    known = dict(zip(_columns(before.scaler), before.point[:-1], strict=True))
+    scales = dict(zip(_columns(before.scaler), before.point[:-1], strict=True))
     columns = _columns(scaler)
     kept = np.ones(len(columns), dtype=bool) if kept is None else kept
     return np.array(
         [
-            known.get(column, value) if keep else value
+            scales.get(column, value) if keep else value
             for column, value, keep in zip(columns, values, kept, strict=True)
         ]
     )

@@ -222,26 +222,26 @@ class _Search:
         # Rows that hardly suffice for a check are checked in the sample.
         others = rest[:_CHECK] if 4 * len(rest) >= len(first) else first
         errors = self._exact(others)
-        found = self._by_evidence(first, start, _EVIDENCE)
-        error = errors.left_out(found.point)
+        minimum = self._by_evidence(first, start, _EVIDENCE)
+        error = errors.left_out(minimum.point)
         if error < _CLEAN or error >= errors.left_out(start):
-            found = self._second(first, start, found)
-            error = errors.left_out(found.point)
+            minimum = self._second(first, start, minimum)
+            error = errors.left_out(minimum.point)
         if self._has_spare and not _SMOOTH <= error <= _CLEAN:
             used, others = np.split(drawn, [_EXACT.rows])
             if error > _CLEAN:
                 kept = np.setdiff1d(self._rows.kept, others)
-                polished = self.polished(found.point, kept, _NOISY)
+                polished = self.polished(minimum.point, kept, _NOISY)
             else:
-                polished = self.polished(found.point, used, _EXACT)
+                polished = self.polished(minimum.point, used, _EXACT)
             errors = self._exact(others)
             doubt = _DOUBT if error > _CLEAN else 0.0
-            if _lowest(errors, polished) < _lowest(errors, found.point) + doubt:
+            if _lowest(errors, polished) < _lowest(errors, minimum.point) + doubt:
                 return polished
         elif len(rest):
-            known = found.point, _FURTHER, found.curvature
-            return self._by_evidence(drawn, *known).point
-        return found.point
+            args = minimum.point, _FURTHER, minimum.curvature
+            return self._by_evidence(drawn, *args).point
+        return minimum.point
 
     def by_left_out(self, start: NDArray) -> NDArray:
         """Return the point of rounds on rows drawn anew, or of the better start."""
@@ -299,12 +299,12 @@ class _Search:
         return descent
 
     def _by_evidence(
-        self, drawn: NDArray, point: NDArray, stage: Stage, known: Any = None
+        self, drawn: NDArray, point: NDArray, stage: Stage, curvature: Any = None
     ) -> Descent:
         """Return a descent of the evidence, which may go on with a known curvature."""
         sample = self._rows.take(drawn[: stage.rows], 1)
         criterion = ExactCriterion(sample, self._family)
-        return self.descended(criterion, sample, point, stage.iterations, known)
+        return self.descended(criterion, sample, point, stage.iterations, curvature)
 
     def _second(self, drawn: NDArray, start: NDArray, first: Descent) -> Descent:
         """Return a descent from shorter length scales, or the first if that is lower.

@@ -211,12 +211,12 @@ class Search(NamedTuple):
         plain = rows.scaler.without_ranks() if rows.scaler.plain.size else rows.scaler
         isotropic = isotropic_start(replace(rows, scaler=plain), self.family, self.rng)
         pool = {"isotropic": Candidate(plain, isotropic, 1)}
-        found = self._selected(rows)
-        if found is not None:
-            few = replace(rows, scaler=found.scaler)
-            point = self._learned(few, found.point)
-            pool["selected"] = Candidate(found.scaler, point, len(point) - 1)
-        if found is None or self._may_miss(rows, len(found.features)):
+        selection = self._selected(rows)
+        if selection is not None:
+            few = replace(rows, scaler=selection.scaler)
+            point = self._learned(few, selection.point)
+            pool["selected"] = Candidate(selection.scaler, point, len(point) - 1)
+        if selection is None or self._may_miss(rows, len(selection.features)):
             point = self._learned(rows, self._start(rows, isotropic))
             pool["learned"] = Candidate(rows.scaler, point, len(point) - 1)
         return pool
@@ -225,12 +225,12 @@ class Search(NamedTuple):
         """Return the relevant ones of many features, and a scaler for them."""
         if rows.X.shape[1] <= MANY or self.budget.is_spent:
             return None
-        found = screen(rows, self.family, self.rng, self.budget.share)
-        if found is None or len(found.features) > MANY:
-            return found
+        selection = screen(rows, self.family, self.rng, self.budget.share)
+        if selection is None or len(selection.features) > MANY:
+            return selection
         # Few features get rank scores more readily than many do.
-        options = self.preprocessing, self.rng, rows.kept, found.features
-        return found.rescaled(fit_scaler(rows.X, *options))
+        options = self.preprocessing, self.rng, rows.kept, selection.features
+        return selection.rescaled(fit_scaler(rows.X, *options))
 
     def _may_miss(self, rows: Rows, n_selected: int) -> bool:
         """Return whether to search all features as well as the selected ones."""

@@ -67,8 +67,8 @@ def tune(split: Split, method: str, size: int) -> QuantileSetting:
     best = (np.inf, np.nan, np.nan, np.nan)
     for gamma in _GAMMAS:
         model = _model(method, size, seed=0, gamma=gamma, tol=_TUNING_TOL)
-        found = cross_validate(model, X, y, bandwidths, _ALPHAS, cv=_FOLDS)
-        best = min(best, (float(found.errors.min()), *found.best(), gamma))
+        result = cross_validate(model, X, y, bandwidths, _ALPHAS, cv=_FOLDS)
+        best = min(best, (float(result.errors.min()), *result.best(), gamma))
     return QuantileSetting(*best[1:])
 
 

@@ -111,10 +111,10 @@ def compare(
     """Measure what is missing in the report's CSV file, and publish all of it."""
     folder = out or RESULTS
     file = folder / f"{report.name}.csv"
-    known = read_csv(file) if file.exists() else []
+    measured = read_csv(file) if file.exists() else []
 
     def measure_all() -> list[Row]:
-        return measure(problems, replicates, methods, data_home, file, known)
+        return measure(problems, replicates, methods, data_home, file, measured)
 
     notes = (*report.notes, f"Not run: {', '.join(not_run()) or 'none'}.")
     table = publish(replace(report, notes=notes), measure_all, folder, plot_only)
@@ -133,13 +133,13 @@ def measure(
     names: Sequence[str] | None,
     data_home: Path | None,
     file: Path,
-    known: Rows = (),
+    measured: Rows = (),
 ) -> list[Row]:
-    """Return `known` rows and a row for each other problem, split and method.
+    """Return `measured` rows and a row for each other problem, split and method.
 
     Each row is appended to `file` as soon as it is measured.
     """
-    rows = {_key(row): row for row in known}
+    rows = {_key(row): row for row in measured}
     about = _about()
     warm: set[tuple[str, str]] = set()
     with Progress(len(problems)) as progress:
@@ -162,7 +162,7 @@ def evaluate(
     table: Table,
     split: int,
     used: dict[str, Method],
-    known: Iterable[Row] = (),
+    measured: Iterable[Row] = (),
 ) -> Iterator[Row]:
     """Yield errors and times of the methods on one split."""
     train, test = (table.rows(index) for index in problem.split(table, split))
@@ -174,25 +174,25 @@ def evaluate(
         "test_rows": len(test.y),
         "split": split,
     }
-    found = where(list(known), **{name: place[name] for name in _KEY[:-1]})
+    place_rows = where(list(measured), **{name: place[name] for name in _KEY[:-1]})
     for name, method in used.items():
         if len(train.y) <= method.most_rows:
-            budget = _budget(name, found)
+            budget = _budget(name, place_rows)
             scores = _measured(method, problem.task, train, test, split, budget)
-            found.append({**place, "method": name, **scores})
-            yield found[-1] | {"package": release(method.package)}
+            place_rows.append({**place, "method": name, **scores})
+            yield place_rows[-1] | {"package": release(method.package)}
 
 
 def _budget(name: str, rows: Rows) -> float:
     """Return the seconds of a tuned method: those of the standard one."""
     if name != TUNED:
         return 0.0
-    found = where(rows, method=DEFAULT)
-    if not found:
+    standard = where(rows, method=DEFAULT)
+    if not standard:
         raise ValueError(
             f"`methods` must have {DEFAULT!r} with {TUNED!r}, whose time is that of it"
         )
-    return found[-1]["fit"]
+    return standard[-1]["fit"]
 
 
 def _measured(
@@ -251,8 +251,8 @@ def _selected(
     unknown = [name for name in names or () if name not in every]
     if unknown:
         raise ValueError(f"`methods` must be among {sorted(every)}, got {unknown}")
-    found = methods_of(problem).items()
-    return {n: m for n, m in found if names is None or n in names}
+    available = methods_of(problem).items()
+    return {n: m for n, m in available if names is None or n in names}
 
 
 def _warm_up(
@@ -268,8 +268,8 @@ def _warm_up(
 
 def _about() -> Row:
     """Return commit, date and machine of a measurement."""
-    known = provenance()
-    return {name: known[name] for name in ("commit", "date", "processor", "threads")}
+    about = provenance()
+    return {name: about[name] for name in ("commit", "date", "processor", "threads")}
 
 
 def _key(row: Row) -> tuple[Any, ...]:

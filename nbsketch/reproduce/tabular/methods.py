@@ -72,15 +72,17 @@ def methods_of(problem: Problem) -> dict[str, Method]:
 
 def _ours(task: str) -> dict[str, Method]:
     efforts = EFFORTS[:1] if task == QUANTILES else EFFORTS
-    found = {f"tabular, {effort}": Method(_tabular(task, effort)) for effort in efforts}
-    found[SKETCHED] = _numbers(_sketched(task), task)
+    methods = {
+        f"tabular, {effort}": Method(_tabular(task, effort)) for effort in efforts
+    }
+    methods[SKETCHED] = _numbers(_sketched(task), task)
     if task == REGRESSION:
-        found[EXACT] = _numbers(_exact, task, most_rows=EXACT_ROWS)
-    return found
+        methods[EXACT] = _numbers(_exact, task, most_rows=EXACT_ROWS)
+    return methods
 
 
 def _others(task: str) -> dict[str, Method]:
-    found = {
+    methods = {
         LIGHTGBM: Method(lightgbm_defaults(task), "lightgbm"),
         TUNED: Method(lightgbm_tuned(task), "lightgbm"),
         CATBOOST: Method(rivals.catboost(task, False), "catboost"),
@@ -88,8 +90,8 @@ def _others(task: str) -> dict[str, Method]:
         HISTOGRAMS: Method(histograms(task), _SKLEARN),
     }
     if task == QUANTILES:
-        return found | {CONFORMAL: Method(rivals.conformalized_trees, "lightgbm")}
-    found |= {
+        return methods | {CONFORMAL: Method(rivals.conformalized_trees, "lightgbm")}
+    methods |= {
         EXTRA_TREES: _numbers(rivals.extra_trees(task), task, _SKLEARN),
         REALMLP: _numbers(rivals.realmlp(task), task, "pytabkit", REALMLP_ROWS),
         XRFM: _numbers(rivals.xrfm(task), task, "xrfm", XRFM_ROWS),
@@ -97,8 +99,8 @@ def _others(task: str) -> dict[str, Method]:
     }
     if task == REGRESSION:
         fit = rivals.gaussian_process
-        found[GAUSSIAN_PROCESS] = _numbers(fit, task, _SKLEARN, EXACT_ROWS)
-    return found
+        methods[GAUSSIAN_PROCESS] = _numbers(fit, task, _SKLEARN, EXACT_ROWS)
+    return methods
 
 
 def is_available(package: str) -> bool:

@@ -23,11 +23,11 @@ def against_others(table: Rows) -> list[Row]:
 
     The error of classes is the log loss. `table` has a row for each set and method.
     """
-    found = []
+    pairs = []
     for (task, method), theirs in groups(table, "task", "method").items():
         for effort in EFFORTS:
-            found += _pair_of(table, task, f"tabular, {effort}", method, theirs)
-    return found
+            pairs += _pair_of(table, task, f"tabular, {effort}", method, theirs)
+    return pairs
 
 
 def _pair_of(table: Rows, task: str, ours: str, method: str, theirs: Rows) -> list[Row]:
@@ -74,7 +74,7 @@ def against_best(table: Rows) -> list[Row]:
 
     Sets of a task are in descending order of the ratio of tabular to it.
     """
-    found = []
+    pairs = []
     for (task, name), rows in groups(table, "task", "set").items():
         error = _error_of(task)
         others = [row for row in rows if row["method"] not in OURS]
@@ -83,8 +83,8 @@ def against_best(table: Rows) -> list[Row]:
             best = min(others, key=lambda row: row[error])
             ratio = ours[0][error] / best[error]
             place = {"task": task, "set": name}
-            found.append(place | {"least error": best["method"], "ratio": ratio})
-    order = sorted(found, key=lambda row: (-TASKS.index(row["task"]), row["ratio"]))
+            pairs.append(place | {"least error": best["method"], "ratio": ratio})
+    order = sorted(pairs, key=lambda row: (-TASKS.index(row["task"]), row["ratio"]))
     return [row | {"ratio": f"{row['ratio']:.2f}"} for row in reversed(order)]
 
 
@@ -93,10 +93,10 @@ def coverages(rows: Rows) -> list[Row]:
 
     Standard errors are those of the share of the test rows of all splits of a set.
     """
-    found = []
+    result = []
     for (method,), mine in groups(where(rows, task=QUANTILES), "method").items():
         away = np.array([_deviation(part) for part in groups(mine, "set").values()])
-        found.append(
+        result.append(
             {
                 "method": method,
                 "sets": len(away),
@@ -105,7 +105,7 @@ def coverages(rows: Rows) -> list[Row]:
                 "highest": f"{away.max():.1f}",
             }
         )
-    return found
+    return result
 
 
 def _deviation(rows: Rows) -> float:

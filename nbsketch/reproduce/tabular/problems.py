@@ -155,8 +155,8 @@ def chosen(
     ValueError
         If a set is not known.
     """
-    known = {problem.set for problem in every}
-    unknown = [name for name in sets or () if name not in known]
+    available = {problem.set for problem in every}
+    unknown = [name for name in sets or () if name not in available]
     if unknown:
-        raise ValueError(f"`sets` must be among {sorted(known)}, got {unknown}")
-    return (problem for problem in every if problem.set in (sets or known))
+        raise ValueError(f"`sets` must be among {sorted(available)}, got {unknown}")
+    return (problem for problem in every if problem.set in (sets or available))

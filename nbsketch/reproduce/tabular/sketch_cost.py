@@ -146,15 +146,15 @@ def table_of(problem: Problem, data_home: Path | None) -> Dataset:
 
 def sketches() -> dict[str, Recipe]:
     """Return the recipes by name: functions of the size s and the number of rows n."""
-    found: dict[str, Recipe] = {
+    recipes: dict[str, Recipe] = {
         REFERENCE: lambda s, n: SubsamplingSketch(s),
         LARGER: lambda s, n: SubsamplingSketch(min(n, 3 * s // 2)),
         "leverage": lambda s, n: LeverageSketch(s),
         "accumulation, m = 2": lambda s, n: AccumulationSketch(s, m=2),
     }
     for count in (2, 5, 10, 20):
-        found[f"p-SR, {count}/n"] = _sparsified(count)
-    return found
+        recipes[f"p-SR, {count}/n"] = _sparsified(count)
+    return recipes
 
 
 def warm_up(problem: Problem, data: Dataset) -> None:
@@ -190,9 +190,9 @@ def summarize(rows: Rows) -> list[Row]:
     table = []
     for (name, loss), problem in groups(rows, "set", "loss").items():
         base = where(problem, sketch=REFERENCE)
-        for (sketch,), found in groups(problem, "sketch").items():
+        for (sketch,), group in groups(problem, "sketch").items():
             place = {"set": name, "loss": loss, "sketch": sketch}
-            table.append(place | _means(found) | _ratios(found, base))
+            table.append(place | _means(group) | _ratios(group, base))
     return table + [_over_problems(*item) for item in groups(table, "sketch").items()]
 
 

@@ -94,8 +94,8 @@ def run(
     names, most = sets or every, QUICK_ROWS if quick else None
     default = QUICK_REPLICATES if quick else None
     file = out / "steadiness.csv" if out else None
-    known = read_csv(file) if file and file.exists() else []
-    rows = {(row["set"], row["type"]): row for row in known}
+    measured = read_csv(file) if file and file.exists() else []
+    rows = {(row["set"], row["type"]): row for row in measured}
     with Progress(len(names)) as progress:
         for name in names:
             problem = problem_of(name, data_home, most)

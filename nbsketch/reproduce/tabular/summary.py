@@ -35,46 +35,46 @@ _RATIOS = "ratio", "log_loss_ratio", "times", "slower"
 
 def summarize(rows: Rows) -> list[Row]:
     """Return a row for each task, set and method, of the splits that all ran on."""
-    found = groups(shared_splits(rows), "task", "set").values()
-    return [row for part in found for row in _compared(part)]
+    parts = groups(shared_splits(rows), "task", "set").values()
+    return [row for part in parts for row in _compared(part)]
 
 
 def shared_splits(rows: Rows) -> list[Row]:
     """Return the splits on which every method of a set ran, sets in their order."""
     places = {(problem.task, problem.name): k for k, problem in enumerate(PROBLEMS)}
-    found = groups(rows, "task", "set")
+    grouped = groups(rows, "task", "set")
     kept = []
-    for place in sorted(found, key=lambda place: places.get(place, len(places))):
-        methods = groups(found[place], "method").values()
+    for place in sorted(grouped, key=lambda place: places.get(place, len(places))):
+        methods = groups(grouped[place], "method").values()
         shared = set.intersection(*({row["split"] for row in one} for one in methods))
-        kept += [row for row in found[place] if row["split"] in shared]
+        kept += [row for row in grouped[place] if row["split"] in shared]
     return kept
 
 
 def _compared(rows: Rows) -> list[Row]:
     """Return the methods on one set, with ratios to the reference."""
-    by_method = {key[0]: found for key, found in groups(rows, "method").items()}
+    by_method = {key[0]: group for key, group in groups(rows, "method").items()}
     reference = LIGHTGBM if LIGHTGBM in by_method else HISTOGRAMS
     base = by_method.get(reference, [])
-    return [_row(found, base) for found in by_method.values()]
+    return [_row(group, base) for group in by_method.values()]
 
 
-def _row(found: Rows, base: Rows) -> Row:
-    first = found[0]
-    fit, predict = (float(np.median(column(found, n))) for n in ("fit", "predict"))
+def _row(rows: Rows, base: Rows) -> Row:
+    first = rows[0]
+    fit, predict = (float(np.median(column(rows, n))) for n in ("fit", "predict"))
     row: Row = {name: first[name] for name in ("task", "set", "rows")}
-    row |= {"splits": len(found), "method": first["method"]}
-    row |= spread("error", column(found, "error"))
+    row |= {"splits": len(rows), "method": first["method"]}
+    row |= spread("error", column(rows, "error"))
     for name in ("log_loss", "calibration", "coverage"):
-        known = first[name] is not None
-        row[name] = float(column(found, name).mean()) if known else None
+        is_measured = first[name] is not None
+        row[name] = float(column(rows, name).mean()) if is_measured else None
     row |= {"fit": fit, "predict": predict} | dict.fromkeys(_RATIOS)
     if base:
-        row["ratio"] = _error(found) / _error(base)
+        row["ratio"] = _error(rows) / _error(base)
         row["times"] = fit / float(np.median(column(base, "fit")))
         row["slower"] = predict / float(np.median(column(base, "predict")))
         if first["log_loss"] is not None:
-            losses = column(found, "log_loss").mean(), column(base, "log_loss").mean()
+            losses = column(rows, "log_loss").mean(), column(base, "log_loss").mean()
             row["log_loss_ratio"] = float(losses[0] / losses[1])
     return row
 
@@ -103,7 +103,7 @@ def ranks(rows: Rows, task: str, name: str = "error") -> tuple[dict[str, float],
     table = where(summarize(rows), task=task)
     sets = tuple(dict.fromkeys(row["set"] for row in table))
     every = groups(table, "method")
-    names = [key[0] for key, found in every.items() if len(found) == len(sets)]
+    names = [key[0] for key, group in every.items() if len(group) == len(sets)]
     if not names:
         return {}, float("nan")
     values = np.array([column(every[method,], name) for method in names])
@@ -145,7 +145,7 @@ def plot_ranks(rows: Rows, task: str, ax: Any = None, name: str = "error") -> An
 def panels(rows: Rows) -> list[Panel]:
     """Return dots of error ratios of each task, and of times of regression."""
     table = summarize(rows)
-    found = []
+    result = []
     for task, name, title in (
         (REGRESSION, "ratio", "Test error over LightGBM's"),
         (REGRESSION, "times", "Fit time over LightGBM's"),
@@ -155,8 +155,8 @@ def panels(rows: Rows) -> list[Panel]:
         kept = [row for row in where(table, task=task) if row[name] is not None]
         sets = tuple(dict.fromkeys(row["set"] for row in kept))
         if kept:
-            found.append(Panel(title, "", "Ratio", _dots(kept, name, sets), "y", sets))
-    return found
+            result.append(Panel(title, "", "Ratio", _dots(kept, name, sets), "y", sets))
+    return result
 
 
 def _dots(table: Rows, name: str, sets: Sequence[str]) -> list[Curve]:
@@ -216,17 +216,17 @@ def _with_deviation(row: Row) -> str:
 def _wide(
     table: Rows, name: str, form: Callable[[Any], str] = "{:.2f}".format
 ) -> list[Row]:
-    known = [row for row in table if row[name] is not None]
-    names = tuple(dict.fromkeys(row["method"] for row in known))
+    measured = [row for row in table if row[name] is not None]
+    names = tuple(dict.fromkeys(row["method"] for row in measured))
     return [
         {
             "set": place,
-            "rows": found[0]["rows"],
-            "splits": found[0]["splits"],
+            "rows": rows[0]["rows"],
+            "splits": rows[0]["splits"],
             **dict.fromkeys(names, ""),
-            **{r["method"]: form(r if name == "error" else r[name]) for r in found},
+            **{r["method"]: form(r if name == "error" else r[name]) for r in rows},
         }
-        for (place,), found in groups(known, "set").items()
+        for (place,), rows in groups(measured, "set").items()
     ]
 
 
@@ -251,10 +251,10 @@ def _about(rows: Rows) -> list[Row]:
     return [
         {
             **dict(zip(names, map(str, key), strict=True)),
-            "dates": _period([str(row["date"]) for row in found]),
-            "measurements": str(len(found)),
+            "dates": _period([str(row["date"]) for row in group]),
+            "measurements": str(len(group)),
         }
-        for key, found in groups(rows, *names).items()
+        for key, group in groups(rows, *names).items()
     ]
 
 

@@ -96,10 +96,10 @@ class Problem(ABC):
 
     def take(self, rows: NDArray) -> Self:
         """Return the same problem with the sums over `rows` only."""
-        known: dict[str, Any] = {
+        parts: dict[str, Any] = {
             name: getattr(self, name)[rows] for name in self.row_arrays
         }
-        return replace(self, design=self.design.gather(rows), **known)
+        return replace(self, design=self.design.gather(rows), **parts)
 
     def sample(self, rows: NDArray) -> Self:
         """Return the smaller problem of `rows` alone: a mean over them, same alpha."""

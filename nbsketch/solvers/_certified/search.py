@@ -292,8 +292,8 @@ class CertifiedSearch(ABC, Generic[ProblemT]):
             self.steps += 1
             if not self._evaluate():
                 return False
-            if self.report is not None and (found := self._step_certificate()):
-                self._call_back(found)
+            if self.report is not None and (certificate := self._step_certificate()):
+                self._call_back(certificate)
         return False
 
     def _settled(self, rho: NDArray, step: int) -> bool:
@@ -333,32 +333,32 @@ class CertifiedSearch(ABC, Generic[ProblemT]):
 
     def _verify(self) -> None:
         """Certify the end of a round and keep the best certificate."""
-        found = self._certify()
-        self._call_back(found)
+        certificate = self._certify()
+        self._call_back(certificate)
         if self.tightens:
-            self._tighten(found)
-        self.idle = 0 if found.gap < 0.9 * self.best.gap else self.idle + 1
-        if found.gap < self.best.gap:
-            self.best = found
+            self._tighten(certificate)
+        self.idle = 0 if certificate.gap < 0.9 * self.best.gap else self.idle + 1
+        if certificate.gap < self.best.gap:
+            self.best = certificate
 
-    def _tighten(self, found: Certificate) -> None:
+    def _tighten(self, certificate: Certificate) -> None:
         """Lower `share` where the certificate lags behind what was expected."""
-        late = found.gap > 2.0 * self.expected or self.expected <= self.target
-        if found.gap > self.target and late:
+        late = certificate.gap > 2.0 * self.expected or self.expected <= self.target
+        if certificate.gap > self.target and late:
             reached = self.expected / self.target
             self.share = max(0.1 * min(self.share, reached), _LEAST_SHARE)
 
-    def _is_good(self, found: Certificate) -> bool:
+    def _is_good(self, certificate: Certificate) -> bool:
         """Whether a certificate would end the search."""
-        return found.gap <= max(self.tol * found.scale, self.floor)
+        return certificate.gap <= max(self.tol * certificate.scale, self.floor)
 
     def _compared(self) -> NDArray:
         """Return the residuals of some rows, whose changes stand for all."""
         return self.res[..., :: max(1, self.res.shape[-1] // _COMPARED)]
 
-    def _call_back(self, found: Certificate) -> None:
+    def _call_back(self, certificate: Certificate) -> None:
         if self.report is not None:
-            self.stopped |= bool(self.report(self.steps, found))
+            self.stopped |= bool(self.report(self.steps, certificate))
 
 
 def timed(callback: Callback | None, began: float) -> Report | None:
@@ -366,8 +366,10 @@ def timed(callback: Callback | None, began: float) -> Report | None:
     if callback is None:
         return None
 
-    def report(step: int, found: Certificate) -> Any:
-        return callback(step, found.objective, found.gap, perf_counter() - began)
+    def report(step: int, certificate: Certificate) -> Any:
+        return callback(
+            step, certificate.objective, certificate.gap, perf_counter() - began
+        )
 
     return report
 

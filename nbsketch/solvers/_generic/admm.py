@@ -109,8 +109,8 @@ class AlternatingDirections(GenericSearch):
         step = 1e-3 * p.spread(self.res)
         pairs = p.balanced_pairs(at, 0.0, step, allowed)
         if pairs is None:
-            found = p.certify(self.w, self.b, self.res, (p.pair(0.0, at),))
-            return found._replace(gap=np.inf)
+            certificate = p.certify(self.w, self.b, self.res, (p.pair(0.0, at),))
+            return certificate._replace(gap=np.inf)
         return p.certify(self.w, self.b, self.res, pairs)
 
 

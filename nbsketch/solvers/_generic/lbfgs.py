@@ -112,7 +112,7 @@ class WhitenedDescent(GenericSearch):
         step = 1e-3 * p.spread(res - b)
         pairs = p.balanced_pairs(at, b, step, allowed)
         if pairs is None:
-            found = p.certify(w, b, res - b, (p.pair(b, at),))
-            return found._replace(gap=np.inf)
+            certificate = p.certify(w, b, res - b, (p.pair(b, at),))
+            return certificate._replace(gap=np.inf)
         b = min(pairs, key=lambda pair: abs(pair.total)).shift
         return p.certify(w, b, res - b, pairs)

@@ -138,8 +138,8 @@ class GenericProblem(Problem):
             middle = high.shift + min(max(part, 0.01), 0.99) * width
             if not high.shift < middle < low.shift:
                 break
-            found = self.pair(middle, at)
-            high, low = (found, low) if found.total >= 0 else (high, found)
+            pair = self.pair(middle, at)
+            high, low = (pair, low) if pair.total >= 0 else (high, pair)
         return high, low
 
     def certify(
@@ -229,10 +229,10 @@ class GenericSearch:
         """The gap at which to stop."""
         return self.tol * self.best.scale
 
-    def keep(self, found: Certificate) -> None:
+    def keep(self, certificate: Certificate) -> None:
         """Keep a certificate if it is the best, and report the best one."""
-        if found.gap < self.best.gap:
-            self.best = found
+        if certificate.gap < self.best.gap:
+            self.best = certificate
         self.call_back()
 
     def call_back(self) -> None:

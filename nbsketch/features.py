@@ -34,7 +34,7 @@ from nbsketch._validation import (
 )
 from nbsketch.distributed.checks import held_rows
 from nbsketch.distributed.collections import is_dask
-from nbsketch.distributed.lazy import row_by_row
+from nbsketch.distributed.lazy import row_by_row, rowwise
 from nbsketch.fitting.inputs import (
     Inputs,
     TuningTarget,
@@ -203,10 +203,9 @@ class SketchedFeatures(KernelFeatures):
         self.rank_ = self._n_features_out = design.shape[1]
         return design
 
+    @rowwise(row_by_row)
     def transform(self, X: ArrayLike) -> NDArray:
         """Return the features of the rows of X, of shape (n, r)."""
-        if is_dask(X):
-            return row_by_row(self.transform, X)
         check_is_fitted(self)
         rows = self._transformed(X, model_dtype(self.landmarks_))
         self.kernel_.check_domain("X", rows)
@@ -306,10 +305,9 @@ class RandomFourierFeatures(KernelFeatures):
         self.frequencies_ = np.ascontiguousarray(frequencies, dtype=X.dtype)
         self._n_features_out = size
 
+    @rowwise(row_by_row)
     def transform(self, X: ArrayLike) -> NDArray:
         """Return the features of X, of shape (n, D)."""
-        if is_dask(X):
-            return row_by_row(self.transform, X)
         check_is_fitted(self)
         W = self.frequencies_
         rows = self._transformed(X, W.dtype)

@@ -132,7 +132,10 @@ def loaded(X: Any, **others: Any) -> tuple[Any, ...]:
 def predicted(
     model: Any, X: Any, y: Any, sample_weight: Any
 ) -> tuple[NDArray, NDArray, NDArray | None]:
-    """Return targets, predictions and weights of Dask collections, as arrays."""
+    """Return targets, predictions and weights, of Dask as arrays."""
+    check_alike(X, y=y, sample_weight=sample_weight)
+    if not is_dask(X):
+        return y, model.predict(X), sample_weight
     lazy = model.predict(X)  # of data frames, it checks the names of columns
     arguments = {"y": y} | (
         {} if sample_weight is None else {"sample_weight": sample_weight}

@@ -61,7 +61,7 @@ class RegressorScore(RegressorMixin):
         sample_weight : array of shape (n,) or None, default=None
             Non-negative weights. None: equal weights.
         """
-        return _score(self, self._metric, X, y, sample_weight)
+        return score_of(self, self._metric, X, y, sample_weight)
 
     @property
     def _metric(self) -> Callable[..., float]:
@@ -85,14 +85,11 @@ class ClassifierScore(ClassifierMixin):
         sample_weight : array of shape (n,) or None, default=None
             Non-negative weights. None: equal weights.
         """
-        return _score(self, accuracy_score, X, y, sample_weight)
+        return score_of(self, accuracy_score, X, y, sample_weight)
 
 
-def _score(model: Any, metric: Callable, X: Any, y: Any, weights: Any) -> float:
+def score_of(model: Any, metric: Callable, X: Any, y: Any, weights: Any) -> float:
     """Return a metric of the predictions of arrays, or of Dask collections."""
-    check_alike(X, y=y, sample_weight=weights)
-    if not is_dask(X):
-        return metric(y, model.predict(X), sample_weight=weights)
     y, predictions, weights = predicted(model, X, y, weights)
     return metric(y, predictions, sample_weight=weights)
 

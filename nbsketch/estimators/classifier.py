@@ -13,8 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from nbsketch._faults import explaining
 from nbsketch._validation import declares_parameters
-from nbsketch.distributed.collections import is_dask
-from nbsketch.distributed.lazy import row_by_row
+from nbsketch.distributed.lazy import row_by_row, rowwise
 from nbsketch.estimators._base import ClassifierScore, IterativeModel
 from nbsketch.fitting.objective import Problem
 from nbsketch.fitting.objectives import ScalarObjective
@@ -96,28 +95,25 @@ class OneVsRest(ClassifierScore):
         loss = self._margin_loss()
         return ScalarObjective(signs, weights, self.fit_intercept, loss)
 
+    @rowwise(row_by_row)
     def decision_function(self, X: ArrayLike) -> NDArray:
         """Return f(X) + b: (n,) for two classes, positive for the second, or (n, c)."""
-        if is_dask(X):
-            return row_by_row(self.decision_function, X)
         return self._decision(X)
 
+    @rowwise(row_by_row)
     def predict(self, X: ArrayLike) -> NDArray:
         """Return the label of each row of X, of shape (n,)."""
-        if is_dask(X):
-            return row_by_row(self.predict, X)
         scores = self._decision(X)
         index = scores > 0 if scores.ndim == 1 else scores.argmax(axis=1)
         return self.classes_[index.astype(np.intp)]
 
     @available_if(_has_probabilities)
+    @rowwise(row_by_row)
     def predict_proba(self, X: ArrayLike) -> NDArray:
         """Return the probability of each class, of shape (n, c).
 
         More than two classes: one-vs-rest probabilities, normalized to sum to one.
         """
-        if is_dask(X):
-            return row_by_row(self.predict_proba, X)
         chances = expit(self._decision(X))
         if chances.ndim == 1:
             return np.column_stack([1 - chances, chances])

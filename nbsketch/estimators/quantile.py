@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,10 +24,9 @@ from nbsketch._validation import (
     declares_parameters,
     random_generator,
 )
-from nbsketch.distributed.checks import check_alike, predicted
 from nbsketch.distributed.collections import is_dask
-from nbsketch.distributed.lazy import row_by_row
-from nbsketch.estimators._base import IterativeModel, as_columns
+from nbsketch.distributed.lazy import row_by_row, rowwise
+from nbsketch.estimators._base import IterativeModel, as_columns, score_of
 from nbsketch.fitting.folds import split_last
 from nbsketch.fitting.objective import FeatureSolution, Problem
 from nbsketch.fitting.objectives import JointQuantileObjective
@@ -247,13 +247,13 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
         order = random_generator(self.random_state).permutation(n)
         return np.sort(order[count:]), np.sort(order[:count]), None
 
+    @rowwise(row_by_row)
     def predict(self, X: ArrayLike) -> NDArray:
         """Return the quantiles of the rows of X, of shape (n, d)."""
-        if is_dask(X):
-            return row_by_row(self.predict, X)
         values = self._decision(X)
         return values if self.non_crossing is None else np.sort(values, axis=1)
 
+    @rowwise(row_by_row)
     def predict_interval(self, X: ArrayLike, coverage: float) -> NDArray:
         """Return intervals that hold the target with a given probability.
 
@@ -275,8 +275,6 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
         ndarray of shape (n, 2)
             Lower and upper ends.
         """
-        if is_dask(X):
-            return row_by_row(self.predict_interval, X, coverage)
         level = check_real(
             "coverage", coverage, low=0, high=1, low_open=True, high_open=True
         )
@@ -298,6 +296,7 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
             ends += np.array([-1.0, 1.0]) * move
         return ends
 
+    @rowwise(row_by_row)
     def predict_quantiles(self, X: ArrayLike, levels: Any) -> NDArray:
         r"""Return conditional quantiles of any levels.
 
@@ -321,8 +320,6 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
             Quantiles, ascending with the levels.
         """
         tau = check_levels("levels", np.atleast_1d(np.asarray(levels)))
-        if is_dask(X):
-            return row_by_row(self.predict_quantiles, X, tau)
         curves = np.asarray(self.quantiles, dtype=float), self._calibrated(X)
         return with_tails(*curves, tau)
 
@@ -369,9 +366,5 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
 
         Predictions and targets of Dask collections are brought to this process.
         """
-        check_alike(X, y=y, sample_weight=sample_weight)
-        arrays = y, self.predict(X), sample_weight
-        if is_dask(X):
-            arrays = predicted(self, X, y, sample_weight)
-        y, predictions, weights = arrays
-        return -pinball_loss(y, predictions, self.quantiles, weights)
+        metric = partial(pinball_loss, quantiles=self.quantiles)
+        return -score_of(self, metric, X, y, sample_weight)

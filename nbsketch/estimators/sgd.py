@@ -24,7 +24,7 @@ from nbsketch._validation import (
 )
 from nbsketch.distributed.checks import check_alike, in_blocks, labels_of
 from nbsketch.distributed.collections import is_dask
-from nbsketch.distributed.lazy import row_by_row
+from nbsketch.distributed.lazy import row_by_row, rowwise
 from nbsketch.estimators._base import KernelExpansion, RegressorScore, as_columns
 from nbsketch.estimators.classifier import OneVsRest
 from nbsketch.fitting.descent import (
@@ -472,10 +472,9 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorScore, DescentModel):
     def _objective(self, Y: NDArray, weights: NDArray | None) -> Any:
         return regression_objective(Y, weights, self.fit_intercept, self.loss)
 
+    @rowwise(row_by_row)
     def predict(self, X: ArrayLike) -> NDArray:
         """Return the predictions of the rows of X, of shape (n,) or (n, d)."""
-        if is_dask(X):
-            return row_by_row(self.predict, X)
         return self._decision(X)
 
 

@@ -9,8 +9,7 @@ from sklearn.base import MultiOutputMixin
 
 from nbsketch._progress import watched_fit
 from nbsketch._validation import check_choice, check_integer, declares_parameters
-from nbsketch.distributed.collections import is_dask
-from nbsketch.distributed.lazy import row_by_row
+from nbsketch.distributed.lazy import row_by_row, rowwise
 from nbsketch.estimators._base import RegressorScore, SketchedModel, as_columns
 from nbsketch.fitting.alpha import CRITERIA
 from nbsketch.fitting.objective import FeatureSolution, Problem
@@ -245,8 +244,7 @@ class SpectralFilterRegressor(MultiOutputMixin, RegressorScore, SketchedModel):
         self.path_ = solution.path
         return super()._publish(problem, data, solution)
 
+    @rowwise(row_by_row)
     def predict(self, X: ArrayLike) -> NDArray:
         """Return the predictions of the rows of X, of shape (n,) or (n, d)."""
-        if is_dask(X):
-            return row_by_row(self.predict, X)
         return self._decision(X)

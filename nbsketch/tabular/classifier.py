@@ -18,8 +18,7 @@ from nbsketch._faults import explaining
 from nbsketch._progress import watched_fit
 from nbsketch._validation import declares_parameters
 from nbsketch.distributed.checks import loaded
-from nbsketch.distributed.collections import is_dask
-from nbsketch.distributed.lazy import table_by_row
+from nbsketch.distributed.lazy import rowwise, table_by_row
 from nbsketch.estimators._base import ClassifierScore
 from nbsketch.fitting.weights import check_weights, weights_of_classes
 from nbsketch.tabular._model import TabularModel
@@ -128,10 +127,9 @@ class TabularKernelClassifier(ClassifierScore, TabularModel):
             self._calibrate(scores, classes, left_out.weights, values)
         return self
 
+    @rowwise(table_by_row)
     def predict_proba(self, X: Any) -> NDArray:
         """Return the probability of each class, of shape (n, c)."""
-        if is_dask(X):
-            return table_by_row(self.predict_proba, X)
         rows = self._rows(X)
         scores = two_columns(self.machine_.predict(rows))
         chances = self.calibration_.probabilities(scores)
@@ -140,10 +138,9 @@ class TabularKernelClassifier(ClassifierScore, TabularModel):
             return chances
         return pooled(self.partner_weights_, logarithms([chances, *values]))
 
+    @rowwise(table_by_row)
     def predict(self, X: Any) -> NDArray:
         """Return the label of largest probability for each row of X, (n,)."""
-        if is_dask(X):
-            return table_by_row(self.predict, X)
         chances = self.predict_proba(X)
         return self.classes_[chances.argmax(axis=1)]
 

@@ -17,7 +17,7 @@ from nbsketch._quantiles import as_values
 from nbsketch._validation import check_real
 from nbsketch.distributed.checks import loaded
 from nbsketch.distributed.collections import is_dask
-from nbsketch.distributed.lazy import table_by_row
+from nbsketch.distributed.lazy import rowwise, table_by_row
 from nbsketch.estimators._base import RegressorScore
 from nbsketch.fitting.weights import check_weights
 from nbsketch.outputs import check_levels
@@ -151,12 +151,12 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
             self._set_noise(rows.X[drawn], residual, weights, rng)
         return self
 
+    @rowwise(table_by_row)
     def predict(self, X: Any) -> NDArray:
         """Return the predictions of the rows of X, of shape (n,) or (n, d)."""
-        if is_dask(X):
-            return table_by_row(self.predict, X)
         return self._shaped(self._machine_values(self._rows(X)))
 
+    @rowwise(table_by_row)
     def predict_quantiles(self, X: Any, levels: Any) -> NDArray:
         """Return quantiles of the target given the rows of X.
 
@@ -177,8 +177,6 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         ndarray of shape (n, levels) or (n, d, levels)
             Quantiles; they do not cross.
         """
-        if is_dask(X):
-            return table_by_row(self.predict_quantiles, X, levels)
         tau = np.array(check_levels("levels", np.atleast_1d(np.asarray(levels))))
         return self._spread(X, self.noise_.quantiles(tau))
 
@@ -208,6 +206,7 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         levels = self.noise_.levels((values - center[:, :, None]) / sigma[:, :, None])
         return levels[:, 0] if self._single else levels
 
+    @rowwise(table_by_row)
     def predict_interval(self, X: Any, coverage: float = 0.9) -> NDArray:
         """Return intervals that hold the target with a given probability.
 
@@ -230,8 +229,6 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
             Lower and upper ends; infinite if there are too few training rows for this
             probability.
         """
-        if is_dask(X):
-            return table_by_row(self.predict_interval, X, coverage)
         level = check_real(
             "coverage", coverage, low=0, high=1, low_open=True, high_open=True
         )

@@ -1,23 +1,468 @@
-"""Certified solver of a scalar loss that is given by code."""
+r"""Certified solver of a scalar loss that is given by code.
 
+The conjugate of such a loss is unknown, but not at a subgradient: if a is one at u,
+then :math:`\psi^*(a) = a u - \psi(u)`, and its Fenchel-Young term at another residual r
+is the Bregman divergence
+
+.. math:: \psi(r) + \psi^*(a) - a r = \psi(r) - \psi(u) - a (r - u) \ge 0.
+
+A free intercept requires a dual point with ``sum_i s_i a_i = 0``. It is a convex
+combination of two points with sums of opposite signs; the conjugate is convex, so the
+same combination of their divergences bounds the term from above.
+
+A loss that gives its prox is minimized by the alternating direction method of
+multipliers. The residuals are a separate variable u. A step is a proximal map of the
+loss, row by row, and a ridge regression, for which one eigendecomposition of
+``Z^T S Z / n`` serves every penalty parameter c (Boyd et al., "Distributed Optimization
+and Statistical Learning via the Alternating Direction Method of Multipliers", 2011,
+sections 3.4.1 to 3.4.3).
+
+A smooth loss is minimized by whitened L-BFGS. With ``Z^T S Z / n + alpha I = L L^T``,
+centered if there is an intercept, the variable is ``L^T w``: the Hessian of a loss of
+curvature one is then the identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
 from time import perf_counter
+from typing import ClassVar, NamedTuple
 
-from numpy.typing import ArrayLike
+import numpy as np
+import scipy.linalg
+from numpy.typing import ArrayLike, NDArray
+from scipy import optimize
 
 from nbsketch._validation import check_integer, check_positive
 from nbsketch.losses import Loss, as_loss
 from nbsketch.solvers._certified.problem import (
+    Certificate,
+    Problem,
+    certificate,
     check_labels,
     check_state,
     check_targets,
     check_weights,
 )
-from nbsketch.solvers._certified.search import Callback, cold_start, timed
-from nbsketch.solvers._generic.admm import AlternatingDirections
-from nbsketch.solvers._generic.lbfgs import WhitenedDescent
-from nbsketch.solvers._generic.problem import GenericProblem
+from nbsketch.solvers._certified.search import Callback, Report, cold_start, timed
 from nbsketch.solvers.design import Design, as_design
 from nbsketch.solvers.solution import Solution, State
+
+# Trial shifts to find sums of opposite signs, and to bring these together.
+_EXPANSIONS, _REFINEMENTS = 100, 100
+_ROUNDING = 2.0**-50  # of losses and targets, charged to the gap
+_ALLOWED = 0.1  # share of the target that balancing the dual point may cost
+_RELAXED = 1.6  # over-relaxation
+_EVERY = 20  # steps between certificates
+_MOST_CHANGE = 10.0  # of c at a time
+_MEMORY = 20  # pairs of L-BFGS
+_RESTARTS = 10
+
+
+class Pair(NamedTuple):
+    """Residuals u and subgradients a of the loss there, for a shift of the residuals.
+
+    `total` is the weighted sum of a; it falls as the shift grows.
+    """
+
+    shift: float
+    u: NDArray
+    a: NDArray
+    total: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenericProblem(Problem):
+    """Minimize ``sum_i s_i psi_i(y_i - z_i w - b) / n + (alpha / 2) |w|^2``.
+
+    psi_i is the loss of the residual or, for a classification loss, that of the margin
+    ``y f = 1 - y r``.
+    """
+
+    row_arrays: ClassVar[tuple[str, ...]] = ("y", "weights")
+
+    y: NDArray
+    loss: Loss
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """Shapes of the coefficients, the intercept and the dual point."""
+        return (self.rank,), (), self.y.shape
+
+    def residual(self, coef: NDArray, intercept: float) -> NDArray:
+        """Return ``y - Z w - b``."""
+        return self.y - self.design.mv(coef) - intercept
+
+    def sizes(self, res: NDArray) -> NDArray:
+        """Return the absolute residuals of the rows of positive weight."""
+        return np.abs(res[self.weights > 0])
+
+    def best_constant(self) -> float:
+        """Return the median of the targets, 0 for labels."""
+        labels = self.loss.is_classification
+        return 0.0 if labels else float(self.target_quantile(self.y, 0.5))
+
+    def values(self, res: NDArray) -> NDArray:
+        """Return the losses."""
+        return self.loss.value(self._argument(res))
+
+    def slopes(self, res: NDArray) -> NDArray:
+        """Return the derivatives of the losses with respect to the residuals."""
+        slopes = self.loss.derivative(self._argument(res))
+        return -self.y * slopes if self.loss.is_classification else slopes
+
+    def prox(self, res: NDArray, step: float) -> NDArray:
+        """Return ``argmin_u step psi(u) + (u - res)^2 / 2``."""
+        u = self.loss.prox(self._argument(res), step)
+        return self.y * (1.0 - u) if self.loss.is_classification else u
+
+    def _argument(self, res: NDArray) -> NDArray:
+        return 1.0 - self.y * res if self.loss.is_classification else res
+
+    def pair(
+        self, shift: float, at: Callable[[float], tuple[NDArray, NDArray]]
+    ) -> Pair:
+        """Return the pair that `at` gives for a shift."""
+        u, a = at(shift)
+        return Pair(shift, u, a, float(self.weights @ a))
+
+    def balanced_pairs(
+        self,
+        at: Callable[[float], tuple[NDArray, NDArray]],
+        start: float,
+        step: float,
+        allowed: float,
+    ) -> tuple[Pair, Pair] | None:
+        """Return pairs with a total of at least and of at most 0, close together.
+
+        Parameters
+        ----------
+        at : callable
+            Returns u and a for a shift; the total must fall as the shift grows.
+        start, step : float
+            First shift, and the first distance from it.
+        allowed : float
+            What the certificate may lose: an upper bound on the divergences.
+
+        Returns
+        -------
+        tuple of two Pair, or None
+            None if no such pairs are found: the intercept may have no optimum.
+        """
+        high = low = self.pair(start, at)
+        for _ in range(_EXPANSIONS):
+            if high.total >= 0 >= low.total:
+                break
+            if low.total > 0:
+                high, low = low, self.pair(low.shift + step, at)
+            else:
+                high, low = self.pair(high.shift - step, at), high
+            step *= 2.0
+        else:
+            return None
+        for trial in range(_REFINEMENTS):
+            width, drop = low.shift - high.shift, high.total - low.total
+            if width * drop <= allowed * self.n:
+                break
+            part = high.total / drop if trial % 2 else 0.5
+            middle = high.shift + min(max(part, 0.01), 0.99) * width
+            if not high.shift < middle < low.shift:
+                break
+            pair = self.pair(middle, at)
+            high, low = (pair, low) if pair.total >= 0 else (high, pair)
+        return high, low
+
+    def certify(
+        self, w: NDArray, b: float, res: NDArray, pairs: tuple[Pair, ...]
+    ) -> Certificate:
+        """Return the certificate of (w, b) and the balanced combination of `pairs`."""
+        losses, young, a = self.values(res), 0.0, np.zeros_like(res)
+        for share, pair in zip(_shares(pairs), pairs, strict=True):
+            divergence = losses - self.values(pair.u) - pair.a * (res - pair.u)
+            young += share * float(self.weights @ np.maximum(divergence, 0.0))
+            a += share * pair.a
+        noise = np.abs(losses) + np.abs(self.y * a)
+        young += _ROUNDING * float(self.weights @ noise)
+        rho = self.alpha * w - self.design.rmv(self.weights * a) / self.n
+        young += abs(b * float(self.weights @ a))
+        return certificate(self, w, b, a.copy(), rho, losses, young)
+
+
+def _shares(pairs: tuple[Pair, ...]) -> tuple[float, ...]:
+    """Return the shares with which the totals of two pairs cancel."""
+    if len(pairs) == 1:
+        return (1.0,)
+    high, low = pairs
+    drop = high.total - low.total
+    first = -low.total / drop if drop > 0 else 0.5
+    return first, 1.0 - first
+
+
+def check_subgradients(
+    u: NDArray, a: NDArray, problem: GenericProblem, by: str
+) -> None:
+    """Raise an error if some a_i is not a subgradient of the loss at u_i.
+
+    It is compared with the other residuals: ``psi(v) >= psi(u) + a (v - u)``. That the
+    loss is convex, and that its derivative or prox belongs to its value, is what a
+    certificate rests on.
+    """
+    values = problem.values(u)
+    for shift in range(1, min(len(u), 9)):
+        if problem.loss.is_classification:  # compare rows of the same class
+            same = np.roll(problem.y, shift) == problem.y
+        else:
+            same = np.ones(len(u), dtype=bool)
+        v, loss = np.roll(u, shift), np.roll(values, shift)
+        below = values + a * (v - u) - loss
+        size = np.abs(values) + np.abs(loss) + np.abs(a * (v - u))
+        if not (below <= 1e-6 * size + 1e-12)[same].all():
+            raise ValueError(
+                f"`loss` must be convex with a `{by}` that belongs to its `value`, got "
+                f"{problem.loss!r}, whose subgradient inequality fails"
+            )
+
+
+class GenericSearch:
+    """A search until a certificate is good enough.
+
+    Attributes
+    ----------
+    mean, values, vectors : ndarray
+        Weighted mean of the features (zero without an intercept), and the
+        eigendecomposition of ``Z^T S Z / n``, centered with an intercept.
+    mass : float
+        Sum of the weights.
+    best : Certificate
+        The best one so far; a subclass sets the first.
+    steps : int
+        Iterations.
+    """
+
+    best: Certificate
+
+    def __init__(
+        self, problem: GenericProblem, tol: float, max_iter: int, report: Report | None
+    ) -> None:
+        self.problem, self.tol, self.max_iter = problem, tol, max_iter
+        self.report, self.steps, self.stopped = report, 0, False
+        gram = problem.design.gram(weights=problem.weights) / problem.n
+        self.mass, self.mean = problem.weights.sum(), np.zeros(problem.rank)
+        if problem.fit_intercept:
+            self.mean = problem.design.rmv(problem.weights) / self.mass
+            gram -= self.mass / problem.n * np.outer(self.mean, self.mean)
+        values, self.vectors = np.linalg.eigh(gram)
+        self.values = np.maximum(values, 0.0)
+
+    @property
+    def target(self) -> float:
+        """The gap at which to stop."""
+        return self.tol * self.best.scale
+
+    def keep(self, certificate: Certificate) -> None:
+        """Keep a certificate if it is the best, and report the best one."""
+        if certificate.gap < self.best.gap:
+            self.best = certificate
+        self.call_back()
+
+    def call_back(self) -> None:
+        """Report the best certificate."""
+        if self.report is not None:
+            self.stopped |= bool(self.report(self.steps, self.best))
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the best certificate is good enough, or the report asks to stop."""
+        return self.best.gap <= self.target or (self.stopped and self.steps > 0)
+
+
+class AlternatingDirections(GenericSearch):
+    """ADMM until a certificate is good enough.
+
+    Attributes
+    ----------
+    c : float
+        Penalty parameter of the constraint ``u = y - Z w - b``.
+    w, b, res, u, scaled
+        Iterates: coefficients, intercept, their residuals, the separate residuals and
+        the multiplier over c.
+    """
+
+    def __init__(
+        self,
+        problem: GenericProblem,
+        state: State,
+        tol: float,
+        max_iter: int,
+        report: Report | None,
+    ) -> None:
+        super().__init__(problem, tol, max_iter, report)
+        self.w, self.b = np.array(state.coef, float), float(state.intercept)
+        self.res = self.u = problem.residual(self.w, self.b)
+        self.c = 1.0 / problem.spread(self.res)
+        self.scaled = np.zeros_like(self.res)
+        if state.dual is not None:
+            self.scaled = state.dual / self.c
+        u, a = self._subgradients(0.0)
+        check_subgradients(u, a, problem, "prox")
+        self.best = self._certify(np.inf)
+        self.call_back()
+
+    def run(self) -> tuple[Certificate, int]:
+        """Return the best certificate and the number of steps."""
+        adapt = _EVERY
+        while self.steps < self.max_iter and not self.is_done:
+            self._step()
+            if self.steps % _EVERY == 0 or self.steps == self.max_iter:
+                self.keep(self._certify(_ALLOWED * self.target))
+            if self.steps == adapt:  # ever more seldom, so that the method converges
+                self._adapt()
+                adapt = self.steps + max(_EVERY, self.steps // 2)
+        return self.best, self.steps
+
+    def _step(self) -> None:
+        p = self.problem
+        point = _RELAXED * self.res + (1.0 - _RELAXED) * self.u + self.scaled
+        u = p.prox(point, 1.0 / self.c)
+        self.scaled, self.moved, self.u = point - u, u - self.u, u
+        self._regress(p.y - self.u + self.scaled)
+        self.res = p.residual(self.w, self.b)
+        self.steps += 1
+
+    def _regress(self, target: NDArray) -> None:
+        """Set (w, b) to the ridge regression of `target`, with penalty alpha / c."""
+        p = self.problem
+        middle = p.weights @ target / self.mass if p.fit_intercept else 0.0
+        cross = p.design.rmv(p.weights * (target - middle)) / p.n
+        shrunk = (self.vectors.T @ cross) / (self.values + p.alpha / self.c)
+        self.w = self.vectors @ shrunk
+        self.b = float(middle - self.mean @ self.w) if p.fit_intercept else 0.0
+
+    def _adapt(self) -> None:
+        """Balance the relative residuals of the constraint and of the multiplier."""
+        apart = _norm(self.res - self.u) / max(_norm(self.u), 1e-300)
+        moved = _norm(self.moved) / max(_norm(self.scaled), 1e-300)
+        if apart > 0 and moved > 0:
+            change = np.sqrt(apart / moved).clip(1 / _MOST_CHANGE, _MOST_CHANGE)
+            self.c *= float(change)
+            self.scaled = self.scaled / change
+
+    def _subgradients(self, shift: float) -> tuple[NDArray, NDArray]:
+        """Return the next u and the subgradients there, for shifted residuals."""
+        point = self.res + self.scaled - shift
+        u = self.problem.prox(point, 1.0 / self.c)
+        return u, self.c * (point - u)
+
+    def _certify(self, allowed: float) -> Certificate:
+        p, at = self.problem, self._subgradients
+        if not p.fit_intercept:
+            return p.certify(self.w, 0.0, self.res, (p.pair(0.0, at),))
+        step = 1e-3 * p.spread(self.res)
+        pairs = p.balanced_pairs(at, 0.0, step, allowed)
+        if pairs is None:
+            certificate = p.certify(self.w, self.b, self.res, (p.pair(0.0, at),))
+            return certificate._replace(gap=np.inf)
+        return p.certify(self.w, self.b, self.res, pairs)
+
+
+def _norm(values: NDArray) -> float:
+    return float(np.linalg.norm(values))
+
+
+class _Done(Exception):
+    """The solution is certified."""
+
+
+class WhitenedDescent(GenericSearch):
+    """L-BFGS on whitened features, until a certificate is good enough."""
+
+    def __init__(
+        self,
+        problem: GenericProblem,
+        state: State,
+        tol: float,
+        max_iter: int,
+        report: Report | None,
+    ) -> None:
+        super().__init__(problem, tol, max_iter, report)
+        self.awaited = np.inf
+        self.root = self.vectors / np.sqrt(self.values + problem.alpha)
+        w, b = np.array(state.coef, float), float(state.intercept)
+        res = problem.residual(w, b)
+        check_subgradients(res, problem.slopes(res), problem, "derivative")
+        self.best = self._certify(w, b, np.inf)
+        self.call_back()
+
+    def run(self) -> tuple[Certificate, int]:
+        """Return the best certificate and the number of iterations."""
+        try:
+            for _ in range(_RESTARTS):
+                before = self.best.gap
+                self._descend()
+                self._improve()
+                if self.steps >= self.max_iter or not self.best.gap < 0.5 * before:
+                    break
+        except _Done:
+            pass
+        return self.best, self.steps
+
+    def _point(self, x: NDArray) -> tuple[NDArray, float]:
+        w = self.root @ x[: self.problem.rank]
+        return w, float(x[-1] - self.mean @ w) if self.problem.fit_intercept else 0.0
+
+    def _descend(self) -> None:
+        w, b = self.best.coef, self.best.intercept
+        x = scipy.linalg.solve(self.root, w)
+        if self.problem.fit_intercept:
+            x = np.append(x, b + self.mean @ w)
+        limits = {"maxiter": self.max_iter - self.steps, "maxfun": 10**9, "maxls": 50}
+        optimize.minimize(
+            self._objective, x, jac=True, method="L-BFGS-B", callback=self._check,
+            options={"ftol": 0.0, "gtol": 0.0, "maxcor": _MEMORY, **limits},
+        )  # fmt: skip
+
+    def _objective(self, x: NDArray) -> tuple[float, NDArray]:
+        p = self.problem
+        w, b = self._point(x)
+        res = p.residual(w, b)
+        push = p.weights * p.slopes(res)
+        rho = p.alpha * w - p.design.rmv(push) / p.n
+        tilt = -push.sum() / p.n
+        self.last = w, b, float(rho @ rho) / (2 * p.alpha)
+        gradient = self.root.T @ (rho - tilt * self.mean)
+        value = p.weights @ p.values(res) / p.n + p.alpha / 2 * (w @ w)
+        return value, np.append(gradient, tilt) if p.fit_intercept else gradient
+
+    def _check(self, x: NDArray) -> None:
+        """Certify the new iterate if it seems to be good enough."""
+        self.steps += 1
+        if self.report is not None or self.last[2] <= min(self.target, self.awaited):
+            self._improve()
+
+    def _improve(self) -> None:
+        w, b, estimate = self.last
+        self.awaited = 0.5 * estimate
+        self.keep(self._certify(w, b, _ALLOWED * self.target))
+        if self.is_done:
+            raise _Done
+
+    def _certify(self, w: NDArray, b: float, allowed: float) -> Certificate:
+        """Certify w with the best intercept, found by a search in one dimension."""
+        p, res = self.problem, self.problem.residual(w, 0.0)
+
+        def at(shift: float) -> tuple[NDArray, NDArray]:
+            return res - shift, p.slopes(res - shift)
+
+        if not p.fit_intercept:
+            return p.certify(w, 0.0, res, (p.pair(0.0, at),))
+        step = 1e-3 * p.spread(res - b)
+        pairs = p.balanced_pairs(at, b, step, allowed)
+        if pairs is None:
+            certificate = p.certify(w, b, res - b, (p.pair(b, at),))
+            return certificate._replace(gap=np.inf)
+        b = min(pairs, key=lambda pair: abs(pair.total)).shift
+        return p.certify(w, b, res - b, pairs)
 
 
 def solve_generic(

@@ -1,1 +1,0 @@
-"""Losses given by code: problem and certificate, whitened L-BFGS, ADMM."""

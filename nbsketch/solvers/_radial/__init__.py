@@ -1,1 +1,0 @@
-"""Losses of norms: problem, preconditioner and search."""

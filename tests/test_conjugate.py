@@ -7,17 +7,15 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from nbsketch import GaussianKernel, LaplacianKernel, MaternKernel
 from nbsketch.gram import SymmetricGram
-from nbsketch.solvers._linear import preconditioner
+from nbsketch.solvers._linear import cholesky
 from nbsketch.solvers._linear.cholesky import (
+    BlockPreconditioner,
+    LowRankPreconditioner,
     partial_cholesky,
     raised_cholesky,
     solve_positive_upper,
 )
 from nbsketch.solvers._linear.conjugate_gradients import StoredMatrix
-from nbsketch.solvers._linear.preconditioner import (
-    BlockPreconditioner,
-    LowRankPreconditioner,
-)
 from nbsketch.solvers.conjugate import (
     LARGEST_GAP,
     NotConvergedError,
@@ -84,7 +82,7 @@ def random_preconditioner(K, alpha, rng, options):
 
 @pytest.mark.parametrize("first", range(0, 500, 50))
 def test_the_gap_bounds_the_excess(first, monkeypatch):
-    monkeypatch.setattr(preconditioner, "_ROWS", 20)
+    monkeypatch.setattr(cholesky, "_ROWS", 20)
     failed, converged = 0, 0
     for seed in range(first, first + 50):
         kernel, X, Y, alpha, options = draw_problem(seed)
@@ -292,7 +290,7 @@ def test_preconditioner_is_the_inverse(weighted, dtype, rng):
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_blocks_of_near_rows_are_exact(weighted, rng, monkeypatch):
-    monkeypatch.setattr(preconditioner, "_ROWS", 20)
+    monkeypatch.setattr(cholesky, "_ROWS", 20)
     X = rng.normal(size=(150, 2))
     matrix = MaternKernel(0.3)(X)
     F, _ = partial_cholesky(StoredMatrix(matrix), 10, rng, dtype="f8")

@@ -21,9 +21,9 @@ from nbsketch.losses import (
 )
 from nbsketch.solvers import dual_path, solve_dual, solve_scalar
 from nbsketch.solvers._dual import search as dual_search
-from nbsketch.solvers._linear import preconditioner
+from nbsketch.solvers._linear import cholesky
+from nbsketch.solvers._linear.cholesky import LowRankPreconditioner
 from nbsketch.solvers._linear.conjugate_gradients import StoredMatrix
-from nbsketch.solvers._linear.preconditioner import LowRankPreconditioner
 
 LOSSES = [
     HuberLoss(0.3),
@@ -308,7 +308,7 @@ def test_quantiles_that_interpolate_converge(most, monkeypatch):
     monkeypatch.setattr(dual_search, "DIRECT", 0)
     monkeypatch.setattr(dual_search, "DIRECT_HARD", most)
     monkeypatch.setattr(dual_search, "STEPS", 40)
-    monkeypatch.setattr(preconditioner, "_RANKS", (20, 20))
+    monkeypatch.setattr(cholesky, "_RANKS", (20, 20))
     known = PinballLoss(0.8), 1e-5
     solution = solve_dual(K, y, *known, tol=1e-3, max_iter=1000, random_state=0)
     best = solve_scalar(features(K), y, *known, tol=1e-8)

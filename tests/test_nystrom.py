@@ -22,9 +22,8 @@ from nbsketch import (
     SubsamplingSketch,
 )
 from nbsketch.gram import SketchedColumns, columns
-from nbsketch.solvers._conjugate.search import LARGEST_GAP, NotConvergedError
-from nbsketch.solvers._conjugate.systems import NUGGET, FalkonPreconditioner
-from nbsketch.solvers.conjugate import solve_nystrom
+from nbsketch.solvers._linear.systems import NUGGET, FalkonPreconditioner
+from nbsketch.solvers.conjugate import LARGEST_GAP, NotConvergedError, solve_nystrom
 
 RECIPES = [
     SubsamplingSketch,

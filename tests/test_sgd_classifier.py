@@ -72,8 +72,8 @@ def test_steps_are_those_of_the_definition(loss, columns, batch):
 def run(Z, Y, loss, order, options):
     """Return coefficients and intercept of the compiled steps on rows in an order."""
     from nbsketch.solvers._stochastic.problem import sgm_problem
-    from nbsketch.solvers._stochastic.search import SGMSearch
     from nbsketch.solvers.design import ArrayDesign
+    from nbsketch.solvers.stochastic import SGMSearch
 
     known = options["alpha"], None, options["fit_intercept"]
     problem = sgm_problem(ArrayDesign(Z), Y, loss, *known)

@@ -25,12 +25,13 @@ from nbsketch.fitting.settings import SketchSettings
 from nbsketch.fitting.sketched import draw_sketch
 from nbsketch.solvers.sgm import (
     REGIMES,
+    StreamState,
     average_start,
     sgm_iterates,
     sgm_regime,
     solve_sgm,
+    stream_sgm,
 )
-from nbsketch.solvers.streams import StreamState, stream_sgm
 
 N = 300
 

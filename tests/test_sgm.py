@@ -15,7 +15,6 @@ from nbsketch.losses import (
     SquaredEpsilonInsensitiveLoss,
     SquareLoss,
 )
-from nbsketch.solvers._stochastic.search import RowStream
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.sgm import (
     REGIMES,
@@ -23,8 +22,9 @@ from nbsketch.solvers.sgm import (
     sgm_iterates,
     sgm_regime,
     solve_sgm,
+    stream_sgm,
 )
-from nbsketch.solvers.streams import stream_sgm
+from nbsketch.solvers.stochastic import RowStream
 
 N, R, D = 40, 7, 3
 SCALAR = [
@@ -291,7 +291,7 @@ def test_many_steps_are_split_without_a_seam(monkeypatch):
     Z, Y = data()
     options = {"step": 1.0, "batch_size": 3, "n_steps": 50, "rng": 0, "average": True}
     whole = solve_sgm(Z, Y[:, 0], **options)
-    monkeypatch.setattr("nbsketch.solvers._stochastic.search._ROWS_PER_CALL", 10)
+    monkeypatch.setattr("nbsketch.solvers.stochastic._ROWS_PER_CALL", 10)
     assert_array_equal(solve_sgm(Z, Y[:, 0], **options).coef, whole.coef)
 
 

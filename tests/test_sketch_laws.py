@@ -28,7 +28,7 @@ from nbsketch import (
 from nbsketch._jit import transforms
 from nbsketch._jit.csr import fill_distinct
 from nbsketch.gram import Gram
-from nbsketch.sketches._recipe import integers, signs, start_of_permutation, uniforms
+from nbsketch.sketches._sketch import integers, signs, start_of_permutation, uniforms
 
 P_VALUE = 6e-7
 

@@ -18,10 +18,8 @@ from nbsketch.datasets import Dataset
 from nbsketch.kernels import median_distance
 from nbsketch.reproduce import _figures, _report, experiment
 from nbsketch.reproduce.tabular import (
-    boosting,
     comparison,
     methods,
-    pairs,
     problems,
     rivals,
     sketch_cost,
@@ -90,7 +88,7 @@ def tiny(monkeypatch):
     monkeypatch.setattr(problems, "_read", read)
     monkeypatch.setattr(sketch_cost, "load", lambda name, home: toy())
     for name in ("TREES", "MOST_TREES"):
-        monkeypatch.setattr(boosting, name, 30)
+        monkeypatch.setattr(rivals, name, 30)
     monkeypatch.setattr(_figures, "DPI", 60)
 
 
@@ -106,7 +104,7 @@ def test_every_method_learns(task, name, tiny):
     if task == REGRESSION:
         assert scores["error"] < 0.5 * np.std(test.y)
     elif task == QUANTILES:
-        constant = np.quantile(train.y, boosting.LEVELS) + np.zeros((100, 1))
+        constant = np.quantile(train.y, rivals.LEVELS) + np.zeros((100, 1))
         least = comparison.scores_of(task, constant, test.y)["error"]
         assert scores["error"] < 0.5 * least and 0.4 < scores["coverage"] <= 1
     else:
@@ -126,7 +124,7 @@ def test_trees_stop_on_rows_held_out():
     pytest.importorskip("lightgbm")
     X = np.random.default_rng(0).normal(size=(300, 3))
     noise = np.random.default_rng(1).normal(size=300)
-    fixed = boosting.lightgbm_defaults(REGRESSION)(X, noise, 0, 0.0)
+    fixed = rivals.lightgbm_defaults(REGRESSION)(X, noise, 0, 0.0)
     # Of noise, next to nothing is learned; without stopping, most of it would be.
     assert np.std(fixed(X)) < 0.6
 
@@ -146,9 +144,9 @@ def test_more_time_for_tuning_never_has_a_larger_validation_loss(monkeypatch):
     pytest.importorskip("lightgbm")
     X, y = toy(200).X, toy(200).y
     clock = iter(np.arange(100.0))
-    monkeypatch.setattr(boosting.time, "process_time", lambda: next(clock))
+    monkeypatch.setattr(rivals.time, "process_time", lambda: next(clock))
     losses, models = [], []
-    train = boosting._train
+    train = rivals._train
 
     def spy(*arguments):
         model, loss = train(*arguments)
@@ -156,10 +154,10 @@ def test_more_time_for_tuning_never_has_a_larger_validation_loss(monkeypatch):
         models.append(model)
         return model, loss
 
-    monkeypatch.setattr(boosting, "_train", spy)
+    monkeypatch.setattr(rivals, "_train", spy)
     rng = np.random.default_rng(0)
     goal = {"objective": "regression"}
-    best = boosting._search(X, y, goal, 0, 6.5, rng)  # a second a trial
+    best = rivals._search(X, y, goal, 0, 6.5, rng)  # a second a trial
     assert len(losses) == 7 and len(set(losses)) > 3
     # The settings of the least loss, fitted to all rows.
     least = models[np.argmin(losses)]
@@ -513,7 +511,7 @@ def test_coverages_are_counted_in_standard_errors():
         for name, pair in shares.items()
         for k, share in enumerate(pair)
     ]
-    (found,) = pairs.coverages(rows)
+    (found,) = summary.coverages(rows)
     # A standard error is 0.04: 0, 1 and -5 of them.
     assert (found["sets"], found["within"]) == (3, 2)
     assert (found["lowest"], found["highest"]) == ("-5.0", "1.0")

@@ -39,8 +39,8 @@ from nbsketch.fitting.settings import SketchSettings
 from nbsketch.fitting.sizes import stochastic_size, stream_size
 from nbsketch.fitting.sketched import SketchedData, draw_sketch
 from nbsketch.fitting.weights import TrainingRows
-from nbsketch.solvers._stochastic.search import squared_norms
-from nbsketch.solvers.streams import StreamState
+from nbsketch.solvers.sgm import StreamState
+from nbsketch.solvers.stochastic import squared_norms
 
 
 def streams(model: Any) -> bool:

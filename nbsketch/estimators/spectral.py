@@ -12,10 +12,10 @@ from nbsketch._validation import check_choice, check_integer, declares_parameter
 from nbsketch.distributed.lazy import row_by_row, rowwise
 from nbsketch.estimators._base import RegressorScore, SketchedModel, as_columns
 from nbsketch.fitting.alpha import CRITERIA
+from nbsketch.fitting.least_squares import SpectralObjective
 from nbsketch.fitting.objective import FeatureSolution, Problem
 from nbsketch.fitting.settings import Plan
 from nbsketch.fitting.sketched import SketchedData
-from nbsketch.fitting.spectral import SpectralObjective
 from nbsketch.losses import SquareLoss
 from nbsketch.outputs import IdentityOutput
 from nbsketch.solvers.filters import Filter, LandweberFilter, as_filter

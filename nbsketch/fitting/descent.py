@@ -38,11 +38,9 @@ from nbsketch.fitting.objective import Objective
 from nbsketch.fitting.objectives import RadialObjective, ScalarObjective
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.losses import Loss
-from nbsketch.solvers._stochastic.search import squared_norms
 from nbsketch.solvers.design import ArrayDesign
-from nbsketch.solvers.sgm import sgm_iterates, sgm_regime
-from nbsketch.solvers.stochastic import solve_stochastic
-from nbsketch.solvers.streams import StreamState, stream_sgm
+from nbsketch.solvers.sgm import StreamState, sgm_iterates, sgm_regime, stream_sgm
+from nbsketch.solvers.stochastic import solve_stochastic, squared_norms
 
 # Rows for each feature in the estimate of C.
 _ROWS_PER_FEATURE = 10

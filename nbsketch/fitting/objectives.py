@@ -14,8 +14,7 @@ from nbsketch.fitting.sizes import joint_size
 from nbsketch.losses import LogLinkLoss, Loss, PinballLoss
 from nbsketch.solvers._newton.start import class_starts
 from nbsketch.solvers.design import Design
-from nbsketch.solvers.dual import dual_path
-from nbsketch.solvers.joint_dual import joint_dual_path
+from nbsketch.solvers.dual import dual_path, joint_dual_path
 from nbsketch.solvers.newton import solve_joint_pinball, solve_scalar
 from nbsketch.solvers.radial import solve_radial
 from nbsketch.solvers.row_loss import has_row_loss

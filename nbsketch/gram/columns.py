@@ -9,8 +9,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
-from nbsketch._jit.normal import PARTS, add_normal_parallel, add_normal_serial
-from nbsketch._jit.products import add_all
+from nbsketch._jit.products import (
+    PARTS,
+    add_all,
+    add_normal_parallel,
+    add_normal_serial,
+)
 from nbsketch._jit.threads import run_tiles
 from nbsketch._memory import fits
 from nbsketch._validation import check_rows

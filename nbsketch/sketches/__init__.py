@@ -3,8 +3,7 @@
 from typing import Any
 
 from nbsketch._validation import check_choice, check_integer
-from nbsketch.sketches._recipe import SizedRecipe, SketchRecipe
-from nbsketch.sketches._sketch import DenseSketch, Sketch
+from nbsketch.sketches._sketch import DenseSketch, SizedRecipe, Sketch, SketchRecipe
 from nbsketch.sketches.entries import (
     CountSketch,
     GaussianSketch,

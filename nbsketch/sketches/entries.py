@@ -20,7 +20,7 @@ from nbsketch._jit.csr import (
 )
 from nbsketch._jit.threads import run_slices
 from nbsketch._validation import check_choice, check_integer, check_real
-from nbsketch.sketches._recipe import SizedRecipe, signs
+from nbsketch.sketches._sketch import SizedRecipe, signs
 
 # Rough time of one random number on one thread.
 _SECONDS_PER_ENTRY = 2e-8

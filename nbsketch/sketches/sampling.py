@@ -20,8 +20,10 @@ from nbsketch._validation import (
     random_generator,
 )
 from nbsketch.leverage import alpha_for_dimension, ridge_leverage_scores
-from nbsketch.sketches._recipe import (
+from nbsketch.sketches._sketch import (
+    Origin,
     SizedRecipe,
+    Sketch,
     SketchRecipe,
     draw_seed,
     integers,
@@ -29,7 +31,6 @@ from nbsketch.sketches._recipe import (
     start_of_permutation,
     uniforms,
 )
-from nbsketch.sketches._sketch import Origin, Sketch
 
 
 @dataclass(frozen=True)

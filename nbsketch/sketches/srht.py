@@ -17,8 +17,14 @@ from numpy.typing import NDArray
 from nbsketch._fields import register
 from nbsketch._jit.transforms import add_hadamard
 from nbsketch._validation import check_array_of, check_choice, check_positive
-from nbsketch.sketches._recipe import SizedRecipe, signs, start_of_permutation
-from nbsketch.sketches._sketch import Origin, Sketch, check_origin
+from nbsketch.sketches._sketch import (
+    Origin,
+    SizedRecipe,
+    Sketch,
+    check_origin,
+    signs,
+    start_of_permutation,
+)
 
 # Length of the Hadamard transforms that are done in cache.
 _BLOCK = 256

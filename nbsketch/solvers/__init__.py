@@ -15,7 +15,7 @@ _HOME = {
         "solve_nystrom",
     ),
     "design": ("ArrayDesign", "Design"),
-    "dual": ("dual_path", "solve_dual"),
+    "dual": ("dual_path", "joint_dual_path", "solve_dual", "solve_joint_dual"),
     "exact": ("LeftOut", "leave_one_out_residuals", "solve_exact"),
     "folds": ("Fold", "OrderEffect", "fold_errors", "order_effect"),
     "filters": (
@@ -26,7 +26,6 @@ _HOME = {
         "RidgeFilter",
     ),
     "generic": ("solve_generic",),
-    "joint_dual": ("joint_dual_path", "solve_joint_dual"),
     "newton": ("solve_joint_pinball", "solve_scalar"),
     "radial": ("solve_radial",),
     "ridge": ("RidgePath", "cross_validation", "ridge_path"),
@@ -34,9 +33,11 @@ _HOME = {
         "Iterate",
         "Regime",
         "SGMSolution",
+        "StreamState",
         "sgm_iterates",
         "sgm_regime",
         "solve_sgm",
+        "stream_sgm",
     ),
     "smoother": (
         "generalized_cross_validation",
@@ -47,7 +48,6 @@ _HOME = {
     "solution": ("Solution", "State"),
     "spectrum": ("Spectrum", "decompose"),
     "stochastic": ("Snapshot", "StochasticSolution", "solve_stochastic"),
-    "streams": ("StreamState", "stream_sgm"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

@@ -24,18 +24,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._validation import check_integer, check_positive
 from nbsketch.solvers._certified.problem import check_weights
-from nbsketch.solvers._conjugate.search import ConjugateSearch, Limits
-from nbsketch.solvers._conjugate.systems import KernelSystem
+from nbsketch.solvers._linear.cholesky import (
+    LowRankPreconditioner,
+    low_rank_factor,
+)
 from nbsketch.solvers._linear.conjugate_gradients import (
     RotatedOutputs,
     SymmetricOperator,
     as_operator,
     check_columns,
 )
-from nbsketch.solvers._linear.preconditioner import (
-    LowRankPreconditioner,
-    low_rank_factor,
-)
+from nbsketch.solvers._linear.systems import KernelSystem
+from nbsketch.solvers.conjugate import ConjugateSearch, Limits
 
 
 def solve_exact(

@@ -31,7 +31,6 @@ from nbsketch.reproduce._report import (
     where,
 )
 from nbsketch.reproduce.experiment import RESULTS, Report, publish
-from nbsketch.reproduce.tabular.boosting import LEVELS
 from nbsketch.reproduce.tabular.methods import (
     DEFAULT,
     TUNED,
@@ -40,7 +39,6 @@ from nbsketch.reproduce.tabular.methods import (
     not_run,
     release,
 )
-from nbsketch.reproduce.tabular.pairs import against_others
 from nbsketch.reproduce.tabular.problems import (
     CLASSIFICATION,
     PROBLEMS,
@@ -49,7 +47,13 @@ from nbsketch.reproduce.tabular.problems import (
     Table,
     chosen,
 )
-from nbsketch.reproduce.tabular.summary import panels, summarize, write_tables
+from nbsketch.reproduce.tabular.rivals import LEVELS
+from nbsketch.reproduce.tabular.summary import (
+    against_others,
+    panels,
+    summarize,
+    write_tables,
+)
 
 NAME = "tabular"
 _DEVELOPED = "Every set was looked at when the defaults were developed."

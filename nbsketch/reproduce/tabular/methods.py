@@ -17,20 +17,20 @@ from nbsketch.estimators import (
     SketchedKernelRegressor,
 )
 from nbsketch.reproduce.tabular import rivals
-from nbsketch.reproduce.tabular.boosting import (
-    LEVELS,
-    Predict,
-    histograms,
-    lightgbm_defaults,
-    lightgbm_tuned,
-)
 from nbsketch.reproduce.tabular.problems import (
     CLASSIFICATION,
     QUANTILES,
     REGRESSION,
     Problem,
 )
-from nbsketch.reproduce.tabular.rivals import Fit
+from nbsketch.reproduce.tabular.rivals import (
+    LEVELS,
+    Fit,
+    Predict,
+    histograms,
+    lightgbm_defaults,
+    lightgbm_tuned,
+)
 from nbsketch.tabular.classifier import TabularKernelClassifier
 from nbsketch.tabular.columns import fit_columns
 from nbsketch.tabular.reading import is_table

@@ -19,8 +19,8 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
+from nbsketch.solvers._linear.cholesky import LowRankPreconditioner
 from nbsketch.solvers._linear.conjugate_gradients import PartialOperator
-from nbsketch.solvers._linear.preconditioner import LowRankPreconditioner
 
 
 class CoupledMatrix:

@@ -29,12 +29,15 @@ from nbsketch.solvers._certified.problem import Certificate
 from nbsketch.solvers._certified.search import convex_step
 from nbsketch.solvers._dual.matrix import Steps, run_together
 from nbsketch.solvers._dual.problem import DualProblem, Point
-from nbsketch.solvers._linear.cholesky import raised_cholesky, solve_positive_upper
+from nbsketch.solvers._linear.cholesky import (
+    LowRankPreconditioner,
+    raised_cholesky,
+    solve_positive_upper,
+)
 from nbsketch.solvers._linear.conjugate_gradients import (
     ConjugateGradients,
     PartialOperator,
 )
-from nbsketch.solvers._linear.preconditioner import LowRankPreconditioner
 from nbsketch.solvers.row_loss import typical_mean
 
 # Up to this many rows a factorization is as fast as the steps that it saves, for most

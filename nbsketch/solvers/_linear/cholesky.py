@@ -8,9 +8,35 @@ Block variant of randomly pivoted Cholesky: Chen, Epperly, Tropp and Webber,
 "Randomly pivoted Cholesky", 2022, Algorithm 2.2, as a preconditioner in Diaz, Epperly,
 Frangella, Tropp and Webber, "Robust, randomized preconditioning for kernel ridge
 regression", 2023.
+
+Low-rank preconditioner of a kernel matrix plus a multiple of inverse weights.
+
+.. math:: P = F F^\top + \theta W^{-1}, \qquad P^{-1} = \frac1\theta W^{1/2}
+          \bigl(I - \tilde F (\tilde F^\top \tilde F + \theta I)^{-1} \tilde F^\top
+          \bigr) W^{1/2}, \qquad \tilde F = W^{1/2} F
+
+by Woodbury's identity. Rounding leaves about eps |r| where the shift over the largest
+eigenvalue times |r| should be left, so that theta is at least 2 eps tr(F F^T): a larger
+one than the shift hardly matters as long as the residual K - F F^T is larger still.
+
+Low-rank preconditioner with diagonal blocks of near rows, for small shifts.
+
+.. math:: P = F F^\top + D, \qquad D = \operatorname{blockdiag}_b \bigl(
+          (K - F F^\top)_{bb} + \lambda W^{-1}_{bb}\bigr)
+
+F describes what all rows share, the blocks what near rows share beyond it. With
+:math:`U^\top U = W^{1/2} D W^{1/2}` and :math:`G = F^\top W^{1/2} U^{-1}`, Woodbury's
+identity gives
+
+.. math:: P^{-1} = W^{1/2} U^{-1} \bigl(I - G^\top (I + G G^\top)^{-1} G\bigr)
+          U^{-\top} W^{1/2} .
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import copy
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 import scipy.linalg
@@ -119,3 +145,337 @@ def _block_factor(
         1.0, upper, schur.T, side=1, lower=0, overwrite_b=1
     )
     return solved.T
+
+
+# Most rows of a block, and steps of the power method for a direction to split along.
+_ROWS, _STEPS = 500, 3
+# A block without a Cholesky factor gets this share of the shift more, then four times.
+_MORE = 0.25
+
+
+class BlockPreconditioner:
+    """P^{-1} from a factor F^T of shape (m, n), for several shifts at once.
+
+    Parameters
+    ----------
+    K : SymmetricOperator of shape (n, n)
+        Kernel matrix, of which diagonal blocks are evaluated.
+    factor : ndarray of shape (m, n)
+        F^T in float64. Scaled in place.
+    rng : Generator
+        For the partition of the rows.
+    weights : ndarray of shape (n,), optional
+        W, at least 0. The identity by default.
+    """
+
+    def __init__(
+        self,
+        K: SymmetricOperator,
+        factor: NDArray,
+        rng: np.random.Generator,
+        weights: NDArray | None = None,
+    ) -> None:
+        self._parts = list(_partition(factor, rng))
+        self._root = None if weights is None else np.sqrt(weights)
+        self.factor = factor
+        if self._root is not None:
+            factor *= self._root
+        self._residuals = [self._residual(K, index) for index in self._parts]
+        self._shifted: dict[float, _Shifted] = {}
+
+    @property
+    def rank(self) -> int:
+        """Number of columns of F."""
+        return len(self.factor)
+
+    def solve(self, R: NDArray, shifts: NDArray) -> NDArray:
+        """Return P^{-1} R for R of shape (n, d), one shift for each column."""
+        R = R if self._root is None else R * self._root[:, None]
+        out = np.empty_like(R)
+        for c, shift in enumerate(shifts):
+            out[:, c] = self._solve(R[:, c], self._with_shift(float(shift)))
+        return out if self._root is None else out * self._root[:, None]
+
+    def _solve(self, r: NDArray, shifted: _Shifted) -> NDArray:
+        half = np.empty_like(r)
+        for index, upper in zip(self._parts, shifted.uppers, strict=True):
+            half[index] = solve_upper(upper, r[index], 1)
+        g = solve_upper(shifted.inner, shifted.whitened @ half, 1)
+        half -= shifted.whitened.T @ solve_upper(shifted.inner, g)
+        for index, upper in zip(self._parts, shifted.uppers, strict=True):
+            half[index] = solve_upper(upper, half[index])
+        return half
+
+    def _residual(self, K: SymmetricOperator, index: NDArray) -> NDArray:
+        """Return a diagonal block of W^{1/2} (K - F F^T) W^{1/2}."""
+        block = K.block(index)
+        if self._root is not None:
+            block *= np.outer(self._root[index], self._root[index])
+        part = self.factor[:, index]
+        return block - part.T @ part
+
+    def _with_shift(self, shift: float) -> _Shifted:
+        if shift not in self._shifted:
+            more = _MORE * shift
+            uppers = [
+                raised_cholesky(block, shift, more)[0] for block in self._residuals
+            ]
+            G = np.empty_like(self.factor)
+            for index, upper in zip(self._parts, uppers, strict=True):
+                G[:, index] = solve_upper(upper, self.factor[:, index].T, 1).T
+            inner, _ = raised_cholesky(G @ G.T, 1.0)
+            self._shifted[shift] = _Shifted(uppers, G, inner)
+        return self._shifted[shift]
+
+
+class _Shifted(NamedTuple):
+    """What belongs to one shift."""
+
+    uppers: list[NDArray]  # U, by blocks
+    whitened: NDArray  # G
+    inner: NDArray  # factor of I + G G^T
+
+
+def _partition(factor: NDArray, rng: np.random.Generator) -> Iterator[NDArray]:
+    """Yield blocks of near rows: halves along their direction of largest spread.
+
+    Rows are near if their columns of F^T, coordinates of their features, are.
+    """
+    waiting = [np.arange(factor.shape[1])]
+    while waiting:
+        index = waiting.pop()
+        if len(index) <= _ROWS:
+            yield index
+            continue
+        part, spread = factor[:, index], rng.standard_normal(len(index))
+        for _ in range(_STEPS):
+            spread = part.T @ (part @ (spread - spread.mean()))
+            spread /= np.abs(spread).max() or 1.0
+        order = np.argsort(spread - spread.mean(), kind="stable")
+        half = len(index) // 2
+        waiting += [np.sort(index[order[:half]]), np.sort(index[order[half:]])]
+
+
+# Default rank: 8 sqrt(n) between these. Larger ones cost more than the steps they save.
+_RANK, _RANKS = 8.0, (300, 2000)
+# Factors are float64 where the shift is below this share of the trace.
+_SMALL_SHIFT = 2.4e-7
+# Diagonal blocks pay where the shift is below this share of the mean diagonal.
+_LOCAL_SHIFT = 1e-4
+# Share of the trace by which theta exceeds rounding.
+_ROUNDINGS = 2
+# Rows of F whose weights are changed at a time.
+_CHUNK = 8192
+
+
+class Preconditioner(Protocol):
+    """What conjugate gradients ask of a preconditioner."""
+
+    @property
+    def rank(self) -> int:
+        """Number of columns of F."""
+
+    def solve(self, R: NDArray, shifts: NDArray) -> NDArray:
+        """Return P^{-1} R for R of shape (n, d), one shift for each column."""
+
+
+class LowRankPreconditioner:
+    """P^{-1} from a factor F^T of shape (m, n), for several shifts at once.
+
+    Weights can be changed: the Gram matrix of the weighted factor is updated by the
+    rows whose weights differ, as long as these are few.
+
+    Parameters
+    ----------
+    factor : ndarray of shape (m, n)
+        F^T, in float32 or float64, the type of all that follows.
+    weights : ndarray of shape (n,), optional
+        W, at least 0. The identity by default.
+    """
+
+    def __init__(self, factor: NDArray, weights: NDArray | None = None) -> None:
+        self.factor = factor
+        n, rank = self._shape
+        self._weights = np.zeros(n)
+        self._gram = np.zeros((rank, rank), factor.dtype, order="F")
+        self._uppers: dict[float, tuple[NDArray, float]] = {}
+        self.reweight(np.ones(n) if weights is None else weights)
+
+    @property
+    def rank(self) -> int:
+        """Number of columns of F."""
+        return self._shape[1]
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        """The shape of F."""
+        return self.factor.shape[1], self.factor.shape[0]
+
+    def reweight(self, weights: NDArray) -> None:
+        """Change the weights (n,); rows of weight zero do not count."""
+        changed = np.flatnonzero(weights != self._weights)
+        if len(changed) > np.count_nonzero(weights) / 2:
+            self._gram[:] = 0
+            self._weights = np.zeros(len(weights))
+            changed = np.flatnonzero(weights)
+        difference = weights[changed] - self._weights[changed]
+        for sign in (-1.0, 1.0):
+            rows = changed[sign * difference > 0]
+            for start in range(0, len(rows), _CHUNK):
+                part = rows[start : start + _CHUNK]
+                root = np.sqrt(sign * (weights[part] - self._weights[part]))
+                self._add(part, root.astype(self.factor.dtype), sign)
+        self._weights, self._uppers = weights, {}
+        self._root = None if (weights == 1).all() else np.sqrt(weights)[:, None]
+
+    def solve(self, R: NDArray, shifts: NDArray) -> NDArray:
+        """Return P^{-1} R for R of shape (n, d), one shift for each column."""
+        R = R if self._root is None else R * self._root
+        size = np.abs(R).max(axis=0, initial=0)
+        size[size == 0] = 1.0
+        V = (R / size).astype(self.factor.dtype, order="F")
+        root = 1 if self._root is None else self._root.astype(V.dtype)
+        G, thetas = self._times(V * root), np.empty(len(shifts))
+        for c, shift in enumerate(shifts):
+            upper, thetas[c] = self._factorized(float(shift))
+            G[:, c] = solve_positive_upper(upper, G[:, c])
+        V -= self._back(G) * root
+        out = V * (size / thetas)
+        return out if self._root is None else out * self._root
+
+    def diag(self, shift: float) -> NDArray:
+        """Return the diagonal of P^{-1}, of shape (n,), in float64."""
+        upper, theta = self._factorized(shift)
+        half = solve_upper(upper, self.factor, 1)
+        explained = np.einsum("ij,ij->j", half, half, dtype=np.float64)
+        return self._weights * (1 - self._weights * explained) / theta
+
+    def restricted(self, rows: NDArray) -> Self:
+        """Return the preconditioner of all rows of positive weight, these, alone."""
+        part = copy(self)
+        part._take(rows)
+        part._weights = self._weights[rows]
+        part._root = None if self._root is None else self._root[rows]
+        return part
+
+    def _take(self, rows: NDArray) -> None:
+        """Drop the other rows of F."""
+        self.factor = self.factor[:, rows]
+
+    def _add(self, rows: NDArray, root: NDArray, sign: float) -> None:
+        """Add the products of rows of F, times root, to the Gram matrix."""
+        part = np.take(self.factor, rows, axis=1)
+        part *= root
+        if len(part):
+            syrk = scipy.linalg.blas.get_blas_funcs("syrk", (part,))
+            options = {"trans": 1, "lower": 0, "overwrite_c": 1}
+            self._gram = syrk(sign, part.T, beta=1.0, c=self._gram, **options)
+
+    def _times(self, V: NDArray) -> NDArray:
+        """Return F^T V."""
+        return self.factor @ V
+
+    def _back(self, G: NDArray) -> NDArray:
+        """Return F G."""
+        return self.factor.T @ G
+
+    def _factorized(self, shift: float) -> tuple[NDArray, float]:
+        """Return the Cholesky factor of F^T W F + theta I, and theta."""
+        if not self.rank:
+            return self._gram, shift
+        if shift not in self._uppers:
+            rounding = _ROUNDINGS * float(np.finfo(self._gram.dtype).eps)
+            theta = max(shift, rounding * float(np.trace(self._gram)))
+            self._uppers[shift] = raised_cholesky(self._gram, theta)
+        return self._uppers[shift]
+
+
+def default_rank(n: int, share: float = 1.0, outputs: int = 1) -> int:
+    """Return a share of the rank for n rows, at most that for all outputs together."""
+    rank = int(np.clip(share * _RANK * n**0.5, *_RANKS))
+    return min(rank, _RANKS[1] // outputs)
+
+
+def low_rank_factor(
+    K: SymmetricOperator,
+    shift: float,
+    rng: np.random.Generator,
+    *,
+    rank: int | None = None,
+    dtype: DTypeLike | None = None,
+) -> NDArray:
+    """Return F^T for a shift; see `build_preconditioner`."""
+    n = K.shape[0]
+    rank = min(n, default_rank(n) if rank is None else rank)
+    if dtype is None:
+        small = shift < _SMALL_SHIFT * float(K.diag().sum())
+        dtype = np.float64 if small else np.float32
+    return partial_cholesky(K, rank, rng, dtype=dtype, tolerance=shift / 4)[0]
+
+
+def build_preconditioner(
+    K: SymmetricOperator,
+    shift: float,
+    rng: np.random.Generator,
+    *,
+    rank: int | None = None,
+    weights: NDArray | None = None,
+    dtype: DTypeLike | None = None,
+    local: bool | None = None,
+) -> Preconditioner:
+    r"""Return a preconditioner of K plus n alpha times inverse weights.
+
+    .. math:: P = F F^\top + \theta W^{-1} \approx K + n \alpha W^{-1}
+
+    with F from block randomly pivoted Cholesky, or with the diagonal blocks of
+    :math:`K - F F^\top + n \alpha W^{-1}` that belong to near rows in place of the
+    last term. `nbsketch.solvers.solve_conjugate` takes it for any penalty that is not
+    much smaller.
+
+    Parameters
+    ----------
+    K : SymmetricGram of shape (n, n)
+        Kernel matrix, of which `rank` rows are evaluated.
+    shift : float
+        Smallest n alpha that it is for. With an output matrix, n alpha over its largest
+        eigenvalue.
+    rng : Generator
+        Draws the pivots.
+    rank : int, optional
+        Number of columns of F: 8 sqrt(n) between 300 and 2000 by default, at most n,
+        and fewer if the rest of K is negligible. Building takes n rank^2 operations.
+    weights : ndarray of shape (n,), optional
+        Non-negative weights W of mean one.
+    dtype : {float32, float64}, optional
+        Type of F. By default float64 if the shift is below 2.4e-7 tr(K), which float32
+        cannot represent beside the largest eigenvalues.
+    local : bool, optional
+        Whether to add diagonal blocks, of at most 500 rows and in float64. They cut
+        the passes to a third where the penalty is small, and take as long to build as
+        F. By default, if neither `rank` nor `dtype` is given, where the shift is below
+        1e-4 of the mean diagonal of K.
+
+    Returns
+    -------
+    Preconditioner
+        With ``solve(R, shifts)`` for columns R and one shift for each.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nbsketch import GaussianKernel
+    >>> from nbsketch.gram import SymmetricGram
+    >>> K = SymmetricGram(GaussianKernel(1.0), np.linspace(0, 6, 500)[:, None])
+    >>> pre = build_preconditioner(K, 500 * 1e-4, np.random.default_rng(0))
+    >>> pre.rank < 500
+    True
+    """
+    if local is None:
+        small = shift < _LOCAL_SHIFT * float(K.diag().mean())
+        local = small and rank is None and dtype is None
+    if local and dtype is None:
+        dtype = np.float64
+    F = low_rank_factor(K, shift, rng, rank=rank, dtype=dtype)
+    if local:
+        return BlockPreconditioner(K, F, rng, weights)
+    return LowRankPreconditioner(F, weights)

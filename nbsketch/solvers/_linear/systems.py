@@ -49,8 +49,8 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch.solvers._conjugate.search import ColumnGaps
 from nbsketch.solvers._linear.cholesky import (
+    Preconditioner,
     raised_cholesky,
     solve_positive_upper,
     solve_upper,
@@ -60,7 +60,7 @@ from nbsketch.solvers._linear.conjugate_gradients import (
     ConjugateGradients,
     SymmetricOperator,
 )
-from nbsketch.solvers._linear.preconditioner import Preconditioner
+from nbsketch.solvers.conjugate import ColumnGaps
 
 
 class KernelSystem:

@@ -1,1 +1,0 @@
-"""Preconditioned conjugate gradients for least squares with a kernel."""

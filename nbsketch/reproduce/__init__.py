@@ -44,6 +44,7 @@ EXPERIMENTS = {
     "figure3": "p_sparsified.figures",
     "figure4": "p_sparsified.figures",
     "figure5": "p_sparsified.figures",
+    "outliers": "p_sparsified.figures",
     "rates": "rates",
     "satisfiability": "p_sparsified.satisfiability",
     "table3": "p_sparsified.table3",

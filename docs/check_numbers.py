@@ -51,6 +51,12 @@ def both(series, **options):
     return figure(series, "error", "seconds", **options)
 
 
+def exponent(sketch, product, which):
+    """Return a measured exponent of Table 4."""
+    (row,) = where(table("table4"), sketch=sketch, product=product)
+    return float(row[which].split()[0])
+
+
 def share_of_time(name):
     """Return the time of density 30/n over that of Gaussian sketches."""
     law = "SR" if name in ("figure1", "figure3") else "SG"
@@ -214,6 +220,33 @@ CLAIMS = [
         ],
     ),
     (
+        "of :math:`d_n`, and so of s at fixed p, {}, {} and {} for {}, {} and {}; of "
+        "the rate, :math:`\\delta_n`, {}, {} and {}",
+        [
+            *cells("table3", "exponent", quantity="d_n"),
+            *cells("table3", "stated_exponent", quantity="d_n"),
+            *cells("table3", "exponent", quantity="learning rate"),
+        ],
+    ),
+    (
+        "give errors of {} to {} at :math:`s = 140`, where its Figure 1(c) has .05; a "
+        "deviation of .25, as in the program, gives {} to {}",
+        [
+            error
+            for name in ("outliers", "figure1")
+            for error in ends(cells(name, "error", size=140))
+        ],
+    ),
+    (
+        "p-SR, time against s: :math:`S K` {}, stated 2; :math:`S K S^\\top` {}, "
+        "stated 3. CountSketch, memory against n: {}, stated 2.",
+        [
+            exponent("p-SR, p = 20/n", "S K", "time, s"),
+            exponent("p-SR, p = 20/n", "S K S^T", "time, s"),
+            exponent("CountSketch", "S K", "memory, n"),
+        ],
+    ),
+    (
         "Synthetic, :math:`m_X = 100`: training {} times faster, inference {} times. "
         "Bibtex: {} and {} times.",
         [
@@ -324,6 +357,15 @@ CLAIMS = [
     ),
 ]
 REPRODUCTION = [
+    (
+        "{} for Gaussian sketches of 140 rows in place of {}, with a deviation over "
+        "replicates of {}",
+        [
+            *figure("Gaussian", "error", name="outliers"),
+            *figure("Gaussian", "error"),
+            *figure("Gaussian", "error_deviation", name="outliers"),
+        ],
+    ),
     (
         "in {} of their time with the Huber loss",
         [share_of_time("figure1")],

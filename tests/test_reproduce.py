@@ -440,6 +440,15 @@ def test_figures_are_numbered_as_in_the_paper():
     assert found[:4] == [(loss, law) for loss in (huber, tube) for law in laws]
 
 
+def test_outliers_have_the_stated_variance_in_an_experiment_of_their_own():
+    spreads = {}
+    for name in ("figure1", "outliers"):
+        (X, _), _ = figures._data(10_000, 0, figures.FIGURES[name].outlier_std)
+        spreads[name] = X[X.max(axis=1) > 1].std()
+    assert spreads["figure1"] == pytest.approx(0.25, rel=0.1)
+    assert spreads["outliers"] ** 2 == pytest.approx(0.25, rel=0.1)
+
+
 def test_data_are_the_same_for_all_sketches(tiny_figures):
     problem = figures.FIGURES["figure1"]
     one = figures.series_of(problem, quick=True)["sub-sampling"]

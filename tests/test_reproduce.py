@@ -34,6 +34,7 @@ from nbsketch.reproduce.p_sparsified import (
     methods,
     table1,
     table2,
+    table6,
 )
 
 METHODS = list(methods.METHODS)
@@ -402,6 +403,27 @@ def test_nothing_to_draw_again_is_status_1(tmp_path, capsys):
     command = ["reproduce", "figure2", "--plot-only", "--out", str(tmp_path)]
     assert cli.main(command) == 1
     assert "run without --plot-only first" in capsys.readouterr().err
+
+
+def test_table6_has_the_targets_of_table2(tiny_table2, monkeypatch):
+    figures = dict.fromkeys(METHODS, 0.5) | {"low": 0.1, "high": 0.9}
+    known = [{"set": "rf1", "target": target, **figures} for target in "ab"]
+    monkeypatch.setattr(table6, "PAPER", known)
+    targets = table6.run(replicates=2)
+    assert [row["target"] for row in targets] == ["a", "b"]
+    assert targets[0]["20/n-SR, paper"] == 0.5
+    for row in table2.run(replicates=2):
+        if row["method"] in METHODS:
+            mean = np.mean([target[row["method"]] for target in targets])
+            assert_allclose(mean, row["arrmse"])
+
+
+def test_published_targets_average_to_the_published_errors():
+    for name in table2.SETS:
+        rows = _report.where(table6.PAPER, set=name)
+        for method in METHODS:
+            mean = np.mean([row[method] for row in rows])
+            assert abs(mean - table2.PAPER[name][method].paper) < 2e-3
 
 
 def test_figures_go_to_a_folder_of_results(tiny_figures, tmp_path, monkeypatch):

@@ -3,10 +3,12 @@
 Lin and Cevher, "Convergences of Regularized Algorithms and Stochastic Gradient Methods
 with Random Projections", JMLR 2020, on problems whose exponents are known: a
 `nbsketch.datasets.DiagonalDesign` of capacity gamma = 1/2 and targets of source zeta.
-Three quantities are measured against the number n of rows:
+Four quantities are measured against the number n of rows:
 
 - the excess risk of each filter, of order n^(-2 zeta / (2 zeta + gamma)) if zeta is at
   most its qualification (1 for ridge regression, which saturates beyond);
+- the squared distance to the target in the norm of the space, for zeta > 1/2 of order
+  n^(-(2 zeta - 1) / (2 zeta + gamma));
 - the dimension of a random projection at which the excess risk of ridge regression
   (zeta > 1: iterated) is 1.25 times that without a projection. Up to logarithms, order
   n^(gamma / (2 zeta + gamma)) suffices for randomized sketches (Corollary 3) and
@@ -109,11 +111,15 @@ class Sample(NamedTuple):
 
 
 def filter_risks(
-    sample: Sample, filters: dict[str, Filter], basis: NDArray | None = None
+    sample: Sample,
+    filters: dict[str, Filter],
+    basis: NDArray | None = None,
+    power: float = 0.5,
 ) -> dict[str, NDArray]:
     """Return the mean excess risks for each parameter and source, of shape (p, k).
 
-    `basis` (J, m) has orthonormal columns that span the projection; all by default.
+    `basis` (J, m) has orthonormal columns that span the projection; all by default. A
+    `power` of 0 returns squared distances to the target in the norm of the space.
     """
     gram, cross = sample.gram, sample.cross
     if basis is not None:
@@ -122,13 +128,13 @@ def filter_risks(
     values, cross = np.maximum(values, 0.0), vectors.T @ cross
     modes = vectors if basis is None else basis @ vectors
     # In the orthonormal basis of the design, where a norm is a risk.
-    modes = np.sqrt(DESIGN.eigenvalues)[:, None] * modes
+    modes = (DESIGN.eigenvalues**power)[:, None] * modes
     spread = np.square(modes).sum(axis=0) * values * NOISE**2 / len(sample.X)
     risks = {}
     for name, filter in filters.items():
         gains = filter.resolve(values[-1]).values(values[:, None], _ALPHAS)
         fitted = np.tensordot(modes, gains[:, :, None] * cross[:, None, :], axes=1)
-        bias = np.square(fitted - _truth()[:, None, :]).sum(axis=0)
+        bias = np.square(fitted - _truth(power)[:, None, :]).sum(axis=0)
         risks[name] = bias + (spread @ np.square(gains))[:, None]
     return risks
 
@@ -140,6 +146,7 @@ def measure(replicate: int, n: int) -> Iterator[dict[str, Any]]:
     risks = filter_risks(sample, FILTERS)
     parts = {
         "filter": _least(risks),
+        "norm": _distances(sample),
         "projection": _dimensions(sample, risks, rng),
         "sgm": _gradients(sample, rng),
     }
@@ -154,6 +161,13 @@ def _least(risks: dict[str, NDArray]) -> Iterator[Found]:
     for name, risk in risks.items():
         for source, value in zip(SOURCES, risk.min(axis=0), strict=True):
             yield name, source, float(value)
+
+
+def _distances(sample: Sample) -> Iterator[Found]:
+    """Yield the least squared distance in the norm, where the theorem has a rate."""
+    for name, source, value in _least(filter_risks(sample, FILTERS, power=0.0)):
+        if 0.5 < source <= FILTERS[name].qualification:
+            yield name, source, value
 
 
 def _dimensions(
@@ -226,10 +240,10 @@ def _gradients(sample: Sample, rng: np.random.Generator) -> Iterator[Found]:
             yield name, source, float(min(risks))
 
 
-def _truth() -> NDArray:
+def _truth(power: float) -> NDArray:
     """Return the targets in the orthonormal basis of the design, of shape (J, k)."""
-    roots = np.sqrt(DESIGN.eigenvalues)
-    return np.column_stack([roots * DESIGN.coefficients(s) for s in SOURCES])
+    scales = DESIGN.eigenvalues**power
+    return np.column_stack([scales * DESIGN.coefficients(s) for s in SOURCES])
 
 
 SIZES, QUICK_SIZES = tuple(2**k for k in range(8, 14)), (256, 512, 1024)
@@ -250,10 +264,15 @@ NOTES = (
 )
 _QUANTITIES = {
     "filter": "Excess risk",
+    "norm": "Squared distance",
     "projection": "Dimension needed",
     "sgm": "Excess risk",
 }
-_PARTS = {"projection": "Projection, ", "sgm": "Stochastic gradients, "}
+_PARTS = {
+    "norm": "Norm of the space, ",
+    "projection": "Projection, ",
+    "sgm": "Stochastic gradients, ",
+}
 # Plain Nystrom, by uniform sub-sampling, needs more landmarks than other sketches.
 PLAIN = "sub-sampling"
 
@@ -268,9 +287,9 @@ def theory(part: str, series: str, source: float) -> float:
 
     Parameters
     ----------
-    part : {"filter", "projection", "sgm"}
-        Excess risk of a filter, dimension of a projection, or excess risk of stochastic
-        gradients.
+    part : {"filter", "norm", "projection", "sgm"}
+        Excess risk of a filter, its squared distance in the norm of the space,
+        dimension of a projection, or excess risk of stochastic gradients.
     series : str
         Name of the filter, the sketch or the regime.
     source : float
@@ -280,6 +299,8 @@ def theory(part: str, series: str, source: float) -> float:
     if part == "projection":
         exponent = (1 if series == PLAIN else gamma) / (2 * source + gamma)
         return max(1.0, source) * exponent
+    if part == "norm":
+        return (1 - 2 * source) / (2 * source + gamma)
     if part == "filter":
         source = min(source, FILTERS[series].qualification)
     return -2 * source / (2 * source + gamma)

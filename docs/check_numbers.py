@@ -412,6 +412,21 @@ CLAIMS = [
         ],
     ),
     (
+        ":math:`\\zeta` = .3 and 1.5, stated {} and {}: Gaussian {} and {}, "
+        "p-sparsified {} and {}; sub-sampling {} and {}, where {} and {} suffice",
+        [
+            find("projection", series, source)
+            for find, series in (
+                (theory, "Gaussian"),
+                (slope, "Gaussian"),
+                (slope, "p-sparsified"),
+                (slope, "sub-sampling"),
+                (theory, "sub-sampling"),
+            )
+            for source in (0.3, 1.5)
+        ],
+    ),
+    (
         "{} for stated {}; at :math:`\\zeta = 1` regime I {} and II to IV {} to {} for "
         "stated {}",
         [

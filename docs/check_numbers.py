@@ -138,6 +138,15 @@ def over_exact(set):
     return pohlen(set, 80) / pohlen(set, 0, "without sketch")
 
 
+def over_accumulation(name, law):
+    """Return the time of p-sparsified sketches over that of accumulation, Table 2."""
+    sparse, sums = (
+        cell("table2", "seconds", set=name, method=method)
+        for method in (f"20/n-{law}", "accumulation")
+    )
+    return sparse / sums
+
+
 def others(field, name):
     """Return a field of the sketches of a set of Table 2."""
     return [
@@ -163,6 +172,7 @@ def above_paper(method):
 
 BIBTEX = {"name": "sisokr", "set": "bibtex"}
 BOSTON = [row for row in table("table1") if row["set"] == "boston"]
+SETS = "rf1", "rf2", "scm1d", "scm20d"
 EASY = "rf1", "scm1d", "scm20d"
 OF_TABLE_6 = "without sketch", "20/n-SR", "20/n-SG", "accumulation", "CountSketch"
 
@@ -250,6 +260,18 @@ CLAIMS = [
     (
         "Conjugate gradients on *all* rows are {} to {} times faster than",
         ends(cells("table2", "faster", method="without sketch, iterative")),
+    ),
+    (
+        "densities 5, 10, 30 and 50 over n: {}, {}, {}, {} against {}, {}, {}, {}",
+        [
+            figure(f"{k}/n-{law}", "error", name=name, size=100)[0]
+            for name, law in (("figure2", "SG"), ("figure1", "SR"))
+            for k in (5, 10, 30, 50)
+        ],
+    ),
+    (
+        "p-sparsified over accumulation, four sets: {} to {} of its time",
+        ends([over_accumulation(name, law) for name in SETS for law in ("SR", "SG")]),
     ),
     (
         "on {} of {} targets, as in the paper's own table, and without a sketch on {} "

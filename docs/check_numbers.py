@@ -453,6 +453,20 @@ CLAIMS = [
         ],
     ),
     (
+        "stated {} and {} for :math:`\\zeta` = 1 and 1.5: iterated ridge {} and {}, "
+        "cutoff {} and {}, Landweber {} and {}",
+        [
+            find("norm", series, source)
+            for find, series in (
+                (theory, "cutoff"),
+                (slope, "iterated ridge"),
+                (slope, "cutoff"),
+                (slope, "Landweber"),
+            )
+            for source in (1.0, 1.5)
+        ],
+    ),
+    (
         "{} for stated {}; at :math:`\\zeta = 1` regime I {} and II to IV {} to {} for "
         "stated {}",
         [

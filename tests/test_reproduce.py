@@ -34,7 +34,6 @@ from nbsketch.reproduce.p_sparsified import (
     methods,
     table1,
     table2,
-    table6,
 )
 
 METHODS = list(methods.METHODS)
@@ -408,8 +407,8 @@ def test_nothing_to_draw_again_is_status_1(tmp_path, capsys):
 def test_table6_has_the_targets_of_table2(tiny_table2, monkeypatch):
     figures = dict.fromkeys(METHODS, 0.5) | {"low": 0.1, "high": 0.9}
     known = [{"set": "rf1", "target": target, **figures} for target in "ab"]
-    monkeypatch.setattr(table6, "PAPER", known)
-    targets = table6.run(replicates=2)
+    monkeypatch.setattr(table2, "TARGETS", known)
+    targets = table2.targets(replicates=2)
     assert [row["target"] for row in targets] == ["a", "b"]
     assert targets[0]["20/n-SR, paper"] == 0.5
     for row in table2.run(replicates=2):
@@ -420,7 +419,7 @@ def test_table6_has_the_targets_of_table2(tiny_table2, monkeypatch):
 
 def test_published_targets_average_to_the_published_errors():
     for name in table2.SETS:
-        rows = _report.where(table6.PAPER, set=name)
+        rows = _report.where(table2.TARGETS, set=name)
         for method in METHODS:
             mean = np.mean([row[method] for row in rows])
             assert abs(mean - table2.PAPER[name][method].paper) < 2e-3

@@ -49,7 +49,7 @@ EXPERIMENTS = {
     "satisfiability": "p_sparsified.satisfiability",
     "table3": "p_sparsified.table3",
     "table4": "p_sparsified.table4",
-    "table6": "p_sparsified.table6",
+    "table6": "p_sparsified.table2",
     "pohlen": "pohlen",
     "sisokr": "sisokr.multilabel",
     "tabular": "tabular.comparison",

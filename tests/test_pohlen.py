@@ -114,6 +114,12 @@ def test_runs_are_those_of_the_report():
     assert {method.size for method in by_nonzeros.methods} == {225}
 
 
+def test_sizes_end_at_the_training_rows():
+    methods = [Method("Gaussian", size) for size in (20, 40, 80)]
+    found = list(pohlen.measure("toy", lambda seed: split(toy(100), seed), methods, 0))
+    assert [row["size"] for row in found] == [20, 40]  # of 50 rows
+
+
 def test_small_evaluation(tiny, tmp_path, capsys):
     command = ["reproduce", "pohlen", "--replicates", "2", "--out", str(tmp_path)]
     assert cli.main(command) == 0

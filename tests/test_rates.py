@@ -189,14 +189,16 @@ def test_exponents_of_theory():
     assert_allclose(rates.theory("filter", "ridge", 0.3), -0.6 / 1.1)
     assert_allclose(rates.theory("filter", "iterated ridge", 1.5), -3 / 3.5)
     assert_allclose(rates.theory("sgm", "II", 0.5), -1 / 1.5)
+    assert_allclose(rates.theory("norm", "cutoff", 1.0), -1 / 2.5)
 
 
 def test_dimensions_of_theory_depend_on_the_sketch():
     """Corollaries 3 to 5 of Lin and Cevher: plain Nystrom needs more landmarks."""
-    for source in rates.PROJECTED_SOURCES:
+    for source in rates.SOURCES:
         found = {s: rates.theory("projection", s, source) for s in rates.SKETCHES}
-        sufficient = 0.5 / (2 * source + 0.5)
-        assert_allclose(found.pop("sub-sampling"), 1 / (2 * source + 0.5))
+        factor = max(1, source)  # the second case of the corollaries
+        sufficient = factor * 0.5 / (2 * source + 0.5)
+        assert_allclose(found.pop("sub-sampling"), factor / (2 * source + 0.5))
         assert len(found) == 3
         assert_allclose(list(found.values()), sufficient)
 
@@ -225,6 +227,17 @@ def test_measured_slopes_are_near_theory(monkeypatch):
     assert 0.03 < saturation < 0.09  # 0.857 - 0.8 in theory
 
 
+def test_distances_in_the_norm_of_the_space():
+    """Of one fit with noise: the variance beside the squared bias, by hand."""
+    sample = rates.Sample.draw(50, np.random.default_rng(0))
+    found = rates.filter_risks(sample, {"": rates.FILTERS["ridge"]}, power=0.0)[""]
+    alpha, k = rates._ALPHAS[20], rates.SOURCES.index(1.0)
+    inverse = np.linalg.inv(sample.gram + alpha * np.eye(len(sample.gram)))
+    bias = inverse @ sample.cross[:, k] - rates.DESIGN.coefficients(1.0)
+    noise = rates.NOISE**2 / 50 * np.trace(inverse @ sample.gram @ inverse)
+    assert_allclose(found[20, k], bias @ bias + noise, rtol=1e-6)
+
+
 def test_run(small, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(rates, "SIZES", (64, 128))
     drawn = []
@@ -238,11 +251,16 @@ def test_run(small, monkeypatch, tmp_path, capsys):
     parts = [part for part, _, _ in keys]
     assert len(set(keys)) == len(keys)
     assert parts.count("filter") == 4 * 4 and parts.count("sgm") == 4 * 2
-    assert 2 <= parts.count("projection") <= 4 * 2  # few rows, not always enough
+    # sources 1 and 1.5, for which ridge regression is not qualified
+    assert parts.count("norm") == 4 + 3
+    # few rows, not always enough; most for smooth targets
+    projected = {source for part, _, source in keys if part == "projection"}
+    assert {0.5, 1.0, 1.5} <= projected <= {*rates.SOURCES}
     assert {path.suffix for path in tmp_path.iterdir()} == {".csv", ".json", ".md"}
-    assert len(drawn) == 4 + 2 + 2
+    assert len(drawn) == 4 + 2 + len(projected) + 2
     assert [curve.label for curve in drawn[0].curves][-1] == "theory"
-    lines = {curve.label: curve for curve in drawn[4].curves}  # a projection
+    panel = {panel.title: panel for panel in drawn}["Projection, zeta = 0.5"]
+    lines = {curve.label: curve for curve in panel.curves}
     for label, sketch in (
         ("theory, sub-sampling", "sub-sampling"),
         ("theory", "leverage"),

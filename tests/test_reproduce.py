@@ -404,6 +404,27 @@ def test_nothing_to_draw_again_is_status_1(tmp_path, capsys):
     assert "run without --plot-only first" in capsys.readouterr().err
 
 
+def test_table6_has_the_targets_of_table2(tiny_table2, monkeypatch):
+    figures = dict.fromkeys(METHODS, 0.5) | {"low": 0.1, "high": 0.9}
+    known = [{"set": "rf1", "target": target, **figures} for target in "ab"]
+    monkeypatch.setattr(table2, "TARGETS", known)
+    targets = table2.targets(replicates=2)
+    assert [row["target"] for row in targets] == ["a", "b"]
+    assert targets[0]["20/n-SR, paper"] == 0.5
+    for row in table2.run(replicates=2):
+        if row["method"] in METHODS:
+            mean = np.mean([target[row["method"]] for target in targets])
+            assert_allclose(mean, row["arrmse"])
+
+
+def test_published_targets_average_to_the_published_errors():
+    for name in table2.SETS:
+        rows = _report.where(table2.TARGETS, set=name)
+        for method in METHODS:
+            mean = np.mean([row[method] for row in rows])
+            assert abs(mean - table2.PAPER[name][method].paper) < 2e-3
+
+
 def test_figures_go_to_a_folder_of_results(tiny_figures, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(figures, "NONZEROS", (10,))
@@ -438,6 +459,15 @@ def test_figures_are_numbered_as_in_the_paper():
     huber, tube = "HuberLoss", "EpsilonInsensitiveLoss"
     laws = ["rademacher", "gaussian"]
     assert found[:4] == [(loss, law) for loss in (huber, tube) for law in laws]
+
+
+def test_outliers_have_the_stated_variance_in_an_experiment_of_their_own():
+    spreads = {}
+    for name in ("figure1", "outliers"):
+        (X, _), _ = figures._data(10_000, 0, figures.FIGURES[name].outlier_std)
+        spreads[name] = X[X.max(axis=1) > 1].std()
+    assert spreads["figure1"] == pytest.approx(0.25, rel=0.1)
+    assert spreads["outliers"] ** 2 == pytest.approx(0.25, rel=0.1)
 
 
 def test_data_are_the_same_for_all_sketches(tiny_figures):

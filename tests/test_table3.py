@@ -34,12 +34,14 @@ def tiny(monkeypatch):
 
 def test_power_laws_are_recovered():
     table = table3.summarize(power_laws())
-    assert len(table) == 2 * len(table3.CASES)
+    assert len(table) == 3 * len(table3.CASES)
+    powers = {"delta_n^2": -0.75, "d_n": 0.25, "learning rate": -0.375}
     for row in table:
-        power = ORDERS["radius" if row["quantity"] == "delta_n^2" else "dimension"]
-        assert_allclose(row["exponent"], power)
+        assert_allclose(row["exponent"], powers[row["quantity"]])
         assert row["half_width"] < 1e-12
-    sobolev = table[-2]
+    sobolev, dimension, rate = table[-3:]
+    assert dimension["stated_size"] == "n^(1/3) / p^2"
+    assert_allclose(rate["stated_exponent"], -1 / 3)
     assert_allclose(sobolev["stated_exponent"], -2 / 3)
     # measured over stated: n^(-3/4 + 2/3) from 100 to 10,000
     assert_allclose(sobolev["drift"], 100 ** (-0.75 + 2 / 3))
@@ -73,7 +75,7 @@ def test_small_measurement_has_the_stated_growth(tiny, tmp_path, capsys):
     assert len(rows) == len(table3.CASES) * 3 * table3.run.replicates[True]
     table = table3.summarize(rows)
     for row in table:
-        if row["quantity"] == "delta_n^2":
+        if row["quantity"] != "d_n":
             assert abs(row["exponent"] - row["stated_exponent"]) < 0.15
             assert row["last"] < row["first"]
         else:

@@ -55,10 +55,13 @@ def test_power_laws_are_recovered():
     table = table4.summarize(rows)
     assert len(table) == 2 * len(FAMILIES)
     first = table[0]
-    assert first["time, n"] == "2.00 ± 0.00 [1]"
-    assert first["time, s"] == "0.50 ± 0.00 [1]"
-    assert first["memory, n"] == first["memory, s"] == "1.00 ± 0.00 [1]"
-    assert table[1]["time, s"].endswith("[2]")
+    assert first["time, n"] == "2.00 ± 0.00 [1; 1]"
+    assert first["time, s"] == "0.50 ± 0.00 [1; 1]"
+    assert first["memory, n"] == first["memory, s"] == "1.00 ± 0.00 [1; 1]"
+    found = {row["sketch"]: row["time, s"] for row in table if row["product"] == "S K"}
+    assert found["p-SR, p = 20/n"] == "0.50 ± 0.00 [1; 2]"  # ours; the paper's
+    assert found["SRHT"] == "0.50 ± 0.00 [0]"  # not in the paper
+    assert table[1]["time, s"].endswith("[2; 2]")
 
 
 def test_interval_of_a_slope():

@@ -11,7 +11,8 @@ Each line of the body is a column: its heading and a format of the fields of a r
 Empty fields are omitted, with brackets and signs around them. ``:where:`` keeps rows
 with the given values (``size=100, method=ridge``). ``:across: set`` repeats the last
 column for every value of a field, which is its heading. ``:figure:`` draws the figure
-of the experiment below the table; without a body there is only the figure.
+of the experiment below the table; without a body there is only the figure. Files
+paper_NAME.csv have published figures, which no command has measured.
 """
 
 import contextlib
@@ -92,9 +93,11 @@ class Results(Directive):
             text += self._table(rows)
         if "figure" in self.options:
             text += ["", f".. image:: /auto_results/{name}.png", f"   :alt: {name}", ""]
-        command = self.options.get("command", f"nbsketch reproduce {name}")
-        said = read_provenance(RESULTS / f"{name}.csv")
-        text += ["", f".. rst-class:: provenance\n\n``{command}``. {said}".rstrip(), ""]
+        if not name.startswith("paper_"):
+            command = self.options.get("command", f"nbsketch reproduce {name}")
+            said = read_provenance(RESULTS / f"{name}.csv")
+            line = f".. rst-class:: provenance\n\n``{command}``. {said}".rstrip()
+            text += ["", line, ""]
         lines = "\n".join(text).split("\n")
         box = nodes.container()
         self.state.nested_parse(StringList(lines, name), 0, box)

@@ -135,7 +135,8 @@ def _error(predict: Predict, X: NDArray, y: NDArray) -> float:
 SINE = "sine"
 # Size of the sparse JL sketch of each set.
 SPARSE_SIZES = {SINE: 30, "concrete": 300, "airfoil": 225, "autompg": 125, "yacht": 75}
-SIZES, QUICK_SIZES = (5, 10, 20, 40, 80), (10, 40)
+# Those up to the number of training rows of a set.
+SIZES, QUICK_SIZES = (5, 10, 20, 40, 80, 160, 300), (10, 40)
 NONZEROS, QUICK_NONZEROS = (1, 2, 4, 8, 16), (1, 8)
 NOTES = (
     "error: mean squared error on the test rows, mean and deviation over the runs, "
@@ -186,6 +187,8 @@ def measure(
     """Yield a row for each method in a run."""
     parts = draw(seed)
     for method in methods:
+        if method.size > len(parts.train[1]):
+            continue
         result = evaluate(parts, method, seed)
         yield {"set": name, **method._asdict(), "replicate": seed, **result}
 
@@ -213,9 +216,12 @@ def summarize(rows: Rows) -> list[Row]:
 
 
 def _largest(table: Rows) -> list[Row]:
-    """Return the rows of the largest size of each method, and all of sparse JL."""
-    largest = max(row["size"] for row in table if row["nonzeros"] is None)
-    return [row for row in table if row["nonzeros"] or row["size"] in (0, largest)]
+    """Return the rows of the largest size on each set, and all of sparse JL."""
+    found = []
+    for one in groups(table, "set").values():
+        largest = max(row["size"] for row in one if row["nonzeros"] is None)
+        found += [row for row in one if row["nonzeros"] or row["size"] in (0, largest)]
+    return found
 
 
 def panels(rows: Rows) -> list[Panel]:

@@ -3,15 +3,17 @@
 Lin and Cevher, "Convergences of Regularized Algorithms and Stochastic Gradient Methods
 with Random Projections", JMLR 2020, on problems whose exponents are known: a
 `nbsketch.datasets.DiagonalDesign` of capacity gamma = 1/2 and targets of source zeta.
-Three quantities are measured against the number n of rows:
+Four quantities are measured against the number n of rows:
 
 - the excess risk of each filter, of order n^(-2 zeta / (2 zeta + gamma)) if zeta is at
   most its qualification (1 for ridge regression, which saturates beyond);
-- the dimension of a random projection at which the excess risk of ridge regression is
-  1.25 times that without a projection. For zeta <= 1 and up to logarithms, order
+- the squared distance to the target in the norm of the space, for zeta > 1/2 of order
+  n^(-(2 zeta - 1) / (2 zeta + gamma));
+- the dimension of a random projection at which the excess risk of ridge regression
+  (zeta > 1: iterated) is 1.25 times that without a projection. Up to logarithms, order
   n^(gamma / (2 zeta + gamma)) suffices for randomized sketches (Corollary 3) and
   leverage scores (Corollary 5), n^(1 / (2 zeta + gamma)) for plain Nystrom
-  sub-sampling (Corollary 4);
+  sub-sampling (Corollary 4); for zeta > 1, zeta times these exponents;
 - the excess risk of the projected stochastic gradient method in the four regimes of
   step, batch and number of steps, of the same order as that of the filters.
 
@@ -59,7 +61,9 @@ FILTERS: dict[str, Filter] = {
     "cutoff": CutoffFilter(),
     "Landweber": LandweberFilter(),
 }
-# Sources of the parts on projections and on stochastic gradients.
+# Filters of the projections: ridge regression, where it does not saturate.
+_PROJECTED = ["ridge" if source <= 1 else "iterated ridge" for source in SOURCES]
+# Sources of the part on stochastic gradients.
 PROJECTED_SOURCES = (0.5, 1.0)
 SKETCHES: dict[str, Callable[[int], SketchRecipe]] = {
     "sub-sampling": SubsamplingSketch,
@@ -107,11 +111,15 @@ class Sample(NamedTuple):
 
 
 def filter_risks(
-    sample: Sample, filters: dict[str, Filter], basis: NDArray | None = None
+    sample: Sample,
+    filters: dict[str, Filter],
+    basis: NDArray | None = None,
+    power: float = 0.5,
 ) -> dict[str, NDArray]:
     """Return the mean excess risks for each parameter and source, of shape (p, k).
 
-    `basis` (J, m) has orthonormal columns that span the projection; all by default.
+    `basis` (J, m) has orthonormal columns that span the projection; all by default. A
+    `power` of 0 returns squared distances to the target in the norm of the space.
     """
     gram, cross = sample.gram, sample.cross
     if basis is not None:
@@ -120,13 +128,13 @@ def filter_risks(
     values, cross = np.maximum(values, 0.0), vectors.T @ cross
     modes = vectors if basis is None else basis @ vectors
     # In the orthonormal basis of the design, where a norm is a risk.
-    modes = np.sqrt(DESIGN.eigenvalues)[:, None] * modes
+    modes = (DESIGN.eigenvalues**power)[:, None] * modes
     spread = np.square(modes).sum(axis=0) * values * NOISE**2 / len(sample.X)
     risks = {}
     for name, filter in filters.items():
         gains = filter.resolve(values[-1]).values(values[:, None], _ALPHAS)
         fitted = np.tensordot(modes, gains[:, :, None] * cross[:, None, :], axes=1)
-        bias = np.square(fitted - _truth()[:, None, :]).sum(axis=0)
+        bias = np.square(fitted - _truth(power)[:, None, :]).sum(axis=0)
         risks[name] = bias + (spread @ np.square(gains))[:, None]
     return risks
 
@@ -138,7 +146,8 @@ def measure(replicate: int, n: int) -> Iterator[dict[str, Any]]:
     risks = filter_risks(sample, FILTERS)
     parts = {
         "filter": _least(risks),
-        "projection": _dimensions(sample, risks["ridge"], rng),
+        "norm": _distances(sample),
+        "projection": _dimensions(sample, risks, rng),
         "sgm": _gradients(sample, rng),
     }
     for part, curves in parts.items():
@@ -154,26 +163,35 @@ def _least(risks: dict[str, NDArray]) -> Iterator[Found]:
             yield name, source, float(value)
 
 
+def _distances(sample: Sample) -> Iterator[Found]:
+    """Yield the least squared distance in the norm, where the theorem has a rate."""
+    for name, source, value in _least(filter_risks(sample, FILTERS, power=0.0)):
+        if 0.5 < source <= FILTERS[name].qualification:
+            yield name, source, value
+
+
 def _dimensions(
-    sample: Sample, ridge: NDArray, rng: np.random.Generator
+    sample: Sample, exact: dict[str, NDArray], rng: np.random.Generator
 ) -> Iterator[Found]:
     """Yield series, source and the dimension that a projection needs."""
     n = len(sample.X)
     most = min(_LARGEST_DIMENSION, n // 2)
     sizes = np.unique(np.rint(2 ** np.arange(1, np.log2(most) + 0.1, 0.5)).astype(int))
-    best = ridge.argmin(axis=0)
+    filters = {name: FILTERS[name] for name in _PROJECTED}
+    curves = [exact[name][:, k] for k, name in enumerate(_PROJECTED)]
+    best = [int(curve.argmin()) for curve in curves]
     for name, recipe in SKETCHES.items():
         risks = np.zeros((len(sizes), len(SOURCES)))
         for _ in range(_DRAWS):
             # The first rows of these sketches are a smaller one of the same kind.
             basis = projection(sample, recipe(most), rng)
             for i, size in enumerate(sizes):
-                some = filter_risks(sample, {"": RidgeFilter()}, basis[:, :size])[""]
-                risks[i] += some[best, range(len(SOURCES))] / _DRAWS
-        ratios = risks / ridge.min(axis=0)
-        for source in PROJECTED_SOURCES:
-            column = ratios[:, SOURCES.index(source)]
-            yield name, source, first_crossing(sizes, column, FACTOR)
+                some = filter_risks(sample, filters, basis[:, :size])
+                for k, filter_name in enumerate(_PROJECTED):
+                    risks[i, k] += some[filter_name][best[k], k] / _DRAWS
+        for k, source in enumerate(SOURCES):
+            ratios = risks[:, k] / curves[k].min()
+            yield name, source, first_crossing(sizes, ratios, FACTOR)
 
 
 def projection(
@@ -222,10 +240,10 @@ def _gradients(sample: Sample, rng: np.random.Generator) -> Iterator[Found]:
             yield name, source, float(min(risks))
 
 
-def _truth() -> NDArray:
+def _truth(power: float) -> NDArray:
     """Return the targets in the orthonormal basis of the design, of shape (J, k)."""
-    roots = np.sqrt(DESIGN.eigenvalues)
-    return np.column_stack([roots * DESIGN.coefficients(s) for s in SOURCES])
+    scales = DESIGN.eigenvalues**power
+    return np.column_stack([scales * DESIGN.coefficients(s) for s in SOURCES])
 
 
 SIZES, QUICK_SIZES = tuple(2**k for k in range(8, 14)), (256, 512, 1024)
@@ -239,16 +257,22 @@ NOTES = (
     "parameter). sgm: excess risk at the best number of steps of a regime.",
     "theory: -2 zeta / (2 zeta + gamma), with zeta cut to the qualification of the "
     "filter. Projections: the dimension that suffices, without logarithms, "
-    "gamma / (2 zeta + gamma), and for sub-sampling 1 / (2 zeta + gamma). These are "
-    "upper bounds: the features of this design are bounded, so that all leverage "
-    "scores are similar and sub-sampling needs less.",
+    "gamma / (2 zeta + gamma), and for sub-sampling 1 / (2 zeta + gamma), times zeta "
+    "where it is above 1, with iterated ridge. These are upper bounds: the features of "
+    "this design are bounded, so that all leverage scores are similar and sub-sampling "
+    "needs less.",
 )
 _QUANTITIES = {
     "filter": "Excess risk",
+    "norm": "Squared distance",
     "projection": "Dimension needed",
     "sgm": "Excess risk",
 }
-_PARTS = {"projection": "Projection, ", "sgm": "Stochastic gradients, "}
+_PARTS = {
+    "norm": "Norm of the space, ",
+    "projection": "Projection, ",
+    "sgm": "Stochastic gradients, ",
+}
 # Plain Nystrom, by uniform sub-sampling, needs more landmarks than other sketches.
 PLAIN = "sub-sampling"
 
@@ -259,13 +283,13 @@ def points(replicates: int, quick: bool) -> list[tuple[int, int]]:
 
 
 def theory(part: str, series: str, source: float) -> float:
-    """Return the exponent of n in theory, for projections with a source of at most 1.
+    """Return the exponent of n in theory.
 
     Parameters
     ----------
-    part : {"filter", "projection", "sgm"}
-        Excess risk of a filter, dimension of a projection, or excess risk of stochastic
-        gradients.
+    part : {"filter", "norm", "projection", "sgm"}
+        Excess risk of a filter, its squared distance in the norm of the space,
+        dimension of a projection, or excess risk of stochastic gradients.
     series : str
         Name of the filter, the sketch or the regime.
     source : float
@@ -273,7 +297,10 @@ def theory(part: str, series: str, source: float) -> float:
     """
     gamma = DESIGN.capacity
     if part == "projection":
-        return (1 if series == PLAIN else gamma) / (2 * source + gamma)
+        exponent = (1 if series == PLAIN else gamma) / (2 * source + gamma)
+        return max(1.0, source) * exponent
+    if part == "norm":
+        return (1 - 2 * source) / (2 * source + gamma)
     if part == "filter":
         source = min(source, FILTERS[series].qualification)
     return -2 * source / (2 * source + gamma)

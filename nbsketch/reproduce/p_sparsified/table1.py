@@ -41,7 +41,7 @@ _FOLDS, _TUNING_TOL, _TOL = 5, 1e-3, 1e-6
 # Without a sketch a fit takes a hundred times as long: a larger sketch is tuned.
 _STAND_IN, _STAND_IN_SIZE = "20/n-SR", 100
 # Each Newton step without a sketch factorizes a matrix of five times as many rows:
-# beyond this number it takes hours, and Adam, the paper's method, is used.
+# beyond this number it takes hours, and Adam, which the paper names, is used.
 _MANY_ROWS = 1000
 
 

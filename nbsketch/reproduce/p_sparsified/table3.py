@@ -27,10 +27,14 @@ LANDMARKS = 1600
 NOISE = 0.3
 DEGREE = 3
 QUANTITIES = {"radius": r"$\delta_n^2$", "dimension": "$d_n$"}
+# Names in the table. The rate of the bound is the root of the squared radius.
+_NAMES = {"radius": "delta_n^2", "dimension": "d_n", "rate": "learning rate"}
 NOTES = (
     "exponent: slope of the logarithm against log n, mean over draws of the inputs, "
     "with the half-width of a 95 % interval. stated_exponent: that of the stated "
     "function over the same n, which is no power if it holds a logarithm.",
+    "stated_size: sufficient s of a p-sparsified sketch; at fixed p it grows as d_n. "
+    "learning rate: the term delta_n of the bound, the root of delta_n^2, not a risk.",
     "drift: factor by which measured over stated changes from the least n to the "
     "largest; 1 if both grow equally.",
     "d_n is the index of the first eigenvalue below: one more than the number above, "
@@ -48,11 +52,13 @@ class Order(NamedTuple):
 
 
 class Case(NamedTuple):
-    """A kernel and the orders stated for it, of the squared radius and d_n."""
+    """A kernel and the orders stated for it: squared radius, d_n, rate, and size s."""
 
     kernel: Kernel
     radius: Order
     dimension: Order
+    rate: Order
+    size: str
 
 
 CASES = {
@@ -60,16 +66,22 @@ CASES = {
         GaussianKernel(0.25),
         Order("sqrt(log n) / n", lambda n: np.sqrt(np.log(n)) / n),
         Order("sqrt(log n)", lambda n: np.sqrt(np.log(n))),
+        Order("(log n)^(1/4) / n^(1/2)", lambda n: np.log(n) ** 0.25 / np.sqrt(n)),
+        "sqrt(log n) / p^2",
     ),
     f"polynomial, degree {DEGREE}": Case(
         PolynomialKernel(DEGREE),
         Order("1 / n", lambda n: 1 / n),
         Order(f"at most {DEGREE + 1}", lambda n: np.full(n.shape, DEGREE + 1.0)),
+        Order("n^(-1/2)", lambda n: n**-0.5),
+        "1 / p^2",
     ),
     "Sobolev, first order": Case(
         SobolevKernel(),
         Order("n^(-2/3)", lambda n: n ** (-2 / 3)),
         Order("n^(1/3)", lambda n: n ** (1 / 3)),
+        Order("n^(-1/3)", lambda n: n ** (-1 / 3)),
+        "n^(1/3) / p^2",
     ),
 }
 
@@ -98,7 +110,7 @@ def summarize(rows: Rows) -> list[Row]:
     return [
         _growth(rows, name, quantity, getattr(case, quantity))
         for name, case in CASES.items()
-        for quantity in QUANTITIES
+        for quantity in _NAMES
     ]
 
 
@@ -108,8 +120,9 @@ def _growth(rows: Rows, name: str, quantity: str, stated: Order) -> Row:
     ratios = values.mean(axis=0) / stated.function(n)
     return {
         "kernel": name,
-        "quantity": {"radius": "delta_n^2", "dimension": "d_n"}[quantity],
+        "quantity": _NAMES[quantity],
         "stated": stated.text,
+        "stated_size": CASES[name].size if quantity == "dimension" else None,
         "stated_exponent": log_log_slope(n, stated.function(n)).value,
         "exponent": slope.value,
         "half_width": slope.half_width,
@@ -123,7 +136,10 @@ def _by_size(rows: Rows, kernel: str, quantity: str) -> tuple[NDArray, NDArray]:
     """Return the numbers of rows, and the values (replicates, sizes)."""
     one = where(rows, kernel=kernel)
     n = np.array(list(dict.fromkeys(row["n"] for row in one)), dtype=float)
-    return n, column(one, quantity).reshape(-1, n.size)
+    values = (
+        column(one, "radius") ** 0.5 if quantity == "rate" else column(one, quantity)
+    )
+    return n, values.reshape(-1, n.size)
 
 
 def panels(rows: Rows) -> list[Panel]:

@@ -296,3 +296,26 @@ def test_wrong_signs_and_a_tiny_penalty_do_not_take_long(monkeypatch):
     with pytest.warns(ConvergenceWarning, match="are left after 2 rounds"):
         model.fit(X, y)
     assert model.monotonic_violation_ > 1
+
+
+def test_quantiles_that_cannot_be_solved_say_so(monkeypatch):
+    X, y, _ = make_data(60)
+    options = FIXED | {"bandwidth": 3.0, "monotonic_cst": [-1, 1, 1]}
+    model = JointQuantileRegressor((0.2, 0.8), **options | {"alpha": 1e-13})
+    with monkeypatch.context() as patched:
+        patched.setattr(_monotonic, "_ROUNDS", 2)
+        with pytest.warns(ConvergenceWarning, match="left after 2 rounds"):
+            model.fit(X, y)
+    assert np.isfinite(model.coef_).all() and np.isfinite(model.dual_gap_)
+    monkeypatch.setattr(_monotonic, "_TOL", 1e-6)
+    with pytest.warns(ConvergenceWarning, match="`monotonic_cst` the relative gap is"):
+        model.set_params(alpha=1e-3, tol=1e-12).fit(X, y)
+
+
+def test_rows_of_weight_zero_are_no_rows_of_quantiles():
+    X, y, _ = make_data(60)
+    weights = np.repeat([1.0, 0.0], 30)
+    options = FIXED | {"quantiles": (0.2, 0.8), "monotonic_cst": [1, -1, 0]}
+    model = JointQuantileRegressor(**options).fit(X, y, weights)
+    expected = JointQuantileRegressor(**options).fit(X[:30], y[:30]).predict(X)
+    assert_allclose(model.predict(X), expected, atol=1e-4)

@@ -170,10 +170,17 @@ def _project(model: Any, problem: Problem, lines: list[Lines]) -> None:
     for _ in range(_ROUNDS):
         added = [_steepest(model, cone.P, line) for line in lines]
         if not sum(map(len, added)):
-            return
+            break
         D = cone.solve(np.concatenate([D, *added]))
-    text = f"constraints of `monotonic_cst` are left after {_ROUNDS} rounds: pass a "
-    warnings.warn(text + "larger `alpha`", ConvergenceWarning, stacklevel=6)
+    else:
+        _warn(f"constraints of `monotonic_cst` are left after {_ROUNDS} rounds")
+    if model.dual_gap_ > model.tol:
+        _warn(f"with `monotonic_cst` the relative gap is {model.dual_gap_:.1e}")
+
+
+def _warn(text: str) -> None:
+    text += ": pass a larger `alpha`"
+    warnings.warn(text, ConvergenceWarning, stacklevel=7)
 
 
 class _Squares:

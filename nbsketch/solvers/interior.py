@@ -13,13 +13,18 @@ from __future__ import annotations
 from typing import NamedTuple, Self
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
+from nbsketch.solvers._linear.cholesky import raised_cholesky, solve_positive_upper
+
 # Steps at most: 12 to 25 are enough.
-_STEPS = 100
+_STEPS = 50
 # Share of the way to the boundary.
 _SHARE = 0.99
+# Numbers of which the inverse is taken are at least this.
+_LEAST = 1e-200
+# Share of the trace that is added to the diagonal of a Hessian without a factor.
+_JITTER = 1e-16
 
 
 class PiecewiseProblem(NamedTuple):
@@ -51,7 +56,7 @@ class PiecewiseProblem(NamedTuple):
         total = self.E.T @ a
         return total[1:] @ self.T.T, total[0]
 
-    def factor(self, curvature: NDArray) -> tuple[NDArray, bool]:
+    def factor(self, curvature: NDArray) -> NDArray:
         """Return the Cholesky factor of the Hessian, W column by column, then b."""
         size, (d, m) = self.E.shape[1] - 1, self.T.shape
         H = np.zeros((size * d + m,) * 2)
@@ -61,7 +66,7 @@ class PiecewiseProblem(NamedTuple):
             H[:-m, at] = H[at, :-m] = np.kron(t, part[1:, 0])
             H[at, at] = part[0, 0] or 1.0  # no intercept: its row is zero
         H[np.arange(size * d), np.arange(size * d)] += self.alpha
-        return scipy.linalg.cho_factor(H, overwrite_a=True, check_finite=False)
+        return raised_cholesky(H, 0.0, _JITTER * float(np.trace(H)))[0]
 
 
 class Point(NamedTuple):
@@ -113,13 +118,13 @@ class System(NamedTuple):
     above: NDArray  # over 1: the way of the dual points to their upper bounds
     below: NDArray
     curvature: NDArray
-    factor: tuple[NDArray, bool]
+    factor: NDArray
 
     @classmethod
     def at(cls, p: PiecewiseProblem, point: Point) -> Self:
         """Return the equations at a point."""
-        above, below = 1 / (p.high - point.a), 1 / (point.a - p.low)
-        curvature = 1 / (point.over * above + point.under * below)
+        above, below = _inverse(p.high - point.a), _inverse(point.a - p.low)
+        curvature = _inverse(point.over * above + point.under * below)
         return cls(p, point, above, below, curvature, p.factor(curvature))
 
     def move(self, over: NDArray | float, under: NDArray | float) -> Point:
@@ -128,7 +133,7 @@ class System(NamedTuple):
         aim = p.y[:, None] - p.fitted(coef, b) - over * self.above + under * self.below
         slope, totals = p.slope(a + self.curvature * aim)
         right = np.append((slope - p.alpha * coef).T.ravel(), totals)
-        flat = scipy.linalg.cho_solve(self.factor, right, check_finite=False)
+        flat = solve_positive_upper(self.factor, right)
         W, b = flat[: coef.size].reshape(coef.T.shape).T, flat[coef.size :]
         da = self.curvature * (aim - p.fitted(W, b))
         up = (over + old[0] * da) * self.above - old[0]
@@ -163,12 +168,19 @@ def solve_piecewise(p: PiecewiseProblem, tol: float) -> Found:
     point = Point.first(p)
     best = found = _certified(p, point)
     for _ in range(_STEPS):
-        if found.gap <= tol * found.objective or not np.isfinite(found.gap):
+        if found.gap <= tol * found.objective:
             break
-        point = System.at(p, point).next()
+        with np.errstate(over="ignore", invalid="ignore"):  # at the end of rounding
+            point = System.at(p, point).next()
+        if not all(np.isfinite(part).all() for part in point):
+            break
         found = _certified(p, point)
         best = found if found.gap < best.gap else best
     return best
+
+
+def _inverse(values: NDArray) -> NDArray:
+    return 1 / np.maximum(values, _LEAST)
 
 
 def _certified(p: PiecewiseProblem, point: Point) -> Found:

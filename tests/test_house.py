@@ -76,8 +76,8 @@ CORE = 5
 SCRIPTS = {"nbsketch.__main__"}
 LONGEST_FILE = 400
 # Files and lines of code of the package. A commit that raises a number says why.
-MOST_FILES = 220
-MOST_LINES = 28_232
+MOST_FILES = 221
+MOST_LINES = 28_522
 # Names of the place where the text was written, which no reader knows.
 PRIVATE = ("/" + "work/", "shared" + "/")
 TEXT = {".cfg", ".ini", ".json", ".md", ".py", ".rst", ".sh", ".toml", ".txt"}
@@ -251,14 +251,20 @@ def holds_rows(value, X, depth=3):
     return depth > 0 and any(holds_rows(part, X, depth - 1) for part in parts)
 
 
+def takes_rows(frame, X):
+    """Return whether the frame is of one of our functions, called with X."""
+    code = frame.f_code
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    values = map(frame.f_locals.get, names)
+    return code.co_filename in MODULES and any(holds_rows(v, X) for v in values)
+
+
 def modules_of(frame, X):
     """Return the modules that hand X down to a frame, repetitions in a row left out."""
     chain = []
     while frame is not None:
-        code = frame.f_code
-        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        module = MODULES.get(code.co_filename)
-        if module and any(holds_rows(frame.f_locals.get(name), X) for name in names):
+        if takes_rows(frame, X):
+            module = MODULES[frame.f_code.co_filename]
             chain[:0] = [module] if chain[:1] != [module] else []
         frame = frame.f_back
     return tuple(chain)
@@ -273,7 +279,7 @@ def routes(call, X):
     found = set()
 
     def profile(frame, event, _):
-        if event == "call" and frame.f_code.co_filename in MODULES:
+        if event == "call" and takes_rows(frame, X):
             found.add(modules_of(frame, X))
 
     sys.setprofile(profile)
@@ -314,7 +320,7 @@ def test_a_detour_of_rows_would_be_found():
     kernel = nbsketch.LinearKernel()
     found = max(routes(lambda X: kernel(X[1:]), X), key=len)
     assert found[:2] == ("nbsketch.kernels._kernel", "nbsketch.gram.lazy")
-    assert routes(lambda X: kernel(np.ones((3, 2))), X) == {()}
+    assert routes(lambda X: kernel(np.ones((3, 2))), X) == set()
 
 
 @EACH_MODULE

@@ -9,11 +9,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
 
 import nbsketch
-from nbsketch import SketchedKernelRegressor
+from nbsketch import JointQuantileRegressor, SketchedKernelRegressor
 from nbsketch.conformal import ConformalRegressor
 from nbsketch.estimators import _monotonic
 from nbsketch.fitting.weights import ChosenRows
 from nbsketch.kernels import GaussianKernel
+from nbsketch.outputs import QuantileOutput
 from nbsketch.sketches import LandmarkSketch
 
 FIXED = {"kernel": "gaussian", "bandwidth": 0.7, "alpha": 1e-3, "random_state": 0}
@@ -33,32 +34,57 @@ def falls(model, X, signs, knots=30):
     for k in np.flatnonzero(signs):
         rows = np.repeat(X, knots, axis=0)
         rows[:, k] = np.tile(np.linspace(X[:, k].min(), X[:, k].max(), knots), len(X))
-        steps = signs[k] * np.diff(model.predict(rows).reshape(len(X), knots), axis=1)
-        found.append(-steps.min())
+        values = model.predict(rows).reshape(len(X), knots, -1)
+        found.append(-(signs[k] * np.diff(values, axis=1)).min())
     return max(found)
 
 
-def optimum(X, y, weights, signs, fit_intercept):
-    """Return predictions of X and the objective of cvxpy's solution on all rows."""
+def cone(X, signs):
+    """Return a root of the kernel matrix, and what must be nonnegative."""
     n = len(X)
     kernel = GaussianKernel(0.7)
-    K = kernel(X, X)
-    root = np.linalg.cholesky(K + 1e-12 * np.eye(n))
-    a, b = cp.Variable(n), cp.Variable()
-    fitted = root @ a + b
-    constraints = [] if fit_intercept else [b == 0]
+    root = np.linalg.cholesky(kernel(X, X) + 1e-12 * np.eye(n))
+    steps = []
     for k in np.flatnonzero(signs):
         knots = np.quantile(X[:, k], np.linspace(0, 1, _monotonic._KNOTS))
         rows = np.repeat(X, len(knots), axis=0)
         rows[:, k] = np.tile(knots, n)
         values = np.linalg.solve(root, kernel(X, rows)).T.reshape(n, len(knots), n)
-        steps = signs[k] * np.diff(values, axis=1).reshape(-1, n)
-        constraints.append(steps @ a >= 0)
-    losses = cp.sum(cp.multiply(weights, cp.square(y - fitted))) / (2 * n)
-    objective = cp.Minimize(losses + FIXED["alpha"] / 2 * cp.sum_squares(a))
-    problem = cp.Problem(objective, constraints)
+        steps.append(signs[k] * np.diff(values, axis=1).reshape(-1, n))
+    return root, np.vstack(steps)
+
+
+def solved(objective, constraints):
+    problem = cp.Problem(cp.Minimize(objective), constraints)
     problem.solve(solver="CLARABEL", tol_gap_abs=1e-12, tol_gap_rel=1e-12)
-    return fitted.value, problem.value
+    return problem.value
+
+
+def optimum(X, y, weights, signs, fit_intercept):
+    """Return predictions of X and the objective of cvxpy's solution on all rows."""
+    root, steps = cone(X, signs)
+    a, b = cp.Variable(len(X)), cp.Variable()
+    fitted = root @ a + b
+    constraints = [steps @ a >= 0] + ([] if fit_intercept else [b == 0])
+    losses = cp.sum(cp.multiply(weights, cp.square(y - fitted))) / (2 * len(X))
+    value = solved(losses + FIXED["alpha"] / 2 * cp.sum_squares(a), constraints)
+    return fitted.value, value
+
+
+def joint_optimum(X, y, weights, signs, levels, gamma, fit_intercept):
+    """Return the same of joint quantiles."""
+    root, steps = cone(X, signs)
+    T, n = QuantileOutput(levels, gamma).factor(len(levels)), len(X)
+    A, b = cp.Variable((n, len(T))), cp.Variable((1, len(levels)))
+    fitted = root @ A @ T + np.ones((n, 1)) @ b
+    r, tau = y[:, None] - fitted, np.array(levels)
+    constraints = [steps @ A @ T >= 0] + ([] if fit_intercept else [b == 0])
+    losses = sum(
+        cp.maximum(tau[j] * r[:, j], (tau[j] - 1) * r[:, j]) for j in range(len(tau))
+    )
+    penalty = FIXED["alpha"] / 2 * cp.sum_squares(A)
+    value = solved(weights @ losses / n + penalty, constraints)
+    return fitted.value, value
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
@@ -74,6 +100,60 @@ def test_the_solution_is_that_of_cvxpy(fit_intercept):
     assert_allclose(model.predict(X), fitted, atol=2e-5)
     assert_allclose(model.objective_, objective, rtol=1e-7)
     assert 0 <= model.dual_gap_ < 1e-10
+
+
+@pytest.mark.parametrize(("gamma", "fit_intercept"), [(1, True), (0, True), (1, False)])
+def test_the_solution_of_joint_quantiles_is_that_of_cvxpy(
+    gamma, fit_intercept, monkeypatch
+):
+    monkeypatch.setattr(_monotonic, "_KNOTS", 6)  # cvxpy takes long for more
+    X, y, _ = make_data(40)
+    weights = np.random.default_rng(1).uniform(0.5, 2, size=40)
+    weights /= weights.mean()
+    known = (0.2, 0.5, 0.9), gamma, fit_intercept
+    fitted, objective = joint_optimum(X, y, weights, [1, -1, 0], *known)
+    names = ("quantiles", "gamma", "fit_intercept")
+    options = dict(zip(names, known, strict=True)) | {"non_crossing": None} | FIXED
+    free = JointQuantileRegressor(**options).fit(X, y, weights)
+    assert abs(free.predict(X) - fitted).max() > 0.05
+    model = JointQuantileRegressor(monotonic_cst=[1, -1, 0], **options)
+    model.fit(X, y, weights)
+    assert_allclose(model.predict(X), fitted, atol=1e-3)
+    assert_allclose(model.objective_, objective, rtol=1e-7)
+    assert 0 <= model.dual_gap_ < 1e-8
+
+
+def test_every_quantile_is_monotone_calibrated_and_saved(tmp_path):
+    X, y, _ = make_data(300)
+    options = {"size": 60, "calibration": 0.3, "quantiles": (0.1, 0.5, 0.9)} | FIXED
+    free = JointQuantileRegressor(**options).fit(X, y)
+    model = JointQuantileRegressor(monotonic_cst=[1, -1, 0], **options).fit(X, y)
+    assert falls(model, X, [1, -1, 0]) < 0.3 * falls(free, X, [1, -1, 0])
+    # measured on the fitted rows, of which a third are not
+    assert falls(model, X, [1, -1, 0]) <= 2 * model.monotonic_violation_ < 0.1
+    assert f"within {model.monotonic_violation_:.3g}" in model.summary()
+    new_X, new_y, _ = make_data(1000, 1)
+    low, high = model.predict_interval(new_X, 0.8).T
+    assert 0.7 < np.mean((low <= new_y) & (new_y <= high)) < 0.9
+    model.save(tmp_path / "model.npz")
+    loaded = nbsketch.load(tmp_path / "model.npz")
+    assert_array_equal(loaded.predict(X), model.predict(X))
+    assert loaded.summary() == model.summary()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"non_crossing": "constraint"}, "`non_crossing` must be 'sort' or None"),
+        ({"solver": "adam"}, "`solver` must be 'auto'"),
+        ({"monotonic_cst": [1, 0]}, "has shape"),
+    ],
+)
+def test_what_joint_quantiles_do_not_offer_is_refused_by_name(options, message):
+    X, y, _ = make_data(40)
+    options = FIXED | {"monotonic_cst": [1, 0, 0]} | options
+    with pytest.raises(ValueError, match=message):
+        JointQuantileRegressor(**options).fit(X, y)
 
 
 def test_constraints_hold_and_lower_the_error():
@@ -216,3 +296,26 @@ def test_wrong_signs_and_a_tiny_penalty_do_not_take_long(monkeypatch):
     with pytest.warns(ConvergenceWarning, match="are left after 2 rounds"):
         model.fit(X, y)
     assert model.monotonic_violation_ > 1
+
+
+def test_quantiles_that_cannot_be_solved_say_so(monkeypatch):
+    X, y, _ = make_data(60)
+    options = FIXED | {"bandwidth": 3.0, "monotonic_cst": [-1, 1, 1]}
+    model = JointQuantileRegressor((0.2, 0.8), **options | {"alpha": 1e-13})
+    with monkeypatch.context() as patched:
+        patched.setattr(_monotonic, "_ROUNDS", 2)
+        with pytest.warns(ConvergenceWarning, match="left after 2 rounds"):
+            model.fit(X, y)
+    assert np.isfinite(model.coef_).all() and np.isfinite(model.dual_gap_)
+    monkeypatch.setattr(_monotonic, "_TOL", 1e-6)
+    with pytest.warns(ConvergenceWarning, match="`monotonic_cst` the relative gap is"):
+        model.set_params(alpha=1e-3, tol=1e-12).fit(X, y)
+
+
+def test_rows_of_weight_zero_are_no_rows_of_quantiles():
+    X, y, _ = make_data(60)
+    weights = np.repeat([1.0, 0.0], 30)
+    options = FIXED | {"quantiles": (0.2, 0.8), "monotonic_cst": [1, -1, 0]}
+    model = JointQuantileRegressor(**options).fit(X, y, weights)
+    expected = JointQuantileRegressor(**options).fit(X[:30], y[:30]).predict(X)
+    assert_allclose(model.predict(X), expected, atol=1e-4)

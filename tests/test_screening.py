@@ -294,7 +294,7 @@ def test_classes_and_robust_losses():
     classifier = SketchedKernelClassifier(random_state=0).fit(X, y > 0)
     assert classifier.score(X_new, target > 0) > 0.95
     y[::40] += 50.0
-    for seed in range(3):  # of the 55 columns those that matter, and hardly any other
+    for seed in range(2):  # of the 55 columns those that matter, and hardly any other
         model = SketchedKernelRegressor(loss="huber", random_state=seed).fit(X, y)
         kept = np.flatnonzero(np.isfinite(model.length_scales_)).tolist()
         assert kept[:3] == [0, 1, 2] and len(kept) <= 5

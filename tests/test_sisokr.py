@@ -200,10 +200,7 @@ def test_bibtex_has_the_score_of_the_paper():
     problem = multilabel.SETS["bibtex"]
     data = problem.load()
     X, X_test = multilabel.scaled(data.X_train, data.X_test)
-    scores = [
-        multilabel.evaluate(
-            problem.settings["SISOKR"], seed, X, data.y_train, X_test, data.y_test
-        )["f1"]
-        for seed in (0, 1)
-    ]
-    assert abs(np.mean(scores) - problem.paper["SISOKR"].f1) < 0.5
+    score = multilabel.evaluate(
+        problem.settings["SISOKR"], 0, X, data.y_train, X_test, data.y_test
+    )["f1"]
+    assert abs(score - problem.paper["SISOKR"].f1) < 0.5

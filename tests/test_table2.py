@@ -53,14 +53,18 @@ def test_error_is_that_of_a_dense_implementation(name):
 
 
 @pytest.mark.parametrize(
-    ("sets", "left_out"),
-    [(("rf1", "rf2"), ()), (("scm1d", "scm20d"), (table2.WITHOUT,))],
-    ids=["rf", "scm"],
+    ("sets", "left_out", "draws"),
+    [
+        (("rf1",), (), 1),
+        (("rf2",), (), 3),
+        (("scm1d", "scm20d"), (table2.WITHOUT,), 1),
+    ],
+    ids=["rf1", "rf2", "scm"],
 )
 def test_errors_are_at_most_0_03_above_the_papers_on_rf2_and_0_004_elsewhere(
-    sets, left_out, monkeypatch
+    sets, left_out, draws, monkeypatch
 ):
-    """The mean of three draws, which vary by 0.02 on rf2, by 0.001 elsewhere.
+    """Draws vary by 0.02 on rf2, where the mean of three counts, by 0.001 elsewhere.
 
     Without a sketch, the larger sets are fitted by conjugate gradients alone.
     """
@@ -72,7 +76,7 @@ def test_errors_are_at_most_0_03_above_the_papers_on_rf2_and_0_004_elsewhere(
         if method not in left_out and not method.endswith(", program")
     )
     monkeypatch.setattr(table2, "ROWS", methods)
-    rows = table2.run(replicates=3)
+    rows = table2.run(replicates=draws)
     for row in rows:
         slack = 0.03 if row["set"] == "rf2" else 0.004
         # conjugate gradients on all rows are not in the paper

@@ -1,7 +1,8 @@
-r"""Least squares with predictions that are monotone in some columns.
+r"""Least squares and joint quantiles that are monotone in some columns.
 
-With :math:`\tilde z = (1, z)` and A as for the posterior, the constrained solution is
-the point nearest to the free one in the norm of A among those of a cone:
+Of least squares, with :math:`\tilde z = (1, z)` and A as for the posterior, the
+constrained solution is the point nearest to the free one in the norm of A among those
+of a cone:
 
 .. math:: \min_w \tfrac12 (w - \hat w)^\top A\, (w - \hat w)
           \quad \text{s.t.} \quad D w \ge 0 .
@@ -9,13 +10,15 @@ the point nearest to the free one in the norm of A among those of a cone:
 A row of D is the difference of features between two neighboring knots of a line: a
 training row with one column moved through its quantiles. The dual is a problem of
 nonnegative least squares, solved exactly. D grows by the differences that fall most,
-until none of any line does.
+until none of any line does. Quantiles of all levels have the same D, as constraints of
+an interior-point method.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,11 +33,15 @@ from nbsketch._rows import is_pairwise
 from nbsketch.distributed.rows import PartitionedRows
 from nbsketch.estimators.posterior import (
     MOST_FEATURES,
+    feature_projection,
     features_of,
     penalized_products,
 )
-from nbsketch.fitting.objective import Problem
+from nbsketch.fitting.objective import Objective, Problem
+from nbsketch.fitting.objectives import JointQuantileObjective
+from nbsketch.fitting.settings import Plan
 from nbsketch.losses import SquareLoss
+from nbsketch.solvers.interior import PiecewiseProblem, solve_piecewise
 
 # Lines of each constrained column, and knots of a line: 300 lines leave falls 1.6 times
 # as large, in 60 % of the time (a function of 6 columns, 1500 rows).
@@ -48,6 +55,9 @@ _ROUNDING = 1e-9
 # Rounds, and constraints of each column that one adds at most: 6 to 10 rounds are
 # enough, and all at once take minutes where the penalty is tiny and signs are wrong.
 _ROUNDS, _ADDED = 50, 100
+# Relative gap of constrained quantiles: a step of the interior-point method, beyond the
+# ten for three digits, adds one or two.
+_TOL = 1e-8
 
 
 class Lines(NamedTuple):
@@ -58,13 +68,16 @@ class Lines(NamedTuple):
     sign: int
 
     def steps(self, values: NDArray) -> NDArray:
-        """Return the increase from each knot to the next, (count, knots - 1, ...)."""
-        shape = -1, self.knots, *values.shape[1:]
-        return self.sign * np.diff(values.reshape(shape), axis=1)
+        """Return the least increase of any output to the next knot, (count, knots - 1).
+
+        `values` are predictions, (count knots,) or (count knots, d).
+        """
+        along = values.reshape(len(self.rows) // self.knots, self.knots, -1)
+        return (self.sign * np.diff(along, axis=1)).min(axis=2)
 
     def fall(self, values: NDArray) -> float:
         """Return the largest fall between any two knots of a line."""
-        along = self.sign * values.reshape(-1, self.knots)
+        along = self.sign * values.reshape(-1, self.knots, *values.shape[1:])
         return float((np.maximum.accumulate(along, axis=1) - along).max())
 
     def at(self, lines: NDArray, knot: NDArray) -> NDArray:
@@ -80,10 +93,15 @@ def check_monotonic(model: Any, X: Any, single: bool) -> NDArray:
             f"or None, got {model.monotonic_cst!r}"
         )
     signs = _check_monotonic_cst(model, model.monotonic_cst)
-    rows = not (is_pairwise(model.kernel) or sp.issparse(X))
+    rows, squares = (
+        not (is_pairwise(model.kernel) or sp.issparse(X)),
+        ("square", SquareLoss()),
+    )
+    crossing = getattr(model, "non_crossing", None) == "constraint"
     for name, possible, expected in (
-        ("loss", model.loss in ("square", SquareLoss()), "the square loss"),
-        ("output", model.output is None, "None"),
+        ("loss", getattr(model, "loss", "square") in squares, "the square loss"),
+        ("output", getattr(model, "output", None) is None, "None"),
+        ("non_crossing", not crossing, "'sort' or None"),
         ("solver", model.solver == "auto", "'auto'"),
         ("kernel", not is_pairwise(model.kernel), "a kernel of rows"),
         ("X", rows and not isinstance(X, PartitionedRows), "dense and in memory"),
@@ -95,19 +113,31 @@ def check_monotonic(model: Any, X: Any, single: bool) -> NDArray:
     return signs
 
 
+def planned(plan: Plan, objective: Objective) -> Plan:
+    """Return the plan with a sketch where the default is all of many rows."""
+    size = objective.default_size()
+    if plan.is_free and size < len(objective.targets):
+        return replace(plan, sketch="subsampling", size=size)
+    return plan
+
+
 def constrain(model: Any, problem: Problem) -> None:
     """Replace a free solution by the monotone one, and measure what is left."""
-    if model.size_ > MOST_FEATURES:
+    model.__dict__.pop("monotonic_violation_", None)  # of an earlier fit
+    if model.monotonic_cst is None:
+        return
+    X, levels = problem.rows, np.size(getattr(model, "quantiles", 0.5))
+    if model.size_ * levels > MOST_FEATURES:
+        each = f" for each of {levels} levels" if levels > 1 else ""
         raise ValueError(
-            f"`size` must be at most {MOST_FEATURES} for `monotonic_cst`, got "
-            f"{model.size_}"
+            f"`size` must be at most {MOST_FEATURES // levels} for `monotonic_cst`"
+            f"{each}, got {model.size_}"
         )
-    X, objective = problem.rows, problem.objective
     signs = _check_monotonic_cst(model, model.monotonic_cst)
     order = np.random.default_rng(0).permutation(len(X))
     lines = list(_lines(X, signs, order[:_LINES], _KNOTS))
     if any(_is_falling(line, model._values(line.rows)) for line in lines):
-        _project(model, X, objective.targets, objective.weights, lines)
+        _project(model, problem, lines)
     others = _lines(X, signs, order[::-1][:_MEASURED_LINES], _MEASURED_KNOTS)
     falls = [line.fall(model._values(line.rows)) for line in others]
     model.monotonic_violation_ = max(falls, default=0.0)
@@ -128,33 +158,78 @@ def _is_falling(line: Lines, values: NDArray) -> bool:
     return bool((line.steps(values) < -_ROUNDING * np.abs(values).max()).any())
 
 
-def _project(
-    model: Any, X: NDArray, Y: NDArray, weights: NDArray | None, lines: list[Lines]
-) -> None:
+def _project(model: Any, problem: Problem, lines: list[Lines]) -> None:
     """Set coefficients, objective and gap of the constrained solution."""
-    P, U, c = penalized_products(model, X, Y, weights)
-    free = scipy.linalg.solve_triangular(U, c[:, 0], trans="T")
-    D, multipliers = np.empty((0, len(U))), np.empty(0)
+    X, objective = problem.rows, problem.objective
+    cone: _Squares | _Quantiles
+    if isinstance(objective, JointQuantileObjective):
+        cone = _Quantiles(model, X, objective)
+    else:
+        cone = _Squares(model, X, objective)
+    D = np.empty((0, cone.P.shape[1] + 1))
     for _ in range(_ROUNDS):
-        added = [_steepest(model, P, line) for line in lines]
+        added = [_steepest(model, cone.P, line) for line in lines]
         if not sum(map(len, added)):
             break
-        D = np.concatenate([D[multipliers > 0], *added])
-        cone = scipy.linalg.solve_triangular(U, D.T, trans="T")
-        norms = np.linalg.norm(cone, axis=0)
-        D, cone = D / norms[:, None], cone / norms
-        multipliers, _ = scipy.optimize.nnls(-cone, free, maxiter=10 * len(D))
-        change = cone @ multipliers
-        w = scipy.linalg.solve_triangular(U, free + change)
-        model.coef_, model.intercept_ = P @ w[1:], float(w[0])
+        D = cone.solve(np.concatenate([D, *added]))
     else:
-        text = (
-            f"constraints of `monotonic_cst` are left after {_ROUNDS} rounds: pass a "
-        )
-        warnings.warn(text + "larger `alpha`", ConvergenceWarning, stacklevel=6)
-    slack = abs(float(multipliers @ (D @ w)))
-    model.objective_ += float(change @ change) / (2 * len(X))
-    model.dual_gap_ += slack / (len(X) * max(model.objective_, 1e-300))
+        _warn(f"constraints of `monotonic_cst` are left after {_ROUNDS} rounds")
+    if model.dual_gap_ > model.tol:
+        _warn(f"with `monotonic_cst` the relative gap is {model.dual_gap_:.1e}")
+
+
+def _warn(text: str) -> None:
+    text += ": pass a larger `alpha`"
+    warnings.warn(text, ConvergenceWarning, stacklevel=7)
+
+
+class _Squares:
+    """Least squares in a cone."""
+
+    def __init__(self, model: Any, X: NDArray, objective: Objective):
+        known = objective.targets, objective.weights
+        self.P, self.U, c = penalized_products(model, X, *known)
+        self.free = scipy.linalg.solve_triangular(self.U, c[:, 0], trans="T")
+        self.model, self.n = model, len(X)
+        self.objective, self.gap = model.objective_, model.dual_gap_
+
+    def solve(self, D: NDArray) -> NDArray:
+        """Set the solution for which D w >= 0; return the rows that matter."""
+        cone = scipy.linalg.solve_triangular(self.U, D.T, trans="T")
+        norms = np.linalg.norm(cone, axis=0)
+        D, cone, model = D / norms[:, None], cone / norms, self.model
+        multipliers, _ = scipy.optimize.nnls(-cone, self.free, maxiter=10 * len(D))
+        change = cone @ multipliers
+        w = scipy.linalg.solve_triangular(self.U, self.free + change)
+        model.coef_, model.intercept_ = self.P @ w[1:], float(w[0])
+        slack = abs(float(multipliers @ (D @ w)))
+        model.objective_ = self.objective + float(change @ change) / (2 * self.n)
+        model.dual_gap_ = self.gap + slack / (self.n * max(model.objective_, 1e-300))
+        return D[multipliers > 0]
+
+
+class _Quantiles:
+    """Joint quantiles, each of which is in the cone."""
+
+    def __init__(self, model: Any, X: NDArray, objective: JointQuantileObjective):
+        weights = np.ones(len(X)) if objective.weights is None else objective.weights
+        counted, levels = weights > 0, np.array(objective.quantiles)
+        shares = weights[counted, None] / len(X)
+        self.P, self.model = feature_projection(model), model
+        Z = features_of(model, self.P, X)[counted]
+        bounds = (levels - 1) * shares, levels * shares
+        known = objective.targets[counted, 0], *bounds, objective.factor, model.alpha_
+        self.problem = PiecewiseProblem(Z, *known)
+
+    def solve(self, D: NDArray) -> NDArray:
+        """Set the solution for which D W >= 0 in each level; return all rows."""
+        D = D / np.linalg.norm(D, axis=1, keepdims=True)
+        found = solve_piecewise(self.problem.constrained(D), _TOL)
+        model = self.model
+        model.coef_ = self.P @ (found.W @ self.problem.T)
+        model.intercept_, model.objective_ = found.b, found.objective
+        model.dual_gap_ = found.gap / max(found.objective, 1e-300)
+        return D
 
 
 def _steepest(model: Any, P: NDArray, line: Lines) -> NDArray:

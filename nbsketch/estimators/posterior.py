@@ -70,9 +70,7 @@ def penalized_products(
     model: Any, X: Any, Y: NDArray, weights: NDArray | None
 ) -> tuple[NDArray, NDArray, NDArray]:
     """Return the projection to features, the upper Cholesky factor of A and Z^T W Y."""
-    sketch_map = SketchMap(model.kernel_, model.landmarks_, model.sketch_.weights)
-    inner = sketch_map(sketch_map.landmarks) @ sketch_map.weights.T
-    P = projection(np.asarray(inner))
+    P = feature_projection(model)
     w = np.ones(len(Y)) if weights is None else weights
     A, c = np.zeros((P.shape[1] + 1,) * 2), np.zeros((P.shape[1] + 1, Y.shape[1]))
     for part, Z, _ in _blocks(model, P, X):
@@ -82,6 +80,13 @@ def penalized_products(
     penalty[0] = float(not model.fit_intercept)  # its row is zero then
     A[np.diag_indices_from(A)] += penalty
     return P, np.triu(raised_cholesky(A, 0.0, _JITTER * float(np.trace(A)))[0]), c
+
+
+def feature_projection(model: Any) -> NDArray:
+    """Return what takes sketched kernel values to features, (s, r)."""
+    sketch_map = SketchMap(model.kernel_, model.landmarks_, model.sketch_.weights)
+    inner = sketch_map(sketch_map.landmarks) @ sketch_map.weights.T
+    return projection(np.asarray(inner))
 
 
 def features_of(model: Any, projection: NDArray, rows: Any) -> NDArray:

@@ -27,6 +27,7 @@ from nbsketch._validation import (
 from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import row_by_row, rowwise
 from nbsketch.estimators._base import IterativeModel, as_columns, score_of
+from nbsketch.estimators._monotonic import check_monotonic, constrain, planned
 from nbsketch.fitting.folds import split_last
 from nbsketch.fitting.objective import FeatureSolution, Problem
 from nbsketch.fitting.objectives import JointQuantileObjective
@@ -99,6 +100,9 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
         the pinball loss. "constraint": minimize subject to ascending quantiles at the
         training rows of positive weight, and sort the predictions at other rows; slower
         (it needs an intercept and solver="auto"). None: as fitted.
+    monotonic_cst : array of int of shape (q,), dict of str or None, default=None
+        1: no quantile falls where this column rises, -1: none rises, 0: no constraint;
+        as in `SketchedKernelRegressor`, not with non_crossing="constraint".
     calibration : float in [0, 1), default=0.0
         Share of the rows kept out of the fit to calibrate the intervals: random rows,
         or with `cv` the last folds, whole, that have at least this share.
@@ -139,7 +143,8 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
     calibration_weights_ : ndarray of shape (rows kept out,) or None
         Their weights, of mean one. None: equal weights.
     landmarks_, kernel_, sketch_, scaler_, length_scales_, bandwidth_, size_,
-    size_path_, alpha_, rank_, objective_, dual_gap_, n_iter_, n_features_in_
+    size_path_, alpha_, rank_, objective_, dual_gap_, n_iter_, n_features_in_,
+    monotonic_violation_
         As in `SketchedKernelRegressor`.
 
     Notes
@@ -172,6 +177,7 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
     gamma: float = 1.0
     kernel: Any = "auto"
     non_crossing: str | None = "sort"
+    monotonic_cst: Any = None
     calibration: float = 0.0
     tol: float = 1e-3
 
@@ -197,6 +203,9 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
             constrained,
         )
         objective = replace(objective, folds=folds)
+        if self.monotonic_cst is not None:
+            check_monotonic(self, rows.X, True)
+            plan = planned(plan, objective)
         return Problem(rows.X, objective, plan, False, held, rows.kept)
 
     def _is_constrained(self) -> bool:
@@ -216,12 +225,15 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
         self, problem: Problem, data: SketchedData, solution: FeatureSolution
     ) -> JointQuantileRegressor:
         super()._publish(problem, data, solution)
+        constrain(self, problem)
         self.calibration_: NDArray | None = None
         self.calibration_weights_: NDArray | None = None
         if problem.held_out is not None:
             rows = problem.held_out
             Z = data.transform(rows.X, "X")
             quantiles = data.sketch_map.times(Z, solution.coef) + solution.intercept
+            if self.monotonic_cst is not None:
+                quantiles = self._values(rows.X)
             self.calibration_ = np.column_stack([quantiles, rows.y])
             self.calibration_weights_ = rows.relative_weights
         return self

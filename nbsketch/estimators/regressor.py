@@ -15,7 +15,7 @@ from nbsketch._validation import declares_parameters
 from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import IterativeModel, RegressorScore, as_columns
-from nbsketch.estimators._monotonic import check_monotonic, constrain
+from nbsketch.estimators._monotonic import check_monotonic, constrain, planned
 from nbsketch.estimators.posterior import (
     check_posterior,
     fit_posterior,
@@ -214,17 +214,14 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorScore, IterativeModel):
         single = rows.y.ndim == 1
         if self.monotonic_cst is not None:
             check_monotonic(self, rows.X, single)
-            if plan.is_free and (size := objective.default_size()) < len(rows.y):
-                plan = replace(plan, sketch="subsampling", size=size)
+            plan = planned(plan, objective)
         return Problem(rows.X, objective, plan, single, kept=rows.kept)
 
     def _publish(
         self, problem: Problem, data: SketchedData, solution: FeatureSolution
     ) -> SketchedKernelRegressor:
         super()._publish(problem, data, solution)
-        self.__dict__.pop("monotonic_violation_", None)  # of an earlier fit
-        if self.monotonic_cst is not None:
-            constrain(self, problem)
+        constrain(self, problem)
         return self
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Any:

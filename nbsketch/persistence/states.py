@@ -385,6 +385,7 @@ STATES: dict[str, dict[str, Rule]] = {
     "SketchedKernelClassifier": {**CERTIFIED, "classes_": _classes},
     "JointQuantileRegressor": {
         **CERTIFIED,
+        "monotonic_violation_?": number,
         "calibration_": optional(_calibration),
         "calibration_weights_": optional(array("calibration_rows", positive=True)),
     },

@@ -56,11 +56,11 @@ from nbsketch.solvers._linear.cholesky import (
     solve_upper,
 )
 from nbsketch.solvers._linear.conjugate_gradients import (
+    ColumnGaps,
     ColumnOperator,
     ConjugateGradients,
     SymmetricOperator,
 )
-from nbsketch.solvers.conjugate import ColumnGaps
 
 
 class KernelSystem:

@@ -1,18 +1,68 @@
-"""Checks of the rows that estimators and transformers take, given their kernel."""
+"""Rows at the door: checked for estimators, in memory or where Dask has them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from copy import copy
+from functools import partial, wraps
+from inspect import signature
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils.validation import validate_data
+from numpy.typing import NDArray
+from sklearn.utils.validation import _check_y, validate_data
 
-from nbsketch._faults import check_magnitude, explaining
+from nbsketch._faults import check_magnitude, explaining, fault
 from nbsketch._validation import as_csr
-from nbsketch.distributed.checks import partitioned_rows
-from nbsketch.distributed.collections import is_dask
-from nbsketch.kernels import PrecomputedKernel, as_kernel
+from nbsketch.distributed.collections import (
+    as_dask_array,
+    check_numbers,
+    one_row,
+)
+from nbsketch.distributed.rows import PartitionedRows
+from nbsketch.distributed.tasks import (
+    as_dask_arrays,
+    blocks_of,
+    check_steady,
+    computed,
+    frame_parts,
+    literal,
+    task,
+)
+from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
+from nbsketch.sketches import IdentitySketch, LeverageSketch, SketchRecipe
+
+# Rows of a Dask array that are brought here: one worker is faster than several.
+_FEW_ROWS = 1000
+# Rows whose domain is checked at a time.
+_BLOCK_ROWS = 1 << 16
+
+
+def is_dask(value: Any) -> bool:
+    """Return whether a value is a Dask collection; Dask is not imported for this."""
+    package = type(value).__module__.partition(".")[0]
+    return package == "dask" and hasattr(value, "__dask_graph__")
+
+
+def rowwise(of_rows: Callable[..., Any]) -> Callable[[Callable], Callable]:
+    """Return a decorator of methods that have one row for each of X.
+
+    For Dask collections they return what `of_rows`, one of the functions below, does.
+    """
+
+    def decorate(method: Callable) -> Callable:
+        @wraps(method)
+        def decorated(self: Any, X: Any, *args: Any, **options: Any) -> Any:
+            if not is_dask(X):
+                return method(self, X, *args, **options)
+            bound = signature(method).bind(self, X, *args, **options)
+            return of_rows(getattr(self, method.__name__), *bound.args[1:])
+
+        return decorated
+
+    return decorate
 
 
 def checked_rows(
@@ -64,3 +114,292 @@ def takes_sparse(kernel: Any) -> bool:
         return as_kernel(kernel).takes_sparse
     except (TypeError, ValueError):
         return False
+
+
+def training_data(
+    estimator: Any, X: Any, y: Any, sample_weight: Any, **options: Any
+) -> tuple[Any, NDArray, Any]:
+    """Return the data of a fit, checked: rows where they are, targets in memory."""
+    check_alike(X, y=y, sample_weight=sample_weight)
+    if is_dask(X):
+        return _rows_of_dask(estimator, X, y, sample_weight, **options)
+    return *_rows_in_memory(estimator, X, y, **options), sample_weight
+
+
+def _rows_in_memory(
+    estimator: Any, X: Any, y: Any, **options: Any
+) -> tuple[Any, NDArray]:
+    options = {"dtype": [np.float64, np.float32], "order": "C"} | options
+    labels = () if options.get("y_numeric") else ("y",)
+    with explaining({"X": X, "y": y}, text_in=labels):
+        X, y = validate_data(estimator, X, y, accept_sparse="csr", **options)
+    _check_targets(y, options)
+    check_magnitude("X", X)
+    return as_csr(X) if sp.issparse(X) else X, y
+
+
+def _rows_of_dask(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    reset: bool = True,
+    dtype: Any = None,
+    **options: Any,
+) -> tuple[PartitionedRows, NDArray, NDArray | None]:
+    """Check Dask collections: rows where they are, targets brought here."""
+    if is_pairwise(estimator.kernel):
+        raise ValueError(
+            "`kernel` must not be 'precomputed' for a Dask collection, whose rows "
+            "are on several machines: pass the rows and a kernel of them"
+        )
+    rows, y, sample_weight = partitioned_rows(
+        estimator, X, reset=reset, dtype=dtype, y=y, sample_weight=sample_weight
+    )
+    labels = () if options.get("y_numeric") else ("y",)
+    with explaining({"y": y}, text_in=labels):
+        y = _check_y(y, estimator=estimator, **options)
+    _check_targets(y, options)
+    return rows, y, sample_weight
+
+
+def _check_targets(y: Any, options: dict[str, Any]) -> None:
+    """Raise an error for what scikit-learn lets through: text and huge numbers."""
+    if not options.get("y_numeric"):
+        return
+    if np.asarray(y).dtype.kind not in "fiub":
+        raise TypeError(f"`y` must be an array of numbers, got {y!r:.60}")
+    check_magnitude("y", np.asarray(y, dtype=float))
+
+
+def partitioned_rows(
+    estimator: Any,
+    X: Any,
+    *,
+    reset: bool,
+    dtype: Any = None,
+    name: str = "X",
+    **others: Any,
+) -> tuple[Any, ...]:
+    """Return the rows of a Dask collection, checked where they are, and others here.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Its number and names of features are set if `reset`, else compared.
+    X : dask array or data frame of shape (n, q)
+        Finite numbers; unknown sizes of chunks are computed.
+    dtype : dtype or None
+        Type of the rows. None: float32 for float32, else float64.
+    name : str
+        Name of the argument in errors.
+    **others : dask arrays, data frames or None
+        Targets and weights of the same rows, computed together with X and returned as
+        arrays in memory.
+
+    Returns
+    -------
+    tuple of PartitionedRows and ndarrays or None
+
+    Raises
+    ------
+    ValueError
+        If the rows have another order when they are computed again.
+    """
+    named = {name: X} | {k: v for k, v in others.items() if v is not None}
+    array, *arrays = as_dask_arrays(named)
+    array = _with_known_size(name, array, 2)
+    check_numbers(name, array)
+    example = one_row(X, name)
+    with explaining({name: example}):
+        validate_data(estimator, example, reset=reset)
+    single = array.dtype == np.float32
+    dtype = dtype or (np.float32 if single else np.float64)
+    check = partial(_checked, dtype=np.dtype(dtype), name=name)
+    tasks = [blocks_of(other) for other in arrays]
+    rows, results = PartitionedRows.of(array).checked(check, dtype, tasks)
+    joined = dict(zip(list(named)[1:], map(np.concatenate, results), strict=True))
+    for key, value in joined.items():
+        _check_length(key, value, len(rows))
+    return rows, *(joined.get(key) for key in others)
+
+
+def check_alike(X: Any, **others: Any) -> None:
+    """Raise an error unless all data are Dask collections, or none is, of one length.
+
+    Others that are None, and lengths that are not known yet, are skipped.
+    """
+    for name, value in others.items():
+        if value is None:
+            continue
+        if is_dask(value) != is_dask(X):
+            raise TypeError(
+                f"`X` and `{name}` must both be Dask collections or both arrays, got "
+                f"{type(X).__name__} and {type(value).__name__}: convert one with "
+                "dask.array.from_array or .compute()"
+            )
+        if is_dask(X):
+            n, m = X.shape[0], value.shape[0]
+            are_counted = isinstance(n, Integral) and isinstance(m, Integral)
+            if are_counted and n != m:
+                raise ValueError(f"`{name}` must have {n} rows as `X`, got {m}")
+
+
+def check_in_memory(name: str, X: Any, use: str) -> None:
+    """Refuse a Dask collection."""
+    if is_dask(X):
+        raise TypeError(
+            f"`{name}` must be in memory for {use}, got a Dask collection: pass "
+            f"{name}.compute()"
+        )
+
+
+def _check_length(name: str, array: NDArray, n: int) -> None:
+    if len(array) != n:
+        raise ValueError(f"`{name}` must have {n} rows as `X`, got {len(array)}")
+
+
+def loaded(X: Any, **others: Any) -> tuple[Any, ...]:
+    """Return data as they are, Dask collections in memory: arrays or data frames.
+
+    All must be Dask collections, or none; others that are None stay None.
+    """
+    check_alike(X, **others)
+    if not is_dask(X):
+        return X, *others.values()
+    results = iter(computed([a for a in (X, *others.values()) if a is not None]))
+    return tuple(None if a is None else next(results) for a in (X, *others.values()))
+
+
+def predicted(
+    model: Any, X: Any, y: Any, sample_weight: Any
+) -> tuple[NDArray, NDArray, NDArray | None]:
+    """Return targets, predictions and weights, of Dask as arrays."""
+    check_alike(X, y=y, sample_weight=sample_weight)
+    if not is_dask(X):
+        return y, model.predict(X), sample_weight
+    lazy = model.predict(X)  # of data frames, it checks the names of columns
+    arguments = {"y": y} | (
+        {} if sample_weight is None else {"sample_weight": sample_weight}
+    )
+    parts = frame_parts(X, *arguments.values())
+    if parts is None:
+        predictions, *values = computed(
+            [lazy, *map(as_dask_array, arguments, arguments.values())]
+        )
+    else:
+        shared = literal(copy(model))
+        results = computed([task(_predict_part, part, shared) for part in parts])
+        results = [result for result in results if result is not None]
+        predictions, *values = map(np.concatenate, zip(*results, strict=True))
+    arrays = dict(zip(arguments, values, strict=True))
+    for name, value in arrays.items():
+        _check_length(name, value, len(predictions))
+    return arrays["y"], predictions, arrays.get("sample_weight")
+
+
+def _predict_part(part: tuple[Any, ...], model: Any) -> tuple[NDArray, ...] | None:
+    """Return predictions and values of the rows of a data frame, None without rows."""
+    X, *values = part
+    return (model.predict(X), *(v.to_numpy() for v in values)) if len(X) else None
+
+
+def in_blocks(X: Any, y: Any, sample_weight: Any) -> Iterator[tuple] | None:
+    """Return the parts of Dask collections, None for data in memory."""
+    if not is_dask(X):
+        return None
+    check_alike(X, y=y, sample_weight=sample_weight)
+    return _blocks(X, y, sample_weight)
+
+
+def _blocks(X: Any, *others: Any) -> Iterator[tuple[Any, ...]]:
+    """Yield the parts of Dask collections in the chunks of X, brought here in order.
+
+    Parts of a data frame X are data frames. Others that are None are None in each part.
+    """
+    named = {"X": X} | {f"{k}": a for k, a in enumerate(others) if a is not None}
+    shared = iter(as_dask_arrays(named))
+    rows = _with_known_size("X", next(shared), 2)
+    check_numbers("X", rows)
+    arrays = [None if a is None else _in_chunks_of(rows, next(shared)) for a in others]
+    tasks = [blocks_of(a) for a in (rows, *arrays) if a is not None]
+    check_steady(tasks, tasks)
+    for k, size in enumerate(rows.chunks[0]):
+        if size:
+            parts = [a.blocks[k] for a in (rows, *arrays) if a is not None]
+            results = iter(computed(parts))
+            block = next(results)
+            if hasattr(X, "columns"):
+                block = type(X._meta)(block, columns=X._meta.columns)
+            yield block, *(None if a is None else next(results) for a in arrays)
+
+
+def _in_chunks_of(rows: Any, value: Any) -> Any:
+    """Return targets or weights in the chunks of the rows."""
+    array = _with_known_size("y", value, None)
+    if len(array) != len(rows):
+        raise ValueError(f"`y` must have {len(rows)} rows as `X`, got {len(array)}")
+    return array.rechunk({0: rows.chunks[0]})
+
+
+def labels_of(y: Any) -> NDArray | None:
+    """Return the distinct labels of a Dask collection, ascending; None for others."""
+    if not is_dask(y):
+        return None
+    blocks = as_dask_array("y", y, 1).to_delayed()
+    return np.unique(np.concatenate(computed([task(np.unique, b) for b in blocks])))
+
+
+def held_rows(X: Any, recipe: SketchRecipe | None = None) -> Any:
+    """Return the rows of a Dask array in memory if a fit needs all of them there.
+
+    These are fits of few rows, and fits in which all rows are landmarks.
+    """
+    if not isinstance(X, PartitionedRows):
+        return X
+    if isinstance(recipe, LeverageSketch):
+        raise ValueError(
+            "`sketch` must not be 'leverage' for a Dask collection, all of whose rows "
+            "it compares: pass 'subsampling', or X.compute()"
+        )
+    few = len(X) <= _FEW_ROWS or isinstance(recipe, IdentitySketch)
+    return X.collect() if few else X
+
+
+def check_domain(kernel: Kernel, name: str, rows: Any) -> None:
+    """Raise an error if a kernel is not defined on some rows, block by block."""
+    if isinstance(rows, np.ndarray) or sp.issparse(rows):
+        kernel.check_domain(name, rows)
+    elif type(kernel).check_domain is Kernel.check_domain:
+        return  # it is defined on all dense rows
+    elif isinstance(rows, PartitionedRows):
+        rows.partitions.each(_check_block, kernel, name)
+    else:
+        for first in range(0, len(rows), _BLOCK_ROWS):
+            kernel.check_domain(name, rows[first : first + _BLOCK_ROWS])
+
+
+def _check_block(block: NDArray, kernel: Kernel, name: str) -> None:
+    kernel.check_domain(name, block)
+
+
+def _with_known_size(name: str, value: Any, ndim: int | None) -> Any:
+    array = as_dask_array(name, value, ndim)
+    return array.compute_chunk_sizes() if np.isnan(array.shape[0]) else array
+
+
+def _checked(
+    block: NDArray, start: int, size: int, dtype: np.dtype, name: str
+) -> NDArray:
+    """Return the rows of a block; errors tell its first row."""
+    if len(block) != size:
+        raise ValueError(
+            f"`{name}` must have {size} rows in the chunk from row {start}, as its "
+            f"chunks say, got {len(block)}: pass {name}.compute_chunk_sizes()"
+        )
+    rows = np.ascontiguousarray(block, dtype=dtype)
+    message = fault(name, rows)
+    if message is not None:
+        raise ValueError(f"{message}; rows are counted from row {start}")
+    check_magnitude(name, rows)
+    return rows

@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from nbsketch._expansion import Expansion
 from nbsketch._memory import fits
 from nbsketch._progress import report_rows
+from nbsketch._rows import check_domain
 from nbsketch._whitening import project, projection
-from nbsketch.distributed.checks import check_domain
 from nbsketch.distributed.design import PartitionedDesign
 from nbsketch.distributed.rows import PartitionedRows
 from nbsketch.fitting.sizes import features_recipe

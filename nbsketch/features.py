@@ -20,8 +20,10 @@ from sklearn.utils.validation import check_is_fitted
 from nbsketch._expansion import expansion_of
 from nbsketch._rows import (
     checked_rows,
+    held_rows,
     is_pairwise,
     model_dtype,
+    rowwise,
     takes_sparse,
     training_rows,
 )
@@ -32,9 +34,7 @@ from nbsketch._validation import (
     keeping_fitted,
     random_generator,
 )
-from nbsketch.distributed.checks import held_rows
-from nbsketch.distributed.collections import is_dask
-from nbsketch.distributed.lazy import row_by_row, rowwise
+from nbsketch.distributed.lazy import row_by_row
 from nbsketch.fitting.inputs import (
     Inputs,
     TuningTarget,
@@ -183,10 +183,9 @@ class SketchedFeatures(KernelFeatures):
 
     sketch: Any = None
 
+    @rowwise(lambda method, X, y=None: method.__self__.fit(X, y).transform(X))
     def fit_transform(self, X: ArrayLike, y: Any = None) -> NDArray:
         """Fit and return the features of X: cheaper than `fit` and `transform`."""
-        if is_dask(X):
-            return self.fit(X, y).transform(X)
         with keeping_fitted(self):
             return self._fit(X, y, keep=True).Z
 

@@ -44,7 +44,6 @@ FLOORS = {
     "nbsketch.leverage": 4,
     "nbsketch.solvers": 4,
     "nbsketch.distributed": 5,
-    "nbsketch.distributed.checks": 6,
     "nbsketch.sketches": 5,
     "nbsketch.diagnostics": 6,
     "nbsketch._onnx": 6,

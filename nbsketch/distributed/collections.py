@@ -10,12 +10,6 @@ import numpy as np
 _INSTALL = "Dask collections need dask[array]: pip install 'nbsketch[dask]'"
 
 
-def is_dask(value: Any) -> bool:
-    """Return whether a value is a Dask collection; Dask is not imported for this."""
-    package = type(value).__module__.partition(".")[0]
-    return package == "dask" and hasattr(value, "__dask_graph__")
-
-
 def dask_module(name: str = "dask") -> Any:
     """Import a module of Dask; without it, raise an error that says what to install."""
     try:

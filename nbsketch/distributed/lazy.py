@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from functools import wraps
-from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -15,29 +13,9 @@ from nbsketch.distributed.collections import (
     as_dask_array,
     check_numbers,
     dask_module,
-    is_dask,
     one_row,
 )
 from nbsketch.distributed.tasks import task
-
-
-def rowwise(of_rows: Callable[..., Any]) -> Callable[[Callable], Callable]:
-    """Return a decorator of methods that have one row for each of X.
-
-    For Dask collections they return what `of_rows`, one of the functions below, does.
-    """
-
-    def decorate(method: Callable) -> Callable:
-        @wraps(method)
-        def decorated(self: Any, X: Any, *args: Any, **options: Any) -> Any:
-            if not is_dask(X):
-                return method(self, X, *args, **options)
-            bound = signature(method).bind(self, X, *args, **options)
-            return of_rows(getattr(self, method.__name__), *bound.args[1:])
-
-        return decorated
-
-    return decorate
 
 
 def row_by_row(method: Callable[..., NDArray], X: Any, *args: Any) -> Any:

@@ -9,27 +9,25 @@ from dataclasses import field
 from typing import Any, Self
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import Tags
-from sklearn.utils.validation import (
-    _check_y,
-    check_array,
-    check_is_fitted,
-    validate_data,
-)
+from sklearn.utils.validation import check_array, check_is_fitted
 
 from nbsketch._expansion import expansion_of
 from nbsketch._faults import check_magnitude, explaining
 from nbsketch._onnx import write_onnx
 from nbsketch._progress import watched_fit, watching
-from nbsketch._rows import checked_rows, is_pairwise, model_dtype, takes_sparse
-from nbsketch._validation import as_csr, check_positives, declares_parameters
-from nbsketch.distributed.checks import check_alike, partitioned_rows, predicted
-from nbsketch.distributed.collections import is_dask
-from nbsketch.distributed.rows import PartitionedRows
+from nbsketch._rows import (
+    checked_rows,
+    is_pairwise,
+    model_dtype,
+    predicted,
+    takes_sparse,
+    training_data,
+)
+from nbsketch._validation import check_positives, declares_parameters
 from nbsketch.estimators._summary import summarize
 from nbsketch.fitting.fit import sketch_rows
 from nbsketch.fitting.folds import folds_of_kept
@@ -145,12 +143,7 @@ class KernelExpansion(SaveMixin, BaseEstimator):
         self, X: Any, y: Any, sample_weight: Any, **options: Any
     ) -> TrainingRows:
         """Check training data; return the rows of positive weight."""
-        check_alike(X, y=y, sample_weight=sample_weight)
-        if is_dask(X):
-            arrays = X, y, sample_weight
-            X, y, sample_weight = self._check_partitions(*arrays, **options)
-        else:
-            X, y = self._check_X_y(X, y, **options)
+        X, y, sample_weight = training_data(self, X, y, sample_weight, **options)
         weights = self._weigh(y, check_weights(sample_weight, X))
         pairwise = is_pairwise(self.kernel) and options.get("reset", True)
         return TrainingRows.of(X, y, weights, pairwise=pairwise, lazy=True)
@@ -158,39 +151,6 @@ class KernelExpansion(SaveMixin, BaseEstimator):
     def _weigh(self, y: NDArray, weights: NDArray | None) -> NDArray | None:
         """Return the weights of the rows, given their targets and sample weights."""
         return weights
-
-    def _check_X_y(self, X: Any, y: Any, **options: Any) -> tuple[Any, NDArray]:
-        options = {"dtype": [np.float64, np.float32], "order": "C"} | options
-        labels = () if options.get("y_numeric") else ("y",)
-        with explaining({"X": X, "y": y}, text_in=labels):
-            X, y = validate_data(self, X, y, accept_sparse="csr", **options)
-        _check_targets(y, options)
-        check_magnitude("X", X)
-        return as_csr(X) if sp.issparse(X) else X, y
-
-    def _check_partitions(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any,
-        reset: bool = True,
-        dtype: Any = None,
-        **options: Any,
-    ) -> tuple[PartitionedRows, NDArray, NDArray | None]:
-        """Check Dask collections: rows where they are, targets brought here."""
-        if is_pairwise(self.kernel):
-            raise ValueError(
-                "`kernel` must not be 'precomputed' for a Dask collection, whose rows "
-                "are on several machines: pass the rows and a kernel of them"
-            )
-        rows, y, sample_weight = partitioned_rows(
-            self, X, reset=reset, dtype=dtype, y=y, sample_weight=sample_weight
-        )
-        labels = () if options.get("y_numeric") else ("y",)
-        with explaining({"y": y}, text_in=labels):
-            y = _check_y(y, estimator=self, **options)
-        _check_targets(y, options)
-        return rows, y, sample_weight
 
     def _check_validation(
         self, X: Any, Y: NDArray, X_val: Any, y_val: Any
@@ -376,15 +336,6 @@ class IterativeModel(SketchedModel):
     tol: float = 1e-6
     max_iter: int = 1000
     max_seconds: float | None = None
-
-
-def _check_targets(y: Any, options: dict[str, Any]) -> None:
-    """Raise an error for what scikit-learn lets through: text and huge numbers."""
-    if not options.get("y_numeric"):
-        return
-    if np.asarray(y).dtype.kind not in "fiub":
-        raise TypeError(f"`y` must be an array of numbers, got {y!r:.60}")
-    check_magnitude("y", np.asarray(y, dtype=float))
 
 
 def as_columns(y: NDArray) -> NDArray:

@@ -12,8 +12,9 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
 from nbsketch._faults import explaining
+from nbsketch._rows import rowwise
 from nbsketch._validation import declares_parameters
-from nbsketch.distributed.lazy import row_by_row, rowwise
+from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import ClassifierScore, IterativeModel
 from nbsketch.fitting.objective import Problem
 from nbsketch.fitting.objectives import ScalarObjective

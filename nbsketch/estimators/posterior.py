@@ -22,10 +22,9 @@ from numpy.typing import NDArray
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from nbsketch._rows import checked_rows, is_pairwise, model_dtype
+from nbsketch._rows import check_in_memory, checked_rows, is_pairwise, model_dtype
 from nbsketch._sketch_map import SketchMap
 from nbsketch._whitening import project, projection
-from nbsketch.distributed.collections import is_dask
 from nbsketch.fitting.inputs import transform_rows
 from nbsketch.fitting.weights import TrainingRows
 from nbsketch.losses import SquareLoss
@@ -123,11 +122,7 @@ def _blocks(
 def check_posterior(model: Any, X: Any) -> None:
     """Refuse models and rows without a posterior."""
     check_is_fitted(model)
-    if is_dask(X):
-        raise TypeError(
-            "`X` must be in memory for a posterior, got a Dask collection: pass "
-            "X.compute()"
-        )
+    check_in_memory("X", X, "a posterior")
     check_ridge(model, "a posterior (conformal intervals are for any model)")
 
 

@@ -17,15 +17,14 @@ from nbsketch._quantiles import (
     distribution,
     with_tails,
 )
-from nbsketch._rows import is_pairwise
+from nbsketch._rows import is_pairwise, rowwise
 from nbsketch._validation import (
     check_choice,
     check_real,
     declares_parameters,
     random_generator,
 )
-from nbsketch.distributed.collections import is_dask
-from nbsketch.distributed.lazy import row_by_row, rowwise
+from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import IterativeModel, as_columns, score_of
 from nbsketch.estimators._monotonic import check_monotonic, constrain, planned
 from nbsketch.fitting.folds import split_last
@@ -335,6 +334,7 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
         curves = np.asarray(self.quantiles, dtype=float), self._calibrated(X)
         return with_tails(*curves, tau)
 
+    @rowwise(lambda method, X, y: row_by_row(method, X, as_values(y, ())))
     def predict_cdf(self, X: ArrayLike, y: ArrayLike) -> NDArray:
         """Return the probability that the target is at most y.
 
@@ -352,8 +352,6 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
         ndarray of shape (n, k)
             Probabilities.
         """
-        if is_dask(X):
-            return row_by_row(self.predict_cdf, X, as_values(y, ()))
         quantiles = self._calibrated(X)
         levels = np.asarray(self.quantiles, dtype=float)
         return distribution(levels, quantiles, as_values(y, quantiles.shape[:1]))

@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike
 from sklearn.base import MultiOutputMixin
 from sklearn.metrics import d2_tweedie_score
 
+from nbsketch._rows import is_dask
 from nbsketch._validation import declares_parameters
-from nbsketch.distributed.collections import is_dask
 from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import IterativeModel, RegressorScore, as_columns
 from nbsketch.estimators._monotonic import check_monotonic, constrain, planned

@@ -14,7 +14,7 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.metaestimators import available_if
 
 from nbsketch._progress import report, watched_fit
-from nbsketch._rows import model_dtype
+from nbsketch._rows import in_blocks, labels_of, model_dtype, rowwise
 from nbsketch._sketch_map import SketchMap
 from nbsketch._validation import (
     check_choice,
@@ -22,9 +22,7 @@ from nbsketch._validation import (
     declares_parameters,
     keeping_fitted,
 )
-from nbsketch.distributed.checks import check_alike, in_blocks, labels_of
-from nbsketch.distributed.collections import is_dask
-from nbsketch.distributed.lazy import row_by_row, rowwise
+from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import KernelExpansion, RegressorScore, as_columns
 from nbsketch.estimators.classifier import OneVsRest
 from nbsketch.fitting.descent import (
@@ -156,9 +154,9 @@ class DescentModel(KernelExpansion):
 
     def _pass_over(self, X: Any, y: Any, sample_weight: Any) -> Self:
         """Pass once over rows, or over the chunks of Dask collections one by one."""
-        if is_dask(X):
-            check_alike(X, y=y, sample_weight=sample_weight)
-            return self._pass_chunks(in_blocks(X, y, sample_weight))
+        chunks = in_blocks(X, y, sample_weight)
+        if chunks is not None:
+            return self._pass_chunks(chunks)
         with watched_fit(self):
             return self._follow(X, y, sample_weight)
 
@@ -567,7 +565,7 @@ class SketchedSGDClassifier(OneVsRest, DescentModel):
             more visit. None: one visit each.
         """
         with keeping_fitted(self):
-            if classes is None and is_dask(y) and not hasattr(self, "coef_"):
+            if classes is None and not hasattr(self, "coef_"):
                 classes = labels_of(y)
             self._announce(classes)
             return self._pass_over(X, y, sample_weight)

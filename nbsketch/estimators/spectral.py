@@ -8,8 +8,9 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MultiOutputMixin
 
 from nbsketch._progress import watched_fit
+from nbsketch._rows import rowwise
 from nbsketch._validation import check_choice, check_integer, declares_parameters
-from nbsketch.distributed.lazy import row_by_row, rowwise
+from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import RegressorScore, SketchedModel, as_columns
 from nbsketch.fitting.alpha import CRITERIA
 from nbsketch.fitting.least_squares import SpectralObjective

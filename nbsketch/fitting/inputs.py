@@ -14,9 +14,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from nbsketch._progress import is_watched, report, seconds_left
-from nbsketch._rows import is_pairwise
+from nbsketch._rows import check_domain, is_pairwise
 from nbsketch._validation import check_choice
-from nbsketch.distributed.checks import check_domain
 from nbsketch.fitting.settings import SketchSettings
 from nbsketch.fitting.weights import transformed
 from nbsketch.kernels import LEARNABLE_NAMES, Kernel

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from nbsketch._rows import held_rows
 from nbsketch._sketch_map import (
     SketchMap,
     draw,
@@ -17,7 +18,6 @@ from nbsketch._sketch_map import (
     sketched_design,
 )
 from nbsketch._validation import random_generator
-from nbsketch.distributed.checks import held_rows
 from nbsketch.fitting.inputs import (
     Inputs,
     TuningTarget,

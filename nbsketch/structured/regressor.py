@@ -14,7 +14,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from nbsketch._progress import watching
-from nbsketch._rows import checked_rows, is_pairwise, model_dtype
+from nbsketch._rows import checked_rows, is_pairwise, loaded, model_dtype
 from nbsketch._sketch_map import SketchMap, draw
 from nbsketch._validation import (
     check_integer,
@@ -23,7 +23,6 @@ from nbsketch._validation import (
     keeping_fitted,
     random_generator,
 )
-from nbsketch.distributed.checks import loaded
 from nbsketch.fitting.inputs import (
     TuningTarget,
     check_learnable,

@@ -16,9 +16,9 @@ from sklearn.utils.validation import (
 
 from nbsketch._faults import explaining
 from nbsketch._progress import watched_fit
+from nbsketch._rows import loaded, rowwise
 from nbsketch._validation import declares_parameters
-from nbsketch.distributed.checks import loaded
-from nbsketch.distributed.lazy import rowwise, table_by_row
+from nbsketch.distributed.lazy import table_by_row
 from nbsketch.estimators._base import ClassifierScore
 from nbsketch.fitting.weights import check_weights, weights_of_classes
 from nbsketch.tabular._model import TabularModel

@@ -14,10 +14,9 @@ from nbsketch._blas import one_thread
 from nbsketch._faults import check_magnitude, explaining
 from nbsketch._progress import watched_fit
 from nbsketch._quantiles import as_values
+from nbsketch._rows import loaded, rowwise
 from nbsketch._validation import check_real
-from nbsketch.distributed.checks import loaded
-from nbsketch.distributed.collections import is_dask
-from nbsketch.distributed.lazy import rowwise, table_by_row
+from nbsketch.distributed.lazy import table_by_row
 from nbsketch.estimators._base import RegressorScore
 from nbsketch.fitting.weights import check_weights
 from nbsketch.outputs import check_levels
@@ -180,6 +179,7 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         tau = np.array(check_levels("levels", np.atleast_1d(np.asarray(levels))))
         return self._spread(X, self.noise_.quantiles(tau))
 
+    @rowwise(lambda method, X, y: table_by_row(method, X, as_values(y, ())))
     def predict_cdf(self, X: Any, y: ArrayLike) -> NDArray:
         """Return the probability that the target is at most y.
 
@@ -198,8 +198,6 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         ndarray of shape (n, k) or (n, d, k)
             Probabilities.
         """
-        if is_dask(X):
-            return table_by_row(self.predict_cdf, X, as_values(y, ()))
         center, sigma = self._law(X)
         values = as_values(y, center.shape[: 1 if self._single else 2])
         values = values[:, None] if self._single else values

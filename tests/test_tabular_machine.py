@@ -17,7 +17,7 @@ from nbsketch.tabular.members import Member
 from nbsketch.tabular.noise import fit_noise, inliers
 from nbsketch.tabular.problem import Training
 from nbsketch.tabular.ridge import Ridge
-from nbsketch.tabular.scales import SampleError, Scales, form_of
+from nbsketch.tabular.scales import Scales, best_penalty, form_of
 from nbsketch.tabular.trees import fit_tree, grow, single_leaf
 from nbsketch.tuning import fit_scaler
 from nbsketch.tuning.rows import prepare
@@ -198,7 +198,7 @@ def test_a_block_of_all_rows_has_no_residual():
     form = form_of("laplacian", SCALES)
     leaf = fit_leaf(form, rows, Y, 0.1, labels=np.zeros(20, int))
     assert np.isnan(leaf.residual).all()
-    pair = evaluate(form, rows, rows), (rows, Y, None, np.zeros(20, int))
+    pair = evaluate(form, rows, rows), Training(rows, Y, None, np.zeros(20, int))
     assert pooled_error([pair], 0.1) == np.inf
 
 
@@ -208,11 +208,11 @@ def test_penalty_of_least_error(family, tau):
     rows, Y = some_rows(200, 1)
     data, scales = Training(rows, Y), Scales(family, SCALES, tau)
     halves = [np.arange(100), np.arange(100, 200)]
-    ladder = SampleError(data, scales, halves).best_penalty()
+    error, ladder = best_penalty(data, scales, halves)
     pairs = [(evaluate(scales.form, rows[i], rows[i]), data.take(i)) for i in halves]
     grid = {t: pooled_error(pairs, t) for t in np.logspace(-6, 1, 15)}
-    assert ladder.error <= min(grid.values()) * 1.01
-    assert_allclose(ladder.error, pooled_error(pairs, ladder.tau), rtol=1e-12)
+    assert error <= min(grid.values()) * 1.01
+    assert_allclose(error, pooled_error(pairs, ladder.tau), rtol=1e-12)
 
 
 @families

@@ -27,7 +27,7 @@ from nbsketch._lapack import (
 )
 from nbsketch.gram.dense import upper_triangle
 from nbsketch.gram.form import CompiledForm
-from nbsketch.tabular.problem import at_rows
+from nbsketch.tabular.problem import Training, at_rows
 
 # Single precision, with one step of refinement, if tau is at least this: below, the
 # condition number, up to c / tau, uses up its digits.
@@ -178,10 +178,7 @@ def _without_blocks(
     return residual
 
 
-LeafData = tuple[NDArray, NDArray, NDArray | None, NDArray | None]
-
-
-def pooled_error(leaves: Iterable[tuple[NDArray, LeafData]], tau: float) -> float:
+def pooled_error(leaves: Iterable[tuple[NDArray, Training]], tau: float) -> float:
     """Return the weighted mean square of the left-out residuals of some leaves.
 
     `leaves` are kernel matrices with (rows, Y, weights, labels); see `fit_leaf`.

@@ -122,17 +122,14 @@ class Machine:
     def predict(self, X: NDArray) -> NDArray:
         """Return predictions of shape (n, d)."""
         with one_thread():
-            return self._predict(X)
-
-    def _predict(self, X: NDArray) -> NDArray:
-        rows = self.prepare(X)
-        out = np.zeros((len(rows), len(self.center)))
-        if self.base is not None:
-            values = self.base.predict(form_of(SMOOTH, self.base_scales), rows)
-            out += (1 - self._weight_without_base) * values
-        for member, weight in zip(self.members, self.weights, strict=True):
-            if weight > 0:
-                out += weight * member.predict(self.rows, rows)
+            rows = self.prepare(X)
+            out = np.zeros((len(rows), len(self.center)))
+            if self.base is not None:
+                values = self.base.predict(form_of(SMOOTH, self.base_scales), rows)
+                out += (1 - self._weight_without_base) * values
+            for member, weight in zip(self.members, self.weights, strict=True):
+                if weight > 0:
+                    out += weight * member.predict(self.rows, rows)
         return np.clip(self.center + self.spread * out, self.y_low, self.y_high)
 
 

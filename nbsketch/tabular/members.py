@@ -13,10 +13,8 @@ from nbsketch._validation import check_choice
 from nbsketch.kernels import LEARNABLE
 from nbsketch.tabular.problem import Problem
 from nbsketch.tabular.scales import (
-    Fitted,
-    SampleError,
     Scales,
-    form_of,
+    best_penalty,
     kernel_of,
     learn_within,
     sampled_leaves,
@@ -86,7 +84,7 @@ def fit_alone(problem: Problem, scales: Scales) -> tuple[Member, NDArray]:
     sample = np.arange(n)
     if n > _PENALTY_ROWS:
         sample = np.sort(problem.rng.choice(n, _PENALTY_ROWS, replace=False))
-    tau = SampleError(data, scales, [sample]).best_penalty().tau
+    tau = best_penalty(data, scales, [sample])[1].tau
     tree, residual = fit_tree(scales.form, data, single_leaf(n), tau, left_out=True)
     return Member(scales.family, scales.inverse, tau, tree), residual
 
@@ -101,15 +99,16 @@ def fit_on_leaves(
     trees has the same error (0.999 on three sets of 4000 rows).
     """
     data, chosen = problem.data, _refined(problem, scales)
-    form, tau = form_of(scales.family, chosen.inverse), chosen.tau
     largest = ENLARGED_ROWS if enlarged else TREE_ROWS
     partition = grow(data.rows, chosen.inverse, largest, problem.rng)
-    tree, residual = fit_tree(form, data, partition, tau, left_out=left_out)
+    tree, residual = fit_tree(
+        chosen.form, data, partition, chosen.tau, left_out=left_out
+    )
     report("leaves")
-    return Member(scales.family, chosen.inverse, tau, tree), residual
+    return Member(*chosen, tree), residual
 
 
-def _refined(problem: Problem, start: Scales) -> Fitted:
+def _refined(problem: Problem, start: Scales) -> Scales:
     """Return scales and penalty, chosen on a sample of leaves.
 
     Scales learned again within other leaves are kept if they lower the error (without
@@ -123,6 +122,6 @@ def _refined(problem: Problem, start: Scales) -> Fitted:
         rows.X, data.Y, data.weights, rows.scaler, rows.kept, labels=data.labels
     )
     learned = learn_within(rows, start, within, rng, problem.budget)
-    refined = SampleError(data, learned, sample).best_penalty()
-    global_ = SampleError(data, start, sample).best_penalty(refined.tau)
-    return refined if refined.error < global_.error else global_
+    error, refined = best_penalty(data, learned, sample)
+    least, global_ = best_penalty(data, start, sample, refined.tau)
+    return refined if error < least else global_

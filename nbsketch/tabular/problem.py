@@ -41,12 +41,10 @@ class Training(NamedTuple):
     weights: NDArray | None = None
     labels: NDArray | None = None
 
-    def take(
-        self, index: NDArray
-    ) -> tuple[NDArray, NDArray, NDArray | None, NDArray | None]:
-        """Return the arguments of `fit_leaf` for some rows."""
+    def take(self, index: NDArray) -> Training:
+        """Return some rows, which are the arguments of `fit_leaf`."""
         options = at_rows(self.weights, index), at_rows(self.labels, index)
-        return self.rows[index], self.Y[index], *options
+        return Training(self.rows[index], self.Y[index], *options)
 
 
 class TimeLimit(Budget):

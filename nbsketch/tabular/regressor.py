@@ -19,6 +19,7 @@ from nbsketch._validation import check_real
 from nbsketch.distributed.lazy import table_by_row
 from nbsketch.estimators._base import RegressorScore
 from nbsketch.fitting.weights import check_weights
+from nbsketch.gram import CompiledForm
 from nbsketch.outputs import check_levels
 from nbsketch.tabular._model import TabularModel
 from nbsketch.tabular.fit import LeftOut
@@ -147,13 +148,16 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
             residual = self._stack_partners(left_out, rows.y[drawn], values)
             error = expected_error(residual, left_out.residual, weights)
             self.loo_error_ = float(error[0]) if self._single else error
-            self._set_noise(rows.X[drawn], residual, weights, rng)
+            with one_thread():
+                form, prepared = self._noise_inputs(rows.X[drawn])
+                self.noise_ = fit_noise(form, prepared, residual, weights, rng)
         return self
 
     @rowwise(table_by_row)
     def predict(self, X: Any) -> NDArray:
         """Return the predictions of the rows of X, of shape (n,) or (n, d)."""
-        return self._shaped(self._machine_values(self._rows(X)))
+        values = self._machine_values(self._rows(X))
+        return values[:, 0] if self._single else values
 
     @rowwise(table_by_row)
     def predict_quantiles(self, X: Any, levels: Any) -> NDArray:
@@ -232,18 +236,6 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         )
         return self._spread(X, self.noise_.limits(level))
 
-    def _set_noise(
-        self,
-        X: NDArray,
-        residual: NDArray,
-        weights: NDArray | None,
-        rng: np.random.Generator,
-    ) -> None:
-        machine = self.machine_
-        form = form_of(SMOOTH, machine.base_scales)
-        with one_thread():
-            self.noise_ = fit_noise(form, machine.prepare(X), residual, weights, rng)
-
     def _stack_partners(
         self,
         left_out: LeftOut,
@@ -272,12 +264,17 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
             out += weight * np.clip(values, machine.y_low, machine.y_high)
         return out
 
+    def _noise_inputs(self, rows: NDArray) -> tuple[CompiledForm, NDArray]:
+        """Return the kernel and the preprocessed rows of the law of errors."""
+        machine = self.machine_
+        return form_of(SMOOTH, machine.base_scales), machine.prepare(rows)
+
     def _law(self, X: Any) -> tuple[NDArray, NDArray]:
         """Return predictions and local scales of errors, (n, d) each."""
-        machine, rows = self.machine_, self._rows(X)
-        form = form_of(SMOOTH, machine.base_scales)
+        rows = self._rows(X)
         with one_thread():
-            sigma = self.noise_.sigma(form, machine.prepare(rows))
+            form, prepared = self._noise_inputs(rows)
+            sigma = self.noise_.sigma(form, prepared)
         return self._machine_values(rows), sigma
 
     def _spread(self, X: Any, scores: NDArray) -> NDArray:
@@ -285,9 +282,6 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         center, sigma = self._law(X)
         out = center[:, :, None] + sigma[:, :, None] * scores.T
         return out[:, 0] if self._single else out
-
-    def _shaped(self, values: NDArray) -> NDArray:
-        return values[:, 0] if self._single else values
 
     def _entries(self) -> Iterator[tuple[str, str]]:
         yield from super()._entries()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import cached_property
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._blas import one_thread
 from nbsketch._jit.tuning import FAMILIES
 from nbsketch.gram import CompiledForm
 from nbsketch.gram.dense import upper_triangle
@@ -95,18 +94,17 @@ def learn_scales(
     those of the smooth one, up to a factor (0.97 of the error, where there is hardly
     any noise 0.89).
     """
-    with one_thread():
-        if len(rows.kept) < _LEAST_ROWS:
-            return _isotropic(rows, rng)
-        search = Search(FAMILIES[SMOOTH], "both", _SEARCH_SIZE, rng, budget)
-        _, best = search.choose(rows, search.candidates(rows))
-        rows, smooth = replace(rows, scaler=best.scaler), Scales.at(SMOOTH, best.point)
-        if len(rows.kept) > ALONE:
-            return rows.scaler, [smooth, _shared(rows, ROUGH, smooth, rng)]
-        searched = _searched(rows, ROUGH, rng, budget)
-        others = [(ROUGH, searched), (SMOOTHER, None)]
-        shared = [_shared(rows, family, smooth, rng, own) for family, own in others]
-        return rows.scaler, [smooth, *shared]
+    if len(rows.kept) < _LEAST_ROWS:
+        return _isotropic(rows, rng)
+    search = Search(FAMILIES[SMOOTH], "both", _SEARCH_SIZE, rng, budget)
+    _, best = search.choose(rows, search.candidates(rows))
+    rows, smooth = replace(rows, scaler=best.scaler), Scales.at(SMOOTH, best.point)
+    if len(rows.kept) > ALONE:
+        return rows.scaler, [smooth, _shared(rows, ROUGH, smooth, rng)]
+    searched = _searched(rows, ROUGH, rng, budget)
+    others = [(ROUGH, searched), (SMOOTHER, None)]
+    shared = [_shared(rows, family, smooth, rng, own) for family, own in others]
+    return rows.scaler, [smooth, *shared]
 
 
 def _isotropic(
@@ -118,20 +116,15 @@ def _isotropic(
     return plain, [Scales.at(f, point) for f, point in points]
 
 
-def _start(rows: Rows, family: str, rng: np.random.Generator) -> NDArray:
-    """Return the best point with one length scale for all columns of `rows`."""
-    code, scaler = FAMILIES[family], rows.scaler
-    plain = scaler.without_ranks() if scaler.plain.size else scaler
-    isotropic = isotropic_start(replace(rows, scaler=plain), code, rng)
-    return spread_start(isotropic, len(scaler.center), code)
-
-
 def _searched(
     rows: Rows, family: str, rng: np.random.Generator, budget: Budget
 ) -> Scales:
-    """Return the scales of a search on the columns of `rows`."""
-    start = _start(rows, family, rng)
-    return Scales.at(family, learn(rows, start, rng, budget, FAMILIES[family]))
+    """Return the scales of a search from the best one for all columns of `rows`."""
+    code, scaler = FAMILIES[family], rows.scaler
+    plain = scaler.without_ranks() if scaler.plain.size else scaler
+    isotropic = isotropic_start(replace(rows, scaler=plain), code, rng)
+    start = spread_start(isotropic, len(scaler.center), code)
+    return Scales.at(family, learn(rows, start, rng, budget, code))
 
 
 def _shared(
@@ -146,20 +139,16 @@ def _shared(
     They and the penalty have the least exact left-out error on a sample.
     """
     drawn = rows.draw(rng, _SHARED_ROWS)
-    data = _training(rows, rows.transform(drawn), drawn)
-    every, tried = [np.arange(len(drawn))], list[Fitted]()
+    options = at_rows(rows.weights, drawn), at_rows(rows.labels, drawn)
+    data = Training(rows.transform(drawn), rows.Y[drawn], *options)
+    every, tried = [np.arange(len(drawn))], list[tuple[float, Scales]]()
     candidates = [smooth.inverse * np.exp(width) for width in _SHARED_WIDTHS[family]]
     candidates += [] if own is None else [own.inverse]
     for inverse in candidates:
-        error = SampleError(data, Scales(family, inverse, _TAU), every)
-        tried += [Fitted(error(tau), tau, inverse) for tau in _SHARED_TAUS]
-    best = min(tried, key=lambda fitted: fitted.error)
-    return Scales(family, best.inverse, best.tau)
-
-
-def _training(rows: Rows, Z: NDArray, index: NDArray) -> Training:
-    options = at_rows(rows.weights, index), at_rows(rows.labels, index)
-    return Training(Z, rows.Y[index], *options)
+        scales = Scales(family, inverse, _TAU)
+        error = left_out_error(data, scales, every)
+        tried += [(error(tau), scales._replace(tau=tau)) for tau in _SHARED_TAUS]
+    return min(tried, key=lambda pair: pair[0])[1]
 
 
 def learn_within(
@@ -172,77 +161,45 @@ def learn_within(
     """Return the scales after a round of the search in each of some leaves."""
     point = np.append(np.log(scales.inverse), np.log(_TAU))
     code = FAMILIES[scales.family]
-    with one_thread():
-        for index in leaves:
-            some = rows.keep(np.sort(index), np.inf)
-            point = polish(some, point, rng, budget, code)
+    for index in leaves:
+        some = rows.keep(np.sort(index), np.inf)
+        point = polish(some, point, rng, budget, code)
     return Scales.at(scales.family, point)
 
 
-class Fitted(NamedTuple):
-    """Left-out error, penalty and inverse length scales of a member."""
+def left_out_error(
+    data: Training, scales: Scales, leaves: Iterable[NDArray]
+) -> Callable[[float], float]:
+    """Return the left-out error of a member, pooled over some leaves, of a penalty.
 
-    error: float
-    tau: float
-    inverse: NDArray
-
-
-class SampleError:
-    """Left-out error of a member, pooled over some leaves, as a function of tau.
-
-    Kernel matrices and errors are computed once.
-
-    Parameters
-    ----------
-    data : Training
-        Rows and targets.
-    scales : Scales
-        Kernel and inverse length scales.
-    leaves : list of ndarray of int
-        Rows of each leaf.
+    `leaves` are the rows of each; kernel matrices are computed once.
     """
-
-    def __init__(self, data: Training, scales: Scales, leaves: list[NDArray]) -> None:
-        self._scales = scales
-        self._taken = [data.take(index) for index in leaves]
-        self._errors: dict[float, float] = {}
-
-    @cached_property
-    def _matrices(self) -> list[NDArray]:
-        form = self._scales.form
-        return [upper_triangle(form, taken[0]) for taken in self._taken]
-
-    def __call__(self, tau: float) -> float:
-        """Return the error for a penalty."""
-        if tau not in self._errors:
-            with one_thread():
-                pairs = zip(self._matrices, self._taken, strict=True)
-                self._errors[tau] = pooled_error(pairs, tau)
-        return self._errors[tau]
-
-    def best_penalty(self, near: float | None = None) -> Fitted:
-        """Return the penalty of least error.
-
-        A ladder in factors of the square root of 10 is walked while the error falls,
-        from the penalty `near` or, by default, from that of the scales.
-        """
-        tau = float(np.clip(near or self._scales.tau, *_TAU_LIMITS))
-        least = _descend(self, (self(tau), tau), 10**0.5)
-        return Fitted(*least, self._scales.inverse)
+    taken = [data.take(index) for index in leaves]
+    pairs = [(upper_triangle(scales.form, part.rows), part) for part in taken]
+    return partial(pooled_error, pairs)
 
 
-def _descend(
-    error: Callable[[float], float], best: tuple[float, float], step: float
-) -> tuple[float, float]:
-    """Walk along a ladder of penalties to the better side while the error falls."""
-    low, high = _TAU_LIMITS
-    sides = (best[1] * factor for factor in (1 / step, step))
-    value, tau = min((error(t), t) for t in np.clip([*sides], low, high).tolist())
+def best_penalty(
+    data: Training,
+    scales: Scales,
+    leaves: Iterable[NDArray],
+    near: float | None = None,
+) -> tuple[float, Scales]:
+    """Return the least error of `left_out_error`, and the scales with its penalty.
+
+    A ladder in factors of the square root of 10 is walked to the better side while the
+    error falls, from the penalty `near` or, by default, from that of the scales.
+    """
+    error, (low, high) = left_out_error(data, scales, leaves), _TAU_LIMITS
+    tau = float(np.clip(near or scales.tau, low, high))
+    best, sides = (error(tau), tau), [tau * 10**-0.5, tau * 10**0.5]
+    value, tau = min((error(t), t) for t in np.clip(sides, low, high).tolist())
     factor = tau / best[1]
     while value < best[0] * (1 - _GAIN) and low <= tau * factor <= high:
         best, tau = (value, tau), tau * factor
         value = error(tau)
-    return min(best, (value, tau))
+    least, tau = min(best, (value, tau))
+    return least, scales._replace(tau=tau)
 
 
 def sampled_leaves(

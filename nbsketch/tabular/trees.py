@@ -7,7 +7,6 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._blas import one_thread
 from nbsketch._fields import array, check_fields, stored
 from nbsketch._jit.partition import TILE, route
 from nbsketch._jit.threads import run_blocks, run_slices
@@ -187,8 +186,7 @@ class Tree:
             values = Product(kernel, landmarks, coef)(rows[mine])
             out[mine] = values.T + self.intercept[i]
 
-        with one_thread():
-            run_blocks(work, np.flatnonzero(np.diff(bounds)))
+        run_blocks(work, np.flatnonzero(np.diff(bounds)))
         return out
 
 
@@ -218,8 +216,7 @@ def fit_tree(
         if leaf.residual is not None:
             residual[index] = leaf.residual
 
-    with one_thread():
-        run_blocks(work, range(partition.n_leaves))
+    run_blocks(work, range(partition.n_leaves))
     return Tree(partition, coef, intercept), residual
 
 

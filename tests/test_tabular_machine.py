@@ -348,6 +348,18 @@ def test_noise_follows_the_local_scale(rng):
     assert (np.diff(middle, axis=0) > 0).all() and abs(middle[1, 0]) < 0.1
 
 
+def test_local_scales_are_within_the_sizes_that_were_seen(rng):
+    """Among outlying rows the regression of their logarithms may be off by any factor."""
+    rows, residual = rng.normal(size=(300, 1)), rng.normal(size=(300, 1))
+    form = form_of("matern-3/2", np.ones(1))
+    noise = fit_noise(form, rows, residual, None, rng)
+    for step, expected in ((100.0, np.abs(residual).max()), (-100.0, 0.05)):
+        size = replace(noise.size, intercept=noise.size.intercept + step)
+        sigma = replace(noise, size=size).sigma(form, rows)
+        typical = 1.0 if step > 0 else np.median(np.abs(residual))
+        assert_allclose(sigma, expected * typical)
+
+
 @pytest.mark.parametrize("law", ["normal", "local", "heavy"])
 def test_limits_cover_new_rows_in_the_mean_over_draws(law):
     """With noise of one size, of a size that varies with x, and with heavy tails."""

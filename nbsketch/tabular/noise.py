@@ -52,6 +52,9 @@ class Noise:
     ----------
     size : LandmarkFunction
         Logarithm of sigma, one for each output.
+    ends : ndarray of shape (2, d)
+        Limits of that logarithm: the range to which it was fitted. Among rows far from
+        all others the regression may be off by any factor.
     scores : ndarray of shape (m, d)
         Ascending left-out residuals, divided by sigma.
     shares : ndarray of shape (m, d)
@@ -59,6 +62,7 @@ class Noise:
     """
 
     size: LandmarkFunction
+    ends: Annotated[NDArray, array("_ends d")]
     scores: Annotated[NDArray, array("_scores d")]
     shares: Annotated[NDArray, array("_scores d")]
 
@@ -67,10 +71,12 @@ class Noise:
         check_fields(self)
         if (np.diff(self.scores, axis=0) < 0).any() or (self.shares < 0).any():
             raise ValueError("`scores` must ascend, of no negative share, got others")
+        if len(self.ends) != 2 or (self.ends[0] > self.ends[1]).any():
+            raise ValueError("`ends` must be two rows that ascend, got others")
 
     def sigma(self, form: CompiledForm, rows: NDArray) -> NDArray:
         """Return the local scale of errors at preprocessed rows, (n, d)."""
-        return np.exp(self.size.predict(form, rows))
+        return np.exp(np.clip(self.size.predict(form, rows), *self.ends))
 
     def quantiles(self, levels: NDArray) -> NDArray:
         """Return quantiles of the scores, (levels, d), without a correction."""
@@ -123,12 +129,12 @@ def fit_noise(
     w = np.ones(len(rows)) if weights is None else weights[left_out]
     w = w / w.mean()
     ridge = Ridge(form, rows, w, _LANDMARKS, rng)
-    size, logs = fit_sizes(ridge, residual)
+    size, logs, ends = fit_sizes(ridge, residual)
     scores = residual[ridge.validation] / np.exp(logs)
     order = np.argsort(scores, axis=0)
     shares = w[ridge.validation][order]
     scores = np.take_along_axis(scores, order, axis=0)
-    return Noise(size, scores, shares * len(scores) / shares.sum(axis=0))
+    return Noise(size, ends, scores, shares * len(scores) / shares.sum(axis=0))
 
 
 def expected_error(
@@ -155,7 +161,9 @@ def expected_error(
     return error(plain, every) * ratio
 
 
-def fit_sizes(ridge: Ridge, residual: NDArray) -> tuple[LandmarkFunction, NDArray]:
+def fit_sizes(
+    ridge: Ridge, residual: NDArray
+) -> tuple[LandmarkFunction, NDArray, NDArray]:
     """Regress the logarithm of the size of residuals (m, d) on the rows of `ridge`.
 
     Returns
@@ -163,14 +171,17 @@ def fit_sizes(ridge: Ridge, residual: NDArray) -> tuple[LandmarkFunction, NDArra
     size : LandmarkFunction
         The regression.
     logs : ndarray of shape (m', d)
-        Its left-out values at the validation rows of `ridge`.
+        Its left-out values at the validation rows of `ridge`, within `ends`.
+    ends : ndarray of shape (2, d)
+        Least and largest of the logarithms that it is fitted to.
     """
     sizes = np.abs(residual)
     least = _LEAST * np.median(sizes, axis=0)
     floor = np.where(least > 0, least, np.maximum(sizes.max(axis=0), 1e-300))
     logs = np.log(np.maximum(sizes, floor))
     size, left_out = ridge.fit(logs)
-    return size, logs[ridge.validation] - left_out
+    ends = np.stack([logs.min(axis=0), logs.max(axis=0)])
+    return size, np.clip(logs[ridge.validation] - left_out, *ends), ends
 
 
 def inliers(rows: Rows, family: str, rng: np.random.Generator) -> NDArray:
@@ -223,7 +234,7 @@ def _residuals(
         residual[place] = left_out
     residual -= np.median(residual, axis=0)
     most = _LARGEST * np.median(np.abs(residual), axis=0)
-    base, left_out = fit_sizes(ridge, np.clip(residual[place], -most, most))
+    base, left_out, _ = fit_sizes(ridge, np.clip(residual[place], -most, most))
     logs = base.predict(form, Z)
     if labels is None:
         logs[place] = left_out

@@ -349,7 +349,7 @@ def test_noise_follows_the_local_scale(rng):
 
 
 def test_local_scales_are_within_the_sizes_that_were_seen(rng):
-    """Among outlying rows the regression of their logarithms may be off by any factor."""
+    """Among outlying rows a regression of logarithms may be off by any factor."""
     rows, residual = rng.normal(size=(300, 1)), rng.normal(size=(300, 1))
     form = form_of("matern-3/2", np.ones(1))
     noise = fit_noise(form, rows, residual, None, rng)

@@ -525,6 +525,12 @@ def test_csv_round_trip(tmp_path):
     assert _report.read_csv(tmp_path / "rows.csv") == ROWS
 
 
+def test_commits_are_text(tmp_path):
+    rows = [{"n": 10, "commit": commit} for commit in ("6344e40", "1234567", None)]
+    _report.write_csv(rows, tmp_path / "rows.csv")
+    assert _report.read_csv(tmp_path / "rows.csv") == rows
+
+
 def test_markdown():
     lines = _report.as_markdown(ROWS, "Title", ["One.", "Two."]).splitlines()
     assert lines[0] == "# Title"

@@ -67,10 +67,13 @@ def write_markdown(rows: Rows, path: Path, title: str, notes: Sequence[str]) -> 
 
 
 def read_csv(path: Path) -> list[Row]:
-    """Return the rows of a CSV file, numbers as numbers, empty cells as None."""
+    """Return the rows of a CSV file, numbers as numbers, empty cells as None.
+
+    Commits are text, also those that could be numbers, such as 6344e40.
+    """
     with path.open(newline="", encoding="utf-8") as file:
         return [
-            {name: _value(text) for name, text in row.items()}
+            {k: v or None if k == "commit" else _value(v) for k, v in row.items()}
             for row in csv.DictReader(file)
         ]
 

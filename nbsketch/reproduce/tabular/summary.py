@@ -36,6 +36,8 @@ from nbsketch.reproduce.tabular.problems import (
     TASKS,
 )
 
+# Smaller ratios, of sets without noise, would leave no room for the others in a figure.
+_LEAST_DRAWN = 0.1
 _RATIOS = "ratio", "log_loss_ratio", "times", "slower"
 
 
@@ -157,7 +159,7 @@ def plot_ranks(rows: Rows, task: str, ax: Any = None, name: str = "error") -> An
 
 
 def panels(rows: Rows) -> list[Panel]:
-    """Return dots of error ratios of each task, and of times of regression."""
+    """Return dots of error ratios (at least .1) and of the times of regression."""
     table = summarize(rows)
     result = []
     for task, name, title in (
@@ -178,7 +180,7 @@ def _dots(table: Rows, name: str, sets: Sequence[str]) -> list[Curve]:
         Curve(
             method,
             [sets.index(row["set"]) for row in rows],
-            [row[name] for row in rows],
+            [max(row[name], _LEAST_DRAWN) for row in rows],
             joined=False,
         )
         for (method,), rows in groups(table, "method").items()

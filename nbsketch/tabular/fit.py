@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from nbsketch._blas import one_thread
 from nbsketch.solvers.folds import OrderEffect
 from nbsketch.tabular.machine import Machine, stack_weights
-from nbsketch.tabular.members import Member, fit_alone, fit_on_leaves
+from nbsketch.tabular.members import Member, fit_alone, fit_on_leaves, refined
 from nbsketch.tabular.noise import inliers
 from nbsketch.tabular.problem import Problem, TimeLimit, Training, at_rows
 from nbsketch.tabular.ridge import VALIDATION, LandmarkFunction, Ridge, table_order
@@ -152,13 +152,15 @@ def _on_base(problem: Problem, scales: list[Scales]) -> Parts:
     left_out = np.zeros(len(data.Y), dtype=bool)
     left_out[index] = True
     kinds = (problem._replace(data=remaining), change, True), (problem, 0.0, False)
+    parts = len(scales) * kinds
+    starts = [kernel for kernel in scales for _ in kinds]
+    chosen = refined([part for part, _, _ in parts], starts, rng)
     members, residuals = list[Member](), list[NDArray]()
-    for kernel in scales:
-        for part, shift, is_on_base in kinds:
-            is_large = enlarged and not is_on_base and kernel.family == SMOOTH
-            member, residual = fit_on_leaves(part, kernel, left_out, is_large)
-            members.append(replace(member, is_on_base=is_on_base))
-            residuals.append(residual[index] + shift)
+    for kernel, (part, shift, is_on_base) in zip(chosen, parts, strict=True):
+        is_large = enlarged and not is_on_base and kernel.family == SMOOTH
+        member, residual = fit_on_leaves(part, kernel, left_out, is_large)
+        members.append(replace(member, is_on_base=is_on_base))
+        residuals.append(residual[index] + shift)
     return base, members, np.stack([*residuals, base_residual]), index
 
 

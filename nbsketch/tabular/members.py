@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._fields import array, check_fields, positive, stored
+from nbsketch._jit.threads import run_blocks
 from nbsketch._progress import report
 from nbsketch._validation import check_choice
 from nbsketch.kernels import LEARNABLE
@@ -94,18 +96,36 @@ def fit_on_leaves(
 ) -> tuple[Member, NDArray]:
     """Fit a member to the leaves of a tree; return it and left-out residuals (n, d).
 
-    `left_out` (n,) selects the rows whose left-out residuals are computed; the others
-    have NaN. `enlarged`: leaves have up to 4000 rows in place of 1600. The mean of two
-    trees has the same error (0.999 on three sets of 4000 rows).
+    `scales`, with their penalty, are those of `refined`. `left_out` (n,) selects the
+    rows whose left-out residuals are computed; the others have NaN. `enlarged`: leaves
+    have up to 4000 rows in place of 1600. The mean of two trees has the same error
+    (0.999 on three sets of 4000 rows).
     """
-    data, chosen = problem.data, _refined(problem, scales)
-    largest = ENLARGED_ROWS if enlarged else TREE_ROWS
-    partition = grow(data.rows, chosen.inverse, largest, problem.rng)
+    data, largest = problem.data, ENLARGED_ROWS if enlarged else TREE_ROWS
+    partition = grow(data.rows, scales.inverse, largest, problem.rng)
     tree, residual = fit_tree(
-        chosen.form, data, partition, chosen.tau, left_out=left_out
+        scales.form, data, partition, scales.tau, left_out=left_out
     )
     report("leaves")
-    return Member(*chosen, tree), residual
+    return Member(*scales, tree), residual
+
+
+def refined(
+    problems: Sequence[Problem], starts: Sequence[Scales], rng: np.random.Generator
+) -> list[Scales]:
+    """Return the scales and penalty of each member, chosen on a sample of its leaves.
+
+    Side by side, each with a random state of its own: the number of threads does not
+    change them.
+    """
+    chosen, seeds = list(starts), rng.integers(2**63, size=len(starts))
+
+    def work(k: int) -> None:
+        own = problems[k]._replace(rng=np.random.default_rng(seeds[k]))
+        chosen[k] = _refined(own, starts[k])
+
+    run_blocks(work, range(len(starts)))
+    return chosen
 
 
 def _refined(problem: Problem, start: Scales) -> Scales:

@@ -39,7 +39,9 @@ _PENALTY_ROWS = 700
 class Member:
     """A kernel, its penalty and its tree.
 
-    Without a rough kernel beside the smooth one: 1.009 of the error, 1.032 on few rows.
+    Without a rough kernel beside the smooth one: 1.020 of the error (13 problems of
+    more than 1500 rows, three splits; up to 1.073) in 0.79 of the time, 1.032 on few
+    rows.
 
     Attributes
     ----------
@@ -132,7 +134,7 @@ def _refined(problem: Problem, start: Scales) -> Scales:
     """Return scales and penalty, chosen on a sample of leaves.
 
     Scales learned again within other leaves are kept if they lower the error (without
-    them: 1.004 of the error in the mean, up to 1.13).
+    them: 1.008 of the error, 0.96 to 1.05, in 0.75 of the time).
     """
     data, rng, rows = problem.data, problem.rng, problem.rows
     tree = grow(data.rows, start.inverse, LEAF_ROWS, rng)

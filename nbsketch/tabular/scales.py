@@ -88,11 +88,10 @@ def learn_scales(
     """Return the preprocessing, and the scales of the members.
 
     Those of the smooth family are searched, with the selection of features among many.
-    The rough one (without it 1.009 of the error, 1.032 on few rows) takes the same up
-    to a factor or, up to `ALONE` rows, those of a search of its own if they are better,
-    as with gross errors in the features. Up to so many rows a smoother family takes
-    those of the smooth one, up to a factor (0.97 of the error, where there is hardly
-    any noise 0.89).
+    The rough one (what it gains: see `Member`) takes the same up to a factor or, up to
+    `ALONE` rows, those of a search of its own if they are better, as with gross errors
+    in the features. Up to so many rows a smoother family takes those of the smooth one,
+    up to a factor (0.97 of the error, where there is hardly any noise 0.89).
     """
     if len(rows.kept) < _LEAST_ROWS:
         return _isotropic(rows, rng)

@@ -25,7 +25,6 @@ FLOORS = {
     "nbsketch": 0,
     "nbsketch._jit": 1,
     "nbsketch._blas": 1,
-    "nbsketch._lapack": 1,
     "nbsketch._progress": 1,
     "nbsketch._memory": 1,
     "nbsketch._faults": 1,

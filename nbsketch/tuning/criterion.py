@@ -22,8 +22,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from nbsketch._blas import eigh
-from nbsketch._lapack import factor, invert_factor
+from nbsketch._blas import eigh, factor, invert_factor
 from nbsketch.tuning.distances import distance_of
 
 # Added to the diagonal of C, times sqrt(l): above rounding errors, without effect.

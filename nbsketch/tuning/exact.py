@@ -21,7 +21,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from nbsketch._lapack import factor, invert_factor, symmetric_product
+from nbsketch._blas import factor, invert_factor, symmetric_product
 from nbsketch.tuning.criterion import Sample, origin_of
 from nbsketch.tuning.distances import distance_of
 

@@ -32,7 +32,7 @@ from nbsketch.solvers.ridge import (
     ridge_path,
 )
 from nbsketch.solvers.spectrum import Spectrum
-from nbsketch.tuning.robust import inliers
+from nbsketch.tuning.tuner import inliers
 
 # Criteria of spectral filters.
 CRITERIA = ("gcv", "leave-one-out")

@@ -13,7 +13,7 @@ from sklearn.model_selection import check_cv
 from nbsketch._validation import check_integer
 from nbsketch.fitting.weights import TrainingRows
 from nbsketch.solvers.folds import Fold, OrderEffect
-from nbsketch.tuning.folds import as_folds
+from nbsketch.tuning.rows import as_folds
 
 
 class DependentRowsWarning(UserWarning):

@@ -30,7 +30,7 @@ from nbsketch.tabular.partners import (
     usual_partners,
 )
 from nbsketch.tabular.problem import TimeLimit, at_rows
-from nbsketch.tuning.folds import block_labels
+from nbsketch.tuning.rows import block_labels
 
 # Features that the summary lists.
 _LISTED = 5

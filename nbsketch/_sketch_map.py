@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._expansion import Expansion
+from nbsketch._expansion import Expansion, project, projection
 from nbsketch._memory import fits
 from nbsketch._progress import report_rows
 from nbsketch._rows import check_domain
-from nbsketch._whitening import project, projection
 from nbsketch.distributed.design import PartitionedDesign
 from nbsketch.distributed.rows import PartitionedRows
 from nbsketch.fitting.sizes import features_recipe
@@ -155,7 +154,7 @@ def sketched_design(
 ) -> tuple[Any, Design]:
     r"""Return P of shape (s, r), :math:`P P^T = (S K S^T)^+`, and the features of X.
 
-    :math:`Z = K S^T P`; see `nbsketch._whitening`.
+    :math:`Z = K S^T P`; see `nbsketch._expansion`.
 
     Parameters
     ----------

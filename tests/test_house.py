@@ -38,7 +38,6 @@ FLOORS = {
     "nbsketch.losses": 3,
     "nbsketch.metrics": 3,
     "nbsketch.outputs": 3,
-    "nbsketch._whitening": 3,
     "nbsketch._expansion": 4,
     "nbsketch.leverage": 4,
     "nbsketch.solvers": 4,

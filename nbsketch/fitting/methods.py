@@ -31,7 +31,6 @@ from nbsketch._progress import is_asked, is_stopped, seconds_left
 from nbsketch.distributed.rows import PartitionedRows
 from nbsketch.fitting import dual, exact
 from nbsketch.fitting.choice import Sample, choose_exact
-from nbsketch.fitting.folds import dependent_rows
 from nbsketch.fitting.objective import FeatureSolution, Problem
 from nbsketch.fitting.sizes import (
     is_dense,
@@ -42,6 +41,7 @@ from nbsketch.fitting.sizes import (
     takes_all_rows,
 )
 from nbsketch.fitting.sketched import SketchedData
+from nbsketch.fitting.training import dependent_rows
 from nbsketch.gram.columns import kept_share
 from nbsketch.kernels import StationaryKernel, as_kernel
 from nbsketch.solvers.conjugate import NotConvergedError

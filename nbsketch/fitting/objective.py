@@ -23,7 +23,7 @@ from nbsketch.fitting.alpha import (
 from nbsketch.fitting.inputs import TuningTarget
 from nbsketch.fitting.settings import Plan, SolveOptions, StochasticSolver
 from nbsketch.fitting.sizes import iterative_size
-from nbsketch.fitting.weights import TrainingRows
+from nbsketch.fitting.training import TrainingRows
 from nbsketch.kernels._kernel import weighted_median
 from nbsketch.solvers._newton.start import shared
 from nbsketch.solvers.design import Design

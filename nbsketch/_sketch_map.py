@@ -213,7 +213,8 @@ def features_design(
     options = {"sketch_map": sketch_map, "projection": projection, "dtype": X.dtype}
     blocks = X.partitions.map(partial(_features_of, **options))
     design = PartitionedDesign.near if near else PartitionedDesign
-    return design(blocks, _rank(projection), X.dtype)
+    n_columns = getattr(projection, "rank", None) or projection.shape[1]
+    return design(blocks, n_columns, X.dtype)
 
 
 def stored_design(
@@ -278,10 +279,6 @@ class StreamedDesign(Design):
         else:
             step = rows_per_block(self.shape[1], self.dtype)
             yield from by_index(rows, step, lambda some: self._features(self._X[some]))
-
-
-def _rank(projection: Any) -> int:
-    return getattr(projection, "rank", None) or projection.shape[1]
 
 
 def _features_of(

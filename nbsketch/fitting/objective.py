@@ -78,12 +78,6 @@ class Objective(ABC):
         """Whether there is a solver on all rows, by products with their matrix."""
         return False
 
-    def dual_path(
-        self, K: Any, alphas: Iterable[float], **options: Any
-    ) -> Iterator[Solution]:
-        """Yield the solution on all rows of a kernel matrix for each penalty."""
-        raise NotImplementedError
-
     def tuning_target(self, alpha: float | None) -> TuningTarget:
         """Return the problem for which length scales are learned."""
         square = None if alpha is None else alpha / self.slope_ratio()
@@ -227,9 +221,9 @@ class Objective(ABC):
             states=tuple(s.state for s in solutions),
         )
 
-    @abstractmethod
     def _couple(self, coef: NDArray) -> NDArray:
         """Return coefficients of the outputs from those of a solver."""
+        return coef
 
 
 def weighted_mean(values: NDArray, weights: NDArray | None) -> float:

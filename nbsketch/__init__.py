@@ -19,7 +19,7 @@ _HOME = {
         "SketchedSGDRegressor",
         "SpectralFilterRegressor",
     ),
-    "nbsketch.fitting.folds": ("DependentRowsWarning",),
+    "nbsketch.fitting.training": ("DependentRowsWarning",),
     "nbsketch.fitting.sizes": ("AutoSize",),
     "nbsketch.fitting.settings": ("StochasticSolver",),
     "nbsketch.features": ("RandomFourierFeatures", "SketchedFeatures"),

@@ -254,7 +254,7 @@ def check_in_memory(name: str, X: Any, use: str) -> None:
         )
 
 
-def _check_length(name: str, array: NDArray, n: int) -> None:
+def _check_length(name: str, array: Any, n: int) -> None:
     if len(array) != n:
         raise ValueError(f"`{name}` must have {n} rows as `X`, got {len(array)}")
 
@@ -337,8 +337,7 @@ def _blocks(X: Any, *others: Any) -> Iterator[tuple[Any, ...]]:
 def _in_chunks_of(rows: Any, value: Any) -> Any:
     """Return targets or weights in the chunks of the rows."""
     array = _with_known_size("y", value, None)
-    if len(array) != len(rows):
-        raise ValueError(f"`y` must have {len(rows)} rows as `X`, got {len(array)}")
+    _check_length("y", array, len(rows))
     return array.rechunk({0: rows.chunks[0]})
 
 
@@ -373,14 +372,11 @@ def check_domain(kernel: Kernel, name: str, rows: Any) -> None:
     elif type(kernel).check_domain is Kernel.check_domain:
         return  # it is defined on all dense rows
     elif isinstance(rows, PartitionedRows):
-        rows.partitions.each(_check_block, kernel, name)
+        check = partial(kernel.check_domain, name)
+        computed(rows.partitions.map(check).blocks)
     else:
         for first in range(0, len(rows), _BLOCK_ROWS):
             kernel.check_domain(name, rows[first : first + _BLOCK_ROWS])
-
-
-def _check_block(block: NDArray, kernel: Kernel, name: str) -> None:
-    kernel.check_domain(name, block)
 
 
 def _with_known_size(name: str, value: Any, ndim: int | None) -> Any:

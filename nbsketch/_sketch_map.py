@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._expansion import Expansion
+from nbsketch._expansion import Expansion, project, projection
 from nbsketch._memory import fits
 from nbsketch._progress import report_rows
 from nbsketch._rows import check_domain
-from nbsketch._whitening import project, projection
 from nbsketch.distributed.design import PartitionedDesign
 from nbsketch.distributed.rows import PartitionedRows
 from nbsketch.fitting.sizes import features_recipe
@@ -155,7 +154,7 @@ def sketched_design(
 ) -> tuple[Any, Design]:
     r"""Return P of shape (s, r), :math:`P P^T = (S K S^T)^+`, and the features of X.
 
-    :math:`Z = K S^T P`; see `nbsketch._whitening`.
+    :math:`Z = K S^T P`; see `nbsketch._expansion`.
 
     Parameters
     ----------
@@ -214,7 +213,8 @@ def features_design(
     options = {"sketch_map": sketch_map, "projection": projection, "dtype": X.dtype}
     blocks = X.partitions.map(partial(_features_of, **options))
     design = PartitionedDesign.near if near else PartitionedDesign
-    return design(blocks, _rank(projection), X.dtype)
+    n_columns = getattr(projection, "rank", None) or projection.shape[1]
+    return design(blocks, n_columns, X.dtype)
 
 
 def stored_design(
@@ -279,10 +279,6 @@ class StreamedDesign(Design):
         else:
             step = rows_per_block(self.shape[1], self.dtype)
             yield from by_index(rows, step, lambda some: self._features(self._X[some]))
-
-
-def _rank(projection: Any) -> int:
-    return getattr(projection, "rank", None) or projection.shape[1]
 
 
 def _features_of(

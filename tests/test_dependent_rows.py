@@ -25,8 +25,8 @@ from nbsketch import (
     SketchedSGDRegressor,
     SpectralFilterRegressor,
 )
-from nbsketch.fitting.folds import resolve_folds, split_last
 from nbsketch.fitting.objectives import JointQuantileObjective
+from nbsketch.fitting.training import resolve_folds, split_last
 from nbsketch.model_selection import cross_validate
 from nbsketch.solvers.design import ArrayDesign
 from nbsketch.solvers.filters import RidgeFilter

@@ -25,8 +25,7 @@ from nbsketch import (
     SubsamplingSketch,
     _expansion,
 )
-from nbsketch._expansion import Expansion
-from nbsketch._whitening import PivotedCholesky
+from nbsketch._expansion import Expansion, PivotedCholesky
 from nbsketch.gram import Product, product
 
 N = 90

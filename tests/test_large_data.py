@@ -18,7 +18,7 @@ from nbsketch import (
     SpectralFilterRegressor,
 )
 from nbsketch import _memory as memory
-from nbsketch.fitting.weights import ChosenRows, TransformedRows
+from nbsketch.fitting.training import ChosenRows, TransformedRows
 from nbsketch.gram import SymmetricGram
 from nbsketch.solvers import scratch
 from nbsketch.solvers.design import ArrayDesign, Design
@@ -77,7 +77,7 @@ CASES = {
 def tiny(monkeypatch):
     """Blocks of a few hundred rows, and a limit that nothing fits."""
     monkeypatch.setattr(scratch, "_BLOCK_BYTES", 1 << 15)
-    for module in ("_sketch_map", "fitting.weights", "fitting.growth"):
+    for module in ("_sketch_map", "fitting.training", "fitting.growth"):
         monkeypatch.setattr(f"nbsketch.{module}.KEEP_BYTES", 1 << 10)
     nbsketch.set_memory_limit(1000)
     yield
@@ -350,7 +350,7 @@ def test_intervals_beyond_memory_are_those_in_memory(tiny, mapped, asked):
 
 
 def test_extreme_values_of_lazy_rows(monkeypatch):
-    monkeypatch.setattr("nbsketch.fitting.weights._BLOCK_ROWS", 100)
+    monkeypatch.setattr("nbsketch.fitting.training._BLOCK_ROWS", 100)
     chosen = np.arange(0, N, 2)
     rows = ChosenRows(X, chosen)
     assert rows.max() == X[chosen].max()

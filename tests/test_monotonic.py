@@ -12,7 +12,7 @@ import nbsketch
 from nbsketch import JointQuantileRegressor, SketchedKernelRegressor
 from nbsketch.conformal import ConformalRegressor
 from nbsketch.estimators import _monotonic
-from nbsketch.fitting.weights import ChosenRows
+from nbsketch.fitting.training import ChosenRows
 from nbsketch.kernels import GaussianKernel
 from nbsketch.outputs import QuantileOutput
 from nbsketch.sketches import LandmarkSketch

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from nbsketch._whitening import PivotedCholesky, project, projection
+from nbsketch._expansion import PivotedCholesky, project, projection
 
 
 def positive(size, rank, top=1.0, bottom=1e-3, seed=0):

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from nbsketch._quantiles import conformal_quantile
 from nbsketch._validation import check_real, declares_parameters
-from nbsketch.fitting.weights import check_weights
+from nbsketch.fitting.training import check_weights
 
 # Share of the rows that calibrate if `cv` is None.
 _SHARE = 0.25

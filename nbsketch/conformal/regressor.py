@@ -22,11 +22,11 @@ from sklearn.model_selection import KFold
 from sklearn.utils import _safe_indexing, check_array
 from sklearn.utils.validation import check_is_fitted
 
+from nbsketch._expansion import PivotedCholesky
 from nbsketch._quantiles import between_levels
 from nbsketch._rows import checked_rows, model_dtype
 from nbsketch._sketch_map import SketchMap
 from nbsketch._validation import check_choice, declares_parameters, keeping_fitted
-from nbsketch._whitening import PivotedCholesky
 from nbsketch.conformal._calibrated import Calibrated, fit_on, of_rows, splits
 from nbsketch.estimators import SketchedKernelRegressor
 from nbsketch.estimators.posterior import check_ridge

@@ -87,11 +87,11 @@ class PartitionedDesign(Design):
         """Return ``Z[rows]^T A`` for A with one row per row of Z chosen."""
         A = np.ascontiguousarray(A, dtype=float)
         if rows is None:
-            tasks = self._partitions.tasks(_rmv, (), [A])
+            tasks = self._partitions.tasks(_rmv, (None,), [A])
         else:
             self._check_rows(rows)
             chosen = self._partitions.choose(rows)
-            tasks = [task(_rmv_of, c.block, c.local, A[c.place]) for c in chosen]
+            tasks = [task(_rmv, c.block, A[c.place], c.local) for c in chosen]
         return self._sum(tasks, self.shape[1:] + A.shape[1:])
 
     def gram(
@@ -103,12 +103,12 @@ class PartitionedDesign(Design):
     ) -> NDArray:
         """Return ``Z[rows]^T diag(weights) Z[rows]``: see `Design.gram`."""
         if rows is None:
-            tasks = self._partitions.tasks(_gram, (exact,), [weights])
+            tasks = self._partitions.tasks(_gram, (None, exact), [weights])
         else:
             self._check_rows(rows)
             some = (lambda c: None) if weights is None else lambda c: weights[c.place]
             chosen = self._partitions.choose(rows)
-            tasks = [task(_gram_of, c.block, c.local, some(c), exact) for c in chosen]
+            tasks = [task(_gram, c.block, some(c), c.local, exact) for c in chosen]
         return self._sum(tasks, (self.shape[1],) * 2)
 
     def gather(self, rows: NDArray) -> Design:
@@ -191,19 +191,11 @@ def _mv(Z: NDArray, W: NDArray) -> NDArray:
     return ArrayDesign._trusted(Z).mv(W)
 
 
-def _rmv(Z: NDArray, A: NDArray) -> tuple[NDArray]:
-    return (ArrayDesign._trusted(Z).rmv(A),)
-
-
-def _rmv_of(Z: NDArray, rows: NDArray, A: NDArray) -> tuple[NDArray]:
+def _rmv(Z: NDArray, A: NDArray, rows: NDArray | None) -> tuple[NDArray]:
     return (ArrayDesign._trusted(Z).rmv(A, rows),)
 
 
-def _gram(Z: NDArray, weights: NDArray | None, exact: bool) -> tuple[NDArray]:
-    return (ArrayDesign._trusted(Z).gram(None, weights, exact=exact),)
-
-
-def _gram_of(
-    Z: NDArray, rows: NDArray, weights: NDArray | None, exact: bool
+def _gram(
+    Z: NDArray, weights: NDArray | None, rows: NDArray | None, exact: bool
 ) -> tuple[NDArray]:
     return (ArrayDesign._trusted(Z).gram(rows, weights, exact=exact),)

@@ -15,7 +15,7 @@ from nbsketch.distributed.collections import (
     dask_module,
     one_row,
 )
-from nbsketch.distributed.tasks import task
+from nbsketch.distributed.tasks import array_of, literal, task
 
 
 def row_by_row(method: Callable[..., NDArray], X: Any, *args: Any) -> Any:
@@ -47,7 +47,7 @@ def row_by_row(method: Callable[..., NDArray], X: Any, *args: Any) -> Any:
     return dask_module(
         "dask.array"
     ).map_blocks(
-        _of_block,
+        _of_part,
         array,
         model=_shared(method.__self__),  # type: ignore[attr-defined]
         method=method.__name__,
@@ -68,28 +68,14 @@ def table_by_row(method: Callable[..., NDArray], X: Any, *args: Any) -> Any:
     if not hasattr(X, "columns"):
         return row_by_row(method, X, *args)
     nothing = method(X._meta_nonempty.iloc[:1], *args)[:0]
-    model = dask_module().delayed(
-        copy(method.__self__),  # type: ignore[attr-defined]
-        pure=False,
-        traverse=False,
-    )
-    da, shape = dask_module("dask.array"), (np.nan, *nothing.shape[1:])
+    model = literal(copy(method.__self__))  # type: ignore[attr-defined]
     bound = model, method.__name__, args, nothing
-    blocks = [task(_of_frame, part, *bound) for part in X.to_delayed()]
-    arrays = [da.from_delayed(b, shape, nothing.dtype, nothing) for b in blocks]
-    return da.concatenate(arrays, allow_unknown_chunksizes=True)
+    return array_of([task(_of_part, p, *bound) for p in X.to_delayed()], nothing)
 
 
-def _of_frame(
-    X: Any, model: Any, method: str, args: tuple, nothing: NDArray
-) -> NDArray:
+def _of_part(X: Any, model: Any, method: str, args: tuple, nothing: NDArray) -> NDArray:
+    X = np.ascontiguousarray(X) if isinstance(X, np.ndarray) else X
     return getattr(model, method)(X, *args) if len(X) else nothing
-
-
-def _of_block(
-    X: NDArray, model: Any, method: str, args: tuple, nothing: NDArray
-) -> NDArray:
-    return getattr(model, method)(np.ascontiguousarray(X), *args) if len(X) else nothing
 
 
 def _shared(model: Any) -> Any:
@@ -99,4 +85,4 @@ def _shared(model: Any) -> Any:
     """
     model = copy(model)
     vars(model).pop("feature_names_in_", None)
-    return dask_module().delayed(model, pure=False, traverse=False)
+    return literal(model)

@@ -11,8 +11,10 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
+from operator import getitem
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -55,7 +57,7 @@ def computed(tasks: Sequence[Any]) -> list[Any]:
     """
     client = current_client()
     options = {} if client is None else {"retries": _RETRIES}
-    with _Lost(client), warnings.catch_warnings():
+    with _reporting_loss(client), warnings.catch_warnings():
         # Numbers of each row are sent with the tasks that multiply them by features.
         warnings.filterwarnings("ignore", "Sending large graph")
         return list(dask_module().compute(*tasks, **options))
@@ -70,7 +72,7 @@ def kept(tasks: Sequence[Any]) -> list[Any]:
     if client is None:
         return list(dask_module().persist(*tasks))
     results = client.persist(list(tasks), retries=_RETRIES)
-    with _Lost(client):
+    with _reporting_loss(client):
         try:
             dask_module("distributed").wait(results)
         except BaseException:
@@ -96,24 +98,19 @@ def current_client() -> Any:
     return owner if hasattr(owner, "scheduler_info") else None
 
 
-class _Lost:
-    """Turns errors of a client whose scheduler is gone into a ConnectionError."""
-
-    def __init__(self, client: Any) -> None:
-        self.client = client
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+@contextmanager
+def _reporting_loss(client: Any) -> Iterator[None]:
+    """Turn errors of a client whose scheduler is gone into a ConnectionError."""
+    try:
+        yield
+    except BaseException as error:
         interrupted = isinstance(error, KeyboardInterrupt | SystemExit)
-        if error is None or self.client is None or interrupted:
-            return
-        if self.client.status != "running":
-            raise ConnectionError(
-                "the Dask scheduler is gone and the fit not finished, the estimator is "
-                "as it was before: start a cluster with a new Client and fit again"
-            ) from error
+        if interrupted or client is None or client.status == "running":
+            raise
+        raise ConnectionError(
+            "the Dask scheduler is gone and the fit not finished, the estimator is "
+            "as it was before: start a cluster with a new Client and fit again"
+        ) from error
 
 
 def _run(function: Callable, *args: Any) -> Any:
@@ -211,7 +208,7 @@ class Partitions:
     def select(self, rows: NDArray) -> Partitions:
         """Return ascending rows where they are, not computed yet."""
         chosen = list(self.choose(rows))
-        blocks = [task(_take, c.block, c.local) for c in chosen]
+        blocks = [task(getitem, c.block, c.local) for c in chosen]
         return Partitions(blocks, np.cumsum([0, *(len(c.local) for c in chosen)]))
 
     def gather(self, rows: NDArray) -> list[NDArray]:
@@ -230,10 +227,6 @@ def _call(block: Any, function: Callable) -> Any:
 def _is_small(value: Any) -> bool:
     """Return whether a value is sent with every task, not by itself to each worker."""
     return getattr(value, "nbytes", 0 if np.isscalar(value) else _SMALL + 1) <= _SMALL
-
-
-def _take(block: NDArray, local: NDArray) -> NDArray:
-    return block[local]
 
 
 # Rows of a block that are compared with those of a second computation.
@@ -276,10 +269,13 @@ def check_steady(first: Sequence[list[Any]], again: Sequence[list[Any]]) -> None
 
     Compares some rows of three blocks of each list.
     """
+
+    def some_rows(blocks: list[Any]) -> list[Any]:
+        places = sorted({0, len(blocks) // 2, len(blocks) - 1})
+        return [task(_some_rows, blocks[k]) for k in places]
+
     before, after = (
-        computed(
-            [task(_some_rows, block) for blocks in lists for block in _few(blocks)]
-        )
+        computed([row for blocks in lists for row in some_rows(blocks)])
         for lists in (first, again)
     )
     if before != after:
@@ -289,10 +285,6 @@ def check_steady(first: Sequence[list[Any]], again: Sequence[list[Any]]) -> None
             "joins keep no order): persist first, X and y in one call as in "
             "X, y = dask.persist(X, y), or write the rows to files"
         )
-
-
-def _few(blocks: list[Any]) -> list[Any]:
-    return [blocks[k] for k in sorted({0, len(blocks) // 2, len(blocks) - 1})]
 
 
 def _some_rows(block: NDArray) -> tuple[int, str]:
@@ -307,9 +299,15 @@ def _tuple(*parts: Any) -> tuple[Any, ...]:
 
 def _array(parts: list[Any], k: int, frame: Any) -> Any:
     """Return one of the collections that the parts consist of as a Dask array."""
-    nothing, da = frame._meta.to_numpy(), dask_module("dask.array")
-    shape = (np.nan, *nothing.shape[1:])
-    blocks = [task(_values, part, k) for part in parts]
+    return array_of([task(_values, p, k) for p in parts], frame._meta.to_numpy())
+
+
+def array_of(blocks: list[Any], nothing: NDArray) -> Any:
+    """Return the Dask array of blocks whose numbers of rows are not known.
+
+    `nothing` has the type and the columns of a block, and no rows.
+    """
+    da, shape = dask_module("dask.array"), (np.nan, *nothing.shape[1:])
     arrays = [da.from_delayed(b, shape, nothing.dtype, nothing) for b in blocks]
     return da.concatenate(arrays, allow_unknown_chunksizes=True)
 

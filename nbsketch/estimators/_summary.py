@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from nbsketch._lapack import factor, invert_factor
+from nbsketch._blas import factor, invert_factor
 from nbsketch._rows import is_pairwise
 from nbsketch.fitting import dual, exact
 from nbsketch.fitting.inputs import shortest_scales

@@ -27,11 +27,11 @@ from nbsketch._validation import (
 from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import IterativeModel, as_columns, score_of
 from nbsketch.estimators._monotonic import check_monotonic, constrain, planned
-from nbsketch.fitting.folds import split_last
 from nbsketch.fitting.objective import FeatureSolution, Problem
 from nbsketch.fitting.objectives import JointQuantileObjective
 from nbsketch.fitting.settings import Plan
 from nbsketch.fitting.sketched import SketchedData
+from nbsketch.fitting.training import split_last
 from nbsketch.metrics import pinball_loss
 from nbsketch.outputs import QuantileOutput, check_levels
 from nbsketch.solvers.folds import Fold

@@ -36,7 +36,7 @@ from nbsketch.fitting.least_squares import regression_objective
 from nbsketch.fitting.settings import SketchSettings
 from nbsketch.fitting.sizes import stochastic_size, stream_size
 from nbsketch.fitting.sketched import SketchedData, draw_sketch
-from nbsketch.fitting.weights import TrainingRows
+from nbsketch.fitting.training import TrainingRows
 from nbsketch.solvers.sgm import StreamState
 from nbsketch.solvers.stochastic import squared_norms
 

@@ -32,7 +32,7 @@ from nbsketch.solvers.ridge import (
     ridge_path,
 )
 from nbsketch.solvers.spectrum import Spectrum
-from nbsketch.tuning.robust import inliers
+from nbsketch.tuning.tuner import inliers
 
 # Criteria of spectral filters.
 CRITERIA = ("gcv", "leave-one-out")
@@ -122,10 +122,6 @@ def held_out(
     return _held_out(objective, design, alphas, rng, _PLATEAU)
 
 
-def _has_fallen(errors: NDArray) -> bool:
-    return bool(errors.min() < (1 - _FALL) * errors[0])
-
-
 def _first(alphas: NDArray, guess: float) -> int:
     """Return the place of the first of the descending penalties near a guess."""
     stronger = int(np.count_nonzero(alphas > _STRONGEST * guess))
@@ -153,7 +149,8 @@ def _held_out(
         least = np.minimum(least, np.abs(validation.targets - fitted))
         errors = mean_losses(validation, np.array(losses), least)
         lost = (errors[-_PATIENCE:] > _LOSS * errors.min()).sum() == _PATIENCE
-        if lost and (len(errors) >= least_count or _has_fallen(errors)):
+        has_fallen = errors.min() < (1 - _FALL) * errors[0]
+        if lost and (has_fallen or len(errors) >= least_count):
             break
         progress = {"iteration": len(errors), "objective": float(errors[-1])}
         if not is_stopped() and report("penalty", total=len(alphas), **progress):
@@ -311,7 +308,8 @@ def reduced_alpha(objective: Any, design: Design, rng: np.random.Generator) -> f
     which is the ratio of the penalties of least leave-one-out error on all and
     on the smaller features, between 0.01 and 1. With folds all rows are kept.
     """
-    return _smaller_alpha(objective, design, rng, _count(design.shape[1]), _ROWS)
+    count = max(1, min(_MOST_FEATURES, round(_FEATURES * design.shape[1])))
+    return _smaller_alpha(objective, design, rng, count, _ROWS)
 
 
 def _smaller_alpha(
@@ -333,10 +331,6 @@ def _smaller_alpha(
     ratio = min(1.0, max(_LEAST_RATIO, least / ridge))
     guess = ridge * part.slope_ratio()
     return ratio * held_out(part, smaller, None, rng, guess).interpolated
-
-
-def _count(rank: int) -> int:
-    return max(1, min(_MOST_FEATURES, round(_FEATURES * rank)))
 
 
 def _ridge(objective: Any, design: Design) -> RidgePath:

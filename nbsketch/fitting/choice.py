@@ -52,17 +52,12 @@ class Choice(NamedTuple):
 
 
 def choose_exact(
-    data: SketchedData,
-    objective: Any,
-    alpha: float | None,
-    kind: type[Sample] | None = None,
+    data: SketchedData, objective: Any, kind: type[Sample] | None = None
 ) -> SketchedData:
-    """Choose alpha, if it is not given, and the width of learned length scales.
+    """Choose alpha, and the width of learned length scales.
 
     `kind` is the sample that is drawn; that of least squares if it is None.
     """
-    if alpha is not None:
-        return data
     kernel, n = data.sketch_map.kernel, data.inputs.rows.shape[0]
     kind = kind or Sample
     first, sample = kind.first(data, objective), kind.draw(data, objective)
@@ -161,9 +156,7 @@ class Sample:
             fitted = index[~np.isin(index, folds[-1].removed)]
         fitted = fitted[:LARGEST_FIT]
         order = np.concatenate([fitted, left_out])
-        rows = data.inputs.rows[order]
-        if is_pairwise(data.sketch_map.kernel):
-            rows = rows[:, order]
+        rows = take_rows(data.sketch_map.kernel, data.inputs.rows, order)
         validation, part = (objective.take(some) for some in (left_out, fitted))
         return cls(rows, part, validation, rng)
 
@@ -201,16 +194,19 @@ class Sample:
         groups = [list(islice(scored, len(grid))) for grid in grids]
         return min(map(_interpolated, groups), key=_order)
 
+    def split(self, kernel: Any) -> tuple[Any, Any]:
+        """Return the rows that are fitted and those that validate."""
+        n = len(self.part.targets)
+        places = slice(n), slice(n, None)
+        return tuple(take_rows(kernel, self.rows, part, slice(n)) for part in places)
+
     def scored(self, choices: list[Choice]) -> list[Choice]:
         """Return choices whose errors are on the same rows, as they are here."""
         return choices
 
     def errors(self, kernel: Any, shifts: NDArray) -> list[Choice]:
         """Return the validation error of each lambda; infinite without convergence."""
-        n = len(self.part.targets)
-        fitted, left_out = self.rows[:n], self.rows[n:]
-        if is_pairwise(kernel):
-            fitted, left_out = fitted[:, :n], left_out[:, :n]
+        n, (fitted, left_out) = len(self.part.targets), self.split(kernel)
         solutions = solve_columns(
             SymmetricGram(kernel, fitted),
             self.part.targets,
@@ -232,6 +228,13 @@ class Sample:
                 Choice(error if is_certified else np.inf, kernel, float(shift))
             )
         return choices
+
+
+def take_rows(kernel: Any, rows: Any, index: Any, columns: Any = None) -> Any:
+    """Return some rows; kernel values with some columns, None for the same ones."""
+    if not is_pairwise(kernel):
+        return rows[index]
+    return rows[index][:, index if columns is None else columns]
 
 
 def listen(*progress: float) -> bool:

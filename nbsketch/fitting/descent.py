@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._blas import eigh
-from nbsketch._expansion import Expansion
+from nbsketch._expansion import Expansion, projection
 from nbsketch._fields import array, positive, stored
 from nbsketch._progress import is_watched, report, solver_callback
 from nbsketch._validation import (
@@ -33,7 +33,6 @@ from nbsketch._validation import (
     check_positive,
     check_real,
 )
-from nbsketch._whitening import projection
 from nbsketch.fitting.objective import Objective
 from nbsketch.fitting.objectives import RadialObjective, ScalarObjective
 from nbsketch.fitting.sketched import SketchedData

@@ -14,9 +14,14 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from nbsketch._progress import is_stopped
-from nbsketch._rows import is_pairwise
 from nbsketch.fitting.alpha import mean_losses, without_tails
-from nbsketch.fitting.choice import Choice, Sample, fit_landmarks, listen
+from nbsketch.fitting.choice import (
+    Choice,
+    Sample,
+    fit_landmarks,
+    listen,
+    take_rows,
+)
 from nbsketch.fitting.least_squares import LeastSquaresObjective
 from nbsketch.fitting.objective import FeatureSolution, Objective
 from nbsketch.fitting.settings import SolveOptions
@@ -79,17 +84,12 @@ class DualSample(Sample):
         n, total = len(sample.part.targets), sample.rows.shape[0]
         kept = np.arange(min(n, _FITTED))
         order = np.concatenate([kept, np.arange(n, total)])
-        rows = sample.rows[order]
-        if is_pairwise(data.sketch_map.kernel):
-            rows = rows[:, order]
+        rows = take_rows(data.sketch_map.kernel, sample.rows, order)
         return replace(sample, rows=rows, part=sample.part.take(kept))
 
     def errors(self, kernel: Any, shifts: NDArray) -> list[Choice]:
         """Return the validation loss of each lambda; infinite without convergence."""
-        n = len(self.part.targets)
-        fitted, left_out = self.rows[:n], self.rows[n:]
-        if is_pairwise(kernel):
-            fitted, left_out = fitted[:, :n], left_out[:, :n]
+        n, (fitted, left_out) = len(self.part.targets), self.split(kernel)
         K = SymmetricGram(kernel, fitted, dtype=np.float64)
         cross, choices = Gram(kernel, left_out, kernel.take(fitted)), []
         options: dict[str, Any] = {

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._rows import is_pairwise
+from nbsketch.fitting.choice import take_rows
 from nbsketch.fitting.objective import FeatureSolution
 from nbsketch.fitting.settings import SolveOptions
 from nbsketch.fitting.sizes import fits_dense, is_dense
@@ -87,9 +87,8 @@ def fitted_values(
 ) -> Iterator[NDArray]:
     """Yield the values at rows left out of the solutions on the rows kept."""
     kernel, rows = data.sketch_map.kernel, data.inputs.rows
-    fitted, others = rows[kept], rows[left_out]
-    if is_pairwise(kernel):
-        fitted, others = fitted[:, kept], others[:, kept]
+    fitted = take_rows(kernel, rows, kept)
+    others = take_rows(kernel, rows, left_out, kept)
     cross = Gram(kernel, others, kernel.take(fitted))
     part = data._replace(inputs=data.inputs._replace(rows=fitted))
     for solution in path_all_rows(part, objective, alphas, options):

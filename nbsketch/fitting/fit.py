@@ -65,7 +65,7 @@ def _within_time(problem: Problem, data: SketchedData) -> SketchedData:
         if may_be_exact(problem) and objective.solves_gram:
             choice, solution = exact_seconds(data, objective.targets.shape[1])
             if choice + solution <= seconds_left():
-                chosen = choose_exact(data, objective, alpha)
+                chosen = choose_exact(data, objective) if alpha is None else data
                 if _MOST_OF_IT * solution <= seconds_left():
                     return chosen
     first = first_sketch(data, seconds_left())

@@ -17,7 +17,7 @@ from nbsketch._progress import is_watched, report, seconds_left
 from nbsketch._rows import check_domain, is_pairwise
 from nbsketch._validation import check_choice
 from nbsketch.fitting.settings import SketchSettings
-from nbsketch.fitting.weights import transformed
+from nbsketch.fitting.training import transformed
 from nbsketch.kernels import LEARNABLE_NAMES, Kernel
 from nbsketch.solvers.folds import Fold
 from nbsketch.tuning import InputScaler, fit_scaler, tune

@@ -31,7 +31,6 @@ from nbsketch._progress import is_asked, is_stopped, seconds_left
 from nbsketch.distributed.rows import PartitionedRows
 from nbsketch.fitting import dual, exact
 from nbsketch.fitting.choice import Sample, choose_exact
-from nbsketch.fitting.folds import dependent_rows
 from nbsketch.fitting.objective import FeatureSolution, Problem
 from nbsketch.fitting.sizes import (
     is_dense,
@@ -42,6 +41,7 @@ from nbsketch.fitting.sizes import (
     takes_all_rows,
 )
 from nbsketch.fitting.sketched import SketchedData
+from nbsketch.fitting.training import dependent_rows
 from nbsketch.gram.columns import kept_share
 from nbsketch.kernels import StationaryKernel, as_kernel
 from nbsketch.solvers.conjugate import NotConvergedError
@@ -65,15 +65,17 @@ class Method(ABC):
         """Return the data with the penalty, if neither it nor the size has set it."""
         if problem.plan.alpha is not None or data.alpha is not None:
             return data
-        return self._chosen(problem, data)
+        if not self.samples(data):
+            return self._chosen(problem, data)
+        with one_thread():
+            return choose_exact(data, problem.objective, self.sample)
 
     def choose_width(self, problem: Problem, data: SketchedData) -> SketchedData:
         """Return the data with the width of the kernel that goes with the penalty."""
         return self.choose_alpha(problem, data) if self.samples(data) else data
 
     def _chosen(self, problem: Problem, data: SketchedData) -> SketchedData:
-        with one_thread():
-            return choose_exact(data, problem.objective, None, self.sample)
+        return data
 
     @abstractmethod
     def solve(
@@ -133,9 +135,6 @@ class ClosedForm(Method):
     It serves the choice of the penalty and the solution alike, so `solve` has both.
     """
 
-    def _chosen(self, problem: Problem, data: SketchedData) -> SketchedData:
-        return data
-
     def solve(
         self, problem: Problem, data: SketchedData, validation: Validation | None = None
     ) -> FeatureSolution:
@@ -156,12 +155,11 @@ class ClosedForm(Method):
 class AllRows(ClosedForm):
     """Least squares on the Gram matrix of all rows: Cholesky factors, or passes."""
 
+    sample = Sample
+
     def samples(self, data: SketchedData) -> bool:
         """Return whether penalty and width are chosen on a sample of the rows."""
         return is_solved_by_passes(data.sketch.shape[1])
-
-    def _chosen(self, problem: Problem, data: SketchedData) -> SketchedData:
-        return Method._chosen(self, problem, data)
 
     def solve(
         self, problem: Problem, data: SketchedData, validation: Validation | None = None
@@ -189,9 +187,6 @@ class Nystrom(ClosedForm):
 
     sample = Sample
 
-    def _chosen(self, problem: Problem, data: SketchedData) -> SketchedData:
-        return Method._chosen(self, problem, data)
-
     def solve(
         self, problem: Problem, data: SketchedData, validation: Validation | None = None
     ) -> FeatureSolution:
@@ -207,9 +202,6 @@ class Dual(Newton):
     """Losses other than the square on all rows, by Newton steps on the dual."""
 
     sample = dual.DualSample
-
-    def _chosen(self, problem: Problem, data: SketchedData) -> SketchedData:
-        return Method._chosen(self, problem, data)
 
     def solve(
         self, problem: Problem, data: SketchedData, validation: Validation | None = None

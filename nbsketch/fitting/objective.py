@@ -23,8 +23,8 @@ from nbsketch.fitting.alpha import (
 from nbsketch.fitting.inputs import TuningTarget
 from nbsketch.fitting.settings import Plan, SolveOptions, StochasticSolver
 from nbsketch.fitting.sizes import iterative_size
-from nbsketch.fitting.weights import TrainingRows
-from nbsketch.kernels.stationary import weighted_median
+from nbsketch.fitting.training import TrainingRows
+from nbsketch.kernels._kernel import weighted_median
 from nbsketch.solvers._newton.start import shared
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.folds import Fold, OrderEffect
@@ -77,12 +77,6 @@ class Objective(ABC):
     def has_dual_path(self) -> bool:
         """Whether there is a solver on all rows, by products with their matrix."""
         return False
-
-    def dual_path(
-        self, K: Any, alphas: Iterable[float], **options: Any
-    ) -> Iterator[Solution]:
-        """Yield the solution on all rows of a kernel matrix for each penalty."""
-        raise NotImplementedError
 
     def tuning_target(self, alpha: float | None) -> TuningTarget:
         """Return the problem for which length scales are learned."""
@@ -227,9 +221,9 @@ class Objective(ABC):
             states=tuple(s.state for s in solutions),
         )
 
-    @abstractmethod
     def _couple(self, coef: NDArray) -> NDArray:
         """Return coefficients of the outputs from those of a solver."""
+        return coef
 
 
 def weighted_mean(values: NDArray, weights: NDArray | None) -> float:

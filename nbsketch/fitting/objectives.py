@@ -84,9 +84,6 @@ class ScalarObjective(Objective):
     def _solve(self, design: Design, y: NDArray, alpha: float, **options: Any) -> Any:
         return solve_scalar(design, y, self.loss, alpha, **options)
 
-    def _couple(self, coef: NDArray) -> NDArray:
-        return coef
-
     def spread(self) -> float:
         """Return the mean absolute deviation of the targets; 1 for labels."""
         return 1.0 if self.loss.is_classification else super().spread()

@@ -4,19 +4,17 @@ from dataclasses import fields
 from typing import Any
 
 from nbsketch._validation import check_choice
-from nbsketch.kernels._kernel import Kernel
-from nbsketch.kernels.products import (
+from nbsketch.kernels._kernel import (
+    GaussianKernel,
     GaussianTanimotoKernel,
+    Kernel,
+    LaplacianKernel,
     LinearKernel,
+    MaternKernel,
     PolynomialKernel,
     SobolevKernel,
-    TanimotoKernel,
-)
-from nbsketch.kernels.stationary import (
-    GaussianKernel,
-    LaplacianKernel,
-    MaternKernel,
     StationaryKernel,
+    TanimotoKernel,
     check_bandwidth,
     median_distance,
 )

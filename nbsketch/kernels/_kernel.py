@@ -1,16 +1,34 @@
-"""What every kernel shares."""
+"""Kernels with a form for compiled code: what they share, of distances, of products."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
+from dataclasses import InitVar, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
+from scipy.spatial.distance import pdist
 
-from nbsketch._validation import check_rows
+from nbsketch._validation import (
+    check_choice,
+    check_integer,
+    check_positive,
+    check_real,
+    check_rows,
+    random_generator,
+)
 from nbsketch.gram import CompiledForm, evaluate
+
+_LOG2E = 1 / math.log(2)
+# Rows on which the median heuristic looks at all pairs.
+_MEDIAN_ROWS = 1000
+# A kernel value takes this many products at most.
+_HIGHEST_DEGREE = 1000
+# Steep enough for any bandwidth, and finite in single precision.
+_STEEPEST = 1e30
 
 
 class Kernel(ABC):
@@ -81,3 +99,458 @@ class Kernel(ABC):
     def _check_pair(self, X: Any, Y: Any) -> tuple[Any, Any]:
         X = self._check_rows("X", X)
         return X, X if Y is None else self._check_rows("Y", Y, X.shape[1])
+
+
+@dataclass(frozen=True)
+class StationaryKernel(Kernel):
+    """A kernel of the differences of features, each divided by its bandwidth."""
+
+    bandwidth: Any = "median"
+    _distance: ClassVar[str] = "euclidean"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bandwidth", check_bandwidth(self.bandwidth))
+
+    def resolve(
+        self, X: Any, rng: Any = None, sample_weight: NDArray | None = None
+    ) -> Kernel:
+        """Return the kernel with "median" replaced by the median distance in X.
+
+        See `median_distance` and `Kernel.resolve`.
+        """
+        if self.bandwidth != "median":
+            _bandwidth_of_features(self.bandwidth, X.shape[1])
+            return self
+        median = median_distance(X, self._distance, rng, sample_weight)
+        return replace(self, bandwidth=median)
+
+    def compiled_form(self, n_features: int) -> CompiledForm:
+        """Return what compiled code needs; the bandwidth must be known."""
+        if isinstance(self.bandwidth, str):
+            raise ValueError(
+                "`bandwidth` must be a number before the kernel can be evaluated, got "
+                "'median': set it from data with kernel.resolve(X)"
+            )
+        metric, profile, scale = self._family()
+        widths = _bandwidth_of_features(self.bandwidth, n_features)
+        return CompiledForm(metric, profile, scale / widths)
+
+    @abstractmethod
+    def _family(self) -> tuple[str, str, float]:
+        """Return metric, profile, and the scale of a feature of unit bandwidth."""
+
+    def diag(self, X: ArrayLike) -> NDArray:
+        """Return ones: k(x, x) = 1."""
+        rows = self._check_rows("X", X)
+        return np.ones(rows.shape[0], dtype=rows.dtype)
+
+
+@dataclass(frozen=True)
+class GaussianKernel(StationaryKernel):
+    r"""Gaussian kernel :math:`k(x, y) = \exp(-\|x - y\|^2 / (2\,\text{bandwidth}^2))`.
+
+    Parameters
+    ----------
+    bandwidth : float, sequence of floats or "median"
+        One length for all features or one for each, in the units of X. "median" is the
+        median distance between rows, so that the scale of X does not matter.
+    gamma : float, optional
+        Another spelling of the bandwidth: gamma = 1 / (2 bandwidth^2).
+
+    Examples
+    --------
+    >>> from nbsketch import GaussianKernel
+    >>> GaussianKernel(bandwidth=2.0)([[0.0]], [[2.0]]).round(4).tolist()
+    [[0.6065]]
+    >>> GaussianKernel(gamma=0.5)
+    GaussianKernel(bandwidth=1.0)
+    """
+
+    gamma: InitVar[float | None] = None
+
+    def __post_init__(self, gamma: float | None) -> None:
+        if gamma is not None:
+            if not (isinstance(self.bandwidth, str) and self.bandwidth == "median"):
+                raise ValueError(
+                    "`gamma` and `bandwidth` are two spellings of one number: give one"
+                )
+            width = math.sqrt(0.5 / check_positive("gamma", gamma))
+            object.__setattr__(self, "bandwidth", width)
+        super().__post_init__()
+
+    def _family(self) -> tuple[str, str, float]:
+        return "squared", "exponential", math.sqrt(0.5 * _LOG2E)
+
+
+@dataclass(frozen=True)
+class LaplacianKernel(StationaryKernel):
+    r"""Laplacian kernel :math:`k(x, y) = \exp(-\|x - y\|_1 / \text{bandwidth})`.
+
+    Parameters
+    ----------
+    bandwidth : float, sequence of floats or "median"
+        One length for all features or one for each, in the units of X. "median" is the
+        median of the distances :math:`\|x - y\|_1` between rows.
+
+    Examples
+    --------
+    >>> from nbsketch import LaplacianKernel
+    >>> LaplacianKernel(bandwidth=2.0)([[0.0, 0.0]], [[1.0, 1.0]]).round(4).tolist()
+    [[0.3679]]
+    """
+
+    takes_sparse: ClassVar[bool] = False
+    _distance: ClassVar[str] = "cityblock"
+
+    def _family(self) -> tuple[str, str, float]:
+        return "absolute", "exponential", _LOG2E
+
+
+@dataclass(frozen=True)
+class MaternKernel(StationaryKernel):
+    r"""Matern kernel of smoothness nu, a function of :math:`t = \|x - y\|`/bandwidth.
+
+    nu = 1/2: :math:`e^{-t}`; nu = 3/2: :math:`(1 + u) e^{-u}, u = \sqrt{3} t`;
+    nu = 5/2: :math:`(1 + u + u^2/3) e^{-u}, u = \sqrt{5} t`;
+    nu = infinity: :math:`e^{-t^2/2}`, the Gaussian kernel.
+
+    Parameters
+    ----------
+    bandwidth : float, sequence of floats or "median"
+        One length for all features or one for each, in the units of X. "median" is the
+        median distance between rows.
+    nu : {0.5, 1.5, 2.5, inf}
+        Smoothness.
+
+    Examples
+    --------
+    >>> from nbsketch import MaternKernel
+    >>> MaternKernel(bandwidth=1.0, nu=0.5)([[0.0]], [[1.0]]).round(4).tolist()
+    [[0.3679]]
+    """
+
+    nu: float = 1.5
+
+    _families: ClassVar[dict[float, tuple[str, float]]] = {
+        0.5: ("matern-1/2", _LOG2E),
+        1.5: ("matern-3/2", math.sqrt(3) * _LOG2E),
+        2.5: ("matern-5/2", math.sqrt(5) * _LOG2E),
+        math.inf: ("exponential", math.sqrt(0.5 * _LOG2E)),
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        nu = check_real("nu", self.nu, low=0, low_open=True)
+        object.__setattr__(self, "nu", check_choice("nu", nu, self._families))
+
+    def _family(self) -> tuple[str, str, float]:
+        return "squared", *self._families[self.nu]
+
+
+def median_distance(
+    X: Any,
+    metric: str = "euclidean",
+    rng: Any = None,
+    sample_weight: NDArray | None = None,
+) -> float:
+    """Return the median distance of pairs of different rows, of at most 1000 drawn.
+
+    A pair counts by the product of the weights of its rows, and equal rows are no pair:
+    a row of weight two counts as the same row twice, a row of weight zero as no row.
+    The median is 1 where all rows are equal.
+
+    Parameters
+    ----------
+    X : ndarray or csr_array of shape (n, q)
+        Rows; sparse ones for the Euclidean metric only.
+    metric : str
+        "euclidean" or "cityblock".
+    rng : None, int or Generator
+        Source of the draw.
+    sample_weight : ndarray of shape (n,), default=None
+        Positive weights. None: equal weights.
+    """
+    n = X.shape[0]
+    if n > _MEDIAN_ROWS:
+        rows = random_generator(rng).choice(n, _MEDIAN_ROWS, replace=False)
+        X = X[rows]
+        sample_weight = None if sample_weight is None else sample_weight[rows]
+    X = X.astype(np.float64)
+    distances = _sparse_distances(X) if sp.issparse(X) else pdist(X, metric)
+    is_pair = distances > 0
+    if not is_pair.any():
+        return 1.0
+    if sample_weight is None:
+        return float(np.median(distances[is_pair]))
+    i, j = np.triu_indices(X.shape[0], 1)
+    weights = (sample_weight[i] * sample_weight[j])[is_pair]
+    return weighted_median(distances[is_pair], weights)
+
+
+def weighted_median(values: NDArray, weights: NDArray) -> float:
+    """Return the median of values that are repeated by their weights.
+
+    Where half of the weight is on either side it is the mean of the two middle values,
+    as for equal weights.
+    """
+    order = np.argsort(values, kind="stable")
+    values, below = values[order], np.cumsum(weights[order])
+    half = below[-1] / 2
+    # Sums of weights that are not integers are compared up to rounding.
+    low = int(np.searchsorted(below, half * (1 - 1e-9)))
+    is_half = abs(below[low] - half) <= 1e-9 * half
+    return float((values[low] + values[low + is_half]) / 2)
+
+
+def _sparse_distances(X: Any) -> NDArray[np.float64]:
+    """Return the Euclidean distances of all pairs of sparse rows."""
+    squares = evaluate(CompiledForm("squared", "power", np.ones(X.shape[1])), X, X)
+    return np.sqrt(squares[np.triu_indices(len(squares), 1)])
+
+
+def check_bandwidth(
+    bandwidth: Any, name: str = "bandwidth"
+) -> float | tuple[float, ...] | str:
+    """Return a bandwidth as a number, a tuple of them, or "median"."""
+    allowed = f"`{name}` must be a number, one number per feature or 'median'"
+    if isinstance(bandwidth, str):
+        if bandwidth != "median":
+            raise ValueError(f"{allowed}, got {bandwidth!r}")
+        return bandwidth
+    if np.ndim(bandwidth) == 0:
+        return _check_width(name, bandwidth)
+    if np.ndim(bandwidth) != 1 or len(bandwidth) == 0:
+        raise ValueError(f"{allowed}, got shape {np.shape(bandwidth)}")
+    return tuple(_check_width(name, width) for width in bandwidth)
+
+
+def _check_width(name: str, width: Any) -> float:
+    # numbers of NumPy would be printed with their type
+    return check_positive(name, np.asarray(width).item())
+
+
+def _bandwidth_of_features(bandwidth: Any, n_features: int) -> NDArray[np.float64]:
+    if isinstance(bandwidth, tuple) and len(bandwidth) != n_features:
+        raise ValueError(
+            f"`bandwidth` must have one number per feature, {n_features}, "
+            f"got {len(bandwidth)}"
+        )
+    return np.full(n_features, bandwidth, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class PolynomialKernel(Kernel):
+    r"""Polynomial kernel.
+
+    .. math:: k(x, y) =
+        (\text{scale}\,\langle x, y\rangle + \text{offset})^\text{degree}
+
+    Parameters
+    ----------
+    degree : int
+        Degree, from 1 to 1000.
+    scale : float
+        Positive factor of the inner product.
+    offset : float
+        Non-negative constant.
+
+    Examples
+    --------
+    >>> from nbsketch import PolynomialKernel
+    >>> PolynomialKernel(degree=2, scale=1.0, offset=1.0)([[2.0]], [[3.0]]).tolist()
+    [[49.0]]
+    """
+
+    degree: int = 3
+    scale: float = 1.0
+    offset: float = 1.0
+
+    def __post_init__(self) -> None:
+        degree = check_integer("degree", self.degree)
+        if degree > _HIGHEST_DEGREE:
+            raise ValueError(
+                f"`degree` must be at most {_HIGHEST_DEGREE}, got {self.degree!r}"
+            )
+        scale = check_positive("scale", self.scale)
+        offset = check_real("offset", self.offset, low=0, high_open=True)
+        object.__setattr__(self, "degree", degree)
+        object.__setattr__(self, "scale", scale)
+        object.__setattr__(self, "offset", offset)
+
+    def compiled_form(self, n_features: int) -> CompiledForm:
+        """Return what compiled code needs."""
+        scale = np.full(n_features, math.sqrt(self.scale))
+        return CompiledForm("product", "power", scale, self.offset, self.degree)
+
+    def diag(self, X: ArrayLike) -> NDArray:
+        """Return k(x, x) for each row x of X."""
+        norms = squared_norms(self._check_rows("X", X))
+        return (self.scale * norms + self.offset) ** self.degree
+
+
+@dataclass(frozen=True)
+class LinearKernel(Kernel):
+    r"""Linear kernel :math:`k(x, y) = \langle x, y\rangle`.
+
+    Examples
+    --------
+    >>> from nbsketch import LinearKernel
+    >>> LinearKernel()([[2.0, 1.0]], [[3.0, 0.0]]).tolist()
+    [[6.0]]
+    """
+
+    def compiled_form(self, n_features: int) -> CompiledForm:
+        """Return what compiled code needs."""
+        return CompiledForm("product", "power", np.ones(n_features))
+
+    def diag(self, X: ArrayLike) -> NDArray:
+        """Return the squared norm of each row of X."""
+        return squared_norms(self._check_rows("X", X))
+
+
+def squared_norms(X: Any) -> NDArray:
+    """Return the squared norm of each row of X, dense or sparse."""
+    if sp.issparse(X):
+        return X.multiply(X).sum(axis=1)
+    return np.einsum("ij,ij->i", X, X)
+
+
+@dataclass(frozen=True)
+class SobolevKernel(Kernel):
+    r"""First-order Sobolev kernel on the unit interval, or cube.
+
+    .. math:: k(x, y) = \prod_j \min(x_j, y_j), \qquad x, y \in [0, 1]^q
+
+    With one feature its functions are those with f(0) = 0 and a square integrable
+    derivative, and their squared norm is :math:`\int_0^1 f'(t)^2 dt`. They are zero
+    where a feature is; the intercept of an estimator lifts that.
+
+    Raises
+    ------
+    ValueError
+        When called, if a number is outside [0, 1].
+
+    Notes
+    -----
+    Yang, Pilanci and Wainwright, "Randomized sketches for kernels: fast and optimal
+    nonparametric regression", Annals of Statistics 2017.
+
+    Examples
+    --------
+    >>> from nbsketch import SobolevKernel
+    >>> SobolevKernel()([[0.25], [0.5]], [[0.5], [1.0]]).tolist()
+    [[0.25, 0.25], [0.5, 0.5]]
+    """
+
+    takes_sparse: ClassVar[bool] = False
+
+    def compiled_form(self, n_features: int) -> CompiledForm:
+        """Return what compiled code needs."""
+        return CompiledForm("minimum", "power", np.ones(n_features))
+
+    def check_domain(self, name: str, rows: Any) -> None:
+        """Raise an error if a number is outside [0, 1]."""
+        super().check_domain(name, rows)
+        low, high = rows.min(), rows.max()
+        if low < 0 or high > 1:
+            raise ValueError(
+                f"`{name}` must be in [0, 1] for SobolevKernel, got numbers from "
+                f"{low:g} to {high:g}: scale it, as scikit-learn's MinMaxScaler does"
+            )
+
+    def diag(self, X: ArrayLike) -> NDArray:
+        """Return the product of the features of each row of X."""
+        return self._check_rows("X", X).prod(axis=1)
+
+
+@dataclass(frozen=True)
+class TanimotoKernel(Kernel):
+    r"""Tanimoto kernel, of sets or counts: 1 for equal rows, 0 for orthogonal ones.
+
+    .. math:: k(x, y) =
+        \frac{\langle x, y\rangle}{\|x\|^2 + \|y\|^2 - \langle x, y\rangle}
+
+    For rows of zeros and ones it is the Jaccard index: the size of the intersection
+    divided by that of the union. Two rows of zeros have similarity 1.
+
+    Raises
+    ------
+    ValueError
+        When called, if the squared norm of a row overflows.
+
+    Notes
+    -----
+    Positive semi-definite for all real rows, negative entries included: it equals
+    :math:`\sum_{j \ge 1} (\langle x, y\rangle / (\|x\|^2 + \|y\|^2))^j`, whose terms
+    are products of positive semi-definite kernels, and converges as the ratio is at
+    most 1/2. Ralaivola, Swamidass, Saigo and Baldi, "Graph kernels for chemical
+    informatics", Neural Networks 2005 (binary rows); Tripp, Bacallado, Singh and
+    Hernandez-Lobato, "Tanimoto random features for scalable molecular machine
+    learning", NeurIPS 2023 (real rows).
+
+    Examples
+    --------
+    >>> from nbsketch import TanimotoKernel
+    >>> TanimotoKernel()([[1, 1, 0]], [[1, 0, 0], [0, 1, 0], [0, 0, 1]]).tolist()
+    [[0.5, 0.5, 0.0]]
+    """
+
+    def compiled_form(self, n_features: int) -> CompiledForm:
+        """Return what compiled code needs."""
+        return CompiledForm("tanimoto", "power", np.ones(n_features))
+
+    def check_domain(self, name: str, rows: Any) -> None:
+        """Raise an error if the squared norm of a row is not finite."""
+        super().check_domain(name, rows)
+        with np.errstate(over="ignore"):
+            finite = np.isfinite(squared_norms(rows)).all()
+        if not finite:
+            raise ValueError(
+                f"`{name}` must have rows with finite squared norms for "
+                f"{type(self).__name__}, got one that overflows: scale `{name}`"
+            )
+
+    def diag(self, X: ArrayLike) -> NDArray:
+        """Return ones: k(x, x) = 1."""
+        rows = self._check_rows("X", X)
+        return np.ones(rows.shape[0], dtype=rows.dtype)
+
+
+@dataclass(frozen=True)
+class GaussianTanimotoKernel(TanimotoKernel):
+    r"""Gaussian kernel of the distance that the Tanimoto kernel T defines.
+
+    .. math:: k(x, y) = \exp\bigl(-(1 - T(x, y)) / \text{bandwidth}^2\bigr)
+
+    The squared distance of two rows in the feature space of T is 2 - 2 T(x, y).
+
+    Parameters
+    ----------
+    bandwidth : float
+        Length in that feature space, where no two rows are further apart than
+        :math:`\sqrt{8/3}`, nor those without negative entries than :math:`\sqrt{2}`.
+
+    Raises
+    ------
+    ValueError
+        When called, if the squared norm of a row overflows.
+
+    Examples
+    --------
+    >>> from nbsketch import GaussianTanimotoKernel
+    >>> kernel = GaussianTanimotoKernel(bandwidth=1.0)
+    >>> kernel([[1, 1]], [[1, 1], [1, 0]]).round(4).tolist()
+    [[1.0, 0.6065]]
+    """
+
+    bandwidth: float = 1.0
+
+    def __post_init__(self) -> None:
+        width = check_positive("bandwidth", self.bandwidth)
+        object.__setattr__(self, "bandwidth", width)
+
+    def compiled_form(self, n_features: int) -> CompiledForm:
+        """Return what compiled code needs."""
+        rate = 1 / math.log(2) / self.bandwidth / self.bandwidth
+        steepness = min(rate, _STEEPEST)
+        return CompiledForm("tanimoto", "complement", np.ones(n_features), steepness)

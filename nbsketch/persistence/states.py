@@ -43,7 +43,7 @@ from nbsketch._validation import (
     check_rows,
 )
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
-from nbsketch.kernels.stationary import check_bandwidth
+from nbsketch.kernels._kernel import check_bandwidth
 from nbsketch.losses import as_loss
 from nbsketch.outputs import check_levels
 from nbsketch.persistence.coding import public_class

@@ -181,7 +181,7 @@ class Sketch:
         return self._tail(start)
 
     def _tail(self, start: int) -> Sketch:
-        return Sketch(self.matrix[start:])
+        return _stored(self.matrix[start:])
 
     def squared_norm(self) -> float:
         """Return an upper bound of the largest eigenvalue of S S^T.
@@ -189,7 +189,22 @@ class Sketch:
         It is exact if no column has two nonzeros, as in sub-sampling; otherwise it is
         found by the Lanczos method and enlarged by a tenth.
         """
-        return _squared_norm(self)
+        weights, s = self.weights, self.shape[0]
+        counts = np.bincount(weights.indices) if sp.issparse(weights) else np.array([2])
+        if counts.max(initial=0) <= 1:  # orthogonal rows
+            return float(weights.power(2).sum(axis=1).max())
+        if s <= _FEW_ROWS:
+            return float(np.linalg.eigvalsh(self._gram_product(np.eye(s)))[-1])
+        operator: Any = LinearOperator(
+            (s, s), matvec=self._gram_product, dtype=np.float64
+        )
+        start = np.random.default_rng(0).standard_normal(s)
+        options = {"k": 1, "ncv": _STEPS, "tol": 0.01, "v0": start}
+        return _MARGIN * float(eigsh(operator, return_eigenvectors=False, **options)[0])
+
+    def _gram_product(self, V: NDArray) -> NDArray:
+        """Return S S^T V."""
+        return np.asarray(self @ (self.T @ V))
 
     def __matmul__(self, other: ArrayLike | sp.sparray) -> Any:
         """Return S @ A for a vector or a dense or sparse matrix A with n rows."""
@@ -253,18 +268,6 @@ class DenseSketch(Sketch):
     def to_csr(self) -> sp.csr_array:
         """Return the (s, n) matrix as a SciPy CSR array."""
         return sp.csr_array(self.matrix)
-
-    def _tail(self, start: int) -> Sketch:
-        return DenseSketch(self.matrix[start:])
-
-    def _apply_transposed(self, array: NDArray) -> NDArray:
-        return self.matrix.T @ array
-
-    def _apply(self, array: Any) -> Any:
-        dense = self.matrix
-        if array.dtype == np.float32:
-            dense = dense.astype(np.float32)
-        return (array.T @ dense.T).T if sp.issparse(array) else dense @ array
 
 
 @dataclass(frozen=True)
@@ -335,33 +338,13 @@ def as_sketch(drawn: Any, n: int, origin: Origin) -> Sketch:
             f"`draw_matrix` of {type(origin.recipe).__name__} must return a matrix of "
             f"shape {expected}, got {np.shape(drawn)}"
         )
-    if not isinstance(drawn, Sketch):
-        drawn = Sketch(drawn) if sp.issparse(drawn) else DenseSketch(drawn)
-    drawn.origin = origin
-    return drawn
+    sketch = drawn if isinstance(drawn, Sketch) else _stored(drawn)
+    sketch.origin = origin
+    return sketch
 
 
-def _squared_norm(sketch: Any) -> float:
-    """Return an upper bound of the largest eigenvalue of S S^T: see `Sketch`."""
-    s = sketch.shape[0]
-    if sp.issparse(sketch.weights):
-        matrix = sketch.weights
-        if np.bincount(matrix.indices, minlength=1).max() <= 1:  # orthogonal rows
-            return float(matrix.power(2).sum(axis=1).max())
-    if s <= _FEW_ROWS:
-        values = np.linalg.eigvalsh(_gram_product(sketch, np.eye(s)))
-        return float(values[-1])
-    operator: Any = LinearOperator(
-        (s, s), matvec=lambda v: _gram_product(sketch, v), dtype=np.float64
-    )
-    start = np.random.default_rng(0).standard_normal(s)
-    options = {"k": 1, "ncv": _STEPS, "tol": 0.01, "v0": start}
-    return _MARGIN * float(eigsh(operator, return_eigenvectors=False, **options)[0])
-
-
-def _gram_product(sketch: Any, V: NDArray) -> NDArray:
-    """Return S S^T V."""
-    return np.asarray(sketch @ (sketch.T @ V))
+def _stored(matrix: Any) -> Sketch:
+    return Sketch(matrix) if sp.issparse(matrix) else DenseSketch(matrix)
 
 
 class SketchRecipe(ABC):

@@ -139,21 +139,15 @@ class PSparsifiedSketch(SizedRecipe):
     def draw_matrix(self, n: int, seed: int) -> sp.csr_array:
         """Return the matrix of a seed: see `SizedRecipe.draw_matrix`."""
         p = min(1.0, _NONZEROS_PER_ROW / n) if self.density is None else self.density
+        log_absent = math.log1p(-p) if p < 1 else -math.inf
+        pointers = np.zeros(self.size + 1, dtype=np.int64)
+        law = np.uint64(seed), n, log_absent
+        count_entries(*law, pointers[1:])
+        np.cumsum(pointers, out=pointers)
+        columns, values = np.empty(pointers[-1], np.int64), np.empty(pointers[-1])
         scale = 1 / math.sqrt(self.size * p)
-        return _draw_csr(self.size, n, p, _LAWS[self.law], scale, np.uint64(seed))
-
-
-def _draw_csr(
-    size: int, n: int, p: float, law: int, scale: float, seed: np.uint64
-) -> sp.csr_array:
-    log_absent = math.log1p(-p) if p < 1 else -math.inf
-    pointers = np.zeros(size + 1, dtype=np.int64)
-    count_entries(seed, n, log_absent, pointers[1:])
-    np.cumsum(pointers, out=pointers)
-    columns = np.empty(pointers[-1], dtype=np.int64)
-    values = np.empty(pointers[-1])
-    fill_entries(seed, n, log_absent, law, scale, pointers, columns, values)
-    return sp.csr_array((values, columns, pointers), shape=(size, n))
+        fill_entries(*law, _LAWS[self.law], scale, pointers, columns, values)
+        return sp.csr_array((values, columns, pointers), shape=(self.size, n))
 
 
 # Advised by Martinsson and Tropp, 2020, section 9.2.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -47,7 +46,6 @@ class Transform(ABC):
     def __init__(self, n: int) -> None:
         self.n = self.order = self.step = n
 
-    @abstractmethod
     def add(
         self,
         first: int,
@@ -58,6 +56,16 @@ class Transform(ABC):
         out: NDArray,
     ) -> None:
         """Add scale H[rows, first : first + m] diag(signs) tile to `out`."""
+        columns = tile.T
+        buffer = np.empty((min(_BATCH, len(columns)), len(tile)), dtype=tile.dtype)
+        for start in range(0, len(columns), _BATCH):
+            some = slice(start, min(start + _BATCH, len(columns)))
+            signed = np.multiply(columns[some], signs, out=buffer[: some.stop - start])
+            out[:, some] += self._outputs(signed, rows, scale).T
+
+    def _outputs(self, columns: NDArray, rows: NDArray, scale: float) -> NDArray:
+        """Return scale columns H^T[:, rows]; `columns` (k, n) is overwritten."""
+        raise NotImplementedError
 
     @abstractmethod
     def entries(self, rows: NDArray) -> NDArray[np.float64]:
@@ -97,28 +105,7 @@ class Hadamard(Transform):
         return (1 - 2 * (bits & 1)) / math.sqrt(self.order)
 
 
-class FastTransform(Transform):
-    """A transform with a fast algorithm for all its outputs."""
-
-    def add(
-        self,
-        first: int,
-        signs: NDArray,
-        tile: NDArray,
-        rows: NDArray,
-        scale: float,
-        out: NDArray,
-    ) -> None:
-        """Add some outputs of the fast transform: see `Transform.add`."""
-        for some, signed in _batches(signs, tile):
-            out[:, some] += self._outputs(signed, rows, scale).T
-
-    @abstractmethod
-    def _outputs(self, columns: NDArray, rows: NDArray, scale: float) -> NDArray:
-        """Return scale columns H^T[:, rows]; `columns` (k, n) is overwritten."""
-
-
-class Cosine(FastTransform):
+class Cosine(Transform):
     """The discrete cosine transform of the second kind."""
 
     def _outputs(self, columns: NDArray, rows: NDArray, scale: float) -> NDArray:
@@ -134,7 +121,7 @@ class Cosine(FastTransform):
         return values
 
 
-class Fourier(FastTransform):
+class Fourier(Transform):
     """The real Fourier transform: the constant, then cosines and sines in turn."""
 
     def _outputs(self, columns: NDArray, rows: NDArray, scale: float) -> NDArray:
@@ -158,16 +145,6 @@ class Fourier(FastTransform):
         is_sine = (rows % 2 == 0) & (rows > 0)
         waves = np.where(is_sine[:, None], -np.sin(angles), np.cos(angles))
         return waves * (self._factors(rows) / math.sqrt(self.n))[:, None]
-
-
-def _batches(signs: NDArray, tile: NDArray) -> Iterator[tuple[slice, NDArray]]:
-    """Yield (columns, rows) of the transpose of diag(signs) tile, in one buffer."""
-    columns = tile.T
-    buffer = np.empty((min(_BATCH, len(columns)), len(tile)), dtype=tile.dtype)
-    for start in range(0, len(columns), _BATCH):
-        some = slice(start, min(start + _BATCH, len(columns)))
-        signed = buffer[: some.stop - start]
-        yield some, np.multiply(columns[some], signs, out=signed)
 
 
 # Entries of the transform that are computed at a time.

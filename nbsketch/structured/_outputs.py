@@ -19,10 +19,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from nbsketch._blas import eigh
+from nbsketch._expansion import PivotedCholesky
 from nbsketch._jit.decoding import insert_best
 from nbsketch._jit.threads import run_slices
 from nbsketch._sketch_map import SketchMap, draw
-from nbsketch._whitening import PivotedCholesky
 from nbsketch.gram import evaluate
 from nbsketch.kernels import Kernel, LinearKernel, PrecomputedKernel, as_kernel
 from nbsketch.sketches import Sketch, SubsamplingSketch

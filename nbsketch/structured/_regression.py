@@ -20,9 +20,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from nbsketch._expansion import PivotedCholesky
 from nbsketch._progress import Display, bar, report
 from nbsketch._sketch_map import SketchMap, sketched_design
-from nbsketch._whitening import PivotedCholesky
 from nbsketch.kernels import Kernel
 from nbsketch.sketches import Sketch
 from nbsketch.solvers.design import Design

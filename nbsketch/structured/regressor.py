@@ -32,7 +32,7 @@ from nbsketch.fitting.inputs import (
     summary_lines,
 )
 from nbsketch.fitting.sizes import fits_dense
-from nbsketch.fitting.weights import TrainingRows, check_weights
+from nbsketch.fitting.training import TrainingRows, check_weights
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
 from nbsketch.persistence import SaveMixin
 from nbsketch.sketches import SubsamplingSketch

@@ -17,8 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from nbsketch._faults import check_magnitude, not_a_table
 from nbsketch._validation import check_choice, declares_parameters, random_generator
-from nbsketch.fitting.folds import dependent_rows, folds_of_kept
-from nbsketch.fitting.weights import TrainingRows
+from nbsketch.fitting.training import TrainingRows, dependent_rows, folds_of_kept
 from nbsketch.persistence import SaveMixin
 from nbsketch.tabular.columns import fit_columns
 from nbsketch.tabular.fit import LeftOut, fit_machine
@@ -30,7 +29,7 @@ from nbsketch.tabular.partners import (
     usual_partners,
 )
 from nbsketch.tabular.problem import TimeLimit, at_rows
-from nbsketch.tuning.folds import block_labels
+from nbsketch.tuning.rows import block_labels
 
 # Features that the summary lists.
 _LISTED = 5

@@ -20,7 +20,7 @@ from nbsketch._rows import loaded, rowwise
 from nbsketch._validation import declares_parameters
 from nbsketch.distributed.lazy import table_by_row
 from nbsketch.estimators._base import ClassifierScore
-from nbsketch.fitting.weights import check_weights, weights_of_classes
+from nbsketch.fitting.training import check_weights, weights_of_classes
 from nbsketch.tabular._model import TabularModel
 from nbsketch.tabular.calibration import calibrate, two_columns
 from nbsketch.tabular.partners import logarithms, pool_weights, pooled

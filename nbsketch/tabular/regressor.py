@@ -18,7 +18,7 @@ from nbsketch._rows import loaded, rowwise
 from nbsketch._validation import check_real
 from nbsketch.distributed.lazy import table_by_row
 from nbsketch.estimators._base import RegressorScore
-from nbsketch.fitting.weights import check_weights
+from nbsketch.fitting.training import check_weights
 from nbsketch.gram import CompiledForm
 from nbsketch.outputs import check_levels
 from nbsketch.tabular._model import TabularModel

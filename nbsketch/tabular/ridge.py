@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._blas import eigh
+from nbsketch._expansion import projection
 from nbsketch._fields import array, stored
-from nbsketch._whitening import projection
 from nbsketch.gram import CompiledForm, evaluate
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.filters import RidgeFilter

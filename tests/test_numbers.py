@@ -1,9 +1,14 @@
 """Numbers in sentences of the documentation are those of the files of results."""
 
 import importlib.util
+import json
+import re
 
 import pytest
 from conftest import ROOT
+
+PAGE = (ROOT / "docs" / "reproduction.rst").read_text(encoding="utf-8")
+REPRODUCED = sorted(set(re.findall(r"\.\. results:: (?!paper_)(\w+)", PAGE)))
 
 
 @pytest.fixture(scope="module")
@@ -17,6 +22,14 @@ def numbers():
 
 def test_numbers_of_the_pages(numbers):
     assert numbers.check() == []
+
+
+@pytest.mark.parametrize("name", REPRODUCED)
+def test_results_have_a_commit_and_a_command(name):
+    path = ROOT / "docs" / "results" / f"{name}.json"
+    known = json.loads(path.read_text(encoding="utf-8"))
+    assert re.match("[0-9a-f]{7}", known["commit"])
+    assert known["command"].startswith("nbsketch reproduce")
 
 
 @pytest.mark.parametrize("text", ["errors .05 and -3 s", "errors .055 and -2.6 s"])

@@ -155,6 +155,26 @@ def test_rows_that_add_nothing_are_no_directions(small):
     assert_allclose(risks, rates.filter_risks(sample, ridge, kept)[""])
 
 
+def test_rows_after_one_that_adds_nothing_are_spanned(small):
+    design = rates.UnequalDesign(0.5, MODES)
+    sample = rates.Sample.draw(40, np.random.default_rng(0), design)
+    recipe = SubsamplingSketch(40)
+    basis = rates.projection(sample, recipe, np.random.default_rng(0))
+    assert_allclose(sample.X @ basis @ basis.T, sample.X, atol=1e-12)
+
+
+def test_unequal_design_has_the_same_eigenvalues_and_other_scores(small):
+    n = 200_000
+    X = rates.UnequalDesign(0.5, MODES).features((np.arange(n) + 0.5) / n)
+    values = small.eigenvalues
+    assert_allclose(X.T @ X / n, np.diag(values), atol=1e-3)
+    assert_allclose(np.square(X).sum(axis=1), values.sum())
+    scores = np.square(X) @ (1 / (values + 1e-3))
+    assert scores.max() > 300 * scores.min()
+    even = np.square(small.features(midpoints())) @ (1 / (values + 1e-3))
+    assert even.max() < 10 * even.min()
+
+
 def test_first_crossing():
     sizes, values = np.array([2, 4, 8]), np.array([8.0, 2.0, 1.0])
     assert_allclose(rates.first_crossing(sizes, values, 4.0), 2 * 2**0.5)
@@ -257,7 +277,8 @@ def test_run(small, monkeypatch, tmp_path, capsys):
     projected = {source for part, _, source in keys if part == "projection"}
     assert {0.5, 1.0, 1.5} <= projected <= {*rates.SOURCES}
     assert {path.suffix for path in tmp_path.iterdir()} == {".csv", ".json", ".md"}
-    assert len(drawn) == 4 + 2 + len(projected) + 2
+    unequal = {source for part, _, source in keys if part == "unequal"}
+    assert len(drawn) == 4 + 2 + len(projected) + 2 + len(unequal)
     assert [curve.label for curve in drawn[0].curves][-1] == "theory"
     panel = {panel.title: panel for panel in drawn}["Projection, zeta = 0.5"]
     lines = {curve.label: curve for curve in panel.curves}

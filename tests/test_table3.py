@@ -8,7 +8,7 @@ from nbsketch import cli
 from nbsketch.reproduce import _report, experiment
 from nbsketch.reproduce.p_sparsified import table3
 
-ORDERS = {"radius": -0.75, "dimension": 0.25}
+ORDERS = {"radius": -0.75, "dimension": 0.25, "risk": -0.5, "vector_risk": -1.0}
 
 
 def power_laws(sizes=(100, 1000, 10_000), factors=(1.0, 2.0)):
@@ -34,12 +34,20 @@ def tiny(monkeypatch):
 
 def test_power_laws_are_recovered():
     table = table3.summarize(power_laws())
-    assert len(table) == 3 * len(table3.CASES)
-    powers = {"delta_n^2": -0.75, "d_n": 0.25, "learning rate": -0.375}
+    assert len(table) == 5 * len(table3.CASES)
+    powers = {
+        "delta_n^2": -0.75,
+        "d_n": 0.25,
+        "learning rate": -0.375,
+        "excess risk": -0.5,
+        "excess risk, 3 outputs": -1.0,
+    }
     for row in table:
         assert_allclose(row["exponent"], powers[row["quantity"]])
         assert row["half_width"] < 1e-12
-    sobolev, dimension, rate = table[-3:]
+    sobolev, dimension, rate, *risks = table[-5:]
+    for risk in risks:  # the theorems bound risks by the rate
+        assert risk["stated_exponent"] == rate["stated_exponent"]
     assert dimension["stated_size"] == "n^(1/3) / p^2"
     assert_allclose(rate["stated_exponent"], -1 / 3)
     assert_allclose(sobolev["stated_exponent"], -2 / 3)
@@ -75,7 +83,10 @@ def test_small_measurement_has_the_stated_growth(tiny, tmp_path, capsys):
     assert len(rows) == len(table3.CASES) * 3 * table3.run.replicates[True]
     table = table3.summarize(rows)
     for row in table:
-        if row["quantity"] != "d_n":
+        if "risk" in row["quantity"]:
+            assert row["exponent"] < row["stated_exponent"] + 0.2
+            assert 0 < row["last"] < row["first"]
+        elif row["quantity"] != "d_n":
             assert abs(row["exponent"] - row["stated_exponent"]) < 0.15
             assert row["last"] < row["first"]
         else:
@@ -84,6 +95,21 @@ def test_small_measurement_has_the_stated_growth(tiny, tmp_path, capsys):
     picture = (tmp_path / "table3.png").read_bytes()
     assert picture.startswith(b"\x89PNG") and len(picture) > 30_000
     assert (tmp_path / "table3.md").read_text("utf-8").startswith("# table3")
+
+
+@pytest.mark.parametrize("risk", table3.OUTPUTS)
+def test_excess_risk_is_that_over_the_regression_function(risk):
+    output = table3.QuantileOutput(table3.OUTPUTS[risk])
+    kernel = table3.CASES["Gaussian"].kernel
+    X = np.random.default_rng(0).uniform(size=(300, 1))
+    advice = table3.recommend_size(X, kernel, guarantee="satisfiable", noise=0.3)
+
+    def at(alpha):
+        found = advice._replace(alpha=alpha)
+        return table3.excess_risk(X, kernel, output, found, seed=0)
+
+    # a function of norm 1 is nearly found, and 0 is far from it
+    assert 0 < at(advice.alpha) < 0.1 * at(1e6)
 
 
 def test_from_the_file_alone(tiny, tmp_path, monkeypatch):

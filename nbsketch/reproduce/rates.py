@@ -13,7 +13,8 @@ Four quantities are measured against the number n of rows:
   (zeta > 1: iterated) is 1.25 times that without a projection. Up to logarithms, order
   n^(gamma / (2 zeta + gamma)) suffices for randomized sketches (Corollary 3) and
   leverage scores (Corollary 5), n^(1 / (2 zeta + gamma)) for plain Nystrom
-  sub-sampling (Corollary 4); for zeta > 1, zeta times these exponents;
+  sub-sampling (Corollary 4); for zeta > 1, zeta times these exponents. Also on an
+  `UnequalDesign`, on which the bounds of corollaries 3 and 4 part;
 - the excess risk of the projected stochastic gradient method in the four regimes of
   step, batch and number of steps, of the same order as that of the filters.
 
@@ -24,11 +25,12 @@ the kernel.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._blas import eigh
 from nbsketch.datasets import DiagonalDesign
@@ -41,6 +43,7 @@ from nbsketch.sketches import (
     LeverageSketch,
     PSparsifiedSketch,
     SketchRecipe,
+    SRHTSketch,
     SubsamplingSketch,
 )
 from nbsketch.solvers.filters import (
@@ -51,6 +54,23 @@ from nbsketch.solvers.filters import (
     RidgeFilter,
 )
 from nbsketch.solvers.sgm import REGIMES, sgm_regime, solve_sgm
+
+
+@dataclass(frozen=True)
+class UnequalDesign(DiagonalDesign):
+    """Another kernel with these eigenvalues: k(x, x') is constant if x = x', else 0.
+
+    Inputs are the modes, with frequencies as the eigenvalues: rare ones have leverage
+    scores of the order of 1 / alpha, where those of a `DiagonalDesign` are bounded by
+    the effective dimension.
+    """
+
+    def features(self, x: ArrayLike) -> NDArray:
+        """Return the features of the modes at the quantiles x in [0, 1), (n, J)."""
+        total = self.eigenvalues.sum()
+        modes = np.searchsorted(self.eigenvalues.cumsum() / total, x, side="right")
+        return np.sqrt(total) * np.eye(self.n_modes)[modes]
+
 
 DESIGN = DiagonalDesign(capacity=0.5, n_modes=1024)
 NOISE = 0.3
@@ -67,9 +87,9 @@ _PROJECTED = ["ridge" if source <= 1 else "iterated ridge" for source in SOURCES
 PROJECTED_SOURCES = (0.5, 1.0)
 SKETCHES: dict[str, Callable[[int], SketchRecipe]] = {
     "sub-sampling": SubsamplingSketch,
-    "leverage": LeverageSketch,
     "p-sparsified": PSparsifiedSketch,
     "Gaussian": GaussianSketch,
+    "ROS": SRHTSketch,
 }
 # Share of the first row below which a row of a sketch is dependent on those before.
 _DEPENDENT = 1e-10
@@ -103,9 +123,11 @@ class Sample(NamedTuple):
     cross: NDArray  # (J, k)
 
     @classmethod
-    def draw(cls, n: int, rng: np.random.Generator) -> Sample:
-        """Draw n inputs."""
-        X = DESIGN.features(rng.random(n))
+    def draw(
+        cls, n: int, rng: np.random.Generator, design: DiagonalDesign | None = None
+    ) -> Sample:
+        """Draw n inputs of a design with the modes of `DESIGN`, the default."""
+        X = (design or DESIGN).features(rng.random(n))
         targets = X @ np.column_stack([DESIGN.coefficients(s) for s in SOURCES])
         return cls(X, X.T @ X / n, targets, X.T @ targets / n)
 
@@ -115,6 +137,7 @@ def filter_risks(
     filters: dict[str, Filter],
     basis: NDArray | None = None,
     power: float = 0.5,
+    alphas: NDArray = _ALPHAS,
 ) -> dict[str, NDArray]:
     """Return the mean excess risks for each parameter and source, of shape (p, k).
 
@@ -132,7 +155,7 @@ def filter_risks(
     spread = np.square(modes).sum(axis=0) * values * NOISE**2 / len(sample.X)
     risks = {}
     for name, filter in filters.items():
-        gains = filter.resolve(values[-1]).values(values[:, None], _ALPHAS)
+        gains = filter.resolve(values[-1]).values(values[:, None], alphas)
         fitted = np.tensordot(modes, gains[:, :, None] * cross[:, None, :], axes=1)
         bias = np.square(fitted - _truth(power)[:, None, :]).sum(axis=0)
         risks[name] = bias + (spread @ np.square(gains))[:, None]
@@ -149,6 +172,7 @@ def measure(replicate: int, n: int) -> Iterator[dict[str, Any]]:
         "norm": _distances(sample),
         "projection": _dimensions(sample, risks, rng),
         "sgm": _gradients(sample, rng),
+        "unequal": _unequal(n, rng),
     }
     for part, curves in parts.items():
         for series, source, value in curves:
@@ -179,19 +203,36 @@ def _dimensions(
     sizes = np.unique(np.rint(2 ** np.arange(1, np.log2(most) + 0.1, 0.5)).astype(int))
     filters = {name: FILTERS[name] for name in _PROJECTED}
     curves = [exact[name][:, k] for k, name in enumerate(_PROJECTED)]
-    best = [int(curve.argmin()) for curve in curves]
-    for name, recipe in SKETCHES.items():
+    best = _ALPHAS[[curve.argmin() for curve in curves]]
+
+    def risks_of(recipe: SketchRecipe) -> NDArray:
+        """Return the mean risks for each size and source."""
         risks = np.zeros((len(sizes), len(SOURCES)))
         for _ in range(_DRAWS):
             # The first rows of these sketches are a smaller one of the same kind.
-            basis = projection(sample, recipe(most), rng)
+            basis = projection(sample, recipe, rng)
             for i, size in enumerate(sizes):
-                some = filter_risks(sample, filters, basis[:, :size])
+                some = filter_risks(sample, filters, basis[:, :size], alphas=best)
                 for k, filter_name in enumerate(_PROJECTED):
-                    risks[i, k] += some[filter_name][best[k], k] / _DRAWS
+                    risks[i, k] += some[filter_name][k, k] / _DRAWS
+        return risks
+
+    found = {name: risks_of(recipe(most)) for name, recipe in SKETCHES.items()}
+    # The level of the scores in Corollary 5, with a largest eigenvalue of 1.
+    levels = [n ** (-1 / (2 * source + DESIGN.capacity)) for source in SOURCES]
+    by_level = [risks_of(LeverageSketch(most, level)) for level in levels]
+    found["leverage"] = np.column_stack([r[:, k] for k, r in enumerate(by_level)])
+    for name, risks in found.items():
         for k, source in enumerate(SOURCES):
             ratios = risks[:, k] / curves[k].min()
             yield name, source, first_crossing(sizes, ratios, FACTOR)
+
+
+def _unequal(n: int, rng: np.random.Generator) -> Iterator[Found]:
+    """Yield series, source and the dimension needed with unequal leverage scores."""
+    design = UnequalDesign(DESIGN.capacity, DESIGN.n_modes)
+    sample = Sample.draw(n, rng, design)
+    yield from _dimensions(sample, filter_risks(sample, FILTERS), rng)
 
 
 def projection(
@@ -203,9 +244,17 @@ def projection(
     before is zero.
     """
     sketch = recipe.draw(len(sample.X), rng, X=sample.X, kernel=LinearKernel())
-    basis, triangle = np.linalg.qr((sketch @ sample.X).T)
-    left = np.abs(np.diagonal(triangle))
-    return basis * (left > _DEPENDENT * left[0])
+    rows = sketch @ sample.X
+    basis = np.zeros(rows.T.shape)
+    least = _DEPENDENT * np.linalg.norm(rows[0])
+    for i, row in enumerate(rows):
+        left = row
+        for _ in range(2):  # once more for what rounding left
+            left = left - basis[:, :i] @ (left @ basis[:, :i])
+        norm = np.linalg.norm(left)
+        if norm > least:
+            basis[:, i] = left / norm
+    return basis
 
 
 def first_crossing(sizes: NDArray, values: NDArray, level: float) -> float | None:
@@ -260,19 +309,23 @@ NOTES = (
     "gamma / (2 zeta + gamma), and for sub-sampling 1 / (2 zeta + gamma), times zeta "
     "where it is above 1, with iterated ridge. These are upper bounds: the features of "
     "this design are bounded, so that all leverage scores are similar and sub-sampling "
-    "needs less.",
+    "needs less. unequal: projections on a design of the same eigenvalues with unequal "
+    "scores.",
 )
 _QUANTITIES = {
     "filter": "Excess risk",
     "norm": "Squared distance",
     "projection": "Dimension needed",
+    "unequal": "Dimension needed",
     "sgm": "Excess risk",
 }
 _PARTS = {
     "norm": "Norm of the space, ",
     "projection": "Projection, ",
+    "unequal": "Unequal leverage, ",
     "sgm": "Stochastic gradients, ",
 }
+_PROJECTIONS = ("projection", "unequal")
 # Plain Nystrom, by uniform sub-sampling, needs more landmarks than other sketches.
 PLAIN = "sub-sampling"
 
@@ -287,16 +340,17 @@ def theory(part: str, series: str, source: float) -> float:
 
     Parameters
     ----------
-    part : {"filter", "norm", "projection", "sgm"}
+    part : {"filter", "norm", "projection", "unequal", "sgm"}
         Excess risk of a filter, its squared distance in the norm of the space,
-        dimension of a projection, or excess risk of stochastic gradients.
+        dimension of a projection (on both designs), or excess risk of stochastic
+        gradients.
     series : str
         Name of the filter, the sketch or the regime.
     source : float
         Exponent zeta of the target.
     """
     gamma = DESIGN.capacity
-    if part == "projection":
+    if part in _PROJECTIONS:
         exponent = (1 if series == PLAIN else gamma) / (2 * source + gamma)
         return max(1.0, source) * exponent
     if part == "norm":
@@ -350,8 +404,8 @@ def panels(values: Rows) -> list[Panel]:
 def _theory_lines(part: str, source: float, curve: Curve) -> list[Curve]:
     """Return lines of the slopes of theory, through the middle of a curve."""
     x, y = np.log(curve.x), np.log(curve.y)
-    series = {"theory": "Gaussian" if part == "projection" else "Landweber"}
-    if part == "projection":
+    series = {"theory": "Gaussian" if part in _PROJECTIONS else "Landweber"}
+    if part in _PROJECTIONS:
         series = {f"theory, {PLAIN}": PLAIN, **series}
     lines = []
     for label, name in series.items():

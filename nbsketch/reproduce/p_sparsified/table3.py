@@ -1,9 +1,15 @@
-"""Table 3 of the p-sparsified paper: critical radius and statistical dimension.
+"""Table 3 and Theorems 2 and 4 of the p-sparsified paper: orders and excess risks.
 
 El Ahmad, Laforgue and d'Alche-Buc, TMLR 2023, after Yang, Pilanci and Wainwright, Ann.
 Stat. 2017: the orders of the squared critical radius and of the statistical dimension
 for Gaussian, polynomial and first-order Sobolev kernels. Here both are measured on
 uniform inputs in [0, 1], and the growth is fitted.
+
+So is that of the excess risk of sketched estimators, which the theorems bound by terms
+of order delta_n: Huber loss, one output or three with a coupling output matrix, targets
+of a function in the unit sphere of the space with normal noise. Penalty and sketch are
+those of the theorem, delta_n^2 and s = max(12 d_n / p^2, delta_n^2 n) at p = 0.7; its
+own constant, 5120, exceeds n.
 """
 
 from __future__ import annotations
@@ -15,20 +21,42 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch.diagnostics import critical_radius, spectrum, statistical_dimension
+from nbsketch.diagnostics import SizeRecommendation, recommend_size, spectrum
+from nbsketch.estimators import SketchedKernelRegressor
 from nbsketch.kernels import GaussianKernel, Kernel, PolynomialKernel, SobolevKernel
+from nbsketch.losses import HuberLoss
+from nbsketch.outputs import QuantileOutput
 from nbsketch.reproduce._figures import STYLES, Curve, Panel, style_of
 from nbsketch.reproduce._report import Row, Rows, column, log_log_slope, where
 from nbsketch.reproduce.experiment import Experiment
+from nbsketch.sketches import PSparsifiedSketch
 
 ROWS, QUICK_ROWS = tuple(100 * 2**k for k in range(8)), (100, 200, 400, 800)
 LANDMARKS = 1600
 # In units in which the norm of the regression function is 1.
 NOISE = 0.3
 DEGREE = 3
-QUANTITIES = {"radius": r"$\delta_n^2$", "dimension": "$d_n$"}
+LOSS = HuberLoss(NOISE)
+# Levels of the outputs, which the output matrix couples.
+OUTPUTS = {"risk": (0.5,), "vector_risk": (0.1, 0.5, 0.9)}
+# Kernel values that a regression function sums up.
+_CENTERS = np.linspace(0.1, 0.9, 5)[:, None]
+# Nodes of the mean over inputs, and draws of the noise, each with both signs.
+_TEST_ROWS, _TEST_NOISES = 1000, 500
+QUANTITIES = {
+    "radius": r"$\delta_n^2$",
+    "dimension": "$d_n$",
+    "risk": "Excess risk",
+    "vector_risk": "Excess risk, 3 outputs",
+}
 # Names in the table. The rate of the bound is the root of the squared radius.
-_NAMES = {"radius": "delta_n^2", "dimension": "d_n", "rate": "learning rate"}
+_NAMES = {
+    "radius": "delta_n^2",
+    "dimension": "d_n",
+    "rate": "learning rate",
+    "risk": "excess risk",
+    "vector_risk": "excess risk, 3 outputs",
+}
 NOTES = (
     "exponent: slope of the logarithm against log n, mean over draws of the inputs, "
     "with the half-width of a 95 % interval. stated_exponent: that of the stated "
@@ -39,6 +67,8 @@ NOTES = (
     "largest; 1 if both grow equally.",
     "d_n is the index of the first eigenvalue below: one more than the number above, "
     f"{DEGREE + 2} where all {DEGREE + 1} of a polynomial are.",
+    "excess risk: of a sketched estimator with Huber loss, beside the learning rate, "
+    "which bounds it.",
     f"n from {ROWS[0]} to {ROWS[-1]}; noise {NOISE}; spectra exact up to "
     f"{LANDMARKS} rows, beyond by as many landmarks.",
 )
@@ -59,6 +89,10 @@ class Case(NamedTuple):
     dimension: Order
     rate: Order
     size: str
+
+    def order(self, quantity: str) -> Order:
+        """Return what is stated of a quantity: of risks, the rate."""
+        return getattr(self, "rate" if quantity in OUTPUTS else quantity)
 
 
 CASES = {
@@ -96,19 +130,58 @@ def measure(name: str, replicate: int, n: int) -> Iterator[Row]:
     X = np.random.default_rng((replicate, n)).uniform(size=(n, 1))
     kernel, size = CASES[name].kernel, min(n, LANDMARKS)
     mu = spectrum(X, kernel, size=size, random_state=replicate)
+    advice = recommend_size(mu, guarantee="satisfiable", noise=NOISE)
     yield {
         "kernel": name,
         "n": n,
         "replicate": replicate,
-        "radius": critical_radius(mu, noise=NOISE) ** 2,
-        "dimension": statistical_dimension(mu, noise=NOISE),
+        "radius": advice.radius**2,
+        "dimension": advice.statistical_dimension,
+        **{
+            risk: excess_risk(X, kernel, QuantileOutput(levels), advice, replicate)
+            for risk, levels in OUTPUTS.items()
+        },
     }
+
+
+def excess_risk(
+    X: NDArray,
+    kernel: Kernel,
+    output: QuantileOutput,
+    advice: SizeRecommendation,
+    seed: int,
+) -> float:
+    """Return the excess risk of a sketched estimator of recommended size.
+
+    The noise is symmetric, so that the regression function has the least risk.
+    """
+    d = len(output.quantiles)
+    rng = np.random.default_rng((seed, len(X), d))
+    weights = np.random.default_rng(seed).standard_normal((len(_CENTERS), d))
+    M = output.matrix(d)
+    weights /= np.sqrt(np.trace(weights.T @ kernel(_CENTERS) @ weights @ M))
+    test = (np.arange(_TEST_ROWS)[:, None] + 0.5) / _TEST_ROWS
+    truth, best = (kernel(rows, _CENTERS) @ weights @ M for rows in (X, test))
+    noise = NOISE * rng.standard_normal((_TEST_NOISES, d))
+    model = SketchedKernelRegressor(
+        kernel,
+        loss=LOSS,
+        output=output,
+        sketch=PSparsifiedSketch(advice.size, advice.density),
+        alpha=advice.alpha,
+        fit_intercept=False,
+        random_state=seed,
+    ).fit(X, truth + NOISE * rng.standard_normal(truth.shape))
+    errors = model.predict(test).reshape(best.shape) - best
+    noise = np.concatenate([noise, -noise])
+    risks = LOSS.norm_value((errors[:, None] - noise).reshape(-1, d))
+    return float(risks.mean() - LOSS.norm_value(noise).mean())
 
 
 def summarize(rows: Rows) -> list[Row]:
     """Return the fitted growth beside the stated one, for each kernel and quantity."""
     return [
-        _growth(rows, name, quantity, getattr(case, quantity))
+        _growth(rows, name, quantity, case.order(quantity))
         for name, case in CASES.items()
         for quantity in _NAMES
     ]
@@ -149,7 +222,7 @@ def panels(rows: Rows) -> list[Panel]:
         curves = []
         for name, case in CASES.items():
             n, values = _by_size(rows, name, quantity)
-            mean, stated = values.mean(axis=0), getattr(case, quantity).function(n)
+            mean, stated = values.mean(axis=0), case.order(quantity).function(n)
             level = np.exp(np.log(mean / stated).mean())
             style = STYLES["stated order"]._replace(color=style_of(name).color)
             curves.append(Curve(name, n, mean))
@@ -160,7 +233,7 @@ def panels(rows: Rows) -> list[Panel]:
 
 run = Experiment(
     name="table3",
-    title="table3: critical radius and statistical dimension",
+    title="table3: critical radius, statistical dimension and excess risk",
     notes=NOTES,
     replicates=(10, 3),
     points=points,

@@ -73,8 +73,8 @@ CORE = 5
 SCRIPTS = {"nbsketch.__main__"}
 LONGEST_FILE = 400
 # Files and lines of code of the package. A commit that raises a number says why.
-MOST_FILES = 220
-MOST_LINES = 28_486
+MOST_FILES = 212
+MOST_LINES = 28_460
 # Names of the place where the text was written, which no reader knows.
 PRIVATE = ("/" + "work/", "shared" + "/")
 TEXT = {".cfg", ".ini", ".json", ".md", ".py", ".rst", ".sh", ".toml", ".txt"}

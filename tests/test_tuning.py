@@ -13,8 +13,8 @@ from nbsketch.kernels import LEARNABLE
 from nbsketch.tuning import fit_scaler, search, tune
 from nbsketch.tuning.criterion import LeaveOneOut, Sample
 from nbsketch.tuning.descent import LONGEST, Budget, Curvature, Descent
+from nbsketch.tuning.exact import ExactCriterion
 from nbsketch.tuning.rows import prepare
-from nbsketch.tuning.variants import ExactCriterion
 
 KERNELS = {
     "gaussian": gaussian,

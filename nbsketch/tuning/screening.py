@@ -34,11 +34,11 @@ import numpy as np
 import scipy.special
 from numpy.typing import NDArray
 
+from nbsketch.tuning.blocked import criterion_of
 from nbsketch.tuning.descent import Budget
 from nbsketch.tuning.inputs import InputScaler
 from nbsketch.tuning.rows import Rows
 from nbsketch.tuning.search import NEAR, SHORT, isotropic_start, learn_briefly, settle
-from nbsketch.tuning.variants import criterion_of
 
 # Features handled at a time: their functions stay in cache.
 _BLOCK = 16

@@ -35,10 +35,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch.kernels import median_distance
+from nbsketch.tuning.blocked import criterion_of
 from nbsketch.tuning.criterion import LeaveOneOut, Sample, distance_of
 from nbsketch.tuning.descent import Budget, Criterion, Curvature, Descent
+from nbsketch.tuning.exact import ExactCriterion
 from nbsketch.tuning.rows import Rows
-from nbsketch.tuning.variants import ExactCriterion, criterion_of
 
 # kappa: a length scale e times as large as the others costs 7 / n in the criterion.
 PULL = 10.0

@@ -14,6 +14,7 @@ from nbsketch._jit.tuning import FAMILIES
 from nbsketch._validation import check_choice, check_integer, random_generator
 from nbsketch.kernels import LEARNABLE, Kernel, StationaryKernel
 from nbsketch.solvers.folds import Fold
+from nbsketch.tuning.blocked import criterion_of
 from nbsketch.tuning.descent import Budget
 from nbsketch.tuning.inputs import MANY, PREPROCESSINGS, InputScaler, fit_scaler
 from nbsketch.tuning.rows import Rows, as_folds, block_labels, prepare
@@ -27,7 +28,6 @@ from nbsketch.tuning.search import (
     settle,
     spread_start,
 )
-from nbsketch.tuning.variants import criterion_of
 
 # Residuals, in standard deviations, beyond which a row is trimmed, and within which it
 # is restored.

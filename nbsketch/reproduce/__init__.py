@@ -50,6 +50,7 @@ EXPERIMENTS = {
     "table3": "p_sparsified.table3",
     "table4": "p_sparsified.table4",
     "table6": "p_sparsified.table2",
+    "vector": "p_sparsified.table2",
     "pohlen": "pohlen",
     "sisokr": "sisokr.multilabel",
     "tabular": "tabular.comparison",

@@ -478,7 +478,17 @@ CLAIMS = [
         ],
     ),
 ]
+VECTOR = table("vector")
 REPRODUCTION = [
+    (
+        "{} and {} in place of {}, at {} and {} times its time; the squared "
+        "epsilon-insensitive loss ({}) and the graph ({})",
+        [
+            *(VECTOR[i]["arrmse"] for i in (1, 2, 0)),
+            *(VECTOR[i]["seconds"] / VECTOR[0]["seconds"] for i in (1, 2)),
+            *(VECTOR[i]["arrmse"] for i in (3, 4)),
+        ],
+    ),
     (
         "have {} (autompg) to {} (airfoil) times the error without a sketch, at "
         ":math:`s = 300` {} (concrete) and {} (airfoil) times",

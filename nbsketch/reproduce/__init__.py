@@ -53,6 +53,7 @@ EXPERIMENTS = {
     "vector": "p_sparsified.table2",
     "pohlen": "pohlen",
     "sisokr": "sisokr.multilabel",
+    "sisokr_rates": "sisokr.least_squares",
     "tabular": "tabular.comparison",
     "unseen": "tabular.unseen",
     "sketch-cost": "tabular.sketch_cost",

@@ -181,7 +181,18 @@ POHLEN_TIMES = [
     for name in ("sine", "airfoil")
     for which in ((80,), (0, "without sketch"))
 ]
+RISKS = [
+    value
+    for quantity in ("excess risk", "excess risk, 3 outputs")
+    for value in cells("table3", "exponent", quantity=quantity)
+]
+BOUNDS = list(cells("table3", "stated_exponent", quantity="excess risk"))
 CLAIMS = [
+    (
+        "slopes in n of {}, {} and {} for one output, {}, {} and {} for three; stated "
+        "{}, {} and {}",
+        [*RISKS, *BOUNDS],
+    ),
     (
         "Fourier features {} in {} s, accumulation {} in {} s, p-SR of density "
         ":math:`30/n` {} in {} s, of :math:`50/n` {} in {} s, Gaussian {} in {} s.",
@@ -480,6 +491,11 @@ CLAIMS = [
 ]
 VECTOR = table("vector")
 REPRODUCTION = [
+    (
+        "slopes of {}, {} and {} for one output and {}, {} and {} for three, where the "
+        "bounds have {}, {} and {}.",
+        [*RISKS, *BOUNDS],
+    ),
     (
         "{} and {} in place of {}, at {} and {} times its time; the squared "
         "epsilon-insensitive loss ({}) and the graph ({})",

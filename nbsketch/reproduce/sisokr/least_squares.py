@@ -28,7 +28,7 @@ from nbsketch.reproduce._report import (
     Rows,
     column,
     groups,
-    log_log_slope,
+    growth,
     spread,
     timed,
     where,
@@ -228,15 +228,11 @@ STATED = {
     "SISOKR": {"training": 0.0, "inference": 1.0, "excess": 0.0},
 }
 RATE_NOTES = (
-    "slope: of the logarithm against that of n, mean over replicates and its 95 % "
-    f"interval. SISOKR: sketches of {FIXED_SIZE} rows on both sides.",
-    "excess: root of the mean squared distance from the best predictions on 1,000 test "
-    "rows. Stated: without sketches n^(-1 / (2 (1 + g))) with capacity g = 2/3 of the "
-    "inputs; with sketches n^(-(1 - g) / (2 (1 + g))) with the larger capacity of both "
-    "sides, which is 1 for outputs whose noise has eigenvalues k^(-1/10): a bound that "
-    "does not fall.",
-    "Stated times: training n^3, and m^2 p n with p = 20/n; inference n times the "
-    "candidates, which are the n training outputs, and m times the candidates.",
+    f"SISOKR: sketches of {FIXED_SIZE} rows on both sides. Candidates: the n training "
+    "outputs. excess: root of the mean squared distance from the best predictions.",
+    "stated: exponents of training n^3 and m^2 p n, with p = 20/n, of inference n n_c "
+    "and m n_c with n_c = n, and of the bounds n^(-1 / (2 (1 + g))) and n^(-(1 - g) / "
+    "(2 (1 + g))) with capacities g = 2/3 of inputs and 1, the largest, of outputs.",
 )
 
 
@@ -259,20 +255,8 @@ def summarize_rates(rows: Rows) -> list[Row]:
     for name, quantity in product(STATED, STATED["IOKR"]):
         sizes = groups(where(rows, name=name), "n")
         curves = np.column_stack([column(one, quantity) for one in sizes.values()])
-        slope = log_log_slope([n for (n,) in sizes], curves)
-        low, high = slope.ends()
-        table.append(
-            {
-                "name": name,
-                "quantity": quantity,
-                "stated": STATED[name][quantity],
-                "slope": slope.value,
-                "low": low,
-                "high": high,
-                "first": float(curves[:, 0].mean()),
-                "last": float(curves[:, -1].mean()),
-            }
-        )
+        row = {"name": name, "quantity": quantity, "stated": STATED[name][quantity]}
+        table.append(row | growth([n for (n,) in sizes], curves))
     return table
 
 

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from nbsketch.reproduce import EXPERIMENTS, runner
-from nbsketch.reproduce._report import column, read_csv, where
+from nbsketch.reproduce._report import column, log_log_slope, read_csv, where
 
 DOCS = Path(__file__).parent
 _NUMBER = r"(-?(?:\d+(?:\.\d+)?|\.\d+))"
@@ -181,7 +181,41 @@ POHLEN_TIMES = [
     for name in ("sine", "airfoil")
     for which in ((80,), (0, "without sketch"))
 ]
+RISKS = [
+    value
+    for quantity in ("excess risk", "excess risk, 3 outputs")
+    for value in cells("table3", "exponent", quantity=quantity)
+]
+BOUNDS = list(cells("table3", "stated_exponent", quantity="excess risk"))
+
+
+def in_size(side, field):
+    """Return the slope of a time of SISOKR in the size of a sketch."""
+    rows = where(table("sisokr_synthetic"), name="SISOKR", side=side)
+    return log_log_slope(column(rows, f"{side}_size"), column(rows, field)).value
+
+
+def in_rows(quantity, field="slope"):
+    """Return a field of the growth with n, without and with sketches."""
+    return list(cells("sisokr_rates", field, quantity=quantity))
+
+
+SIZE_SLOPES = [in_size("input", "training"), in_size("output", "inference")]
 CLAIMS = [
+    (
+        "training {} without and {} with sketches, inference {} and {}. Slopes in "
+        ":math:`m_X` and :math:`m_Y`: training {}, inference {}",
+        [*in_rows("training"), *in_rows("inference"), *SIZE_SLOPES],
+    ),
+    (
+        ":math:`n^{{}}` with sketches, :math:`n^{{}}` without.",
+        in_rows("excess")[::-1],
+    ),
+    (
+        "slopes in n of {}, {} and {} for one output, {}, {} and {} for three; stated "
+        "{}, {} and {}",
+        [*RISKS, *BOUNDS],
+    ),
     (
         "Fourier features {} in {} s, accumulation {} in {} s, p-SR of density "
         ":math:`30/n` {} in {} s, of :math:`50/n` {} in {} s, Gaussian {} in {} s.",
@@ -478,7 +512,38 @@ CLAIMS = [
         ],
     ),
 ]
+VECTOR = table("vector")
 REPRODUCTION = [
+    (
+        "by :math:`n^{{}}` with sketches and :math:`n^{{}}` without",
+        in_rows("excess")[::-1],
+    ),
+    (
+        "directions, have {} times",
+        [in_rows("excess", "last")[1] / in_rows("excess", "last")[0]],
+    ),
+    (
+        "Training with sketches grows as :math:`n^{{}}`",
+        in_rows("training")[1:],
+    ),
+    (
+        "grows as :math:`m_X^{{}}` and its inference as :math:`m_Y^{{}}`",
+        SIZE_SLOPES,
+    ),
+    (
+        "slopes of {}, {} and {} for one output and {}, {} and {} for three, where the "
+        "bounds have {}, {} and {}.",
+        [*RISKS, *BOUNDS],
+    ),
+    (
+        "{} and {} in place of {}, at {} and {} times its time; the squared "
+        "epsilon-insensitive loss ({}) and the graph ({})",
+        [
+            *(VECTOR[i]["arrmse"] for i in (1, 2, 0)),
+            *(VECTOR[i]["seconds"] / VECTOR[0]["seconds"] for i in (1, 2)),
+            *(VECTOR[i]["arrmse"] for i in (3, 4)),
+        ],
+    ),
     (
         "have {} (autompg) to {} (airfoil) times the error without a sketch, at "
         ":math:`s = 300` {} (concrete) and {} (airfoil) times",

@@ -114,6 +114,11 @@ def test_runs_are_those_of_the_report():
     assert {method.size for method in by_nonzeros.methods} == {225}
 
 
+def test_a_sketch_without_zeros_is_a_rademacher_sketch():
+    assert Method(SPARSE, 30, 30).recipe() == pohlen.RademacherSketch(30)
+    assert Method(SPARSE, 30, 16).recipe() == pohlen.SparseJLSketch(30, 16)
+
+
 def test_sizes_end_at_the_training_rows():
     methods = [Method("Gaussian", size) for size in (20, 40, 80)]
     found = list(pohlen.measure("toy", lambda seed: split(toy(100), seed), methods, 0))
@@ -126,14 +131,14 @@ def test_small_evaluation(tiny, tmp_path, capsys):
     assert BOOTSTRAP in capsys.readouterr().out
     rows = _report.read_csv(tmp_path / "pohlen.csv")
     # two sets, two runs; without a sketch there is one size
-    assert len(rows) == 2 * 2 * (1 + 2 * (len(SKETCHES) + 1) + 2)
+    assert len(rows) == 2 * 2 * (1 + 2 * (len(SKETCHES) + 1) + 3)
     assert all(0 < row["error"] < 3 for row in rows)
     table = pohlen.summarize(rows)
     assert len(table) == len(rows) / 2
     without = [row for row in table if row["method"] == WITHOUT]
     assert [row["size"] for row in without] == [0, 0]
     sparse = [row["nonzeros"] for row in table if row["method"] == SPARSE]
-    assert_array_equal(sparse, [1, 4, 1, 4])
+    assert_array_equal(sparse, [1, 4, 10, 1, 4, 12])
     picture = (tmp_path / "pohlen.png").read_bytes()
     assert picture.startswith(b"\x89PNG") and len(picture) > 20_000
 

@@ -417,6 +417,14 @@ def test_table6_has_the_targets_of_table2(tiny_table2, monkeypatch):
             assert_allclose(mean, row["arrmse"])
 
 
+def test_losses_of_vectors_and_an_output_matrix(tiny_table2):
+    table = table2.vector(replicates=2)
+    assert [row["method"] for row in table][:2] == ["square", "Huber, kappa = 1"]
+    assert table[-1]["method"] == "graph" and len(table) == 5
+    errors = [row["arrmse"] for row in table]
+    assert len(set(errors)) == 5 and all(0.1 < error < 1 for error in errors)
+
+
 def test_published_targets_average_to_the_published_errors():
     for name in table2.SETS:
         rows = _report.where(table2.TARGETS, set=name)

@@ -52,6 +52,7 @@ def tiny(monkeypatch):
         "QUICK_SIZES": (5, 10),
         "SIZES": (5, 10),
         "FIXED_SIZE": 10,
+        "QUICK_RATE_ROWS": (40, 80),
     }.items():
         monkeypatch.setattr(least_squares, name, value)
 
@@ -84,6 +85,32 @@ def test_the_set_of_the_size_of_bookmarks_is_not_quick(tiny, tmp_path, monkeypat
     multilabel.run(replicates=1, quick=True)
     multilabel.run(replicates=1)
     assert calls == [(1, True, None, False), (1, False, None, False), "run"]
+
+
+def test_rates_stand_beside_those_that_are_stated(tiny):
+    table = least_squares.RUNS["sisokr_rates"](quick=True)
+    assert [(row["name"], row["quantity"]) for row in table] == [
+        (name, quantity)
+        for name in ("IOKR", "SISOKR")
+        for quantity in ("training", "inference", "excess")
+    ]
+    assert [row["stated"] for row in table] == [3, 2, -0.3, 0, 1, 0]
+    excess = table[2]
+    assert excess["low"] < excess["slope"] < excess["high"]
+    assert 0 < excess["last"] < excess["first"]
+    assert_allclose(
+        excess["slope"], np.log2(excess["last"] / excess["first"]), atol=0.1
+    )
+
+
+def test_excess_risk_is_the_distance_from_the_best_predictions(tiny):
+    problem = least_squares.make_problem(60, 0)
+    method = least_squares.Method("IOKR", "input", None, None)
+    exact = least_squares.evaluate(method, problem, 0)
+    A = problem.X.T @ problem.X / 60 + problem.alpha * np.eye(12)
+    slope = np.linalg.solve(A, problem.X.T @ problem.Y / 60)
+    distance = np.square(problem.X_test @ slope - problem.truth).sum(axis=1).mean()
+    assert_allclose(exact["excess"], np.sqrt(distance), rtol=1e-6)
 
 
 def test_exact_methods_are_left_out_on_many_rows(tiny, monkeypatch):

@@ -140,6 +140,17 @@ def log_log_slope(x: ArrayLike, y: ArrayLike) -> Slope:
     return _slope(slopes.mean(), sem(slopes), slopes.size - 1)
 
 
+def growth(x: ArrayLike, curves: NDArray) -> Row:
+    """Return slope, ends of its interval, and the mean of the first and last values.
+
+    `curves` are positive values (replicates, n), as in `log_log_slope`.
+    """
+    slope = log_log_slope(x, curves)
+    first, *_, last = curves.mean(axis=0).tolist()
+    names = ("slope", "low", "high", "first", "last")
+    return dict(zip(names, (slope.value, *slope.ends(), first, last), strict=True))
+
+
 def _slope(value: float, error: float, degrees: int) -> Slope:
     # equal slopes differ by rounding, which is no width
     return Slope(float(value), round(float(t.ppf(0.975, degrees) * error), 9))

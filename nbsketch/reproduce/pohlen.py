@@ -73,6 +73,8 @@ class Method(NamedTuple):
 
     def recipe(self) -> SketchRecipe:
         """Return the sketch; all rows for the methods without one."""
+        if self.nonzeros == self.size:  # no entry is zero
+            return RademacherSketch(self.size)
         if self.nonzeros is not None:
             return SparseJLSketch(self.size, self.nonzeros)
         if self.method in SKETCHES:
@@ -147,7 +149,8 @@ NOTES = (
     "Kernel exp(-||x - y||^2 / (2 h)); h and the penalty are those of {1e-9, ..., 1e3} "
     "with the least error on the evaluation rows.",
     "bootstrap: one exact model on as many rows, drawn with replacement, as the sketch "
-    "has. nonzeros: of each column of a sparse JL sketch. (added): not in the report.",
+    "has. nonzeros: of each column of a sparse JL sketch; with as many as rows it is a "
+    "Rademacher sketch. (added): not in the report.",
 )
 
 
@@ -161,7 +164,7 @@ class Scan(NamedTuple):
 def scans(name: str, replicates: int | None, quick: bool) -> list[Scan]:
     """Return the scans of sizes and of nonzeros on a set, with the report's runs."""
     sizes = QUICK_SIZES if quick else SIZES
-    nonzeros = QUICK_NONZEROS if quick else NONZEROS
+    nonzeros = *(QUICK_NONZEROS if quick else NONZEROS), SPARSE_SIZES[name]
     by_size = [Method(m, s) for m in (*SKETCHES, BOOTSTRAP) for s in sizes]
     by_nonzeros = [Method(SPARSE, SPARSE_SIZES[name], c) for c in nonzeros]
     return [

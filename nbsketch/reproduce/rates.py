@@ -36,7 +36,7 @@ from nbsketch._blas import eigh
 from nbsketch.datasets import DiagonalDesign
 from nbsketch.kernels import LinearKernel
 from nbsketch.reproduce._figures import Curve, Panel
-from nbsketch.reproduce._report import Row, Rows, column, groups, log_log_slope
+from nbsketch.reproduce._report import Row, Rows, column, groups, growth
 from nbsketch.reproduce.experiment import Experiment
 from nbsketch.sketches import (
     GaussianSketch,
@@ -364,21 +364,9 @@ def summarize(values: Rows) -> list[Row]:
     """Return one row for each part, series and source: slope and theory."""
     table = []
     for (part, series, source), (sizes, curves) in _curves(values):
-        slope = log_log_slope(sizes, curves)
-        low, high = slope.ends()
-        table.append(
-            {
-                "part": part,
-                "series": series,
-                "source": source,
-                "theory": theory(part, series, source),
-                "slope": slope.value,
-                "low": low,
-                "high": high,
-                "first": float(curves[:, 0].mean()),
-                "last": float(curves[:, -1].mean()),
-            }
-        )
+        stated = theory(part, series, source)
+        row = {"part": part, "series": series, "source": source, "theory": stated}
+        table.append(row | growth(sizes, curves))
     return table
 
 

@@ -117,9 +117,8 @@ def series_of(problem: Problem, quick: bool = False) -> dict[str, Series]:
             _sketched(lambda size: AccumulationSketch(size, ACCUMULATED)), sizes
         ),
         FOURIER: Series(_fit_fourier, sizes),
-        # Methods that need all columns have the sizes of the quick experiment.
-        COUNT: Series(_sketched(CountSketch), QUICK_SIZES),
-        GAUSSIAN: Series(_sketched(GaussianSketch), QUICK_SIZES),
+        COUNT: Series(_sketched(CountSketch), sizes),
+        GAUSSIAN: Series(_sketched(GaussianSketch), sizes),
         f"{_ADAM_NONZEROS}/n-S{kind}, {ADAM}": Series(adam, sizes),
     }
 

@@ -7,19 +7,32 @@ standard normal entries, and p-SR sketches of density 20/n on both sides. Not st
 the authors, and chosen here: random bases of C and E; one penalty for all methods, the
 best for exact ridge regression on 1,000 further rows; 1,000 test rows; the sizes; all
 training outputs as candidates of the decoding.
+
+`rates` measures growth with n: of both times, and of the excess risk, the root of the
+mean squared distance of h(x) from C H x, which is known here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch.reproduce._figures import Curve, Panel
-from nbsketch.reproduce._report import Row, Rows, column, groups, spread, timed, where
+from nbsketch.reproduce._report import (
+    Row,
+    Rows,
+    column,
+    groups,
+    growth,
+    spread,
+    timed,
+    where,
+)
 from nbsketch.reproduce.experiment import Experiment
 from nbsketch.sketches import IdentitySketch, PSparsifiedSketch
 from nbsketch.structured import InputOutputKernelRegressor
@@ -40,13 +53,14 @@ NOTES = (
 
 
 class Problem(NamedTuple):
-    """Training and test data with the penalty."""
+    """Training and test data with the penalty, and the best predictions."""
 
     X: NDArray
     Y: NDArray
     X_test: NDArray
     Y_test: NDArray
     alpha: float
+    truth: NDArray
 
 
 class Method(NamedTuple):
@@ -76,7 +90,8 @@ def make_problem(n: int, seed: int) -> Problem:
     Y = X @ slope.T + rng.standard_normal((total, N_FEATURES)) @ noise_root
     train, choice = slice(n), slice(n, n + N_OTHERS)
     alpha = _best_alpha(X[train], Y[train], X[choice], Y[choice])
-    return Problem(X[train], Y[train], X[n + N_OTHERS :], Y[n + N_OTHERS :], alpha)
+    X_test, Y_test = X[n + N_OTHERS :], Y[n + N_OTHERS :]
+    return Problem(X[train], Y[train], X_test, Y_test, alpha, X_test @ slope.T)
 
 
 def _covariance(rng: np.random.Generator, values: NDArray) -> tuple[NDArray, NDArray]:
@@ -125,7 +140,7 @@ def measure(method: Method, n: int, seed: int) -> Iterator[Row]:
 
 
 def evaluate(method: Method, problem: Problem, seed: int) -> Row:
-    """Return error, and seconds of training and inference."""
+    """Return error, root of the excess risk, and seconds of training and inference."""
     model = InputOutputKernelRegressor(
         "linear",
         "linear",
@@ -137,7 +152,9 @@ def evaluate(method: Method, problem: Problem, seed: int) -> Row:
     _, training = timed(model.fit, problem.X, problem.Y)
     _, inference = timed(model.predict, problem.X_test)
     error = -model.score(problem.X_test, problem.Y_test)
-    return {"error": error, "training": training, "inference": inference}
+    excess = np.sqrt(-model.score(problem.X_test, problem.truth))
+    times = {"training": training, "inference": inference}
+    return {"error": error, "excess": excess} | times
 
 
 def _sketch(size: int | None) -> Any:
@@ -202,3 +219,55 @@ run = Experiment(
     summarize=summarize,
     panels=panels,
 )
+
+RATE_ROWS, QUICK_RATE_ROWS = (1000, 2000, 4000, 8000), (500, 1000, 2000)
+# Exponents of n: times of a p-sparsified sketch with p = 20/n and of all rows; and of
+# the bound, with 2/3 as the capacity of inputs and 1, the largest, for outputs.
+STATED = {
+    "IOKR": {"training": 3.0, "inference": 2.0, "excess": -0.3},
+    "SISOKR": {"training": 0.0, "inference": 1.0, "excess": 0.0},
+}
+RATE_NOTES = (
+    f"SISOKR: sketches of {FIXED_SIZE} rows on both sides. Candidates: the n training "
+    "outputs. excess: root of the mean squared distance from the best predictions.",
+    "stated: exponents of training n^3 and m^2 p n, with p = 20/n, of inference n n_c "
+    "and m n_c with n_c = n, and of the bounds n^(-1 / (2 (1 + g))) and n^(-(1 - g) / "
+    "(2 (1 + g))) with capacities g = 2/3 of inputs and 1, the largest, of outputs.",
+)
+
+
+def rate_points(replicates: int, quick: bool) -> Iterator[tuple[Method, int, int]]:
+    """Yield method, number of rows and replicate."""
+    sizes = {"IOKR": None, "SISOKR": FIXED_SIZE}
+    for seed, n in product(range(replicates), QUICK_RATE_ROWS if quick else RATE_ROWS):
+        for name, size in sizes.items():
+            yield Method(name, "input", size, size), n, seed
+
+
+def measure_rate(method: Method, n: int, seed: int) -> Iterator[Row]:
+    """Yield one measurement with its number of rows."""
+    yield from ({"n": n, **row} for row in measure(method, n, seed))
+
+
+def summarize_rates(rows: Rows) -> list[Row]:
+    """Return slope and stated exponent for each method and quantity."""
+    table = []
+    for name, quantity in product(STATED, STATED["IOKR"]):
+        sizes = groups(where(rows, name=name), "n")
+        curves = np.column_stack([column(one, quantity) for one in sizes.values()])
+        row = {"name": name, "quantity": quantity, "stated": STATED[name][quantity]}
+        table.append(row | growth([n for (n,) in sizes], curves))
+    return table
+
+
+rates = Experiment(
+    name="sisokr_rates",
+    title="sisokr_rates: growth of times and excess risk with the number of rows",
+    notes=RATE_NOTES,
+    replicates=(3, 2),
+    points=rate_points,
+    measure=measure_rate,
+    label="{0.name}, n = {1}",
+    summarize=summarize_rates,
+)
+RUNS = {"sisokr_rates": rates}

@@ -30,10 +30,9 @@ from nbsketch._rows import (
 from nbsketch._validation import check_positives, declares_parameters
 from nbsketch.estimators._summary import summarize
 from nbsketch.fitting.fit import sketch_rows
-from nbsketch.fitting.inputs import transform_rows
 from nbsketch.fitting.methods import select_method, warn_of
 from nbsketch.fitting.objective import FeatureSolution, Problem
-from nbsketch.fitting.sketched import SketchedData
+from nbsketch.fitting.sketched import SketchedData, transform_rows
 from nbsketch.fitting.training import TrainingRows, check_weights, folds_of_kept
 from nbsketch.persistence import SaveMixin
 from nbsketch.solvers.folds import Fold

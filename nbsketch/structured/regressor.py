@@ -23,7 +23,8 @@ from nbsketch._validation import (
     keeping_fitted,
     random_generator,
 )
-from nbsketch.fitting.inputs import (
+from nbsketch.fitting.sizes import fits_dense
+from nbsketch.fitting.sketched import (
     TuningTarget,
     check_learnable,
     is_auto,
@@ -31,7 +32,6 @@ from nbsketch.fitting.inputs import (
     learn_inputs,
     summary_lines,
 )
-from nbsketch.fitting.sizes import fits_dense
 from nbsketch.fitting.training import TrainingRows, check_weights
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
 from nbsketch.persistence import SaveMixin

@@ -27,7 +27,6 @@ FLOORS = {
     "nbsketch._blas": 1,
     "nbsketch._progress": 1,
     "nbsketch._memory": 1,
-    "nbsketch._faults": 1,
     "nbsketch._fields": 1,
     "nbsketch._validation": 1,
     "nbsketch._quantiles": 1,

@@ -16,10 +16,9 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import _check_sample_weight
 
-from nbsketch._faults import explaining
 from nbsketch._memory import fits
 from nbsketch._sketch_map import KEEP_BYTES
-from nbsketch._validation import check_integer
+from nbsketch._validation import check_integer, explaining
 from nbsketch.distributed.rows import PartitionedRows
 from nbsketch.solvers.folds import Fold, OrderEffect
 from nbsketch.tuning import InputScaler

@@ -311,7 +311,7 @@ def asked(monkeypatch):
 
     monkeypatch.setattr(ChosenRows, "__getitem__", counted)
     monkeypatch.setattr("nbsketch._sketch_map.REPORTED_ROWS", 256)
-    monkeypatch.setattr("nbsketch.tuning.inputs._ROWS", 200)  # samples
+    monkeypatch.setattr("nbsketch.tuning.rows._FITTED_ROWS", 200)  # samples
     return counts
 
 

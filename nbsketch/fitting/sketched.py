@@ -31,7 +31,7 @@ from nbsketch.sketches import LandmarkSketch, Sketch, SketchRecipe
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.folds import Fold, OrderEffect
 from nbsketch.tuning import InputScaler, fit_scaler, tune
-from nbsketch.tuning.inputs import PREPROCESSINGS
+from nbsketch.tuning.rows import PREPROCESSINGS
 
 # Kernels by name whose length scales can be learned, and the argument of `tune`.
 _FAMILIES = LEARNABLE_NAMES | {"auto": "auto"}

@@ -35,8 +35,7 @@ import scipy.special
 from numpy.typing import NDArray
 
 from nbsketch.tuning.descent import Budget
-from nbsketch.tuning.inputs import InputScaler
-from nbsketch.tuning.rows import Rows
+from nbsketch.tuning.rows import InputScaler, Rows
 from nbsketch.tuning.search import NEAR, SHORT, isotropic_start, learn_briefly, settle
 from nbsketch.tuning.variants import criterion_of
 

@@ -15,8 +15,16 @@ from nbsketch._validation import check_choice, check_integer, random_generator
 from nbsketch.kernels import LEARNABLE, Kernel, StationaryKernel
 from nbsketch.solvers.folds import Fold
 from nbsketch.tuning.descent import Budget
-from nbsketch.tuning.inputs import MANY, PREPROCESSINGS, InputScaler, fit_scaler
-from nbsketch.tuning.rows import Rows, as_folds, block_labels, prepare
+from nbsketch.tuning.rows import (
+    MANY,
+    PREPROCESSINGS,
+    InputScaler,
+    Rows,
+    as_folds,
+    block_labels,
+    fit_scaler,
+    prepare,
+)
 from nbsketch.tuning.screening import Selection, screen
 from nbsketch.tuning.search import (
     NEAR,

@@ -22,13 +22,11 @@ from numpy.typing import NDArray
 
 from nbsketch._progress import report
 from nbsketch._rows import is_pairwise
-from nbsketch._sketch_map import SketchMap, sketched_design
 from nbsketch.fitting.objective import FeatureSolution
 from nbsketch.fitting.settings import SolveOptions
 from nbsketch.fitting.sizes import fits_dense, is_dense
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.gram import Gram, SketchedColumns, SymmetricGram
-from nbsketch.sketches import SubsamplingSketch
 from nbsketch.solvers.conjugate import (
     NotConvergedError,
     conjugate_path,
@@ -108,12 +106,8 @@ def _choose_width(sample: Sample, kernel: Any, start: float) -> Choice:
 
 def fit_landmarks(data: SketchedData, objective: Any) -> FeatureSolution:
     """Return ridge regression on a few landmarks, with the order of the rows."""
-    rows, kernel = data.inputs.rows, data.sketch_map.kernel
-    sketch = SubsamplingSketch(min(_LANDMARKS, rows.shape[0])).draw(
-        rows.shape[0], data.rng
-    )
-    sketch_map = SketchMap.of(kernel, rows, sketch)
-    _, design = sketched_design(sketch_map, rows)
+    few = data.subsampled(min(_LANDMARKS, data.inputs.rows.shape[0]))
+    _, design = few.design()
     return objective.fit(design, None, data.rng)
 
 

@@ -27,7 +27,7 @@ from nbsketch.fitting.settings import SketchSettings
 from nbsketch.fitting.sizes import choose_recipe
 from nbsketch.fitting.training import transformed
 from nbsketch.kernels import LEARNABLE_NAMES, Kernel, PrecomputedKernel
-from nbsketch.sketches import LandmarkSketch, Sketch, SketchRecipe
+from nbsketch.sketches import LandmarkSketch, Sketch, SketchRecipe, SubsamplingSketch
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.folds import Fold, OrderEffect
 from nbsketch.tuning import InputScaler, fit_scaler, tune
@@ -283,6 +283,13 @@ class SketchedData(NamedTuple):
         if self.features is not None:
             return self.features
         return sketched_design(self.sketch_map, self.inputs.rows, keep=keep)
+
+    def subsampled(self, size: int) -> SketchedData:
+        """Return the rows with a sub-sample of them as the sketch."""
+        rows, kernel = self.inputs.rows, self.sketch_map.kernel
+        sketch = SubsamplingSketch(size).draw(rows.shape[0], self.rng)
+        sketch_map = SketchMap.of(kernel, rows, sketch)
+        return self._replace(sketch=sketch, sketch_map=sketch_map, features=None)
 
     def validation_design(self, rows: Any, projection: NDArray) -> Design:
         """Return the features of validation rows."""

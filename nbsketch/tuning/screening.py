@@ -37,7 +37,7 @@ from scipy.stats import rankdata
 
 from nbsketch.tuning.descent import Budget
 from nbsketch.tuning.rows import InputScaler, Rows
-from nbsketch.tuning.search import NEAR, SHORT, isotropic_start, learn_briefly, settle
+from nbsketch.tuning.search import NEAR, SHORT, Descents, isotropic_start, settle
 from nbsketch.tuning.variants import criterion_of
 
 # Features handled at a time: their functions stay in cache.
@@ -352,8 +352,8 @@ def _fitted(
         upper = np.sort(columns)[-max(len(before.point) // 4, 1)]
         new = np.full(len(scaler.features), upper)
         point = np.append(_carry(before, scaler, new), before.point[-1])
-    point = learn_briefly(few, point, rng, budget(SHORT.iterations), family)
-    return Selection(scaler, point)
+    search = Descents(few, family, rng, budget(SHORT.iterations))
+    return Selection(scaler, search.learn_briefly(point))
 
 
 def _carry(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib.util import find_spec
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from nbsketch.gram import CompiledForm
 from nbsketch.losses import LogLinkLoss, as_loss
-from nbsketch.tuning.inputs import InputScaler
+from nbsketch.tuning.rows import InputScaler
 
 # Version of the operators: the first with all of them in double precision.
 _OPSET = 17
@@ -100,17 +101,13 @@ def _form(model: Any) -> CompiledForm:
     """Return the compiled form of a kernel; raise an error if it has none."""
     make, landmarks = getattr(model.kernel_, "compiled_form", None), model.landmarks_
     form = make(landmarks.shape[1]) if make and not sp.issparse(landmarks) else None
-    if form is None or (form.metric, form.profile) not in _known_forms():
+    known = {("product", "power"), *product(_METRICS, _PROFILES)}
+    if form is None or (form.metric, form.profile) not in known:
         raise TypeError(
             "`kernel` must be Gaussian, Laplacian, Matern, linear or polynomial, of "
             f"dense rows, for an ONNX graph, got {model.kernel_!r}"
         )
     return form
-
-
-def _known_forms() -> set[tuple[str, str]]:
-    stationary = [(metric, profile) for metric in _METRICS for profile in _PROFILES]
-    return {*stationary, ("product", "power")}
 
 
 def _preprocessed(graph: _Graph, scaler: InputScaler) -> str:
@@ -135,12 +132,10 @@ def _ranks(graph: _Graph, scaler: InputScaler) -> str:
     low, high = knots[:, :-1], knots[:, 1:]
     inside = graph("Min", graph("Max", values, low), high)
     linear = graph("Mul", graph("Sub", inside, low), slope)
-    above = [graph("Cast", graph(name, values, low), to=11) for name in _ABOVE]
+    names = "Greater", "GreaterOrEqual"
+    above = [graph("Cast", graph(name, values, low), to=11) for name in names]
     steps = graph("Mul", graph("Add", *above), jump)
     return graph("ReduceSum", graph("Add", linear, steps), _index(2), keepdims=0)
-
-
-_ABOVE = "Greater", "GreaterOrEqual"
 
 
 def _kernel(graph: _Graph, rows: str, form: CompiledForm, landmarks: NDArray) -> str:

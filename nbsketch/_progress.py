@@ -194,8 +194,7 @@ class Watch:
         return self._state.stage
 
     def _open(self, stage: str) -> None:
-        if self._display is not None:
-            self._display.end()
+        self.close()
         self._state = FitState(stage)
         self._stage_began = time.perf_counter()
         self._first: tuple[float, float] | None = None
@@ -215,7 +214,7 @@ class Watch:
         if self._display is not None:
             self._display.update(_line(self._state))
         if self._callback is not None and not self.stopped:
-            with _inactive():
+            with _reporting_to(None):  # not the fits that the callback makes
                 self.stopped = bool(self._callback(self._state))
                 self.asked = self.stopped
         self.stopped |= now - self._began >= self._max_seconds
@@ -298,11 +297,10 @@ def watching(
         yield
         return
     watch = Watch(shown, callback, math.inf if max_seconds is None else max_seconds)
-    token = _current.set(watch)
     try:
-        yield
+        with _reporting_to(watch):
+            yield
     finally:
-        _current.reset(token)
         watch.close()
 
 
@@ -316,9 +314,8 @@ def watched_fit(estimator: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _inactive() -> Iterator[None]:
-    """Keep fits that a callback makes from reporting to it."""
-    token = _current.set(None)
+def _reporting_to(watch: Watch | None) -> Iterator[None]:
+    token = _current.set(watch)
     try:
         yield
     finally:

@@ -14,8 +14,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils.validation import _check_y, validate_data
 
-from nbsketch._faults import check_magnitude, explaining, fault
-from nbsketch._validation import as_csr
+from nbsketch._validation import as_csr, check_magnitude, explaining, fault
 from nbsketch.distributed.collections import (
     as_dask_array,
     check_numbers,

@@ -35,17 +35,17 @@ from nbsketch._validation import (
     random_generator,
 )
 from nbsketch.distributed.lazy import row_by_row
-from nbsketch.fitting.inputs import (
+from nbsketch.fitting.sizes import features_recipe
+from nbsketch.fitting.sketched import (
     Inputs,
     TuningTarget,
     as_targets,
     check_learnable,
+    draw_map,
     is_auto,
     learn_inputs,
     summary_lines,
 )
-from nbsketch.fitting.sizes import features_recipe
-from nbsketch.fitting.sketched import draw_map
 from nbsketch.kernels import (
     GaussianKernel,
     Kernel,

@@ -625,7 +625,7 @@ def test_download_is_checked_cached_and_done_once(tmp_path, monkeypatch):
         for file in entry.files
     )
     monkeypatch.setitem(mulan.TARGET_SETS, "rf1", replace(entry, files=files))
-    load_rf1 = mulan._target_loader("rf1")
+    load_rf1 = mulan.target_loader("rf1")
     calls = serve(monkeypatch, answers)
     with pytest.raises(FileNotFoundError):
         load_rf1(download=False)

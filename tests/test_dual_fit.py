@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import nbsketch
 from nbsketch import SketchedKernelClassifier, SketchedKernelRegressor
-from nbsketch.fitting import choice, dual, sizes
+from nbsketch.fitting import dual, exact, sizes
 from nbsketch.fitting.objectives import ScalarObjective
 from nbsketch.kernels import PrecomputedKernel
 from nbsketch.losses import as_loss
@@ -26,7 +26,7 @@ def few(monkeypatch):
     monkeypatch.setattr(dual, "_LEAST_ROWS", 100)
     monkeypatch.setattr(dual, "_FEATURE_ROWS", 100)
     monkeypatch.setattr(dual, "_FITTED", 120)
-    monkeypatch.setattr(choice, "_VALIDATION", 80)
+    monkeypatch.setattr(exact, "_VALIDATION", 80)
 
 
 @pytest.fixture
@@ -235,7 +235,7 @@ def test_outliers_among_validation_rows_do_not_choose_the_penalty(rng):
     validation = ScalarObjective(targets, None, True, as_loss("huber"))
     sample = dual.DualSample(None, validation, validation, rng)
     near, biased = truth, truth + 0.05  # toward the outliers
-    grid = [choice.Choice(0.0, None, 2.0, biased), choice.Choice(0.0, None, 1.0, near)]
+    grid = [exact.Choice(0.0, None, 2.0, biased), exact.Choice(0.0, None, 1.0, near)]
     assert sample.best([grid]).fitted is near
     assert validation.mean_loss(biased) < validation.mean_loss(near)
 

@@ -27,7 +27,6 @@ FLOORS = {
     "nbsketch._blas": 1,
     "nbsketch._progress": 1,
     "nbsketch._memory": 1,
-    "nbsketch._faults": 1,
     "nbsketch._fields": 1,
     "nbsketch._validation": 1,
     "nbsketch._quantiles": 1,
@@ -73,8 +72,8 @@ CORE = 5
 SCRIPTS = {"nbsketch.__main__"}
 LONGEST_FILE = 400
 # Files and lines of code of the package. A commit that raises a number says why.
-MOST_FILES = 212
-MOST_LINES = 28_460
+MOST_FILES = 207
+MOST_LINES = 28_436
 # Names of the place where the text was written, which no reader knows.
 PRIVATE = ("/" + "work/", "shared" + "/")
 TEXT = {".cfg", ".ini", ".json", ".md", ".py", ".rst", ".sh", ".toml", ".txt"}

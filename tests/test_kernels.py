@@ -427,8 +427,8 @@ def test_parameters_of_the_polynomial():
     kernel = PolynomialKernel(np.int8(2), np.float32(0.5), 1)
     assert kernel == PolynomialKernel(2, 0.5, 1.0)
     assert [type(value) for value in dataclasses.astuple(kernel)] == [int, float, float]
-    for degree in (0, -1):
-        with pytest.raises(ValueError, match="`degree` must be at least 1"):
+    for degree in (0, -1, 1001):
+        with pytest.raises(ValueError, match=r"`degree` must be in \[1, 1000\]"):
             PolynomialKernel(degree)
     with pytest.raises(TypeError, match="`degree` must be an integer"):
         PolynomialKernel(2.0)

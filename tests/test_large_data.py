@@ -18,7 +18,7 @@ from nbsketch import (
     SpectralFilterRegressor,
 )
 from nbsketch import _memory as memory
-from nbsketch.fitting.training import ChosenRows, TransformedRows
+from nbsketch.fitting.training import LazyRows
 from nbsketch.gram import SymmetricGram
 from nbsketch.solvers import scratch
 from nbsketch.solvers.design import ArrayDesign, Design
@@ -271,7 +271,7 @@ def test_transformed_rows_are_the_transformed_array():
     from nbsketch.tuning import fit_scaler
 
     scaler = fit_scaler(X, "both", 0)
-    rows, whole = TransformedRows(X, scaler), scaler.transform(X)
+    rows, whole = LazyRows(X, scaler), scaler.transform(X)
     assert rows.shape == whole.shape and rows.dtype == whole.dtype
     np.testing.assert_array_equal(rows[5:9], whole[5:9])
     np.testing.assert_array_equal(rows[[7, 1]], whole[[7, 1]])
@@ -302,16 +302,16 @@ def test_features_in_memory_are_reported(monkeypatch):
 @pytest.fixture
 def asked(monkeypatch):
     """Numbers of rows that are copied at once from those that a fit has chosen."""
-    counts, copy = [], ChosenRows.__getitem__
+    counts, copy = [], LazyRows.__getitem__
 
     def counted(self, rows):
         found = copy(self, rows)
         counts.append(len(found))
         return found
 
-    monkeypatch.setattr(ChosenRows, "__getitem__", counted)
+    monkeypatch.setattr(LazyRows, "__getitem__", counted)
     monkeypatch.setattr("nbsketch._sketch_map.REPORTED_ROWS", 256)
-    monkeypatch.setattr("nbsketch.tuning.inputs._ROWS", 200)  # samples
+    monkeypatch.setattr("nbsketch.tuning.rows._FITTED_ROWS", 200)  # samples
     return counts
 
 
@@ -352,7 +352,7 @@ def test_intervals_beyond_memory_are_those_in_memory(tiny, mapped, asked):
 def test_extreme_values_of_lazy_rows(monkeypatch):
     monkeypatch.setattr("nbsketch.fitting.training._BLOCK_ROWS", 100)
     chosen = np.arange(0, N, 2)
-    rows = ChosenRows(X, chosen)
+    rows = LazyRows(X, chosen=chosen)
     assert rows.max() == X[chosen].max()
     np.testing.assert_array_equal(rows.min(axis=0), X[chosen].min(axis=0))
     np.testing.assert_array_equal(np.asarray(rows), X[chosen])

@@ -12,7 +12,7 @@ import nbsketch
 from nbsketch import JointQuantileRegressor, SketchedKernelRegressor
 from nbsketch.conformal import ConformalRegressor
 from nbsketch.estimators import _monotonic
-from nbsketch.fitting.training import ChosenRows
+from nbsketch.fitting.training import LazyRows
 from nbsketch.kernels import GaussianKernel
 from nbsketch.outputs import QuantileOutput
 from nbsketch.sketches import LandmarkSketch
@@ -268,7 +268,7 @@ def test_data_and_methods_without_constraints_are_refused():
 
 def test_lazy_rows_have_the_lines_of_others():
     X = make_data(90)[0]
-    lazy, index = ChosenRows(X, np.arange(60)), np.arange(5)
+    lazy, index = LazyRows(X, chosen=np.arange(60)), np.arange(5)
     pairs = (_monotonic._lines(rows, [1, -1, 0], index, 4) for rows in (lazy, X[:60]))
     for found, expected in zip(*pairs, strict=True):
         assert_array_equal(found.rows, expected.rows)

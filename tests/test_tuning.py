@@ -472,9 +472,8 @@ def test_a_column_that_begins_without_effect_is_found_again(family):
     rows = prepare(X, Y, None, fit_scaler(X, "standard"), np.arange(600))
     start = np.full(11, -1.5)
     start[1] -= 4
-    found = search.learn(
-        rows, start, np.random.default_rng(0), Budget(300, np.inf), FAMILIES[family]
-    )
+    budget, rng = Budget(300, np.inf), np.random.default_rng(0)
+    found = search.Descents(rows, FAMILIES[family], rng, budget).learn(start)
     assert found[:3].min() > found[3:10].max() + 1
 
 
@@ -575,16 +574,17 @@ def test_a_polish_is_kept_if_the_error_of_other_rows_falls(
     calls = iter([0.0, 1.0] if is_better else [1.0, 0.0])  # polished, and before
     monkeypatch.setattr(search, "_lowest", lambda errors, point: next(calls))
     polished = []
-    polish = search._Search.polished
+    polish = search.Descents.polished
 
     def record(self, *args):
         polished.append(polish(self, *args))
         return polished[-1]
 
-    monkeypatch.setattr(search._Search, "polished", record)
+    monkeypatch.setattr(search.Descents, "polished", record)
     monkeypatch.setattr(search, "_CLEAN", -99.0)
-    budget = Budget(300, np.inf), FAMILIES["matern-3/2"]
-    found = search.learn(rows, np.full(3, -1.0), np.random.default_rng(0), *budget)
+    budget, rng = Budget(300, np.inf), np.random.default_rng(0)
+    descents = search.Descents(rows, FAMILIES["matern-3/2"], rng, budget)
+    found = descents.learn(np.full(3, -1.0))
     assert (found is polished[0]) == is_better
 
 
@@ -592,17 +592,18 @@ def test_a_search_no_better_than_its_start_begins_again(few_rows, monkeypatch):
     X, Y = wiggle(300)
     rows = prepare(X, Y, None, fit_scaler(X, "standard"), np.arange(300))
     starts, iterations = [], []
-    descended = search._Search.descended
+    descended = search.Descents.descended
 
     def record(self, criterion, sample, point, most, *args):
         starts.append(point)
         iterations.append(most)
         return descended(self, criterion, sample, point, most, *args)
 
-    monkeypatch.setattr(search._Search, "descended", record)
+    monkeypatch.setattr(search.Descents, "descended", record)
     monkeypatch.setattr(ExactCriterion, "left_out", lambda *args: 0.0)
     rng, start = np.random.default_rng(0), np.full(5, -1.0)
-    search.learn(rows, start, rng, Budget(300, np.inf), FAMILIES["matern-3/2"])
+    budget = Budget(300, np.inf)
+    search.Descents(rows, FAMILIES["matern-3/2"], rng, budget).learn(start)
     assert_array_equal(starts[0], start)
     assert (starts[1][:-1] > start[:-1]).all()
     # it is given up early unless it is already better

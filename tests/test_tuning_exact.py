@@ -13,7 +13,7 @@ from nbsketch.tuning.criterion import Sample
 from nbsketch.tuning.descent import Budget
 from nbsketch.tuning.exact import ExactCriterion
 from nbsketch.tuning.rows import prepare
-from nbsketch.tuning.search import learn
+from nbsketch.tuning.search import Descents
 
 KERNELS = {
     "matern-3/2": lambda X, Y, bandwidth: matern(X, Y, bandwidth, 1.5),
@@ -132,7 +132,7 @@ def searched(rows, family, seed=0, **options):
     budget = Budget(**{"iterations": 100, "seconds": np.inf, **options})
     start = np.append(np.full(4, -1.0), -2.0)
     rng = np.random.default_rng(seed)
-    return learn(rows, start, rng, budget, FAMILIES[family])
+    return Descents(rows, FAMILIES[family], rng, budget).learn(start)
 
 
 @families

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 import scipy.linalg
@@ -30,27 +30,10 @@ from nbsketch._validation import check_choice, declares_parameters, keeping_fitt
 from nbsketch.conformal._calibrated import Calibrated, fit_on, of_rows, splits
 from nbsketch.estimators import SketchedKernelRegressor
 from nbsketch.estimators.posterior import check_ridge
-from nbsketch.fitting.inputs import transform_rows
+from nbsketch.fitting.sketched import transform_rows
 
 # Least of one minus a leverage, which is rounded.
 _LEAST_FREEDOM = 1e-12
-
-
-class Models(Protocol):
-    """Models that have each not met some of the calibration rows."""
-
-    @property
-    def rows(self) -> NDArray:
-        """The calibration rows, (m,)."""
-        ...
-
-    def left_out(self, X: Any) -> NDArray:
-        """Return predictions of `rows` of the training rows X, (m, d), left out."""
-        ...
-
-    def predict(self, X: Any) -> NDArray:
-        """Return what the model without each calibration row predicts, (n, m, d)."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -118,6 +101,12 @@ class Jackknife:
         Z = _features(self.estimator, self.sketch_map, self.whitening, X)
         changed = (Z @ self.changes)[:, :, None] * self.errors
         return (Z @ self.coef)[:, None, :] - changed
+
+
+# Models that have each not met some of the calibration rows: `rows` (m,). `left_out`
+# returns predictions of these rows of training, (m, d), and `predict` what the model
+# without each of them predicts of new rows, (n, m, d).
+Models = Refits | Jackknife
 
 
 def jackknife(model: Any, X: Any, y: NDArray, weights: NDArray | None) -> Jackknife:
@@ -308,8 +297,7 @@ class ConformalRegressor(RegressorMixin, Calibrated):
 
     def _values(self, X: Any) -> NDArray:
         """Return predictions (n, d), or quantiles (n, levels) in ascending order."""
-        values = np.asarray(self.estimator_.predict(X), dtype=float)
-        values = values.reshape(len(values), -1)
+        values = _columns(self.estimator_, X)
         if self.method != "cqr":
             return values
         levels = getattr(self.estimator_, "quantiles", ())

@@ -276,6 +276,7 @@ def _parsed(key: str, value: Any) -> Any:
 def described(load: Loader, entry: Entry, **defaults: str) -> Loader:
     """Return the loader of a set, its docstring filled with the texts of the set."""
     load.__name__ = load.__qualname__ = f"load_{entry.name.replace('-', '_')}"
+    load.__module__ = "nbsketch.datasets"
     if load.__doc__:  # python -OO leaves none
         files = " and ".join(f"``{entry.name}/{file.name}``" for file in entry.files)
         texts = {"details": "", **defaults, **entry.text, "files": files}

@@ -48,7 +48,8 @@ LABEL_SETS = read_entries(LabelSet, "multilabel")
 TARGET_SETS = read_entries(TargetSet, "multitarget")
 
 
-def _label_loader(name: str) -> Loader:
+def label_loader(name: str) -> Loader:
+    """Return the function that loads a set of labels."""
     entry = LABEL_SETS[name]
 
     def load(*, data_home: Folder = None, download: bool = True) -> Dataset:
@@ -114,7 +115,8 @@ def _load_labels(entry: LabelSet, data_home: Folder, download: bool) -> Dataset:
     return Dataset(entry.name, X, Y.astype(np.int8), features, labels, n_train)
 
 
-def _target_loader(name: str) -> Loader:
+def target_loader(name: str) -> Loader:
+    """Return the function that loads a set of several targets."""
     entry = TARGET_SETS[name]
 
     def load(
@@ -245,12 +247,3 @@ def _fill_with_training_mean(X: NDArray, n_train: int) -> NDArray:
     # A column without training values is constant, and has no effect.
     means = totals / np.maximum(present.sum(axis=0), 1)
     return np.where(gaps, means, X)
-
-
-load_bibtex = _label_loader("bibtex")
-load_bookmarks = _label_loader("bookmarks")
-load_mediamill = _label_loader("mediamill")
-load_rf1 = _target_loader("rf1")
-load_rf2 = _target_loader("rf2")
-load_scm1d = _target_loader("scm1d")
-load_scm20d = _target_loader("scm20d")

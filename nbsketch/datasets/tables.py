@@ -176,8 +176,17 @@ def _fetch_california(missing: FileNotFoundError) -> tuple[NDArray, NDArray]:
     return bunch.data, bunch.target
 
 
-def _loader(name: str, read: Read = _read_table) -> Loader:
-    table = TABLES[name]
+_READERS: dict[str, Read] = {
+    "adult": _read_adult,
+    "autompg": _read_autompg,
+    "california": _read_california,
+    "horse-colic": _read_colic,
+}
+
+
+def table_loader(name: str) -> Loader:
+    """Return the function that loads a table."""
+    table, read = TABLES[name], _READERS.get(name, _read_table)
 
     def load(
         *, data_home: Folder = None, download: bool = True, as_frame: bool = False
@@ -255,25 +264,3 @@ def _whole(column: NDArray) -> NDArray:
     """Return integers if all numbers are whole."""
     whole = np.isfinite(column).all() and (column == np.rint(column)).all()
     return column.astype(np.int64) if whole else column
-
-
-load_abalone = _loader("abalone")
-load_adult = _loader("adult", _read_adult)
-load_airfoil = _loader("airfoil")
-load_autompg = _loader("autompg", _read_autompg)
-load_boston = _loader("boston")
-load_california = _loader("california", _read_california)
-load_concrete = _loader("concrete")
-load_elevators = _loader("elevators")
-load_german = _loader("german")
-load_horse_colic = _loader("horse-colic", _read_colic)
-load_ionosphere = _loader("ionosphere")
-load_keggdirected = _loader("keggdirected")
-load_parkinsons = _loader("parkinsons")
-load_phoneme = _loader("phoneme")
-load_pol = _loader("pol")
-load_powerplant = _loader("powerplant")
-load_skillcraft = _loader("skillcraft")
-load_sml = _loader("sml")
-load_stock = _loader("stock")
-load_yacht = _loader("yacht")

@@ -16,7 +16,6 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from nbsketch._expansion import expansion_of
-from nbsketch._faults import check_magnitude, explaining
 from nbsketch._onnx import write_onnx
 from nbsketch._progress import watched_fit, watching
 from nbsketch._rows import (
@@ -27,13 +26,17 @@ from nbsketch._rows import (
     takes_sparse,
     training_data,
 )
-from nbsketch._validation import check_positives, declares_parameters
+from nbsketch._validation import (
+    check_magnitude,
+    check_positives,
+    declares_parameters,
+    explaining,
+)
 from nbsketch.estimators._summary import summarize
 from nbsketch.fitting.fit import sketch_rows
-from nbsketch.fitting.inputs import transform_rows
 from nbsketch.fitting.methods import select_method, warn_of
 from nbsketch.fitting.objective import FeatureSolution, Problem
-from nbsketch.fitting.sketched import SketchedData
+from nbsketch.fitting.sketched import SketchedData, transform_rows
 from nbsketch.fitting.training import TrainingRows, check_weights, folds_of_kept
 from nbsketch.persistence import SaveMixin
 from nbsketch.solvers.folds import Fold

@@ -11,7 +11,7 @@ import numpy as np
 from nbsketch._blas import factor, invert_factor
 from nbsketch._rows import is_pairwise
 from nbsketch.fitting import dual, exact
-from nbsketch.fitting.inputs import shortest_scales
+from nbsketch.fitting.sketched import shortest_scales
 from nbsketch.losses import SquareLoss
 from nbsketch.persistence.coding import encode
 from nbsketch.sketches import LandmarkSketch, SubsamplingSketch

@@ -11,9 +11,8 @@ from scipy.special import expit
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
-from nbsketch._faults import explaining
 from nbsketch._rows import rowwise
-from nbsketch._validation import declares_parameters
+from nbsketch._validation import declares_parameters, explaining
 from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import ClassifierScore, IterativeModel
 from nbsketch.fitting.objective import Problem

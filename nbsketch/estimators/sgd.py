@@ -31,11 +31,10 @@ from nbsketch.fitting.descent import (
     count_held_out,
 )
 from nbsketch.fitting.fit import Descended, descend
-from nbsketch.fitting.inputs import Inputs
 from nbsketch.fitting.least_squares import regression_objective
 from nbsketch.fitting.settings import SketchSettings
 from nbsketch.fitting.sizes import stochastic_size, stream_size
-from nbsketch.fitting.sketched import SketchedData, draw_sketch
+from nbsketch.fitting.sketched import Inputs, SketchedData, draw_sketch
 from nbsketch.fitting.training import TrainingRows
 from nbsketch.solvers.sgm import StreamState
 from nbsketch.solvers.stochastic import squared_norms

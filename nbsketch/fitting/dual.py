@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from nbsketch._progress import is_stopped
 from nbsketch.fitting.alpha import mean_losses, without_tails
-from nbsketch.fitting.choice import (
+from nbsketch.fitting.exact import (
     Choice,
     Sample,
     fit_landmarks,

@@ -1,18 +1,27 @@
-"""Least squares on all rows by conjugate gradients, where the Gram matrix is too large.
+r"""Least squares on all rows: the choice of penalty and width, and the solution.
 
-`nbsketch.fitting.choice` chooses the penalty and the width of the kernel.
+Where the Gram matrix is too large the solution is by conjugate gradients, and penalty
+and width of the kernel are chosen on a sample of the rows.
+
+What carries over from the sample to all rows is :math:`\lambda = n \alpha`, the noise
+variance over the signal variance of a Gaussian process. The search starts from ridge
+regression on a few landmarks, whose leave-one-out errors are in closed form; few
+landmarks ask for a penalty that is at least as strong as that of all rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch.fitting.choice import take_rows
+from nbsketch._progress import report
+from nbsketch._rows import is_pairwise
 from nbsketch.fitting.objective import FeatureSolution
 from nbsketch.fitting.settings import SolveOptions
 from nbsketch.fitting.sizes import fits_dense, is_dense
@@ -21,18 +30,258 @@ from nbsketch.gram import Gram, SketchedColumns, SymmetricGram
 from nbsketch.solvers.conjugate import (
     NotConvergedError,
     conjugate_path,
+    solve_columns,
     solve_nystrom,
     values_dtype,
 )
 
+# Landmarks of the first choice.
+_LANDMARKS = 200
+# Rows of the sample that are fitted, and validation rows: at most a third of all.
+LARGEST_FIT, _VALIDATION = 3200, 1600
+# Factors of learned length scales: the one that is searched first, and the others.
+_MIDDLE, _OTHERS = 0.7, (0.5, 1.0)
+# A kernel of smoothness 3/2, stretched by a factor, has small eigenvalues divided by
+# its third power.
+_DECAY = 3
+# Lambda is searched on a grid of this ratio, at most so far from where it begins.
+_RATIO, _MOST_STEPS = 4.0, 7
+# It begins at no less than this share of k(x, x): few landmarks may need no penalty.
+_LEAST_START = 1e-3
+# Accuracy of the fits on the sample, and the rank of their preconditioner; fits with a
+# larger gap do not count.
+_TOL, _PASSES, _RANK, _LARGEST_GAP = 2e-3, 32, 450, 0.05
 # Where conjugate gradients fail, up to so many rows there still is one.
 _MOST_DENSE_ROWS = 10_000
 # A chosen penalty that does not converge in so many passes is multiplied by this, at
 # most so many times.
-_PASSES, _STRONGER, _TRIALS = 200, 4.0, 8
+_MOST_PASSES, _STRONGER, _TRIALS = 200, 4.0, 8
 # Relative gap at which the test error is within 0.1 % of its limit: no smaller `tol` is
 # used, which `summary` says.
 LEAST_TOL = 1e-3
+
+
+class Choice(NamedTuple):
+    """A validation error, and the kernel and lambda = n alpha that it belongs to."""
+
+    error: float
+    kernel: Any
+    shift: float
+    fitted: NDArray | None = None  # at the validation rows, if their errors are trimmed
+
+
+def choose_exact(
+    data: SketchedData, objective: Any, kind: type[Sample] | None = None
+) -> SketchedData:
+    """Choose alpha, and the width of learned length scales.
+
+    `kind` is the sample that is drawn; that of least squares if it is None.
+    """
+    kernel, n = data.sketch_map.kernel, data.inputs.rows.shape[0]
+    kind = kind or Sample
+    first, sample = kind.first(data, objective), kind.draw(data, objective)
+    least = _LEAST_START * float(np.mean(kernel.diag(sample.rows)))
+    start = max(n * first.alpha, least)
+    if data.inputs.length_scales is None:
+        best = sample.best([sample.search(kernel, start)])
+    else:
+        best = _choose_width(sample, kernel, start)
+    chosen = _with_kernel(data, best.kernel)
+    return chosen._replace(alpha=best.shift / n, order=first.order)
+
+
+def _choose_width(sample: Sample, kernel: Any, start: float) -> Choice:
+    """Return the best width and lambda, the search of which begins at `start`."""
+    grids = [sample.search(_scaled(kernel, _MIDDLE), start / _MIDDLE**_DECAY)]
+    middle = best = sample.best(grids)
+    for count, width in enumerate(_OTHERS, start=1):
+        progress = {"iteration": count, "total": len(_OTHERS) + 1}
+        if report("penalty", objective=best.error, **progress):
+            break
+        shift = middle.shift * (_MIDDLE / width) ** _DECAY
+        grids.append(sample.near(_scaled(kernel, width), shift))
+        best = sample.best(grids)
+    return best
+
+
+def fit_landmarks(data: SketchedData, objective: Any) -> FeatureSolution:
+    """Return ridge regression on a few landmarks, with the order of the rows."""
+    few = data.subsampled(min(_LANDMARKS, data.inputs.rows.shape[0]))
+    _, design = few.design()
+    return objective.fit(design, None, data.rng)
+
+
+def _order(choice: Choice) -> tuple[float, float]:
+    return choice.error, -choice.shift
+
+
+def _scaled(kernel: Any, factor: float) -> Any:
+    """Return a kernel with its bandwidth times a factor."""
+    if factor == 1.0:
+        return kernel
+    widths = np.asarray(kernel.bandwidth, dtype=np.float64) * factor
+    return replace(kernel, bandwidth=tuple(widths.ravel().tolist()))
+
+
+def _with_kernel(data: SketchedData, kernel: Any) -> SketchedData:
+    before: Any = data.sketch_map.kernel
+    if kernel is before:
+        return data
+    factor = np.ravel(kernel.bandwidth)[0] / np.ravel(before.bandwidth)[0]
+    scales = data.inputs.length_scales * factor
+    inputs = data.inputs._replace(kernel=kernel, length_scales=scales)
+    return data._replace(
+        inputs=inputs, sketch_map=replace(data.sketch_map, kernel=kernel)
+    )
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A sample of the rows, part of it to fit and part to validate.
+
+    With folds, validation rows are from the last one.
+    """
+
+    # The first lambdas that are tried, the next weaker ones, and those of the other
+    # widths, in steps of the grid.
+    _FIRST: ClassVar[tuple[int, ...]] = (0, -1, -2)
+    _WEAKER: ClassVar[tuple[int, ...]] = (-1, -2)
+    _NEAR: ClassVar[tuple[int, ...]] = (1, 0, -1)
+
+    rows: Any
+    part: Any  # the objective on the rows that are fitted
+    validation: Any
+    rng: np.random.Generator
+
+    @classmethod
+    def first(cls, data: SketchedData, objective: Any) -> FeatureSolution:
+        """Return the solution on a few landmarks whose penalty begins the search."""
+        return fit_landmarks(data, objective)
+
+    @classmethod
+    def draw(cls, data: SketchedData, objective: Any) -> Self:
+        """Draw the rows that are fitted and those that validate."""
+        n, rng = data.inputs.rows.shape[0], data.rng
+        index, folds = rng.permutation(n), objective.folds
+        if folds is None:
+            count = min(_VALIDATION, n // 3)
+            left_out, fitted = index[:count], index[count:]
+        else:
+            left_out = index[np.isin(index, folds[-1].test)][:_VALIDATION]
+            fitted = index[~np.isin(index, folds[-1].removed)]
+        fitted = fitted[:LARGEST_FIT]
+        order = np.concatenate([fitted, left_out])
+        rows = take_rows(data.sketch_map.kernel, data.inputs.rows, order)
+        validation, part = (objective.take(some) for some in (left_out, fitted))
+        return cls(rows, part, validation, rng)
+
+    def search(self, kernel: Any, shift: float) -> list[Choice]:
+        """Return a grid of lambda that grows from `shift` toward less error.
+
+        Weak penalties that do not converge are left behind.
+        """
+        grid = _steps(_snapped(shift), *self._FIRST)
+        choices = self.errors(kernel, grid)
+        while True:
+            choices = self.scored(choices)
+            best = choices.index(min(choices, key=_order))
+            if report("penalty", iteration=len(choices), objective=choices[best].error):
+                break
+            if len(choices) >= _MOST_STEPS and np.isfinite(choices[best].error):
+                break
+            if best == 0 and len(choices) < 4 * _MOST_STEPS:
+                more = _steps(choices[0].shift, 2, 1)
+                choices = self.errors(kernel, more) + choices
+            elif best == len(choices) - 1:
+                more = _steps(choices[-1].shift, *self._WEAKER)
+                choices = choices + self.errors(kernel, more)
+            else:
+                break
+        return choices
+
+    def near(self, kernel: Any, shift: float) -> list[Choice]:
+        """Return a grid of lambda close to `shift`."""
+        return self.errors(kernel, _steps(_snapped(shift), *self._NEAR))
+
+    def best(self, grids: list[list[Choice]]) -> Choice:
+        """Return the least minimizer of the parabolas through the best of each grid."""
+        scored = iter(self.scored(list(chain(*grids))))
+        groups = [list(islice(scored, len(grid))) for grid in grids]
+        return min(map(_interpolated, groups), key=_order)
+
+    def split(self, kernel: Any) -> tuple[Any, Any]:
+        """Return the rows that are fitted and those that validate."""
+        n = len(self.part.targets)
+        places = slice(n), slice(n, None)
+        return tuple(take_rows(kernel, self.rows, part, slice(n)) for part in places)
+
+    def scored(self, choices: list[Choice]) -> list[Choice]:
+        """Return choices whose errors are on the same rows, as they are here."""
+        return choices
+
+    def errors(self, kernel: Any, shifts: NDArray) -> list[Choice]:
+        """Return the validation error of each lambda; infinite without convergence."""
+        n, (fitted, left_out) = len(self.part.targets), self.split(kernel)
+        solutions = solve_columns(
+            SymmetricGram(kernel, fitted),
+            self.part.targets,
+            shifts / n,
+            **self.part.problem(),
+            rank=min(_RANK, n // 2),
+            tol=_TOL,
+            max_passes=_PASSES,
+            callback=listen,
+            random_state=self.rng,
+        )
+        cross, choices = Gram(kernel, left_out, kernel.take(fitted)), []
+        predictions = cross @ np.hstack([s.coef for s in solutions])
+        parts = np.split(predictions, len(solutions), axis=1)
+        for shift, solution, values in zip(shifts, solutions, parts, strict=True):
+            error = float(self.validation.errors(values + solution.intercept).sum())
+            is_certified = solution.relative_gap <= _LARGEST_GAP
+            choices.append(
+                Choice(error if is_certified else np.inf, kernel, float(shift))
+            )
+        return choices
+
+
+def take_rows(kernel: Any, rows: Any, index: Any, columns: Any = None) -> Any:
+    """Return some rows; kernel values with some columns, None for the same ones."""
+    if not is_pairwise(kernel):
+        return rows[index]
+    return rows[index][:, index if columns is None else columns]
+
+
+def listen(*progress: float) -> bool:
+    """Return whether to stop a fit to the sample, as a callback of its solver."""
+    return report("penalty")
+
+
+def _snapped(shift: float) -> float:
+    """Return the nearest quarter of a step, so that rounding changes no choice."""
+    return float(_RATIO ** (round(4 * np.log(shift) / np.log(_RATIO)) / 4))
+
+
+def _steps(shift: float, *counts: int) -> NDArray:
+    """Return lambdas that are some steps of the grid away."""
+    return shift * _RATIO ** np.array(counts, dtype=np.float64)
+
+
+def _interpolated(choices: list[Choice]) -> Choice:
+    """Return the minimum of a parabola in log lambda through the best of a grid.
+
+    `found` descends evenly in log lambda. At an end, and beside a lambda that has not
+    converged, it is the best itself.
+    """
+    i = choices.index(min(choices, key=_order))
+    errors = [choice.error for choice in choices[max(0, i - 1) : i + 2]]
+    if len(errors) < 3 or not np.isfinite(errors).all():
+        return choices[i]
+    before, least, after = errors
+    bend = before - 2 * least + after
+    move = 0.5 * (before - after) / bend if bend > 0 else 0.0
+    shift = _snapped(choices[i].shift / _RATIO**move)
+    return Choice(least - move * (before - after) / 4, choices[i].kernel, shift)
 
 
 def solve_all_rows(
@@ -44,7 +293,7 @@ def solve_all_rows(
     """
     if data.alpha is None:
         return next(path_all_rows(data, objective, [alpha], options))
-    options = options._replace(max_iter=min(_PASSES, options.max_iter))
+    options = options._replace(max_iter=min(_MOST_PASSES, options.max_iter))
     for trial in range(_TRIALS):
         with suppress(NotConvergedError):
             raised = alpha * _STRONGER**trial

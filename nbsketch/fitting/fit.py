@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 from nbsketch._blas import one_thread
 from nbsketch._progress import seconds_left
 from nbsketch._validation import random_generator
-from nbsketch.fitting.choice import choose_exact
 from nbsketch.fitting.descent import Descent, Iterate, Sample
-from nbsketch.fitting.exact import fitted_values
+from nbsketch.fitting.exact import choose_exact, fitted_values
 from nbsketch.fitting.growth import exact_seconds, first_sketch, grow, growth
 from nbsketch.fitting.least_squares import LeastSquaresObjective
 from nbsketch.fitting.methods import (

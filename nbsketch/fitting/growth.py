@@ -19,12 +19,12 @@ from nbsketch._memory import fits
 from nbsketch._progress import report
 from nbsketch._sketch_map import KEEP_BYTES, SketchMap, sketched_design, stored_design
 from nbsketch.distributed.rows import PartitionedRows
-from nbsketch.fitting.choice import LARGEST_FIT
+from nbsketch.fitting.exact import LARGEST_FIT
 from nbsketch.fitting.sizes import AutoSize, kept_pairs
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.gram import SymmetricGram
 from nbsketch.kernels import Kernel
-from nbsketch.sketches import Sketch, SubsamplingSketch
+from nbsketch.sketches import Sketch
 from nbsketch.solvers.design import Design
 
 
@@ -148,24 +148,16 @@ def first_sketch(data: SketchedData, seconds: float) -> SketchedData:
     if n > _START:
         per_size = _STEP * _seconds_per_landmark(data)
         size = int(np.clip(_FIRST_SHARE * seconds / per_size, _LEAST, _START))
-    return _sketched(data, size if n > _START else n)
+    return data.subsampled(size if n > _START else n)
 
 
 def _seconds_per_landmark(data: SketchedData) -> float:
     """Return the time of the kernel values of all rows with one landmark."""
-    sketch_map, rows = _sketched(data, _LEAST).sketch_map, data.inputs.rows
+    sketch_map, rows = data.subsampled(_LEAST).sketch_map, data.inputs.rows
     sketch_map(rows)  # loads the compiled code
     began = time.perf_counter()
     sketch_map(rows)
     return max(time.perf_counter() - began, _TICK) / _LEAST
-
-
-def _sketched(data: SketchedData, size: int) -> SketchedData:
-    """Return the rows with a sub-sample of them as the sketch."""
-    rows, kernel = data.inputs.rows, data.sketch_map.kernel
-    sketch = SubsamplingSketch(size).draw(rows.shape[0], data.rng)
-    sketch_map = SketchMap.of(kernel, rows, sketch)
-    return data._replace(sketch=sketch, sketch_map=sketch_map)
 
 
 @dataclass(frozen=True)

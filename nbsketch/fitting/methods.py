@@ -30,7 +30,7 @@ from nbsketch._blas import one_thread, threads_for
 from nbsketch._progress import is_asked, is_stopped, seconds_left
 from nbsketch.distributed.rows import PartitionedRows
 from nbsketch.fitting import dual, exact
-from nbsketch.fitting.choice import Sample, choose_exact
+from nbsketch.fitting.exact import Sample, choose_exact
 from nbsketch.fitting.objective import FeatureSolution, Problem
 from nbsketch.fitting.sizes import (
     is_dense,

@@ -20,9 +20,9 @@ from nbsketch.fitting.alpha import (
     reduced_alpha,
     sampled_alpha,
 )
-from nbsketch.fitting.inputs import TuningTarget
 from nbsketch.fitting.settings import Plan, SolveOptions, StochasticSolver
 from nbsketch.fitting.sizes import iterative_size
+from nbsketch.fitting.sketched import TuningTarget
 from nbsketch.fitting.training import TrainingRows
 from nbsketch.kernels._kernel import weighted_median
 from nbsketch.solvers._newton.start import shared

@@ -1,15 +1,20 @@
-"""Sketched rows: the second step of a fit."""
+"""Sketched rows, the second step of a fit: rows prepared, length scales learned, drawn.
+
+Features and structured prediction have no loss of their own: their length scales are
+those of ridge regression to given targets.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from nbsketch._rows import held_rows
+from nbsketch._progress import is_watched, report, seconds_left
+from nbsketch._rows import check_domain, held_rows, is_pairwise
 from nbsketch._sketch_map import (
     SketchMap,
     draw,
@@ -17,20 +22,232 @@ from nbsketch._sketch_map import (
     resolve,
     sketched_design,
 )
-from nbsketch._validation import random_generator
-from nbsketch.fitting.inputs import (
-    Inputs,
-    TuningTarget,
-    check_inputs,
-    prepare_inputs,
-    transform_rows,
-)
+from nbsketch._validation import check_choice, random_generator
 from nbsketch.fitting.settings import SketchSettings
 from nbsketch.fitting.sizes import choose_recipe
-from nbsketch.kernels import PrecomputedKernel
-from nbsketch.sketches import LandmarkSketch, Sketch, SketchRecipe
+from nbsketch.fitting.training import transformed
+from nbsketch.kernels import LEARNABLE_NAMES, Kernel, PrecomputedKernel
+from nbsketch.sketches import LandmarkSketch, Sketch, SketchRecipe, SubsamplingSketch
 from nbsketch.solvers.design import Design
-from nbsketch.solvers.folds import OrderEffect
+from nbsketch.solvers.folds import Fold, OrderEffect
+from nbsketch.tuning import InputScaler, fit_scaler, tune
+from nbsketch.tuning.rows import PREPROCESSINGS
+
+# Kernels by name whose length scales can be learned, and the argument of `tune`.
+_FAMILIES = LEARNABLE_NAMES | {"auto": "auto"}
+# Share of the time of a fit, if it is limited, for learning length scales.
+_LEARNING = 0.4
+# Length scales cannot be estimated from fewer rows.
+_LEAST_ROWS = 30
+# Integers with at most as many values are labels of classes.
+_MOST_CLASSES = 20
+# Number of features whose length scales are listed.
+_SHORTEST = 5
+
+
+class TuningTarget(NamedTuple):
+    """The problem for which length scales are learned.
+
+    Attributes
+    ----------
+    targets : ndarray of shape (n, d)
+        Targets.
+    weights : ndarray of shape (n,) or None
+        Non-negative weights.
+    robust : bool
+        Whether the loss is robust to outliers.
+    alpha : float or None
+        The penalty if it is given, in units of the square loss.
+    folds : tuple of Fold or None
+        Rows that are left out together. None: each row by itself.
+    """
+
+    targets: NDArray
+    weights: NDArray | None = None
+    robust: bool = False
+    alpha: float | None = None
+    folds: tuple[Fold, ...] | None = None
+
+
+class Inputs(NamedTuple):
+    """Prepared rows and their kernel.
+
+    Attributes
+    ----------
+    rows : ndarray or csr_array of shape (n, p)
+        The rows of X, transformed if there is a scaler.
+    kernel, bandwidth
+        As `nbsketch.kernels.as_kernel` takes them.
+    scaler : InputScaler or None
+        The transformation of the rows.
+    length_scales : ndarray of shape (q,) or None
+        Learned ones, in standard deviations of the features; infinite for
+        constant and for dropped features.
+    alpha : float or None
+        Penalty learned with the length scales, in units of the square loss.
+    """
+
+    rows: Any
+    kernel: Any
+    bandwidth: Any
+    scaler: InputScaler | None = None
+    length_scales: NDArray | None = None
+    alpha: float | None = None
+
+
+def transform_rows(
+    rows: Any, scaler: InputScaler | None, kernel: Kernel, name: str = "X"
+) -> Any:
+    """Return new rows as prepared for a kernel; errors call them `name`."""
+    if scaler is not None:
+        if sp.issparse(rows):
+            raise TypeError(
+                f"`{name}` must be dense for a model that transforms its inputs, got a "
+                "sparse matrix: fit it with sparse rows, or with a bandwidth"
+            )
+        rows = transformed(rows, scaler)
+    check_domain(kernel, name, rows)
+    return rows
+
+
+def is_auto(bandwidth: Any) -> bool:
+    """Return whether length scales are to be learned."""
+    return isinstance(bandwidth, str) and bandwidth == "auto"
+
+
+def is_learnable(kernel: Any, X: Any) -> bool:
+    """Return whether there are length scales to learn: dense X and a named kernel."""
+    is_dense = getattr(X, "ndim", 0) == 2 and not sp.issparse(X)
+    return isinstance(kernel, str) and kernel in _FAMILIES and is_dense
+
+
+def check_learnable(kernel: Any, X: Any) -> None:
+    """Refuse kernels and rows for which there are no length scales to learn."""
+    if not is_learnable(kernel, X):
+        raise ValueError(
+            "`bandwidth` can be 'auto' for dense X and a kernel named one of "
+            f"{list(_FAMILIES)}, got kernel={kernel!r} and X of type {type(X).__name__}"
+        )
+
+
+def check_inputs(X: Any, settings: SketchSettings) -> None:
+    """Check that the rows of X can be prepared as the settings say."""
+    kernel, preprocessing = settings.kernel, settings.preprocessing
+    check_choice("preprocessing", preprocessing, [None, "auto", *PREPROCESSINGS])
+    if is_auto(settings.bandwidth):
+        check_learnable(kernel, X)
+    named = preprocessing in PREPROCESSINGS
+    if named and (sp.issparse(X) or is_pairwise(kernel)):
+        raise ValueError(
+            "`preprocessing` must be None or 'auto' for sparse X and for "
+            f"kernel={kernel!r}, got {preprocessing!r}"
+        )
+
+
+def prepare_inputs(
+    X: Any,
+    settings: SketchSettings,
+    target: TuningTarget,
+    size: int,
+    rng: np.random.Generator,
+) -> Inputs:
+    """Return the prepared training rows and their kernel.
+
+    Length scales are learned if the bandwidth is "auto", or None where that is
+    possible. Otherwise rows are transformed only if a preprocessing is named. `size` is
+    the size of the sketch to be drawn.
+    """
+    kernel, bandwidth = settings.kernel, settings.bandwidth
+    if is_auto(bandwidth) or (bandwidth is None and is_learnable(kernel, X)):
+        if X.shape[0] >= _LEAST_ROWS:
+            # Length scales replace standardization: None means features without ranks.
+            columns = settings.preprocessing or "standard"
+            return learn_inputs(X, target, kernel, size, rng, columns)
+        bandwidth = "median"
+    if settings.preprocessing in (None, "auto"):
+        return Inputs(X, kernel, bandwidth)
+    scaler = fit_scaler(X, str(settings.preprocessing), rng)
+    return Inputs(transformed(X, scaler), kernel, bandwidth, scaler)
+
+
+def learn_inputs(
+    X: Any,
+    target: TuningTarget,
+    kernel: str,
+    size: int,
+    rng: np.random.Generator,
+    preprocessing: str = "standard",
+) -> Inputs:
+    """Learn length scales for targets; with fewer than 30 rows, the median."""
+    if X.shape[0] < _LEAST_ROWS:
+        return Inputs(X, kernel, "median")
+    tuned = tune(
+        X,
+        target.targets,
+        family=_FAMILIES[kernel],
+        preprocessing=preprocessing,
+        size=size,
+        sample_weight=target.weights,
+        alpha=target.alpha,
+        robust=target.robust,
+        cv=target.folds,
+        rng=rng,
+        max_seconds=_LEARNING * seconds_left(),
+        callback=_report if is_watched() else None,
+    )
+    rows = X if tuned.scaler is None else transformed(X, tuned.scaler)
+    return Inputs(
+        rows, tuned.kernel, None, tuned.scaler, tuned.length_scales, tuned.alpha
+    )
+
+
+def _report(iteration: int, error: float) -> bool:
+    return report("length-scales", iteration=iteration, objective=error)
+
+
+def as_targets(y: Any, n: int) -> NDArray:
+    """Return targets (n, d) of ridge regression for numbers or labels.
+
+    Texts, booleans and integers with at most 20 values are labels of classes, with one
+    indicator for each class.
+    """
+    if y is None:
+        raise ValueError(
+            "`y` must be given for bandwidth='auto', got None: pass targets, or "
+            "bandwidth='median'"
+        )
+    values = np.asarray(y)
+    if values.ndim not in (1, 2) or len(values) != n:
+        raise ValueError(f"`y` must have shape ({n},) or ({n}, d), got {values.shape}")
+    classes = np.unique(values) if values.dtype.kind in "OUSbiu" else np.empty(0)
+    few = values.dtype.kind not in "iu" or len(classes) <= _MOST_CLASSES
+    if values.ndim == 1 and len(classes) and few:
+        return (values[:, None] == classes).astype(float)
+    targets = values.reshape(n, -1).astype(float)
+    if not np.isfinite(targets).all():
+        raise ValueError("`y` must be finite, got NaN or infinity")
+    return targets
+
+
+def summary_lines(model: Any, entries: Iterable[tuple[str, str]]) -> str:
+    """Return a summary of a fitted model: its kernel and length scales, and entries."""
+    widths = np.ravel(getattr(model.kernel_, "bandwidth", ()))
+    shown = f", bandwidth {widths[0]:.4g}" if len(widths) == 1 else ""
+    lines = [("kernel", type(model.kernel_).__name__ + shown)]
+    if model.length_scales_ is not None:
+        lines.append(("length-scales", shortest_scales(model)))
+    pairs = [*lines, *entries]
+    return "\n".join([type(model).__name__, *(f"  {a:<14}{b}" for a, b in pairs)])
+
+
+def shortest_scales(model: Any) -> str:
+    """Return the shortest length scales with the names of their features."""
+    scales = model.length_scales_
+    names = getattr(model, "feature_names_in_", [f"x{k}" for k in range(len(scales))])
+    order = np.argsort(scales, kind="stable")[:_SHORTEST]
+    listed = [f"{names[k]} {scales[k]:.3g}" for k in order if np.isfinite(scales[k])]
+    rest = np.isfinite(scales).sum() - len(listed)
+    return ", ".join(listed) + (f"; {rest} longer" if rest else "")
 
 
 class SketchedData(NamedTuple):
@@ -66,6 +283,13 @@ class SketchedData(NamedTuple):
         if self.features is not None:
             return self.features
         return sketched_design(self.sketch_map, self.inputs.rows, keep=keep)
+
+    def subsampled(self, size: int) -> SketchedData:
+        """Return the rows with a sub-sample of them as the sketch."""
+        rows, kernel = self.inputs.rows, self.sketch_map.kernel
+        sketch = SubsamplingSketch(size).draw(rows.shape[0], self.rng)
+        sketch_map = SketchMap.of(kernel, rows, sketch)
+        return self._replace(sketch=sketch, sketch_map=sketch_map, features=None)
 
     def validation_design(self, rows: Any, projection: NDArray) -> Design:
         """Return the features of validation rows."""

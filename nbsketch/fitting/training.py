@@ -5,7 +5,6 @@ A row of weight zero is left out before anything else.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from numbers import Integral
 from typing import Any, NamedTuple
@@ -16,10 +15,9 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import _check_sample_weight
 
-from nbsketch._faults import explaining
 from nbsketch._memory import fits
 from nbsketch._sketch_map import KEEP_BYTES
-from nbsketch._validation import check_integer
+from nbsketch._validation import check_integer, explaining
 from nbsketch.distributed.rows import PartitionedRows
 from nbsketch.solvers.folds import Fold, OrderEffect
 from nbsketch.tuning import InputScaler
@@ -31,18 +29,35 @@ _ROWS_SHARE = 4
 _BLOCK_ROWS = 1 << 16
 
 
-class LazyRows(ABC):
-    """A matrix of which an index gives an array, and nothing is stored."""
+class LazyRows:
+    """Rows that are copied, or transformed, when an index asks for them.
+
+    Parameters
+    ----------
+    X : ndarray or LazyRows of shape (n, q)
+        Rows.
+    scaler : InputScaler, optional
+        Their transformation.
+    chosen : ndarray of int, optional
+        Indices of the rows that are meant. None: all rows.
+    """
 
     ndim = 2
-    shape: tuple[int, int]
-    dtype: np.dtype
+
+    def __init__(
+        self, X: Any, scaler: InputScaler | None = None, chosen: NDArray | None = None
+    ) -> None:
+        self._X, self._scaler, self._chosen = X, scaler, chosen
+        n_columns = X.shape[1] if scaler is None else len(scaler.center)
+        self.shape = len(X if chosen is None else chosen), n_columns
+        self.dtype = X.dtype
 
     def __len__(self) -> int:
         return self.shape[0]
 
-    @abstractmethod
-    def __getitem__(self, rows: Any) -> NDArray: ...
+    def __getitem__(self, rows: Any) -> NDArray:
+        part = self._X[rows if self._chosen is None else self._chosen[rows]]
+        return part if self._scaler is None else self._scaler.transform(part)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray:
         return self[:].astype(dtype or self.dtype, copy=False)
@@ -60,44 +75,6 @@ class LazyRows(ABC):
         return (self[start : start + _BLOCK_ROWS] for start in starts)
 
 
-class TransformedRows(LazyRows):
-    """Rows of X that are transformed when they are asked for.
-
-    Parameters
-    ----------
-    X : ndarray or LazyRows of shape (n, q)
-        Rows.
-    scaler : InputScaler
-        Their transformation.
-    """
-
-    def __init__(self, X: Any, scaler: InputScaler) -> None:
-        self._X, self._scaler = X, scaler
-        self.shape, self.dtype = (len(X), len(scaler.center)), X.dtype
-
-    def __getitem__(self, rows: Any) -> NDArray:
-        return self._scaler.transform(self._X[rows])
-
-
-class ChosenRows(LazyRows):
-    """Some rows of X, copied when they are asked for.
-
-    Parameters
-    ----------
-    X : ndarray or LazyRows of shape (n, q)
-        Rows.
-    chosen : ndarray of int
-        Indices of some of them.
-    """
-
-    def __init__(self, X: Any, chosen: NDArray) -> None:
-        self._X, self._chosen = X, chosen
-        self.shape, self.dtype = (len(chosen), X.shape[1]), X.dtype
-
-    def __getitem__(self, rows: Any) -> NDArray:
-        return self._X[self._chosen[rows]]
-
-
 def choose_rows(X: Any, rows: NDArray) -> Any:
     """Return some rows of X: copied, or later if a copy takes much of the memory."""
     if isinstance(X, PartitionedRows):
@@ -105,7 +82,7 @@ def choose_rows(X: Any, rows: NDArray) -> Any:
     is_dense = isinstance(X, np.ndarray | LazyRows) and X.ndim == 2
     if not is_dense or _is_copied(X.dtype, len(rows), X.shape[1]):
         return X[rows]
-    return ChosenRows(X, rows)
+    return LazyRows(X, chosen=rows)
 
 
 def transformed(X: Any, scaler: InputScaler) -> Any:
@@ -114,7 +91,7 @@ def transformed(X: Any, scaler: InputScaler) -> Any:
         return X.map(scaler.transform, len(scaler.center))
     if _is_copied(X.dtype, len(X), len(scaler.center)):
         return scaler.transform(X[:] if isinstance(X, LazyRows) else X)
-    return TransformedRows(X, scaler)
+    return LazyRows(X, scaler)
 
 
 def _is_copied(dtype: np.dtype, n: int, n_columns: int) -> bool:

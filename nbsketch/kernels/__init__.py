@@ -1,7 +1,14 @@
 """Kernels: small frozen objects that can be called on two sets of rows."""
 
-from dataclasses import fields
-from typing import Any
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._validation import check_choice
 from nbsketch.kernels._kernel import (
@@ -18,7 +25,6 @@ from nbsketch.kernels._kernel import (
     check_bandwidth,
     median_distance,
 )
-from nbsketch.kernels.user import CallableKernel, PrecomputedKernel
 
 __all__ = [
     "CallableKernel",
@@ -36,6 +42,137 @@ __all__ = [
     "as_kernel",
     "median_distance",
 ]
+
+# Rows of a precomputed matrix whose symmetry is checked, and the largest difference as
+# a share of the largest value: far above the rounding of single precision.
+_CHECKED, _ASYMMETRY = 200, 1e-4
+
+
+@dataclass(frozen=True)
+class CallableKernel(Kernel):
+    """Any function of two sets of rows, evaluated tile by tile.
+
+    Parameters
+    ----------
+    function : callable
+        ``function(X, Y)`` returns the matrix of kernel values, of shape (n, m). It must
+        be symmetric and positive semi-definite. It gets CSR arrays where rows are
+        sparse.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nbsketch import CallableKernel
+    >>> CallableKernel(lambda X, Y: X @ Y.T)([[2.0]]).tolist()
+    [[4.0]]
+    """
+
+    function: Callable[[Any, Any], ArrayLike]
+
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise TypeError(f"`function` must be callable, got {self.function!r}")
+
+    def __repr__(self) -> str:
+        name = getattr(self.function, "__qualname__", repr(self.function))
+        return f"CallableKernel(function={name})"
+
+    def __call__(self, X: ArrayLike, Y: ArrayLike | None = None) -> NDArray:
+        """Return the matrix k(X, Y) of shape (n, m); Y is X by default."""
+        rows, others = self._check_pair(X, Y)
+        given: Any = self.function(rows, others)
+        values = given.toarray() if sp.issparse(given) else np.asarray(given)
+        shape = rows.shape[0], others.shape[0]
+        if values.shape != shape:
+            raise ValueError(
+                f"`kernel` must return a matrix of shape {shape}, got shape "
+                f"{values.shape}"
+            )
+        if not np.isfinite(values).all():
+            raise ValueError("`kernel` must return finite values, got NaN or infinity")
+        return values
+
+    def compiled_form(self, n_features: int) -> None:
+        """Return None."""
+
+    def diag(self, X: ArrayLike) -> NDArray:
+        """Return k(x, x) for each row x of X, one call a row."""
+        rows = self._check_rows("X", X)
+        return np.array([self(rows[i : i + 1])[0, 0] for i in range(rows.shape[0])])
+
+
+@dataclass(frozen=True)
+class PrecomputedKernel(Kernel):
+    """The rows of X are kernel values already: k(x, x_j) for each training row x_j.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nbsketch import PrecomputedKernel
+    >>> PrecomputedKernel()(np.eye(3), [0, 2]).tolist()
+    [[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]]
+    """
+
+    takes_sparse: ClassVar[bool] = False
+
+    def __call__(self, X: ArrayLike, Y: ArrayLike | None = None) -> NDArray:
+        """Return the columns Y (indices of training rows; all by default) of X."""
+        rows = self._check_rows("X", X)
+        return rows if Y is None else rows[:, self.check_landmarks(Y, rows.shape[1])]
+
+    def compiled_form(self, n_features: int) -> None:
+        """Return None."""
+
+    def diag(self, X: ArrayLike) -> NDArray:
+        """Return the diagonal of the square matrix X."""
+        K = self._check_rows("X", X)
+        if K.shape[0] != K.shape[1]:
+            raise ValueError(
+                "`X` must be the square matrix of the kernel values of its rows, got "
+                f"shape {K.shape}"
+            )
+        return np.diagonal(K).copy()
+
+    def resolve(
+        self, X: Any, rng: Any = None, sample_weight: NDArray | None = None
+    ) -> PrecomputedKernel:
+        """Return the kernel; square X must be symmetric, checked on some rows."""
+        n = X.shape[0]
+        if n == X.shape[1]:
+            _check_symmetric(X, np.unique(np.linspace(0, n - 1, _CHECKED).astype(int)))
+        return self
+
+    def take(self, rows: NDArray, index: NDArray | None = None) -> NDArray:
+        """Return the indices themselves: they represent the training rows."""
+        return np.arange(rows.shape[1]) if index is None else index
+
+    def check_landmarks(self, landmarks: ArrayLike, n_features: int) -> NDArray:
+        """Return landmarks as an array if they are indices of columns."""
+        index = np.asarray(landmarks)
+        if index.ndim != 1 or index.dtype.kind not in "iu":
+            raise TypeError(
+                "`landmarks` must be indices of training rows when the kernel is "
+                f"precomputed, got shape {index.shape} and dtype {index.dtype}"
+            )
+        if index.size and not 0 <= index.min() <= index.max() < n_features:
+            raise ValueError(
+                f"`landmarks` must be in [0, {n_features - 1}], got {index.min()} to "
+                f"{index.max()}"
+            )
+        return index
+
+
+def _check_symmetric(K: NDArray, rows: NDArray) -> None:
+    some = K[np.ix_(rows, rows)]
+    distance = np.abs(some - some.T)
+    i, j = np.unravel_index(distance.argmax(), distance.shape)
+    if distance[i, j] > _ASYMMETRY * np.abs(some).max():
+        raise ValueError(
+            "`X` must be a symmetric matrix when the kernel is precomputed, got "
+            f"{some[i, j]:.6g} in row {rows[i]} and column {rows[j]}, but "
+            f"{some[j, i]:.6g} in row {rows[j]} and column {rows[i]}"
+        )
+
 
 _BY_NAME: dict[str, type[Kernel]] = {
     "auto": GaussianKernel,  # where an estimator does not learn a better one

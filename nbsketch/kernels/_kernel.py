@@ -366,11 +366,7 @@ class PolynomialKernel(Kernel):
     offset: float = 1.0
 
     def __post_init__(self) -> None:
-        degree = check_integer("degree", self.degree)
-        if degree > _HIGHEST_DEGREE:
-            raise ValueError(
-                f"`degree` must be at most {_HIGHEST_DEGREE}, got {self.degree!r}"
-            )
+        degree = check_integer("degree", self.degree, high=_HIGHEST_DEGREE)
         scale = check_positive("scale", self.scale)
         offset = check_real("offset", self.offset, low=0, high_open=True)
         object.__setattr__(self, "degree", degree)

@@ -40,7 +40,7 @@ from nbsketch.structured._rows import (
 # Rows and candidates of one tile of scores, and rows that a thread takes at a time.
 _ROWS, _CANDIDATES = 512, 2048
 _WIDTH = 16
-_SECONDS_PER_SCORE = 1e-9
+_SECONDS_PER_TILE = _WIDTH * 1e-9  # and candidate
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,15 +98,14 @@ def keep_best(h: NDArray, candidates: Candidates, best: TopK) -> None:
         part = slice(start, start + _ROWS)
         for first in range(0, len(candidates), _CANDIDATES):
             some = candidates.take(slice(first, first + _CANDIDATES))
-            _keep_tile(h[part], some, first, best.rows(part))
-
-
-def _keep_tile(h: NDArray, some: Candidates, first: int, best: TopK) -> None:
-    products = _products(h, some.features)
-    args = (products, some.penalty, first, best.scores, best.indices, _WIDTH)
-    seconds = _WIDTH * len(some) * _SECONDS_PER_SCORE
-    n_tiles = -(-len(h) // _WIDTH)
-    run_slices(insert_best, n_tiles, seconds, *args)
+            products = _products(h[part], some.features)
+            kept = best.scores[part], best.indices[part]
+            seconds, n_tiles = (
+                _SECONDS_PER_TILE * len(some),
+                -(-len(products) // _WIDTH),
+            )
+            args = products, some.penalty, first, *kept, _WIDTH
+            run_slices(insert_best, n_tiles, seconds, *args)
 
 
 def _products(h: NDArray, features: NDArray) -> NDArray:
@@ -147,16 +146,16 @@ class SetPerRow(NamedTuple):
     @property
     def largest(self) -> int:
         """Number of candidates of the largest set."""
-        return max(_count(one) for one in self.sets)
+        return max(one.shape[0] for one in self.sets)
 
     def keep_best(self, h: NDArray, start: int, best: TopK) -> None:
         """Update `best` for the rows from `start` on, whose points are `h`."""
-        for rows in _batches([_count(s) for s in self.sets[start : start + len(h)]]):
+        for rows in _batches([s.shape[0] for s in self.sets[start : start + len(h)]]):
             sets = self.sets[start + rows.start : start + rows.stop]
             encoded = self.training.encode(stack(sets))
             last = 0
             for i, one in enumerate(sets, start=rows.start):
-                first, last = last, last + _count(one)
+                first, last = last, last + one.shape[0]
                 row = slice(i, i + 1)
                 keep_best(h[row], encoded.take(slice(first, last)), best.rows(row))
 
@@ -206,10 +205,6 @@ def _batches(counts: list[int]) -> Iterable[slice]:
             start, total = i, 0
         total += count
     yield slice(start, len(counts))
-
-
-def _count(outputs: Any) -> int:
-    return int(outputs.shape[0])
 
 
 # Outputs that stand for all in the targets of learned length scales, and the number of

@@ -23,7 +23,8 @@ from nbsketch._validation import (
     keeping_fitted,
     random_generator,
 )
-from nbsketch.fitting.inputs import (
+from nbsketch.fitting.sizes import fits_dense
+from nbsketch.fitting.sketched import (
     TuningTarget,
     check_learnable,
     is_auto,
@@ -31,7 +32,6 @@ from nbsketch.fitting.inputs import (
     learn_inputs,
     summary_lines,
 )
-from nbsketch.fitting.sizes import fits_dense
 from nbsketch.fitting.training import TrainingRows, check_weights
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
 from nbsketch.persistence import SaveMixin
@@ -230,9 +230,7 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
             X, Y, sample_weight = loaded(X, Y=Y, sample_weight=sample_weight)
             kernel, output_kernel, rows = self._check(X, Y, sample_weight)
             weights = rows.relative_weights
-            input_rng, output_rng = random_generator(self.random_state).spawn(2)
-            self._draw_output_sketch(output_kernel, rows.y, weights, output_rng)
-            X = self._draw_input_sketch(kernel, rows, weights, input_rng)
+            X = self._draw_sketches(kernel, output_kernel, rows, weights)
             with stages.stage("outputs"):
                 outputs, targets = TrainingOutputs.of(
                     self.output_kernel_, rows.y, self.output_sketch_
@@ -392,26 +390,19 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         rows = checked_rows(self, X, dtype=model_dtype(self.landmarks_))
         return rows if self.scaler_ is None else self.scaler_.transform(rows)
 
-    def _draw_output_sketch(
+    def _draw_sketches(
         self,
         kernel: Kernel,
-        Y: Any,
-        weights: NDArray | None,
-        rng: np.random.Generator,
-    ) -> None:
-        recipe = _named(self.output_sketch, self.output_size)
-        self.output_kernel_, self.output_sketch_ = draw_outputs(
-            kernel, Y, recipe, self.output_size, rng, weights
-        )
-
-    def _draw_input_sketch(
-        self,
-        kernel: Kernel,
+        output_kernel: Kernel,
         rows: TrainingRows,
         weights: NDArray | None,
-        rng: np.random.Generator,
     ) -> Any:
-        """Draw the sketch of the inputs; return these as its kernel takes them."""
+        """Draw both sketches; return the inputs as their kernel takes them."""
+        rng, output_rng = random_generator(self.random_state).spawn(2)
+        recipe = _named(self.output_sketch, self.output_size)
+        self.output_kernel_, self.output_sketch_ = draw_outputs(
+            output_kernel, rows.y, recipe, self.output_size, output_rng, weights
+        )
         rngs, learning = rng.spawn(2), rng.spawn(1)[0]
         X, kernel = self._learn(rows.X, kernel, rows.y, weights, learning)
         recipe = _named(self.sketch, self.size)

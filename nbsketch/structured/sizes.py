@@ -19,7 +19,7 @@ from nbsketch._validation import (
 )
 from nbsketch.fitting.sizes import features_recipe
 from nbsketch.metrics import example_f1
-from nbsketch.plots import axes_or_new
+from nbsketch.plots import BLUE, axes_or_new, finish
 from nbsketch.structured._outputs import (
     TopK,
     TrainingOutputs,
@@ -77,10 +77,8 @@ class SizePath:
             The axes; ``ax.figure.savefig(path)`` writes a file.
         """
         ax = axes_or_new(ax)
-        ax.plot(self.sizes, self.scores, "o-", markersize=3.5, color="#1764ab")
-        ax.set(xscale="log", xlabel="Sketch size", ylabel=self.label)
-        ax.grid(alpha=0.25, linewidth=0.6)
-        return ax
+        ax.plot(self.sizes, self.scores, "o-", markersize=3.5, color=BLUE)
+        return finish(ax, xscale="log", xlabel="Sketch size", ylabel=self.label)
 
 
 def select_output_size(

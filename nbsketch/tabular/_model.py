@@ -15,8 +15,13 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from nbsketch._faults import check_magnitude, not_a_table
-from nbsketch._validation import check_choice, declares_parameters, random_generator
+from nbsketch._validation import (
+    check_choice,
+    check_magnitude,
+    declares_parameters,
+    not_a_table,
+    random_generator,
+)
 from nbsketch.fitting.training import TrainingRows, dependent_rows, folds_of_kept
 from nbsketch.persistence import SaveMixin
 from nbsketch.tabular.columns import fit_columns

@@ -14,10 +14,9 @@ from sklearn.utils.validation import (
     column_or_1d,
 )
 
-from nbsketch._faults import explaining
 from nbsketch._progress import watched_fit
 from nbsketch._rows import loaded, rowwise
-from nbsketch._validation import declares_parameters
+from nbsketch._validation import declares_parameters, explaining
 from nbsketch.distributed.lazy import table_by_row
 from nbsketch.estimators._base import ClassifierScore
 from nbsketch.fitting.training import check_weights, weights_of_classes

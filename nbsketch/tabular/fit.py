@@ -17,8 +17,7 @@ from nbsketch.tabular.problem import Problem, TimeLimit, Training, at_rows
 from nbsketch.tabular.ridge import VALIDATION, LandmarkFunction, Ridge, table_order
 from nbsketch.tabular.scales import ALONE, SMOOTH, Scales, learn_scales
 from nbsketch.tuning import fit_scaler
-from nbsketch.tuning.inputs import CONSTANT
-from nbsketch.tuning.rows import Rows, prepare
+from nbsketch.tuning.rows import CONSTANT, Rows, prepare
 
 # Landmarks of the base.
 _LANDMARKS = 500

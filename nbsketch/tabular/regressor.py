@@ -11,11 +11,10 @@ from sklearn.base import MultiOutputMixin
 from sklearn.utils.validation import check_array, check_consistent_length
 
 from nbsketch._blas import one_thread
-from nbsketch._faults import check_magnitude, explaining
 from nbsketch._progress import watched_fit
 from nbsketch._quantiles import as_values
 from nbsketch._rows import loaded, rowwise
-from nbsketch._validation import check_real
+from nbsketch._validation import check_magnitude, check_real, explaining
 from nbsketch.distributed.lazy import table_by_row
 from nbsketch.estimators._base import RegressorScore
 from nbsketch.fitting.training import check_weights

@@ -20,7 +20,7 @@ from nbsketch.tabular.trees import Partition
 from nbsketch.tuning import InputScaler
 from nbsketch.tuning.descent import Budget
 from nbsketch.tuning.rows import Rows
-from nbsketch.tuning.search import isotropic_start, learn, polish, spread_start
+from nbsketch.tuning.search import Descents, isotropic_start, spread_start
 from nbsketch.tuning.tuner import Search
 
 SMOOTH, ROUGH, SMOOTHER = "matern-3/2", "laplacian", "matern-5/2"
@@ -123,7 +123,7 @@ def _searched(
     plain = scaler.without_ranks() if scaler.plain.size else scaler
     isotropic = isotropic_start(replace(rows, scaler=plain), code, rng)
     start = spread_start(isotropic, len(scaler.center), code)
-    return Scales.at(family, learn(rows, start, rng, budget, code))
+    return Scales.at(family, Descents(rows, code, rng, budget).learn(start))
 
 
 def _shared(
@@ -162,7 +162,7 @@ def learn_within(
     code = FAMILIES[scales.family]
     for index in leaves:
         some = rows.keep(np.sort(index), np.inf)
-        point = polish(some, point, rng, budget, code)
+        point = Descents(some, code, rng, budget).polish(point)
     return Scales.at(scales.family, point)
 
 

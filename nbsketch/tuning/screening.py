@@ -33,12 +33,12 @@ from typing import NamedTuple
 import numpy as np
 import scipy.special
 from numpy.typing import NDArray
+from scipy.stats import rankdata
 
 from nbsketch.tuning.blocked import criterion_of
 from nbsketch.tuning.descent import Budget
-from nbsketch.tuning.inputs import InputScaler
-from nbsketch.tuning.rows import Rows
-from nbsketch.tuning.search import NEAR, SHORT, isotropic_start, learn_briefly, settle
+from nbsketch.tuning.rows import InputScaler, Rows
+from nbsketch.tuning.search import NEAR, SHORT, Descents, isotropic_start, settle
 
 # Features handled at a time: their functions stay in cache.
 _BLOCK = 16
@@ -57,20 +57,9 @@ def rank_basis(X: NDArray, count: int) -> NDArray:
     basis = np.empty((count, q, m), dtype=np.float32)
     for first in range(0, q, _BLOCK):
         some = slice(first, min(first + _BLOCK, q))
-        ranks = np.stack([_middle_ranks(column) for column in X[:, some].T])
-        _orthonormal_cosines(ranks, basis[:, some])
+        ranks = (rankdata(X[:, some].T, axis=1) - 0.5) / m  # in (0, 1)
+        _orthonormal_cosines(ranks.astype(np.float32), basis[:, some])
     return basis
-
-
-def _middle_ranks(column: NDArray) -> NDArray:
-    """Return ranks in (0, 1); equal values share the middle of their ranks."""
-    order = np.argsort(column)
-    ordered = column[order]
-    starts = np.flatnonzero(np.append(True, ordered[1:] > ordered[:-1]))
-    counts = np.diff(np.append(starts, len(column)))
-    ranks = np.empty(len(column), dtype=np.float32)
-    ranks[order] = np.repeat((starts + counts / 2) / len(column), counts)
-    return ranks
 
 
 def _orthonormal_cosines(ranks: NDArray, out: NDArray) -> None:
@@ -363,8 +352,8 @@ def _fitted(
         upper = np.sort(columns)[-max(len(before.point) // 4, 1)]
         new = np.full(len(scaler.features), upper)
         point = np.append(_carry(before, scaler, new), before.point[-1])
-    point = learn_briefly(few, point, rng, budget(SHORT.iterations), family)
-    return Selection(scaler, point)
+    search = Descents(few, family, rng, budget(SHORT.iterations))
+    return Selection(scaler, search.learn_briefly(point))
 
 
 def _carry(

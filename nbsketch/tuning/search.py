@@ -146,46 +146,6 @@ def outer_product_start(
     return point
 
 
-def learn(
-    rows: Rows, point: NDArray, rng: np.random.Generator, budget: Budget, family: int
-) -> NDArray:
-    """Search length scales and tau from a point; return the best one."""
-    if budget.is_spent:
-        return point
-    search = _Search(rows, family, rng, budget)
-    if rows.is_noisy:
-        return search.by_evidence(point)
-    return search.by_left_out(point)
-
-
-def learn_briefly(
-    rows: Rows, point: NDArray, rng: np.random.Generator, budget: Budget, family: int
-) -> NDArray:
-    """Return the point after a short first descent, without a check."""
-    search = _Search(rows, family, rng, budget)
-    if budget.is_spent:
-        return point
-    if rows.is_noisy:
-        sample = rows.sample(rng, SHORT.rows, 1)
-        return search.descended(
-            ExactCriterion(sample, family), sample, point, SHORT.iterations
-        ).point
-    return search.round(point, _ROUNDS[0])
-
-
-def polish(
-    rows: Rows, point: NDArray, rng: np.random.Generator, budget: Budget, family: int
-) -> NDArray:
-    """Return the point after the last descent for noisy targets, without a check."""
-    if budget.is_spent:
-        return point
-    search = _Search(rows, family, rng, budget)
-    if not rows.is_noisy:
-        return search.round(point, _ROUNDS[-1])
-    first = _NOISY._replace(landmarks=_NOISY.landmarks[:1])
-    return search.polished(point, rows.kept, first)
-
-
 def settle(
     sample: Sample,
     family: int,
@@ -205,14 +165,39 @@ def settle(
     return min(tried, key=lambda pair: pair[0])
 
 
-class _Search:
-    """The parts of a search, on the rows and within the budget of a fit."""
+class Descents:
+    """Searches for length scales and tau, on some rows and within a budget."""
 
     def __init__(
         self, rows: Rows, family: int, rng: np.random.Generator, budget: Budget
     ) -> None:
         self._rows, self._family, self._rng, self._budget = rows, family, rng, budget
         self._has_spare = len(rows.kept) >= _NOISY.rows + _SPARE
+
+    def learn(self, point: NDArray) -> NDArray:
+        """Return the best point of a search from a point."""
+        if self._budget.is_spent:
+            return point
+        return (self.by_evidence if self._rows.is_noisy else self.by_left_out)(point)
+
+    def learn_briefly(self, point: NDArray) -> NDArray:
+        """Return the point after a short first descent, without a check."""
+        if self._budget.is_spent:
+            return point
+        if not self._rows.is_noisy:
+            return self.round(point, _ROUNDS[0])
+        sample = self._rows.sample(self._rng, SHORT.rows, 1)
+        criterion = ExactCriterion(sample, self._family)
+        return self.descended(criterion, sample, point, SHORT.iterations).point
+
+    def polish(self, point: NDArray) -> NDArray:
+        """Return the point after the last descent, for noisy targets; not checked."""
+        if self._budget.is_spent:
+            return point
+        if not self._rows.is_noisy:
+            return self.round(point, _ROUNDS[-1])
+        first = _NOISY._replace(landmarks=_NOISY.landmarks[:1])
+        return self.polished(point, self._rows.kept, first)
 
     def by_evidence(self, start: NDArray) -> NDArray:
         """Return the point of the three stages."""

@@ -16,14 +16,21 @@ from nbsketch.kernels import LEARNABLE, Kernel, StationaryKernel
 from nbsketch.solvers.folds import Fold
 from nbsketch.tuning.blocked import criterion_of
 from nbsketch.tuning.descent import Budget
-from nbsketch.tuning.inputs import MANY, PREPROCESSINGS, InputScaler, fit_scaler
-from nbsketch.tuning.rows import Rows, as_folds, block_labels, prepare
+from nbsketch.tuning.rows import (
+    MANY,
+    PREPROCESSINGS,
+    InputScaler,
+    Rows,
+    as_folds,
+    block_labels,
+    fit_scaler,
+    prepare,
+)
 from nbsketch.tuning.screening import Selection, screen
 from nbsketch.tuning.search import (
     NEAR,
+    Descents,
     isotropic_start,
-    learn,
-    learn_briefly,
     outer_product_start,
     settle,
     spread_start,
@@ -259,7 +266,7 @@ class Search(NamedTuple):
         return outer_product_start(rows, self.family, point, self.rng)
 
     def _learned(self, rows: Rows, point: NDArray) -> NDArray:
-        return learn(rows, point, self.rng, self.budget, self.family)
+        return Descents(rows, self.family, self.rng, self.budget).learn(point)
 
     def choose(
         self, rows: Rows, pool: dict[str, Candidate]
@@ -334,7 +341,7 @@ def trim(
         rows = rows.keep(candidates.kept[usual], cut)
         if limit == OUT:
             point = isotropic_start(rows, family, rng)
-        point = learn_briefly(rows, point, rng, budget, family)
+        point = Descents(rows, family, rng, budget).learn_briefly(point)
     spread = np.sqrt(rows.Y[rows.kept].var(axis=0).mean())
     return rows.kept, cut / spread if min(cut, spread) > 0 else np.inf
 

@@ -200,6 +200,13 @@ def in_rows(quantity, field="slope"):
     return list(cells("sisokr_rates", field, quantity=quantity))
 
 
+def unequal(series, field="slope", source=1.0):
+    """Return a field of the dimension needed with unequal leverage scores."""
+    return cell("rates", field, part="unequal", series=series, source=source)
+
+
+NEEDED = "Gaussian", "ROS", "p-sparsified", "leverage", "sub-sampling"
+UNEQUAL = "Gaussian", "ROS", "sub-sampling", "leverage"
 SIZE_SLOPES = [in_size("input", "training"), in_size("output", "inference")]
 CLAIMS = [
     (
@@ -454,37 +461,36 @@ CLAIMS = [
     ),
     (
         "stated {} and {} for :math:`\\zeta` = .5 and 1: Gaussian {} and {}, "
-        "p-sparsified {} and {}, leverage scores {} and {}; "
+        "ROS {} and {}, p-sparsified {} and {}, leverage scores {} and {}; "
         "sub-sampling {} and {}, where {} and {}",
         [
             *(theory("projection", "Gaussian", s) for s in (0.5, 1.0)),
-            *(
-                slope("projection", series, s)
-                for series in (
-                    "Gaussian",
-                    "p-sparsified",
-                    "leverage",
-                    "sub-sampling",
-                )
-                for s in (0.5, 1.0)
-            ),
+            *(slope("projection", series, s) for series in NEEDED for s in (0.5, 1.0)),
             *(theory("projection", "sub-sampling", s) for s in (0.5, 1.0)),
         ],
     ),
     (
         ":math:`\\zeta` = .3 and 1.5, stated {} and {}: Gaussian {} and {}, "
-        "p-sparsified {} and {}; sub-sampling {} and {}, where {} and {} suffice",
+        "ROS {} and {}, p-sparsified {} and {}; sub-sampling {} and {}, where {} and "
+        "{} suffice",
         [
             find("projection", series, source)
             for find, series in (
                 (theory, "Gaussian"),
                 (slope, "Gaussian"),
+                (slope, "ROS"),
                 (slope, "p-sparsified"),
                 (slope, "sub-sampling"),
                 (theory, "sub-sampling"),
             )
             for source in (0.3, 1.5)
         ],
+    ),
+    (
+        "slopes of {} for Gaussian and {} for ROS sketches, {} for sub-sampling, {} "
+        "for leverage scores; stated {}, {}, {} and {}. Dimensions at 8192 rows: {}, {}, "
+        "{} and {}",
+        [unequal(s, f) for f in ("slope", "theory", "last") for s in UNEQUAL],
     ),
     (
         "stated {} and {} for :math:`\\zeta` = 1 and 1.5: iterated ridge {} and {}, "
@@ -514,6 +520,26 @@ CLAIMS = [
 ]
 VECTOR = table("vector")
 REPRODUCTION = [
+    (
+        "the slopes are {} for Gaussian and {} for ROS sketches (stated {}), {} for "
+        "sub-sampling (stated {}), and at 8192 rows it needs {} dimensions where "
+        "Gaussian sketches need {}.",
+        [
+            *(unequal(s) for s in ("Gaussian", "ROS")),
+            unequal("ROS", "theory"),
+            unequal("sub-sampling"),
+            unequal("sub-sampling", "theory"),
+            *(unequal(s, "last") for s in ("sub-sampling", "Gaussian")),
+        ],
+    ),
+    (
+        "need far fewer, {} at 8192 rows, but more than their exponent says (slope {})",
+        [unequal("leverage", field) for field in ("last", "slope")],
+    ),
+    (
+        "a slope of {} in place of {}, because",
+        [unequal(s, source=0.5) for s in ("p-sparsified", "Gaussian")],
+    ),
     (
         "by :math:`n^{{}}` with sketches and :math:`n^{{}}` without",
         in_rows("excess")[::-1],

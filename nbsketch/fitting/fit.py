@@ -22,7 +22,7 @@ from nbsketch._blas import one_thread
 from nbsketch._progress import seconds_left
 from nbsketch._validation import random_generator
 from nbsketch.fitting.descent import Descent, Iterate, Sample
-from nbsketch.fitting.exact import choose_exact, fitted_values
+from nbsketch.fitting.exact import ExactFit, choose_exact
 from nbsketch.fitting.growth import exact_seconds, first_sketch, grow, growth
 from nbsketch.fitting.least_squares import LeastSquaresObjective
 from nbsketch.fitting.methods import (
@@ -107,7 +107,8 @@ def fold_errors(
         part, validation = objective.take(kept), objective.take(left_out)
         with solver_threads(problem, data):
             if exact:
-                fitted = fitted_values(data, part, left_out, alphas, options, kept)
+                fit = ExactFit(data, part, options)
+                fitted = fit.left_out(alphas, left_out, kept)
             else:
                 solutions = part.path(Z.gather(kept), alphas, options)
                 outside = Z.gather(left_out)

@@ -29,8 +29,8 @@ from sklearn.exceptions import ConvergenceWarning
 from nbsketch._blas import one_thread, threads_for
 from nbsketch._progress import is_asked, is_stopped, seconds_left
 from nbsketch.distributed.rows import PartitionedRows
-from nbsketch.fitting import dual, exact
-from nbsketch.fitting.exact import Sample, choose_exact
+from nbsketch.fitting import dual
+from nbsketch.fitting.exact import ExactFit, Sample, choose_exact
 from nbsketch.fitting.objective import FeatureSolution, Problem
 from nbsketch.fitting.sizes import (
     is_dense,
@@ -167,7 +167,7 @@ class AllRows(ClosedForm):
         """Return the solution, with a coefficient for each row."""
         alpha, options = alpha_of(problem, data), problem.plan.options()
         with solver_threads(problem, data):
-            solution = exact.solve_all_rows(data, problem.objective, alpha, options)
+            solution = ExactFit(data, problem.objective, options).solve(alpha)
         return solution._replace(order=data.order)
 
     def path(
@@ -179,7 +179,7 @@ class AllRows(ClosedForm):
             return
         options = problem.plan.options()
         with one_thread():
-            yield from exact.path_all_rows(data, problem.objective, alphas, options)
+            yield from ExactFit(data, problem.objective, options).path(alphas)
 
 
 class Nystrom(ClosedForm):
@@ -193,7 +193,7 @@ class Nystrom(ClosedForm):
         """Return the solution, in terms of the sketched kernel functions."""
         alpha, options = alpha_of(problem, data), problem.plan.options()
         with suppress(NotConvergedError), solver_threads(problem, data):
-            solution = exact.solve_large_sketch(data, problem.objective, alpha, options)
+            solution = ExactFit(data, problem.objective, options).on_sketch(alpha)
             return solution._replace(order=data.order)
         return super().solve(problem, data, validation)
 
@@ -209,7 +209,7 @@ class Dual(Newton):
         """Return the solution; few rows that do not converge have features as well."""
         alpha, options = alpha_of(problem, data), problem.plan.options()
         with suppress(NotConvergedError), one_thread():
-            solution = dual.solve_dual_rows(data, problem.objective, alpha, options)
+            solution = dual.DualFit(data, problem.objective, options).solve(alpha)
             return solution._replace(order=data.order)
         return super().solve(problem, data, validation)
 
@@ -222,7 +222,7 @@ class Dual(Newton):
             return
         options = problem.plan.options()
         with one_thread():
-            yield from dual.path_dual_rows(data, problem.objective, alphas, options)
+            yield from dual.DualFit(data, problem.objective, options).path(alphas)
 
 
 def select_method(problem: Problem, data: SketchedData) -> Method:

@@ -52,7 +52,7 @@ def sketch_rows(problem: Problem) -> SketchedData:
     if limited:
         return _within_time(problem, data)
     rule = problem.plan.growth
-    if rule is None or select_method(problem, data).samples(data):
+    if rule is None or select_method(problem, data).samples:
         return data
     return _grown(problem, data, rule)
 
@@ -95,7 +95,7 @@ def fold_errors(
     problem: Problem, data: SketchedData, folds: Sequence[Fold], alphas: NDArray
 ) -> NDArray:
     """Return the mean errors (a, d) of penalties over the rows that folds leave out."""
-    data = select_method(problem, data).choose_width(problem, data)
+    data = select_method(problem, data).choose_width().data
     objective, options = problem.objective, problem.plan.options()
     weights = objective.weights
     exact = data.sketch.is_identity and isinstance(objective, LeastSquaresObjective)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -90,38 +90,6 @@ class SketchMap:
         return out
 
 
-def draw(
-    X: Any,
-    kernel: Any,
-    bandwidth: Any,
-    sketch: Any,
-    size: Any,
-    rngs: Sequence[np.random.Generator],
-    *,
-    name: str = "X",
-    prefix: str = "",
-    sample_weight: NDArray | None = None,
-) -> tuple[Kernel, Sketch]:
-    """Return the kernel with its parameters set from X, and a sketch of its rows.
-
-    The first of two streams is for the kernel, the second for the sketch, so that a
-    given bandwidth does not change the sketch. `name` replaces X in error messages,
-    and `prefix` is put before the names of the other arguments. Positive weights of
-    the rows count in a median bandwidth.
-    """
-    kernel_rng, sketch_rng = rngs
-    weights, n = sample_weight, X.shape[0]
-    resolved = resolve(X, kernel, bandwidth, kernel_rng, weights, name, prefix)
-    recipe = features_recipe(sketch, size, n, prefix)
-    drawn = recipe.draw(n, sketch_rng, X=X, kernel=resolved)
-    if drawn.columns.size == 0:
-        raise ValueError(
-            f"`{prefix}sketch` must have a nonzero entry, {recipe!r} drew none for {n} "
-            "rows: raise its density or its size"
-        )
-    return resolved, drawn
-
-
 def resolve(
     X: Any,
     kernel: Any,
@@ -131,7 +99,11 @@ def resolve(
     name: str = "X",
     prefix: str = "",
 ) -> Kernel:
-    """Return the kernel with its parameters set from X: see `draw`."""
+    """Return the kernel with its parameters set from X.
+
+    Positive weights of the rows count in a median bandwidth. `name` replaces X in error
+    messages, and `prefix` is put before the names of the other arguments.
+    """
     unresolved = as_kernel(kernel, bandwidth, prefix=prefix)
     check_domain(unresolved, name, X)
     # Kernels of users may take no weights.
@@ -143,6 +115,29 @@ def resolve(
             f"kernel is precomputed, got shape {X.shape}"
         )
     return resolved
+
+
+def draw(
+    X: Any,
+    kernel: Kernel,
+    sketch: Any,
+    size: Any,
+    rng: np.random.Generator,
+    prefix: str = "",
+) -> Sketch:
+    """Return a sketch of the rows of X, for a kernel with its parameters set.
+
+    `prefix` is put before the names of the arguments in error messages.
+    """
+    n = X.shape[0]
+    recipe = features_recipe(sketch, size, n, prefix)
+    drawn = recipe.draw(n, rng, X=X, kernel=kernel)
+    if drawn.columns.size == 0:
+        raise ValueError(
+            f"`{prefix}sketch` must have a nonzero entry, {recipe!r} drew none for {n} "
+            "rows: raise its density or its size"
+        )
+    return drawn
 
 
 def sketched_design(

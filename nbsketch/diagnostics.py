@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._blas import eigh, threads_for
-from nbsketch._sketch_map import SketchMap, draw, sketched_design
+from nbsketch._sketch_map import SketchMap, draw, resolve, sketched_design
 from nbsketch._validation import (
     check_choice,
     check_integer,
@@ -294,7 +294,8 @@ def spectrum(
     size = check_integer("size", size, high=n)
     recipe = IdentitySketch() if size == n else SubsamplingSketch(size)
     rngs = random_generator(random_state).spawn(2)
-    resolved, sketch = draw(rows, kernel, bandwidth, recipe, None, rngs)
+    resolved = resolve(rows, kernel, bandwidth, rngs[0])
+    sketch = draw(rows, resolved, recipe, None, rngs[1])
     if sketch.is_identity:
         return _exact(resolved, rows)
     return _by_landmarks(resolved, rows, sketch)

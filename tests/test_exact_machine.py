@@ -40,7 +40,9 @@ def model(**options):
 
 
 def test_more_rows_than_the_limit_are_not_dense(rng, monkeypatch):
-    monkeypatch.setattr(exact, "_dense", None)  # would be called for a dense matrix
+    monkeypatch.setattr(
+        exact.ExactFit, "_dense", None
+    )  # would be called for a dense matrix
     X = rng.uniform(-2, 2, size=(sizes._DENSE_ROWS + 1, 2))
     y = np.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * rng.normal(size=len(X))
     found = model(bandwidth=1.0, alpha=1e-5).fit(X, y)

@@ -22,7 +22,7 @@ from nbsketch import (
     StochasticSolver,
 )
 from nbsketch.fitting import alpha as penalties
-from nbsketch.fitting.alpha import AlphaPath, reduced_alpha
+from nbsketch.fitting.alpha import AlphaPath, LeftOut
 from nbsketch.fitting.objectives import JointQuantileObjective, ScalarObjective
 from nbsketch.fitting.settings import SolveOptions
 from nbsketch.solvers._newton.start import class_starts, shared
@@ -320,8 +320,8 @@ def test_a_penalty_of_a_smaller_problem_is_as_good_as_one_of_the_whole(seed):
         solution = objective.solve(design, alpha, SolveOptions(tol=1e-3))
         return new.mean_loss(new_Z @ solution.coef + solution.intercept)
 
-    smaller = reduced_alpha(objective, design, np.random.default_rng(seed))
-    whole = penalties.held_out(objective, design, None, np.random.default_rng(seed))
+    smaller = LeftOut(objective, design, np.random.default_rng(seed)).reduced_alpha()
+    whole = LeftOut(objective, design, np.random.default_rng(seed)).path()
     best = min(loss(alpha) for alpha in whole.alphas[6:16])
     assert loss(smaller) < 1.03 * best
     assert loss(10 * smaller) > loss(smaller) or loss(smaller / 10) > loss(smaller)
@@ -332,8 +332,8 @@ def test_outliers_do_not_change_the_correction_of_a_penalty():
     Y = objective.targets.copy()
     Y[::150] = 1e4
     design, rng = ArrayDesign(Z), np.random.default_rng
-    clean = reduced_alpha(objective, design, rng(0))
-    spoiled = reduced_alpha(replace(objective, targets=Y), design, rng(0))
+    clean = LeftOut(objective, design, rng(0)).reduced_alpha()
+    spoiled = LeftOut(replace(objective, targets=Y), design, rng(0)).reduced_alpha()
     assert 0.1 < spoiled / clean < 10
 
 
@@ -341,9 +341,9 @@ def test_a_smaller_problem_keeps_the_folds():
     Z, objective = joint_problem(n=600)
     blocks = np.arange(600).reshape(3, 200)
     folds = tuple(Fold(block, block) for block in blocks)
-    design = ArrayDesign(Z)
+    design, rng = ArrayDesign(Z), np.random.default_rng
     grouped = replace(objective, folds=folds)
-    found = {reduced_alpha(grouped, design, np.random.default_rng(i)) for i in (0, 1)}
+    found = {LeftOut(grouped, design, rng(i)).reduced_alpha() for i in (0, 1)}
     assert len(found) == 1  # nothing is drawn at random
     assert found.pop() > 0
 
@@ -352,16 +352,16 @@ def test_a_guess_of_the_penalty_shortens_a_path_and_does_not_change_it(monkeypat
     monkeypatch.setattr(penalties, "_PATH_TOL", 1e-6)
     Z, base = joint_problem(n=600, r=40)
     signs = np.sign(base.targets - 0.2)
-    known = ScalarObjective(signs, None, True, LogisticLoss()), ArrayDesign(Z), None
-    whole = penalties.held_out(*known, np.random.default_rng(0))
-    near = penalties.held_out(*known, np.random.default_rng(0), whole.best)
+    known = ScalarObjective(signs, None, True, LogisticLoss()), ArrayDesign(Z)
+    whole = LeftOut(*known, np.random.default_rng(0)).path()
+    near = LeftOut(*known, np.random.default_rng(0)).path(None, whole.best)
     assert near.alphas[0] <= 30 * whole.best < whole.alphas[0]
     count = len(near.errors)
     assert 5 <= count < len(whole.errors)
     assert_allclose(near.errors, whole.errors[-count:], rtol=1e-4)
     assert near.best == whole.best
     # far too weak a guess: the first penalty is the best, and the path starts again
-    far = penalties.held_out(*known, np.random.default_rng(0), 1e-9 * whole.best)
+    far = LeftOut(*known, np.random.default_rng(0)).path(None, 1e-9 * whole.best)
     assert len(far.alphas) == len(whole.alphas)
     assert np.argmin(far.errors) > 0
 
@@ -470,8 +470,8 @@ def test_many_classes_take_the_penalty_of_a_smaller_problem():
     def choices(columns):
         objective = ScalarObjective(signs[:, columns], None, True, HingeLoss())
         chosen = objective.choose_alpha(design, np.random.default_rng(1))
-        path = penalties.held_out(objective, design, None, np.random.default_rng(1))
-        smaller = reduced_alpha(objective, design, np.random.default_rng(1))
+        path = LeftOut(objective, design, np.random.default_rng(1)).path()
+        smaller = LeftOut(objective, design, np.random.default_rng(1)).reduced_alpha()
         return chosen, path, smaller
 
     chosen, path, smaller = choices([0, 1, 2, 3])
@@ -502,7 +502,7 @@ def test_the_penalty_of_few_rows_is_that_of_five_folds():
     y = Z[:, :1] + 0.5 * rng.normal(size=(100, 1))
     objective, design = ScalarObjective(y, None, True, HuberLoss(0.3)), ArrayDesign(Z)
     folds = penalties.random_folds(100, np.random.default_rng(1))
-    path = penalties.default_alphas(objective, design)
+    path = LeftOut(objective, design, None).default_alphas()
 
     def mean_loss(alpha):
         total = 0.0
@@ -524,8 +524,8 @@ def test_a_warm_start_that_leads_astray_is_given_up(monkeypatch):
     y = Z[:, :1] + rng.normal(size=(60, 1))
     objective, design = ScalarObjective(y, None, True, HuberLoss(0.3)), ArrayDesign(Z)
     monkeypatch.setattr(penalties, "_PATH_TOL", 1e-8)
-    known = objective, design, None
-    expected = penalties.held_out(*known, np.random.default_rng(0))
+    known = objective, design
+    expected = LeftOut(*known, np.random.default_rng(0)).path()
     monkeypatch.setattr(penalties, "_WARM_STEPS", 1)
-    found = penalties.held_out(*known, np.random.default_rng(0))
+    found = LeftOut(*known, np.random.default_rng(0)).path()
     assert_allclose(found.errors, expected.errors, rtol=1e-3)

@@ -46,16 +46,14 @@ class Table(Entry):
     has_labels: bool = False
 
 
-# Returns X and y, and the number of training rows of a published split, if any.
-Read = Callable[[Table, Folder, bool], tuple[Any, ...]]
+# Returns X and y of a table and its files, and the number of training rows of a
+# published split, if any.
+Read = Callable[..., tuple[Any, ...]]
 TABLES = read_entries(Table, "tables")
 
 
-def _read_table(
-    table: Table, data_home: Folder, download: bool
-) -> tuple[NDArray, NDArray]:
+def _read_table(table: Table, path: Path) -> tuple[NDArray, NDArray]:
     """Return inputs and target of a file whose last column is the target."""
-    (path,) = locate(table, data_home, download)
     n_columns = len(table.feature_names) + 1
     if table.categories or table.has_labels:
         fields = _read_fields(path, n_columns)
@@ -115,45 +113,28 @@ def _labels(field: NDArray) -> NDArray:
         return np.array(field.tolist())  # no wider than the longest
 
 
-def _read_colic(
-    table: Table, data_home: Folder, download: bool
-) -> tuple[NDArray, NDArray]:
-    (path,) = locate(table, data_home, download)
+def _read_colic(table: Table, path: Path) -> tuple[NDArray, NDArray]:
     fields = _read_fields(path, _COLIC_COLUMNS)
     inputs = np.delete(fields, _COLIC_LEFT_OUT, axis=1)
     return _columns_of(table, inputs, fields[:, _LESION], path)
 
 
-def _read_adult(
-    table: Table, data_home: Folder, download: bool
-) -> tuple[NDArray, NDArray, int]:
+def _read_adult(table: Table, *paths: Path) -> tuple[NDArray, NDArray, int]:
     """Return both files; the labels of the second end with a full stop."""
-    paths = locate(table, data_home, download)
     train, test = (_read_fields(p, len(table.feature_names) + 1) for p in paths)
     fields = np.vstack([train, test])
     labels = np.char.rstrip(fields[:, -1], ".")
     return *_columns_of(table, fields[:, :-1], labels, paths[0]), len(train)
 
 
-def _read_autompg(
-    table: Table, data_home: Folder, download: bool
-) -> tuple[NDArray, NDArray]:
-    (path,) = locate(table, data_home, download)
+def _read_autompg(table: Table, path: Path) -> tuple[NDArray, NDArray]:
     fields = [line.split()[:8] for line in read_lines(path)]
     lines = [" ".join(row) for row in fields if "?" not in row]
     rows = parse_rows(lines, path, 8)
     return rows[:, 1:], rows[:, 0]
 
 
-def _read_california(
-    table: Table, data_home: Folder, download: bool
-) -> tuple[NDArray, NDArray]:
-    try:
-        (path,) = locate(table, data_home, download)
-    except FileNotFoundError as missing:
-        if not download:
-            raise
-        return _fetch_california(missing)
+def _read_california(table: Table, path: Path) -> tuple[NDArray, NDArray]:
     lines = read_lines(path)[table.n_header_lines :]
     return _derive_california(parse_rows(lines, path, 9, table.delimiter))
 
@@ -184,9 +165,20 @@ _READERS: dict[str, Read] = {
 }
 
 
+def _read(table: Table, data_home: Folder, download: bool) -> tuple[Any, ...]:
+    """Read a table; what is missing of one of them scikit-learn downloads too."""
+    try:
+        paths = locate(table, data_home, download)
+    except FileNotFoundError as missing:
+        if table.name != "california" or not download:
+            raise
+        return _fetch_california(missing)
+    return _READERS.get(table.name, _read_table)(table, *paths)
+
+
 def table_loader(name: str) -> Loader:
     """Return the function that loads a table."""
-    table, read = TABLES[name], _READERS.get(name, _read_table)
+    table = TABLES[name]
 
     def load(
         *, data_home: Folder = None, download: bool = True, as_frame: bool = False
@@ -233,7 +225,7 @@ def table_loader(name: str) -> Loader:
         {example}
         """
         check_choice("as_frame", as_frame, (True, False))
-        X, y, *n_train = read(table, data_home, download)
+        X, y, *n_train = _read(table, data_home, download)
         names, target = table.feature_names, (table.target_name,)
         data = Dataset(name, X.copy(), y.copy(), names, target, *n_train)
         return _as_frames(data, table) if as_frame else data

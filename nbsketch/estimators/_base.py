@@ -264,9 +264,8 @@ class SketchedModel(KernelExpansion, ABC):
     ) -> Self:
         """Solve the problem of a fit and publish the solution."""
         data = sketch_rows(problem)
-        method = select_method(problem, data)
-        data = method.choose_alpha(problem, data)
-        solution = method.solve(problem, data, validation)
+        method = select_method(problem, data).choose_alpha()
+        data, solution = method.data, method.solve(validation)
         warn_of(solution)
         return self._publish(problem, data, solution)
 
@@ -303,11 +302,11 @@ class SketchedModel(KernelExpansion, ABC):
         problem.plan.check_has_path()
         with watching(self.verbose, self.callback):
             data = sketch_rows(problem)
-            method = select_method(problem, data)
-            data = method.choose_width(problem, data)
+            method = select_method(problem, data).choose_width()
+            data = method.data
             return [
                 copy(model)._publish(problem, data, solution)
-                for solution in method.path(problem, data, penalties)
+                for solution in method.path(penalties)
             ]
 
     def _publish(

@@ -1,13 +1,10 @@
 """Which penalty: errors on a path of penalties, of which the least one is chosen.
 
-Objectives derive from that of `nbsketch.fitting.objective`, which calls these.
-
-The penalty of a large problem, from a smaller one with the same kernel.
-
 A path of penalties for several levels or classes costs many times the last fit. The
-smaller problem has the leading principal components of the features, on some of the
-rows. Fewer features and rows need a stronger penalty: how much stronger is what ridge
-regression, with a penalty in closed form, finds on both.
+penalty of a large problem is that of a smaller one with the same kernel: it has the
+leading principal components of the features, on some of the rows. Fewer features and
+rows need a stronger penalty: how much stronger is what ridge regression, with a penalty
+in closed form, finds on both.
 """
 
 from __future__ import annotations
@@ -58,6 +55,15 @@ _STRONGEST, _FEWEST = 30.0, 5
 # Leave-one-out errors of more rows do not improve the choice, and cost as much as the
 # fit.
 _MOST_VALIDATION_ROWS = 5000
+# Share of the features, and the largest numbers of features and of rows, of the smaller
+# problem.
+_FEATURES, _MOST_FEATURES, _ROWS = 1 / 3, 200, 8000
+# Rows times squared features of the smaller problem that has all features.
+_ROWS_WORK = 2.5e9
+# Tails of the targets that are cut off for ridge regression, if the loss is robust.
+_TAILS = 0.01
+# The least ratio of the two penalties.
+_LEAST_RATIO = 1e-2
 
 
 class AlphaPath(NamedTuple):
@@ -87,86 +93,129 @@ class AlphaPath(NamedTuple):
         return float(self.alphas[i] * (self.alphas[i + 1] / self.alphas[i]) ** shift)
 
 
-def default_alphas(objective: Any, design: Design) -> NDArray:
-    """Return penalties from far too strong to almost none, the strongest first."""
-    covariance = design.gram(weights=objective.weights) / design.shape[0]
-    top = float(eigh(covariance)[0][-1]) if covariance.size else 0.0
-    scale = top if top > 0 else 1.0
-    return scale * objective.slope_ratio() * _RELATIVE_ALPHAS
+class LeftOut(NamedTuple):
+    """An objective on features, whose penalty is chosen by errors on rows left out."""
 
+    objective: Any
+    design: Design
+    rng: np.random.Generator
 
-def held_out(
-    objective: Any,
-    design: Design,
-    alpha: float | None,
-    rng: np.random.Generator,
-    guess: float | None = None,
-) -> AlphaPath:
-    """Return the losses on the rows of the folds; None: on a random fifth of the rows.
+    def path(self, alpha: float | None = None, guess: float | None = None) -> AlphaPath:
+        """Return the losses on the rows of the folds; None: on a random fifth.
 
-    The path of penalties (if `alpha` is None) ends where weaker ones lose, after ten at
-    least unless the error has fallen by 2 %: the strongest all fit constants. For a
-    robust loss, outliers under every penalty are excluded. With a single row nothing
-    can be held out, and all errors are zero. If a callback stops the fit, the path is
-    that of 2000 of the rows. A path with a guess of the best penalty starts at 30 times
-    that, unless the first penalty is then the best.
-    """
-    if is_stopped():
-        objective, design = _some_rows(objective, design, rng)
-    alphas = default_alphas(objective, design) if alpha is None else np.array([alpha])
-    first = 0 if guess is None else _first(alphas, guess)
-    plateau = 0 if first else _PLATEAU
-    path = _held_out(objective, design, alphas[first:], rng, plateau)
-    if first == 0 or np.argmin(path.errors) > 0:
-        return path
-    return _held_out(objective, design, alphas, rng, _PLATEAU)
+        The path of penalties (if `alpha` is None) ends where weaker ones lose, after
+        ten at least unless the error has fallen by 2 %: the strongest all fit
+        constants. For a robust loss, outliers under every penalty are excluded. With a
+        single row nothing can be held out, and all errors are zero. If a callback stops
+        the fit, the path is that of 2000 of the rows. A path with a guess of the best
+        penalty starts at 30 times that, unless the first penalty is then the best.
+        """
+        rows = self._some_rows() if is_stopped() else self
+        alphas = rows.default_alphas() if alpha is None else np.array([alpha])
+        first = 0
+        if guess is not None:
+            stronger = int(np.count_nonzero(alphas > _STRONGEST * guess))
+            first = min(stronger, len(alphas) - _FEWEST)
+        path = rows._path(alphas[first:], 0 if first else _PLATEAU)
+        if first == 0 or np.argmin(path.errors) > 0:
+            return path
+        return rows._path(alphas, _PLATEAU)
 
+    def default_alphas(self) -> NDArray:
+        """Return penalties from far too strong to almost none, the strongest first."""
+        Z, objective = self.design, self.objective
+        covariance = Z.gram(weights=objective.weights) / Z.shape[0]
+        top = float(eigh(covariance)[0][-1]) if covariance.size else 0.0
+        scale = top if top > 0 else 1.0
+        return scale * objective.slope_ratio() * _RELATIVE_ALPHAS
 
-def _first(alphas: NDArray, guess: float) -> int:
-    """Return the place of the first of the descending penalties near a guess."""
-    stronger = int(np.count_nonzero(alphas > _STRONGEST * guess))
-    return min(stronger, len(alphas) - _FEWEST)
+    def _path(self, alphas: NDArray, least_count: int) -> AlphaPath:
+        objective, n = self.objective, self.design.shape[0]
+        if n == 1:
+            return AlphaPath(alphas, np.zeros(len(alphas)))
+        folds = objective.folds or [_random_part(n, self.rng)]
+        validation = objective.take(np.concatenate([fold.test for fold in folds]))
+        losses: list[NDArray] = []
+        errors, least = np.empty(0), np.full(validation.targets.shape, np.inf)
+        parts = [_Part(objective, self.design, fold) for fold in folds]
+        for alpha in alphas:
+            fitted = np.concatenate([part.fitted(float(alpha)) for part in parts])
+            losses.append(validation.losses(fitted))
+            least = np.minimum(least, np.abs(validation.targets - fitted))
+            errors = mean_losses(validation, np.array(losses), least)
+            lost = (errors[-_PATIENCE:] > _LOSS * errors.min()).sum() == _PATIENCE
+            has_fallen = errors.min() < (1 - _FALL) * errors[0]
+            if lost and (has_fallen or len(errors) >= least_count):
+                break
+            progress = {"iteration": len(errors), "objective": float(errors[-1])}
+            if not is_stopped() and report("penalty", total=len(alphas), **progress):
+                return self.path()
+        return AlphaPath(alphas, errors)
 
+    def _some_rows(self) -> LeftOut:
+        n = self.design.shape[0]
+        if n <= _FEW_ROWS:
+            return self
+        rows = np.sort(self.rng.choice(n, _FEW_ROWS, replace=False))
+        return LeftOut(self.objective.take(rows), self.design.gather(rows), self.rng)
 
-def _held_out(
-    objective: Any,
-    design: Design,
-    alphas: NDArray,
-    rng: np.random.Generator,
-    least_count: int,
-) -> AlphaPath:
-    n = design.shape[0]
-    if n == 1:
-        return AlphaPath(alphas, np.zeros(len(alphas)))
-    folds = objective.folds or [_random_part(n, rng)]
-    validation = objective.take(np.concatenate([fold.test for fold in folds]))
-    losses: list[NDArray] = []
-    errors, least = np.empty(0), np.full(validation.targets.shape, np.inf)
-    parts = [_Part(objective, design, fold) for fold in folds]
-    for alpha in alphas:
-        fitted = np.concatenate([part.fitted(float(alpha)) for part in parts])
-        losses.append(validation.losses(fitted))
-        least = np.minimum(least, np.abs(validation.targets - fitted))
-        errors = mean_losses(validation, np.array(losses), least)
-        lost = (errors[-_PATIENCE:] > _LOSS * errors.min()).sum() == _PATIENCE
-        has_fallen = errors.min() < (1 - _FALL) * errors[0]
-        if lost and (has_fallen or len(errors) >= least_count):
-            break
-        progress = {"iteration": len(errors), "objective": float(errors[-1])}
-        if not is_stopped() and report("penalty", total=len(alphas), **progress):
-            return held_out(objective, design, None, rng)
-    return AlphaPath(alphas, errors)
+    def ridge(self, path: RidgePath, alpha: float | None = None) -> AlphaPath:
+        """Return the errors of ridge regression on the rows of the folds.
 
+        Without folds they are leave-one-out errors, of at most 5000 rows.
+        """
+        alphas = path.default_alphas()[::-1] if alpha is None else np.array([alpha])
+        Y, weights = self.objective.targets, self.objective.weights
+        if self.objective.folds is not None:
+            args = self.design, Y, alphas, self.objective.folds, weights
+            return AlphaPath(alphas, cross_validation(path, *args))
+        rows = _validation_rows(len(Y), self.rng)
+        args = self.design, Y, alphas, weights, rows
+        return AlphaPath(alphas, leave_one_out(path, *args))
 
-def _some_rows(
-    objective: Any, design: Design, rng: np.random.Generator
-) -> tuple[Any, Design]:
-    """Return the objective on some of the rows, and their features."""
-    n = design.shape[0]
-    if n <= _FEW_ROWS:
-        return objective, design
-    rows = np.sort(rng.choice(n, _FEW_ROWS, replace=False))
-    return objective.take(rows), design.gather(rows)
+    def sampled_alpha(self) -> float:
+        """Return the penalty on some of the rows, corrected by ridge regression.
+
+        All features are kept, and so many rows that n r^2 is at most 2.5e9, at least
+        8000.
+        """
+        rank = self.design.shape[1]
+        return self._smaller_alpha(rank, max(_ROWS, int(_ROWS_WORK / rank**2)))
+
+    def reduced_alpha(self) -> float:
+        """Return the penalty of a smaller problem, corrected by ridge regression.
+
+        The minima of the paths are interpolated: the grid is coarse beside the
+        correction, which is the ratio of the penalties of least leave-one-out error on
+        all and on the smaller features, between 0.01 and 1. With folds all rows are
+        kept.
+        """
+        count = max(1, min(_MOST_FEATURES, round(_FEATURES * self.design.shape[1])))
+        return self._smaller_alpha(count, _ROWS)
+
+    def _smaller_alpha(self, n_features: int, most_rows: int) -> float:
+        whole, n = self._ridge(), self.design.shape[0]
+        part, rows = self.objective, np.arange(n)
+        if part.folds is None and n > most_rows:
+            rows = np.sort(self.rng.choice(rows, most_rows, replace=False))
+            part = part.take(rows)
+        Z = ArrayDesign(self.design.gather(rows).mv(whole.vectors[:, -n_features:]))
+        smaller = LeftOut(part, Z, self.rng)
+        least = self._by_ridge(whole)
+        ridge = smaller._by_ridge(smaller._ridge())
+        ratio = min(1.0, max(_LEAST_RATIO, least / ridge))
+        guess = ridge * part.slope_ratio()
+        return ratio * smaller.path(None, guess).interpolated
+
+    def _ridge(self) -> RidgePath:
+        options = {"sample_weight": self.objective.weights}
+        Y, intercept = without_tails(self.objective), self.objective.fit_intercept
+        return ridge_path(self.design, Y, fit_intercept=intercept, **options)
+
+    def _by_ridge(self, path: RidgePath) -> float:
+        """Return the penalty of least left-out error of ridge regression."""
+        cut = replace(self.objective, targets=without_tails(self.objective))
+        return self._replace(objective=cut).ridge(path).interpolated
 
 
 def random_folds(n: int, rng: np.random.Generator) -> tuple[Fold, ...] | None:
@@ -227,26 +276,6 @@ def mean_losses(validation: Any, losses: NDArray, least: NDArray) -> NDArray:
     return np.average(losses[:, rows], axis=1, weights=validation.take(rows).weights)
 
 
-def ridge_errors(
-    objective: Any,
-    path: RidgePath,
-    design: Design,
-    alpha: float | None,
-    rng: np.random.Generator,
-) -> AlphaPath:
-    """Return the errors of ridge regression on the rows of the folds.
-
-    Without folds they are leave-one-out errors, of at most 5000 rows.
-    """
-    alphas = path.default_alphas()[::-1] if alpha is None else np.array([alpha])
-    Y, weights = objective.targets, objective.weights
-    if objective.folds is not None:
-        args = design, Y, alphas, objective.folds, weights
-        return AlphaPath(alphas, cross_validation(path, *args))
-    rows = _validation_rows(len(Y), rng)
-    return AlphaPath(alphas, leave_one_out(path, design, Y, alphas, weights, rows))
-
-
 def _validation_rows(n: int, rng: np.random.Generator) -> NDArray | None:
     """Return the rows whose leave-one-out errors count; None for all."""
     if n <= _MOST_VALIDATION_ROWS:
@@ -279,71 +308,6 @@ def filter_path(
         weights = objective.weights
         errors = smoother.leave_one_out(spectrum, filter, design, *args, weights)
     return AlphaPath(alphas, errors)
-
-
-# Share of the features, and the largest numbers of features and of rows, of the smaller
-# problem.
-_FEATURES, _MOST_FEATURES, _ROWS = 1 / 3, 200, 8000
-# Rows times squared features of the smaller problem that has all features.
-_ROWS_WORK = 2.5e9
-# Tails of the targets that are cut off for ridge regression, if the loss is robust.
-_TAILS = 0.01
-# The least ratio of the two penalties.
-_LEAST_RATIO = 1e-2
-
-
-def sampled_alpha(objective: Any, design: Design, rng: np.random.Generator) -> float:
-    """Return the penalty on some of the rows, corrected by ridge regression.
-
-    All features are kept, and so many rows that n r^2 is at most 2.5e9, at least 8000.
-    """
-    most = max(_ROWS, int(_ROWS_WORK / design.shape[1] ** 2))
-    return _smaller_alpha(objective, design, rng, design.shape[1], most)
-
-
-def reduced_alpha(objective: Any, design: Design, rng: np.random.Generator) -> float:
-    """Return the penalty of a smaller problem, corrected by ridge regression.
-
-    The minima of the paths are interpolated: the grid is coarse beside the correction,
-    which is the ratio of the penalties of least leave-one-out error on all and
-    on the smaller features, between 0.01 and 1. With folds all rows are kept.
-    """
-    count = max(1, min(_MOST_FEATURES, round(_FEATURES * design.shape[1])))
-    return _smaller_alpha(objective, design, rng, count, _ROWS)
-
-
-def _smaller_alpha(
-    objective: Any,
-    design: Design,
-    rng: np.random.Generator,
-    n_features: int,
-    most_rows: int,
-) -> float:
-    whole = _ridge(objective, design)
-    leading = whole.vectors[:, -n_features:]
-    part, rows = objective, np.arange(design.shape[0])
-    if objective.folds is None and len(rows) > most_rows:
-        rows = np.sort(rng.choice(rows, most_rows, replace=False))
-        part = objective.take(rows)
-    smaller = ArrayDesign(design.gather(rows).mv(leading))
-    least = _errors(objective, whole, design, rng).interpolated
-    ridge = _errors(part, _ridge(part, smaller), smaller, rng).interpolated
-    ratio = min(1.0, max(_LEAST_RATIO, least / ridge))
-    guess = ridge * part.slope_ratio()
-    return ratio * held_out(part, smaller, None, rng, guess).interpolated
-
-
-def _ridge(objective: Any, design: Design) -> RidgePath:
-    options = {"sample_weight": objective.weights}
-    Y, intercept = without_tails(objective), objective.fit_intercept
-    return ridge_path(design, Y, fit_intercept=intercept, **options)
-
-
-def _errors(
-    objective: Any, path: RidgePath, design: Design, rng: np.random.Generator
-) -> AlphaPath:
-    cut = replace(objective, targets=without_tails(objective))
-    return ridge_errors(cut, path, design, None, rng)
 
 
 def without_tails(objective: Any) -> NDArray:

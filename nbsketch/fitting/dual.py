@@ -120,62 +120,61 @@ class DualSample(Sample):
         ]
 
 
-def solve_dual_rows(
-    data: SketchedData, objective: Any, alpha: float, options: SolveOptions
-) -> FeatureSolution:
-    """Return the solution for one penalty.
+class DualFit:
+    """The solutions of a problem, and the Gram matrix of all rows.
 
-    One that was chosen on a sample is raised where it does not converge. If few rows,
-    which have features as well, do not reach `tol`, NotConvergedError is raised.
+    It is in double precision once single is too coarse.
     """
-    for trial in range(_TRIALS):
-        raised = alpha * _STRONGER**trial
-        solution = next(path_dual_rows(data, objective, [raised], options))
-        if data.alpha is None or solution.gap <= _LARGEST_GAP or is_stopped():
-            break
-    limited = is_stopped() or solution.n_iter >= options.max_iter
-    if solution.shortfall and has_features(len(objective.targets)) and not limited:
-        raise NotConvergedError(solution.shortfall)
-    return solution
-
-
-def path_dual_rows(
-    data: SketchedData,
-    objective: Any,
-    alphas: Iterable[float],
-    options: SolveOptions,
-) -> Iterator[FeatureSolution]:
-    """Yield the solution for each penalty, each started from the one before."""
-    n, state = len(objective.targets), None
-    tol = options.tol if has_features(n) else max(LEAST_TOL, options.tol)
-    fit = _Fit(data, objective, options._replace(tol=tol))
-    fit.evaluate(np.float64 if n <= _DOUBLE_ROWS else np.float32)
-    for alpha in alphas:
-        solution = fit.solve(float(alpha), state)
-        state = solution.state
-        yield FeatureSolution.of_rows(solution, float(alpha), tol)
-
-
-class _Fit:
-    """The Gram matrix of a fit, in double precision once single is too coarse."""
 
     def __init__(
         self, data: SketchedData, objective: Any, options: SolveOptions
     ) -> None:
-        self._data, self._objective, self._options = data, objective, options
+        self._data, self._objective, self._n = data, objective, len(objective.targets)
+        tol = options.tol if has_features(self._n) else max(LEAST_TOL, options.tol)
+        self._options = options._replace(tol=tol)
 
-    def evaluate(self, dtype: DTypeLike) -> None:
+    def solve(self, alpha: float) -> FeatureSolution:
+        """Return the solution for one penalty.
+
+        One that was chosen on a sample is raised where it does not converge. If few
+        rows, which have features as well, do not reach `tol`, NotConvergedError is
+        raised.
+        """
+        for trial in range(_TRIALS):
+            solution = next(self.path([alpha * _STRONGER**trial]))
+            chosen = self._data.alpha is not None
+            if not chosen or solution.gap <= _LARGEST_GAP or is_stopped():
+                break
+        reached = not solution.shortfall or self._is_limited(solution.n_iter)
+        if not reached and has_features(self._n):
+            raise NotConvergedError(solution.shortfall)
+        return solution
+
+    def path(self, alphas: Iterable[float]) -> Iterator[FeatureSolution]:
+        """Yield the solution for each penalty, each started from the one before."""
+        state = None
+        self._evaluate(np.float64 if self._n <= _DOUBLE_ROWS else np.float32)
+        for alpha in alphas:
+            solution = self._precise(float(alpha), state)
+            state = solution.state
+            yield FeatureSolution.of_rows(solution, float(alpha), self._options.tol)
+
+    def _evaluate(self, dtype: DTypeLike) -> None:
         kernel, rows = self._data.sketch_map.kernel, self._data.inputs.rows
         self._gram = SymmetricGram(kernel, rows, dtype=dtype)
 
-    def solve(self, alpha: float, state: State | None) -> Solution:
+    def _precise(self, alpha: float, state: State | None) -> Solution:
         solution = self._solve(alpha, state)
         coarse = not solution.converged and solution.relative_gap <= _LARGEST_GAP
-        limited = is_stopped() or solution.n_iter >= self._options.max_iter
+        limited = self._is_limited(solution.n_iter)
         if coarse and not limited and self._gram.dtype == np.float32:
-            self.evaluate(np.float64)
+            self._evaluate(np.float64)
             solution = self._solve(alpha, solution.state)
         return solution
+
+    def _is_limited(self, n_iter: int) -> bool:
+        """Return whether a solution has ended by a limit of steps or of time."""
+        return is_stopped() or n_iter >= self._options.max_iter
 
     def _solve(self, alpha: float, state: State | None) -> Solution:
         options = self._options._asdict() | {"random_state": self._data.rng}

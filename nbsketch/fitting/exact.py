@@ -284,109 +284,97 @@ def _interpolated(choices: list[Choice]) -> Choice:
     return Choice(least - move * (before - after) / 4, choices[i].kernel, shift)
 
 
-def solve_all_rows(
-    data: SketchedData, objective: Any, alpha: float, options: SolveOptions
-) -> FeatureSolution:
-    """Return the solution for one penalty.
+class ExactFit(NamedTuple):
+    """Least squares on all rows, or on a large sketch of them."""
 
-    One that was chosen on a sample is raised until conjugate gradients converge.
-    """
-    if data.alpha is None:
-        return next(path_all_rows(data, objective, [alpha], options))
-    options = options._replace(max_iter=min(_MOST_PASSES, options.max_iter))
-    for trial in range(_TRIALS):
-        with suppress(NotConvergedError):
-            raised = alpha * _STRONGER**trial
-            return next(path_all_rows(data, objective, [raised], options))
-    raise NotConvergedError(
-        f"conjugate gradients do not converge on {data.inputs.rows.shape[0]} rows: "
-        "pass `alpha`, or `size` for a sketch"
-    )
+    data: SketchedData
+    objective: Any
+    options: SolveOptions
 
+    def solve(self, alpha: float) -> FeatureSolution:
+        """Return the solution for one penalty.
 
-def path_all_rows(
-    data: SketchedData,
-    objective: Any,
-    alphas: Iterable[float],
-    options: SolveOptions,
-) -> Iterator[FeatureSolution]:
-    """Yield the solution for each penalty, the precision set by the smallest one."""
-    penalties, n = [float(alpha) for alpha in alphas], data.inputs.rows.shape[0]
-    if is_dense(n):
-        yield from _dense(data, objective, penalties)
-        return
-    solutions = _conjugate(data, objective, penalties, options)
-    for i in range(len(penalties)):
-        try:
-            yield next(solutions)
-        except NotConvergedError:
-            if n > _MOST_DENSE_ROWS or not fits_dense(n):
-                raise
-            yield from _dense(data, objective, penalties[i:])
+        One that was chosen on a sample is raised until conjugate gradients converge.
+        """
+        if self.data.alpha is None:
+            return next(self.path([alpha]))
+        passes = min(_MOST_PASSES, self.options.max_iter)
+        limited = self._replace(options=self.options._replace(max_iter=passes))
+        for trial in range(_TRIALS):
+            with suppress(NotConvergedError):
+                return next(limited.path([alpha * _STRONGER**trial]))
+        raise NotConvergedError(
+            "conjugate gradients do not converge on "
+            f"{self.data.inputs.rows.shape[0]} rows: "
+            "pass `alpha`, or `size` for a sketch"
+        )
+
+    def path(self, alphas: Iterable[float]) -> Iterator[FeatureSolution]:
+        """Yield the solution for each penalty; the smallest one sets the precision."""
+        penalties = [float(alpha) for alpha in alphas]
+        n = self.data.inputs.rows.shape[0]
+        if is_dense(n):
+            yield from self._dense(penalties)
             return
+        solutions = self._conjugate(penalties)
+        for i in range(len(penalties)):
+            try:
+                yield next(solutions)
+            except NotConvergedError:
+                if n > _MOST_DENSE_ROWS or not fits_dense(n):
+                    raise
+                yield from self._dense(penalties[i:])
+                return
 
+    def left_out(
+        self, alphas: Iterable[float], rows: NDArray, kept: NDArray
+    ) -> Iterator[NDArray]:
+        """Yield the values at rows left out of the solutions on the rows kept."""
+        kernel, inputs = self.data.sketch_map.kernel, self.data.inputs
+        fitted = take_rows(kernel, inputs.rows, kept)
+        others = take_rows(kernel, inputs.rows, rows, kept)
+        cross = Gram(kernel, others, kernel.take(fitted))
+        part = self.data._replace(inputs=inputs._replace(rows=fitted))
+        for solution in self._replace(data=part).path(alphas):
+            yield cross @ solution.coef + solution.intercept
 
-def fitted_values(
-    data: SketchedData,
-    objective: Any,
-    left_out: NDArray,
-    alphas: Iterable[float],
-    options: SolveOptions,
-    kept: NDArray,
-) -> Iterator[NDArray]:
-    """Yield the values at rows left out of the solutions on the rows kept."""
-    kernel, rows = data.sketch_map.kernel, data.inputs.rows
-    fitted = take_rows(kernel, rows, kept)
-    others = take_rows(kernel, rows, left_out, kept)
-    cross = Gram(kernel, others, kernel.take(fitted))
-    part = data._replace(inputs=data.inputs._replace(rows=fitted))
-    for solution in path_all_rows(part, objective, alphas, options):
-        yield cross @ solution.coef + solution.intercept
+    def on_sketch(self, alpha: float) -> FeatureSolution:
+        """Return the solution with a large sketch of the rows, for one penalty."""
+        data = self.data
+        columns = SketchedColumns(data.sketch_map.kernel, data.inputs.rows, data.sketch)
+        solution = solve_nystrom(
+            columns, self.objective.targets, alpha, **self._limits()
+        )
+        return FeatureSolution.of_rows(solution, alpha, self._tol)
 
+    def _conjugate(self, alphas: list[float]) -> Iterator[FeatureSolution]:
+        """Yield the solutions by preconditioned conjugate gradients."""
+        rows = self.data.inputs.rows
+        dtype = values_dtype(rows.shape[0], min(alphas), self._tol)
+        solutions = conjugate_path(
+            SymmetricGram(self.data.sketch_map.kernel, rows, dtype=dtype),
+            self.objective.targets,
+            alphas,
+            **self._limits(),
+            random_state=self.data.rng,
+        )
+        for alpha, solution in zip(alphas, solutions, strict=True):
+            yield FeatureSolution.of_rows(solution, alpha, self._tol)
 
-def _conjugate(
-    data: SketchedData, objective: Any, alphas: list[float], options: SolveOptions
-) -> Iterator[FeatureSolution]:
-    """Yield the solutions by preconditioned conjugate gradients."""
-    rows, tol = data.inputs.rows, max(LEAST_TOL, options.tol)
-    dtype = values_dtype(rows.shape[0], min(alphas), tol)
-    solutions = conjugate_path(
-        SymmetricGram(data.sketch_map.kernel, rows, dtype=dtype),
-        objective.targets,
-        alphas,
-        **objective.problem(),
-        tol=tol,
-        max_passes=max(3, options.max_iter),
-        callback=options.callback,
-        random_state=data.rng,
-    )
-    for alpha, solution in zip(alphas, solutions, strict=True):
-        yield FeatureSolution.of_rows(solution, alpha, tol)
+    def _dense(self, alphas: list[float]) -> Iterator[FeatureSolution]:
+        """Yield the solutions by Cholesky factorizations of the Gram matrix."""
+        # Values in single precision would keep no gap.
+        rows = self.data.inputs.rows.astype(np.float64, copy=False)
+        K = np.asarray(self.data.sketch_map.kernel(rows), dtype=np.float64)
+        for alpha in alphas:
+            yield self.objective.solve_gram(K, alpha)._replace(rank=len(K))
 
+    @property
+    def _tol(self) -> float:
+        return max(LEAST_TOL, self.options.tol)
 
-def solve_large_sketch(
-    data: SketchedData, objective: Any, alpha: float, options: SolveOptions
-) -> FeatureSolution:
-    """Return the solution with a large sketch of the rows, for one penalty."""
-    sketch, tol = data.sketch, max(LEAST_TOL, options.tol)
-    columns = SketchedColumns(data.sketch_map.kernel, data.inputs.rows, sketch)
-    solution = solve_nystrom(
-        columns,
-        objective.targets,
-        alpha,
-        **objective.problem(),
-        tol=tol,
-        max_passes=max(3, options.max_iter),
-        callback=options.callback,
-    )
-    return FeatureSolution.of_rows(solution, alpha, tol)
-
-
-def _dense(
-    data: SketchedData, objective: Any, alphas: list[float]
-) -> Iterator[FeatureSolution]:
-    """Yield the solutions by Cholesky factorizations of the Gram matrix."""
-    rows = data.inputs.rows.astype(np.float64, copy=False)  # float32 keeps no gap
-    K = np.asarray(data.sketch_map.kernel(rows), dtype=np.float64)
-    for alpha in alphas:
-        yield objective.solve_gram(K, alpha)._replace(rank=len(K))
+    def _limits(self) -> dict[str, Any]:
+        """Return the problem and the limits as both iterative solvers take them."""
+        passes = max(3, self.options.max_iter)
+        limits = {"tol": self._tol, "max_passes": passes}
+        return self.objective.problem() | limits | {"callback": self.options.callback}

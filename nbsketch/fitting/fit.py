@@ -22,7 +22,7 @@ from nbsketch._blas import one_thread
 from nbsketch._progress import seconds_left
 from nbsketch._validation import random_generator
 from nbsketch.fitting.descent import Descent, Iterate, Sample
-from nbsketch.fitting.exact import choose_exact, fitted_values
+from nbsketch.fitting.exact import ExactFit, choose_exact
 from nbsketch.fitting.growth import exact_seconds, first_sketch, grow, growth
 from nbsketch.fitting.least_squares import LeastSquaresObjective
 from nbsketch.fitting.methods import (
@@ -52,7 +52,7 @@ def sketch_rows(problem: Problem) -> SketchedData:
     if limited:
         return _within_time(problem, data)
     rule = problem.plan.growth
-    if rule is None or select_method(problem, data).samples(data):
+    if rule is None or select_method(problem, data).samples:
         return data
     return _grown(problem, data, rule)
 
@@ -95,7 +95,7 @@ def fold_errors(
     problem: Problem, data: SketchedData, folds: Sequence[Fold], alphas: NDArray
 ) -> NDArray:
     """Return the mean errors (a, d) of penalties over the rows that folds leave out."""
-    data = select_method(problem, data).choose_width(problem, data)
+    data = select_method(problem, data).choose_width().data
     objective, options = problem.objective, problem.plan.options()
     weights = objective.weights
     exact = data.sketch.is_identity and isinstance(objective, LeastSquaresObjective)
@@ -107,7 +107,8 @@ def fold_errors(
         part, validation = objective.take(kept), objective.take(left_out)
         with solver_threads(problem, data):
             if exact:
-                fitted = fitted_values(data, part, left_out, alphas, options, kept)
+                fit = ExactFit(data, part, options)
+                fitted = fit.left_out(alphas, left_out, kept)
             else:
                 solutions = part.path(Z.gather(kept), alphas, options)
                 outside = Z.gather(left_out)

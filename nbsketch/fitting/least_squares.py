@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._blas import eigh
-from nbsketch.fitting.alpha import AlphaPath, filter_path, ridge_errors
+from nbsketch.fitting.alpha import AlphaPath, LeftOut, filter_path
 from nbsketch.fitting.objective import FeatureSolution
 from nbsketch.fitting.objectives import RadialObjective, ScalarObjective
 from nbsketch.fitting.settings import SolveOptions
@@ -62,7 +62,7 @@ class LeastSquaresObjective(RadialObjective):
         path = ridge_path(design, self.targets, **self.problem())
         if alpha is not None:
             return _solution(path, float(alpha))
-        solution = _solution(path, ridge_errors(self, path, design, None, rng).best)
+        solution = _solution(path, LeftOut(self, design, rng).ridge(path).best)
         return self._with_order(solution, path, RidgeFilter(), design)
 
     def _with_order(
@@ -83,7 +83,7 @@ class LeastSquaresObjective(RadialObjective):
     ) -> AlphaPath:
         """Return errors on rows left out, for one penalty or a path (None)."""
         path = ridge_path(design, self.targets, **self.problem())
-        return ridge_errors(self, path, design, alpha, rng)
+        return LeftOut(self, design, rng).ridge(path, alpha)
 
     def path(
         self, design: Design, alphas: Iterable[float], options: SolveOptions

@@ -19,7 +19,8 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -29,9 +30,10 @@ from sklearn.exceptions import ConvergenceWarning
 from nbsketch._blas import one_thread, threads_for
 from nbsketch._progress import is_asked, is_stopped, seconds_left
 from nbsketch.distributed.rows import PartitionedRows
-from nbsketch.fitting import dual, exact
-from nbsketch.fitting.exact import Sample, choose_exact
-from nbsketch.fitting.objective import FeatureSolution, Problem
+from nbsketch.fitting.dual import DualFit, DualSample, has_features, solves_dual
+from nbsketch.fitting.exact import ExactFit, Sample, choose_exact
+from nbsketch.fitting.objective import FeatureSolution, Objective, Problem
+from nbsketch.fitting.settings import SolveOptions
 from nbsketch.fitting.sizes import (
     is_dense,
     is_large,
@@ -51,82 +53,94 @@ from nbsketch.solvers.design import Design
 Validation = tuple[Any, NDArray]
 
 
+@dataclass(frozen=True)
 class Method(ABC):
     """How a problem is solved once its rows are sketched."""
+
+    problem: Problem
+    data: SketchedData
 
     # Whether penalty and width are chosen on a sample of the rows.
     sample: ClassVar[type[Sample] | None] = None
 
-    def samples(self, data: SketchedData) -> bool:
-        """Return whether penalty and width are chosen on a sample of the rows."""
+    @property
+    def samples(self) -> bool:
+        """Whether penalty and width are chosen on a sample of the rows."""
         return self.sample is not None
 
-    def choose_alpha(self, problem: Problem, data: SketchedData) -> SketchedData:
-        """Return the data with the penalty, if neither it nor the size has set it."""
-        if problem.plan.alpha is not None or data.alpha is not None:
-            return data
-        if not self.samples(data):
-            return self._chosen(problem, data)
+    def choose_alpha(self) -> Self:
+        """Return the method with the penalty, if neither it nor the size has set it."""
+        data = self.data
+        if self.problem.plan.alpha is not None or data.alpha is not None:
+            return self
+        if not self.samples:
+            return self._with_alpha()
         with one_thread():
-            return choose_exact(data, problem.objective, self.sample)
+            chosen = choose_exact(data, self.problem.objective, self.sample)
+        return replace(self, data=chosen)
 
-    def choose_width(self, problem: Problem, data: SketchedData) -> SketchedData:
-        """Return the data with the width of the kernel that goes with the penalty."""
-        return self.choose_alpha(problem, data) if self.samples(data) else data
+    def choose_width(self) -> Self:
+        """Return the method with the width of the kernel that goes with the penalty."""
+        return self.choose_alpha() if self.samples else self
 
-    def _chosen(self, problem: Problem, data: SketchedData) -> SketchedData:
-        return data
+    def _with_alpha(self) -> Self:
+        return self
+
+    @property
+    def alpha(self) -> float:
+        """The penalty that was given or chosen."""
+        given = self.problem.plan.alpha
+        alpha = self.data.alpha if given is None else given
+        assert alpha is not None
+        return float(alpha)
 
     @abstractmethod
-    def solve(
-        self, problem: Problem, data: SketchedData, validation: Validation | None = None
-    ) -> FeatureSolution:
+    def solve(self, validation: Validation | None = None) -> FeatureSolution:
         """Return the solution, in terms of the sketched kernel functions."""
 
-    def path(
-        self, problem: Problem, data: SketchedData, alphas: Iterable[float]
-    ) -> Iterator[FeatureSolution]:
+    def path(self, alphas: Iterable[float]) -> Iterator[FeatureSolution]:
         """Yield the solution for each penalty, on one set of features."""
         with one_thread():
-            projection, design = data.design(keep=True)
-            options = problem.plan.options()
-            for solution in problem.objective.path(design, alphas, options):
+            projection, design = self.data.design(keep=True)
+            options = self.problem.plan.options()
+            for solution in self.problem.objective.path(design, alphas, options):
                 yield _expanded(solution, projection)
+
+    @property
+    def _iterative(self) -> tuple[SketchedData, Objective, SolveOptions]:
+        """What an iterative solver on all rows, or on a large sketch, works with."""
+        return self.data, self.problem.objective, self.problem.plan.options()
 
 
 class Newton(Method):
     """Certified Newton steps on the features."""
 
-    def _chosen(self, problem: Problem, data: SketchedData) -> SketchedData:
+    def _with_alpha(self) -> Self:
         with one_thread():
-            features = data.design(keep=True)
-            alpha = problem.objective.choose_alpha(features[1], data.rng)
-        return data._replace(features=features, alpha=alpha)
+            features = self.data.design(keep=True)
+            rng = self.data.rng
+            alpha = self.problem.objective.choose_alpha(features[1], rng)
+        return replace(self, data=self.data._replace(features=features, alpha=alpha))
 
-    def solve(
-        self, problem: Problem, data: SketchedData, validation: Validation | None = None
-    ) -> FeatureSolution:
+    def solve(self, validation: Validation | None = None) -> FeatureSolution:
         """Return the solution, in terms of the sketched kernel functions."""
         with one_thread():  # many small products, whatever n is
-            projection, design = data.design(keep=True)
-            solution = self._minimum(problem, design, alpha_of(problem, data))
+            projection, design = self.data.design(keep=True)
+            solution = self._minimum(design)
         return _expanded(solution, projection)
 
-    def _minimum(
-        self, problem: Problem, design: Design, alpha: float
-    ) -> FeatureSolution:
-        return problem.objective.solve(design, alpha, problem.plan.options())
+    def _minimum(self, design: Design) -> FeatureSolution:
+        options = self.problem.plan.options()
+        return self.problem.objective.solve(design, self.alpha, options)
 
 
 class Stochastic(Newton):
     """Adam or stochastic subgradient steps on the features, which certify nothing."""
 
-    def _minimum(
-        self, problem: Problem, design: Design, alpha: float
-    ) -> FeatureSolution:
-        solver = problem.plan.stochastic
+    def _minimum(self, design: Design) -> FeatureSolution:
+        solver = self.problem.plan.stochastic
         assert solver is not None
-        return problem.objective.descend(design, alpha, solver)
+        return self.problem.objective.descend(design, self.alpha, solver)
 
 
 class ClosedForm(Method):
@@ -135,12 +149,10 @@ class ClosedForm(Method):
     It serves the choice of the penalty and the solution alike, so `solve` has both.
     """
 
-    def solve(
-        self, problem: Problem, data: SketchedData, validation: Validation | None = None
-    ) -> FeatureSolution:
+    def solve(self, validation: Validation | None = None) -> FeatureSolution:
         """Return the solution, in terms of the sketched kernel functions."""
-        objective: Any = problem.objective
-        alpha = data.alpha if problem.plan.alpha is None else problem.plan.alpha
+        objective: Any = self.problem.objective
+        data, given = self.data, self.problem.plan.alpha
         size, n = data.sketch.shape
         with threads_for(4.0 * size * n * size):
             projection, design = data.design(objective.keep_features)
@@ -148,6 +160,7 @@ class ClosedForm(Method):
             if validation is not None:
                 Z = data.validation_design(validation[0], projection)
                 chosen_on = Z, validation[1]
+            alpha = data.alpha if given is None else given
             solution = objective.fit(design, alpha, data.rng, chosen_on)
         return _expanded(solution, projection)
 
@@ -157,29 +170,24 @@ class AllRows(ClosedForm):
 
     sample = Sample
 
-    def samples(self, data: SketchedData) -> bool:
-        """Return whether penalty and width are chosen on a sample of the rows."""
-        return is_solved_by_passes(data.sketch.shape[1])
+    @property
+    def samples(self) -> bool:
+        """Whether penalty and width are chosen on a sample of the rows."""
+        return is_solved_by_passes(self.data.sketch.shape[1])
 
-    def solve(
-        self, problem: Problem, data: SketchedData, validation: Validation | None = None
-    ) -> FeatureSolution:
+    def solve(self, validation: Validation | None = None) -> FeatureSolution:
         """Return the solution, with a coefficient for each row."""
-        alpha, options = alpha_of(problem, data), problem.plan.options()
-        with solver_threads(problem, data):
-            solution = exact.solve_all_rows(data, problem.objective, alpha, options)
-        return solution._replace(order=data.order)
+        with solver_threads(self.problem, self.data):
+            solution = ExactFit(*self._iterative).solve(self.alpha)
+        return solution._replace(order=self.data.order)
 
-    def path(
-        self, problem: Problem, data: SketchedData, alphas: Iterable[float]
-    ) -> Iterator[FeatureSolution]:
+    def path(self, alphas: Iterable[float]) -> Iterator[FeatureSolution]:
         """Yield the solution for each penalty; of few rows, on their features."""
-        if not self.samples(data):
-            yield from super().path(problem, data, alphas)
+        if not self.samples:
+            yield from super().path(alphas)
             return
-        options = problem.plan.options()
         with one_thread():
-            yield from exact.path_all_rows(data, problem.objective, alphas, options)
+            yield from ExactFit(*self._iterative).path(alphas)
 
 
 class Nystrom(ClosedForm):
@@ -187,61 +195,56 @@ class Nystrom(ClosedForm):
 
     sample = Sample
 
-    def solve(
-        self, problem: Problem, data: SketchedData, validation: Validation | None = None
-    ) -> FeatureSolution:
+    def solve(self, validation: Validation | None = None) -> FeatureSolution:
         """Return the solution, in terms of the sketched kernel functions."""
-        alpha, options = alpha_of(problem, data), problem.plan.options()
-        with suppress(NotConvergedError), solver_threads(problem, data):
-            solution = exact.solve_large_sketch(data, problem.objective, alpha, options)
-            return solution._replace(order=data.order)
-        return super().solve(problem, data, validation)
+        with suppress(NotConvergedError), solver_threads(self.problem, self.data):
+            solution = ExactFit(*self._iterative).on_sketch(self.alpha)
+            return solution._replace(order=self.data.order)
+        return super().solve(validation)
 
 
 class Dual(Newton):
     """Losses other than the square on all rows, by Newton steps on the dual."""
 
-    sample = dual.DualSample
+    sample = DualSample
 
-    def solve(
-        self, problem: Problem, data: SketchedData, validation: Validation | None = None
-    ) -> FeatureSolution:
+    def solve(self, validation: Validation | None = None) -> FeatureSolution:
         """Return the solution; few rows that do not converge have features as well."""
-        alpha, options = alpha_of(problem, data), problem.plan.options()
         with suppress(NotConvergedError), one_thread():
-            solution = dual.solve_dual_rows(data, problem.objective, alpha, options)
-            return solution._replace(order=data.order)
-        return super().solve(problem, data, validation)
+            solution = DualFit(*self._iterative).solve(self.alpha)
+            return solution._replace(order=self.data.order)
+        return super().solve(validation)
 
-    def path(
-        self, problem: Problem, data: SketchedData, alphas: Iterable[float]
-    ) -> Iterator[FeatureSolution]:
+    def path(self, alphas: Iterable[float]) -> Iterator[FeatureSolution]:
         """Yield the solution for each penalty; of few rows, on their features."""
-        if dual.has_features(data.sketch.shape[1]):
-            yield from super().path(problem, data, alphas)
+        if has_features(self.data.sketch.shape[1]):
+            yield from super().path(alphas)
             return
-        options = problem.plan.options()
         with one_thread():
-            yield from dual.path_dual_rows(data, problem.objective, alphas, options)
+            yield from DualFit(*self._iterative).path(alphas)
 
 
 def select_method(problem: Problem, data: SketchedData) -> Method:
     """Return the method that solves a problem, given its sketch."""
+    return _kind(problem, data)(problem, data)
+
+
+def _kind(problem: Problem, data: SketchedData) -> type[Method]:
     n, all_rows = data.sketch.shape[1], data.sketch.is_identity
     if problem.plan.stochastic is not None:
-        return Stochastic()
+        return Stochastic
     if not problem.objective.is_closed_form:
         in_memory = not isinstance(data.inputs.rows, PartitionedRows)
-        by_dual = all_rows and in_memory and dual.solves_dual(problem.objective, n)
-        return Dual() if by_dual else Newton()
+        by_dual = all_rows and in_memory and solves_dual(problem.objective, n)
+        return Dual if by_dual else Newton
     searched = problem.plan.alpha is None and data.alpha is None
     if not problem.objective.solves_gram or (
         all_rows and searched and not is_solved_by_passes(n)
     ):
-        return ClosedForm()
+        return ClosedForm
     if all_rows:
-        return AllRows()
-    return Nystrom() if _is_large_sketch(problem, data) else ClosedForm()
+        return AllRows
+    return Nystrom if _is_large_sketch(problem, data) else ClosedForm
 
 
 def _is_large_sketch(problem: Problem, data: SketchedData) -> bool:
@@ -307,13 +310,6 @@ def solver_threads(problem: Problem, data: SketchedData) -> AbstractContextManag
     if not (data.sketch.is_identity and objective.solves_gram):
         return nullcontext()
     return threads_for(n**3) if is_dense(n) else one_thread()
-
-
-def alpha_of(problem: Problem, data: SketchedData) -> float:
-    """Return the penalty that was given or chosen."""
-    alpha = data.alpha if problem.plan.alpha is None else problem.plan.alpha
-    assert alpha is not None
-    return float(alpha)
 
 
 def warn_of(solution: FeatureSolution) -> None:

@@ -13,13 +13,7 @@ from numpy.typing import NDArray
 from nbsketch._memory import fits
 from nbsketch._progress import solver_callback
 from nbsketch._validation import check_choice
-from nbsketch.fitting.alpha import (
-    AlphaPath,
-    held_out,
-    random_folds,
-    reduced_alpha,
-    sampled_alpha,
-)
+from nbsketch.fitting.alpha import AlphaPath, LeftOut, random_folds
 from nbsketch.fitting.settings import Plan, SolveOptions, StochasticSolver
 from nbsketch.fitting.sizes import iterative_size
 from nbsketch.fitting.sketched import TuningTarget
@@ -92,11 +86,11 @@ class Objective(ABC):
         """
         n_bytes = design.dtype.itemsize * design.shape[0] * design.shape[1]
         if self._is_expensive(design.shape[1]) or not fits(n_bytes):
-            return reduced_alpha(self, design, rng)
+            return LeftOut(self, design, rng).reduced_alpha()
         if len(self.targets) * design.shape[1] ** 2 > _SMALL_PATH:
-            return sampled_alpha(self, design, rng)
+            return LeftOut(self, design, rng).sampled_alpha()
         folds = self.folds or random_folds(len(self.targets), rng)
-        return held_out(replace(self, folds=folds), design, None, rng).best
+        return LeftOut(replace(self, folds=folds), design, rng).path().best
 
     def _is_expensive(self, rank: int) -> bool:
         """Return whether a path of penalties on so many features takes long."""
@@ -106,7 +100,7 @@ class Objective(ABC):
         self, design: Design, alpha: float | None, rng: np.random.Generator
     ) -> AlphaPath:
         """Return errors on rows left out, for one penalty or a path (None)."""
-        return held_out(self, design, alpha, rng)
+        return LeftOut(self, design, rng).path(alpha)
 
     def path(
         self, design: Design, alphas: Iterable[float], options: SolveOptions

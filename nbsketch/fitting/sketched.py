@@ -307,11 +307,12 @@ def draw_map(
 
     Landmarks of one's own are prepared as the rows are. Their sketch is the identity.
     """
-    args = inputs.rows, inputs.kernel, inputs.bandwidth
+    # A stream each, so that a given bandwidth does not change the sketch.
+    kernel = resolve(inputs.rows, inputs.kernel, inputs.bandwidth, rngs[0], weights)
     if not isinstance(recipe, LandmarkSketch):
-        kernel, sketch = draw(*args, recipe, None, rngs, sample_weight=weights)
+        sketch = draw(inputs.rows, kernel, recipe, None, rngs[1])
         return sketch, SketchMap.of(kernel, inputs.rows, sketch)
-    kernel, scaler = resolve(*args, rngs[0], weights), inputs.scaler
+    scaler = inputs.scaler
     n_features = scaler.n_features if scaler else inputs.rows.shape[1]
     if isinstance(kernel, PrecomputedKernel):
         raise ValueError(

@@ -22,7 +22,7 @@ from nbsketch._blas import eigh
 from nbsketch._expansion import PivotedCholesky
 from nbsketch._jit.decoding import insert_best
 from nbsketch._jit.threads import run_slices
-from nbsketch._sketch_map import SketchMap, draw
+from nbsketch._sketch_map import SketchMap, draw, resolve
 from nbsketch.gram import evaluate
 from nbsketch.kernels import Kernel, LinearKernel, PrecomputedKernel, as_kernel
 from nbsketch.sketches import Sketch, SubsamplingSketch
@@ -371,10 +371,8 @@ def draw_outputs(
 ) -> tuple[Kernel, Sketch]:
     """Return the kernel with its parameters set from Y, and a sketch of the outputs."""
     rows, rngs = as_double(Y), rng.spawn(2)
-    names: dict[str, Any] = {"name": "Y", "prefix": "output_"}
-    return draw(
-        rows, kernel, None, sketch, size, rngs, sample_weight=sample_weight, **names
-    )
+    resolved = resolve(rows, kernel, None, rngs[0], sample_weight, "Y", "output_")
+    return resolved, draw(rows, resolved, sketch, size, rngs[1], "output_")
 
 
 def principal_targets(kernel: Kernel, Y: Any, rng: np.random.Generator) -> NDArray:

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from nbsketch._progress import watching
 from nbsketch._rows import checked_rows, is_pairwise, loaded, model_dtype
-from nbsketch._sketch_map import SketchMap, draw
+from nbsketch._sketch_map import SketchMap, draw, resolve
 from nbsketch._validation import (
     check_integer,
     check_positive,
@@ -408,9 +408,8 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         recipe = _named(self.sketch, self.size)
         if recipe == "identity" and self.sketch is None:
             recipe = _within_memory(X.shape[0])
-        self.kernel_, self.sketch_ = draw(
-            X, kernel, None, recipe, self.size, rngs, sample_weight=weights
-        )
+        self.kernel_ = resolve(X, kernel, None, rngs[0], weights)
+        self.sketch_ = draw(X, self.kernel_, recipe, self.size, rngs[1])
         return X
 
     def _learn(

@@ -39,21 +39,20 @@ _SOURCES = (gram.__file__,)
 
 @compiled(sources=_SOURCES)
 def _fill_strip(kernel, XT, row_norms, packed, norms, group, strip):
-    """Set strip[j * height + i] = k(x_i, x_j) for the rows j of one group."""
+    """Set strip[t, j, lane] = k(x_i, x_j), i in tile t, for the rows j of one group."""
     metric, profile, degree, expanded, numbers = kernel
-    height = row_norms.size
+    width = strip.shape[2]
     _sum_features(metric, XT, packed, group, strip)
     if expanded or metric == TANIMOTO:
-        for j in range(GROUP):
-            norm, values = (
-                norms[group * GROUP + j],
-                strip[j * height : (j + 1) * height],
-            )
-            if expanded:
-                _expand(row_norms, norm, values)
-            else:
-                _normalize(numbers[0], row_norms, norm, values)
-    _apply_profile(profile, degree, numbers, strip)
+        for t in range(strip.shape[0]):
+            own = row_norms[t * width : (t + 1) * width]
+            for j in range(GROUP):
+                norm = norms[group * GROUP + j]
+                if expanded:
+                    _expand(own, norm, strip[t, j])
+                else:
+                    _normalize(numbers[0], own, norm, strip[t, j])
+    _apply_profile(profile, degree, numbers, strip.reshape(strip.size))
 
 
 def _plus(builder, index, constant):
@@ -68,7 +67,7 @@ class _Products:
         pairs = zip(signature.args[:4], args[:4], strict=True)
         arrays = [context.make_array(k)(context, builder, a).data for k, a in pairs]
         self.strip, self.V, self.U, self.S = arrays
-        self.start, self.height, self.v, self.x, self.u, self.s = args[4:]
+        self.place, self.v, self.x, self.u, self.s = args[4:]
         self.parts = VECTOR * BLOCK // (self.bits // 8) // LANES
 
     def at(self, base, index, real):
@@ -86,10 +85,10 @@ class _Products:
 
     def values(self, j):
         """Return the kernel values of row j of the tile, as vectors of doubles."""
-        b, j = self.builder, ir.Constant(ir.IntType(64), j)
-        row = b.add(self.start, b.mul(self.height, j))
+        b, first = self.builder, j * self.parts * LANES
         for k in range(self.parts):
-            value = self.load(self.strip, _plus(b, row, k * LANES), self.bits)
+            index = _plus(b, self.place, first + k * LANES)
+            value = self.load(self.strip, index, self.bits)
             double = ir.VectorType(ir.DoubleType(), LANES)
             yield value if self.bits == 64 else b.fpext(value, double)
 
@@ -120,18 +119,17 @@ class _Products:
 
 
 @intrinsic
-def _multiply(typingctx, strip, V, U, S, start, height, v, x, u, s):
+def _multiply(typingctx, strip, V, U, S, place, v, x, u, s):
     """Add v^T tile to u, and tile * x, unsummed in lanes, to s.
 
-    The tile begins at column `start` of a strip of `height` columns; the other integers
-    are places of first elements in V, U and S.
+    The integers are places of first elements in the strip of tiles, V, U and S.
     """
 
     def codegen(context, builder, signature, args):
         _Products(context, builder, signature, args).emit()
         return context.get_dummy_value()
 
-    places = (types.intp,) * 6
+    places = (types.intp,) * 5
     return types.void(strip, V, U, S, *places), codegen
 
 
@@ -148,8 +146,9 @@ def _pair(kernel, rows, packed, norms, V, out, store, mode, blocks, a, b, place)
     first, height, q = blocks[a], blocks[a + 1] - blocks[a], packed.shape[1]
     XT = rows[first * q : blocks[a + 1] * q].reshape(q, height)
     row_norms = norms[first : blocks[a + 1]]
-    made = np.empty(GROUP * height, rows.dtype)
     n_columns, m, width = V.shape[0], V.shape[1], VECTOR * BLOCK // rows.itemsize
+    tiles = height // width
+    made = np.empty(GROUP * height, rows.dtype)
     u = np.empty(n_columns * height)
     _clear(u)
     # The second half takes what tiles on the diagonal have already given to u.
@@ -158,14 +157,15 @@ def _pair(kernel, rows, packed, norms, V, out, store, mode, blocks, a, b, place)
         strip = made if mode == MAKE else store[place : place + made.size]
         place += made.size
         if mode != READ:
-            _fill_strip(kernel, XT, row_norms, packed, norms, j // GROUP, strip)
+            shaped = strip.reshape(tiles, GROUP, width)
+            _fill_strip(kernel, XT, row_norms, packed, norms, j // GROUP, shaped)
         _clear(s)
         diagonal = j // width * width - first if a == b else height
         for c in range(n_columns):
             for i in range(0, min(height, diagonal + width), width):
                 x, at = c * m + first + i, c * height + i
                 to = (c + n_columns if i == diagonal else c) * GROUP * LANES
-                _multiply(strip, V, u, s, i, height, c * m + j, x, at, to)
+                _multiply(strip, V, u, s, i * GROUP, c * m + j, x, at, to)
         for c in range(n_columns):
             for k in range(GROUP):
                 for lane in range(LANES):

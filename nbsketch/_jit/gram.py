@@ -123,7 +123,8 @@ class _Block:
         self.xt, shape = self._array(context, xt_type, xt)
         self.n_features, self.width = shape
         self.packed, _ = self._array(context, packed_type, packed)
-        self.sums, _ = self._array(context, sums_type, sums)
+        self.sums, shape = self._array(context, sums_type, sums)
+        self.stride, self.by_tiles = shape[-1], sums_type.ndim == 3
 
     def _array(self, context, kind, value):
         array = context.make_array(kind)(context, self.builder, value)
@@ -176,9 +177,10 @@ class _Block:
 
     def store(self, j, m, total):
         """Write one vector of sums of landmark j."""
-        j = ir.Constant(ir.IntType(64), j)
-        index = self._index(j, self.width, m * self.lanes)
-        index = self.builder.add(index, self.start)
+        j, group = (ir.Constant(ir.IntType(64), k) for k in (j, GROUP))
+        index = self._index(j, self.stride, m * self.lanes)
+        start = self.builder.mul(self.start, group) if self.by_tiles else self.start
+        index = self.builder.add(index, start)
         stored = self.builder.store(total, self._at(self.sums, index, self.vector))
         stored.align = self.size
 
@@ -211,7 +213,10 @@ class _Block:
 def _micro_kernel(metric):
     @intrinsic
     def block(typingctx, XT, start, packed, group, sums):
-        """Set sums[j, start + lane] for the landmarks j of one group."""
+        """Set sums[j, start + lane] for the landmarks j of one group.
+
+        Sums of three dimensions are tiles one after the other: sums[tile, j, lane].
+        """
 
         def codegen(context, builder, signature, args):
             _Block(context, builder, signature, args).emit(metric)

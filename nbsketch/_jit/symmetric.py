@@ -17,13 +17,10 @@ from nbsketch._jit import gram
 from nbsketch._jit.compiler import compiled
 from nbsketch._jit.gram import (
     BLOCK,
-    EXPONENTIAL,
     GROUP,
-    MATERN_32,
     TANIMOTO,
     VECTOR,
     _apply_profile,
-    _exp2_minus,
     _expand,
     _float_type,
     _fma,
@@ -41,28 +38,21 @@ _SOURCES = (gram.__file__,)
 
 
 @compiled(sources=_SOURCES)
-def _fill_values(kernel, XT, row_norms, packed, norms, group, tile):
-    """Set tile[j, i] = k(x_i, x_j) for the rows j of one group."""
+def _fill_strip(kernel, XT, row_norms, packed, norms, group, strip):
+    """Set strip[t, j, lane] = k(x_i, x_j), i in tile t, for the rows j of one group."""
     metric, profile, degree, expanded, numbers = kernel
-    _sum_features(metric, XT, packed, group, tile)
+    width = strip.shape[2]
+    _sum_features(metric, XT, packed, group, strip)
     if expanded or metric == TANIMOTO:
-        for j in range(GROUP):
-            norm = norms[group * GROUP + j]
-            if expanded:
-                _expand(row_norms, norm, tile[j])
-            else:
-                _normalize(numbers[0], row_norms, norm, tile[j])
-    flat = tile.reshape(tile.size)
-    if profile == EXPONENTIAL:
-        for i in range(GROUP * VECTOR * BLOCK // tile.itemsize):
-            flat[i] = _exp2_minus(flat[i])
-    elif profile == MATERN_32:
-        one, ln2, highest = numbers[0], numbers[1], numbers[3]
-        for i in range(GROUP * VECTOR * BLOCK // tile.itemsize):
-            t = min(np.sqrt(flat[i]), highest)
-            flat[i] = (one + ln2 * t) * _exp2_minus(t)
-    else:
-        _apply_profile(profile, degree, numbers, flat)
+        for t in range(strip.shape[0]):
+            own = row_norms[t * width : (t + 1) * width]
+            for j in range(GROUP):
+                norm = norms[group * GROUP + j]
+                if expanded:
+                    _expand(own, norm, strip[t, j])
+                else:
+                    _normalize(numbers[0], own, norm, strip[t, j])
+    _apply_profile(profile, degree, numbers, strip.reshape(strip.size))
 
 
 def _plus(builder, index, constant):
@@ -70,14 +60,14 @@ def _plus(builder, index, constant):
 
 
 class _Products:
-    """Emits the products of one tile with the two vectors that it serves."""
+    """Emits the products of a tile of a strip with the two vectors that it serves."""
 
     def __init__(self, context, builder, signature, args):
         self.builder, self.bits = builder, signature.args[0].dtype.bitwidth
         pairs = zip(signature.args[:4], args[:4], strict=True)
         arrays = [context.make_array(k)(context, builder, a).data for k, a in pairs]
-        self.tile, self.V, self.U, self.S = arrays
-        self.v, self.x, self.u, self.s = args[4:]
+        self.strip, self.V, self.U, self.S = arrays
+        self.place, self.v, self.x, self.u, self.s = args[4:]
         self.parts = VECTOR * BLOCK // (self.bits // 8) // LANES
 
     def at(self, base, index, real):
@@ -95,12 +85,12 @@ class _Products:
 
     def values(self, j):
         """Return the kernel values of row j of the tile, as vectors of doubles."""
-        zero, width = ir.Constant(ir.IntType(64), 0), self.parts * LANES
+        b, first = self.builder, j * self.parts * LANES
         for k in range(self.parts):
-            index = _plus(self.builder, zero, j * width + k * LANES)
-            value = self.load(self.tile, index, self.bits)
+            index = _plus(b, self.place, first + k * LANES)
+            value = self.load(self.strip, index, self.bits)
             double = ir.VectorType(ir.DoubleType(), LANES)
-            yield value if self.bits == 64 else self.builder.fpext(value, double)
+            yield value if self.bits == 64 else b.fpext(value, double)
 
     def broadcast(self, j):
         """Return element j of v in every lane."""
@@ -129,18 +119,18 @@ class _Products:
 
 
 @intrinsic
-def _multiply(typingctx, tile, V, U, S, v, x, u, s):
+def _multiply(typingctx, strip, V, U, S, place, v, x, u, s):
     """Add v^T tile to u, and tile * x, unsummed in lanes, to s.
 
-    The integers are places of first elements in V, U and S.
+    The integers are places of first elements in the strip of tiles, V, U and S.
     """
 
     def codegen(context, builder, signature, args):
         _Products(context, builder, signature, args).emit()
         return context.get_dummy_value()
 
-    places = (types.intp,) * 4
-    return types.void(tile, V, U, S, *places), codegen
+    places = (types.intp,) * 5
+    return types.void(strip, V, U, S, *places), codegen
 
 
 @compiled()
@@ -153,29 +143,29 @@ def _clear(values):
 @compiled(sources=_SOURCES)
 def _pair(kernel, rows, packed, norms, V, out, store, mode, blocks, a, b, place):
     """Add the products of the pair of blocks (a, b) to `out`."""
-    width, n_columns, m = rows.shape[2], V.shape[0], V.shape[1]
-    first, height = blocks[a] * width, (blocks[a + 1] - blocks[a]) * width
-    made = np.empty((GROUP, width), rows.dtype)
+    first, height, q = blocks[a], blocks[a + 1] - blocks[a], packed.shape[1]
+    XT = rows[first * q : blocks[a + 1] * q].reshape(q, height)
+    row_norms = norms[first : blocks[a + 1]]
+    n_columns, m, width = V.shape[0], V.shape[1], VECTOR * BLOCK // rows.itemsize
+    tiles = height // width
+    made = np.empty(GROUP * height, rows.dtype)
     u = np.empty(n_columns * height)
     _clear(u)
     # The second half takes what tiles on the diagonal have already given to u.
     s = np.empty(2 * n_columns * GROUP * LANES)
-    for g in range(blocks[b] * width // GROUP, blocks[b + 1] * width // GROUP):
-        j = g * GROUP
+    for j in range(blocks[b], blocks[b + 1], GROUP):
+        strip = made if mode == MAKE else store[place : place + made.size]
+        place += made.size
+        if mode != READ:
+            shaped = strip.reshape(tiles, GROUP, width)
+            _fill_strip(kernel, XT, row_norms, packed, norms, j // GROUP, shaped)
         _clear(s)
-        stop = blocks[a + 1] if a != b else j // width + 1
-        for i in range(blocks[a], stop):
-            tile = made if mode == MAKE else store[place]
-            place += 1
-            start = i * width
-            if mode != READ:
-                row_norms = norms[start : start + width]
-                _fill_values(kernel, rows[i], row_norms, packed, norms, g, tile)
-            given = n_columns if start == j // width * width else 0
-            for c in range(n_columns):
-                at = c * height + start - first
-                to = (given + c) * GROUP * LANES
-                _multiply(tile, V, u, s, c * m + j, c * m + start, at, to)
+        diagonal = j // width * width - first if a == b else height
+        for c in range(n_columns):
+            for i in range(0, min(height, diagonal + width), width):
+                x, at = c * m + first + i, c * height + i
+                to = (c + n_columns if i == diagonal else c) * GROUP * LANES
+                _multiply(strip, V, u, s, i * GROUP, c * m + j, x, at, to)
         for c in range(n_columns):
             for k in range(GROUP):
                 for lane in range(LANES):
@@ -191,9 +181,9 @@ def multiply_serial(
 ):
     """Add V K to `out` (d, n) in the rounds `first` to `last` - 1, on this thread.
 
-    `rows` (tiles, q, width) and `packed` (groups, q, GROUP) are the scaled rows in two
-    orders, `norms` their squared norms; `blocks` (B + 1,) are tiles at which blocks
-    begin, `places` (B, pairs) where the values of a pair begin in `store`.
+    `rows`, (q, height) of each block in turn, and `packed` (groups, q, GROUP) are the
+    scaled rows in two orders, `norms` their squared norms; `blocks` (B + 1,) are the
+    first rows of blocks, `places` (B, pairs) where values of a pair begin in `store`.
     """
     count = blocks.size - 1
     for r in range(first, last):

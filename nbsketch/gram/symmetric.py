@@ -177,13 +177,13 @@ class _TilePairs:
         self._packed[: len(packed)] = packed
         self._norms = np.zeros(tiles * width, X.dtype)
         self._norms[: self._n] = norms
-        rows = self._packed.reshape(tiles, width // GROUP, q, GROUP)
-        self._rows = rows.transpose(0, 2, 1, 3).reshape(tiles, q, width)
         count = max(1, tiles // _BLOCK_TILES) // 2 * 2 + 1
-        self._blocks = np.arange(count + 1) * tiles // count
-        self._places, total = _places(self._blocks, width // GROUP)
+        self._blocks = np.arange(count + 1) * tiles // count * width
+        blocks = np.split(self._packed, self._blocks[1:-1] // GROUP)
+        self._rows = np.concatenate([k.transpose(1, 0, 2).ravel() for k in blocks])
+        self._places, total = _places(self._blocks)
         self._kept, self._mode = kept, STORE if kept else MAKE
-        self._store = np.empty((total if kept else 1, GROUP, width), X.dtype)
+        self._store = np.empty(total if kept else 0, X.dtype)
 
     def multiply(self, V: NDArray) -> NDArray:
         """Return V K for V (d, n)."""
@@ -208,14 +208,13 @@ class _TilePairs:
         return self._n**2 / 2 * (value + columns * _SECONDS_PER_COLUMN)
 
 
-def _places(blocks: NDArray, groups: int) -> tuple[NDArray, int]:
-    """Return where the tiles of each pair of blocks begin, and the number of tiles."""
+def _places(blocks: NDArray) -> tuple[NDArray, int]:
+    """Return where the values of each pair of blocks begin, and their number."""
     count, sizes = len(blocks) - 1, np.diff(blocks)
     r, t = np.mgrid[:count, : (count + 1) // 2]
-    a, b = sizes[(r + t) % count], sizes[(r - t) % count]
-    tiles = np.where(t == 0, a * (a + 1) // 2, a * b) * groups
-    ends = np.cumsum(tiles).reshape(tiles.shape)
-    return ends - tiles, int(ends[-1, -1])
+    values = sizes[(r + t) % count] * sizes[(r - t) % count]
+    ends = np.cumsum(values).reshape(values.shape)
+    return ends - values, int(ends[-1, -1])
 
 
 class _BlockPairs:

@@ -488,8 +488,8 @@ CLAIMS = [
     ),
     (
         "slopes of {} for Gaussian and {} for ROS sketches, {} for sub-sampling, {} "
-        "for leverage scores; stated {}, {}, {} and {}. Dimensions at 8192 rows: {}, {}, "
-        "{} and {}",
+        "for leverage scores; stated {}, {}, {} and {}. Dimensions at 8192 rows: {}, "
+        "{}, {} and {}",
         [unequal(s, f) for f in ("slope", "theory", "last") for s in UNEQUAL],
     ),
     (

@@ -230,7 +230,7 @@ def _micro_kernel(metric):
 _squared, _absolute, _product, _minimum = map(_micro_kernel, range(4))
 
 
-@compiled()
+@compiled(inline="always")
 def _sum_features(metric, XT, packed, group, sums):
     step = VECTOR * BLOCK // XT.itemsize
     for start in range(0, XT.shape[1], step):
@@ -318,15 +318,16 @@ def _transpose(X, scale, shift, XT, norms):
         norms[i] = norm
 
 
-@compiled()
+@compiled(inline="always")
 def _fold_tile(X, kernel, landmarks, weights, out, width, triangle, tile):
     metric, profile, degree, expanded, numbers, scale, shift = kernel
     packed, landmark_norms = landmarks
     pointers, rows, values = weights
     start, stop = tile * width, min((tile + 1) * width, X.shape[0])
-    XT = np.zeros((X.shape[1], width), packed.dtype)
-    row_norms = np.zeros(width, packed.dtype)
-    sums = np.empty((GROUP, width), packed.dtype)
+    # One array: each form of allocation takes some .3 s to compile.
+    scratch = np.empty((X.shape[1] + GROUP + 1, width), packed.dtype)
+    scratch[:] = 0
+    XT, sums, row_norms = scratch[: X.shape[1]], scratch[-GROUP - 1 : -1], scratch[-1]
     _transpose(X[start:stop], scale, shift, XT, row_norms)
     out[:, start:stop] = 0
     count = pointers.size - 1
@@ -366,7 +367,7 @@ def fold_serial(X, kernel, landmarks, weights, out, width, triangle, first, last
 def fold_parallel(X, kernel, landmarks, weights, out, width, triangle, first, last):
     """Do what `fold_serial` does, on numba's threads and to the same bits."""
     for tile in prange(first, last):
-        _fold_tile(X, kernel, landmarks, weights, out, width, triangle, tile)
+        fold_serial(X, kernel, landmarks, weights, out, width, triangle, tile, tile + 1)
 
 
 @compiled()

@@ -54,11 +54,20 @@ def _exponential(u: Any, bits: Any, scale: Any, out: Any) -> None:
 
 @compiled()
 def kernel_and_slope(
-    family: int, row_norms: Any, column_norms: Any, values: Any, slopes: Any
+    family: int,
+    row_norms: Any,
+    column_norms: Any,
+    values: Any,
+    slopes: Any,
+    bits: Any,
+    u: Any,
 ) -> None:
-    """Turn inner products of rows into kernel values, in place, and fill the slopes."""
-    n = column_norms.size
-    u, bits = np.empty(n), slopes.view(np.int64)
+    """Turn inner products of rows into kernel values, in place, and fill the slopes.
+
+    `bits` are the slopes as integers; `u` is scratch, one number for each column. Both
+    would take .4 s to compile here.
+    """
+    n = u.size
     for i in range(row_norms.size):
         for j in range(n):
             square = row_norms[i] + column_norms[j] - 2.0 * values[i, j]
@@ -95,11 +104,18 @@ def _profile(family: int, u: Any, values: Any, slopes: Any) -> None:
 
 @compiled()
 def laplacian(
-    rows: Any, columns: Any, values: Any, slopes: Any, first: int, last: int
+    rows: Any,
+    columns: Any,
+    values: Any,
+    slopes: Any,
+    bits: Any,
+    first: int,
+    last: int,
 ) -> None:
     """Fill the values of the Laplacian kernel, and the slopes: minus the values.
 
     `rows` is (m, q), `columns` (q, l) the landmarks; tiles of rows are independent.
+    `bits` are the slopes as integers.
     """
     for tile in range(first, last):
         u = np.empty(columns.shape[1])
@@ -109,8 +125,7 @@ def laplacian(
                 a = rows[i, k]
                 for j in range(u.size):
                     u[j] += abs(a - columns[k, j])
-            scale = slopes[i]
-            _exponential(u, scale.view(np.int64), scale, values[i])
+            _exponential(u, bits[i], slopes[i], values[i])
             for j in range(u.size):
                 slopes[i, j] = -values[i, j]
 

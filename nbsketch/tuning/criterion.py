@@ -416,7 +416,8 @@ class Euclidean:
         """Fill kernel values and slopes of scaled rows (m, q), landmarks (l, q)."""
         norms = [np.einsum("ij,ij->i", part, part) for part in (rows, L)]
         np.matmul(rows, L.T, out=values)
-        kernel_and_slope(self._family, *norms, values, slopes)
+        scratch = slopes.view(np.int64), np.empty(len(L))
+        kernel_and_slope(self._family, *norms, values, slopes, *scratch)
 
     def by_scales(
         self, W: NDArray, X: NDArray, L: NDArray, inverse: NDArray
@@ -448,7 +449,7 @@ class Manhattan:
 
     def fill(self, rows: NDArray, L: NDArray, values: NDArray, slopes: NDArray) -> None:
         """Fill kernel values and slopes: see `Euclidean.fill`."""
-        args = rows, np.ascontiguousarray(L.T), values, slopes
+        args = rows, np.ascontiguousarray(L.T), values, slopes, slopes.view(np.int64)
         seconds = _SECONDS * TILE * L.shape[0] * (L.shape[1] + 10)
         run_slices(laplacian, _tiles(rows), seconds, *args)
 

@@ -638,12 +638,8 @@ REPRODUCTION = [
         ],
     ),
     (
-        "in {} of their time with the Huber loss",
-        [share_of_time("figure1")],
-    ),
-    (
-        "in {} of their time with the Huber loss",
-        [share_of_time("figure2")],
+        "in {} and {} of their time with the Huber loss",
+        [share_of_time("figure1"), share_of_time("figure2")],
     ),
     (
         "and {} with the epsilon-insensitive one",

@@ -105,9 +105,9 @@ def packings(monkeypatch):
     """Return a list that has an entry for each packing of landmarks."""
     found, pack = [], product.pack_landmarks
 
-    def counted(form, landmarks):
+    def counted(form, landmarks, dtype):
         found.append(len(landmarks))
-        return pack(form, landmarks)
+        return pack(form, landmarks, dtype)
 
     monkeypatch.setattr(product, "pack_landmarks", counted)
     return found

@@ -205,9 +205,10 @@ def test_columns(kept, kind, rng, dtype, tol, monkeypatch):
     assert Z.n_passes == 3 and Z.shape == (333, 9)
 
 
-def test_as_many_quarters_are_kept_as_fit(rng, monkeypatch):
+@pytest.mark.parametrize("recipe", [SubsamplingSketch(20), PSparsifiedSketch(20)])
+def test_as_many_quarters_are_kept_as_fit(recipe, rng, monkeypatch):
     monkeypatch.setattr(columns, "_BLOCK_BYTES", 4096)
-    X, S = rng.normal(size=(400, 3)), SubsamplingSketch(20).draw(400, 0)
+    X, S = rng.normal(size=(400, 3)), recipe.draw(400, 0)
     V, n_bytes, products = rng.normal(size=(20, 2)), 4 * 400 * 20, []
     for share in (1.0, 0.8, 0.3, 0.1):
         Z = SketchedColumns(GaussianKernel(1.0), X, S, memory=share * n_bytes)

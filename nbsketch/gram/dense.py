@@ -18,12 +18,12 @@ from nbsketch._jit.gram import (
 from nbsketch._jit.threads import run_tiles
 from nbsketch.gram.form import METRICS, PROFILES, CompiledForm, numbers
 
-# Rows of a register block.
+# Rows of a register block in double precision.
 _LANES = lanes(8)
 # Memory of the working set of one thread: within its L2 cache.
 _CACHE_BYTES = 384 << 10
-# Register blocks of a tile, at most: wider tiles are not faster.
-_WIDEST = 1920 // (8 * _LANES)
+# Rows of a tile, at most: wider tiles are not faster.
+_WIDEST = 240
 # Steps of the diagonal of a triangle.
 _STEPS = 8
 # Distances are expanded into inner products from this many features on, and only while
@@ -125,7 +125,7 @@ def fold_dense(
 ) -> None:
     """Fill `out` (s, n) with W k(L, X) for the entries of W."""
     (n, q), m = X.shape, entries[0].size - 1
-    width = _tile_width(n, q)
+    width = _tile_width(n, q, packed.rows[0].itemsize)
     seconds = width * m * (_SECONDS_PER_VALUE + q * _SECONDS_PER_FEATURE)
     args = (X, *packed, entries, out, width, False)
     run_tiles(fold_serial, fold_parallel, -(-n // width), seconds, *args)
@@ -159,7 +159,12 @@ def _single_entries(m: int) -> Entries:
     return np.arange(m + 1), np.arange(m), np.ones(m)
 
 
-def _tile_width(n: int, n_features: int) -> int:
-    """Return the rows of a tile: they fit into the cache, and hardly exceed n."""
-    fitting = _CACHE_BYTES // (8 * (n_features + 2 * GROUP))
-    return _LANES * int(np.clip(fitting // _LANES, 1, min(_WIDEST, -(-n // _LANES))))
+def _tile_width(n: int, n_features: int, itemsize: int = 8) -> int:
+    """Return the rows of a tile: they fit into the cache, and hardly exceed n.
+
+    They fill whole register blocks of numbers of `itemsize` bytes.
+    """
+    block = lanes(itemsize)
+    fitting = _CACHE_BYTES // (itemsize * (n_features + 2 * GROUP))
+    widest = min(_WIDEST // block, -(-n // block))
+    return block * int(np.clip(fitting // block, 1, widest))

@@ -134,7 +134,8 @@ _FEW_ROWS = 8
 class Product:
     """The map X -> W k(L, X), with landmarks and weights prepared once for many X.
 
-    Kernel values and sums are in double precision, whatever the type of the rows.
+    Kernel values and sums are in double precision, whatever the type of the rows,
+    unless `dtype` asks compiled code for single.
 
     Parameters
     ----------
@@ -144,6 +145,8 @@ class Product:
         L, as `kernel.take` gives them.
     weights : ndarray, sparse matrix or TiledWeights of shape (s, m)
         W.
+    dtype : {float64, float32}, default=float64
+        Type in which compiled code computes values and sums of dense rows.
 
     Examples
     --------
@@ -156,8 +159,11 @@ class Product:
     [[0.3935, 0.0]]
     """
 
-    def __init__(self, kernel: KernelLike, landmarks: Any, weights: Any) -> None:
+    def __init__(
+        self, kernel: KernelLike, landmarks: Any, weights: Any, dtype: Any = np.float64
+    ) -> None:
         self.kernel, self.landmarks, self.weights = kernel, landmarks, weights
+        self._dtype = dtype
         self.shape: tuple[int, int] = weights.shape
 
     def __call__(self, X: Any, dtype: Any = np.float64) -> NDArray:
@@ -197,4 +203,6 @@ class Product:
     @cached_property
     def _packed(self) -> tuple[PackedLandmarks, Entries]:
         form: Any = self._form
-        return pack_landmarks(form, self.landmarks), entries_of(self.weights)
+        pointers, rows, values = entries_of(self.weights)
+        entries = pointers, rows, values.astype(self._dtype, copy=False)
+        return pack_landmarks(form, self.landmarks, self._dtype), entries

@@ -356,7 +356,7 @@ def fold_serial(X, kernel, landmarks, weights, out, width, triangle, first, last
     `kernel` is (metric, profile, degree, expanded, numbers, scale, shift), `landmarks`
     (packed, norms) and `weights` (pointers, rows, values): W by columns. `numbers` are
     1, log 2, the offset and the highest exponent. All arithmetic has the type of the
-    landmarks, double precision, to which float32 rows are converted tile by tile.
+    landmarks, to which rows are converted tile by tile.
     `triangle`: leave landmarks out whose index exceeds those of all rows of the tile.
     """
     for tile in range(first, last):

@@ -14,6 +14,7 @@ from nbsketch import (
     GaussianKernel,
     GaussianSketch,
     LaplacianKernel,
+    LeverageSketch,
     MaternKernel,
     PrecomputedKernel,
     PSparsifiedSketch,
@@ -184,10 +185,11 @@ def operator(kernel, X, S, kept, dtype):
 
 @pytest.mark.parametrize("kept", [True, False])
 @pytest.mark.parametrize("kind", ["dense", "sparse", "precomputed"])
-def test_columns(kept, kind, rng, dtype, tol, monkeypatch):
+@pytest.mark.parametrize("recipe", [PSparsifiedSketch(9), LeverageSketch(9)])
+def test_columns(kept, kind, recipe, rng, dtype, tol, monkeypatch):
     monkeypatch.setattr(columns, "_BLOCK_BYTES", 4096)
     X, kernel = rng.normal(size=(333, 4)), GaussianKernel(2.0)
-    S = PSparsifiedSketch(9).draw(333, 0)
+    S = recipe.draw(333, 0, X=X, kernel=kernel)
     dense = dense_sketch(S)
     A = kernel(X) @ dense.T
     if kind == "sparse":

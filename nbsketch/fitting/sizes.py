@@ -33,13 +33,14 @@ _VALUE, _PER_FEATURE, _READ, _PER_OUTPUT = 0.3, 0.03, 0.2, 0.16
 _DENSE_ROWS = 4000
 # The matrix, the system that is factorized, and the kernel values before them.
 _DENSE_COPIES = 3
-# Above this size sketches are solved by conjugate gradients as well, and above so much
-# n s^2, which the closed form costs. It serves all penalties, so that a search pays for
-# it up to the second size.
-_LARGE_SIZE, _LARGE_SEARCH, _LARGE_WORK = 1000, 1500, 1e11
+# Above this size sketches are solved by conjugate gradients as well (1000: .05 to .5 of
+# the time), and above so much n s^2, which the closed form costs. It serves all
+# penalties, so that a search pays for it up to the second size.
+_LARGE_SIZE, _LARGE_SEARCH, _LARGE_WORK = 500, 1000, 1e11
 # Each pass evaluates again what of K S^T does not fit into memory. All of it pays from
-# the size on whose square is so many times the number of landmarks.
-_EVALUATED_AGAIN = 2800
+# the size on whose square is so many times the number of landmarks: .1 to .3 of the
+# closed form's time for a given penalty, .9 to 1.1 for one that is chosen.
+_EVALUATED_AGAIN = 500
 # Landmarks beyond the exact machine: n s up to the first number near its end, where
 # more of them keep the error from a jump, but not below the second, while n s and the
 # passes over them, of each output, stay below a budget (columns of 1.5e9 bytes).

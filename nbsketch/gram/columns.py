@@ -149,13 +149,24 @@ class SketchedColumns:
     def _blocks(self) -> Iterator[NDArray]:
         self.n_passes += 1
         yield from self._kept
-        n_kept = sum(map(len, self._kept))
+        n_kept, buffer = sum(map(len, self._kept)), None
         for start, stop in self._cuts(self.shape[0]):
-            if start >= n_kept:
-                Z = self._rounded(self._product(self._X[start:stop], self._type))
-                if stop <= self._n_kept:
-                    self._kept.append(Z)
-                yield Z
+            if start < n_kept:
+                continue
+            if stop <= self._n_kept:
+                self._kept.append(self._values(start, stop))
+                yield self._kept[-1]
+            else:  # in memory that is taken once
+                buffer = self._values(start, stop, buffer)
+                yield buffer
+
+    def _values(self, start: int, stop: int, out: NDArray | None = None) -> NDArray:
+        """Return rows of Z, in the memory of `out` if that is given."""
+        if self._type != self.dtype:
+            return self._rounded(self._product(self._X[start:stop], self._type))
+        shape = stop - start, self.shape[1]
+        out = np.empty(shape, self.dtype) if out is None else out[: stop - start]
+        return self._product.fill_rows(self._X[start:stop], out)
 
     def _keep_with_core(self) -> NDArray:
         """Keep all values, and return S K S^T, which is made of them."""

@@ -131,9 +131,12 @@ def fold_dense(
     run_tiles(fold_serial, fold_parallel, -(-n // width), seconds, *args)
 
 
-def fill_values(packed: PackedLandmarks, X: NDArray, out: NDArray) -> NDArray:
-    """Fill `out` (m, n) with k(L, X), and return it."""
-    fold_dense(packed, X, _single_entries(len(out)), out)
+def fill_values(
+    packed: PackedLandmarks, X: NDArray, out: NDArray, weight: float = 1.0
+) -> NDArray:
+    """Fill `out` (m, n) with weight * k(L, X), and return it."""
+    entries = _single_entries(len(out), weight, packed.rows[0].dtype)
+    fold_dense(packed, X, entries, out)
     return out
 
 
@@ -154,9 +157,9 @@ def upper_triangle(form: CompiledForm, X: NDArray) -> NDArray[np.float64]:
     return out
 
 
-def _single_entries(m: int) -> Entries:
-    """Return the entries of the identity matrix."""
-    return np.arange(m + 1), np.arange(m), np.ones(m)
+def _single_entries(m: int, weight: float = 1.0, dtype: Any = np.float64) -> Entries:
+    """Return the entries of a multiple of the identity matrix."""
+    return np.arange(m + 1), np.arange(m), np.full(m, weight, dtype=dtype)
 
 
 def _tile_width(n: int, n_features: int, itemsize: int = 8) -> int:

@@ -182,6 +182,21 @@ class Product:
             fold_by_tiles(self.kernel, X, self.landmarks, weights, out)
         return out
 
+    def fill_rows(self, X: Any, out: NDArray) -> NDArray:
+        """Fill `out` (n, s), of the type of this product, with k(X, L) W^T."""
+        chosen = None if sp.issparse(X) else self._chosen
+        if chosen is None:
+            out[:] = self(X, self._dtype).T
+            return out
+        landmarks, factors = chosen
+        # Vector lanes are landmarks: the values of a row of X are written in one piece.
+        form: Any = self._form
+        packed = pack_landmarks(form, X, self._dtype)
+        fill_values(packed, landmarks, out, factors[0])
+        if np.any(factors != factors[0]):
+            out *= factors / factors[0]
+        return out
+
     @property
     def is_compiled(self) -> bool:
         """Whether kernel values come from compiled code, which several threads bear."""
@@ -199,6 +214,22 @@ class Product:
         if not sp.issparse(self.weights):
             return self.weights.shape[0] <= _FEW_ROWS
         return self.weights.nnz <= _DENSE_SHARE * np.prod(self.weights.shape)
+
+    @cached_property
+    def _chosen(self) -> tuple[NDArray, NDArray] | None:
+        """Return the landmark of each row of W and its weight, if rows have one entry.
+
+        No weight is zero.
+        """
+        W = self.weights
+        dense = self._form is not None and not sp.issparse(self.landmarks)
+        if not (dense and sp.issparse(W) and W.nnz == W.shape[0]):
+            return None
+        rows = sp.csr_array(W)
+        factors = rows.data.astype(self._dtype)
+        if np.any(np.diff(rows.indptr) != 1) or not np.all(factors):
+            return None
+        return np.ascontiguousarray(self.landmarks[rows.indices]), factors
 
     @cached_property
     def _packed(self) -> tuple[PackedLandmarks, Entries]:

@@ -14,10 +14,10 @@ from nbsketch._expansion import Expansion, project, projection
 from nbsketch._memory import fits
 from nbsketch._progress import report_rows
 from nbsketch._rows import check_domain
-from nbsketch.distributed.design import PartitionedDesign
+from nbsketch.distributed.design import PartitionedColumns, PartitionedDesign
 from nbsketch.distributed.rows import PartitionedRows
 from nbsketch.fitting.sizes import features_recipe
-from nbsketch.gram import Product
+from nbsketch.gram import Product, SketchedColumns
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
 from nbsketch.sketches import Sketch
 from nbsketch.solvers.design import ArrayDesign, Design
@@ -221,6 +221,14 @@ def stored_design(
     """Return what `sketched_design` does, from the product S k(X, X)^T of (s, n)."""
     P = whiten(product[:, columns] @ weights.T)
     return P, ArrayDesign._trusted(project(product, P))
+
+
+def sketched_columns(
+    kernel: Kernel, X: Any, sketch: Sketch
+) -> SketchedColumns | PartitionedColumns:
+    """Return K S^T as an operator, on the rows of X where they are."""
+    kind = PartitionedColumns if isinstance(X, PartitionedRows) else SketchedColumns
+    return kind(kernel, X, sketch)
 
 
 class StreamedDesign(Design):

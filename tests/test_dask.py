@@ -428,6 +428,37 @@ def test_features_that_are_not_kept_are_computed_again(large, monkeypatch):
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
+@pytest.mark.parametrize("sketch", ["subsampling", "p-sparsified"])
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("alpha", [1e-4, None])
+def test_passes_over_landmarks_stay_with_the_rows(
+    large, monkeypatch, sketch, kept, alpha
+):
+    X, y = large
+    X = X + np.array([0.0, 1e6, 0.0])  # of which single precision leaves no digits
+    monkeypatch.setattr("nbsketch.fitting.sizes._LARGE_SIZE", 10)
+    monkeypatch.setattr("nbsketch.fitting.sizes._LARGE_SEARCH", 10)
+    monkeypatch.setattr("nbsketch.distributed.design.fits", lambda nbytes: kept)
+    model = regressor(sketch=sketch, alpha=alpha, tol=1e-6)
+    weights = np.random.default_rng(0).uniform(size=len(X))
+    expected, found = in_both(model, X, y, sample_weight=weights)
+    assert found.n_iter_ > 1 and found.alpha_ == pytest.approx(expected.alpha_)
+    np.testing.assert_allclose(found.predict(X), expected.predict(X), atol=2e-3)
+
+
+def test_the_default_beyond_the_exact_machine_is_that_of_one_machine(
+    large, monkeypatch
+):
+    monkeypatch.setattr("nbsketch.fitting.sizes._EXACT_WORK", 1e4)
+    monkeypatch.setattr("nbsketch.fitting.sizes._VALUES", 2e5)
+    monkeypatch.setattr("nbsketch.fitting.sizes._EXACT_ROWS", 100)
+    monkeypatch.setattr("nbsketch.fitting.sizes._LEAST_SQUARES_WORK", 1e6)
+    X, y = large
+    expected, found = in_both(SketchedKernelRegressor(random_state=0), X, y)
+    assert found.size_ == expected.size_ < 500
+    np.testing.assert_allclose(found.predict(X), expected.predict(X), atol=1e-3)
+
+
 @pytest.mark.parametrize("local_bytes", [1000, 10**8])
 def test_features_may_all_stay_or_all_be_brought(large, monkeypatch, local_bytes):
     X, y = large

@@ -1,8 +1,9 @@
-"""Features whose row blocks stay with the partitions of a Dask array."""
+"""Features, and sketched columns, that stay with the partitions of a Dask array."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from operator import itemgetter
 from typing import Any
@@ -11,7 +12,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch import _memory
+from nbsketch.distributed.rows import PartitionedRows
 from nbsketch.distributed.tasks import Partitions, computed, fits, kept, task, tree_sum
+from nbsketch.gram.columns import ColumnBlocks, core_of
+from nbsketch.gram.form import CompiledForm, KernelLike, middle_of, rounded_rows
+from nbsketch.gram.product import Product
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.scratch import in_memory, stored_or
 
@@ -199,3 +204,78 @@ def _gram(
     Z: NDArray, weights: NDArray | None, rows: NDArray | None, exact: bool
 ) -> tuple[NDArray]:
     return (ArrayDesign._trusted(Z).gram(rows, weights, exact=exact),)
+
+
+class PartitionedColumns:
+    """K S^T in partitions, as `nbsketch.gram.SketchedColumns` is for rows in memory.
+
+    Values are float32. They are kept on the workers where they fit; else each pass
+    computes them again, block by block. Sums of s numbers cross the network.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        A kernel with all its parameters set.
+    X : PartitionedRows of shape (n, q)
+        Rows.
+    sketch : Sketch of shape (s, n)
+        S.
+    """
+
+    def __init__(self, kernel: KernelLike, X: PartitionedRows, sketch: Any) -> None:
+        self.shape, self._sketch = (X.shape[0], sketch.shape[0]), sketch
+        chosen, form = X[sketch.columns], kernel.compiled_form(X.shape[1])
+        center, dtype = middle_of(chosen), np.dtype(np.float32)
+        landmarks = rounded_rows(form, chosen, dtype, center)
+        self._product = Product(kernel, landmarks, sketch.weights, dtype)
+        is_kept = fits(dtype.itemsize * int(np.prod(self.shape)))
+        make = partial(
+            _columns, product=self._product, form=form, center=center, is_kept=is_kept
+        )
+        blocks = X.partitions.map(make)
+        self._partitions = blocks.kept() if is_kept else blocks
+
+    @property
+    def active(self) -> NDArray:
+        """Indices of the s' rows with a nonzero column of S."""
+        return np.asarray(self._sketch.columns)
+
+    def total(self) -> NDArray:
+        """Return S 1, of shape (s,)."""
+        return np.asarray(self._sketch @ np.ones(self.shape[0]))
+
+    def squared_norm(self) -> float:
+        """Return an upper bound of the largest eigenvalue of S S^T."""
+        return float(self._sketch.squared_norm())
+
+    def core(self) -> NDArray:
+        """Return S K S^T of shape (s, s), evaluated in float64."""
+        landmarks = self._product.landmarks
+        return core_of(self._product, landmarks, np.arange(len(landmarks)))
+
+    def normal(self, V: NDArray, weights: NDArray | None = None) -> NDArray:
+        """Return Z^T W Z V for V of shape (s, d)."""
+        return self._partitions.total(_normal, V, rows=[weights])[0]
+
+    def adjoint(self, U: NDArray) -> NDArray:
+        """Return Z^T U for U of shape (n, d)."""
+        return self._partitions.total(_adjoint, rows=[U])[0]
+
+
+def _columns(
+    X: NDArray,
+    product: Product,
+    form: CompiledForm | None,
+    center: NDArray,
+    is_kept: bool,
+) -> ColumnBlocks:
+    rows = rounded_rows(form, X, product.dtype, center)
+    return ColumnBlocks(product, rows, product.dtype, len(X) if is_kept else 0)
+
+
+def _normal(Z: ColumnBlocks, weights: NDArray | None, V: NDArray) -> tuple[NDArray]:
+    return (Z.normal(V, weights),)
+
+
+def _adjoint(Z: ColumnBlocks, U: NDArray) -> tuple[NDArray]:
+    return (Z.adjoint(U),)

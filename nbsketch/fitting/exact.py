@@ -22,11 +22,12 @@ from numpy.typing import NDArray
 
 from nbsketch._progress import report
 from nbsketch._rows import is_pairwise
+from nbsketch._sketch_map import sketched_columns
 from nbsketch.fitting.objective import FeatureSolution
 from nbsketch.fitting.settings import SolveOptions
 from nbsketch.fitting.sizes import fits_dense, is_dense
 from nbsketch.fitting.sketched import SketchedData
-from nbsketch.gram import Gram, SketchedColumns, SymmetricGram
+from nbsketch.gram import Gram, SymmetricGram
 from nbsketch.solvers.conjugate import (
     NotConvergedError,
     conjugate_path,
@@ -341,7 +342,8 @@ class ExactFit(NamedTuple):
     def on_sketch(self, alpha: float) -> FeatureSolution:
         """Return the solution with a large sketch of the rows, for one penalty."""
         data = self.data
-        columns = SketchedColumns(data.sketch_map.kernel, data.inputs.rows, data.sketch)
+        kernel, rows = data.sketch_map.kernel, data.inputs.rows
+        columns = sketched_columns(kernel, rows, data.sketch)
         solution = solve_nystrom(
             columns, self.objective.targets, alpha, **self._limits()
         )

@@ -254,7 +254,7 @@ def _is_large_sketch(problem: Problem, data: SketchedData) -> bool:
     """
     (size, n), searched = data.sketch.shape, problem.plan.alpha is None
     fixed = problem.plan.growth is None and data.size_path is None
-    if not fixed or size == n or isinstance(problem.rows, PartitionedRows):
+    if not fixed or size == n:
         return False
     if searched and problem.objective.folds is not None:
         return False
@@ -270,7 +270,7 @@ def default_size(problem: Problem) -> int:
         return problem.objective.default_size()
     if takes_all_rows(kind, n, q, outputs):
         return n
-    if kind is None or isinstance(problem.rows, PartitionedRows):
+    if kind is None:
         return problem.objective.default_size()
     if kind == "square":
         return landmarks_size(n, outputs)

@@ -34,7 +34,84 @@ _SQUARE = 512
 _SECONDS_PER_VALUE = 3e-10
 
 
-class SketchedColumns:
+class ColumnBlocks:
+    """Rows of Z = K S^T in blocks, kept or evaluated in each pass, and sums over them.
+
+    Parameters
+    ----------
+    product : Product
+        The map x -> S k_x, in the type in which values are computed.
+    X : ndarray or sparse matrix of shape (n, q)
+        Rows.
+    dtype : dtype
+        Type of the values.
+    n_kept : int
+        The first rows, of which values are kept.
+    """
+
+    def __init__(self, product: Product, X: Any, dtype: Any, n_kept: int) -> None:
+        self._product, self._X, self.dtype = product, X, np.dtype(dtype)
+        self.shape = (X.shape[0], product.shape[0])
+        self.n_passes, self._n_kept = 0, n_kept
+        self._kept: list[NDArray] = []
+
+    def normal(self, V: NDArray, weights: NDArray | None = None) -> NDArray:
+        """Return Z^T W Z V for V of shape (s, d)."""
+        weights = np.ones(self.shape[0]) if weights is None else weights
+        V = np.ascontiguousarray(V.T, dtype=np.float64)
+        out, start = np.zeros((PARTS, *V.shape)), 0
+        for Z in self._blocks():
+            part = weights[start : start + len(Z)]
+            seconds = _SECONDS_PER_VALUE * Z.size * len(V) / PARTS
+            args = Z, V, part, out
+            run_tiles(add_normal_serial, add_normal_parallel, PARTS, seconds, *args)
+            start += len(Z)
+        return out.sum(axis=0).T
+
+    def adjoint(self, U: NDArray) -> NDArray:
+        """Return Z^T U for U of shape (n, d)."""
+        out, start = np.zeros((U.shape[1], self.shape[1])), 0
+        for Z in self._blocks():
+            for c, total in enumerate(out):
+                add_all(Z, np.ascontiguousarray(U[start : start + len(Z), c]), total)
+            start += len(Z)
+        return out.T
+
+    def _blocks(self) -> Iterator[NDArray]:
+        self.n_passes += 1
+        yield from self._kept
+        n_kept, buffer = sum(map(len, self._kept)), None
+        for start, stop in self._cuts(self.shape[0]):
+            if start < n_kept:
+                continue
+            if stop <= self._n_kept:
+                self._kept.append(self._values(start, stop))
+                yield self._kept[-1]
+            else:  # in memory that is taken once
+                buffer = self._values(start, stop, buffer)
+                yield buffer
+
+    def _values(self, start: int, stop: int, out: NDArray | None = None) -> NDArray:
+        """Return rows of Z, in the memory of `out` if that is given."""
+        X, shape = self._X[start:stop], (stop - start, self.shape[1])
+        if self._product.dtype != self.dtype:
+            return self._rounded(self._product(X, self._product.dtype))
+        out = np.empty(shape, self.dtype) if out is None else out[: stop - start]
+        return self._product.fill_rows(X, out)
+
+    def _rounded(self, values: NDArray) -> NDArray:
+        return np.ascontiguousarray(values.T, dtype=self.dtype)
+
+    def _cuts(self, n: int) -> Iterator[tuple[int, int]]:
+        """Yield where blocks of n rows start and stop."""
+        step = getattr(self._product.weights, "step", 1)
+        height = max(48, _BLOCK_BYTES // (self.dtype.itemsize * self.shape[1]))
+        height = max(1, height // step) * step
+        for start in range(0, n, height):
+            yield start, min(n, start + height)
+
+
+class SketchedColumns(ColumnBlocks):
     r"""The matrix :math:`Z = K S^\top` of shape (n, s) and its normal equations.
 
     ``normal(V)`` is :math:`Z^\top W Z V` in one pass over Z. The values are kept, or
@@ -83,21 +160,19 @@ class SketchedColumns:
         memory: float | None = None,
     ) -> None:
         X = check_rows("X", X)
+        n = X.shape[0]
         kernel.check_domain("X", X)
-        self._kernel, self._sketch = kernel, sketch
-        self._X = rounded_rows(kernel.compiled_form(X.shape[1]), X, np.dtype(dtype))
-        self._landmarks = kernel.take(self._X, sketch.columns)
-        self.dtype, self.shape = np.dtype(dtype), (X.shape[0], sketch.shape[0])
-        self.n_passes = 0
-        self._n_kept = int(kept_share(*self.shape, self.dtype, memory) * X.shape[0])
-        self._kept: list[NDArray] = []
-        self._core: NDArray | None = None
+        X = rounded_rows(kernel.compiled_form(X.shape[1]), X, np.dtype(dtype))
+        landmarks = kernel.take(X, sketch.columns)
         # Single precision takes .4 to .6 of the time, but S K S^T needs double: where
         # it has most of the kernel values, they are computed once, for both.
-        single = 2 * len(sketch.columns) <= X.shape[0]
-        self._type = self.dtype if single else np.dtype(np.float64)
-        self._product = Product(kernel, self._landmarks, sketch.weights, self._type)
-        if not single and self._n_kept == X.shape[0]:
+        single = 2 * len(sketch.columns) <= n
+        values = np.dtype(dtype if single else np.float64)
+        product = Product(kernel, landmarks, sketch.weights, values)
+        share = kept_share(n, sketch.shape[0], dtype, memory)
+        super().__init__(product, X, dtype, int(share * n))
+        self._sketch, self._core = sketch, None
+        if not single and self._n_kept == n:
             self._core = self._keep_with_core()
 
     @property
@@ -117,56 +192,7 @@ class SketchedColumns:
         """Return S K S^T of shape (s, s), evaluated in float64."""
         if self._core is not None:
             return self._core
-        core, active = np.zeros(2 * (self.shape[1],)), self.active
-        exact = Product(self._kernel, self._landmarks, self._sketch.weights)
-        for start, stop in self._cuts(len(active)):
-            rows = self._X[active[start:stop]].astype(np.float64)
-            _add_part(self._sketch.weights, start, exact(rows).T, core)
-        return _symmetric(core)
-
-    def normal(self, V: NDArray, weights: NDArray | None = None) -> NDArray:
-        """Return Z^T W Z V for V of shape (s, d)."""
-        weights = np.ones(self.shape[0]) if weights is None else weights
-        V = np.ascontiguousarray(V.T, dtype=np.float64)
-        out, start = np.zeros((PARTS, *V.shape)), 0
-        for Z in self._blocks():
-            some = weights[start : start + len(Z)]
-            seconds = _SECONDS_PER_VALUE * Z.size * len(V) / PARTS
-            args = Z, V, some, out
-            run_tiles(add_normal_serial, add_normal_parallel, PARTS, seconds, *args)
-            start += len(Z)
-        return out.sum(axis=0).T
-
-    def adjoint(self, U: NDArray) -> NDArray:
-        """Return Z^T U for U of shape (n, d)."""
-        out, start = np.zeros((U.shape[1], self.shape[1])), 0
-        for Z in self._blocks():
-            for c, total in enumerate(out):
-                add_all(Z, np.ascontiguousarray(U[start : start + len(Z), c]), total)
-            start += len(Z)
-        return out.T
-
-    def _blocks(self) -> Iterator[NDArray]:
-        self.n_passes += 1
-        yield from self._kept
-        n_kept, buffer = sum(map(len, self._kept)), None
-        for start, stop in self._cuts(self.shape[0]):
-            if start < n_kept:
-                continue
-            if stop <= self._n_kept:
-                self._kept.append(self._values(start, stop))
-                yield self._kept[-1]
-            else:  # in memory that is taken once
-                buffer = self._values(start, stop, buffer)
-                yield buffer
-
-    def _values(self, start: int, stop: int, out: NDArray | None = None) -> NDArray:
-        """Return rows of Z, in the memory of `out` if that is given."""
-        if self._type != self.dtype:
-            return self._rounded(self._product(self._X[start:stop], self._type))
-        shape = stop - start, self.shape[1]
-        out = np.empty(shape, self.dtype) if out is None else out[: stop - start]
-        return self._product.fill_rows(self._X[start:stop], out)
+        return core_of(self._product, self._X, self.active)
 
     def _keep_with_core(self) -> NDArray:
         """Keep all values, and return S K S^T, which is made of them."""
@@ -179,17 +205,6 @@ class SketchedColumns:
             _add_part(self._sketch.weights, low, values.T[rows], core)
         return _symmetric(core)
 
-    def _cuts(self, n: int) -> Iterator[tuple[int, int]]:
-        """Yield where blocks of n rows start and stop."""
-        step = getattr(self._sketch.weights, "step", 1)
-        height = max(48, _BLOCK_BYTES // (self.dtype.itemsize * self.shape[1]))
-        height = max(1, height // step) * step
-        for start in range(0, n, height):
-            yield start, min(n, start + height)
-
-    def _rounded(self, values: NDArray) -> NDArray:
-        return np.ascontiguousarray(values.T, dtype=self.dtype)
-
 
 def kept_share(
     n: int, size: int, dtype: DTypeLike = np.float32, memory: float | None = None
@@ -201,6 +216,21 @@ def kept_share(
         if fits(part, unasked=MEMORY) if memory is None else part <= memory:
             return share
     return 0.0
+
+
+def core_of(product: Product, X: Any, active: NDArray) -> NDArray:
+    """Return S K S^T of shape (s, s) in float64; the landmarks are X[active]."""
+    weights, size = product.weights, product.shape[0]
+    exact, core = (
+        Product(product.kernel, product.landmarks, weights),
+        np.zeros(2 * (size,)),
+    )
+    step = getattr(weights, "step", 1)
+    height = max(1, max(48, _BLOCK_BYTES // (8 * size)) // step) * step
+    for start in range(0, len(active), height):
+        rows = X[active[start : start + height]].astype(np.float64)
+        _add_part(weights, start, exact(rows).T, core)
+    return _symmetric(core)
 
 
 def _add_part(weights: Any, first: int, tile: NDArray, core: NDArray) -> None:

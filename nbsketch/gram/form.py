@@ -119,12 +119,14 @@ _INVARIANT = "squared", "absolute"
 _SAMPLE = 1000
 
 
-def rounded_rows(form: CompiledForm | None, X: Any, dtype: np.dtype) -> Any:
+def rounded_rows(
+    form: CompiledForm | None, X: Any, dtype: np.dtype, center: NDArray | None = None
+) -> Any:
     """Return rows in a type, dense ones moved near zero first if no value changes.
 
     float32 keeps seven digits: few of them are left for the differences of large
-    numbers, such as times in seconds since 1970. The rows are moved by medians, which
-    outliers leave among the other rows.
+    numbers, such as times in seconds since 1970. The rows are moved by `center`, by
+    default their medians, which outliers leave among the other rows.
 
     Examples
     --------
@@ -136,6 +138,11 @@ def rounded_rows(form: CompiledForm | None, X: Any, dtype: np.dtype) -> Any:
     fixed = form is None or form.metric not in _INVARIANT
     if X.dtype == dtype or sp.issparse(X) or fixed:
         return X.astype(dtype, copy=False)
-    center = np.median(X[:: max(1, len(X) // _SAMPLE)], axis=0)
+    center = middle_of(X) if center is None else center
     out = np.empty(X.shape, dtype)
     return np.subtract(X, center, out=out, casting="same_kind")
+
+
+def middle_of(X: NDArray) -> NDArray:
+    """Return the medians of the columns, of a sample of the rows if they are many."""
+    return np.median(X[:: max(1, len(X) // _SAMPLE)], axis=0)

@@ -163,7 +163,7 @@ class Product:
         self, kernel: KernelLike, landmarks: Any, weights: Any, dtype: Any = np.float64
     ) -> None:
         self.kernel, self.landmarks, self.weights = kernel, landmarks, weights
-        self._dtype = dtype
+        self.dtype = np.dtype(dtype)
         self.shape: tuple[int, int] = weights.shape
 
     def __call__(self, X: Any, dtype: Any = np.float64) -> NDArray:
@@ -186,12 +186,12 @@ class Product:
         """Fill `out` (n, s), of the type of this product, with k(X, L) W^T."""
         chosen = None if sp.issparse(X) else self._chosen
         if chosen is None:
-            out[:] = self(X, self._dtype).T
+            out[:] = self(X, self.dtype).T
             return out
         landmarks, factors = chosen
         # Vector lanes are landmarks: the values of a row of X are written in one piece.
         form: Any = self._form
-        packed = pack_landmarks(form, X, self._dtype)
+        packed = pack_landmarks(form, X, self.dtype)
         fill_values(packed, landmarks, out, factors[0])
         if np.any(factors != factors[0]):
             out *= factors / factors[0]
@@ -226,7 +226,7 @@ class Product:
         if not (dense and sp.issparse(W) and W.nnz == W.shape[0]):
             return None
         rows = sp.csr_array(W)
-        factors = rows.data.astype(self._dtype)
+        factors = rows.data.astype(self.dtype)
         if np.any(np.diff(rows.indptr) != 1) or not np.all(factors):
             return None
         return np.ascontiguousarray(self.landmarks[rows.indices]), factors
@@ -235,5 +235,5 @@ class Product:
     def _packed(self) -> tuple[PackedLandmarks, Entries]:
         form: Any = self._form
         pointers, rows, values = entries_of(self.weights)
-        entries = pointers, rows, values.astype(self._dtype, copy=False)
-        return pack_landmarks(form, self.landmarks, self._dtype), entries
+        entries = pointers, rows, values.astype(self.dtype, copy=False)
+        return pack_landmarks(form, self.landmarks, self.dtype), entries

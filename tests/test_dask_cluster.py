@@ -69,7 +69,7 @@ def regressor(**parameters):
 
 LOSSES = {
     "square": (regressor(alpha=None), 1e-6),
-    "landmarks": (regressor(size=600), 1e-3),
+    "landmarks": (regressor(size=1100), 1e-3),
     "huber": (regressor(loss="huber"), 1e-3),
     "pinball": (regressor(loss="pinball"), 1e-3),
     "joint": (JointQuantileRegressor((0.1, 0.5, 0.9), alpha=1e-2, **FIXED), 1e-3),

@@ -251,18 +251,18 @@ def test_large_sketches(sketch, data, weighted, monkeypatch, rng):
 
 def test_where_the_closed_form_stays():
     given = {"searched": False, "kept": 1.0}
-    assert not sizes.is_large(500, 16_000, 500, **given)
-    assert sizes.is_large(501, 16_000, 16_000, **given)
-    assert sizes.is_large(500, 500_000, 500, **given)  # n s^2 is large
+    assert not sizes.is_large(1000, 16_000, 1000, **given)
+    assert sizes.is_large(1001, 16_000, 16_000, **given)
+    assert sizes.is_large(1000, 200_000, 1000, **given)  # n s^2 is large
     searched = {"searched": True, "kept": 1.0}
-    assert not sizes.is_large(1000, 16_000, 1000, **searched)
-    assert sizes.is_large(1001, 16_000, 16_000, **searched)
+    assert not sizes.is_large(1500, 16_000, 1500, **searched)
+    assert sizes.is_large(1501, 16_000, 16_000, **searched)
     # Evaluated again in each pass: many landmarks cost too much.
     anew = {"searched": False, "kept": 0.0}
-    assert not sizes.is_large(1000, 40_000, 2500, **anew)
+    assert not sizes.is_large(1001, 40_000, 2500, **anew)
     assert not sizes.is_large(2500, 40_000, 16_000, **anew)
     assert sizes.is_large(2500, 40_000, 2500, **anew)
-    assert sizes.is_large(1000, 200_000, 2500, searched=True, kept=0.5)
+    assert sizes.is_large(1001, 200_000, 2500, searched=True, kept=0.5)
 
 
 @pytest.mark.parametrize("outputs", [1, 3, 16])

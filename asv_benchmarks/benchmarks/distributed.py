@@ -10,17 +10,22 @@ version = identity(__file__)
 
 ROWS = choose(fast=20_000, regular=500_000)  # of each worker
 CHUNKS = 4  # of each worker
-COMMON = {"bandwidth": bandwidth_for(10), "random_state": 0, "size": 100}
+COMMON = {"bandwidth": bandwidth_for(10), "random_state": 0, "alpha": 1e-5}
+FITS = {
+    "square": {"size": 100},
+    "huber": {"size": 100, "loss": "huber", "tol": 1e-4},
+    "landmarks": {"size": choose(fast=1100, regular=2500)},  # by passes over them
+}
 
 
 class WeakScaling:
     """Time should be the same for one and two workers of one thread each."""
 
-    params = (["square", "huber"], [1, 2])
-    param_names = ("loss", "workers")
+    params = (list(FITS), [1, 2])
+    param_names = ("fit", "workers")
     timeout = 600
 
-    def setup(self, loss, workers):
+    def setup(self, fit, workers):
         self.cluster = LocalCluster(
             n_workers=workers, threads_per_worker=1, dashboard_address=":0"
         )
@@ -29,14 +34,12 @@ class WeakScaling:
         rows = ROWS // CHUNKS
         arrays = da.from_array(X, chunks=(rows, -1)), da.from_array(y, chunks=rows)
         self.X, self.y = self.client.persist(list(arrays))
-        self.model = nbsketch.SketchedKernelRegressor(
-            loss=loss, alpha=1e-5, tol=1e-4, **COMMON
-        )
+        self.model = nbsketch.SketchedKernelRegressor(**COMMON, **FITS[fit])
         self.model.fit(self.X, self.y)
 
-    def teardown(self, loss, workers):
+    def teardown(self, fit, workers):
         self.client.close()
         self.cluster.close()
 
-    def time_fit(self, loss, workers):
+    def time_fit(self, fit, workers):
         self.model.fit(self.X, self.y)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from operator import itemgetter
@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from nbsketch import _memory
 from nbsketch.distributed.rows import PartitionedRows
 from nbsketch.distributed.tasks import Partitions, computed, fits, kept, task, tree_sum
-from nbsketch.gram.columns import ColumnBlocks, core_of
+from nbsketch.gram.columns import ColumnBlocks, adjoint_of, core_of, normal_of
 from nbsketch.gram.form import CompiledForm, KernelLike, middle_of, rounded_rows
 from nbsketch.gram.product import Product
 from nbsketch.solvers.design import ArrayDesign, Design
@@ -228,12 +228,11 @@ class PartitionedColumns:
         center, dtype = middle_of(chosen), np.dtype(np.float32)
         landmarks = rounded_rows(form, chosen, dtype, center)
         self._product = Product(kernel, landmarks, sketch.weights, dtype)
-        is_kept = fits(dtype.itemsize * int(np.prod(self.shape)))
-        make = partial(
-            _columns, product=self._product, form=form, center=center, is_kept=is_kept
-        )
-        blocks = X.partitions.map(make)
-        self._partitions = blocks.kept() if is_kept else blocks
+        make = partial(_columns, product=self._product, form=form, center=center)
+        if fits(dtype.itemsize * int(np.prod(self.shape))):
+            self._partitions = X.partitions.map(partial(_stored, make=make)).kept()
+        else:
+            self._partitions = X.partitions.map(make)
 
     @property
     def active(self) -> NDArray:
@@ -263,19 +262,30 @@ class PartitionedColumns:
 
 
 def _columns(
-    X: NDArray,
-    product: Product,
-    form: CompiledForm | None,
-    center: NDArray,
-    is_kept: bool,
+    X: NDArray, product: Product, form: CompiledForm | None, center: NDArray
 ) -> ColumnBlocks:
     rows = rounded_rows(form, X, product.dtype, center)
-    return ColumnBlocks(product, rows, product.dtype, len(X) if is_kept else 0)
+    return ColumnBlocks(product, rows, product.dtype, n_kept=0)
 
 
-def _normal(Z: ColumnBlocks, weights: NDArray | None, V: NDArray) -> tuple[NDArray]:
-    return (Z.normal(V, weights),)
+def _stored(X: NDArray, make: Callable[[NDArray], ColumnBlocks]) -> NDArray:
+    columns, start = make(X), 0
+    out = np.empty(columns.shape, columns.dtype)
+    for block in columns.blocks():
+        out[start : start + len(block)] = block
+        start += len(block)
+    return out
 
 
-def _adjoint(Z: ColumnBlocks, U: NDArray) -> tuple[NDArray]:
-    return (Z.adjoint(U),)
+def _blocks(Z: NDArray | ColumnBlocks) -> Iterable[NDArray]:
+    return [Z] if isinstance(Z, np.ndarray) else Z.blocks()
+
+
+def _normal(
+    Z: NDArray | ColumnBlocks, weights: NDArray | None, V: NDArray
+) -> tuple[NDArray]:
+    return (normal_of(_blocks(Z), V, weights),)
+
+
+def _adjoint(Z: NDArray | ColumnBlocks, U: NDArray) -> tuple[NDArray]:
+    return (adjoint_of(_blocks(Z), U, Z.shape[1]),)

@@ -33,18 +33,19 @@ _VALUE, _PER_FEATURE, _READ, _PER_OUTPUT = 0.3, 0.03, 0.2, 0.16
 _DENSE_ROWS = 4000
 # The matrix, the system that is factorized, and the kernel values before them.
 _DENSE_COPIES = 3
-# Above this size sketches are solved by conjugate gradients as well (1000: .05 to .5 of
-# the time), and above so much n s^2, which the closed form costs. It serves all
-# penalties, so that a search pays for it up to the second size.
-_LARGE_SIZE, _LARGE_SEARCH, _LARGE_WORK = 500, 1000, 1e11
+# Above this size sketches are solved by conjugate gradients as well, and above so much
+# n s^2, which the closed form costs. It serves all penalties, so that a search pays for
+# it up to the second size.
+_LARGE_SIZE, _LARGE_SEARCH, _LARGE_WORK = 1000, 1500, 1e11
 # Each pass evaluates again what of K S^T does not fit into memory. All of it pays from
 # the size on whose square is so many times the number of landmarks: .1 to .3 of the
 # closed form's time for a given penalty, .9 to 1.1 for one that is chosen.
 _EVALUATED_AGAIN = 500
 # Landmarks beyond the exact machine: n s up to the first number near its end, where
 # more of them keep the error from a jump, but not below the second, while n s and the
-# passes over them, of each output, stay below a budget (columns of 1.5e9 bytes).
-_MOST_VALUES, _LANDMARKS, _VALUES = 9e7, 2500, 3.75e8
+# passes over them, of each output, stay below a budget (columns of 1.5e9 bytes). Not
+# below the last: a row takes no more time than at the end of the budget.
+_MOST_VALUES, _LANDMARKS, _VALUES, _FEWEST = 9e7, 2500, 3.75e8, 1000
 _COLUMN, _COLUMN_OUTPUT = 0.45, 0.55
 _ITERATIVE_SIZE, _ITERATIVE_WORK = 500, 5e10
 # Beyond the exact machine of other losses, so that its error has no jump: .57 to .75 of
@@ -259,7 +260,7 @@ def landmarks_size(n: int, n_outputs: int) -> int:
     """
     per_value = _COLUMN + _COLUMN_OUTPUT * n_outputs
     largest = max(_LANDMARKS, int(_MOST_VALUES / n))
-    size = min(n, largest, int(_VALUES / per_value / n))
+    size = min(n, largest, int(max(_FEWEST, _VALUES / n) / per_value))
     return n if n <= 2 * size else max(size, least_squares_size(n))
 
 

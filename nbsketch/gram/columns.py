@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,32 @@ _SQUARE = 512
 _SECONDS_PER_VALUE = 3e-10
 
 
+def normal_of(
+    blocks: Iterable[NDArray], V: NDArray, weights: NDArray | None = None
+) -> NDArray:
+    """Return Z^T W Z V for V of shape (s, d), given blocks of the rows of Z."""
+    V = np.ascontiguousarray(V.T, dtype=np.float64)
+    out, start = np.zeros((PARTS, *V.shape)), 0
+    for Z in blocks:
+        stop = start + len(Z)
+        part = np.ones(len(Z)) if weights is None else weights[start:stop]
+        seconds = _SECONDS_PER_VALUE * Z.size * len(V) / PARTS
+        args = Z, V, part, out
+        run_tiles(add_normal_serial, add_normal_parallel, PARTS, seconds, *args)
+        start = stop
+    return out.sum(axis=0).T
+
+
+def adjoint_of(blocks: Iterable[NDArray], U: NDArray, size: int) -> NDArray:
+    """Return Z^T U for U of shape (n, d), given blocks of the rows of Z."""
+    out, start = np.zeros((U.shape[1], size)), 0
+    for Z in blocks:
+        for c, total in enumerate(out):
+            add_all(Z, np.ascontiguousarray(U[start : start + len(Z), c]), total)
+        start += len(Z)
+    return out.T
+
+
 class ColumnBlocks:
     """Rows of Z = K S^T in blocks, kept or evaluated in each pass, and sums over them.
 
@@ -57,27 +83,14 @@ class ColumnBlocks:
 
     def normal(self, V: NDArray, weights: NDArray | None = None) -> NDArray:
         """Return Z^T W Z V for V of shape (s, d)."""
-        weights = np.ones(self.shape[0]) if weights is None else weights
-        V = np.ascontiguousarray(V.T, dtype=np.float64)
-        out, start = np.zeros((PARTS, *V.shape)), 0
-        for Z in self._blocks():
-            part = weights[start : start + len(Z)]
-            seconds = _SECONDS_PER_VALUE * Z.size * len(V) / PARTS
-            args = Z, V, part, out
-            run_tiles(add_normal_serial, add_normal_parallel, PARTS, seconds, *args)
-            start += len(Z)
-        return out.sum(axis=0).T
+        return normal_of(self.blocks(), V, weights)
 
     def adjoint(self, U: NDArray) -> NDArray:
         """Return Z^T U for U of shape (n, d)."""
-        out, start = np.zeros((U.shape[1], self.shape[1])), 0
-        for Z in self._blocks():
-            for c, total in enumerate(out):
-                add_all(Z, np.ascontiguousarray(U[start : start + len(Z), c]), total)
-            start += len(Z)
-        return out.T
+        return adjoint_of(self.blocks(), U, self.shape[1])
 
-    def _blocks(self) -> Iterator[NDArray]:
+    def blocks(self) -> Iterator[NDArray]:
+        """Yield the rows of Z in order. A block is valid until the next one."""
         self.n_passes += 1
         yield from self._kept
         n_kept, buffer = sum(map(len, self._kept)), None

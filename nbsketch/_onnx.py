@@ -101,8 +101,8 @@ def _form(model: Any) -> CompiledForm:
     """Return the compiled form of a kernel; raise an error if it has none."""
     make, landmarks = getattr(model.kernel_, "compiled_form", None), model.landmarks_
     form = make(landmarks.shape[1]) if make and not sp.issparse(landmarks) else None
-    known = {("product", "power"), *product(_METRICS, _PROFILES)}
-    if form is None or (form.metric, form.profile) not in known:
+    exported = {("product", "power"), *product(_METRICS, _PROFILES)}
+    if form is None or (form.metric, form.profile) not in exported:
         raise TypeError(
             "`kernel` must be Gaussian, Laplacian, Matern, linear or polynomial, of "
             f"dense rows, for an ONNX graph, got {model.kernel_!r}"

@@ -190,9 +190,9 @@ def sketched_design(
         others = np.setdiff1d(others, columns)
     del product
     for first in range(0, len(others), REPORTED_ROWS):
-        some = others[first : first + REPORTED_ROWS]
-        features.fill(X, some, Z)
-        report_rows(X.shape[0] - len(others) + first + len(some), X.shape[0])
+        part = others[first : first + REPORTED_ROWS]
+        features.fill(X, part, Z)
+        report_rows(X.shape[0] - len(others) + first + len(part), X.shape[0])
     return P, ArrayDesign._trusted(Z)
 
 
@@ -281,7 +281,9 @@ class StreamedDesign(Design):
             yield from super()._chosen(rows)
         else:
             step = rows_per_block(self.shape[1], self.dtype)
-            yield from by_index(rows, step, lambda some: self._features(self._X[some]))
+            yield from by_index(
+                rows, step, lambda index: self._features(self._X[index])
+            )
 
 
 def _features_of(

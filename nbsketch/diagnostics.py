@@ -218,13 +218,13 @@ class Spectrum:
         the flattest compatible spectrum, so that the sum over it of a concave function,
         such as mu / (mu + alpha), is an upper bound.
         """
-        rest = self.n - self.values.size
+        remaining = self.n - self.values.size
         counts = np.ones(self.values.size, dtype=np.int64)
-        if rest == 0:
+        if remaining == 0:
             return self.values, counts
-        values = np.append(self.values, self.missing / rest)
+        values = np.append(self.values, self.missing / remaining)
         order = np.argsort(-values, kind="stable")
-        return values[order], np.append(counts, rest)[order]
+        return values[order], np.append(counts, remaining)[order]
 
 
 def spectrum(

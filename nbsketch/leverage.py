@@ -223,17 +223,17 @@ class _Problem(NamedTuple):
             factor = self._factor(inner, sample.kept)
             step = max(64, _BLOCK_BYTES // (8 * m))
             for start in range(0, index.size, step):
-                some = index[start : start + step]
-                values = self._block(some, sample.landmarks).T
+                part = index[start : start + step]
+                values = self._block(part, sample.landmarks).T
                 part = scipy.linalg.solve_triangular(
                     factor, values, lower=True, overwrite_b=True, check_finite=False
                 )
                 explained = np.einsum("ij,ij->j", part, part)
-                scores[start : start + step] = self.diagonal[some] - explained
+                scores[start : start + step] = self.diagonal[part] - explained
         return self._within_bounds(scores / self.ridge, index)
 
-    def _block(self, some: NDArray, landmarks: NDArray) -> NDArray[np.float64]:
-        return _block(self.rows, self.kernel, some, landmarks)
+    def _block(self, part: NDArray, landmarks: NDArray) -> NDArray[np.float64]:
+        return _block(self.rows, self.kernel, part, landmarks)
 
     def _factor(self, matrix: NDArray, weights: NDArray) -> NDArray:
         """Return the Cholesky factor of matrix + ridge diag(weights); overwrites it."""
@@ -253,7 +253,7 @@ class _Problem(NamedTuple):
         return np.clip(scores, least, own / (own + self.ridge))
 
 
-def _block(rows: Any, kernel: Kernel, some: NDArray, landmarks: NDArray) -> NDArray:
+def _block(rows: Any, kernel: Kernel, part: NDArray, landmarks: NDArray) -> NDArray:
     """Return the block (some, landmarks) of K as a new float64 array."""
-    block = kernel(rows[some], kernel.take(rows, landmarks))
+    block = kernel(rows[part], kernel.take(rows, landmarks))
     return np.array(block, dtype=np.float64)

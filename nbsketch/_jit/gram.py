@@ -257,8 +257,8 @@ def _expand(row_norms, landmark_norm, values):
 def _normalize(one, row_norms, landmark_norm, values):
     """Turn inner products into Tanimoto similarities, in place."""
     for i in range(values.size):
-        rest = row_norms[i] + landmark_norm - values[i]
-        values[i] = values[i] / rest if rest > 0 else one
+        union = row_norms[i] + landmark_norm - values[i]
+        values[i] = values[i] / union if union > 0 else one
 
 
 @compiled()

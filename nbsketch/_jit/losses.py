@@ -130,10 +130,10 @@ def slope_along(
     for i in range(res.shape[0]):
         v = res[i] - t * move[i] + sigma * center[i]
         x = min(max(_soft(v, eps) * inv, lo[i]), hi[i])
-        push = weights[i] * move[i]
-        first -= x * push
+        change = weights[i] * move[i]
+        first -= x * change
         inside = (x > lo[i]) & (x < hi[i]) & (abs(v) >= eps)
-        second += push * move[i] if inside else 0.0
+        second += change * move[i] if inside else 0.0
     return first, second * inv
 
 
@@ -165,7 +165,7 @@ def logistic_slope(
         tail = exp(-abs(f))
         inverse = 1.0 / (1.0 + tail)
         error = (tail if y[i] * f > 0.0 else 1.0) * inverse
-        push = weights[i] * move[i]
-        first -= push * y[i] * error
-        second += push * move[i] * tail * inverse * inverse
+        change = weights[i] * move[i]
+        first -= change * y[i] * error
+        second += change * move[i] * tail * inverse * inverse
     return first, second

@@ -84,13 +84,13 @@ def _predict(Z: Any, i: int, theta: Any, intercept: Any, mix: Any, out: Any) -> 
 def _add_row(Z: Any, i: int, mix: Any, a: Any, scale: float, slopes: Any) -> None:
     """Add ``scale (mix a) z_i^T`` to `slopes` (d', p)."""
     for c in range(slopes.shape[0]):
-        push = 0.0
+        slope = 0.0
         for j in range(a.shape[0]):
-            push += mix[c, j] * a[j]
-        push *= scale
-        if push != 0.0:
+            slope += mix[c, j] * a[j]
+        slope *= scale
+        if slope != 0.0:
             for k in range(slopes.shape[1]):
-                slopes[c, k] += push * Z[i, k]
+                slopes[c, k] += slope * Z[i, k]
 
 
 @compiled(fastmath=REORDER)

@@ -157,9 +157,9 @@ def _add_row(Z: Any, i: int, pull: Any, rate: float, drift: float, out: Any) -> 
     """Add the step of one row to `out`."""
     rank = Z.shape[1]
     for j in range(out.shape[0]):
-        push = rate * pull[j]
+        step = rate * pull[j]
         for k in range(rank):
-            out[j, k] += push * Z[i, k]
+            out[j, k] += step * Z[i, k]
         out[j, rank] += drift * pull[j]
 
 

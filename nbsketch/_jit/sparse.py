@@ -117,8 +117,8 @@ def _fill_distances(rows, i, landmarks, scale, norm, norms, share, sums):
 @compiled()
 def _fill_similarities(norm, norms, sums):
     for j in range(sums.size):
-        rest = norm + norms[j] - sums[j]
-        sums[j] = sums[j] / rest if rest > 0 else 1
+        union = norm + norms[j] - sums[j]
+        sums[j] = sums[j] / union if union > 0 else 1
 
 
 @compiled()

@@ -111,16 +111,20 @@ class PartitionedDesign(Design):
             tasks = self._partitions.tasks(_gram, (None, exact), [weights])
         else:
             self._check_rows(rows)
-            some = (lambda c: None) if weights is None else lambda c: weights[c.place]
+            weights_of = (
+                (lambda c: None) if weights is None else lambda c: weights[c.place]
+            )
             chosen = self._partitions.choose(rows)
-            tasks = [task(_gram, c.block, some(c), c.local, exact) for c in chosen]
+            tasks = [
+                task(_gram, c.block, weights_of(c), c.local, exact) for c in chosen
+            ]
         return self._sum(tasks, (self.shape[1],) * 2)
 
     def gather(self, rows: NDArray) -> Design:
         """Return the features of the given rows, in memory if they are small."""
         self._check_rows(rows)
-        some = self._partitions.select(rows)
-        args = some, self.shape[1], self.dtype
+        chosen = self._partitions.select(rows)
+        args = chosen, self.shape[1], self.dtype
         return PartitionedDesign.near(*args, limit=min(_LOCAL_BYTES, _SAMPLE_BYTES))
 
     def collect(self) -> NDArray:

@@ -126,5 +126,5 @@ def _nothing(block: NDArray) -> None:
 
 def _regrouped(values: list[Any], groups: Sequence[list[Any]]) -> list[list[Any]]:
     """Return values in lists as long as those of the groups."""
-    rest = iter(values)
-    return [[next(rest) for _ in group] for group in groups]
+    following = iter(values)
+    return [[next(following) for _ in group] for group in groups]

@@ -187,8 +187,8 @@ class _Squares:
     """Least squares in a cone."""
 
     def __init__(self, model: Any, X: NDArray, objective: Objective):
-        known = objective.targets, objective.weights
-        self.P, self.U, c = penalized_products(model, X, *known)
+        arguments = objective.targets, objective.weights
+        self.P, self.U, c = penalized_products(model, X, *arguments)
         self.free = scipy.linalg.solve_triangular(self.U, c[:, 0], trans="T")
         self.model, self.n = model, len(X)
         self.objective, self.gap = model.objective_, model.dual_gap_
@@ -218,17 +218,22 @@ class _Quantiles:
         self.P, self.model = feature_projection(model), model
         Z = features_of(model, self.P, X)[counted]
         bounds = (levels - 1) * shares, levels * shares
-        known = objective.targets[counted, 0], *bounds, objective.factor, model.alpha_
-        self.problem = PiecewiseProblem(Z, *known)
+        arguments = (
+            objective.targets[counted, 0],
+            *bounds,
+            objective.factor,
+            model.alpha_,
+        )
+        self.problem = PiecewiseProblem(Z, *arguments)
 
     def solve(self, D: NDArray) -> NDArray:
         """Set the solution for which D W >= 0 in each level; return all rows."""
         D = D / np.linalg.norm(D, axis=1, keepdims=True)
-        found = solve_piecewise(self.problem.constrained(D), _TOL)
+        solution = solve_piecewise(self.problem.constrained(D), _TOL)
         model = self.model
-        model.coef_ = self.P @ (found.W @ self.problem.T)
-        model.intercept_, model.objective_ = found.b, found.objective
-        model.dual_gap_ = found.gap / max(found.objective, 1e-300)
+        model.coef_ = self.P @ (solution.W @ self.problem.T)
+        model.intercept_, model.objective_ = solution.b, solution.objective
+        model.dual_gap_ = solution.gap / max(solution.objective, 1e-300)
         return D
 
 

@@ -88,8 +88,8 @@ class AlphaPath(NamedTuple):
         if i in (0, len(self.errors) - 1):
             return self.best
         before, least, after = self.errors[i - 1 : i + 2]
-        bend = before - 2 * least + after
-        shift = 0.5 * (before - after) / bend if bend > 0 else 0.0
+        curvature = before - 2 * least + after
+        shift = 0.5 * (before - after) / curvature if curvature > 0 else 0.0
         return float(self.alphas[i] * (self.alphas[i + 1] / self.alphas[i]) ** shift)
 
 

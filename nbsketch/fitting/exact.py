@@ -173,7 +173,7 @@ class Sample:
         fitted = fitted[:LARGEST_FIT]
         order = np.concatenate([fitted, left_out])
         rows = take_rows(data.sketch_map.kernel, data.inputs.rows, order)
-        validation, part = (objective.take(some) for some in (left_out, fitted))
+        validation, part = (objective.take(rows) for rows in (left_out, fitted))
         return cls(rows, part, validation, rng)
 
     def search(self, kernel: Any, shift: float) -> list[Choice]:
@@ -271,7 +271,7 @@ def _steps(shift: float, *counts: int) -> NDArray:
 def _interpolated(choices: list[Choice]) -> Choice:
     """Return the minimum of a parabola in log lambda through the best of a grid.
 
-    `found` descends evenly in log lambda. At an end, and beside a lambda that has not
+    The grid is even in log lambda. At an end, and beside a lambda that has not
     converged, it is the best itself.
     """
     i = choices.index(min(choices, key=_order))
@@ -279,8 +279,8 @@ def _interpolated(choices: list[Choice]) -> Choice:
     if len(errors) < 3 or not np.isfinite(errors).all():
         return choices[i]
     before, least, after = errors
-    bend = before - 2 * least + after
-    move = 0.5 * (before - after) / bend if bend > 0 else 0.0
+    curvature = before - 2 * least + after
+    move = 0.5 * (before - after) / curvature if curvature > 0 else 0.0
     shift = _snapped(choices[i].shift / _RATIO**move)
     return Choice(least - move * (before - after) / 4, choices[i].kernel, shift)
 

@@ -246,8 +246,8 @@ def shortest_scales(model: Any) -> str:
     names = getattr(model, "feature_names_in_", [f"x{k}" for k in range(len(scales))])
     order = np.argsort(scales, kind="stable")[:_SHORTEST]
     listed = [f"{names[k]} {scales[k]:.3g}" for k in order if np.isfinite(scales[k])]
-    rest = np.isfinite(scales).sum() - len(listed)
-    return ", ".join(listed) + (f"; {rest} longer" if rest else "")
+    unlisted = np.isfinite(scales).sum() - len(listed)
+    return ", ".join(listed) + (f"; {unlisted} longer" if unlisted else "")
 
 
 class SketchedData(NamedTuple):

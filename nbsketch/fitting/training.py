@@ -351,8 +351,8 @@ def split_last(
     while left and len(held_out) < count:
         held_out = np.union1d(held_out, left.pop().test)
     kept = np.setdiff1d(np.arange(n), held_out)
-    rest = [_restricted(fold, kept) for fold in left]
-    usable = tuple(f for f in rest if len(f.test) and len(f.removed) < len(kept))
+    restricted = [_restricted(fold, kept) for fold in left]
+    usable = tuple(f for f in restricted if len(f.test) and len(f.removed) < len(kept))
     if not usable:
         raise ValueError(
             f"`cv` must have a fold besides those that are held out, whose rows are "

@@ -96,11 +96,11 @@ def _is_exact_shift(form: CompiledForm, rows: NDArray, shift: NDArray) -> NDArra
 
 def _pack(rows: NDArray) -> NDArray:
     """Return rows in groups, each group feature by feature; the last one is padded."""
-    full, rest = divmod(len(rows), GROUP)
-    packed = np.zeros((full + bool(rest), rows.shape[1], GROUP), dtype=rows.dtype)
+    full, remainder = divmod(len(rows), GROUP)
+    packed = np.zeros((full + bool(remainder), rows.shape[1], GROUP), dtype=rows.dtype)
     groups = rows[: full * GROUP].reshape(full, GROUP, rows.shape[1])
     packed[:full] = groups.transpose(0, 2, 1)
-    packed[full:, :, :rest] = rows[full * GROUP :].T
+    packed[full:, :, :remainder] = rows[full * GROUP :].T
     return packed
 
 

@@ -69,10 +69,10 @@ def evaluate_sparse(form: CompiledForm, X: Any, Y: Any, dtype: Any) -> NDArray:
     """Return k(X, Y), of shape (n, m), where X or Y or both are sparse."""
     out = np.empty((X.shape[0], Y.shape[0]), dtype=dtype)
     rows = _arrays(sp.csr_array(X))
-    for some, block in _blocks(form, Y):
+    for place, block in _blocks(form, Y):
         for part, tile in block.sums(rows):
             _finish(form, tile, None, out, 0)
-            out[part, some] = tile
+            out[part, place] = tile
     return out
 
 
@@ -84,8 +84,8 @@ def fold_sparse(
     rows, dense = _arrays(sp.csr_array(X)), not sp.issparse(weights)
     columns = weights if dense else sp.csc_array(weights)
     with one_thread():  # of BLAS: the products are many and small
-        for some, block in _blocks(form, landmarks):
-            W = columns[:, some].astype(np.float64, copy=False)
+        for place, block in _blocks(form, landmarks):
+            W = columns[:, place].astype(np.float64, copy=False)
             entries = None if dense else _arrays(sp.csr_array(W))
             for part, tile in block.sums(rows):
                 _finish(form, tile, entries, out, part.start)
@@ -97,8 +97,8 @@ def _blocks(form: CompiledForm, landmarks: Any) -> Iterator[tuple[slice, _Block]
     """Yield (landmarks, block) for all landmarks in order."""
     landmarks = sp.csr_array(landmarks)
     for first in range(0, landmarks.shape[0], _BLOCK):
-        some = slice(first, min(first + _BLOCK, landmarks.shape[0]))
-        yield some, _block(form, landmarks[some].astype(np.float64, copy=False))
+        place = slice(first, min(first + _BLOCK, landmarks.shape[0]))
+        yield place, _block(form, landmarks[place].astype(np.float64, copy=False))
 
 
 def _block(form: CompiledForm, landmarks: sp.csr_array) -> _Block:

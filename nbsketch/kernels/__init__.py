@@ -163,14 +163,14 @@ class PrecomputedKernel(Kernel):
 
 
 def _check_symmetric(K: NDArray, rows: NDArray) -> None:
-    some = K[np.ix_(rows, rows)]
-    distance = np.abs(some - some.T)
+    sample = K[np.ix_(rows, rows)]
+    distance = np.abs(sample - sample.T)
     i, j = np.unravel_index(distance.argmax(), distance.shape)
-    if distance[i, j] > _ASYMMETRY * np.abs(some).max():
+    if distance[i, j] > _ASYMMETRY * np.abs(sample).max():
         raise ValueError(
             "`X` must be a symmetric matrix when the kernel is precomputed, got "
-            f"{some[i, j]:.6g} in row {rows[i]} and column {rows[j]}, but "
-            f"{some[j, i]:.6g} in row {rows[j]} and column {rows[i]}"
+            f"{sample[i, j]:.6g} in row {rows[i]} and column {rows[j]}, but "
+            f"{sample[j, i]:.6g} in row {rows[j]} and column {rows[i]}"
         )
 
 

@@ -220,11 +220,13 @@ def summarize(rows: Rows) -> list[Row]:
 
 def _largest(table: Rows) -> list[Row]:
     """Return the rows of the largest size on each set, and all of sparse JL."""
-    found = []
+    results = []
     for one in groups(table, "set").values():
         largest = max(row["size"] for row in one if row["nonzeros"] is None)
-        found += [row for row in one if row["nonzeros"] or row["size"] in (0, largest)]
-    return found
+        results += [
+            row for row in one if row["nonzeros"] or row["size"] in (0, largest)
+        ]
+    return results
 
 
 def panels(rows: Rows) -> list[Panel]:

@@ -212,17 +212,21 @@ def _dimensions(
             # The first rows of these sketches are a smaller one of the same kind.
             basis = projection(sample, recipe, rng)
             for i, size in enumerate(sizes):
-                some = filter_risks(sample, filters, basis[:, :size], alphas=best)
+                risks_of_best = filter_risks(
+                    sample, filters, basis[:, :size], alphas=best
+                )
                 for k, filter_name in enumerate(_PROJECTED):
-                    risks[i, k] += some[filter_name][k, k] / _DRAWS
+                    risks[i, k] += risks_of_best[filter_name][k, k] / _DRAWS
         return risks
 
-    found = {name: risks_of(recipe(most)) for name, recipe in SKETCHES.items()}
+    risks_by_name = {name: risks_of(recipe(most)) for name, recipe in SKETCHES.items()}
     # The level of the scores in Corollary 5, with a largest eigenvalue of 1.
     levels = [n ** (-1 / (2 * source + DESIGN.capacity)) for source in SOURCES]
     by_level = [risks_of(LeverageSketch(most, level)) for level in levels]
-    found["leverage"] = np.column_stack([r[:, k] for k, r in enumerate(by_level)])
-    for name, risks in found.items():
+    risks_by_name["leverage"] = np.column_stack(
+        [r[:, k] for k, r in enumerate(by_level)]
+    )
+    for name, risks in risks_by_name.items():
         for k, source in enumerate(SOURCES):
             ratios = risks[:, k] / curves[k].min()
             yield name, source, first_crossing(sizes, ratios, FACTOR)

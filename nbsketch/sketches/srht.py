@@ -59,9 +59,9 @@ class Transform(ABC):
         columns = tile.T
         buffer = np.empty((min(_BATCH, len(columns)), len(tile)), dtype=tile.dtype)
         for start in range(0, len(columns), _BATCH):
-            some = slice(start, min(start + _BATCH, len(columns)))
-            signed = np.multiply(columns[some], signs, out=buffer[: some.stop - start])
-            out[:, some] += self._outputs(signed, rows, scale).T
+            part = slice(start, min(start + _BATCH, len(columns)))
+            signed = np.multiply(columns[part], signs, out=buffer[: part.stop - start])
+            out[:, part] += self._outputs(signed, rows, scale).T
 
     def _outputs(self, columns: NDArray, rows: NDArray, scale: float) -> NDArray:
         """Return scale columns H^T[:, rows]; `columns` (k, n) is overwritten."""

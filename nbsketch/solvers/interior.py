@@ -166,16 +166,16 @@ def solve_piecewise(p: PiecewiseProblem, tol: float) -> Found:
     interior point method", SIAM J. Optim. 1992.
     """
     point = Point.first(p)
-    best = found = _certified(p, point)
+    best = solution = _certified(p, point)
     for _ in range(_STEPS):
-        if found.gap <= tol * found.objective:
+        if solution.gap <= tol * solution.objective:
             break
         with np.errstate(over="ignore", invalid="ignore"):  # at the end of rounding
             point = System.at(p, point).next()
         if not all(np.isfinite(part).all() for part in point):
             break
-        found = _certified(p, point)
-        best = found if found.gap < best.gap else best
+        solution = _certified(p, point)
+        best = solution if solution.gap < best.gap else best
     return best
 
 

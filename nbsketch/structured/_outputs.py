@@ -97,14 +97,14 @@ def keep_best(h: NDArray, candidates: Candidates, best: TopK) -> None:
     for start in range(0, len(h), _ROWS):
         part = slice(start, start + _ROWS)
         for first in range(0, len(candidates), _CANDIDATES):
-            some = candidates.take(slice(first, first + _CANDIDATES))
-            products = _products(h[part], some.features)
+            block = candidates.take(slice(first, first + _CANDIDATES))
+            products = _products(h[part], block.features)
             kept = best.scores[part], best.indices[part]
             seconds, n_tiles = (
-                _SECONDS_PER_TILE * len(some),
+                _SECONDS_PER_TILE * len(block),
                 -(-len(products) // _WIDTH),
             )
-            args = products, some.penalty, first, *kept, _WIDTH
+            args = products, block.penalty, first, *kept, _WIDTH
             run_slices(insert_best, n_tiles, seconds, *args)
 
 

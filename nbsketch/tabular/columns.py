@@ -270,13 +270,13 @@ def _targets(y: Any, classification: bool) -> NDArray:
 
 def _distinct(rows: NDArray) -> NDArray:
     """Return the columns that vary and differ from all before; the first if none."""
-    seen: set[bytes] = set()
+    contents: set[bytes] = set()
     kept = []
     for j, column in enumerate(rows.T):
         content = np.ascontiguousarray(column).tobytes()
-        if content not in seen and (column != column[0]).any():
+        if content not in contents and (column != column[0]).any():
             kept.append(j)
-        seen.add(content)
+        contents.add(content)
     if rows.shape[1] == 0:
         raise ValueError("`X` must have a column that is not an identifier, got none")
     return np.array(kept or [0])

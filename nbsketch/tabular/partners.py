@@ -172,8 +172,8 @@ def _options(
         options["sample_weight"] = weights[kept]
     stops = getattr(estimator, "early_stopping", True) is True
     if stops and has_fit_parameter(estimator, "X_val"):
-        seen = np.isin(y[fold], y[kept])
-        if not is_classifier(estimator) or seen.all():
+        present = np.isin(y[fold], y[kept])
+        if not is_classifier(estimator) or present.all():
             options |= {"X_val": rows[fold], "y_val": y[fold]}
     return options
 

@@ -199,11 +199,11 @@ class Ridge:
             place = np.flatnonzero(np.isin(self.validation, block))
             if not len(place):
                 continue
-            some = self.validation[place]
-            values, weights = self._design.gather(some), self._weights[some]
+            part = self.validation[place]
+            values, weights = self._design.gather(part), self._weights[part]
             without = self._without(path, block, Y)
             fits.append((place, values, without))
-            options = values, Y[some], self._alphas, weights
+            options = values, Y[part], self._alphas, weights
             errors += weights.sum() * held_out_error(without, _FILTER, *options)
         alpha = self._alphas[int(np.argmin(errors))]
         for place, values, without in fits:

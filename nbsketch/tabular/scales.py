@@ -161,8 +161,8 @@ def learn_within(
     point = np.append(np.log(scales.inverse), np.log(_TAU))
     code = FAMILIES[scales.family]
     for index in leaves:
-        some = rows.keep(np.sort(index), np.inf)
-        point = Descents(some, code, rng, budget).polish(point)
+        sample = rows.keep(np.sort(index), np.inf)
+        point = Descents(sample, code, rng, budget).polish(point)
     return Scales.at(scales.family, point)
 
 

@@ -237,10 +237,10 @@ def _split(
     rows: NDArray, scales: NDArray, index: NDArray, rng: np.random.Generator
 ) -> tuple[int, float] | None:
     """Return the column and the threshold of a split, None if there is none."""
-    some = index
+    sample = index
     if len(index) > _SAMPLE:
-        some = rng.choice(index, _SAMPLE, replace=False)
-    spread = rows[some].var(axis=0) * np.square(scales)
+        sample = rng.choice(index, _SAMPLE, replace=False)
+    spread = rows[sample].var(axis=0) * np.square(scales)
     spread *= rng.uniform(_JITTER, 1.0, len(spread))
     for column in np.argsort(-spread, kind="stable"):
         if spread[column] <= 0:

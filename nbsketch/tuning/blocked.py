@@ -60,8 +60,8 @@ class LeaveBlocksOut(LeaveOneOut):
         for rows, factor in zip(self._blocks, self._factors, strict=True):
             F, y = self._augmented(rows), self._target[rows]
             # The mean of all targets is zero.
-            rest = np.vstack([cross, np.zeros((1, len(y.T)))]) - F.T @ y
-            out[rows] = y - F @ scipy.linalg.cho_solve(factor, rest)
+            residual = np.vstack([cross, np.zeros((1, len(y.T)))]) - F.T @ y
+            out[rows] = y - F @ scipy.linalg.cho_solve(factor, residual)
         return out
 
     def _left_out_path(self, taus: NDArray) -> Iterator[NDArray]:
@@ -76,11 +76,11 @@ class LeaveBlocksOut(LeaveOneOut):
     ) -> NDArray:
         """Return the residuals of a block for each tau, by one eigendecomposition."""
         F, y, roots = self._F[rows], self._target[rows], self._roots[rows, None]
-        rest = len(self._T) - self._weights[rows].sum()
-        rest = max(rest, _LEAST_REST * len(self._T))
-        F_mean, y_mean = -(roots.T @ F) / rest, -(roots.T @ y) / rest
-        values, vectors = eigh(gram - F.T @ F - rest * F_mean.T @ F_mean)
-        projected = vectors.T @ (cross - F.T @ y - rest * F_mean.T @ y_mean)
+        others = len(self._T) - self._weights[rows].sum()
+        others = max(others, _LEAST_REST * len(self._T))
+        F_mean, y_mean = -(roots.T @ F) / others, -(roots.T @ y) / others
+        values, vectors = eigh(gram - F.T @ F - others * F_mean.T @ F_mean)
+        projected = vectors.T @ (cross - F.T @ y - others * F_mean.T @ y_mean)
         Q, target = (F - roots * F_mean) @ vectors, y - roots * y_mean
         shrink = 1 / (np.maximum(values, 0) + taus[:, None])
         return np.stack([target - Q @ (s[:, None] * projected) for s in shrink])
@@ -102,10 +102,10 @@ class LeaveBlocksOut(LeaveOneOut):
     def _factor(self, inner: NDArray, rows: NDArray) -> Any:
         """Return the Cholesky factor of the penalized Gram matrix without some rows."""
         F = self._augmented(rows)
-        rest = -F.T @ F
-        rest[:-1, :-1] += inner
-        rest[-1, -1] = max(rest[-1, -1] + 1, _LEAST_REST)
-        return scipy.linalg.cho_factor(rest, lower=True, check_finite=False)
+        system = -F.T @ F
+        system[:-1, :-1] += inner
+        system[-1, -1] = max(system[-1, -1] + 1, _LEAST_REST)
+        return scipy.linalg.cho_factor(system, lower=True, check_finite=False)
 
 
 def criterion_of(sample: Sample, family: int) -> LeaveOneOut:

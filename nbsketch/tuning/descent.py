@@ -176,6 +176,6 @@ class Descent:
                 self.point, self.value, self.gradient = point, value, gradient
                 return bool(change.any())
             slope = length * float(self.gradient @ step)
-            bend = 2 * max(value - self.value - slope, _TINY)
-            length *= float(np.clip(-slope / bend, 0.1, 0.5))
+            curvature = 2 * max(value - self.value - slope, _TINY)
+            length *= float(np.clip(-slope / curvature, 0.1, 0.5))
         return False

@@ -241,8 +241,8 @@ class Rows:
 
         Those of classes are not Gaussian, those of blocks of rows are dependent.
         """
-        some = self.Y[self.kept[:_BLOCK]]
-        return self.labels is None and any(len(np.unique(y)) > 2 for y in some.T)
+        first = self.Y[self.kept[:_BLOCK]]
+        return self.labels is None and any(len(np.unique(y)) > 2 for y in first.T)
 
     def draw(self, rng: np.random.Generator, count: int) -> NDArray:
         """Return the indices of at most `count` rows, drawn without replacement."""
@@ -260,9 +260,9 @@ class Rows:
         blocks = None if self.labels is None else self.labels[drawn]
         return Sample(X, self.Y[drawn], weights, landmarks, self.cut, log_tau, blocks)
 
-    def transform(self, some: NDArray) -> NDArray:
+    def transform(self, index: NDArray) -> NDArray:
         """Return some rows, transformed in double precision."""
-        return self.scaler.transform(self.X[some].astype(np.float64, copy=False))
+        return self.scaler.transform(self.X[index].astype(np.float64, copy=False))
 
     def sample(self, rng: np.random.Generator, count: int, size: int) -> Sample:
         """Return a sample of rows drawn at random."""
@@ -272,12 +272,12 @@ class Rows:
         """Return the same rows with another set that may be drawn, and another cut."""
         return replace(self, kept=kept, cut=cut if cut > 0 else np.inf)
 
-    def values(self, function: Callable[[NDArray], NDArray], some: NDArray) -> NDArray:
+    def values(self, function: Callable[[NDArray], NDArray], index: NDArray) -> NDArray:
         """Return a function of ascending, transformed rows, block by block."""
         if isinstance(self.X, PartitionedRows):
-            rows = self.X if len(some) == len(self.X) else self.X.select(some)
+            rows = self.X if len(index) == len(self.X) else self.X.select(index)
             return np.vstack(rows.partitions.each(_values, function, self.scaler))
-        blocks = np.split(some, range(_BLOCK, len(some), _BLOCK))
+        blocks = np.split(index, range(_BLOCK, len(index), _BLOCK))
         return np.vstack([function(self.transform(block)) for block in blocks])
 
 
@@ -303,9 +303,11 @@ def prepare(
     `cut` is in standard deviations of the targets.
     """
     Y = np.asarray(Y, dtype=np.float64)
-    some = None if weights is None else weights[kept]
-    mean = np.average(Y[kept], axis=0, weights=some)
-    spread = np.sqrt(np.average(np.square(Y[kept] - mean), axis=0, weights=some))
+    kept_weights = None if weights is None else weights[kept]
+    mean = np.average(Y[kept], axis=0, weights=kept_weights)
+    spread = np.sqrt(
+        np.average(np.square(Y[kept] - mean), axis=0, weights=kept_weights)
+    )
     varies = spread > CONSTANT * np.abs(mean)
     Y = np.where(varies, Y - mean, 0.0) / np.where(varies, spread, 1.0)
     return Rows(X, Y, weights, scaler, kept, cut, alpha, labels)

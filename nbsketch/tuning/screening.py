@@ -56,9 +56,9 @@ def rank_basis(X: NDArray, count: int) -> NDArray:
     m, q = X.shape
     basis = np.empty((count, q, m), dtype=np.float32)
     for first in range(0, q, _BLOCK):
-        some = slice(first, min(first + _BLOCK, q))
-        ranks = (rankdata(X[:, some].T, axis=1) - 0.5) / m  # in (0, 1)
-        _orthonormal_cosines(ranks.astype(np.float32), basis[:, some])
+        part = slice(first, min(first + _BLOCK, q))
+        ranks = (rankdata(X[:, part].T, axis=1) - 0.5) / m  # in (0, 1)
+        _orthonormal_cosines(ranks.astype(np.float32), basis[:, part])
     return basis
 
 
@@ -67,12 +67,12 @@ def _orthonormal_cosines(ranks: NDArray, out: NDArray) -> None:
     first = np.cos(np.float32(np.pi) * ranks)
     before, now = np.ones_like(first), first
     for a, target in enumerate(out):
-        rest = now - now.mean(axis=1, keepdims=True)
+        residual = now - now.mean(axis=1, keepdims=True)
         for earlier in out[:a]:
-            rest -= _mean_products(rest, earlier)[:, None] * earlier
-        size = np.sqrt(_mean_products(rest, rest))
+            residual -= _mean_products(residual, earlier)[:, None] * earlier
+        size = np.sqrt(_mean_products(residual, residual))
         inverse = np.where(size > _LEAST, 1 / np.maximum(size, _LEAST), 0.0)
-        np.multiply(rest, inverse.astype(np.float32)[:, None], out=target)
+        np.multiply(residual, inverse.astype(np.float32)[:, None], out=target)
         before, now = now, 2 * first * now - before
 
 

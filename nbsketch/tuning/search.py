@@ -202,9 +202,9 @@ class Descents:
     def by_evidence(self, start: NDArray) -> NDArray:
         """Return the point of the three stages."""
         drawn = self._rows.draw(self._rng, _EXACT.rows + _CHECK)
-        first, rest = np.split(drawn, [_EVIDENCE.rows])
+        first, further = np.split(drawn, [_EVIDENCE.rows])
         # Rows that hardly suffice for a check are checked in the sample.
-        others = rest[:_CHECK] if 4 * len(rest) >= len(first) else first
+        others = further[:_CHECK] if 4 * len(further) >= len(first) else first
         errors = self._exact(others)
         minimum = self._by_evidence(first, start, _EVIDENCE)
         error = errors.left_out(minimum.point)
@@ -222,7 +222,7 @@ class Descents:
             doubt = _DOUBT if error > _CLEAN else 0.0
             if _lowest(errors, polished) < _lowest(errors, minimum.point) + doubt:
                 return polished
-        elif len(rest):
+        elif len(further):
             args = minimum.point, _FURTHER, minimum.curvature
             return self._by_evidence(drawn, *args).point
         return minimum.point

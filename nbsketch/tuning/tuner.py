@@ -294,8 +294,8 @@ def _positive(weights: NDArray | None, n: int) -> NDArray:
 
 def _varies(X: NDArray, rows: NDArray) -> NDArray:
     """Return a mask of the features that are not constant on some rows."""
-    some = X if len(rows) == len(X) else X[rows]
-    return some.max(axis=0) > some.min(axis=0)
+    sample = X if len(rows) == len(X) else X[rows]
+    return sample.max(axis=0) > sample.min(axis=0)
 
 
 def _result(

@@ -256,19 +256,19 @@ def measure_targets(
 ) -> Iterator[Row]:
     """Yield the error of each target in one fit."""
     errors, _ = errors_of(split, setting.model(method, SIZE, seed), seed)
-    for known, error in zip(where(TARGETS, set=name), errors, strict=True):
-        yield {**known, "method": method, "error": float(error)}
+    for target, error in zip(where(TARGETS, set=name), errors, strict=True):
+        yield {**target, "method": method, "error": float(error)}
 
 
 def summarize_targets(rows: Rows) -> list[Row]:
     """Return a row for each target, each method beside its figure in the paper."""
     table = []
-    for (name, target), found in groups(rows, "set", "target").items():
+    for (name, target), group in groups(rows, "set", "target").items():
         row: Row = {"set": name, "target": target}
-        for (method,), one in groups(found, "method").items():
+        for (method,), one in groups(group, "method").items():
             row[method] = float(column(one, "error").mean())
             row[f"{method}, paper"] = one[0][method]
-        table.append(row | {"low": found[0]["low"], "high": found[0]["high"]})
+        table.append(row | {"low": group[0]["low"], "high": group[0]["high"]})
     return table
 
 
@@ -321,8 +321,8 @@ def measure_vector(name: str, model: Any, split: Split, seed: int) -> Iterator[R
     """Yield error and time of one fit."""
     model = clone(model).set_params(random_state=seed)
     errors, seconds = errors_of(split, model, seed)
-    known = {"set": "rf1", "method": name, "alpha": model.alpha}
-    yield known | {"arrmse": float(errors.mean()), "seconds": seconds}
+    row = {"set": "rf1", "method": name, "alpha": model.alpha}
+    yield row | {"arrmse": float(errors.mean()), "seconds": seconds}
 
 
 vector = Experiment(

@@ -258,8 +258,8 @@ def typical_loss(losses: NDArray, weights: NDArray, n: float) -> float:
 
     A gap relative to an objective made of outliers would be loose for all other rows.
     """
-    some = np.s_[:: max(1, len(losses) // _SAMPLED)]
-    positive = losses[some][(losses[some] > 0) & (weights[some] > 0)]
+    sample = np.s_[:: max(1, len(losses) // _SAMPLED)]
+    positive = losses[sample][(losses[sample] > 0) & (weights[sample] > 0)]
     return float(weights @ np.minimum(losses, typical_limit(positive))) / n
 
 

@@ -24,11 +24,11 @@ def convex_step(
     start: float,
     n: float = 1.0,
     slope: float = 0.0,
-    bend: float = 0.0,
+    quadratic: float = 0.0,
 ) -> float:
     """Return a step t > 0 with a derivative of at most a tenth of that at 0.
 
-    The function is a sum over n, plus the quadratic ``slope t + bend t^2 / 2``.
+    The function is a sum over n, plus ``slope t + quadratic t^2 / 2``.
 
     Newton's method from t = 1, kept inside a bracket of the minimizer that regula falsi
     and bisection shrink. 0 if no trial step is any better than staying.
@@ -39,7 +39,7 @@ def convex_step(
         The first and second derivative of the sum at a step.
     start : float
         First derivative of the function at 0. Negative.
-    n, slope, bend : float
+    n, slope, quadratic : float
         Divisor of the sum, and the quadratic.
     """
     low, high, t = 0.0, None, 1.0
@@ -47,7 +47,7 @@ def convex_step(
     best, best_value = 0.0, -start
     for trial in range(_TRIALS):
         first, second = derivatives(t)
-        value, curvature = first / n + slope + bend * t, second / n + bend
+        value, curvature = first / n + slope + quadratic * t, second / n + quadratic
         if abs(value) < best_value:
             best, best_value = t, abs(value)
             if best_value <= -_EXACT * start:
@@ -311,7 +311,7 @@ class CertifiedSearch(ABC, Generic[ProblemT]):
         loss_slopes: Callable[[float], tuple[float, float]],
         change: NDArray,
         start: float,
-        rest: float = 0.0,
+        residual: float = 0.0,
     ) -> float:
         """Return the step of an exact line search.
 
@@ -327,9 +327,9 @@ class CertifiedSearch(ABC, Generic[ProblemT]):
             Minus the constant derivative of the sum over the other rows.
         """
         n, alpha = self.problem.n, self.problem.alpha
-        slope = alpha * np.vdot(self.coef, change) - rest / n
-        bend = alpha * np.vdot(change, change)
-        return convex_step(loss_slopes, start, n, float(slope), float(bend))
+        slope = alpha * np.vdot(self.coef, change) - residual / n
+        quadratic = alpha * np.vdot(change, change)
+        return convex_step(loss_slopes, start, n, float(slope), float(quadratic))
 
     def _verify(self) -> None:
         """Certify the end of a round and keep the best certificate."""

@@ -83,13 +83,13 @@ class TermGrams:
         changed = np.flatnonzero(before != inside)
         count = int(np.count_nonzero(inside))
         if not changes_pay(len(changed), count):
-            some = None if count == len(inside) else np.flatnonzero(inside)
-            self.matrices[j] = gram_of(part, some, self.exact)
+            rows = None if count == len(inside) else np.flatnonzero(inside)
+            self.matrices[j] = gram_of(part, rows, self.exact)
             return
         entering = inside[changed]
-        for sign, some in ((1, changed[entering]), (-1, changed[~entering])):
-            if len(some):
-                self.matrices[j] += sign * gram_of(part, some, self.exact)
+        for sign, rows in ((1, changed[entering]), (-1, changed[~entering])):
+            if len(rows):
+                self.matrices[j] += sign * gram_of(part, rows, self.exact)
 
     def direction(self, rho: NDArray, factor: float) -> NDArray:
         """Return minus the inverse of the Newton matrix applied to `rho`.

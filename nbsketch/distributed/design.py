@@ -14,7 +14,13 @@ from numpy.typing import ArrayLike, NDArray
 from nbsketch import _memory
 from nbsketch.distributed.rows import PartitionedRows
 from nbsketch.distributed.tasks import Partitions, computed, fits, kept, task, tree_sum
-from nbsketch.gram.columns import ColumnBlocks, adjoint_of, core_of, normal_of
+from nbsketch.gram.columns import (
+    ColumnBlocks,
+    SketchedOperator,
+    adjoint_of,
+    core_of,
+    normal_of,
+)
 from nbsketch.gram.form import CompiledForm, KernelLike, middle_of, rounded_rows
 from nbsketch.gram.product import Product
 from nbsketch.solvers.design import ArrayDesign, Design
@@ -210,7 +216,7 @@ def _gram(
     return (ArrayDesign._trusted(Z).gram(rows, weights, exact=exact),)
 
 
-class PartitionedColumns:
+class PartitionedColumns(SketchedOperator):
     """K S^T in partitions, as `nbsketch.gram.SketchedColumns` is for rows in memory.
 
     Values are float32. They are kept on the workers where they fit; else each pass
@@ -237,19 +243,6 @@ class PartitionedColumns:
             self._partitions = X.partitions.map(partial(_stored, make=make)).kept()
         else:
             self._partitions = X.partitions.map(make)
-
-    @property
-    def active(self) -> NDArray:
-        """Indices of the s' rows with a nonzero column of S."""
-        return np.asarray(self._sketch.columns)
-
-    def total(self) -> NDArray:
-        """Return S 1, of shape (s,)."""
-        return np.asarray(self._sketch @ np.ones(self.shape[0]))
-
-    def squared_norm(self) -> float:
-        """Return an upper bound of the largest eigenvalue of S S^T."""
-        return float(self._sketch.squared_norm())
 
     def core(self) -> NDArray:
         """Return S K S^T of shape (s, s), evaluated in float64."""

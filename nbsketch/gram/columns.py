@@ -60,6 +60,26 @@ def adjoint_of(blocks: Iterable[NDArray], U: NDArray, size: int) -> NDArray:
     return out.T
 
 
+class SketchedOperator:
+    """What an operator K S^T knows of its sketch S."""
+
+    shape: tuple[int, int]
+    _sketch: Any
+
+    @property
+    def active(self) -> NDArray:
+        """Indices of the s' rows with a nonzero column of S."""
+        return self._sketch.columns
+
+    def total(self) -> NDArray:
+        """Return S 1, of shape (s,)."""
+        return np.asarray(self._sketch @ np.ones(self.shape[0]))
+
+    def squared_norm(self) -> float:
+        """Return an upper bound of the largest eigenvalue of S S^T."""
+        return self._sketch.squared_norm()
+
+
 class ColumnBlocks:
     """Rows of Z = K S^T in blocks, kept or evaluated in each pass, and sums over them.
 
@@ -124,7 +144,7 @@ class ColumnBlocks:
             yield start, min(n, start + height)
 
 
-class SketchedColumns(ColumnBlocks):
+class SketchedColumns(ColumnBlocks, SketchedOperator):
     r"""The matrix :math:`Z = K S^\top` of shape (n, s) and its normal equations.
 
     ``normal(V)`` is :math:`Z^\top W Z V` in one pass over Z. The values are kept, or
@@ -187,19 +207,6 @@ class SketchedColumns(ColumnBlocks):
         self._sketch, self._core = sketch, None
         if not single and self._n_kept == n:
             self._core = self._keep_with_core()
-
-    @property
-    def active(self) -> NDArray:
-        """Indices of the s' rows with a nonzero column of S."""
-        return self._sketch.columns
-
-    def total(self) -> NDArray:
-        """Return S 1, of shape (s,)."""
-        return np.asarray(self._sketch @ np.ones(self.shape[0]))
-
-    def squared_norm(self) -> float:
-        """Return an upper bound of the largest eigenvalue of S S^T."""
-        return self._sketch.squared_norm()
 
     def core(self) -> NDArray:
         """Return S K S^T of shape (s, s), evaluated in float64."""

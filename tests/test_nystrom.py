@@ -23,7 +23,11 @@ from nbsketch import (
     SubsamplingSketch,
 )
 from nbsketch.gram import SketchedColumns, columns
-from nbsketch.solvers._linear.systems import NUGGET, FalkonPreconditioner
+from nbsketch.solvers._linear.systems import (
+    NUGGET,
+    FalkonPreconditioner,
+    SamplePreconditioner,
+)
 from nbsketch.solvers.conjugate import LARGEST_GAP, NotConvergedError, solve_nystrom
 
 RECIPES = [
@@ -256,6 +260,42 @@ def test_preconditioner_is_the_inverse(centered, rng):
     assert_allclose(C @ solved, R, atol=1e-6 * np.abs(R).max())
     inverse = np.einsum("ij,ij->j", R, solved)
     assert_allclose(np.square(pre.half(R)).sum(axis=0), inverse, rtol=1e-6)
+
+
+@pytest.mark.parametrize("centered", [True, False])
+def test_a_sample_of_the_rows_preconditions(centered, rng):
+    """P is the scatter of the sample; H is at least the share of its rows times P."""
+    X, w = rng.normal(size=(400, 2)), rng.exponential(size=400)
+    S, kernel = SubsamplingSketch(30).draw(400, 0), LaplacianKernel(1.0)
+    columns = SketchedColumns(kernel, X, S, dtype=np.float64)
+    rows = np.sort(rng.choice(400, 120, replace=False))
+    Z, C = kernel(X) @ dense_sketch(S).T, columns.core()
+
+    def scatter(part):
+        center = w[part] @ Z[part] / w[part].sum() * centered
+        return ((Z[part] - center).T * w[part]) @ (Z[part] - center)
+
+    share = 120 / 400
+    pre = SamplePreconditioner(C, 1e-9, columns.take(rows), w[rows], share, centered)
+    R, alphas = rng.normal(size=(30, 2)) * [1.0, 1e20], np.array([1e-2, 1e-5])
+    solved, size = pre.solve(R, alphas), np.abs(R).max(axis=0)
+    for c, alpha in enumerate(alphas):
+        P = scatter(rows) / 120 + alpha * C
+        assert_allclose(P @ solved[:, c], R[:, c], atol=1e-6 * size[c])
+        H = scatter(np.arange(400)) / 400 + alpha * C
+        assert np.linalg.eigvalsh(H - share * P).min() > -1e-12 * np.abs(H).max()
+    assert_allclose(pre.scatter(R), scatter(rows) @ R / 120, atol=1e-9 * size.max())
+
+
+@pytest.mark.parametrize("alpha", [1e-5, 1e-8, 1e-11])
+def test_passes_do_not_grow_as_the_penalty_falls(alpha, rng):
+    """With the sketch for a sample they were 15, 18 and 21."""
+    X = rng.uniform(-1, 1, size=(20_000, 6))
+    y = np.sin(3 * X[:, 0]) + X[:, 1] * X[:, 2] + rng.normal(size=20_000)
+    S = SubsamplingSketch(300).draw(20_000, 0)
+    assert (
+        solve_nystrom(SketchedColumns(MaternKernel(1.0), X, S), y, alpha).n_iter <= 10
+    )
 
 
 def test_passes_are_few_at_a_penalty_that_float32_could_factor(rng):

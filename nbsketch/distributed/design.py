@@ -233,16 +233,18 @@ class PartitionedColumns(SketchedOperator):
     """
 
     def __init__(self, kernel: KernelLike, X: PartitionedRows, sketch: Any) -> None:
-        self.shape, self._sketch = (X.shape[0], sketch.shape[0]), sketch
+        self.shape, self._sketch, self._X = (len(X), sketch.shape[0]), sketch, X
         chosen, form = X[sketch.columns], kernel.compiled_form(X.shape[1])
         center, dtype = middle_of(chosen), np.dtype(np.float32)
         landmarks = rounded_rows(form, chosen, dtype, center)
         self._product = Product(kernel, landmarks, sketch.weights, dtype)
-        make = partial(_columns, product=self._product, form=form, center=center)
+        args = self._product, form, center
+        self._columns: Callable[[NDArray], ColumnBlocks] = partial(_columns, args=args)
         if fits(dtype.itemsize * int(np.prod(self.shape))):
-            self._partitions = X.partitions.map(partial(_stored, make=make)).kept()
+            stored = partial(_stored, make=self._columns)
+            self._partitions = X.partitions.map(stored).kept()
         else:
-            self._partitions = X.partitions.map(make)
+            self._partitions = X.partitions.map(self._columns)
 
     def core(self) -> NDArray:
         """Return S K S^T of shape (s, s), evaluated in float64."""
@@ -257,10 +259,15 @@ class PartitionedColumns(SketchedOperator):
         """Return Z^T U for U of shape (n, d)."""
         return self._partitions.total(_adjoint, rows=[U])[0]
 
+    def take(self, rows: NDArray) -> ColumnBlocks:
+        """Return the rows of an ascending index, brought here."""
+        return self._columns(self._X[rows])
+
 
 def _columns(
-    X: NDArray, product: Product, form: CompiledForm | None, center: NDArray
+    X: NDArray, args: tuple[Product, CompiledForm | None, NDArray]
 ) -> ColumnBlocks:
+    product, form, center = args
     rows = rounded_rows(form, X, product.dtype, center)
     return ColumnBlocks(product, rows, product.dtype, n_kept=0)
 

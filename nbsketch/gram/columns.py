@@ -109,6 +109,10 @@ class ColumnBlocks:
         """Return Z^T U for U of shape (n, d)."""
         return adjoint_of(self.blocks(), U, self.shape[1])
 
+    def take(self, rows: NDArray) -> ColumnBlocks:
+        """Return the rows of an index, evaluated in each pass."""
+        return ColumnBlocks(self._product, self._X[rows], self.dtype, n_kept=0)
+
     def blocks(self) -> Iterator[NDArray]:
         """Yield the rows of Z in order. A block is valid until the next one."""
         self.n_passes += 1

@@ -9,7 +9,7 @@ after each step and a bound from true residuals.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
@@ -197,6 +197,21 @@ class PartialOperator(SymmetricOperator, Protocol):
         """Return the matrix of some rows and columns as an operator."""
 
 
+class ColumnRows(Protocol):
+    """Rows of Z = K S^T, in blocks; `nbsketch.gram.columns.ColumnBlocks` is one."""
+
+    shape: tuple[int, int]
+
+    def normal(self, V: NDArray, weights: NDArray | None = None) -> NDArray:
+        """Return Z^T W Z V for V of shape (s, d)."""
+
+    def adjoint(self, U: NDArray) -> NDArray:
+        """Return Z^T U for U of shape (n, d)."""
+
+    def blocks(self) -> Iterator[NDArray]:
+        """Yield the rows of Z in order. A block is valid until the next one."""
+
+
 class ColumnOperator(Protocol):
     """The columns Z = K S^T of a sketch; `nbsketch.gram.SketchedColumns` is one."""
 
@@ -220,6 +235,9 @@ class ColumnOperator(Protocol):
 
     def adjoint(self, U: NDArray) -> NDArray:
         """Return Z^T U for U of shape (n, d)."""
+
+    def take(self, rows: NDArray) -> ColumnRows:
+        """Return the rows of an index, in ascending order."""
 
 
 class StoredMatrix:

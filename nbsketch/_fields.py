@@ -10,7 +10,7 @@ annotations, and may be part of a model file.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import (
@@ -55,6 +55,11 @@ class Scope:
         expected = self.lengths.setdefault(key, length)
         if length != expected:
             raise ValueError(f"`{name}` must have length {expected}, got {length}")
+
+    def bind_axes(self, name: str, axes: Sequence[str], shape: Sequence[int]) -> None:
+        """Fix or compare the length of each axis of a shape."""
+        for axis, length in zip(axes, shape, strict=True):
+            self.bind(name, axis, length)
 
 
 Rule = Callable[[str, Any, Scope], Any]
@@ -167,8 +172,7 @@ def array(
 
     def rule(name: str, value: Any, scope: Scope) -> Any:
         check_array_of(name, value, kinds, len(names))
-        for axis, length in zip(names, value.shape, strict=True):
-            scope.bind(name, axis, length)
+        scope.bind_axes(name, names, value.shape)
         if finite and value.dtype.kind == "f" and not np.isfinite(value).all():
             raise ValueError(f"`{name}` must be finite, got NaN or infinity")
         if positive and not (value > 0).all():

@@ -65,11 +65,8 @@ def pinball_loss(
     >>> pinball_loss([1.0, 2.0], [0.0, 4.0], quantiles=0.5)
     0.75
     """
-    levels = _vector("quantiles", np.atleast_1d(np.asarray(quantiles)))
-    for level in levels:
-        check_real("quantiles", level, low=0, high=1, low_open=True, high_open=True)
-    target = _vector("y_true", y_true)
-    q = _columns("y_pred", y_pred, shape=(len(target), len(levels)))
+    levels = np.atleast_1d(np.asarray(quantiles))
+    levels, target, q = _predicted_quantiles(levels, y_true, y_pred)
     residual = target[:, None] - q
     losses = np.maximum(levels * residual, (levels - 1) * residual).sum(axis=1)
     return float(_weights(sample_weight, len(target)) @ losses)
@@ -124,11 +121,7 @@ def crps(
     >>> crps([0.0, 4.0], [[0.0, 1.0], [2.0, 3.0]], [0.2, 0.8])
     0.78
     """
-    levels = _vector("quantiles", quantiles)
-    for level in levels:
-        check_real("quantiles", level, low=0, high=1, low_open=True, high_open=True)
-    target = _vector("y_true", y_true)
-    q = _columns("y_pred", y_pred, shape=(len(target), len(levels)))
+    levels, target, q = _predicted_quantiles(quantiles, y_true, y_pred)
     for name, values in (("quantiles", levels), ("y_pred", q)):
         if (np.diff(values) < 0).any():
             raise ValueError(f"`{name}` must ascend, got descending values")
@@ -396,6 +389,17 @@ def top_k_accuracy(
         best = best[:, : check_integer("k", k, high=best.shape[1])]
     hits = (best == truth[:, None]).any(axis=1) & (truth >= 0)
     return float(hits.mean())
+
+
+def _predicted_quantiles(
+    quantiles: Any, y_true: Any, y_pred: Any
+) -> tuple[NDArray, NDArray, NDArray]:
+    """Return levels (d,), targets (n,) and predicted quantiles (n, d)."""
+    levels = _vector("quantiles", quantiles)
+    for level in levels:
+        check_real("quantiles", level, low=0, high=1, low_open=True, high_open=True)
+    target = _vector("y_true", y_true)
+    return levels, target, _columns("y_pred", y_pred, (len(target), len(levels)))
 
 
 def _vector(name: str, value: Any) -> NDArray:

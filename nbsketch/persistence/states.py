@@ -108,8 +108,7 @@ def sketch(s: str, n: str, m: str) -> Rule:
 
     def rule(name: str, value: Any, scope: Scope) -> Sketch:
         of(Sketch)(name, value, scope)
-        for axis, length in zip((s, n), value.shape, strict=True):
-            scope.bind(name, axis, length)
+        scope.bind_axes(name, (s, n), value.shape)
         columns = value.columns.size
         if columns == 0:
             raise ValueError(f"`{name}` must have a nonzero entry, got zeros only")
@@ -250,8 +249,7 @@ def _output_weights(name: str, value: Any, scope: Scope) -> Any:
         return array(" ".join(_OUTPUT_WEIGHTS))(name, value, scope)
     if value.dtype.kind != "f":
         raise TypeError(f"`{name}` must hold floats, got dtype {value.dtype}")
-    for axis, length in zip(_OUTPUT_WEIGHTS, value.shape, strict=True):
-        scope.bind(name, axis, length)
+    scope.bind_axes(name, _OUTPUT_WEIGHTS, value.shape)
     return value
 
 
@@ -319,22 +317,24 @@ _FEATURES: dict[str, Rule] = {
     "feature_names_in_?": names,
 }
 _LEARNED: dict[str, Rule] = {
+    **_FEATURES,
     "scaler_": scaler("q", "p"),
     "length_scales_": optional(array("q", finite=False, positive=True)),
+    "kernel_": of(Kernel),
+}
+_SKETCHED: dict[str, Rule] = {
+    **_LEARNED,
+    "sketch_": sketch("s", "n", "m"),
+    "landmarks_": landmarks("kernel_", "m", "p", "n"),
+    "rank_": integer("r", low=1),
 }
 # A kernel expansion on the landmarks of a sketch.
 EXPANSION: dict[str, Rule] = {
-    **_FEATURES,
-    "scaler_": scaler("q", "p"),
-    "kernel_": of(Kernel),
-    "sketch_": sketch("s", "n", "m"),
-    "landmarks_": landmarks("kernel_", "m", "p", "n"),
-    "length_scales_": optional(array("q", finite=False, positive=True)),
+    **_SKETCHED,
     "bandwidth_": bandwidth,
     "size_": integer("s"),
     "coef_": coefficients,
     "intercept_": intercepts,
-    "rank_": integer("r", low=1),
     "n_iter_": integer(),
 }
 # An expansion that minimizes an objective, with its certificate.
@@ -396,12 +396,7 @@ STATES: dict[str, dict[str, Rule]] = {
     "SketchedSGDRegressor": DESCENT,
     "SketchedSGDClassifier": {**DESCENT, "classes_": _classes},
     "InputOutputKernelRegressor": {
-        **_FEATURES,
-        **_LEARNED,
-        "kernel_": of(Kernel),
-        "sketch_": sketch("s", "n", "m"),
-        "landmarks_": landmarks("kernel_", "m", "p", "n"),
-        "rank_": integer("r", low=1),
+        **_SKETCHED,
         "output_kernel_": of(Kernel),
         "output_sketch_": sketch("output sketch rows", "n", "output columns"),
         "_output_weights": _output_weights,
@@ -428,19 +423,12 @@ STATES: dict[str, dict[str, Rule]] = {
         "loo_error_": number,
     },
     "SketchedFeatures": {
-        **_FEATURES,
-        **_LEARNED,
-        "kernel_": of(Kernel),
-        "sketch_": sketch("s", "n", "m"),
-        "landmarks_": landmarks("kernel_", "m", "p", "n"),
+        **_SKETCHED,
         "projection_": array("s r"),
-        "rank_": integer("r"),
         "_n_features_out": integer("r"),
     },
     "RandomFourierFeatures": {
-        **_FEATURES,
         **_LEARNED,
-        "kernel_": of(Kernel),
         "frequencies_": array("p pairs"),
         "_n_features_out": integer("features"),
     },

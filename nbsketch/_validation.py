@@ -62,6 +62,11 @@ def check_positive(name: str, value: Any) -> float:
     return check_real(name, value, low=0, low_open=True, high_open=True)
 
 
+def check_level(name: str, value: Any) -> float:
+    """Return `value` as a float if it is a number between 0 and 1, neither of them."""
+    return check_real(name, value, low=0, high=1, low_open=True, high_open=True)
+
+
 def check_integer(
     name: str, value: Any, *, low: int = 1, high: int | None = None
 ) -> int:

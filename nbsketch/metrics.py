@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._validation import check_integer, check_matrix, check_real
+from nbsketch._validation import check_integer, check_level, check_matrix
 
 __all__ = [
     "arrmse",
@@ -397,7 +397,7 @@ def _predicted_quantiles(
     """Return levels (d,), targets (n,) and predicted quantiles (n, d)."""
     levels = _vector("quantiles", quantiles)
     for level in levels:
-        check_real("quantiles", level, low=0, high=1, low_open=True, high_open=True)
+        check_level("quantiles", level)
     target = _vector("y_true", y_true)
     return levels, target, _columns("y_pred", y_pred, (len(target), len(levels)))
 

@@ -125,12 +125,10 @@ def plot_length_scales(model: Any, *, ax: Any = None) -> Any:
             f'"auto"), got {model!r}'
         )
     order = np.argsort(scales, kind="stable")[:_MOST_BARS]
-    names = getattr(model, "feature_names_in_", [f"x{k}" for k in range(len(scales))])
+    labels = _names(getattr(model, "feature_names_in_", None), len(scales))
     ax = axes_or_new(ax, (_WIDTH, _BAR_HEIGHT * len(order) + 1.2))
-    positions = np.arange(len(order))
-    ax.barh(positions, 1 / scales[order], color=BLUE)
-    ax.set_yticks(positions, [str(names[k]) for k in order])
-    ax.invert_yaxis()
+    ax.barh(np.arange(len(order)), 1 / scales[order], color=BLUE)
+    _list_features(ax, order, labels)
     title = "Relevance"
     if len(order) < len(scales):
         title += f", {len(order)} of {len(scales)} features"
@@ -526,8 +524,7 @@ def plot_shapley_summary(
             1, len(rows) - 1
         )
         ax.scatter(phi[:, j], height, c=ranks, cmap=_colors(), s=5, linewidths=0)
-    ax.set_yticks(np.arange(len(order)), [labels[j] for j in order])
-    ax.invert_yaxis()
+    _list_features(ax, order, labels)
     return finish(ax, xlabel="Shapley value (low feature blue, high orange)")
 
 
@@ -569,8 +566,7 @@ def plot_shapley_row(
     ax = axes_or_new(ax, (_SHAPLEY_WIDTH, _ROW_HEIGHT * len(order) + 1.2))
     colors = [ORANGE if phi[j] > 0 else BLUE for j in order]
     ax.barh(np.arange(len(order)), phi[order], color=colors)
-    ax.set_yticks(np.arange(len(order)), [labels[j] for j in order])
-    ax.invert_yaxis()
+    _list_features(ax, order, labels)
     total = expected_value + phi.sum()
     title = f"prediction {total:.4g} = {expected_value:.4g} + sum of values"
     return finish(ax, xlabel="Shapley value", title=title)
@@ -642,6 +638,12 @@ def _names(names: Any, count: int) -> list[str]:
     if len(labels) != count:
         raise ValueError(f"`names` must have {count} entries, got {len(labels)}")
     return labels
+
+
+def _list_features(ax: Any, order: NDArray, labels: list[str]) -> None:
+    """Label the rows of a chart with features, the first on top."""
+    ax.set_yticks(np.arange(len(order)), [labels[j] for j in order])
+    ax.invert_yaxis()
 
 
 def _swarm(values: NDArray) -> NDArray:

@@ -17,7 +17,7 @@ from sklearn.utils import _safe_indexing, column_or_1d
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from nbsketch._quantiles import conformal_quantile
-from nbsketch._validation import check_real, declares_parameters
+from nbsketch._validation import check_level, declares_parameters
 from nbsketch.fitting.training import check_weights
 
 # Share of the rows that calibrate if `cv` is None.
@@ -157,9 +157,7 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
 
     def _nominal(self, coverage: float | None) -> float:
         given = self.coverage if coverage is None else coverage
-        return check_real(
-            "coverage", given, low=0, high=1, low_open=True, high_open=True
-        )
+        return check_level("coverage", given)
 
     def _adapted(self, coverage: float) -> float:
         """Return the coverage to calibrate for: moved by `update`."""

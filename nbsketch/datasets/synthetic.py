@@ -12,6 +12,7 @@ from scipy.sparse import csr_array
 
 from nbsketch._validation import (
     check_integer,
+    check_level,
     check_positive,
     check_real,
     random_generator,
@@ -156,9 +157,7 @@ class DiagonalDesign:
     n_modes: int = 1024
 
     def __post_init__(self) -> None:
-        check_real(
-            "capacity", self.capacity, low=0, high=1, low_open=True, high_open=True
-        )
+        check_level("capacity", self.capacity)
         check_integer("n_modes", self.n_modes)
 
     @property

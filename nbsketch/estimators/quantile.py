@@ -20,6 +20,7 @@ from nbsketch._quantiles import (
 from nbsketch._rows import is_pairwise, rowwise
 from nbsketch._validation import (
     check_choice,
+    check_level,
     check_real,
     declares_parameters,
     random_generator,
@@ -286,9 +287,7 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
         ndarray of shape (n, 2)
             Lower and upper ends.
         """
-        level = check_real(
-            "coverage", coverage, low=0, high=1, low_open=True, high_open=True
-        )
+        level = check_level("coverage", coverage)
         levels = np.asarray(self.quantiles, dtype=float)
         wanted = (1 - level) / 2, (1 + level) / 2
         slack = 1e-9

@@ -18,7 +18,7 @@ from nbsketch._rows import in_blocks, labels_of, model_dtype, rowwise
 from nbsketch._sketch_map import SketchMap
 from nbsketch._validation import (
     check_choice,
-    check_real,
+    check_level,
     declares_parameters,
     keeping_fitted,
 )
@@ -180,10 +180,7 @@ class DescentModel(KernelExpansion):
     ) -> tuple[Any, NDArray] | None:
         """Check the parameters of early stopping; return the rows given for it."""
         check_choice("early_stopping", self.early_stopping, [False, True])
-        check_real(
-            "validation_fraction", self.validation_fraction,
-            low=0, high=1, low_open=True, high_open=True,
-        )  # fmt: skip
+        check_level("validation_fraction", self.validation_fraction)
         others = self._check_validation(X, Y, X_val, y_val)
         if others is not None and not self.early_stopping:
             raise ValueError("`early_stopping` must be True with `X_val`, got False")

@@ -218,13 +218,13 @@ class Spectrum:
         the flattest compatible spectrum, so that the sum over it of a concave function,
         such as mu / (mu + alpha), is an upper bound.
         """
-        remaining = self.n - self.values.size
+        n_missing = self.n - self.values.size
         counts = np.ones(self.values.size, dtype=np.int64)
-        if remaining == 0:
+        if n_missing == 0:
             return self.values, counts
-        values = np.append(self.values, self.missing / remaining)
+        values = np.append(self.values, self.missing / n_missing)
         order = np.argsort(-values, kind="stable")
-        return values[order], np.append(counts, remaining)[order]
+        return values[order], np.append(counts, n_missing)[order]
 
 
 def spectrum(
@@ -455,11 +455,11 @@ def recommend_size(
     d, free = statistical_dimension(mu, noise=noise), effective_dimension(mu, alpha)
     if guarantee == "practice":
         p = min(1.0, _PRACTICE_NONZEROS / mu.n) if density is None else density
-        wanted = _PRACTICE_FACTOR * free
+        required = _PRACTICE_FACTOR * free
     else:
         p = _THEORY_DENSITY if density is None else density
-        wanted = max(_FACTORS[guarantee] * d / p**2, radius**2 * mu.n)
-    size = min(mu.n, max(1, math.ceil(wanted)))
+        required = max(_FACTORS[guarantee] * d / p**2, radius**2 * mu.n)
+    size = min(mu.n, max(1, math.ceil(required)))
     return SizeRecommendation(size, p, guarantee, alpha, free, d, radius, mu)
 
 

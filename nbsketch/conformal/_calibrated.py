@@ -112,8 +112,8 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
     def _replace_oldest(
         self, value: NDArray, target: NDArray, weight: Any, label: Any
     ) -> None:
-        every = np.arange(len(self.values_))
-        place = every if label is None else np.flatnonzero(self.groups_ == label)
+        all_rows = np.arange(len(self.values_))
+        place = all_rows if label is None else np.flatnonzero(self.groups_ == label)
         new = [(self.values_, value), (self.targets_, target)]
         if self.weights_ is not None:
             mean = self.weights_.mean(keepdims=True)

@@ -272,8 +272,8 @@ class ConformalRegressor(RegressorMixin, Calibrated):
 
     def _leave_out(self, X: Any, y: NDArray, weights: Any, groups: Any) -> None:
         """Fit to all rows, and without each fold or row."""
-        every = np.arange(len(y))
-        self.estimator_ = fit_on(self.estimator, X, y, weights, groups, every)
+        all_rows = np.arange(len(y))
+        self.estimator_ = fit_on(self.estimator, X, y, weights, groups, all_rows)
         if self.method == "jackknife+":
             models: Models = jackknife(self.estimator_, X, y, weights)
         else:
@@ -318,8 +318,8 @@ class ConformalRegressor(RegressorMixin, Calibrated):
         if self.method != "cqr":
             return np.repeat(values[:, :, None], 2, axis=2)
         levels = np.asarray(self.estimator_.quantiles, dtype=float)
-        wanted = (1 - coverage) / 2, (1 + coverage) / 2
-        return between_levels(levels, values, wanted)[:, None]
+        tails = (1 - coverage) / 2, (1 + coverage) / 2
+        return between_levels(levels, values, tails)[:, None]
 
     def _outside(self, values: NDArray, targets: NDArray, coverage: float) -> NDArray:
         """Return how far targets are outside the ends, (n, d, 2)."""

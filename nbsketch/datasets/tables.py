@@ -244,15 +244,15 @@ def _as_frames(data: Dataset, table: Table) -> Dataset:
     columns = {
         name: pd.Categorical(column)
         if name in table.categories
-        else _whole(column.astype(float))
+        else _as_integers(column.astype(float))
         for name, column in zip(data.feature_names, data.X.T, strict=True)
     }
-    y: Any = pd.Categorical(data.y) if table.has_labels else _whole(data.y)
+    y: Any = pd.Categorical(data.y) if table.has_labels else _as_integers(data.y)
     target = pd.Series(y, name=data.target_names[0])
     return replace(data, X=pd.DataFrame(columns), y=target)
 
 
-def _whole(column: NDArray) -> NDArray:
+def _as_integers(column: NDArray) -> NDArray:
     """Return integers if all numbers are whole."""
-    whole = np.isfinite(column).all() and (column == np.rint(column)).all()
-    return column.astype(np.int64) if whole else column
+    is_integer = np.isfinite(column).all() and (column == np.rint(column)).all()
+    return column.astype(np.int64) if is_integer else column

@@ -187,8 +187,8 @@ class _Squares:
     """Least squares in a cone."""
 
     def __init__(self, model: Any, X: NDArray, objective: Objective):
-        arguments = objective.targets, objective.weights
-        self.P, self.U, c = penalized_products(model, X, *arguments)
+        targets, weights = objective.targets, objective.weights
+        self.P, self.U, c = penalized_products(model, X, targets, weights)
         self.free = scipy.linalg.solve_triangular(self.U, c[:, 0], trans="T")
         self.model, self.n = model, len(X)
         self.objective, self.gap = model.objective_, model.dual_gap_
@@ -218,13 +218,8 @@ class _Quantiles:
         self.P, self.model = feature_projection(model), model
         Z = features_of(model, self.P, X)[counted]
         bounds = (levels - 1) * shares, levels * shares
-        arguments = (
-            objective.targets[counted, 0],
-            *bounds,
-            objective.factor,
-            model.alpha_,
-        )
-        self.problem = PiecewiseProblem(Z, *arguments)
+        targets, factor = objective.targets[counted, 0], objective.factor
+        self.problem = PiecewiseProblem(Z, targets, *bounds, factor, model.alpha_)
 
     def solve(self, D: NDArray) -> NDArray:
         """Set the solution for which D W >= 0 in each level; return all rows."""

@@ -289,18 +289,18 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
         """
         level = check_level("coverage", coverage)
         levels = np.asarray(self.quantiles, dtype=float)
-        wanted = (1 - level) / 2, (1 + level) / 2
+        tails = (1 - level) / 2, (1 + level) / 2
         slack = 1e-9
-        if wanted[0] < levels[0] - slack or wanted[1] > levels[-1] + slack:
+        if tails[0] < levels[0] - slack or tails[1] > levels[-1] + slack:
             raise ValueError(
                 f"`coverage` must lie between the fitted levels {levels[0]:g} and "
-                f"{levels[-1]:g}, got {level:g}, which needs {wanted[0]:g} and "
-                f"{wanted[1]:g}"
+                f"{levels[-1]:g}, got {level:g}, which needs {tails[0]:g} and "
+                f"{tails[1]:g}"
             )
-        ends = between_levels(levels, np.sort(self._decision(X), axis=1), wanted)
+        ends = between_levels(levels, np.sort(self._decision(X), axis=1), tails)
         if self.calibration_ is not None:
             held = np.sort(self.calibration_[:, :-1], axis=1)
-            kept, y = between_levels(levels, held, wanted), self.calibration_[:, -1]
+            kept, y = between_levels(levels, held, tails), self.calibration_[:, -1]
             outside = np.maximum(kept[:, 0] - y, y - kept[:, 1])
             move = conformal_quantile(outside, level, self.calibration_weights_)
             ends += np.array([-1.0, 1.0]) * move

@@ -97,14 +97,12 @@ def keep_best(h: NDArray, candidates: Candidates, best: TopK) -> None:
     for start in range(0, len(h), _ROWS):
         part = slice(start, start + _ROWS)
         for first in range(0, len(candidates), _CANDIDATES):
-            block = candidates.take(slice(first, first + _CANDIDATES))
-            products = _products(h[part], block.features)
+            subset = candidates.take(slice(first, first + _CANDIDATES))
+            products = _products(h[part], subset.features)
             kept = best.scores[part], best.indices[part]
-            seconds, n_tiles = (
-                _SECONDS_PER_TILE * len(block),
-                -(-len(products) // _WIDTH),
-            )
-            args = products, block.penalty, first, *kept, _WIDTH
+            seconds = _SECONDS_PER_TILE * len(subset)
+            n_tiles = -(-len(products) // _WIDTH)
+            args = products, subset.penalty, first, *kept, _WIDTH
             run_slices(insert_best, n_tiles, seconds, *args)
 
 
@@ -230,8 +228,8 @@ class OutputSpace:
         """
         members = _membership(owner, len(first))
         if sketch.is_identity:
-            everything = sp.eye_array(len(first), format="csr")
-            return cls(SketchMap(kernel, kernel.take(Y, first), everything), None)
+            identity = sp.eye_array(len(first), format="csr")
+            return cls(SketchMap(kernel, kernel.take(Y, first), identity), None)
         weights = sketch @ members
         weights = sp.csr_array(weights) if sp.issparse(weights) else weights
         active = np.flatnonzero(abs(weights).sum(axis=0))
@@ -296,8 +294,8 @@ class TrainingOutputs(NamedTuple):
         Without a sketch the targets are unit vectors: h is a combination of outputs.
         """
         precomputed = isinstance(kernel, PrecomputedKernel)
-        everything, rows = np.arange(Y.shape[0]), as_double(Y)
-        first, owner = (everything, everything) if precomputed else distinct(Y)
+        all_rows, rows = np.arange(Y.shape[0]), as_double(Y)
+        first, owner = (all_rows, all_rows) if precomputed else distinct(Y)
         space = OutputSpace.of(kernel, rows, sketch, first, owner)
         encoded = space.encode(rows[first], kernel.diag(rows[first]))
         units = sp.eye_array(len(first), format="csr")

@@ -228,15 +228,15 @@ def _path(
     budget: float | None,
     label: str,
 ) -> SizePath:
-    wanted = sorted({check_integer("sizes", size, high=n) for size in sizes})
-    if not wanted:
+    requested = sorted({check_integer("sizes", size, high=n) for size in sizes})
+    if not requested:
         raise ValueError("`sizes` must not be empty")
     limit = np.inf if budget is None else check_positive("budget", budget)
     begin, scores, ends = time.perf_counter(), [], []
-    for size in wanted:
+    for size in requested:
         scores.append(evaluate(size))
         ends.append(time.perf_counter() - begin)
         if ends[-1] >= limit:
             break
-    tried = np.array(wanted[: len(scores)])
+    tried = np.array(requested[: len(scores)])
     return SizePath(tried, np.array(scores), np.diff(ends, prepend=0.0), label)

@@ -22,6 +22,8 @@ LARGEST_RATIO = 100
 # The text that describes a model takes at most this memory.
 TEXT_BYTES = 64 << 20
 _KINDS = "biufUS"
+# Readers of a header, by the version of the .npy format.
+_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 _ARRAYS = 10_000
 
 
@@ -74,14 +76,9 @@ class Archive(Mapping[str, NDArray]):
         info = self._infos[name]
         with self._file.open(info) as stream:
             version = npy.read_magic(stream)
-            if version not in ((1, 0), (2, 0)):
+            if version not in _HEADERS:
                 raise ValueError(f"`{name}` is in version {version} of the .npy format")
-            read = (
-                npy.read_array_header_1_0
-                if version[0] == 1
-                else (npy.read_array_header_2_0)
-            )
-            shape, _, dtype = read(stream)
+            shape, _, dtype = _HEADERS[version](stream)
             start = stream.tell()
         if dtype.kind not in _KINDS or dtype.names or dtype.subdtype:
             raise ValueError(f"`{name}` holds {dtype}, not numbers or text")

@@ -223,17 +223,17 @@ class _Problem(NamedTuple):
             factor = self._factor(inner, sample.kept)
             step = max(64, _BLOCK_BYTES // (8 * m))
             for start in range(0, index.size, step):
-                part = index[start : start + step]
-                values = self._block(part, sample.landmarks).T
+                rows = index[start : start + step]
+                values = self._block(rows, sample.landmarks).T
                 part = scipy.linalg.solve_triangular(
                     factor, values, lower=True, overwrite_b=True, check_finite=False
                 )
                 explained = np.einsum("ij,ij->j", part, part)
-                scores[start : start + step] = self.diagonal[part] - explained
+                scores[start : start + step] = self.diagonal[rows] - explained
         return self._within_bounds(scores / self.ridge, index)
 
-    def _block(self, part: NDArray, landmarks: NDArray) -> NDArray[np.float64]:
-        return _block(self.rows, self.kernel, part, landmarks)
+    def _block(self, index: NDArray, landmarks: NDArray) -> NDArray[np.float64]:
+        return _block(self.rows, self.kernel, index, landmarks)
 
     def _factor(self, matrix: NDArray, weights: NDArray) -> NDArray:
         """Return the Cholesky factor of matrix + ridge diag(weights); overwrites it."""
@@ -253,7 +253,7 @@ class _Problem(NamedTuple):
         return np.clip(scores, least, own / (own + self.ridge))
 
 
-def _block(rows: Any, kernel: Kernel, part: NDArray, landmarks: NDArray) -> NDArray:
-    """Return the block (some, landmarks) of K as a new float64 array."""
-    block = kernel(rows[part], kernel.take(rows, landmarks))
+def _block(rows: Any, kernel: Kernel, index: NDArray, landmarks: NDArray) -> NDArray:
+    """Return the block (index, landmarks) of K as a new float64 array."""
+    block = kernel(rows[index], kernel.take(rows, landmarks))
     return np.array(block, dtype=np.float64)

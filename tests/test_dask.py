@@ -451,7 +451,8 @@ def test_the_default_beyond_the_exact_machine_is_that_of_one_machine(
 ):
     monkeypatch.setattr("nbsketch.fitting.sizes._EXACT_WORK", 1e4)
     monkeypatch.setattr("nbsketch.fitting.sizes._VALUES", 2e5)
-    monkeypatch.setattr("nbsketch.fitting.sizes._FEWEST", 100)
+    monkeypatch.setattr("nbsketch.fitting.sizes._LANDMARKS", 100)
+    monkeypatch.setattr("nbsketch.fitting.sizes._MOST_VALUES", 2e5)
     monkeypatch.setattr("nbsketch.fitting.sizes._EXACT_ROWS", 100)
     monkeypatch.setattr("nbsketch.fitting.sizes._LEAST_SQUARES_WORK", 1e6)
     X, y = large

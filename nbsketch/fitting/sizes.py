@@ -42,10 +42,10 @@ _LARGE_SIZE, _LARGE_SEARCH, _LARGE_WORK = 1000, 1500, 1e11
 # closed form's time for a given penalty, .9 to 1.1 for one that is chosen.
 _EVALUATED_AGAIN = 500
 # Landmarks beyond the exact machine: n s up to the first number near its end, where
-# more of them keep the error from a jump, but not below the second, while n s and the
-# passes over them, of each output, stay below a budget (columns of 1.5e9 bytes). Not
-# below the last: a row takes no more time than at the end of the budget.
-_MOST_VALUES, _LANDMARKS, _VALUES, _FEWEST = 9e7, 2500, 3.75e8, 1000
+# more of them keep the error from a jump, but not below the second, whose passes do not
+# grow with n: time is linear. With several outputs n s and the passes over them, of
+# each output, stay below a budget, or below what the landmarks cost one output.
+_MOST_VALUES, _LANDMARKS, _VALUES = 9e7, 2500, 3.75e8
 _COLUMN, _COLUMN_OUTPUT = 0.45, 0.55
 _ITERATIVE_SIZE, _ITERATIVE_WORK = 500, 5e10
 # Beyond the exact machine of other losses, so that its error has no jump: .57 to .75 of
@@ -260,7 +260,7 @@ def landmarks_size(n: int, n_outputs: int) -> int:
     """
     per_value = _COLUMN + _COLUMN_OUTPUT * n_outputs
     largest = max(_LANDMARKS, int(_MOST_VALUES / n))
-    size = min(n, largest, int(max(_FEWEST, _VALUES / n) / per_value))
+    size = min(n, largest, int(max(_LANDMARKS, _VALUES / n) / per_value))
     return n if n <= 2 * size else max(size, least_squares_size(n))
 
 

@@ -314,7 +314,8 @@ def solve_nystrom(
     r"""Solve sketched kernel ridge regression to a certified accuracy.
 
     Conjugate gradients in the coefficients g, preconditioned by the normal matrix with
-    the sketch in place of all rows (Falkon, for any sketch). The problem has
+    a sample of the rows, or the sketch, in place of all (Falkon, for any sketch). The
+    problem has
     :math:`\delta = 10^{-6} \operatorname{tr}(S K S^\top) / s` on the diagonal of its
     penalty, which keeps it well-posed for duplicate landmarks.
 

@@ -25,6 +25,9 @@ factors only precondition, and the solution is that of the operator. They are fl
 in float32 the diagonal that C needs exceeds that of the problem, so that keggdirected
 took 155 passes instead of 16, and no set at hand took less time.
 
+Of many rows a sample says more: P = G + alpha C with its scatter G, which is whitened
+by a factor of C before it is factorized itself.
+
 Sketched least squares in the coefficients of the sketch, column by column.
 
 .. math:: H_j g_j = \frac1n Z^\top W J y_j, \qquad H_j = \frac1n Z^\top W J Z
@@ -35,7 +38,8 @@ g with residual r the objective exceeds its minimum by r^T H^{-1} r / 2, and thi
 bounded through
 
 - H >= alpha (C + delta I), and
-- H >= c P with P = C J' C / n + alpha (C + delta I), J' the projection along S 1, and
+- H >= c P with c = m / n for the scatter of m rows about their own mean, or with
+  P = C J' C / n + alpha (C + delta I), J' the projection along S 1, and
   c = min(1, w / |S|^2), with w the smallest weight of a row that S combines. It follows
   from S^T J' S <= |S|^2 J on these rows. For sub-samples |S|^2 is n / s, and for other
   sketches with E[S^T S] = I a small multiple of it.

@@ -71,7 +71,7 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorScore, IterativeModel):
         rows and ``cv=None``: square loss: n up to 17,300 rows of one output (fewer
         for several outputs or 60 features and more); other losses of one output: n up
         to 8100 rows, 5100 if they have kinks (pinball, epsilon-insensitive). Beyond,
-        the square loss has 2500 landmarks or more, fewer above 150,000 rows. Else n if
+        the square loss has 2500 landmarks or more, fewer of several outputs. Else n if
         n <= 1500, else 1000, reduced above 50,000 rows so that n s^2 is constant (never
         below 100), for the square loss; min(n, 500), reduced above 200,000 rows, for
         other losses.

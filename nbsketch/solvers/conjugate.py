@@ -315,9 +315,8 @@ def solve_nystrom(
 
     Conjugate gradients in the coefficients g, preconditioned by the normal matrix with
     a sample of the rows, or the sketch, in place of all (Falkon, for any sketch). The
-    problem has
-    :math:`\delta = 10^{-6} \operatorname{tr}(S K S^\top) / s` on the diagonal of its
-    penalty, which keeps it well-posed for duplicate landmarks.
+    problem has :math:`\delta = 10^{-6} \operatorname{tr}(S K S^\top) / s` on the
+    diagonal of its penalty, which keeps it well-posed for duplicate landmarks.
 
     Parameters
     ----------

@@ -1,4 +1,6 @@
-"""Weak scaling: a fit of rows in partitions, as many for each worker."""
+"""Weak scaling: a fit of NBSKETCH_ROWS rows for each worker, in partitions."""
+
+import os
 
 import dask.array as da
 from distributed import Client, LocalCluster
@@ -8,7 +10,7 @@ from benchmarks.common import bandwidth_for, choose, identity, make_problem
 
 version = identity(__file__)
 
-ROWS = choose(fast=20_000, regular=500_000)  # of each worker
+ROWS = int(float(os.environ.get("NBSKETCH_ROWS", choose(fast=2e4, regular=5e5))))
 CHUNKS = 4  # of each worker
 COMMON = {"bandwidth": bandwidth_for(10), "random_state": 0, "alpha": 1e-5}
 FITS = {

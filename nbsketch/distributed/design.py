@@ -117,13 +117,10 @@ class PartitionedDesign(Design):
             tasks = self._partitions.tasks(_gram, (None, exact), [weights])
         else:
             self._check_rows(rows)
-            weights_of = (
-                (lambda c: None) if weights is None else lambda c: weights[c.place]
-            )
-            chosen = self._partitions.choose(rows)
-            tasks = [
-                task(_gram, c.block, weights_of(c), c.local, exact) for c in chosen
-            ]
+            tasks = []
+            for c in self._partitions.choose(rows):
+                part = None if weights is None else weights[c.place]
+                tasks.append(task(_gram, c.block, part, c.local, exact))
         return self._sum(tasks, (self.shape[1],) * 2)
 
     def gather(self, rows: NDArray) -> Design:

@@ -173,7 +173,7 @@ class Sample:
         fitted = fitted[:LARGEST_FIT]
         order = np.concatenate([fitted, left_out])
         rows = take_rows(data.sketch_map.kernel, data.inputs.rows, order)
-        validation, part = (objective.take(rows) for rows in (left_out, fitted))
+        validation, part = (objective.take(chosen) for chosen in (left_out, fitted))
         return cls(rows, part, validation, rng)
 
     def search(self, kernel: Any, shift: float) -> list[Choice]:

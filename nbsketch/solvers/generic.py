@@ -426,9 +426,9 @@ class WhitenedDescent(GenericSearch):
         p = self.problem
         w, b = self._point(x)
         res = p.residual(w, b)
-        gradient = p.weights * p.slopes(res)
-        rho = p.alpha * w - p.design.rmv(gradient) / p.n
-        tilt = -gradient.sum() / p.n
+        slopes = p.weights * p.slopes(res)
+        rho = p.alpha * w - p.design.rmv(slopes) / p.n
+        tilt = -slopes.sum() / p.n
         self.last = w, b, float(rho @ rho) / (2 * p.alpha)
         gradient = self.root.T @ (rho - tilt * self.mean)
         value = p.weights @ p.values(res) / p.n + p.alpha / 2 * (w @ w)

@@ -311,7 +311,7 @@ class CertifiedSearch(ABC, Generic[ProblemT]):
         loss_slopes: Callable[[float], tuple[float, float]],
         change: NDArray,
         start: float,
-        residual: float = 0.0,
+        other_slope: float = 0.0,
     ) -> float:
         """Return the step of an exact line search.
 
@@ -323,11 +323,11 @@ class CertifiedSearch(ABC, Generic[ProblemT]):
             Change of the coefficients.
         start : float
             Derivative of the objective at 0.
-        rest : float
+        other_slope : float
             Minus the constant derivative of the sum over the other rows.
         """
         n, alpha = self.problem.n, self.problem.alpha
-        slope = alpha * np.vdot(self.coef, change) - residual / n
+        slope = alpha * np.vdot(self.coef, change) - other_slope / n
         quadratic = alpha * np.vdot(change, change)
         return convex_step(loss_slopes, start, n, float(slope), float(quadratic))
 

@@ -328,8 +328,7 @@ class SamplePreconditioner(CoreFactor):
         super().__init__(core, nugget)
         self._rows, self._weights, self.share = rows, weights, share
         self._total = float(weights.sum()) if centered else np.inf
-        self._offset = rows.adjoint(weights[:, None])[:, 0]
-        self._matrix = self._whitened()
+        self._offset, self._matrix = self._whitened()
         self._penalized: dict[float, NDArray] = {}
 
     def scatter(self, V: NDArray) -> NDArray:
@@ -346,17 +345,23 @@ class SamplePreconditioner(CoreFactor):
             V[:, c] = solve_positive_upper(self._penalized_by(float(alpha)), V[:, c])
         return solve_upper(self._upper, V) * size
 
-    def _whitened(self) -> NDArray:
-        """Return T^{-T} G T^{-1} for T^T T = C, above the diagonal."""
-        offset = solve_upper(self._upper, self._offset, 1)
-        out = np.outer(offset, offset / -self._total).T
-        start = 0
+    def _whitened(self) -> tuple[NDArray, NDArray]:
+        """Return the sum of the rows, and T^{-T} G T^{-1} above the diagonal.
+
+        T^T T = C.
+        """
+        offset, start = np.zeros(len(self._core)), 0
+        matrix = np.zeros(self._core.shape, order="F")
         for block in self._rows.blocks():
-            roots = np.sqrt(self._weights[start : start + len(block)])
-            half = solve_upper(self._upper, np.asfortranarray(block.T * roots), 1)
-            out = scipy.linalg.blas.dsyrk(1.0, half, 1.0, out, overwrite_c=True)
+            weights = self._weights[start : start + len(block)]
+            half = np.asfortranarray(block.T * np.sqrt(weights))
+            half = solve_upper(self._upper, half, 1)
+            matrix = scipy.linalg.blas.dsyrk(1.0, half, 1.0, matrix, overwrite_c=True)
+            offset += weights @ block
             start += len(block)
-        return out / len(self._weights)
+        mean = solve_upper(self._upper, offset, 1)
+        matrix -= np.outer(mean, mean / self._total)
+        return offset, matrix / len(self._weights)
 
     def _penalized_by(self, alpha: float) -> NDArray:
         if alpha not in self._penalized:
@@ -366,11 +371,13 @@ class SamplePreconditioner(CoreFactor):
 
 # Share of the mean diagonal of C added to it: what the penalty of the problem is.
 NUGGET = 1e-6
-# Rows of the sample of a preconditioner: so many for each row of the sketch, and so few
-# that their work, m s^2, is that of a few passes. With fewer rows than s the sketch
-# itself is the sample. n = 160,000: s = 1000 takes 11 passes in place of 78 (.27 of the
-# time), s = 2500 takes 15 in place of 56 (.59).
+# Rows of the sample of a preconditioner: at most this many for each row of the sketch,
+# within a work m s^2 of a few passes. n = 160,000: s = 1000 takes 11 passes in place of
+# 78 (.27 of the time), s = 2500 takes 15 in place of 56 (.59).
 _SAMPLED, _SAMPLED_WORK = 8, 150
+# If they would be fewer than this, the sketch is the sample: 1.1 rows for each take two
+# to three times its passes, 2.4 rows as many.
+_LEAST_SAMPLED = 3
 # Steps, and accuracy, of the inverse in the final certificate.
 _STEPS, _SHARE = 60, 0.05
 
@@ -416,21 +423,21 @@ class SketchedSystem:
     def _preconditioner(
         self, weights: NDArray
     ) -> FalkonPreconditioner | SamplePreconditioner:
-        count = min(self.n, _SAMPLED * self.s, int(_SAMPLED_WORK * self.n / self.s))
-        if count < self.s:
+        rows = np.flatnonzero(weights)
+        count = min(len(rows), _SAMPLED * self.s, int(_SAMPLED_WORK * self.n / self.s))
+        if count < _LEAST_SAMPLED * self.s:
             unit = _unit(self.columns.total()) if self.fit_intercept else np.zeros(1)
             share = _share(self.columns, weights)
             given = unit if unit.any() else None
             return FalkonPreconditioner(self.core, self.n, self.delta, given, share)
         # The sample changes the number of passes alone.
-        drawn = np.random.default_rng(0).choice(self.n, count, replace=False)
-        drawn = np.sort(drawn[weights[drawn] > 0])
+        drawn = np.sort(np.random.default_rng(0).choice(rows, count, replace=False))
         return SamplePreconditioner(
             self.core,
             self.delta,
             self.columns.take(drawn),
             weights[drawn],
-            len(drawn) / self.n,
+            count / self.n,
             self.fit_intercept,
         )
 

@@ -118,7 +118,7 @@ def of(kind: type | str) -> Rule:
             raise TypeError(
                 f"`{name}` must be of type {cls.__name__}, got {value!r:.60}"
             )
-        if cls.__name__ in STORED:
+        if type(value).__name__ in STORED:
             check_fields(value, scope, f"{name}.")
         return value
 

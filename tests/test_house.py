@@ -50,10 +50,6 @@ FLOORS = {
     "nbsketch.tuning": 6,
     "nbsketch.persistence": 6,
     "nbsketch.fitting.sizes": 6,
-    "nbsketch.tabular.columns": 6,
-    "nbsketch.tabular.encoding_fits": 6,
-    "nbsketch.tabular.encodings": 6,
-    "nbsketch.tabular.reading": 6,
     "nbsketch.fitting": 7,
     "nbsketch.estimators": 8,
     "nbsketch.structured": 8,
@@ -73,7 +69,7 @@ SCRIPTS = {"nbsketch.__main__"}
 LONGEST_FILE = 400
 # Files and lines of code of the package. A commit that raises a number says why.
 MOST_FILES = 207
-MOST_LINES = 28_564
+MOST_LINES = 28_573
 # Names of the place where the text was written, which no reader knows.
 PRIVATE = ("/" + "work/", "shared" + "/")
 TEXT = {".cfg", ".ini", ".json", ".md", ".py", ".rst", ".sh", ".toml", ".txt"}

@@ -13,9 +13,9 @@ from nbsketch import _blas
 from nbsketch.gram import evaluate
 from nbsketch.tabular.leaves import fit_leaf, pooled_error
 from nbsketch.tabular.machine import stack_weights
-from nbsketch.tabular.members import Member
+from nbsketch.tabular.members import Leaves
 from nbsketch.tabular.noise import fit_noise, inliers
-from nbsketch.tabular.problem import Training
+from nbsketch.tabular.problem import Points, Training
 from nbsketch.tabular.ridge import Ridge
 from nbsketch.tabular.scales import Scales, best_penalty, form_of
 from nbsketch.tabular.trees import fit_tree, grow, single_leaf
@@ -223,7 +223,7 @@ def test_predictions_are_those_of_the_leaf(family):
     form, data = form_of(family, SCALES), Training(rows, Y)
     part = grow(rows, SCALES, 100, rng)
     tree, _ = fit_tree(form, data, part, tau, left_out=True)
-    actual = Member(family, SCALES, tau, tree).predict(rows, new)
+    actual = Leaves(family, SCALES, tau, tree).predict(Points(new, new, rows))
     for i in range(part.n_leaves):
         mine, index = part.route(new) == i, part.leaf(i)
         desired = exact_fit(family, rows[index], Y[index], tau)(new[mine])
@@ -236,8 +236,9 @@ def test_a_singular_leaf_gets_a_larger_penalty():
     data = Training(rows, Y)
     form = form_of("laplacian", SCALES)
     tree, residual = fit_tree(form, data, single_leaf(30), 1e-30, left_out=True)
-    member = Member("laplacian", SCALES, 1e-30, tree)
-    assert_allclose(member.predict(rows, rows[:1]), Y.mean(), rtol=1e-4)
+    member = Leaves("laplacian", SCALES, 1e-30, tree)
+    points = Points(rows[:1], rows[:1], rows)
+    assert_allclose(member.predict(points), Y.mean(), rtol=1e-4)
     assert_allclose(residual[:, 0], (Y[:, 0] - Y.mean()) * 30 / 29, rtol=1e-2)
 
 
@@ -249,8 +250,7 @@ def test_base_is_the_ridge_on_landmarks(weighted):
     rows, Y = some_rows(400)
     w = np.random.default_rng(1).uniform(0.2, 2, 400) if weighted else np.ones(400)
     w /= w.mean()
-    form = form_of("matern-3/2", SCALES)
-    ridge = Ridge(form, rows, w if weighted else None, 30, np.random.default_rng(0))
+    ridge = Ridge(SCALES, rows, w if weighted else None, 30, np.random.default_rng(0))
     base, residual = ridge.fit(Y)
     kernel = FAMILIES["matern-3/2"]
     B = kernel(rows, base.landmarks, 1 / SCALES)
@@ -267,7 +267,7 @@ def test_base_is_the_ridge_on_landmarks(weighted):
 
     every = np.arange(400)
     taus = np.logspace(-5, 3, 17)
-    predicted = base.predict(form, rows)
+    predicted = base.values(rows)
     errors = [np.abs(values(fit(every, tau), every) - predicted).max() for tau in taus]
     tau = taus[int(np.argmin(errors))]
     assert min(errors) < 1e-6
@@ -281,9 +281,7 @@ def test_base_is_the_ridge_on_landmarks(weighted):
 def test_base_leaves_blocks_out_by_refits():
     rows, Y = some_rows(300)
     labels = np.arange(300) // 50 - 1
-    form = form_of("matern-3/2", SCALES)
-    options = form, rows, None, 30
-    ridge = Ridge(*options, np.random.default_rng(0), labels)
+    ridge = Ridge(SCALES, rows, None, 30, np.random.default_rng(0), labels)
     base, residual = ridge.fit(Y)
     assert np.isnan(residual[labels < 0]).all()
     out = labels == 2
@@ -336,12 +334,11 @@ def test_noise_follows_the_local_scale(rng):
     rows = rng.uniform(-1, 1, size=(2000, 1))
     sigma = np.exp(rows)
     residual = sigma * rng.normal(size=(2000, 1))
-    form = form_of("matern-3/2", np.ones(1))
-    noise = fit_noise(form, rows, residual, None, rng)
-    ratio = noise.sigma(form, np.array([[0.8], [-0.8]]))[:, 0]
+    noise = fit_noise(np.ones(1), rows, residual, None, rng)
+    ratio = noise.sigma(np.array([[0.8], [-0.8]]))[:, 0]
     assert_allclose(ratio[0] / ratio[1], np.exp(1.6), rtol=0.15)
     low, high = noise.limits(0.8)
-    spread = noise.sigma(form, rows)
+    spread = noise.sigma(rows)
     inside = (residual >= low * spread) & (residual <= high * spread)
     assert_allclose(inside.mean(), 0.8, atol=0.02)
     middle = noise.quantiles(np.array([0.1, 0.5, 0.9]))
@@ -351,11 +348,10 @@ def test_noise_follows_the_local_scale(rng):
 def test_local_scales_are_within_the_sizes_that_were_seen(rng):
     """Among outlying rows a regression of logarithms may be off by any factor."""
     rows, residual = rng.normal(size=(300, 1)), rng.normal(size=(300, 1))
-    form = form_of("matern-3/2", np.ones(1))
-    noise = fit_noise(form, rows, residual, None, rng)
+    noise = fit_noise(np.ones(1), rows, residual, None, rng)
     for step, expected in ((100.0, np.abs(residual).max()), (-100.0, 0.05)):
         size = replace(noise.size, intercept=noise.size.intercept + step)
-        sigma = replace(noise, size=size).sigma(form, rows)
+        sigma = replace(noise, size=size).sigma(rows)
         typical = 1.0 if step > 0 else np.median(np.abs(residual))
         assert_allclose(sigma, expected * typical)
 
@@ -363,7 +359,6 @@ def test_local_scales_are_within_the_sizes_that_were_seen(rng):
 @pytest.mark.parametrize("law", ["normal", "local", "heavy"])
 def test_limits_cover_new_rows_in_the_mean_over_draws(law):
     """With noise of one size, of a size that varies with x, and with heavy tails."""
-    form = form_of("matern-3/2", np.ones(2))
     shares = []
     for draw in range(60):
         rng = np.random.default_rng(draw)
@@ -371,9 +366,9 @@ def test_limits_cover_new_rows_in_the_mean_over_draws(law):
         heavy = rng.standard_t(3, size=(600, 1))
         z = heavy if law == "heavy" else rng.normal(size=(600, 1))
         residual = z * np.exp(2 * rows[:, :1]) if law == "local" else z
-        noise = fit_noise(form, rows[:100], residual[:100], None, rng)
+        noise = fit_noise(np.ones(2), rows[:100], residual[:100], None, rng)
         low, high = noise.limits(0.8)
-        scores = residual[100:] / noise.sigma(form, rows[100:])
+        scores = residual[100:] / noise.sigma(rows[100:])
         shares.append(np.mean((low <= scores) & (scores <= high)))
     error = np.std(shares) / 60**0.5
     assert error < 0.01
@@ -382,8 +377,7 @@ def test_limits_cover_new_rows_in_the_mean_over_draws(law):
 
 def test_few_scores_give_infinite_limits(rng):
     rows, residual = rng.normal(size=(30, 1)), rng.normal(size=(30, 1))
-    form = form_of("matern-3/2", np.ones(1))
-    noise = fit_noise(form, rows, residual, None, rng)
+    noise = fit_noise(np.ones(1), rows, residual, None, rng)
     assert_array_equal(noise.limits(0.99), [[-np.inf], [np.inf]])
     assert np.isfinite(noise.limits(0.8)).all()
 
@@ -391,8 +385,7 @@ def test_few_scores_give_infinite_limits(rng):
 def test_limits_are_order_statistics(rng):
     """One of m + 1 exchangeable scores is outside with the nominal probability."""
     rows, residual = rng.normal(size=(99, 1)), rng.normal(size=(99, 1))
-    form = form_of("matern-3/2", np.ones(1))
-    noise = fit_noise(form, rows, residual, None, rng)
+    noise = fit_noise(np.ones(1), rows, residual, None, rng)
     low, high = noise.limits(0.9)
     assert_allclose(low, noise.scores[4])
     assert_allclose(high, noise.scores[94])
@@ -417,7 +410,7 @@ def test_errors_that_agree_with_the_model_by_chance_are_left_out(count):
     bad = np.flatnonzero(X[:, 0] > 0.5)[:count]
     y[bad] += 30
     rows = prepare(X, y[:, None], None, fit_scaler(X, "both", rng), np.arange(400))
-    kept = inliers(rows, "matern-3/2", rng)
+    kept = inliers(rows, rng)
     assert_array_equal(np.setdiff1d(np.arange(400), kept), bad)
 
 
@@ -427,7 +420,7 @@ def test_rare_targets_that_the_features_explain_are_kept():
     y = 0.05 * rng.normal(size=400)
     y[X[:, 0] > 0.95] += 10
     rows = prepare(X, y[:, None], None, fit_scaler(X, "both", rng), np.arange(400))
-    assert len(inliers(rows, "matern-3/2", rng)) == 400
+    assert len(inliers(rows, rng)) == 400
 
 
 # A law of the features, targets, and the noise relative to their spread.
@@ -453,7 +446,7 @@ def clean_table(name, noise, n=700):
 
 def kept_rows(X, y, rng):
     rows = prepare(X, y[:, None], None, fit_scaler(X, "both", rng), np.arange(len(y)))
-    return inliers(rows, "matern-3/2", rng)
+    return inliers(rows, rng)
 
 
 @pytest.mark.parametrize("noise", [0.02, 0.1, 0.5, "local"])

@@ -14,7 +14,6 @@ from nbsketch import (
 from nbsketch.tabular import fit
 from nbsketch.tabular.problem import Training
 from nbsketch.tabular.ridge import table_order
-from nbsketch.tabular.scales import form_of
 
 
 def series(n, seed=0):
@@ -27,8 +26,8 @@ def series(n, seed=0):
 
 
 def order_of(X, y):
-    form = form_of("matern-3/2", np.full(X.shape[1], 0.5))
-    return table_order(form, Training(X, (y - y.mean())[:, None] / y.std()))
+    scales = np.full(X.shape[1], 0.5)
+    return table_order(scales, Training(X, (y - y.mean())[:, None] / y.std()))
 
 
 @pytest.mark.parametrize("alone", [600, 50], ids=["one leaf", "leaves"])
@@ -86,14 +85,14 @@ def test_long_series_contradict_by_two_thousand_rows(seed):
     assert found.is_contradicted
     # 20 blocks of 100 rows, evenly spaced; the scale of the targets is that of all rows
     other = np.where(outside[:, None], 5.0, X)
-    form = form_of("matern-3/2", np.full(5, 0.5))
+    scales = np.full(5, 0.5)
     Y = (y - y.mean())[:, None] / y.std()
-    assert table_order(form, Training(other, Y)) == found
+    assert table_order(scales, Training(other, Y)) == found
 
 
 def test_weights_are_relative():
     X, y = series(300)
-    form, Y = form_of("matern-3/2", np.full(5, 0.5)), y[:, None]
-    plain = table_order(form, Training(X, Y))
-    weighted = table_order(form, Training(X, Y, np.full(300, 3.0)))
+    scales, Y = np.full(5, 0.5), y[:, None]
+    plain = table_order(scales, Training(X, Y))
+    weighted = table_order(scales, Training(X, Y, np.full(300, 3.0)))
     np.testing.assert_allclose(weighted, plain, rtol=1e-6)

@@ -19,6 +19,7 @@ from nbsketch.tabular.partners import (
     pooled,
     usual_partners,
 )
+from nbsketch.tabular.problem import Points
 
 
 def linear_table(n=150, seed=0):
@@ -41,7 +42,7 @@ def test_left_out_predictions_are_those_of_refits():
         model = Ridge(3.0).fit(X[kept], Y[kept], w[kept])
         assert_allclose(left_out[fold], model.predict(X[fold]))
         total += model.predict(X) / 5
-    assert_allclose(partner.predict(X, X), total)
+    assert_allclose(partner.predict(Points(X, X, X)), total)
 
 
 def test_folds_are_whole_blocks_and_stratified():

@@ -33,7 +33,7 @@ from nbsketch.tabular.partners import (
     folds_of,
     usual_partners,
 )
-from nbsketch.tabular.problem import TimeLimit, at_rows
+from nbsketch.tabular.problem import Points, TimeLimit, at_rows
 from nbsketch.tuning.rows import block_labels
 
 # Features that the summary lists.
@@ -148,21 +148,14 @@ class TabularModel(SaveMixin, BaseEstimator):
         place = np.searchsorted(kept, left_out.drawn)
         left_out_values = list[NDArray]()
         for estimator, is_scaled in chosen:
-            scales = machine.base_scales if is_scaled else None
-            data = X if scales is None else machine.prepare(X) * scales
+            scales = machine.scales if is_scaled else None
+            data = X if scales is None else machine.prepare(X).rows * scales
             partner, values = fit_partner(
                 estimator, data, Y, weights, folds, count, scales
             )
             self.partners_ += (partner,)
             left_out_values.append(values[place])
         return left_out_values
-
-    def _partner_values(self, rows: NDArray) -> list[NDArray]:
-        """Return the predictions of the partners, each (n, d), at encoded rows."""
-        if not self.partners_:
-            return []
-        prepared = self.machine_.prepare(rows)
-        return [partner.predict(rows, prepared) for partner in self.partners_]
 
     def save(self, path: str | Path) -> None:
         """Write the model to a portable .npz file, without pickle.
@@ -185,15 +178,15 @@ class TabularModel(SaveMixin, BaseEstimator):
     def _random(self) -> np.random.Generator:
         return random_generator(self.random_state)
 
-    def _rows(self, X: Any) -> NDArray:
-        """Return new rows, encoded."""
+    def _points(self, X: Any) -> Points:
+        """Return new rows, encoded and preprocessed."""
         check_is_fitted(self)
         check_table(X)
         X = self.columns_.in_order(X)
         validate_data(self, X, skip_check_array=True, reset=False)
         rows = self.columns_.transform(X)
         check_magnitude("X", rows)
-        return rows
+        return self.machine_.prepare(rows)
 
     def summary(self) -> str:
         """Return what the fit has chosen and found, one line each."""
@@ -208,20 +201,9 @@ class TabularModel(SaveMixin, BaseEstimator):
         yield "rows", f"{n}{outliers}, {self.n_features_in_} columns"
         yield from self.columns_.summary_rows()
         yield "relevant", self._relevant()
-        if machine.base is None:
-            yield "base", "none: members are exact on all rows"
-        else:
-            landmarks = len(machine.base.landmarks)
-            yield (
-                "base",
-                f"{landmarks} landmarks, weight {machine.base_weight:.2f} by itself",
-            )
         for member, weight in zip(machine.members, machine.weights, strict=True):
-            count = member.tree.partition.n_leaves
-            text = "all rows" if count == 1 else f"{count} leaves"
-            text += f", penalty {member.tau:.1e}"
-            text += ", on what the base leaves" if member.is_on_base else ""
-            yield "member", f"{member.family}, weight {weight:.2f}, {text}"
+            kind, text = member.summary()
+            yield kind, f"{text}, weight {weight:.2f}"
         for partner, weight in zip(
             self.partners_, self.partner_weights_[-len(self.partners_) :], strict=False
         ):

@@ -129,13 +129,13 @@ class TabularKernelClassifier(ClassifierScore, TabularModel):
     @rowwise(table_by_row)
     def predict_proba(self, X: Any) -> NDArray:
         """Return the probability of each class, of shape (n, c)."""
-        rows = self._rows(X)
-        scores = two_columns(self.machine_.predict(rows))
-        chances = self.calibration_.probabilities(scores)
-        values = self._partner_values(rows)
-        if not values:
-            return chances
-        return pooled(self.partner_weights_, logarithms([chances, *values]))
+        points = self._points(X)
+        scores = two_columns(self.machine_.predict(points))
+        chances = [self.calibration_.probabilities(scores)]
+        if not self.partners_:
+            return chances[0]
+        chances += [partner.predict(points) for partner in self.partners_]
+        return pooled(self.partner_weights_, logarithms(chances))
 
     @rowwise(table_by_row)
     def predict(self, X: Any) -> NDArray:
@@ -150,9 +150,7 @@ class TabularKernelClassifier(ClassifierScore, TabularModel):
         weights: NDArray | None,
         values: list[NDArray],
     ) -> None:
-        machine = self.machine_
-        scores = np.clip(scores, machine.y_low, machine.y_high)
-        scores = two_columns(scores)
+        scores = two_columns(self.machine_.clipped(scores))
         calibration = calibrate(scores, index, weights)
         left_out = np.isfinite(scores).all(axis=1)
         for part in values:

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from nbsketch._blas import one_thread
 from nbsketch.solvers.folds import OrderEffect
 from nbsketch.tabular.machine import Machine, stack_weights
-from nbsketch.tabular.members import Member, fit_alone, fit_on_leaves, refined
+from nbsketch.tabular.members import fit_alone, fit_on_tree, refined
 from nbsketch.tabular.noise import inliers
-from nbsketch.tabular.problem import Problem, TimeLimit, Training, at_rows
-from nbsketch.tabular.ridge import VALIDATION, LandmarkFunction, Ridge, table_order
+from nbsketch.tabular.problem import Member, Problem, TimeLimit, Training, at_rows
+from nbsketch.tabular.ridge import VALIDATION, Ridge, table_order
 from nbsketch.tabular.scales import ALONE, SMOOTH, Scales, learn_scales
 from nbsketch.tuning import fit_scaler
 from nbsketch.tuning.rows import CONSTANT, Rows, prepare
@@ -75,7 +75,7 @@ def fit_machine(
         kept = np.arange(len(X))
         rows = prepare(X, Y, weights, fit_scaler(X, "both", rng), kept, labels=labels)
         if robust and len(X) >= _LEAST_ROWS:
-            kept = inliers(rows, SMOOTH, rng)
+            kept = inliers(rows, rng)
         if len(kept) < len(X):
             X, Y = X[kept], Y[kept]
             weights = None if weights is None else weights[kept] / weights[kept].mean()
@@ -94,9 +94,9 @@ def _fit(
     data = Training(Z, targets, rows.weights, rows.labels)
     problem = Problem(replace(rows, scaler=scaler), data, rng, budget)
     fit = _alone if len(Y) <= ALONE else _on_base
-    base, members, residuals, index = fit(problem, scales)
+    members, residuals, index = fit(problem, scales)
     weights = at_rows(data.weights, index)
-    stack = stack_weights(residuals, weights)
+    stack = stack_weights(np.stack(residuals), weights)
     low, high = Y.min(axis=0), Y.max(axis=0)
     margin = _MARGIN * (high - low)
     machine = Machine(
@@ -108,24 +108,22 @@ def _fit(
         y_low=low - margin,
         y_high=high + margin,
         rows=data.rows,
-        base=base,
-        base_scales=scales[0].inverse,
         members=tuple(members),
-        weights=stack[: len(members)],
+        weights=stack,
     )
     residual = spread * np.einsum("k,kmd->md", stack, residuals)
-    order = None if data.labels is not None else table_order(scales[0].form, data)
+    order = None if data.labels is not None else table_order(machine.scales, data)
     return machine, LeftOut(index, residual, weights, rows.kept, order)
 
 
-Parts = tuple[LandmarkFunction | None, list[Member], NDArray, NDArray]
+Parts = tuple[list[Member], list[NDArray], NDArray]
 
 
 def _alone(problem: Problem, scales: list[Scales]) -> Parts:
-    """Fit each member to all rows; return no base, members and left-out residuals."""
+    """Fit each member to all rows; return members, left-out residuals, their rows."""
     fits = [fit_alone(problem, kernel) for kernel in scales]
-    residuals = np.stack([residual for _, residual in fits])
-    return None, [member for member, _ in fits], residuals, np.arange(len(residuals[0]))
+    members = list[Member](member for member, _ in fits)
+    return members, [residual for _, residual in fits], np.arange(len(problem.data.Y))
 
 
 def _on_base(problem: Problem, scales: list[Scales]) -> Parts:
@@ -138,14 +136,15 @@ def _on_base(problem: Problem, scales: list[Scales]) -> Parts:
     """
     data, rng = problem.data, problem.rng
     landmarks, index = _landmarks(len(data.Y), rng)
-    form, at = scales[0].form, data.rows[landmarks]
-    options = rng, data.labels, index
-    base, base_residual = Ridge(form, data.rows, data.weights, at, *options).fit(data.Y)
-    every_other = at[::2].copy()  # strided rows would compile for seconds
-    half = Ridge(form, data.rows, data.weights, every_other, *options).fit(data.Y)[1]
+    at = data.rows[landmarks]
+    ridges = [
+        Ridge(scales[0].inverse, data.rows, data.weights, L, rng, data.labels, index)
+        for L in (at, at[::2].copy())  # strided rows would compile for seconds
+    ]
+    (base, base_residual), (_, half) = (ridge.fit(data.Y) for ridge in ridges)
     # On noisy targets the error hardly falls with the number of landmarks.
     enlarged = np.nanmean(base_residual**2) < _FALL**2 * np.nanmean(half**2)
-    remaining = data._replace(Y=data.Y - base.predict(form, data.rows))
+    remaining = data._replace(Y=data.Y - base.values(data.rows))
     # A row also pulls the base toward itself: without it, leaves have larger targets,
     # of which they are taken to undo nothing.
     change = base_residual - remaining.Y[index]
@@ -155,13 +154,14 @@ def _on_base(problem: Problem, scales: list[Scales]) -> Parts:
     parts = len(scales) * kinds
     starts = [kernel for kernel in scales for _ in kinds]
     chosen = refined([part for part, _, _ in parts], starts, rng)
-    members, residuals = list[Member](), list[NDArray]()
+    members, residuals = list[Member]([base]), [base_residual]
     for kernel, (part, shift, is_on_base) in zip(chosen, parts, strict=True):
         is_large = enlarged and not is_on_base and kernel.family == SMOOTH
-        member, residual = fit_on_leaves(part, kernel, left_out, is_large)
-        members.append(replace(member, is_on_base=is_on_base))
+        options = {"enlarged": is_large, "is_on_base": is_on_base}
+        member, residual = fit_on_tree(part, kernel, left_out, **options)
+        members.append(member)
         residuals.append(residual[index] + shift)
-    return base, members, np.stack([*residuals, base_residual]), index
+    return members, residuals, index
 
 
 def _landmarks(n: int, rng: np.random.Generator) -> tuple[NDArray, NDArray]:

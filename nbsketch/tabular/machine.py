@@ -1,12 +1,12 @@
-r"""The predictor of a table: a weighted sum of a global base and of members.
+r"""The predictor of a table: a weighted sum of members.
 
 .. math:: f(x) = \bar y + (1 - v)\, g(x) + \sum_m w_m f_m(x)
 
-with g a ridge on few landmarks and f_m the exact solution on the leaf of a tree that x
-falls in, with the kernel of member m, fitted to the residuals of g or, for the
-members whose weights add up to v, to the targets. Up to 1500 rows there is no base, and
-a single leaf. The weights are those of Breiman, Stacked Regressions, Machine Learning
-24, 1996: with E the mean products of left-out residuals
+with the base g, a ridge on few landmarks, and f_m the exact solution on the leaf of a
+tree that x falls in, with the kernel of member m, fitted to the residuals of g or, for
+the members whose weights add up to v, to the targets. Up to 1500 rows there is no base,
+and a single leaf. The weights are those of Breiman, Stacked Regressions, Machine
+Learning 24, 1996: with E the mean products of left-out residuals
 
 .. math:: \min_w w^T E w + \rho \min_j E_{jj} \|w\|^2
           \quad \text{such that} \quad w \ge 0,\ \textstyle\sum_j w_j = 1 .
@@ -26,9 +26,7 @@ from numpy.typing import NDArray
 from nbsketch._blas import one_thread
 from nbsketch._fields import array, check_fields, stored
 from nbsketch.persistence.states import scaler
-from nbsketch.tabular.members import Member
-from nbsketch.tabular.ridge import LandmarkFunction
-from nbsketch.tabular.scales import SMOOTH, form_of
+from nbsketch.tabular.problem import Member, Points
 from nbsketch.tuning import InputScaler
 
 _PULL = 0.05
@@ -50,14 +48,11 @@ class Machine:
         Mean and standard deviation of the targets, and limits of predictions.
     rows : ndarray of shape (n, p)
         Preprocessed training rows.
-    base : LandmarkFunction or None
-        The global model.
-    base_scales : ndarray of shape (p,)
-        Its inverse length scales.
     members : tuple of Member
-        The members.
+        The members. The first has the length scales learned from all rows; it is the
+        base if others are fitted to what it leaves.
     weights : ndarray of shape (members,)
-        Weights of the members; the base has the rest.
+        Weights of the members.
     """
 
     scaler: Annotated[InputScaler, scaler("features", "p")]
@@ -68,8 +63,6 @@ class Machine:
     y_low: Annotated[NDArray, array("d")]
     y_high: Annotated[NDArray, array("d")]
     rows: Annotated[NDArray, array("n p")]
-    base: LandmarkFunction | None
-    base_scales: Annotated[NDArray, array("p", positive=True)]
     members: tuple[Member, ...]
     weights: Annotated[NDArray, array("members")]
 
@@ -83,54 +76,53 @@ class Machine:
             )
 
     @property
-    def base_weight(self) -> float:
-        """Weight of the base by itself; zero without one."""
-        return 0.0 if self.base is None else max(1 - float(self.weights.sum()), 0.0)
+    def scales(self) -> NDArray:
+        """Inverse length scales of the smooth kernel, learned from all rows."""
+        return self.members[0].scales
 
     @property
-    def _weight_without_base(self) -> float:
-        """Weight of the members that the base is not added to."""
-        pairs = zip(self.members, self.weights.tolist(), strict=True)
-        return sum(weight for member, weight in pairs if not member.is_on_base)
+    def coefficients(self) -> NDArray:
+        """Factors of the members: that of the base counts those on it as well."""
+        on_base = np.array([member.is_on_base for member in self.members])
+        factors = self.weights.copy()
+        factors[0] += self.weights[on_base].sum()
+        return factors
 
     def relevance(self) -> NDArray:
         """Return the relevance of the q features, relative to the largest.
 
         Inverse length scales of the columns of a feature are added as squares. They are
-        those of the base and of the members without it, averaged by their weights.
+        those of the members that are not on the base, averaged by their coefficients.
         """
-        parts = [(self.base_scales, 1 - self._weight_without_base)]
-        pairs = zip(self.members, self.weights.tolist(), strict=True)
-        parts += [(m.scales, weight) for m, weight in pairs if not m.is_on_base]
         total = np.zeros(self.scaler.n_features)
-        for inverse, weight in parts:
-            squares = np.bincount(self.scaler.features, inverse**2, len(total))
-            total += weight * np.sqrt(squares / (squares.max() or 1.0))
+        for member, factor in zip(self.members, self.coefficients, strict=True):
+            squares = np.square(member.scales) * (not member.is_on_base)
+            squares = np.bincount(self.scaler.features, squares, len(total))
+            total += factor * np.sqrt(squares / (squares.max() or 1.0))
         total = np.where(self.low < self.high, total, 0.0)
         return total / (total.max() or 1.0)
 
     def n_numbers(self) -> int:
         """Return how many numbers predictions need."""
-        base = 0 if self.base is None else self.base.landmarks.size
-        return self.rows.size + base + sum(2 * m.tree.coef.size for m in self.members)
+        return self.rows.size + sum(member.n_numbers() for member in self.members)
 
-    def prepare(self, X: NDArray) -> NDArray:
-        """Return rows of X clipped to their limits and preprocessed."""
-        X = np.clip(X, self.low, self.high).astype(X.dtype, copy=False)
-        return self.scaler.transform(X)
+    def prepare(self, X: NDArray) -> Points:
+        """Return encoded rows, and these clipped to their limits and preprocessed."""
+        clipped = np.clip(X, self.low, self.high).astype(X.dtype, copy=False)
+        return Points(X, self.scaler.transform(clipped), self.rows)
 
-    def predict(self, X: NDArray) -> NDArray:
+    def predict(self, points: Points) -> NDArray:
         """Return predictions of shape (n, d)."""
+        out = np.zeros((len(points.rows), len(self.center)))
         with one_thread():
-            rows = self.prepare(X)
-            out = np.zeros((len(rows), len(self.center)))
-            if self.base is not None:
-                values = self.base.predict(form_of(SMOOTH, self.base_scales), rows)
-                out += (1 - self._weight_without_base) * values
-            for member, weight in zip(self.members, self.weights, strict=True):
-                if weight > 0:
-                    out += weight * member.predict(self.rows, rows)
-        return np.clip(self.center + self.spread * out, self.y_low, self.y_high)
+            for member, factor in zip(self.members, self.coefficients, strict=True):
+                if factor > 0:
+                    out += factor * member.predict(points)
+        return self.clipped(self.center + self.spread * out)
+
+    def clipped(self, values: NDArray) -> NDArray:
+        """Return values (n, d) within the limits of predictions."""
+        return np.clip(values, self.y_low, self.y_high)
 
 
 def stack_weights(

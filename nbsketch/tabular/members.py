@@ -1,4 +1,4 @@
-"""A member of the stack: one kernel with learned scales, exact on leaves of trees."""
+"""Members that are exact on the leaves of a tree: one kernel, learned scales."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nbsketch._jit.threads import run_blocks
 from nbsketch._progress import report
 from nbsketch._validation import check_choice
 from nbsketch.kernels import LEARNABLE
-from nbsketch.tabular.problem import Problem
+from nbsketch.tabular.problem import Member, Points, Problem
 from nbsketch.tabular.scales import (
     Scales,
     best_penalty,
@@ -36,7 +36,7 @@ _PENALTY_ROWS = 700
 
 
 @stored
-class Member:
+class Leaves(Member):
     """A kernel, its penalty and its tree.
 
     Without a rough kernel beside the smooth one: 1.020 of the error (13 problems of
@@ -54,8 +54,7 @@ class Member:
     tree : Tree
         The leaves and their exact solutions.
     is_on_base : bool
-        Whether it is fitted to the residuals of the base, which is then added to its
-        predictions. Otherwise it is fitted to the targets, as without a base.
+        See `Member`. False without a base.
     """
 
     family: str
@@ -73,29 +72,45 @@ class Member:
                 f"`tree` must split {len(self.scales)} columns, got more of them"
             )
 
-    def predict(self, training: NDArray, rows: NDArray) -> NDArray:
-        """Return the values, (m, d), at preprocessed rows (m, p).
-
-        `training` (n, p) are the preprocessed rows of the fit.
-        """
+    def predict(self, points: Points) -> NDArray:
+        """Return the values (m, d) at some points."""
         kernel = kernel_of(self.family, self.scales)
-        return self.tree.predict(kernel, training, rows)
+        return self.tree.predict(kernel, points.training, points.rows)
+
+    def n_numbers(self) -> int:
+        """Return the number of coefficients and of places of rows in the tree."""
+        return 2 * self.tree.coef.size
+
+    def summary(self) -> tuple[str, str]:
+        """Return the entry of a summary."""
+        count = self.tree.partition.n_leaves
+        text = "all rows" if count == 1 else f"{count} leaves"
+        text += ", on what the base leaves" if self.is_on_base else ""
+        return "member", f"{self.family}, {text}, penalty {self.tau:.1e}"
 
 
-def fit_alone(problem: Problem, scales: Scales) -> tuple[Member, NDArray]:
+def fit_alone(problem: Problem, scales: Scales) -> tuple[Leaves, NDArray]:
     """Fit a member to all rows as one leaf; return it and left-out residuals (n, d)."""
-    data, n = problem.data, len(problem.data.Y)
+    n = len(problem.data.Y)
     sample = np.arange(n)
     if n > _PENALTY_ROWS:
         sample = np.sort(problem.rng.choice(n, _PENALTY_ROWS, replace=False))
-    tau = best_penalty(data, scales, [sample])[1].tau
-    tree, residual = fit_tree(scales.form, data, single_leaf(n), tau, left_out=True)
-    return Member(scales.family, scales.inverse, tau, tree), residual
+    _, scales = best_penalty(problem.data, scales, [sample])
+    leaf = single_leaf(n)
+    tree, residual = fit_tree(
+        scales.form, problem.data, leaf, scales.tau, left_out=True
+    )
+    return Leaves(*scales, tree), residual
 
 
-def fit_on_leaves(
-    problem: Problem, scales: Scales, left_out: NDArray, enlarged: bool
-) -> tuple[Member, NDArray]:
+def fit_on_tree(
+    problem: Problem,
+    scales: Scales,
+    left_out: NDArray,
+    *,
+    enlarged: bool = False,
+    is_on_base: bool = False,
+) -> tuple[Leaves, NDArray]:
     """Fit a member to the leaves of a tree; return it and left-out residuals (n, d).
 
     `scales`, with their penalty, are those of `refined`. `left_out` (n,) selects the
@@ -109,7 +124,7 @@ def fit_on_leaves(
         scales.form, data, partition, scales.tau, left_out=left_out
     )
     report("leaves")
-    return Member(*scales, tree), residual
+    return Leaves(*scales, tree, is_on_base), residual
 
 
 def refined(

@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from nbsketch._fields import array, check_fields, stored
 from nbsketch._jit.tuning import FAMILIES
-from nbsketch.gram import CompiledForm
 from nbsketch.tabular.problem import at_rows
 from nbsketch.tabular.ridge import LandmarkFunction, Ridge
-from nbsketch.tabular.scales import form_of
+from nbsketch.tabular.scales import SMOOTH
 from nbsketch.tuning.rows import Rows
 from nbsketch.tuning.search import isotropic_start
 
@@ -74,9 +73,9 @@ class Noise:
         if len(self.ends) != 2 or (self.ends[0] > self.ends[1]).any():
             raise ValueError("`ends` must be two rows that ascend, got others")
 
-    def sigma(self, form: CompiledForm, rows: NDArray) -> NDArray:
+    def sigma(self, rows: NDArray) -> NDArray:
         """Return the local scale of errors at preprocessed rows, (n, d)."""
-        return np.exp(np.clip(self.size.predict(form, rows), *self.ends))
+        return np.exp(np.clip(self.size.values(rows), *self.ends))
 
     def quantiles(self, levels: NDArray) -> NDArray:
         """Return quantiles of the scores, (levels, d), without a correction."""
@@ -117,18 +116,21 @@ class Noise:
 
 
 def fit_noise(
-    form: CompiledForm,
+    scales: NDArray,
     rows: NDArray,
     residual: NDArray,
     weights: NDArray | None,
     rng: np.random.Generator,
 ) -> Noise:
-    """Fit the law of left-out residuals (m, d) at preprocessed rows (m, p)."""
+    """Fit the law of left-out residuals (m, d) at preprocessed rows (m, p).
+
+    `scales` (p,) are the inverse length scales of the size of errors.
+    """
     left_out = np.isfinite(residual).all(axis=1)
     rows, residual = rows[left_out], residual[left_out]
     w = np.ones(len(rows)) if weights is None else weights[left_out]
     w = w / w.mean()
-    ridge = Ridge(form, rows, w, _LANDMARKS, rng)
+    ridge = Ridge(scales, rows, w, _LANDMARKS, rng)
     size, logs, ends = fit_sizes(ridge, residual)
     scores = residual[ridge.validation] / np.exp(logs)
     order = np.argsort(scores, axis=0)
@@ -184,7 +186,7 @@ def fit_sizes(
     return size, np.clip(logs[ridge.validation] - left_out, *ends), ends
 
 
-def inliers(rows: Rows, family: str, rng: np.random.Generator) -> NDArray:
+def inliers(rows: Rows, rng: np.random.Generator) -> NDArray:
     """Return the indices of the rows whose targets are not gross errors.
 
     A row is suspect if its residual from a small model, fitted without the suspect
@@ -197,7 +199,7 @@ def inliers(rows: Rows, family: str, rng: np.random.Generator) -> NDArray:
     every = kept = rows.kept
     Z = rows.transform(every)
     for k in range(_PASSES):
-        residual, size = _residuals(rows.keep(kept, np.inf), every, Z, family, rng)
+        residual, size = _residuals(rows.keep(kept, np.inf), every, Z, rng)
         scaled = np.abs(residual / size)
         sigma = _NORMAL * np.median(scaled, axis=0)
         if not (sigma > 0).all():
@@ -214,7 +216,7 @@ def inliers(rows: Rows, family: str, rng: np.random.Generator) -> NDArray:
 
 
 def _residuals(
-    rows: Rows, every: NDArray, Z: NDArray, family: str, rng: np.random.Generator
+    rows: Rows, every: NDArray, Z: NDArray, rng: np.random.Generator
 ) -> tuple[NDArray, NDArray]:
     """Return residuals of all rows from a model of one length scale, and their sizes.
 
@@ -223,19 +225,18 @@ def _residuals(
     relative to the median, at least one.
     """
     drawn = np.sort(rows.draw(rng, _SAMPLE[0]))
-    point = isotropic_start(rows, FAMILIES[family], rng)
-    form = form_of(family, np.exp(point[:-1]))
+    scales = np.exp(isotropic_start(rows, FAMILIES[SMOOTH], rng)[:-1])
     weights, labels = at_rows(rows.weights, drawn), at_rows(rows.labels, drawn)
     place = np.searchsorted(every, drawn)
-    ridge = Ridge(form, Z[place], weights, _SAMPLE[1], rng, labels)
+    ridge = Ridge(scales, Z[place], weights, _SAMPLE[1], rng, labels)
     base, left_out = ridge.fit(rows.Y[drawn])
-    residual = rows.Y[every] - base.predict(form, Z)
+    residual = rows.Y[every] - base.values(Z)
     if labels is None:
         residual[place] = left_out
     residual -= np.median(residual, axis=0)
     most = _LARGEST * np.median(np.abs(residual), axis=0)
     base, left_out, _ = fit_sizes(ridge, np.clip(residual[place], -most, most))
-    logs = base.predict(form, Z)
+    logs = base.values(Z)
     if labels is None:
         logs[place] = left_out
     logs -= np.median(logs, axis=0)

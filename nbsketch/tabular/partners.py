@@ -28,6 +28,7 @@ from sklearn.utils.validation import has_fit_parameter
 
 from nbsketch.tabular.calibration import smoothed_targets
 from nbsketch.tabular.network import ScaledNetwork
+from nbsketch.tabular.problem import Points
 
 _FOLDS = 5
 # Boosted trees: at most so many rounds, fewer after 15 without progress. On fast they
@@ -60,9 +61,13 @@ class Partner(NamedTuple):
     scales: NDArray | None
     classes: int
 
-    def predict(self, X: NDArray, Z: NDArray) -> NDArray:
-        """Return the means over the fits, (n, d), at encoded and preprocessed rows."""
-        rows = X if self.scales is None else Z * self.scales
+    def predict(self, points: Points) -> NDArray:
+        """Return the means over the fits, (n, d), at some points."""
+        scaled = self.scales is not None
+        return self.values(points.rows * self.scales if scaled else points.encoded)
+
+    def values(self, rows: NDArray) -> NDArray:
+        """Return the means at the rows that the estimators take."""
         return np.mean([self._values(fit, rows) for fit in self.fits], axis=0)
 
     def _values(self, fit: list[Any], rows: NDArray) -> NDArray:
@@ -148,7 +153,7 @@ def fit_partner(
         for y in Y.T:
             options = _options(estimator, rows, y, weights, kept, fold)
             fits[-1].append(clone(estimator).fit(rows[kept], y[kept], **options))
-        left_out[fold] = Partner(fits[-1:], None, classes).predict(rows[fold], rows)
+        left_out[fold] = Partner(fits[-1:], None, classes).values(rows[fold])
     return Partner(fits, scales, classes), left_out
 
 

@@ -1,4 +1,4 @@
-"""What a fit is given: standardized data, random state, and a limit of time."""
+"""What members are given and what they give: data of a fit, and one contract."""
 
 from __future__ import annotations
 
@@ -45,6 +45,52 @@ class Training(NamedTuple):
         """Return some rows, which are the arguments of `fit_leaf`."""
         options = at_rows(self.weights, index), at_rows(self.labels, index)
         return Training(self.rows[index], self.Y[index], *options)
+
+
+class Points(NamedTuple):
+    """Rows at which members are evaluated.
+
+    Attributes
+    ----------
+    encoded : ndarray of shape (m, q)
+        Encoded rows.
+    rows : ndarray of shape (m, p)
+        Preprocessed rows.
+    training : ndarray of shape (n, p)
+        Preprocessed rows of the fit.
+    """
+
+    encoded: NDArray
+    rows: NDArray
+    training: NDArray
+
+
+class Member:
+    """A fitted function that is part of a machine.
+
+    Attributes
+    ----------
+    scales : ndarray of shape (p,)
+        Inverse length scales of its kernel.
+    is_on_base : bool
+        Whether it is fitted to what the first member leaves, which is then added to its
+        predictions.
+    """
+
+    scales: NDArray
+    is_on_base: bool = False
+
+    def predict(self, points: Points) -> NDArray:
+        """Return the values (m, d) at some points."""
+        raise NotImplementedError
+
+    def n_numbers(self) -> int:
+        """Return how many numbers predictions need, beside the rows of the fit."""
+        raise NotImplementedError
+
+    def summary(self) -> tuple[str, str]:
+        """Return the entry of a summary: the kind of the member, and what it is."""
+        raise NotImplementedError
 
 
 class TimeLimit(Budget):

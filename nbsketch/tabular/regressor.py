@@ -18,13 +18,12 @@ from nbsketch._validation import check_magnitude, check_real, explaining
 from nbsketch.distributed.lazy import table_by_row
 from nbsketch.estimators._base import RegressorScore
 from nbsketch.fitting.training import check_weights
-from nbsketch.gram import CompiledForm
 from nbsketch.outputs import check_levels
 from nbsketch.tabular._model import TabularModel
 from nbsketch.tabular.fit import LeftOut
 from nbsketch.tabular.machine import stack_weights
 from nbsketch.tabular.noise import expected_error, fit_noise
-from nbsketch.tabular.scales import SMOOTH, form_of
+from nbsketch.tabular.problem import Points
 
 
 class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
@@ -147,15 +146,16 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
             residual = self._stack_partners(left_out, rows.y[drawn], values)
             error = expected_error(residual, left_out.residual, weights)
             self.loo_error_ = float(error[0]) if self._single else error
+            machine = self.machine_
             with one_thread():
-                form, prepared = self._noise_inputs(rows.X[drawn])
-                self.noise_ = fit_noise(form, prepared, residual, weights, rng)
+                at = machine.prepare(rows.X[drawn]).rows
+                self.noise_ = fit_noise(machine.scales, at, residual, weights, rng)
         return self
 
     @rowwise(table_by_row)
     def predict(self, X: Any) -> NDArray:
         """Return the predictions of the rows of X, of shape (n,) or (n, d)."""
-        values = self._machine_values(self._rows(X))
+        values = self._values(self._points(X))
         return values[:, 0] if self._single else values
 
     @rowwise(table_by_row)
@@ -245,36 +245,29 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         machine = self.machine_
         if not values:
             return left_out.residual
-        clipped = [np.clip(part, machine.y_low, machine.y_high) for part in values]
-        residuals = np.stack([left_out.residual, *[Y - part for part in clipped]])
+        errors = [Y - machine.clipped(part) for part in values]
+        residuals = np.stack([left_out.residual, *errors])
         stack = stack_weights(residuals / machine.spread, left_out.weights)
         self.partner_weights_ = stack[1:]
         # A partner of no weight does not take the residuals of the rows that it lacks.
         used = stack > 0
         return np.einsum("k,kmd->md", stack[used], residuals[used])
 
-    def _machine_values(self, rows: NDArray) -> NDArray:
+    def _values(self, points: Points) -> NDArray:
         """Return the predictions of the machine and its partners, (n, d)."""
         machine = self.machine_
-        out = machine.predict(rows) * (1 - self.partner_weights_.sum())
-        for weight, values in zip(
-            self.partner_weights_, self._partner_values(rows), strict=True
-        ):
-            out += weight * np.clip(values, machine.y_low, machine.y_high)
+        out = machine.predict(points) * (1 - self.partner_weights_.sum())
+        pairs = zip(self.partner_weights_, self.partners_, strict=True)
+        for weight, partner in pairs:
+            out += weight * machine.clipped(partner.predict(points))
         return out
-
-    def _noise_inputs(self, rows: NDArray) -> tuple[CompiledForm, NDArray]:
-        """Return the kernel and the preprocessed rows of the law of errors."""
-        machine = self.machine_
-        return form_of(SMOOTH, machine.base_scales), machine.prepare(rows)
 
     def _law(self, X: Any) -> tuple[NDArray, NDArray]:
         """Return predictions and local scales of errors, (n, d) each."""
-        rows = self._rows(X)
+        points = self._points(X)
         with one_thread():
-            form, prepared = self._noise_inputs(rows)
-            sigma = self.noise_.sigma(form, prepared)
-        return self._machine_values(rows), sigma
+            sigma = self.noise_.sigma(points.rows)
+        return self._values(points), sigma
 
     def _spread(self, X: Any, scores: NDArray) -> NDArray:
         """Return predictions plus local scales times scores (levels, d)."""

@@ -30,7 +30,8 @@ from nbsketch.solvers.folds import (
 from nbsketch.solvers.ridge import RidgePath, leave_one_out
 from nbsketch.solvers.smoother import held_out_error
 from nbsketch.solvers.spectrum import Spectrum, moments
-from nbsketch.tabular.problem import Training
+from nbsketch.tabular.problem import Member, Points, Training
+from nbsketch.tabular.scales import SMOOTH, form_of
 
 # Rows whose left-out residuals choose tau.
 VALIDATION = 4000
@@ -47,11 +48,13 @@ _ORDER_LANDMARKS = 300
 
 
 @stored
-class LandmarkFunction:
-    """A function k(x, L) c + b.
+class LandmarkFunction(Member):
+    """A function k(x, L) c + b, for the smooth kernel.
 
     Attributes
     ----------
+    scales : ndarray of shape (p,)
+        Inverse length scales of the kernel.
     landmarks : ndarray of shape (s, p)
         Landmarks L.
     coef : ndarray of shape (s, d)
@@ -60,13 +63,27 @@ class LandmarkFunction:
         Constants b.
     """
 
+    scales: Annotated[NDArray, array("p", positive=True)]
     landmarks: Annotated[NDArray, array("_s p")]
     coef: Annotated[NDArray, array("_s d")]
     intercept: Annotated[NDArray, array("d")]
 
-    def predict(self, form: CompiledForm, rows: NDArray) -> NDArray:
-        """Return the values at rows (n, p), of shape (n, d)."""
-        return KernelValues(form, rows, self.landmarks).mv(self.coef) + self.intercept
+    def predict(self, points: Points) -> NDArray:
+        """Return the values (m, d) at some points."""
+        return self.values(points.rows)
+
+    def values(self, rows: NDArray) -> NDArray:
+        """Return the values (m, d) at preprocessed rows (m, p)."""
+        values = KernelValues(form_of(SMOOTH, self.scales), rows, self.landmarks)
+        return values.mv(self.coef) + self.intercept
+
+    def n_numbers(self) -> int:
+        """Return the number of coordinates of the landmarks."""
+        return self.landmarks.size
+
+    def summary(self) -> tuple[str, str]:
+        """Return the entry of a summary."""
+        return "base", f"{len(self.landmarks)} landmarks"
 
 
 class KernelValues(Design):
@@ -95,8 +112,8 @@ class Ridge:
 
     Parameters
     ----------
-    form : CompiledForm
-        Kernel with its length scales.
+    scales : ndarray of shape (p,)
+        Inverse length scales of the smooth kernel.
     rows : ndarray of shape (n, p)
         Rows.
     weights : ndarray of shape (n,) or None
@@ -114,7 +131,7 @@ class Ridge:
 
     def __init__(
         self,
-        form: CompiledForm,
+        scales: NDArray,
         rows: NDArray,
         weights: NDArray | None,
         landmarks: int | NDArray,
@@ -122,7 +139,7 @@ class Ridge:
         labels: NDArray | None = None,
         validation: NDArray | None = None,
     ) -> None:
-        n = len(rows)
+        n, self._scales, form = len(rows), scales, form_of(SMOOTH, scales)
         if isinstance(landmarks, int):
             self._landmarks = rows[_drawn(n, landmarks, rng)]
         else:
@@ -151,7 +168,8 @@ class Ridge:
         path = self._path(Y)
         left_out = self._by_rows if self._blocks is None else self._by_blocks
         alpha, residual = left_out(path, Y)
-        return LandmarkFunction(self._landmarks, *path.solve(alpha)), residual
+        solution = path.solve(alpha)
+        return LandmarkFunction(self._scales, self._landmarks, *solution), residual
 
     def order(self, Y: NDArray) -> OrderEffect:
         """Return the errors of contiguous and of random blocks of rows."""
@@ -220,17 +238,17 @@ class Ridge:
         return without._replace(z_mean=path.z_mean + shift)
 
 
-def table_order(form: CompiledForm, data: Training) -> OrderEffect:
+def table_order(scales: NDArray, data: Training) -> OrderEffect:
     """Compare errors of contiguous and of random blocks of at most 2000 rows.
 
     They are predicted by a ridge regression on 300 landmarks, fitted to these rows with
     the penalty of least leave-one-out error. Independent rows have the same law in any
-    order, so the form may have been learned from them.
+    order, so the length scales may have been learned from them.
     """
     index = np.concatenate(contiguous_blocks(np.arange(len(data.Y))))
     rows, Y, weights, _ = data.take(index)
     rng = np.random.default_rng(0)  # no part of the fit
-    return Ridge(form, rows, weights, _ORDER_LANDMARKS, rng).order(Y)
+    return Ridge(scales, rows, weights, _ORDER_LANDMARKS, rng).order(Y)
 
 
 def _drawn(n: int, count: int, rng: np.random.Generator) -> NDArray:

@@ -21,10 +21,10 @@ from nbsketch.solvers.ridge import cross_validation, leave_one_out, ridge_path
 from nbsketch.solvers.smoother import leave_blocks_out
 from nbsketch.solvers.spectrum import decompose
 from nbsketch.tuning import fit_scaler, tune, tuner
-from nbsketch.tuning.blocked import LeaveBlocksOut, criterion_of
+from nbsketch.tuning.blocked import LeaveBlocksOut
 from nbsketch.tuning.criterion import LeaveOneOut
 from nbsketch.tuning.rows import MOST_BLOCKS, as_folds, block_labels, prepare
-from nbsketch.tuning.search import isotropic_start
+from nbsketch.tuning.search import criterion_of, isotropic_start
 
 N, R, D = 29, 6, 3
 ALPHAS = np.array([1e-4, 0.05, 2.0])

@@ -11,9 +11,8 @@ from nbsketch._jit.tuning import FAMILIES
 from nbsketch.datasets import make_friedman_outliers
 from nbsketch.kernels import LEARNABLE
 from nbsketch.tuning import fit_scaler, search, tune
-from nbsketch.tuning.criterion import LeaveOneOut, Sample
+from nbsketch.tuning.criterion import ExactCriterion, LeaveOneOut, Sample
 from nbsketch.tuning.descent import LONGEST, Budget, Curvature, Descent
-from nbsketch.tuning.exact import ExactCriterion
 from nbsketch.tuning.rows import prepare
 
 KERNELS = {

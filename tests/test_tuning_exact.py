@@ -8,10 +8,10 @@ from scipy.optimize import minimize_scalar
 from scipy.stats import multivariate_normal
 
 from nbsketch._jit.tuning import FAMILIES
-from nbsketch.tuning import exact, fit_scaler
-from nbsketch.tuning.criterion import Sample
+from nbsketch.tuning import criterion as criteria
+from nbsketch.tuning import fit_scaler
+from nbsketch.tuning.criterion import ExactCriterion, Sample
 from nbsketch.tuning.descent import Budget
-from nbsketch.tuning.exact import ExactCriterion
 from nbsketch.tuning.rows import prepare
 from nbsketch.tuning.search import Descents
 
@@ -75,7 +75,7 @@ def evidence(sample, family):
 def test_value_is_the_density_and_the_error_that_of_refits(
     family, n_outputs, weighted, monkeypatch
 ):
-    monkeypatch.setattr(exact, "_LEAST_TAU", np.inf)
+    monkeypatch.setattr(criteria, "_LEAST_EXACT_TAU", np.inf)
     sample = some_sample(n_outputs, weighted)
     criterion = ExactCriterion(sample, FAMILIES[family])
     assert_allclose(criterion(POINT)[0], evidence(sample, family), rtol=0, atol=1e-6)
@@ -90,7 +90,7 @@ def test_value_is_the_density_and_the_error_that_of_refits(
 def test_gradient_is_that_of_finite_differences(
     family, n_outputs, weighted, monkeypatch
 ):
-    monkeypatch.setattr(exact, "_LEAST_TAU", np.inf)
+    monkeypatch.setattr(criteria, "_LEAST_EXACT_TAU", np.inf)
     criterion = ExactCriterion(some_sample(n_outputs, weighted), FAMILIES[family])
     actual = criterion(POINT)[1]
     step = 1e-5
@@ -107,7 +107,7 @@ def test_single_precision_only_where_double_agrees(family, monkeypatch):
     for log_tau in (-1.0, -3.5, -6.0):
         point = np.append(POINT[:-1] - 1, log_tau)
         single[log_tau] = ExactCriterion(sample, FAMILIES[family])(point)
-    monkeypatch.setattr(exact, "_LEAST_TAU", np.inf)
+    monkeypatch.setattr(criteria, "_LEAST_EXACT_TAU", np.inf)
     for log_tau, (value, gradient) in single.items():
         point = np.append(POINT[:-1] - 1, log_tau)
         desired, by_point = ExactCriterion(sample, FAMILIES[family])(point)

@@ -106,10 +106,3 @@ class LeaveBlocksOut(LeaveOneOut):
         system[:-1, :-1] += inner
         system[-1, -1] = max(system[-1, -1] + 1, _LEAST_REST)
         return scipy.linalg.cho_factor(system, lower=True, check_finite=False)
-
-
-def criterion_of(sample: Sample, family: int) -> LeaveOneOut:
-    """Return the criterion that leaves out blocks, or rows if there are no blocks."""
-    if sample.blocks is None:
-        return LeaveOneOut(sample, family)
-    return LeaveBlocksOut(sample, family)

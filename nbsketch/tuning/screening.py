@@ -35,10 +35,16 @@ import scipy.special
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from nbsketch.tuning.blocked import criterion_of
 from nbsketch.tuning.descent import Budget
 from nbsketch.tuning.rows import InputScaler, Rows
-from nbsketch.tuning.search import NEAR, SHORT, Descents, isotropic_start, settle
+from nbsketch.tuning.search import (
+    NEAR,
+    SHORT,
+    Descents,
+    criterion_of,
+    isotropic_start,
+    settle,
+)
 
 # Features handled at a time: their functions stay in cache.
 _BLOCK = 16

@@ -35,10 +35,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch.kernels import median_distance
-from nbsketch.tuning.blocked import criterion_of
-from nbsketch.tuning.criterion import LeaveOneOut, Sample, distance_of
+from nbsketch.tuning.blocked import LeaveBlocksOut
+from nbsketch.tuning.criterion import ExactCriterion, LeaveOneOut, Sample, distance_of
 from nbsketch.tuning.descent import Budget, Criterion, Curvature, Descent
-from nbsketch.tuning.exact import ExactCriterion
 from nbsketch.tuning.rows import Rows
 
 # kappa: a length scale e times as large as the others costs 7 / n in the criterion.
@@ -105,6 +104,13 @@ _SHORTER = 1.5
 # Rounds by the left-out error, and their landmarks (the last with rows to spare). With
 # 7 iterations, 15 % more error on a time series of 576 columns.
 _ROUND, _ROUNDS = Stage(2000, 20), (100, 200, 400)
+
+
+def criterion_of(sample: Sample, family: int) -> LeaveOneOut:
+    """Return the criterion that leaves out blocks, or rows if there are no blocks."""
+    if sample.blocks is None:
+        return LeaveOneOut(sample, family)
+    return LeaveBlocksOut(sample, family)
 
 
 def isotropic_start(rows: Rows, family: int, rng: np.random.Generator) -> NDArray:

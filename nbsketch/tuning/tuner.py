@@ -14,7 +14,6 @@ from nbsketch._jit.tuning import FAMILIES
 from nbsketch._validation import check_choice, check_integer, random_generator
 from nbsketch.kernels import LEARNABLE, Kernel, StationaryKernel
 from nbsketch.solvers.folds import Fold
-from nbsketch.tuning.blocked import criterion_of
 from nbsketch.tuning.descent import Budget
 from nbsketch.tuning.rows import (
     MANY,
@@ -30,6 +29,7 @@ from nbsketch.tuning.screening import Selection, screen
 from nbsketch.tuning.search import (
     NEAR,
     Descents,
+    criterion_of,
     isotropic_start,
     outer_product_start,
     settle,

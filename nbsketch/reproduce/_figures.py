@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch.plots import require_matplotlib
+from nbsketch.reproduce._report import Rows, column, groups
 
 
 class Style(NamedTuple):
@@ -111,6 +112,23 @@ class Curve(NamedTuple):
     spread: Numbers | None = None
     joined: bool = True
     style: Style | None = None  # by default that of the label
+
+
+def curves_of(
+    rows: Rows, series: str, x: str, y: str, deviation: str = ""
+) -> list[Curve]:
+    """Return a curve of the columns x and y for each value of the column `series`.
+
+    With the name of a column of deviations, the band is one standard error wide.
+    """
+    curves = []
+    for (label,), group in groups(rows, series).items():
+        curve = Curve(label, column(group, x), column(group, y))
+        if deviation:
+            errors = column(group, deviation) / column(group, "replicates") ** 0.5
+            curve = curve._replace(spread=errors)
+        curves.append(curve)
+    return curves
 
 
 class Panel(NamedTuple):

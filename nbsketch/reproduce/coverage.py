@@ -6,34 +6,25 @@ milliseconds and the guarantees hold as they are stated.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._progress import Progress
 from nbsketch.conformal import ConformalRegressor
 from nbsketch.estimators.quantile import JointQuantileRegressor
 from nbsketch.estimators.regressor import SketchedKernelRegressor
 from nbsketch.kernels import GaussianKernel
 from nbsketch.losses import PinballLoss
 from nbsketch.reproduce._report import Row
-from nbsketch.reproduce.experiment import publish_table
+from nbsketch.reproduce.experiment import Experiment
 
 COVERAGES = 0.8, 0.9, 0.95
-REPLICATES, QUICK_REPLICATES = 200, 5
 # Rows of training and of test in each draw, and rows of one update.
 _ROWS, _TEST_ROWS, _BATCH = 200, 500, 25
-NOTES = (
-    "coverage: share of test rows inside, mean over the draws, and its standard error; "
-    "groups: of the one with the largest noise; several outputs: of whole vectors.",
-    "width: mean width of the intervals, median over the draws.",
-    "mapie: coverage and width of the same method in MAPIE, with the same regressor.",
-)
 FIXED: dict[str, Any] = {
     "kernel": GaussianKernel(1.0),
     "alpha": 1e-3,
@@ -145,46 +136,30 @@ SETTINGS = {
 }
 
 
-def run(
-    replicates: int | None = None,
-    quick: bool = False,
-    out: Path | None = None,
-    sets: tuple[str, ...] | None = None,
-) -> list[Row]:
-    """Measure coverages (see `nbsketch.reproduce` for the parameters).
-
-    Replicates are draws of the rows: 200, or 5 if `quick`.
-    """
-    count = replicates or (QUICK_REPLICATES if quick else REPLICATES)
-    names, rows = sets or tuple(SETTINGS), list[Row]()
-    with Progress(len(names)) as progress:
-        for name in names:
-            rows += measure(name, SETTINGS[name], count)
-            progress.step(name)
-    return publish_table(rows, out, "coverage", "Coverage of intervals", NOTES)
+def points(
+    replicates: int, quick: bool, sets: Sequence[str] | None = None
+) -> list[tuple[str, int]]:
+    """Return settings, and the number of draws of the rows."""
+    return [(name, replicates) for name in sets or SETTINGS]
 
 
-def measure(name: str, setting: Setting, count: int) -> list[Row]:
-    """Return the rows of a setting: one for each nominal coverage."""
+def measure(name: str, count: int) -> Iterator[Row]:
+    """Yield the rows of a setting: one for each nominal coverage."""
+    setting = SETTINGS[name]
     draws = [setting.draw(np.random.default_rng(seed)) for seed in range(count)]
     ours = np.array([measured(setting, draw, k) for k, draw in enumerate(draws)])
-    has_mapie = setting.in_mapie is not None and find_spec("mapie") is not None
-    theirs = np.full_like(ours, np.nan)
-    if has_mapie:
+    theirs = None
+    if setting.in_mapie is not None and find_spec("mapie") is not None:
         theirs = np.array([measured_mapie(setting, draw) for draw in draws])
-    error = ours[:, :, 0].std(axis=0) / np.sqrt(count)
-    return [
-        {
-            "setting": name,
-            "nominal": nominal,
-            "coverage": float(ours[:, k, 0].mean()),
-            "error": float(error[k]),
-            "width": float(np.median(ours[:, k, 1])),
-            "mapie": float(theirs[:, k, 0].mean()) if has_mapie else None,
-            "mapie_width": float(np.median(theirs[:, k, 1])) if has_mapie else None,
-        }
-        for k, nominal in enumerate(COVERAGES)
-    ]
+    for k, nominal in enumerate(COVERAGES):
+        inside, widths = ours[:, k].T
+        row = {"setting": name, "nominal": nominal, "coverage": float(inside.mean())}
+        row |= {"error": float(inside.std() / np.sqrt(count))}
+        row |= {"width": float(np.median(widths)), "mapie": None, "mapie_width": None}
+        if theirs is not None:
+            row["mapie"] = float(theirs[:, k, 0].mean())
+            row["mapie_width"] = float(np.median(theirs[:, k, 1]))
+        yield row
 
 
 def regressor(method: str) -> Any:
@@ -287,3 +262,6 @@ def cqr_of_mapie(draw: Draw, nominal: float, cut: int) -> tuple[float, float]:
     model.conformalize(draw.X[cut:], draw.y[cut:])
     _, ends = model.predict_interval(draw.X_test, symmetric_correction=True)
     return judged(ends[:, :, 0], draw.y_test, None)
+
+
+run = Experiment("coverage", points, measure)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -145,9 +145,7 @@ PROBLEMS = (
 )
 
 
-def chosen(
-    sets: tuple[str, ...] | None, every: tuple[Problem, ...]
-) -> Iterator[Problem]:
+def chosen(sets: Sequence[str] | None, every: Sequence[Problem]) -> Iterator[Problem]:
     """Yield the problems of some sets, all by default.
 
     Raises

@@ -45,31 +45,32 @@ class RemoteFile:
     sha256: str | None = None
 
 
-@dataclass(frozen=True)
-class Source:
-    """The files of the set `name`, and a description of their origin."""
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A set of the table file: its files, their origin, parts of its documentation."""
 
     name: str
     origin: str
     files: tuple[RemoteFile, ...]
+    text: dict[str, str]
 
 
 def locate(
-    source: Source, data_home: str | os.PathLike | None, download: bool
+    entry: Entry, data_home: str | os.PathLike | None, download: bool
 ) -> list[Path]:
     """Return the paths of the files; download missing ones if allowed."""
     check_choice("download", download, (True, False))
     for folder in _folders(data_home):
-        paths = [_present(folder / source.name / file.name) for file in source.files]
+        paths = [_present(folder / entry.name / file.name) for file in entry.files]
         if all(paths):
             return [path for path in paths if path is not None]
     failure: Exception | None = None
-    if download and all(file.url for file in source.files):
+    if download and all(file.url for file in entry.files):
         try:
-            return [_download(source.name, file) for file in source.files]
+            return [_download(entry.name, file) for file in entry.files]
         except _DOWNLOAD_ERRORS as error:
             failure = error
-    raise FileNotFoundError(_explain(source, data_home, download, failure))
+    raise FileNotFoundError(_explain(entry, data_home, download, failure))
 
 
 def fetch_through_sklearn(
@@ -143,14 +144,14 @@ def _download(name: str, file: RemoteFile) -> Path:
 
 
 def _explain(
-    source: Source,
+    entry: Entry,
     data_home: str | os.PathLike | None,
     download: bool,
     failure: Exception | None,
 ) -> str:
     """Return the error message: what is missing, and how to get it."""
-    names = ", ".join(file.name for file in source.files)
-    looked = ", ".join(str(folder / source.name) for folder in _folders(data_home))
+    names = ", ".join(file.name for file in entry.files)
+    looked = ", ".join(str(folder / entry.name) for folder in _folders(data_home))
     if failure is not None:
         attempt = f"The download failed: {failure}."
     elif download:
@@ -158,9 +159,9 @@ def _explain(
     else:
         attempt = "Nothing was downloaded, because download=False."
     return (
-        f"The data set {source.name!r} was not found. It needs {names} (each may be "
-        f"gzipped, with .gz at the end of its name). Source: {source.origin}. Put the "
-        f"files into FOLDER/{source.name}/ and pass data_home=FOLDER or set the "
+        f"The data set {entry.name!r} was not found. It needs {names} (each may be "
+        f"gzipped, with .gz at the end of its name). Source: {entry.origin}. Put the "
+        f"files into FOLDER/{entry.name}/ and pass data_home=FOLDER or set the "
         f"environment variable NBSKETCH_DATA to FOLDER. Looked in: {looked}. {attempt}"
     )
 
@@ -241,13 +242,6 @@ def _parse_sparse(rows: Sequence[str], path: Path, n_columns: int) -> csr_array:
 
 Folder = str | os.PathLike | None
 Loader = Callable[..., Dataset]
-
-
-@dataclass(frozen=True)
-class Entry(Source):
-    """A set of the table file; `text` holds the parts of its documentation."""
-
-    text: dict[str, str]
 
 
 E = TypeVar("E", bound=Entry)

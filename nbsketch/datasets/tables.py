@@ -9,18 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._validation import check_choice
+from nbsketch.datasets import _files
 from nbsketch.datasets._dataset import Dataset
-from nbsketch.datasets._files import (
-    Entry,
-    Folder,
-    Loader,
-    described,
-    fetch_through_sklearn,
-    locate,
-    parse_rows,
-    read_entries,
-    read_lines,
-)
+from nbsketch.datasets._files import Entry, Folder, Loader, read_lines
 
 _MISSING = "?"
 _DOWNLOAD = """\
@@ -31,7 +22,7 @@ SHA-256."""
 _COLIC_COLUMNS, _LESION, _COLIC_LEFT_OUT = 28, 23, (2, 23, 24, 25, 26)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Table(Entry):
     """A text file, and the names of the features and of the target.
 
@@ -49,7 +40,7 @@ class Table(Entry):
 # Returns X and y of a table and its files, and the number of training rows of a
 # published split, if any.
 Read = Callable[..., tuple[Any, ...]]
-TABLES = read_entries(Table, "tables")
+TABLES = _files.read_entries(Table, "tables")
 
 
 def _read_table(table: Table, path: Path) -> tuple[NDArray, NDArray]:
@@ -59,7 +50,7 @@ def _read_table(table: Table, path: Path) -> tuple[NDArray, NDArray]:
         fields = _read_fields(path, n_columns)
         return _columns_of(table, fields[:, :-1], fields[:, -1], path)
     lines = read_lines(path)[table.n_header_lines :]
-    rows = parse_rows(lines, path, n_columns, table.delimiter)
+    rows = _files.parse_rows(lines, path, n_columns, table.delimiter)
     return rows[:, :-1], rows[:, -1]
 
 
@@ -130,13 +121,13 @@ def _read_adult(table: Table, *paths: Path) -> tuple[NDArray, NDArray, int]:
 def _read_autompg(table: Table, path: Path) -> tuple[NDArray, NDArray]:
     fields = [line.split()[:8] for line in read_lines(path)]
     lines = [" ".join(row) for row in fields if "?" not in row]
-    rows = parse_rows(lines, path, 8)
+    rows = _files.parse_rows(lines, path, 8)
     return rows[:, 1:], rows[:, 0]
 
 
 def _read_california(table: Table, path: Path) -> tuple[NDArray, NDArray]:
     lines = read_lines(path)[table.n_header_lines :]
-    return _derive_california(parse_rows(lines, path, 9, table.delimiter))
+    return _derive_california(_files.parse_rows(lines, path, 9, table.delimiter))
 
 
 def _derive_california(table: NDArray) -> tuple[NDArray, NDArray]:
@@ -153,7 +144,7 @@ def _fetch_california(missing: FileNotFoundError) -> tuple[NDArray, NDArray]:
     """Return what scikit-learn downloads; raise `missing` if it fails."""
     from sklearn.datasets import fetch_california_housing
 
-    bunch = fetch_through_sklearn(fetch_california_housing, missing)
+    bunch = _files.fetch_through_sklearn(fetch_california_housing, missing)
     return bunch.data, bunch.target
 
 
@@ -168,7 +159,7 @@ _READERS: dict[str, Read] = {
 def _read(table: Table, data_home: Folder, download: bool) -> tuple[Any, ...]:
     """Read a table; what is missing of one of them scikit-learn downloads too."""
     try:
-        paths = locate(table, data_home, download)
+        paths = _files.locate(table, data_home, download)
     except FileNotFoundError as missing:
         if table.name != "california" or not download:
             raise
@@ -230,7 +221,7 @@ def table_loader(name: str) -> Loader:
         data = Dataset(name, X.copy(), y.copy(), names, target, *n_train)
         return _as_frames(data, table) if as_frame else data
 
-    return described(load, table, download=_DOWNLOAD)
+    return _files.described(load, table, download=_DOWNLOAD)
 
 
 def _as_frames(data: Dataset, table: Table) -> Dataset:
@@ -256,3 +247,6 @@ def _as_integers(column: NDArray) -> NDArray:
     """Return integers if all numbers are whole."""
     is_integer = np.isfinite(column).all() and (column == np.rint(column)).all()
     return column.astype(np.int64) if is_integer else column
+
+
+LOADERS = {name: table_loader(name) for name in TABLES}

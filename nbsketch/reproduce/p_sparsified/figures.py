@@ -190,8 +190,13 @@ def summarize(rows: Rows) -> list[Row]:
     "subsampling_same_time" is the error of sub-sampling with as many landmarks as take
     the same time, interpolated between sizes; None outside the range of its times.
     """
-    by, statistics = ("series", "size"), {"seconds": min, "landmarks": np.mean}
-    table = summarized(rows, by, statistics, ["error"], "replicates")
+    table = summarized(
+        rows,
+        ("series", "size"),
+        {"seconds": min, "landmarks": np.mean},
+        spreads=["error"],
+        count="replicates",
+    )
     others = where(table, series=SUBSAMPLING)
     for row in table:
         row["landmarks"] = round(row["landmarks"])

@@ -612,15 +612,16 @@ def test_choices_are_kept_and_completed(tmp_path):
 
     def choose(key):
         asked.append(key)
-        return {"alpha": float(len(asked))}
+        return table2.Setting(1.0, alpha=float(len(asked)))
 
     first = _data.settings_for([("a", "x")], choose, None, file)
     both = _data.settings_for([("a", "x"), ("a", "y")], choose, None, file)
-    assert first == {("a", "x"): {"alpha": 1.0}}
-    assert both == {**first, ("a", "y"): {"alpha": 2.0}}
+    settings = [{"bandwidth": 1.0, "alpha": alpha} for alpha in (1.0, 2.0)]
+    assert first == {("a", "x"): settings[0]}
+    assert both == {**first, ("a", "y"): settings[1]}
     assert asked == [("a", "x"), ("a", "y")]
     written = json.loads(file.read_text("utf-8"))
-    assert written == {"a": {"x": {"alpha": 1.0}, "y": {"alpha": 2.0}}}
+    assert written == {"a": {"x": settings[0], "y": settings[1]}}
 
 
 def test_a_file_that_holds_no_choices_is_named(tiny_table1, tmp_path, capsys):

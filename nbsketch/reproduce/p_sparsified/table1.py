@@ -200,11 +200,8 @@ def _settings(
     """Return the setting of every method on every split."""
     keys = [(dataset.name, m, str(i)) for m in METHODS for i in range(len(splits))]
 
-    def choose(key: Key) -> dict[str, float]:
-        return tune(splits[int(key[2])], key[1], SIZE)._asdict()
+    def choose(key: Key) -> QuantileSetting:
+        return tune(splits[int(key[2])], key[1], SIZE)
 
     chosen = settings_for(keys, choose, SETTINGS, tuning)
-    return {
-        (method, int(i)): QuantileSetting(**chosen[name, method, i])
-        for name, method, i in keys
-    }
+    return {(k[1], int(k[2])): QuantileSetting(**chosen[k]) for k in keys}

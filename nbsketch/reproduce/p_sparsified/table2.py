@@ -24,7 +24,7 @@ from nbsketch.kernels import GaussianKernel, median_distance
 from nbsketch.metrics import rrmse
 from nbsketch.model_selection import cross_validate
 from nbsketch.outputs import GraphOutput
-from nbsketch.reproduce._data import Split, load, settings_for
+from nbsketch.reproduce._data import Key, Split, load, settings_for
 from nbsketch.reproduce._report import (
     Row,
     Rows,
@@ -266,16 +266,14 @@ def _load(name: str, data_home: Path | None) -> Split:
     return Split.published(load(name, data_home, preparation="paper"))
 
 
-def _settings(
-    splits: dict[str, Split], tuning: Path | None
-) -> dict[tuple[str, ...], Setting]:
+def _settings(splits: dict[str, Split], tuning: Path | None) -> dict[Key, Setting]:
     """Return the setting of every set and method, choosing those that are missing."""
-    chosen = settings_for(
-        list(product(splits, METHODS)),
-        lambda key: tune(splits[key[0]], key[1], SIZE)._asdict(),
-        SETTINGS,
-        tuning,
-    )
+    keys = list(product(splits, METHODS))
+
+    def choose(key: Key) -> Setting:
+        return tune(splits[key[0]], key[1], SIZE)
+
+    chosen = settings_for(keys, choose, SETTINGS, tuning)
     settings = {key: Setting(**value) for key, value in chosen.items()}
     for name, split in splits.items():
         settings[name, ITERATIVE] = settings[name, WITHOUT]

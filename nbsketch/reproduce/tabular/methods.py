@@ -40,8 +40,8 @@ MOST_TREES, VALIDATION = 2000, 0.2
 _QUIET = {"num_threads": 1, "verbosity": -1}
 Objective = dict[str, Any]
 Predict = Callable[[Any], NDArray]
-# Fits a task, rows, targets, a seed, and the seconds that tuning may take.
-Fit = Callable[[str, Any, NDArray, int, float], Predict]
+# Fits a task, rows, targets, a seed, and what tunes, the seconds that it may take.
+Fit = Callable[..., Predict]
 
 
 def _fitted(task: str, regressor: Any, classifier: Any, X: Any, y: NDArray) -> Predict:
@@ -52,9 +52,7 @@ def _fitted(task: str, regressor: Any, classifier: Any, X: Any, y: NDArray) -> P
     return lambda X: np.ravel(model.predict(X))
 
 
-def tabular(
-    effort: str, task: str, X: Any, y: NDArray, seed: int, budget: float
-) -> Predict:
+def tabular(effort: str, task: str, X: Any, y: NDArray, seed: int) -> Predict:
     """Fit the estimators for tables."""
     model = TabularKernelRegressor(effort, random_state=seed)
     if task == QUANTILES:
@@ -64,16 +62,14 @@ def tabular(
     return _fitted(task, model, classifier, X, y)
 
 
-def blocks(
-    groups: int | None, task: str, X: NDArray, y: NDArray, seed: int, budget: float
-) -> Predict:
+def blocks(groups: int | None, task: str, X: NDArray, y: NDArray, seed: int) -> Predict:
     """Fit with blocks of rows left out, or the groups of a column."""
     model = TabularKernelRegressor(EFFORTS[0], cv=5, random_state=seed)
     labels = None if groups is None else X[:, groups]
     return model.fit(X, y, groups=labels).predict
 
 
-def sketched(task: str, X: NDArray, y: NDArray, seed: int, budget: float) -> Predict:
+def sketched(task: str, X: NDArray, y: NDArray, seed: int) -> Predict:
     """Fit the sketched machine with defaults; logistic for classes."""
     if task == QUANTILES:
         joint = estimators.JointQuantileRegressor(LEVELS, random_state=seed)
@@ -83,7 +79,7 @@ def sketched(task: str, X: NDArray, y: NDArray, seed: int, budget: float) -> Pre
     return _fitted(task, model, classifier, X, y)
 
 
-def exact(task: str, X: NDArray, y: NDArray, seed: int, budget: float) -> Predict:
+def exact(task: str, X: NDArray, y: NDArray, seed: int) -> Predict:
     """Fit exact kernel ridge regression with the median bandwidth."""
     model = estimators.SketchedKernelRegressor(
         sketch="identity",
@@ -106,16 +102,16 @@ def objective(task: str, y: NDArray) -> list[Objective]:
     return [{"objective": "multiclass", "num_class": count}]
 
 
-def lightgbm_defaults(
-    task: str, X: Any, y: NDArray, seed: int, budget: float
-) -> Predict:
+def lightgbm_defaults(task: str, X: Any, y: NDArray, seed: int) -> Predict:
     """Fit LightGBM with 500 trees and early stopping on a tenth."""
     settings = {"learning_rate": RATE, "seed": seed}
     goals = [settings | goal for goal in objective(task, y)]
     return _joined([_train(X, y, g, TREES, HELD_OUT)[0] for g in goals], task)
 
 
-def lightgbm_tuned(task: str, X: Any, y: NDArray, seed: int, budget: float) -> Predict:
+def lightgbm_tuned(
+    task: str, X: Any, y: NDArray, seed: int, budget: float = 0.0
+) -> Predict:
     """Fit LightGBM by random search for `budget` seconds.
 
     A fifth of the rows chooses settings and number of trees, which are then fitted to
@@ -202,7 +198,7 @@ def held_out_rows(
     return [(_safe_indexing(X, part), y[part]) for part in parts]
 
 
-def histograms(task: str, X: Any, y: NDArray, seed: int, budget: float) -> Predict:
+def histograms(task: str, X: Any, y: NDArray, seed: int) -> Predict:
     """Fit scikit-learn's boosted trees with the same early stopping."""
     options: dict[str, Any] = {
         "max_iter": TREES,
@@ -224,9 +220,7 @@ def histograms(task: str, X: Any, y: NDArray, seed: int, budget: float) -> Predi
     return _fitted(task, model, classifier, X, y)
 
 
-def catboost(
-    is_stopped: bool, task: str, X: Any, y: NDArray, seed: int, budget: float
-) -> Predict:
+def catboost(is_stopped: bool, task: str, X: Any, y: NDArray, seed: int) -> Predict:
     """Fit CatBoost with its defaults, or stopped on a held-out tenth."""
     from catboost import CatBoostClassifier, CatBoostRegressor
 
@@ -242,12 +236,11 @@ def catboost(
         levels = ",".join(map(str, LEVELS))
         options["loss_function"] = f"MultiQuantile:alpha={levels}"
     kind = CatBoostClassifier if task == CLASSIFICATION else CatBoostRegressor
-    model = kind(**options)
+    stopping: dict[str, Any] = {}
     if is_stopped:
-        validation, train = held_out_rows(rows, y, seed, HELD_OUT)
-        model.fit(*train, eval_set=validation, early_stopping_rounds=PATIENCE)
-    else:
-        model.fit(rows, y)
+        validation, (rows, y) = held_out_rows(rows, y, seed, HELD_OUT)
+        stopping = {"eval_set": validation, "early_stopping_rounds": PATIENCE}
+    model = kind(**options).fit(rows, y, **stopping)
     predict = model.predict_proba if task == CLASSIFICATION else model.predict
     return lambda X: np.asarray(predict(_as_text(X)[0]))
 
@@ -261,7 +254,7 @@ def _as_text(X: Any) -> tuple[Any, list[str]]:
     return X.assign(**text), names
 
 
-def extra_trees(task: str, X: NDArray, y: NDArray, seed: int, budget: float) -> Predict:
+def extra_trees(task: str, X: NDArray, y: NDArray, seed: int) -> Predict:
     """Fit scikit-learn's randomized trees."""
     if task == REGRESSION:
         return ensemble.ExtraTreesRegressor(random_state=seed).fit(X, y).predict
@@ -271,9 +264,7 @@ def extra_trees(task: str, X: NDArray, y: NDArray, seed: int, budget: float) -> 
     return lambda X: (m * trees.predict_proba(X) + 1 / k) / (m + 1)
 
 
-def gaussian_process(
-    task: str, X: NDArray, y: NDArray, seed: int, budget: float
-) -> Predict:
+def gaussian_process(task: str, X: NDArray, y: NDArray, seed: int) -> Predict:
     """Fit scikit-learn's exact Gaussian process, a length scale for each feature."""
     kernel = ConstantKernel() * RBF(np.ones(X.shape[1])) + WhiteKernel()
     model = GaussianProcessRegressor(kernel, normalize_y=True, random_state=seed)
@@ -284,9 +275,7 @@ def gaussian_process(
         return pipeline.fit(X, y).predict
 
 
-def conformalized_trees(
-    task: str, X: Any, y: NDArray, seed: int, budget: float
-) -> Predict:
+def conformalized_trees(task: str, X: Any, y: NDArray, seed: int) -> Predict:
     """Fit LightGBM's quantiles; a quarter of the rows corrects the outer ones."""
     model = ConformalRegressor(
         TreeQuantiles(random_state=seed),
@@ -314,7 +303,7 @@ class TreeQuantiles(RegressorMixin, BaseEstimator):
     def fit(self, X: Any, y: NDArray) -> Self:
         """Fit a model of each level."""
         y, seed = np.asarray(y), self.random_state
-        self.predict_ = lightgbm_defaults(QUANTILES, X, y, seed, 0.0)
+        self.predict_ = lightgbm_defaults(QUANTILES, X, y, seed)
         return self
 
     def predict(self, X: Any) -> NDArray:
@@ -322,7 +311,7 @@ class TreeQuantiles(RegressorMixin, BaseEstimator):
         return self.predict_(X)
 
 
-def realmlp(task: str, X: NDArray, y: NDArray, seed: int, budget: float) -> Predict:
+def realmlp(task: str, X: NDArray, y: NDArray, seed: int) -> Predict:
     """Fit RealMLP with its tuned defaults, on one thread."""
     import pytabkit
 
@@ -331,7 +320,7 @@ def realmlp(task: str, X: NDArray, y: NDArray, seed: int, budget: float) -> Pred
     return _fitted(task, model, pytabkit.RealMLP_TD_Classifier(**options), X, y)
 
 
-def xrfm(task: str, X: NDArray, y: NDArray, seed: int, budget: float) -> Predict:
+def xrfm(task: str, X: NDArray, y: NDArray, seed: int) -> Predict:
     """Fit xRFM with its defaults; a fifth of the rows chooses."""
     from xrfm import xRFM
 
@@ -345,7 +334,7 @@ def xrfm(task: str, X: NDArray, y: NDArray, seed: int, budget: float) -> Predict
     return lambda X: np.asarray(model.predict_proba(scaler.transform(X)))
 
 
-def tabpfn(task: str, X: NDArray, y: NDArray, seed: int, budget: float) -> Predict:
+def tabpfn(task: str, X: NDArray, y: NDArray, seed: int) -> Predict:
     """Fit TabPFN, whose weights must be on disk."""
     import tabpfn as package
 
@@ -369,11 +358,12 @@ class Method(NamedTuple):
     def fit(
         self, task: str, X: Any, y: NDArray, seed: int, budget: float = 0.0
     ) -> Predict:
-        """Fit it, and return what predicts."""
+        """Fit it, and return what predicts; a budget is for one that tunes."""
+        fit = partial(self.of, budget=budget) if budget else self.of
         if self.takes_tables or not is_table(X):
-            return self.of(task, X, y, seed, budget)
+            return fit(task, X, y, seed)
         columns, rows = fit_columns(X, y, classification=task == CLASSIFICATION)
-        predict = self.of(task, rows, y, seed, budget)
+        predict = fit(task, rows, y, seed)
         return lambda X: predict(columns.transform(X))
 
 

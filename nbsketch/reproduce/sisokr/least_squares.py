@@ -22,17 +22,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nbsketch.reproduce import _report
 from nbsketch.reproduce._figures import Curve, Panel, curves_of
-from nbsketch.reproduce._report import (
-    Row,
-    Rows,
-    column,
-    groups,
-    growth,
-    summarized,
-    timed,
-    where,
-)
+from nbsketch.reproduce._report import Row, Rows, column, summarized, timed, where
 from nbsketch.reproduce.experiment import Experiment
 from nbsketch.sketches import IdentitySketch, PSparsifiedSketch
 from nbsketch.structured import InputOutputKernelRegressor
@@ -42,6 +34,11 @@ SIZES, QUICK_SIZES = (25, 50, 100, 150, 200, 300), (25, 100, 200)
 # The size of the one sketch while that of the other varies.
 FIXED_SIZE = 200
 _ALPHAS = 10.0 ** np.arange(-9, 1)
+_LABELS = {
+    "error": "Test MSE",
+    "training": "Training (s)",
+    "inference": "Inference (s)",
+}
 
 
 class Problem(NamedTuple):
@@ -62,11 +59,6 @@ class Method(NamedTuple):
     side: str
     input_size: int | None
     output_size: int | None
-
-    @property
-    def size(self) -> int | None:
-        """The size that varies."""
-        return self.input_size if self.side == "input" else self.output_size
 
 
 @lru_cache(maxsize=1)
@@ -125,8 +117,10 @@ def points(replicates: int, quick: bool) -> Iterator[tuple[Method, int, int]]:
 def measure(method: Method, n: int, seed: int) -> Iterator[Row]:
     """Yield one measurement: error, and seconds of training and inference."""
     problem = make_problem(n, seed)
-    if seed == 0:
-        evaluate(method, _first_rows(problem), seed)  # compiles
+    if seed == 0:  # compiles
+        count = max(*SIZES, FIXED_SIZE)
+        start = problem._replace(X=problem.X[:count], Y=problem.Y[:count])
+        evaluate(method, start, seed)
     row = {**method._asdict(), "replicate": seed}
     yield row | evaluate(method, problem, seed)
 
@@ -153,11 +147,6 @@ def _sketch(size: int | None) -> Any:
     return IdentitySketch() if size is None else PSparsifiedSketch(size)
 
 
-def _first_rows(problem: Problem) -> Problem:
-    count = max(*SIZES, FIXED_SIZE)
-    return problem._replace(X=problem.X[:count], Y=problem.Y[:count])
-
-
 def summarize(rows: Rows) -> list[Row]:
     """Return a row for each method and pair of sizes."""
     times = dict.fromkeys(("training", "inference"), min)
@@ -167,8 +156,6 @@ def summarize(rows: Rows) -> list[Row]:
 def panels(rows: Rows) -> list[Panel]:
     """Return error, training and inference time against both sizes."""
     table = summarize(rows)
-    labels = {"error": "Test MSE", "training": "Training (s)"}
-    labels["inference"] = "Inference (s)"
     return [
         Panel(
             f"{label} against the {side} sketch",
@@ -177,7 +164,7 @@ def panels(rows: Rows) -> list[Panel]:
             list(_curves(table, side, name)),
             "" if name == "error" else "y",
         )
-        for name, label in labels.items()
+        for name, label in _LABELS.items()
         for side in ("input", "output")
     ]
 
@@ -220,15 +207,12 @@ def summarize_rates(rows: Rows) -> list[Row]:
     """Return slope and stated exponent for each method and quantity."""
     table = []
     for name, quantity in product(STATED, STATED["IOKR"]):
-        sizes = groups(where(rows, name=name), "n")
+        sizes = _report.groups(where(rows, name=name), "n")
         curves = np.column_stack([column(one, quantity) for one in sizes.values()])
         row = {"name": name, "quantity": quantity, "stated": STATED[name][quantity]}
-        table.append(row | growth([n for (n,) in sizes], curves))
+        table.append(row | _report.growth([n for (n,) in sizes], curves))
     return table
 
 
-RUNS = {
-    "sisokr_rates": Experiment(
-        "sisokr_rates", rate_points, measure_rate, summarize_rates
-    )
-}
+rates = Experiment("sisokr_rates", rate_points, measure_rate, summarize_rates)
+RUNS = {"sisokr_rates": rates}

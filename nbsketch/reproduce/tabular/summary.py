@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ from scipy.stats import rankdata, sem, studentized_range
 
 from nbsketch.plots import axes_or_new
 from nbsketch.reproduce import _report
-from nbsketch.reproduce._figures import Curve, Panel, style_of
+from nbsketch.reproduce._figures import Panel, curves_of, style_of
 from nbsketch.reproduce._report import Row, Rows, column, geometric, groups, where
 from nbsketch.reproduce.tabular import problems
 from nbsketch.reproduce.tabular.methods import DEFAULT, HISTOGRAMS, LIGHTGBM, OURS
@@ -43,15 +42,15 @@ def summarize(rows: Rows) -> list[Row]:
 
 def shared_splits(rows: Rows) -> list[Row]:
     """Return the splits on which every method of a set ran, sets in their order."""
-    places = {
-        (problem.task, problem.name): k for k, problem in enumerate(problems.PROBLEMS)
-    }
+    order = [(problem.task, problem.name) for problem in problems.PROBLEMS]
     grouped = groups(rows, "task", "set")
     kept = []
-    for place in sorted(grouped, key=lambda place: places.get(place, len(places))):
-        methods = groups(grouped[place], "method").values()
-        shared = set.intersection(*({row["split"] for row in one} for one in methods))
-        kept += [row for row in grouped[place] if row["split"] in shared]
+    for place in dict.fromkeys([*order, *grouped]):
+        group = grouped.get(place, [])
+        splits = [
+            {r["split"] for r in part} for part in groups(group, "method").values()
+        ]
+        kept += [row for row in group if all(row["split"] in part for part in splits)]
     return kept
 
 
@@ -103,14 +102,16 @@ def ranks(rows: Rows, task: str, name: str = "error") -> tuple[dict[str, float],
     Journal of Machine Learning Research 7, 1-30, section 3.2.2.
     """
     table = where(summarize(rows), task=task)
-    sets = tuple(dict.fromkeys(row["set"] for row in table))
-    every = groups(table, "method")
-    names = [key[0] for key, group in every.items() if len(group) == len(sets)]
-    if not names:
+    n_sets = len({row["set"] for row in table})
+    errors = {
+        method: column(group, name)
+        for (method,), group in groups(table, "method").items()
+        if len(group) == n_sets
+    }
+    if not errors:
         return {}, float("nan")
-    values = np.array([column(every[method,], name) for method in names])
-    mean = rankdata(values, axis=0).mean(axis=1)
-    return dict(zip(names, mean.tolist(), strict=True)), nemenyi(len(names), len(sets))
+    mean = rankdata(list(errors.values()), axis=0).mean(axis=1).tolist()
+    return dict(zip(errors, mean, strict=True)), nemenyi(len(errors), n_sets)
 
 
 def nemenyi(n_methods: int, n_sets: int) -> float:
@@ -156,21 +157,15 @@ def panels(rows: Rows) -> list[Panel]:
     ):
         kept = [row for row in where(table, task=task) if row[name] is not None]
         sets = tuple(dict.fromkeys(row["set"] for row in kept))
+        dots = [
+            row | {"place": sets.index(row["set"]), name: max(row[name], _LEAST_DRAWN)}
+            for row in kept
+        ]
+        curves = curves_of(dots, "method", "place", name)
+        curves = [curve._replace(joined=False) for curve in curves]
         if kept:
-            result.append(Panel(title, "", "Ratio", _dots(kept, name, sets), "y", sets))
+            result.append(Panel(title, "", "Ratio", curves, "y", sets))
     return result
-
-
-def _dots(table: Rows, name: str, sets: Sequence[str]) -> list[Curve]:
-    return [
-        Curve(
-            method,
-            [sets.index(row["set"]) for row in rows],
-            [max(row[name], _LEAST_DRAWN) for row in rows],
-            joined=False,
-        )
-        for (method,), rows in groups(table, "method").items()
-    ]
 
 
 # Tables of the documentation by name: task and column; methods are the columns.
@@ -231,20 +226,17 @@ def _cell(row: Row, name: str) -> str:
 
 
 def _rank_table(rows: Rows) -> list[Row]:
+    """Return the mean ranks of the methods by task, and the critical distances."""
+    by_task = {task: ranks(rows, task) for task in problems.TASKS}
+    by_task = {task: pair for task, pair in by_task.items() if pair[0]}
     table: dict[str, Row] = {}
-    for task in dict.fromkeys(row["task"] for row in rows):
-        mean, distance = ranks(rows, task)
-        last = {"critical distance": distance} if mean else {}
-        for method, rank in (mean | last).items():
-            entry = table.setdefault(method, {"method": method})
-            entry[task] = f"{rank:.2f}"
-    tasks = [
-        task for task in problems.TASKS if any(task in row for row in table.values())
-    ]
-    order = sorted(table, key="critical distance".__eq__)  # the distance last
-    return [
-        {"method": n, **{task: table[n].get(task, "") for task in tasks}} for n in order
-    ]
+    for task, (mean, _) in by_task.items():
+        for method, rank in mean.items():
+            table.setdefault(method, dict.fromkeys(by_task, ""))[task] = f"{rank:.2f}"
+    if table:
+        texts = {task: f"{distance:.2f}" for task, (_, distance) in by_task.items()}
+        table["critical distance"] = texts
+    return [{"method": method, **row} for method, row in table.items()]
 
 
 def _about(rows: Rows) -> list[Row]:
@@ -314,10 +306,9 @@ def against_best(table: Rows) -> list[Row]:
             ratio = ours[0][error] / best[error]
             place = {"task": task, "set": name}
             pairs.append(place | {"least error": best["method"], "ratio": ratio})
-    order = sorted(
-        pairs, key=lambda row: (-problems.TASKS.index(row["task"]), row["ratio"])
-    )
-    return [row | {"ratio": f"{row['ratio']:.2f}"} for row in reversed(order)]
+    tasks = problems.TASKS
+    pairs.sort(key=lambda row: (tasks.index(row["task"]), -row["ratio"]))
+    return [row | {"ratio": f"{row['ratio']:.2f}"} for row in pairs]
 
 
 def coverages(rows: Rows) -> list[Row]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from nbsketch import datasets
 from nbsketch._progress import Progress
+from nbsketch.reproduce._report import timed
 
 
 def load(name: str, data_home: Path | None, **options: Any) -> Any:
@@ -49,6 +50,16 @@ class Split(NamedTuple):
         """Return the split with targets of mean 0 and deviation 1 in training."""
         Y_train, Y_test = standardized(self.Y_train, self.Y_test)
         return self._replace(Y_train=Y_train, Y_test=Y_test)
+
+    def fit(self, model: Any, start: int = 0) -> tuple[NDArray, float]:
+        """Fit a model; return its predictions, and the processor seconds of the fit.
+
+        The time includes the draw of a sketch; a fit of `start` rows compiles first.
+        """
+        if start:
+            model.fit(self.X_train[:start], self.Y_train[:start])
+        _, seconds = timed(model.fit, self.X_train, self.Y_train)
+        return model.predict(self.X_test), seconds
 
 
 Key = tuple[str, ...]

@@ -24,17 +24,10 @@ from nbsketch import sketches
 from nbsketch.datasets import Dataset
 from nbsketch.estimators import SketchedKernelRegressor
 from nbsketch.kernels import GaussianKernel
+from nbsketch.reproduce import _report
 from nbsketch.reproduce._data import load, standardized
 from nbsketch.reproduce._figures import Curve, Panel, Style
-from nbsketch.reproduce._report import (
-    Row,
-    Rows,
-    column,
-    groups,
-    summarized,
-    timed,
-    where,
-)
+from nbsketch.reproduce._report import Row, Rows, column, groups, where
 from nbsketch.reproduce.experiment import Experiment
 
 WITHOUT, BOOTSTRAP, SPARSE = "without sketch", "bootstrap", "sparse JL"
@@ -101,11 +94,13 @@ def split(data: Dataset, seed: int) -> Parts:
 def evaluate(parts: Parts, method: Method, seed: int) -> dict[str, float]:
     """Choose h and penalty on the evaluation rows; return test error and fit time."""
     errors = [
-        [_error(predict, *parts.evaluation) for predict in predictors]
-        for predictors in (fit(parts.train, method, h, GRID, seed) for h in GRID)
+        [_error(p, *parts.evaluation) for p in fit(parts.train, method, h, GRID, seed)]
+        for h in GRID
     ]
     i, j = np.unravel_index(np.argmin(errors), np.shape(errors))
-    (predict,), seconds = timed(fit, parts.train, method, GRID[i], [GRID[j]], seed)
+    (predict,), seconds = _report.timed(
+        fit, parts.train, method, GRID[i], [GRID[j]], seed
+    )
     return {"error": _error(predict, *parts.test), "seconds": seconds}
 
 
@@ -186,7 +181,7 @@ def parts_of(name: str, data_home: Path | None) -> Callable[[int], Parts]:
 def summarize(rows: Rows) -> list[Row]:
     """Return one row for each set, method, size and number of nonzeros."""
     by = "set", *Method._fields
-    return summarized(rows, by, {"seconds": np.median}, ["error"], "runs")
+    return _report.summarized(rows, by, {"seconds": np.median}, ["error"], "runs")
 
 
 def _largest(table: Rows) -> list[Row]:

@@ -67,19 +67,15 @@ def measure(
         diagnostics.is_k_satisfiable(draw, mu, density=density, noise=NOISE)
         for draw in draws
     ]
-    yield {
-        "set": name,
-        "sketch": label,
-        "size": size,
-        "c": diagnostics.satisfiability_constant(density),
-        "share": float(np.mean([v.satisfied for v in checks])),
-        "distortion": float(
-            np.mean([v.distortion <= v.distortion_bound for v in checks])
-        ),
-        "leakage": float(np.mean([v.leakage <= v.leakage_bound for v in checks])),
-        "draws": replicates,
-        "dimension": checks[0].dimension,
+    within = {
+        "share": [v.satisfied for v in checks],
+        "distortion": [v.distortion <= v.distortion_bound for v in checks],
+        "leakage": [v.leakage <= v.leakage_bound for v in checks],
     }
+    c = diagnostics.satisfiability_constant(density)
+    row: Row = {"set": name, "sketch": label, "size": size, "c": c}
+    row |= {key: float(np.mean(values)) for key, values in within.items()}
+    yield row | {"draws": replicates, "dimension": checks[0].dimension}
 
 
 def panels(rows: Rows) -> list[Panel]:

@@ -21,7 +21,7 @@ from nbsketch.kernels import GaussianKernel, median_distance
 from nbsketch.metrics import crossing_loss, pinball_loss
 from nbsketch.model_selection import cross_validate
 from nbsketch.reproduce._data import Key, Split, settings_for
-from nbsketch.reproduce._report import Row, Rows, timed
+from nbsketch.reproduce._report import Row, Rows
 from nbsketch.reproduce.experiment import Experiment
 from nbsketch.reproduce.p_sparsified.methods import METHODS, PAPER, WITHOUT, compare
 
@@ -71,8 +71,7 @@ def evaluate(
 ) -> Row:
     """Return "pinball" and "crossing" loss on the test rows, times 100, and "seconds".
 
-    The time is that of ``fit``, including the draw; a small fit compiles first. It is
-    "certified" by Newton's method, or by Adam.
+    The fit is "certified" by Newton's method, or by Adam.
     """
     is_certified = method != WITHOUT or len(split.X_train) <= _MANY_ROWS
     options: dict[str, Any] = {"alpha": setting.alpha, "gamma": setting.gamma}
@@ -80,9 +79,7 @@ def evaluate(
         options["solver"] = StochasticSolver()
     kernel = GaussianKernel(setting.bandwidth)
     model = _model(method, size, seed, kernel=kernel, tol=_TOL, **options)
-    model.fit(split.X_train[: 2 * size], split.Y_train[: 2 * size])
-    _, seconds = timed(model.fit, split.X_train, split.Y_train)
-    predicted = model.predict(split.X_test)
+    predicted, seconds = split.fit(model, start=2 * size)
     return {
         "certified": is_certified,
         "pinball": 100 * pinball_loss(split.Y_test, predicted, LEVELS),

@@ -25,15 +25,7 @@ from nbsketch.metrics import rrmse
 from nbsketch.model_selection import cross_validate
 from nbsketch.outputs import GraphOutput
 from nbsketch.reproduce._data import Key, Split, load, settings_for
-from nbsketch.reproduce._report import (
-    Row,
-    Rows,
-    groups,
-    read_csv,
-    summarized,
-    timed,
-    where,
-)
+from nbsketch.reproduce._report import Row, Rows, groups, read_csv, summarized, where
 from nbsketch.reproduce.experiment import Experiment
 from nbsketch.reproduce.p_sparsified import methods
 from nbsketch.reproduce.p_sparsified.methods import METHODS, PROGRAM, WITHOUT, compare
@@ -119,14 +111,8 @@ def tune(split: Split, method: str, size: int) -> Setting:
 
 
 def errors_of(split: Split, model: Any, seed: int) -> tuple[NDArray, float]:
-    """Return the RRMSE of each target on the test rows, and the seconds of the fit.
-
-    The time is that of ``fit``, including the draw; a small fit compiles first.
-    """
-    if seed == 0:
-        model.fit(split.X_train[: 2 * SIZE], split.Y_train[: 2 * SIZE])
-    _, seconds = timed(model.fit, split.X_train, split.Y_train)
-    predicted = model.predict(split.X_test)
+    """Return the RRMSE of each target on the test rows, and the seconds of the fit."""
+    predicted, seconds = split.fit(model, start=0 if seed else 2 * SIZE)
     return rrmse(split.Y_test, predicted, split.Y_train.mean(axis=0)), seconds
 
 

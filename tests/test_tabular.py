@@ -589,15 +589,15 @@ def test_problems_of_the_comparison_of_sketches(tiny):
     assert sketch_cost.table_of(real, None).name == "toy"
     y = sketch_cost.table_of(labels, None).y
     assert y.dtype == bool and 0.4 < y.mean() < 0.6
+    errors = sketch_cost._ERRORS
     wrong = np.array([True, False, True, True])
-    assert (
-        sketch_cost.wrong(wrong, ~wrong) == 1 and sketch_cost.wrong(wrong, wrong) == 0
-    )
+    assert errors["logistic"](wrong, ~wrong) == 1
+    assert errors["logistic"](wrong, wrong) == 0
     y = np.array([0.0, 3.0])
-    assert sketch_cost.rmse(y, np.array([1.0, 10.0])) == 5
-    assert sketch_cost.absolute(y, np.array([1.0, -4.0])) == 4
+    assert errors["square"](y, np.array([1.0, 10.0])) == 5
+    assert errors["huber"](y, np.array([1.0, -4.0])) == 4
     levels = np.column_stack([y - 1, y, y + 1])  # 0.1 above, 0.1 below
-    assert sketch_cost.quantile_error(y, levels) == pytest.approx(0.2 / 3)
+    assert errors["quantiles"](y, levels) == pytest.approx(0.2 / 3)
 
 
 # steadiness -------------------------------------------------------------------------

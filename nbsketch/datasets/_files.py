@@ -14,7 +14,6 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from http.client import HTTPException
 from pathlib import Path
 from textwrap import indent
@@ -244,6 +243,7 @@ Folder = str | os.PathLike | None
 Loader = Callable[..., Dataset]
 
 
+_SETS = tomllib.loads(Path(__file__).with_name("sets.toml").read_text("utf-8"))
 E = TypeVar("E", bound=Entry)
 
 
@@ -251,14 +251,8 @@ def read_entries(kind: type[E], section: str) -> dict[str, E]:
     """Return the sets in a section of the table file by name."""
     return {
         name: kind(name=name, **{key: _parsed(key, fields[key]) for key in fields})
-        for name, fields in _table_file()[section].items()
+        for name, fields in _SETS[section].items()
     }
-
-
-@cache
-def _table_file() -> dict[str, dict[str, dict[str, Any]]]:
-    path = Path(__file__).with_name("sets.toml")
-    return tomllib.loads(path.read_text("utf-8"))
 
 
 def _parsed(key: str, value: Any) -> Any:

@@ -118,32 +118,18 @@ def _read_autompg(table: Table, path: Path) -> tuple[NDArray, NDArray]:
 
 
 def _read_california(table: Table, path: Path) -> tuple[NDArray, NDArray]:
-    lines = read_lines(path)[table.n_header_lines :]
-    return _derive_california(_files.parse_rows(lines, path, 9, table.delimiter))
-
-
-def _derive_california(table: NDArray) -> tuple[NDArray, NDArray]:
     """Return scikit-learn's features and target from the columns of the file."""
+    lines = read_lines(path)[table.n_header_lines :]
+    columns = _files.parse_rows(lines, path, 9, table.delimiter).T
     longitude, latitude, age, rooms, bedrooms, people, households, income, value = (
-        table.T
+        columns
     )
     shares = [rooms / households, bedrooms / households, people, people / households]
     X = np.column_stack([income, age, *shares, latitude, longitude])
     return X, value / 100_000
 
 
-def _fetch_california(missing: FileNotFoundError) -> tuple[NDArray, NDArray]:
-    """Return what scikit-learn downloads; raise `missing` if it fails."""
-    from sklearn.datasets import fetch_california_housing
-
-    bunch = _files.fetch_through_sklearn(fetch_california_housing, missing)
-    return bunch.data, bunch.target
-
-
-_READERS: dict[str, Read] = {
-    "autompg": _read_autompg,
-    "california": _read_california,
-}
+_READERS: dict[str, Read] = {"autompg": _read_autompg, "california": _read_california}
 
 
 def _read(table: Table, data_home: Folder, download: bool) -> tuple[Any, ...]:
@@ -153,7 +139,10 @@ def _read(table: Table, data_home: Folder, download: bool) -> tuple[Any, ...]:
     except FileNotFoundError as missing:
         if table.name != "california" or not download:
             raise
-        return _fetch_california(missing)
+        from sklearn.datasets import fetch_california_housing
+
+        bunch = _files.fetch_through_sklearn(fetch_california_housing, missing)
+        return bunch.data, bunch.target
     return _READERS.get(table.name, _read_table)(table, *paths)
 
 

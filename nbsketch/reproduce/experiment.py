@@ -91,7 +91,12 @@ class Experiment:
             folder = out or RESULTS
         file = folder / f"{self.name}.csv" if folder else None
         if file and plot_only:
-            return self.publish(_read(file), file, is_measured=False)
+            if not file.exists():
+                raise FileNotFoundError(
+                    f"{file} does not exist, nothing to plot: run without --plot-only "
+                    "first"
+                )
+            return self.publish(_report.read_csv(file), file, is_measured=False)
         count = replicates or self.replicates[quick]
         points = list(self.points(count, quick, **options))
         return self.publish(self._measured(points, file), file)
@@ -134,14 +139,6 @@ class Experiment:
         notes += [*self.remarks(), _report.read_provenance(file)]
         page = _report.as_markdown(table, self.entry["title"], notes)
         file.with_suffix(".md").write_text(page, encoding="utf-8")
-
-
-def _read(path: Path) -> list[Row]:
-    if not path.exists():
-        raise FileNotFoundError(
-            f"{path} does not exist, nothing to plot: run without --plot-only first"
-        )
-    return _report.read_csv(path)
 
 
 def measure_all(

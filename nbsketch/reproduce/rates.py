@@ -138,13 +138,15 @@ def filter_risks(
     values, cross = np.maximum(values, 0.0), vectors.T @ cross
     modes = vectors if basis is None else basis @ vectors
     # In the orthonormal basis of the design, where a norm is a risk.
-    modes = (DESIGN.eigenvalues**power)[:, None] * modes
+    scales = DESIGN.eigenvalues**power
+    truth = np.column_stack([scales * DESIGN.coefficients(s) for s in SOURCES])
+    modes = scales[:, None] * modes
     spread = np.square(modes).sum(axis=0) * values * NOISE**2 / len(sample.X)
     risks = {}
     for name, filter in filters.items():
         gains = filter.resolve(values[-1]).values(values[:, None], alphas)
         fitted = np.tensordot(modes, gains[:, :, None] * cross[:, None, :], axes=1)
-        bias = np.square(fitted - _truth(power)[:, None, :]).sum(axis=0)
+        bias = np.square(fitted - truth[:, None, :]).sum(axis=0)
         risks[name] = bias + (spread @ np.square(gains))[:, None]
     return risks
 
@@ -273,12 +275,6 @@ def _gradients(sample: Sample, rng: np.random.Generator) -> Iterator[Found]:
             path = solve_sgm(Z, Y, **options, checkpoints=stops, rng=rng).path
             risks = [DESIGN.excess_risk(basis @ i.coef, source).mean() for i in path]
             yield name, source, float(min(risks))
-
-
-def _truth(power: float) -> NDArray:
-    """Return the targets in the orthonormal basis of the design, of shape (J, k)."""
-    scales = DESIGN.eigenvalues**power
-    return np.column_stack([scales * DESIGN.coefficients(s) for s in SOURCES])
 
 
 SIZES, QUICK_SIZES = tuple(2**k for k in range(8, 14)), (256, 512, 1024)

@@ -27,10 +27,7 @@ PAPER = read_csv(Path(__file__).with_name("paper.csv"))
 
 
 def compare(
-    rows: Rows,
-    losses: Sequence[str],
-    typical: Callable[[Any], Any],
-    paper: Rows = (),
+    rows: Rows, losses: Sequence[str], typical: Callable[[Any], Any], paper: Rows = ()
 ) -> list[Row]:
     """Return a row for each set and method: mean and deviation of losses, and times.
 

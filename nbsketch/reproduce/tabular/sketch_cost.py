@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn import metrics
 from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
@@ -36,23 +37,12 @@ Recipe = Callable[[int, int], sketches.SketchRecipe]
 
 
 class Problem(NamedTuple):
-    """A set, a model with its size s, and the error of its predictions."""
+    """A set, and a model of a loss with its size s."""
 
     set: str
     loss: str
     model: Any
     size: int
-    error: Callable[[NDArray, NDArray], Any]
-
-
-def rmse(y: NDArray, predicted: NDArray) -> Any:
-    """Return the root mean squared error."""
-    return np.sqrt(np.mean((y - predicted) ** 2))
-
-
-def absolute(y: NDArray, predicted: NDArray) -> Any:
-    """Return the mean absolute error."""
-    return np.mean(np.abs(y - predicted))
 
 
 def quantile_error(y: NDArray, predicted: NDArray) -> float:
@@ -60,25 +50,26 @@ def quantile_error(y: NDArray, predicted: NDArray) -> float:
     return pinball_loss(y, predicted, LEVELS) / len(LEVELS)
 
 
-def wrong(y: NDArray, predicted: NDArray) -> Any:
-    """Return the share of wrong labels."""
-    return np.mean(y != predicted)
-
-
 _SQUARE = estimators.SketchedKernelRegressor()
 _HUBER = estimators.SketchedKernelRegressor(loss="huber", tol=1e-4)
 _QUANTILES = estimators.JointQuantileRegressor(LEVELS, tol=1e-4)
 _LOGISTIC = estimators.SketchedKernelClassifier(loss="logistic", tol=1e-4)
+_ERRORS: dict[str, Callable[[NDArray, NDArray], float]] = {
+    "square": metrics.root_mean_squared_error,
+    "huber": metrics.mean_absolute_error,
+    "quantiles": quantile_error,
+    "logistic": metrics.zero_one_loss,
+}
 PROBLEMS = (
-    Problem("california", "square", _SQUARE, 1000, rmse),
-    Problem("powerplant", "square", _SQUARE, 1000, rmse),
-    Problem(SYNTHETIC, "square", _SQUARE, 1000, rmse),
-    Problem("concrete", "huber", _HUBER, 412, absolute),
-    Problem("airfoil", "huber", _HUBER, 500, absolute),
-    Problem(SYNTHETIC, "huber", _HUBER, 500, absolute),
-    Problem("airfoil", "quantiles", _QUANTILES, 300, quantile_error),
-    Problem("concrete", "quantiles", _QUANTILES, 206, quantile_error),
-    Problem("california", "logistic", _LOGISTIC, 500, wrong),
+    Problem("california", "square", _SQUARE, 1000),
+    Problem("powerplant", "square", _SQUARE, 1000),
+    Problem(SYNTHETIC, "square", _SQUARE, 1000),
+    Problem("concrete", "huber", _HUBER, 412),
+    Problem("airfoil", "huber", _HUBER, 500),
+    Problem(SYNTHETIC, "huber", _HUBER, 500),
+    Problem("airfoil", "quantiles", _QUANTILES, 300),
+    Problem("concrete", "quantiles", _QUANTILES, 206),
+    Problem("california", "logistic", _LOGISTIC, 500),
 )
 QUICK_PROBLEMS = (PROBLEMS[4], PROBLEMS[6])
 RECIPES: dict[str, Recipe] = {
@@ -111,7 +102,7 @@ def table_of(problem: Problem, data_home: Path | None) -> Dataset:
         data = Dataset(SYNTHETIC, X, y, names, ("y",))
     else:
         data = load(problem.set, data_home)
-    if problem.error is wrong:
+    if problem.loss == "logistic":
         data = replace(data, y=data.y > np.median(data.y))
     return data
 
@@ -139,7 +130,7 @@ def evaluate(problem: Problem, data: Dataset, seed: int) -> Iterator[Row]:
             "loss": problem.loss,
             "sketch": name,
             "landmarks": len(model.landmarks_),
-            "error": float(problem.error(y_test, predictions[0][0])),
+            "error": float(_ERRORS[problem.loss](y_test, predictions[0][0])),
             "fit": seconds,
             # microseconds of a row
             "predict": 1e6 * min(s for _, s in predictions) / len(X_test),

@@ -11,7 +11,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from nbsketch.reproduce._report import write_provenance
+from nbsketch.reproduce._report import read_provenance, write_provenance
 
 COLUMNS = {
     "product": "Product.time_product",
@@ -61,7 +61,8 @@ def main(folder, out, *labels):
         writer = csv.DictWriter(file, rows[0], lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-    print(write_provenance(Path(out)))
+    write_provenance(Path(out))
+    print(read_provenance(Path(out)))
 
 
 if __name__ == "__main__":

@@ -517,24 +517,22 @@ def plot_shapley_summary(
     phi, rows, labels = _checked(values, X, names)
     order = np.argsort(-np.abs(phi).mean(axis=0), kind="stable")[:_MOST_FEATURES]
     ax = axes_or_new(ax, (_SHAPLEY_WIDTH, _ROW_HEIGHT * len(order) + 1.2))
+    from matplotlib.colors import LinearSegmentedColormap
+
+    colors = LinearSegmentedColormap.from_list("low_high", [BLUE, ORANGE])
     ax.axvline(0.0, color=GRAY, linewidth=0.8)
     for place, j in enumerate(order):
         height = place + _swarm(phi[:, j])
-        ranks = np.argsort(np.argsort(rows[:, j], kind="stable")) / max(
-            1, len(rows) - 1
-        )
-        ax.scatter(phi[:, j], height, c=ranks, cmap=_colors(), s=5, linewidths=0)
+        ranks = np.argsort(np.argsort(rows[:, j], kind="stable"))
+        shares = ranks / max(1, len(rows) - 1)
+        ax.scatter(phi[:, j], height, c=shares, cmap=colors, s=5, linewidths=0)
     _list_features(ax, order, labels)
     return finish(ax, xlabel="Shapley value (low feature blue, high orange)")
 
 
 @documents_axes
 def plot_shapley_row(
-    values: ArrayLike,
-    expected_value: float = 0.0,
-    names: Any = None,
-    *,
-    ax: Any = None,
+    values: ArrayLike, expected_value: float = 0.0, names: Any = None, *, ax: Any = None
 ) -> Any:
     """Plot the Shapley values of one row as bars, from the expected value.
 
@@ -657,9 +655,3 @@ def _swarm(values: NDArray) -> NDArray:
         step = np.arange(len(inside)) - (len(inside) - 1) / 2
         heights[inside] = _SPREAD * step / counts.max()
     return heights
-
-
-def _colors() -> Any:
-    from matplotlib.colors import LinearSegmentedColormap
-
-    return LinearSegmentedColormap.from_list("low_high", [BLUE, ORANGE])

@@ -400,6 +400,6 @@ def test_the_experiment_measures_each_setting(monkeypatch, tmp_path):
     assert len(rows) == 3 * len(coverage.SETTINGS)
     for row in rows:
         assert 0 <= row["coverage"] <= 1 and row["width"] > 0
-        in_mapie = coverage.SETTINGS[row["setting"]].in_mapie is not None
+        in_mapie = coverage.SETTINGS[row["setting"]].in_mapie
         assert (row["mapie"] is not None) == in_mapie
     assert (tmp_path / "coverage.csv").exists()

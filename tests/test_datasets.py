@@ -105,7 +105,7 @@ def test_loaders_document_each_argument_and_error(loader):
 
 
 def test_each_set_of_the_table_file_has_a_loader():
-    entries = [*tables.TABLES, *mulan.LABEL_SETS, *mulan.TARGET_SETS, "otoliths"]
+    entries = [*tables.TABLES, *mulan.LABEL_SETS, *mulan.TARGET_SETS, *mulan.IMAGES]
     assert sorted(f"load_{name.replace('-', '_')}" for name in entries) == LOADERS
     for entry in tables.TABLES.values():
         assert set(entry.categories) <= set(entry.feature_names)
@@ -641,7 +641,7 @@ def test_gzipped_download_is_unpacked_and_checked(monkeypatch, tmp_path):
     text = UCI["pol"][1].encode()
     file = _files.RemoteFile("data.csv", "https://example.org/data.csv.gz")
     file = replace(file, sha256=hashlib.sha256(text).hexdigest())
-    source = _files.Source("pol", "somewhere", (file,))
+    source = _files.Entry(name="pol", origin="somewhere", files=(file,), text={})
     serve(monkeypatch, {"data.csv.gz": gzip.compress(text)})
     (path,) = _files.locate(source, None, True)
     assert path.read_bytes() == text

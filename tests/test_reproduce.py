@@ -430,7 +430,8 @@ def test_published_targets_average_to_the_published_errors():
         rows = _report.where(table2.TARGETS, set=name)
         for method in METHODS:
             mean = np.mean([row[method] for row in rows])
-            assert abs(mean - table2.PAPER[name][method].paper) < 2e-3
+            (published,) = _report.where(methods.PAPER, set=name, method=method)
+            assert abs(mean - published["paper"]) < 2e-3
 
 
 def test_figures_go_to_a_folder_of_results(tiny_figures, tmp_path, monkeypatch):
@@ -526,10 +527,14 @@ ROWS = [
 ]
 
 
+def publish_rows(folder):
+    """Write the rows as the table of an experiment, and return it."""
+    table = experiment.Experiment("table4", None, None)
+    return table.publish(ROWS, folder / "rows.csv")
+
+
 def test_csv_round_trip(tmp_path):
-    assert (
-        experiment.publish_table(ROWS, tmp_path, "rows", "Title", ["A note."]) is ROWS
-    )
+    assert publish_rows(tmp_path) == ROWS
     assert _report.read_csv(tmp_path / "rows.csv") == ROWS
 
 
@@ -607,15 +612,16 @@ def test_choices_are_kept_and_completed(tmp_path):
 
     def choose(key):
         asked.append(key)
-        return {"alpha": float(len(asked))}
+        return table2.Setting(1.0, alpha=float(len(asked)))
 
     first = _data.settings_for([("a", "x")], choose, None, file)
     both = _data.settings_for([("a", "x"), ("a", "y")], choose, None, file)
-    assert first == {("a", "x"): {"alpha": 1.0}}
-    assert both == {**first, ("a", "y"): {"alpha": 2.0}}
+    settings = [{"bandwidth": 1.0, "alpha": alpha} for alpha in (1.0, 2.0)]
+    assert first == {("a", "x"): settings[0]}
+    assert both == {**first, ("a", "y"): settings[1]}
     assert asked == [("a", "x"), ("a", "y")]
     written = json.loads(file.read_text("utf-8"))
-    assert written == {"a": {"x": {"alpha": 1.0}, "y": {"alpha": 2.0}}}
+    assert written == {"a": {"x": settings[0], "y": settings[1]}}
 
 
 def test_a_file_that_holds_no_choices_is_named(tiny_table1, tmp_path, capsys):
@@ -648,7 +654,7 @@ def test_all_runs_every_experiment_and_names_what_is_missing(monkeypatch, capsys
 
 
 def test_a_result_says_when_and_where_it_was_measured(tmp_path):
-    experiment.publish_table(ROWS, tmp_path, "rows", "Title", [])
+    publish_rows(tmp_path)
     known = json.loads((tmp_path / "rows.json").read_text())
     assert known["nbsketch"] == nbsketch.__version__
     assert {"date", "numba", "numpy", "processor", "threads"} <= known.keys()

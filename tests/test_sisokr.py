@@ -9,10 +9,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from nbsketch import GaussianKernel, PSparsifiedSketch, cli
 from nbsketch.datasets import Dataset, make_documents
-from nbsketch.reproduce import _report
-from nbsketch.reproduce.sisokr import large, least_squares, multilabel
-
-PAPER = {"IOKR": multilabel.Published(50.0, 2.5)}
+from nbsketch.reproduce import _data, _report
+from nbsketch.reproduce.sisokr import least_squares, multilabel
+from nbsketch.reproduce.sisokr.multilabel import Setting
 
 needs_data = pytest.mark.skipif(
     "NBSKETCH_DATA" not in os.environ, reason="needs the data sets"
@@ -27,24 +26,31 @@ def toy(n=90, n_train=60, sparse=True):
     return Dataset("toy", X, Y.toarray(), words, labels, n_train)
 
 
-def missing(data_home=None):
-    raise FileNotFoundError("Fetch it from elsewhere.")
+def load(name, data_home):
+    if name == "absent":
+        raise FileNotFoundError("Fetch it from elsewhere.")
+    return toy()
+
+
+def setting_of(name, method):
+    """Return the setting of a method on a set."""
+    (found,) = [s for s in multilabel.SETTINGS if (s.set, s.method) == (name, method)]
+    return found
 
 
 @pytest.fixture
 def tiny(monkeypatch):
     """Shrink everything: 60 training rows, sketches of 20 and 5 rows."""
-    settings = {
-        "IOKR": multilabel.Setting(1e-3, 100.0, 1.0),
-        "SIOKR": multilabel.Setting(1e-3, 100.0, None, 20, None, subsampled=False),
-        "ISOKR": multilabel.Setting(1e-3, 100.0, 1.0, None, 5),
-        "SISOKR": multilabel.Setting(1e-3, 100.0, 1.0, 20, 5),
-    }
-    sets = {
-        "toy": multilabel.Problem(lambda data_home: toy(), settings, PAPER),
-        "absent": multilabel.Problem(missing, settings, {}),
-    }
-    monkeypatch.setattr(multilabel, "SETS", sets)
+    paper = {"paper_f1": 50.0, "paper_training": 2.5}
+    settings = [
+        Setting("toy", "IOKR", 1e-3, 100.0, 1.0, **paper),
+        Setting("toy", "SIOKR", 1e-3, 100.0, None, 20, None, is_subsampled=False),
+        Setting("toy", "ISOKR", 1e-3, 100.0, 1.0, None, 5),
+        Setting("toy", "SISOKR", 1e-3, 100.0, 1.0, 20, 5),
+        Setting("absent", "IOKR", 1e-3, 100.0, 1.0),
+    ]
+    monkeypatch.setattr(multilabel, "SETTINGS", settings)
+    monkeypatch.setattr(multilabel, "load", load)
     for name, value in {
         "QUICK_TRAIN": 60,
         "N_OTHERS": 20,
@@ -73,14 +79,14 @@ def test_the_command_writes_table_and_figure(tiny, tmp_path, capsys, monkeypatch
     assert all((tmp_path / name).stat().st_size > 100 for name in files)
     # the figure again, from its file alone
     (tmp_path / "sisokr_synthetic.png").unlink()
-    monkeypatch.setattr(multilabel, "SETS", None)
+    monkeypatch.setattr(multilabel, "SETTINGS", None)
     assert cli.main([*command, "--plot-only"]) == 0
     assert (tmp_path / "sisokr_synthetic.png").exists()
 
 
 def test_the_set_of_the_size_of_bookmarks_is_not_quick(tiny, tmp_path, monkeypatch):
     calls = []
-    monkeypatch.setattr(large, "run", lambda out: calls.append("run"))
+    monkeypatch.setattr(multilabel, "LARGE", lambda out: calls.append("run"))
     monkeypatch.setattr(least_squares, "run", lambda *a: calls.append(a))
     multilabel.run(replicates=1, quick=True)
     multilabel.run(replicates=1)
@@ -136,7 +142,7 @@ def test_inputs_are_scaled(sparse):
 
 def test_settings_are_those_of_the_paper():
     labels = np.array([[1, 1, 1], [1, 0, 0]])
-    model = multilabel.SETS["mediamill"].settings["SIOKR"].model(3, labels)
+    model = setting_of("mediamill", "SIOKR").model(3, labels)
     assert model.output_kernel.bandwidth == 2**0.5
     assert model.kernel.bandwidth == 10 and model.random_state == 3
     assert model.sketch == PSparsifiedSketch(8000, law="gaussian")
@@ -152,14 +158,14 @@ SKETCHED = {
 }
 
 
-@pytest.mark.parametrize("name", multilabel.SETS)
+@pytest.mark.parametrize("name", ["bibtex", "bookmarks", "mediamill"])
 def test_methods_have_the_sketches_that_their_names_say(name):
     """Of 2250 rows on bibtex, 8000 elsewhere; 200 and 500 of the outputs."""
-    problem = multilabel.SETS[name]
+    settings = {s.method: s for s in multilabel.SETTINGS if s.set == name}
     input_size, output_size = (2250, 200) if name == "bibtex" else (8000, 500)
-    assert problem.settings.keys() == problem.paper.keys()
-    assert problem.settings.keys() >= {"SIOKR", "SISOKR"}
-    for method, setting in problem.settings.items():
+    assert settings.keys() >= {"SIOKR", "SISOKR"}
+    for method, setting in settings.items():
+        assert None not in (setting.paper_f1, setting.paper_training)
         model = setting.model(0, np.ones((2, 3)))
         of_inputs, of_outputs = SKETCHED[method]
         assert getattr(model.sketch, "size", None) == (
@@ -175,10 +181,9 @@ def test_the_score_is_that_of_the_dense_formula(name, tiny):
     data = toy()
     X, X_new = multilabel.scaled(data.X_train, data.X_test)
     of_inputs, of_outputs = SKETCHED[name]
-    setting = multilabel.Setting(
-        1e-3, 100.0, 1.0, 60 if of_inputs else None, 60 if of_outputs else None
-    )
-    found = multilabel.evaluate(setting, 1, X, data.y_train, X_new, data.y_test)
+    sizes = 60 if of_inputs else None, 60 if of_outputs else None
+    model = Setting("toy", name, 1e-3, 100.0, 1.0, *sizes).model(1, data.y_train)
+    found = multilabel.evaluate(model, X, data.y_train, X_new, data.y_test)
     kernel, output_kernel = GaussianKernel(10.0), GaussianKernel(1.0)
     Y = data.y_train.astype(float)
     candidates = np.unique(Y, axis=0)
@@ -213,7 +218,7 @@ def test_documents():
 
 def test_the_large_set_reports_its_cost(capsys):
     documents = make_documents(300, n_words=200, n_labels=10, random_state=0)
-    (row,) = large.measure(*documents, 200, 50, 20)
+    (row,) = multilabel.measure_large(*documents, 200, 50, 20)
     assert row["test_rows"] == 100 and row["f1"] > 20 and row["gibibytes"] > 0
     shown = capsys.readouterr().err
     assert all(
@@ -224,10 +229,9 @@ def test_the_large_set_reports_its_cost(capsys):
 @needs_data
 def test_bibtex_has_the_score_of_the_paper():
     """Draws of the sketches vary by 0.15."""
-    problem = multilabel.SETS["bibtex"]
-    data = problem.load()
+    data = _data.load("bibtex", None)
     X, X_test = multilabel.scaled(data.X_train, data.X_test)
-    score = multilabel.evaluate(
-        problem.settings["SISOKR"], 0, X, data.y_train, X_test, data.y_test
-    )["f1"]
-    assert abs(score - problem.paper["SISOKR"].f1) < 0.5
+    setting = setting_of("bibtex", "SISOKR")
+    split = X, data.y_train, X_test, data.y_test
+    (row,) = multilabel.measure(setting, 0, split)
+    assert abs(row["f1"] - setting.paper_f1) < 0.5

@@ -21,7 +21,6 @@ from nbsketch.reproduce.tabular import (
     comparison,
     methods,
     problems,
-    rivals,
     sketch_cost,
     steadiness,
     summary,
@@ -88,7 +87,7 @@ def tiny(monkeypatch):
     monkeypatch.setattr(problems, "_read", read)
     monkeypatch.setattr(sketch_cost, "load", lambda name, home: toy())
     for name in ("TREES", "MOST_TREES"):
-        monkeypatch.setattr(rivals, name, 30)
+        monkeypatch.setattr(methods, name, 30)
     monkeypatch.setattr(_figures, "DPI", 60)
 
 
@@ -99,12 +98,13 @@ EVERY = [(task, name) for task in TASKS for name in methods.methods(task)]
 def test_every_method_learns(task, name, tiny):
     train, test = mixed(300, task).rows(np.arange(200)), mixed(300, task)
     test = test.rows(np.arange(200, 300))
-    predict = methods.methods(task)[name].fit(train.X, train.y, 0, 0.1)
+    budget = 0.1 if name == TUNED else 0.0
+    predict = methods.methods(task)[name].fit(task, train.X, train.y, 0, budget)
     scores = comparison.scores_of(task, predict(test.X), test.y)
     if task == REGRESSION:
         assert scores["error"] < 0.5 * np.std(test.y)
     elif task == QUANTILES:
-        constant = np.quantile(train.y, rivals.LEVELS) + np.zeros((100, 1))
+        constant = np.quantile(train.y, methods.LEVELS) + np.zeros((100, 1))
         least = comparison.scores_of(task, constant, test.y)["error"]
         assert scores["error"] < 0.5 * least and 0.4 < scores["coverage"] <= 1
     else:
@@ -113,7 +113,7 @@ def test_every_method_learns(task, name, tiny):
 
 def test_exact_ridge_is_for_standardized_rows():
     X, y = toy().X, toy().y
-    predict = methods.methods(REGRESSION)[EXACT].fit(X, y, 0, 0.0)
+    predict = methods.methods(REGRESSION)[EXACT].fit(REGRESSION, X, y, 0)
     rows = (X - X.mean(axis=0)) / X.std(axis=0)
     model = predict.__self__
     assert_allclose(model.kernel_.bandwidth, median_distance(rows), rtol=1e-6)
@@ -124,7 +124,7 @@ def test_trees_stop_on_rows_held_out():
     pytest.importorskip("lightgbm")
     X = np.random.default_rng(0).normal(size=(300, 3))
     noise = np.random.default_rng(1).normal(size=300)
-    fixed = rivals.lightgbm_defaults(REGRESSION)(X, noise, 0, 0.0)
+    fixed = methods.lightgbm_defaults(REGRESSION, X, noise, 0)
     # Of noise, next to nothing is learned; without stopping, most of it would be.
     assert np.std(fixed(X)) < 0.6
 
@@ -134,9 +134,9 @@ def test_catboost_stops_on_rows_held_out_and_takes_categories_with_gaps():
     X = mixed(300, REGRESSION).X
     X.loc[::7, "c"] = None
     noise = np.random.default_rng(1).normal(size=300)
-    stopped = rivals.catboost(REGRESSION, True)(X, noise, 0, 0.0)
+    stopped = methods.catboost(True, REGRESSION, X, noise, 0)
     assert np.std(stopped(X)) < 0.6
-    rows, names = rivals._as_text(X)
+    rows, names = methods._as_text(X)
     assert names == ["c"] and set(rows["c"]) == {"", "u", "v", "w"}
 
 
@@ -144,9 +144,9 @@ def test_more_time_for_tuning_never_has_a_larger_validation_loss(monkeypatch):
     pytest.importorskip("lightgbm")
     X, y = toy(200).X, toy(200).y
     clock = iter(np.arange(100.0))
-    monkeypatch.setattr(rivals.time, "process_time", lambda: next(clock))
+    monkeypatch.setattr(methods.time, "process_time", lambda: next(clock))
     losses, models = [], []
-    train = rivals._train
+    train = methods._train
 
     def spy(*arguments):
         model, loss = train(*arguments)
@@ -154,10 +154,10 @@ def test_more_time_for_tuning_never_has_a_larger_validation_loss(monkeypatch):
         models.append(model)
         return model, loss
 
-    monkeypatch.setattr(rivals, "_train", spy)
+    monkeypatch.setattr(methods, "_train", spy)
     rng = np.random.default_rng(0)
     goal = {"objective": "regression"}
-    best = rivals._search(X, y, goal, 0, 6.5, rng)  # a second a trial
+    best = methods._search(X, y, goal, 0, 6.5, rng)  # a second a trial
     assert len(losses) == 7 and len(set(losses)) > 3
     # The settings of the least loss, fitted to all rows.
     least = models[np.argmin(losses)]
@@ -343,7 +343,7 @@ def test_small_comparison(tiny, tmp_path, capsys, monkeypatch):
     assert counts == [5, 4, 4]  # exact ridge is for regression
     picture = (tmp_path / "tabular.png").read_bytes()
     assert picture.startswith(b"\x89PNG") and len(picture) > 10_000
-    monkeypatch.setattr(comparison, "measure", None)
+    monkeypatch.setattr(experiment, "measure_all", None)
     table = comparison.run(out=tmp_path, plot_only=True)
     assert table == summary.summarize(rows)
     errors = _report.read_csv(tmp_path / "tabular-errors.csv")
@@ -395,14 +395,16 @@ def test_dependent_rows_are_also_left_out_in_blocks(rng):
     for problem in known.values():
         X = np.column_stack([np.repeat(np.arange(10.0), 20), rng.uniform(size=200)])
         y = X[:, 1] + 0.1 * rng.normal(size=200)
-        predict = methods.methods_of(problem)[BLOCKS].fit(X, y, 0, 0.0)
+        predict = methods.methods_of(problem)[BLOCKS].fit(REGRESSION, X, y, 0)
         assert predict.__self__.cv == 5 and np.corrcoef(predict(X), y)[0, 1] > 0.9
     assert BLOCKS not in methods.methods_of(Problem("sml", REGRESSION))
 
 
 def test_the_gaussian_process_learns_noise_and_relevance():
     X = np.column_stack([toy().X, np.random.default_rng(2).normal(size=150)])
-    predict = methods.methods(REGRESSION)[GAUSSIAN_PROCESS].fit(X, toy().y, 0, 0.0)
+    predict = methods.methods(REGRESSION)[GAUSSIAN_PROCESS].fit(
+        REGRESSION, X, toy().y, 0
+    )
     kernel = predict.__self__[-1].kernel_
     scales = kernel.k1.k2.length_scale
     assert scales[2] > 5 * scales[0]
@@ -413,7 +415,7 @@ def test_conformal_quantiles_cover_what_trees_do_not():
     pytest.importorskip("lightgbm")
     X = np.random.default_rng(0).normal(size=(600, 3))
     noise = np.random.default_rng(1).normal(size=600)
-    values = rivals.conformalized_trees(X[:400], noise[:400], 0, 0.0)(X[400:])
+    values = methods.conformalized_trees(QUANTILES, X[:400], noise[:400], 0)(X[400:])
     inside = (values[:, 0] <= noise[400:]) & (noise[400:] <= values[:, 2])
     assert values.shape == (200, 3) and 0.7 < inside.mean() < 0.9
 
@@ -450,7 +452,9 @@ def test_other_packages_are_given_numbers(name, monkeypatch):
     monkeypatch.setattr(methods, "is_available", lambda name: True)
     for task in (REGRESSION, CLASSIFICATION):
         table = mixed(100, task)
-        values = methods.methods(task)[name].fit(table.X, table.y, 0, 0.0)(table.X)
+        values = methods.methods(task)[name].fit(task, table.X, table.y, 0, 0.0)(
+            table.X
+        )
         assert len(values) == 100 and abs(values.mean() - values[0].mean()) < 1e-9
 
 
@@ -548,7 +552,7 @@ def test_small_comparison_of_sketches(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(sketch_cost, "QUICK_PROBLEMS", problems)
     monkeypatch.setattr(sketch_cost, "_WARM_UP_ROWS", 40)
     table = sketch_cost.run(quick=True, out=tmp_path)
-    names = list(sketch_cost.sketches())
+    names = list(sketch_cost.RECIPES)
     assert [row["sketch"] for row in table] == [*names, *names, *names]
     ours = table[0]
     assert ours["sketch"] == sketch_cost.REFERENCE and ours["landmarks"] == 30
@@ -585,15 +589,15 @@ def test_problems_of_the_comparison_of_sketches(tiny):
     assert sketch_cost.table_of(real, None).name == "toy"
     y = sketch_cost.table_of(labels, None).y
     assert y.dtype == bool and 0.4 < y.mean() < 0.6
+    errors = sketch_cost._ERRORS
     wrong = np.array([True, False, True, True])
-    assert (
-        sketch_cost.wrong(wrong, ~wrong) == 1 and sketch_cost.wrong(wrong, wrong) == 0
-    )
+    assert errors["logistic"](wrong, ~wrong) == 1
+    assert errors["logistic"](wrong, wrong) == 0
     y = np.array([0.0, 3.0])
-    assert sketch_cost.rmse(y, np.array([1.0, 10.0])) == 5
-    assert sketch_cost.absolute(y, np.array([1.0, -4.0])) == 4
+    assert errors["square"](y, np.array([1.0, 10.0])) == 5
+    assert errors["huber"](y, np.array([1.0, -4.0])) == 4
     levels = np.column_stack([y - 1, y, y + 1])  # 0.1 above, 0.1 below
-    assert sketch_cost.quantile_error(y, levels) == pytest.approx(0.2 / 3)
+    assert errors["quantiles"](y, levels) == pytest.approx(0.2 / 3)
 
 
 # steadiness -------------------------------------------------------------------------

@@ -14,7 +14,6 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from http.client import HTTPException
 from pathlib import Path
 from textwrap import indent
@@ -45,31 +44,32 @@ class RemoteFile:
     sha256: str | None = None
 
 
-@dataclass(frozen=True)
-class Source:
-    """The files of the set `name`, and a description of their origin."""
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A set of the table file: its files, their origin, parts of its documentation."""
 
     name: str
     origin: str
     files: tuple[RemoteFile, ...]
+    text: dict[str, str]
 
 
 def locate(
-    source: Source, data_home: str | os.PathLike | None, download: bool
+    entry: Entry, data_home: str | os.PathLike | None, download: bool
 ) -> list[Path]:
     """Return the paths of the files; download missing ones if allowed."""
     check_choice("download", download, (True, False))
     for folder in _folders(data_home):
-        paths = [_present(folder / source.name / file.name) for file in source.files]
+        paths = [_present(folder / entry.name / file.name) for file in entry.files]
         if all(paths):
             return [path for path in paths if path is not None]
     failure: Exception | None = None
-    if download and all(file.url for file in source.files):
+    if download and all(file.url for file in entry.files):
         try:
-            return [_download(source.name, file) for file in source.files]
+            return [_download(entry.name, file) for file in entry.files]
         except _DOWNLOAD_ERRORS as error:
             failure = error
-    raise FileNotFoundError(_explain(source, data_home, download, failure))
+    raise FileNotFoundError(_explain(entry, data_home, download, failure))
 
 
 def fetch_through_sklearn(
@@ -143,14 +143,14 @@ def _download(name: str, file: RemoteFile) -> Path:
 
 
 def _explain(
-    source: Source,
+    entry: Entry,
     data_home: str | os.PathLike | None,
     download: bool,
     failure: Exception | None,
 ) -> str:
     """Return the error message: what is missing, and how to get it."""
-    names = ", ".join(file.name for file in source.files)
-    looked = ", ".join(str(folder / source.name) for folder in _folders(data_home))
+    names = ", ".join(file.name for file in entry.files)
+    looked = ", ".join(str(folder / entry.name) for folder in _folders(data_home))
     if failure is not None:
         attempt = f"The download failed: {failure}."
     elif download:
@@ -158,9 +158,9 @@ def _explain(
     else:
         attempt = "Nothing was downloaded, because download=False."
     return (
-        f"The data set {source.name!r} was not found. It needs {names} (each may be "
-        f"gzipped, with .gz at the end of its name). Source: {source.origin}. Put the "
-        f"files into FOLDER/{source.name}/ and pass data_home=FOLDER or set the "
+        f"The data set {entry.name!r} was not found. It needs {names} (each may be "
+        f"gzipped, with .gz at the end of its name). Source: {entry.origin}. Put the "
+        f"files into FOLDER/{entry.name}/ and pass data_home=FOLDER or set the "
         f"environment variable NBSKETCH_DATA to FOLDER. Looked in: {looked}. {attempt}"
     )
 
@@ -243,13 +243,7 @@ Folder = str | os.PathLike | None
 Loader = Callable[..., Dataset]
 
 
-@dataclass(frozen=True)
-class Entry(Source):
-    """A set of the table file; `text` holds the parts of its documentation."""
-
-    text: dict[str, str]
-
-
+_SETS = tomllib.loads(Path(__file__).with_name("sets.toml").read_text("utf-8"))
 E = TypeVar("E", bound=Entry)
 
 
@@ -257,14 +251,8 @@ def read_entries(kind: type[E], section: str) -> dict[str, E]:
     """Return the sets in a section of the table file by name."""
     return {
         name: kind(name=name, **{key: _parsed(key, fields[key]) for key in fields})
-        for name, fields in _table_file()[section].items()
+        for name, fields in _SETS[section].items()
     }
-
-
-@cache
-def _table_file() -> dict[str, dict[str, dict[str, Any]]]:
-    path = Path(__file__).with_name("sets.toml")
-    return tomllib.loads(path.read_text("utf-8"))
 
 
 def _parsed(key: str, value: Any) -> Any:

@@ -1,28 +1,23 @@
-"""Mulan's sets with several targets: labels of text and video, flows, prices."""
+"""Sets with published splits: Mulan's labels and targets, and images of otoliths."""
 
+import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
 from nbsketch._validation import check_choice
+from nbsketch.datasets import _files
 from nbsketch.datasets._dataset import Dataset
-from nbsketch.datasets._files import (
-    Entry,
-    Folder,
-    Loader,
-    described,
-    fetch_through_sklearn,
-    locate,
-    read_arff,
-    read_dense_arff,
-    read_entries,
-)
+from nbsketch.datasets._files import Entry, Folder, Loader
+
+_SIDE, _AGE = 64, "Ground truth"  # of the images, and the column of the ages
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LabelSet(Entry):
     """Files and shape of a set; `n_train`: rows of the first file if None."""
 
@@ -32,7 +27,7 @@ class LabelSet(Entry):
     n_train: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TargetSet(Entry):
     """Files and shape of a set; `is_truncated`: the paper has integer targets."""
 
@@ -44,13 +39,19 @@ class TargetSet(Entry):
     is_truncated: bool = False
 
 
-LABEL_SETS = read_entries(LabelSet, "multilabel")
-TARGET_SETS = read_entries(TargetSet, "multitarget")
+LABEL_SETS = _files.read_entries(LabelSet, "multilabel")
+TARGET_SETS = _files.read_entries(TargetSet, "multitarget")
+IMAGES = _files.read_entries(Entry, "images")
+
+
+_NO_DOWNLOAD = (
+    "Without effect: the source is a RAR archive, which Python cannot unpack."
+)
 
 
 def label_loader(name: str) -> Loader:
-    """Return the function that loads a set of labels."""
-    entry = LABEL_SETS[name]
+    """Return the function that loads a set of labels, or of images."""
+    entry = (LABEL_SETS | IMAGES)[name]
 
     def load(*, data_home: Folder = None, download: bool = True) -> Dataset:
         """Load {title}.
@@ -65,7 +66,7 @@ def label_loader(name: str) -> Loader:
             plain or gzipped. Searched first, then the folder in the environment
             variable NBSKETCH_DATA, then ``nbsketch`` in scikit-learn's data folder.
         download : bool, default=True
-            Without effect: the source is a RAR archive, which Python cannot unpack.
+        {download}
 
         Returns
         -------
@@ -78,7 +79,7 @@ def label_loader(name: str) -> Loader:
             If a file is not found; it says where the files come from and where to put
             them.
         ValueError
-            If a file does not have the expected columns, or not enough rows.
+            If a file does not have the expected columns, or an image not its size.
 
         References
         ----------
@@ -90,29 +91,58 @@ def label_loader(name: str) -> Loader:
         >>> {loader}()  # doctest: +SKIP
         {example}
         """
-        return _load_labels(entry, data_home, download)
+        paths = _files.locate(entry, data_home, download)
+        if isinstance(entry, LabelSet):
+            return _read_labels(entry, paths)
+        return _read_images(name, *paths)
 
-    return described(load, entry)
+    return _files.described(load, entry, download=_NO_DOWNLOAD)
 
 
-def _load_labels(entry: LabelSet, data_home: Folder, download: bool) -> Dataset:
+def _read_images(name: str, train_table: Path, test_table: Path) -> Dataset:
+    y_train, y_test = _read_ages(train_table), _read_ages(test_table)
+    images = [train_table.parent / f"Train_fc_{i}.npy" for i in range(len(y_train))]
+    images += [test_table.parent / f"Test_fc_{i}.npy" for i in range(len(y_test))]
+    X = np.stack([_read_image(path) for path in images])
+    y = np.concatenate([y_train, y_test])
+    pixels = tuple(f"pixel_{i}_{j}" for i in range(_SIDE) for j in range(_SIDE))
+    return Dataset(name, X, y, pixels, ("age",), len(y_train))
+
+
+def _read_ages(path: Path) -> NDArray:
+    rows = list(csv.DictReader(_files.read_lines(path)))
+    if not rows or _AGE not in rows[0]:
+        raise ValueError(f"{path} must have rows and a column named {_AGE!r}")
+    return np.array([float(row[_AGE]) for row in rows])
+
+
+def _read_image(path: Path) -> NDArray:
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"The image {path} of the data set 'otoliths' was not found, although the "
+            "table beside it has a row for it: put all images there"
+        )
+    image = np.load(path)
+    if image.size != _SIDE**2:
+        raise ValueError(f"{path} must hold {_SIDE**2} values, got {image.shape}")
+    return image.ravel().astype(np.float32 if image.dtype == np.float32 else np.float64)
+
+
+def _read_labels(entry: LabelSet, paths: Sequence[Path]) -> Dataset:
     tables, q = [], entry.n_features
-    for path in locate(entry, data_home, download):
-        names, table = (read_arff if entry.is_sparse else read_dense_arff)(path)
+    for path in paths:
+        names, table = _files.read_arff(path)
         if table.shape[1] != q + entry.n_labels:
             raise ValueError(
                 f"{path} must have {q + entry.n_labels} columns, got {table.shape[1]}"
             )
-        tables.append(csr_array(table) if entry.is_sparse else table)
-    if entry.is_sparse:
-        all_rows = vstack(tables, format="csr")
-        X, Y = all_rows[:, :q], all_rows[:, q:].toarray()
-    else:
-        all_rows = np.vstack(tables)
-        X, Y = all_rows[:, :q].copy(), all_rows[:, q:]
+        tables.append(csr_array(table))
+    all_rows = vstack(tables, format="csr")
+    X, Y = all_rows[:, :q], all_rows[:, q:].toarray().astype(np.int8)
     n_train = entry.n_train or tables[0].shape[0]
     features, labels = tuple(names[:q]), tuple(names[q:])
-    return Dataset(entry.name, X, Y.astype(np.int8), features, labels, n_train)
+    X = X if entry.is_sparse else X.toarray()
+    return Dataset(entry.name, X, Y, features, labels, n_train)
 
 
 def target_loader(name: str) -> Loader:
@@ -167,7 +197,7 @@ def target_loader(name: str) -> Loader:
         """
         return _load_targets(entry, data_home, preparation, download)
 
-    return described(load, entry)
+    return _files.described(load, entry)
 
 
 def _load_targets(
@@ -188,13 +218,14 @@ def _read_targets(
 ) -> tuple[tuple[str, ...], NDArray, NDArray, int]:
     """Return the names of the inputs, the inputs, the targets and n_train."""
     try:
-        paths = locate(entry, data_home, download)
+        paths = _files.locate(entry, data_home, download)
     except FileNotFoundError as missing:
         if not download:
             raise
         return *_read_openml(entry, missing), entry.n_train
     (names, X_train, Y_train), (_, X_test, Y_test) = (
-        _split_columns(entry, *read_dense_arff(path), str(path)) for path in paths
+        _split_columns(entry, *_files.read_dense_arff(path), str(path))
+        for path in paths
     )
     X, Y = np.vstack([X_train, X_test]), np.vstack([Y_train, Y_test])
     return names, X, Y, len(X_train)
@@ -206,7 +237,7 @@ def _read_openml(
     """Return the whole set as OpenML has it; raise `missing` if it fails."""
     from sklearn.datasets import fetch_openml
 
-    bunch = fetch_through_sklearn(
+    bunch = _files.fetch_through_sklearn(
         fetch_openml,
         missing,
         data_id=entry.openml_id,
@@ -247,3 +278,7 @@ def _fill_with_training_mean(X: NDArray, n_train: int) -> NDArray:
     # A column without training values is constant, and has no effect.
     means = totals / np.maximum(present.sum(axis=0), 1)
     return np.where(gaps, means, X)
+
+
+LOADERS = {name: label_loader(name) for name in (*LABEL_SETS, *IMAGES)}
+LOADERS |= {name: target_loader(name) for name in TARGET_SETS}

@@ -9,33 +9,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._validation import check_choice
+from nbsketch.datasets import _files
 from nbsketch.datasets._dataset import Dataset
-from nbsketch.datasets._files import (
-    Entry,
-    Folder,
-    Loader,
-    described,
-    fetch_through_sklearn,
-    locate,
-    parse_rows,
-    read_entries,
-    read_lines,
-)
+from nbsketch.datasets._files import Entry, Folder, Loader, read_lines
 
 _MISSING = "?"
 _DOWNLOAD = """\
 Whether to download the file if none of these folders has it, verified by
 SHA-256."""
-# Columns of horse-colic, from 0: the number of the hospital, the target, and codes of
-# the lesion, which are known if the target is.
-_COLIC_COLUMNS, _LESION, _COLIC_LEFT_OUT = 28, 23, (2, 23, 24, 25, 26)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Table(Entry):
     """A text file, and the names of the features and of the target.
 
-    `categories` are the features that hold text, or codes of categories.
+    `categories` are the features that hold text, or codes of categories; `target` and
+    `left_out` are columns of the file, from 0. Several files are a published split.
     """
 
     feature_names: tuple[str, ...]
@@ -44,23 +33,31 @@ class Table(Entry):
     n_header_lines: int = 0
     categories: tuple[str, ...] = ()
     has_labels: bool = False
+    target: int = -1
+    left_out: tuple[int, ...] = ()
 
 
 # Returns X and y of a table and its files, and the number of training rows of a
 # published split, if any.
 Read = Callable[..., tuple[Any, ...]]
-TABLES = read_entries(Table, "tables")
+TABLES = _files.read_entries(Table, "tables")
 
 
-def _read_table(table: Table, path: Path) -> tuple[NDArray, NDArray]:
-    """Return inputs and target of a file whose last column is the target."""
-    n_columns = len(table.feature_names) + 1
+def _read_table(table: Table, *paths: Path) -> tuple[Any, ...]:
+    """Return inputs and target of the files, and the length of the first of two."""
+    left_out = [table.target, *table.left_out]
+    n_columns = len(table.feature_names) + len(left_out)
     if table.categories or table.has_labels:
-        fields = _read_fields(path, n_columns)
-        return _columns_of(table, fields[:, :-1], fields[:, -1], path)
-    lines = read_lines(path)[table.n_header_lines :]
-    rows = parse_rows(lines, path, n_columns, table.delimiter)
-    return rows[:, :-1], rows[:, -1]
+        parts = [_read_fields(path, n_columns) for path in paths]
+        fields = np.vstack(parts)
+        inputs = np.delete(fields, left_out, axis=1)
+        # in the second file of adult, labels end with a full stop
+        targets = np.char.rstrip(fields[:, table.target], ".")
+        n_train = [len(part) for part in parts[:-1]]
+        return *_columns_of(table, inputs, targets, paths[0]), *n_train
+    lines = read_lines(paths[0])[table.n_header_lines :]
+    rows = _files.parse_rows(lines, paths[0], n_columns, table.delimiter)
+    return np.delete(rows, left_out, axis=1), rows[:, table.target]
 
 
 def _columns_of(
@@ -113,66 +110,39 @@ def _labels(field: NDArray) -> NDArray:
         return np.array(field.tolist())  # no wider than the longest
 
 
-def _read_colic(table: Table, path: Path) -> tuple[NDArray, NDArray]:
-    fields = _read_fields(path, _COLIC_COLUMNS)
-    inputs = np.delete(fields, _COLIC_LEFT_OUT, axis=1)
-    return _columns_of(table, inputs, fields[:, _LESION], path)
-
-
-def _read_adult(table: Table, *paths: Path) -> tuple[NDArray, NDArray, int]:
-    """Return both files; the labels of the second end with a full stop."""
-    train, test = (_read_fields(p, len(table.feature_names) + 1) for p in paths)
-    fields = np.vstack([train, test])
-    labels = np.char.rstrip(fields[:, -1], ".")
-    return *_columns_of(table, fields[:, :-1], labels, paths[0]), len(train)
-
-
 def _read_autompg(table: Table, path: Path) -> tuple[NDArray, NDArray]:
     fields = [line.split()[:8] for line in read_lines(path)]
     lines = [" ".join(row) for row in fields if "?" not in row]
-    rows = parse_rows(lines, path, 8)
+    rows = _files.parse_rows(lines, path, 8)
     return rows[:, 1:], rows[:, 0]
 
 
 def _read_california(table: Table, path: Path) -> tuple[NDArray, NDArray]:
-    lines = read_lines(path)[table.n_header_lines :]
-    return _derive_california(parse_rows(lines, path, 9, table.delimiter))
-
-
-def _derive_california(table: NDArray) -> tuple[NDArray, NDArray]:
     """Return scikit-learn's features and target from the columns of the file."""
+    lines = read_lines(path)[table.n_header_lines :]
+    columns = _files.parse_rows(lines, path, 9, table.delimiter).T
     longitude, latitude, age, rooms, bedrooms, people, households, income, value = (
-        table.T
+        columns
     )
     shares = [rooms / households, bedrooms / households, people, people / households]
     X = np.column_stack([income, age, *shares, latitude, longitude])
     return X, value / 100_000
 
 
-def _fetch_california(missing: FileNotFoundError) -> tuple[NDArray, NDArray]:
-    """Return what scikit-learn downloads; raise `missing` if it fails."""
-    from sklearn.datasets import fetch_california_housing
-
-    bunch = fetch_through_sklearn(fetch_california_housing, missing)
-    return bunch.data, bunch.target
-
-
-_READERS: dict[str, Read] = {
-    "adult": _read_adult,
-    "autompg": _read_autompg,
-    "california": _read_california,
-    "horse-colic": _read_colic,
-}
+_READERS: dict[str, Read] = {"autompg": _read_autompg, "california": _read_california}
 
 
 def _read(table: Table, data_home: Folder, download: bool) -> tuple[Any, ...]:
     """Read a table; what is missing of one of them scikit-learn downloads too."""
     try:
-        paths = locate(table, data_home, download)
+        paths = _files.locate(table, data_home, download)
     except FileNotFoundError as missing:
         if table.name != "california" or not download:
             raise
-        return _fetch_california(missing)
+        from sklearn.datasets import fetch_california_housing
+
+        bunch = _files.fetch_through_sklearn(fetch_california_housing, missing)
+        return bunch.data, bunch.target
     return _READERS.get(table.name, _read_table)(table, *paths)
 
 
@@ -230,7 +200,7 @@ def table_loader(name: str) -> Loader:
         data = Dataset(name, X.copy(), y.copy(), names, target, *n_train)
         return _as_frames(data, table) if as_frame else data
 
-    return described(load, table, download=_DOWNLOAD)
+    return _files.described(load, table, download=_DOWNLOAD)
 
 
 def _as_frames(data: Dataset, table: Table) -> Dataset:
@@ -256,3 +226,6 @@ def _as_integers(column: NDArray) -> NDArray:
     """Return integers if all numbers are whole."""
     is_integer = np.isfinite(column).all() and (column == np.rint(column)).all()
     return column.astype(np.int64) if is_integer else column
+
+
+LOADERS = {name: table_loader(name) for name in TABLES}

@@ -1,10 +1,10 @@
 """Scripted experiments: the tables and figures of the papers, and comparisons.
 
-``nbsketch reproduce NAME`` runs one experiment. `EXPERIMENTS` gives the module of each
-name; modules are imported when they are run. Each has a callable ``run``, an
-`Experiment` or a function, which prints its table and returns the rows of the table, a
-list of dicts. It takes those of these parameters that apply, all optional and by
-keyword:
+``nbsketch reproduce NAME`` runs one experiment. The file ``experiments.toml`` has their
+texts; `EXPERIMENTS` gives the module of each name, which is imported when it is run.
+Each has a callable ``run``, an `Experiment` or a function, which prints its table and
+returns the rows of the table, a list of dicts. It takes those of these parameters that
+apply, all optional and by keyword:
 
 replicates : int
     Number of draws of the sketches, data or splits; the experiment has the default.
@@ -30,36 +30,18 @@ options that an experiment does not take. ``nbsketch reproduce all`` runs every 
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable
 from importlib import import_module
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
+ENTRIES: dict[str, dict[str, Any]] = tomllib.loads(
+    Path(__file__).with_name("experiments.toml").read_text("utf-8")
+)
 # Name of each experiment: its module in this package.
-EXPERIMENTS = {
-    "table1": "p_sparsified.table1",
-    "table2": "p_sparsified.table2",
-    "figure1": "p_sparsified.figures",
-    "figure2": "p_sparsified.figures",
-    "figure3": "p_sparsified.figures",
-    "figure4": "p_sparsified.figures",
-    "figure5": "p_sparsified.figures",
-    "outliers": "p_sparsified.figures",
-    "rates": "rates",
-    "satisfiability": "p_sparsified.satisfiability",
-    "table3": "p_sparsified.table3",
-    "table4": "p_sparsified.table4",
-    "table6": "p_sparsified.table2",
-    "vector": "p_sparsified.table2",
-    "pohlen": "pohlen",
-    "sisokr": "sisokr.multilabel",
-    "sisokr_rates": "sisokr.least_squares",
-    "tabular": "tabular.comparison",
-    "unseen": "tabular.unseen",
-    "sketch-cost": "tabular.sketch_cost",
-    "steadiness": "tabular.steadiness",
-    "coverage": "coverage",
-}
+EXPERIMENTS = {name: e["module"] for name, e in ENTRIES.items() if "module" in e}
 
 
 def runner(name: str) -> Callable[..., list[dict[str, Any]]]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from nbsketch import datasets
 from nbsketch._progress import Progress
+from nbsketch.reproduce._report import timed
 
 
 def load(name: str, data_home: Path | None, **options: Any) -> Any:
@@ -50,17 +51,26 @@ class Split(NamedTuple):
         Y_train, Y_test = standardized(self.Y_train, self.Y_test)
         return self._replace(Y_train=Y_train, Y_test=Y_test)
 
+    def fit(self, model: Any, start: int = 0) -> tuple[NDArray, float]:
+        """Fit a model; return its predictions, and the processor seconds of the fit.
+
+        The time includes the draw of a sketch; a fit of `start` rows compiles first.
+        """
+        if start:
+            model.fit(self.X_train[:start], self.Y_train[:start])
+        _, seconds = timed(model.fit, self.X_train, self.Y_train)
+        return model.predict(self.X_test), seconds
+
 
 Key = tuple[str, ...]
-Setting = dict[str, float]
 
 
 def settings_for(
     keys: Sequence[Key],
-    choose: Callable[[Key], Setting],
+    choose: Callable[[Key], Any],
     shipped: Path,
     file: Path | None = None,
-) -> dict[Key, Setting]:
+) -> dict[Key, dict[str, float]]:
     """Return the setting of each key, choosing those that are missing.
 
     Parameters
@@ -68,7 +78,7 @@ def settings_for(
     keys : sequence of tuples of str
         Nested keys of the file, as in ``("rf1", "20/n-SR")``.
     choose : callable
-        Returns the setting of a key, by cross-validation.
+        Returns the setting of a key, a NamedTuple, by cross-validation.
     shipped : Path
         File that comes with the package, read if no `file` is given.
     file : Path, optional
@@ -79,47 +89,30 @@ def settings_for(
     ValueError
         If `file` is not JSON.
     """
-    chosen = _read(shipped, file)
-    missing = [key for key in keys if _find(chosen, key) is None]
+    chosen = _read(file or shipped)
+    missing = [key for key in keys if not _inner(chosen, key)]
     with Progress(max(1, len(missing))) as progress:
         for key in missing:
-            _put(chosen, key, choose(key))
+            _inner(chosen, key).update(choose(key)._asdict())
             progress.step(f"cross-validation: {' '.join(key)}")
             if file is not None:
-                _write(chosen, file)
-    return {key: _find(chosen, key) or {} for key in keys}
+                file.parent.mkdir(parents=True, exist_ok=True)
+                text = json.dumps(chosen, indent=1) + "\n"
+                file.write_text(text, encoding="utf-8")
+    return {key: _inner(chosen, key) for key in keys}
 
 
-def _read(shipped: Path, file: Path | None) -> dict[str, Any]:
-    if file is None:
-        return json.loads(shipped.read_text(encoding="utf-8"))
-    if not file.exists():
-        return {}
+def _read(file: Path) -> dict[str, Any]:
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
+        return json.loads(file.read_text("utf-8")) if file.exists() else {}
     except ValueError as error:
         raise ValueError(
             f"{file} is not a file of settings (JSON): {error}; correct or remove it"
         ) from error
 
 
-def _write(chosen: dict[str, Any], file: Path) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(chosen, indent=1) + "\n", encoding="utf-8")
-
-
-def _find(chosen: dict[str, Any], key: Key) -> Setting | None:
-    """Return what nested dictionaries hold under a key."""
-    value: Any = chosen
+def _inner(chosen: dict[str, Any], key: Key) -> dict[str, Any]:
+    """Return the dictionary under a nested key, a new one if there is none."""
     for name in key:
-        value = value.get(name)
-        if value is None:
-            return None
-    return value
-
-
-def _put(chosen: dict[str, Any], key: Key, setting: Setting) -> None:
-    *outer, last = key
-    for name in outer:
         chosen = chosen.setdefault(name, {})
-    chosen[last] = setting
+    return chosen

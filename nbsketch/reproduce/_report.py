@@ -8,7 +8,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from shutil import which
@@ -58,12 +58,6 @@ def append_csv(row: Row, path: Path) -> None:
         return write_csv([row], path)
     with path.open("a", newline="", encoding="utf-8") as file:
         csv.DictWriter(file, fieldnames=list(row)).writerow(row)
-
-
-def write_markdown(rows: Rows, path: Path, title: str, notes: Sequence[str]) -> None:
-    """Write rows to a Markdown file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(as_markdown(rows, title, notes), encoding="utf-8")
 
 
 def read_csv(path: Path) -> list[Row]:
@@ -156,12 +150,6 @@ def _slope(value: float, error: float, degrees: int) -> Slope:
     return Slope(float(value), round(float(t.ppf(0.975, degrees) * error), 9))
 
 
-def spread(name: str, values: Iterable[float]) -> dict[str, float]:
-    """Return mean and standard deviation as the columns `name` and name_deviation."""
-    array = np.array(list(values))
-    return {name: float(array.mean()), f"{name}_deviation": float(array.std())}
-
-
 def timed(function: Callable[..., T], *arguments: Any) -> tuple[T, float]:
     """Call a function; return its result and the processor time of all threads.
 
@@ -188,6 +176,41 @@ def where(rows: Rows, **values: Any) -> list[Row]:
 def column(rows: Rows, name: str) -> NDArray[np.float64]:
     """Return the values of a column."""
     return np.array([row[name] for row in rows], dtype=float)
+
+
+def spread(name: str, values: Iterable[float]) -> dict[str, float]:
+    """Return mean and standard deviation as the columns `name` and name_deviation."""
+    array = np.array(list(values))
+    return {name: float(array.mean()), f"{name}_deviation": float(array.std())}
+
+
+def summarized(
+    rows: Rows,
+    by: Sequence[str],
+    statistics: Mapping[str, Callable[[Any], Any]],
+    spreads: Sequence[str] = (),
+    count: str = "",
+) -> list[Row]:
+    """Return a row for each group of rows with the same values in the columns `by`.
+
+    It has these values, mean and deviation of the columns `spreads`, the number of rows
+    if `count` names a column for it, and the `statistics` of other columns.
+    """
+    table = []
+    for key, group in groups(rows, *by).items():
+        row = dict(zip(by, key, strict=True))
+        for name in spreads:
+            row |= spread(name, column(group, name))
+        row |= {count: len(group)} if count else {}
+        for name, statistic in statistics.items():
+            row[name] = float(statistic(column(group, name)))
+        table.append(row)
+    return table
+
+
+def geometric(values: NDArray) -> float:
+    """Return the geometric mean."""
+    return float(np.exp(np.log(values).mean()))
 
 
 _FOLDERS = {"--out", "--data-home"}
@@ -231,13 +254,11 @@ def as_sentence(about: dict[str, str]) -> str:
     )
 
 
-def write_provenance(file: Path) -> str:
-    """Write `provenance` next to a result, as NAME.json; return it as a sentence."""
-    about = provenance()
+def write_provenance(file: Path) -> None:
+    """Write `provenance` next to a result, as NAME.json."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(about, indent=2) + "\n"
+    text = json.dumps(provenance(), indent=2) + "\n"
     file.with_suffix(".json").write_text(text, encoding="utf-8")
-    return as_sentence(about)
 
 
 def read_provenance(file: Path) -> str:

@@ -6,34 +6,25 @@ milliseconds and the guarantees hold as they are stated.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._progress import Progress
 from nbsketch.conformal import ConformalRegressor
 from nbsketch.estimators.quantile import JointQuantileRegressor
 from nbsketch.estimators.regressor import SketchedKernelRegressor
 from nbsketch.kernels import GaussianKernel
 from nbsketch.losses import PinballLoss
 from nbsketch.reproduce._report import Row
-from nbsketch.reproduce.experiment import publish_table
+from nbsketch.reproduce.experiment import Experiment
 
 COVERAGES = 0.8, 0.9, 0.95
-REPLICATES, QUICK_REPLICATES = 200, 5
 # Rows of training and of test in each draw, and rows of one update.
 _ROWS, _TEST_ROWS, _BATCH = 200, 500, 25
-NOTES = (
-    "coverage: share of test rows inside, mean over the draws, and its standard error; "
-    "groups: of the one with the largest noise; several outputs: of whole vectors.",
-    "width: mean width of the intervals, median over the draws.",
-    "mapie: coverage and width of the same method in MAPIE, with the same regressor.",
-)
 FIXED: dict[str, Any] = {
     "kernel": GaussianKernel(1.0),
     "alpha": 1e-3,
@@ -53,138 +44,97 @@ class Draw(NamedTuple):
     weights: NDArray | None = None
 
 
-class Setting(NamedTuple):
-    """A law of rows, the method for it, and its name in MAPIE."""
+# Noise by a generator, rows X, standard normal numbers, and groups.
+Noise = Callable[[np.random.Generator, NDArray, NDArray, Any], NDArray]
 
-    draw: Callable[[np.random.Generator], Draw]
+
+class Setting(NamedTuple):
+    """A method, whether MAPIE has it, and the law of the rows for which it is.
+
+    Rows have groups; new rows are more where the first feature is larger; intervals are
+    updated in the order of time.
+    """
+
     method: str
-    in_mapie: str | None = None
+    in_mapie: bool = False
+    n_groups: int = 0
+    is_shifted: bool = False
     updates: bool = False
 
 
-def _split(X: NDArray, y: NDArray, *others: NDArray | None) -> Draw:
-    return Draw(X[:_ROWS], y[:_ROWS], X[_ROWS:], y[_ROWS:], *others)
-
-
-def _smooth(X: NDArray) -> NDArray:
-    return np.sin(2 * X[:, 0]) + X[:, 1]
-
-
-def _rows(rng: np.random.Generator) -> tuple[NDArray, NDArray]:
-    n = _ROWS + _TEST_ROWS
-    return rng.uniform(-2, 2, size=(n, 2)), rng.normal(size=n)
-
-
-def exchangeable(rng: np.random.Generator) -> Draw:
-    """Noise of one size."""
-    X, noise = _rows(rng)
-    return _split(X, _smooth(X) + 0.3 * noise)
-
-
-def heteroscedastic(rng: np.random.Generator) -> Draw:
-    """Noise that grows with a feature."""
-    X, noise = _rows(rng)
-    return _split(X, _smooth(X) + 0.2 * (2.1 + X[:, 0]) * noise)
-
-
-def skewed(rng: np.random.Generator) -> Draw:
-    """Exponential noise."""
-    X, _ = _rows(rng)
-    return _split(X, _smooth(X) + rng.exponential(size=len(X)))
-
-
-def outlying(rng: np.random.Generator) -> Draw:
-    """One row in fifty has noise 30 times as large."""
-    X, noise = _rows(rng)
-    size = np.where(rng.random(len(X)) < 0.02, 9.0, 0.3)
-    return _split(X, _smooth(X) + size * noise)
-
-
-def grouped(rng: np.random.Generator) -> Draw:
-    """Three groups with noise of 0.1, 0.3 and 0.9."""
-    X, noise = _rows(rng)
-    groups = rng.integers(3, size=len(X))
-    return _split(X, _smooth(X) + 0.1 * 3.0**groups * noise, groups)
-
-
-def shifted(rng: np.random.Generator) -> Draw:
-    """Draw more new rows where the first feature, and with it the noise, is larger."""
-    draw = heteroscedastic(rng)
-    share = (2 + draw.X_test[:, 0]) / 4
-    kept = rng.random(len(share)) < share
-    test = draw.X_test[kept], draw.y_test[kept]
-    everyone = np.concatenate([draw.X[:, 0], test[0][:, 0]])
-    return Draw(draw.X, draw.y, *test, None, (2 + everyone) / 4)
-
-
-def drifting(rng: np.random.Generator) -> Draw:
-    """Noise that grows fivefold with time."""
-    X, noise = _rows(rng)
-    return _split(X, _smooth(X) + np.linspace(0.2, 1.0, len(X)) * noise)
-
-
-def vectors(rng: np.random.Generator) -> Draw:
-    """Three outputs with noise of 0.1, 0.3 and 0.9."""
-    X, _ = _rows(rng)
-    noise = rng.normal(size=(len(X), 3)) * [0.1, 0.3, 0.9]
-    return _split(X, _smooth(X)[:, None] + noise)
-
-
+# By the beginning of the name of a setting.
+NOISES: dict[str, Noise] = {
+    "exchangeable": lambda rng, X, e, groups: 0.3 * e,
+    "heteroscedastic": lambda rng, X, e, groups: 0.2 * (2.1 + X[:, 0]) * e,
+    "skewed": lambda rng, X, e, groups: rng.exponential(size=len(X)),
+    # in one row of fifty it is 30 times as large
+    "outliers": lambda rng, X, e, groups: (
+        np.where(rng.random(len(X)) < 0.02, 9.0, 0.3) * e
+    ),
+    "groups": lambda rng, X, e, groups: 0.1 * 3.0**groups * e,
+    "covariate shift": lambda rng, X, e, groups: 0.2 * (2.1 + X[:, 0]) * e,
+    "drift": lambda rng, X, e, groups: np.linspace(0.2, 1.0, len(X)) * e,
+    "several outputs": lambda rng, X, e, groups: (
+        rng.normal(size=(len(X), 3)) * [0.1, 0.3, 0.9]
+    ),
+}
 SETTINGS = {
-    "exchangeable": Setting(exchangeable, "split", "split"),
-    "exchangeable, cv+": Setting(exchangeable, "cv+", "cv+"),
-    "exchangeable, jackknife+": Setting(exchangeable, "jackknife+", "jackknife+"),
-    "heteroscedastic": Setting(heteroscedastic, "split", "split"),
-    "heteroscedastic, cqr": Setting(heteroscedastic, "cqr", "cqr"),
-    "skewed, cqr": Setting(skewed, "cqr", "cqr"),
-    "outliers": Setting(outlying, "split", "split"),
-    "groups": Setting(grouped, "split"),
-    "covariate shift": Setting(shifted, "split"),
-    "drift": Setting(drifting, "split", updates=True),
-    "several outputs": Setting(vectors, "split"),
+    "exchangeable": Setting("split", True),
+    "exchangeable, cv+": Setting("cv+", True),
+    "exchangeable, jackknife+": Setting("jackknife+", True),
+    "heteroscedastic": Setting("split", True),
+    "heteroscedastic, cqr": Setting("cqr", True),
+    "skewed, cqr": Setting("cqr", True),
+    "outliers": Setting("split", True),
+    "groups": Setting("split", n_groups=3),
+    "covariate shift": Setting("split", is_shifted=True),
+    "drift": Setting("split", updates=True),
+    "several outputs": Setting("split"),
 }
 
 
-def run(
-    replicates: int | None = None,
-    quick: bool = False,
-    out: Path | None = None,
-    sets: tuple[str, ...] | None = None,
-) -> list[Row]:
-    """Measure coverages (see `nbsketch.reproduce` for the parameters).
+def drawn(name: str, rng: np.random.Generator) -> Draw:
+    """Draw rows of a smooth function of two features with the noise of a setting."""
+    setting, n, groups = SETTINGS[name], _ROWS + _TEST_ROWS, None
+    X, normal = rng.uniform(-2, 2, size=(n, 2)), rng.normal(size=n)
+    if setting.n_groups:
+        groups = rng.integers(setting.n_groups, size=n)
+    noise = NOISES[name.partition(",")[0]](rng, X, normal, groups)
+    smooth = np.sin(2 * X[:, 0]) + X[:, 1]
+    y = noise + (smooth if noise.ndim == 1 else smooth[:, None])
+    weights = None
+    if setting.is_shifted:
+        is_kept = rng.random(_TEST_ROWS) < (2 + X[_ROWS:, 0]) / 4
+        kept = np.append(np.full(_ROWS, True), is_kept)
+        X, y = X[kept], y[kept]
+        weights = (2 + X[:, 0]) / 4
+    return Draw(X[:_ROWS], y[:_ROWS], X[_ROWS:], y[_ROWS:], groups, weights)
 
-    Replicates are draws of the rows: 200, or 5 if `quick`.
-    """
-    count = replicates or (QUICK_REPLICATES if quick else REPLICATES)
-    names, rows = sets or tuple(SETTINGS), list[Row]()
-    with Progress(len(names)) as progress:
-        for name in names:
-            rows += measure(name, SETTINGS[name], count)
-            progress.step(name)
-    return publish_table(rows, out, "coverage", "Coverage of intervals", NOTES)
+
+def points(
+    replicates: int, quick: bool, sets: Sequence[str] | None = None
+) -> list[tuple[str, int]]:
+    """Return settings, and the number of draws of the rows."""
+    return [(name, replicates) for name in sets or SETTINGS]
 
 
-def measure(name: str, setting: Setting, count: int) -> list[Row]:
-    """Return the rows of a setting: one for each nominal coverage."""
-    draws = [setting.draw(np.random.default_rng(seed)) for seed in range(count)]
+def measure(name: str, count: int) -> Iterator[Row]:
+    """Yield the rows of a setting: one for each nominal coverage."""
+    setting = SETTINGS[name]
+    draws = [drawn(name, np.random.default_rng(seed)) for seed in range(count)]
     ours = np.array([measured(setting, draw, k) for k, draw in enumerate(draws)])
-    has_mapie = setting.in_mapie is not None and find_spec("mapie") is not None
-    theirs = np.full_like(ours, np.nan)
-    if has_mapie:
+    theirs = None
+    if setting.in_mapie and find_spec("mapie") is not None:
         theirs = np.array([measured_mapie(setting, draw) for draw in draws])
-    error = ours[:, :, 0].std(axis=0) / np.sqrt(count)
-    return [
-        {
-            "setting": name,
-            "nominal": nominal,
-            "coverage": float(ours[:, k, 0].mean()),
-            "error": float(error[k]),
-            "width": float(np.median(ours[:, k, 1])),
-            "mapie": float(theirs[:, k, 0].mean()) if has_mapie else None,
-            "mapie_width": float(np.median(theirs[:, k, 1])) if has_mapie else None,
-        }
-        for k, nominal in enumerate(COVERAGES)
-    ]
+    for k, nominal in enumerate(COVERAGES):
+        inside, widths = ours[:, k].T
+        row = {"setting": name, "nominal": nominal, "coverage": float(inside.mean())}
+        row |= {"error": float(inside.std() / np.sqrt(count))}
+        row |= {"width": float(np.median(widths)), "mapie": None, "mapie_width": None}
+        if theirs is not None:
+            row["mapie"] = float(theirs[:, k, 0].mean())
+            row["mapie_width"] = float(np.median(theirs[:, k, 1]))
+        yield row
 
 
 def regressor(method: str) -> Any:
@@ -196,45 +146,42 @@ def regressor(method: str) -> Any:
 
 def measured(setting: Setting, draw: Draw, seed: int) -> list[tuple[float, float]]:
     """Return coverage and width at each nominal coverage."""
+    interval = updated if setting.updates else predicted
+    _, groups = _parts(draw.groups)
     return [
-        updated(setting, draw, seed, nominal)
-        if setting.updates
-        else predicted(setting, draw, seed, nominal)
+        judged(interval(setting.method, draw, seed, nominal), draw.y_test, groups)
         for nominal in COVERAGES
     ]
 
 
-def predicted(
-    setting: Setting, draw: Draw, seed: int, nominal: float
-) -> tuple[float, float]:
-    """Return coverage and width on all test rows at once."""
+def predicted(method: str, draw: Draw, seed: int, nominal: float) -> NDArray:
+    """Return the intervals of all test rows at once."""
     model = ConformalRegressor(
-        regressor(setting.method),
-        method=setting.method,
-        coverage=nominal,
-        random_state=seed,
+        regressor(method), method=method, coverage=nominal, random_state=seed
     )
-    groups = (None, None) if draw.groups is None else np.split(draw.groups, [_ROWS])
-    weights = (None, None) if draw.weights is None else np.split(draw.weights, [_ROWS])
-    model.fit(draw.X, draw.y, sample_weight=weights[0], groups=groups[0])
-    ends = model.predict_interval(
-        draw.X_test, groups=groups[1], sample_weight=weights[1]
+    groups, new_groups = _parts(draw.groups)
+    weights, new_weights = _parts(draw.weights)
+    model.fit(draw.X, draw.y, sample_weight=weights, groups=groups)
+    return model.predict_interval(
+        draw.X_test, groups=new_groups, sample_weight=new_weights
     )
-    return judged(ends, draw.y_test, groups[1])
 
 
-def updated(
-    setting: Setting, draw: Draw, seed: int, nominal: float
-) -> tuple[float, float]:
-    """Return coverage and width of intervals that are updated in the order of time."""
-    model = ConformalRegressor(regressor(setting.method), coverage=nominal, cv=4)
+def _parts(labels: NDArray | None) -> Sequence[Any]:
+    """Return the labels of the rows of training and of test, if any."""
+    return (None, None) if labels is None else np.split(labels, [_ROWS])
+
+
+def updated(method: str, draw: Draw, seed: int, nominal: float) -> NDArray:
+    """Return the intervals that are updated in the order of time."""
+    model = ConformalRegressor(regressor(method), coverage=nominal, cv=4)
     model.fit(draw.X, draw.y)
     ends = []
     for start in range(0, _TEST_ROWS, _BATCH):
         part = slice(start, start + _BATCH)
         ends.append(model.predict_interval(draw.X_test[part]))
         model.update(draw.X_test[part], draw.y_test[part])
-    return judged(np.concatenate(ends), draw.y_test, None)
+    return np.concatenate(ends)
 
 
 def judged(ends: NDArray, y: NDArray, groups: NDArray | None) -> tuple[float, float]:
@@ -251,20 +198,18 @@ def measured_mapie(setting: Setting, draw: Draw) -> list[tuple[float, float]]:
     from sklearn.model_selection import LeaveOneOut
 
     mapie: Any = import_module("mapie.regression")
-
-    cut, levels = round(0.75 * _ROWS), list(COVERAGES)
-    options: dict[str, Any] = {"confidence_level": levels}
-    if setting.in_mapie == "cqr":
+    cut, levels, method = round(0.75 * _ROWS), list(COVERAGES), setting.method
+    if method == "cqr":
         return [cqr_of_mapie(draw, nominal, cut) for nominal in COVERAGES]
-    if setting.in_mapie == "split":
+    if method == "split":
         model = mapie.SplitConformalRegressor(
-            regressor("split"), prefit=False, **options
+            regressor(method), prefit=False, confidence_level=levels
         )
         model.fit(draw.X[:cut], draw.y[:cut]).conformalize(draw.X[cut:], draw.y[cut:])
     else:
-        cv = LeaveOneOut() if setting.in_mapie == "jackknife+" else 5
+        cv = LeaveOneOut() if method == "jackknife+" else 5
         model = mapie.CrossConformalRegressor(
-            regressor("cv+"), method="plus", cv=cv, **options
+            regressor(method), method="plus", cv=cv, confidence_level=levels
         )
         model.fit_conformalize(draw.X, draw.y)
     ends = model.predict_interval(draw.X_test)[1]
@@ -287,3 +232,6 @@ def cqr_of_mapie(draw: Draw, nominal: float, cut: int) -> tuple[float, float]:
     model.conformalize(draw.X[cut:], draw.y[cut:])
     _, ends = model.predict_interval(draw.X_test, symmetric_correction=True)
     return judged(ends[:, :, 0], draw.y_test, None)
+
+
+run = Experiment("coverage", points, measure)

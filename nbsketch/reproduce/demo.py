@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import product
 
 import numpy as np
@@ -10,12 +9,12 @@ import numpy as np
 from nbsketch.reproduce._data import Split
 from nbsketch.reproduce._report import Row, as_text
 from nbsketch.reproduce.experiment import measure_all
+from nbsketch.reproduce.p_sparsified import table2
 from nbsketch.reproduce.p_sparsified.methods import SPARSIFIED, WITHOUT, compare
-from nbsketch.reproduce.p_sparsified.table2 import Setting, evaluate
 
 METHODS = (WITHOUT, *SPARSIFIED)
 N_TRAIN, N_TEST, N_FEATURES, N_TARGETS, SIZE = 4000, 1000, 6, 5, 100
-_SETTING = Setting(bandwidth=4.0, alpha=1e-6)
+_SETTING = table2.Setting(bandwidth=4.0, alpha=1e-6)
 _REPLICATES = 5
 
 
@@ -36,13 +35,11 @@ def run() -> list[Row]:
         f"Kernel ridge on {N_TRAIN} rows, {N_FEATURES} features, {N_TARGETS} targets; "
         f"sketches of {SIZE} rows."
     )
-
-    def measure(method: str, seed: int) -> Iterator[Row]:
-        result = evaluate(split, method, SIZE, _SETTING, seed)
-        yield {"set": "synthetic", "method": method, **result}
-
-    points = list(product(METHODS, range(_REPLICATES)))
-    rows = compare(measure_all(points, measure, "{0}"), ["arrmse"], min, {})
+    points = [
+        ("synthetic", method, split, _SETTING, SIZE, seed)
+        for method, seed in product(METHODS, range(_REPLICATES))
+    ]
+    rows = compare(measure_all(points, table2.measure, "{1}"), ["arrmse"], min)
     print(as_text(rows))
     sketched = rows[-1]
     print(

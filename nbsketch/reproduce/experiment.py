@@ -4,135 +4,71 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
 from nbsketch._progress import Progress
 from nbsketch.plots import require_matplotlib
+from nbsketch.reproduce import ENTRIES, _report
 from nbsketch.reproduce._figures import Panel, save_panels
-from nbsketch.reproduce._report import (
-    Row,
-    Rows,
-    as_text,
-    read_csv,
-    read_provenance,
-    write_csv,
-    write_markdown,
-    write_provenance,
-)
+from nbsketch.reproduce._report import Row, Rows
 
 RESULTS = Path("results")
 
 
 @dataclass(frozen=True)
-class Report:
-    """What is made of the rows that an experiment measures.
+class Experiment:
+    """Rows that are measured point by point, their table and figure; a call runs it.
 
     Attributes
     ----------
-    name, title : str
-        Name of the files, and heading of page and figure.
-    notes : sequence of str
-        Paragraphs below the table.
-    panels : callable, optional
-        Makes the figure of the measured rows.
+    name : str
+        Name of the files, and of the entry of ``experiments.toml`` with the texts.
+    points : callable
+        Takes `replicates`, `quick`, and those of the other options that apply, and
+        returns the points to measure, tuples.
+    measure : callable
+        Takes the parts of a point and returns its rows; with a `key`, takes also the
+        list of the rows so far as `measured`.
     summarize : callable
         Makes the rows of the table of the measured rows; by default they are the same.
+    panels : callable, optional
+        Makes the figure of the measured rows, which are then those of NAME.csv; without
+        a figure, these are the rows of the table.
     printed : callable
         Selects the rows of the table that are printed; all by default.
+    tables : callable
+        Makes further tables of the measured rows, each for a file NAME-KEY.csv.
+    remarks : callable
+        Returns further notes.
+    key : sequence of str
+        Columns whose values identify a row. With them, the rows of an existing file
+        are kept unless measured again, and each row is written when it is measured.
     """
 
     name: str
-    title: str
-    notes: Sequence[str]
-    panels: Callable[[Rows], list[Panel]] | None = None
-    summarize: Callable[[Rows], list[Row]] = list
-    printed: Callable[[Rows], list[Row]] = list
-
-
-def publish(
-    report: Report,
-    measure: Callable[[], list[Row]],
-    out: Path | None = None,
-    plot_only: bool = False,
-) -> list[Row]:
-    """Write the files of an experiment, print and return its table.
-
-    Parameters
-    ----------
-    report : Report
-        The names, and the functions that make table and figure.
-    measure : callable
-        Returns the rows of NAME.csv; without a figure, those that are summarized in it.
-    out : Path, optional
-        Folder of the files: "results" by default with a figure, else none is written.
-    plot_only : bool, default=False
-        Whether to read NAME.csv instead of measuring.
-    """
-    if report.panels is None:
-        table = report.summarize(measure())
-        return publish_table(table, out, report.name, report.title, report.notes)
-    require_matplotlib()
-    file = (out or RESULTS) / f"{report.name}.csv"
-    if plot_only:
-        rows = _read(file)
-    else:
-        rows = measure()
-        write_csv(rows, file)
-        write_provenance(file)
-    table = report.summarize(rows)
-    notes = [*report.notes, read_provenance(file)]
-    write_markdown(table, file.with_suffix(".md"), report.title, notes)
-    save_panels(report.panels(rows), report.title, file.with_suffix(".png"))
-    print(f"Written: {file}, .md and .png\n\n{as_text(report.printed(table))}\n")
-    return table
-
-
-def publish_table(
-    table: list[Row], out: Path | None, name: str, title: str, notes: Sequence[str]
-) -> list[Row]:
-    """Print a table and return it; write NAME.csv, .json and .md if `out` is given."""
-    if not table:  # no data set was there
-        return table
-    print(f"{as_text(table)}\n")
-    if out is not None:
-        file = out / f"{name}.csv"
-        write_csv(table, file)
-        notes = [*notes, write_provenance(file)]
-        write_markdown(table, file.with_suffix(".md"), title, notes)
-    return table
-
-
-def _read(path: Path) -> list[Row]:
-    if not path.exists():
-        raise FileNotFoundError(
-            f"{path} does not exist, nothing to plot: run without --plot-only first"
-        )
-    return read_csv(path)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Experiment(Report):
-    """A report of rows that are measured point by point; calling it runs it.
-
-    Attributes
-    ----------
-    replicates : pair of int or None
-        Default number of replicates, and that of the quick experiment.
-    points : callable
-        Takes `replicates`, `quick`, and those of `tuning` and `data_home` that apply,
-        and returns the points to measure, tuples.
-    measure : callable
-        Takes the parts of a point and returns its rows.
-    label : str
-        Names a point on the progress display, by the places of its parts.
-    """
-
-    replicates: tuple[int | None, int | None]
     points: Callable[..., Iterable[tuple[Any, ...]]]
     measure: Callable[..., Iterable[Row]]
-    label: str
+    summarize: Callable[[Rows], list[Row]] = list
+    panels: Callable[[Rows], list[Panel]] | None = None
+    printed: Callable[[Rows], Rows] = list
+    tables: Callable[[Rows], dict[str, list[Row]]] = lambda rows: {}
+    remarks: Callable[[], Sequence[str]] = tuple
+    key: Sequence[str] = ()
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """The texts and numbers of the experiment."""
+        entry = ENTRIES[self.name]
+        return ENTRIES.get(entry.get("like", ""), {}) | entry
+
+    @property
+    def replicates(self) -> tuple[int, int]:
+        """Default number of replicates, and that of the quick experiment."""
+        usual, quick = self.entry["replicates"]
+        return usual, quick
 
     @property
     def options(self) -> set[str]:
@@ -149,24 +85,76 @@ class Experiment(Report):
         **options: Any,
     ) -> list[Row]:
         """Measure and publish (see `nbsketch.reproduce` for the parameters)."""
+        folder = out
+        if self.panels:
+            require_matplotlib()
+            folder = out or RESULTS
+        file = folder / f"{self.name}.csv" if folder else None
+        if file and plot_only:
+            if not file.exists():
+                raise FileNotFoundError(
+                    f"{file} does not exist, nothing to plot: run without --plot-only "
+                    "first"
+                )
+            return self.publish(_report.read_csv(file), file, is_measured=False)
+        count = replicates or self.replicates[quick]
+        points = list(self.points(count, quick, **options))
+        return self.publish(self._measured(points, file), file)
 
-        def measure() -> list[Row]:
-            count = replicates or self.replicates[quick]
-            points = list(self.points(count, quick, **options))
-            return measure_all(points, self.measure, self.label)
+    def _measured(self, points: Sequence[tuple[Any, ...]], file: Path | None) -> Rows:
+        """Return the rows of all points; with a `key`, and those of the file."""
+        label = self.entry["label"]
+        if not self.key:
+            return measure_all(points, self.measure, label)
+        rows = _report.read_csv(file) if file and file.exists() else []
+        measure = partial(self.measure, measured=rows)
+        measure_all(points, measure, label, rows, file)
+        return list({tuple(row[n] for n in self.key): row for row in rows}.values())
 
-        return publish(self, measure, out, plot_only)
+    def publish(
+        self, rows: Rows, file: Path | None, is_measured: bool = True
+    ) -> list[Row]:
+        """Write the files, print and return the table of measured rows."""
+        table = self.summarize(rows)
+        if not table:  # no data set was there
+            return table
+        if file and is_measured:
+            _report.write_csv(rows if self.panels else table, file)
+            _report.write_provenance(file)
+        if file:
+            self._write_page(table, file)
+            for name, part in self.tables(rows).items():
+                if part:
+                    _report.write_csv(part, file.with_stem(f"{file.stem}-{name}"))
+        if file and self.panels:
+            title = self.entry["title"]
+            save_panels(self.panels(rows), title, file.with_suffix(".png"))
+            print(f"Written: {file}, .md and .png\n")
+        print(f"{_report.as_text(self.printed(table))}\n")
+        return table
+
+    def _write_page(self, table: Rows, file: Path) -> None:
+        text = f"{self.entry.get('preface', '')}\n\n{self.entry['notes']}".strip()
+        notes = [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]
+        notes += [*self.remarks(), _report.read_provenance(file)]
+        page = _report.as_markdown(table, self.entry["title"], notes)
+        file.with_suffix(".md").write_text(page, encoding="utf-8")
 
 
 def measure_all(
     points: Sequence[tuple[Any, ...]],
     measure: Callable[..., Iterable[Row]],
     label: str,
+    rows: list[Row] | None = None,
+    file: Path | None = None,
 ) -> list[Row]:
-    """Return the rows of all points, and display progress."""
-    rows: list[Row] = []
+    """Append the rows of all points to `rows` and to a CSV file, and return `rows`."""
+    rows = [] if rows is None else rows
     with Progress(max(1, len(points))) as progress:
         for point in points:
-            rows += measure(*point)
+            for row in measure(*point):
+                rows.append(row)
+                if file:
+                    _report.append_csv(row, file)
             progress.step(label.format(*point))
     return rows

@@ -20,30 +20,23 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nbsketch import sketches
 from nbsketch.datasets import Dataset
 from nbsketch.estimators import SketchedKernelRegressor
 from nbsketch.kernels import GaussianKernel
+from nbsketch.reproduce import _report
 from nbsketch.reproduce._data import load, standardized
 from nbsketch.reproduce._figures import Curve, Panel, Style
-from nbsketch.reproduce._report import Row, Rows, column, groups, spread, timed, where
+from nbsketch.reproduce._report import Row, Rows, column, groups, where
 from nbsketch.reproduce.experiment import Experiment
-from nbsketch.sketches import (
-    GaussianSketch,
-    IdentitySketch,
-    PSparsifiedSketch,
-    RademacherSketch,
-    SketchRecipe,
-    SparseJLSketch,
-    SubsamplingSketch,
-)
 
 WITHOUT, BOOTSTRAP, SPARSE = "without sketch", "bootstrap", "sparse JL"
 # "(added)": not in the report.
-SKETCHES: dict[str, Callable[[int], SketchRecipe]] = {
-    "Gaussian": GaussianSketch,
-    "Rademacher": RademacherSketch,
-    "p-SR, p = 20/n (added)": PSparsifiedSketch,
-    "sub-sampling (added)": SubsamplingSketch,
+SKETCHES: dict[str, Callable[[int], sketches.SketchRecipe]] = {
+    "Gaussian": sketches.GaussianSketch,
+    "Rademacher": sketches.RademacherSketch,
+    "p-SR, p = 20/n (added)": sketches.PSparsifiedSketch,
+    "sub-sampling (added)": sketches.SubsamplingSketch,
 }
 # Shares of training, test and evaluation rows, and these rows of the synthetic set.
 FRACTIONS = (0.5, 0.3, 0.2)
@@ -71,15 +64,15 @@ class Method(NamedTuple):
     size: int
     nonzeros: int | None = None
 
-    def recipe(self) -> SketchRecipe:
+    def recipe(self) -> sketches.SketchRecipe:
         """Return the sketch; all rows for the methods without one."""
         if self.nonzeros == self.size:  # no entry is zero
-            return RademacherSketch(self.size)
+            return sketches.RademacherSketch(self.size)
         if self.nonzeros is not None:
-            return SparseJLSketch(self.size, self.nonzeros)
+            return sketches.SparseJLSketch(self.size, self.nonzeros)
         if self.method in SKETCHES:
             return SKETCHES[self.method](self.size)
-        return IdentitySketch()
+        return sketches.IdentitySketch()
 
 
 def make_sine(seed: int) -> Parts:
@@ -101,11 +94,13 @@ def split(data: Dataset, seed: int) -> Parts:
 def evaluate(parts: Parts, method: Method, seed: int) -> dict[str, float]:
     """Choose h and penalty on the evaluation rows; return test error and fit time."""
     errors = [
-        [_error(predict, *parts.evaluation) for predict in predictors]
-        for predictors in (fit(parts.train, method, h, GRID, seed) for h in GRID)
+        [_error(p, *parts.evaluation) for p in fit(parts.train, method, h, GRID, seed)]
+        for h in GRID
     ]
     i, j = np.unravel_index(np.argmin(errors), np.shape(errors))
-    (predict,), seconds = timed(fit, parts.train, method, GRID[i], [GRID[j]], seed)
+    (predict,), seconds = _report.timed(
+        fit, parts.train, method, GRID[i], [GRID[j]], seed
+    )
     return {"error": _error(predict, *parts.test), "seconds": seconds}
 
 
@@ -140,48 +135,27 @@ SPARSE_SIZES = {SINE: 30, "concrete": 300, "airfoil": 225, "autompg": 125, "yach
 # Those up to the number of training rows of a set.
 SIZES, QUICK_SIZES = (5, 10, 20, 40, 80, 160, 300), (10, 40)
 NONZEROS, QUICK_NONZEROS = (1, 2, 4, 8, 16), (1, 8)
-NOTES = (
-    "error: mean squared error on the test rows, mean and deviation over the runs, "
-    "each with a random split and a draw of every sketch. The noise of the sine has "
-    "variance 0.25; inputs and targets of the real sets are standardized by the "
-    "training rows. seconds: median processor time of one fit.",
-    "Splits: 50 % training, 30 % test, 20 % evaluation; sine: 100, 1000 and 100 rows. "
-    "Kernel exp(-||x - y||^2 / (2 h)); h and the penalty are those of {1e-9, ..., 1e3} "
-    "with the least error on the evaluation rows.",
-    "bootstrap: one exact model on as many rows, drawn with replacement, as the sketch "
-    "has. nonzeros: of each column of a sparse JL sketch; with as many as rows it is a "
-    "Rademacher sketch. (added): not in the report.",
-)
 
 
-class Scan(NamedTuple):
-    """Methods that are compared in the same runs."""
-
-    methods: Sequence[Method]
-    replicates: int
-
-
-def scans(name: str, replicates: int | None, quick: bool) -> list[Scan]:
-    """Return the scans of sizes and of nonzeros on a set, with the report's runs."""
+def methods_of(name: str, quick: bool) -> tuple[list[Method], list[Method]]:
+    """Return the methods of the runs over sizes, and over nonzeros, on a set."""
     sizes = QUICK_SIZES if quick else SIZES
     nonzeros = *(QUICK_NONZEROS if quick else NONZEROS), SPARSE_SIZES[name]
     by_size = [Method(m, s) for m in (*SKETCHES, BOOTSTRAP) for s in sizes]
     by_nonzeros = [Method(SPARSE, SPARSE_SIZES[name], c) for c in nonzeros]
-    return [
-        Scan([Method(WITHOUT, 0), *by_size], replicates or (10 if name == SINE else 5)),
-        Scan(by_nonzeros, replicates or 25),
-    ]
+    return [Method(WITHOUT, 0), *by_size], by_nonzeros
 
 
 def points(
-    replicates: int | None, quick: bool, data_home: Path | None = None
+    replicates: int, quick: bool, data_home: Path | None = None
 ) -> Iterator[tuple[Any, ...]]:
     """Yield set, the function that draws its parts, methods and run."""
     for name in SPARSE_SIZES:
         draw = parts_of(name, data_home)
-        for scan in scans(name, replicates, quick):
-            for replicate in range(scan.replicates):
-                yield name, draw, scan.methods, replicate
+        runs = replicates or (10 if name == SINE else 5), replicates or 25
+        for count, methods in zip(runs, methods_of(name, quick), strict=True):
+            for replicate in range(count):
+                yield name, draw, methods, replicate
 
 
 def measure(
@@ -206,16 +180,8 @@ def parts_of(name: str, data_home: Path | None) -> Callable[[int], Parts]:
 
 def summarize(rows: Rows) -> list[Row]:
     """Return one row for each set, method, size and number of nonzeros."""
-    names = ("set", *Method._fields)
-    return [
-        {
-            **dict(zip(names, key, strict=True)),
-            **spread("error", column(group, "error")),
-            "seconds": float(np.median(column(group, "seconds"))),
-            "runs": len(group),
-        }
-        for key, group in groups(rows, *names).items()
-    ]
+    by = "set", *Method._fields
+    return _report.summarized(rows, by, {"seconds": np.median}, ["error"], "runs")
 
 
 def _largest(table: Rows) -> list[Row]:
@@ -256,15 +222,4 @@ def _sparsity(table: Rows) -> Iterator[Curve]:
         yield Curve(name, nonzeros, errors / errors[-1], style=Style(f"C{i}", "o"))
 
 
-run = Experiment(
-    name="pohlen",
-    title="pohlen: sketches against bootstrap sampling",
-    notes=NOTES,
-    replicates=(None, 2),
-    points=points,
-    measure=measure,
-    label="{0}, {2[1].method}",
-    summarize=summarize,
-    panels=panels,
-    printed=_largest,
-)
+run = Experiment("pohlen", points, measure, summarize, panels, _largest)

@@ -32,27 +32,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nbsketch import sketches
 from nbsketch._blas import eigh
 from nbsketch.datasets import DiagonalDesign
 from nbsketch.kernels import LinearKernel
 from nbsketch.reproduce._figures import Curve, Panel
 from nbsketch.reproduce._report import Row, Rows, column, groups, growth
 from nbsketch.reproduce.experiment import Experiment
-from nbsketch.sketches import (
-    GaussianSketch,
-    LeverageSketch,
-    PSparsifiedSketch,
-    SketchRecipe,
-    SRHTSketch,
-    SubsamplingSketch,
-)
-from nbsketch.solvers.filters import (
-    CutoffFilter,
-    Filter,
-    IteratedRidgeFilter,
-    LandweberFilter,
-    RidgeFilter,
-)
+from nbsketch.solvers import filters as spectral
 from nbsketch.solvers.sgm import REGIMES, sgm_regime, solve_sgm
 
 
@@ -75,21 +62,21 @@ class UnequalDesign(DiagonalDesign):
 DESIGN = DiagonalDesign(capacity=0.5, n_modes=1024)
 NOISE = 0.3
 SOURCES = (0.3, 0.5, 1.0, 1.5)
-FILTERS: dict[str, Filter] = {
-    "ridge": RidgeFilter(),
-    "iterated ridge": IteratedRidgeFilter(order=2),
-    "cutoff": CutoffFilter(),
-    "Landweber": LandweberFilter(),
+FILTERS: dict[str, spectral.Filter] = {
+    "ridge": spectral.RidgeFilter(),
+    "iterated ridge": spectral.IteratedRidgeFilter(order=2),
+    "cutoff": spectral.CutoffFilter(),
+    "Landweber": spectral.LandweberFilter(),
 }
 # Filters of the projections: ridge regression, where it does not saturate.
 _PROJECTED = ["ridge" if source <= 1 else "iterated ridge" for source in SOURCES]
 # Sources of the part on stochastic gradients.
 PROJECTED_SOURCES = (0.5, 1.0)
-SKETCHES: dict[str, Callable[[int], SketchRecipe]] = {
-    "sub-sampling": SubsamplingSketch,
-    "p-sparsified": PSparsifiedSketch,
-    "Gaussian": GaussianSketch,
-    "ROS": SRHTSketch,
+SKETCHES: dict[str, Callable[[int], sketches.SketchRecipe]] = {
+    "sub-sampling": sketches.SubsamplingSketch,
+    "p-sparsified": sketches.PSparsifiedSketch,
+    "Gaussian": sketches.GaussianSketch,
+    "ROS": sketches.SRHTSketch,
 }
 # Share of the first row below which a row of a sketch is dependent on those before.
 _DEPENDENT = 1e-10
@@ -134,7 +121,7 @@ class Sample(NamedTuple):
 
 def filter_risks(
     sample: Sample,
-    filters: dict[str, Filter],
+    filters: dict[str, spectral.Filter],
     basis: NDArray | None = None,
     power: float = 0.5,
     alphas: NDArray = _ALPHAS,
@@ -151,13 +138,15 @@ def filter_risks(
     values, cross = np.maximum(values, 0.0), vectors.T @ cross
     modes = vectors if basis is None else basis @ vectors
     # In the orthonormal basis of the design, where a norm is a risk.
-    modes = (DESIGN.eigenvalues**power)[:, None] * modes
+    scales = DESIGN.eigenvalues**power
+    truth = np.column_stack([scales * DESIGN.coefficients(s) for s in SOURCES])
+    modes = scales[:, None] * modes
     spread = np.square(modes).sum(axis=0) * values * NOISE**2 / len(sample.X)
     risks = {}
     for name, filter in filters.items():
         gains = filter.resolve(values[-1]).values(values[:, None], alphas)
         fitted = np.tensordot(modes, gains[:, :, None] * cross[:, None, :], axes=1)
-        bias = np.square(fitted - _truth(power)[:, None, :]).sum(axis=0)
+        bias = np.square(fitted - truth[:, None, :]).sum(axis=0)
         risks[name] = bias + (spread @ np.square(gains))[:, None]
     return risks
 
@@ -205,27 +194,22 @@ def _dimensions(
     curves = [exact[name][:, k] for k, name in enumerate(_PROJECTED)]
     best = _ALPHAS[[curve.argmin() for curve in curves]]
 
-    def risks_of(recipe: SketchRecipe) -> NDArray:
+    def risks_of(recipe: sketches.SketchRecipe) -> NDArray:
         """Return the mean risks for each size and source."""
-        risks = np.zeros((len(sizes), len(SOURCES)))
+        draws = []
         for _ in range(_DRAWS):
             # The first rows of these sketches are a smaller one of the same kind.
             basis = projection(sample, recipe, rng)
-            for i, size in enumerate(sizes):
-                risks_of_best = filter_risks(
-                    sample, filters, basis[:, :size], alphas=best
-                )
-                for k, filter_name in enumerate(_PROJECTED):
-                    risks[i, k] += risks_of_best[filter_name][k, k] / _DRAWS
-        return risks
+            for size in sizes:
+                by_filter = filter_risks(sample, filters, basis[:, :size], alphas=best)
+                draws.append([by_filter[f][k, k] for k, f in enumerate(_PROJECTED)])
+        return np.mean(np.reshape(draws, (_DRAWS, len(sizes), -1)), axis=0)
 
     risks_by_name = {name: risks_of(recipe(most)) for name, recipe in SKETCHES.items()}
     # The level of the scores in Corollary 5, with a largest eigenvalue of 1.
     levels = [n ** (-1 / (2 * source + DESIGN.capacity)) for source in SOURCES]
-    by_level = [risks_of(LeverageSketch(most, level)) for level in levels]
-    risks_by_name["leverage"] = np.column_stack(
-        [r[:, k] for k, r in enumerate(by_level)]
-    )
+    by_level = [risks_of(sketches.LeverageSketch(most, level)) for level in levels]
+    risks_by_name["leverage"] = np.diagonal(by_level, axis1=0, axis2=2)
     for name, risks in risks_by_name.items():
         for k, source in enumerate(SOURCES):
             ratios = risks[:, k] / curves[k].min()
@@ -240,7 +224,7 @@ def _unequal(n: int, rng: np.random.Generator) -> Iterator[Found]:
 
 
 def projection(
-    sample: Sample, recipe: SketchRecipe, rng: np.random.Generator
+    sample: Sample, recipe: sketches.SketchRecipe, rng: np.random.Generator
 ) -> NDArray:
     """Return an orthonormal basis of the features that a sketch spans, (J, s).
 
@@ -279,7 +263,7 @@ def _gradients(sample: Sample, rng: np.random.Generator) -> Iterator[Found]:
     n, gamma = len(sample.X), DESIGN.capacity
     for source in PROJECTED_SOURCES if n <= _MOST_ROWS else ():
         dimension = round(_SPARE * n ** (gamma / (2 * source + gamma)))
-        basis = projection(sample, PSparsifiedSketch(dimension), rng)
+        basis = projection(sample, sketches.PSparsifiedSketch(dimension), rng)
         Z = sample.X @ basis
         y = sample.targets[:, [SOURCES.index(source)]]
         Y = y + NOISE * rng.standard_normal((n, _NOISES))
@@ -293,41 +277,14 @@ def _gradients(sample: Sample, rng: np.random.Generator) -> Iterator[Found]:
             yield name, source, float(min(risks))
 
 
-def _truth(power: float) -> NDArray:
-    """Return the targets in the orthonormal basis of the design, of shape (J, k)."""
-    scales = DESIGN.eigenvalues**power
-    return np.column_stack([scales * DESIGN.coefficients(s) for s in SOURCES])
-
-
 SIZES, QUICK_SIZES = tuple(2**k for k in range(8, 14)), (256, 512, 1024)
-NOTES = (
-    "slope: of the logarithm of the value against that of n, by least squares for each "
-    "replicate; mean over the replicates and its 95 per cent confidence interval. A "
-    "replicate has new inputs for every n.",
-    "filter: excess risk at the parameter that is best for it; the mean over the noise "
-    "and over new inputs is exact. projection: the smallest dimension with an excess "
-    f"risk at most {FACTOR} times that without a projection (ridge, the same "
-    "parameter). sgm: excess risk at the best number of steps of a regime.",
-    "theory: -2 zeta / (2 zeta + gamma), with zeta cut to the qualification of the "
-    "filter. Projections: the dimension that suffices, without logarithms, "
-    "gamma / (2 zeta + gamma), and for sub-sampling 1 / (2 zeta + gamma), times zeta "
-    "where it is above 1, with iterated ridge. These are upper bounds: the features of "
-    "this design are bounded, so that all leverage scores are similar and sub-sampling "
-    "needs less. unequal: projections on a design of the same eigenvalues with unequal "
-    "scores.",
-)
-_QUANTITIES = {
-    "filter": "Excess risk",
-    "norm": "Squared distance",
-    "projection": "Dimension needed",
-    "unequal": "Dimension needed",
-    "sgm": "Excess risk",
-}
+# Beginning of the title of a panel, and its quantity.
 _PARTS = {
-    "norm": "Norm of the space, ",
-    "projection": "Projection, ",
-    "unequal": "Unequal leverage, ",
-    "sgm": "Stochastic gradients, ",
+    "filter": ("", "Excess risk"),
+    "norm": ("Norm of the space, ", "Squared distance"),
+    "projection": ("Projection, ", "Dimension needed"),
+    "unequal": ("Unequal leverage, ", "Dimension needed"),
+    "sgm": ("Stochastic gradients, ", "Excess risk"),
 }
 _PROJECTIONS = ("projection", "unequal")
 # Plain Nystrom, by uniform sub-sampling, needs more landmarks than other sketches.
@@ -377,20 +334,16 @@ def summarize(values: Rows) -> list[Row]:
 def panels(values: Rows) -> list[Panel]:
     """Return a panel for each part and source."""
     by_part: dict[tuple[str, float], list[Curve]] = {}
-    for (part, series, source), (sizes, curves) in _curves(values):
+    for (part, series, source), (sizes, replicates) in _curves(values):
         label = f"regime {series}" if part == "sgm" else series
-        curve = Curve(label, sizes, curves.mean(axis=0))
+        curve = Curve(label, sizes, replicates.mean(axis=0))
         by_part.setdefault((part, source), []).append(curve)
-    return [
-        Panel(
-            f"{_PARTS.get(part, '')}zeta = {source:g}",
-            "n",
-            _QUANTITIES[part],
-            curves + _theory_lines(part, source, curves[-1]),
-            "xy",
-        )
-        for (part, source), curves in by_part.items()
-    ]
+    result = []
+    for (part, source), curves in by_part.items():
+        title, quantity = _PARTS[part]
+        lines = curves + _theory_lines(part, source, curves[-1])
+        result.append(Panel(f"{title}zeta = {source:g}", "n", quantity, lines, "xy"))
+    return result
 
 
 def _theory_lines(part: str, source: float, curve: Curve) -> list[Curve]:
@@ -422,14 +375,4 @@ def _curves(
             yield (part, series, float(source)), (np.array(list(whole)), curves)
 
 
-run = Experiment(
-    name="rates",
-    title="rates: spectral filters and stochastic gradients, capacity 1/2",
-    notes=NOTES,
-    replicates=(10, 2),
-    points=points,
-    measure=measure,
-    label="replicate {0}, n = {1}",
-    summarize=summarize,
-    panels=panels,
-)
+run = Experiment("rates", points, measure, summarize, panels)

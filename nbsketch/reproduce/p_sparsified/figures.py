@@ -36,24 +36,16 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nbsketch import losses, sketches
 from nbsketch.datasets import make_friedman_outliers
 from nbsketch.estimators import SketchedKernelRegressor
 from nbsketch.features import RandomFourierFeatures
 from nbsketch.fitting.settings import StochasticSolver
 from nbsketch.kernels import GaussianKernel
-from nbsketch.losses import EpsilonInsensitiveLoss, HuberLoss, Loss, SquareLoss
-from nbsketch.reproduce._figures import Curve, Panel
-from nbsketch.reproduce._report import Row, Rows, column, groups, spread, timed, where
+from nbsketch.reproduce._figures import Panel, curves_of
+from nbsketch.reproduce._report import Row, Rows, groups, summarized, timed, where
 from nbsketch.reproduce.experiment import Experiment
 from nbsketch.reproduce.p_sparsified.methods import ACCUMULATED
-from nbsketch.sketches import (
-    AccumulationSketch,
-    CountSketch,
-    GaussianSketch,
-    PSparsifiedSketch,
-    SketchRecipe,
-    SubsamplingSketch,
-)
 from nbsketch.solvers.newton import solve_scalar
 
 N_ROWS = 10_000
@@ -61,8 +53,7 @@ SIZES, QUICK_SIZES = tuple(range(40, 141, 10)), (40, 100, 140)
 # Sub-sampling with landmarks that take as long as the other sketches, and longer.
 MANY_LANDMARKS, QUICK_LANDMARKS = (200, 300, 400, 600, 1000, 1400, 2000), (200, 400)
 NONZEROS = (5, 10, 30, 50)  # expected, of a row of a p-sparsified sketch
-SUBSAMPLING, GAUSSIAN, ADAM = "sub-sampling", "Gaussian", "Adam"
-COUNT, FOURIER = "CountSketch", "random Fourier features"
+SUBSAMPLING, GAUSSIAN, COUNT = "sub-sampling", "Gaussian", "CountSketch"
 
 _KERNEL = GaussianKernel(bandwidth=math.sqrt(1 / 0.2))  # exp(-0.1 ||x - y||^2)
 _ADAM = StochasticSolver(
@@ -75,8 +66,7 @@ _FIRST_ROWS = 500
 class Problem(NamedTuple):
     """Loss and penalty, law of the p-sparsified sketches, spread of the outliers."""
 
-    title: str
-    loss: Loss
+    loss: losses.Loss
     alpha: float
     law: Literal["rademacher", "gaussian"]
     outlier_std: float = 0.25
@@ -105,31 +95,30 @@ def series_of(problem: Problem, quick: bool = False) -> dict[str, Series]:
     """Return the methods of a figure by name."""
     sizes = QUICK_SIZES if quick else SIZES
     landmarks = sizes + (QUICK_LANDMARKS if quick else MANY_LANDMARKS)
-    kind = problem.law[0].upper()
-    adam = _sketched(_sparsified(_ADAM_NONZEROS, problem.law), _ADAM)
-    return {
-        SUBSAMPLING: Series(_sketched(SubsamplingSketch), landmarks),
-        **{
-            f"{k}/n-S{kind}": Series(_sketched(_sparsified(k, problem.law)), sizes)
-            for k in NONZEROS
-        },
-        f"accumulation, m = {ACCUMULATED}": Series(
-            _sketched(lambda size: AccumulationSketch(size, ACCUMULATED)), sizes
+    kind = f"n-S{problem.law[0].upper()}"
+
+    def sparsified(nonzeros: int, size: int) -> sketches.SketchRecipe:
+        return sketches.PSparsifiedSketch(size, nonzeros / N_ROWS, problem.law)
+
+    recipes = {f"{k}/{kind}": partial(sparsified, k) for k in NONZEROS}
+    accumulated = partial(sketches.AccumulationSketch, m=ACCUMULATED)
+    fits = {
+        **{name: _sketched(recipe) for name, recipe in recipes.items()},
+        f"accumulation, m = {ACCUMULATED}": _sketched(accumulated),
+        "random Fourier features": _fit_fourier,
+        COUNT: _sketched(sketches.CountSketch),
+        GAUSSIAN: _sketched(sketches.GaussianSketch),
+        f"{_ADAM_NONZEROS}/{kind}, Adam": _sketched(
+            partial(sparsified, _ADAM_NONZEROS), _ADAM
         ),
-        FOURIER: Series(_fit_fourier, sizes),
-        COUNT: Series(_sketched(CountSketch), sizes),
-        GAUSSIAN: Series(_sketched(GaussianSketch), sizes),
-        f"{_ADAM_NONZEROS}/n-S{kind}, {ADAM}": Series(adam, sizes),
     }
+    series = {SUBSAMPLING: Series(_sketched(sketches.SubsamplingSketch), landmarks)}
+    return series | {name: Series(fit, sizes) for name, fit in fits.items()}
 
 
-def _sparsified(
-    nonzeros: int, law: Literal["rademacher", "gaussian"]
-) -> Callable[[int], SketchRecipe]:
-    return lambda size: PSparsifiedSketch(size, nonzeros / N_ROWS, law)
-
-
-def _sketched(recipe: Callable[[int], SketchRecipe], solver: Any = "auto") -> Fit:
+def _sketched(
+    recipe: Callable[[int], sketches.SketchRecipe], solver: Any = "auto"
+) -> Fit:
     """Return a fit with a sketch."""
 
     def fit(problem: Problem, size: int, seed: int, data: Data) -> Fitted:
@@ -159,11 +148,10 @@ def _fit_fourier(problem: Problem, size: int, seed: int, data: Data) -> Fitted:
 
 def points(problem: Problem, replicates: int, quick: bool) -> Iterator[tuple[Any, ...]]:
     """Yield problem, name and series, size and replicate."""
-    series = series_of(problem, quick)
     for replicate in range(replicates):
-        for name, one in series.items():
-            for size in one.sizes:
-                yield problem, name, one, size, replicate
+        for name, series in series_of(problem, quick).items():
+            for size in series.sizes:
+                yield problem, name, series, size, replicate
 
 
 def measure(
@@ -174,7 +162,7 @@ def measure(
     A replicate has its own training and test data, the same for all methods. The
     time is that of the fit: drawing, features and solution; a small fit compiles first.
     """
-    train, test = _data(N_ROWS, replicate, problem.outlier_std)
+    train, (X, y) = _data(N_ROWS, replicate, problem.outlier_std)
     if replicate == 0 and size == min(series.sizes):
         start = train[0][:_FIRST_ROWS], train[1][:_FIRST_ROWS]
         series.fit(problem, size, 0, start)
@@ -183,7 +171,7 @@ def measure(
         "series": name,
         "size": size,
         "replicate": replicate,
-        "error": _error(fitted.predict(test[0]), test[1]),
+        "error": float(np.mean((y - fitted.predict(X)) ** 2) / np.ptp(y)),
         "seconds": seconds,
         "landmarks": fitted.landmarks,
     }
@@ -196,30 +184,22 @@ def _data(n: int, replicate: int, outlier_std: float) -> tuple[Data, Data]:
     return draw(random_state=2 * replicate), draw(random_state=2 * replicate + 1)
 
 
-def _error(predicted: NDArray, y: NDArray) -> float:
-    """Return the mean squared error over the range of the test targets."""
-    return float(np.mean((y - predicted) ** 2) / np.ptp(y))
-
-
 def summarize(rows: Rows) -> list[Row]:
     """Return one row for each series and size: mean error and minimal time.
 
     "subsampling_same_time" is the error of sub-sampling with as many landmarks as take
     the same time, interpolated between sizes; None outside the range of its times.
     """
-    table = [
-        {
-            "series": series,
-            "size": size,
-            **spread("error", column(group, "error")),
-            "replicates": len(group),
-            "seconds": min(row["seconds"] for row in group),
-            "landmarks": round(float(column(group, "landmarks").mean())),
-        }
-        for (series, size), group in groups(rows, "series", "size").items()
-    ]
+    table = summarized(
+        rows,
+        ("series", "size"),
+        {"seconds": min, "landmarks": np.mean},
+        spreads=["error"],
+        count="replicates",
+    )
     others = where(table, series=SUBSAMPLING)
     for row in table:
+        row["landmarks"] = round(row["landmarks"])
         row["subsampling_same_time"] = _error_at(row["seconds"], others)
     return table
 
@@ -233,32 +213,16 @@ def _error_at(seconds: float, table: Rows) -> float | None:
     return float(np.exp(np.interp(math.log(seconds), times, errors)))
 
 
-_HUBER = "Huber loss (kappa = 100)", HuberLoss(100.0), 1e-7
-_TUBE = "Epsilon-insensitive loss (epsilon = 4.64)", EpsilonInsensitiveLoss(4.64), 1e-8
-_SQUARE = "Square loss", SquareLoss(), 1e-7
+_HUBER = losses.HuberLoss(100.0), 1e-7
+_TUBE = losses.EpsilonInsensitiveLoss(4.64), 1e-8
 FIGURES = {
     "figure1": Problem(*_HUBER, "rademacher"),
     "figure2": Problem(*_HUBER, "gaussian"),
     "figure3": Problem(*_TUBE, "rademacher"),
     "figure4": Problem(*_TUBE, "gaussian"),
-    "figure5": Problem(*_SQUARE, "rademacher"),
+    "figure5": Problem(losses.SquareLoss(), 1e-7, "rademacher"),
     "outliers": Problem(*_HUBER, "rademacher", outlier_std=0.5),
 }
-NOTES = (
-    "error: mean squared error on the test rows over the range of their targets, mean "
-    "and deviation over the replicates, each with its own data.",
-    "seconds: processor time of `fit` (all threads), including the draw, the minimum "
-    "over the replicates. Every solution "
-    "except Adam's is certified to be within 1e-6 of the minimum. The paper reports "
-    "5.6 to 6.6 seconds for p-SR sketches of error at most 0.05.",
-    "landmarks: mean number of training rows in the model. subsampling_same_time: "
-    "error of sub-sampling with as many landmarks as take the same time, interpolated "
-    "between sizes.",
-    "accumulation: m = 20, as in the paper's tables. Random Fourier features: as many "
-    "as the sketch has rows.",
-    "Adam: the solver that the paper names, with the settings of the authors' program "
-    "(25 epochs, one row at a time in fixed order, constant rate 0.05), compiled.",
-)
 
 _LABELS = {
     "error": "Test MSE / range of y",
@@ -277,21 +241,18 @@ def panels(fits: Rows) -> list[Panel]:
     fast = [row for row in table if row["series"] not in (GAUSSIAN, COUNT)]
     more = f"(d) Sub-sampling up to s = {max(row['size'] for row in table)}"
     return [
-        _panel("(a) Error", same, "size", "error"),
+        _panel("(a) Error", same, "size", "error", "", "error_deviation"),
         _panel("(b) Time", same, "size", "seconds", "y"),
         _panel("(c) Error against time", same, "seconds", "error", "xy"),
         _panel(more, fast, "seconds", "error", "xy"),
     ]
 
 
-def _panel(title: str, rows: Rows, x: str, y: str, log: str = "") -> Panel:
-    """Return a curve for each series; around errors a band of one standard error."""
-    curves = []
-    for (name,), one in groups(rows, "series").items():
-        band = None
-        if (x, y) == ("size", "error"):
-            band = column(one, "error_deviation") / column(one, "replicates") ** 0.5
-        curves.append(Curve(name, column(one, x), column(one, y), band))
+def _panel(
+    title: str, rows: Rows, x: str, y: str, log: str, deviation: str = ""
+) -> Panel:
+    """Return a curve for each series; with a band of one standard error, if any."""
+    curves = curves_of(rows, "series", x, y, deviation)
     return Panel(title, _LABELS[x], _LABELS[y], curves, log)
 
 
@@ -305,16 +266,7 @@ def _typical(table: Rows) -> list[Row]:
 
 RUNS = {
     name: Experiment(
-        name=name,
-        title=f"{name}: {problem.title}, 10,000 rows with outlying inputs",
-        notes=NOTES,
-        replicates=(30, 2),
-        points=partial(points, problem),
-        measure=measure,
-        label="{1}, s = {3}",
-        summarize=summarize,
-        panels=panels,
-        printed=_typical,
+        name, partial(points, problem), measure, summarize, panels, _typical
     )
     for name, problem in FIGURES.items()
 }

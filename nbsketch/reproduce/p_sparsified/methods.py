@@ -3,77 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
-from nbsketch.reproduce._report import Row, Rows, column, groups, spread
-from nbsketch.sketches import (
-    AccumulationSketch,
-    CountSketch,
-    IdentitySketch,
-    PSparsifiedSketch,
-    SketchRecipe,
-)
+from nbsketch import sketches
+from nbsketch.reproduce._report import Row, Rows, read_csv, summarized, where
 
 WITHOUT = "without sketch"
 SPARSIFIED = ("20/n-SR", "20/n-SG")
+# End of the names of methods with the settings of the authors' program.
+PROGRAM = ", program"
 # Rows that a row of an accumulation sketch adds up.
 ACCUMULATED = 20
-METHODS: dict[str, Callable[[int], SketchRecipe]] = {
-    WITHOUT: lambda size: IdentitySketch(),
-    "20/n-SR": lambda size: PSparsifiedSketch(size, law="rademacher"),
-    "20/n-SG": lambda size: PSparsifiedSketch(size, law="gaussian"),
-    "accumulation": lambda size: AccumulationSketch(size, ACCUMULATED),
-    "CountSketch": CountSketch,
+METHODS: dict[str, Callable[[int], sketches.SketchRecipe]] = {
+    WITHOUT: lambda size: sketches.IdentitySketch(),
+    "20/n-SR": lambda size: sketches.PSparsifiedSketch(size, law="rademacher"),
+    "20/n-SG": lambda size: sketches.PSparsifiedSketch(size, law="gaussian"),
+    "accumulation": lambda size: sketches.AccumulationSketch(size, ACCUMULATED),
+    "CountSketch": sketches.CountSketch,
 }
-
-
-class Published(NamedTuple):
-    """The paper's mean loss and training time in seconds."""
-
-    paper: float | None = None
-    paper_seconds: float | None = None
-
-
-def published(
-    losses: Sequence[float], seconds: Sequence[float]
-) -> dict[str, Published]:
-    """Return the figures of a row of the paper's table by method."""
-    pairs = map(Published, losses, seconds)
-    return dict(zip(METHODS, pairs, strict=True))
+# Mean loss and training time in seconds of the paper's tables.
+PAPER = read_csv(Path(__file__).with_name("paper.csv"))
 
 
 def compare(
-    rows: Rows,
-    losses: Sequence[str],
-    typical: Callable[[Any], Any],
-    paper: dict[str, dict[str, Published]],
+    rows: Rows, losses: Sequence[str], typical: Callable[[Any], Any], paper: Rows = ()
 ) -> list[Row]:
     """Return a row for each set and method: mean and deviation of losses, and times.
 
     Parameters
     ----------
     rows : sequence of dict
-        Losses and "seconds" of each replicate. In each set the method without a sketch
-        comes first: speed-ups refer to its time.
+        Losses and "seconds" of each replicate. Speed-ups refer to the time of the
+        method without a sketch.
     losses : sequence of str
         The columns with losses.
     typical : callable
         Makes one number of the seconds of all replicates.
-    paper : dict
-        The figures of the paper by set and method; without a set, none are added.
+    paper : sequence of dict
+        `PAPER`, to add its columns; by default there are none.
     """
-    table: list[Row] = []
-    exact: dict[str, float] = {}
-    for (name, method), group in groups(rows, "set", "method").items():
-        row: Row = {"set": name, "method": method}
-        for loss in losses:
-            row |= spread(loss, column(group, loss))
-        row |= {"seconds": float(typical(column(group, "seconds"))), "faster": None}
-        if method == WITHOUT:
-            exact[name] = row["seconds"]
-        elif name in exact:
-            row["faster"] = exact[name] / row["seconds"]
+    table = summarized(rows, ("set", "method"), {"seconds": typical}, losses)
+    exact = {row["set"]: row["seconds"] for row in where(table, method=WITHOUT)}
+    for row in table:
+        name, method = row["set"], row["method"]
+        is_compared = method != WITHOUT and name in exact
+        row["faster"] = exact[name] / row["seconds"] if is_compared else None
         if paper:
-            row |= paper.get(name, {}).get(method, Published())._asdict()
-        table.append(row)
+            published = where(paper, set=name, method=method.removesuffix(PROGRAM))
+            for key in ("paper", "paper_seconds"):
+                row[key] = published[0][key] if published else None
     return table

@@ -21,15 +21,9 @@ from nbsketch.kernels import GaussianKernel, median_distance
 from nbsketch.metrics import crossing_loss, pinball_loss
 from nbsketch.model_selection import cross_validate
 from nbsketch.reproduce._data import Key, Split, settings_for
-from nbsketch.reproduce._report import Row, Rows, timed
+from nbsketch.reproduce._report import Row, Rows
 from nbsketch.reproduce.experiment import Experiment
-from nbsketch.reproduce.p_sparsified.methods import (
-    ACCUMULATED,
-    METHODS,
-    WITHOUT,
-    compare,
-    published,
-)
+from nbsketch.reproduce.p_sparsified.methods import METHODS, PAPER, WITHOUT, compare
 
 LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9)
 
@@ -72,28 +66,22 @@ def tune(split: Split, method: str, size: int) -> QuantileSetting:
     return QuantileSetting(*best[1:])
 
 
-def is_certified(split: Split, method: str) -> bool:
-    """Return whether a method is fitted by Newton's method; by Adam otherwise."""
-    return method != WITHOUT or len(split.X_train) <= _MANY_ROWS
-
-
 def evaluate(
     split: Split, method: str, size: int, setting: QuantileSetting, seed: int
-) -> dict[str, float]:
+) -> Row:
     """Return "pinball" and "crossing" loss on the test rows, times 100, and "seconds".
 
-    The time is that of ``fit``, including the draw; a small fit compiles first.
+    The fit is "certified" by Newton's method, or by Adam.
     """
+    is_certified = method != WITHOUT or len(split.X_train) <= _MANY_ROWS
     options: dict[str, Any] = {"alpha": setting.alpha, "gamma": setting.gamma}
-    options["tol"] = _TOL
-    if not is_certified(split, method):
+    if not is_certified:
         options["solver"] = StochasticSolver()
     kernel = GaussianKernel(setting.bandwidth)
-    model = _model(method, size, seed, kernel=kernel, **options)
-    model.fit(split.X_train[: 2 * size], split.Y_train[: 2 * size])
-    _, seconds = timed(model.fit, split.X_train, split.Y_train)
-    predicted = model.predict(split.X_test)
+    model = _model(method, size, seed, kernel=kernel, tol=_TOL, **options)
+    predicted, seconds = split.fit(model, start=2 * size)
     return {
+        "certified": is_certified,
         "pinball": 100 * pinball_loss(split.Y_test, predicted, LEVELS),
         "crossing": 100 * crossing_loss(predicted),
         "seconds": seconds,
@@ -152,33 +140,6 @@ def _ellipse(size: float, shape: float, tilt: float) -> NDArray:
 
 SIZE = 50
 SETTINGS = Path(__file__).with_name("table1_tuning.json")
-# Pinball loss and training time of the paper's Table 1.
-PAPER = {
-    "boston": published(
-        (51.28, 54.75, 54.78, 54.73, 54.60), (6.97, 1.43, 1.38, 1.48, 1.23)
-    ),
-    "otoliths": published(
-        (2.78, 2.66, 2.64, 2.67, 2.65), (606.8, 20.4, 20.0, 22.1, 20.9)
-    ),
-}
-NOTES = (
-    "Losses on the test rows, times 100, mean and deviation over the random splits "
-    "(otoliths: over the draws of the sketch). Pinball: summed over the levels 0.1, "
-    "0.3, 0.5, 0.7 and 0.9. Crossing: the sum over neighboring levels of the excess "
-    "of the lower quantile over the upper one. Lower is better.",
-    "Inputs and output standardized by the training rows.",
-    f"accumulation: m = {ACCUMULATED}. Bandwidth, alpha and gamma: 5-fold "
-    "cross-validation on the training rows of each split; without a sketch, of a "
-    "20/n-SR sketch of 100 rows.",
-    "seconds: processor time of `fit` (all threads), including the draw of the sketch, "
-    "median over the replicates. "
-    "Every fit is certified to be within 1e-6 of the minimum, except that without a "
-    "sketch on the otoliths, which is by Adam: no speed-up is given there.",
-    "paper, paper_seconds: pinball loss and training time of the paper, by a "
-    "subgradient method on another machine. The paper does not state the scale of the "
-    "losses on the otoliths. Its crossing losses are left out: its program adds up the "
-    "gaps between quantiles in the right order.",
-)
 
 
 def points(
@@ -207,9 +168,8 @@ def measure(
     name: str, method: str, split: Split, setting: QuantileSetting, seed: int
 ) -> Iterator[Row]:
     """Yield losses and time of one fit."""
-    certified = is_certified(split, method)
-    row: Row = {"set": name, "method": method, "certified": certified}
-    yield row | evaluate(split, method, SIZE, setting, seed)
+    result = evaluate(split, method, SIZE, setting, seed)
+    yield {"set": name, "method": method, **result}
 
 
 def summarize(rows: Rows) -> list[Row]:
@@ -219,16 +179,7 @@ def summarize(rows: Rows) -> list[Row]:
     return [row | ({"faster": None} if row["set"] in by_adam else {}) for row in table]
 
 
-run = Experiment(
-    name="table1",
-    title=f"Table 1: joint quantile regression, s = {SIZE}",
-    notes=NOTES,
-    replicates=(10, 3),
-    points=points,
-    measure=measure,
-    label="{0} {1}",
-    summarize=summarize,
-)
+run = Experiment("table1", points, measure, summarize)
 
 
 def _splits(dataset: Dataset, replicates: int) -> list[Split]:
@@ -246,11 +197,8 @@ def _settings(
     """Return the setting of every method on every split."""
     keys = [(dataset.name, m, str(i)) for m in METHODS for i in range(len(splits))]
 
-    def choose(key: Key) -> dict[str, float]:
-        return tune(splits[int(key[2])], key[1], SIZE)._asdict()
+    def choose(key: Key) -> QuantileSetting:
+        return tune(splits[int(key[2])], key[1], SIZE)
 
     chosen = settings_for(keys, choose, SETTINGS, tuning)
-    return {
-        (method, int(i)): QuantileSetting(**chosen[name, method, i])
-        for name, method, i in keys
-    }
+    return {(k[1], int(k[2])): QuantileSetting(**chosen[k]) for k in keys}

@@ -24,25 +24,11 @@ from nbsketch.kernels import GaussianKernel, median_distance
 from nbsketch.metrics import rrmse
 from nbsketch.model_selection import cross_validate
 from nbsketch.outputs import GraphOutput
-from nbsketch.reproduce._data import Split, load, settings_for
-from nbsketch.reproduce._report import (
-    Row,
-    Rows,
-    column,
-    groups,
-    read_csv,
-    timed,
-    where,
-)
+from nbsketch.reproduce._data import Key, Split, load, settings_for
+from nbsketch.reproduce._report import Row, Rows, groups, read_csv, summarized, where
 from nbsketch.reproduce.experiment import Experiment
-from nbsketch.reproduce.p_sparsified.methods import (
-    ACCUMULATED,
-    METHODS,
-    SPARSIFIED,
-    WITHOUT,
-    compare,
-    published,
-)
+from nbsketch.reproduce.p_sparsified import methods
+from nbsketch.reproduce.p_sparsified.methods import METHODS, PROGRAM, WITHOUT, compare
 from nbsketch.sketches import IdentitySketch
 from nbsketch.solvers.exact import solve_exact
 
@@ -58,7 +44,6 @@ _TUNING_DRAWS = 5
 
 # Coefficient of the squared distance and penalty of each sketch in the authors'
 # program, which serve all sets. Its S K S^T of p-sparsified sketches is p^2 of ours.
-_OF_PROGRAM = ", program"
 _PROGRAM = {
     "20/n-SR": (2.976e-7, 1.624e-3),
     "20/n-SG": (2.976e-7, 1.624e-3),
@@ -76,13 +61,13 @@ class Setting(NamedTuple):
         """Return an estimator of a method."""
         if method == WITHOUT:
             return ClosedForm(self)
-        sketch = METHODS.get(method.removesuffix(_OF_PROGRAM))
+        sketch = METHODS.get(method.removesuffix(PROGRAM))
         recipe = IdentitySketch() if sketch is None else sketch(size)
         return SketchedKernelRegressor(
             GaussianKernel(self.bandwidth),
             sketch=recipe,
             alpha=self.alpha,
-            fit_intercept=not method.endswith(_OF_PROGRAM),
+            fit_intercept=not method.endswith(PROGRAM),
             random_state=seed,
         )
 
@@ -126,21 +111,9 @@ def tune(split: Split, method: str, size: int) -> Setting:
 
 
 def errors_of(split: Split, model: Any, seed: int) -> tuple[NDArray, float]:
-    """Return the RRMSE of each target on the test rows, and the seconds of the fit.
-
-    The time is that of ``fit``, including the draw; a small fit compiles first.
-    """
-    if seed == 0:
-        model.fit(split.X_train[: 2 * SIZE], split.Y_train[: 2 * SIZE])
-    _, seconds = timed(model.fit, split.X_train, split.Y_train)
-    predicted = model.predict(split.X_test)
+    """Return the RRMSE of each target on the test rows, and the seconds of the fit."""
+    predicted, seconds = split.fit(model, start=0 if seed else 2 * SIZE)
     return rrmse(split.Y_test, predicted, split.Y_train.mean(axis=0)), seconds
-
-
-def evaluate(split: Split, method: str, size: int, setting: Setting, seed: int) -> Row:
-    """Return the "arrmse" on the test rows and "seconds" of a draw of the sketch."""
-    errors, seconds = errors_of(split, setting.model(method, size, seed), seed)
-    return {"arrmse": float(errors.mean()), "seconds": seconds}
 
 
 SETS = ("rf1", "rf2", "scm1d", "scm20d")
@@ -151,40 +124,10 @@ ROWS = (
     WITHOUT,
     ITERATIVE,
     *(method for method in METHODS if method != WITHOUT),
-    *(method + _OF_PROGRAM for method in _PROGRAM),
+    *(method + PROGRAM for method in _PROGRAM),
 )
 # A fit without a sketch hardly varies: it is repeated only for its time.
 _EXACT_REPLICATES = 3
-# aRRMSE and training time of the paper's Table 2.
-PAPER = {
-    "rf1": published(
-        (0.575, 0.584, 0.583, 0.592, 0.575), (1.73, 0.22, 0.25, 0.6, 0.66)
-    ),
-    "rf2": published(
-        (0.578, 0.671, 0.656, 0.796, 0.715), (1.77, 0.28, 0.27, 0.82, 0.62)
-    ),
-    "scm1d": published(
-        (0.418, 0.422, 0.423, 0.423, 0.420), (9.36, 0.45, 0.45, 0.86, 2.49)
-    ),
-    "scm20d": published(
-        (0.755, 0.754, 0.754, 0.753, 0.754), (6.16, 0.38, 0.38, 0.70, 1.91)
-    ),
-}
-for _figures in PAPER.values():
-    _figures |= {method + _OF_PROGRAM: _figures[method] for method in _PROGRAM}
-NOTES = (
-    "aRRMSE on the published test rows: the mean over targets of the root of the mean "
-    "squared error over that of the training mean. Lower is better.",
-    "Data as in the authors' program, of which the paper says nothing: missing inputs "
-    "read as 0, targets of rf1 and rf2 truncated to integers, inputs standardized.",
-    "seconds: processor time of `fit` (all threads), including the draw of the sketch, "
-    "the minimum over the replicates, because background load can only make a run "
-    "slower. Without a sketch: Cholesky decomposition; iterative: nbsketch's conjugate "
-    "gradients on all rows, to a certified relative gap of 1e-3, which the paper has "
-    "not. paper_seconds: the paper's time on another machine.",
-    f"accumulation: m = {ACCUMULATED}. Bandwidth and alpha: 5-fold cross-validation on "
-    "the training rows; program: those of the authors' program, without an intercept.",
-)
 
 
 def points(
@@ -193,69 +136,53 @@ def points(
     tuning: Path | None = None,
     data_home: Path | None = None,
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield set, method, split, setting and seed of each draw of a sketch."""
+    """Yield set, method, split, setting, size and seed of each draw of a sketch."""
     splits = {name: _load(name, data_home) for name in SETS}
     settings = _settings(splits, tuning)
     for name, method in product(SETS, ROWS):
         exact = method in (WITHOUT, ITERATIVE)
         for seed in range(_EXACT_REPLICATES if exact else replicates):
-            yield name, method, splits[name], settings[name, method], seed
+            yield name, method, splits[name], settings[name, method], SIZE, seed
 
 
 def measure(
-    name: str, method: str, split: Split, setting: Setting, seed: int
+    name: str, method: str, split: Split, setting: Setting, size: int, seed: int
 ) -> Iterator[Row]:
     """Yield error and time of one fit, and its setting."""
-    row = evaluate(split, method, SIZE, setting, seed)
-    yield {"set": name, "method": method, **row, **setting._asdict()}
+    errors, seconds = errors_of(split, setting.model(method, size, seed), seed)
+    row = {"set": name, "method": method, "arrmse": float(errors.mean())}
+    yield row | {"seconds": seconds} | setting._asdict()
 
 
 def summarize(rows: Rows) -> list[Row]:
     """Return a row for each set and method, with its setting."""
+    table = compare(rows, ("arrmse",), min, methods.PAPER)
+    firsts = [group[0] for group in groups(rows, "set", "method").values()]
     return [
-        row
-        | {
-            key: where(rows, set=row["set"], method=row["method"])[0][key]
-            for key in Setting._fields
-        }
-        for row in compare(rows, ("arrmse",), min, PAPER)
+        row | {key: first[key] for key in Setting._fields}
+        for row, first in zip(table, firsts, strict=True)
     ]
 
 
-run = Experiment(
-    name="table2",
-    title=f"Table 2: multi-output regression, s = {SIZE}",
-    notes=NOTES,
-    replicates=(30, 3),
-    points=points,
-    measure=measure,
-    label="{0} {1}",
-    summarize=summarize,
-)
+run = Experiment("table2", points, measure, summarize)
 
 # Targets in the order of the columns of the data, and their figures in the paper.
 TARGETS = read_csv(Path(__file__).with_name("table6_paper.csv"))
-TARGET_NOTES = (
-    "Relative root mean squared error of each target on the published test rows, mean "
-    "over the draws of the sketch; paper: that of Table 6.",
-    "low, high: the range over other methods that the paper cites.",
-)
 
 
 def target_points(
     replicates: int, quick: bool, data_home: Path | None = None
 ) -> Iterator[tuple[Any, ...]]:
     """Yield those points whose methods are in Table 6."""
-    for point in points(replicates, quick, data_home=data_home):
-        if point[1] in METHODS:
-            yield point
+    every = points(replicates, quick, data_home=data_home)
+    return (point for point in every if point[1] in METHODS)
 
 
 def measure_targets(
-    name: str, method: str, split: Split, setting: Setting, seed: int
+    name: str, method: str, split: Split, setting: Setting, size: int, seed: int
 ) -> Iterator[Row]:
     """Yield the error of each target in one fit."""
-    errors, _ = errors_of(split, setting.model(method, SIZE, seed), seed)
+    errors, _ = errors_of(split, setting.model(method, size, seed), seed)
     for target, error in zip(where(TARGETS, set=name), errors, strict=True):
         yield {**target, "method": method, "error": float(error)}
 
@@ -265,23 +192,14 @@ def summarize_targets(rows: Rows) -> list[Row]:
     table = []
     for (name, target), group in groups(rows, "set", "target").items():
         row: Row = {"set": name, "target": target}
-        for (method,), one in groups(group, "method").items():
-            row[method] = float(column(one, "error").mean())
-            row[f"{method}, paper"] = one[0][method]
+        for mean in summarized(group, ["method"], {"error": np.mean}):
+            method = mean["method"]
+            row |= {method: mean["error"], f"{method}, paper": group[0][method]}
         table.append(row | {"low": group[0]["low"], "high": group[0]["high"]})
     return table
 
 
-targets = Experiment(
-    name="table6",
-    title=f"Table 6: errors of the targets, s = {SIZE}",
-    notes=TARGET_NOTES,
-    replicates=(30, 3),
-    points=target_points,
-    measure=measure_targets,
-    label="{0} {1}",
-    summarize=summarize_targets,
-)
+targets = Experiment("table6", target_points, measure_targets, summarize_targets)
 
 # Losses of the norm of the residual vector. Their parameters were not tuned.
 _VECTOR: dict[str, dict[str, Any]] = {
@@ -292,11 +210,6 @@ _VECTOR: dict[str, dict[str, Any]] = {
         "loss": losses.SquaredEpsilonInsensitiveLoss(0.5)
     },
 }
-VECTOR_NOTES = (
-    "rf1 as in Table 2 with targets standardized, and alpha by 5-fold cross-validation "
-    "of each loss. graph: square loss, all pairs of targets joined by the absolute "
-    "value of their correlation, mu = 0.5.",
-)
 
 
 def vector_points(
@@ -304,17 +217,18 @@ def vector_points(
 ) -> Iterator[tuple[Any, ...]]:
     """Yield method, estimator, split and seed of each draw of a sketch."""
     split = _load("rf1", data_home).with_standardized_targets()
-    shipped = _settings({"rf1": split}, None)["rf1", SPARSIFIED[0]]
+    method = methods.SPARSIFIED[0]
+    bandwidth = _settings({"rf1": split}, None)["rf1", method].bandwidth
     model = SketchedKernelRegressor(
-        bandwidth=shipped.bandwidth, sketch=METHODS[SPARSIFIED[0]](SIZE), random_state=0
+        bandwidth=bandwidth, sketch=METHODS[method](SIZE), random_state=0
     )
     X, Y = split.X_train, split.Y_train
     graph = {"output": GraphOutput(np.abs(np.corrcoef(Y.T)), mu=0.5)}
     for name, options in (_VECTOR | {"graph": graph}).items():
-        one = clone(model).set_params(**options)
-        _, alpha = cross_validate(one, X, Y, [shipped.bandwidth], _ALPHAS).best()
+        variant = clone(model).set_params(**options)
+        _, alpha = cross_validate(variant, X, Y, [bandwidth], _ALPHAS).best()
         for seed in range(replicates):
-            yield name, one.set_params(alpha=alpha), split, seed
+            yield name, variant.set_params(alpha=alpha), split, seed
 
 
 def measure_vector(name: str, model: Any, split: Split, seed: int) -> Iterator[Row]:
@@ -325,16 +239,12 @@ def measure_vector(name: str, model: Any, split: Split, seed: int) -> Iterator[R
     yield row | {"arrmse": float(errors.mean()), "seconds": seconds}
 
 
-vector = Experiment(
-    name="vector",
-    title=f"rf1: losses of vectors and an output matrix, s = {SIZE}",
-    notes=VECTOR_NOTES,
-    replicates=(10, 2),
-    points=vector_points,
-    measure=measure_vector,
-    label="{0}",
-    summarize=lambda rows: compare(rows, ("arrmse",), min, {}),
-)
+def summarize_vector(rows: Rows) -> list[Row]:
+    """Return a row for each loss, and for the output matrix."""
+    return compare(rows, ("arrmse",), min)
+
+
+vector = Experiment("vector", vector_points, measure_vector, summarize_vector)
 RUNS = {"table2": run, "table6": targets, "vector": vector}
 
 
@@ -342,26 +252,19 @@ def _load(name: str, data_home: Path | None) -> Split:
     return Split.published(load(name, data_home, preparation="paper"))
 
 
-def _settings(
-    splits: dict[str, Split], tuning: Path | None
-) -> dict[tuple[str, str], Setting]:
+def _settings(splits: dict[str, Split], tuning: Path | None) -> dict[Key, Setting]:
     """Return the setting of every set and method, choosing those that are missing."""
-    chosen = settings_for(
-        [(name, method) for name in splits for method in METHODS],
-        lambda key: tune(splits[key[0]], key[1], SIZE)._asdict(),
-        SETTINGS,
-        tuning,
-    )
-    settings = {(key[0], key[1]): Setting(**value) for key, value in chosen.items()}
+    keys = list(product(splits, METHODS))
+
+    def choose(key: Key) -> Setting:
+        return tune(splits[key[0]], key[1], SIZE)
+
+    chosen = settings_for(keys, choose, SETTINGS, tuning)
+    settings = {key: Setting(**value) for key, value in chosen.items()}
     for name, split in splits.items():
         settings[name, ITERATIVE] = settings[name, WITHOUT]
-        for method in _PROGRAM:
-            settings[name, method + _OF_PROGRAM] = _of_program(method, split)
+        for method, (factor, alpha) in _PROGRAM.items():
+            if method in methods.SPARSIFIED:
+                alpha *= (20 / len(split.X_train)) ** 2
+            settings[name, method + PROGRAM] = Setting((2 * factor) ** -0.5, alpha)
     return settings
-
-
-def _of_program(method: str, split: Split) -> Setting:
-    factor, alpha = _PROGRAM[method]
-    if method in SPARSIFIED:
-        alpha *= (20 / len(split.X_train)) ** 2
-    return Setting((2 * factor) ** -0.5, alpha)

@@ -21,9 +21,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nbsketch import kernels
 from nbsketch.diagnostics import SizeRecommendation, recommend_size, spectrum
 from nbsketch.estimators import SketchedKernelRegressor
-from nbsketch.kernels import GaussianKernel, Kernel, PolynomialKernel, SobolevKernel
 from nbsketch.losses import HuberLoss
 from nbsketch.outputs import QuantileOutput
 from nbsketch.reproduce._figures import STYLES, Curve, Panel, style_of
@@ -44,78 +44,65 @@ OUTPUTS = {"risk": (0.5,), "vector_risk": (0.1, 0.5, 0.9)}
 _CENTERS = np.linspace(0.1, 0.9, 5)[:, None]
 # Nodes of the mean over inputs, and draws of the noise, each with both signs.
 _TEST_ROWS, _TEST_NOISES = 1000, 500
-QUANTITIES = {
-    "radius": r"$\delta_n^2$",
-    "dimension": "$d_n$",
-    "risk": "Excess risk",
-    "vector_risk": "Excess risk, 3 outputs",
-}
 # Names in the table. The rate of the bound is the root of the squared radius.
-_NAMES = {
+QUANTITIES = {
     "radius": "delta_n^2",
     "dimension": "d_n",
     "rate": "learning rate",
     "risk": "excess risk",
     "vector_risk": "excess risk, 3 outputs",
 }
-NOTES = (
-    "exponent: slope of the logarithm against log n, mean over draws of the inputs, "
-    "with the half-width of a 95 % interval. stated_exponent: that of the stated "
-    "function over the same n, which is no power if it holds a logarithm.",
-    "stated_size: sufficient s of a p-sparsified sketch; at fixed p it grows as d_n. "
-    "learning rate: the term delta_n of the bound, the root of delta_n^2, not a risk.",
-    "drift: factor by which measured over stated changes from the least n to the "
-    "largest; 1 if both grow equally.",
-    "d_n is the index of the first eigenvalue below: one more than the number above, "
-    f"{DEGREE + 2} where all {DEGREE + 1} of a polynomial are.",
-    "excess risk: of a sketched estimator with Huber loss, up to "
-    f"{_MOST_RISK_ROWS} rows, beside the learning rate, which bounds it.",
-    f"n from {ROWS[0]} to {ROWS[-1]}; noise {NOISE}; spectra exact up to "
-    f"{LANDMARKS} rows, beyond by as many landmarks.",
-)
-
-
-class Order(NamedTuple):
-    """A stated order of growth: its text and the function."""
-
-    text: str
-    function: Callable[[NDArray], NDArray]
+_LABELS = {
+    "radius": r"$\delta_n^2$",
+    "dimension": "$d_n$",
+    "risk": "Excess risk",
+    "vector_risk": "Excess risk, 3 outputs",
+}
 
 
 class Case(NamedTuple):
-    """A kernel and the orders stated for it: squared radius, d_n, rate, and size s."""
+    """A kernel, the orders stated for it as functions of n and as texts, and size s.
 
-    kernel: Kernel
-    radius: Order
-    dimension: Order
-    rate: Order
+    Orders are those of the squared radius and of the dimension; texts, also of the
+    learning rate, the root of the squared radius.
+    """
+
+    kernel: kernels.Kernel
+    radius: Callable[[NDArray], NDArray]
+    dimension: Callable[[NDArray], NDArray]
+    texts: tuple[str, str, str]
     size: str
 
-    def order(self, quantity: str) -> Order:
-        """Return what is stated of a quantity: of risks, the rate."""
-        return getattr(self, "rate" if quantity in OUTPUTS else quantity)
+    def stated(self, quantity: str, n: NDArray) -> tuple[str, NDArray]:
+        """Return what is stated of a quantity, and its values: of risks, the rate."""
+        radius, dimension, rate = self.texts
+        if quantity == "radius":
+            return radius, self.radius(n)
+        if quantity == "dimension":
+            return dimension, self.dimension(n)
+        return rate, np.sqrt(self.radius(n))
 
 
 CASES = {
     "Gaussian": Case(
-        GaussianKernel(0.25),
-        Order("sqrt(log n) / n", lambda n: np.sqrt(np.log(n)) / n),
-        Order("sqrt(log n)", lambda n: np.sqrt(np.log(n))),
-        Order("(log n)^(1/4) / n^(1/2)", lambda n: np.log(n) ** 0.25 / np.sqrt(n)),
+        kernels.GaussianKernel(0.25),
+        lambda n: np.sqrt(np.log(n)) / n,
+        lambda n: np.sqrt(np.log(n)),
+        ("sqrt(log n) / n", "sqrt(log n)", "(log n)^(1/4) / n^(1/2)"),
         "sqrt(log n) / p^2",
     ),
     f"polynomial, degree {DEGREE}": Case(
-        PolynomialKernel(DEGREE),
-        Order("1 / n", lambda n: 1 / n),
-        Order(f"at most {DEGREE + 1}", lambda n: np.full(n.shape, DEGREE + 1.0)),
-        Order("n^(-1/2)", lambda n: n**-0.5),
+        kernels.PolynomialKernel(DEGREE),
+        lambda n: 1 / n,
+        lambda n: np.full(n.shape, DEGREE + 1.0),
+        ("1 / n", f"at most {DEGREE + 1}", "n^(-1/2)"),
         "1 / p^2",
     ),
     "Sobolev, first order": Case(
-        SobolevKernel(),
-        Order("n^(-2/3)", lambda n: n ** (-2 / 3)),
-        Order("n^(1/3)", lambda n: n ** (1 / 3)),
-        Order("n^(-1/3)", lambda n: n ** (-1 / 3)),
+        kernels.SobolevKernel(),
+        lambda n: n ** (-2 / 3),
+        lambda n: n ** (1 / 3),
+        ("n^(-2/3)", "n^(1/3)", "n^(-1/3)"),
         "n^(1/3) / p^2",
     ),
 }
@@ -132,24 +119,18 @@ def measure(name: str, replicate: int, n: int) -> Iterator[Row]:
     kernel, size = CASES[name].kernel, min(n, LANDMARKS)
     mu = spectrum(X, kernel, size=size, random_state=replicate)
     advice = recommend_size(mu, guarantee="satisfiable", noise=NOISE)
-    yield {
-        "kernel": name,
-        "n": n,
-        "replicate": replicate,
-        "radius": advice.radius**2,
-        "dimension": advice.statistical_dimension,
-        **{
-            risk: excess_risk(X, kernel, QuantileOutput(levels), advice, replicate)
-            if n <= _MOST_RISK_ROWS
-            else None
-            for risk, levels in OUTPUTS.items()
-        },
-    }
+    row = {"kernel": name, "n": n, "replicate": replicate}
+    row |= {"radius": advice.radius**2, "dimension": advice.statistical_dimension}
+    for risk, levels in OUTPUTS.items():
+        output = QuantileOutput(levels)
+        is_small, arguments = n <= _MOST_RISK_ROWS, (X, kernel, output, advice)
+        row[risk] = excess_risk(*arguments, replicate) if is_small else None
+    yield row
 
 
 def excess_risk(
     X: NDArray,
-    kernel: Kernel,
+    kernel: kernels.Kernel,
     output: QuantileOutput,
     advice: SizeRecommendation,
     seed: int,
@@ -183,29 +164,25 @@ def excess_risk(
 
 def summarize(rows: Rows) -> list[Row]:
     """Return the fitted growth beside the stated one, for each kernel and quantity."""
-    return [
-        _growth(rows, name, quantity, case.order(quantity))
-        for name, case in CASES.items()
-        for quantity in _NAMES
-    ]
-
-
-def _growth(rows: Rows, name: str, quantity: str, stated: Order) -> Row:
-    n, values = _by_size(rows, name, quantity)
-    slope = log_log_slope(n, values)
-    ratios = values.mean(axis=0) / stated.function(n)
-    return {
-        "kernel": name,
-        "quantity": _NAMES[quantity],
-        "stated": stated.text,
-        "stated_size": CASES[name].size if quantity == "dimension" else None,
-        "stated_exponent": log_log_slope(n, stated.function(n)).value,
-        "exponent": slope.value,
-        "half_width": slope.half_width,
-        "drift": ratios[-1] / ratios[0],
-        "first": values[:, 0].mean(),
-        "last": values[:, -1].mean(),
-    }
+    table = []
+    for (name, case), quantity in product(CASES.items(), QUANTITIES):
+        n, values = _by_size(rows, name, quantity)
+        slope, (text, stated) = log_log_slope(n, values), case.stated(quantity, n)
+        ratios = values.mean(axis=0) / stated
+        row = {
+            "kernel": name,
+            "quantity": QUANTITIES[quantity],
+            "stated": text,
+            "stated_size": case.size if quantity == "dimension" else None,
+            "stated_exponent": log_log_slope(n, stated).value,
+            "exponent": slope.value,
+            "half_width": slope.half_width,
+            "drift": ratios[-1] / ratios[0],
+            "first": values[:, 0].mean(),
+            "last": values[:, -1].mean(),
+        }
+        table.append(row)
+    return table
 
 
 def _by_size(rows: Rows, kernel: str, quantity: str) -> tuple[NDArray, NDArray]:
@@ -213,19 +190,19 @@ def _by_size(rows: Rows, kernel: str, quantity: str) -> tuple[NDArray, NDArray]:
     if quantity == "rate":
         n, radii = _by_size(rows, kernel, "radius")
         return n, radii**0.5
-    one = [row for row in where(rows, kernel=kernel) if row[quantity] is not None]
-    n = np.array(list(dict.fromkeys(row["n"] for row in one)), dtype=float)
-    return n, column(one, quantity).reshape(-1, n.size)
+    measured = [r for r in where(rows, kernel=kernel) if r[quantity] is not None]
+    n = np.unique(column(measured, "n"))
+    return n, column(measured, quantity).reshape(-1, n.size)
 
 
 def panels(rows: Rows) -> list[Panel]:
     """Return a panel for each quantity: measured, and the stated order dashed."""
     result = []
-    for quantity, label in QUANTITIES.items():
+    for quantity, label in _LABELS.items():
         curves = []
         for name, case in CASES.items():
             n, values = _by_size(rows, name, quantity)
-            mean, stated = values.mean(axis=0), case.order(quantity).function(n)
+            mean, (_, stated) = values.mean(axis=0), case.stated(quantity, n)
             level = np.exp(np.log(mean / stated).mean())
             style = STYLES["stated order"]._replace(color=style_of(name).color)
             curves.append(Curve(name, n, mean))
@@ -234,14 +211,4 @@ def panels(rows: Rows) -> list[Panel]:
     return result
 
 
-run = Experiment(
-    name="table3",
-    title="table3: critical radius, statistical dimension and excess risk",
-    notes=NOTES,
-    replicates=(10, 3),
-    points=points,
-    measure=measure,
-    label="{0}, n = {2}",
-    summarize=summarize,
-    panels=panels,
-)
+run = Experiment("table3", points, measure, summarize, panels)

@@ -18,74 +18,52 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nbsketch import sketches
 from nbsketch._sketch_map import SketchMap
 from nbsketch.kernels import GaussianKernel
-from nbsketch.reproduce._figures import Curve, Panel
-from nbsketch.reproduce._report import Row, Rows, column, log_log_slope, where
+from nbsketch.reproduce._figures import Panel, curves_of
+from nbsketch.reproduce._report import Row, Rows, column, groups, log_log_slope, where
 from nbsketch.reproduce.experiment import Experiment
-from nbsketch.sketches import (
-    AccumulationSketch,
-    CountSketch,
-    GaussianSketch,
-    PSparsifiedSketch,
-    Sketch,
-    SketchRecipe,
-    SparseJLSketch,
-    SRHTSketch,
-    SubsamplingSketch,
-)
 
 N_FEATURES = 10
 PRODUCTS = ("S K", "S K S^T")
 SCANS = {"n": "rows n", "s": "size s"}
 UNITS = {"seconds": "Processor time (s)", "megabytes": "Peak of memory (MB)"}
 _SHORTEST = 0.1  # seconds of one measurement: short products are repeated
-NOTES = (
-    "exponent of growth ± half-width of a 95 % interval [exponent by the count of "
-    "operations; by the paper's Table 4], by least squares on logarithms. The count "
-    "leaves out logarithms and all but the largest term; fixed parts of a cost make a "
-    "measured exponent smaller.",
-    "time: processor seconds of all threads for the product alone, the minimum over "
-    "the replicates. memory: peak of what Python, NumPy and the compiled code allocate "
-    "for it, including the result but not the sketch.",
-)
-
-
-class Cost(NamedTuple):
-    """Exponents by a count of operations: of time with n and s, of memory with both."""
-
-    time_n: float
-    time_s: float
-    memory_n: float
-    memory_s: float
 
 
 class Family(NamedTuple):
-    """Sketches of one kind, what their products cost, and how they are drawn."""
+    """Sketches of one kind, what their products cost, and how they are drawn.
 
-    recipe: Callable[[int], SketchRecipe]
-    costs: dict[str, Cost]
-    paper: dict[str, Cost]
+    A cost has the exponents by a count of operations: of time with n and s, of memory
+    with n and s, for each of the products.
+    """
+
+    recipe: Callable[[int], sketches.SketchRecipe]
+    costs: Sequence[Sequence[int]]
+    paper: Sequence[Sequence[int]] = ()
     by_columns: bool = False
 
 
 # Kernel values in the active columns, a number proportional to s, or in all n of them.
-_BY_COLUMNS = {"S K": Cost(1, 1, 1, 1), "S K S^T": Cost(0, 2, 0, 2)}
-_ALL_COLUMNS = {name: Cost(2, 0, 1, 1) for name in PRODUCTS}
-_DENSE = {name: Cost(2, 1, 1, 1) for name in PRODUCTS}
+_BY_COLUMNS = (1, 1, 1, 1), (0, 2, 0, 2)
+_ALL_COLUMNS = 2 * ((2, 0, 1, 1),)
+_DENSE = 2 * ((2, 1, 1, 1),)
 # Table 4 itself, with p = 20/n: sub-sampling and accumulation are counted as here,
 # others with a Gram matrix in memory; SRHT and sparse JL are not in it.
-_PAPER_SPARSIFIED = {"S K": Cost(1, 2, 1, 1), "S K S^T": Cost(0, 3, 0, 2)}
-_PAPER_COUNT = {name: Cost(2, 0, 2, 0) for name in PRODUCTS}
-_PAPER_GAUSSIAN = {name: Cost(2, 1, 2, 0) for name in PRODUCTS}
+_PAPER_SPARSIFIED = (1, 2, 1, 1), (0, 3, 0, 2)
+_PAPER_COUNT = 2 * ((2, 0, 2, 0),)
+_PAPER_GAUSSIAN = 2 * ((2, 1, 2, 0),)
 FAMILIES = {
-    "sub-sampling": Family(SubsamplingSketch, _BY_COLUMNS, _BY_COLUMNS, True),
-    "p-SR, p = 20/n": Family(PSparsifiedSketch, _BY_COLUMNS, _PAPER_SPARSIFIED, True),
-    "accumulation": Family(AccumulationSketch, _BY_COLUMNS, _BY_COLUMNS, True),
-    "CountSketch": Family(CountSketch, _ALL_COLUMNS, _PAPER_COUNT),
-    "sparse JL": Family(SparseJLSketch, _ALL_COLUMNS, {}),
-    "SRHT": Family(SRHTSketch, _ALL_COLUMNS, {}),
-    "Gaussian": Family(GaussianSketch, _DENSE, _PAPER_GAUSSIAN),
+    "sub-sampling": Family(sketches.SubsamplingSketch, _BY_COLUMNS, _BY_COLUMNS, True),
+    "p-SR, p = 20/n": Family(
+        sketches.PSparsifiedSketch, _BY_COLUMNS, _PAPER_SPARSIFIED, True
+    ),
+    "accumulation": Family(sketches.AccumulationSketch, _BY_COLUMNS, _BY_COLUMNS, True),
+    "CountSketch": Family(sketches.CountSketch, _ALL_COLUMNS, _PAPER_COUNT),
+    "sparse JL": Family(sketches.SparseJLSketch, _ALL_COLUMNS),
+    "SRHT": Family(sketches.SRHTSketch, _ALL_COLUMNS),
+    "Gaussian": Family(sketches.GaussianSketch, _DENSE, _PAPER_GAUSSIAN),
 }
 
 
@@ -96,13 +74,6 @@ class Grid(NamedTuple):
     size: int
     sizes: Sequence[int]
     n: int
-
-    def points(self) -> Iterator[tuple[str, int, int]]:
-        """Yield (scan, n, s)."""
-        for n in self.rows:
-            yield "n", n, self.size
-        for size in self.sizes:
-            yield "s", self.n, size
 
 
 # By columns, and by all of them: n^2 values.
@@ -118,10 +89,12 @@ QUICK_GRIDS = {
 
 def points(replicates: int, quick: bool) -> Iterator[tuple[Any, ...]]:
     """Yield sketch, scan, n, s, and the number of repetitions of each measurement."""
-    grids = QUICK_GRIDS if quick else GRIDS
     for name, family in FAMILIES.items():
-        for scan, n, size in grids[family.by_columns].points():
-            yield name, scan, n, size, replicates
+        grid = (QUICK_GRIDS if quick else GRIDS)[family.by_columns]
+        for n in grid.rows:
+            yield name, "n", n, grid.size, replicates
+        for size in grid.sizes:
+            yield name, "s", grid.n, size, replicates
 
 
 def measure(name: str, scan: str, n: int, size: int, replicates: int) -> Iterator[Row]:
@@ -135,7 +108,7 @@ def measure(name: str, scan: str, n: int, size: int, replicates: int) -> Iterato
         yield {"sketch": name, **point, **cost}
 
 
-def _product(product: str, X: NDArray, sketch: Sketch) -> Callable[[], NDArray]:
+def _product(product: str, X: NDArray, sketch: sketches.Sketch) -> Callable[[], Any]:
     """Return a function that computes a product."""
     kernel = GaussianKernel(np.sqrt(2 * N_FEATURES))
     sketch_map = SketchMap.of(kernel, X, sketch)
@@ -171,21 +144,20 @@ def _peak(call: Callable[[], Any]) -> float:
 def summarize(rows: Rows) -> list[Row]:
     """Return the fitted exponents beside the counted ones, for sketch and product."""
     table = []
-    for name, family in FAMILIES.items():
-        for product, cost in family.costs.items():
-            row: Row = {"sketch": name, "product": product}
-            for quantity, unit in (("time", "seconds"), ("memory", "megabytes")):
-                for scan in SCANS:
-                    curve = _curve(rows, name, product, scan, unit)
-                    slope, half_width = log_log_slope(curve.x, curve.y)
-                    which = f"{quantity}_{scan}"
-                    counts = [getattr(cost, which)]
-                    if product in family.paper:
-                        counts.append(getattr(family.paper[product], which))
-                    said = "; ".join(f"{count:g}" for count in counts)
-                    text = f"{slope:.2f} ± {half_width:.2f} [{said}]"
-                    row[f"{quantity}, {scan}"] = text
-            table.append(row)
+    for (name, product), group in groups(rows, "sketch", "product").items():
+        costs, paper = FAMILIES[name].costs, FAMILIES[name].paper
+        k = PRODUCTS.index(product)
+        counts = list(zip(costs[k], *paper[k : k + 1], strict=True))
+        row: Row = {"sketch": name, "product": product}
+        for quantity, unit in (("time", "seconds"), ("memory", "megabytes")):
+            for scan in SCANS:
+                scanned = where(group, scan=scan)
+                x, y = column(scanned, scan), column(scanned, unit)
+                slope, half_width = log_log_slope(x, y)
+                said = "; ".join(map(str, counts.pop(0)))
+                text = f"{slope:.2f} ± {half_width:.2f} [{said}]"
+                row[f"{quantity}, {scan}"] = text
+        table.append(row)
     return table
 
 
@@ -196,7 +168,7 @@ def panels(rows: Rows) -> list[Panel]:
             f"${product}$",
             SCANS[scan],
             label,
-            [_curve(rows, name, product, scan, unit) for name in FAMILIES],
+            curves_of(where(rows, product=product, scan=scan), "sketch", scan, unit),
             "xy",
         )
         for product in PRODUCTS
@@ -205,19 +177,4 @@ def panels(rows: Rows) -> list[Panel]:
     ]
 
 
-def _curve(rows: Rows, name: str, product: str, scan: str, unit: str) -> Curve:
-    chosen = where(rows, sketch=name, product=product, scan=scan)
-    return Curve(name, column(chosen, scan), column(chosen, unit))
-
-
-run = Experiment(
-    name="table4",
-    title="table4: cost of sketched products",
-    notes=NOTES,
-    replicates=(3, 1),
-    points=points,
-    measure=measure,
-    label="{0}, n = {2}, s = {3}",
-    summarize=summarize,
-    panels=panels,
-)
+run = Experiment("table4", points, measure, summarize, panels)

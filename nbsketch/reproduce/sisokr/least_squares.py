@@ -22,17 +22,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch.reproduce._figures import Curve, Panel
-from nbsketch.reproduce._report import (
-    Row,
-    Rows,
-    column,
-    groups,
-    growth,
-    spread,
-    timed,
-    where,
-)
+from nbsketch.reproduce import _report
+from nbsketch.reproduce._figures import Curve, Panel, curves_of
+from nbsketch.reproduce._report import Row, Rows, column, summarized, timed, where
 from nbsketch.reproduce.experiment import Experiment
 from nbsketch.sketches import IdentitySketch, PSparsifiedSketch
 from nbsketch.structured import InputOutputKernelRegressor
@@ -42,14 +34,11 @@ SIZES, QUICK_SIZES = (25, 50, 100, 150, 200, 300), (25, 100, 200)
 # The size of the one sketch while that of the other varies.
 FIXED_SIZE = 200
 _ALPHAS = 10.0 ** np.arange(-9, 1)
-NOTES = (
-    f"n = 10,000 (quick: 2,000), d = {N_FEATURES}, linear kernels. Error: mean squared "
-    "distance of h(x) from y on 1,000 test rows, mean and deviation over replicates.",
-    "Training: `fit`. Inference: `predict` of the test rows with all training outputs "
-    "as candidates. Seconds, the minimum over the replicates.",
-    "IOKR, without sketches, is measured once for its time. SISOKR over one size has "
-    f"the other fixed to {FIXED_SIZE}.",
-)
+_LABELS = {
+    "error": "Test MSE",
+    "training": "Training (s)",
+    "inference": "Inference (s)",
+}
 
 
 class Problem(NamedTuple):
@@ -70,11 +59,6 @@ class Method(NamedTuple):
     side: str
     input_size: int | None
     output_size: int | None
-
-    @property
-    def size(self) -> int | None:
-        """The size that varies."""
-        return self.input_size if self.side == "input" else self.output_size
 
 
 @lru_cache(maxsize=1)
@@ -133,8 +117,10 @@ def points(replicates: int, quick: bool) -> Iterator[tuple[Method, int, int]]:
 def measure(method: Method, n: int, seed: int) -> Iterator[Row]:
     """Yield one measurement: error, and seconds of training and inference."""
     problem = make_problem(n, seed)
-    if seed == 0:
-        evaluate(method, _first_rows(problem), seed)  # compiles
+    if seed == 0:  # compiles
+        count = max(*SIZES, FIXED_SIZE)
+        start = problem._replace(X=problem.X[:count], Y=problem.Y[:count])
+        evaluate(method, start, seed)
     row = {**method._asdict(), "replicate": seed}
     yield row | evaluate(method, problem, seed)
 
@@ -161,29 +147,15 @@ def _sketch(size: int | None) -> Any:
     return IdentitySketch() if size is None else PSparsifiedSketch(size)
 
 
-def _first_rows(problem: Problem) -> Problem:
-    count = max(*SIZES, FIXED_SIZE)
-    return problem._replace(X=problem.X[:count], Y=problem.Y[:count])
-
-
 def summarize(rows: Rows) -> list[Row]:
     """Return a row for each method and pair of sizes."""
-    return [
-        {
-            **dict(zip(Method._fields, key, strict=True)),
-            **spread("error", column(group, "error")),
-            "training": float(column(group, "training").min()),
-            "inference": float(column(group, "inference").min()),
-        }
-        for key, group in groups(rows, *Method._fields).items()
-    ]
+    times = dict.fromkeys(("training", "inference"), min)
+    return summarized(rows, Method._fields, times, ["error"])
 
 
 def panels(rows: Rows) -> list[Panel]:
     """Return error, training and inference time against both sizes."""
     table = summarize(rows)
-    labels = {"error": "Test MSE", "training": "Training (s)"}
-    labels["inference"] = "Inference (s)"
     return [
         Panel(
             f"{label} against the {side} sketch",
@@ -192,7 +164,7 @@ def panels(rows: Rows) -> list[Panel]:
             list(_curves(table, side, name)),
             "" if name == "error" else "y",
         )
-        for name, label in labels.items()
+        for name, label in _LABELS.items()
         for side in ("input", "output")
     ]
 
@@ -200,25 +172,14 @@ def panels(rows: Rows) -> list[Panel]:
 def _curves(table: Rows, side: str, name: str) -> Iterator[Curve]:
     """Yield a curve for each method, and a horizontal line for IOKR."""
     size = f"{side}_size"
-    one = [row for row in where(table, side=side) if row["name"] != "IOKR"]
-    for (method,), group in groups(one, "name").items():
-        yield Curve(method, column(group, size), column(group, name))
-    sizes = column(one, size)
+    varied = [row for row in where(table, side=side) if row["name"] != "IOKR"]
+    yield from curves_of(varied, "name", size, name)
+    sizes = column(varied, size)
     exact = where(table, name="IOKR")[0][name]
     yield Curve("IOKR", [sizes.min(), sizes.max()], [exact, exact])
 
 
-run = Experiment(
-    name="sisokr_synthetic",
-    title="sisokr_synthetic: least squares with sketched inputs and outputs",
-    notes=NOTES,
-    replicates=(5, 1),
-    points=points,
-    measure=measure,
-    label="{0.name}, {0.side} size {0.size}",
-    summarize=summarize,
-    panels=panels,
-)
+run = Experiment("sisokr_synthetic", points, measure, summarize, panels)
 
 RATE_ROWS, QUICK_RATE_ROWS = (1000, 2000, 4000, 8000), (500, 1000, 2000)
 # Exponents of n: times of a p-sparsified sketch with p = 20/n and of all rows; and of
@@ -227,13 +188,6 @@ STATED = {
     "IOKR": {"training": 3.0, "inference": 2.0, "excess": -0.3},
     "SISOKR": {"training": 0.0, "inference": 1.0, "excess": 0.0},
 }
-RATE_NOTES = (
-    f"SISOKR: sketches of {FIXED_SIZE} rows on both sides. Candidates: the n training "
-    "outputs. excess: root of the mean squared distance from the best predictions.",
-    "stated: exponents of training n^3 and m^2 p n, with p = 20/n, of inference n n_c "
-    "and m n_c with n_c = n, and of the bounds n^(-1 / (2 (1 + g))) and n^(-(1 - g) / "
-    "(2 (1 + g))) with capacities g = 2/3 of inputs and 1, the largest, of outputs.",
-)
 
 
 def rate_points(replicates: int, quick: bool) -> Iterator[tuple[Method, int, int]]:
@@ -253,21 +207,12 @@ def summarize_rates(rows: Rows) -> list[Row]:
     """Return slope and stated exponent for each method and quantity."""
     table = []
     for name, quantity in product(STATED, STATED["IOKR"]):
-        sizes = groups(where(rows, name=name), "n")
+        sizes = _report.groups(where(rows, name=name), "n")
         curves = np.column_stack([column(one, quantity) for one in sizes.values()])
         row = {"name": name, "quantity": quantity, "stated": STATED[name][quantity]}
-        table.append(row | growth([n for (n,) in sizes], curves))
+        table.append(row | _report.growth([n for (n,) in sizes], curves))
     return table
 
 
-rates = Experiment(
-    name="sisokr_rates",
-    title="sisokr_rates: growth of times and excess risk with the number of rows",
-    notes=RATE_NOTES,
-    replicates=(3, 2),
-    points=rate_points,
-    measure=measure_rate,
-    label="{0.name}, n = {1}",
-    summarize=summarize_rates,
-)
+rates = Experiment("sisokr_rates", rate_points, measure_rate, summarize_rates)
 RUNS = {"sisokr_rates": rates}

@@ -1,40 +1,371 @@
-"""Methods of the comparison on tables, by task and name."""
+"""Methods of the comparison on tables, by name: ours and those of other packages."""
 
 from __future__ import annotations
 
 import os
+import time
+import warnings
+from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
+import numpy as np
 from numpy.typing import NDArray
+from sklearn import ensemble
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import _safe_indexing
 
 import nbsketch
-from nbsketch.estimators import (
-    JointQuantileRegressor,
-    SketchedKernelClassifier,
-    SketchedKernelRegressor,
-)
-from nbsketch.reproduce.tabular import rivals
-from nbsketch.reproduce.tabular.problems import (
-    CLASSIFICATION,
-    QUANTILES,
-    REGRESSION,
-    Problem,
-)
-from nbsketch.reproduce.tabular.rivals import (
-    LEVELS,
-    Fit,
-    Predict,
-    histograms,
-    lightgbm_defaults,
-    lightgbm_tuned,
-)
+from nbsketch import estimators
+from nbsketch.conformal import ConformalRegressor
+from nbsketch.reproduce.tabular import problems
+from nbsketch.reproduce.tabular.problems import CLASSIFICATION, QUANTILES, REGRESSION
 from nbsketch.tabular.classifier import TabularKernelClassifier
 from nbsketch.tabular.columns import fit_columns
 from nbsketch.tabular.reading import is_table
 from nbsketch.tabular.regressor import TabularKernelRegressor
+
+LEVELS = (0.1, 0.5, 0.9)
+TREES, RATE, PATIENCE, HELD_OUT = 500, 0.1, 50, 0.1
+# Most trees and share of validation rows of the random search.
+MOST_TREES, VALIDATION = 2000, 0.2
+_QUIET = {"num_threads": 1, "verbosity": -1}
+Objective = dict[str, Any]
+Predict = Callable[[Any], NDArray]
+# Fits a task, rows, targets, a seed, and what tunes, the seconds that it may take.
+Fit = Callable[..., Predict]
+
+
+def _fitted(task: str, regressor: Any, classifier: Any, X: Any, y: NDArray) -> Predict:
+    """Fit the one of two estimators that a task needs, and return what predicts."""
+    if task == CLASSIFICATION:
+        return classifier.fit(X, y).predict_proba
+    model = regressor.fit(X, y)
+    return lambda X: np.ravel(model.predict(X))
+
+
+def tabular(effort: str, task: str, X: Any, y: NDArray, seed: int) -> Predict:
+    """Fit the estimators for tables."""
+    model = TabularKernelRegressor(effort, random_state=seed)
+    if task == QUANTILES:
+        model.fit(X, y)
+        return lambda X: model.predict_quantiles(X, LEVELS)
+    classifier = TabularKernelClassifier(effort, random_state=seed)
+    return _fitted(task, model, classifier, X, y)
+
+
+def blocks(groups: int | None, task: str, X: NDArray, y: NDArray, seed: int) -> Predict:
+    """Fit with blocks of rows left out, or the groups of a column."""
+    model = TabularKernelRegressor(EFFORTS[0], cv=5, random_state=seed)
+    labels = None if groups is None else X[:, groups]
+    return model.fit(X, y, groups=labels).predict
+
+
+def sketched(task: str, X: NDArray, y: NDArray, seed: int) -> Predict:
+    """Fit the sketched machine with defaults; logistic for classes."""
+    if task == QUANTILES:
+        joint = estimators.JointQuantileRegressor(LEVELS, random_state=seed)
+        return joint.fit(X, y).predict
+    model = estimators.SketchedKernelRegressor(random_state=seed)
+    classifier = estimators.SketchedKernelClassifier(loss="logistic", random_state=seed)
+    return _fitted(task, model, classifier, X, y)
+
+
+def exact(task: str, X: NDArray, y: NDArray, seed: int) -> Predict:
+    """Fit exact kernel ridge regression with the median bandwidth."""
+    model = estimators.SketchedKernelRegressor(
+        sketch="identity",
+        bandwidth="median",
+        preprocessing="standard",
+        random_state=seed,
+    )
+    return model.fit(X, y).predict
+
+
+def objective(task: str, y: NDArray) -> list[Objective]:
+    """Return the objectives of LightGBM for a task, one for each of its models."""
+    if task == QUANTILES:
+        return [{"objective": "quantile", "alpha": level} for level in LEVELS]
+    if task == REGRESSION:
+        return [{"objective": "regression"}]
+    count = int(y.max()) + 1
+    if count == 2:
+        return [{"objective": "binary"}]
+    return [{"objective": "multiclass", "num_class": count}]
+
+
+def lightgbm_defaults(task: str, X: Any, y: NDArray, seed: int) -> Predict:
+    """Fit LightGBM with 500 trees and early stopping on a tenth."""
+    settings = {"learning_rate": RATE, "seed": seed}
+    goals = [settings | goal for goal in objective(task, y)]
+    return _joined([_train(X, y, g, TREES, HELD_OUT)[0] for g in goals], task)
+
+
+def lightgbm_tuned(
+    task: str, X: Any, y: NDArray, seed: int, budget: float = 0.0
+) -> Predict:
+    """Fit LightGBM by random search for `budget` seconds.
+
+    A fifth of the rows chooses settings and number of trees, which are then fitted to
+    all rows. The first trial is the default; a trial that began before the end of the
+    budget is finished. The time is divided equally among the models of several
+    quantiles.
+    """
+    goals, rng = objective(task, y), np.random.default_rng(seed)
+    share = budget / len(goals)
+    return _joined([_search(X, y, g, seed, share, rng) for g in goals], task)
+
+
+def _search(
+    X: Any, y: NDArray, goal: Objective, seed: int, seconds: float, rng: Any
+) -> Any:
+    """Return the model of the settings with the least validation loss, of all rows."""
+    import lightgbm
+
+    end = time.process_time() + seconds
+    settings = best = {"learning_rate": RATE, "seed": seed} | goal
+    model, least = _train(X, y, settings, MOST_TREES, VALIDATION)
+    trees = model.best_iteration
+    while time.process_time() < end:
+        drawn = settings | _draw(rng)
+        model, loss = _train(X, y, drawn, MOST_TREES, VALIDATION)
+        if loss < least:
+            best, least, trees = drawn, loss, model.best_iteration
+    return lightgbm.train(best | _QUIET, lightgbm.Dataset(X, y), trees)
+
+
+def _draw(rng: np.random.Generator) -> dict[str, Any]:
+    """Return settings drawn from the usual ranges, most of them logarithmic."""
+
+    def between(low: float, high: float) -> float:
+        return float(np.exp(rng.uniform(np.log(low), np.log(high))))
+
+    return {
+        "learning_rate": between(0.01, 0.3),
+        "num_leaves": int(between(4, 256)),
+        "min_child_samples": int(between(2, 100)),
+        "feature_fraction": float(rng.uniform(0.4, 1)),
+        "bagging_fraction": float(rng.uniform(0.5, 1)),
+        "bagging_freq": 1,
+        "lambda_l2": between(1e-3, 30),
+    }
+
+
+def _train(
+    X: Any, y: NDArray, settings: dict[str, Any], trees: int, held_out: float
+) -> tuple[Any, float]:
+    """Return a model stopped on held-out rows, and its loss there."""
+    import lightgbm
+
+    (X_test, y_test), (X, y) = held_out_rows(X, y, settings["seed"], held_out)
+    train = lightgbm.Dataset(X, y, free_raw_data=True)
+    test = lightgbm.Dataset(X_test, y_test, reference=train)
+    stopping = lightgbm.early_stopping(PATIENCE, verbose=False)
+    model = lightgbm.train(
+        settings | _QUIET, train, trees, [test], callbacks=[stopping]
+    )
+    return model, next(iter(model.best_score["valid_0"].values()))
+
+
+def _joined(models: list[Any], task: str) -> Predict:
+    """Return the prediction of one model, or of several side by side."""
+
+    def predict(X: Any) -> NDArray:
+        values = [np.asarray(model.predict(X)) for model in models]
+        if task == QUANTILES:
+            return np.column_stack(values)
+        if task == CLASSIFICATION and values[0].ndim == 1:
+            return np.column_stack([1 - values[0], values[0]])
+        return values[0]
+
+    return predict
+
+
+def held_out_rows(
+    X: Any, y: NDArray, seed: int, share: float
+) -> list[tuple[Any, NDArray]]:
+    """Return a share of the rows and targets at random, and the others."""
+    order = np.random.default_rng(seed).permutation(len(y))
+    parts = np.split(order, [max(1, round(share * len(y)))])
+    return [(_safe_indexing(X, part), y[part]) for part in parts]
+
+
+def histograms(task: str, X: Any, y: NDArray, seed: int) -> Predict:
+    """Fit scikit-learn's boosted trees with the same early stopping."""
+    options: dict[str, Any] = {
+        "max_iter": TREES,
+        "learning_rate": RATE,
+        "early_stopping": True,
+        "validation_fraction": HELD_OUT,
+        "n_iter_no_change": PATIENCE,
+        "random_state": seed,
+    }
+    if task == QUANTILES:
+        options["loss"] = "quantile"
+        models = [
+            ensemble.HistGradientBoostingRegressor(quantile=level, **options)
+            for level in LEVELS
+        ]
+        return _joined([model.fit(X, y) for model in models], task)
+    model = ensemble.HistGradientBoostingRegressor(**options)
+    classifier = ensemble.HistGradientBoostingClassifier(**options)
+    return _fitted(task, model, classifier, X, y)
+
+
+def catboost(is_stopped: bool, task: str, X: Any, y: NDArray, seed: int) -> Predict:
+    """Fit CatBoost with its defaults, or stopped on a held-out tenth."""
+    from catboost import CatBoostClassifier, CatBoostRegressor
+
+    rows, categories = _as_text(X)
+    options: dict[str, Any] = {
+        "random_seed": seed,
+        "thread_count": 1,
+        "verbose": False,
+        "allow_writing_files": False,
+        "cat_features": categories,
+    }
+    if task == QUANTILES:
+        levels = ",".join(map(str, LEVELS))
+        options["loss_function"] = f"MultiQuantile:alpha={levels}"
+    kind = CatBoostClassifier if task == CLASSIFICATION else CatBoostRegressor
+    stopping: dict[str, Any] = {}
+    if is_stopped:
+        validation, (rows, y) = held_out_rows(rows, y, seed, HELD_OUT)
+        stopping = {"eval_set": validation, "early_stopping_rounds": PATIENCE}
+    model = kind(**options).fit(rows, y, **stopping)
+    predict = model.predict_proba if task == CLASSIFICATION else model.predict
+    return lambda X: np.asarray(predict(_as_text(X)[0]))
+
+
+def _as_text(X: Any) -> tuple[Any, list[str]]:
+    """Return a frame with its categories as text, and their names."""
+    if not hasattr(X, "select_dtypes"):
+        return X, []
+    names = list(X.select_dtypes(exclude="number").columns)
+    text = {n: X[n].astype(object).where(X[n].notna(), "").map(str) for n in names}
+    return X.assign(**text), names
+
+
+def extra_trees(task: str, X: NDArray, y: NDArray, seed: int) -> Predict:
+    """Fit scikit-learn's randomized trees."""
+    if task == REGRESSION:
+        return ensemble.ExtraTreesRegressor(random_state=seed).fit(X, y).predict
+    trees = ensemble.ExtraTreesClassifier(random_state=seed).fit(X, y)
+    k, m = len(trees.classes_), len(trees.estimators_)
+    # One more tree that knows nothing: no class has probability 0.
+    return lambda X: (m * trees.predict_proba(X) + 1 / k) / (m + 1)
+
+
+def gaussian_process(task: str, X: NDArray, y: NDArray, seed: int) -> Predict:
+    """Fit scikit-learn's exact Gaussian process, a length scale for each feature."""
+    kernel = ConstantKernel() * RBF(np.ones(X.shape[1])) + WhiteKernel()
+    model = GaussianProcessRegressor(kernel, normalize_y=True, random_state=seed)
+    pipeline = make_pipeline(StandardScaler(), model)
+    with warnings.catch_warnings():
+        # Length scales of irrelevant features end at their bounds.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return pipeline.fit(X, y).predict
+
+
+def conformalized_trees(task: str, X: Any, y: NDArray, seed: int) -> Predict:
+    """Fit LightGBM's quantiles; a quarter of the rows corrects the outer ones."""
+    model = ConformalRegressor(
+        TreeQuantiles(random_state=seed),
+        method="cqr",
+        coverage=LEVELS[-1] - LEVELS[0],
+        random_state=seed,
+    ).fit(X, y)
+
+    def predict(X: Any) -> NDArray:
+        low, high = model.predict_interval(X).T
+        return np.column_stack([low, model.estimator_.predict(X)[:, 1], high])
+
+    return predict
+
+
+class TreeQuantiles(RegressorMixin, BaseEstimator):
+    """LightGBM for each of several levels."""
+
+    def __init__(
+        self, quantiles: tuple[float, ...] = LEVELS, random_state: int = 0
+    ) -> None:
+        self.quantiles = quantiles
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: NDArray) -> Self:
+        """Fit a model of each level."""
+        y, seed = np.asarray(y), self.random_state
+        self.predict_ = lightgbm_defaults(QUANTILES, X, y, seed)
+        return self
+
+    def predict(self, X: Any) -> NDArray:
+        """Return the quantiles."""
+        return self.predict_(X)
+
+
+def realmlp(task: str, X: NDArray, y: NDArray, seed: int) -> Predict:
+    """Fit RealMLP with its tuned defaults, on one thread."""
+    import pytabkit
+
+    options = {"device": "cpu", "n_threads": 1, "random_state": seed}
+    model = pytabkit.RealMLP_TD_Regressor(**options)
+    return _fitted(task, model, pytabkit.RealMLP_TD_Classifier(**options), X, y)
+
+
+def xrfm(task: str, X: NDArray, y: NDArray, seed: int) -> Predict:
+    """Fit xRFM with its defaults; a fifth of the rows chooses."""
+    from xrfm import xRFM
+
+    scaler = StandardScaler().fit(X)
+    validation, train = held_out_rows(scaler.transform(X), y, seed, 0.2)
+    metric = "mse" if task == REGRESSION else "logloss"
+    model = xRFM(device="cpu", tuning_metric=metric)
+    model.fit(*train, *validation)
+    if task == REGRESSION:
+        return lambda X: np.ravel(model.predict(scaler.transform(X)))
+    return lambda X: np.asarray(model.predict_proba(scaler.transform(X)))
+
+
+def tabpfn(task: str, X: NDArray, y: NDArray, seed: int) -> Predict:
+    """Fit TabPFN, whose weights must be on disk."""
+    import tabpfn as package
+
+    options = {"device": "cpu", "random_state": seed}
+    model = package.TabPFNRegressor(**options)
+    return _fitted(task, model, package.TabPFNClassifier(**options), X, y)
+
+
+class Method(NamedTuple):
+    """A method, its package and tasks, the largest n, and whether it takes tables.
+
+    Others are given data frames as numbers.
+    """
+
+    of: Fit
+    package: str = "nbsketch"
+    tasks: tuple[str, ...] = problems.TASKS
+    takes_tables: bool = True
+    most_rows: int = 10**9
+
+    def fit(
+        self, task: str, X: Any, y: NDArray, seed: int, budget: float = 0.0
+    ) -> Predict:
+        """Fit it, and return what predicts; a budget is for one that tunes."""
+        fit = partial(self.of, budget=budget) if budget else self.of
+        if self.takes_tables or not is_table(X):
+            return fit(task, X, y, seed)
+        columns, rows = fit_columns(X, y, classification=task == CLASSIFICATION)
+        predict = fit(task, rows, y, seed)
+        return lambda X: predict(columns.transform(X))
+
 
 EFFORTS = ("fast", "high")
 # The method whose fit time is the budget of the tuned one.
@@ -45,74 +376,50 @@ LIGHTGBM, TUNED, CONFORMAL = "LightGBM", "LightGBM tuned", "LightGBM, CQR"
 CATBOOST, STOPPED = "CatBoost", "CatBoost, stopped"
 HISTOGRAMS, EXTRA_TREES = "HistGradientBoosting", "ExtraTrees"
 GAUSSIAN_PROCESS, REALMLP, XRFM, TABPFN = "exact GP", "RealMLP", "xRFM", "TabPFN"
-# Largest numbers of rows of methods whose time or memory grows too fast.
-EXACT_ROWS, XRFM_ROWS, REALMLP_ROWS, ANY = 2000, 5000, 10_000, 10**9
-_SKLEARN = "scikit-learn"
-
-
-class Method(NamedTuple):
-    """A fit of (X, y, seed, seconds of the budget), its package and largest n."""
-
-    fit: Fit
-    package: str = "nbsketch"
-    most_rows: int = ANY
+_SKLEARN, _MEANS = "scikit-learn", (REGRESSION, CLASSIFICATION)
+# In the order of evaluation. Rows are limited where time or memory grows too fast.
+METHODS = {
+    DEFAULT: Method(partial(tabular, EFFORTS[0])),
+    OURS[1]: Method(partial(tabular, EFFORTS[1]), tasks=_MEANS),
+    SKETCHED: Method(sketched, takes_tables=False),
+    EXACT: Method(exact, "nbsketch", (REGRESSION,), False, 2000),
+    LIGHTGBM: Method(lightgbm_defaults, "lightgbm"),
+    TUNED: Method(lightgbm_tuned, "lightgbm"),
+    CATBOOST: Method(partial(catboost, False), "catboost"),
+    STOPPED: Method(partial(catboost, True), "catboost"),
+    HISTOGRAMS: Method(histograms, _SKLEARN),
+    CONFORMAL: Method(conformalized_trees, "lightgbm", (QUANTILES,)),
+    EXTRA_TREES: Method(extra_trees, _SKLEARN, _MEANS, False),
+    REALMLP: Method(realmlp, "pytabkit", _MEANS, False, 10_000),
+    XRFM: Method(xrfm, "xrfm", _MEANS, False, 5000),
+    TABPFN: Method(tabpfn, "tabpfn", _MEANS, False),
+    GAUSSIAN_PROCESS: Method(gaussian_process, _SKLEARN, (REGRESSION,), False, 2000),
+}
 
 
 def methods(task: str) -> dict[str, Method]:
     """Return the installed methods of a task by name, in the order of evaluation."""
-    every = (_ours(task) | _others(task)).items()
-    return {name: method for name, method in every if is_available(method.package)}
+    of_task = {name: m for name, m in METHODS.items() if task in m.tasks}
+    return {name: m for name, m in of_task.items() if is_available(m.package)}
 
 
-def methods_of(problem: Problem) -> dict[str, Method]:
+def methods_of(problem: problems.Problem) -> dict[str, Method]:
     """Return those of its task; for dependent rows, also one that is told so."""
-    blocks = {BLOCKS: Method(_blocks(problem.groups))} if problem.label else {}
-    return methods(problem.task) | blocks
-
-
-def _ours(task: str) -> dict[str, Method]:
-    efforts = EFFORTS[:1] if task == QUANTILES else EFFORTS
-    methods = {
-        f"tabular, {effort}": Method(_tabular(task, effort)) for effort in efforts
-    }
-    methods[SKETCHED] = _numbers(_sketched(task), task)
-    if task == REGRESSION:
-        methods[EXACT] = _numbers(_exact, task, most_rows=EXACT_ROWS)
-    return methods
-
-
-def _others(task: str) -> dict[str, Method]:
-    methods = {
-        LIGHTGBM: Method(lightgbm_defaults(task), "lightgbm"),
-        TUNED: Method(lightgbm_tuned(task), "lightgbm"),
-        CATBOOST: Method(rivals.catboost(task, False), "catboost"),
-        STOPPED: Method(rivals.catboost(task, True), "catboost"),
-        HISTOGRAMS: Method(histograms(task), _SKLEARN),
-    }
-    if task == QUANTILES:
-        return methods | {CONFORMAL: Method(rivals.conformalized_trees, "lightgbm")}
-    methods |= {
-        EXTRA_TREES: _numbers(rivals.extra_trees(task), task, _SKLEARN),
-        REALMLP: _numbers(rivals.realmlp(task), task, "pytabkit", REALMLP_ROWS),
-        XRFM: _numbers(rivals.xrfm(task), task, "xrfm", XRFM_ROWS),
-        TABPFN: _numbers(rivals.tabpfn(task), task, "tabpfn"),
-    }
-    if task == REGRESSION:
-        fit = rivals.gaussian_process
-        methods[GAUSSIAN_PROCESS] = _numbers(fit, task, _SKLEARN, EXACT_ROWS)
-    return methods
+    told = {BLOCKS: Method(partial(blocks, problem.groups))} if problem.label else {}
+    return methods(problem.task) | told
 
 
 def is_available(package: str) -> bool:
     """Return whether a package is installed; of TabPFN, with its weights."""
     installed = find_spec(package.replace(_SKLEARN, "sklearn")) is not None
-    return installed and (package != "tabpfn" or any(_weights().glob("*.ckpt")))
+    folder = os.environ.get("TABPFN_MODEL_CACHE_DIR", "~/.cache/tabpfn")
+    weights = Path(folder).expanduser().glob("*.ckpt")
+    return installed and (package != "tabpfn" or any(weights))
 
 
 def not_run() -> list[str]:
     """Return the names of the methods that are not available."""
-    every = _others(QUANTILES) | _others(REGRESSION)
-    return [name for name, m in every.items() if not is_available(m.package)]
+    return [name for name, m in METHODS.items() if not is_available(m.package)]
 
 
 def release(package: str) -> str:
@@ -120,73 +427,3 @@ def release(package: str) -> str:
     # Nbsketch itself need not be installed where it runs.
     ours = package == "nbsketch"
     return f"{package} {nbsketch.__version__ if ours else version(package)}"
-
-
-def _weights() -> Path:
-    folder = os.environ.get("TABPFN_MODEL_CACHE_DIR", "~/.cache/tabpfn")
-    return Path(folder).expanduser()
-
-
-def _numbers(
-    fit: Fit, task: str, package: str = "nbsketch", most_rows: int = ANY
-) -> Method:
-    """Return a method that is given data frames as numbers."""
-
-    def fit_encoded(X: Any, y: NDArray, seed: int, budget: float) -> Predict:
-        if not is_table(X):
-            return fit(X, y, seed, budget)
-        columns, rows = fit_columns(X, y, classification=task == CLASSIFICATION)
-        predict = fit(rows, y, seed, budget)
-        return lambda X: predict(columns.transform(X))
-
-    return Method(fit_encoded, package, most_rows)
-
-
-def _tabular(task: str, effort: str) -> Fit:
-    def fit(X: Any, y: NDArray, seed: int, budget: float) -> Predict:
-        if task == CLASSIFICATION:
-            classes = TabularKernelClassifier(effort, random_state=seed)
-            return classes.fit(X, y).predict_proba
-        model = TabularKernelRegressor(effort, random_state=seed).fit(X, y)
-        if task == REGRESSION:
-            return model.predict
-        return lambda X: model.predict_quantiles(X, LEVELS)
-
-    return fit
-
-
-def _blocks(groups: int | None) -> Fit:
-    """Return a fit that leaves out blocks of rows, or the groups of a column."""
-
-    def fit(X: NDArray, y: NDArray, seed: int, budget: float) -> Predict:
-        model = TabularKernelRegressor(EFFORTS[0], cv=5, random_state=seed)
-        labels = None if groups is None else X[:, groups]
-        return model.fit(X, y, groups=labels).predict
-
-    return fit
-
-
-def _sketched(task: str) -> Fit:
-    """Return the fit of the sketched machine with defaults; logistic for classes."""
-
-    def fit(X: NDArray, y: NDArray, seed: int, budget: float) -> Predict:
-        if task == CLASSIFICATION:
-            model = SketchedKernelClassifier(loss="logistic", random_state=seed)
-            return model.fit(X, y).predict_proba
-        if task == QUANTILES:
-            joint = JointQuantileRegressor(LEVELS, random_state=seed)
-            return joint.fit(X, y).predict
-        return SketchedKernelRegressor(random_state=seed).fit(X, y).predict
-
-    return fit
-
-
-def _exact(X: NDArray, y: NDArray, seed: int, budget: float) -> Predict:
-    """Fit exact kernel ridge regression with the median bandwidth."""
-    model = SketchedKernelRegressor(
-        sketch="identity",
-        bandwidth="median",
-        preprocessing="standard",
-        random_state=seed,
-    )
-    return model.fit(X, y).predict

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import sklearn.datasets
 from numpy.typing import NDArray
-from sklearn import datasets as small
 from sklearn.model_selection import KFold
 
-from nbsketch import datasets
 from nbsketch.reproduce._data import load
 
 FRACTIONS = (0.8, 0.2)
@@ -20,13 +19,7 @@ QUANTILES = "quantiles"
 TASKS = REGRESSION, CLASSIFICATION, QUANTILES
 # Of these, the first of several targets.
 _SEVERAL = ("scm20d", "rf1")
-_OF_SCIKIT_LEARN = {
-    "diabetes": small.load_diabetes,
-    "digits": small.load_digits,
-    "breast-cancer": small.load_breast_cancer,
-    "wine": small.load_wine,
-    "iris": small.load_iris,
-}
+_OF_SCIKIT_LEARN = ("diabetes", "digits", "breast-cancer", "wine", "iris")
 _FOLDS = 5
 # Columns of sml: month, day, hour, minute; column of parkinsons: the patient.
 _TIMES, _PATIENT = (1, 0, 3, 4), 0
@@ -114,12 +107,12 @@ class Problem(NamedTuple):
 
 
 def _read(name: str, data_home: Path | None) -> tuple[Any, Any]:
-    if name in _OF_SCIKIT_LEARN:
-        return _OF_SCIKIT_LEARN[name](return_X_y=True)
     loader = name.replace("-", "_")
+    if name in _OF_SCIKIT_LEARN:
+        return getattr(sklearn.datasets, f"load_{loader}")(return_X_y=True)
     data = load(loader, data_home)
     if data.X.dtype == object:
-        data = getattr(datasets, f"load_{loader}")(data_home=data_home, as_frame=True)
+        data = load(loader, data_home, as_frame=True)
     y = data.y[:, 0] if name in _SEVERAL else np.asarray(data.y)
     return data.X, y
 
@@ -145,9 +138,7 @@ PROBLEMS = (
 )
 
 
-def chosen(
-    sets: tuple[str, ...] | None, every: tuple[Problem, ...]
-) -> Iterator[Problem]:
+def chosen(sets: Sequence[str] | None, every: Sequence[Problem]) -> Iterator[Problem]:
     """Yield the problems of some sets, all by default.
 
     Raises

@@ -8,18 +8,17 @@ adds the rows of these kernels to those that the file has.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._progress import Progress
 from nbsketch.estimators.regressor import SketchedKernelRegressor
 from nbsketch.reproduce._data import load
-from nbsketch.reproduce._report import Row, read_csv, timed, write_csv
-from nbsketch.reproduce.experiment import publish_table
+from nbsketch.reproduce._report import Row, Rows, summarized, timed
+from nbsketch.reproduce.experiment import Experiment
 
 SETS = (
     "yacht", "boston", "stock", "concrete", "airfoil", "powerplant", "california",
@@ -27,15 +26,9 @@ SETS = (
 )  # fmt: skip
 # Random states: of large sets, and of what differs by rounding alone, fewer.
 REPLICATES, FEWER, FEWEST, LARGE = 10, 5, 3, 3000
-QUICK_REPLICATES, QUICK_ROWS = 2, 600
+QUICK_ROWS = 600
 # Training rows of real sets at most, and test rows.
 _ROWS, _TEST_ROWS = 4700, 2500
-NOTES = (
-    "error: root mean squared error on fixed test rows, free of noise for synthetic "
-    "sets, in standard deviations of the training targets; median over random states. "
-    "worst: the largest error divided by the median.",
-    "seconds: processor seconds of a fit, with all its choices; median.",
-)
 TYPES = (np.float64, np.float32)
 
 
@@ -76,43 +69,29 @@ class Problem(NamedTuple):
     loss: str = "square"
 
 
-def run(
-    replicates: int | None = None,
-    quick: bool = False,
-    out: Path | None = None,
+def points(
+    replicates: int,
+    quick: bool,
     data_home: Path | None = None,
-    sets: tuple[str, ...] | None = None,
-) -> list[Row]:
-    """Measure the spread of errors (see `nbsketch.reproduce` for the parameters).
+    sets: Sequence[str] | None = None,
+) -> Iterator[tuple[Any, ...]]:
+    """Yield set, its data, and the number of random states, 0 for that of the set.
 
-    Replicates are random states, 2 on 600 rows of the synthetic sets if `quick`. Sets
-    that are not available are left out. Rows of the file that are not measured again
-    are kept, and it is written after each set.
+    Of the synthetic sets, and fewer rows, if `quick`. Sets that are not available are
+    left out.
     """
-    kernels = os.environ.get("OPENBLAS_CORETYPE", "")
     every = tuple(FUNCTIONS) if quick else (*FUNCTIONS, *SETS)
-    names, most = sets or every, QUICK_ROWS if quick else None
-    default = QUICK_REPLICATES if quick else None
-    file = out / "steadiness.csv" if out else None
-    measured = read_csv(file) if file and file.exists() else []
-    rows = {(row["set"], row["type"]): row for row in measured}
-    with Progress(len(names)) as progress:
-        for name in names:
-            problem = problem_of(name, data_home, most)
-            for row in measure(name, problem, kernels, replicates or default):
-                rows[name, row["type"]] = row
-            if file and rows:
-                write_csv(list(rows.values()), file)
-            progress.step(name)
-    table = worst_first(list(rows.values()))
-    return publish_table(table, out, "steadiness", "Spread over random states", NOTES)
+    for name in sets or every:
+        problem = problem_of(name, data_home, QUICK_ROWS if quick else None)
+        if problem is not None:
+            yield name, problem, replicates
 
 
-def worst_first(rows: list[Row]) -> list[Row]:
+def worst_first(rows: Rows) -> list[Row]:
     """Return the rows of the sets with the largest spread first."""
-    worst: dict[str, float] = {}
-    for row in rows:
-        worst[row["set"]] = max(row["worst"], worst.get(row["set"], 0.0))
+    worst = {
+        row["set"]: row["worst"] for row in summarized(rows, ["set"], {"worst": max})
+    }
     return sorted(rows, key=lambda row: (-worst[row["set"]], row["set"]))
 
 
@@ -145,18 +124,15 @@ def made(function: Function, most: int | None) -> Problem:
 
 
 def measure(
-    name: str, problem: Problem | None, kernels: str, replicates: int | None
-) -> list[Row]:
-    """Return a row per type of rows of a set: one type if BLAS kernels are named."""
-    if problem is None:
-        return []
-    rows = []
+    name: str, problem: Problem, replicates: int, measured: Rows = ()
+) -> Iterator[Row]:
+    """Yield a row for each type of the rows: one type if BLAS kernels are named."""
+    kernels = os.environ.get("OPENBLAS_CORETYPE", "")
     for kind in TYPES[:1] if kernels else TYPES:
         usual = FEWER if len(problem.y) >= LARGE else REPLICATES
         count = replicates or (FEWEST if kernels or kind is np.float32 else usual)
         label = ", ".join(filter(None, [np.dtype(kind).name, kernels]))
-        rows.append({"set": name, "type": label} | spread_of(problem, kind, count))
-    return rows
+        yield {"set": name, "type": label} | spread_of(problem, kind, count)
 
 
 def spread_of(problem: Problem, kind: type, count: int) -> Row:
@@ -180,3 +156,6 @@ def fitted(problem: Problem, kind: type, seed: int) -> tuple[float, float]:
     model, seconds = timed(model.fit, problem.X.astype(kind), problem.y)
     residual = model.predict(problem.X_test.astype(kind)) - problem.y_test
     return float(np.sqrt(np.mean(residual**2)) / problem.y.std()), seconds
+
+
+run = Experiment("steadiness", points, measure, worst_first, key=("set", "type"))

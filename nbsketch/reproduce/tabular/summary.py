@@ -2,43 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import rankdata, sem, studentized_range
 
 from nbsketch.plots import axes_or_new
-from nbsketch.reproduce._figures import Curve, Panel, style_of
-from nbsketch.reproduce._report import (
-    Row,
-    Rows,
-    column,
-    groups,
-    spread,
-    where,
-    write_csv,
-)
-from nbsketch.reproduce.tabular.methods import (
-    DEFAULT,
-    EFFORTS,
-    HISTOGRAMS,
-    LIGHTGBM,
-    OURS,
-)
-from nbsketch.reproduce.tabular.problems import (
-    CLASSIFICATION,
-    PROBLEMS,
-    QUANTILES,
-    REGRESSION,
-    TASKS,
-)
+from nbsketch.reproduce import _report
+from nbsketch.reproduce._figures import Panel, curves_of, style_of
+from nbsketch.reproduce._report import Row, Rows, column, geometric, groups, where
+from nbsketch.reproduce.tabular import problems
+from nbsketch.reproduce.tabular.methods import DEFAULT, HISTOGRAMS, LIGHTGBM, OURS
+from nbsketch.reproduce.tabular.problems import CLASSIFICATION, QUANTILES, REGRESSION
 
 # Smaller ratios, of sets without noise, would leave no room for the others in a figure.
 _LEAST_DRAWN = 0.1
-_RATIOS = "ratio", "log_loss_ratio", "times", "slower"
+# Ratios to the reference, and of what.
+_RATIOS = {
+    "ratio": "error",
+    "log_loss_ratio": "log_loss",
+    "times": "fit",
+    "slower": "predict",
+}
 
 
 # Sets with hardly any noise, whose ratios own a mean: of the last three, targets are
@@ -57,51 +42,51 @@ def summarize(rows: Rows) -> list[Row]:
 
 def shared_splits(rows: Rows) -> list[Row]:
     """Return the splits on which every method of a set ran, sets in their order."""
-    places = {(problem.task, problem.name): k for k, problem in enumerate(PROBLEMS)}
+    order = [(problem.task, problem.name) for problem in problems.PROBLEMS]
     grouped = groups(rows, "task", "set")
     kept = []
-    for place in sorted(grouped, key=lambda place: places.get(place, len(places))):
-        methods = groups(grouped[place], "method").values()
-        shared = set.intersection(*({row["split"] for row in one} for one in methods))
-        kept += [row for row in grouped[place] if row["split"] in shared]
+    for place in dict.fromkeys([*order, *grouped]):
+        group = grouped.get(place, [])
+        splits = [
+            {r["split"] for r in part} for part in groups(group, "method").values()
+        ]
+        kept += [row for row in group if all(row["split"] in part for part in splits)]
     return kept
 
 
 def _compared(rows: Rows) -> list[Row]:
     """Return the methods on one set, with ratios to the reference."""
-    by_method = {key[0]: group for key, group in groups(rows, "method").items()}
-    reference = LIGHTGBM if LIGHTGBM in by_method else HISTOGRAMS
-    base = by_method.get(reference, [])
-    return [_row(group, base) for group in by_method.values()]
+    by_method = groups(rows, "method")
+    base = by_method.get((LIGHTGBM,)) or by_method.get((HISTOGRAMS,), [])
+    table = []
+    for (method,), group in by_method.items():
+        row = {name: group[0][name] for name in ("task", "set", "rows")}
+        row |= {"splits": len(group), "method": method}
+        row |= _report.spread("error", column(group, "error"))
+        for name in ("log_loss", "calibration", "coverage", "fit", "predict"):
+            row[name] = _typical(group, name)
+        for ratio, name in _RATIOS.items():
+            value = _typical(group, name)
+            is_compared = base and value is not None
+            row[ratio] = value / _typical(base, name) if is_compared else None
+        table.append(row)
+    return table
 
 
-def _row(rows: Rows, base: Rows) -> Row:
-    first = rows[0]
-    fit, predict = (float(np.median(column(rows, n))) for n in ("fit", "predict"))
-    row: Row = {name: first[name] for name in ("task", "set", "rows")}
-    row |= {"splits": len(rows), "method": first["method"]}
-    row |= spread("error", column(rows, "error"))
-    for name in ("log_loss", "calibration", "coverage"):
-        is_measured = first[name] is not None
-        row[name] = float(column(rows, name).mean()) if is_measured else None
-    row |= {"fit": fit, "predict": predict} | dict.fromkeys(_RATIOS)
-    if base:
-        row["ratio"] = _error(rows) / _error(base)
-        row["times"] = fit / float(np.median(column(base, "fit")))
-        row["slower"] = predict / float(np.median(column(base, "predict")))
-        if first["log_loss"] is not None:
-            losses = column(rows, "log_loss").mean(), column(base, "log_loss").mean()
-            row["log_loss_ratio"] = float(losses[0] / losses[1])
-    return row
+def _typical(rows: Rows, name: str) -> Any:
+    """Return the median of a time, or the mean of a score; None if not measured.
 
-
-def _error(rows: Rows) -> float:
-    """Return the mean error; of labels, with half a wrong one more, so never zero."""
-    errors = column(rows, "error")
-    if rows[0]["task"] == CLASSIFICATION:
+    Errors of labels have half a wrong one more, so that none is zero.
+    """
+    if rows[0][name] is None:
+        return None
+    values = column(rows, name)
+    if name in ("fit", "predict"):
+        return float(np.median(values))
+    if name == "error" and rows[0]["task"] == CLASSIFICATION:
         n = column(rows, "test_rows")
-        errors = (errors * n + 0.5) / (n + 1)
-    return float(errors.mean())
+        values = (values * n + 0.5) / (n + 1)
+    return float(values.mean())
 
 
 def ranks(rows: Rows, task: str, name: str = "error") -> tuple[dict[str, float], float]:
@@ -117,25 +102,27 @@ def ranks(rows: Rows, task: str, name: str = "error") -> tuple[dict[str, float],
     Journal of Machine Learning Research 7, 1-30, section 3.2.2.
     """
     table = where(summarize(rows), task=task)
-    sets = tuple(dict.fromkeys(row["set"] for row in table))
-    every = groups(table, "method")
-    names = [key[0] for key, group in every.items() if len(group) == len(sets)]
-    if not names:
+    n_sets = len({row["set"] for row in table})
+    errors = {
+        method: column(group, name)
+        for (method,), group in groups(table, "method").items()
+        if len(group) == n_sets
+    }
+    if not errors:
         return {}, float("nan")
-    values = np.array([column(every[method,], name) for method in names])
-    mean = rankdata(values, axis=0).mean(axis=1)
-    return dict(zip(names, mean.tolist(), strict=True)), nemenyi(len(names), len(sets))
+    mean = rankdata(list(errors.values()), axis=0).mean(axis=1).tolist()
+    return dict(zip(errors, mean, strict=True)), nemenyi(len(errors), n_sets)
 
 
-def nemenyi(n_methods: int, n_sets: int, level: float = 0.05) -> float:
-    """Return the critical distance of mean ranks.
+def nemenyi(n_methods: int, n_sets: int) -> float:
+    """Return the critical distance of mean ranks at the level 5 %.
 
     Examples
     --------
     >>> round(nemenyi(4, 14), 2)
     1.25
     """
-    quantile = studentized_range.ppf(1 - level, n_methods, np.inf) / np.sqrt(2)
+    quantile = studentized_range.ppf(0.95, n_methods, np.inf) / np.sqrt(2)
     return float(quantile * np.sqrt(n_methods * (n_methods + 1) / (6 * n_sets)))
 
 
@@ -170,50 +157,41 @@ def panels(rows: Rows) -> list[Panel]:
     ):
         kept = [row for row in where(table, task=task) if row[name] is not None]
         sets = tuple(dict.fromkeys(row["set"] for row in kept))
+        dots = [
+            row | {"place": sets.index(row["set"]), name: max(row[name], _LEAST_DRAWN)}
+            for row in kept
+        ]
+        curves = curves_of(dots, "method", "place", name)
+        curves = [curve._replace(joined=False) for curve in curves]
         if kept:
-            result.append(Panel(title, "", "Ratio", _dots(kept, name, sets), "y", sets))
+            result.append(Panel(title, "", "Ratio", curves, "y", sets))
     return result
 
 
-def _dots(table: Rows, name: str, sets: Sequence[str]) -> list[Curve]:
-    return [
-        Curve(
-            method,
-            [sets.index(row["set"]) for row in rows],
-            [max(row[name], _LEAST_DRAWN) for row in rows],
-            joined=False,
-        )
-        for (method,), rows in groups(table, "method").items()
-    ]
-
-
-def write_tables(rows: Rows, folder: Path, name: str) -> None:
-    """Write the tables of the documentation: NAME-KEY.csv for each of `page_tables`."""
-    for key, table in page_tables(rows).items():
-        if table:
-            write_csv(table, folder / f"{name}-{key}.csv")
+# Tables of the documentation by name: task and column; methods are the columns.
+_PAGES = {
+    "errors": (REGRESSION, "ratio"),
+    "times": (REGRESSION, "times"),
+    "predictions": (REGRESSION, "slower"),
+    "rmse": (REGRESSION, "error"),
+    "labels": (CLASSIFICATION, "ratio"),
+    "log-loss": (CLASSIFICATION, "log_loss_ratio"),
+    "calibration": (CLASSIFICATION, "calibration"),
+    "label-times": (CLASSIFICATION, "times"),
+    "pinball": (QUANTILES, "ratio"),
+    "quantile-times": (QUANTILES, "times"),
+    "coverage": (QUANTILES, "coverage"),
+}
 
 
 def page_tables(rows: Rows) -> dict[str, list[Row]]:
-    """Return tables of text by name: methods as columns, sets as rows."""
+    """Return tables of text by name."""
     table = summarize(rows)
-    regression, labels = (
-        where(table, task=REGRESSION),
-        where(table, task=CLASSIFICATION),
-    )
-    quantiles = where(table, task=QUANTILES)
-    return {
-        "errors": _wide(regression, "ratio"),
-        "times": _wide(regression, "times"),
-        "predictions": _wide(regression, "slower"),
-        "rmse": _wide(regression, "error", _with_deviation),
-        "labels": _wide(labels, "ratio"),
-        "log-loss": _wide(labels, "log_loss_ratio"),
-        "calibration": _wide(labels, "calibration", "{:.3f}".format),
-        "label-times": _wide(labels, "times"),
-        "pinball": _wide(quantiles, "ratio"),
-        "quantile-times": _wide(quantiles, "times"),
-        "coverage": _wide(quantiles, "coverage"),
+    pages = {
+        key: _wide(where(table, task=task), name)
+        for key, (task, name) in _PAGES.items()
+    }
+    return pages | {
         "pairs": against_others(table),
         "best": against_best(table),
         "intervals": coverages(shared_splits(rows)),
@@ -222,16 +200,8 @@ def page_tables(rows: Rows) -> dict[str, list[Row]]:
     }
 
 
-def _with_deviation(row: Row) -> str:
-    """Return a mean over splits, and the standard error of it."""
-    n = row["splits"]
-    error = f" ± {row['error_deviation'] / np.sqrt(n - 1):.2g}" if n > 1 else ""
-    return f"{row['error']:.4g}{error}"
-
-
-def _wide(
-    table: Rows, name: str, form: Callable[[Any], str] = "{:.2f}".format
-) -> list[Row]:
+def _wide(table: Rows, name: str) -> list[Row]:
+    """Return a row for each set, with a column for each method."""
     measured = [row for row in table if row[name] is not None]
     names = tuple(dict.fromkeys(row["method"] for row in measured))
     return [
@@ -240,43 +210,45 @@ def _wide(
             "rows": rows[0]["rows"],
             "splits": rows[0]["splits"],
             **dict.fromkeys(names, ""),
-            **{r["method"]: form(r if name == "error" else r[name]) for r in rows},
+            **{row["method"]: _cell(row, name) for row in rows},
         }
         for (place,), rows in groups(measured, "set").items()
     ]
 
 
+def _cell(row: Row, name: str) -> str:
+    """Return the text of a value: of an error, with the standard error of its mean."""
+    n = row["splits"]
+    if name == "error":
+        error = f" ± {row['error_deviation'] / np.sqrt(n - 1):.2g}" if n > 1 else ""
+        return f"{row['error']:.4g}{error}"
+    return f"{row[name]:.{3 if name == 'calibration' else 2}f}"
+
+
 def _rank_table(rows: Rows) -> list[Row]:
+    """Return the mean ranks of the methods by task, and the critical distances."""
+    by_task = {task: ranks(rows, task) for task in problems.TASKS}
+    by_task = {task: pair for task, pair in by_task.items() if pair[0]}
     table: dict[str, Row] = {}
-    for task in dict.fromkeys(row["task"] for row in rows):
-        mean, distance = ranks(rows, task)
-        last = {"critical distance": distance} if mean else {}
-        for method, rank in (mean | last).items():
-            entry = table.setdefault(method, {"method": method})
-            entry[task] = f"{rank:.2f}"
-    tasks = [task for task in TASKS if any(task in row for row in table.values())]
-    order = sorted(table, key="critical distance".__eq__)  # the distance last
-    return [
-        {"method": n, **{task: table[n].get(task, "") for task in tasks}} for n in order
-    ]
+    for task, (mean, _) in by_task.items():
+        for method, rank in mean.items():
+            table.setdefault(method, dict.fromkeys(by_task, ""))[task] = f"{rank:.2f}"
+    if table:
+        texts = {task: f"{distance:.2f}" for task, (_, distance) in by_task.items()}
+        table["critical distance"] = texts
+    return [{"method": method, **row} for method, row in table.items()]
 
 
 def _about(rows: Rows) -> list[Row]:
     """Return packages, dates and machines of the measurements."""
     names = "package", "processor", "threads"
-    return [
-        {
-            **dict(zip(names, map(str, key), strict=True)),
-            "dates": _period([str(row["date"]) for row in group]),
-            "measurements": str(len(group)),
-        }
-        for key, group in groups(rows, *names).items()
-    ]
-
-
-def _period(dates: Sequence[str]) -> str:
-    first, last = min(dates), max(dates)
-    return first if first == last else f"{first} to {last}"
+    table = []
+    for key, group in groups(rows, *names).items():
+        dates = [str(row["date"]) for row in group]
+        row = dict(zip(names, map(str, key), strict=True))
+        row["dates"] = " to ".join(sorted({min(dates), max(dates)}))
+        table.append(row | {"measurements": str(len(group))})
+    return table
 
 
 def against_others(table: Rows) -> list[Row]:
@@ -286,48 +258,37 @@ def against_others(table: Rows) -> list[Row]:
     """
     pairs = []
     for (task, method), theirs in groups(table, "task", "method").items():
-        for effort in EFFORTS:
-            pairs += _pair_of(table, task, f"tabular, {effort}", method, theirs)
+        for effort in OURS[:2]:
+            rows = {r["set"]: r for r in where(table, task=task, method=effort)}
+            common = [row for row in theirs if row["set"] in rows]
+            if method != effort and common:
+                ours = [rows[row["set"]] for row in common]
+                pair = {"task": task, "ours": effort, "method": method}
+                pairs.append(pair | _pair(ours, common, _error_of(task)))
     return pairs
-
-
-def _pair_of(table: Rows, task: str, ours: str, method: str, theirs: Rows) -> list[Row]:
-    name = _error_of(task)
-    rows = {row["set"]: row for row in where(table, task=task, method=ours)}
-    common = [row for row in theirs if row["set"] in rows]
-    if method == ours or not common:
-        return []
-    mine = [rows[row["set"]] for row in common]
-    ratios = column(mine, name) / column(common, name)
-    times = column(mine, "fit") / column(common, "fit")
-    noisy = np.array([row["set"] not in NOISE_FREE for row in common])
-    return [{"task": task, "ours": ours} | _pair(method, ratios, noisy, times)]
 
 
 def _error_of(task: str) -> str:
     return "log_loss" if task == CLASSIFICATION else "error"
 
 
-def _pair(method: str, ratios: NDArray, is_noisy: NDArray, times: NDArray) -> Row:
-    mean, n = _geometric(ratios), len(ratios)
+def _pair(ours: Rows, theirs: Rows, name: str) -> Row:
+    """Return statistics of the ratios of errors and times on the same sets."""
+    ratios = column(ours, name) / column(theirs, name)
+    is_noisy = np.array([row["set"] not in NOISE_FREE for row in ours])
+    mean, n = geometric(ratios), len(ratios)
     error = f" ± {mean * sem(np.log(ratios)):.2f}" if n > 1 else ""
-    noisy = f"{_geometric(ratios[is_noisy]):.2f}" if is_noisy.any() else ""
     return {
-        "method": method,
         "sets": n,
         "mean ratio": f"{mean:.2f}{error}",
-        "noisy sets": noisy,
+        "noisy sets": f"{geometric(ratios[is_noisy]):.2f}" if is_noisy.any() else "",
         "median": f"{np.median(ratios):.2f}",
         "lower": int((ratios < 1).sum()),
         "higher": int((ratios > 1).sum()),
         "least ratio": f"{ratios.min():.2f}",
         "largest ratio": f"{ratios.max():.2f}",
-        "fit time": f"{_geometric(times):.2f}",
+        "fit time": f"{geometric(column(ours, 'fit') / column(theirs, 'fit')):.2f}",
     }
-
-
-def _geometric(ratios: NDArray) -> float:
-    return float(np.exp(np.log(ratios).mean()))
 
 
 def against_best(table: Rows) -> list[Row]:
@@ -345,8 +306,9 @@ def against_best(table: Rows) -> list[Row]:
             ratio = ours[0][error] / best[error]
             place = {"task": task, "set": name}
             pairs.append(place | {"least error": best["method"], "ratio": ratio})
-    order = sorted(pairs, key=lambda row: (-TASKS.index(row["task"]), row["ratio"]))
-    return [row | {"ratio": f"{row['ratio']:.2f}"} for row in reversed(order)]
+    tasks = problems.TASKS
+    pairs.sort(key=lambda row: (tasks.index(row["task"]), -row["ratio"]))
+    return [row | {"ratio": f"{row['ratio']:.2f}"} for row in pairs]
 
 
 def coverages(rows: Rows) -> list[Row]:

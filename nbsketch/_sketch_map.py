@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -16,10 +17,9 @@ from nbsketch._progress import report_rows
 from nbsketch._rows import check_domain
 from nbsketch.distributed.design import PartitionedColumns, PartitionedDesign
 from nbsketch.distributed.rows import PartitionedRows
-from nbsketch.fitting.sizes import features_recipe
 from nbsketch.gram import Product, SketchedColumns
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
-from nbsketch.sketches import Sketch
+from nbsketch.sketches import IdentitySketch, Sketch, SketchRecipe, as_recipe
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.scratch import (
     RowsDesign,
@@ -34,6 +34,9 @@ from nbsketch.solvers.scratch import (
 REPORTED_ROWS = 1 << 17
 # A product K S^T up to this size is kept between the passes over it.
 KEEP_BYTES = 256 << 20
+# Sketches without an objective: features and structured prediction. They are small: at
+# equal size, p-sparsified ones are more accurate.
+_FEATURES_SKETCH, _FEATURES_SIZE = "p-sparsified", 100
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,31 @@ def resolve(
             f"kernel is precomputed, got shape {X.shape}"
         )
     return resolved
+
+
+def features_recipe(
+    sketch: Any, size: int | None, n: int, prefix: str = ""
+) -> SketchRecipe:
+    """Return the recipe of a sketch without an objective; None: p-sparsified.
+
+    Errors put `prefix` before the names of the arguments.
+    """
+    name = _FEATURES_SKETCH if sketch is None else sketch
+    if size is None and isinstance(name, str) and name != "identity":
+        size = min(_FEATURES_SIZE, n)
+    return sized_recipe(name, size, n, prefix)
+
+
+def sized_recipe(sketch: Any, size: Any, n: int, prefix: str = "") -> SketchRecipe:
+    """Return the recipe of a sketch; warn and take all rows if `size` exceeds n."""
+    exceeds = isinstance(size, int | np.integer) and size > n
+    if not (isinstance(sketch, str) and exceeds):
+        return as_recipe(sketch, size, n, prefix=prefix)
+    as_recipe(sketch, n, n, prefix=prefix)  # refuses other names
+    name = f"{prefix}size"
+    text = f"`{name}` is above the number of rows: all {n} are taken, got {name}={size}"
+    warnings.warn(text, UserWarning, stacklevel=2)
+    return IdentitySketch()
 
 
 def draw(

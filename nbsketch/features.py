@@ -27,7 +27,7 @@ from nbsketch._rows import (
     takes_sparse,
     training_rows,
 )
-from nbsketch._sketch_map import sketched_design
+from nbsketch._sketch_map import features_recipe, sketched_design
 from nbsketch._validation import (
     check_integer,
     declares_parameters,
@@ -35,7 +35,6 @@ from nbsketch._validation import (
     random_generator,
 )
 from nbsketch.distributed.lazy import row_by_row
-from nbsketch.fitting.sizes import features_recipe
 from nbsketch.fitting.sketched import (
     Inputs,
     TuningTarget,

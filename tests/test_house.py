@@ -49,7 +49,6 @@ FLOORS = {
     "nbsketch.features": 7,
     "nbsketch.tuning": 6,
     "nbsketch.persistence": 6,
-    "nbsketch.fitting.sizes": 6,
     "nbsketch.tabular.columns": 6,
     "nbsketch.tabular.encoding_fits": 6,
     "nbsketch.tabular.encodings": 6,

@@ -20,9 +20,10 @@ from nbsketch import (
 )
 from nbsketch._validation import random_generator
 from nbsketch.fitting.descent import Preconditioner
-from nbsketch.fitting.least_squares import regression_objective
-from nbsketch.fitting.settings import SketchSettings
-from nbsketch.fitting.sketched import draw_sketch
+from nbsketch.fitting.methods import draw_sketch
+from nbsketch.fitting.objective import Problem
+from nbsketch.fitting.objectives import regression_objective
+from nbsketch.fitting.plan import Plan
 from nbsketch.solvers.sgm import (
     REGIMES,
     StreamState,
@@ -268,9 +269,9 @@ def test_a_penalty_is_solved_for_in_preconditioned_features(loss, weighted):
 
 def test_preconditioned_features_have_the_given_covariance():
     X, y = data(200)
-    settings = SketchSettings("gaussian", 2.0, None, "gaussian", 15, 0)
+    plan = Plan("gaussian", 2.0, None, "gaussian", 15, 0)
     objective = regression_objective(y[:, None], None, True, "square")
-    drawn = draw_sketch(X, objective.tuning_target(None), 15, settings)
+    drawn = draw_sketch(Problem(X, objective, plan, True), 15)
     by = Preconditioner.of(drawn, 1e-3, objective)
     P, Z = by.features(drawn)  # of all 200 rows, the center from 150 of them
     plain, design = drawn.design(keep=True)

@@ -33,11 +33,15 @@ from nbsketch._validation import (
     explaining,
 )
 from nbsketch.estimators._summary import summarize
-from nbsketch.fitting.fit import sketch_rows
-from nbsketch.fitting.methods import select_method, warn_of
+from nbsketch.fitting.methods import select_method, sketch_rows, warn_of
 from nbsketch.fitting.objective import FeatureSolution, Problem
-from nbsketch.fitting.sketched import SketchedData, transform_rows
-from nbsketch.fitting.training import TrainingRows, check_weights, folds_of_kept
+from nbsketch.fitting.sketched import SketchedData
+from nbsketch.fitting.training import (
+    TrainingRows,
+    check_weights,
+    folds_of_kept,
+    transform_rows,
+)
 from nbsketch.persistence import SaveMixin
 from nbsketch.solvers.folds import Fold
 

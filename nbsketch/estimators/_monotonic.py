@@ -39,7 +39,7 @@ from nbsketch.estimators.posterior import (
 )
 from nbsketch.fitting.objective import Objective, Problem
 from nbsketch.fitting.objectives import JointQuantileObjective
-from nbsketch.fitting.settings import Plan
+from nbsketch.fitting.plan import Plan
 from nbsketch.losses import SquareLoss
 from nbsketch.solvers.interior import PiecewiseProblem, solve_piecewise
 

@@ -30,7 +30,7 @@ from nbsketch.estimators._base import IterativeModel, as_columns, score_of
 from nbsketch.estimators._monotonic import check_monotonic, constrain, planned
 from nbsketch.fitting.objective import FeatureSolution, Problem
 from nbsketch.fitting.objectives import JointQuantileObjective
-from nbsketch.fitting.settings import Plan
+from nbsketch.fitting.plan import Plan
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.fitting.training import split_last
 from nbsketch.metrics import pinball_loss

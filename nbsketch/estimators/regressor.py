@@ -21,9 +21,9 @@ from nbsketch.estimators.posterior import (
     fit_posterior,
     posterior_std,
 )
-from nbsketch.fitting.least_squares import regression_objective
 from nbsketch.fitting.objective import FeatureSolution, Problem
-from nbsketch.fitting.settings import Plan
+from nbsketch.fitting.objectives import regression_objective
+from nbsketch.fitting.plan import Plan
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.losses import LogLinkLoss, as_loss
 

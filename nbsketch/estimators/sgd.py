@@ -26,18 +26,23 @@ from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import KernelExpansion, RegressorScore, as_columns
 from nbsketch.estimators.classifier import OneVsRest
 from nbsketch.fitting.descent import (
+    Descended,
     Descent,
     Sample,
     count_held_out,
+    descend,
 )
-from nbsketch.fitting.fit import Descended, descend
-from nbsketch.fitting.least_squares import regression_objective
-from nbsketch.fitting.settings import SketchSettings
-from nbsketch.fitting.sizes import stochastic_size, stream_size
-from nbsketch.fitting.sketched import Inputs, SketchedData, draw_sketch
+from nbsketch.fitting.methods import draw_sketch
+from nbsketch.fitting.objective import Problem
+from nbsketch.fitting.objectives import regression_objective
+from nbsketch.fitting.plan import Plan, stochastic_size
+from nbsketch.fitting.sketched import Inputs, SketchedData
 from nbsketch.fitting.training import TrainingRows
 from nbsketch.solvers.sgm import StreamState
 from nbsketch.solvers.stochastic import squared_norms
+
+# Default size for streams, whose length is not known.
+_STREAM_SIZE = 500
 
 
 def streams(model: Any) -> bool:
@@ -169,7 +174,7 @@ class DescentModel(KernelExpansion):
         descent = self._descent(len(rows.y))
         if not first:
             return self._pass(descent, rows, objective, self._fixed())
-        data = self._sketch(rows, objective, stream_size(len(rows.y)))
+        data = self._sketch(rows, objective, min(_STREAM_SIZE, len(rows.y)))
         if descent.is_preconditioned(data):
             return self._publish(data, descend(descent, objective, data, 0, None))
         self._open_stream(data)
@@ -200,10 +205,10 @@ class DescentModel(KernelExpansion):
         self, rows: TrainingRows, objective: Any, default_size: int
     ) -> SketchedData:
         """Prepare the rows, learning length scales if asked, and draw the sketch."""
-        settings = SketchSettings.of(self)
-        settings.check_size_is_fixed()
-        target = objective.tuning_target(self.alpha or None)
-        return draw_sketch(rows.X, target, default_size, settings, rows.kept)
+        plan = Plan.of(self, alpha=self.alpha or None)
+        plan.check_size_is_fixed()
+        problem = Problem(rows.X, objective, plan, self._one_target, kept=rows.kept)
+        return draw_sketch(problem, default_size)
 
     def _check_stream(self) -> None:
         if self.regime is not None or self.early_stopping:

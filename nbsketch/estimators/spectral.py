@@ -12,10 +12,9 @@ from nbsketch._rows import rowwise
 from nbsketch._validation import check_choice, check_integer, declares_parameters
 from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import RegressorScore, SketchedModel, as_columns
-from nbsketch.fitting.alpha import CRITERIA
-from nbsketch.fitting.least_squares import SpectralObjective
 from nbsketch.fitting.objective import FeatureSolution, Problem
-from nbsketch.fitting.settings import Plan
+from nbsketch.fitting.objectives import SpectralObjective
+from nbsketch.fitting.plan import Plan
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.losses import SquareLoss
 from nbsketch.outputs import IdentityOutput
@@ -224,7 +223,7 @@ class SpectralFilterRegressor(MultiOutputMixin, RegressorScore, SketchedModel):
 
     def _check_filter(self) -> Filter:
         """Return the filter; check what goes with it."""
-        check_choice("criterion", self.criterion, CRITERIA)
+        check_choice("criterion", self.criterion, ["gcv", "leave-one-out"])
         filter = as_filter(self.filter, order=self.order, step=self.step)
         if self.n_steps is None:
             return filter

@@ -23,7 +23,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._blas import eigh
+from nbsketch._blas import eigh, one_thread
 from nbsketch._expansion import Expansion, projection
 from nbsketch._fields import array, positive, stored
 from nbsketch._progress import is_watched, report, solver_callback
@@ -380,3 +380,40 @@ def _checkpoints(n_steps: int) -> list[int]:
     """Return numbers of steps in a geometric progression up to `n_steps`."""
     halvings = np.arange(_PER_DOUBLING * _DOUBLINGS + 1) / _PER_DOUBLING
     return [int(stop) for stop in np.unique(np.ceil(n_steps / 2.0**halvings))]
+
+
+class Descended(NamedTuple):
+    """The result of `descend`."""
+
+    iterate: Iterate
+    path: dict[str, NDArray] | None  # of validation losses
+    sample: Sample  # the rows that were used
+    projection: NDArray
+    descent: Descent  # with its penalty and its step
+
+
+def descend(
+    descent: Descent,
+    objective: ScalarObjective | RadialObjective,
+    data: SketchedData,
+    n_held_out: int,
+    validation: tuple[Any, NDArray] | None,
+) -> Descended:
+    """Minimize by stochastic gradients; return the iterate of least validation loss."""
+    by, descent = descent.preconditioned(data, objective)
+    with one_thread():
+        if by is None:
+            projection, design = data.design(keep=True)
+            Z = design.collect()
+        else:
+            projection, Z = by.features(data)
+        sample, held_out = Sample(Z, objective), None
+        descent = descent.measured(Z)
+        if validation is not None:
+            rows, targets = validation
+            Z_val = data.expansion.times(data.transform(rows, "X_val"), projection)
+            held_out = sample.validation(descent.centered(Z_val), targets)
+        elif n_held_out:
+            sample, held_out = sample.split(n_held_out, data.rng)
+        best, path = descent.search(sample, held_out, data.rng)
+    return Descended(best, path, sample, projection, descent)

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 from nbsketch.datasets import make_friedman_outliers
 from nbsketch.estimators import SketchedKernelRegressor
 from nbsketch.features import RandomFourierFeatures
-from nbsketch.fitting.settings import StochasticSolver
+from nbsketch.fitting.plan import StochasticSolver
 from nbsketch.kernels import GaussianKernel
 from nbsketch.losses import EpsilonInsensitiveLoss, HuberLoss, Loss, SquareLoss
 from nbsketch.reproduce._figures import Curve, Panel

@@ -20,15 +20,8 @@ from nbsketch.distributed.rows import PartitionedRows
 from nbsketch.gram import Product, SketchedColumns
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
 from nbsketch.sketches import IdentitySketch, Sketch, SketchRecipe, as_recipe
+from nbsketch.solvers import scratch
 from nbsketch.solvers.design import ArrayDesign, Design
-from nbsketch.solvers.scratch import (
-    RowsDesign,
-    by_index,
-    fits_memory,
-    in_memory,
-    rows_per_block,
-    stored_or,
-)
 
 # Rows between two reports of the progress.
 REPORTED_ROWS = 1 << 17
@@ -209,7 +202,7 @@ def sketched_design(
         return P, features_design(sketch_map, P, X, near=bool(keep))
     if not is_kept:
         design = features_design(sketch_map, P, X)
-        return P, stored_or(design) if keep else design
+        return P, scratch.stored_or(design) if keep else design
     features = Expansion(sketch_map.product, P)
     Z = np.empty((X.shape[0], features.n_columns), X.dtype)
     others = np.arange(X.shape[0])
@@ -288,17 +281,17 @@ class StreamedDesign(Design):
 
     def gather(self, rows: NDArray) -> Design:
         """Return the features of the given rows, computed for them alone."""
-        if fits_memory(len(rows), self.shape[1], self.dtype):
+        if scratch.fits_memory(len(rows), self.shape[1], self.dtype):
             return ArrayDesign._trusted(self._features(self._X[rows]))
-        return stored_or(RowsDesign(self, rows))
+        return scratch.stored_or(scratch.RowsDesign(self, rows))
 
     def collect(self) -> NDArray:
         """Return all features, in memory."""
-        return in_memory(self)
+        return scratch.in_memory(self)
 
     def _parts(self) -> Iterator[tuple[int, int, Any]]:
         n, r = self.shape
-        step = rows_per_block(r, self.dtype)
+        step = scratch.rows_per_block(r, self.dtype)
         for start in range(0, n, step):
             stop = min(start + step, n)
             yield start, stop, self._X[start:stop]
@@ -308,8 +301,8 @@ class StreamedDesign(Design):
         if rows is None:
             yield from super()._chosen(rows)
         else:
-            step = rows_per_block(self.shape[1], self.dtype)
-            yield from by_index(
+            step = scratch.rows_per_block(self.shape[1], self.dtype)
+            yield from scratch.by_index(
                 rows, step, lambda index: self._features(self._X[index])
             )
 

@@ -17,7 +17,12 @@ from numpy.typing import NDArray
 
 from nbsketch._progress import report
 from nbsketch._rows import is_pairwise
-from nbsketch.fitting.objective import FeatureSolution, mean_losses, without_tails
+from nbsketch.fitting.objective import (
+    FeatureSolution,
+    mean_losses,
+    vertex,
+    without_tails,
+)
 from nbsketch.fitting.objectives import LeastSquaresObjective
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.gram import Gram, SymmetricGram
@@ -258,11 +263,10 @@ def _interpolated(choices: list[Choice]) -> Choice:
     errors = [choice.error for choice in choices[max(0, i - 1) : i + 2]]
     if len(errors) < 3 or not np.isfinite(errors).all():
         return choices[i]
-    before, least, after = errors
-    curvature = before - 2 * least + after
-    move = 0.5 * (before - after) / curvature if curvature > 0 else 0.0
+    move = vertex(*errors)
     shift = _snapped(choices[i].shift / _RATIO**move)
-    return Choice(least - move * (before - after) / 4, choices[i].kernel, shift)
+    least = errors[1] - move * (errors[0] - errors[2]) / 4
+    return Choice(least, choices[i].kernel, shift)
 
 
 class DualSample(Sample):
@@ -287,7 +291,7 @@ class DualSample(Sample):
     @classmethod
     def draw(cls, data: SketchedData, objective: Any) -> Self:
         """Draw the rows that are fitted and those that validate."""
-        return super().draw(data, objective.with_few_parts())
+        return super().draw(data, objective.cheaper())
 
     def errors(self, kernel: Any, shifts: NDArray) -> list[Choice]:
         """Return the validation loss of each lambda; infinite without convergence."""

@@ -25,15 +25,10 @@ from nbsketch.fitting.plan import Plan, SolveOptions, StochasticSolver, iterativ
 from nbsketch.fitting.sketched import TuningTarget
 from nbsketch.fitting.training import TrainingRows
 from nbsketch.kernels._kernel import weighted_median
+from nbsketch.solvers import ridge
 from nbsketch.solvers._newton.start import shared
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.folds import Fold, OrderEffect
-from nbsketch.solvers.ridge import (
-    RidgePath,
-    cross_validation,
-    leave_one_out,
-    ridge_path,
-)
 from nbsketch.solvers.solution import Solution, State
 from nbsketch.solvers.stochastic import solve_stochastic
 from nbsketch.tuning.tuner import inliers
@@ -107,7 +102,7 @@ class Objective(ABC):
         """Whether the loss is robust to outliers."""
         return True
 
-    def with_few_parts(self) -> Self:
+    def cheaper(self) -> Self:
         """Return an objective that is cheaper, and whose best penalty is as good."""
         return self
 
@@ -123,14 +118,15 @@ class Objective(ABC):
         It is found on a smaller problem if that of all features is expensive or beyond
         memory.
         """
-        (n, rank), left_out = design.shape, LeftOut(self, design, rng)
-        if self._is_expensive(rank) or not fits(design.dtype.itemsize * n * rank):
+        (n, rank), cheaper = design.shape, self.cheaper()
+        left_out = LeftOut(cheaper, design, rng)
+        if cheaper._is_expensive(rank) or not fits(design.dtype.itemsize * n * rank):
             return left_out.reduced_alpha()
         if n * rank**2 > _SMALL_PATH:
             rows = max(_ROWS, int(_ROWS_WORK / rank**2))
             return left_out.smaller_alpha(rank, rows)
         folds = self.folds or random_folds(n, rng)
-        return LeftOut(replace(self, folds=folds), design, rng).path().best
+        return LeftOut(replace(cheaper, folds=folds), design, rng).path().best
 
     def _is_expensive(self, rank: int) -> bool:
         """Return whether a path of penalties on so many features takes long."""
@@ -359,10 +355,14 @@ class AlphaPath(NamedTuple):
         i = int(np.argmin(self.errors))
         if i in (0, len(self.errors) - 1):
             return self.best
-        before, least, after = self.errors[i - 1 : i + 2]
-        curvature = before - 2 * least + after
-        shift = 0.5 * (before - after) / curvature if curvature > 0 else 0.0
+        shift = vertex(*self.errors[i - 1 : i + 2])
         return float(self.alphas[i] * (self.alphas[i + 1] / self.alphas[i]) ** shift)
+
+
+def vertex(before: float, least: float, after: float) -> float:
+    """Return where the parabola through values at -1, 0 and 1 is least."""
+    curvature = before - 2 * least + after
+    return 0.5 * (before - after) / curvature if curvature > 0 else 0.0
 
 
 class LeftOut(NamedTuple):
@@ -431,7 +431,7 @@ class LeftOut(NamedTuple):
         rows = np.sort(self.rng.choice(n, _FEW_ROWS, replace=False))
         return LeftOut(self.objective.take(rows), self.design.gather(rows), self.rng)
 
-    def ridge(self, path: RidgePath, alpha: float | None = None) -> AlphaPath:
+    def by_ridge(self, path: ridge.RidgePath, alpha: float | None = None) -> AlphaPath:
         """Return the errors of ridge regression on the rows of the folds.
 
         Without folds they are leave-one-out errors, of at most 5000 rows.
@@ -440,13 +440,13 @@ class LeftOut(NamedTuple):
         Y, weights = self.objective.targets, self.objective.weights
         if self.objective.folds is not None:
             args = self.design, Y, alphas, self.objective.folds, weights
-            return AlphaPath(alphas, cross_validation(path, *args))
+            return AlphaPath(alphas, ridge.cross_validation(path, *args))
         rows = None
         if len(Y) > _MOST_VALIDATION_ROWS:
             rows = self.rng.choice(len(Y), _MOST_VALIDATION_ROWS, replace=False)
             rows.sort()
         args = self.design, Y, alphas, weights, rows
-        return AlphaPath(alphas, leave_one_out(path, *args))
+        return AlphaPath(alphas, ridge.leave_one_out(path, *args))
 
     def reduced_alpha(self) -> float:
         """Return the penalty of a third of the features, at most 200, and 8000 rows."""
@@ -468,21 +468,21 @@ class LeftOut(NamedTuple):
             part = part.take(rows)
         Z = ArrayDesign(self.design.gather(rows).mv(whole.vectors[:, -n_features:]))
         smaller = LeftOut(part, Z, self.rng)
-        least = self._by_ridge(whole)
-        ridge = smaller._by_ridge(smaller._ridge())
+        least = self._ridge_alpha(whole)
+        ridge = smaller._ridge_alpha(smaller._ridge())
         ratio = min(1.0, max(_LEAST_RATIO, least / ridge))
         guess = ridge * part.slope_ratio()
         return ratio * smaller.path(None, guess).interpolated
 
-    def _ridge(self) -> RidgePath:
+    def _ridge(self) -> ridge.RidgePath:
         options = {"sample_weight": self.objective.weights}
         Y, intercept = without_tails(self.objective), self.objective.fit_intercept
-        return ridge_path(self.design, Y, fit_intercept=intercept, **options)
+        return ridge.ridge_path(self.design, Y, fit_intercept=intercept, **options)
 
-    def _by_ridge(self, path: RidgePath) -> float:
+    def _ridge_alpha(self, path: ridge.RidgePath) -> float:
         """Return the penalty of least left-out error of ridge regression."""
         cut = replace(self.objective, targets=without_tails(self.objective))
-        return self._replace(objective=cut).ridge(path).interpolated
+        return self._replace(objective=cut).by_ridge(path).interpolated
 
 
 def random_folds(n: int, rng: np.random.Generator) -> tuple[Fold, ...] | None:

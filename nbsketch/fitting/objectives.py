@@ -63,13 +63,10 @@ class ScalarObjective(Objective):
         """Whether the loss is robust to outliers; labels have none."""
         return not (self.loss.is_classification or isinstance(self.loss, LogLinkLoss))
 
-    def choose_alpha(self, design: Design, rng: np.random.Generator) -> float:
-        """Return the penalty of least held-out loss, of at most four classes."""
-        return super(ScalarObjective, self.with_few_parts()).choose_alpha(design, rng)
-
-    def with_few_parts(self) -> Self:
+    def cheaper(self) -> Self:
         """Return the objective of the four largest classes."""
-        return replace(self, targets=self.targets[:, _largest_classes(self.targets)])
+        order = np.argsort(-np.count_nonzero(self.targets > 0, axis=0), kind="stable")
+        return replace(self, targets=self.targets[:, np.sort(order[:_MOST_CLASSES])])
 
     def _is_expensive(self, rank: int) -> bool:
         classes = self.targets.shape[1]
@@ -176,10 +173,9 @@ class JointQuantileObjective(Objective):
         levels, options = (self.quantiles, self.factor), options | self._weighting
         yield from joint_dual_path(K, self.targets[:, 0], *levels, alphas, **options)
 
-    def choose_alpha(self, design: Design, rng: np.random.Generator) -> float:
-        """Return the penalty of least held-out loss, without constraints."""
-        free = replace(self, non_crossing=False)
-        return super(JointQuantileObjective, free).choose_alpha(design, rng)
+    def cheaper(self) -> Self:
+        """Return the objective without constraints."""
+        return replace(self, non_crossing=False)
 
     def _is_expensive(self, rank: int) -> bool:
         return rank * len(self.factor) > _SMALL_JOINT
@@ -246,7 +242,7 @@ class LeastSquaresObjective(RadialObjective):
         path = ridge_path(design, self.targets, **self.problem())
         if alpha is not None:
             return _solution(path, float(alpha))
-        solution = _solution(path, LeftOut(self, design, rng).ridge(path).best)
+        solution = _solution(path, LeftOut(self, design, rng).by_ridge(path).best)
         return self._with_order(solution, path, RidgeFilter(), design)
 
     def _with_order(
@@ -267,7 +263,7 @@ class LeastSquaresObjective(RadialObjective):
     ) -> AlphaPath:
         """Return errors on rows left out, for one penalty or a path (None)."""
         path = ridge_path(design, self.targets, **self.problem())
-        return LeftOut(self, design, rng).ridge(path, alpha)
+        return LeftOut(self, design, rng).by_ridge(path, alpha)
 
     def path(
         self, design: Design, alphas: Iterable[float], options: SolveOptions
@@ -426,13 +422,6 @@ def _filtered_solution(
     objective = float(spectrum.mean_squares(filter, alpha)[0]) / 2
     steps = filter.n_iter(alpha)
     return FeatureSolution(B, b, alpha, objective, 0.0, n_iter=steps, shortfall=None)
-
-
-def _largest_classes(targets: NDArray) -> NDArray:
-    """Return the columns of the largest classes, all of them if they are few."""
-    size = np.count_nonzero(targets > 0, axis=0)
-    order = np.argsort(-size, kind="stable")
-    return np.sort(order[:_MOST_CLASSES])
 
 
 def _ratio(slopes: NDArray, residuals: NDArray, weights: NDArray | None) -> float:

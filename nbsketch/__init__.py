@@ -20,8 +20,7 @@ _HOME = {
         "SpectralFilterRegressor",
     ),
     "nbsketch.fitting.training": ("DependentRowsWarning",),
-    "nbsketch.fitting.sizes": ("AutoSize",),
-    "nbsketch.fitting.settings": ("StochasticSolver",),
+    "nbsketch.fitting.plan": ("AutoSize", "StochasticSolver"),
     "nbsketch.features": ("RandomFourierFeatures", "SketchedFeatures"),
     "nbsketch.kernels": (
         "CallableKernel",

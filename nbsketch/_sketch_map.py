@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -16,24 +17,19 @@ from nbsketch._progress import report_rows
 from nbsketch._rows import check_domain
 from nbsketch.distributed.design import PartitionedColumns, PartitionedDesign
 from nbsketch.distributed.rows import PartitionedRows
-from nbsketch.fitting.sizes import features_recipe
 from nbsketch.gram import Product, SketchedColumns
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
-from nbsketch.sketches import Sketch
+from nbsketch.sketches import IdentitySketch, Sketch, SketchRecipe, as_recipe
+from nbsketch.solvers import scratch
 from nbsketch.solvers.design import ArrayDesign, Design
-from nbsketch.solvers.scratch import (
-    RowsDesign,
-    by_index,
-    fits_memory,
-    in_memory,
-    rows_per_block,
-    stored_or,
-)
 
 # Rows between two reports of the progress.
 REPORTED_ROWS = 1 << 17
 # A product K S^T up to this size is kept between the passes over it.
 KEEP_BYTES = 256 << 20
+# Sketches without an objective: features and structured prediction. They are small: at
+# equal size, p-sparsified ones are more accurate.
+_FEATURES_SKETCH, _FEATURES_SIZE = "p-sparsified", 100
 
 
 @dataclass(frozen=True)
@@ -117,6 +113,31 @@ def resolve(
     return resolved
 
 
+def features_recipe(
+    sketch: Any, size: int | None, n: int, prefix: str = ""
+) -> SketchRecipe:
+    """Return the recipe of a sketch without an objective; None: p-sparsified.
+
+    Errors put `prefix` before the names of the arguments.
+    """
+    name = _FEATURES_SKETCH if sketch is None else sketch
+    if size is None and isinstance(name, str) and name != "identity":
+        size = min(_FEATURES_SIZE, n)
+    return sized_recipe(name, size, n, prefix)
+
+
+def sized_recipe(sketch: Any, size: Any, n: int, prefix: str = "") -> SketchRecipe:
+    """Return the recipe of a sketch; warn and take all rows if `size` exceeds n."""
+    exceeds = isinstance(size, int | np.integer) and size > n
+    if not (isinstance(sketch, str) and exceeds):
+        return as_recipe(sketch, size, n, prefix=prefix)
+    as_recipe(sketch, n, n, prefix=prefix)  # refuses other names
+    name = f"{prefix}size"
+    text = f"`{name}` is above the number of rows: all {n} are taken, got {name}={size}"
+    warnings.warn(text, UserWarning, stacklevel=2)
+    return IdentitySketch()
+
+
 def draw(
     X: Any,
     kernel: Kernel,
@@ -181,7 +202,7 @@ def sketched_design(
         return P, features_design(sketch_map, P, X, near=bool(keep))
     if not is_kept:
         design = features_design(sketch_map, P, X)
-        return P, stored_or(design) if keep else design
+        return P, scratch.stored_or(design) if keep else design
     features = Expansion(sketch_map.product, P)
     Z = np.empty((X.shape[0], features.n_columns), X.dtype)
     others = np.arange(X.shape[0])
@@ -260,17 +281,17 @@ class StreamedDesign(Design):
 
     def gather(self, rows: NDArray) -> Design:
         """Return the features of the given rows, computed for them alone."""
-        if fits_memory(len(rows), self.shape[1], self.dtype):
+        if scratch.fits_memory(len(rows), self.shape[1], self.dtype):
             return ArrayDesign._trusted(self._features(self._X[rows]))
-        return stored_or(RowsDesign(self, rows))
+        return scratch.stored_or(scratch.RowsDesign(self, rows))
 
     def collect(self) -> NDArray:
         """Return all features, in memory."""
-        return in_memory(self)
+        return scratch.in_memory(self)
 
     def _parts(self) -> Iterator[tuple[int, int, Any]]:
         n, r = self.shape
-        step = rows_per_block(r, self.dtype)
+        step = scratch.rows_per_block(r, self.dtype)
         for start in range(0, n, step):
             stop = min(start + step, n)
             yield start, stop, self._X[start:stop]
@@ -280,8 +301,8 @@ class StreamedDesign(Design):
         if rows is None:
             yield from super()._chosen(rows)
         else:
-            step = rows_per_block(self.shape[1], self.dtype)
-            yield from by_index(
+            step = scratch.rows_per_block(self.shape[1], self.dtype)
+            yield from scratch.by_index(
                 rows, step, lambda index: self._features(self._X[index])
             )
 

@@ -17,47 +17,16 @@ from sklearn.base import (
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
+from nbsketch import _rows, _validation, kernels
 from nbsketch._expansion import expansion_of
-from nbsketch._rows import (
-    checked_rows,
-    held_rows,
-    is_pairwise,
-    model_dtype,
-    rowwise,
-    takes_sparse,
-    training_rows,
-)
-from nbsketch._sketch_map import sketched_design
-from nbsketch._validation import (
-    check_integer,
-    declares_parameters,
-    keeping_fitted,
-    random_generator,
-)
+from nbsketch._sketch_map import features_recipe, sketched_design
 from nbsketch.distributed.lazy import row_by_row
-from nbsketch.fitting.sizes import features_recipe
-from nbsketch.fitting.sketched import (
-    Inputs,
-    TuningTarget,
-    as_targets,
-    check_learnable,
-    draw_map,
-    is_auto,
-    learn_inputs,
-    summary_lines,
-)
-from nbsketch.kernels import (
-    GaussianKernel,
-    Kernel,
-    LaplacianKernel,
-    MaternKernel,
-    as_kernel,
-)
+from nbsketch.fitting import sketched
 from nbsketch.persistence import SaveMixin
 from nbsketch.solvers.scratch import rows_per_block
 
 
-@declares_parameters
+@_validation.declares_parameters
 class KernelFeatures(
     SaveMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 ):
@@ -79,7 +48,7 @@ class KernelFeatures(
             Targets for ``bandwidth="auto"``, not used otherwise. Texts, booleans and
             integers with at most 20 values are labels of classes.
         """
-        with keeping_fitted(self):
+        with _validation.keeping_fitted(self):
             self._fit(X, y)
         return self
 
@@ -89,31 +58,32 @@ class KernelFeatures(
 
     def _learn_inputs(
         self, X: Any, y: Any, size: int, rng: np.random.Generator
-    ) -> Inputs:
+    ) -> sketched.Inputs:
         """Set what transforms rows; return the inputs with the bandwidth."""
-        inputs = Inputs(X, self.kernel, self.bandwidth)
-        if is_auto(self.bandwidth):
-            check_learnable(self.kernel, X)
-            target, rng = TuningTarget(as_targets(y, len(X))), rng.spawn(1)[0]
-            inputs = learn_inputs(X, target, self.kernel, size, rng)
+        inputs = sketched.Inputs(X, self.kernel, self.bandwidth)
+        if sketched.is_auto(self.bandwidth):
+            sketched.check_learnable(self.kernel, X)
+            target = sketched.TuningTarget(sketched.as_targets(y, len(X)))
+            rng = rng.spawn(1)[0]
+            inputs = sketched.learn_inputs(X, target, self.kernel, size, rng)
         self.scaler_, self.length_scales_ = inputs.scaler, inputs.length_scales
         return inputs
 
     def _transformed(self, X: Any, dtype: Any) -> Any:
         """Return checked rows in the columns that the kernel compares."""
-        rows = checked_rows(self, X, dtype=dtype)
+        rows = _rows.checked_rows(self, X, dtype=dtype)
         return rows if self.scaler_ is None else self.scaler_.transform(rows)
 
     def __sklearn_tags__(self) -> Tags:
         """Say what the transformer can do."""
         tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = is_pairwise(self.kernel)
-        tags.input_tags.sparse = takes_sparse(self.kernel)
+        tags.input_tags.pairwise = _rows.is_pairwise(self.kernel)
+        tags.input_tags.sparse = _rows.takes_sparse(self.kernel)
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
 
-@declares_parameters
+@_validation.declares_parameters
 class SketchedFeatures(KernelFeatures):
     r"""Features whose inner products approximate a kernel through a sketch.
 
@@ -183,30 +153,32 @@ class SketchedFeatures(KernelFeatures):
 
     sketch: Any = None
 
-    @rowwise(lambda method, X, y=None: method.__self__.fit(X, y).transform(X))
+    @_rows.rowwise(lambda method, X, y=None: method.__self__.fit(X, y).transform(X))
     def fit_transform(self, X: ArrayLike, y: Any = None) -> NDArray:
         """Fit and return the features of X: cheaper than `fit` and `transform`."""
-        with keeping_fitted(self):
+        with _validation.keeping_fitted(self):
             return self._fit(X, y, keep=True).Z
 
     def _fit(self, X: Any, y: Any, keep: bool = False) -> Any:
-        X, y = training_rows(self, X, y, uses_targets=is_auto(self.bandwidth))
-        rngs = random_generator(self.random_state).spawn(2)
+        X, y = _rows.training_rows(
+            self, X, y, uses_targets=sketched.is_auto(self.bandwidth)
+        )
+        rngs = _validation.random_generator(self.random_state).spawn(2)
         recipe = features_recipe(self.sketch, self.size, X.shape[0])
-        X = held_rows(X, recipe)
+        X = _rows.held_rows(X, recipe)
         inputs = self._learn_inputs(X, y, getattr(recipe, "size", X.shape[0]), rngs[0])
-        sketch, sketch_map = draw_map(inputs, recipe, rngs)
+        sketch, sketch_map = sketched.draw_map(inputs, recipe, rngs)
         self.projection_, design = sketched_design(sketch_map, inputs.rows, keep=keep)
         self.kernel_, self.sketch_ = sketch_map.kernel, sketch
         self.landmarks_ = sketch_map.landmarks
         self.rank_ = self._n_features_out = design.shape[1]
         return design
 
-    @rowwise(row_by_row)
+    @_rows.rowwise(row_by_row)
     def transform(self, X: ArrayLike) -> NDArray:
         """Return the features of the rows of X, of shape (n, r)."""
         check_is_fitted(self)
-        rows = self._transformed(X, model_dtype(self.landmarks_))
+        rows = self._transformed(X, _rows.model_dtype(self.landmarks_))
         self.kernel_.check_domain("X", rows)
         parts = (self.kernel_, self.landmarks_, self.sketch_.weights)
         return expansion_of(self, *parts, self.projection_)(rows, rows.dtype)
@@ -217,10 +189,10 @@ class SketchedFeatures(KernelFeatures):
         size, n = self.sketch_.shape
         landmarks = f"{self.landmarks_.shape[0]} landmarks"
         sizes = f"size {size} of {n} rows, rank {self.rank_}, {landmarks}"
-        return summary_lines(self, [("sketch", sizes)])
+        return sketched.summary_lines(self, [("sketch", sizes)])
 
 
-@declares_parameters
+@_validation.declares_parameters
 class RandomFourierFeatures(KernelFeatures):
     r"""Random Fourier features of a Gaussian, Laplacian or Matern kernel.
 
@@ -286,25 +258,27 @@ class RandomFourierFeatures(KernelFeatures):
     size: int = 100
 
     def _fit(self, X: Any, y: Any) -> None:
-        X, y = training_rows(self, X, y, uses_targets=is_auto(self.bandwidth))
-        X = held_rows(X)
-        size = check_integer("size", self.size, low=2)
+        X, y = _rows.training_rows(
+            self, X, y, uses_targets=sketched.is_auto(self.bandwidth)
+        )
+        X = _rows.held_rows(X)
+        size = _validation.check_integer("size", self.size, low=2)
         if size % 2:
             raise ValueError(
                 f"`size` must be even (pairs of cosine and sine), got {size}"
             )
         # Two streams: the frequencies do not depend on how the bandwidth is chosen.
-        kernel_rng, rng = random_generator(self.random_state).spawn(2)
+        kernel_rng, rng = _validation.random_generator(self.random_state).spawn(2)
         inputs = self._learn_inputs(X, y, size, kernel_rng)
         X = inputs.rows
-        kernel: Any = as_kernel(inputs.kernel, inputs.bandwidth)
+        kernel: Any = kernels.as_kernel(inputs.kernel, inputs.bandwidth)
         unit = _unit_frequencies(kernel, rng, (size // 2, X.shape[1]))
         self.kernel_ = kernel.resolve(X, kernel_rng)
         frequencies = (unit / self.kernel_.bandwidth).T
         self.frequencies_ = np.ascontiguousarray(frequencies, dtype=X.dtype)
         self._n_features_out = size
 
-    @rowwise(row_by_row)
+    @_rows.rowwise(row_by_row)
     def transform(self, X: ArrayLike) -> NDArray:
         """Return the features of X, of shape (n, D)."""
         check_is_fitted(self)
@@ -324,7 +298,9 @@ class RandomFourierFeatures(KernelFeatures):
     def summary(self) -> str:
         """Return what the fit has chosen, one line each."""
         check_is_fitted(self)
-        return summary_lines(self, [("features", str(2 * self.frequencies_.shape[1]))])
+        return sketched.summary_lines(
+            self, [("features", str(2 * self.frequencies_.shape[1]))]
+        )
 
     def __sklearn_tags__(self) -> Tags:
         """Declare sparse input: rows meet the frequencies alone."""
@@ -334,14 +310,14 @@ class RandomFourierFeatures(KernelFeatures):
 
 
 def _unit_frequencies(
-    kernel: Kernel, rng: np.random.Generator, shape: tuple[int, int]
+    kernel: kernels.Kernel, rng: np.random.Generator, shape: tuple[int, int]
 ) -> NDArray:
     """Draw frequencies of a kernel with unit bandwidths, one per row."""
-    if isinstance(kernel, LaplacianKernel):
+    if isinstance(kernel, kernels.LaplacianKernel):
         return rng.standard_cauchy(shape)
-    if isinstance(kernel, GaussianKernel):
+    if isinstance(kernel, kernels.GaussianKernel):
         return rng.standard_normal(shape)
-    if isinstance(kernel, MaternKernel):
+    if isinstance(kernel, kernels.MaternKernel):
         normal = rng.standard_normal(shape)
         if math.isinf(kernel.nu):
             return normal

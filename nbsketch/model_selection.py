@@ -11,7 +11,7 @@ from sklearn.base import clone
 
 from nbsketch._validation import check_positives
 from nbsketch.estimators._base import SketchedModel
-from nbsketch.fitting.fit import fold_errors, sketch_rows
+from nbsketch.fitting.methods import fold_errors, sketch_rows
 
 
 class CrossValidation(NamedTuple):

@@ -436,8 +436,8 @@ def test_passes_over_landmarks_stay_with_the_rows(
 ):
     X, y = large
     X = X + np.array([0.0, 1e6, 0.0])  # of which single precision leaves no digits
-    monkeypatch.setattr("nbsketch.fitting.sizes._LARGE_SIZE", 10)
-    monkeypatch.setattr("nbsketch.fitting.sizes._LARGE_SEARCH", 10)
+    monkeypatch.setattr("nbsketch.fitting.plan._LARGE_SIZE", 10)
+    monkeypatch.setattr("nbsketch.fitting.plan._LARGE_SEARCH", 10)
     monkeypatch.setattr("nbsketch.distributed.design.fits", lambda nbytes: kept)
     model = regressor(sketch=sketch, alpha=alpha, tol=1e-6)
     weights = np.random.default_rng(0).uniform(size=len(X))
@@ -449,12 +449,12 @@ def test_passes_over_landmarks_stay_with_the_rows(
 def test_the_default_beyond_the_exact_machine_is_that_of_one_machine(
     large, monkeypatch
 ):
-    monkeypatch.setattr("nbsketch.fitting.sizes._EXACT_WORK", 1e4)
-    monkeypatch.setattr("nbsketch.fitting.sizes._VALUES", 2e5)
-    monkeypatch.setattr("nbsketch.fitting.sizes._LANDMARKS", 100)
-    monkeypatch.setattr("nbsketch.fitting.sizes._MOST_VALUES", 2e5)
-    monkeypatch.setattr("nbsketch.fitting.sizes._EXACT_ROWS", 100)
-    monkeypatch.setattr("nbsketch.fitting.sizes._LEAST_SQUARES_WORK", 1e6)
+    monkeypatch.setattr("nbsketch.fitting.plan._EXACT_WORK", 1e4)
+    monkeypatch.setattr("nbsketch.fitting.plan._VALUES", 2e5)
+    monkeypatch.setattr("nbsketch.fitting.plan._LANDMARKS", 100)
+    monkeypatch.setattr("nbsketch.fitting.plan._MOST_VALUES", 2e5)
+    monkeypatch.setattr("nbsketch.fitting.plan._EXACT_ROWS", 100)
+    monkeypatch.setattr("nbsketch.fitting.plan._LEAST_SQUARES_WORK", 1e6)
     X, y = large
     expected, found = in_both(SketchedKernelRegressor(random_state=0), X, y)
     assert found.size_ == expected.size_ < 500

@@ -13,9 +13,10 @@ from nbsketch import (
     HuberLoss,
     SketchedKernelRegressor,
 )
-from nbsketch.fitting import alpha as reduction
-from nbsketch.fitting import exact, objective, sizes
-from nbsketch.fitting.sizes import takes_all_rows
+from nbsketch.fitting import choice, objective
+from nbsketch.fitting import objective as reduction
+from nbsketch.fitting import plan as sizes
+from nbsketch.fitting.plan import takes_all_rows
 from nbsketch.model_selection import cross_validate
 from nbsketch.solvers.exact import solve_exact
 
@@ -114,7 +115,7 @@ def test_sparse_rows_have_a_sketch(low, surface):
 
 def test_alpha_is_kept(low, surface, monkeypatch):
     X, y = surface
-    monkeypatch.setattr(exact, "fit_landmarks", None)
+    monkeypatch.setattr(choice, "fit_landmarks", None)
     assert model(alpha=1e-3).fit(X, y).alpha_ == 1e-3
 
 

@@ -11,7 +11,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 import nbsketch
 from nbsketch import SketchedKernelClassifier, SketchedKernelRegressor
-from nbsketch.fitting import dual, exact, sizes
+from nbsketch.fitting import choice, methods
+from nbsketch.fitting import plan as sizes
 from nbsketch.fitting.objectives import ScalarObjective
 from nbsketch.kernels import PrecomputedKernel
 from nbsketch.losses import as_loss
@@ -23,10 +24,10 @@ N = 400
 @pytest.fixture
 def few(monkeypatch):
     """Let the dual alone solve more than 100 rows, and fit 120 rows of a sample."""
-    monkeypatch.setattr(dual, "_LEAST_ROWS", 100)
-    monkeypatch.setattr(dual, "_FEATURE_ROWS", 100)
-    monkeypatch.setattr(dual, "_FITTED", 120)
-    monkeypatch.setattr(exact, "_VALIDATION", 80)
+    monkeypatch.setattr(methods, "_LEAST_ROWS", 100)
+    monkeypatch.setattr(methods, "_FEATURE_ROWS", 100)
+    monkeypatch.setattr(choice.DualSample, "most_rows", 120)
+    monkeypatch.setattr(choice, "_VALIDATION", 80)
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def test_the_solution_is_that_of_features(loss, fit_intercept, data, rng, monkey
     weights = rng.exponential(size=N) * (rng.random(N) < 0.9)
     known = options(loss=loss, bandwidth=1.0, alpha=1e-3, fit_intercept=fit_intercept)
     features = SketchedKernelRegressor(**known).fit(X, y, weights)
-    monkeypatch.setattr(dual, "_LEAST_ROWS", 100)
+    monkeypatch.setattr(methods, "_LEAST_ROWS", 100)
     found = SketchedKernelRegressor(**known).fit(X, y, weights)
     assert found.dual_gap_ <= 1e-4 and found.coef_.shape == (np.sum(weights > 0),)
     assert_allclose(found.objective_, features.objective_, rtol=2e-4)
@@ -62,7 +63,7 @@ def test_classes_are_those_of_features(loss, data, monkeypatch):
     labels = np.digitize(y, [-0.5, 0.5])
     known = options(loss=loss, bandwidth=1.0, alpha=1e-3)
     features = SketchedKernelClassifier(**known).fit(X, labels)
-    monkeypatch.setattr(dual, "_LEAST_ROWS", 100)
+    monkeypatch.setattr(methods, "_LEAST_ROWS", 100)
     found = SketchedKernelClassifier(**known).fit(X, labels)
     assert_allclose(found.objective_, features.objective_, rtol=2e-4)
     assert np.mean(found.predict(X) == features.predict(X)) > 0.99
@@ -121,7 +122,7 @@ def test_a_callback_stops_the_fit(few, data):
 
 
 def test_single_precision_that_is_too_coarse_is_left(few, data, monkeypatch):
-    monkeypatch.setattr(dual, "_DOUBLE_ROWS", 0)
+    monkeypatch.setattr(methods, "_DOUBLE_ROWS", 0)
     X, y = data
     known = options(loss="huber", bandwidth=20.0, alpha=1e-7)
     with warnings.catch_warnings():
@@ -216,13 +217,13 @@ def test_of_many_classes_the_largest_choose_the_penalty(few, data, monkeypatch):
     X, y = data
     labels = np.digitize(y, np.quantile(y, np.arange(1, 7) / 7))
     drawn = []
-    draw = dual.DualSample.draw.__func__
+    draw = choice.DualSample.draw.__func__
 
     def kept(cls, *known):
         drawn.append(draw(cls, *known))
         return drawn[0]
 
-    monkeypatch.setattr(dual.DualSample, "draw", classmethod(kept))
+    monkeypatch.setattr(choice.DualSample, "draw", classmethod(kept))
     known = options(loss="logistic", bandwidth=1.0)
     found = SketchedKernelClassifier(**known).fit(X, labels)
     assert drawn[0].part.targets.shape[1] == 4 and found.coef_.shape == (N, 7)
@@ -233,9 +234,9 @@ def test_outliers_among_validation_rows_do_not_choose_the_penalty(rng):
     targets = truth + 0.1 * rng.normal(size=(200, 1))
     targets[:8] += 100.0
     validation = ScalarObjective(targets, None, True, as_loss("huber"))
-    sample = dual.DualSample(None, validation, validation, rng)
+    sample = choice.DualSample(None, validation, validation, rng)
     near, biased = truth, truth + 0.05  # toward the outliers
-    grid = [exact.Choice(0.0, None, 2.0, biased), exact.Choice(0.0, None, 1.0, near)]
+    grid = [choice.Choice(0.0, None, 2.0, biased), choice.Choice(0.0, None, 1.0, near)]
     assert sample.best([grid]).fitted is near
     assert validation.mean_loss(biased) < validation.mean_loss(near)
 

@@ -10,7 +10,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 import nbsketch
 from nbsketch import GaussianKernel, SketchedKernelRegressor
-from nbsketch.fitting import exact, sizes
+from nbsketch.fitting import choice, methods
+from nbsketch.fitting import plan as sizes
 from nbsketch.gram import SymmetricGram
 from nbsketch.solvers.conjugate import NotConvergedError, solve_columns, solve_conjugate
 from nbsketch.solvers.exact import solve_exact
@@ -23,8 +24,8 @@ def few(monkeypatch):
     """Let conjugate gradients start at 500 rows, and fit 250 rows of a sample."""
     monkeypatch.setattr(sizes, "_DENSE_ROWS", 500)
     monkeypatch.setattr(sizes, "_EXACT_ROWS", 100)
-    monkeypatch.setattr(exact, "LARGEST_FIT", 250)
-    monkeypatch.setattr(exact, "_VALIDATION", 150)
+    monkeypatch.setattr(choice.Sample, "most_rows", 250)
+    monkeypatch.setattr(choice, "_VALIDATION", 150)
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def model(**options):
 
 def test_more_rows_than_the_limit_are_not_dense(rng, monkeypatch):
     monkeypatch.setattr(
-        exact.ExactFit, "_dense", None
+        methods.Cholesky, "_dense", None
     )  # would be called for a dense matrix
     X = rng.uniform(-2, 2, size=(sizes._DENSE_ROWS + 1, 2))
     y = np.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * rng.normal(size=len(X))
@@ -98,10 +99,10 @@ def test_the_best_penalty_of_the_sample_is_taken(few, data, monkeypatch, best):
 
     def errors(self, kernel, shifts):
         tried.extend((kernel.bandwidth, shift) for shift in shifts)
-        return [exact.Choice(np.log(s / best) ** 2, kernel, s) for s in shifts]
+        return [choice.Choice(np.log(s / best) ** 2, kernel, s) for s in shifts]
 
-    monkeypatch.setattr(exact.Sample, "errors", errors)
-    monkeypatch.setattr(exact, "_MOST_STEPS", 20)
+    monkeypatch.setattr(choice.Sample, "errors", errors)
+    monkeypatch.setattr(choice, "_MOST_STEPS", 20)
     found = model(bandwidth=1.0).fit(X, y)
     assert {b for b, _ in tried} == {1.0}  # a given bandwidth is kept
     # Found to an eighth of a step of the grid, beyond its first points.
@@ -110,14 +111,14 @@ def test_the_best_penalty_of_the_sample_is_taken(few, data, monkeypatch, best):
 
 def test_penalties_without_convergence_do_not_count(few, data, monkeypatch):
     X, y = data
-    monkeypatch.setattr(exact, "_LARGEST_GAP", -1.0)
-    tried, errors = [], exact.Sample.errors
+    monkeypatch.setattr(choice, "_LARGEST_GAP", -1.0)
+    tried, errors = [], choice.Sample.errors
 
     def spy(self, kernel, shifts):
         tried.extend(shifts)
         return errors(self, kernel, shifts)
 
-    monkeypatch.setattr(exact.Sample, "errors", spy)
+    monkeypatch.setattr(choice.Sample, "errors", spy)
     found = model(bandwidth=1.0).fit(X, y)
     # Without anything known the strongest one is the safest.
     assert_allclose(found.alpha_ * N, max(tried), rtol=1e-6)
@@ -134,9 +135,9 @@ def test_the_best_width_of_learned_length_scales_is_taken(
         if not learned:  # the first kernel has seven tenths of the length scales
             learned.append(np.array(kernel.bandwidth) / 0.7)
         error = abs(kernel.bandwidth[0] / learned[0][0] - width)
-        return [exact.Choice(error, kernel, s) for s in shifts]
+        return [choice.Choice(error, kernel, s) for s in shifts]
 
-    monkeypatch.setattr(exact.Sample, "errors", errors)
+    monkeypatch.setattr(choice.Sample, "errors", errors)
     found = model().fit(X, y)
     assert_allclose(found.kernel_.bandwidth, width * learned[0])
 
@@ -181,7 +182,7 @@ def test_where_conjugate_gradients_fail_the_dense_solution_is_returned(
     A, _, least = solve_exact(GaussianKernel(0.3)(X), y[:, None], 1e-7)
     assert_allclose(found.objective_, least)
     assert_allclose(found.coef_, A[:, 0])
-    monkeypatch.setattr(exact, "_MOST_DENSE_ROWS", N - 1)
+    monkeypatch.setattr(methods, "_MOST_DENSE_ROWS", N - 1)
     with pytest.raises(NotConvergedError):
         model(**options).fit(X, y)
 
@@ -219,9 +220,9 @@ def test_columns_of_penalties_are_separate_solutions(data):
 
 def test_a_scaled_kernel_keeps_its_other_parameters():
     kernel = nbsketch.MaternKernel((1.0, 2.0), 1.5)
-    scaled = exact._scaled(kernel, 0.5)
+    scaled = choice._scaled(kernel, 0.5)
     assert scaled == dataclasses.replace(kernel, bandwidth=(0.5, 1.0))
-    assert exact._scaled(kernel, 1.0) is kernel
+    assert choice._scaled(kernel, 1.0) is kernel
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -294,8 +295,8 @@ def test_the_default_beyond_the_exact_machine_is_solved_by_passes(monkeypatch, r
 
 def test_a_chosen_penalty_that_does_not_converge_is_raised(few, data, monkeypatch):
     X, y = data
-    monkeypatch.setattr(exact, "_MOST_DENSE_ROWS", 0)
-    alphas, solve = [], exact.conjugate_path
+    monkeypatch.setattr(methods, "_MOST_DENSE_ROWS", 0)
+    alphas, solve = [], methods.conjugate_path
 
     def fail_twice(K, Y, penalties, **options):
         alphas.append(penalties[0])
@@ -303,7 +304,7 @@ def test_a_chosen_penalty_that_does_not_converge_is_raised(few, data, monkeypatc
             raise NotConvergedError
         return solve(K, Y, penalties, **options)
 
-    monkeypatch.setattr(exact, "conjugate_path", fail_twice)
+    monkeypatch.setattr(methods, "conjugate_path", fail_twice)
     found = model(bandwidth=1.0).fit(X, y)
     assert alphas == [alphas[0], 4 * alphas[0], 16 * alphas[0]]
     assert found.alpha_ == alphas[2]
@@ -345,8 +346,8 @@ def test_times_since_1970_are_as_good_as_times_since_zero(
     "errors", [(np.inf, 1, 2), (2, 1, np.inf), (np.inf, 1, np.inf)]
 )
 def test_nothing_is_interpolated_beside_a_penalty_that_does_not_converge(errors):
-    found = [exact.Choice(e, None, 4.0**-k) for k, e in enumerate(errors)]
-    assert exact._interpolated(found) == found[1]
+    found = [choice.Choice(e, None, 4.0**-k) for k, e in enumerate(errors)]
+    assert choice._interpolated(found) == found[1]
 
 
 @pytest.mark.parametrize("loss", ["pinball", "square"])

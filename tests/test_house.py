@@ -49,7 +49,6 @@ FLOORS = {
     "nbsketch.features": 7,
     "nbsketch.tuning": 6,
     "nbsketch.persistence": 6,
-    "nbsketch.fitting.sizes": 6,
     "nbsketch.fitting": 7,
     "nbsketch.estimators": 8,
     "nbsketch.structured": 8,

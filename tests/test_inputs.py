@@ -22,9 +22,12 @@ from nbsketch import (
     load,
     plots,
 )
-from nbsketch.fitting.least_squares import LeastSquaresObjective
-from nbsketch.fitting.objectives import JointQuantileObjective, ScalarObjective
-from nbsketch.fitting.sizes import choose_recipe
+from nbsketch.fitting.objectives import (
+    JointQuantileObjective,
+    LeastSquaresObjective,
+    ScalarObjective,
+)
+from nbsketch.fitting.plan import Plan
 from nbsketch.losses import SquareLoss
 from nbsketch.model_selection import cross_validate
 
@@ -432,7 +435,8 @@ def test_a_given_sketch_has_the_default_size_below_n():
     for sketch, size in ((None, 1600), ("subsampling", 1000)):
         model = regressor(sketch=sketch, size=None, bandwidth=1.0, alpha=1e-4)
         assert model.fit(X, y).size_ == size
-    assert [choose_recipe("gaussian", None, n, n).size for n in (1, 2, 5)] == [1, 1, 2]
+    gaussian = Plan(sketch="gaussian")
+    assert [gaussian.recipe(n, n).size for n in (1, 2, 5)] == [1, 1, 2]
 
 
 # Printed text and figures.

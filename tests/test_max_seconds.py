@@ -15,9 +15,9 @@ from nbsketch import (
     SketchedKernelRegressor,
 )
 from nbsketch._progress import report, seconds_left, solver_callback, watching
-from nbsketch.fitting import dual as fitting_dual
-from nbsketch.fitting import fit, sizes
 from nbsketch.fitting import growth as budget
+from nbsketch.fitting import methods
+from nbsketch.fitting import plan as sizes
 
 N = 300
 
@@ -75,18 +75,18 @@ def test_the_exact_machine_is_taken_if_there_is_time(
     low, surface, monkeypatch, choice, solution, exact
 ):
     clock = Clock(monkeypatch)
-    monkeypatch.setattr(fit, "exact_seconds", lambda *known: (choice, solution))
+    monkeypatch.setattr(methods, "exact_seconds", lambda *known: (choice, solution))
     found = model(max_seconds=10).fit(*surface)
     assert found.sketch_.is_identity == exact
     assert exact == (found.size_path_ is None)
     # A choice that takes longer than expected leaves no time for the solution.
-    chosen = fit.choose_exact
+    chosen = methods.choose_on_sample
 
     def slow(*known):
         clock.now += 9.5
         return chosen(*known)
 
-    monkeypatch.setattr(fit, "choose_exact", slow)
+    monkeypatch.setattr(methods, "choose_on_sample", slow)
     assert not model(max_seconds=10).fit(*surface).sketch_.is_identity
 
 
@@ -102,7 +102,7 @@ def test_times_are_measured_on_a_few_rows(low, surface, monkeypatch):
     monkeypatch.setattr(budget, "SymmetricGram", Slow)
     monkeypatch.setattr(budget, "_PROBE", 50)
     problem = model().prepare(*surface)
-    choice, solution = budget.exact_seconds(fit.sketch_rows(problem), 1)
+    choice, solution = budget.exact_seconds(methods.sketch_rows(problem), 1)
     assert set(seen) == {(50, 50)}
     assert np.isclose(solution, 0.1 * budget._KEPT * (N / 50) ** 2)
     assert np.isclose(choice, 0.1 * budget._CHOICES * (N / 50) ** 2)
@@ -112,7 +112,7 @@ def test_times_are_measured_on_a_few_rows(low, surface, monkeypatch):
 @pytest.mark.parametrize("limit", [2, 20, 200])
 def test_sketches_grow_within_the_time(low, surface, monkeypatch, loss, limit):
     clock = Clock(monkeypatch)
-    monkeypatch.setattr(fit, "exact_seconds", lambda *known: (0, np.inf))
+    monkeypatch.setattr(methods, "exact_seconds", lambda *known: (0, np.inf))
     features = nbsketch.fitting.growth._Step.features
 
     def slow(self, X):  # s rows take (s / 20)^2 seconds
@@ -152,7 +152,7 @@ def test_the_first_sketch_is_smaller_where_time_is_short(
 ):
     monkeypatch.setattr(budget, "_seconds_per_landmark", lambda data: 1e-3)
     problem = model().prepare(*surface)
-    found = budget.first_sketch(fit.sketch_rows(problem), seconds)
+    found = budget.first_sketch(methods.sketch_rows(problem), seconds)
     # 0.005 seconds for a row of the sketch, in half of the time
     assert found.sketch.shape == (size, N)
 
@@ -166,13 +166,13 @@ def test_the_time_of_a_landmark_is_measured_on_all_rows(low, surface, monkeypatc
         return call(self, X)
 
     monkeypatch.setattr(nbsketch._sketch_map.SketchMap, "__call__", slow)
-    found = budget._seconds_per_landmark(fit.sketch_rows(model().prepare(*surface)))
+    found = budget._seconds_per_landmark(methods.sketch_rows(model().prepare(*surface)))
     assert found == pytest.approx(0.01)
 
 
 def test_what_is_given_is_kept(low, surface, monkeypatch):
     Clock(monkeypatch)
-    monkeypatch.setattr(fit, "exact_seconds", None)
+    monkeypatch.setattr(methods, "exact_seconds", None)
     found = model(max_seconds=1e-3, size=40, alpha=1e-2).fit(*surface)
     assert found.size_ == 40 and found.alpha_ == 1e-2
     assert model(max_seconds=1e-3, sketch="p-sparsified").fit(*surface).size_ < N
@@ -228,8 +228,8 @@ def test_conjugate_gradients_on_a_large_sketch_listen(surface, monkeypatch):
 
 @pytest.mark.parametrize("loss", ["square", "huber"])
 def test_the_choice_of_all_rows_listens(low, surface, monkeypatch, loss):
-    monkeypatch.setattr(fitting_dual, "_LEAST_ROWS", 100)
-    monkeypatch.setattr(fitting_dual, "_FEATURE_ROWS", 100)
+    monkeypatch.setattr(methods, "_LEAST_ROWS", 100)
+    monkeypatch.setattr(methods, "_FEATURE_ROWS", 100)
     states = []
 
     def run(stop):

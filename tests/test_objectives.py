@@ -21,10 +21,10 @@ from nbsketch import (
     SquareLoss,
     StochasticSolver,
 )
-from nbsketch.fitting import alpha as penalties
-from nbsketch.fitting.alpha import AlphaPath, LeftOut
+from nbsketch.fitting import objective as penalties
+from nbsketch.fitting.objective import AlphaPath, LeftOut
 from nbsketch.fitting.objectives import JointQuantileObjective, ScalarObjective
-from nbsketch.fitting.settings import SolveOptions
+from nbsketch.fitting.plan import SolveOptions
 from nbsketch.solvers._newton.start import class_starts, shared
 from nbsketch.solvers.design import ArrayDesign
 from nbsketch.solvers.folds import Fold

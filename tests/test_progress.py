@@ -99,7 +99,7 @@ def test_a_stopped_solver_warns_and_says_by_how_much():
 
 
 def test_conjugate_gradients_stop_and_keep_the_best(monkeypatch):
-    monkeypatch.setattr("nbsketch.fitting.sizes._DENSE_ROWS", 100)
+    monkeypatch.setattr("nbsketch.fitting.plan._DENSE_ROWS", 100)
     options = {"sketch": "identity", "bandwidth": 1.0, "alpha": 1e-6}
     with pytest.warns(ConvergenceWarning, match="`callback` has stopped"):
         early = SketchedKernelRegressor(**options, callback=always).fit(X, Y)

@@ -19,10 +19,11 @@ from nbsketch import (
     SubsamplingSketch,
 )
 from nbsketch._validation import random_generator
-from nbsketch.fitting.descent import Preconditioner
-from nbsketch.fitting.least_squares import regression_objective
-from nbsketch.fitting.settings import SketchSettings
-from nbsketch.fitting.sketched import draw_sketch
+from nbsketch.fitting.descent import centered_features, precondition
+from nbsketch.fitting.methods import draw_sketch
+from nbsketch.fitting.objective import Problem
+from nbsketch.fitting.objectives import regression_objective
+from nbsketch.fitting.plan import Plan
 from nbsketch.solvers.sgm import (
     REGIMES,
     StreamState,
@@ -268,20 +269,22 @@ def test_a_penalty_is_solved_for_in_preconditioned_features(loss, weighted):
 
 def test_preconditioned_features_have_the_given_covariance():
     X, y = data(200)
-    settings = SketchSettings("gaussian", 2.0, None, "gaussian", 15, 0)
+    plan = Plan("gaussian", 2.0, None, "gaussian", 15, 0)
     objective = regression_objective(y[:, None], None, True, "square")
-    drawn = draw_sketch(X, objective.tuning_target(None), 15, settings)
-    by = Preconditioner.of(drawn, 1e-3, objective)
-    P, Z = by.features(drawn)  # of all 200 rows, the center from 150 of them
+    drawn = draw_sketch(Problem(X, objective, plan, True), 15)
+    P, center, weights = precondition(drawn, 1e-3, objective)
+    Z = centered_features(
+        drawn, P, center
+    )  # of all 200 rows, the center from 150 of them
     plain, design = drawn.design(keep=True)
     rotation = np.linalg.lstsq(plain, P, rcond=None)[0]
     centered = design.Z - design.Z.mean(axis=0)
     hessian = centered.T @ centered / 200 + 1e-3 * np.eye(15)
     assert_allclose(rotation.T @ hessian @ rotation, np.eye(15), atol=0.5)
-    assert_allclose(Z, design.Z @ rotation - by.center, atol=1e-3)
+    assert_allclose(Z, design.Z @ rotation - center, atol=1e-3)
     assert np.abs(Z.mean(axis=0)).max() < 0.3
     # the squared norm of R v is the weighted squared norm of v
-    weights = np.diag(by.penalty_weights)
+    weights = np.diag(weights)
     assert_allclose(rotation.T @ rotation, weights, rtol=1e-6, atol=1e-3)
 
 

@@ -24,7 +24,7 @@ from nbsketch import (
     SRHTSketch,
     SubsamplingSketch,
 )
-from nbsketch.fitting.sizes import features_recipe
+from nbsketch._sketch_map import features_recipe
 from nbsketch.sketches import Sketch, as_recipe
 
 SIZED = [

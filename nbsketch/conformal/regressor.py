@@ -30,7 +30,7 @@ from nbsketch._validation import check_choice, declares_parameters, keeping_fitt
 from nbsketch.conformal._calibrated import Calibrated, fit_on, of_rows, splits
 from nbsketch.estimators import SketchedKernelRegressor
 from nbsketch.estimators.posterior import check_ridge
-from nbsketch.fitting.sketched import transform_rows
+from nbsketch.fitting.training import transform_rows
 
 # Least of one minus a leverage, which is rounded.
 _LEAST_FREEDOM = 1e-12

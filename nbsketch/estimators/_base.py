@@ -15,29 +15,15 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_array, check_is_fitted
 
+from nbsketch import _rows, _validation
 from nbsketch._expansion import expansion_of
 from nbsketch._onnx import write_onnx
 from nbsketch._progress import watched_fit, watching
-from nbsketch._rows import (
-    checked_rows,
-    is_pairwise,
-    model_dtype,
-    predicted,
-    takes_sparse,
-    training_data,
-)
-from nbsketch._validation import (
-    check_magnitude,
-    check_positives,
-    declares_parameters,
-    explaining,
-)
 from nbsketch.estimators._summary import summarize
-from nbsketch.fitting.fit import sketch_rows
-from nbsketch.fitting.methods import select_method, warn_of
+from nbsketch.fitting import training
+from nbsketch.fitting.methods import select_method, sketch_rows, warn_of
 from nbsketch.fitting.objective import FeatureSolution, Problem
-from nbsketch.fitting.sketched import SketchedData, transform_rows
-from nbsketch.fitting.training import TrainingRows, check_weights, folds_of_kept
+from nbsketch.fitting.sketched import SketchedData
 from nbsketch.persistence import SaveMixin
 from nbsketch.solvers.folds import Fold
 
@@ -90,15 +76,17 @@ class ClassifierScore(ClassifierMixin):
 
 def score_of(model: Any, metric: Callable, X: Any, y: Any, weights: Any) -> float:
     """Return a metric of the predictions of arrays, or of Dask collections."""
-    y, predictions, weights = predicted(model, X, y, weights)
+    y, predictions, weights = _rows.predicted(model, X, y, weights)
     return metric(y, predictions, sample_weight=weights)
 
 
+# How targets of a regression are checked.
+NUMBERS = {"multi_output": True, "y_numeric": True}
 # Rows that are predicted at a time.
 _BLOCK_ROWS = 1 << 18
 
 
-@declares_parameters
+@_validation.declares_parameters
 class KernelExpansion(SaveMixin, BaseEstimator):
     """A model that, once fitted, is a kernel expansion on the landmarks of a sketch."""
 
@@ -143,12 +131,12 @@ class KernelExpansion(SaveMixin, BaseEstimator):
 
     def _check_training(
         self, X: Any, y: Any, sample_weight: Any, **options: Any
-    ) -> TrainingRows:
+    ) -> training.TrainingRows:
         """Check training data; return the rows of positive weight."""
-        X, y, sample_weight = training_data(self, X, y, sample_weight, **options)
-        weights = self._weigh(y, check_weights(sample_weight, X))
-        pairwise = is_pairwise(self.kernel) and options.get("reset", True)
-        return TrainingRows.of(X, y, weights, pairwise=pairwise, lazy=True)
+        X, y, sample_weight = _rows.training_data(self, X, y, sample_weight, **options)
+        weights = self._weigh(y, training.check_weights(sample_weight, X))
+        pairwise = _rows.is_pairwise(self.kernel) and options.get("reset", True)
+        return training.TrainingRows.of(X, y, weights, pairwise=pairwise, lazy=True)
 
     def _weigh(self, y: NDArray, weights: NDArray | None) -> NDArray | None:
         """Return the weights of the rows, given their targets and sample weights."""
@@ -162,21 +150,23 @@ class KernelExpansion(SaveMixin, BaseEstimator):
             return None
         if X_val is None or y_val is None:
             raise ValueError("`X_val` and `y_val` go together, got one of them")
-        rows = checked_rows(self, X_val, dtype=X.dtype, name="X_val")
-        with explaining({"y_val": y_val}):
+        rows = _rows.checked_rows(self, X_val, dtype=X.dtype, name="X_val")
+        with _validation.explaining({"y_val": y_val}):
             targets = check_array(
                 y_val, dtype=float, ensure_2d=False, input_name="y_val"
             )
-        check_magnitude("y_val", targets)
+        _validation.check_magnitude("y_val", targets)
         targets = targets.reshape(len(targets), -1)
         expected = rows.shape[0], Y.shape[1]
         if targets.shape != expected:
             raise ValueError(f"`y_val` must have shape {expected}, got {targets.shape}")
         return rows, targets
 
-    def _folds(self, rows: TrainingRows, groups: Any) -> tuple[Fold, ...] | None:
+    def _folds(
+        self, rows: training.TrainingRows, groups: Any
+    ) -> tuple[Fold, ...] | None:
         """Return the rows that `cv` leaves out together."""
-        return folds_of_kept(self.cv, groups, rows)
+        return training.folds_of_kept(self.cv, groups, rows)
 
     def _set_expansion(
         self, coef: NDArray, intercept: Any, data: SketchedData, *, single_output: bool
@@ -194,7 +184,8 @@ class KernelExpansion(SaveMixin, BaseEstimator):
     def _decision(self, X: ArrayLike) -> NDArray:
         """Return f(X), of shape (n,) or (n, d), tile by tile."""
         check_is_fitted(self)
-        return self._values(checked_rows(self, X, dtype=model_dtype(self.landmarks_)))
+        dtype = _rows.model_dtype(self.landmarks_)
+        return self._values(_rows.checked_rows(self, X, dtype=dtype))
 
     def _values(self, X: Any) -> NDArray:
         n = X.shape[0]
@@ -208,19 +199,19 @@ class KernelExpansion(SaveMixin, BaseEstimator):
     def _values_of(self, X: Any) -> NDArray:
         parts = (self.kernel_, self.landmarks_, self.sketch_.weights)
         coef = self.coef_.reshape(len(self.coef_), -1)
-        rows = transform_rows(X, self.scaler_, self.kernel_)
+        rows = training.transform_rows(X, self.scaler_, self.kernel_)
         values = expansion_of(self, *parts, coef)(rows) + self.intercept_
         return values[:, 0] if self.coef_.ndim == 1 else values
 
     def __sklearn_tags__(self) -> Tags:
         """Return the capabilities of the estimator."""
         tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = is_pairwise(self.kernel)
-        tags.input_tags.sparse = takes_sparse(self.kernel)
+        tags.input_tags.pairwise = _rows.is_pairwise(self.kernel)
+        tags.input_tags.sparse = _rows.takes_sparse(self.kernel)
         return tags
 
 
-@declares_parameters
+@_validation.declares_parameters
 class SketchedModel(KernelExpansion, ABC):
     """Base of the estimators that minimize an objective with a penalty.
 
@@ -296,7 +287,7 @@ class SketchedModel(KernelExpansion, ABC):
         list of estimators
             Fitted copies, in the order of `alphas`.
         """
-        penalties = check_positives("alphas", alphas)
+        penalties = _validation.check_positives("alphas", alphas)
         model = clone(self).set_params(callback=self.callback)  # clones copy methods
         problem = model.prepare(X, y, sample_weight, groups)
         problem.plan.check_has_path()
@@ -313,7 +304,8 @@ class SketchedModel(KernelExpansion, ABC):
         self, problem: Problem, data: SketchedData, solution: FeatureSolution
     ) -> Self:
         """Set the fitted attributes."""
-        self.__dict__.pop("posterior_", None)  # of an earlier fit
+        for name in ("posterior_", "monotonic_violation_"):
+            self.__dict__.pop(name, None)  # of an earlier fit
         self._set_expansion(
             solution.coef,
             solution.intercept,
@@ -329,7 +321,7 @@ class SketchedModel(KernelExpansion, ABC):
         return self
 
 
-@declares_parameters
+@_validation.declares_parameters
 class IterativeModel(SketchedModel):
     """Base of those whose objective takes a solver, and their parameters."""
 

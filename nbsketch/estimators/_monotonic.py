@@ -31,15 +31,10 @@ from sklearn.utils.validation import _check_monotonic_cst
 
 from nbsketch._rows import is_pairwise
 from nbsketch.distributed.rows import PartitionedRows
-from nbsketch.estimators.posterior import (
-    MOST_FEATURES,
-    feature_projection,
-    features_of,
-    penalized_products,
-)
+from nbsketch.estimators import posterior
 from nbsketch.fitting.objective import Objective, Problem
 from nbsketch.fitting.objectives import JointQuantileObjective
-from nbsketch.fitting.settings import Plan
+from nbsketch.fitting.plan import Plan
 from nbsketch.losses import SquareLoss
 from nbsketch.solvers.interior import PiecewiseProblem, solve_piecewise
 
@@ -123,15 +118,12 @@ def planned(plan: Plan, objective: Objective) -> Plan:
 
 def constrain(model: Any, problem: Problem) -> None:
     """Replace a free solution by the monotone one, and measure what is left."""
-    model.__dict__.pop("monotonic_violation_", None)  # of an earlier fit
-    if model.monotonic_cst is None:
-        return
     X, levels = problem.rows, np.size(getattr(model, "quantiles", 0.5))
-    if model.size_ * levels > MOST_FEATURES:
+    if model.size_ * levels > posterior.MOST_FEATURES:
         each = f" for each of {levels} levels" if levels > 1 else ""
         raise ValueError(
-            f"`size` must be at most {MOST_FEATURES // levels} for `monotonic_cst`"
-            f"{each}, got {model.size_}"
+            f"`size` must be at most {posterior.MOST_FEATURES // levels} for "
+            f"`monotonic_cst`{each}, got {model.size_}"
         )
     signs = _check_monotonic_cst(model, model.monotonic_cst)
     order = np.random.default_rng(0).permutation(len(X))
@@ -188,7 +180,7 @@ class _Squares:
 
     def __init__(self, model: Any, X: NDArray, objective: Objective):
         targets, weights = objective.targets, objective.weights
-        self.P, self.U, c = penalized_products(model, X, targets, weights)
+        self.P, self.U, c = posterior.penalized_products(model, X, targets, weights)
         self.free = scipy.linalg.solve_triangular(self.U, c[:, 0], trans="T")
         self.model, self.n = model, len(X)
         self.objective, self.gap = model.objective_, model.dual_gap_
@@ -215,8 +207,8 @@ class _Quantiles:
         weights = np.ones(len(X)) if objective.weights is None else objective.weights
         counted, levels = weights > 0, np.array(objective.quantiles)
         shares = weights[counted, None] / len(X)
-        self.P, self.model = feature_projection(model), model
-        Z = features_of(model, self.P, X)[counted]
+        self.P, self.model = posterior.feature_projection(model), model
+        Z = posterior.features_of(model, self.P, X)[counted]
         bounds = (levels - 1) * shares, levels * shares
         targets, factor = objective.targets[counted, 0], objective.factor
         self.problem = PiecewiseProblem(Z, targets, *bounds, factor, model.alpha_)
@@ -242,4 +234,6 @@ def _steepest(model: Any, P: NDArray, line: Lines) -> NDArray:
     index = index[steps[index].min(axis=1) < -_ROUNDING * np.abs(values).max()]
     knot = steps[index].argmin(axis=1)
     below, above = line.at(index, knot), line.at(index, knot + 1)
-    return line.sign * (features_of(model, P, above) - features_of(model, P, below))
+    return line.sign * (
+        posterior.features_of(model, P, above) - posterior.features_of(model, P, below)
+    )

@@ -10,7 +10,7 @@ import numpy as np
 
 from nbsketch._blas import factor, invert_factor
 from nbsketch._rows import is_pairwise
-from nbsketch.fitting import dual, exact
+from nbsketch.fitting import methods
 from nbsketch.fitting.sketched import shortest_scales
 from nbsketch.losses import SquareLoss
 from nbsketch.persistence.coding import encode
@@ -198,6 +198,6 @@ def _least_tol(model: Any) -> float:
     """Return the least `tol` of the method that has solved the problem."""
     loss, (_, n) = getattr(model, "loss", "pinball"), model.sketch_.shape
     if isinstance(loss, SquareLoss) or loss == "square":
-        return exact.LEAST_TOL
-    by_passes = model.sketch_.is_identity and not dual.has_features(n)
-    return dual.LEAST_TOL if by_passes else 0.0
+        return methods._PASSES_TOL
+    by_passes = model.sketch_.is_identity and n > methods._FEATURE_ROWS
+    return methods._DUAL_TOL if by_passes else 0.0

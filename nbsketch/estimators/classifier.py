@@ -17,7 +17,7 @@ from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import ClassifierScore, IterativeModel
 from nbsketch.fitting.objective import Problem
 from nbsketch.fitting.objectives import ScalarObjective
-from nbsketch.fitting.settings import Plan
+from nbsketch.fitting.plan import Plan
 from nbsketch.fitting.training import weights_of_classes
 from nbsketch.losses import LogisticLoss, Loss, as_loss
 

@@ -25,8 +25,7 @@ from sklearn.utils.validation import check_is_fitted
 from nbsketch._expansion import project, projection
 from nbsketch._rows import check_in_memory, checked_rows, is_pairwise, model_dtype
 from nbsketch._sketch_map import SketchMap
-from nbsketch.fitting.sketched import transform_rows
-from nbsketch.fitting.training import TrainingRows
+from nbsketch.fitting.training import TrainingRows, transform_rows
 from nbsketch.losses import SquareLoss
 from nbsketch.sketches import LandmarkSketch
 from nbsketch.solvers._linear.cholesky import raised_cholesky

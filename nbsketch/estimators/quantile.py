@@ -10,27 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 
-from nbsketch._quantiles import (
-    as_values,
-    between_levels,
-    conformal_quantile,
-    distribution,
-    with_tails,
-)
+from nbsketch import _quantiles, _validation
 from nbsketch._rows import is_pairwise, rowwise
-from nbsketch._validation import (
-    check_choice,
-    check_level,
-    check_real,
-    declares_parameters,
-    random_generator,
-)
 from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators._base import IterativeModel, as_columns, score_of
 from nbsketch.estimators._monotonic import check_monotonic, constrain, planned
 from nbsketch.fitting.objective import FeatureSolution, Problem
 from nbsketch.fitting.objectives import JointQuantileObjective
-from nbsketch.fitting.settings import Plan
+from nbsketch.fitting.plan import Plan
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.fitting.training import split_last
 from nbsketch.metrics import pinball_loss
@@ -38,7 +25,7 @@ from nbsketch.outputs import QuantileOutput, check_levels
 from nbsketch.solvers.folds import Fold
 
 
-@declares_parameters
+@_validation.declares_parameters
 class JointQuantileRegressor(RegressorMixin, IterativeModel):
     r"""Several conditional quantiles in one fit, which do not cross.
 
@@ -210,7 +197,9 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
 
     def _is_constrained(self) -> bool:
         """Check `non_crossing`; return whether it is a constraint of the fit."""
-        check_choice("non_crossing", self.non_crossing, [None, "sort", "constraint"])
+        _validation.check_choice(
+            "non_crossing", self.non_crossing, [None, "sort", "constraint"]
+        )
         if self.non_crossing != "constraint":
             return False
         for name, needed in (("fit_intercept", True), ("solver", "auto")):
@@ -225,7 +214,8 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
         self, problem: Problem, data: SketchedData, solution: FeatureSolution
     ) -> JointQuantileRegressor:
         super()._publish(problem, data, solution)
-        constrain(self, problem)
+        if self.monotonic_cst is not None:
+            constrain(self, problem)
         self.calibration_: NDArray | None = None
         self.calibration_weights_: NDArray | None = None
         if problem.held_out is not None:
@@ -245,7 +235,7 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
 
         Calibration rows are random, or those of the last folds if there are folds.
         """
-        share = check_real(
+        share = _validation.check_real(
             "calibration", self.calibration, low=0, high=1, high_open=True
         )
         count = round(share * n)
@@ -256,7 +246,7 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
         if folds is not None:
             return split_last(folds, n, count)
         # Another stream than those of the fit, which are spawned from the same seed.
-        order = random_generator(self.random_state).permutation(n)
+        order = _validation.random_generator(self.random_state).permutation(n)
         return np.sort(order[count:]), np.sort(order[:count]), None
 
     @rowwise(row_by_row)
@@ -287,9 +277,8 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
         ndarray of shape (n, 2)
             Lower and upper ends.
         """
-        level = check_level("coverage", coverage)
-        levels = np.asarray(self.quantiles, dtype=float)
-        tails = (1 - level) / 2, (1 + level) / 2
+        level = _validation.check_level("coverage", coverage)
+        levels, tails = self._levels, ((1 - level) / 2, (1 + level) / 2)
         slack = 1e-9
         if tails[0] < levels[0] - slack or tails[1] > levels[-1] + slack:
             raise ValueError(
@@ -297,13 +286,13 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
                 f"{levels[-1]:g}, got {level:g}, which needs {tails[0]:g} and "
                 f"{tails[1]:g}"
             )
-        ends = between_levels(levels, np.sort(self._decision(X), axis=1), tails)
+        values = np.sort(self._decision(X), axis=1)
+        ends = _quantiles.between_levels(levels, values, tails)
         if self.calibration_ is not None:
-            held = np.sort(self.calibration_[:, :-1], axis=1)
-            kept, y = between_levels(levels, held, tails), self.calibration_[:, -1]
-            outside = np.maximum(kept[:, 0] - y, y - kept[:, 1])
-            move = conformal_quantile(outside, level, self.calibration_weights_)
-            ends += np.array([-1.0, 1.0]) * move
+            values, y = self._held_out
+            held = _quantiles.between_levels(levels, values, tails)
+            outside = np.maximum(held[:, 0] - y, y - held[:, 1])
+            ends += np.array([-1.0, 1.0]) * self._move(outside, level)
         return ends
 
     @rowwise(row_by_row)
@@ -330,10 +319,9 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
             Quantiles, ascending with the levels.
         """
         tau = check_levels("levels", np.atleast_1d(np.asarray(levels)))
-        curves = np.asarray(self.quantiles, dtype=float), self._calibrated(X)
-        return with_tails(*curves, tau)
+        return _quantiles.with_tails(self._levels, self._calibrated(X), tau)
 
-    @rowwise(lambda method, X, y: row_by_row(method, X, as_values(y, ())))
+    @rowwise(lambda method, X, y: row_by_row(method, X, _quantiles.as_values(y, ())))
     def predict_cdf(self, X: ArrayLike, y: ArrayLike) -> NDArray:
         """Return the probability that the target is at most y.
 
@@ -352,19 +340,34 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
             Probabilities.
         """
         quantiles = self._calibrated(X)
-        levels = np.asarray(self.quantiles, dtype=float)
-        return distribution(levels, quantiles, as_values(y, quantiles.shape[:1]))
+        values = _quantiles.as_values(y, quantiles.shape[:1])
+        return _quantiles.distribution(self._levels, quantiles, values)
+
+    @property
+    def _levels(self) -> NDArray:
+        return np.asarray(self.quantiles, dtype=float)
+
+    @property
+    def _held_out(self) -> tuple[NDArray, NDArray]:
+        """Ascending quantiles of the calibration rows, and their targets."""
+        held: Any = self.calibration_
+        return np.sort(held[:, :-1], axis=1), held[:, -1]
+
+    def _move(self, residuals: NDArray, level: float) -> float:
+        """Return the conformal quantile of residuals of the calibration rows."""
+        weights = self.calibration_weights_
+        return _quantiles.conformal_quantile(residuals, level, weights)
 
     def _calibrated(self, X: Any) -> NDArray:
         """Return ascending quantiles of the fitted levels, moved by calibration."""
         quantiles = np.sort(self._decision(X), axis=1)
         if self.calibration_ is None:
             return quantiles
-        held, y = np.sort(self.calibration_[:, :-1], axis=1), self.calibration_[:, -1]
+        held, y = self._held_out
         for k, level in enumerate(self.quantiles):
             sign = 1.0 if level >= 0.5 else -1.0  # round away from the median
-            share, above = max(level, 1 - level), sign * (y - held[:, k])
-            move = conformal_quantile(above, share, self.calibration_weights_)
+            above = sign * (y - held[:, k])
+            move = self._move(above, max(level, 1 - level))
             quantiles[:, k] += sign * min(move, above.max())
         return np.sort(quantiles, axis=1)
 

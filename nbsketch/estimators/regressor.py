@@ -14,22 +14,19 @@ from sklearn.metrics import d2_tweedie_score
 from nbsketch._rows import is_dask
 from nbsketch._validation import declares_parameters
 from nbsketch.distributed.lazy import row_by_row
-from nbsketch.estimators._base import IterativeModel, RegressorScore, as_columns
+from nbsketch.estimators import _base, posterior
 from nbsketch.estimators._monotonic import check_monotonic, constrain, planned
-from nbsketch.estimators.posterior import (
-    check_posterior,
-    fit_posterior,
-    posterior_std,
-)
-from nbsketch.fitting.least_squares import regression_objective
 from nbsketch.fitting.objective import FeatureSolution, Problem
-from nbsketch.fitting.settings import Plan
+from nbsketch.fitting.objectives import regression_objective
+from nbsketch.fitting.plan import Plan
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.losses import LogLinkLoss, as_loss
 
 
 @declares_parameters
-class SketchedKernelRegressor(MultiOutputMixin, RegressorScore, IterativeModel):
+class SketchedKernelRegressor(
+    MultiOutputMixin, _base.RegressorScore, _base.IterativeModel
+):
     r"""Sketched kernel regression.
 
     .. math:: \min_{f, b} \frac{1}{n} \sum_i w_i\, \ell(f(x_i) + b, y_i)
@@ -200,11 +197,9 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorScore, IterativeModel):
     ) -> Problem:
         """Check parameters and data; return the problem that `fit` solves."""
         plan = Plan.of(self)
-        rows = self._check_training(
-            X, y, sample_weight, multi_output=True, y_numeric=True
-        )
+        rows = self._check_training(X, y, sample_weight, **_base.NUMBERS)
         objective = regression_objective(
-            as_columns(rows.y),
+            _base.as_columns(rows.y),
             rows.relative_weights,
             self.fit_intercept,
             self.loss,
@@ -221,7 +216,8 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorScore, IterativeModel):
         self, problem: Problem, data: SketchedData, solution: FeatureSolution
     ) -> SketchedKernelRegressor:
         super()._publish(problem, data, solution)
-        constrain(self, problem)
+        if self.monotonic_cst is not None:
+            constrain(self, problem)
         return self
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
@@ -236,7 +232,7 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorScore, IterativeModel):
             the same shape: see `fit_posterior`.
         """
         if return_std:
-            std = posterior_std(self, X)  # first, for it may be refused
+            std = posterior.posterior_std(self, X)  # first, for it may be refused
             return self._decision(X), std
         if is_dask(X):
             return row_by_row(self.predict, X)
@@ -257,10 +253,9 @@ class SketchedKernelRegressor(MultiOutputMixin, RegressorScore, IterativeModel):
         X, y, sample_weight
             The data that the model was fitted to, in memory.
         """
-        check_posterior(self, X)
-        options = {"multi_output": True, "y_numeric": True, "reset": False}
-        rows = self._check_training(X, y, sample_weight, **options)
-        self.posterior_ = fit_posterior(self, rows)
+        posterior.check_posterior(self, X)
+        rows = self._check_training(X, y, sample_weight, **_base.NUMBERS, reset=False)
+        self.posterior_ = posterior.fit_posterior(self, rows)
         return self
 
     @property

@@ -13,31 +13,25 @@ from sklearn.base import MultiOutputMixin
 from sklearn.utils import column_or_1d
 from sklearn.utils.metaestimators import available_if
 
+from nbsketch import _validation
 from nbsketch._progress import report, watched_fit
 from nbsketch._rows import in_blocks, labels_of, model_dtype, rowwise
 from nbsketch._sketch_map import SketchMap
-from nbsketch._validation import (
-    check_choice,
-    check_level,
-    declares_parameters,
-    keeping_fitted,
-)
 from nbsketch.distributed.lazy import row_by_row
-from nbsketch.estimators._base import KernelExpansion, RegressorScore, as_columns
+from nbsketch.estimators import _base
 from nbsketch.estimators.classifier import OneVsRest
-from nbsketch.fitting.descent import (
-    Descent,
-    Sample,
-    count_held_out,
-)
-from nbsketch.fitting.fit import Descended, descend
-from nbsketch.fitting.least_squares import regression_objective
-from nbsketch.fitting.settings import SketchSettings
-from nbsketch.fitting.sizes import stochastic_size, stream_size
-from nbsketch.fitting.sketched import Inputs, SketchedData, draw_sketch
+from nbsketch.fitting.descent import Descended, Descent, Sample, descend
+from nbsketch.fitting.methods import draw_sketch
+from nbsketch.fitting.objective import Problem
+from nbsketch.fitting.objectives import regression_objective
+from nbsketch.fitting.plan import Plan, stochastic_size
+from nbsketch.fitting.sketched import Inputs, SketchedData
 from nbsketch.fitting.training import TrainingRows
 from nbsketch.solvers.sgm import StreamState
 from nbsketch.solvers.stochastic import squared_norms
+
+# Default size for streams, whose length is not known.
+_STREAM_SIZE = 500
 
 
 def streams(model: Any) -> bool:
@@ -47,8 +41,8 @@ def streams(model: Any) -> bool:
     raise AttributeError(f"partial_fit needs method='projected', got {model.method!r}")
 
 
-@declares_parameters
-class DescentModel(KernelExpansion):
+@_validation.declares_parameters
+class DescentModel(_base.KernelExpansion):
     """Base of the estimators by stochastic gradients.
 
     A subclass checks rows and targets, and knows the objective.
@@ -67,16 +61,14 @@ class DescentModel(KernelExpansion):
     validation_fraction: float = 0.1
 
     @abstractmethod
-    def _new_rows(self, X: Any, y: Any, sample_weight: Any) -> TrainingRows:
-        """Check the rows of a new model; return those of positive weight, y (n, d)."""
+    def _rows(self, X: Any, y: Any, sample_weight: Any, is_new: bool) -> TrainingRows:
+        """Check rows, of a new model or of a stream; return them with y (n, d)."""
 
-    def _first_rows(self, X: Any, y: Any, sample_weight: Any) -> TrainingRows:
-        """Check the rows with which a stream begins."""
-        return self._new_rows(X, y, sample_weight)
-
-    @abstractmethod
-    def _next_rows(self, X: Any, y: Any, sample_weight: Any) -> TrainingRows:
-        """Check rows that come after others."""
+    def _stream_options(self, is_new: bool) -> dict[str, Any]:
+        """Return how the rows are checked: those of a stream as the first ones."""
+        if is_new:
+            return {}
+        return {"dtype": model_dtype(self.landmarks_), "reset": False}
 
     @abstractmethod
     def _objective(self, Y: NDArray, weights: NDArray | None) -> Any:
@@ -110,7 +102,8 @@ class DescentModel(KernelExpansion):
             Validation rows for early stopping. None: it holds out rows of X.
         """
         with watched_fit(self):
-            rows = self._new_rows(X, y, sample_weight)
+            self.__dict__.pop("classes_", None)  # of an earlier fit
+            rows = self._rows(X, y, sample_weight, True)
             objective = replace(
                 self._objective(rows.y, rows.relative_weights),
                 folds=self._folds(rows, groups),
@@ -163,13 +156,12 @@ class DescentModel(KernelExpansion):
         """Pass once over rows; the first ones make the model."""
         self._check_stream()
         first = not hasattr(self, "coef_")
-        check = self._first_rows if first else self._next_rows
-        rows = check(X, y, sample_weight)
+        rows = self._rows(X, y, sample_weight, first)
         objective = self._objective(rows.y, rows.weights)
         descent = self._descent(len(rows.y))
         if not first:
             return self._pass(descent, rows, objective, self._fixed())
-        data = self._sketch(rows, objective, stream_size(len(rows.y)))
+        data = self._sketch(rows, objective, min(_STREAM_SIZE, len(rows.y)))
         if descent.is_preconditioned(data):
             return self._publish(data, descend(descent, objective, data, 0, None))
         self._open_stream(data)
@@ -179,8 +171,8 @@ class DescentModel(KernelExpansion):
         self, X: Any, Y: NDArray, X_val: Any, y_val: Any
     ) -> tuple[Any, NDArray] | None:
         """Check the parameters of early stopping; return the rows given for it."""
-        check_choice("early_stopping", self.early_stopping, [False, True])
-        check_level("validation_fraction", self.validation_fraction)
+        _validation.check_choice("early_stopping", self.early_stopping, [False, True])
+        _validation.check_level("validation_fraction", self.validation_fraction)
         others = self._check_validation(X, Y, X_val, y_val)
         if others is not None and not self.early_stopping:
             raise ValueError("`early_stopping` must be True with `X_val`, got False")
@@ -190,7 +182,15 @@ class DescentModel(KernelExpansion):
         """Return the number of rows that early stopping holds out."""
         if not self.early_stopping or validation is not None:
             return 0
-        return count_held_out(self.validation_fraction, objective)
+        n = len(objective.targets)
+        if objective.folds is not None:
+            return len(objective.folds[-1].removed)
+        if n < 2:
+            raise ValueError(
+                "`early_stopping` must be False unless two rows have a weight, got "
+                f"{n} sample"
+            )
+        return min(max(round(self.validation_fraction * n), 1), n - 1)
 
     def _descent(self, n: int) -> Descent:
         given = {f.name for f in fields(Descent)} & self.get_params().keys()
@@ -200,10 +200,10 @@ class DescentModel(KernelExpansion):
         self, rows: TrainingRows, objective: Any, default_size: int
     ) -> SketchedData:
         """Prepare the rows, learning length scales if asked, and draw the sketch."""
-        settings = SketchSettings.of(self)
-        settings.check_size_is_fixed()
-        target = objective.tuning_target(self.alpha or None)
-        return draw_sketch(rows.X, target, default_size, settings, rows.kept)
+        plan = Plan.of(self, alpha=self.alpha or None)
+        plan.check_size_is_fixed()
+        problem = Problem(rows.X, objective, plan, self._one_target, kept=rows.kept)
+        return draw_sketch(problem, default_size)
 
     def _check_stream(self) -> None:
         if self.regime is not None or self.early_stopping:
@@ -246,7 +246,11 @@ class DescentModel(KernelExpansion):
         return SketchedData(inputs, self.sketch_, sketch_map, rng)
 
     def _pass(
-        self, descent: Descent, rows: TrainingRows, objective: Any, data: SketchedData
+        self,
+        descent: Descent,
+        rows: TrainingRows,
+        objective: Any,
+        data: SketchedData,
     ) -> Self:
         """Pass once over rows."""
         Z = data.sketch_map.times(data.transform(rows.X, "X"), self._projection)
@@ -270,8 +274,8 @@ class DescentModel(KernelExpansion):
         self._set_expansion(coef, intercept, data, single_output=self._one_target)
 
 
-@declares_parameters
-class SketchedSGDRegressor(MultiOutputMixin, RegressorScore, DescentModel):
+@_validation.declares_parameters
+class SketchedSGDRegressor(MultiOutputMixin, _base.RegressorScore, DescentModel):
     r"""Sketched kernel regression by stochastic gradients, for large data and streams.
 
     .. math:: w_{t+1} = w_t + \eta \Bigl( \frac1b \sum_{i \in B_t}
@@ -443,25 +447,19 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorScore, DescentModel):
         """
         return self._pass_over(X, y, sample_weight)
 
-    def _new_rows(self, X: Any, y: Any, sample_weight: Any) -> TrainingRows:
-        rows = self._check_training(
-            X, y, sample_weight, multi_output=True, y_numeric=True
-        )
-        self._one_target = rows.y.ndim == 1
-        return rows._replace(y=as_columns(rows.y))
-
-    def _next_rows(self, X: Any, y: Any, sample_weight: Any) -> TrainingRows:
-        dtype = model_dtype(self.landmarks_)
-        options = {"multi_output": True, "y_numeric": True, "reset": False}
-        rows = self._check_training(X, y, sample_weight, dtype=dtype, **options)
-        y = rows.y
+    def _rows(self, X: Any, y: Any, sample_weight: Any, is_new: bool) -> TrainingRows:
+        options = _base.NUMBERS | self._stream_options(is_new)
+        rows = self._check_training(X, y, sample_weight, **options)
+        if is_new:
+            self._one_target = rows.y.ndim == 1
+            return rows._replace(y=_base.as_columns(rows.y))
         expected = () if self._one_target else self.coef_.shape[1:]
-        if y.shape[1:] != expected:
+        if rows.y.shape[1:] != expected:
             raise ValueError(
-                f"`y` must have shape {(len(y), *expected)} as in earlier calls, got "
-                f"{y.shape}"
+                f"`y` must have shape {(len(rows.y), *expected)} as in earlier calls, "
+                f"got {rows.y.shape}"
             )
-        return rows._replace(y=as_columns(y))
+        return rows._replace(y=_base.as_columns(rows.y))
 
     def _objective(self, Y: NDArray, weights: NDArray | None) -> Any:
         return regression_objective(Y, weights, self.fit_intercept, self.loss)
@@ -472,7 +470,7 @@ class SketchedSGDRegressor(MultiOutputMixin, RegressorScore, DescentModel):
         return self._decision(X)
 
 
-@declares_parameters
+@_validation.declares_parameters
 class SketchedSGDClassifier(OneVsRest, DescentModel):
     r"""Sketched kernel classification by stochastic gradients, for large data, streams.
 
@@ -560,7 +558,7 @@ class SketchedSGDClassifier(OneVsRest, DescentModel):
             Numbers of visits of the rows; a fractional part is the probability of one
             more visit. None: one visit each.
         """
-        with keeping_fitted(self):
+        with _validation.keeping_fitted(self):
             if classes is None and not hasattr(self, "coef_"):
                 classes = labels_of(y)
             self._announce(classes)
@@ -574,7 +572,7 @@ class SketchedSGDClassifier(OneVsRest, DescentModel):
 
         See `SketchedSGDRegressor.partial_fit_chunks`; `classes` as in `partial_fit`.
         """
-        with keeping_fitted(self):
+        with _validation.keeping_fitted(self):
             self._announce(classes)
             return self._pass_chunks(chunks)
 
@@ -598,20 +596,12 @@ class SketchedSGDClassifier(OneVsRest, DescentModel):
                 f"{self.class_weight!r}: the classes of a stream cannot be counted"
             )
 
-    def _new_rows(self, X: Any, y: Any, sample_weight: Any) -> TrainingRows:
-        self.__dict__.pop("classes_", None)
-        return self._first_rows(X, y, sample_weight)
-
-    def _first_rows(self, X: Any, y: Any, sample_weight: Any) -> TrainingRows:
-        rows = self._check_training(X, y, sample_weight)
+    def _rows(self, X: Any, y: Any, sample_weight: Any, is_new: bool) -> TrainingRows:
+        options = self._stream_options(is_new)
+        rows = self._check_training(X, y, sample_weight, **options)
         if not hasattr(self, "classes_"):
             self._set_classes(rows.y)
         self._one_target = len(self.classes_) == 2
-        return rows._replace(y=self._signs(rows.y))
-
-    def _next_rows(self, X: Any, y: Any, sample_weight: Any) -> TrainingRows:
-        options = {"dtype": model_dtype(self.landmarks_), "reset": False}
-        rows = self._check_training(X, y, sample_weight, **options)
         return rows._replace(y=self._signs(rows.y))
 
     def _validation(

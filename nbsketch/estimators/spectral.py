@@ -11,11 +11,10 @@ from nbsketch._progress import watched_fit
 from nbsketch._rows import rowwise
 from nbsketch._validation import check_choice, check_integer, declares_parameters
 from nbsketch.distributed.lazy import row_by_row
-from nbsketch.estimators._base import RegressorScore, SketchedModel, as_columns
-from nbsketch.fitting.alpha import CRITERIA
-from nbsketch.fitting.least_squares import SpectralObjective
+from nbsketch.estimators import _base
 from nbsketch.fitting.objective import FeatureSolution, Problem
-from nbsketch.fitting.settings import Plan
+from nbsketch.fitting.objectives import SpectralObjective
+from nbsketch.fitting.plan import Plan
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.losses import SquareLoss
 from nbsketch.outputs import IdentityOutput
@@ -23,7 +22,9 @@ from nbsketch.solvers.filters import Filter, LandweberFilter, as_filter
 
 
 @declares_parameters
-class SpectralFilterRegressor(MultiOutputMixin, RegressorScore, SketchedModel):
+class SpectralFilterRegressor(
+    MultiOutputMixin, _base.RegressorScore, _base.SketchedModel
+):
     r"""Least squares on a sketched subspace, regularized by a spectral filter.
 
     .. math:: f(x) = b + \hat w^T z(x), \qquad
@@ -204,10 +205,8 @@ class SpectralFilterRegressor(MultiOutputMixin, RegressorScore, SketchedModel):
         """Check parameters and data; return the problem that `fit` solves."""
         plan = Plan.of(self)
         filter = self._check_filter()
-        rows = self._check_training(
-            X, y, sample_weight, multi_output=True, y_numeric=True
-        )
-        Y = as_columns(rows.y)
+        rows = self._check_training(X, y, sample_weight, **_base.NUMBERS)
+        Y = _base.as_columns(rows.y)
         objective = SpectralObjective(
             Y,
             rows.relative_weights,
@@ -224,7 +223,7 @@ class SpectralFilterRegressor(MultiOutputMixin, RegressorScore, SketchedModel):
 
     def _check_filter(self) -> Filter:
         """Return the filter; check what goes with it."""
-        check_choice("criterion", self.criterion, CRITERIA)
+        check_choice("criterion", self.criterion, ["gcv", "leave-one-out"])
         filter = as_filter(self.filter, order=self.order, step=self.step)
         if self.n_steps is None:
             return filter

@@ -1,4 +1,4 @@
 """The steps of a fit; they know no estimator.
 
-checked data -> objective -> sketched rows -> solution: see `nbsketch.fitting.fit`.
+checked data -> objective -> sketched rows -> solution: see `nbsketch.fitting.methods`.
 """

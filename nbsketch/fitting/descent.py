@@ -23,17 +23,11 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._blas import eigh
+from nbsketch import _validation
+from nbsketch._blas import eigh, one_thread
 from nbsketch._expansion import Expansion, projection
 from nbsketch._fields import array, positive, stored
 from nbsketch._progress import is_watched, report, solver_callback
-from nbsketch._validation import (
-    check_choice,
-    check_integer,
-    check_positive,
-    check_real,
-)
-from nbsketch.fitting.objective import Objective
 from nbsketch.fitting.objectives import RadialObjective, ScalarObjective
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.losses import Loss
@@ -48,11 +42,13 @@ _ROWS_PER_FEATURE = 10
 _TYPICAL = 0.999
 
 
-class Preconditioner(NamedTuple):
-    """The map to preconditioned features and their penalty.
+def precondition(
+    data: SketchedData, damping: float, objective: Any
+) -> tuple[NDArray, NDArray, NDArray]:
+    """Estimate preconditioned features on some of the training rows.
 
-    Attributes
-    ----------
+    Returns
+    -------
     projection : ndarray of shape (s, r)
         The features are :math:`P^T S k_x` minus the center.
     center : ndarray of shape (r,)
@@ -61,43 +57,31 @@ class Preconditioner(NamedTuple):
     penalty_weights : ndarray of shape (r,)
         Weights of their coefficients in the penalty.
     """
-
-    projection: NDArray
-    center: NDArray
-    penalty_weights: NDArray
-
-    @classmethod
-    def of(cls, data: SketchedData, damping: float, objective: Any) -> Preconditioner:
-        """Estimate mean and covariance on some of the training rows."""
-        sketch_map, X = data.sketch_map, data.inputs.rows
-        P = projection(sketch_map(sketch_map.rows(X)) @ sketch_map.weights.T)
-        count = min(X.shape[0], _ROWS_PER_FEATURE * P.shape[1])
-        rows = np.sort(data.rng.choice(X.shape[0], count, replace=False))
-        Z = sketch_map.times(X[rows], P)
-        weights = objective.take(rows).weights
-        shares = np.full(count, 1 / count) if weights is None else weights / count
-        mean = shares @ Z * objective.fit_intercept
-        Z -= mean
-        values, vectors = eigh((Z * shares[:, None]).T @ Z)
-        penalty_weights = 1.0 / (np.maximum(values, 0.0) + damping)
-        rotation = vectors * np.sqrt(penalty_weights)
-        return cls(P @ rotation, mean @ rotation, penalty_weights)
-
-    def features(self, data: SketchedData) -> tuple[NDArray, NDArray]:
-        """Return the projection and the features of the training rows.
-
-        Single precision: rounding is far below the noise of stochastic steps.
-        """
-        rows, P = data.inputs.rows, self.projection
-        Z = np.empty((rows.shape[0], P.shape[1]), np.float32)
-        Expansion(data.sketch_map.product, P).fill(rows, None, Z)
-        Z -= self.center.astype(np.float32)
-        return P, Z
+    sketch_map, X = data.sketch_map, data.inputs.rows
+    P = projection(sketch_map(sketch_map.rows(X)) @ sketch_map.weights.T)
+    count = min(X.shape[0], _ROWS_PER_FEATURE * P.shape[1])
+    rows = np.sort(data.rng.choice(X.shape[0], count, replace=False))
+    Z = sketch_map.times(X[rows], P)
+    weights = objective.take(rows).weights
+    shares = np.full(count, 1 / count) if weights is None else weights / count
+    mean = shares @ Z * objective.fit_intercept
+    Z -= mean
+    values, vectors = eigh((Z * shares[:, None]).T @ Z)
+    penalty_weights = 1.0 / (np.maximum(values, 0.0) + damping)
+    rotation = vectors * np.sqrt(penalty_weights)
+    return P @ rotation, mean @ rotation, penalty_weights
 
 
-def typical_square(Z: NDArray) -> float | None:
-    """Return a squared norm that few rows exceed; None if it is zero."""
-    return float(np.quantile(squared_norms(Z), _TYPICAL)) or None
+def centered_features(data: SketchedData, P: NDArray, center: NDArray) -> NDArray:
+    """Return preconditioned features of the training rows, in single precision.
+
+    Rounding is far below the noise of stochastic steps.
+    """
+    rows = data.inputs.rows
+    Z = np.empty((rows.shape[0], P.shape[1]), np.float32)
+    Expansion(data.sketch_map.product, P).fill(rows, None, Z)
+    Z -= center.astype(np.float32)
+    return Z
 
 
 # Default step, batch size and passes over the rows of each method.
@@ -178,17 +162,16 @@ class Descent:
     average: bool
     n_steps: int = 0  # of "projected", once resolved
     free_step: bool = False  # whether the step is a default
-    # Of preconditioned features the center, the weights of the penalty, and the squared
-    # norm that sets the length of steps; None: features are used unchanged.
-    center: NDArray | None = None
-    penalty_weights: NDArray | None = None
+    # Preconditioned features, and the squared norm that sets the length of their steps;
+    # None: features are used unchanged.
+    preconditioning: Preconditioning | None = None
     square_norm: float | None = None
 
     def __post_init__(self) -> None:
-        check_choice("method", self.method, METHODS)
+        _validation.check_choice("method", self.method, METHODS)
         if self.alpha is not None:
-            check_real("alpha", self.alpha, low=0, high_open=True)
-        check_choice("average", self.average, [False, True])
+            _validation.check_real("alpha", self.alpha, low=0, high_open=True)
+        _validation.check_choice("average", self.average, [False, True])
 
     def resolve(self, n: int) -> Descent:
         """Return the settings with defaults for n rows: by the method, or a regime."""
@@ -199,9 +182,9 @@ class Descent:
         step = step if free else self.step
         batch = batch if self.batch_size is None else self.batch_size
         epochs = epochs if self.n_epochs is None else self.n_epochs
-        check_positive("step", step)
-        steps = check_integer("n_epochs", epochs) * n
-        steps = ceil(steps / check_integer("batch_size", batch))
+        _validation.check_positive("step", step)
+        steps = _validation.check_integer("n_epochs", epochs) * n
+        steps = ceil(steps / _validation.check_integer("batch_size", batch))
         return replace(
             self, step=step, batch_size=batch, n_epochs=epochs, n_steps=steps,
             free_step=free,
@@ -226,8 +209,8 @@ class Descent:
 
     def preconditioned(
         self, data: SketchedData, objective: Any
-    ) -> tuple[Preconditioner | None, Descent]:
-        """Return the map to preconditioned features, or None, and the settings.
+    ) -> tuple[NDArray | None, Descent]:
+        """Return the projection to preconditioned features, or None, and the settings.
 
         The penalty is set: the given one, or that learned with the length scales. A
         default step is put in units of the targets where it depends on them.
@@ -241,27 +224,26 @@ class Descent:
             return None, replace(descent, step=self.step * objective.spread())
         if not self.is_preconditioned(data):
             return None, descent
-        by = Preconditioner.of(data, alpha / ratio, objective)
-        step = self.step if objective.loss.is_smooth else self.step / ratio
-        preconditioning = Preconditioning(by.penalty_weights, by.center, float(step))
-        return by, replace(descent, **vars(preconditioning))
+        P, center, penalty_weights = precondition(data, alpha / ratio, objective)
+        step = float(self.step if objective.loss.is_smooth else self.step / ratio)
+        preconditioning = Preconditioning(penalty_weights, center, step)
+        return P, replace(descent, step=step, preconditioning=preconditioning)
 
     def centered(self, Z: NDArray) -> NDArray:
         """Return features of other rows as those of the training rows are."""
-        return Z if self.center is None else Z - self.center
-
-    def measured(self, Z: NDArray) -> Descent:
-        """Return the settings with the squared norm of preconditioned features."""
-        if self.penalty_weights is None:
-            return self
-        return replace(self, square_norm=typical_square(Z))
+        return Z if self.preconditioning is None else Z - self.preconditioning.center
 
     def continued(
         self, preconditioning: Preconditioning, square_norm: float
     ) -> Descent:
         """Return the settings for more rows; a step that is given replaces the old."""
-        given = {} if self.free_step else {"step": self.step}
-        return replace(self, square_norm=square_norm, **vars(preconditioning) | given)
+        step = preconditioning.step if self.free_step else self.step
+        return replace(
+            self,
+            step=step,
+            preconditioning=replace(preconditioning, step=step),
+            square_norm=square_norm,
+        )
 
     def search(
         self, sample: Sample, validation: Sample | None, rng: np.random.Generator
@@ -294,9 +276,8 @@ class Descent:
     ) -> tuple[NDArray, NDArray, StreamState]:
         """Pass once over the rows; return coefficients, intercept and state."""
         coef, intercept, after = stream_sgm(
-            sample.Z, *_targets(sample), state, step=self.step,
-            penalty_weights=self.penalty_weights, square_norm=self.square_norm,
-            **self._options(sample, rng),
+            sample.Z, *_targets(sample), state,
+            **self._step(), **self._options(sample, rng),
         )  # fmt: skip
         return *_columns(coef, intercept, sample), after
 
@@ -313,9 +294,8 @@ class Descent:
     ) -> Iterable[tuple]:
         stops = _checkpoints(self.n_steps) if every else [self.n_steps]
         for iterate in sgm_iterates(
-            sample.design, *_targets(sample), step=self.step, checkpoints=stops,
-            penalty_weights=self.penalty_weights, square_norm=self.square_norm,
-            **self._options(sample, rng),
+            sample.design, *_targets(sample), checkpoints=stops,
+            **self._step(), **self._options(sample, rng),
         ):  # fmt: skip
             yield iterate
             if report("steps", iteration=iterate.n_steps, total=self.n_steps):
@@ -335,12 +315,11 @@ class Descent:
         last = (solution.n_iter * per_epoch, solution.coef, solution.intercept)
         return on_the_way or [last]
 
-    @property
-    def preconditioning(self) -> Preconditioning | None:
-        """What a stream continues with; None without preconditioned features."""
-        if self.penalty_weights is None or self.center is None:
-            return None
-        return Preconditioning(self.penalty_weights, self.center, float(self.step))
+    def _step(self) -> dict[str, Any]:
+        by = self.preconditioning
+        weights = None if by is None else by.penalty_weights
+        norm = self.square_norm
+        return {"step": self.step, "penalty_weights": weights, "square_norm": norm}
 
     def _options(self, sample: Sample, rng: np.random.Generator) -> dict[str, Any]:
         return {
@@ -351,19 +330,6 @@ class Descent:
             "average": self.average,
             "rng": rng,
         }
-
-
-def count_held_out(fraction: float, objective: Objective) -> int:
-    """Return the number of rows on which a fit with early stopping takes no steps."""
-    n = len(objective.targets)
-    if objective.folds is not None:
-        return len(objective.folds[-1].removed)
-    if n < 2:
-        raise ValueError(
-            "`early_stopping` must be False unless two rows have a weight, got "
-            f"{n} sample"
-        )
-    return min(max(round(fraction * n), 1), n - 1)
 
 
 def _targets(sample: Sample) -> tuple[NDArray, Loss]:
@@ -380,3 +346,42 @@ def _checkpoints(n_steps: int) -> list[int]:
     """Return numbers of steps in a geometric progression up to `n_steps`."""
     halvings = np.arange(_PER_DOUBLING * _DOUBLINGS + 1) / _PER_DOUBLING
     return [int(stop) for stop in np.unique(np.ceil(n_steps / 2.0**halvings))]
+
+
+class Descended(NamedTuple):
+    """The result of `descend`."""
+
+    iterate: Iterate
+    path: dict[str, NDArray] | None  # of validation losses
+    sample: Sample  # the rows that were used
+    projection: NDArray
+    descent: Descent  # with its penalty and its step
+
+
+def descend(
+    descent: Descent,
+    objective: ScalarObjective | RadialObjective,
+    data: SketchedData,
+    n_held_out: int,
+    validation: tuple[Any, NDArray] | None,
+) -> Descended:
+    """Minimize by stochastic gradients; return the iterate of least validation loss."""
+    projection, descent = descent.preconditioned(data, objective)
+    by = descent.preconditioning
+    with one_thread():
+        if projection is None or by is None:
+            projection, design = data.design(keep=True)
+            Z = design.collect()
+        else:
+            Z = centered_features(data, projection, by.center)
+            square = float(np.quantile(squared_norms(Z), _TYPICAL))
+            descent = replace(descent, square_norm=square or None)
+        sample, held_out = Sample(Z, objective), None
+        if validation is not None:
+            rows, targets = validation
+            Z_val = data.expansion.times(data.transform(rows, "X_val"), projection)
+            held_out = sample.validation(descent.centered(Z_val), targets)
+        elif n_held_out:
+            sample, held_out = sample.split(n_held_out, data.rng)
+        best, path = descent.search(sample, held_out, data.rng)
+    return Descended(best, path, sample, projection, descent)

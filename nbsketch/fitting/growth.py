@@ -19,8 +19,8 @@ from nbsketch._memory import fits
 from nbsketch._progress import report
 from nbsketch._sketch_map import KEEP_BYTES, SketchMap, sketched_design, stored_design
 from nbsketch.distributed.rows import PartitionedRows
-from nbsketch.fitting.exact import LARGEST_FIT
-from nbsketch.fitting.sizes import AutoSize, kept_pairs
+from nbsketch.fitting.choice import LARGEST_FIT
+from nbsketch.fitting.plan import AutoSize, kept_pairs
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.gram import SymmetricGram
 from nbsketch.kernels import Kernel

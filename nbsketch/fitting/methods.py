@@ -1,15 +1,23 @@
-"""Which method solves a problem, and the methods: each chooses a penalty and solves.
+"""The steps of a fit, and the methods, each of which chooses a penalty and solves.
 
-`select_method` is the only place that decides. Each method has the steps `choose_alpha`
-(and `choose_width`), `solve` and `path`:
+=================  ====================================================================
+`sketch_rows`      prepared rows (length scales learned), sketched; the sketch may grow
+`select_method`    the method: the only place that decides; `summary` reads its choice
+`choose_alpha`     of a method: the penalty, and the width where they go together
+`solve`, `path`    of a method: the solution for this penalty, or for several
+`fold_errors`      errors of a path of penalties in each fold of a cross-validation
+=================  ====================================================================
+
+The methods:
 
 ===============  ======================================================================
 `ClosedForm`     one decomposition of the features serves all penalties
-`Newton`         certified Newton steps on the features
-`Stochastic`     Adam or stochastic subgradient steps on the features, as asked for
+`Cholesky`       least squares on the Gram matrix of few rows, for a given penalty
 `AllRows`        least squares on the Gram matrix of all rows: Cholesky, or passes
 `Nystrom`        least squares on a large sketch, by passes
-`Dual`           the other losses on all rows, by Newton steps on the dual
+`Newton`         certified Newton steps on the features
+`Dual`           the same losses on all rows, by Newton steps on the dual
+`Stochastic`     Adam or stochastic subgradient steps on the features, as asked for
 ===============  ======================================================================
 """
 
@@ -17,7 +25,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -29,28 +37,149 @@ from sklearn.exceptions import ConvergenceWarning
 
 from nbsketch._blas import one_thread, threads_for
 from nbsketch._progress import is_asked, is_stopped, seconds_left
+from nbsketch._rows import held_rows
+from nbsketch._sketch_map import sketched_columns
+from nbsketch._validation import random_generator
 from nbsketch.distributed.rows import PartitionedRows
-from nbsketch.fitting.dual import DualFit, DualSample, has_features, solves_dual
-from nbsketch.fitting.exact import ExactFit, Sample, choose_exact
-from nbsketch.fitting.objective import FeatureSolution, Objective, Problem
-from nbsketch.fitting.settings import SolveOptions
-from nbsketch.fitting.sizes import (
-    is_dense,
-    is_large,
-    is_solved_by_passes,
-    landmarks_size,
-    newton_size,
-    takes_all_rows,
+from nbsketch.fitting import plan as sizes
+from nbsketch.fitting.choice import DualSample, Sample, choose_on_sample, take_rows
+from nbsketch.fitting.growth import exact_seconds, first_sketch, grow, growth
+from nbsketch.fitting.objective import FeatureSolution, Problem
+from nbsketch.fitting.sketched import (
+    SketchedData,
+    check_inputs,
+    draw_map,
+    prepare_inputs,
 )
-from nbsketch.fitting.sketched import SketchedData
 from nbsketch.fitting.training import dependent_rows
+from nbsketch.gram import Gram, SymmetricGram
 from nbsketch.gram.columns import kept_share
 from nbsketch.kernels import StationaryKernel, as_kernel
-from nbsketch.solvers.conjugate import NotConvergedError
+from nbsketch.solvers.conjugate import (
+    NotConvergedError,
+    conjugate_path,
+    solve_nystrom,
+    values_dtype,
+)
 from nbsketch.solvers.design import Design
+from nbsketch.solvers.folds import Fold
+from nbsketch.solvers.solution import Solution
+
+# Share of its time that suffices for a usable solution of the exact machine.
+_MOST_OF_IT = 0.8
+# Where conjugate gradients fail, up to so many rows there still is a factorization.
+_MOST_DENSE_ROWS = 10_000
+# A penalty that was chosen on a sample and does not converge on all rows, in so many
+# passes or to so small a gap, is multiplied by this, at most so many times.
+_MOST_PASSES, _LARGEST_GAP, _STRONGER, _TRIALS = 200, 0.1, 4.0, 8
+# Least squares by passes: relative gap at which the test error is within 0.1 % of its
+# limit. On the dual: gap at which test losses no longer change, for more rows than have
+# features. No smaller `tol` is used, which `summary` says.
+_PASSES_TOL, _DUAL_TOL = 1e-3, 1e-4
+# On the dual: up to so many rows the features of all of them are as fast; up to so many
+# they are affordable, where the dual does not converge.
+_LEAST_ROWS, _FEATURE_ROWS = 500, 2000
+# Up to so many rows kernel values are float64, which takes less than their rounding.
+_DOUBLE_ROWS = 8000
 
 # Rows and targets on which a spectral filter chooses its parameter.
 Validation = tuple[Any, NDArray]
+
+
+def sketch_rows(problem: Problem) -> SketchedData:
+    """Prepare and sketch the rows; let the sketch grow if its size is to be chosen."""
+    n = problem.rows.shape[0]
+    if is_limited(problem):
+        data = draw_sketch(problem, n)
+        return data if _has_time(problem, data) else _within_time(problem, data)
+    data = draw_sketch(problem, default_size(problem))
+    rule = problem.plan.growth
+    if rule is None or select_method(problem, data).sample is not None:
+        return data
+    return _grown(problem, data, rule)
+
+
+def draw_sketch(problem: Problem, default_size: int) -> SketchedData:
+    """Prepare the rows, learning length scales if asked, and draw a sketch."""
+    X, plan = problem.rows, problem.plan
+    check_inputs(X, plan)
+    # The order of the streams is part of what a random_state means.
+    *rngs, fit_rng, tuning_rng = random_generator(plan.random_state).spawn(4)
+    recipe = plan.recipe(X.shape[0], default_size)
+    size, X = getattr(recipe, "size", X.shape[0]), held_rows(X, recipe)
+    target = problem.objective.tuning_target(plan.alpha)
+    inputs = prepare_inputs(X, plan, target, size, tuning_rng)
+    sketch, sketch_map = draw_map(inputs, recipe, rngs, target.weights)
+    return SketchedData(inputs, sketch, sketch_map, fit_rng, kept=problem.kept)
+
+
+def default_size(problem: Problem) -> int:
+    """Return n for the exact machine, or the default size of a sketch."""
+    (n, q), outputs = problem.rows.shape, problem.objective.targets.shape[1]
+    kind = problem.objective.loss_kind
+    if not may_be_exact(problem) or kind is None or kind == "joint":
+        return problem.objective.default_size()
+    if sizes.takes_all_rows(kind, n, q, outputs):
+        return n
+    if kind == "square":
+        return sizes.landmarks_size(n, outputs)
+    return sizes.newton_size(kind, n, outputs)
+
+
+def may_be_exact(problem: Problem) -> bool:
+    """Return whether nothing but time speaks against the exact machine.
+
+    It is for stationary kernels of dense rows: others have low rank or slow values.
+    With folds there is a sketch, whose penalty all of them choose.
+    """
+    plan, objective = problem.plan, problem.objective
+    if plan.stochastic is not None or not plan.is_free or objective.loss_kind is None:
+        return False
+    dense = not sp.issparse(problem.rows) and objective.folds is None
+    return dense and isinstance(as_kernel(plan.kernel), StationaryKernel)
+
+
+def is_limited(problem: Problem) -> bool:
+    """Return whether the time that is left chooses the machine.
+
+    Few rows have their default, and rows of Dask arrays, which are not searched twice.
+    """
+    plan, many = problem.plan, sizes.is_solved_by_passes(problem.rows.shape[0])
+    free = many and plan.is_free and plan.stochastic is None
+    in_memory = not isinstance(problem.rows, PartitionedRows)
+    return bool(free and in_memory and np.isfinite(seconds_left()))
+
+
+def _has_time(problem: Problem, data: SketchedData) -> bool:
+    """Return whether there is time for the exact machine and the choice before it."""
+    if not (may_be_exact(problem) and problem.objective.loss_kind == "square"):
+        return False
+    with one_thread():
+        seconds = exact_seconds(data, problem.objective.targets.shape[1])
+    return sum(seconds) <= seconds_left()
+
+
+def _within_time(problem: Problem, data: SketchedData) -> SketchedData:
+    """Return the largest sketch for which there is time."""
+    first = first_sketch(data, seconds_left())
+    return _grown(problem, first, growth(problem.rows.shape[0], seconds_left()))
+
+
+def _grown(problem: Problem, data: SketchedData, rule: sizes.AutoSize) -> SketchedData:
+    objective, alpha = problem.objective, problem.plan.alpha
+    seed = int(data.rng.integers(2**32))  # the same rows are held out for each size
+    chosen = []
+
+    def score(design: Design) -> float:
+        path = objective.errors_left_out(design, alpha, random_generator(seed))
+        chosen.append(path.best)
+        return float(path.errors.min())
+
+    with select_method(problem, data).threads():
+        grown = grow(rule, data, score)
+    if grown.size_path is None:
+        return grown
+    return grown._replace(path_alpha=chosen[int(np.argmin(grown.size_path["loss"]))])
 
 
 @dataclass(frozen=True)
@@ -60,39 +189,40 @@ class Method(ABC):
     problem: Problem
     data: SketchedData
 
-    # Whether penalty and width are chosen on a sample of the rows.
+    # The sample of the rows on which penalty and width are chosen; None: all rows.
     sample: ClassVar[type[Sample] | None] = None
 
-    @property
-    def samples(self) -> bool:
-        """Whether penalty and width are chosen on a sample of the rows."""
-        return self.sample is not None
-
-    def choose_alpha(self) -> Self:
-        """Return the method with the penalty, if neither it nor the size has set it."""
-        data = self.data
-        if self.problem.plan.alpha is not None or data.alpha is not None:
-            return self
-        if not self.samples:
+    def choose_alpha(self) -> Method:
+        """Return the method with the penalty, which is given or chosen."""
+        problem, data = self.problem, self.data
+        if problem.plan.alpha is not None:
+            return self._with(data, problem.plan.alpha)
+        if self.sample is None:
             return self._with_alpha()
         with one_thread():
-            chosen = choose_exact(data, self.problem.objective, self.sample)
-        return replace(self, data=chosen)
+            data = choose_on_sample(data, problem.objective, self.sample)
+        return replace(self, data=data)
 
-    def choose_width(self) -> Self:
+    def choose_width(self) -> Method:
         """Return the method with the width of the kernel that goes with the penalty."""
-        return self.choose_alpha() if self.samples else self
+        return self if self.sample is None else self.choose_alpha()
 
-    def _with_alpha(self) -> Self:
+    def _with_alpha(self) -> Method:
         return self
+
+    def _with(self, data: SketchedData, alpha: float) -> Self:
+        return replace(self, data=data._replace(alpha=float(alpha)))
+
+    @property
+    def objective(self) -> Any:
+        """The objective, which has what its methods ask for."""
+        return self.problem.objective
 
     @property
     def alpha(self) -> float:
-        """The penalty that was given or chosen."""
-        given = self.problem.plan.alpha
-        alpha = self.data.alpha if given is None else given
-        assert alpha is not None
-        return float(alpha)
+        """The penalty, once it is given or chosen."""
+        assert self.data.alpha is not None
+        return self.data.alpha
 
     @abstractmethod
     def solve(self, validation: Validation | None = None) -> FeatureSolution:
@@ -103,24 +233,39 @@ class Method(ABC):
         with one_thread():
             projection, design = self.data.design(keep=True)
             options = self.problem.plan.options()
-            for solution in self.problem.objective.path(design, alphas, options):
+            for solution in self.objective.path(design, alphas, options):
                 yield _expanded(solution, projection)
 
-    @property
-    def _iterative(self) -> tuple[SketchedData, Objective, SolveOptions]:
-        """What an iterative solver on all rows, or on a large sketch, works with."""
-        return self.data, self.problem.objective, self.problem.plan.options()
+    def left_out(self, alphas: NDArray, fold: Fold) -> Iterator[NDArray]:
+        """Yield the values at rows left out of the solutions on the rows kept."""
+        _, Z = self.data.design(keep=True)
+        kept, outside = fold.kept(Z.shape[0]), Z.gather(fold.test)
+        part, options = self.objective.take(kept), self.problem.plan.options()
+        for solution in part.path(Z.gather(kept), alphas, options):
+            yield outside.mv(solution.coef) + solution.intercept
+
+    def threads(self) -> AbstractContextManager:
+        """Limit BLAS to one thread for iterative solvers, whatever n is."""
+        return one_thread()
+
+    def _penalties(self) -> list[float]:
+        """Return the penalty; if it was chosen on a sample, stronger ones as well."""
+        trials = 1 if self.problem.plan.alpha is not None else _TRIALS
+        return [self.alpha * _STRONGER**trial for trial in range(trials)]
 
 
 class Newton(Method):
     """Certified Newton steps on the features."""
 
-    def _with_alpha(self) -> Self:
+    def _with_alpha(self) -> Method:
+        if self.data.path_alpha is not None and np.isfinite(seconds_left()):
+            # There is no time for a second path of penalties.
+            return self._with(self.data, self.data.path_alpha)
         with one_thread():
             features = self.data.design(keep=True)
             rng = self.data.rng
-            alpha = self.problem.objective.choose_alpha(features[1], rng)
-        return replace(self, data=self.data._replace(features=features, alpha=alpha))
+            alpha = self.objective.choose_alpha(features[1], rng)
+        return self._with(self.data._replace(features=features), alpha)
 
     def solve(self, validation: Validation | None = None) -> FeatureSolution:
         """Return the solution, in terms of the sketched kernel functions."""
@@ -131,7 +276,7 @@ class Newton(Method):
 
     def _minimum(self, design: Design) -> FeatureSolution:
         options = self.problem.plan.options()
-        return self.problem.objective.solve(design, self.alpha, options)
+        return self.objective.solve(design, self.alpha, options)
 
 
 class Stochastic(Newton):
@@ -140,7 +285,7 @@ class Stochastic(Newton):
     def _minimum(self, design: Design) -> FeatureSolution:
         solver = self.problem.plan.stochastic
         assert solver is not None
-        return self.problem.objective.descend(design, self.alpha, solver)
+        return self.objective.descend(design, self.alpha, solver)
 
 
 class ClosedForm(Method):
@@ -149,45 +294,133 @@ class ClosedForm(Method):
     It serves the choice of the penalty and the solution alike, so `solve` has both.
     """
 
+    def threads(self) -> AbstractContextManager:
+        """Leave the number of threads as it is."""
+        return nullcontext()
+
     def solve(self, validation: Validation | None = None) -> FeatureSolution:
         """Return the solution, in terms of the sketched kernel functions."""
-        objective: Any = self.problem.objective
-        data, given = self.data, self.problem.plan.alpha
-        size, n = data.sketch.shape
+        data, (size, n) = self.data, self.data.sketch.shape
         with threads_for(4.0 * size * n * size):
-            projection, design = data.design(objective.keep_features)
+            projection, design = data.design(self.objective.keep_features)
             chosen_on = None
             if validation is not None:
                 Z = data.validation_design(validation[0], projection)
                 chosen_on = Z, validation[1]
-            alpha = data.alpha if given is None else given
-            solution = objective.fit(design, alpha, data.rng, chosen_on)
+            solution = self.objective.fit(design, data.alpha, data.rng, chosen_on)
         return _expanded(solution, projection)
 
+    def _limits(self) -> dict[str, Any]:
+        """Return the problem and the limits as iterative solvers of it take them."""
+        options = self.problem.plan.options()
+        limits = {"tol": self._tol, "max_passes": max(3, options.max_iter)}
+        return self.objective.problem() | limits | {"callback": options.callback}
 
-class AllRows(ClosedForm):
+    @property
+    def _tol(self) -> float:
+        return max(_PASSES_TOL, self.problem.plan.tol)
+
+
+class Cholesky(ClosedForm):
+    """Least squares on the Gram matrix of few rows, for a given penalty."""
+
+    def threads(self) -> AbstractContextManager:
+        """Limit BLAS to one thread for passes, and by n for factorizations."""
+        n = self.data.sketch.shape[0]
+        return threads_for(n**3) if sizes.is_dense(n) else one_thread()
+
+    def solve(self, validation: Validation | None = None) -> FeatureSolution:
+        """Return the solution, with a coefficient for each row.
+
+        A penalty that was chosen on a sample is raised until passes converge.
+        """
+        penalties = self._penalties()
+        given = len(penalties) == 1
+        with self.threads():
+            for alpha in penalties:
+                with nullcontext() if given else suppress(NotConvergedError):
+                    solution = next(self._solutions([alpha], not given))
+                    return solution._replace(order=self.data.order)
+        raise NotConvergedError(
+            "conjugate gradients do not converge on "
+            f"{self.data.inputs.rows.shape[0]} rows: "
+            "pass `alpha`, or `size` for a sketch"
+        )
+
+    def left_out(self, alphas: NDArray, fold: Fold) -> Iterator[NDArray]:
+        """Yield the values at rows left out of the solutions on the rows kept."""
+        kernel, inputs = self.data.sketch_map.kernel, self.data.inputs
+        kept = fold.kept(len(self.objective.targets))
+        fitted = take_rows(kernel, inputs.rows, kept)
+        others = take_rows(kernel, inputs.rows, fold.test, kept)
+        cross = Gram(kernel, others, kernel.take(fitted))
+        part = self.problem._replace(objective=self.objective.take(kept))
+        data = self.data._replace(inputs=inputs._replace(rows=fitted))
+        for solution in replace(self, problem=part, data=data)._solutions(alphas):
+            yield cross @ solution.coef + solution.intercept
+
+    def _solutions(
+        self, alphas: Iterable[float], is_short: bool = False
+    ) -> Iterator[FeatureSolution]:
+        """Yield the solution for each penalty; the smallest one sets the precision."""
+        penalties = [float(alpha) for alpha in alphas]
+        n = self.data.inputs.rows.shape[0]
+        if sizes.is_dense(n):
+            yield from self._dense(penalties)
+            return
+        solutions = self._conjugate(penalties, is_short)
+        for i in range(len(penalties)):
+            try:
+                yield next(solutions)
+            except NotConvergedError:
+                if n > _MOST_DENSE_ROWS or not sizes.fits_dense(n):
+                    raise
+                yield from self._dense(penalties[i:])
+                return
+
+    def _conjugate(
+        self, alphas: list[float], is_short: bool
+    ) -> Iterator[FeatureSolution]:
+        """Yield the solutions by preconditioned conjugate gradients."""
+        rows, limits = self.data.inputs.rows, self._limits()
+        if is_short:
+            limits["max_passes"] = min(_MOST_PASSES, limits["max_passes"])
+        dtype = values_dtype(rows.shape[0], min(alphas), self._tol)
+        K = SymmetricGram(self.data.sketch_map.kernel, rows, dtype=dtype)
+        targets, rng = self.objective.targets, self.data.rng
+        solutions = conjugate_path(K, targets, alphas, **limits, random_state=rng)
+        for alpha, solution in zip(alphas, solutions, strict=True):
+            yield FeatureSolution.of_rows(solution, alpha, self._tol)
+
+    def _dense(self, alphas: list[float]) -> Iterator[FeatureSolution]:
+        """Yield the solutions by Cholesky factorizations of the Gram matrix."""
+        # Values in single precision would keep no gap.
+        rows = self.data.inputs.rows.astype(np.float64, copy=False)
+        K = np.asarray(self.data.sketch_map.kernel(rows), dtype=np.float64)
+        for alpha in alphas:
+            solution = self.objective.solve_gram(K, alpha)
+            yield solution._replace(rank=len(K))
+
+
+class AllRows(Cholesky):
     """Least squares on the Gram matrix of all rows: Cholesky factors, or passes."""
 
     sample = Sample
 
-    @property
-    def samples(self) -> bool:
-        """Whether penalty and width are chosen on a sample of the rows."""
-        return is_solved_by_passes(self.data.sketch.shape[1])
-
-    def solve(self, validation: Validation | None = None) -> FeatureSolution:
-        """Return the solution, with a coefficient for each row."""
-        with solver_threads(self.problem, self.data):
-            solution = ExactFit(*self._iterative).solve(self.alpha)
-        return solution._replace(order=self.data.order)
+    def choose_alpha(self) -> Method:
+        """Return the method with the penalty, on a sketch if the time has gone."""
+        chosen, problem = super().choose_alpha(), self.problem
+        if not is_limited(problem):
+            return chosen
+        _, solution = exact_seconds(self.data, problem.objective.targets.shape[1])
+        if _MOST_OF_IT * solution <= seconds_left():
+            return chosen
+        return select_method(problem, _within_time(problem, self.data)).choose_alpha()
 
     def path(self, alphas: Iterable[float]) -> Iterator[FeatureSolution]:
-        """Yield the solution for each penalty; of few rows, on their features."""
-        if not self.samples:
-            yield from super().path(alphas)
-            return
+        """Yield the solution for each penalty."""
         with one_thread():
-            yield from ExactFit(*self._iterative).path(alphas)
+            yield from self._solutions(alphas)
 
 
 class Nystrom(ClosedForm):
@@ -197,31 +430,86 @@ class Nystrom(ClosedForm):
 
     def solve(self, validation: Validation | None = None) -> FeatureSolution:
         """Return the solution, in terms of the sketched kernel functions."""
-        with suppress(NotConvergedError), solver_threads(self.problem, self.data):
-            solution = ExactFit(*self._iterative).on_sketch(self.alpha)
-            return solution._replace(order=self.data.order)
+        data, targets = self.data, self.objective.targets
+        kernel, rows = data.sketch_map.kernel, data.inputs.rows
+        columns = sketched_columns(kernel, rows, data.sketch)
+        with suppress(NotConvergedError):
+            solution = solve_nystrom(columns, targets, self.alpha, **self._limits())
+            found = FeatureSolution.of_rows(solution, self.alpha, self._tol)
+            return found._replace(order=data.order)
         return super().solve(validation)
 
 
 class Dual(Newton):
-    """Losses other than the square on all rows, by Newton steps on the dual."""
+    """Losses other than the square on all rows, by Newton steps on the dual.
+
+    The features of all rows would be as many as the rows. Products with the Gram
+    matrix, which is not stored beyond a limit of memory, replace them.
+    """
 
     sample = DualSample
 
     def solve(self, validation: Validation | None = None) -> FeatureSolution:
-        """Return the solution; few rows that do not converge have features as well."""
-        with suppress(NotConvergedError), one_thread():
-            solution = DualFit(*self._iterative).solve(self.alpha)
+        """Return the solution; few rows that do not converge have features as well.
+
+        A penalty that was chosen on a sample is raised where it does not converge.
+        """
+        with one_thread():
+            for alpha in self._penalties():
+                solution = next(self._solutions([alpha]))
+                if solution.gap <= _LARGEST_GAP or is_stopped():
+                    break
+        reached = not solution.shortfall or self._is_limited(solution.n_iter)
+        if reached or not self._has_features:
             return solution._replace(order=self.data.order)
         return super().solve(validation)
 
     def path(self, alphas: Iterable[float]) -> Iterator[FeatureSolution]:
         """Yield the solution for each penalty; of few rows, on their features."""
-        if has_features(self.data.sketch.shape[1]):
+        if self._has_features:
             yield from super().path(alphas)
             return
         with one_thread():
-            yield from DualFit(*self._iterative).path(alphas)
+            yield from self._solutions(alphas)
+
+    def _solutions(self, alphas: Iterable[float]) -> Iterator[FeatureSolution]:
+        """Yield the solution for each penalty, each started from the one before.
+
+        Kernel values are in double precision once single is too coarse.
+        """
+        n, state = self.data.sketch.shape[1], None
+        K = self._gram(np.float64 if n <= _DOUBLE_ROWS else np.float32)
+        for alpha in map(float, alphas):
+            solution = self._solution(K, alpha, state)
+            coarse = not solution.converged and solution.relative_gap <= _LARGEST_GAP
+            limited = self._is_limited(solution.n_iter)
+            if coarse and not limited and K.dtype == np.float32:
+                K = self._gram(np.float64)
+                solution = self._solution(K, alpha, solution.state)
+            state = solution.state
+            yield FeatureSolution.of_rows(solution, alpha, self._tol)
+
+    def _gram(self, dtype: Any) -> SymmetricGram:
+        kernel, rows = self.data.sketch_map.kernel, self.data.inputs.rows
+        return SymmetricGram(kernel, rows, dtype=dtype)
+
+    def _solution(self, K: SymmetricGram, alpha: float, state: Any) -> Solution:
+        options = self.problem.plan.options()._replace(tol=self._tol)._asdict()
+        options |= {"state": state, "random_state": self.data.rng}
+        return next(self.objective.dual_path(K, [alpha], **options))
+
+    @property
+    def _tol(self) -> float:
+        return max(0.0 if self._has_features else _DUAL_TOL, self.problem.plan.tol)
+
+    @property
+    def _has_features(self) -> bool:
+        """Whether the features of all rows are affordable."""
+        return self.data.sketch.shape[1] <= _FEATURE_ROWS
+
+    def _is_limited(self, n_iter: int) -> bool:
+        """Return whether a solution has ended by a limit of steps or of time."""
+        return is_stopped() or n_iter >= self.problem.plan.max_iter
 
 
 def select_method(problem: Problem, data: SketchedData) -> Method:
@@ -231,19 +519,20 @@ def select_method(problem: Problem, data: SketchedData) -> Method:
 
 def _kind(problem: Problem, data: SketchedData) -> type[Method]:
     n, all_rows = data.sketch.shape[1], data.sketch.is_identity
+    kind = problem.objective.loss_kind
     if problem.plan.stochastic is not None:
         return Stochastic
     if not problem.objective.is_closed_form:
         in_memory = not isinstance(data.inputs.rows, PartitionedRows)
-        by_dual = all_rows and in_memory and solves_dual(problem.objective, n)
-        return Dual if by_dual else Newton
-    searched = problem.plan.alpha is None and data.alpha is None
-    if not problem.objective.solves_gram or (
-        all_rows and searched and not is_solved_by_passes(n)
-    ):
+        # Quantile levels together have features up to a larger n.
+        many = n > (_FEATURE_ROWS if kind == "joint" else _LEAST_ROWS)
+        return Dual if kind and all_rows and in_memory and many else Newton
+    if kind is None:
         return ClosedForm
-    if all_rows:
+    if all_rows and sizes.is_solved_by_passes(n):
         return AllRows
+    if all_rows:
+        return ClosedForm if problem.plan.alpha is None else Cholesky
     return Nystrom if _is_large_sketch(problem, data) else ClosedForm
 
 
@@ -259,57 +548,30 @@ def _is_large_sketch(problem: Problem, data: SketchedData) -> bool:
     if searched and problem.objective.folds is not None:
         return False
     landmarks, kept = len(data.sketch.columns), kept_share(n, size)
-    return is_large(size, n, landmarks, searched=searched, kept=kept)
+    return sizes.is_large(size, n, landmarks, searched=searched, kept=kept)
 
 
-def default_size(problem: Problem) -> int:
-    """Return n for the exact machine, or the default size of a sketch."""
-    (n, q), outputs = problem.rows.shape, problem.objective.targets.shape[1]
-    kind = problem.objective.loss_kind
-    if not may_be_exact(problem):
-        return problem.objective.default_size()
-    if takes_all_rows(kind, n, q, outputs):
-        return n
-    if kind is None:
-        return problem.objective.default_size()
-    if kind == "square":
-        return landmarks_size(n, outputs)
-    return newton_size(kind, n, outputs)
-
-
-def may_be_exact(problem: Problem) -> bool:
-    """Return whether nothing but time speaks against the exact machine.
-
-    It is for stationary kernels of dense rows: others have low rank or slow values.
-    With folds there is a sketch, whose penalty all of them choose.
-    """
-    plan, objective = problem.plan, problem.objective
-    by_passes = objective.solves_gram or objective.has_dual_path
-    if plan.stochastic is not None or not (plan.is_free and by_passes):
-        return False
-    dense = not sp.issparse(problem.rows) and objective.folds is None
-    return dense and isinstance(as_kernel(plan.kernel), StationaryKernel)
-
-
-def is_limited(problem: Problem) -> bool:
-    """Return whether the time that is left chooses the machine.
-
-    Few rows have their default, and rows of Dask arrays, which are not searched twice.
-    """
-    plan, many = problem.plan, is_solved_by_passes(problem.rows.shape[0])
-    free = many and plan.is_free and plan.stochastic is None
-    in_memory = not isinstance(problem.rows, PartitionedRows)
-    return bool(free and in_memory and np.isfinite(seconds_left()))
-
-
-def solver_threads(problem: Problem, data: SketchedData) -> AbstractContextManager:
-    """Limit BLAS to one thread for iterative solvers, whatever n is."""
-    n, objective = data.sketch.shape[0], problem.objective
-    if problem.plan.stochastic is not None or not objective.is_closed_form:
-        return one_thread()
-    if not (data.sketch.is_identity and objective.solves_gram):
-        return nullcontext()
-    return threads_for(n**3) if is_dense(n) else one_thread()
+def fold_errors(
+    problem: Problem, data: SketchedData, folds: Sequence[Fold], alphas: NDArray
+) -> NDArray:
+    """Return the mean errors (a, d) of penalties over the rows that folds leave out."""
+    method: Method = select_method(problem, data).choose_width()
+    data, objective, weights = method.data, problem.objective, problem.objective.weights
+    if data.sketch.is_identity and objective.loss_kind == "square":
+        method = Cholesky(problem, data)
+    else:
+        features = data.design(keep=True)
+        method = replace(method, data=data._replace(features=features))
+    total: Any = 0.0
+    mass = 0.0
+    for fold in folds:
+        validation = objective.take(fold.test)
+        with method.threads():
+            errors = [validation.errors(v) for v in method.left_out(alphas, fold)]
+        share = len(fold.test) if weights is None else weights[fold.test].sum()
+        mass += share
+        total += share * np.array(errors)
+    return total / mass
 
 
 def warn_of(solution: FeatureSolution) -> None:

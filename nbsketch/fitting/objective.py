@@ -1,4 +1,11 @@
-"""The problem of a fit: checked rows, the objective on their features, settings."""
+"""The problem of a fit: checked rows, the objective on their features, and its penalty.
+
+A path of penalties for several levels or classes costs many times the last fit. The
+penalty of a large problem is that of a smaller one with the same kernel: it has the
+leading principal components of the features, on some of the rows. Fewer features and
+rows need a stronger penalty: how much stronger is what ridge regression, with a penalty
+in closed form, finds on both.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +17,54 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from nbsketch._blas import eigh
 from nbsketch._memory import fits
-from nbsketch._progress import solver_callback
+from nbsketch._progress import is_stopped, report, solver_callback
 from nbsketch._validation import check_choice
-from nbsketch.fitting.alpha import AlphaPath, LeftOut, random_folds
-from nbsketch.fitting.settings import Plan, SolveOptions, StochasticSolver
-from nbsketch.fitting.sizes import iterative_size
+from nbsketch.fitting.plan import Plan, SolveOptions, StochasticSolver, iterative_size
 from nbsketch.fitting.sketched import TuningTarget
 from nbsketch.fitting.training import TrainingRows
 from nbsketch.kernels._kernel import weighted_median
+from nbsketch.solvers import ridge
 from nbsketch.solvers._newton.start import shared
-from nbsketch.solvers.design import Design
+from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.folds import Fold, OrderEffect
 from nbsketch.solvers.solution import Solution, State
 from nbsketch.solvers.stochastic import solve_stochastic
+from nbsketch.tuning.tuner import inliers
 
-# Rows times squared features up to which a path is that of all rows.
-_SMALL_PATH = 1e10
+# Penalties tried, relative to the one at which penalty and loss are of one size.
+_RELATIVE_ALPHAS = np.logspace(1, -8, 19)
+# Share of the rows that are held out, and accuracy of the fits on the others.
+_HELD_OUT, _PATH_TOL = 0.2, 1e-2
+# Steps after which a search from another solution is given up: rows that hardly leave
+# anything to fit may send it astray.
+_WARM_STEPS = 30
+# A fifth of so few rows is too small for a steady choice: each is held out once, in so
+# many folds.
+_FOLD_ROWS, _FOLDS = 500, 5
+# A path ends where so many penalties in a row lose by so much against the best.
+_PATIENCE, _LOSS = 2, 1.001
+# A whole path has so many penalties unless the error has fallen by this share before:
+# the strongest ones all leave the constants, which differ by the accuracy of the fits.
+_PLATEAU, _FALL = 10, 0.02
+# Rows of the path once a callback has stopped the fit.
+_FEW_ROWS = 2000
+# The first penalty of a path over a guess of the best one, and its fewest penalties.
+_STRONGEST, _FEWEST = 30.0, 5
+# Leave-one-out errors of more rows do not improve the choice, and cost as much as the
+# fit.
+_MOST_VALIDATION_ROWS = 5000
+# Share of the features, and the largest numbers of features and of rows, of the smaller
+# problem.
+_FEATURES, _MOST_FEATURES, _ROWS = 1 / 3, 200, 8000
+# Rows times squared features up to which a path is that of all rows, and of the smaller
+# problem that has all features.
+_SMALL_PATH, _ROWS_WORK = 1e10, 2.5e9
+# Tails of the targets that are cut off for ridge regression, if the loss is robust.
+_TAILS = 0.01
+# The least ratio of the two penalties.
+_LEAST_RATIO = 1e-2
 
 
 @dataclass(frozen=True)
@@ -37,8 +75,6 @@ class Objective(ABC):
     keep_features: ClassVar[bool | None] = True
     # Whether all penalties share one decomposition.
     is_closed_form: ClassVar[bool] = False
-    # Whether a given penalty is solved for on the Gram matrix where all rows are taken.
-    solves_gram: ClassVar[bool] = False
 
     targets: NDArray
     weights: NDArray | None
@@ -55,7 +91,10 @@ class Objective(ABC):
 
     @property
     def loss_kind(self) -> str | None:
-        """Kind of the loss in the rule for all rows; None: a sketch for any n."""
+        """Kind of the machine on all rows, without a sketch; None: there is none.
+
+        "square", "smooth" or "kinked", the kinds of the loss of one output, or "joint".
+        """
         return None
 
     @property
@@ -63,14 +102,9 @@ class Objective(ABC):
         """Whether the loss is robust to outliers."""
         return True
 
-    def with_few_parts(self) -> Self:
+    def cheaper(self) -> Self:
         """Return an objective that is cheaper, and whose best penalty is as good."""
         return self
-
-    @property
-    def has_dual_path(self) -> bool:
-        """Whether there is a solver on all rows, by products with their matrix."""
-        return False
 
     def tuning_target(self, alpha: float | None) -> TuningTarget:
         """Return the problem for which length scales are learned."""
@@ -84,13 +118,15 @@ class Objective(ABC):
         It is found on a smaller problem if that of all features is expensive or beyond
         memory.
         """
-        n_bytes = design.dtype.itemsize * design.shape[0] * design.shape[1]
-        if self._is_expensive(design.shape[1]) or not fits(n_bytes):
-            return LeftOut(self, design, rng).reduced_alpha()
-        if len(self.targets) * design.shape[1] ** 2 > _SMALL_PATH:
-            return LeftOut(self, design, rng).sampled_alpha()
-        folds = self.folds or random_folds(len(self.targets), rng)
-        return LeftOut(replace(self, folds=folds), design, rng).path().best
+        (n, rank), cheaper = design.shape, self.cheaper()
+        left_out = LeftOut(cheaper, design, rng)
+        if cheaper._is_expensive(rank) or not fits(design.dtype.itemsize * n * rank):
+            return left_out.reduced_alpha()
+        if n * rank**2 > _SMALL_PATH:
+            rows = max(_ROWS, int(_ROWS_WORK / rank**2))
+            return left_out.smaller_alpha(rank, rows)
+        folds = self.folds or random_folds(n, rng)
+        return LeftOut(replace(cheaper, folds=folds), design, rng).path().best
 
     def _is_expensive(self, rank: int) -> bool:
         """Return whether a path of penalties on so many features takes long."""
@@ -296,3 +332,220 @@ class FeatureSolution(NamedTuple):
         """Return the solution as the start for another penalty."""
         states = (s._replace(sigma=None) if s else None for s in self.states)
         return self._replace(states=tuple(states))
+
+
+class AlphaPath(NamedTuple):
+    """Penalties, the strongest first, and the errors of those that were tried."""
+
+    alphas: NDArray
+    errors: NDArray
+
+    @property
+    def best(self) -> float:
+        """The penalty of least error; of equal ones the strongest."""
+        return float(self.alphas[np.argmin(self.errors)])
+
+    @property
+    def interpolated(self) -> float:
+        """The minimizer of a parabola in log alpha through the best and its neighbors.
+
+        At an end of the path, the best penalty itself. The penalties must be evenly
+        spaced in their logarithm.
+        """
+        i = int(np.argmin(self.errors))
+        if i in (0, len(self.errors) - 1):
+            return self.best
+        shift = vertex(*self.errors[i - 1 : i + 2])
+        return float(self.alphas[i] * (self.alphas[i + 1] / self.alphas[i]) ** shift)
+
+
+def vertex(before: float, least: float, after: float) -> float:
+    """Return where the parabola through values at -1, 0 and 1 is least."""
+    curvature = before - 2 * least + after
+    return 0.5 * (before - after) / curvature if curvature > 0 else 0.0
+
+
+class LeftOut(NamedTuple):
+    """An objective on features, whose penalty is chosen by errors on rows left out."""
+
+    objective: Any
+    design: Design
+    rng: np.random.Generator
+
+    def path(self, alpha: float | None = None, guess: float | None = None) -> AlphaPath:
+        """Return the losses on the rows of the folds; None: on a random fifth.
+
+        The path of penalties (if `alpha` is None) ends where weaker ones lose, after
+        ten at least unless the error has fallen by 2 %: the strongest all fit
+        constants. For a robust loss, outliers under every penalty are excluded. With a
+        single row nothing can be held out, and all errors are zero. If a callback stops
+        the fit, the path is that of 2000 of the rows. A path with a guess of the best
+        penalty starts at 30 times that, unless the first penalty is then the best.
+        """
+        rows = self._some_rows() if is_stopped() else self
+        alphas = rows.default_alphas() if alpha is None else np.array([alpha])
+        first = 0
+        if guess is not None:
+            stronger = int(np.count_nonzero(alphas > _STRONGEST * guess))
+            first = min(stronger, len(alphas) - _FEWEST)
+        path = rows._path(alphas[first:], 0 if first else _PLATEAU)
+        if first == 0 or np.argmin(path.errors) > 0:
+            return path
+        return rows._path(alphas, _PLATEAU)
+
+    def default_alphas(self) -> NDArray:
+        """Return penalties from far too strong to almost none, the strongest first."""
+        Z, objective = self.design, self.objective
+        covariance = Z.gram(weights=objective.weights) / Z.shape[0]
+        top = float(eigh(covariance)[0][-1]) if covariance.size else 0.0
+        scale = top if top > 0 else 1.0
+        return scale * objective.slope_ratio() * _RELATIVE_ALPHAS
+
+    def _path(self, alphas: NDArray, least_count: int) -> AlphaPath:
+        objective, n = self.objective, self.design.shape[0]
+        if n == 1:
+            return AlphaPath(alphas, np.zeros(len(alphas)))
+        folds = objective.folds or [_random_part(n, self.rng)]
+        validation = objective.take(np.concatenate([fold.test for fold in folds]))
+        losses: list[NDArray] = []
+        errors, least = np.empty(0), np.full(validation.targets.shape, np.inf)
+        parts = [_Part(objective, self.design, fold) for fold in folds]
+        for alpha in alphas:
+            fitted = np.concatenate([part.fitted(float(alpha)) for part in parts])
+            losses.append(validation.losses(fitted))
+            least = np.minimum(least, np.abs(validation.targets - fitted))
+            errors = mean_losses(validation, np.array(losses), least)
+            lost = (errors[-_PATIENCE:] > _LOSS * errors.min()).sum() == _PATIENCE
+            has_fallen = errors.min() < (1 - _FALL) * errors[0]
+            if lost and (has_fallen or len(errors) >= least_count):
+                break
+            progress = {"iteration": len(errors), "objective": float(errors[-1])}
+            if not is_stopped() and report("penalty", total=len(alphas), **progress):
+                return self.path()
+        return AlphaPath(alphas, errors)
+
+    def _some_rows(self) -> LeftOut:
+        n = self.design.shape[0]
+        if n <= _FEW_ROWS:
+            return self
+        rows = np.sort(self.rng.choice(n, _FEW_ROWS, replace=False))
+        return LeftOut(self.objective.take(rows), self.design.gather(rows), self.rng)
+
+    def by_ridge(self, path: ridge.RidgePath, alpha: float | None = None) -> AlphaPath:
+        """Return the errors of ridge regression on the rows of the folds.
+
+        Without folds they are leave-one-out errors, of at most 5000 rows.
+        """
+        alphas = path.default_alphas()[::-1] if alpha is None else np.array([alpha])
+        Y, weights = self.objective.targets, self.objective.weights
+        if self.objective.folds is not None:
+            args = self.design, Y, alphas, self.objective.folds, weights
+            return AlphaPath(alphas, ridge.cross_validation(path, *args))
+        rows = None
+        if len(Y) > _MOST_VALIDATION_ROWS:
+            rows = self.rng.choice(len(Y), _MOST_VALIDATION_ROWS, replace=False)
+            rows.sort()
+        args = self.design, Y, alphas, weights, rows
+        return AlphaPath(alphas, ridge.leave_one_out(path, *args))
+
+    def reduced_alpha(self) -> float:
+        """Return the penalty of a third of the features, at most 200, and 8000 rows."""
+        count = max(1, min(_MOST_FEATURES, round(_FEATURES * self.design.shape[1])))
+        return self.smaller_alpha(count, _ROWS)
+
+    def smaller_alpha(self, n_features: int, most_rows: int) -> float:
+        """Return the penalty of a smaller problem, corrected by ridge regression.
+
+        It has the leading principal components of the features. The minima of the paths
+        are interpolated: the grid is coarse beside the correction, which is the ratio
+        of the penalties of least leave-one-out error on all and on the smaller
+        features, between 0.01 and 1. With folds all rows are kept.
+        """
+        whole, n = self._ridge(), self.design.shape[0]
+        part, rows = self.objective, np.arange(n)
+        if part.folds is None and n > most_rows:
+            rows = np.sort(self.rng.choice(rows, most_rows, replace=False))
+            part = part.take(rows)
+        Z = ArrayDesign(self.design.gather(rows).mv(whole.vectors[:, -n_features:]))
+        smaller = LeftOut(part, Z, self.rng)
+        least = self._ridge_alpha(whole)
+        ridge = smaller._ridge_alpha(smaller._ridge())
+        ratio = min(1.0, max(_LEAST_RATIO, least / ridge))
+        guess = ridge * part.slope_ratio()
+        return ratio * smaller.path(None, guess).interpolated
+
+    def _ridge(self) -> ridge.RidgePath:
+        options = {"sample_weight": self.objective.weights}
+        Y, intercept = without_tails(self.objective), self.objective.fit_intercept
+        return ridge.ridge_path(self.design, Y, fit_intercept=intercept, **options)
+
+    def _ridge_alpha(self, path: ridge.RidgePath) -> float:
+        """Return the penalty of least left-out error of ridge regression."""
+        cut = replace(self.objective, targets=without_tails(self.objective))
+        return self._replace(objective=cut).by_ridge(path).interpolated
+
+
+def random_folds(n: int, rng: np.random.Generator) -> tuple[Fold, ...] | None:
+    """Return five random folds of few rows; None for many."""
+    if n > _FOLD_ROWS or n < _FOLDS:
+        return None
+    parts = np.array_split(rng.permutation(n), _FOLDS)
+    return tuple(Fold(part, part) for part in map(np.sort, parts))
+
+
+def _random_part(n: int, rng: np.random.Generator) -> Fold:
+    """Return the fold that leaves out a fifth of the rows."""
+    count = min(n - 1, max(1, round(_HELD_OUT * n)))
+    out = np.sort(rng.permutation(n)[:count])
+    return Fold(out, out)
+
+
+class _Part:
+    """The problem of one fold, solved for one penalty after the other.
+
+    Features in memory are gathered for each solve, so that a single copy is stored;
+    those elsewhere once.
+    """
+
+    def __init__(self, objective: Any, design: Design, fold: Fold) -> None:
+        self._kept, self._test = fold.kept(design.shape[0]), fold.test
+        self._design, self._objective = design, objective.take(self._kept)
+        self._start: Any = None
+        self._gathered: Design | None = None
+
+    def fitted(self, alpha: float) -> NDArray:
+        """Return the fit on the test rows for a penalty, (m, d)."""
+        Z, options = self._features(), SolveOptions(tol=_PATH_TOL)
+        solve, limited = self._objective.solve, options._replace(max_iter=_WARM_STEPS)
+        solution = solve(Z, alpha, limited, self._start)
+        if solution.shortfall and not is_stopped():
+            solution = solve(Z, alpha, options)
+        self._start = solution.as_start()
+        rows = self._design.gather(self._test)
+        return rows.mv(solution.coef) + solution.intercept
+
+    def _features(self) -> Design:
+        if self._gathered is not None:
+            return self._gathered
+        features = self._design.gather(self._kept)
+        if not isinstance(self._design, ArrayDesign):
+            self._gathered = features
+        return features
+
+
+def mean_losses(validation: Any, losses: NDArray, least: NDArray) -> NDArray:
+    """Return means of losses (k, n) over the rows.
+
+    Outliers, whose `least` residual over all penalties is large, are excluded.
+    """
+    is_used = inliers(least) if validation.is_robust else np.ones(len(least), bool)
+    rows = np.flatnonzero(is_used)
+    return np.average(losses[:, rows], axis=1, weights=validation.take(rows).weights)
+
+
+def without_tails(objective: Any) -> NDArray:
+    """Return the targets, without outliers if the loss is robust to them."""
+    Y = objective.targets
+    if not objective.is_robust:
+        return Y
+    return np.clip(Y, *np.quantile(Y, [_TAILS, 1 - _TAILS], axis=0))

@@ -1,24 +1,42 @@
-"""Objectives by outputs: scalar ones, vectors, and quantile levels of one target."""
+"""Objectives by loss and outputs.
+
+Scalar losses, losses of vectors, quantile levels of one target, and least squares: in
+closed form, for one penalty or all of them, or by a spectral filter.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch.fitting.objective import Objective, weighted_mean
-from nbsketch.fitting.sizes import joint_size
-from nbsketch.losses import LogLinkLoss, Loss, PinballLoss
+from nbsketch.fitting.objective import (
+    AlphaPath,
+    FeatureSolution,
+    LeftOut,
+    Objective,
+    weighted_mean,
+)
+from nbsketch.fitting.plan import SolveOptions, joint_size, least_squares_size
+from nbsketch.losses import LogLinkLoss, Loss, PinballLoss, SquareLoss, as_loss
+from nbsketch.outputs import IdentityOutput, as_output
+from nbsketch.solvers import smoother
 from nbsketch.solvers._newton.start import class_starts
+from nbsketch.solvers.conjugate import relative_gap
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.dual import dual_path, joint_dual_path
+from nbsketch.solvers.exact import solve_exact
+from nbsketch.solvers.filters import Filter, LandweberFilter, RidgeFilter
+from nbsketch.solvers.folds import fold_errors, order_effect
 from nbsketch.solvers.newton import solve_joint_pinball, solve_scalar
 from nbsketch.solvers.radial import solve_radial
+from nbsketch.solvers.ridge import RidgePath, ridge_path
 from nbsketch.solvers.row_loss import has_row_loss
 from nbsketch.solvers.solution import Solution, State
+from nbsketch.solvers.spectrum import Spectrum, decompose
 
 # Features times levels, and times classes if there are more than two, up to which a
 # path of penalties takes less than a few seconds.
@@ -35,8 +53,8 @@ class ScalarObjective(Objective):
 
     @property
     def loss_kind(self) -> str | None:
-        """Kind of the loss in the rule for all rows, which ends for others."""
-        if not self.has_dual_path:
+        """Kind of the loss if it is linear-quadratic or logistic."""
+        if not has_row_loss(self.loss):
             return None
         return "smooth" if self.loss.is_smooth else "kinked"
 
@@ -45,13 +63,10 @@ class ScalarObjective(Objective):
         """Whether the loss is robust to outliers; labels have none."""
         return not (self.loss.is_classification or isinstance(self.loss, LogLinkLoss))
 
-    def choose_alpha(self, design: Design, rng: np.random.Generator) -> float:
-        """Return the penalty of least held-out loss, of at most four classes."""
-        return super(ScalarObjective, self.with_few_parts()).choose_alpha(design, rng)
-
-    def with_few_parts(self) -> Self:
+    def cheaper(self) -> Self:
         """Return the objective of the four largest classes."""
-        return replace(self, targets=self.targets[:, _largest_classes(self.targets)])
+        order = np.argsort(-np.count_nonzero(self.targets > 0, axis=0), kind="stable")
+        return replace(self, targets=self.targets[:, np.sort(order[:_MOST_CLASSES])])
 
     def _is_expensive(self, rank: int) -> bool:
         classes = self.targets.shape[1]
@@ -69,17 +84,12 @@ class ScalarObjective(Objective):
     def _stochastic(self) -> dict[str, Any]:
         return {"loss": self.loss}
 
-    @property
-    def has_dual_path(self) -> bool:
-        """Whether the loss is linear-quadratic or logistic."""
-        return has_row_loss(self.loss)
-
     def dual_path(
         self, K: Any, alphas: Iterable[float], **options: Any
     ) -> Iterator[Solution]:
         """Yield the solution on all rows of a kernel matrix for each penalty."""
-        settings = options | self._weighting
-        yield from dual_path(K, self.targets, self.loss, alphas, **settings)
+        options |= self._weighting
+        yield from dual_path(K, self.targets, self.loss, alphas, **options)
 
     def _solve(self, design: Design, y: NDArray, alpha: float, **options: Any) -> Any:
         return solve_scalar(design, y, self.loss, alpha, **options)
@@ -152,22 +162,20 @@ class JointQuantileObjective(Objective):
         return joint_size(len(self.targets), len(self.quantiles))
 
     @property
-    def has_dual_path(self) -> bool:
-        """Whether nothing constrains the levels but their output matrix."""
-        return not self.non_crossing
+    def loss_kind(self) -> str | None:
+        """The levels together, if nothing constrains them but their output matrix."""
+        return None if self.non_crossing else "joint"
 
     def dual_path(
         self, K: Any, alphas: Iterable[float], **options: Any
     ) -> Iterator[Solution]:
         """Yield the solution on all rows of a kernel matrix for each penalty."""
-        settings = options | self._weighting
-        levels = self.targets[:, 0], self.quantiles, self.factor
-        yield from joint_dual_path(K, *levels, alphas, **settings)
+        levels, options = (self.quantiles, self.factor), options | self._weighting
+        yield from joint_dual_path(K, self.targets[:, 0], *levels, alphas, **options)
 
-    def choose_alpha(self, design: Design, rng: np.random.Generator) -> float:
-        """Return the penalty of least held-out loss, without constraints."""
-        free = replace(self, non_crossing=False)
-        return super(JointQuantileObjective, free).choose_alpha(design, rng)
+    def cheaper(self) -> Self:
+        """Return the objective without constraints."""
+        return replace(self, non_crossing=False)
 
     def _is_expensive(self, rank: int) -> bool:
         return rank * len(self.factor) > _SMALL_JOINT
@@ -202,11 +210,218 @@ class JointQuantileObjective(Objective):
         return _ratio(np.full(residual.shape, 0.5), np.abs(residual), self.weights)
 
 
-def _largest_classes(targets: NDArray) -> NDArray:
-    """Return the columns of the largest classes, all of them if they are few."""
-    size = np.count_nonzero(targets > 0, axis=0)
-    order = np.argsort(-size, kind="stable")
-    return np.sort(order[:_MOST_CLASSES])
+@dataclass(frozen=True)
+class LeastSquaresObjective(RadialObjective):
+    """Least squares, for one output or several: one decomposition, every penalty."""
+
+    keep_features: ClassVar[bool | None] = None
+    is_closed_form: ClassVar[bool] = True
+
+    def default_size(self) -> int:
+        """Return the default size of a sketch."""
+        return least_squares_size(len(self.targets))
+
+    @property
+    def loss_kind(self) -> str | None:
+        """The square loss."""
+        return "square"
+
+    @property
+    def is_robust(self) -> bool:
+        """False: outliers dominate the square loss."""
+        return False
+
+    def fit(
+        self,
+        design: Design,
+        alpha: float | None,
+        rng: np.random.Generator,
+        validation: tuple[Design, NDArray] | None = None,
+    ) -> FeatureSolution:
+        """Solve for one penalty; None is the one of least error on rows left out."""
+        path = ridge_path(design, self.targets, **self.problem())
+        if alpha is not None:
+            return _solution(path, float(alpha))
+        solution = _solution(path, LeftOut(self, design, rng).by_ridge(path).best)
+        return self._with_order(solution, path, RidgeFilter(), design)
+
+    def _with_order(
+        self,
+        solution: FeatureSolution,
+        spectrum: Spectrum,
+        filter: Filter,
+        design: Design,
+    ) -> FeatureSolution:
+        """Say of a choice by single rows what blocks of rows say of it."""
+        if self.folds is not None:
+            return solution
+        args = design, self.targets, solution.alpha, self.weights
+        return solution._replace(order=order_effect(spectrum, filter, *args))
+
+    def errors_left_out(
+        self, design: Design, alpha: float | None, rng: np.random.Generator
+    ) -> AlphaPath:
+        """Return errors on rows left out, for one penalty or a path (None)."""
+        path = ridge_path(design, self.targets, **self.problem())
+        return LeftOut(self, design, rng).by_ridge(path, alpha)
+
+    def path(
+        self, design: Design, alphas: Iterable[float], options: SolveOptions
+    ) -> Iterator[FeatureSolution]:
+        """Yield the solution for each penalty."""
+        path = ridge_path(design, self.targets, **self.problem())
+        for alpha in alphas:
+            yield _solution(path, float(alpha))
+
+    def solve_gram(self, K: NDArray, alpha: float) -> FeatureSolution:
+        """Solve without a sketch, for the Gram matrix of the rows."""
+        A, b, objective = solve_exact(K, self.targets, alpha, **self.problem())
+        gap = relative_gap(K, self.targets, A, alpha, **self.problem())
+        return FeatureSolution(A, b, alpha, objective, gap, n_iter=1, shortfall=None)
+
+    def losses(self, fitted: NDArray) -> NDArray:
+        """Return half the squared norm of the residual of each row."""
+        return np.square(self.targets - fitted).sum(axis=1) / 2
+
+    def errors(self, fitted: NDArray) -> NDArray:
+        """Return the mean squared error of each output."""
+        squares = np.square(self.targets - fitted)
+        return np.average(squares, axis=0, weights=self.weights)
+
+    def problem(self) -> dict[str, Any]:
+        """Return the output matrix, weights and intercept, as solvers take them."""
+        return {"output": self.factor.T @ self.factor, **self._weighting}
+
+
+def _solution(path: RidgePath, alpha: float) -> FeatureSolution:
+    B, b = path.solve(alpha)
+    objective = path.objective(alpha)
+    gap = path.gap(alpha) / objective if objective > 0 else 0.0
+    return FeatureSolution(B, b, alpha, objective, gap, n_iter=1, shortfall=None)
+
+
+def regression_objective(
+    Y: NDArray,
+    weights: NDArray | None,
+    fit_intercept: bool,
+    loss: Any,
+    output: Any = None,
+) -> ScalarObjective | RadialObjective:
+    """Return the objective for targets (n, d), a loss and an output matrix."""
+    loss, output = as_loss(loss), as_output(output)
+    if loss.is_classification:
+        raise ValueError(
+            f"`loss` must be a loss of residuals, got {loss!r}: use "
+            "SketchedKernelClassifier for losses of margins"
+        )
+    factor = output.factor(Y.shape[1])
+    if isinstance(loss, SquareLoss):
+        return LeastSquaresObjective(Y, weights, fit_intercept, loss, factor)
+    if Y.shape[1] == 1 and isinstance(output, IdentityOutput):
+        return ScalarObjective(loss.link(Y), weights, fit_intercept, loss)
+    if not loss.is_radial and Y.shape[1] == 1:
+        raise ValueError(
+            f"`output` must be None for one target and {loss!r}, got {output!r}"
+        )
+    if not loss.is_radial:
+        raise ValueError(
+            f"`y` must have one column for {loss!r}, got {Y.shape[1]}: "
+            "it is not a loss of the norm of a residual"
+        )
+    return RadialObjective(Y, weights, fit_intercept, loss, factor)
+
+
+@dataclass(frozen=True)
+class SpectralObjective(LeastSquaresObjective):
+    """Least squares regularized by a spectral filter."""
+
+    filter: Filter
+    criterion: str
+    n_steps: int | None = None
+
+    @property
+    def loss_kind(self) -> None:
+        """None: filters have no machine on all rows."""
+
+    def fit(
+        self,
+        design: Design,
+        alpha: float | None,
+        rng: np.random.Generator,
+        validation: tuple[Design, NDArray] | None = None,
+    ) -> FeatureSolution:
+        """Solve for one parameter; None is the best of a path.
+
+        `validation` are features and targets on which it is chosen, in place of the
+        criterion.
+        """
+        spectrum, filter = self._decompose(design)
+        alpha = self._given(filter, alpha)
+        if alpha is not None:
+            return _filtered_solution(spectrum, filter, float(alpha))
+        tried = self._tried(spectrum, filter, design, None, validation)
+        steps = np.array([filter.n_iter(a) for a in tried.alphas])
+        path = {"alpha": tried.alphas, "n_iter": steps, "error": tried.errors}
+        solution = _filtered_solution(spectrum, filter, tried.best)._replace(path=path)
+        if validation is not None:
+            return solution
+        return self._with_order(solution, spectrum, filter, design)
+
+    def errors_left_out(
+        self, design: Design, alpha: float | None, rng: np.random.Generator
+    ) -> AlphaPath:
+        """Return the errors of the criterion, for one parameter or a path (None)."""
+        spectrum, filter = self._decompose(design)
+        alpha = self._given(filter, alpha)
+        return self._tried(spectrum, filter, design, alpha)
+
+    def path(
+        self, design: Design, alphas: Iterable[float], options: SolveOptions
+    ) -> Iterator[FeatureSolution]:
+        """Yield the solution for each parameter."""
+        spectrum, filter = self._decompose(design)
+        for alpha in alphas:
+            yield _filtered_solution(spectrum, filter, float(alpha))
+
+    def _given(self, filter: Filter, alpha: float | None) -> float | None:
+        """Return the parameter if it is given, by itself or as a number of steps."""
+        if isinstance(filter, LandweberFilter) and self.n_steps is not None:
+            return filter.alpha(self.n_steps)
+        return alpha
+
+    def _tried(
+        self,
+        spectrum: Spectrum,
+        filter: Filter,
+        design: Design,
+        alpha: float | None,
+        validation: tuple[Design, NDArray] | None = None,
+    ) -> AlphaPath:
+        """Return errors on validation rows, on those of the folds, or the criterion."""
+        alphas = filter.alphas(spectrum.top) if alpha is None else np.array([alpha])
+        args = spectrum, filter, design, self.targets, alphas
+        if validation is not None:
+            errors = smoother.held_out_error(spectrum, filter, *validation, alphas)
+        elif self.folds is not None:
+            errors = fold_errors(*args, self.folds, self.weights)
+        elif self.criterion == "gcv":
+            errors = smoother.generalized_cross_validation(spectrum, filter, alphas)
+        else:
+            errors = smoother.leave_one_out(*args, self.weights)
+        return AlphaPath(alphas, errors)
+
+    def _decompose(self, design: Design) -> tuple[Spectrum, Filter]:
+        spectrum = decompose(design, self.targets, **self.problem())
+        return spectrum, self.filter.resolve(spectrum.top)
+
+
+def _filtered_solution(
+    spectrum: Spectrum, filter: Filter, alpha: float
+) -> FeatureSolution:
+    B, b = spectrum.coefficients(filter, alpha)
+    objective = float(spectrum.mean_squares(filter, alpha)[0]) / 2
+    steps = filter.n_iter(alpha)
+    return FeatureSolution(B, b, alpha, objective, 0.0, n_iter=steps, shortfall=None)
 
 
 def _ratio(slopes: NDArray, residuals: NDArray, weights: NDArray | None) -> float:

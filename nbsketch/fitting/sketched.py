@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from nbsketch._progress import is_watched, report, seconds_left
-from nbsketch._rows import check_domain, held_rows, is_pairwise
+from nbsketch._rows import is_pairwise
 from nbsketch._sketch_map import (
     SketchMap,
     draw,
@@ -22,11 +22,10 @@ from nbsketch._sketch_map import (
     resolve,
     sketched_design,
 )
-from nbsketch._validation import check_choice, random_generator
-from nbsketch.fitting.settings import SketchSettings
-from nbsketch.fitting.sizes import choose_recipe
-from nbsketch.fitting.training import transformed
-from nbsketch.kernels import LEARNABLE_NAMES, Kernel, PrecomputedKernel
+from nbsketch._validation import check_choice
+from nbsketch.fitting.plan import Plan
+from nbsketch.fitting.training import transform_rows, transformed
+from nbsketch.kernels import LEARNABLE_NAMES, PrecomputedKernel
 from nbsketch.sketches import LandmarkSketch, Sketch, SketchRecipe, SubsamplingSketch
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.folds import Fold, OrderEffect
@@ -95,21 +94,6 @@ class Inputs(NamedTuple):
     alpha: float | None = None
 
 
-def transform_rows(
-    rows: Any, scaler: InputScaler | None, kernel: Kernel, name: str = "X"
-) -> Any:
-    """Return new rows as prepared for a kernel; errors call them `name`."""
-    if scaler is not None:
-        if sp.issparse(rows):
-            raise TypeError(
-                f"`{name}` must be dense for a model that transforms its inputs, got a "
-                "sparse matrix: fit it with sparse rows, or with a bandwidth"
-            )
-        rows = transformed(rows, scaler)
-    check_domain(kernel, name, rows)
-    return rows
-
-
 def is_auto(bandwidth: Any) -> bool:
     """Return whether length scales are to be learned."""
     return isinstance(bandwidth, str) and bandwidth == "auto"
@@ -130,11 +114,11 @@ def check_learnable(kernel: Any, X: Any) -> None:
         )
 
 
-def check_inputs(X: Any, settings: SketchSettings) -> None:
-    """Check that the rows of X can be prepared as the settings say."""
-    kernel, preprocessing = settings.kernel, settings.preprocessing
+def check_inputs(X: Any, plan: Plan) -> None:
+    """Check that the rows of X can be prepared as planned."""
+    kernel, preprocessing = plan.kernel, plan.preprocessing
     check_choice("preprocessing", preprocessing, [None, "auto", *PREPROCESSINGS])
-    if is_auto(settings.bandwidth):
+    if is_auto(plan.bandwidth):
         check_learnable(kernel, X)
     named = preprocessing in PREPROCESSINGS
     if named and (sp.issparse(X) or is_pairwise(kernel)):
@@ -145,11 +129,7 @@ def check_inputs(X: Any, settings: SketchSettings) -> None:
 
 
 def prepare_inputs(
-    X: Any,
-    settings: SketchSettings,
-    target: TuningTarget,
-    size: int,
-    rng: np.random.Generator,
+    X: Any, plan: Plan, target: TuningTarget, size: int, rng: np.random.Generator
 ) -> Inputs:
     """Return the prepared training rows and their kernel.
 
@@ -157,16 +137,15 @@ def prepare_inputs(
     possible. Otherwise rows are transformed only if a preprocessing is named. `size` is
     the size of the sketch to be drawn.
     """
-    kernel, bandwidth = settings.kernel, settings.bandwidth
+    kernel, bandwidth, columns = plan.kernel, plan.bandwidth, plan.preprocessing
     if is_auto(bandwidth) or (bandwidth is None and is_learnable(kernel, X)):
         if X.shape[0] >= _LEAST_ROWS:
             # Length scales replace standardization: None means features without ranks.
-            columns = settings.preprocessing or "standard"
-            return learn_inputs(X, target, kernel, size, rng, columns)
+            return learn_inputs(X, target, kernel, size, rng, columns or "standard")
         bandwidth = "median"
-    if settings.preprocessing in (None, "auto"):
+    if columns in (None, "auto"):
         return Inputs(X, kernel, bandwidth)
-    scaler = fit_scaler(X, str(settings.preprocessing), rng)
+    scaler = fit_scaler(X, str(columns), rng)
     return Inputs(transformed(X, scaler), kernel, bandwidth, scaler)
 
 
@@ -260,7 +239,8 @@ class SketchedData(NamedTuple):
     # Projection and features, if they are already computed.
     features: tuple[NDArray, Design] | None = None
     size_path: dict[str, NDArray] | None = None
-    alpha: float | None = None  # the penalty, if it was chosen with the kernel
+    alpha: float | None = None  # the penalty, once it is given or chosen
+    path_alpha: float | None = None  # the best one of the held-out losses of the size
     # Whether the order of the rows contradicts the choice of the penalty.
     order: OrderEffect | None = None
     # Indices of the training rows among those given; None for all of them.
@@ -323,25 +303,3 @@ def draw_map(
     landmarks = transform_rows(points, scaler, kernel, "points")
     sketch = Sketch(sp.eye_array(recipe.size, format="csr"))
     return sketch, SketchMap(kernel, landmarks, sketch.weights)
-
-
-def draw_sketch(
-    X: Any,
-    target: TuningTarget,
-    default_size: int,
-    settings: SketchSettings,
-    kept: NDArray | None = None,
-) -> SketchedData:
-    """Prepare the rows of X, learning length scales if asked, and draw a sketch.
-
-    `kept` are the indices of the rows among those given, None for all of them.
-    """
-    check_inputs(X, settings)
-    # The order of the streams is part of what a random_state means.
-    *rngs, fit_rng, tuning_rng = random_generator(settings.random_state).spawn(4)
-    recipe = choose_recipe(settings.sketch, settings.size, X.shape[0], default_size)
-    size = getattr(recipe, "size", X.shape[0])
-    X = held_rows(X, recipe)
-    inputs = prepare_inputs(X, settings, target, size, tuning_rng)
-    sketch, sketch_map = draw_map(inputs, recipe, rngs, target.weights)
-    return SketchedData(inputs, sketch, sketch_map, fit_rng, kept=kept)

@@ -10,15 +10,18 @@ from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.model_selection import check_cv
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import _check_sample_weight
 
 from nbsketch._memory import fits
+from nbsketch._rows import check_domain
 from nbsketch._sketch_map import KEEP_BYTES
 from nbsketch._validation import check_integer, explaining
 from nbsketch.distributed.rows import PartitionedRows
+from nbsketch.kernels import Kernel
 from nbsketch.solvers.folds import Fold, OrderEffect
 from nbsketch.tuning import InputScaler
 from nbsketch.tuning.rows import as_folds
@@ -92,6 +95,21 @@ def transformed(X: Any, scaler: InputScaler) -> Any:
     if _is_copied(X.dtype, len(X), len(scaler.center)):
         return scaler.transform(X[:] if isinstance(X, LazyRows) else X)
     return LazyRows(X, scaler)
+
+
+def transform_rows(
+    rows: Any, scaler: InputScaler | None, kernel: Kernel, name: str = "X"
+) -> Any:
+    """Return new rows as prepared for a kernel; errors call them `name`."""
+    if scaler is not None:
+        if sp.issparse(rows):
+            raise TypeError(
+                f"`{name}` must be dense for a model that transforms its inputs, got a "
+                "sparse matrix: fit it with sparse rows, or with a bandwidth"
+            )
+        rows = transformed(rows, scaler)
+    check_domain(kernel, name, rows)
+    return rows
 
 
 def _is_copied(dtype: np.dtype, n: int, n_columns: int) -> bool:

@@ -23,7 +23,7 @@ from nbsketch._validation import (
     keeping_fitted,
     random_generator,
 )
-from nbsketch.fitting.sizes import fits_dense
+from nbsketch.fitting.plan import fits_dense
 from nbsketch.fitting.sketched import (
     TuningTarget,
     check_learnable,

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
+from nbsketch._sketch_map import features_recipe
 from nbsketch._validation import (
     check_integer,
     check_positive,
     check_real,
     random_generator,
 )
-from nbsketch.fitting.sizes import features_recipe
 from nbsketch.metrics import example_f1
 from nbsketch.plots import BLUE, axes_or_new, finish
 from nbsketch.structured._outputs import (

@@ -40,7 +40,7 @@ from nbsketch import losses, sketches
 from nbsketch.datasets import make_friedman_outliers
 from nbsketch.estimators import SketchedKernelRegressor
 from nbsketch.features import RandomFourierFeatures
-from nbsketch.fitting.settings import StochasticSolver
+from nbsketch.fitting.plan import StochasticSolver
 from nbsketch.kernels import GaussianKernel
 from nbsketch.reproduce._figures import Panel, curves_of
 from nbsketch.reproduce._report import Row, Rows, groups, summarized, timed, where

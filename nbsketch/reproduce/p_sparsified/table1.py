@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from nbsketch.datasets import Dataset, load_boston, load_otoliths
 from nbsketch.estimators.quantile import JointQuantileRegressor
-from nbsketch.fitting.settings import StochasticSolver
+from nbsketch.fitting.plan import StochasticSolver
 from nbsketch.kernels import GaussianKernel, median_distance
 from nbsketch.metrics import crossing_loss, pinball_loss
 from nbsketch.model_selection import cross_validate

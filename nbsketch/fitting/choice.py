@@ -1,7 +1,4 @@
-r"""Least squares on all rows: the choice of penalty and width, and the solution.
-
-Where the Gram matrix is too large the solution is by conjugate gradients, and penalty
-and width of the kernel are chosen on a sample of the rows.
+r"""The choice of penalty and width on a sample of the rows, for fits on all of them.
 
 What carries over from the sample to all rows is :math:`\lambda = n \alpha`, the noise
 variance over the signal variance of a Gaussian process. The search starts from ridge
@@ -11,8 +8,6 @@ landmarks ask for a penalty that is at least as strong as that of all rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any, ClassVar, NamedTuple, Self
@@ -22,19 +17,17 @@ from numpy.typing import NDArray
 
 from nbsketch._progress import report
 from nbsketch._rows import is_pairwise
-from nbsketch._sketch_map import sketched_columns
-from nbsketch.fitting.objective import FeatureSolution
-from nbsketch.fitting.settings import SolveOptions
-from nbsketch.fitting.sizes import fits_dense, is_dense
+from nbsketch.fitting.objective import (
+    FeatureSolution,
+    mean_losses,
+    vertex,
+    without_tails,
+)
+from nbsketch.fitting.objectives import LeastSquaresObjective
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.gram import Gram, SymmetricGram
-from nbsketch.solvers.conjugate import (
-    NotConvergedError,
-    conjugate_path,
-    solve_columns,
-    solve_nystrom,
-    values_dtype,
-)
+from nbsketch.losses import SquareLoss
+from nbsketch.solvers.conjugate import solve_columns
 
 # Landmarks of the first choice.
 _LANDMARKS = 200
@@ -52,14 +45,8 @@ _LEAST_START = 1e-3
 # Accuracy of the fits on the sample, and the rank of their preconditioner; fits with a
 # larger gap do not count.
 _TOL, _PASSES, _RANK, _LARGEST_GAP = 2e-3, 32, 450, 0.05
-# Where conjugate gradients fail, up to so many rows there still is one.
-_MOST_DENSE_ROWS = 10_000
-# A chosen penalty that does not converge in so many passes is multiplied by this, at
-# most so many times.
-_MOST_PASSES, _STRONGER, _TRIALS = 200, 4.0, 8
-# Relative gap at which the test error is within 0.1 % of its limit: no smaller `tol` is
-# used, which `summary` says.
-LEAST_TOL = 1e-3
+# The same for losses other than the square, with the steps of a fit.
+_DUAL_TOL, _DUAL_STEPS = 1e-2, 60
 
 
 class Choice(NamedTuple):
@@ -71,15 +58,11 @@ class Choice(NamedTuple):
     fitted: NDArray | None = None  # at the validation rows, if their errors are trimmed
 
 
-def choose_exact(
-    data: SketchedData, objective: Any, kind: type[Sample] | None = None
+def choose_on_sample(
+    data: SketchedData, objective: Any, kind: type[Sample]
 ) -> SketchedData:
-    """Choose alpha, and the width of learned length scales.
-
-    `kind` is the sample that is drawn; that of least squares if it is None.
-    """
+    """Choose alpha, and the width of learned length scales, on a sample of a kind."""
     kernel, n = data.sketch_map.kernel, data.inputs.rows.shape[0]
-    kind = kind or Sample
     first, sample = kind.first(data, objective), kind.draw(data, objective)
     least = _LEAST_START * float(np.mean(kernel.diag(sample.rows)))
     start = max(n * first.alpha, least)
@@ -148,6 +131,8 @@ class Sample:
     _FIRST: ClassVar[tuple[int, ...]] = (0, -1, -2)
     _WEAKER: ClassVar[tuple[int, ...]] = (-1, -2)
     _NEAR: ClassVar[tuple[int, ...]] = (1, 0, -1)
+    # Rows that are fitted, at most.
+    most_rows: ClassVar[int] = LARGEST_FIT
 
     rows: Any
     part: Any  # the objective on the rows that are fitted
@@ -170,7 +155,7 @@ class Sample:
         else:
             left_out = index[np.isin(index, folds[-1].test)][:_VALIDATION]
             fitted = index[~np.isin(index, folds[-1].removed)]
-        fitted = fitted[:LARGEST_FIT]
+        fitted = fitted[: cls.most_rows]
         order = np.concatenate([fitted, left_out])
         rows = take_rows(data.sketch_map.kernel, data.inputs.rows, order)
         validation, part = (objective.take(chosen) for chosen in (left_out, fitted))
@@ -278,105 +263,61 @@ def _interpolated(choices: list[Choice]) -> Choice:
     errors = [choice.error for choice in choices[max(0, i - 1) : i + 2]]
     if len(errors) < 3 or not np.isfinite(errors).all():
         return choices[i]
-    before, least, after = errors
-    curvature = before - 2 * least + after
-    move = 0.5 * (before - after) / curvature if curvature > 0 else 0.0
+    move = vertex(*errors)
     shift = _snapped(choices[i].shift / _RATIO**move)
-    return Choice(least - move * (before - after) / 4, choices[i].kernel, shift)
+    least = errors[1] - move * (errors[0] - errors[2]) / 4
+    return Choice(least, choices[i].kernel, shift)
 
 
-class ExactFit(NamedTuple):
-    """Least squares on all rows, or on a large sketch of them."""
+class DualSample(Sample):
+    """A sample of the rows on which penalty and width are chosen."""
 
-    data: SketchedData
-    objective: Any
-    options: SolveOptions
+    # The weaker the penalty, the longer a solution takes: one at a time. The lambda of
+    # another width follows from that of the first.
+    _FIRST: ClassVar[tuple[int, ...]] = (1, 0)
+    _WEAKER: ClassVar[tuple[int, ...]] = (-1,)
+    _NEAR: ClassVar[tuple[int, ...]] = (0,)
+    most_rows: ClassVar[int] = 1600
 
-    def solve(self, alpha: float) -> FeatureSolution:
-        """Return the solution for one penalty.
+    @classmethod
+    def first(cls, data: SketchedData, objective: Any) -> FeatureSolution:
+        """Return ridge regression on a few landmarks, its penalty that of the loss."""
+        Y, weights = without_tails(objective), objective.weights
+        args = Y, weights, objective.fit_intercept, SquareLoss(), np.eye(Y.shape[1])
+        square = LeastSquaresObjective(*args, folds=objective.folds)
+        fitted = fit_landmarks(data, square)
+        return fitted._replace(alpha=fitted.alpha * objective.slope_ratio())
 
-        One that was chosen on a sample is raised until conjugate gradients converge.
-        """
-        if self.data.alpha is None:
-            return next(self.path([alpha]))
-        passes = min(_MOST_PASSES, self.options.max_iter)
-        limited = self._replace(options=self.options._replace(max_iter=passes))
-        for trial in range(_TRIALS):
-            with suppress(NotConvergedError):
-                return next(limited.path([alpha * _STRONGER**trial]))
-        raise NotConvergedError(
-            "conjugate gradients do not converge on "
-            f"{self.data.inputs.rows.shape[0]} rows: "
-            "pass `alpha`, or `size` for a sketch"
-        )
+    @classmethod
+    def draw(cls, data: SketchedData, objective: Any) -> Self:
+        """Draw the rows that are fitted and those that validate."""
+        return super().draw(data, objective.cheaper())
 
-    def path(self, alphas: Iterable[float]) -> Iterator[FeatureSolution]:
-        """Yield the solution for each penalty; the smallest one sets the precision."""
-        penalties = [float(alpha) for alpha in alphas]
-        n = self.data.inputs.rows.shape[0]
-        if is_dense(n):
-            yield from self._dense(penalties)
-            return
-        solutions = self._conjugate(penalties)
-        for i in range(len(penalties)):
-            try:
-                yield next(solutions)
-            except NotConvergedError:
-                if n > _MOST_DENSE_ROWS or not fits_dense(n):
-                    raise
-                yield from self._dense(penalties[i:])
-                return
+    def errors(self, kernel: Any, shifts: NDArray) -> list[Choice]:
+        """Return the validation loss of each lambda; infinite without convergence."""
+        n, (fitted, left_out) = len(self.part.targets), self.split(kernel)
+        K = SymmetricGram(kernel, fitted, dtype=np.float64)
+        cross, choices = Gram(kernel, left_out, kernel.take(fitted)), []
+        solutions = self.part.dual_path(
+            K, shifts / n, tol=_DUAL_TOL, max_iter=_DUAL_STEPS,
+            callback=listen, random_state=self.rng,
+        )  # fmt: skip
+        for shift, solution in zip(shifts, solutions, strict=True):
+            values = cross @ solution.coef + solution.intercept
+            error = 0.0 if solution.relative_gap <= _LARGEST_GAP else np.inf
+            choices.append(Choice(error, kernel, float(shift), values))
+        return self.scored(choices)
 
-    def left_out(
-        self, alphas: Iterable[float], rows: NDArray, kept: NDArray
-    ) -> Iterator[NDArray]:
-        """Yield the values at rows left out of the solutions on the rows kept."""
-        kernel, inputs = self.data.sketch_map.kernel, self.data.inputs
-        fitted = take_rows(kernel, inputs.rows, kept)
-        others = take_rows(kernel, inputs.rows, rows, kept)
-        cross = Gram(kernel, others, kernel.take(fitted))
-        part = self.data._replace(inputs=inputs._replace(rows=fitted))
-        for solution in self._replace(data=part).path(alphas):
-            yield cross @ solution.coef + solution.intercept
-
-    def on_sketch(self, alpha: float) -> FeatureSolution:
-        """Return the solution with a large sketch of the rows, for one penalty."""
-        data = self.data
-        kernel, rows = data.sketch_map.kernel, data.inputs.rows
-        columns = sketched_columns(kernel, rows, data.sketch)
-        solution = solve_nystrom(
-            columns, self.objective.targets, alpha, **self._limits()
-        )
-        return FeatureSolution.of_rows(solution, alpha, self._tol)
-
-    def _conjugate(self, alphas: list[float]) -> Iterator[FeatureSolution]:
-        """Yield the solutions by preconditioned conjugate gradients."""
-        rows = self.data.inputs.rows
-        dtype = values_dtype(rows.shape[0], min(alphas), self._tol)
-        solutions = conjugate_path(
-            SymmetricGram(self.data.sketch_map.kernel, rows, dtype=dtype),
-            self.objective.targets,
-            alphas,
-            **self._limits(),
-            random_state=self.data.rng,
-        )
-        for alpha, solution in zip(alphas, solutions, strict=True):
-            yield FeatureSolution.of_rows(solution, alpha, self._tol)
-
-    def _dense(self, alphas: list[float]) -> Iterator[FeatureSolution]:
-        """Yield the solutions by Cholesky factorizations of the Gram matrix."""
-        # Values in single precision would keep no gap.
-        rows = self.data.inputs.rows.astype(np.float64, copy=False)
-        K = np.asarray(self.data.sketch_map.kernel(rows), dtype=np.float64)
-        for alpha in alphas:
-            yield self.objective.solve_gram(K, alpha)._replace(rank=len(K))
-
-    @property
-    def _tol(self) -> float:
-        return max(LEAST_TOL, self.options.tol)
-
-    def _limits(self) -> dict[str, Any]:
-        """Return the problem and the limits as both iterative solvers take them."""
-        passes = max(3, self.options.max_iter)
-        limits = {"tol": self._tol, "max_passes": passes}
-        return self.objective.problem() | limits | {"callback": self.options.callback}
+    def scored(self, choices: list[Choice]) -> list[Choice]:
+        """Return choices with errors on the rows that are outliers under none."""
+        finite = [choice for choice in choices if np.isfinite(choice.error)]
+        if not finite:
+            return choices
+        fitted, validation = [choice.fitted for choice in finite], self.validation
+        least = np.min([np.abs(validation.targets - f) for f in fitted], axis=0)
+        losses = np.array([validation.losses(f) for f in fitted])
+        errors = iter(mean_losses(validation, losses, least))
+        return [
+            c._replace(error=float(next(errors))) if np.isfinite(c.error) else c
+            for c in choices
+        ]

@@ -1,16 +1,25 @@
-"""How large a sketch is: the default sizes, ``size="auto"``, and the default sketch."""
+"""The plan of a fit: the words of an estimator, checked and resolved once.
+
+How large a sketch is: the default sizes, ``size="auto"``, and the default sketch.
+"""
 
 from __future__ import annotations
 
-import warnings
-from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, Self
 
 from nbsketch._memory import fits
-from nbsketch._validation import check_integer, check_positive, check_real
-from nbsketch.sketches import IdentitySketch, SizedRecipe, SketchRecipe, as_recipe
+from nbsketch._progress import SolverCallback, solver_callback
+from nbsketch._sketch_map import sized_recipe
+from nbsketch._validation import (
+    check_choice,
+    check_integer,
+    check_positive,
+    check_real,
+)
+from nbsketch.sketches import IdentitySketch, SizedRecipe, SketchRecipe
+from nbsketch.solvers.stochastic import METHODS, SCHEDULES
 
 # The sketch of a model whose `sketch` is None, unless all rows are taken. Sub-sampling
 # is the most accurate at equal time of prediction; denser sketches gain a few percent
@@ -56,11 +65,6 @@ _NEWTON_SIZE, _NEWTON_WORK = 1250, {"smooth": 3e10, "kinked": 1.5e10}
 # this; few of them are needed, after steps of splitting.
 _JOINT_ROWS, _JOINT_WORK = 3000, 1.8e10
 _STOCHASTIC_SIZE = 300
-# Sketches without an objective: features and structured prediction. They are small: at
-# equal size, p-sparsified ones are more accurate.
-_FEATURES_SKETCH, _FEATURES_SIZE = "p-sparsified", 100
-# Streams, whose length is not known.
-_STREAM_SIZE = 500
 
 
 @dataclass(frozen=True)
@@ -131,65 +135,178 @@ class AutoSize:
         return size if seconds[-1] + 4 * last <= self.seconds else 0
 
 
-def as_auto_size(size: Any) -> AutoSize | None:
-    """Return the rule by which to choose a size, or None if the size is given."""
-    if isinstance(size, str):
-        if size != "auto":
-            raise ValueError(f"`size` must be an integer or 'auto', got {size!r}")
-        return AutoSize()
-    return size if isinstance(size, AutoSize) else None
+@dataclass(frozen=True)
+class StochasticSolver:
+    """Adam or stochastic subgradient steps, as in the papers.
 
-
-def choose_recipe(sketch: Any, size: Any, n: int, default: int) -> SketchRecipe:
-    """Return the recipe of the first sketch of n rows.
+    It certifies nothing and needs a suitable learning rate; the default solvers are
+    certified and faster. Use it to repeat the experiments of the papers.
 
     Parameters
     ----------
-    sketch : str, SketchRecipe or None
+    method : {"adam", "sgd"}, default="adam"
+        Adam or plain subgradient steps.
+    learning_rate : float, default=0.1
+        Learning rate (> 0).
+    n_epochs : int, default=25
+        Passes over the rows.
+    batch_size : int, default=16
+        Rows per step.
+    schedule : {"constant", "inverse-sqrt", "cosine"}, default="cosine"
+        Decay of the learning rate.
+    shuffle : bool, default=True
+        Whether to shuffle the rows in each epoch.
+    average : bool, default=False
+        Whether to return the average of the second half of the iterates.
+    random_state : int, default=0
+        Seed of the order of rows.
+
+    Notes
+    -----
+    Batches of one row in fixed order at a constant rate are the method of El Ahmad,
+    Laforgue and d'Alche-Buc, TMLR 2023. See `nbsketch.solvers.stochastic`.
+
+    Examples
+    --------
+    >>> from nbsketch import SketchedKernelRegressor, StochasticSolver
+    >>> solver = StochasticSolver(learning_rate=0.05, n_epochs=10)
+    >>> model = SketchedKernelRegressor(loss="huber", solver=solver)
+    """
+
+    method: Literal["adam", "sgd"] = "adam"
+    learning_rate: float = 0.1
+    n_epochs: int = 25
+    batch_size: int = 16
+    schedule: Literal["constant", "inverse-sqrt", "cosine"] = "cosine"
+    shuffle: bool = True
+    average: bool = False
+    random_state: int = 0
+
+    def __post_init__(self) -> None:
+        check_choice("method", self.method, METHODS)
+        check_choice("schedule", self.schedule, SCHEDULES)
+        check_positive("learning_rate", self.learning_rate)
+        check_integer("n_epochs", self.n_epochs)
+        check_integer("batch_size", self.batch_size)
+        check_choice("shuffle", self.shuffle, [False, True])
+        check_choice("average", self.average, [False, True])
+        check_integer("random_state", self.random_state, low=0)
+
+    def options(self) -> dict[str, Any]:
+        """Return the keyword arguments of `solve_stochastic`."""
+        options = asdict(self)
+        options["rng"] = options.pop("random_state")
+        return options
+
+
+class SolveOptions(NamedTuple):
+    """Accuracy, largest number of iterations, and callback of a solver."""
+
+    tol: float = 1e-6
+    max_iter: int = 1000
+    callback: SolverCallback | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The words of an estimator, checked and resolved once for all steps of a fit."""
+
+    kernel: Any = "auto"
+    bandwidth: Any = None
+    preprocessing: str | None = "auto"
+    sketch: Any = None
+    size: Any = None
+    random_state: Any = None
+    alpha: float | None = None
+    solver: Any = "auto"
+    tol: float = 1e-6
+    max_iter: int = 1000
+
+    def __post_init__(self) -> None:
+        check_positive("tol", self.tol)
+        check_integer("max_iter", self.max_iter)
+        if self.alpha is not None:
+            check_positive("alpha", self.alpha)
+        _ = self.growth, self.stochastic  # refuses other words
+
+    @classmethod
+    def of(cls, estimator: Any, **changes: Any) -> Self:
+        """Return the plan of an estimator; what it does not have is the default."""
+        names = [f.name for f in fields(cls) if hasattr(estimator, f.name)]
+        return cls(**{name: getattr(estimator, name) for name in names} | changes)
+
+    @cached_property
+    def growth(self) -> AutoSize | None:
+        """The rule by which the size is chosen; None if it is given, or the default."""
+        if isinstance(self.size, str):
+            if self.size != "auto":
+                raise ValueError(
+                    f"`size` must be an integer or 'auto', got {self.size!r}"
+                )
+            return AutoSize()
+        return self.size if isinstance(self.size, AutoSize) else None
+
+    @cached_property
+    def stochastic(self) -> StochasticSolver | None:
+        """The stochastic solver, or None for the certified ones."""
+        if isinstance(self.solver, StochasticSolver):
+            return self.solver
+        if not isinstance(self.solver, str):
+            raise TypeError(
+                f"`solver` must be a name or a StochasticSolver, got {self.solver!r}"
+            )
+        name = check_choice("solver", self.solver, ["auto", *METHODS])
+        return None if name == "auto" else StochasticSolver(method=name)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether neither sketch nor size is given."""
+        return self.sketch is None and self.size is None
+
+    def options(self) -> SolveOptions:
+        """Return the options of a solver, which reports to whoever watches the fit."""
+        callback = solver_callback("solver", self.tol)
+        return SolveOptions(self.tol, self.max_iter, callback)
+
+    def recipe(self, n: int, default: int) -> SketchRecipe:
+        """Return the recipe of the first sketch of n rows, whose default size is given.
+
         Named or given sketches are kept. None: all rows (no sketch) if `size` is None
-        and the default size is n, else sub-sampling, so that a prediction costs
-        `size` kernel values.
-    size : int, AutoSize, "auto" or None
-        Size of a sketch given by name. None: the default size; half the rows if that
-        is all of them, because a random square matrix loses directions.
-    n, default : int
-        Number of rows and default size.
-    """
-    rule = as_auto_size(size)
-    if rule is not None:
-        size = None if isinstance(sketch, SizedRecipe) else min(rule.start, default)
-    elif sketch is None and size is None and default == n:
-        return IdentitySketch()
-    elif size is None and sketch != "identity" and not isinstance(sketch, SketchRecipe):
-        size = default if sketch is None or default < n else max(1, n // 2)
-    return _recipe(_DEFAULT_SKETCH if sketch is None else sketch, size, n)
+        and the default size is n, else sub-sampling, so that a prediction costs `size`
+        kernel values. A sketch given by name without a size has the default size; half
+        the rows if that is all of them, because a random square matrix loses
+        directions.
+        """
+        sketch, size = self.sketch, self.size
+        if self.growth is not None:
+            has_size = isinstance(sketch, SizedRecipe)
+            size = None if has_size else min(self.growth.start, default)
+        elif self.is_free and default == n:
+            return IdentitySketch()
+        elif size is None and (sketch is None or _is_random(sketch)):
+            size = default if sketch is None or default < n else max(1, n // 2)
+        return sized_recipe(_DEFAULT_SKETCH if sketch is None else sketch, size, n)
+
+    def check_size_is_fixed(self) -> None:
+        """Refuse a size that is to be chosen."""
+        if self.growth is not None:
+            raise ValueError(
+                f"`size` must be an integer or None, got {self.size!r}: "
+                "only `fit` can choose it"
+            )
+
+    def check_has_path(self) -> None:
+        """Refuse settings for which there is no path of penalties on one sketch."""
+        if self.stochastic is not None:
+            raise ValueError(
+                f"`solver` must be 'auto' for a path of alphas, got {self.solver!r}"
+            )
+        self.check_size_is_fixed()
 
 
-def features_recipe(
-    sketch: Any, size: int | None, n: int, prefix: str = ""
-) -> SketchRecipe:
-    """Return the recipe of a sketch without an objective; None: p-sparsified.
-
-    Errors put `prefix` before the names of the arguments.
-    """
-    name = _FEATURES_SKETCH if sketch is None else sketch
-    if size is None and isinstance(name, str) and name != "identity":
-        size = min(_FEATURES_SIZE, n)
-    return _recipe(name, size, n, prefix)
-
-
-def _recipe(sketch: Any, size: Any, n: int, prefix: str = "") -> SketchRecipe:
-    """Return the recipe of a sketch; warn and take all rows if `size` exceeds n."""
-    exceeds = (
-        isinstance(sketch, str) and isinstance(size, int | np.integer) and size > n
-    )
-    recipe = as_recipe(sketch, n if exceeds else size, n, prefix=prefix)
-    if not exceeds:
-        return recipe
-    name = f"{prefix}size"
-    text = f"`{name}` is above the number of rows: all {n} are taken, got {name}={size}"
-    warnings.warn(text, UserWarning, stacklevel=2)
-    return IdentitySketch()
+def _is_random(sketch: Any) -> bool:
+    """Return whether a sketch is given by the name of a random matrix."""
+    return isinstance(sketch, str) and sketch != "identity"
 
 
 def takes_all_rows(
@@ -298,11 +415,6 @@ def stochastic_size(n: int) -> int:
     """Return the default size for stochastic gradients in memory."""
     affordable = _affordable(n, _LEAST_SQUARES_WORK, _LEAST_SQUARES_SIZE)
     return min(n, max(_STOCHASTIC_SIZE, affordable))
-
-
-def stream_size(n: int) -> int:
-    """Return the default size for a stream that starts with n rows."""
-    return min(_STREAM_SIZE, n)
 
 
 def _affordable(n: int, work: float, largest: int) -> int:

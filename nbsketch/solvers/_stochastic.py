@@ -1,6 +1,7 @@
 """The problem of the stochastic methods: checked data and the exact objective."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -51,6 +52,11 @@ class StochasticProblem:
         size = len(point) - self.n_outputs
         return point[:size].reshape(len(self.mix), -1).T, point[size:]
 
+    def answer(self, coef: NDArray, intercept: NDArray) -> tuple[NDArray, Any]:
+        """Return coefficients and intercept as the solvers give them."""
+        coef = np.ascontiguousarray(coef)
+        return (coef[:, 0], float(intercept[0])) if self.scalar else (coef, intercept)
+
     def middle(self) -> NDArray:
         """Return the constant at which an intercept starts, of shape (d,)."""
         if isinstance(self.loss, SquareLoss | SquaredHingeLoss):
@@ -92,17 +98,17 @@ class StochasticProblem:
 def stochastic_problem(
     design: Design,
     Y: ArrayLike,
-    loss: Loss,
+    loss: Loss | str,
     alpha: float,
-    T: ArrayLike | None,
-    quantiles: ArrayLike | None,
     sample_weight: ArrayLike | None,
     fit_intercept: bool,
-    variable: str,
-    penalty: ArrayLike | None,
+    T: ArrayLike | None = None,
+    quantiles: ArrayLike | None = None,
+    variable: str = "W",
+    penalty: ArrayLike | None = None,
 ) -> StochasticProblem:
     """Check the arguments, which are those of `solve_stochastic`."""
-    n, rank = design.shape
+    (n, rank), loss = design.shape, as_loss(loss)
     targets = _targets(Y, n, loss)
     levels = None if quantiles is None else _levels(quantiles, loss, targets)
     scalar = targets.ndim == 1 and levels is None
@@ -111,24 +117,10 @@ def stochastic_problem(
     variable = check_choice("variable", variable, ("W", "Gamma"))
     return StochasticProblem(
         design, targets, check_weights(sample_weight, n), loss,
-        _kind(loss, scalar, levels), _numbers(loss, levels, n_outputs), alpha,
+        _kind(loss, scalar, levels), _numbers(loss, levels, n_outputs),
+        check_real("alpha", alpha, low=0),
         _mix(T, n_outputs, scalar, variable), _penalty(penalty, rank, variable),
         bool(fit_intercept), scalar,
-    )  # fmt: skip
-
-
-def sgm_problem(
-    design: Design,
-    Y: ArrayLike,
-    loss: Loss | str,
-    alpha: float,
-    sample_weight: ArrayLike | None,
-    fit_intercept: bool,
-) -> StochasticProblem:
-    """Check the arguments, which are those of `solve_sgm`."""
-    return stochastic_problem(
-        design, Y, as_loss(loss), check_real("alpha", alpha, low=0), None, None,
-        sample_weight, fit_intercept, "W", None,
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -60,8 +61,8 @@ def adjoint_of(blocks: Iterable[NDArray], U: NDArray, size: int) -> NDArray:
     return out.T
 
 
-class SketchedOperator:
-    """What an operator K S^T knows of its sketch S."""
+class SketchedOperator(ABC):
+    """The columns Z = K S^T of a sketch S as an operator."""
 
     shape: tuple[int, int]
     _sketch: Any
@@ -78,6 +79,22 @@ class SketchedOperator:
     def squared_norm(self) -> float:
         """Return an upper bound of the largest eigenvalue of S S^T."""
         return self._sketch.squared_norm()
+
+    @abstractmethod
+    def core(self) -> NDArray:
+        """Return S K S^T of shape (s, s) in float64."""
+
+    @abstractmethod
+    def normal(self, V: NDArray, weights: NDArray | None = None) -> NDArray:
+        """Return Z^T W Z V for V of shape (s, d)."""
+
+    @abstractmethod
+    def adjoint(self, U: NDArray) -> NDArray:
+        """Return Z^T U for U of shape (n, d)."""
+
+    @abstractmethod
+    def take(self, rows: NDArray) -> ColumnBlocks:
+        """Return the rows of an index, in ascending order."""
 
 
 class ColumnBlocks:

@@ -55,7 +55,7 @@ from nbsketch.solvers._linear.cholesky import (
     low_rank_factor,
 )
 from nbsketch.solvers._linear.conjugate_gradients import (
-    PartialOperator,
+    SymmetricOperator,
     as_operator,
     check_columns,
 )
@@ -89,7 +89,7 @@ class DualPath:
 
     Parameters
     ----------
-    K : PartialOperator
+    K : SymmetricOperator
         The matrix of all entries of a problem.
     precondition : callable
         Returns a preconditioner of K that a search may change.
@@ -101,7 +101,7 @@ class DualPath:
         As in `nbsketch.solvers.solve_dual`, for each penalty.
     """
 
-    K: PartialOperator
+    K: SymmetricOperator
     precondition: Callable[[], LowRankPreconditioner]
     shape: tuple[int, ...]
     mixing: NDArray | None = None
@@ -213,7 +213,7 @@ def _cold_start(problem: DualProblem) -> Start:
 
 
 def solve_dual(
-    K: PartialOperator | NDArray,
+    K: SymmetricOperator | NDArray,
     y: ArrayLike,
     loss: Any,
     alpha: float,
@@ -295,7 +295,7 @@ def solve_dual(
 
 
 def dual_path(
-    K: PartialOperator | NDArray,
+    K: SymmetricOperator | NDArray,
     y: ArrayLike,
     loss: Any,
     alphas: Iterable[float],
@@ -355,7 +355,7 @@ def dual_path(
 
 
 def solve_joint_dual(
-    K: PartialOperator | NDArray,
+    K: SymmetricOperator | NDArray,
     y: ArrayLike,
     quantiles: ArrayLike,
     T: ArrayLike,
@@ -421,7 +421,7 @@ def solve_joint_dual(
 
 
 def joint_dual_path(
-    K: PartialOperator | NDArray,
+    K: SymmetricOperator | NDArray,
     y: ArrayLike,
     quantiles: ArrayLike,
     T: ArrayLike,

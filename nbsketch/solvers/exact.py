@@ -29,14 +29,13 @@ from nbsketch.solvers._linear.cholesky import (
     low_rank_factor,
 )
 from nbsketch.solvers._linear.conjugate_gradients import (
-    ConjugateSearch,
-    Limits,
     RotatedOutputs,
     SymmetricOperator,
     as_operator,
     check_columns,
 )
 from nbsketch.solvers._linear.systems import KernelSystem
+from nbsketch.solvers.conjugate import ConjugateSearch, Limits
 
 
 def solve_exact(

@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import scipy.linalg
@@ -270,17 +270,6 @@ _ROUNDINGS = 2
 _CHUNK = 8192
 
 
-class Preconditioner(Protocol):
-    """What conjugate gradients ask of a preconditioner."""
-
-    @property
-    def rank(self) -> int:
-        """Number of columns of F."""
-
-    def solve(self, R: NDArray, shifts: NDArray) -> NDArray:
-        """Return P^{-1} R for R of shape (n, d), one shift for each column."""
-
-
 class LowRankPreconditioner:
     """P^{-1} from a factor F^T of shape (m, n), for several shifts at once.
 
@@ -390,6 +379,9 @@ class LowRankPreconditioner:
             theta = max(shift, rounding * float(np.trace(self._gram)))
             self._uppers[shift] = raised_cholesky(self._gram, theta)
         return self._uppers[shift]
+
+
+Preconditioner = LowRankPreconditioner | BlockPreconditioner
 
 
 def default_rank(n: int, share: float = 1.0, outputs: int = 1) -> int:

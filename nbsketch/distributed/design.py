@@ -179,14 +179,8 @@ class PartitionedDesign(Design):
     def part_sums(
         self, function: Callable[..., tuple], parts: Sequence, *args: Any
     ) -> tuple:
-        """Return the sums of the tuples ``function(part, *args)``."""
+        """Return the sums of the tuples ``function(part, *args)``; lists are joined."""
         return computed([tree_sum([task(function, p, *args) for p in parts])])[0]
-
-    def part_values(
-        self, function: Callable[..., Any], parts: Sequence, *args: Any
-    ) -> list:
-        """Return ``function(part, *args)`` of each part."""
-        return computed([task(function, part, *args) for part in parts])
 
     def _with_parts(self, function: Callable, parts: Sequence, args: tuple) -> list:
         blocks = zip(self._partitions.blocks, parts, strict=True)

@@ -162,31 +162,22 @@ class Design:
         self, function: Callable[..., tuple], parts: Sequence, *args: Any
     ) -> tuple[list, tuple]:
         """Return new parts and the sum of sums of ``function(block, part, *args)``."""
-        pairs = [
-            function(block, part, *args)
-            for (_, _, block), part in zip(self.blocks(), parts, strict=True)
-        ]
-        return [new for new, _ in pairs], added([sums for _, sums in pairs])
+        pairs = zip(self.blocks(), parts, strict=True)
+        results = [function(block, part, *args) for (*_, block), part in pairs]
+        return [new for new, _ in results], added([sums for _, sums in results])
 
     def sums(
         self, function: Callable[..., tuple], parts: Sequence, *args: Any
     ) -> tuple:
         """Return the sums of the tuples ``function(block, part, *args)``."""
-        blocks = (block for _, _, block in self.blocks())
-        pairs = zip(blocks, parts, strict=True)
-        return added([function(block, part, *args) for block, part in pairs])
+        pairs = zip(self.blocks(), parts, strict=True)
+        return added([function(block, part, *args) for (*_, block), part in pairs])
 
     def part_sums(
         self, function: Callable[..., tuple], parts: Sequence, *args: Any
     ) -> tuple:
-        """Return the sums of the tuples ``function(part, *args)``."""
+        """Return the sums of the tuples ``function(part, *args)``; lists are joined."""
         return added([function(part, *args) for part in parts])
-
-    def part_values(
-        self, function: Callable[..., Any], parts: Sequence, *args: Any
-    ) -> list:
-        """Return ``function(part, *args)`` of each part."""
-        return [function(part, *args) for part in parts]
 
     def _check_rows(self, rows: NDArray) -> None:
         """Raise an error unless row indices ascend within the design."""

@@ -150,8 +150,6 @@ def _solve_scalar(
     return A, b
 
 
-__all__ = ["LeftOut", "leave_one_out_residuals"]
-
 # Up to this many rows the inverse of the matrix is computed.
 _DENSE_ROWS = 4000
 # Relative gap of the columns, and their most passes.

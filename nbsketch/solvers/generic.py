@@ -43,7 +43,6 @@ from nbsketch.solvers._certified.problem import (
     check_labels,
     check_state,
     check_targets,
-    check_weights,
 )
 from nbsketch.solvers._certified.search import Callback, Report, cold_start, timed
 from nbsketch.solvers.design import Design, as_design
@@ -559,14 +558,9 @@ def solve_generic(
     check_integer("max_iter", max_iter)
     design, loss = as_design(design), as_loss(loss)
     n = design.shape[0]
-    problem = GenericProblem(
-        design=design,
-        y=check_labels("y", check_targets("y", y, (n,)), loss),
-        weights=check_weights(sample_weight, n),
-        loss=loss,
-        alpha=check_positive("alpha", alpha),
-        fit_intercept=bool(fit_intercept),
-        n=float(n),
+    y = check_labels("y", check_targets("y", y, (n,)), loss)
+    problem = GenericProblem.of(
+        design, alpha, sample_weight, fit_intercept, y=y, loss=loss
     )
     smooth = loss.check_solvable() == "derivative"
     state = cold_start(problem) if state is None else state

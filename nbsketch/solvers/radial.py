@@ -36,7 +36,6 @@ from nbsketch._jit.radial import (
     radial_young,
     times_curvature,
 )
-from nbsketch._validation import check_positive
 from nbsketch.losses import ELQ, as_loss
 from nbsketch.solvers._certified.problem import (
     Certificate,
@@ -45,7 +44,6 @@ from nbsketch.solvers._certified.problem import (
     check_factor,
     check_state,
     check_targets,
-    check_weights,
 )
 from nbsketch.solvers._certified.search import Callback, CertifiedSearch, minimize
 from nbsketch.solvers._linear.conjugate_gradients import conjugate_gradients
@@ -316,22 +314,15 @@ class RadialSearch(CertifiedSearch[RadialProblem]):
         )  # fmt: skip
         weighted = p.weights[:, None] * self.a
         self.gradient = p.transposed(weighted)
-        slope = -weighted.sum(axis=0) / p.n if p.fit_intercept else 0 * self.intercept
-        self.rho = self._flat(p.alpha * self.coef - self.gradient / p.n, slope)
+        rho = p.alpha * self.coef - self.gradient / p.n
+        self.rho = p.flat(rho, -weighted.sum(axis=0) / p.n)
         return True
-
-    def _flat(self, W: NDArray, b: NDArray) -> NDArray:
-        return np.concatenate([W.ravel(), b])
-
-    def _parts(self, flat: NDArray) -> tuple[NDArray, NDArray]:
-        main = self.coef.size
-        return flat[:main].reshape(self.coef.shape), flat[main:]
 
     def _gradient(self) -> NDArray:
         return self.rho
 
     def _gap_parts(self, rho: NDArray) -> tuple[float, float]:
-        p, (rho_W, rho_b) = self.problem, self._parts(rho)
+        p, (rho_W, rho_b) = self.problem, self.problem.split(rho)
         error = float(np.vdot(rho_W, rho_W)) / (2 * p.alpha)
         if p.fit_intercept:
             free = max(float(p.weights @ self.across) / p.n, 1e-300)
@@ -339,11 +330,11 @@ class RadialSearch(CertifiedSearch[RadialProblem]):
         return error, self.young / p.n
 
     def _direction(self, rho: NDArray) -> NDArray:
-        inverse = self._preconditioner()
+        p, inverse = self.problem, self._preconditioner()
         accuracy = _ROUGH if self.steps < _EASY else _FINE
         step, self.move, self.products = conjugate_gradients(
             lambda flat: self._newton_product(flat, inverse.lift),
-            lambda flat: self._flat(*inverse.solve(*self._parts(flat))),
+            lambda flat: p.flat(*inverse.solve(*p.split(flat))),
             -rho, accuracy, _MOST_PRODUCTS,
         )  # fmt: skip
         return step
@@ -360,16 +351,16 @@ class RadialSearch(CertifiedSearch[RadialProblem]):
         return self.inverse
 
     def _newton_product(self, flat: NDArray, lift: float) -> tuple[NDArray, NDArray]:
-        p, (P, q) = self.problem, self._parts(flat)
+        p, (P, q) = self.problem, self.problem.split(flat)
         forward = p.predict(P, q)
         weighted = np.empty_like(forward)
         across, along = p.weights * self.across, p.weights * self.along
         times_curvature(forward, self.unit, across, along, weighted)
-        back = weighted.sum(axis=0) / p.n + lift * q if p.fit_intercept else 0 * q
-        return self._flat(p.transposed(weighted) / p.n + p.alpha * P, back), forward
+        back = weighted.sum(axis=0) / p.n + lift * q
+        return p.flat(p.transposed(weighted) / p.n + p.alpha * P, back), forward
 
     def _advance(self, direction: NDArray, slope: float) -> bool:
-        p, (D, shift) = self.problem, self._parts(direction)
+        p, (D, shift) = self.problem, self.problem.split(direction)
 
         def slopes(t: float) -> tuple[float, float]:
             return radial_slope(
@@ -496,15 +487,9 @@ def solve_radial(
     # T = left diag(t) turn: with outputs turned by `turn` the factor is diagonal
     left, t, turn = np.linalg.svd(T)
     left = left[:, : len(t)]
-    problem = RadialProblem(
-        design=design,
-        Y=Y @ turn.T,
-        weights=check_weights(sample_weight, n),
-        numbers=loss.linear_quadratic(),
-        t=t,
-        alpha=check_positive("alpha", alpha),
-        fit_intercept=bool(fit_intercept),
-        n=float(n),
+    numbers = loss.linear_quadratic()
+    problem = RadialProblem.of(
+        design, alpha, sample_weight, fit_intercept, Y=Y @ turn.T, numbers=numbers, t=t
     )
     if state is not None:
         check_state(state, (design.shape[1], len(T)), (d,), (n, d))

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._validation import check_matrix
+from nbsketch._validation import check_matrix, check_positive
 from nbsketch.losses import Loss
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.row_loss import typical_limit, typical_mean
@@ -50,6 +50,23 @@ class Problem(ABC):
     fit_intercept: bool
     n: float
 
+    @classmethod
+    def of(
+        cls,
+        design: Design,
+        alpha: float,
+        sample_weight: ArrayLike | None,
+        fit_intercept: bool,
+        **fields: Any,
+    ) -> Self:
+        """Check what all problems have, and add the fields of a subclass."""
+        n = design.shape[0]
+        return cls(
+            design=design, weights=check_weights(sample_weight, n),
+            uniform=sample_weight is None, alpha=check_positive("alpha", alpha),
+            fit_intercept=bool(fit_intercept), n=float(n), **fields,
+        )  # fmt: skip
+
     @property
     def rank(self) -> int:
         """Number of features."""
@@ -71,6 +88,16 @@ class Problem(ABC):
     @abstractmethod
     def best_constant(self) -> Any:
         """Return the intercept to start from with zero coefficients."""
+
+    def flat(self, W: NDArray, b: NDArray) -> NDArray:
+        """Return one vector: W column by column, then the intercepts if free."""
+        return np.append(W.T.ravel(), b) if self.fit_intercept else W.T.ravel()
+
+    def split(self, flat: NDArray) -> tuple[NDArray, NDArray]:
+        """Return W and b of such a vector, zero intercepts if they are not free."""
+        (rank, width), intercepts, _ = self.shapes
+        b = flat[rank * width :] if self.fit_intercept else np.zeros(intercepts)
+        return flat[: rank * width].reshape(width, rank).T, b
 
     def spread(self, res: NDArray) -> float:
         """Return the mean size of the nonzero residuals, outlying ones cut down."""

@@ -98,7 +98,7 @@ class ResidentSearch(CertifiedSearch[NewtonProblem]):
         """Return the certificate of the current point from ``Z^T (s a)^T``."""
         p, design = self.problem, self.problem.design
         every = max(1, design.shape[0] // _SAMPLED)
-        losses = design.part_values(parts.positive_losses, self.parts, every)
+        (losses,) = self._sums(parts.positive_losses, every)
         limit = typical_limit(np.concatenate(losses))
         shift = self._balance() if p.fit_intercept else Shift()
         dual, (change, young, loss, capped, totals) = design.step(

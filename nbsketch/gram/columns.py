@@ -10,12 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
-from nbsketch._jit.products import (
-    PARTS,
-    add_all,
-    add_normal_parallel,
-    add_normal_serial,
-)
+from nbsketch._jit import products as jit
 from nbsketch._jit.threads import run_tiles
 from nbsketch._memory import fits
 from nbsketch._validation import check_rows
@@ -40,13 +35,15 @@ def normal_of(
 ) -> NDArray:
     """Return Z^T W Z V for V of shape (s, d), given blocks of the rows of Z."""
     V = np.ascontiguousarray(V.T, dtype=np.float64)
-    out, start = np.zeros((PARTS, *V.shape)), 0
+    out, start = np.zeros((jit.PARTS, *V.shape)), 0
     for Z in blocks:
         stop = start + len(Z)
         part = np.ones(len(Z)) if weights is None else weights[start:stop]
-        seconds = _SECONDS_PER_VALUE * Z.size * len(V) / PARTS
-        args = Z, V, part, out
-        run_tiles(add_normal_serial, add_normal_parallel, PARTS, seconds, *args)
+        seconds = _SECONDS_PER_VALUE * Z.size * len(V) / jit.PARTS
+        run_tiles(
+            jit.add_normal_serial, jit.add_normal_parallel, jit.PARTS, seconds,
+            Z, V, part, out,
+        )  # fmt: skip
         start = stop
     return out.sum(axis=0).T
 
@@ -56,7 +53,7 @@ def adjoint_of(blocks: Iterable[NDArray], U: NDArray, size: int) -> NDArray:
     out, start = np.zeros((U.shape[1], size)), 0
     for Z in blocks:
         for c, total in enumerate(out):
-            add_all(Z, np.ascontiguousarray(U[start : start + len(Z), c]), total)
+            jit.add_all(Z, np.ascontiguousarray(U[start : start + len(Z), c]), total)
         start += len(Z)
     return out.T
 

@@ -11,13 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._jit.products import (
-    add_all,
-    add_combination,
-    add_few_combinations,
-    products_of_few,
-    row_products,
-)
+from nbsketch._jit import products
 from nbsketch._validation import check_matrix
 
 # Rows copied at a time where a product needs a scaled or gathered copy: stays in cache.
@@ -259,13 +253,13 @@ def as_design(Z: Any) -> Design:
 def _times(block: NDArray, W: NDArray) -> NDArray:
     out = np.empty(block.shape[:1] + W.shape[1:])
     if W.ndim == 1:
-        row_products(block, W, out)
+        products.row_products(block, W, out)
         return out
     if W.shape[1] == 1:
-        row_products(block, W[:, 0], out[:, 0])
+        products.row_products(block, W[:, 0], out[:, 0])
         return out
     if W.shape[1] <= _FEW_COLUMNS:
-        products_of_few(block, np.ascontiguousarray(W.T), out)
+        products.products_of_few(block, np.ascontiguousarray(W.T), out)
         return out
     if block.dtype == np.float64:
         return np.matmul(block, W, out=out)
@@ -279,9 +273,9 @@ def _add_transposed(
     block: NDArray, A: NDArray, chosen: NDArray | None, out: NDArray
 ) -> None:
     if A.ndim == 1 and chosen is None:
-        add_all(block, A, out)
+        products.add_all(block, A, out)
     elif A.ndim == 1:
-        add_combination(block, chosen, A, out)
+        products.add_combination(block, chosen, A, out)
     elif A.shape[1] == 1:
         _add_transposed(block, A[:, 0], chosen, out[:, 0])
     elif A.shape[1] <= _FEW_COLUMNS:
@@ -298,10 +292,10 @@ def _add_few_combinations(
 ) -> None:
     total = np.zeros(out.shape[::-1])
     if chosen is None:
-        add_few_combinations(block, A, total)
+        products.add_few_combinations(block, A, total)
     else:
         for part, chunk in _chunks(block, chosen):
-            add_few_combinations(chunk, A[part], total)
+            products.add_few_combinations(chunk, A[part], total)
     out += total.T
 
 

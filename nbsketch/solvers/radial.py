@@ -30,12 +30,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cho_factor, cho_solve
 
-from nbsketch._jit.radial import (
-    radial_point,
-    radial_slope,
-    radial_young,
-    times_curvature,
-)
+from nbsketch._jit import radial as jit
 from nbsketch.losses import ELQ, as_loss
 from nbsketch.solvers._certified.problem import (
     Certificate,
@@ -137,7 +132,7 @@ class RadialProblem(Problem):
             a, gradient = self._balanced(a, between, gradient)
             imbalance = self.weights @ a
         rho = self.alpha * W - gradient / self.n
-        young = radial_young(res, self.weights, a, *self.radial_numbers)
+        young = jit.radial_young(res, self.weights, a, *self.radial_numbers)
         young += float(np.abs(b * imbalance).sum())
         losses = self.numbers.value(np.sqrt(np.einsum("ij,ij->i", res, res)))
         return certificate(self, W, b, a.copy(), rho, losses, young)
@@ -308,7 +303,7 @@ class RadialSearch(CertifiedSearch[RadialProblem]):
 
     def _evaluate(self) -> bool:
         p = self.problem
-        self.young = radial_point(
+        self.young = jit.radial_point(
             self.res, p.weights, self.center, *p.radial_numbers, self.sigma,
             self.a, self.unit, self.across, self.along,
         )  # fmt: skip
@@ -355,7 +350,7 @@ class RadialSearch(CertifiedSearch[RadialProblem]):
         forward = p.predict(P, q)
         weighted = np.empty_like(forward)
         across, along = p.weights * self.across, p.weights * self.along
-        times_curvature(forward, self.unit, across, along, weighted)
+        jit.times_curvature(forward, self.unit, across, along, weighted)
         back = weighted.sum(axis=0) / p.n + lift * q
         return p.flat(p.transposed(weighted) / p.n + p.alpha * P, back), forward
 
@@ -363,7 +358,7 @@ class RadialSearch(CertifiedSearch[RadialProblem]):
         p, (D, shift) = self.problem, self.problem.split(direction)
 
         def slopes(t: float) -> tuple[float, float]:
-            return radial_slope(
+            return jit.radial_slope(
                 t, self.res, self.move, p.weights, self.center, *p.radial_numbers,
                 self.sigma,
             )  # fmt: skip

@@ -16,12 +16,7 @@ from nbsketch.losses import (
     SquareLoss,
     as_loss,
 )
-from nbsketch.solvers._certified.problem import (
-    check_factor,
-    check_labels,
-    check_targets,
-    check_weights,
-)
+from nbsketch.solvers._certified import checks
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.row_loss import conjugate_numbers
 
@@ -116,7 +111,7 @@ def stochastic_problem(
     n_outputs = targets.shape[1] if levels is None else len(levels)
     variable = check_choice("variable", variable, ("W", "Gamma"))
     return StochasticProblem(
-        design, targets, check_weights(sample_weight, n), loss,
+        design, targets, checks.weights(sample_weight, n), loss,
         _kind(loss, scalar, levels), _numbers(loss, levels, n_outputs),
         check_real("alpha", alpha, low=0),
         _mix(T, n_outputs, scalar, variable), _penalty(penalty, rank, variable),
@@ -129,12 +124,12 @@ def _targets(Y: ArrayLike, n: int, loss: Loss) -> NDArray:
     targets = np.array(Y, dtype=float, order="C")
     if targets.ndim not in (1, 2) or len(targets) != n or targets.size == 0:
         raise ValueError(f"`Y` must have shape ({n},) or ({n}, d), got {targets.shape}")
-    check_targets("Y", targets, targets.shape)
+    checks.targets("Y", targets, targets.shape)
     if targets.ndim == 2 and not (loss.is_radial or loss.is_classification):
         raise ValueError(
             f"`Y` must have shape ({n},) for {loss!r}, got {targets.shape}"
         )
-    return check_labels("Y", targets, loss)
+    return checks.labels("Y", targets, loss)
 
 
 def _levels(quantiles: ArrayLike, loss: Loss, targets: NDArray) -> NDArray:
@@ -181,7 +176,7 @@ def _mix(T: ArrayLike | None, n_outputs: int, scalar: bool, variable: str) -> ND
         return np.eye(n_outputs)
     if scalar:
         raise ValueError("`T` must be None for a single output, got an array")
-    factor = check_factor(T, n_outputs)
+    factor = checks.factor(T, n_outputs)
     return factor.T @ factor if variable == "Gamma" else factor
 
 

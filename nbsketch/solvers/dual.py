@@ -35,13 +35,7 @@ from numpy.typing import ArrayLike, NDArray
 from nbsketch._validation import check_integer, check_positive, check_real
 from nbsketch.losses import as_loss
 from nbsketch.outputs import check_levels
-from nbsketch.solvers._certified.problem import (
-    check_factor,
-    check_labels,
-    check_state,
-    check_targets,
-    check_weights,
-)
+from nbsketch.solvers._certified import checks
 from nbsketch.solvers._dual.matrix import (
     CoupledMatrix,
     CoupledPreconditioner,
@@ -117,14 +111,14 @@ class DualPath:
     ) -> None:
         self.K, self.shape, self.state, self.callback = K, shape, state, callback
         self.alphas = [check_positive("alpha", alpha) for alpha in alphas]
-        self.weights = check_weights(sample_weight, shape[0])
+        self.weights = checks.weights(sample_weight, shape[0])
         self.fit_intercept = bool(fit_intercept)
         self.tol = check_positive("tol", tol)
         self.max_iter = check_integer("max_iter", max_iter)
         self.max_seconds = check_real("max_seconds", max_seconds, low=0)
         self.rng = np.random.default_rng(random_state)
         if state is not None:
-            check_state(state, shape, shape[1:], shape)
+            checks.state(state, shape, shape[1:], shape)
 
     def factor(self, rank: int) -> NDArray:
         """Return a low-rank factor of K for the smallest penalty."""
@@ -340,7 +334,7 @@ def dual_path(
     operator, loss = as_operator(K), as_loss(loss)
     n = operator.shape[0]
     columns = [np.ascontiguousarray(column) for column in check_columns(y, n).T]
-    check_labels("y", np.array(columns), loss)
+    checks.labels("y", np.array(columns), loss)
     path = DualPath(operator, alphas, np.shape(y), **options)
     share = 1.0 if conjugate_numbers(loss).gam > 0 else RANK_WITH_KINKS
     factor = path.factor(default_rank(n, share))
@@ -449,7 +443,7 @@ def joint_dual_path(
     """
     operator, levels = as_operator(K), np.array(check_levels("quantiles", quantiles))
     n, d = operator.shape[0], len(levels)
-    T, targets = check_factor(T, d), check_targets("y", y, (n,))
+    T, targets = checks.factor(T, d), checks.targets("y", y, (n,))
     path = DualPath(operator, alphas, (n, d), **options)
     factor = path.factor(default_rank(n, RANK_WITH_KINKS, len(T)))
     coupled = CoupledMatrix(operator, T.T @ T)

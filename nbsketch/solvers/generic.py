@@ -36,13 +36,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import optimize
 
 from nbsketch.losses import Loss, as_loss
-from nbsketch.solvers._certified.problem import (
-    Certificate,
-    Problem,
-    certificate,
-    check_labels,
-    check_targets,
-)
+from nbsketch.solvers._certified import checks
+from nbsketch.solvers._certified.problem import Certificate, Problem
 from nbsketch.solvers._certified.search import (
     Callback,
     Report,
@@ -190,7 +185,7 @@ class GenericProblem(Problem):
         young += _ROUNDING * float(self.weights @ noise)
         rho = self.alpha * w - self.design.rmv(self.weights * a) / self.n
         young += abs(b * float(self.weights @ a))
-        return certificate(self, w, b, a.copy(), rho, losses, young)
+        return self.certificate(w, b, a.copy(), rho, losses, young)
 
 
 def _shares(pairs: tuple[Pair, ...]) -> tuple[float, ...]:
@@ -530,7 +525,7 @@ def solve_generic(
     (array([2.]), 1.0, True)
     """
     design, loss = as_design(design), as_loss(loss)
-    y = check_labels("y", check_targets("y", y, design.shape[:1]), loss)
+    y = checks.labels("y", checks.targets("y", y, design.shape[:1]), loss)
     problem = GenericProblem.of(
         design, alpha, sample_weight, fit_intercept, y=y, loss=loss
     )

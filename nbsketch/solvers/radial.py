@@ -32,14 +32,8 @@ from scipy.linalg import cho_factor, cho_solve
 
 from nbsketch._jit import radial as jit
 from nbsketch.losses import ELQ, as_loss
-from nbsketch.solvers._certified.problem import (
-    Certificate,
-    Problem,
-    certificate,
-    check_factor,
-    check_state,
-    check_targets,
-)
+from nbsketch.solvers._certified import checks
+from nbsketch.solvers._certified.problem import Certificate, Problem
 from nbsketch.solvers._certified.search import Callback, CertifiedSearch, minimize
 from nbsketch.solvers._linear.conjugate_gradients import conjugate_gradients
 from nbsketch.solvers.design import Design, as_design
@@ -135,7 +129,7 @@ class RadialProblem(Problem):
         young = jit.radial_young(res, self.weights, a, *self.radial_numbers)
         young += float(np.abs(b * imbalance).sum())
         losses = self.numbers.value(np.sqrt(np.einsum("ij,ij->i", res, res)))
-        return certificate(self, W, b, a.copy(), rho, losses, young)
+        return self.certificate(W, b, a.copy(), rho, losses, young)
 
     def _balanced(
         self, a: NDArray, between: NDArray, gradient: NDArray
@@ -476,9 +470,9 @@ def solve_radial(
     >>> solution.coef.round(1), solution.converged
     (array([[2., 0.]]), True)
     """
-    design, loss, T = as_design(design), as_loss(loss).check_radial(), check_factor(T)
+    design, loss, T = as_design(design), as_loss(loss).check_radial(), checks.factor(T)
     n, d = design.shape[0], T.shape[1]
-    Y = check_targets("Y", Y, (n, d))
+    Y = checks.targets("Y", Y, (n, d))
     # T = left diag(t) turn: with outputs turned by `turn` the factor is diagonal
     left, t, turn = np.linalg.svd(T)
     left = left[:, : len(t)]
@@ -487,7 +481,7 @@ def solve_radial(
         design, alpha, sample_weight, fit_intercept, Y=Y @ turn.T, numbers=numbers, t=t
     )
     if state is not None:
-        check_state(state, (design.shape[1], len(T)), (d,), (n, d))
+        checks.state(state, (design.shape[1], len(T)), (d,), (n, d))
         state = _turned(state, left, turn)
     solution = minimize(problem, RadialSearch, tol, max_iter, state, callback)
     assert solution.state is not None  # a search ends with a state and a dual point

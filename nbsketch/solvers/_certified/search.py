@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._validation import check_integer, check_positive
-from nbsketch.solvers._certified.problem import Certificate, Problem, check_state
+from nbsketch.solvers._certified import checks
+from nbsketch.solvers._certified.problem import Certificate, Problem
 from nbsketch.solvers.solution import Solution, State
 
 _TRIALS = 60
@@ -454,7 +455,7 @@ def minimize(
     check_integer("max_iter", max_iter)
     if state is None:
         state = nested_start(problem, method, start)
-    check_state(state, *problem.shapes)
+    checks.state(state, *problem.shapes)
     report: Report | None = None
     if callback is not None:
 

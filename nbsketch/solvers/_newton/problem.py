@@ -12,15 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch.losses import Loss
-from nbsketch.solvers._certified.problem import (
-    Certificate,
-    Problem,
-    balance,
-    certificate,
-    check_factor,
-    check_labels,
-    check_targets,
-)
+from nbsketch.solvers._certified import checks
+from nbsketch.solvers._certified.problem import Certificate, Problem, balance
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.row_loss import RowLoss, row_loss
 
@@ -192,7 +185,7 @@ class NewtonProblem(Problem):
         young = self.young(res, a) + float(np.abs(b * imbalance).sum())
         losses = self.output_losses.values(res[:d].ravel()).reshape(d, -1).sum(axis=0)
         rho = self.alpha * W - gradient @ self.mixed_T.T / self.n
-        return certificate(self, W, b, a, rho, losses, young)
+        return self.certificate(W, b, a, rho, losses, young)
 
     def _entries(self, rows: NDArray) -> NDArray:
         """Return the places of the entries of rows."""
@@ -242,12 +235,12 @@ def newton_problem(
 ) -> NewtonProblem:
     """Check the arguments and build the problem of a loss, or of row losses."""
     n = design.shape[0]
-    y = check_targets("y", y, (n,))
+    y = checks.targets("y", y, (n,))
     loss = losses if isinstance(losses, Loss) else None
     if isinstance(losses, Loss):
-        losses = row_loss(losses, check_labels("y", y, losses))
+        losses = row_loss(losses, checks.labels("y", y, losses))
     m = len(losses.lo) // n
     return NewtonProblem.of(
         design, alpha, sample_weight, fit_intercept, y=y, losses=losses, loss=loss,
-        T=check_factor(T, (m + 1) // 2 if ordered else m), ordered=ordered,
+        T=checks.factor(T, (m + 1) // 2 if ordered else m), ordered=ordered,
     )  # fmt: skip

@@ -65,14 +65,14 @@ class ResidentSearch(CertifiedSearch[NewtonProblem]):
     def _hold(self, state: State) -> None:
         """Send targets, weights and the dual point of a warm start to the blocks."""
         p, dual = self.problem, state.dual
-        held = dual.parts if isinstance(dual, HeldRows) else None
-        vector = None if held is not None or dual is None else np.ravel(dual)
+        if dual is not None:
+            dual = dual.parts if isinstance(dual, HeldRows) else np.ravel(dual)
         shared = replace(
             p, design=ArrayDesign._trusted(np.empty((0, p.rank))), y=p.y[:0],
             weights=p.weights[:0], losses=p.losses.take(slice(0)),
         )  # fmt: skip
-        vectors = p.y, None if p.uniform else p.weights, vector
-        self.parts = p.design.hold(Part.of, vectors, held, shared)
+        vectors = p.y, None if p.uniform else p.weights, dual
+        self.parts = p.design.hold(Part.of, vectors, shared)
 
     def _step(self, function: Any, *args: Any) -> tuple:
         """Replace the parts by those of a function; return its sums."""

@@ -250,7 +250,7 @@ def test_preconditioner_is_the_inverse(centered, rng):
     R = rng.normal(size=(60, 3)) * [1.0, 1e20, 1e-20]
     unit = rng.normal(size=60)
     unit *= centered / np.linalg.norm(unit)
-    pre = FalkonPreconditioner(C, n, 1e-9, unit if centered else None)
+    pre = FalkonPreconditioner(C, n, 1e-9, unit)
     solved = pre.solve(R, alphas)
     J = np.eye(60) - np.outer(unit, unit)
     for c, alpha in enumerate(alphas):

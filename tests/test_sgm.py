@@ -18,13 +18,13 @@ from nbsketch.losses import (
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.sgm import (
     REGIMES,
+    RowStream,
     average_start,
     sgm_iterates,
     sgm_regime,
     solve_sgm,
     stream_sgm,
 )
-from nbsketch.solvers.stochastic import RowStream
 
 N, R, D = 40, 7, 3
 SCALAR = [
@@ -47,7 +47,7 @@ def data(n=N, n_outputs=1, dtype=float):
 
 def rows_of(seed, count, n=N, weights=None):
     """Return the rows that a solver with rng=seed draws."""
-    return RowStream.of(np.random.default_rng(seed), weights, n).take(0, count)
+    return RowStream(np.random.default_rng(seed), weights, n).take(0, count)
 
 
 def largest_square(Z):
@@ -291,7 +291,7 @@ def test_many_steps_are_split_without_a_seam(monkeypatch):
     Z, Y = data()
     options = {"step": 1.0, "batch_size": 3, "n_steps": 50, "rng": 0, "average": True}
     whole = solve_sgm(Z, Y[:, 0], **options)
-    monkeypatch.setattr("nbsketch.solvers.stochastic._ROWS_PER_CALL", 10)
+    monkeypatch.setattr("nbsketch.solvers.sgm._ROWS_PER_CALL", 10)
     assert_array_equal(solve_sgm(Z, Y[:, 0], **options).coef, whole.coef)
 
 
@@ -299,14 +299,14 @@ def test_many_steps_are_split_without_a_seam(monkeypatch):
 
 
 def test_rows_do_not_depend_on_how_they_are_asked_for():
-    stream = RowStream.of(np.random.default_rng(0), None, 1000)
+    stream = RowStream(np.random.default_rng(0), None, 1000)
     whole = stream.take(0, 50)
     assert_array_equal(np.concatenate([stream.take(0, 7), stream.take(7, 43)]), whole)
 
 
 def test_rows_are_uniform_and_independent():
     n, count = 50, 200_000
-    rows = RowStream.of(np.random.default_rng(0), None, n).take(0, count)
+    rows = RowStream(np.random.default_rng(0), None, n).take(0, count)
     assert rows.min() == 0
     assert rows.max() == n - 1
     assert_chi_square(np.bincount(rows, minlength=n), np.full(n, count / n))
@@ -318,7 +318,7 @@ def test_rows_are_as_likely_as_their_weights():
     rng = np.random.default_rng(0)
     weights = rng.exponential(size=60) ** 2
     weights[[0, 10, 11, 59]] = 0.0
-    rows = RowStream.of(rng, weights, 60).take(0, 200_000)
+    rows = RowStream(rng, weights, 60).take(0, 200_000)
     counts, drawn = np.bincount(rows, minlength=60), weights > 0
     assert not counts[~drawn].any()
     assert_chi_square(counts[drawn], 200_000 * weights[drawn] / weights.sum())

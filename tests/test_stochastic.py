@@ -285,7 +285,7 @@ def test_average_is_the_mean_of_the_second_half():
 def test_many_steps_are_split_without_a_seam(monkeypatch):
     case = Case(SquareLoss(), "scalar")
     whole = case.solve(batch_size=3, rng=0, schedule="cosine")
-    monkeypatch.setattr("nbsketch.solvers._stochastic.epochs._STEPS_PER_CALL", 5)
+    monkeypatch.setattr("nbsketch.solvers.stochastic._STEPS_PER_CALL", 5)
     parts = case.solve(batch_size=3, rng=0, schedule="cosine")
     assert_allclose(parts.coef, whole.coef, rtol=0, atol=1e-13)
 

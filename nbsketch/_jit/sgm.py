@@ -16,8 +16,8 @@ from numba.extending import intrinsic
 
 from nbsketch._jit.compiler import REORDER, compiled
 
-# What a loss depends on: residuals, or margins of labels -1 and 1.
-RESIDUAL, MARGIN, LOGISTIC = range(3)
+# Which residual a loss looks at: the codes of `nbsketch._jit.sgd`.
+COLUMNS, RADIAL, MARGIN, LOGISTIC = range(4)
 
 # The constants of the splitmix64 generator (Steele, Lea and Flood 2014).
 _WEYL = np.uint64(0x9E3779B97F4A7C15)
@@ -131,7 +131,7 @@ def _pull(
             product += Z[i, k] * point[j, k]
         out[j] = Y[i, j] - product - point[j, rank]
         square += out[j] * out[j]
-    if kind != RESIDUAL:
+    if kind >= MARGIN:
         _margin_pull(kind, Y, i, numbers, out)
         return
     gam, eps, lo, hi = numbers
@@ -192,7 +192,7 @@ def run_steps(
     Parameters
     ----------
     kind : int
-        RESIDUAL, or MARGIN or LOGISTIC for labels -1 and 1.
+        COLUMNS or RADIAL, or MARGIN or LOGISTIC for labels -1 and 1.
     Z, Y : arrays of shape (n, r) and (n, d)
         Features (float32 or float64) and targets.
     order : array of int

@@ -23,7 +23,7 @@ from nbsketch.gram.columns import (
 )
 from nbsketch.gram.form import CompiledForm, KernelLike, middle_of, rounded_rows
 from nbsketch.gram.product import Product
-from nbsketch.solvers.design import ArrayDesign, Design
+from nbsketch.solvers.design import ArrayDesign, Design, pieces_of
 from nbsketch.solvers.scratch import in_memory, stored_or
 
 # Features up to this size are brought here, and those of a sample of the rows.
@@ -97,13 +97,7 @@ class PartitionedDesign(Design):
     def rmv(self, A: ArrayLike, rows: NDArray | None = None) -> NDArray:
         """Return ``Z[rows]^T A`` for A with one row per row of Z chosen."""
         A = np.ascontiguousarray(A, dtype=float)
-        if rows is None:
-            tasks = self._partitions.tasks(_rmv, (None,), [A])
-        else:
-            self._check_rows(rows)
-            chosen = self._partitions.choose(rows)
-            tasks = [task(_rmv, c.block, A[c.place], c.local) for c in chosen]
-        return self._sum(tasks, self.shape[1:] + A.shape[1:])
+        return self._sum(_rmv, rows, A, shape=self.shape[1:] + A.shape[1:])
 
     def gram(
         self,
@@ -113,15 +107,7 @@ class PartitionedDesign(Design):
         exact: bool = True,
     ) -> NDArray:
         """Return ``Z[rows]^T diag(weights) Z[rows]``: see `Design.gram`."""
-        if rows is None:
-            tasks = self._partitions.tasks(_gram, (None, exact), [weights])
-        else:
-            self._check_rows(rows)
-            tasks = []
-            for c in self._partitions.choose(rows):
-                part = None if weights is None else weights[c.place]
-                tasks.append(task(_gram, c.block, part, c.local, exact))
-        return self._sum(tasks, (self.shape[1],) * 2)
+        return self._sum(_gram, rows, weights, exact, shape=(self.shape[1],) * 2)
 
     def gather(self, rows: NDArray) -> Design:
         """Return the features of the given rows, in memory if they are small."""
@@ -143,21 +129,10 @@ class PartitionedDesign(Design):
         """Return the sums of the tuples ``function(block, *parts, *args)``."""
         return self._partitions.total(function, *args, rows=rows)
 
-    def hold(
-        self,
-        make: Callable[..., Any],
-        rows: Sequence,
-        parts: Sequence | None,
-        *args: Any,
-    ) -> list:
+    def hold(self, make: Callable[..., Any], rows: Sequence, *args: Any) -> list:
         """Return what each block holds: see `Design.hold`."""
-        tasks = []
-        for k, (i, j) in enumerate(pairwise(self._partitions.starts)):
-            pieces = [None if a is None else a[i:j] for a in rows]
-            if parts is not None:
-                pieces[-1] = parts[k]
-            tasks.append(task(make, *pieces, *args))
-        return kept(tasks)
+        pieces = pieces_of(rows, pairwise(self._partitions.starts))
+        return kept([task(make, *part, *args) for part in pieces])
 
     def step(
         self, function: Callable[..., tuple], parts: Sequence, *args: Any
@@ -179,21 +154,33 @@ class PartitionedDesign(Design):
     def part_sums(
         self, function: Callable[..., tuple], parts: Sequence, *args: Any
     ) -> tuple:
-        """Return the sums of the tuples ``function(part, *args)``."""
+        """Return the sums of the tuples ``function(part, *args)``; lists are joined."""
         return computed([tree_sum([task(function, p, *args) for p in parts])])[0]
-
-    def part_values(
-        self, function: Callable[..., Any], parts: Sequence, *args: Any
-    ) -> list:
-        """Return ``function(part, *args)`` of each part."""
-        return computed([task(function, part, *args) for part in parts])
 
     def _with_parts(self, function: Callable, parts: Sequence, args: tuple) -> list:
         blocks = zip(self._partitions.blocks, parts, strict=True)
         return [task(function, block, part, *args) for block, part in blocks]
 
-    def _sum(self, tasks: list[Any], shape: tuple[int, ...]) -> NDArray:
-        """Return the sum of the first results of tasks: small ones are added here."""
+    def _sum(
+        self,
+        function: Callable[..., tuple[NDArray]],
+        rows: NDArray | None,
+        values: NDArray | None,
+        *args: Any,
+        shape: tuple[int, ...],
+    ) -> NDArray:
+        """Return the sum of ``function(block, values, rows, *args)[0]``.
+
+        `values` have one entry for each of the rows; small results are added here.
+        """
+        if rows is None:
+            tasks = self._partitions.tasks(function, (None, *args), [values])
+        else:
+            self._check_rows(rows)
+            tasks = []
+            for c in self._partitions.choose(rows):
+                part = None if values is None else values[c.place]
+                tasks.append(task(function, c.block, part, c.local, *args))
         if 8 * len(tasks) * np.prod(shape) > _SUMMED_BYTES:
             tasks = [tree_sum(tasks)]
         return sum((part[0] for part in computed(tasks)), start=np.zeros(shape))

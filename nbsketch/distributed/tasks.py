@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from nbsketch import _memory
 from nbsketch._blas import one_thread
 from nbsketch.distributed.collections import as_dask_array, dask_module
-from nbsketch.solvers.design import added
+from nbsketch.solvers.design import added, pieces_of
 
 # A task is run again so many times after an error of a worker.
 _RETRIES = 3
@@ -190,12 +190,9 @@ class Partitions:
     def tasks(self, function: Callable, args: tuple, rows: Sequence) -> list[Any]:
         """Return a task for each block: see `each`."""
         shared = [a if _is_small(a) else literal(a) for a in args]
-        bounds = pairwise(self.starts)
-        parts = [[None if a is None else a[i:j] for a in rows] for i, j in bounds]
-        return [
-            task(function, block, *part, *shared)
-            for block, part in zip(self.blocks, parts, strict=True)
-        ]
+        parts = pieces_of(rows, pairwise(self.starts))
+        pairs = zip(self.blocks, parts, strict=True)
+        return [task(function, block, *part, *shared) for block, part in pairs]
 
     def choose(self, rows: NDArray) -> Iterator[Chosen]:
         """Yield ascending rows by partition, without partitions that have none."""

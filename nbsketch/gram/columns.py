@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -9,12 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
-from nbsketch._jit.products import (
-    PARTS,
-    add_all,
-    add_normal_parallel,
-    add_normal_serial,
-)
+from nbsketch._jit import products as jit
 from nbsketch._jit.threads import run_tiles
 from nbsketch._memory import fits
 from nbsketch._validation import check_rows
@@ -39,13 +35,15 @@ def normal_of(
 ) -> NDArray:
     """Return Z^T W Z V for V of shape (s, d), given blocks of the rows of Z."""
     V = np.ascontiguousarray(V.T, dtype=np.float64)
-    out, start = np.zeros((PARTS, *V.shape)), 0
+    out, start = np.zeros((jit.PARTS, *V.shape)), 0
     for Z in blocks:
         stop = start + len(Z)
         part = np.ones(len(Z)) if weights is None else weights[start:stop]
-        seconds = _SECONDS_PER_VALUE * Z.size * len(V) / PARTS
-        args = Z, V, part, out
-        run_tiles(add_normal_serial, add_normal_parallel, PARTS, seconds, *args)
+        seconds = _SECONDS_PER_VALUE * Z.size * len(V) / jit.PARTS
+        run_tiles(
+            jit.add_normal_serial, jit.add_normal_parallel, jit.PARTS, seconds,
+            Z, V, part, out,
+        )  # fmt: skip
         start = stop
     return out.sum(axis=0).T
 
@@ -55,13 +53,13 @@ def adjoint_of(blocks: Iterable[NDArray], U: NDArray, size: int) -> NDArray:
     out, start = np.zeros((U.shape[1], size)), 0
     for Z in blocks:
         for c, total in enumerate(out):
-            add_all(Z, np.ascontiguousarray(U[start : start + len(Z), c]), total)
+            jit.add_all(Z, np.ascontiguousarray(U[start : start + len(Z), c]), total)
         start += len(Z)
     return out.T
 
 
-class SketchedOperator:
-    """What an operator K S^T knows of its sketch S."""
+class SketchedOperator(ABC):
+    """The columns Z = K S^T of a sketch S as an operator."""
 
     shape: tuple[int, int]
     _sketch: Any
@@ -78,6 +76,22 @@ class SketchedOperator:
     def squared_norm(self) -> float:
         """Return an upper bound of the largest eigenvalue of S S^T."""
         return self._sketch.squared_norm()
+
+    @abstractmethod
+    def core(self) -> NDArray:
+        """Return S K S^T of shape (s, s) in float64."""
+
+    @abstractmethod
+    def normal(self, V: NDArray, weights: NDArray | None = None) -> NDArray:
+        """Return Z^T W Z V for V of shape (s, d)."""
+
+    @abstractmethod
+    def adjoint(self, U: NDArray) -> NDArray:
+        """Return Z^T U for U of shape (n, d)."""
+
+    @abstractmethod
+    def take(self, rows: NDArray) -> ColumnBlocks:
+        """Return the rows of an index, in ascending order."""
 
 
 class ColumnBlocks:

@@ -8,13 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from nbsketch._jit.gram import (
-    GROUP,
-    PRODUCT,
-    fold_parallel,
-    fold_serial,
-    lanes,
-)
+from nbsketch._jit.gram import GROUP, PRODUCT, fold_parallel, fold_serial, lanes
 from nbsketch._jit.threads import run_tiles
 from nbsketch.gram.form import METRICS, PROFILES, CompiledForm, numbers
 

@@ -12,14 +12,7 @@ from numpy.typing import NDArray
 
 from nbsketch._blas import one_thread
 from nbsketch._jit.threads import run_blocks
-from nbsketch.gram.dense import (
-    Entries,
-    PackedLandmarks,
-    entries_of,
-    fill_values,
-    fold_dense,
-    pack_landmarks,
-)
+from nbsketch.gram import dense
 from nbsketch.gram.form import CompiledForm, KernelLike
 from nbsketch.gram.sparse import evaluate_sparse, fold_sparse
 
@@ -113,14 +106,14 @@ def _sparse(form: Any, block: Any) -> _Tile:
 
 
 def _along(form: Any, block: NDArray) -> _Tile:
-    packed = pack_landmarks(form, block)  # once for all rows
-    return lambda rows, buffer: fill_values(packed, rows, buffer[: len(block)])
+    packed = dense.pack_landmarks(form, block)  # once for all rows
+    return lambda rows, buffer: dense.fill_values(packed, rows, buffer[: len(block)])
 
 
 def _across(form: Any, block: NDArray) -> _Tile:
     def tile(rows: NDArray, buffer: NDArray) -> NDArray:
         out = buffer[: len(block)].reshape(len(rows), len(block))
-        return fill_values(pack_landmarks(form, rows), block, out).T
+        return dense.fill_values(dense.pack_landmarks(form, rows), block, out).T
 
     return tile
 
@@ -176,7 +169,7 @@ class Product:
             fold_sparse(form, X, self.landmarks, self.weights, out)
         elif form is not None and self._is_fused:
             packed, entries = self._packed
-            fold_dense(packed, X, entries, out)
+            dense.fold_dense(packed, X, entries, out)
         else:
             weights = self.weights if tiled else MatrixWeights(self.weights)
             fold_by_tiles(self.kernel, X, self.landmarks, weights, out)
@@ -191,8 +184,8 @@ class Product:
         landmarks, factors = chosen
         # Vector lanes are landmarks: the values of a row of X are written in one piece.
         form: Any = self._form
-        packed = pack_landmarks(form, X, self.dtype)
-        fill_values(packed, landmarks, out, factors[0])
+        packed = dense.pack_landmarks(form, X, self.dtype)
+        dense.fill_values(packed, landmarks, out, factors[0])
         if np.any(factors != factors[0]):
             out *= factors / factors[0]
         return out
@@ -232,8 +225,8 @@ class Product:
         return np.ascontiguousarray(self.landmarks[rows.indices]), factors
 
     @cached_property
-    def _packed(self) -> tuple[PackedLandmarks, Entries]:
+    def _packed(self) -> tuple[dense.PackedLandmarks, dense.Entries]:
         form: Any = self._form
-        pointers, rows, values = entries_of(self.weights)
+        pointers, rows, values = dense.entries_of(self.weights)
         entries = pointers, rows, values.astype(self.dtype, copy=False)
-        return pack_landmarks(form, self.landmarks, self.dtype), entries
+        return dense.pack_landmarks(form, self.landmarks, self.dtype), entries

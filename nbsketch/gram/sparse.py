@@ -10,21 +10,17 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from nbsketch._blas import one_thread
+from nbsketch._jit import sparse as jit
 from nbsketch._jit.gram import finish_parallel, finish_serial
-from nbsketch._jit.sparse import (
-    DISTANCE,
-    INNER,
-    SIMILARITY,
-    TILE_ROWS,
-    fill_norms,
-    fill_parallel,
-    fill_serial,
-)
 from nbsketch._jit.threads import run_tiles
 from nbsketch.gram.form import PROFILES, CompiledForm, numbers
 
 # Metrics that are functions of an inner product and two norms.
-_FROM_PRODUCT = {"product": INNER, "squared": DISTANCE, "tanimoto": SIMILARITY}
+_FROM_PRODUCT = {
+    "product": jit.INNER,
+    "squared": jit.DISTANCE,
+    "tanimoto": jit.SIMILARITY,
+}
 # Landmarks of one block: their sums fit into the first cache of one thread.
 _BLOCK = 2048
 # Memory of a tile of rows by one block of landmarks.
@@ -51,15 +47,15 @@ class _Block(NamedTuple):
     def sums(self, rows: tuple[NDArray, ...]) -> Iterator[tuple[slice, NDArray]]:
         """Yield (rows, sums with the landmarks), all rows in order, in one buffer."""
         n, m = rows[0].size - 1, self.norms.size
-        height = TILE_ROWS * max(1, _TILE_BYTES // (TILE_ROWS * m * 8))
+        height = jit.TILE_ROWS * max(1, _TILE_BYTES // (jit.TILE_ROWS * m * 8))
         buffer = np.empty((min(n, height), m))
         steps = rows[2].size / n * self.landmarks[2].size / self.scale.size
-        seconds = TILE_ROWS * (m * _SECONDS_PER_SUM + steps * _SECONDS_PER_STEP)
+        seconds = jit.TILE_ROWS * (m * _SECONDS_PER_SUM + steps * _SECONDS_PER_STEP)
         for start in range(0, n, height):
             out = buffer[: n - start]
             args = (self.what, rows, self.landmarks, self.lists, self.norms, self.scale)
             run_tiles(
-                fill_serial, fill_parallel, _tiles(out), seconds,
+                jit.fill_serial, jit.fill_parallel, _tiles(out), seconds,
                 *args, _DOUBTFUL, out, start,
             )  # fmt: skip
             yield slice(start, start + len(out)), out
@@ -108,7 +104,7 @@ def _block(form: CompiledForm, landmarks: sp.csr_array) -> _Block:
             f"'tanimoto'), got {form.metric!r}: pass dense rows"
         )
     arrays, norms = _arrays(landmarks), np.empty(landmarks.shape[0])
-    fill_norms(arrays, form.scale, norms, 0)
+    jit.fill_norms(arrays, form.scale, norms, 0)
     what, lists = _FROM_PRODUCT[form.metric], _lists(landmarks, form.scale)
     return _Block(what, arrays, lists, norms, form.scale)
 
@@ -142,12 +138,12 @@ def _finish(
         weights = _arrays(sp.csr_array((0, tile.shape[1])))
     kernel = (PROFILES[form.profile], form.degree, numbers(form, tile.dtype))
     args = (tile, kernel, weights, out, start)
-    seconds = TILE_ROWS * tile.shape[1] * _SECONDS_PER_VALUE
+    seconds = jit.TILE_ROWS * tile.shape[1] * _SECONDS_PER_VALUE
     run_tiles(finish_serial, finish_parallel, _tiles(tile), seconds, *args)
 
 
 def _tiles(rows: NDArray) -> int:
-    return -(-len(rows) // TILE_ROWS)
+    return -(-len(rows) // jit.TILE_ROWS)
 
 
 def _arrays(matrix: Any) -> tuple[NDArray, NDArray, NDArray]:

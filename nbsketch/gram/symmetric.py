@@ -9,14 +9,8 @@ import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
 from nbsketch._blas import one_thread
+from nbsketch._jit import symmetric as jit
 from nbsketch._jit.gram import BLOCK, GROUP, VECTOR, lanes
-from nbsketch._jit.symmetric import (
-    MAKE,
-    READ,
-    STORE,
-    multiply_parallel,
-    multiply_serial,
-)
 from nbsketch._jit.threads import run_tiles
 from nbsketch._memory import fits
 from nbsketch._validation import check_choice, check_rows
@@ -183,7 +177,7 @@ class _TilePairs:
         blocks = np.split(self._packed, self._blocks[1:-1] // GROUP)
         self._rows = np.concatenate([k.transpose(1, 0, 2).ravel() for k in blocks])
         self._places, total = _places(self._blocks)
-        self._kept, self._mode = kept, STORE if kept else MAKE
+        self._kept, self._mode = kept, jit.STORE if kept else jit.MAKE
         self._store = np.empty(total if kept else 0, X.dtype)
 
     def multiply(self, V: NDArray) -> NDArray:
@@ -194,18 +188,16 @@ class _TilePairs:
         rounds, _ = self._places.shape
         seconds = self._seconds(len(V)) / rounds
         run_tiles(
-            multiply_serial, multiply_parallel, rounds, seconds,
+            jit.multiply_serial, jit.multiply_parallel, rounds, seconds,
             self._kernel, self._rows, self._packed, self._norms,
             padded, out, self._store, self._mode, self._blocks, self._places,
         )  # fmt: skip
-        self._mode = READ if self._kept else MAKE
+        self._mode = jit.READ if self._kept else jit.MAKE
         return out[:, : self._n]
 
     def _seconds(self, columns: int) -> float:
-        q = self._packed.shape[1]
-        value = (
-            0 if self._mode == READ else _SECONDS_PER_PAIR + q * _SECONDS_PER_FEATURE
-        )
+        value = _SECONDS_PER_PAIR + self._packed.shape[1] * _SECONDS_PER_FEATURE
+        value *= self._mode != jit.READ
         return self._n**2 / 2 * (value + columns * _SECONDS_PER_COLUMN)
 
 

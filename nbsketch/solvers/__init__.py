@@ -6,50 +6,33 @@ nothing.
 
 from importlib import import_module
 
+# The public names of each module.
 _HOME = {
     "conjugate": (
-        "NotConvergedError",
-        "build_preconditioner",
-        "conjugate_path",
-        "solve_conjugate",
-        "solve_nystrom",
+        "NotConvergedError build_preconditioner conjugate_path solve_conjugate "
+        "solve_nystrom"
     ),
-    "design": ("ArrayDesign", "Design"),
-    "dual": ("dual_path", "joint_dual_path", "solve_dual", "solve_joint_dual"),
-    "exact": ("LeftOut", "leave_one_out_residuals", "solve_exact"),
-    "folds": ("Fold", "OrderEffect", "fold_errors", "order_effect"),
-    "filters": (
-        "CutoffFilter",
-        "Filter",
-        "IteratedRidgeFilter",
-        "LandweberFilter",
-        "RidgeFilter",
-    ),
-    "generic": ("solve_generic",),
-    "newton": ("solve_joint_pinball", "solve_scalar"),
-    "radial": ("solve_radial",),
-    "ridge": ("RidgePath", "cross_validation", "ridge_path"),
+    "design": "ArrayDesign Design",
+    "dual": "dual_path joint_dual_path solve_dual solve_joint_dual",
+    "exact": "LeftOut leave_one_out_residuals solve_exact",
+    "folds": "Fold OrderEffect fold_errors order_effect",
+    "filters": "CutoffFilter Filter IteratedRidgeFilter LandweberFilter RidgeFilter",
+    "generic": "solve_generic",
+    "newton": "solve_joint_pinball solve_scalar",
+    "radial": "solve_radial",
+    "ridge": "RidgePath cross_validation ridge_path",
     "sgm": (
-        "Iterate",
-        "Regime",
-        "SGMSolution",
-        "StreamState",
-        "sgm_iterates",
-        "sgm_regime",
-        "solve_sgm",
-        "stream_sgm",
+        "Iterate Regime SGMSolution StreamState sgm_iterates sgm_regime solve_sgm "
+        "stream_sgm"
     ),
     "smoother": (
-        "generalized_cross_validation",
-        "held_out_error",
-        "leave_blocks_out",
-        "leave_one_out",
+        "generalized_cross_validation held_out_error leave_blocks_out leave_one_out"
     ),
-    "solution": ("Solution", "State"),
-    "spectrum": ("Spectrum", "decompose"),
-    "stochastic": ("Snapshot", "StochasticSolution", "solve_stochastic"),
+    "solution": "Solution State",
+    "spectrum": "Spectrum decompose",
+    "stochastic": "Snapshot StochasticSolution solve_stochastic",
 }
-_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
 
 __all__ = sorted(_MODULE_OF)
 

@@ -5,19 +5,13 @@ on disk or on other machines is the same problem: implement `blocks` and inherit
 rest. Every product accumulates in double precision over the stored values.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._jit.products import (
-    add_all,
-    add_combination,
-    add_few_combinations,
-    products_of_few,
-    row_products,
-)
+from nbsketch._jit import products
 from nbsketch._validation import check_matrix
 
 # Rows copied at a time where a product needs a scaled or gathered copy: stays in cache.
@@ -64,18 +58,20 @@ class Design:
     def mv(self, W: ArrayLike) -> NDArray:
         """Return ``Z W`` for W of shape (r,) or (r, d)."""
         W = np.ascontiguousarray(W, dtype=float)
-        out = np.empty(self.shape[:1] + W.shape[1:])
+        columns = W[:, None] if W.ndim == 1 else W
+        out = np.empty((self.shape[0], columns.shape[1]))
         for start, stop, block in self.blocks():
-            out[start:stop] = _times(block, W)
-        return out
+            out[start:stop] = _times(block, columns)
+        return out.reshape(self.shape[:1] + W.shape[1:])
 
     def rmv(self, A: ArrayLike, rows: NDArray | None = None) -> NDArray:
         """Return ``Z[rows]^T A`` for A with one row per row of Z chosen."""
         A = np.ascontiguousarray(A, dtype=float)
-        out = np.zeros(self.shape[1:] + A.shape[1:])
+        columns = A[:, None] if A.ndim == 1 else A
+        out = np.zeros((self.shape[1], columns.shape[1]))
         for chosen, part, block in self._chosen(rows):
-            _add_transposed(block, A[part], chosen, out)
-        return out
+            _add_transposed(block, columns[part], chosen, out)
+        return out.reshape(self.shape[1:] + A.shape[1:])
 
     def gram(
         self,
@@ -131,62 +127,35 @@ class Design:
             sums = tuple(map(np.add, sums, part)) if sums else part
         return sums
 
-    def hold(
-        self,
-        make: Callable[..., Any],
-        rows: Sequence,
-        parts: Sequence | None,
-        *args: Any,
-    ) -> list:
-        """Return ``make(*rows of the block, *args)`` for each block, kept with it.
+    def hold(self, make: Callable[..., Any], rows: Sequence, *args: Any) -> list:
+        """Return ``make(*pieces, *args)`` for each block, kept with it.
 
-        Parameters
-        ----------
-        make : callable
-            Makes what a block holds.
-        rows : sequence
-            Arrays with one entry for each row, or None; the last one is replaced by
-            `parts` if these are given.
-        parts : sequence or None
-            What `step` has returned for each block.
+        `rows` are arrays with one entry for each row, lists of what `step` has returned
+        for each block, or None; `pieces` are those of the block.
         """
-        held = []
-        for k, (start, stop, _) in enumerate(self.blocks()):
-            pieces = [None if a is None else a[start:stop] for a in rows]
-            if parts is not None:
-                pieces[-1] = parts[k]
-            held.append(make(*pieces, *args))
-        return held
+        bounds = [(start, stop) for start, stop, _ in self.blocks()]
+        return [make(*pieces, *args) for pieces in pieces_of(rows, bounds)]
 
     def step(
         self, function: Callable[..., tuple], parts: Sequence, *args: Any
     ) -> tuple[list, tuple]:
         """Return new parts and the sum of sums of ``function(block, part, *args)``."""
-        pairs = [
-            function(block, part, *args)
-            for (_, _, block), part in zip(self.blocks(), parts, strict=True)
-        ]
-        return [new for new, _ in pairs], added([sums for _, sums in pairs])
+        pairs = zip(self.blocks(), parts, strict=True)
+        results = [function(block, part, *args) for (*_, block), part in pairs]
+        return [new for new, _ in results], added([sums for _, sums in results])
 
     def sums(
         self, function: Callable[..., tuple], parts: Sequence, *args: Any
     ) -> tuple:
         """Return the sums of the tuples ``function(block, part, *args)``."""
-        blocks = (block for _, _, block in self.blocks())
-        pairs = zip(blocks, parts, strict=True)
-        return added([function(block, part, *args) for block, part in pairs])
+        pairs = zip(self.blocks(), parts, strict=True)
+        return added([function(block, part, *args) for (*_, block), part in pairs])
 
     def part_sums(
         self, function: Callable[..., tuple], parts: Sequence, *args: Any
     ) -> tuple:
-        """Return the sums of the tuples ``function(part, *args)``."""
+        """Return the sums of the tuples ``function(part, *args)``; lists are joined."""
         return added([function(part, *args) for part in parts])
-
-    def part_values(
-        self, function: Callable[..., Any], parts: Sequence, *args: Any
-    ) -> list:
-        """Return ``function(part, *args)`` of each part."""
-        return [function(part, *args) for part in parts]
 
     def _check_rows(self, rows: NDArray) -> None:
         """Raise an error unless row indices ascend within the design."""
@@ -260,21 +229,26 @@ def added(terms: Sequence[tuple]) -> tuple:
     return tuple(sum(parts[1:], start=parts[0]) for parts in zip(*terms, strict=True))
 
 
+def pieces_of(rows: Sequence, bounds: Iterable[tuple[int, int]]) -> Iterator[list[Any]]:
+    """Yield the pieces of arrays, or of lists by block: see `Design.hold`."""
+    for k, (i, j) in enumerate(bounds):
+        yield [
+            a if a is None else a[k] if isinstance(a, list) else a[i:j] for a in rows
+        ]
+
+
 def as_design(Z: Any) -> Design:
     """Return a Design from a Design or an array."""
     return Z if isinstance(Z, Design) else ArrayDesign(Z)
 
 
 def _times(block: NDArray, W: NDArray) -> NDArray:
-    out = np.empty(block.shape[:1] + W.shape[1:])
-    if W.ndim == 1:
-        row_products(block, W, out)
-        return out
+    out = np.empty((len(block), W.shape[1]))
     if W.shape[1] == 1:
-        row_products(block, W[:, 0], out[:, 0])
+        products.row_products(block, W[:, 0], out[:, 0])
         return out
     if W.shape[1] <= _FEW_COLUMNS:
-        products_of_few(block, np.ascontiguousarray(W.T), out)
+        products.products_of_few(block, np.ascontiguousarray(W.T), out)
         return out
     if block.dtype == np.float64:
         return np.matmul(block, W, out=out)
@@ -287,12 +261,10 @@ def _times(block: NDArray, W: NDArray) -> NDArray:
 def _add_transposed(
     block: NDArray, A: NDArray, chosen: NDArray | None, out: NDArray
 ) -> None:
-    if A.ndim == 1 and chosen is None:
-        add_all(block, A, out)
-    elif A.ndim == 1:
-        add_combination(block, chosen, A, out)
+    if A.shape[1] == 1 and chosen is None:
+        products.add_all(block, A[:, 0], out[:, 0])
     elif A.shape[1] == 1:
-        _add_transposed(block, A[:, 0], chosen, out[:, 0])
+        products.add_combination(block, chosen, A[:, 0], out[:, 0])
     elif A.shape[1] <= _FEW_COLUMNS:
         _add_few_combinations(block, A, chosen, out)
     elif block.dtype == np.float64 and chosen is None:
@@ -307,10 +279,10 @@ def _add_few_combinations(
 ) -> None:
     total = np.zeros(out.shape[::-1])
     if chosen is None:
-        add_few_combinations(block, A, total)
+        products.add_few_combinations(block, A, total)
     else:
         for part, chunk in _chunks(block, chosen):
-            add_few_combinations(chunk, A[part], total)
+            products.add_few_combinations(chunk, A[part], total)
     out += total.T
 
 

@@ -25,7 +25,7 @@ with an output matrix M that couples the levels.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from time import perf_counter
 from typing import Any, TypedDict, Unpack
 
@@ -35,13 +35,7 @@ from numpy.typing import ArrayLike, NDArray
 from nbsketch._validation import check_integer, check_positive, check_real
 from nbsketch.losses import as_loss
 from nbsketch.outputs import check_levels
-from nbsketch.solvers._certified.problem import (
-    check_factor,
-    check_labels,
-    check_state,
-    check_targets,
-    check_weights,
-)
+from nbsketch.solvers._certified import checks
 from nbsketch.solvers._dual.matrix import (
     CoupledMatrix,
     CoupledPreconditioner,
@@ -55,7 +49,7 @@ from nbsketch.solvers._linear.cholesky import (
     low_rank_factor,
 )
 from nbsketch.solvers._linear.conjugate_gradients import (
-    PartialOperator,
+    SymmetricOperator,
     as_operator,
     check_columns,
 )
@@ -71,7 +65,7 @@ RANK_WITH_KINKS = 0.5
 
 
 class DualOptions(TypedDict, total=False):
-    """Keyword arguments of `solve_dual`, `solve_joint_dual` and their paths."""
+    """Keyword arguments of the solvers here: those of `DualPath`."""
 
     sample_weight: ArrayLike | None
     fit_intercept: bool
@@ -83,72 +77,106 @@ class DualOptions(TypedDict, total=False):
     random_state: Any
 
 
-@dataclass(kw_only=True)
 class DualPath:
     """Searches with one kernel matrix, up to a relative gap or a limit.
 
     Parameters
     ----------
-    K : PartialOperator
-        The matrix of all entries of a problem.
-    precondition : callable
-        Returns a preconditioner of K that a search may change.
+    K : SymmetricOperator of shape (n, n)
+        Kernel matrix of the rows.
+    alphas : iterable of float
+        Penalties.
     shape : tuple of int
         Of the coefficients of a solution, (n,) or (n, d).
-    mixing : ndarray of shape (d, d), optional
-        Output matrix by which coefficients are multiplied at the end.
-    tol, max_iter, max_seconds, callback
+    sample_weight, fit_intercept, tol, state, callback, random_state
+        As in `nbsketch.solvers.solve_dual`.
+    max_iter, max_seconds
         As in `nbsketch.solvers.solve_dual`, for each penalty.
     """
 
-    K: PartialOperator
-    precondition: Callable[[], LowRankPreconditioner]
-    shape: tuple[int, ...]
-    mixing: NDArray | None = None
-    tol: float
-    max_iter: int
-    max_seconds: float
-    callback: Callback | None
-    _began: float = 0.0
-    _stopped: bool = False  # by the callback
+    def __init__(
+        self,
+        K: SymmetricOperator,
+        alphas: Iterable[float],
+        shape: tuple[int, ...],
+        *,
+        sample_weight: ArrayLike | None = None,
+        fit_intercept: bool = True,
+        tol: float = 1e-4,
+        max_iter: int = 200,
+        max_seconds: float = np.inf,
+        state: State | None = None,
+        callback: Callback | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.K, self.shape, self.state, self.callback = K, shape, state, callback
+        self.alphas = [check_positive("alpha", alpha) for alpha in alphas]
+        self.weights = checks.weights(sample_weight, shape[0])
+        self.fit_intercept = bool(fit_intercept)
+        self.tol = check_positive("tol", tol)
+        self.max_iter = check_integer("max_iter", max_iter)
+        self.max_seconds = check_real("max_seconds", max_seconds, low=0)
+        self.rng = np.random.default_rng(random_state)
+        if state is not None:
+            checks.state(state, shape, shape[1:], shape)
+
+    def factor(self, rank: int) -> NDArray:
+        """Return a low-rank factor of K for the smallest penalty."""
+        shift = self.shape[0] * min(self.alphas)
+        return low_rank_factor(self.K, shift, self.rng, rank=rank)
 
     def solutions(
-        self, path: Iterable[list[DualProblem]], state: State | None
+        self,
+        problems: list[DualProblem],
+        matrix: SymmetricOperator,
+        precondition: Callable[[], LowRankPreconditioner],
+        mixing: NDArray | None = None,
     ) -> Iterator[Solution]:
-        """Yield the solution of the problems of each penalty, from that before."""
-        for problems in path:
-            solution = self._solve(problems, state)
-            state = solution.state
-            yield solution
+        """Yield the solution of all problems for each penalty, from that before.
 
-    def _solve(self, problems: list[DualProblem], state: State | None) -> Solution:
-        self._began, self._stopped = perf_counter(), False
-        searches: list[DualSearch] = []
-        limits = Limits(self.tol, self.max_iter, self._is_late)
-        for j, problem in enumerate(problems):
-            start = _start(problem, state, j)
-            search = DualSearch(
-                self.K, problem, self.precondition(), start, limits,
-                lambda step: self._report(step, searches),
-            )  # fmt: skip
-            searches.append(search)
-        run_together(self.K, [search.run() for search in searches])
-        return self._solution(searches)
+        Parameters
+        ----------
+        problems : list of DualProblem
+            Columns of targets, for any penalty.
+        matrix : SymmetricOperator
+            The matrix of all entries of a problem.
+        precondition : callable
+            Returns a preconditioner of `matrix` that a search may change.
+        mixing : ndarray of shape (d, d), optional
+            Output matrix by which coefficients are multiplied at the end.
+        """
+        for alpha in self.alphas:
+            self._began, self._stopped = perf_counter(), False
+            self._searches: list[DualSearch] = []
+            limits = Limits(self.tol, self.max_iter, self._is_late)
+            for j, problem in enumerate(problems):
+                # a mean over all terms, not rows
+                scaled = replace(problem, alpha=alpha / problem.outputs)
+                start = _start(scaled, self.state, j)
+                args = matrix, scaled, precondition(), start, limits, self._report
+                self._searches.append(DualSearch(*args))
+            run_together(matrix, [search.run() for search in self._searches])
+            solution = self._solution()
+            self.state = solution.state
+            if mixing is not None:
+                solution = solution._replace(coef=solution.coef @ mixing)
+            yield solution
 
     def _is_late(self) -> bool:
         return self._stopped or perf_counter() - self._began > self.max_seconds
 
-    def _report(self, step: int, searches: list[DualSearch]) -> None:
+    def _report(self, step: int) -> None:
         if self.callback is None or self._stopped:
             return
-        best = [search.best for search in searches if search.best is not None]
+        best = [s.best for s in self._searches if s.best is not None]
         objective = float(sum(b.objective for b in best))
         gap = float(sum(b.gap + b.noise for b in best))
         seconds = perf_counter() - self._began
         self._stopped = bool(self.callback(step, objective, gap, seconds))
 
-    def _solution(self, searches: list[DualSearch]) -> Solution:
+    def _solution(self) -> Solution:
         """Return the best points of all searches as one solution."""
+        searches = self._searches
         best, d = [s.best for s in searches], searches[0].problem.outputs
         dual = np.column_stack([b.dual.reshape(d, -1).T for b in best])
         coef = np.column_stack([b.coef.reshape(d, -1).T for b in best])
@@ -157,7 +185,7 @@ class DualPath:
         if len(self.shape) == 1:
             b = float(b[0])
         return Solution(
-            coef=coef if self.mixing is None else coef @ self.mixing,
+            coef=coef,
             intercept=b,
             dual=dual,
             objective=d * sum(b.objective for b in best),
@@ -168,21 +196,6 @@ class DualPath:
             converged=all(search.converged for search in searches),
             state=State(coef, b, dual),
         )
-
-
-def check_options(
-    tol: float,
-    max_iter: int,
-    max_seconds: float,
-    state: State | None,
-    shape: tuple[int, ...],
-) -> None:
-    """Check the limits of a search, and a state for coefficients of a shape."""
-    check_positive("tol", tol)
-    check_integer("max_iter", max_iter)
-    check_real("max_seconds", max_seconds, low=0)
-    if state is not None:
-        check_state(state, shape, shape[1:], shape)
 
 
 def _start(problem: DualProblem, state: State | None, j: int) -> Start:
@@ -213,7 +226,7 @@ def _cold_start(problem: DualProblem) -> Start:
 
 
 def solve_dual(
-    K: PartialOperator | NDArray,
+    K: SymmetricOperator | NDArray,
     y: ArrayLike,
     loss: Any,
     alpha: float,
@@ -295,19 +308,11 @@ def solve_dual(
 
 
 def dual_path(
-    K: PartialOperator | NDArray,
+    K: SymmetricOperator | NDArray,
     y: ArrayLike,
     loss: Any,
     alphas: Iterable[float],
-    *,
-    sample_weight: ArrayLike | None = None,
-    fit_intercept: bool = True,
-    tol: float = 1e-4,
-    max_iter: int = 200,
-    max_seconds: float = np.inf,
-    state: State | None = None,
-    callback: Callback | None = None,
-    random_state: Any = None,
+    **options: Unpack[DualOptions],
 ) -> Iterator[Solution]:
     """Yield the solution for each penalty, each started from the one before.
 
@@ -326,36 +331,27 @@ def dual_path(
     ------
     Solution
     """
-    operator, shape = as_operator(K), np.shape(y)
-    penalties = [check_positive("alpha", alpha) for alpha in alphas]
-    n, loss = operator.shape[0], as_loss(loss)
+    operator, loss = as_operator(K), as_loss(loss)
+    n = operator.shape[0]
     columns = [np.ascontiguousarray(column) for column in check_columns(y, n).T]
-    check_labels("y", np.array(columns), loss)
-    weights = check_weights(sample_weight, n)
-    check_options(tol, max_iter, max_seconds, state, shape)
-    rank = default_rank(n, 1.0 if conjugate_numbers(loss).gam > 0 else RANK_WITH_KINKS)
-    rng = np.random.default_rng(random_state)
-    factor = low_rank_factor(operator, n * min(penalties), rng, rank=rank)
-    search = DualPath(
-        K=operator, precondition=lambda: LowRankPreconditioner(factor, np.zeros(n)),
-        shape=shape, tol=tol, max_iter=max_iter, max_seconds=max_seconds,
-        callback=callback,
-    )  # fmt: skip
-
-    def problems(alpha: float) -> list[DualProblem]:
-        return [
-            DualProblem(
-                y=column, weights=weights, rows=row_loss(loss, column), alpha=alpha,
-                fit_intercept=bool(fit_intercept),
-            )
-            for column in columns
-        ]  # fmt: skip
-
-    return search.solutions(map(problems, penalties), state)
+    checks.labels("y", np.array(columns), loss)
+    path = DualPath(operator, alphas, np.shape(y), **options)
+    share = 1.0 if conjugate_numbers(loss).gam > 0 else RANK_WITH_KINKS
+    factor = path.factor(default_rank(n, share))
+    problems = [
+        DualProblem(
+            y=column, weights=path.weights, rows=row_loss(loss, column), alpha=1.0,
+            fit_intercept=path.fit_intercept,
+        )
+        for column in columns
+    ]  # fmt: skip
+    return path.solutions(
+        problems, operator, lambda: LowRankPreconditioner(factor, np.zeros(n))
+    )
 
 
 def solve_joint_dual(
-    K: PartialOperator | NDArray,
+    K: SymmetricOperator | NDArray,
     y: ArrayLike,
     quantiles: ArrayLike,
     T: ArrayLike,
@@ -421,20 +417,12 @@ def solve_joint_dual(
 
 
 def joint_dual_path(
-    K: PartialOperator | NDArray,
+    K: SymmetricOperator | NDArray,
     y: ArrayLike,
     quantiles: ArrayLike,
     T: ArrayLike,
     alphas: Iterable[float],
-    *,
-    sample_weight: ArrayLike | None = None,
-    fit_intercept: bool = True,
-    tol: float = 1e-4,
-    max_iter: int = 200,
-    max_seconds: float = np.inf,
-    state: State | None = None,
-    callback: Callback | None = None,
-    random_state: Any = None,
+    **options: Unpack[DualOptions],
 ) -> Iterator[Solution]:
     """Yield the solution for each penalty, each started from the one before.
 
@@ -453,31 +441,19 @@ def joint_dual_path(
     ------
     Solution
     """
-    operator = as_operator(K)
-    penalties = [check_positive("alpha", alpha) for alpha in alphas]
-    n, levels = operator.shape[0], np.array(check_levels("quantiles", quantiles))
-    T, targets = check_factor(T, len(levels)), check_targets("y", y, (n,))
-    weights, d = check_weights(sample_weight, n), len(levels)
-    check_options(tol, max_iter, max_seconds, state, (n, d))
+    operator, levels = as_operator(K), np.array(check_levels("quantiles", quantiles))
+    n, d = operator.shape[0], len(levels)
+    T, targets = checks.factor(T, d), checks.targets("y", y, (n,))
+    path = DualPath(operator, alphas, (n, d), **options)
+    factor = path.factor(default_rank(n, RANK_WITH_KINKS, len(T)))
     coupled = CoupledMatrix(operator, T.T @ T)
-    rng = np.random.default_rng(random_state)
-    rank = default_rank(n, RANK_WITH_KINKS, len(T))
-    factor = low_rank_factor(operator, n * min(penalties), rng, rank=rank)
+    problem = DualProblem(
+        y=np.tile(targets, d), weights=np.tile(path.weights, d),
+        rows=RowLoss(np.repeat(levels - 1, n), np.repeat(levels, n)), alpha=1.0,
+        fit_intercept=path.fit_intercept, outputs=d,
+    )  # fmt: skip
 
     def precondition() -> CoupledPreconditioner:
         return CoupledPreconditioner(factor, T, coupled.row, coupled.output)
 
-    def problems(alpha: float) -> list[DualProblem]:
-        """Return the problem of all entries: a mean over n d terms, not n rows."""
-        problem = DualProblem(
-            y=np.tile(targets, d), weights=np.tile(weights, d),
-            rows=RowLoss(np.repeat(levels - 1, n), np.repeat(levels, n)),
-            alpha=alpha / d, fit_intercept=bool(fit_intercept), outputs=d,
-        )  # fmt: skip
-        return [problem]
-
-    search = DualPath(
-        K=coupled, precondition=precondition, shape=(n, d), mixing=coupled.M, tol=tol,
-        max_iter=max_iter, max_seconds=max_seconds, callback=callback,
-    )  # fmt: skip
-    return search.solutions(map(problems, penalties), state)
+    return path.solutions([problem], coupled, precondition, coupled.M)

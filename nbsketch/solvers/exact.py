@@ -23,20 +23,16 @@ import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._validation import check_integer, check_positive
-from nbsketch.solvers._certified.problem import check_weights
-from nbsketch.solvers._linear.cholesky import (
-    LowRankPreconditioner,
-    low_rank_factor,
-)
+from nbsketch.solvers._certified import checks
+from nbsketch.solvers._linear.cholesky import LowRankPreconditioner, low_rank_factor
 from nbsketch.solvers._linear.conjugate_gradients import (
-    ConjugateSearch,
-    Limits,
     RotatedOutputs,
     SymmetricOperator,
     as_operator,
     check_columns,
 )
 from nbsketch.solvers._linear.systems import KernelSystem
+from nbsketch.solvers.conjugate import ConjugateSearch, Limits
 
 
 def solve_exact(
@@ -151,8 +147,6 @@ def _solve_scalar(
     return A, b
 
 
-__all__ = ["LeftOut", "leave_one_out_residuals"]
-
 # Up to this many rows the inverse of the matrix is computed.
 _DENSE_ROWS = 4000
 # Relative gap of the columns, and their most passes.
@@ -248,7 +242,7 @@ def leave_one_out_residuals(
     """
     operator = as_operator(K)
     n, alpha = operator.shape[0], check_positive("alpha", alpha)
-    targets, weights = check_columns(Y, n), check_weights(sample_weight, n)
+    targets, weights = check_columns(Y, n), checks.weights(sample_weight, n)
     kept = np.flatnonzero(weights > 0)
     if len(kept) < n:
         operator = operator.take(kept)

@@ -24,9 +24,10 @@ curvature one is then the identity.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from time import perf_counter
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -34,18 +35,16 @@ import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize
 
-from nbsketch._validation import check_integer, check_positive
 from nbsketch.losses import Loss, as_loss
-from nbsketch.solvers._certified.problem import (
-    Certificate,
-    Problem,
-    certificate,
-    check_labels,
-    check_state,
-    check_targets,
-    check_weights,
+from nbsketch.solvers._certified import checks
+from nbsketch.solvers._certified.problem import Certificate, Problem
+from nbsketch.solvers._certified.search import (
+    Callback,
+    Report,
+    Search,
+    cold_start,
+    minimize,
 )
-from nbsketch.solvers._certified.search import Callback, Report, cold_start, timed
 from nbsketch.solvers.design import Design, as_design
 from nbsketch.solvers.solution import Solution, State
 
@@ -186,7 +185,7 @@ class GenericProblem(Problem):
         young += _ROUNDING * float(self.weights @ noise)
         rho = self.alpha * w - self.design.rmv(self.weights * a) / self.n
         young += abs(b * float(self.weights @ a))
-        return certificate(self, w, b, a.copy(), rho, losses, young)
+        return self.certificate(w, b, a.copy(), rho, losses, young)
 
 
 def _shares(pairs: tuple[Pair, ...]) -> tuple[float, ...]:
@@ -224,8 +223,8 @@ def check_subgradients(
             )
 
 
-class GenericSearch:
-    """A search until a certificate is good enough.
+class GenericSearch(Search[GenericProblem]):
+    """A search that calls the loss.
 
     Attributes
     ----------
@@ -234,19 +233,17 @@ class GenericSearch:
         eigendecomposition of ``Z^T S Z / n``, centered with an intercept.
     mass : float
         Sum of the weights.
-    best : Certificate
-        The best one so far; a subclass sets the first.
-    steps : int
-        Iterations.
     """
 
-    best: Certificate
-
     def __init__(
-        self, problem: GenericProblem, tol: float, max_iter: int, report: Report | None
+        self,
+        problem: GenericProblem,
+        state: State,
+        tol: float,
+        max_iter: int,
+        report: Report | None,
     ) -> None:
-        self.problem, self.tol, self.max_iter = problem, tol, max_iter
-        self.report, self.steps, self.stopped = report, 0, False
+        super().__init__(problem, tol, max_iter, report)
         gram = problem.design.gram(weights=problem.weights) / problem.n
         self.mass, self.mean = problem.weights.sum(), np.zeros(problem.rank)
         if problem.fit_intercept:
@@ -254,27 +251,27 @@ class GenericSearch:
             gram -= self.mass / problem.n * np.outer(self.mean, self.mean)
         values, self.vectors = np.linalg.eigh(gram)
         self.values = np.maximum(values, 0.0)
+        self._begin(np.array(state.coef, float), float(state.intercept), state.dual)
+        self._call_back(self.best)
 
-    @property
-    def target(self) -> float:
-        """The gap at which to stop."""
-        return self.tol * self.best.scale
+    @abstractmethod
+    def _begin(self, w: NDArray, b: float, dual: NDArray | None) -> None:
+        """Check the loss at a point, and set the first certificate."""
 
-    def keep(self, certificate: Certificate) -> None:
+    def run(self) -> Solution:
+        """Return the best solution found."""
+        self._search()
+        best = self.best
+        return self._solution(State(best.coef, best.intercept, best.dual))
+
+    @abstractmethod
+    def _search(self) -> None: ...
+
+    def _keep(self, certificate: Certificate) -> None:
         """Keep a certificate if it is the best, and report the best one."""
         if certificate.gap < self.best.gap:
             self.best = certificate
-        self.call_back()
-
-    def call_back(self) -> None:
-        """Report the best certificate."""
-        if self.report is not None:
-            self.stopped |= bool(self.report(self.steps, self.best))
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the best certificate is good enough, or the report asks to stop."""
-        return self.best.gap <= self.target or (self.stopped and self.steps > 0)
+        self._call_back(self.best)
 
 
 class AlternatingDirections(GenericSearch):
@@ -289,37 +286,24 @@ class AlternatingDirections(GenericSearch):
         the multiplier over c.
     """
 
-    def __init__(
-        self,
-        problem: GenericProblem,
-        state: State,
-        tol: float,
-        max_iter: int,
-        report: Report | None,
-    ) -> None:
-        super().__init__(problem, tol, max_iter, report)
-        self.w, self.b = np.array(state.coef, float), float(state.intercept)
-        self.res = self.u = problem.residual(self.w, self.b)
-        self.c = 1.0 / problem.spread(self.res)
-        self.scaled = np.zeros_like(self.res)
-        if state.dual is not None:
-            self.scaled = state.dual / self.c
+    def _begin(self, w: NDArray, b: float, dual: NDArray | None) -> None:
+        self.w, self.b = w, b
+        self.res = self.u = self.problem.residual(w, b)
+        self.c = 1.0 / self.problem.spread(self.res)
+        self.scaled = np.zeros_like(self.res) if dual is None else dual / self.c
         u, a = self._subgradients(0.0)
-        check_subgradients(u, a, problem, "prox")
+        check_subgradients(u, a, self.problem, "prox")
         self.best = self._certify(np.inf)
-        self.call_back()
 
-    def run(self) -> tuple[Certificate, int]:
-        """Return the best certificate and the number of steps."""
+    def _search(self) -> None:
         adapt = _EVERY
-        while self.steps < self.max_iter and not self.is_done:
+        while not (self.converged or self._is_spent):
             self._step()
             if self.steps % _EVERY == 0 or self.steps == self.max_iter:
-                self.keep(self._certify(_ALLOWED * self.target))
+                self._keep(self._certify(_ALLOWED * self.target))
             if self.steps == adapt:  # ever more seldom, so that the method converges
                 self._adapt()
                 adapt = self.steps + max(_EVERY, self.steps // 2)
-        return self.best, self.steps
 
     def _step(self) -> None:
         p = self.problem
@@ -377,35 +361,21 @@ class _Done(Exception):
 class WhitenedDescent(GenericSearch):
     """L-BFGS on whitened features, until a certificate is good enough."""
 
-    def __init__(
-        self,
-        problem: GenericProblem,
-        state: State,
-        tol: float,
-        max_iter: int,
-        report: Report | None,
-    ) -> None:
-        super().__init__(problem, tol, max_iter, report)
+    def _begin(self, w: NDArray, b: float, dual: NDArray | None) -> None:
         self.awaited = np.inf
-        self.root = self.vectors / np.sqrt(self.values + problem.alpha)
-        w, b = np.array(state.coef, float), float(state.intercept)
-        res = problem.residual(w, b)
-        check_subgradients(res, problem.slopes(res), problem, "derivative")
+        self.root = self.vectors / np.sqrt(self.values + self.problem.alpha)
+        res = self.problem.residual(w, b)
+        check_subgradients(res, self.problem.slopes(res), self.problem, "derivative")
         self.best = self._certify(w, b, np.inf)
-        self.call_back()
 
-    def run(self) -> tuple[Certificate, int]:
-        """Return the best certificate and the number of iterations."""
-        try:
+    def _search(self) -> None:
+        with suppress(_Done):
             for _ in range(_RESTARTS):
                 before = self.best.gap
                 self._descend()
                 self._improve()
-                if self.steps >= self.max_iter or not self.best.gap < 0.5 * before:
+                if not self.best.gap < 0.5 * before:
                     break
-        except _Done:
-            pass
-        return self.best, self.steps
 
     def _point(self, x: NDArray) -> tuple[NDArray, float]:
         w = self.root @ x[: self.problem.rank]
@@ -443,8 +413,8 @@ class WhitenedDescent(GenericSearch):
     def _improve(self) -> None:
         w, b, estimate = self.last
         self.awaited = 0.5 * estimate
-        self.keep(self._certify(w, b, _ALLOWED * self.target))
-        if self.is_done:
+        self._keep(self._certify(w, b, _ALLOWED * self.target))
+        if self.converged or self._is_spent:
             raise _Done
 
     def _certify(self, w: NDArray, b: float, allowed: float) -> Certificate:
@@ -554,29 +524,12 @@ def solve_generic(
     >>> solution.coef.round(2), round(solution.intercept, 2), solution.converged
     (array([2.]), 1.0, True)
     """
-    began = perf_counter()
-    check_positive("tol", tol)
-    check_integer("max_iter", max_iter)
     design, loss = as_design(design), as_loss(loss)
-    n = design.shape[0]
-    problem = GenericProblem(
-        design=design,
-        y=check_labels("y", check_targets("y", y, (n,)), loss),
-        weights=check_weights(sample_weight, n),
-        loss=loss,
-        alpha=check_positive("alpha", alpha),
-        fit_intercept=bool(fit_intercept),
-        n=float(n),
+    y = checks.labels("y", checks.targets("y", y, design.shape[:1]), loss)
+    problem = GenericProblem.of(
+        design, alpha, sample_weight, fit_intercept, y=y, loss=loss
     )
     smooth = loss.check_solvable() == "derivative"
-    state = cold_start(problem) if state is None else state
-    check_state(state, *problem.shapes)
     method = WhitenedDescent if smooth else AlternatingDirections
-    search = method(problem, state, tol, max_iter, timed(callback, began))
-    best, steps = search.run()
-    relative = best.gap / best.scale if best.scale > 0 else best.gap
-    return Solution(
-        best.coef, best.intercept, best.dual, best.objective, best.gap, relative, steps,
-        perf_counter() - began, bool(best.gap <= search.target),
-        State(best.coef, best.intercept, best.dual),
-    )  # fmt: skip
+    state = cold_start(problem) if state is None else state
+    return minimize(problem, method, tol, max_iter, state, callback)

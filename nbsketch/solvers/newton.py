@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbsketch.losses import as_loss
 from nbsketch.outputs import check_levels
-from nbsketch.solvers._certified.problem import check_state
+from nbsketch.solvers._certified import checks
 from nbsketch.solvers._certified.search import Callback, CertifiedSearch, minimize
 from nbsketch.solvers._newton.problem import NewtonProblem, newton_problem
 from nbsketch.solvers._newton.resident import (
@@ -106,7 +106,7 @@ def solve_scalar(
         )  # fmt: skip
     problem = newton_problem(design, y, loss, alpha, sample_weight, fit_intercept)
     if state is not None:
-        check_state(state, (problem.rank,), (), (len(problem.weights),))
+        checks.state(state, (problem.rank,), (), (len(problem.weights),))
         state = _as_columns(state)
     solution = minimize(problem, _search, tol, max_iter, state, callback)
     last = None if solution.state is None else _as_vectors(solution.state)

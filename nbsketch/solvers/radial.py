@@ -30,23 +30,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cho_factor, cho_solve
 
-from nbsketch._jit.radial import (
-    radial_point,
-    radial_slope,
-    radial_young,
-    times_curvature,
-)
-from nbsketch._validation import check_positive
+from nbsketch._jit import radial as jit
 from nbsketch.losses import ELQ, as_loss
-from nbsketch.solvers._certified.problem import (
-    Certificate,
-    Problem,
-    certificate,
-    check_factor,
-    check_state,
-    check_targets,
-    check_weights,
-)
+from nbsketch.solvers._certified import checks
+from nbsketch.solvers._certified.problem import Certificate, Problem
 from nbsketch.solvers._certified.search import Callback, CertifiedSearch, minimize
 from nbsketch.solvers._linear.conjugate_gradients import conjugate_gradients
 from nbsketch.solvers.design import Design, as_design
@@ -139,10 +126,10 @@ class RadialProblem(Problem):
             a, gradient = self._balanced(a, between, gradient)
             imbalance = self.weights @ a
         rho = self.alpha * W - gradient / self.n
-        young = radial_young(res, self.weights, a, *self.radial_numbers)
+        young = jit.radial_young(res, self.weights, a, *self.radial_numbers)
         young += float(np.abs(b * imbalance).sum())
         losses = self.numbers.value(np.sqrt(np.einsum("ij,ij->i", res, res)))
-        return certificate(self, W, b, a.copy(), rho, losses, young)
+        return self.certificate(W, b, a.copy(), rho, losses, young)
 
     def _balanced(
         self, a: NDArray, between: NDArray, gradient: NDArray
@@ -310,28 +297,21 @@ class RadialSearch(CertifiedSearch[RadialProblem]):
 
     def _evaluate(self) -> bool:
         p = self.problem
-        self.young = radial_point(
+        self.young = jit.radial_point(
             self.res, p.weights, self.center, *p.radial_numbers, self.sigma,
             self.a, self.unit, self.across, self.along,
         )  # fmt: skip
         weighted = p.weights[:, None] * self.a
         self.gradient = p.transposed(weighted)
-        slope = -weighted.sum(axis=0) / p.n if p.fit_intercept else 0 * self.intercept
-        self.rho = self._flat(p.alpha * self.coef - self.gradient / p.n, slope)
+        rho = p.alpha * self.coef - self.gradient / p.n
+        self.rho = p.flat(rho, -weighted.sum(axis=0) / p.n)
         return True
-
-    def _flat(self, W: NDArray, b: NDArray) -> NDArray:
-        return np.concatenate([W.ravel(), b])
-
-    def _parts(self, flat: NDArray) -> tuple[NDArray, NDArray]:
-        main = self.coef.size
-        return flat[:main].reshape(self.coef.shape), flat[main:]
 
     def _gradient(self) -> NDArray:
         return self.rho
 
     def _gap_parts(self, rho: NDArray) -> tuple[float, float]:
-        p, (rho_W, rho_b) = self.problem, self._parts(rho)
+        p, (rho_W, rho_b) = self.problem, self.problem.split(rho)
         error = float(np.vdot(rho_W, rho_W)) / (2 * p.alpha)
         if p.fit_intercept:
             free = max(float(p.weights @ self.across) / p.n, 1e-300)
@@ -339,11 +319,11 @@ class RadialSearch(CertifiedSearch[RadialProblem]):
         return error, self.young / p.n
 
     def _direction(self, rho: NDArray) -> NDArray:
-        inverse = self._preconditioner()
+        p, inverse = self.problem, self._preconditioner()
         accuracy = _ROUGH if self.steps < _EASY else _FINE
         step, self.move, self.products = conjugate_gradients(
             lambda flat: self._newton_product(flat, inverse.lift),
-            lambda flat: self._flat(*inverse.solve(*self._parts(flat))),
+            lambda flat: p.flat(*inverse.solve(*p.split(flat))),
             -rho, accuracy, _MOST_PRODUCTS,
         )  # fmt: skip
         return step
@@ -360,19 +340,19 @@ class RadialSearch(CertifiedSearch[RadialProblem]):
         return self.inverse
 
     def _newton_product(self, flat: NDArray, lift: float) -> tuple[NDArray, NDArray]:
-        p, (P, q) = self.problem, self._parts(flat)
+        p, (P, q) = self.problem, self.problem.split(flat)
         forward = p.predict(P, q)
         weighted = np.empty_like(forward)
         across, along = p.weights * self.across, p.weights * self.along
-        times_curvature(forward, self.unit, across, along, weighted)
-        back = weighted.sum(axis=0) / p.n + lift * q if p.fit_intercept else 0 * q
-        return self._flat(p.transposed(weighted) / p.n + p.alpha * P, back), forward
+        jit.times_curvature(forward, self.unit, across, along, weighted)
+        back = weighted.sum(axis=0) / p.n + lift * q
+        return p.flat(p.transposed(weighted) / p.n + p.alpha * P, back), forward
 
     def _advance(self, direction: NDArray, slope: float) -> bool:
-        p, (D, shift) = self.problem, self._parts(direction)
+        p, (D, shift) = self.problem, self.problem.split(direction)
 
         def slopes(t: float) -> tuple[float, float]:
-            return radial_slope(
+            return jit.radial_slope(
                 t, self.res, self.move, p.weights, self.center, *p.radial_numbers,
                 self.sigma,
             )  # fmt: skip
@@ -490,24 +470,18 @@ def solve_radial(
     >>> solution.coef.round(1), solution.converged
     (array([[2., 0.]]), True)
     """
-    design, loss, T = as_design(design), as_loss(loss).check_radial(), check_factor(T)
+    design, loss, T = as_design(design), as_loss(loss).check_radial(), checks.factor(T)
     n, d = design.shape[0], T.shape[1]
-    Y = check_targets("Y", Y, (n, d))
+    Y = checks.targets("Y", Y, (n, d))
     # T = left diag(t) turn: with outputs turned by `turn` the factor is diagonal
     left, t, turn = np.linalg.svd(T)
     left = left[:, : len(t)]
-    problem = RadialProblem(
-        design=design,
-        Y=Y @ turn.T,
-        weights=check_weights(sample_weight, n),
-        numbers=loss.linear_quadratic(),
-        t=t,
-        alpha=check_positive("alpha", alpha),
-        fit_intercept=bool(fit_intercept),
-        n=float(n),
+    numbers = loss.linear_quadratic()
+    problem = RadialProblem.of(
+        design, alpha, sample_weight, fit_intercept, Y=Y @ turn.T, numbers=numbers, t=t
     )
     if state is not None:
-        check_state(state, (design.shape[1], len(T)), (d,), (n, d))
+        checks.state(state, (design.shape[1], len(T)), (d,), (n, d))
         state = _turned(state, left, turn)
     solution = minimize(problem, RadialSearch, tol, max_iter, state, callback)
     assert solution.state is not None  # a search ends with a state and a dual point

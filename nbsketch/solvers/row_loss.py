@@ -17,15 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import kl_div
 
-from nbsketch._jit.losses import (
-    dual_point,
-    kink_distance,
-    logistic_point,
-    logistic_slope,
-    loss_values,
-    slope_along,
-    young_sum,
-)
+from nbsketch._jit import losses as jit
 from nbsketch.losses import ELQ, GammaLoss, LogisticLoss, Loss, PoissonLoss
 
 # Rows of one compiled call. Bounds of more rows, if they are equal, are stored once.
@@ -103,7 +95,7 @@ class RowLoss:
         total = young = 0.0
         for k, *numbers in self._blocks():
             args = res[k], weights[k], center[k], *numbers, sigma
-            sums = dual_point(*args, a[k], inside[k])
+            sums = jit.dual_point(*args, a[k], inside[k])
             total, young = total + sums[0], young + sums[1]
         return RowPoint(a, inside, total, young)
 
@@ -120,7 +112,7 @@ class RowLoss:
         first = second = 0.0
         for k, *numbers in self._blocks():
             args = res[k], move[k], weights[k], center[k]
-            sums = slope_along(t, *args, *numbers, sigma)
+            sums = jit.slope_along(t, *args, *numbers, sigma)
             first, second = first + sums[0], second + sums[1]
         return first, second
 
@@ -128,21 +120,21 @@ class RowLoss:
         """Return the loss of each row."""
         out = np.empty_like(res)
         for k, *numbers in self._blocks():
-            loss_values(res[k], *numbers, out[k])
+            jit.loss_values(res[k], *numbers, out[k])
         return out
 
     def young(self, res: NDArray, weights: NDArray, a: NDArray) -> float:
         """Return ``sum_i s_i (psi_i(r_i) + psi_i*(a_i) - a_i r_i)``, term by term."""
         blocks = self._blocks()
         return sum(
-            young_sum(res[k], weights[k], a[k], *numbers) for k, *numbers in blocks
+            jit.young_sum(res[k], weights[k], a[k], *numbers) for k, *numbers in blocks
         )
 
     def kink_distance(self, res: NDArray, center: NDArray, sigma: float) -> NDArray:
         """Return how far each residual may move before its dual point moves."""
         out = np.empty_like(res)
         for k, *numbers in self._blocks():
-            kink_distance(res[k], center[k], *numbers, sigma, out[k])
+            jit.kink_distance(res[k], center[k], *numbers, sigma, out[k])
         return out
 
     def _blocks(self) -> Iterator[tuple[slice, NDArray, NDArray, float, float]]:
@@ -169,7 +161,7 @@ class LogisticRows(RowLoss):
     ) -> RowPoint:
         """Return the dual point y p and the curvature p (1 - p)."""
         a, curvature = np.empty_like(res), np.empty_like(res)
-        logistic_point(res, self.labels, a, curvature)
+        jit.logistic_point(res, self.labels, a, curvature)
         return RowPoint(a, curvature, float(weights @ a), 0.0)
 
     def slopes(
@@ -182,7 +174,7 @@ class LogisticRows(RowLoss):
         sigma: float,
     ) -> tuple[float, float]:
         """Return two derivatives of the loss sum at ``res - t move``."""
-        return logistic_slope(t, res, move, self.labels, weights)
+        return jit.logistic_slope(t, res, move, self.labels, weights)
 
     def values(self, res: NDArray) -> NDArray:
         """Return the loss of each row."""

@@ -8,7 +8,6 @@ row is used once, and not kept.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from math import ceil, log, sqrt
 from typing import Annotated, Any, NamedTuple
 
@@ -16,6 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._fields import array, check_fields, integer, not_negative, stored
+from nbsketch._jit.sgd import LOGISTIC
+from nbsketch._jit.sgm import draw_rows, run_steps
 from nbsketch._validation import (
     check_array_of,
     check_choice,
@@ -26,16 +27,14 @@ from nbsketch._validation import (
     random_generator,
 )
 from nbsketch.losses import Loss
-from nbsketch.solvers._stochastic.problem import StochasticProblem, sgm_problem
+from nbsketch.solvers._stochastic import StochasticProblem, stochastic_problem
 from nbsketch.solvers.design import ArrayDesign, Design, as_design
-from nbsketch.solvers.stochastic import (
-    RowStream,
-    SGMSearch,
-    average_start,
-    solution,
-    squared_norms,
-)
+from nbsketch.solvers.stochastic import squared_norms
 
+# Rows of one compiled call: some tens of milliseconds, after which Ctrl-C works.
+_ROWS_PER_CALL = 1 << 17
+# One over the greatest curvature of the logistic loss.
+_LOGISTIC_FLATNESS = 4.0
 REGIMES = ("I", "II", "III", "IV")
 
 
@@ -119,13 +118,190 @@ def sgm_regime(
     return Regime(step, min(n, max(1, round(batch))), n_steps)
 
 
-__all__ = [
-    "Iterate",
-    "SGMSolution",
-    "average_start",
-    "sgm_iterates",
-    "solve_sgm",
-]
+class RowStream:
+    """Independent random rows: row number t is the same however they are asked for.
+
+    Parameters
+    ----------
+    rng : Generator
+        Draws the seed of the stream.
+    weights : ndarray of shape (n,) or None
+        The rows are 0, ..., n - 1, as likely as their weights are large; all equally
+        likely if None.
+    n : int
+        Number of rows.
+    """
+
+    def __init__(
+        self, rng: np.random.Generator, weights: NDArray | None, n: int
+    ) -> None:
+        self._seed, self._n = rng.integers(2**64, dtype=np.uint64), n
+        self._cumulative, self._guide = np.empty(0), np.empty(0, dtype=np.int64)
+        if weights is None:
+            return
+        sums = np.cumsum(weights, dtype=float)
+        # Rows without weight at the end must not be found when rounding meets the sum.
+        self._cumulative = sums[: np.searchsorted(sums, sums[-1]) + 1]
+        levels = sums[-1] * (np.arange(n) / n)
+        guide = np.searchsorted(self._cumulative, levels, side="right")
+        self._guide = np.minimum(guide, len(self._cumulative) - 1)
+
+    def take(self, first: int, count: int) -> NDArray[np.int64]:
+        """Return the rows number ``first, ..., first + count - 1``."""
+        out = np.empty(count, dtype=np.int64)
+        draw_rows(self._seed, first, self._n, self._cumulative, self._guide, out)
+        return out
+
+
+class SGMSearch:
+    """Steps of the stochastic gradient method, with sums of points for an average.
+
+    It starts from zero; an intercept begins amid the targets.
+
+    Attributes
+    ----------
+    problem : StochasticProblem
+        What to minimize.
+    step : float
+        Length of the steps times the greatest curvature of a row's loss.
+    batch_size : int
+        Rows per step.
+    penalties : ndarray of shape (r,) or (0,)
+        Penalty of each coefficient; empty for none.
+    point : ndarray of shape (d, r + 1)
+        Coefficients and intercept of each output; changed in place.
+    totals : ndarray of shape (2, d, r + 1) or (2, 0, 0)
+        Sums of the points since the last power of two of steps, and between the one
+        before and it; empty without an average.
+    n_steps : int
+        Steps taken.
+    """
+
+    def __init__(
+        self,
+        problem: StochasticProblem,
+        step: float,
+        batch_size: int,
+        average: bool,
+        penalty_weights: ArrayLike | None = None,
+    ) -> None:
+        self.problem, rank = problem, problem.design.shape[1]
+        self.step = check_positive("step", step)
+        self.batch_size = check_integer("batch_size", batch_size)
+        self.penalties = _penalties(problem.alpha, penalty_weights, rank)
+        self.point = np.zeros((problem.n_outputs, rank + 1))
+        if problem.fit_intercept:
+            self.point[:, rank] = problem.middle()
+        self.totals = np.zeros((2, *self.point.shape) if average else (2, 0, 0))
+        self.n_steps = 0
+        self._numbers = tuple(problem.numbers[:, 0].tolist())
+
+    def rates(self, square_norms: NDArray) -> NDArray:
+        """Return step lengths for rows of at most these squared norms.
+
+        A row without features moves nothing but the intercept. A step of the penalty
+        shrinks coefficients to zero at most.
+        """
+        bound = square_norms * (2.0 if self.problem.fit_intercept else 1.0)
+        safe = np.where(bound > 0, bound, np.inf)
+        most = 1.0 / max(float(self.penalties.max(initial=0.0)), 1e-300)
+        return np.minimum(self.step * self._flatness / safe, most)
+
+    def run(self, Z: NDArray, order: NDArray, rates: NDArray) -> None:
+        """Take a step of each of `rates` on each batch of `order`."""
+        p, move = self.problem, np.zeros_like(self.point)
+        for first, last in self._parts(len(rates)):
+            rows = order[first * self.batch_size : last * self.batch_size]
+            run_steps(
+                p.kind, Z, p.targets, rows, self.batch_size, rates[first:last],
+                self._drift, self.penalties, self._numbers, self.point, move,
+                self.totals[0],
+            )  # fmt: skip
+            self.n_steps += last - first
+            if self.n_steps.bit_count() == 1:  # a power of two
+                self.totals[1], self.totals[0] = self.totals[0], 0.0
+            if not np.isfinite(self.point).all():
+                raise FloatingPointError(
+                    f"the steps diverged before step {self.n_steps}: `step` must be "
+                    "smaller"
+                )
+
+    def draw(
+        self, Z: NDArray, rows: RowStream, square_norms: NDArray, stop: int
+    ) -> Iterate:
+        """Take steps on random rows until `stop` are taken, and return the iterate.
+
+        `square_norms` bound those of the features of each row, or of all rows.
+        """
+        batch = self.batch_size
+        while self.n_steps < stop:
+            count = min(stop - self.n_steps, self._longest)
+            order = rows.take(self.n_steps * batch, count * batch)
+            bounds = np.broadcast_to(square_norms, len(Z))
+            self.run(Z, order, self.rates(self.largest(bounds, order)))
+        return Iterate(stop, *self.answer())
+
+    def largest(self, values: NDArray, order: NDArray) -> NDArray:
+        """Return the largest value of each batch of the rows of `order`."""
+        firsts = np.arange(0, len(order), self.batch_size)
+        return np.maximum.reduceat(values[order], firsts)
+
+    def answer(self) -> tuple[NDArray, Any]:
+        """Return coefficients and intercept of the point, or of the average."""
+        point = self.point.copy()
+        if self.totals.size and self.n_steps:
+            count = self.n_steps - average_start(self.n_steps)
+            point = self.totals.sum(axis=0) / count
+        return self.problem.answer(point[:, :-1].T, point[:, -1])
+
+    @property
+    def _flatness(self) -> float:
+        """One over the greatest curvature of the loss, if it has any."""
+        if self.problem.kind == LOGISTIC:
+            return _LOGISTIC_FLATNESS
+        return self._numbers[0] or 1.0
+
+    @property
+    def _drift(self) -> float:
+        """Length of the steps of the intercept: its share of `step`."""
+        return self.step * self._flatness / 2 if self.problem.fit_intercept else 0.0
+
+    @property
+    def _longest(self) -> int:
+        """Largest number of steps of one compiled call."""
+        return max(1, _ROWS_PER_CALL // self.batch_size)
+
+    def _parts(self, count: int) -> Iterator[tuple[int, int]]:
+        """Yield ranges of the next steps: up to the powers of two, and not too long."""
+        first = 0
+        while first < count:
+            taken = self.n_steps
+            room = (1 << taken.bit_length()) - taken if self.totals.size else count
+            last = min(count, first + room, first + self._longest)
+            yield first, last
+            first = last
+
+
+def average_start(n_steps: int) -> int:
+    """Return after which step the average of the points until `n_steps` begins.
+
+    Half the largest power of two among the steps: the average is one of the last half
+    to three quarters of the points, and two sums are enough to go on with it.
+    """
+    return (1 << n_steps.bit_length()) // 4
+
+
+def _penalties(alpha: float, weights: ArrayLike | None, rank: int) -> NDArray:
+    """Return the penalty of each coefficient; an empty array for none."""
+    if weights is None:
+        return np.full(rank if alpha > 0 else 0, alpha)
+    values = np.array(weights, dtype=float)
+    if values.shape != (rank,) or not (np.isfinite(values) & (values >= 0)).all():
+        raise ValueError(
+            f"`penalty_weights` must be {rank} finite numbers of at least 0, got an "
+            f"array of shape {values.shape}"
+        )
+    return alpha * values if alpha > 0 else np.empty(0)
 
 
 class Iterate(NamedTuple):
@@ -301,26 +477,13 @@ def sgm_iterates(
     """
     design = as_design(Z)
     stops = _stops(checkpoints)
-    problem = sgm_problem(design, Y, loss, alpha, sample_weight, fit_intercept)
-    search = SGMSearch.start(problem, step, batch_size, average, penalty_weights)
+    problem = stochastic_problem(design, Y, loss, alpha, sample_weight, fit_intercept)
+    search = SGMSearch(problem, step, batch_size, average, penalty_weights)
     weights = None if sample_weight is None else problem.weights
-    rows = RowStream.of(random_generator(rng), weights, design.shape[0])
+    rows = RowStream(random_generator(rng), weights, design.shape[0])
     features = np.ascontiguousarray(design.collect())
     bounds = _square_bounds(features, weights, square_norm)
-    return _steps(search, features, problem, rows, bounds, stops)
-
-
-def _steps(
-    search: SGMSearch,
-    Z: NDArray,
-    problem: StochasticProblem,
-    rows: RowStream,
-    square_norms: NDArray | float,
-    stops: set[int],
-) -> Iterator[Iterate]:
-    for stop in sorted(stops):
-        search.draw(Z, problem.targets, rows, square_norms, stop)
-        yield Iterate(stop, *solution(search.result, problem.scalar))
+    return (search.draw(features, rows, bounds, stop) for stop in sorted(stops))
 
 
 def _square_bounds(
@@ -422,18 +585,15 @@ def stream_sgm(
     (array([ 1., -1.]), 200)
     """
     Z = check_matrix("Z", Z)
-    problem = sgm_problem(
-        ArrayDesign._trusted(Z), Y, loss, alpha, sample_weight, fit_intercept
-    )
-    search = SGMSearch.start(problem, step, batch_size, average, penalty_weights)
+    design = ArrayDesign._trusted(Z)
+    problem = stochastic_problem(design, Y, loss, alpha, sample_weight, fit_intercept)
+    search = SGMSearch(problem, step, batch_size, average, penalty_weights)
     before = 0.0
     if state is not None:
         _check_state(state, search)
         before = state.square_norm
-        search = replace(
-            search, point=state.point.copy(), totals=state.totals.copy(),
-            n_steps=state.n_steps,
-        )  # fmt: skip
+        search.point, search.totals = state.point.copy(), state.totals.copy()
+        search.n_steps = state.n_steps
     order = np.arange(len(Z))
     if sample_weight is not None:
         order = np.repeat(order, _visits(problem.weights, random_generator(rng)))
@@ -445,9 +605,9 @@ def stream_sgm(
         else:
             before = check_positive("square_norm", square_norm)
             largest = np.maximum(largest, before)
-        search.run(Z, problem.targets, order, search.rates(largest))
+        search.run(Z, order, search.rates(largest))
     after = StreamState(search.point, search.totals, search.n_steps, before)
-    return *solution(search.result, problem.scalar), after
+    return *search.answer(), after
 
 
 def _visits(weights: NDArray, rng: np.random.Generator) -> NDArray[np.int64]:

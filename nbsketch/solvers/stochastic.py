@@ -1,4 +1,4 @@
-"""Adam and the stochastic subgradient method, compiled.
+"""Adam and the stochastic subgradient method, compiled, epoch by epoch.
 
 The papers on p-sparsified sketches and on stochastic gradients with random projections
 computed their results with these methods. They reproduce those results and serve as
@@ -7,275 +7,214 @@ baselines; the certified solvers are faster and have a stopping test.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._jit import sgd, sgm
-from nbsketch._jit.sgm import draw_rows
+from nbsketch._jit.sgd import ADAM, SUBGRADIENT, run_steps
 from nbsketch._validation import (
+    check_choice,
     check_integer,
     check_positive,
     check_real,
     random_generator,
 )
-from nbsketch.losses import Loss, as_loss
+from nbsketch.losses import Loss
 from nbsketch.solvers._certified.search import Callback
-from nbsketch.solvers._stochastic.epochs import (
-    METHODS,
-    SCHEDULES,
-    EpochSearch,
-    Snapshot,
-    step_rule,
-)
-from nbsketch.solvers._stochastic.problem import StochasticProblem, stochastic_problem
+from nbsketch.solvers._stochastic import StochasticProblem, stochastic_problem
 from nbsketch.solvers.design import Design, as_design
 from nbsketch.solvers.solution import Solution
 
-# Rows of one compiled call: some tens of milliseconds, after which Ctrl-C works.
-_ROWS_PER_CALL = 1 << 17
-_KINDS = {
-    sgd.COLUMNS: sgm.RESIDUAL,
-    sgd.RADIAL: sgm.RESIDUAL,
-    sgd.MARGIN: sgm.MARGIN,
-    sgd.LOGISTIC: sgm.LOGISTIC,
+METHODS = {"adam": ADAM, "sgd": SUBGRADIENT}
+
+# Factor of the learning rate, of the step (from 1) and of the share of the rows done.
+SCHEDULES: dict[str, Callable[[NDArray, NDArray], NDArray]] = {
+    "constant": lambda step, done: np.ones_like(done),
+    "inverse-sqrt": lambda step, done: 1.0 / np.sqrt(step),
+    "cosine": lambda step, done: 0.5 * (1.0 + np.cos(np.pi * done)),
 }
-# One over the greatest curvature of the logistic loss.
-_LOGISTIC_FLATNESS = 4.0
-__all__ = ["METHODS", "SCHEDULES", "Snapshot", "StochasticSolution", "solve_stochastic"]
 
 
 @dataclass(frozen=True)
-class RowStream:
-    """Independent random rows: row number t is the same however they are asked for.
+class Rule:
+    """How steps are taken: settings of `solve_stochastic`."""
+
+    method: str
+    batch_size: int
+    n_epochs: int
+    learning_rate: float
+    schedule: str
+    betas: tuple[float, float]
+    shuffle: bool
+    replace: bool
+    average: bool
+
+    def __post_init__(self) -> None:
+        check_choice("method", self.method, METHODS)
+        check_choice("schedule", self.schedule, SCHEDULES)
+        check_integer("batch_size", self.batch_size)
+        check_integer("n_epochs", self.n_epochs)
+        check_positive("learning_rate", self.learning_rate)
+        if not isinstance(self.betas, tuple | list) or len(self.betas) != 2:
+            raise ValueError(
+                f"`betas` must be two numbers in [0, 1), got {self.betas!r}"
+            )
+        for k, beta in enumerate(self.betas):
+            check_real(f"betas[{k}]", beta, low=0, high=1, high_open=True)
+        if self.replace and not self.shuffle:
+            raise ValueError("`shuffle` must be True with replace=True, got False")
+
+    def rates(self, step: NDArray, done: NDArray) -> NDArray:
+        """Return length and root factor of the steps, which are numbered from 1."""
+        rates = np.ones((len(step), 2))
+        rates[:, 0] = self.learning_rate * SCHEDULES[self.schedule](step, done)
+        if self.method == "adam":
+            rates[:, 0] /= 1.0 - self.betas[0] ** step
+            rates[:, 1] = 1.0 / np.sqrt(1.0 - self.betas[1] ** step)
+        return rates
+
+    def order(self, count: int, rng: np.random.Generator) -> NDArray:
+        """Return the rows of a block as they are to be visited."""
+        if not self.shuffle:
+            return np.arange(count)
+        return (
+            rng.integers(count, size=count) if self.replace else rng.permutation(count)
+        )
+
+
+# Steps of one compiled call: a few tens of milliseconds, after which Ctrl-C works.
+_STEPS_PER_CALL = 65536
+
+
+class Snapshot(NamedTuple):
+    """State of a stochastic method at the end of an epoch.
 
     Attributes
     ----------
-    seed : uint64
-        Seed of the stream.
-    n_rows : int
-        The rows are 0, ..., n_rows - 1, all equally likely,
-    cumulative, guide : ndarray
-        or as likely as the increases of `cumulative`, which the search for a row starts
-        at `guide`; empty for equally likely ones.
+    epoch : int
+        Passes over the data so far.
+    seconds : float
+        Time of those passes, without evaluations and compilation.
+    objective : float
+        Exact value of the objective.
+    coef, intercept
+        As in `Solution`; the average of the points once averaging has begun.
     """
 
-    seed: np.uint64
-    n_rows: int
-    cumulative: NDArray
-    guide: NDArray
+    epoch: int
+    seconds: float
+    objective: float
+    coef: NDArray
+    intercept: Any
 
-    @classmethod
-    def of(cls, rng: np.random.Generator, weights: NDArray | None, n: int) -> RowStream:
-        """Return a new stream of n rows, as likely as their weights are large."""
-        seed = rng.integers(2**64, dtype=np.uint64)
-        if weights is None:
-            return cls(seed, n, np.empty(0), np.empty(0, dtype=np.int64))
-        cumulative = np.cumsum(weights, dtype=float)
-        # Rows without weight at the end must not be found when rounding meets the sum.
-        cumulative = cumulative[: np.searchsorted(cumulative, cumulative[-1]) + 1]
-        levels = cumulative[-1] * (np.arange(n) / n)
-        guide = np.searchsorted(cumulative, levels, side="right")
-        return cls(seed, n, cumulative, np.minimum(guide, len(cumulative) - 1))
 
-    def take(self, first: int, count: int) -> NDArray[np.int64]:
-        """Return the rows number ``first, ..., first + count - 1``."""
-        out = np.empty(count, dtype=np.int64)
-        draw_rows(self.seed, first, self.n_rows, self.cumulative, self.guide, out)
-        return out
+@dataclass
+class EpochSearch:
+    """Adam or subgradient steps, epoch by epoch.
+
+    Attributes
+    ----------
+    problem, rule, rng
+        What to minimize, how to step, and the source of the order of rows.
+    point : ndarray
+        Coefficients, output by output, then the intercept; changed in place.
+    moments : ndarray of shape (2, size of the point)
+        Adam's moments.
+    total : ndarray
+        Sum of the points to average; empty before averaging begins.
+    n_averaged, n_steps, n_rows, epoch : int
+        Points in `total`, steps, visits of rows and epochs so far.
+    seconds : float
+        Time of the epochs.
+    """
+
+    problem: StochasticProblem
+    rule: Rule
+    rng: np.random.Generator
+    point: NDArray = field(init=False)
+    moments: NDArray = field(init=False)
+    total: NDArray = field(init=False)
+    n_averaged: int = 0
+    n_steps: int = 0
+    n_rows: int = 0
+    epoch: int = 0
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        problem = self.problem
+        rank, n_mixed = problem.design.shape[1], len(problem.mix)
+        self.point = np.zeros(n_mixed * rank + problem.n_outputs)
+        # Labels are near zero already; targets may be farther than all steps together.
+        if problem.fit_intercept and not problem.loss.is_classification:
+            problem.split(self.point)[1][:] = problem.middle()
+        self.moments = np.zeros((2, self.point.size))
+        self.total = np.empty(0)
+        # compile before the clock starts: a run over no rows changes nothing
+        start, _, block = next(iter(problem.design.blocks()))
+        self._run_block(start, block[:0], np.arange(0))
+
+    def run_epoch(self) -> None:
+        """Pass over the data once."""
+        begin = perf_counter()
+        if self.rule.average and self.epoch == self.rule.n_epochs // 2:
+            self.total = np.zeros_like(self.point)
+        for start, _, block in self.problem.design.blocks():
+            self._run_block(start, block, self.rule.order(len(block), self.rng))
+        self.epoch += 1
+        self.seconds += perf_counter() - begin
+        if not np.isfinite(self.point).all():
+            raise FloatingPointError(
+                f"the steps diverged in epoch {self.epoch}: `learning_rate` must be "
+                f"smaller, got {self.rule.learning_rate:g}"
+            )
+
+    def _run_block(self, start: int, block: NDArray, order: NDArray) -> None:
+        problem, rule = self.problem, self.rule
+        block = np.ascontiguousarray(block)
+        rows = slice(start, start + len(block))
+        for part in _parts(order, _STEPS_PER_CALL * rule.batch_size):
+            run_steps(
+                block, problem.targets[rows], problem.weights[rows], part,
+                rule.batch_size, self._next_rates(len(part)), problem.kind,
+                problem.numbers, problem.mix, problem.penalty, problem.alpha,
+                problem.fit_intercept, METHODS[rule.method], *map(float, rule.betas),
+                self.point, self.moments, self.total,
+            )  # fmt: skip
+
+    def _next_rates(self, n_rows: int) -> NDArray:
+        """Return the rates of the steps over the next rows, and count both."""
+        batch = self.rule.batch_size
+        steps = np.arange(-(-n_rows // batch))
+        n_all = self.rule.n_epochs * self.problem.design.shape[0]
+        done = (self.n_rows + batch * steps) / n_all
+        rates = self.rule.rates(1.0 + self.n_steps + steps, done)
+        self.n_rows += n_rows
+        self.n_steps += len(steps)
+        self.n_averaged += len(steps) if self.total.size else 0
+        return rates
+
+    def snapshot(self) -> Snapshot:
+        """Return a copy of the answer at this point, with its objective."""
+        point = self.total / self.n_averaged if self.n_averaged else self.point.copy()
+        coef, intercept = self.problem.split(point)
+        objective = self.problem.objective(coef, intercept)
+        answer = self.problem.answer(coef, intercept)
+        return Snapshot(self.epoch, self.seconds, objective, *answer)
+
+
+def _parts(order: NDArray, size: int) -> Iterator[NDArray]:
+    """Yield `order` in pieces; one empty piece if it is empty."""
+    for first in range(0, max(len(order), 1), size):
+        yield order[first : first + size]
 
 
 def squared_norms(Z: NDArray) -> NDArray[np.float64]:
     """Return the squared norm of each row."""
     return np.einsum("ij,ij->i", Z, Z).astype(float)
-
-
-@dataclass
-class SGMSearch:
-    """Steps of the stochastic gradient method, with sums of points for an average.
-
-    Attributes
-    ----------
-    kind : int
-        Which loss: see `nbsketch._jit.sgm`.
-    numbers : tuple of float
-        gam, eps, lo and hi of the loss.
-    step : float
-        Length of the steps times the greatest curvature of a row's loss.
-    batch_size : int
-        Rows per step.
-    penalties : ndarray of shape (r,) or (0,)
-        Penalty of each coefficient; empty for none.
-    fit_intercept : bool
-        Whether the last column of the point moves.
-    point : ndarray of shape (d, r + 1)
-        Coefficients and intercept of each output; changed in place.
-    totals : ndarray of shape (2, d, r + 1) or (2, 0, 0)
-        Sums of the points since the last power of two of steps, and between the one
-        before and it; empty without an average.
-    n_steps : int
-        Steps taken.
-    """
-
-    kind: int
-    numbers: tuple[float, ...]
-    step: float
-    batch_size: int
-    penalties: NDArray
-    fit_intercept: bool
-    point: NDArray
-    totals: NDArray
-    n_steps: int = 0
-
-    @classmethod
-    def start(
-        cls,
-        problem: StochasticProblem,
-        step: float,
-        batch_size: int,
-        average: bool,
-        penalty_weights: ArrayLike | None = None,
-    ) -> SGMSearch:
-        """Return a search from zero; an intercept begins amid the targets."""
-        rank = problem.design.shape[1]
-        point = np.zeros((problem.n_outputs, rank + 1))
-        if problem.fit_intercept:
-            point[:, rank] = problem.middle()
-        return cls(
-            _KINDS[problem.kind],
-            tuple(problem.numbers[:, 0].tolist()),
-            check_positive("step", step),
-            check_integer("batch_size", batch_size),
-            _penalties(problem.alpha, penalty_weights, rank),
-            problem.fit_intercept,
-            point,
-            np.zeros((2, *point.shape) if average else (2, 0, 0)),
-        )
-
-    def rates(self, square_norms: NDArray) -> NDArray:
-        """Return step lengths for rows of at most these squared norms.
-
-        A row without features moves nothing but the intercept. A step of the penalty
-        shrinks coefficients to zero at most.
-        """
-        bound = square_norms * (2.0 if self.fit_intercept else 1.0)
-        safe = np.where(bound > 0, bound, np.inf)
-        most = 1.0 / max(float(self.penalties.max(initial=0.0)), 1e-300)
-        return np.minimum(self.step * self._flatness / safe, most)
-
-    def run(self, Z: NDArray, Y: NDArray, order: NDArray, rates: NDArray) -> None:
-        """Take a step of each of `rates` on each batch of `order`."""
-        move = np.zeros_like(self.point)
-        for first, last in self._parts(len(rates)):
-            rows = order[first * self.batch_size : last * self.batch_size]
-            sgm.run_steps(
-                self.kind, Z, Y, rows, self.batch_size, rates[first:last],
-                self._drift, self.penalties, self.numbers, self.point, move,
-                self.totals[0],
-            )  # fmt: skip
-            self.n_steps += last - first
-            if _is_power_of_two(self.n_steps):
-                self.totals[1], self.totals[0] = self.totals[0], 0.0
-            self._check()
-
-    def draw(
-        self,
-        Z: NDArray,
-        Y: NDArray,
-        rows: RowStream,
-        square_norms: NDArray | float,
-        stop: int,
-    ) -> None:
-        """Take steps on random rows until `stop` are taken.
-
-        `square_norms` bound those of the features of each row, or of all rows.
-        """
-        batch = self.batch_size
-        while self.n_steps < stop:
-            count = min(stop - self.n_steps, self._longest)
-            order = rows.take(self.n_steps * batch, count * batch)
-            bounds = np.broadcast_to(square_norms, len(Z))
-            self.run(Z, Y, order, self.rates(self.largest(bounds, order)))
-
-    def largest(self, values: NDArray, order: NDArray) -> NDArray:
-        """Return the largest value of each batch of the rows of `order`."""
-        firsts = np.arange(0, len(order), self.batch_size)
-        return np.maximum.reduceat(values[order], firsts)
-
-    @property
-    def result(self) -> NDArray:
-        """The point, or the average, of shape (d, r + 1): a copy."""
-        if self.totals.size == 0 or self.n_steps == 0:
-            return self.point.copy()
-        return self.totals.sum(axis=0) / (self.n_steps - average_start(self.n_steps))
-
-    @property
-    def _flatness(self) -> float:
-        """One over the greatest curvature of the loss, if it has any."""
-        if self.kind == sgm.LOGISTIC:
-            return _LOGISTIC_FLATNESS
-        return self.numbers[0] or 1.0
-
-    @property
-    def _drift(self) -> float:
-        """Length of the steps of the intercept: its share of `step`."""
-        return self.step * self._flatness / 2 if self.fit_intercept else 0.0
-
-    @property
-    def _longest(self) -> int:
-        """Largest number of steps of one compiled call."""
-        return max(1, _ROWS_PER_CALL // self.batch_size)
-
-    def _parts(self, count: int) -> Iterator[tuple[int, int]]:
-        """Yield ranges of the next steps: up to the powers of two, and not too long."""
-        first = 0
-        while first < count:
-            taken = self.n_steps
-            room = (1 << taken.bit_length()) - taken if self.totals.size else count
-            last = min(count, first + room, first + self._longest)
-            yield first, last
-            first = last
-
-    def _check(self) -> None:
-        if not np.isfinite(self.point).all():
-            raise FloatingPointError(
-                f"the steps diverged before step {self.n_steps}: `step` must be smaller"
-            )
-
-
-def average_start(n_steps: int) -> int:
-    """Return after which step the average of the points until `n_steps` begins.
-
-    Half the largest power of two among the steps: the average is one of the last half
-    to three quarters of the points, and two sums are enough to go on with it.
-    """
-    return (1 << n_steps.bit_length()) // 4
-
-
-def solution(point: NDArray, scalar: bool) -> tuple[NDArray, Any]:
-    """Return coefficients and intercept of a point as the solvers give them."""
-    coef, intercept = np.ascontiguousarray(point[:, :-1].T), point[:, -1]
-    return (coef[:, 0], float(intercept[0])) if scalar else (coef, intercept)
-
-
-def _penalties(alpha: float, weights: ArrayLike | None, rank: int) -> NDArray:
-    """Return the penalty of each coefficient; an empty array for none."""
-    if weights is None:
-        return np.full(rank if alpha > 0 else 0, alpha)
-    values = np.array(weights, dtype=float)
-    if values.shape != (rank,) or not (np.isfinite(values) & (values >= 0)).all():
-        raise ValueError(
-            f"`penalty_weights` must be {rank} finite numbers of at least 0, got an "
-            f"array of shape {values.shape}"
-        )
-    return alpha * values if alpha > 0 else np.empty(0)
-
-
-def _is_power_of_two(number: int) -> bool:
-    return number & (number - 1) == 0
 
 
 class StochasticSolution(Solution):
@@ -416,10 +355,10 @@ def solve_stochastic(
     (array([2.]), 500)
     """
     problem = stochastic_problem(
-        as_design(design), Y, as_loss(loss), check_real("alpha", alpha, low=0),
-        T, quantiles, sample_weight, fit_intercept, variable, penalty,
+        as_design(design), Y, loss, alpha, sample_weight, fit_intercept, T, quantiles,
+        variable, penalty,
     )  # fmt: skip
-    rule = step_rule(
+    rule = Rule(
         method, batch_size, n_epochs, learning_rate, schedule, betas, shuffle, replace,
         average,
     )  # fmt: skip
@@ -432,14 +371,10 @@ def solve_stochastic(
         if wanted and (every or callback is not None):
             latest = search.snapshot()
             history += [latest] if every else []
-            if callback is not None:
-                progress = latest.objective, np.inf, latest.seconds
-                if callback(epoch, *progress):
-                    break
-    return _solution(search.snapshot(), history)
-
-
-def _solution(last: Snapshot, history: list[Snapshot]) -> StochasticSolution:
+            progress = latest.objective, np.inf, latest.seconds
+            if callback is not None and callback(epoch, *progress):
+                break
+    last = search.snapshot()
     solution = StochasticSolution(
         last.coef, last.intercept, None, last.objective, np.inf, np.inf, last.epoch,
         last.seconds, converged=False,

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._validation import check_integer, check_positive
-from nbsketch.solvers._certified.problem import Certificate, Problem, check_state
+from nbsketch.solvers._certified import checks
+from nbsketch.solvers._certified.problem import Certificate, Problem
 from nbsketch.solvers.solution import Solution, State
 
 _TRIALS = 60
@@ -80,8 +81,78 @@ _LEAST_SHARE = 1e-20  # smallest `share`
 _COMPARED = 2000  # rows in which the move of the predictions is measured
 
 
-class CertifiedSearch(ABC, Generic[ProblemT]):
+class Search(ABC, Generic[ProblemT]):
     """Minimize a problem until a duality gap certifies the solution.
+
+    Parameters
+    ----------
+    problem : Problem
+        What to minimize.
+    tol : float
+        Bound on the gap over the scale of the objective.
+    max_iter : int
+        Largest number of steps.
+    report : callable, optional
+        Called as ``report(steps, certificate)`` at each certificate. If it returns
+        true, the search ends after a first step.
+
+    Attributes
+    ----------
+    problem, tol, max_iter, report
+        The parameters.
+    steps : int
+        Steps taken.
+    best : Certificate
+        The best one so far; a subclass sets the first.
+    stopped : bool
+        Whether `report` has asked to stop.
+    floor : float
+        Gap below which rounding rules.
+    """
+
+    best: Certificate
+
+    def __init__(
+        self, problem: ProblemT, tol: float, max_iter: int, report: Report | None
+    ) -> None:
+        self.problem, self.report = problem, report
+        self.tol, self.max_iter = tol, max_iter
+        self.steps, self.stopped, self.floor = 0, False, 0.0
+
+    @abstractmethod
+    def run(self) -> Solution:
+        """Return the best solution found; its time is 0."""
+
+    @property
+    def target(self) -> float:
+        """The gap at which to stop."""
+        return max(self.tol * self.best.scale, self.floor)
+
+    @property
+    def converged(self) -> bool:
+        """Whether the best certificate is good enough."""
+        return bool(self.best.gap <= self.target)
+
+    @property
+    def _is_spent(self) -> bool:
+        """Whether no further step may be taken."""
+        return self.steps >= self.max_iter or (self.stopped and self.steps > 0)
+
+    def _solution(self, state: State) -> Solution:
+        best, target = self.best, self.target
+        relative = best.gap * self.tol / target if target > 0 else best.gap
+        return Solution(
+            best.coef, best.intercept, best.dual, best.objective, best.gap, relative,
+            self.steps, 0.0, self.converged, state,
+        )  # fmt: skip
+
+    def _call_back(self, certificate: Certificate) -> None:
+        if self.report is not None:
+            self.stopped |= bool(self.report(self.steps, certificate))
+
+
+class CertifiedSearch(Search[ProblemT]):
+    """Minimize a problem by Newton steps in rounds.
 
     The search runs in rounds. A round minimizes a smooth approximation of the
     objective, of width `sigma` around a dual point, by Newton steps with an exact line
@@ -117,22 +188,13 @@ class CertifiedSearch(ABC, Generic[ProblemT]):
 
     Parameters
     ----------
-    problem : Problem
-        What to minimize.
+    problem, tol, max_iter, report
+        As in `Search`.
     state : State
         Where to start.
-    tol : float
-        Bound on the gap over the scale of the objective.
-    max_iter : int
-        Largest number of Newton steps.
-    report : callable, optional
-        Called as ``report(steps, certificate)`` at each certificate. If it returns
-        true, the search ends after a first step.
 
     Attributes
     ----------
-    problem, tol, max_iter, report
-        The parameters.
     coef : ndarray
         Current coefficients; replaced, never changed in place.
     intercept : float or ndarray of shape (d,)
@@ -141,8 +203,6 @@ class CertifiedSearch(ABC, Generic[ProblemT]):
         Residuals at the last certificate, or current ones, as the subclass chooses.
     sigma : float
         Width of the smoothing; 0 for none.
-    steps : int
-        Newton steps taken.
     slope : float
         Derivative of the smoothed objective along the last direction.
     idle : int
@@ -152,12 +212,6 @@ class CertifiedSearch(ABC, Generic[ProblemT]):
         behind the inner problem, because balancing the dual point has its price.
     expected : float
         Gap that the last round should have reached, from ``_gap_parts``.
-    best : Certificate
-        The best one so far.
-    stopped : bool
-        Whether `report` has asked to stop.
-    floor : float
-        Gap below which rounding rules.
     inexact : float
         Class attribute: a round ends when the error of the inner problem is this
         multiple of the gap that smoothing leaves.
@@ -179,23 +233,20 @@ class CertifiedSearch(ABC, Generic[ProblemT]):
         max_iter: int,
         report: Report | None = None,
     ) -> None:
-        self.problem, self.report = problem, report
-        self.tol, self.max_iter = tol, max_iter
+        super().__init__(problem, tol, max_iter, report)
         self.coef = np.array(state.coef, dtype=float)
         intercept = np.array(state.intercept, dtype=float) * problem.fit_intercept
         self.intercept: Any = intercept if intercept.ndim else float(intercept)
         self.res = self._first_residual()
         self.sigma, self.slope = 0.0, -np.inf
-        self.steps = self.idle = 0
-        self.stopped = False
+        self.idle = 0
         self.share, self.expected = 1.0, np.inf
         self._begin(state)
         self.best = self._first_certificate(state)
         self.floor = max(1e-15 * self.best.scale, self._rounding())
 
     def run(self) -> Solution:
-        """Return the best solution found, with the time since this call."""
-        began = perf_counter()
+        """Return the best solution found."""
         self._call_back(self.best)
         while not (self.converged or self._is_spent):
             before = self.steps
@@ -205,27 +256,7 @@ class CertifiedSearch(ABC, Generic[ProblemT]):
             if self.converged or self._has_stalled(before, settled):
                 break
             self._next_round(settled)
-        best, target = self.best, self.target
-        relative = best.gap * self.tol / target if target > 0 else best.gap
-        return Solution(
-            best.coef, best.intercept, best.dual, best.objective, best.gap, relative,
-            self.steps, perf_counter() - began, self.converged, self._state(),
-        )  # fmt: skip
-
-    @property
-    def target(self) -> float:
-        """The gap at which to stop."""
-        return max(self.tol * self.best.scale, self.floor)
-
-    @property
-    def _is_spent(self) -> bool:
-        """Whether no further step may be taken."""
-        return self.steps >= self.max_iter or (self.stopped and self.steps > 0)
-
-    @property
-    def converged(self) -> bool:
-        """Whether the best certificate is good enough."""
-        return bool(self.best.gap <= self.target)
+        return self._solution(self._state())
 
     def _first_residual(self) -> NDArray:
         return self.problem.residual(self.coef, self.intercept)
@@ -356,23 +387,6 @@ class CertifiedSearch(ABC, Generic[ProblemT]):
         """Return the residuals of some rows, whose changes stand for all."""
         return self.res[..., :: max(1, self.res.shape[-1] // _COMPARED)]
 
-    def _call_back(self, certificate: Certificate) -> None:
-        if self.report is not None:
-            self.stopped |= bool(self.report(self.steps, certificate))
-
-
-def timed(callback: Callback | None, began: float) -> Report | None:
-    """Return a report that passes objective, gap and time on to the user's callback."""
-    if callback is None:
-        return None
-
-    def report(step: int, certificate: Certificate) -> Any:
-        return callback(
-            step, certificate.objective, certificate.gap, perf_counter() - began
-        )
-
-    return report
-
 
 _RATIO = 8  # between the sizes of nested samples
 _ROWS_PER_FEATURE = 30  # a sample with fewer is too rough a start
@@ -397,7 +411,7 @@ def nested_sizes(n: int, rank: int) -> list[int]:
 
 def nested_start(
     problem: Problem,
-    method: Callable[..., CertifiedSearch],
+    method: Callable[..., Search],
     start: Callable[[Any], State] = cold_start,
 ) -> State:
     """Return a start from nested random samples of the rows, `start` if n is small.
@@ -425,7 +439,7 @@ def nested_start(
 
 def minimize(
     problem: Problem,
-    method: Callable[..., CertifiedSearch],
+    method: Callable[..., Search],
     tol: float,
     max_iter: int,
     state: State | None,
@@ -441,6 +455,13 @@ def minimize(
     check_integer("max_iter", max_iter)
     if state is None:
         state = nested_start(problem, method, start)
-    check_state(state, *problem.shapes)
-    search = method(problem, state, tol, max_iter, timed(callback, began))
-    return search.run()._replace(seconds=perf_counter() - began)
+    checks.state(state, *problem.shapes)
+    report: Report | None = None
+    if callback is not None:
+
+        def report(step: int, certificate: Certificate) -> Any:
+            objective, gap = certificate.objective, certificate.gap
+            return callback(step, objective, gap, perf_counter() - began)
+
+    solution = method(problem, state, tol, max_iter, report).run()
+    return solution._replace(seconds=perf_counter() - began)

@@ -20,15 +20,15 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from nbsketch.solvers._linear.cholesky import LowRankPreconditioner
-from nbsketch.solvers._linear.conjugate_gradients import PartialOperator
+from nbsketch.solvers._linear.conjugate_gradients import SymmetricOperator
 
 
 class CoupledMatrix:
-    """Some entries of the Kronecker product of M and K as a `PartialOperator`.
+    """Some entries of the Kronecker product of M and K as a `SymmetricOperator`.
 
     Parameters
     ----------
-    K : PartialOperator
+    K : SymmetricOperator
         Kernel matrix of the rows.
     M : ndarray of shape (d, d)
         Output matrix.
@@ -38,7 +38,7 @@ class CoupledMatrix:
 
     def __init__(
         self,
-        K: PartialOperator,
+        K: SymmetricOperator,
         M: NDArray,
         row: NDArray | None = None,
         output: NDArray | None = None,
@@ -165,7 +165,7 @@ Steps = Generator[NDArray, NDArray, ResultT]
 _FEW = 1 / 12
 
 
-def run_together(K: PartialOperator, searches: list[Steps]) -> list:
+def run_together(K: SymmetricOperator, searches: list[Steps]) -> list:
     """Run searches to their ends and return their results."""
     results: list = [None] * len(searches)
     products: dict[int, NDArray | None] = dict.fromkeys(range(len(searches)))
@@ -180,7 +180,7 @@ def run_together(K: PartialOperator, searches: list[Steps]) -> list:
     return results
 
 
-def _multiply(K: PartialOperator, vectors: list[NDArray]) -> list[NDArray]:
+def _multiply(K: SymmetricOperator, vectors: list[NDArray]) -> list[NDArray]:
     """Return K v for each vector, from the columns of K that it has entries for."""
     n, products = K.shape[0], [np.zeros(0)] * len(vectors)
     dense = []

@@ -18,11 +18,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch.solvers._certified.problem import (
-    Certificate,
-    balance,
-    typical_loss,
-)
+from nbsketch.solvers._certified.problem import Certificate, balance, typical_loss
 from nbsketch.solvers.row_loss import RowLoss
 
 # Rows with a smaller curvature count as linear.

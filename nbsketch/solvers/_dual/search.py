@@ -36,7 +36,7 @@ from nbsketch.solvers._linear.cholesky import (
 )
 from nbsketch.solvers._linear.conjugate_gradients import (
     ConjugateGradients,
-    PartialOperator,
+    SymmetricOperator,
 )
 from nbsketch.solvers.row_loss import typical_mean
 
@@ -71,7 +71,7 @@ class Direction(NamedTuple):
 
 
 def solve_inside(
-    K: PartialOperator,
+    K: SymmetricOperator,
     preconditioner: LowRankPreconditioner,
     system: InsideSystem,
     hard: bool,
@@ -91,7 +91,7 @@ def solve_inside(
 
 
 def _in_part(
-    part: PartialOperator,
+    part: SymmetricOperator,
     preconditioner: LowRankPreconditioner,
     system: InsideSystem,
     rows: NDArray,
@@ -107,7 +107,7 @@ def _in_part(
     return direction._replace(d=d, product=None)
 
 
-def _factorize(K: PartialOperator, rows: NDArray, system: InsideSystem) -> Direction:
+def _factorize(K: SymmetricOperator, rows: NDArray, system: InsideSystem) -> Direction:
     """Solve by Cholesky factors, of a matrix with as much jitter as it takes."""
     d, sums = np.zeros(len(system.weights)), _Sums(system, rows)
     if not len(rows):
@@ -231,7 +231,7 @@ class DualSearch:
 
     def __init__(
         self,
-        K: PartialOperator,
+        K: SymmetricOperator,
         problem: DualProblem,
         preconditioner: LowRankPreconditioner,
         start: Start,

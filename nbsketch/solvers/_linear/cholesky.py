@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
-from typing import NamedTuple, Protocol, Self
+from typing import Self
 
 import numpy as np
 import scipy.linalg
@@ -181,7 +181,7 @@ class BlockPreconditioner:
         if self._root is not None:
             factor *= self._root
         self._residuals = [self._residual(K, index) for index in self._parts]
-        self._shifted: dict[float, _Shifted] = {}
+        self._shifted: dict[float, tuple[list[NDArray], NDArray, NDArray]] = {}
 
     @property
     def rank(self) -> int:
@@ -193,16 +193,17 @@ class BlockPreconditioner:
         R = R if self._root is None else R * self._root[:, None]
         out = np.empty_like(R)
         for c, shift in enumerate(shifts):
-            out[:, c] = self._solve(R[:, c], self._with_shift(float(shift)))
+            out[:, c] = self._solve(R[:, c], *self._with_shift(float(shift)))
         return out if self._root is None else out * self._root[:, None]
 
-    def _solve(self, r: NDArray, shifted: _Shifted) -> NDArray:
+    def _solve(
+        self, r: NDArray, uppers: list[NDArray], G: NDArray, inner: NDArray
+    ) -> NDArray:
         half = np.empty_like(r)
-        for index, upper in zip(self._parts, shifted.uppers, strict=True):
+        for index, upper in zip(self._parts, uppers, strict=True):
             half[index] = solve_upper(upper, r[index], 1)
-        g = solve_upper(shifted.inner, shifted.whitened @ half, 1)
-        half -= shifted.whitened.T @ solve_upper(shifted.inner, g)
-        for index, upper in zip(self._parts, shifted.uppers, strict=True):
+        half -= G.T @ solve_positive_upper(inner, G @ half)
+        for index, upper in zip(self._parts, uppers, strict=True):
             half[index] = solve_upper(upper, half[index])
         return half
 
@@ -214,7 +215,8 @@ class BlockPreconditioner:
         part = self.factor[:, index]
         return block - part.T @ part
 
-    def _with_shift(self, shift: float) -> _Shifted:
+    def _with_shift(self, shift: float) -> tuple[list[NDArray], NDArray, NDArray]:
+        """Return U by blocks, G, and the factor of I + G G^T."""
         if shift not in self._shifted:
             more = _MORE * shift
             uppers = [
@@ -224,16 +226,8 @@ class BlockPreconditioner:
             for index, upper in zip(self._parts, uppers, strict=True):
                 G[:, index] = solve_upper(upper, self.factor[:, index].T, 1).T
             inner, _ = raised_cholesky(G @ G.T, 1.0)
-            self._shifted[shift] = _Shifted(uppers, G, inner)
+            self._shifted[shift] = uppers, G, inner
         return self._shifted[shift]
-
-
-class _Shifted(NamedTuple):
-    """What belongs to one shift."""
-
-    uppers: list[NDArray]  # U, by blocks
-    whitened: NDArray  # G
-    inner: NDArray  # factor of I + G G^T
 
 
 def _partition(factor: NDArray, rng: np.random.Generator) -> Iterator[NDArray]:
@@ -268,17 +262,6 @@ _LOCAL_SHIFT = 5e-4
 _ROUNDINGS = 2
 # Rows of F whose weights are changed at a time.
 _CHUNK = 8192
-
-
-class Preconditioner(Protocol):
-    """What conjugate gradients ask of a preconditioner."""
-
-    @property
-    def rank(self) -> int:
-        """Number of columns of F."""
-
-    def solve(self, R: NDArray, shifts: NDArray) -> NDArray:
-        """Return P^{-1} R for R of shape (n, d), one shift for each column."""
 
 
 class LowRankPreconditioner:
@@ -390,6 +373,9 @@ class LowRankPreconditioner:
             theta = max(shift, rounding * float(np.trace(self._gram)))
             self._uppers[shift] = raised_cholesky(self._gram, theta)
         return self._uppers[shift]
+
+
+Preconditioner = LowRankPreconditioner | BlockPreconditioner
 
 
 def default_rank(n: int, share: float = 1.0, outputs: int = 1) -> int:

@@ -47,6 +47,7 @@ bounded through
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
@@ -54,6 +55,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
+from nbsketch.gram.columns import ColumnBlocks, SketchedOperator
 from nbsketch.solvers._linear.cholesky import (
     Preconditioner,
     raised_cholesky,
@@ -62,8 +64,6 @@ from nbsketch.solvers._linear.cholesky import (
 )
 from nbsketch.solvers._linear.conjugate_gradients import (
     ColumnGaps,
-    ColumnOperator,
-    ColumnRows,
     ConjugateGradients,
     SymmetricOperator,
 )
@@ -192,8 +192,8 @@ class KernelSystem:
 _JITTER = 4
 
 
-class CoreFactor:
-    """The Cholesky factor of C plus a multiple of the identity.
+class SketchPreconditioner(ABC):
+    """P^{-1} for P = G + alpha C and several penalties, G a scatter of rows of Z.
 
     Parameters
     ----------
@@ -201,13 +201,23 @@ class CoreFactor:
         C = S K S^T.
     nugget : float
         Least number that is added to the diagonal of C.
+    share : float
+        c, the share of P that the normal matrix certainly has.
     """
 
-    def __init__(self, core: NDArray, nugget: float) -> None:
-        self._core = core
+    def __init__(self, core: NDArray, nugget: float, share: float) -> None:
+        self._core, self.share = core, share
         rounding = _JITTER * np.finfo(core.dtype).eps * len(core) ** -0.5
         self._jitter = max(nugget, rounding * float(np.trace(core)))
-        self._upper = self._factor(self._jitter)
+        self._upper = raised_cholesky(core.T, self._jitter)[0]  # C is symmetric
+
+    @abstractmethod
+    def scatter(self, V: NDArray) -> NDArray:
+        """Return G V."""
+
+    @abstractmethod
+    def solve(self, R: NDArray, alphas: NDArray) -> NDArray:
+        """Return P^{-1} R for R of shape (s, d), one penalty for each column."""
 
     def half(self, R: NDArray) -> NDArray:
         """Return T^{-T} R for T^T T = C, whose squared norms are r^T C^{-1} r."""
@@ -224,78 +234,55 @@ class CoreFactor:
         size[size == 0] = 1.0
         return size, np.asfortranarray(R / size)
 
-    def _factor(self, shift: float) -> NDArray:
-        """Return the upper factor of C plus a shift, raised until there is one."""
-        return raised_cholesky(self._core.T, shift)[0]  # C is symmetric
 
-
-class FalkonPreconditioner(CoreFactor):
-    """P^{-1} for the core C (s, s) and several penalties.
+class FalkonPreconditioner(SketchPreconditioner):
+    """P^{-1} with the sketch of all rows in place of all rows, G = C J C / n.
 
     Parameters
     ----------
-    core, nugget
-        As in `CoreFactor`.
+    core, nugget, share
+        As in `SketchPreconditioner`.
     n : int
         Number of rows.
-    unit : ndarray of shape (s,) or None
-        u, if an intercept is fitted.
-    share : float, default=0
-        c, the share of P that the normal matrix certainly has.
+    unit : ndarray of shape (s,)
+        u, zero without an intercept.
     """
 
     def __init__(
-        self,
-        core: NDArray,
-        n: int,
-        nugget: float,
-        unit: NDArray | None,
-        share: float = 0.0,
+        self, core: NDArray, n: int, nugget: float, unit: NDArray, share: float = 0.0
     ) -> None:
-        super().__init__(core, nugget)
-        self._n, self._unit, self.share = n, unit, share
-        self._penalized: dict[float, _Penalized] = {}
+        super().__init__(core, nugget, share)
+        self._n, self._unit = n, unit
+        self._penalized: dict[float, tuple[NDArray, NDArray]] = {}
 
     def scatter(self, V: NDArray) -> NDArray:
-        """Return C J' C V / n."""
+        """Return C J C V / n."""
         product = self._core @ V
-        if self._unit is not None:
-            product -= np.outer(self._unit, self._unit @ product)
+        product -= np.outer(self._unit, self._unit @ product)
         return self._core @ product / self._n
 
     def solve(self, R: NDArray, alphas: NDArray) -> NDArray:
         """Return P^{-1} R for R of shape (s, d), one penalty for each column."""
         size, V = self._scaled(R)
         Z = solve_positive_upper(self._upper, V)
-        for c, alpha in enumerate(alphas):
-            upper, solved, weight = self._penalized_by(float(alpha))
+        for c, alpha in enumerate(alphas.tolist()):
+            upper, correction = self._penalized_by(alpha)
             Z[:, c] = self._n * solve_positive_upper(upper, Z[:, c])
-            Z[:, c] += solved * (solved @ V[:, c] / weight)
+            Z[:, c] += correction * (correction @ V[:, c])
         return Z * size
 
-    def _penalized_by(self, alpha: float) -> _Penalized:
+    def _penalized_by(self, alpha: float) -> tuple[NDArray, NDArray]:
+        """Return the factor of C + n alpha, and w over the root of alpha u^T w."""
         if alpha not in self._penalized:
-            upper = self._factor(self._jitter + self._n * alpha)
-            if self._unit is None:
-                penalized = _Penalized(upper, np.zeros(len(upper)), 1.0)
-            else:
-                solved = solve_positive_upper(upper, self._unit)
-                weight = alpha * float(self._unit @ solved)
-                penalized = _Penalized(upper, solved, weight)
-            self._penalized[alpha] = penalized
+            upper, _ = raised_cholesky(self._core.T, self._jitter + self._n * alpha)
+            solved = solve_positive_upper(upper, self._unit)
+            weight = alpha * float(self._unit @ solved) or 1.0
+            self._penalized[alpha] = upper, solved / weight**0.5
         return self._penalized[alpha]
 
 
-class _Penalized(NamedTuple):
-    """What belongs to one penalty: w w^T / weight is the correction of rank one."""
-
-    upper: NDArray  # of C + n alpha
-    solved: NDArray  # w
-    weight: float
-
-
-class SamplePreconditioner(CoreFactor):
-    """P^{-1} for P = G + alpha C, with the scatter G of a sample of the rows of Z.
+class SamplePreconditioner(SketchPreconditioner):
+    """P^{-1} with the scatter of a sample of the rows of Z.
 
     Where landmarks are fewer than the degrees of freedom that the penalty leaves, as
     many rows say little of Z^T Z; m of them condition it by about
@@ -303,15 +290,13 @@ class SamplePreconditioner(CoreFactor):
 
     Parameters
     ----------
-    core, nugget
-        As in `CoreFactor`.
-    rows : ColumnRows of shape (m, s)
+    core, nugget, share
+        As in `SketchPreconditioner`; the share is m / n. The scatter about the own mean
+        is the least.
+    rows : ColumnBlocks of shape (m, s)
         The sample.
     weights : ndarray of shape (m,)
         Positive weights of its rows.
-    share : float
-        c, the share of P that the normal matrix certainly has: m / n. The scatter about
-        the own mean is the least.
     centered : bool
         Whether an intercept is fitted.
     """
@@ -320,13 +305,13 @@ class SamplePreconditioner(CoreFactor):
         self,
         core: NDArray,
         nugget: float,
-        rows: ColumnRows,
+        rows: ColumnBlocks,
         weights: NDArray,
         share: float,
         centered: bool,
     ) -> None:
-        super().__init__(core, nugget)
-        self._rows, self._weights, self.share = rows, weights, share
+        super().__init__(core, nugget, share)
+        self._rows, self._weights = rows, weights
         self._total = float(weights.sum()) if centered else np.inf
         self._offset, self._matrix = self._whitened()
         self._penalized: dict[float, NDArray] = {}
@@ -341,15 +326,14 @@ class SamplePreconditioner(CoreFactor):
         """Return P^{-1} R for R of shape (s, d), one penalty for each column."""
         size, V = self._scaled(R)
         V = solve_upper(self._upper, V, 1)
-        for c, alpha in enumerate(alphas):
-            V[:, c] = solve_positive_upper(self._penalized_by(float(alpha)), V[:, c])
+        for c, alpha in enumerate(alphas.tolist()):
+            if alpha not in self._penalized:
+                self._penalized[alpha] = raised_cholesky(self._matrix, alpha)[0]
+            V[:, c] = solve_positive_upper(self._penalized[alpha], V[:, c])
         return solve_upper(self._upper, V) * size
 
     def _whitened(self) -> tuple[NDArray, NDArray]:
-        """Return the sum of the rows, and T^{-T} G T^{-1} above the diagonal.
-
-        T^T T = C.
-        """
+        """Return the sum of the rows, and T^{-T} G T^{-1} above the diagonal."""
         offset, start = np.zeros(len(self._core)), 0
         matrix = np.zeros(self._core.shape, order="F")
         for block in self._rows.blocks():
@@ -362,11 +346,6 @@ class SamplePreconditioner(CoreFactor):
         mean = solve_upper(self._upper, offset, 1)
         matrix -= np.outer(mean, mean / self._total)
         return offset, matrix / len(self._weights)
-
-    def _penalized_by(self, alpha: float) -> NDArray:
-        if alpha not in self._penalized:
-            self._penalized[alpha] = raised_cholesky(self._matrix, alpha)[0]
-        return self._penalized[alpha]
 
 
 # Share of the mean diagonal of C added to it: what the penalty of the problem is.
@@ -399,7 +378,7 @@ class SketchedSystem:
 
     def __init__(
         self,
-        columns: ColumnOperator,
+        columns: SketchedOperator,
         Y: NDArray,
         alphas: NDArray,
         weights: NDArray | None,
@@ -420,26 +399,21 @@ class SketchedSystem:
         self.start = rows @ np.square(centered) / (2 * self.n)
         self.factors = self._preconditioner(rows)
 
-    def _preconditioner(
-        self, weights: NDArray
-    ) -> FalkonPreconditioner | SamplePreconditioner:
+    def _preconditioner(self, weights: NDArray) -> SketchPreconditioner:
         rows = np.flatnonzero(weights)
         count = min(len(rows), _SAMPLED * self.s, int(_SAMPLED_WORK * self.n / self.s))
         if count < _LEAST_SAMPLED * self.s:
-            unit = _unit(self.columns.total()) if self.fit_intercept else np.zeros(1)
-            share = _share(self.columns, weights)
-            given = unit if unit.any() else None
-            return FalkonPreconditioner(self.core, self.n, self.delta, given, share)
+            unit = self.columns.total() * float(self.fit_intercept)
+            unit /= float(np.linalg.norm(unit)) or 1.0
+            least = float(weights[self.columns.active].min())
+            share = min(1.0, least / self.columns.squared_norm())
+            return FalkonPreconditioner(self.core, self.n, self.delta, unit, share)
         # The sample changes the number of passes alone.
         drawn = np.sort(np.random.default_rng(0).choice(rows, count, replace=False))
         return SamplePreconditioner(
-            self.core,
-            self.delta,
-            self.columns.take(drawn),
-            weights[drawn],
-            count / self.n,
-            self.fit_intercept,
-        )
+            self.core, self.delta, self.columns.take(drawn), weights[drawn],
+            count / self.n, self.fit_intercept,
+        )  # fmt: skip
 
     def project(self, G: NDArray) -> NDArray:
         """Return G: all coefficients are admissible."""
@@ -513,10 +487,7 @@ class SketchedSystem:
         def apply(V: NDArray) -> NDArray:
             return self.core @ V + self.delta * V
 
-        def precondition(R: NDArray) -> NDArray:
-            return self.factors.core_solve(R)
-
-        return Bound(apply, precondition, self.delta, alpha)
+        return Bound(apply, self.factors.core_solve, self.delta, alpha)
 
     def _by_rows(self, alpha: float) -> Bound:
         def apply(V: NDArray) -> NDArray:
@@ -527,17 +498,6 @@ class SketchedSystem:
             return self.factors.solve(R, np.array([alpha]))
 
         return Bound(apply, precondition, alpha * self.delta, self.factors.share)
-
-
-def _share(columns: ColumnOperator, weights: NDArray) -> float:
-    """Return c, the share of P that the normal matrix certainly has."""
-    least = float(weights[columns.active].min())
-    return min(1.0, least / columns.squared_norm())
-
-
-def _unit(direction: NDArray) -> NDArray:
-    size = float(np.linalg.norm(direction))
-    return direction / size if size > 0 else direction
 
 
 def _inverse_form(bound: Bound, r: NDArray, tolerance: float) -> float:

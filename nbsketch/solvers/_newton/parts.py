@@ -163,11 +163,11 @@ def balance_sums(part: Part, shift: Shift, even: bool) -> tuple:
     return float(p.weights @ a), float(p.weights @ np.abs(a)), float(down), float(up)
 
 
-def positive_losses(part: Part, every: int) -> NDArray:
-    """Return the positive losses among every k-th row."""
+def positive_losses(part: Part, every: int) -> tuple[list[NDArray]]:
+    """Return a list of the positive losses among every k-th row."""
     counted = part.problem.weights[::every] > 0
     losses = part.values()[::every]
-    return losses[counted & (losses > 0)]
+    return ([losses[counted & (losses > 0)]],)
 
 
 def certified(

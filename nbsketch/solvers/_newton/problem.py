@@ -11,18 +11,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._validation import check_positive
 from nbsketch.losses import Loss
-from nbsketch.solvers._certified.problem import (
-    Certificate,
-    Problem,
-    balance,
-    certificate,
-    check_factor,
-    check_labels,
-    check_targets,
-    check_weights,
-)
+from nbsketch.solvers._certified import checks
+from nbsketch.solvers._certified.problem import Certificate, Problem, balance
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.row_loss import RowLoss, row_loss
 
@@ -103,16 +94,6 @@ class NewtonProblem(Problem):
     def weighted(self, a: NDArray) -> NDArray:
         """Return s a, which may be `a` itself."""
         return a if self.uniform else self.weights * a
-
-    def flat(self, W: NDArray, b: NDArray) -> NDArray:
-        """Return one vector: W column by column, then the intercepts if free."""
-        return np.append(W.T.ravel(), b) if self.fit_intercept else W.T.ravel()
-
-    def split(self, flat: NDArray) -> tuple[NDArray, NDArray]:
-        """Return W and b of such a vector, zero intercepts if they are not free."""
-        size = self.rank * len(self.T)
-        b = flat[size:] if self.fit_intercept else np.zeros(len(self.mix))
-        return flat[:size].reshape(len(self.T), self.rank).T, b
 
     def predict(self, W: NDArray, b: NDArray) -> NDArray:
         """Return the predictions of all terms, ``(Z W T + b)^T`` mixed: (m, n)."""
@@ -204,7 +185,7 @@ class NewtonProblem(Problem):
         young = self.young(res, a) + float(np.abs(b * imbalance).sum())
         losses = self.output_losses.values(res[:d].ravel()).reshape(d, -1).sum(axis=0)
         rho = self.alpha * W - gradient @ self.mixed_T.T / self.n
-        return certificate(self, W, b, a, rho, losses, young)
+        return self.certificate(W, b, a, rho, losses, young)
 
     def _entries(self, rows: NDArray) -> NDArray:
         """Return the places of the entries of rows."""
@@ -254,21 +235,12 @@ def newton_problem(
 ) -> NewtonProblem:
     """Check the arguments and build the problem of a loss, or of row losses."""
     n = design.shape[0]
-    y = check_targets("y", y, (n,))
+    y = checks.targets("y", y, (n,))
     loss = losses if isinstance(losses, Loss) else None
     if isinstance(losses, Loss):
-        losses = row_loss(losses, check_labels("y", y, losses))
+        losses = row_loss(losses, checks.labels("y", y, losses))
     m = len(losses.lo) // n
-    return NewtonProblem(
-        design=design,
-        y=y,
-        weights=check_weights(sample_weight, n),
-        uniform=sample_weight is None,
-        losses=losses,
-        T=check_factor(T, (m + 1) // 2 if ordered else m),
-        ordered=ordered,
-        loss=loss,
-        alpha=check_positive("alpha", alpha),
-        fit_intercept=bool(fit_intercept),
-        n=float(n),
-    )
+    return NewtonProblem.of(
+        design, alpha, sample_weight, fit_intercept, y=y, losses=losses, loss=loss,
+        T=checks.factor(T, (m + 1) // 2 if ordered else m), ordered=ordered,
+    )  # fmt: skip

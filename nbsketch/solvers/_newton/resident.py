@@ -65,14 +65,14 @@ class ResidentSearch(CertifiedSearch[NewtonProblem]):
     def _hold(self, state: State) -> None:
         """Send targets, weights and the dual point of a warm start to the blocks."""
         p, dual = self.problem, state.dual
-        held = dual.parts if isinstance(dual, HeldRows) else None
-        vector = None if held is not None or dual is None else np.ravel(dual)
+        if dual is not None:
+            dual = dual.parts if isinstance(dual, HeldRows) else np.ravel(dual)
         shared = replace(
             p, design=ArrayDesign._trusted(np.empty((0, p.rank))), y=p.y[:0],
             weights=p.weights[:0], losses=p.losses.take(slice(0)),
         )  # fmt: skip
-        vectors = p.y, None if p.uniform else p.weights, vector
-        self.parts = p.design.hold(Part.of, vectors, held, shared)
+        vectors = p.y, None if p.uniform else p.weights, dual
+        self.parts = p.design.hold(Part.of, vectors, shared)
 
     def _step(self, function: Any, *args: Any) -> tuple:
         """Replace the parts by those of a function; return its sums."""
@@ -98,7 +98,7 @@ class ResidentSearch(CertifiedSearch[NewtonProblem]):
         """Return the certificate of the current point from ``Z^T (s a)^T``."""
         p, design = self.problem, self.problem.design
         every = max(1, design.shape[0] // _SAMPLED)
-        losses = design.part_values(parts.positive_losses, self.parts, every)
+        (losses,) = self._sums(parts.positive_losses, every)
         limit = typical_limit(np.concatenate(losses))
         shift = self._balance() if p.fit_intercept else Shift()
         dual, (change, young, loss, capped, totals) = design.step(

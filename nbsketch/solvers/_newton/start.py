@@ -14,7 +14,7 @@ diagonalize, so that it costs two products with Z. It comes within a percent of 
 minimum in the time of a few Newton steps, which then start from its dual point.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -175,11 +175,9 @@ def class_starts(
     if numbers is None or numbers.gam > 0 or d < _LEAST or nested_sizes(n, rank):
         return (None,) * d
     y = np.ascontiguousarray(labels.T)
-    problem = NewtonProblem(
-        design=design, y=y, losses=row_loss(loss, y.ravel()), T=np.eye(d),
-        weights=np.ones(n) if sample_weight is None else sample_weight,
-        uniform=sample_weight is None, alpha=alpha, fit_intercept=fit_intercept,
-        n=float(n),
+    problem = NewtonProblem.of(
+        design, alpha, sample_weight, fit_intercept, y=y, T=np.eye(d),
+        losses=row_loss(loss, y.ravel()),
     )  # fmt: skip
     start = State(np.zeros((rank, d)), np.zeros(d))
     start = Splitting(problem, start).run(*_CLASSES)
@@ -213,14 +211,6 @@ class SharedDesign(Design):
         """Yield the blocks of the features."""
         return self._design.blocks()
 
-    def mv(self, W: Any) -> NDArray:
-        """Return ``Z W``."""
-        return self._design.mv(W)
-
-    def rmv(self, A: Any, rows: NDArray | None = None) -> NDArray:
-        """Return ``Z[rows]^T A``."""
-        return self._design.rmv(A, rows)
-
     def gram(
         self,
         rows: NDArray | None = None,
@@ -243,8 +233,5 @@ class SharedDesign(Design):
         """Return all features as one array, which may be shared."""
         return self._design.collect()
 
-    def total(
-        self, function: Callable[..., tuple], *args: Any, rows: Sequence = ()
-    ) -> tuple:
-        """Return the sums of the tuples ``function(block, *parts, *args)``."""
-        return self._design.total(function, *args, rows=rows)
+    def _chosen(self, rows: NDArray | None) -> Iterator[tuple[Any, slice, NDArray]]:
+        return self._design._chosen(rows)

@@ -1,6 +1,7 @@
 """The problem of the stochastic methods: checked data and the exact objective."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,12 +16,7 @@ from nbsketch.losses import (
     SquareLoss,
     as_loss,
 )
-from nbsketch.solvers._certified.problem import (
-    check_factor,
-    check_labels,
-    check_targets,
-    check_weights,
-)
+from nbsketch.solvers._certified import checks
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.row_loss import conjugate_numbers
 
@@ -50,6 +46,11 @@ class StochasticProblem:
         """Return views of coefficients (r, d') and intercept in a flat point."""
         size = len(point) - self.n_outputs
         return point[:size].reshape(len(self.mix), -1).T, point[size:]
+
+    def answer(self, coef: NDArray, intercept: NDArray) -> tuple[NDArray, Any]:
+        """Return coefficients and intercept as the solvers give them."""
+        coef = np.ascontiguousarray(coef)
+        return (coef[:, 0], float(intercept[0])) if self.scalar else (coef, intercept)
 
     def middle(self) -> NDArray:
         """Return the constant at which an intercept starts, of shape (d,)."""
@@ -92,17 +93,17 @@ class StochasticProblem:
 def stochastic_problem(
     design: Design,
     Y: ArrayLike,
-    loss: Loss,
+    loss: Loss | str,
     alpha: float,
-    T: ArrayLike | None,
-    quantiles: ArrayLike | None,
     sample_weight: ArrayLike | None,
     fit_intercept: bool,
-    variable: str,
-    penalty: ArrayLike | None,
+    T: ArrayLike | None = None,
+    quantiles: ArrayLike | None = None,
+    variable: str = "W",
+    penalty: ArrayLike | None = None,
 ) -> StochasticProblem:
     """Check the arguments, which are those of `solve_stochastic`."""
-    n, rank = design.shape
+    (n, rank), loss = design.shape, as_loss(loss)
     targets = _targets(Y, n, loss)
     levels = None if quantiles is None else _levels(quantiles, loss, targets)
     scalar = targets.ndim == 1 and levels is None
@@ -110,25 +111,11 @@ def stochastic_problem(
     n_outputs = targets.shape[1] if levels is None else len(levels)
     variable = check_choice("variable", variable, ("W", "Gamma"))
     return StochasticProblem(
-        design, targets, check_weights(sample_weight, n), loss,
-        _kind(loss, scalar, levels), _numbers(loss, levels, n_outputs), alpha,
+        design, targets, checks.weights(sample_weight, n), loss,
+        _kind(loss, scalar, levels), _numbers(loss, levels, n_outputs),
+        check_real("alpha", alpha, low=0),
         _mix(T, n_outputs, scalar, variable), _penalty(penalty, rank, variable),
         bool(fit_intercept), scalar,
-    )  # fmt: skip
-
-
-def sgm_problem(
-    design: Design,
-    Y: ArrayLike,
-    loss: Loss | str,
-    alpha: float,
-    sample_weight: ArrayLike | None,
-    fit_intercept: bool,
-) -> StochasticProblem:
-    """Check the arguments, which are those of `solve_sgm`."""
-    return stochastic_problem(
-        design, Y, as_loss(loss), check_real("alpha", alpha, low=0), None, None,
-        sample_weight, fit_intercept, "W", None,
     )  # fmt: skip
 
 
@@ -137,12 +124,12 @@ def _targets(Y: ArrayLike, n: int, loss: Loss) -> NDArray:
     targets = np.array(Y, dtype=float, order="C")
     if targets.ndim not in (1, 2) or len(targets) != n or targets.size == 0:
         raise ValueError(f"`Y` must have shape ({n},) or ({n}, d), got {targets.shape}")
-    check_targets("Y", targets, targets.shape)
+    checks.targets("Y", targets, targets.shape)
     if targets.ndim == 2 and not (loss.is_radial or loss.is_classification):
         raise ValueError(
             f"`Y` must have shape ({n},) for {loss!r}, got {targets.shape}"
         )
-    return check_labels("Y", targets, loss)
+    return checks.labels("Y", targets, loss)
 
 
 def _levels(quantiles: ArrayLike, loss: Loss, targets: NDArray) -> NDArray:
@@ -189,7 +176,7 @@ def _mix(T: ArrayLike | None, n_outputs: int, scalar: bool, variable: str) -> ND
         return np.eye(n_outputs)
     if scalar:
         raise ValueError("`T` must be None for a single output, got an array")
-    factor = check_factor(T, n_outputs)
+    factor = checks.factor(T, n_outputs)
     return factor.T @ factor if variable == "Gamma" else factor
 
 

@@ -1,1 +1,0 @@
-"""Stochastic gradients: problem, step rule, rows and searches."""

@@ -16,6 +16,7 @@ from functools import cache
 from typing import (
     Annotated,
     Any,
+    ClassVar,
     TypeVar,
     dataclass_transform,
     get_args,
@@ -28,6 +29,7 @@ import numpy as np
 from nbsketch._validation import (
     check_array_of,
     check_integer,
+    check_level,
     check_positive,
     check_real,
 )
@@ -63,6 +65,21 @@ class Scope:
 
 
 Rule = Callable[[str, Any, Scope], Any]
+
+
+class Checked:
+    """Base of frozen dataclasses whose parameters have rules, in a table of the class.
+
+    What a rule returns replaces the parameter; the rules of a base come first.
+    """
+
+    _rules: ClassVar[dict[str, Rule]] = {}
+
+    def __post_init__(self) -> None:
+        for cls in reversed(type(self).__mro__):
+            for name, rule in vars(cls).get("_rules", {}).items():
+                checked = rule(name, getattr(self, name), Scope())
+                object.__setattr__(self, name, checked)
 
 
 def register(cls: type[T]) -> type[T]:
@@ -151,14 +168,16 @@ def number(name: str, value: Any, scope: Scope) -> Any:
     return value
 
 
-def positive(name: str, value: Any, scope: Scope) -> float:
-    """Accept finite positive numbers."""
-    return check_positive(name, value)
+def plain(check: Callable[..., Any], **bounds: Any) -> Rule:
+    """Return the rule of a check that needs no scope, such as `check_real`."""
+    return lambda name, value, scope: check(name, value, **bounds)
 
 
-def not_negative(name: str, value: Any, scope: Scope) -> float:
-    """Accept finite numbers from zero on."""
-    return check_real(name, value, low=0, high_open=True)
+positive = plain(check_positive)  # and finite
+not_negative = plain(check_real, low=0, high_open=True)
+share = plain(check_real, low=0, high=1, low_open=True)
+level = plain(check_level)
+count = plain(check_integer)  # an integer from 1 on
 
 
 def array(

@@ -81,12 +81,13 @@ def check_integer(
 
 
 def check_choice(name: str, value: Any, choices: Iterable[Any]) -> Any:
-    """Return `value` if it is one of `choices`; NumPy's booleans are booleans."""
+    """Return the one of `choices` that is `value`, which may be of NumPy."""
     allowed = list(choices)
-    value = bool(value) if isinstance(value, np.bool_) else value
-    if not any(isinstance(value, type(c)) and value == c for c in allowed):
-        raise ValueError(f"`{name}` must be one of {allowed}, got {value!r}")
-    return value
+    value = value.item() if isinstance(value, np.generic) else value
+    for choice in allowed:
+        if isinstance(value, type(choice)) and value == choice:
+            return choice
+    raise ValueError(f"`{name}` must be one of {allowed}, got {value!r}")
 
 
 def check_matrix(name: str, value: Any, *, n_features: int | None = None) -> NDArray:

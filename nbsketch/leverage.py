@@ -26,6 +26,7 @@ from nbsketch.kernels import Kernel, as_kernel
 
 __all__ = ["alpha_for_dimension", "ridge_leverage_scores"]
 
+METHODS = "auto", "exact", "recursive"
 # Up to this many rows, method="auto" computes exact scores.
 _EXACT_ROWS = 1500
 # Rows of the first level of the recursion; all of them are landmarks.
@@ -102,7 +103,7 @@ def ridge_leverage_scores(
     (99, True)
     """
     rows = check_rows("X", X).astype(np.float64, copy=False)
-    check_choice("method", method, ["auto", "exact", "recursive"])
+    check_choice("method", method, METHODS)
     rng = random_generator(random_state)
     problem = _Problem.of(rows, as_kernel(kernel).resolve(rows, rng), alpha)
     if method == "exact" or (method == "auto" and problem.n <= _EXACT_ROWS):

@@ -18,7 +18,7 @@ from nbsketch.fitting.settings import Plan, SolveOptions, StochasticSolver
 from nbsketch.fitting.sizes import iterative_size
 from nbsketch.fitting.sketched import TuningTarget
 from nbsketch.fitting.training import TrainingRows
-from nbsketch.kernels._kernel import weighted_median
+from nbsketch.kernels import weighted_median
 from nbsketch.solvers._newton.start import shared
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.folds import Fold, OrderEffect

@@ -42,8 +42,7 @@ from nbsketch._validation import (
     check_real,
     check_rows,
 )
-from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
-from nbsketch.kernels._kernel import check_bandwidth
+from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel, check_bandwidth
 from nbsketch.losses import as_loss
 from nbsketch.outputs import check_levels
 from nbsketch.persistence.coding import public_class
@@ -308,7 +307,7 @@ def _sketch(name: str, value: Any, scope: Scope) -> Any:
 def _bandwidth(name: str, value: Any, scope: Scope) -> Any:
     """Accept None, "auto" and what kernels take."""
     is_valid = value is None or (isinstance(value, str) and value == "auto")
-    return value if is_valid else check_bandwidth(value, name)
+    return value if is_valid else check_bandwidth(name, value)
 
 
 _OUTPUT_WEIGHTS = "output_s", "output_m"

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-from nbsketch._fields import register
+from nbsketch._fields import Checked, Rule, count, register
 from nbsketch._jit.csr import fill_signs, fill_uniforms, mark_columns
 from nbsketch._validation import (
     as_csr,
@@ -347,7 +347,7 @@ def _stored(matrix: Any) -> Sketch:
     return Sketch(matrix) if sp.issparse(matrix) else DenseSketch(matrix)
 
 
-class SketchRecipe(ABC):
+class SketchRecipe(Checked, ABC):
     """A law of random sketches, independent of n: a small frozen dataclass.
 
     Subclass it for a sketch that fixes its number of rows itself or looks at the data,
@@ -425,8 +425,7 @@ class SizedRecipe(SketchRecipe):
     size: int
     grows: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "size", check_integer("size", self.size))
+    _rules: ClassVar[dict[str, Rule]] = {"size": count}
 
     def draw(
         self, n: int, rng: Any = None, *, X: Any = None, kernel: Any = None

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from nbsketch._fields import Rule, count, optional, plain, share
 from nbsketch._jit.csr import (
     GAUSSIAN,
     RADEMACHER,
@@ -19,7 +20,7 @@ from nbsketch._jit.csr import (
     fill_entries,
 )
 from nbsketch._jit.threads import run_slices
-from nbsketch._validation import check_choice, check_integer, check_real
+from nbsketch._validation import check_choice, check_integer
 from nbsketch.sketches._sketch import SizedRecipe, signs
 
 # Rough time of one random number on one thread.
@@ -129,12 +130,10 @@ class PSparsifiedSketch(SizedRecipe):
     density: float | None = None
     law: Literal["rademacher", "gaussian"] = "rademacher"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("law", self.law, _LAWS)
-        if self.density is not None:
-            p = check_real("density", self.density, low=0, high=1, low_open=True)
-            object.__setattr__(self, "density", p)
+    _rules: ClassVar[dict[str, Rule]] = {
+        "density": optional(share),
+        "law": plain(check_choice, choices=_LAWS),
+    }
 
     def draw_matrix(self, n: int, seed: int) -> sp.csr_array:
         """Return the matrix of a seed: see `SizedRecipe.draw_matrix`."""
@@ -221,12 +220,12 @@ class SparseJLSketch(SizedRecipe):
 
     nonzeros: int | None = None
     grows: ClassVar[bool] = False
+    _rules: ClassVar[dict[str, Rule]] = {"nonzeros": optional(count)}
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.nonzeros is not None:
-            c = check_integer("nonzeros", self.nonzeros, high=self.size)
-            object.__setattr__(self, "nonzeros", c)
+            check_integer("nonzeros", self.nonzeros, high=self.size)
 
     def draw_matrix(self, n: int, seed: int) -> sp.csr_array:
         """Return the matrix of a seed: see `SizedRecipe.draw_matrix`."""

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from nbsketch._fields import register
+from nbsketch._fields import Rule, count, optional, plain, positive, register
 from nbsketch._validation import (
     as_csr,
     check_choice,
     check_integer,
-    check_positive,
     check_rows,
     random_generator,
 )
-from nbsketch.leverage import alpha_for_dimension, ridge_leverage_scores
+from nbsketch.leverage import METHODS, alpha_for_dimension, ridge_leverage_scores
 from nbsketch.sketches._sketch import (
     Origin,
     SizedRecipe,
@@ -58,9 +57,9 @@ class SubsamplingSketch(SizedRecipe):
 
     replace: bool = False
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("replace", self.replace, [False, True])
+    _rules: ClassVar[dict[str, Rule]] = {
+        "replace": plain(check_choice, choices=[False, True])
+    }
 
     def draw_matrix(self, n: int, seed: int) -> sp.csr_array:
         """Return the matrix of a seed: see `SizedRecipe.draw_matrix`."""
@@ -234,11 +233,10 @@ class LeverageSketch(SizedRecipe):
     alpha: float | None = None
     method: Literal["auto", "exact", "recursive"] = "auto"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("method", self.method, ["auto", "exact", "recursive"])
-        if self.alpha is not None:
-            object.__setattr__(self, "alpha", check_positive("alpha", self.alpha))
+    _rules: ClassVar[dict[str, Rule]] = {
+        "alpha": optional(positive),
+        "method": plain(check_choice, choices=METHODS),
+    }
 
     def draw(
         self, n: int, rng: Any = None, *, X: Any = None, kernel: Any = None
@@ -314,9 +312,7 @@ class AccumulationSketch(SizedRecipe):
 
     m: int = 30
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "m", check_integer("m", self.m))
+    _rules: ClassVar[dict[str, Rule]] = {"m": count}
 
     def draw_matrix(self, n: int, seed: int) -> sp.csr_array:
         """Return the matrix of a seed: see `SizedRecipe.draw_matrix`."""

@@ -6,14 +6,14 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import scipy.fft
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from nbsketch._fields import register
+from nbsketch._fields import Rule, plain, register
 from nbsketch._jit.transforms import add_hadamard
 from nbsketch._validation import check_array_of, check_choice, check_positive
 from nbsketch.sketches._sketch import (
@@ -191,9 +191,9 @@ class SRHTSketch(SizedRecipe):
 
     transform: Literal["hadamard", "dct", "fourier"] = "hadamard"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("transform", self.transform, _TRANSFORMS)
+    _rules: ClassVar[dict[str, Rule]] = {
+        "transform": plain(check_choice, choices=_TRANSFORMS)
+    }
 
     def draw_matrix(self, n: int, seed: int) -> TransformSketch:
         """Return the sketch of a seed: see `SizedRecipe.draw_matrix`."""

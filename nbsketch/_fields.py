@@ -1,8 +1,9 @@
 """Rules for the fields of model objects: types, shapes and bounds.
 
-A rule is called with the name of a field, its value and the `Scope` of the model; it
-returns the value or raises an error. Axes have names, such as "s" for the rows of the
-sketch: the first rule that meets a name fixes its length, and every later one compares.
+A rule is called with the name of a field, its value and the `Scope` of the model. It
+raises an error or returns what takes the place of the value, None for itself. Axes
+have names, such as "s" for the rows of the sketch: the first rule that meets a name
+fixes its length, and every later one compares.
 
 A class made by `stored` checks its fields in its constructor, by the rules in their
 annotations, and may be part of a model file.
@@ -10,7 +11,7 @@ annotations, and may be part of a model file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import (
@@ -26,6 +27,7 @@ from typing import (
 
 import numpy as np
 
+import nbsketch
 from nbsketch._validation import (
     check_array_of,
     check_integer,
@@ -37,6 +39,7 @@ from nbsketch._validation import (
 T = TypeVar("T")
 # The classes that model files can name beside the public ones.
 STORED: dict[str, type] = {}
+NO_AXES: Mapping[str, Any] = {}
 
 
 @dataclass
@@ -79,7 +82,8 @@ class Checked:
         for cls in reversed(type(self).__mro__):
             for name, rule in vars(cls).get("_rules", {}).items():
                 checked = rule(name, getattr(self, name), Scope())
-                object.__setattr__(self, name, checked)
+                if checked is not None:
+                    object.__setattr__(self, name, checked)
 
 
 def register(cls: type[T]) -> type[T]:
@@ -126,18 +130,24 @@ def _check(name: str, value: Any, hint: Any, scope: Scope) -> None:
         _check(name, value, parts[0], scope)
 
 
-def of(kind: type | str) -> Rule:
-    """Return the rule of an object of a class, or of a stored one by its name."""
+def of(kind: type | str, axes: Mapping[str, Callable[[Any], int]] = NO_AXES) -> Rule:
+    """Return the rule of an object of a class, of a stored or public one by its name.
 
-    def rule(name: str, value: Any, scope: Scope) -> Any:
-        cls = STORED[kind] if isinstance(kind, str) else kind
+    `axes` gives the length of some axes as functions of the object.
+    """
+
+    def rule(name: str, value: Any, scope: Scope) -> None:
+        cls: Any = kind
+        if isinstance(kind, str):
+            cls = STORED.get(kind) or getattr(nbsketch, kind)
         if not isinstance(value, cls):
             raise TypeError(
                 f"`{name}` must be of type {cls.__name__}, got {value!r:.60}"
             )
         if cls.__name__ in STORED:
             check_fields(value, scope, f"{name}.")
-        return value
+        for axis, length in axes.items():
+            scope.bind(name, axis, length(value))
 
     return rule
 
@@ -145,27 +155,8 @@ def of(kind: type | str) -> Rule:
 def optional(rule: Rule) -> Rule:
     """Return a rule that accepts None too."""
     return lambda name, value, scope: (
-        value if value is None else rule(name, value, scope)
+        None if value is None else rule(name, value, scope)
     )
-
-
-def integer(axis: str | None = None, low: int = 0, high: int = 2**62) -> Rule:
-    """Return the rule of an integer, which is the length of an axis if one is named."""
-
-    def rule(name: str, value: Any, scope: Scope) -> int:
-        number = check_integer(name, value, low=low, high=high)
-        if axis is not None:
-            scope.bind(name, axis, number)
-        return number
-
-    return rule
-
-
-def number(name: str, value: Any, scope: Scope) -> Any:
-    """Accept any real number; infinity and NaN mean unknown."""
-    if value == value:
-        check_real(name, value)
-    return value
 
 
 def plain(check: Callable[..., Any], **bounds: Any) -> Rule:
@@ -175,9 +166,27 @@ def plain(check: Callable[..., Any], **bounds: Any) -> Rule:
 
 positive = plain(check_positive)  # and finite
 not_negative = plain(check_real, low=0, high_open=True)
+finite = plain(check_real, low_open=True, high_open=True)
 share = plain(check_real, low=0, high=1, low_open=True)
 level = plain(check_level)
 count = plain(check_integer)  # an integer from 1 on
+
+
+def integer(axis: str | None = None, low: int = 0, high: int = 2**62) -> Rule:
+    """Return the rule of an integer, which is the length of an axis if one is named."""
+
+    def rule(name: str, value: Any, scope: Scope) -> None:
+        number = check_integer(name, value, low=low, high=high)
+        if axis is not None:
+            scope.bind(name, axis, number)
+
+    return rule
+
+
+def number(name: str, value: Any, scope: Scope) -> None:
+    """Accept any real number; infinity and NaN mean unknown."""
+    if value == value:
+        check_real(name, value)
 
 
 def array(
@@ -189,13 +198,26 @@ def array(
     """
     names = axes.split()
 
-    def rule(name: str, value: Any, scope: Scope) -> Any:
+    def rule(name: str, value: Any, scope: Scope) -> None:
         check_array_of(name, value, kinds, len(names))
         scope.bind_axes(name, names, value.shape)
         if finite and value.dtype.kind == "f" and not np.isfinite(value).all():
             raise ValueError(f"`{name}` must be finite, got NaN or infinity")
         if positive and not (value > 0).all():
             raise ValueError(f"`{name}` must be positive, got other numbers")
-        return value
+
+    return rule
+
+
+def entries(**rules: Rule) -> Rule:
+    """Return the rule of a dict with exactly these keys, a rule for each value."""
+
+    def rule(name: str, value: Any, scope: Scope) -> None:
+        if not isinstance(value, dict) or set(value) != set(rules):
+            raise ValueError(
+                f"`{name}` must have the parts {set(rules)}, got {value!r:.60}"
+            )
+        for key, inner in rules.items():
+            inner(f"{name}.{key}", value[key], scope)
 
     return rule

@@ -14,11 +14,7 @@ from typing import Any
 import nbsketch
 from nbsketch.persistence.archive import Archive, open_archive, write_archive
 from nbsketch.persistence.coding import Decoder, encode, name_of, public_class
-from nbsketch.persistence.states import (
-    STATES,
-    check_parameters,
-    check_state,
-)
+from nbsketch.persistence.states import STATES, check_parameters, check_state
 
 __all__ = ["load"]
 
@@ -40,15 +36,16 @@ class SaveMixin:
 def save_model(model: Any, path: str | Path) -> None:
     """Write an estimator, fitted or not, to a .npz file."""
     arrays: dict[str, Any] = {}
-    name, fitted = name_of(model, "model"), _fitted(model)
+    name, params = name_of(model, "model"), model.get_params(deep=False)
+    fitted = {key: value for key, value in vars(model).items() if key not in params}
     content = {
         "version": nbsketch.__version__,
         "class": name,
-        "params": encode(_stored(model.get_params(deep=False)), "params", arrays),
+        "params": encode(_stored(params), "params", arrays),
         "fitted": encode(fitted, "fitted", arrays),
     }
     if fitted:  # what `load` would refuse is refused now
-        check_state(name, fitted, model.get_params(deep=False))
+        check_state(name, fitted, params)
     text = json.dumps(content)  # all that can be refused is, before the file is touched
     write_archive(path, {"format": _FORMAT, "model": text, **arrays})
 
@@ -60,9 +57,9 @@ def _stored(params: dict[str, Any]) -> dict[str, Any]:
     callback is code.
     """
     kept = {name: value for name, value in params.items() if name != "callback"}
-    cv = params.get("cv")
-    is_plain = cv is None or isinstance(cv, Integral)
-    return kept if is_plain else kept | {"cv": None}
+    if not isinstance(params.get("cv"), Integral | None):
+        kept["cv"] = None
+    return kept
 
 
 def load(path: str | Path) -> Any:
@@ -121,12 +118,8 @@ def _model(archive: Archive) -> Any:
     if archive.text("format") != _FORMAT:
         raise ValueError("its format is unknown: it may be of another version")
     content = json.loads(archive.text("model"))
-    if not isinstance(content, dict) or set(content) != {
-        "version",
-        "class",
-        "params",
-        "fitted",
-    }:
+    keys = {"version", "class", "params", "fitted"}
+    if not isinstance(content, dict) or set(content) != keys:
         raise ValueError("its text must describe version, class, params and fitted")
     cls, decode = public_class(content["class"]), Decoder(archive)
     if cls.__name__ not in STATES:
@@ -140,8 +133,3 @@ def _model(archive: Archive) -> Any:
         params = model.get_params(deep=False)  # with defaults for those not in the file
         vars(model).update(check_state(cls.__name__, fitted, params))
     return model
-
-
-def _fitted(model: Any) -> dict[str, Any]:
-    params = model.get_params(deep=False)
-    return {name: value for name, value in vars(model).items() if name not in params}

@@ -49,10 +49,8 @@ def encode(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
     if isinstance(value, Origin) and value.probabilities is not None:
         return None  # n numbers: the sketch cannot grow once it is loaded
     if is_object(type(value)):
-        content = {
-            key: getattr(value, key) for key in signature(type(value)).parameters
-        }
-        inside = encode(content, name, arrays)
+        fields = {key: getattr(value, key) for key in signature(type(value)).parameters}
+        inside = encode(fields, name, arrays)
         return {"$object": name_of(value, name), "fields": inside}
     if isinstance(value, np.random.Generator | np.random.RandomState):
         return None  # a stream has no place in a file; the model is drawn already
@@ -133,21 +131,16 @@ class Decoder:
         content = self(fields, name)
         if not (is_object(cls) and isinstance(content, dict)):
             raise ValueError(f"`{name}` must be an object with fields, got {cls!r}")
-        return _named(name, lambda parts: cls(**parts), content)
+        try:
+            return cls(**content)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"`{name}`: {error}") from error
 
 
 def is_object(cls: type) -> bool:
     """Return whether a file can hold objects of a class, by their fields."""
     named = STORED.get(cls.__name__) is cls
     return named or (is_dataclass(cls) and not hasattr(cls, "get_params"))
-
-
-def _named(name: str, make: Callable[[Any], Any], parts: Any) -> Any:
-    """Return what is made of the parts; an error names the value."""
-    try:
-        return make(parts)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"`{name}`: {error}") from error
 
 
 def name_of(value: Any, name: str) -> str:

@@ -594,10 +594,10 @@ class CallableKernel(Kernel):
         given: Any = self.function(rows, others)
         values = given.toarray() if sp.issparse(given) else np.asarray(given)
         shape = rows.shape[0], others.shape[0]
-        if values.shape != shape:
+        if values.shape != shape or values.dtype.kind not in "fiub":
             raise ValueError(
-                f"`kernel` must return a matrix of shape {shape}, got shape "
-                f"{values.shape}"
+                f"`kernel` must return numbers of shape {shape}, got shape "
+                f"{values.shape} and dtype {values.dtype}"
             )
         if not np.isfinite(values).all():
             raise ValueError("`kernel` must return finite values, got NaN or infinity")

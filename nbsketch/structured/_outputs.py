@@ -10,8 +10,9 @@ prediction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -23,19 +24,148 @@ from nbsketch._expansion import PivotedCholesky
 from nbsketch._jit.decoding import insert_best
 from nbsketch._jit.threads import run_slices
 from nbsketch._sketch_map import SketchMap, draw, resolve
+from nbsketch._validation import as_csr, check_rows
 from nbsketch.gram import evaluate
-from nbsketch.kernels import Kernel, LinearKernel, PrecomputedKernel, as_kernel
-from nbsketch.sketches import Sketch, SubsamplingSketch
-from nbsketch.structured._rows import (
-    Objects,
-    as_double,
-    as_given,
-    check_objects,
-    check_outputs,
-    distinct,
-    object_kernel,
-    stack,
+from nbsketch.kernels import (
+    CallableKernel,
+    Kernel,
+    LinearKernel,
+    PrecomputedKernel,
+    as_kernel,
 )
+from nbsketch.sketches import Sketch, SubsamplingSketch
+
+
+class Objects(list):
+    """A list of objects that a kernel compares, with the interface of an array."""
+
+    dtype = np.dtype(np.float64)
+    itemsize = dtype.itemsize
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, 1)."""
+        return len(self), 1
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return an object, or those of a slice or of indices."""
+        if isinstance(index, slice):
+            return Objects(super().__getitem__(index))
+        if np.ndim(index):
+            return Objects(self[i] for i in index)
+        return super().__getitem__(index)
+
+
+@dataclass(frozen=True)
+class ObjectKernel(CallableKernel):
+    """A function of two lists of objects as a kernel."""
+
+    def _check_rows(self, name: str, rows: Any, n_features: int | None = None) -> Any:
+        return rows
+
+
+def object_kernel(kernel: Kernel, value: Any) -> ObjectKernel | None:
+    """Return the kernel of objects if `value` holds objects and `kernel` is a function.
+
+    Two-dimensional arrays and sparse matrices hold rows, anything else objects.
+    """
+    if not isinstance(kernel, CallableKernel) or sp.issparse(value):
+        return None
+    if hasattr(value, "__array__") and np.ndim(value) == 2:
+        return None
+    return ObjectKernel(kernel.function)
+
+
+def check_objects(name: str, value: Any) -> Objects:
+    """Return `value` as objects if it is a non-empty sequence of them."""
+    if isinstance(value, Objects):
+        return value
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise TypeError(
+            f"`{name}` must be an array or a sequence of objects, got {value!r:.60}"
+        )
+    objects = Objects(value)
+    if not len(objects):
+        raise ValueError(f"`{name}` must not be empty, got no object")
+    return objects
+
+
+def check_outputs(
+    name: str, value: Any, kernel: Kernel, *, n_features: int | None = None
+) -> Any:
+    """Return valid rows for a kernel, dense or CSR, of unchanged type."""
+    rows = as_csr(value, name) if sp.issparse(value) else _as_matrix(name, value)
+    kernel.check_domain(name, check_rows(name, rows, n_features=n_features))
+    return rows
+
+
+def _as_matrix(name: str, value: Any) -> NDArray:
+    """Return an array; an array of type object becomes one of floats."""
+    try:
+        array = np.asarray(value)
+        return array.astype(np.float64) if array.dtype == object else array
+    except (TypeError, ValueError) as error:
+        raise type(error)(
+            f"`{name}` must be a matrix of numbers for the kernel, got {value!r:.60}: "
+            "only a function compares other objects"
+        ) from error
+
+
+def as_double(rows: Any) -> Any:
+    """Return rows in double precision."""
+    if isinstance(rows, Objects):
+        return rows
+    if sp.issparse(rows):
+        return rows.astype(np.float64)
+    return np.ascontiguousarray(rows, dtype=np.float64)
+
+
+def stack(parts: list[Any]) -> Any:
+    """Return the rows of several parts of one type, one below the other."""
+    if isinstance(parts[0], Objects):
+        return Objects(item for part in parts for item in part)
+    if any(sp.issparse(part) for part in parts):
+        return sp.vstack(parts, format="csr")
+    return np.concatenate(parts)
+
+
+def distinct(rows: Any) -> tuple[NDArray, NDArray]:
+    """Return the first index of each distinct row, and the distinct row of each row.
+
+    Objects that cannot be hashed count as distinct.
+    """
+    owners: dict[Hashable, int] = {}
+    owner = np.empty(rows.shape[0], dtype=np.int64)
+    first: list[int] = []
+    for i, key in enumerate(_keys(rows)):
+        owner[i] = owners.setdefault(key, len(owners))
+        if owner[i] == len(first):
+            first.append(i)
+    return np.array(first), owner
+
+
+def _keys(rows: Any) -> Iterator[Hashable]:
+    if isinstance(rows, Objects):
+        for item in rows:
+            yield item if _has_hash(item) else object()
+    elif sp.issparse(rows):
+        canonical = as_csr(rows).copy()  # a CSR array shares those of its origin
+        canonical.eliminate_zeros()
+        for start, stop in pairwise(canonical.indptr):
+            places = canonical.indices[start:stop].tobytes()
+            yield places, canonical.data[start:stop].tobytes()
+    else:
+        for row in np.asarray(rows) + 0.0:  # minus zero is zero
+            yield row.tobytes()
+
+
+def _has_hash(item: Any) -> bool:
+    try:
+        hash(item)
+    except TypeError:
+        return False
+    return True
+
 
 # Rows and candidates of one tile of scores, and rows that a thread takes at a time.
 _ROWS, _CANDIDATES = 512, 2048
@@ -132,7 +262,7 @@ class OneSet(NamedTuple):
 
     def pick(self, index: NDArray) -> Any:
         """Return the candidate with the given index of each row."""
-        return as_given(self.outputs[index])
+        return self.outputs[index]
 
 
 class SetPerRow(NamedTuple):
@@ -160,7 +290,7 @@ class SetPerRow(NamedTuple):
     def pick(self, index: NDArray) -> Any:
         """Return the candidate with the given index of each row."""
         chosen = [s[i : i + 1] for s, i in zip(self.sets, index, strict=True)]
-        return as_given(stack(chosen))
+        return stack(chosen)
 
 
 def one_set(training: TrainingOutputs, candidates: Any = None) -> OneSet:

@@ -1,21 +1,34 @@
-"""Structured prediction by kernels on inputs and outputs, each sketched or not."""
+r"""Structured prediction by kernels on inputs and outputs, each sketched or not.
+
+With :math:`Z = K S^T P`, :math:`P P^T = (S K S^T)^+`, and the features T (n, t) of the
+outputs, the coefficients of :math:`h(x) = H^T S k_x` are
+
+.. math:: H = P (Z^T W Z + n \alpha I)^{-1} Z^T W T,
+
+with the diagonal matrix W of the weights, of mean one; without a sketch
+:math:`H = W^{1/2} (W^{1/2} K W^{1/2} + n \alpha I)^{-1} W^{1/2} T`.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from nbsketch._progress import watching
+from nbsketch._expansion import PivotedCholesky
+from nbsketch._progress import Display, bar, report, watching
 from nbsketch._rows import checked_rows, is_pairwise, loaded, model_dtype
-from nbsketch._sketch_map import SketchMap, draw, resolve
+from nbsketch._sketch_map import SketchMap, draw, resolve, sketched_design
 from nbsketch._validation import (
     check_integer,
     check_positive,
@@ -23,40 +36,145 @@ from nbsketch._validation import (
     keeping_fitted,
     random_generator,
 )
+from nbsketch.fitting import sketched
 from nbsketch.fitting.sizes import fits_dense
-from nbsketch.fitting.sketched import (
-    TuningTarget,
-    check_learnable,
-    is_auto,
-    is_learnable,
-    learn_inputs,
-    summary_lines,
-)
 from nbsketch.fitting.training import TrainingRows, check_weights
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
 from nbsketch.persistence import SaveMixin
-from nbsketch.sketches import SubsamplingSketch
-from nbsketch.structured._outputs import (
-    Candidates,
-    OneSet,
-    OutputSpace,
-    SetPerRow,
-    TopK,
-    TrainingOutputs,
-    check_training_outputs,
-    choose_set,
-    draw_outputs,
-    one_set,
-    principal_targets,
-    scores,
-)
-from nbsketch.structured._regression import Regression, Stages, fit_regression
-from nbsketch.structured._rows import (
-    Objects,
-    as_given,
-    check_objects,
-    object_kernel,
-)
+from nbsketch.sketches import Sketch, SubsamplingSketch
+from nbsketch.solvers.design import Design
+from nbsketch.solvers.exact import solve_positive
+from nbsketch.solvers.spectrum import moments
+from nbsketch.structured import _outputs
+from nbsketch.structured._outputs import Objects, TargetRows, TopK, TrainingOutputs
+
+
+class Stages:
+    """Timer of stages; displays them on standard error if `verbose`.
+
+    Attributes
+    ----------
+    seconds : dict of str to float
+        Time of each stage.
+    """
+
+    def __init__(self, verbose: int = 0) -> None:
+        self.seconds: dict[str, float] = {}
+        self._verbose = bool(verbose)
+
+    @contextmanager
+    def stage(self, name: str, total: int = 0) -> Iterator[Callable[[int], None]]:
+        """Time a stage; yield a function that takes the amount done out of `total`."""
+        start, display = time.perf_counter(), Display(patient=True)
+        report(name, n_rows=total)
+
+        def show(done: int) -> None:
+            report(name, rows=done, n_rows=total)
+            if self._verbose and total:
+                spent = time.perf_counter() - start
+                left = spent * (total - done) / max(done, 1)
+                display.update(bar(done / total, f"{done / total:4.0%} {name}", left))
+
+        yield show
+        self.seconds[name] = time.perf_counter() - start
+        if self._verbose:
+            display.end(f"{name}: {self.seconds[name]:.2f} s")
+
+
+class Regression(NamedTuple):
+    """The fitted function h(x) = H^T S k_x."""
+
+    sketch_map: SketchMap
+    coef: NDArray  # H, (s, t)
+    rank: int  # of the sketched kernel
+
+
+def fit_regression(
+    kernel: Kernel,
+    X: Any,
+    sketch: Sketch,
+    targets: TargetRows,
+    alpha: float,
+    stages: Stages,
+    weights: NDArray | None = None,
+) -> Regression:
+    """Return h for n training inputs.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Input kernel, all its parameters set.
+    X : rows or Objects
+        Training inputs.
+    sketch : Sketch of shape (s, n)
+        Sketch of the inputs.
+    targets : TargetRows of shape (n, t)
+        Features of the outputs.
+    alpha : float
+        Positive penalty.
+    stages : Stages
+        Timer of the stages.
+    weights : ndarray of shape (n,) or None, default=None
+        Positive weights of mean one. None: equal weights.
+    """
+    sketch_map = SketchMap.of(kernel, X, sketch)
+    if sketch.is_identity:
+        coef = _solve_exact(kernel, X, targets, alpha, stages, weights)
+        return Regression(sketch_map, coef, len(coef))
+    with stages.stage("inputs: kernel and factor"):
+        whitening, design = sketched_design(sketch_map, X, whiten=PivotedCholesky.of)
+    with stages.stage("inputs: features", targets.shape[0]) as show:
+        reported = _ReportedDesign(design, show)
+        G, C, _ = moments(reported, targets, weights, centered=False)
+    with stages.stage("inputs: solve"):
+        W = _solve(G, C, alpha, alpha)
+        return Regression(
+            sketch_map, whitening.lift(W, sketch.shape[0]), whitening.rank
+        )
+
+
+def _solve_exact(
+    kernel: Kernel,
+    X: Any,
+    targets: TargetRows,
+    alpha: float,
+    stages: Stages,
+    weights: NDArray | None,
+) -> NDArray:
+    """Return H of shape (n, t) without a sketch."""
+    with stages.stage("inputs: Gram matrix"):
+        rows: Any = X if isinstance(X, Objects) else X.astype(np.float64, copy=False)
+        K = np.array(kernel(rows), dtype=np.float64)
+    with stages.stage("inputs: solve"):
+        T = targets[:]
+        dense = T.toarray(order="F") if sp.issparse(T) else T
+        if weights is None:
+            return _solve(K.T, dense, len(K) * alpha, alpha)
+        roots = np.sqrt(weights)[:, None]
+        K *= roots
+        K *= roots.T
+        return roots * _solve(K.T, roots * dense, len(K) * alpha, alpha)
+
+
+def _solve(G: NDArray, C: NDArray, ridge: float, alpha: float) -> NDArray:
+    """Return (G + ridge I)^-1 C; both are overwritten."""
+    G[np.diag_indices_from(G)] += ridge
+    return solve_positive(G, C, alpha)
+
+
+class _ReportedDesign(Design):
+    """A design that reports the number of rows that have been read."""
+
+    def __init__(self, design: Design, show: Callable[[int], None]) -> None:
+        self._design, self._show = design, show
+        self.shape, self.dtype = design.shape, design.dtype
+
+    def blocks(self) -> Iterator[tuple[int, int, NDArray]]:
+        """Yield (start, stop, Z[start:stop]) in order, covering all rows."""
+        for start, stop, block in self._design.blocks():
+            yield start, stop, block
+            self._show(stop)
+
 
 # Memory of the points h(x) of the rows that are decoded together.
 _POINT_BYTES = 64 << 20
@@ -290,18 +408,18 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
     def summary(self) -> str:
         """Return what the fit has chosen, one line each."""
         check_is_fitted(self)
-        (size, n), outputs = self.sketch_.shape, self.output_sketch_.shape[0]
-        inputs = "none" if self.sketch_.is_identity else f"size {size}"
-        sketched = "none" if self.output_sketch_.is_identity else f"size {outputs}"
-        candidates = len(self._penalty)
+        inputs, outputs = (
+            "none" if S.is_identity else f"size {S.shape[0]}"
+            for S in (self.sketch_, self.output_sketch_)
+        )
         entries = [
-            ("sketch", f"{inputs}, rank {self.rank_}, {n} rows"),
+            ("sketch", f"{inputs}, rank {self.rank_}, {self.sketch_.shape[1]} rows"),
             ("output kernel", type(self.output_kernel_).__name__),
-            ("output sketch", f"{sketched}, rank {self.output_rank_}"),
-            ("candidates", str(candidates)),
+            ("output sketch", f"{outputs}, rank {self.output_rank_}"),
+            ("candidates", str(len(self._penalty))),
             ("alpha", f"{self.alpha:.4g}"),
         ]
-        return summary_lines(self, entries)
+        return sketched.summary_lines(self, entries)
 
     def decision_function(self, X: Any, candidates: Any = None) -> NDArray:
         r"""Return the scores :math:`\langle h(x), \psi(y) \rangle - k_Y(y, y) / 2`.
@@ -321,8 +439,8 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
             Scores.
         """
         X = self._check_new(X)
-        sets = one_set(self._training, candidates)
-        blocks = [scores(h, sets.encoded) for _, h in self._points(X)]
+        sets = _outputs.one_set(self._training, candidates)
+        blocks = [_outputs.scores(h, sets.encoded) for _, h in self._points(X)]
         return np.concatenate(blocks)
 
     def score(self, X: Any, y: Any) -> float:
@@ -362,7 +480,7 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
     ) -> tuple[Kernel, Kernel, TrainingRows]:
         """Return both kernels and the rows of positive weight."""
         kernel, X = self._check_X(X)
-        output_kernel, Y = check_training_outputs(
+        output_kernel, Y = _outputs.check_training_outputs(
             self.output_kernel, self.output_bandwidth, Y
         )
         if X.shape[0] != Y.shape[0]:
@@ -374,11 +492,11 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
 
     def _check_X(self, X: Any) -> tuple[Kernel, Any]:
         """Return the input kernel and valid training inputs."""
-        bandwidth = None if is_auto(self.bandwidth) else self.bandwidth
+        bandwidth = None if sketched.is_auto(self.bandwidth) else self.bandwidth
         kernel = as_kernel(self.kernel, bandwidth)
-        if (of_objects := object_kernel(kernel, X)) is not None:
+        if (of_objects := _outputs.object_kernel(kernel, X)) is not None:
             self.__dict__.pop("n_features_in_", None)
-            return of_objects, check_objects("X", X)
+            return of_objects, _outputs.check_objects("X", X)
         return kernel, checked_rows(self, X, reset=True)
 
     def _check_new(self, X: Any) -> Any:
@@ -386,7 +504,7 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         check_is_fitted(self)
         (X,) = loaded(X)
         if isinstance(self.landmarks_, Objects):
-            return check_objects("X", X)
+            return _outputs.check_objects("X", X)
         rows = checked_rows(self, X, dtype=model_dtype(self.landmarks_))
         return rows if self.scaler_ is None else self.scaler_.transform(rows)
 
@@ -400,7 +518,7 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         """Draw both sketches; return the inputs as their kernel takes them."""
         rng, output_rng = random_generator(self.random_state).spawn(2)
         recipe = _named(self.output_sketch, self.output_size)
-        self.output_kernel_, self.output_sketch_ = draw_outputs(
+        self.output_kernel_, self.output_sketch_ = _outputs.draw_outputs(
             output_kernel, rows.y, recipe, self.output_size, output_rng, weights
         )
         rngs, learning = rng.spawn(2), rng.spawn(1)[0]
@@ -422,17 +540,18 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
     ) -> tuple[Any, Kernel]:
         """Return prepared rows and their kernel; learn length scales where possible."""
         self.scaler_, self.length_scales_ = None, None
-        learnable = is_learnable(self.kernel, X) and X.shape[1] <= _MOST_FEATURES
-        unasked = self.bandwidth is None and learnable
-        if not (unasked or is_auto(self.bandwidth)):
+        learns = sketched.is_auto(self.bandwidth)
+        if self.bandwidth is None and sketched.is_learnable(self.kernel, X):
+            learns = X.shape[1] <= _MOST_FEATURES
+        if not learns:
             return X, kernel
-        check_learnable(self.kernel, X)
-        targets = principal_targets(self.output_kernel_, Y, rng)
+        sketched.check_learnable(self.kernel, X)
+        targets = _outputs.principal_targets(self.output_kernel_, Y, rng)
         if targets.shape[1] == 0:  # equal outputs
             return X, kernel
         size = min(self.size or len(X), len(X))
-        target = TuningTarget(targets, weights)
-        inputs = learn_inputs(X, target, self.kernel, size, rng)
+        target = sketched.TuningTarget(targets, weights)
+        inputs = sketched.learn_inputs(X, target, self.kernel, size, rng)
         self.scaler_, self.length_scales_ = inputs.scaler, inputs.length_scales
         return inputs.rows, as_kernel(inputs.kernel, inputs.bandwidth)
 
@@ -459,7 +578,7 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         space = outputs.space
         self.output_landmarks_ = space.sketch_map.landmarks
         self.output_rank_ = outputs.encoded.features.shape[1]
-        self.candidates_: Any = as_given(outputs.rows)
+        self.candidates_: Any = outputs.rows
         self._output_weights = space.sketch_map.weights
         self._whitening = space.whitening
         self._features: NDArray = outputs.encoded.features
@@ -474,8 +593,8 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         )
         return TrainingOutputs(
             Objects(rows) if isinstance(rows, list) else rows,
-            Candidates(self._features, self._penalty),
-            OutputSpace(sketch_map, self._whitening),
+            _outputs.Candidates(self._features, self._penalty),
+            _outputs.OutputSpace(sketch_map, self._whitening),
         )
 
     def _points(self, X: Any) -> Iterator[tuple[int, NDArray]]:
@@ -488,13 +607,13 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
 
     def _best(
         self, X: Any, k: int, candidates: Any, candidate_sets: Any
-    ) -> tuple[TopK, OneSet | SetPerRow]:
+    ) -> tuple[TopK, _outputs.OneSet | _outputs.SetPerRow]:
         """Return the k best candidates of each row, and the sets of candidates."""
         X = self._check_new(X)
         n = X.shape[0]
         stages = Stages(self.verbose)
         with stages.stage("candidates"):
-            sets = choose_set(self._training, candidates, candidate_sets, n)
+            sets = _outputs.choose_set(self._training, candidates, candidate_sets, n)
         k = check_integer("k", k, high=sets.largest)
         best = TopK.empty(n, k)
         with stages.stage("decoding", n) as show:

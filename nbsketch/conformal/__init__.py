@@ -241,9 +241,10 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
         out, old = np.empty(n), Marks(self.weights_, self.groups_)
         pairs = [(np.arange(n), np.arange(len(self.values_)))]
         if marks.groups is not None:  # rows of each group and its calibration rows
-            labels = np.unique(marks.groups)
-            both = marks.groups, self.groups_
-            pairs = [tuple(np.flatnonzero(g == k) for g in both) for k in labels]
+            pairs = [
+                (np.flatnonzero(marks.groups == k), np.flatnonzero(self.groups_ == k))
+                for k in np.unique(marks.groups)
+            ]
         for rows, same in pairs:
             ranked = scores[same] if scores.ndim == 1 else scores[np.ix_(rows, same)]
             weights = old.at(same).weights, marks.at(rows).weights
@@ -625,11 +626,9 @@ class ConformalRegressor(RegressorMixin, Calibrated):
         else:
             outside = self._outside(self.values_, self.targets_, nominal)[:, 0]
             level = (1 + self._adapted(nominal)) / 2
-            limits = [self._ranked(side, level, n, marks) for side in outside.T]
-            ends = self._ends(values, nominal) + np.stack(limits, -1)[:, None] * [
-                -1.0,
-                1.0,
-            ]
+            sides = [self._ranked(side, level, n, marks) for side in outside.T]
+            limits = np.stack(sides, -1)
+            ends = self._ends(values, nominal) + limits[:, None] * [-1.0, 1.0]
         return ends[:, 0] if d == 1 else ends
 
     def _around(

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -41,7 +41,7 @@ from nbsketch.fitting.sizes import fits_dense
 from nbsketch.fitting.training import TrainingRows, check_weights
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
 from nbsketch.persistence import SaveMixin
-from nbsketch.sketches import Sketch, SubsamplingSketch
+from nbsketch.sketches import SubsamplingSketch
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.exact import solve_positive
 from nbsketch.solvers.spectrum import moments
@@ -79,87 +79,6 @@ class Stages:
         self.seconds[name] = time.perf_counter() - start
         if self._verbose:
             display.end(f"{name}: {self.seconds[name]:.2f} s")
-
-
-class Regression(NamedTuple):
-    """The fitted function h(x) = H^T S k_x."""
-
-    sketch_map: SketchMap
-    coef: NDArray  # H, (s, t)
-    rank: int  # of the sketched kernel
-
-
-def fit_regression(
-    kernel: Kernel,
-    X: Any,
-    sketch: Sketch,
-    targets: TargetRows,
-    alpha: float,
-    stages: Stages,
-    weights: NDArray | None = None,
-) -> Regression:
-    """Return h for n training inputs.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        Input kernel, all its parameters set.
-    X : rows or Objects
-        Training inputs.
-    sketch : Sketch of shape (s, n)
-        Sketch of the inputs.
-    targets : TargetRows of shape (n, t)
-        Features of the outputs.
-    alpha : float
-        Positive penalty.
-    stages : Stages
-        Timer of the stages.
-    weights : ndarray of shape (n,) or None, default=None
-        Positive weights of mean one. None: equal weights.
-    """
-    sketch_map = SketchMap.of(kernel, X, sketch)
-    if sketch.is_identity:
-        coef = _solve_exact(kernel, X, targets, alpha, stages, weights)
-        return Regression(sketch_map, coef, len(coef))
-    with stages.stage("inputs: kernel and factor"):
-        whitening, design = sketched_design(sketch_map, X, whiten=PivotedCholesky.of)
-    with stages.stage("inputs: features", targets.shape[0]) as show:
-        reported = _ReportedDesign(design, show)
-        G, C, _ = moments(reported, targets, weights, centered=False)
-    with stages.stage("inputs: solve"):
-        W = _solve(G, C, alpha, alpha)
-        return Regression(
-            sketch_map, whitening.lift(W, sketch.shape[0]), whitening.rank
-        )
-
-
-def _solve_exact(
-    kernel: Kernel,
-    X: Any,
-    targets: TargetRows,
-    alpha: float,
-    stages: Stages,
-    weights: NDArray | None,
-) -> NDArray:
-    """Return H of shape (n, t) without a sketch."""
-    with stages.stage("inputs: Gram matrix"):
-        rows: Any = X if isinstance(X, Objects) else X.astype(np.float64, copy=False)
-        K = np.array(kernel(rows), dtype=np.float64)
-    with stages.stage("inputs: solve"):
-        T = targets[:]
-        dense = T.toarray(order="F") if sp.issparse(T) else T
-        if weights is None:
-            return _solve(K.T, dense, len(K) * alpha, alpha)
-        roots = np.sqrt(weights)[:, None]
-        K *= roots
-        K *= roots.T
-        return roots * _solve(K.T, roots * dense, len(K) * alpha, alpha)
-
-
-def _solve(G: NDArray, C: NDArray, ridge: float, alpha: float) -> NDArray:
-    """Return (G + ridge I)^-1 C; both are overwritten."""
-    G[np.diag_indices_from(G)] += ridge
-    return solve_positive(G, C, alpha)
 
 
 class _ReportedDesign(Design):
@@ -343,20 +262,18 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
             be none.
         """
         with keeping_fitted(self), watching(0, self.callback):
-            alpha = check_positive("alpha", self.alpha)
+            check_positive("alpha", self.alpha)
             stages = Stages(check_integer("verbose", self.verbose, low=0))
             X, Y, sample_weight = loaded(X, Y=Y, sample_weight=sample_weight)
             kernel, output_kernel, rows = self._check(X, Y, sample_weight)
-            weights = rows.relative_weights
-            X = self._draw_sketches(kernel, output_kernel, rows, weights)
+            X = self._draw_sketches(kernel, output_kernel, rows)
             with stages.stage("outputs"):
                 outputs, targets = TrainingOutputs.of(
                     self.output_kernel_, rows.y, self.output_sketch_
                 )
-            h = fit_regression(
-                self.kernel_, X, self.sketch_, targets, alpha, stages, weights
-            )
-            self._publish(h, outputs, rows.kept)
+            sketch_map = self._regress(X, targets, rows.relative_weights, stages)
+            self.landmarks_ = sketch_map.original(rows.kept).landmarks
+            self._publish(outputs)
             self.seconds_ = stages.seconds
         return self
 
@@ -488,7 +405,14 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
                 f"`Y` must have an output for each of {X.shape[0]} rows of `X`, "
                 f"got {Y.shape[0]}"
             )
-        return kernel, output_kernel, self._weighted(X, Y, output_kernel, sample_weight)
+        weights = check_weights(sample_weight, np.empty(X.shape[0]))
+        rows = TrainingRows.of(X, Y, weights, pairwise=is_pairwise(self.kernel))
+        if rows.kept is not None and isinstance(output_kernel, PrecomputedKernel):
+            raise ValueError(
+                "`sample_weight` must be positive for a precomputed `output_kernel`, "
+                "got zeros: leave these rows out of X and Y"
+            )
+        return kernel, output_kernel, rows
 
     def _check_X(self, X: Any) -> tuple[Kernel, Any]:
         """Return the input kernel and valid training inputs."""
@@ -509,20 +433,17 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         return rows if self.scaler_ is None else self.scaler_.transform(rows)
 
     def _draw_sketches(
-        self,
-        kernel: Kernel,
-        output_kernel: Kernel,
-        rows: TrainingRows,
-        weights: NDArray | None,
+        self, kernel: Kernel, output_kernel: Kernel, rows: TrainingRows
     ) -> Any:
         """Draw both sketches; return the inputs as their kernel takes them."""
+        weights = rows.relative_weights
         rng, output_rng = random_generator(self.random_state).spawn(2)
         recipe = _named(self.output_sketch, self.output_size)
         self.output_kernel_, self.output_sketch_ = _outputs.draw_outputs(
             output_kernel, rows.y, recipe, self.output_size, output_rng, weights
         )
         rngs, learning = rng.spawn(2), rng.spawn(1)[0]
-        X, kernel = self._learn(rows.X, kernel, rows.y, weights, learning)
+        X, kernel = self._learn(rows, kernel, learning)
         recipe = _named(self.sketch, self.size)
         if recipe == "identity" and self.sketch is None:
             recipe = _within_memory(X.shape[0])
@@ -531,14 +452,10 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         return X
 
     def _learn(
-        self,
-        X: Any,
-        kernel: Kernel,
-        Y: Any,
-        weights: NDArray | None,
-        rng: np.random.Generator,
+        self, rows: TrainingRows, kernel: Kernel, rng: np.random.Generator
     ) -> tuple[Any, Kernel]:
         """Return prepared rows and their kernel; learn length scales where possible."""
+        X = rows.X
         self.scaler_, self.length_scales_ = None, None
         learns = sketched.is_auto(self.bandwidth)
         if self.bandwidth is None and sketched.is_learnable(self.kernel, X):
@@ -546,35 +463,58 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         if not learns:
             return X, kernel
         sketched.check_learnable(self.kernel, X)
-        targets = _outputs.principal_targets(self.output_kernel_, Y, rng)
+        targets = _outputs.principal_targets(self.output_kernel_, rows.y, rng)
         if targets.shape[1] == 0:  # equal outputs
             return X, kernel
         size = min(self.size or len(X), len(X))
-        target = sketched.TuningTarget(targets, weights)
+        target = sketched.TuningTarget(targets, rows.relative_weights)
         inputs = sketched.learn_inputs(X, target, self.kernel, size, rng)
         self.scaler_, self.length_scales_ = inputs.scaler, inputs.length_scales
         return inputs.rows, as_kernel(inputs.kernel, inputs.bandwidth)
 
-    def _weighted(
-        self, X: Any, Y: Any, output_kernel: Kernel, sample_weight: Any
-    ) -> TrainingRows:
-        """Return the rows of positive weight."""
-        weights = check_weights(sample_weight, np.empty(X.shape[0]))
-        pairwise = is_pairwise(self.kernel)
-        rows = TrainingRows.of(X, Y, weights, pairwise=pairwise)
-        if rows.kept is not None and isinstance(output_kernel, PrecomputedKernel):
-            raise ValueError(
-                "`sample_weight` must be positive for a precomputed `output_kernel`, "
-                "got zeros: leave these rows out of X and Y"
-            )
-        return rows
+    def _regress(
+        self, X: Any, targets: TargetRows, weights: NDArray | None, stages: Stages
+    ) -> SketchMap:
+        """Set the coefficients of h and their rank; return the map of the inputs."""
+        sketch_map = SketchMap.of(self.kernel_, X, self.sketch_)
+        if self.sketch_.is_identity:
+            self.coef_ = self._solve_exact(X, targets, weights, stages)
+            self.rank_ = len(self.coef_)
+            return sketch_map
+        with stages.stage("inputs: kernel and factor"):
+            P, design = sketched_design(sketch_map, X, whiten=PivotedCholesky.of)
+        with stages.stage("inputs: features", targets.shape[0]) as show:
+            reported = _ReportedDesign(design, show)
+            G, C, _ = moments(reported, targets, weights, centered=False)
+        with stages.stage("inputs: solve"):
+            W = self._solve(G, C, self.alpha)
+            self.coef_, self.rank_ = P.lift(W, self.sketch_.shape[0]), P.rank
+        return sketch_map
 
-    def _publish(
-        self, h: Regression, outputs: TrainingOutputs, kept: NDArray | None
-    ) -> None:
-        """Set the fitted attributes."""
-        self.landmarks_ = h.sketch_map.original(kept).landmarks
-        self.coef_, self.rank_ = h.coef, h.rank
+    def _solve_exact(
+        self, X: Any, targets: TargetRows, weights: NDArray | None, stages: Stages
+    ) -> NDArray:
+        """Return H of shape (n, t) without a sketch."""
+        with stages.stage("inputs: Gram matrix"):
+            rows = X if isinstance(X, Objects) else X.astype(np.float64, copy=False)
+            K = np.array(self.kernel_(rows), dtype=np.float64)
+        with stages.stage("inputs: solve"):
+            T, ridge = targets[:], len(K) * self.alpha
+            dense = T.toarray(order="F") if sp.issparse(T) else T
+            if weights is None:
+                return self._solve(K.T, dense, ridge)
+            roots = np.sqrt(weights)[:, None]
+            K *= roots
+            K *= roots.T
+            return roots * self._solve(K.T, roots * dense, ridge)
+
+    def _solve(self, G: NDArray, C: NDArray, ridge: float) -> NDArray:
+        """Return (G + ridge I)^-1 C; both are overwritten."""
+        G[np.diag_indices_from(G)] += ridge
+        return solve_positive(G, C, self.alpha)
+
+    def _publish(self, outputs: TrainingOutputs) -> None:
+        """Set what decoding needs."""
         space = outputs.space
         self.output_landmarks_ = space.sketch_map.landmarks
         self.output_rank_ = outputs.encoded.features.shape[1]

@@ -340,45 +340,6 @@ def _batches(counts: list[int]) -> Iterable[slice]:
 _LANDMARKS, _COMPONENTS, _LEAST_VARIANCE = 100, 5, 1e-6
 
 
-@dataclass(frozen=True)
-class OutputSpace:
-    """The map from outputs to their coordinates."""
-
-    sketch_map: SketchMap
-    whitening: PivotedCholesky | None  # None without a sketch
-
-    @classmethod
-    def of(
-        cls, kernel: Kernel, Y: Any, sketch: Sketch, first: NDArray, owner: NDArray
-    ) -> OutputSpace:
-        """Return the space of training outputs with their sketch.
-
-        `first` and `owner` are those of `distinct`: columns of the sketch that belong
-        to equal outputs are added.
-        """
-        members = _membership(owner, len(first))
-        if sketch.is_identity:
-            identity = sp.eye_array(len(first), format="csr")
-            return cls(SketchMap(kernel, kernel.take(Y, first), identity), None)
-        weights = sketch @ members
-        weights = sp.csr_array(weights) if sp.issparse(weights) else weights
-        active = np.flatnonzero(abs(weights).sum(axis=0))
-        landmarks = kernel.take(Y, first[active])
-        sketch_map = SketchMap(kernel, landmarks, weights[:, active])
-        values = sketch_map(Y[first[active]])
-        core = sketch_map.weights @ values.T
-        return cls(sketch_map, PivotedCholesky.of(core))
-
-    def encode(self, rows: Any, diagonal: NDArray | None = None) -> Candidates:
-        """Return outputs as candidates; `diagonal` is k(y, y), if it is known."""
-        rows = as_double(rows)
-        values = self.sketch_map(rows)
-        features = values.T if self.whitening is None else self.whitening.apply(values)
-        if diagonal is None:
-            diagonal = self.sketch_map.kernel.diag(rows)
-        return Candidates(np.ascontiguousarray(features), diagonal / 2)
-
-
 @dataclass(frozen=True, eq=False)
 class TargetRows:
     """Features of n training outputs, stored for the distinct outputs only."""
@@ -409,13 +370,16 @@ class TrainingOutputs(NamedTuple):
         indices of all outputs.
     encoded : Candidates
         Their coordinates.
-    space : OutputSpace
-        The map that encodes other outputs.
+    sketch_map : SketchMap
+        The map of outputs to the values of their sketch.
+    whitening : PivotedCholesky or None
+        That of these values to coordinates; None without a sketch.
     """
 
     rows: Any
     encoded: Candidates
-    space: OutputSpace
+    sketch_map: SketchMap
+    whitening: PivotedCholesky | None
 
     @classmethod
     def of(cls, kernel: Kernel, Y: Any, sketch: Sketch) -> tuple[Self, TargetRows]:
@@ -426,16 +390,17 @@ class TrainingOutputs(NamedTuple):
         precomputed = isinstance(kernel, PrecomputedKernel)
         all_rows, rows = np.arange(Y.shape[0]), as_double(Y)
         first, owner = (all_rows, all_rows) if precomputed else distinct(Y)
-        space = OutputSpace.of(kernel, rows, sketch, first, owner)
-        encoded = space.encode(rows[first], kernel.diag(rows[first]))
-        units = sp.eye_array(len(first), format="csr")
-        features = units if space.whitening is None else encoded.features
-        outputs = cls(first if precomputed else Y[first], encoded, space)
+        space = _output_space(kernel, rows, sketch, first, owner)
+        encoded = _encode(*space, rows[first], kernel.diag(rows[first]))
+        features: Any = encoded.features
+        if sketch.is_identity:
+            features = sp.eye_array(len(first), format="csr")
+        outputs = cls(first if precomputed else Y[first], encoded, *space)
         return outputs, TargetRows(features, owner)
 
     @property
     def _precomputed(self) -> bool:
-        return isinstance(self.space.sketch_map.kernel, PrecomputedKernel)
+        return isinstance(self.sketch_map.kernel, PrecomputedKernel)
 
     def check(self, name: str, value: Any) -> Any:
         """Return outputs in the form of the training outputs."""
@@ -458,13 +423,14 @@ class TrainingOutputs(NamedTuple):
         return array
 
     def _check(self, name: str, value: Any, n_features: int) -> Any:
-        kernel = self.space.sketch_map.kernel
-        return check_outputs(name, value, kernel, n_features=n_features)
+        return check_outputs(name, value, self.sketch_map.kernel, n_features=n_features)
 
     def encode(self, outputs: Any) -> Candidates:
         """Return checked outputs as candidates."""
+        space = self.sketch_map, self.whitening
         if not self._precomputed:
-            return self.space.encode(outputs)
+            rows = as_double(outputs)
+            return _encode(*space, rows, self.sketch_map.kernel.diag(rows))
         if outputs.ndim == 1:
             return self.encoded.take(outputs)
         penalty = self.encoded.penalty
@@ -473,7 +439,41 @@ class TrainingOutputs(NamedTuple):
                 "a precomputed `output_kernel` must be constant on its diagonal for "
                 "outputs that are not in training: give a function of indices instead"
             )
-        return self.space.encode(outputs, np.full(len(outputs), 2 * penalty[0]))
+        return _encode(*space, outputs, np.full(len(outputs), 2 * penalty[0]))
+
+
+def _output_space(
+    kernel: Kernel, Y: Any, sketch: Sketch, first: NDArray, owner: NDArray
+) -> tuple[SketchMap, PivotedCholesky | None]:
+    """Return the map of training outputs to their sketch, and its whitening.
+
+    `first` and `owner` are those of `distinct`: columns of the sketch that belong to
+    equal outputs are added.
+    """
+    if sketch.is_identity:
+        identity = sp.eye_array(len(first), format="csr")
+        return SketchMap(kernel, kernel.take(Y, first), identity), None
+    n = len(owner)
+    shape = n, len(first)
+    weights = sketch @ sp.csr_array((np.ones(n), owner, np.arange(n + 1)), shape=shape)
+    weights = sp.csr_array(weights) if sp.issparse(weights) else weights
+    active = np.flatnonzero(abs(weights).sum(axis=0))
+    landmarks = kernel.take(Y, first[active])
+    sketch_map = SketchMap(kernel, landmarks, weights[:, active])
+    core = sketch_map.weights @ sketch_map(Y[first[active]]).T
+    return sketch_map, PivotedCholesky.of(core)
+
+
+def _encode(
+    sketch_map: SketchMap,
+    whitening: PivotedCholesky | None,
+    rows: Any,
+    diagonal: NDArray,
+) -> Candidates:
+    """Return outputs as candidates; `diagonal` is k(y, y)."""
+    values = sketch_map(as_double(rows))
+    features = values.T if whitening is None else whitening.apply(values)
+    return Candidates(np.ascontiguousarray(features), diagonal / 2)
 
 
 def check_training_outputs(kernel: Any, bandwidth: Any, Y: Any) -> tuple[Kernel, Any]:
@@ -515,9 +515,3 @@ def principal_targets(kernel: Kernel, Y: Any, rng: np.random.Generator) -> NDArr
     variances, axes = eigh(values.T @ values / n)
     top = variances > _LEAST_VARIANCE * max(variances[-1], np.finfo(float).tiny)
     return values @ axes[:, top][:, -_COMPONENTS:]
-
-
-def _membership(owner: NDArray, count: int) -> sp.csr_array:
-    """Return the (n, count) matrix with a one in row i and column owner[i]."""
-    n = len(owner)
-    return sp.csr_array((np.ones(n), owner, np.arange(n + 1)), shape=(n, count))

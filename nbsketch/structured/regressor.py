@@ -386,7 +386,7 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         total = 0.0
         for start, h in self._points(X):
             encoded = training.encode(truth[start : start + len(h)])
-            exact = training.space.whitening is None
+            exact = training.whitening is None
             dual = h @ training.encoded.features if exact else h
             total += np.einsum("ij,ij->", h, dual - 2 * encoded.features)
             total += 2 * encoded.penalty.sum()
@@ -515,12 +515,11 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
 
     def _publish(self, outputs: TrainingOutputs) -> None:
         """Set what decoding needs."""
-        space = outputs.space
-        self.output_landmarks_ = space.sketch_map.landmarks
+        self.output_landmarks_ = outputs.sketch_map.landmarks
         self.output_rank_ = outputs.encoded.features.shape[1]
         self.candidates_: Any = outputs.rows
-        self._output_weights = space.sketch_map.weights
-        self._whitening = space.whitening
+        self._output_weights = outputs.sketch_map.weights
+        self._whitening = outputs.whitening
         self._features: NDArray = outputs.encoded.features
         self._penalty: NDArray = outputs.encoded.penalty
 
@@ -534,7 +533,8 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         return TrainingOutputs(
             Objects(rows) if isinstance(rows, list) else rows,
             _outputs.Candidates(self._features, self._penalty),
-            _outputs.OutputSpace(sketch_map, self._whitening),
+            sketch_map,
+            self._whitening,
         )
 
     def _points(self, X: Any) -> Iterator[tuple[int, NDArray]]:

@@ -166,13 +166,6 @@ def alpha_for_dimension(
     return float(np.exp(brentq(excess, np.log(least), most + 1)))
 
 
-class _Sample(NamedTuple):
-    """Landmarks and the probabilities with which they were kept."""
-
-    landmarks: NDArray[np.intp]
-    kept: NDArray[np.float64]
-
-
 class _Problem(NamedTuple):
     """Rows, kernel, ridge n alpha and the diagonal of K."""
 
@@ -203,29 +196,32 @@ class _Problem(NamedTuple):
     def recursive(self, rng: np.random.Generator) -> NDArray[np.float64]:
         """Return the scores estimated from the landmarks of the last level."""
         order, size = rng.permutation(self.n), min(self.n, _FIRST_ROWS)
-        sample = _Sample(order[:size], np.ones(size))
+        landmarks, kept = order[:size], np.ones(size)
         while size < self.n:
             size = min(2 * size, self.n)
             factor = _OVERSAMPLING if size < self.n else _LAST_OVERSAMPLING
-            kept = factor * self._estimate(order[:size], sample)
-            chosen = rng.random(size) < kept
-            sample = _Sample(order[:size][chosen], np.minimum(kept[chosen], 1.0))
-        return self._estimate(np.arange(self.n), sample)
+            shares = factor * self._estimate(order[:size], landmarks, kept)
+            chosen = rng.random(size) < shares
+            landmarks = order[:size][chosen]
+            kept = np.minimum(shares[chosen], 1.0)
+        return self._estimate(np.arange(self.n), landmarks, kept)
 
     def _estimate(
-        self, index: NDArray[np.intp], sample: _Sample
+        self, index: NDArray, landmarks: NDArray, kept: NDArray
     ) -> NDArray[np.float64]:
-        """Return the scores of the rows `index`, estimated from the landmarks."""
-        scores, m = np.empty(index.size), sample.landmarks.size
+        """Return the scores of the rows `index`, estimated from the landmarks.
+
+        `kept` are the probabilities with which these were kept.
+        """
+        scores, m = np.empty(index.size), landmarks.size
         if m == 0:
             return self._within_bounds(self.diagonal[index] / self.ridge, index)
-        inner = self._block(sample.landmarks, sample.landmarks)
         with threads_for(float(m) ** 2 * index.size):
-            factor = self._factor(inner, sample.kept)
+            factor = self._factor(self._block(landmarks, landmarks), kept)
             step = max(64, _BLOCK_BYTES // (8 * m))
             for start in range(0, index.size, step):
                 rows = index[start : start + step]
-                values = self._block(rows, sample.landmarks).T
+                values = self._block(rows, landmarks).T
                 part = scipy.linalg.solve_triangular(
                     factor, values, lower=True, overwrite_b=True, check_finite=False
                 )

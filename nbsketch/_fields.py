@@ -11,30 +11,16 @@ annotations, and may be part of a model file.
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import (
-    Annotated,
-    Any,
-    ClassVar,
-    TypeVar,
-    dataclass_transform,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
 
 import nbsketch
-from nbsketch._validation import (
-    check_array_of,
-    check_integer,
-    check_level,
-    check_positive,
-    check_real,
-)
+from nbsketch import _validation
 
 T = TypeVar("T")
 # The classes that model files can name beside the public ones.
@@ -95,7 +81,7 @@ def register(cls: type[T]) -> type[T]:
     return cls
 
 
-@dataclass_transform(eq_default=False, frozen_default=True)
+@typing.dataclass_transform(eq_default=False, frozen_default=True)
 def stored(cls: type[T]) -> type[T]:
     """Make a frozen dataclass that checks its fields and can be in a model file."""
     if "__post_init__" not in vars(cls):
@@ -112,20 +98,20 @@ def check_fields(value: Any, scope: Scope | None = None, path: str = "") -> None
 
 @cache
 def _hints(cls: Any) -> dict[str, Any]:
-    return get_type_hints(cls, include_extras=True)
+    return typing.get_type_hints(cls, include_extras=True)
 
 
 def _check(name: str, value: Any, hint: Any, scope: Scope) -> None:
-    parts = get_args(hint)
-    if get_origin(hint) is Annotated:
+    parts = typing.get_args(hint)
+    if typing.get_origin(hint) is Annotated:
         parts[1](name, value, scope)
-    elif get_origin(hint) is tuple:  # of any length
+    elif typing.get_origin(hint) is tuple:  # of any length
         if not isinstance(value, tuple):
             raise TypeError(f"`{name}` must be a tuple, got {value!r:.60}")
         for i, part in enumerate(value):
             _check(f"{name}.{i}", part, parts[0], scope)
-    elif get_origin(hint) is np.ndarray or not parts:
-        of(get_origin(hint) or hint)(name, value, scope)
+    elif typing.get_origin(hint) is np.ndarray or not parts:
+        of(typing.get_origin(hint) or hint)(name, value, scope)
     elif value is not None:  # the hint is X | None
         _check(name, value, parts[0], scope)
 
@@ -164,19 +150,19 @@ def plain(check: Callable[..., Any], **bounds: Any) -> Rule:
     return lambda name, value, scope: check(name, value, **bounds)
 
 
-positive = plain(check_positive)  # and finite
-not_negative = plain(check_real, low=0, high_open=True)
-finite = plain(check_real, low_open=True, high_open=True)
-share = plain(check_real, low=0, high=1, low_open=True)
-level = plain(check_level)
-count = plain(check_integer)  # an integer from 1 on
+positive = plain(_validation.check_positive)  # and finite
+not_negative = plain(_validation.check_real, low=0, high_open=True)
+finite = plain(_validation.check_real, low_open=True, high_open=True)
+share = plain(_validation.check_real, low=0, high=1, low_open=True)
+level = plain(_validation.check_level)
+count = plain(_validation.check_integer)  # an integer from 1 on
 
 
 def integer(axis: str | None = None, low: int = 0, high: int = 2**62) -> Rule:
     """Return the rule of an integer, which is the length of an axis if one is named."""
 
     def rule(name: str, value: Any, scope: Scope) -> None:
-        number = check_integer(name, value, low=low, high=high)
+        number = _validation.check_integer(name, value, low=low, high=high)
         if axis is not None:
             scope.bind(name, axis, number)
 
@@ -186,7 +172,7 @@ def integer(axis: str | None = None, low: int = 0, high: int = 2**62) -> Rule:
 def number(name: str, value: Any, scope: Scope) -> None:
     """Accept any real number; infinity and NaN mean unknown."""
     if value == value:
-        check_real(name, value)
+        _validation.check_real(name, value)
 
 
 def array(
@@ -199,7 +185,7 @@ def array(
     names = axes.split()
 
     def rule(name: str, value: Any, scope: Scope) -> None:
-        check_array_of(name, value, kinds, len(names))
+        _validation.check_array_of(name, value, kinds, len(names))
         scope.bind_axes(name, names, value.shape)
         if finite and value.dtype.kind == "f" and not np.isfinite(value).all():
             raise ValueError(f"`{name}` must be finite, got NaN or infinity")

@@ -22,13 +22,8 @@ from sklearn.utils import _safe_indexing, check_array, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
+from nbsketch import _validation
 from nbsketch._quantiles import between_levels, conformal_quantile
-from nbsketch._validation import (
-    check_choice,
-    check_level,
-    declares_parameters,
-    keeping_fitted,
-)
 from nbsketch.conformal._left_out import Models, Refits, columns_of, jackknife
 from nbsketch.fitting.training import check_weights
 
@@ -65,7 +60,7 @@ class Marks(NamedTuple):
         return Marks(*(None if values is None else values[rows] for values in self))
 
 
-@declares_parameters
+@_validation.declares_parameters
 class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
     """Base of the conformal estimators.
 
@@ -119,8 +114,8 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
             Group of each row: for `predict_interval` with `groups`, for splitters that
             take groups, and for an estimator with its own `cv` and `groups`.
         """
-        with keeping_fitted(self):
-            check_choice("method", self.method, self._methods)
+        with _validation.keeping_fitted(self):
+            _validation.check_choice("method", self.method, self._methods)
             self._nominal(None)
             targets, self.shift_ = self._training_targets(y), 0.0
             self._fit(X, targets, Marks.of(sample_weight, groups, len(targets)))
@@ -228,7 +223,7 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
 
     def _nominal(self, coverage: float | None) -> float:
         given = self.coverage if coverage is None else coverage
-        return check_level("coverage", given)
+        return _validation.check_level("coverage", given)
 
     def _adapted(self, coverage: float) -> float:
         """Return the coverage to calibrate for: moved by `update`."""
@@ -309,7 +304,7 @@ def fit_on(
     return clone(estimator).fit(_safe_indexing(X, rows), y[rows], **options)
 
 
-@declares_parameters
+@_validation.declares_parameters
 class ConformalClassifier(ClassifierMixin, Calibrated):
     r"""Sets of classes that hold the label with a given probability.
 
@@ -422,7 +417,7 @@ class ConformalClassifier(ClassifierMixin, Calibrated):
         return out
 
 
-@declares_parameters
+@_validation.declares_parameters
 class ConformalRegressor(RegressorMixin, Calibrated):
     r"""Prediction intervals with guaranteed coverage, around any regressor.
 

@@ -10,29 +10,13 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from nbsketch import _validation
 from nbsketch._fields import Rule, count, optional, plain, positive, register, share
 from nbsketch._jit import csr
 from nbsketch._jit.threads import run_slices
-from nbsketch._validation import (
-    as_csr,
-    check_choice,
-    check_integer,
-    check_rows,
-    random_generator,
-)
 from nbsketch.leverage import METHODS, alpha_for_dimension, ridge_leverage_scores
-from nbsketch.sketches._sketch import (
-    DenseSketch,
-    Origin,
-    SizedRecipe,
-    Sketch,
-    SketchRecipe,
-    draw_seed,
-    integers,
-    signs,
-    start_of_permutation,
-    uniforms,
-)
+from nbsketch.sketches import _sketch
+from nbsketch.sketches._sketch import DenseSketch, SizedRecipe, Sketch, SketchRecipe
 from nbsketch.sketches.srht import SRHTSketch, TransformSketch
 
 __all__ = [
@@ -164,7 +148,7 @@ class PSparsifiedSketch(SizedRecipe):
 
     _rules: ClassVar[dict[str, Rule]] = {
         "density": optional(share),
-        "law": plain(check_choice, choices=_LAWS),
+        "law": plain(_validation.check_choice, choices=_LAWS),
     }
 
     def draw_matrix(self, n: int, seed: int) -> sp.csr_array:
@@ -257,7 +241,7 @@ class SparseJLSketch(SizedRecipe):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.nonzeros is not None:
-            check_integer("nonzeros", self.nonzeros, high=self.size)
+            _validation.check_integer("nonzeros", self.nonzeros, high=self.size)
 
     def draw_matrix(self, n: int, seed: int) -> sp.csr_array:
         """Return the matrix of a seed: see `SizedRecipe.draw_matrix`."""
@@ -268,7 +252,7 @@ class SparseJLSketch(SizedRecipe):
 def _draw_columns(size: int, n: int, c: int, seed: int) -> sp.csr_array:
     rows = np.empty((n, c), dtype=np.int32)
     csr.fill_distinct(np.uint64(seed), size, np.full(size, -1), rows)
-    values = signs(seed, n, c) / math.sqrt(c)
+    values = _sketch.signs(seed, n, c) / math.sqrt(c)
     pointers = np.arange(n + 1) * c
     columns = (values.ravel(), rows.ravel(), pointers)
     return sp.csr_array(sp.csc_array(columns, shape=(size, n)))
@@ -300,15 +284,15 @@ class SubsamplingSketch(SizedRecipe):
     replace: bool = False
 
     _rules: ClassVar[dict[str, Rule]] = {
-        "replace": plain(check_choice, choices=[False, True])
+        "replace": plain(_validation.check_choice, choices=[False, True])
     }
 
     def draw_matrix(self, n: int, seed: int) -> sp.csr_array:
         """Return the matrix of a seed: see `SizedRecipe.draw_matrix`."""
         if self.replace:
-            chosen = integers(seed, self.size, 1, n)[:, 0]
+            chosen = _sketch.integers(seed, self.size, 1, n)[:, 0]
         else:
-            chosen = start_of_permutation(seed, self.size, n)
+            chosen = _sketch.start_of_permutation(seed, self.size, n)
         scales = np.full(self.size, math.sqrt(n / self.size))
         return rows_of_identity(chosen, scales, n)
 
@@ -330,7 +314,7 @@ class IdentitySketch(SketchRecipe):
         self, n: int, rng: Any = None, *, X: Any = None, kernel: Any = None
     ) -> IdentityMatrix:
         """Draw the sketch of n rows of data: see `SketchRecipe.draw`."""
-        n = check_integer("n", n)
+        n = _validation.check_integer("n", n)
         return IdentityMatrix(rows_of_identity(np.arange(n), np.ones(n), n))
 
 
@@ -361,8 +345,12 @@ class LandmarkSketch(SketchRecipe):
 
     def __post_init__(self) -> None:
         is_sparse = sp.issparse(self.points)
-        given = as_csr(self.points, "points") if is_sparse else np.array(self.points)
-        points = check_rows("points", given)
+        given = (
+            _validation.as_csr(self.points, "points")
+            if is_sparse
+            else np.array(self.points)
+        )
+        points = _validation.check_rows("points", given)
         object.__setattr__(self, "points", points)
 
     def __repr__(self) -> str:
@@ -401,7 +389,9 @@ class LandmarkSketch(SketchRecipe):
 class IdentityMatrix(Sketch):
     """The identity as a sketch."""
 
-    def __init__(self, matrix: sp.csr_array, origin: Origin | None = None) -> None:
+    def __init__(
+        self, matrix: sp.csr_array, origin: _sketch.Origin | None = None
+    ) -> None:
         super().__init__(matrix, origin)
         n, m = self.shape[0], self.matrix
         diagonal = n == self.shape[1] == m.nnz and (m.indices == np.arange(n)).all()
@@ -477,7 +467,7 @@ class LeverageSketch(SizedRecipe):
 
     _rules: ClassVar[dict[str, Rule]] = {
         "alpha": optional(positive),
-        "method": plain(check_choice, choices=METHODS),
+        "method": plain(_validation.check_choice, choices=METHODS),
     }
 
     def draw(
@@ -492,9 +482,11 @@ class LeverageSketch(SizedRecipe):
             raise TypeError(_NO_DATA)
         if np.shape(X)[0] != n:
             raise ValueError(f"`X` must have n = {n} rows, got shape {np.shape(X)}")
-        rng = random_generator(rng)
+        rng = _validation.random_generator(rng)
         probabilities = self._probabilities(X, kernel, rng)
-        return self._draw(n, Origin(self, draw_seed(rng), probabilities))
+        return self._draw(
+            n, _sketch.Origin(self, _sketch.draw_seed(rng), probabilities)
+        )
 
     def _probabilities(self, X: Any, kernel: Any, rng: np.random.Generator) -> Any:
         alpha = self.alpha
@@ -511,10 +503,10 @@ class LeverageSketch(SizedRecipe):
         """Raise an error: a seed is not enough without data."""
         raise TypeError(_NO_DATA)
 
-    def _draw(self, n: int, origin: Origin) -> Sketch:
+    def _draw(self, n: int, origin: _sketch.Origin) -> Sketch:
         q: Any = origin.probabilities  # set by `draw`
         bounds = np.cumsum(q)
-        places = uniforms(origin.seed, self.size)[:, 0] * bounds[-1]
+        places = _sketch.uniforms(origin.seed, self.size)[:, 0] * bounds[-1]
         chosen = np.minimum(np.searchsorted(bounds, places, side="right"), n - 1)
         scales = 1 / np.sqrt(self.size * q[chosen])
         return Sketch(rows_of_identity(chosen, scales, n), origin)
@@ -559,8 +551,8 @@ class AccumulationSketch(SizedRecipe):
     def draw_matrix(self, n: int, seed: int) -> sp.csr_array:
         """Return the matrix of a seed: see `SizedRecipe.draw_matrix`."""
         shape = (self.size, self.m)
-        columns = integers(seed, *shape, n).ravel()
-        values = signs(seed, *shape).ravel().astype(np.float64)
+        columns = _sketch.integers(seed, *shape, n).ravel()
+        values = _sketch.signs(seed, *shape).ravel().astype(np.float64)
         pointers = np.arange(self.size + 1) * self.m
         matrix = sp.csr_array((values, columns, pointers), shape=(self.size, n))
         matrix.sum_duplicates()
@@ -599,9 +591,9 @@ def as_recipe(
 def _as_recipe(sketch: Any, size: Any, prefix: str) -> SketchRecipe:
     name = f"{prefix}sketch"
     if isinstance(sketch, str):
-        family = _BY_NAME[check_choice(name, sketch, _BY_NAME)]
+        family = _BY_NAME[_validation.check_choice(name, sketch, _BY_NAME)]
         if issubclass(family, SizedRecipe):
-            return family(check_integer(f"{prefix}size", size))
+            return family(_validation.check_integer(f"{prefix}size", size))
         if size is not None:
             raise ValueError(
                 f"`{prefix}size` has no meaning for {name}={sketch!r}, got {size}"

@@ -16,14 +16,8 @@ from numpy.typing import NDArray
 from nbsketch._fields import Rule, plain, register
 from nbsketch._jit.transforms import add_hadamard
 from nbsketch._validation import check_array_of, check_choice, check_positive
-from nbsketch.sketches._sketch import (
-    Origin,
-    SizedRecipe,
-    Sketch,
-    check_origin,
-    signs,
-    start_of_permutation,
-)
+from nbsketch.sketches import _sketch
+from nbsketch.sketches._sketch import Origin, SizedRecipe, Sketch, check_origin
 
 # Length of the Hadamard transforms that are done in cache.
 _BLOCK = 256
@@ -202,9 +196,9 @@ class SRHTSketch(SizedRecipe):
     def draw_matrix(self, n: int, seed: int) -> TransformSketch:
         """Return the sketch of a seed: see `SizedRecipe.draw_matrix`."""
         order = _TRANSFORMS[self.transform].order(n)
-        rows = start_of_permutation(seed, self.size, order)
+        rows = _sketch.start_of_permutation(seed, self.size, order)
         scale = math.sqrt(order / self.size)
-        flips = signs(seed, n)[:, 0]
+        flips = _sketch.signs(seed, n)[:, 0]
         return TransformSketch(self.transform, flips, rows, scale)
 
 

@@ -25,17 +25,11 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
+from nbsketch import _validation
 from nbsketch._expansion import PivotedCholesky
 from nbsketch._progress import Display, bar, report, watching
 from nbsketch._rows import checked_rows, is_pairwise, loaded, model_dtype
 from nbsketch._sketch_map import SketchMap, draw, resolve, sketched_design
-from nbsketch._validation import (
-    check_integer,
-    check_positive,
-    declares_parameters,
-    keeping_fitted,
-    random_generator,
-)
 from nbsketch.fitting import sketched
 from nbsketch.fitting.sizes import fits_dense
 from nbsketch.fitting.training import TrainingRows, check_weights
@@ -118,7 +112,7 @@ def _within_memory(n: int) -> Any:
     return SubsamplingSketch(max(size, 1))
 
 
-@declares_parameters
+@_validation.declares_parameters
 class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
     r"""Structured prediction with sketched input and output kernels.
 
@@ -261,9 +255,9 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
             with a precomputed output kernel, whose predictions are indices, there must
             be none.
         """
-        with keeping_fitted(self), watching(0, self.callback):
-            check_positive("alpha", self.alpha)
-            stages = Stages(check_integer("verbose", self.verbose, low=0))
+        with _validation.keeping_fitted(self), watching(0, self.callback):
+            _validation.check_positive("alpha", self.alpha)
+            stages = Stages(_validation.check_integer("verbose", self.verbose, low=0))
             X, Y, sample_weight = loaded(X, Y=Y, sample_weight=sample_weight)
             kernel, output_kernel, rows = self._check(X, Y, sample_weight)
             X = self._draw_sketches(kernel, output_kernel, rows)
@@ -437,7 +431,7 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
     ) -> Any:
         """Draw both sketches; return the inputs as their kernel takes them."""
         weights = rows.relative_weights
-        rng, output_rng = random_generator(self.random_state).spawn(2)
+        rng, output_rng = _validation.random_generator(self.random_state).spawn(2)
         recipe = _named(self.output_sketch, self.output_size)
         self.output_kernel_, self.output_sketch_ = _outputs.draw_outputs(
             output_kernel, rows.y, recipe, self.output_size, output_rng, weights
@@ -554,7 +548,7 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         stages = Stages(self.verbose)
         with stages.stage("candidates"):
             sets = _outputs.choose_set(self._training, candidates, candidate_sets, n)
-        k = check_integer("k", k, high=sets.largest)
+        k = _validation.check_integer("k", k, high=sets.largest)
         best = TopK.empty(n, k)
         with stages.stage("decoding", n) as show:
             for start, h in self._points(X):

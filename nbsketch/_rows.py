@@ -53,12 +53,7 @@ def rowwise(of_rows: Callable[..., Any]) -> Callable[[Callable], Callable]:
 
 
 def checked_rows(
-    estimator: Any,
-    X: Any,
-    *,
-    reset: bool = False,
-    dtype: Any = None,
-    name: str = "X",
+    estimator: Any, X: Any, *, reset: bool = False, dtype: Any = None, name: str = "X"
 ) -> Any:
     """Return X as scikit-learn checks it; sparse rows as a CSR array."""
     if is_dask(X):

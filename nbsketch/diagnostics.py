@@ -526,11 +526,7 @@ def satisfiability_constant(density: float = 1.0) -> float:
 
 
 def is_k_satisfiable(
-    sketch: Sketch,
-    spectrum: Spectrum,
-    *,
-    density: float = 1.0,
-    noise: float = 1.0,
+    sketch: Sketch, spectrum: Spectrum, *, density: float = 1.0, noise: float = 1.0
 ) -> Satisfiability:
     r"""Check whether a drawn sketch is K-satisfiable.
 

@@ -280,13 +280,7 @@ def check_length(name: str, values: NDArray, n: int) -> None:
         raise ValueError(f"`{name}` must have {n} entries, got {len(values)}")
 
 
-def fit_on(
-    estimator: Any,
-    X: Any,
-    y: NDArray,
-    marks: Marks,
-    rows: NDArray,
-) -> Any:
+def fit_on(estimator: Any, X: Any, y: NDArray, marks: Marks, rows: NDArray) -> Any:
     """Return a clone of the estimator, fitted on some rows; itself if it is frozen."""
     if isinstance(estimator, FrozenEstimator):
         return estimator

@@ -228,8 +228,8 @@ class Decoder:
                 f"text, got {array!r:.60}"
             )
         self._unused.remove(array)  # memory is bounded if no array is read twice
-        header = self._archive.headers[array]
-        actual = {"dtype": header.dtype.str, "shape": list(header.shape)}
+        dtype, shape = self._archive.headers[array]
+        actual = {"dtype": dtype.str, "shape": list(shape)}
         if claimed != actual:
             raise ValueError(f"`{name}` must be an array of {claimed}, got {actual}")
         return self._archive[array]

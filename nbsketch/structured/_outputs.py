@@ -64,27 +64,25 @@ class ObjectKernel(CallableKernel):
         return rows
 
 
-def object_kernel(kernel: Kernel, value: Any) -> ObjectKernel | None:
-    """Return the kernel of objects if `value` holds objects and `kernel` is a function.
+def as_objects(kernel: Kernel, name: str, value: Any) -> tuple[Kernel, Objects] | None:
+    """Return objects and their kernel if `kernel` is a function and `value` no matrix.
 
     Two-dimensional arrays and sparse matrices hold rows, anything else objects.
     """
-    if not isinstance(kernel, CallableKernel) or sp.issparse(value):
+    is_matrix = sp.issparse(value)
+    is_matrix |= hasattr(value, "__array__") and np.ndim(value) == 2
+    if is_matrix or not isinstance(kernel, CallableKernel):
         return None
-    if hasattr(value, "__array__") and np.ndim(value) == 2:
-        return None
-    return ObjectKernel(kernel.function)
+    return ObjectKernel(kernel.function), check_objects(name, value)
 
 
 def check_objects(name: str, value: Any) -> Objects:
     """Return `value` as objects if it is a non-empty sequence of them."""
-    if isinstance(value, Objects):
-        return value
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise TypeError(
             f"`{name}` must be an array or a sequence of objects, got {value!r:.60}"
         )
-    objects = Objects(value)
+    objects = value if isinstance(value, Objects) else Objects(value)
     if not len(objects):
         raise ValueError(f"`{name}` must not be empty, got no object")
     return objects
@@ -147,7 +145,11 @@ def distinct(rows: Any) -> tuple[NDArray, NDArray]:
 def _keys(rows: Any) -> Iterator[Hashable]:
     if isinstance(rows, Objects):
         for item in rows:
-            yield item if _has_hash(item) else object()
+            try:
+                hash(item)
+            except TypeError:
+                item = object()
+            yield item
     elif sp.issparse(rows):
         canonical = as_csr(rows).copy()  # a CSR array shares those of its origin
         canonical.eliminate_zeros()
@@ -157,14 +159,6 @@ def _keys(rows: Any) -> Iterator[Hashable]:
     else:
         for row in np.asarray(rows) + 0.0:  # minus zero is zero
             yield row.tobytes()
-
-
-def _has_hash(item: Any) -> bool:
-    try:
-        hash(item)
-    except TypeError:
-        return False
-    return True
 
 
 # Rows and candidates of one tile of scores, and rows that a thread takes at a time.
@@ -484,9 +478,8 @@ def check_training_outputs(kernel: Any, bandwidth: Any, Y: Any) -> tuple[Kernel,
             "passed, but the target y is None"
         )
     output_kernel = as_kernel(kernel, bandwidth, prefix="output_")
-    if (of_objects := object_kernel(output_kernel, Y)) is not None:
-        return of_objects, check_objects("Y", Y)
-    return output_kernel, check_outputs("Y", Y, output_kernel)
+    objects = as_objects(output_kernel, "Y", Y)
+    return objects or (output_kernel, check_outputs("Y", Y, output_kernel))
 
 
 def draw_outputs(

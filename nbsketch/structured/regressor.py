@@ -412,9 +412,10 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         """Return the input kernel and valid training inputs."""
         bandwidth = None if sketched.is_auto(self.bandwidth) else self.bandwidth
         kernel = as_kernel(self.kernel, bandwidth)
-        if (of_objects := _outputs.object_kernel(kernel, X)) is not None:
+        objects = _outputs.as_objects(kernel, "X", X)
+        if objects is not None:
             self.__dict__.pop("n_features_in_", None)
-            return of_objects, _outputs.check_objects("X", X)
+            return objects
         return kernel, checked_rows(self, X, reset=True)
 
     def _check_new(self, X: Any) -> Any:

@@ -14,7 +14,13 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils.validation import _check_y, validate_data
 
-from nbsketch._validation import as_csr, check_magnitude, explaining, fault
+from nbsketch._validation import (
+    as_csr,
+    check_length,
+    check_magnitude,
+    explaining,
+    fault,
+)
 from nbsketch.distributed import tasks
 from nbsketch.distributed.collections import as_dask_array, check_numbers, one_row
 from nbsketch.distributed.rows import PartitionedRows
@@ -202,7 +208,7 @@ def partitioned_rows(
     rows, results = PartitionedRows.of(array).checked(check, dtype, reads)
     joined = dict(zip(list(named)[1:], map(np.concatenate, results), strict=True))
     for key, value in joined.items():
-        _check_length(key, value, len(rows))
+        check_length(key, value, len(rows), "rows as `X`")
     return rows, *(joined.get(key) for key in others)
 
 
@@ -223,8 +229,8 @@ def check_alike(X: Any, **others: Any) -> None:
         if is_dask(X):
             n, m = X.shape[0], value.shape[0]
             are_counted = isinstance(n, Integral) and isinstance(m, Integral)
-            if are_counted and n != m:
-                raise ValueError(f"`{name}` must have {n} rows as `X`, got {m}")
+            if are_counted:
+                check_length(name, range(m), n, "rows as `X`")
 
 
 def check_in_memory(name: str, X: Any, use: str) -> None:
@@ -234,11 +240,6 @@ def check_in_memory(name: str, X: Any, use: str) -> None:
             f"`{name}` must be in memory for {use}, got a Dask collection: pass "
             f"{name}.compute()"
         )
-
-
-def _check_length(name: str, array: Any, n: int) -> None:
-    if len(array) != n:
-        raise ValueError(f"`{name}` must have {n} rows as `X`, got {len(array)}")
 
 
 def loaded(X: Any, **others: Any) -> tuple[Any, ...]:
@@ -275,7 +276,7 @@ def predicted(
         predictions, *values = map(np.concatenate, zip(*results, strict=True))
     results = dict(zip(arguments, values, strict=True))
     for name, value in results.items():
-        _check_length(name, value, len(predictions))
+        check_length(name, value, len(predictions), "rows as `X`")
     return results["y"], predictions, results.get("sample_weight")
 
 
@@ -318,7 +319,7 @@ def _blocks(X: Any, *others: Any) -> Iterator[tuple[Any, ...]]:
 def _in_chunks_of(rows: Any, value: Any) -> Any:
     """Return targets or weights in the chunks of the rows."""
     array = _with_known_size("y", value, None)
-    _check_length("y", array, len(rows))
+    check_length("y", array, len(rows), "rows as `X`")
     return array.rechunk({0: rows.chunks[0]})
 
 

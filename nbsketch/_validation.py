@@ -90,6 +90,20 @@ def check_choice(name: str, value: Any, choices: Iterable[Any]) -> Any:
     raise ValueError(f"`{name}` must be one of {allowed}, got {value!r}")
 
 
+def check_length(name: str, values: Any, n: int, noun: str = "entries") -> None:
+    """Raise an error if there are not n values."""
+    if len(values) != n:
+        raise ValueError(f"`{name}` must have {n} {noun}, got {len(values)}")
+
+
+def check_indices(name: str, index: NDArray, n: int) -> None:
+    """Raise an error if an integer is outside [0, n - 1]."""
+    if index.size and not 0 <= index.min() <= index.max() < n:
+        raise ValueError(
+            f"`{name}` must be in [0, {n - 1}], got {index.min()} to {index.max()}"
+        )
+
+
 def check_matrix(name: str, value: Any, *, n_features: int | None = None) -> NDArray:
     """Return `value` as a finite C-ordered float matrix; float32 stays float32."""
     array = np.asarray(value)

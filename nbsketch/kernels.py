@@ -650,11 +650,7 @@ class PrecomputedKernel(Kernel):
                 "`landmarks` must be indices of training rows when the kernel is "
                 f"precomputed, got shape {index.shape} and dtype {index.dtype}"
             )
-        if index.size and not 0 <= index.min() <= index.max() < n_features:
-            raise ValueError(
-                f"`landmarks` must be in [0, {n_features - 1}], got {index.min()} to "
-                f"{index.max()}"
-            )
+        _validation.check_indices("landmarks", index, n_features)
         return index
 
 

@@ -52,7 +52,7 @@ class Marks(NamedTuple):
         """Return checked weights and groups of n rows."""
         labels = None if groups is None else column_or_1d(groups, dtype=None)
         if labels is not None:
-            check_length("groups", labels, n)
+            _validation.check_length("groups", labels, n)
         return cls(check_weights(sample_weight, np.empty((n, 0))), labels)
 
     def at(self, rows: Any) -> Marks:
@@ -168,7 +168,7 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
             )
         check_is_fitted(self)
         values, targets = self._values(X), self._checked_targets(y)
-        check_length("y", targets, len(values))
+        _validation.check_length("y", targets, len(values))
         if self.groups_ is not None and groups is None:
             raise ValueError("`groups` must be given, as in `fit`, got None")
         marks = self._of_new_rows(sample_weight, groups, len(values))
@@ -272,12 +272,6 @@ def splits(cv: Any, X: Any, y: NDArray, groups: Any) -> list[tuple[NDArray, NDAr
         ignored = "The groups parameter is ignored"
         warnings.filterwarnings("ignore", message=ignored, category=UserWarning)
         return list(check_cv(cv).split(X, y, groups))
-
-
-def check_length(name: str, values: NDArray, n: int) -> None:
-    """Raise an error if there are not n values."""
-    if len(values) != n:
-        raise ValueError(f"`{name}` must have {n} entries, got {len(values)}")
 
 
 def fit_on(estimator: Any, X: Any, y: NDArray, marks: Marks, rows: NDArray) -> Any:

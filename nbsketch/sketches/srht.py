@@ -13,9 +13,9 @@ import scipy.fft
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from nbsketch import _validation
 from nbsketch._fields import Rule, plain, register
 from nbsketch._jit.transforms import add_hadamard
-from nbsketch._validation import check_array_of, check_choice, check_positive
 from nbsketch.sketches import _sketch
 from nbsketch.sketches._sketch import Origin, SizedRecipe, Sketch, check_origin
 
@@ -190,7 +190,7 @@ class SRHTSketch(SizedRecipe):
     transform: Literal["hadamard", "dct", "fourier"] = "hadamard"
 
     _rules: ClassVar[dict[str, Rule]] = {
-        "transform": plain(check_choice, choices=_TRANSFORMS)
+        "transform": plain(_validation.check_choice, choices=_TRANSFORMS)
     }
 
     def draw_matrix(self, n: int, seed: int) -> TransformSketch:
@@ -228,17 +228,16 @@ class TransformSketch(Sketch):
         scale: float,
         origin: Origin | None = None,
     ) -> None:
-        self.transform = check_choice("transform", transform, _TRANSFORMS)
-        self.signs = check_array_of("signs", signs, "i", 1).astype(np.int8, copy=False)
-        self.rows = check_array_of("rows", rows, "i", 1).astype(np.int64, copy=False)
-        if signs.size == 0 or (np.abs(signs) != 1).any():
+        self.transform = _validation.check_choice("transform", transform, _TRANSFORMS)
+        for name, value in (("signs", signs), ("rows", rows)):
+            _validation.check_array_of(name, value, "i", 1)
+        self.signs = signs.astype(np.int8, copy=False)
+        self.rows = rows.astype(np.int64, copy=False)
+        if 0 in (signs.size, rows.size) or (np.abs(signs) != 1).any():
             raise ValueError("`signs` must be 1 or -1, got other numbers or none")
         order = _TRANSFORMS[transform].order(signs.size)
-        if rows.size == 0 or not 0 <= rows.min() <= rows.max() < order:
-            raise ValueError(
-                f"`rows` must be in [0, {order - 1}], got other numbers or none"
-            )
-        self.scale = check_positive("scale", scale)
+        _validation.check_indices("rows", rows, order)
+        self.scale = _validation.check_positive("scale", scale)
         self._fast = _TRANSFORMS[transform](self.signs, self.rows, self.scale)
         self.shape = (rows.size, signs.size)
         self.origin = check_origin(origin, self.shape)

@@ -24,7 +24,7 @@ from nbsketch._expansion import PivotedCholesky
 from nbsketch._jit.decoding import insert_best
 from nbsketch._jit.threads import run_slices
 from nbsketch._sketch_map import SketchMap, draw, resolve
-from nbsketch._validation import as_csr, check_rows
+from nbsketch._validation import as_csr, check_indices, check_rows
 from nbsketch.gram import evaluate
 from nbsketch.kernels import (
     CallableKernel,
@@ -410,10 +410,7 @@ class TrainingOutputs(NamedTuple):
                 f"`{name}` must hold indices of training outputs, or their kernel "
                 f"values with new ones, got shape {array.shape} and dtype {array.dtype}"
             )
-        if not 0 <= array.min() <= array.max() < n:
-            raise ValueError(
-                f"`{name}` must be in [0, {n - 1}], got {array.min()} to {array.max()}"
-            )
+        check_indices(name, array, n)
         return array
 
     def _check(self, name: str, value: Any, n_features: int) -> Any:

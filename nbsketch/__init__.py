@@ -8,79 +8,45 @@ from importlib import import_module
 
 __version__ = "0.2.0"
 
+# Public names by module.
 _HOME = {
-    "nbsketch._memory": ("get_memory_limit", "set_memory_limit"),
-    "nbsketch._progress": ("FitState",),
-    "nbsketch.estimators": (
-        "JointQuantileRegressor",
-        "SketchedKernelClassifier",
-        "SketchedKernelRegressor",
-        "SketchedSGDClassifier",
-        "SketchedSGDRegressor",
-        "SpectralFilterRegressor",
+    "_memory": "get_memory_limit set_memory_limit",
+    "_progress": "FitState",
+    "estimators": (
+        "JointQuantileRegressor SketchedKernelClassifier SketchedKernelRegressor "
+        "SketchedSGDClassifier SketchedSGDRegressor SpectralFilterRegressor"
     ),
-    "nbsketch.fitting.training": ("DependentRowsWarning",),
-    "nbsketch.fitting.plan": ("AutoSize", "StochasticSolver"),
-    "nbsketch.features": ("RandomFourierFeatures", "SketchedFeatures"),
-    "nbsketch.kernels": (
-        "CallableKernel",
-        "GaussianKernel",
-        "GaussianTanimotoKernel",
-        "LaplacianKernel",
-        "LinearKernel",
-        "MaternKernel",
-        "PolynomialKernel",
-        "PrecomputedKernel",
-        "SobolevKernel",
-        "TanimotoKernel",
+    "fitting.training": "DependentRowsWarning",
+    "fitting.plan": "AutoSize StochasticSolver",
+    "features": "RandomFourierFeatures SketchedFeatures",
+    "kernels": (
+        "CallableKernel GaussianKernel GaussianTanimotoKernel LaplacianKernel "
+        "LinearKernel MaternKernel PolynomialKernel PrecomputedKernel "
+        "SobolevKernel TanimotoKernel"
     ),
-    "nbsketch.losses": (
-        "EpsilonInsensitiveLoss",
-        "GammaLoss",
-        "HingeLoss",
-        "HuberLoss",
-        "LogisticLoss",
-        "PinballLoss",
-        "PoissonLoss",
-        "SquareLoss",
-        "SquaredEpsilonInsensitiveLoss",
-        "SquaredHingeLoss",
+    "losses": (
+        "EpsilonInsensitiveLoss GammaLoss HingeLoss HuberLoss LogisticLoss "
+        "PinballLoss PoissonLoss SquareLoss SquaredEpsilonInsensitiveLoss "
+        "SquaredHingeLoss"
     ),
-    "nbsketch.outputs": (
-        "GraphOutput",
-        "IdentityOutput",
-        "MatrixOutput",
-        "QuantileOutput",
+    "outputs": "GraphOutput IdentityOutput MatrixOutput QuantileOutput",
+    "persistence": "load",
+    "sketches": (
+        "AccumulationSketch CountSketch GaussianSketch IdentitySketch "
+        "LandmarkSketch LeverageSketch PSparsifiedSketch RademacherSketch "
+        "SRHTSketch SizedRecipe SparseJLSketch SubsamplingSketch"
     ),
-    "nbsketch.persistence": ("load",),
-    "nbsketch.sketches": (
-        "AccumulationSketch",
-        "CountSketch",
-        "GaussianSketch",
-        "IdentitySketch",
-        "LandmarkSketch",
-        "LeverageSketch",
-        "PSparsifiedSketch",
-        "RademacherSketch",
-        "SRHTSketch",
-        "SizedRecipe",
-        "SparseJLSketch",
-        "SubsamplingSketch",
-    ),
-    "nbsketch.solvers.filters": (
-        "CutoffFilter",
-        "IteratedRidgeFilter",
-        "LandweberFilter",
-        "RidgeFilter",
-    ),
-    "nbsketch.structured": ("InputOutputKernelRegressor",),
-    "nbsketch.tabular.classifier": ("TabularKernelClassifier",),
-    "nbsketch.tabular.regressor": ("TabularKernelRegressor",),
-    "nbsketch.tabular.columns": ("TableColumns",),
-    "nbsketch.tabular.encodings": ("DateColumn", "LevelColumn", "NumberColumn"),
-    "nbsketch.tuning": ("InputScaler",),
+    "solvers.filters": "CutoffFilter IteratedRidgeFilter LandweberFilter RidgeFilter",
+    "structured": "InputOutputKernelRegressor",
+    "tabular.classifier": "TabularKernelClassifier",
+    "tabular.regressor": "TabularKernelRegressor",
+    "tabular.columns": "TableColumns",
+    "tabular.encodings": "DateColumn LevelColumn NumberColumn",
+    "tuning": "InputScaler",
 }
-_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
+_MODULE_OF = {
+    name: f"nbsketch.{m}" for m, names in _HOME.items() for name in names.split()
+}
 _SUBMODULES = ("datasets", "diagnostics", "leverage", "metrics")
 
 __all__ = ["__version__", *sorted(_MODULE_OF), *_SUBMODULES]

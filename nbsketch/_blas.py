@@ -141,14 +141,9 @@ def symmetric_product(matrix: NDArray, columns: NDArray) -> NDArray:
 
     Both are in Fortran order, and of the same type.
     """
-    out = np.zeros_like(columns)
-    _check_order(matrix, columns)
-    numbers = np.array([1.0, 0.0], matrix.dtype)
-    one, zero = (numbers.ctypes.data + k * matrix.itemsize for k in range(2))
-    n, d = map(_integer, columns.shape)
-    A, B, C = (a.ctypes.data for a in (matrix, columns, out))
-    multiply = _routine(_PREFIX[matrix.dtype] + "symm")
-    multiply(b"L", b"L", n, d, one, A, n, B, n, zero, C, n)
+    out, (n, d) = np.zeros_like(columns), columns.shape
+    one, zero = np.ones((), matrix.dtype), np.zeros((), matrix.dtype)
+    _call("symm", matrix, b"L", b"L", n, d, one, matrix, n, columns, n, zero, out, n)
     return out
 
 
@@ -203,7 +198,8 @@ def _call(name: str, matrix: NDArray, *args: Any) -> None:
     """Call the routine for the precision of `matrix`; raise an error if it fails."""
     _check_order(*(a for a in args if isinstance(a, np.ndarray)))
     info = ctypes.c_int(0)
-    _routine(_PREFIX[matrix.dtype] + name)(*map(_pointer, args), ctypes.byref(info))
+    status = () if name in _OF_BLAS else (ctypes.byref(info),)
+    _routine(_PREFIX[matrix.dtype] + name)(*map(_pointer, args), *status)
     _check_info(name, info)
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from nbsketch._blas import eigh, one_thread
 from nbsketch._fields import array, check_fields, stored
 from nbsketch._jit.threads import run_blocks
-from nbsketch.gram import Product
+from nbsketch.gram import CompiledForm, Product
 
 # Eigenvalues of S K S^T below this share of the largest are cut: they are noise from
 # the rounding of kernel values, which have double precision for rows of any type.
@@ -117,6 +117,14 @@ def expansion_of(
         expansion = Expansion(Product(*parts), B)
         prepared = _prepared[model] = _Prepared(parts, B.copy(), expansion)
     return prepared.expansion
+
+
+def compiled_form(model: Any) -> CompiledForm | None:
+    """Return the form of a fitted kernel of dense landmarks for compiled code."""
+    landmarks = model.landmarks_
+    if sp.issparse(landmarks) or landmarks.ndim != 2:
+        return None
+    return model.kernel_.compiled_form(landmarks.shape[1])
 
 
 @stored

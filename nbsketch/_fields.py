@@ -1,8 +1,9 @@
 """Rules for the fields of model objects: types, shapes and bounds.
 
-A rule is called with the name of a field, its value and the `Scope` of the model; it
-returns the value or raises an error. Axes have names, such as "s" for the rows of the
-sketch: the first rule that meets a name fixes its length, and every later one compares.
+A rule is called with the name of a field, its value and the `Scope` of the model. It
+raises an error or returns what takes the place of the value, None for itself. Axes
+have names, such as "s" for the rows of the sketch: the first rule that meets a name
+fixes its length, and every later one compares.
 
 A class made by `stored` checks its fields in its constructor, by the rules in their
 annotations, and may be part of a model file.
@@ -10,31 +11,21 @@ annotations, and may be part of a model file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import typing
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import (
-    Annotated,
-    Any,
-    TypeVar,
-    dataclass_transform,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
 
-from nbsketch._validation import (
-    check_array_of,
-    check_integer,
-    check_positive,
-    check_real,
-)
+import nbsketch
+from nbsketch import _validation
 
 T = TypeVar("T")
 # The classes that model files can name beside the public ones.
 STORED: dict[str, type] = {}
+NO_AXES: Mapping[str, Any] = {}
 
 
 @dataclass
@@ -65,6 +56,22 @@ class Scope:
 Rule = Callable[[str, Any, Scope], Any]
 
 
+class Checked:
+    """Base of frozen dataclasses whose parameters have rules, in a table of the class.
+
+    What a rule returns replaces the parameter; the rules of a base come first.
+    """
+
+    _rules: ClassVar[dict[str, Rule]] = {}
+
+    def __post_init__(self) -> None:
+        for cls in reversed(type(self).__mro__):
+            for name, rule in vars(cls).get("_rules", {}).items():
+                checked = rule(name, getattr(self, name), Scope())
+                if checked is not None:
+                    object.__setattr__(self, name, checked)
+
+
 def register(cls: type[T]) -> type[T]:
     """Let model files name a class, which its constructor's arguments make again.
 
@@ -74,7 +81,7 @@ def register(cls: type[T]) -> type[T]:
     return cls
 
 
-@dataclass_transform(eq_default=False, frozen_default=True)
+@typing.dataclass_transform(eq_default=False, frozen_default=True)
 def stored(cls: type[T]) -> type[T]:
     """Make a frozen dataclass that checks its fields and can be in a model file."""
     if "__post_init__" not in vars(cls):
@@ -91,36 +98,42 @@ def check_fields(value: Any, scope: Scope | None = None, path: str = "") -> None
 
 @cache
 def _hints(cls: Any) -> dict[str, Any]:
-    return get_type_hints(cls, include_extras=True)
+    return typing.get_type_hints(cls, include_extras=True)
 
 
 def _check(name: str, value: Any, hint: Any, scope: Scope) -> None:
-    parts = get_args(hint)
-    if get_origin(hint) is Annotated:
+    parts = typing.get_args(hint)
+    if typing.get_origin(hint) is Annotated:
         parts[1](name, value, scope)
-    elif get_origin(hint) is tuple:  # of any length
+    elif typing.get_origin(hint) is tuple:  # of any length
         if not isinstance(value, tuple):
             raise TypeError(f"`{name}` must be a tuple, got {value!r:.60}")
         for i, part in enumerate(value):
             _check(f"{name}.{i}", part, parts[0], scope)
-    elif get_origin(hint) is np.ndarray or not parts:
-        of(get_origin(hint) or hint)(name, value, scope)
+    elif typing.get_origin(hint) is np.ndarray or not parts:
+        of(typing.get_origin(hint) or hint)(name, value, scope)
     elif value is not None:  # the hint is X | None
         _check(name, value, parts[0], scope)
 
 
-def of(kind: type | str) -> Rule:
-    """Return the rule of an object of a class, or of a stored one by its name."""
+def of(kind: type | str, axes: Mapping[str, Callable[[Any], int]] = NO_AXES) -> Rule:
+    """Return the rule of an object of a class, of a stored or public one by its name.
 
-    def rule(name: str, value: Any, scope: Scope) -> Any:
-        cls = STORED[kind] if isinstance(kind, str) else kind
+    `axes` gives the length of some axes as functions of the object.
+    """
+
+    def rule(name: str, value: Any, scope: Scope) -> None:
+        cls: Any = kind
+        if isinstance(kind, str):
+            cls = STORED.get(kind) or getattr(nbsketch, kind)
         if not isinstance(value, cls):
             raise TypeError(
                 f"`{name}` must be of type {cls.__name__}, got {value!r:.60}"
             )
         if type(value).__name__ in STORED:
             check_fields(value, scope, f"{name}.")
-        return value
+        for axis, length in axes.items():
+            scope.bind(name, axis, length(value))
 
     return rule
 
@@ -128,37 +141,38 @@ def of(kind: type | str) -> Rule:
 def optional(rule: Rule) -> Rule:
     """Return a rule that accepts None too."""
     return lambda name, value, scope: (
-        value if value is None else rule(name, value, scope)
+        None if value is None else rule(name, value, scope)
     )
+
+
+def plain(check: Callable[..., Any], **bounds: Any) -> Rule:
+    """Return the rule of a check that needs no scope, such as `check_real`."""
+    return lambda name, value, scope: check(name, value, **bounds)
+
+
+positive = plain(_validation.check_positive)  # and finite
+not_negative = plain(_validation.check_real, low=0, high_open=True)
+finite = plain(_validation.check_real, low_open=True, high_open=True)
+share = plain(_validation.check_real, low=0, high=1, low_open=True)
+level = plain(_validation.check_level)
+count = plain(_validation.check_integer)  # an integer from 1 on
 
 
 def integer(axis: str | None = None, low: int = 0, high: int = 2**62) -> Rule:
     """Return the rule of an integer, which is the length of an axis if one is named."""
 
-    def rule(name: str, value: Any, scope: Scope) -> int:
-        number = check_integer(name, value, low=low, high=high)
+    def rule(name: str, value: Any, scope: Scope) -> None:
+        number = _validation.check_integer(name, value, low=low, high=high)
         if axis is not None:
             scope.bind(name, axis, number)
-        return number
 
     return rule
 
 
-def number(name: str, value: Any, scope: Scope) -> Any:
+def number(name: str, value: Any, scope: Scope) -> None:
     """Accept any real number; infinity and NaN mean unknown."""
     if value == value:
-        check_real(name, value)
-    return value
-
-
-def positive(name: str, value: Any, scope: Scope) -> float:
-    """Accept finite positive numbers."""
-    return check_positive(name, value)
-
-
-def not_negative(name: str, value: Any, scope: Scope) -> float:
-    """Accept finite numbers from zero on."""
-    return check_real(name, value, low=0, high_open=True)
+        _validation.check_real(name, value)
 
 
 def array(
@@ -170,13 +184,26 @@ def array(
     """
     names = axes.split()
 
-    def rule(name: str, value: Any, scope: Scope) -> Any:
-        check_array_of(name, value, kinds, len(names))
+    def rule(name: str, value: Any, scope: Scope) -> None:
+        _validation.check_array_of(name, value, kinds, len(names))
         scope.bind_axes(name, names, value.shape)
         if finite and value.dtype.kind == "f" and not np.isfinite(value).all():
             raise ValueError(f"`{name}` must be finite, got NaN or infinity")
         if positive and not (value > 0).all():
             raise ValueError(f"`{name}` must be positive, got other numbers")
-        return value
+
+    return rule
+
+
+def entries(**rules: Rule) -> Rule:
+    """Return the rule of a dict with exactly these keys, a rule for each value."""
+
+    def rule(name: str, value: Any, scope: Scope) -> None:
+        if not isinstance(value, dict) or set(value) != set(rules):
+            raise ValueError(
+                f"`{name}` must have the parts {set(rules)}, got {value!r:.60}"
+            )
+        for key, inner in rules.items():
+            inner(f"{name}.{key}", value[key], scope)
 
     return rule

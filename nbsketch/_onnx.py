@@ -8,9 +8,9 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from nbsketch._expansion import compiled_form
 from nbsketch.gram import CompiledForm
 from nbsketch.losses import LogLinkLoss, as_loss
 from nbsketch.tuning.rows import InputScaler
@@ -38,11 +38,10 @@ def write_onnx(model: Any, path: Any) -> None:
     )
     if isinstance(as_loss(getattr(model, "loss", "square")), LogLinkLoss):
         scores = graph("Exp", scores)
-    single = model.coef_.ndim == 1
-    graph.name_output(graph("Squeeze", scores, _index(1)) if single else scores)
-    onnx.save(
-        graph.model(model.n_features_in_, None if single else beta.shape[1]), path
-    )
+    n_outputs = None if model.coef_.ndim == 1 else beta.shape[1]
+    if n_outputs is None:
+        scores = graph("Squeeze", scores, _index(1))
+    onnx.save(graph.model(scores, model.n_features_in_, n_outputs), path)
 
 
 class _Graph:
@@ -72,14 +71,11 @@ class _Graph:
         self._constants.append(self._numpy.from_array(array, name))
         return name
 
-    def name_output(self, name: str) -> None:
-        """Call a value the output of the graph."""
-        self._nodes.append(self._helper.make_node("Identity", [name], ["scores"]))
-
-    def model(self, n_features: int, n_outputs: int | None) -> Any:
-        """Return the checked model."""
+    def model(self, name: str, n_features: int, n_outputs: int | None) -> Any:
+        """Return the checked model whose output is the value of this name."""
         import onnx
 
+        self._nodes.append(self._helper.make_node("Identity", [name], ["scores"]))
         double = onnx.TensorProto.DOUBLE
         shape: list[Any] = ["n"] if n_outputs is None else ["n", n_outputs]
         inputs = [self._helper.make_tensor_value_info("X", double, ["n", n_features])]
@@ -99,8 +95,7 @@ def _index(*values: int) -> NDArray:
 
 def _form(model: Any) -> CompiledForm:
     """Return the compiled form of a kernel; raise an error if it has none."""
-    make, landmarks = getattr(model.kernel_, "compiled_form", None), model.landmarks_
-    form = make(landmarks.shape[1]) if make and not sp.issparse(landmarks) else None
+    form = compiled_form(model)
     exported = {("product", "power"), *product(_METRICS, _PROFILES)}
     if form is None or (form.metric, form.profile) not in exported:
         raise TypeError(

@@ -378,7 +378,7 @@ def solver_callback(stage: str, tol: float) -> SolverCallback | None:
     return reported
 
 
-class Progress:
+class Progress(Display):
     """Count steps on standard error; silent unless it is a terminal.
 
     Parameters
@@ -390,7 +390,7 @@ class Progress:
     """
 
     def __init__(self, total: int, stream: TextIO | None = None) -> None:
-        self._stream = sys.stderr if stream is None else stream
+        super().__init__(stream)
         self._total, self._done = total, 0
         self._start = time.perf_counter()
 
@@ -398,7 +398,8 @@ class Progress:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._write("")
+        if self._stream.isatty():
+            self.update("", now=True)
 
     def step(self, name: str) -> None:
         """Count one step and show its name."""
@@ -406,9 +407,5 @@ class Progress:
         spent = time.perf_counter() - self._start
         left = spent / self._done * (self._total - self._done)
         text = f"{self._done}/{self._total} {name}"
-        self._write(bar(self._done / self._total, text, left))
-
-    def _write(self, text: str) -> None:
         if self._stream.isatty():
-            self._stream.write(f"\r\x1b[K{text}")
-            self._stream.flush()
+            self.update(bar(self._done / self._total, text, left), now=True)

@@ -14,22 +14,16 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils.validation import _check_y, validate_data
 
-from nbsketch._validation import as_csr, check_magnitude, explaining, fault
-from nbsketch.distributed.collections import (
-    as_dask_array,
-    check_numbers,
-    one_row,
+from nbsketch._validation import (
+    as_csr,
+    check_length,
+    check_magnitude,
+    explaining,
+    fault,
 )
+from nbsketch.distributed import tasks
+from nbsketch.distributed.collections import as_dask_array, check_numbers, one_row
 from nbsketch.distributed.rows import PartitionedRows
-from nbsketch.distributed.tasks import (
-    as_dask_arrays,
-    blocks_of,
-    check_steady,
-    computed,
-    frame_parts,
-    literal,
-    task,
-)
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
 from nbsketch.sketches import IdentitySketch, LeverageSketch, SketchRecipe
 
@@ -65,12 +59,7 @@ def rowwise(of_rows: Callable[..., Any]) -> Callable[[Callable], Callable]:
 
 
 def checked_rows(
-    estimator: Any,
-    X: Any,
-    *,
-    reset: bool = False,
-    dtype: Any = None,
-    name: str = "X",
+    estimator: Any, X: Any, *, reset: bool = False, dtype: Any = None, name: str = "X"
 ) -> Any:
     """Return X as scikit-learn checks it; sparse rows as a CSR array."""
     if is_dask(X):
@@ -206,7 +195,7 @@ def partitioned_rows(
         If the rows have another order when they are computed again.
     """
     named = {name: X} | {k: v for k, v in others.items() if v is not None}
-    array, *arrays = as_dask_arrays(named)
+    array, *arrays = tasks.as_dask_arrays(named)
     array = _with_known_size(name, array, 2)
     check_numbers(name, array)
     example = one_row(X, name)
@@ -215,11 +204,11 @@ def partitioned_rows(
     single = array.dtype == np.float32
     dtype = dtype or (np.float32 if single else np.float64)
     check = partial(_checked, dtype=np.dtype(dtype), name=name)
-    tasks = [blocks_of(other) for other in arrays]
-    rows, results = PartitionedRows.of(array).checked(check, dtype, tasks)
+    reads = [tasks.blocks_of(other) for other in arrays]
+    rows, results = PartitionedRows.of(array).checked(check, dtype, reads)
     joined = dict(zip(list(named)[1:], map(np.concatenate, results), strict=True))
     for key, value in joined.items():
-        _check_length(key, value, len(rows))
+        check_length(key, value, len(rows), "rows as `X`")
     return rows, *(joined.get(key) for key in others)
 
 
@@ -240,8 +229,8 @@ def check_alike(X: Any, **others: Any) -> None:
         if is_dask(X):
             n, m = X.shape[0], value.shape[0]
             are_counted = isinstance(n, Integral) and isinstance(m, Integral)
-            if are_counted and n != m:
-                raise ValueError(f"`{name}` must have {n} rows as `X`, got {m}")
+            if are_counted:
+                check_length(name, range(m), n, "rows as `X`")
 
 
 def check_in_memory(name: str, X: Any, use: str) -> None:
@@ -253,11 +242,6 @@ def check_in_memory(name: str, X: Any, use: str) -> None:
         )
 
 
-def _check_length(name: str, array: Any, n: int) -> None:
-    if len(array) != n:
-        raise ValueError(f"`{name}` must have {n} rows as `X`, got {len(array)}")
-
-
 def loaded(X: Any, **others: Any) -> tuple[Any, ...]:
     """Return data as they are, Dask collections in memory: arrays or data frames.
 
@@ -266,7 +250,7 @@ def loaded(X: Any, **others: Any) -> tuple[Any, ...]:
     check_alike(X, **others)
     if not is_dask(X):
         return X, *others.values()
-    results = iter(computed([a for a in (X, *others.values()) if a is not None]))
+    results = iter(tasks.computed([a for a in (X, *others.values()) if a is not None]))
     return tuple(None if a is None else next(results) for a in (X, *others.values()))
 
 
@@ -281,20 +265,19 @@ def predicted(
     arguments = {"y": y} | (
         {} if sample_weight is None else {"sample_weight": sample_weight}
     )
-    parts = frame_parts(X, *arguments.values())
+    parts = tasks.frame_parts(X, *arguments.values())
     if parts is None:
-        predictions, *values = computed(
-            [lazy, *map(as_dask_array, arguments, arguments.values())]
-        )
+        arrays = map(as_dask_array, arguments, arguments.values())
+        predictions, *values = tasks.computed([lazy, *arrays])
     else:
-        shared = literal(copy(model))
-        results = computed([task(_predict_part, part, shared) for part in parts])
-        results = [result for result in results if result is not None]
+        shared = tasks.literal(copy(model))
+        reads = [tasks.task(_predict_part, part, shared) for part in parts]
+        results = [r for r in tasks.computed(reads) if r is not None]
         predictions, *values = map(np.concatenate, zip(*results, strict=True))
-    arrays = dict(zip(arguments, values, strict=True))
-    for name, value in arrays.items():
-        _check_length(name, value, len(predictions))
-    return arrays["y"], predictions, arrays.get("sample_weight")
+    results = dict(zip(arguments, values, strict=True))
+    for name, value in results.items():
+        check_length(name, value, len(predictions), "rows as `X`")
+    return results["y"], predictions, results.get("sample_weight")
 
 
 def _predict_part(part: tuple[Any, ...], model: Any) -> tuple[NDArray, ...] | None:
@@ -317,16 +300,16 @@ def _blocks(X: Any, *others: Any) -> Iterator[tuple[Any, ...]]:
     Parts of a data frame X are data frames. Others that are None are None in each part.
     """
     named = {"X": X} | {f"{k}": a for k, a in enumerate(others) if a is not None}
-    shared = iter(as_dask_arrays(named))
+    shared = iter(tasks.as_dask_arrays(named))
     rows = _with_known_size("X", next(shared), 2)
     check_numbers("X", rows)
     arrays = [None if a is None else _in_chunks_of(rows, next(shared)) for a in others]
-    tasks = [blocks_of(a) for a in (rows, *arrays) if a is not None]
-    check_steady(tasks, tasks)
+    reads = [tasks.blocks_of(a) for a in (rows, *arrays) if a is not None]
+    tasks.check_steady(reads, reads)
     for k, size in enumerate(rows.chunks[0]):
         if size:
             parts = [a.blocks[k] for a in (rows, *arrays) if a is not None]
-            results = iter(computed(parts))
+            results = iter(tasks.computed(parts))
             block = next(results)
             if hasattr(X, "columns"):
                 block = type(X._meta)(block, columns=X._meta.columns)
@@ -336,7 +319,7 @@ def _blocks(X: Any, *others: Any) -> Iterator[tuple[Any, ...]]:
 def _in_chunks_of(rows: Any, value: Any) -> Any:
     """Return targets or weights in the chunks of the rows."""
     array = _with_known_size("y", value, None)
-    _check_length("y", array, len(rows))
+    check_length("y", array, len(rows), "rows as `X`")
     return array.rechunk({0: rows.chunks[0]})
 
 
@@ -345,7 +328,8 @@ def labels_of(y: Any) -> NDArray | None:
     if not is_dask(y):
         return None
     blocks = as_dask_array("y", y, 1).to_delayed()
-    return np.unique(np.concatenate(computed([task(np.unique, b) for b in blocks])))
+    reads = [tasks.task(np.unique, block) for block in blocks]
+    return np.unique(np.concatenate(tasks.computed(reads)))
 
 
 def held_rows(X: Any, recipe: SketchRecipe | None = None) -> Any:
@@ -372,7 +356,7 @@ def check_domain(kernel: Kernel, name: str, rows: Any) -> None:
         return  # it is defined on all dense rows
     elif isinstance(rows, PartitionedRows):
         check = partial(kernel.check_domain, name)
-        computed(rows.partitions.map(check).blocks)
+        tasks.computed(rows.partitions.map(check).blocks)
     else:
         for first in range(0, len(rows), _BLOCK_ROWS):
             kernel.check_domain(name, rows[first : first + _BLOCK_ROWS])

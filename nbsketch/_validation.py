@@ -81,12 +81,27 @@ def check_integer(
 
 
 def check_choice(name: str, value: Any, choices: Iterable[Any]) -> Any:
-    """Return `value` if it is one of `choices`; NumPy's booleans are booleans."""
+    """Return the one of `choices` that is `value`, which may be of NumPy."""
     allowed = list(choices)
-    value = bool(value) if isinstance(value, np.bool_) else value
-    if not any(isinstance(value, type(c)) and value == c for c in allowed):
-        raise ValueError(f"`{name}` must be one of {allowed}, got {value!r}")
-    return value
+    value = value.item() if isinstance(value, np.generic) else value
+    for choice in allowed:
+        if isinstance(value, type(choice)) and value == choice:
+            return choice
+    raise ValueError(f"`{name}` must be one of {allowed}, got {value!r}")
+
+
+def check_length(name: str, values: Any, n: int, noun: str = "entries") -> None:
+    """Raise an error if there are not n values."""
+    if len(values) != n:
+        raise ValueError(f"`{name}` must have {n} {noun}, got {len(values)}")
+
+
+def check_indices(name: str, index: NDArray, n: int) -> None:
+    """Raise an error if an integer is outside [0, n - 1]."""
+    if index.size and not 0 <= index.min() <= index.max() < n:
+        raise ValueError(
+            f"`{name}` must be in [0, {n - 1}], got {index.min()} to {index.max()}"
+        )
 
 
 def check_matrix(name: str, value: Any, *, n_features: int | None = None) -> NDArray:
@@ -141,18 +156,10 @@ def csr_from_parts(
     check_array_of(f"{name}.indptr", indptr, "iu", 1)
     _check_finite(name, data)
     _check_compressed(name, indptr, indices, data.size, (rows, columns))
-    if not indptr[-1] == indices.size == data.size:
-        raise ValueError(
-            f"`{name}` must have {indptr[-1]} nonzeros, got {indices.size} indices and "
-            f"{data.size} values"
-        )
-    steps = np.diff(indices.astype(np.int64))
-    inside = np.ones(steps.size, dtype=bool)
-    starts = indptr[1:-1].astype(np.int64)
-    inside[starts[(starts > 0) & (starts < data.size)] - 1] = False
-    if (steps[inside] <= 0).any():
+    matrix = sp.csr_array((data, indices, indptr), shape=(rows, columns))
+    if not matrix.has_canonical_format:
         raise ValueError(f"`{name}` must have ascending columns in each row")
-    return sp.csr_array((data, indices, indptr), shape=(rows, columns))
+    return matrix
 
 
 def _check_compressed(

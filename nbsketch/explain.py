@@ -25,11 +25,11 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from nbsketch._expansion import compiled_form
 from nbsketch._jit.shapley import mean_factors, shapley_of_products
 from nbsketch._rows import checked_rows, model_dtype
 from nbsketch.estimators._base import KernelExpansion
 from nbsketch.fitting.training import transform_rows
-from nbsketch.gram import CompiledForm
 
 __all__ = ["expected_value", "shapley_values"]
 
@@ -139,7 +139,14 @@ class _Expansion(NamedTuple):
         landmarks = model.landmarks_
         if sp.issparse(landmarks):
             raise TypeError("`model` must be fitted to dense rows, got sparse ones")
-        form = _product_form(model, landmarks)
+        form = compiled_form(model)
+        metrics = "squared", "absolute"
+        if form is None or form.profile != "exponential" or form.metric not in metrics:
+            raise TypeError(
+                "`model` must have a kernel that is a product over features, got "
+                f"{type(model.kernel_).__name__}: fit with kernel='gaussian' or "
+                "kernel='laplacian'"
+            )
         columns = np.arange(landmarks.shape[1])
         owner = columns if model.scaler_ is None else model.scaler_.features
         used, features = np.unique(owner, return_inverse=True)
@@ -172,17 +179,3 @@ class _Expansion(NamedTuple):
         out = np.empty((len(self.landmarks), len(self.used)))
         mean_factors(rows, *self.compiled, out)
         return out
-
-
-def _product_form(model: Any, landmarks: NDArray) -> CompiledForm:
-    """Return the compiled form of a kernel that is a product over features."""
-    kernel = model.kernel_
-    make = getattr(kernel, "compiled_form", None)
-    form = make(landmarks.shape[1]) if make is not None else None
-    metrics = "squared", "absolute"
-    if form is None or form.profile != "exponential" or form.metric not in metrics:
-        raise TypeError(
-            "`model` must have a kernel that is a product over features, got "
-            f"{type(kernel).__name__}: fit with kernel='gaussian' or kernel='laplacian'"
-        )
-    return form

@@ -15,17 +15,13 @@ import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 
+from nbsketch import _validation
 from nbsketch._blas import eigh, threads_for
-from nbsketch._validation import (
-    check_choice,
-    check_positive,
-    check_rows,
-    random_generator,
-)
 from nbsketch.kernels import Kernel, as_kernel
 
 __all__ = ["alpha_for_dimension", "ridge_leverage_scores"]
 
+METHODS = "auto", "exact", "recursive"
 # Up to this many rows, method="auto" computes exact scores.
 _EXACT_ROWS = 1500
 # Rows of the first level of the recursion; all of them are landmarks.
@@ -101,9 +97,9 @@ def ridge_leverage_scores(
     >>> int(scores.argmax()), bool(scores[-1] > 5 * np.median(scores))
     (99, True)
     """
-    rows = check_rows("X", X).astype(np.float64, copy=False)
-    check_choice("method", method, ["auto", "exact", "recursive"])
-    rng = random_generator(random_state)
+    rows = _validation.check_rows("X", X).astype(np.float64, copy=False)
+    _validation.check_choice("method", method, METHODS)
+    rng = _validation.random_generator(random_state)
     problem = _Problem.of(rows, as_kernel(kernel).resolve(rows, rng), alpha)
     if method == "exact" or (method == "auto" and problem.n <= _EXACT_ROWS):
         return problem.exact()
@@ -146,9 +142,9 @@ def alpha_for_dimension(
     >>> round(float(ridge_leverage_scores(X, "gaussian", alpha).sum()), 6)
     10.0
     """
-    rows = check_rows("X", X).astype(np.float64, copy=False)
-    dimension = check_positive("dimension", dimension)
-    rng = random_generator(random_state)
+    rows = _validation.check_rows("X", X).astype(np.float64, copy=False)
+    dimension = _validation.check_positive("dimension", dimension)
+    rng = _validation.random_generator(random_state)
     resolved = as_kernel(kernel).resolve(rows, rng)
     size = min(rows.shape[0], max(_SPECTRUM_ROWS, int(4 * dimension)))
     chosen = rng.choice(rows.shape[0], size, replace=False)
@@ -165,13 +161,6 @@ def alpha_for_dimension(
     return float(np.exp(brentq(excess, np.log(least), most + 1)))
 
 
-class _Sample(NamedTuple):
-    """Landmarks and the probabilities with which they were kept."""
-
-    landmarks: NDArray[np.intp]
-    kept: NDArray[np.float64]
-
-
 class _Problem(NamedTuple):
     """Rows, kernel, ridge n alpha and the diagonal of K."""
 
@@ -182,7 +171,7 @@ class _Problem(NamedTuple):
 
     @classmethod
     def of(cls, rows: Any, kernel: Kernel, alpha: float) -> _Problem:
-        ridge = rows.shape[0] * check_positive("alpha", alpha)
+        ridge = rows.shape[0] * _validation.check_positive("alpha", alpha)
         return cls(rows, kernel, ridge, kernel.diag(rows).astype(np.float64))
 
     @property
@@ -202,29 +191,32 @@ class _Problem(NamedTuple):
     def recursive(self, rng: np.random.Generator) -> NDArray[np.float64]:
         """Return the scores estimated from the landmarks of the last level."""
         order, size = rng.permutation(self.n), min(self.n, _FIRST_ROWS)
-        sample = _Sample(order[:size], np.ones(size))
+        landmarks, kept = order[:size], np.ones(size)
         while size < self.n:
             size = min(2 * size, self.n)
             factor = _OVERSAMPLING if size < self.n else _LAST_OVERSAMPLING
-            kept = factor * self._estimate(order[:size], sample)
-            chosen = rng.random(size) < kept
-            sample = _Sample(order[:size][chosen], np.minimum(kept[chosen], 1.0))
-        return self._estimate(np.arange(self.n), sample)
+            shares = factor * self._estimate(order[:size], landmarks, kept)
+            chosen = rng.random(size) < shares
+            landmarks = order[:size][chosen]
+            kept = np.minimum(shares[chosen], 1.0)
+        return self._estimate(np.arange(self.n), landmarks, kept)
 
     def _estimate(
-        self, index: NDArray[np.intp], sample: _Sample
+        self, index: NDArray, landmarks: NDArray, kept: NDArray
     ) -> NDArray[np.float64]:
-        """Return the scores of the rows `index`, estimated from the landmarks."""
-        scores, m = np.empty(index.size), sample.landmarks.size
+        """Return the scores of the rows `index`, estimated from the landmarks.
+
+        `kept` are the probabilities with which these were kept.
+        """
+        scores, m = np.empty(index.size), landmarks.size
         if m == 0:
             return self._within_bounds(self.diagonal[index] / self.ridge, index)
-        inner = self._block(sample.landmarks, sample.landmarks)
         with threads_for(float(m) ** 2 * index.size):
-            factor = self._factor(inner, sample.kept)
+            factor = self._factor(self._block(landmarks, landmarks), kept)
             step = max(64, _BLOCK_BYTES // (8 * m))
             for start in range(0, index.size, step):
                 rows = index[start : start + step]
-                values = self._block(rows, sample.landmarks).T
+                values = self._block(rows, landmarks).T
                 part = scipy.linalg.solve_triangular(
                     factor, values, lower=True, overwrite_b=True, check_finite=False
                 )

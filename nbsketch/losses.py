@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import kl_div
 
-from nbsketch._validation import check_positive, check_real
+from nbsketch._fields import Checked, Rule, level, not_negative, positive
 
 __all__ = [
     "ELQ",
@@ -80,7 +80,7 @@ class ELQ(NamedTuple):
         return np.where(inside, self.gam / 2 * a * a + self.eps * np.abs(a), np.inf)
 
 
-class Loss:
+class Loss(Checked):
     """Base of all losses, of the residual or (`is_classification`) of the margin.
 
     A subclass describes itself in one of three ways, and every one is solved to a
@@ -253,10 +253,7 @@ class SquareLoss(Loss):
 
     is_radial: ClassVar[bool] = True
 
-    @property
-    def elq(self) -> ELQ:
-        """The four numbers of the conjugate."""
-        return ELQ(1.0, 0.0, -np.inf, np.inf)
+    elq = ELQ(1.0, 0.0, -np.inf, np.inf)
 
 
 @dataclass(frozen=True)
@@ -281,13 +278,12 @@ class HuberLoss(Loss):
     is_radial: ClassVar[bool] = True
     kappa: float = 1.0
 
-    def __post_init__(self) -> None:
-        check_positive("kappa", self.kappa)
+    _rules: ClassVar[dict[str, Rule]] = {"kappa": positive}
 
     @property
     def elq(self) -> ELQ:
         """The four numbers of the conjugate."""
-        return ELQ(1.0, 0.0, -float(self.kappa), float(self.kappa))
+        return ELQ(1.0, 0.0, -self.kappa, self.kappa)
 
 
 @dataclass(frozen=True)
@@ -312,13 +308,12 @@ class EpsilonInsensitiveLoss(Loss):
     is_radial: ClassVar[bool] = True
     epsilon: float = 0.1
 
-    def __post_init__(self) -> None:
-        check_real("epsilon", self.epsilon, low=0, high_open=True)
+    _rules: ClassVar[dict[str, Rule]] = {"epsilon": not_negative}
 
     @property
     def elq(self) -> ELQ:
         """The four numbers of the conjugate."""
-        return ELQ(0.0, float(self.epsilon), -1.0, 1.0)
+        return ELQ(0.0, self.epsilon, -1.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -339,13 +334,12 @@ class SquaredEpsilonInsensitiveLoss(Loss):
     is_radial: ClassVar[bool] = True
     epsilon: float = 0.1
 
-    def __post_init__(self) -> None:
-        check_real("epsilon", self.epsilon, low=0, high_open=True)
+    _rules: ClassVar[dict[str, Rule]] = {"epsilon": not_negative}
 
     @property
     def elq(self) -> ELQ:
         """The four numbers of the conjugate."""
-        return ELQ(1.0, float(self.epsilon), -np.inf, np.inf)
+        return ELQ(1.0, self.epsilon, -np.inf, np.inf)
 
 
 @dataclass(frozen=True)
@@ -371,14 +365,12 @@ class PinballLoss(Loss):
 
     quantile: float = 0.5
 
-    def __post_init__(self) -> None:
-        level = self.quantile
-        check_real("quantile", level, low=0, high=1, low_open=True, high_open=True)
+    _rules: ClassVar[dict[str, Rule]] = {"quantile": level}
 
     @property
     def elq(self) -> ELQ:
         """The four numbers of the conjugate."""
-        return ELQ(0.0, 0.0, float(self.quantile) - 1.0, float(self.quantile))
+        return ELQ(0.0, 0.0, self.quantile - 1.0, self.quantile)
 
 
 @dataclass(frozen=True)
@@ -393,10 +385,7 @@ class HingeLoss(Loss):
 
     is_classification: ClassVar[bool] = True
 
-    @property
-    def elq(self) -> ELQ:
-        """The four numbers of the conjugate, as a function of 1 - m."""
-        return ELQ(0.0, 0.0, 0.0, 1.0)
+    elq = ELQ(0.0, 0.0, 0.0, 1.0)  # of 1 - m
 
 
 @dataclass(frozen=True)
@@ -411,10 +400,7 @@ class SquaredHingeLoss(Loss):
 
     is_classification: ClassVar[bool] = True
 
-    @property
-    def elq(self) -> ELQ:
-        """The four numbers of the conjugate, as a function of 1 - m."""
-        return ELQ(1.0, 0.0, 0.0, np.inf)
+    elq = ELQ(1.0, 0.0, 0.0, np.inf)  # of 1 - m
 
 
 @dataclass(frozen=True)
@@ -431,15 +417,8 @@ class LogisticLoss(Loss):
 
     is_classification: ClassVar[bool] = True
 
-    @property
-    def lipschitz(self) -> float:
-        """Smallest Lipschitz constant."""
-        return 1.0
-
-    @property
-    def is_smooth(self) -> bool:
-        """Whether the loss has a Lipschitz gradient."""
-        return True
+    lipschitz = 1.0
+    is_smooth = True
 
     def value(self, x: ArrayLike) -> NDArray:
         """Return the loss of each margin."""
@@ -466,15 +445,8 @@ class LogLinkLoss(Loss):
     power: ClassVar[float]
     least: ClassVar[str]  # of the targets, in words
 
-    @property
-    def lipschitz(self) -> float:
-        """Smallest Lipschitz constant."""
-        return np.inf
-
-    @property
-    def is_smooth(self) -> bool:
-        """Whether the loss is solved as one with a Lipschitz gradient."""
-        return True
+    lipschitz = np.inf
+    is_smooth = True  # for the solvers
 
     @abstractmethod
     def targets(self, linked: NDArray) -> NDArray:

@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._validation import check_integer, check_level, check_matrix
+from nbsketch._validation import check_integer, check_length, check_level, check_matrix
 
 __all__ = [
     "arrmse",
@@ -222,10 +222,7 @@ def rrmse(Y_true: ArrayLike, Y_pred: ArrayLike, Y_train_mean: ArrayLike) -> NDAr
     truth = _columns("Y_true", Y_true)
     prediction = _columns("Y_pred", Y_pred, shape=truth.shape)
     mean = _vector("Y_train_mean", np.atleast_1d(np.asarray(Y_train_mean)))
-    if len(mean) != truth.shape[1]:
-        raise ValueError(
-            f"`Y_train_mean` must have {truth.shape[1]} entries, got {len(mean)}"
-        )
+    check_length("Y_train_mean", mean, truth.shape[1])
     baseline = ((truth - mean) ** 2).sum(axis=0)
     if not baseline.all():
         raise ValueError(
@@ -447,10 +444,7 @@ def _weights(sample_weight: ArrayLike | None, n_samples: int) -> NDArray:
     if sample_weight is None:
         return np.full(n_samples, 1 / n_samples)
     weights = _vector("sample_weight", sample_weight)
-    if len(weights) != n_samples:
-        raise ValueError(
-            f"`sample_weight` must have {n_samples} entries, got {len(weights)}"
-        )
+    check_length("sample_weight", weights, n_samples)
     if weights.min() < 0 or weights.max() == 0:
         raise ValueError("`sample_weight` must be nonnegative and not all zero")
     return weights / weights.sum()

@@ -7,11 +7,12 @@ dropped, so W has as many columns as M has rank.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nbsketch._fields import Checked, Rule, not_negative, plain
 from nbsketch._validation import check_matrix, check_real
 
 __all__ = [
@@ -29,7 +30,20 @@ _CUT = 1e-12
 _SLACK = 1e-8
 
 
-class Output:
+def check_levels(name: str, levels: ArrayLike) -> tuple[float, ...]:
+    """Return quantile levels as a tuple; they must ascend strictly in (0, 1)."""
+    array = np.asarray(levels)
+    if array.dtype.kind not in "fiu" or array.ndim != 1 or array.size == 0:
+        raise TypeError(f"`{name}` must be a sequence of numbers, got {levels!r}")
+    inside = (array > 0).all() and (array < 1).all()
+    if not (inside and (np.diff(array) > 0).all()):
+        raise ValueError(
+            f"`{name}` must be strictly ascending in (0, 1), got {array.tolist()}"
+        )
+    return tuple(array.astype(float).tolist())
+
+
+class Output(Checked):
     """Base class of output matrices.
 
     Subclasses define `size` and `_matrix`.
@@ -86,10 +100,7 @@ class IdentityOutput(Output):
            [0., 1.]])
     """
 
-    @property
-    def size(self) -> None:
-        """None: any number of outputs."""
-        return None
+    size = None  # any number of outputs
 
     def _matrix(self, n_outputs: int) -> NDArray:
         return np.eye(n_outputs)
@@ -124,11 +135,10 @@ class QuantileOutput(Output):
     quantiles: tuple[float, ...]
     gamma: float = 1.0
 
-    def __post_init__(self) -> None:
-        levels = check_levels("quantiles", self.quantiles)
-        object.__setattr__(self, "quantiles", levels)
-        gamma = check_real("gamma", self.gamma, low=0, high_open=True)
-        object.__setattr__(self, "gamma", gamma)
+    _rules: ClassVar[dict[str, Rule]] = {
+        "quantiles": plain(check_levels),
+        "gamma": not_negative,
+    }
 
     @property
     def size(self) -> int:
@@ -248,19 +258,6 @@ def as_output(output: Any) -> Output:
             f"matrix, got {output!r}"
         )
     return MatrixOutput(output)
-
-
-def check_levels(name: str, levels: ArrayLike) -> tuple[float, ...]:
-    """Return quantile levels as a tuple; they must ascend strictly in (0, 1)."""
-    array = np.asarray(levels)
-    if array.dtype.kind not in "fiu" or array.ndim != 1 or array.size == 0:
-        raise TypeError(f"`{name}` must be a sequence of numbers, got {levels!r}")
-    inside = (array > 0).all() and (array < 1).all()
-    if not (inside and (np.diff(array) > 0).all()):
-        raise ValueError(
-            f"`{name}` must be strictly ascending in (0, 1), got {array.tolist()}"
-        )
-    return tuple(array.astype(float).tolist())
 
 
 def _check_symmetric(name: str, value: ArrayLike) -> NDArray:

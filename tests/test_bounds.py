@@ -7,8 +7,7 @@ import scipy.sparse as sp
 import nbsketch
 from nbsketch import GaussianKernel, LinearKernel, PrecomputedKernel
 from nbsketch.gram import Gram
-from nbsketch.sketches import DenseSketch, Sketch, TransformSketch
-from nbsketch.sketches.sampling import IdentityMatrix
+from nbsketch.sketches import DenseSketch, IdentityMatrix, Sketch, TransformSketch
 from nbsketch.solvers.design import ArrayDesign
 from nbsketch.solvers.newton import solve_scalar
 

@@ -592,7 +592,7 @@ def no_work(monkeypatch):
         pytest.fail("a kernel was evaluated")
 
     monkeypatch.setattr("nbsketch.gram.Product.__call__", fail)
-    monkeypatch.setattr("nbsketch.kernels._kernel.evaluate", fail)
+    monkeypatch.setattr("nbsketch.kernels.evaluate", fail)
 
 
 def with_a(value):

@@ -28,8 +28,8 @@ from nbsketch import (
     SubsamplingSketch,
 )
 from nbsketch.gram import Gram
+from nbsketch.persistence import Decoder, encode
 from nbsketch.persistence.archive import open_archive, write_archive
-from nbsketch.persistence.coding import Decoder, encode
 from nbsketch.sketches import DenseSketch, Sketch, TransformSketch
 
 N = 60

@@ -31,8 +31,13 @@ from nbsketch import (
 )
 from nbsketch._jit import decoding as compiled
 from nbsketch.structured import _outputs, regressor
-from nbsketch.structured._outputs import Candidates, TopK, keep_best
-from nbsketch.structured._rows import Objects, distinct
+from nbsketch.structured._outputs import (
+    Candidates,
+    Objects,
+    TopK,
+    distinct,
+    keep_best,
+)
 
 N, ALPHA = 60, 1e-3
 INPUT_SKETCHES = ["identity", SubsamplingSketch(25), PSparsifiedSketch(20)]

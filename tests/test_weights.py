@@ -16,8 +16,7 @@ from nbsketch import (
     SpectralFilterRegressor,
 )
 from nbsketch._quantiles import conformal_quantile
-from nbsketch.kernels import median_distance
-from nbsketch.kernels._kernel import weighted_median
+from nbsketch.kernels import median_distance, weighted_median
 
 N, Q = 90, 3
 # A row of weight zero in every place that could matter: the first, the last, and half

@@ -1,6 +1,633 @@
 """Prediction intervals and sets whose coverage is guaranteed, for any estimator."""
 
-from nbsketch.conformal.classifier import ConformalClassifier
-from nbsketch.conformal.regressor import ConformalRegressor
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from dataclasses import field
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import (
+    BaseEstimator,
+    ClassifierMixin,
+    MetaEstimatorMixin,
+    RegressorMixin,
+    clone,
+)
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import KFold, ShuffleSplit, check_cv
+from sklearn.utils import _safe_indexing, check_array, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+
+from nbsketch import _validation
+from nbsketch._quantiles import between_levels, conformal_quantile
+from nbsketch.conformal._left_out import Models, Refits, columns_of, jackknife
+from nbsketch.fitting.training import check_weights
 
 __all__ = ["ConformalClassifier", "ConformalRegressor"]
+
+# Share of the rows that calibrate if `cv` is None, and random folds of "cv+".
+_SHARE, _FOLDS = 0.25, 5
+# Methods with models that leave rows out.
+_LEAVING_OUT = "jackknife+", "cv+"
+# Step of adaptive conformal inference.
+_STEP = 0.02
+# Probabilities that differ by rounding are equal.
+_ROUNDING = 1e-12
+# Left-out predictions that are ranked at a time.
+_BLOCK = 1 << 22
+
+
+class Marks(NamedTuple):
+    """Weights and groups of n rows; None for equal weights, and without groups."""
+
+    weights: NDArray | None
+    groups: Any
+
+    @classmethod
+    def of(cls, sample_weight: Any, groups: Any, n: int) -> Marks:
+        """Return checked weights and groups of n rows."""
+        labels = None if groups is None else column_or_1d(groups, dtype=None)
+        if labels is not None:
+            _validation.check_length("groups", labels, n)
+        return cls(check_weights(sample_weight, np.empty((n, 0))), labels)
+
+    def at(self, rows: Any) -> Marks:
+        """Return those of some rows."""
+        return Marks(*(None if values is None else values[rows] for values in self))
+
+
+@_validation.declares_parameters
+class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
+    """Base of the conformal estimators.
+
+    Fitted attributes: `estimator_`; `values_` and `targets_` of the m calibration rows,
+    what the estimator predicts of them and their targets; `weights_` and `groups_` of
+    these rows or None; and `shift_`, what `update` has added to the coverage.
+    """
+
+    estimator: Any = field(kw_only=False)
+    coverage: float = 0.9
+    cv: Any = None
+    random_state: Any = None
+    method: str = ""
+    _methods: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def _training_targets(self, y: Any) -> NDArray:
+        """Return the targets of `fit`, one entry a row."""
+
+    @abstractmethod
+    def _values(self, X: Any) -> NDArray:
+        """Return what the fitted estimator predicts of n rows, one entry a row."""
+
+    @abstractmethod
+    def _checked_targets(self, y: Any) -> NDArray:
+        """Return the targets of n rows, one entry a row."""
+
+    @abstractmethod
+    def _scores(self, values: NDArray, targets: NDArray, coverage: float) -> NDArray:
+        """Return how badly each value fits its target, (n,)."""
+
+    def fit(
+        self,
+        X: Any,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> Self:
+        """Fit the estimator and calibrate.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n, q)
+            Rows, as the estimator takes them.
+        y : array of shape (n,) or (n, d)
+            Targets.
+        sample_weight : array of shape (n,) or None, default=None
+            Weights of the rows, in the fit and in the calibration: the likelihood
+            ratio of new rows, if their law is another. None: equal weights.
+        groups : array of shape (n,) or None, default=None
+            Group of each row: for `predict_interval` with `groups`, for splitters that
+            take groups, and for an estimator with its own `cv` and `groups`.
+        """
+        with _validation.keeping_fitted(self):
+            _validation.check_choice("method", self.method, self._methods)
+            self._nominal(None)
+            targets, self.shift_ = self._training_targets(y), 0.0
+            self._fit(X, targets, Marks.of(sample_weight, groups, len(targets)))
+        return self
+
+    def predict(self, X: Any) -> NDArray:
+        """Return the predictions of the fitted estimator."""
+        check_is_fitted(self)
+        return self.estimator_.predict(X)
+
+    def update(
+        self,
+        X: Any,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> Self:
+        r"""Adapt the coverage to rows that came later, in the order of time.
+
+        Adaptive conformal inference: after each row the coverage moves by
+
+        .. math:: c \leftarrow c + 0.02\, (1\{\text{row not covered}\} - (1 - c_0)),
+
+        for the nominal coverage :math:`c_0`, and the row takes the place of the oldest
+        calibration row (of its group, with `groups`). While c is positive, the share of
+        covered rows among T rows differs from :math:`c_0` by at most 51 / T, whatever
+        their law and its drift. The estimator is not fitted again.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n, q)
+            New rows, the oldest first.
+        y : array of shape (n,) or (n, d)
+            Their targets.
+        sample_weight : array of shape (n,) or None, default=None
+            Their weights, on the scale of those in `fit`. None: the mean of the
+            calibration rows.
+        groups : array of shape (n,) or None, default=None
+            Their groups, if `fit` had groups.
+
+        References
+        ----------
+        I. Gibbs and E. Candes, "Adaptive Conformal Inference Under Distribution
+        Shift", NeurIPS 2021.
+        """
+        if self.method in _LEAVING_OUT:
+            raise ValueError(
+                "`method` must be 'split' or 'cqr' for `update`, whose rows are not "
+                f"exchangeable, got {self.method!r}"
+            )
+        check_is_fitted(self)
+        values, targets = self._values(X), self._checked_targets(y)
+        _validation.check_length("y", targets, len(values))
+        if self.groups_ is not None and groups is None:
+            raise ValueError("`groups` must be given, as in `fit`, got None")
+        marks = self._of_new_rows(sample_weight, groups, len(values))
+        for k in range(len(values)):
+            row = slice(k, k + 1)
+            limit = self._thresholds(self.coverage, 1, marks.at(row))
+            missed = self._scores(values[row], targets[row], self.coverage) > limit
+            self.shift_ += _STEP * (float(missed[0]) - (1 - self.coverage))
+            self._replace_oldest(values[row], targets[row], *marks.at(row))
+        return self
+
+    def _replace_oldest(
+        self, value: NDArray, target: NDArray, weight: Any, label: Any
+    ) -> None:
+        place = np.arange(len(self.values_))
+        if label is not None:
+            place = np.flatnonzero(self.groups_ == label)
+        new = [(self.values_, value), (self.targets_, target)]
+        if self.weights_ is not None:
+            mean = self.weights_.mean(keepdims=True)
+            new.append((self.weights_, mean if weight is None else weight))
+        for stored, entry in new:
+            stored[place] = np.concatenate([stored[place[1:]], entry])
+
+    def _fit(self, X: Any, y: NDArray, marks: Marks) -> None:
+        """Fit the estimator on some rows; the others calibrate."""
+        fitted, held = self._split(X, y, marks.groups)
+        self.estimator_ = fit_on(self.estimator, X, y, marks, fitted)
+        self.targets_ = self._checked_targets(y[held])
+        self.values_ = self._values(_safe_indexing(X, held))
+        self.weights_, self.groups_ = marks.at(held)
+
+    def _split(self, X: Any, y: NDArray, groups: Any) -> tuple[NDArray, NDArray]:
+        """Return the rows to fit and those that calibrate."""
+        if isinstance(self.estimator, FrozenEstimator):
+            return np.arange(0), np.arange(len(y))
+        if self.cv is None:
+            splitter = ShuffleSplit(1, test_size=_SHARE, random_state=self._seed())
+            return next(splitter.split(y))
+        return splits(self.cv, X, y, groups)[-1]
+
+    def _seed(self) -> Any:
+        state = self.random_state
+        generator = isinstance(state, np.random.Generator)
+        return int(state.integers(2**31)) if generator else state
+
+    def _thresholds(self, coverage: float | None, n: int, marks: Marks) -> NDArray:
+        """Return the score that each of n new rows passes at most so often, (n,)."""
+        nominal = self._nominal(coverage)
+        scores = self._scores(self.values_, self.targets_, nominal)
+        return self._ranked(scores, self._adapted(nominal), n, marks)
+
+    def _nominal(self, coverage: float | None) -> float:
+        given = self.coverage if coverage is None else coverage
+        return _validation.check_level("coverage", given)
+
+    def _adapted(self, coverage: float) -> float:
+        """Return the coverage to calibrate for: moved by `update`."""
+        return float(np.clip(coverage + self.shift_, 0.0, 1.0))
+
+    def _ranked(
+        self, scores: NDArray, coverage: float, n: int, marks: Marks
+    ) -> NDArray:
+        """Return a conformal quantile of scores, (m,) or (n, m), for each new row."""
+        out, old = np.empty(n), Marks(self.weights_, self.groups_)
+        pairs = [(np.arange(n), np.arange(len(self.values_)))]
+        if marks.groups is not None:  # rows of each group and its calibration rows
+            pairs = [
+                (np.flatnonzero(marks.groups == k), np.flatnonzero(self.groups_ == k))
+                for k in np.unique(marks.groups)
+            ]
+        for rows, same in pairs:
+            ranked = scores[same] if scores.ndim == 1 else scores[np.ix_(rows, same)]
+            weights = old.at(same).weights, marks.at(rows).weights
+            out[rows] = conformal_quantile(ranked, coverage, *weights)
+        return out
+
+    def _of_new_rows(self, sample_weight: Any, groups: Any, n: int) -> Marks:
+        """Return weights and groups of n new rows, each as `fit` had them."""
+        for name, given, fitted in (
+            ("sample_weight", sample_weight, self.weights_),
+            ("groups", groups, self.groups_),
+        ):
+            if given is not None and fitted is None:
+                raise ValueError(f"`{name}` must be None, as in `fit`, got an array")
+        marks = Marks.of(sample_weight, groups, n)
+        if marks.groups is not None:
+            unknown = set(marks.groups.tolist()) - set(self.groups_.ravel().tolist())
+            if unknown:
+                raise ValueError(
+                    "`groups` must be groups of calibration rows, got "
+                    f"{unknown.pop()!r}: fit with rows of this group, or leave "
+                    "`groups` out"
+                )
+        return marks
+
+
+def splits(cv: Any, X: Any, y: NDArray, groups: Any) -> list[tuple[NDArray, NDArray]]:
+    """Return the (train, test) rows of a splitter; groups, if it takes them."""
+    with warnings.catch_warnings():
+        ignored = "The groups parameter is ignored"
+        warnings.filterwarnings("ignore", message=ignored, category=UserWarning)
+        return list(check_cv(cv).split(X, y, groups))
+
+
+def fit_on(estimator: Any, X: Any, y: NDArray, marks: Marks, rows: NDArray) -> Any:
+    """Return a clone of the estimator, fitted on some rows; itself if it is frozen."""
+    if isinstance(estimator, FrozenEstimator):
+        return estimator
+    options, (weights, groups) = {}, marks.at(rows)
+    if weights is not None:
+        if not has_fit_parameter(estimator, "sample_weight"):
+            raise TypeError(
+                "`sample_weight` must be None for an estimator whose fit does not take "
+                f"it, got {estimator!r}"
+            )
+        options["sample_weight"] = weights
+    takes_groups = has_fit_parameter(estimator, "groups")
+    if groups is not None and takes_groups and estimator.cv is not None:
+        options["groups"] = groups
+    return clone(estimator).fit(_safe_indexing(X, rows), y[rows], **options)
+
+
+@_validation.declares_parameters
+class ConformalClassifier(ClassifierMixin, Calibrated):
+    r"""Sets of classes that hold the label with a given probability.
+
+    Parameters
+    ----------
+    estimator : classifier
+        Any classifier with `predict_proba`. If it is frozen
+        (`sklearn.frozen.FrozenEstimator`), all rows of `fit` calibrate, which it must
+        not have been trained on.
+    method : {"lac", "aps"}, default="lac"
+        "lac": the classes whose probability is above one threshold, the smallest sets
+        on average. "aps": the most probable classes until their probabilities add up
+        to a threshold, larger for rows that are hard, never empty.
+    coverage : float in (0, 1), default=0.9
+        Probability that a set holds the label.
+    cv : int, splitter, iterable of (train, test) or None, default=None
+        The test rows of the last split calibrate. An integer: that many contiguous
+        blocks, stratified by class as in scikit-learn. None: a random quarter.
+    random_state : None, int or Generator, default=None
+        Pass an int for a reproducible split. The estimator has its own.
+
+    Attributes
+    ----------
+    estimator_ : classifier
+        The fitted classifier.
+    classes_ : ndarray of shape (c,)
+        Labels, in the order of the columns of sets.
+    values_, targets_ : ndarray of shape (m, c) and (m,)
+        Probabilities of the calibration rows and the numbers of their classes.
+    weights_, groups_, shift_
+        As in `ConformalRegressor`.
+
+    References
+    ----------
+    M. Sadinle, J. Lei and L. Wasserman, "Least Ambiguous Set-Valued Classifiers with
+    Bounded Error Levels", JASA 2019. Y. Romano, M. Sesia and E. J. Candes,
+    "Classification with Valid and Adaptive Coverage", NeurIPS 2020; here without
+    randomization, so that sets are at most larger.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from nbsketch import SketchedKernelClassifier
+    >>> from nbsketch.conformal import ConformalClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> classifier = SketchedKernelClassifier(loss="logistic", random_state=0)
+    >>> model = ConformalClassifier(classifier, random_state=0).fit(X, y)
+    >>> model.predict_set(X[[0, 100]]).tolist()
+    [[True, False, False], [False, False, True]]
+    """
+
+    method: str = "lac"
+    _methods: ClassVar = "lac", "aps"
+
+    def _training_targets(self, y: Any) -> NDArray:
+        labels = column_or_1d(y, dtype=None)
+        check_classification_targets(labels)
+        self.classes_ = np.unique(labels)
+        return labels
+
+    def predict_proba(self, X: Any) -> NDArray:
+        """Return the probabilities of the classes, (n, c), of the fitted estimator."""
+        check_is_fitted(self)
+        return self._values(X)
+
+    def predict_set(
+        self,
+        X: Any,
+        coverage: float | None = None,
+        groups: ArrayLike | None = None,
+        *,
+        sample_weight: ArrayLike | None = None,
+    ) -> NDArray:
+        """Return sets that hold the label with a given probability, (n, c) of bool.
+
+        Parameters are those of `ConformalRegressor.predict_interval`.
+        """
+        check_is_fitted(self)
+        nominal, values = self._nominal(coverage), self._values(X)
+        marks = self._of_new_rows(sample_weight, groups, len(values))
+        limits = self._thresholds(nominal, len(values), marks)
+        return self._all_scores(values) <= limits[:, None] + _ROUNDING
+
+    def _values(self, X: Any) -> NDArray:
+        """Return probabilities, 0 for classes that the estimator has not met."""
+        fitted = np.asarray(self.estimator_.predict_proba(X), dtype=float)
+        out = np.zeros((len(fitted), len(self.classes_)))
+        out[:, np.searchsorted(self.classes_, self.estimator_.classes_)] = fitted
+        return out
+
+    def _checked_targets(self, y: Any) -> NDArray:
+        labels = column_or_1d(y, dtype=None)
+        unknown = set(labels.tolist()) - set(self.classes_.tolist())
+        if unknown:
+            raise ValueError(f"`y` must hold labels of `fit`, got {unknown.pop()!r}")
+        return np.searchsorted(self.classes_, labels)
+
+    def _scores(self, values: NDArray, targets: NDArray, coverage: float) -> NDArray:
+        return self._all_scores(values)[np.arange(len(values)), targets]
+
+    def _all_scores(self, values: NDArray) -> NDArray:
+        """Return how badly each class fits, (n, c)."""
+        if self.method == "lac":
+            return 1 - values
+        order = np.argsort(-values, axis=1, kind="stable")
+        ranked = np.take_along_axis(values, order, axis=1)
+        before = np.cumsum(ranked, axis=1) - ranked
+        out = np.empty_like(values)
+        np.put_along_axis(out, order, before, axis=1)
+        return out
+
+
+@_validation.declares_parameters
+class ConformalRegressor(RegressorMixin, Calibrated):
+    r"""Prediction intervals with guaranteed coverage, around any regressor.
+
+    Parameters
+    ----------
+    estimator : regressor
+        Any regressor of the scikit-learn API; for "cqr" one whose `predict` returns
+        quantiles of the levels `quantiles`, such as `JointQuantileRegressor`; for
+        "jackknife+" a `SketchedKernelRegressor` of the square loss. If it is frozen
+        (`sklearn.frozen.FrozenEstimator`), all rows of `fit` calibrate, which it must
+        not have been trained on.
+    method : {"split", "jackknife+", "cv+", "cqr"}, default="split"
+        "split": predictions plus or minus a quantile of the absolute residuals of rows
+        kept out of the fit. "cqr": the same around fitted quantiles, for errors whose
+        size depends on x. "cv+": residuals and predictions of the models of k folds,
+        which uses all rows, for k + 1 fits. "jackknife+": of the n models that leave
+        one row out, in closed form with length scales, penalty and landmarks of one
+        fit to all rows.
+    coverage : float in (0, 1), default=0.9
+        Probability that an interval holds its target.
+    cv : int, splitter, iterable of (train, test) or None, default=None
+        "split", "cqr": the test rows of the last split calibrate; None: a random
+        quarter. "cv+": the folds; None: five random ones. An integer: that many
+        contiguous blocks, the last of which calibrates. Ignored by "jackknife+".
+    random_state : None, int or Generator, default=None
+        Pass an int for reproducible splits. The estimator has its own.
+
+    Attributes
+    ----------
+    estimator_ : regressor
+        The fitted regressor; that of `predict`.
+    models_ : Refits, Jackknife or None
+        The models without a fold or a row, for "cv+" and "jackknife+".
+    values_, targets_ : ndarray of shape (m, d)
+        Predictions of the calibration rows, or their quantiles (m, levels), by models
+        that have not met them, and their targets.
+    weights_, groups_ : ndarray of shape (m,) or None
+        Weights and groups of the calibration rows.
+    scale_ : ndarray of shape (d,)
+        Unit of the errors of each output: their mean size at the calibration rows, 1
+        for a single output.
+    shift_ : float
+        What `update` has added to the coverage.
+
+    Notes
+    -----
+    For exchangeable rows an interval holds the target with at least the stated
+    probability c for "split" and "cqr", at least 2 c - 1 for "jackknife+" and "cv+"
+    (for the latter less a term of order k / n), which in practice have about c. The
+    guarantee of "jackknife+" does not count that length scales and penalty are chosen
+    with the row. Several outputs are covered together: the whole vector lies in its box
+    with that probability, up to the choice of `scale_` on the calibration rows.
+
+    References
+    ----------
+    J. Lei et al., "Distribution-Free Predictive Inference for Regression", JASA 2018.
+    R. F. Barber, E. J. Candes, A. Ramdas and R. J. Tibshirani, "Predictive Inference
+    with the Jackknife+", Annals of Statistics 2021. Y. Romano, E. Patterson and
+    E. J. Candes, "Conformalized Quantile Regression", NeurIPS 2019. V. Vovk et al.,
+    "Mondrian Confidence Machine", 2003 (groups).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nbsketch import SketchedKernelRegressor
+    >>> from nbsketch.conformal import ConformalRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-3, 3, size=(400, 1))
+    >>> y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=400)
+    >>> regressor = SketchedKernelRegressor(size=30, random_state=0)
+    >>> model = ConformalRegressor(regressor, method="jackknife+").fit(X, y)
+    >>> model.predict_interval([[0.0]], coverage=0.8).round(1).tolist()
+    [[-0.1, 0.1]]
+    """
+
+    method: str = "split"
+    _methods: ClassVar = "split", "cqr", *_LEAVING_OUT
+
+    def _training_targets(self, y: Any) -> NDArray:
+        return check_array(y, ensure_2d=False, dtype=float, input_name="y")
+
+    def _fit(self, X: Any, y: NDArray, marks: Marks) -> None:
+        self.models_: Models | None = None
+        if self.method in _LEAVING_OUT:
+            self._leave_out(X, y, marks)
+        else:
+            super()._fit(X, y, marks)
+        self.scale_ = self._unit()
+
+    def _leave_out(self, X: Any, y: NDArray, marks: Marks) -> None:
+        """Fit to all rows, and without each fold or row."""
+        self.estimator_ = fit_on(self.estimator, X, y, marks, np.arange(len(y)))
+        if self.method == "jackknife+":
+            self.models_ = jackknife(self.estimator_, X, y, marks.weights)
+        else:
+            shuffled = KFold(_FOLDS, shuffle=True, random_state=self._seed())
+            cv = shuffled if self.cv is None else self.cv
+            folds = splits(cv, X, y, marks.groups)
+            fits = [fit_on(self.estimator, X, y, marks, train) for train, _ in folds]
+            self.models_ = Refits(fits, [test for _, test in folds])
+        rows = self.models_.rows
+        self.targets_ = self._checked_targets(y[rows])
+        self.values_ = self.models_.left_out(X)
+        self.weights_, self.groups_ = marks.at(rows)
+
+    def _unit(self) -> NDArray:
+        """Return the unit of the errors of each output."""
+        d = self.targets_.shape[1]
+        if d == 1:
+            return np.ones(1)
+        size = np.abs(self.targets_ - self.values_).mean(axis=0)
+        return np.where(size > 0, size, 1.0)
+
+    def _values(self, X: Any) -> NDArray:
+        """Return predictions (n, d), or quantiles (n, levels) in ascending order."""
+        values = columns_of(self.estimator_, X)
+        if self.method != "cqr":
+            return values
+        levels = getattr(self.estimator_, "quantiles", ())
+        if len(levels) != values.shape[1]:
+            raise TypeError(
+                "`estimator` must predict the quantiles of the levels `quantiles` for "
+                "method='cqr', such as JointQuantileRegressor, got "
+                f"{self.estimator!r}"
+            )
+        return np.sort(values, axis=1)
+
+    def _checked_targets(self, y: Any) -> NDArray:
+        targets = self._training_targets(y)
+        return targets.reshape(len(targets), -1)
+
+    def _ends(self, values: NDArray, coverage: float) -> NDArray:
+        """Return the ends of intervals before calibration, (n, d, 2)."""
+        if self.method != "cqr":
+            return np.repeat(values[:, :, None], 2, axis=2)
+        levels = np.asarray(self.estimator_.quantiles, dtype=float)
+        tails = (1 - coverage) / 2, (1 + coverage) / 2
+        return between_levels(levels, values, tails)[:, None]
+
+    def _outside(self, values: NDArray, targets: NDArray, coverage: float) -> NDArray:
+        """Return how far targets are outside the ends, (n, d, 2)."""
+        ends = self._ends(values, coverage)
+        if ends.shape[:2] != targets.shape:
+            raise ValueError(
+                f"`y` must have {ends.shape[1]} outputs, got {targets.shape[1]}"
+            )
+        return (targets[:, :, None] - ends) * [-1.0, 1.0]
+
+    def _scores(self, values: NDArray, targets: NDArray, coverage: float) -> NDArray:
+        outside = self._outside(values, targets, coverage)
+        return (outside / self.scale_[:, None]).max(axis=(1, 2))
+
+    def predict_interval(
+        self,
+        X: Any,
+        coverage: float | None = None,
+        groups: ArrayLike | None = None,
+        *,
+        sample_weight: ArrayLike | None = None,
+        symmetric: bool = True,
+    ) -> NDArray:
+        """Return intervals that hold the targets with a given probability.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n, q)
+            Rows.
+        coverage : float in (0, 1) or None, default=None
+            Probability; "cqr" corrects the fitted quantiles nearest to the levels
+            (1 - coverage) / 2 and (1 + coverage) / 2. None: that of the constructor.
+        groups : array of shape (n,) or None, default=None
+            Group of each row: calibrated by the rows of the same group alone, so that
+            each group has this coverage. None: all rows calibrate.
+        sample_weight : array of shape (n,) or None, default=None
+            Weights of the rows, on the scale of those in `fit`. None: their mean.
+        symmetric : bool, default=True
+            Whether both ends move by the same distance. False: each end is missed with
+            probability (1 - coverage) / 2, for skewed errors; one output, "split" or
+            "cqr".
+
+        Returns
+        -------
+        ndarray of shape (n, 2) or (n, d, 2)
+            Lower and upper ends; infinite if there are too few calibration rows.
+        """
+        check_is_fitted(self)
+        nominal, values = self._nominal(coverage), self._values(X)
+        n, d = len(values), len(self.scale_)
+        marks = self._of_new_rows(sample_weight, groups, n)
+        if not symmetric and (d > 1 or self.models_ is not None):
+            raise ValueError(
+                "`symmetric` must be True for several outputs and for methods "
+                "'jackknife+' and 'cv+', got False"
+            )
+        if self.models_ is not None:
+            ends = self._around(self.models_, X, n, nominal, marks)
+        elif symmetric:
+            limits = self._thresholds(nominal, n, marks)
+            move = limits[:, None, None] * self.scale_[:, None] * [-1.0, 1.0]
+            ends = self._ends(values, nominal) + move
+        else:
+            outside = self._outside(self.values_, self.targets_, nominal)[:, 0]
+            level = (1 + self._adapted(nominal)) / 2
+            sides = [self._ranked(side, level, n, marks) for side in outside.T]
+            limits = np.stack(sides, -1)
+            ends = self._ends(values, nominal) + limits[:, None] * [-1.0, 1.0]
+        return ends[:, 0] if d == 1 else ends
+
+    def _around(
+        self, models: Models, X: Any, n: int, coverage: float, marks: Marks
+    ) -> NDArray:
+        """Return the ends from the predictions of all left-out models, (n, d, 2)."""
+        m, d = self.targets_.shape
+        margin = self._scores(self.values_, self.targets_, coverage)
+        out, step = np.empty((n, d, 2)), max(1, _BLOCK // (m * d))
+        for start in range(0, n, step):
+            part = slice(start, min(start + step, n))
+            left_out = models.predict(_safe_indexing(X, part))
+            rows, new = part.stop - start, marks.at(part)
+            for j, unit in enumerate(self.scale_):
+                for k, sign in enumerate([-1.0, 1.0]):
+                    ranked = sign * left_out[:, :, j] + unit * margin
+                    limit = self._ranked(ranked, coverage, rows, new)
+                    out[part, j, k] = sign * limit
+        return out

@@ -13,7 +13,7 @@ from nbsketch._rows import is_pairwise
 from nbsketch.fitting import methods
 from nbsketch.fitting.sketched import shortest_scales
 from nbsketch.losses import SquareLoss
-from nbsketch.persistence.coding import encode
+from nbsketch.persistence import encode
 from nbsketch.sketches import LandmarkSketch, SubsamplingSketch
 from nbsketch.tuning import InputScaler
 

@@ -24,7 +24,7 @@ from nbsketch._validation import check_choice
 from nbsketch.fitting.plan import Plan, SolveOptions, StochasticSolver, iterative_size
 from nbsketch.fitting.sketched import TuningTarget
 from nbsketch.fitting.training import TrainingRows
-from nbsketch.kernels._kernel import weighted_median
+from nbsketch.kernels import weighted_median
 from nbsketch.solvers import ridge
 from nbsketch.solvers._newton.start import shared
 from nbsketch.solvers.design import ArrayDesign, Design

@@ -1,28 +1,43 @@
 """Models as .npz files: arrays as arrays, everything else as JSON, nothing pickled.
 
 A file of unknown origin is safe to load: it can do no more than make a model of
-nbsketch from valid parts. See `load`.
+nbsketch from valid parts. See `load`. In the JSON, an object with a dollar key encodes
+another type:
+
+=========================================  ==========================================
+``{"$array": name, "dtype", "shape"}``     an array of the file, of that type and shape
+``{"$csr": {...}}``                        a CSR array by its parts
+``{"$names": [...]}``                      an array of texts
+``{"$tuple": [...]}``                      a tuple
+``{"$object": class, "fields": {...}}``    a small object, public or registered
+=========================================  ==========================================
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import is_dataclass
+from inspect import signature
 from numbers import Integral
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import scipy.sparse as sp
+
 import nbsketch
+from nbsketch._fields import STORED
+from nbsketch._validation import csr_from_parts
 from nbsketch.persistence.archive import Archive, open_archive, write_archive
-from nbsketch.persistence.coding import Decoder, encode, name_of, public_class
-from nbsketch.persistence.states import (
-    STATES,
-    check_parameters,
-    check_state,
-)
+from nbsketch.persistence.states import STATES, check_parameters, check_state
+from nbsketch.sketches._sketch import Origin
 
 __all__ = ["load"]
 
 _FORMAT = "nbsketch model 2"
+_UNSAVABLE = "a model file holds numbers, text, arrays and objects of nbsketch"
+_CSR = "data", "indices", "indptr", "shape"
 
 
 class SaveMixin:
@@ -40,15 +55,16 @@ class SaveMixin:
 def save_model(model: Any, path: str | Path) -> None:
     """Write an estimator, fitted or not, to a .npz file."""
     arrays: dict[str, Any] = {}
-    name, fitted = name_of(model, "model"), _fitted(model)
+    name, params = name_of(model, "model"), model.get_params(deep=False)
+    fitted = {key: value for key, value in vars(model).items() if key not in params}
     content = {
         "version": nbsketch.__version__,
         "class": name,
-        "params": encode(_stored(model.get_params(deep=False)), "params", arrays),
+        "params": encode(_stored(params), "params", arrays),
         "fitted": encode(fitted, "fitted", arrays),
     }
     if fitted:  # what `load` would refuse is refused now
-        check_state(name, fitted, model.get_params(deep=False))
+        check_state(name, fitted, params)
     text = json.dumps(content)  # all that can be refused is, before the file is touched
     write_archive(path, {"format": _FORMAT, "model": text, **arrays})
 
@@ -60,9 +76,9 @@ def _stored(params: dict[str, Any]) -> dict[str, Any]:
     callback is code.
     """
     kept = {name: value for name, value in params.items() if name != "callback"}
-    cv = params.get("cv")
-    is_plain = cv is None or isinstance(cv, Integral)
-    return kept if is_plain else kept | {"cv": None}
+    if not isinstance(params.get("cv"), Integral | None):
+        kept["cv"] = None
+    return kept
 
 
 def load(path: str | Path) -> Any:
@@ -121,12 +137,8 @@ def _model(archive: Archive) -> Any:
     if archive.text("format") != _FORMAT:
         raise ValueError("its format is unknown: it may be of another version")
     content = json.loads(archive.text("model"))
-    if not isinstance(content, dict) or set(content) != {
-        "version",
-        "class",
-        "params",
-        "fitted",
-    }:
+    keys = {"version", "class", "params", "fitted"}
+    if not isinstance(content, dict) or set(content) != keys:
         raise ValueError("its text must describe version, class, params and fitted")
     cls, decode = public_class(content["class"]), Decoder(archive)
     if cls.__name__ not in STATES:
@@ -142,6 +154,133 @@ def _model(archive: Archive) -> Any:
     return model
 
 
-def _fitted(model: Any) -> dict[str, Any]:
-    params = model.get_params(deep=False)
-    return {name: value for name, value in vars(model).items() if name not in params}
+def encode(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
+    """Return `value` in terms of JSON; arrays go to `arrays` under their names."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return _encode_array(value, name, arrays)
+    if sp.issparse(value):
+        matrix = sp.csr_array(value)
+        csr = {key: getattr(matrix, key) for key in _CSR}
+        return {"$csr": encode(csr, name, arrays)}
+    if isinstance(value, dict):
+        return {key: encode(v, f"{name}.{key}", arrays) for key, v in value.items()}
+    if isinstance(value, list | tuple):
+        parts = [encode(v, f"{name}.{i}", arrays) for i, v in enumerate(value)]
+        return parts if isinstance(value, list) else {"$tuple": parts}
+    if isinstance(value, Origin) and value.probabilities is not None:
+        return None  # n numbers: the sketch cannot grow once it is loaded
+    if is_object(type(value)):
+        fields = {key: getattr(value, key) for key in signature(type(value)).parameters}
+        inside = encode(fields, name, arrays)
+        return {"$object": name_of(value, name), "fields": inside}
+    if isinstance(value, np.random.Generator | np.random.RandomState):
+        return None  # a stream has no place in a file; the model is drawn already
+    raise TypeError(f"{_UNSAVABLE}, but `{name}` is {value!r}")
+
+
+def _encode_array(value: np.ndarray, name: str, arrays: dict[str, np.ndarray]) -> Any:
+    if value.dtype == object:
+        return {"$names": [str(text) for text in value]}  # of features
+    arrays[name] = value
+    return {"$array": name, "dtype": value.dtype.str, "shape": list(value.shape)}
+
+
+class Decoder:
+    """Makes values of the JSON of a file, of each array once.
+
+    An error names the value by its path in the file.
+    """
+
+    def __init__(self, archive: Archive) -> None:
+        self._archive, self._unused = archive, set(archive)
+        self._kinds: dict[str, tuple[set[str], Callable[..., Any]]] = {
+            "$array": ({"dtype", "shape"}, self._array),
+            "$csr": (set(), self._csr),
+            "$names": (set(), self._names),
+            "$tuple": (set(), self._tuple),
+            "$object": ({"fields"}, self._object),
+        }
+
+    def __call__(self, value: Any, name: str) -> Any:
+        """Return the value that JSON encodes; `name` is its path."""
+        if isinstance(value, list):
+            return [self(v, f"{name}.{i}") for i, v in enumerate(value)]
+        if not isinstance(value, dict):
+            return value
+        marks = [key for key in value if key.startswith("$")]
+        if not marks:
+            return {key: self(v, f"{name}.{key}") for key, v in value.items()}
+        if marks[0] not in self._kinds:
+            raise ValueError(f"`{name}` has an unknown key {marks[0]!r:.60}")
+        others, decode = self._kinds[marks[0]]
+        if set(value) != {marks[0]} | others:
+            raise ValueError(f"`{name}` has unknown keys {sorted(value)!r:.60}")
+        return decode(name, value[marks[0]], **{key: value[key] for key in others})
+
+    def _array(self, name: str, array: Any, **claimed: Any) -> np.ndarray:
+        if not isinstance(array, str) or array not in self._unused:
+            raise ValueError(
+                f"`{name}` must be an array of the file that has no other place in the "
+                f"text, got {array!r:.60}"
+            )
+        self._unused.remove(array)  # memory is bounded if no array is read twice
+        dtype, shape = self._archive.headers[array]
+        actual = {"dtype": dtype.str, "shape": list(shape)}
+        if claimed != actual:
+            raise ValueError(f"`{name}` must be an array of {claimed}, got {actual}")
+        return self._archive[array]
+
+    def _csr(self, name: str, csr: Any) -> sp.csr_array:
+        parts = self(csr, name)
+        if not isinstance(parts, dict) or set(parts) != set(_CSR):
+            raise ValueError(f"`{name}` must have the parts {_CSR}")
+        return csr_from_parts(name, **parts)
+
+    def _names(self, name: str, names: Any) -> np.ndarray:
+        if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
+            raise TypeError(f"`{name}` must be a list of texts")
+        return np.array(names, dtype=object)
+
+    def _tuple(self, name: str, parts: Any) -> Any:
+        if not isinstance(parts, list):
+            raise TypeError(f"`{name}` must be a list")
+        return tuple(self(parts, name))
+
+    def _object(self, name: str, class_name: Any, fields: Any) -> Any:
+        cls: Any = STORED.get(class_name) if isinstance(class_name, str) else None
+        cls = cls or public_class(class_name)
+        content = self(fields, name)
+        if not (is_object(cls) and isinstance(content, dict)):
+            raise ValueError(f"`{name}` must be an object with fields, got {cls!r}")
+        try:
+            return cls(**content)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"`{name}`: {error}") from error
+
+
+def is_object(cls: type) -> bool:
+    """Return whether a file can hold objects of a class, by their fields."""
+    named = STORED.get(cls.__name__) is cls
+    return named or (is_dataclass(cls) and not hasattr(cls, "get_params"))
+
+
+def name_of(value: Any, name: str) -> str:
+    """Return the name of the class of `value`, which must be public."""
+    cls = type(value)
+    registered = STORED.get(cls.__name__) or getattr(nbsketch, cls.__name__, None)
+    if registered is not cls:
+        raise TypeError(f"{_UNSAVABLE}, but `{name}` is {value!r}")
+    return cls.__name__
+
+
+def public_class(name: Any) -> Any:
+    """Return a public class: a file can name nothing else."""
+    is_public = isinstance(name, str) and name in nbsketch.__all__
+    cls = getattr(nbsketch, name) if is_public else None
+    if not isinstance(cls, type):
+        raise ValueError(f"the model file needs {name!r}, which nbsketch does not have")
+    return cls

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.lib import format as npy
@@ -25,13 +25,6 @@ _KINDS = "biufUS"
 # Readers of a header, by the version of the .npy format.
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 _ARRAYS = 10_000
-
-
-class Header(NamedTuple):
-    """Type and shape of an array in a file."""
-
-    dtype: np.dtype
-    shape: tuple[int, ...]
 
 
 class Archive(Mapping[str, NDArray]):
@@ -65,14 +58,15 @@ class Archive(Mapping[str, NDArray]):
 
     def text(self, name: str) -> str:
         """Return an array that is a single text."""
-        header = self.headers.get(name)
-        if header is None or header.shape != () or header.dtype.kind != "U":
+        dtype, shape = self.headers.get(name, (np.dtype(float), None))
+        if shape != () or dtype.kind != "U":
             raise ValueError(f"it has no text `{name}`")
-        if header.dtype.itemsize > TEXT_BYTES:
+        if dtype.itemsize > TEXT_BYTES:
             raise ValueError(f"`{name}` takes more than {TEXT_BYTES} bytes")
         return str(self[name])
 
-    def _header(self, name: str) -> Header:
+    def _header(self, name: str) -> tuple[np.dtype, tuple[int, ...]]:
+        """Return type and shape of an array."""
         info = self._infos[name]
         with self._file.open(info) as stream:
             version = npy.read_magic(stream)
@@ -88,7 +82,7 @@ class Archive(Mapping[str, NDArray]):
             raise ValueError(f"`{name}` has shape {shape}")
         if start + math.prod(shape) * dtype.itemsize != info.file_size:
             raise ValueError(f"`{name}` has not the size of its shape, {shape}")
-        return Header(dtype, shape)
+        return dtype, shape
 
 
 def _array_name(info: zipfile.ZipInfo) -> str:

@@ -24,29 +24,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from nbsketch._fields import (
-    Rule,
-    Scope,
-    array,
-    integer,
-    not_negative,
-    number,
-    of,
-    optional,
-    positive,
-)
-from nbsketch._validation import (
-    check_array_of,
-    check_integer,
-    check_positive,
-    check_real,
-    check_rows,
-)
-from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
-from nbsketch.kernels._kernel import check_bandwidth
+from nbsketch import _fields
+from nbsketch._fields import Rule, Scope, array, integer, number, of, optional, plain
+from nbsketch._validation import check_array_of, check_integer, check_rows
+from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel, check_bandwidth
 from nbsketch.losses import as_loss
 from nbsketch.outputs import check_levels
-from nbsketch.persistence.coding import public_class
 from nbsketch.sketches import Sketch, as_recipe
 from nbsketch.tuning import InputScaler
 
@@ -54,68 +37,52 @@ from nbsketch.tuning import InputScaler
 MOST_FEATURES = 2**24
 
 
-def names(name: str, value: Any, scope: Scope) -> Any:
+def names(name: str, value: Any, scope: Scope) -> None:
     """Accept an array of texts, one for each of the q features."""
-    check_array_of(name, value, "O", 1)
-    scope.bind(name, "q", value.size)
+    array("q", "O")(name, value, scope)
     if not all(isinstance(text, str) for text in value):
         raise TypeError(f"`{name}` must hold texts, got other objects")
-    return value
 
 
 def table(*columns: str) -> Rule:
     """Return the rule of a dict of arrays of one length, some of these columns."""
 
-    def rule(name: str, value: Any, scope: Scope) -> Any:
+    def rule(name: str, value: Any, scope: Scope) -> None:
         if not isinstance(value, dict) or not set(value) <= set(columns):
             raise ValueError(
                 f"`{name}` must have the keys {columns}, got {value!r:.60}"
             )
+        column_rule = array(f"rows_of_{name}", "fiu", finite=False)
         for key, column in value.items():
-            check_array_of(f"{name}.{key}", column, "fiu", 1)
-            scope.bind(f"{name}.{key}", f"rows of {name}", column.size)
-        return value
+            column_rule(f"{name}.{key}", column, scope)
 
     return rule
 
 
-def seconds(name: str, value: Any, scope: Scope) -> Any:
+def seconds(name: str, value: Any, scope: Scope) -> None:
     """Accept the times of named stages."""
-    if not isinstance(value, dict):
-        raise TypeError(f"`{name}` must be a dict of numbers, got {value!r:.60}")
+    of(dict)(name, value, scope)
     for key, spent in value.items():
-        check_real(f"{name}.{key}", spent, low=0, high_open=True)
-    return value
+        _fields.not_negative(f"{name}.{key}", spent, scope)
 
 
 def scaler(q: str, p: str) -> Rule:
     """Return the rule of an `InputScaler` from q features to p columns, or None."""
+    fitted = of(InputScaler, {q: lambda s: s.n_features, p: lambda s: s.center.size})
 
-    def rule(name: str, value: Any, scope: Scope) -> Any:
+    def rule(name: str, value: Any, scope: Scope) -> None:
         if value is None:
             scope.bind(name, p, scope.lengths[q])
-            return value
-        of(InputScaler)(name, value, scope)
-        scope.bind(f"{name}.n_features", q, value.n_features)
-        scope.bind(f"{name}.center", p, value.center.size)
-        return value
+        else:
+            fitted(name, value, scope)
 
     return rule
 
 
 def sketch(s: str, n: str, m: str) -> Rule:
     """Return the rule of a sketch of shape (s, n) with m columns that are not zero."""
-
-    def rule(name: str, value: Any, scope: Scope) -> Sketch:
-        of(Sketch)(name, value, scope)
-        scope.bind_axes(name, (s, n), value.shape)
-        columns = value.columns.size
-        if columns == 0:
-            raise ValueError(f"`{name}` must have a nonzero entry, got zeros only")
-        scope.bind(name, m, columns)
-        return value
-
-    return rule
+    lengths = {s: lambda S: S.shape[0], n: lambda S: S.shape[1]}
+    return of(Sketch, {**lengths, m: lambda S: S.columns.size})
 
 
 def landmarks(kernel_name: str, m: str, p: str, n: str) -> Rule:
@@ -144,7 +111,7 @@ def landmarks(kernel_name: str, m: str, p: str, n: str) -> Rule:
     return rule
 
 
-def candidates(name: str, value: Any, scope: Scope) -> Any:
+def candidates(name: str, value: Any, scope: Scope) -> None:
     """Accept c outputs of any type of numbers.
 
     For a precomputed kernel they are the indices of all training outputs.
@@ -154,16 +121,15 @@ def candidates(name: str, value: Any, scope: Scope) -> Any:
         array("c", "i")(name, value, scope)
         if (value != np.arange(value.size)).any():
             raise ValueError(f"`{name}` must be all indices in order")
-        return value
+        return
     if not sp.issparse(value):
         check_array_of(name, value, "fiub", 2)
     checked = check_rows(name, value, n_features=scope.lengths["output_p"])
     kernel.check_domain(name, checked)
     scope.bind(name, "c", checked.shape[0])
-    return value
 
 
-def coefficients(name: str, value: Any, scope: Scope) -> Any:
+def coefficients(name: str, value: Any, scope: Scope) -> None:
     """Accept coefficients (s,) of one output or (s, d) of several.
 
     The length of the axis d is 0 for the former.
@@ -173,66 +139,49 @@ def coefficients(name: str, value: Any, scope: Scope) -> Any:
     scope.bind(name, "d", 0 if single else value.shape[1])
     if not single and value.shape[1] == 0:
         raise ValueError(f"`{name}` must have an output, got shape {value.shape}")
-    return value
 
 
-def intercepts(name: str, value: Any, scope: Scope) -> Any:
+def intercepts(name: str, value: Any, scope: Scope) -> None:
     """Accept the intercepts that go with `coefficients`."""
-    if scope.lengths["d"]:
-        return array("d")(name, value, scope)
-    return check_real(name, value, low_open=True, high_open=True)
+    (array("d") if scope.lengths["d"] else _fields.finite)(name, value, scope)
 
 
-def bandwidth(name: str, value: Any, scope: Scope) -> Any:
+def _errors(name: str, value: Any, scope: Scope) -> None:
+    """Accept an error of a single output, or one of each."""
+    rule = _fields.not_negative if scope.values["_single"] else array("d")
+    rule(name, value, scope)
+
+
+def bandwidth(name: str, value: Any, scope: Scope) -> None:
     """Accept the bandwidth of `kernel_`, None if it has none."""
     expected = getattr(scope.values["kernel_"], "bandwidth", None)
     if type(value) is not type(expected) or value != expected:
         raise ValueError(f"`{name}` must be {expected!r:.60}, got {value!r:.60}")
-    return value
 
 
-def _classes(name: str, value: Any, scope: Scope) -> Any:
-    """Accept sorted distinct labels, two for one output and else one an output."""
-    return _labels(name, value, scope.lengths["d"] or 2)
-
-
-def _labels(name: str, value: Any, expected: int) -> Any:
-    """Accept so many sorted distinct labels."""
-    check_array_of(name, value, "biufUS", 1)
-    if value.size != expected or (value[1:] <= value[:-1]).any() or value.size < 2:
-        raise ValueError(f"`{name}` must be {expected} ascending labels, got {value!r}")
-    return value
-
-
-def _table_classes(name: str, value: Any, scope: Scope) -> Any:
-    """Accept labels; a single output stands for two classes."""
+def labels(name: str, value: Any, scope: Scope) -> None:
+    """Accept ascending labels: two for a single output, else one for each."""
     scope.bind(name, "classes", max(2, scope.lengths["d"]))
-    return _labels(name, value, scope.lengths["classes"])
+    expected = scope.lengths["classes"]
+    check_array_of(name, value, "biufUS", 1)
+    if value.size != expected or (value[1:] <= value[:-1]).any():
+        raise ValueError(f"`{name}` must be {expected} ascending labels, got {value!r}")
 
 
-def _columns(name: str, value: Any, scope: Scope) -> Any:
-    """Accept fitted encodings of the columns of a table."""
-    of(public_class("TableColumns"))(name, value, scope)
-    scope.bind(name, "q", len(value.columns))
-    scope.bind(name, "features", len(value.kept))
-    return value
-
-
-def _calibration(name: str, value: Any, scope: Scope) -> Any:
+def _calibration(name: str, value: Any, scope: Scope) -> None:
     """Accept predicted quantiles and the target of each calibration row."""
-    check_array_of(name, value, "f", 2)
+    array("calibration_rows columns")(name, value, scope)
     scope.bind(name, "d", value.shape[1] - 1)
-    return array("calibration_rows columns")(name, value, scope)
 
 
-def _one_target(name: str, value: Any, scope: Scope) -> bool:
+def _one_target(name: str, value: Any, scope: Scope) -> None:
     """Accept whether the coefficients have no axis of outputs."""
-    if of(bool)(name, value, scope) != (scope.lengths["d"] == 0):
+    of(bool)(name, value, scope)
+    if value != (scope.lengths["d"] == 0):
         raise ValueError(f"`{name}` must be {not value}, got {value}")
-    return value
 
 
-def _stream(name: str, value: Any, scope: Scope) -> Any:
+def _stream(name: str, value: Any, scope: Scope) -> None:
     """Accept the state of a stream of the outputs and features of the model."""
     of("StreamState")(name, value, scope)
     shape = max(1, scope.lengths["d"]), scope.lengths["r"] + 1
@@ -240,78 +189,66 @@ def _stream(name: str, value: Any, scope: Scope) -> Any:
         raise ValueError(
             f"`{name}.point` must have shape {shape}, got {value.point.shape}"
         )
-    return value
 
 
-def _output_weights(name: str, value: Any, scope: Scope) -> Any:
+def _output_weights(name: str, value: Any, scope: Scope) -> None:
     """Accept a dense or sparse matrix of the sketch of the distinct outputs."""
-    if not sp.issparse(value):
-        return array(" ".join(_OUTPUT_WEIGHTS))(name, value, scope)
-    if value.dtype.kind != "f":
-        raise TypeError(f"`{name}` must hold floats, got dtype {value.dtype}")
-    scope.bind_axes(name, _OUTPUT_WEIGHTS, value.shape)
-    return value
+    if sp.issparse(value):
+        array("entries")(name, value.data, scope)
+        scope.bind_axes(name, ("output_s", "output_m"), value.shape)
+    else:
+        array("output_s output_m")(name, value, scope)
 
 
-def _posterior(name: str, value: Any, scope: Scope) -> Any:
+def _posterior(name: str, value: Any, scope: Scope) -> None:
     """Accept the parts of a posterior; see `nbsketch.estimators.posterior`."""
-    parts = {"projection", "factor", "shift", "noise"}
-    if not isinstance(value, dict) or set(value) != parts:
-        raise ValueError(f"`{name}` must have the parts {parts}, got {value!r:.60}")
-    array("s features")(f"{name}.projection", value["projection"], scope)
-    array("terms terms")(f"{name}.factor", value["factor"], scope)
+    scope.bind(name, "outputs", max(1, scope.lengths["d"]))
+    _fields.entries(
+        projection=array("s features"),
+        factor=array("terms terms"),
+        shift=_fields.positive,
+        noise=array("outputs"),
+    )(name, value, scope)
     scope.bind(f"{name}.factor", "terms", scope.lengths["features"] + 1)
     if (np.diagonal(value["factor"]) <= 0).any():
         raise ValueError(f"`{name}` must have a positive diagonal, got others")
-    check_positive(f"{name}.shift", value["shift"])
-    scope.bind(f"{name}.noise", "outputs", max(1, scope.lengths["d"]))
-    array("outputs")(f"{name}.noise", value["noise"], scope)
-    return value
 
 
-def _whitening(name: str, value: Any, scope: Scope) -> Any:
+def _whitening(name: str, value: Any, scope: Scope) -> None:
     """Accept None without a sketch, or a factor of rows of the sketch."""
     lengths = scope.lengths
     if value is None:
         # h(x) is in terms of the candidates themselves.
         scope.bind(name, "t", lengths["output_m"])
-        return value
-    of("PivotedCholesky")(name, value, scope)
-    chosen = value.chosen
-    scope.bind(name, "t", len(chosen))
-    if not 0 <= chosen.min() <= chosen.max() < lengths["output_s"]:
+        return
+    of("PivotedCholesky", {"t": lambda factor: factor.rank})(name, value, scope)
+    if not 0 <= value.chosen.min() <= value.chosen.max() < lengths["output_s"]:
         raise ValueError(f"`{name}` must have rows of the sketch, got others")
-    return value
 
 
-def _errors(name: str, value: Any, scope: Scope) -> Any:
-    """Accept an error of a single output, or one of each."""
-    rule = not_negative if scope.values["_single"] else array("d")
-    return rule(name, value, scope)
+def _no_partners(name: str, value: Any, scope: Scope) -> None:
+    if len(value):
+        raise TypeError(f"`{name}` must be empty in a file, got {value!r:.60}")
 
 
-def _size(name: str, value: Any, scope: Scope) -> Any:
+def _size(name: str, value: Any, scope: Scope) -> None:
     """Accept None, an integer, "auto" or an object that chooses it."""
-    if value in (None, "auto") or is_dataclass(value):
-        return value
-    return check_integer(name, value)
+    if not (value in (None, "auto") or is_dataclass(value)):
+        check_integer(name, value)
 
 
-def _sketch(name: str, value: Any, scope: Scope) -> Any:
-    """Accept None, recipes and their names."""
-    if value is not None:
-        size = None if value == "identity" or not isinstance(value, str) else 1
-        as_recipe(value, size, 2**62, prefix=name.removesuffix("sketch"))
-    return value
+def _recipe(name: str, value: Any, scope: Scope) -> None:
+    """Accept recipes and their names."""
+    size = None if value == "identity" or not isinstance(value, str) else 1
+    as_recipe(value, size, 2**62)
 
 
-def _bandwidth(name: str, value: Any, scope: Scope) -> Any:
-    """Accept None, "auto" and what kernels take."""
-    is_valid = value is None or (isinstance(value, str) and value == "auto")
-    return value if is_valid else check_bandwidth(value, name)
+def _bandwidth(name: str, value: Any, scope: Scope) -> None:
+    """Accept "auto" and what kernels take."""
+    if not (isinstance(value, str) and value == "auto"):
+        check_bandwidth(name, value)
 
 
-_OUTPUT_WEIGHTS = "output_s", "output_m"
 _FEATURES: dict[str, Rule] = {
     "n_features_in_": integer("q", low=1, high=MOST_FEATURES),
     "feature_names_in_?": names,
@@ -359,15 +296,12 @@ DESCENT: dict[str, Rule] = {
 }
 
 
-def _no_partners(name: str, value: Any, scope: Scope) -> Any:
-    if len(value):
-        raise TypeError(f"`{name}` must be empty in a file, got {value!r:.60}")
-    return value
-
-
 _TABULAR: dict[str, Rule] = {
     **_FEATURES,
-    "columns_": _columns,
+    "columns_": of(
+        "TableColumns",
+        {"q": lambda c: len(c.columns), "features": lambda c: len(c.kept)},
+    ),
     "machine_": of("Machine"),
     "n_outliers_": integer(),
     "n_skipped_": integer(),
@@ -382,7 +316,7 @@ STATES: dict[str, dict[str, Rule]] = {
         "monotonic_violation_?": number,
         "posterior_?": _posterior,
     },
-    "SketchedKernelClassifier": {**CERTIFIED, "classes_": _classes},
+    "SketchedKernelClassifier": {**CERTIFIED, "classes_": labels},
     "JointQuantileRegressor": {
         **CERTIFIED,
         "monotonic_violation_?": number,
@@ -394,7 +328,7 @@ STATES: dict[str, dict[str, Rule]] = {
         "path_": optional(table("alpha", "n_iter", "error")),
     },
     "SketchedSGDRegressor": DESCENT,
-    "SketchedSGDClassifier": {**DESCENT, "classes_": _classes},
+    "SketchedSGDClassifier": {**DESCENT, "classes_": labels},
     "InputOutputKernelRegressor": {
         **_SKETCHED,
         "output_kernel_": of(Kernel),
@@ -417,7 +351,7 @@ STATES: dict[str, dict[str, Rule]] = {
     },
     "TabularKernelClassifier": {
         **_TABULAR,
-        "classes_": _table_classes,
+        "classes_": labels,
         "calibration_": of("Calibration"),
         "loo_log_loss_": number,
         "loo_error_": number,
@@ -438,19 +372,16 @@ STATES: dict[str, dict[str, Rule]] = {
 # Parameters of any estimator that are checked before the first fit. All others are
 # checked by `fit`, and have no part in predictions.
 PARAMETERS: dict[str, Rule] = {
-    **dict.fromkeys(
-        ("kernel", "output_kernel"),
-        lambda name, value, scope: as_kernel(value, prefix=name.removesuffix("kernel")),
-    ),
-    **dict.fromkeys(("sketch", "output_sketch"), _sketch),
-    **dict.fromkeys(("bandwidth", "output_bandwidth"), _bandwidth),
-    **dict.fromkeys(("size", "output_size"), _size),
-    "alpha": optional(not_negative),
-    "loss": lambda name, value, scope: as_loss(value),
-    "quantiles": lambda name, value, scope: check_levels(name, value),
-    "tol": positive,
+    "kernel": plain(lambda name, value: as_kernel(value)),
+    "sketch": optional(_recipe),
+    "bandwidth": optional(_bandwidth),
+    "size": _size,
+    "alpha": optional(_fields.not_negative),
+    "loss": plain(lambda name, value: as_loss(value)),
+    "quantiles": plain(check_levels),
+    "tol": _fields.positive,
     "max_iter": integer(low=1),
-    "max_seconds": optional(positive),
+    "max_seconds": optional(_fields.positive),
     "verbose": integer(),
     "callback": of(type(None)),
     **dict.fromkeys(("fit_intercept", "average", "early_stopping"), of(bool)),
@@ -463,8 +394,9 @@ _AXES = {"quantiles": "d"}
 def check_parameters(params: dict[str, Any]) -> None:
     """Raise an error if a parameter is not one that `fit` would take."""
     for name, value in params.items():
-        if name in PARAMETERS:
-            PARAMETERS[name](name, value, Scope())
+        rule = PARAMETERS.get(name.removeprefix("output_"))
+        if rule is not None:
+            rule(name, value, Scope())
 
 
 def check_state(
@@ -482,7 +414,8 @@ def check_state(
     for entry, rule in expected.items():
         name = entry.removesuffix("?")
         if name in fitted:
-            scope.values[name] = rule(name, fitted[name], scope)
+            replaced = rule(name, fitted[name], scope)
+            scope.values[name] = fitted[name] if replaced is None else replaced
     for name, axis in _AXES.items():
         if name in params:
             scope.bind(name, axis, len(params[name]))

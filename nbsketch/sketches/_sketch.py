@@ -16,14 +16,9 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-from nbsketch._fields import register
+from nbsketch import _validation
+from nbsketch._fields import Checked, Rule, count, register
 from nbsketch._jit.csr import fill_signs, fill_uniforms, mark_columns
-from nbsketch._validation import (
-    as_csr,
-    check_array_of,
-    check_integer,
-    random_generator,
-)
 
 # With fewer nonzeros per column than this, sorting beats marking every column.
 _SORT_BELOW = 1 / 64
@@ -48,9 +43,11 @@ class Origin:
     def __post_init__(self) -> None:
         if not hasattr(self.recipe, "grows"):
             raise ValueError(f"`recipe` must be a SizedRecipe, got {self.recipe!r:.60}")
-        check_integer("seed", self.seed, low=0, high=2**64 - 1)
+        _validation.check_integer("seed", self.seed, low=0, high=2**64 - 1)
         if self.probabilities is not None:
-            shares = check_array_of("probabilities", self.probabilities, "f", 1)
+            shares = _validation.check_array_of(
+                "probabilities", self.probabilities, "f", 1
+            )
             if not (shares >= 0).all() or not np.isfinite(shares).all():
                 raise ValueError("`probabilities` must be finite, from zero on")
 
@@ -166,7 +163,7 @@ class Sketch:
         >>> np.allclose(grown, K @ PSparsifiedSketch(size=20).draw(300, rng=0).T)
         True
         """
-        rows, (s, n) = check_integer("rows", rows), self.shape
+        rows, (s, n) = _validation.check_integer("rows", rows), self.shape
         if self.origin is None or not self.origin.recipe.grows:
             law = "" if self.origin is None else f" drawn by {self.origin.recipe!r}"
             raise TypeError(f"a {type(self).__name__}{law} cannot grow: draw a new one")
@@ -177,7 +174,7 @@ class Sketch:
 
     def tail(self, start: int) -> Sketch:
         """Return the rows from `start` on, not rescaled, as a sketch."""
-        start = check_integer("start", start, low=0, high=self.shape[0] - 1)
+        start = _validation.check_integer("start", start, low=0, high=self.shape[0] - 1)
         return self._tail(start)
 
     def _tail(self, start: int) -> Sketch:
@@ -246,7 +243,7 @@ class DenseSketch(Sketch):
     """
 
     def __init__(self, matrix: NDArray, origin: Origin | None = None) -> None:
-        self.matrix = check_array_of("matrix", matrix, "f", 2)
+        self.matrix = _validation.check_array_of("matrix", matrix, "f", 2)
         if 0 in matrix.shape or not np.isfinite(matrix).all():
             raise ValueError(
                 "`matrix` must be finite and not empty, got a matrix of shape "
@@ -321,13 +318,13 @@ def check_sparse(name: str, matrix: Any) -> sp.csr_array:
     """Return a sparse matrix as a CSR array if it can be that of a sketch."""
     if not sp.issparse(matrix):
         raise TypeError(f"`{name}` must be a sparse matrix, got {matrix!r:.60}")
-    check_array_of(name, matrix.data, "fiub")
+    _validation.check_array_of(name, matrix.data, "fiub")
     if 0 in matrix.shape or not np.isfinite(matrix.data).all():
         raise ValueError(
             f"`{name}` must be finite and not empty, got a matrix of shape "
             f"{matrix.shape}"
         )
-    return as_csr(matrix, name)
+    return _validation.as_csr(matrix, name)
 
 
 def as_sketch(drawn: Any, n: int, origin: Origin) -> Sketch:
@@ -347,7 +344,7 @@ def _stored(matrix: Any) -> Sketch:
     return Sketch(matrix) if sp.issparse(matrix) else DenseSketch(matrix)
 
 
-class SketchRecipe(ABC):
+class SketchRecipe(Checked, ABC):
     """A law of random sketches, independent of n: a small frozen dataclass.
 
     Subclass it for a sketch that fixes its number of rows itself or looks at the data,
@@ -425,8 +422,7 @@ class SizedRecipe(SketchRecipe):
     size: int
     grows: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "size", check_integer("size", self.size))
+    _rules: ClassVar[dict[str, Rule]] = {"size": count}
 
     def draw(
         self, n: int, rng: Any = None, *, X: Any = None, kernel: Any = None
@@ -457,7 +453,7 @@ class SizedRecipe(SketchRecipe):
         return as_sketch(self.draw_matrix(n, origin.seed), n, origin)
 
     def _check_rows(self, n: int) -> int:
-        n = check_integer("n", n)
+        n = _validation.check_integer("n", n)
         self.check_size(n)
         return n
 
@@ -471,7 +467,7 @@ class SizedRecipe(SketchRecipe):
 
 def draw_seed(rng: Any) -> int:
     """Return the seed of the streams of a sketch."""
-    return int(random_generator(rng).integers(2**64, dtype=np.uint64))
+    return int(_validation.random_generator(rng).integers(2**64, dtype=np.uint64))
 
 
 def uniforms(seed: int, rows: int, columns: int = 1) -> NDArray[np.float64]:

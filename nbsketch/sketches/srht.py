@@ -6,24 +6,18 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import scipy.fft
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from nbsketch._fields import register
+from nbsketch import _validation
+from nbsketch._fields import Rule, plain, register
 from nbsketch._jit.transforms import add_hadamard
-from nbsketch._validation import check_array_of, check_choice, check_positive
-from nbsketch.sketches._sketch import (
-    Origin,
-    SizedRecipe,
-    Sketch,
-    check_origin,
-    signs,
-    start_of_permutation,
-)
+from nbsketch.sketches import _sketch
+from nbsketch.sketches._sketch import Origin, SizedRecipe, Sketch, check_origin
 
 # Length of the Hadamard transforms that are done in cache.
 _BLOCK = 256
@@ -33,87 +27,91 @@ _BATCH = 8
 
 
 class Transform(ABC):
-    """An orthonormal matrix H, of which the first n columns matter.
+    """Scaled rows of an orthonormal matrix with signs of columns, S = c H[rows] D.
 
     Attributes
     ----------
-    order : int
-        Number of its rows.
-    step : int
-        Tiles of columns start at multiples of it.
+    signs : ndarray of shape (n,)
+        The diagonal of D.
+    rows : ndarray of shape (s,)
+        Rows of H, of which the first n columns matter.
+    scale : float
+        The factor c.
     """
 
-    def __init__(self, n: int) -> None:
-        self.n = self.order = self.step = n
+    def __init__(self, signs: NDArray, rows: NDArray, scale: float) -> None:
+        self.n, self.step = signs.size, self.least_step(signs.size)
+        self.signs, self.rows, self.scale = signs, rows, scale
 
-    def add(
-        self,
-        first: int,
-        signs: NDArray,
-        tile: NDArray,
-        rows: NDArray,
-        scale: float,
-        out: NDArray,
-    ) -> None:
-        """Add scale H[rows, first : first + m] diag(signs) tile to `out`."""
-        columns = tile.T
+    @staticmethod
+    def order(n: int) -> int:
+        """Return the number of rows of H for n columns."""
+        return n
+
+    @staticmethod
+    def least_step(n: int) -> int:
+        """Return the number at multiples of which tiles of columns start."""
+        return n
+
+    def add(self, first: int, tile: NDArray, out: NDArray) -> None:
+        """Add S[:, first : first + len(tile)] @ tile to `out`."""
+        columns, signs = tile.T, self.signs.astype(tile.dtype)
         buffer = np.empty((min(_BATCH, len(columns)), len(tile)), dtype=tile.dtype)
         for start in range(0, len(columns), _BATCH):
             part = slice(start, min(start + _BATCH, len(columns)))
             signed = np.multiply(columns[part], signs, out=buffer[: part.stop - start])
-            out[:, part] += self._outputs(signed, rows, scale).T
+            out[:, part] += self._outputs(signed).T
 
-    def _outputs(self, columns: NDArray, rows: NDArray, scale: float) -> NDArray:
-        """Return scale columns H^T[:, rows]; `columns` (k, n) is overwritten."""
+    def _outputs(self, columns: NDArray) -> NDArray:
+        """Return c columns H^T[:, rows]; `columns` (k, n) is overwritten."""
         raise NotImplementedError
 
     @abstractmethod
-    def entries(self, rows: NDArray) -> NDArray[np.float64]:
-        """Return H[rows, :n] by its formula."""
+    def entries(self, part: slice = slice(None)) -> NDArray[np.float64]:
+        """Return H[rows[part], :n] by its formula."""
 
 
 class Hadamard(Transform):
     """Walsh-Hadamard: the entry (i, j) is (-1)^popcount(i & j) / sqrt(order)."""
 
-    def __init__(self, n: int) -> None:
-        super().__init__(n)
-        self.order = 1 << (n - 1).bit_length()
-        self.step = min(_BLOCK, max(_LEAST, self.order))
+    @staticmethod
+    def order(n: int) -> int:
+        """Return the next power of two."""
+        return 1 << (n - 1).bit_length()
 
-    def add(
-        self,
-        first: int,
-        signs: NDArray,
-        tile: NDArray,
-        rows: NDArray,
-        scale: float,
-        out: NDArray,
-    ) -> None:
+    @staticmethod
+    def least_step(n: int) -> int:
+        """Return the length of the transforms that are done in cache."""
+        return min(_BLOCK, max(_LEAST, Hadamard.order(n)))
+
+    def add(self, first: int, tile: NDArray, out: NDArray) -> None:
         """Add some outputs, block by block: see `Transform.add`."""
+        signs = self.signs[first : first + len(tile)].astype(tile.dtype)
         missing = -len(tile) % self.step  # of the last block
         if missing:
             tile = np.pad(tile, ((0, missing), (0, 0)))
             signs = np.pad(signs, (0, missing))
-        factor = tile.dtype.type(scale / math.sqrt(self.order))
-        add_hadamard(tile, signs, self.step, first, rows, factor, out)
+        factor = tile.dtype.type(self.scale / math.sqrt(self.order(self.n)))
+        add_hadamard(tile, signs, self.step, first, self.rows, factor, out)
 
-    def entries(self, rows: NDArray) -> NDArray[np.float64]:
-        """Return H[rows, :n] by its formula."""
-        bits = rows[:, None] & np.arange(self.n)
+    def entries(self, part: slice = slice(None)) -> NDArray[np.float64]:
+        """Return H[rows[part], :n] by its formula."""
+        bits = self.rows[part, None] & np.arange(self.n)
         for shift in (32, 16, 8, 4, 2, 1):
             bits ^= bits >> shift
-        return (1 - 2 * (bits & 1)) / math.sqrt(self.order)
+        return (1 - 2 * (bits & 1)) / math.sqrt(self.order(self.n))
 
 
 class Cosine(Transform):
     """The discrete cosine transform of the second kind."""
 
-    def _outputs(self, columns: NDArray, rows: NDArray, scale: float) -> NDArray:
+    def _outputs(self, columns: NDArray) -> NDArray:
         spectrum = scipy.fft.dct(columns, axis=1, norm="ortho", overwrite_x=True)
-        return scale * spectrum[:, rows]
+        return self.scale * spectrum[:, self.rows]
 
-    def entries(self, rows: NDArray) -> NDArray[np.float64]:
-        """Return H[rows, :n] by its formula."""
+    def entries(self, part: slice = slice(None)) -> NDArray[np.float64]:
+        """Return H[rows[part], :n] by its formula."""
+        rows = self.rows[part]
         # Whole periods are taken off among the integers, without rounding.
         turns = rows[:, None] * (2 * np.arange(self.n) + 1) % (4 * self.n)
         values = np.cos(turns * (math.pi / (2 * self.n))) * math.sqrt(2 / self.n)
@@ -124,21 +122,21 @@ class Cosine(Transform):
 class Fourier(Transform):
     """The real Fourier transform: the constant, then cosines and sines in turn."""
 
-    def _outputs(self, columns: NDArray, rows: NDArray, scale: float) -> NDArray:
-        factors = (scale * self._factors(rows)).astype(columns.dtype)
+    def _outputs(self, columns: NDArray) -> NDArray:
+        rows = self.rows
+        factors = (self.scale * self._factors(rows)).astype(columns.dtype)
         spectrum = scipy.fft.rfft(columns, axis=1, norm="ortho")
         numbers = spectrum.view(columns.dtype)  # real and imaginary parts in turn
-        return (
-            factors * numbers[:, rows + (rows > 0)]
-        )  # the constant has no imaginary part
+        return factors * numbers[:, rows + (rows > 0)]  # the constant has no imaginary
 
     def _factors(self, rows: NDArray) -> NDArray[np.float64]:
         """Return sqrt(2), or 1 for the constant and for the alternating row."""
         alone = (rows == 0) | ((self.n % 2 == 0) & (rows == self.n - 1))
         return np.where(alone, 1.0, math.sqrt(2))
 
-    def entries(self, rows: NDArray) -> NDArray[np.float64]:
-        """Return H[rows, :n] by its formula."""
+    def entries(self, part: slice = slice(None)) -> NDArray[np.float64]:
+        """Return H[rows[part], :n] by its formula."""
+        rows = self.rows[part]
         frequencies = (rows + 1) // 2
         turns = frequencies[:, None] * np.arange(self.n) % self.n
         angles = turns * (2 * math.pi / self.n)
@@ -191,16 +189,16 @@ class SRHTSketch(SizedRecipe):
 
     transform: Literal["hadamard", "dct", "fourier"] = "hadamard"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("transform", self.transform, _TRANSFORMS)
+    _rules: ClassVar[dict[str, Rule]] = {
+        "transform": plain(_validation.check_choice, choices=_TRANSFORMS)
+    }
 
     def draw_matrix(self, n: int, seed: int) -> TransformSketch:
         """Return the sketch of a seed: see `SizedRecipe.draw_matrix`."""
-        order = _TRANSFORMS[self.transform](n).order
-        rows = start_of_permutation(seed, self.size, order)
+        order = _TRANSFORMS[self.transform].order(n)
+        rows = _sketch.start_of_permutation(seed, self.size, order)
         scale = math.sqrt(order / self.size)
-        flips = signs(seed, n)[:, 0]
+        flips = _sketch.signs(seed, n)[:, 0]
         return TransformSketch(self.transform, flips, rows, scale)
 
 
@@ -230,18 +228,17 @@ class TransformSketch(Sketch):
         scale: float,
         origin: Origin | None = None,
     ) -> None:
-        self.transform = check_choice("transform", transform, _TRANSFORMS)
-        self.signs = check_array_of("signs", signs, "i", 1).astype(np.int8, copy=False)
-        self.rows = check_array_of("rows", rows, "i", 1).astype(np.int64, copy=False)
-        if signs.size == 0 or (np.abs(signs) != 1).any():
+        self.transform = _validation.check_choice("transform", transform, _TRANSFORMS)
+        for name, value in (("signs", signs), ("rows", rows)):
+            _validation.check_array_of(name, value, "i", 1)
+        self.signs = signs.astype(np.int8, copy=False)
+        self.rows = rows.astype(np.int64, copy=False)
+        if 0 in (signs.size, rows.size) or (np.abs(signs) != 1).any():
             raise ValueError("`signs` must be 1 or -1, got other numbers or none")
-        self._fast = _TRANSFORMS[transform](signs.size)
-        order = self._fast.order
-        if rows.size == 0 or not 0 <= rows.min() <= rows.max() < order:
-            raise ValueError(
-                f"`rows` must be in [0, {order - 1}], got other numbers or none"
-            )
-        self.scale = check_positive("scale", scale)
+        order = _TRANSFORMS[transform].order(signs.size)
+        _validation.check_indices("rows", rows, order)
+        self.scale = _validation.check_positive("scale", scale)
+        self._fast = _TRANSFORMS[transform](self.signs, self.rows, self.scale)
         self.shape = (rows.size, signs.size)
         self.origin = check_origin(origin, self.shape)
 
@@ -262,9 +259,7 @@ class TransformSketch(Sketch):
 
     def add_block(self, first: int, tile: NDArray, out: NDArray) -> None:
         """Add S[:, first : first + len(tile)] @ tile to `out`, in its type."""
-        tile = np.ascontiguousarray(tile)
-        signs = self.signs[first : first + len(tile)].astype(tile.dtype)
-        self._fast.add(first, signs, tile, self.rows, self.scale, out)
+        self._fast.add(first, np.ascontiguousarray(tile), out)
 
     def squared_norm(self) -> float:
         """Return an upper bound of the largest eigenvalue of S S^T: rows are of H."""
@@ -272,7 +267,7 @@ class TransformSketch(Sketch):
 
     def to_csr(self) -> sp.csr_array:
         """Return the (s, n) matrix as a SciPy CSR array."""
-        return sp.csr_array(self.scale * self._fast.entries(self.rows) * self.signs)
+        return sp.csr_array(self.scale * self._fast.entries() * self.signs)
 
     def _tail(self, start: int) -> Sketch:
         rows = self.rows[start:]
@@ -283,7 +278,7 @@ class TransformSketch(Sketch):
         step = max(1, _ENTRIES // self.shape[1])
         for first in range(0, self.shape[0], step):
             part = slice(first, first + step)
-            total += self._fast.entries(self.rows[part]).T @ array[part]
+            total += self._fast.entries(part).T @ array[part]
         return (self.scale * (total.T * self.signs)).T
 
     def _apply(self, array: Any) -> Any:

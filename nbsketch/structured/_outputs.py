@@ -10,8 +10,9 @@ prediction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -23,19 +24,142 @@ from nbsketch._expansion import PivotedCholesky
 from nbsketch._jit.decoding import insert_best
 from nbsketch._jit.threads import run_slices
 from nbsketch._sketch_map import SketchMap, draw, resolve
+from nbsketch._validation import as_csr, check_indices, check_rows
 from nbsketch.gram import evaluate
-from nbsketch.kernels import Kernel, LinearKernel, PrecomputedKernel, as_kernel
-from nbsketch.sketches import Sketch, SubsamplingSketch
-from nbsketch.structured._rows import (
-    Objects,
-    as_double,
-    as_given,
-    check_objects,
-    check_outputs,
-    distinct,
-    object_kernel,
-    stack,
+from nbsketch.kernels import (
+    CallableKernel,
+    Kernel,
+    LinearKernel,
+    PrecomputedKernel,
+    as_kernel,
 )
+from nbsketch.sketches import Sketch, SubsamplingSketch
+
+
+class Objects(list):
+    """A list of objects that a kernel compares, with the interface of an array."""
+
+    dtype = np.dtype(np.float64)
+    itemsize = dtype.itemsize
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, 1)."""
+        return len(self), 1
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return an object, or those of a slice or of indices."""
+        if isinstance(index, slice):
+            return Objects(super().__getitem__(index))
+        if np.ndim(index):
+            return Objects(self[i] for i in index)
+        return super().__getitem__(index)
+
+
+@dataclass(frozen=True)
+class ObjectKernel(CallableKernel):
+    """A function of two lists of objects as a kernel."""
+
+    def _check_rows(self, name: str, rows: Any, n_features: int | None = None) -> Any:
+        return rows
+
+
+def as_objects(kernel: Kernel, name: str, value: Any) -> tuple[Kernel, Objects] | None:
+    """Return objects and their kernel if `kernel` is a function and `value` no matrix.
+
+    Two-dimensional arrays and sparse matrices hold rows, anything else objects.
+    """
+    is_matrix = sp.issparse(value)
+    is_matrix |= hasattr(value, "__array__") and np.ndim(value) == 2
+    if is_matrix or not isinstance(kernel, CallableKernel):
+        return None
+    return ObjectKernel(kernel.function), check_objects(name, value)
+
+
+def check_objects(name: str, value: Any) -> Objects:
+    """Return `value` as objects if it is a non-empty sequence of them."""
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise TypeError(
+            f"`{name}` must be an array or a sequence of objects, got {value!r:.60}"
+        )
+    objects = value if isinstance(value, Objects) else Objects(value)
+    if not len(objects):
+        raise ValueError(f"`{name}` must not be empty, got no object")
+    return objects
+
+
+def check_outputs(
+    name: str, value: Any, kernel: Kernel, *, n_features: int | None = None
+) -> Any:
+    """Return valid rows for a kernel, dense or CSR, of unchanged type."""
+    rows = as_csr(value, name) if sp.issparse(value) else _as_matrix(name, value)
+    kernel.check_domain(name, check_rows(name, rows, n_features=n_features))
+    return rows
+
+
+def _as_matrix(name: str, value: Any) -> NDArray:
+    """Return an array; an array of type object becomes one of floats."""
+    try:
+        array = np.asarray(value)
+        return array.astype(np.float64) if array.dtype == object else array
+    except (TypeError, ValueError) as error:
+        raise type(error)(
+            f"`{name}` must be a matrix of numbers for the kernel, got {value!r:.60}: "
+            "only a function compares other objects"
+        ) from error
+
+
+def as_double(rows: Any) -> Any:
+    """Return rows in double precision."""
+    if isinstance(rows, Objects):
+        return rows
+    if sp.issparse(rows):
+        return rows.astype(np.float64)
+    return np.ascontiguousarray(rows, dtype=np.float64)
+
+
+def stack(parts: list[Any]) -> Any:
+    """Return the rows of several parts of one type, one below the other."""
+    if isinstance(parts[0], Objects):
+        return Objects(item for part in parts for item in part)
+    if any(sp.issparse(part) for part in parts):
+        return sp.vstack(parts, format="csr")
+    return np.concatenate(parts)
+
+
+def distinct(rows: Any) -> tuple[NDArray, NDArray]:
+    """Return the first index of each distinct row, and the distinct row of each row.
+
+    Objects that cannot be hashed count as distinct.
+    """
+    owners: dict[Hashable, int] = {}
+    owner = np.empty(rows.shape[0], dtype=np.int64)
+    first: list[int] = []
+    for i, key in enumerate(_keys(rows)):
+        owner[i] = owners.setdefault(key, len(owners))
+        if owner[i] == len(first):
+            first.append(i)
+    return np.array(first), owner
+
+
+def _keys(rows: Any) -> Iterator[Hashable]:
+    if isinstance(rows, Objects):
+        for item in rows:
+            try:
+                hash(item)
+            except TypeError:
+                item = object()
+            yield item
+    elif sp.issparse(rows):
+        canonical = as_csr(rows).copy()  # a CSR array shares those of its origin
+        canonical.eliminate_zeros()
+        for start, stop in pairwise(canonical.indptr):
+            places = canonical.indices[start:stop].tobytes()
+            yield places, canonical.data[start:stop].tobytes()
+    else:
+        for row in np.asarray(rows) + 0.0:  # minus zero is zero
+            yield row.tobytes()
+
 
 # Rows and candidates of one tile of scores, and rows that a thread takes at a time.
 _ROWS, _CANDIDATES = 512, 2048
@@ -132,7 +256,7 @@ class OneSet(NamedTuple):
 
     def pick(self, index: NDArray) -> Any:
         """Return the candidate with the given index of each row."""
-        return as_given(self.outputs[index])
+        return self.outputs[index]
 
 
 class SetPerRow(NamedTuple):
@@ -160,7 +284,7 @@ class SetPerRow(NamedTuple):
     def pick(self, index: NDArray) -> Any:
         """Return the candidate with the given index of each row."""
         chosen = [s[i : i + 1] for s, i in zip(self.sets, index, strict=True)]
-        return as_given(stack(chosen))
+        return stack(chosen)
 
 
 def one_set(training: TrainingOutputs, candidates: Any = None) -> OneSet:
@@ -210,45 +334,6 @@ def _batches(counts: list[int]) -> Iterable[slice]:
 _LANDMARKS, _COMPONENTS, _LEAST_VARIANCE = 100, 5, 1e-6
 
 
-@dataclass(frozen=True)
-class OutputSpace:
-    """The map from outputs to their coordinates."""
-
-    sketch_map: SketchMap
-    whitening: PivotedCholesky | None  # None without a sketch
-
-    @classmethod
-    def of(
-        cls, kernel: Kernel, Y: Any, sketch: Sketch, first: NDArray, owner: NDArray
-    ) -> OutputSpace:
-        """Return the space of training outputs with their sketch.
-
-        `first` and `owner` are those of `distinct`: columns of the sketch that belong
-        to equal outputs are added.
-        """
-        members = _membership(owner, len(first))
-        if sketch.is_identity:
-            identity = sp.eye_array(len(first), format="csr")
-            return cls(SketchMap(kernel, kernel.take(Y, first), identity), None)
-        weights = sketch @ members
-        weights = sp.csr_array(weights) if sp.issparse(weights) else weights
-        active = np.flatnonzero(abs(weights).sum(axis=0))
-        landmarks = kernel.take(Y, first[active])
-        sketch_map = SketchMap(kernel, landmarks, weights[:, active])
-        values = sketch_map(Y[first[active]])
-        core = sketch_map.weights @ values.T
-        return cls(sketch_map, PivotedCholesky.of(core))
-
-    def encode(self, rows: Any, diagonal: NDArray | None = None) -> Candidates:
-        """Return outputs as candidates; `diagonal` is k(y, y), if it is known."""
-        rows = as_double(rows)
-        values = self.sketch_map(rows)
-        features = values.T if self.whitening is None else self.whitening.apply(values)
-        if diagonal is None:
-            diagonal = self.sketch_map.kernel.diag(rows)
-        return Candidates(np.ascontiguousarray(features), diagonal / 2)
-
-
 @dataclass(frozen=True, eq=False)
 class TargetRows:
     """Features of n training outputs, stored for the distinct outputs only."""
@@ -279,13 +364,16 @@ class TrainingOutputs(NamedTuple):
         indices of all outputs.
     encoded : Candidates
         Their coordinates.
-    space : OutputSpace
-        The map that encodes other outputs.
+    sketch_map : SketchMap
+        The map of outputs to the values of their sketch.
+    whitening : PivotedCholesky or None
+        That of these values to coordinates; None without a sketch.
     """
 
     rows: Any
     encoded: Candidates
-    space: OutputSpace
+    sketch_map: SketchMap
+    whitening: PivotedCholesky | None
 
     @classmethod
     def of(cls, kernel: Kernel, Y: Any, sketch: Sketch) -> tuple[Self, TargetRows]:
@@ -296,16 +384,17 @@ class TrainingOutputs(NamedTuple):
         precomputed = isinstance(kernel, PrecomputedKernel)
         all_rows, rows = np.arange(Y.shape[0]), as_double(Y)
         first, owner = (all_rows, all_rows) if precomputed else distinct(Y)
-        space = OutputSpace.of(kernel, rows, sketch, first, owner)
-        encoded = space.encode(rows[first], kernel.diag(rows[first]))
-        units = sp.eye_array(len(first), format="csr")
-        features = units if space.whitening is None else encoded.features
-        outputs = cls(first if precomputed else Y[first], encoded, space)
+        space = _output_space(kernel, rows, sketch, first, owner)
+        encoded = _encode(*space, rows[first], kernel.diag(rows[first]))
+        features: Any = encoded.features
+        if sketch.is_identity:
+            features = sp.eye_array(len(first), format="csr")
+        outputs = cls(first if precomputed else Y[first], encoded, *space)
         return outputs, TargetRows(features, owner)
 
     @property
     def _precomputed(self) -> bool:
-        return isinstance(self.space.sketch_map.kernel, PrecomputedKernel)
+        return isinstance(self.sketch_map.kernel, PrecomputedKernel)
 
     def check(self, name: str, value: Any) -> Any:
         """Return outputs in the form of the training outputs."""
@@ -321,20 +410,18 @@ class TrainingOutputs(NamedTuple):
                 f"`{name}` must hold indices of training outputs, or their kernel "
                 f"values with new ones, got shape {array.shape} and dtype {array.dtype}"
             )
-        if not 0 <= array.min() <= array.max() < n:
-            raise ValueError(
-                f"`{name}` must be in [0, {n - 1}], got {array.min()} to {array.max()}"
-            )
+        check_indices(name, array, n)
         return array
 
     def _check(self, name: str, value: Any, n_features: int) -> Any:
-        kernel = self.space.sketch_map.kernel
-        return check_outputs(name, value, kernel, n_features=n_features)
+        return check_outputs(name, value, self.sketch_map.kernel, n_features=n_features)
 
     def encode(self, outputs: Any) -> Candidates:
         """Return checked outputs as candidates."""
+        space = self.sketch_map, self.whitening
         if not self._precomputed:
-            return self.space.encode(outputs)
+            rows = as_double(outputs)
+            return _encode(*space, rows, self.sketch_map.kernel.diag(rows))
         if outputs.ndim == 1:
             return self.encoded.take(outputs)
         penalty = self.encoded.penalty
@@ -343,7 +430,41 @@ class TrainingOutputs(NamedTuple):
                 "a precomputed `output_kernel` must be constant on its diagonal for "
                 "outputs that are not in training: give a function of indices instead"
             )
-        return self.space.encode(outputs, np.full(len(outputs), 2 * penalty[0]))
+        return _encode(*space, outputs, np.full(len(outputs), 2 * penalty[0]))
+
+
+def _output_space(
+    kernel: Kernel, Y: Any, sketch: Sketch, first: NDArray, owner: NDArray
+) -> tuple[SketchMap, PivotedCholesky | None]:
+    """Return the map of training outputs to their sketch, and its whitening.
+
+    `first` and `owner` are those of `distinct`: columns of the sketch that belong to
+    equal outputs are added.
+    """
+    if sketch.is_identity:
+        identity = sp.eye_array(len(first), format="csr")
+        return SketchMap(kernel, kernel.take(Y, first), identity), None
+    n = len(owner)
+    shape = n, len(first)
+    weights = sketch @ sp.csr_array((np.ones(n), owner, np.arange(n + 1)), shape=shape)
+    weights = sp.csr_array(weights) if sp.issparse(weights) else weights
+    active = np.flatnonzero(abs(weights).sum(axis=0))
+    landmarks = kernel.take(Y, first[active])
+    sketch_map = SketchMap(kernel, landmarks, weights[:, active])
+    core = sketch_map.weights @ sketch_map(Y[first[active]]).T
+    return sketch_map, PivotedCholesky.of(core)
+
+
+def _encode(
+    sketch_map: SketchMap,
+    whitening: PivotedCholesky | None,
+    rows: Any,
+    diagonal: NDArray,
+) -> Candidates:
+    """Return outputs as candidates; `diagonal` is k(y, y)."""
+    values = sketch_map(as_double(rows))
+    features = values.T if whitening is None else whitening.apply(values)
+    return Candidates(np.ascontiguousarray(features), diagonal / 2)
 
 
 def check_training_outputs(kernel: Any, bandwidth: Any, Y: Any) -> tuple[Kernel, Any]:
@@ -354,9 +475,8 @@ def check_training_outputs(kernel: Any, bandwidth: Any, Y: Any) -> tuple[Kernel,
             "passed, but the target y is None"
         )
     output_kernel = as_kernel(kernel, bandwidth, prefix="output_")
-    if (of_objects := object_kernel(output_kernel, Y)) is not None:
-        return of_objects, check_objects("Y", Y)
-    return output_kernel, check_outputs("Y", Y, output_kernel)
+    objects = as_objects(output_kernel, "Y", Y)
+    return objects or (output_kernel, check_outputs("Y", Y, output_kernel))
 
 
 def draw_outputs(
@@ -385,9 +505,3 @@ def principal_targets(kernel: Kernel, Y: Any, rng: np.random.Generator) -> NDArr
     variances, axes = eigh(values.T @ values / n)
     top = variances > _LEAST_VARIANCE * max(variances[-1], np.finfo(float).tiny)
     return values @ axes[:, top][:, -_COMPONENTS:]
-
-
-def _membership(owner: NDArray, count: int) -> sp.csr_array:
-    """Return the (n, count) matrix with a one in row i and column owner[i]."""
-    n = len(owner)
-    return sp.csr_array((np.ones(n), owner, np.arange(n + 1)), shape=(n, count))

@@ -1,62 +1,93 @@
-"""Structured prediction by kernels on inputs and outputs, each sketched or not."""
+r"""Structured prediction by kernels on inputs and outputs, each sketched or not.
+
+With :math:`Z = K S^T P`, :math:`P P^T = (S K S^T)^+`, and the features T (n, t) of the
+outputs, the coefficients of :math:`h(x) = H^T S k_x` are
+
+.. math:: H = P (Z^T W Z + n \alpha I)^{-1} Z^T W T,
+
+with the diagonal matrix W of the weights, of mean one; without a sketch
+:math:`H = W^{1/2} (W^{1/2} K W^{1/2} + n \alpha I)^{-1} W^{1/2} T`.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import field
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from nbsketch._progress import watching
+from nbsketch import _validation
+from nbsketch._expansion import PivotedCholesky
+from nbsketch._progress import Display, bar, report, watching
 from nbsketch._rows import checked_rows, is_pairwise, loaded, model_dtype
-from nbsketch._sketch_map import SketchMap, draw, resolve
-from nbsketch._validation import (
-    check_integer,
-    check_positive,
-    declares_parameters,
-    keeping_fitted,
-    random_generator,
-)
+from nbsketch._sketch_map import SketchMap, draw, resolve, sketched_design
+from nbsketch.fitting import sketched
 from nbsketch.fitting.plan import fits_dense
-from nbsketch.fitting.sketched import (
-    TuningTarget,
-    check_learnable,
-    is_auto,
-    is_learnable,
-    learn_inputs,
-    summary_lines,
-)
 from nbsketch.fitting.training import TrainingRows, check_weights
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
 from nbsketch.persistence import SaveMixin
 from nbsketch.sketches import SubsamplingSketch
-from nbsketch.structured._outputs import (
-    Candidates,
-    OneSet,
-    OutputSpace,
-    SetPerRow,
-    TopK,
-    TrainingOutputs,
-    check_training_outputs,
-    choose_set,
-    draw_outputs,
-    one_set,
-    principal_targets,
-    scores,
-)
-from nbsketch.structured._regression import Regression, Stages, fit_regression
-from nbsketch.structured._rows import (
-    Objects,
-    as_given,
-    check_objects,
-    object_kernel,
-)
+from nbsketch.solvers.design import Design
+from nbsketch.solvers.exact import solve_positive
+from nbsketch.solvers.spectrum import moments
+from nbsketch.structured import _outputs
+from nbsketch.structured._outputs import Objects, TargetRows, TopK, TrainingOutputs
+
+
+class Stages:
+    """Timer of stages; displays them on standard error if `verbose`.
+
+    Attributes
+    ----------
+    seconds : dict of str to float
+        Time of each stage.
+    """
+
+    def __init__(self, verbose: int = 0) -> None:
+        self.seconds: dict[str, float] = {}
+        self._verbose = bool(verbose)
+
+    @contextmanager
+    def stage(self, name: str, total: int = 0) -> Iterator[Callable[[int], None]]:
+        """Time a stage; yield a function that takes the amount done out of `total`."""
+        start, display = time.perf_counter(), Display(patient=True)
+        report(name, n_rows=total)
+
+        def show(done: int) -> None:
+            report(name, rows=done, n_rows=total)
+            if self._verbose and total:
+                spent = time.perf_counter() - start
+                left = spent * (total - done) / max(done, 1)
+                display.update(bar(done / total, f"{done / total:4.0%} {name}", left))
+
+        yield show
+        self.seconds[name] = time.perf_counter() - start
+        if self._verbose:
+            display.end(f"{name}: {self.seconds[name]:.2f} s")
+
+
+class _ReportedDesign(Design):
+    """A design that reports the number of rows that have been read."""
+
+    def __init__(self, design: Design, show: Callable[[int], None]) -> None:
+        self._design, self._show = design, show
+        self.shape, self.dtype = design.shape, design.dtype
+
+    def blocks(self) -> Iterator[tuple[int, int, NDArray]]:
+        """Yield (start, stop, Z[start:stop]) in order, covering all rows."""
+        for start, stop, block in self._design.blocks():
+            yield start, stop, block
+            self._show(stop)
+
 
 # Memory of the points h(x) of the rows that are decoded together.
 _POINT_BYTES = 64 << 20
@@ -81,7 +112,7 @@ def _within_memory(n: int) -> Any:
     return SubsamplingSketch(max(size, 1))
 
 
-@declares_parameters
+@_validation.declares_parameters
 class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
     r"""Structured prediction with sketched input and output kernels.
 
@@ -224,21 +255,19 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
             with a precomputed output kernel, whose predictions are indices, there must
             be none.
         """
-        with keeping_fitted(self), watching(0, self.callback):
-            alpha = check_positive("alpha", self.alpha)
-            stages = Stages(check_integer("verbose", self.verbose, low=0))
+        with _validation.keeping_fitted(self), watching(0, self.callback):
+            _validation.check_positive("alpha", self.alpha)
+            stages = Stages(_validation.check_integer("verbose", self.verbose, low=0))
             X, Y, sample_weight = loaded(X, Y=Y, sample_weight=sample_weight)
             kernel, output_kernel, rows = self._check(X, Y, sample_weight)
-            weights = rows.relative_weights
-            X = self._draw_sketches(kernel, output_kernel, rows, weights)
+            X = self._draw_sketches(kernel, output_kernel, rows)
             with stages.stage("outputs"):
                 outputs, targets = TrainingOutputs.of(
                     self.output_kernel_, rows.y, self.output_sketch_
                 )
-            h = fit_regression(
-                self.kernel_, X, self.sketch_, targets, alpha, stages, weights
-            )
-            self._publish(h, outputs, rows.kept)
+            sketch_map = self._regress(X, targets, rows.relative_weights, stages)
+            self.landmarks_ = sketch_map.original(rows.kept).landmarks
+            self._publish(outputs)
             self.seconds_ = stages.seconds
         return self
 
@@ -290,18 +319,18 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
     def summary(self) -> str:
         """Return what the fit has chosen, one line each."""
         check_is_fitted(self)
-        (size, n), outputs = self.sketch_.shape, self.output_sketch_.shape[0]
-        inputs = "none" if self.sketch_.is_identity else f"size {size}"
-        sketched = "none" if self.output_sketch_.is_identity else f"size {outputs}"
-        candidates = len(self._penalty)
+        inputs, outputs = (
+            "none" if S.is_identity else f"size {S.shape[0]}"
+            for S in (self.sketch_, self.output_sketch_)
+        )
         entries = [
-            ("sketch", f"{inputs}, rank {self.rank_}, {n} rows"),
+            ("sketch", f"{inputs}, rank {self.rank_}, {self.sketch_.shape[1]} rows"),
             ("output kernel", type(self.output_kernel_).__name__),
-            ("output sketch", f"{sketched}, rank {self.output_rank_}"),
-            ("candidates", str(candidates)),
+            ("output sketch", f"{outputs}, rank {self.output_rank_}"),
+            ("candidates", str(len(self._penalty))),
             ("alpha", f"{self.alpha:.4g}"),
         ]
-        return summary_lines(self, entries)
+        return sketched.summary_lines(self, entries)
 
     def decision_function(self, X: Any, candidates: Any = None) -> NDArray:
         r"""Return the scores :math:`\langle h(x), \psi(y) \rangle - k_Y(y, y) / 2`.
@@ -321,8 +350,8 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
             Scores.
         """
         X = self._check_new(X)
-        sets = one_set(self._training, candidates)
-        blocks = [scores(h, sets.encoded) for _, h in self._points(X)]
+        sets = _outputs.one_set(self._training, candidates)
+        blocks = [_outputs.scores(h, sets.encoded) for _, h in self._points(X)]
         return np.concatenate(blocks)
 
     def score(self, X: Any, y: Any) -> float:
@@ -351,7 +380,7 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         total = 0.0
         for start, h in self._points(X):
             encoded = training.encode(truth[start : start + len(h)])
-            exact = training.space.whitening is None
+            exact = training.whitening is None
             dual = h @ training.encoded.features if exact else h
             total += np.einsum("ij,ij->", h, dual - 2 * encoded.features)
             total += 2 * encoded.penalty.sum()
@@ -362,7 +391,7 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
     ) -> tuple[Kernel, Kernel, TrainingRows]:
         """Return both kernels and the rows of positive weight."""
         kernel, X = self._check_X(X)
-        output_kernel, Y = check_training_outputs(
+        output_kernel, Y = _outputs.check_training_outputs(
             self.output_kernel, self.output_bandwidth, Y
         )
         if X.shape[0] != Y.shape[0]:
@@ -370,15 +399,23 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
                 f"`Y` must have an output for each of {X.shape[0]} rows of `X`, "
                 f"got {Y.shape[0]}"
             )
-        return kernel, output_kernel, self._weighted(X, Y, output_kernel, sample_weight)
+        weights = check_weights(sample_weight, np.empty(X.shape[0]))
+        rows = TrainingRows.of(X, Y, weights, pairwise=is_pairwise(self.kernel))
+        if rows.kept is not None and isinstance(output_kernel, PrecomputedKernel):
+            raise ValueError(
+                "`sample_weight` must be positive for a precomputed `output_kernel`, "
+                "got zeros: leave these rows out of X and Y"
+            )
+        return kernel, output_kernel, rows
 
     def _check_X(self, X: Any) -> tuple[Kernel, Any]:
         """Return the input kernel and valid training inputs."""
-        bandwidth = None if is_auto(self.bandwidth) else self.bandwidth
+        bandwidth = None if sketched.is_auto(self.bandwidth) else self.bandwidth
         kernel = as_kernel(self.kernel, bandwidth)
-        if (of_objects := object_kernel(kernel, X)) is not None:
+        objects = _outputs.as_objects(kernel, "X", X)
+        if objects is not None:
             self.__dict__.pop("n_features_in_", None)
-            return of_objects, check_objects("X", X)
+            return objects
         return kernel, checked_rows(self, X, reset=True)
 
     def _check_new(self, X: Any) -> Any:
@@ -386,25 +423,22 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         check_is_fitted(self)
         (X,) = loaded(X)
         if isinstance(self.landmarks_, Objects):
-            return check_objects("X", X)
+            return _outputs.check_objects("X", X)
         rows = checked_rows(self, X, dtype=model_dtype(self.landmarks_))
         return rows if self.scaler_ is None else self.scaler_.transform(rows)
 
     def _draw_sketches(
-        self,
-        kernel: Kernel,
-        output_kernel: Kernel,
-        rows: TrainingRows,
-        weights: NDArray | None,
+        self, kernel: Kernel, output_kernel: Kernel, rows: TrainingRows
     ) -> Any:
         """Draw both sketches; return the inputs as their kernel takes them."""
-        rng, output_rng = random_generator(self.random_state).spawn(2)
+        weights = rows.relative_weights
+        rng, output_rng = _validation.random_generator(self.random_state).spawn(2)
         recipe = _named(self.output_sketch, self.output_size)
-        self.output_kernel_, self.output_sketch_ = draw_outputs(
+        self.output_kernel_, self.output_sketch_ = _outputs.draw_outputs(
             output_kernel, rows.y, recipe, self.output_size, output_rng, weights
         )
         rngs, learning = rng.spawn(2), rng.spawn(1)[0]
-        X, kernel = self._learn(rows.X, kernel, rows.y, weights, learning)
+        X, kernel = self._learn(rows, kernel, learning)
         recipe = _named(self.sketch, self.size)
         if recipe == "identity" and self.sketch is None:
             recipe = _within_memory(X.shape[0])
@@ -413,55 +447,74 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         return X
 
     def _learn(
-        self,
-        X: Any,
-        kernel: Kernel,
-        Y: Any,
-        weights: NDArray | None,
-        rng: np.random.Generator,
+        self, rows: TrainingRows, kernel: Kernel, rng: np.random.Generator
     ) -> tuple[Any, Kernel]:
         """Return prepared rows and their kernel; learn length scales where possible."""
+        X = rows.X
         self.scaler_, self.length_scales_ = None, None
-        learnable = is_learnable(self.kernel, X) and X.shape[1] <= _MOST_FEATURES
-        unasked = self.bandwidth is None and learnable
-        if not (unasked or is_auto(self.bandwidth)):
+        learns = sketched.is_auto(self.bandwidth)
+        if self.bandwidth is None and sketched.is_learnable(self.kernel, X):
+            learns = X.shape[1] <= _MOST_FEATURES
+        if not learns:
             return X, kernel
-        check_learnable(self.kernel, X)
-        targets = principal_targets(self.output_kernel_, Y, rng)
+        sketched.check_learnable(self.kernel, X)
+        targets = _outputs.principal_targets(self.output_kernel_, rows.y, rng)
         if targets.shape[1] == 0:  # equal outputs
             return X, kernel
         size = min(self.size or len(X), len(X))
-        target = TuningTarget(targets, weights)
-        inputs = learn_inputs(X, target, self.kernel, size, rng)
+        target = sketched.TuningTarget(targets, rows.relative_weights)
+        inputs = sketched.learn_inputs(X, target, self.kernel, size, rng)
         self.scaler_, self.length_scales_ = inputs.scaler, inputs.length_scales
         return inputs.rows, as_kernel(inputs.kernel, inputs.bandwidth)
 
-    def _weighted(
-        self, X: Any, Y: Any, output_kernel: Kernel, sample_weight: Any
-    ) -> TrainingRows:
-        """Return the rows of positive weight."""
-        weights = check_weights(sample_weight, np.empty(X.shape[0]))
-        pairwise = is_pairwise(self.kernel)
-        rows = TrainingRows.of(X, Y, weights, pairwise=pairwise)
-        if rows.kept is not None and isinstance(output_kernel, PrecomputedKernel):
-            raise ValueError(
-                "`sample_weight` must be positive for a precomputed `output_kernel`, "
-                "got zeros: leave these rows out of X and Y"
-            )
-        return rows
+    def _regress(
+        self, X: Any, targets: TargetRows, weights: NDArray | None, stages: Stages
+    ) -> SketchMap:
+        """Set the coefficients of h and their rank; return the map of the inputs."""
+        sketch_map = SketchMap.of(self.kernel_, X, self.sketch_)
+        if self.sketch_.is_identity:
+            self.coef_ = self._solve_exact(X, targets, weights, stages)
+            self.rank_ = len(self.coef_)
+            return sketch_map
+        with stages.stage("inputs: kernel and factor"):
+            P, design = sketched_design(sketch_map, X, whiten=PivotedCholesky.of)
+        with stages.stage("inputs: features", targets.shape[0]) as show:
+            reported = _ReportedDesign(design, show)
+            G, C, _ = moments(reported, targets, weights, centered=False)
+        with stages.stage("inputs: solve"):
+            W = self._solve(G, C, self.alpha)
+            self.coef_, self.rank_ = P.lift(W, self.sketch_.shape[0]), P.rank
+        return sketch_map
 
-    def _publish(
-        self, h: Regression, outputs: TrainingOutputs, kept: NDArray | None
-    ) -> None:
-        """Set the fitted attributes."""
-        self.landmarks_ = h.sketch_map.original(kept).landmarks
-        self.coef_, self.rank_ = h.coef, h.rank
-        space = outputs.space
-        self.output_landmarks_ = space.sketch_map.landmarks
+    def _solve_exact(
+        self, X: Any, targets: TargetRows, weights: NDArray | None, stages: Stages
+    ) -> NDArray:
+        """Return H of shape (n, t) without a sketch."""
+        with stages.stage("inputs: Gram matrix"):
+            rows = X if isinstance(X, Objects) else X.astype(np.float64, copy=False)
+            K = np.array(self.kernel_(rows), dtype=np.float64)
+        with stages.stage("inputs: solve"):
+            T, ridge = targets[:], len(K) * self.alpha
+            dense = T.toarray(order="F") if sp.issparse(T) else T
+            if weights is None:
+                return self._solve(K.T, dense, ridge)
+            roots = np.sqrt(weights)[:, None]
+            K *= roots
+            K *= roots.T
+            return roots * self._solve(K.T, roots * dense, ridge)
+
+    def _solve(self, G: NDArray, C: NDArray, ridge: float) -> NDArray:
+        """Return (G + ridge I)^-1 C; both are overwritten."""
+        G[np.diag_indices_from(G)] += ridge
+        return solve_positive(G, C, self.alpha)
+
+    def _publish(self, outputs: TrainingOutputs) -> None:
+        """Set what decoding needs."""
+        self.output_landmarks_ = outputs.sketch_map.landmarks
         self.output_rank_ = outputs.encoded.features.shape[1]
-        self.candidates_: Any = as_given(outputs.rows)
-        self._output_weights = space.sketch_map.weights
-        self._whitening = space.whitening
+        self.candidates_: Any = outputs.rows
+        self._output_weights = outputs.sketch_map.weights
+        self._whitening = outputs.whitening
         self._features: NDArray = outputs.encoded.features
         self._penalty: NDArray = outputs.encoded.penalty
 
@@ -474,8 +527,9 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         )
         return TrainingOutputs(
             Objects(rows) if isinstance(rows, list) else rows,
-            Candidates(self._features, self._penalty),
-            OutputSpace(sketch_map, self._whitening),
+            _outputs.Candidates(self._features, self._penalty),
+            sketch_map,
+            self._whitening,
         )
 
     def _points(self, X: Any) -> Iterator[tuple[int, NDArray]]:
@@ -488,14 +542,14 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
 
     def _best(
         self, X: Any, k: int, candidates: Any, candidate_sets: Any
-    ) -> tuple[TopK, OneSet | SetPerRow]:
+    ) -> tuple[TopK, _outputs.OneSet | _outputs.SetPerRow]:
         """Return the k best candidates of each row, and the sets of candidates."""
         X = self._check_new(X)
         n = X.shape[0]
         stages = Stages(self.verbose)
         with stages.stage("candidates"):
-            sets = choose_set(self._training, candidates, candidate_sets, n)
-        k = check_integer("k", k, high=sets.largest)
+            sets = _outputs.choose_set(self._training, candidates, candidate_sets, n)
+        k = _validation.check_integer("k", k, high=sets.largest)
         best = TopK.empty(n, k)
         with stages.stage("decoding", n) as show:
             for start, h in self._points(X):

@@ -1,10 +1,11 @@
-"""Kernels with a form for compiled code: what they share, of distances, of products."""
+"""Kernels: small frozen objects that can be called on two sets of rows."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import InitVar, dataclass, replace
+from collections.abc import Callable
+from dataclasses import InitVar, dataclass, fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,15 +13,26 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import pdist
 
-from nbsketch._validation import (
-    check_choice,
-    check_integer,
-    check_positive,
-    check_real,
-    check_rows,
-    random_generator,
-)
+from nbsketch import _validation
+from nbsketch._fields import Checked, Rule, not_negative, plain, positive
 from nbsketch.gram import CompiledForm, evaluate
+
+__all__ = [
+    "CallableKernel",
+    "GaussianKernel",
+    "GaussianTanimotoKernel",
+    "Kernel",
+    "LaplacianKernel",
+    "LinearKernel",
+    "MaternKernel",
+    "PolynomialKernel",
+    "PrecomputedKernel",
+    "SobolevKernel",
+    "StationaryKernel",
+    "TanimotoKernel",
+    "as_kernel",
+    "median_distance",
+]
 
 _LOG2E = 1 / math.log(2)
 # Rows on which the median heuristic looks at all pairs.
@@ -31,7 +43,7 @@ _HIGHEST_DEGREE = 1000
 _STEEPEST = 1e30
 
 
-class Kernel(ABC):
+class Kernel(Checked, ABC):
     """A positive semi-definite function of two rows.
 
     Attributes
@@ -58,13 +70,14 @@ class Kernel(ABC):
             )
         return evaluate(form, rows, others, dtype)
 
-    @abstractmethod
     def compiled_form(self, n_features: int) -> CompiledForm | None:
         """Return the form for compiled code, or None if only a call gives values."""
+        return None
 
-    @abstractmethod
     def diag(self, X: ArrayLike) -> NDArray:
-        """Return k(x, x) for each row x of X."""
+        """Return k(x, x) for each row x of X, by default with one call a row."""
+        rows = self._check_rows("X", X)
+        return np.array([self(rows[i : i + 1])[0, 0] for i in range(rows.shape[0])])
 
     def resolve(
         self, X: Any, rng: Any = None, sample_weight: NDArray | None = None
@@ -92,7 +105,7 @@ class Kernel(ABC):
             )
 
     def _check_rows(self, name: str, rows: Any, n_features: int | None = None) -> Any:
-        rows = check_rows(name, rows, n_features=n_features)
+        rows = _validation.check_rows(name, rows, n_features=n_features)
         self.check_domain(name, rows)
         return rows
 
@@ -101,15 +114,37 @@ class Kernel(ABC):
         return X, X if Y is None else self._check_rows("Y", Y, X.shape[1])
 
 
+def check_bandwidth(name: str, bandwidth: Any) -> float | tuple[float, ...] | str:
+    """Return a bandwidth as a number, a tuple of them, or "median"."""
+    allowed = f"`{name}` must be a number, one number per feature or 'median'"
+    if isinstance(bandwidth, str):
+        if bandwidth != "median":
+            raise ValueError(f"{allowed}, got {bandwidth!r}")
+        return bandwidth
+    if np.ndim(bandwidth) > 1 or np.size(bandwidth) == 0:
+        raise ValueError(f"{allowed}, got shape {np.shape(bandwidth)}")
+    # numbers of NumPy would be printed with their type
+    widths = [np.asarray(width).item() for width in np.atleast_1d(bandwidth)]
+    checked = tuple(_validation.check_positive(name, width) for width in widths)
+    return checked if np.ndim(bandwidth) else checked[0]
+
+
+def _bandwidth_of_features(bandwidth: Any, n_features: int) -> NDArray[np.float64]:
+    if isinstance(bandwidth, tuple) and len(bandwidth) != n_features:
+        raise ValueError(
+            f"`bandwidth` must have one number per feature, {n_features}, "
+            f"got {len(bandwidth)}"
+        )
+    return np.full(n_features, bandwidth, dtype=np.float64)
+
+
 @dataclass(frozen=True)
 class StationaryKernel(Kernel):
     """A kernel of the differences of features, each divided by its bandwidth."""
 
     bandwidth: Any = "median"
     _distance: ClassVar[str] = "euclidean"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "bandwidth", check_bandwidth(self.bandwidth))
+    _rules: ClassVar[dict[str, Rule]] = {"bandwidth": plain(check_bandwidth)}
 
     def resolve(
         self, X: Any, rng: Any = None, sample_weight: NDArray | None = None
@@ -174,7 +209,7 @@ class GaussianKernel(StationaryKernel):
                 raise ValueError(
                     "`gamma` and `bandwidth` are two spellings of one number: give one"
                 )
-            width = math.sqrt(0.5 / check_positive("gamma", gamma))
+            width = math.sqrt(0.5 / _validation.check_positive("gamma", gamma))
             object.__setattr__(self, "bandwidth", width)
         super().__post_init__()
 
@@ -237,11 +272,9 @@ class MaternKernel(StationaryKernel):
         2.5: ("matern-5/2", math.sqrt(5) * _LOG2E),
         math.inf: ("exponential", math.sqrt(0.5 * _LOG2E)),
     }
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        nu = check_real("nu", self.nu, low=0, low_open=True)
-        object.__setattr__(self, "nu", check_choice("nu", nu, self._families))
+    _rules: ClassVar[dict[str, Rule]] = {
+        "nu": plain(_validation.check_choice, choices=_families)
+    }
 
     def _family(self) -> tuple[str, str, float]:
         return "squared", *self._families[self.nu]
@@ -272,7 +305,7 @@ def median_distance(
     """
     n = X.shape[0]
     if n > _MEDIAN_ROWS:
-        rows = random_generator(rng).choice(n, _MEDIAN_ROWS, replace=False)
+        rows = _validation.random_generator(rng).choice(n, _MEDIAN_ROWS, replace=False)
         X = X[rows]
         sample_weight = None if sample_weight is None else sample_weight[rows]
     X = X.astype(np.float64)
@@ -308,36 +341,6 @@ def _sparse_distances(X: Any) -> NDArray[np.float64]:
     return np.sqrt(squares[np.triu_indices(len(squares), 1)])
 
 
-def check_bandwidth(
-    bandwidth: Any, name: str = "bandwidth"
-) -> float | tuple[float, ...] | str:
-    """Return a bandwidth as a number, a tuple of them, or "median"."""
-    allowed = f"`{name}` must be a number, one number per feature or 'median'"
-    if isinstance(bandwidth, str):
-        if bandwidth != "median":
-            raise ValueError(f"{allowed}, got {bandwidth!r}")
-        return bandwidth
-    if np.ndim(bandwidth) == 0:
-        return _check_width(name, bandwidth)
-    if np.ndim(bandwidth) != 1 or len(bandwidth) == 0:
-        raise ValueError(f"{allowed}, got shape {np.shape(bandwidth)}")
-    return tuple(_check_width(name, width) for width in bandwidth)
-
-
-def _check_width(name: str, width: Any) -> float:
-    # numbers of NumPy would be printed with their type
-    return check_positive(name, np.asarray(width).item())
-
-
-def _bandwidth_of_features(bandwidth: Any, n_features: int) -> NDArray[np.float64]:
-    if isinstance(bandwidth, tuple) and len(bandwidth) != n_features:
-        raise ValueError(
-            f"`bandwidth` must have one number per feature, {n_features}, "
-            f"got {len(bandwidth)}"
-        )
-    return np.full(n_features, bandwidth, dtype=np.float64)
-
-
 @dataclass(frozen=True)
 class PolynomialKernel(Kernel):
     r"""Polynomial kernel.
@@ -365,13 +368,11 @@ class PolynomialKernel(Kernel):
     scale: float = 1.0
     offset: float = 1.0
 
-    def __post_init__(self) -> None:
-        degree = check_integer("degree", self.degree, high=_HIGHEST_DEGREE)
-        scale = check_positive("scale", self.scale)
-        offset = check_real("offset", self.offset, low=0, high_open=True)
-        object.__setattr__(self, "degree", degree)
-        object.__setattr__(self, "scale", scale)
-        object.__setattr__(self, "offset", offset)
+    _rules: ClassVar[dict[str, Rule]] = {
+        "degree": plain(_validation.check_integer, high=_HIGHEST_DEGREE),
+        "scale": positive,
+        "offset": not_negative,
+    }
 
     def compiled_form(self, n_features: int) -> CompiledForm:
         """Return what compiled code needs."""
@@ -540,13 +541,200 @@ class GaussianTanimotoKernel(TanimotoKernel):
     """
 
     bandwidth: float = 1.0
-
-    def __post_init__(self) -> None:
-        width = check_positive("bandwidth", self.bandwidth)
-        object.__setattr__(self, "bandwidth", width)
+    _rules: ClassVar[dict[str, Rule]] = {"bandwidth": positive}
 
     def compiled_form(self, n_features: int) -> CompiledForm:
         """Return what compiled code needs."""
         rate = 1 / math.log(2) / self.bandwidth / self.bandwidth
         steepness = min(rate, _STEEPEST)
         return CompiledForm("tanimoto", "complement", np.ones(n_features), steepness)
+
+
+# Rows of a precomputed matrix whose symmetry is checked, and the largest difference as
+# a share of the largest value: far above the rounding of single precision.
+_CHECKED, _ASYMMETRY = 200, 1e-4
+
+
+@dataclass(frozen=True)
+class CallableKernel(Kernel):
+    """Any function of two sets of rows, evaluated tile by tile.
+
+    Parameters
+    ----------
+    function : callable
+        ``function(X, Y)`` returns the matrix of kernel values, of shape (n, m). It must
+        be symmetric and positive semi-definite. It gets CSR arrays where rows are
+        sparse.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nbsketch import CallableKernel
+    >>> CallableKernel(lambda X, Y: X @ Y.T)([[2.0]]).tolist()
+    [[4.0]]
+    """
+
+    function: Callable[[Any, Any], ArrayLike]
+
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise TypeError(f"`function` must be callable, got {self.function!r}")
+
+    def __repr__(self) -> str:
+        name = getattr(self.function, "__qualname__", repr(self.function))
+        return f"CallableKernel(function={name})"
+
+    def __call__(self, X: ArrayLike, Y: ArrayLike | None = None) -> NDArray:
+        """Return the matrix k(X, Y) of shape (n, m); Y is X by default."""
+        rows, others = self._check_pair(X, Y)
+        given: Any = self.function(rows, others)
+        values = given.toarray() if sp.issparse(given) else np.asarray(given)
+        shape = rows.shape[0], others.shape[0]
+        if values.shape != shape or values.dtype.kind not in "fiub":
+            raise ValueError(
+                f"`kernel` must return numbers of shape {shape}, got shape "
+                f"{values.shape} and dtype {values.dtype}"
+            )
+        if not np.isfinite(values).all():
+            raise ValueError("`kernel` must return finite values, got NaN or infinity")
+        return values
+
+
+@dataclass(frozen=True)
+class PrecomputedKernel(Kernel):
+    """The rows of X are kernel values already: k(x, x_j) for each training row x_j.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nbsketch import PrecomputedKernel
+    >>> PrecomputedKernel()(np.eye(3), [0, 2]).tolist()
+    [[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]]
+    """
+
+    takes_sparse: ClassVar[bool] = False
+
+    def __call__(self, X: ArrayLike, Y: ArrayLike | None = None) -> NDArray:
+        """Return the columns Y (indices of training rows; all by default) of X."""
+        rows = self._check_rows("X", X)
+        return rows if Y is None else rows[:, self.check_landmarks(Y, rows.shape[1])]
+
+    def diag(self, X: ArrayLike) -> NDArray:
+        """Return the diagonal of the square matrix X."""
+        K = self._check_rows("X", X)
+        if K.shape[0] != K.shape[1]:
+            raise ValueError(
+                "`X` must be the square matrix of the kernel values of its rows, got "
+                f"shape {K.shape}"
+            )
+        return np.diagonal(K).copy()
+
+    def resolve(
+        self, X: Any, rng: Any = None, sample_weight: NDArray | None = None
+    ) -> PrecomputedKernel:
+        """Return the kernel; square X must be symmetric, checked on some rows."""
+        n = X.shape[0]
+        if n == X.shape[1]:
+            _check_symmetric(X, np.unique(np.linspace(0, n - 1, _CHECKED).astype(int)))
+        return self
+
+    def take(self, rows: NDArray, index: NDArray | None = None) -> NDArray:
+        """Return the indices themselves: they represent the training rows."""
+        return np.arange(rows.shape[1]) if index is None else index
+
+    def check_landmarks(self, landmarks: ArrayLike, n_features: int) -> NDArray:
+        """Return landmarks as an array if they are indices of columns."""
+        index = np.asarray(landmarks)
+        if index.ndim != 1 or index.dtype.kind not in "iu":
+            raise TypeError(
+                "`landmarks` must be indices of training rows when the kernel is "
+                f"precomputed, got shape {index.shape} and dtype {index.dtype}"
+            )
+        _validation.check_indices("landmarks", index, n_features)
+        return index
+
+
+def _check_symmetric(K: NDArray, rows: NDArray) -> None:
+    sample = K[np.ix_(rows, rows)]
+    distance = np.abs(sample - sample.T)
+    i, j = np.unravel_index(distance.argmax(), distance.shape)
+    if distance[i, j] > _ASYMMETRY * np.abs(sample).max():
+        raise ValueError(
+            "`X` must be a symmetric matrix when the kernel is precomputed, got "
+            f"{sample[i, j]:.6g} in row {rows[i]} and column {rows[j]}, but "
+            f"{sample[j, i]:.6g} in row {rows[j]} and column {rows[i]}"
+        )
+
+
+_BY_NAME: dict[str, type[Kernel]] = {
+    "auto": GaussianKernel,  # where an estimator does not learn a better one
+    "gaussian": GaussianKernel,
+    "laplacian": LaplacianKernel,
+    "matern": MaternKernel,
+    "polynomial": PolynomialKernel,
+    "linear": LinearKernel,
+    "sobolev": SobolevKernel,
+    "tanimoto": TanimotoKernel,
+    "gaussian-tanimoto": GaussianTanimotoKernel,
+    "precomputed": PrecomputedKernel,
+}
+
+
+# Kernels whose length scales can be learned, by the family of `_jit.tuning.FAMILIES`.
+LEARNABLE: dict[str, StationaryKernel] = {
+    "gaussian": GaussianKernel(),
+    "matern-1/2": MaternKernel(nu=0.5),
+    "matern-3/2": MaternKernel(nu=1.5),
+    "matern-5/2": MaternKernel(nu=2.5),
+    "laplacian": LaplacianKernel(),
+}
+# Names of kernels whose length scales can be learned, and their families.
+LEARNABLE_NAMES = {
+    name: family
+    for name, kernel in _BY_NAME.items()
+    for family, learnable in LEARNABLE.items()
+    if kernel is type(learnable) and kernel() == learnable
+}
+
+
+def as_kernel(kernel: Any, bandwidth: Any = None, *, prefix: str = "") -> Kernel:
+    """Return a kernel from an object, a name or a function of two sets of rows.
+
+    Parameters
+    ----------
+    kernel : Kernel, str or callable
+        A kernel, one of "auto" (the Gaussian kernel), "gaussian", "laplacian",
+        "matern", "polynomial", "linear", "sobolev", "tanimoto", "gaussian-tanimoto" and
+        "precomputed", or a function ``k(X, Y)``.
+    bandwidth : optional
+        The bandwidth, where `kernel` is the name of a kernel that has one.
+    prefix : str
+        Prefix of the two argument names in error messages, such as ``"output_"``.
+    """
+    name = f"{prefix}kernel"
+    if isinstance(kernel, str):
+        family: Any = _BY_NAME[_validation.check_choice(name, kernel, _BY_NAME)]
+        if bandwidth is None:
+            return family()
+        if "bandwidth" in [field.name for field in fields(family)]:
+            check_bandwidth(f"{prefix}bandwidth", bandwidth)
+            return family(bandwidth=bandwidth)
+        raise ValueError(
+            f"`{prefix}bandwidth` has no meaning for {name}={kernel!r}, "
+            f"got {bandwidth!r}"
+        )
+    if isinstance(kernel, type) and issubclass(kernel, Kernel):
+        raise TypeError(
+            f"`{name}` must be an object or a name, got a class: write "
+            f"{kernel.__name__}()"
+        )
+    if bandwidth is not None:
+        raise ValueError(
+            f"`{prefix}bandwidth` goes with the name of a kernel, got {name}="
+            f"{kernel!r}: set the bandwidth of the object instead"
+        )
+    if isinstance(kernel, Kernel):
+        return kernel
+    if callable(kernel):
+        return CallableKernel(kernel)
+    raise TypeError(f"`{name}` must be a name, a Kernel or a callable, got {kernel!r}")

@@ -126,7 +126,7 @@ class Machine:
 
 
 def stack_weights(
-    residuals: NDArray, sample_weight: NDArray | None = None
+    residuals: NDArray, sample_weight: NDArray | None = None, tolerance: float = 0.0
 ) -> NDArray[np.float64]:
     """Return the weights of the models, (k,).
 
@@ -136,6 +136,9 @@ def stack_weights(
         Left-out residuals; a row with NaN does not count.
     sample_weight : ndarray of shape (n,), default=None
         Weights of the rows. None: ones.
+    tolerance : float, default=0.0
+        Models have no weight, one after the other, as long as the left-out error rises
+        by at most this share of that of all models.
 
     Examples
     --------
@@ -145,14 +148,31 @@ def stack_weights(
     >>> stack_weights(np.stack([good, bad])[:, :, None]).round(2).tolist()
     [1.0, 0.0]
     """
-    k = len(residuals)
     left_out = np.isfinite(residuals).all(axis=(0, 2))
     residuals = residuals[:, left_out]
     w = np.ones(left_out.sum()) if sample_weight is None else sample_weight[left_out]
-    E = np.einsum("n,ind,jnd->ij", w, residuals, residuals, optimize=True) / max(
-        len(w), 1
-    )
-    least = float(E.diagonal().min(initial=np.inf))
+    E = np.einsum("n,ind,jnd->ij", w, residuals, residuals, optimize=True)
+    E /= max(len(w), 1)
+    best, used = _least_weights(E), np.arange(len(E))
+    limit = (1 + tolerance) ** 2 * best @ E @ best
+    while tolerance and len(used) > 1:
+        trials = [np.delete(used, i) for i in range(len(used))]
+        solved = [_least_weights(E[np.ix_(trial, trial)]) for trial in trials]
+        squares = [
+            v @ E[np.ix_(trial, trial)] @ v
+            for v, trial in zip(solved, trials, strict=True)
+        ]
+        least = int(np.argmin(squares))
+        if not squares[least] <= limit:
+            break
+        used, best = trials[least], np.zeros(len(E))
+        best[used] = solved[least]
+    return best
+
+
+def _least_weights(E: NDArray) -> NDArray[np.float64]:
+    """Return the weights for mean products E (k, k) of residuals."""
+    k, least = len(E), float(E.diagonal().min(initial=np.inf))
     if k == 1 or not np.isfinite(least) or least <= 0:
         best = np.argmin(np.nan_to_num(E.diagonal(), nan=np.inf))
         return np.eye(k)[best] if k else np.ones(0)

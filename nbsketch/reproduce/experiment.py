@@ -16,6 +16,8 @@ from nbsketch.reproduce._figures import Panel, save_panels
 from nbsketch.reproduce._report import Row, Rows
 
 RESULTS = Path("results")
+# What is measured: the arguments of each call of `measure`.
+Points = Iterable[tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Experiment:
     """
 
     name: str
-    points: Callable[..., Iterable[tuple[Any, ...]]]
+    points: Callable[..., Points]
     measure: Callable[..., Iterable[Row]]
     summarize: Callable[[Rows], list[Row]] = list
     panels: Callable[[Rows], list[Panel]] | None = None

@@ -14,8 +14,7 @@ report are marked "(added)".
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +24,10 @@ from nbsketch.datasets import Dataset
 from nbsketch.estimators import SketchedKernelRegressor
 from nbsketch.kernels import GaussianKernel
 from nbsketch.reproduce import _report
-from nbsketch.reproduce._data import load, standardized
+from nbsketch.reproduce._data import MaybePath, load, standardized
 from nbsketch.reproduce._figures import Curve, Panel, Style
 from nbsketch.reproduce._report import Row, Rows, column, groups, where
-from nbsketch.reproduce.experiment import Experiment
+from nbsketch.reproduce.experiment import Experiment, Points
 
 WITHOUT, BOOTSTRAP, SPARSE = "without sketch", "bootstrap", "sparse JL"
 # "(added)": not in the report.
@@ -146,9 +145,7 @@ def methods_of(name: str, quick: bool) -> tuple[list[Method], list[Method]]:
     return [Method(WITHOUT, 0), *by_size], by_nonzeros
 
 
-def points(
-    replicates: int, quick: bool, data_home: Path | None = None
-) -> Iterator[tuple[Any, ...]]:
+def points(replicates: int, quick: bool, data_home: MaybePath = None) -> Points:
     """Yield set, the function that draws its parts, methods and run."""
     for name in SPARSE_SIZES:
         draw = parts_of(name, data_home)
@@ -170,7 +167,7 @@ def measure(
         yield {"set": name, **method._asdict(), "replicate": seed, **result}
 
 
-def parts_of(name: str, data_home: Path | None) -> Callable[[int], Parts]:
+def parts_of(name: str, data_home: MaybePath) -> Callable[[int], Parts]:
     """Return a function that draws the parts of a run."""
     if name == SINE:
         return make_sine

@@ -38,7 +38,7 @@ from nbsketch.datasets import DiagonalDesign
 from nbsketch.kernels import LinearKernel
 from nbsketch.reproduce._figures import Curve, Panel
 from nbsketch.reproduce._report import Row, Rows, column, groups, growth
-from nbsketch.reproduce.experiment import Experiment
+from nbsketch.reproduce.experiment import Experiment, Points
 from nbsketch.solvers import filters as spectral
 from nbsketch.solvers.sgm import REGIMES, sgm_regime, solve_sgm
 
@@ -291,7 +291,7 @@ _PROJECTIONS = ("projection", "unequal")
 PLAIN = "sub-sampling"
 
 
-def points(replicates: int, quick: bool) -> list[tuple[int, int]]:
+def points(replicates: int, quick: bool) -> Points:
     """Return replicate and number of rows; each has its own inputs."""
     return list(product(range(replicates), QUICK_SIZES if quick else SIZES))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +10,7 @@ import sklearn.datasets
 from numpy.typing import NDArray
 from sklearn.model_selection import KFold
 
-from nbsketch.reproduce._data import load
+from nbsketch.reproduce._data import MaybePath, load
 
 FRACTIONS = (0.8, 0.2)
 REGRESSION, CLASSIFICATION = "regression", "classification"
@@ -98,7 +97,7 @@ class Problem(NamedTuple):
         """Name of the problem: the set, and the kind of split unless random."""
         return f"{self.set}, {self.label}" if self.label else self.set
 
-    def table(self, data_home: Path | None) -> Table:
+    def table(self, data_home: MaybePath) -> Table:
         """Return rows and targets."""
         X, y = self.read(self.set) if self.read else _read(self.set, data_home)
         if self.task == CLASSIFICATION:
@@ -106,7 +105,7 @@ class Problem(NamedTuple):
         return Table(X, np.asarray(y))
 
 
-def _read(name: str, data_home: Path | None) -> tuple[Any, Any]:
+def _read(name: str, data_home: MaybePath) -> tuple[Any, Any]:
     loader = name.replace("-", "_")
     if name in _OF_SCIKIT_LEARN:
         return getattr(sklearn.datasets, f"load_{loader}")(return_X_y=True)

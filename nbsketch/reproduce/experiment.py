@@ -67,10 +67,9 @@ class Experiment:
         return ENTRIES.get(entry.get("like", ""), {}) | entry
 
     @property
-    def replicates(self) -> tuple[int, int]:
+    def replicates(self) -> list[int]:
         """Default number of replicates, and that of the quick experiment."""
-        usual, quick = self.entry["replicates"]
-        return usual, quick
+        return self.entry["replicates"]
 
     @property
     def options(self) -> set[str]:

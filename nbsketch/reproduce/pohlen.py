@@ -184,11 +184,9 @@ def summarize(rows: Rows) -> list[Row]:
 def _largest(table: Rows) -> list[Row]:
     """Return the rows of the largest size on each set, and all of sparse JL."""
     results = []
-    for one in groups(table, "set").values():
-        largest = max(row["size"] for row in one if row["nonzeros"] is None)
-        results += [
-            row for row in one if row["nonzeros"] or row["size"] in (0, largest)
-        ]
+    for group in groups(table, "set").values():
+        sizes = 0, max(row["size"] for row in group if row["nonzeros"] is None)
+        results += [row for row in group if row["nonzeros"] or row["size"] in sizes]
     return results
 
 
@@ -212,11 +210,11 @@ def _curves(table: Rows) -> Iterator[Curve]:
 
 
 def _sparsity(table: Rows) -> Iterator[Curve]:
-    grouped = groups(where(table, method=SPARSE), "set")
-    for i, ((name,), one) in enumerate(grouped.items()):
-        errors = column(one, "error")
-        nonzeros = column(one, "nonzeros")
-        yield Curve(name, nonzeros, errors / errors[-1], style=Style(f"C{i}", "o"))
+    sparse = groups(where(table, method=SPARSE), "set")
+    for i, ((name,), group) in enumerate(sparse.items()):
+        errors = column(group, "error")
+        style = Style(f"C{i}", "o")
+        yield Curve(name, column(group, "nonzeros"), errors / errors[-1], style=style)
 
 
 run = Experiment("pohlen", points, measure, summarize, panels, _largest)

@@ -368,11 +368,11 @@ def _curves(
     """
     grouped = groups(values, "part", "series", "source")
     for (part, series, source), rows in grouped.items():
-        sizes = {n: column(one, "value") for (n,), one in groups(rows, "n").items()}
-        whole = {n: y for n, y in sizes.items() if not np.isnan(y).any()}
-        if len(whole) > 1:
-            curves = np.column_stack(list(whole.values()))
-            yield (part, series, float(source)), (np.array(list(whole)), curves)
+        sizes = {n: column(size, "value") for (n,), size in groups(rows, "n").items()}
+        complete = {n: y for n, y in sizes.items() if not np.isnan(y).any()}
+        if len(complete) > 1:
+            curves = np.column_stack(list(complete.values()))
+            yield (part, series, float(source)), (np.array(list(complete)), curves)
 
 
 run = Experiment("rates", points, measure, summarize, panels)

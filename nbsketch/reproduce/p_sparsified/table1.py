@@ -121,7 +121,7 @@ def make_rings(
     growth = (0.4 + 0.45 * (1 - np.exp(-age / 8))) * np.exp(0.06 * rng.normal(size=n))
     shape, tilt = rng.uniform(0.6, 0.9, n), rng.normal(0, 0.3, n)
     light = rng.uniform(0.7, 1.0, n)
-    images = [_ellipse(*one) for one in zip(growth, shape, tilt, strict=True)]
+    images = [_ellipse(*shapes) for shapes in zip(growth, shape, tilt, strict=True)]
     X = light[:, None] * np.stack(images)
     X += 0.02 * rng.normal(size=X.shape)
     names = tuple(f"pixel_{i}" for i in range(_SIDE**2))

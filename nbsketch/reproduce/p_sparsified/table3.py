@@ -122,9 +122,10 @@ def measure(name: str, replicate: int, n: int) -> Iterator[Row]:
     row = {"kernel": name, "n": n, "replicate": replicate}
     row |= {"radius": advice.radius**2, "dimension": advice.statistical_dimension}
     for risk, levels in OUTPUTS.items():
-        output = QuantileOutput(levels)
-        is_small, arguments = n <= _MOST_RISK_ROWS, (X, kernel, output, advice)
-        row[risk] = excess_risk(*arguments, replicate) if is_small else None
+        row[risk] = None
+        if n <= _MOST_RISK_ROWS:
+            output = QuantileOutput(levels)
+            row[risk] = excess_risk(X, kernel, output, advice, replicate)
     yield row
 
 

@@ -154,8 +154,8 @@ def summarize(rows: Rows) -> list[Row]:
                 scanned = where(group, scan=scan)
                 x, y = column(scanned, scan), column(scanned, unit)
                 slope, half_width = log_log_slope(x, y)
-                said = "; ".join(map(str, counts.pop(0)))
-                text = f"{slope:.2f} ± {half_width:.2f} [{said}]"
+                stated = "; ".join(map(str, counts.pop(0)))
+                text = f"{slope:.2f} ± {half_width:.2f} [{stated}]"
                 row[f"{quantity}, {scan}"] = text
         table.append(row)
     return table

@@ -208,7 +208,7 @@ def summarize_rates(rows: Rows) -> list[Row]:
     table = []
     for name, quantity in product(STATED, STATED["IOKR"]):
         sizes = _report.groups(where(rows, name=name), "n")
-        curves = np.column_stack([column(one, quantity) for one in sizes.values()])
+        curves = np.column_stack([column(size, quantity) for size in sizes.values()])
         row = {"name": name, "quantity": quantity, "stated": STATED[name][quantity]}
         table.append(row | _report.growth([n for (n,) in sizes], curves))
     return table

@@ -405,8 +405,8 @@ def methods(task: str) -> dict[str, Method]:
 
 def methods_of(problem: problems.Problem) -> dict[str, Method]:
     """Return those of its task; for dependent rows, also one that is told so."""
-    told = {BLOCKS: Method(partial(blocks, problem.groups))} if problem.label else {}
-    return methods(problem.task) | told
+    by_blocks = Method(partial(blocks, problem.groups))
+    return methods(problem.task) | ({BLOCKS: by_blocks} if problem.label else {})
 
 
 def is_available(package: str) -> bool:

@@ -567,6 +567,15 @@ def test_every_experiment_has_its_module():
         assert {"replicates", "quick", "out"} <= options_of(name) <= set(cli._OPTIONS)
 
 
+def test_every_experiment_has_its_texts():
+    for entry in reproduce.ENTRIES.values():
+        known = reproduce.ENTRIES.get(entry.get("like"), {}) | entry
+        assert {"title", "replicates", "label", "notes"} <= known.keys()
+    unseen = runner("unseen").entry
+    assert unseen["notes"] == runner("tabular").entry["notes"]
+    assert unseen["preface"].startswith("Sets from R's packages")
+
+
 def test_style_is_that_of_the_label():
     assert _figures.style_of("p-SR, p = 20/n (added)") == _figures.STYLES["p-SR"]
     assert _figures.style_of("5/n-SG") != _figures.style_of("50/n-SG")
@@ -581,7 +590,7 @@ def test_summary():
         for method, times in (("without sketch", (6.0, 7.0)), ("20/n-SR", (2.0, 5.0)))
         for seconds in times
     ]
-    first, second = methods.compare(rows, ["loss"], min, {})
+    first, second = methods.compare(rows, ["loss"], min)
     assert (first["seconds"], first["faster"]) == (6.0, None)
     assert (second["seconds"], second["faster"]) == (2.0, 3.0)
     assert list(second)[:4] == ["set", "method", "loss", "loss_deviation"]

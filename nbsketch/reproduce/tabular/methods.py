@@ -21,7 +21,6 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils import _safe_indexing
 
 import nbsketch
 from nbsketch import estimators
@@ -189,13 +188,11 @@ def _joined(models: list[Any], task: str) -> Predict:
     return predict
 
 
-def held_out_rows(
-    X: Any, y: NDArray, seed: int, share: float
-) -> list[tuple[Any, NDArray]]:
+def held_out_rows(X: Any, y: NDArray, seed: int, share: float) -> list[problems.Table]:
     """Return a share of the rows and targets at random, and the others."""
     order = np.random.default_rng(seed).permutation(len(y))
     parts = np.split(order, [max(1, round(share * len(y)))])
-    return [(_safe_indexing(X, part), y[part]) for part in parts]
+    return [problems.Table(X, y).rows(part) for part in parts]
 
 
 def histograms(task: str, X: Any, y: NDArray, seed: int) -> Predict:

@@ -13,7 +13,7 @@ report are marked "(added)".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -45,7 +45,6 @@ SINE_VARIANCE = 0.25
 GRID = 10.0 ** np.arange(-9, 4)
 
 Pair = tuple[NDArray, NDArray]
-Predict = Callable[[NDArray], NDArray]
 
 
 class Parts(NamedTuple):
@@ -93,20 +92,19 @@ def split(data: Dataset, seed: int) -> Parts:
 def evaluate(parts: Parts, method: Method, seed: int) -> dict[str, float]:
     """Choose h and penalty on the evaluation rows; return test error and fit time."""
     errors = [
-        [_error(p, *parts.evaluation) for p in fit(parts.train, method, h, GRID, seed)]
-        for h in GRID
+        [_error(model, *parts.evaluation) for model in fits]
+        for fits in (fit(parts.train, method, h, GRID, seed) for h in GRID)
     ]
     i, j = np.unravel_index(np.argmin(errors), np.shape(errors))
-    (predict,), seconds = _report.timed(
-        fit, parts.train, method, GRID[i], [GRID[j]], seed
-    )
-    return {"error": _error(predict, *parts.test), "seconds": seconds}
+    best = parts.train, method, GRID[i], GRID[[j]], seed
+    (model,), seconds = _report.timed(fit, *best)
+    return {"error": _error(model, *parts.test), "seconds": seconds}
 
 
 def fit(
-    train: Pair, method: Method, h: float, alphas: Iterable[float], seed: int
-) -> list[Predict]:
-    """Return a function that predicts for each penalty.
+    train: Pair, method: Method, h: float, alphas: NDArray, seed: int
+) -> Sequence[SketchedKernelRegressor]:
+    """Return a model for each penalty.
 
     A bootstrap model is exact, on as many rows drawn with replacement as its size.
     """
@@ -114,18 +112,14 @@ def fit(
     if method.method == BOOTSTRAP:
         rows = np.random.default_rng(seed).integers(len(y), size=method.size)
         X, y = X[rows], y[rows]
-    model = SketchedKernelRegressor(
-        GaussianKernel(h**0.5),
-        sketch=method.recipe(),
-        fit_intercept=False,
-        random_state=seed,
-    )
-    return [fitted.predict for fitted in model.fit_path(X, y, alphas)]
+    kernel, sketch = GaussianKernel(h**0.5), method.recipe()
+    return SketchedKernelRegressor(
+        kernel, sketch=sketch, fit_intercept=False, random_state=seed
+    ).fit_path(X, y, alphas)
 
 
-def _error(predict: Predict, X: NDArray, y: NDArray) -> float:
-    """Return the mean squared error."""
-    return float(np.mean((predict(X) - y) ** 2))
+def _error(model: SketchedKernelRegressor, X: NDArray, y: NDArray) -> float:
+    return float(np.mean((model.predict(X) - y) ** 2))
 
 
 SINE = "sine"

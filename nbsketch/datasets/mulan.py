@@ -42,8 +42,6 @@ class TargetSet(Entry):
 LABEL_SETS = _files.read_entries(LabelSet, "multilabel")
 TARGET_SETS = _files.read_entries(TargetSet, "multitarget")
 IMAGES = _files.read_entries(Entry, "images")
-
-
 _NO_DOWNLOAD = (
     "Without effect: the source is a RAR archive, which Python cannot unpack."
 )

@@ -186,8 +186,8 @@ run = Experiment(
     measure,
     summary.summarize,
     summary.panels,
-    printed,
-    summary.page_tables,
-    remarks,
-    _KEY,
+    printed=printed,
+    tables=summary.page_tables,
+    remarks=remarks,
+    key=_KEY,
 )

@@ -24,10 +24,6 @@ _FOLDS = 5
 _TIMES, _PATIENT = (1, 0, 3, 4), 0
 
 
-# Rows from which a set has fewer splits, and both numbers of splits.
-_LARGE, _SPLITS, _SPLITS_LARGE = 2000, 5, 3
-
-
 class Table(NamedTuple):
     """Rows and targets; labels are integers from 0.
 
@@ -45,7 +41,7 @@ class Table(NamedTuple):
     @property
     def splits(self) -> int:
         """Splits by default: five below 2000 rows, three above."""
-        return _SPLITS if len(self.y) < _LARGE else _SPLITS_LARGE
+        return 5 if len(self.y) < 2000 else 3
 
     def rows(self, index: NDArray) -> Table:
         """Return some rows."""

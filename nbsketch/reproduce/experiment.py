@@ -156,6 +156,6 @@ def measure_all(
             for row in measure(*point):
                 rows.append(row)
                 if file:
-                    _report.append_csv(row, file)
+                    _report.write_csv([row], file, "a" if file.exists() else "w")
             progress.step(label.format(*point))
     return rows

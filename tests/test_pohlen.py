@@ -89,11 +89,11 @@ def test_bootstrap_is_one_model_of_sampled_rows():
     X, y = parts.train
     alpha, h, size = 1e-2, 0.7, 10
     method = Method(BOOTSTRAP, size)
-    (predict,) = pohlen.fit(parts.train, method, h, [alpha], seed=3)
+    (model,) = pohlen.fit(parts.train, method, h, [alpha], seed=3)
     rows = np.random.default_rng(3).integers(len(y), size=size)
     ridge = KernelRidge(alpha=size * alpha, kernel="rbf", gamma=1 / (2 * h))
     expected = ridge.fit(X[rows], y[rows]).predict(parts.test[0])
-    assert_allclose(predict(parts.test[0]), expected, rtol=1e-6, atol=1e-9)
+    assert_allclose(model.predict(parts.test[0]), expected, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", [WITHOUT, *SKETCHES, BOOTSTRAP, SPARSE])

@@ -451,13 +451,13 @@ def test_no_matplotlib_is_said_before_any_fit(monkeypatch, tmp_path, capsys):
 def test_fourier_features_are_solved_as_a_linear_model(tiny_figures):
     X, y = make_friedman_outliers(300, random_state=0)
     problem = figures.FIGURES["figure5"]
-    fitted = figures._fit_fourier(problem, 20, 0, (X, y))
+    predict, landmarks = figures._fit_fourier(problem, 20, 0, (X, y))
     features = RandomFourierFeatures(figures._KERNEL, size=20, random_state=0)
     Z = features.fit_transform(X)
     ridge = Z.T @ Z / 300 + problem.alpha * np.eye(20)
     w = np.linalg.solve(ridge, Z.T @ y / 300)
-    assert fitted.landmarks == 0
-    assert_allclose(fitted.predict(X), Z @ w, rtol=1e-4, atol=1e-4)
+    assert landmarks == 0
+    assert_allclose(predict(X), Z @ w, rtol=1e-4, atol=1e-4)
 
 
 def test_figures_are_numbered_as_in_the_paper():
@@ -481,11 +481,11 @@ def test_outliers_have_the_stated_variance_in_an_experiment_of_their_own():
 
 def test_data_are_the_same_for_all_sketches(tiny_figures):
     problem = figures.FIGURES["figure1"]
-    one = figures.series_of(problem, quick=True)["sub-sampling"]
+    fit, sizes = figures.series_of(problem, quick=True)["sub-sampling"]
     rows = [
         row
-        for replicate, name, size in product(range(2), "ab", one.sizes)
-        for row in figures.measure(problem, name, one, size, replicate)
+        for replicate, name, size in product(range(2), "ab", sizes)
+        for row in figures.measure(problem, name, fit, size, replicate, False)
     ]
     errors = np.array([row["error"] for row in rows]).reshape(2, 2, -1)
     assert_allclose(errors[:, 0], errors[:, 1])
@@ -567,6 +567,15 @@ def test_every_experiment_has_its_module():
         assert {"replicates", "quick", "out"} <= options_of(name) <= set(cli._OPTIONS)
 
 
+def test_every_experiment_has_its_texts():
+    for entry in reproduce.ENTRIES.values():
+        known = reproduce.ENTRIES.get(entry.get("like"), {}) | entry
+        assert {"title", "replicates", "label", "notes"} <= known.keys()
+    unseen = runner("unseen").entry
+    assert unseen["notes"] == runner("tabular").entry["notes"]
+    assert unseen["preface"].startswith("Sets from R's packages")
+
+
 def test_style_is_that_of_the_label():
     assert _figures.style_of("p-SR, p = 20/n (added)") == _figures.STYLES["p-SR"]
     assert _figures.style_of("5/n-SG") != _figures.style_of("50/n-SG")
@@ -581,7 +590,7 @@ def test_summary():
         for method, times in (("without sketch", (6.0, 7.0)), ("20/n-SR", (2.0, 5.0)))
         for seconds in times
     ]
-    first, second = methods.compare(rows, ["loss"], min, {})
+    first, second = methods.compare(rows, ["loss"], min)
     assert (first["seconds"], first["faster"]) == (6.0, None)
     assert (second["seconds"], second["faster"]) == (2.0, 3.0)
     assert list(second)[:4] == ["set", "method", "loss", "loss_deviation"]

@@ -11,8 +11,7 @@ import socket
 import tomllib
 import warnings
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
@@ -76,14 +75,18 @@ def fetch_through_sklearn(
     fetcher: Callable[..., Any], missing: FileNotFoundError, **options: Any
 ) -> Any:
     """Return the result of a downloader of scikit-learn, or raise `missing` again."""
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(_TIMEOUT)  # the downloaders have no option for it
     try:
-        with _limited_wait(), warnings.catch_warnings():
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about a second attempt
             return fetcher(n_retries=1, delay=0.1, **options)
     # An identifier unknown to OpenML, or a file that cannot be parsed, is a ValueError.
     except (*_DOWNLOAD_ERRORS, ValueError) as error:
         message = f"{missing} Through scikit-learn it failed too: {error}."
         raise FileNotFoundError(message) from None
+    finally:
+        socket.setdefaulttimeout(before)
 
 
 def fetch(url: str) -> bytes:
@@ -91,17 +94,6 @@ def fetch(url: str) -> bytes:
     with urlopen(url, timeout=_TIMEOUT) as answer:
         content: bytes = answer.read()
     return content
-
-
-@contextmanager
-def _limited_wait() -> Iterator[None]:
-    """Set a timeout for downloaders without an option for it."""
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(_TIMEOUT)
-    try:
-        yield
-    finally:
-        socket.setdefaulttimeout(before)
 
 
 def _folders(data_home: str | os.PathLike | None) -> list[Path]:

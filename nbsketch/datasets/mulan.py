@@ -42,8 +42,6 @@ class TargetSet(Entry):
 LABEL_SETS = _files.read_entries(LabelSet, "multilabel")
 TARGET_SETS = _files.read_entries(TargetSet, "multitarget")
 IMAGES = _files.read_entries(Entry, "images")
-
-
 _NO_DOWNLOAD = (
     "Without effect: the source is a RAR archive, which Python cannot unpack."
 )
@@ -195,22 +193,16 @@ def target_loader(name: str) -> Loader:
         >>> {loader}()  # doctest: +SKIP
         {example}
         """
-        return _load_targets(entry, data_home, preparation, download)
+        check_choice("preparation", preparation, ("plain", "paper"))
+        names, X, Y, n_train = _read_targets(entry, data_home, download)
+        if preparation == "plain":
+            X = _fill_with_training_mean(X, n_train)
+        else:
+            X = np.where(np.isnan(X), 0.0, X)
+            Y = np.trunc(Y) if entry.is_truncated else Y
+        return Dataset(name, X, Y, names, entry.target_names, n_train)
 
     return _files.described(load, entry)
-
-
-def _load_targets(
-    entry: TargetSet, data_home: Folder, preparation: str, download: bool
-) -> Dataset:
-    check_choice("preparation", preparation, ("plain", "paper"))
-    feature_names, X, Y, n_train = _read_targets(entry, data_home, download)
-    if preparation == "plain":
-        X = _fill_with_training_mean(X, n_train)
-    else:
-        X = np.where(np.isnan(X), 0.0, X)
-        Y = np.trunc(Y) if entry.is_truncated else Y
-    return Dataset(entry.name, X, Y, feature_names, entry.target_names, n_train)
 
 
 def _read_targets(

@@ -104,12 +104,8 @@ def make_friedman_outliers(
     rows = rng.choice(n_samples, n_outliers, replace=False)
     draws = rng.standard_normal((n_outliers, n_features))
     X[rows] = _OUTLIER_MEAN + outlier_std * draws
-    return X, _additive(X) + errors
-
-
-def _additive(X: NDArray) -> NDArray:
     step = 4 / (1 + np.exp(-20 * (X[:, 1] - 0.5)))
-    return 0.1 * np.exp(4 * X[:, 0]) + step + X[:, 2:5] @ [3.0, 2.0, 1.0]
+    return X, 0.1 * np.exp(4 * X[:, 0]) + step + X[:, 2:5] @ [3.0, 2.0, 1.0] + errors
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,10 @@ from nbsketch import datasets
 from nbsketch._progress import Progress
 from nbsketch.reproduce._report import timed
 
+MaybePath = Path | None
 
-def load(name: str, data_home: Path | None, **options: Any) -> Any:
+
+def load(name: str, data_home: MaybePath, **options: Any) -> Any:
     """Return what the loader of a set returns."""
     return getattr(datasets, f"load_{name}")(data_home=data_home, **options)
 

@@ -43,21 +43,14 @@ def as_markdown(rows: Rows, title: str, notes: Sequence[str] = ()) -> str:
     return "\n".join([f"# {title}", "", head, rule, *body, "", "\n\n".join(notes), ""])
 
 
-def write_csv(rows: Rows, path: Path) -> None:
-    """Write rows to a CSV file."""
+def write_csv(rows: Rows, path: Path, mode: str = "w") -> None:
+    """Write rows to a CSV file; with the mode "a" to its end, without a header."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with path.open(mode, newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]))
-        writer.writeheader()
+        if mode == "w":
+            writer.writeheader()
         writer.writerows(rows)
-
-
-def append_csv(row: Row, path: Path) -> None:
-    """Write a row to the end of a CSV file with its columns, which may be new."""
-    if not path.exists():
-        return write_csv([row], path)
-    with path.open("a", newline="", encoding="utf-8") as file:
-        csv.DictWriter(file, fieldnames=list(row)).writerow(row)
 
 
 def read_csv(path: Path) -> list[Row]:

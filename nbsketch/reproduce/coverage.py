@@ -20,7 +20,7 @@ from nbsketch.estimators.regressor import SketchedKernelRegressor
 from nbsketch.kernels import GaussianKernel
 from nbsketch.losses import PinballLoss
 from nbsketch.reproduce._report import Row
-from nbsketch.reproduce.experiment import Experiment
+from nbsketch.reproduce.experiment import Experiment, Points
 
 COVERAGES = 0.8, 0.9, 0.95
 # Rows of training and of test in each draw, and rows of one update.
@@ -111,9 +111,7 @@ def drawn(name: str, rng: np.random.Generator) -> Draw:
     return Draw(X[:_ROWS], y[:_ROWS], X[_ROWS:], y[_ROWS:], groups, weights)
 
 
-def points(
-    replicates: int, quick: bool, sets: Sequence[str] | None = None
-) -> list[tuple[str, int]]:
+def points(replicates: int, quick: bool, sets: Sequence[str] | None = None) -> Points:
     """Return settings, and the number of draws of the rows."""
     return [(name, replicates) for name in sets or SETTINGS]
 

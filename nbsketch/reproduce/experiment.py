@@ -16,6 +16,8 @@ from nbsketch.reproduce._figures import Panel, save_panels
 from nbsketch.reproduce._report import Row, Rows
 
 RESULTS = Path("results")
+# What is measured: the arguments of each call of `measure`.
+Points = Iterable[tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Experiment:
     """
 
     name: str
-    points: Callable[..., Iterable[tuple[Any, ...]]]
+    points: Callable[..., Points]
     measure: Callable[..., Iterable[Row]]
     summarize: Callable[[Rows], list[Row]] = list
     panels: Callable[[Rows], list[Panel]] | None = None
@@ -65,10 +67,9 @@ class Experiment:
         return ENTRIES.get(entry.get("like", ""), {}) | entry
 
     @property
-    def replicates(self) -> tuple[int, int]:
+    def replicates(self) -> list[int]:
         """Default number of replicates, and that of the quick experiment."""
-        usual, quick = self.entry["replicates"]
-        return usual, quick
+        return self.entry["replicates"]
 
     @property
     def options(self) -> set[str]:
@@ -155,6 +156,6 @@ def measure_all(
             for row in measure(*point):
                 rows.append(row)
                 if file:
-                    _report.append_csv(row, file)
+                    _report.write_csv([row], file, "a" if file.exists() else "w")
             progress.step(label.format(*point))
     return rows

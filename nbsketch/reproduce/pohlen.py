@@ -13,9 +13,8 @@ report are marked "(added)".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +24,10 @@ from nbsketch.datasets import Dataset
 from nbsketch.estimators import SketchedKernelRegressor
 from nbsketch.kernels import GaussianKernel
 from nbsketch.reproduce import _report
-from nbsketch.reproduce._data import load, standardized
+from nbsketch.reproduce._data import MaybePath, load, standardized
 from nbsketch.reproduce._figures import Curve, Panel, Style
 from nbsketch.reproduce._report import Row, Rows, column, groups, where
-from nbsketch.reproduce.experiment import Experiment
+from nbsketch.reproduce.experiment import Experiment, Points
 
 WITHOUT, BOOTSTRAP, SPARSE = "without sketch", "bootstrap", "sparse JL"
 # "(added)": not in the report.
@@ -46,7 +45,6 @@ SINE_VARIANCE = 0.25
 GRID = 10.0 ** np.arange(-9, 4)
 
 Pair = tuple[NDArray, NDArray]
-Predict = Callable[[NDArray], NDArray]
 
 
 class Parts(NamedTuple):
@@ -94,20 +92,19 @@ def split(data: Dataset, seed: int) -> Parts:
 def evaluate(parts: Parts, method: Method, seed: int) -> dict[str, float]:
     """Choose h and penalty on the evaluation rows; return test error and fit time."""
     errors = [
-        [_error(p, *parts.evaluation) for p in fit(parts.train, method, h, GRID, seed)]
-        for h in GRID
+        [_error(model, *parts.evaluation) for model in fits]
+        for fits in (fit(parts.train, method, h, GRID, seed) for h in GRID)
     ]
     i, j = np.unravel_index(np.argmin(errors), np.shape(errors))
-    (predict,), seconds = _report.timed(
-        fit, parts.train, method, GRID[i], [GRID[j]], seed
-    )
-    return {"error": _error(predict, *parts.test), "seconds": seconds}
+    best = parts.train, method, GRID[i], GRID[[j]], seed
+    (model,), seconds = _report.timed(fit, *best)
+    return {"error": _error(model, *parts.test), "seconds": seconds}
 
 
 def fit(
-    train: Pair, method: Method, h: float, alphas: Iterable[float], seed: int
-) -> list[Predict]:
-    """Return a function that predicts for each penalty.
+    train: Pair, method: Method, h: float, alphas: NDArray, seed: int
+) -> Sequence[SketchedKernelRegressor]:
+    """Return a model for each penalty.
 
     A bootstrap model is exact, on as many rows drawn with replacement as its size.
     """
@@ -115,18 +112,14 @@ def fit(
     if method.method == BOOTSTRAP:
         rows = np.random.default_rng(seed).integers(len(y), size=method.size)
         X, y = X[rows], y[rows]
-    model = SketchedKernelRegressor(
-        GaussianKernel(h**0.5),
-        sketch=method.recipe(),
-        fit_intercept=False,
-        random_state=seed,
-    )
-    return [fitted.predict for fitted in model.fit_path(X, y, alphas)]
+    kernel, sketch = GaussianKernel(h**0.5), method.recipe()
+    return SketchedKernelRegressor(
+        kernel, sketch=sketch, fit_intercept=False, random_state=seed
+    ).fit_path(X, y, alphas)
 
 
-def _error(predict: Predict, X: NDArray, y: NDArray) -> float:
-    """Return the mean squared error."""
-    return float(np.mean((predict(X) - y) ** 2))
+def _error(model: SketchedKernelRegressor, X: NDArray, y: NDArray) -> float:
+    return float(np.mean((model.predict(X) - y) ** 2))
 
 
 SINE = "sine"
@@ -146,9 +139,7 @@ def methods_of(name: str, quick: bool) -> tuple[list[Method], list[Method]]:
     return [Method(WITHOUT, 0), *by_size], by_nonzeros
 
 
-def points(
-    replicates: int, quick: bool, data_home: Path | None = None
-) -> Iterator[tuple[Any, ...]]:
+def points(replicates: int, quick: bool, data_home: MaybePath = None) -> Points:
     """Yield set, the function that draws its parts, methods and run."""
     for name in SPARSE_SIZES:
         draw = parts_of(name, data_home)
@@ -170,7 +161,7 @@ def measure(
         yield {"set": name, **method._asdict(), "replicate": seed, **result}
 
 
-def parts_of(name: str, data_home: Path | None) -> Callable[[int], Parts]:
+def parts_of(name: str, data_home: MaybePath) -> Callable[[int], Parts]:
     """Return a function that draws the parts of a run."""
     if name == SINE:
         return make_sine
@@ -187,11 +178,9 @@ def summarize(rows: Rows) -> list[Row]:
 def _largest(table: Rows) -> list[Row]:
     """Return the rows of the largest size on each set, and all of sparse JL."""
     results = []
-    for one in groups(table, "set").values():
-        largest = max(row["size"] for row in one if row["nonzeros"] is None)
-        results += [
-            row for row in one if row["nonzeros"] or row["size"] in (0, largest)
-        ]
+    for group in groups(table, "set").values():
+        sizes = 0, max(row["size"] for row in group if row["nonzeros"] is None)
+        results += [row for row in group if row["nonzeros"] or row["size"] in sizes]
     return results
 
 
@@ -215,11 +204,11 @@ def _curves(table: Rows) -> Iterator[Curve]:
 
 
 def _sparsity(table: Rows) -> Iterator[Curve]:
-    grouped = groups(where(table, method=SPARSE), "set")
-    for i, ((name,), one) in enumerate(grouped.items()):
-        errors = column(one, "error")
-        nonzeros = column(one, "nonzeros")
-        yield Curve(name, nonzeros, errors / errors[-1], style=Style(f"C{i}", "o"))
+    sparse = groups(where(table, method=SPARSE), "set")
+    for i, ((name,), group) in enumerate(sparse.items()):
+        errors = column(group, "error")
+        style = Style(f"C{i}", "o")
+        yield Curve(name, column(group, "nonzeros"), errors / errors[-1], style=style)
 
 
 run = Experiment("pohlen", points, measure, summarize, panels, _largest)

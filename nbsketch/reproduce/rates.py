@@ -38,7 +38,7 @@ from nbsketch.datasets import DiagonalDesign
 from nbsketch.kernels import LinearKernel
 from nbsketch.reproduce._figures import Curve, Panel
 from nbsketch.reproduce._report import Row, Rows, column, groups, growth
-from nbsketch.reproduce.experiment import Experiment
+from nbsketch.reproduce.experiment import Experiment, Points
 from nbsketch.solvers import filters as spectral
 from nbsketch.solvers.sgm import REGIMES, sgm_regime, solve_sgm
 
@@ -291,7 +291,7 @@ _PROJECTIONS = ("projection", "unequal")
 PLAIN = "sub-sampling"
 
 
-def points(replicates: int, quick: bool) -> list[tuple[int, int]]:
+def points(replicates: int, quick: bool) -> Points:
     """Return replicate and number of rows; each has its own inputs."""
     return list(product(range(replicates), QUICK_SIZES if quick else SIZES))
 
@@ -368,11 +368,11 @@ def _curves(
     """
     grouped = groups(values, "part", "series", "source")
     for (part, series, source), rows in grouped.items():
-        sizes = {n: column(one, "value") for (n,), one in groups(rows, "n").items()}
-        whole = {n: y for n, y in sizes.items() if not np.isnan(y).any()}
-        if len(whole) > 1:
-            curves = np.column_stack(list(whole.values()))
-            yield (part, series, float(source)), (np.array(list(whole)), curves)
+        sizes = {n: column(size, "value") for (n,), size in groups(rows, "n").items()}
+        complete = {n: y for n, y in sizes.items() if not np.isnan(y).any()}
+        if len(complete) > 1:
+            curves = np.column_stack(list(complete.values()))
+            yield (part, series, float(source)), (np.array(list(complete)), curves)
 
 
 run = Experiment("rates", points, measure, summarize, panels)

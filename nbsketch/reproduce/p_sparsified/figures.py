@@ -44,7 +44,7 @@ from nbsketch.fitting.plan import StochasticSolver
 from nbsketch.kernels import GaussianKernel
 from nbsketch.reproduce._figures import Panel, curves_of
 from nbsketch.reproduce._report import Row, Rows, groups, summarized, timed, where
-from nbsketch.reproduce.experiment import Experiment
+from nbsketch.reproduce.experiment import Experiment, Points
 from nbsketch.reproduce.p_sparsified.methods import ACCUMULATED
 from nbsketch.solvers.newton import solve_scalar
 
@@ -72,27 +72,17 @@ class Problem(NamedTuple):
     outlier_std: float = 0.25
 
 
-class Fitted(NamedTuple):
-    """A function that predicts, and the number of training rows that it needs."""
-
-    predict: Callable[[NDArray], NDArray]
-    landmarks: int
-
-
 Data = tuple[NDArray, NDArray]
+# A function that predicts, and the number of training rows that it needs.
+Fitted = tuple[Callable[[NDArray], NDArray], int]
 # Fits a size with a seed.
 Fit = Callable[[Problem, int, int, Data], Fitted]
 
 
-class Series(NamedTuple):
-    """A method, and its sizes."""
-
-    fit: Fit
-    sizes: Sequence[int]
-
-
-def series_of(problem: Problem, quick: bool = False) -> dict[str, Series]:
-    """Return the methods of a figure by name."""
+def series_of(
+    problem: Problem, quick: bool = False
+) -> dict[str, tuple[Fit, Sequence[int]]]:
+    """Return the methods of a figure by name, and their sizes."""
     sizes = QUICK_SIZES if quick else SIZES
     landmarks = sizes + (QUICK_LANDMARKS if quick else MANY_LANDMARKS)
     kind = f"n-S{problem.law[0].upper()}"
@@ -112,8 +102,8 @@ def series_of(problem: Problem, quick: bool = False) -> dict[str, Series]:
             partial(sparsified, _ADAM_NONZEROS), _ADAM
         ),
     }
-    series = {SUBSAMPLING: Series(_sketched(sketches.SubsamplingSketch), landmarks)}
-    return series | {name: Series(fit, sizes) for name, fit in fits.items()}
+    series = {SUBSAMPLING: (_sketched(sketches.SubsamplingSketch), landmarks)}
+    return series | {name: (fit, sizes) for name, fit in fits.items()}
 
 
 def _sketched(
@@ -131,7 +121,7 @@ def _sketched(
             solver=solver,
             random_state=seed,
         ).fit(*data)
-        return Fitted(model.predict, int(model.sketch_.columns.size))
+        return model.predict, int(model.sketch_.columns.size)
 
     return fit
 
@@ -143,19 +133,20 @@ def _fit_fourier(problem: Problem, size: int, seed: int, data: Data) -> Fitted:
     coef = solve_scalar(
         features.transform(X), y, problem.loss, problem.alpha, fit_intercept=False
     ).coef
-    return Fitted(lambda X_new: features.transform(X_new) @ coef, 0)
+    return lambda X_new: features.transform(X_new) @ coef, 0
 
 
-def points(problem: Problem, replicates: int, quick: bool) -> Iterator[tuple[Any, ...]]:
-    """Yield problem, name and series, size and replicate."""
+def points(problem: Problem, replicates: int, quick: bool) -> Points:
+    """Yield problem, name and fit of a series, size, replicate, and if it is first."""
     for replicate in range(replicates):
-        for name, series in series_of(problem, quick).items():
-            for size in series.sizes:
-                yield problem, name, series, size, replicate
+        for name, (fit, sizes) in series_of(problem, quick).items():
+            for size in sizes:
+                is_first = replicate == 0 and size == min(sizes)
+                yield problem, name, fit, size, replicate, is_first
 
 
 def measure(
-    problem: Problem, name: str, series: Series, size: int, replicate: int
+    problem: Problem, name: str, fit: Fit, size: int, replicate: int, is_first: bool
 ) -> Iterator[Row]:
     """Yield the row of one fit.
 
@@ -163,17 +154,16 @@ def measure(
     time is that of the fit: drawing, features and solution; a small fit compiles first.
     """
     train, (X, y) = _data(N_ROWS, replicate, problem.outlier_std)
-    if replicate == 0 and size == min(series.sizes):
-        start = train[0][:_FIRST_ROWS], train[1][:_FIRST_ROWS]
-        series.fit(problem, size, 0, start)
-    fitted, seconds = timed(series.fit, problem, size, replicate, train)
+    if is_first:
+        fit(problem, size, 0, (train[0][:_FIRST_ROWS], train[1][:_FIRST_ROWS]))
+    (predict, landmarks), seconds = timed(fit, problem, size, replicate, train)
     yield {
         "series": name,
         "size": size,
         "replicate": replicate,
-        "error": float(np.mean((y - fitted.predict(X)) ** 2) / np.ptp(y)),
+        "error": float(np.mean((y - predict(X)) ** 2) / np.ptp(y)),
         "seconds": seconds,
-        "landmarks": fitted.landmarks,
+        "landmarks": landmarks,
     }
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from nbsketch import diagnostics, sketches
 from nbsketch.datasets import make_friedman_outliers
 from nbsketch.reproduce._figures import Panel, curves_of
 from nbsketch.reproduce._report import Row, Rows, groups
-from nbsketch.reproduce.experiment import Experiment
+from nbsketch.reproduce.experiment import Experiment, Points
 
 N_ROWS = 600
 SIZES, QUICK_SIZES = (25, 50, 75, 100, 150, 200, 300, 400), (50, 200, 400)
@@ -49,7 +49,7 @@ def families() -> dict[str, Family]:
     }
 
 
-def points(replicates: int, quick: bool) -> Iterator[tuple[Any, ...]]:
+def points(replicates: int, quick: bool) -> Points:
     """Yield set, its spectrum, sketch, size and the number of draws."""
     for name, n_outliers in SETS.items():
         X, _ = make_friedman_outliers(N_ROWS, n_outliers=n_outliers, random_state=0)

@@ -20,9 +20,9 @@ from nbsketch.fitting.plan import StochasticSolver
 from nbsketch.kernels import GaussianKernel, median_distance
 from nbsketch.metrics import crossing_loss, pinball_loss
 from nbsketch.model_selection import cross_validate
-from nbsketch.reproduce._data import Key, Split, settings_for
+from nbsketch.reproduce._data import Key, MaybePath, Split, settings_for
 from nbsketch.reproduce._report import Row, Rows
-from nbsketch.reproduce.experiment import Experiment
+from nbsketch.reproduce.experiment import Experiment, Points
 from nbsketch.reproduce.p_sparsified.methods import METHODS, PAPER, WITHOUT, compare
 
 LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9)
@@ -99,7 +99,7 @@ def _model(method: str, size: int, seed: int, **options: Any) -> JointQuantileRe
 _N_TRAIN, _N_TEST, _SIDE, _OLDEST = 3780, 165, 64, 26
 
 
-def load_images(data_home: Path | None = None) -> Dataset:
+def load_images(data_home: MaybePath = None) -> Dataset:
     """Return the otoliths; if they are not found, say so and return synthetic ones."""
     try:
         return load_otoliths(data_home=data_home)
@@ -121,7 +121,7 @@ def make_rings(
     growth = (0.4 + 0.45 * (1 - np.exp(-age / 8))) * np.exp(0.06 * rng.normal(size=n))
     shape, tilt = rng.uniform(0.6, 0.9, n), rng.normal(0, 0.3, n)
     light = rng.uniform(0.7, 1.0, n)
-    images = [_ellipse(*one) for one in zip(growth, shape, tilt, strict=True)]
+    images = [_ellipse(*shapes) for shapes in zip(growth, shape, tilt, strict=True)]
     X = light[:, None] * np.stack(images)
     X += 0.02 * rng.normal(size=X.shape)
     names = tuple(f"pixel_{i}" for i in range(_SIDE**2))
@@ -143,11 +143,8 @@ SETTINGS = Path(__file__).with_name("table1_tuning.json")
 
 
 def points(
-    replicates: int,
-    quick: bool,
-    tuning: Path | None = None,
-    data_home: Path | None = None,
-) -> Iterator[tuple[Any, ...]]:
+    replicates: int, quick: bool, tuning: MaybePath = None, data_home: MaybePath = None
+) -> Points:
     """Yield set, method, split, setting and seed.
 
     Replicates are random splits, or draws of each sketch for a published split.
@@ -192,7 +189,7 @@ def _splits(dataset: Dataset, replicates: int) -> list[Split]:
 
 
 def _settings(
-    dataset: Dataset, splits: list[Split], tuning: Path | None
+    dataset: Dataset, splits: list[Split], tuning: MaybePath
 ) -> dict[tuple[str, int], QuantileSetting]:
     """Return the setting of every method on every split."""
     keys = [(dataset.name, m, str(i)) for m in METHODS for i in range(len(splits))]

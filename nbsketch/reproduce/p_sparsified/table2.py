@@ -24,9 +24,9 @@ from nbsketch.kernels import GaussianKernel, median_distance
 from nbsketch.metrics import rrmse
 from nbsketch.model_selection import cross_validate
 from nbsketch.outputs import GraphOutput
-from nbsketch.reproduce._data import Key, Split, load, settings_for
+from nbsketch.reproduce._data import Key, MaybePath, Split, load, settings_for
 from nbsketch.reproduce._report import Row, Rows, groups, read_csv, summarized, where
-from nbsketch.reproduce.experiment import Experiment
+from nbsketch.reproduce.experiment import Experiment, Points
 from nbsketch.reproduce.p_sparsified import methods
 from nbsketch.reproduce.p_sparsified.methods import METHODS, PROGRAM, WITHOUT, compare
 from nbsketch.sketches import IdentitySketch
@@ -131,11 +131,8 @@ _EXACT_REPLICATES = 3
 
 
 def points(
-    replicates: int,
-    quick: bool,
-    tuning: Path | None = None,
-    data_home: Path | None = None,
-) -> Iterator[tuple[Any, ...]]:
+    replicates: int, quick: bool, tuning: MaybePath = None, data_home: MaybePath = None
+) -> Points:
     """Yield set, method, split, setting, size and seed of each draw of a sketch."""
     splits = {name: _load(name, data_home) for name in SETS}
     settings = _settings(splits, tuning)
@@ -170,9 +167,7 @@ run = Experiment("table2", points, measure, summarize)
 TARGETS = read_csv(Path(__file__).with_name("table6_paper.csv"))
 
 
-def target_points(
-    replicates: int, quick: bool, data_home: Path | None = None
-) -> Iterator[tuple[Any, ...]]:
+def target_points(replicates: int, quick: bool, data_home: MaybePath = None) -> Points:
     """Yield those points whose methods are in Table 6."""
     every = points(replicates, quick, data_home=data_home)
     return (point for point in every if point[1] in METHODS)
@@ -212,9 +207,7 @@ _VECTOR: dict[str, dict[str, Any]] = {
 }
 
 
-def vector_points(
-    replicates: int, quick: bool, data_home: Path | None = None
-) -> Iterator[tuple[Any, ...]]:
+def vector_points(replicates: int, quick: bool, data_home: MaybePath = None) -> Points:
     """Yield method, estimator, split and seed of each draw of a sketch."""
     split = _load("rf1", data_home).with_standardized_targets()
     method = methods.SPARSIFIED[0]
@@ -248,11 +241,11 @@ vector = Experiment("vector", vector_points, measure_vector, summarize_vector)
 RUNS = {"table2": run, "table6": targets, "vector": vector}
 
 
-def _load(name: str, data_home: Path | None) -> Split:
+def _load(name: str, data_home: MaybePath) -> Split:
     return Split.published(load(name, data_home, preparation="paper"))
 
 
-def _settings(splits: dict[str, Split], tuning: Path | None) -> dict[Key, Setting]:
+def _settings(splits: dict[str, Split], tuning: MaybePath) -> dict[Key, Setting]:
     """Return the setting of every set and method, choosing those that are missing."""
     keys = list(product(splits, METHODS))
 

@@ -28,7 +28,7 @@ from nbsketch.losses import HuberLoss
 from nbsketch.outputs import QuantileOutput
 from nbsketch.reproduce._figures import STYLES, Curve, Panel, style_of
 from nbsketch.reproduce._report import Row, Rows, column, log_log_slope, where
-from nbsketch.reproduce.experiment import Experiment
+from nbsketch.reproduce.experiment import Experiment, Points
 from nbsketch.sketches import PSparsifiedSketch
 
 ROWS, QUICK_ROWS = tuple(100 * 2**k for k in range(8)), (100, 200, 400, 800)
@@ -108,7 +108,7 @@ CASES = {
 }
 
 
-def points(replicates: int, quick: bool) -> list[tuple[str, int, int]]:
+def points(replicates: int, quick: bool) -> Points:
     """Return kernel, draw of the inputs, and number of rows."""
     return list(product(CASES, range(replicates), QUICK_ROWS if quick else ROWS))
 
@@ -122,9 +122,10 @@ def measure(name: str, replicate: int, n: int) -> Iterator[Row]:
     row = {"kernel": name, "n": n, "replicate": replicate}
     row |= {"radius": advice.radius**2, "dimension": advice.statistical_dimension}
     for risk, levels in OUTPUTS.items():
-        output = QuantileOutput(levels)
-        is_small, arguments = n <= _MOST_RISK_ROWS, (X, kernel, output, advice)
-        row[risk] = excess_risk(*arguments, replicate) if is_small else None
+        row[risk] = None
+        if n <= _MOST_RISK_ROWS:
+            output = QuantileOutput(levels)
+            row[risk] = excess_risk(X, kernel, output, advice, replicate)
     yield row
 
 

@@ -23,7 +23,7 @@ from nbsketch._sketch_map import SketchMap
 from nbsketch.kernels import GaussianKernel
 from nbsketch.reproduce._figures import Panel, curves_of
 from nbsketch.reproduce._report import Row, Rows, column, groups, log_log_slope, where
-from nbsketch.reproduce.experiment import Experiment
+from nbsketch.reproduce.experiment import Experiment, Points
 
 N_FEATURES = 10
 PRODUCTS = ("S K", "S K S^T")
@@ -87,7 +87,7 @@ QUICK_GRIDS = {
 }
 
 
-def points(replicates: int, quick: bool) -> Iterator[tuple[Any, ...]]:
+def points(replicates: int, quick: bool) -> Points:
     """Yield sketch, scan, n, s, and the number of repetitions of each measurement."""
     for name, family in FAMILIES.items():
         grid = (QUICK_GRIDS if quick else GRIDS)[family.by_columns]
@@ -154,8 +154,8 @@ def summarize(rows: Rows) -> list[Row]:
                 scanned = where(group, scan=scan)
                 x, y = column(scanned, scan), column(scanned, unit)
                 slope, half_width = log_log_slope(x, y)
-                said = "; ".join(map(str, counts.pop(0)))
-                text = f"{slope:.2f} ± {half_width:.2f} [{said}]"
+                stated = "; ".join(map(str, counts.pop(0)))
+                text = f"{slope:.2f} ± {half_width:.2f} [{stated}]"
                 row[f"{quantity}, {scan}"] = text
         table.append(row)
     return table

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from nbsketch.reproduce import _report
 from nbsketch.reproduce._figures import Curve, Panel, curves_of
 from nbsketch.reproduce._report import Row, Rows, column, summarized, timed, where
-from nbsketch.reproduce.experiment import Experiment
+from nbsketch.reproduce.experiment import Experiment, Points
 from nbsketch.sketches import IdentitySketch, PSparsifiedSketch
 from nbsketch.structured import InputOutputKernelRegressor
 
@@ -106,7 +106,7 @@ def methods(sizes: tuple[int, ...]) -> list[Method]:
     ]
 
 
-def points(replicates: int, quick: bool) -> Iterator[tuple[Method, int, int]]:
+def points(replicates: int, quick: bool) -> Points:
     """Yield method, number of rows and replicate; without sketches there is one."""
     sizes, n = (QUICK_SIZES, QUICK_TRAIN) if quick else (SIZES, N_TRAIN)
     for seed in range(replicates):
@@ -190,7 +190,7 @@ STATED = {
 }
 
 
-def rate_points(replicates: int, quick: bool) -> Iterator[tuple[Method, int, int]]:
+def rate_points(replicates: int, quick: bool) -> Points:
     """Yield method, number of rows and replicate."""
     sizes = {"IOKR": None, "SISOKR": FIXED_SIZE}
     for seed, n in product(range(replicates), QUICK_RATE_ROWS if quick else RATE_ROWS):
@@ -208,7 +208,7 @@ def summarize_rates(rows: Rows) -> list[Row]:
     table = []
     for name, quantity in product(STATED, STATED["IOKR"]):
         sizes = _report.groups(where(rows, name=name), "n")
-        curves = np.column_stack([column(one, quantity) for one in sizes.values()])
+        curves = np.column_stack([column(size, quantity) for size in sizes.values()])
         row = {"name": name, "quantity": quantity, "stated": STATED[name][quantity]}
         table.append(row | _report.growth([n for (n,) in sizes], curves))
     return table

@@ -15,20 +15,19 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import scipy.sparse as sp
+from sklearn.preprocessing import StandardScaler
 
 from nbsketch import sketches
 from nbsketch.datasets import make_documents
 from nbsketch.kernels import GaussianKernel
 from nbsketch.metrics import example_f1
-from nbsketch.reproduce._data import load
+from nbsketch.reproduce._data import MaybePath, load
 from nbsketch.reproduce._report import Row, Rows, read_csv, summarized, timed, where
-from nbsketch.reproduce.experiment import RESULTS, Experiment
+from nbsketch.reproduce.experiment import RESULTS, Experiment, Points
 from nbsketch.reproduce.sisokr import least_squares
 from nbsketch.structured import InputOutputKernelRegressor
 
-METHODS = ("IOKR", "SIOKR", "ISOKR", "SISOKR")
 # Largest number of rows of a Gram matrix without an input sketch.
 MOST_EXACT_ROWS = 10_000
 
@@ -80,7 +79,7 @@ def run(
     replicates: int | None = None,
     quick: bool = False,
     out: Path | None = None,
-    data_home: Path | None = None,
+    data_home: MaybePath = None,
     plot_only: bool = False,
 ) -> list[Row]:
     """Run the three experiments (see `nbsketch.reproduce` for the parameters).
@@ -101,9 +100,7 @@ def run(
     return rows
 
 
-def points(
-    replicates: int, quick: bool, data_home: Path | None = None
-) -> Iterator[tuple[Any, ...]]:
+def points(replicates: int, quick: bool, data_home: MaybePath = None) -> Points:
     """Yield setting, draw and data of the sets that are found."""
     for name in dict.fromkeys(setting.set for setting in SETTINGS):
         try:
@@ -142,31 +139,21 @@ def evaluate(model: Any, X: Any, Y: Any, X_test: Any, Y_test: Any) -> Row:
 def summarize(rows: Rows) -> list[Row]:
     """Return a row of the table for each set and method."""
     settings = {(s.set, s.method): s._asdict() for s in SETTINGS}
-    by, times = ("set", "method"), ("training", "inference")
-    table = summarized(rows, by, dict.fromkeys(times, min), ["f1"])
-    result = []
+    times = dict.fromkeys(("training", "inference"), min)
+    table = summarized(rows, ("set", "method"), times, ["f1"])
     for row in table:
         exact = where(table, set=row["set"], method="IOKR")
-        line = {key: row[key] for key in (*by, "f1", "f1_deviation")}
         for part in times:
-            line[part] = row[part]
-            line[f"{part}_faster"] = exact[0][part] / row[part] if exact else None
+            row[f"{part}_faster"] = exact[0][part] / row[part] if exact else None
         setting = settings[row["set"], row["method"]]
-        paper = {key: setting[key] for key in setting if key.startswith("paper_")}
-        result.append(line | paper)
-    return result
+        row |= {key: setting[key] for key in setting if key.startswith("paper_")}
+    return table
 
 
 def scaled(X: Any, X_test: Any) -> tuple[Any, Any]:
     """Return inputs of deviation one in training, not centered so as to stay sparse."""
-    dense = not sp.issparse(X)
-    square = X**2 if dense else X.power(2)
-    variance = square.mean(axis=0) - np.square(X.mean(axis=0))
-    factor = 1 / np.sqrt(np.where(variance > 1e-12, variance, 1.0))
-    if dense:
-        return X * factor, X_test * factor
-    diagonal = sp.diags_array(factor)
-    return sp.csr_array(X @ diagonal), sp.csr_array(X_test @ diagonal)
+    scaler = StandardScaler(with_mean=False).fit(X)
+    return scaler.transform(X), scaler.transform(X_test)
 
 
 TABLE = Experiment("sisokr", points, measure, summarize)
@@ -177,7 +164,7 @@ N_TRAIN, N_TEST, N_WORDS, N_LABELS = 60_000, 27_856, 2150, 208
 INPUT_SIZE, OUTPUT_SIZE = 8000, 500
 
 
-def large_points(replicates: int, quick: bool) -> Iterator[tuple[Any, ...]]:
+def large_points(replicates: int, quick: bool) -> Points:
     """Yield the one set and the sizes of the sketches."""
     documents = make_documents(
         N_TRAIN + N_TEST, n_words=N_WORDS, n_labels=N_LABELS, random_state=0

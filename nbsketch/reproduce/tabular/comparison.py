@@ -12,8 +12,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +19,9 @@ from sklearn.metrics import log_loss
 from threadpoolctl import threadpool_limits
 
 from nbsketch.metrics import pinball_loss
+from nbsketch.reproduce._data import MaybePath
 from nbsketch.reproduce._report import Row, Rows, provenance, where
-from nbsketch.reproduce.experiment import Experiment
+from nbsketch.reproduce.experiment import Experiment, Points
 from nbsketch.reproduce.tabular import methods as machines
 from nbsketch.reproduce.tabular import problems, summary
 from nbsketch.reproduce.tabular.methods import DEFAULT, TUNED, Method, methods_of
@@ -40,10 +39,10 @@ def points(
     small: Sequence[str],
     replicates: int,
     quick: bool,
-    data_home: Path | None = None,
+    data_home: MaybePath = None,
     sets: Sequence[str] | None = None,
     methods: Sequence[str] | None = None,
-) -> Iterator[tuple[Any, ...]]:
+) -> Points:
     """Yield problem, names of the methods, number of splits and folder of the data.
 
     Splits are 5 of sets of less than 2000 rows, 3 of larger ones, or 1 of two small
@@ -62,7 +61,7 @@ def measure(
     problem: Problem,
     names: Sequence[str],
     replicates: int,
-    data_home: Path | None,
+    data_home: MaybePath,
     measured: Rows = (),
 ) -> Iterator[Row]:
     """Yield a row for each split and method that is not `measured`."""
@@ -187,8 +186,8 @@ run = Experiment(
     measure,
     summary.summarize,
     summary.panels,
-    printed,
-    summary.page_tables,
-    remarks,
-    _KEY,
+    printed=printed,
+    tables=summary.page_tables,
+    remarks=remarks,
+    key=_KEY,
 )

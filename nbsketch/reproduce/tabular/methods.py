@@ -21,7 +21,6 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils import _safe_indexing
 
 import nbsketch
 from nbsketch import estimators
@@ -189,13 +188,11 @@ def _joined(models: list[Any], task: str) -> Predict:
     return predict
 
 
-def held_out_rows(
-    X: Any, y: NDArray, seed: int, share: float
-) -> list[tuple[Any, NDArray]]:
+def held_out_rows(X: Any, y: NDArray, seed: int, share: float) -> list[problems.Table]:
     """Return a share of the rows and targets at random, and the others."""
     order = np.random.default_rng(seed).permutation(len(y))
     parts = np.split(order, [max(1, round(share * len(y)))])
-    return [(_safe_indexing(X, part), y[part]) for part in parts]
+    return [problems.Table(X, y).rows(part) for part in parts]
 
 
 def histograms(task: str, X: Any, y: NDArray, seed: int) -> Predict:
@@ -405,8 +402,8 @@ def methods(task: str) -> dict[str, Method]:
 
 def methods_of(problem: problems.Problem) -> dict[str, Method]:
     """Return those of its task; for dependent rows, also one that is told so."""
-    told = {BLOCKS: Method(partial(blocks, problem.groups))} if problem.label else {}
-    return methods(problem.task) | told
+    by_blocks = Method(partial(blocks, problem.groups))
+    return methods(problem.task) | ({BLOCKS: by_blocks} if problem.label else {})
 
 
 def is_available(package: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +10,7 @@ import sklearn.datasets
 from numpy.typing import NDArray
 from sklearn.model_selection import KFold
 
-from nbsketch.reproduce._data import load
+from nbsketch.reproduce._data import MaybePath, load
 
 FRACTIONS = (0.8, 0.2)
 REGRESSION, CLASSIFICATION = "regression", "classification"
@@ -23,10 +22,6 @@ _OF_SCIKIT_LEARN = ("diabetes", "digits", "breast-cancer", "wine", "iris")
 _FOLDS = 5
 # Columns of sml: month, day, hour, minute; column of parkinsons: the patient.
 _TIMES, _PATIENT = (1, 0, 3, 4), 0
-
-
-# Rows from which a set has fewer splits, and both numbers of splits.
-_LARGE, _SPLITS, _SPLITS_LARGE = 2000, 5, 3
 
 
 class Table(NamedTuple):
@@ -46,7 +41,7 @@ class Table(NamedTuple):
     @property
     def splits(self) -> int:
         """Splits by default: five below 2000 rows, three above."""
-        return _SPLITS if len(self.y) < _LARGE else _SPLITS_LARGE
+        return 5 if len(self.y) < 2000 else 3
 
     def rows(self, index: NDArray) -> Table:
         """Return some rows."""
@@ -98,7 +93,7 @@ class Problem(NamedTuple):
         """Name of the problem: the set, and the kind of split unless random."""
         return f"{self.set}, {self.label}" if self.label else self.set
 
-    def table(self, data_home: Path | None) -> Table:
+    def table(self, data_home: MaybePath) -> Table:
         """Return rows and targets."""
         X, y = self.read(self.set) if self.read else _read(self.set, data_home)
         if self.task == CLASSIFICATION:
@@ -106,7 +101,7 @@ class Problem(NamedTuple):
         return Table(X, np.asarray(y))
 
 
-def _read(name: str, data_home: Path | None) -> tuple[Any, Any]:
+def _read(name: str, data_home: MaybePath) -> tuple[Any, Any]:
     loader = name.replace("-", "_")
     if name in _OF_SCIKIT_LEARN:
         return getattr(sklearn.datasets, f"load_{loader}")(return_X_y=True)

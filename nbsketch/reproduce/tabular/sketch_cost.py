@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,9 +21,9 @@ from nbsketch import estimators, sketches
 from nbsketch.datasets import Dataset, make_friedman_outliers
 from nbsketch.metrics import pinball_loss
 from nbsketch.reproduce import _report
-from nbsketch.reproduce._data import load
+from nbsketch.reproduce._data import MaybePath, load
 from nbsketch.reproduce._report import Row, Rows, geometric, summarized, timed
-from nbsketch.reproduce.experiment import Experiment
+from nbsketch.reproduce.experiment import Experiment, Points
 from nbsketch.reproduce.tabular.problems import FRACTIONS
 
 REFERENCE, LARGER, MEAN = "sub-sampling", "sub-sampling, 1.5 s", "geometric mean"
@@ -84,9 +83,7 @@ RECIPES: dict[str, Recipe] = {
 }
 
 
-def points(
-    replicates: int, quick: bool, data_home: Path | None = None
-) -> Iterator[tuple[Any, ...]]:
+def points(replicates: int, quick: bool, data_home: MaybePath = None) -> Points:
     """Yield problem, its data and a random split; of two small problems if quick."""
     for problem in QUICK_PROBLEMS if quick else PROBLEMS:
         data = table_of(problem, data_home)
@@ -94,7 +91,7 @@ def points(
             yield problem, data, split
 
 
-def table_of(problem: Problem, data_home: Path | None) -> Dataset:
+def table_of(problem: Problem, data_home: MaybePath) -> Dataset:
     """Return the rows and targets of a problem."""
     if problem.set == SYNTHETIC:
         X, y = make_friedman_outliers(SYNTHETIC_ROWS, random_state=0)

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch.estimators.regressor import SketchedKernelRegressor
-from nbsketch.reproduce._data import load
-from nbsketch.reproduce._report import Row, Rows, summarized, timed
-from nbsketch.reproduce.experiment import Experiment
+from nbsketch.reproduce._data import MaybePath, load
+from nbsketch.reproduce._report import Row, Rows, timed
+from nbsketch.reproduce.experiment import Experiment, Points
 
 SETS = (
     "yacht", "boston", "stock", "concrete", "airfoil", "powerplant", "california",
@@ -72,9 +71,9 @@ class Problem(NamedTuple):
 def points(
     replicates: int,
     quick: bool,
-    data_home: Path | None = None,
+    data_home: MaybePath = None,
     sets: Sequence[str] | None = None,
-) -> Iterator[tuple[Any, ...]]:
+) -> Points:
     """Yield set, its data, and the number of random states, 0 for that of the set.
 
     Of the synthetic sets, and fewer rows, if `quick`. Sets that are not available are
@@ -89,13 +88,12 @@ def points(
 
 def worst_first(rows: Rows) -> list[Row]:
     """Return the rows of the sets with the largest spread first."""
-    worst = {
-        row["set"]: row["worst"] for row in summarized(rows, ["set"], {"worst": max})
-    }
+    ascending = sorted(rows, key=lambda row: row["worst"])
+    worst = {row["set"]: row["worst"] for row in ascending}  # the last one counts
     return sorted(rows, key=lambda row: (-worst[row["set"]], row["set"]))
 
 
-def problem_of(name: str, data_home: Path | None, most: int | None) -> Problem | None:
+def problem_of(name: str, data_home: MaybePath, most: int | None) -> Problem | None:
     """Return a set, of `most` training rows if given; None if it is not available."""
     if name in FUNCTIONS:
         return made(FUNCTIONS[name], most)

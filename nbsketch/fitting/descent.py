@@ -275,8 +275,9 @@ class Descent:
         self, sample: Sample, state: StreamState | None, rng: np.random.Generator
     ) -> tuple[NDArray, NDArray, StreamState]:
         """Pass once over the rows; return coefficients, intercept and state."""
+        Y, loss = _targets(sample)
         coef, intercept, after = stream_sgm(
-            sample.Z, *_targets(sample), state,
+            sample.Z, Y, loss, state,
             **self._step(), **self._options(sample, rng),
         )  # fmt: skip
         return *_columns(coef, intercept, sample), after
@@ -293,8 +294,9 @@ class Descent:
         self, sample: Sample, rng: np.random.Generator, every: bool
     ) -> Iterable[tuple]:
         stops = _checkpoints(self.n_steps) if every else [self.n_steps]
+        Y, loss = _targets(sample)
         for iterate in sgm_iterates(
-            sample.design, *_targets(sample), checkpoints=stops,
+            sample.design, Y, loss, checkpoints=stops,
             **self._step(), **self._options(sample, rng),
         ):  # fmt: skip
             yield iterate

@@ -248,6 +248,12 @@ class Method(ABC):
         """Limit BLAS to one thread for iterative solvers, whatever n is."""
         return one_thread()
 
+    @property
+    def _tol(self) -> float:
+        sketch, is_square = self.data.sketch, self.objective.loss_kind == "square"
+        least = least_tol(is_square, sketch.is_identity, sketch.shape[1])
+        return max(least, self.problem.plan.tol)
+
     def _penalties(self) -> list[float]:
         """Return the penalty; if it was chosen on a sample, stronger ones as well."""
         trials = 1 if self.problem.plan.alpha is not None else _TRIALS
@@ -315,10 +321,6 @@ class ClosedForm(Method):
         options = self.problem.plan.options()
         limits = {"tol": self._tol, "max_passes": max(3, options.max_iter)}
         return self.objective.problem() | limits | {"callback": options.callback}
-
-    @property
-    def _tol(self) -> float:
-        return max(_PASSES_TOL, self.problem.plan.tol)
 
 
 class Cholesky(ClosedForm):
@@ -499,10 +501,6 @@ class Dual(Newton):
         return next(self.objective.dual_path(K, [alpha], **options))
 
     @property
-    def _tol(self) -> float:
-        return max(0.0 if self._has_features else _DUAL_TOL, self.problem.plan.tol)
-
-    @property
     def _has_features(self) -> bool:
         """Whether the features of all rows are affordable."""
         return self.data.sketch.shape[1] <= _FEATURE_ROWS
@@ -549,6 +547,13 @@ def _is_large_sketch(problem: Problem, data: SketchedData) -> bool:
         return False
     landmarks, kept = len(data.sketch.columns), kept_share(n, size)
     return sizes.is_large(size, n, landmarks, searched=searched, kept=kept)
+
+
+def least_tol(is_square: bool, all_rows: bool, n: int) -> float:
+    """Return the least `tol` of passes over all rows, or over a large sketch."""
+    if is_square:
+        return _PASSES_TOL
+    return _DUAL_TOL if all_rows and n > _FEATURE_ROWS else 0.0
 
 
 def fold_errors(

@@ -38,7 +38,7 @@ from sklearn.exceptions import ConvergenceWarning
 from nbsketch._blas import one_thread, threads_for
 from nbsketch._progress import is_asked, is_stopped, seconds_left
 from nbsketch._rows import held_rows
-from nbsketch._sketch_map import sketched_columns
+from nbsketch._sketch_map import features_design, sketched_columns
 from nbsketch._validation import random_generator
 from nbsketch.distributed.rows import PartitionedRows
 from nbsketch.fitting import plan as sizes
@@ -311,7 +311,8 @@ class ClosedForm(Method):
             projection, design = data.design(self.objective.keep_features)
             chosen_on = None
             if validation is not None:
-                Z = data.validation_design(validation[0], projection)
+                rows = data.transform(validation[0], "X_val")
+                Z = features_design(data.expansion, projection, rows)
                 chosen_on = Z, validation[1]
             solution = self.objective.fit(design, data.alpha, data.rng, chosen_on)
         return _expanded(solution, projection)

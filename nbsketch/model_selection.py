@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -109,6 +110,7 @@ def cross_validate(
         )
     errors = []
     for width in widths:
-        sized = problem.with_bandwidth(float(width))
+        plan = replace(problem.plan, bandwidth=float(width))
+        sized = problem._replace(plan=plan)
         errors.append(fold_errors(sized, sketch_rows(sized), folds, penalties))
     return CrossValidation(widths, penalties, np.stack(errors))

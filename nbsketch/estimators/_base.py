@@ -162,6 +162,18 @@ class KernelExpansion(SaveMixin, BaseEstimator):
             raise ValueError(f"`y_val` must have shape {expected}, got {targets.shape}")
         return rows, targets
 
+    def _terms(
+        self, rows: training.TrainingRows
+    ) -> tuple[NDArray, NDArray | None, bool]:
+        """Return targets (n, d), weights and intercept, as objectives take them.
+
+        Targets may share the memory of y. Compiled code is compiled once more for
+        read-only arrays, so these are copied.
+        """
+        Y = rows.y.reshape(len(rows.y), -1)
+        Y = Y.astype(float, copy=not Y.flags.writeable)
+        return Y, rows.relative_weights, self.fit_intercept
+
     def _folds(
         self, rows: training.TrainingRows, groups: Any
     ) -> tuple[Fold, ...] | None:
@@ -169,7 +181,7 @@ class KernelExpansion(SaveMixin, BaseEstimator):
         return training.folds_of_kept(self.cv, groups, rows)
 
     def _set_expansion(
-        self, coef: NDArray, intercept: Any, data: SketchedData, *, single_output: bool
+        self, coef: NDArray, intercept: Any, data: SketchedData, single_output: bool
     ) -> None:
         """Set what prediction needs; with a single output without its axis."""
         self.kernel_, self.sketch_ = data.sketch_map.kernel, data.sketch
@@ -188,19 +200,12 @@ class KernelExpansion(SaveMixin, BaseEstimator):
         return self._values(_rows.checked_rows(self, X, dtype=dtype))
 
     def _values(self, X: Any) -> NDArray:
-        n = X.shape[0]
-        if n <= _BLOCK_ROWS:
-            return self._values_of(X)
-        # transformed rows are a copy
-        starts = range(0, n, _BLOCK_ROWS)
-        parts = (self._values_of(X[k : k + _BLOCK_ROWS]) for k in starts)
-        return np.concatenate(list(parts))
-
-    def _values_of(self, X: Any) -> NDArray:
         parts = (self.kernel_, self.landmarks_, self.sketch_.weights)
-        coef = self.coef_.reshape(len(self.coef_), -1)
-        rows = training.transform_rows(X, self.scaler_, self.kernel_)
-        values = expansion_of(self, *parts, coef)(rows) + self.intercept_
+        expansion = expansion_of(self, *parts, self.coef_.reshape(len(self.coef_), -1))
+        # In blocks, for transformed rows are a copy.
+        blocks = (X[k : k + _BLOCK_ROWS] for k in range(0, X.shape[0], _BLOCK_ROWS))
+        rows = (training.transform_rows(b, self.scaler_, self.kernel_) for b in blocks)
+        values = np.concatenate([expansion(block) for block in rows]) + self.intercept_
         return values[:, 0] if self.coef_.ndim == 1 else values
 
     def __sklearn_tags__(self) -> Tags:
@@ -294,9 +299,8 @@ class SketchedModel(KernelExpansion, ABC):
         with watching(self.verbose, self.callback):
             data = sketch_rows(problem)
             method = select_method(problem, data).choose_width()
-            data = method.data
             return [
-                copy(model)._publish(problem, data, solution)
+                copy(model)._publish(problem, method.data, solution)
                 for solution in method.path(penalties)
             ]
 
@@ -306,12 +310,8 @@ class SketchedModel(KernelExpansion, ABC):
         """Set the fitted attributes."""
         for name in ("posterior_", "monotonic_violation_"):
             self.__dict__.pop(name, None)  # of an earlier fit
-        self._set_expansion(
-            solution.coef,
-            solution.intercept,
-            data,
-            single_output=problem.single_output,
-        )
+        coef, intercept = solution.coef, solution.intercept
+        self._set_expansion(coef, intercept, data, problem.single_output)
         self.size_path_ = data.size_path
         self.rank_ = solution.rank
         self.alpha_ = solution.alpha
@@ -329,12 +329,3 @@ class IterativeModel(SketchedModel):
     tol: float = 1e-6
     max_iter: int = 1000
     max_seconds: float | None = None
-
-
-def as_columns(y: NDArray) -> NDArray:
-    """Return targets as floats of shape (n, d), which may share the memory of y.
-
-    Compiled code is compiled once more for read-only arrays, so these are copied.
-    """
-    columns = y.reshape(len(y), -1)
-    return columns.astype(float, copy=not columns.flags.writeable)

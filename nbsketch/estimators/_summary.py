@@ -10,7 +10,7 @@ import numpy as np
 
 from nbsketch._blas import factor, invert_factor
 from nbsketch._rows import is_pairwise
-from nbsketch.fitting import methods
+from nbsketch.fitting.methods import least_tol
 from nbsketch.fitting.sketched import shortest_scales
 from nbsketch.losses import SquareLoss
 from nbsketch.persistence import encode
@@ -61,7 +61,7 @@ def _machine(model: Any) -> str:
     """Return which algorithm has solved the problem."""
     exact, steps = model.sketch_.is_identity, model.n_iter_
     name = "exact" if exact else "sketch"
-    if getattr(model, "loss", None) not in ("square", SquareLoss()):
+    if not _is_square(model):
         return f"{name}, {steps} iterations"
     if steps == 1:
         return f"{name}, closed form"
@@ -109,8 +109,7 @@ def _degrees_of_freedom(model: Any) -> float:
 
     It estimates the effective dimension of all rows; below s it ceases to do so.
     """
-    square = getattr(model, "loss", None) in ("square", SquareLoss())
-    if not (square and isinstance(_drawn_by(model), SubsamplingSketch)):
+    if not (_is_square(model) and isinstance(_drawn_by(model), SubsamplingSketch)):
         return np.nan
     size, kernel = model.sketch_.shape[0], model.kernel_
     if is_pairwise(kernel):
@@ -189,15 +188,11 @@ def _solution(model: Any) -> Iterator[tuple[str, str]]:
     gap = f", relative distance to the minimum at most {model.dual_gap_:.1e}"
     certified = np.isfinite(model.dual_gap_)
     yield "objective", f"{model.objective_:.6g}" + (gap if certified else "")
-    least = _least_tol(model)
+    all_rows, n = model.sketch_.is_identity, model.sketch_.shape[1]
+    least = least_tol(_is_square(model), all_rows, n)
     if getattr(model, "tol", least) < min(model.dual_gap_, least):
         yield "tol", f"{model.tol:g}, raised to {least:g} for passes over all rows"
 
 
-def _least_tol(model: Any) -> float:
-    """Return the least `tol` of the method that has solved the problem."""
-    loss, (_, n) = getattr(model, "loss", "pinball"), model.sketch_.shape
-    if isinstance(loss, SquareLoss) or loss == "square":
-        return methods._PASSES_TOL
-    by_passes = model.sketch_.is_identity and n > methods._FEATURE_ROWS
-    return methods._DUAL_TOL if by_passes else 0.0
+def _is_square(model: Any) -> bool:
+    return getattr(model, "loss", None) in ("square", SquareLoss())

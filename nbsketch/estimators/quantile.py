@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import field
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,7 @@ from sklearn.base import RegressorMixin
 from nbsketch import _quantiles, _validation
 from nbsketch._rows import is_pairwise, rowwise
 from nbsketch.distributed.lazy import row_by_row
-from nbsketch.estimators._base import IterativeModel, as_columns, score_of
+from nbsketch.estimators._base import IterativeModel, score_of
 from nbsketch.estimators._monotonic import check_monotonic, constrain, planned
 from nbsketch.fitting.objective import FeatureSolution, Problem
 from nbsketch.fitting.objectives import JointQuantileObjective
@@ -182,14 +182,12 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
         held = rows.take(held_out, columns) if held_out.size else None
         rows = rows.take(fitted, columns) if held_out.size else rows
         objective = JointQuantileObjective(
-            as_columns(rows.y),
-            rows.relative_weights,
-            self.fit_intercept,
+            *self._terms(rows),
             output.quantiles,
             output.factor(output.size),
             constrained,
+            folds=folds,
         )
-        objective = replace(objective, folds=folds)
         if self.monotonic_cst is not None:
             check_monotonic(self, rows.X, True)
             plan = planned(plan, objective)

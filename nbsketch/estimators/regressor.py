@@ -198,13 +198,7 @@ class SketchedKernelRegressor(
         """Check parameters and data; return the problem that `fit` solves."""
         plan = Plan.of(self)
         rows = self._check_training(X, y, sample_weight, **_base.NUMBERS)
-        objective = regression_objective(
-            _base.as_columns(rows.y),
-            rows.relative_weights,
-            self.fit_intercept,
-            self.loss,
-            self.output,
-        )
+        objective = regression_objective(*self._terms(rows), self.loss, self.output)
         objective = replace(objective, folds=self._folds(rows, groups))
         single = rows.y.ndim == 1
         if self.monotonic_cst is not None:

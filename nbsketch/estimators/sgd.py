@@ -271,7 +271,7 @@ class DescentModel(_base.KernelExpansion):
         if self._preconditioning is not None:
             intercept = self._preconditioning.intercept(coef, intercept)
         coef = self._projection @ coef
-        self._set_expansion(coef, intercept, data, single_output=self._one_target)
+        self._set_expansion(coef, intercept, data, self._one_target)
 
 
 @_validation.declares_parameters
@@ -452,14 +452,14 @@ class SketchedSGDRegressor(MultiOutputMixin, _base.RegressorScore, DescentModel)
         rows = self._check_training(X, y, sample_weight, **options)
         if is_new:
             self._one_target = rows.y.ndim == 1
-            return rows._replace(y=_base.as_columns(rows.y))
+            return rows._replace(y=self._terms(rows)[0])
         expected = () if self._one_target else self.coef_.shape[1:]
         if rows.y.shape[1:] != expected:
             raise ValueError(
                 f"`y` must have shape {(len(rows.y), *expected)} as in earlier calls, "
                 f"got {rows.y.shape}"
             )
-        return rows._replace(y=_base.as_columns(rows.y))
+        return rows._replace(y=self._terms(rows)[0])
 
     def _objective(self, Y: NDArray, weights: NDArray | None) -> Any:
         return regression_objective(Y, weights, self.fit_intercept, self.loss)

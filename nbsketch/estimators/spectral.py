@@ -206,13 +206,11 @@ class SpectralFilterRegressor(
         plan = Plan.of(self)
         filter = self._check_filter()
         rows = self._check_training(X, y, sample_weight, **_base.NUMBERS)
-        Y = _base.as_columns(rows.y)
+        terms = self._terms(rows)
         objective = SpectralObjective(
-            Y,
-            rows.relative_weights,
-            self.fit_intercept,
+            *terms,
             SquareLoss(),
-            IdentityOutput().factor(Y.shape[1]),
+            IdentityOutput().factor(terms[0].shape[1]),
             filter,
             self.criterion,
             self.n_steps,

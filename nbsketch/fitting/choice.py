@@ -8,6 +8,7 @@ landmarks ask for a penalty that is at least as strong as that of all rows.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any, ClassVar, NamedTuple, Self
@@ -28,6 +29,7 @@ from nbsketch.fitting.sketched import SketchedData
 from nbsketch.gram import Gram, SymmetricGram
 from nbsketch.losses import SquareLoss
 from nbsketch.solvers.conjugate import solve_columns
+from nbsketch.solvers.solution import Solution
 
 # Landmarks of the first choice.
 _LANDMARKS = 200
@@ -55,7 +57,7 @@ class Choice(NamedTuple):
     error: float
     kernel: Any
     shift: float
-    fitted: NDArray | None = None  # at the validation rows, if their errors are trimmed
+    fitted: NDArray | None = None  # at the validation rows
 
 
 def choose_on_sample(
@@ -208,27 +210,24 @@ class Sample:
     def errors(self, kernel: Any, shifts: NDArray) -> list[Choice]:
         """Return the validation error of each lambda; infinite without convergence."""
         n, (fitted, left_out) = len(self.part.targets), self.split(kernel)
-        solutions = solve_columns(
-            SymmetricGram(kernel, fitted),
-            self.part.targets,
-            shifts / n,
-            **self.part.problem(),
-            rank=min(_RANK, n // 2),
-            tol=_TOL,
-            max_passes=_PASSES,
-            callback=listen,
-            random_state=self.rng,
-        )
+        solutions = list(self._solutions(kernel, fitted, shifts / n))
         cross, choices = Gram(kernel, left_out, kernel.take(fitted)), []
         predictions = cross @ np.hstack([s.coef for s in solutions])
         parts = np.split(predictions, len(solutions), axis=1)
-        for shift, solution, values in zip(shifts, solutions, parts, strict=True):
-            error = float(self.validation.errors(values + solution.intercept).sum())
-            is_certified = solution.relative_gap <= _LARGEST_GAP
-            choices.append(
-                Choice(error if is_certified else np.inf, kernel, float(shift))
-            )
-        return choices
+        for shift, solution, part in zip(shifts, solutions, parts, strict=True):
+            values, error = part + solution.intercept, np.inf
+            if solution.relative_gap <= _LARGEST_GAP:
+                error = float(self.validation.errors(values).sum())
+            choices.append(Choice(error, kernel, float(shift), values))
+        return self.scored(choices)
+
+    def _solutions(self, kernel: Any, rows: Any, alphas: NDArray) -> Iterable[Solution]:
+        """Return the solution for each penalty on the rows that are fitted."""
+        return solve_columns(
+            SymmetricGram(kernel, rows), self.part.targets, alphas,
+            **self.part.problem(), rank=min(_RANK, len(self.part.targets) // 2),
+            tol=_TOL, max_passes=_PASSES, callback=listen, random_state=self.rng,
+        )  # fmt: skip
 
 
 def take_rows(kernel: Any, rows: Any, index: Any, columns: Any = None) -> Any:
@@ -293,20 +292,12 @@ class DualSample(Sample):
         """Draw the rows that are fitted and those that validate."""
         return super().draw(data, objective.cheaper())
 
-    def errors(self, kernel: Any, shifts: NDArray) -> list[Choice]:
-        """Return the validation loss of each lambda; infinite without convergence."""
-        n, (fitted, left_out) = len(self.part.targets), self.split(kernel)
-        K = SymmetricGram(kernel, fitted, dtype=np.float64)
-        cross, choices = Gram(kernel, left_out, kernel.take(fitted)), []
-        solutions = self.part.dual_path(
-            K, shifts / n, tol=_DUAL_TOL, max_iter=_DUAL_STEPS,
-            callback=listen, random_state=self.rng,
+    def _solutions(self, kernel: Any, rows: Any, alphas: NDArray) -> Iterable[Solution]:
+        """Return the solution for each penalty on the rows that are fitted."""
+        return self.part.dual_path(
+            SymmetricGram(kernel, rows, dtype=np.float64), alphas, tol=_DUAL_TOL,
+            max_iter=_DUAL_STEPS, callback=listen, random_state=self.rng,
         )  # fmt: skip
-        for shift, solution in zip(shifts, solutions, strict=True):
-            values = cross @ solution.coef + solution.intercept
-            error = 0.0 if solution.relative_gap <= _LARGEST_GAP else np.inf
-            choices.append(Choice(error, kernel, float(shift), values))
-        return self.scored(choices)
 
     def scored(self, choices: list[Choice]) -> list[Choice]:
         """Return choices with errors on the rows that are outliers under none."""

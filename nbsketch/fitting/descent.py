@@ -15,7 +15,7 @@ then the identity. The penalty weighs coefficient k by
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Annotated, Any, NamedTuple
@@ -255,7 +255,11 @@ class Descent:
         found a better one.
         """
         every = validation is not None or is_watched()
-        ahead = self._iterates(sample, rng, every)
+        run = self._adam if self.method == "adam" else self._projected
+        ahead = (
+            Iterate(n_steps, *_columns(coef, intercept, sample))
+            for n_steps, coef, intercept in run(sample, rng, every)
+        )
         if validation is None:
             *_, best = ahead
             return best, None
@@ -275,26 +279,26 @@ class Descent:
         self, sample: Sample, state: StreamState | None, rng: np.random.Generator
     ) -> tuple[NDArray, NDArray, StreamState]:
         """Pass once over the rows; return coefficients, intercept and state."""
+        Y, loss = _targets(sample)
         coef, intercept, after = stream_sgm(
-            sample.Z, *_targets(sample), state,
+            sample.Z, Y, loss, state,
             **self._step(), **self._options(sample, rng),
         )  # fmt: skip
         return *_columns(coef, intercept, sample), after
 
-    def _iterates(
-        self, sample: Sample, rng: np.random.Generator, every: bool
-    ) -> Iterator[Iterate]:
-        """Yield the last iterate, preceded by earlier ones if `every` is true."""
-        run = self._adam if self.method == "adam" else self._projected
-        for n_steps, coef, intercept in run(sample, rng, every):
-            yield Iterate(n_steps, *_columns(coef, intercept, sample))
-
     def _projected(
         self, sample: Sample, rng: np.random.Generator, every: bool
     ) -> Iterable[tuple]:
-        stops = _checkpoints(self.n_steps) if every else [self.n_steps]
+        """Yield the last iterate, preceded by earlier ones if `every` is true."""
+        stops = [self.n_steps]
+        if every:
+            halvings = np.arange(_PER_DOUBLING * _DOUBLINGS + 1) / _PER_DOUBLING
+            stops = (
+                np.unique(np.ceil(self.n_steps / 2.0**halvings)).astype(int).tolist()
+            )
+        Y, loss = _targets(sample)
         for iterate in sgm_iterates(
-            sample.design, *_targets(sample), checkpoints=stops,
+            sample.design, Y, loss, checkpoints=stops,
             **self._step(), **self._options(sample, rng),
         ):  # fmt: skip
             yield iterate
@@ -340,12 +344,6 @@ def _targets(sample: Sample) -> tuple[NDArray, Loss]:
 def _columns(coef: NDArray, intercept: Any, sample: Sample) -> tuple[NDArray, NDArray]:
     """Return coefficients (r, d) and intercept (d,)."""
     return coef.reshape(-1, sample.objective.targets.shape[1]), np.atleast_1d(intercept)
-
-
-def _checkpoints(n_steps: int) -> list[int]:
-    """Return numbers of steps in a geometric progression up to `n_steps`."""
-    halvings = np.arange(_PER_DOUBLING * _DOUBLINGS + 1) / _PER_DOUBLING
-    return [int(stop) for stop in np.unique(np.ceil(n_steps / 2.0**halvings))]
 
 
 class Descended(NamedTuple):

@@ -77,31 +77,28 @@ def grow(
         if rows == 0:
             arrays = {name: np.array(values) for name, values in path.items()}
             return best._replace(size_path=arrays)
-        step = _add(step, rows, X)
+        step = _larger(step, rows, X)
 
 
-def _add(step: _Step, rows: int, X: Any) -> _Step:
-    """Return the larger sketch and its product, computed for the new rows only."""
-    size, kernel = step.sketch.shape[0], step.sketch_map.kernel
-    if not step.sketch.can_grow:
-        return _drawn_anew(step, rows, X)
-    sketch = step.sketch.extend(rows)
+def _larger(step: _Step, rows: int, X: Any) -> _Step:
+    """Return the larger sketch and its product, computed for the new rows only.
+
+    A sketch whose rows depend on its size is drawn anew.
+    """
+    sketch, kernel, size = step.sketch, step.sketch_map.kernel, step.sketch.shape[0]
+    if not sketch.can_grow:
+        origin = sketch.origin
+        if origin is None:
+            raise TypeError(f"`size` must be an integer for a {type(sketch).__name__}")
+        recipe = replace(origin.recipe, size=origin.recipe.size + rows)
+        drawn = recipe.draw(X.shape[0], origin.seed, X=X, kernel=kernel)
+        return _Step.of(drawn, kernel, X)
+    larger = sketch.extend(rows)
     if step.product is None:
-        return _Step.of(sketch, kernel, X)
-    fresh = SketchMap.of(kernel, X, sketch.tail(size))(X)
+        return _Step.of(larger, kernel, X)
+    fresh = SketchMap.of(kernel, X, larger.tail(size))(X)
     old = step.product * np.asarray(np.sqrt(size / (size + rows)), step.product.dtype)
-    sketch_map = SketchMap.of(kernel, X, sketch)
-    return _Step(sketch, sketch_map, np.vstack([old, fresh]))
-
-
-def _drawn_anew(step: _Step, rows: int, X: Any) -> _Step:
-    origin = step.sketch.origin
-    if origin is None:
-        raise TypeError(f"`size` must be an integer for a {type(step.sketch).__name__}")
-    recipe = replace(origin.recipe, size=origin.recipe.size + rows)
-    kernel = step.sketch_map.kernel
-    sketch = recipe.draw(X.shape[0], origin.seed, X=X, kernel=kernel)
-    return _Step.of(sketch, kernel, X)
+    return _Step(larger, SketchMap.of(kernel, X, larger), np.vstack([old, fresh]))
 
 
 # Rows whose kernel values are evaluated to measure the time of a pair, and how often.
@@ -144,11 +141,11 @@ def _seconds_per_pair(data: SketchedData, n_outputs: int) -> float:
 
 def first_sketch(data: SketchedData, seconds: float) -> SketchedData:
     """Return the rows with the small sketch that grows while there is time."""
-    n = data.inputs.rows.shape[0]
-    if n > _START:
+    size = data.inputs.rows.shape[0]
+    if size > _START:
         per_size = _STEP * _seconds_per_landmark(data)
         size = int(np.clip(_FIRST_SHARE * seconds / per_size, _LEAST, _START))
-    return data.subsampled(size if n > _START else n)
+    return data.subsampled(size)
 
 
 def _seconds_per_landmark(data: SketchedData) -> float:

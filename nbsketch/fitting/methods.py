@@ -38,7 +38,7 @@ from sklearn.exceptions import ConvergenceWarning
 from nbsketch._blas import one_thread, threads_for
 from nbsketch._progress import is_asked, is_stopped, seconds_left
 from nbsketch._rows import held_rows
-from nbsketch._sketch_map import sketched_columns
+from nbsketch._sketch_map import features_design, sketched_columns
 from nbsketch._validation import random_generator
 from nbsketch.distributed.rows import PartitionedRows
 from nbsketch.fitting import plan as sizes
@@ -248,6 +248,12 @@ class Method(ABC):
         """Limit BLAS to one thread for iterative solvers, whatever n is."""
         return one_thread()
 
+    @property
+    def _tol(self) -> float:
+        sketch, is_square = self.data.sketch, self.objective.loss_kind == "square"
+        least = least_tol(is_square, sketch.is_identity, sketch.shape[1])
+        return max(least, self.problem.plan.tol)
+
     def _penalties(self) -> list[float]:
         """Return the penalty; if it was chosen on a sample, stronger ones as well."""
         trials = 1 if self.problem.plan.alpha is not None else _TRIALS
@@ -305,7 +311,8 @@ class ClosedForm(Method):
             projection, design = data.design(self.objective.keep_features)
             chosen_on = None
             if validation is not None:
-                Z = data.validation_design(validation[0], projection)
+                rows = data.transform(validation[0], "X_val")
+                Z = features_design(data.expansion, projection, rows)
                 chosen_on = Z, validation[1]
             solution = self.objective.fit(design, data.alpha, data.rng, chosen_on)
         return _expanded(solution, projection)
@@ -315,10 +322,6 @@ class ClosedForm(Method):
         options = self.problem.plan.options()
         limits = {"tol": self._tol, "max_passes": max(3, options.max_iter)}
         return self.objective.problem() | limits | {"callback": options.callback}
-
-    @property
-    def _tol(self) -> float:
-        return max(_PASSES_TOL, self.problem.plan.tol)
 
 
 class Cholesky(ClosedForm):
@@ -499,10 +502,6 @@ class Dual(Newton):
         return next(self.objective.dual_path(K, [alpha], **options))
 
     @property
-    def _tol(self) -> float:
-        return max(0.0 if self._has_features else _DUAL_TOL, self.problem.plan.tol)
-
-    @property
     def _has_features(self) -> bool:
         """Whether the features of all rows are affordable."""
         return self.data.sketch.shape[1] <= _FEATURE_ROWS
@@ -549,6 +548,13 @@ def _is_large_sketch(problem: Problem, data: SketchedData) -> bool:
         return False
     landmarks, kept = len(data.sketch.columns), kept_share(n, size)
     return sizes.is_large(size, n, landmarks, searched=searched, kept=kept)
+
+
+def least_tol(is_square: bool, all_rows: bool, n: int) -> float:
+    """Return the least `tol` of passes over all rows, or over a large sketch."""
+    if is_square:
+        return _PASSES_TOL
+    return _DUAL_TOL if all_rows and n > _FEATURE_ROWS else 0.0
 
 
 def fold_errors(

@@ -291,10 +291,6 @@ class Problem(NamedTuple):
     held_out: TrainingRows | None = None
     kept: NDArray | None = None
 
-    def with_bandwidth(self, bandwidth: float) -> Problem:
-        """Return the problem with another bandwidth."""
-        return self._replace(plan=replace(self.plan, bandwidth=bandwidth))
-
 
 class FeatureSolution(NamedTuple):
     """A solution: f(x) = coef^T z(x) + intercept.

@@ -33,10 +33,10 @@ from nbsketch.solvers.filters import Filter, LandweberFilter, RidgeFilter
 from nbsketch.solvers.folds import fold_errors, order_effect
 from nbsketch.solvers.newton import solve_joint_pinball, solve_scalar
 from nbsketch.solvers.radial import solve_radial
-from nbsketch.solvers.ridge import RidgePath, ridge_path
+from nbsketch.solvers.ridge import ridge_path
 from nbsketch.solvers.row_loss import has_row_loss
 from nbsketch.solvers.solution import Solution, State
-from nbsketch.solvers.spectrum import Spectrum, decompose
+from nbsketch.solvers.spectrum import decompose
 
 # Features times levels, and times classes if there are more than two, up to which a
 # path of penalties takes less than a few seconds.
@@ -238,22 +238,20 @@ class LeastSquaresObjective(RadialObjective):
         rng: np.random.Generator,
         validation: tuple[Design, NDArray] | None = None,
     ) -> FeatureSolution:
-        """Solve for one penalty; None is the one of least error on rows left out."""
-        path = ridge_path(design, self.targets, **self.problem())
-        if alpha is not None:
-            return _solution(path, float(alpha))
-        solution = _solution(path, LeftOut(self, design, rng).by_ridge(path).best)
-        return self._with_order(solution, path, RidgeFilter(), design)
+        """Solve for one penalty; None is the best of a path.
 
-    def _with_order(
-        self,
-        solution: FeatureSolution,
-        spectrum: Spectrum,
-        filter: Filter,
-        design: Design,
-    ) -> FeatureSolution:
-        """Say of a choice by single rows what blocks of rows say of it."""
-        if self.folds is not None:
+        It is the one of least error on rows left out, or on `validation`, features and
+        targets. Blocks of rows are compared with single rows that have chosen it.
+        """
+        spectrum, filter = self._decompose(design)
+        alpha = self._given(filter, alpha)
+        if alpha is not None:
+            return self._solution(spectrum, filter, float(alpha))
+        tried = self._tried(spectrum, filter, LeftOut(self, design, rng), validation)
+        steps = np.array([filter.n_iter(a) for a in tried.alphas])
+        path = {"alpha": tried.alphas, "n_iter": steps, "error": tried.errors}
+        solution = self._solution(spectrum, filter, tried.best)._replace(path=path)
+        if validation is not None or self.folds is not None:
             return solution
         args = design, self.targets, solution.alpha, self.weights
         return solution._replace(order=order_effect(spectrum, filter, *args))
@@ -262,16 +260,41 @@ class LeastSquaresObjective(RadialObjective):
         self, design: Design, alpha: float | None, rng: np.random.Generator
     ) -> AlphaPath:
         """Return errors on rows left out, for one penalty or a path (None)."""
-        path = ridge_path(design, self.targets, **self.problem())
-        return LeftOut(self, design, rng).by_ridge(path, alpha)
+        spectrum, filter = self._decompose(design)
+        left_out, alpha = LeftOut(self, design, rng), self._given(filter, alpha)
+        return self._tried(spectrum, filter, left_out, alpha=alpha)
 
     def path(
         self, design: Design, alphas: Iterable[float], options: SolveOptions
     ) -> Iterator[FeatureSolution]:
         """Yield the solution for each penalty."""
-        path = ridge_path(design, self.targets, **self.problem())
+        spectrum, filter = self._decompose(design)
         for alpha in alphas:
-            yield _solution(path, float(alpha))
+            yield self._solution(spectrum, filter, float(alpha))
+
+    def _decompose(self, design: Design) -> tuple[Any, Filter]:
+        return ridge_path(design, self.targets, **self.problem()), RidgeFilter()
+
+    def _given(self, filter: Filter, alpha: float | None) -> float | None:
+        """Return the penalty if it is given."""
+        return alpha
+
+    def _tried(
+        self,
+        spectrum: Any,
+        filter: Filter,
+        left_out: LeftOut,
+        validation: tuple[Design, NDArray] | None = None,
+        alpha: float | None = None,
+    ) -> AlphaPath:
+        """Return errors on rows left out, or on validation rows."""
+        return left_out.by_ridge(spectrum, alpha)
+
+    def _solution(self, path: Any, filter: Filter, alpha: float) -> FeatureSolution:
+        B, b = path.solve(alpha)
+        objective = path.objective(alpha)
+        gap = path.gap(alpha) / objective if objective > 0 else 0.0
+        return FeatureSolution(B, b, alpha, objective, gap, n_iter=1, shortfall=None)
 
     def solve_gram(self, K: NDArray, alpha: float) -> FeatureSolution:
         """Solve without a sketch, for the Gram matrix of the rows."""
@@ -291,13 +314,6 @@ class LeastSquaresObjective(RadialObjective):
     def problem(self) -> dict[str, Any]:
         """Return the output matrix, weights and intercept, as solvers take them."""
         return {"output": self.factor.T @ self.factor, **self._weighting}
-
-
-def _solution(path: RidgePath, alpha: float) -> FeatureSolution:
-    B, b = path.solve(alpha)
-    objective = path.objective(alpha)
-    gap = path.gap(alpha) / objective if objective > 0 else 0.0
-    return FeatureSolution(B, b, alpha, objective, gap, n_iter=1, shortfall=None)
 
 
 def regression_objective(
@@ -343,46 +359,6 @@ class SpectralObjective(LeastSquaresObjective):
     def loss_kind(self) -> None:
         """None: filters have no machine on all rows."""
 
-    def fit(
-        self,
-        design: Design,
-        alpha: float | None,
-        rng: np.random.Generator,
-        validation: tuple[Design, NDArray] | None = None,
-    ) -> FeatureSolution:
-        """Solve for one parameter; None is the best of a path.
-
-        `validation` are features and targets on which it is chosen, in place of the
-        criterion.
-        """
-        spectrum, filter = self._decompose(design)
-        alpha = self._given(filter, alpha)
-        if alpha is not None:
-            return _filtered_solution(spectrum, filter, float(alpha))
-        tried = self._tried(spectrum, filter, design, None, validation)
-        steps = np.array([filter.n_iter(a) for a in tried.alphas])
-        path = {"alpha": tried.alphas, "n_iter": steps, "error": tried.errors}
-        solution = _filtered_solution(spectrum, filter, tried.best)._replace(path=path)
-        if validation is not None:
-            return solution
-        return self._with_order(solution, spectrum, filter, design)
-
-    def errors_left_out(
-        self, design: Design, alpha: float | None, rng: np.random.Generator
-    ) -> AlphaPath:
-        """Return the errors of the criterion, for one parameter or a path (None)."""
-        spectrum, filter = self._decompose(design)
-        alpha = self._given(filter, alpha)
-        return self._tried(spectrum, filter, design, alpha)
-
-    def path(
-        self, design: Design, alphas: Iterable[float], options: SolveOptions
-    ) -> Iterator[FeatureSolution]:
-        """Yield the solution for each parameter."""
-        spectrum, filter = self._decompose(design)
-        for alpha in alphas:
-            yield _filtered_solution(spectrum, filter, float(alpha))
-
     def _given(self, filter: Filter, alpha: float | None) -> float | None:
         """Return the parameter if it is given, by itself or as a number of steps."""
         if isinstance(filter, LandweberFilter) and self.n_steps is not None:
@@ -391,15 +367,15 @@ class SpectralObjective(LeastSquaresObjective):
 
     def _tried(
         self,
-        spectrum: Spectrum,
+        spectrum: Any,
         filter: Filter,
-        design: Design,
-        alpha: float | None,
+        left_out: LeftOut,
         validation: tuple[Design, NDArray] | None = None,
+        alpha: float | None = None,
     ) -> AlphaPath:
         """Return errors on validation rows, on those of the folds, or the criterion."""
         alphas = filter.alphas(spectrum.top) if alpha is None else np.array([alpha])
-        args = spectrum, filter, design, self.targets, alphas
+        args = spectrum, filter, left_out.design, self.targets, alphas
         if validation is not None:
             errors = smoother.held_out_error(spectrum, filter, *validation, alphas)
         elif self.folds is not None:
@@ -410,18 +386,17 @@ class SpectralObjective(LeastSquaresObjective):
             errors = smoother.leave_one_out(*args, self.weights)
         return AlphaPath(alphas, errors)
 
-    def _decompose(self, design: Design) -> tuple[Spectrum, Filter]:
+    def _solution(self, spectrum: Any, filter: Filter, alpha: float) -> FeatureSolution:
+        B, b = spectrum.coefficients(filter, alpha)
+        objective = float(spectrum.mean_squares(filter, alpha)[0]) / 2
+        steps = filter.n_iter(alpha)
+        return FeatureSolution(
+            B, b, alpha, objective, 0.0, n_iter=steps, shortfall=None
+        )
+
+    def _decompose(self, design: Design) -> tuple[Any, Filter]:
         spectrum = decompose(design, self.targets, **self.problem())
         return spectrum, self.filter.resolve(spectrum.top)
-
-
-def _filtered_solution(
-    spectrum: Spectrum, filter: Filter, alpha: float
-) -> FeatureSolution:
-    B, b = spectrum.coefficients(filter, alpha)
-    objective = float(spectrum.mean_squares(filter, alpha)[0]) / 2
-    steps = filter.n_iter(alpha)
-    return FeatureSolution(B, b, alpha, objective, 0.0, n_iter=steps, shortfall=None)
 
 
 def _ratio(slopes: NDArray, residuals: NDArray, weights: NDArray | None) -> float:

@@ -278,12 +278,13 @@ class Plan:
         directions.
         """
         sketch, size = self.sketch, self.size
+        is_recipe = isinstance(sketch, SketchRecipe)
         if self.growth is not None:
             has_size = isinstance(sketch, SizedRecipe)
             size = None if has_size else min(self.growth.start, default)
         elif self.is_free and default == n:
             return IdentitySketch()
-        elif size is None and (sketch is None or _is_random(sketch)):
+        elif size is None and sketch != "identity" and not is_recipe:
             size = default if sketch is None or default < n else max(1, n // 2)
         return sized_recipe(_DEFAULT_SKETCH if sketch is None else sketch, size, n)
 
@@ -302,11 +303,6 @@ class Plan:
                 f"`solver` must be 'auto' for a path of alphas, got {self.solver!r}"
             )
         self.check_size_is_fixed()
-
-
-def _is_random(sketch: Any) -> bool:
-    """Return whether a sketch is given by the name of a random matrix."""
-    return isinstance(sketch, str) and sketch != "identity"
 
 
 def takes_all_rows(

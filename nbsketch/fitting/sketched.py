@@ -18,7 +18,6 @@ from nbsketch._rows import is_pairwise
 from nbsketch._sketch_map import (
     SketchMap,
     draw,
-    features_design,
     resolve,
     sketched_design,
 )
@@ -270,11 +269,6 @@ class SketchedData(NamedTuple):
         sketch = SubsamplingSketch(size).draw(rows.shape[0], self.rng)
         sketch_map = SketchMap.of(kernel, rows, sketch)
         return self._replace(sketch=sketch, sketch_map=sketch_map, features=None)
-
-    def validation_design(self, rows: Any, projection: NDArray) -> Design:
-        """Return the features of validation rows."""
-        rows = self.transform(rows, "X_val")
-        return features_design(self.expansion, projection, rows)
 
 
 def draw_map(

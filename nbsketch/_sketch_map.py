@@ -25,7 +25,6 @@ from nbsketch.solvers.scratch import (
     RowsDesign,
     by_index,
     fits_memory,
-    in_memory,
     rows_per_block,
     stored_or,
 )
@@ -263,10 +262,6 @@ class StreamedDesign(Design):
         if fits_memory(len(rows), self.shape[1], self.dtype):
             return ArrayDesign._trusted(self._features(self._X[rows]))
         return stored_or(RowsDesign(self, rows))
-
-    def collect(self) -> NDArray:
-        """Return all features, in memory."""
-        return in_memory(self)
 
     def _parts(self) -> Iterator[tuple[int, int, Any]]:
         n, r = self.shape

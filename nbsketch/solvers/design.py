@@ -111,7 +111,10 @@ class Design:
 
     def collect(self) -> NDArray:
         """Return all features as one array, which may be shared."""
-        return self.gather(np.arange(self.shape[0])).collect()
+        out = np.empty(self.shape, dtype=self.dtype)
+        for start, stop, block in self.blocks():
+            out[start:stop] = block
+        return out
 
     def total(
         self, function: Callable[..., tuple], *args: Any, rows: Sequence = ()

@@ -109,11 +109,11 @@ def solve_scalar(
         checks.state(state, (problem.rank,), (), (len(problem.weights),))
         state = _as_columns(state)
     solution = minimize(problem, _search, tol, max_iter, state, callback)
-    last = None if solution.state is None else _as_vectors(solution.state)
-    return solution._replace(
-        coef=solution.coef[:, 0], intercept=float(solution.intercept[0]),
-        dual=_reshaped(solution.dual, -1), state=last,
-    )  # fmt: skip
+    coef, b = solution.coef[:, 0], float(solution.intercept[0])
+    dual, last = _reshaped(solution.dual, -1), solution.state
+    if last is not None:
+        last = last._replace(coef=coef, intercept=b, dual=dual)
+    return solution._replace(coef=coef, intercept=b, dual=dual, state=last)
 
 
 def _search(problem: NewtonProblem, *args: Any) -> CertifiedSearch:
@@ -125,20 +125,10 @@ def _search(problem: NewtonProblem, *args: Any) -> CertifiedSearch:
 
 def _as_columns(state: State) -> State:
     """Return a state of one output as that of several."""
-    coef, intercept = _reshaped(state.coef, -1, 1), np.reshape(state.intercept, 1)
-    dual, gram, inside = _reshaped(state.dual, -1, 1), state.gram, state.inside
-    if gram is not None and inside is not None:
-        gram, inside = gram[None], inside[None]
-    return State(coef, intercept, dual, state.sigma, gram, inside)
-
-
-def _as_vectors(state: State) -> State:
-    """Return a state of several outputs as that of one."""
-    gram, inside = state.gram, state.inside
-    if gram is not None and inside is not None:
-        gram, inside = gram[0], inside[0]
-    coef, dual = state.coef[:, 0], _reshaped(state.dual, -1)
-    return State(coef, float(state.intercept[0]), dual, state.sigma, gram, inside)
+    return state._replace(
+        coef=np.reshape(state.coef, (-1, 1)), intercept=np.reshape(state.intercept, 1),
+        dual=_reshaped(state.dual, -1, 1),
+    )  # fmt: skip
 
 
 def _reshaped(value: Any, *shape: int) -> Any:

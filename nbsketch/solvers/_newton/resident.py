@@ -147,17 +147,15 @@ class _Sums:
 class ResidentNewtonSearch(ResidentSearch, NewtonSearch):
     """The search for linear-quadratic losses; see `NewtonSearch`."""
 
-    def _begin(self, state: State) -> None:
+    def _begin(self, state: State) -> Certificate:
         self._hold(state)
         self.sigma = self._first_sigma(state)
         self.gram = TermGrams(self.problem)
         self._evaluate()
+        return self._certify()
 
     def _spread(self) -> float:
         return self.problem.spread_at(self.coef, self.intercept)
-
-    def _first_certificate(self, state: State) -> Certificate:
-        return self._certify()
 
     def _start_round(self) -> None:
         """Keep all rows."""
@@ -209,10 +207,9 @@ class ResidentNewtonSearch(ResidentSearch, NewtonSearch):
 class ResidentSmoothSearch(ResidentSearch, SmoothSearch):
     """The search for losses without kinks; see `SmoothSearch`."""
 
-    def _begin(self, state: State) -> None:
+    def _begin(self, state: State) -> Certificate:
         self._hold(state)
-        self._start_matrix(state)
-        self._evaluate()
+        return super()._begin(state)
 
     def _evaluate(self) -> bool:
         point = self.coef, self.intercept, 0.0, False

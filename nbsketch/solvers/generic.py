@@ -28,7 +28,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -78,8 +78,6 @@ class GenericProblem(Problem):
     psi_i is the loss of the residual or, for a classification loss, that of the margin
     ``y f = 1 - y r``.
     """
-
-    row_arrays: ClassVar[tuple[str, ...]] = ("y", "weights")
 
     y: NDArray
     loss: Loss

@@ -9,12 +9,8 @@ from nbsketch.losses import as_loss
 from nbsketch.outputs import check_levels
 from nbsketch.solvers._certified import checks
 from nbsketch.solvers._certified.search import Callback, CertifiedSearch, minimize
+from nbsketch.solvers._newton import resident
 from nbsketch.solvers._newton.problem import NewtonProblem, newton_problem
-from nbsketch.solvers._newton.resident import (
-    HeldRows,
-    ResidentNewtonSearch,
-    ResidentSmoothSearch,
-)
 from nbsketch.solvers._newton.search import CoupledSearch, NewtonSearch
 from nbsketch.solvers._newton.smooth import SmoothSearch
 from nbsketch.solvers._newton.start import splitting_start
@@ -117,10 +113,12 @@ def solve_scalar(
 
 
 def _search(problem: NewtonProblem, *args: Any) -> CertifiedSearch:
-    resident = problem.design.keeps_rows
-    if problem.losses.has_kinks:
-        return (ResidentNewtonSearch if resident else NewtonSearch)(problem, *args)
-    return (ResidentSmoothSearch if resident else SmoothSearch)(problem, *args)
+    kinked = problem.losses.has_kinks
+    if not problem.design.keeps_rows:
+        return (NewtonSearch if kinked else SmoothSearch)(problem, *args)
+    if kinked:
+        return resident.ResidentNewtonSearch(problem, *args)
+    return resident.ResidentSmoothSearch(problem, *args)
 
 
 def _as_columns(state: State) -> State:
@@ -133,7 +131,7 @@ def _as_columns(state: State) -> State:
 
 def _reshaped(value: Any, *shape: int) -> Any:
     """Return a vector in another shape; it may stay with blocks of rows."""
-    if value is None or isinstance(value, HeldRows):
+    if value is None or isinstance(value, resident.HeldRows):
         return value if value is None else value.reshape(*shape)
     return np.reshape(value, shape)
 

@@ -285,10 +285,6 @@ class StreamedDesign(Design):
             return ArrayDesign._trusted(self._features(self._X[rows]))
         return scratch.stored_or(scratch.RowsDesign(self, rows))
 
-    def collect(self) -> NDArray:
-        """Return all features, in memory."""
-        return scratch.in_memory(self)
-
     def _parts(self) -> Iterator[tuple[int, int, Any]]:
         n, r = self.shape
         step = scratch.rows_per_block(r, self.dtype)

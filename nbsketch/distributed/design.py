@@ -24,7 +24,7 @@ from nbsketch.gram.columns import (
 from nbsketch.gram.form import CompiledForm, KernelLike, middle_of, rounded_rows
 from nbsketch.gram.product import Product
 from nbsketch.solvers.design import ArrayDesign, Design, pieces_of
-from nbsketch.solvers.scratch import in_memory, stored_or
+from nbsketch.solvers.scratch import stored_or
 
 # Features up to this size are brought here, and those of a sample of the rows.
 _LOCAL_BYTES, _SAMPLE_BYTES = 256 << 20, 32 << 20
@@ -120,7 +120,7 @@ class PartitionedDesign(Design):
         """Return all features: in memory or, beyond its limit, mapped to a file."""
         if not _memory.fits(self.nbytes, copies=2):
             stored = stored_or(self)
-            return in_memory(self) if stored is self else stored.collect()
+            return super().collect() if stored is self else stored.collect()
         return np.concatenate(computed(self._partitions.blocks))
 
     def total(

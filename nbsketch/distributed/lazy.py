@@ -44,20 +44,14 @@ def row_by_row(method: Callable[..., NDArray], X: Any, *args: Any) -> Any:
     array = as_dask_array("X", X, ndim=2)
     check_numbers("X", array)
     nothing = method(one_row(X), *args)[:0]
-    return dask_module(
-        "dask.array"
-    ).map_blocks(
-        _of_part,
-        array,
+    da = dask_module("dask.array")
+    return da.map_blocks(
+        _of_part, array, method=method.__name__, args=args, nothing=nothing,
         model=_shared(method.__self__),  # type: ignore[attr-defined]
-        method=method.__name__,
-        args=args,
-        nothing=nothing,
-        dtype=nothing.dtype,
-        meta=nothing,
+        dtype=nothing.dtype, meta=nothing,
         drop_axis=[1] if nothing.ndim == 1 else None,
         chunks=(array.chunks[0], *((k,) for k in nothing.shape[1:])),
-    )
+    )  # fmt: skip
 
 
 def table_by_row(method: Callable[..., NDArray], X: Any, *args: Any) -> Any:

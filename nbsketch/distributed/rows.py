@@ -96,7 +96,7 @@ class PartitionedRows:
         if fits(rows.nbytes):
             tasks = _regrouped(kept([t for group in tasks for t in group]), tasks)
             rows.partitions.blocks = tasks[0]
-        ends = [task(_nothing, block) for block in tasks[0]]  # raise errors of checks
+        ends = [task(len, block) for block in tasks[0]]  # raise errors of checks
         groups = [ends, *tasks[1:]]
         results = _regrouped(computed([t for group in groups for t in group]), groups)
         check_steady(tasks, [blocks, *others])
@@ -118,10 +118,6 @@ class PartitionedRows:
     def max(self, axis: int | None = None) -> Any:
         """Return the largest value, of each column with axis 0."""
         return np.max(self.partitions.each(np.max, axis), axis=axis)
-
-
-def _nothing(block: NDArray) -> None:
-    return None
 
 
 def _regrouped(values: list[Any], groups: Sequence[list[Any]]) -> list[list[Any]]:

@@ -85,7 +85,7 @@ def tree_sum(tasks: Sequence[Any]) -> Any:
     """Return the task that adds tuples of arrays, always in the same order."""
     while len(tasks) > 1:
         groups = [tasks[k : k + _FAN_IN] for k in range(0, len(tasks), _FAN_IN)]
-        tasks = [task(_add, *group) for group in groups]
+        tasks = [task(added, *group) for group in groups]
     return tasks[0]
 
 
@@ -116,10 +116,6 @@ def _reporting_loss(client: Any) -> Iterator[None]:
 def _run(function: Callable, *args: Any) -> Any:
     with one_thread():
         return function(*args)
-
-
-def _add(*terms: tuple) -> tuple:
-    return added(terms)
 
 
 # Sets of blocks that a fit keeps: the rows and their features.

@@ -6,16 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nbsketch import losses
 from nbsketch._jit.sgd import COLUMNS, LOGISTIC, MARGIN, RADIAL
 from nbsketch._validation import check_choice, check_matrix, check_real
-from nbsketch.losses import (
-    LogisticLoss,
-    Loss,
-    PinballLoss,
-    SquaredHingeLoss,
-    SquareLoss,
-    as_loss,
-)
 from nbsketch.solvers._certified import checks
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.row_loss import conjugate_numbers
@@ -28,7 +21,7 @@ class StochasticProblem:
     design: Design
     targets: NDArray  # (n, d), or (n, 1) against d outputs
     weights: NDArray
-    loss: Loss
+    loss: losses.Loss
     kind: int
     numbers: NDArray  # (4, d)
     alpha: float
@@ -54,7 +47,7 @@ class StochasticProblem:
 
     def middle(self) -> NDArray:
         """Return the constant at which an intercept starts, of shape (d,)."""
-        if isinstance(self.loss, SquareLoss | SquaredHingeLoss):
+        if isinstance(self.loss, losses.SquareLoss | losses.SquaredHingeLoss):
             return np.average(self.targets, axis=0, weights=self.weights)
         rows = self.targets[self.weights > 0]
         if self.kind == LOGISTIC:  # half a row more of each class: both are finite
@@ -93,7 +86,7 @@ class StochasticProblem:
 def stochastic_problem(
     design: Design,
     Y: ArrayLike,
-    loss: Loss | str,
+    loss: losses.Loss | str,
     alpha: float,
     sample_weight: ArrayLike | None,
     fit_intercept: bool,
@@ -103,7 +96,7 @@ def stochastic_problem(
     penalty: ArrayLike | None = None,
 ) -> StochasticProblem:
     """Check the arguments, which are those of `solve_stochastic`."""
-    (n, rank), loss = design.shape, as_loss(loss)
+    (n, rank), loss = design.shape, losses.as_loss(loss)
     targets = _targets(Y, n, loss)
     levels = None if quantiles is None else _levels(quantiles, loss, targets)
     scalar = targets.ndim == 1 and levels is None
@@ -119,7 +112,7 @@ def stochastic_problem(
     )  # fmt: skip
 
 
-def _targets(Y: ArrayLike, n: int, loss: Loss) -> NDArray:
+def _targets(Y: ArrayLike, n: int, loss: losses.Loss) -> NDArray:
     # a copy, for a read-only array would be compiled for once more
     targets = np.array(Y, dtype=float, order="C")
     if targets.ndim not in (1, 2) or len(targets) != n or targets.size == 0:
@@ -132,13 +125,13 @@ def _targets(Y: ArrayLike, n: int, loss: Loss) -> NDArray:
     return checks.labels("Y", targets, loss)
 
 
-def _levels(quantiles: ArrayLike, loss: Loss, targets: NDArray) -> NDArray:
+def _levels(quantiles: ArrayLike, loss: losses.Loss, targets: NDArray) -> NDArray:
     levels = np.asarray(quantiles, dtype=float)
     if levels.ndim != 1 or not len(levels) or not ((levels > 0) & (levels < 1)).all():
         raise ValueError(
             f"`quantiles` must be numbers strictly between 0 and 1, got {quantiles!r}"
         )
-    if type(loss) is not PinballLoss or targets.ndim != 1:
+    if type(loss) is not losses.PinballLoss or targets.ndim != 1:
         raise ValueError(
             "`quantiles` must come with a pinball loss and `Y` of one dimension, got "
             f"{loss!r} and shape {targets.shape}"
@@ -146,8 +139,8 @@ def _levels(quantiles: ArrayLike, loss: Loss, targets: NDArray) -> NDArray:
     return levels
 
 
-def _kind(loss: Loss, scalar: bool, levels: NDArray | None) -> int:
-    if type(loss) is LogisticLoss:
+def _kind(loss: losses.Loss, scalar: bool, levels: NDArray | None) -> int:
+    if type(loss) is losses.LogisticLoss:
         return LOGISTIC
     if loss.elq is None:
         raise TypeError(
@@ -162,7 +155,7 @@ def _kind(loss: Loss, scalar: bool, levels: NDArray | None) -> int:
     return RADIAL
 
 
-def _numbers(loss: Loss, levels: NDArray | None, n_outputs: int) -> NDArray:
+def _numbers(loss: losses.Loss, levels: NDArray | None, n_outputs: int) -> NDArray:
     numbers = np.empty((4, n_outputs))
     numbers[:] = np.array(conjugate_numbers(loss))[:, None]
     if levels is not None:

@@ -17,7 +17,7 @@ the preconditioner costs :math:`s^3`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from time import perf_counter
 from typing import Any, NamedTuple, TypedDict, Unpack
 
@@ -26,6 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._validation import check_integer, check_positive, check_real
 from nbsketch.gram.columns import SketchedOperator
+from nbsketch.solvers._certified.search import Callback
 from nbsketch.solvers._linear.cholesky import Preconditioner, build_preconditioner
 from nbsketch.solvers._linear.conjugate_gradients import (
     ColumnGaps,
@@ -39,8 +40,6 @@ from nbsketch.solvers._linear.conjugate_gradients import (
 from nbsketch.solvers._linear.systems import KernelSystem, SketchedSystem
 from nbsketch.solvers.solution import Solution, State
 
-# Called with passes, objective, gap and seconds after each pass; true to stop.
-Callback = Callable[[int, float, float, float], Any]
 # Coefficients with a larger relative gap are worse than none: early iterates of dual
 # coefficients overshoot by orders of magnitude.
 LARGEST_GAP = 0.1

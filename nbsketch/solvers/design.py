@@ -111,7 +111,10 @@ class Design:
 
     def collect(self) -> NDArray:
         """Return all features as one array, which may be shared."""
-        return self.gather(np.arange(self.shape[0])).collect()
+        out = np.empty(self.shape, dtype=self.dtype)
+        for start, stop, block in self.blocks():
+            out[start:stop] = block
+        return out
 
     def total(
         self, function: Callable[..., tuple], *args: Any, rows: Sequence = ()
@@ -142,20 +145,20 @@ class Design:
         """Return new parts and the sum of sums of ``function(block, part, *args)``."""
         pairs = zip(self.blocks(), parts, strict=True)
         results = [function(block, part, *args) for (*_, block), part in pairs]
-        return [new for new, _ in results], added([sums for _, sums in results])
+        return [new for new, _ in results], added(*[sums for _, sums in results])
 
     def sums(
         self, function: Callable[..., tuple], parts: Sequence, *args: Any
     ) -> tuple:
         """Return the sums of the tuples ``function(block, part, *args)``."""
         pairs = zip(self.blocks(), parts, strict=True)
-        return added([function(block, part, *args) for (*_, block), part in pairs])
+        return added(*[function(block, part, *args) for (*_, block), part in pairs])
 
     def part_sums(
         self, function: Callable[..., tuple], parts: Sequence, *args: Any
     ) -> tuple:
         """Return the sums of the tuples ``function(part, *args)``; lists are joined."""
-        return added([function(part, *args) for part in parts])
+        return added(*[function(part, *args) for part in parts])
 
     def _check_rows(self, rows: NDArray) -> None:
         """Raise an error unless row indices ascend within the design."""
@@ -224,7 +227,7 @@ class ArrayDesign(Design):
         return self.Z
 
 
-def added(terms: Sequence[tuple]) -> tuple:
+def added(*terms: tuple) -> tuple:
     """Return the sums of the entries of tuples."""
     return tuple(sum(parts[1:], start=parts[0]) for parts in zip(*terms, strict=True))
 

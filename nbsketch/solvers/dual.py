@@ -36,6 +36,7 @@ from nbsketch._validation import check_integer, check_positive, check_real
 from nbsketch.losses import as_loss
 from nbsketch.outputs import check_levels
 from nbsketch.solvers._certified import checks
+from nbsketch.solvers._certified.search import Callback
 from nbsketch.solvers._dual.matrix import (
     CoupledMatrix,
     CoupledPreconditioner,
@@ -43,11 +44,7 @@ from nbsketch.solvers._dual.matrix import (
 )
 from nbsketch.solvers._dual.problem import DualProblem
 from nbsketch.solvers._dual.search import DualSearch, Limits, Start
-from nbsketch.solvers._linear.cholesky import (
-    LowRankPreconditioner,
-    default_rank,
-    low_rank_factor,
-)
+from nbsketch.solvers._linear import cholesky
 from nbsketch.solvers._linear.conjugate_gradients import (
     SymmetricOperator,
     as_operator,
@@ -55,9 +52,6 @@ from nbsketch.solvers._linear.conjugate_gradients import (
 )
 from nbsketch.solvers.row_loss import RowLoss, conjugate_numbers, row_loss
 from nbsketch.solvers.solution import Solution, State
-
-Callback = Callable[[int, float, float, float], bool | None]
-
 
 # Share of the default rank for losses with kinks: smoothing makes their shifts larger,
 # and few of their rows are between kinks at the end.
@@ -123,13 +117,13 @@ class DualPath:
     def factor(self, rank: int) -> NDArray:
         """Return a low-rank factor of K for the smallest penalty."""
         shift = self.shape[0] * min(self.alphas)
-        return low_rank_factor(self.K, shift, self.rng, rank=rank)
+        return cholesky.low_rank_factor(self.K, shift, self.rng, rank=rank)
 
     def solutions(
         self,
         problems: list[DualProblem],
         matrix: SymmetricOperator,
-        precondition: Callable[[], LowRankPreconditioner],
+        precondition: Callable[[], cholesky.LowRankPreconditioner],
         mixing: NDArray | None = None,
     ) -> Iterator[Solution]:
         """Yield the solution of all problems for each penalty, from that before.
@@ -337,7 +331,7 @@ def dual_path(
     checks.labels("y", np.array(columns), loss)
     path = DualPath(operator, alphas, np.shape(y), **options)
     share = 1.0 if conjugate_numbers(loss).gam > 0 else RANK_WITH_KINKS
-    factor = path.factor(default_rank(n, share))
+    factor = path.factor(cholesky.default_rank(n, share))
     problems = [
         DualProblem(
             y=column, weights=path.weights, rows=row_loss(loss, column), alpha=1.0,
@@ -346,7 +340,7 @@ def dual_path(
         for column in columns
     ]  # fmt: skip
     return path.solutions(
-        problems, operator, lambda: LowRankPreconditioner(factor, np.zeros(n))
+        problems, operator, lambda: cholesky.LowRankPreconditioner(factor, np.zeros(n))
     )
 
 
@@ -445,7 +439,7 @@ def joint_dual_path(
     n, d = operator.shape[0], len(levels)
     T, targets = checks.factor(T, d), checks.targets("y", y, (n,))
     path = DualPath(operator, alphas, (n, d), **options)
-    factor = path.factor(default_rank(n, RANK_WITH_KINKS, len(T)))
+    factor = path.factor(cholesky.default_rank(n, RANK_WITH_KINKS, len(T)))
     coupled = CoupledMatrix(operator, T.T @ T)
     problem = DualProblem(
         y=np.tile(targets, d), weights=np.tile(path.weights, d),

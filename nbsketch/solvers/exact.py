@@ -246,7 +246,8 @@ def leave_one_out_residuals(
     kept = np.flatnonzero(weights > 0)
     if len(kept) < n:
         operator = operator.take(kept)
-    problem = _Problem(operator, targets[kept], alpha, n, weights[kept], fit_intercept)
+    args = operator, targets[kept], alpha, n * alpha, weights[kept], fit_intercept
+    problem = _Problem(*args)
     if len(kept) <= _DENSE_ROWS:
         dual, diagonal, variance = problem.dense()
     else:
@@ -265,20 +266,15 @@ def leave_one_out_residuals(
     return LeftOut(residuals.reshape(np.shape(Y)), errors, mean)
 
 
-class _Problem:
+class _Problem(NamedTuple):
     """The matrix A of some rows, and their targets."""
 
-    def __init__(
-        self,
-        K: SymmetricOperator,
-        Y: NDArray,
-        alpha: float,
-        n_rows: int,
-        weights: NDArray,
-        fit_intercept: bool,
-    ) -> None:
-        self.K, self.Y, self.alpha, self.weights = K, Y, alpha, weights
-        self.shift, self.fit_intercept = n_rows * alpha, fit_intercept
+    K: SymmetricOperator
+    Y: NDArray
+    alpha: float
+    shift: float  # n alpha, for all rows
+    weights: NDArray
+    fit_intercept: bool
 
     def dense(self) -> tuple[NDArray, NDArray, NDArray]:
         """Return dual coefficients G y, and the diagonal of G with zero variance."""

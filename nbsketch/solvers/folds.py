@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._blas import eigh
-from nbsketch.solvers.design import ArrayDesign, Design
+from nbsketch.solvers.design import Design
 from nbsketch.solvers.filters import Filter
 from nbsketch.solvers.smoother import block_squares, held_out_error
-from nbsketch.solvers.spectrum import Spectrum, chunks
+from nbsketch.solvers.spectrum import Spectrum, block_moments
 
 # Blocks, most rows of a block, contiguous blocks of largest error that do not count
 # (gross outliers, ends of a grid), and random partitions of the same rows.
@@ -205,7 +205,8 @@ def without_rows(
     """
     n = spectrum.n_samples
     Y = Y @ spectrum.rotation - spectrum.y_mean
-    lost = design.total(_rotated_moments, spectrum, rows=[Y, weights])
+    basis = spectrum.z_mean, spectrum.vectors
+    lost = design.total(block_moments, *basis, rows=[Y, weights])
     gram = n * np.diag(spectrum.values) - lost[0]
     cross = n * spectrum.cross - lost[1]
     z_sum, y_sum = -lost[2], -weights @ Y
@@ -227,18 +228,3 @@ def without_rows(
         y_mean=spectrum.y_mean + y_mean,
         y_square=max(square / n, 0.0),
     )
-
-
-def _rotated_moments(
-    block: NDArray, Y: NDArray, weights: NDArray, spectrum: Spectrum
-) -> tuple[NDArray, NDArray, NDArray]:
-    """Return the sums over a block of rows in the eigenbasis: Q^T Q, Q^T Y and Q."""
-    r = block.shape[1]
-    gram, cross, z_sum = np.zeros((r, r)), np.zeros((r, Y.shape[1])), np.zeros(r)
-    for rows, Z in chunks(ArrayDesign._trusted(block)):
-        Q = (Z - spectrum.z_mean) @ spectrum.vectors
-        weighted = weights[rows, None] * Q
-        gram += weighted.T @ Q
-        cross += weighted.T @ Y[rows]
-        z_sum += weighted.sum(axis=0)
-    return gram, cross, z_sum

@@ -28,7 +28,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -79,8 +79,6 @@ class GenericProblem(Problem):
     ``y f = 1 - y r``.
     """
 
-    row_arrays: ClassVar[tuple[str, ...]] = ("y", "weights")
-
     y: NDArray
     loss: Loss
 
@@ -130,26 +128,32 @@ class GenericProblem(Problem):
         self,
         at: Callable[[float], tuple[NDArray, NDArray]],
         start: float,
-        step: float,
+        res: NDArray,
         allowed: float,
-    ) -> tuple[Pair, Pair] | None:
+    ) -> tuple[Pair, ...]:
         """Return pairs with a total of at least and of at most 0, close together.
 
         Parameters
         ----------
         at : callable
             Returns u and a for a shift; the total must fall as the shift grows.
-        start, step : float
-            First shift, and the first distance from it.
+        start : float
+            First shift.
+        res : ndarray
+            Residuals, whose size sets the first distance from it.
         allowed : float
             What the certificate may lose: an upper bound on the divergences.
 
         Returns
         -------
-        tuple of two Pair, or None
-            None if no such pairs are found: the intercept may have no optimum.
+        tuple of Pair
+            One alone without an intercept, or if there are no such pairs: the intercept
+            may have no optimum.
         """
         high = low = self.pair(start, at)
+        if not self.fit_intercept:
+            return (high,)
+        step = 1e-3 * self.spread(res)
         for _ in range(_EXPANSIONS):
             if high.total >= 0 >= low.total:
                 break
@@ -159,7 +163,7 @@ class GenericProblem(Problem):
                 high, low = self.pair(high.shift - step, at), high
             step *= 2.0
         else:
-            return None
+            return (self.pair(start, at),)
         for trial in range(_REFINEMENTS):
             width, drop = low.shift - high.shift, high.total - low.total
             if width * drop <= allowed * self.n:
@@ -175,7 +179,10 @@ class GenericProblem(Problem):
     def certify(
         self, w: NDArray, b: float, res: NDArray, pairs: tuple[Pair, ...]
     ) -> Certificate:
-        """Return the certificate of (w, b) and the balanced combination of `pairs`."""
+        """Return the certificate of (w, b) and the balanced combination of `pairs`.
+
+        The gap is infinite if an intercept needs two of them, and there is one.
+        """
         losses, young, a = self.values(res), 0.0, np.zeros_like(res)
         for share, pair in zip(_shares(pairs), pairs, strict=True):
             divergence = losses - self.values(pair.u) - pair.a * (res - pair.u)
@@ -185,6 +192,8 @@ class GenericProblem(Problem):
         young += _ROUNDING * float(self.weights @ noise)
         rho = self.alpha * w - self.design.rmv(self.weights * a) / self.n
         young += abs(b * float(self.weights @ a))
+        balanced = len(pairs) > 1 or not self.fit_intercept
+        young = young if balanced else np.inf
         return self.certificate(w, b, a.copy(), rho, losses, young)
 
 
@@ -251,7 +260,8 @@ class GenericSearch(Search[GenericProblem]):
             gram -= self.mass / problem.n * np.outer(self.mean, self.mean)
         values, self.vectors = np.linalg.eigh(gram)
         self.values = np.maximum(values, 0.0)
-        self._begin(np.array(state.coef, float), float(state.intercept), state.dual)
+        b = float(state.intercept) * problem.fit_intercept
+        self._begin(np.array(state.coef, float), b, state.dual)
         self._call_back(self.best)
 
     @abstractmethod
@@ -340,13 +350,7 @@ class AlternatingDirections(GenericSearch):
 
     def _certify(self, allowed: float) -> Certificate:
         p, at = self.problem, self._subgradients
-        if not p.fit_intercept:
-            return p.certify(self.w, 0.0, self.res, (p.pair(0.0, at),))
-        step = 1e-3 * p.spread(self.res)
-        pairs = p.balanced_pairs(at, 0.0, step, allowed)
-        if pairs is None:
-            certificate = p.certify(self.w, self.b, self.res, (p.pair(0.0, at),))
-            return certificate._replace(gap=np.inf)
+        pairs = p.balanced_pairs(at, 0.0, self.res, allowed)
         return p.certify(self.w, self.b, self.res, pairs)
 
 
@@ -424,13 +428,7 @@ class WhitenedDescent(GenericSearch):
         def at(shift: float) -> tuple[NDArray, NDArray]:
             return res - shift, p.slopes(res - shift)
 
-        if not p.fit_intercept:
-            return p.certify(w, 0.0, res, (p.pair(0.0, at),))
-        step = 1e-3 * p.spread(res - b)
-        pairs = p.balanced_pairs(at, b, step, allowed)
-        if pairs is None:
-            certificate = p.certify(w, b, res - b, (p.pair(b, at),))
-            return certificate._replace(gap=np.inf)
+        pairs = p.balanced_pairs(at, b, res - b, allowed)
         b = min(pairs, key=lambda pair: abs(pair.total)).shift
         return p.certify(w, b, res - b, pairs)
 

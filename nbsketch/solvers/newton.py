@@ -9,12 +9,8 @@ from nbsketch.losses import as_loss
 from nbsketch.outputs import check_levels
 from nbsketch.solvers._certified import checks
 from nbsketch.solvers._certified.search import Callback, CertifiedSearch, minimize
+from nbsketch.solvers._newton import resident
 from nbsketch.solvers._newton.problem import NewtonProblem, newton_problem
-from nbsketch.solvers._newton.resident import (
-    HeldRows,
-    ResidentNewtonSearch,
-    ResidentSmoothSearch,
-)
 from nbsketch.solvers._newton.search import CoupledSearch, NewtonSearch
 from nbsketch.solvers._newton.smooth import SmoothSearch
 from nbsketch.solvers._newton.start import splitting_start
@@ -109,41 +105,33 @@ def solve_scalar(
         checks.state(state, (problem.rank,), (), (len(problem.weights),))
         state = _as_columns(state)
     solution = minimize(problem, _search, tol, max_iter, state, callback)
-    last = None if solution.state is None else _as_vectors(solution.state)
-    return solution._replace(
-        coef=solution.coef[:, 0], intercept=float(solution.intercept[0]),
-        dual=_reshaped(solution.dual, -1), state=last,
-    )  # fmt: skip
+    coef, b = solution.coef[:, 0], float(solution.intercept[0])
+    dual, last = _reshaped(solution.dual, -1), solution.state
+    if last is not None:
+        last = last._replace(coef=coef, intercept=b, dual=dual)
+    return solution._replace(coef=coef, intercept=b, dual=dual, state=last)
 
 
 def _search(problem: NewtonProblem, *args: Any) -> CertifiedSearch:
-    resident = problem.design.keeps_rows
-    if problem.losses.has_kinks:
-        return (ResidentNewtonSearch if resident else NewtonSearch)(problem, *args)
-    return (ResidentSmoothSearch if resident else SmoothSearch)(problem, *args)
+    kinked = problem.losses.has_kinks
+    if not problem.design.keeps_rows:
+        return (NewtonSearch if kinked else SmoothSearch)(problem, *args)
+    if kinked:
+        return resident.ResidentNewtonSearch(problem, *args)
+    return resident.ResidentSmoothSearch(problem, *args)
 
 
 def _as_columns(state: State) -> State:
     """Return a state of one output as that of several."""
-    coef, intercept = _reshaped(state.coef, -1, 1), np.reshape(state.intercept, 1)
-    dual, gram, inside = _reshaped(state.dual, -1, 1), state.gram, state.inside
-    if gram is not None and inside is not None:
-        gram, inside = gram[None], inside[None]
-    return State(coef, intercept, dual, state.sigma, gram, inside)
-
-
-def _as_vectors(state: State) -> State:
-    """Return a state of several outputs as that of one."""
-    gram, inside = state.gram, state.inside
-    if gram is not None and inside is not None:
-        gram, inside = gram[0], inside[0]
-    coef, dual = state.coef[:, 0], _reshaped(state.dual, -1)
-    return State(coef, float(state.intercept[0]), dual, state.sigma, gram, inside)
+    return state._replace(
+        coef=np.reshape(state.coef, (-1, 1)), intercept=np.reshape(state.intercept, 1),
+        dual=_reshaped(state.dual, -1, 1),
+    )  # fmt: skip
 
 
 def _reshaped(value: Any, *shape: int) -> Any:
     """Return a vector in another shape; it may stay with blocks of rows."""
-    if value is None or isinstance(value, HeldRows):
+    if value is None or isinstance(value, resident.HeldRows):
         return value if value is None else value.reshape(*shape)
     return np.reshape(value, shape)
 

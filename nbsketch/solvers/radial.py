@@ -268,25 +268,22 @@ class RadialSearch(CertifiedSearch[RadialProblem]):
 
     patience: ClassVar[int] = 12
 
-    def _begin(self, state: State) -> None:
-        n, d = self.problem.Y.shape
+    def _begin(self, state: State) -> Certificate:
+        p, (n, d) = self.problem, self.problem.Y.shape
         self.center = np.zeros((n, d))
         if state.dual is not None:
-            self.center = self.problem.bounded(state.dual)
+            self.center = p.bounded(state.dual)
         self.sigma = self._first_sigma(state)
         self.a, self.unit = np.empty((n, d)), np.empty((n, d))
         self.across, self.along = np.empty(n), np.empty(n)
         self.inverse: KroneckerInverse | None = None
         self.products = 0
         self._evaluate()
-
-    def _first_certificate(self, state: State) -> Certificate:
         if state.dual is None:
             return self._point_certificate()
-        p, nothing = self.problem, np.zeros(len(self.res))
         gradient = p.transposed(p.weights[:, None] * self.center)
         point = self.coef, self.intercept, self.res, self.center
-        return p.certify(*point, nothing, gradient)
+        return p.certify(*point, np.zeros(n), gradient)
 
     def _first_sigma(self, state: State) -> float:
         if self.problem.numbers.gam > 0:

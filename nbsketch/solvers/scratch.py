@@ -119,10 +119,6 @@ class RowsDesign(Design):
         """Return the features of some rows."""
         return self._whole.gather(self._rows[rows])
 
-    def collect(self) -> NDArray:
-        """Return all features, in memory."""
-        return in_memory(self)
-
 
 def stored_or(design: Design) -> Design:
     """Return streamed features in a scratch file, or as they are without room."""
@@ -130,14 +126,6 @@ def stored_or(design: Design) -> Design:
         return ScratchDesign(design)
     except OSError:
         return design
-
-
-def in_memory(design: Design) -> NDArray:
-    """Return all features as an array in memory, whatever its size."""
-    out = np.empty(design.shape, dtype=design.dtype)
-    for start, stop, block in design.blocks():
-        out[start:stop] = block
-    return out
 
 
 def by_index(

@@ -21,10 +21,10 @@ class State(NamedTuple):
     sigma : float or None
         Width of the smoothing. Drop it before solving for another penalty.
     gram : ndarray or None
-        Gram matrix of the rows in `inside`, weighted, the intercept last; a mean over
-        all rows if `inside` is None.
+        Gram matrices of the rows in `inside`, weighted, the intercept last, one for
+        each term of a row; a mean over all rows if `inside` is None.
     inside : ndarray of bool or None
-        Rows strictly between kinks.
+        Rows strictly between kinks, for each term.
     """
 
     coef: NDArray

@@ -160,7 +160,7 @@ def moments(
     if centered:
         first = design.gather(np.arange(min(n, _CHUNK))).collect()
         origin = first.mean(axis=0, dtype=np.float64)
-    sums = design.total(_moments, origin, rows=[Y, sample_weight])
+    sums = design.total(block_moments, origin, rows=[Y, sample_weight])
     G, C, mean = (total / n for total in sums)
     if origin is None:
         return G, C, np.zeros(r)
@@ -168,15 +168,24 @@ def moments(
     return G, C, origin + mean
 
 
-def _moments(
-    block: NDArray, Y: Any, sample_weight: NDArray | None, origin: NDArray | None
+def block_moments(
+    block: NDArray,
+    Y: Any,
+    sample_weight: NDArray | None,
+    origin: NDArray | None,
+    basis: NDArray | None = None,
 ) -> tuple[NDArray, NDArray, NDArray]:
-    """Return the sums over a block of rows: Z^T Z, Z^T Y and Z, from an origin."""
+    """Return the sums over a block of rows: Z^T Z, Z^T Y and Z, from an origin.
+
+    With a square `basis` its products with Z are in place of Z.
+    """
     r = block.shape[1]
     G, C, z_sum = np.zeros((r, r)), np.zeros((r, Y.shape[1])), np.zeros(r)
     for rows, Z in chunks(ArrayDesign._trusted(block)):
         if origin is not None:
             Z = Z - origin
+        if basis is not None:
+            Z = Z @ basis
         targets = Y[rows]
         if sample_weight is not None:
             root = np.sqrt(sample_weight[rows, None])

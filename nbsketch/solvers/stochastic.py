@@ -39,53 +39,6 @@ SCHEDULES: dict[str, Callable[[NDArray, NDArray], NDArray]] = {
 }
 
 
-@dataclass(frozen=True)
-class Rule:
-    """How steps are taken: settings of `solve_stochastic`."""
-
-    method: str
-    batch_size: int
-    n_epochs: int
-    learning_rate: float
-    schedule: str
-    betas: tuple[float, float]
-    shuffle: bool
-    replace: bool
-    average: bool
-
-    def __post_init__(self) -> None:
-        check_choice("method", self.method, METHODS)
-        check_choice("schedule", self.schedule, SCHEDULES)
-        check_integer("batch_size", self.batch_size)
-        check_integer("n_epochs", self.n_epochs)
-        check_positive("learning_rate", self.learning_rate)
-        if not isinstance(self.betas, tuple | list) or len(self.betas) != 2:
-            raise ValueError(
-                f"`betas` must be two numbers in [0, 1), got {self.betas!r}"
-            )
-        for k, beta in enumerate(self.betas):
-            check_real(f"betas[{k}]", beta, low=0, high=1, high_open=True)
-        if self.replace and not self.shuffle:
-            raise ValueError("`shuffle` must be True with replace=True, got False")
-
-    def rates(self, step: NDArray, done: NDArray) -> NDArray:
-        """Return length and root factor of the steps, which are numbered from 1."""
-        rates = np.ones((len(step), 2))
-        rates[:, 0] = self.learning_rate * SCHEDULES[self.schedule](step, done)
-        if self.method == "adam":
-            rates[:, 0] /= 1.0 - self.betas[0] ** step
-            rates[:, 1] = 1.0 / np.sqrt(1.0 - self.betas[1] ** step)
-        return rates
-
-    def order(self, count: int, rng: np.random.Generator) -> NDArray:
-        """Return the rows of a block as they are to be visited."""
-        if not self.shuffle:
-            return np.arange(count)
-        return (
-            rng.integers(count, size=count) if self.replace else rng.permutation(count)
-        )
-
-
 # Steps of one compiled call: a few tens of milliseconds, after which Ctrl-C works.
 _STEPS_PER_CALL = 65536
 
@@ -118,8 +71,12 @@ class EpochSearch:
 
     Attributes
     ----------
-    problem, rule, rng
-        What to minimize, how to step, and the source of the order of rows.
+    problem, rng
+        What to minimize, and the source of the order of rows.
+    method, batch_size, n_epochs, learning_rate, schedule, betas
+        Settings of `solve_stochastic`.
+    shuffle, replace, average
+        More of them.
     point : ndarray
         Coefficients, output by output, then the intercept; changed in place.
     moments : ndarray of shape (2, size of the point)
@@ -133,8 +90,16 @@ class EpochSearch:
     """
 
     problem: StochasticProblem
-    rule: Rule
     rng: np.random.Generator
+    method: str
+    batch_size: int
+    n_epochs: int
+    learning_rate: float
+    schedule: str
+    betas: tuple[float, float]
+    shuffle: bool
+    replace: bool
+    average: bool
     point: NDArray = field(init=False)
     moments: NDArray = field(init=False)
     total: NDArray = field(init=False)
@@ -145,6 +110,7 @@ class EpochSearch:
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
+        self._check_settings()
         problem = self.problem
         rank, n_mixed = problem.design.shape[1], len(problem.mix)
         self.point = np.zeros(n_mixed * rank + problem.n_outputs)
@@ -157,44 +123,69 @@ class EpochSearch:
         start, _, block = next(iter(problem.design.blocks()))
         self._run_block(start, block[:0], np.arange(0))
 
+    def _check_settings(self) -> None:
+        check_choice("method", self.method, METHODS)
+        check_choice("schedule", self.schedule, SCHEDULES)
+        check_integer("batch_size", self.batch_size)
+        check_integer("n_epochs", self.n_epochs)
+        check_positive("learning_rate", self.learning_rate)
+        if not isinstance(self.betas, tuple | list) or len(self.betas) != 2:
+            raise ValueError(
+                f"`betas` must be two numbers in [0, 1), got {self.betas!r}"
+            )
+        for k, beta in enumerate(self.betas):
+            check_real(f"betas[{k}]", beta, low=0, high=1, high_open=True)
+        if self.replace and not self.shuffle:
+            raise ValueError("`shuffle` must be True with replace=True, got False")
+
     def run_epoch(self) -> None:
         """Pass over the data once."""
         begin = perf_counter()
-        if self.rule.average and self.epoch == self.rule.n_epochs // 2:
+        if self.average and self.epoch == self.n_epochs // 2:
             self.total = np.zeros_like(self.point)
         for start, _, block in self.problem.design.blocks():
-            self._run_block(start, block, self.rule.order(len(block), self.rng))
+            self._run_block(start, block, self._order(len(block)))
         self.epoch += 1
         self.seconds += perf_counter() - begin
         if not np.isfinite(self.point).all():
             raise FloatingPointError(
                 f"the steps diverged in epoch {self.epoch}: `learning_rate` must be "
-                f"smaller, got {self.rule.learning_rate:g}"
+                f"smaller, got {self.learning_rate:g}"
             )
 
+    def _order(self, count: int) -> NDArray:
+        """Return the rows of a block as they are to be visited."""
+        if not self.shuffle:
+            return np.arange(count)
+        if self.replace:
+            return self.rng.integers(count, size=count)
+        return self.rng.permutation(count)
+
     def _run_block(self, start: int, block: NDArray, order: NDArray) -> None:
-        problem, rule = self.problem, self.rule
-        block = np.ascontiguousarray(block)
+        problem, block = self.problem, np.ascontiguousarray(block)
         rows = slice(start, start + len(block))
-        for part in _parts(order, _STEPS_PER_CALL * rule.batch_size):
+        for part in _parts(order, _STEPS_PER_CALL * self.batch_size):
             run_steps(
                 block, problem.targets[rows], problem.weights[rows], part,
-                rule.batch_size, self._next_rates(len(part)), problem.kind,
+                self.batch_size, self._next_rates(len(part)), problem.kind,
                 problem.numbers, problem.mix, problem.penalty, problem.alpha,
-                problem.fit_intercept, METHODS[rule.method], *map(float, rule.betas),
+                problem.fit_intercept, METHODS[self.method], *map(float, self.betas),
                 self.point, self.moments, self.total,
             )  # fmt: skip
 
     def _next_rates(self, n_rows: int) -> NDArray:
-        """Return the rates of the steps over the next rows, and count both."""
-        batch = self.rule.batch_size
-        steps = np.arange(-(-n_rows // batch))
-        n_all = self.rule.n_epochs * self.problem.design.shape[0]
-        done = (self.n_rows + batch * steps) / n_all
-        rates = self.rule.rates(1.0 + self.n_steps + steps, done)
+        """Return length and root factor of the steps over the next rows; count both."""
+        index = np.arange(-(-n_rows // self.batch_size))
+        n_all = self.n_epochs * self.problem.design.shape[0]
+        done = (self.n_rows + self.batch_size * index) / n_all
+        step, rates = 1.0 + self.n_steps + index, np.ones((len(index), 2))
+        rates[:, 0] = self.learning_rate * SCHEDULES[self.schedule](step, done)
+        if self.method == "adam":
+            rates[:, 0] /= 1.0 - self.betas[0] ** step
+            rates[:, 1] = 1.0 / np.sqrt(1.0 - self.betas[1] ** step)
         self.n_rows += n_rows
-        self.n_steps += len(steps)
-        self.n_averaged += len(steps) if self.total.size else 0
+        self.n_steps += len(index)
+        self.n_averaged += len(index) if self.total.size else 0
         return rates
 
     def snapshot(self) -> Snapshot:
@@ -358,16 +349,15 @@ def solve_stochastic(
         as_design(design), Y, loss, alpha, sample_weight, fit_intercept, T, quantiles,
         variable, penalty,
     )  # fmt: skip
-    rule = Rule(
-        method, batch_size, n_epochs, learning_rate, schedule, betas, shuffle, replace,
-        average,
-    )  # fmt: skip
     every = check_integer("record_every", record_every, low=0)
-    search = EpochSearch(problem, rule, random_generator(rng))
+    search = EpochSearch(
+        problem, random_generator(rng), method, batch_size, n_epochs, learning_rate,
+        schedule, betas, shuffle, replace, average,
+    )  # fmt: skip
     history = [search.snapshot()] if every else []
-    for epoch in range(1, rule.n_epochs + 1):
+    for epoch in range(1, search.n_epochs + 1):
         search.run_epoch()
-        wanted = epoch % max(every, 1) == 0 or epoch == rule.n_epochs
+        wanted = epoch % max(every, 1) == 0 or epoch == search.n_epochs
         if wanted and (every or callback is not None):
             latest = search.snapshot()
             history += [latest] if every else []

@@ -162,9 +162,8 @@ class CertifiedSearch(Search[ProblemT]):
 
     The constructor sets the attributes below and calls, in this order,
 
-    - ``_begin(state)``, which sets `sigma`, whatever the subclass keeps for itself, and
-      evaluates the start (dual point, sums, gradient);
-    - ``_first_certificate(state)``, which returns the first `best`;
+    - ``_begin(state)``, which sets `sigma`, whatever the subclass keeps for itself,
+      evaluates the start (dual point, sums, gradient) and returns the first `best`;
     - ``_rounding()``, the gap that rounding alone may leave.
 
     `run` then repeats
@@ -241,8 +240,7 @@ class CertifiedSearch(Search[ProblemT]):
         self.sigma, self.slope = 0.0, -np.inf
         self.idle = 0
         self.share, self.expected = 1.0, np.inf
-        self._begin(state)
-        self.best = self._first_certificate(state)
+        self.best = self._begin(state)
         self.floor = max(1e-15 * self.best.scale, self._rounding())
 
     def run(self) -> Solution:
@@ -262,10 +260,7 @@ class CertifiedSearch(Search[ProblemT]):
         return self.problem.residual(self.coef, self.intercept)
 
     @abstractmethod
-    def _begin(self, state: State) -> None: ...
-
-    @abstractmethod
-    def _first_certificate(self, state: State) -> Certificate: ...
+    def _begin(self, state: State) -> Certificate: ...
 
     def _rounding(self) -> float:
         return 0.0

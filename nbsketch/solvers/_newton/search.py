@@ -160,7 +160,7 @@ class NewtonSearch(CertifiedSearch[NewtonProblem]):
     warm: ClassVar[float] = 0.02
     shrink: ClassVar[float] = 0.2  # faster than 0.1 can stall
 
-    def _begin(self, state: State) -> None:
+    def _begin(self, state: State) -> Certificate:
         p = self.problem
         start = np.zeros_like(self.res) if state.dual is None else state.dual.T
         self.center = np.clip(start, *p.bounds)
@@ -168,6 +168,7 @@ class NewtonSearch(CertifiedSearch[NewtonProblem]):
         self.gram = TermGrams(p, state.gram, state.inside)
         self.reach = np.inf
         self._evaluate_all()
+        return self._first_certificate(state)
 
     def _first_certificate(self, state: State) -> Certificate:
         point = self.coef, self.intercept, self.res

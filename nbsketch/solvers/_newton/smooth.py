@@ -51,19 +51,14 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
 
     tightens: ClassVar[bool] = False
 
-    def _begin(self, state: State) -> None:
-        self._start_matrix(state)
-        self._evaluate()
-
-    def _start_matrix(self, state: State) -> None:
+    def _begin(self, state: State) -> Certificate:
         p, gram = self.problem, state.gram
         size = p.rank + p.fit_intercept
         fits = gram is not None and state.inside is None and len(gram) == size
         self.matrix = gram if fits else None
         self.inverse = None if self.matrix is None else _inverse(self.matrix, p)
         self.is_stale, self.stalled, self.lowest = False, 0, np.inf
-
-    def _first_certificate(self, state: State) -> Certificate:
+        self._evaluate()
         return self._step_certificate()
 
     def _evaluate(self) -> bool:

@@ -256,10 +256,10 @@ def predicted(
         reads = [tasks.task(_predict_part, part, shared) for part in parts]
         results = [r for r in tasks.computed(reads) if r is not None]
         predictions, *values = map(np.concatenate, zip(*results, strict=True))
-    results = dict(zip(arguments, values, strict=True))
-    for name, value in results.items():
+    here = dict(zip(arguments, values, strict=True))
+    for name, value in here.items():
         check_length(name, value, len(predictions), "rows as `X`")
-    return results["y"], predictions, results.get("sample_weight")
+    return here["y"], predictions, here.get("sample_weight")
 
 
 def _predict_part(part: tuple[Any, ...], model: Any) -> tuple[NDArray, ...] | None:

@@ -63,9 +63,9 @@ def as_objects(kernel: Kernel, name: str, value: Any) -> tuple[Kernel, Objects] 
 
     Two-dimensional arrays and sparse matrices hold rows, anything else objects.
     """
-    is_matrix = sp.issparse(value)
-    is_matrix |= hasattr(value, "__array__") and np.ndim(value) == 2
-    if is_matrix or not isinstance(kernel, CallableKernel):
+    if not isinstance(kernel, CallableKernel) or sp.issparse(value):
+        return None
+    if hasattr(value, "__array__") and np.ndim(value) == 2:
         return None
     return ObjectKernel(kernel.function), check_objects(name, value)
 

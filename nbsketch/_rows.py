@@ -109,55 +109,37 @@ def training_data(
 ) -> tuple[Any, NDArray, Any]:
     """Return the data of a fit, checked: rows where they are, targets in memory."""
     check_alike(X, y=y, sample_weight=sample_weight)
+    numeric = options.get("y_numeric", False)
+    text_in = () if numeric else ("y",)
     if is_dask(X):
-        return _rows_of_dask(estimator, X, y, sample_weight, **options)
-    return *_rows_in_memory(estimator, X, y, **options), sample_weight
-
-
-def _rows_in_memory(
-    estimator: Any, X: Any, y: Any, **options: Any
-) -> tuple[Any, NDArray]:
-    options = {"dtype": [np.float64, np.float32], "order": "C"} | options
-    labels = () if options.get("y_numeric") else ("y",)
-    with explaining({"X": X, "y": y}, text_in=labels):
-        X, y = validate_data(estimator, X, y, accept_sparse="csr", **options)
-    _check_targets(y, options)
-    check_magnitude("X", X)
-    return as_csr(X) if sp.issparse(X) else X, y
+        X, y, sample_weight = _rows_of_dask(estimator, X, y, sample_weight, options)
+        with explaining({"y": y}, text_in=text_in):
+            y = _check_y(y, estimator=estimator, **options)
+    else:
+        options = {"dtype": [np.float64, np.float32], "order": "C"} | options
+        with explaining({"X": X, "y": y}, text_in=text_in):
+            X, y = validate_data(estimator, X, y, accept_sparse="csr", **options)
+        check_magnitude("X", X)
+        X = as_csr(X) if sp.issparse(X) else X
+    if numeric:  # scikit-learn lets text and huge numbers through
+        if np.asarray(y).dtype.kind not in "fiub":
+            raise TypeError(f"`y` must be an array of numbers, got {y!r:.60}")
+        check_magnitude("y", np.asarray(y, dtype=float))
+    return X, y, sample_weight
 
 
 def _rows_of_dask(
-    estimator: Any,
-    X: Any,
-    y: Any,
-    sample_weight: Any,
-    reset: bool = True,
-    dtype: Any = None,
-    **options: Any,
-) -> tuple[PartitionedRows, NDArray, NDArray | None]:
-    """Check Dask collections: rows where they are, targets brought here."""
+    estimator: Any, X: Any, y: Any, sample_weight: Any, options: dict[str, Any]
+) -> tuple[Any, ...]:
+    """Check rows of Dask where they are; take the options of X out of `options`."""
     if is_pairwise(estimator.kernel):
         raise ValueError(
             "`kernel` must not be 'precomputed' for a Dask collection, whose rows "
             "are on several machines: pass the rows and a kernel of them"
         )
-    rows, y, sample_weight = partitioned_rows(
-        estimator, X, reset=reset, dtype=dtype, y=y, sample_weight=sample_weight
-    )
-    labels = () if options.get("y_numeric") else ("y",)
-    with explaining({"y": y}, text_in=labels):
-        y = _check_y(y, estimator=estimator, **options)
-    _check_targets(y, options)
-    return rows, y, sample_weight
-
-
-def _check_targets(y: Any, options: dict[str, Any]) -> None:
-    """Raise an error for what scikit-learn lets through: text and huge numbers."""
-    if not options.get("y_numeric"):
-        return
-    if np.asarray(y).dtype.kind not in "fiub":
-        raise TypeError(f"`y` must be an array of numbers, got {y!r:.60}")
-    check_magnitude("y", np.asarray(y, dtype=float))
+    reset, dtype = options.pop("reset", True), options.pop("dtype", None)
+    others = {"y": y, "sample_weight": sample_weight}
+    return partitioned_rows(estimator, X, reset=reset, dtype=dtype, **others)
 
 
 def partitioned_rows(
@@ -274,10 +256,10 @@ def predicted(
         reads = [tasks.task(_predict_part, part, shared) for part in parts]
         results = [r for r in tasks.computed(reads) if r is not None]
         predictions, *values = map(np.concatenate, zip(*results, strict=True))
-    results = dict(zip(arguments, values, strict=True))
-    for name, value in results.items():
+    here = dict(zip(arguments, values, strict=True))
+    for name, value in here.items():
         check_length(name, value, len(predictions), "rows as `X`")
-    return results["y"], predictions, results.get("sample_weight")
+    return here["y"], predictions, here.get("sample_weight")
 
 
 def _predict_part(part: tuple[Any, ...], model: Any) -> tuple[NDArray, ...] | None:

@@ -118,11 +118,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, run, text in (
         ("demo", _demo, "fit a synthetic problem with and without a sketch"),
         ("warmup", _warmup, "compile what the estimators use, before the first fit"),
-        (
-            "datasets",
-            _datasets,
-            "list the data sets and their shapes if they are on disk",
-        ),
+        ("datasets", _datasets, "list the data sets, and shapes if they are on disk"),
         ("info", _info, "print versions, number of threads and cache folder"),
     ):
         command = commands.add_parser(name, help=text, description=text)

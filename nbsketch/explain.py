@@ -115,15 +115,13 @@ def expected_value(model: KernelExpansion, background: ArrayLike | None = None) 
 class _Expansion(NamedTuple):
     """A fitted model as a sum over landmarks of products over features.
 
-    `features` are the places in `used`, the features that matter, of the columns that
-    preprocessing makes.
+    `compiled` is what compiled functions take after the rows: the landmarks, the places
+    in `used`, the features that matter, of the columns that preprocessing makes, their
+    scales, and whether the metric is squared.
     """
 
     model: Any
-    landmarks: NDArray
-    features: NDArray
-    scale: NDArray
-    squared: bool
+    compiled: tuple[NDArray, NDArray, NDArray, bool]
     coef: NDArray
     used: NDArray
 
@@ -151,20 +149,10 @@ class _Expansion(NamedTuple):
         owner = columns if model.scaler_ is None else model.scaler_.features
         used, features = np.unique(owner, return_inverse=True)
         weights, coef = model.sketch_.weights, model.coef_.reshape(len(model.coef_), -1)
-        return cls(
-            model,
-            np.ascontiguousarray(landmarks, dtype=np.float64),
-            features.astype(np.int64),
-            form.scale,
-            form.metric == "squared",
-            np.ascontiguousarray(weights.T @ coef),
-            used,
-        )
-
-    @property
-    def compiled(self) -> tuple[NDArray, NDArray, NDArray, bool]:
-        """What compiled functions take after the rows."""
-        return self.landmarks, self.features, self.scale, self.squared
+        landmarks = np.ascontiguousarray(landmarks, dtype=np.float64)
+        places, is_squared = features.astype(np.int64), form.metric == "squared"
+        compiled = landmarks, places, form.scale, is_squared
+        return cls(model, compiled, np.ascontiguousarray(weights.T @ coef), used)
 
     def rows(self, X: Any) -> NDArray:
         """Return rows after preprocessing."""
@@ -175,7 +163,8 @@ class _Expansion(NamedTuple):
 
     def means(self, background: Any) -> NDArray:
         """Return the mean factors of the background, (m, used features)."""
-        rows = self.landmarks if background is None else self.rows(background)
-        out = np.empty((len(self.landmarks), len(self.used)))
+        landmarks = self.compiled[0]
+        rows = landmarks if background is None else self.rows(background)
+        out = np.empty((len(landmarks), len(self.used)))
         mean_factors(rows, *self.compiled, out)
         return out

@@ -53,6 +53,8 @@ class Kernel(Checked, ABC):
     """
 
     takes_sparse: ClassVar[bool] = True
+    # The metric of a compiled form without parameters.
+    _metric: ClassVar[str | None] = None
 
     def __call__(self, X: ArrayLike, Y: ArrayLike | None = None) -> NDArray:
         """Return the matrix k(X, Y) of shape (n, m); Y is X by default.
@@ -72,7 +74,9 @@ class Kernel(Checked, ABC):
 
     def compiled_form(self, n_features: int) -> CompiledForm | None:
         """Return the form for compiled code, or None if only a call gives values."""
-        return None
+        if self._metric is None:
+            return None
+        return CompiledForm(self._metric, "power", np.ones(n_features))
 
     def diag(self, X: ArrayLike) -> NDArray:
         """Return k(x, x) for each row x of X, by default with one call a row."""
@@ -396,9 +400,7 @@ class LinearKernel(Kernel):
     [[6.0]]
     """
 
-    def compiled_form(self, n_features: int) -> CompiledForm:
-        """Return what compiled code needs."""
-        return CompiledForm("product", "power", np.ones(n_features))
+    _metric: ClassVar[str] = "product"
 
     def diag(self, X: ArrayLike) -> NDArray:
         """Return the squared norm of each row of X."""
@@ -440,10 +442,7 @@ class SobolevKernel(Kernel):
     """
 
     takes_sparse: ClassVar[bool] = False
-
-    def compiled_form(self, n_features: int) -> CompiledForm:
-        """Return what compiled code needs."""
-        return CompiledForm("minimum", "power", np.ones(n_features))
+    _metric: ClassVar[str] = "minimum"
 
     def check_domain(self, name: str, rows: Any) -> None:
         """Raise an error if a number is outside [0, 1]."""
@@ -492,9 +491,7 @@ class TanimotoKernel(Kernel):
     [[0.5, 0.5, 0.0]]
     """
 
-    def compiled_form(self, n_features: int) -> CompiledForm:
-        """Return what compiled code needs."""
-        return CompiledForm("tanimoto", "power", np.ones(n_features))
+    _metric: ClassVar[str] = "tanimoto"
 
     def check_domain(self, name: str, rows: Any) -> None:
         """Raise an error if the squared norm of a row is not finite."""

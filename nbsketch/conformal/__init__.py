@@ -172,11 +172,12 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
         if self.groups_ is not None and groups is None:
             raise ValueError("`groups` must be given, as in `fit`, got None")
         marks = self._of_new_rows(sample_weight, groups, len(values))
+        nominal = self._nominal(None)
         for k in range(len(values)):
             row = slice(k, k + 1)
-            limit = self._thresholds(self.coverage, 1, marks.at(row))
-            missed = self._scores(values[row], targets[row], self.coverage) > limit
-            self.shift_ += _STEP * (float(missed[0]) - (1 - self.coverage))
+            limit = self._thresholds(nominal, 1, marks.at(row))
+            missed = self._scores(values[row], targets[row], nominal) > limit
+            self.shift_ += _STEP * (float(missed[0]) - (1 - nominal))
             self._replace_oldest(values[row], targets[row], *marks.at(row))
         return self
 
@@ -215,9 +216,8 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
         generator = isinstance(state, np.random.Generator)
         return int(state.integers(2**31)) if generator else state
 
-    def _thresholds(self, coverage: float | None, n: int, marks: Marks) -> NDArray:
+    def _thresholds(self, nominal: float, n: int, marks: Marks) -> NDArray:
         """Return the score that each of n new rows passes at most so often, (n,)."""
-        nominal = self._nominal(coverage)
         scores = self._scores(self.values_, self.targets_, nominal)
         return self._ranked(scores, self._adapted(nominal), n, marks)
 

@@ -85,10 +85,24 @@ class Sketch:
     [2.0, 2.0]
     """
 
-    def __init__(self, matrix: sp.csr_array, origin: Origin | None = None) -> None:
-        self.matrix: Any = check_sparse("matrix", matrix)
+    def __init__(self, matrix: Any, origin: Origin | None = None) -> None:
+        self.matrix: Any = self._checked(matrix)
         self.shape: tuple[int, int] = self.matrix.shape
+        numbers = matrix.data if sp.issparse(matrix) else matrix
+        if 0 in self.shape or not np.isfinite(numbers).all():
+            raise ValueError(
+                "`matrix` must be finite and not empty, got a matrix of shape "
+                f"{self.shape}"
+            )
         self.origin = check_origin(origin, self.shape)
+
+    @staticmethod
+    def _checked(matrix: Any) -> Any:
+        """Return the matrix in the form in which it is stored."""
+        if not sp.issparse(matrix):
+            raise TypeError(f"`matrix` must be a sparse matrix, got {matrix!r:.60}")
+        _validation.check_array_of("matrix", matrix.data, "fiub")
+        return _validation.as_csr(matrix, "matrix")
 
     def __repr__(self) -> str:
         s, n = self.shape
@@ -242,15 +256,9 @@ class DenseSketch(Sketch):
     [10.0, 10.0]
     """
 
-    def __init__(self, matrix: NDArray, origin: Origin | None = None) -> None:
-        self.matrix = _validation.check_array_of("matrix", matrix, "f", 2)
-        if 0 in matrix.shape or not np.isfinite(matrix).all():
-            raise ValueError(
-                "`matrix` must be finite and not empty, got a matrix of shape "
-                f"{matrix.shape}"
-            )
-        self.shape = (matrix.shape[0], matrix.shape[1])
-        self.origin = check_origin(origin, self.shape)
+    @staticmethod
+    def _checked(matrix: Any) -> NDArray:
+        return _validation.check_array_of("matrix", matrix, "f", 2)
 
     @cached_property
     def columns(self) -> NDArray[np.int64]:
@@ -312,19 +320,6 @@ def check_origin(origin: Any, shape: tuple[int, int]) -> Origin | None:
     if q is not None and len(q) != shape[1]:
         raise ValueError(f"`probabilities` must have length {shape[1]}, got {len(q)}")
     return origin
-
-
-def check_sparse(name: str, matrix: Any) -> sp.csr_array:
-    """Return a sparse matrix as a CSR array if it can be that of a sketch."""
-    if not sp.issparse(matrix):
-        raise TypeError(f"`{name}` must be a sparse matrix, got {matrix!r:.60}")
-    _validation.check_array_of(name, matrix.data, "fiub")
-    if 0 in matrix.shape or not np.isfinite(matrix.data).all():
-        raise ValueError(
-            f"`{name}` must be finite and not empty, got a matrix of shape "
-            f"{matrix.shape}"
-        )
-    return _validation.as_csr(matrix, name)
 
 
 def as_sketch(drawn: Any, n: int, origin: Origin) -> Sketch:

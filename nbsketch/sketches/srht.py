@@ -233,9 +233,11 @@ class TransformSketch(Sketch):
             _validation.check_array_of(name, value, "i", 1)
         self.signs = signs.astype(np.int8, copy=False)
         self.rows = rows.astype(np.int64, copy=False)
-        if 0 in (signs.size, rows.size) or (np.abs(signs) != 1).any():
+        if signs.size == 0 or (np.abs(signs) != 1).any():
             raise ValueError("`signs` must be 1 or -1, got other numbers or none")
         order = _TRANSFORMS[transform].order(signs.size)
+        if rows.size == 0:
+            raise ValueError(f"`rows` must be in [0, {order - 1}], got none")
         _validation.check_indices("rows", rows, order)
         self.scale = _validation.check_positive("scale", scale)
         self._fast = _TRANSFORMS[transform](self.signs, self.rows, self.scale)

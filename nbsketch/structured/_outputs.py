@@ -25,14 +25,8 @@ from nbsketch._jit.decoding import insert_best
 from nbsketch._jit.threads import run_slices
 from nbsketch._sketch_map import SketchMap, draw, resolve
 from nbsketch._validation import as_csr, check_indices, check_rows
-from nbsketch.gram import evaluate
-from nbsketch.kernels import (
-    CallableKernel,
-    Kernel,
-    LinearKernel,
-    PrecomputedKernel,
-    as_kernel,
-)
+from nbsketch.gram import CompiledForm, evaluate
+from nbsketch.kernels import CallableKernel, Kernel, PrecomputedKernel, as_kernel
 from nbsketch.sketches import Sketch, SubsamplingSketch
 
 
@@ -69,9 +63,9 @@ def as_objects(kernel: Kernel, name: str, value: Any) -> tuple[Kernel, Objects] 
 
     Two-dimensional arrays and sparse matrices hold rows, anything else objects.
     """
-    is_matrix = sp.issparse(value)
-    is_matrix |= hasattr(value, "__array__") and np.ndim(value) == 2
-    if is_matrix or not isinstance(kernel, CallableKernel):
+    if not isinstance(kernel, CallableKernel) or sp.issparse(value):
+        return None
+    if hasattr(value, "__array__") and np.ndim(value) == 2:
         return None
     return ObjectKernel(kernel.function), check_objects(name, value)
 
@@ -232,7 +226,7 @@ def keep_best(h: NDArray, candidates: Candidates, best: TopK) -> None:
 
 def _products(h: NDArray, features: NDArray) -> NDArray:
     """Return h @ features.T by compiled code: the same bits at any thread count."""
-    return evaluate(LinearKernel().compiled_form(h.shape[1]), h, features)
+    return evaluate(CompiledForm("product", "power", np.ones(h.shape[1])), h, features)
 
 
 # Number of candidates of consecutive rows that are encoded together.

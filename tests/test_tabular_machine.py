@@ -327,6 +327,31 @@ def test_stack_ignores_rows_without_residuals(rng):
     assert_array_equal(stack_weights(np.zeros((2, 5, 1))), [1, 0])
 
 
+def test_members_that_hardly_lower_the_error_have_no_weight(rng):
+    """The error of the stack is that of brute force over the subsets that remain."""
+    noise = rng.normal(size=(5, 400, 1))
+    R = rng.normal(size=(400, 1)) + 0.3 * noise
+    R[1] = R[0] + 1e-6 * noise[1]  # says the same
+    R[4] *= 5  # hopeless
+
+    def error(weights):
+        return np.square(np.einsum("k,knd->nd", weights, R)).mean() ** 0.5
+
+    every, few = stack_weights(R), stack_weights(R, tolerance=1e-3)
+    assert (every[:4] > 0).all()
+    assert np.count_nonzero(few) < np.count_nonzero(every)
+    assert min(few[:2]) == few[4] == 0
+    assert_allclose(few.sum(), 1)
+    assert error(few) <= 1.001 * error(every)
+    # One less, whichever it is, would raise the error by more
+    used = np.flatnonzero(few)
+    for k in used:
+        rest = np.setdiff1d(used, k)
+        weights = np.zeros(5)
+        weights[rest] = stack_weights(R[rest])
+        assert error(weights) > 1.001 * error(every)
+
+
 # the noise ---------------------------------------------------------------------------
 
 

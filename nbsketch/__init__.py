@@ -10,8 +10,8 @@ __version__ = "0.2.0"
 
 # Public names by module.
 _HOME = {
-    "_memory": "get_memory_limit set_memory_limit",
-    "_progress": "FitState",
+    "_machine.memory": "get_memory_limit set_memory_limit",
+    "_report.progress": "FitState",
     "estimators": (
         "JointQuantileRegressor SketchedKernelClassifier SketchedKernelRegressor "
         "SketchedSGDClassifier SketchedSGDRegressor SpectralFilterRegressor"
@@ -30,7 +30,7 @@ _HOME = {
         "SquaredHingeLoss"
     ),
     "outputs": "GraphOutput IdentityOutput MatrixOutput QuantileOutput",
-    "persistence": "load",
+    "files": "load",
     "sketches": (
         "AccumulationSketch CountSketch GaussianSketch IdentitySketch "
         "LandmarkSketch LeverageSketch PSparsifiedSketch RademacherSketch "

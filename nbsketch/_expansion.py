@@ -15,9 +15,9 @@ import scipy.linalg
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from nbsketch._blas import eigh, one_thread
-from nbsketch._fields import array, check_fields, stored
 from nbsketch._jit.threads import run_blocks
+from nbsketch._machine.blas import eigh, one_thread
+from nbsketch._report.fields import array, check_fields, stored
 from nbsketch.gram import CompiledForm, Product
 
 # Eigenvalues of S K S^T below this share of the largest are cut: they are noise from

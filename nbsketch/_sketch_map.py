@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._expansion import Expansion, project, projection
-from nbsketch._memory import fits
-from nbsketch._progress import report_rows
-from nbsketch._rows import check_domain
-from nbsketch.distributed.design import PartitionedColumns, PartitionedDesign
-from nbsketch.distributed.rows import PartitionedRows
+from nbsketch._machine.memory import fits
+from nbsketch._report.progress import report_rows
 from nbsketch.gram import Product, SketchedColumns
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
+from nbsketch.rows.design import PartitionedColumns, PartitionedDesign
+from nbsketch.rows.inputs import check_domain
+from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.sketches import IdentitySketch, Sketch, SketchRecipe, as_recipe
 from nbsketch.solvers import scratch
 from nbsketch.solvers.design import ArrayDesign, Design

@@ -193,7 +193,7 @@ def _datasets(options: argparse.Namespace) -> None:
 
 
 def _info(options: argparse.Namespace) -> None:
-    from nbsketch import _info
+    from nbsketch._report import info
 
-    for name, value in _info.collect().items():
+    for name, value in info.collect().items():
         print(f"{name:22} {value}")

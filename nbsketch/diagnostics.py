@@ -12,8 +12,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch import _validation
-from nbsketch._blas import eigh, threads_for
+from nbsketch._machine.blas import eigh, threads_for
+from nbsketch._report import validation
 from nbsketch._sketch_map import SketchMap, draw, resolve, sketched_design
 from nbsketch.kernels import Kernel
 from nbsketch.plots import BLUE, ORANGE, axes_or_new, documents_axes, finish
@@ -66,7 +66,7 @@ def effective_dimension(spectrum: Spectrum, alpha: float) -> float:
     >>> effective_dimension(mu, alpha=0.25)
     2.0
     """
-    alpha = _validation.check_positive("alpha", alpha)
+    alpha = validation.check_positive("alpha", alpha)
     values, counts = spectrum.levels()
     return float(counts @ (values / (values + alpha)))
 
@@ -109,7 +109,7 @@ def critical_radius(spectrum: Spectrum, *, noise: float = 1.0) -> float:
     >>> round(critical_radius(mu, noise=2.0), 4)  # sqrt(1/4) = delta^2 / 2
     1.0
     """
-    variance = _validation.check_positive("noise", noise) ** 2
+    variance = validation.check_positive("noise", noise) ** 2
     values, counts = spectrum.levels()
     cut = np.append(0, np.cumsum(counts))
     tails = np.append(np.cumsum((counts * values)[::-1])[::-1], 0.0)
@@ -280,13 +280,13 @@ def spectrum(
     >>> bool(abs(exact.values[:20] - sampled.values[:20]).max() < sampled.missing)
     True
     """
-    rows = _validation.check_rows("X", X).astype(np.float64, copy=False)
+    rows = validation.check_rows("X", X).astype(np.float64, copy=False)
     n = rows.shape[0]
     if size is None:
         size = n if n <= EXACT_ROWS else LANDMARKS
-    size = _validation.check_integer("size", size, high=n)
+    size = validation.check_integer("size", size, high=n)
     recipe = IdentitySketch() if size == n else SubsamplingSketch(size)
-    rngs = _validation.random_generator(random_state).spawn(2)
+    rngs = validation.random_generator(random_state).spawn(2)
     resolved = resolve(rows, kernel, bandwidth, rngs[0])
     sketch = draw(rows, resolved, recipe, None, rngs[1])
     if sketch.is_identity:
@@ -437,11 +437,11 @@ def recommend_size(
     >>> recommend_size(mu, guarantee="satisfiable").size
     147
     """
-    _validation.check_choice("guarantee", guarantee, ["practice", *_FACTORS])
+    validation.check_choice("guarantee", guarantee, ["practice", *_FACTORS])
     if density is not None:
         density = _check_density(density)
     if alpha is not None:
-        alpha = _validation.check_positive("alpha", alpha)
+        alpha = validation.check_positive("alpha", alpha)
     mu = _spectrum_of(X, kernel, random_state)
     radius = critical_radius(mu, noise=noise)
     alpha = radius**2 if alpha is None else alpha
@@ -457,7 +457,7 @@ def recommend_size(
 
 
 def _check_density(density: float) -> float:
-    return _validation.check_real("density", density, low=0, high=1, low_open=True)
+    return validation.check_real("density", density, low=0, high=1, low_open=True)
 
 
 def _spectrum_of(X: Any, kernel: Any, random_state: Any) -> Spectrum:
@@ -638,7 +638,7 @@ def plot_spectrum(
     ('log', 'log')
     """
     if size is not None:
-        size = _validation.check_integer("size", size)
+        size = validation.check_integer("size", size)
     square = critical_radius(spectrum, noise=noise) ** 2
     d = statistical_dimension(spectrum, noise=noise)
     ax = axes_or_new(ax)

@@ -27,9 +27,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from nbsketch._expansion import compiled_form
 from nbsketch._jit.shapley import mean_factors, shapley_of_products
-from nbsketch._rows import checked_rows, model_dtype
 from nbsketch.estimators._base import KernelExpansion
 from nbsketch.fitting.training import transform_rows
+from nbsketch.rows.inputs import checked_rows, model_dtype
 
 __all__ = ["expected_value", "shapley_values"]
 

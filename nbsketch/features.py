@@ -17,16 +17,18 @@ from sklearn.base import (
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from nbsketch import _rows, _validation, kernels
+from nbsketch import kernels
 from nbsketch._expansion import expansion_of
+from nbsketch._report import validation
 from nbsketch._sketch_map import features_recipe, sketched_design
-from nbsketch.distributed.lazy import row_by_row
+from nbsketch.files import SaveMixin
 from nbsketch.fitting import sketched
-from nbsketch.persistence import SaveMixin
+from nbsketch.rows import inputs
+from nbsketch.rows.lazy import row_by_row
 from nbsketch.solvers.scratch import rows_per_block
 
 
-@_validation.declares_parameters
+@validation.declares_parameters
 class KernelFeatures(
     SaveMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 ):
@@ -48,7 +50,7 @@ class KernelFeatures(
             Targets for ``bandwidth="auto"``, not used otherwise. Texts, booleans and
             integers with at most 20 values are labels of classes.
         """
-        with _validation.keeping_fitted(self):
+        with validation.keeping_fitted(self):
             self._fit(X, y)
         return self
 
@@ -71,19 +73,19 @@ class KernelFeatures(
 
     def _transformed(self, X: Any, dtype: Any) -> Any:
         """Return checked rows in the columns that the kernel compares."""
-        rows = _rows.checked_rows(self, X, dtype=dtype)
+        rows = inputs.checked_rows(self, X, dtype=dtype)
         return rows if self.scaler_ is None else self.scaler_.transform(rows)
 
     def __sklearn_tags__(self) -> Tags:
         """Say what the transformer can do."""
         tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = _rows.is_pairwise(self.kernel)
-        tags.input_tags.sparse = _rows.takes_sparse(self.kernel)
+        tags.input_tags.pairwise = inputs.is_pairwise(self.kernel)
+        tags.input_tags.sparse = inputs.takes_sparse(self.kernel)
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
 
-@_validation.declares_parameters
+@validation.declares_parameters
 class SketchedFeatures(KernelFeatures):
     r"""Features whose inner products approximate a kernel through a sketch.
 
@@ -153,19 +155,19 @@ class SketchedFeatures(KernelFeatures):
 
     sketch: Any = None
 
-    @_rows.rowwise(lambda method, X, y=None: method.__self__.fit(X, y).transform(X))
+    @inputs.rowwise(lambda method, X, y=None: method.__self__.fit(X, y).transform(X))
     def fit_transform(self, X: ArrayLike, y: Any = None) -> NDArray:
         """Fit and return the features of X: cheaper than `fit` and `transform`."""
-        with _validation.keeping_fitted(self):
+        with validation.keeping_fitted(self):
             return self._fit(X, y, keep=True).Z
 
     def _fit(self, X: Any, y: Any, keep: bool = False) -> Any:
-        X, y = _rows.training_rows(
+        X, y = inputs.training_rows(
             self, X, y, uses_targets=sketched.is_auto(self.bandwidth)
         )
-        rngs = _validation.random_generator(self.random_state).spawn(2)
+        rngs = validation.random_generator(self.random_state).spawn(2)
         recipe = features_recipe(self.sketch, self.size, X.shape[0])
-        X = _rows.held_rows(X, recipe)
+        X = inputs.held_rows(X, recipe)
         inputs = self._learn_inputs(X, y, getattr(recipe, "size", X.shape[0]), rngs[0])
         sketch, sketch_map = sketched.draw_map(inputs, recipe, rngs)
         self.projection_, design = sketched_design(sketch_map, inputs.rows, keep=keep)
@@ -174,11 +176,11 @@ class SketchedFeatures(KernelFeatures):
         self.rank_ = self._n_features_out = design.shape[1]
         return design
 
-    @_rows.rowwise(row_by_row)
+    @inputs.rowwise(row_by_row)
     def transform(self, X: ArrayLike) -> NDArray:
         """Return the features of the rows of X, of shape (n, r)."""
         check_is_fitted(self)
-        rows = self._transformed(X, _rows.model_dtype(self.landmarks_))
+        rows = self._transformed(X, inputs.model_dtype(self.landmarks_))
         self.kernel_.check_domain("X", rows)
         parts = (self.kernel_, self.landmarks_, self.sketch_.weights)
         return expansion_of(self, *parts, self.projection_)(rows, rows.dtype)
@@ -192,7 +194,7 @@ class SketchedFeatures(KernelFeatures):
         return sketched.summary_lines(self, [("sketch", sizes)])
 
 
-@_validation.declares_parameters
+@validation.declares_parameters
 class RandomFourierFeatures(KernelFeatures):
     r"""Random Fourier features of a Gaussian, Laplacian or Matern kernel.
 
@@ -258,17 +260,17 @@ class RandomFourierFeatures(KernelFeatures):
     size: int = 100
 
     def _fit(self, X: Any, y: Any) -> None:
-        X, y = _rows.training_rows(
+        X, y = inputs.training_rows(
             self, X, y, uses_targets=sketched.is_auto(self.bandwidth)
         )
-        X = _rows.held_rows(X)
-        size = _validation.check_integer("size", self.size, low=2)
+        X = inputs.held_rows(X)
+        size = validation.check_integer("size", self.size, low=2)
         if size % 2:
             raise ValueError(
                 f"`size` must be even (pairs of cosine and sine), got {size}"
             )
         # Two streams: the frequencies do not depend on how the bandwidth is chosen.
-        kernel_rng, rng = _validation.random_generator(self.random_state).spawn(2)
+        kernel_rng, rng = validation.random_generator(self.random_state).spawn(2)
         inputs = self._learn_inputs(X, y, size, kernel_rng)
         X = inputs.rows
         kernel: Any = kernels.as_kernel(inputs.kernel, inputs.bandwidth)
@@ -278,7 +280,7 @@ class RandomFourierFeatures(KernelFeatures):
         self.frequencies_ = np.ascontiguousarray(frequencies, dtype=X.dtype)
         self._n_features_out = size
 
-    @_rows.rowwise(row_by_row)
+    @inputs.rowwise(row_by_row)
     def transform(self, X: ArrayLike) -> NDArray:
         """Return the features of X, of shape (n, D)."""
         check_is_fitted(self)

@@ -13,8 +13,8 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import pdist
 
-from nbsketch import _validation
-from nbsketch._fields import Checked, Rule, not_negative, plain, positive
+from nbsketch._report import validation
+from nbsketch._report.fields import Checked, Rule, not_negative, plain, positive
 from nbsketch.gram import CompiledForm, evaluate
 
 __all__ = [
@@ -109,7 +109,7 @@ class Kernel(Checked, ABC):
             )
 
     def _check_rows(self, name: str, rows: Any, n_features: int | None = None) -> Any:
-        rows = _validation.check_rows(name, rows, n_features=n_features)
+        rows = validation.check_rows(name, rows, n_features=n_features)
         self.check_domain(name, rows)
         return rows
 
@@ -129,7 +129,7 @@ def check_bandwidth(name: str, bandwidth: Any) -> float | tuple[float, ...] | st
         raise ValueError(f"{allowed}, got shape {np.shape(bandwidth)}")
     # numbers of NumPy would be printed with their type
     widths = [np.asarray(width).item() for width in np.atleast_1d(bandwidth)]
-    checked = tuple(_validation.check_positive(name, width) for width in widths)
+    checked = tuple(validation.check_positive(name, width) for width in widths)
     return checked if np.ndim(bandwidth) else checked[0]
 
 
@@ -213,7 +213,7 @@ class GaussianKernel(StationaryKernel):
                 raise ValueError(
                     "`gamma` and `bandwidth` are two spellings of one number: give one"
                 )
-            width = math.sqrt(0.5 / _validation.check_positive("gamma", gamma))
+            width = math.sqrt(0.5 / validation.check_positive("gamma", gamma))
             object.__setattr__(self, "bandwidth", width)
         super().__post_init__()
 
@@ -277,7 +277,7 @@ class MaternKernel(StationaryKernel):
         math.inf: ("exponential", math.sqrt(0.5 * _LOG2E)),
     }
     _rules: ClassVar[dict[str, Rule]] = {
-        "nu": plain(_validation.check_choice, choices=_families)
+        "nu": plain(validation.check_choice, choices=_families)
     }
 
     def _family(self) -> tuple[str, str, float]:
@@ -309,7 +309,7 @@ def median_distance(
     """
     n = X.shape[0]
     if n > _MEDIAN_ROWS:
-        rows = _validation.random_generator(rng).choice(n, _MEDIAN_ROWS, replace=False)
+        rows = validation.random_generator(rng).choice(n, _MEDIAN_ROWS, replace=False)
         X = X[rows]
         sample_weight = None if sample_weight is None else sample_weight[rows]
     X = X.astype(np.float64)
@@ -373,7 +373,7 @@ class PolynomialKernel(Kernel):
     offset: float = 1.0
 
     _rules: ClassVar[dict[str, Rule]] = {
-        "degree": plain(_validation.check_integer, high=_HIGHEST_DEGREE),
+        "degree": plain(validation.check_integer, high=_HIGHEST_DEGREE),
         "scale": positive,
         "offset": not_negative,
     }
@@ -647,7 +647,7 @@ class PrecomputedKernel(Kernel):
                 "`landmarks` must be indices of training rows when the kernel is "
                 f"precomputed, got shape {index.shape} and dtype {index.dtype}"
             )
-        _validation.check_indices("landmarks", index, n_features)
+        validation.check_indices("landmarks", index, n_features)
         return index
 
 
@@ -710,7 +710,7 @@ def as_kernel(kernel: Any, bandwidth: Any = None, *, prefix: str = "") -> Kernel
     """
     name = f"{prefix}kernel"
     if isinstance(kernel, str):
-        family: Any = _BY_NAME[_validation.check_choice(name, kernel, _BY_NAME)]
+        family: Any = _BY_NAME[validation.check_choice(name, kernel, _BY_NAME)]
         if bandwidth is None:
             return family()
         if "bandwidth" in [field.name for field in fields(family)]:

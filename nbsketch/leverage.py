@@ -15,8 +15,8 @@ import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 
-from nbsketch import _validation
-from nbsketch._blas import eigh, threads_for
+from nbsketch._machine.blas import eigh, threads_for
+from nbsketch._report import validation
 from nbsketch.kernels import Kernel, as_kernel
 
 __all__ = ["alpha_for_dimension", "ridge_leverage_scores"]
@@ -97,9 +97,9 @@ def ridge_leverage_scores(
     >>> int(scores.argmax()), bool(scores[-1] > 5 * np.median(scores))
     (99, True)
     """
-    rows = _validation.check_rows("X", X).astype(np.float64, copy=False)
-    _validation.check_choice("method", method, METHODS)
-    rng = _validation.random_generator(random_state)
+    rows = validation.check_rows("X", X).astype(np.float64, copy=False)
+    validation.check_choice("method", method, METHODS)
+    rng = validation.random_generator(random_state)
     problem = _Problem.of(rows, as_kernel(kernel).resolve(rows, rng), alpha)
     if method == "exact" or (method == "auto" and problem.n <= _EXACT_ROWS):
         return problem.exact()
@@ -142,9 +142,9 @@ def alpha_for_dimension(
     >>> round(float(ridge_leverage_scores(X, "gaussian", alpha).sum()), 6)
     10.0
     """
-    rows = _validation.check_rows("X", X).astype(np.float64, copy=False)
-    dimension = _validation.check_positive("dimension", dimension)
-    rng = _validation.random_generator(random_state)
+    rows = validation.check_rows("X", X).astype(np.float64, copy=False)
+    dimension = validation.check_positive("dimension", dimension)
+    rng = validation.random_generator(random_state)
     resolved = as_kernel(kernel).resolve(rows, rng)
     size = min(rows.shape[0], max(_SPECTRUM_ROWS, int(4 * dimension)))
     chosen = rng.choice(rows.shape[0], size, replace=False)
@@ -171,7 +171,7 @@ class _Problem(NamedTuple):
 
     @classmethod
     def of(cls, rows: Any, kernel: Kernel, alpha: float) -> _Problem:
-        ridge = rows.shape[0] * _validation.check_positive("alpha", alpha)
+        ridge = rows.shape[0] * validation.check_positive("alpha", alpha)
         return cls(rows, kernel, ridge, kernel.diag(rows).astype(np.float64))
 
     @property

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import kl_div
 
-from nbsketch._fields import Checked, Rule, level, not_negative, positive
+from nbsketch._report.fields import Checked, Rule, level, not_negative, positive
 
 __all__ = [
     "ELQ",

@@ -6,7 +6,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._validation import check_integer, check_length, check_level, check_matrix
+from nbsketch._report.validation import (
+    check_integer,
+    check_length,
+    check_level,
+    check_matrix,
+)
 
 __all__ = [
     "arrmse",

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
-from nbsketch._validation import check_positives
+from nbsketch._report.validation import check_positives
 from nbsketch.estimators._base import SketchedModel
 from nbsketch.fitting.methods import fold_errors, sketch_rows
 

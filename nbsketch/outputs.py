@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._fields import Checked, Rule, not_negative, plain
-from nbsketch._validation import check_matrix, check_real
+from nbsketch._report.fields import Checked, Rule, not_negative, plain
+from nbsketch._report.validation import check_matrix, check_real
 
 __all__ = [
     "GraphOutput",

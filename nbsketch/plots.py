@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._validation import check_integer
+from nbsketch._report.validation import check_integer
 
 __all__ = [
     "plot_intervals",

@@ -17,8 +17,8 @@ from sklearn.model_selection import GroupKFold
 from sklearn.preprocessing import TargetEncoder
 
 import nbsketch
-from nbsketch.persistence import Decoder, encode
-from nbsketch.persistence.archive import open_archive, write_archive
+from nbsketch.files import Decoder, encode
+from nbsketch.files.archive import open_archive, write_archive
 from nbsketch.tabular.columns import TableColumns, fit_columns
 from nbsketch.tabular.encoding_fits import FOLDS, MOST_LEVELS
 from nbsketch.tabular.encodings import LevelColumn, NumberColumn, date_parts

@@ -23,7 +23,7 @@ from nbsketch import (
     TabularKernelClassifier,
     TabularKernelRegressor,
 )
-from nbsketch.distributed.tasks import Partitions
+from nbsketch.rows.tasks import Partitions
 from nbsketch.solvers.scratch import ScratchDesign
 
 dask = pytest.importorskip("dask")
@@ -242,7 +242,7 @@ def test_structured_data_are_loaded():
 @pytest.fixture(autouse=True)
 def few_bytes(monkeypatch):
     """Keep features in partitions, which would be brought together: they are small."""
-    monkeypatch.setattr("nbsketch.distributed.design._LOCAL_BYTES", 50_000)
+    monkeypatch.setattr("nbsketch.rows.design._LOCAL_BYTES", 50_000)
 
 
 @pytest.fixture(scope="module")
@@ -422,8 +422,8 @@ def test_features_that_are_not_kept_are_computed_again(large, monkeypatch):
     X, y = large
     model = regressor(loss="huber", alpha=1e-4, tol=1e-8)
     expected = clone(model).fit(X, y).predict(X)
-    monkeypatch.setattr("nbsketch.distributed.rows.fits", lambda nbytes: False)
-    monkeypatch.setattr("nbsketch.distributed.design.fits", lambda nbytes: False)
+    monkeypatch.setattr("nbsketch.rows.partitions.fits", lambda nbytes: False)
+    monkeypatch.setattr("nbsketch.rows.design.fits", lambda nbytes: False)
     found = model.fit(*dask_data(X, y, rows=400)).predict(X)
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
@@ -438,7 +438,7 @@ def test_passes_over_landmarks_stay_with_the_rows(
     X = X + np.array([0.0, 1e6, 0.0])  # of which single precision leaves no digits
     monkeypatch.setattr("nbsketch.fitting.plan._LARGE_SIZE", 10)
     monkeypatch.setattr("nbsketch.fitting.plan._LARGE_SEARCH", 10)
-    monkeypatch.setattr("nbsketch.distributed.design.fits", lambda nbytes: kept)
+    monkeypatch.setattr("nbsketch.rows.design.fits", lambda nbytes: kept)
     model = regressor(sketch=sketch, alpha=alpha, tol=1e-6)
     weights = np.random.default_rng(0).uniform(size=len(X))
     expected, found = in_both(model, X, y, sample_weight=weights)
@@ -466,7 +466,7 @@ def test_features_may_all_stay_or_all_be_brought(large, monkeypatch, local_bytes
     X, y = large
     model = regressor(loss="huber", tol=1e-8)
     expected = clone(model).fit(X, y).predict(X)
-    monkeypatch.setattr("nbsketch.distributed.design._LOCAL_BYTES", local_bytes)
+    monkeypatch.setattr("nbsketch.rows.design._LOCAL_BYTES", local_bytes)
     found = model.fit(*dask_data(X, y, rows=400)).predict(X)
     np.testing.assert_allclose(found, expected, atol=1e-4)
 

@@ -14,7 +14,7 @@ from nbsketch import (
     SketchedKernelClassifier,
     SketchedKernelRegressor,
 )
-from nbsketch.distributed import tasks
+from nbsketch.rows import tasks
 
 da = pytest.importorskip("dask.array")
 distributed = pytest.importorskip("distributed")
@@ -49,7 +49,7 @@ def client(environment):
 @pytest.fixture(autouse=True)
 def few_bytes(monkeypatch):
     """Keep features in partitions, which would be brought together: they are small."""
-    monkeypatch.setattr("nbsketch.distributed.design._LOCAL_BYTES", 100_000)
+    monkeypatch.setattr("nbsketch.rows.design._LOCAL_BYTES", 100_000)
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +97,7 @@ def test_two_processes_fit_the_model_of_one(client, data, model, tol):
 def test_features_that_are_not_kept_are_computed_again(client, data, monkeypatch):
     X, y = data
     expected = regressor().fit(X, y).predict(X)
-    monkeypatch.setattr("nbsketch._memory._SHARE", 0.0)
+    monkeypatch.setattr("nbsketch._machine.memory._SHARE", 0.0)
     found = regressor().fit(*dask_data(X, y)).predict(X)
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
@@ -147,8 +147,8 @@ def test_a_killed_worker_changes_nothing(client, data, monkeypatch):
             os.kill(next(iter(pids.values())), signal.SIGKILL)
         return computed(todo)
 
-    monkeypatch.setattr("nbsketch.distributed.tasks.computed", killing)
-    monkeypatch.setattr("nbsketch.distributed.design.computed", killing)
+    monkeypatch.setattr("nbsketch.rows.tasks.computed", killing)
+    monkeypatch.setattr("nbsketch.rows.design.computed", killing)
     found = model.fit(*dask_data(X, y)).predict(X)
     assert len(calls) > 8
     np.testing.assert_allclose(found, expected, atol=1e-6)

@@ -17,7 +17,7 @@ from nbsketch import (
     SketchedSGDRegressor,
     SpectralFilterRegressor,
 )
-from nbsketch._validation import explaining, fault
+from nbsketch._report.validation import explaining, fault
 
 MODELS = [
     SketchedKernelRegressor(bandwidth=1.0, alpha=1e-2),

@@ -10,7 +10,7 @@ import pytest
 import saved
 
 import nbsketch
-from nbsketch.persistence import STATES, archive
+from nbsketch.files import STATES, archive
 
 MODELS = fuzz.models()
 # Mutations of each model; ``python tests/fuzz.py 20000`` tries many more.

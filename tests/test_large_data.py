@@ -17,7 +17,7 @@ from nbsketch import (
     SketchedSGDRegressor,
     SpectralFilterRegressor,
 )
-from nbsketch import _memory as memory
+from nbsketch._machine import memory as memory
 from nbsketch.fitting.training import LazyRows
 from nbsketch.gram import SymmetricGram
 from nbsketch.solvers import scratch

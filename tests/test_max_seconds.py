@@ -14,7 +14,7 @@ from nbsketch import (
     SketchedKernelClassifier,
     SketchedKernelRegressor,
 )
-from nbsketch._progress import report, seconds_left, solver_callback, watching
+from nbsketch._report.progress import report, seconds_left, solver_callback, watching
 from nbsketch.fitting import growth as budget
 from nbsketch.fitting import methods
 from nbsketch.fitting import plan as sizes

@@ -37,7 +37,7 @@ from nbsketch import (
     SubsamplingSketch,
     TanimotoKernel,
 )
-from nbsketch.persistence import save_model
+from nbsketch.files import save_model
 from nbsketch.tabular.trees import Partition, Tree
 
 RECIPES = [

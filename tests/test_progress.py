@@ -20,7 +20,7 @@ from nbsketch import (
     SketchedSGDRegressor,
     SpectralFilterRegressor,
 )
-from nbsketch._progress import Display, Watch, report, watching
+from nbsketch._report.progress import Display, Watch, report, watching
 
 X = np.random.default_rng(0).uniform(-3, 3, size=(600, 2))
 Y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(1).normal(size=600)

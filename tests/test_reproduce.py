@@ -15,7 +15,8 @@ from conftest import ROOT
 from numpy.testing import assert_allclose
 
 import nbsketch
-from nbsketch import RandomFourierFeatures, _progress, cli, plots, reproduce
+from nbsketch import RandomFourierFeatures, cli, plots, reproduce
+from nbsketch._report import progress
 from nbsketch.datasets import Dataset, _files, make_friedman_outliers
 from nbsketch.kernels import median_distance
 from nbsketch.reproduce import (
@@ -601,16 +602,16 @@ def test_summary():
 
 def test_progress_is_silent_off_the_terminal():
     stream = io.StringIO()
-    with _progress.Progress(2, stream) as progress:
-        progress.step("one")
+    with progress.Progress(2, stream) as bar:
+        bar.step("one")
     assert stream.getvalue() == ""
 
 
 def test_progress_on_a_terminal():
     stream = Terminal()
-    with _progress.Progress(2, stream) as progress:
-        progress.step("one")
-        progress.step("two")
+    with progress.Progress(2, stream) as bar:
+        bar.step("one")
+        bar.step("two")
     shown = stream.getvalue()
     assert "1/2 one" in shown and "2/2 two, 0 s left" in shown
     assert shown.endswith("\r\x1b[K")

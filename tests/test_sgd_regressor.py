@@ -18,7 +18,7 @@ from nbsketch import (
     StochasticSolver,
     SubsamplingSketch,
 )
-from nbsketch._validation import random_generator
+from nbsketch._report.validation import random_generator
 from nbsketch.fitting.descent import centered_features, precondition
 from nbsketch.fitting.methods import draw_sketch
 from nbsketch.fitting.objective import Problem

@@ -27,9 +27,9 @@ from nbsketch import (
     SRHTSketch,
     SubsamplingSketch,
 )
+from nbsketch.files import Decoder, encode
+from nbsketch.files.archive import open_archive, write_archive
 from nbsketch.gram import Gram
-from nbsketch.persistence import Decoder, encode
-from nbsketch.persistence.archive import open_archive, write_archive
 from nbsketch.sketches import DenseSketch, Sketch, TransformSketch
 
 N = 60

@@ -9,7 +9,7 @@ import scipy.optimize
 from numpy.testing import assert_allclose, assert_array_equal
 from reference import laplacian, matern
 
-from nbsketch import _blas
+from nbsketch._machine import blas
 from nbsketch.gram import evaluate
 from nbsketch.tabular.leaves import fit_leaf, pooled_error
 from nbsketch.tabular.machine import stack_weights
@@ -56,15 +56,15 @@ def test_factorizations_are_those_of_scipy(dtype, rng):
     A = rng.normal(size=(20, 20))
     A = np.asfortranarray(A @ A.T + np.eye(20), dtype=dtype)
     L, b = A.copy(order="F"), np.asfortranarray(rng.normal(size=(20, 2)), dtype=dtype)
-    _blas.factor(L)
+    blas.factor(L)
     tolerance = 1e-4 if dtype is np.float32 else 1e-11
     expected = scipy.linalg.cholesky(A.astype(float), lower=True)
     assert_allclose(np.tril(L), expected, rtol=0, atol=tolerance)
     assert_array_equal(np.triu(L, 1), np.triu(A, 1))
     x = b.copy(order="F")
-    _blas.solve_factored(L, x)
+    blas.solve_factored(L, x)
     assert_allclose(x, np.linalg.solve(A, b), rtol=0, atol=tolerance)
-    _blas.invert_factor(L)
+    blas.invert_factor(L)
     assert_allclose(np.tril(L), np.linalg.inv(expected), rtol=0, atol=tolerance)
 
 
@@ -73,11 +73,11 @@ def test_symmetric_products_read_one_triangle(dtype, rng):
     A = np.asfortranarray(rng.normal(size=(20, 20)), dtype=dtype)
     B = np.asfortranarray(rng.normal(size=(20, 3)), dtype=dtype)
     symmetric = np.tril(A) + np.tril(A, -1).T
-    product = _blas.symmetric_product(A, B)
+    product = blas.symmetric_product(A, B)
     assert product.dtype == dtype
     assert_allclose(product, symmetric @ B, rtol=0, atol=np.finfo(dtype).eps * 100)
     with pytest.raises(ValueError, match="Fortran order"):
-        _blas.symmetric_product(A.T, B)
+        blas.symmetric_product(A.T, B)
 
 
 @pytest.mark.parametrize("n", [1, 65, 150, 300])
@@ -85,16 +85,16 @@ def test_large_triangles_are_inverted_by_halves(n, rng):
     A = rng.normal(size=(n, n))
     L = np.linalg.cholesky(A @ A.T + n * np.eye(n))
     mixed = np.asfortranarray(np.tril(L) + np.triu(A, 1))
-    _blas.invert_factor(mixed)
+    blas.invert_factor(mixed)
     assert_allclose(np.tril(mixed), np.linalg.inv(L), rtol=0, atol=1e-13)
     assert_array_equal(np.triu(mixed, 1), np.triu(A, 1))
 
 
 def test_matrices_that_are_not_positive_definite_are_errors():
     with pytest.raises(np.linalg.LinAlgError, match="positive definite, potrf"):
-        _blas.factor(np.asfortranarray(-np.eye(3)))
+        blas.factor(np.asfortranarray(-np.eye(3)))
     with pytest.raises(ValueError, match="Fortran order"):
-        _blas.factor(np.ones((3, 2)))
+        blas.factor(np.ones((3, 2)))
 
 
 # partitions --------------------------------------------------------------------------

@@ -24,8 +24,8 @@ from nbsketch import (
     SketchedKernelRegressor,
     cli,
 )
-from nbsketch._blas import eigh, one_thread
 from nbsketch._jit import threads
+from nbsketch._machine.blas import eigh, one_thread
 from nbsketch.gram import Gram
 
 needs_two_threads = pytest.mark.skipif(

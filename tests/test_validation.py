@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from nbsketch._validation import (
+from nbsketch._report.validation import (
     check_choice,
     check_integer,
     check_matrix,

@@ -24,7 +24,7 @@ sgm.run_steps, sgd.run_steps   order of the rows          drawn, not given
 csr.fill_*, sgm.draw_rows      positions                  drawn, not given
 =============================  =========================  ==============================
 
-The parts of a model file come in through the same ways, and `nbsketch.persistence`
+The parts of a model file come in through the same ways, and `nbsketch.files`
 compares the lengths of arrays with each other. tests/test_bounds.py feeds bad indices
 to each way, and ``NUMBA_BOUNDSCHECK=1`` makes numba check every access.
 """

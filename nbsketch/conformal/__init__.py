@@ -22,8 +22,8 @@ from sklearn.utils import _safe_indexing, check_array, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
-from nbsketch import _validation
 from nbsketch._quantiles import between_levels, conformal_quantile
+from nbsketch._report import validation
 from nbsketch.conformal._left_out import Models, Refits, columns_of, jackknife
 from nbsketch.fitting.training import check_weights
 
@@ -52,7 +52,7 @@ class Marks(NamedTuple):
         """Return checked weights and groups of n rows."""
         labels = None if groups is None else column_or_1d(groups, dtype=None)
         if labels is not None:
-            _validation.check_length("groups", labels, n)
+            validation.check_length("groups", labels, n)
         return cls(check_weights(sample_weight, np.empty((n, 0))), labels)
 
     def at(self, rows: Any) -> Marks:
@@ -60,7 +60,7 @@ class Marks(NamedTuple):
         return Marks(*(None if values is None else values[rows] for values in self))
 
 
-@_validation.declares_parameters
+@validation.declares_parameters
 class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
     """Base of the conformal estimators.
 
@@ -114,8 +114,8 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
             Group of each row: for `predict_interval` with `groups`, for splitters that
             take groups, and for an estimator with its own `cv` and `groups`.
         """
-        with _validation.keeping_fitted(self):
-            _validation.check_choice("method", self.method, self._methods)
+        with validation.keeping_fitted(self):
+            validation.check_choice("method", self.method, self._methods)
             self._nominal(None)
             targets, self.shift_ = self._training_targets(y), 0.0
             self._fit(X, targets, Marks.of(sample_weight, groups, len(targets)))
@@ -168,7 +168,7 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
             )
         check_is_fitted(self)
         values, targets = self._values(X), self._checked_targets(y)
-        _validation.check_length("y", targets, len(values))
+        validation.check_length("y", targets, len(values))
         if self.groups_ is not None and groups is None:
             raise ValueError("`groups` must be given, as in `fit`, got None")
         marks = self._of_new_rows(sample_weight, groups, len(values))
@@ -223,7 +223,7 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
 
     def _nominal(self, coverage: float | None) -> float:
         given = self.coverage if coverage is None else coverage
-        return _validation.check_level("coverage", given)
+        return validation.check_level("coverage", given)
 
     def _adapted(self, coverage: float) -> float:
         """Return the coverage to calibrate for: moved by `update`."""
@@ -292,7 +292,7 @@ def fit_on(estimator: Any, X: Any, y: NDArray, marks: Marks, rows: NDArray) -> A
     return clone(estimator).fit(_safe_indexing(X, rows), y[rows], **options)
 
 
-@_validation.declares_parameters
+@validation.declares_parameters
 class ConformalClassifier(ClassifierMixin, Calibrated):
     r"""Sets of classes that hold the label with a given probability.
 
@@ -405,7 +405,7 @@ class ConformalClassifier(ClassifierMixin, Calibrated):
         return out
 
 
-@_validation.declares_parameters
+@validation.declares_parameters
 class ConformalRegressor(RegressorMixin, Calibrated):
     r"""Prediction intervals with guaranteed coverage, around any regressor.
 

@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from sklearn.utils import _safe_indexing
 
 from nbsketch._expansion import PivotedCholesky
-from nbsketch._rows import checked_rows, model_dtype
 from nbsketch._sketch_map import SketchMap
 from nbsketch.estimators import SketchedKernelRegressor
 from nbsketch.estimators.posterior import check_ridge
 from nbsketch.fitting.training import transform_rows
+from nbsketch.rows.inputs import checked_rows, model_dtype
 
 # Least of one minus a leverage, which is rounded.
 _LEAST_FREEDOM = 1e-12

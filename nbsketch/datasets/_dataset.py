@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._validation import check_real, random_generator
+from nbsketch._report.validation import check_real, random_generator
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from nbsketch._validation import check_choice
+from nbsketch._report.validation import check_choice
 from nbsketch.datasets._dataset import Dataset
 
 # Errors of a download; all are reported as FileNotFoundError.

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
-from nbsketch._validation import check_choice
+from nbsketch._report.validation import check_choice
 from nbsketch.datasets import _files
 from nbsketch.datasets._dataset import Dataset
 from nbsketch.datasets._files import Entry, Folder, Loader

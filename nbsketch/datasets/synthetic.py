@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
-from nbsketch._validation import (
+from nbsketch._report.validation import (
     check_integer,
     check_level,
     check_positive,

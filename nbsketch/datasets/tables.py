@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._validation import check_choice
+from nbsketch._report.validation import check_choice
 from nbsketch.datasets import _files
 from nbsketch.datasets._dataset import Dataset
 from nbsketch.datasets._files import Entry, Folder, Loader, read_lines

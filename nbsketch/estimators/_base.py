@@ -15,16 +15,17 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from nbsketch import _rows, _validation
 from nbsketch._expansion import expansion_of
 from nbsketch._onnx import write_onnx
-from nbsketch._progress import watched_fit, watching
+from nbsketch._report import validation
+from nbsketch._report.progress import watched_fit, watching
 from nbsketch.estimators._summary import summarize
+from nbsketch.files import SaveMixin
 from nbsketch.fitting import training
 from nbsketch.fitting.methods import select_method, sketch_rows, warn_of
 from nbsketch.fitting.objective import FeatureSolution, Problem
 from nbsketch.fitting.sketched import SketchedData
-from nbsketch.persistence import SaveMixin
+from nbsketch.rows import inputs
 from nbsketch.solvers.folds import Fold
 
 
@@ -76,7 +77,7 @@ class ClassifierScore(ClassifierMixin):
 
 def score_of(model: Any, metric: Callable, X: Any, y: Any, weights: Any) -> float:
     """Return a metric of the predictions of arrays, or of Dask collections."""
-    y, predictions, weights = _rows.predicted(model, X, y, weights)
+    y, predictions, weights = inputs.predicted(model, X, y, weights)
     return metric(y, predictions, sample_weight=weights)
 
 
@@ -86,7 +87,7 @@ NUMBERS = {"multi_output": True, "y_numeric": True}
 _BLOCK_ROWS = 1 << 18
 
 
-@_validation.declares_parameters
+@validation.declares_parameters
 class KernelExpansion(SaveMixin, BaseEstimator):
     """A model that, once fitted, is a kernel expansion on the landmarks of a sketch."""
 
@@ -133,9 +134,9 @@ class KernelExpansion(SaveMixin, BaseEstimator):
         self, X: Any, y: Any, sample_weight: Any, **options: Any
     ) -> training.TrainingRows:
         """Check training data; return the rows of positive weight."""
-        X, y, sample_weight = _rows.training_data(self, X, y, sample_weight, **options)
+        X, y, sample_weight = inputs.training_data(self, X, y, sample_weight, **options)
         weights = self._weigh(y, training.check_weights(sample_weight, X))
-        pairwise = _rows.is_pairwise(self.kernel) and options.get("reset", True)
+        pairwise = inputs.is_pairwise(self.kernel) and options.get("reset", True)
         return training.TrainingRows.of(X, y, weights, pairwise=pairwise, lazy=True)
 
     def _weigh(self, y: NDArray, weights: NDArray | None) -> NDArray | None:
@@ -150,12 +151,12 @@ class KernelExpansion(SaveMixin, BaseEstimator):
             return None
         if X_val is None or y_val is None:
             raise ValueError("`X_val` and `y_val` go together, got one of them")
-        rows = _rows.checked_rows(self, X_val, dtype=X.dtype, name="X_val")
-        with _validation.explaining({"y_val": y_val}):
+        rows = inputs.checked_rows(self, X_val, dtype=X.dtype, name="X_val")
+        with validation.explaining({"y_val": y_val}):
             targets = check_array(
                 y_val, dtype=float, ensure_2d=False, input_name="y_val"
             )
-        _validation.check_magnitude("y_val", targets)
+        validation.check_magnitude("y_val", targets)
         targets = targets.reshape(len(targets), -1)
         expected = rows.shape[0], Y.shape[1]
         if targets.shape != expected:
@@ -196,8 +197,8 @@ class KernelExpansion(SaveMixin, BaseEstimator):
     def _decision(self, X: ArrayLike) -> NDArray:
         """Return f(X), of shape (n,) or (n, d), tile by tile."""
         check_is_fitted(self)
-        dtype = _rows.model_dtype(self.landmarks_)
-        return self._values(_rows.checked_rows(self, X, dtype=dtype))
+        dtype = inputs.model_dtype(self.landmarks_)
+        return self._values(inputs.checked_rows(self, X, dtype=dtype))
 
     def _values(self, X: Any) -> NDArray:
         parts = (self.kernel_, self.landmarks_, self.sketch_.weights)
@@ -211,12 +212,12 @@ class KernelExpansion(SaveMixin, BaseEstimator):
     def __sklearn_tags__(self) -> Tags:
         """Return the capabilities of the estimator."""
         tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = _rows.is_pairwise(self.kernel)
-        tags.input_tags.sparse = _rows.takes_sparse(self.kernel)
+        tags.input_tags.pairwise = inputs.is_pairwise(self.kernel)
+        tags.input_tags.sparse = inputs.takes_sparse(self.kernel)
         return tags
 
 
-@_validation.declares_parameters
+@validation.declares_parameters
 class SketchedModel(KernelExpansion, ABC):
     """Base of the estimators that minimize an objective with a penalty.
 
@@ -292,7 +293,7 @@ class SketchedModel(KernelExpansion, ABC):
         list of estimators
             Fitted copies, in the order of `alphas`.
         """
-        penalties = _validation.check_positives("alphas", alphas)
+        penalties = validation.check_positives("alphas", alphas)
         model = clone(self).set_params(callback=self.callback)  # clones copy methods
         problem = model.prepare(X, y, sample_weight, groups)
         problem.plan.check_has_path()
@@ -321,7 +322,7 @@ class SketchedModel(KernelExpansion, ABC):
         return self
 
 
-@_validation.declares_parameters
+@validation.declares_parameters
 class IterativeModel(SketchedModel):
     """Base of those whose objective takes a solver, and their parameters."""
 

@@ -29,13 +29,13 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_monotonic_cst
 
-from nbsketch._rows import is_pairwise
-from nbsketch.distributed.rows import PartitionedRows
 from nbsketch.estimators import posterior
 from nbsketch.fitting.objective import Objective, Problem
 from nbsketch.fitting.objectives import JointQuantileObjective
 from nbsketch.fitting.plan import Plan
 from nbsketch.losses import SquareLoss
+from nbsketch.rows.inputs import is_pairwise
+from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.solvers.interior import PiecewiseProblem, solve_piecewise
 
 # Lines of each constrained column, and knots of a line: 300 lines leave falls 1.6 times

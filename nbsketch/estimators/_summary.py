@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from nbsketch._blas import factor, invert_factor
-from nbsketch._rows import is_pairwise
+from nbsketch._machine.blas import factor, invert_factor
+from nbsketch.files import encode
 from nbsketch.fitting.methods import least_tol
 from nbsketch.fitting.sketched import shortest_scales
 from nbsketch.losses import SquareLoss
-from nbsketch.persistence import encode
+from nbsketch.rows.inputs import is_pairwise
 from nbsketch.sketches import LandmarkSketch, SubsamplingSketch
 from nbsketch.tuning import InputScaler
 

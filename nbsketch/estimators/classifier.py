@@ -11,15 +11,15 @@ from scipy.special import expit
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
-from nbsketch._rows import rowwise
-from nbsketch._validation import declares_parameters, explaining
-from nbsketch.distributed.lazy import row_by_row
+from nbsketch._report.validation import declares_parameters, explaining
 from nbsketch.estimators._base import ClassifierScore, IterativeModel
 from nbsketch.fitting.objective import Problem
 from nbsketch.fitting.objectives import ScalarObjective
 from nbsketch.fitting.plan import Plan
 from nbsketch.fitting.training import weights_of_classes
 from nbsketch.losses import LogisticLoss, Loss, as_loss
+from nbsketch.rows.inputs import rowwise
+from nbsketch.rows.lazy import row_by_row
 
 
 def _has_probabilities(model: Any) -> bool:

@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 
-from nbsketch import _quantiles, _validation
-from nbsketch._rows import is_pairwise, rowwise
-from nbsketch.distributed.lazy import row_by_row
+from nbsketch import _quantiles
+from nbsketch._report import validation
 from nbsketch.estimators._base import IterativeModel, score_of
 from nbsketch.estimators._monotonic import check_monotonic, constrain, planned
 from nbsketch.fitting.objective import FeatureSolution, Problem
@@ -22,10 +21,12 @@ from nbsketch.fitting.sketched import SketchedData
 from nbsketch.fitting.training import split_last
 from nbsketch.metrics import pinball_loss
 from nbsketch.outputs import QuantileOutput, check_levels
+from nbsketch.rows.inputs import is_pairwise, rowwise
+from nbsketch.rows.lazy import row_by_row
 from nbsketch.solvers.folds import Fold
 
 
-@_validation.declares_parameters
+@validation.declares_parameters
 class JointQuantileRegressor(RegressorMixin, IterativeModel):
     r"""Several conditional quantiles in one fit, which do not cross.
 
@@ -195,7 +196,7 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
 
     def _is_constrained(self) -> bool:
         """Check `non_crossing`; return whether it is a constraint of the fit."""
-        _validation.check_choice(
+        validation.check_choice(
             "non_crossing", self.non_crossing, [None, "sort", "constraint"]
         )
         if self.non_crossing != "constraint":
@@ -233,7 +234,7 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
 
         Calibration rows are random, or those of the last folds if there are folds.
         """
-        share = _validation.check_real(
+        share = validation.check_real(
             "calibration", self.calibration, low=0, high=1, high_open=True
         )
         count = round(share * n)
@@ -244,7 +245,7 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
         if folds is not None:
             return split_last(folds, n, count)
         # Another stream than those of the fit, which are spawned from the same seed.
-        order = _validation.random_generator(self.random_state).permutation(n)
+        order = validation.random_generator(self.random_state).permutation(n)
         return np.sort(order[count:]), np.sort(order[:count]), None
 
     @rowwise(row_by_row)
@@ -275,7 +276,7 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
         ndarray of shape (n, 2)
             Lower and upper ends.
         """
-        level = _validation.check_level("coverage", coverage)
+        level = validation.check_level("coverage", coverage)
         levels, tails = self._levels, ((1 - level) / 2, (1 + level) / 2)
         slack = 1e-9
         if tails[0] < levels[0] - slack or tails[1] > levels[-1] + slack:

@@ -11,9 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import MultiOutputMixin
 from sklearn.metrics import d2_tweedie_score
 
-from nbsketch._rows import is_dask
-from nbsketch._validation import declares_parameters
-from nbsketch.distributed.lazy import row_by_row
+from nbsketch._report.validation import declares_parameters
 from nbsketch.estimators import _base, posterior
 from nbsketch.estimators._monotonic import check_monotonic, constrain, planned
 from nbsketch.fitting.objective import FeatureSolution, Problem
@@ -21,6 +19,8 @@ from nbsketch.fitting.objectives import regression_objective
 from nbsketch.fitting.plan import Plan
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.losses import LogLinkLoss, as_loss
+from nbsketch.rows.inputs import is_dask
+from nbsketch.rows.lazy import row_by_row
 
 
 @declares_parameters

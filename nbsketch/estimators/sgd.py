@@ -13,11 +13,9 @@ from sklearn.base import MultiOutputMixin
 from sklearn.utils import column_or_1d
 from sklearn.utils.metaestimators import available_if
 
-from nbsketch import _validation
-from nbsketch._progress import report, watched_fit
-from nbsketch._rows import in_blocks, labels_of, model_dtype, rowwise
+from nbsketch._report import validation
+from nbsketch._report.progress import report, watched_fit
 from nbsketch._sketch_map import SketchMap
-from nbsketch.distributed.lazy import row_by_row
 from nbsketch.estimators import _base
 from nbsketch.estimators.classifier import OneVsRest
 from nbsketch.fitting.descent import Descended, Descent, Sample, descend
@@ -27,6 +25,8 @@ from nbsketch.fitting.objectives import regression_objective
 from nbsketch.fitting.plan import Plan, stochastic_size
 from nbsketch.fitting.sketched import Inputs, SketchedData
 from nbsketch.fitting.training import TrainingRows
+from nbsketch.rows.inputs import in_blocks, labels_of, model_dtype, rowwise
+from nbsketch.rows.lazy import row_by_row
 from nbsketch.solvers.sgm import StreamState
 from nbsketch.solvers.stochastic import squared_norms
 
@@ -41,7 +41,7 @@ def streams(model: Any) -> bool:
     raise AttributeError(f"partial_fit needs method='projected', got {model.method!r}")
 
 
-@_validation.declares_parameters
+@validation.declares_parameters
 class DescentModel(_base.KernelExpansion):
     """Base of the estimators by stochastic gradients.
 
@@ -171,8 +171,8 @@ class DescentModel(_base.KernelExpansion):
         self, X: Any, Y: NDArray, X_val: Any, y_val: Any
     ) -> tuple[Any, NDArray] | None:
         """Check the parameters of early stopping; return the rows given for it."""
-        _validation.check_choice("early_stopping", self.early_stopping, [False, True])
-        _validation.check_level("validation_fraction", self.validation_fraction)
+        validation.check_choice("early_stopping", self.early_stopping, [False, True])
+        validation.check_level("validation_fraction", self.validation_fraction)
         others = self._check_validation(X, Y, X_val, y_val)
         if others is not None and not self.early_stopping:
             raise ValueError("`early_stopping` must be True with `X_val`, got False")
@@ -274,7 +274,7 @@ class DescentModel(_base.KernelExpansion):
         self._set_expansion(coef, intercept, data, self._one_target)
 
 
-@_validation.declares_parameters
+@validation.declares_parameters
 class SketchedSGDRegressor(MultiOutputMixin, _base.RegressorScore, DescentModel):
     r"""Sketched kernel regression by stochastic gradients, for large data and streams.
 
@@ -470,7 +470,7 @@ class SketchedSGDRegressor(MultiOutputMixin, _base.RegressorScore, DescentModel)
         return self._decision(X)
 
 
-@_validation.declares_parameters
+@validation.declares_parameters
 class SketchedSGDClassifier(OneVsRest, DescentModel):
     r"""Sketched kernel classification by stochastic gradients, for large data, streams.
 
@@ -558,7 +558,7 @@ class SketchedSGDClassifier(OneVsRest, DescentModel):
             Numbers of visits of the rows; a fractional part is the probability of one
             more visit. None: one visit each.
         """
-        with _validation.keeping_fitted(self):
+        with validation.keeping_fitted(self):
             if classes is None and not hasattr(self, "coef_"):
                 classes = labels_of(y)
             self._announce(classes)
@@ -572,7 +572,7 @@ class SketchedSGDClassifier(OneVsRest, DescentModel):
 
         See `SketchedSGDRegressor.partial_fit_chunks`; `classes` as in `partial_fit`.
         """
-        with _validation.keeping_fitted(self):
+        with validation.keeping_fitted(self):
             self._announce(classes)
             return self._pass_chunks(chunks)
 

@@ -7,10 +7,8 @@ from typing import Any
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MultiOutputMixin
 
-from nbsketch._progress import watched_fit
-from nbsketch._rows import rowwise
-from nbsketch._validation import check_choice, check_integer, declares_parameters
-from nbsketch.distributed.lazy import row_by_row
+from nbsketch._report.progress import watched_fit
+from nbsketch._report.validation import check_choice, check_integer, declares_parameters
 from nbsketch.estimators import _base
 from nbsketch.fitting.objective import FeatureSolution, Problem
 from nbsketch.fitting.objectives import SpectralObjective
@@ -18,6 +16,8 @@ from nbsketch.fitting.plan import Plan
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.losses import SquareLoss
 from nbsketch.outputs import IdentityOutput
+from nbsketch.rows.inputs import rowwise
+from nbsketch.rows.lazy import row_by_row
 from nbsketch.solvers.filters import Filter, LandweberFilter, as_filter
 
 

@@ -16,8 +16,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._progress import report
-from nbsketch._rows import is_pairwise
+from nbsketch._report.progress import report
 from nbsketch.fitting.objective import (
     FeatureSolution,
     mean_losses,
@@ -28,6 +27,7 @@ from nbsketch.fitting.objectives import LeastSquaresObjective
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.gram import Gram, SymmetricGram
 from nbsketch.losses import SquareLoss
+from nbsketch.rows.inputs import is_pairwise
 from nbsketch.solvers.conjugate import solve_columns
 from nbsketch.solvers.solution import Solution
 

@@ -23,11 +23,11 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch import _validation
-from nbsketch._blas import eigh, one_thread
 from nbsketch._expansion import Expansion, projection
-from nbsketch._fields import array, positive, stored
-from nbsketch._progress import is_watched, report, solver_callback
+from nbsketch._machine.blas import eigh, one_thread
+from nbsketch._report import validation
+from nbsketch._report.fields import array, positive, stored
+from nbsketch._report.progress import is_watched, report, solver_callback
 from nbsketch.fitting.objectives import RadialObjective, ScalarObjective
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.losses import Loss
@@ -168,10 +168,10 @@ class Descent:
     square_norm: float | None = None
 
     def __post_init__(self) -> None:
-        _validation.check_choice("method", self.method, METHODS)
+        validation.check_choice("method", self.method, METHODS)
         if self.alpha is not None:
-            _validation.check_real("alpha", self.alpha, low=0, high_open=True)
-        _validation.check_choice("average", self.average, [False, True])
+            validation.check_real("alpha", self.alpha, low=0, high_open=True)
+        validation.check_choice("average", self.average, [False, True])
 
     def resolve(self, n: int) -> Descent:
         """Return the settings with defaults for n rows: by the method, or a regime."""
@@ -182,9 +182,9 @@ class Descent:
         step = step if free else self.step
         batch = batch if self.batch_size is None else self.batch_size
         epochs = epochs if self.n_epochs is None else self.n_epochs
-        _validation.check_positive("step", step)
-        steps = _validation.check_integer("n_epochs", epochs) * n
-        steps = ceil(steps / _validation.check_integer("batch_size", batch))
+        validation.check_positive("step", step)
+        steps = validation.check_integer("n_epochs", epochs) * n
+        steps = ceil(steps / validation.check_integer("batch_size", batch))
         return replace(
             self, step=step, batch_size=batch, n_epochs=epochs, n_steps=steps,
             free_step=free,

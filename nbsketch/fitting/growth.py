@@ -15,15 +15,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._memory import fits
-from nbsketch._progress import report
+from nbsketch._machine.memory import fits
+from nbsketch._report.progress import report
 from nbsketch._sketch_map import KEEP_BYTES, SketchMap, sketched_design, stored_design
-from nbsketch.distributed.rows import PartitionedRows
 from nbsketch.fitting.choice import LARGEST_FIT
 from nbsketch.fitting.plan import AutoSize, kept_pairs
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.gram import SymmetricGram
 from nbsketch.kernels import Kernel
+from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.sketches import Sketch
 from nbsketch.solvers.design import Design
 

@@ -35,12 +35,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from nbsketch._blas import one_thread, threads_for
-from nbsketch._progress import is_asked, is_stopped, seconds_left
-from nbsketch._rows import held_rows
+from nbsketch._machine.blas import one_thread, threads_for
+from nbsketch._report.progress import is_asked, is_stopped, seconds_left
+from nbsketch._report.validation import random_generator
 from nbsketch._sketch_map import features_design, sketched_columns
-from nbsketch._validation import random_generator
-from nbsketch.distributed.rows import PartitionedRows
 from nbsketch.fitting import plan as sizes
 from nbsketch.fitting.choice import DualSample, Sample, choose_on_sample, take_rows
 from nbsketch.fitting.growth import exact_seconds, first_sketch, grow, growth
@@ -55,6 +53,8 @@ from nbsketch.fitting.training import dependent_rows
 from nbsketch.gram import Gram, SymmetricGram
 from nbsketch.gram.columns import kept_share
 from nbsketch.kernels import StationaryKernel, as_kernel
+from nbsketch.rows.inputs import held_rows
+from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.solvers.conjugate import (
     NotConvergedError,
     conjugate_path,

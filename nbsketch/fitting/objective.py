@@ -17,10 +17,10 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._blas import eigh
-from nbsketch._memory import fits
-from nbsketch._progress import is_stopped, report, solver_callback
-from nbsketch._validation import check_choice
+from nbsketch._machine.blas import eigh
+from nbsketch._machine.memory import fits
+from nbsketch._report.progress import is_stopped, report, solver_callback
+from nbsketch._report.validation import check_choice
 from nbsketch.fitting.plan import Plan, SolveOptions, StochasticSolver, iterative_size
 from nbsketch.fitting.sketched import TuningTarget
 from nbsketch.fitting.training import TrainingRows

@@ -9,15 +9,15 @@ from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, Self
 
-from nbsketch._memory import fits
-from nbsketch._progress import SolverCallback, solver_callback
-from nbsketch._sketch_map import sized_recipe
-from nbsketch._validation import (
+from nbsketch._machine.memory import fits
+from nbsketch._report.progress import SolverCallback, solver_callback
+from nbsketch._report.validation import (
     check_choice,
     check_integer,
     check_positive,
     check_real,
 )
+from nbsketch._sketch_map import sized_recipe
 from nbsketch.sketches import IdentitySketch, SizedRecipe, SketchRecipe
 from nbsketch.solvers.stochastic import METHODS, SCHEDULES
 

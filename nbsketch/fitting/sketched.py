@@ -13,18 +13,18 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from nbsketch._progress import is_watched, report, seconds_left
-from nbsketch._rows import is_pairwise
+from nbsketch._report.progress import is_watched, report, seconds_left
+from nbsketch._report.validation import check_choice
 from nbsketch._sketch_map import (
     SketchMap,
     draw,
     resolve,
     sketched_design,
 )
-from nbsketch._validation import check_choice
 from nbsketch.fitting.plan import Plan
 from nbsketch.fitting.training import transform_rows, transformed
 from nbsketch.kernels import LEARNABLE_NAMES, PrecomputedKernel
+from nbsketch.rows.inputs import is_pairwise
 from nbsketch.sketches import LandmarkSketch, Sketch, SketchRecipe, SubsamplingSketch
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.folds import Fold, OrderEffect

@@ -16,12 +16,12 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import _check_sample_weight
 
-from nbsketch._memory import fits
-from nbsketch._rows import check_domain
+from nbsketch._machine.memory import fits
+from nbsketch._report.validation import check_integer, explaining
 from nbsketch._sketch_map import KEEP_BYTES
-from nbsketch._validation import check_integer, explaining
-from nbsketch.distributed.rows import PartitionedRows
 from nbsketch.kernels import Kernel
+from nbsketch.rows.inputs import check_domain
+from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.solvers.folds import Fold, OrderEffect
 from nbsketch.tuning import InputScaler
 from nbsketch.tuning.rows import as_folds

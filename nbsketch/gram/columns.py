@@ -12,8 +12,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from nbsketch._jit import products as jit
 from nbsketch._jit.threads import run_tiles
-from nbsketch._memory import fits
-from nbsketch._validation import check_rows
+from nbsketch._machine.memory import fits
+from nbsketch._report.validation import check_rows
 from nbsketch.gram.form import KernelLike, rounded_rows
 from nbsketch.gram.product import Product
 

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._jit import gram as codes
-from nbsketch._validation import check_choice
+from nbsketch._report.validation import check_choice
 
 METRICS = {
     "squared": codes.SQUARED,

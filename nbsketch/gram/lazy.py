@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._validation import as_csr, check_rows
+from nbsketch._report.validation import as_csr, check_rows
 from nbsketch.gram.dense import evaluate_dense
 from nbsketch.gram.form import CompiledForm, KernelLike
 from nbsketch.gram.product import Product

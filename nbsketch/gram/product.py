@@ -10,8 +10,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from nbsketch._blas import one_thread
 from nbsketch._jit.threads import run_blocks
+from nbsketch._machine.blas import one_thread
 from nbsketch.gram import dense
 from nbsketch.gram.form import CompiledForm, KernelLike
 from nbsketch.gram.sparse import evaluate_sparse, fold_sparse

@@ -9,10 +9,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from nbsketch._blas import one_thread
 from nbsketch._jit import sparse as jit
 from nbsketch._jit.gram import finish_parallel, finish_serial
 from nbsketch._jit.threads import run_tiles
+from nbsketch._machine.blas import one_thread
 from nbsketch.gram.form import PROFILES, CompiledForm, numbers
 
 # Metrics that are functions of an inner product and two norms.

@@ -8,12 +8,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
-from nbsketch._blas import one_thread
 from nbsketch._jit import symmetric as jit
 from nbsketch._jit.gram import BLOCK, GROUP, VECTOR, lanes
 from nbsketch._jit.threads import run_tiles
-from nbsketch._memory import fits
-from nbsketch._validation import check_choice, check_rows
+from nbsketch._machine.blas import one_thread
+from nbsketch._machine.memory import fits
+from nbsketch._report.validation import check_choice, check_rows
 from nbsketch.gram.dense import pack_landmarks
 from nbsketch.gram.form import KernelLike, rounded_rows
 from nbsketch.gram.lazy import fold

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch import datasets
-from nbsketch._progress import Progress
+from nbsketch._report.progress import Progress
 from nbsketch.reproduce._report import timed
 
 MaybePath = Path | None

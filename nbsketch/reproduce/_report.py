@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import linregress, sem, t
 
 import nbsketch
-from nbsketch import _info
+from nbsketch._report import info
 
 Row = dict[str, Any]
 Rows = Sequence[Row]
@@ -212,10 +212,10 @@ _VERSIONS = ("nbsketch", "python", "numba", "numpy", "scipy", "scikit-learn")
 
 def provenance() -> dict[str, str]:
     """Return date (UTC), state of the code, command, versions, processor, threads."""
-    info = _info.collect()
+    environment = info.collect()
     today = datetime.now(UTC).date().isoformat()
     return {"date": today, "commit": _commit(), "command": _command()} | {
-        name: info[name] for name in (*_VERSIONS, "processor", "threads")
+        name: environment[name] for name in (*_VERSIONS, "processor", "threads")
     }
 
 

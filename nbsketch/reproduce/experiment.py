@@ -9,7 +9,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from nbsketch._progress import Progress
+from nbsketch._report.progress import Progress
 from nbsketch.plots import require_matplotlib
 from nbsketch.reproduce import ENTRIES, _report
 from nbsketch.reproduce._figures import Panel, save_panels

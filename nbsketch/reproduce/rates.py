@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch import sketches
-from nbsketch._blas import eigh
+from nbsketch._machine.blas import eigh
 from nbsketch.datasets import DiagonalDesign
 from nbsketch.kernels import LinearKernel
 from nbsketch.reproduce._figures import Curve, Panel

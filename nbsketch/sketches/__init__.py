@@ -10,10 +10,18 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from nbsketch import _validation
-from nbsketch._fields import Rule, count, optional, plain, positive, register, share
 from nbsketch._jit import csr
 from nbsketch._jit.threads import run_slices
+from nbsketch._report import validation
+from nbsketch._report.fields import (
+    Rule,
+    count,
+    optional,
+    plain,
+    positive,
+    register,
+    share,
+)
 from nbsketch.leverage import METHODS, alpha_for_dimension, ridge_leverage_scores
 from nbsketch.sketches import _sketch
 from nbsketch.sketches._sketch import DenseSketch, SizedRecipe, Sketch, SketchRecipe
@@ -148,7 +156,7 @@ class PSparsifiedSketch(SizedRecipe):
 
     _rules: ClassVar[dict[str, Rule]] = {
         "density": optional(share),
-        "law": plain(_validation.check_choice, choices=_LAWS),
+        "law": plain(validation.check_choice, choices=_LAWS),
     }
 
     def draw_matrix(self, n: int, seed: int) -> sp.csr_array:
@@ -241,7 +249,7 @@ class SparseJLSketch(SizedRecipe):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.nonzeros is not None:
-            _validation.check_integer("nonzeros", self.nonzeros, high=self.size)
+            validation.check_integer("nonzeros", self.nonzeros, high=self.size)
 
     def draw_matrix(self, n: int, seed: int) -> sp.csr_array:
         """Return the matrix of a seed: see `SizedRecipe.draw_matrix`."""
@@ -284,7 +292,7 @@ class SubsamplingSketch(SizedRecipe):
     replace: bool = False
 
     _rules: ClassVar[dict[str, Rule]] = {
-        "replace": plain(_validation.check_choice, choices=[False, True])
+        "replace": plain(validation.check_choice, choices=[False, True])
     }
 
     def draw_matrix(self, n: int, seed: int) -> sp.csr_array:
@@ -314,7 +322,7 @@ class IdentitySketch(SketchRecipe):
         self, n: int, rng: Any = None, *, X: Any = None, kernel: Any = None
     ) -> IdentityMatrix:
         """Draw the sketch of n rows of data: see `SketchRecipe.draw`."""
-        n = _validation.check_integer("n", n)
+        n = validation.check_integer("n", n)
         return IdentityMatrix(rows_of_identity(np.arange(n), np.ones(n), n))
 
 
@@ -346,11 +354,11 @@ class LandmarkSketch(SketchRecipe):
     def __post_init__(self) -> None:
         is_sparse = sp.issparse(self.points)
         given = (
-            _validation.as_csr(self.points, "points")
+            validation.as_csr(self.points, "points")
             if is_sparse
             else np.array(self.points)
         )
-        points = _validation.check_rows("points", given)
+        points = validation.check_rows("points", given)
         object.__setattr__(self, "points", points)
 
     def __repr__(self) -> str:
@@ -467,7 +475,7 @@ class LeverageSketch(SizedRecipe):
 
     _rules: ClassVar[dict[str, Rule]] = {
         "alpha": optional(positive),
-        "method": plain(_validation.check_choice, choices=METHODS),
+        "method": plain(validation.check_choice, choices=METHODS),
     }
 
     def draw(
@@ -482,7 +490,7 @@ class LeverageSketch(SizedRecipe):
             raise TypeError(_NO_DATA)
         if np.shape(X)[0] != n:
             raise ValueError(f"`X` must have n = {n} rows, got shape {np.shape(X)}")
-        rng = _validation.random_generator(rng)
+        rng = validation.random_generator(rng)
         probabilities = self._probabilities(X, kernel, rng)
         return self._draw(
             n, _sketch.Origin(self, _sketch.draw_seed(rng), probabilities)
@@ -591,9 +599,9 @@ def as_recipe(
 def _as_recipe(sketch: Any, size: Any, prefix: str) -> SketchRecipe:
     name = f"{prefix}sketch"
     if isinstance(sketch, str):
-        family = _BY_NAME[_validation.check_choice(name, sketch, _BY_NAME)]
+        family = _BY_NAME[validation.check_choice(name, sketch, _BY_NAME)]
         if issubclass(family, SizedRecipe):
-            return family(_validation.check_integer(f"{prefix}size", size))
+            return family(validation.check_integer(f"{prefix}size", size))
         if size is not None:
             raise ValueError(
                 f"`{prefix}size` has no meaning for {name}={sketch!r}, got {size}"

@@ -16,9 +16,9 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-from nbsketch import _validation
-from nbsketch._fields import Checked, Rule, count, register
 from nbsketch._jit.csr import fill_signs, fill_uniforms, mark_columns
+from nbsketch._report import validation
+from nbsketch._report.fields import Checked, Rule, count, register
 
 # With fewer nonzeros per column than this, sorting beats marking every column.
 _SORT_BELOW = 1 / 64
@@ -43,9 +43,9 @@ class Origin:
     def __post_init__(self) -> None:
         if not hasattr(self.recipe, "grows"):
             raise ValueError(f"`recipe` must be a SizedRecipe, got {self.recipe!r:.60}")
-        _validation.check_integer("seed", self.seed, low=0, high=2**64 - 1)
+        validation.check_integer("seed", self.seed, low=0, high=2**64 - 1)
         if self.probabilities is not None:
-            shares = _validation.check_array_of(
+            shares = validation.check_array_of(
                 "probabilities", self.probabilities, "f", 1
             )
             if not (shares >= 0).all() or not np.isfinite(shares).all():
@@ -101,8 +101,8 @@ class Sketch:
         """Return the matrix in the form in which it is stored."""
         if not sp.issparse(matrix):
             raise TypeError(f"`matrix` must be a sparse matrix, got {matrix!r:.60}")
-        _validation.check_array_of("matrix", matrix.data, "fiub")
-        return _validation.as_csr(matrix, "matrix")
+        validation.check_array_of("matrix", matrix.data, "fiub")
+        return validation.as_csr(matrix, "matrix")
 
     def __repr__(self) -> str:
         s, n = self.shape
@@ -177,7 +177,7 @@ class Sketch:
         >>> np.allclose(grown, K @ PSparsifiedSketch(size=20).draw(300, rng=0).T)
         True
         """
-        rows, (s, n) = _validation.check_integer("rows", rows), self.shape
+        rows, (s, n) = validation.check_integer("rows", rows), self.shape
         if self.origin is None or not self.origin.recipe.grows:
             law = "" if self.origin is None else f" drawn by {self.origin.recipe!r}"
             raise TypeError(f"a {type(self).__name__}{law} cannot grow: draw a new one")
@@ -188,7 +188,7 @@ class Sketch:
 
     def tail(self, start: int) -> Sketch:
         """Return the rows from `start` on, not rescaled, as a sketch."""
-        start = _validation.check_integer("start", start, low=0, high=self.shape[0] - 1)
+        start = validation.check_integer("start", start, low=0, high=self.shape[0] - 1)
         return self._tail(start)
 
     def _tail(self, start: int) -> Sketch:
@@ -258,7 +258,7 @@ class DenseSketch(Sketch):
 
     @staticmethod
     def _checked(matrix: Any) -> NDArray:
-        return _validation.check_array_of("matrix", matrix, "f", 2)
+        return validation.check_array_of("matrix", matrix, "f", 2)
 
     @cached_property
     def columns(self) -> NDArray[np.int64]:
@@ -448,7 +448,7 @@ class SizedRecipe(SketchRecipe):
         return as_sketch(self.draw_matrix(n, origin.seed), n, origin)
 
     def _check_rows(self, n: int) -> int:
-        n = _validation.check_integer("n", n)
+        n = validation.check_integer("n", n)
         self.check_size(n)
         return n
 
@@ -462,7 +462,7 @@ class SizedRecipe(SketchRecipe):
 
 def draw_seed(rng: Any) -> int:
     """Return the seed of the streams of a sketch."""
-    return int(_validation.random_generator(rng).integers(2**64, dtype=np.uint64))
+    return int(validation.random_generator(rng).integers(2**64, dtype=np.uint64))
 
 
 def uniforms(seed: int, rows: int, columns: int = 1) -> NDArray[np.float64]:

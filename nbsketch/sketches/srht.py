@@ -13,9 +13,9 @@ import scipy.fft
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from nbsketch import _validation
-from nbsketch._fields import Rule, plain, register
 from nbsketch._jit.transforms import add_hadamard
+from nbsketch._report import validation
+from nbsketch._report.fields import Rule, plain, register
 from nbsketch.sketches import _sketch
 from nbsketch.sketches._sketch import Origin, SizedRecipe, Sketch, check_origin
 
@@ -190,7 +190,7 @@ class SRHTSketch(SizedRecipe):
     transform: Literal["hadamard", "dct", "fourier"] = "hadamard"
 
     _rules: ClassVar[dict[str, Rule]] = {
-        "transform": plain(_validation.check_choice, choices=_TRANSFORMS)
+        "transform": plain(validation.check_choice, choices=_TRANSFORMS)
     }
 
     def draw_matrix(self, n: int, seed: int) -> TransformSketch:
@@ -228,9 +228,9 @@ class TransformSketch(Sketch):
         scale: float,
         origin: Origin | None = None,
     ) -> None:
-        self.transform = _validation.check_choice("transform", transform, _TRANSFORMS)
+        self.transform = validation.check_choice("transform", transform, _TRANSFORMS)
         for name, value in (("signs", signs), ("rows", rows)):
-            _validation.check_array_of(name, value, "i", 1)
+            validation.check_array_of(name, value, "i", 1)
         self.signs = signs.astype(np.int8, copy=False)
         self.rows = rows.astype(np.int64, copy=False)
         if signs.size == 0 or (np.abs(signs) != 1).any():
@@ -238,8 +238,8 @@ class TransformSketch(Sketch):
         order = _TRANSFORMS[transform].order(signs.size)
         if rows.size == 0:
             raise ValueError(f"`rows` must be in [0, {order - 1}], got none")
-        _validation.check_indices("rows", rows, order)
-        self.scale = _validation.check_positive("scale", scale)
+        validation.check_indices("rows", rows, order)
+        self.scale = validation.check_positive("scale", scale)
         self._fast = _TRANSFORMS[transform](self.signs, self.rows, self.scale)
         self.shape = (rows.size, signs.size)
         self.origin = check_origin(origin, self.shape)

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbsketch import losses
 from nbsketch._jit.sgd import COLUMNS, LOGISTIC, MARGIN, RADIAL
-from nbsketch._validation import check_choice, check_matrix, check_real
+from nbsketch._report.validation import check_choice, check_matrix, check_real
 from nbsketch.solvers._certified import checks
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.row_loss import conjugate_numbers

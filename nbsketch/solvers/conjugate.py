@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._validation import check_integer, check_positive, check_real
+from nbsketch._report.validation import check_integer, check_positive, check_real
 from nbsketch.gram.columns import SketchedOperator
 from nbsketch.solvers._certified.search import Callback
 from nbsketch.solvers._linear.cholesky import Preconditioner, build_preconditioner

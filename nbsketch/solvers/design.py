@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._jit import products
-from nbsketch._validation import check_matrix
+from nbsketch._report.validation import check_matrix
 
 # Rows copied at a time where a product needs a scaled or gathered copy: stays in cache.
 _CHUNK = 1024

@@ -22,7 +22,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._validation import check_integer, check_positive
+from nbsketch._report.validation import check_integer, check_positive
 from nbsketch.solvers._certified import checks
 from nbsketch.solvers._linear.cholesky import LowRankPreconditioner, low_rank_factor
 from nbsketch.solvers._linear.conjugate_gradients import (

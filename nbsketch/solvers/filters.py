@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._validation import check_choice, check_integer, check_positive
+from nbsketch._report.validation import check_choice, check_integer, check_positive
 
 # The path of parameters: this many, this far below and above the largest eigenvalue.
 _COUNT, _LOWEST, _HIGHEST = 53, -12, 1

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._blas import eigh
+from nbsketch._machine.blas import eigh
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.filters import Filter
 from nbsketch.solvers.smoother import block_squares, held_out_error

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._memory import fits
-from nbsketch._progress import report_rows
+from nbsketch._machine.memory import fits
+from nbsketch._report.progress import report_rows
 from nbsketch.solvers.design import Design
 
 # Memory of a block that is read at a time.

@@ -14,10 +14,10 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._fields import array, check_fields, integer, not_negative, stored
 from nbsketch._jit.sgd import LOGISTIC
 from nbsketch._jit.sgm import draw_rows, run_steps
-from nbsketch._validation import (
+from nbsketch._report.fields import array, check_fields, integer, not_negative, stored
+from nbsketch._report.validation import (
     check_array_of,
     check_choice,
     check_integer,

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._blas import eigh
+from nbsketch._machine.blas import eigh
 from nbsketch.solvers._linear.conjugate_gradients import output_basis
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.filters import Filter

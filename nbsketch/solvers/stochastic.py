@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._jit.sgd import ADAM, SUBGRADIENT, run_steps
-from nbsketch._validation import (
+from nbsketch._report.validation import (
     check_choice,
     check_integer,
     check_positive,

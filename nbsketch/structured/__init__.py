@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from nbsketch import _validation
+from nbsketch._report import validation
 from nbsketch._sketch_map import features_recipe
 from nbsketch.metrics import example_f1
 from nbsketch.plots import BLUE, axes_or_new, finish
@@ -65,7 +65,7 @@ class SizePath:
         tolerance : float
             Allowed loss, relative to the absolute value of the best score.
         """
-        share = _validation.check_real("tolerance", tolerance, low=0, high_open=True)
+        share = validation.check_real("tolerance", tolerance, low=0, high_open=True)
         top = self.scores.max()
         return int(self.sizes[np.argmax(self.scores >= top - share * abs(top))])
 
@@ -144,7 +144,7 @@ def select_output_size(
     recipe = _sized("output_", model.output_sketch, model.output_size, n)
 
     def evaluate(size: int) -> float:
-        rng = _validation.random_generator(model.random_state).spawn(2)[1]
+        rng = validation.random_generator(model.random_state).spawn(2)[1]
         drawn = draw_outputs(kernel, outputs, replace(recipe, size=size), None, rng)
         training, _ = TrainingOutputs.of(drawn[0], outputs, drawn[1])
         truth = training.check("Y_val", Y_val)
@@ -235,11 +235,11 @@ def _path(
     label: str,
 ) -> SizePath:
     requested = sorted(
-        {_validation.check_integer("sizes", size, high=n) for size in sizes}
+        {validation.check_integer("sizes", size, high=n) for size in sizes}
     )
     if not requested:
         raise ValueError("`sizes` must not be empty")
-    limit = np.inf if budget is None else _validation.check_positive("budget", budget)
+    limit = np.inf if budget is None else validation.check_positive("budget", budget)
     begin, scores, ends = time.perf_counter(), [], []
     for size in requested:
         scores.append(evaluate(size))

@@ -19,12 +19,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from nbsketch._blas import eigh
 from nbsketch._expansion import PivotedCholesky
 from nbsketch._jit.decoding import insert_best
 from nbsketch._jit.threads import run_slices
+from nbsketch._machine.blas import eigh
+from nbsketch._report.validation import as_csr, check_indices, check_rows
 from nbsketch._sketch_map import SketchMap, draw, resolve
-from nbsketch._validation import as_csr, check_indices, check_rows
 from nbsketch.gram import CompiledForm, evaluate
 from nbsketch.kernels import CallableKernel, Kernel, PrecomputedKernel, as_kernel
 from nbsketch.sketches import Sketch, SubsamplingSketch

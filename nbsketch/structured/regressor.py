@@ -25,16 +25,16 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from nbsketch import _validation
 from nbsketch._expansion import PivotedCholesky
-from nbsketch._progress import Display, bar, report, watching
-from nbsketch._rows import checked_rows, is_pairwise, loaded, model_dtype
+from nbsketch._report import validation
+from nbsketch._report.progress import Display, bar, report, watching
 from nbsketch._sketch_map import SketchMap, draw, resolve, sketched_design
+from nbsketch.files import SaveMixin
 from nbsketch.fitting import sketched
 from nbsketch.fitting.plan import fits_dense
 from nbsketch.fitting.training import TrainingRows, check_weights
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
-from nbsketch.persistence import SaveMixin
+from nbsketch.rows.inputs import checked_rows, is_pairwise, loaded, model_dtype
 from nbsketch.sketches import SubsamplingSketch
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.exact import solve_positive
@@ -112,7 +112,7 @@ def _within_memory(n: int) -> Any:
     return SubsamplingSketch(max(size, 1))
 
 
-@_validation.declares_parameters
+@validation.declares_parameters
 class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
     r"""Structured prediction with sketched input and output kernels.
 
@@ -255,9 +255,9 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
             with a precomputed output kernel, whose predictions are indices, there must
             be none.
         """
-        with _validation.keeping_fitted(self), watching(0, self.callback):
-            _validation.check_positive("alpha", self.alpha)
-            stages = Stages(_validation.check_integer("verbose", self.verbose, low=0))
+        with validation.keeping_fitted(self), watching(0, self.callback):
+            validation.check_positive("alpha", self.alpha)
+            stages = Stages(validation.check_integer("verbose", self.verbose, low=0))
             X, Y, sample_weight = loaded(X, Y=Y, sample_weight=sample_weight)
             kernel, output_kernel, rows = self._check(X, Y, sample_weight)
             X = self._draw_sketches(kernel, output_kernel, rows)
@@ -432,7 +432,7 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
     ) -> Any:
         """Draw both sketches; return the inputs as their kernel takes them."""
         weights = rows.relative_weights
-        rng, output_rng = _validation.random_generator(self.random_state).spawn(2)
+        rng, output_rng = validation.random_generator(self.random_state).spawn(2)
         recipe = _named(self.output_sketch, self.output_size)
         self.output_kernel_, self.output_sketch_ = _outputs.draw_outputs(
             output_kernel, rows.y, recipe, self.output_size, output_rng, weights
@@ -549,7 +549,7 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         stages = Stages(self.verbose)
         with stages.stage("candidates"):
             sets = _outputs.choose_set(self._training, candidates, candidate_sets, n)
-        k = _validation.check_integer("k", k, high=sets.largest)
+        k = validation.check_integer("k", k, high=sets.largest)
         best = TopK.empty(n, k)
         with stages.stage("decoding", n) as show:
             for start, h in self._points(X):

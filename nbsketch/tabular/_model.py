@@ -15,15 +15,15 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from nbsketch._validation import (
+from nbsketch._report.validation import (
     check_choice,
     check_magnitude,
     declares_parameters,
     not_a_table,
     random_generator,
 )
+from nbsketch.files import SaveMixin
 from nbsketch.fitting.training import TrainingRows, dependent_rows, folds_of_kept
-from nbsketch.persistence import SaveMixin
 from nbsketch.tabular.columns import fit_columns
 from nbsketch.tabular.fit import LeftOut, fit_machine
 from nbsketch.tabular.partners import (

@@ -20,7 +20,7 @@ import scipy.optimize
 from numpy.typing import NDArray
 from scipy.special import log_softmax, softmax
 
-from nbsketch._fields import array, check_fields, positive, stored
+from nbsketch._report.fields import array, check_fields, positive, stored
 
 # Scores below it count as so large in logarithms: the best of these is taken.
 _LEAST_SCORES = (0.003, 0.01, 0.03, 0.1)

@@ -14,12 +14,12 @@ from sklearn.utils.validation import (
     column_or_1d,
 )
 
-from nbsketch._progress import watched_fit
-from nbsketch._rows import loaded, rowwise
-from nbsketch._validation import declares_parameters, explaining
-from nbsketch.distributed.lazy import table_by_row
+from nbsketch._report.progress import watched_fit
+from nbsketch._report.validation import declares_parameters, explaining
 from nbsketch.estimators._base import ClassifierScore
 from nbsketch.fitting.training import check_weights, weights_of_classes
+from nbsketch.rows.inputs import loaded, rowwise
+from nbsketch.rows.lazy import table_by_row
 from nbsketch.tabular._model import TabularModel
 from nbsketch.tabular.calibration import calibrate, two_columns
 from nbsketch.tabular.partners import logarithms, pool_weights, pooled

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_consistent_length
 
-from nbsketch._validation import check_array_of
+from nbsketch._report.validation import check_array_of
 from nbsketch.tabular.encoding_fits import cross_fitted, fit_encoding
 from nbsketch.tabular.encodings import (
     Column,

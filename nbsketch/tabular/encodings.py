@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._validation import check_array_of
+from nbsketch._report.validation import check_array_of
 from nbsketch.tabular.reading import Values
 
 _PARTS = "_year", "_month", "_day", "_weekday", "_hour", "_days"

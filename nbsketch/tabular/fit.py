@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._blas import one_thread
+from nbsketch._machine.blas import one_thread
 from nbsketch.solvers.folds import OrderEffect
 from nbsketch.tabular.machine import Machine, stack_weights
 from nbsketch.tabular.members import fit_alone, fit_on_tree, refined

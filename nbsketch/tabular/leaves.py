@@ -18,13 +18,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._blas import (
+from nbsketch._jit.partition import column_squares
+from nbsketch._machine.blas import (
     factor,
     invert_factor,
     solve_factored,
     symmetric_product,
 )
-from nbsketch._jit.partition import column_squares
 from nbsketch.gram.dense import upper_triangle
 from nbsketch.gram.form import CompiledForm
 from nbsketch.tabular.problem import Training, at_rows

@@ -23,9 +23,9 @@ import numpy as np
 import scipy.optimize
 from numpy.typing import NDArray
 
-from nbsketch._blas import one_thread
-from nbsketch._fields import array, check_fields, stored
-from nbsketch.persistence.states import scaler
+from nbsketch._machine.blas import one_thread
+from nbsketch._report.fields import array, check_fields, stored
+from nbsketch.files.states import scaler
 from nbsketch.tabular.problem import Member, Points
 from nbsketch.tuning import InputScaler
 

@@ -8,10 +8,10 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._fields import array, check_fields, positive, stored
 from nbsketch._jit.threads import run_blocks
-from nbsketch._progress import report
-from nbsketch._validation import check_choice
+from nbsketch._report.fields import array, check_fields, positive, stored
+from nbsketch._report.progress import report
+from nbsketch._report.validation import check_choice
 from nbsketch.kernels import LEARNABLE
 from nbsketch.tabular.problem import Member, Points, Problem
 from nbsketch.tabular.scales import (

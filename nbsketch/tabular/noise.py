@@ -14,8 +14,8 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._fields import array, check_fields, stored
 from nbsketch._jit.tuning import FAMILIES
+from nbsketch._report.fields import array, check_fields, stored
 from nbsketch.tabular.problem import at_rows
 from nbsketch.tabular.ridge import LandmarkFunction, Ridge
 from nbsketch.tabular.scales import SMOOTH

@@ -8,7 +8,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._progress import is_asked, is_stopped, is_watched, report, seconds_left
+from nbsketch._report.progress import (
+    is_asked,
+    is_stopped,
+    is_watched,
+    report,
+    seconds_left,
+)
 from nbsketch.tuning.descent import Budget
 from nbsketch.tuning.rows import Rows
 

@@ -15,9 +15,9 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._blas import eigh
 from nbsketch._expansion import projection
-from nbsketch._fields import array, stored
+from nbsketch._machine.blas import eigh
+from nbsketch._report.fields import array, stored
 from nbsketch.gram import CompiledForm, evaluate
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.filters import RidgeFilter

@@ -7,9 +7,9 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._fields import array, check_fields, stored
 from nbsketch._jit.partition import TILE, route
 from nbsketch._jit.threads import run_blocks, run_slices
+from nbsketch._report.fields import array, check_fields, stored
 from nbsketch.gram import CompiledForm, Product
 from nbsketch.kernels import StationaryKernel
 from nbsketch.tabular.leaves import Leaf, fit_leaf

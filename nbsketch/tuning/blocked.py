@@ -20,7 +20,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from nbsketch._blas import eigh
+from nbsketch._machine.blas import eigh
 from nbsketch.tuning.criterion import Fit, LeaveOneOut, Sample, Slope
 
 # Smallest share of the weight outside of a block, against rounding.

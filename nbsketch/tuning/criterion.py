@@ -40,7 +40,6 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from nbsketch._blas import eigh, factor, invert_factor, symmetric_product
 from nbsketch._jit.threads import run_slices
 from nbsketch._jit.tuning import (
     LAPLACIAN,
@@ -50,6 +49,7 @@ from nbsketch._jit.tuning import (
     signed_sums,
     weighted_distances,
 )
+from nbsketch._machine.blas import eigh, factor, invert_factor, symmetric_product
 
 # Rough seconds of one term of a sum of absolute differences on one thread.
 _SECONDS = 4e-10

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._validation import (
+from nbsketch._report.validation import (
     check_array_of,
     check_choice,
     check_integer,
     check_matrix,
     random_generator,
 )
-from nbsketch.distributed.rows import PartitionedRows
+from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.solvers.folds import Fold
 from nbsketch.tuning.criterion import Sample
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._blas import one_thread
 from nbsketch._jit.tuning import FAMILIES
-from nbsketch._validation import check_choice, check_integer, random_generator
+from nbsketch._machine.blas import one_thread
+from nbsketch._report.validation import check_choice, check_integer, random_generator
 from nbsketch.kernels import LEARNABLE, Kernel, StationaryKernel
 from nbsketch.solvers.folds import Fold
 from nbsketch.tuning.descent import Budget

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._validation import check_matrix
+from nbsketch._report.validation import check_matrix
 from nbsketch.losses import Loss
 from nbsketch.solvers.solution import State
 

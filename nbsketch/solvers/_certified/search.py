@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._validation import check_integer, check_positive
+from nbsketch._report.validation import check_integer, check_positive
 from nbsketch.solvers._certified import checks
 from nbsketch.solvers._certified.problem import Certificate, Problem
 from nbsketch.solvers.solution import Solution, State

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._blas import eigh
+from nbsketch._machine.blas import eigh
 
 Inverse = Callable[[NDArray], NDArray]
 

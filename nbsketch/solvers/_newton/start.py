@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._blas import eigh
+from nbsketch._machine.blas import eigh
 from nbsketch.losses import Loss
 from nbsketch.solvers._certified.search import cold_start, nested_sizes
 from nbsketch.solvers._newton.problem import NewtonProblem

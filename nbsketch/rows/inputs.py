@@ -1,4 +1,4 @@
-"""Rows at the door: checked for estimators, in memory or where Dask has them."""
+"""Rows of a user, checked for estimators: in memory or where Dask has them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils.validation import _check_y, validate_data
 
-from nbsketch._validation import (
+from nbsketch._report.validation import (
     as_csr,
     check_length,
     check_magnitude,
     explaining,
     fault,
 )
-from nbsketch.distributed import tasks
-from nbsketch.distributed.collections import as_dask_array, check_numbers, one_row
-from nbsketch.distributed.rows import PartitionedRows
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
+from nbsketch.rows import tasks
+from nbsketch.rows.collections import as_dask_array, check_numbers, one_row
+from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.sketches import IdentitySketch, LeverageSketch, SketchRecipe
 
 # Rows of a Dask array that are brought here: one worker is faster than several.

@@ -27,10 +27,10 @@ import numpy as np
 import scipy.sparse as sp
 
 import nbsketch
-from nbsketch._fields import STORED
-from nbsketch._validation import csr_from_parts
-from nbsketch.persistence.archive import Archive, open_archive, write_archive
-from nbsketch.persistence.states import STATES, check_parameters, check_state
+from nbsketch._report.fields import STORED
+from nbsketch._report.validation import csr_from_parts
+from nbsketch.files.archive import Archive, open_archive, write_archive
+from nbsketch.files.states import STATES, check_parameters, check_state
 from nbsketch.sketches._sketch import Origin
 
 __all__ = ["load"]

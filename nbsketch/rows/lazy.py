@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch.distributed.collections import (
+from nbsketch.rows.collections import (
     as_dask_array,
     check_numbers,
     dask_module,
     one_row,
 )
-from nbsketch.distributed.tasks import array_of, literal, task
+from nbsketch.rows.tasks import array_of, literal, task
 
 
 def row_by_row(method: Callable[..., NDArray], X: Any, *args: Any) -> Any:
@@ -36,7 +36,7 @@ def row_by_row(method: Callable[..., NDArray], X: Any, *args: Any) -> Any:
     >>> import numpy as np
     >>> import dask.array as da
     >>> from nbsketch import SketchedFeatures
-    >>> from nbsketch.distributed.lazy import row_by_row
+    >>> from nbsketch.rows.lazy import row_by_row
     >>> model = SketchedFeatures(size=2, random_state=0).fit(np.eye(4))
     >>> row_by_row(model.transform, da.ones((6, 4), chunks=(3, 4))).chunks
     ((3, 3), (2,))

@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch import _memory
-from nbsketch.distributed.rows import PartitionedRows
-from nbsketch.distributed.tasks import Partitions, computed, fits, kept, task, tree_sum
+from nbsketch._machine import memory
 from nbsketch.gram.columns import (
     ColumnBlocks,
     SketchedOperator,
@@ -23,6 +21,8 @@ from nbsketch.gram.columns import (
 )
 from nbsketch.gram.form import CompiledForm, KernelLike, middle_of, rounded_rows
 from nbsketch.gram.product import Product
+from nbsketch.rows.partitions import PartitionedRows
+from nbsketch.rows.tasks import Partitions, computed, fits, kept, task, tree_sum
 from nbsketch.solvers.design import ArrayDesign, Design, pieces_of
 from nbsketch.solvers.scratch import stored_or
 
@@ -67,7 +67,7 @@ class PartitionedDesign(Design):
         """Return the features, in memory here if they are small."""
         n_bytes = np.dtype(dtype).itemsize * len(partitions) * n_columns
         limit = _LOCAL_BYTES if limit is None else limit
-        if n_bytes > limit or not _memory.fits(n_bytes, copies=2, modest=limit):
+        if n_bytes > limit or not memory.fits(n_bytes, copies=2, modest=limit):
             return cls(partitions, n_columns, dtype)
         empty = np.empty((0, n_columns), dtype)
         return ArrayDesign._trusted(
@@ -118,7 +118,7 @@ class PartitionedDesign(Design):
 
     def collect(self) -> NDArray:
         """Return all features: in memory or, beyond its limit, mapped to a file."""
-        if not _memory.fits(self.nbytes, copies=2):
+        if not memory.fits(self.nbytes, copies=2):
             stored = stored_or(self)
             return super().collect() if stored is self else stored.collect()
         return np.concatenate(computed(self._partitions.blocks))

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple, TextIO
 
-from nbsketch._validation import check_integer, check_positive, keeping_fitted
+from nbsketch._report.validation import check_integer, check_positive, keeping_fitted
 
 # Seconds between two updates of a line, and between two lines of a log file.
 _REFRESH, _LOGGED = 0.1, 10.0

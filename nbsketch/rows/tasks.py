@@ -20,9 +20,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch import _memory
-from nbsketch._blas import one_thread
-from nbsketch.distributed.collections import as_dask_array, dask_module
+from nbsketch._machine import memory
+from nbsketch._machine.blas import one_thread
+from nbsketch.rows.collections import as_dask_array, dask_module
 from nbsketch.solvers.design import added, pieces_of
 
 # A task is run again so many times after an error of a worker.
@@ -126,9 +126,9 @@ def fits(nbytes: int) -> bool:
     """Return whether so many bytes are kept, on the workers or in this process."""
     client = current_client()
     if client is None:
-        return _memory.fits(nbytes, copies=_SETS)
+        return memory.fits(nbytes, copies=_SETS)
     left = partial(_available, client)
-    return _memory.fits(nbytes, copies=_SETS, modest=0, available=left)
+    return memory.fits(nbytes, copies=_SETS, modest=0, available=left)
 
 
 def _available(client: Any) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch.distributed.tasks import (
+from nbsketch.rows.tasks import (
     Partitions,
     blocks_of,
     check_steady,

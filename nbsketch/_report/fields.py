@@ -20,7 +20,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 import numpy as np
 
 import nbsketch
-from nbsketch import _validation
+from nbsketch._report import validation
 
 T = TypeVar("T")
 # The classes that model files can name beside the public ones.
@@ -150,19 +150,19 @@ def plain(check: Callable[..., Any], **bounds: Any) -> Rule:
     return lambda name, value, scope: check(name, value, **bounds)
 
 
-positive = plain(_validation.check_positive)  # and finite
-not_negative = plain(_validation.check_real, low=0, high_open=True)
-finite = plain(_validation.check_real, low_open=True, high_open=True)
-share = plain(_validation.check_real, low=0, high=1, low_open=True)
-level = plain(_validation.check_level)
-count = plain(_validation.check_integer)  # an integer from 1 on
+positive = plain(validation.check_positive)  # and finite
+not_negative = plain(validation.check_real, low=0, high_open=True)
+finite = plain(validation.check_real, low_open=True, high_open=True)
+share = plain(validation.check_real, low=0, high=1, low_open=True)
+level = plain(validation.check_level)
+count = plain(validation.check_integer)  # an integer from 1 on
 
 
 def integer(axis: str | None = None, low: int = 0, high: int = 2**62) -> Rule:
     """Return the rule of an integer, which is the length of an axis if one is named."""
 
     def rule(name: str, value: Any, scope: Scope) -> None:
-        number = _validation.check_integer(name, value, low=low, high=high)
+        number = validation.check_integer(name, value, low=low, high=high)
         if axis is not None:
             scope.bind(name, axis, number)
 
@@ -172,7 +172,7 @@ def integer(axis: str | None = None, low: int = 0, high: int = 2**62) -> Rule:
 def number(name: str, value: Any, scope: Scope) -> None:
     """Accept any real number; infinity and NaN mean unknown."""
     if value == value:
-        _validation.check_real(name, value)
+        validation.check_real(name, value)
 
 
 def array(
@@ -185,7 +185,7 @@ def array(
     names = axes.split()
 
     def rule(name: str, value: Any, scope: Scope) -> None:
-        _validation.check_array_of(name, value, kinds, len(names))
+        validation.check_array_of(name, value, kinds, len(names))
         scope.bind_axes(name, names, value.shape)
         if finite and value.dtype.kind == "f" and not np.isfinite(value).all():
             raise ValueError(f"`{name}` must be finite, got NaN or infinity")

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from nbsketch._validation import check_positive
+from nbsketch._report.validation import check_positive
 
 _VARIABLE = "NBSKETCH_MEMORY_LIMIT"
 # Share of the available memory that is used by default.

@@ -24,9 +24,18 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from nbsketch import _fields
-from nbsketch._fields import Rule, Scope, array, integer, number, of, optional, plain
-from nbsketch._validation import check_array_of, check_integer, check_rows
+from nbsketch._report import fields
+from nbsketch._report.fields import (
+    Rule,
+    Scope,
+    array,
+    integer,
+    number,
+    of,
+    optional,
+    plain,
+)
+from nbsketch._report.validation import check_array_of, check_integer, check_rows
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel, check_bandwidth
 from nbsketch.losses import as_loss
 from nbsketch.outputs import check_levels
@@ -63,7 +72,7 @@ def seconds(name: str, value: Any, scope: Scope) -> None:
     """Accept the times of named stages."""
     of(dict)(name, value, scope)
     for key, spent in value.items():
-        _fields.not_negative(f"{name}.{key}", spent, scope)
+        fields.not_negative(f"{name}.{key}", spent, scope)
 
 
 def scaler(q: str, p: str) -> Rule:
@@ -143,12 +152,12 @@ def coefficients(name: str, value: Any, scope: Scope) -> None:
 
 def intercepts(name: str, value: Any, scope: Scope) -> None:
     """Accept the intercepts that go with `coefficients`."""
-    (array("d") if scope.lengths["d"] else _fields.finite)(name, value, scope)
+    (array("d") if scope.lengths["d"] else fields.finite)(name, value, scope)
 
 
 def _errors(name: str, value: Any, scope: Scope) -> None:
     """Accept an error of a single output, or one of each."""
-    rule = _fields.not_negative if scope.values["_single"] else array("d")
+    rule = fields.not_negative if scope.values["_single"] else array("d")
     rule(name, value, scope)
 
 
@@ -203,10 +212,10 @@ def _output_weights(name: str, value: Any, scope: Scope) -> None:
 def _posterior(name: str, value: Any, scope: Scope) -> None:
     """Accept the parts of a posterior; see `nbsketch.estimators.posterior`."""
     scope.bind(name, "outputs", max(1, scope.lengths["d"]))
-    _fields.entries(
+    fields.entries(
         projection=array("s features"),
         factor=array("terms terms"),
-        shift=_fields.positive,
+        shift=fields.positive,
         noise=array("outputs"),
     )(name, value, scope)
     scope.bind(f"{name}.factor", "terms", scope.lengths["features"] + 1)
@@ -376,12 +385,12 @@ PARAMETERS: dict[str, Rule] = {
     "sketch": optional(_recipe),
     "bandwidth": optional(_bandwidth),
     "size": _size,
-    "alpha": optional(_fields.not_negative),
+    "alpha": optional(fields.not_negative),
     "loss": plain(lambda name, value: as_loss(value)),
     "quantiles": plain(check_levels),
-    "tol": _fields.positive,
+    "tol": fields.positive,
     "max_iter": integer(low=1),
-    "max_seconds": optional(_fields.positive),
+    "max_seconds": optional(fields.positive),
     "verbose": integer(),
     "callback": of(type(None)),
     **dict.fromkeys(("fit_intercept", "average", "early_stopping"), of(bool)),

@@ -1,0 +1,1 @@
+"""What depends on the machine: linear algebra, memory."""

@@ -1,0 +1,1 @@
+"""What a user is told: errors, progress, versions."""

@@ -1,1 +1,0 @@
-"""Rows in the partitions of Dask arrays; Dask is imported when such an array comes."""

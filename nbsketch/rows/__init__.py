@@ -1,0 +1,1 @@
+"""Rows in memory, in files and in the partitions of Dask."""

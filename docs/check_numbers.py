@@ -222,10 +222,7 @@ CLAIMS = [
         ":math:`m_X` and :math:`m_Y`: training {}, inference {}",
         [*in_rows("training"), *in_rows("inference"), *SIZE_SLOPES],
     ),
-    (
-        ":math:`n^{{}}` with sketches, :math:`n^{{}}` without.",
-        in_rows("excess")[::-1],
-    ),
+    (":math:`n^{{}}` with sketches, :math:`n^{{}}` without.", in_rows("excess")[::-1]),
     (
         "slopes in n of {}, {} and {} for one output, {}, {} and {} for three; stated "
         "{}, {} and {}",
@@ -400,11 +397,7 @@ CLAIMS = [
         "first draw: {}, {}, {}, {}, {} for :math:`m_X` = 25 to 200; IOKR {}",
         [
             *cells(
-                "sisokr_synthetic",
-                "error",
-                side="input",
-                name="SISOKR",
-                replicate=0,
+                "sisokr_synthetic", "error", side="input", name="SISOKR", replicate=0
             )[:5],
             cell("sisokr_synthetic", "error", name="IOKR"),
         ],
@@ -429,10 +422,7 @@ CLAIMS = [
         "{} against {} at size 20, {} at size 80",
         [pohlen("sine", 20)] + [pohlen("sine", s, "bootstrap") for s in (20, 80)],
     ),
-    (
-        "- {} and {} - Holds",
-        [pohlen("sine", 20), pohlen("sine", 0, "without sketch")],
-    ),
+    ("- {} and {} - Holds", [pohlen("sine", 20), pohlen("sine", 0, "without sketch")]),
     (
         "100 rows: {} ms with a Gaussian sketch of 80 rows, {} without. Airfoil, 752 "
         "rows: {} and {} ms",
@@ -446,10 +436,7 @@ CLAIMS = [
         "one nonzero a column, {} of the time of a Gaussian sketch",
         [both("CountSketch")[1] / both("Gaussian")[1]],
     ),
-    (
-        "One nonzero a column costs {} % on yacht",
-        [cost_of_one_nonzero("yacht")],
-    ),
+    ("One nonzero a column costs {} % on yacht", [cost_of_one_nonzero("yacht")]),
     (
         "autompg {}, concrete {}, yacht {}, airfoil {}; of 300 rows: concrete {}, "
         "airfoil {}, with",
@@ -564,14 +551,8 @@ REPRODUCTION = [
         "directions, have {} times",
         [in_rows("excess", "last")[1] / in_rows("excess", "last")[0]],
     ),
-    (
-        "Training with sketches grows as :math:`n^{{}}`",
-        in_rows("training")[1:],
-    ),
-    (
-        "grows as :math:`m_X^{{}}` and its inference as :math:`m_Y^{{}}`",
-        SIZE_SLOPES,
-    ),
+    ("Training with sketches grows as :math:`n^{{}}`", in_rows("training")[1:]),
+    ("grows as :math:`m_X^{{}}` and its inference as :math:`m_Y^{{}}`", SIZE_SLOPES),
     (
         "slopes of {}, {} and {} for one output and {}, {} and {} for three, where the "
         "bounds have {}, {} and {}.",
@@ -594,10 +575,7 @@ REPRODUCTION = [
             *(over_exact(name, 300) for name in ("concrete", "airfoil")),
         ],
     ),
-    (
-        "a fit takes {} ms with 80 rows",
-        POHLEN_TIMES[:1],
-    ),
+    ("a fit takes {} ms with 80 rows", POHLEN_TIMES[:1]),
     (
         "takes {} ms with a Gaussian sketch of 80 rows, {} ms without one",
         POHLEN_TIMES[2:],
@@ -641,14 +619,8 @@ REPRODUCTION = [
         "in {} and {} of their time with the Huber loss",
         [share_of_time("figure1"), share_of_time("figure2")],
     ),
-    (
-        "and {} with the epsilon-insensitive one",
-        [share_of_time("figure3")],
-    ),
-    (
-        "and {} with the epsilon-insensitive one",
-        [share_of_time("figure4")],
-    ),
+    ("and {} with the epsilon-insensitive one", [share_of_time("figure3")]),
+    ("and {} with the epsilon-insensitive one", [share_of_time("figure4")]),
     (
         "p-sparsified sketches are {} and {} above the published ones, and with the "
         "settings of the program {} and {}.",

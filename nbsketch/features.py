@@ -23,7 +23,15 @@ from nbsketch._report import validation
 from nbsketch._sketch_map import features_recipe, sketched_design
 from nbsketch.files import SaveMixin
 from nbsketch.fitting import sketched
-from nbsketch.rows import inputs
+from nbsketch.rows.inputs import (
+    checked_rows,
+    held_rows,
+    is_pairwise,
+    model_dtype,
+    rowwise,
+    takes_sparse,
+    training_rows,
+)
 from nbsketch.rows.lazy import row_by_row
 from nbsketch.solvers.scratch import rows_per_block
 
@@ -73,14 +81,14 @@ class KernelFeatures(
 
     def _transformed(self, X: Any, dtype: Any) -> Any:
         """Return checked rows in the columns that the kernel compares."""
-        rows = inputs.checked_rows(self, X, dtype=dtype)
+        rows = checked_rows(self, X, dtype=dtype)
         return rows if self.scaler_ is None else self.scaler_.transform(rows)
 
     def __sklearn_tags__(self) -> Tags:
         """Say what the transformer can do."""
         tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = inputs.is_pairwise(self.kernel)
-        tags.input_tags.sparse = inputs.takes_sparse(self.kernel)
+        tags.input_tags.pairwise = is_pairwise(self.kernel)
+        tags.input_tags.sparse = takes_sparse(self.kernel)
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
@@ -155,19 +163,17 @@ class SketchedFeatures(KernelFeatures):
 
     sketch: Any = None
 
-    @inputs.rowwise(lambda method, X, y=None: method.__self__.fit(X, y).transform(X))
+    @rowwise(lambda method, X, y=None: method.__self__.fit(X, y).transform(X))
     def fit_transform(self, X: ArrayLike, y: Any = None) -> NDArray:
         """Fit and return the features of X: cheaper than `fit` and `transform`."""
         with validation.keeping_fitted(self):
             return self._fit(X, y, keep=True).Z
 
     def _fit(self, X: Any, y: Any, keep: bool = False) -> Any:
-        X, y = inputs.training_rows(
-            self, X, y, uses_targets=sketched.is_auto(self.bandwidth)
-        )
+        X, y = training_rows(self, X, y, uses_targets=sketched.is_auto(self.bandwidth))
         rngs = validation.random_generator(self.random_state).spawn(2)
         recipe = features_recipe(self.sketch, self.size, X.shape[0])
-        X = inputs.held_rows(X, recipe)
+        X = held_rows(X, recipe)
         inputs = self._learn_inputs(X, y, getattr(recipe, "size", X.shape[0]), rngs[0])
         sketch, sketch_map = sketched.draw_map(inputs, recipe, rngs)
         self.projection_, design = sketched_design(sketch_map, inputs.rows, keep=keep)
@@ -176,11 +182,11 @@ class SketchedFeatures(KernelFeatures):
         self.rank_ = self._n_features_out = design.shape[1]
         return design
 
-    @inputs.rowwise(row_by_row)
+    @rowwise(row_by_row)
     def transform(self, X: ArrayLike) -> NDArray:
         """Return the features of the rows of X, of shape (n, r)."""
         check_is_fitted(self)
-        rows = self._transformed(X, inputs.model_dtype(self.landmarks_))
+        rows = self._transformed(X, model_dtype(self.landmarks_))
         self.kernel_.check_domain("X", rows)
         parts = (self.kernel_, self.landmarks_, self.sketch_.weights)
         return expansion_of(self, *parts, self.projection_)(rows, rows.dtype)
@@ -260,10 +266,8 @@ class RandomFourierFeatures(KernelFeatures):
     size: int = 100
 
     def _fit(self, X: Any, y: Any) -> None:
-        X, y = inputs.training_rows(
-            self, X, y, uses_targets=sketched.is_auto(self.bandwidth)
-        )
-        X = inputs.held_rows(X)
+        X, y = training_rows(self, X, y, uses_targets=sketched.is_auto(self.bandwidth))
+        X = held_rows(X)
         size = validation.check_integer("size", self.size, low=2)
         if size % 2:
             raise ValueError(
@@ -280,7 +284,7 @@ class RandomFourierFeatures(KernelFeatures):
         self.frequencies_ = np.ascontiguousarray(frequencies, dtype=X.dtype)
         self._n_features_out = size
 
-    @inputs.rowwise(row_by_row)
+    @rowwise(row_by_row)
     def transform(self, X: ArrayLike) -> NDArray:
         """Return the features of X, of shape (n, D)."""
         check_is_fitted(self)

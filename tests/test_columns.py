@@ -176,12 +176,7 @@ def same_table():
 
 
 DAY = datetime.timedelta(1)
-LIBRARIES = (
-    "pyarrow",
-    "polars",
-    "pandas, arrow types",
-    "pandas, nullable",
-)
+LIBRARIES = ("pyarrow", "polars", "pandas, arrow types", "pandas, nullable")
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

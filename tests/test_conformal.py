@@ -142,8 +142,7 @@ def brute_left_out(X, y, w, k, new, fit_intercept):
 
 
 @pytest.mark.parametrize(
-    ("method", "low", "high"),
-    [("split", 0.885, 0.935), ("cv+", 0.885, 0.935)],
+    ("method", "low", "high"), [("split", 0.885, 0.935), ("cv+", 0.885, 0.935)]
 )
 def test_coverage_of_any_regressor(method, low, high):
     share = mean_coverage(ConformalRegressor(LinearRegression(), method=method))

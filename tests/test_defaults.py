@@ -216,17 +216,9 @@ def test_summary_says_what_limits_the_fit(noise, more, gain):
 @pytest.mark.parametrize(
     ("options", "machine", "more"),
     [
-        (
-            {},
-            "exact, .* passes of .*, the default for 300",
-            "all rows",
-        ),
+        ({}, "exact, .* passes of .*, the default for 300", "all rows"),
         ({"size": 60}, "sketch, closed form, as given", "size='auto'"),
-        (
-            {"max_seconds": 60.0},
-            "exact, .*, the largest for max_se.*60",
-            "all rows",
-        ),
+        ({"max_seconds": 60.0}, "exact, .*, the largest for max_se.*60", "all rows"),
         ({"size": "auto"}, "sketch, closed form, as given", "from size .* to .* %"),
         ({"loss": "huber", "size": 50}, "sketch, .* iterations, as given", "larger"),
     ],

@@ -11,12 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LinearRegression
 
-from nbsketch import (
-    CutoffFilter,
-    IteratedRidgeFilter,
-    LandweberFilter,
-    RidgeFilter,
-)
+from nbsketch import CutoffFilter, IteratedRidgeFilter, LandweberFilter, RidgeFilter
 from nbsketch.solvers.design import ArrayDesign
 from nbsketch.solvers.filters import Filter, as_filter
 from nbsketch.solvers.smoother import (

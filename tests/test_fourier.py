@@ -172,11 +172,7 @@ def test_from_a_file(kernel, tmp_path):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        (
-            {"size": 7},
-            ValueError,
-            "`size` must be even .*, got 7",
-        ),
+        ({"size": 7}, ValueError, "`size` must be even .*, got 7"),
         ({"size": 0}, ValueError, "`size` must be at least 2, got 0"),
         ({"size": 2.0}, TypeError, "`size` must be an integer"),
         (

@@ -278,8 +278,7 @@ def test_a_loss_that_says_too_little(solve, loss):
 
 
 @pytest.mark.parametrize(
-    "loss",
-    [WrongSlope(), Concave(), NotHuber(), ByProx(type("L", (Concave,), {})())],
+    "loss", [WrongSlope(), Concave(), NotHuber(), ByProx(type("L", (Concave,), {})())]
 )
 def test_a_loss_that_contradicts_itself(loss):
     if isinstance(loss, ByProx):

@@ -47,11 +47,7 @@ CASES = {
         BOTH,
         {"loss": "huber", "alpha": 1e-4},
     ),
-    "logistic": (
-        SketchedKernelClassifier,
-        LABELS,
-        {"loss": "logistic", "alpha": 1e-4},
-    ),
+    "logistic": (SketchedKernelClassifier, LABELS, {"loss": "logistic", "alpha": 1e-4}),
     "hinge": (SketchedKernelClassifier, LABELS, {"loss": "hinge", "alpha": 1e-4}),
     "quantiles": (
         JointQuantileRegressor,
@@ -63,11 +59,7 @@ CASES = {
     "grown": (SketchedKernelRegressor, Y, {"size": "auto", "alpha": 1e-4}),
     "blocks": (SketchedKernelRegressor, Y, {"cv": 3}),
     "sgd": (SketchedSGDRegressor, Y, {"n_epochs": 2}),
-    "sgd, held out": (
-        SketchedSGDRegressor,
-        Y,
-        {"n_epochs": 2, "early_stopping": True},
-    ),
+    "sgd, held out": (SketchedSGDRegressor, Y, {"n_epochs": 2, "early_stopping": True}),
     "sgd, classes": (SketchedSGDClassifier, LABELS, {"n_epochs": 2}),
     "adam": (SketchedSGDRegressor, Y, {"n_epochs": 2, "method": "adam"}),
 }

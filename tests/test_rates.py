@@ -231,8 +231,7 @@ def test_measured_slopes_are_near_theory(monkeypatch):
         curves = [
             [
                 rates.filter_risks(
-                    rates.Sample.draw(n, np.random.default_rng([seed, n])),
-                    filters,
+                    rates.Sample.draw(n, np.random.default_rng([seed, n])), filters
                 )[name].min(axis=0)
                 for seed in range(10)
             ]

@@ -632,10 +632,7 @@ def with_a(value):
         ({"output": [[1, 2], [0, 1]]}, "`output` must be symmetric, got asymmetry 2"),
         ({"output": np.ones((2, 3))}, r"`output` must be square, got shape \(2, 3\)"),
         ({"output": np.zeros((2, 2))}, "`output` must be a nonzero positive semi"),
-        (
-            {"output": np.eye(3)},
-            "`output` must have 2 rows, .*, got 3",
-        ),
+        ({"output": np.eye(3)}, "`output` must have 2 rows, .*, got 3"),
         ({"output": [[1, np.nan], [np.nan, 1]]}, "`output` must be finite, got NaN"),
         ({"output": np.eye(2) * 1j}, "`output` must hold real numbers, got .*complex"),
         ({"output": "graph"}, "`output` must be 'identity', an Output .* got 'graph'"),

@@ -30,12 +30,7 @@ from nbsketch.reproduce import (
     runner,
 )
 from nbsketch.reproduce._data import Split
-from nbsketch.reproduce.p_sparsified import (
-    figures,
-    methods,
-    table1,
-    table2,
-)
+from nbsketch.reproduce.p_sparsified import figures, methods, table1, table2
 
 METHODS = list(methods.METHODS)
 needs_data = pytest.mark.skipif(

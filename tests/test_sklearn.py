@@ -50,10 +50,7 @@ ESTIMATORS = [
     (SketchedKernelRegressor(sketch="identity"), {}),
     (SketchedKernelRegressor(sketch="identity", bandwidth=1.0, alpha=0.1), {}),
     (SketchedKernelRegressor("precomputed", fit_intercept=False), {}),
-    (
-        SketchedKernelRegressor(loss="huber", bandwidth="median", tol=1e-9),
-        {},
-    ),
+    (SketchedKernelRegressor(loss="huber", bandwidth="median", tol=1e-9), {}),
     (SketchedKernelClassifier(alpha=1e-3), {}),
     (SketchedKernelClassifier(loss="logistic", bandwidth="median"), DRAWN),
     (
@@ -104,8 +101,7 @@ def expected_failures(estimator):
 
 
 @parametrize_with_checks(
-    [estimator for estimator, _ in ESTIMATORS],
-    expected_failed_checks=expected_failures,
+    [estimator for estimator, _ in ESTIMATORS], expected_failed_checks=expected_failures
 )
 def test_contract(estimator, check):
     check(estimator)

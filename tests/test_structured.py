@@ -31,13 +31,7 @@ from nbsketch import (
 )
 from nbsketch._jit import decoding as compiled
 from nbsketch.structured import _outputs, regressor
-from nbsketch.structured._outputs import (
-    Candidates,
-    Objects,
-    TopK,
-    distinct,
-    keep_best,
-)
+from nbsketch.structured._outputs import Candidates, Objects, TopK, distinct, keep_best
 
 N, ALPHA = 60, 1e-3
 INPUT_SKETCHES = ["identity", SubsamplingSketch(25), PSparsifiedSketch(20)]

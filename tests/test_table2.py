@@ -55,11 +55,7 @@ def test_error_is_that_of_a_dense_implementation(name):
 
 @pytest.mark.parametrize(
     ("sets", "left_out", "draws"),
-    [
-        (("rf1",), (), 1),
-        (("rf2",), (), 3),
-        (("scm1d", "scm20d"), (table2.WITHOUT,), 1),
-    ],
+    [(("rf1",), (), 1), (("rf2",), (), 3), (("scm1d", "scm20d"), (table2.WITHOUT,), 1)],
     ids=["rf1", "rf2", "scm"],
 )
 def test_errors_are_at_most_0_03_above_the_papers_on_rf2_and_0_004_elsewhere(

@@ -18,12 +18,7 @@ from conftest import ROOT
 from numpy.testing import assert_allclose, assert_array_equal
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from nbsketch import (
-    GaussianKernel,
-    PSparsifiedSketch,
-    SketchedKernelRegressor,
-    cli,
-)
+from nbsketch import GaussianKernel, PSparsifiedSketch, SketchedKernelRegressor, cli
 from nbsketch._jit import threads
 from nbsketch._machine.blas import eigh, one_thread
 from nbsketch.gram import Gram

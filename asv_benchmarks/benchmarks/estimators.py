@@ -48,8 +48,7 @@ class Losses:
     """Other losses, one output; alpha given."""
 
     params = choose(
-        fast=["pinball"],
-        regular=["huber", "epsilon-insensitive", "pinball"],
+        fast=["pinball"], regular=["huber", "epsilon-insensitive", "pinball"]
     )
     param_names = ("loss",)
 

@@ -35,10 +35,7 @@ class Scalar(Solver):
     unit = "Gram times"
     params = (
         SIZES,
-        choose(
-            fast=["pinball", "logistic"],
-            regular=list(LOSSES),
-        ),
+        choose(fast=["pinball", "logistic"], regular=list(LOSSES)),
         choose(fast=[1e-4], regular=[1e-4, 1e-8]),
     )
     param_names = ("n", "loss", "alpha")

@@ -18,13 +18,7 @@ from nbsketch.reproduce._report import read_csv, write_csv
 from nbsketch.reproduce.tabular.summary import summarize
 
 DOCS = Path(sys.argv[1] if len(sys.argv) > 1 else "..")
-METHODS = (
-    "tabular, fast",
-    "tabular, high",
-    "CatBoost",
-    "LightGBM tuned",
-    "LightGBM",
-)
+METHODS = ("tabular, fast", "tabular, high", "CatBoost", "LightGBM tuned", "LightGBM")
 rows = summarize(read_csv(DOCS / "results" / "unseen.csv"))
 
 

@@ -10,13 +10,7 @@ TILE = 1024
 
 @compiled()
 def route(
-    rows: Any,
-    feature: Any,
-    threshold: Any,
-    child: Any,
-    out: Any,
-    first: int,
-    last: int,
+    rows: Any, feature: Any, threshold: Any, child: Any, out: Any, first: int, last: int
 ) -> None:
     """Fill `out` (n,) with the leaf of each row.
 

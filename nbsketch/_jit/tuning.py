@@ -104,13 +104,7 @@ def _profile(family: int, u: Any, values: Any, slopes: Any) -> None:
 
 @compiled()
 def laplacian(
-    rows: Any,
-    columns: Any,
-    values: Any,
-    slopes: Any,
-    bits: Any,
-    first: int,
-    last: int,
+    rows: Any, columns: Any, values: Any, slopes: Any, bits: Any, first: int, last: int
 ) -> None:
     """Fill the values of the Laplacian kernel, and the slopes: minus the values.
 

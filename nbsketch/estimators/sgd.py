@@ -246,11 +246,7 @@ class DescentModel(_base.KernelExpansion):
         return SketchedData(inputs, self.sketch_, sketch_map, rng)
 
     def _pass(
-        self,
-        descent: Descent,
-        rows: TrainingRows,
-        objective: Any,
-        data: SketchedData,
+        self, descent: Descent, rows: TrainingRows, objective: Any, data: SketchedData
     ) -> Self:
         """Pass once over rows."""
         Z = data.sketch_map.times(data.transform(rows.X, "X"), self._projection)

@@ -15,12 +15,7 @@ from numpy.typing import NDArray
 
 from nbsketch._report.progress import is_watched, report, seconds_left
 from nbsketch._report.validation import check_choice
-from nbsketch._sketch_map import (
-    SketchMap,
-    draw,
-    resolve,
-    sketched_design,
-)
+from nbsketch._sketch_map import SketchMap, draw, resolve, sketched_design
 from nbsketch.fitting.plan import Plan
 from nbsketch.fitting.training import transform_rows, transformed
 from nbsketch.kernels import LEARNABLE_NAMES, PrecomputedKernel

@@ -9,12 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch.rows.collections import (
-    as_dask_array,
-    check_numbers,
-    dask_module,
-    one_row,
-)
+from nbsketch.rows.collections import as_dask_array, check_numbers, dask_module, one_row
 from nbsketch.rows.tasks import array_of, literal, task
 
 

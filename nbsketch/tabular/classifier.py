@@ -8,11 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import (
-    check_array,
-    check_consistent_length,
-    column_or_1d,
-)
+from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 
 from nbsketch._report.progress import watched_fit
 from nbsketch._report.validation import declares_parameters, explaining

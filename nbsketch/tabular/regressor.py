@@ -236,10 +236,7 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         return self._spread(X, self.noise_.limits(level))
 
     def _stack_partners(
-        self,
-        left_out: LeftOut,
-        Y: NDArray,
-        values: list[NDArray],
+        self, left_out: LeftOut, Y: NDArray, values: list[NDArray]
     ) -> NDArray:
         """Set the weights of partners; return the left-out residuals of the stack."""
         machine = self.machine_

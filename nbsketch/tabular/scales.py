@@ -179,10 +179,7 @@ def left_out_error(
 
 
 def best_penalty(
-    data: Training,
-    scales: Scales,
-    leaves: Iterable[NDArray],
-    near: float | None = None,
+    data: Training, scales: Scales, leaves: Iterable[NDArray], near: float | None = None
 ) -> tuple[float, Scales]:
     """Return the least error of `left_out_error`, and the scales with its penalty.
 

@@ -315,10 +315,7 @@ class LeaveOneOut:
         """Return buffers of shape (m, l) for F and T, in their precision."""
         self.level = max(self.level, self._least_level(root, tau))
         F, T = _SINGLE[self.level]
-        return (
-            self._single[0] if F else self._F,
-            self._single[1] if T else self._T,
-        )
+        return (self._single[0] if F else self._F, self._single[1] if T else self._T)
 
     def _least_level(self, root: NDArray, tau: float) -> int:
         """Return the level of precision that one evaluation needs."""

@@ -195,12 +195,7 @@ def fit_scaler(
     varies = (width > CONSTANT * np.abs(center)) & np.isfinite(width)
     width = np.where(varies, width, 1.0)
     return InputScaler(
-        X.shape[1],
-        chosen[plain],
-        chosen[ranked],
-        center,
-        width,
-        quantiles[:, ranked],
+        X.shape[1], chosen[plain], chosen[ranked], center, width, quantiles[:, ranked]
     )
 
 

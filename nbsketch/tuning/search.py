@@ -153,10 +153,7 @@ def outer_product_start(
 
 
 def settle(
-    sample: Sample,
-    family: int,
-    point: NDArray,
-    moves: tuple[NDArray, NDArray],
+    sample: Sample, family: int, point: NDArray, moves: tuple[NDArray, NDArray]
 ) -> tuple[float, NDArray]:
     """Move tau and the common factor of the scales; return the best value and point."""
     criterion = criterion_of(sample, family)

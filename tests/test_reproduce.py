@@ -592,6 +592,19 @@ def test_summary():
     assert list(second)[:4] == ["set", "method", "loss", "loss_deviation"]
 
 
+def test_a_wide_legend_stays_within_the_figure():
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4, 3), layout="constrained")
+    ax = figure.subplots()
+    for k in range(6):
+        ax.plot([0, 1], [k, k], label=f"a method with a long name, {k}")
+    _figures.add_legend(figure, [ax], 5)
+    (legend,) = figure.legends
+    assert legend.get_window_extent().width <= figure.bbox.width
+    assert len(legend.get_texts()) == 6
+
+
 # progress and tuning files ----------------------------------------------------------
 
 

@@ -122,15 +122,19 @@ def draw_panel(panel: Panel, ax: Any) -> Any:
 
 
 def add_legend(figure: Any, grid: Iterable[Any], columns: int) -> None:
-    """Put one legend below all axes, each label once."""
+    """Put one legend below all axes, each label once, in columns that fit."""
     handles: dict[str, Any] = {}
     for ax in grid:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
-    figure.legend(
-        handles.values(), handles, loc="outside lower center",
-        ncols=min(columns, len(handles)), frameon=False,
-    )  # fmt: skip
+    for count in range(min(columns, len(handles)), 0, -1):
+        legend = figure.legend(
+            handles.values(), handles, loc="outside lower center",
+            ncols=count, frameon=False,
+        )  # fmt: skip
+        if legend.get_window_extent().width <= figure.bbox.width or count == 1:
+            return
+        legend.remove()
 
 
 def _draw_curve(curve: Curve, ax: Any) -> None:

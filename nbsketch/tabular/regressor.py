@@ -38,7 +38,9 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
     the leaf of at most 1600 rows (4000 for smooth targets) of a random tree that x
     falls in: of what g leaves or, for members whose weights add up to v, of the
     targets. Up to 1500 rows there is no g and one leaf with all rows. Weights,
-    penalties and length scales minimize leave-one-out errors. See :doc:`/tabular`.
+    penalties and length scales minimize leave-one-out errors. Above 1500 rows, members
+    that lower the leave-one-out error by at most .05 % in all are dropped. See
+    :doc:`/tabular`.
 
     Parameters
     ----------

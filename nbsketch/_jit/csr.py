@@ -149,3 +149,25 @@ def mark_columns(columns, marked):
     """Set `marked` to one at every column that occurs."""
     for entry in range(columns.size):
         marked[columns[entry]] = 1
+
+
+@compiled()
+def draw_rows(seed, first, n_rows, cumulative, guide, out):
+    """Fill `out` with the random rows number `first`, `first + 1`, ... of a stream.
+
+    The row of a number does not depend on how the stream is cut. All `n_rows` are
+    equally likely if `cumulative` is empty. Otherwise it holds the sums of positive
+    weights up to each row, a row is as likely as its weight is large, and `guide` says
+    at which row to look first.
+    """
+    last = cumulative.size - 1
+    for k in range(out.size):
+        state = seed + np.uint64(first + k + 1) * _WEYL
+        uniform = (_mix(_mix(state)) >> _SHIFTS[3]) * _UNIT
+        if last < 0:
+            out[k] = int(uniform * n_rows)
+            continue
+        row = guide[int(uniform * guide.size)]
+        while row < last and cumulative[row] <= uniform * cumulative[last]:
+            row += 1
+        out[k] = row

@@ -1,17 +1,28 @@
-"""Compiled steps of the stochastic methods: plain subgradient and Adam.
+"""Compiled steps of the stochastic methods: plain subgradient, Adam and projected.
 
-A point is one flat vector: the coefficients, one output after the other so that the
-inner loops run along the features, then the intercept. Predictions of row i are
-``mix^T theta z_i + b`` with theta (d', p) and mix (d', d). Every loss speaks through
-its dual point a = -d loss / d prediction, so that the gradient of a batch is
+Every loss speaks through its dual point a = -d loss / d prediction.
+
+A point of plain steps and of Adam is one flat vector: the coefficients, one output
+after the other so that the inner loops run along the features, then the intercept.
+Predictions of row i are ``mix^T theta z_i + b`` with theta (d', p) and mix (d', d), and
+the gradient of a batch is
 
     -(1 / size) sum_i s_i (mix a_i) z_i^T + the gradient of the penalty .
+
+A point of projected steps holds, for each output, the coefficients of the r features
+and then the intercept. Their rows are random and far apart in memory, so those of the
+next steps are asked for while one is worked on: without that most of the time goes into
+waiting.
 """
 
 from math import exp, sqrt
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 from nbsketch._jit.compiler import REORDER, compiled
 
@@ -23,8 +34,14 @@ SUBGRADIENT, ADAM = range(2)
 # Added to the root of the second moment; the value of Kingma and Ba (2015).
 ADAM_EPSILON = 1e-8
 
+# How many rows ahead memory is asked for, and for how much of such a row: what follows
+# in it the processor foresees by itself.
+_AHEAD = 8
+_AHEAD_BYTES = 2048
+_CACHE_LINE = 64
 
-@compiled(fastmath=REORDER)
+
+@compiled(fastmath=REORDER, inline="always")
 def _slope(r: float, gam: float, eps: float, lo: float, hi: float) -> float:
     """Return psi'(r); at a kink without curvature, the subgradient 0."""
     excess = r - min(max(r, -eps), eps)
@@ -35,7 +52,7 @@ def _slope(r: float, gam: float, eps: float, lo: float, hi: float) -> float:
     return hi if excess > 0.0 else lo
 
 
-@compiled(fastmath=REORDER)
+@compiled(fastmath=REORDER, inline="always")
 def _radial_point(numbers: Any, a: Any) -> None:
     """Turn the residual vector in `a` into the gradient of psi of its norm."""
     square = 0.0
@@ -48,7 +65,7 @@ def _radial_point(numbers: Any, a: Any) -> None:
         a[j] *= scale
 
 
-@compiled(fastmath=REORDER)
+@compiled(fastmath=REORDER, inline="always")
 def _dual_point(kind: int, numbers: Any, Y: Any, i: int, a: Any) -> None:
     """Turn the prediction of row i in `a` into minus the derivative of the loss."""
     last = Y.shape[1] - 1  # one target may serve several outputs
@@ -213,3 +230,133 @@ def run_steps(
             _step(point, gradient, rates[t, 0])
         for j in range(total.shape[0]):
             total[j] += point[j]
+
+
+@intrinsic
+def _prefetch(typing_context, array, i, j):
+    """Ask for the cache line of ``array[i, j]`` without waiting for it."""
+
+    def generate(context, builder, signature, arguments):
+        array_type = signature.args[0]
+        array = context.make_array(array_type)(context, builder, arguments[0])
+        place = cgutils.get_item_pointer(
+            context, builder, array_type, array, list(arguments[1:])
+        )
+        byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+        prefetch = builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
+        read, keep, data = (ir.Constant(word, code) for code in (0, 3, 1))
+        builder.call(prefetch, [builder.bitcast(place, byte), read, keep, data])
+        return context.get_dummy_value()
+
+    return types.void(array, i, j), generate
+
+
+@compiled(fastmath=REORDER, inline="always")
+def _fetch_row(Z: Any, i: int) -> None:
+    line = _CACHE_LINE // Z.itemsize
+    for k in range(0, min(Z.shape[1], _AHEAD_BYTES // Z.itemsize), line):
+        _prefetch(Z, i, k)
+
+
+@compiled(fastmath=REORDER, inline="always")
+def _pull(
+    kind: int, Z: Any, Y: Any, i: int, numbers: Any, point: Any, out: Any
+) -> None:
+    """Fill `out` (d,) with minus the gradient by the prediction of row i."""
+    rank = Z.shape[1]
+    for j in range(out.shape[0]):
+        product = 0.0
+        for k in range(rank):
+            product += Z[i, k] * point[j, k]
+        out[j] = product + point[j, rank]
+    _dual_point(kind, numbers, Y, i, out)
+
+
+@compiled(fastmath=REORDER, inline="always")
+def _shrink(point: Any, rate: float, penalties: Any) -> None:
+    """Take the step of the penalty; `penalties` may be empty."""
+    for j in range(point.shape[0]):
+        for k in range(penalties.shape[0]):
+            point[j, k] *= 1.0 - rate * penalties[k]
+
+
+@compiled(fastmath=REORDER, inline="always")
+def _add_step(Z: Any, i: int, pull: Any, rate: float, drift: float, out: Any) -> None:
+    """Add the step of one row to `out`."""
+    rank = Z.shape[1]
+    for j in range(out.shape[0]):
+        step = rate * pull[j]
+        for k in range(rank):
+            out[j, k] += step * Z[i, k]
+        out[j, rank] += drift * pull[j]
+
+
+@compiled(fastmath=REORDER, inline="always")
+def _take_step(point: Any, move: Any) -> None:
+    """Add `move` and set it to zero."""
+    for j in range(point.shape[0]):
+        for k in range(point.shape[1]):
+            point[j, k] += move[j, k]
+            move[j, k] = 0.0
+
+
+@compiled(fastmath=REORDER)
+def run_projected_steps(
+    kind: int,
+    Z: Any,
+    Y: Any,
+    order: Any,
+    batch_size: int,
+    rates: Any,
+    drift: float,
+    penalties: Any,
+    numbers: Any,
+    point: Any,
+    move: Any,
+    total: Any,
+) -> None:
+    """Take one step per batch of `order`, changing `point`.
+
+    Parameters
+    ----------
+    kind : int
+        COLUMNS or RADIAL, or MARGIN or LOGISTIC for labels -1 and 1.
+    Z, Y : arrays of shape (n, r) and (n, d)
+        Features (float32 or float64) and targets.
+    order : array of int
+        The rows, in the order in which they are visited.
+    rates : array of shape (n_steps,)
+        Length of each step.
+    drift : float
+        Length of the steps of the intercept; 0 without one.
+    penalties : array of shape (r,) or (0,)
+        Penalty of each coefficient, ``penalties[k] / 2`` times its square; empty for
+        none.
+    numbers : array of shape (4, d)
+        gam, eps, lo and hi of each output.
+    point, move : arrays of shape (d, r + 1)
+        The point, and scratch that is zero before and after.
+    total : array of the shape of `point`, or (0, 0)
+        The points visited are added to it.
+    """
+    pull = np.empty(point.shape[0])
+    # A step of one row needs no scratch.
+    target = point if batch_size == 1 else move
+    for t in range(rates.shape[0]):
+        first = t * batch_size
+        last = min(first + batch_size, order.shape[0])
+        share = 1.0 / (last - first)
+        for position in range(first, last):
+            if position + _AHEAD < order.shape[0]:
+                _fetch_row(Z, order[position + _AHEAD])
+            i = order[position]
+            _pull(kind, Z, Y, i, numbers, point, pull)
+            if position == last - 1:
+                _shrink(point, rates[t], penalties)
+            _add_step(Z, i, pull, share * rates[t], share * drift, target)
+        if batch_size > 1:
+            _take_step(point, move)
+        for j in range(total.shape[0]):
+            for k in range(total.shape[1]):
+                total[j, k] += point[j, k]

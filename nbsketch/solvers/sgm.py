@@ -14,8 +14,8 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._jit.sgd import LOGISTIC
-from nbsketch._jit.sgm import draw_rows, run_steps
+from nbsketch._jit.csr import draw_rows
+from nbsketch._jit.sgd import LOGISTIC, run_projected_steps
 from nbsketch._report.fields import array, check_fields, integer, not_negative, stored
 from nbsketch._report.validation import (
     check_array_of,
@@ -194,7 +194,6 @@ class SGMSearch:
             self.point[:, rank] = problem.middle()
         self.totals = np.zeros((2, *self.point.shape) if average else (2, 0, 0))
         self.n_steps = 0
-        self._numbers = tuple(problem.numbers[:, 0].tolist())
 
     def rates(self, square_norms: NDArray) -> NDArray:
         """Return step lengths for rows of at most these squared norms.
@@ -212,9 +211,9 @@ class SGMSearch:
         p, move = self.problem, np.zeros_like(self.point)
         for first, last in self._parts(len(rates)):
             rows = order[first * self.batch_size : last * self.batch_size]
-            run_steps(
+            run_projected_steps(
                 p.kind, Z, p.targets, rows, self.batch_size, rates[first:last],
-                self._drift, self.penalties, self._numbers, self.point, move,
+                self._drift, self.penalties, p.numbers, self.point, move,
                 self.totals[0],
             )  # fmt: skip
             self.n_steps += last - first
@@ -259,7 +258,7 @@ class SGMSearch:
         """One over the greatest curvature of the loss, if it has any."""
         if self.problem.kind == LOGISTIC:
             return _LOGISTIC_FLATNESS
-        return self._numbers[0] or 1.0
+        return float(self.problem.numbers[0, 0]) or 1.0
 
     @property
     def _drift(self) -> float:

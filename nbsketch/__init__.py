@@ -16,7 +16,7 @@ _HOME = {
         "JointQuantileRegressor SketchedKernelClassifier SketchedKernelRegressor "
         "SketchedSGDClassifier SketchedSGDRegressor SpectralFilterRegressor"
     ),
-    "fitting.training": "DependentRowsWarning",
+    "rows.splits": "DependentRowsWarning",
     "fitting.plan": "AutoSize StochasticSolver",
     "features": "RandomFourierFeatures SketchedFeatures",
     "kernels": (

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from nbsketch._expansion import compiled_form
 from nbsketch.gram import CompiledForm
 from nbsketch.losses import LogLinkLoss, as_loss
-from nbsketch.tuning.rows import InputScaler
+from nbsketch.rows.transform import InputScaler
 
 # Version of the operators: the first with all of them in double precision.
 _OPSET = 17

@@ -17,8 +17,8 @@ from nbsketch._report.progress import report_rows
 from nbsketch.gram import Product, SketchedColumns
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
 from nbsketch.rows.design import PartitionedColumns, PartitionedDesign
-from nbsketch.rows.inputs import check_domain
 from nbsketch.rows.partitions import PartitionedRows
+from nbsketch.rows.transform import check_domain
 from nbsketch.sketches import IdentitySketch, Sketch, SketchRecipe, as_recipe
 from nbsketch.solvers import scratch
 from nbsketch.solvers.design import ArrayDesign, Design

@@ -28,8 +28,8 @@ from sklearn.utils.validation import check_is_fitted
 from nbsketch._expansion import compiled_form
 from nbsketch._jit.shapley import mean_factors, shapley_of_products
 from nbsketch.estimators._base import KernelExpansion
-from nbsketch.fitting.training import transform_rows
 from nbsketch.rows.inputs import checked_rows, model_dtype
+from nbsketch.rows.transform import transform_rows
 
 __all__ = ["expected_value", "shapley_values"]
 

@@ -28,11 +28,11 @@ from nbsketch.rows.inputs import (
     held_rows,
     is_pairwise,
     model_dtype,
+    row_by_row,
     rowwise,
     takes_sparse,
     training_rows,
 )
-from nbsketch.rows.lazy import row_by_row
 from nbsketch.solvers.scratch import rows_per_block
 
 

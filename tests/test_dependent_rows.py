@@ -26,8 +26,8 @@ from nbsketch import (
     SpectralFilterRegressor,
 )
 from nbsketch.fitting.objectives import JointQuantileObjective
-from nbsketch.fitting.training import resolve_folds, split_last
 from nbsketch.model_selection import cross_validate
+from nbsketch.rows.splits import resolve_folds, split_last
 from nbsketch.solvers.design import ArrayDesign
 from nbsketch.solvers.filters import RidgeFilter
 from nbsketch.solvers.folds import order_effect
@@ -264,8 +264,8 @@ def test_groups_pass_through_a_grid_search():
         ("five", None, TypeError, "`cv` must be None, an integer, a splitter"),
         (2.5, None, TypeError, "`cv` must be None, an integer, a splitter"),
         (True, None, TypeError, "`cv` must be an integer"),
-        (1, None, ValueError, "`cv` must be in"),
-        (121, None, ValueError, "`cv` must be in"),
+        (1, None, ValueError, "`cv` must be at least 2"),
+        (121, None, ValueError, "`cv` must be at least 2"),
         ([1, 2], None, TypeError, "`cv` must split 120 rows into"),
         ([([0, 1], [1, 2])], None, ValueError, "`cv` must yield disjoint"),
         (GroupKFold(3), None, ValueError, "`cv` must split .* and no `groups`"),

@@ -13,6 +13,8 @@ from nbsketch import DependentRowsWarning, SketchedKernelRegressor
 from nbsketch._jit.tuning import FAMILIES
 from nbsketch.datasets import load_rf1, load_rf2
 from nbsketch.metrics import arrmse
+from nbsketch.rows.splits import MOST_BLOCKS, as_folds, block_labels
+from nbsketch.rows.transform import fit_scaler
 from nbsketch.solvers import ridge
 from nbsketch.solvers.design import ArrayDesign
 from nbsketch.solvers.filters import LandweberFilter, RidgeFilter
@@ -20,10 +22,10 @@ from nbsketch.solvers.folds import fold_errors, without_rows
 from nbsketch.solvers.ridge import cross_validation, leave_one_out, ridge_path
 from nbsketch.solvers.smoother import leave_blocks_out
 from nbsketch.solvers.spectrum import decompose
-from nbsketch.tuning import fit_scaler, tune, tuner
+from nbsketch.tuning import tune, tuner
 from nbsketch.tuning.blocked import LeaveBlocksOut
 from nbsketch.tuning.criterion import LeaveOneOut
-from nbsketch.tuning.rows import MOST_BLOCKS, as_folds, block_labels, prepare
+from nbsketch.tuning.rows import prepare
 from nbsketch.tuning.search import criterion_of, isotropic_start
 
 N, R, D = 29, 6, 3

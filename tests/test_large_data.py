@@ -18,8 +18,8 @@ from nbsketch import (
     SpectralFilterRegressor,
 )
 from nbsketch._machine import memory as memory
-from nbsketch.fitting.training import LazyRows
 from nbsketch.gram import SymmetricGram
+from nbsketch.rows.transform import LazyRows
 from nbsketch.solvers import scratch
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.scratch import RowsDesign, ScratchDesign, stored_or
@@ -69,7 +69,7 @@ CASES = {
 def tiny(monkeypatch):
     """Blocks of a few hundred rows, and a limit that nothing fits."""
     monkeypatch.setattr(scratch, "_BLOCK_BYTES", 1 << 15)
-    for module in ("_sketch_map", "fitting.training", "fitting.growth"):
+    for module in ("_sketch_map", "rows.transform", "fitting.growth"):
         monkeypatch.setattr(f"nbsketch.{module}.KEEP_BYTES", 1 << 10)
     nbsketch.set_memory_limit(1000)
     yield
@@ -303,7 +303,7 @@ def asked(monkeypatch):
 
     monkeypatch.setattr(LazyRows, "__getitem__", counted)
     monkeypatch.setattr("nbsketch._sketch_map.REPORTED_ROWS", 256)
-    monkeypatch.setattr("nbsketch.tuning.rows._FITTED_ROWS", 200)  # samples
+    monkeypatch.setattr("nbsketch.rows.transform._FITTED_ROWS", 200)  # samples
     return counts
 
 
@@ -342,7 +342,7 @@ def test_intervals_beyond_memory_are_those_in_memory(tiny, mapped, asked):
 
 
 def test_extreme_values_of_lazy_rows(monkeypatch):
-    monkeypatch.setattr("nbsketch.fitting.training._BLOCK_ROWS", 100)
+    monkeypatch.setattr("nbsketch.rows.transform._BLOCK_ROWS", 100)
     chosen = np.arange(0, N, 2)
     rows = LazyRows(X, chosen=chosen)
     assert rows.max() == X[chosen].max()

@@ -12,9 +12,9 @@ import nbsketch
 from nbsketch import JointQuantileRegressor, SketchedKernelRegressor
 from nbsketch.conformal import ConformalRegressor
 from nbsketch.estimators import _monotonic
-from nbsketch.fitting.training import LazyRows
 from nbsketch.kernels import GaussianKernel
 from nbsketch.outputs import QuantileOutput
+from nbsketch.rows.transform import LazyRows
 from nbsketch.sketches import LandmarkSketch
 
 FIXED = {"kernel": "gaussian", "bandwidth": 0.7, "alpha": 1e-3, "random_state": 0}

@@ -7,7 +7,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import nbsketch
 from nbsketch import SketchedKernelClassifier, SketchedKernelRegressor
-from nbsketch.tuning import fit_scaler, screening, tune, tuner
+from nbsketch.rows.transform import fit_scaler
+from nbsketch.tuning import screening, tune, tuner
 from nbsketch.tuning import screening as tests_of_features
 from nbsketch.tuning.screening import evidence, rank_basis
 

@@ -11,6 +11,7 @@ from reference import laplacian, matern
 
 from nbsketch._machine import blas
 from nbsketch.gram import evaluate
+from nbsketch.rows.transform import fit_scaler
 from nbsketch.tabular.leaves import fit_leaf, pooled_error
 from nbsketch.tabular.machine import stack_weights
 from nbsketch.tabular.members import Leaves
@@ -19,7 +20,6 @@ from nbsketch.tabular.problem import Points, Training
 from nbsketch.tabular.ridge import Ridge
 from nbsketch.tabular.scales import Scales, best_penalty, form_of
 from nbsketch.tabular.trees import fit_tree, grow, single_leaf
-from nbsketch.tuning import fit_scaler
 from nbsketch.tuning.rows import prepare
 
 FAMILIES = {

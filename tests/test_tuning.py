@@ -10,7 +10,8 @@ from reference import gaussian, laplacian, loo_residuals, matern, ridge_on_landm
 from nbsketch._jit.tuning import FAMILIES
 from nbsketch.datasets import make_friedman_outliers
 from nbsketch.kernels import LEARNABLE
-from nbsketch.tuning import fit_scaler, search, tune
+from nbsketch.rows.transform import fit_scaler
+from nbsketch.tuning import search, tune
 from nbsketch.tuning.criterion import ExactCriterion, LeaveOneOut, Sample
 from nbsketch.tuning.descent import LONGEST, Budget, Curvature, Descent
 from nbsketch.tuning.rows import prepare

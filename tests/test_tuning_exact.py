@@ -8,8 +8,8 @@ from scipy.optimize import minimize_scalar
 from scipy.stats import multivariate_normal
 
 from nbsketch._jit.tuning import FAMILIES
+from nbsketch.rows.transform import fit_scaler
 from nbsketch.tuning import criterion as criteria
-from nbsketch.tuning import fit_scaler
 from nbsketch.tuning.criterion import ExactCriterion, Sample
 from nbsketch.tuning.descent import Budget
 from nbsketch.tuning.rows import prepare

@@ -25,7 +25,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 from nbsketch._quantiles import between_levels, conformal_quantile
 from nbsketch._report import validation
 from nbsketch.conformal._left_out import Models, Refits, columns_of, jackknife
-from nbsketch.fitting.training import check_weights
+from nbsketch.rows.inputs import check_weights
 
 __all__ = ["ConformalClassifier", "ConformalRegressor"]
 

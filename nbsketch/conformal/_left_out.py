@@ -24,8 +24,8 @@ from nbsketch._expansion import PivotedCholesky
 from nbsketch._sketch_map import SketchMap
 from nbsketch.estimators import SketchedKernelRegressor
 from nbsketch.estimators.posterior import check_ridge
-from nbsketch.fitting.training import transform_rows
 from nbsketch.rows.inputs import checked_rows, model_dtype
+from nbsketch.rows.transform import transform_rows
 
 # Least of one minus a leverage, which is rounded.
 _LEAST_FREEDOM = 1e-12

@@ -21,11 +21,12 @@ from nbsketch._report import validation
 from nbsketch._report.progress import watched_fit, watching
 from nbsketch.estimators._summary import summarize
 from nbsketch.files import SaveMixin
-from nbsketch.fitting import training
 from nbsketch.fitting.methods import select_method, sketch_rows, warn_of
 from nbsketch.fitting.objective import FeatureSolution, Problem
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.rows import inputs
+from nbsketch.rows.splits import folds_of_kept
+from nbsketch.rows.transform import transform_rows
 from nbsketch.solvers.folds import Fold
 
 
@@ -132,12 +133,12 @@ class KernelExpansion(SaveMixin, BaseEstimator):
 
     def _check_training(
         self, X: Any, y: Any, sample_weight: Any, **options: Any
-    ) -> training.TrainingRows:
+    ) -> inputs.TrainingRows:
         """Check training data; return the rows of positive weight."""
         X, y, sample_weight = inputs.training_data(self, X, y, sample_weight, **options)
-        weights = self._weigh(y, training.check_weights(sample_weight, X))
+        weights = self._weigh(y, inputs.check_weights(sample_weight, X))
         pairwise = inputs.is_pairwise(self.kernel) and options.get("reset", True)
-        return training.TrainingRows.of(X, y, weights, pairwise=pairwise, lazy=True)
+        return inputs.TrainingRows.of(X, y, weights, pairwise=pairwise, lazy=True)
 
     def _weigh(self, y: NDArray, weights: NDArray | None) -> NDArray | None:
         """Return the weights of the rows, given their targets and sample weights."""
@@ -163,9 +164,7 @@ class KernelExpansion(SaveMixin, BaseEstimator):
             raise ValueError(f"`y_val` must have shape {expected}, got {targets.shape}")
         return rows, targets
 
-    def _terms(
-        self, rows: training.TrainingRows
-    ) -> tuple[NDArray, NDArray | None, bool]:
+    def _terms(self, rows: inputs.TrainingRows) -> tuple[NDArray, NDArray | None, bool]:
         """Return targets (n, d), weights and intercept, as objectives take them.
 
         Targets may share the memory of y. Compiled code is compiled once more for
@@ -175,11 +174,9 @@ class KernelExpansion(SaveMixin, BaseEstimator):
         Y = Y.astype(float, copy=not Y.flags.writeable)
         return Y, rows.relative_weights, self.fit_intercept
 
-    def _folds(
-        self, rows: training.TrainingRows, groups: Any
-    ) -> tuple[Fold, ...] | None:
+    def _folds(self, rows: inputs.TrainingRows, groups: Any) -> tuple[Fold, ...] | None:
         """Return the rows that `cv` leaves out together."""
-        return training.folds_of_kept(self.cv, groups, rows)
+        return folds_of_kept(self.cv, groups, rows)
 
     def _set_expansion(
         self, coef: NDArray, intercept: Any, data: SketchedData, single_output: bool
@@ -205,7 +202,7 @@ class KernelExpansion(SaveMixin, BaseEstimator):
         expansion = expansion_of(self, *parts, self.coef_.reshape(len(self.coef_), -1))
         # In blocks, for transformed rows are a copy.
         blocks = (X[k : k + _BLOCK_ROWS] for k in range(0, X.shape[0], _BLOCK_ROWS))
-        rows = (training.transform_rows(b, self.scaler_, self.kernel_) for b in blocks)
+        rows = (transform_rows(b, self.scaler_, self.kernel_) for b in blocks)
         values = np.concatenate([expansion(block) for block in rows]) + self.intercept_
         return values[:, 0] if self.coef_.ndim == 1 else values
 

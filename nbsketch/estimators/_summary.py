@@ -14,8 +14,8 @@ from nbsketch.fitting.methods import least_tol
 from nbsketch.fitting.sketched import shortest_scales
 from nbsketch.losses import SquareLoss
 from nbsketch.rows.inputs import is_pairwise
+from nbsketch.rows.transform import InputScaler
 from nbsketch.sketches import LandmarkSketch, SubsamplingSketch
-from nbsketch.tuning import InputScaler
 
 # Number of kept features that are listed.
 _MOST_NAMES = 10

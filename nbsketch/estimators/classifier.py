@@ -16,10 +16,8 @@ from nbsketch.estimators._base import ClassifierScore, IterativeModel
 from nbsketch.fitting.objective import Problem
 from nbsketch.fitting.objectives import ScalarObjective
 from nbsketch.fitting.plan import Plan
-from nbsketch.fitting.training import weights_of_classes
 from nbsketch.losses import LogisticLoss, Loss, as_loss
-from nbsketch.rows.inputs import rowwise
-from nbsketch.rows.lazy import row_by_row
+from nbsketch.rows.inputs import row_by_row, rowwise, weights_of_classes
 
 
 def _has_probabilities(model: Any) -> bool:

@@ -24,9 +24,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from nbsketch._expansion import project, projection
 from nbsketch._sketch_map import SketchMap
-from nbsketch.fitting.training import TrainingRows, transform_rows
 from nbsketch.losses import SquareLoss
-from nbsketch.rows.inputs import check_in_memory, checked_rows, is_pairwise, model_dtype
+from nbsketch.rows.inputs import (
+    TrainingRows,
+    check_in_memory,
+    checked_rows,
+    is_pairwise,
+    model_dtype,
+)
+from nbsketch.rows.transform import transform_rows
 from nbsketch.sketches import LandmarkSketch
 from nbsketch.solvers._linear.cholesky import raised_cholesky
 

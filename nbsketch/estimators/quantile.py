@@ -18,11 +18,10 @@ from nbsketch.fitting.objective import FeatureSolution, Problem
 from nbsketch.fitting.objectives import JointQuantileObjective
 from nbsketch.fitting.plan import Plan
 from nbsketch.fitting.sketched import SketchedData
-from nbsketch.fitting.training import split_last
 from nbsketch.metrics import pinball_loss
 from nbsketch.outputs import QuantileOutput, check_levels
-from nbsketch.rows.inputs import is_pairwise, rowwise
-from nbsketch.rows.lazy import row_by_row
+from nbsketch.rows.inputs import is_pairwise, row_by_row, rowwise
+from nbsketch.rows.splits import split_last
 from nbsketch.solvers.folds import Fold
 
 

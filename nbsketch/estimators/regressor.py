@@ -19,8 +19,7 @@ from nbsketch.fitting.objectives import regression_objective
 from nbsketch.fitting.plan import Plan
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.losses import LogLinkLoss, as_loss
-from nbsketch.rows.inputs import is_dask
-from nbsketch.rows.lazy import row_by_row
+from nbsketch.rows.inputs import is_dask, row_by_row
 
 
 @declares_parameters

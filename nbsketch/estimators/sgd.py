@@ -24,9 +24,14 @@ from nbsketch.fitting.objective import Problem
 from nbsketch.fitting.objectives import regression_objective
 from nbsketch.fitting.plan import Plan, stochastic_size
 from nbsketch.fitting.sketched import Inputs, SketchedData
-from nbsketch.fitting.training import TrainingRows
-from nbsketch.rows.inputs import in_blocks, labels_of, model_dtype, rowwise
-from nbsketch.rows.lazy import row_by_row
+from nbsketch.rows.inputs import (
+    TrainingRows,
+    in_blocks,
+    labels_of,
+    model_dtype,
+    row_by_row,
+    rowwise,
+)
 from nbsketch.solvers.sgm import StreamState
 from nbsketch.solvers.stochastic import squared_norms
 

@@ -16,8 +16,7 @@ from nbsketch.fitting.plan import Plan
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.losses import SquareLoss
 from nbsketch.outputs import IdentityOutput
-from nbsketch.rows.inputs import rowwise
-from nbsketch.rows.lazy import row_by_row
+from nbsketch.rows.inputs import row_by_row, rowwise
 from nbsketch.solvers.filters import Filter, LandweberFilter, as_filter
 
 

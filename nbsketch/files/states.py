@@ -39,8 +39,8 @@ from nbsketch._report.validation import check_array_of, check_integer, check_row
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel, check_bandwidth
 from nbsketch.losses import as_loss
 from nbsketch.outputs import check_levels
+from nbsketch.rows.transform import InputScaler
 from nbsketch.sketches import Sketch, as_recipe
-from nbsketch.tuning import InputScaler
 
 # Largest number of features: some numbers for each of them are held in memory.
 MOST_FEATURES = 2**24

@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 
 from nbsketch._machine.memory import fits
 from nbsketch._report.progress import report
-from nbsketch._sketch_map import KEEP_BYTES, SketchMap, sketched_design, stored_design
+from nbsketch._sketch_map import SketchMap, sketched_design, stored_design
 from nbsketch.fitting.choice import LARGEST_FIT
 from nbsketch.fitting.plan import AutoSize, kept_pairs
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.gram import SymmetricGram
 from nbsketch.kernels import Kernel
 from nbsketch.rows.partitions import PartitionedRows
+from nbsketch.rows.transform import KEEP_BYTES
 from nbsketch.sketches import Sketch
 from nbsketch.solvers.design import Design
 

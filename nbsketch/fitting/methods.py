@@ -49,12 +49,12 @@ from nbsketch.fitting.sketched import (
     draw_map,
     prepare_inputs,
 )
-from nbsketch.fitting.training import dependent_rows
 from nbsketch.gram import Gram, SymmetricGram
 from nbsketch.gram.columns import kept_share
 from nbsketch.kernels import StationaryKernel, as_kernel
 from nbsketch.rows.inputs import held_rows
 from nbsketch.rows.partitions import PartitionedRows
+from nbsketch.rows.splits import dependent_rows
 from nbsketch.solvers.conjugate import (
     NotConvergedError,
     conjugate_path,

@@ -23,8 +23,8 @@ from nbsketch._report.progress import is_stopped, report, solver_callback
 from nbsketch._report.validation import check_choice
 from nbsketch.fitting.plan import Plan, SolveOptions, StochasticSolver, iterative_size
 from nbsketch.fitting.sketched import TuningTarget
-from nbsketch.fitting.training import TrainingRows
 from nbsketch.kernels import weighted_median
+from nbsketch.rows.inputs import TrainingRows
 from nbsketch.solvers import ridge
 from nbsketch.solvers._newton.start import shared
 from nbsketch.solvers.design import ArrayDesign, Design

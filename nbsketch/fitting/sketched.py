@@ -17,14 +17,19 @@ from nbsketch._report.progress import is_watched, report, seconds_left
 from nbsketch._report.validation import check_choice
 from nbsketch._sketch_map import SketchMap, draw, resolve, sketched_design
 from nbsketch.fitting.plan import Plan
-from nbsketch.fitting.training import transform_rows, transformed
 from nbsketch.kernels import LEARNABLE_NAMES, PrecomputedKernel
 from nbsketch.rows.inputs import is_pairwise
+from nbsketch.rows.transform import (
+    PREPROCESSINGS,
+    InputScaler,
+    fit_scaler,
+    transform_rows,
+    transformed,
+)
 from nbsketch.sketches import LandmarkSketch, Sketch, SketchRecipe, SubsamplingSketch
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.folds import Fold, OrderEffect
-from nbsketch.tuning import InputScaler, fit_scaler, tune
-from nbsketch.tuning.rows import PREPROCESSINGS
+from nbsketch.tuning import tune
 
 # Kernels by name whose length scales can be learned, and the argument of `tune`.
 _FAMILIES = LEARNABLE_NAMES | {"auto": "auto"}

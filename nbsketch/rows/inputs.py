@@ -1,4 +1,8 @@
-"""Rows of a user, checked for estimators: in memory or where Dask has them."""
+"""Rows of a user, checked for estimators: in memory or where Dask has them.
+
+A row of weight zero is left out before anything else. Methods of fitted models are lazy
+on Dask collections: they have the chunks of X.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,13 @@ from copy import copy
 from functools import partial, wraps
 from inspect import signature
 from numbers import Integral
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from sklearn.utils.validation import _check_y, validate_data
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.validation import _check_sample_weight, _check_y, validate_data
 
 from nbsketch._report.validation import (
     as_csr,
@@ -21,16 +26,15 @@ from nbsketch._report.validation import (
     explaining,
     fault,
 )
-from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
+from nbsketch.kernels import PrecomputedKernel, as_kernel
 from nbsketch.rows import tasks
-from nbsketch.rows.collections import as_dask_array, check_numbers, one_row
+from nbsketch.rows.collections import as_dask_array, check_numbers, dask_module, one_row
 from nbsketch.rows.partitions import PartitionedRows
+from nbsketch.rows.transform import choose_rows
 from nbsketch.sketches import IdentitySketch, LeverageSketch, SketchRecipe
 
 # Rows of a Dask array that are brought here: one worker is faster than several.
 _FEW_ROWS = 1000
-# Rows whose domain is checked at a time.
-_BLOCK_ROWS = 1 << 16
 
 
 def is_dask(value: Any) -> bool:
@@ -330,20 +334,6 @@ def held_rows(X: Any, recipe: SketchRecipe | None = None) -> Any:
     return X.collect() if few else X
 
 
-def check_domain(kernel: Kernel, name: str, rows: Any) -> None:
-    """Raise an error if a kernel is not defined on some rows, block by block."""
-    if isinstance(rows, np.ndarray) or sp.issparse(rows):
-        kernel.check_domain(name, rows)
-    elif type(kernel).check_domain is Kernel.check_domain:
-        return  # it is defined on all dense rows
-    elif isinstance(rows, PartitionedRows):
-        check = partial(kernel.check_domain, name)
-        tasks.computed(rows.partitions.map(check).blocks)
-    else:
-        for first in range(0, len(rows), _BLOCK_ROWS):
-            kernel.check_domain(name, rows[first : first + _BLOCK_ROWS])
-
-
 def _with_known_size(name: str, value: Any, ndim: int | None) -> Any:
     array = as_dask_array(name, value, ndim)
     return array.compute_chunk_sizes() if np.isnan(array.shape[0]) else array
@@ -364,3 +354,182 @@ def _checked(
         raise ValueError(f"{message}; rows are counted from row {start}")
     check_magnitude(name, rows)
     return rows
+
+
+class TrainingRows(NamedTuple):
+    """Rows of positive weight, the only ones that a fit works with.
+
+    Attributes
+    ----------
+    X : ndarray, csr_array, LazyRows, PartitionedRows or Objects of n rows
+        Inputs; for kernel values without the columns of the other rows.
+    y : ndarray, csr_array or Objects of n rows
+        Targets.
+    weights : ndarray of shape (n,) or None
+        Positive weights as given. None: equal weights.
+    kept : ndarray of shape (n,) or None
+        Indices of the rows among those given. None: all of them.
+    n_given : int
+        Number of rows given, if some are not kept.
+    """
+
+    X: Any
+    y: Any
+    weights: NDArray | None = None
+    kept: NDArray | None = None
+    n_given: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        X: Any,
+        y: Any,
+        weights: NDArray | None,
+        *,
+        pairwise: bool = False,
+        lazy: bool = False,
+    ) -> TrainingRows:
+        """Return the rows of positive weight.
+
+        `pairwise`: X holds kernel values. `lazy`: many rows are copied when they are
+        asked for, block by block.
+        """
+        is_square = X.shape[0] == X.shape[-1]
+        if weights is None or weights.all() or (pairwise and not is_square):
+            return cls(X, y, weights)  # a matrix that is not square is refused later
+        kept = np.flatnonzero(weights)
+        if pairwise:
+            X = X[np.ix_(kept, kept)]
+        else:
+            X = choose_rows(X, kept) if lazy else X[kept]
+        return cls(X, y[kept], weights[kept], kept, len(weights))
+
+    def take(self, rows: NDArray, columns: NDArray | None = None) -> TrainingRows:
+        """Return some rows, for kernel values with some columns."""
+        X = (
+            choose_rows(self.X, rows)
+            if columns is None
+            else self.X[np.ix_(rows, columns)]
+        )
+        weights = None if self.weights is None else self.weights[rows]
+        kept = rows if self.kept is None else self.kept[rows]
+        return TrainingRows(X, self.y[rows], weights, kept)
+
+    @property
+    def relative_weights(self) -> NDArray | None:
+        """Weights of mean one, None if they are equal.
+
+        With mean one, a row of weight two counts in the objective as the same row
+        twice, and a row of weight zero as no row.
+        """
+        if self.weights is None or np.ptp(self.weights) == 0:
+            return None
+        return self.weights / self.weights.mean()
+
+
+def check_weights(sample_weight: Any, X: Any) -> NDArray | None:
+    """Return non-negative weights, not all zero, one for each row of X; None: None."""
+    if sample_weight is None:
+        return None
+    with explaining({"sample_weight": sample_weight}):
+        weights = _check_sample_weight(
+            sample_weight, X, dtype=np.float64, ensure_non_negative=True
+        )
+    if not weights.any():
+        raise ValueError("`sample_weight` must have a positive entry, got zeros only")
+    return weights
+
+
+def weights_of_classes(
+    class_weight: Any, y: NDArray, weights: NDArray | None
+) -> NDArray | None:
+    """Return the weights of the rows times those of their classes.
+
+    Parameters
+    ----------
+    class_weight : dict, "balanced" or None
+        Weight of each class. "balanced": inversely proportional to the frequencies of
+        the classes, with rows counted by their weights. None: ones.
+    y : ndarray of shape (n,)
+        Labels.
+    weights : ndarray of shape (n,) or None
+        Weights of the rows; classes without a row of positive weight do not exist.
+    """
+    if class_weight is None:
+        return weights
+    row_weights = np.ones(len(y)) if weights is None else weights
+    rows = np.flatnonzero(row_weights)
+    classes, index = np.unique(y[rows], return_inverse=True)
+    factors = compute_class_weight(class_weight, classes=classes, y=y[rows])
+    if isinstance(class_weight, str):
+        counts = np.bincount(index, row_weights[rows])
+        factors = counts.sum() / (len(classes) * counts)
+    out = np.zeros(len(y))
+    out[rows] = row_weights[rows] * factors[index]
+    return out
+
+
+def row_by_row(method: Callable[..., NDArray], X: Any, *args: Any) -> Any:
+    """Return the lazy result of a method of a model, which has one row for each of X.
+
+    It has the chunks of X. The method is run on one row of zeros at once, so that a
+    wrong number of features is an error here.
+
+    Parameters
+    ----------
+    method : bound method
+        ``method(X, *args)`` takes arrays. The model is used as it is now.
+    X : dask array or data frame
+        Rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dask.array as da
+    >>> from nbsketch import SketchedFeatures
+    >>> from nbsketch.rows.inputs import row_by_row
+    >>> model = SketchedFeatures(size=2, random_state=0).fit(np.eye(4))
+    >>> row_by_row(model.transform, da.ones((6, 4), chunks=(3, 4))).chunks
+    ((3, 3), (2,))
+    """
+    array = as_dask_array("X", X, ndim=2)
+    check_numbers("X", array)
+    nothing = method(one_row(X), *args)[:0]
+    da = dask_module("dask.array")
+    return da.map_blocks(
+        _of_part, array, method=method.__name__, args=args, nothing=nothing,
+        model=_shared(method.__self__),  # type: ignore[attr-defined]
+        dtype=nothing.dtype, meta=nothing,
+        drop_axis=[1] if nothing.ndim == 1 else None,
+        chunks=(array.chunks[0], *((k,) for k in nothing.shape[1:])),
+    )  # fmt: skip
+
+
+def table_by_row(method: Callable[..., NDArray], X: Any, *args: Any) -> Any:
+    """Return what `row_by_row` does for a model that takes data frames of any columns.
+
+    The chunks of a data frame have unknown sizes.
+    """
+    if not hasattr(X, "columns"):
+        return row_by_row(method, X, *args)
+    nothing = method(X._meta_nonempty.iloc[:1], *args)[:0]
+    model = tasks.literal(copy(method.__self__))  # type: ignore[attr-defined]
+    bound = model, method.__name__, args, nothing
+    return tasks.array_of(
+        [tasks.task(_of_part, p, *bound) for p in X.to_delayed()], nothing
+    )
+
+
+def _of_part(X: Any, model: Any, method: str, args: tuple, nothing: NDArray) -> NDArray:
+    X = np.ascontiguousarray(X) if isinstance(X, np.ndarray) else X
+    return getattr(model, method)(X, *args) if len(X) else nothing
+
+
+def _shared(model: Any) -> Any:
+    """Return the model as it is now, sent to each worker once.
+
+    Names of features are checked before; blocks of a data frame have none.
+    """
+    model = copy(model)
+    vars(model).pop("feature_names_in_", None)
+    return tasks.literal(model)

@@ -32,9 +32,15 @@ from nbsketch._sketch_map import SketchMap, draw, resolve, sketched_design
 from nbsketch.files import SaveMixin
 from nbsketch.fitting import sketched
 from nbsketch.fitting.plan import fits_dense
-from nbsketch.fitting.training import TrainingRows, check_weights
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
-from nbsketch.rows.inputs import checked_rows, is_pairwise, loaded, model_dtype
+from nbsketch.rows.inputs import (
+    TrainingRows,
+    check_weights,
+    checked_rows,
+    is_pairwise,
+    loaded,
+    model_dtype,
+)
 from nbsketch.sketches import SubsamplingSketch
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.exact import solve_positive

@@ -23,7 +23,8 @@ from nbsketch._report.validation import (
     random_generator,
 )
 from nbsketch.files import SaveMixin
-from nbsketch.fitting.training import TrainingRows, dependent_rows, folds_of_kept
+from nbsketch.rows.inputs import TrainingRows
+from nbsketch.rows.splits import block_labels, dependent_rows, folds_of_kept
 from nbsketch.tabular.columns import fit_columns
 from nbsketch.tabular.fit import LeftOut, fit_machine
 from nbsketch.tabular.partners import (
@@ -34,7 +35,6 @@ from nbsketch.tabular.partners import (
     usual_partners,
 )
 from nbsketch.tabular.problem import Points, TimeLimit, at_rows
-from nbsketch.tuning.rows import block_labels
 
 # Features that the summary lists.
 _LISTED = 5

@@ -13,9 +13,13 @@ from sklearn.utils.validation import check_array, check_consistent_length, colum
 from nbsketch._report.progress import watched_fit
 from nbsketch._report.validation import declares_parameters, explaining
 from nbsketch.estimators._base import ClassifierScore
-from nbsketch.fitting.training import check_weights, weights_of_classes
-from nbsketch.rows.inputs import loaded, rowwise
-from nbsketch.rows.lazy import table_by_row
+from nbsketch.rows.inputs import (
+    check_weights,
+    loaded,
+    rowwise,
+    table_by_row,
+    weights_of_classes,
+)
 from nbsketch.tabular._model import TabularModel
 from nbsketch.tabular.calibration import calibrate, two_columns
 from nbsketch.tabular.partners import logarithms, pool_weights, pooled

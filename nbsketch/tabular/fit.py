@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._machine.blas import one_thread
+from nbsketch.rows.transform import CONSTANT, fit_scaler
 from nbsketch.solvers.folds import OrderEffect
 from nbsketch.tabular.machine import Machine, stack_weights
 from nbsketch.tabular.members import fit_alone, fit_on_tree, refined
@@ -16,8 +17,7 @@ from nbsketch.tabular.noise import inliers
 from nbsketch.tabular.problem import Member, Problem, TimeLimit, Training, at_rows
 from nbsketch.tabular.ridge import VALIDATION, Ridge, table_order
 from nbsketch.tabular.scales import ALONE, SMOOTH, Scales, learn_scales
-from nbsketch.tuning import fit_scaler
-from nbsketch.tuning.rows import CONSTANT, Rows, prepare
+from nbsketch.tuning.rows import Rows, prepare
 
 # Landmarks of the base.
 _LANDMARKS = 500

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from nbsketch._machine.blas import one_thread
 from nbsketch._report.fields import array, check_fields, stored
 from nbsketch.files.states import scaler
+from nbsketch.rows.transform import InputScaler
 from nbsketch.tabular.problem import Member, Points
-from nbsketch.tuning import InputScaler
 
 _PULL = 0.05
 # The constraint on the sum, as one more equation of least squares.

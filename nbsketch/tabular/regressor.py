@@ -15,10 +15,8 @@ from nbsketch._quantiles import as_values
 from nbsketch._report.progress import watched_fit
 from nbsketch._report.validation import check_magnitude, check_real, explaining
 from nbsketch.estimators._base import RegressorScore
-from nbsketch.fitting.training import check_weights
 from nbsketch.outputs import check_levels
-from nbsketch.rows.inputs import loaded, rowwise
-from nbsketch.rows.lazy import table_by_row
+from nbsketch.rows.inputs import check_weights, loaded, rowwise, table_by_row
 from nbsketch.tabular._model import TabularModel
 from nbsketch.tabular.fit import LeftOut
 from nbsketch.tabular.machine import stack_weights

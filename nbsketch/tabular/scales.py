@@ -14,10 +14,10 @@ from nbsketch._jit.tuning import FAMILIES
 from nbsketch.gram import CompiledForm
 from nbsketch.gram.dense import upper_triangle
 from nbsketch.kernels import LEARNABLE, StationaryKernel
+from nbsketch.rows.transform import InputScaler
 from nbsketch.tabular.leaves import pooled_error
 from nbsketch.tabular.problem import TimeLimit, Training, at_rows
 from nbsketch.tabular.trees import Partition
-from nbsketch.tuning import InputScaler
 from nbsketch.tuning.descent import Budget
 from nbsketch.tuning.rows import Rows
 from nbsketch.tuning.search import Descents, isotropic_start, spread_start

@@ -1,6 +1,6 @@
 """Length scales, preprocessing and selection of features, learned from the data."""
 
-from nbsketch.tuning.rows import InputScaler, fit_scaler
+from nbsketch.rows.transform import InputScaler, fit_scaler
 from nbsketch.tuning.tuner import Tuned, tune
 
 __all__ = ["InputScaler", "Tuned", "fit_scaler", "tune"]

@@ -35,8 +35,9 @@ import scipy.special
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from nbsketch.rows.transform import InputScaler
 from nbsketch.tuning.descent import Budget
-from nbsketch.tuning.rows import InputScaler, Rows
+from nbsketch.tuning.rows import Rows
 from nbsketch.tuning.search import (
     NEAR,
     SHORT,

@@ -13,18 +13,11 @@ from nbsketch._jit.tuning import FAMILIES
 from nbsketch._machine.blas import one_thread
 from nbsketch._report.validation import check_choice, check_integer, random_generator
 from nbsketch.kernels import LEARNABLE, Kernel, StationaryKernel
+from nbsketch.rows.splits import as_folds, block_labels
+from nbsketch.rows.transform import MANY, PREPROCESSINGS, InputScaler, fit_scaler
 from nbsketch.solvers.folds import Fold
 from nbsketch.tuning.descent import Budget
-from nbsketch.tuning.rows import (
-    MANY,
-    PREPROCESSINGS,
-    InputScaler,
-    Rows,
-    as_folds,
-    block_labels,
-    fit_scaler,
-    prepare,
-)
+from nbsketch.tuning.rows import Rows, prepare
 from nbsketch.tuning.screening import Selection, screen
 from nbsketch.tuning.search import (
     NEAR,

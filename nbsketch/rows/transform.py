@@ -1,0 +1,318 @@
+"""Rows as a kernel takes them: scaled features and ranks, copied now or block by block.
+
+Heavy tails dominate distances between standardized features; ranks are robust but
+discard spacing. With a length scale for each column, a kernel can have both: the column
+that does not help gets a large length scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+
+from nbsketch._machine.memory import fits
+from nbsketch._report.validation import (
+    check_array_of,
+    check_choice,
+    check_integer,
+    check_matrix,
+    random_generator,
+)
+from nbsketch.kernels import Kernel
+from nbsketch.rows import tasks
+from nbsketch.rows.partitions import PartitionedRows
+
+PREPROCESSINGS = ("standard", "rank", "both")
+# Deviations below this share of the mean are rounding of a constant.
+CONSTANT = 1e-13
+# Most rows that a scaler is fitted to, and the number of quantiles.
+_FITTED_ROWS = 20_000
+_KNOTS = 257
+# With more features than MANY, rank scores are restricted to the skewed features: the
+# correlation of a normal feature with its ranks is 0.977.
+MANY = 50
+_ALIKE, _ALIKE_OF_MANY = 0.99, 0.95
+# Rows, and products with them, that are stored whatever memory is available.
+KEEP_BYTES = 256 << 20
+# Copies of rows are stored if they take at most one over this of the memory limit.
+_ROWS_SHARE = 4
+# Rows whose domain is checked, and of which the extreme values are found, at a time.
+_BLOCK_ROWS = 1 << 16
+
+
+@dataclass(frozen=True, eq=False)
+class InputScaler:
+    """Fitted preprocessing of features, made by `fit_scaler`.
+
+    Parameters
+    ----------
+    n_features : int
+        Number of features of X.
+    plain, ranked : ndarray of int
+        Indices of the features that are standardized, and of those whose rank scores
+        are standardized: the p columns of the result, in this order. A feature in
+        neither is dropped.
+    center, width : ndarray of shape (p,)
+        Offset and divisor of each column.
+    quantiles : ndarray of shape (k, len(ranked))
+        Quantiles of the ranked features at k equal steps from 0 to 1. Scores are
+        interpolated between quantiles; equal quantiles have their mean score.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nbsketch.tuning import fit_scaler
+    >>> X = np.array([[0.0], [1.0], [2.0], [1000.0]])
+    >>> fit_scaler(X, "rank").transform(X).round(2).ravel().tolist()
+    [-1.34, -0.45, 0.45, 1.34]
+    """
+
+    n_features: int
+    plain: NDArray
+    ranked: NDArray
+    center: NDArray
+    width: NDArray
+    quantiles: NDArray
+
+    @property
+    def features(self) -> NDArray:
+        """The feature of each of the p columns."""
+        return np.concatenate([self.plain, self.ranked])
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether some features are dropped."""
+        return len(np.unique(self.features)) < self.n_features
+
+    def __post_init__(self) -> None:
+        q = check_integer("n_features", self.n_features)
+        for name in ("plain", "ranked"):
+            index = check_array_of(name, getattr(self, name), "i", 1)
+            if index.size and not 0 <= index.min() <= index.max() < q:
+                raise ValueError(f"`{name}` must be in [0, {q - 1}], got {index}")
+        p = len(self.plain) + len(self.ranked)
+        for name, ndim, size in (
+            ("center", 1, p),
+            ("width", 1, p),
+            ("quantiles", 2, len(self.ranked)),
+        ):
+            values = check_array_of(name, getattr(self, name), "f", ndim)
+            if values.shape[-1] != size or size < 2 - ndim or np.isnan(values).any():
+                raise ValueError(
+                    f"`{name}` must have {size} columns, at least one, and no NaN, got "
+                    f"shape {values.shape}"
+                )
+        if len(self.quantiles) == 0 or (np.diff(self.quantiles, axis=0) < 0).any():
+            raise ValueError("`quantiles` must ascend, got descending ones or none")
+        if not (self.width > 0).all():
+            raise ValueError("`width` must be positive, got other numbers")
+
+    def transform(self, X: NDArray) -> NDArray:
+        """Return the p columns for the rows of X (n, q), in the type of X."""
+        X = check_matrix("X", X, n_features=self.n_features)
+        out = np.empty((len(X), len(self.center)), dtype=X.dtype)
+        for j, feature in enumerate(self.plain):
+            column = X[:, feature].astype(np.float64)
+            out[:, j] = (column - self.center[j]) / self.width[j]
+        for k, feature in enumerate(self.ranked):
+            j = len(self.plain) + k
+            scores = _scores(X[:, feature], self.quantiles[:, k])
+            out[:, j] = (scores - self.center[j]) / self.width[j]
+        return out
+
+    def without_ranks(self) -> InputScaler:
+        """Return the scaler without the columns of ranks."""
+        return self._columns(np.arange(len(self.features)) < len(self.plain))
+
+    def select(self, features: ArrayLike) -> InputScaler:
+        """Return the scaler that drops all but some features."""
+        return self._columns(np.isin(self.features, features))
+
+    def _columns(self, kept: NDArray) -> InputScaler:
+        plain, ranked = np.split(kept, [len(self.plain)])
+        return replace(
+            self,
+            plain=self.plain[plain],
+            ranked=self.ranked[ranked],
+            center=self.center[kept],
+            width=self.width[kept],
+            quantiles=self.quantiles[:, ranked],
+        )
+
+
+def fit_scaler(
+    X: NDArray,
+    preprocessing: str,
+    rng: Any = None,
+    among: NDArray | None = None,
+    features: NDArray | None = None,
+) -> InputScaler:
+    """Return the scaler fitted to the rows of X.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, q)
+        Rows. At most 20 000 of them, drawn at random, are used.
+    preprocessing : {"standard", "rank", "both"}
+        "standard" (zero mean, unit variance), "rank" (scores of empirical quantiles) or
+        "both" side by side. "both" omits ranks that are nearly a linear function of
+        the feature, as for uniform or binary features.
+    rng : None, int or Generator, default=None
+        Random state of the draw of rows.
+    among : ndarray of int, default=None
+        Indices of the rows to draw from. None: all rows.
+    features : ndarray of int, default=None
+        Indices of the features to keep; the others are dropped. None: all features.
+
+    Returns
+    -------
+    scaler : InputScaler
+        The fitted scaler, for rows with q features.
+    """
+    check_choice("preprocessing", preprocessing, PREPROCESSINGS)
+    candidates = np.arange(len(X)) if among is None else among
+    if len(candidates) > _FITTED_ROWS:
+        candidates = random_generator(rng).choice(
+            candidates, _FITTED_ROWS, replace=False
+        )
+    chosen = np.arange(X.shape[1]) if features is None else np.asarray(features)
+    rows = X[candidates][:, chosen].astype(np.float64)
+    q = len(chosen)
+    every = np.arange(q)
+    quantiles = np.quantile(rows, np.linspace(0, 1, min(len(rows), _KNOTS)), axis=0)
+    scores = np.column_stack([_scores(rows[:, k], quantiles[:, k]) for k in every])
+    plain = every[:0] if preprocessing == "rank" else every
+    ranked = every[:0] if preprocessing == "standard" else every
+    if preprocessing == "both":
+        alike = _ALIKE if q <= MANY else _ALIKE_OF_MANY
+        ranked = ranked[_correlations(rows, scores) < alike]
+    columns = np.hstack([rows[:, plain], scores[:, ranked]])
+    center, width = columns.mean(axis=0), columns.std(axis=0)
+    varies = (width > CONSTANT * np.abs(center)) & np.isfinite(width)
+    width = np.where(varies, width, 1.0)
+    return InputScaler(
+        X.shape[1], chosen[plain], chosen[ranked], center, width, quantiles[:, ranked]
+    )
+
+
+def _scores(values: NDArray, quantiles: NDArray) -> NDArray:
+    """Return ranks between 0 and 1; equal quantiles have their mean rank."""
+    steps = np.linspace(0, 1, len(quantiles))
+    low = np.interp(values, quantiles, steps)
+    if (quantiles[1:] > quantiles[:-1]).all():
+        return low
+    high = np.interp(-values, -quantiles[::-1], -steps[::-1])
+    return (low - high) / 2
+
+
+def _correlations(rows: NDArray, scores: NDArray) -> NDArray:
+    """Return the correlation of each column with its scores; 1 if one is constant."""
+    a, b = rows - rows.mean(axis=0), scores - scores.mean(axis=0)
+    norms = np.linalg.norm(a, axis=0) * np.linalg.norm(b, axis=0)
+    inner = (a * b).sum(axis=0)
+    return np.divide(inner, norms, out=np.ones_like(inner), where=norms > 0)
+
+
+class LazyRows:
+    """Rows that are copied, or transformed, when an index asks for them.
+
+    Parameters
+    ----------
+    X : ndarray or LazyRows of shape (n, q)
+        Rows.
+    scaler : InputScaler, optional
+        Their transformation.
+    chosen : ndarray of int, optional
+        Indices of the rows that are meant. None: all rows.
+    """
+
+    ndim = 2
+
+    def __init__(
+        self, X: Any, scaler: InputScaler | None = None, chosen: NDArray | None = None
+    ) -> None:
+        self._X, self._scaler, self._chosen = X, scaler, chosen
+        n_columns = X.shape[1] if scaler is None else len(scaler.center)
+        self.shape = len(X if chosen is None else chosen), n_columns
+        self.dtype = X.dtype
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> NDArray:
+        part = self._X[rows if self._chosen is None else self._chosen[rows]]
+        return part if self._scaler is None else self._scaler.transform(part)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray:
+        return self[:].astype(dtype or self.dtype, copy=False)
+
+    def min(self, axis: int | None = None) -> Any:
+        """Return the least value, of each column with axis 0."""
+        return np.min([block.min(axis) for block in self._blocks()], axis=axis)
+
+    def max(self, axis: int | None = None) -> Any:
+        """Return the largest value, of each column with axis 0."""
+        return np.max([block.max(axis) for block in self._blocks()], axis=axis)
+
+    def _blocks(self) -> Iterator[NDArray]:
+        starts = range(0, len(self), _BLOCK_ROWS)
+        return (self[start : start + _BLOCK_ROWS] for start in starts)
+
+
+def choose_rows(X: Any, rows: NDArray) -> Any:
+    """Return some rows of X: copied, or later if a copy takes much of the memory."""
+    if isinstance(X, PartitionedRows):
+        return X.select(rows)
+    is_dense = isinstance(X, np.ndarray | LazyRows) and X.ndim == 2
+    if not is_dense or _is_copied(X.dtype, len(rows), X.shape[1]):
+        return X[rows]
+    return LazyRows(X, chosen=rows)
+
+
+def transformed(X: Any, scaler: InputScaler) -> Any:
+    """Return transformed rows: now, or later if they take much of the memory."""
+    if isinstance(X, PartitionedRows):
+        return X.map(scaler.transform, len(scaler.center))
+    if _is_copied(X.dtype, len(X), len(scaler.center)):
+        return scaler.transform(X[:] if isinstance(X, LazyRows) else X)
+    return LazyRows(X, scaler)
+
+
+def transform_rows(
+    rows: Any, scaler: InputScaler | None, kernel: Kernel, name: str = "X"
+) -> Any:
+    """Return new rows as prepared for a kernel; errors call them `name`."""
+    if scaler is not None:
+        if sp.issparse(rows):
+            raise TypeError(
+                f"`{name}` must be dense for a model that transforms its inputs, got a "
+                "sparse matrix: fit it with sparse rows, or with a bandwidth"
+            )
+        rows = transformed(rows, scaler)
+    check_domain(kernel, name, rows)
+    return rows
+
+
+def _is_copied(dtype: np.dtype, n: int, n_columns: int) -> bool:
+    n_bytes = dtype.itemsize * n * n_columns
+    return fits(n_bytes, copies=_ROWS_SHARE, modest=KEEP_BYTES)
+
+
+def check_domain(kernel: Kernel, name: str, rows: Any) -> None:
+    """Raise an error if a kernel is not defined on some rows, block by block."""
+    if isinstance(rows, np.ndarray) or sp.issparse(rows):
+        kernel.check_domain(name, rows)
+    elif type(kernel).check_domain is Kernel.check_domain:
+        return  # it is defined on all dense rows
+    elif isinstance(rows, PartitionedRows):
+        check = partial(kernel.check_domain, name)
+        tasks.computed(rows.partitions.map(check).blocks)
+    else:
+        for first in range(0, len(rows), _BLOCK_ROWS):
+            kernel.check_domain(name, rows[first : first + _BLOCK_ROWS])

@@ -26,7 +26,7 @@ from nbsketch import (
     _expansion,
 )
 from nbsketch._expansion import Expansion, PivotedCholesky
-from nbsketch.gram import Product, product
+from nbsketch.gram import Product, lazy
 
 N = 90
 SKETCHES = [
@@ -103,13 +103,13 @@ def test_transposed_products(recipe, rng):
 @pytest.fixture
 def packings(monkeypatch):
     """Return a list that has an entry for each packing of landmarks."""
-    found, pack = [], product.dense.pack_landmarks
+    found, pack = [], lazy.dense.pack_landmarks
 
     def counted(form, landmarks, dtype=np.float64):
         found.append(len(landmarks))
         return pack(form, landmarks, dtype)
 
-    monkeypatch.setattr(product.dense, "pack_landmarks", counted)
+    monkeypatch.setattr(lazy.dense, "pack_landmarks", counted)
     return found
 
 

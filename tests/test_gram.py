@@ -41,7 +41,7 @@ from nbsketch import (
     TanimotoKernel,
 )
 from nbsketch._jit import gram as jit_gram
-from nbsketch.gram import CompiledForm, Gram, evaluate, fold, lazy, product
+from nbsketch.gram import CompiledForm, Gram, evaluate, fold, lazy
 from nbsketch.gram import dense as dense_gram
 from nbsketch.gram.dense import upper_triangle
 from nbsketch.gram.form import METRICS, PROFILES
@@ -403,7 +403,7 @@ def test_tiles_of_any_size_give_the_same_product(rng, monkeypatch):
     X = rng.standard_normal((300, 3))
     S = GaussianSketch(8).draw(300, 0)
     whole = Gram(CallableKernel(cauchy), X) @ S.T
-    monkeypatch.setattr(product, "TILE_BYTES", 1)
+    monkeypatch.setattr(lazy, "TILE_BYTES", 1)
     assert_close(Gram(CallableKernel(cauchy), X) @ S.T, whole, 1e-13)
 
 
@@ -418,7 +418,7 @@ def test_callables_see_each_pair_once_and_tiles_only(recipe, rng):
     S = recipe.draw(n, 0)
     Gram(CallableKernel(kernel), rng.standard_normal((n, 2))) @ S.T
     assert sum(rows * columns for rows, columns in sizes) == n * S.columns.size
-    assert max(rows * columns for rows, columns in sizes) <= product.TILE_BYTES // 8
+    assert max(rows * columns for rows, columns in sizes) <= lazy.TILE_BYTES // 8
 
 
 def peak_beyond_result(K, S):
@@ -446,13 +446,13 @@ def test_memory_beyond_the_result(n, n_features, recipe, dtype):
     K, S = large(GaussianKernel(5.0), dtype, n_features, n, recipe)
     landmarks = S.columns.size * n_features * dtype.itemsize
     # Few tiles, few copies of the landmarks: far less than the 72 MB of 3000^2 values.
-    assert peak_beyond_result(K, S) <= 4 * product.TILE_BYTES + 6 * landmarks < 64 << 20
+    assert peak_beyond_result(K, S) <= 4 * lazy.TILE_BYTES + 6 * landmarks < 64 << 20
 
 
 def test_memory_of_callables(rng):
     K = Gram(CallableKernel(lambda X, Y: X @ Y.T), rng.standard_normal((4000, 3)))
     S = GaussianSketch(20).draw(4000, 0)
-    assert peak_beyond_result(K, S) <= 8 * product.TILE_BYTES
+    assert peak_beyond_result(K, S) <= 8 * lazy.TILE_BYTES
 
 
 def test_dense_weights_are_not_copied(rng):

@@ -2,8 +2,7 @@
 
 from nbsketch.gram.columns import SketchedColumns
 from nbsketch.gram.form import CompiledForm, KernelLike
-from nbsketch.gram.lazy import Gram, evaluate, fold
-from nbsketch.gram.product import Product, TiledWeights
+from nbsketch.gram.lazy import Gram, Product, TiledWeights, evaluate, fold
 from nbsketch.gram.symmetric import SymmetricGram
 
 __all__ = [

@@ -15,7 +15,7 @@ from nbsketch._jit.threads import run_tiles
 from nbsketch._machine.memory import fits
 from nbsketch._report.validation import check_rows
 from nbsketch.gram.form import KernelLike, rounded_rows
-from nbsketch.gram.product import Product
+from nbsketch.gram.lazy import Product
 
 # Memory of the columns while no limit is set.
 MEMORY = 1.5e9

@@ -1,18 +1,236 @@
-"""The lazy Gram matrix: products with k(X, L) that never store it."""
+"""Products with k(X, L) and k(L, X) that never store them."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
+from nbsketch._jit.threads import run_blocks
+from nbsketch._machine.blas import one_thread
 from nbsketch._report.validation import as_csr, check_rows
-from nbsketch.gram.dense import evaluate_dense
+from nbsketch.gram import dense
 from nbsketch.gram.form import CompiledForm, KernelLike
-from nbsketch.gram.product import Product
-from nbsketch.gram.sparse import evaluate_sparse
+from nbsketch.gram.sparse import evaluate_sparse, fold_sparse
+
+# Memory of a tile of kernel values, and its rows of X.
+TILE_BYTES = 4 << 20
+_TILE_ROWS = 480
+
+# Makes k(landmarks, rows) of rows; it may use the buffer that it is given.
+_Tile = Callable[[Any, NDArray], NDArray]
+
+
+class TiledWeights(Protocol):
+    """Weights W of shape (s, m) with their own product with a tile of rows.
+
+    A tile starts at a multiple of `step`, and only the last one may have other than a
+    multiple of `step` rows.
+    """
+
+    shape: tuple[int, int]
+    step: int
+
+    def add_block(self, first: int, tile: NDArray, out: NDArray) -> None:
+        """Add W[:, first : first + len(tile)] @ tile to `out`, in its type."""
+
+
+class MatrixWeights:
+    """A dense or sparse matrix as tiled weights."""
+
+    step = 1
+
+    def __init__(self, matrix: Any) -> None:
+        self._matrix = sp.csc_array(matrix) if sp.issparse(matrix) else matrix
+        self.shape: tuple[int, int] = matrix.shape
+
+    def add_block(self, first: int, tile: NDArray, out: NDArray) -> None:
+        """Add the product with a tile: see `TiledWeights.add_block`."""
+        part = self._matrix[:, first : first + len(tile)]
+        out += part.astype(tile.dtype, copy=False) @ tile
+
+
+def fold_by_tiles(
+    kernel: KernelLike, X: Any, landmarks: Any, weights: TiledWeights, out: NDArray
+) -> None:
+    """Fill `out` (s, n) with W k(L, X)."""
+    n, m = X.shape[0], landmarks.shape[0]
+    values = max(1, TILE_BYTES // 8)
+    height = max(1, min(n, _TILE_ROWS, values // min(weights.step, m or 1)))
+    width = weights.step * max(1, values // height // weights.step)
+    blocks = [landmarks[first : first + width] for first in range(0, m, width)]
+    tiles = _tiles_of(kernel, blocks, X, height < _TILE_ROWS // 2)
+
+    def work(start: int) -> None:
+        rows = X[start : start + height]
+        total = np.zeros((out.shape[0], rows.shape[0]))
+        # Shared by all blocks: allocating costs as much as the values.
+        buffer = np.empty((min(width, m), rows.shape[0]))
+        for i, tile_of in enumerate(tiles):
+            weights.add_block(i * width, tile_of(rows, buffer), total)
+        out[:, start : start + height] = total
+
+    with one_thread():  # of BLAS: many small products run side by side
+        if kernel.compiled_form(X.shape[1]) is None:  # may not be thread-safe
+            for start in range(0, n, height):
+                work(start)
+        else:
+            run_blocks(work, range(0, n, height))
+
+
+def _tiles_of(
+    kernel: KernelLike, blocks: list[Any], X: Any, narrow: bool
+) -> list[_Tile]:
+    """Return the function of rows that makes a tile, for each block of landmarks.
+
+    Vector lanes are rows, or landmarks if tiles are `narrow`, with few rows.
+    """
+    form = kernel.compiled_form(X.shape[1])
+    if form is None:
+        return [_by_call(kernel, block) for block in blocks]
+    if sp.issparse(X) or any(map(sp.issparse, blocks)):
+        return [_sparse(form, block) for block in blocks]
+    make = _across if narrow else _along
+    return [make(form, block) for block in blocks]
+
+
+def _by_call(kernel: KernelLike, block: Any) -> _Tile:
+    return lambda rows, buffer: np.asarray(kernel(rows, block), dtype=np.float64).T
+
+
+def _sparse(form: Any, block: Any) -> _Tile:
+    return lambda rows, buffer: evaluate_sparse(form, block, rows, np.float64)
+
+
+def _along(form: Any, block: NDArray) -> _Tile:
+    packed = dense.pack_landmarks(form, block)  # once for all rows
+    return lambda rows, buffer: dense.fill_values(packed, rows, buffer[: len(block)])
+
+
+def _across(form: Any, block: NDArray) -> _Tile:
+    def tile(rows: NDArray, buffer: NDArray) -> NDArray:
+        out = buffer[: len(block)].reshape(len(rows), len(block))
+        return dense.fill_values(dense.pack_landmarks(form, rows), block, out).T
+
+    return tile
+
+
+# Share of nonzeros of the weights above which a matrix product beats the fused sum,
+# unless the weights have so few rows.
+_DENSE_SHARE = 0.5
+_FEW_ROWS = 8
+
+
+class Product:
+    """The map X -> W k(L, X), with landmarks and weights prepared once for many X.
+
+    Kernel values and sums are in double precision, whatever the type of the rows,
+    unless `dtype` asks compiled code for single.
+
+    Parameters
+    ----------
+    kernel : KernelLike
+        The kernel.
+    landmarks : ndarray or csr_array of shape (m, q)
+        L, as `kernel.take` gives them.
+    weights : ndarray, sparse matrix or TiledWeights of shape (s, m)
+        W.
+    dtype : {float64, float32}, default=float64
+        Type in which compiled code computes values and sums of dense rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nbsketch import GaussianKernel
+    >>> from nbsketch.gram import Product
+    >>> landmarks = np.array([[0.0], [1.0]])
+    >>> f = Product(GaussianKernel(1.0), landmarks, np.array([[1.0, -1.0]]))
+    >>> f(np.array([[0.0], [0.5]])).round(4).tolist()
+    [[0.3935, 0.0]]
+    """
+
+    def __init__(
+        self, kernel: KernelLike, landmarks: Any, weights: Any, dtype: Any = np.float64
+    ) -> None:
+        self.kernel, self.landmarks, self.weights = kernel, landmarks, weights
+        self.dtype = np.dtype(dtype)
+        self.shape: tuple[int, int] = weights.shape
+
+    def __call__(self, X: Any, dtype: Any = np.float64) -> NDArray:
+        """Return W k(L, X), of shape (s, n), rounded to a type."""
+        out = np.empty((self.weights.shape[0], X.shape[0]), dtype=dtype)
+        form = self.kernel.compiled_form(X.shape[1])
+        sparse = sp.issparse(X) or sp.issparse(self.landmarks)
+        tiled = hasattr(self.weights, "add_block")
+        if form is not None and sparse and not tiled:
+            fold_sparse(form, X, self.landmarks, self.weights, out)
+        elif form is not None and self._is_fused:
+            packed, entries = self._packed
+            dense.fold_dense(packed, X, entries, out)
+        else:
+            weights = self.weights if tiled else MatrixWeights(self.weights)
+            fold_by_tiles(self.kernel, X, self.landmarks, weights, out)
+        return out
+
+    def fill_rows(self, X: Any, out: NDArray) -> NDArray:
+        """Fill `out` (n, s), of the type of this product, with k(X, L) W^T."""
+        chosen = None if sp.issparse(X) else self._chosen
+        if chosen is None:
+            out[:] = self(X, self.dtype).T
+            return out
+        landmarks, factors = chosen
+        # Vector lanes are landmarks: the values of a row of X are written in one piece.
+        form: Any = self._form
+        packed = dense.pack_landmarks(form, X, self.dtype)
+        dense.fill_values(packed, landmarks, out, factors[0])
+        if np.any(factors != factors[0]):
+            out *= factors / factors[0]
+        return out
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether kernel values come from compiled code, which several threads bear."""
+        return self._form is not None
+
+    @cached_property
+    def _form(self) -> CompiledForm | None:
+        shape = self.landmarks.shape
+        return self.kernel.compiled_form(shape[1]) if len(shape) == 2 else None
+
+    @cached_property
+    def _is_fused(self) -> bool:
+        if hasattr(self.weights, "add_block"):
+            return False
+        if not sp.issparse(self.weights):
+            return self.weights.shape[0] <= _FEW_ROWS
+        return self.weights.nnz <= _DENSE_SHARE * np.prod(self.weights.shape)
+
+    @cached_property
+    def _chosen(self) -> tuple[NDArray, NDArray] | None:
+        """Return the landmark of each row of W and its weight, if rows have one entry.
+
+        No weight is zero.
+        """
+        W = self.weights
+        dense = self._form is not None and not sp.issparse(self.landmarks)
+        if not (dense and sp.issparse(W) and W.nnz == W.shape[0]):
+            return None
+        rows = sp.csr_array(W)
+        factors = rows.data.astype(self.dtype)
+        if np.any(np.diff(rows.indptr) != 1) or not np.all(factors):
+            return None
+        return np.ascontiguousarray(self.landmarks[rows.indices]), factors
+
+    @cached_property
+    def _packed(self) -> tuple[dense.PackedLandmarks, dense.Entries]:
+        form: Any = self._form
+        pointers, rows, values = dense.entries_of(self.weights)
+        entries = pointers, rows, values.astype(self.dtype, copy=False)
+        return dense.pack_landmarks(form, self.landmarks, self.dtype), entries
 
 
 class Gram:
@@ -99,7 +317,7 @@ def evaluate(form: CompiledForm, X: Any, Y: Any, dtype: Any = np.float64) -> NDA
     Values of an exponential are at least the smallest normal number of the type.
     """
     sparse = sp.issparse(X) or sp.issparse(Y)
-    values = (evaluate_sparse if sparse else evaluate_dense)(form, X, Y, dtype)
+    values = (evaluate_sparse if sparse else dense.evaluate_dense)(form, X, Y, dtype)
     if values.dtype == np.float64 or form.profile == "power":
         return values
     return np.maximum(values, np.finfo(dtype).tiny, out=values)

@@ -20,7 +20,7 @@ from nbsketch.gram.columns import (
     normal_of,
 )
 from nbsketch.gram.form import CompiledForm, KernelLike, middle_of, rounded_rows
-from nbsketch.gram.product import Product
+from nbsketch.gram.lazy import Product
 from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.rows.tasks import Partitions, computed, fits, kept, task, tree_sum
 from nbsketch.solvers.design import ArrayDesign, Design, pieces_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import InitVar, dataclass, fields, replace
+from dataclasses import InitVar, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,8 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import pdist
 
-from nbsketch._report import validation
-from nbsketch._report.fields import Checked, Rule, not_negative, plain, positive
+from nbsketch._report import fields, validation
 from nbsketch.gram import CompiledForm, evaluate
 
 __all__ = [
@@ -43,7 +42,7 @@ _HIGHEST_DEGREE = 1000
 _STEEPEST = 1e30
 
 
-class Kernel(Checked, ABC):
+class Kernel(fields.Checked, ABC):
     """A positive semi-definite function of two rows.
 
     Attributes
@@ -148,7 +147,7 @@ class StationaryKernel(Kernel):
 
     bandwidth: Any = "median"
     _distance: ClassVar[str] = "euclidean"
-    _rules: ClassVar[dict[str, Rule]] = {"bandwidth": plain(check_bandwidth)}
+    _rules = fields.rules(bandwidth=fields.plain(check_bandwidth))
 
     def resolve(
         self, X: Any, rng: Any = None, sample_weight: NDArray | None = None
@@ -276,9 +275,7 @@ class MaternKernel(StationaryKernel):
         2.5: ("matern-5/2", math.sqrt(5) * _LOG2E),
         math.inf: ("exponential", math.sqrt(0.5 * _LOG2E)),
     }
-    _rules: ClassVar[dict[str, Rule]] = {
-        "nu": plain(validation.check_choice, choices=_families)
-    }
+    _rules = fields.rules(nu=fields.choice(*_families))
 
     def _family(self) -> tuple[str, str, float]:
         return "squared", *self._families[self.nu]
@@ -372,11 +369,11 @@ class PolynomialKernel(Kernel):
     scale: float = 1.0
     offset: float = 1.0
 
-    _rules: ClassVar[dict[str, Rule]] = {
-        "degree": plain(validation.check_integer, high=_HIGHEST_DEGREE),
-        "scale": positive,
-        "offset": not_negative,
-    }
+    _rules = fields.rules(
+        degree=fields.plain(validation.check_integer, high=_HIGHEST_DEGREE),
+        scale=fields.positive,
+        offset=fields.not_negative,
+    )
 
     def compiled_form(self, n_features: int) -> CompiledForm:
         """Return what compiled code needs."""
@@ -538,7 +535,7 @@ class GaussianTanimotoKernel(TanimotoKernel):
     """
 
     bandwidth: float = 1.0
-    _rules: ClassVar[dict[str, Rule]] = {"bandwidth": positive}
+    _rules = fields.rules(bandwidth=fields.positive)
 
     def compiled_form(self, n_features: int) -> CompiledForm:
         """Return what compiled code needs."""
@@ -709,29 +706,15 @@ def as_kernel(kernel: Any, bandwidth: Any = None, *, prefix: str = "") -> Kernel
         Prefix of the two argument names in error messages, such as ``"output_"``.
     """
     name = f"{prefix}kernel"
-    if isinstance(kernel, str):
-        family: Any = _BY_NAME[validation.check_choice(name, kernel, _BY_NAME)]
-        if bandwidth is None:
-            return family()
-        if "bandwidth" in [field.name for field in fields(family)]:
-            check_bandwidth(f"{prefix}bandwidth", bandwidth)
-            return family(bandwidth=bandwidth)
-        raise ValueError(
-            f"`{prefix}bandwidth` has no meaning for {name}={kernel!r}, "
-            f"got {bandwidth!r}"
-        )
     if isinstance(kernel, type) and issubclass(kernel, Kernel):
         raise TypeError(
             f"`{name}` must be an object or a name, got a class: write "
             f"{kernel.__name__}()"
         )
-    if bandwidth is not None:
-        raise ValueError(
-            f"`{prefix}bandwidth` goes with the name of a kernel, got {name}="
-            f"{kernel!r}: set the bandwidth of the object instead"
-        )
-    if isinstance(kernel, Kernel):
-        return kernel
-    if callable(kernel):
-        return CallableKernel(kernel)
-    raise TypeError(f"`{name}` must be a name, a Kernel or a callable, got {kernel!r}")
+    if isinstance(kernel, str) and bandwidth is not None:
+        check_bandwidth(f"{prefix}bandwidth", bandwidth)
+    if callable(kernel) and not isinstance(kernel, Kernel):
+        kernel = CallableKernel(kernel)
+    return fields.named_object(
+        "kernel", kernel, _BY_NAME, Kernel, prefix, bandwidth=bandwidth
+    )

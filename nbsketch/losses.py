@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import kl_div
 
-from nbsketch._report.fields import Checked, Rule, level, not_negative, positive
+from nbsketch._report.fields import Checked, level, not_negative, positive, rules
 
 __all__ = [
     "ELQ",
@@ -278,7 +278,7 @@ class HuberLoss(Loss):
     is_radial: ClassVar[bool] = True
     kappa: float = 1.0
 
-    _rules: ClassVar[dict[str, Rule]] = {"kappa": positive}
+    _rules = rules(kappa=positive)
 
     @property
     def elq(self) -> ELQ:
@@ -308,7 +308,7 @@ class EpsilonInsensitiveLoss(Loss):
     is_radial: ClassVar[bool] = True
     epsilon: float = 0.1
 
-    _rules: ClassVar[dict[str, Rule]] = {"epsilon": not_negative}
+    _rules = rules(epsilon=not_negative)
 
     @property
     def elq(self) -> ELQ:
@@ -334,7 +334,7 @@ class SquaredEpsilonInsensitiveLoss(Loss):
     is_radial: ClassVar[bool] = True
     epsilon: float = 0.1
 
-    _rules: ClassVar[dict[str, Rule]] = {"epsilon": not_negative}
+    _rules = rules(epsilon=not_negative)
 
     @property
     def elq(self) -> ELQ:
@@ -365,7 +365,7 @@ class PinballLoss(Loss):
 
     quantile: float = 0.5
 
-    _rules: ClassVar[dict[str, Rule]] = {"quantile": level}
+    _rules = rules(quantile=level)
 
     @property
     def elq(self) -> ELQ:

@@ -7,12 +7,12 @@ dropped, so W has as many columns as M has rank.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._report.fields import Checked, Rule, not_negative, plain
+from nbsketch._report.fields import Checked, not_negative, plain, rules
 from nbsketch._report.validation import check_matrix, check_real
 
 __all__ = [
@@ -135,10 +135,7 @@ class QuantileOutput(Output):
     quantiles: tuple[float, ...]
     gamma: float = 1.0
 
-    _rules: ClassVar[dict[str, Rule]] = {
-        "quantiles": plain(check_levels),
-        "gamma": not_negative,
-    }
+    _rules = rules(quantiles=plain(check_levels), gamma=not_negative)
 
     @property
     def size(self) -> int:

@@ -56,13 +56,18 @@ class Scope:
 Rule = Callable[[str, Any, Scope], Any]
 
 
+def rules(**by_name: Rule) -> Mapping[str, Rule]:
+    """Return the table of rules of the parameters of a class, see `Checked`."""
+    return by_name
+
+
 class Checked:
     """Base of frozen dataclasses whose parameters have rules, in a table of the class.
 
     What a rule returns replaces the parameter; the rules of a base come first.
     """
 
-    _rules: ClassVar[dict[str, Rule]] = {}
+    _rules: ClassVar[Mapping[str, Rule]] = {}
 
     def __post_init__(self) -> None:
         for cls in reversed(type(self).__mro__):
@@ -70,6 +75,39 @@ class Checked:
                 checked = rule(name, getattr(self, name), Scope())
                 if checked is not None:
                     object.__setattr__(self, name, checked)
+
+
+def named_object(
+    noun: str,
+    value: Any,
+    by_name: Mapping[str, type],
+    base: Any,
+    prefix: str = "",
+    **parameters: Any,
+) -> Any:
+    """Return an object, which is given or named; then with its parameters, if not None.
+
+    Errors call it a `noun`, and put `prefix` before the names of all arguments.
+    """
+    name = f"{prefix}{noun}"
+    given = {key: number for key, number in parameters.items() if number is not None}
+    if isinstance(value, str):
+        family = by_name[validation.check_choice(name, value, by_name)]
+        for key, number in given.items():
+            if key not in getattr(family, "__dataclass_fields__", {}):
+                raise ValueError(
+                    f"`{prefix}{key}` has no meaning for {name}={value!r}, got "
+                    f"{number!r}"
+                )
+        return family(**given)
+    if not isinstance(value, base):
+        raise TypeError(f"`{name}` must be a name or a {base.__name__}, got {value!r}")
+    for key, number in given.items():
+        raise ValueError(
+            f"`{prefix}{key}` goes with the name of a {noun}, got {key}={number!r} and "
+            f"{name}={value!r}: set it in the object instead"
+        )
+    return value
 
 
 def register(cls: type[T]) -> type[T]:
@@ -148,6 +186,11 @@ def optional(rule: Rule) -> Rule:
 def plain(check: Callable[..., Any], **bounds: Any) -> Rule:
     """Return the rule of a check that needs no scope, such as `check_real`."""
     return lambda name, value, scope: check(name, value, **bounds)
+
+
+def choice(*values: Any) -> Rule:
+    """Return the rule of one of some values."""
+    return plain(validation.check_choice, choices=values)
 
 
 positive = plain(validation.check_positive)  # and finite

@@ -5,11 +5,12 @@ How large a sketch is: the default sizes, ``size="auto"``, and the default sketc
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, Self
 
 from nbsketch._machine.memory import fits
+from nbsketch._report import fields
 from nbsketch._report.progress import SolverCallback, solver_callback
 from nbsketch._report.validation import (
     check_choice,
@@ -136,7 +137,7 @@ class AutoSize:
 
 
 @dataclass(frozen=True)
-class StochasticSolver:
+class StochasticSolver(fields.Checked):
     """Adam or stochastic subgradient steps, as in the papers.
 
     It certifies nothing and needs a suitable learning rate; the default solvers are
@@ -182,15 +183,16 @@ class StochasticSolver:
     average: bool = False
     random_state: int = 0
 
-    def __post_init__(self) -> None:
-        check_choice("method", self.method, METHODS)
-        check_choice("schedule", self.schedule, SCHEDULES)
-        check_positive("learning_rate", self.learning_rate)
-        check_integer("n_epochs", self.n_epochs)
-        check_integer("batch_size", self.batch_size)
-        check_choice("shuffle", self.shuffle, [False, True])
-        check_choice("average", self.average, [False, True])
-        check_integer("random_state", self.random_state, low=0)
+    _rules = fields.rules(
+        method=fields.choice(*METHODS),
+        schedule=fields.choice(*SCHEDULES),
+        learning_rate=fields.positive,
+        n_epochs=fields.count,
+        batch_size=fields.count,
+        shuffle=fields.choice(False, True),
+        average=fields.choice(False, True),
+        random_state=fields.integer(),
+    )
 
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of `solve_stochastic`."""
@@ -208,7 +210,7 @@ class SolveOptions(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(fields.Checked):
     """The words of an estimator, checked and resolved once for all steps of a fit."""
 
     kernel: Any = "auto"
@@ -222,17 +224,20 @@ class Plan:
     tol: float = 1e-6
     max_iter: int = 1000
 
+    _rules = fields.rules(
+        tol=fields.positive,
+        max_iter=fields.count,
+        alpha=fields.optional(fields.positive),
+    )
+
     def __post_init__(self) -> None:
-        check_positive("tol", self.tol)
-        check_integer("max_iter", self.max_iter)
-        if self.alpha is not None:
-            check_positive("alpha", self.alpha)
+        super().__post_init__()
         _ = self.growth, self.stochastic  # refuses other words
 
     @classmethod
     def of(cls, estimator: Any, **changes: Any) -> Self:
         """Return the plan of an estimator; what it does not have is the default."""
-        names = [f.name for f in fields(cls) if hasattr(estimator, f.name)]
+        names = [name for name in cls.__dataclass_fields__ if hasattr(estimator, name)]
         return cls(**{name: getattr(estimator, name) for name in names} | changes)
 
     @cached_property

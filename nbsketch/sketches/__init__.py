@@ -12,16 +12,7 @@ from numpy.typing import NDArray
 
 from nbsketch._jit import csr
 from nbsketch._jit.threads import run_slices
-from nbsketch._report import validation
-from nbsketch._report.fields import (
-    Rule,
-    count,
-    optional,
-    plain,
-    positive,
-    register,
-    share,
-)
+from nbsketch._report import fields, validation
 from nbsketch.leverage import METHODS, alpha_for_dimension, ridge_leverage_scores
 from nbsketch.sketches import _sketch
 from nbsketch.sketches._sketch import DenseSketch, SizedRecipe, Sketch, SketchRecipe
@@ -154,10 +145,9 @@ class PSparsifiedSketch(SizedRecipe):
     density: float | None = None
     law: Literal["rademacher", "gaussian"] = "rademacher"
 
-    _rules: ClassVar[dict[str, Rule]] = {
-        "density": optional(share),
-        "law": plain(validation.check_choice, choices=_LAWS),
-    }
+    _rules = fields.rules(
+        density=fields.optional(fields.share), law=fields.choice(*_LAWS)
+    )
 
     def draw_matrix(self, n: int, seed: int) -> sp.csr_array:
         """Return the matrix of a seed: see `SizedRecipe.draw_matrix`."""
@@ -244,7 +234,7 @@ class SparseJLSketch(SizedRecipe):
 
     nonzeros: int | None = None
     grows: ClassVar[bool] = False
-    _rules: ClassVar[dict[str, Rule]] = {"nonzeros": optional(count)}
+    _rules = fields.rules(nonzeros=fields.optional(fields.count))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -291,9 +281,7 @@ class SubsamplingSketch(SizedRecipe):
 
     replace: bool = False
 
-    _rules: ClassVar[dict[str, Rule]] = {
-        "replace": plain(validation.check_choice, choices=[False, True])
-    }
+    _rules = fields.rules(replace=fields.choice(False, True))
 
     def draw_matrix(self, n: int, seed: int) -> sp.csr_array:
         """Return the matrix of a seed: see `SizedRecipe.draw_matrix`."""
@@ -393,7 +381,7 @@ class LandmarkSketch(SketchRecipe):
         )
 
 
-@register
+@fields.register
 class IdentityMatrix(Sketch):
     """The identity as a sketch."""
 
@@ -473,10 +461,9 @@ class LeverageSketch(SizedRecipe):
     alpha: float | None = None
     method: Literal["auto", "exact", "recursive"] = "auto"
 
-    _rules: ClassVar[dict[str, Rule]] = {
-        "alpha": optional(positive),
-        "method": plain(validation.check_choice, choices=METHODS),
-    }
+    _rules = fields.rules(
+        alpha=fields.optional(fields.positive), method=fields.choice(*METHODS)
+    )
 
     def draw(
         self, n: int, rng: Any = None, *, X: Any = None, kernel: Any = None
@@ -554,7 +541,7 @@ class AccumulationSketch(SizedRecipe):
 
     m: int = 30
 
-    _rules: ClassVar[dict[str, Rule]] = {"m": count}
+    _rules = fields.rules(m=fields.count)
 
     def draw_matrix(self, n: int, seed: int) -> sp.csr_array:
         """Return the matrix of a seed: see `SizedRecipe.draw_matrix`."""
@@ -590,28 +577,12 @@ def as_recipe(
 
     `prefix` is that of the two argument names in error messages, such as ``"output_"``.
     """
-    recipe = _as_recipe(sketch, size, prefix)
+    family = _BY_NAME.get(sketch) if isinstance(sketch, str) else None
+    if family is not None and issubclass(family, SizedRecipe):
+        validation.check_integer(f"{prefix}size", size)
+    recipe = fields.named_object(
+        "sketch", sketch, _BY_NAME, SketchRecipe, prefix, size=size
+    )
     if isinstance(recipe, SizedRecipe):
         recipe.check_size(n, f"{prefix}size")
     return recipe
-
-
-def _as_recipe(sketch: Any, size: Any, prefix: str) -> SketchRecipe:
-    name = f"{prefix}sketch"
-    if isinstance(sketch, str):
-        family = _BY_NAME[validation.check_choice(name, sketch, _BY_NAME)]
-        if issubclass(family, SizedRecipe):
-            return family(validation.check_integer(f"{prefix}size", size))
-        if size is not None:
-            raise ValueError(
-                f"`{prefix}size` has no meaning for {name}={sketch!r}, got {size}"
-            )
-        return family()
-    if not isinstance(sketch, SketchRecipe):
-        raise TypeError(f"`{name}` must be a name or a SketchRecipe, got {sketch!r}")
-    if size is not None:
-        raise ValueError(
-            f"`{prefix}size` goes with the name of a sketch, got {name}={sketch!r}: "
-            "set the size of the object instead"
-        )
-    return sketch

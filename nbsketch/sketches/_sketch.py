@@ -18,7 +18,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 
 from nbsketch._jit.csr import fill_signs, fill_uniforms, mark_columns
 from nbsketch._report import validation
-from nbsketch._report.fields import Checked, Rule, count, register
+from nbsketch._report.fields import Checked, count, register, rules
 
 # With fewer nonzeros per column than this, sorting beats marking every column.
 _SORT_BELOW = 1 / 64
@@ -417,7 +417,7 @@ class SizedRecipe(SketchRecipe):
     size: int
     grows: ClassVar[bool] = True
 
-    _rules: ClassVar[dict[str, Rule]] = {"size": count}
+    _rules = rules(size=count)
 
     def draw(
         self, n: int, rng: Any = None, *, X: Any = None, kernel: Any = None

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import scipy.fft
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from nbsketch._jit.transforms import add_hadamard
 from nbsketch._report import validation
-from nbsketch._report.fields import Rule, plain, register
+from nbsketch._report.fields import choice, register, rules
 from nbsketch.sketches import _sketch
 from nbsketch.sketches._sketch import Origin, SizedRecipe, Sketch, check_origin
 
@@ -189,9 +189,7 @@ class SRHTSketch(SizedRecipe):
 
     transform: Literal["hadamard", "dct", "fourier"] = "hadamard"
 
-    _rules: ClassVar[dict[str, Rule]] = {
-        "transform": plain(validation.check_choice, choices=_TRANSFORMS)
-    }
+    _rules = rules(transform=choice(*_TRANSFORMS))
 
     def draw_matrix(self, n: int, seed: int) -> TransformSketch:
         """Return the sketch of a seed: see `SizedRecipe.draw_matrix`."""

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._report.validation import check_choice, check_integer, check_positive
+from nbsketch._report import fields
 
 # The path of parameters: this many, this far below and above the largest eigenvalue.
 _COUNT, _LOWEST, _HIGHEST = 53, -12, 1
@@ -32,7 +32,7 @@ _COUNT, _LOWEST, _HIGHEST = 53, -12, 1
 _ROUNDING = 1e-9
 
 
-class Filter(ABC):
+class Filter(fields.Checked, ABC):
     """A function of the spectrum. Override `values` and `qualification`."""
 
     @property
@@ -98,8 +98,7 @@ class IteratedRidgeFilter(Filter):
 
     order: int = 2
 
-    def __post_init__(self) -> None:
-        check_integer("order", self.order)
+    _rules = fields.rules(order=fields.count)
 
     @property
     def qualification(self) -> float:
@@ -164,9 +163,7 @@ class LandweberFilter(Filter):
 
     step: float | None = None
 
-    def __post_init__(self) -> None:
-        if self.step is not None:
-            object.__setattr__(self, "step", check_positive("step", self.step))
+    _rules = fields.rules(step=fields.optional(fields.positive))
 
     @property
     def qualification(self) -> float:
@@ -240,20 +237,4 @@ def as_filter(filter: Any, **parameters: Any) -> Filter:
     **parameters
         `order` of "iterated-ridge", `step` of "landweber".
     """
-    given = {name: value for name, value in parameters.items() if value is not None}
-    if isinstance(filter, str):
-        family = _BY_NAME[check_choice("filter", filter, _BY_NAME)]
-        for name, value in given.items():
-            if name not in getattr(family, "__dataclass_fields__", {}):
-                raise ValueError(
-                    f"`{name}` has no meaning for filter={filter!r}, got {value!r}"
-                )
-        return family(**given)
-    if not isinstance(filter, Filter):
-        raise TypeError(f"`filter` must be a name or a Filter, got {filter!r}")
-    for name, value in given.items():
-        raise ValueError(
-            f"`{name}` goes with the name of a filter, got {name}={value!r} and "
-            f"filter={filter!r}: set it in the object instead"
-        )
-    return filter
+    return fields.named_object("filter", filter, _BY_NAME, Filter, **parameters)

@@ -660,7 +660,7 @@ def _check_symmetric(K: NDArray, rows: NDArray) -> None:
         )
 
 
-_BY_NAME: dict[str, type[Kernel]] = {
+KERNELS: dict[str, type[Kernel]] = {
     "auto": GaussianKernel,  # where an estimator does not learn a better one
     "gaussian": GaussianKernel,
     "laplacian": LaplacianKernel,
@@ -685,7 +685,7 @@ LEARNABLE: dict[str, StationaryKernel] = {
 # Names of kernels whose length scales can be learned, and their families.
 LEARNABLE_NAMES = {
     name: family
-    for name, kernel in _BY_NAME.items()
+    for name, kernel in KERNELS.items()
     for family, learnable in LEARNABLE.items()
     if kernel is type(learnable) and kernel() == learnable
 }
@@ -716,5 +716,5 @@ def as_kernel(kernel: Any, bandwidth: Any = None, *, prefix: str = "") -> Kernel
     if callable(kernel) and not isinstance(kernel, Kernel):
         kernel = CallableKernel(kernel)
     return fields.named_object(
-        "kernel", kernel, _BY_NAME, Kernel, prefix, bandwidth=bandwidth
+        "kernel", kernel, KERNELS, Kernel, prefix, bandwidth=bandwidth
     )

@@ -26,7 +26,7 @@ from nbsketch._report.validation import (
     explaining,
     fault,
 )
-from nbsketch.kernels import PrecomputedKernel, as_kernel
+from nbsketch.kernels import KERNELS, PrecomputedKernel
 from nbsketch.rows import tasks
 from nbsketch.rows.collections import as_dask_array, check_numbers, dask_module, one_row
 from nbsketch.rows.partitions import PartitionedRows
@@ -102,10 +102,8 @@ def is_pairwise(kernel: Any) -> bool:
 
 def takes_sparse(kernel: Any) -> bool:
     """Return whether X may be sparse; an invalid kernel is refused in `fit`."""
-    try:
-        return as_kernel(kernel).takes_sparse
-    except (TypeError, ValueError):
-        return False
+    family = KERNELS.get(kernel) if isinstance(kernel, str) else kernel
+    return getattr(family, "takes_sparse", callable(family))
 
 
 def training_data(

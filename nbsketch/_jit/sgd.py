@@ -260,17 +260,17 @@ def _fetch_row(Z: Any, i: int) -> None:
 
 
 @compiled(fastmath=REORDER, inline="always")
-def _pull(
-    kind: int, Z: Any, Y: Any, i: int, numbers: Any, point: Any, out: Any
+def _dual_point_of(
+    kind: int, Z: Any, Y: Any, i: int, numbers: Any, point: Any, a: Any
 ) -> None:
-    """Fill `out` (d,) with minus the gradient by the prediction of row i."""
+    """Fill `a` (d,) with minus the derivative of the loss of row i."""
     rank = Z.shape[1]
-    for j in range(out.shape[0]):
+    for j in range(a.shape[0]):
         product = 0.0
         for k in range(rank):
             product += Z[i, k] * point[j, k]
-        out[j] = product + point[j, rank]
-    _dual_point(kind, numbers, Y, i, out)
+        a[j] = product + point[j, rank]
+    _dual_point(kind, numbers, Y, i, a)
 
 
 @compiled(fastmath=REORDER, inline="always")
@@ -282,14 +282,14 @@ def _shrink(point: Any, rate: float, penalties: Any) -> None:
 
 
 @compiled(fastmath=REORDER, inline="always")
-def _add_step(Z: Any, i: int, pull: Any, rate: float, drift: float, out: Any) -> None:
+def _add_step(Z: Any, i: int, a: Any, rate: float, drift: float, out: Any) -> None:
     """Add the step of one row to `out`."""
     rank = Z.shape[1]
     for j in range(out.shape[0]):
-        step = rate * pull[j]
+        step = rate * a[j]
         for k in range(rank):
             out[j, k] += step * Z[i, k]
-        out[j, rank] += drift * pull[j]
+        out[j, rank] += drift * a[j]
 
 
 @compiled(fastmath=REORDER, inline="always")
@@ -340,7 +340,7 @@ def run_projected_steps(
     total : array of the shape of `point`, or (0, 0)
         The points visited are added to it.
     """
-    pull = np.empty(point.shape[0])
+    a = np.empty(point.shape[0])
     # A step of one row needs no scratch.
     target = point if batch_size == 1 else move
     for t in range(rates.shape[0]):
@@ -351,10 +351,10 @@ def run_projected_steps(
             if position + _AHEAD < order.shape[0]:
                 _fetch_row(Z, order[position + _AHEAD])
             i = order[position]
-            _pull(kind, Z, Y, i, numbers, point, pull)
+            _dual_point_of(kind, Z, Y, i, numbers, point, a)
             if position == last - 1:
                 _shrink(point, rates[t], penalties)
-            _add_step(Z, i, pull, share * rates[t], share * drift, target)
+            _add_step(Z, i, a, share * rates[t], share * drift, target)
         if batch_size > 1:
             _take_step(point, move)
         for j in range(total.shape[0]):

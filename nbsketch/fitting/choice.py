@@ -92,8 +92,8 @@ def _choose_width(sample: Sample, kernel: Any, start: float) -> Choice:
 
 def fit_landmarks(data: SketchedData, objective: Any) -> FeatureSolution:
     """Return ridge regression on a few landmarks, with the order of the rows."""
-    few = data.subsampled(min(_LANDMARKS, data.inputs.rows.shape[0]))
-    _, design = few.design()
+    landmarks = data.subsampled(min(_LANDMARKS, data.inputs.rows.shape[0]))
+    _, design = landmarks.design()
     return objective.fit(design, None, data.rng)
 
 

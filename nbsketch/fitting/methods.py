@@ -176,10 +176,10 @@ def _grown(problem: Problem, data: SketchedData, rule: sizes.AutoSize) -> Sketch
         return float(path.errors.min())
 
     with select_method(problem, data).threads():
-        grown = grow(rule, data, score)
-    if grown.size_path is None:
-        return grown
-    return grown._replace(path_alpha=chosen[int(np.argmin(grown.size_path["loss"]))])
+        data = grow(rule, data, score)
+    if data.size_path is None:
+        return data
+    return data._replace(path_alpha=chosen[int(np.argmin(data.size_path["loss"]))])
 
 
 @dataclass(frozen=True)
@@ -438,8 +438,8 @@ class Nystrom(ClosedForm):
         columns = sketched_columns(kernel, rows, data.sketch)
         with suppress(NotConvergedError):
             solution = solve_nystrom(columns, targets, self.alpha, **self._limits())
-            found = FeatureSolution.of_rows(solution, self.alpha, self._tol)
-            return found._replace(order=data.order)
+            expanded = FeatureSolution.of_rows(solution, self.alpha, self._tol)
+            return expanded._replace(order=data.order)
         return super().solve(validation)
 
 

@@ -457,17 +457,17 @@ class LeftOut(NamedTuple):
         of the penalties of least leave-one-out error on all and on the smaller
         features, between 0.01 and 1. With folds all rows are kept.
         """
-        whole, n = self._ridge(), self.design.shape[0]
+        spectrum, n = self._ridge(), self.design.shape[0]
         part, rows = self.objective, np.arange(n)
         if part.folds is None and n > most_rows:
             rows = np.sort(self.rng.choice(rows, most_rows, replace=False))
             part = part.take(rows)
-        Z = ArrayDesign(self.design.gather(rows).mv(whole.vectors[:, -n_features:]))
+        Z = ArrayDesign(self.design.gather(rows).mv(spectrum.vectors[:, -n_features:]))
         smaller = LeftOut(part, Z, self.rng)
-        least = self._ridge_alpha(whole)
-        ridge = smaller._ridge_alpha(smaller._ridge())
-        ratio = min(1.0, max(_LEAST_RATIO, least / ridge))
-        guess = ridge * part.slope_ratio()
+        least = self._ridge_alpha(spectrum)
+        alpha = smaller._ridge_alpha(smaller._ridge())
+        ratio = min(1.0, max(_LEAST_RATIO, least / alpha))
+        guess = alpha * part.slope_ratio()
         return ratio * smaller.path(None, guess).interpolated
 
     def _ridge(self) -> ridge.RidgePath:

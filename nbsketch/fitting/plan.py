@@ -19,6 +19,7 @@ from nbsketch._report.validation import (
     check_real,
 )
 from nbsketch._sketch_map import sized_recipe
+from nbsketch.rows.transform import PREPROCESSINGS
 from nbsketch.sketches import IdentitySketch, SizedRecipe, SketchRecipe
 from nbsketch.solvers.stochastic import METHODS, SCHEDULES
 
@@ -225,6 +226,7 @@ class Plan(fields.Checked):
     max_iter: int = 1000
 
     _rules = fields.rules(
+        preprocessing=fields.choice(None, "auto", *PREPROCESSINGS),
         tol=fields.positive,
         max_iter=fields.count,
         alpha=fields.optional(fields.positive),

@@ -14,7 +14,6 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from nbsketch._report.progress import is_watched, report, seconds_left
-from nbsketch._report.validation import check_choice
 from nbsketch._sketch_map import SketchMap, draw, resolve, sketched_design
 from nbsketch.fitting.plan import Plan
 from nbsketch.kernels import LEARNABLE_NAMES, PrecomputedKernel
@@ -116,7 +115,6 @@ def check_learnable(kernel: Any, X: Any) -> None:
 def check_inputs(X: Any, plan: Plan) -> None:
     """Check that the rows of X can be prepared as planned."""
     kernel, preprocessing = plan.kernel, plan.preprocessing
-    check_choice("preprocessing", preprocessing, [None, "auto", *PREPROCESSINGS])
     if is_auto(plan.bandwidth):
         check_learnable(kernel, X)
     named = preprocessing in PREPROCESSINGS
@@ -198,8 +196,8 @@ def as_targets(y: Any, n: int) -> NDArray:
     if values.ndim not in (1, 2) or len(values) != n:
         raise ValueError(f"`y` must have shape ({n},) or ({n}, d), got {values.shape}")
     classes = np.unique(values) if values.dtype.kind in "OUSbiu" else np.empty(0)
-    few = values.dtype.kind not in "iu" or len(classes) <= _MOST_CLASSES
-    if values.ndim == 1 and len(classes) and few:
+    is_label = values.dtype.kind not in "iu" or len(classes) <= _MOST_CLASSES
+    if values.ndim == 1 and len(classes) and is_label:
         return (values[:, None] == classes).astype(float)
     targets = values.reshape(n, -1).astype(float)
     if not np.isfinite(targets).all():

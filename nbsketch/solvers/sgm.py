@@ -611,8 +611,8 @@ def stream_sgm(
 
 def _visits(weights: NDArray, rng: np.random.Generator) -> NDArray[np.int64]:
     """Round weights to integers at random, with the weights as means."""
-    whole = np.floor(weights)
-    return (whole + (rng.random(len(weights)) < weights - whole)).astype(np.int64)
+    least = np.floor(weights)
+    return (least + (rng.random(len(weights)) < weights - least)).astype(np.int64)
 
 
 def _check_state(state: StreamState, search: SGMSearch) -> None:

@@ -357,8 +357,8 @@ def solve_stochastic(
     history = [search.snapshot()] if every else []
     for epoch in range(1, search.n_epochs + 1):
         search.run_epoch()
-        wanted = epoch % max(every, 1) == 0 or epoch == search.n_epochs
-        if wanted and (every or callback is not None):
+        is_due = epoch % max(every, 1) == 0 or epoch == search.n_epochs
+        if is_due and (every or callback is not None):
             latest = search.snapshot()
             history += [latest] if every else []
             progress = latest.objective, np.inf, latest.seconds

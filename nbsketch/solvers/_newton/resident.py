@@ -100,8 +100,7 @@ class Part:
 
     def slopes(self, t: float, sigma: float) -> tuple[float, float]:
         """Return two derivatives of the loss sum along the last direction."""
-        p, center = self.problem, self.center[0]
-        return p.losses.slopes(t, self.res[0], self.move[0], p.weights, center, sigma)
+        return self.problem.slopes(t, self.res, self.move, self.center, sigma)
 
     def with_features(self, Z: NDArray) -> NewtonProblem:
         """Return the problem of the rows, with features."""
@@ -160,7 +159,7 @@ def curvature_sums(Z: NDArray, part: Part) -> tuple:
 def hessian_product(Z: NDArray, part: Part, D: NDArray, shift: NDArray) -> tuple:
     """Return the sums of the curvatures times the predictions of a direction."""
     p = part.with_features(Z)
-    change = p.weights * part.rate * p.predict(D, shift)
+    change = p.curved(part.rate, p.predict(D, shift))
     return p.design.rmv(change.T), change.sum(axis=1)
 
 
@@ -391,8 +390,8 @@ class ResidentSmoothSearch(ResidentSearch, SmoothSearch):
         nothing = np.zeros(1)  # the move stays with the blocks
         return p.flat(gradient / p.n + p.alpha * D, total / p.n), nothing
 
-    def _step_certificate(self) -> Certificate:
+    def _point_certificate(self) -> Certificate:
         return self._certificate(self.gradient)
 
     def _certify(self) -> Certificate:
-        return self._step_certificate()
+        return self._point_certificate()

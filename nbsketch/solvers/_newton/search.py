@@ -256,10 +256,9 @@ class NewtonSearch(CertifiedSearch[NewtonProblem]):
         p, active, part = self.problem, self.active, self.active.problem
         D, shift = p.split(direction)
         move = part.predict(D, shift)
-        flat = move.ravel(), part.entry_weights, active.center.ravel(), self.sigma
 
         def slopes(t: float) -> tuple[float, float]:
-            return part.losses.slopes(t, active.res.ravel(), *flat)
+            return part.slopes(t, active.res, move, active.center, self.sigma)
 
         inactive = np.vdot(active.inactive_gradient, D @ p.mixed_T)
         inactive += active.inactive_totals @ (shift @ p.mix)

@@ -106,10 +106,9 @@ def solve_scalar(
         state = _as_columns(state)
     solution = minimize(problem, _search, tol, max_iter, state, callback)
     coef, b = solution.coef[:, 0], float(solution.intercept[0])
-    dual, last = _reshaped(solution.dual, -1), solution.state
-    if last is not None:
-        last = last._replace(coef=coef, intercept=b, dual=dual)
-    return solution._replace(coef=coef, intercept=b, dual=dual, state=last)
+    columns = {"coef": coef, "intercept": b, "dual": _reshaped(solution.dual, -1)}
+    assert solution.state is not None  # a search ends with a state and a dual point
+    return solution._replace(**columns, state=solution.state._replace(**columns))
 
 
 def _search(problem: NewtonProblem, *args: Any) -> CertifiedSearch:
@@ -130,10 +129,8 @@ def _as_columns(state: State) -> State:
 
 
 def _reshaped(value: Any, *shape: int) -> Any:
-    """Return a vector in another shape; it may stay with blocks of rows."""
-    if value is None or isinstance(value, resident.HeldRows):
-        return value if value is None else value.reshape(*shape)
-    return np.reshape(value, shape)
+    """Return a dual point, if there is one, in another shape."""
+    return value if value is None else value.reshape(*shape)
 
 
 def solve_joint_pinball(

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbsketch.losses import Loss
 from nbsketch.solvers._certified import checks
-from nbsketch.solvers._certified.problem import Certificate, Problem, balance
+from nbsketch.solvers._certified.problem import Certificate, Problem, balance, loss_sums
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.row_loss import RowLoss, row_loss
 
@@ -204,7 +204,8 @@ class NewtonProblem(Problem):
             b, res = self._uncrossed(b, res)
         young = self.young(res, a) + float(np.abs(b * imbalance).sum())
         rho = self.alpha * W - gradient @ self.mixed_T.T / self.n
-        return self.certificate(W, b, a, rho, self.values(res), young)
+        sums = loss_sums(self.values(res), self.weights)
+        return self.certificate(W, b, a, rho, *sums, young)
 
     def _entries(self, rows: NDArray) -> NDArray:
         """Return the places of the entries of rows."""

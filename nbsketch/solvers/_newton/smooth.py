@@ -5,13 +5,14 @@ be most of the cost, so one of them is kept as the preconditioner of a few conju
 gradient steps, two passes over the features each, until these become too many.
 """
 
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from nbsketch.solvers._certified.problem import Certificate
+from nbsketch.solvers._certified.problem import Certificate, gram_of
 from nbsketch.solvers._certified.search import CertifiedSearch
 from nbsketch.solvers._linear.conjugate_gradients import Inverse, conjugate_gradients
 from nbsketch.solvers._newton.problem import NewtonProblem
@@ -120,23 +121,14 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
 
     def _preconditioner(self) -> Inverse:
         """Return the inverse of the Hessian here."""
-        self.matrix = self._hessian(*self._curvature_sums())
-        return _inverse(self.matrix, self.problem)
-
-    def _curvature_sums(self) -> tuple:
-        """Return the Gram matrix of the curvatures, its edge and its corner."""
-        p, weights = self.problem, self.problem.weights * self.curvature[0]
-        gram = p.design.gram(weights=weights, exact=False)
-        return gram, p.design.rmv(weights), float(weights.sum())
-
-    def _hessian(self, gram: NDArray, edge: NDArray, corner: float) -> NDArray:
-        """Return the Hessian of the mean loss from sums, the intercept last."""
-        p = self.problem
+        p, gram = self.problem, self._curvature_gram()
         if p.fit_intercept:
-            column = edge[:, None]
-            last = np.array([[max(corner, 1e-12 * p.n)]])
-            gram = np.block([[gram, column], [column.T, last]])
-        return gram / p.n
+            gram[-1, -1] = max(gram[-1, -1], 1e-12 * p.n)
+        self.matrix = gram / p.n
+        return _inverse(self.matrix, p)
+
+    def _curvature_gram(self) -> NDArray:
+        return curvature_gram(self.problem, self.curvature)
 
     def _hessian_product(self, direction: NDArray) -> tuple[NDArray, NDArray]:
         p, (D, shift) = self.problem, self.problem.split(direction)
@@ -183,6 +175,12 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
 
     def _state(self) -> State:
         return State(self.best.coef, self.best.intercept, gram=self.matrix)
+
+
+def curvature_gram(problem: NewtonProblem, curvature: NDArray) -> NDArray:
+    """Return the Gram matrix weighted by curvatures (1, n), the intercept last."""
+    weights = problem.weights * curvature[0]
+    return gram_of(replace(problem, weights=weights, uniform=False), None, False)
 
 
 def _inverse(matrix: NDArray, problem: NewtonProblem) -> Inverse:

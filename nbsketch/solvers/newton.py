@@ -11,7 +11,7 @@ from nbsketch.solvers._certified import checks
 from nbsketch.solvers._certified.search import Callback, CertifiedSearch, minimize
 from nbsketch.solvers._newton import resident
 from nbsketch.solvers._newton.problem import NewtonProblem, newton_problem
-from nbsketch.solvers._newton.search import CoupledSearch, NewtonSearch
+from nbsketch.solvers._newton.search import NewtonSearch
 from nbsketch.solvers._newton.smooth import SmoothSearch
 from nbsketch.solvers._newton.start import splitting_start
 from nbsketch.solvers.design import Design, as_design
@@ -238,7 +238,7 @@ def solve_joint_pinball(
         design, y, losses, alpha, sample_weight, fit_intercept, T, bool(non_crossing)
     )
     options = tol, max_iter, state, callback, splitting_start
-    solution = minimize(problem, CoupledSearch, *options)
+    solution = minimize(problem, NewtonSearch, *options)
     return solution._replace(dual=np.ascontiguousarray(np.asarray(solution.dual).T))
 
 

@@ -195,7 +195,6 @@ class RadialSearch(SmoothSearch):
 
     problem: RadialProblem
     patience: ClassVar[int] = 12
-    tightens: ClassVar[bool] = True
     most_products: ClassVar[int] = 100
 
     def _begin(self, state: State) -> Certificate:

@@ -212,11 +212,6 @@ class NewtonSearch(CertifiedSearch[NewtonProblem]):
         rho = p.alpha * self.coef - active.gradient @ p.mixed_T.T / p.n
         return p.flat(rho, -p.mix @ active.totals / p.n)
 
-    def _settled(self, rho: NDArray, step: int) -> bool:
-        if not self.tightens and step == 0 and (self.sigma == 0 or self.idle > 0):
-            return False  # the certificate of this point was not good enough
-        return super()._settled(rho, step)
-
     def _gap_parts(self, rho: NDArray) -> tuple[float, float]:
         p, active = self.problem, self.active
         rho_W, rho_b = p.split(rho)

@@ -56,7 +56,6 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
         Class attribute: products for a Newton direction.
     """
 
-    tightens: ClassVar[bool] = False
     most_products: ClassVar[int] = 12
     stalled, lowest = 0, np.inf
 

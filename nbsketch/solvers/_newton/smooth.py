@@ -26,6 +26,8 @@ _STALLED = 4  # steps without progress: rounding rules
 class SmoothSearch(CertifiedSearch[NewtonProblem]):
     """The search for losses without kinks, such as the logistic one, of one output.
 
+    With sigma > 0 it is that of a subclass for a loss that is smoothed around `center`.
+
     Attributes
     ----------
     res, center : ndarray of shape (m, n)

@@ -37,7 +37,7 @@ from scipy import optimize
 
 from nbsketch.losses import Loss, as_loss
 from nbsketch.solvers._certified import checks
-from nbsketch.solvers._certified.problem import Certificate, Problem
+from nbsketch.solvers._certified.problem import Certificate, Problem, loss_sums
 from nbsketch.solvers._certified.search import (
     Callback,
     Report,
@@ -194,7 +194,8 @@ class GenericProblem(Problem):
         young += abs(b * float(self.weights @ a))
         balanced = len(pairs) > 1 or not self.fit_intercept
         young = young if balanced else np.inf
-        return self.certificate(w, b, a.copy(), rho, losses, young)
+        sums = loss_sums(losses, self.weights)
+        return self.certificate(w, b, a, rho, *sums, young)
 
 
 def _shares(pairs: tuple[Pair, ...]) -> tuple[float, ...]:

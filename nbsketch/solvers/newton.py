@@ -11,7 +11,7 @@ from nbsketch.solvers._certified import checks
 from nbsketch.solvers._certified.search import Callback, CertifiedSearch, minimize
 from nbsketch.solvers._newton import resident
 from nbsketch.solvers._newton.problem import NewtonProblem, newton_problem
-from nbsketch.solvers._newton.search import CoupledSearch, NewtonSearch
+from nbsketch.solvers._newton.search import NewtonSearch
 from nbsketch.solvers._newton.smooth import SmoothSearch
 from nbsketch.solvers._newton.start import splitting_start
 from nbsketch.solvers.design import Design, as_design
@@ -106,10 +106,9 @@ def solve_scalar(
         state = _as_columns(state)
     solution = minimize(problem, _search, tol, max_iter, state, callback)
     coef, b = solution.coef[:, 0], float(solution.intercept[0])
-    dual, last = _reshaped(solution.dual, -1), solution.state
-    if last is not None:
-        last = last._replace(coef=coef, intercept=b, dual=dual)
-    return solution._replace(coef=coef, intercept=b, dual=dual, state=last)
+    columns = {"coef": coef, "intercept": b, "dual": _reshaped(solution.dual, -1)}
+    assert solution.state is not None  # a search ends with a state and a dual point
+    return solution._replace(**columns, state=solution.state._replace(**columns))
 
 
 def _search(problem: NewtonProblem, *args: Any) -> CertifiedSearch:
@@ -130,10 +129,8 @@ def _as_columns(state: State) -> State:
 
 
 def _reshaped(value: Any, *shape: int) -> Any:
-    """Return a vector in another shape; it may stay with blocks of rows."""
-    if value is None or isinstance(value, resident.HeldRows):
-        return value if value is None else value.reshape(*shape)
-    return np.reshape(value, shape)
+    """Return a dual point, if there is one, in another shape."""
+    return value if value is None else value.reshape(*shape)
 
 
 def solve_joint_pinball(
@@ -241,7 +238,7 @@ def solve_joint_pinball(
         design, y, losses, alpha, sample_weight, fit_intercept, T, bool(non_crossing)
     )
     options = tol, max_iter, state, callback, splitting_start
-    solution = minimize(problem, CoupledSearch, *options)
+    solution = minimize(problem, NewtonSearch, *options)
     return solution._replace(dual=np.ascontiguousarray(np.asarray(solution.dual).T))
 
 

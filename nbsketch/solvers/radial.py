@@ -9,384 +9,221 @@ length at most hi and ``sum_i s_i a_i = 0`` (if b is free),
 
 a sum of terms that are at least 0.
 
-The search takes semismooth Newton steps with conjugate gradients. Huber, square and
-squared epsilon-insensitive losses are smooth and take plain steps. The
-epsilon-insensitive loss is smoothed by sigma around the current dual point, which moves
-to the new slope as sigma shrinks. The Newton matrix is never formed: conjugate
-gradients take two products with the features per iteration.
+The search is that for smooth losses: Newton steps by conjugate gradients, two products
+with the features per iteration. Huber, square and squared epsilon-insensitive losses
+are smooth. The epsilon-insensitive loss is smoothed by sigma around the current dual
+point, which moves to the new slope as sigma shrinks.
 
-In an approximate inverse of that matrix every row gets one curvature in all directions,
-so that outputs separate: with the (weighted, centered) Gram matrix ``V diag(e) V^T`` of
-the features, the inverse for an output of scale t is
-``V diag(1 / (t^2 e + alpha)) V^T``. A few rows, those at the kink of a smoothed loss,
-are far stiffer along their residual than across it. The Woodbury identity corrects for
-them.
+In the preconditioner every row gets one curvature in all directions, so that outputs
+separate: with the (weighted, centered) Gram matrix ``V diag(e) V^T`` of the features,
+the inverse for an output of scale t is ``V diag(1 / (t^2 e + alpha)) V^T``.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import cho_factor, cho_solve
 
-from nbsketch._jit import radial as jit
 from nbsketch.losses import ELQ, as_loss
 from nbsketch.solvers._certified import checks
-from nbsketch.solvers._certified.problem import Certificate, Problem
-from nbsketch.solvers._certified.search import Callback, CertifiedSearch, minimize
-from nbsketch.solvers._linear.conjugate_gradients import conjugate_gradients
+from nbsketch.solvers._certified.problem import Certificate
+from nbsketch.solvers._certified.search import Callback, minimize
+from nbsketch.solvers._linear.conjugate_gradients import Inverse
+from nbsketch.solvers._newton.problem import NewtonProblem
+from nbsketch.solvers._newton.smooth import SmoothSearch
 from nbsketch.solvers.design import Design, as_design
+from nbsketch.solvers.row_loss import row_loss
 from nbsketch.solvers.solution import Solution, State
 
 # A free intercept shifts the dual point where it lies between the kinks, if that takes
 # less than this share of the bound, else everywhere.
 _SLIGHT = 0.1
-_STIFF = 4.0  # times as much curvature along the residual as across it
-_NOTHING = 1e-9
-_MOST = 1000  # stiff rows: the correction solves a system of that size
 _SHRINK = 0.3  # of sigma
 _SIZE = 0.05  # of the typical residual: the first sigma
-_EASY, _ROUGH, _FINE = 3, 0.1, 0.01  # residuals of the first linear systems, and others
-_PIVOT = 1e-3  # rows' worth of curvature for an intercept without any
-_MOST_PRODUCTS = 100  # for one linear system
+_LEAST = 1e-300  # of a number that is divided by
+
+
+class Curvature(NamedTuple):
+    """Derivative ``across (I - u u^T) + along u u^T`` of the dual point of each row."""
+
+    unit: NDArray  # (d, n), u
+    across: NDArray
+    along: NDArray
 
 
 @dataclass(frozen=True, kw_only=True)
-class RadialProblem(Problem):
-    """Minimize ``sum_i s_i phi(|Y_i - (Z W)_i t - b|) / n + (alpha / 2) |W|^2``.
+class RadialProblem(NewtonProblem):
+    """Minimize ``sum_i s_i phi(|Y_i - (Z W T)_i - b|) / n + (alpha / 2) |W|^2``.
 
-    t scales the outputs, one by one; those after the last entry of t have b only.
+    phi is known by its conjugate, gam |a|^2 / 2 + eps |a| for |a| <= hi. Its dual point
+    at residual r, smoothed by sigma around c, has the direction of v = r + sigma c and
+    the length ``min(max(|v| - eps, 0) / (gam + sigma), hi)``. T is diagonal.
     """
 
-    row_arrays: ClassVar[tuple[str, ...]] = ("Y", "weights")
+    @cached_property
+    def numbers(self) -> ELQ:
+        """The numbers of the conjugate."""
+        assert self.loss is not None
+        return self.loss.linear_quadratic()
 
-    Y: NDArray
-    numbers: ELQ
-    t: NDArray
+    def _lengths(self, size: NDArray, sigma: float) -> tuple[NDArray, NDArray, NDArray]:
+        """Return the length of the dual point, and the curvatures across and along."""
+        gam, eps, _, hi = self.numbers
+        inverse = 1.0 / max(gam + sigma, _LEAST)
+        length = np.minimum(np.maximum(size - eps, 0.0) * inverse, hi)
+        along = np.where((size >= eps) & (length < hi), inverse, 0.0)
+        # the limit at a zero residual is a multiple of the identity
+        return length, np.divide(length, size, out=along.copy(), where=size > 0), along
 
-    @property
-    def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """Shapes of the coefficients, the intercept and the dual point."""
-        return (self.rank, len(self.t)), self.Y.shape[1:], self.Y.shape
+    def point(
+        self, res: NDArray, center: NDArray, sigma: float
+    ) -> tuple[NDArray, Curvature, NDArray, float]:
+        """Return what a `RowPoint` has, with a total for each output."""
+        v = res + sigma * center
+        size = _norms(v)
+        length, *curvatures = self._lengths(size, sigma)
+        unit = np.divide(v, size, out=v, where=size > 0)
+        a = length * unit
+        return a, Curvature(unit, *curvatures), a @ self.weights, self.young(res, a)
 
-    @property
-    def radial_numbers(self) -> tuple[float, float, float]:
-        """The numbers gam, eps and hi of the conjugate."""
-        return self.numbers.gam, self.numbers.eps, self.numbers.hi
+    def slopes(
+        self, t: float, res: NDArray, move: NDArray, center: NDArray, sigma: float
+    ) -> tuple[float, float]:
+        """Return two derivatives of the smoothed loss sum at ``res - t move``."""
+        v = res - t * move + sigma * center
+        size, inner = _norms(v), _products(v, move)
+        _, across, along = self._lengths(size, sigma)
+        part = np.square(inner / np.maximum(size, _LEAST))
+        second = across * (_products(move, move) - part) + along * part
+        return -float(self.weights @ (across * inner)), float(self.weights @ second)
 
-    def predict(self, W: NDArray, b: NDArray) -> NDArray:
-        """Return ``Z W t + b``, of shape (n, d)."""
-        if not W.any():
-            return np.tile(b, (len(self.Y), 1))
-        scaled = np.zeros((self.rank, len(b)))
-        scaled[:, : len(self.t)] = W * self.t
-        out = self.design.mv(scaled)
-        if b.any():
-            out += b
-        return out
+    def mass(self, curvature: Curvature) -> NDArray:
+        """Return the least curvature of the loss sum for each intercept."""
+        return np.full(len(self.mix), self.weights @ curvature.across)
 
-    def transposed(self, A: NDArray) -> NDArray:
-        """Return ``Z^T A`` scaled by t, the adjoint of `predict` in W."""
-        return self.design.rmv(A)[:, : len(self.t)] * self.t
+    def curved(self, curvature: Curvature, move: NDArray) -> NDArray:
+        """Return the changes of s a with those of the predictions."""
+        unit, across, along = curvature
+        stretch = (along - across) * _products(unit, move)
+        return self.weights * (across * move + stretch * unit)
+
+    def values(self, res: NDArray) -> NDArray:
+        """Return the loss of each row."""
+        return self.numbers.value(_norms(res))
+
+    def young(self, res: NDArray, a: NDArray) -> float:
+        """Return the weighted sum of the Fenchel-Young terms.
+
+        That of the lengths is exactly 0 if a is the slope, and ``|r| |a| - r . a`` is a
+        sum of squares.
+        """
+        (gam, eps, _, _), size, length = self.numbers, _norms(res), _norms(a)
+        top = self._lengths(size, 0.0)[0]
+        terms = (top - length) * (size - 0.5 * gam * (top + length) - eps)
+        ratio = np.divide(size, length, out=np.zeros_like(size), where=length > 0)
+        stretch = np.sqrt(ratio)
+        off = stretch * a - res / np.where(stretch > 0, stretch, np.inf)
+        return float(self.weights @ (terms + 0.5 * _products(off, off)))
 
     def bounded(self, a: NDArray) -> NDArray:
         """Return `a` with its rows cut to the bound on their length."""
-        size = np.sqrt(np.einsum("ij,ij->i", a, a))
-        return a * np.minimum(1.0, self.numbers.hi / np.maximum(size, 1e-300))[:, None]
-
-    def residual(self, coef: NDArray, intercept: NDArray) -> NDArray:
-        """Return ``Y - Z W t - b``."""
-        return self.Y - self.predict(coef, intercept)
+        return a * np.minimum(1.0, self.numbers.hi / np.maximum(_norms(a), _LEAST))
 
     def sizes(self, res: NDArray) -> NDArray:
         """Return the norms of the residuals of the rows of positive weight."""
-        return np.linalg.norm(res[self.weights > 0], axis=1)
-
-    def best_constant(self) -> Any:
-        """Return the medians of the outputs."""
-        return self.target_quantile(self.Y, 0.5)
-
-    def certify(
-        self,
-        W: NDArray,
-        b: NDArray,
-        res: NDArray,
-        a: NDArray,
-        between: NDArray,
-        gradient: NDArray,
-    ) -> Certificate:
-        """Return the certificate of (W, b) and a.
-
-        `between` marks the rows between kinks, and `gradient` is ``Z^T (s a)``, scaled
-        by t.
-        """
-        imbalance = np.zeros(len(b))
-        if self.fit_intercept:
-            a, gradient = self._balanced(a, between, gradient)
-            imbalance = self.weights @ a
-        rho = self.alpha * W - gradient / self.n
-        young = jit.radial_young(res, self.weights, a, *self.radial_numbers)
-        young += float(np.abs(b * imbalance).sum())
-        losses = self.numbers.value(np.sqrt(np.einsum("ij,ij->i", res, res)))
-        return self.certificate(W, b, a.copy(), rho, losses, young)
+        return _norms(res[:, self.weights > 0])
 
     def _balanced(
-        self, a: NDArray, between: NDArray, gradient: NDArray
+        self, a: NDArray, gradient: NDArray, rate: Curvature | None
     ) -> tuple[NDArray, NDArray]:
-        """Return `a` with a weighted sum of zero, and what ``Z^T (s a)`` becomes.
+        """Return `a` with a weighted sum of zero, and what ``Z^T (s a)^T`` becomes.
 
         It is shifted, and then shrunk if that broke a bound.
         """
-        weights, hi = self.weights, self.numbers.hi
-        total, room = weights @ a, weights @ between
+        weights, hi, total = self.weights, self.numbers.hi, a @ self.weights
         if not total.any():
             return a, gradient
-        rate, mass = np.ones(len(a)), weights.sum()
-        if room > 0 and np.linalg.norm(total) <= _SLIGHT * hi * room:
-            rate, mass = between, room
-        shift = total / mass
-        a = a - rate[:, None] * shift
-        k = len(self.t)
-        gradient = gradient - np.outer(
-            self.design.rmv(weights * rate), shift[:k] * self.t
-        )
-        longest = float(np.sqrt(np.einsum("ij,ij->i", a, a).max()))
+        moving = np.ones(len(weights))
+        if rate is not None:
+            between = (rate.along > 0).astype(float)
+            if np.linalg.norm(total) < _SLIGHT * hi * (weights @ between):
+                moving = between
+        shift = total / (weights @ moving)
+        a = a - np.outer(shift, moving)
+        gradient = gradient - np.outer(self.design.rmv(weights * moving), shift)
+        longest = float(_norms(a).max())
         shrink = hi / longest if longest > hi else 1.0
         return shrink * a, shrink * gradient
 
 
-class KroneckerInverse:
-    """Approximate inverse, applied by `solve` to a right side (W part, b part).
-
-    An intercept has no penalty: `lift` is what to add to its curvature, `pivot` if no
-    row has any.
-    """
-
-    def __init__(
-        self,
-        problem: RadialProblem,
-        unit: NDArray,
-        across: NDArray,
-        along: NDArray,
-        pivot: float,
-    ) -> None:
-        p, d = problem, unit.shape[1]
-        self.problem = p
-        curvature = ((d - 1) * across + along) / d
-        stiff = np.flatnonzero((along > _STIFF * across) & (p.weights > 0))
-        if d == 1 or len(stiff) > _MOST:
-            stiff = stiff[:0]
-        curvature[stiff] = across[stiff]
-        weights = p.weights * curvature / p.n
-        mass = float(weights.sum())
-        self.lift = pivot if mass <= _NOTHING * pivot else 0.0
-        self.mass = mass + self.lift
-        self._set_base(weights)
-        self.stiff = len(stiff)
-        if self.stiff:
-            self.unit = unit[stiff]
-            self.rows = p.design.gather(stiff)
-            self._set_correction(p.n / (p.weights * (along - across))[stiff])
-
-    def _set_base(self, weights: NDArray) -> None:
-        p = self.problem
-        gram = p.design.gram(None, weights, exact=False)
-        self.mean = np.zeros(p.rank)
-        if p.fit_intercept:
-            self.mean = p.design.rmv(weights) / self.mass
-            gram -= self.mass * np.outer(self.mean, self.mean)
-        values, self.vectors = np.linalg.eigh(gram)
-        self.values = np.maximum(values, 0.0)
-        self.inverse = 1.0 / (self.values[:, None] * p.t**2 + p.alpha)
-
-    def _set_correction(self, compliance: NDArray) -> None:
-        p, rows = self.problem, self.rows
-        Z = rows.mv(self.vectors) - self.mean @ self.vectors
-        inner = np.diag(compliance)
-        for t in np.unique(p.t):  # outputs of one scale share a product
-            same = np.flatnonzero(p.t == t)
-            U = self.unit[:, same]
-            inner += (U @ U.T) * ((Z * (t**2 * self.inverse[:, same[0]])) @ Z.T)
-        if p.fit_intercept:
-            inner += self.unit @ self.unit.T / self.mass
-        self.factor = cho_factor(inner, overwrite_a=True, check_finite=False)
-
-    def solve(self, G: NDArray, g: NDArray) -> tuple[NDArray, NDArray]:
-        """Return the approximate solution (W, b) for the right side (G, g)."""
-        W, b = self._base(G, g)
-        if not self.stiff:
-            return W, b
-        p, k = self.problem, len(self.problem.t)
-        along = np.einsum("ij,ij->i", self.unit[:, :k], self.rows.mv(W * p.t))
-        if p.fit_intercept:
-            along += self.unit @ b
-        weighted = (
-            cho_solve(self.factor, along, check_finite=False)[:, None] * self.unit
-        )
-        W_off, b_off = self._base(
-            self.rows.rmv(weighted)[:, :k] * p.t, weighted.sum(axis=0)
-        )
-        return W - W_off, b - b_off
-
-    def _base(self, G: NDArray, g: NDArray) -> tuple[NDArray, NDArray]:
-        t, k = self.problem.t, len(self.problem.t)
-        if self.problem.fit_intercept:
-            G = G - np.outer(self.mean, t * g[:k])
-        W = self.vectors @ ((self.vectors.T @ G) * self.inverse)
-        if not self.problem.fit_intercept:
-            return W, np.zeros_like(g)
-        b = g / self.mass
-        b[:k] -= t * (self.mean @ W)
-        return W, b
+def _products(A: NDArray, B: NDArray) -> NDArray:
+    """Return the inner products of the columns."""
+    return np.einsum("ji,ji->i", A, B)
 
 
-class RadialSearch(CertifiedSearch[RadialProblem]):
-    """The search for losses of the norm; arrays over the rows are (n, d).
+def _norms(A: NDArray) -> NDArray:
+    return np.sqrt(_products(A, A))
 
-    Attributes
-    ----------
-    center : ndarray of shape (n, d)
-        Dual point around which the loss is smoothed.
-    a, unit : ndarray of shape (n, d)
-        Dual point, and the direction of its rows.
-    across, along : ndarray of shape (n,)
-        Curvature of the smoothed loss across and along that direction.
-    young : float
-        Sum of the weighted Fenchel-Young terms.
-    gradient : ndarray
-        ``Z^T (s a)`` scaled by t, in the shape of `coef`.
-    rho : ndarray
-        Gradient of the smoothed objective, flat, that of the intercept last.
-    inverse : KroneckerInverse or None
-        The preconditioner.
-    products : int
-        Products in the last call of conjugate gradients.
-    move : ndarray of shape (n, d)
-        Change of the predictions along the last direction.
-    """
 
+def separable_inverse(problem: RadialProblem, curvature: Curvature) -> Inverse:
+    """Return the inverse of the Newton matrix with one curvature for each row."""
+    p, (unit, across, along) = problem, curvature
+    d, (k, _) = len(unit), p.T.shape
+    weights = p.weights * ((d - 1) * across + along) / (d * p.n)
+    mass, t = max(float(weights.sum()), _LEAST), np.diagonal(p.T)
+    gram, mean = p.design.gram(None, weights, exact=False), np.zeros(p.rank)
+    if p.fit_intercept:
+        mean = p.design.rmv(weights) / mass
+        gram -= mass * np.outer(mean, mean)
+    values, vectors = np.linalg.eigh(gram)
+    inverse = 1.0 / (np.maximum(values, 0.0)[:, None] * t**2 + p.alpha)
+
+    def solve(flat: NDArray) -> NDArray:
+        G, g = p.split(flat)
+        W = vectors @ ((vectors.T @ (G - np.outer(mean, t * g[:k]))) * inverse)
+        b = g / mass
+        b[:k] -= t * (mean @ W)
+        return p.flat(W, b)
+
+    return solve
+
+
+class RadialSearch(SmoothSearch):
+    """The search for losses of the norm."""
+
+    problem: RadialProblem
     patience: ClassVar[int] = 12
+    most_products: ClassVar[int] = 100
 
     def _begin(self, state: State) -> Certificate:
-        p, (n, d) = self.problem, self.problem.Y.shape
-        self.center = np.zeros((n, d))
-        if state.dual is not None:
-            self.center = p.bounded(state.dual)
-        self.sigma = self._first_sigma(state)
-        self.a, self.unit = np.empty((n, d)), np.empty((n, d))
-        self.across, self.along = np.empty(n), np.empty(n)
-        self.inverse: KroneckerInverse | None = None
-        self.products = 0
+        p, start = self.problem, state.dual
+        self.is_stale, self.center = True, np.zeros_like(self.res)
+        if start is not None:
+            self.center = p.bounded(np.ascontiguousarray(start.T))
+        if p.numbers.gam == 0:
+            first = max(_SIZE * p.spread(self.res), _LEAST)
+            self.sigma = first if state.sigma is None else state.sigma
         self._evaluate()
-        if state.dual is None:
+        if start is None:
             return self._point_certificate()
-        gradient = p.transposed(p.weights[:, None] * self.center)
-        point = self.coef, self.intercept, self.res, self.center
-        return p.certify(*point, np.zeros(n), gradient)
+        return p.certify(self.coef, self.intercept, self.res, self.center)
 
-    def _first_sigma(self, state: State) -> float:
-        if self.problem.numbers.gam > 0:
-            return 0.0
-        if state.sigma is not None:
-            return state.sigma
-        return max(_SIZE * self.problem.spread(self.res), 1e-300)
-
-    def _evaluate(self) -> bool:
-        p = self.problem
-        self.young = jit.radial_point(
-            self.res, p.weights, self.center, *p.radial_numbers, self.sigma,
-            self.a, self.unit, self.across, self.along,
-        )  # fmt: skip
-        weighted = p.weights[:, None] * self.a
-        self.gradient = p.transposed(weighted)
-        rho = p.alpha * self.coef - self.gradient / p.n
-        self.rho = p.flat(rho, -weighted.sum(axis=0) / p.n)
-        return True
-
-    def _gradient(self) -> NDArray:
-        return self.rho
-
-    def _gap_parts(self, rho: NDArray) -> tuple[float, float]:
-        p, (rho_W, rho_b) = self.problem, self.problem.split(rho)
-        error = float(np.vdot(rho_W, rho_W)) / (2 * p.alpha)
-        if p.fit_intercept:
-            free = max(float(p.weights @ self.across) / p.n, 1e-300)
-            error += float(rho_b @ rho_b) / (2 * free)
-        return error, self.young / p.n
-
-    def _direction(self, rho: NDArray) -> NDArray:
-        p, inverse = self.problem, self._preconditioner()
-        accuracy = _ROUGH if self.steps < _EASY else _FINE
-        step, self.move, self.products = conjugate_gradients(
-            lambda flat: self._newton_product(flat, inverse.lift),
-            lambda flat: p.flat(*inverse.solve(*p.split(flat))),
-            -rho, accuracy, _MOST_PRODUCTS,
-        )  # fmt: skip
-        return step
-
-    def _preconditioner(self) -> KroneckerInverse:
-        """Return the preconditioner, the last one as long as it serves."""
-        changing = self.sigma > 0 or self.steps < 2 or self.products > 2
-        if self.inverse is None or changing:
-            p = self.problem
-            pivot = _PIVOT / (p.n * (p.numbers.gam + self.sigma))
-            self.inverse = KroneckerInverse(
-                p, self.unit, self.across, self.along, pivot
-            )
-        return self.inverse
-
-    def _newton_product(self, flat: NDArray, lift: float) -> tuple[NDArray, NDArray]:
-        p, (P, q) = self.problem, self.problem.split(flat)
-        forward = p.predict(P, q)
-        weighted = np.empty_like(forward)
-        across, along = p.weights * self.across, p.weights * self.along
-        jit.times_curvature(forward, self.unit, across, along, weighted)
-        back = weighted.sum(axis=0) / p.n + lift * q
-        return p.flat(p.transposed(weighted) / p.n + p.alpha * P, back), forward
-
-    def _advance(self, direction: NDArray, slope: float) -> bool:
-        p, (D, shift) = self.problem, self.problem.split(direction)
-
-        def slopes(t: float) -> tuple[float, float]:
-            return jit.radial_slope(
-                t, self.res, self.move, p.weights, self.center, *p.radial_numbers,
-                self.sigma,
-            )  # fmt: skip
-
-        t = self._step_length(slopes, D, slope)
-        self.coef = self.coef + t * D
-        self.intercept = self.intercept + t * shift
-        self.res = self.res - t * self.move
-        return t > 0
-
-    def _step_certificate(self) -> Certificate | None:
-        return None if self.sigma > 0 else self._point_certificate()
-
-    def _point_certificate(self) -> Certificate:
-        between = (self.along > 0).astype(float)
-        point = self.coef, self.intercept, self.res, self.a
-        return self.problem.certify(*point, between, self.gradient)
-
-    def _certify(self) -> Certificate:
-        self.res = self.problem.residual(self.coef, self.intercept)
-        return self._point_certificate()
-
-    def _has_stalled(self, before: int, settled: bool) -> bool:
-        stuck = self.sigma == 0 and self.steps == before and not settled
-        return stuck or super()._has_stalled(before, settled)
+    def _preconditioner(self) -> Inverse:
+        return separable_inverse(self.problem, self.curvature)
 
     def _next_round(self, settled: bool) -> None:
-        if self.sigma > 0 and settled:
-            self.center = self.a.copy()
-            self.sigma *= _SHRINK
-        else:
-            self.sigma *= 2.0
-        self._evaluate()
+        if self.sigma > 0:
+            if settled:
+                self.center, self.sigma = self.a, _SHRINK * self.sigma
+            else:
+                self.sigma *= 2.0
+            self._evaluate()
 
     def _state(self) -> State:
         best = self.best
-        return State(best.coef, best.intercept, best.dual, self.sigma or None)
+        return State(best.coef, best.intercept, best.dual.T, self.sigma or None)
 
 
 def solve_radial(
@@ -472,11 +309,12 @@ def solve_radial(
     Y = checks.targets("Y", Y, (n, d))
     # T = left diag(t) turn: with outputs turned by `turn` the factor is diagonal
     left, t, turn = np.linalg.svd(T)
-    left = left[:, : len(t)]
-    numbers = loss.linear_quadratic()
+    left, diagonal = left[:, : len(t)], np.diag(t) @ np.eye(len(t), d)
+    y = np.ascontiguousarray(turn @ Y.T)
     problem = RadialProblem.of(
-        design, alpha, sample_weight, fit_intercept, Y=Y @ turn.T, numbers=numbers, t=t
-    )
+        design, alpha, sample_weight, fit_intercept, y=y, loss=loss, T=diagonal,
+        losses=row_loss(loss, y.ravel()),
+    )  # fmt: skip
     if state is not None:
         checks.state(state, (design.shape[1], len(T)), (d,), (n, d))
         state = _turned(state, left, turn)
@@ -484,10 +322,7 @@ def solve_radial(
     assert solution.state is not None  # a search ends with a state and a dual point
     last = _turned(solution.state, left.T, turn.T)
     return solution._replace(
-        coef=last.coef,
-        intercept=last.intercept,
-        dual=np.asarray(solution.dual) @ turn,
-        state=last,
+        coef=last.coef, intercept=last.intercept, dual=last.dual, state=last
     )
 
 

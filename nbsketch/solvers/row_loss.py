@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import kl_div
+from scipy.special import expit, kl_div
 
 from nbsketch._jit import losses as jit
 from nbsketch.losses import ELQ, GammaLoss, LogisticLoss, Loss, PoissonLoss
@@ -145,73 +145,34 @@ class RowLoss:
             yield rows, lo, hi, self.gam, self.eps
 
 
-class LogisticRows(RowLoss):
-    """The logistic loss, whose conjugate is an entropy; it needs no smoothing."""
-
-    has_kinks: ClassVar[bool] = False
-    numbers: ClassVar[ELQ] = ELQ(1.0, 0.0, 0.0, 1.0)
-
-    @cached_property
-    def labels(self) -> NDArray:
-        """The labels -1 and 1: one bound is 0, the other one the label."""
-        return self.lo + self.hi
-
-    def point(
-        self, res: NDArray, weights: NDArray, center: NDArray, sigma: float
-    ) -> RowPoint:
-        """Return the dual point y p and the curvature p (1 - p)."""
-        a, curvature = np.empty_like(res), np.empty_like(res)
-        jit.logistic_point(res, self.labels, a, curvature)
-        return RowPoint(a, curvature, float(weights @ a), 0.0)
-
-    def slopes(
-        self,
-        t: float,
-        res: NDArray,
-        move: NDArray,
-        weights: NDArray,
-        center: NDArray,
-        sigma: float,
-    ) -> tuple[float, float]:
-        """Return two derivatives of the loss sum at ``res - t move``."""
-        return jit.logistic_slope(t, res, move, self.labels, weights)
-
-    def values(self, res: NDArray) -> NDArray:
-        """Return the loss of each row."""
-        return np.logaddexp(0.0, -self.labels * (self.labels - res))
-
-    def young(self, res: NDArray, weights: NDArray, a: NDArray) -> float:
-        """Return the weighted sum of the Fenchel-Young terms."""
-        error = self.labels * self.point(res, weights, a, 0.0).a
-        shifted = self.labels * a
-        terms = kl_div(shifted, error) + kl_div(1 - shifted, 1 - error)
-        return float(weights @ terms)
-
-
 class DevianceRows(RowLoss):
-    """Half deviances ``t log(t / m) - t + m`` of a positive m = exp(sign (r - r0)).
+    """Half deviances ``t log(t / m) - t + m`` of a positive m; they need no smoothing.
 
-    The dual point is ``sign (m - t)``, the curvature m; Fenchel-Young terms are
-    divergences of the same form.
+    The dual point is ``sign (m - t)``, the curvature m = exp(sign (r - r0)) unless a
+    subclass says otherwise; Fenchel-Young terms are divergences of the same form.
 
     Attributes
     ----------
-    sign : float
-        Class attribute: direction in which m grows with the residual.
+    sign : float or ndarray of shape (n,)
+        Direction in which m grows with the residual.
     """
 
     has_kinks: ClassVar[bool] = False
     numbers: ClassVar[ELQ]
-    sign: ClassVar[float]
+    sign: Any
 
     @property
     @abstractmethod
-    def goals(self) -> NDArray:
+    def goals(self) -> Any:
         """The numbers t, at which the losses vanish."""
 
     @abstractmethod
     def means(self, res: NDArray) -> NDArray:
         """Return the numbers m."""
+
+    def curvatures(self, means: NDArray) -> NDArray:
+        """Return the curvatures at numbers m."""
+        return means
 
     def point(
         self, res: NDArray, weights: NDArray, center: NDArray, sigma: float
@@ -219,7 +180,7 @@ class DevianceRows(RowLoss):
         """Return the dual point and the curvature."""
         means = self.means(res)
         a = self.sign * (means - self.goals)
-        return RowPoint(a, means, float(weights @ a), 0.0)
+        return RowPoint(a, self.curvatures(means), float(weights @ a), 0.0)
 
     def slopes(
         self,
@@ -232,8 +193,8 @@ class DevianceRows(RowLoss):
     ) -> tuple[float, float]:
         """Return two derivatives of the loss sum at ``res - t move``."""
         means, change = self.means(res - t * move), weights * move
-        first = -self.sign * float(change @ (means - self.goals))
-        return first, float((change * move) @ means)
+        first = -float(change @ (self.sign * (means - self.goals)))
+        return first, float((change * move) @ self.curvatures(means))
 
     def values(self, res: NDArray) -> NDArray:
         """Return the loss of each row."""
@@ -244,11 +205,40 @@ class DevianceRows(RowLoss):
         return float(weights @ kl_div(self.goals + self.sign * a, self.means(res)))
 
 
+class LogisticRows(DevianceRows):
+    """The logistic loss, m being the probability of the other class."""
+
+    numbers: ClassVar[ELQ] = ELQ(1.0, 0.0, 0.0, 1.0)
+    goals: ClassVar[float] = 0.0
+
+    @cached_property
+    def sign(self) -> NDArray:
+        """The labels -1 and 1: one bound is 0, the other one the label."""
+        return self.lo + self.hi
+
+    def means(self, res: NDArray) -> NDArray:
+        """Return the probabilities ``1 / (1 + exp(y f))``, of the label y = sign."""
+        return expit(self.sign * res - 1.0)
+
+    def curvatures(self, means: NDArray) -> NDArray:
+        """Return the curvatures m (1 - m)."""
+        return means * (1.0 - means)
+
+    def values(self, res: NDArray) -> NDArray:
+        """Return the loss of each row."""
+        return np.logaddexp(0.0, self.sign * res - 1.0)
+
+    def young(self, res: NDArray, weights: NDArray, a: NDArray) -> float:
+        """Return the weighted sum of the Fenchel-Young terms, of both classes."""
+        same = kl_div(1.0 - self.sign * a, 1.0 - self.means(res))
+        return super().young(res, weights, a) + float(weights @ same)
+
+
 class PoissonRows(DevianceRows):
     """The Poisson loss; its targets, the upper bounds, are linked to log(y + 1/2)."""
 
     numbers: ClassVar[ELQ] = ELQ(1.0, 0.0, -np.inf, np.inf)
-    sign: ClassVar[float] = -1.0
+    sign = -1.0
 
     @property
     def goals(self) -> NDArray:
@@ -264,7 +254,7 @@ class GammaRows(DevianceRows):
     """The gamma loss, of ratios m of targets and means."""
 
     numbers: ClassVar[ELQ] = ELQ(1.0, 0.0, -1.0, np.inf)
-    sign: ClassVar[float] = 1.0
+    sign = 1.0
 
     @property
     def goals(self) -> NDArray:

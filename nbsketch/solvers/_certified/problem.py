@@ -71,14 +71,15 @@ class Certificate(NamedTuple):
         return whole / self.scale if self.scale > 0 else np.inf
 
 
-def typical_loss(losses: NDArray, weights: NDArray, n: float) -> float:
-    """Return the weighted mean loss with outlying losses cut down.
+def loss_sums(losses: NDArray, weights: NDArray) -> tuple[float, float]:
+    """Return the weighted sums of losses, and of losses with outlying ones cut down.
 
     A gap relative to an objective made of outliers would be loose for all other rows.
     """
     sample = np.s_[:: max(1, len(losses) // _SAMPLED)]
     positive = losses[sample][(losses[sample] > 0) & (weights[sample] > 0)]
-    return float(weights @ np.minimum(losses, typical_limit(positive))) / n
+    typical = np.minimum(losses, typical_limit(positive))
+    return float(weights @ losses), float(weights @ typical)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,9 +153,10 @@ class Problem(ABC):
         self,
         coef: NDArray,
         intercept: Any,
-        dual: NDArray,
+        dual: Any,
         rho: NDArray,
-        losses: NDArray,
+        loss: float,
+        typical: float,
         young: float,
     ) -> Certificate:
         """Return the certificate of a primal and a dual point.
@@ -165,17 +167,16 @@ class Problem(ABC):
             The two points; they are kept, so nobody may change them.
         rho : ndarray
             ``alpha w - Z^T (s a) / n``, in the shape of `coef`.
-        losses : ndarray of shape (n,)
-            Loss of each row.
+        loss, typical : float
+            What `loss_sums` returns.
         young : float
             Sum of the weighted Fenchel-Young terms. Add to it
             ``|b . sum_i s_i a_i|``, what rounding leaves of the balance.
         """
         n, penalty = self.n, self.alpha / 2 * float(np.vdot(coef, coef))
-        objective = float(self.weights @ losses) / n + penalty
         gap = young / n + float(np.vdot(rho, rho)) / (2 * self.alpha)
-        scale = typical_loss(losses, self.weights, n) + penalty
-        return Certificate(coef, intercept, dual, objective, gap, scale)
+        point = coef, intercept, dual
+        return Certificate(*point, loss / n + penalty, gap, typical / n + penalty)
 
     def spread(self, res: NDArray) -> float:
         """Return the mean size of the nonzero residuals, outlying ones cut down."""

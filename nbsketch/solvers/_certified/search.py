@@ -216,13 +216,10 @@ class CertifiedSearch(Search[ProblemT]):
         multiple of the gap that smoothing leaves.
     patience : int
         Class attribute: rounds without progress before the search gives up.
-    tightens : bool
-        Class attribute: whether `share` is adapted.
     """
 
     inexact: ClassVar[float] = 1.0
     patience: ClassVar[int] = 20
-    tightens: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -361,8 +358,7 @@ class CertifiedSearch(Search[ProblemT]):
         """Certify the end of a round and keep the best certificate."""
         certificate = self._certify()
         self._call_back(certificate)
-        if self.tightens:
-            self._tighten(certificate)
+        self._tighten(certificate)
         self.idle = 0 if certificate.gap < 0.9 * self.best.gap else self.idle + 1
         if certificate.gap < self.best.gap:
             self.best = certificate

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch.solvers._certified.problem import Certificate, balance, typical_loss
+from nbsketch.solvers._certified.problem import Certificate, balance, loss_sums
 from nbsketch.solvers.row_loss import RowLoss
 
 # Rows with a smaller curvature count as linear.
@@ -141,7 +141,7 @@ class DualProblem:
         young += float(np.abs(b * unbalanced).sum())
         penalty = self.alpha / 2 * float(c @ fitted)
         above = np.where(losses > _NOTHING * losses.max(), losses, 0.0)
-        scale = typical_loss(above, self.weights, self.n) + penalty
+        scale = loss_sums(above, self.weights)[1] / self.n + penalty
         objective = float(self.weights @ losses) / self.n + penalty
         noise = self._noise(res, a, losses, error)
         return Certificate(c, b, a, objective, young / self.n, scale, noise)

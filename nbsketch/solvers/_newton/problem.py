@@ -6,14 +6,14 @@ are what a row loss takes, with one pair of bounds per entry. A scalar loss is m
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch.losses import Loss
 from nbsketch.solvers._certified import checks
-from nbsketch.solvers._certified.problem import Certificate, Problem, balance
+from nbsketch.solvers._certified.problem import Certificate, Problem, balance, loss_sums
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.row_loss import RowLoss, row_loss
 
@@ -109,6 +109,26 @@ class NewtonProblem(Problem):
         res[: len(self.mix)] += self.y
         return res
 
+    def slopes(
+        self, t: float, res: NDArray, move: NDArray, center: NDArray, sigma: float
+    ) -> tuple[float, float]:
+        """Return two derivatives of the smoothed loss sum at ``res - t move``."""
+        args = move.ravel(), self.entry_weights, center.ravel(), sigma
+        return self.losses.slopes(t, res.ravel(), *args)
+
+    def mass(self, curvature: Any) -> NDArray:
+        """Return the curvature of the loss sum for each intercept."""
+        return curvature @ self.weights
+
+    def curved(self, curvature: Any, move: NDArray) -> NDArray:
+        """Return the changes of s a with those of the predictions."""
+        return self.weights * curvature * move
+
+    def values(self, res: NDArray) -> NDArray:
+        """Return the loss of each row."""
+        d = len(self.mix)
+        return self.output_losses.values(res[:d].ravel()).reshape(d, -1).sum(axis=0)
+
     def sizes(self, res: NDArray) -> NDArray:
         """Return the absolute residuals of the rows of positive weight."""
         return np.abs(res[: len(self.mix), self.weights > 0])
@@ -137,7 +157,7 @@ class NewtonProblem(Problem):
 
     def point(
         self, res: NDArray, center: NDArray, sigma: float
-    ) -> tuple[NDArray, NDArray, NDArray, float]:
+    ) -> tuple[NDArray, Any, NDArray, float]:
         """Return what a `RowPoint` has, with a total for each term."""
         shape, flat = res.shape, (res.ravel(), self.entry_weights, center.ravel())
         a, inside, total, young = self.losses.point(*flat, sigma)
@@ -167,7 +187,7 @@ class NewtonProblem(Problem):
         res: NDArray,
         a: NDArray,
         gradient: NDArray | None = None,
-        rate: NDArray | None = None,
+        rate: Any = None,
     ) -> Certificate:
         """Return the certificate of (W, b) and a; `gradient` is ``Z^T (s a)^T``.
 
@@ -176,16 +196,16 @@ class NewtonProblem(Problem):
         """
         if gradient is None:
             gradient = self.design.rmv(self.weighted(a).T)
-        imbalance, d = np.zeros(len(b)), len(self.mix)
+        imbalance = np.zeros(len(b))
         if self.fit_intercept:
             a, gradient = self._balanced(a, gradient, rate)
             imbalance = self.mix @ (a @ self.weights)
         if self.ordered:
             b, res = self._uncrossed(b, res)
         young = self.young(res, a) + float(np.abs(b * imbalance).sum())
-        losses = self.output_losses.values(res[:d].ravel()).reshape(d, -1).sum(axis=0)
         rho = self.alpha * W - gradient @ self.mixed_T.T / self.n
-        return self.certificate(W, b, a, rho, losses, young)
+        sums = loss_sums(self.values(res), self.weights)
+        return self.certificate(W, b, a, rho, *sums, young)
 
     def _entries(self, rows: NDArray) -> NDArray:
         """Return the places of the entries of rows."""
@@ -202,7 +222,7 @@ class NewtonProblem(Problem):
         return b + shift, res
 
     def _balanced(
-        self, a: NDArray, gradient: NDArray, rate: NDArray | None
+        self, a: NDArray, gradient: NDArray, rate: Any
     ) -> tuple[NDArray, NDArray]:
         """Return `a` with a weighted sum of zero for every output, and its gradient."""
         d, (lo, hi) = len(self.mix), self.bounds

@@ -22,7 +22,7 @@ from nbsketch.solvers._certified.search import CertifiedSearch
 from nbsketch.solvers._newton.directions import TermGrams, changes_pay
 from nbsketch.solvers._newton.problem import NewtonProblem
 from nbsketch.solvers._newton.search import NewtonSearch
-from nbsketch.solvers._newton.smooth import SmoothSearch
+from nbsketch.solvers._newton.smooth import SmoothSearch, curvature_gram
 from nbsketch.solvers.design import ArrayDesign
 from nbsketch.solvers.row_loss import row_loss, typical_limit
 from nbsketch.solvers.solution import State
@@ -100,8 +100,7 @@ class Part:
 
     def slopes(self, t: float, sigma: float) -> tuple[float, float]:
         """Return two derivatives of the loss sum along the last direction."""
-        p, center = self.problem, self.center[0]
-        return p.losses.slopes(t, self.res[0], self.move[0], p.weights, center, sigma)
+        return self.problem.slopes(t, self.res, self.move, self.center, sigma)
 
     def with_features(self, Z: NDArray) -> NewtonProblem:
         """Return the problem of the rows, with features."""
@@ -151,16 +150,14 @@ def moved(
 
 
 def curvature_sums(Z: NDArray, part: Part) -> tuple:
-    """Return the Gram matrix of the curvatures, its edge and its corner."""
-    design, weights = ArrayDesign._trusted(Z), part.problem.weights * part.rate[0]
-    gram = design.gram(weights=weights, exact=False)
-    return gram, design.rmv(weights), float(weights.sum())
+    """Return the Gram matrix weighted by the curvatures, the intercept last."""
+    return (curvature_gram(part.with_features(Z), part.rate),)
 
 
 def hessian_product(Z: NDArray, part: Part, D: NDArray, shift: NDArray) -> tuple:
     """Return the sums of the curvatures times the predictions of a direction."""
     p = part.with_features(Z)
-    change = p.weights * part.rate * p.predict(D, shift)
+    change = p.curved(part.rate, p.predict(D, shift))
     return p.design.rmv(change.T), change.sum(axis=1)
 
 
@@ -271,12 +268,8 @@ class ResidentSearch(CertifiedSearch[NewtonProblem]):
         )
         rho = p.alpha * self.coef - (gradient + change) / p.n
         young += float(np.abs(self.intercept * totals).sum())
-        penalty = p.alpha / 2 * float(np.vdot(self.coef, self.coef))
-        gap = young / p.n + float(np.vdot(rho, rho)) / (2 * p.alpha)
-        return Certificate(
-            self.coef, self.intercept, HeldRows(dual, (1, design.shape[0])),
-            loss / p.n + penalty, gap, capped / p.n + penalty,
-        )  # fmt: skip
+        point = self.coef, self.intercept, HeldRows(dual, (1, design.shape[0]))
+        return p.certificate(*point, rho, loss, capped, young)
 
     def _balance(self) -> Shift:
         """Return the shift that makes the weighted sum of the dual point zero."""
@@ -382,8 +375,8 @@ class ResidentSmoothSearch(ResidentSearch, SmoothSearch):
         self._set_gradient(gradient, totals, curvature)
         return True
 
-    def _curvature_sums(self) -> tuple:
-        return self.problem.design.sums(curvature_sums, self.parts)
+    def _curvature_gram(self) -> NDArray:
+        return self.problem.design.sums(curvature_sums, self.parts)[0]
 
     def _hessian_product(self, direction: NDArray) -> tuple[NDArray, NDArray]:
         p, (D, shift) = self.problem, self.problem.split(direction)
@@ -391,8 +384,8 @@ class ResidentSmoothSearch(ResidentSearch, SmoothSearch):
         nothing = np.zeros(1)  # the move stays with the blocks
         return p.flat(gradient / p.n + p.alpha * D, total / p.n), nothing
 
-    def _step_certificate(self) -> Certificate:
+    def _point_certificate(self) -> Certificate:
         return self._certificate(self.gradient)
 
     def _certify(self) -> Certificate:
-        return self._step_certificate()
+        return self._point_certificate()

@@ -131,11 +131,16 @@ class ActiveRows:
 
 
 _SMOOTH = 5.0  # times the gam of a smooth loss: a smaller sigma would not help it
+# First sigma over the mean residual, the same from a dual point nearby, both for slopes
+# of about one; and the factor on sigma after a round.
+_COLD, _WARM, _SHRINK = 0.3, 0.05, 0.4
 _STALLED = 3  # rounds of a smooth loss without progress
 
 
 class NewtonSearch(CertifiedSearch[NewtonProblem]):
-    """The search for linear-quadratic losses of one output.
+    """The search for linear-quadratic losses.
+
+    Many easy rounds, solved loosely, take fewer Newton steps than few hard ones.
 
     Attributes
     ----------
@@ -149,16 +154,9 @@ class NewtonSearch(CertifiedSearch[NewtonProblem]):
         All rows as the round began; the active ones as they are now.
     proposed : ndarray of shape (m, n)
         Dual point at the end of the round, the next `center`.
-    cold, warm, shrink : float
-        Class attributes: first sigma over the mean residual, the same from a dual point
-        nearby, both for slopes of about one; and the factor on sigma after a round.
     """
 
-    inexact: ClassVar[float] = 0.1
-    tightens: ClassVar[bool] = False  # a further step is taken instead: see _settled
-    cold: ClassVar[float] = 1.5  # equal residuals must not all hit a bound
-    warm: ClassVar[float] = 0.02
-    shrink: ClassVar[float] = 0.2  # faster than 0.1 can stall
+    inexact: ClassVar[float] = 3.0
 
     def _begin(self, state: State) -> Certificate:
         p = self.problem
@@ -172,12 +170,15 @@ class NewtonSearch(CertifiedSearch[NewtonProblem]):
 
     def _first_certificate(self, state: State) -> Certificate:
         point = self.coef, self.intercept, self.res
-        return self.problem.certify(*point, self.whole.a, self.whole.gradient)
+        if state.dual is None:
+            return self.problem.certify(*point, self.whole.a, self.whole.gradient)
+        # that of the given point itself: a solution stays one
+        return self.problem.certify(*point, self.center)
 
     def _first_sigma(self, state: State) -> float:
         if state.sigma is not None:
             return self._useful(state.sigma)
-        share = self.cold if state.dual is None else self.warm
+        share = _COLD if state.dual is None else _WARM
         sigma = share * self._spread() / self.problem.losses.steepest
         return self._useful(max(sigma, 1e-300))
 
@@ -189,7 +190,7 @@ class NewtonSearch(CertifiedSearch[NewtonProblem]):
         return sigma if sigma > _SMOOTH * self.problem.losses.gam else 0.0
 
     def _smaller(self) -> float:
-        return self._useful(self.shrink * self.sigma)
+        return self._useful(_SHRINK * self.sigma)
 
     def _rounding(self) -> float:
         p = self.problem
@@ -210,11 +211,6 @@ class NewtonSearch(CertifiedSearch[NewtonProblem]):
         p, active = self.problem, self.active
         rho = p.alpha * self.coef - active.gradient @ p.mixed_T.T / p.n
         return p.flat(rho, -p.mix @ active.totals / p.n)
-
-    def _settled(self, rho: NDArray, step: int) -> bool:
-        if not self.tightens and step == 0 and (self.sigma == 0 or self.idle > 0):
-            return False  # the certificate of this point was not good enough
-        return super()._settled(rho, step)
 
     def _gap_parts(self, rho: NDArray) -> tuple[float, float]:
         p, active = self.problem, self.active
@@ -256,10 +252,9 @@ class NewtonSearch(CertifiedSearch[NewtonProblem]):
         p, active, part = self.problem, self.active, self.active.problem
         D, shift = p.split(direction)
         move = part.predict(D, shift)
-        flat = move.ravel(), part.entry_weights, active.center.ravel(), self.sigma
 
         def slopes(t: float) -> tuple[float, float]:
-            return part.losses.slopes(t, active.res.ravel(), *flat)
+            return part.slopes(t, active.res, move, active.center, self.sigma)
 
         inactive = np.vdot(active.inactive_gradient, D @ p.mixed_T)
         inactive += active.inactive_totals @ (shift @ p.mix)
@@ -320,25 +315,3 @@ class NewtonSearch(CertifiedSearch[NewtonProblem]):
             best.coef, best.intercept, best.dual.T, self.sigma or None, gram.matrices,
             gram.inside,
         )  # fmt: skip
-
-
-class CoupledSearch(NewtonSearch):
-    """The search for several outputs, coupled by the factor T.
-
-    A Newton step costs a Cholesky factorization over all outputs, whatever the rows:
-    many easy rounds, solved loosely, take fewer of them than the few hard rounds of a
-    single output.
-    """
-
-    inexact: ClassVar[float] = 3.0
-    tightens: ClassVar[bool] = True
-    cold: ClassVar[float] = 0.3
-    warm: ClassVar[float] = 0.05
-    shrink: ClassVar[float] = 0.4
-
-    def _first_certificate(self, state: State) -> Certificate:
-        if state.dual is None:
-            return super()._first_certificate(state)
-        # that of the given point itself: a solution stays one
-        point = self.coef, self.intercept, self.res, self.center
-        return self.problem.certify(*point)

@@ -5,13 +5,14 @@ be most of the cost, so one of them is kept as the preconditioner of a few conju
 gradient steps, two passes over the features each, until these become too many.
 """
 
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from nbsketch.solvers._certified.problem import Certificate
+from nbsketch.solvers._certified.problem import Certificate, gram_of
 from nbsketch.solvers._certified.search import CertifiedSearch
 from nbsketch.solvers._linear.conjugate_gradients import Inverse, conjugate_gradients
 from nbsketch.solvers._newton.problem import NewtonProblem
@@ -19,20 +20,26 @@ from nbsketch.solvers.solution import State
 
 _FORCING = 0.1  # relative accuracy of a Newton direction
 _FRESH = 3  # conjugate gradient steps per direction while the matrix is good
-_LIMIT = 12
 _STALLED = 4  # steps without progress: rounding rules
 
 
 class SmoothSearch(CertifiedSearch[NewtonProblem]):
     """The search for losses without kinks, such as the logistic one, of one output.
 
+    With sigma > 0 it is that of a subclass for a loss that is smoothed around `center`.
+
     Attributes
     ----------
-    res : ndarray of shape (1, n)
-        Residuals of the current point.
-    a, curvature : ndarray of shape (1, n)
-        Dual point and second derivative of the loss.
-    gradient : ndarray of shape (r, 1)
+    res, center : ndarray of shape (m, n)
+        Residuals of the current point, and the dual point around which a subclass
+        smooths the loss.
+    a : ndarray of shape (m, n)
+        Dual point.
+    curvature : ndarray of shape (m, n)
+        Second derivative of the loss; whatever the problem's `curved` takes.
+    young : float
+        Sum of the weighted Fenchel-Young terms.
+    gradient : ndarray of shape (r, m)
         ``Z^T (s a)^T``.
     rho : ndarray
         Gradient of the objective, that of the intercept last.
@@ -42,30 +49,35 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
         Hessian of the mean loss at an earlier point, None before the first, and the
         product with the inverse of it plus the penalty.
     is_stale : bool
-        Whether `matrix` is due for renewal.
-    move : ndarray of shape (1, n)
+        Whether `inverse` is due for renewal.
+    move : ndarray of shape (m, n)
         Change of the predictions along the last direction.
     stalled, lowest
         Steps without progress, and the lowest `estimate`.
+    most_products : int
+        Class attribute: products for a Newton direction.
     """
 
-    tightens: ClassVar[bool] = False
+    most_products: ClassVar[int] = 12
+    stalled, lowest = 0, np.inf
 
     def _begin(self, state: State) -> Certificate:
         p, gram = self.problem, state.gram
         size = p.rank + p.fit_intercept
         fits = gram is not None and state.inside is None and len(gram) == size
         self.matrix = gram if fits else None
-        self.inverse = None if self.matrix is None else _inverse(self.matrix, p)
-        self.is_stale, self.stalled, self.lowest = False, 0, np.inf
+        self.is_stale, self.center = self.matrix is None, self.res
+        if self.matrix is not None:
+            self.inverse = _inverse(self.matrix, p)
         self._evaluate()
-        return self._step_certificate()
+        return self._point_certificate()
 
     def _evaluate(self) -> bool:
         p = self.problem
-        self.a, self.curvature, totals, _ = p.point(self.res, self.res, 0.0)
+        point = p.point(self.res, self.center, self.sigma)
+        self.a, self.curvature, totals, self.young = point
         gradient = p.design.rmv(p.weighted(self.a).T)
-        self._set_gradient(gradient, totals, self.curvature @ p.weights)
+        self._set_gradient(gradient, totals, p.mass(self.curvature))
         return True
 
     def _set_gradient(
@@ -73,7 +85,7 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
     ) -> None:
         """Set gradients and estimate; the arguments are sums over all rows."""
         p, self.gradient = self.problem, gradient
-        rho, slope = p.alpha * self.coef - gradient / p.n, -totals / p.n
+        rho, slope = p.alpha * self.coef - gradient @ p.T.T / p.n, -totals / p.n
         self.rho = p.flat(rho, slope)
         self.estimate = float(np.vdot(rho, rho)) / (2 * p.alpha)
         if p.fit_intercept:
@@ -83,7 +95,12 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
     def _gradient(self) -> NDArray:
         return self.rho
 
+    def _gap_parts(self, rho: NDArray) -> tuple[float, float]:
+        return self.estimate, self.young / self.problem.n
+
     def _settled(self, rho: NDArray, step: int) -> bool:
+        if self.sigma > 0:
+            return super()._settled(rho, step)
         if step == 0:
             return False  # the certificate of this point was not good enough
         slow = self.estimate >= 0.9 * self.lowest
@@ -93,44 +110,39 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
         return self.stalled >= _STALLED or self.estimate <= 0.9 * self.target
 
     def _direction(self, rho: NDArray) -> NDArray:
-        """Return the Newton direction, with the kept matrix or with a new one."""
-        if self.inverse is None or self.is_stale:
-            self.matrix = self._hessian(*self._curvature_sums())
-            self.inverse = _inverse(self.matrix, self.problem)
+        """Return the Newton direction, with the kept preconditioner or a new one."""
+        if self.is_stale:
+            self.inverse = self._preconditioner()
+        limits = _FORCING, self.most_products
         step, self.move, count = conjugate_gradients(
-            self._hessian_product, self.inverse, -rho, _FORCING, _LIMIT
+            self._hessian_product, self.inverse, -rho, *limits
         )
-        self.is_stale = count > _FRESH
+        self.is_stale = self.sigma > 0 or count > _FRESH
         return step
 
-    def _curvature_sums(self) -> tuple:
-        """Return the Gram matrix of the curvatures, its edge and its corner."""
-        p, weights = self.problem, self.problem.weights * self.curvature[0]
-        gram = p.design.gram(weights=weights, exact=False)
-        return gram, p.design.rmv(weights), float(weights.sum())
-
-    def _hessian(self, gram: NDArray, edge: NDArray, corner: float) -> NDArray:
-        """Return the Hessian of the mean loss from sums, the intercept last."""
-        p = self.problem
+    def _preconditioner(self) -> Inverse:
+        """Return the inverse of the Hessian here."""
+        p, gram = self.problem, self._curvature_gram()
         if p.fit_intercept:
-            column = edge[:, None]
-            last = np.array([[max(corner, 1e-12 * p.n)]])
-            gram = np.block([[gram, column], [column.T, last]])
-        return gram / p.n
+            gram[-1, -1] = max(gram[-1, -1], 1e-12 * p.n)
+        self.matrix = gram / p.n
+        return _inverse(self.matrix, p)
+
+    def _curvature_gram(self) -> NDArray:
+        return curvature_gram(self.problem, self.curvature)
 
     def _hessian_product(self, direction: NDArray) -> tuple[NDArray, NDArray]:
         p, (D, shift) = self.problem, self.problem.split(direction)
         move = p.predict(D, shift)
-        change = p.weights * self.curvature * move
-        image = p.design.rmv(change.T) / p.n + p.alpha * D
+        change = p.curved(self.curvature, move)
+        image = p.design.rmv(change.T) @ p.T.T / p.n + p.alpha * D
         return p.flat(image, change.sum(axis=1) / p.n), move
 
     def _advance(self, direction: NDArray, slope: float) -> bool:
         p, (D, shift) = self.problem, self.problem.split(direction)
-        res, move = self.res.ravel(), self.move.ravel()
 
         def slopes(t: float) -> tuple[float, float]:
-            return p.losses.slopes(t, res, move, p.weights, res, 0.0)
+            return p.slopes(t, self.res, self.move, self.center, self.sigma)
 
         t = self._step_length(slopes, D, slope)
         self.coef = self.coef + t * D
@@ -138,20 +150,25 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
         self.res -= t * self.move
         return t > 0
 
-    def _step_certificate(self) -> Certificate:
+    def _step_certificate(self) -> Certificate | None:
+        return None if self.sigma > 0 else self._point_certificate()
+
+    def _point_certificate(self) -> Certificate:
         point = self.coef, self.intercept, self.res, self.a
         return self.problem.certify(*point, self.gradient, self.curvature)
 
     def _certify(self) -> Certificate:
         """Certify the current point; with fresh sums if it seems to be good enough."""
-        p, certificate = self.problem, self._step_certificate()
+        p, certificate = self.problem, self._point_certificate()
         if self._is_good(certificate):
             self.res = p.residual(self.coef, self.intercept)
             self._evaluate()
-            certificate = self._step_certificate()
+            certificate = self._point_certificate()
         return certificate
 
     def _has_stalled(self, before: int, settled: bool) -> bool:
+        if self.sigma > 0:
+            return super()._has_stalled(before, settled)
         return self.stalled >= _STALLED or self.steps == before
 
     def _next_round(self, settled: bool) -> None:
@@ -159,6 +176,12 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
 
     def _state(self) -> State:
         return State(self.best.coef, self.best.intercept, gram=self.matrix)
+
+
+def curvature_gram(problem: NewtonProblem, curvature: NDArray) -> NDArray:
+    """Return the Gram matrix weighted by curvatures (1, n), the intercept last."""
+    weights = problem.weights * curvature[0]
+    return gram_of(replace(problem, weights=weights, uniform=False), None, False)
 
 
 def _inverse(matrix: NDArray, problem: NewtonProblem) -> Inverse:

@@ -37,7 +37,7 @@ from nbsketch.solvers._linear.conjugate_gradients import (
     as_operator,
     check_columns,
 )
-from nbsketch.solvers._linear.systems import KernelSystem, SketchedSystem
+from nbsketch.solvers._linear.systems import ColumnSystem, KernelSystem, SketchedSystem
 from nbsketch.solvers.solution import Solution, State
 
 # Coefficients with a larger relative gap are worse than none: early iterates of dual
@@ -85,8 +85,8 @@ class ConjugateSearch:
 
     def __init__(
         self,
-        system: KernelSystem | SketchedSystem,
-        start: NDArray | None,
+        system: ColumnSystem,
+        state: State | None,
         limits: Limits,
         callback: Callback | None = None,
     ) -> None:
@@ -96,8 +96,8 @@ class ConjugateSearch:
         d = system.shape[1]
         self._tol, self._stuck = np.full(d, limits.tol), np.zeros(d, dtype=bool)
         self.X, self.product = np.zeros(system.shape), np.zeros(system.shape)
-        if start is not None:
-            self.X = np.array(system.project(start))
+        if state is not None:
+            self.X = np.array(system.project(system.outputs.rotate(state.coef)))
             self.product = self._multiply(self.X, np.arange(d))
 
     def run(self) -> ColumnGaps:
@@ -117,10 +117,10 @@ class ConjugateSearch:
             self._tol[late] /= self.system.slack
         return self.certificate
 
-    def solution(self, rotated: RotatedOutputs, columns: Any = slice(None)) -> Solution:
-        """Return some columns of coefficients as a solution."""
+    def solution(self, columns: slice = slice(None)) -> Solution:
+        """Return the columns of coefficients for one penalty as a solution."""
         gaps, system = self.certificate, self.system
-        coef, intercept, unused = rotated.restore(
+        coef, intercept, unused = system.outputs.restore(
             self.X[:, columns], system.intercept(self.X, self.product)[columns],
             system.weights, system.fit_intercept,
         )  # fmt: skip
@@ -138,12 +138,12 @@ class ConjugateSearch:
             state=State(coef, intercept),
         )
 
-    def checked_solution(self, rotated: RotatedOutputs) -> Solution:
+    def checked_solution(self) -> Solution:
         """Run, and return the solution; raise if it is none and nobody stopped."""
         self.run()
         if not self.stopped:
             self.check_gap()
-        return self.solution(rotated)
+        return self.solution()
 
     def check_gap(self) -> None:
         """Raise an error if the largest relative gap is above 0.1."""
@@ -175,11 +175,11 @@ class ConjugateSearch:
 
     def _descend(self) -> bool:
         """Run conjugate gradients until every column stops; return if any moved."""
-        live, before = np.flatnonzero(~self._stuck), self.n_passes
-        R = self.system.residual(self.X[:, live], self.product[:, live], live)
-        steps = ConjugateGradients(R, self.system.precondition, live)
+        live, before, system = np.flatnonzero(~self._stuck), self.n_passes, self.system
+        R = system.project(system.right[:, live] - self.product[:, live])
+        steps = ConjugateGradients(R, system.precondition, live)
         while True:
-            self.certificate = self.system.estimate(self.X, self.product, steps)
+            self.certificate = system.estimate(self.X, self.product, steps)
             self._report()
             late = self._late(self._tol)[steps.columns]
             if not late.any() or not self._has_time():
@@ -191,7 +191,7 @@ class ConjugateSearch:
     def _step(self, steps: ConjugateGradients) -> None:
         columns, D = steps.columns, steps.D
         product = self._multiply(D, columns)
-        lengths = steps.step(self.system.curved(D, product, columns))
+        lengths = steps.step(self.system.project(product))
         self._stuck[columns[lengths == 0]] = True
         self.X[:, columns] += lengths * D
         self.product[:, columns] += lengths * product
@@ -356,16 +356,9 @@ def conjugate_path(
         )
     for alpha in penalties:
         system = KernelSystem(
-            operator,
-            rotated.targets[:, rotated.used],
-            n * alpha / rotated.values,
-            sample_weight,
-            fit_intercept,
-            preconditioner,
+            operator, rotated, [alpha], sample_weight, fit_intercept, preconditioner
         )
-        start = None if state is None else rotated.rotate(state.coef)
-        search = ConjugateSearch(system, start, limits, callback)
-        solution = search.checked_solution(rotated)
+        solution = ConjugateSearch(system, state, limits, callback).checked_solution()
         state = solution.state
         yield solution
 
@@ -405,21 +398,19 @@ def solve_columns(
     """
     n, rng = len(Y), np.random.default_rng(random_state)
     rotated = RotatedOutputs(check_columns(Y, n), output)
-    shifts = (n * np.asarray(alphas)[:, None] / rotated.values).ravel()
+    shift = n * float(np.min(alphas)) / rotated.values.max(initial=1)
     preconditioner = build_preconditioner(
-        K, float(shifts.min(initial=n * float(np.min(alphas)))), rng,
-        rank=rank, weights=sample_weight, local=False,
-    )  # fmt: skip
-    targets = np.tile(rotated.targets[:, rotated.used], len(alphas))
+        K, shift, rng, rank=rank, weights=sample_weight, local=False
+    )
     system = KernelSystem(
-        K, targets, shifts, sample_weight, fit_intercept, preconditioner
+        K, rotated, alphas, sample_weight, fit_intercept, preconditioner
     )
     limits = Limits(tol, max_passes, np.inf)
     search = ConjugateSearch(system, None, limits, callback)
     search.run()
     width = len(rotated.values)
     parts = [slice(i * width, (i + 1) * width) for i in range(len(alphas))]
-    return [search.solution(rotated, columns) for columns in parts]
+    return [search.solution(columns) for columns in parts]
 
 
 def relative_gap(
@@ -437,12 +428,12 @@ def relative_gap(
     Parameters are those of `solve_conjugate`, with `coef` of shape (n, d).
     """
     rotated = RotatedOutputs(Y, output)
-    targets, shifts = rotated.targets[:, rotated.used], len(Y) * alpha / rotated.values
     system = KernelSystem(
-        StoredMatrix(K), targets, shifts, sample_weight, fit_intercept
+        StoredMatrix(K), rotated, [alpha], sample_weight, fit_intercept
     )
     A = rotated.rotate(coef)
-    return float(system.certify(A, K @ A).relative_gap.max(initial=0))
+    gaps = system.certify(A, system.product(A, slice(None)))
+    return float(gaps.relative_gap.max(initial=0))
 
 
 def solve_nystrom(
@@ -524,12 +515,6 @@ def solve_nystrom(
     """
     limits = Limits.checked(tol, max_passes, max_seconds)
     rotated = RotatedOutputs(check_columns(Y, columns.shape[0]), output)
-    system = SketchedSystem(
-        columns,
-        rotated.targets[:, rotated.used],
-        check_positive("alpha", alpha) / rotated.values,
-        sample_weight,
-        fit_intercept,
-    )
-    start = None if state is None else rotated.rotate(state.coef)
-    return ConjugateSearch(system, start, limits, callback).checked_solution(rotated)
+    alpha = check_positive("alpha", alpha)
+    system = SketchedSystem(columns, rotated, [alpha], sample_weight, fit_intercept)
+    return ConjugateSearch(system, state, limits, callback).checked_solution()

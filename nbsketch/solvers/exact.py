@@ -27,6 +27,7 @@ from nbsketch.solvers._certified import checks
 from nbsketch.solvers._linear.cholesky import LowRankPreconditioner, low_rank_factor
 from nbsketch.solvers._linear.conjugate_gradients import (
     RotatedOutputs,
+    StoredMatrix,
     SymmetricOperator,
     as_operator,
     check_columns,
@@ -75,23 +76,21 @@ def solve_exact(
     >>> A.round(2).tolist(), b.round(2).tolist(), round(objective, 4)
     ([[-0.5], [0.5]], [0.5], 0.0625)
     """
-    n, rotated = len(Y), RotatedOutputs(Y, output)
-    weights = np.ones(n) if sample_weight is None else sample_weight
-    targets = rotated.targets[:, rotated.used]
-    # Subtract the mean first, so that nothing large cancels; b is what is left to add.
-    mean = weights @ targets / n * fit_intercept
-    targets = targets - mean
-    A, b = np.zeros(targets.shape), np.zeros(targets.shape[1])
-    for value in np.unique(rotated.values):
-        same = rotated.values == value
-        A[:, same], b[same] = _solve_scalar(
-            K, targets[:, same], alpha, value, weights, fit_intercept
-        )
-    fitted = K @ A
-    loss = weights @ np.square(targets - fitted - b).sum(axis=1) / n
-    penalty = alpha * float((A * fitted / rotated.values).sum())
-    coef, b, unused = rotated.restore(A, mean + b, sample_weight, fit_intercept)
-    return coef, b, 0.5 * (float(loss) + penalty) + unused
+    rotated, operator = RotatedOutputs(Y, output), StoredMatrix(K)
+    system = KernelSystem(operator, rotated, [alpha], sample_weight, fit_intercept)
+    A, weights = np.zeros(system.shape), system.weights
+    kept = np.flatnonzero(weights > 0)
+    for shift in np.unique(system.shifts):
+        same = np.flatnonzero(system.shifts == shift)
+        matrix = operator.block(kept)
+        sides = np.column_stack([system.Y[np.ix_(kept, same)], np.ones(len(kept))])
+        solved = solve_shifted(matrix, sides, shift, weights[kept], alpha)
+        A[np.ix_(kept, same)] = centered(solved[:, :-1], solved[:, -1], fit_intercept)
+    product = system.product(A, slice(None))
+    coef, b, unused = rotated.restore(
+        A, system.intercept(A, product), weights, fit_intercept
+    )
+    return coef, b, float(system.certify(A, product).objective.sum()) + unused
 
 
 def solve_positive(system: NDArray, sides: NDArray, alpha: float) -> NDArray:
@@ -120,31 +119,10 @@ def solve_shifted(
     return solve_positive(system, sides, alpha)
 
 
-def centered(
-    solved: NDArray, ones: NDArray, fit_intercept: bool
-) -> tuple[NDArray, NDArray]:
-    """Return dual coefficients and intercepts from solutions for targets and for 1."""
-    if not fit_intercept:
-        return solved, np.zeros(solved.shape[1])
-    b = solved.sum(axis=0) / ones.sum()
-    return solved - np.outer(ones, b), b
-
-
-def _solve_scalar(
-    K: NDArray,
-    Y: NDArray,
-    alpha: float,
-    value: float,
-    weights: NDArray,
-    fit_intercept: bool,
-) -> tuple[NDArray, NDArray]:
-    """Solve for the outputs of one eigenvalue `value` of the output matrix."""
-    A, kept, shift = np.zeros(Y.shape), np.flatnonzero(weights > 0), len(K) * alpha
-    system = K.astype(np.float64) if len(kept) == len(K) else K[np.ix_(kept, kept)]
-    sides = np.column_stack([Y[kept], np.ones(len(kept))])
-    solved = solve_shifted(system, sides, shift / value, weights[kept], alpha)
-    A[kept], b = centered(solved[:, :-1], solved[:, -1], fit_intercept)
-    return A, b
+def centered(solved: NDArray, ones: NDArray, fit_intercept: bool) -> NDArray:
+    """Return dual coefficients from solutions for targets and for 1."""
+    b = solved.sum(axis=0) / ones.sum() * fit_intercept
+    return solved - np.outer(ones, b)
 
 
 # Up to this many rows the inverse of the matrix is computed.
@@ -291,7 +269,7 @@ class _Problem(NamedTuple):
         """Return the same with estimates, and variances, of the diagonal."""
         n, d = self.Y.shape
         factor = low_rank_factor(self.K, self.shift, rng)
-        pre = LowRankPreconditioner(factor, self._scaled())
+        pre = LowRankPreconditioner(factor, self.weights)
         signs = rng.choice([-1.0, 1.0], size=(n, n_probes))
         sides = np.column_stack([self.Y, np.ones(n), signs])
         solved = self._solve(sides, pre)
@@ -300,13 +278,10 @@ class _Problem(NamedTuple):
         most = self.weights / self.shift
         return dual, np.clip(diagonal, _LEAST * most, most), variance
 
-    def _scaled(self) -> NDArray | None:
-        return None if (self.weights == 1).all() else self.weights
-
     def _solve(self, sides: NDArray, pre: LowRankPreconditioner) -> NDArray:
         """Return A^{-1} times some columns."""
-        shifts = np.full(sides.shape[1], self.shift)
-        system = KernelSystem(self.K, sides, shifts, self._scaled(), False, pre)
+        outputs, alpha = RotatedOutputs(sides, None), self.shift / len(sides)
+        system = KernelSystem(self.K, outputs, [alpha], self.weights, False, pre)
         search = ConjugateSearch(system, None, Limits(_TOL, _PASSES, np.inf))
         search.run()
         search.check_gap()
@@ -316,8 +291,8 @@ class _Problem(NamedTuple):
         self, dual: NDArray, u: NDArray, diagonal: NDArray
     ) -> tuple[NDArray, NDArray]:
         """Return G y and the diagonal of G from those of the inverse of A."""
-        dual, _ = centered(dual, u, self.fit_intercept)
-        return dual, diagonal - self.fit_intercept * u**2 / u.sum()
+        diagonal = diagonal - self.fit_intercept * u**2 / u.sum()
+        return centered(dual, u, self.fit_intercept), diagonal
 
 
 def _diagonal(

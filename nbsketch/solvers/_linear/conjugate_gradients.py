@@ -237,40 +237,31 @@ class RotatedOutputs:
 
     Attributes
     ----------
-    targets : ndarray of shape (n, d)
-        Y V.
-    used : ndarray of bool, shape (d,)
-        The columns with positive eigenvalues.
-    values : ndarray
-        The positive eigenvalues.
+    targets : ndarray of shape (n, d')
+        The columns of Y V with positive eigenvalues.
+    values : ndarray of shape (d',)
+        These eigenvalues.
     """
 
     def __init__(self, Y: NDArray, output: NDArray | None) -> None:
         values, self._rotation = output_basis(output, Y.shape[1])
-        self.targets = Y @ self._rotation
-        self.used = values > 0
-        self.values = values[self.used]
+        rotated, self._used = Y @ self._rotation, values > 0
+        self.targets, self._unused = rotated[:, self._used], rotated[:, ~self._used]
+        self.values = values[self._used]
 
     def rotate(self, coef: NDArray) -> NDArray:
         """Return coefficients of the rotated outputs that are used."""
-        return (coef @ self._rotation)[:, self.used]
+        return (coef @ self._rotation)[:, self._used]
 
     def restore(
-        self,
-        coef: NDArray,
-        intercept: NDArray,
-        weights: NDArray | None,
-        fit_intercept: bool,
+        self, coef: NDArray, intercept: NDArray, weights: NDArray, fit_intercept: bool
     ) -> tuple[NDArray, NDArray, float]:
         """Return coefficients, intercepts and the loss of the columns not used."""
-        A = np.zeros((len(coef), self.targets.shape[1]))
-        b = np.zeros(self.targets.shape[1])
-        A[:, self.used], b[self.used] = coef, intercept
-        unused, n = self.targets[:, ~self.used], len(self.targets)
-        weights = np.ones(n) if weights is None else weights
-        if fit_intercept:
-            b[~self.used] = weights @ unused / n
-        loss = float((weights @ np.square(unused - b[~self.used])).sum() / (2 * n))
+        used, n = self._used, len(self.targets)
+        A, b = np.zeros((len(coef), len(used))), np.zeros(len(used))
+        A[:, used], b[used] = coef, intercept
+        b[~used] = weights @ self._unused / n * fit_intercept
+        loss = float((weights @ np.square(self._unused - b[~used])).sum() / (2 * n))
         return A @ self._rotation.T, self._rotation @ b, loss
 
 

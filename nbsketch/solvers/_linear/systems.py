@@ -48,7 +48,7 @@ bounded through
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -65,77 +65,128 @@ from nbsketch.solvers._linear.cholesky import (
 from nbsketch.solvers._linear.conjugate_gradients import (
     ColumnGaps,
     ConjugateGradients,
+    RotatedOutputs,
     SymmetricOperator,
 )
 
 
-class KernelSystem:
-    """The system of d columns that share K and the weights.
+class ColumnSystem(ABC):
+    """Systems H_j x_j = right_j, one for each rotated output and penalty.
 
     Parameters
     ----------
-    K : SymmetricOperator of shape (n, n)
-        Kernel matrix.
-    Y : ndarray of shape (n, d)
+    outputs : RotatedOutputs
         Targets.
-    shifts : ndarray of shape (d,)
-        lambda, positive.
+    alphas : sequence of float or ndarray of shape (a,)
+        Penalties. All outputs of the first are before those of the second.
     weights : ndarray of shape (n,), optional
-        Non-negative weights of mean one. Rows of weight zero have no coefficient.
+        Non-negative weights of mean one.
     fit_intercept : bool
         Whether b is free.
-    preconditioner : Preconditioner, optional
-        Needed for a search.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Of the solution.
+    right : ndarray of the same shape
+        Right sides.
     """
 
-    passes: ClassVar[int] = 0
+    shape: tuple[int, int]
+    right: NDArray
+    passes: ClassVar[int] = 0  # before the search
     slack: ClassVar[float] = 1.0  # estimates are bounds, but for rounding
 
     def __init__(
         self,
-        K: SymmetricOperator,
-        Y: NDArray,
-        shifts: NDArray,
+        outputs: RotatedOutputs,
+        alphas: Sequence[float] | NDArray,
         weights: NDArray | None,
         fit_intercept: bool,
-        preconditioner: Preconditioner | None = None,
     ) -> None:
-        self.K, self.shifts, self.fit_intercept = K, shifts, fit_intercept
-        self.shape, self.n = Y.shape, len(Y)
-        self.weights, self.preconditioner = weights, preconditioner
-        self._kept = None if weights is None or weights.all() else weights > 0
-        self._inverse = None
-        if weights is not None:
-            self._inverse = np.divide(
-                1, weights, out=np.zeros(self.n), where=weights > 0
-            )[:, None]
+        self.outputs, self.fit_intercept = outputs, fit_intercept
+        self.alphas = (np.reshape(alphas, (-1, 1)) / outputs.values).ravel()
+        Y = np.tile(outputs.targets, len(alphas))
+        self.n = len(Y)
+        self.weights = np.ones(self.n) if weights is None else weights
         self.mean = self.means(Y) * fit_intercept
         self.Y = Y - self.mean
 
     def means(self, V: NDArray) -> NDArray:
         """Return the weighted means of columns."""
-        return V.mean(axis=0) if self.weights is None else self.weights @ V / self.n
+        return self.weights @ V / self.n
+
+    def project(self, V: NDArray) -> NDArray:
+        """Return V without what no coefficients can have."""
+        return V
+
+    @abstractmethod
+    def product(self, V: NDArray, columns: NDArray | slice) -> NDArray:
+        """Return H V for some columns, not projected."""
+
+    @abstractmethod
+    def precondition(self, R: NDArray, columns: NDArray) -> NDArray:
+        """Return P^{-1} R, projected, for some columns."""
+
+    @abstractmethod
+    def intercept(self, X: NDArray, product: NDArray) -> NDArray:
+        """Return the best b, given H X."""
+
+    @abstractmethod
+    def certify(self, X: NDArray, product: NDArray, tol: float = 0.0) -> ColumnGaps:
+        """Return the objectives and bounds of the gaps, given H X.
+
+        They are as tight as it takes to be below `tol` times the objective.
+        """
+
+    def estimate(
+        self, X: NDArray, product: NDArray, steps: ConjugateGradients
+    ) -> ColumnGaps:
+        """Return objectives and gaps during a search, given H X."""
+        return self.certify(X, product)
+
+
+class KernelSystem(ColumnSystem):
+    """The system in the dual coefficients, which share K and the weights.
+
+    Parameters
+    ----------
+    K : SymmetricOperator of shape (n, n)
+        Kernel matrix.
+    outputs, alphas, weights, fit_intercept
+        As in `ColumnSystem`. Rows of weight zero have no coefficient.
+    preconditioner : Preconditioner, optional
+        Needed for a search.
+    """
+
+    def __init__(
+        self,
+        K: SymmetricOperator,
+        outputs: RotatedOutputs,
+        alphas: Sequence[float] | NDArray,
+        weights: NDArray | None,
+        fit_intercept: bool,
+        preconditioner: Preconditioner | None = None,
+    ) -> None:
+        super().__init__(outputs, alphas, weights, fit_intercept)
+        self.K, self.preconditioner = K, preconditioner
+        self.shifts, self.shape, self.right = self.n * self.alphas, self.Y.shape, self.Y
+        self._kept = (self.weights > 0)[:, None]
+        weights = self.weights[:, None]
+        self._inverse = np.divide(
+            1, weights, out=np.zeros_like(weights), where=self._kept
+        )
 
     def project(self, V: NDArray) -> NDArray:
         """Return V without what no coefficients can have: a mean, or dropped rows."""
-        if self._kept is None:
-            return V - V.mean(axis=0) if self.fit_intercept else V
-        V = V * self._kept[:, None]
+        V = V * self._kept
         if not self.fit_intercept:
             return V
-        return V - np.outer(self._kept, V.sum(axis=0) / self._kept.sum())
+        return V - self._kept * (V.sum(axis=0) / self._kept.sum())
 
-    def product(self, A: NDArray, columns: NDArray) -> NDArray:
-        """Return K A."""
-        return self.K @ A
-
-    def curved(self, D: NDArray, product: NDArray, columns: NDArray) -> NDArray:
-        """Return the projection of K D + lambda W^{-1} D for some columns."""
-        return self.project(product + self._shifted(D, columns))
-
-    def residual(self, A: NDArray, product: NDArray, columns: NDArray) -> NDArray:
-        """Return the projected residual of some columns, given K A."""
-        return self.project(self.Y[:, columns] - product - self._shifted(A, columns))
+    def product(self, A: NDArray, columns: NDArray | slice) -> NDArray:
+        """Return (K + lambda W^{-1}) A for some columns."""
+        return self.K @ A + self._shifted(A, columns)
 
     def precondition(self, R: NDArray, columns: NDArray) -> NDArray:
         """Return P^{-1} R, projected, for some columns."""
@@ -143,20 +194,16 @@ class KernelSystem:
         return self.project(self.preconditioner.solve(R, self.shifts[columns]))
 
     def intercept(self, A: NDArray, product: NDArray) -> NDArray:
-        """Return the best b, given K A."""
-        return self.mean + self._moved_mean(product)
-
-    def estimate(
-        self, A: NDArray, product: NDArray, steps: ConjugateGradients
-    ) -> ColumnGaps:
-        """Return the certificate of coefficients, given K A."""
-        return self.certify(A, product)
+        """Return the best b, given H A."""
+        return self.mean + self._moved_mean(product - self._shifted(A))
 
     def certify(self, A: NDArray, product: NDArray, tol: float = 0.0) -> ColumnGaps:
-        """Return the certificate of coefficients, given K A."""
-        errors = self.Y - product - self._moved_mean(product)
-        residual = errors - self._shifted(A, slice(None))
-        penalty = self.shifts * (A * product).sum(axis=0)
+        """Return the certificate of coefficients, given H A."""
+        shifted = self._shifted(A)
+        values = product - shifted
+        errors = self.Y - values - self._moved_mean(values)
+        residual = errors - shifted
+        penalty = self.shifts * (A * values).sum(axis=0)
         objective = (self._square(errors) + penalty) / (2 * self.n)
         square = self._square(residual)
         noise = self._rounding() * np.linalg.norm(A, axis=0)
@@ -165,27 +212,21 @@ class KernelSystem:
             objective, square / (2 * self.n), (both - square) / (2 * self.n)
         )
 
-    def _shifted(self, A: NDArray, columns: NDArray | slice) -> NDArray:
+    def _shifted(self, A: NDArray, columns: NDArray | slice = slice(None)) -> NDArray:
         """Return lambda W^{-1} A for some columns."""
-        scaled = A * self.shifts[columns]
-        return scaled if self._inverse is None else scaled * self._inverse
+        return A * self.shifts[columns] * self._inverse
 
-    def _moved_mean(self, product: NDArray) -> NDArray:
-        """Return the best b, less the means of the targets."""
-        if not self.fit_intercept:
-            return np.zeros(product.shape[1])
-        return self.means(self.Y - product)
+    def _moved_mean(self, values: NDArray) -> NDArray:
+        """Return the best b, less the means of the targets, given K A."""
+        return self.means(self.Y - values) * self.fit_intercept
 
     def _square(self, R: NDArray) -> NDArray:
-        if self.weights is None:
-            return np.einsum("ij,ij->j", R, R)
-        return np.einsum("i,ij,ij->j", self.weights, R, R)
+        return self.weights @ np.square(R)
 
     def _rounding(self) -> float:
         """Return the norm of K A - exact for A of norm 1, from independent errors."""
         size = float(np.finfo(self.K.dtype).eps) * float(np.abs(self.K.diag()).max())
-        heaviest = 1.0 if self.weights is None else float(self.weights.max()) ** 0.5
-        return size * heaviest * self.n**0.5
+        return size * float(self.weights.max() * self.n) ** 0.5
 
 
 # Units of rounding, times sqrt(s), that are added to the diagonal of C at least.
@@ -370,8 +411,8 @@ class Bound(NamedTuple):
     factor: float
 
 
-class SketchedSystem:
-    """The system of d columns, one penalty for each."""
+class SketchedSystem(ColumnSystem):
+    """The system in the coefficients of a sketch."""
 
     passes: ClassVar[int] = 1  # for the targets
     slack: ClassVar[float] = 8.0
@@ -379,24 +420,21 @@ class SketchedSystem:
     def __init__(
         self,
         columns: SketchedOperator,
-        Y: NDArray,
-        alphas: NDArray,
+        outputs: RotatedOutputs,
+        alphas: Sequence[float] | NDArray,
         weights: NDArray | None,
         fit_intercept: bool,
     ) -> None:
-        self.columns, self.alphas, self.weights = columns, alphas, weights
-        self.n, self.s = columns.shape
-        self.shape = (self.s, Y.shape[1])
-        self.fit_intercept = fit_intercept
+        super().__init__(outputs, alphas, weights, fit_intercept)
+        self.columns, self.s = columns, columns.shape[1]
+        self.shape = (self.s, self.Y.shape[1])
         self.core = columns.core()
         self.delta = NUGGET * float(np.trace(self.core)) / self.s
-        rows = np.ones(self.n) if weights is None else weights
-        self.mean = rows @ Y / self.n * fit_intercept
-        centered = Y - self.mean
-        sides = np.column_stack([rows[:, None] * centered, rows]) / self.n
+        rows = self.weights
+        sides = np.column_stack([rows[:, None] * self.Y, rows]) / self.n
         products = columns.adjoint(sides)
         self.right, self.offset = products[:, :-1], products[:, -1]
-        self.start = rows @ np.square(centered) / (2 * self.n)
+        self.start = rows @ np.square(self.Y) / (2 * self.n)
         self.factors = self._preconditioner(rows)
 
     def _preconditioner(self, weights: NDArray) -> SketchPreconditioner:
@@ -415,11 +453,7 @@ class SketchedSystem:
             count / self.n, self.fit_intercept,
         )  # fmt: skip
 
-    def project(self, G: NDArray) -> NDArray:
-        """Return G: all coefficients are admissible."""
-        return G
-
-    def product(self, V: NDArray, columns: NDArray) -> NDArray:
+    def product(self, V: NDArray, columns: NDArray | slice) -> NDArray:
         """Return H V for some columns."""
         out = self.columns.normal(V, self.weights) / self.n
         if self.fit_intercept:
@@ -429,14 +463,6 @@ class SketchedSystem:
     def precondition(self, R: NDArray, columns: NDArray) -> NDArray:
         """Return P^{-1} R for some columns, about."""
         return self.factors.solve(R, self.alphas[columns])
-
-    def curved(self, D: NDArray, product: NDArray, columns: NDArray) -> NDArray:
-        """Return H D, the product itself."""
-        return product
-
-    def residual(self, G: NDArray, product: NDArray, columns: NDArray) -> NDArray:
-        """Return the residuals of some columns, given H G."""
-        return self.right[:, columns] - product
 
     def intercept(self, G: NDArray, product: NDArray) -> NDArray:
         """Return the best b."""
@@ -458,7 +484,7 @@ class SketchedSystem:
             gaps[live] = np.minimum(gaps[live], by_rows)
         return ColumnGaps(self._objective(G, product), gaps, np.zeros_like(gaps))
 
-    def certify(self, G: NDArray, product: NDArray, tol: float) -> ColumnGaps:
+    def certify(self, G: NDArray, product: NDArray, tol: float = 0.0) -> ColumnGaps:
         """Return the objectives and bounds of the gaps in which no factor is trusted.
 
         They are as tight as it takes to be below `tol` times the objective.

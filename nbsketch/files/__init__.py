@@ -27,7 +27,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import nbsketch
-from nbsketch._report.fields import STORED
+from nbsketch._report.fields import STORED, named_class
 from nbsketch._report.validation import csr_from_parts
 from nbsketch.files.archive import Archive, open_archive, write_archive
 from nbsketch.files.states import STATES, check_parameters, check_state
@@ -140,7 +140,7 @@ def _model(archive: Archive) -> Any:
     keys = {"version", "class", "params", "fitted"}
     if not isinstance(content, dict) or set(content) != keys:
         raise ValueError("its text must describe version, class, params and fitted")
-    cls, decode = public_class(content["class"]), Decoder(archive)
+    cls, decode = named_class(content["class"]), Decoder(archive)
     if cls.__name__ not in STATES:
         raise ValueError(f"{cls.__name__} is not an estimator that can be saved")
     params, fitted = (decode(content[name], name) for name in ("params", "fitted"))
@@ -251,9 +251,7 @@ class Decoder:
         return tuple(self(parts, name))
 
     def _object(self, name: str, class_name: Any, fields: Any) -> Any:
-        cls: Any = STORED.get(class_name) if isinstance(class_name, str) else None
-        cls = cls or public_class(class_name)
-        content = self(fields, name)
+        cls, content = named_class(class_name), self(fields, name)
         if not (is_object(cls) and isinstance(content, dict)):
             raise ValueError(f"`{name}` must be an object with fields, got {cls!r}")
         try:
@@ -275,12 +273,3 @@ def name_of(value: Any, name: str) -> str:
     if registered is not cls:
         raise TypeError(f"{_UNSAVABLE}, but `{name}` is {value!r}")
     return cls.__name__
-
-
-def public_class(name: Any) -> Any:
-    """Return a public class: a file can name nothing else."""
-    is_public = isinstance(name, str) and name in nbsketch.__all__
-    cls = getattr(nbsketch, name) if is_public else None
-    if not isinstance(cls, type):
-        raise ValueError(f"the model file needs {name!r}, which nbsketch does not have")
-    return cls

@@ -194,8 +194,7 @@ class KernelExpansion(SaveMixin, BaseEstimator):
     def _decision(self, X: ArrayLike) -> NDArray:
         """Return f(X), of shape (n,) or (n, d), tile by tile."""
         check_is_fitted(self)
-        dtype = inputs.model_dtype(self.landmarks_)
-        return self._values(inputs.checked_rows(self, X, dtype=dtype))
+        return self._values(inputs.new_rows(self, X))
 
     def _values(self, X: Any) -> NDArray:
         parts = (self.kernel_, self.landmarks_, self.sketch_.weights)

@@ -149,14 +149,6 @@ class DescentModel(_base.KernelExpansion):
                     break
         return self
 
-    def _pass_over(self, X: Any, y: Any, sample_weight: Any) -> Self:
-        """Pass once over rows, or over the chunks of Dask collections one by one."""
-        chunks = in_blocks(X, y, sample_weight)
-        if chunks is not None:
-            return self._pass_chunks(chunks)
-        with watched_fit(self):
-            return self._follow(X, y, sample_weight)
-
     def _follow(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Pass once over rows; the first ones make the model."""
         self._check_stream()
@@ -446,7 +438,7 @@ class SketchedSGDRegressor(MultiOutputMixin, _base.RegressorScore, DescentModel)
             Numbers of visits of the rows; a fractional part is the probability of one
             more visit. None: one visit each.
         """
-        return self._pass_over(X, y, sample_weight)
+        return self._pass_chunks(in_blocks(X, y, sample_weight))
 
     def _rows(self, X: Any, y: Any, sample_weight: Any, is_new: bool) -> TrainingRows:
         options = _base.NUMBERS | self._stream_options(is_new)
@@ -563,7 +555,7 @@ class SketchedSGDClassifier(OneVsRest, DescentModel):
             if classes is None and not hasattr(self, "coef_"):
                 classes = labels_of(y)
             self._announce(classes)
-            return self._pass_over(X, y, sample_weight)
+            return self._pass_chunks(in_blocks(X, y, sample_weight))
 
     @available_if(streams)
     def partial_fit_chunks(

@@ -447,7 +447,7 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         with self._stage("inputs: features", len(targets.owner)):
             G, C, _ = moments(design, targets, weights, centered=False)
         with self._stage("inputs: solve"):
-            W = self._solve(G, C, self.alpha)
+            W = solve_shifted(G, C, self.alpha, np.ones(len(G)), self.alpha)
             self.coef_, self.rank_ = P.lift(W, self.sketch_.shape[0]), P.rank
         return sketch_map
 
@@ -461,14 +461,8 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         with self._stage("inputs: solve"):
             T = targets[:]
             dense = T.toarray(order="F") if sp.issparse(T) else T
-            return self._solve(K.T, dense, len(K) * self.alpha, weights)
-
-    def _solve(
-        self, G: NDArray, C: NDArray, ridge: float, weights: NDArray | None = None
-    ) -> NDArray:
-        """Return (G + ridge W^-1)^-1 C; both are overwritten."""
-        w = np.ones(len(G)) if weights is None else weights
-        return solve_shifted(G, C, ridge, w, self.alpha)
+            w = np.ones(len(K)) if weights is None else weights
+            return solve_shifted(K.T, dense, len(K) * self.alpha, w, self.alpha)
 
     def _publish(self, outputs: TrainingOutputs) -> None:
         """Set what decoding needs."""

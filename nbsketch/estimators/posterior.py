@@ -94,7 +94,12 @@ def features_of(model: Any, projection: NDArray, rows: Any) -> NDArray:
 
 def posterior_std(model: Any, X: Any) -> NDArray:
     """Return the standard deviation of f + b at rows, (n,) or (n, d)."""
-    check_has_posterior(model)
+    check_is_fitted(model)
+    if not hasattr(model, "posterior_"):
+        raise NotFittedError(
+            "`return_std` needs the posterior, which is not kept by `fit`: call "
+            "fit_posterior(X, y) with the training rows first"
+        )
     parts, values = model.posterior_, []
     for _, Z, unseen in _blocks(model, parts["projection"], new_rows(model, X)):
         solved = scipy.linalg.solve_triangular(parts["factor"], Z.T, trans="T")
@@ -144,14 +149,4 @@ def check_ridge(model: Any, use: str) -> None:
         raise ValueError(
             f"`size` must be at most {MOST_FEATURES} for {use}, got {model.size_}: "
             "fit a sketch"
-        )
-
-
-def check_has_posterior(model: Any) -> None:
-    """Raise an error if there is no posterior yet."""
-    check_is_fitted(model)
-    if not hasattr(model, "posterior_"):
-        raise NotFittedError(
-            "`return_std` needs the posterior, which is not kept by `fit`: call "
-            "fit_posterior(X, y) with the training rows first"
         )

@@ -24,14 +24,7 @@ from nbsketch.fitting.objective import Problem
 from nbsketch.fitting.objectives import regression_objective
 from nbsketch.fitting.plan import Plan, stochastic_size
 from nbsketch.fitting.sketched import Inputs, SketchedData
-from nbsketch.rows.inputs import (
-    TrainingRows,
-    in_blocks,
-    labels_of,
-    model_dtype,
-    row_by_row,
-    rowwise,
-)
+from nbsketch.rows.inputs import TrainingRows, in_blocks, labels_of, model_dtype
 from nbsketch.solvers.sgm import StreamState
 from nbsketch.solvers.stochastic import squared_norms
 
@@ -457,11 +450,6 @@ class SketchedSGDRegressor(MultiOutputMixin, _base.RegressorScore, DescentModel)
     def _objective(self, Y: NDArray, weights: NDArray | None) -> Any:
         return regression_objective(Y, weights, self.fit_intercept, self.loss)
 
-    @rowwise(row_by_row)
-    def predict(self, X: ArrayLike) -> NDArray:
-        """Return the predictions of the rows of X, of shape (n,) or (n, d)."""
-        return self._decision(X)
-
 
 @validation.declares_parameters
 class SketchedSGDClassifier(OneVsRest, DescentModel):
@@ -602,6 +590,3 @@ class SketchedSGDClassifier(OneVsRest, DescentModel):
     ) -> tuple[Any, NDArray] | None:
         signs = None if y_val is None else self._signs(column_or_1d(y_val), "y_val")
         return super()._validation(X, Y, X_val, signs)
-
-    def _objective(self, Y: NDArray, weights: NDArray | None) -> Any:
-        return self._margin_objective(Y, weights)

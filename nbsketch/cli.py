@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 import time
+import tomllib
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,71 +25,12 @@ def _positive(text: str) -> int:
     return number
 
 
-def _only(names: str) -> dict[str, Any]:
-    """Return the option that restricts an experiment to some sets or methods."""
-    text = (
-        f"measure only these {names}, and keep the others of an existing CSV file "
-        "(experiment tabular)"
-    )
-    return {"nargs": "+", "metavar": "NAME", "help": text}
-
-
-# Rows of a small fit, of one that has conjugate gradients, and columns.
-_SMALL, _LARGE, _COLUMNS = 200, 5000, 5
-_HUBER = "SketchedKernelRegressor", {"loss": "huber"}
-# What `warmup` fits, by name: class, parameters, rows, and whether targets are classes.
-_KINDS: dict[str, tuple[str, dict[str, Any], int, bool]] = {
-    "regression": ("SketchedKernelRegressor", {}, _SMALL, False),
-    "regression, thousands of rows": ("SketchedKernelRegressor", {}, _LARGE, False),
-    "regression on a sketch": ("SketchedKernelRegressor", {"size": 50}, _SMALL, False),
-    "robust regression": (*_HUBER, _SMALL, False),
-    "robust regression, thousands of rows": (*_HUBER, _LARGE, False),
-    "classification": ("SketchedKernelClassifier", {}, _SMALL, True),
-    "probabilities": ("SketchedKernelClassifier", {"loss": "logistic"}, _SMALL, True),
-    "joint quantiles": ("JointQuantileRegressor", {}, _SMALL, False),
-    "tables": ("TabularKernelRegressor", {}, _SMALL, False),
-    "tables, thousands of rows": ("TabularKernelRegressor", {}, _LARGE, False),
-    "tables, classes": ("TabularKernelClassifier", {}, _SMALL, True),
-}
-
-
-# Options of experiments; one that an experiment does not take is an error.
-_OPTIONS: dict[str, dict[str, Any]] = {
-    "replicates": {
-        "type": _positive,
-        "metavar": "N",
-        "help": "number of draws of sketches, data or splits (default: the "
-        "experiment's)",
-    },
-    "quick": {
-        "action": "store_true",
-        "help": "use fewer replicates and smaller problems; takes minutes at most",
-    },
-    "out": {
-        "type": Path,
-        "metavar": "DIR",
-        "help": "folder for the CSV, Markdown and PNG files (default: none for "
-        'tables, "results" for experiments with a figure)',
-    },
-    "tuning": {
-        "type": Path,
-        "metavar": "FILE",
-        "help": "JSON file of hyperparameters: read if it exists, completed by "
-        "cross-validation (default: those of the package)",
-    },
-    "data_home": {
-        "type": Path,
-        "metavar": "DIR",
-        "help": "folder of the data sets (default: $NBSKETCH_DATA, then the cache)",
-    },
-    "plot_only": {
-        "action": "store_true",
-        "help": "make table and figure from an existing CSV file, without measuring",
-    },
-    "sets": _only("sets"),
-    "methods": _only("methods"),
-}
-_OTHER_NAMES = {"replicates": ("--splits",)}
+# What argparse makes of the text of an option.
+_TYPES = {"count": _positive, "path": Path}
+# The options of experiments, and the fits of `warmup`.
+_TABLES = tomllib.loads(Path(__file__).with_name("cli.toml").read_text("utf-8"))
+_OPTIONS: dict[str, dict[str, Any]] = _TABLES["options"]
+_COLUMNS = 5  # of the data that `warmup` fits
 # Status of a command whose reader is gone: 128 and the number of SIGPIPE.
 _PIPE_CLOSED = 141
 
@@ -135,8 +77,12 @@ def _add_reproduce(commands: argparse._SubParsersAction) -> None:
         metavar="NAME",
         help=f"table, figure or experiment: {', '.join(EXPERIMENTS)}; or all of them",
     )
-    for name, settings in _OPTIONS.items():
-        command.add_argument(_flag(name), *_OTHER_NAMES.get(name, ()), **settings)
+    for name, entry in _OPTIONS.items():
+        settings = dict(entry)
+        flags = [_flag(name), *settings.pop("also", "").split()]
+        if "type" in settings:
+            settings["type"] = _TYPES[settings["type"]]
+        command.add_argument(*flags, **settings)
     command.set_defaults(run=_reproduce)
 
 
@@ -152,16 +98,17 @@ def _demo(options: argparse.Namespace) -> None:
 
 def _warmup(options: argparse.Namespace) -> None:
     """Compile what the estimators use: one small fit and prediction of each kind."""
-    for name, (cls, parameters, n, has_classes) in _KINDS.items():
-        rng = np.random.default_rng(0)
+    for fit in _TABLES["warmup"]:
+        rng, n = np.random.default_rng(0), fit["rows"]
         X = rng.normal(size=(n, _COLUMNS))
         y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=n)
-        model = getattr(nbsketch, cls)(random_state=0, **parameters)
+        parameters = fit.get("parameters", {})
+        model = getattr(nbsketch, fit["class"])(random_state=0, **parameters)
         began = time.perf_counter()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of data that mean nothing
-            model.fit(X, y > 0 if has_classes else y).predict(X)
-        print(f"{name:44} {time.perf_counter() - began:6.1f} s", flush=True)
+            model.fit(X, y > 0 if "classes" in fit else y).predict(X)
+        print(f"{fit['name']:44} {time.perf_counter() - began:6.1f} s", flush=True)
 
 
 def _reproduce(options: argparse.Namespace) -> None:

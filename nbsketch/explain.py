@@ -28,7 +28,7 @@ from sklearn.utils.validation import check_is_fitted
 from nbsketch._expansion import compiled_form
 from nbsketch._jit.shapley import mean_factors, shapley_of_products
 from nbsketch.estimators._base import KernelExpansion
-from nbsketch.rows.inputs import checked_rows, model_dtype
+from nbsketch.rows.inputs import new_rows
 from nbsketch.rows.transform import transform_rows
 
 __all__ = ["expected_value", "shapley_values"]
@@ -157,8 +157,7 @@ class _Expansion(NamedTuple):
     def rows(self, X: Any) -> NDArray:
         """Return rows after preprocessing."""
         model = self.model
-        checked = checked_rows(model, X, dtype=model_dtype(model.landmarks_))
-        rows = transform_rows(checked, model.scaler_, model.kernel_)
+        rows = transform_rows(new_rows(model, X), model.scaler_, model.kernel_)
         return np.ascontiguousarray(rows, dtype=np.float64)
 
     def means(self, background: Any) -> NDArray:

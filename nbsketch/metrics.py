@@ -11,6 +11,7 @@ from nbsketch._report.validation import (
     check_length,
     check_level,
     check_matrix,
+    check_rows,
 )
 
 __all__ = [
@@ -436,12 +437,10 @@ def _counts(Y_true: Any, Y_pred: Any) -> tuple[NDArray, NDArray, int]:
 
 def _labels(name: str, value: Any) -> Any:
     """Return labels as a float matrix, dense or CSR."""
-    sparse = sp.issparse(value)
-    labels = sp.csr_array(value, dtype=np.float64) if sparse else value
-    stored = check_matrix(name, np.append(labels.data, 0.0)[None] if sparse else labels)
-    if not np.isin(stored, (0, 1)).all():
+    labels = check_rows(name, value)
+    if not np.isin(labels.data if sp.issparse(labels) else labels, (0, 1)).all():
         raise ValueError(f"`{name}` must hold only zeros and ones, got other values")
-    return labels if sparse else stored
+    return labels
 
 
 def _weights(sample_weight: ArrayLike | None, n_samples: int) -> NDArray:

@@ -1,5 +1,6 @@
 """Callbacks, and the line that shows the progress."""
 
+import contextlib
 import io
 import pickle
 import sys
@@ -220,10 +221,11 @@ Cell.__module__ = "ipykernel.iostream"
 
 def shown(stream, lines):
     """Return what a display writes to a stream."""
-    display = Display(stream)
-    for line in lines:
-        display.update(line)
-    display.end()
+    display = Display()
+    with contextlib.redirect_stderr(stream):
+        for line in lines:
+            display.update(line)
+        display.end()
     return stream.getvalue()
 
 

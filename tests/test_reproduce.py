@@ -608,19 +608,15 @@ def test_a_wide_legend_stays_within_the_figure():
 # progress and tuning files ----------------------------------------------------------
 
 
-def test_progress_is_silent_off_the_terminal():
-    stream = io.StringIO()
-    with progress.Progress(2, stream) as bar:
-        bar.step("one")
-    assert stream.getvalue() == ""
+def test_progress_is_silent_off_the_terminal(capsys):
+    assert list(progress.counted([1, 2], str)) == [1, 2]
+    assert capsys.readouterr().err == ""
 
 
-def test_progress_on_a_terminal():
-    stream = Terminal()
-    with progress.Progress(2, stream) as bar:
-        bar.step("one")
-        bar.step("two")
-    shown = stream.getvalue()
+def test_progress_on_a_terminal(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    assert list(progress.counted(["one", "two"], str)) == ["one", "two"]
+    shown = sys.stderr.getvalue()
     assert "1/2 one" in shown and "2/2 two, 0 s left" in shown
     assert shown.endswith("\r\x1b[K")
 

@@ -589,7 +589,7 @@ def test_verbose_reports_the_cost_of_each_stage(data, capsys, monkeypatch):
     assert names[0] == "outputs" and names[-2:] == ["candidates", "decoding"]
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     make(verbose=1, **sketches).fit(X, Y)
-    assert "[########################] 100% inputs: features" in capsys.readouterr().err
+    assert "\r\x1b[Kinputs: features: " in capsys.readouterr().err
     make(**sketches).fit(X, Y).predict(X_new)
     assert capsys.readouterr().err == ""
 

@@ -328,14 +328,11 @@ def test_compiled_code_is_found_again(run_python, tmp_path):
 
 
 def test_warmup_names_each_kind_and_its_seconds(monkeypatch, capsys):
-    kinds = {
-        name: (cls, parameters, 60, has_classes)
-        for name, (cls, parameters, _, has_classes) in cli._KINDS.items()
-    }
-    monkeypatch.setattr(cli, "_KINDS", kinds)
+    fits = [fit | {"rows": 60} for fit in cli._TABLES["warmup"]]
+    monkeypatch.setitem(cli._TABLES, "warmup", fits)
     assert cli.main(["warmup"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line[:44].strip() for line in lines] == list(kinds)
+    assert [line[:44].strip() for line in lines] == [fit["name"] for fit in fits]
     assert all(line.endswith(" s") for line in lines)
 
 

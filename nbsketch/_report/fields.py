@@ -119,6 +119,16 @@ def register(cls: type[T]) -> type[T]:
     return cls
 
 
+def named_class(name: Any) -> Any:
+    """Return the registered or public class of a name: a file can name nothing else."""
+    cls = STORED.get(str(name))
+    if cls is None and name in nbsketch.__all__:
+        cls = getattr(nbsketch, name)
+    if not isinstance(cls, type):
+        raise ValueError(f"the model file needs {name!r}, which nbsketch does not have")
+    return cls
+
+
 @typing.dataclass_transform(eq_default=False, frozen_default=True)
 def stored(cls: type[T]) -> type[T]:
     """Make a frozen dataclass that checks its fields and can be in a model file."""
@@ -161,9 +171,7 @@ def of(kind: type | str, axes: Mapping[str, Callable[[Any], int]] = NO_AXES) -> 
     """
 
     def rule(name: str, value: Any, scope: Scope) -> None:
-        cls: Any = kind
-        if isinstance(kind, str):
-            cls = STORED.get(kind) or getattr(nbsketch, kind)
+        cls = named_class(kind) if isinstance(kind, str) else kind
         if not isinstance(value, cls):
             raise TypeError(
                 f"`{name}` must be of type {cls.__name__}, got {value!r:.60}"

@@ -9,57 +9,36 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple, TextIO, TypeVar
 
 from nbsketch._report.validation import check_integer, check_positive, keeping_fitted
 
+T = TypeVar("T")
 # Seconds between two updates of a line, and between two lines of a log file.
 _REFRESH, _LOGGED = 0.1, 10.0
-_WIDTH = 24
 # Columns that a line of a notebook clears: it knows no control sequence for that.
 _COLUMNS = 100
 
 
-def bar(share: float, text: str, left: float | None) -> str:
-    """Return a line: a bar with the share done, a text, and the seconds left."""
-    full = int(_WIDTH * share)
-    line = f"[{'#' * full}{'.' * (_WIDTH - full)}] {text}"
-    return line if left is None else f"{line}, {left:.0f} s left"
-
-
 class Display:
-    """A line that is replaced in terminals and notebooks, and repeated in log files.
+    """A line on standard error, replaced in terminals and notebooks.
 
     A log file gets the first line, one every ten seconds, and the last one, without
     control characters.
-
-    Parameters
-    ----------
-    stream : file, optional
-        Standard error by default, looked up at each line.
-    patient : bool, default=False
-        Whether a log file gets its first line after ten seconds.
     """
 
-    def __init__(self, stream: TextIO | None = None, *, patient: bool = False) -> None:
-        self._given, self._patient = stream, patient
+    def __init__(self) -> None:
         self._reset()
 
     def _reset(self) -> None:
-        wait = self._patient and not self._in_place
-        self._next = time.monotonic() + _LOGGED if wait else 0.0
-        self._line = self._written = ""
-
-    @property
-    def _stream(self) -> TextIO:
-        return sys.stderr if self._given is None else self._given
+        self._next, self._line, self._written = 0.0, "", ""
 
     @property
     def _in_place(self) -> bool:
-        return self._stream.isatty() or _is_notebook(self._stream)
+        return sys.stderr.isatty() or _is_notebook(sys.stderr)
 
     def update(self, line: str, *, now: bool = False) -> None:
         """Show a line in the place of the last one; not too often unless `now`."""
@@ -67,18 +46,16 @@ class Display:
         if now or time.monotonic() >= self._next:
             self._write()
 
-    def end(self, line: str | None = None) -> None:
-        """Show the last line, or another in its place, and leave it where it is."""
-        if line is not None:
-            self._line = line
+    def end(self) -> None:
+        """Show the last line, and leave it where it is."""
         if self._line and (self._in_place or self._line != self._written):
             self._write()
         if self._written and self._in_place:
-            self._stream.write("\n")
+            sys.stderr.write("\n")
         self._reset()
 
     def _write(self) -> None:
-        stream, line = self._stream, self._line
+        stream, line = sys.stderr, self._line
         if stream.isatty():
             stream.write(f"\r\x1b[K{line}")
         elif _is_notebook(stream):
@@ -378,34 +355,17 @@ def solver_callback(stage: str, tol: float) -> SolverCallback | None:
     return reported
 
 
-class Progress(Display):
-    """Count steps on standard error; silent unless it is a terminal.
+def counted(items: Sequence[T], name_of: Callable[[T], str]) -> Iterator[T]:
+    """Yield items; on a terminal, count and name those that are done.
 
-    Parameters
-    ----------
-    total : int
-        Number of steps.
-    stream : file, optional
-        Standard error by default.
+    The line is on standard error, and is cleared at the end.
     """
-
-    def __init__(self, total: int, stream: TextIO | None = None) -> None:
-        super().__init__(stream)
-        self._total, self._done = total, 0
-        self._start = time.perf_counter()
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._stream.isatty():
-            self.update("", now=True)
-
-    def step(self, name: str) -> None:
-        """Count one step and show its name."""
-        self._done += 1
-        spent = time.perf_counter() - self._start
-        left = spent / self._done * (self._total - self._done)
-        text = f"{self._done}/{self._total} {name}"
-        if self._stream.isatty():
-            self.update(bar(self._done / self._total, text, left), now=True)
+    display, began = Display(), time.perf_counter()
+    for done, item in enumerate(items, start=1):
+        yield item
+        left = (time.perf_counter() - began) / done * (len(items) - done)
+        if sys.stderr.isatty():
+            line = f"{done}/{len(items)} {name_of(item)}, {left:.0f} s left"
+            display.update(line, now=True)
+    if sys.stderr.isatty():
+        display.update("", now=True)

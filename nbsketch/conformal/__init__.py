@@ -234,13 +234,12 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
     ) -> NDArray:
         """Return a conformal quantile of scores, (m,) or (n, m), for each new row."""
         out, old = np.empty(n), Marks(self.weights_, self.groups_)
-        pairs = [(np.arange(n), np.arange(len(self.values_)))]
-        if marks.groups is not None:  # rows of each group and its calibration rows
-            pairs = [
-                (np.flatnonzero(marks.groups == k), np.flatnonzero(self.groups_ == k))
-                for k in np.unique(marks.groups)
-            ]
-        for rows, same in pairs:
+        groups, of_old = np.zeros(n), np.zeros(len(self.values_))  # a single group
+        if marks.groups is not None:
+            groups, of_old = marks.groups, self.groups_
+        for label in np.unique(groups):
+            rows = np.flatnonzero(groups == label)
+            same = np.flatnonzero(of_old == label)
             ranked = scores[same] if scores.ndim == 1 else scores[np.ix_(rows, same)]
             weights = old.at(same).weights, marks.at(rows).weights
             out[rows] = conformal_quantile(ranked, coverage, *weights)

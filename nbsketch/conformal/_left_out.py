@@ -10,9 +10,8 @@ row i out by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,12 +19,8 @@ import scipy.linalg
 from numpy.typing import NDArray
 from sklearn.utils import _safe_indexing
 
-from nbsketch._expansion import PivotedCholesky
-from nbsketch._sketch_map import SketchMap
-from nbsketch.estimators import SketchedKernelRegressor
-from nbsketch.estimators.posterior import check_ridge
-from nbsketch.rows.inputs import checked_rows, model_dtype
-from nbsketch.rows.transform import transform_rows
+from nbsketch.estimators import SketchedKernelRegressor, posterior
+from nbsketch.rows.inputs import new_rows
 
 # Least of one minus a leverage, which is rounded.
 _LEAST_FREEDOM = 1e-12
@@ -62,8 +57,10 @@ class Jackknife:
 
     Attributes
     ----------
-    features : callable
-        The map from rows to the features of the model of all rows, with a constant.
+    model : SketchedKernelRegressor
+        The model of all rows.
+    projection : ndarray of shape (s, r)
+        What takes its sketched kernel values to features.
     coef : ndarray of shape (r + 1, d)
         Intercept and coefficients of all rows.
     changes : ndarray of shape (r + 1, n)
@@ -72,7 +69,8 @@ class Jackknife:
         Left-out residuals :math:`e_i`.
     """
 
-    features: Callable[[Any], NDArray]
+    model: SketchedKernelRegressor
+    projection: NDArray
     coef: NDArray
     changes: NDArray
     errors: NDArray
@@ -89,7 +87,8 @@ class Jackknife:
 
     def predict(self, X: Any) -> NDArray:
         """Return the predictions by the model without each row, (n, m, d)."""
-        Z = self.features(X)
+        rows = new_rows(self.model, X)
+        Z = posterior.features_of(self.model, self.projection, rows)
         changed = (Z @ self.changes)[:, :, None] * self.errors
         return (Z @ self.coef)[:, None, :] - changed
 
@@ -107,33 +106,16 @@ def jackknife(model: Any, X: Any, y: NDArray, weights: NDArray | None) -> Jackkn
         raise TypeError(
             f"`estimator` must be a SketchedKernelRegressor for {use}, got {model!r}"
         )
-    check_ridge(model, use)
-    sketch_map = SketchMap(model.kernel_, model.landmarks_, model.sketch_.weights)
-    inner = sketch_map(model.landmarks_) @ model.sketch_.weights.T
-    whitening = PivotedCholesky.of(np.asarray(inner))
-    features = partial(_features, model, sketch_map, whitening)
-    Z, n = features(X), len(y)
-    w = np.ones(n) if weights is None else weights / weights.mean()
-    targets = y.reshape(n, -1)
-    penalty = np.full(Z.shape[1], n * model.alpha_)
-    penalty[0] = float(not model.fit_intercept)  # its column is zero then
-    A = (Z.T * w) @ Z
-    A[np.diag_indices_from(A)] += penalty
-    changes = scipy.linalg.solve(A, Z.T * w, assume_a="pos")
-    coef = changes @ targets
+    posterior.check_ridge(model, use)
+    rows, targets = new_rows(model, X), y.reshape(len(y), -1)
+    w = np.ones(len(y)) if weights is None else weights / weights.mean()
+    P, U, products = posterior.penalized_products(model, rows, targets, w)
+    Z = posterior.features_of(model, P, rows)
+    changes = scipy.linalg.cho_solve((U, False), Z.T * w)
+    coef = scipy.linalg.cho_solve((U, False), products)
     leverage = np.einsum("ir,ri->i", Z, changes)
     errors = (targets - Z @ coef) / np.maximum(1 - leverage, _LEAST_FREEDOM)[:, None]
-    return Jackknife(features, coef, changes, errors, targets)
-
-
-def _features(
-    model: Any, sketch_map: SketchMap, whitening: PivotedCholesky, X: Any
-) -> NDArray:
-    """Return a constant and the features of rows, (n, r + 1)."""
-    rows = checked_rows(model, X, dtype=model_dtype(model.landmarks_))
-    transformed = transform_rows(rows, model.scaler_, model.kernel_)
-    Z = whitening.apply(sketch_map(transformed))
-    return np.column_stack([np.full(len(Z), float(model.fit_intercept)), Z])
+    return Jackknife(model, P, coef, changes, errors, targets)
 
 
 def columns_of(estimator: Any, X: Any) -> NDArray:

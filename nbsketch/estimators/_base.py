@@ -191,11 +191,15 @@ class KernelExpansion(SaveMixin, BaseEstimator):
         self.coef_ = coef[:, 0] if single_output else coef
         self.intercept_: Any = float(intercept[0]) if single_output else intercept
 
+    @inputs.rowwise(inputs.row_by_row)
+    def predict(self, X: ArrayLike) -> NDArray:
+        """Return the predictions of the rows of X, of shape (n,) or (n, d)."""
+        return self._decision(X)
+
     def _decision(self, X: ArrayLike) -> NDArray:
         """Return f(X), of shape (n,) or (n, d), tile by tile."""
         check_is_fitted(self)
-        dtype = inputs.model_dtype(self.landmarks_)
-        return self._values(inputs.checked_rows(self, X, dtype=dtype))
+        return self._values(inputs.new_rows(self, X))
 
     def _values(self, X: Any) -> NDArray:
         parts = (self.kernel_, self.landmarks_, self.sketch_.weights)

@@ -88,18 +88,16 @@ def check_monotonic(model: Any, X: Any, single: bool) -> NDArray:
             f"or None, got {model.monotonic_cst!r}"
         )
     signs = _check_monotonic_cst(model, model.monotonic_cst)
-    rows, squares = (
-        not (is_pairwise(model.kernel) or sp.issparse(X)),
-        ("square", SquareLoss()),
-    )
+    in_memory = not (sp.issparse(X) or isinstance(X, PartitionedRows))
+    is_square = getattr(model, "loss", "square") in ("square", SquareLoss())
     crossing = getattr(model, "non_crossing", None) == "constraint"
     for name, possible, expected in (
-        ("loss", getattr(model, "loss", "square") in squares, "the square loss"),
+        ("loss", is_square, "the square loss"),
         ("output", getattr(model, "output", None) is None, "None"),
         ("non_crossing", not crossing, "'sort' or None"),
         ("solver", model.solver == "auto", "'auto'"),
         ("kernel", not is_pairwise(model.kernel), "a kernel of rows"),
-        ("X", rows and not isinstance(X, PartitionedRows), "dense and in memory"),
+        ("X", in_memory, "dense and in memory"),
         ("y", single, "a single target"),
     ):
         if not possible:

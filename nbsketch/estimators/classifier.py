@@ -87,11 +87,9 @@ class OneVsRest(ClassifierScore):
             raise ValueError(f"`loss` must be a loss of margins, got {loss!r}")
         return loss
 
-    def _margin_objective(
-        self, signs: NDArray, weights: NDArray | None
-    ) -> ScalarObjective:
+    def _objective(self, Y: NDArray, weights: NDArray | None) -> ScalarObjective:
         loss = self._margin_loss()
-        return ScalarObjective(signs, weights, self.fit_intercept, loss)
+        return ScalarObjective(Y, weights, self.fit_intercept, loss)
 
     @rowwise(row_by_row)
     def decision_function(self, X: ArrayLike) -> NDArray:
@@ -244,7 +242,7 @@ class SketchedKernelClassifier(OneVsRest, IterativeModel):
         rows = self._check_training(X, y, sample_weight)
         self._set_classes(rows.y)
         objective = replace(
-            self._margin_objective(self._signs(rows.y), rows.relative_weights),
+            self._objective(self._signs(rows.y), rows.relative_weights),
             folds=self._folds(rows, groups),
         )
         single = len(self.classes_) == 2

@@ -25,13 +25,7 @@ from sklearn.utils.validation import check_is_fitted
 from nbsketch._expansion import project, projection
 from nbsketch._sketch_map import SketchMap
 from nbsketch.losses import SquareLoss
-from nbsketch.rows.inputs import (
-    TrainingRows,
-    check_in_memory,
-    checked_rows,
-    is_pairwise,
-    model_dtype,
-)
+from nbsketch.rows.inputs import TrainingRows, check_in_memory, is_pairwise, new_rows
 from nbsketch.rows.transform import transform_rows
 from nbsketch.sketches import LandmarkSketch
 from nbsketch.solvers._linear.cholesky import raised_cholesky
@@ -100,10 +94,14 @@ def features_of(model: Any, projection: NDArray, rows: Any) -> NDArray:
 
 def posterior_std(model: Any, X: Any) -> NDArray:
     """Return the standard deviation of f + b at rows, (n,) or (n, d)."""
-    check_has_posterior(model)
+    check_is_fitted(model)
+    if not hasattr(model, "posterior_"):
+        raise NotFittedError(
+            "`return_std` needs the posterior, which is not kept by `fit`: call "
+            "fit_posterior(X, y) with the training rows first"
+        )
     parts, values = model.posterior_, []
-    rows = checked_rows(model, X, dtype=model_dtype(model.landmarks_))
-    for _, Z, unseen in _blocks(model, parts["projection"], rows):
+    for _, Z, unseen in _blocks(model, parts["projection"], new_rows(model, X)):
         solved = scipy.linalg.solve_triangular(parts["factor"], Z.T, trans="T")
         values.append(unseen / parts["shift"] + np.square(solved).sum(axis=0))
     std = np.sqrt(np.concatenate(values)[:, None] * parts["noise"])
@@ -151,14 +149,4 @@ def check_ridge(model: Any, use: str) -> None:
         raise ValueError(
             f"`size` must be at most {MOST_FEATURES} for {use}, got {model.size_}: "
             "fit a sketch"
-        )
-
-
-def check_has_posterior(model: Any) -> None:
-    """Raise an error if there is no posterior yet."""
-    check_is_fitted(model)
-    if not hasattr(model, "posterior_"):
-        raise NotFittedError(
-            "`return_std` needs the posterior, which is not kept by `fit`: call "
-            "fit_posterior(X, y) with the training rows first"
         )

@@ -24,14 +24,7 @@ from nbsketch.fitting.objective import Problem
 from nbsketch.fitting.objectives import regression_objective
 from nbsketch.fitting.plan import Plan, stochastic_size
 from nbsketch.fitting.sketched import Inputs, SketchedData
-from nbsketch.rows.inputs import (
-    TrainingRows,
-    in_blocks,
-    labels_of,
-    model_dtype,
-    row_by_row,
-    rowwise,
-)
+from nbsketch.rows.inputs import TrainingRows, in_blocks, labels_of, model_dtype
 from nbsketch.solvers.sgm import StreamState
 from nbsketch.solvers.stochastic import squared_norms
 
@@ -148,14 +141,6 @@ class DescentModel(_base.KernelExpansion):
                 if report("steps", iteration=self.n_steps_):
                     break
         return self
-
-    def _pass_over(self, X: Any, y: Any, sample_weight: Any) -> Self:
-        """Pass once over rows, or over the chunks of Dask collections one by one."""
-        chunks = in_blocks(X, y, sample_weight)
-        if chunks is not None:
-            return self._pass_chunks(chunks)
-        with watched_fit(self):
-            return self._follow(X, y, sample_weight)
 
     def _follow(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Pass once over rows; the first ones make the model."""
@@ -446,7 +431,7 @@ class SketchedSGDRegressor(MultiOutputMixin, _base.RegressorScore, DescentModel)
             Numbers of visits of the rows; a fractional part is the probability of one
             more visit. None: one visit each.
         """
-        return self._pass_over(X, y, sample_weight)
+        return self._pass_chunks(in_blocks(X, y, sample_weight))
 
     def _rows(self, X: Any, y: Any, sample_weight: Any, is_new: bool) -> TrainingRows:
         options = _base.NUMBERS | self._stream_options(is_new)
@@ -464,11 +449,6 @@ class SketchedSGDRegressor(MultiOutputMixin, _base.RegressorScore, DescentModel)
 
     def _objective(self, Y: NDArray, weights: NDArray | None) -> Any:
         return regression_objective(Y, weights, self.fit_intercept, self.loss)
-
-    @rowwise(row_by_row)
-    def predict(self, X: ArrayLike) -> NDArray:
-        """Return the predictions of the rows of X, of shape (n,) or (n, d)."""
-        return self._decision(X)
 
 
 @validation.declares_parameters
@@ -563,7 +543,7 @@ class SketchedSGDClassifier(OneVsRest, DescentModel):
             if classes is None and not hasattr(self, "coef_"):
                 classes = labels_of(y)
             self._announce(classes)
-            return self._pass_over(X, y, sample_weight)
+            return self._pass_chunks(in_blocks(X, y, sample_weight))
 
     @available_if(streams)
     def partial_fit_chunks(
@@ -610,6 +590,3 @@ class SketchedSGDClassifier(OneVsRest, DescentModel):
     ) -> tuple[Any, NDArray] | None:
         signs = None if y_val is None else self._signs(column_or_1d(y_val), "y_val")
         return super()._validation(X, Y, X_val, signs)
-
-    def _objective(self, Y: NDArray, weights: NDArray | None) -> Any:
-        return self._margin_objective(Y, weights)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import MultiOutputMixin
 
 from nbsketch._report.progress import watched_fit
@@ -16,7 +16,6 @@ from nbsketch.fitting.plan import Plan
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.losses import SquareLoss
 from nbsketch.outputs import IdentityOutput
-from nbsketch.rows.inputs import row_by_row, rowwise
 from nbsketch.solvers.filters import Filter, LandweberFilter, as_filter
 
 
@@ -240,8 +239,3 @@ class SpectralFilterRegressor(
     ) -> SpectralFilterRegressor:
         self.path_ = solution.path
         return super()._publish(problem, data, solution)
-
-    @rowwise(row_by_row)
-    def predict(self, X: ArrayLike) -> NDArray:
-        """Return the predictions of the rows of X, of shape (n,) or (n, d)."""
-        return self._decision(X)

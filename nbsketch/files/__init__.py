@@ -16,7 +16,6 @@ another type:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import is_dataclass
 from inspect import signature
 from numbers import Integral
@@ -27,7 +26,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import nbsketch
-from nbsketch._report.fields import STORED
+from nbsketch._report.fields import STORED, named_class
 from nbsketch._report.validation import csr_from_parts
 from nbsketch.files.archive import Archive, open_archive, write_archive
 from nbsketch.files.states import STATES, check_parameters, check_state
@@ -140,7 +139,7 @@ def _model(archive: Archive) -> Any:
     keys = {"version", "class", "params", "fitted"}
     if not isinstance(content, dict) or set(content) != keys:
         raise ValueError("its text must describe version, class, params and fitted")
-    cls, decode = public_class(content["class"]), Decoder(archive)
+    cls, decode = named_class(content["class"]), Decoder(archive)
     if cls.__name__ not in STATES:
         raise ValueError(f"{cls.__name__} is not an estimator that can be saved")
     params, fitted = (decode(content[name], name) for name in ("params", "fitted"))
@@ -197,31 +196,29 @@ class Decoder:
 
     def __init__(self, archive: Archive) -> None:
         self._archive, self._unused = archive, set(archive)
-        self._kinds: dict[str, tuple[set[str], Callable[..., Any]]] = {
-            "$array": ({"dtype", "shape"}, self._array),
-            "$csr": (set(), self._csr),
-            "$names": (set(), self._names),
-            "$tuple": (set(), self._tuple),
-            "$object": ({"fields"}, self._object),
-        }
 
     def __call__(self, value: Any, name: str) -> Any:
         """Return the value that JSON encodes; `name` is its path."""
-        if isinstance(value, list):
-            return [self(v, f"{name}.{i}") for i, v in enumerate(value)]
-        if not isinstance(value, dict):
-            return value
-        marks = [key for key in value if key.startswith("$")]
-        if not marks:
-            return {key: self(v, f"{name}.{key}") for key, v in value.items()}
-        if marks[0] not in self._kinds:
-            raise ValueError(f"`{name}` has an unknown key {marks[0]!r:.60}")
-        others, decode = self._kinds[marks[0]]
-        if set(value) != {marks[0]} | others:
-            raise ValueError(f"`{name}` has unknown keys {sorted(value)!r:.60}")
-        return decode(name, value[marks[0]], **{key: value[key] for key in others})
+        match value:
+            case list():
+                return [self(v, f"{name}.{i}") for i, v in enumerate(value)]
+            case {"$array": array, **claimed}:
+                return self._array(name, array, claimed)
+            case {"$csr": dict(parts), **others} if not others:
+                return csr_from_parts(name, **self(parts, name))
+            case {"$names": [*texts], **others} if not others:
+                return np.array([str(text) for text in texts], dtype=object)
+            case {"$tuple": [*parts], **others} if not others:
+                return tuple(self(parts, name))
+            case {"$object": class_name, "fields": fields, **others} if not others:
+                return self._object(name, class_name, self(fields, name))
+            case dict() if marks := [key for key in value if key.startswith("$")]:
+                raise ValueError(f"`{name}` has unknown keys or parts: {marks!r:.60}")
+            case dict():
+                return {key: self(v, f"{name}.{key}") for key, v in value.items()}
+        return value
 
-    def _array(self, name: str, array: Any, **claimed: Any) -> np.ndarray:
+    def _array(self, name: str, array: Any, claimed: Any) -> np.ndarray:
         if not isinstance(array, str) or array not in self._unused:
             raise ValueError(
                 f"`{name}` must be an array of the file that has no other place in the "
@@ -234,26 +231,8 @@ class Decoder:
             raise ValueError(f"`{name}` must be an array of {claimed}, got {actual}")
         return self._archive[array]
 
-    def _csr(self, name: str, csr: Any) -> sp.csr_array:
-        parts = self(csr, name)
-        if not isinstance(parts, dict) or set(parts) != set(_CSR):
-            raise ValueError(f"`{name}` must have the parts {_CSR}")
-        return csr_from_parts(name, **parts)
-
-    def _names(self, name: str, names: Any) -> np.ndarray:
-        if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
-            raise TypeError(f"`{name}` must be a list of texts")
-        return np.array(names, dtype=object)
-
-    def _tuple(self, name: str, parts: Any) -> Any:
-        if not isinstance(parts, list):
-            raise TypeError(f"`{name}` must be a list")
-        return tuple(self(parts, name))
-
-    def _object(self, name: str, class_name: Any, fields: Any) -> Any:
-        cls: Any = STORED.get(class_name) if isinstance(class_name, str) else None
-        cls = cls or public_class(class_name)
-        content = self(fields, name)
+    def _object(self, name: str, class_name: Any, content: Any) -> Any:
+        cls = named_class(class_name)
         if not (is_object(cls) and isinstance(content, dict)):
             raise ValueError(f"`{name}` must be an object with fields, got {cls!r}")
         try:
@@ -275,12 +254,3 @@ def name_of(value: Any, name: str) -> str:
     if registered is not cls:
         raise TypeError(f"{_UNSAVABLE}, but `{name}` is {value!r}")
     return cls.__name__
-
-
-def public_class(name: Any) -> Any:
-    """Return a public class: a file can name nothing else."""
-    is_public = isinstance(name, str) and name in nbsketch.__all__
-    cls = getattr(nbsketch, name) if is_public else None
-    if not isinstance(cls, type):
-        raise ValueError(f"the model file needs {name!r}, which nbsketch does not have")
-    return cls

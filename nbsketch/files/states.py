@@ -18,6 +18,7 @@ belong to the sketch of the outputs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import is_dataclass
 from typing import Any
 
@@ -54,18 +55,9 @@ def names(name: str, value: Any, scope: Scope) -> None:
 
 
 def table(*columns: str) -> Rule:
-    """Return the rule of a dict of arrays of one length, some of these columns."""
-
-    def rule(name: str, value: Any, scope: Scope) -> None:
-        if not isinstance(value, dict) or not set(value) <= set(columns):
-            raise ValueError(
-                f"`{name}` must have the keys {columns}, got {value!r:.60}"
-            )
-        column_rule = array(f"rows_of_{name}", "fiu", finite=False)
-        for key, column in value.items():
-            column_rule(f"{name}.{key}", column, scope)
-
-    return rule
+    """Return the rule of a dict of these columns, arrays of one length."""
+    column = array("_rows", "fiu", finite=False)
+    return fields.entries(**dict.fromkeys(columns, column))
 
 
 def seconds(name: str, value: Any, scope: Scope) -> None:
@@ -161,11 +153,15 @@ def _errors(name: str, value: Any, scope: Scope) -> None:
     rule(name, value, scope)
 
 
-def bandwidth(name: str, value: Any, scope: Scope) -> None:
-    """Accept the bandwidth of `kernel_`, None if it has none."""
-    expected = getattr(scope.values["kernel_"], "bandwidth", None)
-    if type(value) is not type(expected) or value != expected:
-        raise ValueError(f"`{name}` must be {expected!r:.60}, got {value!r:.60}")
+def equal(expected_in: Callable[[Scope], Any]) -> Rule:
+    """Return the rule of a value that other parts of the model determine."""
+
+    def rule(name: str, value: Any, scope: Scope) -> None:
+        expected = expected_in(scope)
+        if type(value) is not type(expected) or value != expected:
+            raise ValueError(f"`{name}` must be {expected!r:.60}, got {value!r:.60}")
+
+    return rule
 
 
 def labels(name: str, value: Any, scope: Scope) -> None:
@@ -181,13 +177,6 @@ def _calibration(name: str, value: Any, scope: Scope) -> None:
     """Accept predicted quantiles and the target of each calibration row."""
     array("calibration_rows columns")(name, value, scope)
     scope.bind(name, "d", value.shape[1] - 1)
-
-
-def _one_target(name: str, value: Any, scope: Scope) -> None:
-    """Accept whether the coefficients have no axis of outputs."""
-    of(bool)(name, value, scope)
-    if value != (scope.lengths["d"] == 0):
-        raise ValueError(f"`{name}` must be {not value}, got {value}")
 
 
 def _stream(name: str, value: Any, scope: Scope) -> None:
@@ -277,7 +266,7 @@ _SKETCHED: dict[str, Rule] = {
 # A kernel expansion on the landmarks of a sketch.
 EXPANSION: dict[str, Rule] = {
     **_SKETCHED,
-    "bandwidth_": bandwidth,
+    "bandwidth_": equal(lambda s: getattr(s.values["kernel_"], "bandwidth", None)),
     "size_": integer("s"),
     "coef_": coefficients,
     "intercept_": intercepts,
@@ -296,7 +285,7 @@ DESCENT: dict[str, Rule] = {
     **EXPANSION,
     "path_": optional(table("n_steps", "error")),
     "n_steps_": integer(),
-    "_one_target": _one_target,
+    "_one_target": equal(lambda scope: scope.lengths["d"] == 0),
     "_seed": integer(),
     "alpha_": number,
     "_projection": array("s r"),

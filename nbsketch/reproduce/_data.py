@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch import datasets
-from nbsketch._report.progress import Progress
+from nbsketch._report.progress import counted
 from nbsketch.reproduce._report import timed
 
 MaybePath = Path | None
@@ -93,14 +93,12 @@ def settings_for(
     """
     chosen = _read(file or shipped)
     missing = [key for key in keys if not _inner(chosen, key)]
-    with Progress(max(1, len(missing))) as progress:
-        for key in missing:
-            _inner(chosen, key).update(choose(key)._asdict())
-            progress.step(f"cross-validation: {' '.join(key)}")
-            if file is not None:
-                file.parent.mkdir(parents=True, exist_ok=True)
-                text = json.dumps(chosen, indent=1) + "\n"
-                file.write_text(text, encoding="utf-8")
+    for key in counted(missing, lambda key: f"cross-validation: {' '.join(key)}"):
+        _inner(chosen, key).update(choose(key)._asdict())
+        if file is not None:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            text = json.dumps(chosen, indent=1) + "\n"
+            file.write_text(text, encoding="utf-8")
     return {key: _inner(chosen, key) for key in keys}
 
 

@@ -9,7 +9,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from nbsketch._report.progress import Progress
+from nbsketch._report.progress import counted
 from nbsketch.plots import require_matplotlib
 from nbsketch.reproduce import ENTRIES, _report
 from nbsketch.reproduce._figures import Panel, save_panels
@@ -151,11 +151,9 @@ def measure_all(
 ) -> list[Row]:
     """Append the rows of all points to `rows` and to a CSV file, and return `rows`."""
     rows = [] if rows is None else rows
-    with Progress(max(1, len(points))) as progress:
-        for point in points:
-            for row in measure(*point):
-                rows.append(row)
-                if file:
-                    _report.write_csv([row], file, "a" if file.exists() else "w")
-            progress.step(label.format(*point))
+    for point in counted(points, lambda point: label.format(*point)):
+        for row in measure(*point):
+            rows.append(row)
+            if file:
+                _report.write_csv([row], file, "a" if file.exists() else "w")
     return rows

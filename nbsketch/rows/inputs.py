@@ -6,7 +6,7 @@ on Dask collections: they have the chunks of X.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from functools import partial, wraps
 from inspect import signature
@@ -91,6 +91,11 @@ def model_dtype(landmarks: Any) -> Any:
     """
     is_index = landmarks.dtype.kind == "i"
     return [np.float64, np.float32] if is_index else landmarks.dtype
+
+
+def new_rows(model: Any, X: Any) -> Any:
+    """Return rows for a fitted model, checked, in the type in which it computes."""
+    return checked_rows(model, X, dtype=model_dtype(model.landmarks_))
 
 
 def is_pairwise(kernel: Any) -> bool:
@@ -270,10 +275,10 @@ def _predict_part(part: tuple[Any, ...], model: Any) -> tuple[NDArray, ...] | No
     return (model.predict(X), *(v.to_numpy() for v in values)) if len(X) else None
 
 
-def in_blocks(X: Any, y: Any, sample_weight: Any) -> Iterator[tuple] | None:
-    """Return the parts of Dask collections, None for data in memory."""
+def in_blocks(X: Any, y: Any, sample_weight: Any) -> Iterable[tuple]:
+    """Return the parts of Dask collections; data in memory are one part."""
     if not is_dask(X):
-        return None
+        return [(X, y, sample_weight)]
     check_alike(X, y=y, sample_weight=sample_weight)
     return _blocks(X, y, sample_weight)
 

@@ -126,14 +126,9 @@ def distinct(rows: Any) -> tuple[NDArray, NDArray]:
 
     Objects that cannot be hashed count as distinct.
     """
-    owners: dict[Hashable, int] = {}
-    owner = np.empty(rows.shape[0], dtype=np.int64)
-    first: list[int] = []
-    for i, key in enumerate(_keys(rows)):
-        owner[i] = owners.setdefault(key, len(owners))
-        if owner[i] == len(first):
-            first.append(i)
-    return np.array(first), owner
+    places: dict[Hashable, int] = {}
+    owner = [places.setdefault(key, len(places)) for key in _keys(rows)]
+    return np.unique(owner, return_index=True)[1], np.array(owner)
 
 
 def _keys(rows: Any) -> Iterator[Hashable]:

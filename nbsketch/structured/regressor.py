@@ -6,14 +6,14 @@ outputs, the coefficients of :math:`h(x) = H^T S k_x` are
 .. math:: H = P (Z^T W Z + n \alpha I)^{-1} Z^T W T,
 
 with the diagonal matrix W of the weights, of mean one; without a sketch
-:math:`H = W^{1/2} (W^{1/2} K W^{1/2} + n \alpha I)^{-1} W^{1/2} T`.
+:math:`H = (K + n \alpha W^{-1})^{-1} T`.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import field
 from typing import Any
@@ -27,7 +27,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from nbsketch._expansion import PivotedCholesky
 from nbsketch._report import validation
-from nbsketch._report.progress import Display, bar, report, watching
+from nbsketch._report.progress import report, watched_fit, watching
 from nbsketch._sketch_map import SketchMap, draw, resolve, sketched_design
 from nbsketch.files import SaveMixin
 from nbsketch.fitting import sketched
@@ -39,61 +39,13 @@ from nbsketch.rows.inputs import (
     checked_rows,
     is_pairwise,
     loaded,
-    model_dtype,
+    new_rows,
 )
 from nbsketch.sketches import SubsamplingSketch
-from nbsketch.solvers.design import Design
-from nbsketch.solvers.exact import solve_positive
+from nbsketch.solvers.exact import solve_shifted
 from nbsketch.solvers.spectrum import moments
 from nbsketch.structured import _outputs
 from nbsketch.structured._outputs import Objects, TargetRows, TopK, TrainingOutputs
-
-
-class Stages:
-    """Timer of stages; displays them on standard error if `verbose`.
-
-    Attributes
-    ----------
-    seconds : dict of str to float
-        Time of each stage.
-    """
-
-    def __init__(self, verbose: int = 0) -> None:
-        self.seconds: dict[str, float] = {}
-        self._verbose = bool(verbose)
-
-    @contextmanager
-    def stage(self, name: str, total: int = 0) -> Iterator[Callable[[int], None]]:
-        """Time a stage; yield a function that takes the amount done out of `total`."""
-        start, display = time.perf_counter(), Display(patient=True)
-        report(name, n_rows=total)
-
-        def show(done: int) -> None:
-            report(name, rows=done, n_rows=total)
-            if self._verbose and total:
-                spent = time.perf_counter() - start
-                left = spent * (total - done) / max(done, 1)
-                display.update(bar(done / total, f"{done / total:4.0%} {name}", left))
-
-        yield show
-        self.seconds[name] = time.perf_counter() - start
-        if self._verbose:
-            display.end(f"{name}: {self.seconds[name]:.2f} s")
-
-
-class _ReportedDesign(Design):
-    """A design that reports the number of rows that have been read."""
-
-    def __init__(self, design: Design, show: Callable[[int], None]) -> None:
-        self._design, self._show = design, show
-        self.shape, self.dtype = design.shape, design.dtype
-
-    def blocks(self) -> Iterator[tuple[int, int, NDArray]]:
-        """Yield (start, stop, Z[start:stop]) in order, covering all rows."""
-        for start, stop, block in self._design.blocks():
-            yield start, stop, block
-            self._show(stop)
-
 
 # Memory of the points h(x) of the rows that are decoded together.
 _POINT_BYTES = 64 << 20
@@ -174,7 +126,7 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
     random_state : None, int or Generator, default=None
         Pass an int for reproducible results.
     verbose : int, default=0
-        If positive, display progress and the time of each stage.
+        If positive, display the progress, stage by stage.
     callback : callable or None, default=None
         Called as ``callback(state)`` with a `FitState` as the stages of the fit go on.
         There is no model before the end, so what it returns has no effect. It is not
@@ -261,20 +213,19 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
             with a precomputed output kernel, whose predictions are indices, there must
             be none.
         """
-        with validation.keeping_fitted(self), watching(0, self.callback):
+        with watched_fit(self):
             validation.check_positive("alpha", self.alpha)
-            stages = Stages(validation.check_integer("verbose", self.verbose, low=0))
+            self.seconds_: dict[str, float] = {}
             X, Y, sample_weight = loaded(X, Y=Y, sample_weight=sample_weight)
             kernel, output_kernel, rows = self._check(X, Y, sample_weight)
             X = self._draw_sketches(kernel, output_kernel, rows)
-            with stages.stage("outputs"):
+            with self._stage("outputs"):
                 outputs, targets = TrainingOutputs.of(
                     self.output_kernel_, rows.y, self.output_sketch_
                 )
-            sketch_map = self._regress(X, targets, rows.relative_weights, stages)
+            sketch_map = self._regress(X, targets, rows.relative_weights)
             self.landmarks_ = sketch_map.original(rows.kept).landmarks
             self._publish(outputs)
-            self.seconds_ = stages.seconds
         return self
 
     def predict(
@@ -392,6 +343,15 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
             total += 2 * encoded.penalty.sum()
         return -float(total) / X.shape[0]
 
+    @contextmanager
+    def _stage(self, name: str, n_rows: int = 0) -> Iterator[None]:
+        """Report a stage of the fit, and put its time into `seconds_`."""
+        start = time.perf_counter()
+        report(name, n_rows=n_rows)
+        yield
+        report(name, rows=n_rows)
+        self.seconds_[name] = time.perf_counter() - start
+
     def _check(
         self, X: Any, Y: Any, sample_weight: Any
     ) -> tuple[Kernel, Kernel, TrainingRows]:
@@ -430,7 +390,7 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         (X,) = loaded(X)
         if isinstance(self.landmarks_, Objects):
             return _outputs.check_objects("X", X)
-        rows = checked_rows(self, X, dtype=model_dtype(self.landmarks_))
+        rows = new_rows(self, X)
         return rows if self.scaler_ is None else self.scaler_.transform(rows)
 
     def _draw_sketches(
@@ -474,45 +434,35 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         return inputs.rows, as_kernel(inputs.kernel, inputs.bandwidth)
 
     def _regress(
-        self, X: Any, targets: TargetRows, weights: NDArray | None, stages: Stages
+        self, X: Any, targets: TargetRows, weights: NDArray | None
     ) -> SketchMap:
         """Set the coefficients of h and their rank; return the map of the inputs."""
         sketch_map = SketchMap.of(self.kernel_, X, self.sketch_)
         if self.sketch_.is_identity:
-            self.coef_ = self._solve_exact(X, targets, weights, stages)
+            self.coef_ = self._solve_exact(X, targets, weights)
             self.rank_ = len(self.coef_)
             return sketch_map
-        with stages.stage("inputs: kernel and factor"):
+        with self._stage("inputs: kernel and factor"):
             P, design = sketched_design(sketch_map, X, whiten=PivotedCholesky.of)
-        with stages.stage("inputs: features", targets.shape[0]) as show:
-            reported = _ReportedDesign(design, show)
-            G, C, _ = moments(reported, targets, weights, centered=False)
-        with stages.stage("inputs: solve"):
-            W = self._solve(G, C, self.alpha)
+        with self._stage("inputs: features", len(targets.owner)):
+            G, C, _ = moments(design, targets, weights, centered=False)
+        with self._stage("inputs: solve"):
+            W = solve_shifted(G, C, self.alpha, np.ones(len(G)), self.alpha)
             self.coef_, self.rank_ = P.lift(W, self.sketch_.shape[0]), P.rank
         return sketch_map
 
     def _solve_exact(
-        self, X: Any, targets: TargetRows, weights: NDArray | None, stages: Stages
+        self, X: Any, targets: TargetRows, weights: NDArray | None
     ) -> NDArray:
         """Return H of shape (n, t) without a sketch."""
-        with stages.stage("inputs: Gram matrix"):
+        with self._stage("inputs: Gram matrix"):
             rows = X if isinstance(X, Objects) else X.astype(np.float64, copy=False)
             K = np.array(self.kernel_(rows), dtype=np.float64)
-        with stages.stage("inputs: solve"):
-            T, ridge = targets[:], len(K) * self.alpha
+        with self._stage("inputs: solve"):
+            T = targets[:]
             dense = T.toarray(order="F") if sp.issparse(T) else T
-            if weights is None:
-                return self._solve(K.T, dense, ridge)
-            roots = np.sqrt(weights)[:, None]
-            K *= roots
-            K *= roots.T
-            return roots * self._solve(K.T, roots * dense, ridge)
-
-    def _solve(self, G: NDArray, C: NDArray, ridge: float) -> NDArray:
-        """Return (G + ridge I)^-1 C; both are overwritten."""
-        G[np.diag_indices_from(G)] += ridge
-        return solve_positive(G, C, self.alpha)
+            w = np.ones(len(K)) if weights is None else weights
+            return solve_shifted(K.T, dense, len(K) * self.alpha, w, self.alpha)
 
     def _publish(self, outputs: TrainingOutputs) -> None:
         """Set what decoding needs."""
@@ -552,16 +502,15 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         """Return the k best candidates of each row, and the sets of candidates."""
         X = self._check_new(X)
         n = X.shape[0]
-        stages = Stages(self.verbose)
-        with stages.stage("candidates"):
+        with watching(self.verbose, None):
+            report("candidates")
             sets = _outputs.choose_set(self._training, candidates, candidate_sets, n)
-        k = validation.check_integer("k", k, high=sets.largest)
-        best = TopK.empty(n, k)
-        with stages.stage("decoding", n) as show:
+            k = validation.check_integer("k", k, high=sets.largest)
+            best = TopK.empty(n, k)
             for start, h in self._points(X):
                 part = slice(start, start + len(h))
                 sets.keep_best(h, start, best.rows(part))
-                show(part.stop)
+                report("decoding", rows=part.stop, n_rows=n)
         return best, sets
 
     def __sklearn_tags__(self) -> Tags:

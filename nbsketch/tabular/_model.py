@@ -34,7 +34,7 @@ from nbsketch.tabular.partners import (
     folds_of,
     usual_partners,
 )
-from nbsketch.tabular.problem import Points, TimeLimit, at_rows
+from nbsketch.tabular.problem import Points, TimeLimit, Training
 
 # Features that the summary lists.
 _LISTED = 5
@@ -60,11 +60,10 @@ class TabularModel(SaveMixin, BaseEstimator):
         groups: Any,
         *,
         classification: bool,
-    ) -> tuple[TrainingRows, NDArray | None]:
-        """Fit the encodings of the columns.
+    ) -> Training:
+        """Fit the encodings of the columns; return the rows of positive weight.
 
-        Return the encoded rows of positive weight, and the blocks of these that `cv`
-        leaves out together.
+        Their labels are those of the blocks that `cv` leaves out together.
         """
         check_table(X)
         validate_data(self, X, skip_check_array=True)
@@ -76,39 +75,30 @@ class TabularModel(SaveMixin, BaseEstimator):
             X, y, weights, classification=classification, blocks=blocks
         )
         check_magnitude("X", rows)
-        return TrainingRows.of(rows, y, weights), blocks
+        kept = TrainingRows.of(rows, y, weights)
+        return Training(kept.X, kept.y, kept.relative_weights, blocks)
 
     def _fit_rows(
         self,
-        rows: TrainingRows,
-        labels: NDArray | None,
+        data: Training,
         rng: np.random.Generator,
         *,
         classes: NDArray | None = None,
     ) -> tuple[LeftOut, list[NDArray]]:
         """Fit the machine and its partners to encoded rows and targets (n, d).
 
-        Weights are positive. `labels`: blocks of rows that are left out together;
         `classes`: the class of each row, for classification. Also return the left-out
         predictions of the partners, at the rows of those of the machine.
         """
         partners = check_partners(self.partners, classes is not None)
         check_choice("effort", self.effort, ("fast", "high"))
-        n = len(rows.y)
+        n = len(data.Y)
         if n < 2:
             raise ValueError(
                 f"`X` must have at least 2 rows of positive weight, got n_samples={n}"
             )
         limit = TimeLimit()
-        machine, left_out = fit_machine(
-            rows.X,
-            rows.y,
-            rows.relative_weights,
-            labels,
-            rng,
-            limit,
-            robust=classes is None,
-        )
+        machine, left_out = fit_machine(data, rng, limit, robust=classes is None)
         if left_out.order is not None and left_out.order.is_contradicted:
             warnings.warn(dependent_rows(left_out.order), stacklevel=3)
         self.n_outliers_ = n - len(left_out.kept)
@@ -117,19 +107,17 @@ class TabularModel(SaveMixin, BaseEstimator):
         chosen = [(estimator, False) for estimator in partners]
         if self.effort == "high":
             counts = np.bincount([] if classes is None else classes)
-            usual = usual_partners(n, rows.X.shape[1], counts, int(rng.integers(2**31)))
+            seed = int(rng.integers(2**31))
+            usual = usual_partners(n, data.rows.shape[1], counts, seed)
             limit.skipped += len(usual) if limit.is_over() else 0
             chosen += [] if limit.is_over() else usual
         self.n_skipped_ = limit.skipped
-        return left_out, self._fit_partners(
-            chosen, rows, labels, classes, left_out, rng
-        )
+        return left_out, self._fit_partners(chosen, data, classes, left_out, rng)
 
     def _fit_partners(
         self,
         chosen: list[tuple[Any, bool]],
-        rows: TrainingRows,
-        labels: NDArray | None,
+        data: Training,
         classes: NDArray | None,
         left_out: LeftOut,
         rng: np.random.Generator,
@@ -139,20 +127,20 @@ class TabularModel(SaveMixin, BaseEstimator):
         self.partner_weights_ = np.empty(0)
         if not chosen:
             return []
-        kept, machine = left_out.kept, self.machine_
-        Y = rows.y[kept] if classes is None else classes[kept, None]
-        weights, X = at_rows(rows.relative_weights, kept), rows.X[kept]
-        options = at_rows(labels, kept), at_rows(classes, kept), rng
-        folds = folds_of(len(kept), *options)
-        count = 0 if classes is None else len(np.unique(classes))
-        place = np.searchsorted(kept, left_out.drawn)
+        machine, data = self.machine_, data.take(left_out.kept)
+        count, strata = 0, None
+        if classes is not None:
+            count, strata = len(np.unique(classes)), classes[left_out.kept]
+            data = data._replace(Y=strata[:, None])
+        folds = folds_of(len(data.Y), data.labels, strata, rng)
+        place = np.searchsorted(left_out.kept, left_out.drawn)
         left_out_values = list[NDArray]()
         for estimator, is_scaled in chosen:
-            scales = machine.scales if is_scaled else None
-            data = X if scales is None else machine.prepare(X).rows * scales
-            partner, values = fit_partner(
-                estimator, data, Y, weights, folds, count, scales
-            )
+            scales, part = None, data
+            if is_scaled:
+                scales = machine.scales
+                part = data._replace(rows=machine.prepare(data.rows).rows * scales)
+            partner, values = fit_partner(estimator, part, folds, count, scales)
             self.partners_ += (partner,)
             left_out_values.append(values[place])
         return left_out_values

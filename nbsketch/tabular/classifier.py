@@ -115,12 +115,11 @@ class TabularKernelClassifier(ClassifierScore, TabularModel):
             weights = check_weights(sample_weight, X)
             weights = weights_of_classes(self.class_weight, labels, weights)
             rng = self._random()
-            rows, blocks = self._encode(X, labels, weights, groups, classification=True)
-            self.classes_, index = np.unique(rows.y, return_inverse=True)
+            data = self._encode(X, labels, weights, groups, classification=True)
+            self.classes_, index = np.unique(data.Y, return_inverse=True)
             Y = _indicators(index, len(self.classes_))
-            left_out, values = self._fit_rows(
-                rows._replace(y=Y), blocks, rng, classes=index
-            )
+            data = data._replace(Y=Y)
+            left_out, values = self._fit_rows(data, rng, classes=index)
             scores = Y[left_out.drawn] - left_out.residual
             classes = index[left_out.drawn]
             self._calibrate(scores, classes, left_out.weights, values)

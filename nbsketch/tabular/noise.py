@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from nbsketch._jit.tuning import FAMILIES
 from nbsketch._report.fields import array, check_fields, stored
-from nbsketch.tabular.problem import at_rows
+from nbsketch.tabular.problem import Training
 from nbsketch.tabular.ridge import LandmarkFunction, Ridge
 from nbsketch.tabular.scales import SMOOTH
 from nbsketch.tuning.rows import Rows
@@ -226,18 +226,17 @@ def _residuals(
     """
     drawn = np.sort(rows.draw(rng, _SAMPLE[0]))
     scales = np.exp(isotropic_start(rows, FAMILIES[SMOOTH], rng)[:-1])
-    weights, labels = at_rows(rows.weights, drawn), at_rows(rows.labels, drawn)
-    place = np.searchsorted(every, drawn)
-    ridge = Ridge(scales, Z[place], weights, _SAMPLE[1], rng, labels)
-    base, left_out = ridge.fit(rows.Y[drawn])
+    data, place = Training.of(rows, drawn), np.searchsorted(every, drawn)
+    ridge = Ridge(scales, data.rows, data.weights, _SAMPLE[1], rng, data.labels)
+    base, left_out = ridge.fit(data.Y)
     residual = rows.Y[every] - base.values(Z)
-    if labels is None:
+    if data.labels is None:
         residual[place] = left_out
     residual -= np.median(residual, axis=0)
     most = _LARGEST * np.median(np.abs(residual), axis=0)
     base, left_out, _ = fit_sizes(ridge, np.clip(residual[place], -most, most))
     logs = base.values(Z)
-    if labels is None:
+    if data.labels is None:
         logs[place] = left_out
     logs -= np.median(logs, axis=0)
     return residual, np.exp(np.clip(logs, 0.0, np.log(_LARGEST)))

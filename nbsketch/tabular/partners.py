@@ -28,7 +28,7 @@ from sklearn.utils.validation import has_fit_parameter
 
 from nbsketch.tabular.calibration import smoothed_targets
 from nbsketch.tabular.network import ScaledNetwork
-from nbsketch.tabular.problem import Points
+from nbsketch.tabular.problem import Points, Training
 
 _FOLDS = 5
 # Boosted trees: at most so many rounds, fewer after 15 without progress. On fast they
@@ -132,18 +132,17 @@ def folds_of(
 
 def fit_partner(
     estimator: Any,
-    rows: NDArray,
-    Y: NDArray,
-    weights: NDArray | None,
+    data: Training,
     folds: Sequence[NDArray],
     classes: int,
     scales: NDArray | None,
 ) -> tuple[Partner, NDArray]:
     """Return a partner and its left-out predictions (n, d); NaN in no fold.
 
-    `rows` (n, p) are those that it takes, `Y` (n, d) targets or (n, 1) classes. The
+    Rows (n, p) are those that it takes, targets are (n, d) or classes (n, 1). The
     network is fitted once, without the first fold, which is four fifths of the rows.
     """
+    rows, Y, weights, _ = data
     folds = folds[:1] if isinstance(estimator, ScaledNetwork) else folds
     left_out = np.full((len(Y), classes or Y.shape[1]), np.nan)
     fits = list[list[Any]]()

@@ -15,8 +15,9 @@ from nbsketch._report.progress import (
     report,
     seconds_left,
 )
+from nbsketch.rows.transform import InputScaler
 from nbsketch.tuning.descent import Budget
-from nbsketch.tuning.rows import Rows
+from nbsketch.tuning.rows import Rows, prepare
 
 # Iterations of all searches together: rounds end them before.
 _ITERATIONS = 10**6
@@ -33,9 +34,9 @@ class Training(NamedTuple):
     Attributes
     ----------
     rows : ndarray of shape (n, p)
-        Preprocessed rows.
+        Rows, encoded or preprocessed.
     Y : ndarray of shape (n, d)
-        Targets, standardized.
+        Targets.
     weights : ndarray of shape (n,) or None
         Positive weights of mean one. None: ones.
     labels : ndarray of int of shape (n,) or None
@@ -46,6 +47,17 @@ class Training(NamedTuple):
     Y: NDArray
     weights: NDArray | None = None
     labels: NDArray | None = None
+
+    @classmethod
+    def of(cls, rows: Rows, index: NDArray) -> Training:
+        """Return some rows, preprocessed, with their standardized targets."""
+        options = at_rows(rows.weights, index), at_rows(rows.labels, index)
+        return cls(rows.transform(index), rows.Y[index], *options)
+
+    def tuned_rows(self, scaler: InputScaler) -> Rows:
+        """Return all rows as those for which length scales are learned."""
+        every = np.arange(len(self.Y))
+        return prepare(*self[:3], scaler, every, labels=self.labels)
 
     def take(self, index: NDArray) -> Training:
         """Return some rows, which are the arguments of `fit_leaf`."""

@@ -139,16 +139,16 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
             weights = check_weights(sample_weight, X)
             rng = self._random()
             Y = y.reshape(len(y), -1)
-            rows, blocks = self._encode(X, Y, weights, groups, classification=False)
-            left_out, values = self._fit_rows(rows, blocks, rng)
+            data = self._encode(X, Y, weights, groups, classification=False)
+            left_out, values = self._fit_rows(data, rng)
             self._single = y.ndim == 1
             drawn, weights = left_out.drawn, left_out.weights
-            residual = self._stack_partners(left_out, rows.y[drawn], values)
+            residual = self._stack_partners(left_out, data.Y[drawn], values)
             error = expected_error(residual, left_out.residual, weights)
             self.loo_error_ = float(error[0]) if self._single else error
             machine = self.machine_
             with one_thread():
-                at = machine.prepare(rows.X[drawn]).rows
+                at = machine.prepare(data.rows[drawn]).rows
                 self.noise_ = fit_noise(machine.scales, at, residual, weights, rng)
         return self
 

@@ -16,7 +16,7 @@ from nbsketch.gram.dense import upper_triangle
 from nbsketch.kernels import LEARNABLE, StationaryKernel
 from nbsketch.rows.transform import InputScaler
 from nbsketch.tabular.leaves import pooled_error
-from nbsketch.tabular.problem import TimeLimit, Training, at_rows
+from nbsketch.tabular.problem import TimeLimit, Training
 from nbsketch.tabular.trees import Partition
 from nbsketch.tuning.descent import Budget
 from nbsketch.tuning.rows import Rows
@@ -137,10 +137,8 @@ def _shared(
 
     They and the penalty have the least exact left-out error on a sample.
     """
-    drawn = rows.draw(rng, _SHARED_ROWS)
-    options = at_rows(rows.weights, drawn), at_rows(rows.labels, drawn)
-    data = Training(rows.transform(drawn), rows.Y[drawn], *options)
-    every, tried = [np.arange(len(drawn))], list[tuple[float, Scales]]()
+    data = Training.of(rows, rows.draw(rng, _SHARED_ROWS))
+    every, tried = [np.arange(len(data.Y))], list[tuple[float, Scales]]()
     candidates = [smooth.inverse * np.exp(width) for width in _SHARED_WIDTHS[family]]
     candidates += [] if own is None else [own.inverse]
     for inverse in candidates:

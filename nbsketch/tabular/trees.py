@@ -137,12 +137,6 @@ def grow(
     )
 
 
-def single_leaf(n: int) -> Partition:
-    """Return the partition of n rows into a single leaf."""
-    root = np.array([-1]), np.zeros(1), np.zeros(1, dtype=np.int64)
-    return Partition(*root, np.arange(n), np.array([0, n]))
-
-
 @stored
 class Tree:
     """A partition and the exact solutions on its leaves.

@@ -109,20 +109,18 @@ def learn_scales(
 def _isotropic(
     rows: Rows, rng: np.random.Generator
 ) -> tuple[InputScaler, list[Scales]]:
-    plain = rows.scaler.without_ranks()
-    rows = replace(rows, scaler=plain)
-    points = [(f, isotropic_start(rows, FAMILIES[f], rng)) for f in (SMOOTH, ROUGH)]
-    return plain, [Scales.at(f, point) for f, point in points]
+    plain = rows.without_ranks()
+    points = [(f, isotropic_start(plain, FAMILIES[f], rng)) for f in (SMOOTH, ROUGH)]
+    return plain.scaler, [Scales.at(f, point) for f, point in points]
 
 
 def _searched(
     rows: Rows, family: str, rng: np.random.Generator, budget: Budget
 ) -> Scales:
     """Return the scales of a search from the best one for all columns of `rows`."""
-    code, scaler = FAMILIES[family], rows.scaler
-    plain = scaler.without_ranks() if scaler.plain.size else scaler
-    isotropic = isotropic_start(replace(rows, scaler=plain), code, rng)
-    start = spread_start(isotropic, len(scaler.center), code)
+    code = FAMILIES[family]
+    isotropic = isotropic_start(rows.without_ranks(), code, rng)
+    start = spread_start(isotropic, len(rows.scaler.center), code)
     return Scales.at(family, Descents(rows, code, rng, budget).learn(start))
 
 

@@ -69,6 +69,11 @@ class Rows:
         """Return the same rows with another set that may be drawn, and another cut."""
         return replace(self, kept=kept, cut=cut if cut > 0 else np.inf)
 
+    def without_ranks(self) -> Rows:
+        """Return the same rows without columns of ranks, if there are others."""
+        scaler = self.scaler.without_ranks() if self.scaler.plain.size else self.scaler
+        return replace(self, scaler=scaler)
+
     def values(self, function: Callable[[NDArray], NDArray], index: NDArray) -> NDArray:
         """Return a function of ascending, transformed rows, block by block."""
         if isinstance(self.X, PartitionedRows):

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.optimize
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 from sklearn.base import clone, is_classifier, is_regressor
@@ -26,7 +25,7 @@ from sklearn.ensemble import (
 )
 from sklearn.utils.validation import has_fit_parameter
 
-from nbsketch.tabular.calibration import smoothed_targets
+from nbsketch.tabular.calibration import least_log_loss
 from nbsketch.tabular.network import ScaledNetwork
 from nbsketch.tabular.problem import Points, Training
 
@@ -200,23 +199,8 @@ def pool_weights(
     weights : ndarray of shape (n,), default=None
         Weights of the rows. None: ones.
     """
-    left_out = np.isfinite(logs).all(axis=(0, 2))
-    logs, classes = logs[:, left_out], classes[left_out]
-    w = np.ones(len(classes)) if weights is None else weights[left_out]
-    target = smoothed_targets(classes, logs.shape[2])
-    w = w / w.sum()
-
-    def objective(t: NDArray) -> tuple[float, NDArray]:
-        logp = log_softmax(np.einsum("k,knc->nc", t, logs), axis=1)
-        away = w[:, None] * (np.exp(logp) - target)
-        value = _PENALTY * (t @ t) - w @ (logp * target).sum(axis=1)
-        return value, np.einsum("knc,nc->k", logs, away) + 2 * _PENALTY * t
-
     start = np.full(len(logs), 1 / len(logs))
-    bounds = [(0, None)] * len(logs)
-    return scipy.optimize.minimize(
-        objective, start, jac=True, method="L-BFGS-B", bounds=bounds
-    ).x
+    return least_log_loss(logs, classes, weights, start, penalty=_PENALTY)[0]
 
 
 def pooled(t: NDArray, logs: NDArray) -> NDArray:

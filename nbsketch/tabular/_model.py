@@ -6,15 +6,16 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, is_classifier
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from nbsketch._report.progress import watched_fit
 from nbsketch._report.validation import (
     check_choice,
     check_magnitude,
@@ -23,7 +24,7 @@ from nbsketch._report.validation import (
     random_generator,
 )
 from nbsketch.files import SaveMixin
-from nbsketch.rows.inputs import TrainingRows
+from nbsketch.rows.inputs import TrainingRows, loaded
 from nbsketch.rows.splits import block_labels, dependent_rows, folds_of_kept
 from nbsketch.tabular.columns import fit_columns
 from nbsketch.tabular.fit import LeftOut, fit_machine
@@ -52,14 +53,52 @@ class TabularModel(SaveMixin, BaseEstimator):
     verbose: int = 0
     callback: Any = None
 
-    def _encode(
+    def fit(
         self,
         X: Any,
-        y: Any,
-        weights: NDArray | None,
-        groups: Any,
-        *,
-        classification: bool,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> Self:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : DataFrame or array of shape (n, q)
+            Training rows. Columns may hold numbers, categories, text, booleans, dates
+            and missing values; see `nbsketch.tabular.columns.fit_columns`. Dask arrays
+            and data frames are loaded.
+        y : array of shape (n,), or (n, d) for a `TabularKernelRegressor`
+            Targets; for a classifier labels, numbers or strings, of at least two
+            classes.
+        sample_weight : array of shape (n,) or None, default=None
+            Non-negative weights. None: equal weights.
+        groups : array of shape (n,) or None, default=None
+            Label of the group of each row, for `cv`.
+        """
+        with watched_fit(self):
+            X, y, sample_weight = loaded(X, y=y, sample_weight=sample_weight)
+            if y is None:
+                raise ValueError(
+                    "`fit` requires y to be passed, but the target y is None"
+                )
+            y, weights = self._checked(X, y, sample_weight)
+            rng = random_generator(self.random_state)
+            self._fit(self._encode(X, y, weights, groups), rng)
+        return self
+
+    def _checked(
+        self, X: Any, y: Any, sample_weight: Any
+    ) -> tuple[NDArray, NDArray | None]:
+        """Return targets (n, d) or labels (n,), and the weights of the rows."""
+        raise NotImplementedError
+
+    def _fit(self, data: Training, rng: np.random.Generator) -> None:
+        """Fit machine, partners and the law of errors or classes; set attributes."""
+        raise NotImplementedError
+
+    def _encode(
+        self, X: Any, y: NDArray, weights: NDArray | None, groups: Any
     ) -> Training:
         """Fit the encodings of the columns; return the rows of positive weight.
 
@@ -72,7 +111,7 @@ class TabularModel(SaveMixin, BaseEstimator):
         folds = folds_of_kept(self.cv, groups, numbers)
         blocks = None if folds is None else block_labels(list(folds), len(numbers.y))
         self.columns_, rows = fit_columns(
-            X, y, weights, classification=classification, blocks=blocks
+            X, y, weights, classification=is_classifier(self), blocks=blocks
         )
         check_magnitude("X", rows)
         kept = TrainingRows.of(rows, y, weights)
@@ -100,7 +139,7 @@ class TabularModel(SaveMixin, BaseEstimator):
         limit = TimeLimit()
         machine, left_out = fit_machine(data, rng, limit, robust=classes is None)
         if left_out.order is not None and left_out.order.is_contradicted:
-            warnings.warn(dependent_rows(left_out.order), stacklevel=3)
+            warnings.warn(dependent_rows(left_out.order), stacklevel=4)
         self.n_outliers_ = n - len(left_out.kept)
         self.machine_ = machine
         self.feature_relevance_ = machine.relevance()
@@ -162,9 +201,6 @@ class TabularModel(SaveMixin, BaseEstimator):
                 "effort='fast', or write this model with joblib"
             )
         super().save(path)
-
-    def _random(self) -> np.random.Generator:
-        return random_generator(self.random_state)
 
     def _points(self, X: Any) -> Points:
         """Return new rows, encoded and preprocessed."""

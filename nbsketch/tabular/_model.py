@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, is_classifier
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from nbsketch._report.progress import watched_fit
+from nbsketch._report.progress import is_stopped, seconds_left, watched_fit
 from nbsketch._report.validation import (
     check_choice,
     check_magnitude,
@@ -35,7 +35,7 @@ from nbsketch.tabular.partners import (
     folds_of,
     usual_partners,
 )
-from nbsketch.tabular.problem import Points, TimeLimit, Training
+from nbsketch.tabular.problem import Points, Training
 
 # Features that the summary lists.
 _LISTED = 5
@@ -136,21 +136,21 @@ class TabularModel(SaveMixin, BaseEstimator):
             raise ValueError(
                 f"`X` must have at least 2 rows of positive weight, got n_samples={n}"
             )
-        limit = TimeLimit()
-        machine, left_out = fit_machine(data, rng, limit, robust=classes is None)
+        machine, left_out = fit_machine(data, rng, robust=classes is None)
         if left_out.order is not None and left_out.order.is_contradicted:
             warnings.warn(dependent_rows(left_out.order), stacklevel=4)
         self.n_outliers_ = n - len(left_out.kept)
         self.machine_ = machine
         self.feature_relevance_ = machine.relevance()
         chosen = [(estimator, False) for estimator in partners]
+        self.n_skipped_ = 0
         if self.effort == "high":
             counts = np.bincount([] if classes is None else classes)
             seed = int(rng.integers(2**31))
             usual = usual_partners(n, data.rows.shape[1], counts, seed)
-            limit.skipped += len(usual) if limit.is_over() else 0
-            chosen += [] if limit.is_over() else usual
-        self.n_skipped_ = limit.skipped
+            is_over = is_stopped() or seconds_left() <= 0
+            self.n_skipped_ = len(usual) if is_over else 0
+            chosen += [] if is_over else usual
         return left_out, self._fit_partners(chosen, data, classes, left_out, rng)
 
     def _fit_partners(
@@ -234,7 +234,9 @@ class TabularModel(SaveMixin, BaseEstimator):
             name = type(partner.fits[0][0]).__name__
             yield "partner", f"{name}, weight {weight:.2f}"
         if self.n_skipped_:
-            yield "skipped", f"{self.n_skipped_} steps{_why(self)}"
+            limit = self.max_seconds
+            why = "stopped" if limit is None else f"max_seconds={limit:g}"
+            yield "skipped", f"{self.n_skipped_} steps: {why}"
         numbers = machine.n_numbers()
         yield "memory", f"{numbers} numbers, {8 * numbers / 1e6:.3g} MB"
 
@@ -250,11 +252,6 @@ class TabularModel(SaveMixin, BaseEstimator):
         tags.input_tags.string = True
         tags.input_tags.categorical = True
         return tags
-
-
-def _why(model: TabularModel) -> str:
-    limit = model.max_seconds
-    return ": stopped" if limit is None else f": max_seconds={limit:g}"
 
 
 def check_table(X: Any) -> None:

@@ -9,15 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._machine.blas import one_thread
-from nbsketch._report.progress import report
+from nbsketch._report.progress import is_asked, is_watched, report
 from nbsketch.rows.transform import fit_scaler
 from nbsketch.solvers.folds import OrderEffect
 from nbsketch.tabular.machine import Machine, stack_weights
 from nbsketch.tabular.members import fit_on_tree, refined, with_penalty
 from nbsketch.tabular.noise import inliers
-from nbsketch.tabular.problem import Member, Problem, TimeLimit, Training, at_rows
+from nbsketch.tabular.problem import Member, Problem, Training, at_rows
 from nbsketch.tabular.ridge import VALIDATION, Ridge, table_order
 from nbsketch.tabular.scales import ALONE, SMOOTH, Scales, learn_scales
+from nbsketch.tuning.descent import Budget
 from nbsketch.tuning.rows import Rows, moments_of
 
 # The largest leaf of a tree, and of one for smooth targets.
@@ -34,6 +35,8 @@ _FALL = 0.95
 _SPARED = 5e-4
 # Fewer rows have no gross errors that could be told.
 _LEAST_ROWS = 50
+# Iterations of all searches together: rounds end them before.
+_ITERATIONS = 10**6
 # Predictions leave the range of the targets by at most this share of it.
 _MARGIN = 0.1
 
@@ -63,7 +66,7 @@ class LeftOut(NamedTuple):
 
 
 def fit_machine(
-    data: Training, rng: np.random.Generator, budget: TimeLimit, *, robust: bool = False
+    data: Training, rng: np.random.Generator, *, robust: bool = False
 ) -> tuple[Machine, LeftOut]:
     """Fit encoded rows (n, q) and targets (n, d).
 
@@ -82,12 +85,13 @@ def fit_machine(
             if data.weights is not None:
                 data = data._replace(weights=data.weights / data.weights.mean())
             rows = data.tuned_rows(scaler)
+        budget = Budget(_ITERATIONS, np.inf, _report if is_watched() else None)
         machine, left_out = _fit(rows, data.Y, rng, budget)
     return machine, left_out._replace(drawn=kept[left_out.drawn], kept=kept)
 
 
 def _fit(
-    rows: Rows, Y: NDArray, rng: np.random.Generator, budget: TimeLimit
+    rows: Rows, Y: NDArray, rng: np.random.Generator, budget: Budget
 ) -> tuple[Machine, LeftOut]:
     scaler, scales = learn_scales(rows, rng, budget)
     center, spread = moments_of(Y, rows.weights)
@@ -184,3 +188,9 @@ def _landmarks(n: int, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
     drawn = rng.permutation(n)
     others = drawn[_LANDMARKS:] if n >= 2 * _LANDMARKS else drawn
     return np.sort(drawn[:_LANDMARKS]), np.sort(others[:VALIDATION])
+
+
+def _report(iteration: int, error: float) -> bool:
+    """Report an iteration; return whether a callback has asked to stop."""
+    report("length-scales", iteration=iteration, objective=error)
+    return is_asked()

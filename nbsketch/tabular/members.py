@@ -13,13 +13,7 @@ from nbsketch._report.fields import array, check_fields, positive, stored
 from nbsketch._report.validation import check_choice
 from nbsketch.kernels import LEARNABLE
 from nbsketch.tabular.problem import Member, Points, Problem
-from nbsketch.tabular.scales import (
-    Scales,
-    best_penalty,
-    kernel_of,
-    learn_within,
-    sampled_leaves,
-)
+from nbsketch.tabular.scales import Scales, best_penalty, kernel_of, learn_within
 from nbsketch.tabular.trees import Tree, fit_tree, grow
 
 # The largest leaf of those in which length scales and penalty are chosen.
@@ -141,8 +135,8 @@ def _refined(problem: Problem, start: Scales) -> Scales:
     """
     data, rng, rows = problem.data, problem.rng, problem.rows
     tree = grow(data.rows, start.inverse, LEAF_ROWS, rng)
-    sample = sampled_leaves(tree, _SAMPLED, rng)
-    within = sampled_leaves(tree, _ROUNDS, rng)
+    sample = tree.drawn(_SAMPLED, rng)
+    within = tree.drawn(_ROUNDS, rng)
     rows = data._replace(rows=rows.X).tuned_rows(rows.scaler)
     learned = learn_within(rows, start, within, rng, problem.budget)
     error, refined = best_penalty(data, learned, sample)

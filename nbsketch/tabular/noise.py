@@ -84,7 +84,8 @@ class Noise:
     def levels(self, scores: NDArray) -> NDArray:
         """Return the levels of scores (n, d, k): the inverse of `quantiles`."""
         out = np.empty(scores.shape)
-        for k, (values, shares) in enumerate(zip(*self._columns(), strict=True)):
+        columns = zip(self.scores.T, self.shares.T, strict=True)
+        for k, (values, shares) in enumerate(columns):
             place = (np.cumsum(shares) - shares / 2) / len(values)
             out[:, k] = np.interp(scores[:, k], values, place, left=0.0, right=1.0)
         return out
@@ -101,7 +102,8 @@ class Noise:
     def _quantile(self, level: float, side: float) -> NDArray:
         """Return a quantile of each output; `side` moves it out by one score."""
         m, out = len(self.scores), np.empty(self.scores.shape[1])
-        for k, (values, shares) in enumerate(zip(*self._columns(), strict=True)):
+        columns = zip(self.scores.T, self.shares.T, strict=True)
+        for k, (values, shares) in enumerate(columns):
             place = np.cumsum(shares) - shares / 2
             # The rank of the order statistic among m + 1 exchangeable scores.
             rank = m * level if not side else (m + 1) * level - 0.5
@@ -110,9 +112,6 @@ class Noise:
             else:
                 out[k] = np.interp(rank, place, values)
         return out
-
-    def _columns(self) -> tuple[NDArray, NDArray]:
-        return self.scores.T, self.shares.T
 
 
 def fit_noise(

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._report.progress import (
-    is_asked,
-    is_stopped,
-    is_watched,
-    report,
-    seconds_left,
-)
 from nbsketch.rows.transform import InputScaler
 from nbsketch.tuning.descent import Budget
 from nbsketch.tuning.rows import Rows, prepare
-
-# Iterations of all searches together: rounds end them before.
-_ITERATIONS = 10**6
 
 
 def at_rows(values: NDArray | None, index: NDArray) -> NDArray | None:
@@ -111,35 +100,10 @@ class Member:
         raise NotImplementedError
 
 
-class TimeLimit(Budget):
-    """The searches of a fit, and the steps that the time allows beyond "fast".
-
-    Attributes
-    ----------
-    skipped : int
-        Number of partners that were skipped.
-    """
-
-    def __init__(self) -> None:
-        watched = _report if is_watched() else None
-        super().__init__(_ITERATIONS, math.inf, watched)
-        self.skipped = 0
-
-    def is_over(self) -> bool:
-        """Return whether a callback has stopped the fit, or the time is over."""
-        return is_stopped() or seconds_left() <= 0
-
-
 class Problem(NamedTuple):
     """Rows before and after preprocessing, and the means to fit."""
 
     rows: Rows
     data: Training
     rng: np.random.Generator
-    budget: TimeLimit
-
-
-def _report(iteration: int, error: float) -> bool:
-    """Report an iteration; return whether a callback has asked to stop."""
-    report("length-scales", iteration=iteration, objective=error)
-    return is_asked()
+    budget: Budget

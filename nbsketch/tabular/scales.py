@@ -16,8 +16,7 @@ from nbsketch.gram.dense import upper_triangle
 from nbsketch.kernels import LEARNABLE, StationaryKernel
 from nbsketch.rows.transform import InputScaler
 from nbsketch.tabular.leaves import pooled_error
-from nbsketch.tabular.problem import TimeLimit, Training
-from nbsketch.tabular.trees import Partition
+from nbsketch.tabular.problem import Training
 from nbsketch.tuning.descent import Budget
 from nbsketch.tuning.rows import Rows
 from nbsketch.tuning.search import Descents, isotropic_start, spread_start
@@ -83,7 +82,7 @@ class Scales(NamedTuple):
 
 
 def learn_scales(
-    rows: Rows, rng: np.random.Generator, budget: TimeLimit
+    rows: Rows, rng: np.random.Generator, budget: Budget
 ) -> tuple[InputScaler, list[Scales]]:
     """Return the preprocessing, and the scales of the members.
 
@@ -192,11 +191,3 @@ def best_penalty(
         value = error(tau)
     least, tau = min(best, (value, tau))
     return least, scales._replace(tau=tau)
-
-
-def sampled_leaves(
-    partition: Partition, count: int, rng: np.random.Generator
-) -> list[NDArray]:
-    """Return the rows of some leaves, drawn at random."""
-    drawn = rng.permutation(partition.n_leaves)[:count]
-    return [partition.leaf(int(i)) for i in drawn]

@@ -74,6 +74,10 @@ class Partition:
         """Return the rows of leaf i."""
         return self.order[self.starts[i] : self.starts[i + 1]]
 
+    def drawn(self, count: int, rng: np.random.Generator) -> list[NDArray]:
+        """Return the rows of some leaves, drawn at random."""
+        return [self.leaf(int(i)) for i in rng.permutation(self.n_leaves)[:count]]
+
     def route(self, rows: NDArray) -> NDArray:
         """Return the leaf of each row, (n,)."""
         out = np.empty(len(rows), dtype=np.int64)

@@ -183,7 +183,8 @@ def tune(
     code = FAMILIES[family]
     columns = "both" if preprocessing == "auto" else preprocessing
     search = Search(code, columns, size, random_generator(rng), budget)
-    weighed = _positive(sample_weight, len(X))
+    every = np.arange(len(X))
+    weighed = every if sample_weight is None else every[sample_weight > 0]
     folds = as_folds(cv, len(X), groups, sample_weight)
     labels = None if folds is None else block_labels(folds, len(X))
     with one_thread():
@@ -195,7 +196,9 @@ def tune(
             scaler = fit_scaler(X, columns, search.rng, kept)
             rows = prepare(X, Y, sample_weight, scaler, kept, cut, alpha, labels)
         errors, best = search.choose(rows, search.candidates(rows))
-    return _result(best, LEARNABLE[family], _varies(X, weighed), len(weighed), errors)
+    sample = X if len(weighed) == len(X) else X[weighed]
+    varies = sample.max(axis=0) > sample.min(axis=0)
+    return _result(best, LEARNABLE[family], varies, len(weighed), errors)
 
 
 class Search(NamedTuple):
@@ -270,17 +273,6 @@ class Search(NamedTuple):
             scores[name] = errors[name] + 2 * free / len(rows.kept)
         best = min(reversed(scores), key=lambda name: scores[name])
         return errors | {"best": errors[best]}, pool[best]
-
-
-def _positive(weights: NDArray | None, n: int) -> NDArray:
-    """Return the indices of the rows of positive weight."""
-    return np.arange(n) if weights is None else np.flatnonzero(weights > 0)
-
-
-def _varies(X: NDArray, rows: NDArray) -> NDArray:
-    """Return a mask of the features that are not constant on some rows."""
-    sample = X if len(rows) == len(X) else X[rows]
-    return sample.max(axis=0) > sample.min(axis=0)
 
 
 def _result(

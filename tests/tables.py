@@ -10,6 +10,10 @@ def small_leaves(alone=50, leaf_rows=300):
     """Return a context with a base above `alone` rows, and leaves of so few rows."""
     context = ExitStack()
     context.enter_context(mock.patch.object(fit, "ALONE", alone))
-    for name in ("LEAF_ROWS", "TREE_ROWS", "ENLARGED_ROWS"):
-        context.enter_context(mock.patch.object(members, name, leaf_rows))
+    for file, name in (
+        (members, "LEAF_ROWS"),
+        (fit, "TREE_ROWS"),
+        (fit, "ENLARGED_ROWS"),
+    ):
+        context.enter_context(mock.patch.object(file, name, leaf_rows))
     return context

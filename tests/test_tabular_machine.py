@@ -19,7 +19,7 @@ from nbsketch.tabular.noise import fit_noise, inliers
 from nbsketch.tabular.problem import Points, Training
 from nbsketch.tabular.ridge import Ridge
 from nbsketch.tabular.scales import Scales, best_penalty, form_of
-from nbsketch.tabular.trees import fit_tree, grow, single_leaf
+from nbsketch.tabular.trees import fit_tree, grow
 from nbsketch.tuning.rows import prepare
 
 FAMILIES = {
@@ -235,7 +235,8 @@ def test_a_singular_leaf_gets_a_larger_penalty():
     Y = np.arange(30.0)[:, None]
     data = Training(rows, Y)
     form = form_of("laplacian", SCALES)
-    tree, residual = fit_tree(form, data, single_leaf(30), 1e-30, left_out=True)
+    leaf = grow(rows, SCALES, 30, np.random.default_rng(0))
+    tree, residual = fit_tree(form, data, leaf, 1e-30, left_out=True)
     member = Leaves("laplacian", SCALES, 1e-30, tree)
     points = Points(rows[:1], rows[:1], rows)
     assert_allclose(member.predict(points), Y.mean(), rtol=1e-4)

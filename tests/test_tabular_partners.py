@@ -19,7 +19,7 @@ from nbsketch.tabular.partners import (
     pooled,
     usual_partners,
 )
-from nbsketch.tabular.problem import Points
+from nbsketch.tabular.problem import Points, Training
 
 
 def linear_table(n=150, seed=0):
@@ -35,7 +35,7 @@ def test_left_out_predictions_are_those_of_refits():
     assert_array_equal(np.sort(np.concatenate(folds)), np.arange(150))
     w = np.random.default_rng(1).uniform(0.5, 2, 150)
     Y = np.column_stack([y, -y])
-    partner, left_out = fit_partner(Ridge(3.0), X, Y, w, folds, 0, None)
+    partner, left_out = fit_partner(Ridge(3.0), Training(X, Y, w), folds, 0, None)
     total = np.zeros((150, 2))
     for fold in folds:
         kept = np.setdiff1d(np.arange(150), fold)

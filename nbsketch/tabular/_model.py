@@ -6,15 +6,16 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, is_classifier
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from nbsketch._report.progress import is_stopped, seconds_left, watched_fit
 from nbsketch._report.validation import (
     check_choice,
     check_magnitude,
@@ -23,7 +24,7 @@ from nbsketch._report.validation import (
     random_generator,
 )
 from nbsketch.files import SaveMixin
-from nbsketch.rows.inputs import TrainingRows
+from nbsketch.rows.inputs import TrainingRows, loaded
 from nbsketch.rows.splits import block_labels, dependent_rows, folds_of_kept
 from nbsketch.tabular.columns import fit_columns
 from nbsketch.tabular.fit import LeftOut, fit_machine
@@ -34,7 +35,7 @@ from nbsketch.tabular.partners import (
     folds_of,
     usual_partners,
 )
-from nbsketch.tabular.problem import Points, TimeLimit, at_rows
+from nbsketch.tabular.problem import Points, Training
 
 # Features that the summary lists.
 _LISTED = 5
@@ -52,19 +53,56 @@ class TabularModel(SaveMixin, BaseEstimator):
     verbose: int = 0
     callback: Any = None
 
-    def _encode(
+    def fit(
         self,
         X: Any,
-        y: Any,
-        weights: NDArray | None,
-        groups: Any,
-        *,
-        classification: bool,
-    ) -> tuple[TrainingRows, NDArray | None]:
-        """Fit the encodings of the columns.
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> Self:
+        """Fit the model.
 
-        Return the encoded rows of positive weight, and the blocks of these that `cv`
-        leaves out together.
+        Parameters
+        ----------
+        X : DataFrame or array of shape (n, q)
+            Training rows. Columns may hold numbers, categories, text, booleans, dates
+            and missing values; see `nbsketch.tabular.columns.fit_columns`. Dask arrays
+            and data frames are loaded.
+        y : array of shape (n,), or (n, d) for a `TabularKernelRegressor`
+            Targets; for a classifier labels, numbers or strings, of at least two
+            classes.
+        sample_weight : array of shape (n,) or None, default=None
+            Non-negative weights. None: equal weights.
+        groups : array of shape (n,) or None, default=None
+            Label of the group of each row, for `cv`.
+        """
+        with watched_fit(self):
+            X, y, sample_weight = loaded(X, y=y, sample_weight=sample_weight)
+            if y is None:
+                raise ValueError(
+                    "`fit` requires y to be passed, but the target y is None"
+                )
+            y, weights = self._checked(X, y, sample_weight)
+            rng = random_generator(self.random_state)
+            self._fit(self._encode(X, y, weights, groups), rng)
+        return self
+
+    def _checked(
+        self, X: Any, y: Any, sample_weight: Any
+    ) -> tuple[NDArray, NDArray | None]:
+        """Return targets (n, d) or labels (n,), and the weights of the rows."""
+        raise NotImplementedError
+
+    def _fit(self, data: Training, rng: np.random.Generator) -> None:
+        """Fit machine, partners and the law of errors or classes; set attributes."""
+        raise NotImplementedError
+
+    def _encode(
+        self, X: Any, y: NDArray, weights: NDArray | None, groups: Any
+    ) -> Training:
+        """Fit the encodings of the columns; return the rows of positive weight.
+
+        Their labels are those of the blocks that `cv` leaves out together.
         """
         check_table(X)
         validate_data(self, X, skip_check_array=True)
@@ -73,63 +111,52 @@ class TabularModel(SaveMixin, BaseEstimator):
         folds = folds_of_kept(self.cv, groups, numbers)
         blocks = None if folds is None else block_labels(list(folds), len(numbers.y))
         self.columns_, rows = fit_columns(
-            X, y, weights, classification=classification, blocks=blocks
+            X, y, weights, classification=is_classifier(self), blocks=blocks
         )
         check_magnitude("X", rows)
-        return TrainingRows.of(rows, y, weights), blocks
+        kept = TrainingRows.of(rows, y, weights)
+        return Training(kept.X, kept.y, kept.relative_weights, blocks)
 
     def _fit_rows(
         self,
-        rows: TrainingRows,
-        labels: NDArray | None,
+        data: Training,
         rng: np.random.Generator,
         *,
         classes: NDArray | None = None,
     ) -> tuple[LeftOut, list[NDArray]]:
         """Fit the machine and its partners to encoded rows and targets (n, d).
 
-        Weights are positive. `labels`: blocks of rows that are left out together;
         `classes`: the class of each row, for classification. Also return the left-out
         predictions of the partners, at the rows of those of the machine.
         """
         partners = check_partners(self.partners, classes is not None)
         check_choice("effort", self.effort, ("fast", "high"))
-        n = len(rows.y)
+        n = len(data.Y)
         if n < 2:
             raise ValueError(
                 f"`X` must have at least 2 rows of positive weight, got n_samples={n}"
             )
-        limit = TimeLimit()
-        machine, left_out = fit_machine(
-            rows.X,
-            rows.y,
-            rows.relative_weights,
-            labels,
-            rng,
-            limit,
-            robust=classes is None,
-        )
+        machine, left_out = fit_machine(data, rng, robust=classes is None)
         if left_out.order is not None and left_out.order.is_contradicted:
-            warnings.warn(dependent_rows(left_out.order), stacklevel=3)
+            warnings.warn(dependent_rows(left_out.order), stacklevel=4)
         self.n_outliers_ = n - len(left_out.kept)
         self.machine_ = machine
         self.feature_relevance_ = machine.relevance()
         chosen = [(estimator, False) for estimator in partners]
+        self.n_skipped_ = 0
         if self.effort == "high":
             counts = np.bincount([] if classes is None else classes)
-            usual = usual_partners(n, rows.X.shape[1], counts, int(rng.integers(2**31)))
-            limit.skipped += len(usual) if limit.is_over() else 0
-            chosen += [] if limit.is_over() else usual
-        self.n_skipped_ = limit.skipped
-        return left_out, self._fit_partners(
-            chosen, rows, labels, classes, left_out, rng
-        )
+            seed = int(rng.integers(2**31))
+            usual = usual_partners(n, data.rows.shape[1], counts, seed)
+            is_over = is_stopped() or seconds_left() <= 0
+            self.n_skipped_ = len(usual) if is_over else 0
+            chosen += [] if is_over else usual
+        return left_out, self._fit_partners(chosen, data, classes, left_out, rng)
 
     def _fit_partners(
         self,
         chosen: list[tuple[Any, bool]],
-        rows: TrainingRows,
-        labels: NDArray | None,
+        data: Training,
         classes: NDArray | None,
         left_out: LeftOut,
         rng: np.random.Generator,
@@ -139,20 +166,20 @@ class TabularModel(SaveMixin, BaseEstimator):
         self.partner_weights_ = np.empty(0)
         if not chosen:
             return []
-        kept, machine = left_out.kept, self.machine_
-        Y = rows.y[kept] if classes is None else classes[kept, None]
-        weights, X = at_rows(rows.relative_weights, kept), rows.X[kept]
-        options = at_rows(labels, kept), at_rows(classes, kept), rng
-        folds = folds_of(len(kept), *options)
-        count = 0 if classes is None else len(np.unique(classes))
-        place = np.searchsorted(kept, left_out.drawn)
+        machine, data = self.machine_, data.take(left_out.kept)
+        count, strata = 0, None
+        if classes is not None:
+            count, strata = len(np.unique(classes)), classes[left_out.kept]
+            data = data._replace(Y=strata[:, None])
+        folds = folds_of(len(data.Y), data.labels, strata, rng)
+        place = np.searchsorted(left_out.kept, left_out.drawn)
         left_out_values = list[NDArray]()
         for estimator, is_scaled in chosen:
-            scales = machine.scales if is_scaled else None
-            data = X if scales is None else machine.prepare(X).rows * scales
-            partner, values = fit_partner(
-                estimator, data, Y, weights, folds, count, scales
-            )
+            scales, part = None, data
+            if is_scaled:
+                scales = machine.scales
+                part = data._replace(rows=machine.prepare(data.rows).rows * scales)
+            partner, values = fit_partner(estimator, part, folds, count, scales)
             self.partners_ += (partner,)
             left_out_values.append(values[place])
         return left_out_values
@@ -174,9 +201,6 @@ class TabularModel(SaveMixin, BaseEstimator):
                 "effort='fast', or write this model with joblib"
             )
         super().save(path)
-
-    def _random(self) -> np.random.Generator:
-        return random_generator(self.random_state)
 
     def _points(self, X: Any) -> Points:
         """Return new rows, encoded and preprocessed."""
@@ -210,7 +234,9 @@ class TabularModel(SaveMixin, BaseEstimator):
             name = type(partner.fits[0][0]).__name__
             yield "partner", f"{name}, weight {weight:.2f}"
         if self.n_skipped_:
-            yield "skipped", f"{self.n_skipped_} steps{_why(self)}"
+            limit = self.max_seconds
+            why = "stopped" if limit is None else f"max_seconds={limit:g}"
+            yield "skipped", f"{self.n_skipped_} steps: {why}"
         numbers = machine.n_numbers()
         yield "memory", f"{numbers} numbers, {8 * numbers / 1e6:.3g} MB"
 
@@ -226,11 +252,6 @@ class TabularModel(SaveMixin, BaseEstimator):
         tags.input_tags.string = True
         tags.input_tags.categorical = True
         return tags
-
-
-def _why(model: TabularModel) -> str:
-    limit = model.max_seconds
-    return ": stopped" if limit is None else f": max_seconds={limit:g}"
 
 
 def check_table(X: Any) -> None:

@@ -24,7 +24,7 @@ from nbsketch._report.fields import array, check_fields, positive, stored
 
 # Scores below it count as so large in logarithms: the best of these is taken.
 _LEAST_SCORES = (0.003, 0.01, 0.03, 0.1)
-_LIMITS = (0.0, 50.0)
+_MOST_SLOPE = 50.0
 # Rows for which the prior of equal probabilities counts.
 _PRIOR_ROWS = 1.0
 
@@ -79,38 +79,66 @@ def calibrate(
     weights : ndarray of shape (n,), default=None
         Weights of the rows. None: ones.
     """
-    left_out = np.isfinite(scores).all(axis=1)
-    w = np.ones(len(scores)) if weights is None else weights
-    data = scores[left_out], classes[left_out], w[left_out] / w[left_out].mean()
-    fits = [_fit(*data, least) for least in _LEAST_SCORES]
+    fits = [_fit(scores, classes, weights, least) for least in _LEAST_SCORES]
     return min(fits, key=lambda pair: pair[0])[1]
 
 
-def smoothed_targets(classes: NDArray, count: int) -> NDArray:
-    """Return the probabilities (n, c) that are fitted: those of rows and the prior."""
-    smoothing = _PRIOR_ROWS / (len(classes) + _PRIOR_ROWS)
-    return (1 - smoothing) * np.eye(count)[classes] + smoothing / count
-
-
 def _fit(
-    scores: NDArray, classes: NDArray, weights: NDArray, least: float
+    scores: NDArray, classes: NDArray, weights: NDArray | None, least: float
 ) -> tuple[float, Calibration]:
-    n, c = scores.shape
-    logs = np.log(np.maximum(scores, least))
-    target = smoothed_targets(classes, c)
+    maps = np.stack([np.log(np.maximum(scores, least)), scores])
+    start = np.append([1.0, 0.0], np.zeros(scores.shape[1]))
+    theta, loss = least_log_loss(maps, classes, weights, start, most=_MOST_SLOPE)
+    offsets = theta[2:] - theta[2:].mean()
+    return loss, Calibration(theta[:2], offsets, least)
+
+
+def least_log_loss(
+    maps: NDArray,
+    classes: NDArray,
+    weights: NDArray | None,
+    start: NDArray,
+    *,
+    most: float | None = None,
+    penalty: float = 0.0,
+) -> tuple[NDArray, float]:
+    """Return the parameters of softmax(t_1 m_1 + ... + t_k m_k + c), and their loss.
+
+    Targets are smoothed by a prior of equal probabilities, which counts as one row.
+
+    Parameters
+    ----------
+    maps : ndarray of shape (k, n, c)
+        Left-out values m of the classes; rows with NaN do not count.
+    classes : ndarray of int of shape (n,)
+        Class of each row.
+    weights : ndarray of shape (n,) or None
+        Weights of the rows. None: ones.
+    start : ndarray of shape (k,) or (k + c,)
+        Start of t and of the constants c, which are zero if they have no start.
+    most : float or None, default=None
+        Upper limit of t; the lower one is zero.
+    penalty : float, default=0.0
+        Multiple of the squared norm of t that is added to the loss.
+    """
+    left_out = np.isfinite(maps).all(axis=(0, 2))
+    maps, classes = maps[:, left_out], classes[left_out]
+    (k, n, c), free = maps.shape, len(start) > len(maps)
+    w = np.ones(n) if weights is None else weights[left_out]
+    w, smoothing = w / w.sum(), _PRIOR_ROWS / (n + _PRIOR_ROWS)
+    target = (1 - smoothing) * np.eye(c)[classes] + smoothing / c
 
     def objective(theta: NDArray) -> tuple[float, NDArray]:
-        a, b, offsets = theta[0], theta[1], theta[2:]
-        logp = log_softmax(a * logs + b * scores + offsets, axis=1)
-        away = weights[:, None] * (np.exp(logp) - target)
-        value = -(weights @ (logp * target).sum(axis=1))
-        by_slopes = [(away * logs).sum(), (away * scores).sum()]
-        return value / n, np.append(by_slopes, away.sum(axis=0)) / n
+        t, constants = theta[:k], theta[k:]
+        values = np.einsum("k,knc->nc", t, maps)
+        logp = log_softmax(values + constants if free else values, axis=1)
+        away = w[:, None] * (np.exp(logp) - target)
+        value = penalty * (t @ t) - w @ (logp * target).sum(axis=1)
+        slopes = np.einsum("knc,nc->k", maps, away) + 2 * penalty * t
+        return value, np.append(slopes, away.sum(axis=0)) if free else slopes
 
-    start = np.append([1.0, 0.0], np.zeros(c))
-    bounds = [_LIMITS] * 2 + [(None, None)] * c
+    bounds = [(0, most)] * k + [(None, None)] * (len(start) - k)
     solved = scipy.optimize.minimize(
         objective, start, jac=True, method="L-BFGS-B", bounds=bounds
     )
-    offsets = solved.x[2:] - solved.x[2:].mean()
-    return float(solved.fun), Calibration(solved.x[:2], offsets, least)
+    return solved.x, float(solved.fun)

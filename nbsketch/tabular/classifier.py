@@ -6,16 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 
-from nbsketch._report.progress import watched_fit
 from nbsketch._report.validation import declares_parameters, explaining
 from nbsketch.estimators._base import ClassifierScore
 from nbsketch.rows.inputs import (
     check_weights,
-    loaded,
     rowwise,
     table_by_row,
     weights_of_classes,
@@ -23,7 +21,7 @@ from nbsketch.rows.inputs import (
 from nbsketch.tabular._model import TabularModel
 from nbsketch.tabular.calibration import calibrate, two_columns
 from nbsketch.tabular.partners import logarithms, pool_weights, pooled
-from nbsketch.tabular.problem import at_rows
+from nbsketch.tabular.problem import Training, at_rows
 
 
 @declares_parameters
@@ -89,42 +87,26 @@ class TabularKernelClassifier(ClassifierScore, TabularModel):
 
     class_weight: Any = None
 
-    def fit(
-        self,
-        X: Any,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
-    ) -> TabularKernelClassifier:
-        """Fit the model.
+    def _checked(
+        self, X: Any, y: Any, sample_weight: Any
+    ) -> tuple[NDArray, NDArray | None]:
+        with explaining({"y": y}, text_in=("y",)):
+            labels = column_or_1d(y, warn=True)
+            if labels.dtype.kind == "f":
+                check_array(labels, ensure_2d=False, input_name="y")
+            check_classification_targets(labels)
+        check_consistent_length(X, labels)
+        if labels.dtype.kind == "O":
+            labels = np.asarray(labels.tolist())
+        weights = check_weights(sample_weight, X)
+        return labels, weights_of_classes(self.class_weight, labels, weights)
 
-        Parameters
-        ----------
-        X : DataFrame or array of shape (n, q)
-            Training rows, as in `TabularKernelRegressor`.
-        y : array of shape (n,)
-            Labels, numbers or strings, of at least two classes.
-        sample_weight : array of shape (n,) or None, default=None
-            Non-negative weights. None: equal weights.
-        groups : array of shape (n,) or None, default=None
-            Label of the group of each row, for `cv`.
-        """
-        with watched_fit(self):
-            X, y, sample_weight = loaded(X, y=y, sample_weight=sample_weight)
-            labels = _check_labels(X, y)
-            weights = check_weights(sample_weight, X)
-            weights = weights_of_classes(self.class_weight, labels, weights)
-            rng = self._random()
-            rows, blocks = self._encode(X, labels, weights, groups, classification=True)
-            self.classes_, index = np.unique(rows.y, return_inverse=True)
-            Y = _indicators(index, len(self.classes_))
-            left_out, values = self._fit_rows(
-                rows._replace(y=Y), blocks, rng, classes=index
-            )
-            scores = Y[left_out.drawn] - left_out.residual
-            classes = index[left_out.drawn]
-            self._calibrate(scores, classes, left_out.weights, values)
-        return self
+    def _fit(self, data: Training, rng: np.random.Generator) -> None:
+        self.classes_, index = np.unique(data.Y, return_inverse=True)
+        data = data._replace(Y=_indicators(index, len(self.classes_)))
+        left_out, values = self._fit_rows(data, rng, classes=index)
+        scores = data.Y[left_out.drawn] - left_out.residual
+        self._calibrate(scores, index[left_out.drawn], left_out.weights, values)
 
     @rowwise(table_by_row)
     def predict_proba(self, X: Any) -> NDArray:
@@ -172,21 +154,6 @@ class TabularKernelClassifier(ClassifierScore, TabularModel):
         yield from super()._entries()
         losses = f"log loss {self.loo_log_loss_:.4g}, error {self.loo_error_:.3g}"
         yield "expected", f"{losses} on new rows, {len(self.classes_)} classes"
-
-
-def _check_labels(X: Any, y: Any) -> NDArray:
-    """Return labels of shape (n,)."""
-    if y is None:
-        raise ValueError("`fit` requires y to be passed, but the target y is None")
-    with explaining({"y": y}, text_in=("y",)):
-        labels = column_or_1d(y, warn=True)
-        if labels.dtype.kind == "f":
-            check_array(labels, ensure_2d=False, input_name="y")
-        check_classification_targets(labels)
-    check_consistent_length(X, labels)
-    if labels.dtype.kind == "O":
-        labels = np.asarray(labels.tolist())
-    return labels
 
 
 def _indicators(index: NDArray, count: int) -> NDArray:

@@ -8,26 +8,25 @@ the result, `TableColumns`, holds arrays and text only and is saved with the mod
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_consistent_length
 
-from nbsketch._report.validation import check_array_of
-from nbsketch.tabular.encoding_fits import cross_fitted, fit_encoding
+from nbsketch._report.fields import array, check_fields, stored
+from nbsketch._report.validation import check_indices
 from nbsketch.tabular.encodings import (
     Column,
-    DateColumn,
     LevelColumn,
-    NumberColumn,
-    encode_numbers,
+    cross_fitted,
+    fit_encoding,
+    infinity,
 )
 from nbsketch.tabular.reading import Values, as_frame, names_of, read_columns
 
 
-@dataclass(frozen=True, eq=False)
+@stored
 class TableColumns:
     """Fitted encodings of the columns of a table, made by `fit_columns`.
 
@@ -52,16 +51,12 @@ class TableColumns:
     """
 
     columns: tuple[Column, ...]
-    kept: NDArray
+    kept: Annotated[NDArray, array("_kept", "i")]
 
     def __post_init__(self) -> None:
-        parts = NumberColumn | DateColumn | LevelColumn
-        if not all(isinstance(column, parts) for column in self.columns):
-            raise TypeError("`columns` must be encodings of columns, got others")
-        width = sum(len(column.names) for column in self.columns)
-        kept = check_array_of("kept", self.kept, "i", 1)
-        if not kept.size or not 0 <= kept.min() <= kept.max() < width:
-            raise ValueError(f"`kept` must be in [0, {width - 1}], got {kept}")
+        """Check that there are encodings, and that they have the columns `kept`."""
+        check_fields(self)
+        check_indices("kept", self.kept, _starts(self.columns)[-1])
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -113,7 +108,7 @@ class TableColumns:
 
     def summary_rows(self) -> Iterator[tuple[str, str]]:
         """Yield entries of a summary: kinds of columns, and what is not used."""
-        kinds = [_kind(column) for column in self.columns]
+        kinds = [column.kind for column in self.columns]
         counts = [f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds)]
         yield "columns", f"{', '.join(counts)}: {len(self.kept)} features"
         unused = self._unused()
@@ -222,19 +217,18 @@ def fit_columns(
 
 
 def _join(columns: Sequence[Column], values: Sequence[Values]) -> NDArray:
-    """Return the encoded columns side by side; all columns of numbers at once."""
+    """Return the encoded columns side by side; the gaps of all are filled at once."""
+    pairs = zip(columns, values, strict=True)
+    data = np.hstack([column.encode(value) for column, value in pairs]).astype(float)
     starts = _starts(columns)
-    out = np.empty((len(values[0].data), starts[-1]))
-    numbers = [j for j, c in enumerate(columns) if isinstance(c, NumberColumn)]
-    if numbers:
-        plain = [c for c in columns if isinstance(c, NumberColumn)]
-        data, missing = encode_numbers(plain, [values[j] for j in numbers])
-        out[:, starts[numbers]] = data
-        marked = np.array([column.marked for column in plain])
-        out[:, starts[numbers][marked] + 1] = missing[:, marked]
-    for j, column in enumerate(columns):
-        if not isinstance(column, NumberColumn):
-            out[:, starts[j] : starts[j + 1]] = column.encode(values[j])
+    infinite = np.isinf(data).any(axis=0)
+    if infinite.any():
+        j = np.searchsorted(starts, infinite.argmax(), side="right") - 1
+        raise infinity(columns[j].name)
+    missing, fills = np.isnan(data), [column.fills for column in columns]
+    out = np.where(missing, np.concatenate(fills), data)
+    marks = starts[1:][[column.marked for column in columns]] - 1
+    out[:, marks] = missing[:, marks]
     return out
 
 
@@ -287,9 +281,3 @@ def _dtype(values: list[Values]) -> type:
     plain = [v for v in values if v.kind in ("numbers", "dates")]
     single = all(v.data.dtype == np.float32 for v in plain)
     return np.float32 if plain and single else np.float64
-
-
-def _kind(column: Column) -> str:
-    if isinstance(column, LevelColumn):
-        return column.kind
-    return "dates" if isinstance(column, DateColumn) else "numbers"

@@ -2,22 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import warnings
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._report.validation import check_array_of
+from nbsketch._report.fields import Scope, array, check_fields, finite, stored
+from nbsketch._report.validation import check_array_of, check_length
 from nbsketch.tabular.reading import Values
 
+# Most levels of a category with a column for each; more levels have target codes.
+MOST_LEVELS = 12
+# Random folds whose target codes are means over the other folds.
+FOLDS = 5
 _PARTS = "_year", "_month", "_day", "_weekday", "_hour", "_days"
 
 
-@dataclass(frozen=True, eq=False)
-class NumberColumn:
+def _texts(name: str, value: Any, scope: Scope) -> None:
+    """Check a tuple of texts, all of them at once: there may be one for each row."""
+    if not isinstance(value, tuple) or not all(isinstance(text, str) for text in value):
+        raise TypeError(f"`{name}` must be a tuple of texts, got {value!r:.60}")
+
+
+class Column:
+    """A fitted encoding of one column of a table as numbers.
+
+    Attributes
+    ----------
+    name : str
+        Name of the column.
+    kind : str
+        Kind of the column in summaries.
+    suffixes : tuple of str
+        What is added to `name` in the names of the columns of numbers.
+    fill : float or ndarray
+        What takes the place of NaN in these.
+    marked : bool
+        Whether one more column is 1 for missing values and else 0.
+    """
+
+    name: str
+    kind: str
+    suffixes: tuple[str, ...]
+    fill: float | NDArray
+    marked: bool
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns of the result."""
+        marks = ("_missing",) if self.marked else ()
+        return tuple(self.name + suffix for suffix in (*self.suffixes, *marks))
+
+    @property
+    def fills(self) -> NDArray:
+        """Numbers in place of NaN in the m columns of the result, (m,)."""
+        out = np.zeros(len(self.suffixes) + self.marked)
+        out[: len(self.suffixes)] = self.fill
+        return out
+
+    def encode(self, values: Values) -> NDArray:
+        """Return the m columns, NaN where values miss; a mark is the first one anew."""
+        numbers = self.numbers(values)
+        return np.hstack([numbers, numbers[:, :1]]) if self.marked else numbers
+
+    def numbers(self, values: Values) -> NDArray:
+        """Return the numbers that stand for the values, NaN where these are missing."""
+        raise NotImplementedError
+
+    def _data(self, values: Values, kind: str) -> NDArray:
+        """Return the data of a column of the expected kind, NaT for missing dates."""
+        if values.kind == "nothing":
+            missing = np.full(len(values.data), np.datetime64("NaT", "us"))
+            return missing if kind == "dates" else values.data
+        if values.kind != kind:
+            raise TypeError(
+                f"column {self.name!r} of `X` must hold {kind} as in `fit`, got "
+                f"{values.kind}"
+            )
+        return values.data
+
+
+@stored
+class NumberColumn(Column):
     """A column of numbers or booleans.
 
     Parameters
@@ -37,20 +105,17 @@ class NumberColumn:
     """
 
     name: str
-    fill: float
+    fill: Annotated[float, finite]
     marked: bool
+    kind, suffixes = "numbers", ("",)
 
-    def __post_init__(self) -> None:
-        _check_parts(self.name, np.array([self.fill], dtype=float), self.marked)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the columns of the result."""
-        return _marked_names((self.name,), self)
+    def numbers(self, values: Values) -> NDArray:
+        """Return the values."""
+        return self._data(values, "numbers")[:, None]
 
 
-@dataclass(frozen=True, eq=False)
-class DateColumn:
+@stored
+class DateColumn(Column):
     """A column of dates: year, month, day, day of the week, hour and elapsed days.
 
     Monday is day 0 of the week; the hour has a fraction; days are elapsed since 1970.
@@ -73,29 +138,22 @@ class DateColumn:
     """
 
     name: str
-    fill: NDArray
+    fill: Annotated[NDArray, array("_parts")]
     marked: bool
+    kind, suffixes = "dates", _PARTS
 
     def __post_init__(self) -> None:
-        _check_parts(self.name, self.fill, self.marked)
-        if len(self.fill) != len(_PARTS):
-            raise ValueError(f"`fill` must have {len(_PARTS)} numbers, got {self.fill}")
+        """Check that there is a number for each part."""
+        check_fields(self)
+        check_length("fill", self.fill, len(_PARTS), "numbers")
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the columns of the result."""
-        return _marked_names(tuple(self.name + part for part in _PARTS), self)
-
-    def encode(self, values: Values) -> NDArray:
-        """Return an array of shape (n, 6), or (n, 7) if `marked`."""
-        parts = date_parts(_expected(values, "dates", self.name))
-        missing = np.isnan(parts)
-        out = np.where(missing, self.fill, parts)
-        return np.hstack([out, missing[:, :1]]) if self.marked else out
+    def numbers(self, values: Values) -> NDArray:
+        """Return the parts of the dates."""
+        return date_parts(self._data(values, "dates"))
 
 
-@dataclass(frozen=True, eq=False)
-class LevelColumn:
+@stored
+class LevelColumn(Column):
     """A column of categories: a table of numbers for each level.
 
     Parameters
@@ -123,13 +181,15 @@ class LevelColumn:
     """
 
     name: str
-    levels: tuple[str, ...]
+    levels: Annotated[tuple[str, ...], _texts]
     table: NDArray
     kind: str
-    suffixes: tuple[str, ...]
+    suffixes: Annotated[tuple[str, ...], _texts]
+    fill, marked = 0.0, False  # no number is missing
 
     def __post_init__(self) -> None:
-        _check_texts(self.name, self.kind, *self.levels, *self.suffixes)
+        """Check that each level and each name of a column has its numbers."""
+        check_fields(self)
         table = check_array_of("table", self.table, "f", 2)
         expected = len(self.levels) + 2, len(self.suffixes)
         if table.shape != expected or not np.isfinite(table).all():
@@ -137,12 +197,7 @@ class LevelColumn:
                 f"`table` must hold {expected} finite numbers, got shape {table.shape}"
             )
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the columns of the result."""
-        return tuple(self.name + suffix for suffix in self.suffixes)
-
-    def encode(self, values: Values) -> NDArray:
+    def numbers(self, values: Values) -> NDArray:
         """Return the (n, m) numbers of the levels."""
         if not self.suffixes:
             return np.empty((len(values.data), 0))
@@ -153,7 +208,7 @@ class LevelColumn:
         missing, unknown = len(self.levels), len(self.levels) + 1
         if values.kind == "nothing":
             return np.full(len(values.data), missing)
-        codes = _expected(values, "categories", self.name)
+        codes = self._data(values, "categories")
         place = {level: k for k, level in enumerate(self.levels)}
         new = [level for level in values.levels if level not in place]
         if new:
@@ -188,9 +243,6 @@ class LevelColumn:
         return equals
 
 
-Column = NumberColumn | DateColumn | LevelColumn
-
-
 def as_number(level: str) -> Decimal | None:
     """Return the number that a level is, 0 or 1 for a boolean; None for other text.
 
@@ -204,20 +256,6 @@ def as_number(level: str) -> Decimal | None:
     except InvalidOperation:
         return None
     return number if number.is_finite() else None
-
-
-def encode_numbers(
-    columns: Sequence[NumberColumn], values: Sequence[Values]
-) -> tuple[NDArray, NDArray]:
-    """Return columns of numbers without gaps, (n, k), and where values are missing."""
-    pairs = zip(columns, values, strict=True)
-    parts = [_expected(value, "numbers", column.name) for column, value in pairs]
-    data = np.stack(parts, axis=1).astype(float)
-    infinite = np.isinf(data).any(axis=0)
-    if infinite.any():
-        raise _infinity(columns[infinite.argmax()].name)
-    missing = np.isnan(data)
-    return np.where(missing, [column.fill for column in columns], data), missing
 
 
 def date_parts(dates: NDArray) -> NDArray:
@@ -244,45 +282,137 @@ def date_parts(dates: NDArray) -> NDArray:
     )
 
 
-def check_no_infinity(data: NDArray, name: str) -> None:
-    """Raise a ValueError if a column of numbers holds infinity."""
-    if np.isinf(data).any():
-        raise _infinity(name)
+def fit_encoding(
+    name: str, values: Values, targets: NDArray, weights: NDArray
+) -> Column:
+    """Return the encoding of a column, given targets (n, d) and weights of mean one."""
+    if values.kind == "dates":
+        return DateColumn(name, *_medians(date_parts(values.data)))
+    if values.kind == "numbers":
+        if np.isinf(values.data).any():
+            raise infinity(name)
+        fill, marked = _medians(values.data[:, None])
+        return NumberColumn(name, float(fill[0]), marked)
+    if values.kind == "nothing":
+        return _unused(name, values, "empty")
+    if values.ordered:
+        return _order(name, values)
+    if len(values.levels) <= MOST_LEVELS:
+        return _one_hot(name, values)
+    if len(values.levels) > len(values.data) / 2:
+        _warn_of_numbers(name, values)
+        return _unused(name, values, "identifier")
+    return _target_codes(name, values, targets, weights)
 
 
-def _infinity(name: str) -> ValueError:
+def cross_fitted(
+    codes: NDArray,
+    targets: NDArray,
+    weights: NDArray,
+    blocks: NDArray | None,
+    seed: int,
+) -> NDArray:
+    """Return the target codes of the rows, by targets of other blocks.
+
+    `blocks` are ordinals of rows that are left out together. Rows of block -1, or all
+    rows without blocks, are in five random ones.
+    """
+    labels = np.full(len(codes), -1) if blocks is None else blocks.copy()
+    free, count = np.flatnonzero(labels < 0), labels.max() + 1
+    order = np.random.default_rng(seed).permutation(len(free))
+    labels[free[order]] = count + np.arange(len(free)) % FOLDS
+    # Of all rows: the mean of the others would tell that of the block.
+    mean = np.average(targets, axis=0, weights=weights)
+    out, k = np.empty(targets.shape), codes.max() + 1
+    for label in np.unique(labels):
+        mine = labels == label
+        table = _shrunk_means(codes, targets, weights * ~mine, mean, k)
+        out[mine] = table[codes[mine]]
+    return out
+
+
+def _warn_of_numbers(name: str, values: Values) -> None:
+    """Warn if most levels of a column that is not used are numbers."""
+    numbers = sum(as_number(level) is not None for level in values.levels)
+    if 2 * numbers > len(values.levels):
+        warnings.warn(
+            f"column {name!r} of `X` is not used: it has {len(values.levels)} levels, "
+            f"which identify rows, but {numbers} of them are numbers stored as text or "
+            "categories. Convert it to numbers first, or drop it",
+            stacklevel=6,
+        )
+
+
+def _unused(name: str, values: Values, kind: str) -> LevelColumn:
+    empty = np.zeros((len(values.levels) + 2, 0))
+    return LevelColumn(name, values.levels, empty, kind, ())
+
+
+def _order(name: str, values: Values) -> LevelColumn:
+    """Return ranks of the levels; a column that tells where they are missing."""
+    present = values.data[values.data >= 0]
+    middle = np.median(present) if len(present) else 0.0
+    k, count = len(values.levels), 1 + int(len(present) < len(values.data))
+    ranks, mark = np.append(np.arange(k), [middle, middle]), np.arange(k + 2) == k
+    table, suffixes = np.column_stack([ranks, mark])[:, :count], ("", "_missing")
+    return LevelColumn(name, values.levels, table, "order", suffixes[:count])
+
+
+def _one_hot(name: str, values: Values) -> LevelColumn:
+    k = len(values.levels)
+    first = int(k == 2)  # the second of two levels tells both
+    last = k + int((values.data < 0).any())
+    suffixes = (*(f"_{level}" for level in values.levels), "_missing")[first:last]
+    table = np.eye(k + 2)[:, first:last]
+    return LevelColumn(name, values.levels, table, "one-hot", suffixes)
+
+
+def _target_codes(
+    name: str, values: Values, targets: NDArray, weights: NDArray
+) -> LevelColumn:
+    codes = np.where(values.data < 0, len(values.levels), values.data)
+    mean = np.average(targets, axis=0, weights=weights)
+    table = _shrunk_means(codes, targets, weights, mean, len(values.levels) + 2)
+    numbers = [""] if targets.shape[1] == 1 else [f"_{j}" for j in range(len(mean))]
+    suffixes = tuple(f"_code{number}" for number in numbers)
+    return LevelColumn(name, values.levels, table, "target codes", suffixes)
+
+
+def _shrunk_means(
+    codes: NDArray, targets: NDArray, weights: NDArray, mean: NDArray, count: int
+) -> NDArray:
+    """Return the mean target of each code, shrunk to the `mean` of all, (count, d).
+
+    The share of its own mean is v / (v + s / m) with the variance v of the targets,
+    that of the targets s at the code, and the sum m of its weights; and m times this if
+    m is below one, less than a row.
+    """
+    residual = targets - mean
+    variance = np.average(np.square(residual), axis=0, weights=weights)
+    total = np.bincount(codes, weights, count)[:, None]
+    sizes = np.maximum(total, np.finfo(float).tiny)
+    means = _sums(codes, weights[:, None] * residual, count) / sizes
+    squares = weights[:, None] * np.square(residual - means[codes])
+    scale = variance + _sums(codes, squares, count) / sizes / sizes
+    share = np.divide(variance, scale, out=np.zeros_like(scale), where=scale > 0)
+    return mean + np.minimum(total, 1) * share * means
+
+
+def _sums(codes: NDArray, values: NDArray, count: int) -> NDArray:
+    """Return the sum of values (n, d) at each code, (count, d)."""
+    return np.stack([np.bincount(codes, v, count) for v in values.T], axis=1)
+
+
+def _medians(parts: NDArray) -> tuple[NDArray, bool]:
+    """Return the median of each column, 0 if none is given, and whether some miss."""
+    missing = np.isnan(parts)
+    present, out = ~missing.all(axis=0), np.zeros(parts.shape[1])
+    out[present] = np.nanmedian(parts[:, present].astype(float), axis=0)
+    return out, bool(missing.any())
+
+
+def infinity(name: str) -> ValueError:
+    """Return the error for a column of numbers that holds infinity."""
     return ValueError(
         f"Input X contains infinity in column {name!r}, finite numbers are expected"
     )
-
-
-def _expected(values: Values, kind: str, name: str) -> NDArray:
-    """Return the data of a column of the expected kind, NaT for dates that miss."""
-    if values.kind == "nothing":
-        missing = np.full(len(values.data), np.datetime64("NaT", "us"))
-        return missing if kind == "dates" else values.data
-    if values.kind != kind:
-        raise TypeError(
-            f"column {name!r} of `X` must hold {kind} as in `fit`, got {values.kind}"
-        )
-    return values.data
-
-
-def _marked_names(
-    names: tuple[str, ...], column: NumberColumn | DateColumn
-) -> tuple[str, ...]:
-    return (*names, f"{column.name}_missing") if column.marked else names
-
-
-def _check_parts(name: Any, fill: Any, marked: Any) -> None:
-    _check_texts(name)
-    check_array_of("fill", fill, "f", 1)
-    if not isinstance(marked, bool) or not np.isfinite(fill).all():
-        raise ValueError(
-            f"`fill` must be finite and `marked` a bool, got {fill}, {marked}"
-        )
-
-
-def _check_texts(*texts: Any) -> None:
-    if not all(isinstance(text, str) for text in texts):
-        raise TypeError("names, kinds and levels must be text, got others")

@@ -9,16 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._machine.blas import one_thread
-from nbsketch.rows.transform import CONSTANT, fit_scaler
+from nbsketch._report.progress import is_asked, is_watched, report
+from nbsketch.rows.transform import fit_scaler
 from nbsketch.solvers.folds import OrderEffect
 from nbsketch.tabular.machine import Machine, stack_weights
-from nbsketch.tabular.members import fit_alone, fit_on_tree, refined
+from nbsketch.tabular.members import fit_on_tree, refined, with_penalty
 from nbsketch.tabular.noise import inliers
-from nbsketch.tabular.problem import Member, Problem, TimeLimit, Training, at_rows
+from nbsketch.tabular.problem import Member, Problem, Training, at_rows
 from nbsketch.tabular.ridge import VALIDATION, Ridge, table_order
 from nbsketch.tabular.scales import ALONE, SMOOTH, Scales, learn_scales
-from nbsketch.tuning.rows import Rows, prepare
+from nbsketch.tuning.descent import Budget
+from nbsketch.tuning.rows import Rows, moments_of
 
+# The largest leaf of a tree, and of one for smooth targets.
+TREE_ROWS, ENLARGED_ROWS = 1600, 4000
 # Landmarks of the base.
 _LANDMARKS = 500
 # Leaves are larger if twice as many landmarks have this ratio of errors: 0.93 of the
@@ -31,6 +35,8 @@ _FALL = 0.95
 _SPARED = 5e-4
 # Fewer rows have no gross errors that could be told.
 _LEAST_ROWS = 50
+# Iterations of all searches together: rounds end them before.
+_ITERATIONS = 10**6
 # Predictions leave the range of the targets by at most this share of it.
 _MARGIN = 0.1
 
@@ -60,43 +66,36 @@ class LeftOut(NamedTuple):
 
 
 def fit_machine(
-    X: NDArray,
-    Y: NDArray,
-    weights: NDArray | None,
-    labels: NDArray | None,
-    rng: np.random.Generator,
-    budget: TimeLimit,
-    *,
-    robust: bool = False,
+    data: Training, rng: np.random.Generator, *, robust: bool = False
 ) -> tuple[Machine, LeftOut]:
-    """Fit rows X (n, q) and targets Y (n, d).
+    """Fit encoded rows (n, q) and targets (n, d).
 
-    `weights` have mean one, `labels` are blocks of rows that are left out together.
+    Weights have mean one, labels are blocks of rows that are left out together.
     `robust`: rows with gross errors in the targets are not used. The result does not
     depend on the number of threads: leaves are solved side by side, and BLAS has one
     thread.
     """
     with one_thread():
-        kept = np.arange(len(X))
-        rows = prepare(X, Y, weights, fit_scaler(X, "both", rng), kept, labels=labels)
-        if robust and len(X) >= _LEAST_ROWS:
+        kept, scaler = np.arange(len(data.Y)), fit_scaler(data.rows, "both", rng)
+        rows = data.tuned_rows(scaler)
+        if robust and len(kept) >= _LEAST_ROWS:
             kept = inliers(rows, rng)
-        if len(kept) < len(X):
-            X, Y = X[kept], Y[kept]
-            weights = None if weights is None else weights[kept] / weights[kept].mean()
-            labels, every = at_rows(labels, kept), np.arange(len(X))
-            rows = prepare(X, Y, weights, rows.scaler, every, labels=labels)
-        machine, left_out = _fit(rows, Y, rng, budget)
+        if len(kept) < len(data.Y):
+            data = data.take(kept)
+            if data.weights is not None:
+                data = data._replace(weights=data.weights / data.weights.mean())
+            rows = data.tuned_rows(scaler)
+        budget = Budget(_ITERATIONS, np.inf, _report if is_watched() else None)
+        machine, left_out = _fit(rows, data.Y, rng, budget)
     return machine, left_out._replace(drawn=kept[left_out.drawn], kept=kept)
 
 
 def _fit(
-    rows: Rows, Y: NDArray, rng: np.random.Generator, budget: TimeLimit
+    rows: Rows, Y: NDArray, rng: np.random.Generator, budget: Budget
 ) -> tuple[Machine, LeftOut]:
     scaler, scales = learn_scales(rows, rng, budget)
-    center, spread = _moments(Y, rows.weights)
-    Z, targets = scaler.transform(rows.X), (Y - center) / spread
-    data = Training(Z, targets, rows.weights, rows.labels)
+    center, spread = moments_of(Y, rows.weights)
+    data = Training(scaler.transform(rows.X), rows.Y, rows.weights, rows.labels)
     problem = Problem(replace(rows, scaler=scaler), data, rng, budget)
     is_alone = len(Y) <= ALONE
     fit = _alone if is_alone else _on_base
@@ -113,14 +112,14 @@ def _fit(
         low=rows.X.min(axis=0),
         high=rows.X.max(axis=0),
         center=center,
-        spread=spread,
+        spread=np.where(np.isfinite(spread), spread, 1.0),
         y_low=low - margin,
         y_high=high + margin,
         rows=data.rows,
         members=tuple(members[k] for k in np.flatnonzero(kept)),
         weights=stack[kept],
     )
-    residual = spread * np.einsum("k,kmd->md", stack, residuals)
+    residual = machine.spread * np.einsum("k,kmd->md", stack, residuals)
     order = None if data.labels is not None else table_order(machine.scales, data)
     return machine, LeftOut(index, residual, weights, rows.kept, order)
 
@@ -130,9 +129,13 @@ Parts = tuple[list[Member], list[NDArray], NDArray]
 
 def _alone(problem: Problem, scales: list[Scales]) -> Parts:
     """Fit each member to all rows; return members, left-out residuals, their rows."""
-    fits = [fit_alone(problem, kernel) for kernel in scales]
+    every = np.arange(len(problem.data.Y))
+    fits = [
+        fit_on_tree(problem, with_penalty(problem, kernel), True, largest=len(every))
+        for kernel in scales
+    ]
     members = list[Member](member for member, _ in fits)
-    return members, [residual for _, residual in fits], np.arange(len(problem.data.Y))
+    return members, [residual for _, residual in fits], every
 
 
 def _on_base(problem: Problem, scales: list[Scales]) -> Parts:
@@ -166,8 +169,11 @@ def _on_base(problem: Problem, scales: list[Scales]) -> Parts:
     members, residuals = list[Member]([base]), [base_residual]
     for kernel, (part, shift, is_on_base) in zip(chosen, parts, strict=True):
         is_large = enlarged and not is_on_base and kernel.family == SMOOTH
-        options = {"enlarged": is_large, "is_on_base": is_on_base}
-        member, residual = fit_on_tree(part, kernel, left_out, **options)
+        largest = ENLARGED_ROWS if is_large else TREE_ROWS
+        member, residual = fit_on_tree(
+            part, kernel, left_out, largest=largest, is_on_base=is_on_base
+        )
+        report("leaves")
         members.append(member)
         residuals.append(residual[index] + shift)
     return members, residuals, index
@@ -184,9 +190,7 @@ def _landmarks(n: int, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
     return np.sort(drawn[:_LANDMARKS]), np.sort(others[:VALIDATION])
 
 
-def _moments(Y: NDArray, weights: NDArray | None) -> tuple[NDArray, NDArray]:
-    """Return means and standard deviations of the targets; one for constants."""
-    center = np.average(Y, axis=0, weights=weights)
-    spread = np.sqrt(np.average(np.square(Y - center), axis=0, weights=weights))
-    varies = spread > CONSTANT * np.abs(center)
-    return center, np.where(varies, spread, 1.0)
+def _report(iteration: int, error: float) -> bool:
+    """Report an iteration; return whether a callback has asked to stop."""
+    report("length-scales", iteration=iteration, objective=error)
+    return is_asked()

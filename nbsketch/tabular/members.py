@@ -10,23 +10,14 @@ from numpy.typing import NDArray
 
 from nbsketch._jit.threads import run_blocks
 from nbsketch._report.fields import array, check_fields, positive, stored
-from nbsketch._report.progress import report
 from nbsketch._report.validation import check_choice
 from nbsketch.kernels import LEARNABLE
 from nbsketch.tabular.problem import Member, Points, Problem
-from nbsketch.tabular.scales import (
-    Scales,
-    best_penalty,
-    kernel_of,
-    learn_within,
-    sampled_leaves,
-)
-from nbsketch.tabular.trees import Tree, fit_tree, grow, single_leaf
-from nbsketch.tuning.rows import prepare
+from nbsketch.tabular.scales import Scales, best_penalty, kernel_of, learn_within
+from nbsketch.tabular.trees import Tree, fit_tree, grow
 
-# The largest leaf of a tree, of one for smooth targets, and of those in which length
-# scales and penalty are chosen.
-TREE_ROWS, ENLARGED_ROWS, LEAF_ROWS = 1600, 4000, 800
+# The largest leaf of those in which length scales and penalty are chosen.
+LEAF_ROWS = 800
 # Rounds of the search within single leaves, and leaves whose left-out error chooses the
 # penalty.
 _ROUNDS, _SAMPLED = 3, 2
@@ -89,41 +80,32 @@ class Leaves(Member):
         return "member", f"{self.family}, {text}, penalty {self.tau:.1e}"
 
 
-def fit_alone(problem: Problem, scales: Scales) -> tuple[Leaves, NDArray]:
-    """Fit a member to all rows as one leaf; return it and left-out residuals (n, d)."""
-    n = len(problem.data.Y)
-    sample = np.arange(n)
-    if n > _PENALTY_ROWS:
-        sample = np.sort(problem.rng.choice(n, _PENALTY_ROWS, replace=False))
-    _, scales = best_penalty(problem.data, scales, [sample])
-    leaf = single_leaf(n)
-    tree, residual = fit_tree(
-        scales.form, problem.data, leaf, scales.tau, left_out=True
-    )
-    return Leaves(*scales, tree), residual
+def with_penalty(problem: Problem, scales: Scales) -> Scales:
+    """Return the scales with the best penalty for a single leaf of all rows."""
+    sample = np.arange(len(problem.data.Y))
+    if len(sample) > _PENALTY_ROWS:
+        sample = np.sort(problem.rng.choice(sample, _PENALTY_ROWS, replace=False))
+    return best_penalty(problem.data, scales, [sample])[1]
 
 
 def fit_on_tree(
     problem: Problem,
     scales: Scales,
-    left_out: NDArray,
+    left_out: NDArray | bool,
     *,
-    enlarged: bool = False,
+    largest: int,
     is_on_base: bool = False,
 ) -> tuple[Leaves, NDArray]:
     """Fit a member to the leaves of a tree; return it and left-out residuals (n, d).
 
-    `scales`, with their penalty, are those of `refined`. `left_out` (n,) selects the
-    rows whose left-out residuals are computed; the others have NaN. `enlarged`: leaves
-    have up to 4000 rows in place of 1600. The mean of two trees has the same error
-    (0.999 on three sets of 4000 rows).
+    `scales` have their penalty. `left_out` (n,) selects the rows whose left-out
+    residuals are computed; the others have NaN. Leaves have up to `largest` rows. The
+    mean of two trees has the same error (0.999 on three sets of 4000 rows).
     """
-    data, largest = problem.data, ENLARGED_ROWS if enlarged else TREE_ROWS
-    partition = grow(data.rows, scales.inverse, largest, problem.rng)
+    partition = grow(problem.data.rows, scales.inverse, largest, problem.rng)
     tree, residual = fit_tree(
-        scales.form, data, partition, scales.tau, left_out=left_out
+        scales.form, problem.data, partition, scales.tau, left_out=left_out
     )
-    report("leaves")
     return Leaves(*scales, tree, is_on_base), residual
 
 
@@ -153,11 +135,9 @@ def _refined(problem: Problem, start: Scales) -> Scales:
     """
     data, rng, rows = problem.data, problem.rng, problem.rows
     tree = grow(data.rows, start.inverse, LEAF_ROWS, rng)
-    sample = sampled_leaves(tree, _SAMPLED, rng)
-    within = sampled_leaves(tree, _ROUNDS, rng)
-    rows = prepare(
-        rows.X, data.Y, data.weights, rows.scaler, rows.kept, labels=data.labels
-    )
+    sample = tree.drawn(_SAMPLED, rng)
+    within = tree.drawn(_ROUNDS, rng)
+    rows = data._replace(rows=rows.X).tuned_rows(rows.scaler)
     learned = learn_within(rows, start, within, rng, problem.budget)
     error, refined = best_penalty(data, learned, sample)
     least, global_ = best_penalty(data, start, sample, refined.tau)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from nbsketch._jit.tuning import FAMILIES
 from nbsketch._report.fields import array, check_fields, stored
-from nbsketch.tabular.problem import at_rows
+from nbsketch.tabular.problem import Training
 from nbsketch.tabular.ridge import LandmarkFunction, Ridge
 from nbsketch.tabular.scales import SMOOTH
 from nbsketch.tuning.rows import Rows
@@ -84,7 +84,8 @@ class Noise:
     def levels(self, scores: NDArray) -> NDArray:
         """Return the levels of scores (n, d, k): the inverse of `quantiles`."""
         out = np.empty(scores.shape)
-        for k, (values, shares) in enumerate(zip(*self._columns(), strict=True)):
+        columns = zip(self.scores.T, self.shares.T, strict=True)
+        for k, (values, shares) in enumerate(columns):
             place = (np.cumsum(shares) - shares / 2) / len(values)
             out[:, k] = np.interp(scores[:, k], values, place, left=0.0, right=1.0)
         return out
@@ -101,7 +102,8 @@ class Noise:
     def _quantile(self, level: float, side: float) -> NDArray:
         """Return a quantile of each output; `side` moves it out by one score."""
         m, out = len(self.scores), np.empty(self.scores.shape[1])
-        for k, (values, shares) in enumerate(zip(*self._columns(), strict=True)):
+        columns = zip(self.scores.T, self.shares.T, strict=True)
+        for k, (values, shares) in enumerate(columns):
             place = np.cumsum(shares) - shares / 2
             # The rank of the order statistic among m + 1 exchangeable scores.
             rank = m * level if not side else (m + 1) * level - 0.5
@@ -110,9 +112,6 @@ class Noise:
             else:
                 out[k] = np.interp(rank, place, values)
         return out
-
-    def _columns(self) -> tuple[NDArray, NDArray]:
-        return self.scores.T, self.shares.T
 
 
 def fit_noise(
@@ -226,18 +225,17 @@ def _residuals(
     """
     drawn = np.sort(rows.draw(rng, _SAMPLE[0]))
     scales = np.exp(isotropic_start(rows, FAMILIES[SMOOTH], rng)[:-1])
-    weights, labels = at_rows(rows.weights, drawn), at_rows(rows.labels, drawn)
-    place = np.searchsorted(every, drawn)
-    ridge = Ridge(scales, Z[place], weights, _SAMPLE[1], rng, labels)
-    base, left_out = ridge.fit(rows.Y[drawn])
+    data, place = Training.of(rows, drawn), np.searchsorted(every, drawn)
+    ridge = Ridge(scales, data.rows, data.weights, _SAMPLE[1], rng, data.labels)
+    base, left_out = ridge.fit(data.Y)
     residual = rows.Y[every] - base.values(Z)
-    if labels is None:
+    if data.labels is None:
         residual[place] = left_out
     residual -= np.median(residual, axis=0)
     most = _LARGEST * np.median(np.abs(residual), axis=0)
     base, left_out, _ = fit_sizes(ridge, np.clip(residual[place], -most, most))
     logs = base.values(Z)
-    if labels is None:
+    if data.labels is None:
         logs[place] = left_out
     logs -= np.median(logs, axis=0)
     return residual, np.exp(np.clip(logs, 0.0, np.log(_LARGEST)))

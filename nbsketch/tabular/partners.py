@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.optimize
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 from sklearn.base import clone, is_classifier, is_regressor
@@ -26,9 +25,9 @@ from sklearn.ensemble import (
 )
 from sklearn.utils.validation import has_fit_parameter
 
-from nbsketch.tabular.calibration import smoothed_targets
+from nbsketch.tabular.calibration import least_log_loss
 from nbsketch.tabular.network import ScaledNetwork
-from nbsketch.tabular.problem import Points
+from nbsketch.tabular.problem import Points, Training
 
 _FOLDS = 5
 # Boosted trees: at most so many rounds, fewer after 15 without progress. On fast they
@@ -132,18 +131,17 @@ def folds_of(
 
 def fit_partner(
     estimator: Any,
-    rows: NDArray,
-    Y: NDArray,
-    weights: NDArray | None,
+    data: Training,
     folds: Sequence[NDArray],
     classes: int,
     scales: NDArray | None,
 ) -> tuple[Partner, NDArray]:
     """Return a partner and its left-out predictions (n, d); NaN in no fold.
 
-    `rows` (n, p) are those that it takes, `Y` (n, d) targets or (n, 1) classes. The
+    Rows (n, p) are those that it takes, targets are (n, d) or classes (n, 1). The
     network is fitted once, without the first fold, which is four fifths of the rows.
     """
+    rows, Y, weights, _ = data
     folds = folds[:1] if isinstance(estimator, ScaledNetwork) else folds
     left_out = np.full((len(Y), classes or Y.shape[1]), np.nan)
     fits = list[list[Any]]()
@@ -201,23 +199,8 @@ def pool_weights(
     weights : ndarray of shape (n,), default=None
         Weights of the rows. None: ones.
     """
-    left_out = np.isfinite(logs).all(axis=(0, 2))
-    logs, classes = logs[:, left_out], classes[left_out]
-    w = np.ones(len(classes)) if weights is None else weights[left_out]
-    target = smoothed_targets(classes, logs.shape[2])
-    w = w / w.sum()
-
-    def objective(t: NDArray) -> tuple[float, NDArray]:
-        logp = log_softmax(np.einsum("k,knc->nc", t, logs), axis=1)
-        away = w[:, None] * (np.exp(logp) - target)
-        value = _PENALTY * (t @ t) - w @ (logp * target).sum(axis=1)
-        return value, np.einsum("knc,nc->k", logs, away) + 2 * _PENALTY * t
-
     start = np.full(len(logs), 1 / len(logs))
-    bounds = [(0, None)] * len(logs)
-    return scipy.optimize.minimize(
-        objective, start, jac=True, method="L-BFGS-B", bounds=bounds
-    ).x
+    return least_log_loss(logs, classes, weights, start, penalty=_PENALTY)[0]
 
 
 def pooled(t: NDArray, logs: NDArray) -> NDArray:

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._report.progress import (
-    is_asked,
-    is_stopped,
-    is_watched,
-    report,
-    seconds_left,
-)
+from nbsketch.rows.transform import InputScaler
 from nbsketch.tuning.descent import Budget
-from nbsketch.tuning.rows import Rows
-
-# Iterations of all searches together: rounds end them before.
-_ITERATIONS = 10**6
+from nbsketch.tuning.rows import Rows, prepare
 
 
 def at_rows(values: NDArray | None, index: NDArray) -> NDArray | None:
@@ -33,9 +23,9 @@ class Training(NamedTuple):
     Attributes
     ----------
     rows : ndarray of shape (n, p)
-        Preprocessed rows.
+        Rows, encoded or preprocessed.
     Y : ndarray of shape (n, d)
-        Targets, standardized.
+        Targets.
     weights : ndarray of shape (n,) or None
         Positive weights of mean one. None: ones.
     labels : ndarray of int of shape (n,) or None
@@ -46,6 +36,17 @@ class Training(NamedTuple):
     Y: NDArray
     weights: NDArray | None = None
     labels: NDArray | None = None
+
+    @classmethod
+    def of(cls, rows: Rows, index: NDArray) -> Training:
+        """Return some rows, preprocessed, with their standardized targets."""
+        options = at_rows(rows.weights, index), at_rows(rows.labels, index)
+        return cls(rows.transform(index), rows.Y[index], *options)
+
+    def tuned_rows(self, scaler: InputScaler) -> Rows:
+        """Return all rows as those for which length scales are learned."""
+        every = np.arange(len(self.Y))
+        return prepare(*self[:3], scaler, every, labels=self.labels)
 
     def take(self, index: NDArray) -> Training:
         """Return some rows, which are the arguments of `fit_leaf`."""
@@ -99,35 +100,10 @@ class Member:
         raise NotImplementedError
 
 
-class TimeLimit(Budget):
-    """The searches of a fit, and the steps that the time allows beyond "fast".
-
-    Attributes
-    ----------
-    skipped : int
-        Number of partners that were skipped.
-    """
-
-    def __init__(self) -> None:
-        watched = _report if is_watched() else None
-        super().__init__(_ITERATIONS, math.inf, watched)
-        self.skipped = 0
-
-    def is_over(self) -> bool:
-        """Return whether a callback has stopped the fit, or the time is over."""
-        return is_stopped() or seconds_left() <= 0
-
-
 class Problem(NamedTuple):
     """Rows before and after preprocessing, and the means to fit."""
 
     rows: Rows
     data: Training
     rng: np.random.Generator
-    budget: TimeLimit
-
-
-def _report(iteration: int, error: float) -> bool:
-    """Report an iteration; return whether a callback has asked to stop."""
-    report("length-scales", iteration=iteration, objective=error)
-    return is_asked()
+    budget: Budget

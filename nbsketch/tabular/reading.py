@@ -171,18 +171,16 @@ def _types(frame: nw.DataFrame[Any]) -> list[Any]:
 
 
 def _of_series(column: Series[Any], as_categories: bool) -> Values:
-    dtype = column.dtype
-    if dtype in (nw.Date, nw.Datetime):
-        if dtype == nw.Datetime:
-            column = _numpy_zone(column, dtype).dt.replace_time_zone(None)  # local time
-        dates = column.cast(nw.Datetime("us")).to_numpy()
-        return Values("dates", dates.astype("datetime64[us]"))
-    if dtype == nw.Duration:
-        return Values("numbers", column.cast(nw.Duration("us")).to_numpy() / _DAY)
+    dtype, name = column.dtype, str(column.name)
+    if dtype == nw.Datetime:
+        column = _numpy_zone(column, dtype).dt.replace_time_zone(None)  # local time
+    if dtype in (nw.Date, nw.Datetime, nw.Duration):
+        unit = nw.Duration("us") if dtype == nw.Duration else nw.Datetime("us")
+        return _of_array(column.cast(unit).to_numpy(), name, False)
     values = np.fromiter(column.to_list(), dtype=object, count=len(column))
     if dtype in (nw.Categorical, nw.Enum):
         return _categories(values, _missing(values), _order(column))
-    return _of_objects(values, str(column.name), as_categories)
+    return _of_objects(values, name, as_categories)
 
 
 def _numpy_zone(column: Series[Any], dtype: Any) -> Series[Any]:

@@ -12,16 +12,15 @@ from sklearn.utils.validation import check_array, check_consistent_length
 
 from nbsketch._machine.blas import one_thread
 from nbsketch._quantiles import as_values
-from nbsketch._report.progress import watched_fit
-from nbsketch._report.validation import check_magnitude, check_real, explaining
+from nbsketch._report.validation import check_level, check_magnitude, explaining
 from nbsketch.estimators._base import RegressorScore
 from nbsketch.outputs import check_levels
-from nbsketch.rows.inputs import check_weights, loaded, rowwise, table_by_row
+from nbsketch.rows.inputs import check_weights, rowwise, table_by_row
 from nbsketch.tabular._model import TabularModel
 from nbsketch.tabular.fit import LeftOut
 from nbsketch.tabular.machine import stack_weights
 from nbsketch.tabular.noise import expected_error, fit_noise
-from nbsketch.tabular.problem import Points
+from nbsketch.tabular.problem import Points, Training
 
 
 class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
@@ -111,46 +110,29 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
     [0.48, 1.0]
     """
 
-    def fit(
-        self,
-        X: Any,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
-    ) -> TabularKernelRegressor:
-        """Fit the model.
+    def _checked(
+        self, X: Any, y: Any, sample_weight: Any
+    ) -> tuple[NDArray, NDArray | None]:
+        with explaining({"y": y}):
+            targets = check_array(y, ensure_2d=False, allow_nd=True, input_name="y")
+        if targets.dtype.kind not in "fiub" or targets.ndim > 2:
+            raise TypeError(f"`y` must be an array of numbers, got {y!r:.60}")
+        targets = targets.astype(np.float64)
+        check_magnitude("y", targets)
+        check_consistent_length(X, targets)
+        self._single = targets.ndim == 1
+        return targets.reshape(len(targets), -1), check_weights(sample_weight, X)
 
-        Parameters
-        ----------
-        X : DataFrame or array of shape (n, q)
-            Training rows. Columns may hold numbers, categories, text, booleans, dates
-            and missing values; see `nbsketch.tabular.columns.fit_columns`. Dask arrays
-            and data frames are loaded.
-        y : array of shape (n,) or (n, d)
-            Targets.
-        sample_weight : array of shape (n,) or None, default=None
-            Non-negative weights. None: equal weights.
-        groups : array of shape (n,) or None, default=None
-            Label of the group of each row, for `cv`.
-        """
-        with watched_fit(self):
-            X, y, sample_weight = loaded(X, y=y, sample_weight=sample_weight)
-            y = _check_targets(X, y)
-            weights = check_weights(sample_weight, X)
-            rng = self._random()
-            Y = y.reshape(len(y), -1)
-            rows, blocks = self._encode(X, Y, weights, groups, classification=False)
-            left_out, values = self._fit_rows(rows, blocks, rng)
-            self._single = y.ndim == 1
-            drawn, weights = left_out.drawn, left_out.weights
-            residual = self._stack_partners(left_out, rows.y[drawn], values)
-            error = expected_error(residual, left_out.residual, weights)
-            self.loo_error_ = float(error[0]) if self._single else error
-            machine = self.machine_
-            with one_thread():
-                at = machine.prepare(rows.X[drawn]).rows
-                self.noise_ = fit_noise(machine.scales, at, residual, weights, rng)
-        return self
+    def _fit(self, data: Training, rng: np.random.Generator) -> None:
+        left_out, values = self._fit_rows(data, rng)
+        drawn, weights = left_out.drawn, left_out.weights
+        residual = self._stack_partners(left_out, data.Y[drawn], values)
+        error = expected_error(residual, left_out.residual, weights)
+        self.loo_error_ = float(error[0]) if self._single else error
+        machine = self.machine_
+        with one_thread():
+            at = machine.prepare(data.rows[drawn]).rows
+            self.noise_ = fit_noise(machine.scales, at, residual, weights, rng)
 
     @rowwise(table_by_row)
     def predict(self, X: Any) -> NDArray:
@@ -230,9 +212,7 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
             Lower and upper ends; infinite if there are too few training rows for this
             probability.
         """
-        level = check_real(
-            "coverage", coverage, low=0, high=1, low_open=True, high_open=True
-        )
+        level = check_level("coverage", coverage)
         return self._spread(X, self.noise_.limits(level))
 
     def _stack_partners(
@@ -279,17 +259,3 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         more = ", ..." if len(errors) > 5 else ""
         clean = " without gross errors" if self.n_outliers_ else ""
         yield "expected", f"root mean squared error {listed}{more} on new rows{clean}"
-
-
-def _check_targets(X: Any, y: Any) -> NDArray:
-    """Return targets as floats of shape (n,) or (n, d)."""
-    if y is None:
-        raise ValueError("`fit` requires y to be passed, but the target y is None")
-    with explaining({"y": y}):
-        targets = check_array(y, ensure_2d=False, allow_nd=True, input_name="y")
-    if targets.dtype.kind not in "fiub" or targets.ndim > 2:
-        raise TypeError(f"`y` must be an array of numbers, got {y!r:.60}")
-    targets = targets.astype(np.float64)
-    check_magnitude("y", targets)
-    check_consistent_length(X, targets)
-    return targets

@@ -16,8 +16,7 @@ from nbsketch.gram.dense import upper_triangle
 from nbsketch.kernels import LEARNABLE, StationaryKernel
 from nbsketch.rows.transform import InputScaler
 from nbsketch.tabular.leaves import pooled_error
-from nbsketch.tabular.problem import TimeLimit, Training, at_rows
-from nbsketch.tabular.trees import Partition
+from nbsketch.tabular.problem import Training
 from nbsketch.tuning.descent import Budget
 from nbsketch.tuning.rows import Rows
 from nbsketch.tuning.search import Descents, isotropic_start, spread_start
@@ -83,7 +82,7 @@ class Scales(NamedTuple):
 
 
 def learn_scales(
-    rows: Rows, rng: np.random.Generator, budget: TimeLimit
+    rows: Rows, rng: np.random.Generator, budget: Budget
 ) -> tuple[InputScaler, list[Scales]]:
     """Return the preprocessing, and the scales of the members.
 
@@ -109,20 +108,18 @@ def learn_scales(
 def _isotropic(
     rows: Rows, rng: np.random.Generator
 ) -> tuple[InputScaler, list[Scales]]:
-    plain = rows.scaler.without_ranks()
-    rows = replace(rows, scaler=plain)
-    points = [(f, isotropic_start(rows, FAMILIES[f], rng)) for f in (SMOOTH, ROUGH)]
-    return plain, [Scales.at(f, point) for f, point in points]
+    plain = rows.without_ranks()
+    points = [(f, isotropic_start(plain, FAMILIES[f], rng)) for f in (SMOOTH, ROUGH)]
+    return plain.scaler, [Scales.at(f, point) for f, point in points]
 
 
 def _searched(
     rows: Rows, family: str, rng: np.random.Generator, budget: Budget
 ) -> Scales:
     """Return the scales of a search from the best one for all columns of `rows`."""
-    code, scaler = FAMILIES[family], rows.scaler
-    plain = scaler.without_ranks() if scaler.plain.size else scaler
-    isotropic = isotropic_start(replace(rows, scaler=plain), code, rng)
-    start = spread_start(isotropic, len(scaler.center), code)
+    code = FAMILIES[family]
+    isotropic = isotropic_start(rows.without_ranks(), code, rng)
+    start = spread_start(isotropic, len(rows.scaler.center), code)
     return Scales.at(family, Descents(rows, code, rng, budget).learn(start))
 
 
@@ -137,10 +134,8 @@ def _shared(
 
     They and the penalty have the least exact left-out error on a sample.
     """
-    drawn = rows.draw(rng, _SHARED_ROWS)
-    options = at_rows(rows.weights, drawn), at_rows(rows.labels, drawn)
-    data = Training(rows.transform(drawn), rows.Y[drawn], *options)
-    every, tried = [np.arange(len(drawn))], list[tuple[float, Scales]]()
+    data = Training.of(rows, rows.draw(rng, _SHARED_ROWS))
+    every, tried = [np.arange(len(data.Y))], list[tuple[float, Scales]]()
     candidates = [smooth.inverse * np.exp(width) for width in _SHARED_WIDTHS[family]]
     candidates += [] if own is None else [own.inverse]
     for inverse in candidates:
@@ -196,11 +191,3 @@ def best_penalty(
         value = error(tau)
     least, tau = min(best, (value, tau))
     return least, scales._replace(tau=tau)
-
-
-def sampled_leaves(
-    partition: Partition, count: int, rng: np.random.Generator
-) -> list[NDArray]:
-    """Return the rows of some leaves, drawn at random."""
-    drawn = rng.permutation(partition.n_leaves)[:count]
-    return [partition.leaf(int(i)) for i in drawn]

@@ -74,6 +74,10 @@ class Partition:
         """Return the rows of leaf i."""
         return self.order[self.starts[i] : self.starts[i + 1]]
 
+    def drawn(self, count: int, rng: np.random.Generator) -> list[NDArray]:
+        """Return the rows of some leaves, drawn at random."""
+        return [self.leaf(int(i)) for i in rng.permutation(self.n_leaves)[:count]]
+
     def route(self, rows: NDArray) -> NDArray:
         """Return the leaf of each row, (n,)."""
         out = np.empty(len(rows), dtype=np.int64)
@@ -135,12 +139,6 @@ def grow(
         np.concatenate(leaves),
         np.cumsum([0, *map(len, leaves)]),
     )
-
-
-def single_leaf(n: int) -> Partition:
-    """Return the partition of n rows into a single leaf."""
-    root = np.array([-1]), np.zeros(1), np.zeros(1, dtype=np.int64)
-    return Partition(*root, np.arange(n), np.array([0, n]))
 
 
 @stored

@@ -417,14 +417,6 @@ def _inverse_root(matrix: NDArray) -> NDArray:
     return np.triu(root.T).T
 
 
-class _Solved(NamedTuple):
-    """The inverse A of the covariance, the logarithm of its determinant, and A Y."""
-
-    inverse: NDArray  # (m, m), of which the lower triangle counts
-    log_determinant: float
-    dual: NDArray  # (m, d)
-
-
 class ExactCriterion:
     """The criterion as a function of the point (log inverse scales, log tau).
 
@@ -475,7 +467,8 @@ class ExactCriterion:
         self._solve(point)
         return self.error
 
-    def _solve(self, point: NDArray) -> _Solved:
+    def _solve(self, point: NDArray) -> tuple[NDArray, float, NDArray]:
+        """Return A, whose lower triangle counts, log det of its inverse, and A Y."""
         rows = self._X * np.exp(point[:-1])
         self._distance.fill(rows, rows, self._K, self._slopes)
         tau = float(np.exp(point[-1]))
@@ -492,7 +485,12 @@ class ExactCriterion:
         squares = np.square(dual / A.diagonal()[:, None]).sum(axis=1)
         mean = float(self._weights @ squares) / len(A)
         self.error = float(np.log(max(mean, _TINY)))
-        return _Solved(A, log_determinant, dual)
+        return A, log_determinant, dual
+
+
+# Both have the left-out error at the last point, and a level of precision: values of
+# different levels are not compared.
+Criterion = LeaveOneOut | ExactCriterion
 
 
 class Euclidean:

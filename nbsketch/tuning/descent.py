@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nbsketch.tuning.criterion import Criterion
+
+# Adds to the value and to the gradient at a point.
+Penalty = Callable[[NDArray, float, NDArray], tuple[float, NDArray]]
 # Largest change of a logarithm in a step. A step of 3.9 once put a column that matters
 # where its derivative vanishes, for good: an error of 2.49 instead of .007.
 LONGEST = 3.0
@@ -55,24 +59,6 @@ class Budget:
             self.iterations = 0
 
 
-class Criterion(Protocol):
-    """A function of a point, with what is known of it after an evaluation."""
-
-    @property
-    def level(self) -> int:
-        """Level of precision; values of different levels are not compared."""
-        ...
-
-    @property
-    def error(self) -> float:
-        """Logarithm of the mean squared left-out error at the last point."""
-        ...
-
-    def __call__(self, point: NDArray) -> tuple[float, NDArray]:
-        """Return the value and the gradient."""
-        ...
-
-
 class Curvature:
     """An inverse Hessian of BFGS, as its updates: memory grows with their number."""
 
@@ -112,6 +98,8 @@ class Descent:
         Lower and upper limits, (k,).
     curvature : Curvature, optional
         That of another descent, to go on with.
+    penalty : callable, optional
+        Adds to the value and to the gradient of the criterion.
 
     Attributes
     ----------
@@ -125,8 +113,9 @@ class Descent:
         start: NDArray,
         limits: tuple[NDArray, NDArray],
         curvature: Curvature | None = None,
+        penalty: Penalty | None = None,
     ) -> None:
-        self._criterion, self._limits = criterion, limits
+        self._criterion, self._limits, self._penalty = criterion, limits, penalty
         self.curvature = curvature or Curvature()
         self.point = np.clip(start, *limits)
         self.value, self.gradient = self._evaluate(self.point)
@@ -148,6 +137,8 @@ class Descent:
             value, gradient = self._criterion(point)
         except np.linalg.LinAlgError:
             return np.inf, np.zeros_like(point)
+        if self._penalty is not None:
+            value, gradient = self._penalty(point, value, gradient)
         is_finite = np.isfinite(value) and np.isfinite(gradient).all()
         return (value, gradient) if is_finite else (np.inf, np.zeros_like(point))
 

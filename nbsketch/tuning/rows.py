@@ -69,6 +69,11 @@ class Rows:
         """Return the same rows with another set that may be drawn, and another cut."""
         return replace(self, kept=kept, cut=cut if cut > 0 else np.inf)
 
+    def without_ranks(self) -> Rows:
+        """Return the same rows without columns of ranks, if there are others."""
+        scaler = self.scaler.without_ranks() if self.scaler.plain.size else self.scaler
+        return replace(self, scaler=scaler)
+
     def values(self, function: Callable[[NDArray], NDArray], index: NDArray) -> NDArray:
         """Return a function of ascending, transformed rows, block by block."""
         if isinstance(self.X, PartitionedRows):
@@ -100,11 +105,13 @@ def prepare(
     `cut` is in standard deviations of the targets.
     """
     Y = np.asarray(Y, dtype=np.float64)
-    kept_weights = None if weights is None else weights[kept]
-    mean = np.average(Y[kept], axis=0, weights=kept_weights)
-    spread = np.sqrt(
-        np.average(np.square(Y[kept] - mean), axis=0, weights=kept_weights)
-    )
-    varies = spread > CONSTANT * np.abs(mean)
-    Y = np.where(varies, Y - mean, 0.0) / np.where(varies, spread, 1.0)
+    mean, spread = moments_of(Y[kept], None if weights is None else weights[kept])
+    Y = (Y - mean) / spread
     return Rows(X, Y, weights, scaler, kept, cut, alpha, labels)
+
+
+def moments_of(Y: NDArray, weights: NDArray | None) -> tuple[NDArray, NDArray]:
+    """Return means and standard deviations of targets; infinity for constants."""
+    mean = np.average(Y, axis=0, weights=weights)
+    spread = np.sqrt(np.average(np.square(Y - mean), axis=0, weights=weights))
+    return mean, np.where(spread > CONSTANT * np.abs(mean), spread, np.inf)

@@ -26,8 +26,7 @@ of tests of a kind.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -248,9 +247,8 @@ _SHARE, _MOST = 10, 150
 _LANDMARKS = 200
 
 
-@dataclass(frozen=True)
-class Selection:
-    """Selected features and a point from which to learn their length scales."""
+class Selection(NamedTuple):
+    """A preprocessing of some features, and a point of the search in its columns."""
 
     scaler: InputScaler
     point: NDArray  # log inverse length scales of its columns, log tau
@@ -271,12 +269,20 @@ class Selection:
         parts = np.bincount(scaler.features, minlength=n)
         is_whole = parts == np.bincount(self.scaler.features, minlength=n)
         shared = np.log(squares[scaler.features] / parts[scaler.features]) / 2
-        values = _carry(self, scaler, shared, is_whole[scaler.features])
+        values = np.where(
+            is_whole[scaler.features], self.carried(scaler, shared), shared
+        )
         return Selection(scaler, np.append(values, self.point[-1]))
+
+    def carried(self, scaler: InputScaler, values: NDArray) -> NDArray:
+        """Return values for the columns of a scaler, replaced by those of this one."""
+        scales = dict(zip(_columns(self.scaler), self.point[:-1], strict=True))
+        pairs = zip(_columns(scaler), values, strict=True)
+        return np.array([scales.get(column, value) for column, value in pairs])
 
 
 def screen(
-    rows: Rows, family: int, rng: np.random.Generator, budget: Callable[[int], Budget]
+    rows: Rows, family: int, rng: np.random.Generator, budget: Budget
 ) -> Selection | None:
     """Return the selected features; None if no feature is significant.
 
@@ -288,8 +294,8 @@ def screen(
         Code of the kernel family.
     rng : Generator
         Source of the draws of rows.
-    budget : callable
-        ``budget(iterations)`` returns the budget of one stage.
+    budget : Budget
+        Budget of the search, of which each stage has a share.
     """
     drawn = rows.draw(rng, _n_tested(rows))
     basis = rank_basis(rows.X[drawn].astype(np.float64), _FUNCTIONS)
@@ -343,7 +349,7 @@ def _fitted(
     features: list[int],
     family: int,
     rng: np.random.Generator,
-    budget: Callable[[int], Budget],
+    budget: Budget,
 ) -> Selection:
     """Return features with length scales from a short search on them alone.
 
@@ -358,24 +364,9 @@ def _fitted(
         columns = before.point[:-1]
         upper = np.sort(columns)[-max(len(before.point) // 4, 1)]
         new = np.full(len(scaler.features), upper)
-        point = np.append(_carry(before, scaler, new), before.point[-1])
-    search = Descents(few, family, rng, budget(SHORT.iterations))
+        point = np.append(before.carried(scaler, new), before.point[-1])
+    search = Descents(few, family, rng, budget.share(SHORT.iterations))
     return Selection(scaler, search.learn_briefly(point))
-
-
-def _carry(
-    before: Selection, scaler: InputScaler, values: NDArray, kept: NDArray | None = None
-) -> NDArray:
-    """Return values for the columns of a scaler, replaced where they were known."""
-    scales = dict(zip(_columns(before.scaler), before.point[:-1], strict=True))
-    columns = _columns(scaler)
-    kept = np.ones(len(columns), dtype=bool) if kept is None else kept
-    return np.array(
-        [
-            scales.get(column, value) if keep else value
-            for column, value, keep in zip(columns, values, kept, strict=True)
-        ]
-    )
 
 
 def _columns(scaler: InputScaler) -> list[tuple[int, bool]]:

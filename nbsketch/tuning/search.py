@@ -29,6 +29,7 @@ error is minimized in a few rounds on rows drawn anew, and checked in the same w
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,8 +37,14 @@ from numpy.typing import NDArray
 
 from nbsketch.kernels import median_distance
 from nbsketch.tuning.blocked import LeaveBlocksOut
-from nbsketch.tuning.criterion import ExactCriterion, LeaveOneOut, Sample, distance_of
-from nbsketch.tuning.descent import Budget, Criterion, Curvature, Descent
+from nbsketch.tuning.criterion import (
+    Criterion,
+    ExactCriterion,
+    LeaveOneOut,
+    Sample,
+    distance_of,
+)
+from nbsketch.tuning.descent import Budget, Curvature, Descent
 from nbsketch.tuning.rows import Rows
 
 # kappa: a length scale e times as large as the others costs 7 / n in the criterion.
@@ -64,19 +71,16 @@ _DIRECT, _ITERATIVE_LIMIT = 1500, -13.0
 
 
 class Stage(NamedTuple):
-    """Rows and iterations of a descent."""
+    """Rows and iterations of a descent.
+
+    For rounds by the left-out error also the landmarks of each, and its share; the rest
+    of the criterion is evidence.
+    """
 
     rows: int
     iterations: int
-
-
-class Polish(NamedTuple):
-    """Rows, iterations and landmarks of rounds, and the share of left-out error."""
-
-    rows: int
-    iterations: int
-    landmarks: tuple[int, ...]
-    share: float
+    landmarks: tuple[int, ...] = ()
+    share: float = 1.0
 
 
 # 300 rows choose a wrong minimum in one set of ten, 1000 take three times as long for
@@ -87,10 +91,10 @@ SHORT = Stage(500, 15)
 # Rounds on rows drawn anew. Noisy targets: against one round of 5 iterations on 1500
 # rows, three splits each, -5 % error on powerplant, -2 % on california, -5 % on a sum
 # of functions, +2 % on pol; with all of the left-out error, errors spread by 11 %.
-_NOISY = Polish(2000, 10, (200, 400), 0.8)
+_NOISY = Stage(2000, 10, (200, 400), 0.8)
 # Smooth targets, on the rows of the evidence: other rows have twice the error on
 # parkinsons.
-_EXACT = Polish(1500, 5, (300,), 1.0)
+_EXACT = Stage(1500, 5, (300,))
 # Rows of a check. With fewer to spare, polish does not pay (.235 to .269).
 _CHECK, _SPARE = 800, 1000
 # Rises of the logarithm of the error that are noise of such a check: without it, one
@@ -103,13 +107,13 @@ _CLEAN, _SMOOTH = -4.5, -9.0
 _SHORTER = 1.5
 # Rounds by the left-out error, and their landmarks (the last with rows to spare). With
 # 7 iterations, 15 % more error on a time series of 576 columns.
-_ROUND, _ROUNDS = Stage(2000, 20), (100, 200, 400)
+_ROUNDS = Stage(2000, 20, (100, 200, 400))
 
 
-def criterion_of(sample: Sample, family: int) -> LeaveOneOut:
+def criterion_of(sample: Sample, family: int, share: float = 1.0) -> LeaveOneOut:
     """Return the criterion that leaves out blocks, or rows if there are no blocks."""
     if sample.blocks is None:
-        return LeaveOneOut(sample, family)
+        return LeaveOneOut(sample, family, share)
     return LeaveBlocksOut(sample, family)
 
 
@@ -188,17 +192,16 @@ class Descents:
         if self._budget.is_spent:
             return point
         if not self._rows.is_noisy:
-            return self.round(point, _ROUNDS[0])
-        sample = self._rows.sample(self._rng, SHORT.rows, 1)
-        criterion = ExactCriterion(sample, self._family)
-        return self.descended(criterion, sample, point, SHORT.iterations).point
+            return self._rounds(point, _ROUNDS.landmarks[:1])
+        drawn = self._rows.draw(self._rng, SHORT.rows)
+        return self._by_evidence(drawn, point, SHORT).point
 
     def polish(self, point: NDArray) -> NDArray:
         """Return the point after the last descent, for noisy targets; not checked."""
         if self._budget.is_spent:
             return point
         if not self._rows.is_noisy:
-            return self.round(point, _ROUNDS[-1])
+            return self._rounds(point, _ROUNDS.landmarks[-1:])
         first = _NOISY._replace(landmarks=_NOISY.landmarks[:1])
         return self.polished(point, self._rows.kept, first)
 
@@ -232,34 +235,29 @@ class Descents:
 
     def by_left_out(self, start: NDArray) -> NDArray:
         """Return the point of rounds on rows drawn anew, or of the better start."""
+        landmarks = _ROUNDS.landmarks
         if not self._has_spare:
-            return self._rounds(start)
+            return self._rounds(start, landmarks[:-1])
         kept, rows = self._rows.draw(self._rng, _CHECK), self._rows
-        check = criterion_of(rows.take(kept, _ROUNDS[-1]), self._family)
+        check = criterion_of(rows.take(kept, landmarks[-1]), self._family)
         self._rows = rows.keep(np.setdiff1d(rows.kept, kept), rows.cut)
 
         def error(point: NDArray) -> float:
             return float(check.path(point[:-1], point[-1] + NEAR[1]).min())
 
-        tried = [start, self._rounds(start)]
+        tried = [start, self._rounds(start, landmarks)]
         if error(tried[1]) >= error(start):
-            tried.append(self._rounds(_shorter(start)))
+            tried.append(self._rounds(_shorter(start), landmarks))
         return min(tried, key=error)
 
-    def round(self, point: NDArray, landmarks: int) -> NDArray:
-        """Return the point after a round by the left-out error."""
-        sample = self._rows.sample(self._rng, _ROUND.rows, landmarks)
-        criterion = criterion_of(sample, self._family)
-        return self.descended(criterion, sample, point, _ROUND.iterations).point
-
-    def polished(self, point: NDArray, kept: NDArray, polish: Polish) -> NDArray:
-        """Return the point after rounds by left-out error and evidence on some rows."""
-        for landmarks in polish.landmarks:
-            few = len(kept) <= polish.rows  # in the order in which they were drawn
-            rows = kept if few else self._rng.choice(kept, polish.rows, replace=False)
+    def polished(self, point: NDArray, kept: NDArray, stage: Stage) -> NDArray:
+        """Return the point after rounds by the left-out error on some rows."""
+        for landmarks in stage.landmarks:
+            few = len(kept) <= stage.rows  # in the order in which they were drawn
+            rows = kept if few else self._rng.choice(kept, stage.rows, replace=False)
             sample = self._rows.take(rows, landmarks)
-            criterion = LeaveOneOut(sample, self._family, polish.share)
-            point = self.descended(criterion, sample, point, polish.iterations).point
+            criterion = criterion_of(sample, self._family, stage.share)
+            point = self.descended(criterion, sample, point, stage.iterations).point
         return point
 
     def descended(
@@ -279,9 +277,8 @@ class Descents:
         ends = zip(_LIMITS, tau, strict=True)
         low, high = (np.append(np.full(len(point) - 1, a), b) for a, b in ends)
         pull = PULL / n
-        by_tau = _TAU_PULL * pull * self._rows.is_noisy
-        objective = _Penalized(criterion, pull, by_tau)
-        descent = Descent(objective, point, (low, high), curvature)
+        penalty = partial(_penalized, pull, _TAU_PULL * pull * self._rows.is_noisy)
+        descent = Descent(criterion, point, (low, high), curvature, penalty)
         descent.run(iterations, self._budget)
         return descent
 
@@ -305,9 +302,12 @@ class Descents:
         again.run(_EVIDENCE.iterations - brief.iterations, self._budget)
         return again
 
-    def _rounds(self, point: NDArray) -> NDArray:
-        for landmarks in _ROUNDS if self._has_spare else _ROUNDS[:-1]:
-            point = self.round(point, landmarks)
+    def _rounds(self, point: NDArray, landmarks: tuple[int, ...]) -> NDArray:
+        """Return the point after rounds by the left-out error, on rows drawn anew."""
+        for count in landmarks:
+            drawn = self._rows.draw(self._rng, _ROUNDS.rows)
+            stage = _ROUNDS._replace(landmarks=(count,))
+            point = self.polished(point, drawn, stage)
         return point
 
     def _exact(self, drawn: NDArray) -> ExactCriterion:
@@ -324,30 +324,15 @@ def _lowest(errors: ExactCriterion, point: NDArray) -> float:
     return min(errors.left_out(np.append(point[:-1], point[-1] + m)) for m in moves)
 
 
-class _Penalized:
-    """A criterion, with the penalty toward one length scale for all and a usual tau."""
-
-    def __init__(self, criterion: Criterion, pull: float, by_tau: float) -> None:
-        self._criterion, self._pull, self._by_tau = criterion, pull, by_tau
-
-    @property
-    def level(self) -> int:
-        """Level of precision of the criterion."""
-        return self._criterion.level
-
-    @property
-    def error(self) -> float:
-        """Left-out error at the last point."""
-        return self._criterion.error
-
-    def __call__(self, point: NDArray) -> tuple[float, NDArray]:
-        """Return the value and the gradient at a point."""
-        value, gradient = self._criterion(point)
-        away = point[:-1] - point[:-1].mean()
-        value += self._pull * float(np.log1p(np.square(away)).sum())
-        slope = 2 * self._pull * away / (1 + np.square(away))
-        gradient[:-1] += slope - slope.mean()
-        away = point[-1] - np.log(_USUAL_TAU)
-        value += self._by_tau * float(np.log1p(np.square(away)))
-        gradient[-1] += 2 * self._by_tau * away / (1 + np.square(away))
-        return value, gradient
+def _penalized(
+    pull: float, by_tau: float, point: NDArray, value: float, gradient: NDArray
+) -> tuple[float, NDArray]:
+    """Add the penalty toward one length scale for all and a usual tau."""
+    away = point[:-1] - point[:-1].mean()
+    value += pull * float(np.log1p(np.square(away)).sum())
+    slope = 2 * pull * away / (1 + np.square(away))
+    gradient[:-1] += slope - slope.mean()
+    away = point[-1] - np.log(_USUAL_TAU)
+    value += by_tau * float(np.log1p(np.square(away)))
+    gradient[-1] += 2 * by_tau * away / (1 + np.square(away))
+    return value, gradient

@@ -52,14 +52,6 @@ _VALIDATION_ROWS, _VALIDATION_LANDMARKS = 1500, (100, 200)
 _DIRECTIONS = 20
 
 
-class Candidate(NamedTuple):
-    """Preprocessing, point of the search, and number of learned length scales."""
-
-    scaler: InputScaler
-    point: NDArray
-    n_free: int  # length scales that were learned
-
-
 @dataclass(frozen=True)
 class Tuned:
     """Result of `tune`.
@@ -191,7 +183,8 @@ def tune(
     code = FAMILIES[family]
     columns = "both" if preprocessing == "auto" else preprocessing
     search = Search(code, columns, size, random_generator(rng), budget)
-    weighed = _positive(sample_weight, len(X))
+    every = np.arange(len(X))
+    weighed = every if sample_weight is None else every[sample_weight > 0]
     folds = as_folds(cv, len(X), groups, sample_weight)
     labels = None if folds is None else block_labels(folds, len(X))
     with one_thread():
@@ -203,7 +196,9 @@ def tune(
             scaler = fit_scaler(X, columns, search.rng, kept)
             rows = prepare(X, Y, sample_weight, scaler, kept, cut, alpha, labels)
         errors, best = search.choose(rows, search.candidates(rows))
-    return _result(best, LEARNABLE[family], _varies(X, weighed), len(weighed), errors)
+    sample = X if len(weighed) == len(X) else X[weighed]
+    varies = sample.max(axis=0) > sample.min(axis=0)
+    return _result(best, LEARNABLE[family], varies, len(weighed), errors)
 
 
 class Search(NamedTuple):
@@ -215,27 +210,27 @@ class Search(NamedTuple):
     rng: np.random.Generator
     budget: Budget
 
-    def candidates(self, rows: Rows) -> dict[str, Candidate]:
+    def candidates(self, rows: Rows) -> dict[str, Selection]:
         """Return the candidates by name."""
         # One length scale for all is a question of the features, not of their ranks.
-        plain = rows.scaler.without_ranks() if rows.scaler.plain.size else rows.scaler
-        isotropic = isotropic_start(replace(rows, scaler=plain), self.family, self.rng)
-        pool = {"isotropic": Candidate(plain, isotropic, 1)}
+        plain = rows.without_ranks()
+        isotropic = isotropic_start(plain, self.family, self.rng)
+        pool = {"isotropic": Selection(plain.scaler, isotropic)}
         selection = self._selected(rows)
         if selection is not None:
             few = replace(rows, scaler=selection.scaler)
             point = self._learned(few, selection.point)
-            pool["selected"] = Candidate(selection.scaler, point, len(point) - 1)
+            pool["selected"] = Selection(selection.scaler, point)
         if selection is None or self._may_miss(rows, len(selection.features)):
             point = self._learned(rows, self._start(rows, isotropic))
-            pool["learned"] = Candidate(rows.scaler, point, len(point) - 1)
+            pool["learned"] = Selection(rows.scaler, point)
         return pool
 
     def _selected(self, rows: Rows) -> Selection | None:
         """Return the relevant ones of many features, and a scaler for them."""
         if rows.X.shape[1] <= MANY or self.budget.is_spent:
             return None
-        selection = screen(rows, self.family, self.rng, self.budget.share)
+        selection = screen(rows, self.family, self.rng, self.budget)
         if selection is None or len(selection.features) > MANY:
             return selection
         # Few features get rank scores more readily than many do.
@@ -262,43 +257,32 @@ class Search(NamedTuple):
         return Descents(rows, self.family, self.rng, self.budget).learn(point)
 
     def choose(
-        self, rows: Rows, pool: dict[str, Candidate]
-    ) -> tuple[dict[str, float], Candidate]:
+        self, rows: Rows, pool: dict[str, Selection]
+    ) -> tuple[dict[str, float], Selection]:
         """Compare candidates on a new sample; return log errors and the choice."""
         drawn = rows.draw(self.rng, _VALIDATION_ROWS)
         landmarks = int(np.clip(self.size, *_VALIDATION_LANDMARKS))
         errors, scores = {}, {}
-        for name, (scaler, point, n_free) in pool.items():
+        for name, (scaler, start) in pool.items():
             sample = replace(rows, scaler=scaler).take(drawn, landmarks)
-            errors[name], point = settle(sample, self.family, point, NEAR)
-            pool[name] = Candidate(scaler, point, n_free)
+            errors[name], point = settle(sample, self.family, start, NEAR)
+            pool[name] = Selection(scaler, point)
             # Akaike's correction for the noise that each length scale fits.
-            most = np.inf if rows.labels is None else _DIRECTIONS
-            free = min(n_free - 1, most)
+            most = len(point) if rows.labels is None else _DIRECTIONS
+            free = 0 if name == "isotropic" else min(len(point) - 2, most)
             scores[name] = errors[name] + 2 * free / len(rows.kept)
         best = min(reversed(scores), key=lambda name: scores[name])
         return errors | {"best": errors[best]}, pool[best]
 
 
-def _positive(weights: NDArray | None, n: int) -> NDArray:
-    """Return the indices of the rows of positive weight."""
-    return np.arange(n) if weights is None else np.flatnonzero(weights > 0)
-
-
-def _varies(X: NDArray, rows: NDArray) -> NDArray:
-    """Return a mask of the features that are not constant on some rows."""
-    sample = X if len(rows) == len(X) else X[rows]
-    return sample.max(axis=0) > sample.min(axis=0)
-
-
 def _result(
-    best: Candidate,
+    best: Selection,
     kernel: StationaryKernel,
     varies: NDArray,
     n: int,
     errors: dict[str, float],
 ) -> Tuned:
-    scaler, point, _ = best
+    scaler, point = best
     lengths = np.exp(-point[:-1])
     squares = np.bincount(scaler.features, 1 / np.square(lengths), scaler.n_features)
     # Bandwidths absorb a scaler, unless it has ranks or drops features.

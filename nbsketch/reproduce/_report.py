@@ -212,11 +212,6 @@ def summarized(
     return table
 
 
-def geometric(values: NDArray) -> float:
-    """Return the geometric mean."""
-    return float(np.exp(np.log(values).mean()))
-
-
 _FOLDERS = {"--out", "--data-home"}
 _VERSIONS = ("nbsketch", "python", "numba", "numpy", "scipy", "scikit-learn")
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import gmean
 from sklearn import metrics
 from sklearn.base import clone
 from threadpoolctl import threadpool_limits
@@ -21,7 +22,7 @@ from nbsketch.datasets import make_friedman_outliers
 from nbsketch.metrics import pinball_loss
 from nbsketch.reproduce import ENTRIES, _report
 from nbsketch.reproduce._data import MaybePath, load, sketch_of
-from nbsketch.reproduce._report import Row, Rows, geometric, summarized, timed
+from nbsketch.reproduce._report import Row, Rows, summarized, timed
 from nbsketch.reproduce.experiment import Experiment, Points
 from nbsketch.reproduce.tabular.problems import Table, random_rows
 
@@ -127,9 +128,9 @@ def summarize(rows: Rows) -> list[Row]:
         pair = measured[*place, row["sketch"]], measured[*place, REFERENCE]
         for name in ("error", "fit", "predict"):
             values, base = (_report.column(group, name) for group in pair)
-            row[f"{name}_ratio"] = geometric(values / base)
+            row[f"{name}_ratio"] = float(gmean(values / base))
     ratios = [name for name in table[0] if name.endswith("_ratio")]
-    means = summarized(table, ["sketch"], dict.fromkeys(ratios, geometric))
+    means = summarized(table, ["sketch"], dict.fromkeys(ratios, gmean))
     empty = dict.fromkeys(table[0]) | {"set": MEAN}
     return table + [empty | mean for mean in means]
 

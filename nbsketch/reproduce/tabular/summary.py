@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.stats import rankdata, sem, studentized_range
+from scipy.stats import gmean, rankdata, sem, studentized_range
 
 from nbsketch.plots import axes_or_new
 from nbsketch.reproduce import ENTRIES, _report
 from nbsketch.reproduce._figures import Panel, curves_of, style_of
-from nbsketch.reproduce._report import Row, Rows, column, geometric, groups, where
+from nbsketch.reproduce._report import Row, Rows, column, groups, where
 from nbsketch.reproduce.tabular import problems
 from nbsketch.reproduce.tabular.methods import DEFAULT, HISTOGRAMS, LIGHTGBM, OURS
 from nbsketch.reproduce.tabular.problems import CLASSIFICATION, QUANTILES
@@ -255,18 +255,18 @@ def _pair(ours: Rows, theirs: Rows, name: str) -> Row:
     """Return statistics of the ratios of errors and times on the same sets."""
     ratios = column(ours, name) / column(theirs, name)
     is_noisy = np.array([row["set"] not in NOISE_FREE for row in ours])
-    mean, n = geometric(ratios), len(ratios)
+    mean, n = gmean(ratios), len(ratios)
     error = f" ± {mean * sem(np.log(ratios)):.2f}" if n > 1 else ""
     return {
         "sets": n,
         "mean ratio": f"{mean:.2f}{error}",
-        "noisy sets": f"{geometric(ratios[is_noisy]):.2f}" if is_noisy.any() else "",
+        "noisy sets": f"{gmean(ratios[is_noisy]):.2f}" if is_noisy.any() else "",
         "median": f"{np.median(ratios):.2f}",
         "lower": int((ratios < 1).sum()),
         "higher": int((ratios > 1).sum()),
         "least ratio": f"{ratios.min():.2f}",
         "largest ratio": f"{ratios.max():.2f}",
-        "fit time": f"{geometric(column(ours, 'fit') / column(theirs, 'fit')):.2f}",
+        "fit time": f"{gmean(column(ours, 'fit') / column(theirs, 'fit')):.2f}",
     }
 
 

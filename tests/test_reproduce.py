@@ -247,7 +247,7 @@ def test_table1_without_a_sketch_on_many_rows_is_by_adam(
     monkeypatch.setattr(table1, "_MANY_ROWS", 10)
     split = table1._splits(toy("boston"), 1)[0]
     setting = {"bandwidth": 1.0, "alpha": 1e-3, "gamma": 1.0}
-    exact = table1.evaluate(split, "without sketch", 8, setting, seed=0)
+    (exact,) = table1.measure("boston", "without sketch", split, setting, seed=0)
     assert 0 < exact["pinball"] < 150
     rows = table1.run(1, quick=True, tuning=tmp_path / "tuning.json")
     # the time of Adam is not compared with that of Newton

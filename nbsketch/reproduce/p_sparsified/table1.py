@@ -59,24 +59,6 @@ def tune(split: Split, method: str, size: int) -> Setting:
     return dict(zip(("bandwidth", "alpha", "gamma"), best[1:], strict=True))
 
 
-def evaluate(split: Split, method: str, size: int, setting: Setting, seed: int) -> Row:
-    """Return "pinball" and "crossing" loss on the test rows, times 100, and "seconds".
-
-    The fit is "certified" by Newton's method, or by Adam.
-    """
-    is_certified = method != WITHOUT or len(split.X_train) <= _MANY_ROWS
-    model = _model(method, size, seed, kernel="gaussian", tol=_TOL, **setting)
-    if not is_certified:
-        model.set_params(solver=StochasticSolver())
-    predicted, seconds = split.fit(model, start=2 * size)
-    return {
-        "certified": is_certified,
-        "pinball": 100 * pinball_loss(split.Y_test, predicted, LEVELS),
-        "crossing": 100 * crossing_loss(predicted),
-        "seconds": seconds,
-    }
-
-
 def _model(method: str, size: int, seed: int, **options: Any) -> JointQuantileRegressor:
     """Return a model whose quantiles may cross, as in the paper."""
     fixed: dict[str, Any] = {"non_crossing": None, "random_state": seed}
@@ -154,9 +136,23 @@ def points(
 def measure(
     name: str, method: str, split: Split, setting: Setting, seed: int
 ) -> Iterator[Row]:
-    """Yield losses and time of one fit."""
-    result = evaluate(split, method, SIZE, setting, seed)
-    yield {"set": name, "method": method, **result}
+    """Yield losses on the test rows, times 100, and time of one fit.
+
+    The fit is "certified" by Newton's method, or by Adam.
+    """
+    is_certified = method != WITHOUT or len(split.X_train) <= _MANY_ROWS
+    model = _model(method, SIZE, seed, kernel="gaussian", tol=_TOL, **setting)
+    if not is_certified:
+        model.set_params(solver=StochasticSolver())
+    predicted, seconds = split.fit(model, start=2 * SIZE)
+    yield {
+        "set": name,
+        "method": method,
+        "certified": is_certified,
+        "pinball": 100 * pinball_loss(split.Y_test, predicted, LEVELS),
+        "crossing": 100 * crossing_loss(predicted),
+        "seconds": seconds,
+    }
 
 
 def summarize(rows: Rows) -> list[Row]:

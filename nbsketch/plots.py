@@ -248,7 +248,6 @@ def _curves(result: Any) -> list[tuple[str, Any, Any]]:
 
 
 _MOST_ROWS = 60  # with a bar each
-_BINS = 10
 
 
 @documents_axes
@@ -452,18 +451,20 @@ def plot_reliability(model: Any, X: ArrayLike, y: ArrayLike, *, ax: Any = None) 
     ax = axes_or_new(ax)
     ax.plot([0, 1], [0, 1], color="k", linewidth=0.8)
     for k, name in classes[1:] if len(classes) == 2 else classes:
-        mean, frequency, error = _reliability(probabilities[:, k], y == name)
+        mean, frequency, error = reliability(probabilities[:, k], y == name)
         ax.plot(mean, frequency, "o-", ms=4, label=f"{name}: error {error:.3f}")
     return finish(ax, xlabel="predicted probability", ylabel="frequency")
 
 
-def _reliability(p: NDArray, hits: NDArray) -> tuple[NDArray, NDArray, float]:
+def reliability(
+    p: NDArray, hits: NDArray, n_bins: int = 10
+) -> tuple[NDArray, NDArray, float]:
     """Return mean probability and frequency of each bin, and their mean distance."""
-    bins = np.minimum((p * _BINS).astype(int), _BINS - 1)
-    count = np.bincount(bins, minlength=_BINS)
+    bins = np.minimum((p * n_bins).astype(int), n_bins - 1)
+    count = np.bincount(bins, minlength=n_bins)
     full = count > 0
-    mean = np.bincount(bins, p, _BINS)[full] / count[full]
-    frequency = np.bincount(bins, hits, _BINS)[full] / count[full]
+    mean = np.bincount(bins, p, n_bins)[full] / count[full]
+    frequency = np.bincount(bins, hits, n_bins)[full] / count[full]
     error = np.abs(mean - frequency) @ count[full] / len(p)
     return mean, frequency, float(error)
 

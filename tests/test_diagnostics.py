@@ -515,7 +515,7 @@ def test_shares_of_draws(monkeypatch, tmp_path, capsys):
     assert cli.main([*command, "--replicates", "3"]) == 0
     assert "accumulation" in capsys.readouterr().out
     rows = _report.read_csv(tmp_path / "satisfiability.csv")
-    families = satisfiability.families()
+    families = satisfiability.SKETCHES
     assert len(rows) == 2 * len(families) * 2
     for row in rows:
         assert row["draws"] == 3

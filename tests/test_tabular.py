@@ -35,10 +35,8 @@ from nbsketch.reproduce.tabular.methods import (
     GAUSSIAN_PROCESS,
     HISTOGRAMS,
     LIGHTGBM,
-    REALMLP,
     SKETCHED,
     STOPPED,
-    TABPFN,
     TUNED,
     XRFM,
 )
@@ -376,14 +374,14 @@ def test_a_measurement_goes_on_where_it_was_stopped(tiny, tmp_path, monkeypatch)
 
 
 def test_methods_that_are_not_installed_are_named(monkeypatch, tmp_path):
-    others = [CATBOOST, STOPPED, REALMLP, XRFM, TABPFN]
+    others = [CATBOOST, STOPPED, "RealMLP", XRFM, "TabPFN"]
     installed = {"sklearn", "nbsketch"}
     spec = lambda name: ModuleSpec(name, None) if name in installed else None  # noqa: E731
     monkeypatch.setattr(methods, "find_spec", spec)
     assert set(methods.not_run()) == {LIGHTGBM, TUNED, CONFORMAL, *others}
     installed |= {"lightgbm", "catboost", "pytabkit", "xrfm", "tabpfn"}
     monkeypatch.setenv("TABPFN_MODEL_CACHE_DIR", str(tmp_path))
-    assert methods.not_run() == [TABPFN]  # without weights on disk
+    assert methods.not_run() == ["TabPFN"]  # without weights on disk
     (tmp_path / "weights.ckpt").touch()
     assert methods.not_run() == []
     assert {*others} < set(methods.methods(CLASSIFICATION))
@@ -438,12 +436,12 @@ class Constant:
         return np.tile(self.mean, (len(X), 1))
 
 
-@pytest.mark.parametrize("name", [XRFM, TABPFN, REALMLP])
+@pytest.mark.parametrize("name", [XRFM, "TabPFN", "RealMLP"])
 def test_other_packages_are_given_numbers(name, monkeypatch):
     module, *names = {
         XRFM: ("xrfm", "xRFM"),
-        TABPFN: ("tabpfn", "TabPFNRegressor", "TabPFNClassifier"),
-        REALMLP: ("pytabkit", "RealMLP_TD_Regressor", "RealMLP_TD_Classifier"),
+        "TabPFN": ("tabpfn", "TabPFNRegressor", "TabPFNClassifier"),
+        "RealMLP": ("pytabkit", "RealMLP_TD_Regressor", "RealMLP_TD_Classifier"),
     }[name]
     package = ModuleType(module)
     for cls in names:
@@ -552,7 +550,7 @@ def test_small_comparison_of_sketches(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(sketch_cost, "QUICK_PROBLEMS", problems)
     monkeypatch.setattr(sketch_cost, "_WARM_UP_ROWS", 40)
     table = sketch_cost.run(quick=True, out=tmp_path)
-    names = list(sketch_cost.RECIPES)
+    names = list(sketch_cost.SKETCHES)
     assert [row["sketch"] for row in table] == [*names, *names, *names]
     ours = table[0]
     assert ours["sketch"] == sketch_cost.REFERENCE and ours["landmarks"] == 30
@@ -584,9 +582,9 @@ def test_costs_are_relative_to_sub_sampling():
 
 def test_problems_of_the_comparison_of_sketches(tiny):
     synthetic, real, labels = (sketch_cost.PROBLEMS[k] for k in (2, 0, -1))
-    data = sketch_cost.table_of(synthetic, None)
-    assert data.X.shape == (sketch_cost.SYNTHETIC_ROWS, 10)
-    assert sketch_cost.table_of(real, None).name == "toy"
+    table = sketch_cost.table_of(synthetic, None)
+    assert table.X.shape == (sketch_cost.SYNTHETIC_ROWS, 10)
+    assert_array_equal(sketch_cost.table_of(real, None).X, toy().X)
     y = sketch_cost.table_of(labels, None).y
     assert y.dtype == bool and 0.4 < y.mean() < 0.6
     errors = sketch_cost._ERRORS
@@ -631,7 +629,6 @@ def test_steadiness_leaves_out_sets_that_are_not_available(monkeypatch):
         raise FileNotFoundError(name)
 
     monkeypatch.setattr(steadiness, "load", missing)
-    assert steadiness.problem_of("airfoil", None, None) is None
+    assert steadiness.split_of("airfoil", None, None) is None
     monkeypatch.setattr(steadiness, "load", lambda name, data_home: toy())
-    problem = steadiness.problem_of("airfoil", None, 50)
-    assert problem.X.shape == (50, 2) and problem.loss == "square"
+    assert steadiness.split_of("airfoil", None, 50).X_train.shape == (50, 2)

@@ -263,13 +263,13 @@ def _split_columns(
 
 
 def _fill_with_training_mean(X: NDArray, n_train: int) -> NDArray:
-    """Return X with NaN replaced by the mean of the column's known training values."""
-    gaps = np.isnan(X)
-    present = ~gaps[:n_train]
-    totals = np.where(present, X[:n_train], 0.0).sum(axis=0)
-    # A column without training values is constant, and has no effect.
-    means = totals / np.maximum(present.sum(axis=0), 1)
-    return np.where(gaps, means, X)
+    """Return X with NaN replaced by the mean of the training values of the column.
+
+    A column without training values is constant, and has no effect.
+    """
+    from sklearn.impute import SimpleImputer
+
+    return SimpleImputer(keep_empty_features=True).fit(X[:n_train]).transform(X)
 
 
 LOADERS = {name: label_loader(name) for name in (*LABEL_SETS, *IMAGES)}

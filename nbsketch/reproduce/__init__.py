@@ -37,9 +37,13 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-ENTRIES: dict[str, dict[str, Any]] = tomllib.loads(
-    Path(__file__).with_name("experiments.toml").read_text("utf-8")
-)
+
+def read_toml(name: str) -> dict[str, Any]:
+    """Return the content of a file of this package."""
+    return tomllib.loads((Path(__file__).parent / name).read_text("utf-8"))
+
+
+ENTRIES = read_toml("experiments.toml")
 # Name of each experiment: its module in this package.
 EXPERIMENTS = {name: e["module"] for name, e in ENTRIES.items() if "module" in e}
 

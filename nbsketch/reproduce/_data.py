@@ -1,4 +1,4 @@
-"""Data sets by name, their parts, and settings chosen by cross-validation."""
+"""Data sets and sketches by name, parts, settings chosen by cross-validation."""
 
 from __future__ import annotations
 
@@ -10,16 +10,30 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch import datasets
+from nbsketch import datasets, sketches
 from nbsketch._report.progress import counted
+from nbsketch.reproduce import read_toml
 from nbsketch.reproduce._report import timed
 
 MaybePath = Path | None
+WITHOUT = "without sketch"
+_SKETCHES = read_toml("sketches.toml")
 
 
 def load(name: str, data_home: MaybePath, **options: Any) -> Any:
     """Return what the loader of a set returns."""
     return getattr(datasets, f"load_{name}")(data_home=data_home, **options)
+
+
+def sketch_of(label: str, size: int | None, n: int = 0) -> sketches.SketchRecipe:
+    """Return the sketch of a label, of n rows, which few need; of size None, of all."""
+    if size is None or label == WITHOUT:
+        return sketches.IdentitySketch()
+    options = dict(_SKETCHES[label])
+    kind = getattr(sketches, options.pop("kind"))
+    if "nonzeros" in options:
+        options["density"] = min(1.0, options.pop("nonzeros") / n)
+    return kind(size, **options)
 
 
 def standardized(X_train: NDArray, *others: NDArray) -> list[NDArray]:
@@ -65,14 +79,15 @@ class Split(NamedTuple):
 
 
 Key = tuple[str, ...]
+Setting = dict[str, Any]  # parameters of a model by name
 
 
 def settings_for(
     keys: Sequence[Key],
-    choose: Callable[[Key], Any],
+    choose: Callable[[Key], Setting],
     shipped: Path,
     file: Path | None = None,
-) -> dict[Key, dict[str, float]]:
+) -> dict[Key, Setting]:
     """Return the setting of each key, choosing those that are missing.
 
     Parameters
@@ -80,7 +95,7 @@ def settings_for(
     keys : sequence of tuples of str
         Nested keys of the file, as in ``("rf1", "20/n-SR")``.
     choose : callable
-        Returns the setting of a key, a NamedTuple, by cross-validation.
+        Returns the setting of a key by cross-validation.
     shipped : Path
         File that comes with the package, read if no `file` is given.
     file : Path, optional
@@ -94,7 +109,7 @@ def settings_for(
     chosen = _read(file or shipped)
     missing = [key for key in keys if not _inner(chosen, key)]
     for key in counted(missing, lambda key: f"cross-validation: {' '.join(key)}"):
-        _inner(chosen, key).update(choose(key)._asdict())
+        _inner(chosen, key).update(choose(key))
         if file is not None:
             file.parent.mkdir(parents=True, exist_ok=True)
             text = json.dumps(chosen, indent=1) + "\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch.plots import require_matplotlib
+from nbsketch.reproduce import read_toml
 from nbsketch.reproduce._report import Rows, column, groups
 
 
@@ -22,9 +22,8 @@ class Style(NamedTuple):
 
 
 _DEFAULT = Style("#1764ab", "o")
-_FILE = Path(__file__).with_name("styles.toml")
 # By the beginning of a label; the first that fits.
-STYLES = {k: Style(*v) for k, v in tomllib.loads(_FILE.read_text("utf-8")).items()}
+STYLES = {label: Style(*style) for label, style in read_toml("styles.toml").items()}
 
 
 def style_of(label: str) -> Style:

@@ -171,6 +171,17 @@ def column(rows: Rows, name: str) -> NDArray[np.float64]:
     return np.array([row[name] for row in rows], dtype=float)
 
 
+def replicated(rows: Rows, x: str, y: str) -> tuple[NDArray, NDArray]:
+    """Return the distinct x, and y of each replicate, (replicates, len(x)).
+
+    An x is left out if one of its y is missing.
+    """
+    by_x = {key: column(group, y) for (key,), group in groups(rows, x).items()}
+    complete = {key: curve for key, curve in by_x.items() if np.isfinite(curve).all()}
+    curves = np.array(list(complete.values())).T
+    return np.array(list(complete), dtype=float), np.ascontiguousarray(curves)
+
+
 def spread(name: str, values: Iterable[float]) -> dict[str, float]:
     """Return mean and standard deviation as the columns `name` and name_deviation."""
     array = np.array(list(values))
@@ -199,11 +210,6 @@ def summarized(
             row[name] = float(statistic(column(group, name)))
         table.append(row)
     return table
-
-
-def geometric(values: NDArray) -> float:
-    """Return the geometric mean."""
-    return float(np.exp(np.log(values).mean()))
 
 
 _FOLDERS = {"--out", "--data-home"}

@@ -19,6 +19,7 @@ from nbsketch.estimators.quantile import JointQuantileRegressor
 from nbsketch.estimators.regressor import SketchedKernelRegressor
 from nbsketch.kernels import GaussianKernel
 from nbsketch.losses import PinballLoss
+from nbsketch.reproduce import ENTRIES
 from nbsketch.reproduce._report import Row
 from nbsketch.reproduce.experiment import Experiment, Points
 
@@ -78,19 +79,7 @@ NOISES: dict[str, Noise] = {
         rng.normal(size=(len(X), 3)) * [0.1, 0.3, 0.9]
     ),
 }
-SETTINGS = {
-    "exchangeable": Setting("split", True),
-    "exchangeable, cv+": Setting("cv+", True),
-    "exchangeable, jackknife+": Setting("jackknife+", True),
-    "heteroscedastic": Setting("split", True),
-    "heteroscedastic, cqr": Setting("cqr", True),
-    "skewed, cqr": Setting("cqr", True),
-    "outliers": Setting("split", True),
-    "groups": Setting("split", n_groups=3),
-    "covariate shift": Setting("split", is_shifted=True),
-    "drift": Setting("split", updates=True),
-    "several outputs": Setting("split"),
-}
+SETTINGS = {n: Setting(**s) for n, s in ENTRIES["coverage"]["settings"].items()}
 
 
 def drawn(name: str, rng: np.random.Generator) -> Draw:

@@ -6,15 +6,14 @@ from itertools import product
 
 import numpy as np
 
-from nbsketch.reproduce._data import Split
+from nbsketch.reproduce._data import WITHOUT, Split
 from nbsketch.reproduce._report import Row, as_text
 from nbsketch.reproduce.experiment import measure_all
 from nbsketch.reproduce.p_sparsified import table2
-from nbsketch.reproduce.p_sparsified.methods import SPARSIFIED, WITHOUT, compare
 
-METHODS = (WITHOUT, *SPARSIFIED)
+METHODS = (WITHOUT, *table2.SPARSIFIED)
 N_TRAIN, N_TEST, N_FEATURES, N_TARGETS, SIZE = 4000, 1000, 6, 5, 100
-_SETTING = table2.Setting(bandwidth=4.0, alpha=1e-6)
+_SETTING = {"bandwidth": 4.0, "alpha": 1e-6}
 _REPLICATES = 5
 
 
@@ -39,7 +38,7 @@ def run() -> list[Row]:
         ("synthetic", method, split, _SETTING, SIZE, seed)
         for method, seed in product(METHODS, range(_REPLICATES))
     ]
-    rows = compare(measure_all(points, table2.measure, "{1}"), ["arrmse"], min)
+    rows = table2.compare(measure_all(points, table2.measure, "{1}"), ["arrmse"], min)
     print(as_text(rows))
     sketched = rows[-1]
     print(

@@ -24,18 +24,18 @@ from nbsketch.datasets import Dataset
 from nbsketch.estimators import SketchedKernelRegressor
 from nbsketch.kernels import GaussianKernel
 from nbsketch.reproduce import _report
-from nbsketch.reproduce._data import MaybePath, load, standardized
+from nbsketch.reproduce._data import WITHOUT, MaybePath, load, sketch_of, standardized
 from nbsketch.reproduce._figures import Curve, Panel, Style
 from nbsketch.reproduce._report import Row, Rows, column, groups, where
 from nbsketch.reproduce.experiment import Experiment, Points
 
-WITHOUT, BOOTSTRAP, SPARSE = "without sketch", "bootstrap", "sparse JL"
-# "(added)": not in the report.
-SKETCHES: dict[str, Callable[[int], sketches.SketchRecipe]] = {
-    "Gaussian": sketches.GaussianSketch,
-    "Rademacher": sketches.RademacherSketch,
-    "p-SR, p = 20/n (added)": sketches.PSparsifiedSketch,
-    "sub-sampling (added)": sketches.SubsamplingSketch,
+BOOTSTRAP, SPARSE = "bootstrap", "sparse JL"
+# Labels of sketches by name; "(added)": not in the report.
+SKETCHES = {
+    "Gaussian": "Gaussian",
+    "Rademacher": "Rademacher",
+    "p-SR, p = 20/n (added)": "p-sparsified",
+    "sub-sampling (added)": "sub-sampling",
 }
 # Shares of training, test and evaluation rows, and these rows of the synthetic set.
 FRACTIONS = (0.5, 0.3, 0.2)
@@ -68,9 +68,7 @@ class Method(NamedTuple):
             return sketches.RademacherSketch(self.size)
         if self.nonzeros is not None:
             return sketches.SparseJLSketch(self.size, self.nonzeros)
-        if self.method in SKETCHES:
-            return SKETCHES[self.method](self.size)
-        return sketches.IdentitySketch()
+        return sketch_of(SKETCHES.get(self.method, WITHOUT), self.size)
 
 
 def make_sine(seed: int) -> Parts:

@@ -24,7 +24,7 @@ the kernel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
@@ -36,8 +36,10 @@ from nbsketch import sketches
 from nbsketch._machine.blas import eigh
 from nbsketch.datasets import DiagonalDesign
 from nbsketch.kernels import LinearKernel
+from nbsketch.reproduce import ENTRIES
+from nbsketch.reproduce._data import sketch_of
 from nbsketch.reproduce._figures import Curve, Panel
-from nbsketch.reproduce._report import Row, Rows, column, groups, growth
+from nbsketch.reproduce._report import Row, Rows, groups, growth, replicated
 from nbsketch.reproduce.experiment import Experiment, Points
 from nbsketch.solvers import filters as spectral
 from nbsketch.solvers.sgm import REGIMES, sgm_regime, solve_sgm
@@ -72,12 +74,7 @@ FILTERS: dict[str, spectral.Filter] = {
 _PROJECTED = ["ridge" if source <= 1 else "iterated ridge" for source in SOURCES]
 # Sources of the part on stochastic gradients.
 PROJECTED_SOURCES = (0.5, 1.0)
-SKETCHES: dict[str, Callable[[int], sketches.SketchRecipe]] = {
-    "sub-sampling": sketches.SubsamplingSketch,
-    "p-sparsified": sketches.PSparsifiedSketch,
-    "Gaussian": sketches.GaussianSketch,
-    "ROS": sketches.SRHTSketch,
-}
+SKETCHES = ("sub-sampling", "p-sparsified", "Gaussian", "ROS")
 # Share of the first row below which a row of a sketch is dependent on those before.
 _DEPENDENT = 1e-10
 # The dimension needed: excess risk at most this many times that without a projection.
@@ -205,7 +202,7 @@ def _dimensions(
                 draws.append([by_filter[f][k, k] for k, f in enumerate(_PROJECTED)])
         return np.mean(np.reshape(draws, (_DRAWS, len(sizes), -1)), axis=0)
 
-    risks_by_name = {name: risks_of(recipe(most)) for name, recipe in SKETCHES.items()}
+    risks_by_name = {name: risks_of(sketch_of(name, most)) for name in SKETCHES}
     # The level of the scores in Corollary 5, with a largest eigenvalue of 1.
     levels = [n ** (-1 / (2 * source + DESIGN.capacity)) for source in SOURCES]
     by_level = [risks_of(sketches.LeverageSketch(most, level)) for level in levels]
@@ -278,14 +275,6 @@ def _gradients(sample: Sample, rng: np.random.Generator) -> Iterator[Found]:
 
 
 SIZES, QUICK_SIZES = tuple(2**k for k in range(8, 14)), (256, 512, 1024)
-# Beginning of the title of a panel, and its quantity.
-_PARTS = {
-    "filter": ("", "Excess risk"),
-    "norm": ("Norm of the space, ", "Squared distance"),
-    "projection": ("Projection, ", "Dimension needed"),
-    "unequal": ("Unequal leverage, ", "Dimension needed"),
-    "sgm": ("Stochastic gradients, ", "Excess risk"),
-}
 _PROJECTIONS = ("projection", "unequal")
 # Plain Nystrom, by uniform sub-sampling, needs more landmarks than other sketches.
 PLAIN = "sub-sampling"
@@ -340,7 +329,7 @@ def panels(values: Rows) -> list[Panel]:
         by_part.setdefault((part, source), []).append(curve)
     result = []
     for (part, source), curves in by_part.items():
-        title, quantity = _PARTS[part]
+        title, quantity = ENTRIES["rates"]["parts"][part]
         lines = curves + _theory_lines(part, source, curves[-1])
         result.append(Panel(f"{title}zeta = {source:g}", "n", quantity, lines, "xy"))
     return result
@@ -368,11 +357,9 @@ def _curves(
     """
     grouped = groups(values, "part", "series", "source")
     for (part, series, source), rows in grouped.items():
-        sizes = {n: column(size, "value") for (n,), size in groups(rows, "n").items()}
-        complete = {n: y for n, y in sizes.items() if not np.isnan(y).any()}
-        if len(complete) > 1:
-            curves = np.column_stack(list(complete.values()))
-            yield (part, series, float(source)), (np.array(list(complete)), curves)
+        sizes, curves = replicated(rows, "n", "value")
+        if len(sizes) > 1:
+            yield (part, series, float(source)), (sizes, curves)
 
 
 run = Experiment("rates", points, measure, summarize, panels)

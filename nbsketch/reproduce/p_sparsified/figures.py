@@ -29,23 +29,23 @@ figure1 otherwise, the variance of 0.25 that the paper states.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch import losses, sketches
+from nbsketch import losses
 from nbsketch.datasets import make_friedman_outliers
 from nbsketch.estimators import SketchedKernelRegressor
 from nbsketch.features import RandomFourierFeatures
 from nbsketch.fitting.plan import StochasticSolver
 from nbsketch.kernels import GaussianKernel
+from nbsketch.reproduce._data import sketch_of
 from nbsketch.reproduce._figures import Panel, curves_of
 from nbsketch.reproduce._report import Row, Rows, groups, summarized, timed, where
 from nbsketch.reproduce.experiment import Experiment, Points
-from nbsketch.reproduce.p_sparsified.methods import ACCUMULATED
 from nbsketch.solvers.newton import solve_scalar
 
 N_ROWS = 10_000
@@ -54,6 +54,7 @@ SIZES, QUICK_SIZES = tuple(range(40, 141, 10)), (40, 100, 140)
 MANY_LANDMARKS, QUICK_LANDMARKS = (200, 300, 400, 600, 1000, 1400, 2000), (200, 400)
 NONZEROS = (5, 10, 30, 50)  # expected, of a row of a p-sparsified sketch
 SUBSAMPLING, GAUSSIAN, COUNT = "sub-sampling", "Gaussian", "CountSketch"
+FOURIER, ADAM = "random Fourier features", ", Adam"
 
 _KERNEL = GaussianKernel(bandwidth=math.sqrt(1 / 0.2))  # exp(-0.1 ||x - y||^2)
 _ADAM = StochasticSolver(
@@ -75,55 +76,32 @@ class Problem(NamedTuple):
 Data = tuple[NDArray, NDArray]
 # A function that predicts, and the number of training rows that it needs.
 Fitted = tuple[Callable[[NDArray], NDArray], int]
-# Fits a size with a seed.
-Fit = Callable[[Problem, int, int, Data], Fitted]
 
 
-def series_of(
-    problem: Problem, quick: bool = False
-) -> dict[str, tuple[Fit, Sequence[int]]]:
-    """Return the methods of a figure by name, and their sizes."""
+def sizes_of(problem: Problem, quick: bool = False) -> dict[str, tuple[int, ...]]:
+    """Return the sizes of each series of a figure."""
     sizes = QUICK_SIZES if quick else SIZES
-    landmarks = sizes + (QUICK_LANDMARKS if quick else MANY_LANDMARKS)
     kind = f"n-S{problem.law[0].upper()}"
-
-    def sparsified(nonzeros: int, size: int) -> sketches.SketchRecipe:
-        return sketches.PSparsifiedSketch(size, nonzeros / N_ROWS, problem.law)
-
-    recipes = {f"{k}/{kind}": partial(sparsified, k) for k in NONZEROS}
-    accumulated = partial(sketches.AccumulationSketch, m=ACCUMULATED)
-    fits = {
-        **{name: _sketched(recipe) for name, recipe in recipes.items()},
-        f"accumulation, m = {ACCUMULATED}": _sketched(accumulated),
-        "random Fourier features": _fit_fourier,
-        COUNT: _sketched(sketches.CountSketch),
-        GAUSSIAN: _sketched(sketches.GaussianSketch),
-        f"{_ADAM_NONZEROS}/{kind}, Adam": _sketched(
-            partial(sparsified, _ADAM_NONZEROS), _ADAM
-        ),
-    }
-    series = {SUBSAMPLING: (_sketched(sketches.SubsamplingSketch), landmarks)}
-    return series | {name: (fit, sizes) for name, fit in fits.items()}
+    names = [f"{k}/{kind}" for k in NONZEROS] + ["accumulation, m = 20", FOURIER]
+    names += [COUNT, GAUSSIAN, f"{_ADAM_NONZEROS}/{kind}{ADAM}"]
+    landmarks = sizes + (QUICK_LANDMARKS if quick else MANY_LANDMARKS)
+    return {SUBSAMPLING: landmarks} | dict.fromkeys(names, sizes)
 
 
-def _sketched(
-    recipe: Callable[[int], sketches.SketchRecipe], solver: Any = "auto"
-) -> Fit:
-    """Return a fit with a sketch."""
-
-    def fit(problem: Problem, size: int, seed: int, data: Data) -> Fitted:
-        model = SketchedKernelRegressor(
-            _KERNEL,
-            loss=problem.loss,
-            sketch=recipe(size),
-            alpha=problem.alpha,
-            fit_intercept=False,
-            solver=solver,
-            random_state=seed,
-        ).fit(*data)
-        return model.predict, int(model.sketch_.columns.size)
-
-    return fit
+def fit(problem: Problem, name: str, size: int, seed: int, data: Data) -> Fitted:
+    """Fit the model of a series."""
+    if name == FOURIER:
+        return _fit_fourier(problem, size, seed, data)
+    model = SketchedKernelRegressor(
+        _KERNEL,
+        loss=problem.loss,
+        sketch=sketch_of(name.removesuffix(ADAM), size, N_ROWS),
+        alpha=problem.alpha,
+        fit_intercept=False,
+        solver=_ADAM if name.endswith(ADAM) else "auto",
+        random_state=seed,
+    ).fit(*data)
+    return model.predict, int(model.sketch_.columns.size)
 
 
 def _fit_fourier(problem: Problem, size: int, seed: int, data: Data) -> Fitted:
@@ -137,16 +115,16 @@ def _fit_fourier(problem: Problem, size: int, seed: int, data: Data) -> Fitted:
 
 
 def points(problem: Problem, replicates: int, quick: bool) -> Points:
-    """Yield problem, name and fit of a series, size, replicate, and if it is first."""
+    """Yield problem, name of a series, size, replicate, and if it is first."""
     for replicate in range(replicates):
-        for name, (fit, sizes) in series_of(problem, quick).items():
+        for name, sizes in sizes_of(problem, quick).items():
             for size in sizes:
                 is_first = replicate == 0 and size == min(sizes)
-                yield problem, name, fit, size, replicate, is_first
+                yield problem, name, size, replicate, is_first
 
 
 def measure(
-    problem: Problem, name: str, fit: Fit, size: int, replicate: int, is_first: bool
+    problem: Problem, name: str, size: int, replicate: int, is_first: bool
 ) -> Iterator[Row]:
     """Yield the row of one fit.
 
@@ -155,8 +133,8 @@ def measure(
     """
     train, (X, y) = _data(N_ROWS, replicate, problem.outlier_std)
     if is_first:
-        fit(problem, size, 0, (train[0][:_FIRST_ROWS], train[1][:_FIRST_ROWS]))
-    (predict, landmarks), seconds = timed(fit, problem, size, replicate, train)
+        fit(problem, name, size, 0, (train[0][:_FIRST_ROWS], train[1][:_FIRST_ROWS]))
+    (predict, landmarks), seconds = timed(fit, problem, name, size, replicate, train)
     yield {
         "series": name,
         "size": size,

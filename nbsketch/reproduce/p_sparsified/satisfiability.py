@@ -8,14 +8,15 @@ uniform inputs and on inputs with outliers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import product
-from typing import NamedTuple
 
 import numpy as np
 
-from nbsketch import diagnostics, sketches
+from nbsketch import diagnostics
 from nbsketch.datasets import make_friedman_outliers
+from nbsketch.reproduce import ENTRIES
+from nbsketch.reproduce._data import sketch_of
 from nbsketch.reproduce._figures import Panel, curves_of
 from nbsketch.reproduce._report import Row, Rows, groups
 from nbsketch.reproduce.experiment import Experiment, Points
@@ -28,32 +29,15 @@ NOISE = 0.5
 SETS = {"uniform": 0, "outliers": None}
 
 
-class Family(NamedTuple):
-    """Sketches of one kind: a recipe for each size, and the density that sets c."""
-
-    recipe: Callable[[int], sketches.SketchRecipe]
-    density: float = 1.0
-
-
-def families() -> dict[str, Family]:
-    """Return the sketches by name."""
-    sparse = 20 / N_ROWS
-    return {
-        "Gaussian": Family(sketches.GaussianSketch),
-        "p-SR, p = 0.7": Family(lambda s: sketches.PSparsifiedSketch(s, 0.7), 0.7),
-        "p-SR, p = 20/n": Family(
-            lambda s: sketches.PSparsifiedSketch(s, sparse), sparse
-        ),
-        "accumulation, m = 30": Family(lambda s: sketches.AccumulationSketch(s, 30)),
-        "sub-sampling": Family(sketches.SubsamplingSketch),
-    }
+# The density of those that have one sets c.
+SKETCHES = ENTRIES["satisfiability"]["sketches"]
 
 
 def points(replicates: int, quick: bool) -> Points:
     """Yield set, its spectrum, sketch, size and the number of draws."""
     for name, n_outliers in SETS.items():
         X, _ = make_friedman_outliers(N_ROWS, n_outliers=n_outliers, random_state=0)
-        for label, size in product(families(), QUICK_SIZES if quick else SIZES):
+        for label, size in product(SKETCHES, QUICK_SIZES if quick else SIZES):
             yield name, diagnostics.spectrum(X), label, size, replicates
 
 
@@ -61,8 +45,9 @@ def measure(
     name: str, mu: diagnostics.Spectrum, label: str, size: int, replicates: int
 ) -> Iterator[Row]:
     """Yield the shares over the draws of a sketch."""
-    recipe, density = families()[label]
-    draws = [recipe(size).draw(mu.n, seed) for seed in range(replicates)]
+    recipe = sketch_of(label, size, mu.n)
+    density = getattr(recipe, "density", 1.0)
+    draws = [recipe.draw(mu.n, seed) for seed in range(replicates)]
     checks = [
         diagnostics.is_k_satisfiable(draw, mu, density=density, noise=NOISE)
         for draw in draws

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 from nbsketch.datasets import Dataset, load_boston, load_otoliths
 from nbsketch.estimators.quantile import JointQuantileRegressor
 from nbsketch.fitting.plan import StochasticSolver
-from nbsketch.kernels import GaussianKernel, median_distance
+from nbsketch.kernels import median_distance
 from nbsketch.metrics import crossing_loss, pinball_loss
 from nbsketch.model_selection import cross_validate
-from nbsketch.reproduce._data import Key, MaybePath, Split, settings_for
+from nbsketch.reproduce import _data
+from nbsketch.reproduce._data import WITHOUT, Key, MaybePath, Setting, Split
 from nbsketch.reproduce._report import Row, Rows
 from nbsketch.reproduce.experiment import Experiment, Points
-from nbsketch.reproduce.p_sparsified.methods import METHODS, PAPER, WITHOUT, compare
+from nbsketch.reproduce.p_sparsified.table2 import METHODS, PAPER, compare
 
 LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9)
 
@@ -39,19 +40,11 @@ _STAND_IN, _STAND_IN_SIZE = "20/n-SR", 100
 _MANY_ROWS = 1000
 
 
-class QuantileSetting(NamedTuple):
-    """Bandwidth, penalty and coupling of one method on one data set."""
+def tune(split: Split, method: str, size: int) -> Setting:
+    """Choose bandwidth, alpha and gamma by 5-fold cross-validation.
 
-    bandwidth: float
-    alpha: float
-    gamma: float
-
-
-def tune(split: Split, method: str, size: int) -> QuantileSetting:
-    """Choose a setting by 5-fold cross-validation on the shuffled training rows.
-
-    The criterion is the pinball loss. The setting without a sketch is that of a
-    p-sparsified sketch of 100 rows.
+    The criterion is the pinball loss on the shuffled training rows. The setting without
+    a sketch is that of a p-sparsified sketch of 100 rows.
     """
     if method == WITHOUT:
         method, size = _STAND_IN, _STAND_IN_SIZE
@@ -63,36 +56,14 @@ def tune(split: Split, method: str, size: int) -> QuantileSetting:
         model = _model(method, size, seed=0, gamma=gamma, tol=_TUNING_TOL)
         result = cross_validate(model, X, y, bandwidths, _ALPHAS, cv=_FOLDS)
         best = min(best, (float(result.errors.min()), *result.best(), gamma))
-    return QuantileSetting(*best[1:])
-
-
-def evaluate(
-    split: Split, method: str, size: int, setting: QuantileSetting, seed: int
-) -> Row:
-    """Return "pinball" and "crossing" loss on the test rows, times 100, and "seconds".
-
-    The fit is "certified" by Newton's method, or by Adam.
-    """
-    is_certified = method != WITHOUT or len(split.X_train) <= _MANY_ROWS
-    options: dict[str, Any] = {"alpha": setting.alpha, "gamma": setting.gamma}
-    if not is_certified:
-        options["solver"] = StochasticSolver()
-    kernel = GaussianKernel(setting.bandwidth)
-    model = _model(method, size, seed, kernel=kernel, tol=_TOL, **options)
-    predicted, seconds = split.fit(model, start=2 * size)
-    return {
-        "certified": is_certified,
-        "pinball": 100 * pinball_loss(split.Y_test, predicted, LEVELS),
-        "crossing": 100 * crossing_loss(predicted),
-        "seconds": seconds,
-    }
+    return dict(zip(("bandwidth", "alpha", "gamma"), best[1:], strict=True))
 
 
 def _model(method: str, size: int, seed: int, **options: Any) -> JointQuantileRegressor:
     """Return a model whose quantiles may cross, as in the paper."""
-    sketch = METHODS[method](size)
+    fixed: dict[str, Any] = {"non_crossing": None, "random_state": seed}
     return JointQuantileRegressor(
-        LEVELS, sketch=sketch, non_crossing=None, random_state=seed, **options
+        LEVELS, sketch=_data.sketch_of(method, size), **fixed, **options
     )
 
 
@@ -158,15 +129,30 @@ def points(
         for method in METHODS:
             for seed in range(len(splits) if method == WITHOUT else replicates):
                 i = seed % len(splits)
-                yield dataset.name, method, splits[i], settings[method, i], seed
+                setting = settings[dataset.name, method, str(i)]
+                yield dataset.name, method, splits[i], setting, seed
 
 
 def measure(
-    name: str, method: str, split: Split, setting: QuantileSetting, seed: int
+    name: str, method: str, split: Split, setting: Setting, seed: int
 ) -> Iterator[Row]:
-    """Yield losses and time of one fit."""
-    result = evaluate(split, method, SIZE, setting, seed)
-    yield {"set": name, "method": method, **result}
+    """Yield losses on the test rows, times 100, and time of one fit.
+
+    The fit is "certified" by Newton's method, or by Adam.
+    """
+    is_certified = method != WITHOUT or len(split.X_train) <= _MANY_ROWS
+    model = _model(method, SIZE, seed, kernel="gaussian", tol=_TOL, **setting)
+    if not is_certified:
+        model.set_params(solver=StochasticSolver())
+    predicted, seconds = split.fit(model, start=2 * SIZE)
+    yield {
+        "set": name,
+        "method": method,
+        "certified": is_certified,
+        "pinball": 100 * pinball_loss(split.Y_test, predicted, LEVELS),
+        "crossing": 100 * crossing_loss(predicted),
+        "seconds": seconds,
+    }
 
 
 def summarize(rows: Rows) -> list[Row]:
@@ -190,12 +176,11 @@ def _splits(dataset: Dataset, replicates: int) -> list[Split]:
 
 def _settings(
     dataset: Dataset, splits: list[Split], tuning: MaybePath
-) -> dict[tuple[str, int], QuantileSetting]:
+) -> dict[Key, Setting]:
     """Return the setting of every method on every split."""
     keys = [(dataset.name, m, str(i)) for m in METHODS for i in range(len(splits))]
 
-    def choose(key: Key) -> QuantileSetting:
+    def choose(key: Key) -> Setting:
         return tune(splits[int(key[2])], key[1], SIZE)
 
-    chosen = settings_for(keys, choose, SETTINGS, tuning)
-    return {(k[1], int(k[2])): QuantileSetting(**chosen[k]) for k in keys}
+    return _data.settings_for(keys, choose, SETTINGS, tuning)

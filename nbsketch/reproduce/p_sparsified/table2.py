@@ -9,10 +9,10 @@ the paper, but in its theory: losses of vectors and an output matrix, on rf1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,14 +24,18 @@ from nbsketch.kernels import GaussianKernel, median_distance
 from nbsketch.metrics import rrmse
 from nbsketch.model_selection import cross_validate
 from nbsketch.outputs import GraphOutput
-from nbsketch.reproduce._data import Key, MaybePath, Split, load, settings_for
+from nbsketch.reproduce import _data
+from nbsketch.reproduce._data import WITHOUT, Key, MaybePath, Setting, Split
 from nbsketch.reproduce._report import Row, Rows, groups, read_csv, summarized, where
 from nbsketch.reproduce.experiment import Experiment, Points
-from nbsketch.reproduce.p_sparsified import methods
-from nbsketch.reproduce.p_sparsified.methods import METHODS, PROGRAM, WITHOUT, compare
-from nbsketch.sketches import IdentitySketch
 from nbsketch.solvers.exact import solve_exact
 
+SPARSIFIED = ("20/n-SR", "20/n-SG")
+# End of the names of methods with the settings of the authors' program.
+PROGRAM = ", program"
+METHODS = (WITHOUT, *SPARSIFIED, "accumulation", "CountSketch")
+# Mean loss and training time in seconds of the paper's tables.
+PAPER = read_csv(Path(__file__).with_name("paper.csv"))
 # All rows by conjugate gradients, in contrast to the Cholesky decomposition.
 ITERATIVE = "without sketch, iterative"
 
@@ -51,32 +55,25 @@ _PROGRAM = {
 }
 
 
-class Setting(NamedTuple):
-    """Bandwidth and penalty of one method on one data set."""
-
-    bandwidth: float
-    alpha: float
-
-    def model(self, method: str, size: int, seed: int) -> Any:
-        """Return an estimator of a method."""
-        if method == WITHOUT:
-            return ClosedForm(self)
-        sketch = METHODS.get(method.removesuffix(PROGRAM))
-        recipe = IdentitySketch() if sketch is None else sketch(size)
-        return SketchedKernelRegressor(
-            GaussianKernel(self.bandwidth),
-            sketch=recipe,
-            alpha=self.alpha,
-            fit_intercept=not method.endswith(PROGRAM),
-            random_state=seed,
-        )
+def model_of(method: str, size: int, setting: Setting, seed: int) -> Any:
+    """Return an estimator of a method with the bandwidth and penalty of a setting."""
+    if method == WITHOUT:
+        return ClosedForm(**setting)
+    label = WITHOUT if method == ITERATIVE else method.removesuffix(PROGRAM)
+    return SketchedKernelRegressor(
+        "gaussian",
+        sketch=_data.sketch_of(label, size),
+        fit_intercept=not method.endswith(PROGRAM),
+        random_state=seed,
+        **setting,
+    )
 
 
 class ClosedForm:
     """Kernel ridge regression by a Cholesky decomposition of the Gram matrix."""
 
-    def __init__(self, setting: Setting) -> None:
-        self._kernel, self._alpha = GaussianKernel(setting.bandwidth), setting.alpha
+    def __init__(self, bandwidth: float, alpha: float) -> None:
+        self._kernel, self._alpha = GaussianKernel(bandwidth), alpha
 
     def fit(self, X: NDArray, Y: NDArray) -> ClosedForm:
         """Solve for the coefficients of all rows."""
@@ -98,7 +95,9 @@ def tune(split: Split, method: str, size: int) -> Setting:
     median = median_distance(split.X_train, rng=0)
     runs = [
         cross_validate(
-            SketchedKernelRegressor(sketch=METHODS[method](size), random_state=seed),
+            SketchedKernelRegressor(
+                sketch=_data.sketch_of(method, size), random_state=seed
+            ),
             split.X_train,
             split.Y_train,
             median * _BANDWIDTH_FACTORS,
@@ -107,7 +106,8 @@ def tune(split: Split, method: str, size: int) -> Setting:
         for seed in range(1 if exact else _TUNING_DRAWS)
     ]
     mean = runs[0]._replace(errors=np.mean([run.errors for run in runs], axis=0))
-    return Setting(*mean.best(split.Y_train.var(axis=0)))
+    bandwidth, alpha = mean.best(split.Y_train.var(axis=0))
+    return {"bandwidth": bandwidth, "alpha": alpha}
 
 
 def errors_of(split: Split, model: Any, seed: int) -> tuple[NDArray, float]:
@@ -120,14 +120,39 @@ SETS = ("rf1", "rf2", "scm1d", "scm20d")
 SIZE = 100
 SETTINGS = Path(__file__).with_name("table2_tuning.json")
 # The rows of the table: the paper's, and conjugate gradients on all rows.
-ROWS = (
-    WITHOUT,
-    ITERATIVE,
-    *(method for method in METHODS if method != WITHOUT),
-    *(method + PROGRAM for method in _PROGRAM),
-)
+ROWS = (WITHOUT, ITERATIVE, *METHODS[1:], *(method + PROGRAM for method in _PROGRAM))
 # A fit without a sketch hardly varies: it is repeated only for its time.
 _EXACT_REPLICATES = 3
+
+
+def compare(
+    rows: Rows, losses: Sequence[str], typical: Callable[[Any], Any], paper: Rows = ()
+) -> list[Row]:
+    """Return a row for each set and method: mean and deviation of losses, and times.
+
+    Parameters
+    ----------
+    rows : sequence of dict
+        Losses and "seconds" of each replicate. Speed-ups refer to the time of the
+        method without a sketch.
+    losses : sequence of str
+        The columns with losses.
+    typical : callable
+        Makes one number of the seconds of all replicates.
+    paper : sequence of dict
+        `PAPER`, to add its columns; by default there are none.
+    """
+    table = summarized(rows, ("set", "method"), {"seconds": typical}, losses)
+    exact = {row["set"]: row["seconds"] for row in where(table, method=WITHOUT)}
+    for row in table:
+        name, method = row["set"], row["method"]
+        is_compared = method != WITHOUT and name in exact
+        row["faster"] = exact[name] / row["seconds"] if is_compared else None
+        if paper:
+            published = where(paper, set=name, method=method.removesuffix(PROGRAM))
+            for key in ("paper", "paper_seconds"):
+                row[key] = published[0][key] if published else None
+    return table
 
 
 def points(
@@ -146,17 +171,17 @@ def measure(
     name: str, method: str, split: Split, setting: Setting, size: int, seed: int
 ) -> Iterator[Row]:
     """Yield error and time of one fit, and its setting."""
-    errors, seconds = errors_of(split, setting.model(method, size, seed), seed)
+    errors, seconds = errors_of(split, model_of(method, size, setting, seed), seed)
     row = {"set": name, "method": method, "arrmse": float(errors.mean())}
-    yield row | {"seconds": seconds} | setting._asdict()
+    yield row | {"seconds": seconds} | setting
 
 
 def summarize(rows: Rows) -> list[Row]:
     """Return a row for each set and method, with its setting."""
-    table = compare(rows, ("arrmse",), min, methods.PAPER)
+    table = compare(rows, ("arrmse",), min, PAPER)
     firsts = [group[0] for group in groups(rows, "set", "method").values()]
     return [
-        row | {key: first[key] for key in Setting._fields}
+        row | {key: first[key] for key in ("bandwidth", "alpha")}
         for row, first in zip(table, firsts, strict=True)
     ]
 
@@ -177,7 +202,7 @@ def measure_targets(
     name: str, method: str, split: Split, setting: Setting, size: int, seed: int
 ) -> Iterator[Row]:
     """Yield the error of each target in one fit."""
-    errors, _ = errors_of(split, setting.model(method, size, seed), seed)
+    errors, _ = errors_of(split, model_of(method, size, setting, seed), seed)
     for target, error in zip(where(TARGETS, set=name), errors, strict=True):
         yield {**target, "method": method, "error": float(error)}
 
@@ -210,10 +235,10 @@ _VECTOR: dict[str, dict[str, Any]] = {
 def vector_points(replicates: int, quick: bool, data_home: MaybePath = None) -> Points:
     """Yield method, estimator, split and seed of each draw of a sketch."""
     split = _load("rf1", data_home).with_standardized_targets()
-    method = methods.SPARSIFIED[0]
-    bandwidth = _settings({"rf1": split}, None)["rf1", method].bandwidth
+    method = SPARSIFIED[0]
+    bandwidth = _settings({"rf1": split}, None)["rf1", method]["bandwidth"]
     model = SketchedKernelRegressor(
-        bandwidth=bandwidth, sketch=METHODS[method](SIZE), random_state=0
+        bandwidth=bandwidth, sketch=_data.sketch_of(method, SIZE), random_state=0
     )
     X, Y = split.X_train, split.Y_train
     graph = {"output": GraphOutput(np.abs(np.corrcoef(Y.T)), mu=0.5)}
@@ -242,7 +267,7 @@ RUNS = {"table2": run, "table6": targets, "vector": vector}
 
 
 def _load(name: str, data_home: MaybePath) -> Split:
-    return Split.published(load(name, data_home, preparation="paper"))
+    return Split.published(_data.load(name, data_home, preparation="paper"))
 
 
 def _settings(splits: dict[str, Split], tuning: MaybePath) -> dict[Key, Setting]:
@@ -252,12 +277,12 @@ def _settings(splits: dict[str, Split], tuning: MaybePath) -> dict[Key, Setting]
     def choose(key: Key) -> Setting:
         return tune(splits[key[0]], key[1], SIZE)
 
-    chosen = settings_for(keys, choose, SETTINGS, tuning)
-    settings = {key: Setting(**value) for key, value in chosen.items()}
+    settings = _data.settings_for(keys, choose, SETTINGS, tuning)
     for name, split in splits.items():
         settings[name, ITERATIVE] = settings[name, WITHOUT]
         for method, (factor, alpha) in _PROGRAM.items():
-            if method in methods.SPARSIFIED:
+            if method in SPARSIFIED:
                 alpha *= (20 / len(split.X_train)) ** 2
-            settings[name, method + PROGRAM] = Setting((2 * factor) ** -0.5, alpha)
+            of_program = {"bandwidth": (2 * factor) ** -0.5, "alpha": alpha}
+            settings[name, method + PROGRAM] = of_program
     return settings

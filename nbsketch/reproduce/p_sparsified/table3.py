@@ -27,7 +27,7 @@ from nbsketch.estimators import SketchedKernelRegressor
 from nbsketch.losses import HuberLoss
 from nbsketch.outputs import QuantileOutput
 from nbsketch.reproduce._figures import STYLES, Curve, Panel, style_of
-from nbsketch.reproduce._report import Row, Rows, column, log_log_slope, where
+from nbsketch.reproduce._report import Row, Rows, log_log_slope, replicated, where
 from nbsketch.reproduce.experiment import Experiment, Points
 from nbsketch.sketches import PSparsifiedSketch
 
@@ -191,9 +191,7 @@ def _by_size(rows: Rows, kernel: str, quantity: str) -> tuple[NDArray, NDArray]:
     if quantity == "rate":
         n, radii = _by_size(rows, kernel, "radius")
         return n, radii**0.5
-    measured = [r for r in where(rows, kernel=kernel) if r[quantity] is not None]
-    n = np.unique(column(measured, "n"))
-    return n, column(measured, quantity).reshape(-1, n.size)
+    return replicated(where(rows, kernel=kernel), "n", quantity)
 
 
 def panels(rows: Rows) -> list[Panel]:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from nbsketch import sketches
 from nbsketch._sketch_map import SketchMap
 from nbsketch.kernels import GaussianKernel
+from nbsketch.reproduce import ENTRIES
 from nbsketch.reproduce._figures import Panel, curves_of
 from nbsketch.reproduce._report import Row, Rows, column, groups, log_log_slope, where
 from nbsketch.reproduce.experiment import Experiment, Points
@@ -33,38 +34,23 @@ _SHORTEST = 0.1  # seconds of one measurement: short products are repeated
 
 
 class Family(NamedTuple):
-    """Sketches of one kind, what their products cost, and how they are drawn.
+    """Sketches of one kind, and what their products cost.
 
     A cost has the exponents by a count of operations: of time with n and s, of memory
     with n and s, for each of the products.
     """
 
-    recipe: Callable[[int], sketches.SketchRecipe]
+    kind: str
     costs: Sequence[Sequence[int]]
     paper: Sequence[Sequence[int]] = ()
     by_columns: bool = False
 
+    def recipe(self, size: int) -> sketches.SketchRecipe:
+        """Return the sketch of a size."""
+        return getattr(sketches, self.kind)(size)
 
-# Kernel values in the active columns, a number proportional to s, or in all n of them.
-_BY_COLUMNS = (1, 1, 1, 1), (0, 2, 0, 2)
-_ALL_COLUMNS = 2 * ((2, 0, 1, 1),)
-_DENSE = 2 * ((2, 1, 1, 1),)
-# Table 4 itself, with p = 20/n: sub-sampling and accumulation are counted as here,
-# others with a Gram matrix in memory; SRHT and sparse JL are not in it.
-_PAPER_SPARSIFIED = (1, 2, 1, 1), (0, 3, 0, 2)
-_PAPER_COUNT = 2 * ((2, 0, 2, 0),)
-_PAPER_GAUSSIAN = 2 * ((2, 1, 2, 0),)
-FAMILIES = {
-    "sub-sampling": Family(sketches.SubsamplingSketch, _BY_COLUMNS, _BY_COLUMNS, True),
-    "p-SR, p = 20/n": Family(
-        sketches.PSparsifiedSketch, _BY_COLUMNS, _PAPER_SPARSIFIED, True
-    ),
-    "accumulation": Family(sketches.AccumulationSketch, _BY_COLUMNS, _BY_COLUMNS, True),
-    "CountSketch": Family(sketches.CountSketch, _ALL_COLUMNS, _PAPER_COUNT),
-    "sparse JL": Family(sketches.SparseJLSketch, _ALL_COLUMNS),
-    "SRHT": Family(sketches.SRHTSketch, _ALL_COLUMNS),
-    "Gaussian": Family(sketches.GaussianSketch, _DENSE, _PAPER_GAUSSIAN),
-}
+
+FAMILIES = {name: Family(**f) for name, f in ENTRIES["table4"]["families"].items()}
 
 
 class Grid(NamedTuple):

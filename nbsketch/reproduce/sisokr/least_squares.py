@@ -17,16 +17,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch.reproduce import _report
+from nbsketch.reproduce._data import sketch_of
 from nbsketch.reproduce._figures import Curve, Panel, curves_of
-from nbsketch.reproduce._report import Row, Rows, column, summarized, timed, where
+from nbsketch.reproduce._report import Row, Rows, column, timed, where
 from nbsketch.reproduce.experiment import Experiment, Points
-from nbsketch.sketches import IdentitySketch, PSparsifiedSketch
 from nbsketch.structured import InputOutputKernelRegressor
 
 N_TRAIN, QUICK_TRAIN, N_OTHERS, N_FEATURES = 10_000, 2_000, 1_000, 300
@@ -130,8 +130,8 @@ def evaluate(method: Method, problem: Problem, seed: int) -> Row:
     model = InputOutputKernelRegressor(
         "linear",
         "linear",
-        sketch=_sketch(method.input_size),
-        output_sketch=_sketch(method.output_size),
+        sketch=sketch_of("p-sparsified", method.input_size),
+        output_sketch=sketch_of("p-sparsified", method.output_size),
         alpha=problem.alpha,
         random_state=seed,
     )
@@ -143,14 +143,10 @@ def evaluate(method: Method, problem: Problem, seed: int) -> Row:
     return {"error": error, "excess": excess} | times
 
 
-def _sketch(size: int | None) -> Any:
-    return IdentitySketch() if size is None else PSparsifiedSketch(size)
-
-
 def summarize(rows: Rows) -> list[Row]:
     """Return a row for each method and pair of sizes."""
     times = dict.fromkeys(("training", "inference"), min)
-    return summarized(rows, Method._fields, times, ["error"])
+    return _report.summarized(rows, Method._fields, times, ["error"])
 
 
 def panels(rows: Rows) -> list[Panel]:
@@ -207,10 +203,9 @@ def summarize_rates(rows: Rows) -> list[Row]:
     """Return slope and stated exponent for each method and quantity."""
     table = []
     for name, quantity in product(STATED, STATED["IOKR"]):
-        sizes = _report.groups(where(rows, name=name), "n")
-        curves = np.column_stack([column(size, quantity) for size in sizes.values()])
+        n, curves = _report.replicated(where(rows, name=name), "n", quantity)
         row = {"name": name, "quantity": quantity, "stated": STATED[name][quantity]}
-        table.append(row | _report.growth([n for (n,) in sizes], curves))
+        table.append(row | _report.growth(n, curves))
     return table
 
 

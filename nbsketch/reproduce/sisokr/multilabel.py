@@ -18,11 +18,10 @@ from typing import Any, NamedTuple
 import scipy.sparse as sp
 from sklearn.preprocessing import StandardScaler
 
-from nbsketch import sketches
 from nbsketch.datasets import make_documents
 from nbsketch.kernels import GaussianKernel
 from nbsketch.metrics import example_f1
-from nbsketch.reproduce._data import MaybePath, load
+from nbsketch.reproduce._data import MaybePath, load, sketch_of
 from nbsketch.reproduce._report import Row, Rows, read_csv, summarized, timed, where
 from nbsketch.reproduce.experiment import RESULTS, Experiment, Points
 from nbsketch.reproduce.sisokr import least_squares
@@ -54,22 +53,15 @@ class Setting(NamedTuple):
     def model(self, seed: int, labels: Any) -> InputOutputKernelRegressor:
         """Return the model for the labels of the training rows."""
         square = self.output_square or float(labels.sum(axis=1).mean())
+        label = "sub-sampling" if self.is_subsampled else "20/n-SG"
         return InputOutputKernelRegressor(
             GaussianKernel(self.square**0.5),
             GaussianKernel(square**0.5),
-            sketch=_sketch(self.input_size, self.is_subsampled),
-            output_sketch=_sketch(self.output_size),
+            sketch=sketch_of(label, self.input_size),
+            output_sketch=sketch_of("20/n-SG", self.output_size),
             alpha=self.alpha,
             random_state=seed,
         )
-
-
-def _sketch(size: int | None, is_subsampled: bool = False) -> sketches.SketchRecipe:
-    if size is None:
-        return sketches.IdentitySketch()
-    if is_subsampled:
-        return sketches.SubsamplingSketch(size)
-    return sketches.PSparsifiedSketch(size, law="gaussian")
 
 
 SETTINGS = [Setting(**r) for r in read_csv(Path(__file__).with_name("settings.csv"))]

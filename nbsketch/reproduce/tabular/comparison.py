@@ -9,7 +9,6 @@ RealMLP, xRFM and TabPFN are compared where they are installed.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -19,8 +18,9 @@ from sklearn.metrics import log_loss
 from threadpoolctl import threadpool_limits
 
 from nbsketch.metrics import pinball_loss
+from nbsketch.plots import reliability
 from nbsketch.reproduce._data import MaybePath
-from nbsketch.reproduce._report import Row, Rows, provenance, where
+from nbsketch.reproduce._report import Row, Rows, provenance, timed, where
 from nbsketch.reproduce.experiment import Experiment, Points
 from nbsketch.reproduce.tabular import methods as machines
 from nbsketch.reproduce.tabular import problems, summary
@@ -126,22 +126,15 @@ def _measured(
     method: Method, task: str, train: Table, test: Table, seed: int, budget: float
 ) -> Row:
     with threadpool_limits(limits=1):
-        start = time.process_time()
-        predict = method.fit(task, train.X, train.y, seed, budget)
-        fitted = time.process_time()
-        values = predict(test.X)
-        end = time.process_time()
-    return {
-        **scores_of(task, values, test.y),
-        "fit": fitted - start,
-        "predict": 1e6 * (end - fitted) / len(test.y),
-    }
+        predict, fit = timed(method.fit, task, train.X, train.y, seed, budget)
+        values, seconds = timed(predict, test.X)
+    times = {"fit": fit, "predict": 1e6 * seconds / len(test.y)}
+    return scores_of(task, values, test.y) | times
 
 
 def scores_of(task: str, values: NDArray, y: NDArray) -> Row:
     """Return the error, and what else tells the quality of the predictions."""
-    scores: Row = {"error": None, "log_loss": None, "calibration": None}
-    scores["coverage"] = None
+    scores: Row = dict.fromkeys(("error", "log_loss", "calibration", "coverage"))
     if task == problems.CLASSIFICATION:
         p = np.clip(values, 1e-15, None)
         p = p / p.sum(axis=1, keepdims=True)
@@ -154,7 +147,7 @@ def scores_of(task: str, values: NDArray, y: NDArray) -> Row:
         inside = (values[:, 0] <= y) & (y <= values[:, -1])
         scores["coverage"] = float(inside.mean())
     else:
-        scores["error"] = float(np.sqrt(np.mean((values - y) ** 2)))
+        scores["error"] = float(np.sqrt(np.mean((np.ravel(values) - y) ** 2)))
     return scores
 
 
@@ -164,10 +157,7 @@ def calibration_error(p: NDArray, y: NDArray) -> float:
     The mean distance between confidence and share of right labels, over 15 equal bins
     of the confidence, weighted by their rows.
     """
-    confidence, right = p.max(axis=1), p.argmax(axis=1) == y
-    bins = np.minimum((confidence * _BINS).astype(int), _BINS - 1)
-    gaps = np.bincount(bins, weights=confidence - right, minlength=_BINS)
-    return float(np.abs(gaps).sum() / len(y))
+    return reliability(p.max(axis=1), p.argmax(axis=1) == y, _BINS)[2]
 
 
 def remarks() -> list[str]:

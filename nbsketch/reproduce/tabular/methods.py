@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,8 +24,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import nbsketch
-from nbsketch import estimators
 from nbsketch.conformal import ConformalRegressor
+from nbsketch.reproduce import read_toml
 from nbsketch.reproduce.tabular import problems
 from nbsketch.reproduce.tabular.problems import CLASSIFICATION, QUANTILES, REGRESSION
 from nbsketch.tabular.classifier import TabularKernelClassifier
@@ -43,22 +44,25 @@ Predict = Callable[[Any], NDArray]
 Fit = Callable[..., Predict]
 
 
-def _fitted(task: str, regressor: Any, classifier: Any, X: Any, y: NDArray) -> Predict:
-    """Fit the one of two estimators that a task needs, and return what predicts."""
-    if task == CLASSIFICATION:
-        return classifier.fit(X, y).predict_proba
-    model = regressor.fit(X, y)
-    return lambda X: np.ravel(model.predict(X))
+def estimator(
+    by_task: dict[str, Any], task: str, X: Any, y: NDArray, seed: int
+) -> Predict:
+    """Fit the estimator of a task: its module, class and parameters."""
+    module, name, options = by_task[task]
+    model = getattr(import_module(module), name)(random_state=seed, **options)
+    model.fit(X, y)
+    return model.predict_proba if task == CLASSIFICATION else model.predict
 
 
 def tabular(effort: str, task: str, X: Any, y: NDArray, seed: int) -> Predict:
     """Fit the estimators for tables."""
-    model = TabularKernelRegressor(effort, random_state=seed)
+    if task == CLASSIFICATION:
+        classifier = TabularKernelClassifier(effort, random_state=seed)
+        return classifier.fit(X, y).predict_proba
+    model = TabularKernelRegressor(effort, random_state=seed).fit(X, y)
     if task == QUANTILES:
-        model.fit(X, y)
-        return lambda X: model.predict_quantiles(X, LEVELS)
-    classifier = TabularKernelClassifier(effort, random_state=seed)
-    return _fitted(task, model, classifier, X, y)
+        return partial(model.predict_quantiles, levels=LEVELS)
+    return model.predict
 
 
 def blocks(groups: int | None, task: str, X: NDArray, y: NDArray, seed: int) -> Predict:
@@ -66,27 +70,6 @@ def blocks(groups: int | None, task: str, X: NDArray, y: NDArray, seed: int) -> 
     model = TabularKernelRegressor(EFFORTS[0], cv=5, random_state=seed)
     labels = None if groups is None else X[:, groups]
     return model.fit(X, y, groups=labels).predict
-
-
-def sketched(task: str, X: NDArray, y: NDArray, seed: int) -> Predict:
-    """Fit the sketched machine with defaults; logistic for classes."""
-    if task == QUANTILES:
-        joint = estimators.JointQuantileRegressor(LEVELS, random_state=seed)
-        return joint.fit(X, y).predict
-    model = estimators.SketchedKernelRegressor(random_state=seed)
-    classifier = estimators.SketchedKernelClassifier(loss="logistic", random_state=seed)
-    return _fitted(task, model, classifier, X, y)
-
-
-def exact(task: str, X: NDArray, y: NDArray, seed: int) -> Predict:
-    """Fit exact kernel ridge regression with the median bandwidth."""
-    model = estimators.SketchedKernelRegressor(
-        sketch="identity",
-        bandwidth="median",
-        preprocessing="standard",
-        random_state=seed,
-    )
-    return model.fit(X, y).predict
 
 
 def objective(task: str, y: NDArray) -> list[Objective]:
@@ -205,16 +188,15 @@ def histograms(task: str, X: Any, y: NDArray, seed: int) -> Predict:
         "n_iter_no_change": PATIENCE,
         "random_state": seed,
     }
-    if task == QUANTILES:
-        options["loss"] = "quantile"
-        models = [
-            ensemble.HistGradientBoostingRegressor(quantile=level, **options)
-            for level in LEVELS
-        ]
-        return _joined([model.fit(X, y) for model in models], task)
-    model = ensemble.HistGradientBoostingRegressor(**options)
-    classifier = ensemble.HistGradientBoostingClassifier(**options)
-    return _fitted(task, model, classifier, X, y)
+    if task == CLASSIFICATION:
+        trees = ensemble.HistGradientBoostingClassifier(**options)
+        return trees.fit(X, y).predict_proba
+    goals = [{"loss": "quantile", "quantile": level} for level in LEVELS]
+    models = [
+        ensemble.HistGradientBoostingRegressor(**options, **goal).fit(X, y)
+        for goal in (goals if task == QUANTILES else [{}])
+    ]
+    return _joined(models, task)
 
 
 def catboost(is_stopped: bool, task: str, X: Any, y: NDArray, seed: int) -> Predict:
@@ -308,15 +290,6 @@ class TreeQuantiles(RegressorMixin, BaseEstimator):
         return self.predict_(X)
 
 
-def realmlp(task: str, X: NDArray, y: NDArray, seed: int) -> Predict:
-    """Fit RealMLP with its tuned defaults, on one thread."""
-    import pytabkit
-
-    options = {"device": "cpu", "n_threads": 1, "random_state": seed}
-    model = pytabkit.RealMLP_TD_Regressor(**options)
-    return _fitted(task, model, pytabkit.RealMLP_TD_Classifier(**options), X, y)
-
-
 def xrfm(task: str, X: NDArray, y: NDArray, seed: int) -> Predict:
     """Fit xRFM with its defaults; a fifth of the rows chooses."""
     from xrfm import xRFM
@@ -331,15 +304,6 @@ def xrfm(task: str, X: NDArray, y: NDArray, seed: int) -> Predict:
     return lambda X: np.asarray(model.predict_proba(scaler.transform(X)))
 
 
-def tabpfn(task: str, X: NDArray, y: NDArray, seed: int) -> Predict:
-    """Fit TabPFN, whose weights must be on disk."""
-    import tabpfn as package
-
-    options = {"device": "cpu", "random_state": seed}
-    model = package.TabPFNRegressor(**options)
-    return _fitted(task, model, package.TabPFNClassifier(**options), X, y)
-
-
 class Method(NamedTuple):
     """A method, its package and tasks, the largest n, and whether it takes tables.
 
@@ -348,7 +312,7 @@ class Method(NamedTuple):
 
     of: Fit
     package: str = "nbsketch"
-    tasks: tuple[str, ...] = problems.TASKS
+    tasks: Sequence[str] = problems.TASKS
     takes_tables: bool = True
     most_rows: int = 10**9
 
@@ -372,26 +336,30 @@ OURS = (*(f"tabular, {effort}" for effort in EFFORTS), BLOCKS, SKETCHED, EXACT)
 LIGHTGBM, TUNED, CONFORMAL = "LightGBM", "LightGBM tuned", "LightGBM, CQR"
 CATBOOST, STOPPED = "CatBoost", "CatBoost, stopped"
 HISTOGRAMS, EXTRA_TREES = "HistGradientBoosting", "ExtraTrees"
-GAUSSIAN_PROCESS, REALMLP, XRFM, TABPFN = "exact GP", "RealMLP", "xRFM", "TabPFN"
-_SKLEARN, _MEANS = "scikit-learn", (REGRESSION, CLASSIFICATION)
-# In the order of evaluation. Rows are limited where time or memory grows too fast.
-METHODS = {
-    DEFAULT: Method(partial(tabular, EFFORTS[0])),
-    OURS[1]: Method(partial(tabular, EFFORTS[1]), tasks=_MEANS),
-    SKETCHED: Method(sketched, takes_tables=False),
-    EXACT: Method(exact, "nbsketch", (REGRESSION,), False, 2000),
-    LIGHTGBM: Method(lightgbm_defaults, "lightgbm"),
-    TUNED: Method(lightgbm_tuned, "lightgbm"),
-    CATBOOST: Method(partial(catboost, False), "catboost"),
-    STOPPED: Method(partial(catboost, True), "catboost"),
-    HISTOGRAMS: Method(histograms, _SKLEARN),
-    CONFORMAL: Method(conformalized_trees, "lightgbm", (QUANTILES,)),
-    EXTRA_TREES: Method(extra_trees, _SKLEARN, _MEANS, False),
-    REALMLP: Method(realmlp, "pytabkit", _MEANS, False, 10_000),
-    XRFM: Method(xrfm, "xrfm", _MEANS, False, 5000),
-    TABPFN: Method(tabpfn, "tabpfn", _MEANS, False),
-    GAUSSIAN_PROCESS: Method(gaussian_process, _SKLEARN, (REGRESSION,), False, 2000),
+GAUSSIAN_PROCESS, XRFM = "exact GP", "xRFM"
+_SKLEARN = "scikit-learn"
+_FITS: dict[str, Fit] = {
+    DEFAULT: partial(tabular, EFFORTS[0]),
+    OURS[1]: partial(tabular, EFFORTS[1]),
+    LIGHTGBM: lightgbm_defaults,
+    TUNED: lightgbm_tuned,
+    CATBOOST: partial(catboost, False),
+    STOPPED: partial(catboost, True),
+    HISTOGRAMS: histograms,
+    CONFORMAL: conformalized_trees,
+    EXTRA_TREES: extra_trees,
+    XRFM: xrfm,
+    GAUSSIAN_PROCESS: gaussian_process,
 }
+
+
+def _method(name: str, estimators: Any = None, **fields: Any) -> Method:
+    """Return the method of an entry of ``methods.toml``."""
+    fit = partial(estimator, estimators) if estimators else _FITS[name]
+    return Method(fit, **fields)
+
+
+METHODS = {n: _method(n, **m) for n, m in read_toml("tabular/methods.toml").items()}
 
 
 def methods(task: str) -> dict[str, Method]:

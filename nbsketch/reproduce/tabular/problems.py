@@ -10,6 +10,7 @@ import sklearn.datasets
 from numpy.typing import NDArray
 from sklearn.model_selection import KFold
 
+from nbsketch.reproduce import ENTRIES
 from nbsketch.reproduce._data import MaybePath, load
 
 FRACTIONS = (0.8, 0.2)
@@ -112,24 +113,16 @@ def _read(name: str, data_home: MaybePath) -> tuple[Any, Any]:
     return data.X, y
 
 
-_REGRESSION = (
-    "concrete", "airfoil", "autompg", "yacht", "boston", "diabetes", "powerplant",
-    "california", "scm20d", "rf1", "abalone", "stock", "skillcraft", "sml",
-    "parkinsons", "elevators", "pol", "keggdirected",
-)  # fmt: skip
-_CLASSIFICATION = (
-    "german", "horse-colic", "ionosphere", "breast-cancer", "wine", "iris", "digits",
-    "phoneme", "adult",
-)  # fmt: skip
+_SETS = ENTRIES["tabular"]["sets"]
 _DEPENDENT = (
     Problem("sml", REGRESSION, time_block, "time blocks"),
     Problem("parkinsons", REGRESSION, patients, "new patients", _PATIENT),
 )
 PROBLEMS = (
-    *(Problem(name, REGRESSION) for name in _REGRESSION),
+    *(Problem(name, REGRESSION) for name in _SETS[REGRESSION]),
     *_DEPENDENT,
-    *(Problem(name, CLASSIFICATION) for name in _CLASSIFICATION),
-    *(Problem(name, QUANTILES) for name in _REGRESSION),
+    *(Problem(name, CLASSIFICATION) for name in _SETS[CLASSIFICATION]),
+    *(Problem(name, QUANTILES) for name in _SETS[REGRESSION]),
 )
 
 

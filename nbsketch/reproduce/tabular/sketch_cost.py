@@ -8,31 +8,30 @@ penalty; sub-sampling is also measured at one and a half times that size.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import gmean
 from sklearn import metrics
 from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
-from nbsketch import estimators, sketches
-from nbsketch.datasets import Dataset, make_friedman_outliers
+from nbsketch import estimators
+from nbsketch.datasets import make_friedman_outliers
 from nbsketch.metrics import pinball_loss
-from nbsketch.reproduce import _report
-from nbsketch.reproduce._data import MaybePath, load
-from nbsketch.reproduce._report import Row, Rows, geometric, summarized, timed
+from nbsketch.reproduce import ENTRIES, _report
+from nbsketch.reproduce._data import MaybePath, load, sketch_of
+from nbsketch.reproduce._report import Row, Rows, summarized, timed
 from nbsketch.reproduce.experiment import Experiment, Points
-from nbsketch.reproduce.tabular.problems import FRACTIONS
+from nbsketch.reproduce.tabular.problems import Table, random_rows
 
 REFERENCE, LARGER, MEAN = "sub-sampling", "sub-sampling, 1.5 s", "geometric mean"
+SKETCHES = ENTRIES["sketch-cost"]["sketches"]
 LEVELS = (0.1, 0.5, 0.9)
 SYNTHETIC = "friedman"
 SYNTHETIC_ROWS = 12_500
 _WARM_UP_ROWS, _REPEATS = 200, 3
-# A recipe by the size s and the number of rows n.
-Recipe = Callable[[int, int], sketches.SketchRecipe]
 
 
 class Problem(NamedTuple):
@@ -49,76 +48,59 @@ def quantile_error(y: NDArray, predicted: NDArray) -> float:
     return pinball_loss(y, predicted, LEVELS) / len(LEVELS)
 
 
-_SQUARE = estimators.SketchedKernelRegressor()
-_HUBER = estimators.SketchedKernelRegressor(loss="huber", tol=1e-4)
-_QUANTILES = estimators.JointQuantileRegressor(LEVELS, tol=1e-4)
-_LOGISTIC = estimators.SketchedKernelClassifier(loss="logistic", tol=1e-4)
+_MODELS = {
+    "square": estimators.SketchedKernelRegressor(),
+    "huber": estimators.SketchedKernelRegressor(loss="huber", tol=1e-4),
+    "quantiles": estimators.JointQuantileRegressor(LEVELS, tol=1e-4),
+    "logistic": estimators.SketchedKernelClassifier(loss="logistic", tol=1e-4),
+}
 _ERRORS: dict[str, Callable[[NDArray, NDArray], float]] = {
     "square": metrics.root_mean_squared_error,
     "huber": metrics.mean_absolute_error,
     "quantiles": quantile_error,
     "logistic": metrics.zero_one_loss,
 }
-PROBLEMS = (
-    Problem("california", "square", _SQUARE, 1000),
-    Problem("powerplant", "square", _SQUARE, 1000),
-    Problem(SYNTHETIC, "square", _SQUARE, 1000),
-    Problem("concrete", "huber", _HUBER, 412),
-    Problem("airfoil", "huber", _HUBER, 500),
-    Problem(SYNTHETIC, "huber", _HUBER, 500),
-    Problem("airfoil", "quantiles", _QUANTILES, 300),
-    Problem("concrete", "quantiles", _QUANTILES, 206),
-    Problem("california", "logistic", _LOGISTIC, 500),
-)
+PROBLEMS = [
+    Problem(name, loss, _MODELS[loss], size)
+    for name, loss, size in ENTRIES["sketch-cost"]["problems"]
+]
 QUICK_PROBLEMS = (PROBLEMS[4], PROBLEMS[6])
-RECIPES: dict[str, Recipe] = {
-    REFERENCE: lambda s, n: sketches.SubsamplingSketch(s),
-    LARGER: lambda s, n: sketches.SubsamplingSketch(min(n, 3 * s // 2)),
-    "leverage": lambda s, n: sketches.LeverageSketch(s),
-    "accumulation, m = 2": lambda s, n: sketches.AccumulationSketch(s, m=2),
-    "p-SR, 2/n": lambda s, n: sketches.PSparsifiedSketch(s, min(1.0, 2 / n)),
-    "p-SR, 5/n": lambda s, n: sketches.PSparsifiedSketch(s, min(1.0, 5 / n)),
-    "p-SR, 10/n": lambda s, n: sketches.PSparsifiedSketch(s, min(1.0, 10 / n)),
-    "p-SR, 20/n": lambda s, n: sketches.PSparsifiedSketch(s, min(1.0, 20 / n)),
-}
 
 
 def points(replicates: int, quick: bool, data_home: MaybePath = None) -> Points:
     """Yield problem, its data and a random split; of two small problems if quick."""
     for problem in QUICK_PROBLEMS if quick else PROBLEMS:
-        data = table_of(problem, data_home)
+        table = table_of(problem, data_home)
         for split in range(replicates):
-            yield problem, data, split
+            yield problem, table, split
 
 
-def table_of(problem: Problem, data_home: MaybePath) -> Dataset:
+def table_of(problem: Problem, data_home: MaybePath) -> Table:
     """Return the rows and targets of a problem."""
     if problem.set == SYNTHETIC:
         X, y = make_friedman_outliers(SYNTHETIC_ROWS, random_state=0)
-        names = tuple(f"x{k}" for k in range(X.shape[1]))
-        data = Dataset(SYNTHETIC, X, y, names, ("y",))
     else:
         data = load(problem.set, data_home)
-    if problem.loss == "logistic":
-        data = replace(data, y=data.y > np.median(data.y))
-    return data
+        X, y = data.X, data.y
+    return Table(X, y > np.median(y) if problem.loss == "logistic" else y)
 
 
-def measure(problem: Problem, data: Dataset, split: int) -> Iterator[Row]:
+def measure(problem: Problem, table: Table, split: int) -> Iterator[Row]:
     """Yield error and times of every sketch; few rows are fitted first, to compile."""
     if split == 0:
-        start = replace(data, X=data.X[:_WARM_UP_ROWS], y=data.y[:_WARM_UP_ROWS])
+        start = table.rows(np.arange(_WARM_UP_ROWS))
         list(evaluate(problem._replace(size=20), start, 0))
-    yield from evaluate(problem, data, split)
+    yield from evaluate(problem, table, split)
 
 
-def evaluate(problem: Problem, data: Dataset, seed: int) -> Iterator[Row]:
+def evaluate(problem: Problem, table: Table, seed: int) -> Iterator[Row]:
     """Fit four fifths of the rows with every sketch; yield error and times."""
-    (X, y), (X_test, y_test) = data.random_split(seed, FRACTIONS)
-    for name, recipe in RECIPES.items():
-        model = clone(problem.model).set_params(
-            sketch=recipe(problem.size, len(y)), random_state=seed
-        )
+    (X, y), (X_test, y_test) = (table.rows(i) for i in random_rows(table, seed))
+    n, s = len(y), problem.size
+    for name in SKETCHES:
+        larger = sketch_of(REFERENCE, min(n, 3 * s // 2))
+        sketch = larger if name == LARGER else sketch_of(name, s, n)
+        model = clone(problem.model).set_params(sketch=sketch, random_state=seed)
         with threadpool_limits(limits=1):
             _, seconds = timed(model.fit, X, y)
         predictions = [timed(model.predict, X_test) for _ in range(_REPEATS)]
@@ -146,9 +128,9 @@ def summarize(rows: Rows) -> list[Row]:
         pair = measured[*place, row["sketch"]], measured[*place, REFERENCE]
         for name in ("error", "fit", "predict"):
             values, base = (_report.column(group, name) for group in pair)
-            row[f"{name}_ratio"] = geometric(values / base)
+            row[f"{name}_ratio"] = float(gmean(values / base))
     ratios = [name for name in table[0] if name.endswith("_ratio")]
-    means = summarized(table, ["sketch"], dict.fromkeys(ratios, geometric))
+    means = summarized(table, ["sketch"], dict.fromkeys(ratios, gmean))
     empty = dict.fromkeys(table[0]) | {"set": MEAN}
     return table + [empty | mean for mean in means]
 

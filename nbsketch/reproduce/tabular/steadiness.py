@@ -15,14 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch.estimators.regressor import SketchedKernelRegressor
-from nbsketch.reproduce._data import MaybePath, load
-from nbsketch.reproduce._report import Row, Rows, timed
+from nbsketch.reproduce import ENTRIES
+from nbsketch.reproduce._data import MaybePath, Split, load
+from nbsketch.reproduce._report import Row, Rows
 from nbsketch.reproduce.experiment import Experiment, Points
 
-SETS = (
-    "yacht", "boston", "stock", "concrete", "airfoil", "powerplant", "california",
-    "elevators", "pol", "parkinsons",
-)  # fmt: skip
+SETS = ENTRIES["steadiness"]["sets"]
 # Random states: of large sets, and of what differs by rounding alone, fewer.
 REPLICATES, FEWER, FEWEST, LARGE = 10, 5, 3, 3000
 QUICK_ROWS = 600
@@ -58,16 +56,6 @@ FUNCTIONS = {
 }
 
 
-class Problem(NamedTuple):
-    """Training rows and targets, test rows, and what is to be predicted there."""
-
-    X: NDArray
-    y: NDArray
-    X_test: NDArray
-    y_test: NDArray
-    loss: str = "square"
-
-
 def points(
     replicates: int,
     quick: bool,
@@ -81,9 +69,9 @@ def points(
     """
     every = tuple(FUNCTIONS) if quick else (*FUNCTIONS, *SETS)
     for name in sets or every:
-        problem = problem_of(name, data_home, QUICK_ROWS if quick else None)
-        if problem is not None:
-            yield name, problem, replicates
+        split = split_of(name, data_home, QUICK_ROWS if quick else None)
+        if split is not None:
+            yield name, split, replicates
 
 
 def worst_first(rows: Rows) -> list[Row]:
@@ -93,7 +81,7 @@ def worst_first(rows: Rows) -> list[Row]:
     return sorted(rows, key=lambda row: (-worst[row["set"]], row["set"]))
 
 
-def problem_of(name: str, data_home: MaybePath, most: int | None) -> Problem | None:
+def split_of(name: str, data_home: MaybePath, most: int | None) -> Split | None:
     """Return a set, of `most` training rows if given; None if it is not available."""
     if name in FUNCTIONS:
         return made(FUNCTIONS[name], most)
@@ -105,10 +93,10 @@ def problem_of(name: str, data_home: MaybePath, most: int | None) -> Problem | N
     order = np.random.default_rng(0).permutation(len(y))
     train, test = np.split(order, [round(0.8 * len(y))])
     train, test = train[: most or _ROWS], test[:_TEST_ROWS]
-    return Problem(X[train], y[train], X[test], y[test])
+    return Split(X[train], y[train], X[test], y[test])
 
 
-def made(function: Function, most: int | None) -> Problem:
+def made(function: Function, most: int | None) -> Split:
     """Return the rows of a synthetic set."""
     rng, n = np.random.default_rng(0), most or function.rows
     X, X_test = (rng.normal(size=(m, function.features)) for m in (n, _TEST_ROWS))
@@ -117,30 +105,33 @@ def made(function: Function, most: int | None) -> Problem:
     if far:
         X[:far] = rng.normal(6, 0.5, size=X[:far].shape)
         y[:far] += 10
-    loss = "huber" if far else "square"
-    return Problem(X, y, X_test, function.of(X_test), loss)
+    return Split(X, y, X_test, function.of(X_test))
 
 
 def measure(
-    name: str, problem: Problem, replicates: int, measured: Rows = ()
+    name: str, split: Split, replicates: int, measured: Rows = ()
 ) -> Iterator[Row]:
     """Yield a row for each type of the rows: one type if BLAS kernels are named."""
     kernels = os.environ.get("OPENBLAS_CORETYPE", "")
+    is_outlying = name in FUNCTIONS and FUNCTIONS[name].outlying
+    loss = "huber" if is_outlying else "square"
     for kind in TYPES[:1] if kernels else TYPES:
-        usual = FEWER if len(problem.y) >= LARGE else REPLICATES
+        usual = FEWER if len(split.Y_train) >= LARGE else REPLICATES
         count = replicates or (FEWEST if kernels or kind is np.float32 else usual)
         label = ", ".join(filter(None, [np.dtype(kind).name, kernels]))
-        yield {"set": name, "type": label} | spread_of(problem, kind, count)
+        X, X_test = split.X_train.astype(kind), split.X_test.astype(kind)
+        typed = split._replace(X_train=X, X_test=X_test)
+        yield {"set": name, "type": label} | spread_of(typed, loss, count)
 
 
-def spread_of(problem: Problem, kind: type, count: int) -> Row:
-    """Return median and spread of the errors of a type of rows over random states."""
-    pairs = [fitted(problem, kind, seed) for seed in range(count)]
+def spread_of(split: Split, loss: str, count: int) -> Row:
+    """Return median and spread of the errors of a loss over random states."""
+    pairs = [fitted(split, loss, seed) for seed in range(count)]
     errors, seconds = np.transpose(pairs)
     median = float(np.median(errors))
     return {
-        "rows": len(problem.y),
-        "features": problem.X.shape[1],
+        "rows": len(split.Y_train),
+        "features": split.X_train.shape[1],
         "seeds": count,
         "error": median,
         "worst": float(errors.max()) / median,
@@ -148,12 +139,12 @@ def spread_of(problem: Problem, kind: type, count: int) -> Row:
     }
 
 
-def fitted(problem: Problem, kind: type, seed: int) -> tuple[float, float]:
+def fitted(split: Split, loss: str, seed: int) -> tuple[float, float]:
     """Return the error and the processor seconds of a fit."""
-    model = SketchedKernelRegressor(loss=problem.loss, random_state=seed)
-    model, seconds = timed(model.fit, problem.X.astype(kind), problem.y)
-    residual = model.predict(problem.X_test.astype(kind)) - problem.y_test
-    return float(np.sqrt(np.mean(residual**2)) / problem.y.std()), seconds
+    model = SketchedKernelRegressor(loss=loss, random_state=seed)
+    predicted, seconds = split.fit(model)
+    error = np.sqrt(np.mean((predicted - split.Y_test) ** 2))
+    return float(error / split.Y_train.std()), seconds
 
 
 run = Experiment("steadiness", points, measure, worst_first, key=("set", "type"))

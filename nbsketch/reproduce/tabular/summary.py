@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.stats import rankdata, sem, studentized_range
+from scipy.stats import gmean, rankdata, sem, studentized_range
 
 from nbsketch.plots import axes_or_new
-from nbsketch.reproduce import _report
+from nbsketch.reproduce import ENTRIES, _report
 from nbsketch.reproduce._figures import Panel, curves_of, style_of
-from nbsketch.reproduce._report import Row, Rows, column, geometric, groups, where
+from nbsketch.reproduce._report import Row, Rows, column, groups, where
 from nbsketch.reproduce.tabular import problems
 from nbsketch.reproduce.tabular.methods import DEFAULT, HISTOGRAMS, LIGHTGBM, OURS
-from nbsketch.reproduce.tabular.problems import CLASSIFICATION, QUANTILES, REGRESSION
+from nbsketch.reproduce.tabular.problems import CLASSIFICATION, QUANTILES
 
 # Smaller ratios, of sets without noise, would leave no room for the others in a figure.
 _LEAST_DRAWN = 0.1
@@ -149,12 +149,7 @@ def panels(rows: Rows) -> list[Panel]:
     """Return dots of error ratios (at least .1) and of the times of regression."""
     table = summarize(rows)
     result = []
-    for task, name, title in (
-        (REGRESSION, "ratio", "Test error over LightGBM's"),
-        (REGRESSION, "times", "Fit time over LightGBM's"),
-        (CLASSIFICATION, "log_loss_ratio", "Log loss over LightGBM's"),
-        (QUANTILES, "ratio", "Pinball loss over LightGBM's"),
-    ):
+    for title, (task, name) in ENTRIES["tabular"]["panels"].items():
         kept = [row for row in where(table, task=task) if row[name] is not None]
         sets = tuple(dict.fromkeys(row["set"] for row in kept))
         dots = [
@@ -168,28 +163,12 @@ def panels(rows: Rows) -> list[Panel]:
     return result
 
 
-# Tables of the documentation by name: task and column; methods are the columns.
-_PAGES = {
-    "errors": (REGRESSION, "ratio"),
-    "times": (REGRESSION, "times"),
-    "predictions": (REGRESSION, "slower"),
-    "rmse": (REGRESSION, "error"),
-    "labels": (CLASSIFICATION, "ratio"),
-    "log-loss": (CLASSIFICATION, "log_loss_ratio"),
-    "calibration": (CLASSIFICATION, "calibration"),
-    "label-times": (CLASSIFICATION, "times"),
-    "pinball": (QUANTILES, "ratio"),
-    "quantile-times": (QUANTILES, "times"),
-    "coverage": (QUANTILES, "coverage"),
-}
-
-
 def page_tables(rows: Rows) -> dict[str, list[Row]]:
     """Return tables of text by name."""
     table = summarize(rows)
     pages = {
         key: _wide(where(table, task=task), name)
-        for key, (task, name) in _PAGES.items()
+        for key, (task, name) in ENTRIES["tabular"]["pages"].items()
     }
     return pages | {
         "pairs": against_others(table),
@@ -276,18 +255,18 @@ def _pair(ours: Rows, theirs: Rows, name: str) -> Row:
     """Return statistics of the ratios of errors and times on the same sets."""
     ratios = column(ours, name) / column(theirs, name)
     is_noisy = np.array([row["set"] not in NOISE_FREE for row in ours])
-    mean, n = geometric(ratios), len(ratios)
+    mean, n = gmean(ratios), len(ratios)
     error = f" ± {mean * sem(np.log(ratios)):.2f}" if n > 1 else ""
     return {
         "sets": n,
         "mean ratio": f"{mean:.2f}{error}",
-        "noisy sets": f"{geometric(ratios[is_noisy]):.2f}" if is_noisy.any() else "",
+        "noisy sets": f"{gmean(ratios[is_noisy]):.2f}" if is_noisy.any() else "",
         "median": f"{np.median(ratios):.2f}",
         "lower": int((ratios < 1).sum()),
         "higher": int((ratios > 1).sum()),
         "least ratio": f"{ratios.min():.2f}",
         "largest ratio": f"{ratios.max():.2f}",
-        "fit time": f"{geometric(column(ours, 'fit') / column(theirs, 'fit')):.2f}",
+        "fit time": f"{gmean(column(ours, 'fit') / column(theirs, 'fit')):.2f}",
     }
 
 

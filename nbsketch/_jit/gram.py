@@ -17,7 +17,7 @@ from numba import prange, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from nbsketch._jit.compiler import compiled
+from nbsketch._jit.compiler import compiled, tiled
 
 SQUARED, ABSOLUTE, PRODUCT, MINIMUM, TANIMOTO = range(5)
 EXPONENTIAL, MATERN_12, MATERN_32, MATERN_52, POWER, COMPLEMENT = range(6)
@@ -349,9 +349,9 @@ def _fold_tile(X, kernel, landmarks, weights, out, width, triangle, tile):
                 _add(values[z], row, out[rows[z], start:stop])
 
 
-@compiled()
-def fold_serial(X, kernel, landmarks, weights, out, width, triangle, first, last):
-    """Fill the columns of tiles `first` to `last` - 1 of `out`, on this thread.
+@tiled()
+def fold(X, kernel, landmarks, weights, out, width, triangle, first, last):
+    """Fill the columns of tiles `first` to `last` - 1 of `out`.
 
     `kernel` is (metric, profile, degree, expanded, numbers, scale, shift), `landmarks`
     (packed, norms) and `weights` (pointers, rows, values): W by columns. `numbers` are
@@ -359,15 +359,8 @@ def fold_serial(X, kernel, landmarks, weights, out, width, triangle, first, last
     landmarks, to which rows are converted tile by tile.
     `triangle`: leave landmarks out whose index exceeds those of all rows of the tile.
     """
-    for tile in range(first, last):
-        _fold_tile(X, kernel, landmarks, weights, out, width, triangle, tile)
-
-
-@compiled(parallel=True)
-def fold_parallel(X, kernel, landmarks, weights, out, width, triangle, first, last):
-    """Do what `fold_serial` does, on numba's threads and to the same bits."""
     for tile in prange(first, last):
-        fold_serial(X, kernel, landmarks, weights, out, width, triangle, tile, tile + 1)
+        _fold_tile(X, kernel, landmarks, weights, out, width, triangle, tile)
 
 
 @compiled()
@@ -391,19 +384,12 @@ def _finish_tile(values, kernel, weights, out, start, tile):
             out[r, start + i] += total[i - first]
 
 
-@compiled()
-def finish_serial(values, kernel, weights, out, start, first, last):
+@tiled()
+def finish(values, kernel, weights, out, start, first, last):
     """Turn sums (n, m) into kernel values, in place, and add products to `out`.
 
     `kernel` is (profile, degree, numbers), `weights` the arrays of a CSR matrix W of
     shape (s, m), where s may be 0: W values^T goes to the columns from `start` on.
     """
-    for tile in range(first, last):
-        _finish_tile(values, kernel, weights, out, start, tile)
-
-
-@compiled(parallel=True)
-def finish_parallel(values, kernel, weights, out, start, first, last):
-    """Do what `finish_serial` does, on numba's threads and to the same bits."""
     for tile in prange(first, last):
         _finish_tile(values, kernel, weights, out, start, tile)

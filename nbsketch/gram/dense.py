@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from nbsketch._jit.gram import GROUP, PRODUCT, fold_parallel, fold_serial, lanes
+from nbsketch._jit.gram import GROUP, PRODUCT, fold, lanes
 from nbsketch._jit.threads import run_tiles
 from nbsketch.gram.form import METRICS, PROFILES, CompiledForm, numbers
 
@@ -122,7 +122,7 @@ def fold_dense(
     width = _tile_width(n, q, packed.rows[0].itemsize)
     seconds = width * m * (_SECONDS_PER_VALUE + q * _SECONDS_PER_FEATURE)
     args = (X, *packed, entries, out, width, False)
-    run_tiles(fold_serial, fold_parallel, -(-n // width), seconds, *args)
+    run_tiles(fold, -(-n // width), seconds, *args)
 
 
 def fill_values(
@@ -147,7 +147,7 @@ def upper_triangle(form: CompiledForm, X: NDArray) -> NDArray[np.float64]:
     width = min(_tile_width(n, q), _LANES * -(-n // (_LANES * _STEPS)))
     seconds = width * n / 2 * (_SECONDS_PER_VALUE + q * _SECONDS_PER_FEATURE)
     args = (X, *pack_landmarks(form, X), entries, out, width, True)
-    run_tiles(fold_serial, fold_parallel, -(-n // width), seconds, *args)
+    run_tiles(fold, -(-n // width), seconds, *args)
     return out
 
 

@@ -11,7 +11,6 @@ that can come from a user or a file has one checked way in:
 =============================  =========================  ==============================
 Function                       Index                      Checked by
 =============================  =========================  ==============================
-csr.mark_columns               columns of a sketch        `Sketch`
 sparse.fill_norms, fill        pointers and features of   `_validation.as_csr`, which
                                rows and of landmarks      `check_rows` and `Gram` use
 gram.fold, gram.finish         pointers and rows of the   `Sketch` for its weights,

@@ -80,6 +80,14 @@ def _fma(builder, kind, name, *args):
     )
 
 
+def _broadcast(builder, value, lanes):
+    """Return a vector with the value in every lane."""
+    undefined = ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined)
+    zeros = ir.Constant(ir.VectorType(ir.IntType(32), lanes), None)
+    single = builder.insert_element(undefined, value, ir.Constant(ir.IntType(32), 0))
+    return builder.shuffle_vector(single, undefined, zeros)
+
+
 @intrinsic
 def _exp2_minus(typingctx, x):
     """Return 2^-x for x >= 0, at least the smallest normal number; NaN stays NaN."""
@@ -128,13 +136,11 @@ class _Block:
 
     def _array(self, context, kind, value):
         array = context.make_array(kind)(context, self.builder, value)
-        address = self.builder.ptrtoint(array.data, ir.IntType(64))
-        return address, cgutils.unpack_tuple(self.builder, array.shape)
+        return array.data, cgutils.unpack_tuple(self.builder, array.shape)
 
     def _at(self, base, offset, kind):
-        size = ir.Constant(ir.IntType(64), self.size)
-        address = self.builder.add(base, self.builder.mul(offset, size))
-        return self.builder.inttoptr(address, kind.as_pointer())
+        address = self.builder.gep(base, [offset])
+        return self.builder.bitcast(address, kind.as_pointer())
 
     def _index(self, k, stride, offset):
         b, constant = self.builder, ir.Constant(ir.IntType(64), offset)
@@ -155,10 +161,7 @@ class _Block:
         group = ir.Constant(ir.IntType(64), GROUP)
         row = b.add(b.mul(self.group, self.n_features), k)
         one = b.load(self._at(self.packed, self._index(row, group, j), real))
-        undefined = ir.Constant(self.vector, ir.Undefined)
-        lanes_zero = ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), None)
-        single = b.insert_element(undefined, one, ir.Constant(ir.IntType(32), 0))
-        return b.shuffle_vector(single, undefined, lanes_zero)
+        return _broadcast(b, one, self.lanes)
 
     def step(self, metric, x, y, total):
         """Return total + metric(x, y), or total * min(x, y)."""

@@ -21,6 +21,7 @@ from nbsketch._jit.gram import (
     TANIMOTO,
     VECTOR,
     _apply_profile,
+    _broadcast,
     _expand,
     _float_type,
     _fma,
@@ -96,10 +97,7 @@ class _Products:
         """Return element j of v in every lane."""
         b = self.builder
         one = b.load(b.gep(self.V, [_plus(b, self.v, j)]))
-        undefined = ir.Constant(ir.VectorType(ir.DoubleType(), LANES), ir.Undefined)
-        zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), None)
-        single = b.insert_element(undefined, one, ir.Constant(ir.IntType(32), 0))
-        return b.shuffle_vector(single, undefined, zeros)
+        return _broadcast(b, one, LANES)
 
     def emit(self):
         """Emit the loads, the fused sums, unrolled, and the stores."""

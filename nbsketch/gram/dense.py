@@ -105,13 +105,9 @@ def entries_of(weights: Any) -> Entries:
         rows = np.tile(np.arange(s), m)
         values = np.asarray(weights, dtype=np.float64).ravel(order="F")
         return s * np.arange(m + 1), rows, values
-    columns = sp.csc_array(weights)
-    types: tuple[Any, ...] = (np.int64, np.int64, np.float64)
-    arrays = (columns.indptr, columns.indices, columns.data)
-    pointers, rows, values = (
-        a.astype(t, copy=False) for a, t in zip(arrays, types, strict=True)
-    )
-    return pointers, rows, values
+    columns = sp.csc_array(weights, dtype=np.float64)
+    pointers = columns.indptr.astype(np.int64, copy=False)
+    return pointers, columns.indices.astype(np.int64, copy=False), columns.data
 
 
 def fold_dense(

@@ -216,12 +216,6 @@ def test_uniform_numbers_are_never_zero():
     assert scipy.stats.kstest(numbers, "uniform").pvalue > P_VALUE
 
 
-def test_marks():
-    marked = np.zeros(6, dtype=np.uint8)
-    csr.mark_columns(np.array([4, 1, 4], dtype=np.int32), marked)
-    assert_array_equal(marked, [0, 1, 0, 0, 1, 0])
-
-
 def test_rows_of_a_dense_matrix_do_not_depend_on_slices_and_strides():
     expected = np.empty((3, 40))
     fill_dense(np.uint64(5), GAUSSIAN, 0.5, expected, 0, 3)

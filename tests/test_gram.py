@@ -346,9 +346,9 @@ def test_bits_do_not_depend_on_the_number_of_threads(kernel, recipe, dtype):
     assert_array_equal(*products)
 
 
-def run_all(chosen, serial, parallel, n_tiles, seconds, *args):
+def run_all(chosen, kernel, n_tiles, seconds, *args):
     """Replace run_tiles: run every tile at once by the chosen twin."""
-    {"serial": serial, "parallel": parallel}[chosen](*args, 0, n_tiles)
+    getattr(kernel, chosen)(*args, 0, n_tiles)
 
 
 @pytest.mark.parametrize("kernel", COMPILED[:1] + COMPILED[2:], ids=repr)

@@ -230,9 +230,9 @@ def test_weights_may_be_dense_or_sparse(kernel, n, rng, monkeypatch, dtype, tol)
                 assert_close(product, desired, 1e-5 if narrow else tol)
 
 
-def run_all(chosen, serial, parallel, n_tiles, seconds, *args):
+def run_all(chosen, kernel, n_tiles, seconds, *args):
     """Replace run_tiles: run every tile at once by the chosen twin."""
-    {"serial": serial, "parallel": parallel}[chosen](*args, 0, n_tiles)
+    getattr(kernel, chosen)(*args, 0, n_tiles)
 
 
 @EACH

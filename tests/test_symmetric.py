@@ -191,6 +191,6 @@ def test_arguments_are_checked(rng):
 
 
 def test_code_on_disk_expires_with_the_file_of_the_tiles():
-    index = jit_symmetric.multiply_parallel._cache._cache_file
+    index = jit_symmetric.multiply.parallel._cache._cache_file
     stat = os.stat(jit_gram.__file__)
     assert (stat.st_mtime, stat.st_size) in index._source_stamp[1]

@@ -89,7 +89,7 @@ class Twins:
             raise KeyboardInterrupt
 
     def run(self, n_tiles, seconds):
-        threads.run_tiles(self.serial, self.parallel, n_tiles, seconds)
+        threads.run_tiles(self, n_tiles, seconds)
         return self.calls
 
 
@@ -301,10 +301,10 @@ notes, handler = [], logging.Handler(logging.INFO)
 handler.emit = lambda record: notes.append(record.getMessage())
 logging.getLogger("nbsketch").addHandler(handler)
 logging.getLogger("nbsketch").setLevel(logging.INFO)
-from nbsketch._jit.gram import fold_serial
+from nbsketch._jit.gram import fold
 K = GaussianKernel(1.0)(np.zeros((1, 1)), np.ones((1, 1)))
 assert abs(K[0, 0] - np.exp(-0.5)) < 1e-15
-print(sum(fold_serial.stats.cache_hits.values()), len(notes))
+print(sum(fold.serial.stats.cache_hits.values()), len(notes))
 assert all("nbsketch warmup" in note for note in notes)
 """
 
@@ -344,7 +344,7 @@ def test_without_a_place_for_the_cache(run_python, tmp_path):
     (package / "_jit" / "__pycache__").write_text("")
     (tmp_path / "home").write_text("")
     printed = run_python(
-        EVALUATE + "print(fold_serial._cache.__class__.__name__)",
+        EVALUATE + "print(fold.serial._cache.__class__.__name__)",
         root=tmp_path,
         NUMBA_CACHE_DIR=None,
         HOME=str(tmp_path / "home"),

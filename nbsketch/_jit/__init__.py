@@ -11,10 +11,9 @@ that can come from a user or a file has one checked way in:
 =============================  =========================  ==============================
 Function                       Index                      Checked by
 =============================  =========================  ==============================
-csr.mark_columns               columns of a sketch        `Sketch`
-sparse.fill_norms, fill_*      pointers and features of   `_validation.as_csr`, which
+sparse.fill_norms, fill        pointers and features of   `_validation.as_csr`, which
                                rows and of landmarks      `check_rows` and `Gram` use
-gram.fold_*, gram.finish_*     pointers and rows of the   `Sketch` for its weights,
+gram.fold, gram.finish         pointers and rows of the   `Sketch` for its weights,
                                weights                    ``Gram @ B`` for a sparse B
 transforms.add_hadamard        rows of the transform      `TransformSketch`
 decoding.keep_best_*           none: positions of tiles   `TrainingOutputs.check` for

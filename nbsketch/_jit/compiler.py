@@ -3,7 +3,8 @@
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import FunctionType
+from typing import Any, NamedTuple
 
 from numba import njit
 from numba.core import event
@@ -70,6 +71,26 @@ def compiled(
             return njit(**options)(function)
         _stamp(dispatcher, sources)
         return dispatcher
+
+    return decorate
+
+
+class Tiled(NamedTuple):
+    """A loop over tiles, compiled for one thread and for all, to the same bits."""
+
+    serial: Callable
+    parallel: Callable
+
+
+def tiled(*, sources: tuple[str, ...] = ()) -> Callable[[Any], Tiled]:
+    """Compile a function with a loop of `prange` twice: see `Tiled` and `compiled`."""
+
+    def decorate(function: Any) -> Tiled:
+        twin = FunctionType(function.__code__, function.__globals__)
+        twin.__module__ = function.__module__
+        twin.__qualname__ = f"{function.__qualname__}_parallel"  # of its file on disk
+        serial = compiled(sources=sources)(function)
+        return Tiled(serial, compiled(parallel=True, sources=sources)(twin))
 
     return decorate
 

@@ -145,13 +145,6 @@ def fill_distinct(seed, n_values, taken, out):
 
 
 @compiled()
-def mark_columns(columns, marked):
-    """Set `marked` to one at every column that occurs."""
-    for entry in range(columns.size):
-        marked[columns[entry]] = 1
-
-
-@compiled()
 def draw_rows(seed, first, n_rows, cumulative, guide, out):
     """Fill `out` with the random rows number `first`, `first + 1`, ... of a stream.
 

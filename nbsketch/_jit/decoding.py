@@ -20,17 +20,11 @@ def _keep_row(products: Any, penalty: Any, first: Any, scores: Any, index: Any) 
 
 
 @compiled()
-def _keep_tile(products, penalty, first, scores, index, width, tile):
-    for i in range(tile * width, min((tile + 1) * width, products.shape[0])):
-        _keep_row(products[i], penalty, first, scores[i], index[i])
-
-
-@compiled()
 def insert_best(products, penalty, first, scores, index, width, start, stop):
     """Update the best of the rows in tiles `start` to `stop` - 1, on this thread.
 
     `products` (n, c) are those of the candidates `first` to `first` + c - 1, `penalty`
     (c,) is what each of them loses, `scores` and `index` (n, k) descend in each row.
     """
-    for tile in range(start, stop):
-        _keep_tile(products, penalty, first, scores, index, width, tile)
+    for i in range(start * width, min(stop * width, products.shape[0])):
+        _keep_row(products[i], penalty, first, scores[i], index[i])

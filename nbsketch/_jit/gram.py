@@ -17,7 +17,7 @@ from numba import prange, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from nbsketch._jit.compiler import compiled
+from nbsketch._jit.compiler import compiled, tiled
 
 SQUARED, ABSOLUTE, PRODUCT, MINIMUM, TANIMOTO = range(5)
 EXPONENTIAL, MATERN_12, MATERN_32, MATERN_52, POWER, COMPLEMENT = range(6)
@@ -80,6 +80,14 @@ def _fma(builder, kind, name, *args):
     )
 
 
+def _broadcast(builder, value, lanes):
+    """Return a vector with the value in every lane."""
+    undefined = ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined)
+    zeros = ir.Constant(ir.VectorType(ir.IntType(32), lanes), None)
+    single = builder.insert_element(undefined, value, ir.Constant(ir.IntType(32), 0))
+    return builder.shuffle_vector(single, undefined, zeros)
+
+
 @intrinsic
 def _exp2_minus(typingctx, x):
     """Return 2^-x for x >= 0, at least the smallest normal number; NaN stays NaN."""
@@ -128,13 +136,11 @@ class _Block:
 
     def _array(self, context, kind, value):
         array = context.make_array(kind)(context, self.builder, value)
-        address = self.builder.ptrtoint(array.data, ir.IntType(64))
-        return address, cgutils.unpack_tuple(self.builder, array.shape)
+        return array.data, cgutils.unpack_tuple(self.builder, array.shape)
 
     def _at(self, base, offset, kind):
-        size = ir.Constant(ir.IntType(64), self.size)
-        address = self.builder.add(base, self.builder.mul(offset, size))
-        return self.builder.inttoptr(address, kind.as_pointer())
+        address = self.builder.gep(base, [offset])
+        return self.builder.bitcast(address, kind.as_pointer())
 
     def _index(self, k, stride, offset):
         b, constant = self.builder, ir.Constant(ir.IntType(64), offset)
@@ -155,10 +161,7 @@ class _Block:
         group = ir.Constant(ir.IntType(64), GROUP)
         row = b.add(b.mul(self.group, self.n_features), k)
         one = b.load(self._at(self.packed, self._index(row, group, j), real))
-        undefined = ir.Constant(self.vector, ir.Undefined)
-        lanes_zero = ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), None)
-        single = b.insert_element(undefined, one, ir.Constant(ir.IntType(32), 0))
-        return b.shuffle_vector(single, undefined, lanes_zero)
+        return _broadcast(b, one, self.lanes)
 
     def step(self, metric, x, y, total):
         """Return total + metric(x, y), or total * min(x, y)."""
@@ -349,9 +352,9 @@ def _fold_tile(X, kernel, landmarks, weights, out, width, triangle, tile):
                 _add(values[z], row, out[rows[z], start:stop])
 
 
-@compiled()
-def fold_serial(X, kernel, landmarks, weights, out, width, triangle, first, last):
-    """Fill the columns of tiles `first` to `last` - 1 of `out`, on this thread.
+@tiled()
+def fold(X, kernel, landmarks, weights, out, width, triangle, first, last):
+    """Fill the columns of tiles `first` to `last` - 1 of `out`.
 
     `kernel` is (metric, profile, degree, expanded, numbers, scale, shift), `landmarks`
     (packed, norms) and `weights` (pointers, rows, values): W by columns. `numbers` are
@@ -359,15 +362,8 @@ def fold_serial(X, kernel, landmarks, weights, out, width, triangle, first, last
     landmarks, to which rows are converted tile by tile.
     `triangle`: leave landmarks out whose index exceeds those of all rows of the tile.
     """
-    for tile in range(first, last):
-        _fold_tile(X, kernel, landmarks, weights, out, width, triangle, tile)
-
-
-@compiled(parallel=True)
-def fold_parallel(X, kernel, landmarks, weights, out, width, triangle, first, last):
-    """Do what `fold_serial` does, on numba's threads and to the same bits."""
     for tile in prange(first, last):
-        fold_serial(X, kernel, landmarks, weights, out, width, triangle, tile, tile + 1)
+        _fold_tile(X, kernel, landmarks, weights, out, width, triangle, tile)
 
 
 @compiled()
@@ -391,19 +387,12 @@ def _finish_tile(values, kernel, weights, out, start, tile):
             out[r, start + i] += total[i - first]
 
 
-@compiled()
-def finish_serial(values, kernel, weights, out, start, first, last):
+@tiled()
+def finish(values, kernel, weights, out, start, first, last):
     """Turn sums (n, m) into kernel values, in place, and add products to `out`.
 
     `kernel` is (profile, degree, numbers), `weights` the arrays of a CSR matrix W of
     shape (s, m), where s may be 0: W values^T goes to the columns from `start` on.
     """
-    for tile in range(first, last):
-        _finish_tile(values, kernel, weights, out, start, tile)
-
-
-@compiled(parallel=True)
-def finish_parallel(values, kernel, weights, out, start, first, last):
-    """Do what `finish_serial` does, on numba's threads and to the same bits."""
     for tile in prange(first, last):
         _finish_tile(values, kernel, weights, out, start, tile)

@@ -16,7 +16,7 @@ from typing import Any
 
 from numba import prange
 
-from nbsketch._jit.compiler import REORDER, compiled
+from nbsketch._jit.compiler import REORDER, compiled, tiled
 
 # Sums of rows that are made side by side.
 PARTS = 16
@@ -139,15 +139,8 @@ def _add_part(Z, V, weights, out, part):
             )  # fmt: skip
 
 
-@compiled()
-def add_normal_serial(Z, V, weights, out, first, last):
+@tiled()
+def add_normal(Z, V, weights, out, first, last):
     """Add V Z^T W Z to `out` (PARTS, d, s), for V (d, s) and weights (n,)."""
-    for part in range(first, last):
-        _add_part(Z, V, weights, out, part)
-
-
-@compiled(parallel=True)
-def add_normal_parallel(Z, V, weights, out, first, last):
-    """Do what `add_normal_serial` does, on numba's threads and to the same bits."""
     for part in prange(first, last):
         _add_part(Z, V, weights, out, part)

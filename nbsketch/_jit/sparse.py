@@ -9,7 +9,7 @@ four such rows at a time.
 import numpy as np
 from numba import prange
 
-from nbsketch._jit.compiler import compiled
+from nbsketch._jit.compiler import compiled, tiled
 
 # What becomes of the inner product of two rows.
 INNER, DISTANCE, SIMILARITY = range(3)
@@ -137,10 +137,8 @@ def _fill_tile(what, rows, landmarks, lists, norms, scale, share, out, start, ti
             _fill_similarities(norm, norms, sums)
 
 
-@compiled()
-def fill_serial(
-    what, rows, landmarks, lists, norms, scale, share, out, start, first, last
-):
+@tiled()
+def fill(what, rows, landmarks, lists, norms, scale, share, out, start, first, last):
     """Fill tiles `first` to `last` - 1 of `out` (n, m), whose row 0 is row `start`.
 
     `rows` and `landmarks` are the arrays of CSR matrices with sorted columns, `lists`
@@ -148,14 +146,5 @@ def fill_serial(
     of its scale, and the features kept whole, at their places. `norms` (m,) are those
     of the scaled landmarks.
     """
-    for tile in range(first, last):
-        _fill_tile(what, rows, landmarks, lists, norms, scale, share, out, start, tile)
-
-
-@compiled(parallel=True)
-def fill_parallel(
-    what, rows, landmarks, lists, norms, scale, share, out, start, first, last
-):
-    """Do what `fill_serial` does, on numba's threads and to the same bits."""
     for tile in prange(first, last):
         _fill_tile(what, rows, landmarks, lists, norms, scale, share, out, start, tile)

@@ -14,13 +14,14 @@ from numba import prange, types
 from numba.extending import intrinsic
 
 from nbsketch._jit import gram
-from nbsketch._jit.compiler import compiled
+from nbsketch._jit.compiler import compiled, tiled
 from nbsketch._jit.gram import (
     BLOCK,
     GROUP,
     TANIMOTO,
     VECTOR,
     _apply_profile,
+    _broadcast,
     _expand,
     _float_type,
     _fma,
@@ -96,10 +97,7 @@ class _Products:
         """Return element j of v in every lane."""
         b = self.builder
         one = b.load(b.gep(self.V, [_plus(b, self.v, j)]))
-        undefined = ir.Constant(ir.VectorType(ir.DoubleType(), LANES), ir.Undefined)
-        zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), None)
-        single = b.insert_element(undefined, one, ir.Constant(ir.IntType(32), 0))
-        return b.shuffle_vector(single, undefined, zeros)
+        return _broadcast(b, one, LANES)
 
     def emit(self):
         """Emit the loads, the fused sums, unrolled, and the stores."""
@@ -175,28 +173,16 @@ def _pair(kernel, rows, packed, norms, V, out, store, mode, blocks, a, b, place)
             out[c, first + i] += u[c * height + i]
 
 
-@compiled(sources=_SOURCES)
-def multiply_serial(
+@tiled(sources=_SOURCES)
+def multiply(
     kernel, rows, packed, norms, V, out, store, mode, blocks, places, first, last
 ):
-    """Add V K to `out` (d, n) in the rounds `first` to `last` - 1, on this thread.
+    """Add V K to `out` (d, n) in the rounds `first` to `last` - 1.
 
     `rows`, (q, height) of each block in turn, and `packed` (groups, q, GROUP) are the
     scaled rows in two orders, `norms` their squared norms; `blocks` (B + 1,) are the
     first rows of blocks, `places` (B, pairs) where values of a pair begin in `store`.
     """
-    count = blocks.size - 1
-    for r in range(first, last):
-        for t in range(places.shape[1]):
-            a, b, place = (r + t) % count, (r - t) % count, places[r, t]
-            _pair(kernel, rows, packed, norms, V, out, store, mode, blocks, a, b, place)
-
-
-@compiled(parallel=True, sources=_SOURCES)
-def multiply_parallel(
-    kernel, rows, packed, norms, V, out, store, mode, blocks, places, first, last
-):
-    """Do what `multiply_serial` does, on numba's threads and to the same bits."""
     count = blocks.size - 1
     for r in range(first, last):
         for t in prange(places.shape[1]):

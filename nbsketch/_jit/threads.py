@@ -15,6 +15,8 @@ from typing import Any
 
 import numba
 
+from nbsketch._jit.compiler import Tiled
+
 # Long enough to hide the start of a parallel region, short enough for Ctrl-C.
 CHUNK_SECONDS = 0.08
 # Below this much work a parallel region costs more than it saves.
@@ -48,9 +50,7 @@ def thread_limit() -> int:
     return min(limit, int(asked)) if asked.isdigit() and int(asked) else limit
 
 
-def run_tiles(
-    serial: Callable, parallel: Callable, n_tiles: int, seconds: float, *args: Any
-) -> None:
+def run_tiles(kernel: Tiled, n_tiles: int, seconds: float, *args: Any) -> None:
     """Call ``kernel(*args, first, last)`` over all tiles, in chunks of tiles.
 
     `seconds` is a rough guess of the time of one tile on one thread.
@@ -61,12 +61,12 @@ def run_tiles(
         before = numba.get_num_threads()
         numba.set_num_threads(threads)
         try:
-            _in_chunks(parallel, n_tiles, seconds / threads, args)
+            _in_chunks(kernel.parallel, n_tiles, seconds / threads, args)
         finally:
             numba.set_num_threads(before)
             _parallel_region.release()
     else:
-        _in_chunks(serial, n_tiles, seconds, args)
+        _in_chunks(kernel.serial, n_tiles, seconds, args)
 
 
 def run_slices(kernel: Callable, n_tiles: int, seconds: float, *args: Any) -> None:

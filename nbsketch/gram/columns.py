@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
 from nbsketch._jit import products as jit
@@ -15,7 +14,7 @@ from nbsketch._jit.threads import run_tiles
 from nbsketch._machine.memory import fits
 from nbsketch._report.validation import check_rows
 from nbsketch.gram.form import KernelLike, rounded_rows
-from nbsketch.gram.lazy import Product
+from nbsketch.gram.lazy import Product, as_tiled
 
 # Memory of the columns while no limit is set.
 MEMORY = 1.5e9
@@ -40,10 +39,7 @@ def normal_of(
         stop = start + len(Z)
         part = np.ones(len(Z)) if weights is None else weights[start:stop]
         seconds = _SECONDS_PER_VALUE * Z.size * len(V) / jit.PARTS
-        run_tiles(
-            jit.add_normal_serial, jit.add_normal_parallel, jit.PARTS, seconds,
-            Z, V, part, out,
-        )  # fmt: skip
+        run_tiles(jit.add_normal, jit.PARTS, seconds, Z, V, part, out)
         start = stop
     return out.sum(axis=0).T
 
@@ -132,7 +128,7 @@ class ColumnBlocks:
         self.n_passes += 1
         yield from self._kept
         n_kept, buffer = sum(map(len, self._kept)), None
-        for start, stop in self._cuts(self.shape[0]):
+        for start, stop in self._cuts():
             if start < n_kept:
                 continue
             if stop <= self._n_kept:
@@ -153,13 +149,18 @@ class ColumnBlocks:
     def _rounded(self, values: NDArray) -> NDArray:
         return np.ascontiguousarray(values.T, dtype=self.dtype)
 
-    def _cuts(self, n: int) -> Iterator[tuple[int, int]]:
-        """Yield where blocks of n rows start and stop."""
-        step = getattr(self._product.weights, "step", 1)
-        height = max(48, _BLOCK_BYTES // (self.dtype.itemsize * self.shape[1]))
-        height = max(1, height // step) * step
-        for start in range(0, n, height):
-            yield start, min(n, start + height)
+    def _cuts(self) -> Iterator[tuple[int, int]]:
+        """Yield where blocks of rows start and stop."""
+        step = as_tiled(self._product.weights).step
+        return _cuts(self.shape[0], self.dtype.itemsize * self.shape[1], step)
+
+
+def _cuts(n: int, n_bytes: int, step: int) -> Iterator[tuple[int, int]]:
+    """Yield where blocks of n rows of so many bytes start and stop."""
+    height = max(48, _BLOCK_BYTES // n_bytes)
+    height = max(1, height // step) * step
+    for start in range(0, n, height):
+        yield start, min(n, start + height)
 
 
 class SketchedColumns(ColumnBlocks, SketchedOperator):
@@ -234,13 +235,13 @@ class SketchedColumns(ColumnBlocks, SketchedOperator):
 
     def _keep_with_core(self) -> NDArray:
         """Keep all values, and return S K S^T, which is made of them."""
-        core = np.zeros(2 * (self.shape[1],))
-        for start, stop in self._cuts(self.shape[0]):
+        core, weights = np.zeros(2 * (self.shape[1],)), as_tiled(self._sketch.weights)
+        for start, stop in self._cuts():
             values = self._product(self._X[start:stop])
             self._kept.append(self._rounded(values))
             low, high = np.searchsorted(self.active, [start, stop])
             rows = self.active[low:high] - start
-            _add_part(self._sketch.weights, low, values.T[rows], core)
+            weights.add_block(int(low), values.T[rows], core)
         return _symmetric(core)
 
 
@@ -258,29 +259,13 @@ def kept_share(
 
 def core_of(product: Product, X: Any, active: NDArray) -> NDArray:
     """Return S K S^T of shape (s, s) in float64; the landmarks are X[active]."""
-    weights, size = product.weights, product.shape[0]
-    exact, core = (
-        Product(product.kernel, product.landmarks, weights),
-        np.zeros(2 * (size,)),
-    )
-    step = getattr(weights, "step", 1)
-    height = max(1, max(48, _BLOCK_BYTES // (8 * size)) // step) * step
-    for start in range(0, len(active), height):
-        rows = X[active[start : start + height]].astype(np.float64)
-        _add_part(weights, start, exact(rows).T, core)
+    weights, size = as_tiled(product.weights), product.shape[0]
+    exact = Product(product.kernel, product.landmarks, product.weights)
+    core = np.zeros((size, size))
+    for start, stop in _cuts(len(active), 8 * size, weights.step):
+        rows = X[active[start:stop]].astype(np.float64)
+        weights.add_block(start, exact(rows).T, core)
     return _symmetric(core)
-
-
-def _add_part(weights: Any, first: int, tile: NDArray, core: NDArray) -> None:
-    """Add W[:, first : first + len(tile)] @ tile, touching only rows that change."""
-    if hasattr(weights, "add_block"):
-        weights.add_block(int(first), tile, core)
-    elif sp.issparse(weights):
-        part = weights[:, first : first + len(tile)]
-        rows = np.flatnonzero(np.diff(part.indptr))
-        core[rows] += part[rows] @ np.ascontiguousarray(tile)
-    else:
-        core += weights[:, first : first + len(tile)] @ tile
 
 
 def _symmetric(core: NDArray) -> NDArray:

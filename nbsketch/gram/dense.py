@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from nbsketch._jit.gram import GROUP, PRODUCT, fold_parallel, fold_serial, lanes
+from nbsketch._jit.gram import GROUP, PRODUCT, fold, lanes
 from nbsketch._jit.threads import run_tiles
 from nbsketch.gram.form import METRICS, PROFILES, CompiledForm, numbers
 
@@ -105,13 +105,9 @@ def entries_of(weights: Any) -> Entries:
         rows = np.tile(np.arange(s), m)
         values = np.asarray(weights, dtype=np.float64).ravel(order="F")
         return s * np.arange(m + 1), rows, values
-    columns = sp.csc_array(weights)
-    types: tuple[Any, ...] = (np.int64, np.int64, np.float64)
-    arrays = (columns.indptr, columns.indices, columns.data)
-    pointers, rows, values = (
-        a.astype(t, copy=False) for a, t in zip(arrays, types, strict=True)
-    )
-    return pointers, rows, values
+    columns = sp.csc_array(weights, dtype=np.float64)
+    pointers = columns.indptr.astype(np.int64, copy=False)
+    return pointers, columns.indices.astype(np.int64, copy=False), columns.data
 
 
 def fold_dense(
@@ -122,7 +118,7 @@ def fold_dense(
     width = _tile_width(n, q, packed.rows[0].itemsize)
     seconds = width * m * (_SECONDS_PER_VALUE + q * _SECONDS_PER_FEATURE)
     args = (X, *packed, entries, out, width, False)
-    run_tiles(fold_serial, fold_parallel, -(-n // width), seconds, *args)
+    run_tiles(fold, -(-n // width), seconds, *args)
 
 
 def fill_values(
@@ -147,7 +143,7 @@ def upper_triangle(form: CompiledForm, X: NDArray) -> NDArray[np.float64]:
     width = min(_tile_width(n, q), _LANES * -(-n // (_LANES * _STEPS)))
     seconds = width * n / 2 * (_SECONDS_PER_VALUE + q * _SECONDS_PER_FEATURE)
     args = (X, *pack_landmarks(form, X), entries, out, width, True)
-    run_tiles(fold_serial, fold_parallel, -(-n // width), seconds, *args)
+    run_tiles(fold, -(-n // width), seconds, *args)
     return out
 
 

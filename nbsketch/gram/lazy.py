@@ -51,7 +51,18 @@ class MatrixWeights:
     def add_block(self, first: int, tile: NDArray, out: NDArray) -> None:
         """Add the product with a tile: see `TiledWeights.add_block`."""
         part = self._matrix[:, first : first + len(tile)]
-        out += part.astype(tile.dtype, copy=False) @ tile
+        part = part.astype(tile.dtype, copy=False)
+        if not sp.issparse(part):
+            out += part @ tile
+            return
+        part = sp.csr_array(part)
+        rows = np.flatnonzero(np.diff(part.indptr))  # only these change
+        out[rows] += part[rows] @ np.ascontiguousarray(tile)
+
+
+def as_tiled(weights: Any) -> TiledWeights:
+    """Return a dense or sparse matrix, or weights of their own kind, as the latter."""
+    return weights if hasattr(weights, "add_block") else MatrixWeights(weights)
 
 
 def fold_by_tiles(
@@ -165,14 +176,13 @@ class Product:
         out = np.empty((self.weights.shape[0], X.shape[0]), dtype=dtype)
         form = self.kernel.compiled_form(X.shape[1])
         sparse = sp.issparse(X) or sp.issparse(self.landmarks)
-        tiled = hasattr(self.weights, "add_block")
-        if form is not None and sparse and not tiled:
+        if form is not None and sparse and not hasattr(self.weights, "add_block"):
             fold_sparse(form, X, self.landmarks, self.weights, out)
         elif form is not None and self._is_fused:
             packed, entries = self._packed
             dense.fold_dense(packed, X, entries, out)
         else:
-            weights = self.weights if tiled else MatrixWeights(self.weights)
+            weights = as_tiled(self.weights)
             fold_by_tiles(self.kernel, X, self.landmarks, weights, out)
         return out
 

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from nbsketch._jit import sparse as jit
-from nbsketch._jit.gram import finish_parallel, finish_serial
+from nbsketch._jit.gram import finish
 from nbsketch._jit.threads import run_tiles
 from nbsketch._machine.blas import one_thread
 from nbsketch.gram.form import PROFILES, CompiledForm, numbers
@@ -54,10 +54,7 @@ class _Block(NamedTuple):
         for start in range(0, n, height):
             out = buffer[: n - start]
             args = (self.what, rows, self.landmarks, self.lists, self.norms, self.scale)
-            run_tiles(
-                jit.fill_serial, jit.fill_parallel, _tiles(out), seconds,
-                *args, _DOUBTFUL, out, start,
-            )  # fmt: skip
+            run_tiles(jit.fill, _tiles(out), seconds, *args, _DOUBTFUL, out, start)
             yield slice(start, start + len(out)), out
 
 
@@ -139,7 +136,7 @@ def _finish(
     kernel = (PROFILES[form.profile], form.degree, numbers(form, tile.dtype))
     args = (tile, kernel, weights, out, start)
     seconds = jit.TILE_ROWS * tile.shape[1] * _SECONDS_PER_VALUE
-    run_tiles(finish_serial, finish_parallel, _tiles(tile), seconds, *args)
+    run_tiles(finish, _tiles(tile), seconds, *args)
 
 
 def _tiles(rows: NDArray) -> int:

@@ -188,7 +188,7 @@ class _TilePairs:
         rounds, _ = self._places.shape
         seconds = self._seconds(len(V)) / rounds
         run_tiles(
-            jit.multiply_serial, jit.multiply_parallel, rounds, seconds,
+            jit.multiply, rounds, seconds,
             self._kernel, self._rows, self._packed, self._norms,
             padded, out, self._store, self._mode, self._blocks, self._places,
         )  # fmt: skip

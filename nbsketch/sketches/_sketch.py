@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-from nbsketch._jit.csr import fill_signs, fill_uniforms, mark_columns
+from nbsketch._jit.csr import fill_signs, fill_uniforms
 from nbsketch._report import validation
 from nbsketch._report.fields import Checked, count, register, rules
 
@@ -114,8 +114,8 @@ class Sketch:
         indices = self.matrix.indices
         if indices.size < _SORT_BELOW * self.shape[1]:
             return np.unique(indices).astype(np.int64)
-        marked = np.zeros(self.shape[1], dtype=np.uint8)
-        mark_columns(indices, marked)
+        marked = np.zeros(self.shape[1], dtype=bool)
+        marked[indices] = True
         return np.flatnonzero(marked)
 
     @cached_property

@@ -68,10 +68,7 @@ class RidgeFilter(Filter):
     [4.0, 1.0]
     """
 
-    @property
-    def qualification(self) -> float:
-        """1."""
-        return 1.0
+    qualification = 1.0
 
     def values(self, u: ArrayLike, a: ArrayLike) -> NDArray:
         """Return 1 / (u + a): see `Filter.values`."""
@@ -129,10 +126,7 @@ class CutoffFilter(Filter):
     [0.0, 2.0]
     """
 
-    @property
-    def qualification(self) -> float:
-        """Infinite."""
-        return math.inf
+    qualification = math.inf
 
     def values(self, u: ArrayLike, a: ArrayLike) -> NDArray:
         """Return 1 / u where u > a, else 0: see `Filter.values`."""
@@ -165,10 +159,7 @@ class LandweberFilter(Filter):
 
     _rules = fields.rules(step=fields.optional(fields.positive))
 
-    @property
-    def qualification(self) -> float:
-        """Infinite."""
-        return math.inf
+    qualification = math.inf
 
     def resolve(self, top: float) -> LandweberFilter:
         """Return the filter with its step set, if it was not: see `Filter.resolve`."""

@@ -85,6 +85,13 @@ def solve_positive_upper(upper: NDArray, V: NDArray) -> NDArray:
     return solve_upper(upper, solve_upper(upper, V, 1))
 
 
+def scaled_columns(R: NDArray, dtype: DTypeLike | None = None) -> tuple[NDArray, NDArray]:
+    """Return the largest entries of columns, 1 for zeros, and R over them."""
+    size = np.abs(R).max(axis=0, initial=0)
+    size[size == 0] = 1.0
+    return size, np.asfortranarray(R / size, dtype)
+
+
 # Blocks of pivots: a tenth of all of them, of which none needs fewer than this.
 _BLOCKS, _LEAST_BLOCK = 10, 50
 # Units of rounding added to the diagonal of a block, and left as residual at the end.
@@ -176,10 +183,9 @@ class BlockPreconditioner:
         weights: NDArray | None = None,
     ) -> None:
         self._parts = list(_partition(factor, rng))
-        self._root = None if weights is None else np.sqrt(weights)
+        self._root = np.ones(factor.shape[1]) if weights is None else np.sqrt(weights)
         self.factor = factor
-        if self._root is not None:
-            factor *= self._root
+        factor *= self._root
         self._residuals = [self._residual(K, index) for index in self._parts]
         self._shifted: dict[float, tuple[list[NDArray], NDArray, NDArray]] = {}
 
@@ -190,11 +196,10 @@ class BlockPreconditioner:
 
     def solve(self, R: NDArray, shifts: NDArray) -> NDArray:
         """Return P^{-1} R for R of shape (n, d), one shift for each column."""
-        R = R if self._root is None else R * self._root[:, None]
-        out = np.empty_like(R)
+        out = R * self._root[:, None]
         for c, shift in enumerate(shifts):
-            out[:, c] = self._solve(R[:, c], *self._with_shift(float(shift)))
-        return out if self._root is None else out * self._root[:, None]
+            out[:, c] = self._solve(out[:, c], *self._with_shift(float(shift)))
+        return out * self._root[:, None]
 
     def _solve(
         self, r: NDArray, uppers: list[NDArray], G: NDArray, inner: NDArray
@@ -209,11 +214,8 @@ class BlockPreconditioner:
 
     def _residual(self, K: SymmetricOperator, index: NDArray) -> NDArray:
         """Return a diagonal block of W^{1/2} (K - F F^T) W^{1/2}."""
-        block = K.block(index)
-        if self._root is not None:
-            block *= np.outer(self._root[index], self._root[index])
-        part = self.factor[:, index]
-        return block - part.T @ part
+        part, root = self.factor[:, index], self._root[index]
+        return K.block(index) * np.outer(root, root) - part.T @ part
 
     def _with_shift(self, shift: float) -> tuple[list[NDArray], NDArray, NDArray]:
         """Return U by blocks, G, and the factor of I + G G^T."""
@@ -311,22 +313,18 @@ class LowRankPreconditioner:
                 root = np.sqrt(sign * (weights[part] - self._weights[part]))
                 self._add(part, root.astype(self.factor.dtype), sign)
         self._weights, self._uppers = weights, {}
-        self._root = None if (weights == 1).all() else np.sqrt(weights)[:, None]
+        self._root = np.sqrt(weights)[:, None]
 
     def solve(self, R: NDArray, shifts: NDArray) -> NDArray:
         """Return P^{-1} R for R of shape (n, d), one shift for each column."""
-        R = R if self._root is None else R * self._root
-        size = np.abs(R).max(axis=0, initial=0)
-        size[size == 0] = 1.0
-        V = (R / size).astype(self.factor.dtype, order="F")
-        root = 1 if self._root is None else self._root.astype(V.dtype)
+        size, V = scaled_columns(R * self._root, self.factor.dtype)
+        root = self._root.astype(V.dtype)
         G, thetas = self._times(V * root), np.empty(len(shifts))
         for c, shift in enumerate(shifts):
             upper, thetas[c] = self._factorized(float(shift))
             G[:, c] = solve_positive_upper(upper, G[:, c])
         V -= self._back(G) * root
-        out = V * (size / thetas)
-        return out if self._root is None else out * self._root
+        return V * (size / thetas) * self._root
 
     def diag(self, shift: float) -> NDArray:
         """Return the diagonal of P^{-1}, of shape (n,), in float64."""
@@ -340,7 +338,7 @@ class LowRankPreconditioner:
         part = copy(self)
         part._take(rows)
         part._weights = self._weights[rows]
-        part._root = None if self._root is None else self._root[rows]
+        part._root = self._root[rows]
         return part
 
     def _take(self, rows: NDArray) -> None:

@@ -59,6 +59,7 @@ from nbsketch.gram.columns import ColumnBlocks, SketchedOperator
 from nbsketch.solvers._linear.cholesky import (
     Preconditioner,
     raised_cholesky,
+    scaled_columns,
     solve_positive_upper,
     solve_upper,
 )
@@ -262,18 +263,13 @@ class SketchPreconditioner(ABC):
 
     def half(self, R: NDArray) -> NDArray:
         """Return T^{-T} R for T^T T = C, whose squared norms are r^T C^{-1} r."""
-        size, V = self._scaled(R)
+        size, V = scaled_columns(R)
         return solve_upper(self._upper, V, 1) * size
 
     def core_solve(self, R: NDArray) -> NDArray:
         """Return C^{-1} R."""
-        size, V = self._scaled(R)
+        size, V = scaled_columns(R)
         return solve_positive_upper(self._upper, V) * size
-
-    def _scaled(self, R: NDArray) -> tuple[NDArray, NDArray]:
-        size = np.abs(R).max(axis=0)
-        size[size == 0] = 1.0
-        return size, np.asfortranarray(R / size)
 
 
 class FalkonPreconditioner(SketchPreconditioner):
@@ -304,7 +300,7 @@ class FalkonPreconditioner(SketchPreconditioner):
 
     def solve(self, R: NDArray, alphas: NDArray) -> NDArray:
         """Return P^{-1} R for R of shape (s, d), one penalty for each column."""
-        size, V = self._scaled(R)
+        size, V = scaled_columns(R)
         Z = solve_positive_upper(self._upper, V)
         for c, alpha in enumerate(alphas.tolist()):
             upper, correction = self._penalized_by(alpha)
@@ -365,7 +361,7 @@ class SamplePreconditioner(SketchPreconditioner):
 
     def solve(self, R: NDArray, alphas: NDArray) -> NDArray:
         """Return P^{-1} R for R of shape (s, d), one penalty for each column."""
-        size, V = self._scaled(R)
+        size, V = scaled_columns(R)
         V = solve_upper(self._upper, V, 1)
         for c, alpha in enumerate(alphas.tolist()):
             if alpha not in self._penalized:

@@ -30,7 +30,7 @@ from nbsketch.model_selection import cross_validate
 from nbsketch.rows.splits import resolve_folds, split_last
 from nbsketch.solvers.design import ArrayDesign
 from nbsketch.solvers.filters import RidgeFilter
-from nbsketch.solvers.folds import order_effect
+from nbsketch.solvers.left_out import order_effect
 from nbsketch.solvers.newton import solve_scalar
 from nbsketch.solvers.spectrum import decompose
 

@@ -14,7 +14,7 @@ from sklearn.linear_model import LinearRegression
 from nbsketch import CutoffFilter, IteratedRidgeFilter, LandweberFilter, RidgeFilter
 from nbsketch.solvers.design import ArrayDesign
 from nbsketch.solvers.filters import Filter, as_filter
-from nbsketch.solvers.smoother import (
+from nbsketch.solvers.left_out import (
     generalized_cross_validation,
     held_out_error,
     leave_one_out,
@@ -498,7 +498,7 @@ def test_errors_of_many_parameters_at_a_time(monkeypatch):
     alphas = filter.alphas(spectrum.top)
     arguments = (spectrum, filter, ArrayDesign(Z), Y, alphas)
     together = held_out_error(*arguments), leave_one_out(*arguments)
-    monkeypatch.setattr("nbsketch.solvers.smoother._COLUMNS", 1)
+    monkeypatch.setattr("nbsketch.solvers.left_out._COLUMNS", 1)
     monkeypatch.setattr("nbsketch.solvers.spectrum._CHUNK", 7)
     assert_allclose(held_out_error(*arguments), together[0], rtol=1e-12)
     assert_allclose(leave_one_out(*arguments), together[1], rtol=1e-10)

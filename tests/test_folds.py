@@ -18,9 +18,8 @@ from nbsketch.rows.transform import fit_scaler
 from nbsketch.solvers import ridge
 from nbsketch.solvers.design import ArrayDesign
 from nbsketch.solvers.filters import LandweberFilter, RidgeFilter
-from nbsketch.solvers.folds import fold_errors, without_rows
+from nbsketch.solvers.left_out import fold_errors, leave_blocks_out, without_rows
 from nbsketch.solvers.ridge import cross_validation, leave_one_out, ridge_path
-from nbsketch.solvers.smoother import leave_blocks_out
 from nbsketch.solvers.spectrum import decompose
 from nbsketch.tuning import tune, tuner
 from nbsketch.tuning.blocked import LeaveBlocksOut

@@ -27,7 +27,7 @@ from nbsketch.fitting.objectives import JointQuantileObjective, ScalarObjective
 from nbsketch.fitting.plan import SolveOptions
 from nbsketch.solvers._newton.start import class_starts, shared
 from nbsketch.solvers.design import ArrayDesign
-from nbsketch.solvers.folds import Fold
+from nbsketch.solvers.left_out import Fold
 from nbsketch.solvers.newton import solve_scalar
 
 LOSSES = [

@@ -27,7 +27,7 @@ from nbsketch.fitting.sketched import SketchedData
 from nbsketch.rows import inputs
 from nbsketch.rows.splits import folds_of_kept
 from nbsketch.rows.transform import transform_rows
-from nbsketch.solvers.folds import Fold
+from nbsketch.solvers.left_out import Fold
 
 
 class RegressorScore(RegressorMixin):

@@ -22,7 +22,7 @@ from nbsketch.metrics import pinball_loss
 from nbsketch.outputs import QuantileOutput, check_levels
 from nbsketch.rows.inputs import is_pairwise, row_by_row, rowwise
 from nbsketch.rows.splits import split_last
-from nbsketch.solvers.folds import Fold
+from nbsketch.solvers.left_out import Fold
 
 
 @validation.declares_parameters

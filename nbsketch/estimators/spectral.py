@@ -138,7 +138,7 @@ class SpectralFilterRegressor(
     Methods with Random Projections", JMLR 2020, section 2. With "ridge" it is the
     `SketchedKernelRegressor` of the square loss. Leave-one-out takes the sketch as
     given; for ridge it is that of n refits, for the others that of linear smoothers:
-    see `nbsketch.solvers.smoother.leave_one_out`. Weights are scaled to mean one; a row
+    see `nbsketch.solvers.left_out.leave_one_out`. Weights are scaled to mean one; a row
     of weight zero is left out before anything else.
 
     Examples

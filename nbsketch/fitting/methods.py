@@ -62,7 +62,7 @@ from nbsketch.solvers.conjugate import (
     values_dtype,
 )
 from nbsketch.solvers.design import Design
-from nbsketch.solvers.folds import Fold
+from nbsketch.solvers.left_out import Fold
 from nbsketch.solvers.solution import Solution
 
 # Share of its time that suffices for a usable solution of the exact machine.

@@ -28,7 +28,7 @@ from nbsketch.rows.inputs import TrainingRows
 from nbsketch.solvers import ridge
 from nbsketch.solvers._newton.start import shared
 from nbsketch.solvers.design import ArrayDesign, Design
-from nbsketch.solvers.folds import Fold, OrderEffect
+from nbsketch.solvers.left_out import Fold, OrderEffect
 from nbsketch.solvers.solution import Solution, State
 from nbsketch.solvers.stochastic import solve_stochastic
 from nbsketch.tuning.tuner import inliers

@@ -23,14 +23,19 @@ from nbsketch.fitting.objective import (
 from nbsketch.fitting.plan import SolveOptions, joint_size, least_squares_size
 from nbsketch.losses import LogLinkLoss, Loss, PinballLoss, SquareLoss, as_loss
 from nbsketch.outputs import IdentityOutput, as_output
-from nbsketch.solvers import smoother
 from nbsketch.solvers._newton.start import class_starts
 from nbsketch.solvers.conjugate import relative_gap
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.dual import dual_path, joint_dual_path
 from nbsketch.solvers.exact import solve_exact
 from nbsketch.solvers.filters import Filter, LandweberFilter, RidgeFilter
-from nbsketch.solvers.folds import fold_errors, order_effect
+from nbsketch.solvers.left_out import (
+    fold_errors,
+    generalized_cross_validation,
+    held_out_error,
+    leave_one_out,
+    order_effect,
+)
 from nbsketch.solvers.newton import solve_joint_pinball, solve_scalar
 from nbsketch.solvers.radial import solve_radial
 from nbsketch.solvers.ridge import ridge_path
@@ -377,13 +382,13 @@ class SpectralObjective(LeastSquaresObjective):
         alphas = filter.alphas(spectrum.top) if alpha is None else np.array([alpha])
         args = spectrum, filter, left_out.design, self.targets, alphas
         if validation is not None:
-            errors = smoother.held_out_error(spectrum, filter, *validation, alphas)
+            errors = held_out_error(spectrum, filter, *validation, alphas)
         elif self.folds is not None:
             errors = fold_errors(*args, self.folds, self.weights)
         elif self.criterion == "gcv":
-            errors = smoother.generalized_cross_validation(spectrum, filter, alphas)
+            errors = generalized_cross_validation(spectrum, filter, alphas)
         else:
-            errors = smoother.leave_one_out(*args, self.weights)
+            errors = leave_one_out(*args, self.weights)
         return AlphaPath(alphas, errors)
 
     def _solution(self, spectrum: Any, filter: Filter, alpha: float) -> FeatureSolution:

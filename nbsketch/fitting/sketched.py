@@ -27,7 +27,7 @@ from nbsketch.rows.transform import (
 )
 from nbsketch.sketches import LandmarkSketch, Sketch, SketchRecipe, SubsamplingSketch
 from nbsketch.solvers.design import Design
-from nbsketch.solvers.folds import Fold, OrderEffect
+from nbsketch.solvers.left_out import Fold, OrderEffect
 from nbsketch.tuning import tune
 
 # Kernels by name whose length scales can be learned, and the argument of `tune`.

@@ -12,7 +12,7 @@ from sklearn.model_selection import check_cv
 
 from nbsketch._report.validation import check_integer
 from nbsketch.rows.inputs import TrainingRows
-from nbsketch.solvers.folds import Fold, OrderEffect
+from nbsketch.solvers.left_out import Fold, OrderEffect
 
 # Most blocks of the search for length scales; more folds are merged.
 MOST_BLOCKS = 10

@@ -15,18 +15,18 @@ _HOME = {
     "design": "ArrayDesign Design",
     "dual": "dual_path joint_dual_path solve_dual solve_joint_dual",
     "exact": "LeftOut leave_one_out_residuals solve_exact",
-    "folds": "Fold OrderEffect fold_errors order_effect",
     "filters": "CutoffFilter Filter IteratedRidgeFilter LandweberFilter RidgeFilter",
     "generic": "solve_generic",
+    "left_out": (
+        "Fold OrderEffect fold_errors generalized_cross_validation held_out_error "
+        "leave_blocks_out leave_one_out order_effect"
+    ),
     "newton": "solve_joint_pinball solve_scalar",
     "radial": "solve_radial",
     "ridge": "RidgePath cross_validation ridge_path",
     "sgm": (
         "Iterate Regime SGMSolution StreamState sgm_iterates sgm_regime solve_sgm "
         "stream_sgm"
-    ),
-    "smoother": (
-        "generalized_cross_validation held_out_error leave_blocks_out leave_one_out"
     ),
     "solution": "Solution State",
     "spectrum": "Spectrum decompose",

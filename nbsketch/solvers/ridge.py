@@ -14,11 +14,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch.solvers import smoother
+from nbsketch.solvers import left_out
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.filters import RidgeFilter
-from nbsketch.solvers.folds import Fold, fold_errors
-from nbsketch.solvers.smoother import leave_blocks_out
+from nbsketch.solvers.left_out import Fold, fold_errors, leave_blocks_out
 from nbsketch.solvers.spectrum import Spectrum, decompose
 
 _FILTER = RidgeFilter()
@@ -112,7 +111,7 @@ def cross_validation(
     """Return the mean squared error on the test rows of all folds for each alpha.
 
     It is that of refits with the penalty n alpha of all n rows: in closed form for
-    small blocks, else by `nbsketch.solvers.folds.fold_errors`.
+    small blocks, else by `nbsketch.solvers.left_out.fold_errors`.
 
     Examples
     --------
@@ -141,6 +140,6 @@ def leave_one_out(
 ) -> NDArray:
     """Return the mean squared leave-one-out error for each alpha, in closed form.
 
-    It equals that of n refits: see `nbsketch.solvers.smoother.leave_one_out`.
+    It equals that of n refits: see `nbsketch.solvers.left_out.leave_one_out`.
     """
-    return smoother.leave_one_out(path, _FILTER, design, Y, alphas, sample_weight, rows)
+    return left_out.leave_one_out(path, _FILTER, design, Y, alphas, sample_weight, rows)

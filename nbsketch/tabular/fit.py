@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from nbsketch._machine.blas import one_thread
 from nbsketch._report.progress import is_asked, is_watched, report
 from nbsketch.rows.transform import fit_scaler
-from nbsketch.solvers.folds import OrderEffect
+from nbsketch.solvers.left_out import OrderEffect
 from nbsketch.tabular.machine import Machine, stack_weights
 from nbsketch.tabular.members import fit_on_tree, refined, with_penalty
 from nbsketch.tabular.noise import inliers

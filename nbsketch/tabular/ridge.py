@@ -21,14 +21,14 @@ from nbsketch._report.fields import array, stored
 from nbsketch.gram import CompiledForm, evaluate
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.filters import RidgeFilter
-from nbsketch.solvers.folds import (
+from nbsketch.solvers.left_out import (
     OrderEffect,
     contiguous_blocks,
+    held_out_error,
     order_effect,
     without_rows,
 )
 from nbsketch.solvers.ridge import RidgePath, leave_one_out
-from nbsketch.solvers.smoother import held_out_error
 from nbsketch.solvers.spectrum import Spectrum, moments
 from nbsketch.tabular.problem import Member, Points, Training
 from nbsketch.tabular.scales import SMOOTH, form_of

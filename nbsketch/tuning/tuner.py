@@ -15,7 +15,7 @@ from nbsketch._report.validation import check_choice, check_integer, random_gene
 from nbsketch.kernels import LEARNABLE, Kernel, StationaryKernel
 from nbsketch.rows.splits import as_folds, block_labels
 from nbsketch.rows.transform import MANY, PREPROCESSINGS, InputScaler, fit_scaler
-from nbsketch.solvers.folds import Fold
+from nbsketch.solvers.left_out import Fold
 from nbsketch.tuning.descent import Budget
 from nbsketch.tuning.rows import Rows, prepare
 from nbsketch.tuning.screening import Selection, screen

@@ -85,7 +85,9 @@ def solve_positive_upper(upper: NDArray, V: NDArray) -> NDArray:
     return solve_upper(upper, solve_upper(upper, V, 1))
 
 
-def scaled_columns(R: NDArray, dtype: DTypeLike | None = None) -> tuple[NDArray, NDArray]:
+def scaled_columns(
+    R: NDArray, dtype: DTypeLike | None = None
+) -> tuple[NDArray, NDArray]:
     """Return the largest entries of columns, 1 for zeros, and R over them."""
     size = np.abs(R).max(axis=0, initial=0)
     size[size == 0] = 1.0

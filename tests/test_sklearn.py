@@ -55,7 +55,7 @@ ESTIMATORS = [
     (SketchedKernelClassifier(loss="logistic", bandwidth="median"), DRAWN),
     (
         SketchedKernelClassifier(
-            class_weight="balanced", bandwidth="median", alpha=1e-3
+            class_weight="balanced", bandwidth="median", alpha=1e-3, tol=1e-9
         ),
         {},
     ),

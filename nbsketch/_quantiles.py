@@ -68,20 +68,20 @@ def conformal_quantile(
     return np.take_along_axis(ranked, rank[:, None], axis=1)[:, 0]
 
 
-def between_levels(levels: NDArray, quantiles: NDArray, wanted: ArrayLike) -> NDArray:
-    """Interpolate quantiles (n, d) of ascending levels at others, (n, wanted).
+def between_levels(levels: NDArray, quantiles: NDArray, others: ArrayLike) -> NDArray:
+    """Interpolate quantiles (n, d) of ascending levels at others, (n, others).
 
     Below the first and above the last level, the quantile of that level is returned.
     """
-    wanted = np.clip(wanted, levels[0], levels[-1])
+    others = np.clip(others, levels[0], levels[-1])
     if len(levels) == 1:
-        return np.repeat(quantiles, np.size(wanted), axis=1)
-    right = np.clip(np.searchsorted(levels, wanted), 1, len(levels) - 1)
-    share = (wanted - levels[right - 1]) / (levels[right] - levels[right - 1])
+        return np.repeat(quantiles, np.size(others), axis=1)
+    right = np.clip(np.searchsorted(levels, others), 1, len(levels) - 1)
+    share = (others - levels[right - 1]) / (levels[right] - levels[right - 1])
     return (1 - share) * quantiles[:, right - 1] + share * quantiles[:, right]
 
 
-def with_tails(levels: NDArray, quantiles: NDArray, wanted: ArrayLike) -> NDArray:
+def with_tails(levels: NDArray, quantiles: NDArray, others: ArrayLike) -> NDArray:
     r"""Interpolate as `between_levels`, with exponential tails outside.
 
     Below the first quantile :math:`q_1` of level :math:`\tau_1` the distribution
@@ -95,7 +95,7 @@ def with_tails(levels: NDArray, quantiles: NDArray, wanted: ArrayLike) -> NDArra
     >>> with_tails(levels, quantiles, [0.1, 0.5, 0.9]).round(2).tolist()
     [[-0.46, 0.5, 1.46]]
     """
-    out, tau = between_levels(levels, quantiles, wanted), np.atleast_1d(wanted)
+    out, tau = between_levels(levels, quantiles, others), np.atleast_1d(others)
     low, high = _tail_lengths(levels, quantiles)
     out += low * np.minimum(np.log(tau / levels[0]), 0)
     return out - high * np.minimum(np.log((1 - tau) / (1 - levels[-1])), 0)

@@ -333,8 +333,8 @@ def held_rows(X: Any, recipe: SketchRecipe | None = None) -> Any:
             "`sketch` must not be 'leverage' for a Dask collection, all of whose rows "
             "it compares: pass 'subsampling', or X.compute()"
         )
-    few = len(X) <= _FEW_ROWS or isinstance(recipe, IdentitySketch)
-    return X.collect() if few else X
+    is_held = len(X) <= _FEW_ROWS or isinstance(recipe, IdentitySketch)
+    return X.collect() if is_held else X
 
 
 def _with_known_size(name: str, value: Any, ndim: int | None) -> Any:

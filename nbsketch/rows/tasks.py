@@ -257,7 +257,7 @@ def blocks_of(array: Any) -> list[Any]:
     return list(array.to_delayed(optimize_graph=False).ravel())
 
 
-def check_steady(first: Sequence[list[Any]], again: Sequence[list[Any]]) -> None:
+def check_steady(first: Sequence[list[Any]], second: Sequence[list[Any]]) -> None:
     """Raise an error if tasks of blocks give other rows in a second computation.
 
     Compares some rows of three blocks of each list.
@@ -269,7 +269,7 @@ def check_steady(first: Sequence[list[Any]], again: Sequence[list[Any]]) -> None
 
     before, after = (
         computed([row for blocks in lists for row in some_rows(blocks)])
-        for lists in (first, again)
+        for lists in (first, second)
     )
     if before != after:
         raise ValueError(

@@ -102,8 +102,8 @@ def usual_partners(
     `counts` (c,) are the numbers of rows of the classes, none for regression.
     """
     classes = len(counts)
-    few = counts.min() < _LEAST_CLASS if classes else rows <= _LEAST_ROWS
-    if few or rows * columns * max(classes, 1) > _MOST_NUMBERS:
+    is_small = counts.min() < _LEAST_CLASS if classes else rows <= _LEAST_ROWS
+    if is_small or rows * columns * max(classes, 1) > _MOST_NUMBERS:
         return []
     if classes:
         return [(HistGradientBoostingClassifier(random_state=seed, **_TREES), False)]

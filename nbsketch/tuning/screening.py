@@ -357,15 +357,15 @@ def _fitted(
     else from the length scales before; new ones start at a large relevance.
     """
     scaler = rows.scaler.select(features)
-    few = replace(rows, scaler=scaler)
+    selected = replace(rows, scaler=scaler)
     if before is None or 2 * len(before.features) <= len(features):
-        point = isotropic_start(few, family, rng)
+        point = isotropic_start(selected, family, rng)
     else:
         columns = before.point[:-1]
         upper = np.sort(columns)[-max(len(before.point) // 4, 1)]
         new = np.full(len(scaler.features), upper)
         point = np.append(before.carried(scaler, new), before.point[-1])
-    search = Descents(few, family, rng, budget.share(SHORT.iterations))
+    search = Descents(selected, family, rng, budget.share(SHORT.iterations))
     return Selection(scaler, search.learn_briefly(point))
 
 

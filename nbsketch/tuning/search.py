@@ -253,8 +253,8 @@ class Descents:
     def polished(self, point: NDArray, kept: NDArray, stage: Stage) -> NDArray:
         """Return the point after rounds by the left-out error on some rows."""
         for landmarks in stage.landmarks:
-            few = len(kept) <= stage.rows  # in the order in which they were drawn
-            rows = kept if few else self._rng.choice(kept, stage.rows, replace=False)
+            all_rows = len(kept) <= stage.rows  # in the order of the draw
+            rows = kept if all_rows else self._rng.choice(kept, stage.rows, False)
             sample = self._rows.take(rows, landmarks)
             criterion = criterion_of(sample, self._family, stage.share)
             point = self.descended(criterion, sample, point, stage.iterations).point
@@ -276,8 +276,8 @@ class Descents:
             tau = _ITERATIVE_LIMIT, tau[1]
         ends = zip(_LIMITS, tau, strict=True)
         low, high = (np.append(np.full(len(point) - 1, a), b) for a, b in ends)
-        pull = PULL / n
-        penalty = partial(_penalized, pull, _TAU_PULL * pull * self._rows.is_noisy)
+        weight = PULL / n
+        penalty = partial(_penalized, weight, _TAU_PULL * weight * self._rows.is_noisy)
         descent = Descent(criterion, point, (low, high), curvature, penalty)
         descent.run(iterations, self._budget)
         return descent
@@ -296,11 +296,11 @@ class Descents:
         It is abandoned if it is not the lower one after a short search.
         """
         brief = _EVIDENCE._replace(iterations=SHORT.iterations)
-        again = self._by_evidence(drawn, _shorter(start), brief)
-        if again.value >= first.value:
+        second = self._by_evidence(drawn, _shorter(start), brief)
+        if second.value >= first.value:
             return first
-        again.run(_EVIDENCE.iterations - brief.iterations, self._budget)
-        return again
+        second.run(_EVIDENCE.iterations - brief.iterations, self._budget)
+        return second
 
     def _rounds(self, point: NDArray, landmarks: tuple[int, ...]) -> NDArray:
         """Return the point after rounds by the left-out error, on rows drawn anew."""
@@ -325,12 +325,12 @@ def _lowest(errors: ExactCriterion, point: NDArray) -> float:
 
 
 def _penalized(
-    pull: float, by_tau: float, point: NDArray, value: float, gradient: NDArray
+    weight: float, by_tau: float, point: NDArray, value: float, gradient: NDArray
 ) -> tuple[float, NDArray]:
     """Add the penalty toward one length scale for all and a usual tau."""
     away = point[:-1] - point[:-1].mean()
-    value += pull * float(np.log1p(np.square(away)).sum())
-    slope = 2 * pull * away / (1 + np.square(away))
+    value += weight * float(np.log1p(np.square(away)).sum())
+    slope = 2 * weight * away / (1 + np.square(away))
     gradient[:-1] += slope - slope.mean()
     away = point[-1] - np.log(_USUAL_TAU)
     value += by_tau * float(np.log1p(np.square(away)))

@@ -218,8 +218,8 @@ class Search(NamedTuple):
         pool = {"isotropic": Selection(plain.scaler, isotropic)}
         selection = self._selected(rows)
         if selection is not None:
-            few = replace(rows, scaler=selection.scaler)
-            point = self._learned(few, selection.point)
+            selected = replace(rows, scaler=selection.scaler)
+            point = self._learned(selected, selection.point)
             pool["selected"] = Selection(selection.scaler, point)
         if selection is None or self._may_miss(rows, len(selection.features)):
             point = self._learned(rows, self._start(rows, isotropic))

@@ -65,10 +65,10 @@ class Certificate(NamedTuple):
     @property
     def relative_gap(self) -> float:
         """The gap and its noise over their scale, 0 where both are."""
-        whole = self.gap + self.noise
-        if whole == 0:
+        total = self.gap + self.noise
+        if total == 0:
             return 0.0
-        return whole / self.scale if self.scale > 0 else np.inf
+        return total / self.scale if self.scale > 0 else np.inf
 
 
 def loss_sums(losses: NDArray, weights: NDArray) -> tuple[float, float]:
@@ -236,16 +236,16 @@ def balance(
     weights: NDArray,
     lo: NDArray,
     hi: NDArray,
-    pace: NDArray,
+    rate: NDArray,
     goal: float = 0.0,
 ) -> NDArray:
-    """Return a shifted along `pace`, within its bounds, to a weighted sum of `goal`.
+    """Return a shifted along `rate`, within its bounds, to a weighted sum of `goal`.
 
-    A free intercept requires this of a dual point. Where the rows with a positive pace
+    A free intercept requires this of a dual point. Where the rows with a positive rate
     cannot absorb the shift, all rows share the rest.
     """
     for shared in (False, True):
-        direction = np.ones(len(a), bool) if shared else pace
+        direction = np.ones(len(a), bool) if shared else rate
         for _ in range(20):
             total = weights @ a - goal
             if abs(total) <= 1e-15 * (weights @ np.abs(a)):

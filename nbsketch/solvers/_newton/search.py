@@ -120,14 +120,14 @@ class ActiveRows:
         if len(rows) > _MANY_ROWS * len(distance):
             return self
         res, center = self.res[:, rows], self.center[:, rows]
-        few = ActiveRows(p.take(rows), rows, res, center, reach)
-        few.evaluate(sigma)
-        few.inactive_gradient = self.gradient - few.gradient
-        few.inactive_totals = self.totals - few.totals
-        few.inactive_young = max(self.young - few.young, 0.0)
-        few.gradient, few.totals = self.gradient, self.totals
-        few.young += few.inactive_young
-        return few
+        subset = ActiveRows(p.take(rows), rows, res, center, reach)
+        subset.evaluate(sigma)
+        subset.inactive_gradient = self.gradient - subset.gradient
+        subset.inactive_totals = self.totals - subset.totals
+        subset.inactive_young = max(self.young - subset.young, 0.0)
+        subset.gradient, subset.totals = self.gradient, self.totals
+        subset.young += subset.inactive_young
+        return subset
 
 
 _SMOOTH = 5.0  # times the gam of a smooth loss: a smaller sigma would not help it

@@ -715,6 +715,10 @@ def as_kernel(kernel: Any, bandwidth: Any = None, *, prefix: str = "") -> Kernel
         check_bandwidth(f"{prefix}bandwidth", bandwidth)
     if callable(kernel) and not isinstance(kernel, Kernel):
         kernel = CallableKernel(kernel)
+    if not isinstance(kernel, str | Kernel):
+        raise TypeError(
+            f"`{name}` must be a name, a Kernel or a callable, got {kernel!r}"
+        )
     return fields.named_object(
         "kernel", kernel, KERNELS, Kernel, prefix, bandwidth=bandwidth
     )

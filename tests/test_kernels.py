@@ -654,5 +654,5 @@ def test_errors_of_names():
         with pytest.raises(TypeError, match=r"object or a name, .* GaussianKernel\(\)"):
             as_kernel(GaussianKernel, bandwidth)
     for kernel in (None, 3, np.eye(2)):
-        with pytest.raises(TypeError, match="`kernel` must be a name or a Kernel"):
+        with pytest.raises(TypeError, match="`kernel` must be a name, a Kernel or a"):
             as_kernel(kernel)

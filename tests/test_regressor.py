@@ -620,7 +620,7 @@ def with_a(value):
         ({"sketch": GaussianSketch(3), "size": 3}, "`size` goes with .*GaussianSk"),
         ({"sketch": "identity", "size": 3}, "`size` has no meaning .*'identity'"),
         ({"kernel": "rbf"}, r"`kernel` must be one of \[.*\], got 'rbf'"),
-        ({"kernel": 3}, "`kernel` must be a name or a Kernel, got 3"),
+        ({"kernel": 3}, "`kernel` must be a name, a Kernel or a callable, got 3"),
         ({"kernel": GaussianKernel(), "bandwidth": 1}, "`bandwidth` goes .*Gaussian"),
         ({"kernel": "linear", "bandwidth": 1}, "`bandwidth` has no meaning .*linear"),
         ({"bandwidth": -1.0}, r"`bandwidth` must be in \(0, inf\), got .*-1.0"),

@@ -41,7 +41,7 @@ class Scope:
         An axis that starts with an underscore belongs to the object that it is in.
         """
         if length < 1 and axis != "d":
-            raise ValueError(f"`{name}` must not be empty")
+            raise ValueError(f"`{name}` must have entries, got none")
         key = f"{name.rpartition('.')[0]}.{axis}" if axis[0] == "_" else axis
         expected = self.lengths.setdefault(key, length)
         if length != expected:

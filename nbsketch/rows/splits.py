@@ -86,7 +86,9 @@ def resolve_folds(
             "`cv` must not be None with `groups`: pass an integer, for so many blocks "
             "of whole groups, or a splitter such as GroupKFold()"
         )
-    if not isinstance(cv, Integral):
+    if isinstance(cv, Integral):
+        cv = check_integer("cv", cv, low=2, high=X.shape[0])
+    else:
         cv = _pairs(cv, X, y, groups)
     return tuple(as_folds(cv, X.shape[0], groups, weights) or ())
 

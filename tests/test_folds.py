@@ -18,8 +18,13 @@ from nbsketch.rows.transform import fit_scaler
 from nbsketch.solvers import ridge
 from nbsketch.solvers.design import ArrayDesign
 from nbsketch.solvers.filters import LandweberFilter, RidgeFilter
-from nbsketch.solvers.left_out import fold_errors, leave_blocks_out, without_rows
-from nbsketch.solvers.ridge import cross_validation, leave_one_out, ridge_path
+from nbsketch.solvers.left_out import (
+    fold_errors,
+    leave_blocks_out,
+    leave_one_out,
+    without_rows,
+)
+from nbsketch.solvers.ridge import cross_validation, ridge_path
 from nbsketch.solvers.spectrum import decompose
 from nbsketch.tuning import tune, tuner
 from nbsketch.tuning.blocked import LeaveBlocksOut
@@ -111,7 +116,7 @@ def test_blocks_of_one_row_are_leave_one_out(weighted):
     folds = as_folds(N if weights is None else int((weights > 0).sum()), N,
                      sample_weight=weights)  # fmt: skip
     known = ArrayDesign(Z), Y, ALPHAS
-    desired = ridge.leave_one_out(path, *known, weights)
+    desired = leave_one_out(path, RidgeFilter(), *known, weights)
     assert_allclose(cross_validation(path, *known, folds, weights), desired, rtol=1e-10)
 
 
@@ -196,7 +201,7 @@ def test_blocks_contradict_leave_one_out_where_neighbors_repeat_each_other():
             Y = X[:, :1] + 0.7 * rng.normal(size=Y.shape)
         design = ArrayDesign(gaussian(X, X[::4], 0.5))
         path = ridge_path(design, Y)
-        rows = np.sqrt(leave_one_out(path, design, Y, alphas))
+        rows = np.sqrt(leave_one_out(path, RidgeFilter(), design, Y, alphas))
         folds = as_folds(5, 400)
         blocks = np.sqrt(cross_validation(path, design, Y, alphas, folds))
         i, j = rows.argmin(), blocks.argmin()

@@ -63,7 +63,7 @@ SCRIPTS = {"nbsketch.__main__"}
 LONGEST_FILE = 400
 # Files and lines of code of the package. A commit that raises a number says why.
 MOST_FILES = 183
-MOST_LINES = 25_223
+MOST_LINES = 25_221
 # Names of the place where the text was written, which no reader knows.
 PRIVATE = ("/" + "work/", "shared" + "/")
 TEXT = {".cfg", ".ini", ".json", ".md", ".py", ".rst", ".sh", ".toml", ".txt"}

@@ -10,7 +10,9 @@ from sklearn.kernel_ridge import KernelRidge
 
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.exact import solve_exact
-from nbsketch.solvers.ridge import RidgePath, leave_one_out, ridge_path
+from nbsketch.solvers.filters import RidgeFilter
+from nbsketch.solvers.left_out import leave_one_out
+from nbsketch.solvers.ridge import RidgePath, ridge_path
 
 N, R, D = 23, 5, 3
 
@@ -195,7 +197,7 @@ def test_no_features_leave_the_mean():
     assert_allclose(path.objective(0.1), Y.var(axis=0).sum() / 2, rtol=1e-12)
     assert path.gap(0.1) == 0
     alphas = path.default_alphas()
-    errors = leave_one_out(path, design, Y, alphas)
+    errors = leave_one_out(path, RidgeFilter(), design, Y, alphas)
     others = (Y.sum(axis=0) - Y) / (N - 1)
     assert_allclose(errors, np.square(Y - others).sum(axis=1).mean(), rtol=1e-12)
 
@@ -242,9 +244,11 @@ def test_blocks_are_one_matrix(output, weights, monkeypatch):
     for found, desired in zip(path.solve(0.1), whole.solve(0.1), strict=True):
         assert_allclose(found, desired, rtol=0, atol=1e-12)
     alphas = whole.default_alphas()
-    desired = leave_one_out(whole, ArrayDesign(Z), Y, alphas, weights)
+    desired = leave_one_out(whole, RidgeFilter(), ArrayDesign(Z), Y, alphas, weights)
     assert_allclose(
-        leave_one_out(path, blocks, Y, alphas, weights), desired, rtol=1e-10
+        leave_one_out(path, RidgeFilter(), blocks, Y, alphas, weights),
+        desired,
+        rtol=1e-10,
     )
 
 
@@ -336,7 +340,7 @@ def test_leave_one_out_is_n_refits(output, weights, fit_intercept):
     }
     path = ridge_path(ArrayDesign(Z), Y, **problem)
     alphas = np.array([1e-6, 1e-2, 1.0, 50.0])
-    found = leave_one_out(path, ArrayDesign(Z), Y, alphas, weights)
+    found = leave_one_out(path, RidgeFilter(), ArrayDesign(Z), Y, alphas, weights)
     assert_allclose(found, refitted_errors(Z, Y, alphas, **problem), rtol=1e-8)
 
 
@@ -345,7 +349,7 @@ def test_leave_one_out_with_more_features_than_rows(fit_intercept):
     Z, Y = data(n=7, r=12)
     path = ridge_path(ArrayDesign(Z), Y, fit_intercept=fit_intercept)
     alphas = np.array([1e-4, 1e-2, 1.0])
-    found = leave_one_out(path, ArrayDesign(Z), Y, alphas)
+    found = leave_one_out(path, RidgeFilter(), ArrayDesign(Z), Y, alphas)
     desired = refitted_errors(Z, Y, alphas, fit_intercept=fit_intercept)
     assert_allclose(found, desired, rtol=1e-8)
 
@@ -356,7 +360,7 @@ def test_leave_one_out_does_not_take_interpolation_for_prediction(fit_intercept)
     Z, Y = 3 * np.eye(30), data(n=30)[1]
     path = ridge_path(ArrayDesign(Z), Y, fit_intercept=fit_intercept)
     alphas = path.default_alphas()
-    found = leave_one_out(path, ArrayDesign(Z), Y, alphas)
+    found = leave_one_out(path, RidgeFilter(), ArrayDesign(Z), Y, alphas)
     others = (Y.sum(axis=0) - Y) / 29 if fit_intercept else 0
     desired = np.square(Y - others).sum(axis=1).mean()
     # a residual is 1e-12 of Y at the least alpha and its rounding 1e-16
@@ -368,9 +372,13 @@ def test_leave_one_out_for_many_alphas_at_a_time(monkeypatch):
     Z, Y = data()
     path = ridge_path(ArrayDesign(Z), Y, output=OUTPUTS["full"])
     alphas = path.default_alphas()
-    several = leave_one_out(path, ArrayDesign(Z), Y, alphas)
+    several = leave_one_out(path, RidgeFilter(), ArrayDesign(Z), Y, alphas)
     monkeypatch.setattr("nbsketch.solvers.left_out._COLUMNS", 1)
-    assert_allclose(leave_one_out(path, ArrayDesign(Z), Y, alphas), several, rtol=1e-12)
+    assert_allclose(
+        leave_one_out(path, RidgeFilter(), ArrayDesign(Z), Y, alphas),
+        several,
+        rtol=1e-12,
+    )
 
 
 def test_default_alphas_go_with_the_scale_of_the_problem():

@@ -28,7 +28,8 @@ from nbsketch.rows.inputs import TrainingRows
 from nbsketch.solvers import ridge
 from nbsketch.solvers._newton.start import shared
 from nbsketch.solvers.design import ArrayDesign, Design
-from nbsketch.solvers.left_out import Fold, OrderEffect
+from nbsketch.solvers.filters import RidgeFilter
+from nbsketch.solvers.left_out import Fold, OrderEffect, leave_one_out
 from nbsketch.solvers.solution import Solution, State
 from nbsketch.solvers.stochastic import solve_stochastic
 from nbsketch.tuning.tuner import inliers
@@ -442,7 +443,7 @@ class LeftOut(NamedTuple):
             rows = self.rng.choice(len(Y), _MOST_VALIDATION_ROWS, replace=False)
             rows.sort()
         args = self.design, Y, alphas, weights, rows
-        return AlphaPath(alphas, ridge.leave_one_out(path, *args))
+        return AlphaPath(alphas, leave_one_out(path, RidgeFilter(), *args))
 
     def reduced_alpha(self) -> float:
         """Return the penalty of a third of the features, at most 200, and 8000 rows."""

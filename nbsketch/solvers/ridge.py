@@ -14,7 +14,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch.solvers import left_out
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.filters import RidgeFilter
 from nbsketch.solvers.left_out import Fold, fold_errors, leave_blocks_out
@@ -128,18 +127,3 @@ def cross_validation(
         blocks = [fold.test for fold in folds]
         return leave_blocks_out(path, _FILTER, design, Y, alphas, blocks, sample_weight)
     return fold_errors(path, _FILTER, design, Y, alphas, folds, sample_weight)
-
-
-def leave_one_out(
-    path: RidgePath,
-    design: Design,
-    Y: NDArray,
-    alphas: NDArray,
-    sample_weight: NDArray | None = None,
-    rows: NDArray | None = None,
-) -> NDArray:
-    """Return the mean squared leave-one-out error for each alpha, in closed form.
-
-    It equals that of n refits: see `nbsketch.solvers.left_out.leave_one_out`.
-    """
-    return left_out.leave_one_out(path, _FILTER, design, Y, alphas, sample_weight, rows)

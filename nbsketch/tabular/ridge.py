@@ -25,10 +25,11 @@ from nbsketch.solvers.left_out import (
     OrderEffect,
     contiguous_blocks,
     held_out_error,
+    leave_one_out,
     order_effect,
     without_rows,
 )
-from nbsketch.solvers.ridge import RidgePath, leave_one_out
+from nbsketch.solvers.ridge import RidgePath
 from nbsketch.solvers.spectrum import Spectrum, moments
 from nbsketch.tabular.problem import Member, Points, Training
 from nbsketch.tabular.scales import SMOOTH, form_of
@@ -201,7 +202,7 @@ class Ridge:
         """Return the best alpha, and the leave-one-out residuals."""
         values = self._design.gather(self.validation)
         Y, weights = Y[self.validation], self._weights[self.validation]
-        errors = leave_one_out(path, values, Y, self._alphas, weights)
+        errors = leave_one_out(path, _FILTER, values, Y, self._alphas, weights)
         alpha = self._alphas[int(np.argmin(errors))]
         Q = (values.collect() - path.z_mean) @ path.vectors
         gains = 1 / (path.values + alpha)

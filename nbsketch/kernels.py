@@ -309,7 +309,7 @@ def median_distance(
         rows = validation.random_generator(rng).choice(n, _MEDIAN_ROWS, replace=False)
         X = X[rows]
         sample_weight = None if sample_weight is None else sample_weight[rows]
-    X = X.astype(np.float64)
+    X = X.astype(np.float64) if sp.issparse(X) else np.asarray(X, dtype=np.float64)
     distances = _sparse_distances(X) if sp.issparse(X) else pdist(X, metric)
     is_pair = distances > 0
     if not is_pair.any():

@@ -7,6 +7,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 import nbsketch
 from nbsketch import (
@@ -18,6 +19,8 @@ from nbsketch import (
     SpectralFilterRegressor,
 )
 from nbsketch._machine import memory as memory
+from nbsketch.conformal import ConformalRegressor
+from nbsketch.explain import shapley_values
 from nbsketch.gram import SymmetricGram
 from nbsketch.rows.transform import LazyRows
 from nbsketch.solvers import scratch
@@ -250,7 +253,7 @@ def test_the_limit_of_a_container(tmp_path, monkeypatch):
 
 def test_kernel_values_obey_the_limit():
     kernel = nbsketch.GaussianKernel(1.0)
-    v = RNG.normal(size=500)
+    v = RNG.normal(size=200)
     kept = SymmetricGram(kernel, X[:500])
     nbsketch.set_memory_limit(1000)
     again = SymmetricGram(kernel, X[:500])
@@ -409,3 +412,68 @@ def test_the_limit_decides_between_a_factorization_and_passes(rng, monkeypatch):
         tracemalloc.stop()
     assert peak < 8 * 1200**2  # the Gram matrix, of which there were three
     assert np.abs(found - free).max() < 0.05
+
+
+DENSE = RNG.normal(size=(200, 3))
+WAVE = np.sin(DENSE[:, 0]) + 0.1 * RNG.normal(size=200)
+# What takes rows after a fit, of models that transform them.
+USES = {
+    "predict": lambda model: model.predict(DENSE),
+    "score": lambda model: model.score(DENSE, WAVE),
+    "summed": lambda model: model.set_params(size=3).fit(DENSE, WAVE).predict(DENSE),
+    "dense sketch": lambda model: (
+        model.set_params(sketch="gaussian", size=20).fit(DENSE, WAVE).predict(DENSE)
+    ),
+    "linear": lambda model: (
+        model.set_params(kernel="linear", preprocessing="rank")
+        .fit(DENSE, WAVE)
+        .predict(DENSE)
+    ),
+    "function": lambda model: (
+        model.set_params(kernel=lambda A, B: np.exp(-((A[:, None] - B) ** 2).sum(2)))
+        .fit(DENSE, WAVE)
+        .predict(DENSE)
+    ),
+    "median": lambda model: (
+        model.set_params(bandwidth="median", preprocessing="both")
+        .fit(DENSE, WAVE)
+        .predict(DENSE)
+    ),
+    "posterior": lambda model: model.fit_posterior(DENSE, WAVE).predict(
+        DENSE, return_std=True
+    )[1],
+    "jackknife": lambda model: (
+        ConformalRegressor(model, method="jackknife+")
+        .fit(DENSE, WAVE)
+        .predict_interval(DENSE)
+    ),
+    "monotone": lambda model: (
+        model.set_params(monotonic_cst=[1, 0, 0], size=40)
+        .fit(DENSE, WAVE)
+        .predict(DENSE)
+    ),
+    "calibrated": lambda model: (
+        JointQuantileRegressor(calibration=0.2, alpha=1e-3, size=30, random_state=0)
+        .fit(DENSE, WAVE)
+        .predict_interval(DENSE, 0.8)
+    ),
+    "classes": lambda model: (
+        SketchedKernelClassifier(alpha=1e-3, random_state=0)
+        .fit(DENSE, WAVE > 0)
+        .decision_function(DENSE)
+    ),
+    "shapley": lambda model: shapley_values(
+        model.set_params(kernel="gaussian").fit(DENSE, WAVE), DENSE[:20]
+    ),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_transformed_rows_are_used_tile_by_tile(use, monkeypatch):
+    monkeypatch.setattr("nbsketch.gram.lazy._LAZY_ROWS", 64)
+    monkeypatch.setenv("NBSKETCH_MEMORY_LIMIT", "1000")
+    model = SketchedKernelRegressor(preprocessing="both", alpha=1e-3, random_state=0)
+    far = USES[use](clone(model).fit(DENSE, WAVE))
+    monkeypatch.setenv("NBSKETCH_MEMORY_LIMIT", "4GB")
+    near = USES[use](model.fit(DENSE, WAVE))
+    np.testing.assert_allclose(far, near, atol=1e-3)  # conjugate gradients: `tol`

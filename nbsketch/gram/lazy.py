@@ -20,6 +20,8 @@ from nbsketch.gram.sparse import evaluate_sparse, fold_sparse
 # Memory of a tile of kernel values, and its rows of X.
 TILE_BYTES = 4 << 20
 _TILE_ROWS = 480
+# Rows that are read at a time if an index copies or transforms them.
+_LAZY_ROWS = 1 << 13
 
 # Makes k(landmarks, rows) of rows; it may use the buffer that it is given.
 _Tile = Callable[[Any, NDArray], NDArray]
@@ -176,7 +178,11 @@ class Product:
         out = np.empty((self.weights.shape[0], X.shape[0]), dtype=dtype)
         form = self.kernel.compiled_form(X.shape[1])
         sparse = sp.issparse(X) or sp.issparse(self.landmarks)
-        if form is not None and sparse and not hasattr(self.weights, "add_block"):
+        if form is not None and not (sparse or isinstance(X, np.ndarray)):
+            for start in range(0, X.shape[0], _LAZY_ROWS):
+                part = slice(start, start + _LAZY_ROWS)
+                out[:, part] = self(X[part], dtype)
+        elif form is not None and sparse and not hasattr(self.weights, "add_block"):
             fold_sparse(form, X, self.landmarks, self.weights, out)
         elif form is not None and self._is_fused:
             packed, entries = self._packed

@@ -80,16 +80,67 @@ def test_sketches_have_the_projected_process():
     assert_allclose(std**2, expected, rtol=1e-5)
 
 
-def test_the_noise_is_that_of_the_residuals_and_their_freedom():
-    kernel = GaussianKernel(1.5)
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("alpha", [1e-6, 1e-3])
+def test_the_noise_is_the_larger_of_two_estimates(alpha, weighted):
+    """That of the residuals and their freedom, and that of marginal likelihood."""
+    w = RNG.uniform(0.2, 3.0, size=150) if weighted else np.ones(150)
+    w /= w.mean()
     model = SketchedKernelRegressor(
-        kernel, sketch="identity", alpha=1e-3, fit_intercept=False
-    ).fit(X, Y)
-    K = kernel(X, X)
-    hat = K @ np.linalg.inv(K + 150 * 1e-3 * np.eye(150))
-    expected = np.sum((Y - hat @ Y) ** 2) / (150 - np.trace(hat))
-    found = model.fit_posterior(X, Y).posterior_["noise"]
-    assert_allclose(found, [expected], rtol=1e-6)
+        GaussianKernel(1.5), sketch="identity", alpha=alpha, fit_intercept=False
+    ).fit(X, Y, w)
+    K, noise = GaussianKernel(1.5)(X, X), 150 * alpha * np.diag(1 / w)
+    hat = K @ np.linalg.inv(K + noise)
+    by_residuals = w @ (Y - hat @ Y) ** 2 / (150 - np.trace(hat))
+    by_likelihood = alpha * Y @ np.linalg.solve(K + noise, Y)
+    found = model.fit_posterior(X, Y, w).posterior_["noise"]
+    assert_allclose(found, [max(by_residuals, by_likelihood)], rtol=1e-6)
+    assert (by_residuals > by_likelihood) == (alpha == 1e-6)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"size": 60}, {"kernel": "gaussian"}, {"sketch": "identity", "alpha": 1e-9}],
+    ids=str,
+)
+def test_intervals_cover_functions_without_noise(options, weighted):
+    inside = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        X, new = (rng.uniform(-2, 2, size=(n, 2)) for n in (80, 300))
+        y, true = (
+            np.column_stack([np.sin(3 * Z[:, 0]) + Z[:, 1] ** 2, 1e3 * Z[:, 0]])
+            for Z in (X, new)
+        )
+        weights = rng.uniform(0.2, 3.0, size=80) if weighted else None
+        model = SketchedKernelRegressor(random_state=seed, **options)
+        model.fit(X, y, weights).fit_posterior(X, y, weights)
+        mean, std = model.predict(new, return_std=True)
+        inside.append(np.abs(mean - true) < 2 * std)
+    assert np.mean(inside, axis=(0, 1)).min() > 0.9
+
+
+@pytest.mark.parametrize("weights", [None, RNG.uniform(0.2, 3.0, size=150)])
+@pytest.mark.parametrize("sketch", [None, LandmarkSketch(X[:20])], ids=["all", "some"])
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+def test_rows_of_another_fit_are_refused(weights, sketch, offset):
+    y = np.column_stack([Y + offset, -Y])
+    model = SketchedKernelRegressor(sketch=sketch, random_state=0).fit(X, y, weights)
+    assert len(model.fit_posterior(X, y, weights).posterior_["noise"]) == 2
+    for others in (
+        (X[::-1], y, weights),
+        (X, y + 1.0, weights),
+        (X, y, np.r_[np.ones(149), 1e3]),
+    ):
+        with pytest.raises(ValueError, match="the objective of the model is"):
+            model.fit_posterior(*others)
+
+
+def test_constant_targets_have_no_noise():
+    model = SketchedKernelRegressor().fit(X, np.full(150, 3.0))
+    model.fit_posterior(X, np.full(150, 3.0))
+    assert_array_equal(model.predict(NEW, return_std=True)[1], 0.0)
 
 
 @pytest.mark.parametrize("options", [{}, {"size": 60}, {"kernel": "gaussian"}], ids=str)

@@ -9,6 +9,11 @@ of f(x) + b is
 
 The first term is what the landmarks do not see; without a sketch the sum is the
 variance of the exact process, whose prior variance is :math:`\sigma^2 / \lambda`.
+
+Two estimates of :math:`\sigma^2` agree if the kernel is right: the one of largest
+marginal likelihood, :math:`(\sum_i w_i r_i^2 + \lambda \|f\|^2) / (n - 1)`, and the sum
+of squared residuals over n minus the effective degrees of freedom, which noise-free
+targets leave without residuals. The larger one is used.
 """
 
 from __future__ import annotations
@@ -36,14 +41,15 @@ MOST_FEATURES = 5000
 _JITTER = 1e-15
 # Rows whose features are in memory at a time.
 _BLOCK_ROWS = 1 << 12
+# Relative difference of the objective from which rows are not those of `fit`.
+_OTHER_ROWS = 0.01
 
 
 def fit_posterior(model: Any, rows: TrainingRows) -> dict[str, Any]:
     """Return the parts of the posterior of a model fitted to these rows.
 
     They are the projection to features, the upper Cholesky factor of A, lambda, and the
-    noise variance of each output: the weighted sum of squared residuals over n minus
-    the effective degrees of freedom.
+    noise variance of each output.
     """
     expected, given = model.sketch_.shape[1], len(rows.y)
     if expected != given and not isinstance(model.sketch, LandmarkSketch):
@@ -53,15 +59,41 @@ def fit_posterior(model: Any, rows: TrainingRows) -> dict[str, Any]:
         )
     n, w = len(rows.y), rows.relative_weights
     Y, shift = rows.y.reshape(n, -1), float(n * model.alpha_)
-    P, factor, _ = penalized_products(model, rows.X, Y, w)
     squares = np.square(Y - model._values(rows.X).reshape(n, -1))
-    noise = squares.sum(axis=0) if w is None else w @ squares
+    residuals = squares.sum(axis=0) if w is None else w @ squares
+    total = residuals + shift * _squared_norms(model)
+    _check_objective(model, Y, float(total.sum()) / (2 * n))
+    P, factor, _ = penalized_products(model, rows.X, Y, w)
+    by_residuals = residuals / max(n - _freedom(model, factor, shift), 1.0)
+    by_likelihood = total / max(n - int(model.fit_intercept), 1)
+    noise = np.maximum(by_residuals, by_likelihood)
+    return {"projection": P, "factor": factor, "shift": shift, "noise": noise}
+
+
+def _freedom(model: Any, factor: NDArray, shift: float) -> float:
+    """Return the effective degrees of freedom, of the upper Cholesky factor of A."""
     penalty = np.full(len(factor), shift)
     penalty[0] = float(not model.fit_intercept)
     inverse = scipy.linalg.solve_triangular(factor, np.eye(len(factor)))
-    freedom = len(factor) - float(penalty @ np.square(inverse).sum(axis=1))
-    noise = noise / max(n - freedom, 1.0)
-    return {"projection": P, "factor": factor, "shift": shift, "noise": noise}
+    return len(factor) - float(penalty @ np.square(inverse).sum(axis=1))
+
+
+def _squared_norms(model: Any) -> NDArray:
+    """Return the squared norm of f, of each output."""
+    coef = model.coef_.reshape(len(model.coef_), -1)
+    return np.maximum((coef * (_inner(model) @ coef)).sum(axis=0), 0.0)
+
+
+def _check_objective(model: Any, Y: NDArray, objective: float) -> None:
+    """Refuse rows on which the objective of the model is not that of its fit."""
+    rounding = np.finfo(float).eps * float(np.abs(Y).max() * Y.std())
+    difference = abs(objective - model.objective_)
+    if difference > _OTHER_ROWS * model.objective_ + rounding:
+        raise ValueError(
+            "`X`, `y` and `sample_weight` must be those of `fit`, on which the "
+            f"objective of the model is {model.objective_:.3g}, got rows on which it "
+            f"is {objective:.3g}: pass the same data, in the same order"
+        )
 
 
 def penalized_products(
@@ -82,9 +114,13 @@ def penalized_products(
 
 def feature_projection(model: Any) -> NDArray:
     """Return what takes sketched kernel values to features, (s, r)."""
+    return projection(_inner(model))
+
+
+def _inner(model: Any) -> NDArray:
+    """Return S K S^T, (s, s)."""
     sketch_map = SketchMap(model.kernel_, model.landmarks_, model.sketch_.weights)
-    inner = sketch_map(sketch_map.landmarks) @ sketch_map.weights.T
-    return projection(np.asarray(inner))
+    return np.asarray(sketch_map(sketch_map.landmarks) @ sketch_map.weights.T)
 
 
 def features_of(model: Any, projection: NDArray, rows: Any) -> NDArray:

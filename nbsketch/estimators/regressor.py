@@ -238,13 +238,15 @@ class SketchedKernelRegressor(
 
         For the square loss, of which the model is the mean of a Gaussian process with
         the noise variance over the prior variance ``n * alpha_``. The noise variance
-        follows from the training residuals and their degrees of freedom. It takes a
-        pass over the rows and keeps two matrices of the size of the sketch, squared.
+        is the larger of that of largest marginal likelihood and that of the residuals
+        and their degrees of freedom. It takes a pass over the rows and keeps two
+        matrices of the size of the sketch, squared.
 
         Parameters
         ----------
         X, y, sample_weight
-            The data that the model was fitted to, in memory.
+            The data that the model was fitted to, in memory. Other data, on which the
+            objective is not `objective_`, raise a ValueError.
         """
         posterior.check_posterior(self, X)
         rows = self._check_training(X, y, sample_weight, **_base.NUMBERS, reset=False)

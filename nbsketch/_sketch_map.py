@@ -9,13 +9,14 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._expansion import Expansion, project, projection
 from nbsketch._machine.memory import fits
 from nbsketch._report.progress import report_rows
 from nbsketch.gram import Product, SketchedColumns
-from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
+from nbsketch.kernels import Kernel, LinearKernel, PrecomputedKernel, as_kernel
 from nbsketch.rows.design import PartitionedColumns, PartitionedDesign
 from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.rows.transform import check_domain
@@ -44,12 +45,28 @@ class SketchMap:
     landmarks: Any
     weights: Any
     columns: NDArray | None = None
+    # Whether the features are the columns of X.
+    is_columns: bool = False
 
     @classmethod
     def of(cls, kernel: Kernel, X: Any, sketch: Sketch) -> SketchMap:
         """Return the map of a sketch of the rows of X."""
         columns = sketch.columns
         return cls(kernel, kernel.take(X, columns), sketch.weights, columns)
+
+    @classmethod
+    def of_columns(cls, kernel: Kernel, X: Any) -> tuple[Sketch, SketchMap]:
+        """Return the map of a linear kernel whose landmarks are the unit vectors.
+
+        Then S k_x is x: no column is lost to rounding, however small it is. As a
+        sketch of the n rows it has the unit vectors in the place of q of them.
+        """
+        n, q = X.shape
+        sketch = Sketch(sp.eye_array(q, n, format="csr"))
+        landmarks = sp.eye_array(q, format="csr", dtype=X.dtype)
+        if not sp.issparse(X):
+            landmarks = landmarks.toarray()
+        return sketch, cls(kernel, landmarks, sketch.weights, is_columns=True)
 
     def rows(self, X: Any) -> Any:
         """Return the landmarks as rows, those of the training rows X or others."""
@@ -138,6 +155,11 @@ def sized_recipe(sketch: Any, size: Any, n: int, prefix: str = "") -> SketchReci
     return IdentitySketch()
 
 
+def spans_columns(kernel: Kernel, X: Any, sketch: Sketch) -> bool:
+    """Return whether a linear kernel has no more columns than rows of the sketch."""
+    return isinstance(kernel, LinearKernel) and X.shape[1] <= sketch.shape[0]
+
+
 def draw(
     X: Any,
     kernel: Kernel,
@@ -185,6 +207,20 @@ def sketched_design(
         ``whiten(S K S^T)`` returns P: `projection`, or `PivotedCholesky.of` for
         many rows of the sketch.
     """
+    P, design = _design(sketch_map, X, keep, whiten)
+    design.is_graded = sketch_map.is_columns
+    return P, design
+
+
+def _design(
+    sketch_map: SketchMap, X: Any, keep: bool | None, whiten: Callable[..., Any]
+) -> tuple[Any, Design]:
+    """Return what `sketched_design` does."""
+    if sketch_map.is_columns and isinstance(X, np.ndarray):
+        used = X.any(axis=0)
+        # Compiled code is compiled once more for arrays of another kind.
+        Z = np.require(X if used.all() else X[:, used], requirements=["C", "W"])
+        return np.eye(len(used))[:, used], ArrayDesign._trusted(Z)
     n_bytes = X.dtype.itemsize * X.shape[0] * sketch_map.weights.shape[0]
     is_kept = keep is not False and fits(n_bytes)
     is_kept = is_kept and not isinstance(X, PartitionedRows)
@@ -282,7 +318,8 @@ class StreamedDesign(Design):
     def gather(self, rows: NDArray) -> Design:
         """Return the features of the given rows, computed for them alone."""
         if scratch.fits_memory(len(rows), self.shape[1], self.dtype):
-            return ArrayDesign._trusted(self._features(self._X[rows]))
+            Z = self._features(self._X[rows])
+            return ArrayDesign._trusted(Z, self.is_graded)
         return scratch.stored_or(scratch.RowsDesign(self, rows))
 
     def _parts(self) -> Iterator[tuple[int, int, Any]]:

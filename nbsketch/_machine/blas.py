@@ -28,6 +28,8 @@ _SMALL = 3e9
 _PREFIX = {np.dtype(np.float32): "s", np.dtype(np.float64): "d"}
 _ARGUMENTS = {"potrf": 5, "potrs": 8, "trtri": 6, "trmm": 11, "symm": 12}
 _OF_BLAS = ("trmm", "symm")
+# Ratio of diagonal entries up to which rounding spares the small ones.
+_GRADED = 1e6
 # Triangles of this order are inverted by trtri, larger ones by halves: trtri reaches a
 # fraction of the speed of trmm.
 _SMALL_TRIANGLE = 64
@@ -43,6 +45,34 @@ def eigh(matrix: NDArray) -> tuple[NDArray, NDArray]:
             # The fastest driver fails on some multiples of the identity plus rounding,
             # which ones depends on the BLAS kernels; divide and conquer does not.
             return scipy.linalg.eigh(matrix, driver="evd")
+
+
+def graded_eigh(matrix: NDArray) -> tuple[NDArray, NDArray]:
+    """Return what `eigh` does, small eigenvalues as accurate as large ones.
+
+    It is for matrices D C D with a diagonal D of any range and a well-conditioned C,
+    such as covariances of columns in units of their own: a Cholesky factorization, and
+    Jacobi rotations of its factor (Demmel and Veselic, 1992).
+    """
+    diagonal = matrix.diagonal()
+    positive = diagonal[diagonal > 0]
+    if len(positive) == 0 or positive.max() <= _GRADED * positive.min():
+        return eigh(matrix)
+    scale = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+    scaled = np.array(matrix / np.outer(scale, scale), dtype=np.float64, order="F")
+    lower, pivots, rank, _ = scipy.linalg.lapack.dpstrf(
+        scaled, tol=len(scaled) * np.finfo(np.float64).eps, lower=1, overwrite_a=1
+    )
+    factor = np.zeros((len(scaled), rank), order="F")
+    factor[pivots - 1] = np.tril(lower)[:, :rank]
+    factor *= scale[:, None]
+    # Without V, all of U, for rows of any scale.
+    singular, vectors, _, work, _, _ = scipy.linalg.lapack.dgejsv(
+        factor, joba=2, jobu=1, jobv=3, jobr=0, jobt=0, jobp=0
+    )
+    values = np.zeros(len(scaled))
+    values[:rank] = np.square(work[0] / work[1] * singular[:rank])
+    return values[::-1], vectors[:, ::-1]
 
 
 def threads_for(operations: float) -> AbstractContextManager:

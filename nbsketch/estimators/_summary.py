@@ -12,6 +12,7 @@ from nbsketch._machine.blas import factor, invert_factor
 from nbsketch.files import encode
 from nbsketch.fitting.methods import least_tol
 from nbsketch.fitting.sketched import shortest_scales
+from nbsketch.kernels import LinearKernel
 from nbsketch.losses import SquareLoss
 from nbsketch.rows.inputs import is_pairwise
 from nbsketch.rows.transform import InputScaler
@@ -59,7 +60,7 @@ def _entries(model: Any) -> Iterator[tuple[str, str]]:
 
 def _machine(model: Any) -> str:
     """Return which algorithm has solved the problem."""
-    exact, steps = model.sketch_.is_identity, model.n_iter_
+    exact, steps = _is_exact(model), model.n_iter_
     name = "exact" if exact else "sketch"
     if not _is_square(model):
         return f"{name}, {steps} iterations"
@@ -81,6 +82,8 @@ def _reason(model: Any) -> str:
 
 def _more(model: Any) -> str:
     """Return what more time would buy."""
+    if _has_columns(model):
+        return "all columns are features: no sketch is more accurate"
     if model.sketch_.is_identity:
         return "all rows are used: no sketch is more accurate"
     path = getattr(model, "size_path_", None)
@@ -127,12 +130,26 @@ def _degrees_of_freedom(model: Any) -> float:
 
 def _recipe(model: Any) -> str:
     """Return the kind of sketch, and whether it was given."""
+    if _has_columns(model):
+        return "the columns of X"
     if model.sketch is None:
         exact = model.sketch_.is_identity
         kind = "identity" if exact else type(_drawn_by(model)).__name__
         return f"{kind} (default)"
     given = isinstance(model.sketch, str)
     return f"{model.sketch if given else type(model.sketch).__name__} (given)"
+
+
+def _has_columns(model: Any) -> bool:
+    """Return whether the landmarks of a linear kernel are the unit vectors."""
+    own = isinstance(model.sketch, LandmarkSketch) or model.sketch_.origin is not None
+    linear = isinstance(model.kernel_, LinearKernel)
+    return linear and not own and not model.sketch_.is_identity
+
+
+def _is_exact(model: Any) -> bool:
+    """Return whether no sketch restricts the solution."""
+    return model.sketch_.is_identity or _has_columns(model)
 
 
 def _drawn_by(model: Any) -> Any:

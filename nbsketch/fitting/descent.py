@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._expansion import Expansion, projection
-from nbsketch._machine.blas import eigh, one_thread
+from nbsketch._machine.blas import eigh, graded_eigh, one_thread
 from nbsketch._report import validation
 from nbsketch._report.fields import array, positive, stored
 from nbsketch._report.progress import is_watched, report, solver_callback
@@ -66,7 +66,8 @@ def precondition(
     shares = np.full(count, 1 / count) if weights is None else weights / count
     mean = shares @ Z * objective.fit_intercept
     Z -= mean
-    values, vectors = eigh((Z * shares[:, None]).T @ Z)
+    decomposition = graded_eigh if sketch_map.is_columns else eigh
+    values, vectors = decomposition((Z * shares[:, None]).T @ Z)
     penalty_weights = 1.0 / (np.maximum(values, 0.0) + damping)
     rotation = vectors * np.sqrt(penalty_weights)
     return P @ rotation, mean @ rotation, penalty_weights

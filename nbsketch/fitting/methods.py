@@ -91,9 +91,13 @@ def sketch_rows(problem: Problem) -> SketchedData:
     n = problem.rows.shape[0]
     if is_limited(problem):
         data = draw_sketch(problem, n)
+        if data.sketch_map.is_columns:
+            return data
         return data if _has_time(problem, data) else _within_time(problem, data)
     data = draw_sketch(problem, default_size(problem))
     rule = problem.plan.growth
+    if data.sketch_map.is_columns:  # a larger sketch has no more features
+        return data
     if rule is None or select_method(problem, data).sample is not None:
         return data
     return _grown(problem, data, rule)
@@ -542,7 +546,7 @@ def _is_large_sketch(problem: Problem, data: SketchedData) -> bool:
     """
     (size, n), searched = data.sketch.shape, problem.plan.alpha is None
     fixed = problem.plan.growth is None and data.size_path is None
-    if not fixed or size == n:
+    if not fixed or size == n or data.sketch_map.is_columns:
         return False
     if searched and problem.objective.folds is not None:
         return False

@@ -379,7 +379,7 @@ class SpectralObjective(LeastSquaresObjective):
         alpha: float | None = None,
     ) -> AlphaPath:
         """Return errors on validation rows, on those of the folds, or the criterion."""
-        alphas = filter.alphas(spectrum.top) if alpha is None else np.array([alpha])
+        alphas = spectrum.alphas(filter) if alpha is None else np.array([alpha])
         args = spectrum, filter, left_out.design, self.targets, alphas
         if validation is not None:
             errors = held_out_error(spectrum, filter, *validation, alphas)

@@ -14,7 +14,13 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from nbsketch._report.progress import is_watched, report, seconds_left
-from nbsketch._sketch_map import SketchMap, draw, resolve, sketched_design
+from nbsketch._sketch_map import (
+    SketchMap,
+    draw,
+    resolve,
+    sketched_design,
+    spans_columns,
+)
 from nbsketch.fitting.plan import Plan
 from nbsketch.kernels import LEARNABLE_NAMES, PrecomputedKernel
 from nbsketch.rows.inputs import is_pairwise
@@ -278,11 +284,15 @@ def draw_map(
     """Return a sketch of prepared rows and its map; weights are those of the rows.
 
     Landmarks of one's own are prepared as the rows are. Their sketch is the identity.
+    The features of a linear kernel with no more columns than the sketch has rows are
+    the columns themselves.
     """
     # A stream each, so that a given bandwidth does not change the sketch.
     kernel = resolve(inputs.rows, inputs.kernel, inputs.bandwidth, rngs[0], weights)
     if not isinstance(recipe, LandmarkSketch):
         sketch = draw(inputs.rows, kernel, recipe, None, rngs[1])
+        if spans_columns(kernel, inputs.rows, sketch):
+            return SketchMap.of_columns(kernel, inputs.rows)
         return sketch, SketchMap.of(kernel, inputs.rows, sketch)
     scaler = inputs.scaler
     n_features = scaler.n_features if scaler else inputs.rows.shape[1]

@@ -50,6 +50,8 @@ class Design:
     dtype: np.dtype
     # Whether vectors of n numbers of a scalar loss stay with the blocks.
     keeps_rows: ClassVar[bool] = False
+    # Whether features have units of their own, so that small ones count as large ones.
+    is_graded: bool = False
 
     def blocks(self) -> Iterator[tuple[int, int, NDArray]]:
         """Yield (start, stop, Z[start:stop]) in order, covering all rows."""
@@ -107,7 +109,7 @@ class Design:
                 out[part] = block
             else:  # without a temporary copy, which mode="raise" would make
                 np.take(block, chosen, axis=0, out=out[part], mode="clip")
-        return ArrayDesign._trusted(out)
+        return ArrayDesign._trusted(out, self.is_graded)
 
     def collect(self) -> NDArray:
         """Return all features as one array, which may be shared."""
@@ -212,10 +214,11 @@ class ArrayDesign(Design):
         self.dtype = Z.dtype
 
     @classmethod
-    def _trusted(cls, Z: NDArray) -> "ArrayDesign":
+    def _trusted(cls, Z: NDArray, is_graded: bool = False) -> "ArrayDesign":
         """Wrap an array without checking it."""
         design = cls.__new__(cls)
         design._set(Z)
+        design.is_graded = is_graded
         return design
 
     def blocks(self) -> Iterator[tuple[int, int, NDArray]]:

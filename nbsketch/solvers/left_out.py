@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._machine.blas import eigh
+from nbsketch._machine.blas import eigh, graded_eigh
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.filters import Filter
 from nbsketch.solvers.spectrum import Spectrum, block_moments, chunks
@@ -477,7 +477,8 @@ def without_rows(
         gram -= kept * np.outer(z_mean, z_mean)
         cross -= kept * np.outer(z_mean, y_mean)
         square -= kept * float(y_mean @ y_mean)
-    values, vectors = eigh(gram / n)
+    decomposition = graded_eigh if spectrum.least < 1 else eigh
+    values, vectors = decomposition(gram / n)
     return spectrum._replace(
         values=np.maximum(values, 0.0),
         vectors=spectrum.vectors @ vectors,

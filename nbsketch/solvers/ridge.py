@@ -49,7 +49,7 @@ class RidgePath(Spectrum):
 
     def default_alphas(self, count: int = 53) -> NDArray:
         """Return alphas from 1e-12 to 10 times the largest eigenvalue."""
-        return _FILTER.alphas(self.top, count)[::-1]
+        return self.alphas(_FILTER, count)[::-1]
 
 
 def ridge_path(

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._machine.blas import eigh
+from nbsketch._machine.blas import eigh, graded_eigh
 from nbsketch.solvers._linear.conjugate_gradients import output_basis
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.filters import Filter
@@ -39,12 +39,22 @@ class Spectrum(NamedTuple):
     rotation: NDArray  # its eigenvectors, (d, d)
     fit_intercept: bool
     n_samples: int
+    least: float = 1.0  # share of the largest variance of a feature that counts
 
     @property
     def top(self) -> float:
         """The largest of u_k m_j; 1 where all are zero."""
         top = self.values.max(initial=0.0) * self.outputs.max(initial=0.0)
         return float(top) if top > 0 else 1.0
+
+    def alphas(self, filter: Filter, count: int | None = None) -> NDArray:
+        """Return a path of parameters, strongest first, down to the least variance."""
+        path = filter.alphas(self.top, *([] if count is None else [count]))
+        if self.least == 1 or len(path) < 2:
+            return path
+        ratio = path[-1] / path[-2]
+        weaker = np.arange(1, np.ceil(np.log(self.least) / np.log(ratio)) + 1)
+        return np.append(path, path[-1] * ratio**weaker)
 
     def gains(self, filter: Filter, alphas: ArrayLike) -> tuple[NDArray, NDArray]:
         """Return m G_a(u m) for the distinct m, (r, p, k), and the one of each output.
@@ -120,7 +130,7 @@ def decompose(
     weights = np.ones(n) if sample_weight is None else sample_weight
     y_mean = weights @ Y / n if fit_intercept else np.zeros(Y.shape[1])
     G, C, z_mean = moments(design, Y - y_mean, sample_weight, fit_intercept)
-    values, vectors = eigh(G)
+    values, vectors = graded_eigh(G) if design.is_graded else eigh(G)
     return Spectrum(
         values=np.maximum(values, 0.0),
         vectors=vectors,
@@ -132,7 +142,14 @@ def decompose(
         rotation=rotation,
         fit_intercept=fit_intercept,
         n_samples=n,
+        least=_least_share(G.diagonal()) if design.is_graded else 1.0,
     )
+
+
+def _least_share(variances: NDArray) -> float:
+    """Return the least positive variance over the largest; 1 where all are zero."""
+    positive = variances[variances > 0]
+    return float(positive.min() / positive.max()) if len(positive) else 1.0
 
 
 def chunks(design: Design) -> Iterator[tuple[slice, NDArray]]:

@@ -28,7 +28,13 @@ from sklearn.utils.validation import check_is_fitted
 from nbsketch._expansion import PivotedCholesky
 from nbsketch._report import validation
 from nbsketch._report.progress import report, watched_fit, watching
-from nbsketch._sketch_map import SketchMap, draw, resolve, sketched_design
+from nbsketch._sketch_map import (
+    SketchMap,
+    draw,
+    resolve,
+    sketched_design,
+    spans_columns,
+)
 from nbsketch.files import SaveMixin
 from nbsketch.fitting import sketched
 from nbsketch.fitting.plan import fits_dense
@@ -438,6 +444,8 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
     ) -> SketchMap:
         """Set the coefficients of h and their rank; return the map of the inputs."""
         sketch_map = SketchMap.of(self.kernel_, X, self.sketch_)
+        if spans_columns(self.kernel_, X, self.sketch_):
+            self.sketch_, sketch_map = SketchMap.of_columns(self.kernel_, X)
         if self.sketch_.is_identity:
             self.coef_ = self._solve_exact(X, targets, weights)
             self.rank_ = len(self.coef_)
@@ -448,7 +456,10 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
             G, C, _ = moments(design, targets, weights, centered=False)
         with self._stage("inputs: solve"):
             W = solve_shifted(G, C, self.alpha, np.ones(len(G)), self.alpha)
-            self.coef_, self.rank_ = P.lift(W, self.sketch_.shape[0]), P.rank
+            if sketch_map.is_columns:
+                self.coef_, self.rank_ = P @ W, P.shape[1]
+            else:
+                self.coef_, self.rank_ = P.lift(W, self.sketch_.shape[0]), P.rank
         return sketch_map
 
     def _solve_exact(

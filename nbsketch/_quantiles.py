@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nbsketch._report.validation import check_unmasked
+
 # Relative rounding error of sums of weights.
 _ROUNDING = 1e-12
 
@@ -125,6 +127,7 @@ def distribution(levels: NDArray, quantiles: NDArray, values: NDArray) -> NDArra
 
 def as_values(y: ArrayLike, shape: tuple[int, ...]) -> NDArray:
     """Return values (*shape, k) for a `y` of shape (), (k,) or (*shape, k)."""
+    check_unmasked("y", y)
     values = np.asarray(y, dtype=float)
     if values.ndim > 1 and values.shape[:-1] != shape:
         each = "".join(f"{size}, " for size in shape)

@@ -402,3 +402,18 @@ def test_the_experiment_measures_each_setting(monkeypatch, tmp_path):
         in_mapie = coverage.SETTINGS[row["setting"]].in_mapie
         assert (row["mapie"] is not None) == in_mapie
     assert (tmp_path / "coverage.csv").exists()
+
+
+@pytest.mark.parametrize("method", ["split", "cv+"])
+def test_rows_and_targets_of_different_lengths_are_refused(method):
+    X, y = np.arange(40.0)[:, None], np.arange(40.0)
+    regressor = ConformalRegressor(LinearRegression(), method=method, random_state=0)
+    classifier = ConformalClassifier(LogisticRegression(), random_state=0)
+    for rows, targets in ((X, y[1:]), (X[1:], y), (X.tolist(), y[:-1])):
+        for model, values in ((regressor, targets), (classifier, targets > 20)):
+            with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+                model.fit(rows, values)
+    with pytest.raises(ValueError, match="`y` must have 40 entries, got 39"):
+        ConformalRegressor(LinearRegression(), random_state=0).fit(X, y).update(
+            X, y[1:]
+        )

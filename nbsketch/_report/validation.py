@@ -32,6 +32,8 @@ or with TargetEncoder() in place of OneHotEncoder for many categories"""
 _DATES = "date", "time", "duration"
 # Largest magnitude of which the squares of 1e28 values have a finite sum.
 _LARGEST = 1e140
+# How messages of missing and infinite values begin: a ValueError, whatever raised it.
+_INPUT = "Input "
 # Most indices that an error lists.
 _LISTED = 5
 
@@ -268,7 +270,7 @@ def keeping_fitted(estimator: Any) -> Iterator[None]:
 def explaining(data: dict[str, Any], text_in: Iterable[str] = ()) -> Iterator[None]:
     """Name arguments and missing, infinite and text values in errors of a data check.
 
-    Data are looked at only after an error, so valid data cost nothing.
+    Masks are looked at before; values only after an error, so valid data cost nothing.
 
     Parameters
     ----------
@@ -277,18 +279,78 @@ def explaining(data: dict[str, Any], text_in: Iterable[str] = ()) -> Iterator[No
     text_in : iterable of str
         Names of the data that may hold text.
     """
+    for name, value in data.items():
+        check_unmasked(name, value)
     try:
         yield
     except (TypeError, ValueError) as error:
         for name, value in data.items():
             message = fault(name, value, name in text_in)
             if message is not None:
-                kind = TypeError if isinstance(error, TypeError) else ValueError
-                raise kind(message) from error
+                is_type = isinstance(error, TypeError) and not message.startswith(
+                    _INPUT
+                )
+                raise (TypeError if is_type else ValueError)(message) from error
         if str(error).startswith("Expected 2D array"):  # followed by all the values
             name, value = next(iter(data.items()))
             raise ValueError(not_a_table(name, np.shape(value))) from None
         raise
+
+
+def check_unmasked(name: str, value: Any) -> None:
+    """Raise an error with the places of masked values, if an array has some."""
+    if message := masked_fault(name, value):
+        raise ValueError(message)
+
+
+def masked_fault(name: str, value: Any) -> str | None:
+    """Return where the masked values of an array are; None if it has none."""
+    if not (isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value)):
+        return None
+    missing = np.where(np.ma.getmaskarray(value), np.nan, 0.0)
+    return _contains(name, missing, None, " (masked values)")
+
+
+def as_numbers(name: str, value: Any) -> Any:
+    """Return an array of objects as finite floats, other values as they are.
+
+    Objects are numbers, such as Decimal; None and other missing values are errors.
+    """
+    check_unmasked(name, value)
+    try:
+        array = np.asarray(value)
+    except ValueError:  # rows of different lengths
+        return value
+    if array.dtype.kind != "O" or not array.ndim:  # a sparse matrix has no axes here
+        return value
+    with explaining({name: value}):
+        numbers = array.astype(np.float64)
+        _check_finite(name, numbers)
+    return numbers
+
+
+def as_labels(name: str, value: Any) -> NDArray:
+    """Return labels as an array that can be sorted, none of them missing."""
+    labels = np.asarray(value)
+    can_miss = labels.dtype.kind in "fO"
+    message = masked_fault(name, value) or (can_miss and fault(name, value, True))
+    if message:
+        raise ValueError(message)
+    if labels.dtype.kind == "O":
+        _check_one_type(name, labels)
+    return labels
+
+
+def _check_one_type(name: str, labels: NDArray) -> None:
+    """Raise an error if labels are text beside others: they have no common order."""
+    kinds = {type(label) for label in labels.ravel().tolist()}
+    texts = {kind for kind in kinds if issubclass(kind, str)}
+    if texts and texts != kinds:
+        names = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise TypeError(
+            f"`{name}` must hold labels of one type, got {names}: convert all to text "
+            "or all to numbers"
+        )
 
 
 def not_a_table(name: str, shape: tuple[int, ...]) -> str:
@@ -386,13 +448,16 @@ def _text(name: str, text: NDArray, labels: Any) -> str:
     return text_of + f"{_listed('column', columns, labels)}; {remedy}"
 
 
-def _contains(name: str, value: Any, labels: Any) -> str:
-    """Return the message for data of the user that hold NaN or infinity."""
+def _contains(name: str, value: Any, labels: Any, origin: str = "") -> str:
+    """Return the message for data of the user that hold NaN or infinity.
+
+    `origin`: what NaN stands for, in brackets.
+    """
     values = value.data if sp.issparse(value) else value
     tests = {"NaN": np.isnan, "infinity": np.isinf}
     kinds = [kind for kind, test in tests.items() if test(values).any()]
-    message = f"Input {name} contains {' and '.join(kinds)}, finite numbers are "
-    message += f"expected: found{_places(value, labels)}"
+    message = f"{_INPUT}{name} contains {' and '.join(kinds)}{origin}, finite numbers "
+    message += f"are expected: found{_places(value, labels)}"
     return f"{message}; {_REMEDIES[name]}" if name in _REMEDIES else message
 
 

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import field
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import (
-    BaseEstimator,
-    ClassifierMixin,
-    MetaEstimatorMixin,
-    RegressorMixin,
-    clone,
-)
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import KFold, ShuffleSplit, check_cv
-from sklearn.utils import _safe_indexing, check_array, column_or_1d
+from sklearn.utils import (
+    _safe_indexing,
+    check_array,
+    check_consistent_length,
+    column_or_1d,
+)
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from nbsketch._quantiles import between_levels, conformal_quantile
 from nbsketch._report import validation
 from nbsketch.conformal._left_out import Models, Refits, columns_of, jackknife
+from nbsketch.estimators._base import ClassifierScore, RegressorScore
 from nbsketch.rows.inputs import check_weights
 
 __all__ = ["ConformalClassifier", "ConformalRegressor"]
@@ -50,7 +52,7 @@ class Marks(NamedTuple):
     @classmethod
     def of(cls, sample_weight: Any, groups: Any, n: int) -> Marks:
         """Return checked weights and groups of n rows."""
-        labels = None if groups is None else column_or_1d(groups, dtype=None)
+        labels = None if groups is None else _labels("groups", groups)
         if labels is not None:
             validation.check_length("groups", labels, n)
         return cls(check_weights(sample_weight, np.empty((n, 0))), labels)
@@ -118,7 +120,10 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
             validation.check_choice("method", self.method, self._methods)
             self._nominal(None)
             targets, self.shift_ = self._training_targets(y), 0.0
-            self._fit(X, targets, Marks.of(sample_weight, groups, len(targets)))
+            check_consistent_length(X, targets)
+            marks = Marks.of(sample_weight, groups, len(targets))
+            with _naming_rows(X):
+                self._fit(X, targets, marks)
         return self
 
     def predict(self, X: Any) -> NDArray:
@@ -265,12 +270,29 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
         return marks
 
 
+def _labels(name: str, values: Any) -> NDArray:
+    """Return labels, one entry a row."""
+    return column_or_1d(validation.as_labels(name, values), dtype=None)
+
+
 def splits(cv: Any, X: Any, y: NDArray, groups: Any) -> list[tuple[NDArray, NDArray]]:
     """Return the (train, test) rows of a splitter; groups, if it takes them."""
     with warnings.catch_warnings():
         ignored = "The groups parameter is ignored"
         warnings.filterwarnings("ignore", message=ignored, category=UserWarning)
         return list(check_cv(cv).split(X, y, groups))
+
+
+@contextmanager
+def _naming_rows(X: Any) -> Iterator[None]:
+    """Name missing values by their rows of X where a fit to some rows fails."""
+    try:
+        yield
+    except ValueError as error:
+        message = validation.masked_fault("X", X) or validation.fault("X", X, True)
+        if message and str(error).startswith("Input X contains"):
+            raise ValueError(message) from error
+        raise
 
 
 def fit_on(estimator: Any, X: Any, y: NDArray, marks: Marks, rows: NDArray) -> Any:
@@ -292,7 +314,7 @@ def fit_on(estimator: Any, X: Any, y: NDArray, marks: Marks, rows: NDArray) -> A
 
 
 @validation.declares_parameters
-class ConformalClassifier(ClassifierMixin, Calibrated):
+class ConformalClassifier(ClassifierScore, Calibrated):
     r"""Sets of classes that hold the label with a given probability.
 
     Parameters
@@ -347,7 +369,7 @@ class ConformalClassifier(ClassifierMixin, Calibrated):
     _methods: ClassVar = "lac", "aps"
 
     def _training_targets(self, y: Any) -> NDArray:
-        labels = column_or_1d(y, dtype=None)
+        labels = _labels("y", y)
         check_classification_targets(labels)
         self.classes_ = np.unique(labels)
         return labels
@@ -383,7 +405,7 @@ class ConformalClassifier(ClassifierMixin, Calibrated):
         return out
 
     def _checked_targets(self, y: Any) -> NDArray:
-        labels = column_or_1d(y, dtype=None)
+        labels = _labels("y", y)
         unknown = set(labels.tolist()) - set(self.classes_.tolist())
         if unknown:
             raise ValueError(f"`y` must hold labels of `fit`, got {unknown.pop()!r}")
@@ -405,7 +427,7 @@ class ConformalClassifier(ClassifierMixin, Calibrated):
 
 
 @validation.declares_parameters
-class ConformalRegressor(RegressorMixin, Calibrated):
+class ConformalRegressor(RegressorScore, Calibrated):
     r"""Prediction intervals with guaranteed coverage, around any regressor.
 
     Parameters
@@ -484,7 +506,9 @@ class ConformalRegressor(RegressorMixin, Calibrated):
     _methods: ClassVar = "split", "cqr", *_LEAVING_OUT
 
     def _training_targets(self, y: Any) -> NDArray:
-        return check_array(y, ensure_2d=False, dtype=float, input_name="y")
+        targets = validation.as_numbers("y", y)
+        with validation.explaining({"y": y}):
+            return check_array(targets, ensure_2d=False, dtype=float, input_name="y")
 
     def _fit(self, X: Any, y: NDArray, marks: Marks) -> None:
         self.models_: Models | None = None

@@ -79,7 +79,8 @@ class ClassifierScore(ClassifierMixin):
 def score_of(model: Any, metric: Callable, X: Any, y: Any, weights: Any) -> float:
     """Return a metric of the predictions of arrays, or of Dask collections."""
     y, predictions, weights = inputs.predicted(model, X, y, weights)
-    return metric(y, predictions, sample_weight=weights)
+    with validation.explaining({"y": y, "sample_weight": weights}, text_in=("y",)):
+        return metric(y, predictions, sample_weight=weights)
 
 
 # How targets of a regression are checked.

@@ -14,6 +14,12 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from nbsketch._report.progress import is_watched, report, seconds_left
+from nbsketch._report.validation import (
+    as_labels,
+    as_numbers,
+    check_unmasked,
+    not_finite,
+)
 from nbsketch._sketch_map import (
     SketchMap,
     draw,
@@ -198,7 +204,10 @@ def as_targets(y: Any, n: int) -> NDArray:
             "`y` must be given for bandwidth='auto', got None: pass targets, or "
             "bandwidth='median'"
         )
+    check_unmasked("y", y)
     values = np.asarray(y)
+    if values.dtype.kind == "O":
+        values = _of_one_type(as_labels("y", y))
     if values.ndim not in (1, 2) or len(values) != n:
         raise ValueError(f"`y` must have shape ({n},) or ({n}, d), got {values.shape}")
     classes = np.unique(values) if values.dtype.kind in "OUSbiu" else np.empty(0)
@@ -207,8 +216,14 @@ def as_targets(y: Any, n: int) -> NDArray:
         return (values[:, None] == classes).astype(float)
     targets = values.reshape(n, -1).astype(float)
     if not np.isfinite(targets).all():
-        raise ValueError("`y` must be finite, got NaN or infinity")
+        raise ValueError(not_finite("y", targets.reshape(values.shape)))
     return targets
+
+
+def _of_one_type(objects: NDArray) -> NDArray:
+    """Return texts, or numbers in the type that holds all of them."""
+    values = np.asarray(objects.tolist())
+    return np.asarray(as_numbers("y", values)) if values.dtype.kind == "O" else values
 
 
 def summary_lines(model: Any, entries: Iterable[tuple[str, str]]) -> str:

@@ -6,7 +6,7 @@ on Dask collections: they have the chunks of X.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from functools import partial, wraps
 from inspect import signature
@@ -21,10 +21,13 @@ from sklearn.utils.validation import _check_sample_weight, _check_y, validate_da
 
 from nbsketch._report.validation import (
     as_csr,
+    as_labels,
+    as_numbers,
     check_length,
     check_magnitude,
     explaining,
     fault,
+    masked_fault,
 )
 from nbsketch.kernels import KERNELS, PrecomputedKernel
 from nbsketch.rows import tasks
@@ -118,8 +121,11 @@ def training_data(
     check_alike(X, y=y, sample_weight=sample_weight)
     numeric = options.get("y_numeric", False)
     text_in = () if numeric else ("y",)
-    if is_dask(X):
+    is_lazy = is_dask(X)
+    if is_lazy:
         X, y, sample_weight = _rows_of_dask(estimator, X, y, sample_weight, options)
+    y = as_numbers("y", y) if numeric else y
+    if is_lazy:
         with explaining({"y": y}, text_in=text_in):
             y = _check_y(y, estimator=estimator, **options)
     else:
@@ -128,10 +134,12 @@ def training_data(
             X, y = validate_data(estimator, X, y, accept_sparse="csr", **options)
         check_magnitude("X", X)
         X = as_csr(X) if sp.issparse(X) else X
-    if numeric:  # scikit-learn lets text and huge numbers through
-        if np.asarray(y).dtype.kind not in "fiub":
-            raise TypeError(f"`y` must be an array of numbers, got {y!r:.60}")
-        check_magnitude("y", np.asarray(y, dtype=float))
+    if not numeric:
+        as_labels("y", y)
+        return X, y, sample_weight
+    if y.dtype.kind not in "fiub":  # scikit-learn lets text through
+        raise TypeError(f"`y` must be an array of numbers, got {y!r:.60}")
+    check_magnitude("y", np.asarray(y, dtype=float))
     return X, y, sample_weight
 
 
@@ -195,10 +203,16 @@ def partitioned_rows(
     check = partial(_checked, dtype=np.dtype(dtype), name=name)
     reads = [tasks.blocks_of(other) for other in arrays]
     rows, results = PartitionedRows.of(array).checked(check, dtype, reads)
-    joined = dict(zip(list(named)[1:], map(np.concatenate, results), strict=True))
+    joined = dict(zip(list(named)[1:], map(_concatenated, results), strict=True))
     for key, value in joined.items():
         check_length(key, value, len(rows), "rows as `X`")
     return rows, *(joined.get(key) for key in others)
+
+
+def _concatenated(parts: Sequence[NDArray]) -> NDArray:
+    """Return arrays one below the other, with their masks if they have some."""
+    is_masked = any(isinstance(part, np.ma.MaskedArray) for part in parts)
+    return np.ma.concatenate(parts) if is_masked else np.concatenate(parts)
 
 
 def check_alike(X: Any, **others: Any) -> None:
@@ -262,7 +276,7 @@ def predicted(
         shared = tasks.literal(copy(model))
         reads = [tasks.task(_predict_part, part, shared) for part in parts]
         results = [r for r in tasks.computed(reads) if r is not None]
-        predictions, *values = map(np.concatenate, zip(*results, strict=True))
+        predictions, *values = map(_concatenated, zip(*results, strict=True))
     here = dict(zip(arguments, values, strict=True))
     for name, value in here.items():
         check_length(name, value, len(predictions), "rows as `X`")
@@ -352,7 +366,7 @@ def _checked(
             f"chunks say, got {len(block)}: pass {name}.compute_chunk_sizes()"
         )
     rows = np.ascontiguousarray(block, dtype=dtype)
-    message = fault(name, rows)
+    message = masked_fault(name, block) or fault(name, rows)
     if message is not None:
         raise ValueError(f"{message}; rows are counted from row {start}")
     check_magnitude(name, rows)
@@ -524,7 +538,7 @@ def table_by_row(method: Callable[..., NDArray], X: Any, *args: Any) -> Any:
 
 
 def _of_part(X: Any, model: Any, method: str, args: tuple, nothing: NDArray) -> NDArray:
-    X = np.ascontiguousarray(X) if isinstance(X, np.ndarray) else X
+    X = np.ascontiguousarray(X) if type(X) is np.ndarray else X  # not of masked rows
     return getattr(model, method)(X, *args) if len(X) else nothing
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import check_cv
 
-from nbsketch._report.validation import check_integer
+from nbsketch._report.validation import as_labels, check_integer
 from nbsketch.rows.inputs import TrainingRows
 from nbsketch.solvers.left_out import Fold, OrderEffect
 
@@ -78,7 +78,7 @@ def resolve_folds(
     >>> [fold.test.tolist() for fold in folds]
     [[0, 2], [1, 3]]
     """
-    groups = _check_groups(groups, X.shape[0])
+    groups = check_groups(groups, X.shape[0])
     if cv is None and groups is None:
         return None
     if cv is None:
@@ -101,7 +101,7 @@ def folds_of_kept(cv: Any, groups: Any, rows: TrainingRows) -> tuple[Fold, ...] 
     """
     if rows.kept is None:
         return resolve_folds(cv, groups, rows.X, rows.y, None)
-    groups = _check_groups(groups, rows.n_given)
+    groups = check_groups(groups, rows.n_given)
     if cv is None or isinstance(cv, Integral) or hasattr(cv, "split"):
         labels = None if groups is None else groups[rows.kept]
         return resolve_folds(cv, labels, rows.X, rows.y, None)
@@ -111,10 +111,11 @@ def folds_of_kept(cv: Any, groups: Any, rows: TrainingRows) -> tuple[Fold, ...] 
     return tuple(_restricted(fold, rows.kept) for fold in folds or ())
 
 
-def _check_groups(groups: Any, n: int) -> NDArray | None:
+def check_groups(groups: Any, n: int) -> NDArray | None:
+    """Return the labels of the groups of n rows, none of them missing; None: None."""
     if groups is None:
         return None
-    labels = np.asarray(groups)
+    labels = as_labels("groups", groups)
     if labels.shape != (n,):
         raise ValueError(f"`groups` must have shape ({n},), got {labels.shape}")
     return labels

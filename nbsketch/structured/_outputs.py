@@ -23,7 +23,13 @@ from nbsketch._expansion import PivotedCholesky
 from nbsketch._jit.decoding import insert_best
 from nbsketch._jit.threads import run_slices
 from nbsketch._machine.blas import eigh
-from nbsketch._report.validation import as_csr, check_indices, check_rows
+from nbsketch._report.validation import (
+    as_csr,
+    check_indices,
+    check_rows,
+    check_unmasked,
+    fault,
+)
 from nbsketch._sketch_map import SketchMap, draw, resolve
 from nbsketch.gram import CompiledForm, evaluate
 from nbsketch.kernels import CallableKernel, Kernel, PrecomputedKernel, as_kernel
@@ -93,10 +99,13 @@ def check_outputs(
 
 def _as_matrix(name: str, value: Any) -> NDArray:
     """Return an array; an array of type object becomes one of floats."""
+    check_unmasked(name, value)
     try:
         array = np.asarray(value)
         return array.astype(np.float64) if array.dtype == object else array
     except (TypeError, ValueError) as error:
+        if message := fault(name, value, may_be_text=True):
+            raise ValueError(message) from error
         raise type(error)(
             f"`{name}` must be a matrix of numbers for the kernel, got {value!r:.60}: "
             "only a function compares other objects"

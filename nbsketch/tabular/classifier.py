@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 
-from nbsketch._report.validation import declares_parameters, explaining
+from nbsketch._report.validation import as_labels, declares_parameters, explaining
 from nbsketch.estimators._base import ClassifierScore
 from nbsketch.rows.inputs import (
     check_weights,
@@ -91,7 +91,7 @@ class TabularKernelClassifier(ClassifierScore, TabularModel):
         self, X: Any, y: Any, sample_weight: Any
     ) -> tuple[NDArray, NDArray | None]:
         with explaining({"y": y}, text_in=("y",)):
-            labels = column_or_1d(y, warn=True)
+            labels = column_or_1d(as_labels("y", y), warn=True)
             if labels.dtype.kind == "f":
                 check_array(labels, ensure_2d=False, input_name="y")
             check_classification_targets(labels)

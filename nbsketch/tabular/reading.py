@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from decimal import Decimal
 from numbers import Real
@@ -27,6 +27,8 @@ _DATES = date, np.datetime64
 _DURATIONS = timedelta, np.timedelta64
 # Kinds of arrays whose columns are read one by one.
 _MIXED = "OSUMm"
+# What stands for a missing value, by the kind of the column.
+_FILLS = {"numbers": np.nan, "dates": np.datetime64("NaT"), "categories": -1}
 # Types of columns of numbers.
 _PLAIN = {
     *(nw.Boolean(), nw.Float32(), nw.Float64(), nw.Int8(), nw.Int16(), nw.Int32()),
@@ -68,6 +70,11 @@ class Values:
         data[data >= 0] = codes
         levels = tuple(self.levels[k] for k in used)
         return Values(self.kind, data, levels, self.ordered, self.numeric)
+
+    def among(self, missing: NDArray) -> Values:
+        """Return the column of all rows, of which these are the ones not `missing`."""
+        fill = _FILLS.get(self.kind, np.nan)
+        return replace(self, data=_filled(self.data, missing, self.data.dtype, fill))
 
 
 def as_frame(X: Any) -> nw.DataFrame[Any] | None:
@@ -134,8 +141,13 @@ def read_columns(X: Any, categories: Collection[int] = ()) -> list[Values]:
 
 
 def _as_array(X: Any) -> NDArray:
-    """Return an array; lists as objects, so that numbers beside text stay numbers."""
-    return X if isinstance(X, np.ndarray) else np.asarray(X, dtype=object)
+    """Return an array, with its mask if it has one; lists as objects.
+
+    Numbers beside text stay numbers in a list.
+    """
+    if isinstance(X, np.ma.MaskedArray):
+        return X
+    return np.asarray(X, dtype=None if isinstance(X, np.ndarray) else object)
 
 
 def _of_frame(frame: nw.DataFrame[Any], categories: Collection[int]) -> list[Values]:
@@ -222,6 +234,10 @@ def _numbers(values: NDArray, dtype: type) -> NDArray:
 
 
 def _of_array(column: NDArray, name: str, as_categories: bool) -> Values:
+    if isinstance(column, np.ma.MaskedArray):
+        missing = np.ma.getmaskarray(column)
+        present = np.asarray(column)[~missing]
+        return _of_array(present, name, as_categories).among(missing)
     kind = column.dtype.kind
     if kind == "M":
         return Values("dates", column.astype("datetime64[us]"))
@@ -242,8 +258,8 @@ def _missing(values: NDArray) -> NDArray:
 
 
 def _is_missing(value: Any) -> bool:
-    """Return whether a value is None, NaN, NaT or pandas.NA."""
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+    """Return whether a value is None, NaN, NaT, pandas.NA or masked."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType", "MaskedConstant"):
         return True
     if isinstance(value, float | np.floating):
         return bool(value != value)

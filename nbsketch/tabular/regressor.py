@@ -12,7 +12,12 @@ from sklearn.utils.validation import check_array, check_consistent_length
 
 from nbsketch._machine.blas import one_thread
 from nbsketch._quantiles import as_values
-from nbsketch._report.validation import check_level, check_magnitude, explaining
+from nbsketch._report.validation import (
+    as_numbers,
+    check_level,
+    check_magnitude,
+    explaining,
+)
 from nbsketch.estimators._base import RegressorScore
 from nbsketch.outputs import check_levels
 from nbsketch.rows.inputs import check_weights, rowwise, table_by_row
@@ -113,6 +118,7 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
     def _checked(
         self, X: Any, y: Any, sample_weight: Any
     ) -> tuple[NDArray, NDArray | None]:
+        y = as_numbers("y", y)
         with explaining({"y": y}):
             targets = check_array(y, ensure_2d=False, allow_nd=True, input_name="y")
         if targets.dtype.kind not in "fiub" or targets.ndim > 2:

@@ -12,12 +12,16 @@ from numpy.typing import NDArray
 
 from nbsketch._expansion import compiled_form
 from nbsketch.gram import CompiledForm
+from nbsketch.gram.form import middle_of
 from nbsketch.losses import LogLinkLoss, as_loss
 from nbsketch.rows.transform import InputScaler
 
 # Version of the operators: the first with all of them in double precision.
 _OPSET = 17
 _LN2 = float(np.log(2))
+# Squared norm of scaled landmarks from which squared distances are sums of differences:
+# products lose this times 2e-16.
+_LARGEST_NORM = 1e5
 
 
 def write_onnx(model: Any, path: Any) -> None:
@@ -135,27 +139,38 @@ def _ranks(graph: _Graph, scaler: InputScaler) -> str:
 
 def _kernel(graph: _Graph, rows: str, form: CompiledForm, landmarks: NDArray) -> str:
     """Return the kernel values of rows and landmarks, (n, m)."""
-    scaled, L = graph("Mul", rows, form.scale), landmarks * form.scale
     if form.metric == "product":
+        scaled, L = graph("Mul", rows, form.scale), landmarks * form.scale
         base = graph("Add", graph("MatMul", scaled, L.T), np.float64(form.offset))
         return graph("Pow", base, np.float64(form.degree))
+    # Centered first: scaling rounds a column with a large offset.
+    center = middle_of(landmarks)
+    scaled = graph("Mul", graph("Sub", rows, center), form.scale)
+    L = (landmarks - center) * form.scale
     return _PROFILES[form.profile](graph, _METRICS[form.metric](graph, scaled, L))
 
 
 def _squared(graph: _Graph, scaled: str, L: NDArray) -> str:
-    """Return squared distances, (n, m), of rows centered at the mean landmark."""
-    center = L.mean(axis=0)
-    rows, L = graph("Sub", scaled, center), L - center
-    own = graph("ReduceSum", graph("Mul", rows, rows), _index(1), keepdims=1)
-    cross = graph("MatMul", rows, -2.0 * L.T)
-    total = graph("Add", graph("Add", own, np.square(L).sum(axis=1)), cross)
+    """Return squared distances, (n, m), by products if these keep the digits."""
+    norms = np.square(L).sum(axis=1)
+    if norms.max(initial=0.0) > _LARGEST_NORM:
+        apart = _differences(graph, scaled, L)
+        return graph("ReduceSum", graph("Mul", apart, apart), _index(2), keepdims=0)
+    own = graph("ReduceSum", graph("Mul", scaled, scaled), _index(1), keepdims=1)
+    cross = graph("MatMul", scaled, -2.0 * L.T)
+    total = graph("Add", graph("Add", own, norms), cross)
     return graph("Max", total, np.float64(0.0))
 
 
 def _absolute(graph: _Graph, scaled: str, L: NDArray) -> str:
     """Return sums of absolute differences, (n, m)."""
-    apart = graph("Sub", graph("Unsqueeze", scaled, _index(1)), L[None])
-    return graph("ReduceSum", graph("Abs", apart), _index(2), keepdims=0)
+    apart = graph("Abs", _differences(graph, scaled, L))
+    return graph("ReduceSum", apart, _index(2), keepdims=0)
+
+
+def _differences(graph: _Graph, scaled: str, L: NDArray) -> str:
+    """Return the differences of rows and landmarks, (n, m, q)."""
+    return graph("Sub", graph("Unsqueeze", scaled, _index(1)), L[None])
 
 
 def _exponential(graph: _Graph, t: str) -> str:

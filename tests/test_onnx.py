@@ -25,10 +25,10 @@ NEW = np.vstack([X[:50], 3 * RNG.normal(size=(200, 4))])
 SMALL = {"size": 30, "random_state": 0}
 
 
-def scores(model, path):
+def scores(model, path, rows=NEW):
     model.to_onnx(path / "model.onnx")
     session = onnxruntime.InferenceSession(path / "model.onnx")
-    return session.run(["scores"], {"X": NEW})[0]
+    return session.run(["scores"], {"X": rows})[0]
 
 
 @pytest.mark.parametrize(
@@ -78,3 +78,26 @@ def test_kernels_without_a_graph_are_refused(tmp_path):
     ):
         with pytest.raises(TypeError, match="`kernel` must be Gaussian, Laplacian"):
             model.fit(data, Y).to_onnx(tmp_path / "model.onnx")
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("kernel", ["auto", "gaussian", "laplacian", "linear"])
+@pytest.mark.parametrize("preprocessing", ["auto", None, "standard", "rank", "both"])
+@pytest.mark.parametrize("offset", [1.7e9, 1.7e12])
+def test_columns_with_a_large_offset(kernel, preprocessing, offset, dtype, tmp_path):
+    """Differences that are exact in the type of the rows."""
+    spread = 1.0 if dtype is np.float64 else offset / 1e4
+    rows = np.column_stack([offset + spread * X[:, 0], X[:, 1]]).astype(dtype)
+    model = SketchedKernelRegressor(kernel, preprocessing=preprocessing, **SMALL)
+    expected = model.fit(rows, Y).predict(rows)
+    found = scores(model, tmp_path, rows.astype(float))
+    room = 1e-9 if dtype is np.float64 else 1e-6
+    np.testing.assert_allclose(found, expected, atol=room * np.ptp(Y))
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "laplacian", "matern"])
+def test_landmarks_in_two_far_groups(kernel, tmp_path):
+    rows = X + 1e7 * (X[:, :1] > 0)
+    model = SketchedKernelRegressor(kernel, bandwidth=1.0, **SMALL).fit(rows, Y)
+    found = scores(model, tmp_path, rows)
+    np.testing.assert_allclose(found, model.predict(rows), atol=1e-7 * np.ptp(Y))

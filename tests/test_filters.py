@@ -196,6 +196,12 @@ def test_landweber_counts_in_whole_steps():
     assert filter.n_iter(1e6) == 1
 
 
+def test_landweber_takes_the_nearest_number_of_steps():
+    filter = LandweberFilter(step=0.5)
+    assert_array_equal(filter.n_iter(2 / 3.4), 3)
+    assert_array_equal(filter.n_iter(2 / 3.6), 4)
+
+
 def test_number_of_iterations():
     assert RidgeFilter().n_iter(0.1) == CutoffFilter().n_iter(0.1) == 1
     assert IteratedRidgeFilter(3).n_iter(0.1) == 3

@@ -418,6 +418,40 @@ def test_descent_beyond_memory_reads_a_file(large, monkeypatch):
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(
+    "params", [{"early_stopping": True}, {"method": "adam"}, {"loss": "huber"}]
+)
+def test_descent_in_learned_length_scales(large, params, weighted):
+    X, y = large
+    model = SketchedSGDRegressor(size=30, n_epochs=1, random_state=0, **params)
+    weights = {"sample_weight": np.tile([1.0, 0.0, 2.0], 500)} if weighted else {}
+    near, far = in_both(model, X, y, **weights)
+    np.testing.assert_allclose(far.predict(X), near.predict(X), atol=1e-4)
+
+
+def test_descent_by_its_defaults(large):
+    near, far = in_both(SketchedSGDRegressor(random_state=0), *large)
+    np.testing.assert_allclose(far.predict(large[0]), near.predict(large[0]), atol=1e-4)
+
+
+def test_classes_by_descent_in_learned_length_scales(large):
+    X, y = large
+    model = SketchedSGDClassifier(size=30, n_epochs=1, random_state=0)
+    near, far = in_both(model, X, three_classes(y))
+    assert np.mean(far.predict(X) == near.predict(X)) > 0.999
+
+
+def test_rows_of_dask_stop_a_descent_on_rows_of_dask(large):
+    X, y = large
+    options = {"size": 30, "n_epochs": 1, "random_state": 0}
+    model = SketchedSGDRegressor(early_stopping=True, **options)
+    near = clone(model).fit(X[:1200], y[:1200], X_val=X[1200:], y_val=y[1200:])
+    rows, targets = dask_data(X[:1200], y[:1200], rows=400)
+    far = model.fit(rows, targets, X_val=dask_data(X[1200:])[0], y_val=y[1200:])
+    np.testing.assert_allclose(far.predict(X), near.predict(X), atol=1e-4)
+
+
 def test_features_that_are_not_kept_are_computed_again(large, monkeypatch):
     X, y = large
     model = regressor(loss="huber", alpha=1e-4, tol=1e-8)

@@ -128,6 +128,23 @@ def test_a_full_disk_costs_time_alone(room, tiny, mapped, monkeypatch):
     np.testing.assert_allclose(far.predict(X), near.predict(X), atol=1e-3)
 
 
+@pytest.mark.parametrize("params", [{}, {"early_stopping": True}])
+def test_preconditioned_descent_stays_within_the_limit(params, monkeypatch):
+    X = np.random.default_rng(0).uniform(-2, 2, size=(15_000, 2))
+    y = np.sin(2 * X[:, 0])
+    options = {"kernel": "laplacian", "bandwidth": 1.0, "alpha": 1e-4, "size": 100}
+    model = SketchedSGDRegressor(n_epochs=1, random_state=0, **options, **params)
+    near = clone(model).fit(X, y)
+    monkeypatch.setattr(scratch, "_BLOCK_BYTES", 1 << 16)
+    monkeypatch.setenv("NBSKETCH_MEMORY_LIMIT", "1MB")
+    tracemalloc.start()
+    far = clone(model).fit(X, y)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 * 15_000 * 100  # the bytes of all features in single precision
+    np.testing.assert_allclose(far.predict(X), near.predict(X), atol=1e-3)
+
+
 def test_a_penalty_is_chosen_on_some_rows_beyond_memory(tiny, mapped):
     options = FIXED | {"loss": "huber"}
     far = SketchedKernelRegressor(**options).fit(mapped, Y)

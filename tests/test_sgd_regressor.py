@@ -273,9 +273,8 @@ def test_preconditioned_features_have_the_given_covariance():
     objective = regression_objective(y[:, None], None, True, "square")
     drawn = draw_sketch(Problem(X, objective, plan, True), 15)
     P, center, weights = precondition(drawn, 1e-3, objective)
-    Z = centered_features(
-        drawn, P, center
-    )  # of all 200 rows, the center from 150 of them
+    # of all 200 rows, the center from 150 of them
+    Z = centered_features(drawn.sketch_map, drawn.inputs.rows, P, center)
     plain, design = drawn.design(keep=True)
     rotation = np.linalg.lstsq(plain, P, rcond=None)[0]
     centered = design.Z - design.Z.mean(axis=0)

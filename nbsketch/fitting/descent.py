@@ -15,7 +15,7 @@ then the identity. The penalty weighs coefficient k by
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Annotated, Any, NamedTuple
@@ -23,15 +23,17 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._expansion import Expansion, projection
+from nbsketch._expansion import projection
 from nbsketch._machine.blas import eigh, graded_eigh, one_thread
 from nbsketch._report import validation
 from nbsketch._report.fields import array, positive, stored
 from nbsketch._report.progress import is_watched, report, solver_callback
+from nbsketch._sketch_map import SketchMap, features_design
 from nbsketch.fitting.objectives import RadialObjective, ScalarObjective
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.losses import Loss
-from nbsketch.solvers.design import ArrayDesign
+from nbsketch.solvers.design import ArrayDesign, Design
+from nbsketch.solvers.scratch import RowsDesign, collected
 from nbsketch.solvers.sgm import StreamState, sgm_iterates, sgm_regime, stream_sgm
 from nbsketch.solvers.stochastic import solve_stochastic, squared_norms
 
@@ -61,28 +63,56 @@ def precondition(
     P = projection(sketch_map(sketch_map.rows(X)) @ sketch_map.weights.T)
     count = min(X.shape[0], _ROWS_PER_FEATURE * P.shape[1])
     rows = np.sort(data.rng.choice(X.shape[0], count, replace=False))
-    Z = sketch_map.times(X[rows], P)
     weights = objective.take(rows).weights
     shares = np.full(count, 1 / count) if weights is None else weights / count
-    mean = shares @ Z * objective.fit_intercept
-    Z -= mean
+    features = features_design(sketch_map, P, X[rows])
+    mean, covariance = _moments(features, shares, objective.fit_intercept)
     decomposition = graded_eigh if sketch_map.is_columns else eigh
-    values, vectors = decomposition((Z * shares[:, None]).T @ Z)
+    values, vectors = decomposition(covariance)
     penalty_weights = 1.0 / (np.maximum(values, 0.0) + damping)
     rotation = vectors * np.sqrt(penalty_weights)
     return P @ rotation, mean @ rotation, penalty_weights
 
 
-def centered_features(data: SketchedData, P: NDArray, center: NDArray) -> NDArray:
-    """Return preconditioned features of the training rows, in single precision.
+def _moments(
+    features: Design, shares: NDArray, centered: bool
+) -> tuple[NDArray, NDArray]:
+    """Return the mean (zero if not `centered`) and the covariance around it."""
+    rank = features.shape[1]
+    origin = np.zeros(rank)
+    mean, squares = np.zeros(rank), np.zeros((rank, rank))
+    for start, stop, Z in features.blocks():
+        part = shares[start:stop]
+        if start == 0 and centered:  # near the mean, so that nothing cancels
+            origin = part @ Z / part.sum()
+        deviations = Z - origin
+        mean += part @ deviations * centered
+        squares += (deviations * part[:, None]).T @ deviations
+    return origin + mean, squares - np.outer(mean, mean)
 
-    Rounding is far below the noise of stochastic steps.
+
+class _Centered(Design):
+    """Features minus a center, rounded to a type."""
+
+    def __init__(self, features: Design, center: NDArray, dtype: Any) -> None:
+        self.shape, self.dtype = features.shape, np.dtype(dtype)
+        self._features, self._center = features, center
+
+    def blocks(self) -> Iterator[tuple[int, int, NDArray]]:
+        """Yield (start, stop, Z[start:stop]) in order, covering all rows."""
+        for start, stop, Z in self._features.blocks():
+            yield start, stop, np.subtract(Z, self._center, dtype=np.float64)
+
+
+def centered_features(
+    sketch_map: SketchMap, rows: Any, P: NDArray, center: NDArray, dtype: Any = "f4"
+) -> NDArray:
+    """Return features of rows minus a center: in memory, or mapped to a file.
+
+    Rounding to single precision is far below the noise of stochastic steps.
     """
-    rows = data.inputs.rows
-    Z = np.empty((rows.shape[0], P.shape[1]), np.float32)
-    Expansion(data.sketch_map.product, P).fill(rows, None, Z)
-    Z -= center.astype(np.float32)
-    return Z
+    features = features_design(sketch_map, P, rows)
+    return collected(_Centered(features, center, dtype))
 
 
 # Default step, batch size and passes over the rows of each method.
@@ -126,7 +156,9 @@ class Sample(NamedTuple):
 
     def mean_loss(self, iterate: Iterate) -> float:
         """Return the mean loss of an iterate on the rows."""
-        return self.objective.mean_loss(self.Z @ iterate.coef + iterate.intercept)
+        return self.objective.mean_loss(
+            self.design.mv(iterate.coef) + iterate.intercept
+        )
 
     def validation(self, Z: NDArray, targets: NDArray) -> Sample:
         """Return validation rows of equal weight."""
@@ -145,7 +177,8 @@ class Sample(NamedTuple):
         return self._take(np.delete(np.arange(n), out)), self._take(out)
 
     def _take(self, rows: NDArray) -> Sample:
-        return Sample(self.Z[rows], self.objective.take(rows))
+        Z = collected(RowsDesign(self.design, rows))
+        return Sample(Z, self.objective.take(rows))
 
 
 @dataclass(frozen=True)
@@ -372,14 +405,17 @@ def descend(
             projection, design = data.design(keep=True)
             Z = design.collect()
         else:
-            Z = centered_features(data, projection, by.center)
+            rows = data.inputs.rows
+            Z = centered_features(data.sketch_map, rows, projection, by.center)
             square = float(np.quantile(squared_norms(Z), _TYPICAL))
             descent = replace(descent, square_norm=square or None)
         sample, held_out = Sample(Z, objective), None
         if validation is not None:
             rows, targets = validation
-            Z_val = data.expansion.times(data.transform(rows, "X_val"), projection)
-            held_out = sample.validation(descent.centered(Z_val), targets)
+            rows = data.transform(rows, "X_val")
+            center = np.zeros(projection.shape[1]) if by is None else by.center
+            Z_val = centered_features(data.expansion, rows, projection, center, float)
+            held_out = sample.validation(Z_val, targets)
         elif n_held_out:
             sample, held_out = sample.split(n_held_out, data.rng)
         best, path = descent.search(sample, held_out, data.rng)

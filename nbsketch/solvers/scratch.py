@@ -112,8 +112,14 @@ class RowsDesign(Design):
 
     def blocks(self) -> Iterator[tuple[int, int, NDArray]]:
         """Yield (start, stop, Z[start:stop]) in order, covering all rows."""
+        step = rows_per_block(self.shape[1], self.dtype)
         for chosen, part, block in self._whole._chosen(self._rows):
-            yield part.start, part.stop, block if chosen is None else block[chosen]
+            if chosen is None:
+                yield part.start, part.stop, block
+                continue
+            for first in range(0, len(chosen), step):  # a block may be all rows
+                copied = block[chosen[first : first + step]]
+                yield part.start + first, part.start + first + len(copied), copied
 
     def gather(self, rows: NDArray) -> Design:
         """Return the features of some rows."""
@@ -126,6 +132,12 @@ def stored_or(design: Design) -> Design:
         return ScratchDesign(design)
     except OSError:
         return design
+
+
+def collected(design: Design) -> NDArray:
+    """Return all features: in memory or, beyond its limit, mapped to a file."""
+    is_kept = fits_memory(*design.shape, design.dtype)
+    return (design if is_kept else stored_or(design)).collect()
 
 
 def by_index(

@@ -245,6 +245,11 @@ def test_blocks_of_groups_cover_all_rows_and_none_is_empty(count):
         assert sum(map(len, inside)) == 20
 
 
+def test_blocks_of_groups_are_as_equal_as_their_sizes_allow():
+    groups = np.repeat(["a", "b", "c", "d"], [1, 5, 5, 1])
+    assert [len(fold.test) for fold in as_folds(2, 12, groups)] == [6, 6]
+
+
 def test_pairs_of_indices_are_used_unchanged():
     pairs = splits("time")
     folds = as_folds(pairs, N)

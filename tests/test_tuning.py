@@ -352,6 +352,13 @@ def test_equal_values_have_one_rank_and_far_ones_the_last():
     assert far[1] >= Z.max()
 
 
+def test_equal_values_have_the_mean_of_their_ranks():
+    X = np.array([[0.0], [0.0], [0.0], [1.0], [2.0]])
+    scaler = fit_scaler(X, "rank")
+    scores = scaler.transform(X) * scaler.width + scaler.center
+    assert_allclose(scores[:, 0], [0.25, 0.25, 0.25, 0.75, 1.0], rtol=1e-12)
+
+
 def test_both_adds_ranks_where_they_differ(rng):
     uniform, binary = rng.uniform(size=500), rng.integers(0, 2, size=500)
     X = np.column_stack([uniform, rng.standard_cauchy(500), binary, np.ones(500)])

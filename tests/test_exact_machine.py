@@ -360,3 +360,32 @@ def test_constant_rows_have_a_constant(loss, rng):
     center = np.mean(y) if loss == "square" else np.median(y)
     assert abs(found - center) < 0.05
     assert abs(np.mean(y) - np.median(y)) > 0.2
+
+
+class FirstOfEachGrid:
+    """A sample on which every penalty has the same error."""
+
+    def __init__(self):
+        self.asked = []
+
+    def search(self, kernel, shift):
+        self.asked.append((kernel.bandwidth[0], shift))
+        return [choice.Choice(1.0, kernel, shift)]
+
+    near = search
+
+    def best(self, grids):
+        return grids[0][0]
+
+
+def test_penalties_of_other_widths_follow_the_decay_of_eigenvalues():
+    sample = FirstOfEachGrid()
+    choice._choose_width(sample, GaussianKernel((2.0,)), 8.0)
+    expected = [(1.4, 8 / 0.7**3), (1.0, 8 / 0.5**3), (2.0, 8.0)]
+    assert_allclose(sample.asked, expected, rtol=1e-12)
+
+
+def test_of_equal_errors_the_strongest_penalty_is_chosen():
+    kernel = GaussianKernel(1.0)
+    grid = [choice.Choice(1.0, kernel, shift) for shift in (0.1, 0.4, 1.6)]
+    assert min(grid, key=choice._order).shift == 1.6

@@ -345,6 +345,23 @@ def test_lac_is_a_threshold_and_aps_takes_the_most_probable():
             assert inside.min() >= outside.max()
 
 
+def test_an_integer_cv_is_stratified_by_class():
+    X, y = load_iris(return_X_y=True)  # sorted by class
+    for labels in (y, np.array(["a", "b", "c"])[y]):
+        model = ConformalClassifier(LogisticRegression(max_iter=1000), cv=3)
+        model.fit(X, labels)
+        assert np.bincount(model.targets_).tolist() == [16, 17, 17]
+        assert len(model.estimator_.classes_) == 3
+        assert model.predict_set(X).sum(axis=1).mean() < 1.5
+
+
+def test_classes_without_a_training_row_are_warned_of():
+    X, y = load_iris(return_X_y=True)
+    model = ConformalClassifier(LogisticRegression(max_iter=1000), cv=KFold(3))
+    with pytest.warns(UserWarning, match="class 2 has calibration rows but no train"):
+        model.fit(X, y)
+
+
 def test_update_of_classes():
     X, y = make_classes(600, 0)
     model = ConformalClassifier(LogisticRegression(), cv=3).fit(X[:300], y[:300])

@@ -22,8 +22,10 @@ from nbsketch import (
     SketchedFeatures,
     SketchedKernelClassifier,
     SketchedKernelRegressor,
+    SketchedSGDClassifier,
     SketchedSGDRegressor,
     SpectralFilterRegressor,
+    TabularKernelClassifier,
 )
 from nbsketch.fitting.objectives import JointQuantileObjective
 from nbsketch.model_selection import cross_validate
@@ -417,3 +419,84 @@ def test_an_objective_on_some_rows_has_no_folds():
     known = y[:, None], None, True, (0.5,), np.eye(1)
     objective = JointQuantileObjective(*known, folds=folds)
     assert objective.take(np.arange(5)).folds is None
+
+
+# classes -----------------------------------------------------------------------------
+
+CLASSIFIERS = [
+    SketchedKernelClassifier(bandwidth=1.0, random_state=0),
+    SketchedSGDClassifier(bandwidth=1.0, early_stopping=True, random_state=0),
+    TabularKernelClassifier(random_state=0),
+]
+each_classifier = pytest.mark.parametrize(
+    "model", CLASSIFIERS, ids=lambda model: type(model).__name__
+)
+
+
+def sorted_classes(n=120, n_classes=3, rare=None):
+    """Return rows sorted by class; of two classes the second has `rare` rows."""
+    if rare is None:
+        labels = np.arange(n) * n_classes // n
+    else:
+        labels = (np.arange(n) >= n - rare).astype(int)
+    X = np.random.default_rng(0).normal(size=(n, 2))
+    X[:, 0] += 10.0 * labels
+    return X, labels
+
+
+@each_classifier
+@pytest.mark.parametrize(
+    ("cv", "n_classes", "rare", "lost"),
+    [(3, 3, None, 0), (3, 2, 30, 1), (np.int64(5), 2, 20, 1)],
+)
+def test_blocks_that_hold_a_whole_class_are_refused(model, cv, n_classes, rare, lost):
+    X, labels = sorted_classes(n_classes=n_classes, rare=rare)
+    names = np.array(["first", "second", "third"])
+    for y, name in ((labels, lost), (names[labels], names[lost])):
+        message = rf"class {name} is in one block of `cv` only.* cv=StratifiedKFold\(\)"
+        with pytest.raises(ValueError, match=message):
+            clone(model).set_params(cv=cv).fit(X, y)
+        groups = np.arange(len(y)) // 10
+        if rare != 20:
+            with pytest.raises(ValueError, match=r"cv=StratifiedGroupKFold\(\) and `g"):
+                clone(model).set_params(cv=cv).fit(X, y, groups=groups)
+    fitted = clone(model).set_params(cv=StratifiedKFold(3)).fit(X, labels)
+    assert fitted.score(X, labels) > 0.95
+    order = np.random.default_rng(0).permutation(len(X))
+    fitted = clone(model).set_params(cv=cv).fit(X[order], labels[order])
+    assert fitted.score(X, labels) > 0.95
+
+
+@each_classifier
+def test_folds_of_a_splitter_that_hold_a_whole_class_are_warned_of(model):
+    X, y = sorted_classes()
+    thirds = np.array_split(np.arange(120), 3)
+    pairs = [(np.setdiff1d(np.arange(120), test), test) for test in thirds]
+    for cv in (KFold(3), pairs):
+        with pytest.warns(UserWarning, match="class 0 is in one fold of `cv` only"):
+            clone(model).set_params(cv=cv).fit(X, y)
+
+
+@each_classifier
+def test_rows_of_weight_zero_keep_no_class(model):
+    X, y = sorted_classes()
+    X = np.r_[X, X[:2]]
+    y = np.r_[y, 0, 0]
+    weights = np.r_[np.ones(120), 0.0, 0.0]
+    with pytest.raises(ValueError, match="class 0 is in one block"):
+        clone(model).set_params(cv=3).fit(X, y, sample_weight=weights)
+
+
+def test_rows_sorted_by_class_are_not_sent_to_blocks():
+    X, y = sorted_classes(200, 20)
+    with pytest.warns(DependentRowsWarning, match="sorted by class") as caught:
+        TabularKernelClassifier(random_state=0).fit(X, y)
+    assert "cv=5" not in str(caught[0].message)
+
+
+@pytest.mark.parametrize(
+    "model", [SketchedKernelRegressor(cv=2), TabularKernelClassifier(cv=2)]
+)
+def test_a_single_row_has_no_folds(model):
+    with pytest.raises(ValueError, match="`cv` must be None unless there are 2 rows"):
+        model.fit([[1.0]], [1])

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import KFold, ShuffleSplit, check_cv
 from sklearn.utils import (
@@ -214,7 +214,7 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
         if self.cv is None:
             splitter = ShuffleSplit(1, test_size=_SHARE, random_state=self._seed())
             return next(splitter.split(y))
-        return splits(self.cv, X, y, groups)[-1]
+        return splits(self.cv, X, y, groups, is_classifier(self))[-1]
 
     def _seed(self) -> Any:
         state = self.random_state
@@ -275,12 +275,18 @@ def _labels(name: str, values: Any) -> NDArray:
     return column_or_1d(validation.as_labels(name, values), dtype=None)
 
 
-def splits(cv: Any, X: Any, y: NDArray, groups: Any) -> list[tuple[NDArray, NDArray]]:
-    """Return the (train, test) rows of a splitter; groups, if it takes them."""
+def splits(
+    cv: Any, X: Any, y: NDArray, groups: Any, classification: bool = False
+) -> list[tuple[NDArray, NDArray]]:
+    """Return the (train, test) rows of a splitter; groups, if it takes them.
+
+    An integer: that many contiguous blocks, of each class for classification.
+    """
     with warnings.catch_warnings():
         ignored = "The groups parameter is ignored"
         warnings.filterwarnings("ignore", message=ignored, category=UserWarning)
-        return list(check_cv(cv).split(X, y, groups))
+        splitter = check_cv(cv, y, classifier=classification)
+        return list(splitter.split(X, y, groups))
 
 
 @contextmanager
@@ -373,6 +379,17 @@ class ConformalClassifier(ClassifierScore, Calibrated):
         check_classification_targets(labels)
         self.classes_ = np.unique(labels)
         return labels
+
+    def _split(self, X: Any, y: NDArray, groups: Any) -> tuple[NDArray, NDArray]:
+        fitted, held = super()._split(X, y, groups)
+        lost = np.setdiff1d(y[held], y[fitted])
+        if len(lost) and not isinstance(self.estimator, FrozenEstimator):
+            warnings.warn(
+                f"class {lost[0]!s} has calibration rows but no training row, so that "
+                "its probability is 0: pass cv=StratifiedKFold(), or shuffle the rows",
+                stacklevel=5,
+            )
+        return fitted, held
 
     def predict_proba(self, X: Any) -> NDArray:
         """Return the probabilities of the classes, (n, c), of the fitted estimator."""

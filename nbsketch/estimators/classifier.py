@@ -17,7 +17,9 @@ from nbsketch.fitting.objective import Problem
 from nbsketch.fitting.objectives import ScalarObjective
 from nbsketch.fitting.plan import Plan
 from nbsketch.losses import LogisticLoss, Loss, as_loss
-from nbsketch.rows.inputs import row_by_row, rowwise, weights_of_classes
+from nbsketch.rows.inputs import TrainingRows, row_by_row, rowwise, weights_of_classes
+from nbsketch.rows.splits import folds_of_kept
+from nbsketch.solvers.left_out import Fold
 
 
 def _has_probabilities(model: Any) -> bool:
@@ -79,6 +81,16 @@ class OneVsRest(ClassifierScore):
         index, count = np.searchsorted(classes, y), len(classes)
         columns = np.array([1]) if count == 2 else np.arange(count)
         return np.where(index[:, None] == columns, 1.0, -1.0)
+
+    def _folds(self, rows: TrainingRows, groups: Any) -> tuple[Fold, ...] | None:
+        """Return the rows that `cv` leaves out together; each class keeps some."""
+        labels = rows.y
+        if labels.ndim == 2:  # signs of a stochastic fit
+            last = len(self.classes_) - 1
+            index = labels.argmax(axis=1) if last > 1 else (labels[:, 0] > 0)
+            labels = self.classes_[index.astype(np.intp)]
+        rows = rows._replace(y=labels)
+        return folds_of_kept(self.cv, groups, rows, classification=True)
 
     def _margin_loss(self) -> Loss:
         """Return the loss, checked."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from numbers import Integral
 from typing import Any
@@ -42,15 +43,69 @@ class DependentRowsWarning(UserWarning):
     """
 
 
-def dependent_rows(effect: OrderEffect) -> DependentRowsWarning:
-    """Return the warning that says what was found and what to pass."""
-    return DependentRowsWarning(
-        "rows depend on their neighbors: the error of leaving contiguous blocks out, "
-        f"{effect.contiguous:.3g}, contradicts that of random blocks, "
-        f"{effect.random:.3g}, so leave-one-out chooses a model that interpolates. "
-        "Pass cv=5 (contiguous blocks), cv=TimeSeriesSplit() or cv=GroupKFold() with "
-        "`groups`; if the rows are only sorted, shuffle them"
+def dependent_rows(
+    effect: OrderEffect, labels: NDArray | None = None
+) -> DependentRowsWarning:
+    """Return the warning that says what was found and what to pass.
+
+    `labels`: the class of each row, for classification.
+    """
+    found = (
+        f"the error of leaving contiguous blocks out, {effect.contiguous:.3g}, "
+        f"contradicts that of random blocks, {effect.random:.3g}"
     )
+    if labels is not None and _is_sorted(labels):
+        return DependentRowsWarning(
+            f"rows are sorted by class, or depend on their neighbors: {found}. Shuffle "
+            "rows that are only sorted; of dependent ones pass cv=StratifiedKFold(), "
+            "contiguous blocks of each class, or cv=StratifiedGroupKFold() and `groups`"
+        )
+    return DependentRowsWarning(
+        f"rows depend on their neighbors: {found}, so leave-one-out chooses a model "
+        "that interpolates. Pass cv=5 (contiguous blocks), cv=TimeSeriesSplit() or "
+        "cv=GroupKFold() with `groups`; if the rows are only sorted, shuffle them"
+    )
+
+
+def _is_sorted(labels: NDArray) -> bool:
+    """Return whether each class is one run, or a fifth of the rows has all of one."""
+    n_runs = 1 + np.count_nonzero(labels[1:] != labels[:-1])
+    folds = [Fold(block, block) for block in np.array_split(np.arange(len(labels)), 5)]
+    return n_runs == len(np.unique(labels)) or lost_class(folds, labels) is not None
+
+
+def lost_class(folds: Iterable[Fold], labels: NDArray) -> Any:
+    """Return a class of which a fold leaves no row to train on; None without such.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nbsketch.rows.splits import as_folds, lost_class
+    >>> print(lost_class(as_folds(2, 4), np.array(["a", "a", "a", "b"])))
+    b
+    """
+    classes, index = np.unique(labels, return_inverse=True)
+    counts = np.bincount(index)
+    for fold in folds:
+        removed = np.bincount(index[fold.removed], minlength=len(classes))
+        if (removed == counts).any():
+            return classes[(removed == counts).argmax()]
+    return None
+
+
+def _check_classes(cv: Any, folds: Iterable[Fold], labels: NDArray) -> None:
+    """Refuse blocks, and warn of folds of a splitter, that leave a class out."""
+    lost = lost_class(folds, labels)
+    if lost is None:
+        return
+    message = (
+        f"class {lost!s} is in one {{}} of `cv` only, without which no row of it is "
+        "left to train on: pass cv=StratifiedKFold(), or cv=StratifiedGroupKFold() and "
+        "`groups`; shuffle rows that are only sorted"
+    )
+    if isinstance(cv, Integral):
+        raise ValueError(message.format("block"))
+    warnings.warn(message.format("fold"), stacklevel=6)
 
 
 def resolve_folds(
@@ -87,18 +142,27 @@ def resolve_folds(
             "of whole groups, or a splitter such as GroupKFold()"
         )
     if isinstance(cv, Integral):
-        cv = check_integer("cv", cv, low=2, high=X.shape[0])
+        cv = check_integer("cv", cv, low=2, high=max(2, X.shape[0]))
     else:
         cv = _pairs(cv, X, y, groups)
     return tuple(as_folds(cv, X.shape[0], groups, weights) or ())
 
 
-def folds_of_kept(cv: Any, groups: Any, rows: TrainingRows) -> tuple[Fold, ...] | None:
+def folds_of_kept(
+    cv: Any, groups: Any, rows: TrainingRows, *, classification: bool = False
+) -> tuple[Fold, ...] | None:
     """Return the folds of the rows of positive weight, numbered within them.
 
     Integers and splitters split these rows. Index arrays refer to all rows that were
-    given, as the groups do.
+    given, as the groups do. `classification`: each fold must leave rows of all classes.
     """
+    folds = _folds_of_kept(cv, groups, rows)
+    if classification and folds is not None:
+        _check_classes(cv, folds, rows.y)
+    return folds
+
+
+def _folds_of_kept(cv: Any, groups: Any, rows: TrainingRows) -> tuple[Fold, ...] | None:
     if rows.kept is None:
         return resolve_folds(cv, groups, rows.X, rows.y, None)
     groups = check_groups(groups, rows.n_given)
@@ -188,6 +252,8 @@ def _blocks(cv: int | None, kept: NDArray, groups: NDArray | None) -> list[NDArr
     if groups is not None:
         units, kind = _members(kept, np.asarray(groups)[kept]), "groups"
     count = len(units) if cv is None else check_integer("cv", cv, low=2)
+    if len(units) < 2:
+        raise ValueError(f"`cv` must be None unless there are 2 {kind}, got {cv!r}")
     if not 2 <= count <= len(units):
         raise ValueError(
             f"`cv` must be at least 2 and at most the number of {kind}, {len(units)}, "

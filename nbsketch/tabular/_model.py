@@ -108,10 +108,11 @@ class TabularModel(SaveMixin, BaseEstimator):
         validate_data(self, X, skip_check_array=True)
         # Splitters take row numbers for X, whose encoding depends on the folds.
         numbers = TrainingRows.of(np.arange(len(y))[:, None], y, weights)
-        folds = folds_of_kept(self.cv, groups, numbers)
+        labelled = is_classifier(self)
+        folds = folds_of_kept(self.cv, groups, numbers, classification=labelled)
         blocks = None if folds is None else block_labels(list(folds), len(numbers.y))
         self.columns_, rows = fit_columns(
-            X, y, weights, classification=is_classifier(self), blocks=blocks
+            X, y, weights, classification=labelled, blocks=blocks
         )
         check_magnitude("X", rows)
         kept = TrainingRows.of(rows, y, weights)
@@ -138,7 +139,7 @@ class TabularModel(SaveMixin, BaseEstimator):
             )
         machine, left_out = fit_machine(data, rng, robust=classes is None)
         if left_out.order is not None and left_out.order.is_contradicted:
-            warnings.warn(dependent_rows(left_out.order), stacklevel=4)
+            warnings.warn(dependent_rows(left_out.order, classes), stacklevel=4)
         self.n_outliers_ = n - len(left_out.kept)
         self.machine_ = machine
         self.feature_relevance_ = machine.relevance()

@@ -8,7 +8,7 @@ from importlib import import_module
 
 __version__ = "0.2.0"
 
-# Public names by module.
+# Public names by module; `__init__.pyi` has them for type checkers and editors.
 _HOME = {
     "_machine.memory": "get_memory_limit set_memory_limit",
     "_report.progress": "FitState",
@@ -47,9 +47,21 @@ _HOME = {
 _MODULE_OF = {
     name: f"nbsketch.{m}" for m, names in _HOME.items() for name in names.split()
 }
-_SUBMODULES = ("datasets", "diagnostics", "leverage", "metrics")
+_PUBLIC = (
+    "conformal",
+    "datasets",
+    "diagnostics",
+    "explain",
+    "leverage",
+    "metrics",
+    "model_selection",
+    "plots",
+)
+# Modules of base classes and functions: attributes, but no names of `import *`.
+_BASES = "gram kernels losses outputs sketches solvers features files structured tuning"
+_SUBMODULES = (*_PUBLIC, *_BASES.split(), "estimators", "tabular")
 
-__all__ = ["__version__", *sorted(_MODULE_OF), *_SUBMODULES]
+__all__ = ["__version__", *sorted(_MODULE_OF), *_PUBLIC]
 
 
 def __getattr__(name: str) -> object:

@@ -217,7 +217,7 @@ def _design(
 ) -> tuple[Any, Design]:
     """Return what `sketched_design` does."""
     if sketch_map.is_columns and isinstance(X, np.ndarray):
-        used = X.any(axis=0)
+        used = np.asarray(X.any(axis=0))
         # Compiled code is compiled once more for arrays of another kind.
         Z = np.require(X if used.all() else X[:, used], requirements=["C", "W"])
         return np.eye(len(used))[:, used], ArrayDesign._trusted(Z)

@@ -15,11 +15,11 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from importlib import import_module
 from typing import Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
 
-import nbsketch
 from nbsketch._report import validation
 
 T = TypeVar("T")
@@ -122,8 +122,9 @@ def register(cls: type[T]) -> type[T]:
 def named_class(name: Any) -> Any:
     """Return the registered or public class of a name: a file can name nothing else."""
     cls = STORED.get(str(name))
-    if cls is None and name in nbsketch.__all__:
-        cls = getattr(nbsketch, name)
+    package: Any = import_module("nbsketch")
+    if cls is None and name in package.__all__:
+        cls = getattr(package, name)
     if not isinstance(cls, type):
         raise ValueError(f"the model file needs {name!r}, which nbsketch does not have")
     return cls

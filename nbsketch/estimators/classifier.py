@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
 from nbsketch._report.validation import declares_parameters, explaining
@@ -17,7 +16,13 @@ from nbsketch.fitting.objective import Problem
 from nbsketch.fitting.objectives import ScalarObjective
 from nbsketch.fitting.plan import Plan
 from nbsketch.losses import LogisticLoss, Loss, as_loss
-from nbsketch.rows.inputs import TrainingRows, row_by_row, rowwise, weights_of_classes
+from nbsketch.rows.inputs import (
+    TrainingRows,
+    available_where,
+    row_by_row,
+    rowwise,
+    weights_of_classes,
+)
 from nbsketch.rows.splits import folds_of_kept
 from nbsketch.solvers.left_out import Fold
 
@@ -115,7 +120,7 @@ class OneVsRest(ClassifierScore):
         index = scores > 0 if scores.ndim == 1 else scores.argmax(axis=1)
         return self.classes_[index.astype(np.intp)]
 
-    @available_if(_has_probabilities)
+    @available_where(_has_probabilities)
     @rowwise(row_by_row)
     def predict_proba(self, X: ArrayLike) -> NDArray:
         """Return the probability of each class, of shape (n, c).

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal, overload
 
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MultiOutputMixin
 from sklearn.metrics import d2_tweedie_score
 
@@ -213,6 +213,12 @@ class SketchedKernelRegressor(
             constrain(self, problem)
         return self
 
+    @overload
+    def predict(self, X: ArrayLike, return_std: Literal[False] = False) -> NDArray: ...
+    @overload
+    def predict(
+        self, X: ArrayLike, return_std: Literal[True]
+    ) -> tuple[NDArray, NDArray]: ...
     def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
         """Return the predictions of the rows of X, of shape (n,) or (n, d).
 

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MultiOutputMixin
 from sklearn.utils import column_or_1d
-from sklearn.utils.metaestimators import available_if
 
 from nbsketch._report import validation
 from nbsketch._report.progress import report, watched_fit
@@ -24,7 +23,13 @@ from nbsketch.fitting.objective import Problem
 from nbsketch.fitting.objectives import regression_objective
 from nbsketch.fitting.plan import Plan, stochastic_size
 from nbsketch.fitting.sketched import Inputs, SketchedData
-from nbsketch.rows.inputs import TrainingRows, in_blocks, labels_of, model_dtype
+from nbsketch.rows.inputs import (
+    TrainingRows,
+    available_where,
+    in_blocks,
+    labels_of,
+    model_dtype,
+)
 from nbsketch.solvers.sgm import StreamState
 from nbsketch.solvers.stochastic import squared_norms
 
@@ -113,7 +118,7 @@ class DescentModel(_base.KernelExpansion):
             result = descend(descent, objective, data, held_out, validation)
             return self._publish(data, result)
 
-    @available_if(streams)
+    @available_where(streams)
     def partial_fit_chunks(self, chunks: Iterable[tuple]) -> Self:
         """Pass once over the chunks of an iterator: `partial_fit` of each, in order.
 
@@ -408,7 +413,7 @@ class SketchedSGDRegressor(MultiOutputMixin, _base.RegressorScore, DescentModel)
     True
     """
 
-    @available_if(streams)
+    @available_where(streams)
     def partial_fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> SketchedSGDRegressor:
@@ -513,7 +518,7 @@ class SketchedSGDClassifier(OneVsRest, DescentModel):
     [True, False]
     """
 
-    @available_if(streams)
+    @available_where(streams)
     def partial_fit(
         self,
         X: ArrayLike,
@@ -545,7 +550,7 @@ class SketchedSGDClassifier(OneVsRest, DescentModel):
             self._announce(classes)
             return self._pass_chunks(in_blocks(X, y, sample_weight))
 
-    @available_if(streams)
+    @available_where(streams)
     def partial_fit_chunks(
         self, chunks: Iterable[tuple], classes: ArrayLike | None = None
     ) -> SketchedSGDClassifier:

@@ -11,12 +11,13 @@ from copy import copy
 from functools import partial, wraps
 from inspect import signature
 from numbers import Integral
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, _check_y, validate_data
 
 from nbsketch._report.validation import (
@@ -46,13 +47,16 @@ def is_dask(value: Any) -> bool:
     return package == "dask" and hasattr(value, "__dask_graph__")
 
 
-def rowwise(of_rows: Callable[..., Any]) -> Callable[[Callable], Callable]:
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def rowwise(of_rows: Callable[..., Any]) -> Callable[[Method], Method]:
     """Return a decorator of methods that have one row for each of X.
 
     For Dask collections they return what `of_rows`, one of the functions below, does.
     """
 
-    def decorate(method: Callable) -> Callable:
+    def decorate(method: Method) -> Method:
         @wraps(method)
         def decorated(self: Any, X: Any, *args: Any, **options: Any) -> Any:
             if not is_dask(X):
@@ -60,9 +64,14 @@ def rowwise(of_rows: Callable[..., Any]) -> Callable[[Callable], Callable]:
             bound = signature(method).bind(self, X, *args, **options)
             return of_rows(getattr(self, method.__name__), *bound.args[1:])
 
-        return decorated
+        return cast(Method, decorated)
 
     return decorate
+
+
+def available_where(check: Callable[[Any], bool]) -> Callable[[Method], Method]:
+    """Return scikit-learn's `available_if` as a decorator that keeps the type."""
+    return cast(Callable[[Method], Method], available_if(check))
 
 
 def checked_rows(

@@ -25,7 +25,8 @@ from nbsketch.fitting.methods import select_method, sketch_rows, warn_of
 from nbsketch.fitting.objective import FeatureSolution, Problem
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.rows import inputs
-from nbsketch.rows.splits import folds_of_kept
+from nbsketch.rows.copies import merged_weights, representatives
+from nbsketch.rows.splits import folds_of_kept, merges_copies, warn_of_divided_copies
 from nbsketch.rows.transform import transform_rows
 from nbsketch.solvers.left_out import Fold
 
@@ -133,11 +134,23 @@ class KernelExpansion(SaveMixin, BaseEstimator):
         write_onnx(self, path)
 
     def _check_training(
-        self, X: Any, y: Any, sample_weight: Any, **options: Any
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        *,
+        is_stream: bool = False,
+        **options: Any,
     ) -> inputs.TrainingRows:
-        """Check training data; return the rows of positive weight."""
+        """Check training data; return the rows of positive weight.
+
+        Copies of rows become one row of their weight, except in a stream and for a
+        splitter, which refers to the rows as given.
+        """
         X, y, sample_weight = inputs.training_data(self, X, y, sample_weight, **options)
         weights = self._weigh(y, inputs.check_weights(sample_weight, X))
+        if merges_copies(self.cv) and not is_stream:
+            weights = merged_weights(X, y, weights)
         pairwise = inputs.is_pairwise(self.kernel) and options.get("reset", True)
         return inputs.TrainingRows.of(X, y, weights, pairwise=pairwise, lazy=True)
 
@@ -177,7 +190,11 @@ class KernelExpansion(SaveMixin, BaseEstimator):
 
     def _folds(self, rows: inputs.TrainingRows, groups: Any) -> tuple[Fold, ...] | None:
         """Return the rows that `cv` leaves out together."""
-        return folds_of_kept(self.cv, groups, rows)
+        folds = folds_of_kept(self.cv, groups, rows)
+        if not merges_copies(self.cv):
+            place = representatives(rows.X, rows.y)
+            warn_of_divided_copies(self.cv, folds, place)
+        return folds
 
     def _set_expansion(
         self, coef: NDArray, intercept: Any, data: SketchedData, single_output: bool

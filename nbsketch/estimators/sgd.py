@@ -64,7 +64,9 @@ class DescentModel(_base.KernelExpansion):
     validation_fraction: float = 0.1
 
     @abstractmethod
-    def _rows(self, X: Any, y: Any, sample_weight: Any, is_new: bool) -> TrainingRows:
+    def _rows(
+        self, X: Any, y: Any, sample_weight: Any, *, is_new: bool, is_stream: bool
+    ) -> TrainingRows:
         """Check rows, of a new model or of a stream; return them with y (n, d)."""
 
     def _stream_options(self, is_new: bool) -> dict[str, Any]:
@@ -106,7 +108,7 @@ class DescentModel(_base.KernelExpansion):
         """
         with watched_fit(self):
             self.__dict__.pop("classes_", None)  # of an earlier fit
-            rows = self._rows(X, y, sample_weight, True)
+            rows = self._rows(X, y, sample_weight, is_new=True, is_stream=False)
             objective = replace(
                 self._objective(rows.y, rows.relative_weights),
                 folds=self._folds(rows, groups),
@@ -151,7 +153,7 @@ class DescentModel(_base.KernelExpansion):
         """Pass once over rows; the first ones make the model."""
         self._check_stream()
         first = not hasattr(self, "coef_")
-        rows = self._rows(X, y, sample_weight, first)
+        rows = self._rows(X, y, sample_weight, is_new=first, is_stream=True)
         objective = self._objective(rows.y, rows.weights)
         descent = self._descent(len(rows.y))
         if not first:
@@ -438,8 +440,11 @@ class SketchedSGDRegressor(MultiOutputMixin, _base.RegressorScore, DescentModel)
         """
         return self._pass_chunks(in_blocks(X, y, sample_weight))
 
-    def _rows(self, X: Any, y: Any, sample_weight: Any, is_new: bool) -> TrainingRows:
+    def _rows(
+        self, X: Any, y: Any, sample_weight: Any, *, is_new: bool, is_stream: bool
+    ) -> TrainingRows:
         options = _base.NUMBERS | self._stream_options(is_new)
+        options["is_stream"] = is_stream
         rows = self._check_training(X, y, sample_weight, **options)
         if is_new:
             self._one_target = rows.y.ndim == 1
@@ -582,8 +587,10 @@ class SketchedSGDClassifier(OneVsRest, DescentModel):
                 f"{self.class_weight!r}: the classes of a stream cannot be counted"
             )
 
-    def _rows(self, X: Any, y: Any, sample_weight: Any, is_new: bool) -> TrainingRows:
-        options = self._stream_options(is_new)
+    def _rows(
+        self, X: Any, y: Any, sample_weight: Any, *, is_new: bool, is_stream: bool
+    ) -> TrainingRows:
+        options = self._stream_options(is_new) | {"is_stream": is_stream}
         rows = self._check_training(X, y, sample_weight, **options)
         if not hasattr(self, "classes_"):
             self._set_classes(rows.y)

@@ -26,15 +26,17 @@ class DependentRowsWarning(UserWarning):
     tables (:doc:`/tabular`), and contiguous blocks of rows, left out together, are
     predicted far worse than random blocks of the same rows: 1.5 times the error, and a
     tenth of the spread of the targets. Neighbors then nearly repeat each other, or the
-    rows are sorted.
+    rows are sorted. `fit` also warns if a splitter, or index arrays, put rows of equal
+    X and y into different folds.
 
     Examples
     --------
     >>> import warnings
     >>> import numpy as np
     >>> from nbsketch import DependentRowsWarning, SketchedKernelRegressor
-    >>> X = np.random.default_rng(0).normal(size=(40, 5)).repeat(5, axis=0)
-    >>> y = np.random.default_rng(1).normal(size=40).repeat(5)
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(40, 5)).repeat(5, axis=0)
+    >>> y = rng.normal(size=40).repeat(5) + 1e-3 * rng.normal(size=200)
     >>> with warnings.catch_warnings(record=True) as caught:
     ...     warnings.simplefilter("always", DependentRowsWarning)
     ...     _ = SketchedKernelRegressor(bandwidth=1.0, random_state=0).fit(X, y)
@@ -106,6 +108,39 @@ def _check_classes(cv: Any, folds: Iterable[Fold], labels: NDArray) -> None:
     if isinstance(cv, Integral):
         raise ValueError(message.format("block"))
     warnings.warn(message.format("fold"), stacklevel=6)
+
+
+def merges_copies(cv: Any) -> bool:
+    """Return whether a fit merges copies of rows: whether it makes the folds itself.
+
+    Index arrays and splitters refer to the rows of the user.
+    """
+    return cv is None or isinstance(cv, Integral)
+
+
+def warn_of_divided_copies(
+    cv: Any, folds: Sequence[Fold] | None, place: NDArray | None
+) -> None:
+    """Warn if copies of rows lie in different folds of a splitter.
+
+    `place` is the row that stands for each row, as `representatives` returns it.
+    """
+    if merges_copies(cv) or folds is None or place is None:
+        return
+    every = np.arange(len(place))
+    tests = [place[fold.test] for fold in folds]
+    trained = [place[np.setdiff1d(every, fold.removed)] for fold in folds]
+    pairs = zip(tests, trained, strict=True)
+    count = max(int(np.isin(test, train).sum()) for test, train in pairs)
+    if count:
+        warnings.warn(
+            DependentRowsWarning(
+                f"{count} rows of a test set of `cv` are equal, in X and y, to rows "
+                "that it trains on, so errors on left-out rows are too small. Pass an "
+                "integer or None as `cv`, or GroupKFold() with one group for equal rows"
+            ),
+            stacklevel=6,
+        )
 
 
 def resolve_folds(

@@ -24,9 +24,16 @@ from nbsketch._report.validation import (
     random_generator,
 )
 from nbsketch.files import SaveMixin
+from nbsketch.rows.copies import merged
 from nbsketch.rows.inputs import TrainingRows, loaded
-from nbsketch.rows.splits import block_labels, dependent_rows, folds_of_kept
-from nbsketch.tabular.columns import fit_columns
+from nbsketch.rows.splits import (
+    block_labels,
+    dependent_rows,
+    folds_of_kept,
+    merges_copies,
+    warn_of_divided_copies,
+)
+from nbsketch.tabular.columns import Table, fit_table
 from nbsketch.tabular.fit import LeftOut, fit_machine
 from nbsketch.tabular.partners import (
     Partner,
@@ -106,13 +113,18 @@ class TabularModel(SaveMixin, BaseEstimator):
         """
         check_table(X)
         validate_data(self, X, skip_check_array=True)
+        table = Table.of(X)
+        place = table.representatives(y, weights)
+        if merges_copies(self.cv):
+            weights = merged(place, weights)
         # Splitters take row numbers for X, whose encoding depends on the folds.
         numbers = TrainingRows.of(np.arange(len(y))[:, None], y, weights)
         labelled = is_classifier(self)
         folds = folds_of_kept(self.cv, groups, numbers, classification=labelled)
+        warn_of_divided_copies(self.cv, folds, _among(place, numbers.kept))
         blocks = None if folds is None else block_labels(list(folds), len(numbers.y))
-        self.columns_, rows = fit_columns(
-            X, y, weights, classification=labelled, blocks=blocks
+        self.columns_, rows = fit_table(
+            table, y, weights, classification=labelled, blocks=blocks
         )
         check_magnitude("X", rows)
         kept = TrainingRows.of(rows, y, weights)
@@ -253,6 +265,13 @@ class TabularModel(SaveMixin, BaseEstimator):
         tags.input_tags.string = True
         tags.input_tags.categorical = True
         return tags
+
+
+def _among(place: NDArray | None, kept: NDArray | None) -> NDArray | None:
+    """Return the rows that stand for some rows, numbered within these."""
+    if place is None or kept is None:
+        return place
+    return np.searchsorted(kept, place[kept])
 
 
 def check_table(X: Any) -> None:

@@ -8,7 +8,7 @@ the result, `TableColumns`, holds arrays and text only and is saved with the mod
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from sklearn.utils import check_consistent_length
 
 from nbsketch._report.fields import array, check_fields, stored
 from nbsketch._report.validation import check_indices
+from nbsketch.rows.copies import merged, representatives
 from nbsketch.tabular.encodings import (
     Column,
     LevelColumn,
@@ -133,6 +134,30 @@ class TableColumns:
         return [column.name for column, is_used in pairs if not is_used]
 
 
+class Table(NamedTuple):
+    """The columns of a table as arrays, and their names."""
+
+    names: tuple[str, ...]
+    values: list[Values]
+
+    @classmethod
+    def of(cls, X: Any) -> Table:
+        """Read the columns of a table, which must have a row and a column."""
+        names, values = names_of(X), read_columns(X)
+        n = len(values[0].data) if values else 0
+        if not n:
+            raise ValueError(
+                "`X` must have a row and a column, got 0 sample(s) or 0 feature(s) "
+                f"(shape=({n}, {len(values)})) while a minimum of 1 is required."
+            )
+        return cls(names, values)
+
+    def representatives(self, y: Any, weights: NDArray | None) -> NDArray | None:
+        """Return the row that stands for each row, as `nbsketch.rows.copies` does."""
+        numbers = [column.data.astype(np.float64) for column in self.values]
+        return representatives(np.column_stack(numbers), y, weights)
+
+
 def fit_columns(
     X: Any,
     y: Any,
@@ -154,7 +179,8 @@ def fit_columns(
     - More levels are replaced by target codes: the weighted mean target of the level,
       shrunk to the overall mean by the formula of scikit-learn's ``TargetEncoder``, one
       for each output, or for each class after the first. For a training row they are
-      means over the other `blocks`, or over four random fifths of the rows.
+      means over the other `blocks`, or over four random fifths of the rows. Copies,
+      rows that are equal in X and y, are one row of their weight.
     - Text with more levels than half the rows identifies rows: it is not used, with a
       warning if most levels are numbers.
     - Columns that are constant or equal to an earlier one are dropped.
@@ -191,20 +217,40 @@ def fit_columns(
         are identifiers.
     """
     check_consistent_length(X, y)
-    names, values = names_of(X), read_columns(X)
-    n = len(y)
-    if not n or not values:
-        raise ValueError(
-            f"`X` must have a row and a column, got 0 sample(s) or 0 feature(s) "
-            f"(shape=({n}, {len(values)})) while a minimum of 1 is required."
-        )
-    weights = np.ones(n) if sample_weight is None else sample_weight
+    table = Table.of(X)
+    place = None
+    if blocks is None:
+        place = table.representatives(y, sample_weight)
+    weights = merged(place, sample_weight)
+    columns, rows = fit_table(
+        table,
+        y,
+        weights,
+        classification=classification,
+        blocks=blocks,
+        random_state=random_state,
+    )
+    return columns, rows if place is None else rows[place]
+
+
+def fit_table(
+    table: Table,
+    y: Any,
+    weights: NDArray | None,
+    *,
+    classification: bool,
+    blocks: NDArray | None,
+    random_state: int = 0,
+) -> tuple[TableColumns, NDArray]:
+    """Fit the encodings of a table without copies: see `fit_columns`."""
+    values = table.values
+    weights = np.ones(len(y)) if weights is None else weights
     used = weights > 0
     weights = weights[used] / weights[used].mean()
     targets = _targets(y, classification)[used]
     columns = tuple(
         fit_encoding(name, column.rows(used), targets, weights)
-        for name, column in zip(names, values, strict=True)
+        for name, column in zip(*table, strict=True)
     )
     rows, starts = _join(columns, values), _starts(columns)
     for j, column in enumerate(columns):

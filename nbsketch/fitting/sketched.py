@@ -154,7 +154,7 @@ def prepare_inputs(
         bandwidth = "median"
     if columns in (None, "auto"):
         return Inputs(X, kernel, bandwidth)
-    scaler = fit_scaler(X, str(columns), rng)
+    scaler = fit_scaler(X, str(columns), rng, weights=target.weights)
     return Inputs(transformed(X, scaler), kernel, bandwidth, scaler)
 
 

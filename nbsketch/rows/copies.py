@@ -68,7 +68,7 @@ def representatives(X: Any, y: Any, weights: NDArray | None = None) -> NDArray |
     ndarray of int of shape (n,) or None
         Indices of rows. None: there are no copies.
     """
-    if not (isinstance(X, np.ndarray | PartitionedRows) or sp.issparse(X)):
+    if isinstance(X, list) or isinstance(y, list):
         return None
     inputs = _hashes(X)
     kept = None if weights is None or weights.all() else np.flatnonzero(weights)

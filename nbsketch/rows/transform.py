@@ -152,6 +152,7 @@ def fit_scaler(
     rng: Any = None,
     among: NDArray | None = None,
     features: NDArray | None = None,
+    weights: NDArray | None = None,
 ) -> InputScaler:
     """Return the scaler fitted to the rows of X.
 
@@ -169,6 +170,9 @@ def fit_scaler(
         Indices of the rows to draw from. None: all rows.
     features : ndarray of int, default=None
         Indices of the features to keep; the others are dropped. None: all features.
+    weights : ndarray of shape (n,), default=None
+        Positive weights of the rows, in means, deviations and quantiles. None: equal
+        weights.
 
     Returns
     -------
@@ -183,17 +187,20 @@ def fit_scaler(
         )
     chosen = np.arange(X.shape[1]) if features is None else np.asarray(features)
     rows = X[candidates][:, chosen].astype(np.float64)
+    w = None if weights is None else weights[candidates]
+    w = None if w is None or np.ptp(w) == 0 else w
     q = len(chosen)
     every = np.arange(q)
-    quantiles = np.quantile(rows, np.linspace(0, 1, min(len(rows), _KNOTS)), axis=0)
+    quantiles = _quantiles(rows, np.linspace(0, 1, min(len(rows), _KNOTS)), w)
     scores = np.column_stack([_scores(rows[:, k], quantiles[:, k]) for k in every])
     plain = every[:0] if preprocessing == "rank" else every
     ranked = every[:0] if preprocessing == "standard" else every
     if preprocessing == "both":
         alike = _ALIKE if q <= MANY else _ALIKE_OF_MANY
-        ranked = ranked[_correlations(rows, scores) < alike]
+        ranked = ranked[_correlations(rows, scores, w) < alike]
     columns = np.hstack([rows[:, plain], scores[:, ranked]])
-    center, width = columns.mean(axis=0), columns.std(axis=0)
+    center = np.average(columns, axis=0, weights=w)
+    width = np.sqrt(np.average(np.square(columns - center), axis=0, weights=w))
     varies = (width > CONSTANT * np.abs(center)) & np.isfinite(width)
     width = np.where(varies, width, 1.0)
     return InputScaler(
@@ -211,9 +218,27 @@ def _scores(values: NDArray, quantiles: NDArray) -> NDArray:
     return (low - high) / 2
 
 
-def _correlations(rows: NDArray, scores: NDArray) -> NDArray:
+def _quantiles(rows: NDArray, levels: NDArray, weights: NDArray | None) -> NDArray:
+    """Return quantiles of weighted columns, (levels, q), linear between the values.
+
+    The least value has level 0 and the largest one level 1.
+    """
+    if weights is None:
+        return np.quantile(rows, levels, axis=0)
+    out = np.empty((len(levels), rows.shape[1]))
+    for k, column in enumerate(rows.T):
+        order = np.argsort(column, kind="stable")
+        w = weights[order]
+        place = np.cumsum(w) - w / 2
+        place = (place - place[0]) / (place[-1] - place[0])
+        out[:, k] = np.interp(levels, place, column[order])
+    return out
+
+
+def _correlations(rows: NDArray, scores: NDArray, weights: NDArray | None) -> NDArray:
     """Return the correlation of each column with its scores; 1 if one is constant."""
-    a, b = rows - rows.mean(axis=0), scores - scores.mean(axis=0)
+    root = 1.0 if weights is None else np.sqrt(weights)[:, None]
+    a, b = (root * (v - np.average(v, axis=0, weights=weights)) for v in (rows, scores))
     norms = np.linalg.norm(a, axis=0) * np.linalg.norm(b, axis=0)
     inner = (a * b).sum(axis=0)
     return np.divide(inner, norms, out=np.ones_like(inner), where=norms > 0)

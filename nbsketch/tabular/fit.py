@@ -76,7 +76,8 @@ def fit_machine(
     thread.
     """
     with one_thread():
-        kept, scaler = np.arange(len(data.Y)), fit_scaler(data.rows, "both", rng)
+        kept = np.arange(len(data.Y))
+        scaler = fit_scaler(data.rows, "both", rng, weights=data.weights)
         rows = data.tuned_rows(scaler)
         if robust and len(kept) >= _LEAST_ROWS:
             kept = inliers(rows, rng)

@@ -13,7 +13,9 @@ from nbsketch._jit.tuning import FAMILIES
 from nbsketch._machine.blas import one_thread
 from nbsketch._report.validation import check_choice, check_integer, random_generator
 from nbsketch.kernels import LEARNABLE, Kernel, StationaryKernel
-from nbsketch.rows.splits import as_folds, block_labels
+from nbsketch.rows.copies import merged_weights
+from nbsketch.rows.partitions import PartitionedRows
+from nbsketch.rows.splits import as_folds, block_labels, merges_copies
 from nbsketch.rows.transform import MANY, PREPROCESSINGS, InputScaler, fit_scaler
 from nbsketch.solvers.left_out import Fold
 from nbsketch.tuning.descent import Budget
@@ -133,7 +135,8 @@ def tune(
         many, but at least 100 and at most 200.
     sample_weight : ndarray of shape (n,), default=None
         Non-negative weights. A row of weight zero does not influence the result. None:
-        equal weights.
+        equal weights. Copies, rows of equal X and Y, are one row of their weight,
+        except for pairs of index arrays.
     alpha : float, default=None
         Penalty of the model to be fitted, for which the length scales are learned.
         None: the penalty is learned with them.
@@ -184,16 +187,19 @@ def tune(
     columns = "both" if preprocessing == "auto" else preprocessing
     search = Search(code, columns, size, random_generator(rng), budget)
     every = np.arange(len(X))
+    if merges_copies(cv) and not isinstance(X, PartitionedRows):
+        sample_weight = merged_weights(X, Y, sample_weight)
     weighed = every if sample_weight is None else every[sample_weight > 0]
     folds = as_folds(cv, len(X), groups, sample_weight)
     labels = None if folds is None else block_labels(folds, len(X))
     with one_thread():
         # In ranks, a row far outside would be a neighbor of the outermost.
-        first = fit_scaler(X, "standard" if robust else columns, search.rng, weighed)
+        kind = "standard" if robust else columns
+        first = fit_scaler(X, kind, search.rng, weighed, weights=sample_weight)
         rows = prepare(X, Y, sample_weight, first, weighed, alpha=alpha, labels=labels)
         if robust:
             kept, cut = trim(rows, code, search.rng, budget)
-            scaler = fit_scaler(X, columns, search.rng, kept)
+            scaler = fit_scaler(X, columns, search.rng, kept, weights=sample_weight)
             rows = prepare(X, Y, sample_weight, scaler, kept, cut, alpha, labels)
         errors, best = search.choose(rows, search.candidates(rows))
     sample = X if len(weighed) == len(X) else X[weighed]
@@ -235,7 +241,8 @@ class Search(NamedTuple):
             return selection
         # Few features get rank scores more readily than many do.
         options = self.preprocessing, self.rng, rows.kept, selection.features
-        return selection.rescaled(fit_scaler(rows.X, *options))
+        scaler = fit_scaler(rows.X, *options, weights=rows.weights)
+        return selection.rescaled(scaler)
 
     def _may_miss(self, rows: Rows, n_selected: int) -> bool:
         """Return whether to search all features as well as the selected ones."""

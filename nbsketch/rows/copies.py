@@ -113,10 +113,10 @@ def _are_observations(inputs: NDArray, targets: NDArray, counts: NDArray) -> boo
 
     `inputs` and `targets` are hashes of the rows of X and y, `counts` the numbers of
     rows that are equal in both. Targets are then discrete, those of different rows of X
-    often agree; and to each row there are more rows of equal X and another target than
-    in one independent draw. (Of 10 problems with 16 to 7776 combinations of levels and
-    400 rows, this has at most 1.05 of the log loss of the better choice without copies,
-    and at most 1.2 for bootstrap samples; copies that are kept have up to 1.3.)
+    often agree; and each row has, on average, more rows of equal X and another target
+    than one independent draw has. Fewer such rows do not decide: merged observations
+    cost 3 % of the log loss there, and copies that are kept up to 40 % (400 rows of 3
+    to 4 columns with 4 or 5 levels, 3 seeds, as they are and as bootstrap samples).
     """
     n, pairs = len(inputs), float(np.square(counts, dtype=float).sum())
     same_inputs, same_targets = _equal_pairs(inputs), _equal_pairs(targets)

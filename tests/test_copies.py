@@ -1,0 +1,302 @@
+"""Equal rows of X and y are one row of their weight wherever rows are left out."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone, is_classifier
+from sklearn.ensemble import BaggingRegressor
+from sklearn.model_selection import GroupKFold, KFold
+
+from nbsketch import (
+    DependentRowsWarning,
+    InputOutputKernelRegressor,
+    JointQuantileRegressor,
+    SketchedFeatures,
+    SketchedKernelClassifier,
+    SketchedKernelRegressor,
+    SketchedSGDClassifier,
+    SketchedSGDRegressor,
+    SpectralFilterRegressor,
+    TabularKernelClassifier,
+    TabularKernelRegressor,
+)
+from nbsketch.model_selection import cross_validate
+from nbsketch.rows import copies
+from nbsketch.rows.copies import merged_weights, representatives
+from nbsketch.rows.transform import fit_scaler
+from nbsketch.tuning import tune
+
+N = 80
+MODELS = [
+    SketchedKernelRegressor(),
+    SketchedKernelRegressor(loss="huber"),
+    SketchedKernelRegressor(loss="pinball", size="auto"),
+    SketchedKernelRegressor(cv=4),
+    SketchedKernelRegressor(bandwidth="median", preprocessing="rank", size=20),
+    SketchedKernelRegressor("precomputed"),
+    SketchedKernelClassifier(loss="logistic", class_weight="balanced"),
+    SketchedKernelClassifier(cv=4),
+    JointQuantileRegressor((0.1, 0.5, 0.9), calibration=0.3),
+    SpectralFilterRegressor(),
+    SpectralFilterRegressor(filter="landweber", criterion="leave-one-out"),
+    SketchedSGDRegressor(early_stopping=True),
+    SketchedSGDClassifier(),
+    InputOutputKernelRegressor(bandwidth="auto"),
+    TabularKernelRegressor(),
+    TabularKernelClassifier(cv=4),
+]
+# Rows of which a fit gets copies, in an order in which first occurrences ascend.
+REPEATED = {
+    "twice": np.r_[np.arange(N), np.arange(N)],
+    "some": np.repeat(np.arange(N), np.random.default_rng(7).integers(1, 4, N)),
+    "bootstrap": np.sort(np.random.default_rng(8).integers(0, N, N)),
+}
+
+
+def data(model=None, n=N, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    y = X[:, 0] + rng.normal(size=n)
+    if model is not None and is_classifier(model):
+        y = np.where(y > 0, "high", "low")
+    if isinstance(model, InputOutputKernelRegressor):
+        y = np.column_stack([y > 0, X[:, 1] > 0]).astype(float)
+    return X, y
+
+
+def gram(A, B):
+    return np.exp(-np.square(A[:, None] - B[None]).sum(axis=2) / 4)
+
+
+@pytest.mark.parametrize("kind", REPEATED)
+@pytest.mark.parametrize("model", MODELS, ids=repr)
+def test_copies_are_one_row_of_their_weight(model, kind):
+    """Fits are equal bit for bit, however many copies there are of a row."""
+    (X, y), rows = data(model), REPEATED[kind]
+    count = np.bincount(rows, minlength=N).astype(float)
+    if isinstance(model, InputOutputKernelRegressor) and count.min() == 0:
+        count, rows = count + 1, np.r_[np.arange(N), rows]
+    new = np.random.default_rng(1).normal(size=(9, 3))
+    A, B, new_A, new_B = X, X[rows], new, new
+    if getattr(model, "kernel", None) == "precomputed":
+        A, B, new_A, new_B = gram(A, A), gram(B, B), gram(new, A), gram(new, B)
+    one, two = (clone(model).set_params(random_state=0) for _ in "12")
+    weights = None if kind == "twice" else count
+    expected = one.fit(A, y, weights).predict(new_A)
+    assert_array_equal(two.fit(B, y[rows]).predict(new_B), expected)
+    for name in ("alpha_", "loo_error_", "loo_log_loss_", "objective_"):
+        if hasattr(one, name):
+            assert_array_equal(getattr(two, name), getattr(one, name), err_msg=name)
+
+
+def test_a_file_that_is_read_twice_keeps_its_error_and_its_coverage():
+    (X, y), (T, t) = data(None, 200), data(None, 1000, seed=1)
+    model = TabularKernelRegressor(random_state=0)
+    model.fit(np.vstack([X, X]), np.r_[y, y])
+    low, high = model.predict_interval(T, 0.9).T
+    assert 0.85 < np.mean((low <= t) & (t <= high)) < 0.95
+    assert_allclose(model.loo_error_, np.std(model.predict(T) - t), rtol=0.1)
+
+
+def test_an_oversampled_class_is_one_of_larger_weight():
+    X, y = data(SketchedKernelClassifier(), 150)
+    rows = np.r_[np.arange(150), np.random.default_rng(1).choice(150, 100)]
+    weights = np.bincount(rows).astype(float)
+    for model in (TabularKernelClassifier, SketchedKernelClassifier):
+        found = model(random_state=0).fit(X[rows], y[rows]).predict(X)
+        expected = model(random_state=0).fit(X, y, weights).predict(X)
+        assert_array_equal(found, expected)
+
+
+def test_bagging_does_not_interpolate():
+    (X, y), (T, t) = data(None, 150), data(None, 500, seed=1)
+    one = SketchedKernelRegressor(random_state=0)
+    bagged = BaggingRegressor(one, 3, random_state=0).fit(X, y)
+    error = np.std(one.fit(X, y).predict(T) - t)
+    assert np.std(bagged.predict(T) - t) < 1.1 * error
+
+
+def test_tuning_and_cross_validation_leave_copies_out_together():
+    (X, y), rows = data(), REPEATED["some"]
+    weights = np.bincount(rows).astype(float)
+    one, two = (
+        tune(X, y[:, None], sample_weight=weights, rng=0),
+        tune(X[rows], y[rows, None], rng=0),
+    )
+    assert_array_equal(one.relevance, two.relevance)
+    features = SketchedFeatures(bandwidth="auto", random_state=0)
+    one = features.fit(X, y).length_scales_
+    assert_array_equal(features.fit(np.vstack([X, X]), np.r_[y, y]).length_scales_, one)
+    model = SketchedKernelRegressor(size=20, random_state=0)
+    grid = [1.0], [1e-2, 1e-4]
+    expected = cross_validate(model, X, y, *grid, cv=4, sample_weight=weights)
+    found = cross_validate(model, X[rows], y[rows], *grid, cv=4)
+    assert_array_equal(found.errors, expected.errors)
+
+
+# which rows are copies ----------------------------------------------------------------
+
+
+def table(n=400, levels=4, columns=3):
+    rng = np.random.default_rng(0)
+    return rng.integers(0, levels, (n, columns)).astype(float), rng
+
+
+def n_distinct(X, y):
+    weights = merged_weights(X, y, None)
+    return len(y) if weights is None else np.count_nonzero(weights)
+
+
+def test_observations_that_agree_by_chance_are_no_copies():
+    X, rng = table()
+    claims = rng.poisson(0.05, 400)
+    assert n_distinct(X, claims) == 400
+    assert n_distinct(X, np.where(claims > 0, rng.gamma(2.0, size=400), 0.0)) == 400
+    assert n_distinct(X, rng.random(400) < 0.3) == 400
+    assert n_distinct(X[:, :1] > 1, np.array(["no", "yes"])[1 * (X[:, 1] > 2)]) == 400
+    assert n_distinct(np.ones((400, 1)), claims) == 400
+    # a file of observations that is read thrice is read once
+    assert n_distinct(np.vstack([X, X, X]), np.r_[claims, claims, claims]) == 400
+
+
+def test_copies_are_told_from_observations():
+    X, rng = table()
+    cells = np.unique(X, axis=0)
+    assert n_distinct(X, X[:, 0] > X[:, 1]) == len(cells)  # without noise
+    y = rng.normal(size=400)
+    assert n_distinct(X, y) == 400  # several values at equal rows of X
+    assert n_distinct(np.vstack([X, X]), np.r_[y, y]) == 400
+    assert n_distinct(X.repeat(25, axis=0), y.repeat(25)) == 400
+    X = rng.normal(size=(400, 2))
+    assert n_distinct(X[:40].repeat(25, axis=0), y[:40].repeat(25)) == 40
+    labels = X[:, 0] + y > 0
+    assert n_distinct(np.vstack([X, X[:50]]), np.r_[labels, labels[:50]]) == 400
+    # two labels at a few rows
+    labels = np.r_[labels, labels, ~labels[:9]]
+    assert n_distinct(np.vstack([X, X, X[:9]]), labels) == 409
+
+
+def test_one_binary_column_has_the_penalty_of_its_observations():
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 2, (300, 1)).astype(float)
+    y = rng.random(300) < 0.2 + 0.5 * X[:, 0]
+    model = TabularKernelClassifier(random_state=0).fit(X, y)
+    share = [y[X[:, 0] == k].mean() for k in (0, 1)]
+    assert_allclose(model.predict_proba([[0.0], [1.0]])[:, 1], share, atol=0.05)
+    error = -np.mean(np.log(np.where(y, *[(p := model.predict_proba(X)[:, 1]), 1 - p])))
+    assert_allclose(model.loo_log_loss_, error, rtol=0.05)
+
+
+@pytest.mark.parametrize("kind", ["float32", "sparse", "zeros", "nan", "memory map"])
+def test_rows_of_any_kind_are_compared(kind, tmp_path):
+    X, rng = table(50)
+    X[:, 0] += rng.normal(size=50)
+    y = X[:, :1].sum(axis=1)
+    rows = REPEATED["twice"][:100] % 50
+    X = np.where(X > 0, X, {"nan": np.nan}.get(kind, 0.0))[rows]
+    if kind == "zeros":
+        X[50:][X[50:] == 0] = -0.0
+    elif kind == "float32":
+        X = X.astype(np.float32)
+    elif kind == "sparse":
+        X = sp.csr_array(X)
+    elif kind == "memory map":
+        np.save(tmp_path / "X.npy", X)
+        X = np.load(tmp_path / "X.npy", mmap_mode="r")
+    assert_array_equal(representatives(X, y[rows]), rows)
+    weights = np.where(np.arange(100) == 3, 0.0, 1.0)
+    place = representatives(X, y[rows], weights)
+    assert place[3] == 3  # of weight zero
+    assert place[53] == 53
+
+
+def test_equal_hashes_of_different_rows_are_no_copies(monkeypatch):
+    X, y = data()
+    monkeypatch.setattr(copies, "_hashes", lambda X: np.zeros(len(X), np.uint64))
+    assert representatives(X, y) is None
+
+
+def test_small_numbers_and_texts_have_different_hashes():
+    X = np.stack(np.meshgrid(*3 * [np.arange(40.0)]), -1).reshape(-1, 3)
+    assert len(np.unique(copies._hashes(X))) == 40**3
+    assert len(np.unique(copies._hashes(X.astype(np.float32)))) == 40**3
+
+
+def test_tables_are_compared_with_their_categories_dates_and_gaps():
+    X, y = data()
+    names = np.array(["a", "b", None], dtype=object)
+    frame = pd.DataFrame(X, columns=list("xyz")).assign(
+        c=names[np.arange(N) % 3], d=pd.Timestamp("2024-01-01"), gap=np.nan
+    )
+    twice = pd.concat([frame, frame], ignore_index=True)
+    model = TabularKernelRegressor(random_state=0)
+    expected = model.fit(frame, y).predict(frame)
+    assert_array_equal(model.fit(twice, np.r_[y, y]).predict(frame), expected)
+
+
+# folds of the user, streams -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "model", [SketchedKernelRegressor(), TabularKernelRegressor()], ids=repr
+)
+def test_a_splitter_is_obeyed_and_copies_in_several_folds_are_a_warning(model):
+    (X, y), rows = data(), REPEATED["twice"]
+    model.set_params(random_state=0, cv=KFold(4, shuffle=True, random_state=0))
+    with pytest.warns(DependentRowsWarning, match="rows of a test set of `cv` are eq"):
+        model.fit(X[rows], y[rows])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DependentRowsWarning)
+        model.fit(X, y)
+        model.set_params(cv=GroupKFold(4)).fit(X[rows], y[rows], groups=rows)
+
+
+def test_copies_in_a_stream_are_steps():
+    X, y = data()
+    rows = REPEATED["twice"]
+    model = SketchedSGDRegressor(bandwidth=1.0, size=20, random_state=0)
+    assert model.partial_fit(X[rows], y[rows]).n_steps_ == 2 * N
+
+
+def test_the_posterior_of_copies_is_that_of_their_weights():
+    (X, y), rows = data(), REPEATED["twice"]
+    model = SketchedKernelRegressor(random_state=0)
+    expected = model.fit(X, y).fit_posterior(X, y).predict(X, return_std=True)[1]
+    model.fit(X[rows], y[rows]).fit_posterior(X[rows], y[rows])
+    assert_array_equal(model.predict(X, return_std=True)[1], expected)
+
+
+# preprocessing ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["standard", "rank", "both"])
+def test_preprocessing_uses_weights(kind):
+    X, _ = data()
+    X[:, 1] = np.exp(2 * X[:, 1])
+    counts = np.random.default_rng(3).integers(1, 6, N)
+    found = fit_scaler(X, kind, weights=counts / 3)
+    expected = fit_scaler(X.repeat(counts, axis=0), kind)
+    assert_array_equal(found.features, expected.features)
+    if kind == "standard":
+        assert_allclose(found.center, expected.center, rtol=1e-12)
+        assert_allclose(found.width, expected.width, rtol=1e-12)
+    assert_allclose(found.transform(X), expected.transform(X), atol=0.06)
+    plain = fit_scaler(X, kind)
+    assert np.abs(plain.transform(X) - expected.transform(X)).max() > 0.1
+    equal = fit_scaler(X, kind, weights=np.full(N, 7.0))
+    assert_array_equal(equal.transform(X), plain.transform(X))
+
+
+@pytest.mark.parametrize("kind", ["standard", "rank", "both"])
+def test_the_preprocessing_of_a_fit_uses_weights(kind):
+    X, y = data()
+    weights = np.where(X[:, 0] > 0, 1.0, 0.01)
+    options = {"bandwidth": 1.0, "alpha": 1e-2, "random_state": 0}
+    model = SketchedKernelRegressor(preprocessing=kind, **options).fit(X, y, weights)
+    scores = model.scaler_.transform(X)[:, 0]
+    assert abs(np.average(scores, weights=weights)) < 1e-12
+    assert_allclose(np.average(scores**2, weights=weights), 1.0)

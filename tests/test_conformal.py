@@ -3,6 +3,7 @@
 import mapie.regression
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.frozen import FrozenEstimator
@@ -343,6 +344,34 @@ def test_lac_is_a_threshold_and_aps_takes_the_most_probable():
         assert (inside >= outside).all()
         if method == "lac":
             assert inside.min() >= outside.max()
+
+
+@pytest.mark.parametrize("method", ["lac", "aps"])
+@pytest.mark.parametrize("rows", [[0, 1], [1, 2], [0], [2]], ids=str)
+@pytest.mark.parametrize("names", [[0, 1, 2], ["a", "b", "c"]], ids=["int", "text"])
+def test_a_frozen_classifier_keeps_its_classes(method, rows, names):
+    X, index = load_iris(return_X_y=True)
+    y = np.array(names)[index]
+    frozen = FrozenEstimator(LogisticRegression(max_iter=1000).fit(X, y))
+    held = np.isin(index, rows)
+    model = ConformalClassifier(frozen, method=method).fit(X[held], y[held])
+    assert model.classes_.tolist() == names
+    assert_allclose(model.predict_proba(X), frozen.predict_proba(X))
+    every = ConformalClassifier(frozen, method=method).fit(X, y)
+    assert model.predict_set(X).shape == every.predict_set(X).shape
+    assert model.predict_set(X[held])[np.arange(held.sum()), index[held]].mean() >= 0.9
+    model.update(X, y)  # labels that no calibration row had
+
+
+def test_a_frozen_classifier_may_lack_classes():
+    X, y = load_iris(return_X_y=True)
+    fitted = LogisticRegression(max_iter=1000).fit(X[50:], y[50:])
+    model = ConformalClassifier(FrozenEstimator(fitted)).fit(X, y)
+    assert model.classes_.tolist() == [0, 1, 2]
+    assert_array_equal(model.predict_proba(X)[:, 1:], fitted.predict_proba(X))
+    assert not model.predict_proba(X)[:, 0].any()
+    with pytest.raises(TypeError, match="`y` must hold labels of one type, got int, s"):
+        ConformalClassifier(FrozenEstimator(fitted)).fit(X, y.astype(str))
 
 
 def test_an_integer_cv_is_stratified_by_class():

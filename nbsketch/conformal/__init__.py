@@ -202,10 +202,13 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
     def _fit(self, X: Any, y: NDArray, marks: Marks) -> None:
         """Fit the estimator on some rows; the others calibrate."""
         fitted, held = self._split(X, y, marks.groups)
-        self.estimator_ = fit_on(self.estimator, X, y, marks, fitted)
+        self._set_estimator(fit_on(self.estimator, X, y, marks, fitted))
         self.targets_ = self._checked_targets(y[held])
         self.values_ = self._values(_safe_indexing(X, held))
         self.weights_, self.groups_ = marks.at(held)
+
+    def _set_estimator(self, estimator: Any) -> None:
+        self.estimator_ = estimator
 
     def _split(self, X: Any, y: NDArray, groups: Any) -> tuple[NDArray, NDArray]:
         """Return the rows to fit and those that calibrate."""
@@ -346,7 +349,7 @@ class ConformalClassifier(ClassifierScore, Calibrated):
     estimator_ : classifier
         The fitted classifier.
     classes_ : ndarray of shape (c,)
-        Labels, in the order of the columns of sets.
+        Labels of `fit` and of the classifier, in the order of the columns of sets.
     values_, targets_ : ndarray of shape (m, c) and (m,)
         Probabilities of the calibration rows and the numbers of their classes.
     weights_, groups_, shift_
@@ -379,6 +382,12 @@ class ConformalClassifier(ClassifierScore, Calibrated):
         check_classification_targets(labels)
         self.classes_ = np.unique(labels)
         return labels
+
+    def _set_estimator(self, estimator: Any) -> None:
+        super()._set_estimator(estimator)
+        labels = [*self.classes_.tolist(), *np.asarray(estimator.classes_).tolist()]
+        validation.as_labels("y", np.array(labels, dtype=object))  # as in training
+        self.classes_ = np.union1d(self.classes_, estimator.classes_)
 
     def _split(self, X: Any, y: NDArray, groups: Any) -> tuple[NDArray, NDArray]:
         fitted, held = super()._split(X, y, groups)

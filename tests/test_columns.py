@@ -590,3 +590,42 @@ def test_encodings_go_through_a_file(tmp_path):
 def test_parts_that_do_not_fit_are_refused(make):
     with pytest.raises((TypeError, ValueError), match=r"must (have|hold|be)"):
         make()
+
+
+@pytest.mark.parametrize("gaps", [False, True], ids=["complete", "gaps"])
+@pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"])
+def test_two_levels_have_the_share_of_the_second_for_other_values(gaps, weighted):
+    second = np.array([1, 0, 1, 1, 0, 1, 0, 1])
+    column = np.array(["f", "m"], dtype=object)[second]
+    missing = np.isin(np.arange(8), [0, 4]) & gaps
+    column[missing] = None
+    weights = np.array([1.0, 0, 2, 1, 3, 1, 4, 1]) if weighted else np.ones(8)
+    X = np.column_stack([column, np.arange(8).astype(object)])
+    encodings, rows = fit_columns(X, np.arange(8.0), weights)
+    share = np.average(second[~missing], weights=weights[~missing])
+    new = [["m", 0], ["f", 0], ["x", 0], [None, 0]]
+    assert_allclose(encodings.transform(new)[:, 0], [1, 0, share, share], rtol=1e-15)
+    assert_allclose(rows[missing, 0], share, rtol=1e-15)
+
+
+@pytest.mark.parametrize("kind", ["regression", "classification"])
+def test_names_of_two_levels_do_not_matter(kind):
+    rng = np.random.default_rng(0)
+    second = rng.random(120) < 0.7
+    x = rng.normal(size=120)
+    y = 10.0 * second + 0.1 * rng.normal(size=120)
+    model = nbsketch.TabularKernelRegressor(random_state=0)
+    if kind == "classification":
+        model = nbsketch.TabularKernelClassifier(random_state=0)
+        y = y + x > 5
+    predictions = []
+    for names in (["f", "m"], ["z", "a"]):  # in and against their alphabetical order
+        column = np.array(names, dtype=object)[second.astype(int)]
+        column[::10] = None
+        model.fit(np.column_stack([column, x.astype(object)]), y)
+        new = [[level, 0.3] for level in ("new", None, *names)]
+        evaluate = getattr(model, "predict_proba", model.predict)
+        predictions.append(evaluate(new))
+    assert_allclose(*predictions, rtol=1e-6, atol=1e-8)
+    if kind == "regression":
+        assert 5 < predictions[0][0] < 8  # between 0 and 10, near the share of 0.7

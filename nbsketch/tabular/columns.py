@@ -47,8 +47,8 @@ class TableColumns:
     >>> columns, rows = fit_columns(X, [1.0, 2.0, 3.0])
     >>> columns.feature_names.tolist()
     ['x0_red', 'x1', 'x1_missing']
-    >>> columns.transform([["green", 5.0]]).tolist()
-    [[0.0, 5.0, 0.0]]
+    >>> columns.transform([["green", 5.0]]).round(2).tolist()
+    [[0.67, 5.0, 0.0]]
     """
 
     columns: tuple[Column, ...]
@@ -74,8 +74,9 @@ class TableColumns:
         """Return the rows of X as numbers, of shape (n, p).
 
         Columns of a data frame are matched by name, those of an array by position.
-        A category that no training row has is 0 in all columns of a one-hot code, the
-        target's mean as a target code, and the median of an order. Categories are
+        A category that no training row has is 0 in all columns of a one-hot code (of
+        two levels: the share of the second), the target's mean as a target code, and
+        the median of an order. Categories are
         compared as text, and those that differ from all of training as numbers: 1, 1.0,
         "1", "01" and True are equal.
 
@@ -175,7 +176,7 @@ def fit_columns(
       they were is added. A missing category is a category.
     - Categories with an order (``Categorical``, ``Enum``) become 0, 1, ... Other
       categories and text have a column for each of up to 12 levels; two levels have
-      one.
+      one, in which missing values are the weighted share of the second level.
     - More levels are replaced by target codes: the weighted mean target of the level,
       shrunk to the overall mean by the formula of scikit-learn's ``TargetEncoder``, one
       for each output, or for each class after the first. For a training row they are
@@ -193,7 +194,8 @@ def fit_columns(
     y : array-like of shape (n,) or (n, d)
         Targets, or labels if `classification`.
     sample_weight : ndarray of shape (n,) or None, default=None
-        Non-negative weights, for target codes. Rows of weight 0 are ignored.
+        Non-negative weights, for target codes and the shares of two levels. Rows of
+        weight 0 are ignored.
     classification : bool, default=False
         Whether `y` holds class labels.
     blocks : ndarray of int of shape (m,), default=None

@@ -298,7 +298,7 @@ def fit_encoding(
     if values.ordered:
         return _order(name, values)
     if len(values.levels) <= MOST_LEVELS:
-        return _one_hot(name, values)
+        return _one_hot(name, values, weights)
     if len(values.levels) > len(values.data) / 2:
         _warn_of_numbers(name, values)
         return _unused(name, values, "identifier")
@@ -358,13 +358,21 @@ def _order(name: str, values: Values) -> LevelColumn:
     return LevelColumn(name, values.levels, table, "order", suffixes[:count])
 
 
-def _one_hot(name: str, values: Values) -> LevelColumn:
+def _one_hot(name: str, values: Values, weights: NDArray) -> LevelColumn:
+    """Return a column for each level, one for two levels, and one if values miss.
+
+    Of two levels the second has the column: missing values and unknown levels have its
+    weighted share there: neither level stands for them.
+    """
     k = len(values.levels)
-    first = int(k == 2)  # the second of two levels tells both
+    first = int(k == 2)
     last = k + int((values.data < 0).any())
     suffixes = (*(f"_{level}" for level in values.levels), "_missing")[first:last]
-    table = np.eye(k + 2)[:, first:last]
-    return LevelColumn(name, values.levels, table, "one-hot", suffixes)
+    table = np.eye(k + 2)
+    if k == 2:
+        present = values.data >= 0
+        table[k:, 1] = np.average(values.data[present], weights=weights[present])
+    return LevelColumn(name, values.levels, table[:, first:last], "one-hot", suffixes)
 
 
 def _target_codes(

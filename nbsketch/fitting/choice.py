@@ -66,8 +66,7 @@ def choose_on_sample(
     """Choose alpha, and the width of learned length scales, on a sample of a kind."""
     kernel, n = data.sketch_map.kernel, data.inputs.rows.shape[0]
     first, sample = kind.first(data, objective), kind.draw(data, objective)
-    least = _LEAST_START * float(np.mean(kernel.diag(sample.rows)))
-    start = max(n * first.alpha, least)
+    start = max(n * first.alpha, _LEAST_START * sample.variance(kernel))
     if data.inputs.length_scales is None:
         best = sample.best([sample.search(kernel, start)])
     else:
@@ -196,6 +195,17 @@ class Sample:
         scored = iter(self.scored(list(chain(*grids))))
         groups = [list(islice(scored, len(grid))) for grid in grids]
         return min(map(_interpolated, groups), key=_order)
+
+    def variance(self, kernel: Any) -> float:
+        """Return the variance of the features of the kernel, of some of the rows.
+
+        Without an intercept it is their mean square, and where all rows are equal.
+        """
+        some = slice(_LANDMARKS)
+        K = kernel(take_rows(kernel, self.rows, some))
+        square = float(np.mean(K.diagonal()))
+        centered = square - float(np.mean(K)) * self.part.fit_intercept
+        return centered if centered > 0 else square
 
     def split(self, kernel: Any) -> tuple[Any, Any]:
         """Return the rows that are fitted and those that validate."""

@@ -9,6 +9,7 @@ in closed form, finds on both.
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,11 +32,13 @@ from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.filters import RidgeFilter
 from nbsketch.solvers.left_out import Fold, OrderEffect, leave_one_out
 from nbsketch.solvers.solution import Solution, State
+from nbsketch.solvers.spectrum import covariance
 from nbsketch.solvers.stochastic import solve_stochastic
 from nbsketch.tuning.tuner import inliers
 
-# Penalties tried, relative to the one at which penalty and loss are of one size.
-_RELATIVE_ALPHAS = np.logspace(1, -8, 19)
+# Penalties tried, relative to the one at which penalty and loss are of one size. Those
+# after the first so many are tried while the error falls.
+_RELATIVE_ALPHAS, _FIRST_ALPHAS = np.logspace(1, -12, 27), 19
 # Share of the rows that are held out, and accuracy of the fits on the others.
 _HELD_OUT, _PATH_TOL = 0.2, 1e-2
 # Steps after which a search from another solution is given up: rows that hardly leave
@@ -127,7 +130,9 @@ class Objective(ABC):
             rows = max(_ROWS, int(_ROWS_WORK / rank**2))
             return left_out.smaller_alpha(rank, rows)
         folds = self.folds or random_folds(n, rng)
-        return LeftOut(replace(cheaper, folds=folds), design, rng).path().best
+        path = LeftOut(replace(cheaper, folds=folds), design, rng).path()
+        path.warn_of_constant()
+        return path.best
 
     def _is_expensive(self, rank: int) -> bool:
         """Return whether a path of penalties on so many features takes long."""
@@ -355,6 +360,22 @@ class AlphaPath(NamedTuple):
         shift = vertex(*self.errors[i - 1 : i + 2])
         return float(self.alphas[i] * (self.alphas[i + 1] / self.alphas[i]) ** shift)
 
+    def warn_of_constant(self) -> None:
+        """Warn if an end of the path is the best, and no better than a constant."""
+        ends, lowest = (0, len(self.errors) - 1), self.errors.min()
+        is_end = len(self.errors) > 1 and np.argmin(self.errors) in ends
+        if not is_end or lowest < (1 - _FALL) * self.errors[0] or is_stopped():
+            return
+        if lowest > 0:  # else a constant is right
+            first, last = self.alphas[[0, len(self.errors) - 1]]
+            warnings.warn(
+                f"no penalty from {first:.1e} to {last:.1e} predicts rows left out "
+                "better than a constant does: if the targets are not noise, scale `X` "
+                "or pass another `kernel`, `bandwidth` or `alpha`",
+                UserWarning,
+                stacklevel=7,
+            )
+
 
 def vertex(before: float, least: float, after: float) -> float:
     """Return where the parabola through values at -1, 0 and 1 is least."""
@@ -384,7 +405,7 @@ class LeftOut(NamedTuple):
         first = 0
         if guess is not None:
             stronger = int(np.count_nonzero(alphas > _STRONGEST * guess))
-            first = min(stronger, len(alphas) - _FEWEST)
+            first = min(stronger, _FIRST_ALPHAS - _FEWEST)
         path = rows._path(alphas[first:], 0 if first else _PLATEAU)
         if first == 0 or np.argmin(path.errors) > 0:
             return path
@@ -393,8 +414,8 @@ class LeftOut(NamedTuple):
     def default_alphas(self) -> NDArray:
         """Return penalties from far too strong to almost none, the strongest first."""
         Z, objective = self.design, self.objective
-        covariance = Z.gram(weights=objective.weights) / Z.shape[0]
-        top = float(eigh(covariance)[0][-1]) if covariance.size else 0.0
+        spread = covariance(Z, objective.weights, objective.fit_intercept)
+        top = float(eigh(spread)[0][-1]) if spread.size else 0.0
         scale = top if top > 0 else 1.0
         return scale * objective.slope_ratio() * _RELATIVE_ALPHAS
 
@@ -412,9 +433,7 @@ class LeftOut(NamedTuple):
             losses.append(validation.losses(fitted))
             least = np.minimum(least, np.abs(validation.targets - fitted))
             errors = mean_losses(validation, np.array(losses), least)
-            lost = (errors[-_PATIENCE:] > _LOSS * errors.min()).sum() == _PATIENCE
-            has_fallen = errors.min() < (1 - _FALL) * errors[0]
-            if lost and (has_fallen or len(errors) >= least_count):
+            if _is_over(errors, least_count):
                 break
             progress = {"iteration": len(errors), "objective": float(errors[-1])}
             if not is_stopped() and report("penalty", total=len(alphas), **progress):
@@ -468,8 +487,9 @@ class LeftOut(NamedTuple):
         least = self._ridge_alpha(spectrum)
         alpha = smaller._ridge_alpha(smaller._ridge())
         ratio = min(1.0, max(_LEAST_RATIO, least / alpha))
-        guess = alpha * part.slope_ratio()
-        return ratio * smaller.path(None, guess).interpolated
+        path = smaller.path(None, alpha * part.slope_ratio())
+        path.warn_of_constant()
+        return ratio * path.interpolated
 
     def _ridge(self) -> ridge.RidgePath:
         options = {"sample_weight": self.objective.weights}
@@ -495,6 +515,23 @@ def _random_part(n: int, rng: np.random.Generator) -> Fold:
     count = min(n - 1, max(1, round(_HELD_OUT * n)))
     out = np.sort(rng.permutation(n)[:count])
     return Fold(out, out)
+
+
+def _is_over(errors: NDArray, least_count: int) -> bool:
+    """Return whether weaker penalties are not worth a try.
+
+    They are, whatever their number, until the error has fallen below that of the first
+    penalty or has risen above it: until then all of them leave a constant.
+    """
+    last, lowest = errors[-_PATIENCE:], errors.min()
+    if len(last) < _PATIENCE:
+        return False
+    if lowest >= (1 - _FALL) * errors[0]:
+        has_risen = (last > (1 + _PATH_TOL) * errors[0]).all()
+        return bool(has_risen) and len(errors) >= least_count
+    if len(errors) < _FIRST_ALPHAS:
+        return bool((last > _LOSS * lowest).all())
+    return bool(last.min() * _LOSS > errors[:-_PATIENCE].min())
 
 
 class _Part:

@@ -163,6 +163,14 @@ def chunks(design: Design) -> Iterator[tuple[slice, NDArray]]:
             yield slice(first, last), chunk.astype(np.float64, copy=False)
 
 
+def covariance(
+    design: Design, sample_weight: NDArray | None, centered: bool
+) -> NDArray:
+    """Return the covariance of Z; without centering ``Z^T Z / n``."""
+    no_targets = np.empty((design.shape[0], 0))
+    return moments(design, no_targets, sample_weight, centered)[0]
+
+
 def moments(
     design: Design, Y: Any, sample_weight: NDArray | None, centered: bool
 ) -> tuple[NDArray, NDArray, NDArray]:

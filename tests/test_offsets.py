@@ -1,0 +1,102 @@
+"""Kernels whose features are not centered: offsets and large bandwidths."""
+
+import numpy as np
+import pytest
+
+from nbsketch import (
+    GaussianKernel,
+    JointQuantileRegressor,
+    PolynomialKernel,
+    SketchedKernelClassifier,
+    SketchedKernelRegressor,
+)
+from nbsketch.fitting import objective as penalties
+from nbsketch.fitting.objective import AlphaPath
+
+MARGINS = ["hinge", "squared-hinge", "logistic"]
+RESIDUALS = ["huber", "pinball", "squared-epsilon-insensitive", "poisson", "gamma"]
+
+
+def line(n=200):
+    return np.linspace(0, 1, n)[:, None]
+
+
+def error(loss, fit, X):
+    """Return the mean squared error relative to the variance of the targets."""
+    y = 3 * line(len(X))[:, 0]
+    y = np.exp(y) if loss in ("poisson", "gamma") else y
+    return np.mean((fit(X, y) - y) ** 2) / np.var(y)
+
+
+@pytest.mark.parametrize("loss", MARGINS)
+@pytest.mark.parametrize("offset", [1e3, 1e5])
+def test_offsets_do_not_end_in_one_class(loss, offset):
+    X, y = line() + offset, line()[:, 0] > 0.5
+    model = SketchedKernelClassifier("linear", loss=loss, random_state=0).fit(X, y)
+    assert model.score(X, y) == 1.0
+
+
+@pytest.mark.parametrize("loss", RESIDUALS)
+@pytest.mark.parametrize("offset", [1e3, 1e5])
+def test_offsets_do_not_end_in_a_constant(loss, offset):
+    model = SketchedKernelRegressor("linear", loss=loss, random_state=0)
+    fit = lambda X, y: model.fit(X, y).predict(X)  # noqa: E731
+    assert error(loss, fit, line() + offset) < 0.01
+
+
+def test_offsets_of_joint_quantiles():
+    model = JointQuantileRegressor((0.4, 0.5), kernel="linear", random_state=0)
+    fit = lambda X, y: model.fit(X, y).predict(X)[:, 1]  # noqa: E731
+    assert error("joint", fit, line() + 300) < 1e-4
+
+
+@pytest.mark.parametrize("loss", ["logistic", "huber"])
+@pytest.mark.parametrize("kernel", ["linear", "polynomial", "precomputed"])
+def test_offsets_on_all_rows_by_the_dual(loss, kernel):
+    X = line(600) + 1e3
+    y = 3 * line(600)[:, 0]
+    if kernel == "precomputed":
+        X = X @ X.T
+    elif kernel == "polynomial":
+        kernel = PolynomialKernel(degree=2)
+    known = {"kernel": kernel, "loss": loss, "sketch": "identity", "random_state": 0}
+    if loss == "logistic":
+        assert (
+            SketchedKernelClassifier(**known).fit(X, y > 1.5).score(X, y > 1.5) > 0.995
+        )
+    else:
+        assert SketchedKernelRegressor(**known).fit(X, y).score(X, y) > 0.9999
+
+
+@pytest.mark.parametrize("loss", MARGINS)
+@pytest.mark.parametrize("bandwidth", [100.0, 1000.0])
+def test_large_bandwidths_do_not_end_in_one_class(loss, bandwidth):
+    X, y = line(), line()[:, 0] > 0.5
+    kernel = GaussianKernel(bandwidth)
+    model = SketchedKernelClassifier(kernel, loss=loss, random_state=0).fit(X, y)
+    assert model.score(X, y) == 1.0
+
+
+@pytest.mark.parametrize("errors", [[1.0, 1.01, 1.02], [1.0, 1.0, 0.99]])
+def test_a_constant_at_an_end_of_a_path_is_a_warning(errors):
+    alphas = np.array([1.0, 0.1, 0.01])
+    with pytest.warns(UserWarning, match="from 1.0e[+]00 to 1.0e-02 .* a constant"):
+        AlphaPath(alphas, np.array(errors)).warn_of_constant()
+
+
+@pytest.mark.parametrize("errors", [[1.0, 0.9, 1.0], [1.0, 0.99, 1.0], [0.0, 0.0]])
+def test_other_paths_are_no_warning(errors):
+    alphas = np.logspace(0, -2, len(errors))
+    AlphaPath(alphas, np.array(errors)).warn_of_constant()
+
+
+def test_a_path_goes_on_while_weaker_penalties_are_no_worse():
+    plateau = np.ones(15)
+    assert not penalties._is_over(plateau, 10)
+    assert not penalties._is_over(np.append(plateau, [1.004, 1.004]), 10)
+    assert penalties._is_over(np.append(plateau, [1.02, 1.02]), 10)
+    assert not penalties._is_over(np.append(plateau, [1.02, 0.9]), 10)
+    fallen = np.append(plateau, [0.5, 0.4, 0.4, 0.4])
+    assert not penalties._is_over(fallen[:18], 10)
+    assert penalties._is_over(fallen, 10)  # beyond the first 19 it has to fall
+    assert not penalties._is_over(np.append(fallen[:-1], 0.39), 10)

@@ -61,7 +61,7 @@ from nbsketch.solvers.conjugate import (
     solve_nystrom,
     values_dtype,
 )
-from nbsketch.solvers.design import Design
+from nbsketch.solvers.design import Design, centered
 from nbsketch.solvers.left_out import Fold
 from nbsketch.solvers.solution import Solution
 
@@ -272,17 +272,25 @@ class Newton(Method):
             # There is no time for a second path of penalties.
             return self._with(self.data, self.data.path_alpha)
         with one_thread():
-            features = self.data.design(keep=True)
-            rng = self.data.rng
+            features, rng = self._features(), self.data.rng
             alpha = self.objective.choose_alpha(features[1], rng)
         return self._with(self.data._replace(features=features), alpha)
 
     def solve(self, validation: Validation | None = None) -> FeatureSolution:
         """Return the solution, in terms of the sketched kernel functions."""
         with one_thread():  # many small products, whatever n is
-            projection, design = self.data.design(keep=True)
+            projection, design = self._features()
             solution = self._minimum(design)
+        if design.origin is not None:
+            shift = design.origin @ solution.coef
+            solution = solution._replace(intercept=solution.intercept - shift)
         return _expanded(solution, projection)
+
+    def _features(self) -> tuple[NDArray, Design]:
+        """Return the projection and the features, centered if an intercept is free."""
+        projection, design = self.data.design(keep=True)
+        is_free = self.objective.fit_intercept
+        return projection, centered(design) if is_free else design
 
     def _minimum(self, design: Design) -> FeatureSolution:
         options = self.problem.plan.options()

@@ -16,6 +16,8 @@ from nbsketch._report.validation import check_matrix
 
 # Rows copied at a time where a product needs a scaled or gathered copy: stays in cache.
 _CHUNK = 1024
+# Features whose mean squared is this many times their variance are centered.
+_OFF_CENTER = 100.0
 # Columns up to which compiled loops are faster than BLAS.
 _FEW_COLUMNS = 8
 
@@ -48,6 +50,8 @@ class Design:
 
     shape: tuple[int, int]
     dtype: np.dtype
+    # What was subtracted from the features, (r,); None: nothing.
+    origin: NDArray | None = None
     # Whether vectors of n numbers of a scalar loss stay with the blocks.
     keeps_rows: ClassVar[bool] = False
     # Whether features have units of their own, so that small ones count as large ones.
@@ -228,6 +232,22 @@ class ArrayDesign(Design):
     def collect(self) -> NDArray:
         """Return the array itself."""
         return self.Z
+
+
+def centered(design: Design) -> Design:
+    """Return features in memory without their mean, if it hides their variance.
+
+    With an intercept the problem is the same one, but better conditioned.
+    """
+    if not isinstance(design, ArrayDesign) or design.origin is not None:
+        return design
+    mean = design.Z.mean(axis=0, dtype=np.float64)
+    deviations = design.Z.std(axis=0, dtype=np.float64)
+    if mean @ mean <= _OFF_CENTER * (deviations @ deviations):
+        return design
+    found = ArrayDesign._trusted((design.Z - mean).astype(design.dtype))
+    found.origin = mean
+    return found
 
 
 def added(*terms: tuple) -> tuple:

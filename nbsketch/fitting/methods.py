@@ -238,7 +238,7 @@ class Method(ABC):
             projection, design = self.data.design(keep=True)
             options = self.problem.plan.options()
             for solution in self.objective.path(design, alphas, options):
-                yield _expanded(solution, projection)
+                yield solution.expanded(projection)
 
     def left_out(self, alphas: NDArray, fold: Fold) -> Iterator[NDArray]:
         """Yield the values at rows left out of the solutions on the rows kept."""
@@ -281,10 +281,7 @@ class Newton(Method):
         with one_thread():  # many small products, whatever n is
             projection, design = self._features()
             solution = self._minimum(design)
-        if design.origin is not None:
-            shift = design.origin @ solution.coef
-            solution = solution._replace(intercept=solution.intercept - shift)
-        return _expanded(solution, projection)
+        return solution.expanded(projection, design.origin)
 
     def _features(self) -> tuple[NDArray, Design]:
         """Return the projection and the features, centered if an intercept is free."""
@@ -327,7 +324,7 @@ class ClosedForm(Method):
                 Z = features_design(data.expansion, projection, rows)
                 chosen_on = Z, validation[1]
             solution = self.objective.fit(design, data.alpha, data.rng, chosen_on)
-        return _expanded(solution, projection)
+        return solution.expanded(projection)
 
     def _limits(self) -> dict[str, Any]:
         """Return the problem and the limits as iterative solvers of it take them."""
@@ -605,9 +602,3 @@ def warn_of(solution: FeatureSolution) -> None:
         warnings.warn(text, ConvergenceWarning, stacklevel=4)
     if solution.order is not None and solution.order.is_contradicted:
         warnings.warn(dependent_rows(solution.order), stacklevel=4)
-
-
-def _expanded(solution: FeatureSolution, projection: NDArray) -> FeatureSolution:
-    """Return a solution in terms of the sketched kernel functions."""
-    rank = len(solution.coef)
-    return solution._replace(coef=projection @ solution.coef, rank=rank)

@@ -330,6 +330,17 @@ class FeatureSolution(NamedTuple):
             rank=len(solution.coef),
         )
 
+    def expanded(
+        self, projection: NDArray, origin: NDArray | None = None
+    ) -> FeatureSolution:
+        """Return the solution in terms of the sketched kernel functions.
+
+        `origin` is what has been subtracted from the features.
+        """
+        b = self.intercept if origin is None else self.intercept - origin @ self.coef
+        rank, coef = len(self.coef), projection @ self.coef
+        return self._replace(coef=coef, intercept=b, rank=rank)
+
     def as_start(self) -> FeatureSolution:
         """Return the solution as the start for another penalty."""
         states = (s._replace(sigma=None) if s else None for s in self.states)

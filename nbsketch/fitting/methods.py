@@ -272,8 +272,8 @@ class Newton(Method):
             # There is no time for a second path of penalties.
             return self._with(self.data, self.data.path_alpha)
         with one_thread():
-            features, rng = self._features(), self.data.rng
-            alpha = self.objective.choose_alpha(features[1], rng)
+            features = self._features()
+            alpha = self.objective.choose_alpha(features[1], self.data.rng)
         return self._with(self.data._replace(features=features), alpha)
 
     def solve(self, validation: Validation | None = None) -> FeatureSolution:

@@ -36,9 +36,10 @@ from nbsketch.solvers.spectrum import covariance
 from nbsketch.solvers.stochastic import solve_stochastic
 from nbsketch.tuning.tuner import inliers
 
-# Penalties tried, relative to the one at which penalty and loss are of one size. Those
-# after the first so many are tried while the error falls.
-_RELATIVE_ALPHAS, _FIRST_ALPHAS = np.logspace(1, -12, 27), 19
+# Penalties tried, relative to the one at which penalty and loss are of one size.
+_RELATIVE_ALPHAS = np.logspace(1, -12, 27)
+# After so many of them, others are tried while the error falls.
+_FIRST_ALPHAS = 19
 # Share of the rows that are held out, and accuracy of the fits on the others.
 _HELD_OUT, _PATH_TOL = 0.2, 1e-2
 # Steps after which a search from another solution is given up: rows that hardly leave
@@ -338,8 +339,8 @@ class FeatureSolution(NamedTuple):
         `origin` is what has been subtracted from the features.
         """
         b = self.intercept if origin is None else self.intercept - origin @ self.coef
-        rank, coef = len(self.coef), projection @ self.coef
-        return self._replace(coef=coef, intercept=b, rank=rank)
+        coef = projection @ self.coef
+        return self._replace(coef=coef, intercept=b, rank=len(self.coef))
 
     def as_start(self) -> FeatureSolution:
         """Return the solution as the start for another penalty."""
@@ -373,7 +374,8 @@ class AlphaPath(NamedTuple):
 
     def warn_of_constant(self) -> None:
         """Warn if an end of the path is the best, and no better than a constant."""
-        ends, lowest = (0, len(self.errors) - 1), self.errors.min()
+        ends = 0, len(self.errors) - 1
+        lowest = self.errors.min()
         is_end = len(self.errors) > 1 and np.argmin(self.errors) in ends
         if not is_end or lowest < (1 - _FALL) * self.errors[0] or is_stopped():
             return
@@ -534,7 +536,8 @@ def _is_over(errors: NDArray, least_count: int) -> bool:
     They are, whatever their number, until the error has fallen below that of the first
     penalty or has risen above it: until then all of them leave a constant.
     """
-    last, lowest = errors[-_PATIENCE:], errors.min()
+    last = errors[-_PATIENCE:]
+    lowest = errors.min()
     if len(last) < _PATIENCE:
         return False
     if lowest >= (1 - _FALL) * errors[0]:

@@ -31,6 +31,7 @@ __all__ = [
     "TanimotoKernel",
     "as_kernel",
     "median_distance",
+    "varying_features",
 ]
 
 _LOG2E = 1 / math.log(2)
@@ -40,6 +41,9 @@ _MEDIAN_ROWS = 1000
 _HIGHEST_DEGREE = 1000
 # Steep enough for any bandwidth, and finite in single precision.
 _STEEPEST = 1e30
+# Ranges below this share of the largest value, and below so many units in the last
+# place of it, are rounding of a constant.
+_CONSTANT, _ULPS = 1e-12, 8
 
 
 class Kernel(fields.Checked, ABC):
@@ -128,7 +132,9 @@ def check_bandwidth(name: str, bandwidth: Any) -> float | tuple[float, ...] | st
         raise ValueError(f"{allowed}, got shape {np.shape(bandwidth)}")
     # numbers of NumPy would be printed with their type
     widths = [np.asarray(width).item() for width in np.atleast_1d(bandwidth)]
-    checked = tuple(validation.check_positive(name, width) for width in widths)
+    # A feature of infinite bandwidth does not count; one for all is a mistake.
+    limits = {"low": 0, "low_open": True, "high_open": np.ndim(bandwidth) == 0}
+    checked = tuple(validation.check_real(name, width, **limits) for width in widths)
     return checked if np.ndim(bandwidth) else checked[0]
 
 
@@ -154,13 +160,18 @@ class StationaryKernel(Kernel):
     ) -> Kernel:
         """Return the kernel with "median" replaced by the median distance in X.
 
-        See `median_distance` and `Kernel.resolve`.
+        If features are constant in X, theirs is infinite: the distances in X do not
+        tell their units. See `median_distance` and `Kernel.resolve`.
         """
         if self.bandwidth != "median":
             _bandwidth_of_features(self.bandwidth, X.shape[1])
             return self
         median = median_distance(X, self._distance, rng, sample_weight)
-        return replace(self, bandwidth=median)
+        varies = varying_features(X)
+        if varies.all():
+            return replace(self, bandwidth=median)
+        widths = np.where(varies, median, np.inf)
+        return replace(self, bandwidth=tuple(widths.tolist()))
 
     def compiled_form(self, n_features: int) -> CompiledForm:
         """Return what compiled code needs; the bandwidth must be known."""
@@ -192,6 +203,8 @@ class GaussianKernel(StationaryKernel):
     bandwidth : float, sequence of floats or "median"
         One length for all features or one for each, in the units of X. "median" is the
         median distance between rows, so that the scale of X does not matter.
+        A feature of infinite bandwidth does not count; "median" makes it that of
+        features that are constant in X.
     gamma : float, optional
         Another spelling of the bandwidth: gamma = 1 / (2 bandwidth^2).
 
@@ -229,6 +242,8 @@ class LaplacianKernel(StationaryKernel):
     bandwidth : float, sequence of floats or "median"
         One length for all features or one for each, in the units of X. "median" is the
         median of the distances :math:`\|x - y\|_1` between rows.
+        A feature of infinite bandwidth does not count; "median" makes it that of
+        features that are constant in X.
 
     Examples
     --------
@@ -257,6 +272,8 @@ class MaternKernel(StationaryKernel):
     bandwidth : float, sequence of floats or "median"
         One length for all features or one for each, in the units of X. "median" is the
         median distance between rows.
+        A feature of infinite bandwidth does not count; "median" makes it that of
+        features that are constant in X.
     nu : {0.5, 1.5, 2.5, inf}
         Smoothness.
 
@@ -279,6 +296,16 @@ class MaternKernel(StationaryKernel):
 
     def _family(self) -> tuple[str, str, float]:
         return "squared", *self._families[self.nu]
+
+
+def varying_features(X: Any) -> NDArray[np.bool_]:
+    """Return the mask of the features of X (n, q) that vary by more than rounding."""
+    low, high = (
+        end.toarray().ravel() if sp.issparse(end) else end
+        for end in (X.min(axis=0), X.max(axis=0))
+    )
+    rounding = max(_CONSTANT, _ULPS * float(np.finfo(X.dtype).eps))
+    return high / 2 - low / 2 > rounding / 2 * np.maximum(abs(low), abs(high))
 
 
 def median_distance(

@@ -24,7 +24,7 @@ from nbsketch._report.validation import (
     check_matrix,
     random_generator,
 )
-from nbsketch.kernels import Kernel
+from nbsketch.kernels import Kernel, varying_features
 from nbsketch.rows import tasks
 from nbsketch.rows.partitions import PartitionedRows
 
@@ -59,7 +59,7 @@ class InputScaler:
         are standardized: the p columns of the result, in this order. A feature in
         neither is dropped.
     center, width : ndarray of shape (p,)
-        Offset and divisor of each column.
+        Offset and divisor of each column; the divisor of a constant one is infinite.
     quantiles : ndarray of shape (k, len(ranked))
         Quantiles of the ranked features at k equal steps from 0 to 1. Scores are
         interpolated between quantiles; equal quantiles have their mean score.
@@ -163,7 +163,10 @@ def fit_scaler(
     preprocessing : {"standard", "rank", "both"}
         "standard" (zero mean, unit variance), "rank" (scores of empirical quantiles) or
         "both" side by side. "both" omits ranks that are nearly a linear function of
-        the feature, as for uniform or binary features.
+        the feature, as for uniform or binary features. Where a share p of the rows have
+        the same value, the variance is 1 - p instead: flags set in a few rows do not
+        put these far from the others. A feature that is constant in the rows does not
+        count: it becomes zero, also in other rows.
     rng : None, int or Generator, default=None
         Random state of the draw of rows.
     among : ndarray of int, default=None
@@ -186,9 +189,14 @@ def fit_scaler(
             candidates, _FITTED_ROWS, replace=False
         )
     chosen = np.arange(X.shape[1]) if features is None else np.asarray(features)
+<<<<<<< HEAD
     rows = X[candidates][:, chosen].astype(np.float64)
     w = None if weights is None else weights[candidates]
     w = None if w is None or np.ptp(w) == 0 else w
+=======
+    sample = X[candidates][:, chosen]
+    rows = sample.astype(np.float64)
+>>>>>>> ad2ad2b (Length scales: constant columns do not count where they change, and rare flags do not put their rows far away)
     q = len(chosen)
     every = np.arange(q)
     quantiles = _quantiles(rows, np.linspace(0, 1, min(len(rows), _KNOTS)), w)
@@ -199,13 +207,37 @@ def fit_scaler(
         alike = _ALIKE if q <= MANY else _ALIKE_OF_MANY
         ranked = ranked[_correlations(rows, scores, w) < alike]
     columns = np.hstack([rows[:, plain], scores[:, ranked]])
+<<<<<<< HEAD
     center = np.average(columns, axis=0, weights=w)
     width = np.sqrt(np.average(np.square(columns - center), axis=0, weights=w))
     varies = (width > CONSTANT * np.abs(center)) & np.isfinite(width)
     width = np.where(varies, width, 1.0)
+=======
+    varies = varying_features(sample)[np.concatenate([plain, ranked])]
+    width = _widths(columns)
+    width = np.where(varies & (width > 0), width, np.inf)
+>>>>>>> ad2ad2b (Length scales: constant columns do not count where they change, and rare flags do not put their rows far away)
     return InputScaler(
-        X.shape[1], chosen[plain], chosen[ranked], center, width, quantiles[:, ranked]
+        X.shape[1],
+        chosen[plain],
+        chosen[ranked],
+        columns.mean(axis=0),
+        width,
+        quantiles[:, ranked],
     )
+
+
+def _widths(columns: NDArray) -> NDArray:
+    """Return the standard deviations of columns, divided by sqrt(1 - p).
+
+    p is the share of the other rows with the most frequent value, 0 where all values
+    differ. The deviation of a flag tends to zero with its number of ones, which would
+    put their rows far from all others.
+    """
+    n = len(columns)
+    most = [np.unique(column, return_counts=True)[1].max() for column in columns.T]
+    rest = np.maximum(n - np.array(most), 1) / max(n - 1, 1)
+    return columns.std(axis=0) / np.sqrt(rest)
 
 
 def _scores(values: NDArray, quantiles: NDArray) -> NDArray:

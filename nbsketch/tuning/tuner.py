@@ -202,9 +202,7 @@ def tune(
             scaler = fit_scaler(X, columns, search.rng, kept, weights=sample_weight)
             rows = prepare(X, Y, sample_weight, scaler, kept, cut, alpha, labels)
         errors, best = search.choose(rows, search.candidates(rows))
-    sample = X if len(weighed) == len(X) else X[weighed]
-    varies = sample.max(axis=0) > sample.min(axis=0)
-    return _result(best, LEARNABLE[family], varies, len(weighed), errors)
+    return _result(best, LEARNABLE[family], len(weighed), errors)
 
 
 class Search(NamedTuple):
@@ -276,21 +274,18 @@ class Search(NamedTuple):
             pool[name] = Selection(scaler, point)
             # Akaike's correction for the noise that each length scale fits.
             most = len(point) if rows.labels is None else _DIRECTIONS
-            free = 0 if name == "isotropic" else min(len(point) - 2, most)
+            n_varying = np.isfinite(scaler.width).sum()
+            free = 0 if name == "isotropic" else min(n_varying - 1, most)
             scores[name] = errors[name] + 2 * free / len(rows.kept)
         best = min(reversed(scores), key=lambda name: scores[name])
         return errors | {"best": errors[best]}, pool[best]
 
 
 def _result(
-    best: Selection,
-    kernel: StationaryKernel,
-    varies: NDArray,
-    n: int,
-    errors: dict[str, float],
+    best: Selection, kernel: StationaryKernel, n: int, errors: dict[str, float]
 ) -> Tuned:
     scaler, point = best
-    lengths = np.exp(-point[:-1])
+    lengths = np.where(np.isfinite(scaler.width), np.exp(-point[:-1]), np.inf)
     squares = np.bincount(scaler.features, 1 / np.square(lengths), scaler.n_features)
     # Bandwidths absorb a scaler, unless it has ranks or drops features.
     folded = not (scaler.ranked.size or scaler.is_partial)
@@ -299,7 +294,7 @@ def _result(
         kernel=replace(kernel, bandwidth=widths),
         scaler=None if folded else scaler,
         alpha=float(np.exp(point[-1])) / n,
-        relevance=np.where(varies, np.sqrt(squares), 0.0),
+        relevance=np.sqrt(squares),
         error=float(np.exp(errors["best"] / 2)),
         isotropic_error=float(np.exp(errors["isotropic"] / 2)),
     )

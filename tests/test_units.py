@@ -1,0 +1,193 @@
+"""Units of columns: constant ones do not count, rare flags do not put rows far away."""
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import nbsketch
+from nbsketch import (
+    InputOutputKernelRegressor,
+    JointQuantileRegressor,
+    RandomFourierFeatures,
+    SketchedFeatures,
+    SketchedKernelClassifier,
+    SketchedKernelRegressor,
+    SketchedSGDClassifier,
+    SketchedSGDRegressor,
+    SpectralFilterRegressor,
+    TabularKernelClassifier,
+    TabularKernelRegressor,
+)
+from nbsketch.kernels import GaussianKernel, LaplacianKernel, varying_features
+from nbsketch.tuning import fit_scaler, tune
+
+ROWS = np.random.default_rng(0)
+X = ROWS.uniform(-2, 2, (160, 1))
+Y = np.sin(2 * X[:, 0]) + 0.1 * ROWS.normal(size=160)
+NEW = np.linspace(-2, 2, 50)[:, None]
+YEAR = 2023.0
+REGRESSORS = [
+    SketchedKernelRegressor(random_state=0),
+    SketchedKernelRegressor(loss="huber", random_state=0),
+    SketchedKernelRegressor("laplacian", loss="pinball", random_state=0),
+    SketchedKernelRegressor("gaussian", bandwidth="median", random_state=0),
+    JointQuantileRegressor(quantiles=(0.2, 0.8), random_state=0),
+    SpectralFilterRegressor(random_state=0),
+    SketchedSGDRegressor(random_state=0),
+    TabularKernelRegressor(random_state=0),
+]
+CLASSIFIERS = [
+    SketchedKernelClassifier(random_state=0),
+    SketchedSGDClassifier(random_state=0),
+    TabularKernelClassifier(random_state=0),
+]
+
+
+def beside(rows, value):
+    return np.c_[rows, np.full(len(rows), value)]
+
+
+def predictions_of(model, rows):
+    scores = getattr(model, "decision_function", model.predict)
+    return np.asarray(scores(rows), dtype=float).ravel()
+
+
+def errors_with(column, rare, seed, model, rows=400):
+    """Return mean squared errors where a flag without effect is 0, and where 1."""
+    rng = np.random.default_rng(seed)
+    X, T = rng.uniform(-2, 2, (rows, column)), rng.uniform(-2, 2, (300, column))
+    flag = np.isin(np.arange(rows), rng.choice(rows, rare, replace=False))
+    y = np.sin(2 * X[:, 0]) + 0.1 * rng.normal(size=rows)
+    model.fit(np.c_[X, flag], y)
+    truth = np.sin(2 * T[:, 0])
+    return [np.mean((model.predict(beside(T, v)) - truth) ** 2) for v in (0.0, 1.0)]
+
+
+@pytest.mark.parametrize("model", [*REGRESSORS, *CLASSIFIERS], ids=str)
+def test_a_constant_column_that_changes_does_not_change_predictions(model):
+    y = (Y > 0).astype(int) if model in CLASSIFIERS else Y
+    model.fit(beside(X, YEAR), y)
+    expected = predictions_of(model, beside(NEW, YEAR))
+    for year in (2024.0, 0.0, 1e6):
+        np.testing.assert_array_equal(
+            predictions_of(model, beside(NEW, year)), expected
+        )
+
+
+@pytest.mark.parametrize("kernel", ["auto", "gaussian", "laplacian", "matern"])
+@pytest.mark.parametrize("preprocessing", [None, "auto", "standard", "rank", "both"])
+def test_a_constant_column_is_none_for_any_kernel_and_preprocessing(
+    kernel, preprocessing
+):
+    model = SketchedKernelRegressor(kernel, preprocessing=preprocessing, random_state=0)
+    alone = model.fit(X, Y).predict(NEW)
+    model.fit(beside(X, YEAR), Y)
+    assert np.isinf(model.length_scales_).tolist() == [False, True]
+    predicted = model.predict(beside(NEW, YEAR + 1))
+    np.testing.assert_allclose(predicted, alone, atol=1e-4)
+
+
+@pytest.mark.parametrize("preprocessing", ["standard", "rank", "both"])
+def test_a_constant_column_is_none_for_a_given_bandwidth(preprocessing):
+    model = SketchedKernelRegressor(
+        "gaussian", bandwidth=0.5, preprocessing=preprocessing, random_state=0
+    )
+    model.fit(beside(X, YEAR), Y)
+    first, second = (model.predict(beside(NEW, year)) for year in (YEAR, 1e5))
+    np.testing.assert_array_equal(first, second)
+
+
+def test_a_column_is_constant_but_for_rounding():
+    rng = np.random.default_rng(0)
+    for dtype, error in ((np.float64, 1e-12), (np.float32, 2e-4)):
+        noisy = (YEAR + error * rng.normal(size=160))[:, None]
+        rows = np.hstack([X, noisy]).astype(dtype)
+        assert len(np.unique(rows[:, 1])) > 2
+        assert varying_features(rows).tolist() == [True, False]
+        model = SketchedKernelRegressor(random_state=0).fit(rows, Y)
+        first, second = (model.predict(beside(NEW, y).astype(dtype)) for y in (YEAR, 0))
+        np.testing.assert_array_equal(first, second)
+    assert varying_features(np.array([[1e9], [1e9 + 0.01]])).all()
+
+
+def test_few_rows_and_sparse_rows_have_no_constant_columns():
+    few = SketchedKernelRegressor(random_state=0).fit(beside(X[:20], YEAR), Y[:20])
+    rows, new = sp.csr_array(beside(X, YEAR)), [beside(NEW, v) for v in (YEAR, 7.0)]
+    sparse = SketchedKernelRegressor(random_state=0).fit(rows, Y)
+    unseen = SketchedKernelRegressor(random_state=0).fit(sp.csr_array(beside(X, 0)), Y)
+    for model in (few, sparse, unseen):
+        first, second = (model.predict(sp.csr_array(part)) for part in new)
+        np.testing.assert_array_equal(first, second)
+
+
+def test_features_and_structured_outputs_have_no_constant_columns():
+    for Features in (SketchedFeatures, RandomFourierFeatures):
+        for bandwidth in ("auto", "median"):
+            model = Features("gaussian", bandwidth=bandwidth, random_state=0)
+            model.fit(beside(X, YEAR), Y)
+            first, second = (model.transform(beside(NEW, v)) for v in (YEAR, 1.0))
+            np.testing.assert_array_equal(first, second)
+    model = InputOutputKernelRegressor(random_state=0)
+    model.fit(beside(X, YEAR), Y[:, None])
+    first, second = (model.predict(beside(NEW, v)) for v in (YEAR, 1.0))
+    np.testing.assert_array_equal(first, second)
+
+
+def test_rows_of_constants_have_the_mean_target():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = SketchedKernelRegressor(random_state=0).fit(
+            np.full((60, 2), 3.0), Y[:60]
+        )
+    predicted = model.predict([[3.0, 3.0], [4.0, -1.0]])
+    np.testing.assert_allclose(predicted, Y[:60].mean())
+
+
+def test_files_keep_infinite_bandwidths(tmp_path):
+    for preprocessing in (None, "rank"):
+        model = SketchedKernelRegressor(preprocessing=preprocessing, random_state=0)
+        model.fit(beside(X, YEAR), Y).save(tmp_path / "model.npz")
+        loaded = nbsketch.load(tmp_path / "model.npz")
+        new = beside(NEW, YEAR + 1)
+        np.testing.assert_array_equal(loaded.predict(new), model.predict(new))
+
+
+def test_a_feature_of_infinite_bandwidth_does_not_count():
+    for Kernel in (GaussianKernel, LaplacianKernel):
+        given = Kernel((0.5, np.inf))(beside(X, 1.0), beside(NEW, 5.0))
+        np.testing.assert_allclose(given, Kernel(0.5)(X, NEW))
+    with pytest.raises(ValueError, match="`bandwidth` must be in"):
+        GaussianKernel(np.inf)
+    kernel = GaussianKernel().resolve(beside(X, YEAR))
+    assert kernel.bandwidth == (GaussianKernel().resolve(X).bandwidth, np.inf)
+
+
+@pytest.mark.parametrize("rare", [1, 40, 100])
+def test_the_width_of_a_flag_does_not_fall_with_its_share(rare):
+    flag = (np.arange(200) < rare).astype(float)[:, None]
+    for unit in (1.0, 1000.0):
+        width = fit_scaler(unit * flag, "standard").width[0]
+        expected = unit * np.sqrt(rare / 200 * (1 - rare / 200) * 199 / rare)
+        assert np.isclose(width, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("columns", [1, 4])
+@pytest.mark.parametrize("Model", [SketchedKernelRegressor, TabularKernelRegressor])
+def test_rare_flags_without_effect_do_not_spoil_their_rows(columns, Model):
+    errors = [errors_with(columns, 4, seed, Model(random_state=0)) for seed in range(3)]
+    usual, flagged = np.mean(errors, axis=0)
+    assert usual < 0.01
+    assert flagged < 0.06  # .3 to .5 where flags are divided by their deviation
+
+
+def test_many_constant_columns_leave_the_choice_of_length_scales_as_it_is():
+    rng = np.random.default_rng(0)
+    rows = rng.uniform(-2, 2, (300, 3))
+    y = np.sin(2 * rows[:, :1]) + 0.1 * rng.normal(size=(300, 1))
+    tuned = tune(rows, y, rng=0)
+    with_constants = tune(np.c_[rows, np.ones((300, 30))], y, rng=0)
+    assert tuned.error < 0.98 * tuned.isotropic_error
+    np.testing.assert_allclose(with_constants.error, tuned.error, rtol=0.02)
+    assert (with_constants.relevance[3:] == 0).all()

@@ -31,7 +31,6 @@ __all__ = [
     "TanimotoKernel",
     "as_kernel",
     "median_distance",
-    "varying_features",
 ]
 
 _LOG2E = 1 / math.log(2)
@@ -133,8 +132,10 @@ def check_bandwidth(name: str, bandwidth: Any) -> float | tuple[float, ...] | st
     # numbers of NumPy would be printed with their type
     widths = [np.asarray(width).item() for width in np.atleast_1d(bandwidth)]
     # A feature of infinite bandwidth does not count; one for all is a mistake.
-    limits = {"low": 0, "low_open": True, "high_open": np.ndim(bandwidth) == 0}
-    checked = tuple(validation.check_real(name, width, **limits) for width in widths)
+    checked = tuple(
+        w if np.ndim(bandwidth) and w == np.inf else validation.check_positive(name, w)
+        for w in widths
+    )
     return checked if np.ndim(bandwidth) else checked[0]
 
 
@@ -168,7 +169,7 @@ class StationaryKernel(Kernel):
             return self
         median = median_distance(X, self._distance, rng, sample_weight)
         varies = varying_features(X)
-        if varies.all():
+        if varies.all() or not varies.any():
             return replace(self, bandwidth=median)
         widths = np.where(varies, median, np.inf)
         return replace(self, bandwidth=tuple(widths.tolist()))

@@ -169,8 +169,16 @@ def test_the_width_of_a_flag_does_not_fall_with_its_share(rare):
     flag = (np.arange(200) < rare).astype(float)[:, None]
     for unit in (1.0, 1000.0):
         width = fit_scaler(unit * flag, "standard").width[0]
-        expected = unit * np.sqrt(rare / 200 * (1 - rare / 200) * 199 / rare)
-        assert np.isclose(width, expected, rtol=1e-12)
+        assert np.isclose(width, unit * (1 - rare / 200), rtol=1e-12)
+
+
+def test_the_width_of_a_flag_is_that_of_copied_rows():
+    rng = np.random.default_rng(0)
+    rows = np.c_[rng.random(60) < 0.1, rng.normal(size=60), np.ones(60)]
+    counts = rng.integers(1, 4, size=60)
+    weighted = fit_scaler(rows, "standard", weights=counts.astype(float))
+    copied = fit_scaler(np.repeat(rows, counts, axis=0), "standard")
+    np.testing.assert_allclose(weighted.width, copied.width, rtol=1e-12)
 
 
 @pytest.mark.parametrize("columns", [1, 4])

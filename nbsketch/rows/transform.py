@@ -163,10 +163,10 @@ def fit_scaler(
     preprocessing : {"standard", "rank", "both"}
         "standard" (zero mean, unit variance), "rank" (scores of empirical quantiles) or
         "both" side by side. "both" omits ranks that are nearly a linear function of
-        the feature, as for uniform or binary features. Where a share p of the rows have
-        the same value, the variance is 1 - p instead: flags set in a few rows do not
-        put these far from the others. A feature that is constant in the rows does not
-        count: it becomes zero, also in other rows.
+        the feature, as for uniform or binary features. Where a share p of the rows has
+        the same value, and r has the rarest one, the variance is (1 - p) / (1 - r)
+        instead: flags set in a few rows do not put these far from the others. A feature
+        that is constant in the rows does not count: it becomes zero, also in new rows.
     rng : None, int or Generator, default=None
         Random state of the draw of rows.
     among : ndarray of int, default=None
@@ -189,14 +189,10 @@ def fit_scaler(
             candidates, _FITTED_ROWS, replace=False
         )
     chosen = np.arange(X.shape[1]) if features is None else np.asarray(features)
-<<<<<<< HEAD
-    rows = X[candidates][:, chosen].astype(np.float64)
-    w = None if weights is None else weights[candidates]
-    w = None if w is None or np.ptp(w) == 0 else w
-=======
     sample = X[candidates][:, chosen]
     rows = sample.astype(np.float64)
->>>>>>> ad2ad2b (Length scales: constant columns do not count where they change, and rare flags do not put their rows far away)
+    w = None if weights is None else weights[candidates]
+    w = None if w is None or np.ptp(w) == 0 else w
     q = len(chosen)
     every = np.arange(q)
     quantiles = _quantiles(rows, np.linspace(0, 1, min(len(rows), _KNOTS)), w)
@@ -207,37 +203,31 @@ def fit_scaler(
         alike = _ALIKE if q <= MANY else _ALIKE_OF_MANY
         ranked = ranked[_correlations(rows, scores, w) < alike]
     columns = np.hstack([rows[:, plain], scores[:, ranked]])
-<<<<<<< HEAD
     center = np.average(columns, axis=0, weights=w)
     width = np.sqrt(np.average(np.square(columns - center), axis=0, weights=w))
-    varies = (width > CONSTANT * np.abs(center)) & np.isfinite(width)
-    width = np.where(varies, width, 1.0)
-=======
+    width /= [_rarity(column, w) for column in columns.T]
     varies = varying_features(sample)[np.concatenate([plain, ranked])]
-    width = _widths(columns)
     width = np.where(varies & (width > 0), width, np.inf)
->>>>>>> ad2ad2b (Length scales: constant columns do not count where they change, and rare flags do not put their rows far away)
     return InputScaler(
-        X.shape[1],
-        chosen[plain],
-        chosen[ranked],
-        columns.mean(axis=0),
-        width,
-        quantiles[:, ranked],
+        X.shape[1], chosen[plain], chosen[ranked], center, width, quantiles[:, ranked]
     )
 
 
-def _widths(columns: NDArray) -> NDArray:
-    """Return the standard deviations of columns, divided by sqrt(1 - p).
+def _rarity(values: NDArray, weights: NDArray | None) -> float:
+    """Return sqrt((1 - p) / (1 - r)), for shares p and r of values of a column.
 
-    p is the share of the other rows with the most frequent value, 0 where all values
-    differ. The deviation of a flag tends to zero with its number of ones, which would
-    put their rows far from all others.
+    p is the largest share of a value, r the smallest: it is 1 where all values differ.
+    The deviation of a flag tends to zero with its number of ones, which would put their
+    rows far from all others; divided by this, it is p times the distance of the values.
     """
-    n = len(columns)
-    most = [np.unique(column, return_counts=True)[1].max() for column in columns.T]
-    rest = np.maximum(n - np.array(most), 1) / max(n - 1, 1)
-    return columns.std(axis=0) / np.sqrt(rest)
+    if weights is None:
+        _, counts = np.unique(values, return_counts=True)
+    else:
+        counts = np.bincount(np.unique(values, return_inverse=True)[1], weights)
+    if len(counts) < 2:
+        return 1.0
+    total = counts.sum()
+    return float(np.sqrt((total - counts.max()) / (total - counts.min())))
 
 
 def _scores(values: NDArray, quantiles: NDArray) -> NDArray:

@@ -14,10 +14,18 @@ from nbsketch import (
     SketchedKernelClassifier,
     SketchedKernelRegressor,
 )
-from nbsketch._report.progress import report, seconds_left, solver_callback, watching
+from nbsketch._report.progress import (
+    is_stopped,
+    report,
+    seconds_left,
+    share_of_time,
+    solver_callback,
+    watching,
+)
 from nbsketch.fitting import growth as budget
 from nbsketch.fitting import methods
 from nbsketch.fitting import plan as sizes
+from nbsketch.solvers.conjugate import NotConvergedError, conjugate_path
 
 N = 300
 
@@ -75,7 +83,8 @@ def test_the_exact_machine_is_taken_if_there_is_time(
     low, surface, monkeypatch, choice, solution, exact
 ):
     clock = Clock(monkeypatch)
-    monkeypatch.setattr(methods, "exact_seconds", lambda *known: (choice, solution))
+    for module in (budget, methods):
+        monkeypatch.setattr(module, "exact_seconds", lambda *known: (choice, solution))
     found = model(max_seconds=10).fit(*surface)
     assert found.sketch_.is_identity == exact
     assert exact == (found.size_path_ is None)
@@ -112,7 +121,7 @@ def test_times_are_measured_on_a_few_rows(low, surface, monkeypatch):
 @pytest.mark.parametrize("limit", [2, 20, 200])
 def test_sketches_grow_within_the_time(low, surface, monkeypatch, loss, limit):
     clock = Clock(monkeypatch)
-    monkeypatch.setattr(methods, "exact_seconds", lambda *known: (0, np.inf))
+    monkeypatch.setattr(budget, "exact_seconds", lambda *known: (0, np.inf))
     features = nbsketch.fitting.growth._Step.features
 
     def slow(self, X):  # s rows take (s / 20)^2 seconds
@@ -172,7 +181,7 @@ def test_the_time_of_a_landmark_is_measured_on_all_rows(low, surface, monkeypatc
 
 def test_what_is_given_is_kept(low, surface, monkeypatch):
     Clock(monkeypatch)
-    monkeypatch.setattr(methods, "exact_seconds", None)
+    monkeypatch.setattr(budget, "exact_seconds", None)
     found = model(max_seconds=1e-3, size=40, alpha=1e-2).fit(*surface)
     assert found.size_ == 40 and found.alpha_ == 1e-2
     assert model(max_seconds=1e-3, sketch="p-sparsified").fit(*surface).size_ < N
@@ -204,12 +213,104 @@ def test_the_warning_names_the_limit(surface, monkeypatch):
     clock = Clock(monkeypatch)
 
     def late(state):
-        clock.now += 10
+        clock.now += 1
 
     options = {"loss": "pinball", "alpha": 1e-6, "size": 50, "tol": 1e-12}
     with pytest.warns(ConvergenceWarning, match="`max_seconds` has stopped the solver"):
         found = model(max_seconds=5, callback=late, **options).fit(*surface)
     assert 1e-12 < found.dual_gap_ <= 0.1
+
+
+def test_a_solver_does_not_go_on_for_longer_than_the_limit(monkeypatch):
+    clock = Clock(monkeypatch)
+    with watching(0, None, 10):
+        go_on = solver_callback("solver", 1e-6)
+        clock.now = 19
+        assert not go_on(1, 1.0, 0.5, 0.0)
+        clock.now = 21
+        assert go_on(2, 1.0, 0.5, 0.0)
+
+
+def test_a_part_of_a_fit_has_a_share_of_the_time(monkeypatch):
+    clock = Clock(monkeypatch)
+    with watching(0, None, 10):
+        clock.now = 2
+        with share_of_time(0.5):
+            clock.now = 5
+            assert seconds_left() == 1 and not report("penalty")
+            clock.now = 7
+            assert report("penalty")
+        assert not is_stopped() and seconds_left() == 3
+    with share_of_time(0.5):
+        assert seconds_left() == math.inf
+
+
+def failing(solver):
+    """Return a solver whose conjugate gradients end at a gap of one half."""
+
+    def solve(*args, **options):
+        solution = solver(*args, **options)
+        solution = solution._replace(relative_gap=0.5, converged=False)
+        raise NotConvergedError("the relative duality gap is 0.5", solution)
+
+    return solve
+
+
+@pytest.mark.parametrize("time", [5, 20])
+@pytest.mark.parametrize("kind", ["identity", "subsampling"])
+def test_no_factorization_is_begun_without_time_for_it(
+    low, surface, monkeypatch, kind, time
+):
+    first, begun = failing(lambda *a, **o: next(conjugate_path(*a, **o))), []
+    monkeypatch.setattr(
+        methods, "conjugate_path", lambda *a, **o: (first(*a, **o) for _ in range(1))
+    )
+    monkeypatch.setattr(methods, "solve_nystrom", failing(methods.solve_nystrom))
+    monkeypatch.setattr(sizes, "_LARGE_SIZE", 100)
+    for name in ("dense_seconds", "closed_seconds"):
+        monkeypatch.setattr(methods, name, lambda *shape: begun.append(shape) or time)
+    Clock(monkeypatch)
+    size = None if kind == "identity" else 150
+    given = {"sketch": kind, "size": size, "alpha": 1e-3}
+    if time < 10:
+        found = model(max_seconds=10, **given).fit(*surface)
+        assert found.dual_gap_ < 1e-6  # of a factorization
+    else:
+        with pytest.warns(ConvergenceWarning, match="at most 5.0e-01"):
+            found = model(max_seconds=10, **given).fit(*surface)
+        assert found.dual_gap_ == 0.5
+    assert found.size_ == (size or N) and found.alpha_ == 1e-3 and begun
+    del begun[:]
+    assert model(**given).fit(*surface).dual_gap_ < 1e-6
+    assert not begun  # without a limit nothing is measured
+
+
+def test_a_closed_form_without_time_for_it_becomes_passes(low, surface, monkeypatch):
+    Clock(monkeypatch)
+    monkeypatch.setattr(budget, "_FEW_ROWS", 100)
+    kinds = []
+    monkeypatch.setattr(
+        methods.Nystrom,
+        "solve",
+        lambda self, validation=None: (
+            kinds.append(type(self)) or methods.ClosedForm.solve(self, validation)
+        ),
+    )
+    for seconds, count in ((5, 0), (20, 1)):
+        monkeypatch.setattr(budget, "closed_seconds", lambda *_, s=seconds: s)
+        model(max_seconds=10, size=150).fit(*surface)
+        assert len(kinds) == count
+    model(size=150).fit(*surface)  # without a limit nothing is measured
+    assert len(kinds) == 1
+
+
+@pytest.mark.parametrize(("seconds", "exact"), [(5, True), (15, False)])
+def test_few_rows_are_exact_if_there_is_time(surface, monkeypatch, seconds, exact):
+    Clock(monkeypatch)
+    monkeypatch.setattr(budget, "_FEW_ROWS", 100)
+    monkeypatch.setattr(budget, "closed_seconds", lambda n, size: seconds)
+    found = model(max_seconds=10).fit(*surface)
+    assert found.sketch_.is_identity == exact
 
 
 def test_conjugate_gradients_on_a_large_sketch_listen(surface, monkeypatch):

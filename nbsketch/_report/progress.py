@@ -77,7 +77,9 @@ SolverCallback = Callable[[int, float, float, float], bool]
 
 
 # Relative gap above which a solution is no model, and a limit of time has to wait.
-_USABLE_GAP = 0.1
+USABLE_GAP = 0.1
+# How long it waits at most, as a share of the limit.
+_GRACE = 1.0
 # What a stage minimizes, where it is not the objective of the fit.
 _OBJECTIVES = {
     "length-scales": "leave-one-out error",
@@ -201,6 +203,22 @@ class Watch:
         """Return the seconds until the time is over."""
         return self._began + self._max_seconds - time.perf_counter()
 
+    @contextmanager
+    def shortened(self, seconds: float) -> Iterator[None]:
+        """Let the time be over sooner; what stops then does not stop the fit."""
+        limit = self._max_seconds
+        self._max_seconds = limit - seconds
+        try:
+            yield
+        finally:
+            self._max_seconds = limit
+            self.stopped = self.asked or self.seconds_left() <= 0
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the time is over for so long that any solution is the last one."""
+        return self.seconds_left() < -_GRACE * self._max_seconds
+
     def _left(self, state: FitState, now: float, tol: float | None) -> float | None:
         """Return the estimated seconds until the end of the stage."""
         spent = now - self._stage_began
@@ -310,10 +328,27 @@ def seconds_left() -> float:
     return math.inf if watch is None else watch.seconds_left()
 
 
+@contextmanager
+def share_of_time(share: float) -> Iterator[None]:
+    """Let a part of the running fit take this share of the time that is left."""
+    watch = _current.get()
+    if watch is None or math.isinf(watch.seconds_left()):
+        yield
+        return
+    with watch.shortened((1 - share) * watch.seconds_left()):
+        yield
+
+
 def is_stopped() -> bool:
     """Return whether a callback, or the limit of time, has stopped the running fit."""
     watch = _current.get()
     return watch is not None and watch.stopped
+
+
+def is_overdue() -> bool:
+    """Return whether the time of the running fit is over for long."""
+    watch = _current.get()
+    return watch is not None and watch.is_overdue
 
 
 def report(stage: str, **fields: Any) -> bool:
@@ -338,7 +373,8 @@ def is_asked() -> bool:
 def solver_callback(stage: str, tol: float) -> SolverCallback | None:
     """Return a callback for a solver; None if nobody watches.
 
-    When the time is over, the solver goes on to a relative gap of 0.1.
+    When the time is over, the solver goes on to a relative gap of 0.1, for at most as
+    long again.
     """
     if not is_watched():
         return None
@@ -350,7 +386,7 @@ def solver_callback(stage: str, tol: float) -> SolverCallback | None:
             stage, iteration=iteration, objective=float(objective), gap=finite,
             tol=tol, rows=0, n_rows=0,
         )  # fmt: skip
-        return stop and (is_asked() or relative <= _USABLE_GAP)
+        return stop and (is_asked() or relative <= USABLE_GAP or is_overdue())
 
     return reported
 

@@ -112,10 +112,11 @@ class SketchedKernelRegressor(
     max_iter : int, default=1000
         Largest number of iterations of the solver.
     max_seconds : float or None, default=None
-        Time limit of a fit. With more than 1500 rows, and without `sketch` and `size`,
-        the exact machine or the largest sketch that the time allows is taken. Learning
-        of length scales and the solver end in time. The model then depends on the
-        machine. None: no limit.
+        Time limit of a fit. With more than 1500 rows (500 for the square loss without
+        `alpha`), and without `sketch` and `size`, the exact machine or the largest
+        sketch that the time allows is taken. Learning of length scales ends in time,
+        the solver after at most twice the time, with a warning. The model then depends
+        on the machine. None: no limit.
     random_state : None, int or Generator, default=None
         Pass an int for reproducible results: the sketch is identical for any number of
         threads, predictions agree up to rounding.

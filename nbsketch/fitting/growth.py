@@ -1,6 +1,7 @@
 """Growth of a sketch until a larger one is not worth its cost: ``size="auto"``.
 
-The machine for a limited time: all rows if passes over them fit, else a sketch.
+The machine by default and for a limited time: all rows if passes over them fit, else a
+sketch.
 
 What fits is measured on this machine: the model then depends on it.
 """
@@ -13,16 +14,21 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from nbsketch._machine.blas import one_thread
 from nbsketch._machine.memory import fits
-from nbsketch._report.progress import report
+from nbsketch._report.progress import report, seconds_left
 from nbsketch._sketch_map import SketchMap, sketched_design, stored_design
+from nbsketch.fitting import plan as sizes
 from nbsketch.fitting.choice import LARGEST_FIT
+from nbsketch.fitting.objective import Problem
 from nbsketch.fitting.plan import AutoSize, kept_pairs
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.gram import SymmetricGram
-from nbsketch.kernels import Kernel
+from nbsketch.gram.columns import kept_share
+from nbsketch.kernels import Kernel, StationaryKernel, as_kernel
 from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.rows.transform import KEEP_BYTES
 from nbsketch.sketches import Sketch
@@ -116,8 +122,89 @@ _STEP, _FIRST_SHARE = 5.0, 0.5
 _SHARE = 0.7
 # Time of twice the size, at most, and the least relative growth that is worth a step.
 _DOUBLE, _WORTH = 4.0, 0.2
+# Rows whose closed form takes no time, so that a limit does not change it.
+_FEW_ROWS = 500
+# Rows of a product that measures the time of a multiplication.
+_PRODUCT = 400
+# Multiplications of a closed form on s features of n rows, over s^2 (n + s), and of a
+# solution by Cholesky factors, over n^3 (n up to 10,000, s up to 1500, one thread).
+_CLOSED, _FACTORS = 7.0, 1.3
 # Shortest time of a step that is told from none.
 _TICK = 1e-9
+
+
+def default_size(problem: Problem) -> int:
+    """Return n for the exact machine, or the default size of a sketch."""
+    (n, q), outputs = problem.rows.shape, problem.objective.targets.shape[1]
+    kind = problem.objective.loss_kind
+    if not may_be_exact(problem) or kind is None or kind == "joint":
+        return problem.objective.default_size()
+    if sizes.takes_all_rows(kind, n, q, outputs):
+        return n
+    if kind == "square":
+        return sizes.landmarks_size(n, outputs)
+    return sizes.newton_size(kind, n, outputs)
+
+
+def may_be_exact(problem: Problem) -> bool:
+    """Return whether nothing but time speaks against the exact machine.
+
+    It is for stationary kernels of dense rows: others have low rank or slow values.
+    With folds there is a sketch, whose penalty all of them choose.
+    """
+    plan, objective = problem.plan, problem.objective
+    if plan.stochastic is not None or not plan.is_free or objective.loss_kind is None:
+        return False
+    dense = not sp.issparse(problem.rows) and objective.folds is None
+    return dense and isinstance(as_kernel(plan.kernel), StationaryKernel)
+
+
+def is_large_sketch(problem: Problem, data: SketchedData) -> bool:
+    """Return whether least squares on a large sketch is solved by passes over it.
+
+    Its penalty is given, or chosen on a sample; with folds, by the closed form.
+    """
+    (size, n), searched = data.sketch.shape, problem.plan.alpha is None
+    fixed = problem.plan.growth is None and data.size_path is None
+    if not fixed or size == n or data.sketch_map.is_columns:
+        return False
+    if searched and problem.objective.folds is not None:
+        return False
+    if size > _FEW_ROWS and not has_seconds(closed_seconds, n, size):
+        return True
+    landmarks, kept = len(data.sketch.columns), kept_share(n, size)
+    return sizes.is_large(size, n, landmarks, searched=searched, kept=kept)
+
+
+def is_limited(problem: Problem) -> bool:
+    """Return whether the time that is left chooses the machine.
+
+    Few rows have their default, and rows of Dask arrays, which are not searched twice.
+    """
+    plan, n = problem.plan, problem.rows.shape[0]
+    closed = problem.objective.loss_kind == "square" and plan.alpha is None
+    many = sizes.is_solved_by_passes(n) or (closed and n > _FEW_ROWS)
+    free = many and plan.is_free and plan.stochastic is None
+    in_memory = not isinstance(problem.rows, PartitionedRows)
+    return bool(free and in_memory and np.isfinite(seconds_left()))
+
+
+def has_time(problem: Problem, data: SketchedData) -> bool:
+    """Return whether there is time for the exact machine and the choice before it."""
+    if not (may_be_exact(problem) and problem.objective.loss_kind == "square"):
+        return False
+    n = problem.rows.shape[0]
+    if not sizes.is_solved_by_passes(n):
+        return has_seconds(closed_seconds, n, n)
+    with one_thread():
+        seconds = exact_seconds(data, problem.objective.targets.shape[1])
+    return sum(seconds) <= seconds_left()
+
+
+def has_seconds(expected: Callable[..., float], *shape: int) -> bool:
+    """Return whether there is time for what is expected to take so long."""
+    left = seconds_left()
+    return not np.isfinite(left) or expected(*shape) <= left
 
 
 def exact_seconds(data: SketchedData, n_outputs: int) -> tuple[float, float]:
@@ -125,6 +212,26 @@ def exact_seconds(data: SketchedData, n_outputs: int) -> tuple[float, float]:
     n, pair = data.inputs.rows.shape[0], _seconds_per_pair(data, n_outputs)
     solution = (_KEPT if kept_pairs(n) else _ANEW) * n**2
     return pair * _CHOICES * min(n, LARGEST_FIT) ** 2, pair * solution
+
+
+def closed_seconds(n: int, size: int) -> float:
+    """Return about how long a closed form on the features of a sketch takes."""
+    return _CLOSED * size**2 * (n + size) * _seconds_per_multiplication()
+
+
+def dense_seconds(n: int) -> float:
+    """Return about how long Cholesky factors of the Gram matrix of all rows take."""
+    return _FACTORS * n**3 * _seconds_per_multiplication()
+
+
+def _seconds_per_multiplication() -> float:
+    A = np.ones((_PRODUCT, _PRODUCT))
+    spent = []
+    for _ in range(_REPEATS):
+        began = time.perf_counter()
+        A @ A
+        spent.append(time.perf_counter() - began)
+    return max(min(spent), _TICK) / (2.0 * _PRODUCT**3)
 
 
 def _seconds_per_pair(data: SketchedData, n_outputs: int) -> float:

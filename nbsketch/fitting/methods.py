@@ -31,17 +31,34 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from nbsketch._machine.blas import one_thread, threads_for
-from nbsketch._report.progress import is_asked, is_stopped, seconds_left
+from nbsketch._report.progress import (
+    USABLE_GAP,
+    is_asked,
+    is_stopped,
+    seconds_left,
+    share_of_time,
+)
 from nbsketch._report.validation import random_generator
 from nbsketch._sketch_map import features_design, sketched_columns
 from nbsketch.fitting import plan as sizes
 from nbsketch.fitting.choice import DualSample, Sample, choose_on_sample, take_rows
-from nbsketch.fitting.growth import exact_seconds, first_sketch, grow, growth
+from nbsketch.fitting.growth import (
+    closed_seconds,
+    default_size,
+    dense_seconds,
+    exact_seconds,
+    first_sketch,
+    grow,
+    growth,
+    has_seconds,
+    has_time,
+    is_large_sketch,
+    is_limited,
+)
 from nbsketch.fitting.objective import FeatureSolution, Problem
 from nbsketch.fitting.sketched import (
     SketchedData,
@@ -50,8 +67,6 @@ from nbsketch.fitting.sketched import (
     prepare_inputs,
 )
 from nbsketch.gram import Gram, SymmetricGram
-from nbsketch.gram.columns import kept_share
-from nbsketch.kernels import StationaryKernel, as_kernel
 from nbsketch.rows.inputs import held_rows
 from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.rows.splits import dependent_rows
@@ -93,7 +108,7 @@ def sketch_rows(problem: Problem) -> SketchedData:
         data = draw_sketch(problem, n)
         if data.sketch_map.is_columns:
             return data
-        return data if _has_time(problem, data) else _within_time(problem, data)
+        return data if has_time(problem, data) else _within_time(problem, data)
     data = draw_sketch(problem, default_size(problem))
     rule = problem.plan.growth
     if data.sketch_map.is_columns:  # a larger sketch has no more features
@@ -115,52 +130,6 @@ def draw_sketch(problem: Problem, default_size: int) -> SketchedData:
     inputs = prepare_inputs(X, plan, target, size, tuning_rng)
     sketch, sketch_map = draw_map(inputs, recipe, rngs, target.weights)
     return SketchedData(inputs, sketch, sketch_map, fit_rng, kept=problem.kept)
-
-
-def default_size(problem: Problem) -> int:
-    """Return n for the exact machine, or the default size of a sketch."""
-    (n, q), outputs = problem.rows.shape, problem.objective.targets.shape[1]
-    kind = problem.objective.loss_kind
-    if not may_be_exact(problem) or kind is None or kind == "joint":
-        return problem.objective.default_size()
-    if sizes.takes_all_rows(kind, n, q, outputs):
-        return n
-    if kind == "square":
-        return sizes.landmarks_size(n, outputs)
-    return sizes.newton_size(kind, n, outputs)
-
-
-def may_be_exact(problem: Problem) -> bool:
-    """Return whether nothing but time speaks against the exact machine.
-
-    It is for stationary kernels of dense rows: others have low rank or slow values.
-    With folds there is a sketch, whose penalty all of them choose.
-    """
-    plan, objective = problem.plan, problem.objective
-    if plan.stochastic is not None or not plan.is_free or objective.loss_kind is None:
-        return False
-    dense = not sp.issparse(problem.rows) and objective.folds is None
-    return dense and isinstance(as_kernel(plan.kernel), StationaryKernel)
-
-
-def is_limited(problem: Problem) -> bool:
-    """Return whether the time that is left chooses the machine.
-
-    Few rows have their default, and rows of Dask arrays, which are not searched twice.
-    """
-    plan, many = problem.plan, sizes.is_solved_by_passes(problem.rows.shape[0])
-    free = many and plan.is_free and plan.stochastic is None
-    in_memory = not isinstance(problem.rows, PartitionedRows)
-    return bool(free and in_memory and np.isfinite(seconds_left()))
-
-
-def _has_time(problem: Problem, data: SketchedData) -> bool:
-    """Return whether there is time for the exact machine and the choice before it."""
-    if not (may_be_exact(problem) and problem.objective.loss_kind == "square"):
-        return False
-    with one_thread():
-        seconds = exact_seconds(data, problem.objective.targets.shape[1])
-    return sum(seconds) <= seconds_left()
 
 
 def _within_time(problem: Problem, data: SketchedData) -> SketchedData:
@@ -195,6 +164,8 @@ class Method(ABC):
 
     # The sample of the rows on which penalty and width are chosen; None: all rows.
     sample: ClassVar[type[Sample] | None] = None
+    # Share of the time that is left for this choice.
+    choice_share: ClassVar[float] = 1.0
 
     def choose_alpha(self) -> Method:
         """Return the method with the penalty, which is given or chosen."""
@@ -203,7 +174,7 @@ class Method(ABC):
             return self._with(data, problem.plan.alpha)
         if self.sample is None:
             return self._with_alpha()
-        with one_thread():
+        with one_thread(), share_of_time(self.choice_share):
             data = choose_on_sample(data, problem.objective, self.sample)
         return replace(self, data=data)
 
@@ -326,6 +297,10 @@ class ClosedForm(Method):
             solution = self.objective.fit(design, data.alpha, data.rng, chosen_on)
         return solution.expanded(projection)
 
+    def _of_rows(self, solution: Solution, alpha: float) -> FeatureSolution:
+        solved = FeatureSolution.of_rows(solution, alpha, self._tol)
+        return solved._replace(order=self.data.order)
+
     def _limits(self) -> dict[str, Any]:
         """Return the problem and the limits as iterative solvers of it take them."""
         options = self.problem.plan.options()
@@ -384,10 +359,15 @@ class Cholesky(ClosedForm):
         for i in range(len(penalties)):
             try:
                 yield next(solutions)
-            except NotConvergedError:
+            except NotConvergedError as error:
                 if n > _MOST_DENSE_ROWS or not sizes.fits_dense(n):
                     raise
-                yield from self._dense(penalties[i:])
+                if has_seconds(dense_seconds, n):
+                    yield from self._dense(penalties[i:])
+                elif is_short or error.solution is None:
+                    raise
+                else:
+                    yield self._of_rows(error.solution, penalties[i])
                 return
 
     def _conjugate(
@@ -402,7 +382,7 @@ class Cholesky(ClosedForm):
         targets, rng = self.objective.targets, self.data.rng
         solutions = conjugate_path(K, targets, alphas, **limits, random_state=rng)
         for alpha, solution in zip(alphas, solutions, strict=True):
-            yield FeatureSolution.of_rows(solution, alpha, self._tol)
+            yield self._of_rows(solution, alpha)
 
     def _dense(self, alphas: list[float]) -> Iterator[FeatureSolution]:
         """Yield the solutions by Cholesky factorizations of the Gram matrix."""
@@ -439,17 +419,21 @@ class Nystrom(ClosedForm):
     """Least squares on a large sketch, by conjugate gradients, else in closed form."""
 
     sample = Sample
+    choice_share = 0.5
 
     def solve(self, validation: Validation | None = None) -> FeatureSolution:
         """Return the solution, in terms of the sketched kernel functions."""
         data, targets = self.data, self.objective.targets
         kernel, rows = data.sketch_map.kernel, data.inputs.rows
         columns = sketched_columns(kernel, rows, data.sketch)
-        with suppress(NotConvergedError):
+        try:
             solution = solve_nystrom(columns, targets, self.alpha, **self._limits())
-            expanded = FeatureSolution.of_rows(solution, self.alpha, self._tol)
-            return expanded._replace(order=data.order)
-        return super().solve(validation)
+        except NotConvergedError as error:
+            size, n = data.sketch.shape
+            if error.solution is None or has_seconds(closed_seconds, n, size):
+                return super().solve(validation)
+            solution = error.solution
+        return self._of_rows(solution, self.alpha)
 
 
 class Dual(Newton):
@@ -541,22 +525,7 @@ def _kind(problem: Problem, data: SketchedData) -> type[Method]:
         return AllRows
     if all_rows:
         return ClosedForm if problem.plan.alpha is None else Cholesky
-    return Nystrom if _is_large_sketch(problem, data) else ClosedForm
-
-
-def _is_large_sketch(problem: Problem, data: SketchedData) -> bool:
-    """Return whether least squares on a large sketch is solved by passes over it.
-
-    Its penalty is given, or chosen on a sample; with folds, by the closed form.
-    """
-    (size, n), searched = data.sketch.shape, problem.plan.alpha is None
-    fixed = problem.plan.growth is None and data.size_path is None
-    if not fixed or size == n or data.sketch_map.is_columns:
-        return False
-    if searched and problem.objective.folds is not None:
-        return False
-    landmarks, kept = len(data.sketch.columns), kept_share(n, size)
-    return sizes.is_large(size, n, landmarks, searched=searched, kept=kept)
+    return Nystrom if is_large_sketch(problem, data) else ClosedForm
 
 
 def least_tol(is_square: bool, all_rows: bool, n: int) -> float:
@@ -598,6 +567,8 @@ def warn_of(solution: FeatureSolution) -> None:
             f"`{name}` has stopped the solver after {solution.n_iter} iterations; "
             f"the relative distance from the optimum is at most {solution.gap:.1e}"
         )
+        if solution.gap > USABLE_GAP and not is_asked():
+            text += ". Raise `max_seconds` or `alpha`, or pass a smaller `size`"
     if text:  # in the line that calls `fit`
         warnings.warn(text, ConvergenceWarning, stacklevel=4)
     if solution.order is not None and solution.order.is_contradicted:

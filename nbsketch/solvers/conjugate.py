@@ -48,7 +48,14 @@ _ROUNDS = 8
 
 
 class NotConvergedError(RuntimeError):
-    """No coefficients were found whose objective is near the minimum."""
+    """No coefficients were found whose objective is near the minimum.
+
+    `solution` has the last ones, None without any.
+    """
+
+    def __init__(self, text: str, solution: Solution | None = None) -> None:
+        super().__init__(text)
+        self.solution = solution
 
 
 class Limits(NamedTuple):
@@ -152,7 +159,8 @@ class ConjugateSearch:
             raise NotConvergedError(
                 f"the relative duality gap is {worst:.1e} after {self.n_passes} "
                 f"passes, above {LARGEST_GAP}: no usable coefficients. Raise "
-                "max_passes, max_seconds or alpha, or use float64 kernel values"
+                "max_passes, max_seconds or alpha, or use float64 kernel values",
+                self.solution(),
             )
 
     def _late(self, tol: Any) -> NDArray:

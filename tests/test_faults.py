@@ -16,6 +16,8 @@ from nbsketch import (
     SketchedSGDClassifier,
     SketchedSGDRegressor,
     SpectralFilterRegressor,
+    TabularKernelClassifier,
+    TabularKernelRegressor,
 )
 from nbsketch._report.validation import explaining, fault
 
@@ -218,6 +220,58 @@ def test_targets_whose_squares_overflow_are_refused(model):
     X, y = data()
     with pytest.raises(ValueError, match=r"`y` must have magnitudes up to"):
         model.fit(X, y * 1e200)
+
+
+@EVERY_MODEL
+def test_spreads_whose_squares_underflow_are_refused(model):
+    X, y = data(model)
+    expected = evaluate(model.set_params(random_state=0).fit(X, y), X)
+    message = r"`X` must have a spread of at least 1e-150, got .*e-170 in columns 0, 1"
+    for rows in (X * 1e-170, sp.csr_array(X * 1e-170)):
+        with pytest.raises(ValueError, match=message):
+            model.fit(rows, y)
+    scales = [1.0, 1e-170, 1.0]
+    with pytest.raises(ValueError, match=r"got .*e-170 in column 1, of which"):
+        model.fit(X * scales, y)
+    late = np.zeros((200, 2))  # not among the first rows
+    late[:, 0] = np.tile(X[:, 0], 10)
+    late[150, 1] = 1e-200
+    with pytest.raises(ValueError, match=r"got 1e-200 in column 1, of which"):
+        model.fit(late, np.tile(y.T, 10).T)
+    assert_array_equal(evaluate(model, X), expected)
+    evaluate(model, X * 1e-170)  # new rows may be near each other
+    model.fit(X * [1.0, 0.0, 1e-140], y)  # constants have no spread
+
+
+@pytest.mark.parametrize(
+    "model",
+    [m for m in MODELS if is_regressor(m)],
+    ids=lambda model: type(model).__name__,
+)
+def test_targets_whose_squares_underflow_are_refused(model):
+    X, y = data(model)
+    with pytest.raises(ValueError, match=r"`[yY]` must have a spread of at least"):
+        model.fit(X, y * 1e-170)
+    model.fit(X, 0 * y + 3.0)  # a constant has no spread
+
+
+def test_columns_of_tables_whose_squares_underflow_are_named():
+    X, y = data()
+    model = TabularKernelRegressor(random_state=0)
+    with pytest.raises(ValueError, match=r"got .* in column 1 \('x1'\), of which"):
+        model.fit(X * [1.0, 1e-170, 1.0], y)
+    with pytest.raises(ValueError, match="`y` must have a spread of at least 1e-150"):
+        model.fit(X, y * 1e-170)
+    with pytest.raises(ValueError, match="`X` must have a spread of at least 1e-150"):
+        TabularKernelClassifier(random_state=0).fit(X * 1e-170, y)
+
+
+def test_rows_of_dask_whose_squares_underflow_are_refused():
+    array = pytest.importorskip("dask.array")
+    X, y = data()
+    rows = array.from_array(X * 1e-170, chunks=(10, 3))
+    with pytest.raises(ValueError, match="`X` must have a spread of at least 1e-150"):
+        MODELS[0].fit(rows, array.from_array(y, chunks=10))
 
 
 def test_weights_must_be_numbers():

@@ -32,6 +32,10 @@ or with TargetEncoder() in place of OneHotEncoder for many categories"""
 _DATES = "date", "time", "duration"
 # Largest magnitude of which the squares of 1e28 values have a finite sum.
 _LARGEST = 1e140
+# Smallest positive spread of which squares keep their digits.
+_LEAST_SPREAD = 1e-150
+# Rows that tell which columns may have so small a spread.
+_HEAD = 100
 # How messages of missing and infinite values begin: a ValueError, whatever raised it.
 _INPUT = "Input "
 # Most indices that an error lists.
@@ -405,6 +409,41 @@ def check_magnitude(name: str, value: Any) -> None:
             f"`{name}` must have magnitudes up to {_LARGEST:g}, got {largest:.3g}, of "
             "which the square overflows: rescale it, or look for corrupt values"
         )
+
+
+def check_spread(name: str, value: Any, labels: Any = None) -> None:
+    """Raise an error if squares of the spread of a column of training rows underflow.
+
+    Constant columns have no spread. Only columns that are tiny in the first rows are
+    read as a whole; of rows that are not in memory, only those that vary there.
+    """
+    if not value.shape[0] or value.dtype.kind != "f":
+        return
+    low, high = _extremes(value[np.arange(min(_HEAD, value.shape[0]))])
+    tiny = np.maximum(-low, high) < np.sqrt(_LEAST_SPREAD)
+    if not isinstance(value, np.ndarray) and not sp.issparse(value):
+        tiny &= high > low
+    if tiny.any():
+        low, high = _extremes(value)
+        spread = high - low
+        columns = np.flatnonzero(tiny & (spread > 0) & (spread < _LEAST_SPREAD))
+        if len(columns):
+            where = (
+                f" in {_listed('column', columns, labels)}" if value.ndim > 1 else ""
+            )
+            raise ValueError(
+                f"`{name}` must have a spread of at least {_LEAST_SPREAD:g}, got "
+                f"{spread[columns[0]]:.3g}{where}, of which the square underflows: "
+                "rescale it"
+            )
+
+
+def _extremes(value: Any) -> tuple[NDArray, NDArray]:
+    """Return the least and the largest value of each column."""
+    ends = [value.min(axis=0), value.max(axis=0)]
+    if sp.issparse(value):
+        ends = [end.toarray().ravel() for end in ends]
+    return np.atleast_1d(ends[0]), np.atleast_1d(ends[1])
 
 
 def _dates(name: str, frame: Any) -> str | None:

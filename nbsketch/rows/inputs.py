@@ -26,6 +26,7 @@ from nbsketch._report.validation import (
     as_numbers,
     check_length,
     check_magnitude,
+    check_spread,
     explaining,
     fault,
     masked_fault,
@@ -86,7 +87,10 @@ def checked_rows(
     with explaining({name: X}):
         rows = validate_data(estimator, X, reset=reset, **options)
     check_magnitude(name, rows)
-    return as_csr(rows) if sp.issparse(rows) else rows
+    rows = as_csr(rows) if sp.issparse(rows) else rows
+    if reset:
+        check_spread(name, rows)
+    return rows
 
 
 def training_rows(estimator: Any, X: Any, y: Any, *, uses_targets: bool) -> Any:
@@ -143,12 +147,15 @@ def training_data(
             X, y = validate_data(estimator, X, y, accept_sparse="csr", **options)
         check_magnitude("X", X)
         X = as_csr(X) if sp.issparse(X) else X
+    if options.get("reset", True):
+        check_spread("X", X)
     if not numeric:
         as_labels("y", y)
         return X, y, sample_weight
     if y.dtype.kind not in "fiub":  # scikit-learn lets text through
         raise TypeError(f"`y` must be an array of numbers, got {y!r:.60}")
     check_magnitude("y", np.asarray(y, dtype=float))
+    check_spread("y", y)
     return X, y, sample_weight
 
 

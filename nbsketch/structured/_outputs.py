@@ -27,6 +27,7 @@ from nbsketch._report.validation import (
     as_csr,
     check_indices,
     check_rows,
+    check_spread,
     check_unmasked,
     fault,
 )
@@ -474,7 +475,11 @@ def check_training_outputs(kernel: Any, bandwidth: Any, Y: Any) -> tuple[Kernel,
         )
     output_kernel = as_kernel(kernel, bandwidth, prefix="output_")
     objects = as_objects(output_kernel, "Y", Y)
-    return objects or (output_kernel, check_outputs("Y", Y, output_kernel))
+    if objects is not None:
+        return objects
+    outputs = check_outputs("Y", Y, output_kernel)
+    check_spread("Y", outputs)
+    return output_kernel, outputs
 
 
 def draw_outputs(

@@ -19,6 +19,7 @@ from nbsketch._report.progress import is_stopped, seconds_left, watched_fit
 from nbsketch._report.validation import (
     check_choice,
     check_magnitude,
+    check_spread,
     declares_parameters,
     not_a_table,
     random_generator,
@@ -127,6 +128,7 @@ class TabularModel(SaveMixin, BaseEstimator):
             table, y, weights, classification=labelled, blocks=blocks
         )
         check_magnitude("X", rows)
+        check_spread("X", rows, self.columns_.feature_names)
         kept = TrainingRows.of(rows, y, weights)
         return Training(kept.X, kept.y, kept.relative_weights, blocks)
 

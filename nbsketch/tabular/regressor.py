@@ -16,6 +16,7 @@ from nbsketch._report.validation import (
     as_numbers,
     check_level,
     check_magnitude,
+    check_spread,
     explaining,
 )
 from nbsketch.estimators._base import RegressorScore
@@ -125,6 +126,7 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
             raise TypeError(f"`y` must be an array of numbers, got {y!r:.60}")
         targets = targets.astype(np.float64)
         check_magnitude("y", targets)
+        check_spread("y", targets)
         check_consistent_length(X, targets)
         self._single = targets.ndim == 1
         return targets.reshape(len(targets), -1), check_weights(sample_weight, X)

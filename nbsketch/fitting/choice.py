@@ -65,14 +65,17 @@ def choose_on_sample(
 ) -> SketchedData:
     """Choose alpha, and the width of learned length scales, on a sample of a kind."""
     kernel, n = data.sketch_map.kernel, data.inputs.rows.shape[0]
-    first, sample = kind.first(data, objective), kind.draw(data, objective)
-    start = max(n * first.alpha, _LEAST_START * sample.variance(kernel))
+    relative = objective.relative()
+    first, sample = kind.first(data, relative), kind.draw(data, relative)
+    least = _LEAST_START * sample.variance(kernel) * relative.slope_ratio()
+    start = max(n * first.alpha, least)
     if data.inputs.length_scales is None:
         best = sample.best([sample.search(kernel, start)])
     else:
         best = _choose_width(sample, kernel, start)
     chosen = _with_kernel(data, best.kernel)
-    return chosen._replace(alpha=best.shift / n, order=first.order)
+    alpha = objective.loss_scale * best.shift / n
+    return chosen._replace(alpha=alpha, order=first.order)
 
 
 def _choose_width(sample: Sample, kernel: Any, start: float) -> Choice:

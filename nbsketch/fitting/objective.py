@@ -107,6 +107,15 @@ class Objective(ABC):
         """Whether the loss is robust to outliers."""
         return True
 
+    @property
+    def loss_scale(self) -> float:
+        """The factor of the losses beside those of `relative`."""
+        return 1.0
+
+    def relative(self) -> Self:
+        """Return the objective for targets in their unit."""
+        return self
+
     def cheaper(self) -> Self:
         """Return an objective that is cheaper, and whose best penalty is as good."""
         return self

@@ -21,7 +21,14 @@ from nbsketch.fitting.objective import (
     weighted_mean,
 )
 from nbsketch.fitting.plan import SolveOptions, joint_size, least_squares_size
-from nbsketch.losses import LogLinkLoss, Loss, PinballLoss, SquareLoss, as_loss
+from nbsketch.losses import (
+    LogLinkLoss,
+    Loss,
+    PinballLoss,
+    PoissonLoss,
+    SquareLoss,
+    as_loss,
+)
 from nbsketch.outputs import IdentityOutput, as_output
 from nbsketch.solvers._newton.start import class_starts
 from nbsketch.solvers.conjugate import relative_gap
@@ -48,13 +55,36 @@ from nbsketch.solvers.spectrum import decompose
 _SMALL_JOINT, _SMALL_CLASSES = 400, 1000
 # More classes than this hardly change the choice of their common penalty.
 _MOST_CLASSES = 4
+# Least mean of rates without an intercept: smaller ones lose their digits beside 1/2.
+_LEAST_RATE = 1e-6
+# Smaller means have lost digits themselves.
+_TINY = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True)
 class ScalarObjective(Objective):
-    """One output, or one for each class against the rest: a column of targets each."""
+    """One output, or one for each class against the rest: a column of targets each.
+
+    The targets of a loss of means are relative to `unit`, so that those of any unit
+    have all their digits. Penalties, intercepts and losses are in the user's units.
+    """
 
     loss: Loss
+    unit: float = 1.0
+
+    @property
+    def _shift(self) -> float:
+        """What the unit adds to intercepts."""
+        return float(np.log(self.unit))
+
+    @property
+    def loss_scale(self) -> float:
+        """The factor of the losses in the user's units."""
+        return self.unit ** (2.0 - getattr(self.loss, "power", 2.0))
+
+    def relative(self) -> Self:
+        """Return the objective for targets in their unit."""
+        return replace(self, unit=1.0)
 
     @property
     def loss_kind(self) -> str | None:
@@ -83,7 +113,7 @@ class ScalarObjective(Objective):
 
     def _starts(self, design: Design, alpha: float) -> tuple[State | None, ...]:
         args = self.targets, self.loss, alpha, self.weights, self.fit_intercept
-        return class_starts(design, *args)
+        return class_starts(design, *args)  # the unit of labels is 1
 
     @property
     def _stochastic(self) -> dict[str, Any]:
@@ -94,10 +124,21 @@ class ScalarObjective(Objective):
     ) -> Iterator[Solution]:
         """Yield the solution on all rows of a kernel matrix for each penalty."""
         options |= self._weighting
-        yield from dual_path(K, self.targets, self.loss, alphas, **options)
+        relative = (alpha / self.loss_scale for alpha in alphas)
+        for found in dual_path(K, self.targets, self.loss, relative, **options):
+            yield self._in_units(found)
 
     def _solve(self, design: Design, y: NDArray, alpha: float, **options: Any) -> Any:
-        return solve_scalar(design, y, self.loss, alpha, **options)
+        found = solve_scalar(design, y, self.loss, alpha / self.loss_scale, **options)
+        return self._in_units(found)
+
+    def _in_units(self, found: Solution) -> Solution:
+        """Return a solution for relative targets in units; its state stays relative."""
+        return found._replace(
+            intercept=found.intercept + self._shift,
+            objective=found.objective * self.loss_scale,
+            gap=found.gap * self.loss_scale,
+        )
 
     def spread(self) -> float:
         """Return the mean absolute deviation of the targets; 1 for labels."""
@@ -105,7 +146,8 @@ class ScalarObjective(Objective):
 
     def losses(self, fitted: NDArray) -> NDArray:
         """Return the loss of each row, summed over the columns."""
-        return self.loss.of_rows(self.targets, fitted).sum(axis=1)
+        losses = self.loss.of_rows(self.targets, fitted - self._shift)
+        return self.loss_scale * losses.sum(axis=1)
 
     def slope_ratio(self) -> float:
         """Return the mean slope of the loss over the mean residual; 1 for labels.
@@ -116,7 +158,7 @@ class ScalarObjective(Objective):
             return 1.0
         if isinstance(self.loss, LogLinkLoss):
             curvatures = self.loss.targets(self.targets) ** (2 - self.loss.power)
-            return weighted_mean(curvatures, self.weights) or 1.0
+            return self.loss_scale * weighted_mean(curvatures, self.weights) or 1.0
         residual = self._centered()
         slopes = np.abs(self.loss.derivative(residual))
         return _ratio(slopes, np.abs(residual), self.weights)
@@ -339,7 +381,9 @@ def regression_objective(
     if isinstance(loss, SquareLoss):
         return LeastSquaresObjective(Y, weights, fit_intercept, loss, factor)
     if Y.shape[1] == 1 and isinstance(output, IdentityOutput):
-        return ScalarObjective(loss.link(Y), weights, fit_intercept, loss)
+        loss.link(Y)  # names targets that are out of range, in their own unit
+        unit = _unit(Y, weights, fit_intercept, loss)
+        return ScalarObjective(loss.link(Y / unit), weights, fit_intercept, loss, unit)
     if not loss.is_radial and Y.shape[1] == 1:
         raise ValueError(
             f"`output` must be None for one target and {loss!r}, got {output!r}"
@@ -350,6 +394,24 @@ def regression_objective(
             "it is not a loss of the norm of a residual"
         )
     return RadialObjective(Y, weights, fit_intercept, loss, factor)
+
+
+def _unit(
+    Y: NDArray, weights: NDArray | None, fit_intercept: bool, loss: Loss
+) -> float:
+    """Return the unit of targets: of a loss of means, with an intercept, their mean."""
+    if not isinstance(loss, LogLinkLoss):
+        return 1.0
+    mean = weighted_mean(Y, weights)
+    if fit_intercept:
+        return mean if _TINY < mean < np.inf else 1.0
+    if isinstance(loss, PoissonLoss) and 0 < mean < _LEAST_RATE:
+        raise ValueError(
+            f"`y` must have a mean of at least {_LEAST_RATE} for {loss!r} without an "
+            f"intercept, got {mean:.1e}: fit an intercept, or pass rates of a larger "
+            "unit of exposure"
+        )
+    return 1.0
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from nbsketch.solvers._certified import checks
 from nbsketch.solvers._certified.problem import Certificate, Problem
 from nbsketch.solvers.solution import Solution, State
 
-_TRIALS = 60
+_TRIALS = 200
 _EXACT = 0.1  # of the derivative at 0: what may be left of it
 
 

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch.losses import Loss
+from nbsketch.losses import LogLinkLoss, Loss
 from nbsketch.solvers._certified import checks
 from nbsketch.solvers._certified.problem import Certificate, Problem, balance, loss_sums
 from nbsketch.solvers.design import Design
@@ -142,9 +142,12 @@ class NewtonProblem(Problem):
     def constants(self, targets: NDArray) -> NDArray:
         """Return constants near the given targets (d, n) of the outputs.
 
-        The quantile that minimizes a loss of the pinball kind, the median for other
-        losses, and 0 if the bounds depend on the row (two classes).
+        The quantile that minimizes a loss of the pinball kind, the mean on the scale of
+        a loss of means, the median for other losses, and 0 for two classes.
         """
+        if isinstance(self.loss, LogLinkLoss):
+            means = self.loss.targets(targets) @ self.weights / self.weights.sum()
+            return np.log(means)
         counted = np.flatnonzero(self.weights > 0)
         lo, hi = (bound[: len(targets), counted] for bound in self.bounds)
         out = np.zeros(len(targets))

@@ -60,13 +60,18 @@ def evidence(sample, family):
     Y = sample.Y - np.average(sample.Y, axis=0, weights=sample.weights)
     m, d = Y.shape
 
+    w = np.ones(m) if sample.weights is None else sample.weights
+    effective = w.sum() ** 2 / (w**2).sum()
+
     def minus_log_density(log_variance):
         normal = multivariate_normal(np.zeros(m), np.exp(log_variance) * full)
-        return -2 * np.sum(normal.logpdf(Y.T)) / (m * d)
+        # rows of weight w count w times, as often as there are effective rows
+        others = d * (effective - m) * (log_variance + POINT[-1])
+        return (others - 2 * np.sum(normal.logpdf(Y.T))) / (effective * d)
 
     least = minimize_scalar(minus_log_density, bounds=(-9, 9), method="bounded")
     # without the constants of the density, and of the mean over the outputs
-    return least.fun - 1 - np.log(2 * np.pi) + np.log(d)
+    return least.fun - 1 - m / effective * np.log(2 * np.pi) + np.log(d)
 
 
 @families

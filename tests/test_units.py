@@ -20,8 +20,10 @@ from nbsketch import (
     TabularKernelClassifier,
     TabularKernelRegressor,
 )
+from nbsketch._jit.tuning import FAMILIES
 from nbsketch.kernels import GaussianKernel, LaplacianKernel, varying_features
 from nbsketch.tuning import fit_scaler, tune
+from nbsketch.tuning.criterion import ExactCriterion, LeaveOneOut, Sample
 
 ROWS = np.random.default_rng(0)
 X = ROWS.uniform(-2, 2, (160, 1))
@@ -199,3 +201,55 @@ def test_many_constant_columns_leave_the_choice_of_length_scales_as_it_is():
     assert tuned.error < 0.98 * tuned.isotropic_error
     np.testing.assert_allclose(with_constants.error, tuned.error, rtol=0.02)
     assert (with_constants.relevance[3:] == 0).all()
+
+
+# rows of hardly any weight ----------
+
+
+@pytest.mark.parametrize("weight", [1e-12, 1e-45, 1e-200])
+def test_rows_of_hardly_any_weight_do_not_change_the_criteria(weight):
+    rng = np.random.default_rng(0)
+    rows, y = rng.normal(size=(80, 2)), rng.normal(size=(80, 1))
+    weights = np.where(np.arange(80) < 40, 1.0, weight)
+    every = Sample(rows, y, weights / weights.mean(), np.arange(20))
+    some = Sample(rows[:40], y[:40], None, np.arange(20))
+    code, point = FAMILIES["matern-3/2"], np.array([0.3, -0.2, 0.5])
+    # a mean weight of 1: tau is twice as large in the mean over all rows
+    doubled = point + np.log([1, 1, 2])
+    for family in (ExactCriterion, lambda s, f: LeaveOneOut(s, f, 0.5)):
+        value, slopes = family(every, code)(doubled)
+        desired, desired_slopes = family(some, code)(point)
+        differences = value - desired, slopes - desired_slopes
+        np.testing.assert_allclose(differences[1], 0, atol=1e-4)
+        # constants of the weights
+        other = family(every, code)(doubled + 0.1)[0]
+        change = family(some, code)(point + 0.1)[0] - desired
+        np.testing.assert_allclose(other - value, change, atol=1e-4)
+
+
+@pytest.mark.parametrize("loss", ["square", "huber", "pinball"])
+@pytest.mark.parametrize("weight", [1e-6, 1e-60, 1e-200])
+def test_rows_of_hardly_any_weight_do_not_change_the_length_scales(loss, weight):
+    rng = np.random.default_rng(0)
+    rows = rng.uniform(-2, 2, (300, 4))
+    y = np.sin(2 * rows[:, 0]) + rows[:, 1] + 0.3 * rng.normal(size=300)
+    usual = np.arange(300) % 2 == 0
+    y[~usual] += 5 * np.sin(9 * rows[~usual, 2])
+    model = SketchedKernelRegressor(loss=loss, random_state=0)
+    scales = model.fit(rows, y, np.where(usual, 1.0, weight)).length_scales_
+    assert scales[2:].min() > 2 * scales[0]  # without a search all are equal
+
+
+# rounding of distances ----------
+
+
+@pytest.mark.filterwarnings("ignore:no penalty")
+@pytest.mark.parametrize("loss", ["square", "huber"])
+@pytest.mark.parametrize("Model", [SketchedKernelRegressor, TabularKernelRegressor])
+def test_heavy_tails_are_no_error_of_linear_algebra(Model, loss):
+    rng = np.random.default_rng(0)
+    normal = rng.normal(size=(300, 3))
+    options = {"loss": loss} if Model is SketchedKernelRegressor else {}
+    for rows in (np.exp(20 * normal), rng.standard_cauchy((300, 3)) ** 9):
+        model = Model(random_state=0, **options).fit(rows, normal[:, 0])
+        assert np.isfinite(model.predict(rows)).all()

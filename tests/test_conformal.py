@@ -379,7 +379,8 @@ def test_an_integer_cv_is_stratified_by_class():
     for labels in (y, np.array(["a", "b", "c"])[y]):
         model = ConformalClassifier(LogisticRegression(max_iter=1000), cv=3)
         model.fit(X, labels)
-        assert np.bincount(model.targets_).tolist() == [16, 17, 17]
+        # two rows of the third class are equal, so that one of them calibrates
+        assert np.bincount(model.targets_).tolist() == [16, 17, 16]
         assert len(model.estimator_.classes_) == 3
         assert model.predict_set(X).sum(axis=1).mean() < 1.5
 

@@ -9,7 +9,11 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone, is_classifier
 from sklearn.ensemble import BaggingRegressor
-from sklearn.model_selection import GroupKFold, KFold
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OrdinalEncoder
 
 from nbsketch import (
     DependentRowsWarning,
@@ -24,6 +28,7 @@ from nbsketch import (
     TabularKernelClassifier,
     TabularKernelRegressor,
 )
+from nbsketch.conformal import ConformalClassifier, ConformalRegressor
 from nbsketch.model_selection import cross_validate
 from nbsketch.rows import copies
 from nbsketch.rows.copies import merged_weights, representatives
@@ -300,3 +305,80 @@ def test_the_preprocessing_of_a_fit_uses_weights(kind):
     scores = model.scaler_.transform(X)[:, 0]
     assert abs(np.average(scores, weights=weights)) < 1e-12
     assert_allclose(np.average(scores**2, weights=weights), 1.0)
+
+
+# conformal ----------------------------------------------------------------------------
+
+
+def conformal_data(classification=False, n=120):
+    X, y = data(SketchedKernelClassifier() if classification else None, n)
+    return X, y, np.random.default_rng(1).normal(size=(9, 3))
+
+
+@pytest.mark.parametrize("cv", [None, 4])
+@pytest.mark.parametrize("method", ["split", "cqr", "cv+", "jackknife+"])
+def test_conformal_intervals_calibrate_on_distinct_rows(method, cv):
+    X, y, new = conformal_data()
+    if method == "cqr":
+        inner = JointQuantileRegressor((0.1, 0.9), bandwidth=1.0, alpha=0.1, size=20)
+    else:
+        inner = SketchedKernelRegressor(bandwidth=1.0, size=40, random_state=0)
+    model = ConformalRegressor(
+        inner.set_params(random_state=0), method=method, cv=cv, coverage=0.8,
+        random_state=0,
+    )  # fmt: skip
+    expected = model.fit(X, y).predict_interval(new)
+    found = model.fit(np.vstack([X, X]), np.r_[y, y]).predict_interval(new)
+    assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("container", ["array", "frame", "sparse", "list", "texts"])
+@pytest.mark.parametrize("method", ["split", "cv+"])
+def test_copies_lie_on_one_side_of_a_conformal_split(container, method):
+    """An estimator that knows its training rows by heart has no error of zero."""
+    X, y, _ = conformal_data()
+    rows = np.r_[np.arange(120), np.arange(40), np.arange(40)]
+    X, y = X[rows], y[rows]
+    inner = KNeighborsRegressor(1)
+    if container == "frame":
+        X = pd.DataFrame(X, columns=list("abc"))
+    elif container == "sparse":
+        X = sp.csr_matrix(X)
+    elif container == "list":
+        X = X.tolist()
+    elif container == "texts":
+        X = pd.DataFrame({"c": [f"{v:.1f}" for v in X[:, 0]], "x": X[:, 1]})
+        inner = make_pipeline(OrdinalEncoder(handle_unknown="use_encoded_value",
+                                             unknown_value=-1), inner)  # fmt: skip
+    model = ConformalRegressor(inner, method=method, random_state=0).fit(X, y)
+    assert np.abs(model.values_ - model.targets_).min() > 0
+    assert len(np.unique(model.targets_)) == len(model.targets_)
+    assert set(np.unique(model.weights_)) == {1.0, 3.0}
+    ends = model.predict_interval(X[:3] if container != "frame" else X.iloc[:3])
+    assert (ends[:, 0] < ends[:, 1]).all()
+
+
+@pytest.mark.parametrize("cv", [None, 4, StratifiedKFold(4)])
+def test_conformal_sets_calibrate_on_distinct_rows(cv):
+    X, y, _ = conformal_data(classification=True)
+    inner = SketchedKernelClassifier(
+        loss="logistic", bandwidth=1.0, alpha=0.1, random_state=0
+    )
+    model = ConformalClassifier(inner, cv=cv, coverage=0.7, random_state=0)
+    expected = model.fit(X, y).values_
+    X, y = np.vstack([X, X]), np.r_[y, y]
+    if isinstance(cv, StratifiedKFold):
+        with pytest.warns(DependentRowsWarning, match="test rows of `cv` are equal"):
+            model.fit(X, y)
+        assert len(model.values_) == 2 * len(expected)
+    else:
+        assert_array_equal(model.fit(X, y).values_, expected)
+
+
+def test_a_frozen_estimator_calibrates_on_distinct_rows():
+    X, y, new = conformal_data()
+    inner = FrozenEstimator(KNeighborsRegressor(3).fit(X, y + 1))
+    model = ConformalRegressor(inner, random_state=0)
+    expected = model.fit(X, y).predict_interval(new)
+    found = model.fit(np.vstack([X, X]), np.r_[y, y]).predict_interval(new)
+    assert_array_equal(found, expected)

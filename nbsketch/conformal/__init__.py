@@ -25,9 +25,11 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from nbsketch._quantiles import between_levels, conformal_quantile
 from nbsketch._report import validation
+from nbsketch.conformal._distinct import DistinctRows
 from nbsketch.conformal._left_out import Models, Refits, columns_of, jackknife
 from nbsketch.estimators._base import ClassifierScore, RegressorScore
 from nbsketch.rows.inputs import check_weights
+from nbsketch.rows.splits import merges_copies
 
 __all__ = ["ConformalClassifier", "ConformalRegressor"]
 
@@ -201,23 +203,43 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
 
     def _fit(self, X: Any, y: NDArray, marks: Marks) -> None:
         """Fit the estimator on some rows; the others calibrate."""
-        fitted, held = self._split(X, y, marks.groups)
+        distinct = DistinctRows.of(X, y, marks.weights)
+        fitted, held = self._split(X, y, marks.groups, distinct)
         self._set_estimator(fit_on(self.estimator, X, y, marks, fitted))
         self.targets_ = self._checked_targets(y[held])
         self.values_ = self._values(_safe_indexing(X, held))
-        self.weights_, self.groups_ = marks.at(held)
+        self.weights_, self.groups_ = self._calibrating(marks, distinct).at(held)
 
     def _set_estimator(self, estimator: Any) -> None:
         self.estimator_ = estimator
 
-    def _split(self, X: Any, y: NDArray, groups: Any) -> tuple[NDArray, NDArray]:
+    def _split(
+        self, X: Any, y: NDArray, groups: Any, distinct: DistinctRows
+    ) -> tuple[NDArray, NDArray]:
         """Return the rows to fit and those that calibrate."""
         if isinstance(self.estimator, FrozenEstimator):
-            return np.arange(0), np.arange(len(y))
+            return np.arange(0), distinct.rows
         if self.cv is None:
             splitter = ShuffleSplit(1, test_size=_SHARE, random_state=self._seed())
-            return next(splitter.split(y))
-        return splits(self.cv, X, y, groups, is_classifier(self))[-1]
+            return distinct.split(splitter, y)[0]
+        return self._folds(self.cv, X, y, groups, distinct)[-1]
+
+    def _folds(
+        self, cv: Any, X: Any, y: NDArray, groups: Any, distinct: DistinctRows
+    ) -> list[tuple[NDArray, NDArray]]:
+        """Return (train, test) rows: an integer splits the distinct rows."""
+        if merges_copies(cv):
+            return distinct.split(cv, y, is_classifier(self))
+        folds = splits(cv, X, y, groups)
+        distinct.warn_of_divided(cv, folds)
+        return folds
+
+    def _calibrating(self, marks: Marks, distinct: DistinctRows) -> Marks:
+        """Return the weights with which rows calibrate, and their groups."""
+        is_frozen = isinstance(self.estimator, FrozenEstimator)
+        if is_frozen or merges_copies(self.cv):
+            return marks._replace(weights=distinct.weights)
+        return marks
 
     def _seed(self) -> Any:
         state = self.random_state
@@ -278,18 +300,12 @@ def _labels(name: str, values: Any) -> NDArray:
     return column_or_1d(validation.as_labels(name, values), dtype=None)
 
 
-def splits(
-    cv: Any, X: Any, y: NDArray, groups: Any, classification: bool = False
-) -> list[tuple[NDArray, NDArray]]:
-    """Return the (train, test) rows of a splitter; groups, if it takes them.
-
-    An integer: that many contiguous blocks, of each class for classification.
-    """
+def splits(cv: Any, X: Any, y: NDArray, groups: Any) -> list[tuple[NDArray, NDArray]]:
+    """Return the (train, test) rows of a splitter; groups, if it takes them."""
     with warnings.catch_warnings():
         ignored = "The groups parameter is ignored"
         warnings.filterwarnings("ignore", message=ignored, category=UserWarning)
-        splitter = check_cv(cv, y, classifier=classification)
-        return list(splitter.split(X, y, groups))
+        return list(check_cv(cv).split(X, y, groups))
 
 
 @contextmanager
@@ -389,8 +405,10 @@ class ConformalClassifier(ClassifierScore, Calibrated):
         validation.as_labels("y", np.array(labels, dtype=object))  # as in training
         self.classes_ = np.union1d(self.classes_, estimator.classes_)
 
-    def _split(self, X: Any, y: NDArray, groups: Any) -> tuple[NDArray, NDArray]:
-        fitted, held = super()._split(X, y, groups)
+    def _split(
+        self, X: Any, y: NDArray, groups: Any, distinct: DistinctRows
+    ) -> tuple[NDArray, NDArray]:
+        fitted, held = super()._split(X, y, groups, distinct)
         lost = np.setdiff1d(y[held], y[fitted])
         if len(lost) and not isinstance(self.estimator, FrozenEstimator):
             warnings.warn(
@@ -547,14 +565,21 @@ class ConformalRegressor(RegressorScore, Calibrated):
     def _leave_out(self, X: Any, y: NDArray, marks: Marks) -> None:
         """Fit to all rows, and without each fold or row."""
         self.estimator_ = fit_on(self.estimator, X, y, marks, np.arange(len(y)))
+        distinct = DistinctRows.of(X, y, marks.weights)
         if self.method == "jackknife+":
+            rows, sums = distinct.rows, distinct.weights
+            X, y = _safe_indexing(X, rows), y[rows]
+            marks = marks._replace(weights=sums).at(rows)
             self.models_ = jackknife(self.estimator_, X, y, marks.weights)
         else:
             shuffled = KFold(_FOLDS, shuffle=True, random_state=self._seed())
-            cv = shuffled if self.cv is None else self.cv
-            folds = splits(cv, X, y, marks.groups)
+            if self.cv is None:
+                folds = distinct.split(shuffled, y)
+            else:
+                folds = self._folds(self.cv, X, y, marks.groups, distinct)
             fits = [fit_on(self.estimator, X, y, marks, train) for train, _ in folds]
             self.models_ = Refits(fits, [test for _, test in folds])
+            marks = self._calibrating(marks, distinct)
         rows = self.models_.rows
         self.targets_ = self._checked_targets(y[rows])
         self.values_ = self.models_.left_out(X)

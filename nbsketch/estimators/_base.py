@@ -191,7 +191,7 @@ class KernelExpansion(SaveMixin, BaseEstimator):
     def _folds(self, rows: inputs.TrainingRows, groups: Any) -> tuple[Fold, ...] | None:
         """Return the rows that `cv` leaves out together."""
         folds = folds_of_kept(self.cv, groups, rows)
-        if not merges_copies(self.cv):
+        if hasattr(self.cv, "split"):
             place = representatives(rows.X, rows.y)
             warn_of_divided_copies(self.cv, folds, place)
         return folds

@@ -26,8 +26,8 @@ class DependentRowsWarning(UserWarning):
     tables (:doc:`/tabular`), and contiguous blocks of rows, left out together, are
     predicted far worse than random blocks of the same rows: 1.5 times the error, and a
     tenth of the spread of the targets. Neighbors then nearly repeat each other, or the
-    rows are sorted. `fit` also warns if a splitter, or index arrays, put rows of equal
-    X and y into different folds.
+    rows are sorted. `fit` also warns if a splitter puts rows of equal X and y
+    into different folds.
 
     Examples
     --------
@@ -123,9 +123,10 @@ def warn_of_divided_copies(
 ) -> None:
     """Warn if copies of rows lie in different folds of a splitter.
 
-    `place` is the row that stands for each row, as `representatives` returns it.
+    `place` is the row that stands for each row, as `representatives` returns it. Index
+    arrays are a choice of rows, of which nothing is said.
     """
-    if merges_copies(cv) or folds is None or place is None:
+    if not hasattr(cv, "split") or folds is None or place is None:
         return
     every = np.arange(len(place))
     tests = [place[fold.test] for fold in folds]

@@ -1,0 +1,98 @@
+"""Rows of which none is a copy of another: copies are split and calibrate together."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.model_selection import check_cv
+
+from nbsketch.rows.copies import merged, representatives
+from nbsketch.rows.inputs import is_dask
+from nbsketch.rows.splits import DependentRowsWarning
+from nbsketch.tabular.columns import Table
+from nbsketch.tabular.reading import is_table
+
+
+class DistinctRows(NamedTuple):
+    """Rows that stand for n rows, in the order of the first ones.
+
+    Attributes
+    ----------
+    rows : ndarray of int of shape (m,)
+        Indices of these rows.
+    place : ndarray of int of shape (n,) or None
+        The row that stands for each row. None: there are no copies.
+    weights : ndarray of shape (n,) or None
+        Sums of the weights of equal rows. None: equal weights.
+    """
+
+    rows: NDArray
+    place: NDArray | None
+    weights: NDArray | None
+
+    @classmethod
+    def of(cls, X: Any, y: NDArray, weights: NDArray | None) -> DistinctRows:
+        """Return the distinct ones of rows, as any estimator takes them."""
+        place = _compared(X, y, weights)
+        if place is None:
+            return cls(np.arange(len(y)), None, weights)
+        rows, sums = np.unique(place), merged(place, weights)
+        equal = weights is None and np.ptp(sums[rows]) == 0
+        return cls(rows, place, None if equal else sums)
+
+    def copies(self, index: NDArray) -> NDArray:
+        """Return some of the distinct rows, then all of their copies."""
+        chosen = self.rows[index]
+        if self.place is None:
+            return chosen
+        is_copy = self.place != np.arange(len(self.place))
+        others = np.flatnonzero(np.isin(self.place, chosen) & is_copy)
+        return np.concatenate([chosen, others])
+
+    def split(
+        self, cv: Any, y: NDArray, classification: bool = False
+    ) -> list[tuple[NDArray, NDArray]]:
+        """Return (train, test) rows of a splitter of the distinct rows.
+
+        Training rows have their copies, test rows none.
+        """
+        splitter = check_cv(cv, y, classifier=classification)
+        pairs = splitter.split(self.rows, y[self.rows])
+        return [(self.copies(train), self.rows[test]) for train, test in pairs]
+
+    def warn_of_divided(self, cv: Any, folds: list[tuple[NDArray, NDArray]]) -> None:
+        """Warn if a splitter trains on copies of its test rows."""
+        if self.place is None or not hasattr(cv, "split"):
+            return
+        count = max(
+            int(np.isin(self.place[test], self.place[train]).sum())
+            for train, test in folds
+        )
+        if count:
+            warnings.warn(
+                DependentRowsWarning(
+                    f"{count} test rows of `cv` are equal, in X and y, to training "
+                    "rows, so that intervals are too short. Pass an integer or None as "
+                    "`cv`, or GroupKFold() with one group for equal rows"
+                ),
+                stacklevel=6,
+            )
+
+
+def _compared(X: Any, y: NDArray, weights: NDArray | None) -> NDArray | None:
+    """Return the row that stands for each row; None for rows that are no table."""
+    if is_dask(X):
+        return None
+    if sp.issparse(X):
+        return representatives(X.tocsr(), y, weights)
+    try:
+        if is_table(X):
+            return Table.of(X).representatives(y, weights)
+        rows = np.asarray(X, dtype=float)
+    except (TypeError, ValueError):
+        return None
+    return None if rows.ndim != 2 else representatives(rows, y, weights)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
 from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import KFold, ShuffleSplit, check_cv
+from sklearn.model_selection import KFold, ShuffleSplit
 from sklearn.utils import (
     _safe_indexing,
     check_array,
@@ -222,17 +222,7 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
         if self.cv is None:
             splitter = ShuffleSplit(1, test_size=_SHARE, random_state=self._seed())
             return distinct.split(splitter, y)[0]
-        return self._folds(self.cv, X, y, groups, distinct)[-1]
-
-    def _folds(
-        self, cv: Any, X: Any, y: NDArray, groups: Any, distinct: DistinctRows
-    ) -> list[tuple[NDArray, NDArray]]:
-        """Return (train, test) rows: an integer splits the distinct rows."""
-        if merges_copies(cv):
-            return distinct.split(cv, y, is_classifier(self))
-        folds = splits(cv, X, y, groups)
-        distinct.warn_of_divided(cv, folds)
-        return folds
+        return distinct.folds(self.cv, X, y, groups, is_classifier(self))[-1]
 
     def _calibrating(self, marks: Marks, distinct: DistinctRows) -> Marks:
         """Return the weights with which rows calibrate, and their groups."""
@@ -298,14 +288,6 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
 def _labels(name: str, values: Any) -> NDArray:
     """Return labels, one entry a row."""
     return column_or_1d(validation.as_labels(name, values), dtype=None)
-
-
-def splits(cv: Any, X: Any, y: NDArray, groups: Any) -> list[tuple[NDArray, NDArray]]:
-    """Return the (train, test) rows of a splitter; groups, if it takes them."""
-    with warnings.catch_warnings():
-        ignored = "The groups parameter is ignored"
-        warnings.filterwarnings("ignore", message=ignored, category=UserWarning)
-        return list(check_cv(cv).split(X, y, groups))
 
 
 @contextmanager
@@ -576,7 +558,7 @@ class ConformalRegressor(RegressorScore, Calibrated):
             if self.cv is None:
                 folds = distinct.split(shuffled, y)
             else:
-                folds = self._folds(self.cv, X, y, marks.groups, distinct)
+                folds = distinct.folds(self.cv, X, y, marks.groups)
             fits = [fit_on(self.estimator, X, y, marks, train) for train, _ in folds]
             self.models_ = Refits(fits, [test for _, test in folds])
             marks = self._calibrating(marks, distinct)

@@ -12,7 +12,7 @@ from sklearn.model_selection import check_cv
 
 from nbsketch.rows.copies import merged, representatives
 from nbsketch.rows.inputs import is_dask
-from nbsketch.rows.splits import DependentRowsWarning
+from nbsketch.rows.splits import DependentRowsWarning, merges_copies
 from nbsketch.tabular.columns import Table
 from nbsketch.tabular.reading import is_table
 
@@ -64,7 +64,23 @@ class DistinctRows(NamedTuple):
         pairs = splitter.split(self.rows, y[self.rows])
         return [(self.copies(train), self.rows[test]) for train, test in pairs]
 
-    def warn_of_divided(self, cv: Any, folds: list[tuple[NDArray, NDArray]]) -> None:
+    def folds(
+        self, cv: Any, X: Any, y: NDArray, groups: Any, classification: bool = False
+    ) -> list[tuple[NDArray, NDArray]]:
+        """Return (train, test) rows; an integer splits the distinct rows.
+
+        It makes contiguous blocks, of each class for classification.
+        """
+        if merges_copies(cv):
+            return self.split(cv, y, classification)
+        with warnings.catch_warnings():
+            ignored = "The groups parameter is ignored"
+            warnings.filterwarnings("ignore", message=ignored, category=UserWarning)
+            folds = list(check_cv(cv).split(X, y, groups))
+        self._warn_of_divided(cv, folds)
+        return folds
+
+    def _warn_of_divided(self, cv: Any, folds: list[tuple[NDArray, NDArray]]) -> None:
         """Warn if a splitter trains on copies of its test rows."""
         if self.place is None or not hasattr(cv, "split"):
             return

@@ -549,9 +549,9 @@ class ConformalRegressor(RegressorScore, Calibrated):
         self.estimator_ = fit_on(self.estimator, X, y, marks, np.arange(len(y)))
         distinct = DistinctRows.of(X, y, marks.weights)
         if self.method == "jackknife+":
-            rows, sums = distinct.rows, distinct.weights
-            X, y = _safe_indexing(X, rows), y[rows]
-            marks = marks._replace(weights=sums).at(rows)
+            marks = marks._replace(weights=distinct.weights).at(distinct.rows)
+            X = _safe_indexing(X, distinct.rows)
+            y = y[distinct.rows]
             self.models_ = jackknife(self.estimator_, X, y, marks.weights)
         else:
             shuffled = KFold(_FOLDS, shuffle=True, random_state=self._seed())

@@ -40,7 +40,8 @@ class DistinctRows(NamedTuple):
         place = _compared(X, y, weights)
         if place is None:
             return cls(np.arange(len(y)), None, weights)
-        rows, sums = np.unique(place), merged(place, weights)
+        rows = np.unique(place)
+        sums = merged(place, weights)
         equal = weights is None and np.ptp(sums[rows]) == 0
         return cls(rows, place, None if equal else sums)
 

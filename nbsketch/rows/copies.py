@@ -118,11 +118,12 @@ def _are_observations(inputs: NDArray, targets: NDArray, counts: NDArray) -> boo
     cost 3 % of the log loss there, and copies that are kept up to 40 % (400 rows of 3
     to 4 columns with 4 or 5 levels, 3 seeds, as they are and as bootstrap samples).
     """
-    n, pairs = len(inputs), float(np.square(counts, dtype=float).sum())
-    same_inputs, same_targets = _equal_pairs(inputs), _equal_pairs(targets)
+    n = len(inputs)
+    pairs = float(np.square(counts, dtype=float).sum())
+    same_inputs = _equal_pairs(inputs)
     agreement = 1.0
     if same_inputs < n * n:
-        agreement = (same_targets - pairs) / (n * n - same_inputs)
+        agreement = (_equal_pairs(targets) - pairs) / (n * n - same_inputs)
     if agreement <= _AGREEMENT:
         return False
     return (same_inputs - pairs) / n > 1 - agreement
@@ -158,7 +159,8 @@ def _hashes(X: Any) -> NDArray:
 
 
 def _dense_hashes(X: NDArray) -> NDArray:
-    factors, out = _factors(X.shape[1]), np.empty(len(X), dtype=np.uint64)
+    out = np.empty(len(X), dtype=np.uint64)
+    factors = _factors(X.shape[1])
     step = max(1, _BLOCK // X.shape[1])
     for start in range(0, len(X), step):
         bits = _mixed(_bits(X[start : start + step]))
@@ -199,7 +201,8 @@ def _differ(X: Any, rows: NDArray, others: NDArray) -> NDArray:
     step = max(1, _BLOCK // max(X.shape[1], 1))
     for start in range(0, len(pairs), step):
         part = pairs[start : start + step]
-        one, two = X[rows[part]], X[others[part]]
+        one = X[rows[part]]
+        two = X[others[part]]
         if sp.issparse(X):
             out[part] = np.diff(sp.csr_array(one != two).indptr) > 0
         else:

@@ -39,7 +39,6 @@ from nbsketch.files import SaveMixin
 from nbsketch.fitting import sketched
 from nbsketch.fitting.plan import fits_dense
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
-from nbsketch.rows.copies import merged_weights
 from nbsketch.rows.inputs import (
     TrainingRows,
     check_weights,
@@ -373,8 +372,6 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
                 f"got {Y.shape[0]}"
             )
         weights = check_weights(sample_weight, np.empty(X.shape[0]))
-        if not isinstance(output_kernel, PrecomputedKernel):
-            weights = merged_weights(X, Y, weights)
         rows = TrainingRows.of(X, Y, weights, pairwise=is_pairwise(self.kernel))
         if rows.kept is not None and isinstance(output_kernel, PrecomputedKernel):
             raise ValueError(

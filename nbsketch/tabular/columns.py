@@ -144,14 +144,14 @@ class Table(NamedTuple):
     @classmethod
     def of(cls, X: Any) -> Table:
         """Read the columns of a table, which must have a row and a column."""
-        names, values = names_of(X), read_columns(X)
+        values = read_columns(X)
         n = len(values[0].data) if values else 0
         if not n:
             raise ValueError(
                 "`X` must have a row and a column, got 0 sample(s) or 0 feature(s) "
                 f"(shape=({n}, {len(values)})) while a minimum of 1 is required."
             )
-        return cls(names, values)
+        return cls(names_of(X), values)
 
     def representatives(self, y: Any, weights: NDArray | None) -> NDArray | None:
         """Return the row that stands for each row, as `nbsketch.rows.copies` does."""

@@ -16,6 +16,7 @@ _HOME = {
         "JointQuantileRegressor SketchedKernelClassifier SketchedKernelRegressor "
         "SketchedSGDClassifier SketchedSGDRegressor SpectralFilterRegressor"
     ),
+    "rows.outliers": "OutlierWarning",
     "rows.splits": "DependentRowsWarning",
     "fitting.plan": "AutoSize StochasticSolver",
     "features": "RandomFourierFeatures SketchedFeatures",

@@ -15,7 +15,7 @@ from nbsketch.rows.transform import fit_scaler
 from nbsketch.tabular.leaves import fit_leaf, pooled_error
 from nbsketch.tabular.machine import stack_weights
 from nbsketch.tabular.members import Leaves
-from nbsketch.tabular.noise import fit_noise, inliers
+from nbsketch.tabular.noise import fit_noise, gross_errors
 from nbsketch.tabular.problem import Points, Training
 from nbsketch.tabular.ridge import Ridge
 from nbsketch.tabular.scales import Scales, best_penalty, form_of
@@ -436,8 +436,9 @@ def test_errors_that_agree_with_the_model_by_chance_are_left_out(count):
     bad = np.flatnonzero(X[:, 0] > 0.5)[:count]
     y[bad] += 30
     rows = prepare(X, y[:, None], None, fit_scaler(X, "both", rng), np.arange(400))
-    kept = inliers(rows, rng)
-    assert_array_equal(np.setdiff1d(np.arange(400), kept), bad)
+    suspects = gross_errors(rows, rng)
+    assert_array_equal(suspects.rows, bad)
+    assert not suspects.reason
 
 
 def test_rare_targets_that_the_features_explain_are_kept():
@@ -446,7 +447,7 @@ def test_rare_targets_that_the_features_explain_are_kept():
     y = 0.05 * rng.normal(size=400)
     y[X[:, 0] > 0.95] += 10
     rows = prepare(X, y[:, None], None, fit_scaler(X, "both", rng), np.arange(400))
-    assert len(inliers(rows, rng)) == 400
+    assert not len(gross_errors(rows, rng).rows)
 
 
 # A law of the features, targets, and the noise relative to their spread.
@@ -470,9 +471,12 @@ def clean_table(name, noise, n=700):
     return X, y + size * spread * rng.normal(size=n), rng
 
 
-def kept_rows(X, y, rng):
-    rows = prepare(X, y[:, None], None, fit_scaler(X, "both", rng), np.arange(len(y)))
-    return inliers(rows, rng)
+def suspects_of(X, y, rng=None, weights=None):
+    """Return the rows that look like gross errors, and why they are used."""
+    rng = np.random.default_rng(0) if rng is None else rng
+    Y, every = y.reshape(len(y), -1), np.arange(len(y))
+    rows = prepare(X, Y, weights, fit_scaler(X, "both", rng), every)
+    return gross_errors(replace(rows, Y=Y), rng)
 
 
 @pytest.mark.parametrize("noise", [0.02, 0.1, 0.5, "local"])
@@ -480,7 +484,7 @@ def kept_rows(X, y, rng):
 def test_clean_extreme_rows_are_no_gross_errors(name, noise):
     """A small model is wrong at the border; rows there are not left out."""
     X, y, rng = clean_table(name, noise)
-    assert len(kept_rows(X, y, rng)) == len(y)
+    assert not len(suspects_of(X, y, rng).rows)
 
 
 @pytest.mark.parametrize("name", _CLEAN)
@@ -488,4 +492,6 @@ def test_gross_errors_are_found_where_noise_is_local(name):
     X, y, rng = clean_table(name, "local")
     bad = np.sort(rng.choice(700, 7, replace=False))
     y[bad] += 30 * np.std(y) * rng.choice([-1, 1], 7)
-    assert_array_equal(np.setdiff1d(np.arange(700), kept_rows(X, y, rng)), bad)
+    suspects = suspects_of(X, y, rng)
+    assert_array_equal(suspects.rows, bad)
+    assert not suspects.reason

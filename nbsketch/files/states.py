@@ -153,6 +153,20 @@ def _errors(name: str, value: Any, scope: Scope) -> None:
     rule(name, value, scope)
 
 
+def _row_indices(name: str, value: Any, scope: Scope) -> None:
+    """Accept ascending indices of rows, or none."""
+    check_array_of(name, value, "i", 1)
+    if (value < 0).any() or (value[1:] <= value[:-1]).any():
+        raise ValueError(f"`{name}` must be ascending indices of rows, got {value!r}")
+
+
+def _outliers(name: str, value: Any, scope: Scope) -> None:
+    """Accept the rows that are left out, as many as the model says."""
+    _row_indices(name, value, scope)
+    if len(value) != scope.values["n_outliers_"]:
+        raise ValueError(f"`{name}` must have `n_outliers_` rows, got {len(value)}")
+
+
 def equal(expected_in: Callable[[Scope], Any]) -> Rule:
     """Return the rule of a value that other parts of the model determine."""
 
@@ -302,6 +316,8 @@ _TABULAR: dict[str, Rule] = {
     ),
     "machine_": of("Machine"),
     "n_outliers_": integer(),
+    "outliers_?": _outliers,
+    "suspects_?": _row_indices,
     "n_skipped_": integer(),
     "feature_relevance_": array("features"),
     "partners_": _no_partners,

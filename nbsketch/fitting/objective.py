@@ -26,6 +26,7 @@ from nbsketch.fitting.plan import Plan, SolveOptions, StochasticSolver, iterativ
 from nbsketch.fitting.sketched import TuningTarget
 from nbsketch.kernels import weighted_median
 from nbsketch.rows.inputs import TrainingRows
+from nbsketch.rows.outliers import inliers, medians, noise_scale
 from nbsketch.solvers import ridge
 from nbsketch.solvers._newton.start import shared
 from nbsketch.solvers.design import ArrayDesign, Design
@@ -34,7 +35,7 @@ from nbsketch.solvers.left_out import Fold, OrderEffect, leave_one_out
 from nbsketch.solvers.solution import Solution, State
 from nbsketch.solvers.spectrum import covariance
 from nbsketch.solvers.stochastic import solve_stochastic
-from nbsketch.tuning.tuner import inliers
+from nbsketch.tuning.tuner import OUT
 
 # Penalties tried, relative to the one at which penalty and loss are of one size.
 _RELATIVE_ALPHAS = np.logspace(1, -12, 27)
@@ -595,8 +596,10 @@ def mean_losses(validation: Any, losses: NDArray, least: NDArray) -> NDArray:
 
     Outliers, whose `least` residual over all penalties is large, are excluded.
     """
-    is_used = inliers(least) if validation.is_robust else np.ones(len(least), bool)
-    rows = np.flatnonzero(is_used)
+    rows = np.arange(len(least))
+    if validation.is_robust:
+        options = validation.targets, OUT, None, validation.weights
+        rows = np.flatnonzero(inliers(least, *options))
     return np.average(losses[:, rows], axis=1, weights=validation.take(rows).weights)
 
 
@@ -605,4 +608,6 @@ def without_tails(objective: Any) -> NDArray:
     Y = objective.targets
     if not objective.is_robust:
         return Y
-    return np.clip(Y, *np.quantile(Y, [_TAILS, 1 - _TAILS], axis=0))
+    has_scale = np.isfinite(noise_scale(Y - medians(Y), Y))
+    clipped = np.clip(Y, *np.quantile(Y, [_TAILS, 1 - _TAILS], axis=0))
+    return np.where(has_scale, clipped, Y)

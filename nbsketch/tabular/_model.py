@@ -27,6 +27,7 @@ from nbsketch._report.validation import (
 from nbsketch.files import SaveMixin
 from nbsketch.rows.copies import merged
 from nbsketch.rows.inputs import TrainingRows, loaded
+from nbsketch.rows.outliers import outlier_warning
 from nbsketch.rows.splits import (
     block_labels,
     dependent_rows,
@@ -36,6 +37,7 @@ from nbsketch.rows.splits import (
 )
 from nbsketch.tabular.columns import Table, fit_table
 from nbsketch.tabular.fit import LeftOut, fit_machine
+from nbsketch.tabular.noise import Suspects
 from nbsketch.tabular.partners import (
     Partner,
     check_partners,
@@ -92,7 +94,8 @@ class TabularModel(SaveMixin, BaseEstimator):
                 )
             y, weights = self._checked(X, y, sample_weight)
             rng = random_generator(self.random_state)
-            self._fit(self._encode(X, y, weights, groups), rng)
+            data, place = self._encode(X, y, weights, groups)
+            self._report_suspects(self._fit(data, rng), place)
         return self
 
     def _checked(
@@ -101,23 +104,40 @@ class TabularModel(SaveMixin, BaseEstimator):
         """Return targets (n, d) or labels (n,), and the weights of the rows."""
         raise NotImplementedError
 
-    def _fit(self, data: Training, rng: np.random.Generator) -> None:
-        """Fit machine, partners and the law of errors or classes; set attributes."""
+    def _fit(self, data: Training, rng: np.random.Generator) -> Suspects:
+        """Fit machine, partners and the law of errors or classes; set attributes.
+
+        Return the rows that look like gross errors.
+        """
         raise NotImplementedError
+
+    def _report_suspects(self, suspects: Suspects, place: NDArray) -> None:
+        """Set the rows that look like gross errors; warn if there are any.
+
+        `place` has the training row of each row given, -1 for those of weight zero.
+        """
+        rows = np.flatnonzero(np.isin(place, suspects.rows))
+        self.outliers_ = rows[:0] if suspects.reason else rows
+        self.suspects_ = rows if suspects.reason else rows[:0]
+        self.n_outliers_ = len(self.outliers_)
+        if len(rows):
+            n = np.count_nonzero(place >= 0)
+            warnings.warn(outlier_warning(len(rows), n, suspects.reason), stacklevel=3)
 
     def _encode(
         self, X: Any, y: NDArray, weights: NDArray | None, groups: Any
-    ) -> Training:
+    ) -> tuple[Training, NDArray]:
         """Fit the encodings of the columns; return the rows of positive weight.
 
-        Their labels are those of the blocks that `cv` leaves out together.
+        Their labels are those of the blocks that `cv` leaves out together. The second
+        array has the place among them of each row given; -1: none.
         """
         check_table(X)
         validate_data(self, X, skip_check_array=True)
         table = Table.of(X)
         place = table.representatives(y, weights)
-        if merges_copies(self.cv):
-            weights = merged(place, weights)
+        stand_ins = place if merges_copies(self.cv) else None
+        weights = merged(stand_ins, weights)
         # Splitters take row numbers for X, whose encoding depends on the folds.
         numbers = TrainingRows.of(np.arange(len(y))[:, None], y, weights)
         labelled = is_classifier(self)
@@ -130,7 +150,8 @@ class TabularModel(SaveMixin, BaseEstimator):
         check_magnitude("X", rows)
         check_spread("X", rows, self.columns_.feature_names)
         kept = TrainingRows.of(rows, y, weights)
-        return Training(kept.X, kept.y, kept.relative_weights, blocks)
+        data = Training(kept.X, kept.y, kept.relative_weights, blocks)
+        return data, _places(len(y), kept.kept, stand_ins)
 
     def _fit_rows(
         self,
@@ -154,7 +175,6 @@ class TabularModel(SaveMixin, BaseEstimator):
         machine, left_out = fit_machine(data, rng, robust=classes is None)
         if left_out.order is not None and left_out.order.is_contradicted:
             warnings.warn(dependent_rows(left_out.order, classes), stacklevel=4)
-        self.n_outliers_ = n - len(left_out.kept)
         self.machine_ = machine
         self.feature_relevance_ = machine.relevance()
         chosen = [(estimator, False) for estimator in partners]
@@ -238,6 +258,9 @@ class TabularModel(SaveMixin, BaseEstimator):
         n = len(machine.rows)
         outliers = f" without {self.n_outliers_} outliers" if self.n_outliers_ else ""
         yield "rows", f"{n}{outliers}, {self.n_features_in_} columns"
+        count = len(getattr(self, "suspects_", ()))  # none in files of 0.2.0
+        if count:
+            yield "suspects", f"{count} targets look like gross errors, all are used"
         yield from self.columns_.summary_rows()
         yield "relevant", self._relevant()
         for member, weight in zip(machine.members, machine.weights, strict=True):
@@ -274,6 +297,14 @@ def _among(place: NDArray | None, kept: NDArray | None) -> NDArray | None:
     if place is None or kept is None:
         return place
     return np.searchsorted(kept, place[kept])
+
+
+def _places(n: int, kept: NDArray | None, place: NDArray | None) -> NDArray:
+    """Return the place among the rows kept of each of n rows, or of its stand-in."""
+    every = np.arange(n)
+    out = np.full(n, -1)
+    out[every if kept is None else kept] = np.arange(n if kept is None else len(kept))
+    return out[every if place is None else place]
 
 
 def check_table(X: Any) -> None:

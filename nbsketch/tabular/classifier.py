@@ -20,6 +20,7 @@ from nbsketch.rows.inputs import (
 )
 from nbsketch.tabular._model import TabularModel
 from nbsketch.tabular.calibration import calibrate, two_columns
+from nbsketch.tabular.noise import Suspects
 from nbsketch.tabular.partners import logarithms, pool_weights, pooled
 from nbsketch.tabular.problem import Training, at_rows
 
@@ -101,12 +102,13 @@ class TabularKernelClassifier(ClassifierScore, TabularModel):
         weights = check_weights(sample_weight, X)
         return labels, weights_of_classes(self.class_weight, labels, weights)
 
-    def _fit(self, data: Training, rng: np.random.Generator) -> None:
+    def _fit(self, data: Training, rng: np.random.Generator) -> Suspects:
         self.classes_, index = np.unique(data.Y, return_inverse=True)
         data = data._replace(Y=_indicators(index, len(self.classes_)))
         left_out, values = self._fit_rows(data, rng, classes=index)
         scores = data.Y[left_out.drawn] - left_out.residual
         self._calibrate(scores, index[left_out.drawn], left_out.weights, values)
+        return left_out.suspects
 
     @rowwise(table_by_row)
     def predict_proba(self, X: Any) -> NDArray:

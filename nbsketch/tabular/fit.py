@@ -14,7 +14,7 @@ from nbsketch.rows.transform import fit_scaler
 from nbsketch.solvers.left_out import OrderEffect
 from nbsketch.tabular.machine import Machine, stack_weights
 from nbsketch.tabular.members import fit_on_tree, refined, with_penalty
-from nbsketch.tabular.noise import inliers
+from nbsketch.tabular.noise import Suspects, gross_errors
 from nbsketch.tabular.problem import Member, Problem, Training, at_rows
 from nbsketch.tabular.ridge import VALIDATION, Ridge, table_order
 from nbsketch.tabular.scales import ALONE, SMOOTH, Scales, learn_scales
@@ -39,6 +39,8 @@ _LEAST_ROWS = 50
 _ITERATIONS = 10**6
 # Predictions leave the range of the targets by at most this share of it.
 _MARGIN = 0.1
+# Extreme targets of less weight together, in mean rows, do not set these limits.
+_LEAST_WEIGHT = 1e-6
 
 
 class LeftOut(NamedTuple):
@@ -56,6 +58,8 @@ class LeftOut(NamedTuple):
         Rows without gross errors.
     order : OrderEffect or None
         Errors of leaving blocks of rows out. None: blocks were left out in the fit.
+    suspects : Suspects
+        Rows that look like gross errors.
     """
 
     drawn: NDArray
@@ -63,6 +67,7 @@ class LeftOut(NamedTuple):
     weights: NDArray | None
     kept: NDArray
     order: OrderEffect | None
+    suspects: Suspects = Suspects(np.empty(0, dtype=np.intp))
 
 
 def fit_machine(
@@ -76,19 +81,22 @@ def fit_machine(
     thread.
     """
     with one_thread():
-        kept = np.arange(len(data.Y))
+        every = kept = np.arange(len(data.Y))
+        suspects = Suspects(every[:0])
         scaler = fit_scaler(data.rows, "both", rng, weights=data.weights)
         rows = data.tuned_rows(scaler)
         if robust and len(kept) >= _LEAST_ROWS:
-            kept = inliers(rows, rng)
-        if len(kept) < len(data.Y):
+            suspects = gross_errors(replace(rows, Y=data.Y), rng)
+        if len(suspects.rows) and not suspects.reason:
+            kept = np.delete(every, suspects.rows)
             data = data.take(kept)
             if data.weights is not None:
                 data = data._replace(weights=data.weights / data.weights.mean())
             rows = data.tuned_rows(scaler)
         budget = Budget(_ITERATIONS, np.inf, _report if is_watched() else None)
         machine, left_out = _fit(rows, data.Y, rng, budget)
-    return machine, left_out._replace(drawn=kept[left_out.drawn], kept=kept)
+    drawn = kept[left_out.drawn]
+    return machine, left_out._replace(drawn=drawn, kept=kept, suspects=suspects)
 
 
 def _fit(
@@ -106,7 +114,7 @@ def _fit(
     stack = stack_weights(np.stack(residuals), weights, tolerance)
     kept = stack > 0
     kept[0] = True  # others may be on it
-    low, high = Y.min(axis=0), Y.max(axis=0)
+    low, high = limits(Y, rows.weights)
     margin = _MARGIN * (high - low)
     machine = Machine(
         scaler=scaler,
@@ -123,6 +131,21 @@ def _fit(
     residual = machine.spread * np.einsum("k,kmd->md", stack, residuals)
     order = None if data.labels is not None else table_order(machine.scales, data)
     return machine, LeftOut(index, residual, weights, rows.kept, order)
+
+
+def limits(Y: NDArray, weights: NDArray | None) -> tuple[NDArray, NDArray]:
+    """Return least and largest targets, without extremes of hardly any weight.
+
+    `weights` have mean one.
+    """
+    if weights is None:
+        return Y.min(axis=0), Y.max(axis=0)
+    order = np.argsort(Y, axis=0)
+    values, w = np.take_along_axis(Y, order, axis=0), weights[order]
+    first = (np.cumsum(w, axis=0) >= _LEAST_WEIGHT).argmax(axis=0)
+    last = (np.cumsum(w[::-1], axis=0) >= _LEAST_WEIGHT).argmax(axis=0)
+    columns = np.arange(Y.shape[1])
+    return values[first, columns], values[::-1][last, columns]
 
 
 Parts = tuple[list[Member], list[NDArray], NDArray]

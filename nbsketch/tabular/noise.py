@@ -9,17 +9,20 @@ left-out residuals have the law of new ones.
 
 from __future__ import annotations
 
-from typing import Annotated
+from copy import deepcopy
+from dataclasses import replace
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._jit.tuning import FAMILIES
 from nbsketch._report.fields import array, check_fields, stored
-from nbsketch.tabular.problem import Training
+from nbsketch.rows.outliers import MOST, NORMAL, are_explained, deviations, medians
+from nbsketch.tabular.problem import Training, at_rows
 from nbsketch.tabular.ridge import LandmarkFunction, Ridge
 from nbsketch.tabular.scales import SMOOTH
-from nbsketch.tuning.rows import Rows
+from nbsketch.tuning.rows import Rows, moments_of
 from nbsketch.tuning.search import isotropic_start
 
 # Landmarks of the regression of log sizes.
@@ -35,12 +38,22 @@ _OUT = 12.0
 # Largest local size of residuals, and largest residual that it is fitted to, relative
 # to the median: gross errors must not pass for noise.
 _LARGEST = 30.0
-# Largest share of suspect rows, and the share of their sum of squares that a model of
-# all rows may explain: more are no errors but part of the law.
-_MOST, _SKILL = 0.05, 0.1
-_PASSES = 3
+# Share of their sum of squares that a model of all rows may explain: more are no errors
+# but part of the law.
+_SKILL = 0.1
+# Rows between half the limit and the limit, relative to those beyond it: where they are
+# more, there is no gap, as in heavy tails,
+_TAIL = 0.4
+# unless half of those beyond are as far away as this.
+_FAR = 100.0
+# Larger shares of suspect rows are another population, such as amounts beside zeros.
+_POPULATION = 0.25
+# Passes; errors of more than 5 % take more than three. In the first one targets beyond
+# this number of deviations are clipped: they would be the scale of all residuals (with
+# 30 clean ones look like errors, with 100 clusters of sentinels are missed).
+_PASSES = 6
+_CLIP = 60.0
 _SAMPLE = (2000, 100)
-_NORMAL = 1.4826
 
 
 @stored
@@ -185,33 +198,91 @@ def fit_sizes(
     return size, np.clip(logs[ridge.validation] - left_out, *ends), ends
 
 
-def inliers(rows: Rows, rng: np.random.Generator) -> NDArray:
-    """Return the indices of the rows whose targets are not gross errors.
+class Suspects(NamedTuple):
+    """Rows whose targets look like gross errors.
+
+    Attributes
+    ----------
+    rows : ndarray of int of shape (k,)
+        Their indices, ascending.
+    reason : str
+        Why they are used nevertheless; empty if they are left out.
+    """
+
+    rows: NDArray
+    reason: str = ""
+
+
+def gross_errors(rows: Rows, rng: np.random.Generator) -> Suspects:
+    """Return the rows whose targets look like gross errors.
 
     A row is suspect if its residual from a small model, fitted without the suspect
     ones of the pass before, exceeds 12 robust standard deviations, in units of the
     local size of residuals where this is above the typical one: where the small
-    model fits badly, or the noise is larger. All rows are returned if more than 5 %
-    are suspect, or if a model of all rows explains a tenth of their sum of squares,
-    beyond what chance explains.
+    model fits badly, or the noise is larger. There is none without a scale of noise
+    (`nbsketch.rows.outliers`), or if a model of all rows explains a tenth of their sum
+    of squares, beyond what chance explains.
     """
     every = kept = rows.kept
-    Z = rows.transform(every)
+    Z, weights = rows.transform(every), at_rows(rows.weights, every)
     for k in range(_PASSES):
-        residual, size = _residuals(rows.keep(kept, np.inf), every, Z, rng)
-        scaled = np.abs(residual / size)
-        sigma = _NORMAL * np.median(scaled, axis=0)
-        if not (sigma > 0).all():
-            return every
-        suspect = (scaled > _OUT * sigma).any(axis=1)
-        if not suspect.any() or suspect.mean() > _MOST:
-            return every
-        if k == 0 and _skill(residual[suspect], rows.Y, every[suspect]) > _SKILL:
-            return every
-        before, kept = kept, every[~suspect]
+        part, Y = _standardized(rows, kept, _CLIP if k == 0 else np.inf)
+        clipped, size = _residuals(part, every, Z, rng)
+        residual = clipped + Y[every] - part.Y[every]
+        sizes = deviations(residual / size, part.Y[every], None, weights)
+        is_suspect = sizes > _OUT
+        if not is_suspect.any():
+            return Suspects(every[:0])
+        if k == 0 and _skill(clipped, part.Y[every], is_suspect) > _SKILL:
+            return Suspects(every[:0])
+        share = np.average(is_suspect, weights=weights)
+        if share > _POPULATION:
+            return Suspects(every[:0])
+        if share > MOST:
+            rng = deepcopy(rng)  # what follows has no part in the fit
+        before, kept = kept, every[~is_suspect]
         if np.array_equal(before, kept):
             break
-    return kept
+    return _judged(residual, Y[every], sizes, weights, every)
+
+
+def _standardized(rows: Rows, kept: NDArray, limit: float) -> tuple[Rows, NDArray]:
+    """Return the rows to draw from `kept`, with clipped targets, and all targets.
+
+    Both are standardized by the clipped targets of these rows. At most 5 % are clipped,
+    those beyond `limit` robust standard deviations.
+    """
+    Y, weights = rows.Y[kept], at_rows(rows.weights, kept)
+    center = medians(Y, weights)
+    away = np.abs(Y - center)
+    most = np.maximum(NORMAL * medians(away, weights), np.finfo(float).tiny) * limit
+    is_few = np.average(away > most, axis=0, weights=weights) <= MOST
+    most = np.where(is_few, most, np.inf)
+    clipped = np.clip(rows.Y, center - most, center + most)
+    mean, spread = moments_of(clipped[kept], weights)
+    part = replace(rows, Y=(clipped - mean) / spread, kept=kept)
+    return part, (rows.Y - mean) / spread
+
+
+def _judged(
+    residual: NDArray,
+    Y: NDArray,
+    sizes: NDArray,
+    weights: NDArray | None,
+    every: NDArray,
+) -> Suspects:
+    """Return the suspect rows of the last pass, and why they are used if they are."""
+    is_suspect = sizes > _OUT
+    beyond = np.average(is_suspect, weights=weights)
+    before = np.average(sizes > _OUT / 2, weights=weights) - beyond
+    if before > _TAIL * beyond and np.median(sizes[is_suspect]) < _FAR:
+        return Suspects(every[:0])
+    reason = ""
+    if beyond > MOST:
+        reason = f"at most {100 * MOST:g} % are left out"
+    elif not are_explained(residual, Y, weights).any():
+        reason = "the other targets cannot be predicted"
+    return Suspects(every[is_suspect], reason)
 
 
 def _residuals(
@@ -241,14 +312,14 @@ def _residuals(
     return residual, np.exp(np.clip(logs, 0.0, np.log(_LARGEST)))
 
 
-def _skill(residual: NDArray, Y: NDArray, index: NDArray) -> float:
+def _skill(residual: NDArray, Y: NDArray, mask: NDArray) -> float:
     """Return the share of the squares of some targets that a model explains.
 
     It is a lower bound, by one standard error: the sum of products of residuals and
     predictions has this error if gross errors have random signs, and among a few rows
     such products are large by chance.
     """
-    away = Y[index] - np.median(Y, axis=0)
+    residual, away = residual[mask], (Y - np.median(Y, axis=0))[mask]
     total = float(np.square(away).sum())
     explained = total - float(np.square(residual).sum())
     chance = 2 * float(np.linalg.norm(residual * (away - residual)))

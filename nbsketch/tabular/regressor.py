@@ -25,7 +25,7 @@ from nbsketch.rows.inputs import check_weights, rowwise, table_by_row
 from nbsketch.tabular._model import TabularModel
 from nbsketch.tabular.fit import LeftOut
 from nbsketch.tabular.machine import stack_weights
-from nbsketch.tabular.noise import expected_error, fit_noise
+from nbsketch.tabular.noise import Suspects, expected_error, fit_noise
 from nbsketch.tabular.problem import Points, Training
 
 
@@ -84,7 +84,13 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         about 8 % too small on few rows.
     n_outliers_ : int
         Number of training rows that were not used: gross errors in the targets, beyond
-        12 robust local standard deviations from a small model, at most 5 %.
+        12 robust local standard deviations from a small model, at most 5 %. An
+        `OutlierWarning` says so.
+    outliers_ : ndarray of int
+        Their indices among the rows given to `fit`.
+    suspects_ : ndarray of int
+        Indices of rows whose targets look like gross errors and are used nevertheless,
+        with an `OutlierWarning`: more than 5 %, or the others cannot be predicted.
     n_skipped_ : int
         Number of partners that were skipped, because of `max_seconds` or a callback.
     partners_ : tuple
@@ -131,7 +137,7 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         self._single = targets.ndim == 1
         return targets.reshape(len(targets), -1), check_weights(sample_weight, X)
 
-    def _fit(self, data: Training, rng: np.random.Generator) -> None:
+    def _fit(self, data: Training, rng: np.random.Generator) -> Suspects:
         left_out, values = self._fit_rows(data, rng)
         drawn, weights = left_out.drawn, left_out.weights
         residual = self._stack_partners(left_out, data.Y[drawn], values)
@@ -141,6 +147,7 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         with one_thread():
             at = machine.prepare(data.rows[drawn]).rows
             self.noise_ = fit_noise(machine.scales, at, residual, weights, rng)
+        return left_out.suspects
 
     @rowwise(table_by_row)
     def predict(self, X: Any) -> NDArray:

@@ -14,6 +14,7 @@ from nbsketch._machine.blas import one_thread
 from nbsketch._report.validation import check_choice, check_integer, random_generator
 from nbsketch.kernels import LEARNABLE, Kernel, StationaryKernel
 from nbsketch.rows.copies import merged_weights
+from nbsketch.rows.outliers import NORMAL, inliers
 from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.rows.splits import as_folds, block_labels, merges_copies
 from nbsketch.rows.transform import MANY, PREPROCESSINGS, InputScaler, fit_scaler
@@ -34,13 +35,10 @@ from nbsketch.tuning.search import (
 # Residuals, in standard deviations, beyond which a row is trimmed, and within which it
 # is restored.
 OUT, _IN = 4.0, 5.0
-# Largest share of trimmed rows.
-_SHARE = 0.05
 # Rows and landmarks of a fit.
 _FIT = 2000, 100
-# From a median absolute deviation to a standard deviation, and to three of these.
-_NORMAL = 1.4826
-_CUT = 3 * _NORMAL
+# From a median absolute deviation to three standard deviations.
+_CUT = 3 * NORMAL
 # The family of "auto". Small models cannot choose: they favor smooth families, which
 # lose in the large one.
 _BEST = "matern-3/2"
@@ -312,9 +310,11 @@ def trim(
     that no fold leaves out have residuals of the fit, which do not count in deviations.
     """
     candidates, point = rows, isotropic_start(rows, family, rng)
+    targets = rows.Y[rows.kept]
+    weights = None if rows.weights is None else rows.weights[rows.kept]
     for limit in (OUT, _IN, _IN):
         residuals, fitted = _residuals(rows, candidates, point, family, rng)
-        usual = inliers(residuals, limit, ~fitted)
+        usual = inliers(residuals, targets, limit, ~fitted, weights)
         sizes = np.linalg.norm(residuals[usual & ~fitted], axis=1)
         cut = _CUT * float(np.median(sizes)) if sizes.size else 0.0
         rows = rows.keep(candidates.kept[usual], cut)
@@ -347,16 +347,3 @@ def _residuals(
     fitted = np.zeros(len(residuals), bool)
     fitted[place[inside]] = True
     return residuals, fitted
-
-
-def inliers(
-    residuals: NDArray, limit: float = OUT, counted: NDArray | None = None
-) -> NDArray:
-    """Return a mask of the rows within `limit` deviations, at least 95 % of all.
-
-    `counted` is the mask of the rows whose residuals set the deviation. None: all rows.
-    """
-    counted_residuals = residuals if counted is None else residuals[counted]
-    sigma = _NORMAL * np.median(np.abs(counted_residuals), axis=0)
-    sizes = np.abs(residuals / np.where(sigma > 0, sigma, 1.0)).max(axis=1)
-    return sizes <= max(limit, float(np.quantile(sizes, 1 - _SHARE)))

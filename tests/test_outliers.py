@@ -1,0 +1,230 @@
+"""Gross errors: one rule, by a scale that is not rounding, and what it leaves out."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import nbsketch
+from nbsketch import HuberLoss, OutlierWarning, TabularKernelRegressor
+from nbsketch.fitting.objective import mean_losses, without_tails
+from nbsketch.fitting.objectives import ScalarObjective
+from nbsketch.rows.outliers import deviations, inliers, noise_scale
+from nbsketch.tabular.fit import limits
+from nbsketch.tuning import tune
+
+N = 400
+
+
+def rare(rng, share=0.03, n=N):
+    """Amounts in a share of the rows, else zero."""
+    return np.where(rng.random(n) < share, rng.gamma(2.0, 500.0, n), 0.0)
+
+
+def smooth(n=N, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 2, size=(n, 2))
+    return X, np.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * rng.normal(size=n), rng
+
+
+# the scale ---------------------------------------------------------------------------
+
+
+def test_a_scale_of_noise_is_that_of_the_middle_residuals(rng):
+    residuals, targets = rng.normal(size=(2, 20_000, 1))
+    assert noise_scale(residuals, targets)[0] == pytest.approx(1.0, rel=0.03)
+    weights = np.where(np.arange(20_000) < 5000, 1.0, 1e-6)
+    residuals[5000:] *= 100
+    scale = noise_scale(residuals, targets, weights)
+    assert_allclose(scale, noise_scale(residuals[:5000], targets[:5000]), rtol=1e-3)
+
+
+def test_weights_repeat_rows(rng):
+    residuals, targets = rng.standard_t(2, size=(2, 300, 2))
+    weights = rng.integers(1, 4, 300)
+    rows = np.repeat(np.arange(300), weights)
+    repeated = deviations(residuals[rows], targets[rows])
+    weighted = deviations(residuals, targets, weights=weights.astype(float))
+    assert_allclose(weighted[rows], repeated, rtol=1e-12)
+
+
+def test_equal_targets_residuals_and_rounding_are_no_scale(rng):
+    X, _, _ = smooth()
+    noise, events = rng.normal(size=N), rare(rng)
+    level = np.where(X[:, 0] > 0, 1.0, 3.0)
+    laws = {
+        "more than half of the targets are equal": (events, events - X[:, 0]),
+        "more than half of the residuals are": (level + events, events),
+        "rounding": (level + events, events + 1e-13 * noise),
+        "jitter": (20 + 1e-9 * noise + events, 1e-9 * noise + events),
+    }
+    for name, (targets, residuals) in laws.items():
+        sizes = deviations(residuals[:, None], targets[:, None])
+        assert not sizes.any(), name
+        assert inliers(residuals[:, None], targets[:, None], 4.0).all()
+
+
+def test_sentinels_do_not_make_noise_rounding(rng):
+    X, y, _ = smooth()
+    wrong = np.where(np.arange(N) % 50 == 0, 1e9, 0.0)
+    truth = np.sin(2 * X[:, 0]) + X[:, 1]
+    y = y + wrong
+    kept = inliers((y - truth)[:, None], y[:, None], 4.5)
+    assert_array_equal(kept, wrong == 0)
+
+
+def test_an_output_without_a_scale_leaves_the_others_theirs(rng):
+    events, noise = rare(rng), rng.normal(size=N)
+    noise[7] = 40.0
+    Y = np.column_stack([events, noise])
+    sizes = deviations(Y, Y)
+    assert_allclose(sizes, deviations(Y[:, 1:], Y[:, 1:]))
+    assert sizes[7] > 30
+
+
+# tables ------------------------------------------------------------------------------
+
+_RARE = {
+    "claims": lambda rng, X: rare(rng),
+    "counts": lambda rng, X: rng.poisson(0.04, N),
+    "rain": lambda rng, X: np.where(rng.random(N) < 0.6, 0, rng.gamma(0.5, 9.0, N)),
+    "sensor": lambda rng, X: 20 + 0.01 * rare(rng),
+    "jitter": lambda rng, X: 20 + 0.01 * rare(rng) + 1e-9 * rng.normal(size=N),
+    "levels": lambda rng, X: 2.0 * (X[:, 0] > 0) + 0.01 * rare(rng),
+    "second output": lambda rng, X: np.column_stack([X[:, 0], rare(rng)]),
+}
+
+
+@pytest.mark.parametrize("cv", [None, 5])
+@pytest.mark.parametrize("name", _RARE)
+def test_rare_targets_are_no_gross_errors(name, cv):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(N, 2))
+    y = _RARE[name](rng, X)
+    model = TabularKernelRegressor(cv=cv, random_state=0).fit(X, y)
+    assert model.n_outliers_ == 0 and not len(model.suspects_)
+    events = np.mean(y - np.median(y, axis=0), axis=0)
+    predicted = np.mean(model.predict(X) - np.median(y, axis=0), axis=0)
+    assert_allclose(predicted, events, rtol=0.1, atol=0.02)
+    error = np.sqrt(np.mean((y - y.mean(axis=0)) ** 2, axis=0))
+    assert (
+        np.ravel(model.loo_error_)[-1] > 0.5 * np.ravel(error)[-1] or name == "levels"
+    )
+
+
+@pytest.mark.parametrize("law", ["lognormal", "pareto", "student"])
+@pytest.mark.parametrize("seed", range(3))
+def test_heavy_tails_are_no_gross_errors(law, seed):
+    """There is no gap between the largest targets and the others."""
+    rng = np.random.default_rng(seed)
+    draw = {
+        "lognormal": lambda: rng.lognormal(0, 1.5, N),
+        "pareto": lambda: 1 + rng.pareto(1.5, N),
+        "student": lambda: rng.standard_t(1.5, N),
+    }[law]
+    X, y = rng.normal(size=(N, 2)), draw()
+    assert TabularKernelRegressor(random_state=0).fit(X, y).n_outliers_ == 0
+
+
+@pytest.mark.parametrize("wrong", [-99.0, -999.0, 1e9, 1e20])
+def test_rows_that_are_left_out_are_told(wrong, tmp_path):
+    X, y, _ = smooth()
+    clean = TabularKernelRegressor(random_state=0).fit(X, y)
+    assert clean.outliers_.tolist() == clean.suspects_.tolist() == []
+    bad, unused = np.arange(5, N, 50), np.arange(0, N, 40)
+    weights = np.ones(N)
+    weights[unused] = 0
+    y[bad] = wrong
+    with pytest.warns(OutlierWarning, match="8 of 390 targets") as caught:
+        model = TabularKernelRegressor(random_state=0).fit(X, y, weights)
+    assert caught[0].filename == __file__
+    assert_array_equal(model.outliers_, bad)
+    assert model.n_outliers_ == 8
+    assert "without 8 outliers" in model.summary()
+    assert np.abs(model.predict(X) - clean.predict(X)).mean() < 0.03
+    model.save(tmp_path / "model.npz")
+    loaded = nbsketch.load(tmp_path / "model.npz")
+    assert_array_equal(loaded.outliers_, bad)
+    assert loaded.summary() == model.summary()
+
+
+def test_copies_of_a_row_that_is_left_out_are_left_out():
+    X, y, _ = smooth(120)
+    y[7] = 99.0
+    rows = np.r_[np.arange(120), np.arange(120)]
+    with pytest.warns(OutlierWarning, match="2 of 240 targets"):
+        model = TabularKernelRegressor(random_state=0).fit(X[rows], y[rows])
+    assert model.outliers_.tolist() == [7, 127]
+
+
+@pytest.mark.parametrize("share", [0.08, 0.15])
+def test_more_gross_errors_than_are_left_out_are_told(share, tmp_path):
+    X, y, rng = smooth()
+    bad = np.sort(rng.choice(N, int(share * N), replace=False))
+    y[bad] += 30 * rng.choice([-1, 1], len(bad))
+    told = "of 400 targets look like gross errors.*at most 5 % are.*robust loss"
+    with pytest.warns(OutlierWarning, match=told):
+        model = TabularKernelRegressor(random_state=0).fit(X, y)
+    assert model.n_outliers_ == 0
+    assert np.isin(model.suspects_, bad).all()
+    assert len(model.suspects_) > 0.8 * len(bad)
+    told = f"{len(model.suspects_)} targets look like gross errors, all are used"
+    assert told in model.summary()
+    model.save(tmp_path / "model.npz")
+    assert nbsketch.load(tmp_path / "model.npz").summary() == model.summary()
+
+
+def test_events_beside_noise_are_told_and_used(rng):
+    """Where nothing but events differs from noise, leaving them out leaves nothing."""
+    X, events = rng.normal(size=(N, 2)), 5.0 * (rng.random(N) < 0.03)
+    y = 20 + 1e-3 * rng.normal(size=N) + events
+    with pytest.warns(OutlierWarning, match="cannot be predicted"):
+        model = TabularKernelRegressor(random_state=0).fit(X, y)
+    assert model.predict(X).mean() == pytest.approx(y.mean(), abs=0.02)
+
+
+def test_classes_have_no_gross_errors(rng):
+    X = rng.normal(size=(N, 2))
+    model = nbsketch.TabularKernelClassifier(random_state=0).fit(X, np.arange(N) < 8)
+    assert model.n_outliers_ == 0 and not len(model.outliers_)
+
+
+def test_targets_of_hardly_any_weight_set_no_limits(rng):
+    Y, weights = rng.normal(size=(200, 2)), np.ones(200)
+    low, high = limits(Y, None)
+    assert_array_equal([low, high], [Y.min(axis=0), Y.max(axis=0)])
+    assert_array_equal(limits(Y, weights), [low, high])
+    more = np.vstack([Y, [[1e6, -1e6]]])
+    assert_array_equal(limits(more, np.append(weights, 1e-12)), [low, high])
+    # Rows that are many count, whatever their weight.
+    many = np.vstack([Y, np.full((200, 2), 9.0)])
+    assert_array_equal(limits(many, np.repeat([1.0, 1e-6], 200))[1], [9.0, 9.0])
+
+
+def test_predictions_stay_within_targets_of_weight(rng):
+    X, y, _ = smooth(40)  # too few rows to tell gross errors
+    far = np.vstack([X, [[1.9, 1.9]]])
+    model = TabularKernelRegressor(random_state=0)
+    model.fit(far, np.append(y, 1e4), np.append(np.ones(40), 1e-9))
+    assert model.machine_.y_high[0] < 1.3 * y.max()
+
+
+# robust losses -----------------------------------------------------------------------
+
+
+def test_length_scales_of_robust_losses_are_those_of_rare_targets():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(800, 4))
+    y = np.where(X[:, 0] > 0.93, 10.0 + X[:, 0], 0.0)[:, None]
+    relevance = tune(X, y, robust=True, rng=0).relevance
+    assert relevance[0] > 2 * relevance[1:].max()
+
+
+def test_penalties_of_robust_losses_are_judged_by_rare_targets():
+    events = np.where(np.arange(200) % 40 == 0, 50.0, 0.0)[:, None]
+    objective = ScalarObjective(events, None, True, HuberLoss(kappa=1.0))
+    assert objective.is_robust
+    assert_array_equal(without_tails(objective), events)
+    fits = np.zeros_like(events), events
+    losses = np.array([objective.losses(fit) for fit in fits])
+    errors = mean_losses(objective, losses, np.abs(events))
+    assert errors[0] > 1.0 and errors[1] == 0.0

@@ -189,10 +189,20 @@ def _of_series(column: Series[Any], as_categories: bool) -> Values:
     if dtype in (nw.Date, nw.Datetime, nw.Duration):
         unit = nw.Duration("us") if dtype == nw.Duration else nw.Datetime("us")
         return _of_array(column.cast(unit).to_numpy(), name, False)
-    values = np.fromiter(column.to_list(), dtype=object, count=len(column))
+    values = np.fromiter(_objects(column), dtype=object, count=len(column))
     if dtype in (nw.Categorical, nw.Enum):
         return _categories(values, _missing(values), _order(column))
     return _of_objects(values, name, as_categories)
+
+
+def _objects(column: Series[Any]) -> Iterable[Any]:
+    """Return the values; pandas' categories as they are, which gaps may convert."""
+    native = column.to_native()
+    codes = getattr(getattr(native, "cat", None), "codes", None)
+    if codes is None:
+        return column.to_list()
+    levels = [*native.cat.categories, None]  # code -1 is the last entry
+    return [levels[code] for code in codes]
 
 
 def _numpy_zone(column: Series[Any], dtype: Any) -> Series[Any]:
@@ -321,15 +331,19 @@ def _categories(
     place = {level: k for k, level in enumerate(levels)}
     codes = np.full(len(column), -1, dtype=np.intp)
     codes[~missing] = [place[key] for key in keys]
-    numeric = not any(isinstance(value, _TEXTS) for value in present)
+    numeric = all(isinstance(value, _NUMBERS) for value in present)
     return Values("categories", codes, levels, order is not None, numeric)
 
 
 def _key(value: Any) -> str:
-    """Return the name of a category; equal numbers of any type have the same."""
+    """Return the name of a category; equal numbers of any type have the same.
+
+    Intervals, dates, durations, periods and tuples are named by their text.
+    """
     if isinstance(value, bytes):
         return value.decode("utf-8", errors="replace")
-    if isinstance(value, str | bool | np.bool_):
+    is_number = isinstance(value, Real | Decimal) and not isinstance(value, bool)
+    if not is_number:
         return str(value)
     number = float(value)
     is_whole = np.isfinite(number) and int(value) == value

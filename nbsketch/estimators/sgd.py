@@ -27,6 +27,7 @@ from nbsketch.rows.inputs import (
     TrainingRows,
     available_where,
     in_blocks,
+    is_pairwise,
     labels_of,
     model_dtype,
 )
@@ -35,6 +36,14 @@ from nbsketch.solvers.stochastic import squared_norms
 
 # Default size for streams, whose length is not known.
 _STREAM_SIZE = 500
+# Fewer rows than this are not the last ones that a sketch is drawn from: length scales
+# are learned from them as well.
+_FEWEST_ROWS = 30
+
+
+def _doubles(before: int, after: int) -> bool:
+    """Return whether a count passes a power of two: then a sketch is drawn again."""
+    return after.bit_length() > before.bit_length()
 
 
 def streams(model: Any) -> bool:
@@ -107,7 +116,8 @@ class DescentModel(_base.KernelExpansion):
             Validation rows for early stopping. None: it holds out rows of X.
         """
         with watched_fit(self):
-            self.__dict__.pop("classes_", None)  # of an earlier fit
+            for name in ("classes_", "_held"):
+                self.__dict__.pop(name, None)  # of an earlier fit
             rows = self._rows(X, y, sample_weight, is_new=True, is_stream=False)
             objective = replace(
                 self._objective(rows.y, rows.relative_weights),
@@ -154,11 +164,32 @@ class DescentModel(_base.KernelExpansion):
         self._check_stream()
         first = not hasattr(self, "coef_")
         rows = self._rows(X, y, sample_weight, is_new=first, is_stream=True)
+        held: TrainingRows | None = self.__dict__.pop("_held", None)
+        if first:
+            return self._begin(rows)
+        if held is not None:
+            before, held = len(held.y), held.joined(rows)
+            if len(held.y) >= self._fewest_rows() or _doubles(before, len(held.y)):
+                return self._begin(held)
+            self._held = held
+        objective = self._objective(rows.y, rows.weights)
+        return self._pass(self._descent(len(rows.y)), rows, objective, self._fixed())
+
+    def _fewest_rows(self) -> int:
+        """Return the number of rows of a stream from which the last sketch is drawn."""
+        if is_pairwise(self.kernel):
+            return 0  # its columns are those of the first call
+        size = getattr(self.sketch, "size", self.size)
+        return max(_FEWEST_ROWS, size or _STREAM_SIZE)
+
+    def _begin(self, rows: TrainingRows) -> Self:
+        """Make the model of the first rows; hold them if they are few."""
+        if len(rows.y) < self._fewest_rows():
+            self._held = rows
         objective = self._objective(rows.y, rows.weights)
         descent = self._descent(len(rows.y))
-        if not first:
-            return self._pass(descent, rows, objective, self._fixed())
-        data = self._sketch(rows, objective, min(_STREAM_SIZE, len(rows.y)))
+        size = min(_STREAM_SIZE, len(rows.y))
+        data = self._sketch(rows, objective, size, is_stream=True)
         if descent.is_preconditioned(data):
             return self._publish(data, descend(descent, objective, data, 0, None))
         self._open_stream(data)
@@ -194,11 +225,20 @@ class DescentModel(_base.KernelExpansion):
         return Descent(**{name: getattr(self, name) for name in given}).resolve(n)
 
     def _sketch(
-        self, rows: TrainingRows, objective: Any, default_size: int
+        self,
+        rows: TrainingRows,
+        objective: Any,
+        default_size: int,
+        *,
+        is_stream: bool = False,
     ) -> SketchedData:
-        """Prepare the rows, learning length scales if asked, and draw the sketch."""
+        """Prepare the rows, learning length scales if asked, and draw the sketch.
+
+        That of a stream has no more rows than have come.
+        """
         plan = Plan.of(self, alpha=self.alpha or None)
         plan.check_size_is_fixed()
+        plan = plan.within(len(rows.y)) if is_stream else plan
         problem = Problem(rows.X, objective, plan, self._one_target, kept=rows.kept)
         return draw_sketch(problem, default_size)
 
@@ -312,7 +352,7 @@ class SketchedSGDRegressor(MultiOutputMixin, _base.RegressorScore, DescentModel)
     size : int or None, default=None
         Number of rows s of a sketch given by name. None: min(n, 1000), reduced above
         50,000 rows so that n s^2 is constant (never below 300); min(m, 500) for a
-        stream that starts with m rows. A sketch given by name has n / 2 rows where this
+        stream that starts with m rows, 500 once so many have come. A sketch given by name has n / 2 rows where this
         is n.
     method : {"projected", "adam"}, default="projected"
         "projected": the steps above. "adam": Adam on batches without replacement.
@@ -423,7 +463,9 @@ class SketchedSGDRegressor(MultiOutputMixin, _base.RegressorScore, DescentModel)
 
         The first call draws the sketch from its rows: pass a few thousand. If it learns
         length scales from them (`bandwidth`), it fits them as `fit` does, in several
-        passes. After `fit`, training continues from the fitted model, which counts as
+        passes. Fewer rows than `size` (500 by default, at least 30) are kept, and the
+        model is made again from all of them as they double, until there are enough.
+        After `fit`, training continues from the fitted model, which counts as
         one pass in the average. Later calls only take steps, so memory does not grow
         with the stream.
 

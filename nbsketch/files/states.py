@@ -40,6 +40,7 @@ from nbsketch._report.validation import check_array_of, check_integer, check_row
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel, check_bandwidth
 from nbsketch.losses import as_loss
 from nbsketch.outputs import check_levels
+from nbsketch.rows.inputs import TrainingRows
 from nbsketch.rows.transform import InputScaler
 from nbsketch.sketches import Sketch, as_recipe
 
@@ -203,6 +204,22 @@ def _stream(name: str, value: Any, scope: Scope) -> None:
         )
 
 
+def _held(name: str, value: Any, scope: Scope) -> TrainingRows:
+    """Accept the first rows of a stream, with their targets and weights."""
+    of(tuple)(name, value, scope)
+    X, Y, weights, kept, n_given = value
+    if kept is not None or n_given:
+        raise ValueError(f"`{name}` must end with None and 0, got {value[3:]!r:.60}")
+    if not sp.issparse(X):
+        check_array_of(f"{name}.X", X, "f", 2)
+    X = check_rows(f"{name}.X", X, n_features=scope.lengths["q"])
+    scope.bind(f"{name}.X", "held", X.shape[0])
+    scope.bind(f"{name}.y", "outputs", max(1, scope.lengths["d"]))
+    array("held outputs")(f"{name}.y", Y, scope)
+    optional(array("held", positive=True))(f"{name}.weights", weights, scope)
+    return TrainingRows(X, Y, weights)
+
+
 def _output_weights(name: str, value: Any, scope: Scope) -> None:
     """Accept a dense or sparse matrix of the sketch of the distinct outputs."""
     if sp.issparse(value):
@@ -305,6 +322,7 @@ DESCENT: dict[str, Rule] = {
     "_projection": array("s r"),
     "_preconditioning": optional(of("Preconditioning")),
     "_stream": optional(_stream),
+    "_held?": _held,
 }
 
 

@@ -5,8 +5,9 @@ How large a sketch is: the default sizes, ``size="auto"``, and the default sketc
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from numbers import Integral
 from typing import Any, Literal, NamedTuple, Self
 
 from nbsketch._machine.memory import fits
@@ -294,6 +295,15 @@ class Plan(fields.Checked):
         elif size is None and sketch != "identity" and not is_recipe:
             size = default if sketch is None or default < n else max(1, n // 2)
         return sized_recipe(_DEFAULT_SKETCH if sketch is None else sketch, size, n)
+
+    def within(self, n: int) -> Self:
+        """Return the plan with a size of at most n, for the first rows of a stream."""
+        sketch, size = self.sketch, self.size
+        if isinstance(sketch, SizedRecipe) and sketch.size > n:
+            sketch = replace(sketch, size=n)
+        if isinstance(size, Integral) and size > n:
+            size = n
+        return replace(self, sketch=sketch, size=size)
 
     def check_size_is_fixed(self) -> None:
         """Refuse a size that is to be chosen."""

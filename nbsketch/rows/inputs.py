@@ -448,6 +448,22 @@ class TrainingRows(NamedTuple):
         kept = rows if self.kept is None else self.kept[rows]
         return TrainingRows(X, self.y[rows], weights, kept)
 
+    def joined(self, others: TrainingRows) -> TrainingRows:
+        """Return these rows and others below them, in memory and of the type of X."""
+        if sp.issparse(self.X):
+            X = sp.csr_array(sp.vstack([self.X, sp.csr_array(others.X)]))
+        else:
+            below = others.X.toarray() if sp.issparse(others.X) else others.X
+            X = np.concatenate([self.X, below]).astype(self.X.dtype, copy=False)
+        weights = None
+        if self.weights is not None or others.weights is not None:
+            weights = np.concatenate([self._all_weights, others._all_weights])
+        return TrainingRows(X, np.concatenate([self.y, others.y]), weights)
+
+    @property
+    def _all_weights(self) -> NDArray:
+        return np.ones(len(self.y)) if self.weights is None else self.weights
+
     @property
     def relative_weights(self) -> NDArray | None:
         """Weights of mean one, None if they are equal.

@@ -1,0 +1,156 @@
+"""Streams whose first calls have few rows: these are held until there are enough."""
+
+import pickle
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+
+import nbsketch
+from nbsketch import (
+    LandmarkSketch,
+    SketchedSGDClassifier,
+    SketchedSGDRegressor,
+    SubsamplingSketch,
+)
+
+N = 400
+RNG = np.random.default_rng(0)
+X = RNG.uniform(-2, 2, size=(N, 2))
+Y = np.sin(2 * X[:, 0]) + X[:, 1]
+OTHERS = RNG.uniform(-2, 2, size=(200, 2))
+TRUTH = np.sin(2 * OTHERS[:, 0]) + OTHERS[:, 1]
+FIXED = {"kernel": "gaussian", "bandwidth": 1.0, "size": 50, "random_state": 0}
+
+
+def stream(model, ends, X=X, y=Y, **options):
+    """Return the model after calls of partial_fit that end with these rows."""
+    for start, stop in zip([0, *ends], [*ends, len(y)], strict=False):
+        weights = {k: v[start:stop] for k, v in options.items()}
+        model.partial_fit(X[start:stop], y[start:stop], **weights)
+    return model
+
+
+@pytest.mark.parametrize("ends", [[1], [1, 2, 3], [7, 20], range(1, 60)])
+@pytest.mark.parametrize(
+    "params",
+    [
+        FIXED,
+        {"random_state": 0},
+        FIXED | {"size": None, "sketch": SubsamplingSketch(50)},
+        FIXED | {"size": None, "sketch": LandmarkSketch(X[:50])},
+        FIXED | {"sketch": "p-sparsified"},
+        FIXED | {"alpha": 1e-4},
+        FIXED | {"loss": "huber", "average": False},
+    ],
+    ids=["size", "defaults", "recipe", "landmarks", "sparse", "penalty", "huber"],
+)
+def test_a_stream_that_begins_with_one_row_learns(params, ends):
+    model = SketchedSGDRegressor(**params)
+    at_once = clone(model).partial_fit(X, Y).score(OTHERS, TRUTH)
+    found = stream(model, ends)
+    assert at_once > 0.9 and found.score(OTHERS, TRUTH) > at_once - 0.02
+    assert found.size_ == (400 if params == {"random_state": 0} else 50)
+
+
+def test_the_last_draw_is_a_first_call_of_all_rows_held():
+    model = SketchedSGDRegressor(**FIXED)
+    found = stream(clone(model), [3, 20], X[:60], Y[:60])
+    expected = clone(model).partial_fit(X[:60], Y[:60])
+    np.testing.assert_array_equal(found.predict(OTHERS), expected.predict(OTHERS))
+    assert not hasattr(found, "_held") and found.size_ == 50
+    # and continues as it does
+    found.partial_fit(X[60:], Y[60:])
+    expected.partial_fit(X[60:], Y[60:])
+    np.testing.assert_array_equal(found.predict(OTHERS), expected.predict(OTHERS))
+
+
+@pytest.mark.filterwarnings("error")  # a `size` above the rows so far is none
+def test_few_rows_have_a_model_of_their_own():
+    model = SketchedSGDRegressor(**FIXED)
+    for count in (1, 2, 3):
+        model.partial_fit(X[count - 1 : count], Y[count - 1 : count])
+        assert np.isfinite(model.predict(OTHERS)).all()
+    assert model.size_ == 2  # drawn again at 1, 2, 4, 8, ... rows
+    assert model.n_features_in_ == 2
+    with pytest.raises(ValueError, match="3 features"):
+        model.partial_fit(np.ones((1, 3)), [0.0])
+    assert model.partial_fit(X[3:4], Y[3:4]).size_ == 4
+
+
+def test_weights_of_the_rows_that_are_held():
+    weights = np.tile([1.0, 0.0, 2.0, 1.0], N // 4)
+    model = SketchedSGDRegressor(**FIXED)
+    found = stream(clone(model), [1, 3, 30, 70], sample_weight=weights)
+    mixed = clone(model).partial_fit(X[:30], Y[:30], weights[:30])
+    mixed.partial_fit(X[30:], Y[30:])
+    expected = clone(model).partial_fit(X, Y, weights).score(OTHERS, TRUTH)
+    for either in (found, mixed):
+        assert either.score(OTHERS, TRUTH) > expected - 0.05
+
+
+@pytest.mark.parametrize("kind", ["dense", "single", "sparse", "two outputs"])
+@pytest.mark.parametrize("copy", ["file", "pickle", "clone"])
+def test_a_saved_stream_goes_on(kind, copy, tmp_path):
+    rows = {"sparse": sp.csr_array(X), "single": X.astype(np.float32)}.get(kind, X)
+    targets = np.column_stack([Y, X[:, 0]]) if kind == "two outputs" else Y
+    model = SketchedSGDRegressor(**FIXED).partial_fit(rows[:20], targets[:20])
+    if copy == "file":
+        model.save(tmp_path / "model.npz")
+        again = nbsketch.load(tmp_path / "model.npz")
+    elif copy == "pickle":
+        again = pickle.loads(pickle.dumps(model))
+    else:
+        again = clone(model).partial_fit(rows[:20], targets[:20])
+    np.testing.assert_array_equal(again.predict(rows), model.predict(rows))
+    for either in (model, again):
+        either.partial_fit(rows[20:], targets[20:])
+        assert either.size_ == 50 and not hasattr(either, "_held")
+    np.testing.assert_array_equal(again.predict(rows), model.predict(rows))
+
+
+def test_wrong_held_rows_of_a_file_are_refused(tmp_path):
+    path = tmp_path / "model.npz"
+    model = SketchedSGDRegressor(**FIXED).partial_fit(X[:20], Y[:20])
+    for wrong in (
+        model._held._replace(X=X[:20, :1]),
+        model._held._replace(y=np.ones((19, 1))),
+        model._held._replace(y=np.full((20, 1), np.nan)),
+        model._held._replace(weights=-np.ones(20)),
+        model._held._replace(kept=np.arange(20)),
+    ):
+        model._held = wrong
+        with pytest.raises(ValueError, match="_held"):
+            model.save(path)
+
+
+def test_fit_and_failures_leave_nothing_behind():
+    model = SketchedSGDRegressor(**FIXED).partial_fit(X[:5], Y[:5])
+    held = model._held
+    with pytest.raises(ValueError, match="NaN"):
+        model.partial_fit(X[5:9], np.full(4, np.nan))
+    assert model._held is held
+    assert not hasattr(model.fit(X, Y), "_held")
+
+
+@pytest.mark.parametrize("loss", ["hinge", "logistic"])
+@pytest.mark.parametrize("count", [2, 3])
+def test_classes_of_a_stream_that_begins_with_one_row(loss, count):
+    labels = np.digitize(Y, [0.0] if count == 2 else [-0.7, 0.7])
+    truth = np.digitize(TRUTH, [0.0] if count == 2 else [-0.7, 0.7])
+    model = SketchedSGDClassifier(loss=loss, random_state=0)
+    for first in (1, 2, 3):
+        model.partial_fit(X[first - 1 : first], labels[first - 1 : first], range(count))
+        assert set(model.predict(OTHERS)) <= set(range(count))
+    model = stream(model, [50, 90], X[3:], labels[3:])
+    assert model.score(OTHERS, truth) > 0.85
+    with pytest.raises(ValueError, match="class"):
+        SketchedSGDClassifier().partial_fit(X[:1], labels[:1])
+
+
+def test_kernel_values_are_not_held():
+    K = np.exp(-((X[:10, None] - X[None, :10]) ** 2).sum(2))
+    model = SketchedSGDRegressor(kernel="precomputed", size=5, random_state=0)
+    model.partial_fit(K, Y[:10]).partial_fit(K[:3], Y[:3])
+    assert not hasattr(model, "_held") and model.size_ == 5

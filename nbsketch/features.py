@@ -26,11 +26,10 @@ from nbsketch.fitting import sketched
 from nbsketch.rows.inputs import (
     checked_rows,
     held_rows,
-    is_pairwise,
     model_dtype,
     row_by_row,
     rowwise,
-    takes_sparse,
+    set_input_tags,
     training_rows,
 )
 from nbsketch.solvers.scratch import rows_per_block
@@ -87,8 +86,7 @@ class KernelFeatures(
     def __sklearn_tags__(self) -> Tags:
         """Say what the transformer can do."""
         tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = is_pairwise(self.kernel)
-        tags.input_tags.sparse = takes_sparse(self.kernel)
+        set_input_tags(self, tags.input_tags)
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
@@ -311,7 +309,7 @@ class RandomFourierFeatures(KernelFeatures):
     def __sklearn_tags__(self) -> Tags:
         """Declare sparse input: rows meet the frequencies alone."""
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
+        tags.input_tags.sparse = not sketched.is_auto(self.bandwidth)
         return tags
 
 

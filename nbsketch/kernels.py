@@ -139,6 +139,22 @@ def check_bandwidth(name: str, bandwidth: Any) -> float | tuple[float, ...] | st
     return checked if np.ndim(bandwidth) else checked[0]
 
 
+def _positive_or_median(name: str, bandwidth: Any) -> float | str:
+    if not isinstance(bandwidth, str):
+        return validation.check_positive(name, bandwidth)
+    if bandwidth != "median":
+        raise ValueError(f"`{name}` must be a number or 'median', got {bandwidth!r}")
+    return bandwidth
+
+
+def _check_resolved(bandwidth: Any) -> None:
+    if isinstance(bandwidth, str):
+        raise ValueError(
+            "`bandwidth` must be a number before the kernel can be evaluated, got "
+            "'median': set it from data with kernel.resolve(X)"
+        )
+
+
 def _bandwidth_of_features(bandwidth: Any, n_features: int) -> NDArray[np.float64]:
     if isinstance(bandwidth, tuple) and len(bandwidth) != n_features:
         raise ValueError(
@@ -176,11 +192,7 @@ class StationaryKernel(Kernel):
 
     def compiled_form(self, n_features: int) -> CompiledForm:
         """Return what compiled code needs; the bandwidth must be known."""
-        if isinstance(self.bandwidth, str):
-            raise ValueError(
-                "`bandwidth` must be a number before the kernel can be evaluated, got "
-                "'median': set it from data with kernel.resolve(X)"
-            )
+        _check_resolved(self.bandwidth)
         metric, profile, scale = self._family()
         widths = _bandwidth_of_features(self.bandwidth, n_features)
         return CompiledForm(metric, profile, scale / widths)
@@ -324,9 +336,9 @@ def median_distance(
     Parameters
     ----------
     X : ndarray or csr_array of shape (n, q)
-        Rows; sparse ones for the Euclidean metric only.
+        Rows; sparse ones for all but the metric "cityblock".
     metric : str
-        "euclidean" or "cityblock".
+        "euclidean", "cityblock", or "tanimoto": that of `GaussianTanimotoKernel`.
     rng : None, int or Generator
         Source of the draw.
     sample_weight : ndarray of shape (n,), default=None
@@ -338,7 +350,7 @@ def median_distance(
         X = X[rows]
         sample_weight = None if sample_weight is None else sample_weight[rows]
     X = X.astype(np.float64) if sp.issparse(X) else np.asarray(X, dtype=np.float64)
-    distances = _sparse_distances(X) if sp.issparse(X) else pdist(X, metric)
+    distances = _distances(X, metric)
     is_pair = distances > 0
     if not is_pair.any():
         return 1.0
@@ -364,10 +376,14 @@ def weighted_median(values: NDArray, weights: NDArray) -> float:
     return float((values[low] + values[low + is_half]) / 2)
 
 
-def _sparse_distances(X: Any) -> NDArray[np.float64]:
-    """Return the Euclidean distances of all pairs of sparse rows."""
-    squares = evaluate(CompiledForm("squared", "power", np.ones(X.shape[1])), X, X)
-    return np.sqrt(squares[np.triu_indices(len(squares), 1)])
+def _distances(X: Any, metric: str) -> NDArray[np.float64]:
+    """Return the distances of all pairs of rows."""
+    if metric != "tanimoto" and not sp.issparse(X):
+        return pdist(X, metric)
+    name = "tanimoto" if metric == "tanimoto" else "squared"
+    values = evaluate(CompiledForm(name, "power", np.ones(X.shape[1])), X, X)
+    values = values[np.triu_indices(len(values), 1)]
+    return np.sqrt(np.maximum(2 - 2 * values, 0.0) if name == "tanimoto" else values)
 
 
 @dataclass(frozen=True)
@@ -545,9 +561,10 @@ class GaussianTanimotoKernel(TanimotoKernel):
 
     Parameters
     ----------
-    bandwidth : float
+    bandwidth : float or "median", default=1.0
         Length in that feature space, where no two rows are further apart than
         :math:`\sqrt{8/3}`, nor those without negative entries than :math:`\sqrt{2}`.
+        "median" is the median distance between rows there.
 
     Raises
     ------
@@ -562,11 +579,21 @@ class GaussianTanimotoKernel(TanimotoKernel):
     [[1.0, 0.6065]]
     """
 
-    bandwidth: float = 1.0
-    _rules = fields.rules(bandwidth=fields.positive)
+    bandwidth: Any = 1.0
+    _rules = fields.rules(bandwidth=fields.plain(_positive_or_median))
+
+    def resolve(
+        self, X: Any, rng: Any = None, sample_weight: NDArray | None = None
+    ) -> Kernel:
+        """Return the kernel with "median" replaced by the median distance in X."""
+        if self.bandwidth != "median":
+            return self
+        median = median_distance(X, "tanimoto", rng, sample_weight)
+        return replace(self, bandwidth=median)
 
     def compiled_form(self, n_features: int) -> CompiledForm:
-        """Return what compiled code needs."""
+        """Return what compiled code needs; the bandwidth must be known."""
+        _check_resolved(self.bandwidth)
         rate = 1 / math.log(2) / self.bandwidth / self.bandwidth
         steepness = min(rate, _STEEPEST)
         return CompiledForm("tanimoto", "complement", np.ones(n_features), steepness)

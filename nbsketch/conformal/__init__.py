@@ -15,10 +15,13 @@ from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import KFold, ShuffleSplit
 from sklearn.utils import (
+    Tags,
     _safe_indexing,
     check_array,
     check_consistent_length,
     column_or_1d,
+    get_tags,
+    indexable,
 )
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
@@ -27,7 +30,7 @@ from nbsketch._quantiles import between_levels, conformal_quantile
 from nbsketch._report import validation
 from nbsketch.conformal._distinct import DistinctRows
 from nbsketch.conformal._left_out import Models, Refits, columns_of, jackknife
-from nbsketch.estimators._base import ClassifierScore, RegressorScore
+from nbsketch.estimators._base import ClassifierScore, LogProbabilities, RegressorScore
 from nbsketch.rows.inputs import check_weights
 from nbsketch.rows.splits import merges_copies
 
@@ -80,6 +83,15 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
     method: str = ""
     _methods: ClassVar[tuple[str, ...]] = ()
 
+    def __sklearn_tags__(self) -> Tags:
+        """Return the capabilities of the estimator inside."""
+        tags = super().__sklearn_tags__()
+        if hasattr(self.estimator, "__sklearn_tags__"):
+            inner = get_tags(self.estimator)
+            tags.input_tags = inner.input_tags
+            tags.target_tags = inner.target_tags
+        return tags
+
     @abstractmethod
     def _training_targets(self, y: Any) -> NDArray:
         """Return the targets of `fit`, one entry a row."""
@@ -121,12 +133,23 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
         with validation.keeping_fitted(self):
             validation.check_choice("method", self.method, self._methods)
             self._nominal(None)
+            if y is None:
+                raise ValueError(
+                    "fit requires y to be passed, but the target y is None"
+                )
+            (X,) = indexable(X)
             targets, self.shift_ = self._training_targets(y), 0.0
             check_consistent_length(X, targets)
             marks = Marks.of(sample_weight, groups, len(targets))
             with _naming_rows(X):
                 self._fit(X, targets, marks)
         return self
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of features that the fitted estimator has seen."""
+        check_is_fitted(self)
+        return self.estimator_.n_features_in_
 
     def predict(self, X: Any) -> NDArray:
         """Return the predictions of the fitted estimator."""
@@ -287,7 +310,7 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
 
 def _labels(name: str, values: Any) -> NDArray:
     """Return labels, one entry a row."""
-    return column_or_1d(validation.as_labels(name, values), dtype=None)
+    return column_or_1d(validation.as_labels(name, values), dtype=None, warn=True)
 
 
 @contextmanager
@@ -321,7 +344,7 @@ def fit_on(estimator: Any, X: Any, y: NDArray, marks: Marks, rows: NDArray) -> A
 
 
 @validation.declares_parameters
-class ConformalClassifier(ClassifierScore, Calibrated):
+class ConformalClassifier(ClassifierScore, LogProbabilities, Calibrated):
     r"""Sets of classes that hold the label with a given probability.
 
     Parameters

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from copy import copy
@@ -10,7 +11,14 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
+from sklearn.base import (
+    BaseEstimator,
+    ClassifierMixin,
+    MultiOutputMixin,
+    RegressorMixin,
+    clone,
+)
+from sklearn.exceptions import DataConversionWarning
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_array, check_is_fitted
@@ -24,6 +32,7 @@ from nbsketch.files import SaveMixin
 from nbsketch.fitting.methods import select_method, sketch_rows, warn_of
 from nbsketch.fitting.objective import FeatureSolution, Problem
 from nbsketch.fitting.sketched import SketchedData
+from nbsketch.losses import LogLinkLoss, as_loss
 from nbsketch.rows import inputs
 from nbsketch.rows.copies import merged_weights, representatives
 from nbsketch.rows.splits import folds_of_kept, merges_copies, warn_of_divided_copies
@@ -57,6 +66,24 @@ class RegressorScore(RegressorMixin):
         return r2_score
 
 
+class ResidualLoss(MultiOutputMixin):
+    """Mixin of regressors with a loss: what targets it takes."""
+
+    loss: Any
+
+    def __sklearn_tags__(self) -> Tags:
+        """Return the capabilities of the estimator."""
+        tags = super().__sklearn_tags__()
+        try:
+            loss = as_loss(self.loss)
+        except ValueError:  # `fit` refuses it
+            return tags
+        is_monotone = getattr(self, "monotonic_cst", None) is not None
+        tags.target_tags.positive_only = isinstance(loss, LogLinkLoss)
+        tags.target_tags.multi_output = loss.is_radial and not is_monotone
+        return tags
+
+
 class ClassifierScore(ClassifierMixin):
     """Mixin of classifiers whose data may be Dask collections."""
 
@@ -77,6 +104,15 @@ class ClassifierScore(ClassifierMixin):
         return score_of(self, accuracy_score, X, y, sample_weight)
 
 
+class LogProbabilities:
+    """Mixin of classifiers that have probabilities whatever their parameters are."""
+
+    def predict_log_proba(self, X: Any) -> NDArray:
+        """Return the logarithm of `predict_proba`, (n, c); minus infinity for 0."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X))  # type: ignore[attr-defined]
+
+
 def score_of(model: Any, metric: Callable, X: Any, y: Any, weights: Any) -> float:
     """Return a metric of the predictions of arrays, or of Dask collections."""
     y, predictions, weights = inputs.predicted(model, X, y, weights)
@@ -88,6 +124,17 @@ def score_of(model: Any, metric: Callable, X: Any, y: Any, weights: Any) -> floa
 NUMBERS = {"multi_output": True, "y_numeric": True}
 # Rows that are predicted at a time.
 _BLOCK_ROWS = 1 << 18
+
+
+def _flattened(y: NDArray) -> NDArray:
+    """Return the column of the only target, with the warning of scikit-learn."""
+    warnings.warn(
+        "A column-vector y was passed when a 1d array was expected: `y` has shape "
+        f"{y.shape}, and is used as y.ravel()",
+        DataConversionWarning,
+        stacklevel=4,
+    )
+    return y[:, 0]
 
 
 @validation.declares_parameters
@@ -148,6 +195,8 @@ class KernelExpansion(SaveMixin, BaseEstimator):
         splitter, which refers to the rows as given.
         """
         X, y, sample_weight = inputs.training_data(self, X, y, sample_weight, **options)
+        if y.shape[1:] == (1,) and not self.__sklearn_tags__().target_tags.multi_output:
+            y = _flattened(y)
         weights = self._weigh(y, inputs.check_weights(sample_weight, X))
         if merges_copies(self.cv) and not is_stream:
             weights = merged_weights(X, y, weights)
@@ -231,8 +280,7 @@ class KernelExpansion(SaveMixin, BaseEstimator):
     def __sklearn_tags__(self) -> Tags:
         """Return the capabilities of the estimator."""
         tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = inputs.is_pairwise(self.kernel)
-        tags.input_tags.sparse = inputs.takes_sparse(self.kernel)
+        inputs.set_input_tags(self, tags.input_tags)
         return tags
 
 

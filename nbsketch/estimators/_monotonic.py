@@ -97,7 +97,7 @@ def check_monotonic(model: Any, X: Any, single: bool) -> NDArray:
         ("non_crossing", not crossing, "'sort' or None"),
         ("solver", model.solver == "auto", "'auto'"),
         ("kernel", not is_pairwise(model.kernel), "a kernel of rows"),
-        ("X", in_memory, "dense and in memory"),
+        ("X", in_memory, "dense, not sparse, and in memory"),
         ("y", single, "a single target"),
     ):
         if not possible:

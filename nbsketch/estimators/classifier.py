@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit
+from scipy.special import log_expit, log_softmax
 from sklearn.utils.multiclass import check_classification_targets
 
 from nbsketch._report.validation import declares_parameters, explaining
@@ -30,7 +30,7 @@ from nbsketch.solvers.left_out import Fold
 def _has_probabilities(model: Any) -> bool:
     if isinstance(as_loss(model.loss), LogisticLoss):
         return True
-    raise AttributeError("predict_proba needs loss='logistic'")
+    raise AttributeError("probabilities need loss='logistic'")
 
 
 @declares_parameters
@@ -127,12 +127,19 @@ class OneVsRest(ClassifierScore):
 
         More than two classes: one-vs-rest probabilities, normalized to sum to one.
         """
-        chances = expit(self._decision(X))
-        if chances.ndim == 1:
-            return np.column_stack([1 - chances, chances])
-        # If every class has probability 0, return the uniform distribution.
-        chances = np.maximum(chances, np.finfo(chances.dtype).tiny)
-        return chances / chances.sum(axis=1, keepdims=True)
+        return np.exp(self.predict_log_proba(X))
+
+    @available_where(_has_probabilities)
+    @rowwise(row_by_row)
+    def predict_log_proba(self, X: ArrayLike) -> NDArray:
+        """Return the logarithm of the probability of each class, of shape (n, c).
+
+        It is finite where `predict_proba` rounds to 0.
+        """
+        scores = self._decision(X)
+        if scores.ndim == 1:
+            return log_expit(np.column_stack([-scores, scores]))
+        return log_softmax(log_expit(scores), axis=1)
 
 
 @declares_parameters

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, Literal, overload
 
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import MultiOutputMixin
 from sklearn.metrics import d2_tweedie_score
 
 from nbsketch._report.validation import declares_parameters
@@ -24,7 +23,7 @@ from nbsketch.rows.inputs import is_dask, row_by_row
 
 @declares_parameters
 class SketchedKernelRegressor(
-    MultiOutputMixin, _base.RegressorScore, _base.IterativeModel
+    _base.ResidualLoss, _base.RegressorScore, _base.IterativeModel
 ):
     r"""Sketched kernel regression.
 

@@ -9,7 +9,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import MultiOutputMixin
 from sklearn.utils import column_or_1d
 
 from nbsketch._report import validation
@@ -308,7 +307,7 @@ class DescentModel(_base.KernelExpansion):
 
 
 @validation.declares_parameters
-class SketchedSGDRegressor(MultiOutputMixin, _base.RegressorScore, DescentModel):
+class SketchedSGDRegressor(_base.ResidualLoss, _base.RegressorScore, DescentModel):
     r"""Sketched kernel regression by stochastic gradients, for large data and streams.
 
     .. math:: w_{t+1} = w_t + \eta \Bigl( \frac1b \sum_{i \in B_t}

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from sklearn.utils import InputTags
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, _check_y, validate_data
@@ -31,11 +32,11 @@ from nbsketch._report.validation import (
     fault,
     masked_fault,
 )
-from nbsketch.kernels import KERNELS, PrecomputedKernel
+from nbsketch.kernels import KERNELS, PrecomputedKernel, SobolevKernel
 from nbsketch.rows import tasks
 from nbsketch.rows.collections import as_dask_array, check_numbers, dask_module, one_row
 from nbsketch.rows.partitions import PartitionedRows
-from nbsketch.rows.transform import choose_rows
+from nbsketch.rows.transform import PREPROCESSINGS, choose_rows
 from nbsketch.sketches import IdentitySketch, LeverageSketch, SketchRecipe
 
 # Rows of a Dask array that are brought here: one worker is faster than several.
@@ -121,10 +122,18 @@ def is_pairwise(kernel: Any) -> bool:
     )
 
 
-def takes_sparse(kernel: Any) -> bool:
-    """Return whether X may be sparse; an invalid kernel is refused in `fit`."""
+def set_input_tags(model: Any, tags: InputTags) -> None:
+    """Set the tags that follow the parameters; `fit` refuses invalid ones."""
+    kernel = model.kernel
     family = KERNELS.get(kernel) if isinstance(kernel, str) else kernel
-    return getattr(family, "takes_sparse", callable(family))
+    tags.pairwise = is_pairwise(kernel)
+    tags.positive_only = SobolevKernel in (family, type(family))
+    tags.sparse = (
+        getattr(family, "takes_sparse", callable(family))
+        and getattr(model, "preprocessing", None) not in PREPROCESSINGS
+        and not (isinstance(model.bandwidth, str) and model.bandwidth == "auto")
+        and getattr(model, "monotonic_cst", None) is None
+    )
 
 
 def training_data(

@@ -46,6 +46,7 @@ from nbsketch.rows.inputs import (
     is_pairwise,
     loaded,
     new_rows,
+    set_input_tags,
 )
 from nbsketch.sketches import SubsamplingSketch
 from nbsketch.solvers.exact import solve_shifted
@@ -527,8 +528,7 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
     def __sklearn_tags__(self) -> Tags:
         """Return the capabilities of the estimator."""
         tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = is_pairwise(self.kernel)
-        tags.input_tags.sparse = True
+        set_input_tags(self, tags.input_tags)
         tags.target_tags.required = True
         tags.target_tags.single_output = False
         tags.target_tags.multi_output = True

@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 
 from nbsketch._report.validation import as_labels, declares_parameters, explaining
-from nbsketch.estimators._base import ClassifierScore
+from nbsketch.estimators._base import ClassifierScore, LogProbabilities
 from nbsketch.rows.inputs import (
     check_weights,
     rowwise,
@@ -26,7 +26,7 @@ from nbsketch.tabular.problem import Training, at_rows
 
 
 @declares_parameters
-class TabularKernelClassifier(ClassifierScore, TabularModel):
+class TabularKernelClassifier(ClassifierScore, LogProbabilities, TabularModel):
     r"""Kernel classification for tables, with nothing to choose.
 
     The machine of `TabularKernelRegressor` is fitted to the indicators of the classes;

@@ -118,9 +118,11 @@ def is_learnable(kernel: Any, X: Any) -> bool:
 def check_learnable(kernel: Any, X: Any) -> None:
     """Refuse kernels and rows for which there are no length scales to learn."""
     if not is_learnable(kernel, X):
+        kind = "sparse X" if sp.issparse(X) else "X"
         raise ValueError(
-            "`bandwidth` can be 'auto' for dense (not sparse) X and kernels named "
-            f"{list(_FAMILIES)}, got kernel={kernel!r} and X of type {type(X).__name__}"
+            "`bandwidth` can be 'auto' for dense X and a kernel named one of "
+            f"{list(_FAMILIES)}, got kernel={kernel!r} and {kind} of type "
+            f"{type(X).__name__}"
         )
 
 

@@ -161,7 +161,8 @@ def training_data(
     if not numeric:
         as_labels("y", y)
         return X, y, sample_weight
-    if y.dtype.kind not in "fiub":  # scikit-learn lets text through
+    # scikit-learn lets text and sparse matrices through.
+    if sp.issparse(y) or y.dtype.kind not in "fiub":
         raise TypeError(f"`y` must be an array of numbers, got {y!r:.60}")
     check_magnitude("y", np.asarray(y, dtype=float))
     check_spread("y", y)

@@ -457,10 +457,10 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
             G, C, _ = moments(design, targets, weights, centered=False)
         with self._stage("inputs: solve"):
             W = solve_shifted(G, C, self.alpha, np.ones(len(G)), self.alpha)
-            if sketch_map.is_columns:
-                self.coef_, self.rank_ = P @ W, P.shape[1]
-            else:
+            if isinstance(P, PivotedCholesky):
                 self.coef_, self.rank_ = P.lift(W, self.sketch_.shape[0]), P.rank
+            else:  # columns of X
+                self.coef_, self.rank_ = P @ W, P.shape[1]
         return sketch_map
 
     def _solve_exact(

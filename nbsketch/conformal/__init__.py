@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import field
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, is_classifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import KFold, ShuffleSplit
 from sklearn.utils import (
@@ -19,19 +17,18 @@ from sklearn.utils import (
     _safe_indexing,
     check_array,
     check_consistent_length,
-    column_or_1d,
     get_tags,
     indexable,
 )
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+from sklearn.utils.validation import check_is_fitted
 
 from nbsketch._quantiles import between_levels, conformal_quantile
 from nbsketch._report import validation
 from nbsketch.conformal._distinct import DistinctRows
 from nbsketch.conformal._left_out import Models, Refits, columns_of, jackknife
+from nbsketch.conformal._rows import Marks, fit_on, labels_of_rows, naming_rows
 from nbsketch.estimators._base import ClassifierScore, LogProbabilities, RegressorScore
-from nbsketch.rows.inputs import check_weights
 from nbsketch.rows.splits import merges_copies
 
 __all__ = ["ConformalClassifier", "ConformalRegressor"]
@@ -46,25 +43,6 @@ _STEP = 0.02
 _ROUNDING = 1e-12
 # Left-out predictions that are ranked at a time.
 _BLOCK = 1 << 22
-
-
-class Marks(NamedTuple):
-    """Weights and groups of n rows; None for equal weights, and without groups."""
-
-    weights: NDArray | None
-    groups: Any
-
-    @classmethod
-    def of(cls, sample_weight: Any, groups: Any, n: int) -> Marks:
-        """Return checked weights and groups of n rows."""
-        labels = None if groups is None else _labels("groups", groups)
-        if labels is not None:
-            validation.check_length("groups", labels, n)
-        return cls(check_weights(sample_weight, np.empty((n, 0))), labels)
-
-    def at(self, rows: Any) -> Marks:
-        """Return those of some rows."""
-        return Marks(*(None if values is None else values[rows] for values in self))
 
 
 @validation.declares_parameters
@@ -141,7 +119,7 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
             targets, self.shift_ = self._training_targets(y), 0.0
             check_consistent_length(X, targets)
             marks = Marks.of(sample_weight, groups, len(targets))
-            with _naming_rows(X):
+            with naming_rows(X):
                 self._fit(X, targets, marks)
         return self
 
@@ -308,41 +286,6 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
         return marks
 
 
-def _labels(name: str, values: Any) -> NDArray:
-    """Return labels, one entry a row."""
-    return column_or_1d(validation.as_labels(name, values), dtype=None, warn=True)
-
-
-@contextmanager
-def _naming_rows(X: Any) -> Iterator[None]:
-    """Name missing values by their rows of X where a fit to some rows fails."""
-    try:
-        yield
-    except ValueError as error:
-        message = validation.masked_fault("X", X) or validation.fault("X", X, True)
-        if message and str(error).startswith("Input X contains"):
-            raise ValueError(message) from error
-        raise
-
-
-def fit_on(estimator: Any, X: Any, y: NDArray, marks: Marks, rows: NDArray) -> Any:
-    """Return a clone of the estimator, fitted on some rows; itself if it is frozen."""
-    if isinstance(estimator, FrozenEstimator):
-        return estimator
-    options, (weights, groups) = {}, marks.at(rows)
-    if weights is not None:
-        if not has_fit_parameter(estimator, "sample_weight"):
-            raise TypeError(
-                "`sample_weight` must be None for an estimator whose fit does not take "
-                f"it, got {estimator!r}"
-            )
-        options["sample_weight"] = weights
-    takes_groups = has_fit_parameter(estimator, "groups")
-    if groups is not None and takes_groups and estimator.cv is not None:
-        options["groups"] = groups
-    return clone(estimator).fit(_safe_indexing(X, rows), y[rows], **options)
-
-
 @validation.declares_parameters
 class ConformalClassifier(ClassifierScore, LogProbabilities, Calibrated):
     r"""Sets of classes that hold the label with a given probability.
@@ -399,7 +342,7 @@ class ConformalClassifier(ClassifierScore, LogProbabilities, Calibrated):
     _methods: ClassVar = "lac", "aps"
 
     def _training_targets(self, y: Any) -> NDArray:
-        labels = _labels("y", y)
+        labels = labels_of_rows("y", y)
         check_classification_targets(labels)
         self.classes_ = np.unique(labels)
         return labels
@@ -454,7 +397,7 @@ class ConformalClassifier(ClassifierScore, LogProbabilities, Calibrated):
         return out
 
     def _checked_targets(self, y: Any) -> NDArray:
-        labels = _labels("y", y)
+        labels = labels_of_rows("y", y)
         unknown = set(labels.tolist()) - set(self.classes_.tolist())
         if unknown:
             raise ValueError(f"`y` must hold labels of `fit`, got {unknown.pop()!r}")

@@ -1,0 +1,71 @@
+"""Rows of conformal estimators: their weights and groups, and fits to some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils import _safe_indexing, column_or_1d
+from sklearn.utils.validation import has_fit_parameter
+
+from nbsketch._report import validation
+from nbsketch.rows.inputs import check_weights
+
+
+class Marks(NamedTuple):
+    """Weights and groups of n rows; None for equal weights, and without groups."""
+
+    weights: NDArray | None
+    groups: Any
+
+    @classmethod
+    def of(cls, sample_weight: Any, groups: Any, n: int) -> Marks:
+        """Return checked weights and groups of n rows."""
+        labels = None if groups is None else labels_of_rows("groups", groups)
+        if labels is not None:
+            validation.check_length("groups", labels, n)
+        return cls(check_weights(sample_weight, np.empty((n, 0))), labels)
+
+    def at(self, rows: Any) -> Marks:
+        """Return those of some rows."""
+        return Marks(*(None if values is None else values[rows] for values in self))
+
+
+def labels_of_rows(name: str, values: Any) -> NDArray:
+    """Return labels, one entry a row."""
+    return column_or_1d(validation.as_labels(name, values), dtype=None, warn=True)
+
+
+@contextmanager
+def naming_rows(X: Any) -> Iterator[None]:
+    """Name missing values by their rows of X where a fit to some rows fails."""
+    try:
+        yield
+    except ValueError as error:
+        message = validation.masked_fault("X", X) or validation.fault("X", X, True)
+        if message and str(error).startswith("Input X contains"):
+            raise ValueError(message) from error
+        raise
+
+
+def fit_on(estimator: Any, X: Any, y: NDArray, marks: Marks, rows: NDArray) -> Any:
+    """Return a clone of the estimator, fitted on some rows; itself if it is frozen."""
+    if isinstance(estimator, FrozenEstimator):
+        return estimator
+    options, (weights, groups) = {}, marks.at(rows)
+    if weights is not None:
+        if not has_fit_parameter(estimator, "sample_weight"):
+            raise TypeError(
+                "`sample_weight` must be None for an estimator whose fit does not take "
+                f"it, got {estimator!r}"
+            )
+        options["sample_weight"] = weights
+    takes_groups = has_fit_parameter(estimator, "groups")
+    if groups is not None and takes_groups and estimator.cv is not None:
+        options["groups"] = groups
+    return clone(estimator).fit(_safe_indexing(X, rows), y[rows], **options)

@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import re
 from decimal import Decimal
 from zoneinfo import ZoneInfo
 
@@ -299,6 +300,29 @@ def test_numbers_as_text_that_are_not_used_are_reported():
         columns, _ = fitted(numbers)
     assert columns.feature_names.tolist() == ["t"]
     fitted([f"row {k}" for k in range(40)])  # without a warning
+
+
+@pytest.mark.parametrize("missing", ["?", "n/a"])
+def test_a_column_of_numbers_with_a_mark_of_missing_ones_is_reported(missing):
+    rng = np.random.default_rng(0)
+    numbers = [str(k) for k in rng.integers(0, 40, 200)]
+    fitted(numbers)  # names of categories
+    fitted(pd.Categorical(rng.integers(0, 40, 200)))
+    told = rf"mean targets of its 4\d levels, but .* others are '{re.escape(missing)}'"
+    with pytest.warns(UserWarning, match=told):
+        fitted([*numbers, missing])
+    with pytest.warns(UserWarning, match="numbers stored as text"):
+        fitted([f"{k}.5" for k in numbers])
+
+
+def test_the_warning_of_numbers_is_at_the_call_of_fit():
+    rng = np.random.default_rng(0)
+    X = np.array([[str(k), "a"] for k in rng.integers(0, 40, 200)], dtype=object)
+    X[3, 0] = "?"
+    y = rng.normal(size=200)
+    with pytest.warns(UserWarning, match="'x0' of `X` is encoded by") as caught:
+        nbsketch.TabularKernelRegressor(random_state=0).fit(X, y)
+    assert caught[0].filename == __file__
 
 
 def many_levels(n=600):

@@ -228,6 +228,17 @@ def test_a_callback_is_told_and_can_stop():
     assert rmse(model, X, y) < y.std()
 
 
+def test_a_callback_is_told_how_many_members_have_leaves():
+    X, y = some_table(300)
+    states = []
+    model = TabularKernelRegressor(callback=states.append, random_state=0)
+    with small_leaves(leaf_rows=150):
+        model.fit(X, y)
+    told = [state[1:3] for state in states if state.stage == "leaves"]
+    assert told == [(k, told[0][1]) for k in range(1, len(told) + 1)]
+    assert len(told) == told[0][1] > 2
+
+
 @pytest.mark.parametrize("leaf_rows", [None, 200])
 @pytest.mark.parametrize("where", ["targets", "inputs"])
 def test_one_percent_of_gross_errors_costs_little(where, leaf_rows, new):

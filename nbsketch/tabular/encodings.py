@@ -15,6 +15,10 @@ from nbsketch.tabular.reading import Values
 
 # Most levels of a category with a column for each; more levels have target codes.
 MOST_LEVELS = 12
+# What a column of levels is used for, in warnings, and levels that these list.
+_IDENTIFIER = "is not used: it has {} levels, which identify rows"
+_CODES = "is encoded by the mean targets of its {} levels"
+_LISTED = 3
 # Random folds whose target codes are means over the other folds.
 FOLDS = 5
 _PARTS = "_year", "_month", "_day", "_weekday", "_hour", "_days"
@@ -300,8 +304,9 @@ def fit_encoding(
     if len(values.levels) <= MOST_LEVELS:
         return _one_hot(name, values, weights)
     if len(values.levels) > len(values.data) / 2:
-        _warn_of_numbers(name, values)
+        _warn_of_numbers(name, values, _IDENTIFIER)
         return _unused(name, values, "identifier")
+    _warn_of_numbers(name, values, _CODES)
     return _target_codes(name, values, targets, weights)
 
 
@@ -331,16 +336,27 @@ def cross_fitted(
     return out
 
 
-def _warn_of_numbers(name: str, values: Values) -> None:
-    """Warn if most levels of a column that is not used are numbers."""
-    numbers = sum(as_number(level) is not None for level in values.levels)
-    if 2 * numbers > len(values.levels):
-        warnings.warn(
-            f"column {name!r} of `X` is not used: it has {len(values.levels)} levels, "
-            f"which identify rows, but {numbers} of them are numbers stored as text or "
-            "categories. Convert it to numbers first, or drop it",
-            stacklevel=6,
-        )
+def _warn_of_numbers(name: str, values: Values, use: str) -> None:
+    """Warn if most levels of a column are numbers, and say what is not a number.
+
+    Target codes of whole numbers alone are silent: they may be the names of categories.
+    """
+    numbers = [as_number(level) for level in values.levels]
+    others = [repr(k) for k, z in zip(values.levels, numbers, strict=True) if z is None]
+    count = len(numbers) - len(others)
+    is_whole = not others and all(
+        z is not None and z == z.to_integral() for z in numbers
+    )
+    if 2 * count <= len(numbers) or (use == _CODES and (values.numeric or is_whole)):
+        return
+    listed = ", ".join(others[:_LISTED]) + (", ..." if len(others) > _LISTED else "")
+    warnings.warn(
+        f"column {name!r} of `X` {use.format(len(numbers))}, but {count} of them are "
+        "numbers stored as text or categories"
+        + (f", and others are {listed}" if others else "")
+        + ". Convert it to numbers first (missing ones to NaN), or drop it",
+        stacklevel=7,
+    )
 
 
 def _unused(name: str, values: Values, kind: str) -> LevelColumn:

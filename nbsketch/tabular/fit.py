@@ -197,9 +197,9 @@ def _on_base(problem: Problem, scales: list[Scales]) -> Parts:
         member, residual = fit_on_tree(
             part, kernel, left_out, largest=largest, is_on_base=is_on_base
         )
-        report("leaves")
         members.append(member)
         residuals.append(residual[index] + shift)
+        report("leaves", iteration=len(members) - 1, total=len(parts))  # and the base
     return members, residuals, index
 
 

@@ -59,6 +59,9 @@ class DescentModel(_base.KernelExpansion):
     A subclass checks rows and targets, and knows the objective.
     """
 
+    # Mean loss above which the steps of a stream have diverged: of the rows so far.
+    _limit = 0.0
+
     loss: Any = "square"
     method: str = "projected"
     step: float | None = None
@@ -255,6 +258,7 @@ class DescentModel(_base.KernelExpansion):
         self._projection, self.path_ = result.projection, result.path
         self._preconditioning = fitted.preconditioning
         self.alpha_ = fitted.alpha
+        self._limit = result.sample.limit()
         largest = fitted.square_norm or float(squared_norms(result.sample.Z).max())
         point = np.column_stack([best.coef.T, best.intercept])
         count = len(result.sample.Z) if self.average else 0
@@ -272,6 +276,7 @@ class DescentModel(_base.KernelExpansion):
         self._stream: StreamState | None = None
         self._preconditioning = None
         self.alpha_ = self.alpha or 0.0
+        self._limit = 0.0
         self.path_, self.n_iter_, self.n_steps_ = None, 1, 0
 
     def _fixed(self) -> SketchedData:
@@ -290,7 +295,9 @@ class DescentModel(_base.KernelExpansion):
         if before is not None and self._preconditioning is not None:
             descent = descent.continued(self._preconditioning, before.square_norm)
         sample = Sample(descent.centered(Z), objective)
-        coef, intercept, state = descent.stream(sample, before, data.rng)
+        limit = max(self._limit, sample.limit(is_stream=True))
+        coef, intercept, state = descent.stream(sample, before, data.rng, limit)
+        self._limit = limit
         self.n_steps_ += state.n_steps - (before.n_steps if before else 0)
         self._set_stream(coef, intercept, data, state)
         return self

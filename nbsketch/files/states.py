@@ -318,6 +318,7 @@ DESCENT: dict[str, Rule] = {
     "n_steps_": integer(),
     "_one_target": equal(lambda scope: scope.lengths["d"] == 0),
     "_seed": integer(),
+    "_limit?": fields.not_negative,
     "alpha_": number,
     "_projection": array("s r"),
     "_preconditioning": optional(of("Preconditioning")),

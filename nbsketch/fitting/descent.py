@@ -117,6 +117,11 @@ def centered_features(
 
 # Default step, batch size and passes over the rows of each method.
 METHODS = {"projected": (1.0, 1, 20), "adam": (0.1, 16, 30)}
+# Steps have diverged once the loss is this many times that of a constant. On noise it
+# is up to 3 times, and beyond 1e3 times after 5 passes of steps that are 5 % too long.
+_DIVERGED = 10.0
+# Rows on which it is taken, at most.
+_FEW_ROWS = 2000
 # Iterates evaluated in early stopping: this many for each doubling of the steps, back
 # to a thousandth of them.
 _PER_DOUBLING, _DOUBLINGS = 4, 10
@@ -159,6 +164,34 @@ class Sample(NamedTuple):
         return self.objective.mean_loss(
             self.design.mv(iterate.coef) + iterate.intercept
         )
+
+    def limit(self, is_stream: bool = False) -> float:
+        """Return the loss above which steps have diverged.
+
+        A stream may bring rows that are alike: the loss of zero is a limit as well.
+        """
+        some = self._some()
+        reference = some.objective.constant_loss()
+        if is_stream:
+            zero = np.zeros_like(some.objective.targets)
+            reference = max(reference, some.objective.mean_loss(zero))
+        return _DIVERGED * reference
+
+    def check(self, iterate: Iterate, limit: float) -> Iterate:
+        """Return an iterate unless its steps have diverged."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            loss = self._some().mean_loss(iterate)
+        if limit == 0 or loss <= limit:
+            return iterate
+        raise FloatingPointError(
+            f"the steps diverged before step {iterate.n_steps}, to a mean loss of "
+            f"{loss:.1e}, beyond {_DIVERGED:g} times that of a constant: `step` must "
+            "be smaller"
+        )
+
+    def _some(self) -> Sample:
+        """Return some of the rows, evenly spaced."""
+        return self._take(np.arange(0, len(self.Z), 1 + len(self.Z) // _FEW_ROWS))
 
     def validation(self, Z: NDArray, targets: NDArray) -> Sample:
         """Return validation rows of equal weight."""
@@ -296,7 +329,7 @@ class Descent:
         )
         if validation is None:
             *_, best = ahead
-            return best, None
+            return sample.check(best, sample.limit()), None
         best = next(ahead)
         steps, errors = [best.n_steps], [validation.mean_loss(best)]
         per_epoch = len(sample.Z) / self.batch_size
@@ -307,18 +340,28 @@ class Descent:
                 best = iterate
             elif iterate.n_steps > 2 * best.n_steps + per_epoch:
                 break
-        return best, {"n_steps": np.array(steps), "error": np.array(errors)}
+        path = {"n_steps": np.array(steps), "error": np.array(errors)}
+        return sample.check(best, sample.limit()), path
 
     def stream(
-        self, sample: Sample, state: StreamState | None, rng: np.random.Generator
+        self,
+        sample: Sample,
+        state: StreamState | None,
+        rng: np.random.Generator,
+        limit: float,
     ) -> tuple[NDArray, NDArray, StreamState]:
-        """Pass once over the rows; return coefficients, intercept and state."""
+        """Pass once over the rows; return coefficients, intercept and state.
+
+        A mean loss above the limit is an error.
+        """
         Y, loss = _targets(sample)
         coef, intercept, after = stream_sgm(
             sample.Z, Y, loss, state,
             **self._step(), **self._options(sample, rng),
         )  # fmt: skip
-        return *_columns(coef, intercept, sample), after
+        found = Iterate(after.n_steps, *_columns(coef, intercept, sample))
+        sample.check(found, limit)
+        return found.coef, found.intercept, after
 
     def _projected(
         self, sample: Sample, rng: np.random.Generator, every: bool

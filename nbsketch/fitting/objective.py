@@ -232,6 +232,10 @@ class Objective(ABC):
         """Return the weighted mean loss of predictions."""
         return float(np.average(self.losses(fitted), weights=self.weights))
 
+    def constant_loss(self) -> float:
+        """Return the mean loss of a constant, the median of each output."""
+        return self.mean_loss(self.targets - self._centered())
+
     def errors(self, fitted: NDArray) -> NDArray:
         """Return the errors of cross-validation, for each output or for all in one."""
         return np.array([self.mean_loss(fitted)])

@@ -140,6 +140,12 @@ class ScalarObjective(Objective):
             gap=found.gap * self.loss_scale,
         )
 
+    def constant_loss(self) -> float:
+        """Return the mean loss of the median; of 0 for labels."""
+        if self.loss.is_classification:
+            return self.mean_loss(np.zeros_like(self.targets))
+        return super().constant_loss()
+
     def spread(self) -> float:
         """Return the mean absolute deviation of the targets; 1 for labels."""
         return 1.0 if self.loss.is_classification else super().spread()

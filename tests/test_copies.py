@@ -15,6 +15,7 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OrdinalEncoder
 
+import nbsketch
 from nbsketch import (
     DependentRowsWarning,
     InputOutputKernelRegressor,
@@ -382,3 +383,17 @@ def test_a_frozen_estimator_calibrates_on_distinct_rows():
     expected = model.fit(X, y).predict_interval(new)
     found = model.fit(np.vstack([X, X]), np.r_[y, y]).predict_interval(new)
     assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    "model", [SketchedKernelRegressor(size=20), TabularKernelRegressor()], ids=repr
+)
+def test_summary_and_file_tell_how_many_rows_are_merged(model, tmp_path):
+    X, y = data()
+    model.fit(np.vstack([X, X[:7]]), np.r_[y, y[:7]])
+    model.save(tmp_path / "model.npz")
+    for fitted in (model, nbsketch.load(tmp_path / "model.npz")):
+        assert fitted.n_copies_ == 7
+        assert ", 7 copies merged" in fitted.summary()
+    assert "copies" not in model.fit(X, y, np.arange(N)).summary()
+    assert model.n_copies_ == 0

@@ -198,10 +198,13 @@ class KernelExpansion(SaveMixin, BaseEstimator):
         if y.shape[1:] == (1,) and not self.__sklearn_tags__().target_tags.multi_output:
             y = _flattened(y)
         weights = self._weigh(y, inputs.check_weights(sample_weight, X))
+        n_given = len(y) if weights is None else int(np.count_nonzero(weights))
         if merges_copies(self.cv) and not is_stream:
             weights = merged_weights(X, y, weights)
         pairwise = inputs.is_pairwise(self.kernel) and options.get("reset", True)
-        return inputs.TrainingRows.of(X, y, weights, pairwise=pairwise, lazy=True)
+        rows = inputs.TrainingRows.of(X, y, weights, pairwise=pairwise, lazy=True)
+        self.n_copies_ = n_given - len(rows.y)
+        return rows
 
     def _weigh(self, y: NDArray, weights: NDArray | None) -> NDArray | None:
         """Return the weights of the rows, given their targets and sample weights."""

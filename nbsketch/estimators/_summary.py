@@ -35,7 +35,9 @@ def summarize(model: Any) -> str:
 def _entries(model: Any) -> Iterator[tuple[str, str]]:
     size, n = model.sketch_.shape
     own = isinstance(model.sketch, LandmarkSketch)  # the sketch does not know n
-    yield "rows", f"{'' if own else f'{n}, '}{model.n_features_in_} features"
+    count = getattr(model, "n_copies_", 0)  # no file of an older version has it
+    copies = f", {count} copies merged" if count else ""
+    yield "rows", f"{'' if own else f'{n}, '}{model.n_features_in_} features{copies}"
     yield "kernel", _kernel(model.kernel_)
     yield "inputs", _inputs(model.scaler_)
     if model.scaler_ is not None and model.scaler_.is_partial:

@@ -242,7 +242,7 @@ class SketchedKernelClassifier(OneVsRest, IterativeModel):
     kernel_, sketch_ : Kernel, Sketch
         The kernel with its bandwidth set, and the drawn sketch.
     scaler_, length_scales_, bandwidth_, size_, size_path_, alpha_, rank_, objective_,
-    dual_gap_, n_iter_, n_features_in_
+    dual_gap_, n_iter_, n_copies_, n_features_in_
         As in `SketchedKernelRegressor`; the objective is summed over the classes.
 
     Examples

@@ -130,8 +130,8 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
     calibration_weights_ : ndarray of shape (rows kept out,) or None
         Their weights, of mean one. None: equal weights.
     landmarks_, kernel_, sketch_, scaler_, length_scales_, bandwidth_, size_,
-    size_path_, alpha_, rank_, objective_, dual_gap_, n_iter_, n_features_in_,
-    monotonic_violation_
+    size_path_, alpha_, rank_, objective_, dual_gap_, n_iter_, n_copies_,
+    n_features_in_, monotonic_violation_
         As in `SketchedKernelRegressor`.
 
     Notes

@@ -160,6 +160,8 @@ class SketchedKernelRegressor(
         a stochastic solver.
     n_iter_ : int
         Iterations of the solver; 1 for a closed form.
+    n_copies_ : int
+        Number of training rows that are merged into an equal one (:ref:`copies`).
     n_features_in_ : int
         Number of features q.
     monotonic_violation_ : float

@@ -440,6 +440,8 @@ class SketchedSGDRegressor(_base.ResidualLoss, _base.RegressorScore, DescentMode
         Number of passes over the data, rounded; 1 in a stream.
     path_ : dict or None
         With early stopping: arrays "n_steps" and "error", the mean held-out loss.
+    n_copies_ : int
+        Number of training rows that are merged into an equal one (:ref:`copies`).
     n_features_in_ : int
         Number of features q.
 
@@ -550,7 +552,7 @@ class SketchedSGDClassifier(OneVsRest, DescentModel):
         The constant b.
     landmarks_, kernel_, sketch_, scaler_, length_scales_, bandwidth_, size_, rank_
         As in `SketchedSGDRegressor`.
-    alpha_, n_steps_, n_iter_, path_, n_features_in_
+    alpha_, n_steps_, n_iter_, path_, n_copies_, n_features_in_
         As in `SketchedSGDRegressor`; losses are summed over the classes.
 
     Notes

@@ -129,6 +129,8 @@ class SpectralFilterRegressor(
         0: closed forms have none.
     n_iter_ : int
         Steps of gradient descent or rounds of iterated ridge; 1 for other filters.
+    n_copies_ : int
+        Number of training rows that are merged into an equal one (:ref:`copies`).
     n_features_in_ : int
         Number of features q.
 

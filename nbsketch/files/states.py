@@ -302,6 +302,7 @@ EXPANSION: dict[str, Rule] = {
     "coef_": coefficients,
     "intercept_": intercepts,
     "n_iter_": integer(),
+    "n_copies_?": integer(),
 }
 # An expansion that minimizes an objective, with its certificate.
 CERTIFIED: dict[str, Rule] = {
@@ -334,6 +335,7 @@ _TABULAR: dict[str, Rule] = {
         {"q": lambda c: len(c.columns), "features": lambda c: len(c.kept)},
     ),
     "machine_": of("Machine"),
+    "n_copies_?": integer(),
     "n_outliers_": integer(),
     "outliers_?": _outliers,
     "suspects_?": _row_indices,

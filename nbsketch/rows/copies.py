@@ -38,7 +38,8 @@ def merged_weights(X: Any, y: Any, weights: NDArray | None) -> NDArray | None:
     --------
     >>> import numpy as np
     >>> from nbsketch.rows.copies import merged_weights
-    >>> X, y = np.array([[1.0], [2.0], [1.0], [1.0]]), np.array([0.5, 0.5, 0.5, 0.7])
+    >>> X = np.array([[1.0], [2.0], [1.0], [1.0]])
+    >>> y = np.array([0.5, 0.6, 0.5, 0.7])
     >>> merged_weights(X, y, None).tolist()
     [2.0, 1.0, 0.0, 1.0]
     """

@@ -137,9 +137,11 @@ class TabularModel(SaveMixin, BaseEstimator):
         table = Table.of(X)
         place = table.representatives(y, weights)
         stand_ins = place if merges_copies(self.cv) else None
+        n_given = len(y) if weights is None else int(np.count_nonzero(weights))
         weights = merged(stand_ins, weights)
         # Splitters take row numbers for X, whose encoding depends on the folds.
         numbers = TrainingRows.of(np.arange(len(y))[:, None], y, weights)
+        self.n_copies_ = n_given - len(numbers.y)
         labelled = is_classifier(self)
         folds = folds_of_kept(self.cv, groups, numbers, classification=labelled)
         warn_of_divided_copies(self.cv, folds, _among(place, numbers.kept))
@@ -257,7 +259,9 @@ class TabularModel(SaveMixin, BaseEstimator):
         machine = self.machine_
         n = len(machine.rows)
         outliers = f" without {self.n_outliers_} outliers" if self.n_outliers_ else ""
-        yield "rows", f"{n}{outliers}, {self.n_features_in_} columns"
+        count = getattr(self, "n_copies_", 0)  # no file of an older version has it
+        copies = f", {count} copies merged" if count else ""
+        yield "rows", f"{n}{outliers}, {self.n_features_in_} columns{copies}"
         count = len(getattr(self, "suspects_", ()))  # none in files of 0.2.0
         if count:
             yield "suspects", f"{count} targets look like gross errors, all are used"

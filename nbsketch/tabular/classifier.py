@@ -63,7 +63,8 @@ class TabularKernelClassifier(ClassifierScore, LogProbabilities, TabularModel):
     loo_log_loss_, loo_error_ : float
         Log loss and share of errors of the left-out probabilities, estimates of those
         on new rows.
-    columns_, feature_relevance_, machine_, n_features_in_, feature_names_in_,
+    columns_, feature_relevance_, machine_, n_copies_, n_features_in_,
+    feature_names_in_,
     n_skipped_
         As in `TabularKernelRegressor`.
     partners_ : tuple

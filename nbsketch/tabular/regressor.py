@@ -100,6 +100,8 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
     machine_, noise_ : Machine, Noise
         What predictions need, as arrays: about n (p + m) numbers for m
         members.
+    n_copies_ : int
+        Number of training rows that are merged into an equal one (:ref:`copies`).
     n_features_in_ : int
         Number of columns of X.
     feature_names_in_ : ndarray of shape (q,)

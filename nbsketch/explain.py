@@ -18,6 +18,7 @@ landmarks, where the definition takes :math:`2^q` coalitions.
 
 from __future__ import annotations
 
+from types import MethodType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +29,7 @@ from sklearn.utils.validation import check_is_fitted
 from nbsketch._expansion import compiled_form
 from nbsketch._jit.shapley import mean_factors, shapley_of_products
 from nbsketch.estimators._base import KernelExpansion
-from nbsketch.rows.inputs import new_rows
+from nbsketch.rows.inputs import check_in_memory, is_dask, new_rows, row_by_row
 from nbsketch.rows.transform import transform_rows
 
 __all__ = ["expected_value", "shapley_values"]
@@ -48,7 +49,7 @@ def shapley_values(
         Fitted kernel machine with the Gaussian or the Laplacian kernel, which are
         products over features; also with learned length scales and preprocessing.
     X : array of shape (n, q)
-        Rows to explain.
+        Rows to explain. Values of a Dask collection are lazy, with its chunks.
     background : array of shape (b, q) or None, default=None
         Rows whose values a feature has while it is absent, each feature by itself. One
         row: the reference that X is compared with. None: the landmarks.
@@ -89,6 +90,8 @@ def shapley_values(
     True
     """
     expansion = _Expansion.of(model)
+    if is_dask(X):
+        return row_by_row(MethodType(shapley_values, model), X, background)
     rows, means = expansion.rows(X), expansion.means(background)
     nodes, weights = np.polynomial.legendre.leggauss(max(1, -(-len(means.T) // 2)))
     shape = len(rows), len(expansion.used), expansion.coef.shape[1]
@@ -162,6 +165,7 @@ class _Expansion(NamedTuple):
 
     def means(self, background: Any) -> NDArray:
         """Return the mean factors of the background, (m, used features)."""
+        check_in_memory("background", background, "Shapley values")
         landmarks = self.compiled[0]
         rows = landmarks if background is None else self.rows(background)
         out = np.empty((len(landmarks), len(self.used)))

@@ -18,7 +18,7 @@ from nbsketch.fitting.objectives import regression_objective
 from nbsketch.fitting.plan import Plan
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.losses import LogLinkLoss, as_loss
-from nbsketch.rows.inputs import is_dask, row_by_row
+from nbsketch.rows.inputs import is_dask, row_by_row, rowwise
 
 
 @declares_parameters
@@ -233,11 +233,15 @@ class SketchedKernelRegressor(
             the same shape: see `fit_posterior`.
         """
         if return_std:
-            std = posterior.posterior_std(self, X)  # first, for it may be refused
-            return self._decision(X), std
+            std = self._std(X)  # first, for it may be refused
+            return self.predict(X), std
         if is_dask(X):
             return row_by_row(self.predict, X)
         return as_loss(self.loss).mean(self._decision(X))
+
+    @rowwise(row_by_row)
+    def _std(self, X: ArrayLike) -> NDArray:
+        return posterior.posterior_std(self, X)
 
     def fit_posterior(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None

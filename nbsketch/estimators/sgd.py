@@ -358,8 +358,8 @@ class SketchedSGDRegressor(_base.ResidualLoss, _base.RegressorScore, DescentMode
     size : int or None, default=None
         Number of rows s of a sketch given by name. None: min(n, 1000), reduced above
         50,000 rows so that n s^2 is constant (never below 300); min(m, 500) for a
-        stream that starts with m rows, 500 once so many have come. A sketch given by name has n / 2 rows where this
-        is n.
+        stream that starts with m rows, 500 once so many have come. A sketch given by
+        name has n / 2 rows where this is n.
     method : {"projected", "adam"}, default="projected"
         "projected": the steps above. "adam": Adam on batches without replacement.
     step : float or None, default=None

@@ -556,10 +556,11 @@ def row_by_row(method: Callable[..., NDArray], X: Any, *args: Any) -> Any:
     nothing = method(one_row(X), *args)[:0]
     da = dask_module("dask.array")
     return da.map_blocks(
-        _of_part, array, method=method.__name__, args=args, nothing=nothing,
+        _of_part, array, method=_function_of(method), args=args, nothing=nothing,
         model=_shared(method.__self__),  # type: ignore[attr-defined]
         dtype=nothing.dtype, meta=nothing,
         drop_axis=[1] if nothing.ndim == 1 else None,
+        new_axis=[2] if nothing.ndim == 3 else None,
         chunks=(array.chunks[0], *((k,) for k in nothing.shape[1:])),
     )  # fmt: skip
 
@@ -573,15 +574,22 @@ def table_by_row(method: Callable[..., NDArray], X: Any, *args: Any) -> Any:
         return row_by_row(method, X, *args)
     nothing = method(X._meta_nonempty.iloc[:1], *args)[:0]
     model = tasks.literal(copy(method.__self__))  # type: ignore[attr-defined]
-    bound = model, method.__name__, args, nothing
+    bound = model, _function_of(method), args, nothing
     return tasks.array_of(
         [tasks.task(_of_part, p, *bound) for p in X.to_delayed()], nothing
     )
 
 
-def _of_part(X: Any, model: Any, method: str, args: tuple, nothing: NDArray) -> NDArray:
+def _function_of(method: Callable[..., NDArray]) -> Callable[..., NDArray]:
+    """Return the function of a bound method, which may be none of the class."""
+    return method.__func__  # type: ignore[attr-defined]
+
+
+def _of_part(
+    X: Any, model: Any, method: Callable, args: tuple, nothing: NDArray
+) -> NDArray:
     X = np.ascontiguousarray(X) if type(X) is np.ndarray else X  # not of masked rows
-    return getattr(model, method)(X, *args) if len(X) else nothing
+    return method(model, X, *args) if len(X) else nothing
 
 
 def _shared(model: Any) -> Any:

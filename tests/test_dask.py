@@ -23,6 +23,8 @@ from nbsketch import (
     TabularKernelClassifier,
     TabularKernelRegressor,
 )
+from nbsketch.conformal import ConformalRegressor
+from nbsketch.explain import shapley_values
 from nbsketch.rows.tasks import Partitions
 from nbsketch.solvers.scratch import ScratchDesign
 
@@ -223,6 +225,51 @@ def test_tables_of_categories_are_data_frames(tables):
     np.testing.assert_allclose(found, model.predict_cdf(frame, [0.0, 1.0]), atol=1e-9)
     with pytest.raises(ValueError, match="`y` must be a number or have shape"):
         model.predict_cdf(parts, y[:, None])
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+@pytest.mark.parametrize("frame", [False, True])
+def test_posteriors_and_shapley_values_are_lazy(data, outputs, frame):
+    X, y = data
+    X, y = X[:200], y[:200]
+    targets = y if outputs == 1 else np.column_stack([y, X[:, 0]])
+    pd, dd = (pytest.importorskip(name) for name in ("pandas", "dask.dataframe"))
+    given = pd.DataFrame(X).add_prefix("x") if frame else X
+    model = SketchedKernelRegressor("gaussian", size=20, random_state=0)
+    model.fit(given, targets).fit_posterior(given, targets)
+    lazy = dd.from_pandas(given, npartitions=3) if frame else dask_data(X)[0]
+    mean, std = model.predict(lazy, return_std=True)
+    values = shapley_values(model, lazy, background=given[:5])
+    expected = (
+        *model.predict(given, return_std=True),
+        shapley_values(model, given, background=given[:5]),
+    )
+    for found, here in zip((mean, std, values), expected, strict=True):
+        assert isinstance(found, da.Array) and found.ndim == here.ndim
+        np.testing.assert_array_equal(found.compute(), here)
+    with pytest.raises(TypeError, match="`background` must be in memory"):
+        shapley_values(model, lazy, background=lazy)
+
+
+def test_values_of_each_row_are_refused_beside_dask(data):
+    X, y = data
+    model = JointQuantileRegressor(size=20, alpha=1e-3, random_state=0).fit(X, y)
+    rows, targets = dask_data(X, y)
+    np.testing.assert_array_equal(
+        model.predict_cdf(rows, [0.0, 1.0]).compute(), model.predict_cdf(X, [0.0, 1.0])
+    )
+    for value in (y[:, None], targets):
+        with pytest.raises(ValueError, match=r"`y` must .* the same for all rows"):
+            model.predict_cdf(rows, value)
+
+
+@pytest.mark.parametrize("lazy", ["X", "y", "both"])
+def test_conformal_fits_ask_for_rows_in_memory(data, lazy):
+    X, y = data
+    rows, targets = dask_data(X, y)
+    args = (X if lazy == "y" else rows), (y if lazy == "X" else targets)
+    with pytest.raises(TypeError, match=r"must be in memory.*\.compute\(\)"):
+        ConformalRegressor(SketchedKernelRegressor()).fit(*args)
 
 
 def test_structured_data_are_loaded():

@@ -29,6 +29,7 @@ from nbsketch.conformal._distinct import DistinctRows
 from nbsketch.conformal._left_out import Models, Refits, columns_of, jackknife
 from nbsketch.conformal._rows import Marks, fit_on, labels_of_rows, naming_rows
 from nbsketch.estimators._base import ClassifierScore, LogProbabilities, RegressorScore
+from nbsketch.rows.inputs import check_in_memory
 from nbsketch.rows.splits import merges_copies
 
 __all__ = ["ConformalClassifier", "ConformalRegressor"]
@@ -109,6 +110,8 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
             take groups, and for an estimator with its own `cv` and `groups`.
         """
         with validation.keeping_fitted(self):
+            for name, value in {"X": X, "y": y, "sample_weight": sample_weight}.items():
+                check_in_memory(name, value, "a conformal fit")
             validation.check_choice("method", self.method, self._methods)
             self._nominal(None)
             if y is None:

@@ -64,6 +64,8 @@ def rowwise(of_rows: Callable[..., Any]) -> Callable[[Method], Method]:
             if not is_dask(X):
                 return method(self, X, *args, **options)
             bound = signature(method).bind(self, X, *args, **options)
+            for name, value in [*bound.arguments.items()][2:]:
+                _check_shared(name, value)
             return of_rows(getattr(self, method.__name__), *bound.args[1:])
 
         return cast(Method, decorated)
@@ -74,6 +76,16 @@ def rowwise(of_rows: Callable[..., Any]) -> Callable[[Method], Method]:
 def available_where(check: Callable[[Any], bool]) -> Callable[[Method], Method]:
     """Return scikit-learn's `available_if` as a decorator that keeps the type."""
     return cast(Callable[[Method], Method], available_if(check))
+
+
+def _check_shared(name: str, value: Any) -> None:
+    """Refuse an argument that is not the same for all rows of a Dask collection."""
+    if is_dask(value) or np.ndim(value) > 1:
+        kind = "a Dask collection" if is_dask(value) else f"shape {np.shape(value)}"
+        raise ValueError(
+            f"`{name}` must be a number or have shape (k,), the same for all rows of a "
+            f"Dask collection, got {kind}: pass X.compute() and {name} in memory"
+        )
 
 
 def checked_rows(

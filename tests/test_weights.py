@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
 from sklearn.model_selection import KFold
 
 import nbsketch
@@ -14,6 +15,7 @@ from nbsketch import (
     SketchedSGDClassifier,
     SketchedSGDRegressor,
     SpectralFilterRegressor,
+    TabularKernelClassifier,
 )
 from nbsketch._quantiles import conformal_quantile
 from nbsketch.kernels import median_distance, weighted_median
@@ -234,6 +236,51 @@ def test_class_weight_is_checked(value):
     X, y = data(SketchedKernelClassifier())
     with pytest.raises(ValueError, match="class_weight"):
         SketchedKernelClassifier(class_weight=value).fit(X, y)
+
+
+WEIGHTED = [
+    SketchedKernelClassifier(bandwidth=1.0, alpha=1e-2, random_state=0),
+    SketchedSGDClassifier(bandwidth=1.0, random_state=0),
+    TabularKernelClassifier(random_state=0),
+]
+
+
+@pytest.mark.parametrize("model", WEIGHTED, ids=lambda model: type(model).__name__)
+@pytest.mark.parametrize("labels", [[1, 2], [1.0, 2.0], ["1", "2"], [False, True]])
+def test_class_weights_are_named_by_labels_or_their_text(model, labels):
+    X, _ = data(None)
+    y = np.array(labels)[(X[:, 0] + X[:, 1] > 0).astype(int)]
+    w = np.where(y == labels[1], 5.0, 1.0)
+    expected = clone(model).fit(X, y, sample_weight=w)
+    text = {str(label): w for label, w in zip(labels, (1, 5), strict=True)}
+    for factors in ({labels[0]: 1, labels[1]: 5}, text, {labels[1]: 5}):
+        weighted = clone(model).set_params(class_weight=factors).fit(X, y)
+        assert_array_equal(weighted.predict(X), expected.predict(X))
+    both = {labels[0]: 1, labels[1]: 5, "another": 3}  # of a fold without this class
+    clone(model).set_params(class_weight=both).fit(X, y)
+
+
+@pytest.mark.parametrize("model", WEIGHTED, ids=lambda model: type(model).__name__)
+@pytest.mark.parametrize(
+    ("factors", "message"),
+    [
+        ({1: -1, 2: 5}, r"`class_weight\[1\]` must be in \[0, inf\), got -1"),
+        ({1: np.nan, 2: 5}, r"`class_weight\[1\]` must be in \[0, inf\), got nan"),
+        ({1: 1, 2: np.inf}, r"`class_weight\[2\]` must be in \[0, inf\), got inf"),
+        ({1: "one"}, r"`class_weight\[1\]` must be a number in .*, got 'one'"),
+        ({1: None}, r"`class_weight\[1\]` must be a number in .*, got None"),
+        ({1: 0, 2: 0}, "`class_weight` must be positive for a class, got zeros only"),
+        ({1: 1, 3: 2}, r"`class_weight` must be of the classes \[1, 2\], got \[3\]"),
+        ({1: 1, "1": 2}, "`class_weight` must name each class once, got 1 twice"),
+        ([1, 5], "`class_weight` must be None, 'balanced' or a dict .*, got"),
+        ("equal", "`class_weight` must be None, 'balanced' or a dict .*, got 'equal'"),
+    ],
+)
+def test_errors_of_class_weights_name_the_class(model, factors, message):
+    X, _ = data(None)
+    y = (X[:, 0] > 0) + 1
+    with pytest.raises((ValueError, TypeError), match=message):
+        clone(model).set_params(class_weight=factors).fit(X, y)
 
 
 # calibration ------------------------------------------------------------------------

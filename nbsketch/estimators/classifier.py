@@ -48,20 +48,8 @@ class OneVsRest(ClassifierScore):
         """Return sample weights times the weights of the classes."""
         with explaining({"y": y}, text_in=("y",)):
             check_classification_targets(y)
-        return weights_of_classes(self._class_weight(y), y, weights)
-
-    def _class_weight(self, y: NDArray) -> Any:
-        """Return the weights of the classes in y, which may lack some known ones."""
-        given, classes = self.class_weight, getattr(self, "classes_", None)
-        if classes is None or not isinstance(given, dict):
-            return given
-        if others := given.keys() - set(classes.tolist()):
-            raise ValueError(
-                f"`class_weight` must be of the classes {classes.tolist()}, got "
-                f"{sorted(others, key=str)}"
-            )
-        present = set(np.unique(y).tolist())
-        return {label: value for label, value in given.items() if label in present}
+        known = getattr(self, "classes_", None)
+        return weights_of_classes(self.class_weight, y, weights, known)
 
     def _set_classes(self, y: NDArray) -> None:
         """Set `classes_` to the distinct labels."""

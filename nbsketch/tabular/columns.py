@@ -145,8 +145,8 @@ class Table(NamedTuple):
     def of(cls, X: Any) -> Table:
         """Read the columns of a table, which must have a row and a column."""
         values = read_columns(X)
-        n = len(values[0].data) if values else 0
-        if not n:
+        n = len(values[0].data) if values else len(X)
+        if not n or not values:
             raise ValueError(
                 "`X` must have a row and a column, got 0 sample(s) or 0 feature(s) "
                 f"(shape=({n}, {len(values)})) while a minimum of 1 is required."

@@ -16,13 +16,8 @@ from nbsketch.fitting.objective import Problem
 from nbsketch.fitting.objectives import ScalarObjective
 from nbsketch.fitting.plan import Plan
 from nbsketch.losses import LogisticLoss, Loss, as_loss
-from nbsketch.rows.inputs import (
-    TrainingRows,
-    available_where,
-    row_by_row,
-    rowwise,
-    weights_of_classes,
-)
+from nbsketch.rows.class_weights import weights_of_classes
+from nbsketch.rows.inputs import TrainingRows, available_where, row_by_row, rowwise
 from nbsketch.rows.splits import folds_of_kept
 from nbsketch.solvers.left_out import Fold
 

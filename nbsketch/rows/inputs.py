@@ -26,7 +26,6 @@ from nbsketch._report.validation import (
     as_numbers,
     check_length,
     check_magnitude,
-    check_real,
     check_spread,
     explaining,
     fault,
@@ -509,81 +508,6 @@ def check_weights(sample_weight: Any, X: Any) -> NDArray | None:
     if not weights.any():
         raise ValueError("`sample_weight` must have a positive entry, got zeros only")
     return weights
-
-
-def weights_of_classes(
-    class_weight: Any, y: NDArray, weights: NDArray | None, known: NDArray | None = None
-) -> NDArray | None:
-    """Return the weights of the rows times those of their classes.
-
-    Parameters
-    ----------
-    class_weight : dict, "balanced" or None
-        Weight of each class. "balanced": inversely proportional to the frequencies of
-        the classes, with rows counted by their weights. None: ones.
-    y : ndarray of shape (n,)
-        Labels.
-    weights : ndarray of shape (n,) or None
-        Weights of the rows; classes without a row of positive weight do not exist.
-    known : ndarray of shape (c,) or None
-        All classes of a stream, of which y may lack some. None: those in y.
-    """
-    if class_weight is None:
-        return weights
-    row_weights = np.ones(len(y)) if weights is None else weights
-    rows = np.flatnonzero(row_weights)
-    classes, index = np.unique(y[rows], return_inverse=True)
-    if isinstance(class_weight, str) and class_weight == "balanced":
-        counts = np.bincount(index, row_weights[rows])
-        factors = counts.sum() / (len(classes) * counts)
-    else:
-        factors = _class_factors(class_weight, classes, known)
-    out = np.zeros(len(y))
-    out[rows] = row_weights[rows] * factors[index]
-    if not out.any():
-        raise ValueError("`class_weight` must be positive for a class, got zeros only")
-    return out
-
-
-def _class_factors(
-    class_weight: Any, classes: NDArray, known: NDArray | None
-) -> NDArray:
-    """Return the weight of each class by a dict, 1 for classes that are not in it.
-
-    Keys are labels or their text: files of JSON have text only. Keys of other classes
-    are errors in a stream, and where a class is not in the dict.
-    """
-    if not isinstance(class_weight, dict):
-        raise ValueError(
-            "`class_weight` must be None, 'balanced' or a dict from labels to weights, "
-            f"got {class_weight!r}"
-        )
-    labels = (classes if known is None else known).tolist()
-    same = {text: label for label in labels for text in (str(label), _text(label))}
-    factors = dict[Any, float]()
-    others = []
-    for key, value in class_weight.items():
-        label = key if key in labels else same.get(_text(key))
-        if label is None:
-            others.append(key)
-        elif label in factors:
-            raise ValueError(
-                f"`class_weight` must name each class once, got {label!r} twice"
-            )
-        else:
-            name = f"class_weight[{key!r}]"
-            factors[label] = check_real(name, value, low=0, high_open=True)
-    if others and (known is not None or len(factors) < len(labels)):
-        raise ValueError(
-            f"`class_weight` must be of the classes {labels}, got {others}"
-        )
-    return np.array([factors.get(label, 1.0) for label in classes.tolist()])
-
-
-def _text(label: Any) -> str:
-    """Return the text of a label, of a whole number without a decimal point."""
-    is_whole = isinstance(label, float) and label.is_integer()
-    return str(int(label) if is_whole else label)
 
 
 def row_by_row(method: Callable[..., NDArray], X: Any, *args: Any) -> Any:

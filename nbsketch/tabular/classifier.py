@@ -12,12 +12,8 @@ from sklearn.utils.validation import check_array, check_consistent_length, colum
 
 from nbsketch._report.validation import as_labels, declares_parameters, explaining
 from nbsketch.estimators._base import ClassifierScore, LogProbabilities
-from nbsketch.rows.inputs import (
-    check_weights,
-    rowwise,
-    table_by_row,
-    weights_of_classes,
-)
+from nbsketch.rows.class_weights import weights_of_classes
+from nbsketch.rows.inputs import check_weights, rowwise, table_by_row
 from nbsketch.tabular._model import TabularModel
 from nbsketch.tabular.calibration import calibrate, two_columns
 from nbsketch.tabular.noise import Suspects

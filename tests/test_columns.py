@@ -398,6 +398,32 @@ def test_weights_and_repeated_rows_give_the_same_target_codes():
     assert np.abs(rows[:, 0] - expected[again, 0].mean()).max() > 0.1
 
 
+def test_medians_of_gaps_count_weights_as_repetitions():
+    rng = np.random.default_rng(0)
+    counts = rng.integers(1, 5, 41)
+    numbers = np.where(rng.random(41) < 0.2, np.nan, rng.exponential(size=41))
+    table = pd.DataFrame(
+        {
+            "number": numbers,
+            "day": pd.Timestamp("2024-01-01") + pd.to_timedelta(numbers, "D"),
+            "order": pd.Categorical.from_codes(
+                np.where(np.isnan(numbers), -1, np.arange(41) % 7), list("abcdefg"),
+                ordered=True,
+            ),
+            "row": np.arange(41.0),
+        }
+    )  # fmt: skip
+    again = np.repeat(np.arange(41), counts)
+    often = table.iloc[again].assign(row=np.arange(len(again)))  # no copies
+    expected = fit_columns(often, numbers[again] > 1)[0].columns
+    for weights in (counts, counts / 3.0):
+        columns = fit_columns(table, numbers > 1, weights)[0].columns
+        assert columns[0].fill == expected[0].fill
+        assert_array_equal(columns[1].fill, expected[1].fill)
+        assert_array_equal(columns[2].table, expected[2].table)
+    assert columns[0].fill != fit_columns(table, numbers > 1)[0].columns[0].fill
+
+
 def test_target_codes_use_the_blocks_that_are_left_out():
     values, codes, rng = many_levels()
     y = codes + rng.normal(size=600)

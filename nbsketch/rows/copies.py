@@ -48,7 +48,9 @@ def merged_weights(X: Any, y: Any, weights: NDArray | None) -> NDArray | None:
 
 def merged(place: NDArray | None, weights: NDArray | None) -> NDArray | None:
     """Return weights in which the row that stands for others counts for all."""
-    return weights if place is None else np.bincount(place, weights, len(place))
+    if place is None:
+        return weights
+    return np.bincount(place, weights, len(place)).astype(float)
 
 
 def representatives(X: Any, y: Any, weights: NDArray | None = None) -> NDArray | None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from nbsketch._report.fields import Scope, array, check_fields, finite, stored
 from nbsketch._report.validation import check_array_of, check_length
+from nbsketch.kernels import weighted_median
 from nbsketch.tabular.reading import Values
 
 # Most levels of a category with a column for each; more levels have target codes.
@@ -291,16 +292,16 @@ def fit_encoding(
 ) -> Column:
     """Return the encoding of a column, given targets (n, d) and weights of mean one."""
     if values.kind == "dates":
-        return DateColumn(name, *_medians(date_parts(values.data)))
+        return DateColumn(name, *_medians(date_parts(values.data), weights))
     if values.kind == "numbers":
         if np.isinf(values.data).any():
             raise infinity(name)
-        fill, marked = _medians(values.data[:, None])
+        fill, marked = _medians(values.data[:, None], weights)
         return NumberColumn(name, float(fill[0]), marked)
     if values.kind == "nothing":
         return _unused(name, values, "empty")
     if values.ordered:
-        return _order(name, values)
+        return _order(name, values, weights)
     if len(values.levels) <= MOST_LEVELS:
         return _one_hot(name, values, weights)
     if len(values.levels) > len(values.data) / 2:
@@ -364,12 +365,12 @@ def _unused(name: str, values: Values, kind: str) -> LevelColumn:
     return LevelColumn(name, values.levels, empty, kind, ())
 
 
-def _order(name: str, values: Values) -> LevelColumn:
+def _order(name: str, values: Values, weights: NDArray) -> LevelColumn:
     """Return ranks of the levels; a column that tells where they are missing."""
-    present = values.data[values.data >= 0]
-    middle = np.median(present) if len(present) else 0.0
-    k, count = len(values.levels), 1 + int(len(present) < len(values.data))
-    ranks, mark = np.append(np.arange(k), [middle, middle]), np.arange(k + 2) == k
+    codes = np.where(values.data < 0, np.nan, values.data)
+    middle, misses = _medians(codes[:, None], weights)
+    k, count = len(values.levels), 1 + int(misses)
+    ranks, mark = np.append(np.arange(k), [middle[0], middle[0]]), np.arange(k + 2) == k
     table, suffixes = np.column_stack([ranks, mark])[:, :count], ("", "_missing")
     return LevelColumn(name, values.levels, table, "order", suffixes[:count])
 
@@ -427,12 +428,14 @@ def _sums(codes: NDArray, values: NDArray, count: int) -> NDArray:
     return np.stack([np.bincount(codes, v, count) for v in values.T], axis=1)
 
 
-def _medians(parts: NDArray) -> tuple[NDArray, bool]:
+def _medians(parts: NDArray, weights: NDArray) -> tuple[NDArray, bool]:
     """Return the median of each column, 0 if none is given, and whether some miss."""
-    missing = np.isnan(parts)
-    present, out = ~missing.all(axis=0), np.zeros(parts.shape[1])
-    out[present] = np.nanmedian(parts[:, present].astype(float), axis=0)
-    return out, bool(missing.any())
+    out = np.zeros(parts.shape[1])
+    given = ~np.isnan(parts)
+    for j in np.flatnonzero(given.any(axis=0)):
+        rows = given[:, j]
+        out[j] = weighted_median(parts[rows, j].astype(float), weights[rows])
+    return out, not given.all()
 
 
 def infinity(name: str) -> ValueError:

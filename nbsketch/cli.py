@@ -37,14 +37,18 @@ _PIPE_CLOSED = 141
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if not hasattr(options, "run"):
+        parser.print_help(sys.stderr)
+        parser.exit(2)
     try:
         options.run(options)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader, such as `head`, has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _PIPE_CLOSED
-    except (FileNotFoundError, ModuleNotFoundError, ValueError) as error:
+    except (OSError, ModuleNotFoundError, ValueError) as error:
         print(f"nbsketch: {error}", file=sys.stderr)
         return 1
     return 0
@@ -55,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="nbsketch", description="Sketched kernel machines."
     )
     parser.add_argument("--version", action="version", version=nbsketch.__version__)
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(metavar="COMMAND")
     _add_reproduce(commands)
     for name, run, text in (
         ("demo", _demo, "fit a synthetic problem with and without a sketch"),

@@ -1,4 +1,4 @@
-r"""Exact Shapley values of kernel expansions: what each feature adds to a prediction.
+r"""Exact Shapley values of kernel expansions: what each feature adds to f(x).
 
 .. math:: f(x) = \sum_i \beta_i \prod_j k_j(x_j, l_{ij}) + b, \qquad
           v_x(S) = \sum_i \beta_i \prod_{j \in S} k_j(x_j, l_{ij})
@@ -38,10 +38,12 @@ __all__ = ["expected_value", "shapley_values"]
 def shapley_values(
     model: KernelExpansion, X: ArrayLike, background: ArrayLike | None = None
 ) -> NDArray:
-    r"""Return what each feature adds to the predictions of rows, exactly.
+    r"""Return what each feature adds to the value f(x) of rows, exactly.
 
-    The values of a row add up to its prediction (the decision function of a classifier)
-    minus `expected_value`.
+    The values of a row add up to f(x) minus `expected_value`. f(x) is the prediction,
+    but for a Poisson or gamma loss its logarithm, for a classifier the decision
+    function, and for `JointQuantileRegressor` the quantiles before they are sorted:
+    those of ``non_crossing=None``, which are the prediction where none cross.
 
     Parameters
     ----------
@@ -104,10 +106,11 @@ def shapley_values(
 
 
 def expected_value(model: KernelExpansion, background: ArrayLike | None = None) -> Any:
-    """Return the prediction without any feature, a float or (d,).
+    """Return the value f without any feature, a float or (d,).
 
-    The mean prediction over independent draws of the background values of each feature;
-    with one background row, its prediction. Parameters as in `shapley_values`.
+    The mean of f over independent draws of the background values of each feature; with
+    one background row, f of this row. f and parameters as in `shapley_values`: with a
+    Poisson or gamma loss the mean of the logarithm, not the logarithm of the mean.
     """
     expansion = _Expansion.of(model)
     value = expansion.means(background).prod(axis=1) @ expansion.coef

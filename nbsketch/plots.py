@@ -75,7 +75,8 @@ def finish(ax: Any, **labels: Any) -> Any:
     ax.set(**labels)
     ax.grid(alpha=0.25, linewidth=0.6)
     if ax.get_legend_handles_labels()[1]:
-        ax.legend()
+        for text in ax.legend().get_texts():
+            text.set_parse_math(False)  # names may hold dollars
     return ax
 
 
@@ -537,12 +538,15 @@ def plot_shapley_row(
 ) -> Any:
     """Plot the Shapley values of one row as bars, from the expected value.
 
+    The title adds them up to f(x), the value that is explained: see
+    `nbsketch.explain.shapley_values`.
+
     Parameters
     ----------
     values : array_like of shape (q,)
         Shapley values of the row.
     expected_value : float, default=0.0
-        Prediction without any feature, for the title.
+        Value without any feature, for the title: `nbsketch.explain.expected_value`.
     names : sequence of str, optional
         Names of the features. Default: x0, x1, ....
 
@@ -557,7 +561,7 @@ def plot_shapley_row(
     >>> matplotlib.use("agg")  # no window
     >>> from nbsketch.plots import plot_shapley_row
     >>> plot_shapley_row([1.0, -2.0], 3.0).get_title()
-    'prediction 2 = 3 + sum of values'
+    'f(x) = 2 = 3 + sum of values'
     """
     phi = np.asarray(values, dtype=float)
     labels = _names(names, len(phi))
@@ -567,7 +571,7 @@ def plot_shapley_row(
     ax.barh(np.arange(len(order)), phi[order], color=colors)
     _list_features(ax, order, labels)
     total = expected_value + phi.sum()
-    title = f"prediction {total:.4g} = {expected_value:.4g} + sum of values"
+    title = f"f(x) = {total:.4g} = {expected_value:.4g} + sum of values"
     return finish(ax, xlabel="Shapley value", title=title)
 
 
@@ -617,6 +621,7 @@ def plot_shapley_dependence(
     check_integer("feature", feature, low=0, high=phi.shape[1] - 1)
     ax = axes_or_new(ax)
     ax.plot(rows[:, feature], phi[:, feature], ".", color=BLUE, markersize=4)
+    ax.xaxis.label.set_parse_math(False)
     return finish(ax, xlabel=labels[feature], ylabel="Shapley value")
 
 
@@ -641,7 +646,8 @@ def _names(names: Any, count: int) -> list[str]:
 
 def _list_features(ax: Any, order: NDArray, labels: list[str]) -> None:
     """Label the rows of a chart with features, the first on top."""
-    ax.set_yticks(np.arange(len(order)), [labels[j] for j in order])
+    names = [labels[j] for j in order]
+    ax.set_yticks(np.arange(len(order)), names, parse_math=False)
     ax.invert_yaxis()
 
 

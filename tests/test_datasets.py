@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import importlib
 import inspect
+import io
 import os
 import re
 import subprocess
@@ -661,7 +662,7 @@ def test_download_of_another_content_is_refused(tmp_path, monkeypatch):
 def test_fetch_reads_the_answer_and_bounds_the_wait(monkeypatch):
     class Answer:
         def __enter__(self):
-            return SimpleNamespace(read=lambda: b"content")
+            return SimpleNamespace(read=lambda size: b"content")
 
         def __exit__(self, *args):
             return None
@@ -961,3 +962,25 @@ def test_friedman_follows_its_seed():
 def test_friedman_errors_name_the_argument(argument, value):
     with pytest.raises(ValueError, match=f"`{argument}` must be"):
         make_friedman_outliers(**{"n_samples": 50, argument: value})
+
+
+def test_large_answers_are_not_read_to_the_end(monkeypatch):
+    content = bytes(3000)
+    sizes = []
+
+    class Answer(io.BytesIO):
+        def read(self, size=-1):
+            sizes.append(size)
+            return super().read(size)
+
+    monkeypatch.setattr(_files, "MOST_BYTES", 1000)
+    monkeypatch.setattr(_files, "urlopen", lambda url, timeout: Answer(content))
+    with pytest.raises(OSError, match="more than 1000 bytes"):
+        _files.fetch("https://example.org/file")
+    assert sizes == [1001]
+    packed = gzip.compress(content)
+    assert len(packed) < 1000
+    file = _files.RemoteFile("data.csv", "https://example.org/data.csv.gz", "0")
+    monkeypatch.setattr(_files, "urlopen", lambda url, timeout: Answer(packed))
+    with pytest.raises(OSError, match="more than 1000 bytes"):
+        _files._download("set", file)

@@ -83,6 +83,39 @@ def test_values_and_expectation_add_up_to_the_prediction(name):
     np.testing.assert_allclose(total, model.predict(X), atol=1e-8)
 
 
+@pytest.mark.parametrize("q", [1, 2, 3, 5])
+def test_quadrature_is_exact_for_any_number_of_features(q):
+    rng = np.random.default_rng(q)
+    rows = rng.normal(size=(60, q))
+    model = SketchedKernelRegressor(GaussianKernel(0.7), **PLAIN)
+    model.fit(rows, np.sin(3 * rows).sum(axis=1))
+    expected, _ = brute_force(model, rows[0], rows[1:3])
+    found = shapley_values(model, rows[:1], rows[1:3])[0]
+    np.testing.assert_allclose(found, expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("loss", ["poisson", "gamma"])
+def test_values_of_log_links_add_up_to_the_logarithm(loss):
+    model = SketchedKernelRegressor(GaussianKernel(1.0), loss=loss, **PLAIN)
+    model.fit(X, np.exp(Y))
+    total = shapley_values(model, X).sum(axis=1) + expected_value(model)
+    np.testing.assert_allclose(total, np.log(model.predict(X)), atol=1e-8)
+    for function in (shapley_values, expected_value):
+        assert "logarithm" in function.__doc__
+
+
+def test_values_of_quantiles_add_up_to_those_before_they_are_sorted():
+    model = JointQuantileRegressor(
+        (0.4, 0.5, 0.6), kernel="gaussian", gamma=1e4, alpha=1e-5, size=20
+    )
+    model.fit(X, np.random.default_rng(0).normal(size=len(X)))
+    total = shapley_values(model, X).sum(axis=1) + expected_value(model)
+    assert (np.diff(total, axis=1) < 0).any()
+    np.testing.assert_allclose(np.sort(total, axis=1), model.predict(X), atol=1e-8)
+    model.set_params(non_crossing=None)
+    np.testing.assert_allclose(total, model.predict(X), atol=1e-8)
+
+
 def test_many_features_add_up():
     rng = np.random.default_rng(1)
     rows = rng.normal(size=(200, 61))

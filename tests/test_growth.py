@@ -183,3 +183,11 @@ def test_where_a_size_must_be_given():
             action()
     with pytest.raises(ValueError, match="`size` has no meaning"):
         regressor(size="auto", sketch="identity").fit(X, y)
+
+
+def test_a_summary_of_losses_of_zero_has_no_nan():
+    model = SketchedKernelRegressor(size="auto", bandwidth=1.0, random_state=0)
+    model.fit(np.linspace(0, 1, 300)[:, None], np.full(300, 3.0))
+    model.size_path_ = {"size": np.array([10, 20]), "loss": np.zeros(2)}
+    assert "nan" not in model.summary()
+    assert "the held-out loss was 0" in model.summary()

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from nbsketch import (
     PSparsifiedSketch,
     QuantileOutput,
     RademacherSketch,
+    RandomFourierFeatures,
     SketchedFeatures,
     SketchedKernelRegressor,
     SobolevKernel,
@@ -458,3 +460,36 @@ def test_the_origin_of_a_sketch_is_compared_with_it():
         type(S)(S.matrix, shares)
     with pytest.raises(ValueError, match="`recipe` must be a SizedRecipe"):
         replace(S.origin, recipe=3)
+
+
+def test_errors_of_saving_name_the_file(tmp_path):
+    path = tmp_path / "missing" / "model.npz"
+    with pytest.raises(FileNotFoundError) as error:
+        SketchedKernelRegressor().save(path)
+    assert str(path) in str(error.value)
+    assert ".nbsketch-" not in str(error.value)
+
+
+def test_devices_and_pipes_are_not_read(tmp_path):
+    paths = [Path("/dev/zero")] if Path("/dev/zero").exists() else []
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe")
+        paths.append(tmp_path / "pipe")
+    for path in paths:
+        with pytest.raises(ValueError, match="it is not a regular file"):
+            nbsketch.load(path)
+
+
+@pytest.mark.parametrize(
+    "model", [RandomFourierFeatures(bandwidth=1.0), SketchedFeatures(bandwidth=1.0)]
+)
+def test_fitted_kernels_have_a_bandwidth(model, tmp_path):
+    path = tmp_path / "model.npz"
+    model.fit(np.random.default_rng(0).normal(size=(30, 2))).save(path)
+    with np.load(path) as arrays:
+        content = dict(arrays)
+    text = json.loads(str(content["model"]))
+    text["fitted"]["kernel_"]["fields"]["bandwidth"] = "median"
+    np.savez(path, **content | {"model": json.dumps(text)})
+    with pytest.raises(ValueError, match="`kernel_` must have a number as bandwidth"):
+        nbsketch.load(path)

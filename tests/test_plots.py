@@ -143,7 +143,7 @@ def test_shapley_values_are_drawn_where_they_are(ax):
 def test_shapley_values_of_a_row_are_bars(ax):
     plots.plot_shapley_row([1.0, -3.0, 0.5], 2.0, ax=ax)
     assert [bar.get_width() for bar in ax.patches] == [-3.0, 1.0, 0.5]
-    assert ax.get_title() == "prediction 0.5 = 2 + sum of values"
+    assert ax.get_title() == "f(x) = 0.5 = 2 + sum of values"
 
 
 def test_dependence_is_of_one_feature(ax):
@@ -160,3 +160,32 @@ def test_without_axes_a_new_figure(quantiles):
     ax = plots.plot_quantiles(quantiles, X)
     assert len(pyplot.get_fignums()) == before + 1
     pyplot.close(ax.figure)
+
+
+def test_dollars_in_names_are_drawn_as_they_are(ax):
+    names = ["price $_{", "$a$b_{", "x"]
+    values = np.array([[1.0, -2.0, 0.5]] * 3)
+    for plot in (
+        lambda ax: plots.plot_shapley_row(values[0], 0.0, names, ax=ax),
+        lambda ax: plots.plot_shapley_summary(values, values, names, ax=ax),
+        lambda ax: plots.plot_shapley_dependence(values, values, 1, names, ax=ax),
+    ):
+        ax.clear()
+        plot(ax)
+        ax.figure.canvas.draw()
+        texts = [ax.get_xlabel(), *(t.get_text() for t in ax.get_yticklabels())]
+        assert "$a$b_{" in texts
+
+
+def test_dollars_in_classes_and_columns_are_drawn_as_they_are(ax):
+    pd = pytest.importorskip("pandas")
+    labels = np.where(Y > 0, "$a$b_{", "$c$d_{")
+    model = SketchedKernelClassifier(loss="logistic", bandwidth=1.0, size=20)
+    plots.plot_reliability(model.fit(X, labels), X, labels, ax=ax)
+    ax.figure.canvas.draw()
+    ax.clear()
+    table = pd.DataFrame({"$a$b_{": X[:, 0], "$c$d_{": Y})
+    learned = SketchedKernelRegressor(size=30, random_state=0).fit(table, Y)
+    plots.plot_length_scales(learned, ax=ax)
+    ax.figure.canvas.draw()
+    assert "$c$d_{" in [text.get_text() for text in ax.get_yticklabels()]

@@ -133,6 +133,20 @@ def test_misuse_is_status_2(arguments, capsys):
     assert "usage: nbsketch" in capsys.readouterr().err
 
 
+def test_no_command_prints_the_help(capsys):
+    with pytest.raises(SystemExit):
+        cli.main([])
+    assert "fit a synthetic problem" in capsys.readouterr().err
+
+
+def test_an_unwritable_folder_is_an_error_of_one_line(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    out = ["--out", str(tmp_path / "file" / "results")]
+    assert cli.main(["reproduce", "table1", *out]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("nbsketch: ") and error.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
+from io import BytesIO
 from pathlib import Path
 from textwrap import indent
 from typing import Any, TypeVar
@@ -29,6 +30,8 @@ from nbsketch.datasets._dataset import Dataset
 # Errors of a download; all are reported as FileNotFoundError.
 _DOWNLOAD_ERRORS = (OSError, HTTPException, EOFError, zlib.error)
 _TIMEOUT = 30.0  # seconds
+# Largest file that is downloaded or unpacked.
+MOST_BYTES = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,21 @@ def fetch_through_sklearn(
 def fetch(url: str) -> bytes:
     """Return the content of an address."""
     with urlopen(url, timeout=_TIMEOUT) as answer:
-        content: bytes = answer.read()
+        content: bytes = answer.read(MOST_BYTES + 1)
+    return _checked_size(url, content)
+
+
+def _unpacked(url: str, content: bytes) -> bytes:
+    """Return the content of a gzipped file."""
+    with gzip.GzipFile(fileobj=BytesIO(content)) as stream:
+        return _checked_size(url, stream.read(MOST_BYTES + 1))
+
+
+def _checked_size(url: str, content: bytes) -> bytes:
+    if len(content) > MOST_BYTES:
+        raise OSError(
+            f"{url} is not the known file: it has more than {MOST_BYTES} bytes"
+        )
     return content
 
 
@@ -119,7 +136,7 @@ def _download(name: str, file: RemoteFile) -> Path:
     """Download a file into the cache and return its path, if its SHA-256 is known."""
     content = fetch(str(file.url))
     if str(file.url).endswith(".gz"):
-        content = gzip.decompress(content)
+        content = _unpacked(str(file.url), content)
     digest = hashlib.sha256(content).hexdigest()
     if digest != file.sha256:
         raise OSError(

@@ -93,7 +93,9 @@ def _more(model: Any) -> str:
         return _limit(model)
     before, last = path["loss"][-2:]
     sizes = f"from size {path['size'][-2]} to {path['size'][-1]}"
-    change = f"the held-out loss changed by {100 * (last / before - 1):+.2g} %"
+    change = "the held-out loss was 0"
+    if before > 0:
+        change = f"the held-out loss changed by {100 * (last / before - 1):+.2g} %"
     return f"{sizes} {change}; twice the size takes about four times as long"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import shutil
+import stat
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -96,6 +97,9 @@ def _array_name(info: zipfile.ZipInfo) -> str:
 @contextmanager
 def open_archive(path: str | Path) -> Iterator[Archive]:
     """Open an .npz file for reading; other files are a ValueError."""
+    mode = Path(path).stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # devices and pipes do not end
+        raise ValueError("it is not a regular file")
     with Path(path).open("rb") as stream:
         if not zipfile.is_zipfile(stream):
             raise ValueError("it is not an .npz file")
@@ -115,7 +119,7 @@ def write_archive(path: str | Path, arrays: dict[str, Any]) -> None:
     path = Path(path).resolve()  # what a link points to
     beside = path.with_name(f".nbsketch-{token_hex(8)}")
     try:
-        with beside.open("xb") as file:
+        with _created(beside, path) as file:
             _write(file, arrays)
         if path.exists():
             shutil.copymode(path, beside)
@@ -123,6 +127,14 @@ def write_archive(path: str | Path, arrays: dict[str, Any]) -> None:
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
+
+
+def _created(beside: Path, path: Path) -> BinaryIO:
+    """Open a new file; errors name the file that it stands for."""
+    try:
+        return beside.open("xb")
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror, str(path)) from None
 
 
 def _write(file: BinaryIO, arrays: dict[str, Any]) -> None:

@@ -278,6 +278,14 @@ def _bandwidth(name: str, value: Any, scope: Scope) -> None:
         check_bandwidth(name, value)
 
 
+def _kernel(name: str, value: Any, scope: Scope) -> None:
+    """Accept fitted kernels, whose bandwidth is known."""
+    of(Kernel)(name, value, scope)
+    bandwidth = getattr(value, "bandwidth", None)
+    if isinstance(bandwidth, str):
+        raise ValueError(f"`{name}` must have a number as bandwidth, got {bandwidth!r}")
+
+
 _FEATURES: dict[str, Rule] = {
     "n_features_in_": integer("q", low=1, high=MOST_FEATURES),
     "feature_names_in_?": names,
@@ -286,7 +294,7 @@ _LEARNED: dict[str, Rule] = {
     **_FEATURES,
     "scaler_": scaler("q", "p"),
     "length_scales_": optional(array("q", finite=False, positive=True)),
-    "kernel_": of(Kernel),
+    "kernel_": _kernel,
 }
 _SKETCHED: dict[str, Rule] = {
     **_LEARNED,
@@ -366,7 +374,7 @@ STATES: dict[str, dict[str, Rule]] = {
     "SketchedSGDClassifier": {**DESCENT, "classes_": labels},
     "InputOutputKernelRegressor": {
         **_SKETCHED,
-        "output_kernel_": of(Kernel),
+        "output_kernel_": _kernel,
         "output_sketch_": sketch("output sketch rows", "n", "output columns"),
         "_output_weights": _output_weights,
         "output_landmarks_": landmarks("output_kernel_", "output_m", "output_p", "n"),

@@ -83,6 +83,13 @@ def between_levels(levels: NDArray, quantiles: NDArray, others: ArrayLike) -> ND
     return (1 - share) * quantiles[:, right - 1] + share * quantiles[:, right]
 
 
+def uncrossed(ends: NDArray) -> NDArray:
+    """Return intervals (..., 2), those without a point as their middle."""
+    crossed, out = ends[..., 0] > ends[..., 1], ends.copy()
+    out[crossed] = ends[crossed].mean(axis=-1, keepdims=True)
+    return out
+
+
 def with_tails(levels: NDArray, quantiles: NDArray, others: ArrayLike) -> NDArray:
     r"""Interpolate as `between_levels`, with exponential tails outside.
 
@@ -106,7 +113,8 @@ def with_tails(levels: NDArray, quantiles: NDArray, others: ArrayLike) -> NDArra
 def distribution(levels: NDArray, quantiles: NDArray, values: NDArray) -> NDArray:
     """Return the distribution functions at values (n, k): the inverse of `with_tails`.
 
-    Where quantiles are equal the function jumps to the highest of their levels.
+    Where quantiles are equal the function jumps to the highest of their levels, and to
+    1 where the last two are.
 
     Examples
     --------
@@ -122,7 +130,9 @@ def distribution(levels: NDArray, quantiles: NDArray, values: NDArray) -> NDArra
     with np.errstate(divide="ignore", invalid="ignore"):
         left = levels[0] * np.exp(-np.maximum(below, 0) / low)
         right = 1 - (1 - levels[-1]) * np.exp(-np.maximum(above, 0) / high)
-    return np.where(below > 0, left, np.where(above > 0, right, out))
+    is_above = (above > 0) | ((above == 0) & (high == 0))  # a jump to 1
+    right = np.where(high == 0, 1.0, right)
+    return np.where(below > 0, left, np.where(is_above, right, out))
 
 
 def as_values(y: ArrayLike, shape: tuple[int, ...]) -> NDArray:
@@ -139,8 +149,6 @@ def as_values(y: ArrayLike, shape: tuple[int, ...]) -> NDArray:
 
 
 def _tail_lengths(levels: NDArray, quantiles: NDArray) -> tuple[NDArray, NDArray]:
-    """Return the lengths t of both tails, (n, 1) each; 0 for a single level."""
-    if len(levels) == 1:
-        return (np.zeros((len(quantiles), 1)),) * 2
+    """Return the lengths t of both tails, (n, 1) each."""
     steps = np.diff(quantiles, axis=1) / np.diff(levels)
     return levels[0] * steps[:, :1], (1 - levels[-1]) * steps[:, -1:]

@@ -12,6 +12,8 @@ from nbsketch import (
     JointQuantileRegressor,
     QuantileOutput,
     SketchedKernelRegressor,
+    TabularKernelRegressor,
+    _quantiles,
     datasets,
     load,
 )
@@ -278,3 +280,55 @@ def test_calibrated_intervals_cover_on_real_data(name):
     # Both the calibration rows and the new ones are a sample.
     error = np.sqrt(0.8 * 0.2 * (1 / len(model.calibration_) + 1 / len(y_new)))
     assert abs(covered - 0.8) <= 2 * error
+
+
+def test_one_level_says_nothing_of_others():
+    X = np.linspace(0, 1, 40)[:, None]
+    model = JointQuantileRegressor((0.9,), kernel="linear", alpha=1e-3)
+    model.fit(X, X[:, 0])
+    assert np.array_equal(model.predict_quantiles(X, 0.9), model.predict(X))
+    with pytest.raises(ValueError, match="`quantiles` must have two or more levels"):
+        model.predict_quantiles(X, [0.1, 0.9])
+    with pytest.raises(ValueError, match="two or more levels for predict_cdf"):
+        model.predict_cdf(X, 0.5)
+
+
+@pytest.mark.parametrize("c", [0.0, 0.1, 3.0, 1e6])
+@pytest.mark.parametrize("model", [JointQuantileRegressor(), TabularKernelRegressor()])
+def test_the_distribution_of_a_constant_target_is_a_jump(model, c):
+    X = np.random.default_rng(0).normal(size=(50, 2))
+    model.set_params(random_state=0).fit(X, np.full(50, c))
+    values = [c - 1, np.nextafter(c, -np.inf), c, c + 1]
+    assert model.predict_cdf(X[:1], values).tolist() == [[0.0, 0.0, 1.0, 1.0]]
+
+
+def test_calibrated_intervals_of_an_interpolating_model_keep_their_order():
+    rng = np.random.default_rng(0)
+    X = np.repeat(np.linspace(0, 1, 40), 5)[:, None]
+    model = JointQuantileRegressor(
+        (0.05, 0.95), bandwidth=1.0, alpha=1e-3, calibration=0.5, random_state=0
+    )
+    y = np.where(rng.random(200) < 0.1, 3.0, 0.0) * rng.normal(size=200)
+    low, high = model.fit(X, y).predict_interval(X, 0.5).T
+    assert (low <= high).all()
+
+
+def test_crossed_ends_are_their_middle():
+    ends = np.array([[2.0, 1.0], [-np.inf, np.inf], [0.0, 1.0]])
+    expected = [[1.5, 1.5], [-np.inf, np.inf], [0.0, 1.0]]
+    assert _quantiles.uncrossed(ends).tolist() == expected
+    assert _quantiles.uncrossed(ends[:, None]).tolist() == [[e] for e in expected]
+
+
+def test_moves_of_calibrated_quantiles_are_rounded_away_from_the_median():
+    model = JointQuantileRegressor((0.2, 0.8), kernel="linear", alpha=1.0)
+    X = np.linspace(0, 1, 20)[:, None]
+    model.fit(X, np.zeros(20))
+    y = np.arange(1.0, 10.0)  # nine residuals: ranks are tenths
+    model.calibration_ = np.column_stack([np.zeros((9, 2)), y])
+    model.calibration_weights_ = None
+    found = model.predict_quantiles(X[:1], [0.2, 0.8])
+    assert_allclose(found, [[2.0, 8.0]], atol=1e-6)
+    model.calibration_ = np.column_stack([np.zeros((8, 2)), y[:8]])
+    found = model.predict_quantiles(X[:1], [0.2, 0.8])  # ranks 1.8 and 7.2 of nine
+    assert_allclose(found, [[1.0, 8.0]], atol=1e-6)

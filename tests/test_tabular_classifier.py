@@ -12,6 +12,7 @@ from tables import small_leaves
 
 import nbsketch
 from nbsketch import TabularKernelClassifier
+from nbsketch.tabular import classifier
 from nbsketch.tabular.calibration import calibrate, two_columns
 
 
@@ -161,3 +162,32 @@ def test_left_out_groups_do_not_leak_through_target_codes(rng):
     model.fit(X, y, groups=groups)
     chances = model.predict_proba(new)[np.arange(2000), truth.astype(int)]
     assert abs(model.loo_log_loss_ + np.log(chances).mean()) < 0.15
+
+
+def logits(n, seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 4))
+    return X, (1.5 * X[:, 0] + X[:, 1] + rng.logistic(size=n) > 0).astype(int)
+
+
+@pytest.mark.parametrize("weights", [None, np.full(60, 3.0)])
+def test_the_left_out_log_loss_counts_the_parameters_of_the_calibration(
+    monkeypatch, weights
+):
+    # 24 samples of 60 rows: the log loss of new rows is 0.064 (standard error 0.018)
+    # above that of the rows left out; three parameters are 0.05
+    X, y = logits(60, 0)
+    model = TabularKernelClassifier(random_state=0).fit(X, y, sample_weight=weights)
+    monkeypatch.setattr(classifier, "effective_count", lambda *args: np.inf)
+    plain = TabularKernelClassifier(random_state=0).fit(X, y, sample_weight=weights)
+    assert_allclose(model.loo_log_loss_ - plain.loo_log_loss_, 3 / 60)
+
+
+def test_classes_of_few_rows_are_a_warning():
+    X, y = logits(40, 0)
+    names = np.where(y == 1, "common", "frequent")
+    names[:3] = "seldom"
+    with pytest.warns(UserWarning, match=r"fewer than 5 rows: seldom \(3\)"):
+        TabularKernelClassifier(random_state=0).fit(X, names)
+    names[3:5] = "seldom"
+    TabularKernelClassifier(random_state=0).fit(X, names)

@@ -23,7 +23,7 @@ from sklearn.utils import (
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from nbsketch._quantiles import between_levels, conformal_quantile
+from nbsketch._quantiles import between_levels, conformal_quantile, uncrossed
 from nbsketch._report import validation
 from nbsketch.conformal._distinct import DistinctRows
 from nbsketch.conformal._left_out import Models, Refits, columns_of, jackknife
@@ -637,6 +637,7 @@ class ConformalRegressor(RegressorScore, Calibrated):
             sides = [self._ranked(side, level, n, marks) for side in outside.T]
             limits = np.stack(sides, -1)
             ends = self._ends(values, nominal) + limits[:, None] * [-1.0, 1.0]
+        ends = uncrossed(ends)
         return ends[:, 0] if d == 1 else ends
 
     def _around(

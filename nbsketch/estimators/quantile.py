@@ -291,7 +291,7 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
             held = _quantiles.between_levels(levels, values, tails)
             outside = np.maximum(held[:, 0] - y, y - held[:, 1])
             ends += np.array([-1.0, 1.0]) * self._move(outside, level)
-        return ends
+        return _quantiles.uncrossed(ends)
 
     @rowwise(row_by_row)
     def predict_quantiles(self, X: ArrayLike, levels: Any) -> NDArray:
@@ -317,6 +317,9 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
             Quantiles, ascending with the levels.
         """
         tau = check_levels("levels", np.atleast_1d(np.asarray(levels)))
+        if tuple(tau) == tuple(self._levels):
+            return self._calibrated(X)
+        self._check_several("predict_quantiles of other levels")
         return _quantiles.with_tails(self._levels, self._calibrated(X), tau)
 
     @rowwise(lambda method, X, y: row_by_row(method, X, _quantiles.as_values(y, ())))
@@ -337,9 +340,18 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
         ndarray of shape (n, k)
             Probabilities.
         """
+        self._check_several("predict_cdf")
         quantiles = self._calibrated(X)
         values = _quantiles.as_values(y, quantiles.shape[:1])
         return _quantiles.distribution(self._levels, quantiles, values)
+
+    def _check_several(self, what: str) -> None:
+        """Refuse what one fitted level says nothing of."""
+        if len(self._levels) == 1:
+            raise ValueError(
+                f"`quantiles` must have two or more levels for {what}, got "
+                f"{tuple(self.quantiles)}: fit the levels that you need"
+            )
 
     @property
     def _levels(self) -> NDArray:

@@ -25,6 +25,8 @@ from nbsketch._report.fields import array, check_fields, positive, stored
 # Scores below it count as so large in logarithms: the best of these is taken.
 _LEAST_SCORES = (0.003, 0.01, 0.03, 0.1)
 _MOST_SLOPE = 50.0
+# Slopes of a calibration.
+N_SLOPES = 2
 # Rows for which the prior of equal probabilities counts.
 _PRIOR_ROWS = 1.0
 

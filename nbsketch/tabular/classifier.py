@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,10 +16,14 @@ from nbsketch.estimators._base import ClassifierScore, LogProbabilities
 from nbsketch.rows.class_weights import weights_of_classes
 from nbsketch.rows.inputs import check_weights, rowwise, table_by_row
 from nbsketch.tabular._model import TabularModel
-from nbsketch.tabular.calibration import calibrate, two_columns
+from nbsketch.tabular.calibration import N_SLOPES, calibrate, two_columns
 from nbsketch.tabular.noise import Suspects
 from nbsketch.tabular.partners import logarithms, pool_weights, pooled
 from nbsketch.tabular.problem import Training, at_rows
+
+# Classes of fewer rows are a warning, which names so many of them.
+_FEW_ROWS = 5
+_SHOWN = 5
 
 
 @declares_parameters
@@ -101,6 +106,7 @@ class TabularKernelClassifier(ClassifierScore, LogProbabilities, TabularModel):
 
     def _fit(self, data: Training, rng: np.random.Generator) -> Suspects:
         self.classes_, index = np.unique(data.Y, return_inverse=True)
+        _warn_of_few(self.classes_, np.bincount(index))
         data = data._replace(Y=_indicators(index, len(self.classes_)))
         left_out, values = self._fit_rows(data, rng, classes=index)
         scores = data.Y[left_out.drawn] - left_out.residual
@@ -145,7 +151,10 @@ class TabularKernelClassifier(ClassifierScore, LogProbabilities, TabularModel):
             chances = pooled(self.partner_weights_, logs)
         logs = -np.log(np.maximum(chances[np.arange(len(index)), index], 1e-300))
         self.calibration_ = calibration
+        # The calibration is fitted to these rows: Akaike's correction.
+        n_parameters = N_SLOPES + chances.shape[1] - 1 + len(values)
         self.loo_log_loss_ = float(np.average(logs, weights=w))
+        self.loo_log_loss_ += n_parameters / effective_count(w, len(index))
         wrong = chances.argmax(axis=1) != index
         self.loo_error_ = float(np.average(wrong, weights=w))
 
@@ -153,6 +162,27 @@ class TabularKernelClassifier(ClassifierScore, LogProbabilities, TabularModel):
         yield from super()._entries()
         losses = f"log loss {self.loo_log_loss_:.4g}, error {self.loo_error_:.3g}"
         yield "expected", f"{losses} on new rows, {len(self.classes_)} classes"
+
+
+def _warn_of_few(classes: NDArray, counts: NDArray) -> None:
+    """Warn of classes with too few rows to calibrate their probabilities."""
+    few = np.flatnonzero(counts < _FEW_ROWS)
+    if len(few):
+        names = ", ".join(f"{classes[k]!s} ({counts[k]})" for k in few[:_SHOWN])
+        warnings.warn(
+            f"{len(few)} classes of `y` have fewer than {_FEW_ROWS} rows: {names}; "
+            "their probabilities and `loo_log_loss_` are unreliable. Add rows, or "
+            "merge these classes",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def effective_count(weights: NDArray | None, n: int) -> float:
+    """Return the number of equal weights of as steady a mean (Kish, 1965)."""
+    if weights is None:
+        return float(n)
+    return float(weights.sum() ** 2 / np.square(weights).sum())
 
 
 def _indicators(index: NDArray, count: int) -> NDArray:

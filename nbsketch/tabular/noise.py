@@ -101,6 +101,8 @@ class Noise:
         for k, (values, shares) in enumerate(columns):
             place = (np.cumsum(shares) - shares / 2) / len(values)
             out[:, k] = np.interp(scores[:, k], values, place, left=0.0, right=1.0)
+            if values[-2:][0] == values[-1]:  # a jump, to 1
+                out[:, k][scores[:, k] >= values[-1]] = 1.0
         return out
 
     def limits(self, coverage: float) -> NDArray:

@@ -453,7 +453,7 @@ def plot_reliability(model: Any, X: ArrayLike, y: ArrayLike, *, ax: Any = None) 
     ax.plot([0, 1], [0, 1], color="k", linewidth=0.8)
     for k, name in classes[1:] if len(classes) == 2 else classes:
         mean, frequency, error = reliability(probabilities[:, k], y == name)
-        ax.plot(mean, frequency, "o-", ms=4, label=f"{name}: error {error:.3f}")
+        ax.plot(mean, frequency, "o-", ms=4, label=f"{_plain(name)}: error {error:.3f}")
     return finish(ax, xlabel="predicted probability", ylabel="frequency")
 
 
@@ -638,10 +638,16 @@ def _checked(
 
 
 def _names(names: Any, count: int) -> list[str]:
-    labels = [f"x{k}" for k in range(count)] if names is None else list(map(str, names))
+    given = [f"x{k}" for k in range(count)] if names is None else names
+    labels = list(map(_plain, given))
     if len(labels) != count:
         raise ValueError(f"`names` must have {count} entries, got {len(labels)}")
     return labels
+
+
+def _plain(name: Any) -> str:
+    """Return a name as text in which "$" begins no formula."""
+    return str(name).replace("$", r"\$")
 
 
 def _list_features(ax: Any, order: NDArray, labels: list[str]) -> None:

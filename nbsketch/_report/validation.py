@@ -301,8 +301,17 @@ def explaining(data: dict[str, Any], text_in: Iterable[str] = ()) -> Iterator[No
         raise
 
 
+def check_collected(name: str, value: Any) -> None:
+    """Refuse a lazy frame, of polars or narwhals."""
+    if type(value).__name__ == "LazyFrame":
+        raise TypeError(
+            f"`{name}` must be in memory, got a LazyFrame: pass {name}.collect()"
+        )
+
+
 def check_unmasked(name: str, value: Any) -> None:
-    """Raise an error with the places of masked values, if an array has some."""
+    """Refuse masked values, with their places, and lazy frames."""
+    check_collected(name, value)
     if message := masked_fault(name, value):
         raise ValueError(message)
 
@@ -335,10 +344,9 @@ def as_numbers(name: str, value: Any) -> Any:
 
 def as_labels(name: str, value: Any) -> NDArray:
     """Return labels as an array that can be sorted, none of them missing."""
+    check_unmasked(name, value)
     labels = np.asarray(value)
-    can_miss = labels.dtype.kind in "fO"
-    message = masked_fault(name, value) or (can_miss and fault(name, value, True))
-    if message:
+    if labels.dtype.kind in "fO" and (message := fault(name, value, True)):
         raise ValueError(message)
     if labels.dtype.kind == "O":
         _check_one_type(name, labels)

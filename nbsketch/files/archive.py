@@ -117,6 +117,13 @@ def write_archive(path: str | Path, arrays: dict[str, Any]) -> None:
     It is written beside the file of this name, which it replaces once it is complete.
     """
     path = Path(path).resolve()  # what a link points to
+    if path.is_dir():
+        raise IsADirectoryError(f"`path` must be a file, got the folder {str(path)!r}")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(
+            f"`path` must be in a folder that exists, got {str(path)!r}: create "
+            f"{str(path.parent)!r} first"
+        )
     beside = path.with_name(f".nbsketch-{token_hex(8)}")
     try:
         with _created(beside, path) as file:

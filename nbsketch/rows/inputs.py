@@ -24,6 +24,7 @@ from nbsketch._report.validation import (
     as_csr,
     as_labels,
     as_numbers,
+    check_collected,
     check_length,
     check_magnitude,
     check_spread,
@@ -274,7 +275,8 @@ def check_alike(X: Any, **others: Any) -> None:
 
 
 def check_in_memory(name: str, X: Any, use: str) -> None:
-    """Refuse a Dask collection."""
+    """Refuse a Dask collection, or a lazy frame."""
+    check_collected(name, X)
     if is_dask(X):
         raise TypeError(
             f"`{name}` must be in memory for {use}, got a Dask collection: pass "

@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from nbsketch._report.progress import is_stopped, seconds_left, watched_fit
 from nbsketch._report.validation import (
     check_choice,
+    check_collected,
     check_magnitude,
     check_spread,
     declares_parameters,
@@ -87,6 +88,7 @@ class TabularModel(SaveMixin, BaseEstimator):
             Label of the group of each row, for `cv`.
         """
         with watched_fit(self):
+            check_collected("X", X)
             X, y, sample_weight = loaded(X, y=y, sample_weight=sample_weight)
             if y is None:
                 raise ValueError(
@@ -312,7 +314,8 @@ def _places(n: int, kept: NDArray | None, place: NDArray | None) -> NDArray:
 
 
 def check_table(X: Any) -> None:
-    """Raise an error unless X is dense and has two axes."""
+    """Raise an error unless X is in memory, dense and has two axes."""
+    check_collected("X", X)
     if sp.issparse(X):
         raise TypeError(
             "Sparse data was passed for `X`, but dense data is required: use "

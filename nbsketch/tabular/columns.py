@@ -66,8 +66,18 @@ class TableColumns:
 
     @property
     def feature_names(self) -> NDArray:
-        """Names of the columns of the result, an array of str objects."""
-        names = [name for column in self.columns for name in column.names]
+        """Names of the columns of the result, an array of str objects.
+
+        Names of codes and marks end in "_" where a column of X has the same name.
+        """
+        names = list[str]()
+        used = set(self.names)
+        for column in self.columns:
+            for name in column.names:
+                while name != column.name and name in used:
+                    name += "_"
+                names.append(name)
+                used.add(name)
         return np.array(names, dtype=object)[self.kept]
 
     def transform(self, X: Any) -> NDArray:

@@ -17,6 +17,7 @@ from nbsketch._report.validation import (
     check_level,
     check_magnitude,
     check_spread,
+    declares_parameters,
     explaining,
 )
 from nbsketch.estimators._base import RegressorScore
@@ -29,6 +30,7 @@ from nbsketch.tabular.noise import Suspects, expected_error, fit_noise
 from nbsketch.tabular.problem import Points, Training
 
 
+@declares_parameters
 class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
     r"""Kernel regression for tables, with nothing to choose.
 

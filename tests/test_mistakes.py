@@ -1,0 +1,133 @@
+"""Mistakes and odd names of users: errors say what to do, and names stay apart."""
+
+import io
+from decimal import Decimal
+
+import matplotlib
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_array_equal
+from sklearn.base import clone
+
+from nbsketch import (
+    SketchedFeatures,
+    SketchedKernelClassifier,
+    SketchedKernelRegressor,
+    TabularKernelClassifier,
+    TabularKernelRegressor,
+    plots,
+)
+from nbsketch.conformal import ConformalRegressor
+
+matplotlib.use("agg")
+RIDGE = SketchedKernelRegressor(bandwidth=1.0, alpha=1e-2, random_state=0)
+MODELS = [
+    RIDGE,
+    SketchedKernelClassifier(bandwidth=1.0, alpha=1e-2, random_state=0),
+    SketchedFeatures(bandwidth=1.0, random_state=0),
+    TabularKernelRegressor(random_state=0),
+    TabularKernelClassifier(random_state=0),
+    ConformalRegressor(RIDGE, random_state=0),
+]
+each_model = pytest.mark.parametrize(
+    "model", MODELS, ids=lambda model: type(model).__name__
+)
+
+
+def data():
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    return X, (X[:, 0] > 0).astype(int)
+
+
+@each_model
+def test_lazy_frames_are_to_be_collected(model):
+    polars = pytest.importorskip("polars")
+    X, y = data()
+    frame = polars.DataFrame({"a": X[:, 0], "b": X[:, 1]})
+    targets = polars.DataFrame({"y": y})
+    message = r"`{0}` must be in memory, got a LazyFrame: pass {0}.collect\(\)"
+    with pytest.raises(TypeError, match=message.format("X")):
+        clone(model).fit(frame.lazy(), y)
+    if not isinstance(model, SketchedFeatures):
+        with pytest.raises(TypeError, match=message.format("y")):
+            clone(model).fit(frame, targets.lazy())
+    model = clone(model).fit(frame, y)
+    apply = getattr(model, "transform", None) or model.predict
+    with pytest.raises(TypeError, match=message.format("X")):
+        apply(frame.lazy())
+
+
+@pytest.mark.parametrize("library", ["polars", "pyarrow", "objects"])
+@pytest.mark.parametrize(
+    "model", [RIDGE, TabularKernelRegressor(random_state=0)], ids=["kernel", "table"]
+)
+def test_decimals_are_targets(model, library):
+    X, _ = data()
+    numbers = [Decimal(f"{value:.3f}") for value in X[:, 0]]
+    if library == "objects":
+        y = np.array(numbers, dtype=object)
+    else:
+        names = {"polars": "Series", "pyarrow": "array"}
+        y = getattr(pytest.importorskip(library), names[library])(numbers)
+    expected = clone(model).fit(X, np.array(numbers, dtype=float)).predict(X)
+    assert_array_equal(clone(model).fit(X, y).predict(X), expected)
+
+
+@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
+def test_a_matrix_is_a_table():
+    X, y = data()
+    expected = TabularKernelRegressor(random_state=0).fit(X, y).predict(X)
+    model = TabularKernelRegressor(random_state=0).fit(np.asmatrix(X), y)
+    assert_array_equal(model.predict(np.asmatrix(X)), expected)
+
+
+@pytest.mark.parametrize("model", [MODELS[0], MODELS[3]])
+def test_a_file_needs_a_folder(model, tmp_path):
+    X, y = data()
+    model = clone(model).fit(X, y)
+    with pytest.raises(FileNotFoundError, match=r"got '.*none/model.npz': create '.*n"):
+        model.save(tmp_path / "none" / "model.npz")
+    with pytest.raises(IsADirectoryError, match="`path` must be a file, got the fold"):
+        model.save(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@each_model
+def test_unknown_parameters_name_the_estimator(model):
+    name = type(model).__name__
+    with pytest.raises(TypeError, match=rf"{name}\.__init__\(\) .*'n_jobs'"):
+        type(model)(n_jobs=2)
+
+
+def test_features_of_one_name_stay_apart():
+    X, y = data()
+    gaps = np.where(np.arange(40) % 5, X[:, 0], np.nan)
+    frame = pd.DataFrame({"a": gaps, "a_missing": X[:, 1]})
+    model = TabularKernelRegressor(random_state=0).fit(frame, y)
+    assert model.columns_.feature_names.tolist() == ["a", "a_missing_", "a_missing"]
+    frame = pd.DataFrame(
+        {"c_x": X[:, 1], "c": np.array(list("xyz"))[np.arange(40) % 3]}
+    )
+    model.fit(frame, y)
+    assert model.columns_.feature_names.tolist() == ["c_x", "c_x_", "c_y", "c_z"]
+
+
+def test_dollars_in_names_are_drawn():
+    X, y = data()
+    names = ["cost $", "$a_{b$"]
+    frame = pd.DataFrame(X, columns=names)
+    model = SketchedKernelRegressor(random_state=0).fit(frame, y)
+    classifier = SketchedKernelClassifier(
+        loss="logistic", bandwidth=1.0, alpha=1e-2, random_state=0
+    )
+    labels = np.array(["$a_{$", "$5 ^$"])[y]
+    charts = [
+        plots.plot_length_scales(model),
+        plots.plot_shapley_summary(X, X, names),
+        plots.plot_shapley_row(X[0], 0.0, names),
+        plots.plot_shapley_dependence(X, X, 1, names),
+        plots.plot_reliability(classifier.fit(X, labels), X, labels),
+    ]
+    for chart in charts:
+        chart.figure.savefig(io.BytesIO())

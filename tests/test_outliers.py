@@ -147,6 +147,16 @@ def test_rows_that_are_left_out_are_told(wrong, tmp_path):
     assert loaded.summary() == model.summary()
 
 
+def test_an_error_far_beyond_the_tail_of_a_small_model_is_left_out():
+    """Without noise, the errors of a small model have a tail."""
+    X = np.linspace(0, 1, 200)[:, None]
+    y = np.sin(6 * X[:, 0])
+    y[70] = 1e3
+    with pytest.warns(OutlierWarning, match="1 of 200"):
+        model = TabularKernelRegressor(random_state=0).fit(X, y)
+    assert model.outliers_.tolist() == [70]
+
+
 def test_copies_of_a_row_that_is_left_out_are_left_out():
     X, y, _ = smooth(120)
     y[7] = 99.0
@@ -217,6 +227,17 @@ def test_length_scales_of_robust_losses_are_those_of_rare_targets():
     y = np.where(X[:, 0] > 0.93, 10.0 + X[:, 0], 0.0)[:, None]
     relevance = tune(X, y, robust=True, rng=0).relevance
     assert relevance[0] > 2 * relevance[1:].max()
+
+
+def test_a_huber_loss_predicts_events_that_the_features_explain():
+    """Of the size of the events, its threshold makes it nearly the square loss."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(800, 3))
+    is_often = X[:, 0] > 0.8
+    y = np.where(rng.random(800) < np.where(is_often, 0.3, 0.005), 1000.0, 0.0)
+    model = nbsketch.SketchedKernelRegressor(loss=HuberLoss(3000), random_state=0)
+    predicted = model.fit(X, y).predict(X)
+    assert predicted[is_often].mean() > 5 * predicted[~is_often].mean() + 50
 
 
 def test_penalties_of_robust_losses_are_judged_by_rare_targets():

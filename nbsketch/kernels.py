@@ -345,11 +345,11 @@ def median_distance(
         Positive weights. None: equal weights.
     """
     n = X.shape[0]
+    rows = np.arange(n)
     if n > _MEDIAN_ROWS:
         rows = validation.random_generator(rng).choice(n, _MEDIAN_ROWS, replace=False)
-        X = X[rows]
         sample_weight = None if sample_weight is None else sample_weight[rows]
-    X = X.astype(np.float64) if sp.issparse(X) else np.asarray(X, dtype=np.float64)
+    X = X[rows].astype(np.float64)  # an index copies lazy rows, and those of Dask
     distances = _distances(X, metric)
     is_pair = distances > 0
     if not is_pair.any():

@@ -246,7 +246,7 @@ def test_posteriors_and_shapley_values_are_lazy(data, outputs, frame):
     )
     for found, here in zip((mean, std, values), expected, strict=True):
         assert isinstance(found, da.Array) and found.ndim == here.ndim
-        np.testing.assert_array_equal(found.compute(), here)
+        np.testing.assert_allclose(found.compute(), here, rtol=1e-9, atol=1e-9)
     with pytest.raises(TypeError, match="`background` must be in memory"):
         shapley_values(model, lazy, background=lazy)
 

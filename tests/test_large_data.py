@@ -251,6 +251,20 @@ def test_the_limit_of_a_user(monkeypatch):
     assert nbsketch.get_memory_limit() == 1.5 * 2**30
 
 
+def test_the_limit_has_room_for_all_copies(monkeypatch):
+    nbsketch.set_memory_limit(1000)
+    assert memory.fits(1000) and memory.fits(500, copies=2)
+    assert not memory.fits(501, copies=2) and memory.fits(501)
+    nbsketch.set_memory_limit(None)
+    monkeypatch.setattr(memory, "_available", lambda: 2000.0)  # half of it is used
+    assert memory.fits(500, copies=2, modest=0)
+    assert not memory.fits(501, copies=2, modest=0)
+    assert memory.fits(501, copies=2, modest=501)
+    other = {"modest": 0, "available": lambda: 4000.0}
+    assert memory.fits(1000, copies=2, **other)
+    assert not memory.fits(1001, copies=2, **other)
+
+
 @pytest.mark.parametrize("limit", ["", "4XB", "-1GB", "GB", 0, -3, "nan"])
 def test_limits_that_are_none(limit):
     with pytest.raises(ValueError, match="`limit` must be"):
@@ -270,7 +284,7 @@ def test_the_limit_of_a_container(tmp_path, monkeypatch):
 
 def test_kernel_values_obey_the_limit():
     kernel = nbsketch.GaussianKernel(1.0)
-    v = RNG.normal(size=200)
+    v = RNG.normal(size=500)
     kept = SymmetricGram(kernel, X[:500])
     nbsketch.set_memory_limit(1000)
     again = SymmetricGram(kernel, X[:500])

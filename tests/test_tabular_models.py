@@ -5,6 +5,7 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
 from sklearn.metrics import r2_score
 from tables import small_leaves
 
@@ -213,19 +214,28 @@ def test_noisy_targets_have_leaves_on_targets(monkeypatch):
     assert sum(weight for member, weight in pairs if not member.is_on_base) > 0.3
 
 
-def test_a_callback_is_told_and_can_stop():
+def test_a_callback_is_told_and_can_stop(monkeypatch):
     X, y = some_table(300)
-    stages = []
+    stages, steps, told = [], [], fit._report
 
     def stop(state):
         stages.append(state.stage)
         return True
 
+    def counted(iteration, error):
+        steps.append(iteration)
+        return told(iteration, error)
+
+    monkeypatch.setattr(fit, "_report", counted)
     model = TabularKernelRegressor("high", callback=stop, random_state=0)
     with small_leaves(leaf_rows=150):
         model.fit(X, y)
-    assert stages == ["length-scales"]  # it is not called again
-    assert rmse(model, X, y) < y.std()
+        assert stages == ["length-scales"]  # it is not called again
+        assert len(steps) == 1  # and the search has stopped
+        assert rmse(model, X, y) < 0.2 * y.std()
+        del steps[:]
+        clone(model).set_params(callback=lambda state: False, effort="fast").fit(X, y)
+    assert len(steps) > 10
 
 
 def test_a_callback_is_told_how_many_members_have_leaves():

@@ -1,0 +1,178 @@
+"""Every estimator by its defaults, under limits of memory and of time.
+
+A fit ends with the answer of rows in memory without limits, or with a clear error. Data
+and limits are small; the limits are so low that nothing of any size is kept.
+"""
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+import nbsketch
+from nbsketch import (
+    InputOutputKernelRegressor,
+    JointQuantileRegressor,
+    RandomFourierFeatures,
+    SketchedFeatures,
+    SketchedKernelClassifier,
+    SketchedKernelRegressor,
+    SketchedSGDClassifier,
+    SketchedSGDRegressor,
+    SpectralFilterRegressor,
+    TabularKernelClassifier,
+    TabularKernelRegressor,
+)
+from nbsketch.conformal import ConformalClassifier, ConformalRegressor
+from nbsketch.fitting import growth
+
+N = 240
+LIMIT = 20_000  # bytes: less than a column of kernel values for each feature
+RNG = np.random.default_rng(0)
+X = RNG.uniform(-2, 2, size=(N, 3))
+SIGNAL = np.sin(2 * X[:, 0]) + X[:, 1]
+TARGETS = {
+    "one": SIGNAL + 0.1 * RNG.normal(size=N),
+    "two": np.column_stack([SIGNAL, X[:, 0]]) + 0.1 * RNG.normal(size=(N, 2)),
+    "classes": np.digitize(SIGNAL, [-0.7, 0.7]),
+    "counts": RNG.poisson(np.exp(SIGNAL)).astype(float),
+}
+WEIGHTS = np.tile([1.0, 0.0, 2.0], N // 3)
+SEED = {"random_state": 0}
+PROBABILITIES = SketchedKernelClassifier(loss="logistic", **SEED)
+# By its defaults: a model and its targets.
+MODELS = {
+    "square": (SketchedKernelRegressor(**SEED), "one"),
+    "square, two outputs": (SketchedKernelRegressor(**SEED), "two"),
+    "huber": (SketchedKernelRegressor(loss="huber", **SEED), "one"),
+    "huber, two outputs": (SketchedKernelRegressor(loss="huber", **SEED), "two"),
+    "poisson": (SketchedKernelRegressor(loss="poisson", **SEED), "counts"),
+    "classes": (SketchedKernelClassifier(**SEED), "classes"),
+    "probabilities": (PROBABILITIES, "classes"),
+    "quantiles": (JointQuantileRegressor(**SEED), "one"),
+    "filter": (SpectralFilterRegressor(**SEED), "one"),
+    "filter, two outputs": (SpectralFilterRegressor(**SEED), "two"),
+    "descent": (SketchedSGDRegressor(**SEED), "one"),
+    "descent, two outputs": (SketchedSGDRegressor(**SEED), "two"),
+    "descent, classes": (SketchedSGDClassifier(**SEED), "classes"),
+    "structured": (InputOutputKernelRegressor(size=100, **SEED), "two"),
+    "table": (TabularKernelRegressor(**SEED), "one"),
+    "table, two outputs": (TabularKernelRegressor(**SEED), "two"),
+    "table, classes": (TabularKernelClassifier(**SEED), "classes"),
+    "features": (SketchedFeatures(**SEED), None),
+    "fourier": (RandomFourierFeatures(**SEED), None),
+    "intervals": (ConformalRegressor(SketchedKernelRegressor(**SEED), **SEED), "one"),
+    "sets": (ConformalClassifier(PROBABILITIES, **SEED), "classes"),
+}
+# Conformal fits refuse rows of Dask, by name.
+IN_MEMORY = "intervals", "sets"
+
+
+def answer(model, rows):
+    """Return what a model predicts, as numbers in memory."""
+    if isinstance(model, ConformalClassifier):
+        values = model.predict_set(rows)
+    elif isinstance(model, ConformalRegressor):
+        values = model.predict_interval(rows, 0.8)
+    elif hasattr(model, "transform"):
+        values = model.transform(rows)
+    else:
+        values = model.predict(rows)
+    return np.asarray(values, dtype=float)
+
+
+_expected = {}
+
+
+def expected(name, weighted):
+    """Return the answer of rows in memory without limits."""
+    if (name, weighted) not in _expected:
+        fitted = fit(name, X, lambda values: values, weighted)
+        _expected[name, weighted] = answer(fitted, X)
+    return _expected[name, weighted]
+
+
+def fit(name, rows, container, weighted, **params):
+    """Fit a copy of a model to rows, targets and weights in a container."""
+    model, kind = MODELS[name]
+    targets = () if kind is None else (container(TARGETS[kind]),)
+    weights = {"sample_weight": container(WEIGHTS)} if weighted else {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return clone(model).set_params(**params).fit(rows, *targets, **weights)
+
+
+def assert_alike(found, reference):
+    """Compare answers: a penalty may be chosen on other rows beyond a limit."""
+    assert found.shape == reference.shape and np.isfinite(found).all()
+    assert np.mean(np.square(found - reference)) < 0.1 * reference.var()
+
+
+@pytest.fixture
+def limited():
+    nbsketch.set_memory_limit(LIMIT)
+    yield
+    nbsketch.set_memory_limit(None)
+
+
+@pytest.fixture(scope="module")
+def mapped(tmp_path_factory):
+    """X in a file."""
+    path = tmp_path_factory.mktemp("soak") / "X"
+    file = np.memmap(path, X.dtype, "w+", shape=X.shape)
+    file[:] = X
+    file.flush()
+    return np.memmap(path, X.dtype, "r", shape=X.shape)
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["", "weights"])
+@pytest.mark.parametrize("name", MODELS)
+def test_under_a_limit_of_memory(name, weighted, mapped, limited):
+    if weighted and name in ("features", "fourier"):
+        pytest.skip("transformers have no weights")
+    found = answer(fit(name, mapped, lambda values: values, weighted), mapped)
+    nbsketch.set_memory_limit(None)
+    assert_alike(found, expected(name, weighted))
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["", "weights"])
+@pytest.mark.parametrize("name", MODELS)
+def test_on_dask_under_a_limit(name, weighted, limited, monkeypatch):
+    da = pytest.importorskip("dask.array")
+    if weighted and name in ("features", "fourier"):
+        pytest.skip("transformers have no weights")
+    monkeypatch.setattr(
+        "nbsketch.rows.inputs._FEW_ROWS", 100
+    )  # rows stay where they are
+    rows = da.from_array(X, chunks=(110, 3))
+
+    def container(values):
+        return da.from_array(values, chunks=(90, *values.shape[1:]))
+
+    if name in IN_MEMORY:
+        with pytest.raises(TypeError, match="`X` must be in memory"):
+            fit(name, rows, container, weighted)
+        return
+    found = answer(fit(name, rows, container, weighted), X)
+    nbsketch.set_memory_limit(None)
+    assert_alike(found, expected(name, weighted))
+
+
+TIMED = [n for n, (model, _) in MODELS.items() if "max_seconds" in model.get_params()]
+
+
+@pytest.mark.parametrize("seconds", [1e-6, 1e6])
+@pytest.mark.parametrize("name", TIMED)
+def test_under_a_limit_of_time(name, seconds, limited, monkeypatch):
+    monkeypatch.setattr(growth, "_FEW_ROWS", 100)
+    found = answer(fit(name, X, lambda values: values, True, max_seconds=seconds), X)
+    assert np.isfinite(found).all()
+    nbsketch.set_memory_limit(None)
+    reference = expected(name, True)
+    if seconds > 1:
+        assert_alike(found, reference)
+    else:  # the model for which there was time
+        assert found.shape == reference.shape
+        assert np.mean(np.square(found - reference)) < 2 * reference.var()

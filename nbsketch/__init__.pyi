@@ -58,6 +58,7 @@ from nbsketch.outputs import GraphOutput as GraphOutput
 from nbsketch.outputs import IdentityOutput as IdentityOutput
 from nbsketch.outputs import MatrixOutput as MatrixOutput
 from nbsketch.outputs import QuantileOutput as QuantileOutput
+from nbsketch.rows.outliers import OutlierWarning as OutlierWarning
 from nbsketch.rows.splits import DependentRowsWarning as DependentRowsWarning
 from nbsketch.sketches import AccumulationSketch as AccumulationSketch
 from nbsketch.sketches import CountSketch as CountSketch

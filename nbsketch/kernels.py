@@ -40,9 +40,10 @@ _MEDIAN_ROWS = 1000
 _HIGHEST_DEGREE = 1000
 # Steep enough for any bandwidth, and finite in single precision.
 _STEEPEST = 1e30
-# Ranges below this share of the largest value, and below so many units in the last
-# place of it, are rounding of a constant.
-_CONSTANT, _ULPS = 1e-12, 8
+# Ranges below this share of the largest value are rounding of a constant,
+_CONSTANT = 1e-12
+# and those below so many units in the last place of it.
+_ULPS = 8
 
 
 class Kernel(fields.Checked, ABC):

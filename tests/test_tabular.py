@@ -23,6 +23,7 @@ from nbsketch.reproduce.tabular import (
     problems,
     sketch_cost,
     steadiness,
+    steps,
     summary,
     unseen,
 )
@@ -596,6 +597,44 @@ def test_problems_of_the_comparison_of_sketches(tiny):
     assert errors["huber"](y, np.array([1.0, -4.0])) == 4
     levels = np.column_stack([y - 1, y, y + 1])  # 0.1 above, 0.1 below
     assert errors["quantiles"](y, levels) == pytest.approx(0.2 / 3)
+
+
+# steps ------------------------------------------------------------------------------
+
+
+def test_steps_are_measured_with_a_row_more_and_those_beyond_limits_are_marked(
+    monkeypatch, tmp_path
+):
+    fits = []
+
+    def fitted(kernel, loss, noise, seed, n, parameters):
+        fits.append((n, parameters))
+        beyond = n == 61 or parameters == {"size": 31}
+        return (1.2 if beyond else 1.0), (1.4 if beyond else 1.0)
+
+    monkeypatch.setattr(steps, "fitted", fitted)
+    monkeypatch.setattr(steps, "ROWS", [60])
+    monkeypatch.setattr(steps, "SIZES", [30])
+    table = steps.run(replicates=2, out=tmp_path, methods=("square",))
+    assert len(table) == 2 * len(steps.KERNELS) * len(steps.NOISES)
+    for row in table:
+        assert np.isclose(row["step"], 1.2) and np.isclose(row["time_step"], 1.4)
+        assert row["exceeds"] == (row["noise"] == 0.3)  # 1.3 nearly without noise
+    assert fits[1:3] == [(60, {}), (61, {})]
+    assert fits[-2:] == [(3000, {"size": 30}), (3000, {"size": 31})]
+    assert "one row" in (tmp_path / "steps.md").read_text(encoding="utf-8")
+
+
+def test_steps_of_few_rows_are_small(monkeypatch):
+    monkeypatch.setattr(steps, "QUICK_ROWS", [60])
+    monkeypatch.setattr(steps, "NOISES", [0.3])
+    rows = steps.run(quick=True, methods=("square", "logistic"))
+    assert [row["value"] for row in rows] == [60] * 2 * len(steps.KERNELS)
+    assert all(0.8 < row["step"] < 1.25 and 0 < row["error"] < 1 for row in rows)
+    errors = [
+        steps.fitted("gaussian", "square", noise, 0, 60, {})[0] for noise in (0, 1)
+    ]
+    assert errors[0] < errors[1] / 4
 
 
 # steadiness -------------------------------------------------------------------------

@@ -21,9 +21,16 @@ from nbsketch import (
     TabularKernelRegressor,
 )
 from nbsketch._jit.tuning import FAMILIES
+from nbsketch.fitting.objective import LeftOut
+from nbsketch.fitting.objectives import regression_objective
 from nbsketch.kernels import GaussianKernel, LaplacianKernel, varying_features
+from nbsketch.losses import HuberLoss
+from nbsketch.solvers.design import ArrayDesign
 from nbsketch.tuning import fit_scaler, tune
 from nbsketch.tuning.criterion import ExactCriterion, LeaveOneOut, Sample
+from nbsketch.tuning.descent import Budget
+from nbsketch.tuning.rows import prepare
+from nbsketch.tuning.search import Descents
 
 ROWS = np.random.default_rng(0)
 X = ROWS.uniform(-2, 2, (160, 1))
@@ -253,3 +260,58 @@ def test_heavy_tails_are_no_error_of_linear_algebra(Model, loss):
     for rows in (np.exp(20 * normal), rng.standard_cauchy((300, 3)) ** 9):
         model = Model(random_state=0, **options).fit(rows, normal[:, 0])
         assert np.isfinite(model.predict(rows)).all()
+
+
+# what nothing else holds ----------
+
+
+class Flat:
+    """A criterion that is the same everywhere."""
+
+    level, error = 0, 0.0
+
+    def __call__(self, point):
+        return 0.0, np.zeros_like(point)
+
+
+@pytest.mark.parametrize("is_noisy", [True, False])
+def test_without_evidence_length_scales_are_pulled_to_each_other(is_noisy):
+    rows, rng = np.random.default_rng(0).normal(size=(50, 3)), np.random.default_rng(0)
+    y = rows[:, :1] if is_noisy else np.sign(rows[:, :1])
+    few = prepare(rows, y, None, fit_scaler(rows, "standard"), np.arange(50))
+    descents = Descents(few, FAMILIES["matern-3/2"], rng, Budget(100, np.inf))
+    start = np.array([2.0, -1.0, 0.5, 1.0])
+    found = descents.descended(Flat(), few.take(np.arange(50), 1), start, 100).point
+    np.testing.assert_allclose(found[:3], 0.5, atol=0.02)
+    # evidence has a usual penalty, the errors of classes have none
+    assert np.isclose(found[3], np.log(0.01), atol=0.05) == is_noisy
+
+
+def test_the_penalty_of_fewer_features_is_corrected_to_that_of_all(monkeypatch):
+    rng = np.random.default_rng(0)
+    Z = rng.normal(size=(400, 120)) * np.arange(1, 121.0) ** -0.5
+    y = (Z @ rng.normal(size=120) + 0.3 * rng.normal(size=400))[:, None]
+    objective = regression_objective(y, None, True, HuberLoss(1.0))
+    leading = np.linalg.svd(Z - Z.mean(axis=0))[2][:30].T
+
+    def of(features):
+        rng = np.random.default_rng(0)
+        return LeftOut(objective, ArrayDesign(features), rng)
+
+    every, few = (part._ridge_alpha(part._ridge()) for part in (of(Z), of(Z @ leading)))
+    assert few > 5 * every
+    found = of(Z).smaller_alpha(30, 10**6)
+    monkeypatch.setattr("nbsketch.fitting.objective._LEAST_RATIO", 1.0)
+    uncorrected = of(Z).smaller_alpha(30, 10**6)
+    np.testing.assert_allclose(found / uncorrected, every / few, rtol=0.02)
+
+
+def test_length_scales_of_rates_do_not_depend_on_their_unit():
+    rng = np.random.default_rng(0)
+    rows = rng.uniform(-2, 2, (200, 3))
+    rates = rng.poisson(3 * np.exp(np.sin(2 * rows[:, 0]))).astype(float)
+    model = SketchedKernelRegressor(loss="poisson", random_state=0)
+    expected = model.fit(rows, rates).length_scales_
+    for unit in (2.0**-30, 2.0**30):
+        found = model.fit(rows, unit * rates).length_scales_
+        np.testing.assert_allclose(found, expected, rtol=1e-9)

@@ -1,0 +1,135 @@
+"""Steps of error and time where the number of rows, or the size, passes a threshold.
+
+Not from a paper. What a fit does changes at some numbers of rows and sizes of a sketch:
+one row more is to change neither its error nor its time by much. Rows of one draw are
+fitted without and with the row beyond the threshold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbsketch.estimators import SketchedKernelClassifier, SketchedKernelRegressor
+from nbsketch.reproduce import ENTRIES
+from nbsketch.reproduce._report import Row, Rows, timed
+from nbsketch.reproduce.experiment import Experiment, Points
+
+ROWS: list[int] = ENTRIES["steps"]["rows"]
+SIZES: list[int] = ENTRIES["steps"]["sizes"]
+QUICK_ROWS: list[int] = ENTRIES["steps"]["quick_rows"]
+KERNELS: list[str] = ENTRIES["steps"]["kernels"]
+LOSSES: list[str] = ENTRIES["steps"]["losses"]
+NOISES: list[float] = ENTRIES["steps"]["noises"]
+# Largest ratio of errors of noisy targets, of those nearly without noise, and of times.
+LARGEST = 1.03
+LARGEST_CLEAN = 1.3
+LARGEST_TIME = 1.5
+# Less noise than this is nearly none.
+_CLEAN = 0.05
+# Rows of a fit whose size has the threshold, and rows on which errors are measured.
+_SIZED_ROWS = 3000
+_TEST_ROWS = 2000
+_FEATURES = 3
+# Rows of a first fit, which compiles.
+_WARM_UP_ROWS = 100
+
+
+class Threshold(NamedTuple):
+    """A number after which a fit changes: of rows, or of the size of a sketch."""
+
+    name: str
+    value: int
+
+    def settings(self) -> Iterator[tuple[int, dict[str, int]]]:
+        """Yield the rows and parameters of the fits at the threshold and beyond it."""
+        for value in (self.value, self.value + 1):
+            if self.name == "rows":
+                yield value, {}
+            else:
+                yield max(_SIZED_ROWS, 2 * self.value), {"size": value}
+
+
+def function(X: NDArray) -> NDArray:
+    """Return the targets of rows, without noise."""
+    return np.sin(2 * X[:, 0]) * np.cos(X[:, 1]) + X[:, 2]
+
+
+def points(
+    replicates: int, quick: bool, methods: tuple[str, ...] | None = None
+) -> Points:
+    """Yield threshold, kernel, loss, noise and the number of draws.
+
+    Of the square loss at few rows if `quick`; of the losses `methods` if given.
+    """
+    thresholds = [Threshold("rows", n) for n in (QUICK_ROWS if quick else ROWS)]
+    thresholds += [] if quick else [Threshold("size", size) for size in SIZES]
+    for threshold in thresholds:
+        for loss in methods or (LOSSES[:1] if quick else LOSSES):
+            for kernel in KERNELS:
+                for noise in NOISES:
+                    yield threshold, kernel, loss, noise, replicates
+
+
+def measure(
+    threshold: Threshold,
+    kernel: str,
+    loss: str,
+    noise: float,
+    replicates: int,
+    measured: Rows = (),
+) -> Iterator[Row]:
+    """Yield the ratios of errors and times, medians over the draws."""
+    fitted(kernel, loss, noise, 0, _WARM_UP_ROWS, {})
+    logs = [
+        np.log([fitted(kernel, loss, noise, seed, *at) for at in threshold.settings()])
+        for seed in range(replicates)
+    ]
+    error = float(np.exp(np.median(logs, axis=0)[0, 0]))
+    largest = LARGEST_CLEAN if noise < _CLEAN else LARGEST
+    steps = np.exp(np.median(np.diff(logs, axis=1)[:, 0], axis=0))
+    yield {
+        "threshold": threshold.name,
+        "value": threshold.value,
+        "kernel": kernel,
+        "loss": loss,
+        "noise": noise,
+        "error": error,
+        "step": float(steps[0]),
+        "time_step": float(steps[1]),
+        "exceeds": bool(steps[0] > largest or steps[1] > LARGEST_TIME),
+    }
+
+
+def fitted(
+    kernel: str, loss: str, noise: float, seed: int, n: int, parameters: dict[str, int]
+) -> tuple[float, float]:
+    """Return the error and the processor seconds of a fit to the first n rows."""
+    rng = np.random.default_rng(seed)
+    X_test = rng.uniform(-2, 2, (_TEST_ROWS, _FEATURES))
+    X = rng.uniform(-2, 2, (n, _FEATURES))  # a longer draw begins with a shorter one
+    y = function(X) + noise * np.random.default_rng([seed, 1]).normal(size=n)
+    options: dict[str, Any] = {"loss": loss, "random_state": seed, **parameters}
+    truth = function(X_test)
+    if loss != "logistic":
+        model = SketchedKernelRegressor(kernel, **options)
+        _, seconds = timed(model.fit, X, y)
+        error = np.sqrt(np.mean(np.square(model.predict(X_test) - truth)))
+        return float(error), seconds
+    classifier = SketchedKernelClassifier(kernel, **options)
+    _, seconds = timed(classifier.fit, X, y > 0)
+    scores = classifier.decision_function(X_test)
+    losses = np.logaddexp(0, -np.where(truth > 0, scores, -scores))
+    return float(np.mean(losses)), seconds
+
+
+def largest_first(rows: Rows) -> list[Row]:
+    """Return the rows with the largest steps of the error first."""
+    return sorted(rows, key=lambda row: -row["step"])
+
+
+KEY = "threshold", "value", "kernel", "loss", "noise"
+run = Experiment("steps", points, measure, largest_first, key=KEY)

@@ -13,8 +13,9 @@ convex losses are given by a derivative or a proximal map: see `Loss`. Two losse
 a mean exp(f) of positive targets: see `LogLinkLoss`.
 """
 
+import copy
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -22,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import kl_div
 
 from nbsketch._report.fields import Checked, level, not_negative, positive, rules
+from nbsketch._report.validation import check_choice
 
 __all__ = [
     "ELQ",
@@ -112,6 +114,25 @@ class Loss(Checked):
     def elq(self) -> ELQ | None:
         """The four numbers of the conjugate, or None."""
         return None
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name, for ``loss__kappa`` in a search."""
+        names = fields(self) if is_dataclass(self) else ()
+        return {field.name: getattr(self, field.name) for field in names}
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters of this object, as estimators of scikit-learn do."""
+        known = self.get_params()
+        for name in params:
+            check_choice("a parameter of a loss", name, known)
+        for name, value in params.items():
+            object.__setattr__(self, name, value)
+        self.__post_init__()
+        return self
+
+    def __sklearn_clone__(self) -> Self:
+        """Return a copy, also of a loss without parameters of a dataclass."""
+        return copy.copy(self)
 
     @property
     def lipschitz(self) -> float:
@@ -546,8 +567,20 @@ LOSSES: dict[str, type[Loss]] = {
 }
 
 
+# The names that scikit-learn has for them.
+SKLEARN_LOSSES: dict[str, Loss] = {
+    "squared_error": SquareLoss(),
+    "absolute_error": EpsilonInsensitiveLoss(epsilon=0.0),
+    "epsilon_insensitive": EpsilonInsensitiveLoss(),
+    "squared_epsilon_insensitive": SquaredEpsilonInsensitiveLoss(),
+    "quantile": PinballLoss(),
+    "squared_hinge": SquaredHingeLoss(),
+    "log_loss": LogisticLoss(),
+}
+
+
 def as_loss(loss: Any) -> Loss:
-    """Return a loss from an object, or from its name in `LOSSES`.
+    """Return a loss from an object, or from its name here or in scikit-learn.
 
     Examples
     --------
@@ -558,4 +591,8 @@ def as_loss(loss: Any) -> Loss:
         return loss
     if isinstance(loss, str) and loss in LOSSES:
         return LOSSES[loss]()
-    raise ValueError(f"`loss` must be a Loss or one of {list(LOSSES)}, got {loss!r}")
+    if isinstance(loss, str) and loss in SKLEARN_LOSSES:
+        return copy.copy(SKLEARN_LOSSES[loss])
+    raise ValueError(
+        f"`loss` must be a Loss or one of {[*LOSSES, *SKLEARN_LOSSES]}, got {loss!r}"
+    )

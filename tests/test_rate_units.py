@@ -57,6 +57,15 @@ def test_a_search_starts_at_the_mean(loss):
     assert found.converged
 
 
+@pytest.mark.parametrize("loss", ["poisson", "gamma"])
+def test_targets_that_hardly_differ_take_few_steps(loss):
+    X, _ = counts(200)
+    y = 5 * (1 + 1e-9 * np.sin(3 * X[:, 0]))
+    model = SketchedKernelRegressor(loss=loss, random_state=0).fit(X, y)
+    assert model.n_iter_ <= 60
+    assert_allclose(model.predict(X), y, rtol=2e-9)
+
+
 def test_small_rates_without_an_intercept_are_an_error():
     X, y = counts(50)
     model = SketchedKernelRegressor(loss="poisson", fit_intercept=False)

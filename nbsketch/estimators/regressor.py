@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, overload
 
+import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import d2_tweedie_score
 
@@ -19,6 +20,11 @@ from nbsketch.fitting.plan import Plan
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.losses import LogLinkLoss, as_loss
 from nbsketch.rows.inputs import is_dask, row_by_row, rowwise
+
+# The deviance of fewer targets is not explained: scikit-learn warns.
+_LEAST_SCORED = 2
+# Relative error of means of equal targets that is rounding.
+_ROUNDING = 1e-9
 
 
 @declares_parameters
@@ -269,5 +275,17 @@ class SketchedKernelRegressor(
     def _metric(self) -> Callable[..., float]:
         loss = as_loss(self.loss)
         if isinstance(loss, LogLinkLoss):
-            return partial(d2_tweedie_score, power=loss.power)
+            return partial(_explained_deviance, power=loss.power)
         return super()._metric
+
+
+def _explained_deviance(
+    y: NDArray, predictions: NDArray, sample_weight: NDArray | None, power: float
+) -> float:
+    """Return D2; of equal targets 1 if they are predicted and else 0, as R2 is."""
+    used = slice(None) if sample_weight is None else np.asarray(sample_weight) > 0
+    counted, found = (np.ravel(values)[used] for values in (y, predictions))
+    if len(counted) < _LEAST_SCORED or np.ptp(counted) > 0:
+        args = {"sample_weight": sample_weight, "power": power}
+        return d2_tweedie_score(y, predictions, **args)
+    return float(np.allclose(found, counted[0], rtol=_ROUNDING, atol=0.0))

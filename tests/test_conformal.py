@@ -4,12 +4,14 @@ import mapie.regression
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.base import clone
+from sklearn import config_context
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.datasets import load_iris
 from sklearn.frozen import FrozenEstimator
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import KFold, ShuffleSplit, TimeSeriesSplit
+from sklearn.pipeline import make_pipeline
 
 from nbsketch import (
     GaussianKernel,
@@ -464,3 +466,56 @@ def test_rows_and_targets_of_different_lengths_are_refused(method):
         ConformalRegressor(LinearRegression(), random_state=0).fit(X, y).update(
             X, y[1:]
         )
+
+
+def test_a_pipeline_routes_weights_and_groups():
+    X, y = make_rows(90, 0)
+    weights = np.random.default_rng(0).uniform(0.1, 1, size=90)
+    groups = np.arange(90) // 10
+    model = SketchedKernelRegressor(bandwidth=1.0, cv=3, random_state=0)
+    requests = {"sample_weight": True, "groups": True}
+    options = {"sample_weight": weights, "groups": groups}
+    with config_context(enable_metadata_routing=True):
+        pipeline = make_pipeline(model.set_fit_request(**requests))
+        routed = ConformalRegressor(pipeline, random_state=0).fit(X, y, **options)
+        expected = ConformalRegressor(model, random_state=0).fit(X, y, **options)
+        assert_array_equal(routed.predict(X), expected.predict(X))
+        refused = make_pipeline(LinearRegression().set_fit_request(sample_weight=False))
+        with pytest.raises(TypeError, match="`sample_weight` must be None for an est"):
+            ConformalRegressor(refused).fit(X, y, sample_weight=weights)
+
+
+class Grouped(LinearRegression):
+    """A regressor whose fit takes groups, without a parameter `cv`."""
+
+    def fit(self, X, y, groups):
+        self.groups_ = groups
+        return super().fit(X, y)
+
+
+def test_an_estimator_without_folds_may_take_groups():
+    X, y = make_rows(60, 0)
+    groups = np.repeat(["a", "b"], 30)
+    model = ConformalRegressor(Grouped(), cv=3).fit(X, y, groups=groups)
+    assert_array_equal(model.estimator_.groups_, groups[:40])
+
+
+class Given(ClassifierMixin, BaseEstimator):
+    """A classifier whose probabilities are the first columns of X."""
+
+    classes_ = np.array([0, 1])
+
+    def fit(self, X, y):
+        return self
+
+    def predict_proba(self, X):
+        return np.asarray(X)[:, :2]
+
+
+def test_a_class_at_the_limit_is_in_the_set():
+    calibration = np.column_stack([np.tile([0.25, 0.75], (40, 1)), np.arange(40)])
+    model = ConformalClassifier(FrozenEstimator(Given()), coverage=0.9)
+    model.fit(calibration, np.zeros(40, dtype=int))  # every score is 0.75
+    rounded = 0.25 - 1e-14
+    new = np.array([[0.25, 0.75], [rounded, 1 - rounded], [0.24, 0.76]])
+    assert model.predict_set(new)[:, 0].tolist() == [True, True, False]

@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn import get_config
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import _safe_indexing, column_or_1d
+from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.validation import has_fit_parameter
 
 from nbsketch._report import validation
@@ -53,19 +55,29 @@ def naming_rows(X: Any) -> Iterator[None]:
         raise
 
 
+def _takes(estimator: Any, name: str) -> bool:
+    """Return whether `fit` takes weights or groups, or routes them to a step."""
+    if has_fit_parameter(estimator, name):
+        return True
+    is_routed = get_config()["enable_metadata_routing"]
+    return is_routed and name in get_routing_for_object(estimator).consumes(
+        "fit", [name]
+    )
+
+
 def fit_on(estimator: Any, X: Any, y: NDArray, marks: Marks, rows: NDArray) -> Any:
     """Return a clone of the estimator, fitted on some rows; itself if it is frozen."""
     if isinstance(estimator, FrozenEstimator):
         return estimator
     options, (weights, groups) = {}, marks.at(rows)
     if weights is not None:
-        if not has_fit_parameter(estimator, "sample_weight"):
+        if not _takes(estimator, "sample_weight"):
             raise TypeError(
                 "`sample_weight` must be None for an estimator whose fit does not take "
                 f"it, got {estimator!r}"
             )
         options["sample_weight"] = weights
-    takes_groups = has_fit_parameter(estimator, "groups")
-    if groups is not None and takes_groups and estimator.cv is not None:
+    has_folds = getattr(estimator, "cv", True) is not None
+    if groups is not None and has_folds and _takes(estimator, "groups"):
         options["groups"] = groups
     return clone(estimator).fit(_safe_indexing(X, rows), y[rows], **options)

@@ -47,6 +47,14 @@ def test_weights_repeat_rows(rng):
     assert_allclose(weighted[rows], repeated, rtol=1e-12)
 
 
+def test_rows_of_hardly_any_weight_are_no_scale_and_no_share(rng):
+    residuals, targets = rng.uniform(-1, 1, size=(2, N, 1))
+    weights = np.where(np.arange(N) < N // 2, 1.0, 1e-9)
+    residuals[N // 2 :] += 50
+    kept = inliers(residuals, targets, 4.0, weights=weights)
+    assert_array_equal(kept, weights == 1)
+
+
 def test_equal_targets_residuals_and_rounding_are_no_scale(rng):
     X, _, _ = smooth()
     noise, events = rng.normal(size=N), rare(rng)

@@ -119,6 +119,16 @@ def test_rare_targets_are_no_gross_errors(name, cv):
     )
 
 
+@pytest.mark.parametrize("seed", [1, 3, 5])
+def test_amounts_beside_nearly_half_zeros_are_no_gross_errors(seed):
+    """They are far from the middle, but too many for errors: another population."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(N, 2))
+    y = np.where(rng.random(N) < 0.48, 0, rng.gamma(0.5, 10.0, N))
+    model = TabularKernelRegressor(random_state=0).fit(X, y)
+    assert model.n_outliers_ == 0 and not len(model.suspects_)
+
+
 @pytest.mark.parametrize("law", ["lognormal", "pareto", "student"])
 @pytest.mark.parametrize("seed", range(3))
 def test_heavy_tails_are_no_gross_errors(law, seed):

@@ -232,6 +232,7 @@ def _design(
     twice = is_kept and double and fits(n_bytes, copies=2, modest=KEEP_BYTES)
     if twice and columns is not None:
         return stored_design(sketch_map(X), sketch_map.weights, columns, whiten)
+    report_rows(0, X.shape[0])
     product = sketch_map(sketch_map.rows(X))
     P = whiten(product @ sketch_map.weights.T)
     if isinstance(X, PartitionedRows):

@@ -358,10 +358,15 @@ def report(stage: str, **fields: Any) -> bool:
 
 
 def report_rows(rows: int, n_rows: int) -> None:
-    """Report the rows that are done in a pass, in whatever stage the fit is."""
+    """Report the rows that are done in a pass, in whatever stage the fit is.
+
+    The search for length scales makes no pass: one that follows it is of the features.
+    """
     watch = _current.get()
     if watch is not None:
-        watch.report(watch.stage or "features", rows=rows, n_rows=n_rows)
+        is_over = watch.stage in ("", "length-scales")
+        stage = "features" if is_over else watch.stage
+        watch.report(stage, rows=rows, n_rows=n_rows)
 
 
 def is_asked() -> bool:

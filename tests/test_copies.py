@@ -300,7 +300,7 @@ def test_preprocessing_uses_weights(kind):
 @pytest.mark.parametrize("kind", ["standard", "rank", "both"])
 def test_the_preprocessing_of_a_fit_uses_weights(kind):
     X, y = data()
-    weights = np.where(X[:, 0] > 0, 1.0, 0.01)
+    weights = np.where(X[:, 0] > 0, 1.0, 0.3)
     options = {"bandwidth": 1.0, "alpha": 1e-2, "random_state": 0}
     model = SketchedKernelRegressor(preprocessing=kind, **options).fit(X, y, weights)
     scores = model.scaler_.transform(X)[:, 0]

@@ -313,6 +313,20 @@ def test_few_rows_are_exact_if_there_is_time(surface, monkeypatch, seconds, exac
     assert found.sketch_.is_identity == exact
 
 
+@pytest.mark.parametrize(("limit", "size"), [(1, 18), (3, 75), (None, 300)])
+def test_sketches_of_dask_are_smaller_without_time(surface, monkeypatch, limit, size):
+    da = pytest.importorskip("dask.array")
+    X, y = (da.from_array(a, chunks=(100, *a.shape[1:])) for a in surface)
+    Clock(monkeypatch)
+    monkeypatch.setattr("nbsketch.rows.inputs._FEW_ROWS", 100)
+    monkeypatch.setattr(budget, "_START", 20)
+    monkeypatch.setattr(budget, "closed_seconds", lambda n, size: size / 30)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found = model(loss="huber", max_seconds=limit, alpha=1e-3).fit(X, y)
+    assert found.size_ == size
+
+
 def test_conjugate_gradients_on_a_large_sketch_listen(surface, monkeypatch):
     monkeypatch.setattr(sizes, "_LARGE_SIZE", 20)
     monkeypatch.setattr(sizes, "_LARGE_SEARCH", 20)

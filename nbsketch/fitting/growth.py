@@ -134,7 +134,21 @@ _TICK = 1e-9
 
 
 def default_size(problem: Problem) -> int:
-    """Return n for the exact machine, or the default size of a sketch."""
+    """Return n for the exact machine, or the default size of a sketch.
+
+    Rows of Dask arrays are not searched for a size: where there is no time for the
+    features of all outputs, the size is halved until there is.
+    """
+    size, (n, outputs) = _usual_size(problem), problem.objective.targets.shape
+    if not isinstance(problem.rows, PartitionedRows):
+        return size
+    while size > _START and not has_seconds(closed_seconds, n * outputs, size):
+        size //= 2
+    return size
+
+
+def _usual_size(problem: Problem) -> int:
+    """Return the default size without a limit of time."""
     (n, q), outputs = problem.rows.shape, problem.objective.targets.shape[1]
     kind = problem.objective.loss_kind
     if not may_be_exact(problem) or kind is None or kind == "joint":

@@ -118,3 +118,16 @@ def test_bad_input_is_refused():
         make_model().fit(X, np.linspace(0, 1, 50))
     with pytest.raises(AttributeError, match="predict_proba"):
         _ = make_model(loss="hinge").fit(X, y).predict_proba
+
+
+def test_fewer_landmarks_than_classes_are_warned_of(monkeypatch):
+    monkeypatch.setattr("nbsketch.fitting.plan._ITERATIVE_WORK", 1e6)
+    rng = np.random.default_rng(0)
+    centers = rng.normal(size=(120, 4))
+    y = np.repeat(np.arange(120), 2)
+    X = centers[y] + 0.1 * rng.normal(size=(240, 4))
+    options = {"loss": "squared-hinge", "bandwidth": 1.0, "alpha": 1.0, "tol": 0.5}
+    model = SketchedKernelClassifier(**options, random_state=0)
+    with pytest.warns(UserWarning, match="100 landmarks for 120 classes.* size=120 or"):
+        assert model.fit(X, y).size_ == 100
+    assert model.set_params(size=120).fit(X, y).size_ == 120  # without a warning

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -12,9 +13,10 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from nbsketch._report.validation import declares_parameters, explaining
 from nbsketch.estimators._base import ClassifierScore, IterativeModel
-from nbsketch.fitting.objective import Problem
+from nbsketch.fitting.objective import FeatureSolution, Problem
 from nbsketch.fitting.objectives import ScalarObjective
 from nbsketch.fitting.plan import Plan
+from nbsketch.fitting.sketched import SketchedData
 from nbsketch.losses import LogisticLoss, Loss, as_loss
 from nbsketch.rows.class_weights import weights_of_classes
 from nbsketch.rows.inputs import TrainingRows, available_where, row_by_row, rowwise
@@ -163,7 +165,9 @@ class SketchedKernelClassifier(OneVsRest, IterativeModel):
         rows, ``cv=None`` and at most four classes: n up to 5100 rows with the hinge
         loss, 8100 with the others (fewer for three and four classes). Else min(n, 500),
         for k > 2 classes reduced above n k = 200,000, and for two above n = 200,000, so
-        that n k s^2 is constant (never below 100).
+        that n k s^2 is constant (never below 100);
+        `fit` warns if it is below the number
+        of classes.
         A sketch given by name has n / 2 rows where this is n.
     alpha : float or None, default=None
         Penalty (> 0), the same for all classes. None: the one of least loss on a fifth
@@ -254,3 +258,18 @@ class SketchedKernelClassifier(OneVsRest, IterativeModel):
         )
         single = len(self.classes_) == 2
         return Problem(rows.X, objective, plan, single, kept=rows.kept)
+
+    def _publish(
+        self, problem: Problem, data: SketchedData, solution: FeatureSolution
+    ) -> SketchedKernelClassifier:
+        super()._publish(problem, data, solution)
+        count = len(self.classes_)
+        if self.size is None and self.sketch is None and self.size_ < count:
+            warnings.warn(
+                f"the default sketch has {self.size_} landmarks for {count} classes, "
+                "some of which have none and may never be predicted: pass size="
+                f"{min(count, len(problem.objective.targets))} or more, for a slower "
+                "fit",
+                stacklevel=4,
+            )
+        return self

@@ -196,6 +196,17 @@ def projection(inner: NDArray) -> NDArray:
     return _by_eigenvalues(inner) if factor is None else factor
 
 
+def cut_of(projection: NDArray) -> float:
+    """Return the cut below which directions of S K S^T have no features; 0 if all have.
+
+    Without them the kernel matrix is lower by about as much.
+    """
+    size, rank = projection.shape
+    if rank in (0, size):
+        return 0.0
+    return RANK_TOL / float(np.square(projection).sum(axis=0).min())
+
+
 def projector(projection: NDArray | PivotedCholesky) -> Callable[[NDArray], NDArray]:
     """Return the function B -> B^T P, of shape (n, r), for B of shape (s, n)."""
     if isinstance(projection, PivotedCholesky):

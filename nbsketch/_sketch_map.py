@@ -282,11 +282,11 @@ def stored_design(
 
 
 def sketched_columns(
-    kernel: Kernel, X: Any, sketch: Sketch
+    kernel: Kernel, X: Any, sketch: Sketch, dtype: Any = np.float32
 ) -> SketchedColumns | PartitionedColumns:
     """Return K S^T as an operator, on the rows of X where they are."""
     kind = PartitionedColumns if isinstance(X, PartitionedRows) else SketchedColumns
-    return kind(kernel, X, sketch)
+    return kind(kernel, X, sketch, dtype=dtype)
 
 
 class StreamedDesign(Design):

@@ -1,15 +1,20 @@
 """Certificates of fitted models, and fits in which rounding decides."""
 
+import warnings
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from sklearn.exceptions import ConvergenceWarning
 
 from nbsketch import (
+    GaussianKernel,
     InputOutputKernelRegressor,
     SketchedFeatures,
     SketchedKernelRegressor,
     SpectralFilterRegressor,
 )
+from nbsketch.fitting import plan as sizes
 
 
 def scaled_columns(scales, n=300, noise=0.01, seed=0):
@@ -78,3 +83,97 @@ def test_the_summary_names_the_columns_of_a_linear_kernel():
     text = SketchedKernelRegressor("linear", random_state=0).fit(X, y).summary()
     assert "the columns of X" in text
     assert "exact, closed form" in text
+
+
+def wave(n, noise, seed=0):
+    """Return rows in a cube and a smooth function of them with noise."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 2, (n, 3))
+    y = np.sin(2 * X[:, 0]) * np.cos(X[:, 1]) + X[:, 2]
+    return X, y + noise * rng.normal(size=n)
+
+
+def least_of_sketch(model, X, y):
+    """Return the least objective over the sketch of a model, without a nugget."""
+    W, C = model.sketch_.weights, model.kernel_(model.landmarks_)
+    values, U = np.linalg.eigh(W @ C @ W.T)
+    kept = values > 1e-15 * values[-1]
+    Z = model.kernel_(X, model.landmarks_) @ W.T @ (U[:, kept] / np.sqrt(values[kept]))
+    system = np.vstack(
+        [
+            (Z - Z.mean(axis=0)) / np.sqrt(len(y)),
+            np.sqrt(model.alpha_) * np.eye(Z.shape[1]),
+        ]
+    )
+    right = np.append((y - y.mean()) / np.sqrt(len(y)), np.zeros(Z.shape[1]))
+    solved = np.linalg.lstsq(system, right, rcond=None)[0]
+    return np.square(system @ solved - right).sum() / 2
+
+
+def objective_of(model, X, y):
+    """Return the objective of least squares of a model as it predicts."""
+    c = model.sketch_.weights.T @ model.coef_
+    penalty = c @ model.kernel_(model.landmarks_) @ c
+    return (np.square(y - model.predict(X)).mean() + model.alpha_ * penalty) / 2
+
+
+@pytest.mark.parametrize("alpha", [1e-6, 1e-8, 1e-10])
+def test_large_sketches_certify_the_model_that_predicts(alpha):
+    X, y = wave(1600, 1e-3)
+    options = {"kernel": GaussianKernel(1.5), "alpha": alpha, "random_state": 0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = SketchedKernelRegressor(**options, size=1001).fit(X, y)
+    value, least = objective_of(model, X, y), least_of_sketch(model, X, y)
+    assert value - least <= 2 * model.dual_gap_ * value + 1e-7 * value
+    assert value <= 1.01 * least
+    assert_allclose(model.objective_, value, rtol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("count", [700, 900])
+def test_rows_far_apart_in_bandwidths_are_not_rounded(dtype, count, monkeypatch):
+    monkeypatch.setattr(sizes, "_DENSE_ROWS", 500)
+    monkeypatch.setattr(sizes, "_EXACT_ROWS", 100)
+    rng = np.random.default_rng(0)
+    t = np.sort(rng.uniform(0, 60 * 86400, count // 2)).astype(dtype)
+    X = np.concatenate([t, t + dtype(0.25)]).astype(dtype)[:, None]
+    y = np.sin(X[:, 0].astype(float)) + 0.1 * rng.normal(size=len(X))
+    options = {"sketch": "identity", "alpha": 1e-5, "random_state": 0}
+    model = SketchedKernelRegressor(GaussianKernel(1.0), **options).fit(X, y)
+    value, n = objective_of(model, X.astype(float), y), len(y)
+    shifted = model.kernel_(X.astype(float)) + n * 1e-5 * np.eye(n)
+    solved = np.linalg.solve(shifted, np.column_stack([y, np.ones(n)]))
+    c = solved[:, 0] - solved[:, 1] * solved[:, 0].sum() / solved[:, 1].sum()
+    least = 1e-5 / 2 * (c @ shifted @ c)
+    assert value - least <= 2 * model.dual_gap_ * value
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e7, -1e8])
+def test_targets_far_from_zero_keep_their_digits(offset):
+    x = np.linspace(0, 6, 60)[:, None]
+    options = {"loss": "huber", "alpha": 1e-6, "sketch": "identity", "bandwidth": 1.0}
+    model = SketchedKernelRegressor("gaussian", **options)
+    near = model.fit(x, np.sin(x[:, 0])).predict(x)
+    far = model.fit(x, offset + np.sin(x[:, 0])).predict(x)
+    assert_allclose(far - offset, near, atol=1e-7)
+
+
+def test_a_gap_above_the_tolerance_is_a_warning():
+    x = np.linspace(0, 6, 60)[:, None]
+    y = 1e7 + np.sin(x[:, 0])
+    options = {"loss": "pinball", "alpha": 1e-8, "sketch": "identity"}
+    model = SketchedKernelRegressor("gaussian", bandwidth=1.0, **options)
+    with pytest.warns(ConvergenceWarning, match="relative distance"):
+        model.fit(x, y)
+    assert model.dual_gap_ > 1e-3
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e8])
+@pytest.mark.parametrize("alpha", [1e-10, 1e-14])
+def test_a_tiny_penalty_of_a_linear_kernel_is_certified(alpha, scale):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3))
+    y = X @ [1.0, 2.0, 3.0]
+    model = SketchedKernelRegressor("linear", alpha=alpha).fit(X * [1, 1, scale], y)
+    assert model.dual_gap_ <= 1e-9

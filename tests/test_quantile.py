@@ -141,6 +141,7 @@ def test_the_penalty_is_chosen_without_the_constraint():
     assert second.objective_ >= first.objective_ * (1 - 1e-6)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_calibrated_intervals_cover_even_a_model_that_does_not():
     X, y = make_data(1500)
     X_new, y_new = make_data(4000, seed=1)

@@ -29,7 +29,8 @@ from nbsketch._report import validation
 from nbsketch._report.progress import watched_fit, watching
 from nbsketch.estimators._summary import summarize
 from nbsketch.files import SaveMixin
-from nbsketch.fitting.methods import select_method, sketch_rows, warn_of
+from nbsketch.fitting.certificate import warn_of
+from nbsketch.fitting.methods import select_method, sketch_rows
 from nbsketch.fitting.objective import FeatureSolution, Problem
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.losses import LogLinkLoss, as_loss

@@ -23,7 +23,6 @@ The methods:
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -32,19 +31,13 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 
 from nbsketch._machine.blas import one_thread, threads_for
-from nbsketch._report.progress import (
-    USABLE_GAP,
-    is_asked,
-    is_stopped,
-    seconds_left,
-    share_of_time,
-)
+from nbsketch._report.progress import is_stopped, seconds_left, share_of_time
 from nbsketch._report.validation import random_generator
 from nbsketch._sketch_map import features_design, sketched_columns
 from nbsketch.fitting import plan as sizes
+from nbsketch.fitting.certificate import FittedCertificate, values_scale
 from nbsketch.fitting.choice import DualSample, Sample, choose_on_sample, take_rows
 from nbsketch.fitting.growth import (
     closed_seconds,
@@ -69,9 +62,9 @@ from nbsketch.fitting.sketched import (
 from nbsketch.gram import Gram, SymmetricGram
 from nbsketch.rows.inputs import held_rows
 from nbsketch.rows.partitions import PartitionedRows
-from nbsketch.rows.splits import dependent_rows
 from nbsketch.solvers.conjugate import (
     NotConvergedError,
+    columns_dtype,
     conjugate_path,
     solve_nystrom,
     values_dtype,
@@ -94,6 +87,8 @@ _PASSES_TOL, _DUAL_TOL = 1e-3, 1e-4
 # On the dual: up to so many rows the features of all of them are as fast; up to so many
 # they are affordable, where the dual does not converge.
 _LEAST_ROWS, _FEATURE_ROWS = 500, 2000
+# Up to so much n s^2 a sketch that passes do not certify is solved in closed form.
+_CLOSED_FORM_WORK = 1e11
 # Up to so many rows kernel values are float64, which takes less than their rounding.
 _DOUBLE_ROWS = 8000
 
@@ -209,7 +204,7 @@ class Method(ABC):
             projection, design = self.data.design(keep=True)
             options = self.problem.plan.options()
             for solution in self.objective.path(design, alphas, options):
-                yield solution.expanded(projection)
+                yield self._expanded(solution, projection, design)
 
     def left_out(self, alphas: NDArray, fold: Fold) -> Iterator[NDArray]:
         """Yield the values at rows left out of the solutions on the rows kept."""
@@ -218,6 +213,16 @@ class Method(ABC):
         part, options = self.objective.take(kept), self.problem.plan.options()
         for solution in part.path(Z.gather(kept), alphas, options):
             yield outside.mv(solution.coef) + solution.intercept
+
+    def _expanded(
+        self, solution: FeatureSolution, projection: NDArray, design: Design
+    ) -> FeatureSolution:
+        """Return a solution in terms of the sketched kernel functions, certified."""
+        return self._certificate.of_features(solution, projection, design)
+
+    @property
+    def _certificate(self) -> FittedCertificate:
+        return FittedCertificate(self.data, self.objective, self._tol)
 
     def threads(self) -> AbstractContextManager:
         """Limit BLAS to one thread for iterative solvers, whatever n is."""
@@ -252,7 +257,7 @@ class Newton(Method):
         with one_thread():  # many small products, whatever n is
             projection, design = self._features()
             solution = self._minimum(design)
-        return solution.expanded(projection, design.origin)
+            return self._expanded(solution, projection, design)
 
     def _features(self) -> tuple[NDArray, Design]:
         """Return the projection and the features, centered if an intercept is free."""
@@ -295,11 +300,11 @@ class ClosedForm(Method):
                 Z = features_design(data.expansion, projection, rows)
                 chosen_on = Z, validation[1]
             solution = self.objective.fit(design, data.alpha, data.rng, chosen_on)
-        return solution.expanded(projection)
+            return self._expanded(solution, projection, design)
 
     def _of_rows(self, solution: Solution, alpha: float) -> FeatureSolution:
         solved = FeatureSolution.of_rows(solution, alpha, self._tol)
-        return solved._replace(order=self.data.order)
+        return self._certificate.of_rows(solved._replace(order=self.data.order))
 
     def _limits(self) -> dict[str, Any]:
         """Return the problem and the limits as iterative solvers of it take them."""
@@ -377,7 +382,9 @@ class Cholesky(ClosedForm):
         rows, limits = self.data.inputs.rows, self._limits()
         if is_short:
             limits["max_passes"] = min(_MOST_PASSES, limits["max_passes"])
-        dtype = values_dtype(rows.shape[0], min(alphas), self._tol)
+        dtype = values_dtype(
+            rows.shape[0], min(alphas) / values_scale(self.data), self._tol
+        )
         K = SymmetricGram(self.data.sketch_map.kernel, rows, dtype=dtype)
         targets, rng = self.objective.targets, self.data.rng
         solutions = conjugate_path(K, targets, alphas, **limits, random_state=rng)
@@ -391,7 +398,7 @@ class Cholesky(ClosedForm):
         K = np.asarray(self.data.sketch_map.kernel(rows), dtype=np.float64)
         for alpha in alphas:
             solution = self.objective.solve_gram(K, alpha)
-            yield solution._replace(rank=len(K))
+            yield self._certificate.of_rows(solution._replace(rank=len(K)))
 
 
 class AllRows(Cholesky):
@@ -425,15 +432,19 @@ class Nystrom(ClosedForm):
         """Return the solution, in terms of the sketched kernel functions."""
         data, targets = self.data, self.objective.targets
         kernel, rows = data.sketch_map.kernel, data.inputs.rows
-        columns = sketched_columns(kernel, rows, data.sketch)
+        size, n = data.sketch.shape
+        dtype = columns_dtype(n, size, self.alpha / values_scale(self.data), self._tol)
+        columns = sketched_columns(kernel, rows, data.sketch, dtype)
         try:
             solution = solve_nystrom(columns, targets, self.alpha, **self._limits())
         except NotConvergedError as error:
-            size, n = data.sketch.shape
             if error.solution is None or has_seconds(closed_seconds, n, size):
                 return super().solve(validation)
             solution = error.solution
-        return self._of_rows(solution, self.alpha)
+        dear = n * size**2 > _CLOSED_FORM_WORK or is_stopped()
+        if solution.converged or dear or not has_seconds(closed_seconds, n, size):
+            return self._of_rows(solution, self.alpha)
+        return super().solve(validation)
 
 
 class Dual(Newton):
@@ -483,7 +494,8 @@ class Dual(Newton):
                 K = self._gram(np.float64)
                 solution = self._solution(K, alpha, solution.state)
             state = solution.state
-            yield FeatureSolution.of_rows(solution, alpha, self._tol)
+            of_rows = FeatureSolution.of_rows(solution, alpha, self._tol)
+            yield self._certificate.of_rows(of_rows)
 
     def _gram(self, dtype: Any) -> SymmetricGram:
         kernel, rows = self.data.sketch_map.kernel, self.data.inputs.rows
@@ -556,20 +568,3 @@ def fold_errors(
         mass += share
         total += share * np.array(errors)
     return total / mass
-
-
-def warn_of(solution: FeatureSolution) -> None:
-    """Warn of a solution less accurate than asked for, and of dependent rows."""
-    text = solution.shortfall
-    if text and is_stopped():
-        name = "callback" if is_asked() else "max_seconds"
-        text = (
-            f"`{name}` has stopped the solver after {solution.n_iter} iterations; "
-            f"the relative distance from the optimum is at most {solution.gap:.1e}"
-        )
-        if solution.gap > USABLE_GAP and not is_asked():
-            text += ". Raise `max_seconds` or `alpha`, or pass a smaller `size`"
-    if text:  # in the line that calls `fit`
-        warnings.warn(text, ConvergenceWarning, stacklevel=4)
-    if solution.order is not None and solution.order.is_contradicted:
-        warnings.warn(dependent_rows(solution.order), stacklevel=4)

@@ -123,10 +123,12 @@ class ScalarObjective(Objective):
         self, K: Any, alphas: Iterable[float], **options: Any
     ) -> Iterator[Solution]:
         """Yield the solution on all rows of a kernel matrix for each penalty."""
-        options |= self._weighting
+        options, center = options | self._weighting, self._center()
         relative = (alpha / self.loss_scale for alpha in alphas)
-        for found in dual_path(K, self.targets, self.loss, relative, **options):
-            yield self._in_units(found)
+        targets = self.targets - center
+        for found in dual_path(K, targets, self.loss, relative, **options):
+            moved = found._replace(intercept=found.intercept + center)
+            yield self._in_units(moved)
 
     def _solve(self, design: Design, y: NDArray, alpha: float, **options: Any) -> Any:
         found = solve_scalar(design, y, self.loss, alpha / self.loss_scale, **options)
@@ -224,7 +226,10 @@ class JointQuantileObjective(Objective):
     ) -> Iterator[Solution]:
         """Yield the solution on all rows of a kernel matrix for each penalty."""
         levels, options = (self.quantiles, self.factor), options | self._weighting
-        yield from joint_dual_path(K, self.targets[:, 0], *levels, alphas, **options)
+        center = self._center()[0]
+        targets = self.targets[:, 0] - center
+        for solution in joint_dual_path(K, targets, *levels, alphas, **options):
+            yield solution._replace(intercept=solution.intercept + center)
 
     def cheaper(self) -> Self:
         """Return the objective without constraints."""
@@ -299,11 +304,12 @@ class LeastSquaresObjective(RadialObjective):
         spectrum, filter = self._decompose(design)
         alpha = self._given(filter, alpha)
         if alpha is not None:
-            return self._solution(spectrum, filter, float(alpha))
+            return self._solution(spectrum, filter, float(alpha), design)
         tried = self._tried(spectrum, filter, LeftOut(self, design, rng), validation)
         steps = np.array([filter.n_iter(a) for a in tried.alphas])
         path = {"alpha": tried.alphas, "n_iter": steps, "error": tried.errors}
-        solution = self._solution(spectrum, filter, tried.best)._replace(path=path)
+        solution = self._solution(spectrum, filter, tried.best, design)
+        solution = solution._replace(path=path)
         if validation is not None or self.folds is not None:
             return solution
         args = design, self.targets, solution.alpha, self.weights
@@ -323,7 +329,7 @@ class LeastSquaresObjective(RadialObjective):
         """Yield the solution for each penalty."""
         spectrum, filter = self._decompose(design)
         for alpha in alphas:
-            yield self._solution(spectrum, filter, float(alpha))
+            yield self._solution(spectrum, filter, float(alpha), design)
 
     def _decompose(self, design: Design) -> tuple[Any, Filter]:
         return ridge_path(design, self.targets, **self.problem()), RidgeFilter()
@@ -343,10 +349,12 @@ class LeastSquaresObjective(RadialObjective):
         """Return errors on rows left out, or on validation rows."""
         return left_out.by_ridge(spectrum, alpha)
 
-    def _solution(self, path: Any, filter: Filter, alpha: float) -> FeatureSolution:
+    def _solution(
+        self, path: Any, filter: Filter, alpha: float, design: Design
+    ) -> FeatureSolution:
         B, b = path.solve(alpha)
-        objective = path.objective(alpha)
-        gap = path.gap(alpha) / objective if objective > 0 else 0.0
+        objective, gap = path.certificate(design, self.targets, self.weights, alpha)
+        gap = gap / objective if objective > 0 else 0.0
         return FeatureSolution(B, b, alpha, objective, gap, n_iter=1, shortfall=None)
 
     def solve_gram(self, K: NDArray, alpha: float) -> FeatureSolution:
@@ -424,6 +432,8 @@ def _unit(
 class SpectralObjective(LeastSquaresObjective):
     """Least squares regularized by a spectral filter."""
 
+    is_certified: ClassVar[bool] = False
+
     filter: Filter
     criterion: str
     n_steps: int | None = None
@@ -459,7 +469,9 @@ class SpectralObjective(LeastSquaresObjective):
             errors = leave_one_out(*args, self.weights)
         return AlphaPath(alphas, errors)
 
-    def _solution(self, spectrum: Any, filter: Filter, alpha: float) -> FeatureSolution:
+    def _solution(
+        self, spectrum: Any, filter: Filter, alpha: float, design: Design
+    ) -> FeatureSolution:
         B, b = spectrum.coefficients(filter, alpha)
         objective = float(spectrum.mean_squares(filter, alpha)[0]) / 2
         steps = filter.n_iter(alpha)

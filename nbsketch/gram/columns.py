@@ -13,7 +13,7 @@ from nbsketch._jit import products as jit
 from nbsketch._jit.threads import run_tiles
 from nbsketch._machine.memory import fits
 from nbsketch._report.validation import check_rows
-from nbsketch.gram.form import KernelLike, rounded_rows
+from nbsketch.gram.form import KernelLike, rounded_rows, values_type
 from nbsketch.gram.lazy import Product, as_tiled
 
 # Memory of the columns while no limit is set.
@@ -44,6 +44,16 @@ def normal_of(
     return out.sum(axis=0).T
 
 
+def times_of(blocks: Iterable[NDArray], V: NDArray) -> NDArray:
+    """Return Z V for V of shape (s, d), given blocks of the rows of Z."""
+    parts = []
+    for Z in blocks:
+        parts.append(np.empty((len(Z), V.shape[1])))
+        for c, column in enumerate(np.ascontiguousarray(V.T)):
+            jit.row_products(Z, column, parts[-1][:, c])
+    return np.concatenate(parts)
+
+
 def adjoint_of(blocks: Iterable[NDArray], U: NDArray, size: int) -> NDArray:
     """Return Z^T U for U of shape (n, d), given blocks of the rows of Z."""
     out, start = np.zeros((U.shape[1], size)), 0
@@ -58,6 +68,7 @@ class SketchedOperator(ABC):
     """The columns Z = K S^T of a sketch S as an operator."""
 
     shape: tuple[int, int]
+    dtype: np.dtype
     _sketch: Any
 
     @property
@@ -82,8 +93,16 @@ class SketchedOperator(ABC):
         """Return Z^T W Z V for V of shape (s, d)."""
 
     @abstractmethod
+    def times(self, V: NDArray) -> NDArray:
+        """Return Z V for V of shape (s, d)."""
+
+    @abstractmethod
     def adjoint(self, U: NDArray) -> NDArray:
         """Return Z^T U for U of shape (n, d)."""
+
+    @abstractmethod
+    def exact(self, rows: NDArray, V: NDArray) -> NDArray:
+        """Return Z[rows] V without rounding of the kernel values."""
 
     @abstractmethod
     def take(self, rows: NDArray) -> ColumnBlocks:
@@ -118,6 +137,10 @@ class ColumnBlocks:
     def adjoint(self, U: NDArray) -> NDArray:
         """Return Z^T U for U of shape (n, d)."""
         return adjoint_of(self.blocks(), U, self.shape[1])
+
+    def times(self, V: NDArray) -> NDArray:
+        """Return Z V for V of shape (s, d), in float64."""
+        return times_of(self.blocks(), V)
 
     def take(self, rows: NDArray) -> ColumnBlocks:
         """Return the rows of an index, evaluated in each pass."""
@@ -179,7 +202,8 @@ class SketchedColumns(ColumnBlocks, SketchedOperator):
     sketch : Sketch of shape (s, n)
         S; only its active columns are evaluated.
     dtype : {float32, float64}, default=float32
-        Type of the values.
+        Type of the values. Rows that are far apart, in bandwidths, have values in
+        float64.
     memory : float or None, default=None
         Bytes that the values may take. None: `nbsketch.get_memory_limit`, and at most
         1.5e9 while no limit is set.
@@ -214,7 +238,9 @@ class SketchedColumns(ColumnBlocks, SketchedOperator):
         X = check_rows("X", X)
         n = X.shape[0]
         kernel.check_domain("X", X)
-        X = rounded_rows(kernel.compiled_form(X.shape[1]), X, np.dtype(dtype))
+        form, self._given = kernel.compiled_form(X.shape[1]), X
+        dtype = values_type(form, X, dtype)
+        X = rounded_rows(form, X, dtype)
         landmarks = kernel.take(X, sketch.columns)
         # Single precision takes .4 to .6 of the time, but S K S^T needs double: where
         # it has most of the kernel values, they are computed once, for both.
@@ -224,6 +250,9 @@ class SketchedColumns(ColumnBlocks, SketchedOperator):
         share = kept_share(n, sketch.shape[0], dtype, memory)
         super().__init__(product, X, dtype, int(share * n))
         self._sketch, self._core = sketch, None
+        self._exact = Product(
+            kernel, kernel.take(self._given, sketch.columns), sketch.weights
+        )
         if not single and self._n_kept == n:
             self._core = self._keep_with_core()
 
@@ -232,6 +261,10 @@ class SketchedColumns(ColumnBlocks, SketchedOperator):
         if self._core is not None:
             return self._core
         return core_of(self._product, self._X, self.active)
+
+    def exact(self, rows: NDArray, V: NDArray) -> NDArray:
+        """Return Z[rows] V, with rows and values in float64 whatever `dtype` is."""
+        return self._exact(self._given[rows]).T @ V
 
     def _keep_with_core(self) -> NDArray:
         """Keep all values, and return S K S^T, which is made of them."""

@@ -115,6 +115,8 @@ class KernelLike(Protocol):
 
 # Metrics of differences, which do not change if all rows are moved.
 _INVARIANT = "squared", "absolute"
+# Rows may move by so many bandwidths in single precision.
+_MOVED = 1e-5
 # Rows of which the medians are computed.
 _SAMPLE = 1000
 
@@ -138,9 +140,33 @@ def rounded_rows(
     fixed = form is None or form.metric not in _INVARIANT
     if X.dtype == dtype or sp.issparse(X) or fixed:
         return X.astype(dtype, copy=False)
-    center = middle_of(X) if center is None else center
+    # In float64, for differences in float32 would be rounded before they are stored.
+    center = (middle_of(X) if center is None else center).astype(np.float64)
     out = np.empty(X.shape, dtype)
     return np.subtract(X, center, out=out, casting="same_kind")
+
+
+def values_type(
+    form: CompiledForm | None, X: Any, dtype: Any, center: NDArray | None = None
+) -> np.dtype:
+    """Return the type of kernel values: `dtype`, or float64 if rows ask for it.
+
+    Rounding moves a row by its distance from the center times 6e-8, in bandwidths.
+
+    Examples
+    --------
+    >>> from nbsketch import GaussianKernel
+    >>> days = 86400.0 * np.arange(60)[:, None]
+    >>> values_type(GaussianKernel(1.0).compiled_form(1), days, np.float32)
+    dtype('float64')
+    """
+    if form is None or form.metric not in _INVARIANT or sp.issparse(X):
+        return np.dtype(dtype)
+    center = middle_of(X) if center is None else center
+    low, high = X.min(axis=0, initial=np.inf), X.max(axis=0, initial=-np.inf)
+    reach = np.maximum(high - center, center - low) * form.scale
+    moved = float(reach.max(initial=0)) * np.finfo(dtype).eps / 2
+    return np.dtype(np.float64 if moved > _MOVED else dtype)
 
 
 def middle_of(X: NDArray) -> NDArray:

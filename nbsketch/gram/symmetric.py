@@ -15,7 +15,7 @@ from nbsketch._machine.blas import one_thread
 from nbsketch._machine.memory import fits
 from nbsketch._report.validation import check_choice, check_rows
 from nbsketch.gram.dense import pack_landmarks
-from nbsketch.gram.form import KernelLike, rounded_rows
+from nbsketch.gram.form import KernelLike, rounded_rows, values_type
 from nbsketch.gram.lazy import fold
 
 # Memory for kernel values while no limit is set: all pairs of 17,000 rows.
@@ -45,7 +45,8 @@ class SymmetricGram:
     X : ndarray or sparse matrix of shape (n, q)
         Rows.
     dtype : {float32, float64}, default=float32
-        Type of the kernel values. Products are summed in float64 in any case.
+        Type of the kernel values. Products are summed in float64 in any case. Rows
+        that are far apart, in bandwidths, have values in float64.
     memory : float or None, default=None
         Bytes that kernel values may take: they are kept if
         ``n**2 / 2 * itemsize <= memory``. None: `nbsketch.get_memory_limit`, and at
@@ -83,12 +84,12 @@ class SymmetricGram:
         dtype: DTypeLike = np.float32,
         memory: float | None = None,
     ) -> None:
-        self.kernel, self.dtype = kernel, np.dtype(dtype)
-        self.memory = memory
-        check_choice("dtype", self.dtype, (np.dtype("f4"), np.dtype("f8")))
+        self.kernel, self.memory = kernel, memory
+        check_choice("dtype", np.dtype(dtype), (np.dtype("f4"), np.dtype("f8")))
         X = check_rows("X", X)
         kernel.check_domain("X", X)
         form = kernel.compiled_form(X.shape[1])
+        self.dtype, self._given = values_type(form, X, dtype), X
         if form is not None:  # else rows may be those of a precomputed matrix
             X = rounded_rows(form, X, self.dtype)
         self.X = X if sp.issparse(X) else np.ascontiguousarray(X)
@@ -128,12 +129,12 @@ class SymmetricGram:
         return self._fold(self.X, landmarks, v)
 
     def exact(self, index: NDArray, v: NDArray) -> NDArray:
-        """Return (K v)[index] with kernel values in float64 whatever `dtype` is.
+        """Return (K v)[index], with rows and values in float64 whatever `dtype` is.
 
         v has shape (n,) or (n, d).
         """
-        landmarks = self.kernel.take(self.X)
-        return self._fold(self.X[index], landmarks, v)
+        landmarks = self.kernel.take(self._given)
+        return self._fold(self._given[index], landmarks, v)
 
     def _fold(self, rows: Any, landmarks: Any, v: NDArray) -> NDArray:
         columns = np.ascontiguousarray(np.atleast_2d(v.T))

@@ -18,8 +18,15 @@ from nbsketch.gram.columns import (
     adjoint_of,
     core_of,
     normal_of,
+    times_of,
 )
-from nbsketch.gram.form import CompiledForm, KernelLike, middle_of, rounded_rows
+from nbsketch.gram.form import (
+    CompiledForm,
+    KernelLike,
+    middle_of,
+    rounded_rows,
+    values_type,
+)
 from nbsketch.gram.lazy import Product
 from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.rows.tasks import Partitions, computed, fits, kept, task, tree_sum
@@ -203,8 +210,8 @@ def _gram(
 class PartitionedColumns(SketchedOperator):
     """K S^T in partitions, as `nbsketch.gram.SketchedColumns` is for rows in memory.
 
-    Values are float32. They are kept on the workers where they fit; else each pass
-    computes them again, block by block. Sums of s numbers cross the network.
+    Values are kept on the workers where they fit; else each pass computes them again,
+    block by block. Sums of s numbers cross the network.
 
     Parameters
     ----------
@@ -214,13 +221,23 @@ class PartitionedColumns(SketchedOperator):
         Rows.
     sketch : Sketch of shape (s, n)
         S.
+    dtype : {float32, float64}, default=float32
+        Type of the values, as in `nbsketch.gram.SketchedColumns`.
     """
 
-    def __init__(self, kernel: KernelLike, X: PartitionedRows, sketch: Any) -> None:
+    def __init__(
+        self,
+        kernel: KernelLike,
+        X: PartitionedRows,
+        sketch: Any,
+        dtype: Any = np.float32,
+    ) -> None:
         self.shape, self._sketch, self._X = (len(X), sketch.shape[0]), sketch, X
         chosen, form = X[sketch.columns], kernel.compiled_form(X.shape[1])
-        center, dtype = middle_of(chosen), np.dtype(np.float32)
+        center = middle_of(chosen)
+        self.dtype = dtype = values_type(form, chosen, dtype, center)
         landmarks = rounded_rows(form, chosen, dtype, center)
+        self._exact = Product(kernel, chosen, sketch.weights)
         self._product = Product(kernel, landmarks, sketch.weights, dtype)
         args = self._product, form, center
         self._columns: Callable[[NDArray], ColumnBlocks] = partial(_columns, args=args)
@@ -239,9 +256,17 @@ class PartitionedColumns(SketchedOperator):
         """Return Z^T W Z V for V of shape (s, d)."""
         return self._partitions.total(_normal, V, rows=[weights])[0]
 
+    def times(self, V: NDArray) -> NDArray:
+        """Return Z V for V of shape (s, d)."""
+        return np.concatenate(self._partitions.each(_times, V))
+
     def adjoint(self, U: NDArray) -> NDArray:
         """Return Z^T U for U of shape (n, d)."""
         return self._partitions.total(_adjoint, rows=[U])[0]
+
+    def exact(self, rows: NDArray, V: NDArray) -> NDArray:
+        """Return Z[rows] V, for an ascending index, with all values in float64."""
+        return self._exact(self._X[rows]).T @ V
 
     def take(self, rows: NDArray) -> ColumnBlocks:
         """Return the rows of an ascending index, brought here."""
@@ -273,6 +298,10 @@ def _normal(
     Z: NDArray | ColumnBlocks, weights: NDArray | None, V: NDArray
 ) -> tuple[NDArray]:
     return (normal_of(_blocks(Z), V, weights),)
+
+
+def _times(Z: NDArray | ColumnBlocks, V: NDArray) -> NDArray:
+    return times_of(_blocks(Z), V)
 
 
 def _adjoint(Z: NDArray | ColumnBlocks, U: NDArray) -> tuple[NDArray]:

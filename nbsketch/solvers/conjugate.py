@@ -37,7 +37,13 @@ from nbsketch.solvers._linear.conjugate_gradients import (
     as_operator,
     check_columns,
 )
-from nbsketch.solvers._linear.systems import ColumnSystem, KernelSystem, SketchedSystem
+from nbsketch.solvers._linear.systems import (
+    ColumnSystem,
+    KernelSystem,
+    SketchedSystem,
+    nugget,
+    rounded,
+)
 from nbsketch.solvers.solution import Solution, State
 
 # Coefficients with a larger relative gap are worse than none: early iterates of dual
@@ -167,6 +173,7 @@ class ConjugateSearch:
         """Return the columns that have not converged and can get better."""
         gaps = self.certificate
         coarse = gaps.gap < gaps.noise / 16
+        coarse |= (gaps.gap < gaps.noise) & (gaps.noise > tol * gaps.objective)
         return (gaps.relative_gap > tol) & ~coarse & ~self._stuck
 
     def _has_time(self) -> bool:
@@ -236,6 +243,17 @@ def values_dtype(n: int, alpha: float, tol: float = 1e-3) -> np.dtype:
     eps = float(np.finfo(np.float32).eps)
     coarse = n * (eps / (n * alpha)) ** 2 > tol / 4
     return np.dtype(np.float64 if coarse else np.float32)
+
+
+def columns_dtype(n: int, size: int, alpha: float, tol: float = 1e-3) -> np.dtype:
+    """Return the type of the values of K S^T, float32 or float64, for k(x, x) = 1.
+
+    Rounding moves Z^T y by a vector of norm eps |y| / sqrt(n), which adds its square
+    over alpha delta to the relative gap: float32 is enough below a quarter of `tol`.
+    """
+    delta = nugget(n * alpha, n / size)
+    lost = rounded(np.float32) ** 2 / (alpha * delta)
+    return np.dtype(np.float64 if lost > tol / 4 else np.float32)
 
 
 def solve_conjugate(

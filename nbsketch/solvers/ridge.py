@@ -20,6 +20,12 @@ from nbsketch.solvers.left_out import Fold, fold_errors, leave_blocks_out
 from nbsketch.solvers.spectrum import Spectrum, decompose
 
 _FILTER = RidgeFilter()
+# Share of the mean square of the targets, and relative gap, at which the normal
+# equations have digits left.
+_LEAST_OBJECTIVE = 1e-9
+_LEAST_GAP = 1e-9
+# Rounding of an eigenvalue, over the largest one.
+_ROUNDING = 1e-14
 # Work of an eigendecomposition of order r, in multiples of r^3.
 _EIGH = 9
 
@@ -36,6 +42,38 @@ class RidgePath(Spectrum):
         shrunk = self.shrunk(_FILTER, alpha)[:, 0]
         # With the normal equations the residual and the penalty add up to this.
         return max(0.0, 0.5 * (self.y_square - float((shrunk * self.cross).sum())))
+
+    def certificate(
+        self, design: Design, Y: NDArray, weights: NDArray | None, alpha: float
+    ) -> tuple[float, float]:
+        """Return the objective and the gap of the solution.
+
+        They are computed from its residuals, in two passes over the features, where
+        those of the normal equations lose digits.
+        """
+        objective, gap = self.objective(alpha), self.gap(alpha)
+        is_sharp = objective > _LEAST_OBJECTIVE * self.y_square
+        if is_sharp and gap <= _LEAST_GAP * objective:
+            return objective, gap
+        B, b = self.solve(alpha)
+        w = np.ones(len(Y)) if weights is None else weights
+        errors = (Y - design.mv(B) - b) @ self.rotation
+        slopes = design.rmv(w[:, None] * errors) / len(Y)
+        slopes -= np.outer(self.z_mean, w @ errors / len(Y))
+        return self._from_residuals(B, alpha, w @ np.square(errors) / len(Y), slopes)
+
+    def _from_residuals(
+        self, B: NDArray, alpha: float, squares: NDArray, slopes: NDArray
+    ) -> tuple[float, float]:
+        """Return objective and gap, given mean squares of residuals and Z^T W r / n."""
+        used = self.outputs > 0
+        penalty = alpha / self.outputs[used]
+        shrunk = (B @ self.rotation)[:, used]
+        objective = (squares.sum() + (penalty * np.square(shrunk)).sum()) / 2
+        gradient = self.vectors.T @ (slopes[:, used] - penalty * shrunk)
+        lost = 0.0 if self.least < 1 else _ROUNDING * self.values.max(initial=0.0)
+        curvature = np.maximum(self.values - lost, 0.0)[:, None] + penalty
+        return float(objective), float((np.square(gradient) / curvature).sum() / 2)
 
     def gap(self, alpha: float) -> float:
         """Return a bound on the suboptimality, from the normal equations."""

@@ -139,11 +139,13 @@ class Search(ABC, Generic[ProblemT]):
         return self.steps >= self.max_iter or (self.stopped and self.steps > 0)
 
     def _solution(self, state: State) -> Solution:
-        best, target = self.best, self.target
-        relative = best.gap * self.tol / target if target > 0 else best.gap
+        best, relative = self.best, self.best.relative_gap
+        if self.tol < relative and best.gap <= self.floor:
+            # Rounding may leave no typical losses to compare the gap with.
+            relative = best.gap / best.objective if best.objective > 0 else 0.0
         return Solution(
             best.coef, best.intercept, best.dual, best.objective, best.gap, relative,
-            self.steps, 0.0, self.converged, state,
+            self.steps, 0.0, relative <= self.tol, state,
         )  # fmt: skip
 
     def _call_back(self, certificate: Certificate) -> None:

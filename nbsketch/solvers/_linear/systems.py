@@ -49,7 +49,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -69,6 +69,17 @@ from nbsketch.solvers._linear.conjugate_gradients import (
     RotatedOutputs,
     SymmetricOperator,
 )
+
+# Rows on which rounding is measured, and the factor on what they say.
+_SAMPLED_ERRORS = 64
+_SAFETY = 1.5
+
+
+def sampled_rows(weights: NDArray) -> NDArray:
+    """Return some rows of positive weight, ascending, on which to measure rounding."""
+    rows = np.flatnonzero(weights > 0)
+    count = min(len(rows), _SAMPLED_ERRORS)
+    return np.sort(np.random.default_rng(0).choice(rows, count, replace=False))
 
 
 class ColumnSystem(ABC):
@@ -173,6 +184,7 @@ class KernelSystem(ColumnSystem):
         self.K, self.preconditioner = K, preconditioner
         self.shifts, self.shape, self.right = self.n * self.alphas, self.Y.shape, self.Y
         self._kept = (self.weights > 0)[:, None]
+        self._sampled = sampled_rows(self.weights)
         weights = self.weights[:, None]
         self._inverse = np.divide(
             1, weights, out=np.zeros_like(weights), where=self._kept
@@ -198,8 +210,23 @@ class KernelSystem(ColumnSystem):
         """Return the best b, given H A."""
         return self.mean + self._moved_mean(product - self._shifted(A))
 
+    def estimate(
+        self, X: NDArray, product: NDArray, steps: ConjugateGradients
+    ) -> ColumnGaps:
+        """Return objectives and gaps during a search, given H X."""
+        noise = self._rounding(self.K.dtype) * np.linalg.norm(X, axis=0)
+        return self._gaps(X, product, noise)
+
     def certify(self, A: NDArray, product: NDArray, tol: float = 0.0) -> ColumnGaps:
         """Return the certificate of coefficients, given H A."""
+        noise = self._rounding(np.float64) * np.linalg.norm(A, axis=0)
+        if self.K.dtype != np.float64:
+            values = (product - self._shifted(A))[self._sampled]
+            noise += self._error_norm(values - self.K.exact(self._sampled, A))
+        return self._gaps(A, product, noise)
+
+    def _gaps(self, A: NDArray, product: NDArray, noise: NDArray) -> ColumnGaps:
+        """Return the certificate for an error of K A of the given norms."""
         shifted = self._shifted(A)
         values = product - shifted
         errors = self.Y - values - self._moved_mean(values)
@@ -207,7 +234,6 @@ class KernelSystem(ColumnSystem):
         penalty = self.shifts * (A * values).sum(axis=0)
         objective = (self._square(errors) + penalty) / (2 * self.n)
         square = self._square(residual)
-        noise = self._rounding() * np.linalg.norm(A, axis=0)
         both = (np.sqrt(square) + noise) ** 2
         return ColumnGaps(
             objective, square / (2 * self.n), (both - square) / (2 * self.n)
@@ -224,9 +250,14 @@ class KernelSystem(ColumnSystem):
     def _square(self, R: NDArray) -> NDArray:
         return self.weights @ np.square(R)
 
-    def _rounding(self) -> float:
+    def _error_norm(self, errors: NDArray) -> NDArray:
+        """Return the weighted norms of errors of K A that some rows have."""
+        square = self.weights[self._sampled] @ np.square(errors)
+        return _SAFETY * np.sqrt(square * (self.n / len(errors)))
+
+    def _rounding(self, dtype: Any) -> float:
         """Return the norm of K A - exact for A of norm 1, from independent errors."""
-        size = float(np.finfo(self.K.dtype).eps) * float(np.abs(self.K.diag()).max())
+        size = float(np.finfo(dtype).eps) * float(np.abs(self.K.diag()).max())
         return size * float(self.weights.max() * self.n) ** 0.5
 
 
@@ -385,8 +416,17 @@ class SamplePreconditioner(SketchPreconditioner):
         return offset, matrix / len(self._weights)
 
 
-# Share of the mean diagonal of C added to it: what the penalty of the problem is.
+# Share of the mean diagonal of C added to it: what the penalty of the problem is, at
+# most; at least so much keeps factors in double precision sound.
 NUGGET = 1e-6
+_LEAST_NUGGET = 1e-12
+# The nugget over n alpha, at most: some 20 times as much is lost of the loss.
+_NUGGET_COST = 5e-6
+# What the nugget hides, at most, over its share of n alpha: beyond is rounding of
+# values in single precision.
+_MOST_COST = 100.0
+# Share of `tol` that rounding of the quadratic form may take.
+_DIGITS = 1e-2
 # Rows of the sample of a preconditioner: at most this many for each row of the sketch,
 # within a work m s^2 of a few passes. n = 160,000: s = 1000 takes 11 passes in place of
 # 78 (.27 of the time), s = 2500 takes 15 in place of 56 (.59).
@@ -396,6 +436,16 @@ _SAMPLED, _SAMPLED_WORK = 8, 150
 _LEAST_SAMPLED = 3
 # Steps, and accuracy, of the inverse in the final certificate.
 _STEPS, _SHARE = 60, 0.05
+
+
+def nugget(shift: float, mean: float) -> float:
+    """Return delta for n alpha and the mean diagonal of C."""
+    return float(np.clip(_NUGGET_COST * shift, _LEAST_NUGGET * mean, NUGGET * mean))
+
+
+def rounded(dtype: Any) -> float:
+    """Return the root mean square of the relative rounding of a number, at most."""
+    return float(np.finfo(dtype).eps) / 12**0.5
 
 
 class Bound(NamedTuple):
@@ -425,7 +475,12 @@ class SketchedSystem(ColumnSystem):
         self.columns, self.s = columns, columns.shape[1]
         self.shape = (self.s, self.Y.shape[1])
         self.core = columns.core()
-        self.delta = NUGGET * float(np.trace(self.core)) / self.s
+        mean = float(np.trace(self.core)) / self.s
+        shift = self.n * float(self.alphas.min(initial=np.inf))
+        self.delta = nugget(shift, mean)
+        self._sampled = sampled_rows(self.weights)
+        # The largest k(x, x), about, for E[S^T S] = I.
+        self._largest = float(np.diagonal(self.core).max(initial=0)) * self.s / self.n
         rows = self.weights
         sides = np.column_stack([rows[:, None] * self.Y, rows]) / self.n
         products = columns.adjoint(sides)
@@ -485,16 +540,90 @@ class SketchedSystem(ColumnSystem):
 
         They are as tight as it takes to be below `tol` times the objective.
         """
-        objective, gaps = self._objective(G, product), np.empty(self.shape[1])
+        objective, gradient = self._assessed(G, product, tol)
+        # The nugget is that of the minimizer.
+        best = G + self.precondition(gradient, np.arange(self.shape[1]))
+        gaps, nuggets = np.empty(self.shape[1]), self._nuggets(best)
+        rounding = self._rounding(G, objective)
         for c, (alpha, tolerance) in enumerate(
             zip(self.alphas, tol * objective, strict=True)
         ):
-            r = self.right[:, c : c + 1] - product[:, c : c + 1]
+            r = gradient[:, c : c + 1]
             gaps[c] = self._form(self._by_rows(float(alpha)), r, tolerance)
             if gaps[c] > tolerance:
                 general = self._form(self._general(float(alpha)), r, tolerance)
                 gaps[c] = min(gaps[c], general)
-        return ColumnGaps(objective, gaps, np.zeros_like(gaps))
+            if nuggets[c] > _DIGITS * tolerance:
+                most = np.inf
+                if self.columns.dtype == np.float32:
+                    most = _MOST_COST * self.delta / (self.n * alpha) * objective[c]
+                hidden = self._lost_to_nugget(best[:, c : c + 1], float(alpha))
+                nuggets[c] += min(hidden, most)
+        # Without the nugget the minimum is lower by its penalty, about.
+        return ColumnGaps(objective, gaps, rounding + 2 * nuggets)
+
+    def _lost_to_nugget(self, g: NDArray, alpha: float) -> float:
+        """Return what eigenvalues of C below delta hide.
+
+        It is alpha delta^2 g^T C^{-1} g / 2. C has the least nugget here. The form is
+        bounded from below, in a few steps.
+        """
+        least = _LEAST_NUGGET * float(np.trace(self.core)) / self.s
+
+        def apply(V: NDArray) -> NDArray:
+            return self.core @ V + least * V
+
+        bound = Bound(apply, self.factors.core_solve, least, 1.0)
+        return alpha * self.delta**2 * _inverse_form(bound, g, 0.0)[0] / 2
+
+    def _assessed(
+        self, G: NDArray, product: NDArray, tol: float
+    ) -> tuple[NDArray, NDArray]:
+        """Return the objectives, without the nugget, and minus the gradients.
+
+        They are computed from the residuals where the quadratic form loses digits.
+        """
+        objective = self._objective(G, product)
+        terms = self.start + np.abs(self.right * G).sum(axis=0)
+        terms += np.abs(product * G).sum(axis=0)
+        lost = np.finfo(np.float64).eps * terms > _DIGITS * tol * objective
+        if lost.any():
+            return self._residuals(G)
+        return objective - self._nuggets(G), self.right - product
+
+    def _residuals(self, G: NDArray) -> tuple[NDArray, NDArray]:
+        """Return the same from the residuals, by two passes."""
+        fitted = self.columns.times(G)
+        errors = self.Y - fitted + self.means(fitted) * self.fit_intercept
+        weighted = self.weights[:, None] * errors
+        penalty = self.core @ G
+        loss = (weighted * errors).sum(axis=0) / (2 * self.n)
+        objective = loss + self.alphas * (G * penalty).sum(axis=0) / 2
+        slopes = self.columns.adjoint(weighted) / self.n
+        return objective, slopes - self.alphas * (penalty + self.delta * G)
+
+    def _nuggets(self, G: NDArray) -> NDArray:
+        """Return the penalties by the nugget alone."""
+        return self.alphas * self.delta * np.square(G).sum(axis=0) / 2
+
+    def _rounding(self, G: NDArray, objective: NDArray) -> NDArray:
+        """Return what the rounding of Z adds to the gap.
+
+        That of Z G is measured on some rows; that of Z^T and the residuals is a
+        vector of independent errors, whose form with H^{-1} has the size of its trace.
+        """
+        rows = self._sampled
+        errors = self.columns.take(rows).times(G) - self.columns.exact(rows, G)
+        share = self.n / len(rows)
+        square = share * (self.weights[rows] @ np.square(errors)) * _SAFETY**2
+        loss = 2 * self.n * np.maximum(objective, 0)
+        fitted = (square + 2 * np.sqrt(square * loss / len(rows))) / (2 * self.n)
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], size=G.shape)
+        solved = self.precondition(signs, np.arange(G.shape[1]))
+        # The squared norm of errors of Z^T e / n, one for each row of the sketch.
+        size = rounded(self.columns.dtype) * self._largest
+        lost = size**2 / self.s * (signs * solved).sum(axis=0)
+        return fitted + np.minimum(lost, 1.0) * objective
 
     def _objective(self, G: NDArray, product: NDArray) -> NDArray:
         return self.start - ((2 * self.right - product) * G).sum(axis=0) / 2
@@ -503,7 +632,7 @@ class SketchedSystem(ColumnSystem):
         if not bound.factor:
             return np.inf
         scale = 2 * bound.factor
-        return _inverse_form(bound, r, scale * tolerance) / scale
+        return sum(_inverse_form(bound, r, scale * tolerance)) / scale
 
     def _general(self, alpha: float) -> Bound:
         def apply(V: NDArray) -> NDArray:
@@ -522,11 +651,12 @@ class SketchedSystem(ColumnSystem):
         return Bound(apply, precondition, alpha * self.delta, self.factors.share)
 
 
-def _inverse_form(bound: Bound, r: NDArray, tolerance: float) -> float:
-    """Return an upper bound of r^T M^{-1} r: close to it, or at most `tolerance`.
+def _inverse_form(bound: Bound, r: NDArray, tolerance: float) -> tuple[float, float]:
+    """Return a lower bound of r^T M^{-1} r, and what makes it an upper bound.
 
-    For any z with residual q = r - M z it is 2 r^T z - z^T M z + q^T M^{-1} q, whose
-    last term is at most |q|^2 over the least eigenvalue of M.
+    Their sum is close to it, or at most `tolerance`. For any z with residual
+    q = r - M z it is 2 r^T z - z^T M z + q^T M^{-1} q, whose last term is at most
+    |q|^2 over the least eigenvalue of M.
     """
     z = bound.precondition(r)
     residual = r - bound.apply(z)
@@ -538,4 +668,4 @@ def _inverse_form(bound: Bound, r: NDArray, tolerance: float) -> float:
             break
         steps.turn()
         z = z + steps.step(bound.apply(steps.D)) * steps.D
-    return value + remainder
+    return value, remainder

@@ -64,7 +64,7 @@ LONGEST_FILE = 400
 # Files, tokens of code and packed assignments (`a, b = x, y`) of the package. A commit
 # that raises a number says why.
 MOST_FILES = 190
-MOST_TOKENS = 276_000
+MOST_TOKENS = 278_000
 MOST_PACKED = 841
 # Names of the place where the text was written, which no reader knows.
 PRIVATE = ("/" + "work/", "shared" + "/")

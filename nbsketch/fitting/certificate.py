@@ -71,10 +71,12 @@ class FittedCertificate(NamedTuple):
         K' of the kernel matrix that has no features, which is at most the cut.
         Landmarks of one's own are drawn from no rows.
         """
-        rows, dual = self.data.inputs.rows, self._dual(solution, design)
+        rows = self.data.inputs.rows
+        dual = self._dual(solution, design)
         if dual is None or not solution.objective > 0:
             return 0.0
-        n, shift = rows.shape[0], rows.shape[0] * solution.alpha
+        n = rows.shape[0]
+        shift = n * solution.alpha
         cut *= n / self.data.sketch.shape[1]
         half = float(np.square(dual).sum()) / (2 * n * solution.objective)
         most = min(1.0, half * cut / (cut + shift))
@@ -91,7 +93,8 @@ class FittedCertificate(NamedTuple):
 
     def _dual(self, solution: FeatureSolution, design: Design) -> NDArray | None:
         """Return the weighted dual point of a solution, (n, d), if it is in memory."""
-        objective, duals = self.objective, [state.dual for state in solution.states]
+        objective = self.objective
+        duals = [state.dual for state in solution.states]
         if objective.is_closed_form:
             fitted = design.mv(solution.coef) + solution.intercept
             duals = list((objective.targets - fitted).T)
@@ -147,11 +150,13 @@ class FittedCertificate(NamedTuple):
 
         It is relative, and measured on some rows.
         """
-        rows, objective = self.data.inputs.rows, self.objective
+        rows = self.data.inputs.rows
+        objective = self.objective
         if isinstance(rows, PartitionedRows) or not solution.objective > 0:
             return 0.0
         some = np.arange(0, rows.shape[0], -(-rows.shape[0] // _MEASURED_ROWS))
-        part, b = objective.take(some), solution.intercept
+        part = objective.take(some)
+        b = solution.intercept
         before = part.mean_loss(design.gather(some).mv(solution.coef) + b)
         fitted = self.data.sketch_map.times(rows[some], expanded.coef)
         fitted += expanded.intercept
@@ -162,7 +167,8 @@ class FittedCertificate(NamedTuple):
 
 def values_scale(data: SketchedData) -> float:
     """Return the mean k(x, x) over some rows; 1 if it is zero."""
-    rows, kernel = data.inputs.rows, data.sketch_map.kernel
+    rows = data.inputs.rows
+    kernel = data.sketch_map.kernel
     if isinstance(kernel, StationaryKernel):
         return 1.0
     sample = take_rows(kernel, rows, np.arange(min(_FEW_ROWS, rows.shape[0])))

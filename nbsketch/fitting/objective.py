@@ -177,7 +177,8 @@ class Objective(ABC):
         """Solve for one penalty, from a solution nearby if there is one."""
         center = self._center()
         moved = replace(self, targets=self.targets - center)
-        parts, common = moved._parts, self._weighting | options._asdict()
+        parts = moved._parts
+        common = self._weighting | options._asdict()
         design = shared(design, len(parts))
         states = start.states if start else moved._starts(design, alpha)
         solutions = [

@@ -163,7 +163,8 @@ def values_type(
     if form is None or form.metric not in _INVARIANT or sp.issparse(X):
         return np.dtype(dtype)
     center = middle_of(X) if center is None else center
-    low, high = X.min(axis=0, initial=np.inf), X.max(axis=0, initial=-np.inf)
+    low = X.min(axis=0, initial=np.inf)
+    high = X.max(axis=0, initial=-np.inf)
     reach = np.maximum(high - center, center - low) * form.scale
     moved = float(reach.max(initial=0)) * np.finfo(dtype).eps / 2
     return np.dtype(np.float64 if moved > _MOVED else dtype)

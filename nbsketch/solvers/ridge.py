@@ -51,7 +51,8 @@ class RidgePath(Spectrum):
         They are computed from its residuals, in two passes over the features, where
         those of the normal equations lose digits.
         """
-        objective, gap = self.objective(alpha), self.gap(alpha)
+        objective = self.objective(alpha)
+        gap = self.gap(alpha)
         is_sharp = objective > _LEAST_OBJECTIVE * self.y_square
         if is_sharp and gap <= _LEAST_GAP * objective:
             return objective, gap

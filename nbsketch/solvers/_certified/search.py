@@ -139,7 +139,8 @@ class Search(ABC, Generic[ProblemT]):
         return self.steps >= self.max_iter or (self.stopped and self.steps > 0)
 
     def _solution(self, state: State) -> Solution:
-        best, relative = self.best, self.best.relative_gap
+        best = self.best
+        relative = best.relative_gap
         if self.tol < relative and best.gap <= self.floor:
             # Rounding may leave no typical losses to compare the gap with.
             relative = best.gap / best.objective if best.objective > 0 else 0.0

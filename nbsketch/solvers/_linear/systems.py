@@ -543,7 +543,8 @@ class SketchedSystem(ColumnSystem):
         objective, gradient = self._assessed(G, product, tol)
         # The nugget is that of the minimizer.
         best = G + self.precondition(gradient, np.arange(self.shape[1]))
-        gaps, nuggets = np.empty(self.shape[1]), self._nuggets(best)
+        gaps = np.empty(self.shape[1])
+        nuggets = self._nuggets(best)
         rounding = self._rounding(G, objective)
         for c, (alpha, tolerance) in enumerate(
             zip(self.alphas, tol * objective, strict=True)

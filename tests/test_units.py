@@ -23,6 +23,7 @@ from nbsketch import (
 from nbsketch._jit.tuning import FAMILIES
 from nbsketch.fitting.objective import LeftOut
 from nbsketch.fitting.objectives import regression_objective
+from nbsketch.gram import SymmetricGram
 from nbsketch.kernels import GaussianKernel, LaplacianKernel, varying_features
 from nbsketch.losses import HuberLoss
 from nbsketch.solvers.design import ArrayDesign
@@ -30,7 +31,7 @@ from nbsketch.tuning import fit_scaler, tune
 from nbsketch.tuning.criterion import ExactCriterion, LeaveOneOut, Sample
 from nbsketch.tuning.descent import Budget
 from nbsketch.tuning.rows import prepare
-from nbsketch.tuning.search import Descents
+from nbsketch.tuning.search import Descents, least_log_tau
 
 ROWS = np.random.default_rng(0)
 X = ROWS.uniform(-2, 2, (160, 1))
@@ -315,3 +316,34 @@ def test_length_scales_of_rates_do_not_depend_on_their_unit():
     for unit in (2.0**-30, 2.0**30):
         found = model.fit(rows, unit * rates).length_scales_
         np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+# one row more ----------
+
+
+def test_the_limit_of_the_penalty_of_a_search_has_no_step():
+    limits = np.array([least_log_tau(n) for n in range(50, 9000)])
+    assert limits[0] == least_log_tau(1500) == -21
+    assert limits[-1] == least_log_tau(4000) == -13
+    assert np.diff(limits).min() >= 0 and np.diff(limits).max() < 0.01
+
+
+@pytest.mark.parametrize("noise, single", [(0.0, False), (0.5, True)])
+def test_penalties_of_all_rows_are_chosen_on_values_as_exact_as_they_ask_for(
+    noise, single, monkeypatch
+):
+    types = []
+
+    def recorded(kernel, rows, dtype=np.float32):
+        types.append(np.dtype(dtype))
+        return SymmetricGram(kernel, rows, dtype=dtype)
+
+    monkeypatch.setattr("nbsketch.fitting.choice.SymmetricGram", recorded)
+    rng = np.random.default_rng(0)
+    rows = rng.uniform(-2, 2, (1501, 2))
+    y = np.sin(2 * rows[:, 0]) + noise * rng.normal(size=1501)
+    model = SketchedKernelRegressor("gaussian", bandwidth=1.5, random_state=0)
+    error = model.fit(rows, y).predict(rows) - np.sin(2 * rows[:, 0])
+    assert (np.dtype(np.float64) in types) != single
+    if not noise:
+        assert np.sqrt(np.mean(error**2)) < 1e-4

@@ -28,7 +28,7 @@ from nbsketch.fitting.sketched import SketchedData
 from nbsketch.gram import Gram, SymmetricGram
 from nbsketch.losses import SquareLoss
 from nbsketch.rows.inputs import is_pairwise
-from nbsketch.solvers.conjugate import solve_columns
+from nbsketch.solvers.conjugate import solve_columns, values_dtype
 from nbsketch.solvers.solution import Solution
 
 # Landmarks of the first choice.
@@ -236,8 +236,10 @@ class Sample:
 
     def _solutions(self, kernel: Any, rows: Any, alphas: NDArray) -> Iterable[Solution]:
         """Return the solution for each penalty on the rows that are fitted."""
+        # Rounded values have errors of their own, which would ask for more penalty.
+        dtype = values_dtype(rows.shape[0], float(alphas.min()), _TOL)
         return solve_columns(
-            SymmetricGram(kernel, rows), self.part.targets, alphas,
+            SymmetricGram(kernel, rows, dtype=dtype), self.part.targets, alphas,
             **self.part.problem(), rank=min(_RANK, len(self.part.targets) // 2),
             tol=_TOL, max_passes=_PASSES, callback=listen, random_state=self.rng,
         )  # fmt: skip

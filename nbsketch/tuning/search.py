@@ -63,11 +63,13 @@ _WIDE = np.log([0.25, 0.5, 1.0, 2.0, 4.0]), np.log(10) * np.linspace(-4, 4, 17)
 _WIDER = np.log([1 / 64, 1 / 16, *np.exp(_WIDE[0])]), _WIDE[1]
 NEAR = np.zeros(1), np.linspace(-2, 2, 9)
 # Limits of the logarithms of inverse length scales and of tau. Evidence of smooth
-# functions asks for a tau near 0 and huge length scales: with more than so many rows,
-# where solvers are iterative, a larger limit has .6 to .9 of the error on five sets of
-# 4000 rows without noise (1.0 to 1.7 times it with 1000 rows, in closed form).
+# functions asks for a tau near 0 and huge length scales: with many rows, where solvers
+# are iterative, a larger limit has .6 to .9 of the error on five sets of 4000 rows
+# without noise (1.0 to 1.7 times it with 1000 rows, in closed form). Between these
+# numbers of rows it rises evenly in their logarithm, so that the error has no step.
 _LIMITS, _TAU_LIMITS = (-9.0, 6.0), (-21.0, 14.0)
-_DIRECT, _ITERATIVE_LIMIT = 1500, -13.0
+_FEW, _MANY = 1500, 4000
+_ITERATIVE_LIMIT = -13.0
 
 
 class Stage(NamedTuple):
@@ -108,6 +110,12 @@ _SHORTER = 1.5
 # Rounds by the left-out error, and their landmarks (the last with rows to spare). With
 # 7 iterations, 15 % more error on a time series of 576 columns.
 _ROUNDS = Stage(2000, 20, (100, 200, 400))
+
+
+def least_log_tau(n: int) -> float:
+    """Return the limit of log tau for so many rows."""
+    share = np.log(n / _FEW) / np.log(_MANY / _FEW)
+    return float(np.interp(share, [0, 1], [_TAU_LIMITS[0], _ITERATIVE_LIMIT]))
 
 
 def criterion_of(sample: Sample, family: int, share: float = 1.0) -> LeaveOneOut:
@@ -269,11 +277,8 @@ class Descents:
         curvature: Curvature | None = None,
     ) -> Descent:
         """Return the descent of a penalized criterion after some iterations."""
-        given, n, tau = sample.log_tau, len(self._rows.kept), _TAU_LIMITS
-        if given is not None:
-            tau = given, given
-        elif n > _DIRECT:
-            tau = _ITERATIVE_LIMIT, tau[1]
+        given, n = sample.log_tau, len(self._rows.kept)
+        tau = (least_log_tau(n), _TAU_LIMITS[1]) if given is None else (given, given)
         ends = zip(_LIMITS, tau, strict=True)
         low, high = (np.append(np.full(len(point) - 1, a), b) for a, b in ends)
         weight = PULL / n

@@ -320,7 +320,7 @@ def test_features_in_memory_are_reported(monkeypatch):
     options = FIXED | {"loss": "huber", "alpha": 1e-3}
     model = SketchedKernelRegressor(**options, callback=states.append).fit(X, Y)
     rows = [s.rows for s in states if s.stage == "features"]
-    assert rows == [20 + 1024, 20 + 2048, N]
+    assert rows == [0, 20 + 1024, 20 + 2048, N]  # the pass begins, and goes on
     again = SketchedKernelRegressor(**options).fit(X, Y)
     np.testing.assert_array_equal(model.coef_, again.coef_)
 

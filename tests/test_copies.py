@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone, is_classifier
+from sklearn.dummy import DummyRegressor
 from sklearn.ensemble import BaggingRegressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold
@@ -397,3 +398,11 @@ def test_summary_and_file_tell_how_many_rows_are_merged(model, tmp_path):
         assert ", 7 copies merged" in fitted.summary()
     assert "copies" not in model.fit(X, y, np.arange(N)).summary()
     assert model.n_copies_ == 0
+
+
+def test_a_conformal_estimator_is_fitted_to_all_copies_of_its_rows():
+    X, y, _ = conformal_data()
+    rows = np.r_[np.arange(120), np.arange(40), np.arange(40)]
+    model = ConformalRegressor(DummyRegressor(), random_state=0).fit(X[rows], y[rows])
+    fitted = y[rows][~np.isin(y[rows], model.targets_)]
+    assert_allclose(model.estimator_.predict(X[:1]), fitted.mean())

@@ -212,7 +212,7 @@ def projector(projection: NDArray | PivotedCholesky) -> Callable[[NDArray], NDAr
     if isinstance(projection, PivotedCholesky):
         return projection.apply
     size, rank = projection.shape
-    if rank < size or scipy.linalg.bandwidth(projection)[0] > 0:
+    if rank != size or scipy.linalg.bandwidth(projection)[0] > 0:
         return lambda product: product.T @ projection
     factor = np.asfortranarray(projection, dtype=np.float64)
     return lambda product: _times_triangle(product, factor)

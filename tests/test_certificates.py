@@ -15,6 +15,8 @@ from nbsketch import (
     SpectralFilterRegressor,
 )
 from nbsketch.fitting import plan as sizes
+from nbsketch.fitting.objectives import regression_objective
+from nbsketch.solvers._linear.conjugate_gradients import ColumnGaps
 
 
 def scaled_columns(scales, n=300, noise=0.01, seed=0):
@@ -177,3 +179,23 @@ def test_a_tiny_penalty_of_a_linear_kernel_is_certified(alpha, scale):
     y = X @ [1.0, 2.0, 3.0]
     model = SketchedKernelRegressor("linear", alpha=alpha).fit(X * [1, 1, scale], y)
     assert model.dual_gap_ <= 1e-9
+
+
+def test_a_sketch_of_one_row_predicts_several_outputs():
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(50, 2)), rng.normal(size=(50, 3))
+    options = {"bandwidth": 1.0, "sketch": "gaussian", "size": 1, "random_state": 0}
+    model = SketchedKernelRegressor("gaussian", **options).fit(X, Y)
+    k = model.kernel_(X, model.landmarks_) @ model.sketch_.weights.T
+    assert_allclose(model.predict(X), k @ model.coef_ + model.intercept_)
+
+
+def test_noise_counts_in_the_gap_of_columns():
+    gaps = ColumnGaps(np.array([2.0, 4.0]), np.array([0.5, 0.0]), np.array([0.5, 1.0]))
+    assert_allclose(gaps.relative_gap, [0.5, 0.25])
+
+
+def test_weights_of_some_rows_have_mean_one():
+    Y, weights = np.arange(4.0)[:, None], np.array([1.0, 1.0, 2.0, 0.0])
+    objective = regression_objective(Y, weights, True, "square")
+    assert_allclose(objective.take(np.array([0, 2])).weights, [2 / 3, 4 / 3])

@@ -75,8 +75,7 @@ def finish(ax: Any, **labels: Any) -> Any:
     ax.set(**labels)
     ax.grid(alpha=0.25, linewidth=0.6)
     if ax.get_legend_handles_labels()[1]:
-        for text in ax.legend().get_texts():
-            text.set_parse_math(False)  # names may hold dollars
+        ax.legend()
     return ax
 
 
@@ -621,7 +620,6 @@ def plot_shapley_dependence(
     check_integer("feature", feature, low=0, high=phi.shape[1] - 1)
     ax = axes_or_new(ax)
     ax.plot(rows[:, feature], phi[:, feature], ".", color=BLUE, markersize=4)
-    ax.xaxis.label.set_parse_math(False)
     return finish(ax, xlabel=labels[feature], ylabel="Shapley value")
 
 
@@ -653,7 +651,7 @@ def _plain(name: Any) -> str:
 def _list_features(ax: Any, order: NDArray, labels: list[str]) -> None:
     """Label the rows of a chart with features, the first on top."""
     names = [labels[j] for j in order]
-    ax.set_yticks(np.arange(len(order)), names, parse_math=False)
+    ax.set_yticks(np.arange(len(order)), names)
     ax.invert_yaxis()
 
 

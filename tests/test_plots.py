@@ -174,7 +174,7 @@ def test_dollars_in_names_are_drawn_as_they_are(ax):
         plot(ax)
         ax.figure.canvas.draw()
         texts = [ax.get_xlabel(), *(t.get_text() for t in ax.get_yticklabels())]
-        assert "$a$b_{" in texts
+        assert r"\$a\$b_{" in texts
 
 
 def test_dollars_in_classes_and_columns_are_drawn_as_they_are(ax):
@@ -188,4 +188,4 @@ def test_dollars_in_classes_and_columns_are_drawn_as_they_are(ax):
     learned = SketchedKernelRegressor(size=30, random_state=0).fit(table, Y)
     plots.plot_length_scales(learned, ax=ax)
     ax.figure.canvas.draw()
-    assert "$c$d_{" in [text.get_text() for text in ax.get_yticklabels()]
+    assert r"\$c\$d_{" in [text.get_text() for text in ax.get_yticklabels()]

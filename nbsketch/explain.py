@@ -91,10 +91,16 @@ def shapley_values(
     >>> bool(abs(total - model.predict([[2.0, 1.0, 0.0]])[0]) < 1e-8)
     True
     """
-    expansion = _Expansion.of(model)
+    means = _Expansion.of(model).means(background)
     if is_dask(X):
-        return row_by_row(MethodType(shapley_values, model), X, background)
-    rows, means = expansion.rows(X), expansion.means(background)
+        return row_by_row(MethodType(_values_of_rows, model), X, means)
+    return _values_of_rows(model, X, means)
+
+
+def _values_of_rows(model: KernelExpansion, X: ArrayLike, means: NDArray) -> NDArray:
+    """Return the Shapley values of rows, given the mean factors of the background."""
+    expansion = _Expansion.of(model)
+    rows = expansion.rows(X)
     nodes, weights = np.polynomial.legendre.leggauss(max(1, -(-len(means.T) // 2)))
     shape = len(rows), len(expansion.used), expansion.coef.shape[1]
     out = np.empty(shape)

@@ -117,7 +117,7 @@ class Loss(Checked):
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters by name, for ``loss__kappa`` in a search."""
-        names = fields(self) if is_dataclass(self) else ()
+        names: Any = fields(self) if is_dataclass(self) else ()
         return {field.name: getattr(self, field.name) for field in names}
 
     def set_params(self, **params: Any) -> Self:

@@ -41,7 +41,7 @@ class DistinctRows(NamedTuple):
         if place is None:
             return cls(np.arange(len(y)), None, weights)
         rows = np.unique(place)
-        sums = merged(place, weights)
+        sums = np.asarray(merged(place, weights))
         equal = weights is None and np.ptp(sums[rows]) == 0
         return cls(rows, place, None if equal else sums)
 

@@ -94,7 +94,7 @@ class FittedCertificate(NamedTuple):
     def _dual(self, solution: FeatureSolution, design: Design) -> NDArray | None:
         """Return the weighted dual point of a solution, (n, d), if it is in memory."""
         objective = self.objective
-        duals = [state.dual for state in solution.states]
+        duals: list[Any] = [getattr(s, "dual", None) for s in solution.states]
         if objective.is_closed_form:
             fitted = design.mv(solution.coef) + solution.intercept
             duals = list((objective.targets - fitted).T)

@@ -301,8 +301,8 @@ class Plan(fields.Checked):
         sketch, size = self.sketch, self.size
         if isinstance(sketch, SizedRecipe) and sketch.size > n:
             sketch = replace(sketch, size=n)
-        if isinstance(size, Integral) and size > n:
-            size = n
+        if isinstance(size, Integral):
+            size = min(int(size), n)
         return replace(self, sketch=sketch, size=size)
 
     def check_size_is_fixed(self) -> None:

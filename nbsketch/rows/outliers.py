@@ -5,6 +5,8 @@ The one rule of tuning, of the penalty of robust losses and of the models for ta
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -70,7 +72,7 @@ def inliers(
     `counted` is the mask of the rows whose residuals set the deviation. None: all rows.
     """
     sizes = deviations(residuals, targets, counted, weights)
-    method = "linear" if weights is None else "inverted_cdf"
+    method: Any = "linear" if weights is None else "inverted_cdf"
     most = np.quantile(sizes, 1 - MOST, weights=weights, method=method)
     return sizes <= max(limit, float(most))
 

@@ -123,7 +123,7 @@ class TabularModel(SaveMixin, BaseEstimator):
         self.suspects_ = rows if suspects.reason else rows[:0]
         self.n_outliers_ = len(self.outliers_)
         if len(rows):
-            n = np.count_nonzero(place >= 0)
+            n = int(np.count_nonzero(place >= 0))
             warnings.warn(outlier_warning(len(rows), n, suspects.reason), stacklevel=3)
 
     def _encode(

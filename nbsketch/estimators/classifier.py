@@ -264,7 +264,8 @@ class SketchedKernelClassifier(OneVsRest, IterativeModel):
     ) -> SketchedKernelClassifier:
         super()._publish(problem, data, solution)
         count = len(self.classes_)
-        if self.size is None and self.sketch is None and self.size_ < count:
+        few = self.size_ < count and not data.sketch_map.is_columns
+        if self.size is None and self.sketch is None and few:
             warnings.warn(
                 f"the default sketch has {self.size_} landmarks for {count} classes, "
                 "some of which have none and may never be predicted: pass size="

@@ -43,11 +43,15 @@ class FittedCertificate(NamedTuple):
         What has been minimized.
     tol : float
         Largest gap without a warning.
+    is_chosen : bool
+        Whether the fit has chosen the penalty. What rounding adds is no warning then,
+        since it fits targets without noise better than a larger penalty.
     """
 
     data: SketchedData
     objective: Any
     tol: float
+    is_chosen: bool
 
     def of_features(
         self, solution: FeatureSolution, projection: NDArray, design: Design
@@ -132,6 +136,8 @@ class FittedCertificate(NamedTuple):
         gap = max(solution.gap, lost)  # within a factor of two of their sum
         if not gap > self.tol:
             return solution._replace(gap=gap, shortfall=None)
+        if self.is_chosen:
+            return solution._replace(gap=gap)
         text = (
             f"rounding limits the accuracy of the solution to a relative distance of "
             f"{gap:.1e} from the optimum, above tol={self.tol:g}: raise alpha or tol"

@@ -222,7 +222,8 @@ class Method(ABC):
 
     @property
     def _certificate(self) -> FittedCertificate:
-        return FittedCertificate(self.data, self.objective, self._tol)
+        is_chosen = self.problem.plan.alpha is None
+        return FittedCertificate(self.data, self.objective, self._tol, is_chosen)
 
     def threads(self) -> AbstractContextManager:
         """Limit BLAS to one thread for iterative solvers, whatever n is."""

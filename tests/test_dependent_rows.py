@@ -467,6 +467,7 @@ def test_blocks_that_hold_a_whole_class_are_refused(model, cv, n_classes, rare, 
     assert fitted.score(X, labels) > 0.95
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @each_classifier
 def test_folds_of_a_splitter_that_hold_a_whole_class_are_warned_of(model):
     X, y = sorted_classes()

@@ -301,7 +301,7 @@ def test_a_chosen_penalty_that_does_not_converge_is_raised(few, data, monkeypatc
     def fail_twice(K, Y, penalties, **options):
         alphas.append(penalties[0])
         if len(alphas) < 3:
-            raise NotConvergedError
+            raise NotConvergedError("failed")
         return solve(K, Y, penalties, **options)
 
     monkeypatch.setattr(methods, "conjugate_path", fail_twice)

@@ -21,7 +21,7 @@ def counts(n, mean=50.0):
     return X, rng.poisson(mean * np.exp(X[:, 0])).astype(float)
 
 
-@pytest.mark.parametrize("unit", [1e-300, 1e-18, 1e-14, 1e7, 1e14, 1e100])
+@pytest.mark.parametrize("unit", [1e-140, 1e-18, 1e-14, 1e7, 1e14, 1e100])
 @pytest.mark.parametrize("loss", ["poisson", "gamma"])
 @pytest.mark.parametrize(("n", "options"), [(120, {}), (600, ALL_ROWS)])
 def test_fits_of_means_do_not_depend_on_their_unit(n, options, loss, unit):
@@ -44,7 +44,7 @@ def test_large_counts(scale, fit_intercept):
     X, y = counts(100)
     model = SketchedKernelRegressor(
         "gaussian", bandwidth=1.0, loss="poisson", alpha=1e-6 * scale,
-        fit_intercept=fit_intercept, random_state=0,
+        fit_intercept=fit_intercept, random_state=0, tol=1e-5,
     )  # fmt: skip
     assert model.fit(X, scale * y).score(X, scale * y) > 0.85
 

@@ -244,7 +244,7 @@ class Decoder:
 def is_object(cls: type) -> bool:
     """Return whether a file can hold objects of a class, by their fields."""
     named = STORED.get(cls.__name__) is cls
-    return named or (is_dataclass(cls) and not hasattr(cls, "get_params"))
+    return named or (is_dataclass(cls) and not hasattr(cls, "fit"))
 
 
 def name_of(value: Any, name: str) -> str:

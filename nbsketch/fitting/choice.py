@@ -115,7 +115,9 @@ def _with_kernel(data: SketchedData, kernel: Any) -> SketchedData:
     before: Any = data.sketch_map.kernel
     if kernel is before:
         return data
-    factor = np.ravel(kernel.bandwidth)[0] / np.ravel(before.bandwidth)[0]
+    width = np.ravel(before.bandwidth)
+    learned = np.flatnonzero(np.isfinite(width))[:1]  # none if all rows are equal
+    factor = float(np.prod(np.ravel(kernel.bandwidth)[learned] / width[learned]))
     scales = data.inputs.length_scales * factor
     inputs = data.inputs._replace(kernel=kernel, length_scales=scales)
     return data._replace(

@@ -301,6 +301,7 @@ def strange(name):
     return X_of[name]()
 
 
+@pytest.mark.filterwarnings("ignore:no penalty from")
 @pytest.mark.parametrize(
     "name",
     [

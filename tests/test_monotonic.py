@@ -298,6 +298,7 @@ def test_wrong_signs_and_a_tiny_penalty_do_not_take_long(monkeypatch):
     assert model.monotonic_violation_ > 1
 
 
+@pytest.mark.filterwarnings("ignore:rounding limits the accuracy")
 def test_quantiles_that_cannot_be_solved_say_so(monkeypatch):
     X, y, _ = make_data(60)
     options = FIXED | {"bandwidth": 3.0, "monotonic_cst": [-1, 1, 1]}

@@ -102,6 +102,7 @@ def expected_failures(estimator):
 
 # Checks of scikit-learn have targets of noise, and classes of few rows.
 @pytest.mark.filterwarnings("ignore:no penalty from:UserWarning")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.filterwarnings("ignore:.*have fewer than 5 rows:UserWarning")
 @parametrize_with_checks(
     [estimator for estimator, _ in ESTIMATORS], expected_failed_checks=expected_failures

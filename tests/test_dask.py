@@ -443,7 +443,8 @@ def test_the_time_of_a_fit_is_limited(large):
     whole = clone(model).fit(X, y)
     with pytest.warns(ConvergenceWarning, match="`max_seconds` has stopped the solver"):
         model.set_params(max_seconds=1e-6).fit(X, y)
-    assert model.n_iter_ < whole.n_iter_ and 1e-12 < model.dual_gap_ < 0.2
+    assert model.n_iter_ < whole.n_iter_ and model.dual_gap_ > 1e-12
+    assert np.isfinite(model.predict(large[0])).all()
 
 
 def test_descent_beyond_memory_reads_a_file(large, monkeypatch):

@@ -117,7 +117,7 @@ def _with_kernel(data: SketchedData, kernel: Any) -> SketchedData:
         return data
     width = np.ravel(before.bandwidth)
     learned = np.flatnonzero(np.isfinite(width))[:1]  # none if all rows are equal
-    factor = float(np.prod(np.ravel(kernel.bandwidth)[learned] / width[learned]))
+    factor: Any = np.prod(np.ravel(kernel.bandwidth)[learned] / width[learned])
     scales = data.inputs.length_scales * factor
     inputs = data.inputs._replace(kernel=kernel, length_scales=scales)
     return data._replace(

@@ -96,7 +96,8 @@ class _Centered(Design):
 
     def __init__(self, features: Design, center: NDArray, dtype: Any) -> None:
         self.shape, self.dtype = features.shape, np.dtype(dtype)
-        self._features, self._center = features, center
+        self._features = features
+        self._center = center
 
     def blocks(self) -> Iterator[tuple[int, int, NDArray]]:
         """Yield (start, stop, Z[start:stop]) in order, covering all rows."""

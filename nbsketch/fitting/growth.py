@@ -195,7 +195,8 @@ def is_limited(problem: Problem) -> bool:
 
     Few rows have their default, and rows of Dask arrays, which are not searched twice.
     """
-    plan, n = problem.plan, problem.rows.shape[0]
+    plan = problem.plan
+    n = problem.rows.shape[0]
     closed = problem.objective.loss_kind == "square" and plan.alpha is None
     many = sizes.is_solved_by_passes(n) or (closed and n > _FEW_ROWS)
     free = many and plan.is_free and plan.stochastic is None

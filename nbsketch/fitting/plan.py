@@ -285,7 +285,8 @@ class Plan(fields.Checked):
         the rows if that is all of them, because a random square matrix loses
         directions.
         """
-        sketch, size = self.sketch, self.size
+        sketch = self.sketch
+        size = self.size
         is_recipe = isinstance(sketch, SketchRecipe)
         if self.growth is not None:
             has_size = isinstance(sketch, SizedRecipe)
@@ -298,7 +299,8 @@ class Plan(fields.Checked):
 
     def within(self, n: int) -> Self:
         """Return the plan with a size of at most n, for the first rows of a stream."""
-        sketch, size = self.sketch, self.size
+        sketch = self.sketch
+        size = self.size
         if isinstance(sketch, SizedRecipe) and sketch.size > n:
             sketch = replace(sketch, size=n)
         if isinstance(size, Integral):

@@ -84,7 +84,8 @@ class SymmetricGram:
         dtype: DTypeLike = np.float32,
         memory: float | None = None,
     ) -> None:
-        self.kernel, self.memory = kernel, memory
+        self.kernel = kernel
+        self.memory = memory
         check_choice("dtype", np.dtype(dtype), (np.dtype("f4"), np.dtype("f8")))
         X = check_rows("X", X)
         kernel.check_domain("X", X)

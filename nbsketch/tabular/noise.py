@@ -254,7 +254,8 @@ def _standardized(rows: Rows, kept: NDArray, limit: float) -> tuple[Rows, NDArra
     Both are standardized by the clipped targets of these rows. At most 5 % are clipped,
     those beyond `limit` robust standard deviations.
     """
-    Y, weights = rows.Y[kept], at_rows(rows.weights, kept)
+    Y = rows.Y[kept]
+    weights = at_rows(rows.weights, kept)
     center = medians(Y, weights)
     away = np.abs(Y - center)
     most = np.maximum(NORMAL * medians(away, weights), np.finfo(float).tiny) * limit

@@ -3,6 +3,7 @@
 import datetime
 import json
 import re
+import uuid
 from decimal import Decimal
 from zoneinfo import ZoneInfo
 
@@ -690,7 +691,7 @@ def of_objects(values):
 
 DAYS = [datetime.date(2024, 1, day) for day in (2, 10, 30)]
 OBJECTS = {
-    "intervals": list(pd.interval_range(0, 30, 3)),
+    "intervals": list(pd.interval_range(0.0, 30.0, 3)),
     "dates": DAYS,
     "times": list(pd.to_datetime(DAYS)),
     "durations": list(pd.to_timedelta([2, 10, 30], unit="D")),
@@ -717,6 +718,83 @@ def test_categories_of_objects_are_levels_by_their_text(kind, ordered):
         assert_array_equal(rows[:6, 0], codes[:6])
     new = pd.DataFrame({"c": values[::-1], "t": np.arange(7)})
     assert_array_equal(encodings.transform(new)[::-1, 0], rows[:, 0])
+
+
+PLAIN_OBJECTS = OBJECTS | {
+    "uuids": [uuid.UUID(int=k) for k in (2, 10, 30)],
+    "hours": [datetime.time(hour) for hour in (2, 10, 20)],
+    "mixture": [("b", 2), DAYS[0], 10],
+}
+
+
+@pytest.mark.parametrize("container", ["frame", "array", "polars"])
+@pytest.mark.parametrize("kind", ["intervals", "periods", "hours"])
+def test_objects_of_an_order_are_its_ranks(kind, container):
+    codes = np.array([2, 0, 1, 1, 2, 0, -1])
+    X = table_of([*PLAIN_OBJECTS[kind], None], codes, container)
+    encodings, rows = fit_columns(X, np.arange(7.0))
+    assert encodings.columns[0].levels == tuple(map(str, PLAIN_OBJECTS[kind]))
+    assert_array_equal(rows[:6, 0], codes[:6])
+    assert_array_equal(rows[:, 1], codes < 0)
+
+
+@pytest.mark.parametrize("container", ["frame", "array", "polars"])
+@pytest.mark.parametrize("kind", ["tuples", "uuids", "mixture"])
+def test_other_objects_are_levels_by_their_text(kind, container):
+    objects = [*PLAIN_OBJECTS[kind], None]
+    codes = np.array([2, 0, 1, 1, 2, 0, -1])
+    encodings, rows = fit_columns(table_of(objects, codes, container), np.arange(7.0))
+    names = [None if value is None else str(value) for value in objects]
+    text = table_of(names, codes, "frame" if container == "polars" else container)
+    expected, expected_rows = fit_columns(text, np.arange(7.0))
+    assert encodings.columns[0].levels == expected.columns[0].levels
+    assert_array_equal(rows, expected_rows)
+
+
+def table_of(objects, codes, container):
+    """Return a column of objects, by their codes, beside one of numbers."""
+    values = of_objects([objects[code] for code in codes])
+    if container == "array":
+        return np.column_stack([values, np.arange(len(codes)).astype(object)])
+    if container == "polars":
+        column = pl.Series("c", values.tolist(), dtype=pl.Object)
+        return pl.DataFrame({"c": column, "t": np.arange(len(codes))})
+    return pd.DataFrame({"c": pd.Series(values), "t": np.arange(len(codes))})
+
+
+def test_periods_of_several_frequencies_are_levels_without_an_order():
+    periods = [pd.Period("2024-02", "M"), pd.Period("2024", "Y"), pd.Period("2023")]
+    encodings, _ = fit_columns(table_of(periods, [0, 1, 2, 1], "frame"), np.arange(4.0))
+    assert encodings.columns[0].kind == "one-hot"
+    assert encodings.columns[0].levels == ("2023", "2024", "2024-02")
+
+
+@pytest.mark.parametrize("kind", OBJECTS)
+def test_levels_of_objects_are_found_in_columns_of_objects(kind):
+    categories = of_objects(OBJECTS[kind])
+    codes = np.array([0, 1, 2, 2, 1, 0])
+    encodings, rows = fitted(pd.Categorical.from_codes(codes, categories))
+    new = pd.DataFrame({"c": pd.Series(categories[codes], dtype=object)})
+    new["t"] = np.arange(6)
+    assert_array_equal(encodings.transform(new), rows)
+
+
+@pytest.mark.parametrize("value", [["a"], {"a": 1}, {1}, frozenset({1}), 1j])
+def test_objects_without_a_text_of_their_own_are_refused(value):
+    table = table_of([value, "b"], [0, 1, 0], "frame")
+    with pytest.raises(TypeError, match=f"got {type(value).__name__}, str in column"):
+        fit_columns(table, np.arange(3.0))
+
+
+@pytest.mark.parametrize("kind", ["intervals", "periods", "tuples", "uuids"])
+def test_conformal_models_take_tables_of_objects(kind):
+    codes = np.random.default_rng(0).integers(0, 3, 90)
+    model = nbsketch.TabularKernelRegressor(random_state=0)
+    model = nbsketch.conformal.ConformalRegressor(model, random_state=0)
+    X = table_of(PLAIN_OBJECTS[kind], codes, "frame")
+    y = codes + 0.01 * np.random.default_rng(1).normal(size=90)
+    assert_allclose(model.fit(X, y).predict(X), codes, atol=0.1)
+    assert (np.diff(model.predict_interval(X)) < 0.2).all()
 
 
 @pytest.mark.parametrize("cut", [pd.cut, pd.qcut])

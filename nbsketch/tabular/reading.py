@@ -6,11 +6,11 @@ Frames of pandas, polars, pyarrow and other libraries are read through narwhals.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from decimal import Decimal
-from numbers import Real
+from numbers import Complex, Real
 from typing import Any
 
 import narwhals.stable.v2 as nw
@@ -25,6 +25,8 @@ _NUMBERS = Real, Decimal, np.bool_
 _TEXTS = str, bytes
 _DATES = date, np.datetime64
 _DURATIONS = timedelta, np.timedelta64
+# Names of types whose order has a meaning, among those that are named by their text.
+_ORDERED = "Interval", "Period", "time"
 # Kinds of arrays whose columns are read one by one.
 _MIXED = "OSUMm"
 # What stands for a missing value, by the kind of the column.
@@ -283,22 +285,47 @@ def _of_objects(column: NDArray, name: str, as_categories: bool) -> Values:
     types = {type(value) for value in present}
     if not types:
         return Values("nothing", np.full(len(column), np.nan))
+    if as_categories and all(map(_has_text, types)):
+        return _categories(column, missing)
     if _all(types, _DURATIONS):  # NumPy's are integers as well
         spans = _filled(present, missing, "timedelta64[us]", np.timedelta64("NaT"))
         return Values("numbers", spans / _DAY)
-    if _all(types, _NUMBERS) and not as_categories:
+    if _all(types, _NUMBERS):
         return Values("numbers", _filled(present, missing, "float64", np.nan))
     if _all(types, _DATES):
         local = [_local(value) for value in present]
         dates = _filled(local, missing, "datetime64[us]", np.datetime64("NaT"))
         return Values("dates", dates)
-    if _all(types, _NUMBERS + _TEXTS):
-        return _categories(column, missing)
+    if all(map(_has_text, types)):
+        return _categories(column, missing, _natural_order(present, types))
     kinds = ", ".join(sorted(t.__name__ for t in types))
     raise TypeError(
-        "`X` must hold numbers, text, booleans and dates: an argument must be a "
-        f"string or a number, got {kinds} in column {name!r}"
+        "`X` must hold numbers, text, booleans, dates and objects named by their text, "
+        f"an argument must be a string or a number, got {kinds} in column {name!r}: "
+        "make a column of each of their parts"
     )
+
+
+def _has_text(kind: type) -> bool:
+    """Return whether the text of objects of a type tells which are equal.
+
+    Sets have no order, so equal ones may have different texts.
+    """
+    if issubclass(kind, _NUMBERS + _TEXTS):
+        return True
+    has_own = kind.__repr__ is not object.__repr__ or kind.__str__ is not object.__str__
+    is_fixed = kind.__hash__ is not None and not issubclass(kind, Complex | Set)
+    return has_own and is_fixed
+
+
+def _natural_order(present: NDArray, types: set[type]) -> list[Any] | None:
+    """Return sorted periods, intervals or times of day; None for other objects."""
+    if len(types) > 1 or next(iter(types)).__name__ not in _ORDERED:
+        return None
+    try:
+        return sorted(set(present))
+    except (TypeError, ValueError):  # of several frequencies or time zones
+        return None
 
 
 def _all(types: set[type], allowed: tuple[type, ...]) -> bool:

@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._report.validation import (
@@ -11,7 +10,6 @@ from nbsketch._report.validation import (
     check_length,
     check_level,
     check_matrix,
-    check_rows,
 )
 
 __all__ = [
@@ -19,7 +17,6 @@ __all__ = [
     "crossing_loss",
     "crps",
     "example_f1",
-    "hamming_loss",
     "pinball_loss",
     "rrmse",
     "top_k_accuracy",
@@ -292,12 +289,13 @@ def example_f1(Y_true: Any, Y_pred: Any) -> float:
 
     Raises
     ------
-    TypeError, ValueError
-        If an argument is not a matrix of zeros and ones, or if the shapes differ.
+    ValueError
+        If an argument is not a matrix of zeros and ones with two columns or more, or if
+        the shapes differ.
 
     Notes
     -----
-    Equal to ``sklearn.metrics.f1_score(..., average="samples", zero_division=1)``. With
+    This is ``sklearn.metrics.f1_score(..., average="samples", zero_division=1)``. With
     scikit-learn's default, a sample without true and predicted labels scores 0.
 
     Examples
@@ -306,43 +304,9 @@ def example_f1(Y_true: Any, Y_pred: Any) -> float:
     >>> example_f1([[1, 1, 0], [0, 0, 0]], [[1, 0, 1], [0, 0, 0]])
     0.75
     """
-    hits, sizes, _ = _counts(Y_true, Y_pred)
-    scores = np.divide(2 * hits, sizes, out=np.ones(len(sizes)), where=sizes > 0)
-    return float(scores.mean())
+    from sklearn.metrics import f1_score
 
-
-def hamming_loss(Y_true: Any, Y_pred: Any) -> float:
-    """Return the fraction of labels that are predicted incorrectly.
-
-    With T_i and P_i the sets of true and predicted labels of sample i, out of d::
-
-        (1/n) sum_i |T_i xor P_i| / d
-
-    Parameters
-    ----------
-    Y_true : array-like or SciPy sparse matrix of shape (n, d)
-        True labels, 0 or 1.
-    Y_pred : array-like or SciPy sparse matrix of shape (n, d)
-        Predicted labels, 0 or 1.
-
-    Returns
-    -------
-    float
-        Loss in [0, 1]; 0 for a perfect prediction.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not a matrix of zeros and ones, or if the shapes differ.
-
-    Examples
-    --------
-    >>> from nbsketch.metrics import hamming_loss
-    >>> hamming_loss([[1, 1, 0, 0], [0, 0, 0, 0]], [[1, 0, 1, 0], [0, 0, 0, 0]])
-    0.25
-    """
-    hits, sizes, n_labels = _counts(Y_true, Y_pred)
-    return float((sizes - 2 * hits).mean() / n_labels)
+    return float(f1_score(Y_true, Y_pred, average="samples", zero_division=1))
 
 
 def top_k_accuracy(
@@ -420,27 +384,6 @@ def _columns(name: str, value: Any, shape: tuple[int, int] | None = None) -> NDA
     if shape is not None and array.shape != shape:
         raise ValueError(f"`{name}` must have shape {shape}, got {array.shape}")
     return check_matrix(name, array).astype(np.float64)
-
-
-def _counts(Y_true: Any, Y_pred: Any) -> tuple[NDArray, NDArray, int]:
-    """Return |T_i and P_i|, |T_i| + |P_i| and the number of labels."""
-    truth, prediction = _labels("Y_true", Y_true), _labels("Y_pred", Y_pred)
-    if prediction.shape != truth.shape:
-        raise ValueError(
-            f"`Y_pred` must have shape {truth.shape}, got {prediction.shape}"
-        )
-    if sp.issparse(truth) or sp.issparse(prediction):
-        truth, prediction = sp.csr_array(truth), sp.csr_array(prediction)
-    hits = (truth * prediction).sum(axis=1)
-    return hits, truth.sum(axis=1) + prediction.sum(axis=1), truth.shape[1]
-
-
-def _labels(name: str, value: Any) -> Any:
-    """Return labels as a float matrix, dense or CSR."""
-    labels = check_rows(name, value)
-    if not np.isin(labels.data if sp.issparse(labels) else labels, (0, 1)).all():
-        raise ValueError(f"`{name}` must hold only zeros and ones, got other values")
-    return labels
 
 
 def _weights(sample_weight: ArrayLike | None, n_samples: int) -> NDArray:

@@ -17,8 +17,6 @@ __all__ = [
     "plot_length_scales",
     "plot_penalties",
     "plot_quantiles",
-    "plot_reliability",
-    "plot_residuals",
     "plot_shapley_dependence",
     "plot_shapley_row",
     "plot_shapley_summary",
@@ -367,106 +365,6 @@ def plot_intervals(
     title = f"{inside.mean():.1%} of all targets inside, {coverage:.0%} asked"
     xlabel = "rows by center of their interval"
     return finish(ax, xlabel=xlabel, ylabel="target", title=title)
-
-
-@documents_axes
-def plot_residuals(model: Any, X: ArrayLike, y: ArrayLike, *, ax: Any = None) -> Any:
-    """Plot residuals, target minus prediction, against predictions.
-
-    Parameters
-    ----------
-    model : regressor
-        Fitted, with one output.
-    X : array_like of shape (n, q)
-        Rows to predict; rows of the fit have smaller residuals than new ones.
-    y : array_like of shape (n,)
-        Their targets.
-
-    Returns
-    -------
-    matplotlib Axes
-        The axes. The title states the root mean squared residual.
-
-    Examples
-    --------
-    >>> import matplotlib
-    >>> matplotlib.use("agg")  # no window
-    >>> import numpy as np
-    >>> from nbsketch import SketchedKernelRegressor
-    >>> from nbsketch.plots import plot_residuals
-    >>> X = np.random.default_rng(0).uniform(-3, 3, size=(200, 1))
-    >>> y = np.sin(X[:, 0])
-    >>> model = SketchedKernelRegressor(random_state=0).fit(X[:100], y[:100])
-    >>> plot_residuals(model, X[100:], y[100:]).get_ylabel()
-    'residual'
-    """
-    predicted = np.asarray(model.predict(X))
-    residuals = np.asarray(y) - predicted
-    ax = axes_or_new(ax)
-    ax.plot(predicted, residuals, ".", color=BLUE, markersize=3, alpha=0.5)
-    ax.axhline(0, color="k", linewidth=0.8)
-    title = f"root mean squared residual {np.sqrt(np.mean(residuals**2)):.3g}"
-    return finish(ax, xlabel="prediction", ylabel="residual", title=title)
-
-
-@documents_axes
-def plot_reliability(model: Any, X: ArrayLike, y: ArrayLike, *, ax: Any = None) -> Any:
-    """Plot the frequency of each class against its predicted probability.
-
-    Rows are sorted into ten bins of equal width by the probability of a class. Points
-    on the diagonal are calibrated.
-
-    Parameters
-    ----------
-    model : classifier with ``predict_proba``
-        Fitted. With two classes the second is drawn, otherwise each of them.
-    X : array_like of shape (n, q)
-        Rows to predict, not those of the fit.
-    y : array_like of shape (n,)
-        Their labels.
-
-    Returns
-    -------
-    matplotlib Axes
-        The axes. The legend states the expected calibration error of each class: the
-        mean distance to the diagonal over the rows.
-
-    Examples
-    --------
-    >>> import matplotlib
-    >>> matplotlib.use("agg")  # no window
-    >>> import numpy as np
-    >>> from nbsketch import SketchedKernelClassifier
-    >>> from nbsketch.plots import plot_reliability
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(400, 2))
-    >>> y = X[:, 0] + rng.normal(size=400) > 0
-    >>> model = SketchedKernelClassifier(loss="logistic", random_state=0)
-    >>> ax = plot_reliability(model.fit(X[:200], y[:200]), X[200:], y[200:])
-    >>> ax.get_xlabel()
-    'predicted probability'
-    """
-    probabilities, y = model.predict_proba(X), np.asarray(y)
-    classes = list(enumerate(model.classes_))
-    ax = axes_or_new(ax)
-    ax.plot([0, 1], [0, 1], color="k", linewidth=0.8)
-    for k, name in classes[1:] if len(classes) == 2 else classes:
-        mean, frequency, error = reliability(probabilities[:, k], y == name)
-        ax.plot(mean, frequency, "o-", ms=4, label=f"{_plain(name)}: error {error:.3f}")
-    return finish(ax, xlabel="predicted probability", ylabel="frequency")
-
-
-def reliability(
-    p: NDArray, hits: NDArray, n_bins: int = 10
-) -> tuple[NDArray, NDArray, float]:
-    """Return mean probability and frequency of each bin, and their mean distance."""
-    bins = np.minimum((p * n_bins).astype(int), n_bins - 1)
-    count = np.bincount(bins, minlength=n_bins)
-    full = count > 0
-    mean = np.bincount(bins, p, n_bins)[full] / count[full]
-    frequency = np.bincount(bins, hits, n_bins)[full] / count[full]
-    error = np.abs(mean - frequency) @ count[full] / len(p)
-    return mean, frequency, float(error)
 
 
 _MOST_FEATURES = 20

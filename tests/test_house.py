@@ -64,8 +64,8 @@ LONGEST_FILE = 400
 # Files, tokens of code and packed assignments (`a, b = x, y`) of the package. A commit
 # that raises a number says why.
 MOST_FILES = 190
-MOST_TOKENS = 278_000
-MOST_PACKED = 837
+MOST_TOKENS = 277_000
+MOST_PACKED = 827
 # Names of the place where the text was written, which no reader knows.
 PRIVATE = ("/" + "work/", "shared" + "/")
 TEXT = {".cfg", ".ini", ".json", ".md", ".py", ".rst", ".sh", ".toml", ".txt"}
@@ -343,7 +343,7 @@ def test_dask_is_imported_when_its_collections_come(module):
 @EACH_MODULE
 def test_scikit_learn_is_above_the_core(module):
     if floor(module) <= CORE:
-        allowed = module.startswith("nbsketch.datasets")
+        allowed = module.startswith(("nbsketch.datasets", "nbsketch.metrics"))
         found = [lazy for name, lazy in packages_of(module) if name == "sklearn"]
         assert all(lazy and allowed for lazy in found)
 

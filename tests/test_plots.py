@@ -7,7 +7,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from nbsketch import (
     AutoSize,
     JointQuantileRegressor,
-    SketchedKernelClassifier,
     SketchedKernelRegressor,
     SpectralFilterRegressor,
     plots,
@@ -58,44 +57,6 @@ def test_intervals_are_those_of_the_model(quantiles, ax):
     assert drawn.shape == (60, 2)
     assert {tuple(row) for row in drawn} <= {tuple(row) for row in intervals}
     assert sum(len(line.get_ydata()) for line in ax.lines) == 60
-
-
-def test_residuals_are_targets_minus_predictions(ax):
-    model = SketchedKernelRegressor(bandwidth=1.0, size=20, random_state=0).fit(X, Y)
-    plots.plot_residuals(model, X, Y, ax=ax)
-    x, y = ax.lines[0].get_data()
-    assert_array_equal(x, model.predict(X))
-    assert_array_equal(y, Y - model.predict(X))
-    assert f"{np.sqrt(np.mean(y**2)):.3g}" in ax.get_title()
-
-
-class Told:
-    """A classifier with probabilities of its own."""
-
-    def __init__(self, probabilities):
-        self.probabilities = np.asarray(probabilities, dtype=float)
-        self.classes_ = np.array(["a", "b", "c"][: self.probabilities.shape[1]])
-
-    def predict_proba(self, X):
-        return self.probabilities
-
-
-def test_reliability_by_hand(ax):
-    p = np.array([0.05, 0.05, 0.15, 0.95, 1.0])
-    labels = np.array(["a", "b", "b", "b", "b"])
-    plots.plot_reliability(Told(np.column_stack([1 - p, p])), None, labels, ax=ax)
-    _, curve = ax.lines  # the diagonal, and the second class
-    assert_allclose(curve.get_xdata(), [0.05, 0.15, 0.975])
-    assert_allclose(curve.get_ydata(), [0.5, 1, 1])
-    error = (2 * 0.45 + 0.85 + 2 * 0.025) / 5
-    assert curve.get_label() == f"b: error {error:.3f}"
-
-
-def test_reliability_of_many_classes_has_a_curve_each(ax):
-    y = (X[:, 0] > -1).astype(int) + (X[:, 0] > 1)
-    model = SketchedKernelClassifier(loss="logistic", size=20, random_state=0).fit(X, y)
-    plots.plot_reliability(model, X, y, ax=ax)
-    assert len(ax.lines) == 4
 
 
 def test_sizes_are_the_path_of_the_fit(ax):
@@ -177,13 +138,8 @@ def test_dollars_in_names_are_drawn_as_they_are(ax):
         assert r"\$a\$b_{" in texts
 
 
-def test_dollars_in_classes_and_columns_are_drawn_as_they_are(ax):
+def test_dollars_in_columns_are_drawn_as_they_are(ax):
     pd = pytest.importorskip("pandas")
-    labels = np.where(Y > 0, "$a$b_{", "$c$d_{")
-    model = SketchedKernelClassifier(loss="logistic", bandwidth=1.0, size=20)
-    plots.plot_reliability(model.fit(X, labels), X, labels, ax=ax)
-    ax.figure.canvas.draw()
-    ax.clear()
     table = pd.DataFrame({"$a$b_{": X[:, 0], "$c$d_{": Y})
     learned = SketchedKernelRegressor(size=30, random_state=0).fit(table, Y)
     plots.plot_length_scales(learned, ax=ax)

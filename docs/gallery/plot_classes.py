@@ -9,9 +9,9 @@ frequencies.
 
 import matplotlib.pyplot as plt
 import numpy as np
+from sklearn.calibration import CalibrationDisplay
 
 import nbsketch
-from nbsketch.plots import plot_reliability
 
 rng = np.random.default_rng(0)
 
@@ -41,5 +41,8 @@ colors = model.predict_proba(grid).reshape(80, 80, 3)
 left.imshow(colors, origin="lower", extent=(-2.5, 2.5) * 2, alpha=0.7)
 left.scatter(*X[:400].T, c=np.eye(3)[y[:400]] * 0.8, s=5)
 left.set(title="probabilities as red, green, blue", xlabel="$x_0$", ylabel="$x_1$")
-plot_reliability(model, X_test, y_test, ax=right)
+for label, p in enumerate(model.predict_proba(X_test).T):
+    CalibrationDisplay.from_predictions(
+        y_test == label, p, n_bins=10, name=f"class {label}", ax=right
+    )
 plt.show()

@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from nbsketch import SketchedSGDClassifier, SketchedSGDRegressor
+from nbsketch import (
+    JointQuantileRegressor,
+    SketchedKernelClassifier,
+    SketchedKernelRegressor,
+    SketchedSGDClassifier,
+    SketchedSGDRegressor,
+    StochasticSolver,
+)
 
 KNOWN = {"kernel": "gaussian", "bandwidth": 1.0, "random_state": 0}
 
@@ -101,3 +108,51 @@ def test_constant_targets_are_no_divergence():
     for method in ("projected", "adam"):
         model = SketchedSGDRegressor(method=method, **KNOWN).fit(X, np.full(50, 3.0))
         assert np.allclose(model.predict(X), 3.0)
+
+
+@pytest.mark.parametrize("method", ["projected", "adam"])
+@pytest.mark.parametrize("loss", ["square", "huber", "pinball"])
+def test_targets_far_from_zero_without_an_intercept_do_not_diverge(loss, method):
+    X, y = rows()
+    model = SketchedSGDRegressor(loss=loss, method=method, **KNOWN)
+    model.set_params(fit_intercept=False, step=1e-6, n_epochs=1).fit(X, y + 1e3)
+    assert np.abs(model.predict(X)).max() < 500.0
+
+
+ADAM = {"alpha": 1e-3, "sketch": "identity"} | KNOWN
+
+
+@pytest.mark.parametrize("weights", [None, np.linspace(0.0, 2.0, 300)])
+@pytest.mark.parametrize(
+    "loss", ["square", "huber", "pinball", "epsilon-insensitive", "joint"]
+)
+def test_adam_of_regressors(loss, weights):
+    X, y = rows()
+    model = SketchedKernelRegressor(loss=loss, **ADAM)
+    if loss == "joint":
+        model = JointQuantileRegressor(quantiles=(0.2, 0.8), **ADAM)
+    check_adam(model, X, y + 100.0, weights)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge", "squared-hinge"])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_adam_of_classifiers(loss, n_classes):
+    X, y = rows()
+    labels = np.digitize(y, [0.5] if n_classes == 2 else [-0.5, 0.5])
+    check_adam(SketchedKernelClassifier(loss=loss, **ADAM), X, labels)
+
+
+def test_adam_of_several_outputs():
+    X, y = rows()
+    check_adam(SketchedKernelRegressor(loss="huber", **ADAM), X, np.c_[y, y[::-1]])
+
+
+def check_adam(model, X, y, weights=None):
+    """Check that long steps are an error, whose default length is none."""
+    for method, rate in (("adam", 1e4), ("adam", 1e100), ("sgd", 1e6)):
+        model.set_params(solver="adam").fit(X, y, sample_weight=weights)
+        before = model.predict(X)
+        steps = StochasticSolver(method=method, learning_rate=rate, n_epochs=2)
+        with pytest.raises(FloatingPointError, match="`learning_rate` must be smaller"):
+            model.set_params(solver=steps).fit(X, y, sample_weight=weights)
+        assert np.array_equal(model.predict(X), before)

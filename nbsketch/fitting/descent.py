@@ -35,7 +35,12 @@ from nbsketch.losses import Loss
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.scratch import RowsDesign, collected
 from nbsketch.solvers.sgm import StreamState, sgm_iterates, sgm_regime, stream_sgm
-from nbsketch.solvers.stochastic import solve_stochastic, squared_norms
+from nbsketch.solvers.stochastic import (
+    DIVERGED,
+    check_steps,
+    solve_stochastic,
+    squared_norms,
+)
 
 # Rows for each feature in the estimate of C.
 _ROWS_PER_FEATURE = 10
@@ -118,9 +123,6 @@ def centered_features(
 
 # Default step, batch size and passes over the rows of each method.
 METHODS = {"projected": (1.0, 1, 20), "adam": (0.1, 16, 30)}
-# Steps have diverged once the loss is this many times that of a constant. On noise it
-# is up to 3 times, and beyond 1e3 times after 5 passes of steps that are 5 % too long.
-_DIVERGED = 10.0
 # Rows on which it is taken, at most.
 _FEW_ROWS = 2000
 # Iterates evaluated in early stopping: this many for each doubling of the steps, back
@@ -176,19 +178,14 @@ class Sample(NamedTuple):
         if is_stream:
             zero = np.zeros_like(some.objective.targets)
             reference = max(reference, some.objective.mean_loss(zero))
-        return _DIVERGED * reference
+        return DIVERGED * reference
 
     def check(self, iterate: Iterate, limit: float) -> Iterate:
         """Return an iterate unless its steps have diverged."""
         with np.errstate(over="ignore", invalid="ignore"):
             loss = self._some().mean_loss(iterate)
-        if limit == 0 or loss <= limit:
-            return iterate
-        raise FloatingPointError(
-            f"the steps diverged before step {iterate.n_steps}, to a mean loss of "
-            f"{loss:.1e}, beyond {_DIVERGED:g} times that of a constant: `step` must "
-            "be smaller"
-        )
+        check_steps(loss, limit, "step", f" before step {iterate.n_steps}")
+        return iterate
 
     def _some(self) -> Sample:
         """Return some of the rows, evenly spaced."""

@@ -34,7 +34,7 @@ from nbsketch.solvers.filters import RidgeFilter
 from nbsketch.solvers.left_out import Fold, OrderEffect, leave_one_out
 from nbsketch.solvers.solution import Solution, State
 from nbsketch.solvers.spectrum import covariance
-from nbsketch.solvers.stochastic import solve_stochastic
+from nbsketch.solvers.stochastic import DIVERGED, check_steps, solve_stochastic
 from nbsketch.tuning.tuner import OUT
 
 # Penalties tried, relative to the one at which penalty and loss are of one size.
@@ -211,7 +211,11 @@ class Objective(ABC):
         solutions = [
             solve_stochastic(design, y, alpha=alpha, **options) for y in self._parts
         ]
-        return self._combine(solutions, alpha, np.inf)
+        solution = self._combine(solutions, alpha, np.inf)
+        with np.errstate(over="ignore", invalid="ignore"):
+            loss = self.mean_loss(design.mv(solution.coef) + solution.intercept)
+        check_steps(loss, DIVERGED * self.constant_loss(), "learning_rate")
+        return solution
 
     @abstractmethod
     def losses(self, fitted: NDArray) -> NDArray:
@@ -248,8 +252,8 @@ class Objective(ABC):
         return float(np.average(self.losses(fitted), weights=self.weights))
 
     def constant_loss(self) -> float:
-        """Return the mean loss of a constant, the median of each output."""
-        return self.mean_loss(self.targets - self._centered())
+        """Return the mean loss of the median of each output; of 0 without intercept."""
+        return self.mean_loss((self.targets - self._centered()) * self.fit_intercept)
 
     def errors(self, fitted: NDArray) -> NDArray:
         """Return the errors of cross-validation, for each output or for all in one."""

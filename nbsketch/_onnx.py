@@ -1,7 +1,5 @@
 """Kernel expansions as ONNX graphs, for prediction without nbsketch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from importlib.util import find_spec
 from itertools import product
@@ -44,7 +42,7 @@ def write_onnx(model: Any, path: Any) -> None:
         scores = graph("Exp", scores)
     n_outputs = None if model.coef_.ndim == 1 else beta.shape[1]
     if n_outputs is None:
-        scores = graph("Squeeze", scores, _index(1))
+        scores = graph("Squeeze", scores, [1])
     onnx.save(graph.model(scores, model.n_features_in_, n_outputs), path)
 
 
@@ -54,7 +52,8 @@ class _Graph:
     def __init__(self) -> None:
         from onnx import helper, numpy_helper
 
-        self._helper, self._numpy = helper, numpy_helper
+        self._helper = helper
+        self._numpy = numpy_helper
         self._nodes: list[Any] = []
         self._constants: list[Any] = []
 
@@ -93,10 +92,6 @@ class _Graph:
         return made
 
 
-def _index(*values: int) -> NDArray:
-    return np.array(values, dtype=np.int64)
-
-
 def _form(model: Any) -> CompiledForm:
     """Return the compiled form of a kernel; raise an error if it has none."""
     form = compiled_form(model)
@@ -123,26 +118,29 @@ def _preprocessed(graph: _Graph, scaler: InputScaler) -> str:
 def _ranks(graph: _Graph, scaler: InputScaler) -> str:
     """Return scores of ranks: linear between quantiles, steps where these are equal."""
     knots = scaler.quantiles.T  # (features, k)
-    width, step = np.diff(knots, axis=1), 1.0 / (knots.shape[1] - 1)
+    width = np.diff(knots, axis=1)
+    step = 1.0 / (knots.shape[1] - 1)
     slope = np.where(width > 0, step / np.where(width > 0, width, 1.0), 0.0)
     jump = np.where(width > 0, 0.0, step / 2)
     values = graph("Gather", "X", scaler.ranked.astype(np.int64), axis=1)
-    values = graph("Unsqueeze", values, _index(2))
-    low, high = knots[:, :-1], knots[:, 1:]
+    values = graph("Unsqueeze", values, [2])
+    low = knots[:, :-1]
+    high = knots[:, 1:]
     inside = graph("Min", graph("Max", values, low), high)
     linear = graph("Mul", graph("Sub", inside, low), slope)
     names = "Greater", "GreaterOrEqual"
     above = [graph("Cast", graph(name, values, low), to=11) for name in names]
     steps = graph("Mul", graph("Add", *above), jump)
-    return graph("ReduceSum", graph("Add", linear, steps), _index(2), keepdims=0)
+    return graph("ReduceSum", graph("Add", linear, steps), [2], keepdims=0)
 
 
 def _kernel(graph: _Graph, rows: str, form: CompiledForm, landmarks: NDArray) -> str:
     """Return the kernel values of rows and landmarks, (n, m)."""
     if form.metric == "product":
-        scaled, L = graph("Mul", rows, form.scale), landmarks * form.scale
-        base = graph("Add", graph("MatMul", scaled, L.T), np.float64(form.offset))
-        return graph("Pow", base, np.float64(form.degree))
+        scaled = graph("Mul", rows, form.scale)
+        L = landmarks * form.scale
+        base = graph("Add", graph("MatMul", scaled, L.T), float(form.offset))
+        return graph("Pow", base, float(form.degree))
     # Centered first: scaling rounds a column with a large offset.
     center = middle_of(landmarks)
     scaled = graph("Mul", graph("Sub", rows, center), form.scale)
@@ -155,37 +153,37 @@ def _squared(graph: _Graph, scaled: str, L: NDArray) -> str:
     norms = np.square(L).sum(axis=1)
     if norms.max(initial=0.0) > _LARGEST_NORM:
         apart = _differences(graph, scaled, L)
-        return graph("ReduceSum", graph("Mul", apart, apart), _index(2), keepdims=0)
-    own = graph("ReduceSum", graph("Mul", scaled, scaled), _index(1), keepdims=1)
+        return graph("ReduceSum", graph("Mul", apart, apart), [2], keepdims=0)
+    own = graph("ReduceSum", graph("Mul", scaled, scaled), [1], keepdims=1)
     cross = graph("MatMul", scaled, -2.0 * L.T)
     total = graph("Add", graph("Add", own, norms), cross)
-    return graph("Max", total, np.float64(0.0))
+    return graph("Max", total, 0.0)
 
 
 def _absolute(graph: _Graph, scaled: str, L: NDArray) -> str:
     """Return sums of absolute differences, (n, m)."""
     apart = graph("Abs", _differences(graph, scaled, L))
-    return graph("ReduceSum", apart, _index(2), keepdims=0)
+    return graph("ReduceSum", apart, [2], keepdims=0)
 
 
 def _differences(graph: _Graph, scaled: str, L: NDArray) -> str:
     """Return the differences of rows and landmarks, (n, m, q)."""
-    return graph("Sub", graph("Unsqueeze", scaled, _index(1)), L[None])
+    return graph("Sub", graph("Unsqueeze", scaled, [1]), L[None])
 
 
 def _exponential(graph: _Graph, t: str) -> str:
-    return graph("Exp", graph("Mul", t, np.float64(-_LN2)))
+    return graph("Exp", graph("Mul", t, -_LN2))
 
 
 def _matern(*factors: float) -> Callable[[_Graph, str], str]:
     """Return the profile ``exp(-u) (1 + c_1 u + c_2 u^2)`` of u = sqrt(t) log 2."""
 
     def profile(graph: _Graph, t: str) -> str:
-        u = graph("Mul", graph("Sqrt", t), np.float64(_LN2))
-        polynomial: Any = np.float64(0.0)
+        u = graph("Mul", graph("Sqrt", t), _LN2)
+        polynomial: Any = 0.0
         for factor in reversed(factors):
-            polynomial = graph("Mul", graph("Add", polynomial, np.float64(factor)), u)
-        polynomial = graph("Add", polynomial, np.float64(1.0))
+            polynomial = graph("Mul", graph("Add", polynomial, factor), u)
+        polynomial = graph("Add", polynomial, 1.0)
         return graph("Mul", graph("Exp", graph("Neg", u)), polynomial)
 
     return profile

@@ -1,7 +1,5 @@
 """The command line: run experiments and the demo, list data sets, print versions."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys
@@ -10,12 +8,19 @@ import tomllib
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 import nbsketch
 from nbsketch.reproduce import EXPERIMENTS, options_of, run_all, run_one
+
+_COLUMNS = 5  # of the data that `warmup` fits
+# Status of a command whose reader is gone: 128 and the number of SIGPIPE.
+_PIPE_CLOSED = 141
+# The fits of `warmup`.
+_FITS = tomllib.loads(Path(__file__).with_name("warmup.toml").read_text("utf-8"))[
+    "fits"
+]
 
 
 def _positive(text: str) -> int:
@@ -23,16 +28,6 @@ def _positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
     return number
-
-
-# What argparse makes of the text of an option.
-_TYPES = {"count": _positive, "path": Path}
-# The options of experiments, and the fits of `warmup`.
-_TABLES = tomllib.loads(Path(__file__).with_name("cli.toml").read_text("utf-8"))
-_OPTIONS: dict[str, dict[str, Any]] = _TABLES["options"]
-_COLUMNS = 5  # of the data that `warmup` fits
-# Status of a command whose reader is gone: 128 and the number of SIGPIPE.
-_PIPE_CLOSED = 141
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -81,17 +76,57 @@ def _add_reproduce(commands: argparse._SubParsersAction) -> None:
         metavar="NAME",
         help=f"table, figure or experiment: {', '.join(EXPERIMENTS)}; or all of them",
     )
-    for name, entry in _OPTIONS.items():
-        settings = dict(entry)
-        flags = [_flag(name), *settings.pop("also", "").split()]
-        if "type" in settings:
-            settings["type"] = _TYPES[settings["type"]]
-        command.add_argument(*flags, **settings)
+    _add_options(command)
     command.set_defaults(run=_reproduce)
 
 
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+def _add_options(command: argparse.ArgumentParser) -> None:
+    """Add the options of experiments; one that is given must go with an experiment."""
+    command.add_argument(
+        "--replicates",
+        "--splits",
+        type=_positive,
+        metavar="N",
+        help="number of draws of sketches, data or splits (default: the experiment's)",
+    )
+    command.add_argument(
+        "--quick",
+        action="store_true",
+        help="use fewer replicates and smaller problems; takes minutes at most",
+    )
+    command.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="folder for the CSV, Markdown and PNG files (default: none for tables, "
+        '"results" for experiments with a figure)',
+    )
+    command.add_argument(
+        "--tuning",
+        type=Path,
+        metavar="FILE",
+        help="JSON file of hyperparameters: read if it exists, completed by "
+        "cross-validation (default: those of the package)",
+    )
+    command.add_argument(
+        "--data-home",
+        type=Path,
+        metavar="DIR",
+        help="folder of the data sets (default: $NBSKETCH_DATA, then the cache)",
+    )
+    command.add_argument(
+        "--plot-only",
+        action="store_true",
+        help="make table and figure from an existing CSV file, without measuring",
+    )
+    for name in ("sets", "methods"):
+        command.add_argument(
+            f"--{name}",
+            nargs="+",
+            metavar="NAME",
+            help=f"measure only these {name}, and keep the others of an existing CSV "
+            "file (experiment tabular)",
+        )
 
 
 def _demo(options: argparse.Namespace) -> None:
@@ -102,8 +137,9 @@ def _demo(options: argparse.Namespace) -> None:
 
 def _warmup(options: argparse.Namespace) -> None:
     """Compile what the estimators use: one small fit and prediction of each kind."""
-    for fit in _TABLES["warmup"]:
-        rng, n = np.random.default_rng(0), fit["rows"]
+    for fit in _FITS:
+        rng = np.random.default_rng(0)
+        n = fit["rows"]
         X = rng.normal(size=(n, _COLUMNS))
         y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=n)
         parameters = fit.get("parameters", {})
@@ -116,16 +152,20 @@ def _warmup(options: argparse.Namespace) -> None:
 
 
 def _reproduce(options: argparse.Namespace) -> None:
-    given = {name: getattr(options, name) for name in _OPTIONS}
-    if options.what == "all":
+    given = vars(options)
+    del given["run"]
+    what = given.pop("what")
+    if what == "all":
         failures = run_all(**given)
         if failures:
             raise ValueError(f"not run: {', '.join(failures)}; the reasons are above")
         return
-    taken = options_of(options.what)
-    for name in [n for n in given if given[n] and n not in taken]:
-        raise ValueError(f"{_flag(name)} does not go with {options.what}")
-    run_one(options.what, **given)
+    taken = options_of(what)
+    for name in given:
+        if given[name] and name not in taken:
+            flag = name.replace("_", "-")
+            raise ValueError(f"--{flag} does not go with {what}")
+    run_one(what, **given)
 
 
 def _datasets(options: argparse.Namespace) -> None:

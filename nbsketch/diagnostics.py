@@ -16,7 +16,7 @@ from nbsketch._machine.blas import eigh, threads_for
 from nbsketch._report import validation
 from nbsketch._sketch_map import SketchMap, draw, resolve, sketched_design
 from nbsketch.kernels import Kernel
-from nbsketch.plots import BLUE, ORANGE, axes_or_new, documents_axes, finish
+from nbsketch.plots import BLUE, ORANGE, axes_or_new, finish
 from nbsketch.sketches import IdentitySketch, Sketch, SubsamplingSketch
 
 __all__ = [
@@ -187,10 +187,10 @@ class Spectrum:
     Spectrum(n=4, largest=0.25, found=4, missing=0)
     """
 
-    values: NDArray[np.float64]
+    values: NDArray
     n: int
     missing: float
-    vectors: NDArray[np.float64] | None
+    vectors: NDArray | None
     kernel: Kernel
 
     def __repr__(self) -> str:
@@ -204,7 +204,7 @@ class Spectrum:
         """Whether all eigenvalues and eigenvectors were computed."""
         return self.vectors is not None
 
-    def levels(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    def levels(self) -> tuple[NDArray, NDArray]:
         """Return descending values and the multiplicity of each.
 
         `missing` is spread evenly over the eigenvalues that were not computed. This is
@@ -324,7 +324,7 @@ def _check_definite(largest: float, least: float) -> None:
         )
 
 
-def eigenvalues(matrix: NDArray) -> NDArray[np.float64]:
+def eigenvalues(matrix: NDArray) -> NDArray:
     """Return the descending eigenvalues of a symmetric matrix."""
     with threads_for(2.0 * len(matrix) ** 3):
         return np.linalg.eigvalsh(matrix)[::-1]
@@ -606,7 +606,6 @@ def _norm(matrix: NDArray) -> float:
 _SMALLEST = 1e-12
 
 
-@documents_axes
 def plot_spectrum(
     spectrum: Spectrum, *, size: int | None = None, noise: float = 1.0, ax: Any = None
 ) -> Any:
@@ -620,11 +619,18 @@ def plot_spectrum(
         Size s of a sketch to mark; none by default.
     noise : float, default=1.0
         Standard deviation of the noise, as in `critical_radius`.
+    ax : matplotlib Axes, optional
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
     matplotlib Axes
         The axes; ``ax.figure.savefig(path)`` writes a file.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If matplotlib is not installed.
 
     Examples
     --------

@@ -91,7 +91,7 @@ def shapley_values(
     >>> bool(abs(total - model.predict([[2.0, 1.0, 0.0]])[0]) < 1e-8)
     True
     """
-    means = _Expansion.of(model).means(background)
+    means = _ProductExpansion.of(model).means(background)
     if is_dask(X):
         return row_by_row(MethodType(_values_of_rows, model), X, means)
     return _values_of_rows(model, X, means)
@@ -99,7 +99,7 @@ def shapley_values(
 
 def _values_of_rows(model: KernelExpansion, X: ArrayLike, means: NDArray) -> NDArray:
     """Return the Shapley values of rows, given the mean factors of the background."""
-    expansion = _Expansion.of(model)
+    expansion = _ProductExpansion.of(model)
     rows = expansion.rows(X)
     nodes, weights = np.polynomial.legendre.leggauss(max(1, -(-len(means.T) // 2)))
     shape = len(rows), len(expansion.used), expansion.coef.shape[1]
@@ -118,13 +118,13 @@ def expected_value(model: KernelExpansion, background: ArrayLike | None = None) 
     one background row, f of this row. f and parameters as in `shapley_values`: with a
     Poisson or gamma loss the mean of the logarithm, not the logarithm of the mean.
     """
-    expansion = _Expansion.of(model)
+    expansion = _ProductExpansion.of(model)
     value = expansion.means(background).prod(axis=1) @ expansion.coef
     value = value + model.intercept_
     return float(value[0]) if model.coef_.ndim == 1 else value
 
 
-class _Expansion(NamedTuple):
+class _ProductExpansion(NamedTuple):
     """A fitted model as a sum over landmarks of products over features.
 
     `compiled` is what compiled functions take after the rows: the landmarks, the places
@@ -138,7 +138,7 @@ class _Expansion(NamedTuple):
     used: NDArray
 
     @classmethod
-    def of(cls, model: Any) -> _Expansion:
+    def of(cls, model: Any) -> _ProductExpansion:
         """Return the expansion; raise an error for other models and kernels."""
         if not isinstance(model, KernelExpansion):
             raise TypeError(
@@ -160,9 +160,11 @@ class _Expansion(NamedTuple):
         columns = np.arange(landmarks.shape[1])
         owner = columns if model.scaler_ is None else model.scaler_.features
         used, features = np.unique(owner, return_inverse=True)
-        weights, coef = model.sketch_.weights, model.coef_.reshape(len(model.coef_), -1)
+        weights = model.sketch_.weights
+        coef = model.coef_.reshape(len(model.coef_), -1)
         landmarks = np.ascontiguousarray(landmarks, dtype=np.float64)
-        places, is_squared = features.astype(np.int64), form.metric == "squared"
+        places = features.astype(np.int64)
+        is_squared = form.metric == "squared"
         compiled = landmarks, places, form.scale, is_squared
         return cls(model, compiled, np.ascontiguousarray(weights.T @ coef), used)
 

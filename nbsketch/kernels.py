@@ -44,6 +44,11 @@ _STEEPEST = 1e30
 _CONSTANT = 1e-12
 # and those below so many units in the last place of it.
 _ULPS = 8
+# Rows of a precomputed matrix whose symmetry is checked.
+_CHECKED = 200
+# Largest difference there as a share of the largest value: far above the rounding of
+# single precision.
+_ASYMMETRY = 1e-4
 
 
 class Kernel(fields.Checked, ABC):
@@ -156,7 +161,7 @@ def _check_resolved(bandwidth: Any) -> None:
         )
 
 
-def _bandwidth_of_features(bandwidth: Any, n_features: int) -> NDArray[np.float64]:
+def _bandwidth_of_features(bandwidth: Any, n_features: int) -> NDArray:
     if isinstance(bandwidth, tuple) and len(bandwidth) != n_features:
         raise ValueError(
             f"`bandwidth` must have one number per feature, {n_features}, "
@@ -312,7 +317,7 @@ class MaternKernel(StationaryKernel):
         return "squared", *self._families[self.nu]
 
 
-def varying_features(X: Any) -> NDArray[np.bool_]:
+def varying_features(X: Any) -> NDArray:
     """Return the mask of the features of X (n, q) that vary by more than rounding."""
     low, high = (
         end.toarray().ravel() if sp.issparse(end) else end
@@ -369,7 +374,8 @@ def weighted_median(values: NDArray, weights: NDArray) -> float:
     as for equal weights.
     """
     order = np.argsort(values, kind="stable")
-    values, below = values[order], np.cumsum(weights[order])
+    values = values[order]
+    below = np.cumsum(weights[order])
     half = below[-1] / 2
     # Sums of weights that are not integers are compared up to rounding.
     low = int(np.searchsorted(below, half * (1 - 1e-9)))
@@ -377,7 +383,7 @@ def weighted_median(values: NDArray, weights: NDArray) -> float:
     return float((values[low] + values[low + is_half]) / 2)
 
 
-def _distances(X: Any, metric: str) -> NDArray[np.float64]:
+def _distances(X: Any, metric: str) -> NDArray:
     """Return the distances of all pairs of rows."""
     if metric != "tanimoto" and not sp.issparse(X):
         return pdist(X, metric)
@@ -489,7 +495,8 @@ class SobolevKernel(Kernel):
     def check_domain(self, name: str, rows: Any) -> None:
         """Raise an error if a number is outside [0, 1]."""
         super().check_domain(name, rows)
-        low, high = rows.min(), rows.max()
+        low = rows.min()
+        high = rows.max()
         if low < 0 or high > 1:
             raise ValueError(
                 f"`{name}` must be in [0, 1] for SobolevKernel, got numbers from "
@@ -598,11 +605,6 @@ class GaussianTanimotoKernel(TanimotoKernel):
         rate = 1 / math.log(2) / self.bandwidth / self.bandwidth
         steepness = min(rate, _STEEPEST)
         return CompiledForm("tanimoto", "complement", np.ones(n_features), steepness)
-
-
-# Rows of a precomputed matrix whose symmetry is checked, and the largest difference as
-# a share of the largest value: far above the rounding of single precision.
-_CHECKED, _ASYMMETRY = 200, 1e-4
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,10 @@ METHODS = "auto", "exact", "recursive"
 _EXACT_ROWS = 1500
 # Rows of the first level of the recursion; all of them are landmarks.
 _FIRST_ROWS = 256
-# A row is kept as a landmark with probability (factor * score): factors within the
-# recursion and at its last level.
-_OVERSAMPLING, _LAST_OVERSAMPLING = 1.0, 2.5
+# A row is kept as a landmark with probability (factor * score) within the recursion,
+_OVERSAMPLING = 1.0
+# and at its last level.
+_LAST_OVERSAMPLING = 2.5
 # Memory of one block of kernel values.
 _BLOCK_BYTES = 16 << 20
 # Rows that estimate the spectrum, and the relative cut-off of its eigenvalues.
@@ -43,7 +44,7 @@ def ridge_leverage_scores(
     *,
     method: str = "auto",
     random_state: Any = None,
-) -> NDArray[np.float64]:
+) -> NDArray:
     r"""Return the ridge leverage scores of the rows of X.
 
     .. math:: \ell_i(\alpha) = \bigl[K (K + n \alpha I)^{-1}\bigr]_{ii}
@@ -100,7 +101,7 @@ def ridge_leverage_scores(
     rows = validation.check_rows("X", X).astype(np.float64, copy=False)
     validation.check_choice("method", method, METHODS)
     rng = validation.random_generator(random_state)
-    problem = _Problem.of(rows, as_kernel(kernel).resolve(rows, rng), alpha)
+    problem = _RegularizedGram.of(rows, as_kernel(kernel).resolve(rows, rng), alpha)
     if method == "exact" or (method == "auto" and problem.n <= _EXACT_ROWS):
         return problem.exact()
     return problem.recursive(rng)
@@ -161,16 +162,16 @@ def alpha_for_dimension(
     return float(np.exp(brentq(excess, np.log(least), most + 1)))
 
 
-class _Problem(NamedTuple):
+class _RegularizedGram(NamedTuple):
     """Rows, kernel, ridge n alpha and the diagonal of K."""
 
     rows: Any
     kernel: Kernel
     ridge: float
-    diagonal: NDArray[np.float64]
+    diagonal: NDArray
 
     @classmethod
-    def of(cls, rows: Any, kernel: Kernel, alpha: float) -> _Problem:
+    def of(cls, rows: Any, kernel: Kernel, alpha: float) -> _RegularizedGram:
         ridge = rows.shape[0] * validation.check_positive("alpha", alpha)
         return cls(rows, kernel, ridge, kernel.diag(rows).astype(np.float64))
 
@@ -178,7 +179,7 @@ class _Problem(NamedTuple):
     def n(self) -> int:
         return self.rows.shape[0]
 
-    def exact(self) -> NDArray[np.float64]:
+    def exact(self) -> NDArray:
         """Return 1 - ridge [(K + ridge I)^{-1}]_ii, by inverting a Cholesky factor."""
         matrix = np.array(self.kernel(self.rows), dtype=np.float64)
         with threads_for(self.n**3):
@@ -188,10 +189,12 @@ class _Problem(NamedTuple):
             1 - self.ridge * np.einsum("ij,ij->j", inverse, inverse)
         )
 
-    def recursive(self, rng: np.random.Generator) -> NDArray[np.float64]:
+    def recursive(self, rng: np.random.Generator) -> NDArray:
         """Return the scores estimated from the landmarks of the last level."""
-        order, size = rng.permutation(self.n), min(self.n, _FIRST_ROWS)
-        landmarks, kept = order[:size], np.ones(size)
+        order = rng.permutation(self.n)
+        size = min(self.n, _FIRST_ROWS)
+        landmarks = order[:size]
+        kept = np.ones(size)
         while size < self.n:
             size = min(2 * size, self.n)
             factor = _OVERSAMPLING if size < self.n else _LAST_OVERSAMPLING
@@ -201,14 +204,13 @@ class _Problem(NamedTuple):
             kept = np.minimum(shares[chosen], 1.0)
         return self._estimate(np.arange(self.n), landmarks, kept)
 
-    def _estimate(
-        self, index: NDArray, landmarks: NDArray, kept: NDArray
-    ) -> NDArray[np.float64]:
+    def _estimate(self, index: NDArray, landmarks: NDArray, kept: NDArray) -> NDArray:
         """Return the scores of the rows `index`, estimated from the landmarks.
 
         `kept` are the probabilities with which these were kept.
         """
-        scores, m = np.empty(index.size), landmarks.size
+        scores = np.empty(index.size)
+        m = landmarks.size
         if m == 0:
             return self._within_bounds(self.diagonal[index] / self.ridge, index)
         with threads_for(float(m) ** 2 * index.size):
@@ -224,7 +226,7 @@ class _Problem(NamedTuple):
                 scores[start : start + step] = self.diagonal[rows] - explained
         return self._within_bounds(scores / self.ridge, index)
 
-    def _block(self, index: NDArray, landmarks: NDArray) -> NDArray[np.float64]:
+    def _block(self, index: NDArray, landmarks: NDArray) -> NDArray:
         return _block(self.rows, self.kernel, index, landmarks)
 
     def _factor(self, matrix: NDArray, weights: NDArray) -> NDArray:

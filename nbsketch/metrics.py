@@ -143,7 +143,8 @@ def _squares(
     share = np.divide(cut - low, width, out=np.zeros_like(width), where=width > 0)
     middle = first + share * (last - first)
     below = first * first + first * middle + middle * middle
-    a, b = 1 - middle, 1 - last
+    a = 1 - middle
+    b = 1 - last
     return ((cut - low) * below + (high - cut) * (a * a + a * b + b * b)) / 3
 
 
@@ -341,7 +342,8 @@ def top_k_accuracy(
     >>> top_k_accuracy([0, 2], [[0, 1], [1, 2]]), top_k_accuracy([0, 2], [[0], [1]])
     (1.0, 0.5)
     """
-    truth, best = np.asarray(true_index), np.asarray(top_index)
+    truth = np.asarray(true_index)
+    best = np.asarray(top_index)
     if truth.dtype.kind not in "iu" or best.dtype.kind not in "iu":
         raise TypeError(
             "`true_index` and `top_index` must hold integers, got dtypes "

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
 from importlib.util import find_spec
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,30 +22,19 @@ __all__ = [
 ]
 
 
-Plot = TypeVar("Plot", bound=Callable[..., Any])
-
-BLUE, ORANGE, GRAY = "#1764ab", "#d95f02", "#777777"
-
-
-_AX = """ax : matplotlib Axes, optional
-    Axes to draw on; by default those of a new figure.
-"""
-_MISSING = """ModuleNotFoundError
-    If matplotlib is not installed.
-"""
-
-
-def documents_axes(plot: Plot) -> Plot:
-    """Add to a docstring what all plots share: the parameter ``ax`` and an error."""
-    if plot.__doc__:  # python -OO leaves none
-        doc = inspect.cleandoc(plot.__doc__)
-        before, after = doc.split("\nReturns\n", 1)
-        if "\nRaises\n------\n" not in after:
-            after = after.replace("\nExamples\n", "\nRaises\n------\n\nExamples\n", 1)
-        raised, examples = after.split("\nExamples\n", 1)
-        raised = raised.rstrip("\n") + "\n" + _MISSING
-        plot.__doc__ = f"{before}{_AX}\nReturns\n{raised}\nExamples\n{examples}"
-    return plot
+BLUE = "#1764ab"
+ORANGE = "#d95f02"
+GRAY = "#777777"
+_MOST_BARS = 30  # length scales
+_WIDTH = 4.2  # inches
+_BAR_HEIGHT = 0.22  # inches
+_MOST_ROWS = 60  # with an interval each
+_MOST_FEATURES = 20  # with Shapley values
+_SHAPLEY_WIDTH = 5.0  # inches
+_ROW_HEIGHT = 0.3  # inches
+# Bins of the values of a feature, in each of which points are spread over its height.
+_SWARM_BINS = 60
+_SPREAD = 0.8  # share of the height of a row
 
 
 def require_matplotlib() -> None:
@@ -77,11 +64,6 @@ def finish(ax: Any, **labels: Any) -> Any:
     return ax
 
 
-_MOST_BARS = 30
-_WIDTH, _BAR_HEIGHT = 4.2, 0.22  # inches
-
-
-@documents_axes
 def plot_length_scales(model: Any, *, ax: Any = None) -> Any:
     """Plot the relevance of each feature: one over its learned length scale.
 
@@ -92,6 +74,8 @@ def plot_length_scales(model: Any, *, ax: Any = None) -> Any:
     ----------
     model : estimator
         Fitted, with learned `length_scales_`.
+    ax : matplotlib Axes, optional
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
@@ -102,6 +86,8 @@ def plot_length_scales(model: Any, *, ax: Any = None) -> Any:
     ------
     ValueError
         If the model is not fitted, or its length scales were not learned.
+    ModuleNotFoundError
+        If matplotlib is not installed.
 
     Examples
     --------
@@ -133,7 +119,6 @@ def plot_length_scales(model: Any, *, ax: Any = None) -> Any:
     return finish(ax, xlabel="1 / length scale", title=title)
 
 
-@documents_axes
 def plot_sizes(model: Any, *, ax: Any = None) -> Any:
     """Plot the validation loss against the sketch size: a learning curve in s.
 
@@ -141,6 +126,8 @@ def plot_sizes(model: Any, *, ax: Any = None) -> Any:
     ----------
     model : estimator
         Fitted with ``size="auto"`` or an `AutoSize`, so that it has `size_path_`.
+    ax : matplotlib Axes, optional
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
@@ -151,6 +138,8 @@ def plot_sizes(model: Any, *, ax: Any = None) -> Any:
     ------
     ValueError
         If the model is not fitted, or its size was given.
+    ModuleNotFoundError
+        If matplotlib is not installed.
 
     Examples
     --------
@@ -181,7 +170,6 @@ def plot_sizes(model: Any, *, ax: Any = None) -> Any:
     return finish(ax, xlabel="sketch size $s$", ylabel="validation loss")
 
 
-@documents_axes
 def plot_penalties(result: Any, *, ax: Any = None) -> Any:
     """Plot validation errors against the penalty alpha.
 
@@ -191,6 +179,8 @@ def plot_penalties(result: Any, *, ax: Any = None) -> Any:
         Result of `nbsketch.model_selection.cross_validate` (a curve for each
         bandwidth, errors averaged over the outputs), or a fitted spectral filter that
         chose its parameter.
+    ax : matplotlib Axes, optional
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
@@ -201,6 +191,8 @@ def plot_penalties(result: Any, *, ax: Any = None) -> Any:
     ------
     ValueError
         If `result` has neither errors nor a path.
+    ModuleNotFoundError
+        If matplotlib is not installed.
 
     Examples
     --------
@@ -245,10 +237,6 @@ def _curves(result: Any) -> list[tuple[str, Any, Any]]:
     return [("", np.asarray(path["alpha"]), np.asarray(path["error"]))]
 
 
-_MOST_ROWS = 60  # with a bar each
-
-
-@documents_axes
 def plot_quantiles(
     model: Any,
     X: ArrayLike,
@@ -273,11 +261,18 @@ def plot_quantiles(
         Targets to draw as points.
     feature : int, default=0
         Column of X on the horizontal axis.
+    ax : matplotlib Axes, optional
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
     matplotlib Axes
         The axes.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If matplotlib is not installed.
 
     Examples
     --------
@@ -296,7 +291,8 @@ def plot_quantiles(
     """
     x = np.asarray(X)[:, feature]
     order = np.argsort(x, kind="stable")
-    levels, curves = model.quantiles, model.predict(X)[order].T
+    levels = model.quantiles
+    curves = model.predict(X)[order].T
     ax = axes_or_new(ax)
     if y is not None:
         ax.plot(x, y, ".", color=GRAY, markersize=2, alpha=0.6, label="target")
@@ -312,7 +308,6 @@ def plot_quantiles(
     return finish(ax, xlabel=f"feature {feature}", ylabel="target")
 
 
-@documents_axes
 def plot_intervals(
     model: Any, X: ArrayLike, y: ArrayLike, *, coverage: float = 0.8, ax: Any = None
 ) -> Any:
@@ -331,11 +326,18 @@ def plot_intervals(
         Their targets.
     coverage : float, default=0.8
         Share of targets that the intervals shall contain.
+    ax : matplotlib Axes, optional
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
     matplotlib Axes
         The axes.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If matplotlib is not installed.
 
     Examples
     --------
@@ -351,7 +353,8 @@ def plot_intervals(
     >>> plot_intervals(model, X, y, coverage=0.8).get_title()[-32:]
     'of all targets inside, 80% asked'
     """
-    intervals, y = model.predict_interval(X, coverage=coverage), np.asarray(y)
+    intervals = model.predict_interval(X, coverage=coverage)
+    y = np.asarray(y)
     inside = (intervals[:, 0] <= y) & (y <= intervals[:, 1])
     order = np.argsort(intervals.mean(axis=1), kind="stable")
     shown = order[np.linspace(0, len(y) - 1, min(len(y), _MOST_ROWS)).astype(int)]
@@ -367,14 +370,6 @@ def plot_intervals(
     return finish(ax, xlabel=xlabel, ylabel="target", title=title)
 
 
-_MOST_FEATURES = 20
-_SHAPLEY_WIDTH, _ROW_HEIGHT = 5.0, 0.3  # inches
-# Bins of the values of a feature, in each of which points are spread over its height.
-_SWARM_BINS = 60
-_SPREAD = 0.8
-
-
-@documents_axes
 def plot_shapley_summary(
     values: ArrayLike, X: ArrayLike, names: Any = None, *, ax: Any = None
 ) -> Any:
@@ -391,6 +386,8 @@ def plot_shapley_summary(
         Rows that were explained.
     names : sequence of str, optional
         Names of the features. Default: x0, x1, ....
+    ax : matplotlib Axes, optional
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
@@ -401,6 +398,8 @@ def plot_shapley_summary(
     ------
     ValueError
         If the shapes differ.
+    ModuleNotFoundError
+        If matplotlib is not installed.
 
     Examples
     --------
@@ -429,7 +428,6 @@ def plot_shapley_summary(
     return finish(ax, xlabel="Shapley value (low feature blue, high orange)")
 
 
-@documents_axes
 def plot_shapley_row(
     values: ArrayLike, expected_value: float = 0.0, names: Any = None, *, ax: Any = None
 ) -> Any:
@@ -446,11 +444,18 @@ def plot_shapley_row(
         Value without any feature, for the title: `nbsketch.explain.expected_value`.
     names : sequence of str, optional
         Names of the features. Default: x0, x1, ....
+    ax : matplotlib Axes, optional
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
     matplotlib Axes
         The axes.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If matplotlib is not installed.
 
     Examples
     --------
@@ -472,7 +477,6 @@ def plot_shapley_row(
     return finish(ax, xlabel="Shapley value", title=title)
 
 
-@documents_axes
 def plot_shapley_dependence(
     values: ArrayLike,
     X: ArrayLike,
@@ -493,6 +497,8 @@ def plot_shapley_dependence(
         Column.
     names : sequence of str, optional
         Names of the features. Default: x0, x1, ....
+    ax : matplotlib Axes, optional
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
@@ -503,6 +509,8 @@ def plot_shapley_dependence(
     ------
     ValueError
         If the shapes differ.
+    ModuleNotFoundError
+        If matplotlib is not installed.
 
     Examples
     --------
@@ -524,7 +532,8 @@ def plot_shapley_dependence(
 def _checked(
     values: ArrayLike, X: ArrayLike, names: Any
 ) -> tuple[NDArray, NDArray, list[str]]:
-    phi, rows = np.asarray(values, dtype=float), np.asarray(X, dtype=float)
+    phi = np.asarray(values, dtype=float)
+    rows = np.asarray(X, dtype=float)
     if phi.ndim != 2 or phi.shape != rows.shape:
         raise ValueError(
             "`values` must have the shape of X, one output, got "

@@ -16,7 +16,7 @@ from nbsketch.reproduce.pohlen import (
     SKETCHES,
     SPARSE,
     WITHOUT,
-    Method,
+    PohlenMethod,
     split,
 )
 
@@ -88,7 +88,7 @@ def test_bootstrap_is_one_model_of_sampled_rows():
     parts = split(toy(), 0)
     X, y = parts.train
     alpha, h, size = 1e-2, 0.7, 10
-    method = Method(BOOTSTRAP, size)
+    method = PohlenMethod(BOOTSTRAP, size)
     (model,) = pohlen.fit(parts.train, method, h, [alpha], seed=3)
     rows = np.random.default_rng(3).integers(len(y), size=size)
     ridge = KernelRidge(alpha=size * alpha, kernel="rbf", gamma=1 / (2 * h))
@@ -99,7 +99,7 @@ def test_bootstrap_is_one_model_of_sampled_rows():
 @pytest.mark.parametrize("name", [WITHOUT, *SKETCHES, BOOTSTRAP, SPARSE])
 def test_every_method_learns(name):
     parts = split(toy(200), 0)
-    method = Method(name, 40, 2 if name == SPARSE else None)
+    method = PohlenMethod(name, 40, 2 if name == SPARSE else None)
     found = pohlen.evaluate(parts, method, seed=0)
     assert 0.02 < found["error"] < 0.07  # the share of the noise is 0.02
     assert found["seconds"] > 0
@@ -119,12 +119,12 @@ def test_runs_are_those_of_the_report(monkeypatch):
 
 
 def test_a_sketch_without_zeros_is_a_rademacher_sketch():
-    assert Method(SPARSE, 30, 30).recipe() == RademacherSketch(30)
-    assert Method(SPARSE, 30, 16).recipe() == SparseJLSketch(30, 16)
+    assert PohlenMethod(SPARSE, 30, 30).recipe() == RademacherSketch(30)
+    assert PohlenMethod(SPARSE, 30, 16).recipe() == SparseJLSketch(30, 16)
 
 
 def test_sizes_end_at_the_training_rows():
-    methods = [Method("Gaussian", size) for size in (20, 40, 80)]
+    methods = [PohlenMethod("Gaussian", size) for size in (20, 40, 80)]
     found = list(pohlen.measure("toy", lambda seed: split(toy(100), seed), methods, 0))
     assert [row["size"] for row in found] == [20, 40]  # of 50 rows
 
@@ -170,8 +170,8 @@ def test_the_real_sets(name, exact, sketched):
     Of all rows of one split; with a sketch the mean over four draws.
     """
     parts = split(load(name, None), 0)
-    found = pohlen.evaluate(parts, Method(WITHOUT, 0), seed=0)["error"]
+    found = pohlen.evaluate(parts, PohlenMethod(WITHOUT, 0), seed=0)["error"]
     assert 0.75 * exact < found < 1.25 * exact
-    method = Method("p-SR, p = 20/n (added)", 40)
+    method = PohlenMethod("p-SR, p = 20/n (added)", 40)
     draws = [pohlen.evaluate(parts, method, seed)["error"] for seed in range(4)]
     assert 0.75 * sketched < np.mean(draws) < 1.25 * sketched

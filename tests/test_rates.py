@@ -106,7 +106,7 @@ def test_bad_arguments(make, message):
 @pytest.mark.parametrize("size", [None, 12])
 def test_risks_are_means_over_the_noise_of_those_of_the_estimator(small, name, size):
     n, k = 50, 30
-    sample = rates.Sample.draw(n, np.random.default_rng(0))
+    sample = rates.DesignSample.draw(n, np.random.default_rng(0))
     alpha = rates._ALPHAS[k]
     recipe = SubsamplingSketch(size or n)
     model = SpectralFilterRegressor(
@@ -130,7 +130,7 @@ def test_risks_are_means_over_the_noise_of_those_of_the_estimator(small, name, s
 
 
 def test_projections_are_nested_and_span_the_sketch(small):
-    sample = rates.Sample.draw(30, np.random.default_rng(0))
+    sample = rates.DesignSample.draw(30, np.random.default_rng(0))
     recipe = PSparsifiedSketch(10, density=0.3)
     basis = rates.projection(sample, recipe, np.random.default_rng(1))
     S = recipe.draw(30, np.random.default_rng(1))
@@ -142,7 +142,7 @@ def test_projections_are_nested_and_span_the_sketch(small):
 
 
 def test_rows_that_add_nothing_are_no_directions(small):
-    sample = rates.Sample.draw(6, np.random.default_rng(0))
+    sample = rates.DesignSample.draw(6, np.random.default_rng(0))
     sample = sample._replace(X=np.repeat(sample.X[:3], 2, axis=0))
     recipe = SubsamplingSketch(6)
     basis = rates.projection(sample, recipe, np.random.default_rng(0))
@@ -157,7 +157,7 @@ def test_rows_that_add_nothing_are_no_directions(small):
 
 def test_rows_after_one_that_adds_nothing_are_spanned(small):
     design = rates.UnequalDesign(0.5, MODES)
-    sample = rates.Sample.draw(40, np.random.default_rng(0), design)
+    sample = rates.DesignSample.draw(40, np.random.default_rng(0), design)
     recipe = SubsamplingSketch(40)
     basis = rates.projection(sample, recipe, np.random.default_rng(0))
     assert_allclose(sample.X @ basis @ basis.T, sample.X, atol=1e-12)
@@ -231,7 +231,8 @@ def test_measured_slopes_are_near_theory(monkeypatch):
         curves = [
             [
                 rates.filter_risks(
-                    rates.Sample.draw(n, np.random.default_rng([seed, n])), filters
+                    rates.DesignSample.draw(n, np.random.default_rng([seed, n])),
+                    filters,
                 )[name].min(axis=0)
                 for seed in range(10)
             ]
@@ -248,7 +249,7 @@ def test_measured_slopes_are_near_theory(monkeypatch):
 
 def test_distances_in_the_norm_of_the_space():
     """Of one fit with noise: the variance beside the squared bias, by hand."""
-    sample = rates.Sample.draw(50, np.random.default_rng(0))
+    sample = rates.DesignSample.draw(50, np.random.default_rng(0))
     found = rates.filter_risks(sample, {"": rates.FILTERS["ridge"]}, power=0.0)[""]
     alpha, k = rates._ALPHAS[20], rates.SOURCES.index(1.0)
     inverse = np.linalg.inv(sample.gram + alpha * np.eye(len(sample.gram)))

@@ -11,7 +11,7 @@ from nbsketch import GaussianKernel, PSparsifiedSketch, cli
 from nbsketch.datasets import Dataset, make_documents
 from nbsketch.reproduce import _data, _report
 from nbsketch.reproduce.sisokr import least_squares, multilabel
-from nbsketch.reproduce.sisokr.multilabel import Setting
+from nbsketch.reproduce.sisokr.multilabel import PaperFit
 
 needs_data = pytest.mark.skipif(
     "NBSKETCH_DATA" not in os.environ, reason="needs the data sets"
@@ -43,11 +43,11 @@ def tiny(monkeypatch):
     """Shrink everything: 60 training rows, sketches of 20 and 5 rows."""
     paper = {"paper_f1": 50.0, "paper_training": 2.5}
     settings = [
-        Setting("toy", "IOKR", 1e-3, 100.0, 1.0, **paper),
-        Setting("toy", "SIOKR", 1e-3, 100.0, None, 20, None, is_subsampled=False),
-        Setting("toy", "ISOKR", 1e-3, 100.0, 1.0, None, 5),
-        Setting("toy", "SISOKR", 1e-3, 100.0, 1.0, 20, 5),
-        Setting("absent", "IOKR", 1e-3, 100.0, 1.0),
+        PaperFit("toy", "IOKR", 1e-3, 100.0, 1.0, **paper),
+        PaperFit("toy", "SIOKR", 1e-3, 100.0, None, 20, None, is_subsampled=False),
+        PaperFit("toy", "ISOKR", 1e-3, 100.0, 1.0, None, 5),
+        PaperFit("toy", "SISOKR", 1e-3, 100.0, 1.0, 20, 5),
+        PaperFit("absent", "IOKR", 1e-3, 100.0, 1.0),
     ]
     monkeypatch.setattr(multilabel, "SETTINGS", settings)
     monkeypatch.setattr(multilabel, "load", load)
@@ -111,7 +111,7 @@ def test_rates_stand_beside_those_that_are_stated(tiny):
 
 def test_excess_risk_is_the_distance_from_the_best_predictions(tiny):
     problem = least_squares.make_problem(60, 0)
-    method = least_squares.Method("IOKR", "input", None, None)
+    method = least_squares.SketchPair("IOKR", "input", None, None)
     exact = least_squares.evaluate(method, problem, 0)
     A = problem.X.T @ problem.X / 60 + problem.alpha * np.eye(12)
     slope = np.linalg.solve(A, problem.X.T @ problem.Y / 60)
@@ -182,7 +182,7 @@ def test_the_score_is_that_of_the_dense_formula(name, tiny):
     X, X_new = multilabel.scaled(data.X_train, data.X_test)
     of_inputs, of_outputs = SKETCHED[name]
     sizes = 60 if of_inputs else None, 60 if of_outputs else None
-    model = Setting("toy", name, 1e-3, 100.0, 1.0, *sizes).model(1, data.y_train)
+    model = PaperFit("toy", name, 1e-3, 100.0, 1.0, *sizes).model(1, data.y_train)
     found = multilabel.evaluate(model, X, data.y_train, X_new, data.y_test)
     kernel, output_kernel = GaussianKernel(10.0), GaussianKernel(1.0)
     Y = data.y_train.astype(float)

@@ -46,8 +46,8 @@ from nbsketch.reproduce.tabular.problems import (
     QUANTILES,
     REGRESSION,
     TASKS,
-    Problem,
-    Table,
+    Benchmark,
+    Examples,
 )
 
 
@@ -67,7 +67,7 @@ def mixed(n, task):
     y = data.y + 2.0 * (X["c"] == "u").to_numpy()
     if task == CLASSIFICATION:
         y = np.searchsorted(np.quantile(y, [0.3, 0.7]), y)
-    return Table(X, y)
+    return Examples(X, y)
 
 
 def row(name, method, error, fit=1.0, task=REGRESSION, **others):
@@ -261,9 +261,9 @@ def test_scores_of_known_predictions():
 
 
 def test_exact_only_up_to_its_limit():
-    table = Table(toy().X, toy().y)
+    table = Examples(toy().X, toy().y)
     used = {EXACT: methods.methods(REGRESSION)[EXACT]._replace(most_rows=119)}
-    problem = Problem("toy", REGRESSION)
+    problem = Benchmark("toy", REGRESSION)
     assert list(comparison.evaluate(problem, table, 0, used)) == []
     used[EXACT] = used[EXACT]._replace(most_rows=120)
     (found,) = comparison.evaluate(problem, table, 0, used)
@@ -274,12 +274,12 @@ def test_exact_only_up_to_its_limit():
 def test_splits_leave_blocks_and_patients_out(rng):
     times = rng.permutation(200)
     columns = [times // 24 % 30, times // 720, times * 0, times % 24, times * 0]
-    series = Table(np.column_stack(columns).astype(float), times)
+    series = Examples(np.column_stack(columns).astype(float), times)
     parts = [problems.time_block(series, k) for k in range(5)]
     for k, (train, test) in enumerate(parts):
         assert_array_equal(np.sort(times[test]), np.arange(40 * k, 40 * k + 40))
         assert len(np.intersect1d(train, test)) == 0 and len(train) == 160
-    who = Table(rng.integers(0, 11, size=(200, 1)).astype(float), times)
+    who = Examples(rng.integers(0, 11, size=(200, 1)).astype(float), times)
     left_out = [problems.patients(who, k)[1] for k in range(5)]
     assert_array_equal(np.sort(np.concatenate(left_out)), np.arange(200))
     train, test = problems.patients(who, 3)
@@ -293,9 +293,9 @@ def test_problems_by_name():
     assert list(problems.chosen(None, every)) == list(every)
     with pytest.raises(ValueError, match=r"`sets` must be among .* got \['none'\]"):
         list(problems.chosen(("none",), every))
-    few, many = (Table(np.zeros((n, 1)), np.zeros(n)) for n in (1999, 2000))
+    few, many = (Examples(np.zeros((n, 1)), np.zeros(n)) for n in (1999, 2000))
     assert (few.splits, many.splits) == (5, 3)
-    iris = Problem("iris", CLASSIFICATION).table(None)
+    iris = Benchmark("iris", CLASSIFICATION).table(None)
     assert iris.X.shape == (150, 4) and set(iris.y) == {0, 1, 2}
 
 
@@ -396,7 +396,7 @@ def test_dependent_rows_are_also_left_out_in_blocks(rng):
         y = X[:, 1] + 0.1 * rng.normal(size=200)
         predict = methods.methods_of(problem)[BLOCKS].fit(REGRESSION, X, y, 0)
         assert predict.__self__.cv == 5 and np.corrcoef(predict(X), y)[0, 1] > 0.9
-    assert BLOCKS not in methods.methods_of(Problem("sml", REGRESSION))
+    assert BLOCKS not in methods.methods_of(Benchmark("sml", REGRESSION))
 
 
 def test_the_gaussian_process_learns_noise_and_relevance():
@@ -522,7 +522,7 @@ def test_coverages_are_counted_in_standard_errors():
 
 @pytest.mark.skipif("NBSKETCH_DATA" not in os.environ, reason="needs the data sets")
 def test_learned_scales_pay_on_a_real_set():
-    problem = Problem("airfoil", REGRESSION)
+    problem = Benchmark("airfoil", REGRESSION)
     known = methods.methods(REGRESSION)
     used = {name: known[name] for name in (SKETCHED, EXACT, HISTOGRAMS)}
     rows = comparison.evaluate(problem, problem.table(None), 0, used)
@@ -532,9 +532,9 @@ def test_learned_scales_pay_on_a_real_set():
 
 @pytest.mark.skipif("NBSKETCH_DATA" not in os.environ, reason="needs the data sets")
 def test_real_tables():
-    german = Problem("german", CLASSIFICATION).table(None)
+    german = Benchmark("german", CLASSIFICATION).table(None)
     assert german.X.dtypes.iloc[0] == "category" and set(german.y) == {0, 1}
-    river = Problem("rf1", REGRESSION).table(None)
+    river = Benchmark("rf1", REGRESSION).table(None)
     assert river.X.shape == (9125, 64) and river.y.shape == (9125,)
 
 

@@ -328,8 +328,8 @@ def test_compiled_code_is_found_again(run_python, tmp_path):
 
 
 def test_warmup_names_each_kind_and_its_seconds(monkeypatch, capsys):
-    fits = [fit | {"rows": 60} for fit in cli._TABLES["warmup"]]
-    monkeypatch.setitem(cli._TABLES, "warmup", fits)
+    fits = [fit | {"rows": 60} for fit in cli._FITS]
+    monkeypatch.setattr(cli, "_FITS", fits)
     assert cli.main(["warmup"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line[:44].strip() for line in lines] == [fit["name"] for fit in fits]

@@ -34,8 +34,10 @@ from nbsketch.rows.splits import merges_copies
 
 __all__ = ["ConformalClassifier", "ConformalRegressor"]
 
-# Share of the rows that calibrate if `cv` is None, and random folds of "cv+".
-_SHARE, _FOLDS = 0.25, 5
+# Share of the rows that calibrate if `cv` is None.
+_SHARE = 0.25
+# Random folds of "cv+".
+_FOLDS = 5
 # Methods with models that leave rows out.
 _LEAVING_OUT = "jackknife+", "cv+"
 # Step of adaptive conformal inference.
@@ -119,7 +121,8 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
                     "fit requires y to be passed, but the target y is None"
                 )
             (X,) = indexable(X)
-            targets, self.shift_ = self._training_targets(y), 0.0
+            targets = self._training_targets(y)
+            self.shift_ = 0.0
             check_consistent_length(X, targets)
             marks = Marks.of(sample_weight, groups, len(targets))
             with naming_rows(X):
@@ -178,7 +181,8 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
                 f"exchangeable, got {self.method!r}"
             )
         check_is_fitted(self)
-        values, targets = self._values(X), self._checked_targets(y)
+        values = self._values(X)
+        targets = self._checked_targets(y)
         validation.check_length("y", targets, len(values))
         if self.groups_ is not None and groups is None:
             raise ValueError("`groups` must be given, as in `fit`, got None")
@@ -257,10 +261,13 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
         self, scores: NDArray, coverage: float, n: int, marks: Marks
     ) -> NDArray:
         """Return a conformal quantile of scores, (m,) or (n, m), for each new row."""
-        out, old = np.empty(n), Marks(self.weights_, self.groups_)
-        groups, of_old = np.zeros(n), np.zeros(len(self.values_))  # a single group
+        out = np.empty(n)
+        old = Marks(self.weights_, self.groups_)
+        groups = np.zeros(n)  # a single group, also of the old rows
+        of_old = np.zeros(len(self.values_))
         if marks.groups is not None:
-            groups, of_old = marks.groups, self.groups_
+            groups = marks.groups
+            of_old = self.groups_
         for label in np.unique(groups):
             rows = np.flatnonzero(groups == label)
             same = np.flatnonzero(of_old == label)
@@ -387,7 +394,8 @@ class ConformalClassifier(ClassifierScore, LogProbabilities, Calibrated):
         Parameters are those of `ConformalRegressor.predict_interval`.
         """
         check_is_fitted(self)
-        nominal, values = self._nominal(coverage), self._values(X)
+        nominal = self._nominal(coverage)
+        values = self._values(X)
         marks = self._of_new_rows(sample_weight, groups, len(values))
         limits = self._thresholds(nominal, len(values), marks)
         return self._all_scores(values) <= limits[:, None] + _ROUNDING
@@ -617,8 +625,10 @@ class ConformalRegressor(RegressorScore, Calibrated):
             Lower and upper ends; infinite if there are too few calibration rows.
         """
         check_is_fitted(self)
-        nominal, values = self._nominal(coverage), self._values(X)
-        n, d = len(values), len(self.scale_)
+        nominal = self._nominal(coverage)
+        values = self._values(X)
+        n = len(values)
+        d = len(self.scale_)
         marks = self._of_new_rows(sample_weight, groups, n)
         if not symmetric and (d > 1 or self.models_ is not None):
             raise ValueError(
@@ -646,11 +656,13 @@ class ConformalRegressor(RegressorScore, Calibrated):
         """Return the ends from the predictions of all left-out models, (n, d, 2)."""
         m, d = self.targets_.shape
         margin = self._scores(self.values_, self.targets_, coverage)
-        out, step = np.empty((n, d, 2)), max(1, _BLOCK // (m * d))
+        out = np.empty((n, d, 2))
+        step = max(1, _BLOCK // (m * d))
         for start in range(0, n, step):
             part = slice(start, min(start + step, n))
             left_out = models.predict(_safe_indexing(X, part))
-            rows, new = part.stop - start, marks.at(part)
+            rows = part.stop - start
+            new = marks.at(part)
             for j, unit in enumerate(self.scale_):
                 for k, sign in enumerate([-1.0, 1.0]):
                     ranked = sign * left_out[:, :, j] + unit * margin

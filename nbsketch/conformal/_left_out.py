@@ -8,8 +8,6 @@ row i out by
           e_i = \frac{y_i - f(x_i)}{1 - w_i \tilde z_i^\top A^{-1} \tilde z_i} .
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -107,7 +105,8 @@ def jackknife(model: Any, X: Any, y: NDArray, weights: NDArray | None) -> Jackkn
             f"`estimator` must be a SketchedKernelRegressor for {use}, got {model!r}"
         )
     posterior.check_ridge(model, use)
-    rows, targets = new_rows(model, X), y.reshape(len(y), -1)
+    rows = new_rows(model, X)
+    targets = y.reshape(len(y), -1)
     w = np.ones(len(y)) if weights is None else weights / weights.mean()
     P, U, products = posterior.penalized_products(model, rows, targets, w)
     Z = posterior.features_of(model, P, rows)

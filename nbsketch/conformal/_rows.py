@@ -69,7 +69,8 @@ def fit_on(estimator: Any, X: Any, y: NDArray, marks: Marks, rows: NDArray) -> A
     """Return a clone of the estimator, fitted on some rows; itself if it is frozen."""
     if isinstance(estimator, FrozenEstimator):
         return estimator
-    options, (weights, groups) = {}, marks.at(rows)
+    options = {}
+    weights, groups = marks.at(rows)
     if weights is not None:
         if not _takes(estimator, "sample_weight"):
             raise TypeError(

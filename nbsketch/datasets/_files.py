@@ -1,7 +1,5 @@
 """Files of the data sets: the table file, places, downloads, text and ARFF files."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import inspect

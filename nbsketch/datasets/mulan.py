@@ -14,7 +14,8 @@ from nbsketch.datasets import _files
 from nbsketch.datasets._dataset import Dataset
 from nbsketch.datasets._files import Entry, Folder, Loader
 
-_SIDE, _AGE = 64, "Ground truth"  # of the images, and the column of the ages
+_SIDE = 64  # of the images
+_AGE = "Ground truth"  # the column of the ages
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +99,8 @@ def label_loader(name: str) -> Loader:
 
 
 def _read_images(name: str, train_table: Path, test_table: Path) -> Dataset:
-    y_train, y_test = _read_ages(train_table), _read_ages(test_table)
+    y_train = _read_ages(train_table)
+    y_test = _read_ages(test_table)
     images = [train_table.parent / f"Train_fc_{i}.npy" for i in range(len(y_train))]
     images += [test_table.parent / f"Test_fc_{i}.npy" for i in range(len(y_test))]
     X = np.stack([_read_image(path) for path in images])
@@ -127,7 +129,8 @@ def _read_image(path: Path) -> NDArray:
 
 
 def _read_labels(entry: LabelSet, paths: Sequence[Path]) -> Dataset:
-    tables, q = [], entry.n_features
+    tables = []
+    q = entry.n_features
     for path in paths:
         names, table = _files.read_arff(path)
         if table.shape[1] != q + entry.n_labels:
@@ -136,9 +139,11 @@ def _read_labels(entry: LabelSet, paths: Sequence[Path]) -> Dataset:
             )
         tables.append(csr_array(table))
     all_rows = vstack(tables, format="csr")
-    X, Y = all_rows[:, :q], all_rows[:, q:].toarray().astype(np.int8)
+    X = all_rows[:, :q]
+    Y = all_rows[:, q:].toarray().astype(np.int8)
     n_train = entry.n_train or tables[0].shape[0]
-    features, labels = tuple(names[:q]), tuple(names[q:])
+    features = tuple(names[:q])
+    labels = tuple(names[q:])
     X = X if entry.is_sparse else X.toarray()
     return Dataset(entry.name, X, Y, features, labels, n_train)
 
@@ -219,7 +224,8 @@ def _read_targets(
         _split_columns(entry, *_files.read_dense_arff(path), str(path))
         for path in paths
     )
-    X, Y = np.vstack([X_train, X_test]), np.vstack([Y_train, Y_test])
+    X = np.vstack([X_train, X_test])
+    Y = np.vstack([Y_train, Y_test])
     return names, X, Y, len(X_train)
 
 

@@ -1,7 +1,5 @@
 """Synthetic problems: outlying inputs, exact smoothness and capacity, documents."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import isqrt
 from typing import Any
@@ -20,8 +18,9 @@ from nbsketch._report.validation import (
 
 _OUTLIER_MEAN = 1.5  # of the inputs of the papers' problem
 _SIGNS = 0  # seed of the signs of DiagonalDesign
-# Words of a row from the whole vocabulary, words of a label, and their share in a row.
-_BACKGROUND, _WORDS_OF_LABEL, _KEPT = 100, 25, 0.5
+_BACKGROUND = 100  # words of a row from the whole vocabulary
+_WORDS_OF_LABEL = 25
+_KEPT = 0.5  # share of the words of a label in a row
 
 
 def make_friedman_outliers(

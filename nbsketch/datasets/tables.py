@@ -20,7 +20,7 @@ SHA-256."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table(Entry):
+class TableEntry(Entry):
     """A text file, and the names of the features and of the target.
 
     `categories` are the features that hold text, or codes of categories; `target` and
@@ -40,10 +40,10 @@ class Table(Entry):
 # Returns X and y of a table and its files, and the number of training rows of a
 # published split, if any.
 Read = Callable[..., tuple[Any, ...]]
-TABLES = _files.read_entries(Table, "tables")
+TABLES = _files.read_entries(TableEntry, "tables")
 
 
-def _read_table(table: Table, *paths: Path) -> tuple[Any, ...]:
+def _read_table(table: TableEntry, *paths: Path) -> tuple[Any, ...]:
     """Return inputs and target of the files, and the length of the first of two."""
     left_out = [table.target, *table.left_out]
     n_columns = len(table.feature_names) + len(left_out)
@@ -61,7 +61,7 @@ def _read_table(table: Table, *paths: Path) -> tuple[Any, ...]:
 
 
 def _columns_of(
-    table: Table, fields: NDArray, targets: NDArray, path: Path
+    table: TableEntry, fields: NDArray, targets: NDArray, path: Path
 ) -> tuple[NDArray, NDArray]:
     """Return inputs and target of the text of a table."""
     try:
@@ -110,14 +110,14 @@ def _labels(field: NDArray) -> NDArray:
         return np.array(field.tolist())  # no wider than the longest
 
 
-def _read_autompg(table: Table, path: Path) -> tuple[NDArray, NDArray]:
+def _read_autompg(table: TableEntry, path: Path) -> tuple[NDArray, NDArray]:
     fields = [line.split()[:8] for line in read_lines(path)]
     lines = [" ".join(row) for row in fields if "?" not in row]
     rows = _files.parse_rows(lines, path, 8)
     return rows[:, 1:], rows[:, 0]
 
 
-def _read_california(table: Table, path: Path) -> tuple[NDArray, NDArray]:
+def _read_california(table: TableEntry, path: Path) -> tuple[NDArray, NDArray]:
     """Return scikit-learn's features and target from the columns of the file."""
     lines = read_lines(path)[table.n_header_lines :]
     columns = _files.parse_rows(lines, path, 9, table.delimiter).T
@@ -132,7 +132,7 @@ def _read_california(table: Table, path: Path) -> tuple[NDArray, NDArray]:
 _READERS: dict[str, Read] = {"autompg": _read_autompg, "california": _read_california}
 
 
-def _read(table: Table, data_home: Folder, download: bool) -> tuple[Any, ...]:
+def _read(table: TableEntry, data_home: Folder, download: bool) -> tuple[Any, ...]:
     """Read a table; what is missing of one of them scikit-learn downloads too."""
     try:
         paths = _files.locate(table, data_home, download)
@@ -196,14 +196,15 @@ def table_loader(name: str) -> Loader:
         """
         check_choice("as_frame", as_frame, (True, False))
         X, y, *n_train = _read(table, data_home, download)
-        names, target = table.feature_names, (table.target_name,)
+        names = table.feature_names
+        target = (table.target_name,)
         data = Dataset(name, X.copy(), y.copy(), names, target, *n_train)
         return _as_frames(data, table) if as_frame else data
 
     return _files.described(load, table, download=_DOWNLOAD)
 
 
-def _as_frames(data: Dataset, table: Table) -> Dataset:
+def _as_frames(data: Dataset, table: TableEntry) -> Dataset:
     """Return the set with a DataFrame and a Series."""
     try:
         import pandas as pd

@@ -34,7 +34,8 @@ def normal_of(
 ) -> NDArray:
     """Return Z^T W Z V for V of shape (s, d), given blocks of the rows of Z."""
     V = np.ascontiguousarray(V.T, dtype=np.float64)
-    out, start = np.zeros((jit.PARTS, *V.shape)), 0
+    out = np.zeros((jit.PARTS, *V.shape))
+    start = 0
     for Z in blocks:
         stop = start + len(Z)
         part = np.ones(len(Z)) if weights is None else weights[start:stop]
@@ -56,7 +57,8 @@ def times_of(blocks: Iterable[NDArray], V: NDArray) -> NDArray:
 
 def adjoint_of(blocks: Iterable[NDArray], U: NDArray, size: int) -> NDArray:
     """Return Z^T U for U of shape (n, d), given blocks of the rows of Z."""
-    out, start = np.zeros((U.shape[1], size)), 0
+    out = np.zeros((U.shape[1], size))
+    start = 0
     for Z in blocks:
         for c, total in enumerate(out):
             jit.add_all(Z, np.ascontiguousarray(U[start : start + len(Z), c]), total)
@@ -125,9 +127,12 @@ class ColumnBlocks:
     """
 
     def __init__(self, product: Product, X: Any, dtype: Any, n_kept: int) -> None:
-        self._product, self._X, self.dtype = product, X, np.dtype(dtype)
+        self._product = product
+        self._X = X
+        self.dtype = np.dtype(dtype)
         self.shape = (X.shape[0], product.shape[0])
-        self.n_passes, self._n_kept = 0, n_kept
+        self.n_passes = 0
+        self._n_kept = n_kept
         self._kept: list[NDArray] = []
 
     def normal(self, V: NDArray, weights: NDArray | None = None) -> NDArray:
@@ -150,7 +155,8 @@ class ColumnBlocks:
         """Yield the rows of Z in order. A block is valid until the next one."""
         self.n_passes += 1
         yield from self._kept
-        n_kept, buffer = sum(map(len, self._kept)), None
+        n_kept = sum(map(len, self._kept))
+        buffer = None
         for start, stop in self._cuts():
             if start < n_kept:
                 continue
@@ -163,7 +169,8 @@ class ColumnBlocks:
 
     def _values(self, start: int, stop: int, out: NDArray | None = None) -> NDArray:
         """Return rows of Z, in the memory of `out` if that is given."""
-        X, shape = self._X[start:stop], (stop - start, self.shape[1])
+        X = self._X[start:stop]
+        shape = (stop - start, self.shape[1])
         if self._product.dtype != self.dtype:
             return self._rounded(self._product(X, self._product.dtype))
         out = np.empty(shape, self.dtype) if out is None else out[: stop - start]
@@ -238,7 +245,8 @@ class SketchedColumns(ColumnBlocks, SketchedOperator):
         X = check_rows("X", X)
         n = X.shape[0]
         kernel.check_domain("X", X)
-        form, self._given = kernel.compiled_form(X.shape[1]), X
+        form = kernel.compiled_form(X.shape[1])
+        self._given = X
         dtype = values_type(form, X, dtype)
         X = rounded_rows(form, X, dtype)
         landmarks = kernel.take(X, sketch.columns)
@@ -249,7 +257,8 @@ class SketchedColumns(ColumnBlocks, SketchedOperator):
         product = Product(kernel, landmarks, sketch.weights, values)
         share = kept_share(n, sketch.shape[0], dtype, memory)
         super().__init__(product, X, dtype, int(share * n))
-        self._sketch, self._core = sketch, None
+        self._sketch = sketch
+        self._core = None
         self._exact = Product(
             kernel, kernel.take(self._given, sketch.columns), sketch.weights
         )
@@ -268,7 +277,8 @@ class SketchedColumns(ColumnBlocks, SketchedOperator):
 
     def _keep_with_core(self) -> NDArray:
         """Keep all values, and return S K S^T, which is made of them."""
-        core, weights = np.zeros(2 * (self.shape[1],)), as_tiled(self._sketch.weights)
+        core = np.zeros(2 * (self.shape[1],))
+        weights = as_tiled(self._sketch.weights)
         for start, stop in self._cuts():
             values = self._product(self._X[start:stop])
             self._kept.append(self._rounded(values))
@@ -292,7 +302,8 @@ def kept_share(
 
 def core_of(product: Product, X: Any, active: NDArray) -> NDArray:
     """Return S K S^T of shape (s, s) in float64; the landmarks are X[active]."""
-    weights, size = as_tiled(product.weights), product.shape[0]
+    weights = as_tiled(product.weights)
+    size = product.shape[0]
     exact = Product(product.kernel, product.landmarks, product.weights)
     core = np.zeros((size, size))
     for start, stop in _cuts(len(active), 8 * size, weights.step):
@@ -310,5 +321,6 @@ def _symmetric(core: NDArray) -> NDArray:
                 upper = core[j : j + _SQUARE, i : i + _SQUARE]
                 lower = core[i : i + _SQUARE, j : j + _SQUARE]
                 mean = (upper + lower.T) / 2
-                upper[:], lower[:] = mean, mean.T
+                upper[:] = mean
+                lower[:] = mean.T
     return core

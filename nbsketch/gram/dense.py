@@ -1,7 +1,5 @@
 """Kernel values of dense rows, by compiled code that folds them into a product."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,7 +40,8 @@ def pack_landmarks(
     form: CompiledForm, landmarks: NDArray, dtype: Any = np.float64
 ) -> PackedLandmarks:
     """Scale and pack landmarks for kernel values of a type."""
-    scale, rows = form.scale.astype(dtype), landmarks.astype(dtype, copy=False)
+    scale = form.scale.astype(dtype)
+    rows = landmarks.astype(dtype, copy=False)
     with np.errstate(over="ignore", invalid="ignore"):
         shift = _center(rows)
         spread, norms = _scaled(rows, shift, scale)
@@ -51,7 +50,8 @@ def pack_landmarks(
             shift = np.where(_is_exact_shift(form, rows, shift), shift, 0)
             spread, norms = _scaled(rows, shift, scale)
     metric = PRODUCT if expanded else METRICS[form.metric]
-    profile, constants = PROFILES[form.profile], numbers(form, rows.dtype)
+    profile = PROFILES[form.profile]
+    constants = numbers(form, rows.dtype)
     kernel = (metric, profile, form.degree, expanded, constants, scale, shift)
     return PackedLandmarks(kernel, (_pack(spread), norms))
 
@@ -114,7 +114,8 @@ def fold_dense(
     packed: PackedLandmarks, X: NDArray, entries: Entries, out: NDArray
 ) -> None:
     """Fill `out` (s, n) with W k(L, X) for the entries of W."""
-    (n, q), m = X.shape, entries[0].size - 1
+    n, q = X.shape
+    m = entries[0].size - 1
     width = _tile_width(n, q, packed.rows[0].itemsize)
     seconds = width * m * (_SECONDS_PER_VALUE + q * _SECONDS_PER_FEATURE)
     args = (X, *packed, entries, out, width, False)
@@ -136,10 +137,11 @@ def evaluate_dense(form: CompiledForm, X: NDArray, Y: NDArray, dtype: Any) -> ND
     return fill_values(pack_landmarks(form, X), Y, out)
 
 
-def upper_triangle(form: CompiledForm, X: NDArray) -> NDArray[np.float64]:
+def upper_triangle(form: CompiledForm, X: NDArray) -> NDArray:
     """Return k(X, X) (n, n) on and above the diagonal; what is below has no meaning."""
     n, q = X.shape
-    out, entries = np.empty((n, n)), _single_entries(n)
+    out = np.empty((n, n))
+    entries = _single_entries(n)
     width = min(_tile_width(n, q), _LANES * -(-n // (_LANES * _STEPS)))
     seconds = width * n / 2 * (_SECONDS_PER_VALUE + q * _SECONDS_PER_FEATURE)
     args = (X, *pack_landmarks(form, X), entries, out, width, True)

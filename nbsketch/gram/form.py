@@ -1,7 +1,5 @@
 """What a Gram matrix needs of a kernel: its compiled form and a few methods."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -73,7 +71,7 @@ class CompiledForm:
 
     metric: str
     profile: str
-    scale: NDArray[np.float64]
+    scale: NDArray
     offset: float = 0.0
     degree: int = 1
 

@@ -1,7 +1,5 @@
 """Products with k(X, L) and k(L, X) that never store them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Protocol
@@ -71,7 +69,8 @@ def fold_by_tiles(
     kernel: KernelLike, X: Any, landmarks: Any, weights: TiledWeights, out: NDArray
 ) -> None:
     """Fill `out` (s, n) with W k(L, X)."""
-    n, m = X.shape[0], landmarks.shape[0]
+    n = X.shape[0]
+    m = landmarks.shape[0]
     values = max(1, TILE_BYTES // 8)
     height = max(1, min(n, _TILE_ROWS, values // min(weights.step, m or 1)))
     width = weights.step * max(1, values // height // weights.step)
@@ -169,7 +168,9 @@ class Product:
     def __init__(
         self, kernel: KernelLike, landmarks: Any, weights: Any, dtype: Any = np.float64
     ) -> None:
-        self.kernel, self.landmarks, self.weights = kernel, landmarks, weights
+        self.kernel = kernel
+        self.landmarks = landmarks
+        self.weights = weights
         self.dtype = np.dtype(dtype)
         self.shape: tuple[int, int] = weights.shape
 

@@ -1,7 +1,5 @@
 """Kernel values of sparse rows: blocks of landmarks, tiles of rows, nothing dense."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -35,7 +33,7 @@ _SECONDS_PER_STEP = 1e-9
 _SECONDS_PER_VALUE = 1e-9
 
 
-class _Block(NamedTuple):
+class _Landmarks(NamedTuple):
     """A block of landmarks as the compiled code takes it."""
 
     what: int
@@ -46,7 +44,8 @@ class _Block(NamedTuple):
 
     def sums(self, rows: tuple[NDArray, ...]) -> Iterator[tuple[slice, NDArray]]:
         """Yield (rows, sums with the landmarks), all rows in order, in one buffer."""
-        n, m = rows[0].size - 1, self.norms.size
+        n = rows[0].size - 1
+        m = self.norms.size
         height = jit.TILE_ROWS * max(1, _TILE_BYTES // (jit.TILE_ROWS * m * 8))
         buffer = np.empty((min(n, height), m))
         steps = rows[2].size / n * self.landmarks[2].size / self.scale.size
@@ -74,7 +73,8 @@ def fold_sparse(
 ) -> None:
     """Fill `out` with W k(L, X), where X or L or both are sparse."""
     out[:] = 0
-    rows, dense = _arrays(sp.csr_array(X)), not sp.issparse(weights)
+    rows = _arrays(sp.csr_array(X))
+    dense = not sp.issparse(weights)
     columns = weights if dense else sp.csc_array(weights)
     with one_thread():  # of BLAS: the products are many and small
         for place, block in _blocks(form, landmarks):
@@ -86,7 +86,7 @@ def fold_sparse(
                     out[:, part] += W @ tile.T
 
 
-def _blocks(form: CompiledForm, landmarks: Any) -> Iterator[tuple[slice, _Block]]:
+def _blocks(form: CompiledForm, landmarks: Any) -> Iterator[tuple[slice, _Landmarks]]:
     """Yield (landmarks, block) for all landmarks in order."""
     landmarks = sp.csr_array(landmarks)
     for first in range(0, landmarks.shape[0], _BLOCK):
@@ -94,16 +94,18 @@ def _blocks(form: CompiledForm, landmarks: Any) -> Iterator[tuple[slice, _Block]
         yield place, _block(form, landmarks[place].astype(np.float64, copy=False))
 
 
-def _block(form: CompiledForm, landmarks: sp.csr_array) -> _Block:
+def _block(form: CompiledForm, landmarks: sp.csr_array) -> _Landmarks:
     if form.metric not in _FROM_PRODUCT:
         raise TypeError(
             "sparse rows need a metric of inner products ('squared', 'product' or "
             f"'tanimoto'), got {form.metric!r}: pass dense rows"
         )
-    arrays, norms = _arrays(landmarks), np.empty(landmarks.shape[0])
+    arrays = _arrays(landmarks)
+    norms = np.empty(landmarks.shape[0])
     jit.fill_norms(arrays, form.scale, norms, 0)
-    what, lists = _FROM_PRODUCT[form.metric], _lists(landmarks, form.scale)
-    return _Block(what, arrays, lists, norms, form.scale)
+    what = _FROM_PRODUCT[form.metric]
+    lists = _lists(landmarks, form.scale)
+    return _Landmarks(what, arrays, lists, norms, form.scale)
 
 
 def _lists(landmarks: sp.csr_array, scale: NDArray) -> tuple[NDArray, ...]:

@@ -90,7 +90,8 @@ class SymmetricGram:
         X = check_rows("X", X)
         kernel.check_domain("X", X)
         form = kernel.compiled_form(X.shape[1])
-        self.dtype, self._given = values_type(form, X, dtype), X
+        self.dtype = values_type(form, X, dtype)
+        self._given = X
         if form is not None:  # else rows may be those of a precomputed matrix
             X = rounded_rows(form, X, self.dtype)
         self.X = X if sp.issparse(X) else np.ascontiguousarray(X)
@@ -152,7 +153,8 @@ class SymmetricGram:
 
     def take(self, index: NDArray) -> SymmetricGram:
         """Return the operator of some rows alone."""
-        rows, pairwise = self.X[index], np.ndim(self.kernel.take(self.X, index)) == 1
+        rows = self.X[index]
+        pairwise = np.ndim(self.kernel.take(self.X, index)) == 1
         rows = rows[:, index] if pairwise else rows
         return SymmetricGram(self.kernel, rows, dtype=self.dtype, memory=self.memory)
 
@@ -165,7 +167,8 @@ class _TilePairs:
     """Products of compiled kernels of dense rows, by tiles of register blocks."""
 
     def __init__(self, form: Any, X: NDArray, kept: bool) -> None:
-        (self._n, q), width = X.shape, lanes(X.itemsize)
+        self._n, q = X.shape
+        width = lanes(X.itemsize)
         tiles = -(-self._n // width)
         kernel, (packed, norms) = pack_landmarks(form, X, X.dtype)
         self._kernel = kernel[:5]
@@ -179,7 +182,8 @@ class _TilePairs:
         blocks = np.split(self._packed, self._blocks[1:-1] // GROUP)
         self._rows = np.concatenate([k.transpose(1, 0, 2).ravel() for k in blocks])
         self._places, total = _places(self._blocks)
-        self._kept, self._mode = kept, jit.STORE if kept else jit.MAKE
+        self._kept = kept
+        self._mode = jit.STORE if kept else jit.MAKE
         self._store = np.empty(total if kept else 0, X.dtype)
 
     def multiply(self, V: NDArray) -> NDArray:
@@ -205,7 +209,8 @@ class _TilePairs:
 
 def _places(blocks: NDArray) -> tuple[NDArray, int]:
     """Return where the values of each pair of blocks begin, and their number."""
-    count, sizes = len(blocks) - 1, np.diff(blocks)
+    count = len(blocks) - 1
+    sizes = np.diff(blocks)
     r, t = np.mgrid[:count, : (count + 1) // 2]
     values = sizes[(r + t) % count] * sizes[(r - t) % count]
     ends = np.cumsum(values).reshape(values.shape)
@@ -216,12 +221,15 @@ class _BlockPairs:
     """Products of any kernel, by blocks of rows that the kernel evaluates."""
 
     def __init__(self, kernel: KernelLike, X: Any, dtype: np.dtype, kept: bool) -> None:
-        self._kernel, self._X, self._dtype = kernel, X, dtype
+        self._kernel = kernel
+        self._X = X
+        self._dtype = dtype
         self._stored: dict[tuple[int, int], NDArray] | None = {} if kept else None
 
     def multiply(self, V: NDArray) -> NDArray:
         """Return V K for V (d, n)."""
-        n, out = V.shape[1], np.zeros(V.shape)
+        n = V.shape[1]
+        out = np.zeros(V.shape)
         with one_thread():  # of BLAS: many small products
             for i in range(0, n, _BLOCK_ROWS):
                 for j in range(i, n, _BLOCK_ROWS):
@@ -229,7 +237,8 @@ class _BlockPairs:
         return out
 
     def _add(self, V: NDArray, out: NDArray, i: int, j: int) -> None:
-        rows, columns = slice(i, i + _BLOCK_ROWS), slice(j, j + _BLOCK_ROWS)
+        rows = slice(i, i + _BLOCK_ROWS)
+        columns = slice(j, j + _BLOCK_ROWS)
         values = self._values(i, j).astype(np.float64, copy=False)
         out[:, columns] += V[:, rows] @ values
         if i != j:
@@ -238,7 +247,8 @@ class _BlockPairs:
     def _values(self, i: int, j: int) -> NDArray:
         if self._stored is not None and (i, j) in self._stored:
             return self._stored[i, j]
-        n, X = self._X.shape[0], self._X
+        n = self._X.shape[0]
+        X = self._X
         index = np.arange(j, min(n, j + _BLOCK_ROWS))
         landmarks = self._kernel.take(X, index)
         values = self._kernel(X[i : i + _BLOCK_ROWS], landmarks)

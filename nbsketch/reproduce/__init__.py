@@ -28,8 +28,6 @@ A module of several experiments has a dictionary of them, ``RUNS``. The command 
 options that an experiment does not take. ``nbsketch reproduce all`` runs every one.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Callable
 from importlib import import_module

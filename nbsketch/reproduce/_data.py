@@ -38,7 +38,8 @@ def sketch_of(label: str, size: int | None, n: int = 0) -> sketches.SketchRecipe
 
 def standardized(X_train: NDArray, *others: NDArray) -> list[NDArray]:
     """Return all inputs, shifted and scaled to mean 0 and deviation 1 in training."""
-    mean, deviation = X_train.mean(axis=0), X_train.std(axis=0)
+    mean = X_train.mean(axis=0)
+    deviation = X_train.std(axis=0)
     deviation = np.where(deviation == 0, 1.0, deviation)
     return [np.ascontiguousarray((X - mean) / deviation) for X in (X_train, *others)]
 

@@ -1,7 +1,5 @@
 """Figures of several panels of curves; each method has one color and marker."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,7 +31,9 @@ def style_of(label: str) -> Style:
 
 
 DPI = 200
-_PANEL_WIDTH, _PANEL_HEIGHT, _LEGEND_HEIGHT = 4.2, 3.2, 0.7  # inches
+_PANEL_WIDTH = 4.2  # inches
+_PANEL_HEIGHT = 3.2  # inches
+_LEGEND_HEIGHT = 0.7  # inches
 # Multiples of powers of ten with a tick, by the largest ratio of the ends of an axis.
 _TICKS = (
     (10, (1, 1.5, 2, 3, 4, 5, 7)),
@@ -144,7 +144,8 @@ def _draw_curve(curve: Curve, ax: Any) -> None:
         marker=marker, markersize=3.5, linewidth=1.3,
     )  # fmt: skip
     if curve.spread is not None:
-        y, e = np.asarray(curve.y), np.asarray(curve.spread)
+        y = np.asarray(curve.y)
+        e = np.asarray(curve.spread)
         ax.fill_between(curve.x, y - e, y + e, color=color, alpha=0.12, linewidth=0)
 
 

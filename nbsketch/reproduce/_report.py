@@ -1,7 +1,5 @@
 """Rows of results: text, Markdown, CSV, statistics, where they were measured."""
 
-from __future__ import annotations
-
 import csv
 import json
 import shlex
@@ -116,7 +114,8 @@ def log_log_slope(x: ArrayLike, y: ArrayLike) -> Slope:
         interval is Student's over the replicates (None for a single one); without, it
         is that of the regression, from the residuals.
     """
-    log_x, log_y = np.log(x), np.log(y)
+    log_x = np.log(x)
+    log_y = np.log(y)
     if log_y.ndim == 1:
         line = linregress(log_x, log_y)
         return _slope(line.slope, np.nan_to_num(line.stderr), log_x.size - 2)
@@ -166,7 +165,7 @@ def where(rows: Rows, **values: Any) -> list[Row]:
     return [row for row in rows if values.items() <= row.items()]
 
 
-def column(rows: Rows, name: str) -> NDArray[np.float64]:
+def column(rows: Rows, name: str) -> NDArray:
     """Return the values of a column."""
     return np.array([row[name] for row in rows], dtype=float)
 

@@ -4,8 +4,6 @@ Not from a paper. Kernel, bandwidth and penalty are fixed, so that a draw takes
 milliseconds and the guarantees hold as they are stated.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from importlib.util import find_spec
@@ -24,8 +22,9 @@ from nbsketch.reproduce._report import Row
 from nbsketch.reproduce.experiment import Experiment, Points
 
 COVERAGES = 0.8, 0.9, 0.95
-# Rows of training and of test in each draw, and rows of one update.
-_ROWS, _TEST_ROWS, _BATCH = 200, 500, 25
+_ROWS = 200  # of training, in each draw
+_TEST_ROWS = 500
+_BATCH = 25  # rows of one update
 FIXED: dict[str, Any] = {
     "kernel": GaussianKernel(1.0),
     "alpha": 1e-3,
@@ -49,7 +48,7 @@ class Draw(NamedTuple):
 Noise = Callable[[np.random.Generator, NDArray, NDArray, Any], NDArray]
 
 
-class Setting(NamedTuple):
+class IntervalCase(NamedTuple):
     """A method, whether MAPIE has it, and the law of the rows for which it is.
 
     Rows have groups; new rows are more where the first feature is larger; intervals are
@@ -79,13 +78,16 @@ NOISES: dict[str, Noise] = {
         rng.normal(size=(len(X), 3)) * [0.1, 0.3, 0.9]
     ),
 }
-SETTINGS = {n: Setting(**s) for n, s in ENTRIES["coverage"]["settings"].items()}
+SETTINGS = {n: IntervalCase(**s) for n, s in ENTRIES["coverage"]["settings"].items()}
 
 
 def drawn(name: str, rng: np.random.Generator) -> Draw:
     """Draw rows of a smooth function of two features with the noise of a setting."""
-    setting, n, groups = SETTINGS[name], _ROWS + _TEST_ROWS, None
-    X, normal = rng.uniform(-2, 2, size=(n, 2)), rng.normal(size=n)
+    setting = SETTINGS[name]
+    n = _ROWS + _TEST_ROWS
+    groups = None
+    X = rng.uniform(-2, 2, size=(n, 2))
+    normal = rng.normal(size=n)
     if setting.n_groups:
         groups = rng.integers(setting.n_groups, size=n)
     noise = NOISES[name.partition(",")[0]](rng, X, normal, groups)
@@ -95,7 +97,8 @@ def drawn(name: str, rng: np.random.Generator) -> Draw:
     if setting.is_shifted:
         is_kept = rng.random(_TEST_ROWS) < (2 + X[_ROWS:, 0]) / 4
         kept = np.append(np.full(_ROWS, True), is_kept)
-        X, y = X[kept], y[kept]
+        X = X[kept]
+        y = y[kept]
         weights = (2 + X[:, 0]) / 4
     return Draw(X[:_ROWS], y[:_ROWS], X[_ROWS:], y[_ROWS:], groups, weights)
 
@@ -131,7 +134,7 @@ def regressor(method: str) -> Any:
     return SketchedKernelRegressor(**FIXED)
 
 
-def measured(setting: Setting, draw: Draw, seed: int) -> list[tuple[float, float]]:
+def measured(setting: IntervalCase, draw: Draw, seed: int) -> list[tuple[float, float]]:
     """Return coverage and width at each nominal coverage."""
     interval = updated if setting.updates else predicted
     _, groups = _parts(draw.groups)
@@ -180,12 +183,14 @@ def judged(ends: NDArray, y: NDArray, groups: NDArray | None) -> tuple[float, fl
     return float(np.mean(inside[counted])), float((ends[..., 1] - ends[..., 0]).mean())
 
 
-def measured_mapie(setting: Setting, draw: Draw) -> list[tuple[float, float]]:
+def measured_mapie(setting: IntervalCase, draw: Draw) -> list[tuple[float, float]]:
     """Return coverage and width of the same method in MAPIE."""
     from sklearn.model_selection import LeaveOneOut
 
     mapie: Any = import_module("mapie.regression")
-    cut, levels, method = round(0.75 * _ROWS), list(COVERAGES), setting.method
+    cut = round(0.75 * _ROWS)
+    levels = list(COVERAGES)
+    method = setting.method
     if method == "cqr":
         return [cqr_of_mapie(draw, nominal, cut) for nominal in COVERAGES]
     if method == "split":
@@ -206,7 +211,8 @@ def measured_mapie(setting: Setting, draw: Draw) -> list[tuple[float, float]]:
 def cqr_of_mapie(draw: Draw, nominal: float, cut: int) -> tuple[float, float]:
     """Return coverage and width around separate fits of the three quantiles."""
     mapie: Any = import_module("mapie.regression")
-    low, high = (1 - nominal) / 2, (1 + nominal) / 2
+    low = (1 - nominal) / 2
+    high = (1 + nominal) / 2
     fits = [
         SketchedKernelRegressor(loss=PinballLoss(level), **FIXED).fit(
             draw.X[:cut], draw.y[:cut]

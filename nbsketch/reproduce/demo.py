@@ -1,7 +1,5 @@
 """A demo without downloads: multi-output regression with and without a sketch."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np
@@ -12,7 +10,10 @@ from nbsketch.reproduce.experiment import measure_all
 from nbsketch.reproduce.p_sparsified import table2
 
 METHODS = (WITHOUT, *table2.SPARSIFIED)
-N_TRAIN, N_TEST, N_FEATURES, N_TARGETS, SIZE = 4000, 1000, 6, 5, 100
+N_TRAIN = 4000
+N_TEST = 1000
+N_FEATURES = 6
+N_TARGETS = 5
 _SETTING = {"bandwidth": 4.0, "alpha": 1e-6}
 _REPLICATES = 5
 
@@ -32,10 +33,10 @@ def run() -> list[Row]:
     split = make_smooth_targets()
     print(
         f"Kernel ridge on {N_TRAIN} rows, {N_FEATURES} features, {N_TARGETS} targets; "
-        f"sketches of {SIZE} rows."
+        f"sketches of {table2.SIZE} rows."
     )
     points = [
-        ("synthetic", method, split, _SETTING, SIZE, seed)
+        ("synthetic", method, split, _SETTING, seed)
         for method, seed in product(METHODS, range(_REPLICATES))
     ]
     rows = table2.compare(measure_all(points, table2.measure, "{1}"), ["arrmse"], min)

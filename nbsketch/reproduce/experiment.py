@@ -1,7 +1,5 @@
 """The contract of an experiment: what is measured where, and what is made of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial

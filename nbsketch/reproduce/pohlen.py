@@ -11,8 +11,6 @@ by the training rows, and the models have no intercept. Methods that are not in 
 report are marked "(added)".
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -29,7 +27,8 @@ from nbsketch.reproduce._figures import Curve, Panel, Style
 from nbsketch.reproduce._report import Row, Rows, column, groups, where
 from nbsketch.reproduce.experiment import Experiment, Points
 
-BOOTSTRAP, SPARSE = "bootstrap", "sparse JL"
+BOOTSTRAP = "bootstrap"
+SPARSE = "sparse JL"
 # Labels of sketches by name; "(added)": not in the report.
 SKETCHES = {
     "Gaussian": "Gaussian",
@@ -55,7 +54,7 @@ class Parts(NamedTuple):
     evaluation: Pair
 
 
-class Method(NamedTuple):
+class PohlenMethod(NamedTuple):
     """A method, its size, and the nonzeros of each column of a sparse JL sketch."""
 
     method: str
@@ -87,7 +86,7 @@ def split(data: Dataset, seed: int) -> Parts:
     return Parts(*zip(standardized(*inputs), standardized(*targets), strict=True))
 
 
-def evaluate(parts: Parts, method: Method, seed: int) -> dict[str, float]:
+def evaluate(parts: Parts, method: PohlenMethod, seed: int) -> dict[str, float]:
     """Choose h and penalty on the evaluation rows; return test error and fit time."""
     errors = [
         [_error(model, *parts.evaluation) for model in fits]
@@ -100,7 +99,7 @@ def evaluate(parts: Parts, method: Method, seed: int) -> dict[str, float]:
 
 
 def fit(
-    train: Pair, method: Method, h: float, alphas: NDArray, seed: int
+    train: Pair, method: PohlenMethod, h: float, alphas: NDArray, seed: int
 ) -> Sequence[SketchedKernelRegressor]:
     """Return a model for each penalty.
 
@@ -109,8 +108,10 @@ def fit(
     X, y = train
     if method.method == BOOTSTRAP:
         rows = np.random.default_rng(seed).integers(len(y), size=method.size)
-        X, y = X[rows], y[rows]
-    kernel, sketch = GaussianKernel(h**0.5), method.recipe()
+        X = X[rows]
+        y = y[rows]
+    kernel = GaussianKernel(h**0.5)
+    sketch = method.recipe()
     return SketchedKernelRegressor(
         kernel, sketch=sketch, fit_intercept=False, random_state=seed
     ).fit_path(X, y, alphas)
@@ -124,17 +125,19 @@ SINE = "sine"
 # Size of the sparse JL sketch of each set.
 SPARSE_SIZES = {SINE: 30, "concrete": 300, "airfoil": 225, "autompg": 125, "yacht": 75}
 # Those up to the number of training rows of a set.
-SIZES, QUICK_SIZES = (5, 10, 20, 40, 80, 160, 300), (10, 40)
-NONZEROS, QUICK_NONZEROS = (1, 2, 4, 8, 16), (1, 8)
+SIZES = (5, 10, 20, 40, 80, 160, 300)
+QUICK_SIZES = (10, 40)
+NONZEROS = (1, 2, 4, 8, 16)
+QUICK_NONZEROS = (1, 8)
 
 
-def methods_of(name: str, quick: bool) -> tuple[list[Method], list[Method]]:
+def methods_of(name: str, quick: bool) -> tuple[list[PohlenMethod], list[PohlenMethod]]:
     """Return the methods of the runs over sizes, and over nonzeros, on a set."""
     sizes = QUICK_SIZES if quick else SIZES
     nonzeros = *(QUICK_NONZEROS if quick else NONZEROS), SPARSE_SIZES[name]
-    by_size = [Method(m, s) for m in (*SKETCHES, BOOTSTRAP) for s in sizes]
-    by_nonzeros = [Method(SPARSE, SPARSE_SIZES[name], c) for c in nonzeros]
-    return [Method(WITHOUT, 0), *by_size], by_nonzeros
+    by_size = [PohlenMethod(m, s) for m in (*SKETCHES, BOOTSTRAP) for s in sizes]
+    by_nonzeros = [PohlenMethod(SPARSE, SPARSE_SIZES[name], c) for c in nonzeros]
+    return [PohlenMethod(WITHOUT, 0), *by_size], by_nonzeros
 
 
 def points(replicates: int, quick: bool, data_home: MaybePath = None) -> Points:
@@ -148,7 +151,7 @@ def points(replicates: int, quick: bool, data_home: MaybePath = None) -> Points:
 
 
 def measure(
-    name: str, draw: Callable[[int], Parts], methods: Sequence[Method], seed: int
+    name: str, draw: Callable[[int], Parts], methods: Sequence[PohlenMethod], seed: int
 ) -> Iterator[Row]:
     """Yield a row for each method in a run."""
     parts = draw(seed)
@@ -169,7 +172,7 @@ def parts_of(name: str, data_home: MaybePath) -> Callable[[int], Parts]:
 
 def summarize(rows: Rows) -> list[Row]:
     """Return one row for each set, method, size and number of nonzeros."""
-    by = "set", *Method._fields
+    by = "set", *PohlenMethod._fields
     return _report.summarized(rows, by, {"seconds": np.median}, ["error"], "runs")
 
 

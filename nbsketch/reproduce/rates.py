@@ -98,7 +98,7 @@ _STOPS = 2.0 ** np.arange(1, 4.5, 0.5)
 _STEP_FACTORS = {"I": 0.25}
 
 
-class Sample(NamedTuple):
+class DesignSample(NamedTuple):
     """A draw of inputs: features, covariance, and covariance with each target."""
 
     X: NDArray  # (n, J)
@@ -109,7 +109,7 @@ class Sample(NamedTuple):
     @classmethod
     def draw(
         cls, n: int, rng: np.random.Generator, design: DiagonalDesign | None = None
-    ) -> Sample:
+    ) -> DesignSample:
         """Draw n inputs of a design with the modes of `DESIGN`, the default."""
         X = (design or DESIGN).features(rng.random(n))
         targets = X @ np.column_stack([DESIGN.coefficients(s) for s in SOURCES])
@@ -117,7 +117,7 @@ class Sample(NamedTuple):
 
 
 def filter_risks(
-    sample: Sample,
+    sample: DesignSample,
     filters: dict[str, spectral.Filter],
     basis: NDArray | None = None,
     power: float = 0.5,
@@ -128,11 +128,14 @@ def filter_risks(
     `basis` (J, m) has orthonormal columns that span the projection; all by default. A
     `power` of 0 returns squared distances to the target in the norm of the space.
     """
-    gram, cross = sample.gram, sample.cross
+    gram = sample.gram
+    cross = sample.cross
     if basis is not None:
-        gram, cross = basis.T @ gram @ basis, basis.T @ cross
+        gram = basis.T @ gram @ basis
+        cross = basis.T @ cross
     values, vectors = eigh(gram)
-    values, cross = np.maximum(values, 0.0), vectors.T @ cross
+    values = np.maximum(values, 0.0)
+    cross = vectors.T @ cross
     modes = vectors if basis is None else basis @ vectors
     # In the orthonormal basis of the design, where a norm is a risk.
     scales = DESIGN.eigenvalues**power
@@ -151,7 +154,7 @@ def filter_risks(
 def measure(replicate: int, n: int) -> Iterator[dict[str, Any]]:
     """Yield the rows of one replicate: part, series, source, n, replicate, value."""
     rng = np.random.default_rng([replicate, n])
-    sample = Sample.draw(n, rng)
+    sample = DesignSample.draw(n, rng)
     risks = filter_risks(sample, FILTERS)
     parts = {
         "filter": _least(risks),
@@ -173,7 +176,7 @@ def _least(risks: dict[str, NDArray]) -> Iterator[Found]:
             yield name, source, float(value)
 
 
-def _distances(sample: Sample) -> Iterator[Found]:
+def _distances(sample: DesignSample) -> Iterator[Found]:
     """Yield the least squared distance in the norm, where the theorem has a rate."""
     for name, source, value in _least(filter_risks(sample, FILTERS, power=0.0)):
         if 0.5 < source <= FILTERS[name].qualification:
@@ -181,7 +184,7 @@ def _distances(sample: Sample) -> Iterator[Found]:
 
 
 def _dimensions(
-    sample: Sample, exact: dict[str, NDArray], rng: np.random.Generator
+    sample: DesignSample, exact: dict[str, NDArray], rng: np.random.Generator
 ) -> Iterator[Found]:
     """Yield series, source and the dimension that a projection needs."""
     n = len(sample.X)
@@ -216,12 +219,12 @@ def _dimensions(
 def _unequal(n: int, rng: np.random.Generator) -> Iterator[Found]:
     """Yield series, source and the dimension needed with unequal leverage scores."""
     design = UnequalDesign(DESIGN.capacity, DESIGN.n_modes)
-    sample = Sample.draw(n, rng, design)
+    sample = DesignSample.draw(n, rng, design)
     yield from _dimensions(sample, filter_risks(sample, FILTERS), rng)
 
 
 def projection(
-    sample: Sample, recipe: sketches.SketchRecipe, rng: np.random.Generator
+    sample: DesignSample, recipe: sketches.SketchRecipe, rng: np.random.Generator
 ) -> NDArray:
     """Return an orthonormal basis of the features that a sketch spans, (J, s).
 
@@ -250,14 +253,16 @@ def first_crossing(sizes: NDArray, values: NDArray, level: float) -> float | Non
     last = below[0]
     if last == 0:
         return float(sizes[0])
-    x, y = np.log(sizes[last - 1 : last + 1]), np.log(values[last - 1 : last + 1])
+    x = np.log(sizes[last - 1 : last + 1])
+    y = np.log(values[last - 1 : last + 1])
     share = (y[0] - np.log(level)) / (y[0] - y[1])
     return float(np.exp(x[0] + share * (x[1] - x[0])))
 
 
-def _gradients(sample: Sample, rng: np.random.Generator) -> Iterator[Found]:
+def _gradients(sample: DesignSample, rng: np.random.Generator) -> Iterator[Found]:
     """Yield series, source and the excess risk at the best number of steps."""
-    n, gamma = len(sample.X), DESIGN.capacity
+    n = len(sample.X)
+    gamma = DESIGN.capacity
     for source in PROJECTED_SOURCES if n <= _MOST_ROWS else ():
         dimension = round(_SPARE * n ** (gamma / (2 * source + gamma)))
         basis = projection(sample, sketches.PSparsifiedSketch(dimension), rng)
@@ -274,7 +279,8 @@ def _gradients(sample: Sample, rng: np.random.Generator) -> Iterator[Found]:
             yield name, source, float(min(risks))
 
 
-SIZES, QUICK_SIZES = tuple(2**k for k in range(8, 14)), (256, 512, 1024)
+SIZES = tuple(2**k for k in range(8, 14))
+QUICK_SIZES = (256, 512, 1024)
 _PROJECTIONS = ("projection", "unequal")
 # Plain Nystrom, by uniform sub-sampling, needs more landmarks than other sketches.
 PLAIN = "sub-sampling"
@@ -337,7 +343,8 @@ def panels(values: Rows) -> list[Panel]:
 
 def _theory_lines(part: str, source: float, curve: Curve) -> list[Curve]:
     """Return lines of the slopes of theory, through the middle of a curve."""
-    x, y = np.log(curve.x), np.log(curve.y)
+    x = np.log(curve.x)
+    y = np.log(curve.y)
     series = {"theory": "Gaussian" if part in _PROJECTIONS else "Landweber"}
     if part in _PROJECTIONS:
         series = {f"theory, {PLAIN}": PLAIN, **series}

@@ -95,7 +95,8 @@ class RademacherSketch(SizedRecipe):
 
 
 def _draw_dense(size: int, n: int, law: int, seed: int) -> NDArray:
-    entries, scale = np.empty((size, n)), 1 / math.sqrt(size)
+    entries = np.empty((size, n))
+    scale = 1 / math.sqrt(size)
     args = (np.uint64(seed), law, scale, entries)
     seconds = n * _SECONDS_PER_ENTRY
     run_slices(csr.fill_dense, size, seconds, *args)
@@ -157,7 +158,8 @@ class PSparsifiedSketch(SizedRecipe):
         law = np.uint64(seed), n, log_absent
         csr.count_entries(*law, pointers[1:])
         np.cumsum(pointers, out=pointers)
-        columns, values = np.empty(pointers[-1], np.int64), np.empty(pointers[-1])
+        columns = np.empty(pointers[-1], np.int64)
+        values = np.empty(pointers[-1])
         scale = 1 / math.sqrt(self.size * p)
         csr.fill_entries(*law, _LAWS[self.law], scale, pointers, columns, values)
         return sp.csr_array((values, columns, pointers), shape=(self.size, n))
@@ -389,7 +391,8 @@ class IdentityMatrix(Sketch):
         self, matrix: sp.csr_array, origin: _sketch.Origin | None = None
     ) -> None:
         super().__init__(matrix, origin)
-        n, m = self.shape[0], self.matrix
+        n = self.shape[0]
+        m = self.matrix
         diagonal = n == self.shape[1] == m.nnz and (m.indices == np.arange(n)).all()
         if not (diagonal and (m.data == 1).all()):
             raise ValueError(
@@ -402,9 +405,7 @@ class IdentityMatrix(Sketch):
         return True
 
 
-def rows_of_identity(
-    chosen: NDArray[np.int64], scales: NDArray[np.float64], n: int
-) -> sp.csr_array:
+def rows_of_identity(chosen: NDArray, scales: NDArray, n: int) -> sp.csr_array:
     """Return the matrix with the rows ``scales[i] e_{chosen[i]}``."""
     pointers = np.arange(chosen.size + 1)
     return sp.csr_array((scales, chosen, pointers), shape=(chosen.size, n))

@@ -24,10 +24,11 @@ from nbsketch._report.fields import Checked, count, register, rules
 _SORT_BELOW = 1 / 64
 # S S^T of at most this many rows is decomposed.
 _FEW_ROWS = 48
-# Dimension of the Krylov space. From a random start the largest Ritz value is below
-# 1 / _MARGIN of the largest eigenvalue with a probability of 1e-8 (Kuczynski and
-# Wozniakowski, 1992, Theorem 4.1).
-_STEPS, _MARGIN = 40, 1.1
+# Dimension of the Krylov space.
+_STEPS = 40
+# From a random start the largest Ritz value is below 1 / _MARGIN of the largest
+# eigenvalue with a probability of 1e-8 (Kuczynski and Wozniakowski, 1992, Theorem 4.1).
+_MARGIN = 1.1
 
 
 @register
@@ -38,7 +39,7 @@ class Origin:
     recipe: Any  # a SizedRecipe
     seed: int
     # Probabilities of the columns, shape (n,), if they are not equal.
-    probabilities: NDArray[np.float64] | None = None
+    probabilities: NDArray | None = None
 
     def __post_init__(self) -> None:
         if not hasattr(self.recipe, "grows"):
@@ -109,7 +110,7 @@ class Sketch:
         return f"{type(self).__name__}(shape=({s}, {n}), columns={self.columns.size})"
 
     @cached_property
-    def columns(self) -> NDArray[np.int64]:
+    def columns(self) -> NDArray:
         """The sorted indices of the columns with a nonzero."""
         indices = self.matrix.indices
         if indices.size < _SORT_BELOW * self.shape[1]:
@@ -177,7 +178,8 @@ class Sketch:
         >>> np.allclose(grown, K @ PSparsifiedSketch(size=20).draw(300, rng=0).T)
         True
         """
-        rows, (s, n) = validation.check_integer("rows", rows), self.shape
+        rows = validation.check_integer("rows", rows)
+        s, n = self.shape
         if self.origin is None or not self.origin.recipe.grows:
             law = "" if self.origin is None else f" drawn by {self.origin.recipe!r}"
             raise TypeError(f"a {type(self).__name__}{law} cannot grow: draw a new one")
@@ -200,7 +202,8 @@ class Sketch:
         It is exact if no column has two nonzeros, as in sub-sampling; otherwise it is
         found by the Lanczos method and enlarged by a tenth.
         """
-        weights, s = self.weights, self.shape[0]
+        weights = self.weights
+        s = self.shape[0]
         counts = np.bincount(weights.indices) if sp.issparse(weights) else np.array([2])
         if counts.max(initial=0) <= 1:  # orthogonal rows
             return float(weights.power(2).sum(axis=1).max())
@@ -261,7 +264,7 @@ class DenseSketch(Sketch):
         return validation.check_array_of("matrix", matrix, "f", 2)
 
     @cached_property
-    def columns(self) -> NDArray[np.int64]:
+    def columns(self) -> NDArray:
         """All columns."""
         return np.arange(self.shape[1])
 
@@ -465,27 +468,27 @@ def draw_seed(rng: Any) -> int:
     return int(validation.random_generator(rng).integers(2**64, dtype=np.uint64))
 
 
-def uniforms(seed: int, rows: int, columns: int = 1) -> NDArray[np.float64]:
+def uniforms(seed: int, rows: int, columns: int = 1) -> NDArray:
     """Return (rows, columns) numbers uniform on [0, 1), each row from its stream."""
     numbers = np.empty((rows, columns))
     fill_uniforms(np.uint64(seed), numbers)
     return np.subtract(1.0, numbers, out=numbers)
 
 
-def signs(seed: int, rows: int, columns: int = 1) -> NDArray[np.int8]:
+def signs(seed: int, rows: int, columns: int = 1) -> NDArray:
     """Return (rows, columns) random signs, each row from its stream."""
     numbers = np.empty((rows, columns), dtype=np.int8)
     fill_signs(np.uint64(seed), numbers)
     return numbers
 
 
-def integers(seed: int, rows: int, columns: int, n: int) -> NDArray[np.int64]:
+def integers(seed: int, rows: int, columns: int, n: int) -> NDArray:
     """Return (rows, columns) uniform integers below n, each row from its stream."""
     numbers = uniforms(seed, rows, columns)
     return np.minimum((numbers * n).astype(np.int64), n - 1)
 
 
-def start_of_permutation(seed: int, size: int, n: int) -> NDArray[np.int64]:
+def start_of_permutation(seed: int, size: int, n: int) -> NDArray:
     """Return the first `size` places of a random permutation of 0, ..., n - 1.
 
     They are the same however many follow. The shuffle of Fisher and Yates, which keeps

@@ -41,7 +41,9 @@ class Transform(ABC):
 
     def __init__(self, signs: NDArray, rows: NDArray, scale: float) -> None:
         self.n, self.step = signs.size, self.least_step(signs.size)
-        self.signs, self.rows, self.scale = signs, rows, scale
+        self.signs = signs
+        self.rows = rows
+        self.scale = scale
 
     @staticmethod
     def order(n: int) -> int:
@@ -55,7 +57,8 @@ class Transform(ABC):
 
     def add(self, first: int, tile: NDArray, out: NDArray) -> None:
         """Add S[:, first : first + len(tile)] @ tile to `out`."""
-        columns, signs = tile.T, self.signs.astype(tile.dtype)
+        columns = tile.T
+        signs = self.signs.astype(tile.dtype)
         buffer = np.empty((min(_BATCH, len(columns)), len(tile)), dtype=tile.dtype)
         for start in range(0, len(columns), _BATCH):
             part = slice(start, min(start + _BATCH, len(columns)))
@@ -67,7 +70,7 @@ class Transform(ABC):
         raise NotImplementedError
 
     @abstractmethod
-    def entries(self, part: slice = slice(None)) -> NDArray[np.float64]:
+    def entries(self, part: slice = slice(None)) -> NDArray:
         """Return H[rows[part], :n] by its formula."""
 
 
@@ -94,7 +97,7 @@ class Hadamard(Transform):
         factor = tile.dtype.type(self.scale / math.sqrt(self.order(self.n)))
         add_hadamard(tile, signs, self.step, first, self.rows, factor, out)
 
-    def entries(self, part: slice = slice(None)) -> NDArray[np.float64]:
+    def entries(self, part: slice = slice(None)) -> NDArray:
         """Return H[rows[part], :n] by its formula."""
         bits = self.rows[part, None] & np.arange(self.n)
         for shift in (32, 16, 8, 4, 2, 1):
@@ -109,7 +112,7 @@ class Cosine(Transform):
         spectrum = scipy.fft.dct(columns, axis=1, norm="ortho", overwrite_x=True)
         return self.scale * spectrum[:, self.rows]
 
-    def entries(self, part: slice = slice(None)) -> NDArray[np.float64]:
+    def entries(self, part: slice = slice(None)) -> NDArray:
         """Return H[rows[part], :n] by its formula."""
         rows = self.rows[part]
         # Whole periods are taken off among the integers, without rounding.
@@ -129,12 +132,12 @@ class Fourier(Transform):
         numbers = spectrum.view(columns.dtype)  # real and imaginary parts in turn
         return factors * numbers[:, rows + (rows > 0)]  # the constant has no imaginary
 
-    def _factors(self, rows: NDArray) -> NDArray[np.float64]:
+    def _factors(self, rows: NDArray) -> NDArray:
         """Return sqrt(2), or 1 for the constant and for the alternating row."""
         alone = (rows == 0) | ((self.n % 2 == 0) & (rows == self.n - 1))
         return np.where(alone, 1.0, math.sqrt(2))
 
-    def entries(self, part: slice = slice(None)) -> NDArray[np.float64]:
+    def entries(self, part: slice = slice(None)) -> NDArray:
         """Return H[rows[part], :n] by its formula."""
         rows = self.rows[part]
         frequencies = (rows + 1) // 2
@@ -221,8 +224,8 @@ class TransformSketch(Sketch):
     def __init__(
         self,
         transform: str,
-        signs: NDArray[np.int8],
-        rows: NDArray[np.int64],
+        signs: NDArray,
+        rows: NDArray,
         scale: float,
         origin: Origin | None = None,
     ) -> None:
@@ -243,7 +246,7 @@ class TransformSketch(Sketch):
         self.origin = check_origin(origin, self.shape)
 
     @cached_property
-    def columns(self) -> NDArray[np.int64]:
+    def columns(self) -> NDArray:
         """All columns."""
         return np.arange(self.shape[1])
 

@@ -52,9 +52,9 @@ class SizePath:
         Name of the score.
     """
 
-    sizes: NDArray[np.int64]
-    scores: NDArray[np.float64]
-    seconds: NDArray[np.float64]
+    sizes: NDArray
+    scores: NDArray
+    seconds: NDArray
     label: str
 
     def best(self, tolerance: float = 0.01) -> int:

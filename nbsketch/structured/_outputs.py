@@ -193,8 +193,8 @@ class TopK(NamedTuple):
         Their scores; minus infinity beyond the end of a set.
     """
 
-    indices: NDArray[np.int64]
-    scores: NDArray[np.float64]
+    indices: NDArray
+    scores: NDArray
 
     @classmethod
     def empty(cls, n: int, k: int) -> TopK:

@@ -26,8 +26,6 @@ errors. Outlying inputs have the program's deviation of 0.25; in "outliers", whi
 figure1 otherwise, the variance of 0.25 that the paper states.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
@@ -49,12 +47,17 @@ from nbsketch.reproduce.experiment import Experiment, Points
 from nbsketch.solvers.newton import solve_scalar
 
 N_ROWS = 10_000
-SIZES, QUICK_SIZES = tuple(range(40, 141, 10)), (40, 100, 140)
+SIZES = tuple(range(40, 141, 10))
+QUICK_SIZES = (40, 100, 140)
 # Sub-sampling with landmarks that take as long as the other sketches, and longer.
-MANY_LANDMARKS, QUICK_LANDMARKS = (200, 300, 400, 600, 1000, 1400, 2000), (200, 400)
+MANY_LANDMARKS = (200, 300, 400, 600, 1000, 1400, 2000)
+QUICK_LANDMARKS = (200, 400)
 NONZEROS = (5, 10, 30, 50)  # expected, of a row of a p-sparsified sketch
-SUBSAMPLING, GAUSSIAN, COUNT = "sub-sampling", "Gaussian", "CountSketch"
-FOURIER, ADAM = "random Fourier features", ", Adam"
+SUBSAMPLING = "sub-sampling"
+GAUSSIAN = "Gaussian"
+COUNT = "CountSketch"
+FOURIER = "random Fourier features"
+ADAM = ", Adam"
 
 _KERNEL = GaussianKernel(bandwidth=math.sqrt(1 / 0.2))  # exp(-0.1 ||x - y||^2)
 _ADAM = StochasticSolver(
@@ -64,7 +67,7 @@ _ADAM_NONZEROS = 30
 _FIRST_ROWS = 500
 
 
-class Problem(NamedTuple):
+class FigureFit(NamedTuple):
     """Loss and penalty, law of the p-sparsified sketches, spread of the outliers."""
 
     loss: losses.Loss
@@ -78,7 +81,7 @@ Data = tuple[NDArray, NDArray]
 Fitted = tuple[Callable[[NDArray], NDArray], int]
 
 
-def sizes_of(problem: Problem, quick: bool = False) -> dict[str, tuple[int, ...]]:
+def sizes_of(problem: FigureFit, quick: bool = False) -> dict[str, tuple[int, ...]]:
     """Return the sizes of each series of a figure."""
     sizes = QUICK_SIZES if quick else SIZES
     kind = f"n-S{problem.law[0].upper()}"
@@ -88,7 +91,7 @@ def sizes_of(problem: Problem, quick: bool = False) -> dict[str, tuple[int, ...]
     return {SUBSAMPLING: landmarks} | dict.fromkeys(names, sizes)
 
 
-def fit(problem: Problem, name: str, size: int, seed: int, data: Data) -> Fitted:
+def fit(problem: FigureFit, name: str, size: int, seed: int, data: Data) -> Fitted:
     """Fit the model of a series."""
     if name == FOURIER:
         return _fit_fourier(problem, size, seed, data)
@@ -104,7 +107,7 @@ def fit(problem: Problem, name: str, size: int, seed: int, data: Data) -> Fitted
     return model.predict, int(model.sketch_.columns.size)
 
 
-def _fit_fourier(problem: Problem, size: int, seed: int, data: Data) -> Fitted:
+def _fit_fourier(problem: FigureFit, size: int, seed: int, data: Data) -> Fitted:
     """Fit a linear model of random Fourier features, which needs no training rows."""
     X, y = data
     features = RandomFourierFeatures(_KERNEL, size=size, random_state=seed).fit(X)
@@ -114,7 +117,7 @@ def _fit_fourier(problem: Problem, size: int, seed: int, data: Data) -> Fitted:
     return lambda X_new: features.transform(X_new) @ coef, 0
 
 
-def points(problem: Problem, replicates: int, quick: bool) -> Points:
+def points(problem: FigureFit, replicates: int, quick: bool) -> Points:
     """Yield problem, name of a series, size, replicate, and if it is first."""
     for replicate in range(replicates):
         for name, sizes in sizes_of(problem, quick).items():
@@ -124,7 +127,7 @@ def points(problem: Problem, replicates: int, quick: bool) -> Points:
 
 
 def measure(
-    problem: Problem, name: str, size: int, replicate: int, is_first: bool
+    problem: FigureFit, name: str, size: int, replicate: int, is_first: bool
 ) -> Iterator[Row]:
     """Yield the row of one fit.
 
@@ -184,12 +187,12 @@ def _error_at(seconds: float, table: Rows) -> float | None:
 _HUBER = losses.HuberLoss(100.0), 1e-7
 _TUBE = losses.EpsilonInsensitiveLoss(4.64), 1e-8
 FIGURES = {
-    "figure1": Problem(*_HUBER, "rademacher"),
-    "figure2": Problem(*_HUBER, "gaussian"),
-    "figure3": Problem(*_TUBE, "rademacher"),
-    "figure4": Problem(*_TUBE, "gaussian"),
-    "figure5": Problem(losses.SquareLoss(), 1e-7, "rademacher"),
-    "outliers": Problem(*_HUBER, "rademacher", outlier_std=0.5),
+    "figure1": FigureFit(*_HUBER, "rademacher"),
+    "figure2": FigureFit(*_HUBER, "gaussian"),
+    "figure3": FigureFit(*_TUBE, "rademacher"),
+    "figure4": FigureFit(*_TUBE, "gaussian"),
+    "figure5": FigureFit(losses.SquareLoss(), 1e-7, "rademacher"),
+    "outliers": FigureFit(*_HUBER, "rademacher", outlier_std=0.5),
 }
 
 _LABELS = {

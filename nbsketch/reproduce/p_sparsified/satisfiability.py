@@ -6,8 +6,6 @@ K-satisfiability is the condition of the theory of sketched kernel ridge regress
 uniform inputs and on inputs with outliers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import product
 
@@ -22,7 +20,8 @@ from nbsketch.reproduce._report import Row, Rows, groups
 from nbsketch.reproduce.experiment import Experiment, Points
 
 N_ROWS = 600
-SIZES, QUICK_SIZES = (25, 50, 75, 100, 150, 200, 300, 400), (50, 200, 400)
+SIZES = (25, 50, 75, 100, 150, 200, 300, 400)
+QUICK_SIZES = (50, 200, 400)
 # In units in which the norm of the regression function is 1: the statistical dimension
 # is that of the first block of eigenvalues, and of the outliers if any.
 NOISE = 0.5

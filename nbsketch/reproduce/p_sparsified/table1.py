@@ -5,8 +5,6 @@ losses and training time at five levels, without a sketch and with sketches of s
 rows, on Boston housing (ten random splits of 70 % and 30 %) and on images of otoliths.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from nbsketch.reproduce._data import WITHOUT, Key, MaybePath, Setting, Split
 from nbsketch.reproduce._report import Row, Rows
 from nbsketch.reproduce.experiment import Experiment, Points
 from nbsketch.reproduce.p_sparsified.table2 import METHODS, PAPER, compare
+from nbsketch.sketches import SketchRecipe
 
 LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9)
 
@@ -32,42 +31,49 @@ LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9)
 _BANDWIDTH_FACTORS = 2.0 ** np.arange(3)
 _ALPHAS = 10.0 ** np.arange(-2.5, -6.5, -0.5)
 _GAMMAS = (1.0, 3.0, 10.0)
-_FOLDS, _TUNING_TOL, _TOL = 5, 1e-3, 1e-6
+_FOLDS = 5
+_TUNING_TOL = 1e-3
+_TOL = 1e-6
 # Without a sketch a fit takes a hundred times as long: a larger sketch is tuned.
-_STAND_IN, _STAND_IN_SIZE = "20/n-SR", 100
+_STAND_IN = "20/n-SR"
+_STAND_IN_SIZE = 100
 # Each Newton step without a sketch factorizes a matrix of five times as many rows:
 # beyond this number it takes hours, and Adam, which the paper names, is used.
 _MANY_ROWS = 1000
+SIZE = 50  # of the sketches
+SETTINGS = Path(__file__).with_name("table1_tuning.json")
+# Of the otoliths: rows, pixels along a side, and the largest age.
+_N_TRAIN = 3780
+_N_TEST = 165
+_SIDE = 64
+_OLDEST = 26
 
 
-def tune(split: Split, method: str, size: int) -> Setting:
+def tune(split: Split, method: str) -> Setting:
     """Choose bandwidth, alpha and gamma by 5-fold cross-validation.
 
     The criterion is the pinball loss on the shuffled training rows. The setting without
     a sketch is that of a p-sparsified sketch of 100 rows.
     """
-    if method == WITHOUT:
-        method, size = _STAND_IN, _STAND_IN_SIZE
+    stand_in = _data.sketch_of(_STAND_IN, _STAND_IN_SIZE)
+    sketch = stand_in if method == WITHOUT else _data.sketch_of(method, SIZE)
     order = np.random.default_rng(0).permutation(len(split.X_train))
-    X, y = split.X_train[order], split.Y_train[order]
+    X = split.X_train[order]
+    y = split.Y_train[order]
     bandwidths = median_distance(X, rng=0) * _BANDWIDTH_FACTORS
     best = (np.inf, np.nan, np.nan, np.nan)
     for gamma in _GAMMAS:
-        model = _model(method, size, seed=0, gamma=gamma, tol=_TUNING_TOL)
+        model = _model(sketch, seed=0, gamma=gamma, tol=_TUNING_TOL)
         result = cross_validate(model, X, y, bandwidths, _ALPHAS, cv=_FOLDS)
         best = min(best, (float(result.errors.min()), *result.best(), gamma))
     return dict(zip(("bandwidth", "alpha", "gamma"), best[1:], strict=True))
 
 
-def _model(method: str, size: int, seed: int, **options: Any) -> JointQuantileRegressor:
+def _model(sketch: SketchRecipe, seed: int, **options: Any) -> JointQuantileRegressor:
     """Return a model whose quantiles may cross, as in the paper."""
-    fixed: dict[str, Any] = {"non_crossing": None, "random_state": seed}
     return JointQuantileRegressor(
-        LEVELS, sketch=_data.sketch_of(method, size), **fixed, **options
+        LEVELS, sketch=sketch, non_crossing=None, random_state=seed, **options
     )
-
-
-_N_TRAIN, _N_TEST, _SIDE, _OLDEST = 3780, 165, 64, 26
 
 
 def load_images(data_home: MaybePath = None) -> Dataset:
@@ -90,7 +96,8 @@ def make_rings(
     n = n_train + n_test
     age = np.ceil(rng.gamma(4.0, 2.0, n)).clip(1, _OLDEST)
     growth = (0.4 + 0.45 * (1 - np.exp(-age / 8))) * np.exp(0.06 * rng.normal(size=n))
-    shape, tilt = rng.uniform(0.6, 0.9, n), rng.normal(0, 0.3, n)
+    shape = rng.uniform(0.6, 0.9, n)
+    tilt = rng.normal(0, 0.3, n)
     light = rng.uniform(0.7, 1.0, n)
     images = [_ellipse(*shapes) for shapes in zip(growth, shape, tilt, strict=True)]
     X = light[:, None] * np.stack(images)
@@ -107,10 +114,6 @@ def _ellipse(size: float, shape: float, tilt: float) -> NDArray:
     across = (np.cos(tilt) * v - np.sin(tilt) * u) / shape
     radius = np.hypot(along, across) / size
     return (0.8 + 0.2 * np.cos(6 * np.pi * radius)) / (1 + np.exp(20 * (radius - 1)))
-
-
-SIZE = 50
-SETTINGS = Path(__file__).with_name("table1_tuning.json")
 
 
 def points(
@@ -141,7 +144,8 @@ def measure(
     The fit is "certified" by Newton's method, or by Adam.
     """
     is_certified = method != WITHOUT or len(split.X_train) <= _MANY_ROWS
-    model = _model(method, SIZE, seed, kernel="gaussian", tol=_TOL, **setting)
+    sketch = _data.sketch_of(method, SIZE)
+    model = _model(sketch, seed, kernel="gaussian", tol=_TOL, **setting)
     if not is_certified:
         model.set_params(solver=StochasticSolver())
     predicted, seconds = split.fit(model, start=2 * SIZE)
@@ -179,8 +183,6 @@ def _settings(
 ) -> dict[Key, Setting]:
     """Return the setting of every method on every split."""
     keys = [(dataset.name, m, str(i)) for m in METHODS for i in range(len(splits))]
-
-    def choose(key: Key) -> Setting:
-        return tune(splits[int(key[2])], key[1], SIZE)
-
-    return _data.settings_for(keys, choose, SETTINGS, tuning)
+    return _data.settings_for(
+        keys, lambda key: tune(splits[int(key[2])], key[1]), SETTINGS, tuning
+    )

@@ -55,27 +55,48 @@ _PROGRAM = {
 }
 
 
-def model_of(method: str, size: int, setting: Setting, seed: int) -> Any:
+SETS = ("rf1", "rf2", "scm1d", "scm20d")
+SIZE = 100  # of the sketches
+SETTINGS = Path(__file__).with_name("table2_tuning.json")
+# The rows of the table: the paper's, and conjugate gradients on all rows.
+ROWS = (WITHOUT, ITERATIVE, *METHODS[1:], *(method + PROGRAM for method in _PROGRAM))
+# A fit without a sketch hardly varies: it is repeated only for its time.
+_EXACT_REPLICATES = 3
+# Targets in the order of the columns of the data, and their figures in the paper.
+TARGETS = read_csv(Path(__file__).with_name("table6_paper.csv"))
+# Losses of the norm of the residual vector. Their parameters were not tuned.
+_VECTOR: dict[str, dict[str, Any]] = {
+    "square": {},
+    "Huber, kappa = 1": {"loss": losses.HuberLoss(1.0)},
+    "epsilon-insensitive, epsilon = 0.5": {"loss": losses.EpsilonInsensitiveLoss(0.5)},
+    "squared epsilon-insensitive, epsilon = 0.5": {
+        "loss": losses.SquaredEpsilonInsensitiveLoss(0.5)
+    },
+}
+
+
+def model_of(method: str, setting: Setting, seed: int) -> Any:
     """Return an estimator of a method with the bandwidth and penalty of a setting."""
     if method == WITHOUT:
-        return ClosedForm(**setting)
+        return CholeskyRidge(**setting)
     label = WITHOUT if method == ITERATIVE else method.removesuffix(PROGRAM)
     return SketchedKernelRegressor(
         "gaussian",
-        sketch=_data.sketch_of(label, size),
+        sketch=_data.sketch_of(label, SIZE),
         fit_intercept=not method.endswith(PROGRAM),
         random_state=seed,
         **setting,
     )
 
 
-class ClosedForm:
+class CholeskyRidge:
     """Kernel ridge regression by a Cholesky decomposition of the Gram matrix."""
 
     def __init__(self, bandwidth: float, alpha: float) -> None:
-        self._kernel, self._alpha = GaussianKernel(bandwidth), alpha
+        self._kernel = GaussianKernel(bandwidth)
+        self._alpha = alpha
 
-    def fit(self, X: NDArray, Y: NDArray) -> ClosedForm:
+    def fit(self, X: NDArray, Y: NDArray) -> CholeskyRidge:
         """Solve for the coefficients of all rows."""
         self._X = X
         self._coef, self._intercept, _ = solve_exact(self._kernel(X), Y, self._alpha)
@@ -86,7 +107,7 @@ class ClosedForm:
         return self._kernel(X, self._X) @ self._coef + self._intercept
 
 
-def tune(split: Split, method: str, size: int) -> Setting:
+def tune(split: Split, method: str) -> Setting:
     """Choose a setting by 5-fold cross-validation on the training rows.
 
     The criterion is the aRRMSE, averaged over five draws of the sketch.
@@ -96,7 +117,7 @@ def tune(split: Split, method: str, size: int) -> Setting:
     runs = [
         cross_validate(
             SketchedKernelRegressor(
-                sketch=_data.sketch_of(method, size), random_state=seed
+                sketch=_data.sketch_of(method, SIZE), random_state=seed
             ),
             split.X_train,
             split.Y_train,
@@ -114,15 +135,6 @@ def errors_of(split: Split, model: Any, seed: int) -> tuple[NDArray, float]:
     """Return the RRMSE of each target on the test rows, and the seconds of the fit."""
     predicted, seconds = split.fit(model, start=0 if seed else 2 * SIZE)
     return rrmse(split.Y_test, predicted, split.Y_train.mean(axis=0)), seconds
-
-
-SETS = ("rf1", "rf2", "scm1d", "scm20d")
-SIZE = 100
-SETTINGS = Path(__file__).with_name("table2_tuning.json")
-# The rows of the table: the paper's, and conjugate gradients on all rows.
-ROWS = (WITHOUT, ITERATIVE, *METHODS[1:], *(method + PROGRAM for method in _PROGRAM))
-# A fit without a sketch hardly varies: it is repeated only for its time.
-_EXACT_REPLICATES = 3
 
 
 def compare(
@@ -145,7 +157,8 @@ def compare(
     table = summarized(rows, ("set", "method"), {"seconds": typical}, losses)
     exact = {row["set"]: row["seconds"] for row in where(table, method=WITHOUT)}
     for row in table:
-        name, method = row["set"], row["method"]
+        name = row["set"]
+        method = row["method"]
         is_compared = method != WITHOUT and name in exact
         row["faster"] = exact[name] / row["seconds"] if is_compared else None
         if paper:
@@ -164,14 +177,14 @@ def points(
     for name, method in product(SETS, ROWS):
         exact = method in (WITHOUT, ITERATIVE)
         for seed in range(_EXACT_REPLICATES if exact else replicates):
-            yield name, method, splits[name], settings[name, method], SIZE, seed
+            yield name, method, splits[name], settings[name, method], seed
 
 
 def measure(
-    name: str, method: str, split: Split, setting: Setting, size: int, seed: int
+    name: str, method: str, split: Split, setting: Setting, seed: int
 ) -> Iterator[Row]:
     """Yield error and time of one fit, and its setting."""
-    errors, seconds = errors_of(split, model_of(method, size, setting, seed), seed)
+    errors, seconds = errors_of(split, model_of(method, setting, seed), seed)
     row = {"set": name, "method": method, "arrmse": float(errors.mean())}
     yield row | {"seconds": seconds} | setting
 
@@ -188,9 +201,6 @@ def summarize(rows: Rows) -> list[Row]:
 
 run = Experiment("table2", points, measure, summarize)
 
-# Targets in the order of the columns of the data, and their figures in the paper.
-TARGETS = read_csv(Path(__file__).with_name("table6_paper.csv"))
-
 
 def target_points(replicates: int, quick: bool, data_home: MaybePath = None) -> Points:
     """Yield those points whose methods are in Table 6."""
@@ -199,10 +209,10 @@ def target_points(replicates: int, quick: bool, data_home: MaybePath = None) -> 
 
 
 def measure_targets(
-    name: str, method: str, split: Split, setting: Setting, size: int, seed: int
+    name: str, method: str, split: Split, setting: Setting, seed: int
 ) -> Iterator[Row]:
     """Yield the error of each target in one fit."""
-    errors, _ = errors_of(split, model_of(method, size, setting, seed), seed)
+    errors, _ = errors_of(split, model_of(method, setting, seed), seed)
     for target, error in zip(where(TARGETS, set=name), errors, strict=True):
         yield {**target, "method": method, "error": float(error)}
 
@@ -221,16 +231,6 @@ def summarize_targets(rows: Rows) -> list[Row]:
 
 targets = Experiment("table6", target_points, measure_targets, summarize_targets)
 
-# Losses of the norm of the residual vector. Their parameters were not tuned.
-_VECTOR: dict[str, dict[str, Any]] = {
-    "square": {},
-    "Huber, kappa = 1": {"loss": losses.HuberLoss(1.0)},
-    "epsilon-insensitive, epsilon = 0.5": {"loss": losses.EpsilonInsensitiveLoss(0.5)},
-    "squared epsilon-insensitive, epsilon = 0.5": {
-        "loss": losses.SquaredEpsilonInsensitiveLoss(0.5)
-    },
-}
-
 
 def vector_points(replicates: int, quick: bool, data_home: MaybePath = None) -> Points:
     """Yield method, estimator, split and seed of each draw of a sketch."""
@@ -240,7 +240,8 @@ def vector_points(replicates: int, quick: bool, data_home: MaybePath = None) -> 
     model = SketchedKernelRegressor(
         bandwidth=bandwidth, sketch=_data.sketch_of(method, SIZE), random_state=0
     )
-    X, Y = split.X_train, split.Y_train
+    X = split.X_train
+    Y = split.Y_train
     graph = {"output": GraphOutput(np.abs(np.corrcoef(Y.T)), mu=0.5)}
     for name, options in (_VECTOR | {"graph": graph}).items():
         variant = clone(model).set_params(**options)
@@ -272,12 +273,12 @@ def _load(name: str, data_home: MaybePath) -> Split:
 
 def _settings(splits: dict[str, Split], tuning: MaybePath) -> dict[Key, Setting]:
     """Return the setting of every set and method, choosing those that are missing."""
-    keys = list(product(splits, METHODS))
-
-    def choose(key: Key) -> Setting:
-        return tune(splits[key[0]], key[1], SIZE)
-
-    settings = _data.settings_for(keys, choose, SETTINGS, tuning)
+    settings = _data.settings_for(
+        list(product(splits, METHODS)),
+        lambda key: tune(splits[key[0]], key[1]),
+        SETTINGS,
+        tuning,
+    )
     for name, split in splits.items():
         settings[name, ITERATIVE] = settings[name, WITHOUT]
         for method, (factor, alpha) in _PROGRAM.items():

@@ -12,8 +12,6 @@ those of the theorem, delta_n^2 and s = max(12 d_n / p^2, delta_n^2 n) at p = 0.
 own constant, 5120, exceeds n.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from itertools import product
 from typing import NamedTuple
@@ -31,7 +29,8 @@ from nbsketch.reproduce._report import Row, Rows, log_log_slope, replicated, whe
 from nbsketch.reproduce.experiment import Experiment, Points
 from nbsketch.sketches import PSparsifiedSketch
 
-ROWS, QUICK_ROWS = tuple(100 * 2**k for k in range(8)), (100, 200, 400, 800)
+ROWS = tuple(100 * 2**k for k in range(8))
+QUICK_ROWS = (100, 200, 400, 800)
 LANDMARKS = 1600
 _MOST_RISK_ROWS = 3200  # the time of dense sketches grows as the square
 # In units in which the norm of the regression function is 1.
@@ -42,8 +41,8 @@ LOSS = HuberLoss(NOISE)
 OUTPUTS = {"risk": (0.5,), "vector_risk": (0.1, 0.5, 0.9)}
 # Kernel values that a regression function sums up.
 _CENTERS = np.linspace(0.1, 0.9, 5)[:, None]
-# Nodes of the mean over inputs, and draws of the noise, each with both signs.
-_TEST_ROWS, _TEST_NOISES = 1000, 500
+_TEST_ROWS = 1000  # nodes of the mean over inputs
+_TEST_NOISES = 500  # draws of the noise, each with both signs
 # Names in the table. The rate of the bound is the root of the squared radius.
 QUANTITIES = {
     "radius": "delta_n^2",
@@ -116,7 +115,8 @@ def points(replicates: int, quick: bool) -> Points:
 def measure(name: str, replicate: int, n: int) -> Iterator[Row]:
     """Yield the squared radius and the dimension of one draw."""
     X = np.random.default_rng((replicate, n)).uniform(size=(n, 1))
-    kernel, size = CASES[name].kernel, min(n, LANDMARKS)
+    kernel = CASES[name].kernel
+    size = min(n, LANDMARKS)
     mu = spectrum(X, kernel, size=size, random_state=replicate)
     advice = recommend_size(mu, guarantee="satisfiable", noise=NOISE)
     row = {"kernel": name, "n": n, "replicate": replicate}
@@ -168,7 +168,8 @@ def summarize(rows: Rows) -> list[Row]:
     table = []
     for (name, case), quantity in product(CASES.items(), QUANTITIES):
         n, values = _by_size(rows, name, quantity)
-        slope, (text, stated) = log_log_slope(n, values), case.stated(quantity, n)
+        slope = log_log_slope(n, values)
+        text, stated = case.stated(quantity, n)
         ratios = values.mean(axis=0) / stated
         row = {
             "kernel": name,
@@ -201,7 +202,8 @@ def panels(rows: Rows) -> list[Panel]:
         curves = []
         for name, case in CASES.items():
             n, values = _by_size(rows, name, quantity)
-            mean, (_, stated) = values.mean(axis=0), case.stated(quantity, n)
+            mean = values.mean(axis=0)
+            _, stated = case.stated(quantity, n)
             level = np.exp(np.log(mean / stated).mean())
             style = STYLES["stated order"]._replace(color=style_of(name).color)
             curves.append(Curve(name, n, mean))

@@ -8,8 +8,6 @@ S K is the fused product of `nbsketch.gram.Gram`, for all rows. S K S^T is compu
 the active columns alone, as in a model that does not keep its features.
 """
 
-from __future__ import annotations
-
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
@@ -131,14 +129,16 @@ def summarize(rows: Rows) -> list[Row]:
     """Return the fitted exponents beside the counted ones, for sketch and product."""
     table = []
     for (name, product), group in groups(rows, "sketch", "product").items():
-        costs, paper = FAMILIES[name].costs, FAMILIES[name].paper
+        costs = FAMILIES[name].costs
+        paper = FAMILIES[name].paper
         k = PRODUCTS.index(product)
         counts = list(zip(costs[k], *paper[k : k + 1], strict=True))
         row: Row = {"sketch": name, "product": product}
         for quantity, unit in (("time", "seconds"), ("memory", "megabytes")):
             for scan in SCANS:
                 scanned = where(group, scan=scan)
-                x, y = column(scanned, scan), column(scanned, unit)
+                x = column(scanned, scan)
+                y = column(scanned, unit)
                 slope, half_width = log_log_slope(x, y)
                 stated = "; ".join(map(str, counts.pop(0)))
                 text = f"{slope:.2f} ± {half_width:.2f} [{stated}]"

@@ -12,8 +12,6 @@ training outputs as candidates of the decoding.
 mean squared distance of h(x) from C H x, which is known here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import product
@@ -29,8 +27,12 @@ from nbsketch.reproduce._report import Row, Rows, column, timed, where
 from nbsketch.reproduce.experiment import Experiment, Points
 from nbsketch.structured import InputOutputKernelRegressor
 
-N_TRAIN, QUICK_TRAIN, N_OTHERS, N_FEATURES = 10_000, 2_000, 1_000, 300
-SIZES, QUICK_SIZES = (25, 50, 100, 150, 200, 300), (25, 100, 200)
+N_TRAIN = 10_000
+QUICK_TRAIN = 2_000
+N_OTHERS = 1_000
+N_FEATURES = 300
+SIZES = (25, 50, 100, 150, 200, 300)
+QUICK_SIZES = (25, 100, 200)
 # The size of the one sketch while that of the other varies.
 FIXED_SIZE = 200
 _ALPHAS = 10.0 ** np.arange(-9, 1)
@@ -41,7 +43,17 @@ _LABELS = {
 }
 
 
-class Problem(NamedTuple):
+RATE_ROWS = (1000, 2000, 4000, 8000)
+QUICK_RATE_ROWS = (500, 1000, 2000)
+# Exponents of n: times of a p-sparsified sketch with p = 20/n and of all rows; and of
+# the bound, with 2/3 as the capacity of inputs and 1, the largest, for outputs.
+STATED = {
+    "IOKR": {"training": 3.0, "inference": 2.0, "excess": -0.3},
+    "SISOKR": {"training": 0.0, "inference": 1.0, "excess": 0.0},
+}
+
+
+class LinearProblem(NamedTuple):
     """Training and test data with the penalty, and the best predictions."""
 
     X: NDArray
@@ -52,7 +64,7 @@ class Problem(NamedTuple):
     truth: NDArray
 
 
-class Method(NamedTuple):
+class SketchPair(NamedTuple):
     """A method, the side whose size varies, and both sizes (None: no sketch)."""
 
     name: str
@@ -62,7 +74,7 @@ class Method(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def make_problem(n: int, seed: int) -> Problem:
+def make_problem(n: int, seed: int) -> LinearProblem:
     """Draw the data and choose the penalty on further rows."""
     rng = np.random.default_rng(seed)
     k = np.arange(1.0, N_FEATURES + 1)
@@ -72,10 +84,12 @@ def make_problem(n: int, seed: int) -> Problem:
     total = n + 2 * N_OTHERS
     X = rng.standard_normal((total, N_FEATURES)) @ root
     Y = X @ slope.T + rng.standard_normal((total, N_FEATURES)) @ noise_root
-    train, choice = slice(n), slice(n, n + N_OTHERS)
+    train = slice(n)
+    choice = slice(n, n + N_OTHERS)
     alpha = _best_alpha(X[train], Y[train], X[choice], Y[choice])
-    X_test, Y_test = X[n + N_OTHERS :], Y[n + N_OTHERS :]
-    return Problem(X[train], Y[train], X_test, Y_test, alpha, X_test @ slope.T)
+    X_test = X[n + N_OTHERS :]
+    Y_test = Y[n + N_OTHERS :]
+    return LinearProblem(X[train], Y[train], X_test, Y_test, alpha, X_test @ slope.T)
 
 
 def _covariance(rng: np.random.Generator, values: NDArray) -> tuple[NDArray, NDArray]:
@@ -85,7 +99,8 @@ def _covariance(rng: np.random.Generator, values: NDArray) -> tuple[NDArray, NDA
 
 
 def _best_alpha(X: NDArray, Y: NDArray, X_val: NDArray, Y_val: NDArray) -> float:
-    covariance, cross = X.T @ X / len(X), X.T @ Y / len(X)
+    covariance = X.T @ X / len(X)
+    cross = X.T @ Y / len(X)
     errors = [
         np.square(
             Y_val - X_val @ np.linalg.solve(covariance + a * np.eye(N_FEATURES), cross)
@@ -95,14 +110,14 @@ def _best_alpha(X: NDArray, Y: NDArray, X_val: NDArray, Y_val: NDArray) -> float
     return float(_ALPHAS[np.argmin(errors)])
 
 
-def methods(sizes: tuple[int, ...]) -> list[Method]:
+def methods(sizes: tuple[int, ...]) -> list[SketchPair]:
     """Return the methods and sizes; the method without sketches comes last."""
     return [
-        *(Method("SIOKR", "input", m, None) for m in sizes),
-        *(Method("SISOKR", "input", m, FIXED_SIZE) for m in sizes),
-        *(Method("ISOKR", "output", None, m) for m in sizes),
-        *(Method("SISOKR", "output", FIXED_SIZE, m) for m in sizes),
-        Method("IOKR", "input", None, None),
+        *(SketchPair("SIOKR", "input", m, None) for m in sizes),
+        *(SketchPair("SISOKR", "input", m, FIXED_SIZE) for m in sizes),
+        *(SketchPair("ISOKR", "output", None, m) for m in sizes),
+        *(SketchPair("SISOKR", "output", FIXED_SIZE, m) for m in sizes),
+        SketchPair("IOKR", "input", None, None),
     ]
 
 
@@ -114,7 +129,7 @@ def points(replicates: int, quick: bool) -> Points:
             yield method, n, seed
 
 
-def measure(method: Method, n: int, seed: int) -> Iterator[Row]:
+def measure(method: SketchPair, n: int, seed: int) -> Iterator[Row]:
     """Yield one measurement: error, and seconds of training and inference."""
     problem = make_problem(n, seed)
     if seed == 0:  # compiles
@@ -125,7 +140,7 @@ def measure(method: Method, n: int, seed: int) -> Iterator[Row]:
     yield row | evaluate(method, problem, seed)
 
 
-def evaluate(method: Method, problem: Problem, seed: int) -> Row:
+def evaluate(method: SketchPair, problem: LinearProblem, seed: int) -> Row:
     """Return error, root of the excess risk, and seconds of training and inference."""
     model = InputOutputKernelRegressor(
         "linear",
@@ -146,7 +161,7 @@ def evaluate(method: Method, problem: Problem, seed: int) -> Row:
 def summarize(rows: Rows) -> list[Row]:
     """Return a row for each method and pair of sizes."""
     times = dict.fromkeys(("training", "inference"), min)
-    return _report.summarized(rows, Method._fields, times, ["error"])
+    return _report.summarized(rows, SketchPair._fields, times, ["error"])
 
 
 def panels(rows: Rows) -> list[Panel]:
@@ -177,24 +192,16 @@ def _curves(table: Rows, side: str, name: str) -> Iterator[Curve]:
 
 run = Experiment("sisokr_synthetic", points, measure, summarize, panels)
 
-RATE_ROWS, QUICK_RATE_ROWS = (1000, 2000, 4000, 8000), (500, 1000, 2000)
-# Exponents of n: times of a p-sparsified sketch with p = 20/n and of all rows; and of
-# the bound, with 2/3 as the capacity of inputs and 1, the largest, for outputs.
-STATED = {
-    "IOKR": {"training": 3.0, "inference": 2.0, "excess": -0.3},
-    "SISOKR": {"training": 0.0, "inference": 1.0, "excess": 0.0},
-}
-
 
 def rate_points(replicates: int, quick: bool) -> Points:
     """Yield method, number of rows and replicate."""
     sizes = {"IOKR": None, "SISOKR": FIXED_SIZE}
     for seed, n in product(range(replicates), QUICK_RATE_ROWS if quick else RATE_ROWS):
         for name, size in sizes.items():
-            yield Method(name, "input", size, size), n, seed
+            yield SketchPair(name, "input", size, size), n, seed
 
 
-def measure_rate(method: Method, n: int, seed: int) -> Iterator[Row]:
+def measure_rate(method: SketchPair, n: int, seed: int) -> Iterator[Row]:
     """Yield one measurement with its number of rows."""
     yield from ({"n": n, **row} for row in measure(method, n, seed))
 

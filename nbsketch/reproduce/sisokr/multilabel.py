@@ -7,8 +7,6 @@ squares on synthetic data (`least_squares`); and a synthetic set of the size of
 Bookmarks, because Bookmarks itself cannot be downloaded by a program.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from itertools import product
@@ -31,7 +29,7 @@ from nbsketch.structured import InputOutputKernelRegressor
 MOST_EXACT_ROWS = 10_000
 
 
-class Setting(NamedTuple):
+class PaperFit(NamedTuple):
     """A method on a set, and figures of the authors: F1 in percent, and seconds.
 
     Squared bandwidths are those of the kernels (None: the mean number of labels); a
@@ -64,7 +62,7 @@ class Setting(NamedTuple):
         )
 
 
-SETTINGS = [Setting(**r) for r in read_csv(Path(__file__).with_name("settings.csv"))]
+SETTINGS = [PaperFit(**r) for r in read_csv(Path(__file__).with_name("settings.csv"))]
 
 
 def run(
@@ -108,7 +106,7 @@ def points(replicates: int, quick: bool, data_home: MaybePath = None) -> Points:
                 yield setting, seed, split
 
 
-def measure(setting: Setting, seed: int, split: tuple[Any, ...]) -> Iterator[Row]:
+def measure(setting: PaperFit, seed: int, split: tuple[Any, ...]) -> Iterator[Row]:
     """Yield the score and the times of one draw."""
     X, Y, X_test, _ = split
     if seed == 0:  # compiles
@@ -152,8 +150,12 @@ TABLE = Experiment("sisokr", points, measure, summarize)
 
 # A synthetic set of the size and shape of Bookmarks: 2,150 sparse binary inputs and
 # 208 labels; the candidates are all distinct label sets of training.
-N_TRAIN, N_TEST, N_WORDS, N_LABELS = 60_000, 27_856, 2150, 208
-INPUT_SIZE, OUTPUT_SIZE = 8000, 500
+N_TRAIN = 60_000
+N_TEST = 27_856
+N_WORDS = 2150
+N_LABELS = 208
+INPUT_SIZE = 8000
+OUTPUT_SIZE = 500
 
 
 def large_points(replicates: int, quick: bool) -> Points:
@@ -172,7 +174,7 @@ def measure_large(
     The squared bandwidth is twice the mean number of words.
     """
     square = 2 * float(X[:n_train].sum(axis=1).mean())
-    setting = Setting("large", "SISOKR", 1e-6, square, 10.0, input_size, output_size)
+    setting = PaperFit("large", "SISOKR", 1e-6, square, 10.0, input_size, output_size)
     model = setting.model(0, Y).set_params(verbose=1)
     row = evaluate(model, X[:n_train], Y[:n_train], X[n_train:], Y[n_train:])
     yield {

@@ -7,8 +7,6 @@ kernel ridge regression, on public sets for regression, classification and quant
 RealMLP, xRFM and TabPFN are compared where they are installed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -24,7 +22,7 @@ from nbsketch.reproduce.experiment import Experiment, Points
 from nbsketch.reproduce.tabular import methods as machines
 from nbsketch.reproduce.tabular import problems, summary
 from nbsketch.reproduce.tabular.methods import DEFAULT, TUNED, Method, methods_of
-from nbsketch.reproduce.tabular.problems import Problem, Table
+from nbsketch.reproduce.tabular.problems import Benchmark, Examples
 
 _WARM_UP_ROWS = 150
 _BINS = 15  # of the confidence, of the calibration error
@@ -35,7 +33,7 @@ _WARM: set[tuple[str, str]] = set()
 
 
 def points(
-    every: Sequence[Problem],
+    every: Sequence[Benchmark],
     small: Sequence[str],
     replicates: int,
     quick: bool,
@@ -58,7 +56,7 @@ def points(
 
 
 def measure(
-    problem: Problem,
+    problem: Benchmark,
     names: Sequence[str],
     replicates: int,
     data_home: MaybePath,
@@ -75,8 +73,8 @@ def measure(
 
 
 def evaluate(
-    problem: Problem,
-    table: Table,
+    problem: Benchmark,
+    table: Examples,
     split: int,
     used: dict[str, Method],
     measured: Rows = (),
@@ -113,7 +111,7 @@ def _budget(name: str, rows: Rows) -> float:
     return standard[-1]["fit"]
 
 
-def _warm_up(task: str, name: str, method: Method, table: Table) -> None:
+def _warm_up(task: str, name: str, method: Method, table: Examples) -> None:
     """Fit a few rows by a new method, so that no compilation is timed."""
     if (task, name) not in _WARM:
         step = max(1, len(table.y) // _WARM_UP_ROWS)
@@ -123,7 +121,7 @@ def _warm_up(task: str, name: str, method: Method, table: Table) -> None:
 
 
 def _measured(
-    method: Method, task: str, train: Table, test: Table, seed: int, budget: float
+    method: Method, task: str, train: Examples, test: Examples, seed: int, budget: float
 ) -> Row:
     with threadpool_limits(limits=1):
         predict, fit = timed(method.fit, task, train.X, train.y, seed, budget)

@@ -1,7 +1,5 @@
 """Methods of the comparison on tables, by name: ours and those of other packages."""
 
-from __future__ import annotations
-
 import os
 import time
 import warnings
@@ -34,9 +32,12 @@ from nbsketch.tabular.reading import is_table
 from nbsketch.tabular.regressor import TabularKernelRegressor
 
 LEVELS = (0.1, 0.5, 0.9)
-TREES, RATE, PATIENCE, HELD_OUT = 500, 0.1, 50, 0.1
-# Most trees and share of validation rows of the random search.
-MOST_TREES, VALIDATION = 2000, 0.2
+TREES = 500
+RATE = 0.1
+PATIENCE = 50
+HELD_OUT = 0.1
+MOST_TREES = 2000  # of the random search
+VALIDATION = 0.2  # share of validation rows of the random search
 _QUIET = {"num_threads": 1, "verbosity": -1}
 Objective = dict[str, Any]
 Predict = Callable[[Any], NDArray]
@@ -101,7 +102,8 @@ def lightgbm_tuned(
     budget is finished. The time is divided equally among the models of several
     quantiles.
     """
-    goals, rng = objective(task, y), np.random.default_rng(seed)
+    goals = objective(task, y)
+    rng = np.random.default_rng(seed)
     share = budget / len(goals)
     return _joined([_search(X, y, g, seed, share, rng) for g in goals], task)
 
@@ -120,7 +122,9 @@ def _search(
         drawn = settings | _draw(rng)
         model, loss = _train(X, y, drawn, MOST_TREES, VALIDATION)
         if loss < least:
-            best, least, trees = drawn, loss, model.best_iteration
+            best = drawn
+            least = loss
+            trees = model.best_iteration
     return lightgbm.train(best | _QUIET, lightgbm.Dataset(X, y), trees)
 
 
@@ -171,11 +175,13 @@ def _joined(models: list[Any], task: str) -> Predict:
     return predict
 
 
-def held_out_rows(X: Any, y: NDArray, seed: int, share: float) -> list[problems.Table]:
+def held_out_rows(
+    X: Any, y: NDArray, seed: int, share: float
+) -> list[problems.Examples]:
     """Return a share of the rows and targets at random, and the others."""
     order = np.random.default_rng(seed).permutation(len(y))
     parts = np.split(order, [max(1, round(share * len(y)))])
-    return [problems.Table(X, y).rows(part) for part in parts]
+    return [problems.Examples(X, y).rows(part) for part in parts]
 
 
 def histograms(task: str, X: Any, y: NDArray, seed: int) -> Predict:
@@ -238,7 +244,8 @@ def extra_trees(task: str, X: NDArray, y: NDArray, seed: int) -> Predict:
     if task == REGRESSION:
         return ensemble.ExtraTreesRegressor(random_state=seed).fit(X, y).predict
     trees = ensemble.ExtraTreesClassifier(random_state=seed).fit(X, y)
-    k, m = len(trees.classes_), len(trees.estimators_)
+    k = len(trees.classes_)
+    m = len(trees.estimators_)
     # One more tree that knows nothing: no class has probability 0.
     return lambda X: (m * trees.predict_proba(X) + 1 / k) / (m + 1)
 
@@ -281,7 +288,8 @@ class TreeQuantiles(RegressorMixin, BaseEstimator):
 
     def fit(self, X: Any, y: NDArray) -> Self:
         """Fit a model of each level."""
-        y, seed = np.asarray(y), self.random_state
+        y = np.asarray(y)
+        seed = self.random_state
         self.predict_ = lightgbm_defaults(QUANTILES, X, y, seed)
         return self
 
@@ -330,13 +338,20 @@ class Method(NamedTuple):
 
 EFFORTS = ("fast", "high")
 # The method whose fit time is the budget of the tuned one.
-DEFAULT, BLOCKS = "tabular, fast", "tabular, fast, cv=5"
-SKETCHED, EXACT = "sketched", "exact ridge"
+DEFAULT = "tabular, fast"
+BLOCKS = "tabular, fast, cv=5"
+SKETCHED = "sketched"
+EXACT = "exact ridge"
 OURS = (*(f"tabular, {effort}" for effort in EFFORTS), BLOCKS, SKETCHED, EXACT)
-LIGHTGBM, TUNED, CONFORMAL = "LightGBM", "LightGBM tuned", "LightGBM, CQR"
-CATBOOST, STOPPED = "CatBoost", "CatBoost, stopped"
-HISTOGRAMS, EXTRA_TREES = "HistGradientBoosting", "ExtraTrees"
-GAUSSIAN_PROCESS, XRFM = "exact GP", "xRFM"
+LIGHTGBM = "LightGBM"
+TUNED = "LightGBM tuned"
+CONFORMAL = "LightGBM, CQR"
+CATBOOST = "CatBoost"
+STOPPED = "CatBoost, stopped"
+HISTOGRAMS = "HistGradientBoosting"
+EXTRA_TREES = "ExtraTrees"
+GAUSSIAN_PROCESS = "exact GP"
+XRFM = "xRFM"
 _SKLEARN = "scikit-learn"
 _FITS: dict[str, Fit] = {
     DEFAULT: partial(tabular, EFFORTS[0]),
@@ -368,7 +383,7 @@ def methods(task: str) -> dict[str, Method]:
     return {name: m for name, m in of_task.items() if is_available(m.package)}
 
 
-def methods_of(problem: problems.Problem) -> dict[str, Method]:
+def methods_of(problem: problems.Benchmark) -> dict[str, Method]:
     """Return those of its task; for dependent rows, also one that is told so."""
     by_blocks = Method(partial(blocks, problem.groups))
     return methods(problem.task) | ({BLOCKS: by_blocks} if problem.label else {})

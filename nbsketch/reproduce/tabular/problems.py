@@ -14,18 +14,19 @@ from nbsketch.reproduce import ENTRIES
 from nbsketch.reproduce._data import MaybePath, load
 
 FRACTIONS = (0.8, 0.2)
-REGRESSION, CLASSIFICATION = "regression", "classification"
+REGRESSION = "regression"
+CLASSIFICATION = "classification"
 QUANTILES = "quantiles"
 TASKS = REGRESSION, CLASSIFICATION, QUANTILES
 # Of these, the first of several targets.
 _SEVERAL = ("scm20d", "rf1")
 _OF_SCIKIT_LEARN = ("diabetes", "digits", "breast-cancer", "wine", "iris")
 _FOLDS = 5
-# Columns of sml: month, day, hour, minute; column of parkinsons: the patient.
-_TIMES, _PATIENT = (1, 0, 3, 4), 0
+_TIMES = (1, 0, 3, 4)  # columns of sml: month, day, hour, minute
+_PATIENT = 0  # column of parkinsons
 
 
-class Table(NamedTuple):
+class Examples(NamedTuple):
     """Rows and targets; labels are integers from 0.
 
     Attributes
@@ -44,23 +45,23 @@ class Table(NamedTuple):
         """Splits by default: five below 2000 rows, three above."""
         return 5 if len(self.y) < 2000 else 3
 
-    def rows(self, index: NDArray) -> Table:
+    def rows(self, index: NDArray) -> Examples:
         """Return some rows."""
         X = self.X.iloc[index] if hasattr(self.X, "iloc") else self.X[index]
-        return Table(X, self.y[index])
+        return Examples(X, self.y[index])
 
 
-Split = Callable[[Table, int], tuple[NDArray, NDArray]]
+Split = Callable[[Examples, int], tuple[NDArray, NDArray]]
 
 
-def random_rows(table: Table, seed: int) -> tuple[NDArray, NDArray]:
+def random_rows(table: Examples, seed: int) -> tuple[NDArray, NDArray]:
     """Return four fifths of the rows at random, and the others."""
     order = np.random.default_rng(seed).permutation(len(table.y))
     cut = round(FRACTIONS[0] * len(order))
     return order[:cut], order[cut:]
 
 
-def time_block(table: Table, seed: int) -> tuple[NDArray, NDArray]:
+def time_block(table: Examples, seed: int) -> tuple[NDArray, NDArray]:
     """Return four fifths of a time series, and the contiguous fifth left out."""
     order = np.lexsort([table.X[:, j] for j in _TIMES[::-1]])
     blocks = np.array_split(order, _FOLDS)
@@ -68,7 +69,7 @@ def time_block(table: Table, seed: int) -> tuple[NDArray, NDArray]:
     return np.concatenate(blocks), left_out
 
 
-def patients(table: Table, seed: int) -> tuple[NDArray, NDArray]:
+def patients(table: Examples, seed: int) -> tuple[NDArray, NDArray]:
     """Return the rows of four fifths of the patients, and those of the others."""
     who, index = np.unique(table.X[:, _PATIENT], return_inverse=True)
     folds = list(KFold(_FOLDS, shuffle=True, random_state=0).split(who))
@@ -76,7 +77,7 @@ def patients(table: Table, seed: int) -> tuple[NDArray, NDArray]:
     return np.flatnonzero(~is_left_out), np.flatnonzero(is_left_out)
 
 
-class Problem(NamedTuple):
+class Benchmark(NamedTuple):
     """A set, its task, and how it is split; of dependent rows, label and groups.
 
     `read` returns rows and targets of a set that is none of ours.
@@ -94,12 +95,12 @@ class Problem(NamedTuple):
         """Name of the problem: the set, and the kind of split unless random."""
         return f"{self.set}, {self.label}" if self.label else self.set
 
-    def table(self, data_home: MaybePath) -> Table:
+    def table(self, data_home: MaybePath) -> Examples:
         """Return rows and targets."""
         X, y = self.read(self.set) if self.read else _read(self.set, data_home)
         if self.task == CLASSIFICATION:
             y = np.unique(y, return_inverse=True)[1]
-        return Table(X, np.asarray(y))
+        return Examples(X, np.asarray(y))
 
 
 def _read(name: str, data_home: MaybePath) -> tuple[Any, Any]:
@@ -115,18 +116,20 @@ def _read(name: str, data_home: MaybePath) -> tuple[Any, Any]:
 
 _SETS = ENTRIES["tabular"]["sets"]
 _DEPENDENT = (
-    Problem("sml", REGRESSION, time_block, "time blocks"),
-    Problem("parkinsons", REGRESSION, patients, "new patients", _PATIENT),
+    Benchmark("sml", REGRESSION, time_block, "time blocks"),
+    Benchmark("parkinsons", REGRESSION, patients, "new patients", _PATIENT),
 )
 PROBLEMS = (
-    *(Problem(name, REGRESSION) for name in _SETS[REGRESSION]),
+    *(Benchmark(name, REGRESSION) for name in _SETS[REGRESSION]),
     *_DEPENDENT,
-    *(Problem(name, CLASSIFICATION) for name in _SETS[CLASSIFICATION]),
-    *(Problem(name, QUANTILES) for name in _SETS[REGRESSION]),
+    *(Benchmark(name, CLASSIFICATION) for name in _SETS[CLASSIFICATION]),
+    *(Benchmark(name, QUANTILES) for name in _SETS[REGRESSION]),
 )
 
 
-def chosen(sets: Sequence[str] | None, every: Sequence[Problem]) -> Iterator[Problem]:
+def chosen(
+    sets: Sequence[str] | None, every: Sequence[Benchmark]
+) -> Iterator[Benchmark]:
     """Yield the problems of some sets, all by default.
 
     Raises

@@ -5,8 +5,6 @@ is given. Each sketch has the same size, with learned length scales and a chosen
 penalty; sub-sampling is also measured at one and a half times that size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -24,17 +22,20 @@ from nbsketch.reproduce import ENTRIES, _report
 from nbsketch.reproduce._data import MaybePath, load, sketch_of
 from nbsketch.reproduce._report import Row, Rows, summarized, timed
 from nbsketch.reproduce.experiment import Experiment, Points
-from nbsketch.reproduce.tabular.problems import Table, random_rows
+from nbsketch.reproduce.tabular.problems import Examples, random_rows
 
-REFERENCE, LARGER, MEAN = "sub-sampling", "sub-sampling, 1.5 s", "geometric mean"
+REFERENCE = "sub-sampling"
+LARGER = "sub-sampling, 1.5 s"
+MEAN = "geometric mean"
 SKETCHES = ENTRIES["sketch-cost"]["sketches"]
 LEVELS = (0.1, 0.5, 0.9)
 SYNTHETIC = "friedman"
 SYNTHETIC_ROWS = 12_500
-_WARM_UP_ROWS, _REPEATS = 200, 3
+_WARM_UP_ROWS = 200
+_REPEATS = 3
 
 
-class Problem(NamedTuple):
+class CostProblem(NamedTuple):
     """A set, and a model of a loss with its size s."""
 
     set: str
@@ -61,7 +62,7 @@ _ERRORS: dict[str, Callable[[NDArray, NDArray], float]] = {
     "logistic": metrics.zero_one_loss,
 }
 PROBLEMS = [
-    Problem(name, loss, _MODELS[loss], size)
+    CostProblem(name, loss, _MODELS[loss], size)
     for name, loss, size in ENTRIES["sketch-cost"]["problems"]
 ]
 QUICK_PROBLEMS = (PROBLEMS[4], PROBLEMS[6])
@@ -75,17 +76,18 @@ def points(replicates: int, quick: bool, data_home: MaybePath = None) -> Points:
             yield problem, table, split
 
 
-def table_of(problem: Problem, data_home: MaybePath) -> Table:
+def table_of(problem: CostProblem, data_home: MaybePath) -> Examples:
     """Return the rows and targets of a problem."""
     if problem.set == SYNTHETIC:
         X, y = make_friedman_outliers(SYNTHETIC_ROWS, random_state=0)
     else:
         data = load(problem.set, data_home)
-        X, y = data.X, data.y
-    return Table(X, y > np.median(y) if problem.loss == "logistic" else y)
+        X = data.X
+        y = data.y
+    return Examples(X, y > np.median(y) if problem.loss == "logistic" else y)
 
 
-def measure(problem: Problem, table: Table, split: int) -> Iterator[Row]:
+def measure(problem: CostProblem, table: Examples, split: int) -> Iterator[Row]:
     """Yield error and times of every sketch; few rows are fitted first, to compile."""
     if split == 0:
         start = table.rows(np.arange(_WARM_UP_ROWS))
@@ -93,10 +95,11 @@ def measure(problem: Problem, table: Table, split: int) -> Iterator[Row]:
     yield from evaluate(problem, table, split)
 
 
-def evaluate(problem: Problem, table: Table, seed: int) -> Iterator[Row]:
+def evaluate(problem: CostProblem, table: Examples, seed: int) -> Iterator[Row]:
     """Fit four fifths of the rows with every sketch; yield error and times."""
     (X, y), (X_test, y_test) = (table.rows(i) for i in random_rows(table, seed))
-    n, s = len(y), problem.size
+    n = len(y)
+    s = problem.size
     for name in SKETCHES:
         larger = sketch_of(REFERENCE, min(n, 3 * s // 2))
         sketch = larger if name == LARGER else sketch_of(name, s, n)

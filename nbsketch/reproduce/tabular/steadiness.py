@@ -5,8 +5,6 @@ kernels rounds otherwise: ``OPENBLAS_CORETYPE=Haswell nbsketch reproduce steadin
 adds the rows of these kernels to those that the file has.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -19,13 +17,16 @@ from nbsketch.reproduce import ENTRIES
 from nbsketch.reproduce._data import MaybePath, Split, load
 from nbsketch.reproduce._report import Row, Rows
 from nbsketch.reproduce.experiment import Experiment, Points
+from nbsketch.reproduce.tabular.problems import Examples, random_rows
 
 SETS = ENTRIES["steadiness"]["sets"]
-# Random states: of large sets, and of what differs by rounding alone, fewer.
-REPLICATES, FEWER, FEWEST, LARGE = 10, 5, 3, 3000
+REPLICATES = 10  # random states of a set,
+FEWER = 5  # of a set with LARGE rows or more,
+FEWEST = 3  # and of what differs by rounding alone
+LARGE = 3000
 QUICK_ROWS = 600
-# Training rows of real sets at most, and test rows.
-_ROWS, _TEST_ROWS = 4700, 2500
+_ROWS = 4700  # training rows of real sets, at most
+_TEST_ROWS = 2500
 TYPES = (np.float64, np.float32)
 
 
@@ -89,16 +90,18 @@ def split_of(name: str, data_home: MaybePath, most: int | None) -> Split | None:
         data = load(name, data_home)
     except FileNotFoundError:
         return None
-    X, y = np.asarray(data.X, dtype=float), data.y.reshape(len(data.X), -1)[:, 0]
-    order = np.random.default_rng(0).permutation(len(y))
-    train, test = np.split(order, [round(0.8 * len(y))])
-    train, test = train[: most or _ROWS], test[:_TEST_ROWS]
+    X = np.asarray(data.X, dtype=float)
+    y = data.y.reshape(len(data.X), -1)[:, 0]
+    train, test = random_rows(Examples(X, y), 0)
+    train = train[: most or _ROWS]
+    test = test[:_TEST_ROWS]
     return Split(X[train], y[train], X[test], y[test])
 
 
 def made(function: Function, most: int | None) -> Split:
     """Return the rows of a synthetic set."""
-    rng, n = np.random.default_rng(0), most or function.rows
+    rng = np.random.default_rng(0)
+    n = most or function.rows
     X, X_test = (rng.normal(size=(m, function.features)) for m in (n, _TEST_ROWS))
     y = function.of(X) + function.noise * rng.normal(size=n)
     far = function.outlying
@@ -119,7 +122,8 @@ def measure(
         usual = FEWER if len(split.Y_train) >= LARGE else REPLICATES
         count = replicates or (FEWEST if kernels or kind is np.float32 else usual)
         label = ", ".join(filter(None, [np.dtype(kind).name, kernels]))
-        X, X_test = split.X_train.astype(kind), split.X_test.astype(kind)
+        X = split.X_train.astype(kind)
+        X_test = split.X_test.astype(kind)
         typed = split._replace(X_train=X, X_test=X_test)
         yield {"set": name, "type": label} | spread_of(typed, loss, count)
 

@@ -5,8 +5,6 @@ one row more is to change neither its error nor its time by much. Rows of one dr
 fitted without and with the row beyond the threshold.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -14,16 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch.estimators import SketchedKernelClassifier, SketchedKernelRegressor
-from nbsketch.reproduce import ENTRIES
 from nbsketch.reproduce._report import Row, Rows, timed
 from nbsketch.reproduce.experiment import Experiment, Points
 
-ROWS: list[int] = ENTRIES["steps"]["rows"]
-SIZES: list[int] = ENTRIES["steps"]["sizes"]
-QUICK_ROWS: list[int] = ENTRIES["steps"]["quick_rows"]
-KERNELS: list[str] = ENTRIES["steps"]["kernels"]
-LOSSES: list[str] = ENTRIES["steps"]["losses"]
-NOISES: list[float] = ENTRIES["steps"]["noises"]
+ROWS = (500, 1000, 1500, 5100, 8100, 17_300, 40_000)
+QUICK_ROWS = (500, 1500)
+SIZES = (1000, 1500)  # of sketches
+KERNELS = ("auto", "gaussian", "laplacian")
+LOSSES = ("square", "huber", "pinball", "logistic")
+NOISES = (0.0, 0.01, 0.3)
 # Largest ratio of errors of noisy targets, of those nearly without noise, and of times.
 LARGEST = 1.03
 LARGEST_CLEAN = 1.3
@@ -66,7 +63,8 @@ def points(
     Of the square loss at few rows if `quick`; of the losses `methods` if given.
     """
     thresholds = [Threshold("rows", n) for n in (QUICK_ROWS if quick else ROWS)]
-    thresholds += [] if quick else [Threshold("size", size) for size in SIZES]
+    if not quick:
+        thresholds += [Threshold("size", size) for size in SIZES]
     for threshold in thresholds:
         for loss in methods or (LOSSES[:1] if quick else LOSSES):
             for kernel in KERNELS:

@@ -1,7 +1,5 @@
 """Tables and figures of the comparison on tables: ratios, pairs of methods, ranks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -29,9 +27,10 @@ _RATIOS = {
 # Sets with hardly any noise, whose ratios own a mean: of the last three, targets are
 # nearly a function of the columns.
 NOISE_FREE = "yacht", "parkinsons", "loans", "rice", "sun"
-# Share of the targets between the outer quantiles, and standard errors that a coverage
-# may be away from it.
-_LEVEL, _DEVIATIONS = 0.8, 2.0
+# Share of the targets between the outer quantiles.
+_LEVEL = 0.8
+# Standard errors that a coverage may be away from it.
+_DEVIATIONS = 2.0
 
 
 def summarize(rows: Rows) -> list[Row]:
@@ -255,7 +254,8 @@ def _pair(ours: Rows, theirs: Rows, name: str) -> Row:
     """Return statistics of the ratios of errors and times on the same sets."""
     ratios = column(ours, name) / column(theirs, name)
     is_noisy = np.array([row["set"] not in NOISE_FREE for row in ours])
-    mean, n = gmean(ratios), len(ratios)
+    mean = gmean(ratios)
+    n = len(ratios)
     error = f" ± {mean * sem(np.log(ratios)):.2f}" if n > 1 else ""
     return {
         "sets": n,

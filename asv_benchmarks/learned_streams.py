@@ -28,7 +28,6 @@ def main():
     fits = {
         "regressor, size 500": SketchedKernelRegressor(size=500, random_state=0).fit,
         "projected": SketchedSGDRegressor(random_state=0).fit,
-        "adam": SketchedSGDRegressor(method="adam", random_state=0).fit,
         "median bandwidth": SketchedSGDRegressor(
             bandwidth="median", random_state=0
         ).fit,

@@ -18,7 +18,7 @@ _HOME = {
     ),
     "rows.outliers": "OutlierWarning",
     "rows.splits": "DependentRowsWarning",
-    "fitting.plan": "AutoSize StochasticSolver",
+    "fitting.plan": "AutoSize",
     "features": "RandomFourierFeatures SketchedFeatures",
     "kernels": (
         "CallableKernel GaussianKernel GaussianTanimotoKernel LaplacianKernel "
@@ -38,6 +38,7 @@ _HOME = {
         "SRHTSketch SizedRecipe SparseJLSketch SubsamplingSketch"
     ),
     "solvers.filters": "CutoffFilter IteratedRidgeFilter LandweberFilter RidgeFilter",
+    "solvers.stochastic": "StochasticSolver",
     "structured": "InputOutputKernelRegressor",
     "tabular.classifier": "TabularKernelClassifier",
     "tabular.regressor": "TabularKernelRegressor",

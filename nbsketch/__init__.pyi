@@ -31,7 +31,6 @@ from nbsketch.features import RandomFourierFeatures as RandomFourierFeatures
 from nbsketch.features import SketchedFeatures as SketchedFeatures
 from nbsketch.files import load as load
 from nbsketch.fitting.plan import AutoSize as AutoSize
-from nbsketch.fitting.plan import StochasticSolver as StochasticSolver
 from nbsketch.kernels import CallableKernel as CallableKernel
 from nbsketch.kernels import GaussianKernel as GaussianKernel
 from nbsketch.kernels import GaussianTanimotoKernel as GaussianTanimotoKernel
@@ -76,6 +75,7 @@ from nbsketch.solvers.filters import CutoffFilter as CutoffFilter
 from nbsketch.solvers.filters import IteratedRidgeFilter as IteratedRidgeFilter
 from nbsketch.solvers.filters import LandweberFilter as LandweberFilter
 from nbsketch.solvers.filters import RidgeFilter as RidgeFilter
+from nbsketch.solvers.stochastic import StochasticSolver as StochasticSolver
 from nbsketch.structured import InputOutputKernelRegressor as InputOutputKernelRegressor
 from nbsketch.tabular.classifier import (
     TabularKernelClassifier as TabularKernelClassifier,

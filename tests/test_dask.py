@@ -467,9 +467,7 @@ def test_descent_beyond_memory_reads_a_file(large, monkeypatch):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize(
-    "params", [{"early_stopping": True}, {"method": "adam"}, {"loss": "huber"}]
-)
+@pytest.mark.parametrize("params", [{"early_stopping": True}, {"loss": "huber"}])
 def test_descent_in_learned_length_scales(large, params, weighted):
     X, y = large
     model = SketchedSGDRegressor(size=30, n_epochs=1, random_state=0, **params)

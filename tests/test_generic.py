@@ -18,13 +18,9 @@ from nbsketch.losses import (
     SquaredHingeLoss,
     SquareLoss,
 )
-from nbsketch.solvers import (
-    solve_generic,
-    solve_radial,
-    solve_scalar,
-    solve_sgm,
-    solve_stochastic,
-)
+from nbsketch.solvers import solve_generic, solve_radial, solve_scalar, solve_sgm
+
+STEPS = {"step": 1.0, "batch_size": 1, "n_steps": 2}
 
 
 class ByDerivative(Loss):
@@ -293,20 +289,18 @@ def test_a_subclass_of_the_logistic_loss_is_solved_for_what_it_is():
     half = solve_scalar(Z0, y, LogisticLoss(), 1e-2, tol=1e-10)
     assert_allclose(found.objective, 2 * half.objective, rtol=1e-9)
     with pytest.raises(TypeError, match="`loss` must be logistic or give `elq`"):
-        solve_stochastic(Z0, y, OtherLogistic(), 1e-2)
+        solve_sgm(Z0, y, OtherLogistic(), **STEPS)
 
 
 @pytest.mark.parametrize("loss", [LogCosh(), ByProx(PinballLoss()), Nothing()])
 def test_the_stochastic_solvers_ask_for_numbers(loss):
     with pytest.raises(TypeError, match="`loss` must be logistic or give `elq`"):
-        solve_stochastic(Z0, Y0, loss, 1e-2)
-    with pytest.raises(TypeError, match="`loss` must be logistic or give `elq`"):
-        solve_sgm(Z0, Y0, loss, step=1.0, batch_size=1, n_steps=2)
+        solve_sgm(Z0, Y0, loss, **STEPS)
 
 
 def test_a_loss_of_norms_must_be_one():
     Y = np.column_stack([Y0, Y0])
-    for solve in (solve_radial, lambda *x: solve_stochastic(x[0], x[1], x[2], 1.0)):
+    for solve in (solve_radial, lambda *x: solve_sgm(x[0], x[1], x[2], **STEPS)):
         with pytest.raises(ValueError, match="`loss` must be even and nondecreasing"):
             solve(Z0, Y, Lopsided(), np.eye(2), 1.0)
     smooth = type("Radial", (LogCosh,), {"is_radial": True})()

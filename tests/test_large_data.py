@@ -64,7 +64,6 @@ CASES = {
     "sgd": (SketchedSGDRegressor, Y, {"n_epochs": 2}),
     "sgd, held out": (SketchedSGDRegressor, Y, {"n_epochs": 2, "early_stopping": True}),
     "sgd, classes": (SketchedSGDClassifier, LABELS, {"n_epochs": 2}),
-    "adam": (SketchedSGDRegressor, Y, {"n_epochs": 2, "method": "adam"}),
 }
 
 

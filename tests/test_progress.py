@@ -45,7 +45,6 @@ CASES = [
     (SpectralFilterRegressor, Y, {"bandwidth": None}, {"length-scales"}),
     (SketchedSGDRegressor, Y, {"n_epochs": 2}, {"steps"}),
     (SketchedSGDRegressor, Y, {"early_stopping": True, "n_epochs": 2}, {"steps"}),
-    (SketchedSGDRegressor, Y, {"method": "adam", "n_epochs": 2}, {"steps"}),
     (SketchedSGDClassifier, LABELS, {"n_epochs": 2}, {"steps"}),
 ]
 EACH_CASE = pytest.mark.parametrize(("model", "y", "params", "stages"), CASES)

@@ -13,7 +13,6 @@ from nbsketch import (
 )
 from nbsketch.losses import as_loss
 from nbsketch.solvers.sgm import solve_sgm
-from nbsketch.solvers.stochastic import solve_stochastic
 
 FIXED = {"bandwidth": 1.5, "size": 30, "random_state": 0}
 LOSSES = ["hinge", "squared-hinge", "logistic"]
@@ -93,11 +92,6 @@ def test_columns_of_labels_are_classes_one_by_one(loss):
         one = solve_sgm(Z, Y[:, j], loss, fit_intercept=True, **options)
         assert_allclose(both.coef[:, j], one.coef, atol=1e-12)
         assert both.intercept[j] == pytest.approx(one.intercept, abs=1e-12)
-    adam = {"method": "adam", "n_epochs": 5, "alpha": 0.1, "rng": 0}
-    both = solve_stochastic(Z, Y, loss, **adam)
-    ones = [solve_stochastic(Z, y, loss, **adam) for y in Y.T]
-    assert_allclose(both.coef, np.column_stack([one.coef for one in ones]), atol=1e-12)
-    assert both.objective == pytest.approx(sum(one.objective for one in ones))
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -115,12 +109,11 @@ def test_decisions_come_near_those_of_the_certified_solver(loss, classes):
     assert model.decision_function(X).shape == ((3000,) if classes == 2 else (3000, 3))
 
 
-@pytest.mark.parametrize("method", ["projected", "adam"])
-def test_length_scales_are_learned_unasked(method):
+def test_length_scales_are_learned_unasked():
     X, y = data(3000, 3)
     noise = np.random.default_rng(5).normal(size=(3000, 4))
     rows = np.hstack([X, noise])
-    model = SketchedSGDClassifier(size=60, method=method, random_state=0)
+    model = SketchedSGDClassifier(size=60, random_state=0)
     model.fit(rows[:2000], y[:2000])
     assert model.score(rows[2000:], y[2000:]) > 0.8
     assert model.length_scales_[:2].max() < model.length_scales_[2:].min()
@@ -269,8 +262,6 @@ def test_chunks_that_fail_or_stop():
     chunks = ((read.append(k) or X, y) for k in range(5))
     model.set_params(callback=lambda state: len(read) == 2).partial_fit_chunks(chunks)
     assert read == [0, 1]
-    with pytest.raises(AttributeError, match="no attribute 'partial_fit_chunks'"):
-        _ = SketchedSGDClassifier(method="adam").partial_fit_chunks
 
 
 @pytest.mark.parametrize("model", [SketchedSGDClassifier, SketchedSGDRegressor])

@@ -15,7 +15,6 @@ from nbsketch import (
     PinballLoss,
     SketchedKernelRegressor,
     SketchedSGDRegressor,
-    StochasticSolver,
     SubsamplingSketch,
 )
 from nbsketch._report.validation import random_generator
@@ -120,28 +119,6 @@ def test_vector_losses():
     assert np.mean(np.abs(model.predict(X) - exact.predict(X))) < 0.05
 
 
-@pytest.mark.parametrize("d", [None, 3])
-@pytest.mark.parametrize("loss", ["square", "huber"])
-def test_adam_is_that_of_the_other_regressor(loss, d):
-    X, y = data(d=d)
-    settings = {"n_epochs": 30, "batch_size": N, "average": True}  # order is no matter
-    solver = StochasticSolver(learning_rate=0.05, schedule="constant", **settings)
-    common = {"loss": loss, "alpha": 1e-3}
-    other = SketchedKernelRegressor(
-        bandwidth=2.0, size=30, random_state=0, solver=solver, **common
-    ).fit(X, y)
-    model = regressor(method="adam", step=0.05, **common, **settings).fit(X, y)
-    assert_allclose(model.predict(X), other.predict(X), rtol=0, atol=1e-9)
-    assert (model.n_iter_, model.n_steps_) == (30, 30)
-
-
-def test_adam_by_default():
-    X, y = data(1000)
-    model = regressor(method="adam").fit(X, y)
-    assert model.score(X, y) > 0.9
-    assert (model.n_iter_, model.n_steps_) == (30, 30 * 63)
-
-
 @pytest.mark.parametrize("name", REGIMES)
 def test_regimes(name):
     X, y = data(2000)
@@ -232,16 +209,15 @@ def ridge_error():
     return np.mean((model.predict(new) - target) ** 2)
 
 
-@pytest.mark.parametrize("method", ["projected", "adam"])
-def test_defaults_learn_as_the_default_regressor_does(method, ridge_error):
+def test_defaults_learn_as_the_default_regressor_does(ridge_error):
     X, y, _ = smooth(4000)
     new, _, target = smooth(2000, seed=1)
-    model = learned(method=method).fit(X, y)
+    model = learned().fit(X, y)
     assert model.length_scales_[:3].max() < model.length_scales_[3:].min()
     assert model.alpha_ > 0
     error = np.mean((model.predict(new) - target) ** 2)
     assert error + 0.09 < 1.1 * (ridge_error + 0.09)  # 0.09: variance of the noise
-    assert error < (1.5 if method == "projected" else 2.0) * ridge_error
+    assert error < 1.5 * ridge_error
 
 
 def test_a_stream_learns_as_the_default_regressor_does(ridge_error):
@@ -293,8 +269,6 @@ def test_the_penalty_and_the_step_that_are_given_are_kept():
     assert learned(alpha=1e-3, size=20).fit(X, y).alpha_ == 1e-3
     assert learned(regime="I", size=20).fit(X, y).alpha_ == 0.0
     assert regressor().fit(X, y).alpha_ == 0.0
-    scaled = [learned(method="adam", size=20).fit(X, c * y) for c in (1.0, 1024.0)]
-    assert_allclose(scaled[1].predict(X), 1024 * scaled[0].predict(X), atol=0.1)
 
 
 def test_a_learned_stream_goes_on_after_it_was_saved(tmp_path):
@@ -332,10 +306,9 @@ def overfitting(**options):
 
 
 @pytest.mark.parametrize("average", [False, True])
-@pytest.mark.parametrize(("method", "step"), [("projected", 0.1), ("adam", 0.01)])
-def test_the_best_iterate_is_kept(method, step, average):
+def test_the_best_iterate_is_kept(average):
     model, train, others = overfitting(
-        early_stopping=True, n_epochs=300, average=average, method=method, step=step
+        early_stopping=True, n_epochs=300, average=average, step=0.1
     )
     model.fit(*train, **others)
     steps, errors = model.path_["n_steps"], model.path_["error"]
@@ -551,18 +524,12 @@ def test_a_call_that_fails_changes_nothing():
     assert not hasattr(fresh, "coef_")
 
 
-def test_adam_has_no_streams():
-    assert hasattr(regressor(), "partial_fit")
-    assert not hasattr(regressor(method="adam"), "partial_fit")
-
-
 # arguments --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"method": "sgd"}, "`method` must be one of"),
         ({"step": -1.0}, "`step` must be in"),
         ({"batch_size": 0}, "`batch_size` must be at least 1"),
         ({"n_epochs": 0}, "`n_epochs` must be at least 1"),
@@ -575,7 +542,6 @@ def test_adam_has_no_streams():
         ({"regime": "I", "source": 0.0}, "`source` must be in"),
         ({"regime": "I", "capacity": 2.0}, "`capacity` must be in"),
         ({"regime": "I", "step": 0.1}, "`regime` must be None unless"),
-        ({"regime": "I", "method": "adam"}, "`regime` must be None unless"),
         ({"loss": "hinge"}, "`loss` must be a loss of residuals"),
     ],
 )

@@ -62,14 +62,9 @@ ESTIMATORS = [
     # repeated and weighted rows give predictions that agree up to the tolerance
     (JointQuantileRegressor(quantiles=(0.25, 0.75), alpha=1e-3, tol=1e-6), LEVELS),
     (SketchedSGDRegressor(), DRAWN),
-    (
-        SketchedSGDRegressor(
-            "gaussian", bandwidth="median", method="adam", early_stopping=True
-        ),
-        DRAWN,
-    ),
+    (SketchedSGDRegressor("gaussian", bandwidth="median", early_stopping=True), DRAWN),
     (SketchedSGDClassifier(n_epochs=5), DRAWN),
-    (SketchedSGDClassifier(bandwidth=1.0, loss="logistic", method="adam"), DRAWN),
+    (SketchedSGDClassifier(bandwidth=1.0, loss="logistic"), DRAWN),
     (SpectralFilterRegressor(), {}),
     (SpectralFilterRegressor(filter="landweber", bandwidth="median"), {}),
     (

@@ -165,7 +165,7 @@ def test_a_column_of_the_only_target_is_flattened_with_a_warning(rng):
     X = rng.normal(size=(40, 2))
     for model in (
         SketchedKernelRegressor(loss="pinball", **PLAIN),
-        SketchedSGDRegressor(loss="pinball", method="adam", random_state=0),
+        SketchedSGDRegressor(loss="pinball", random_state=0),
     ):
         expected = model.fit(X, X[:, 0]).predict(X)
         with pytest.warns(DataConversionWarning, match="column-vector"):

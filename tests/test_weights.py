@@ -39,7 +39,7 @@ MODELS = [
     SpectralFilterRegressor(criterion="leave-one-out"),
     SpectralFilterRegressor("precomputed", filter="landweber", size=9),
     SketchedSGDRegressor(early_stopping=True),
-    SketchedSGDRegressor("precomputed", method="adam", early_stopping=True),
+    SketchedSGDRegressor("precomputed", early_stopping=True),
     SketchedSGDClassifier(loss="logistic", class_weight="balanced"),
     InputOutputKernelRegressor(),
     InputOutputKernelRegressor(sketch="gaussian", output_sketch="gaussian"),

@@ -90,17 +90,14 @@ class Epoch:
 
 
 class Estimator:
-    params = ("projected", "adam")
-    param_names = ("method",)
-
-    def setup(self, method):
+    def setup(self):
         self.X, self.y = make_problem(N)
         self.model = nbsketch.SketchedSGDRegressor(
-            bandwidth=bandwidth_for(10), size=100, method=method, random_state=0
+            bandwidth=bandwidth_for(10), size=100, random_state=0
         )
         self.model.fit(self.X, self.y)
 
-    def time_fit(self, method):
+    def time_fit(self):
         self.model.fit(self.X, self.y)
 
 

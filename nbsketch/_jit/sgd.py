@@ -7,7 +7,7 @@ after the other so that the inner loops run along the features, then the interce
 Predictions of row i are ``mix^T theta z_i + b`` with theta (d', p) and mix (d', d), and
 the gradient of a batch is
 
-    -(1 / size) sum_i s_i (mix a_i) z_i^T + the gradient of the penalty .
+    -(1 / size) sum_i s_i (mix a_i) z_i^T + alpha theta .
 
 A point of projected steps holds, for each output, the coefficients of the r features
 and then the intercept. Their rows are random and far apart in memory, so those of the
@@ -119,25 +119,6 @@ def _fill_ridge(theta: Any, alpha: float, slopes: Any) -> None:
 
 
 @compiled(fastmath=REORDER)
-def _fill_penalty(
-    theta: Any, mix: Any, penalty: Any, alpha: float, product: Any, slopes: Any
-) -> None:
-    """Fill `slopes` with ``alpha mix theta penalty``; `product` is scratch."""
-    product[:] = 0.0
-    slopes[:] = 0.0
-    size = theta.shape[1]
-    for c in range(theta.shape[0]):
-        for k in range(size):
-            weight = alpha * theta[c, k]
-            for m in range(size):
-                product[c, m] += weight * penalty[k, m]
-    for c in range(theta.shape[0]):
-        for e in range(theta.shape[0]):
-            for m in range(size):
-                slopes[c, m] += mix[c, e] * product[e, m]
-
-
-@compiled(fastmath=REORDER)
 def _step(point: Any, gradient: Any, rate: float) -> None:
     for j in range(point.shape[0]):
         point[j] -= rate * gradient[j]
@@ -174,7 +155,6 @@ def run_steps(
     kind: int,
     numbers: Any,
     mix: Any,
-    penalty: Any,
     alpha: float,
     fit_intercept: bool,
     method: int,
@@ -196,8 +176,6 @@ def run_steps(
         Length of each step, and the factor of the root of Adam's second moment.
     numbers : array of shape (4, d)
         gam, eps, lo and hi of each output.
-    penalty : array of shape (p, p) or (0, 0)
-        Matrix of the penalty; empty for ``(alpha / 2) |theta|^2``.
     total : array of the size of `point`, or empty
         The points visited are added to it.
     """
@@ -205,12 +183,8 @@ def run_steps(
     theta, intercept = point[:size].reshape(n_mixed, Z.shape[1]), point[size:]
     gradient, a = np.empty_like(point), np.empty(mix.shape[1])
     slopes = gradient[:size].reshape(n_mixed, Z.shape[1])
-    product = np.empty((n_mixed, penalty.shape[0]))
     for t in range(rates.shape[0]):
-        if penalty.shape[0] > 0:
-            _fill_penalty(theta, mix, penalty, alpha, product, slopes)
-        else:
-            _fill_ridge(theta, alpha, slopes)
+        _fill_ridge(theta, alpha, slopes)
         gradient[size:] = 0.0
         first = t * batch_size
         last = min(first + batch_size, order.shape[0])

@@ -24,14 +24,12 @@ from nbsketch.fitting.plan import Plan, stochastic_size
 from nbsketch.fitting.sketched import Inputs, SketchedData
 from nbsketch.rows.inputs import (
     TrainingRows,
-    available_where,
     in_blocks,
     is_pairwise,
     labels_of,
     model_dtype,
 )
-from nbsketch.solvers.sgm import StreamState
-from nbsketch.solvers.stochastic import squared_norms
+from nbsketch.solvers.sgm import StreamState, squared_norms
 
 # Default size for streams, whose length is not known.
 _STREAM_SIZE = 500
@@ -45,13 +43,6 @@ def _doubles(before: int, after: int) -> bool:
     return after.bit_length() > before.bit_length()
 
 
-def streams(model: Any) -> bool:
-    """Return whether a model takes streams; raise an error that says why not."""
-    if model.method == "projected":
-        return True
-    raise AttributeError(f"partial_fit needs method='projected', got {model.method!r}")
-
-
 @validation.declares_parameters
 class DescentModel(_base.KernelExpansion):
     """Base of the estimators by stochastic gradients.
@@ -63,7 +54,6 @@ class DescentModel(_base.KernelExpansion):
     _limit = 0.0
 
     loss: Any = "square"
-    method: str = "projected"
     step: float | None = None
     batch_size: int | None = None
     n_epochs: int | None = None
@@ -132,7 +122,6 @@ class DescentModel(_base.KernelExpansion):
             result = descend(descent, objective, data, held_out, validation)
             return self._publish(data, result)
 
-    @available_where(streams)
     def partial_fit_chunks(self, chunks: Iterable[tuple]) -> Self:
         """Pass once over the chunks of an iterator: `partial_fit` of each, in order.
 
@@ -360,20 +349,17 @@ class SketchedSGDRegressor(_base.ResidualLoss, _base.RegressorScore, DescentMode
         50,000 rows so that n s^2 is constant (never below 300); min(m, 500) for a
         stream that starts with m rows, 500 once so many have come. A sketch given by
         name has n / 2 rows where this is n.
-    method : {"projected", "adam"}, default="projected"
-        "projected": the steps above. "adam": Adam on batches without replacement.
     step : float or None, default=None
-        For "projected", :math:`\eta` times :math:`\kappa^2`, the largest squared norm
-        of the features of a row (twice that with an intercept); batches of one row are
-        stable below 2, larger ones allow more. For "adam", its learning rate. None: 1
-        for "projected" (in units of the mean absolute deviation of the targets for
-        losses without curvature and with a penalty), and preconditioned features with a
-        penalty, for which :math:`\kappa^2` is the 99.9 % quantile of the squared norms;
-        0.1 times that deviation for "adam".
+        :math:`\eta` times :math:`\kappa^2`, the largest squared norm of the features of
+        a row (twice that with an intercept); batches of one row are stable below 2,
+        larger ones allow more. None: 1 (in units of the mean absolute deviation of the
+        targets for losses without curvature and with a penalty), and preconditioned
+        features with a penalty, for which :math:`\kappa^2` is the 99.9 % quantile of
+        the squared norms.
     batch_size : int or None, default=None
-        Rows per step, b. None: 1 for "projected", 16 for "adam".
+        Rows per step, b. None: 1.
     n_epochs : int or None, default=None
-        Passes over the data in `fit`. None: 20 for "projected", 30 for "adam".
+        Passes over the data in `fit`. None: 20.
     regime : {"I", "II", "III", "IV"} or None, default=None
         Set `step`, `batch_size` and the number of steps as in theory: see
         `nbsketch.solvers.sgm.sgm_regime`. None: as given.
@@ -387,8 +373,8 @@ class SketchedSGDRegressor(_base.ResidualLoss, _base.RegressorScore, DescentMode
         Whether to return the average of the later iterates (the last half to three
         quarters of the steps) instead of the last one.
     early_stopping : bool, default=False
-        Whether `fit` keeps the iterate of least loss on held-out rows. "projected"
-        stops at twice the steps of that iterate plus one pass over the data.
+        Whether `fit` keeps the iterate of least loss on held-out rows. It stops at
+        twice the steps of that iterate plus one pass over the data.
     validation_fraction : float, default=0.1
         Share of the rows that early stopping holds out at random. Not used with `cv`.
     cv : int, splitter, iterable of (train, test) or None, default=None
@@ -447,10 +433,9 @@ class SketchedSGDRegressor(_base.ResidualLoss, _base.RegressorScore, DescentMode
 
     Notes
     -----
-    "projected" is the method of Lin and Cevher, "Convergences of Regularized Algorithms
-    and Stochastic Gradient Methods with Random Projections", JMLR 2020, for the square
-    loss; "adam", on any loss, that of El Ahmad, Laforgue and d'Alche-Buc, TMLR 2023.
-    In `fit`, rows are drawn in proportion to their weights.
+    The steps are those of Lin and Cevher, "Convergences of Regularized Algorithms and
+    Stochastic Gradient Methods with Random Projections", JMLR 2020, for the square
+    loss. In `fit`, rows are drawn in proportion to their weights.
 
     Examples
     --------
@@ -463,7 +448,6 @@ class SketchedSGDRegressor(_base.ResidualLoss, _base.RegressorScore, DescentMode
     True
     """
 
-    @available_where(streams)
     def partial_fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> SketchedSGDRegressor:
@@ -528,7 +512,7 @@ class SketchedSGDClassifier(OneVsRest, DescentModel):
         As in `SketchedSGDRegressor`; length scales are learned by default.
     loss : {"hinge", "squared-hinge", "logistic"} or Loss, default="hinge"
         Loss of the margin. The logistic loss gives probabilities.
-    method, step, batch_size, n_epochs, regime, source, capacity
+    step, batch_size, n_epochs, regime, source, capacity
         As in `SketchedSGDRegressor`. `step` is :math:`\eta \kappa^2` times the greatest
         curvature of the loss (1/4 for the logistic loss; 1 for the hinge loss, which
         has none).
@@ -557,8 +541,8 @@ class SketchedSGDClassifier(OneVsRest, DescentModel):
 
     Notes
     -----
-    The steps are those of Lin and Cevher, JMLR 2020, and of Adam, with losses of
-    margins instead of the square loss.
+    The steps are those of Lin and Cevher, JMLR 2020, with losses of margins instead of
+    the square loss.
 
     Examples
     --------
@@ -573,7 +557,6 @@ class SketchedSGDClassifier(OneVsRest, DescentModel):
     [True, False]
     """
 
-    @available_where(streams)
     def partial_fit(
         self,
         X: ArrayLike,
@@ -605,7 +588,6 @@ class SketchedSGDClassifier(OneVsRest, DescentModel):
             self._announce(classes)
             return self._pass_chunks(in_blocks(X, y, sample_weight))
 
-    @available_where(streams)
     def partial_fit_chunks(
         self, chunks: Iterable[tuple], classes: ArrayLike | None = None
     ) -> SketchedSGDClassifier:

@@ -15,7 +15,7 @@ then the identity. The penalty weighs coefficient k by
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Annotated, Any, NamedTuple
@@ -27,26 +27,36 @@ from nbsketch._expansion import projection
 from nbsketch._machine.blas import eigh, graded_eigh, one_thread
 from nbsketch._report import validation
 from nbsketch._report.fields import array, positive, stored
-from nbsketch._report.progress import is_watched, report, solver_callback
+from nbsketch._report.progress import is_watched, report
 from nbsketch._sketch_map import SketchMap, features_design
 from nbsketch.fitting.objectives import RadialObjective, ScalarObjective
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.losses import Loss
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.scratch import RowsDesign, collected
-from nbsketch.solvers.sgm import StreamState, sgm_iterates, sgm_regime, stream_sgm
-from nbsketch.solvers.stochastic import (
-    DIVERGED,
-    check_steps,
-    solve_stochastic,
+from nbsketch.solvers.sgm import (
+    Iterate,
+    StreamState,
+    sgm_iterates,
+    sgm_regime,
     squared_norms,
+    stream_sgm,
 )
+from nbsketch.solvers.stochastic import DIVERGED, check_steps
 
 # Rows for each feature in the estimate of C.
 _ROWS_PER_FEATURE = 10
 # Share of the rows whose squared norm sets the step; larger ones take shorter steps.
 # The largest norm of all would slow down every step by a factor of 5 to 50.
 _TYPICAL = 0.999
+_STEP = 1.0  # default step
+_BATCH_SIZE = 1  # default number of rows per step
+_N_EPOCHS = 20  # default number of passes over the rows
+# Rows on which it is taken, at most.
+_FEW_ROWS = 2000
+# Iterates evaluated in early stopping: this many for each doubling of the steps, back
+# to a thousandth of them.
+_PER_DOUBLING, _DOUBLINGS = 4, 10
 
 
 def precondition(
@@ -121,15 +131,6 @@ def centered_features(
     return collected(_Centered(features, center, dtype))
 
 
-# Default step, batch size and passes over the rows of each method.
-METHODS = {"projected": (1.0, 1, 20), "adam": (0.1, 16, 30)}
-# Rows on which it is taken, at most.
-_FEW_ROWS = 2000
-# Iterates evaluated in early stopping: this many for each doubling of the steps, back
-# to a thousandth of them.
-_PER_DOUBLING, _DOUBLINGS = 4, 10
-
-
 @stored
 class Preconditioning:
     """What a stream keeps of its preconditioned features, and their step."""
@@ -141,14 +142,6 @@ class Preconditioning:
     def intercept(self, coef: NDArray, intercept: NDArray) -> NDArray:
         """Return the intercept for features that are not centered."""
         return intercept - self.center @ coef
-
-
-class Iterate(NamedTuple):
-    """Coefficients and intercept after some steps."""
-
-    n_steps: int
-    coef: NDArray  # (r, d)
-    intercept: NDArray  # (d,)
 
 
 class Sample(NamedTuple):
@@ -216,7 +209,6 @@ class Sample(NamedTuple):
 class Descent:
     """Settings of stochastic gradients: parameters of the estimator, by its names."""
 
-    method: str
     step: Any
     batch_size: Any
     n_epochs: Any
@@ -225,7 +217,7 @@ class Descent:
     capacity: float
     alpha: float | None
     average: bool
-    n_steps: int = 0  # of "projected", once resolved
+    n_steps: int = 0  # once resolved
     free_step: bool = False  # whether the step is a default
     # Preconditioned features, and the squared norm that sets the length of their steps;
     # None: features are used unchanged.
@@ -233,35 +225,29 @@ class Descent:
     square_norm: float | None = None
 
     def __post_init__(self) -> None:
-        validation.check_choice("method", self.method, METHODS)
         if self.alpha is not None:
             validation.check_real("alpha", self.alpha, low=0, high_open=True)
         validation.check_choice("average", self.average, [False, True])
 
     def resolve(self, n: int) -> Descent:
-        """Return the settings with defaults for n rows: by the method, or a regime."""
+        """Return the settings with defaults for n rows, or those of a regime."""
         if self.regime is not None:
             return self._by_regime(n)
-        step, batch, epochs = METHODS[self.method]
-        free = self.step is None
-        step = step if free else self.step
-        batch = batch if self.batch_size is None else self.batch_size
-        epochs = epochs if self.n_epochs is None else self.n_epochs
+        step = _STEP if self.step is None else self.step
+        batch = _BATCH_SIZE if self.batch_size is None else self.batch_size
+        epochs = _N_EPOCHS if self.n_epochs is None else self.n_epochs
         validation.check_positive("step", step)
         steps = validation.check_integer("n_epochs", epochs) * n
         steps = ceil(steps / validation.check_integer("batch_size", batch))
-        return replace(
-            self, step=step, batch_size=batch, n_epochs=epochs, n_steps=steps,
-            free_step=free,
-        )  # fmt: skip
+        free = self.step is None
+        return replace(self, step=step, batch_size=batch, n_steps=steps, free_step=free)
 
     def _by_regime(self, n: int) -> Descent:
         given = self.step, self.batch_size, self.n_epochs
-        if given != (None, None, None) or self.method != "projected":
+        if given != (None, None, None):
             raise ValueError(
-                "`regime` must be None unless method='projected' and `step`, "
-                f"`batch_size` and `n_epochs` are None, got {self.regime!r}, "
-                f"method={self.method!r} and {given}"
+                "`regime` must be None unless `step`, `batch_size` and `n_epochs` are "
+                f"None, got {self.regime!r} and {given}"
             )
         exponents = {"source": self.source, "capacity": self.capacity}
         step, batch, steps = sgm_regime(str(self.regime), n, **exponents)
@@ -270,7 +256,7 @@ class Descent:
     def is_preconditioned(self, data: SketchedData) -> bool:
         """Return whether to precondition: with a penalty and a default step."""
         alpha = data.inputs.alpha if self.alpha is None else self.alpha
-        return self.method == "projected" and self.free_step and bool(alpha)
+        return self.free_step and bool(alpha)
 
     def preconditioned(
         self, data: SketchedData, objective: Any
@@ -285,8 +271,6 @@ class Descent:
             learned = None if self.regime else data.inputs.alpha
             alpha = 0.0 if learned is None else learned * ratio
         descent = replace(self, alpha=alpha)
-        if self.method == "adam" and self.free_step:
-            return None, replace(descent, step=self.step * objective.spread())
         if not self.is_preconditioned(data):
             return None, descent
         P, center, penalty_weights = precondition(data, alpha / ratio, objective)
@@ -320,11 +304,7 @@ class Descent:
         found a better one.
         """
         every = validation is not None or is_watched()
-        run = self._adam if self.method == "adam" else self._projected
-        ahead = (
-            Iterate(n_steps, *_columns(coef, intercept, sample))
-            for n_steps, coef, intercept in run(sample, rng, every)
-        )
+        ahead = self._iterates(sample, rng, every)
         if validation is None:
             *_, best = ahead
             return sample.check(best, sample.limit()), None
@@ -353,17 +333,15 @@ class Descent:
         A mean loss above the limit is an error.
         """
         Y, loss = _targets(sample)
-        coef, intercept, after = stream_sgm(
-            sample.Z, Y, loss, state,
-            **self._step(), **self._options(sample, rng),
-        )  # fmt: skip
+        options = self._options(sample, rng)
+        coef, intercept, after = stream_sgm(sample.Z, Y, loss, state, **options)
         found = Iterate(after.n_steps, *_columns(coef, intercept, sample))
         sample.check(found, limit)
         return found.coef, found.intercept, after
 
-    def _projected(
+    def _iterates(
         self, sample: Sample, rng: np.random.Generator, every: bool
-    ) -> Iterable[tuple]:
+    ) -> Iterator[Iterate]:
         """Yield the last iterate, preceded by earlier ones if `every` is true."""
         stops = [self.n_steps]
         if every:
@@ -372,36 +350,19 @@ class Descent:
                 np.unique(np.ceil(self.n_steps / 2.0**halvings)).astype(int).tolist()
             )
         Y, loss = _targets(sample)
-        for iterate in sgm_iterates(
-            sample.design, Y, loss, checkpoints=stops,
-            **self._step(), **self._options(sample, rng),
-        ):  # fmt: skip
-            yield iterate
-            if report("steps", iteration=iterate.n_steps, total=self.n_steps):
+        for n_steps, coef, intercept in sgm_iterates(
+            sample.design, Y, loss, checkpoints=stops, **self._options(sample, rng)
+        ):
+            yield Iterate(n_steps, *_columns(coef, intercept, sample))
+            if report("steps", iteration=n_steps, total=self.n_steps):
                 return
 
-    def _adam(
-        self, sample: Sample, rng: np.random.Generator, every: bool
-    ) -> Iterable[tuple]:
-        per_epoch = ceil(len(sample.Z) / self.batch_size)
-        solution = solve_stochastic(
-            sample.design, *_targets(sample), method="adam",
-            learning_rate=self.step, n_epochs=self.n_epochs, record_every=int(every),
-            callback=solver_callback("steps", 0.0), **self._options(sample, rng),
-        )  # fmt: skip
-        epochs = solution.history[1:] if every else ()
-        on_the_way = [(s.epoch * per_epoch, s.coef, s.intercept) for s in epochs]
-        last = (solution.n_iter * per_epoch, solution.coef, solution.intercept)
-        return on_the_way or [last]
-
-    def _step(self) -> dict[str, Any]:
-        by = self.preconditioning
-        weights = None if by is None else by.penalty_weights
-        norm = self.square_norm
-        return {"step": self.step, "penalty_weights": weights, "square_norm": norm}
-
     def _options(self, sample: Sample, rng: np.random.Generator) -> dict[str, Any]:
+        by = self.preconditioning
         return {
+            "step": self.step,
+            "penalty_weights": None if by is None else by.penalty_weights,
+            "square_norm": self.square_norm,
             "alpha": self.alpha or 0.0,
             "batch_size": self.batch_size,
             "sample_weight": sample.objective.weights,

@@ -22,19 +22,19 @@ from nbsketch._machine.blas import eigh
 from nbsketch._machine.memory import fits
 from nbsketch._report.progress import is_stopped, report, solver_callback
 from nbsketch._report.validation import check_choice
-from nbsketch.fitting.plan import Plan, SolveOptions, StochasticSolver, iterative_size
+from nbsketch.fitting.plan import Plan, SolveOptions, iterative_size
 from nbsketch.fitting.sketched import TuningTarget
 from nbsketch.kernels import weighted_median
 from nbsketch.rows.inputs import TrainingRows
 from nbsketch.rows.outliers import inliers, medians, noise_scale
-from nbsketch.solvers import ridge
+from nbsketch.solvers import ridge, stochastic
 from nbsketch.solvers._newton.start import shared
+from nbsketch.solvers._stochastic import stochastic_problem
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.filters import RidgeFilter
 from nbsketch.solvers.left_out import Fold, OrderEffect, leave_one_out
 from nbsketch.solvers.solution import Solution, State
 from nbsketch.solvers.spectrum import covariance
-from nbsketch.solvers.stochastic import DIVERGED, check_steps, solve_stochastic
 from nbsketch.tuning.tuner import OUT
 
 # Penalties tried, relative to the one at which penalty and loss are of one size.
@@ -203,18 +203,18 @@ class Objective(ABC):
         return (None,) * len(self._parts)
 
     def descend(
-        self, design: Design, alpha: float, solver: StochasticSolver
+        self, design: Design, alpha: float, solver: stochastic.StochasticSolver
     ) -> FeatureSolution:
         """Solve by stochastic steps."""
-        options = self._stochastic | self._weighting | solver.options()
-        options["callback"] = solver_callback("steps", 0.0)
-        solutions = [
-            solve_stochastic(design, y, alpha=alpha, **options) for y in self._parts
-        ]
+        options = self._stochastic | self._weighting | {"alpha": alpha}
+        callback = solver_callback("steps", 0.0)
+        problems = (stochastic_problem(design, y, **options) for y in self._parts)
+        solutions = [stochastic.solve_stochastic(p, solver, callback) for p in problems]
         solution = self._combine(solutions, alpha, np.inf)
         with np.errstate(over="ignore", invalid="ignore"):
             loss = self.mean_loss(design.mv(solution.coef) + solution.intercept)
-        check_steps(loss, DIVERGED * self.constant_loss(), "learning_rate")
+        limit = stochastic.DIVERGED * self.constant_loss()
+        stochastic.check_steps(loss, limit, "learning_rate")
         return solution
 
     @abstractmethod
@@ -233,7 +233,7 @@ class Objective(ABC):
     @property
     @abstractmethod
     def _stochastic(self) -> dict[str, Any]:
-        """The loss and its shape, as `solve_stochastic` takes them."""
+        """The loss and its shape, as `stochastic_problem` takes them."""
 
     @abstractmethod
     def _solve(self, design: Design, y: NDArray, alpha: float, **options: Any) -> Any:
@@ -264,10 +264,6 @@ class Objective(ABC):
         if self.weights is None:
             return self.targets - np.median(self.targets, axis=0)
         return self.targets - [weighted_median(y, self.weights) for y in self.targets.T]
-
-    def spread(self) -> float:
-        """Return the mean absolute deviation of the targets from their medians."""
-        return weighted_mean(np.abs(self._centered()), self.weights) or 1.0
 
     @property
     def _weighting(self) -> dict[str, Any]:

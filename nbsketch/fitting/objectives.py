@@ -148,10 +148,6 @@ class ScalarObjective(Objective):
             return self.mean_loss(np.zeros_like(self.targets))
         return super().constant_loss()
 
-    def spread(self) -> float:
-        """Return the mean absolute deviation of the targets; 1 for labels."""
-        return 1.0 if self.loss.is_classification else super().spread()
-
     def losses(self, fitted: NDArray) -> NDArray:
         """Return the loss of each row, summed over the columns."""
         losses = self.loss.of_rows(self.targets, fitted - self._shift)

@@ -5,10 +5,10 @@ How large a sketch is: the default sizes, ``size="auto"``, and the default sketc
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Integral
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from nbsketch._machine.memory import fits
 from nbsketch._report import fields
@@ -22,7 +22,7 @@ from nbsketch._report.validation import (
 from nbsketch._sketch_map import sized_recipe
 from nbsketch.rows.transform import PREPROCESSINGS
 from nbsketch.sketches import IdentitySketch, SizedRecipe, SketchRecipe
-from nbsketch.solvers.stochastic import METHODS, SCHEDULES
+from nbsketch.solvers.stochastic import METHODS, StochasticSolver
 
 # The sketch of a model whose `sketch` is None, unless all rows are taken. Sub-sampling
 # is the most accurate at equal time of prediction; denser sketches gain a few percent
@@ -136,71 +136,6 @@ class AutoSize:
             return size
         last = seconds[-1] - (seconds[-2] if len(seconds) > 1 else 0.0)
         return size if seconds[-1] + 4 * last <= self.seconds else 0
-
-
-@dataclass(frozen=True)
-class StochasticSolver(fields.Checked):
-    """Adam or stochastic subgradient steps, as in the papers.
-
-    It certifies nothing and needs a suitable learning rate; the default solvers are
-    certified and faster. Use it to repeat the experiments of the papers.
-
-    Parameters
-    ----------
-    method : {"adam", "sgd"}, default="adam"
-        Adam or plain subgradient steps.
-    learning_rate : float, default=0.1
-        Learning rate (> 0).
-    n_epochs : int, default=25
-        Passes over the rows.
-    batch_size : int, default=16
-        Rows per step.
-    schedule : {"constant", "inverse-sqrt", "cosine"}, default="cosine"
-        Decay of the learning rate.
-    shuffle : bool, default=True
-        Whether to shuffle the rows in each epoch.
-    average : bool, default=False
-        Whether to return the average of the second half of the iterates.
-    random_state : int, default=0
-        Seed of the order of rows.
-
-    Notes
-    -----
-    Batches of one row in fixed order at a constant rate are the method of El Ahmad,
-    Laforgue and d'Alche-Buc, TMLR 2023. See `nbsketch.solvers.stochastic`.
-
-    Examples
-    --------
-    >>> from nbsketch import SketchedKernelRegressor, StochasticSolver
-    >>> solver = StochasticSolver(learning_rate=0.05, n_epochs=10)
-    >>> model = SketchedKernelRegressor(loss="huber", solver=solver)
-    """
-
-    method: Literal["adam", "sgd"] = "adam"
-    learning_rate: float = 0.1
-    n_epochs: int = 25
-    batch_size: int = 16
-    schedule: Literal["constant", "inverse-sqrt", "cosine"] = "cosine"
-    shuffle: bool = True
-    average: bool = False
-    random_state: int = 0
-
-    _rules = fields.rules(
-        method=fields.choice(*METHODS),
-        schedule=fields.choice(*SCHEDULES),
-        learning_rate=fields.positive,
-        n_epochs=fields.count,
-        batch_size=fields.count,
-        shuffle=fields.choice(False, True),
-        average=fields.choice(False, True),
-        random_state=fields.integer(),
-    )
-
-    def options(self) -> dict[str, Any]:
-        """Return the keyword arguments of `solve_stochastic`."""
-        options = asdict(self)
-        options["rng"] = options.pop("random_state")
-        return options
 
 
 class SolveOptions(NamedTuple):

@@ -30,7 +30,6 @@ _HOME = {
     ),
     "solution": "Solution State",
     "spectrum": "Spectrum decompose",
-    "stochastic": "Snapshot StochasticSolution solve_stochastic",
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
 

@@ -1,5 +1,6 @@
 """The problem of the stochastic methods: checked data and the exact objective."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbsketch import losses
 from nbsketch._jit.sgd import COLUMNS, LOGISTIC, MARGIN, RADIAL
-from nbsketch._report.validation import check_choice, check_matrix, check_real
+from nbsketch._report.validation import check_real
 from nbsketch.solvers._certified import checks
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.row_loss import conjugate_numbers
@@ -26,7 +27,6 @@ class StochasticProblem:
     numbers: NDArray  # (4, d)
     alpha: float
     mix: NDArray  # (d', d)
-    penalty: NDArray  # (0, 0): the identity
     fit_intercept: bool
     scalar: bool  # one output, and arrays without its axis
 
@@ -63,7 +63,7 @@ class StochasticProblem:
         with np.errstate(over="ignore", invalid="ignore"):
             predictions = self.design.mv(coef) @ self.mix + intercept
             loss = self.weights @ self._values(predictions) / len(self.weights)
-            return float(loss + self.alpha / 2 * self._size(coef))
+            return float(loss + self.alpha / 2 * np.vdot(coef, coef))
 
     def _values(self, predictions: NDArray) -> NDArray:
         if self.loss.is_classification:
@@ -76,12 +76,6 @@ class StochasticProblem:
         lo, hi = self.numbers[2:]
         return np.maximum(lo * residuals, hi * residuals).sum(axis=1)
 
-    def _size(self, coef: NDArray) -> float:
-        """Return the squared norm of the function."""
-        if self.penalty.size == 0:
-            return float(np.vdot(coef, coef))
-        return float(np.vdot(self.penalty @ coef, coef @ self.mix))
-
 
 def stochastic_problem(
     design: Design,
@@ -90,25 +84,26 @@ def stochastic_problem(
     alpha: float,
     sample_weight: ArrayLike | None,
     fit_intercept: bool,
-    T: ArrayLike | None = None,
-    quantiles: ArrayLike | None = None,
-    variable: str = "W",
-    penalty: ArrayLike | None = None,
+    T: NDArray | None = None,
+    quantiles: Sequence[float] | None = None,
 ) -> StochasticProblem:
-    """Check the arguments, which are those of `solve_stochastic`."""
-    (n, rank), loss = design.shape, losses.as_loss(loss)
+    """Check the arguments: those of `solve_sgm`, and of several outputs.
+
+    `T` (d', d) is a factor of the output matrix, M = T^T T; None: the identity. With
+    levels, `quantiles` (d,), of a joint pinball loss the d losses add up; the level of
+    `loss` itself is not used. These two are not checked.
+    """
+    loss = losses.as_loss(loss)
+    n = design.shape[0]
     targets = _targets(Y, n, loss)
-    levels = None if quantiles is None else _levels(quantiles, loss, targets)
-    scalar = targets.ndim == 1 and levels is None
+    scalar = targets.ndim == 1 and quantiles is None
     targets = targets.reshape(n, -1)
-    n_outputs = targets.shape[1] if levels is None else len(levels)
-    variable = check_choice("variable", variable, ("W", "Gamma"))
+    n_outputs = targets.shape[1] if quantiles is None else len(quantiles)
     return StochasticProblem(
         design, targets, checks.weights(sample_weight, n), loss,
-        _kind(loss, scalar, levels), _numbers(loss, levels, n_outputs),
-        check_real("alpha", alpha, low=0),
-        _mix(T, n_outputs, scalar, variable), _penalty(penalty, rank, variable),
-        bool(fit_intercept), scalar,
+        _kind(loss, scalar or quantiles is not None),
+        _numbers(loss, quantiles, n_outputs), check_real("alpha", alpha, low=0),
+        np.eye(n_outputs) if T is None else T, bool(fit_intercept), scalar,
     )  # fmt: skip
 
 
@@ -125,21 +120,7 @@ def _targets(Y: ArrayLike, n: int, loss: losses.Loss) -> NDArray:
     return checks.labels("Y", targets, loss)
 
 
-def _levels(quantiles: ArrayLike, loss: losses.Loss, targets: NDArray) -> NDArray:
-    levels = np.asarray(quantiles, dtype=float)
-    if levels.ndim != 1 or not len(levels) or not ((levels > 0) & (levels < 1)).all():
-        raise ValueError(
-            f"`quantiles` must be numbers strictly between 0 and 1, got {quantiles!r}"
-        )
-    if type(loss) is not losses.PinballLoss or targets.ndim != 1:
-        raise ValueError(
-            "`quantiles` must come with a pinball loss and `Y` of one dimension, got "
-            f"{loss!r} and shape {targets.shape}"
-        )
-    return levels
-
-
-def _kind(loss: losses.Loss, scalar: bool, levels: NDArray | None) -> int:
+def _kind(loss: losses.Loss, by_column: bool) -> int:
     if type(loss) is losses.LogisticLoss:
         return LOGISTIC
     if loss.elq is None:
@@ -149,42 +130,18 @@ def _kind(loss: losses.Loss, scalar: bool, levels: NDArray | None) -> int:
         )
     if loss.is_classification:
         return MARGIN
-    if scalar or levels is not None:
+    if by_column:
         return COLUMNS
     loss.check_radial()
     return RADIAL
 
 
-def _numbers(loss: losses.Loss, levels: NDArray | None, n_outputs: int) -> NDArray:
+def _numbers(
+    loss: losses.Loss, quantiles: Sequence[float] | None, n_outputs: int
+) -> NDArray:
     numbers = np.empty((4, n_outputs))
     numbers[:] = np.array(conjugate_numbers(loss))[:, None]
-    if levels is not None:
-        numbers[2:] = levels - 1.0, levels
+    if quantiles is not None:
+        numbers[3] = quantiles
+        numbers[2] = numbers[3] - 1.0
     return numbers
-
-
-def _mix(T: ArrayLike | None, n_outputs: int, scalar: bool, variable: str) -> NDArray:
-    """Return what multiplies Z coef from the right: T for W, M for Gamma."""
-    if T is None:
-        return np.eye(n_outputs)
-    if scalar:
-        raise ValueError("`T` must be None for a single output, got an array")
-    factor = checks.factor(T, n_outputs)
-    return factor.T @ factor if variable == "Gamma" else factor
-
-
-def _penalty(penalty: ArrayLike | None, rank: int, variable: str) -> NDArray:
-    if (penalty is not None) != (variable == "Gamma"):
-        raise ValueError(
-            '`penalty` must be given with variable="Gamma", and only with it, got '
-            f"variable={variable!r} and {'no' if penalty is None else 'a'} penalty"
-        )
-    if penalty is None:
-        return np.empty((0, 0))
-    matrix = check_matrix("penalty", penalty, n_features=rank).astype(float)
-    if len(matrix) != rank or not np.allclose(matrix, matrix.T, rtol=1e-6):
-        raise ValueError(
-            f"`penalty` must be a symmetric ({rank}, {rank}) matrix, got an array of "
-            f"shape {matrix.shape}"
-        )
-    return matrix

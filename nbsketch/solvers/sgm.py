@@ -29,7 +29,6 @@ from nbsketch._report.validation import (
 from nbsketch.losses import Loss
 from nbsketch.solvers._stochastic import StochasticProblem, stochastic_problem
 from nbsketch.solvers.design import ArrayDesign, Design, as_design
-from nbsketch.solvers.stochastic import squared_norms
 
 # Rows of one compiled call: some tens of milliseconds, after which Ctrl-C works.
 _ROWS_PER_CALL = 1 << 17
@@ -483,6 +482,11 @@ def sgm_iterates(
     features = np.ascontiguousarray(design.collect())
     bounds = _square_bounds(features, weights, square_norm)
     return (search.draw(features, rows, bounds, stop) for stop in sorted(stops))
+
+
+def squared_norms(Z: NDArray) -> NDArray[np.float64]:
+    """Return the squared norm of each row."""
+    return np.einsum("ij,ij->i", Z, Z).astype(float)
 
 
 def _square_bounds(

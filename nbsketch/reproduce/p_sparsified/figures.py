@@ -38,13 +38,13 @@ from nbsketch import losses
 from nbsketch.datasets import make_friedman_outliers
 from nbsketch.estimators import SketchedKernelRegressor
 from nbsketch.features import RandomFourierFeatures
-from nbsketch.fitting.plan import StochasticSolver
 from nbsketch.kernels import GaussianKernel
 from nbsketch.reproduce._data import sketch_of
 from nbsketch.reproduce._figures import Panel, curves_of
 from nbsketch.reproduce._report import Row, Rows, groups, summarized, timed, where
 from nbsketch.reproduce.experiment import Experiment, Points
 from nbsketch.solvers.newton import solve_scalar
+from nbsketch.solvers.stochastic import StochasticSolver
 
 N_ROWS = 10_000
 SIZES = tuple(range(40, 141, 10))

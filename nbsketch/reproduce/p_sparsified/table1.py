@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from nbsketch.datasets import Dataset, load_boston, load_otoliths
 from nbsketch.estimators.quantile import JointQuantileRegressor
-from nbsketch.fitting.plan import StochasticSolver
 from nbsketch.kernels import median_distance
 from nbsketch.metrics import crossing_loss, pinball_loss
 from nbsketch.model_selection import cross_validate
@@ -24,6 +23,7 @@ from nbsketch.reproduce._report import Row, Rows
 from nbsketch.reproduce.experiment import Experiment, Points
 from nbsketch.reproduce.p_sparsified.table2 import METHODS, PAPER, compare
 from nbsketch.sketches import SketchRecipe
+from nbsketch.solvers.stochastic import StochasticSolver
 
 LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9)
 

@@ -1,6 +1,8 @@
 import os
+import random
 import subprocess
 import sys
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import numba
@@ -13,6 +15,39 @@ ROOT = Path(__file__).parents[1]
 
 # What algebra may lose to rounding, relative to the largest number of the result.
 TOLERANCE = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-5}
+
+
+def few_cases(cases, times=2):
+    """Return the positions of cases that show each value of a parameter `times` times.
+
+    A few of all cases (tuples of values) meet every kernel and every sketch, if not
+    every pair of them. Their order is shuffled, lest all meet the first kernel.
+    """
+    order = list(range(len(cases)))
+    random.Random(0).shuffle(order)
+    shown = Counter()
+    few = set()
+    for position in order:
+        values = list(enumerate(cases[position]))
+        if any(shown[value] < times for value in values):
+            shown.update(values)
+            few.add(position)
+    return few
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
+def pytest_collection_modifyitems(items):
+    """Mark as `full` what the mark `thin` leaves out of the short run."""
+    grids = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("thin"):
+            grids[item.nodeid.split("[")[0]].append(item)
+    for grid in grids.values():
+        every = grid[0].get_closest_marker("thin").kwargs.get("every")
+        cases = [tuple(map(id, item.callspec.params.values())) for item in grid]
+        few = range(0, len(grid), every) if every else few_cases(cases)
+        for position in set(range(len(grid))) - set(few):
+            grid[position].add_marker("full")
 
 
 @pytest.fixture(autouse=True, scope="session")

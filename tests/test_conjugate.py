@@ -110,6 +110,7 @@ def test_the_gap_bounds_the_excess(first, monkeypatch):
     assert failed <= 15 and converged >= 30
 
 
+@pytest.mark.thin(every=3)
 @pytest.mark.parametrize("seed", range(60))
 def test_the_gap_covers_rounding_of_float32_values(seed):
     kernel, X, Y, _, options = draw_problem(seed, largest=400)

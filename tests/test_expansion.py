@@ -55,6 +55,7 @@ def regressor(**options):
     )
 
 
+@pytest.mark.thin
 @each_sketch
 @pytest.mark.parametrize("d", [0, 1, 2, 5, 40])
 @pytest.mark.parametrize(

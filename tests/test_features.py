@@ -72,6 +72,7 @@ def approximation(K, K_rows, S, cut=1e-10):
 # the features -----------------------------------------------------------------------
 
 
+@pytest.mark.thin(every=3)
 @recipes
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_inner_products_are_those_of_the_sketched_kernel(recipe, dtype):
@@ -120,6 +121,7 @@ def test_identity_on_the_landmarks(recipe):
     assert_allclose(P.T @ inner @ P, np.eye(model.rank_), rtol=0, atol=1e-11)
 
 
+@pytest.mark.thin(every=3)
 @recipes
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_fitting_and_transforming_in_one_go_or_two(recipe, dtype):
@@ -144,6 +146,7 @@ def test_only_the_landmarks_are_kept():
 # rank -------------------------------------------------------------------------------
 
 
+@pytest.mark.thin
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize(
     ("kernel", "X", "rank"),

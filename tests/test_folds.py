@@ -90,6 +90,7 @@ cvs = pytest.mark.parametrize("cv", [c for k, c in CVS.items() if k != "rows"])
 # solvers ----------------------------------------------------------------------------
 
 
+@pytest.mark.thin
 @cvs
 @weighted
 @constant
@@ -296,6 +297,7 @@ def blocked_sample(n_outputs=1, weighted=False, cut=np.inf, with_rest=False):
     return sample._replace(blocks=labels - 1 if with_rest else labels)
 
 
+@pytest.mark.thin
 @families
 @weighted
 @pytest.mark.parametrize("n_outputs", [1, 3])
@@ -321,6 +323,7 @@ def test_residuals_are_those_of_refits(family, n_outputs, weighted, with_rest):
     assert_allclose(path[1], value, rtol=0, atol=1e-6)
 
 
+@pytest.mark.thin
 @families
 @weighted
 @pytest.mark.parametrize("n_outputs", [1, 3])

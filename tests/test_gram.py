@@ -96,6 +96,7 @@ def training(kernel, X):
     return X, X
 
 
+@pytest.mark.thin
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)
 @pytest.mark.parametrize("recipe", SKETCHES, ids=repr)
 def test_sketched_product(kernel, recipe, rng, dtype, tol):
@@ -128,6 +129,7 @@ def test_other_products(kernel, rng, dtype, tol):
             assert_close(product, desired @ sparse.toarray(), tol)
 
 
+@pytest.mark.thin
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)
 @pytest.mark.parametrize("recipe", SKETCHES, ids=repr)
 def test_product_with_landmarks(kernel, recipe, rng, dtype, tol):
@@ -351,6 +353,7 @@ def run_all(chosen, kernel, n_tiles, seconds, *args):
     getattr(kernel, chosen)(*args, 0, n_tiles)
 
 
+@pytest.mark.thin
 @pytest.mark.parametrize("kernel", COMPILED[:1] + COMPILED[2:], ids=repr)
 @pytest.mark.parametrize("n_features", [10, 40])
 def test_the_twins_give_the_same_bits(kernel, n_features, dtype, monkeypatch):
@@ -364,6 +367,7 @@ def test_the_twins_give_the_same_bits(kernel, n_features, dtype, monkeypatch):
     assert_array_equal(products[1], products[2])
 
 
+@pytest.mark.thin
 @pytest.mark.parametrize("kernel", COMPILED[:1] + COMPILED[2:], ids=repr)
 @pytest.mark.parametrize("n_features", [10, 40])
 def test_bits_do_not_depend_on_the_width_of_tiles(
@@ -378,6 +382,7 @@ def test_bits_do_not_depend_on_the_width_of_tiles(
     assert_array_equal(products[1], products[2])
 
 
+@pytest.mark.thin
 @pytest.mark.parametrize("kernel", COMPILED[:1] + COMPILED[2:], ids=repr)
 @pytest.mark.parametrize("n", [1, 30, 700])
 def test_triangle_has_the_bits_of_the_whole_matrix(kernel, n, rng):
@@ -387,6 +392,7 @@ def test_triangle_has_the_bits_of_the_whole_matrix(kernel, n, rng):
     assert_array_equal(np.triu(triangle), np.triu(evaluate(form, X, X)))
 
 
+@pytest.mark.thin
 @pytest.mark.parametrize("kernel", COMPILED[:1] + COMPILED[2:], ids=repr)
 @pytest.mark.parametrize("n_features", [10, 40])
 def test_bits_do_not_depend_on_blocks_of_rows(kernel, n_features, dtype):

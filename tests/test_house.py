@@ -5,6 +5,7 @@ import doctest
 import importlib
 import inspect
 import io
+import itertools
 import math
 import re
 import sys
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import ROOT, few_cases
 
 import nbsketch
 
@@ -567,3 +568,12 @@ def test_an_error_inside_an_import_is_told(monkeypatch):
     assert isinstance(found.value.__cause__, AttributeError)
     with pytest.raises(ImportError, match="cannot import name 'NoSketch'"):
         exec("from nbsketch import NoSketch")
+
+
+def test_a_few_cases_show_each_value_twice():
+    grid = list(itertools.product("abcdef", range(4), (True, False)))
+    few = [grid[position] for position in few_cases(grid)]
+    assert len(few) < len(grid) / 3
+    for parameter in zip(*few, strict=True):
+        assert min(Counter(parameter).values()) >= 2
+    assert len({(letter, number) for letter, number, _ in few}) > 10

@@ -78,6 +78,7 @@ def assert_close(actual, desired, tol):
 
 
 # Both sides of the switch to expanded distances, which is at 32 features.
+@pytest.mark.thin
 @EACH
 @pytest.mark.parametrize("n_features", [1, 2, 3, 7, 16, 31, 32, 33, 70])
 def test_values_for_any_number_of_features(kernel, n_features, rng, dtype, tol):
@@ -97,6 +98,7 @@ def test_values_are_those_of_scikit_learn(kernel, theirs, n_features, rng):
 
 
 # Both sides of the edges of register blocks, and beyond one tile.
+@pytest.mark.thin
 @EACH
 @pytest.mark.parametrize("n_features", [4, 40])
 @pytest.mark.parametrize("n", [1, GROUP - 1, GROUP, GROUP + 1, 50])
@@ -110,6 +112,7 @@ def test_values_for_any_number_of_rows(kernel, n, n_features, rng, dtype, tol):
         assert_close(kernel(X, Y), kernel_matrix(kernel, X, Y), tol)
 
 
+@pytest.mark.thin
 @pytest.mark.parametrize("kernel", STATIONARY, ids=repr)
 @pytest.mark.parametrize("n_features", [5, 40])
 def test_a_bandwidth_for_each_feature_scales_the_features(
@@ -123,6 +126,7 @@ def test_a_bandwidth_for_each_feature_scales_the_features(
     assert hash(separate) == hash(dataclasses.replace(kernel, bandwidth=tuple(widths)))
 
 
+@pytest.mark.thin
 @EACH
 @pytest.mark.parametrize("n_features", [1, 5, 31, 40])
 def test_symmetric_positive_semidefinite(kernel, n_features, rng, dtype, tol):
@@ -135,6 +139,7 @@ def test_symmetric_positive_semidefinite(kernel, n_features, rng, dtype, tol):
     assert eigenvalues[0] >= -10 * tol * eigenvalues[-1]
 
 
+@pytest.mark.thin
 @EACH
 @pytest.mark.parametrize("n_features", [5, 40])
 def test_diagonal(kernel, n_features, rng, dtype, tol):
@@ -144,6 +149,7 @@ def test_diagonal(kernel, n_features, rng, dtype, tol):
     assert_close(diagonal, np.diag(kernel(X)), tol)
 
 
+@pytest.mark.thin
 @pytest.mark.parametrize("kernel", STATIONARY, ids=repr)
 @pytest.mark.parametrize("n_features", [1, 3, 31])
 @pytest.mark.parametrize("offset", [0, 1e6])
@@ -153,6 +159,7 @@ def test_ones_on_the_diagonal_are_exact(kernel, n_features, offset, rng, dtype):
     assert (kernel(X[5:6], X)[0, 5] == 1).all()
 
 
+@pytest.mark.thin
 @pytest.mark.parametrize("kernel", STATIONARY, ids=repr)
 @pytest.mark.parametrize("n_features", [3, 40])
 @pytest.mark.parametrize("offset", [1e3, 1e6])
@@ -215,6 +222,7 @@ def test_one_far_landmark_switches_the_expansion_off(rng, dtype):
 
 # Scaled, squared and expanded, these overflow early or late; and a row may be far
 # from near landmarks.
+@pytest.mark.thin
 @pytest.mark.parametrize("kernel", STATIONARY, ids=repr)
 @pytest.mark.parametrize("n_features", [3, 40])
 def test_huge_distances_give_the_least_value(kernel, n_features, rng, dtype):

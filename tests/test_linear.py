@@ -23,6 +23,7 @@ def draw_system(seed, largest=40):
     return H, B, inverse
 
 
+@pytest.mark.thin(every=3)
 @pytest.mark.parametrize("seed", range(60))
 def test_a_block_of_columns_is_solved_as_by_a_dense_solver(seed):
     H, B, inverse = draw_system(seed)
@@ -49,6 +50,7 @@ def test_a_block_of_columns_is_solved_as_by_a_dense_solver(seed):
         assert_allclose(X[:, c], exact, atol=1e-9 * np.abs(exact).max())
 
 
+@pytest.mark.thin(every=3)
 @pytest.mark.parametrize("seed", range(60))
 def test_one_system_is_solved_as_by_a_dense_solver(seed):
     H, B, inverse = draw_system(seed)

@@ -115,6 +115,7 @@ def test_examples_run(module):
     assert results.attempted and not results.failed
 
 
+@pytest.mark.thin
 @every_loss
 @both_intercepts
 @pytest.mark.parametrize("alpha", [1e-8, 1e-4, 1.0])
@@ -274,6 +275,7 @@ def hard_problems():
     }
 
 
+@pytest.mark.thin
 @pytest.mark.parametrize("case", hard_problems())
 @pytest.mark.parametrize("loss", [*REGRESSION, losses.HingeLoss()], ids=repr)
 @both_intercepts
@@ -315,6 +317,7 @@ def degenerate_targets(Z, loss):
     }
 
 
+@pytest.mark.thin
 @pytest.mark.parametrize("loss", NONSMOOTH, ids=repr)
 @pytest.mark.parametrize("n", [30, 100, 500])
 @both_intercepts
@@ -362,6 +365,7 @@ def test_a_round_ends_where_the_rows_at_rest_no_longer_rest():
     assert not whole.has_left
 
 
+@pytest.mark.thin
 @pytest.mark.parametrize("offset", [0.0, 100.0])
 @pytest.mark.parametrize("loss", NONSMOOTH, ids=repr)
 @both_intercepts

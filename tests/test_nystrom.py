@@ -183,6 +183,7 @@ def operator(kernel, X, S, kept, dtype):
     return SketchedColumns(kernel, X, S, dtype=dtype, memory=1e9 * kept)
 
 
+@pytest.mark.thin
 @pytest.mark.parametrize("kept", [True, False])
 @pytest.mark.parametrize("kind", ["dense", "sparse", "precomputed"])
 @pytest.mark.parametrize("recipe", [PSparsifiedSketch(9), LeverageSketch(9)])

@@ -95,6 +95,7 @@ def check(solution, Z, Y, loss, T, alpha, best, weights=None):
     assert value - best <= solution.gap + 1e-7 * best
 
 
+@pytest.mark.thin
 @EACH_LOSS
 @pytest.mark.parametrize("T", FACTORS.values(), ids=FACTORS)
 @pytest.mark.parametrize("intercept", [False, True])

@@ -21,6 +21,7 @@ def counts(n, mean=50.0):
     return X, rng.poisson(mean * np.exp(X[:, 0])).astype(float)
 
 
+@pytest.mark.thin
 @pytest.mark.parametrize("unit", [1e-140, 1e-18, 1e-14, 1e7, 1e14, 1e100])
 @pytest.mark.parametrize("loss", ["poisson", "gamma"])
 @pytest.mark.parametrize(("n", "options"), [(120, {}), (600, ALL_ROWS)])

@@ -99,6 +99,7 @@ def dense_fit(K, S, Y, alpha, output=None, sample_weight=None, fit_intercept=Tru
 # against other implementations ------------------------------------------------------
 
 
+@pytest.mark.thin
 @sketches
 @outputs
 @constant
@@ -140,6 +141,7 @@ def test_one_output_flat_or_as_a_column(sketch):
     assert_allclose(scaled.predict(X), model.predict(X), rtol=0, atol=1e-11)
 
 
+@pytest.mark.thin
 @outputs
 @constant
 @pytest.mark.parametrize(

@@ -49,6 +49,7 @@ def problem(loss, n=500, r=6, seed=0, dtype=float):
     return Z, np.sign(f) if as_loss(loss).is_classification else f
 
 
+@pytest.mark.thin
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("loss", LOSSES, ids=str)

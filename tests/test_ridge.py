@@ -107,6 +107,7 @@ constant = pytest.mark.parametrize("fit_intercept", [True, False])
 # the solution -----------------------------------------------------------------------
 
 
+@pytest.mark.thin
 @cases
 @weighted
 @constant
@@ -295,6 +296,7 @@ class Perturbed(RidgePath):
         return B + noise, b - self.z_mean @ noise
 
 
+@pytest.mark.thin
 @cases
 @weighted
 @constant
@@ -328,6 +330,7 @@ def test_objective_of_a_perfect_fit_is_not_negative():
 # alphas -----------------------------------------------------------------------------
 
 
+@pytest.mark.thin
 @cases
 @weighted
 @constant
@@ -405,6 +408,7 @@ def gaussian(X, bandwidth=0.7):
     return np.exp(-cdist(X, X, "sqeuclidean") / (2 * bandwidth**2))
 
 
+@pytest.mark.thin
 @cases
 @weighted
 @constant

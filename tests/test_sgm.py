@@ -65,6 +65,7 @@ def norm_slope(loss):
 # steps ------------------------------------------------------------------------------
 
 
+@pytest.mark.thin
 @pytest.mark.parametrize("n_steps", [1, 2, 25])
 @pytest.mark.parametrize("batch_size", [1, 5, 60])
 @pytest.mark.parametrize("loss", SCALAR, ids=repr)

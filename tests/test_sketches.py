@@ -142,6 +142,7 @@ class TestEveryRecipe:
         assert_allclose(form(A.T) @ S.T, A.T @ dense.T, atol=10 * tol)
         assert (S @ A).dtype == (A.T @ S.T).dtype == dtype
 
+    @pytest.mark.thin
     @pytest.mark.parametrize("form", [sp.csr_array, sp.csc_array, sp.coo_array])
     def test_products_with_sparse_matrices(self, recipe, form, rng, dtype, tol):
         S = recipe.draw(40, 0)
@@ -155,6 +156,7 @@ class TestEveryRecipe:
         assert_allclose(right, dense @ A, atol=10 * tol)
         assert_allclose(left, A.T @ dense.T, atol=10 * tol)
 
+    @pytest.mark.thin
     def test_products_with_vectors(self, recipe, rng, dtype, tol):
         S = recipe.draw(40, 0)
         dense, v = dense_sketch(S), rng.standard_normal(40).astype(dtype)
@@ -175,6 +177,7 @@ class TestEveryRecipe:
             ):
                 wrong @ S.T
 
+    @pytest.mark.thin
     @pytest.mark.parametrize("n", [0, -1, 2.0, True, "9", None])
     def test_number_of_rows_is_checked(self, recipe, n):
         with pytest.raises((TypeError, ValueError), match="`n` must be"):
@@ -188,6 +191,7 @@ class TestEverySizedRecipe:
         with pytest.raises(ValueError, match=r"`size` must be at most .* 4, got 5"):
             recipe.draw(4)
 
+    @pytest.mark.thin
     @pytest.mark.parametrize("size", [0, -1, 2.0, True, "9", None])
     def test_size_is_checked(self, recipe, size):
         with pytest.raises((TypeError, ValueError), match="`size` must be"):

@@ -71,6 +71,7 @@ def sparse_rows(rng, n, n_features, density, dtype=np.float64):
 # values -----------------------------------------------------------------------------
 
 
+@pytest.mark.thin
 @EACH
 @pytest.mark.parametrize(
     ("n_features", "density"), [(1, 1.0), (6, 0.5), (50, 0.9), (300, 0.05), (300, 0.0)]
@@ -158,6 +159,7 @@ def test_frequent_features_may_be_kept_whole_or_in_lists(
 # digits -----------------------------------------------------------------------------
 
 
+@pytest.mark.thin
 @pytest.mark.parametrize("kernel", NEAR, ids=repr)
 @pytest.mark.parametrize("offset", [0, 1e3, 1e6])
 def test_near_rows_keep_their_digits(kernel, offset, rng, dtype, tol):
@@ -200,6 +202,7 @@ def test_norms_that_overflow_are_refused():
 # products ---------------------------------------------------------------------------
 
 
+@pytest.mark.thin
 @EACH
 @pytest.mark.parametrize("recipe", [PSparsifiedSketch(9), GaussianSketch(9)], ids=repr)
 def test_sketched_product(kernel, recipe, rng, dtype, tol):
@@ -214,6 +217,7 @@ def test_sketched_product(kernel, recipe, rng, dtype, tol):
     assert_close(K @ v, kernel_matrix(kernel, X.toarray(), X.toarray()) @ v, 10 * tol)
 
 
+@pytest.mark.thin
 @EACH
 @pytest.mark.parametrize("n", [1, 3, 4, 6, 50])
 def test_weights_may_be_dense_or_sparse(kernel, n, rng, monkeypatch, dtype, tol):

@@ -105,6 +105,7 @@ def test_number_of_steps_is_gradient_descent_on_the_features():
     assert_array_equal(same.coef_, model.coef_)
 
 
+@pytest.mark.thin
 @pytest.mark.parametrize("name", SKETCHES)
 @each_name
 def test_any_sketch_is_a_projection(name, filter):

@@ -174,6 +174,7 @@ CASES = [
 # gradients ------------------------------------------------------------------------
 
 
+@pytest.mark.thin
 @pytest.mark.parametrize(("loss", "shape"), CASES)
 def test_gradient_is_that_of_the_objective(loss, shape):
     case = Case(loss, shape)

@@ -81,6 +81,7 @@ def dense_scores(model, X, Y, X_new, candidates):
     )
 
 
+@pytest.mark.thin
 @pytest.mark.parametrize("output_kernel", OUTPUT_KERNELS, ids=repr)
 @pytest.mark.parametrize("output_sketch", OUTPUT_SKETCHES, ids=str)
 @pytest.mark.parametrize("sketch", INPUT_SKETCHES, ids=str)

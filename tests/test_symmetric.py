@@ -32,6 +32,7 @@ def operator(kernel, n, dtype, memory=0.0, n_features=5):
     return SymmetricGram(kernel, X, dtype=dtype, memory=memory)
 
 
+@pytest.mark.thin
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("memory", [0.0, 1e9])

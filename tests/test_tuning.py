@@ -79,6 +79,7 @@ def test_residuals_are_those_of_refits(family, n_outputs, weighted):
     assert_allclose(criterion(point)[0], mean_log(sample, desired), rtol=0, atol=1e-6)
 
 
+@pytest.mark.thin
 @families
 @outputs
 @weighted

@@ -16,15 +16,14 @@ the residual of a row that is left out is :math:`e_i = a_i / G_{ii}`.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._report.validation import check_integer, check_positive
+from nbsketch._report.validation import check_positive
 from nbsketch.solvers._certified import checks
-from nbsketch.solvers._linear.cholesky import LowRankPreconditioner, low_rank_factor
 from nbsketch.solvers._linear.conjugate_gradients import (
     RotatedOutputs,
     StoredMatrix,
@@ -33,7 +32,6 @@ from nbsketch.solvers._linear.conjugate_gradients import (
     check_columns,
 )
 from nbsketch.solvers._linear.systems import KernelSystem
-from nbsketch.solvers.conjugate import ConjugateSearch, Limits
 
 
 def solve_exact(
@@ -125,14 +123,6 @@ def centered(solved: NDArray, ones: NDArray, fit_intercept: bool) -> NDArray:
     return solved - np.outer(ones, b)
 
 
-# Up to this many rows the inverse of the matrix is computed.
-_DENSE_ROWS = 4000
-# Relative gap of the columns, and their most passes.
-_TOL, _PASSES = 1e-6, 200
-# Estimates of G_ii are at least this share of their upper bound w_i / (n alpha).
-_LEAST = 1e-3
-
-
 class LeftOut(NamedTuple):
     """Leave-one-out residuals.
 
@@ -141,15 +131,11 @@ class LeftOut(NamedTuple):
     residuals : ndarray of shape (n,) or (n, d)
         Target minus the prediction of the model that is fitted without the row. NaN for
         rows of weight zero.
-    relative_error : ndarray of shape (n,)
-        Estimated relative standard error of each row's residuals; 0 if exact.
     mean_square : float
-        Weighted mean of squared residuals, summed over the outputs. If stochastic, the
-        bias that estimated diagonals have is removed.
+        Weighted mean of squared residuals, summed over the outputs.
     """
 
     residuals: NDArray
-    relative_error: NDArray
     mean_square: float
 
 
@@ -160,20 +146,11 @@ def leave_one_out_residuals(
     *,
     sample_weight: ArrayLike | None = None,
     fit_intercept: bool = True,
-    n_probes: int = 32,
-    random_state: Any = None,
 ) -> LeftOut:
     r"""Return what kernel ridge regression predicts of each row without that row.
 
-    The penalty stays :math:`n \alpha` for the n rows of the whole fit. Up to 4000 rows
-    the residuals are exact, by the inverse of the matrix. Above, its diagonal is
-    estimated from random signs z,
-
-    .. math:: (A^{-1})_{ii} \approx (P^{-1})_{ii} + \frac1k \sum_z
-              z_i \bigl(A^{-1} z - P^{-1} z\bigr)_i
-
-    with the low-rank preconditioner P of conjugate gradients as a control variate: the
-    variance is that of what P leaves. All signs and targets are columns of one search.
+    The penalty stays :math:`n \alpha` for the n rows of the whole fit. Residuals are
+    exact, by the inverse of the matrix: of n^2 numbers in n^3 operations.
 
     Parameters
     ----------
@@ -187,25 +164,10 @@ def leave_one_out_residuals(
         Non-negative weights of mean one.
     fit_intercept : bool, default=True
         Whether the models have an intercept.
-    n_probes : int, default=32
-        Number k of sign vectors above 4000 rows. Errors fall with its square root, and
-        a pass over K takes time in proportion to it.
-    random_state : int, Generator or None
-        For the signs and the preconditioner.
 
     Returns
     -------
     LeftOut
-
-    Raises
-    ------
-    NotConvergedError
-        If conjugate gradients do not converge.
-
-    References
-    ----------
-    C. Bekas, E. Kokiopoulou, Y. Saad, "An estimator for the diagonal of a matrix",
-    2007, Section 2.
 
     Examples
     --------
@@ -219,96 +181,17 @@ def leave_one_out_residuals(
     ((200,), 0.1)
     """
     operator = as_operator(K)
-    n, alpha = operator.shape[0], check_positive("alpha", alpha)
-    targets, weights = check_columns(Y, n), checks.weights(sample_weight, n)
+    n = operator.shape[0]
+    shift = n * check_positive("alpha", alpha)
+    targets = check_columns(Y, n)
+    weights = checks.weights(sample_weight, n)
     kept = np.flatnonzero(weights > 0)
-    if len(kept) < n:
-        operator = operator.take(kept)
-    args = operator, targets[kept], alpha, n * alpha, weights[kept], fit_intercept
-    problem = _Problem(*args)
-    if len(kept) <= _DENSE_ROWS:
-        dual, diagonal, variance = problem.dense()
-    else:
-        probes = check_integer("n_probes", n_probes, low=2)
-        rng = np.random.default_rng(random_state)
-        dual, diagonal, variance = problem.stochastic(probes, rng)
-    relative = variance / diagonal**2
+    matrix = operator.block(kept)
+    inverse = solve_shifted(matrix, np.eye(len(kept)), shift, weights[kept], alpha)
+    ones = inverse.sum(axis=1)
+    dual = centered(inverse @ targets[kept], ones, fit_intercept)
+    diagonal = np.diagonal(inverse) - fit_intercept * ones**2 / ones.sum()
     residuals = np.full(targets.shape, np.nan)
-    # The mean of 1 / G_ii over the signs is larger than the inverse of the mean.
-    residuals[kept] = dual / diagonal[:, None] * np.maximum(1 - relative, 0)[:, None]
-    squares = np.square(dual / diagonal[:, None]).sum(axis=1)
-    squares *= np.maximum(1 - 3 * relative, 0)
-    errors = np.full(n, np.nan)
-    errors[kept] = np.sqrt(relative)
-    mean = float(weights[kept] @ squares) / float(weights.sum())
-    return LeftOut(residuals.reshape(np.shape(Y)), errors, mean)
-
-
-class _Problem(NamedTuple):
-    """The matrix A of some rows, and their targets."""
-
-    K: SymmetricOperator
-    Y: NDArray
-    alpha: float
-    shift: float  # n alpha, for all rows
-    weights: NDArray
-    fit_intercept: bool
-
-    def dense(self) -> tuple[NDArray, NDArray, NDArray]:
-        """Return dual coefficients G y, and the diagonal of G with zero variance."""
-        n = len(self.Y)
-        matrix = np.array(self.K.rows(np.arange(n)), dtype=np.float64)
-        inverse = solve_shifted(matrix, np.eye(n), self.shift, self.weights, self.alpha)
-        dual, u = inverse @ self.Y, inverse.sum(axis=1)
-        dual, diagonal = self._centered(dual, u, np.diagonal(inverse).copy())
-        return dual, diagonal, np.zeros(n)
-
-    def stochastic(
-        self, n_probes: int, rng: np.random.Generator
-    ) -> tuple[NDArray, NDArray, NDArray]:
-        """Return the same with estimates, and variances, of the diagonal."""
-        n, d = self.Y.shape
-        factor = low_rank_factor(self.K, self.shift, rng)
-        pre = LowRankPreconditioner(factor, self.weights)
-        signs = rng.choice([-1.0, 1.0], size=(n, n_probes))
-        sides = np.column_stack([self.Y, np.ones(n), signs])
-        solved = self._solve(sides, pre)
-        diagonal, variance = _diagonal(signs, solved[:, d + 1 :], pre, self.shift)
-        dual, diagonal = self._centered(solved[:, :d], solved[:, d], diagonal)
-        most = self.weights / self.shift
-        return dual, np.clip(diagonal, _LEAST * most, most), variance
-
-    def _solve(self, sides: NDArray, pre: LowRankPreconditioner) -> NDArray:
-        """Return A^{-1} times some columns."""
-        outputs, alpha = RotatedOutputs(sides, None), self.shift / len(sides)
-        system = KernelSystem(self.K, outputs, [alpha], self.weights, False, pre)
-        search = ConjugateSearch(system, None, Limits(_TOL, _PASSES, np.inf))
-        search.run()
-        search.check_gap()
-        return search.X
-
-    def _centered(
-        self, dual: NDArray, u: NDArray, diagonal: NDArray
-    ) -> tuple[NDArray, NDArray]:
-        """Return G y and the diagonal of G from those of the inverse of A."""
-        diagonal = diagonal - self.fit_intercept * u**2 / u.sum()
-        return centered(dual, u, self.fit_intercept), diagonal
-
-
-def _diagonal(
-    signs: NDArray, solved: NDArray, pre: LowRankPreconditioner, shift: float
-) -> tuple[NDArray, NDArray]:
-    """Return an estimate of the diagonal of A^{-1} and its variance, (n,) each.
-
-    The control variate has the coefficient of least variance over all rows.
-    """
-    count = signs.shape[1]
-    values = signs * solved
-    control = signs * pre.solve(signs, np.full(count, shift))
-    control -= pre.diag(shift)[:, None]  # of mean zero
-    centered = values - values.mean(axis=1, keepdims=True)
-    around = control - control.mean(axis=1, keepdims=True)
-    square = float(np.vdot(around, around))
-    factor = float(np.vdot(centered, around)) / square if square > 0 else 0.0
-    values -= factor * control
-    return values.mean(axis=1), values.var(axis=1, ddof=1) / count
+    residuals[kept] = dual / diagonal[:, None]
+    squares = weights[kept] @ np.square(residuals[kept]).sum(axis=1)
+    return LeftOut(residuals.reshape(np.shape(Y)), float(squares / weights.sum()))

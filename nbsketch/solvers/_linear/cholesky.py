@@ -328,13 +328,6 @@ class LowRankPreconditioner:
         V -= self._back(G) * root
         return V * (size / thetas) * self._root
 
-    def diag(self, shift: float) -> NDArray:
-        """Return the diagonal of P^{-1}, of shape (n,), in float64."""
-        upper, theta = self._factorized(shift)
-        half = solve_upper(upper, self.factor, 1)
-        explained = np.einsum("ij,ij->j", half, half, dtype=np.float64)
-        return self._weights * (1 - self._weights * explained) / theta
-
     def restricted(self, rows: NDArray) -> Self:
         """Return the preconditioner of all rows of positive weight, these, alone."""
         part = copy(self)

@@ -156,8 +156,8 @@ class PivotedCholesky:
         )
         if top <= 0 or rank == 0:
             raise ValueError(
-                "a kernel must not be zero on all rows that its sketch draws, got "
-                f"values up to {top:g}"
+                "`kernel` and `output_kernel` must not be zero on all rows that their "
+                f"sketches draw, got values up to {top:g}: some row must not be zero"
             )
         factor = np.asfortranarray(np.tril(factor[:rank, :rank]))
         return cls(factor, pivots[:rank].astype(np.int64) - 1)

@@ -26,6 +26,8 @@ T = TypeVar("T")
 # The classes that model files can name beside the public ones.
 STORED: dict[str, type] = {}
 NO_AXES: Mapping[str, Any] = {}
+# Axes without entries: a single output, and features of a kernel that is zero.
+_MAY_BE_EMPTY = ("d", "r", "t")
 
 
 @dataclass
@@ -36,11 +38,11 @@ class Scope:
     values: dict[str, Any] = field(default_factory=dict)
 
     def bind(self, name: str, axis: str, length: int) -> None:
-        """Fix the length of an axis, or compare it; only "d" can have length 0.
+        """Fix the length of an axis, or compare it; "d", "r" and "t" can have length 0.
 
         An axis that starts with an underscore belongs to the object that it is in.
         """
-        if length < 1 and axis != "d":
+        if length < 1 and axis not in _MAY_BE_EMPTY:
             raise ValueError(f"`{name}` must have entries, got none")
         key = f"{name.rpartition('.')[0]}.{axis}" if axis[0] == "_" else axis
         expected = self.lengths.setdefault(key, length)

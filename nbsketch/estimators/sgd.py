@@ -261,7 +261,10 @@ class DescentModel(_base.KernelExpansion):
     def _open_stream(self, data: SketchedData) -> None:
         """Set what stays fixed in a stream, before its first step."""
         self._seed = int(data.rng.integers(2**62))
-        self._projection, _ = data.design(keep=False)
+        if data.sketch_map.is_columns:  # those that are zero so far as well
+            self._projection = np.eye(data.sketch.shape[0])
+        else:
+            self._projection, _ = data.design(keep=False)
         self._stream: StreamState | None = None
         self._preconditioning = None
         self.alpha_ = self.alpha or 0.0

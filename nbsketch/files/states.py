@@ -300,7 +300,7 @@ _SKETCHED: dict[str, Rule] = {
     **_LEARNED,
     "sketch_": sketch("s", "n", "m"),
     "landmarks_": landmarks("kernel_", "m", "p", "n"),
-    "rank_": integer("r", low=1),
+    "rank_": integer("r"),
 }
 # A kernel expansion on the landmarks of a sketch.
 EXPANSION: dict[str, Rule] = {
@@ -383,7 +383,7 @@ STATES: dict[str, dict[str, Rule]] = {
         "_penalty": array("c"),
         "candidates_": candidates,
         "coef_": array("s t"),
-        "output_rank_": integer("t", low=1),
+        "output_rank_": integer("t"),
         "seconds_": seconds,
     },
     "TabularKernelRegressor": {

@@ -76,7 +76,7 @@ def precondition(
     """
     sketch_map, X = data.sketch_map, data.inputs.rows
     P = projection(sketch_map(sketch_map.rows(X)) @ sketch_map.weights.T)
-    count = min(X.shape[0], _ROWS_PER_FEATURE * P.shape[1])
+    count = min(X.shape[0], _ROWS_PER_FEATURE * max(1, P.shape[1]))
     rows = np.sort(data.rng.choice(X.shape[0], count, replace=False))
     weights = objective.take(rows).weights
     shares = np.full(count, 1 / count) if weights is None else weights / count
@@ -164,11 +164,12 @@ class Sample(NamedTuple):
     def limit(self, is_stream: bool = False) -> float:
         """Return the loss above which steps have diverged.
 
-        A stream may bring rows that are alike: the loss of zero is a limit as well.
+        A stream may bring rows that are alike, and no intercept no constant: the loss
+        of zero is a limit as well.
         """
         some = self._some()
         reference = some.objective.constant_loss()
-        if is_stream:
+        if is_stream or not some.objective.fit_intercept:
             zero = np.zeros_like(some.objective.targets)
             reference = max(reference, some.objective.mean_loss(zero))
         return DIVERGED * reference
@@ -291,7 +292,7 @@ class Descent:
             self,
             step=step,
             preconditioning=replace(preconditioning, step=step),
-            square_norm=square_norm,
+            square_norm=square_norm or None,
         )
 
     def search(
@@ -334,7 +335,7 @@ class Descent:
         """
         Y, loss = _targets(sample)
         options = self._options(sample, rng)
-        coef, intercept, after = stream_sgm(sample.Z, Y, loss, state, **options)
+        coef, intercept, after = stream_sgm(sample.design, Y, loss, state, **options)
         found = Iterate(after.n_steps, *_columns(coef, intercept, sample))
         sample.check(found, limit)
         return found.coef, found.intercept, after

@@ -21,14 +21,13 @@ from nbsketch._report.validation import (
     check_array_of,
     check_choice,
     check_integer,
-    check_matrix,
     check_positive,
     check_real,
     random_generator,
 )
 from nbsketch.losses import Loss
 from nbsketch.solvers._stochastic import StochasticProblem, stochastic_problem
-from nbsketch.solvers.design import ArrayDesign, Design, as_design
+from nbsketch.solvers.design import Design, as_design
 
 # Rows of one compiled call: some tens of milliseconds, after which Ctrl-C works.
 _ROWS_PER_CALL = 1 << 17
@@ -587,8 +586,8 @@ def stream_sgm(
     >>> coef.round(3), state.n_steps
     (array([ 1., -1.]), 200)
     """
-    Z = check_matrix("Z", Z)
-    design = ArrayDesign._trusted(Z)
+    design = as_design(Z)
+    Z = np.ascontiguousarray(design.collect())
     problem = stochastic_problem(design, Y, loss, alpha, sample_weight, fit_intercept)
     search = SGMSearch(problem, step, batch_size, average, penalty_weights)
     before = 0.0

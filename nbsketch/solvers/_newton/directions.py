@@ -153,13 +153,16 @@ class TermGrams:
         size, d, r = len(p.T), len(p.mix), p.rank
         main = size * r
         out = np.zeros((main + d * p.fit_intercept,) * 2)
-        grams = np.ascontiguousarray(self.matrices[:, :r, :r]).reshape(-1, r * r)
+        grams = np.ascontiguousarray(self.matrices[:, :r, :r])
+        grams = grams.reshape(len(grams), r * r)
         for k in range(size):
             row = (factor * self._pairs[k, k:] @ grams).reshape(size - k, r, r)
-            out[k * r : k * r + r, k * r : main] = row.transpose(1, 0, 2).reshape(r, -1)
+            out[k * r : k * r + r, k * r : main] = row.transpose(1, 0, 2).reshape(
+                r, main - k * r
+            )
         if p.fit_intercept:
             border = factor * p.mixed_T[:, None, :] * self.matrices[:, :r, r].T
-            out[:main, main:] = border.reshape(main, -1) @ p.mix.T
+            out[:main, main:] = border.reshape(main, border.shape[-1]) @ p.mix.T
             out[main:, main:] = factor * p.mix * self.matrices[:, r, r] @ p.mix.T
         return out
 

@@ -46,7 +46,6 @@ MODELS = [
     (SketchedKernelClassifier, {"loss": "logistic"}, LABELS, "a"),
     (SketchedSGDRegressor, {}, Y, None),
     (SketchedSGDRegressor, {"alpha": 0.1}, Y, None),
-    (SketchedSGDRegressor, {"method": "adam"}, Y, None),
     (SketchedSGDRegressor, {"fit_intercept": False}, Y, 0.0),
     (SketchedSGDClassifier, {"alpha": 0.1}, LABELS, "a"),
     (InputOutputKernelRegressor, {"output_kernel": "linear"}, np.zeros((N, 2)), 0.0),

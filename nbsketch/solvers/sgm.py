@@ -549,7 +549,7 @@ class StreamState:
 
 
 def stream_sgm(
-    Z: ArrayLike,
+    Z: ArrayLike | Design,
     Y: ArrayLike,
     loss: Loss | str = "square",
     state: StreamState | None = None,

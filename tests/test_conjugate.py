@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+import nbsketch
 from nbsketch import GaussianKernel, LaplacianKernel, MaternKernel
 from nbsketch.gram import SymmetricGram
 from nbsketch.solvers._linear import cholesky
@@ -349,6 +350,22 @@ def test_rank_and_type_of_the_preconditioner_by_default(problem):
     assert build_preconditioner(K, 1e-6, rng).rank == 300
     assert build_preconditioner(K, 1e-6, rng).factor.dtype == np.float64
     assert build_preconditioner(K, 1e-3, rng).factor.dtype == np.float32
+
+
+def test_the_preconditioner_keeps_to_the_memory_limit(problem):
+    (K, _), rng = problem, np.random.default_rng(0)
+    n = K.shape[0]
+    nbsketch.set_memory_limit(3 * 8 * n * 160)  # of 300 columns
+    try:
+        limited = build_preconditioner(K, 1e-6, rng)
+        per_output = cholesky.default_rank(n, outputs=2)
+        nbsketch.set_memory_limit(1)
+        least = cholesky.default_rank(n)
+    finally:
+        nbsketch.set_memory_limit(None)
+    assert isinstance(limited, LowRankPreconditioner) and limited.rank == 150
+    assert (per_output, least) == (75, 37)
+    assert isinstance(build_preconditioner(K, 1e-6, rng), BlockPreconditioner)
 
 
 # What is added is 3, 12, 48 times the shift, or as much as is asked for.

@@ -1,9 +1,11 @@
 """Fits beyond the memory limit: the same models, from a file, block by block."""
 
+import ctypes
 import os
 import subprocess
 import sys
 import tracemalloc
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,6 +24,7 @@ from nbsketch._machine import memory as memory
 from nbsketch.conformal import ConformalRegressor
 from nbsketch.explain import shapley_values
 from nbsketch.gram import SymmetricGram
+from nbsketch.rows import tasks
 from nbsketch.rows.transform import LazyRows
 from nbsketch.solvers import scratch
 from nbsketch.solvers.design import ArrayDesign, Design
@@ -259,9 +262,11 @@ def test_the_limit_has_room_for_all_copies(monkeypatch):
     assert memory.fits(500, copies=2, modest=0)
     assert not memory.fits(501, copies=2, modest=0)
     assert memory.fits(501, copies=2, modest=501)
-    other = {"modest": 0, "available": lambda: 4000.0}
-    assert memory.fits(1000, copies=2, **other)
-    assert not memory.fits(1001, copies=2, **other)
+    workers = {"a": {"memory_limit": 3000, "metrics": {"memory": 500}}}
+    workers["b"] = {"memory_limit": 1500, "metrics": {}}
+    client = SimpleNamespace(scheduler_info=lambda n_workers: {"workers": workers})
+    monkeypatch.setattr(tasks, "current_client", lambda: client)
+    assert tasks.fits(1000) and not tasks.fits(1001)  # 4000 bytes are free
 
 
 @pytest.mark.parametrize("limit", ["", "4XB", "-1GB", "GB", 0, -3, "nan"])
@@ -409,22 +414,84 @@ def test_a_memory_map_is_not_copied(tmp_path):
     assert peak < 8 * 8 * n + 48e6
 
 
+V2 = "memory.max", "memory.current", "inactive_file"
+V1 = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+
+
+def write_group(folder, names, limit, used, caches=0):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / names[0]).write_text(f"{limit}\n")
+    (folder / names[1]).write_text(f"{used}\n")
+    (folder / "memory.stat").write_text(f"anon 5\n{names[2]} {caches}\n")
+
+
 @pytest.mark.parametrize(
-    "folder, most, used, line",
-    [
-        ("a", "memory.max", "memory.current", "0::/a/b\n"),
-        ("memory/a", "memory.limit_in_bytes", "memory.usage_in_bytes", "4:memory:/a/b"),
-    ],
+    "folder, names, line",
+    [("a", V2, "0::/a/b\n"), ("memory/a", V1, "9:cpu,cpuset:/c\n4:memory:/a/b")],
 )
-def test_limits_of_groups_above_count(tmp_path, monkeypatch, folder, most, used, line):
-    for name, limit in ((folder, "1000000"), (f"{folder}/b", "9000000")):
-        (tmp_path / name).mkdir(parents=True)
-        (tmp_path / name / most).write_text(limit)
-        (tmp_path / name / used).write_text("400000")
+def test_limits_of_groups_above_count(tmp_path, monkeypatch, folder, names, line):
+    write_group(tmp_path / folder, names, 1_000_000, 400_000)
+    write_group(tmp_path / folder / "b", names, 9_000_000, 400_000)
+    write_group(tmp_path / "memory/c", names, 9, 4)  # of another process
     (tmp_path / "process").write_text(line)
     monkeypatch.setattr(memory, "_CGROUP", tmp_path)
     monkeypatch.setattr(memory, "_PROCESS", tmp_path / "process")
     assert nbsketch.get_memory_limit() == 300_000
+    # Mapped files that were read do not count: the system takes their memory back.
+    write_group(tmp_path / folder, names, 1_000_000, 990_000, caches=590_000)
+    assert nbsketch.get_memory_limit() == 300_000
+    (tmp_path / folder / "memory.stat").unlink()
+    assert nbsketch.get_memory_limit() == 5_000
+    (tmp_path / folder / names[1]).unlink()
+    assert nbsketch.get_memory_limit() == 500_000
+
+
+class Windows:
+    """The system of a machine with 7 GB of memory, of which 3 are available."""
+
+    def __init__(self):
+        self.kernel32 = self
+
+    def GlobalMemoryStatusEx(self, reference):
+        status = reference._obj
+        assert status.size == 64  # else the call fails
+        status.sizes[:2] = 7 << 30, 3 << 30
+
+
+MACOS = {"SC_PHYS_PAGES": 1 << 20, "SC_PAGE_SIZE": 4096}
+
+
+def raises(error):
+    def sysconf(name):
+        raise error
+
+    return sysconf
+
+
+@pytest.mark.parametrize(
+    "sysconf, windows, available",
+    [
+        pytest.param(None, True, 3 << 30, id="windows"),
+        pytest.param(
+            {"SC_PHYS_PAGES": 1 << 20, "SC_PAGE_SIZE": 4096}.get,
+            False,
+            2 << 30,
+            id="macos",
+        ),
+        pytest.param(lambda name: -1, False, 4 << 30, id="unknown"),
+        pytest.param(raises(ValueError("no such name")), False, 4 << 30, id="other"),
+        pytest.param(None, False, 4 << 30, id="none"),
+    ],
+)
+def test_memory_of_other_systems(tmp_path, monkeypatch, sysconf, windows, available):
+    for name in ("_MEMINFO", "_CGROUP", "_PROCESS"):
+        monkeypatch.setattr(memory, name, tmp_path / "missing")
+    monkeypatch.delattr(os, "sysconf")
+    if sysconf is not None:
+        monkeypatch.setattr(os, "sysconf", sysconf, raising=False)
+    if windows:
+        monkeypatch.setattr(ctypes, "windll", Windows(), raising=False)
+    assert nbsketch.get_memory_limit() == available / 2
 
 
 def test_the_limit_decides_between_a_factorization_and_passes(rng, monkeypatch):

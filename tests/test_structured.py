@@ -607,5 +607,48 @@ def test_the_memory_limit_decides_whether_inputs_are_sketched(rng):
     finally:
         nbsketch.set_memory_limit(None)
     assert full.sketch_.is_identity and asked.sketch_.is_identity
-    assert 3 * 8 * 400 * limited.sketch_.shape[0] <= 1024**2
+    for sketch in (limited.sketch_, limited.output_sketch_):
+        assert 1 < 5 * 8 * 400 * sketch.shape[0] <= 1024**2
     assert limited.score(X, Y) > -1e-3
+
+
+@pytest.mark.parametrize("kind", ["rows", "precomputed", "few"])
+def test_outputs_beyond_the_memory_limit_are_sub_sampled(kind, rng):
+    X = rng.uniform(-3, 3, size=(400, 1))
+    Y = np.column_stack([np.sin(X), np.cos(X)])
+    Y = np.round(Y) if kind == "few" else Y
+    outputs, kernel = Y, "gaussian"
+    if kind == "precomputed":
+        outputs, kernel = nbsketch.GaussianKernel(1.0)(Y), kind
+    model = InputOutputKernelRegressor(output_kernel=kernel, random_state=0)
+    nbsketch.set_memory_limit("1MB")
+    try:
+        model.fit(X, outputs)
+        asked = clone(model).set_params(output_sketch="identity").fit(X, outputs)
+    finally:
+        nbsketch.set_memory_limit(None)
+    assert asked.output_sketch_.is_identity
+    assert model.output_sketch_.is_identity == (kind == "few")  # distinct outputs count
+    assert len(model.coef_) * model.coef_.shape[1] * 8 < 1024**2 / 5
+    predicted = model.predict(X)
+    predicted = Y[predicted] if kind == "precomputed" else predicted
+    assert np.mean(np.square(predicted - Y)) < 0.01
+
+
+@pytest.mark.parametrize("method", ["fit", "predict", "score"])
+def test_memory_of_distinct_outputs_is_limited(method, rng):
+    X = rng.uniform(-3, 3, size=(1500, 2))
+    Y = np.column_stack([np.sin(X), X])
+    model = InputOutputKernelRegressor(bandwidth=1.0, random_state=0)
+    nbsketch.set_memory_limit("5MB")
+    model.fit(X[:100], Y[:100]).score(X[:100], Y[:100])  # loads compiled code
+    try:
+        model = model if method == "fit" else model.fit(X, Y)
+        tracemalloc.start()
+        arguments = (X,) if method == "predict" else (X, Y)
+        getattr(model, method)(*arguments)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+        nbsketch.set_memory_limit(None)
+    assert peak < 13 << 20  # 18 MB are a matrix of all pairs

@@ -25,16 +25,9 @@ SERIAL_SECONDS = 5e-4
 SLICED_SECONDS = 1e-3
 
 _parallel_region = threading.Lock()
-_state = {"forked": False}
+# The process that loaded the runtime of threads; forked ones do not have its threads.
+_PROCESS = os.getpid()
 _this_thread = threading.local()
-
-
-def _enter_child() -> None:
-    _state["forked"] = True
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_enter_child)
 
 
 def thread_limit() -> int:
@@ -43,7 +36,7 @@ def thread_limit() -> int:
     The smaller of numba's own limit (``NUMBA_NUM_THREADS``, ``numba.set_num_threads``)
     and ``OMP_NUM_THREADS``, which worker processes of joblib set to one.
     """
-    if _state["forked"] or getattr(_this_thread, "works", False):
+    if os.getpid() != _PROCESS or getattr(_this_thread, "works", False):
         return 1
     limit = numba.get_num_threads()
     asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]

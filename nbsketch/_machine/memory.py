@@ -6,24 +6,31 @@ numbers, models and blocks of a few megabytes are not counted.
 
 from __future__ import annotations
 
+import ctypes
 import os
-from collections.abc import Callable
+from ctypes import c_uint32, c_uint64
 from pathlib import Path
+from typing import ClassVar
 
 from nbsketch._report.validation import check_positive
 
 _VARIABLE = "NBSKETCH_MEMORY_LIMIT"
 # Share of the available memory that is used by default.
-_SHARE = 0.5
+SHARE = 0.5
 # Bytes that are always used by default.
 _MODEST = 32 << 20
-# Where the system does not say how much is available.
+# Where the system does not say how much is available: a share of all memory, or this.
+_AVAILABLE = 0.5
 _UNKNOWN = 4 << 30
 _UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
-_CGROUP, _PROCESS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
-# Files of the limit and of the used bytes, in both versions of control groups.
-_V2 = "memory.max", "memory.current"
-_V1 = "memory.limit_in_bytes", "memory.usage_in_bytes"
+# Files of Linux.
+_MEMINFO = Path("/proc/meminfo")
+_CGROUP = Path("/sys/fs/cgroup")
+_PROCESS = Path("/proc/self/cgroup")
+# Files of the limit and of the used bytes, in both versions of control groups, and the
+# name of those that files take in caches, which the system takes back when it must.
+_V2 = "memory.max", "memory.current", "inactive_file"
+_V1 = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
 
 _given: list[float | None] = [None]
 
@@ -68,7 +75,7 @@ def get_memory_limit() -> int:
     True
     """
     limit = _asked()
-    return int(_SHARE * _available() if limit is None else limit)
+    return int(SHARE * _available() if limit is None else limit)
 
 
 def fits(
@@ -77,7 +84,6 @@ def fits(
     copies: int = 1,
     modest: float = _MODEST,
     unasked: float = float("inf"),
-    available: Callable[[], float] | None = None,
 ) -> bool:
     """Return whether so many bytes are within the limit.
 
@@ -89,15 +95,12 @@ def fits(
         How many such arrays the limit must have room for.
     modest, unasked : float
         While the user has set no limit: bytes that always fit, and the most that does.
-    available : callable or None
-        Available bytes of other processes, in which the bytes are to be stored; the
-        limit of the user is for this one. None: this process.
     """
-    limit = _asked() if available is None else None
+    limit = _asked()
     if limit is None:
         if not modest < n_bytes <= unasked:
             return n_bytes <= unasked  # without asking the system, which takes time
-        limit = _SHARE * (available or _available)()
+        limit = SHARE * _available()
     return copies * n_bytes <= limit
 
 
@@ -127,47 +130,71 @@ def _bytes(name: str, limit: float | str) -> float:
 
 def _available() -> float:
     """Return the available bytes: of the machine, or of its container if fewer."""
-    try:
-        pages, size = os.sysconf("SC_AVPHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
-        free = float(pages * size)
-    except (AttributeError, OSError, ValueError):
-        free = _UNKNOWN
-    free = max(free, _from_meminfo())
+    free = _from_meminfo() or _from_windows() or _from_sysconf() or _UNKNOWN
     return min(free, _from_cgroup())
 
 
 def _from_meminfo() -> float:
     """Return the available bytes, with those of caches, as Linux counts them."""
-    try:
-        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
-    except OSError:
-        return 0.0
-    kilobytes = dict(line.split(":", 1) for line in lines)
+    kilobytes = dict(line.split(":", 1) for line in _lines(_MEMINFO))
     return 1024.0 * float(kilobytes.get("MemAvailable", "0 kB").split()[0])
+
+
+class _MemoryStatus(ctypes.Structure):
+    """MEMORYSTATUSEX of Windows: its size, the load, and numbers of bytes."""
+
+    _fields_: ClassVar = [
+        ("size", c_uint32),
+        ("load", c_uint32),
+        ("sizes", c_uint64 * 7),
+    ]
+
+
+def _from_windows() -> float:
+    """Return the available bytes of Windows, 0 elsewhere."""
+    status = _MemoryStatus(ctypes.sizeof(_MemoryStatus))
+    system = getattr(ctypes, "windll", None)
+    if system is not None:
+        system.kernel32.GlobalMemoryStatusEx(ctypes.byref(status))
+    return float(status.sizes[1])
+
+
+def _from_sysconf() -> float:
+    """Return a share of the memory of the machine; 0 if the system does not say it."""
+    try:
+        pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return 0.0
+    return _AVAILABLE * max(0, pages) * size
 
 
 def _from_cgroup() -> float:
     """Return the bytes left to the process by its groups and all above them."""
-    try:
-        lines = _PROCESS.read_text("ascii").splitlines()
-    except OSError:
-        lines = []
-    left = [_left_to(_CGROUP, *_V2), _left_to(_CGROUP / "memory", *_V1)]
-    for line in lines:
+    groups = [_CGROUP, _CGROUP / "memory"]
+    for line in _lines(_PROCESS):
         _, controllers, path = line.split(":", 2)
-        unified = not controllers
-        if unified or "memory" in controllers.split(","):
-            group = (_CGROUP if unified else _CGROUP / "memory") / path.strip("/")
-            above = [f for f in (group, *group.parents) if f.is_relative_to(_CGROUP)]
-            left += [_left_to(folder, *(_V2 if unified else _V1)) for folder in above]
-    return min(left)
+        if not controllers:  # version 2
+            groups.append(_CGROUP / path.strip("/"))
+        elif "memory" in controllers.split(","):
+            groups.append(_CGROUP / "memory" / path.strip("/"))
+    folders = {folder for group in groups for folder in (group, *group.parents)}
+    return min(_left_to(f) for f in folders if f.is_relative_to(_CGROUP))
 
 
-def _left_to(group: Path, most: str, used: str) -> float:
-    """Return the bytes left to a group; infinite without a limit."""
+def _left_to(group: Path) -> float:
+    """Return the bytes left to a group, caches included; infinite without a limit."""
+    stats = dict(line.split() for line in _lines(group / "memory.stat"))
+    for most, used, caches in (_V1, _V2):
+        limit = "".join(_lines(group / most))
+        if limit.isdigit():
+            usage = int("".join(_lines(group / used)) or 0) - int(stats.get(caches, 0))
+            return max(0.0, float(limit) - usage)
+    return float("inf")
+
+
+def _lines(path: Path) -> list[str]:
+    """Return the lines of a file of the system, none if it cannot be read."""
     try:
-        limit = (group / most).read_text("ascii").strip()
-        usage = float((group / used).read_text("ascii"))
-        return float("inf") if limit == "max" else max(0.0, float(limit) - usage)
-    except (OSError, ValueError):
-        return float("inf")
+        return path.read_text("ascii").splitlines()
+    except OSError:
+        return []

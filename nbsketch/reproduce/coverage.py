@@ -31,24 +31,6 @@ FIXED: dict[str, Any] = {
     "size": 40,
     "random_state": 0,
 }
-# Noise by a generator, rows X, standard normal numbers, and groups.
-Noise = Callable[[np.random.Generator, NDArray, NDArray, Any], NDArray]
-# By the beginning of the name of a setting.
-NOISES: dict[str, Noise] = {
-    "exchangeable": lambda rng, X, e, groups: 0.3 * e,
-    "heteroscedastic": lambda rng, X, e, groups: 0.2 * (2.1 + X[:, 0]) * e,
-    "skewed": lambda rng, X, e, groups: rng.exponential(size=len(X)),
-    # in one row of fifty it is 30 times as large
-    "outliers": lambda rng, X, e, groups: (
-        np.where(rng.random(len(X)) < 0.02, 9.0, 0.3) * e
-    ),
-    "groups": lambda rng, X, e, groups: 0.1 * 3.0**groups * e,
-    "covariate shift": lambda rng, X, e, groups: 0.2 * (2.1 + X[:, 0]) * e,
-    "drift": lambda rng, X, e, groups: np.linspace(0.2, 1.0, len(X)) * e,
-    "several outputs": lambda rng, X, e, groups: (
-        rng.normal(size=(len(X), 3)) * [0.1, 0.3, 0.9]
-    ),
-}
 
 
 class Draw(NamedTuple):
@@ -60,6 +42,10 @@ class Draw(NamedTuple):
     y_test: NDArray
     groups: NDArray | None = None
     weights: NDArray | None = None
+
+
+# Noise by a generator, rows X, standard normal numbers, and groups.
+Noise = Callable[[np.random.Generator, NDArray, NDArray, Any], NDArray]
 
 
 class IntervalCase(NamedTuple):
@@ -76,6 +62,22 @@ class IntervalCase(NamedTuple):
     updates: bool = False
 
 
+# By the beginning of the name of a setting.
+NOISES: dict[str, Noise] = {
+    "exchangeable": lambda rng, X, e, groups: 0.3 * e,
+    "heteroscedastic": lambda rng, X, e, groups: 0.2 * (2.1 + X[:, 0]) * e,
+    "skewed": lambda rng, X, e, groups: rng.exponential(size=len(X)),
+    # in one row of fifty it is 30 times as large
+    "outliers": lambda rng, X, e, groups: (
+        np.where(rng.random(len(X)) < 0.02, 9.0, 0.3) * e
+    ),
+    "groups": lambda rng, X, e, groups: 0.1 * 3.0**groups * e,
+    "covariate shift": lambda rng, X, e, groups: 0.2 * (2.1 + X[:, 0]) * e,
+    "drift": lambda rng, X, e, groups: np.linspace(0.2, 1.0, len(X)) * e,
+    "several outputs": lambda rng, X, e, groups: (
+        rng.normal(size=(len(X), 3)) * [0.1, 0.3, 0.9]
+    ),
+}
 SETTINGS = {n: IntervalCase(**s) for n, s in ENTRIES["coverage"]["settings"].items()}
 
 

@@ -24,6 +24,7 @@ from nbsketch.structured._outputs import (
     check_training_outputs,
     draw_outputs,
     one_set,
+    places_of,
 )
 from nbsketch.structured.regressor import InputOutputKernelRegressor
 
@@ -142,11 +143,12 @@ def select_output_size(
     )
     n = outputs.shape[0]
     recipe = _sized("output_", model.output_sketch, model.output_size, n)
+    places = places_of(kernel, outputs)
 
     def evaluate(size: int) -> float:
         rng = validation.random_generator(model.random_state).spawn(2)[1]
         drawn = draw_outputs(kernel, outputs, replace(recipe, size=size), None, rng)
-        training, _ = TrainingOutputs.of(drawn[0], outputs, drawn[1])
+        training, _ = TrainingOutputs.of(drawn[0], outputs, drawn[1], places)
         truth = training.check("Y_val", Y_val)
         best = TopK.empty(truth.shape[0], 1)
         candidates = one_set(training)
@@ -240,9 +242,7 @@ def _path(
     if not requested:
         raise ValueError("`sizes` must not be empty")
     limit = np.inf if budget is None else validation.check_positive("budget", budget)
-    begin = time.perf_counter()
-    scores = []
-    ends = []
+    begin, scores, ends = time.perf_counter(), [], []
     for size in requested:
         scores.append(evaluate(size))
         ends.append(time.perf_counter() - begin)

@@ -36,19 +36,6 @@ from nbsketch.gram import CompiledForm, evaluate
 from nbsketch.kernels import CallableKernel, Kernel, PrecomputedKernel, as_kernel
 from nbsketch.sketches import Sketch, SubsamplingSketch
 
-_ROWS = 512  # of one tile of scores
-_CANDIDATES = 2048  # of one tile of scores
-_WIDTH = 16  # rows that a thread takes at a time
-_SECONDS_PER_TILE = _WIDTH * 1e-9  # and candidate
-# Number of candidates of consecutive rows that are encoded together.
-_BATCH = 4096
-# Outputs that stand for all in the targets of learned length scales.
-_LANDMARKS = 100
-# Principal components that are these targets, at most,
-_COMPONENTS = 5
-# if their variance has this share of the largest.
-_LEAST_VARIANCE = 1e-6
-
 
 class Objects(list):
     """A list of objects that a kernel compares, with the interface of an array."""
@@ -154,6 +141,13 @@ def distinct(rows: Any) -> tuple[NDArray, NDArray]:
     return np.unique(owner, return_index=True)[1], np.array(owner)
 
 
+def places_of(kernel: Kernel, Y: Any) -> tuple[NDArray, NDArray]:
+    """Return `distinct`; outputs of a precomputed kernel all count."""
+    if isinstance(kernel, PrecomputedKernel):
+        return np.arange(len(Y)), np.arange(len(Y))
+    return distinct(Y)
+
+
 def _keys(rows: Any) -> Iterator[Hashable]:
     if isinstance(rows, Objects):
         for item in rows:
@@ -171,6 +165,12 @@ def _keys(rows: Any) -> Iterator[Hashable]:
     else:
         for row in np.asarray(rows) + 0.0:  # minus zero is zero
             yield row.tobytes()
+
+
+# Rows and candidates of one tile of scores, and rows that a thread takes at a time.
+_ROWS, _CANDIDATES = 512, 2048
+_WIDTH = 16
+_SECONDS_PER_TILE = _WIDTH * 1e-9  # and candidate
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,6 +241,10 @@ def _products(h: NDArray, features: NDArray) -> NDArray:
     return evaluate(CompiledForm("product", "power", np.ones(h.shape[1])), h, features)
 
 
+# Number of candidates of consecutive rows that are encoded together.
+_BATCH = 4096
+
+
 class OneSet(NamedTuple):
     """The same candidates for every row."""
 
@@ -279,8 +283,7 @@ class SetPerRow(NamedTuple):
             encoded = self.training.encode(stack(sets))
             last = 0
             for i, one in enumerate(sets, start=rows.start):
-                first = last
-                last = last + one.shape[0]
+                first, last = last, last + one.shape[0]
                 row = slice(i, i + 1)
                 keep_best(h[row], encoded.take(slice(first, last)), best.rows(row))
 
@@ -323,15 +326,18 @@ def choose_set(
 
 def _batches(counts: list[int]) -> Iterable[slice]:
     """Yield slices of consecutive sets with about `_BATCH` candidates together."""
-    start = 0
-    total = 0
+    start, total = 0, 0
     for i, count in enumerate(counts):
         if total and total + count > _BATCH:
             yield slice(start, i)
-            start = i
-            total = 0
+            start, total = i, 0
         total += count
     yield slice(start, len(counts))
+
+
+# Outputs that stand for all in the targets of learned length scales, and the number of
+# principal components that are these targets, if they have this share of the largest.
+_LANDMARKS, _COMPONENTS, _LEAST_VARIANCE = 100, 5, 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -376,20 +382,22 @@ class TrainingOutputs(NamedTuple):
     whitening: PivotedCholesky | None
 
     @classmethod
-    def of(cls, kernel: Kernel, Y: Any, sketch: Sketch) -> tuple[Self, TargetRows]:
+    def of(
+        cls, kernel: Kernel, Y: Any, sketch: Sketch, places: tuple[NDArray, NDArray]
+    ) -> tuple[Self, TargetRows]:
         """Return the training outputs Y for a drawn sketch, and the regression targets.
 
         Without a sketch the targets are unit vectors: h is a combination of outputs.
+        `places` are those of `places_of`.
         """
-        precomputed = isinstance(kernel, PrecomputedKernel)
-        all_rows = np.arange(Y.shape[0])
         rows = as_double(Y)
-        first, owner = (all_rows, all_rows) if precomputed else distinct(Y)
+        first, owner = places
         space = _output_space(kernel, rows, sketch, first, owner)
         encoded = _encode(*space, rows[first], kernel.diag(rows[first]))
         features: Any = encoded.features
         if sketch.is_identity:
             features = sp.eye_array(len(first), format="csr")
+        precomputed = isinstance(kernel, PrecomputedKernel)
         outputs = cls(first if precomputed else Y[first], encoded, *space)
         return outputs, TargetRows(features, owner)
 
@@ -403,8 +411,7 @@ class TrainingOutputs(NamedTuple):
             return check_objects(name, value)
         if not self._precomputed:
             return self._check(name, value, self.rows.shape[1])
-        array = np.asarray(value)
-        n = len(self.encoded)
+        array, n = np.asarray(value), len(self.encoded)
         if array.ndim != 1:
             return self._check(name, array, n)
         if array.size == 0 or array.dtype.kind not in "iu":
@@ -494,8 +501,7 @@ def draw_outputs(
     sample_weight: NDArray | None = None,
 ) -> tuple[Kernel, Sketch]:
     """Return the kernel with its parameters set from Y, and a sketch of the outputs."""
-    rows = as_double(Y)
-    rngs = rng.spawn(2)
+    rows, rngs = as_double(Y), rng.spawn(2)
     resolved = resolve(rows, kernel, None, rngs[0], sample_weight, "Y", "output_")
     return resolved, draw(rows, resolved, sketch, size, rngs[1], "output_")
 
@@ -505,8 +511,7 @@ def principal_targets(kernel: Kernel, Y: Any, rng: np.random.Generator) -> NDArr
 
     They are those of the kernel values with at most 100 random outputs.
     """
-    n = Y.shape[0]
-    rows = as_double(Y)
+    n, rows = Y.shape[0], as_double(Y)
     sketch = SubsamplingSketch(min(n, _LANDMARKS)).draw(n, rng)
     values = SketchMap.of(kernel, rows, sketch)(rows).T
     values = values - values.mean(axis=0)

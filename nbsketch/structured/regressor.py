@@ -11,7 +11,6 @@ with the diagonal matrix W of the weights, of mean one; without a sketch
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from nbsketch._expansion import PivotedCholesky
+from nbsketch._machine.memory import fits
 from nbsketch._report import validation
 from nbsketch._report.progress import report, watched_fit, watching
 from nbsketch._sketch_map import (
@@ -37,7 +37,6 @@ from nbsketch._sketch_map import (
 )
 from nbsketch.files import SaveMixin
 from nbsketch.fitting import sketched
-from nbsketch.fitting.plan import fits_dense
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
 from nbsketch.rows.inputs import (
     TrainingRows,
@@ -55,26 +54,33 @@ from nbsketch.structured import _outputs
 from nbsketch.structured._outputs import Objects, TargetRows, TopK, TrainingOutputs
 
 # Memory of the points h(x) of the rows that are decoded together.
-_POINT_BYTES = 64 << 20
+_POINT_BYTES = 16 << 20
 _FEWEST_ROWS, _MOST_ROWS = 64, 4096
+# Matrices of the size of a Gram matrix: those of inputs, outputs, system and solution.
+_COPIES = 5
 # Length scales of more features are not learned unless asked for: those that matter to
 # no principal output would be dropped.
 _MOST_FEATURES = 50
 
 
-def _named(sketch: Any, size: Any) -> Any:
-    """Return the sketch of a model; without sketch and size it has none."""
-    return "identity" if sketch is None and size is None else sketch
+def _by_default(sketch: Any, size: Any, n: int) -> Any:
+    """Return the sketch of n rows, or distinct outputs; by default none is drawn.
 
-
-def _within_memory(n: int) -> Any:
-    """Return no sketch, or a sub-sample so large that its features fit into memory."""
-    if fits_dense(n):
+    If the matrices of all pairs do not fit into memory, it is a sub-sample so large
+    that those of its features do.
+    """
+    if sketch is not None or size is not None:
+        return sketch
+    if _fits(n * n):
         return "identity"
     size = n // 2
-    while size > 1 and not fits_dense(math.isqrt(n * size)):
+    while size > 1 and not _fits(n * size):
         size //= 2
     return SubsamplingSketch(max(size, 1))
+
+
+def _fits(n_values: int) -> bool:
+    return fits(8.0 * n_values, copies=_COPIES)
 
 
 @validation.declares_parameters
@@ -123,9 +129,10 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         Bandwidth of an output kernel given by name, in the units of Y. None: "median".
     sketch, output_sketch : str, SketchRecipe or None, default=None
         Sketches of inputs and outputs: names or recipes. None: no sketch, "identity",
-        if the size is None as well, else "p-sparsified". If the n x n Gram matrix of
-        the inputs exceeds the memory limit (`nbsketch.set_memory_limit`), None takes
-        the largest of n/2, n/4, ... sub-sampled rows that does not.
+        if the size is None as well, else "p-sparsified". If the Gram matrix of the n
+        inputs, or of the n distinct outputs, with four copies exceeds the memory limit
+        (`nbsketch.set_memory_limit`), None takes the largest of n/2, n/4, ...
+        sub-sampled rows of which the features do not.
     size, output_size : int, default=None
         Numbers of rows of sketches given by name. None means 100, or n if n < 100.
     alpha : float, default=1e-5
@@ -225,10 +232,11 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
             self.seconds_: dict[str, float] = {}
             X, Y, sample_weight = loaded(X, Y=Y, sample_weight=sample_weight)
             kernel, output_kernel, rows = self._check(X, Y, sample_weight)
-            X = self._draw_sketches(kernel, output_kernel, rows)
+            places = _outputs.places_of(output_kernel, rows.y)
+            X = self._draw_sketches(kernel, output_kernel, rows, len(places[0]))
             with self._stage("outputs"):
                 outputs, targets = TrainingOutputs.of(
-                    self.output_kernel_, rows.y, self.output_sketch_
+                    self.output_kernel_, rows.y, self.output_sketch_, places
                 )
             sketch_map = self._regress(X, targets, rows.relative_weights)
             self.landmarks_ = sketch_map.original(rows.kept).landmarks
@@ -401,20 +409,18 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         return rows if self.scaler_ is None else self.scaler_.transform(rows)
 
     def _draw_sketches(
-        self, kernel: Kernel, output_kernel: Kernel, rows: TrainingRows
+        self, kernel: Kernel, output_kernel: Kernel, rows: TrainingRows, n_outputs: int
     ) -> Any:
         """Draw both sketches; return the inputs as their kernel takes them."""
         weights = rows.relative_weights
         rng, output_rng = validation.random_generator(self.random_state).spawn(2)
-        recipe = _named(self.output_sketch, self.output_size)
+        recipe = _by_default(self.output_sketch, self.output_size, n_outputs)
         self.output_kernel_, self.output_sketch_ = _outputs.draw_outputs(
             output_kernel, rows.y, recipe, self.output_size, output_rng, weights
         )
         rngs, learning = rng.spawn(2), rng.spawn(1)[0]
         X, kernel = self._learn(rows, kernel, learning)
-        recipe = _named(self.sketch, self.size)
-        if recipe == "identity" and self.sketch is None:
-            recipe = _within_memory(X.shape[0])
+        recipe = _by_default(self.sketch, self.size, X.shape[0])
         self.kernel_ = resolve(X, kernel, None, rngs[0], weights)
         self.sketch_ = draw(X, self.kernel_, recipe, self.size, rngs[1])
         return X

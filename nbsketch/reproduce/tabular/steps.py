@@ -33,7 +33,6 @@ _TEST_ROWS = 2000
 _FEATURES = 3
 # Rows of a first fit, which compiles.
 _WARM_UP_ROWS = 100
-KEY = "threshold", "value", "kernel", "loss", "noise"
 
 
 class Threshold(NamedTuple):
@@ -130,4 +129,5 @@ def largest_first(rows: Rows) -> list[Row]:
     return sorted(rows, key=lambda row: -row["step"])
 
 
+KEY = "threshold", "value", "kernel", "loss", "noise"
 run = Experiment("steps", points, measure, largest_first, key=KEY)

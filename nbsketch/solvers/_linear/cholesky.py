@@ -42,6 +42,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import DTypeLike, NDArray
 
+from nbsketch._machine.memory import fits
 from nbsketch.solvers._linear.conjugate_gradients import SymmetricOperator
 
 # Factor of what is added to the diagonal from one trial to the next.
@@ -256,6 +257,10 @@ def _partition(factor: NDArray, rng: np.random.Generator) -> Iterator[NDArray]:
 
 # Default rank: 8 sqrt(n) between these. Larger ones cost more than the steps they save.
 _RANK, _RANKS = 8.0, (300, 2000)
+# No memory limit reduces it below this.
+_LEAST_RANK = 50
+# Copies of the factor: itself, weighted, and a part of it or that of another shift.
+_COPIES = 3
 # Factors are float64 where the shift is below this share of the trace.
 _SMALL_SHIFT = 2.4e-7
 # Diagonal blocks pay where the shift is below this share of the mean diagonal: at
@@ -372,9 +377,15 @@ Preconditioner = LowRankPreconditioner | BlockPreconditioner
 
 
 def default_rank(n: int, share: float = 1.0, outputs: int = 1) -> int:
-    """Return a share of the rank for n rows, at most that for all outputs together."""
+    """Return a share of the rank for n rows, at most that for all outputs together.
+
+    It is halved, as far as the factor has a use, until its copies fit into memory.
+    """
     rank = int(np.clip(share * _RANK * n**0.5, *_RANKS))
-    return min(rank, _RANKS[1] // outputs)
+    rank = min(rank, _RANKS[1] // outputs)
+    while rank > _LEAST_RANK and not fits(8.0 * n * rank, copies=_COPIES * outputs):
+        rank //= 2
+    return rank
 
 
 def low_rank_factor(
@@ -424,7 +435,8 @@ def build_preconditioner(
         Draws the pivots.
     rank : int, optional
         Number of columns of F: 8 sqrt(n) between 300 and 2000 by default, at most n,
-        and fewer if the rest of K is negligible. Building takes n rank^2 operations.
+        and fewer beyond the memory limit or if the rest of K is negligible. Building
+        takes n rank^2 operations.
     weights : ndarray of shape (n,), optional
         Non-negative weights W of mean one.
     dtype : {float32, float64}, optional
@@ -433,8 +445,8 @@ def build_preconditioner(
     local : bool, optional
         Whether to add diagonal blocks, of at most 500 rows and in float64. They cut
         the passes to a third where the penalty is small, and take as long to build as
-        F. By default, if neither `rank` nor `dtype` is given, where the shift is below
-        5e-4 of the mean diagonal of K.
+        F. By default, if neither `rank` nor `dtype` is given and the blocks fit into
+        memory, where the shift is below 5e-4 of the mean diagonal of K.
 
     Returns
     -------
@@ -453,7 +465,8 @@ def build_preconditioner(
     """
     if local is None:
         small = shift < _LOCAL_SHIFT * float(K.diag().mean())
-        local = small and rank is None and dtype is None
+        n_bytes = 8.0 * K.shape[0] * _ROWS  # of the blocks, and of their factors
+        local = small and rank is None and dtype is None and fits(n_bytes, copies=2)
     if local and dtype is None:
         dtype = np.float64
     F = low_rank_factor(K, shift, rng, rank=rank, dtype=dtype)

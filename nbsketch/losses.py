@@ -9,8 +9,8 @@ linear-quadratic* (Rockafellar and Wets, "Variational Analysis", section 11.D):
 
 and for classification psi is taken at 1 - m. The four numbers (gam, eps, lo, hi) are
 all that a solver needs: a new loss of this kind is one class with one property. Other
-convex losses are given by a derivative or a proximal map: see `Loss`. Two losses are of
-a mean exp(f) of positive targets: see `LogLinkLoss`.
+smooth losses are given by a derivative: see `Loss`. Two losses are of a mean exp(f) of
+positive targets: see `LogLinkLoss`.
 """
 
 import copy
@@ -44,7 +44,6 @@ __all__ = [
 
 # Residuals at which a loss is compared with what it claims to be.
 _PROBES = np.concatenate([[0.0], *(s * np.logspace(-3, 3, 25) for s in (-1.0, 1.0))])
-_TINY_STEP = 1e-6
 
 
 class ELQ(NamedTuple):
@@ -69,12 +68,6 @@ class ELQ(NamedTuple):
         a = self.slope(r)
         return a * (r - self.gam / 2 * a) - self.eps * np.abs(a) + 0.0  # never -0
 
-    def prox(self, residual: ArrayLike, step: float) -> NDArray:
-        """Return ``argmin_u step psi(u) + (u - r)^2 / 2``."""
-        r = np.asarray(residual, dtype=float)
-        excess = r - np.clip(r, -self.eps, self.eps)
-        return r - step * np.clip(excess / (self.gam + step), self.lo, self.hi)
-
     def conjugate(self, dual: ArrayLike) -> NDArray:
         """Return psi*(a)."""
         a = np.asarray(dual, dtype=float)
@@ -85,18 +78,16 @@ class ELQ(NamedTuple):
 class Loss(Checked):
     """Base of all losses, of the residual or (`is_classification`) of the margin.
 
-    A subclass describes itself in one of three ways, and every one is solved to a
-    certified gap:
+    A subclass describes itself in one of two ways, and both are solved to a certified
+    gap:
 
     1. It is extended linear-quadratic: override the property `elq`. Everything else
        follows, and all solvers take the loss.
     2. It is smooth: override `value` and `derivative`. `solve_scalar` uses L-BFGS.
-    3. It has kinks: override `value` and `prox`. `solve_scalar` uses ADMM.
 
     The loss must be convex, and all methods must take arrays. Losses without `elq` are
     refused by the solvers for several outputs and by the stochastic ones. Override
-    `is_smooth` if a loss gives both a derivative and a prox and L-BFGS is to be used,
-    and `lipschitz` if it is needed.
+    `lipschitz` if it is needed.
 
     Attributes
     ----------
@@ -143,29 +134,16 @@ class Loss(Checked):
     @property
     def is_smooth(self) -> bool:
         """Whether the loss has a Lipschitz gradient."""
-        if self.elq is not None:
-            return self.elq.gam > 0
-        return self._gives("derivative") and not self._gives("prox")
+        return self._gives("derivative") if self.elq is None else self.elq.gam > 0
 
     def value(self, x: ArrayLike) -> NDArray:
         """Return the loss of each residual (regression) or margin (classification)."""
         return self._described().value(self._residual(x))
 
     def derivative(self, x: ArrayLike) -> NDArray:
-        """Return the derivative of `value`; at a kink, one of the subgradients.
-
-        For a loss that gives a prox instead, a subgradient very close to x.
-        """
-        if self.elq is None and self._gives("prox"):
-            x = np.asarray(x, dtype=float)
-            return (x - self.prox(x, _TINY_STEP)) / _TINY_STEP
+        """Return the derivative of `value`; at a kink, one of the subgradients."""
         slope = self._described().slope(self._residual(x))
         return -slope if self.is_classification else slope
-
-    def prox(self, x: ArrayLike, step: float) -> NDArray:
-        """Return the proximal map ``argmin_u step * value(u) + (u - x)^2 / 2``."""
-        u = self._described().prox(self._residual(x), step)
-        return self._residual(u)
 
     def of_rows(self, targets: NDArray, scores: NDArray) -> NDArray:
         """Return the loss of each target (or label) at its score f."""
@@ -204,22 +182,15 @@ class Loss(Checked):
                 )
         return numbers
 
-    def check_solvable(self) -> str:
-        """Return how a scalar solver is to use the loss: by "derivative" or "prox".
-
-        Raises `TypeError` if it gives neither.
-        """
+    def check_solvable(self) -> None:
+        """Raise `TypeError` if the loss gives too little for a scalar solver."""
         if self.elq is not None:
             self.linear_quadratic()
-        elif not self._gives("value") or not (
-            self._gives("derivative") or self._gives("prox")
-        ):
+        elif not (self._gives("value") and self._gives("derivative")):
             raise TypeError(
                 "`loss` must override `elq`, or `value` and `derivative` if it is "
-                f"smooth, or `value` and `prox`, got {self!r} with none of these: see "
-                "nbsketch.losses.Loss"
+                f"smooth, got {self!r} with neither: see nbsketch.losses.Loss"
             )
-        return "derivative" if self.is_smooth else "prox"
 
     def check_radial(self) -> Self:
         """Return the loss, or raise an error if it is not one of norms."""
@@ -248,7 +219,7 @@ class Loss(Checked):
         return getattr(type(self), name) is not getattr(Loss, name)
 
     def _described(self) -> ELQ:
-        """Return `elq`, or raise an error that names the three ways to do without."""
+        """Return `elq`, or raise an error that names the ways to do without."""
         if self.elq is None:
             self.check_solvable()
             raise TypeError(
@@ -477,7 +448,7 @@ class LogLinkLoss(Loss):
         """Return the means exp(f)."""
         return np.exp(scores)
 
-    def check_solvable(self) -> str:
+    def check_solvable(self) -> None:
         """Raise `TypeError`: the loss has no derivative by the residual."""
         raise TypeError(
             f"`loss` must be a function of residuals here, got {self!r}, which is one "

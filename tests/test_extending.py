@@ -7,7 +7,6 @@ import re
 from dataclasses import dataclass
 from time import perf_counter
 
-import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.optimize
@@ -63,21 +62,7 @@ class PseudoHuberLoss(Loss):
         return x / np.sqrt(1 + (x / self.delta) ** 2)
 
 
-class TwoSlopeLoss(Loss):
-    """The larger of |x| and 2 |x| - 1, with three kinks: value and proximal map."""
-
-    def value(self, x):
-        size = np.abs(np.asarray(x, dtype=float))
-        return np.maximum(size, 2 * size - 1)
-
-    def prox(self, x, step):
-        x = np.asarray(x, dtype=float)
-        size = np.abs(x)
-        inner = np.clip(size - step, 0, 1)
-        return np.sign(x) * np.maximum(inner, size - 2 * step)
-
-
-LOSSES = [SmoothPinballLoss(), PseudoHuberLoss(), TwoSlopeLoss()]
+LOSSES = [SmoothPinballLoss(), PseudoHuberLoss()]
 EACH_LOSS = pytest.mark.parametrize("loss", LOSSES, ids=lambda s: type(s).__name__)
 
 
@@ -89,12 +74,6 @@ def features(rng):
 
 def least_objective(loss, Z, y, alpha):
     """Return the minimum by an independent library."""
-    if isinstance(loss, TwoSlopeLoss):
-        w, b = cp.Variable(Z.shape[1]), cp.Variable()
-        size = cp.abs(y - Z @ w - b)
-        mean = cp.sum(cp.maximum(size, 2 * size - 1)) / len(y)
-        task = cp.Problem(cp.Minimize(mean + alpha / 2 * cp.sum_squares(w)))
-        return task.solve(solver=cp.CLARABEL)
 
     def objective(point):
         residual = y - Z @ point[:-1] - point[-1]

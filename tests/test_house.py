@@ -65,9 +65,9 @@ LONGEST_FILE = 400
 # What the package has at most. A commit that raises the number of files or of tokens of
 # code says why; the others only fall.
 MOST_FILES = 190
-MOST_TOKENS = 273_900
-MOST_PACKED = 659  # assignments `a, b = x, y`
-MOST_PACKED_CONSTANTS = 92  # those outside functions
+MOST_TOKENS = 272_800
+MOST_PACKED = 653  # assignments `a, b = x, y`
+MOST_PACKED_CONSTANTS = 91  # those outside functions
 MOST_SCATTERED = 238  # constants between functions and classes
 MOST_REPEATED = 27  # classes with a name that another class has
 # Names of the place where the text was written, which no reader knows.

@@ -10,21 +10,13 @@ A free intercept requires a dual point with ``sum_i s_i a_i = 0``. It is a conve
 combination of two points with sums of opposite signs; the conjugate is convex, so the
 same combination of their divergences bounds the term from above.
 
-A loss that gives its prox is minimized by the alternating direction method of
-multipliers. The residuals are a separate variable u. A step is a proximal map of the
-loss, row by row, and a ridge regression, for which one eigendecomposition of
-``Z^T S Z / n`` serves every penalty parameter c (Boyd et al., "Distributed Optimization
-and Statistical Learning via the Alternating Direction Method of Multipliers", 2011,
-sections 3.4.1 to 3.4.3).
-
-A smooth loss is minimized by whitened L-BFGS. With ``Z^T S Z / n + alpha I = L L^T``,
-centered if there is an intercept, the variable is ``L^T w``: the Hessian of a loss of
-curvature one is then the identity.
+The search is whitened L-BFGS. With ``Z^T S Z / n + alpha I = L L^T``, centered if there
+is an intercept, the variable is ``L^T w``: the Hessian of a loss of curvature one is
+then the identity.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -52,9 +44,6 @@ from nbsketch.solvers.solution import Solution, State
 _EXPANSIONS, _REFINEMENTS = 100, 100
 _ROUNDING = 2.0**-50  # of losses and targets, charged to the gap
 _ALLOWED = 0.1  # share of the target that balancing the dual point may cost
-_RELAXED = 1.6  # over-relaxation
-_EVERY = 20  # steps between certificates
-_MOST_CHANGE = 10.0  # of c at a time
 _MEMORY = 20  # pairs of L-BFGS
 _RESTARTS = 10
 
@@ -108,11 +97,6 @@ class GenericProblem(Problem):
         """Return the derivatives of the losses with respect to the residuals."""
         slopes = self.loss.derivative(self._argument(res))
         return -self.y * slopes if self.loss.is_classification else slopes
-
-    def prox(self, res: NDArray, step: float) -> NDArray:
-        """Return ``argmin_u step psi(u) + (u - res)^2 / 2``."""
-        u = self.loss.prox(self._argument(res), step)
-        return self.y * (1.0 - u) if self.loss.is_classification else u
 
     def _argument(self, res: NDArray) -> NDArray:
         return 1.0 - self.y * res if self.loss.is_classification else res
@@ -208,16 +192,15 @@ def _shares(pairs: tuple[Pair, ...]) -> tuple[float, ...]:
     return first, 1.0 - first
 
 
-def check_subgradients(
-    u: NDArray, a: NDArray, problem: GenericProblem, by: str
-) -> None:
-    """Raise an error if some a_i is not a subgradient of the loss at u_i.
+def check_slopes(u: NDArray, problem: GenericProblem) -> None:
+    """Raise an error if some slope is not a subgradient of the loss at u_i.
 
     It is compared with the other residuals: ``psi(v) >= psi(u) + a (v - u)``. That the
-    loss is convex, and that its derivative or prox belongs to its value, is what a
-    certificate rests on.
+    loss is convex, and that its derivative belongs to its value, is what a certificate
+    rests on.
     """
     values = problem.values(u)
+    a = problem.slopes(u)
     for shift in range(1, min(len(u), 9)):
         if problem.loss.is_classification:  # compare rows of the same class
             same = np.roll(problem.y, shift) == problem.y
@@ -228,21 +211,27 @@ def check_subgradients(
         size = np.abs(values) + np.abs(loss) + np.abs(a * (v - u))
         if not (below <= 1e-6 * size + 1e-12)[same].all():
             raise ValueError(
-                f"`loss` must be convex with a `{by}` that belongs to its `value`, got "
-                f"{problem.loss!r}, whose subgradient inequality fails"
+                "`loss` must be convex with a `derivative` that belongs to its `value`,"
+                f" got {problem.loss!r}, whose subgradient inequality fails"
             )
 
 
-class GenericSearch(Search[GenericProblem]):
-    """A search that calls the loss.
+class _Done(Exception):
+    """The solution is certified."""
+
+
+class WhitenedDescent(Search[GenericProblem]):
+    """L-BFGS on whitened features, until a certificate is good enough.
 
     Attributes
     ----------
-    mean, values, vectors : ndarray
-        Weighted mean of the features (zero without an intercept), and the
-        eigendecomposition of ``Z^T S Z / n``, centered with an intercept.
-    mass : float
-        Sum of the weights.
+    mean : ndarray
+        Weighted mean of the features, zero without an intercept.
+    root : ndarray
+        ``root root^T`` is the inverse of ``Z^T S Z / n + alpha I``, centered with an
+        intercept.
+    awaited : float
+        Estimated gap below which a point is certified.
     """
 
     def __init__(
@@ -255,125 +244,22 @@ class GenericSearch(Search[GenericProblem]):
     ) -> None:
         super().__init__(problem, tol, max_iter, report)
         gram = problem.design.gram(weights=problem.weights) / problem.n
-        self.mass, self.mean = problem.weights.sum(), np.zeros(problem.rank)
+        self.mean = np.zeros(problem.rank)
         if problem.fit_intercept:
-            self.mean = problem.design.rmv(problem.weights) / self.mass
-            gram -= self.mass / problem.n * np.outer(self.mean, self.mean)
-        values, self.vectors = np.linalg.eigh(gram)
-        self.values = np.maximum(values, 0.0)
+            mass = problem.weights.sum()
+            self.mean = problem.design.rmv(problem.weights) / mass
+            gram -= mass / problem.n * np.outer(self.mean, self.mean)
+        values, vectors = np.linalg.eigh(gram)
+        self.root = vectors / np.sqrt(np.maximum(values, 0.0) + problem.alpha)
+        self.awaited = np.inf
+        w = np.array(state.coef, float)
         b = float(state.intercept) * problem.fit_intercept
-        self._begin(np.array(state.coef, float), b, state.dual)
+        check_slopes(problem.residual(w, b), problem)
+        self.best = self._certify(w, b, np.inf)
         self._call_back(self.best)
-
-    @abstractmethod
-    def _begin(self, w: NDArray, b: float, dual: NDArray | None) -> None:
-        """Check the loss at a point, and set the first certificate."""
 
     def run(self) -> Solution:
         """Return the best solution found."""
-        self._search()
-        best = self.best
-        return self._solution(State(best.coef, best.intercept, best.dual))
-
-    @abstractmethod
-    def _search(self) -> None: ...
-
-    def _keep(self, certificate: Certificate) -> None:
-        """Keep a certificate if it is the best, and report the best one."""
-        if certificate.gap < self.best.gap:
-            self.best = certificate
-        self._call_back(self.best)
-
-
-class AlternatingDirections(GenericSearch):
-    """ADMM until a certificate is good enough.
-
-    Attributes
-    ----------
-    c : float
-        Penalty parameter of the constraint ``u = y - Z w - b``.
-    w, b, res, u, scaled
-        Iterates: coefficients, intercept, their residuals, the separate residuals and
-        the multiplier over c.
-    """
-
-    def _begin(self, w: NDArray, b: float, dual: NDArray | None) -> None:
-        self.w, self.b = w, b
-        self.res = self.u = self.problem.residual(w, b)
-        self.c = 1.0 / self.problem.spread(self.res)
-        self.scaled = np.zeros_like(self.res) if dual is None else dual / self.c
-        u, a = self._subgradients(0.0)
-        check_subgradients(u, a, self.problem, "prox")
-        self.best = self._certify(np.inf)
-
-    def _search(self) -> None:
-        adapt = _EVERY
-        while not (self.converged or self._is_spent):
-            self._step()
-            if self.steps % _EVERY == 0 or self.steps == self.max_iter:
-                self._keep(self._certify(_ALLOWED * self.target))
-            if self.steps == adapt:  # ever more seldom, so that the method converges
-                self._adapt()
-                adapt = self.steps + max(_EVERY, self.steps // 2)
-
-    def _step(self) -> None:
-        p = self.problem
-        point = _RELAXED * self.res + (1.0 - _RELAXED) * self.u + self.scaled
-        u = p.prox(point, 1.0 / self.c)
-        self.scaled, self.moved, self.u = point - u, u - self.u, u
-        self._regress(p.y - self.u + self.scaled)
-        self.res = p.residual(self.w, self.b)
-        self.steps += 1
-
-    def _regress(self, target: NDArray) -> None:
-        """Set (w, b) to the ridge regression of `target`, with penalty alpha / c."""
-        p = self.problem
-        middle = p.weights @ target / self.mass if p.fit_intercept else 0.0
-        cross = p.design.rmv(p.weights * (target - middle)) / p.n
-        shrunk = (self.vectors.T @ cross) / (self.values + p.alpha / self.c)
-        self.w = self.vectors @ shrunk
-        self.b = float(middle - self.mean @ self.w) if p.fit_intercept else 0.0
-
-    def _adapt(self) -> None:
-        """Balance the relative residuals of the constraint and of the multiplier."""
-        apart = _norm(self.res - self.u) / max(_norm(self.u), 1e-300)
-        moved = _norm(self.moved) / max(_norm(self.scaled), 1e-300)
-        if apart > 0 and moved > 0:
-            change = np.sqrt(apart / moved).clip(1 / _MOST_CHANGE, _MOST_CHANGE)
-            self.c *= float(change)
-            self.scaled = self.scaled / change
-
-    def _subgradients(self, shift: float) -> tuple[NDArray, NDArray]:
-        """Return the next u and the subgradients there, for shifted residuals."""
-        point = self.res + self.scaled - shift
-        u = self.problem.prox(point, 1.0 / self.c)
-        return u, self.c * (point - u)
-
-    def _certify(self, allowed: float) -> Certificate:
-        p, at = self.problem, self._subgradients
-        pairs = p.balanced_pairs(at, 0.0, self.res, allowed)
-        return p.certify(self.w, self.b, self.res, pairs)
-
-
-def _norm(values: NDArray) -> float:
-    return float(np.linalg.norm(values))
-
-
-class _Done(Exception):
-    """The solution is certified."""
-
-
-class WhitenedDescent(GenericSearch):
-    """L-BFGS on whitened features, until a certificate is good enough."""
-
-    def _begin(self, w: NDArray, b: float, dual: NDArray | None) -> None:
-        self.awaited = np.inf
-        self.root = self.vectors / np.sqrt(self.values + self.problem.alpha)
-        res = self.problem.residual(w, b)
-        check_subgradients(res, self.problem.slopes(res), self.problem, "derivative")
-        self.best = self._certify(w, b, np.inf)
-
-    def _search(self) -> None:
         with suppress(_Done):
             for _ in range(_RESTARTS):
                 before = self.best.gap
@@ -381,6 +267,8 @@ class WhitenedDescent(GenericSearch):
                 self._improve()
                 if not self.best.gap < 0.5 * before:
                     break
+        best = self.best
+        return self._solution(State(best.coef, best.intercept, best.dual))
 
     def _point(self, x: NDArray) -> tuple[NDArray, float]:
         w = self.root @ x[: self.problem.rank]
@@ -416,9 +304,13 @@ class WhitenedDescent(GenericSearch):
             self._improve()
 
     def _improve(self) -> None:
+        """Certify the last iterate, keep it if it is the best, and report the best."""
         w, b, estimate = self.last
         self.awaited = 0.5 * estimate
-        self._keep(self._certify(w, b, _ALLOWED * self.target))
+        certificate = self._certify(w, b, _ALLOWED * self.target)
+        if certificate.gap < self.best.gap:
+            self.best = certificate
+        self._call_back(self.best)
         if self.converged or self._is_spent:
             raise _Done
 
@@ -447,15 +339,13 @@ def solve_generic(
     state: State | None = None,
     callback: Callback | None = None,
 ) -> Solution:
-    r"""Minimize a loss that is given by its derivative or by its proximal map.
+    r"""Minimize a loss that is given by its derivative, by L-BFGS.
 
     .. math:: \min_{w, b} \frac1n \sum_{i=1}^n s_i\, \ell(z_i^\top w + b, y_i)
               + \frac{\alpha}{2} \|w\|^2
 
-    A loss with a derivative is solved by L-BFGS on whitened features, one with a
-    proximal map by the alternating direction method of multipliers. `solve_scalar`
-    calls this function for losses without `elq`; with these numbers it is faster by
-    itself.
+    `solve_scalar` calls this function for losses without `elq`; with these numbers it
+    is faster by itself.
 
     Parameters
     ----------
@@ -492,21 +382,20 @@ def solve_generic(
     Raises
     ------
     TypeError
-        If the loss gives neither `elq`, nor `value` with `derivative` or `prox`.
+        If the loss gives neither `elq`, nor `value` and `derivative`.
     ValueError
-        If the derivative or the proximal map does not belong to the value, or the loss
-        is not convex, as far as the residuals show it.
+        If the derivative does not belong to the value, or the loss is not convex, as
+        far as the residuals show it.
 
     Notes
     -----
     The gap is a bound for every convex loss: its conjugate is evaluated at subgradients
-    only, where it is known. ADMM is slow for tolerances below 1e-6 and tiny penalties.
+    only, where it is known.
 
     References
     ----------
     D. C. Liu, J. Nocedal, "On the limited memory BFGS method for large scale
-    optimization", 1989; S. Boyd et al., "Distributed Optimization and Statistical
-    Learning via the Alternating Direction Method of Multipliers", 2011, section 3.
+    optimization", 1989.
 
     Examples
     --------
@@ -528,7 +417,6 @@ def solve_generic(
     problem = GenericProblem.of(
         design, alpha, sample_weight, fit_intercept, y=y, loss=loss
     )
-    smooth = loss.check_solvable() == "derivative"
-    method = WhitenedDescent if smooth else AlternatingDirections
+    loss.check_solvable()
     state = cold_start(problem) if state is None else state
-    return minimize(problem, method, tol, max_iter, state, callback)
+    return minimize(problem, WhitenedDescent, tol, max_iter, state, callback)

@@ -45,8 +45,8 @@ def solve_scalar(
     y : array_like of shape (n,)
         Targets; -1 and +1 for a classification loss.
     loss : Loss or str
-        See `nbsketch.losses`. A loss without `elq`, given by its derivative or its
-        proximal map, is passed on to `nbsketch.solvers.generic.solve_generic`.
+        See `nbsketch.losses`. A loss without `elq`, given by its derivative, is passed
+        on to `nbsketch.solvers.generic.solve_generic`.
     alpha : float
         Penalty. Positive.
     sample_weight : array_like of shape (n,), optional
@@ -76,7 +76,7 @@ def solve_scalar(
     Raises
     ------
     TypeError
-        If the loss gives neither `elq`, nor `value` with `derivative` or `prox`.
+        If the loss gives neither `elq`, nor `value` and `derivative`.
     ValueError
         If an argument has a wrong shape or value.
 

@@ -85,7 +85,8 @@ def between_levels(levels: NDArray, quantiles: NDArray, others: ArrayLike) -> ND
 
 def uncrossed(ends: NDArray) -> NDArray:
     """Return intervals (..., 2), those without a point as their middle."""
-    crossed, out = ends[..., 0] > ends[..., 1], ends.copy()
+    crossed = ends[..., 0] > ends[..., 1]
+    out = ends.copy()
     out[crossed] = ends[crossed].mean(axis=-1, keepdims=True)
     return out
 
@@ -104,7 +105,8 @@ def with_tails(levels: NDArray, quantiles: NDArray, others: ArrayLike) -> NDArra
     >>> with_tails(levels, quantiles, [0.1, 0.5, 0.9]).round(2).tolist()
     [[-0.46, 0.5, 1.46]]
     """
-    out, tau = between_levels(levels, quantiles, others), np.atleast_1d(others)
+    out = between_levels(levels, quantiles, others)
+    tau = np.atleast_1d(others)
     low, high = _tail_lengths(levels, quantiles)
     out += low * np.minimum(np.log(tau / levels[0]), 0)
     return out - high * np.minimum(np.log((1 - tau) / (1 - levels[-1])), 0)
@@ -126,7 +128,8 @@ def distribution(levels: NDArray, quantiles: NDArray, values: NDArray) -> NDArra
     low, high = _tail_lengths(levels, quantiles)
     rows = zip(values, quantiles, strict=True)
     out = np.array([np.interp(v, q, levels) for v, q in rows]).reshape(values.shape)
-    below, above = quantiles[:, :1] - values, values - quantiles[:, -1:]
+    below = quantiles[:, :1] - values
+    above = values - quantiles[:, -1:]
     with np.errstate(divide="ignore", invalid="ignore"):
         left = levels[0] * np.exp(-np.maximum(below, 0) / low)
         right = 1 - (1 - levels[-1]) * np.exp(-np.maximum(above, 0) / high)

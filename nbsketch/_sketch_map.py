@@ -30,7 +30,8 @@ REPORTED_ROWS = 1 << 17
 KEEP_BYTES = 256 << 20
 # Sketches without an objective: features and structured prediction. They are small: at
 # equal size, p-sparsified ones are more accurate.
-_FEATURES_SKETCH, _FEATURES_SIZE = "p-sparsified", 100
+_FEATURES_SKETCH = "p-sparsified"
+_FEATURES_SIZE = 100
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,8 @@ class SketchMap:
         if isinstance(X, PartitionedRows):
             values = partial(_features_of, sketch_map=self, projection=B, dtype=float)
             return X.map(values, B.shape[1]).collect()
-        expansion, out = Expansion(self.product, B), np.empty((X.shape[0], B.shape[1]))
+        expansion = Expansion(self.product, B)
+        out = np.empty((X.shape[0], B.shape[1]))
         for start in range(0, X.shape[0], REPORTED_ROWS):  # lazy rows are copied
             part = slice(start, start + REPORTED_ROWS)
             out[part] = expansion(X[part])
@@ -295,8 +297,10 @@ class StreamedDesign(Design):
     dtype = np.dtype(np.float64)
 
     def __init__(self, sketch_map: SketchMap, projection: Any, X: Any) -> None:
-        self._features, self._X = Expansion(sketch_map.product, projection), X
-        self._map, self._projection = sketch_map, projection
+        self._features = Expansion(sketch_map.product, projection)
+        self._X = X
+        self._map = sketch_map
+        self._projection = projection
         self.shape = (X.shape[0], self._features.n_columns)
 
     def blocks(self) -> Iterator[tuple[int, int, NDArray]]:

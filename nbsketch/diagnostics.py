@@ -32,6 +32,24 @@ __all__ = [
     "spectrum",
     "statistical_dimension",
 ]
+# Rows up to which the spectrum is exact unless a size is given.
+EXACT_ROWS = 2000
+LANDMARKS = 1000  # beyond these rows
+# Share of the largest eigenvalue below which a negative one is rounding.
+_ROUNDING = 1e-8
+_THEORY_DENSITY = 0.7  # of the nonzeros
+_PRACTICE_NONZEROS = 20  # of each row
+# "theory": the constant in the proof of the theorem (Appendix A.4.1). "satisfiable": on
+# d random directions the distortion is 2 sqrt(d/s) + d/s, which is 1/2 at s = 20 d, a
+# little more than 9.8 times d / p^2 at p = 0.7.
+_FACTORS = {"theory": 5120.0, "satisfiable": 12.0}
+# Test errors of sketches with 20 nonzeros a row: within 2 % of that without a sketch at
+# twice the effective dimension, on five sets with three kernels each.
+_PRACTICE_FACTOR = 2.0
+# Bound on the distortion of the leading eigenvectors.
+DISTORTION_BOUND = 0.5
+# Eigenvalues below this share of the largest are rounding, and not drawn.
+_SMALLEST = 1e-12
 
 
 def effective_dimension(spectrum: Spectrum, alpha: float) -> float:
@@ -152,13 +170,6 @@ def statistical_dimension(spectrum: Spectrum, *, noise: float = 1.0) -> int:
     square = critical_radius(spectrum, noise=noise) ** 2
     values, counts = spectrum.levels()
     return min(spectrum.n, int(counts[values > square].sum()) + 1)
-
-
-# Rows up to which the spectrum is exact unless a size is given, and landmarks beyond.
-EXACT_ROWS = 2000
-LANDMARKS = 1000
-# Share of the largest eigenvalue below which a negative one is rounding.
-_ROUNDING = 1e-8
 
 
 @dataclass(frozen=True, eq=False)
@@ -330,17 +341,6 @@ def eigenvalues(matrix: NDArray) -> NDArray:
         return np.linalg.eigvalsh(matrix)[::-1]
 
 
-# Density of the nonzeros in theory, and nonzeros of each row in practice.
-_THEORY_DENSITY, _PRACTICE_NONZEROS = 0.7, 20
-# "theory": the constant in the proof of the theorem (Appendix A.4.1). "satisfiable": on
-# d random directions the distortion is 2 sqrt(d/s) + d/s, which is 1/2 at s = 20 d, a
-# little more than 9.8 times d / p^2 at p = 0.7.
-_FACTORS = {"theory": 5120.0, "satisfiable": 12.0}
-# Test errors of sketches with 20 nonzeros a row: within 2 % of that without a sketch at
-# twice the effective dimension, on five sets with three kernels each.
-_PRACTICE_FACTOR = 2.0
-
-
 class SizeRecommendation(NamedTuple):
     """Recommended size of a p-sparsified sketch, with the quantities behind it.
 
@@ -445,7 +445,8 @@ def recommend_size(
     mu = _spectrum_of(X, kernel, random_state)
     radius = critical_radius(mu, noise=noise)
     alpha = radius**2 if alpha is None else alpha
-    d, free = statistical_dimension(mu, noise=noise), effective_dimension(mu, alpha)
+    d = statistical_dimension(mu, noise=noise)
+    free = effective_dimension(mu, alpha)
     if guarantee == "practice":
         p = min(1.0, _PRACTICE_NONZEROS / mu.n) if density is None else density
         required = _PRACTICE_FACTOR * free
@@ -469,10 +470,6 @@ def _spectrum_of(X: Any, kernel: Any, random_state: Any) -> Spectrum:
             f"`kernel` must be None for a spectrum, which has its own, got {kernel!r}"
         )
     return X
-
-
-# Bound on the distortion of the leading eigenvectors.
-DISTORTION_BOUND = 0.5
 
 
 class Satisfiability(NamedTuple):
@@ -587,7 +584,8 @@ def is_k_satisfiable(
     radius = critical_radius(spectrum, noise=noise)
     d = statistical_dimension(spectrum, noise=noise)
     rotated = sketch @ spectrum.vectors
-    leading, others = rotated[:, :d], rotated[:, d:] * np.sqrt(spectrum.values[d:])
+    leading = rotated[:, :d]
+    others = rotated[:, d:] * np.sqrt(spectrum.values[d:])
     distortion = _norm(leading.T @ leading - np.eye(d))
     leakage = math.sqrt(_norm(others @ others.T))
     bound = satisfiability_constant(density) * radius
@@ -600,10 +598,6 @@ def is_k_satisfiable(
 def _norm(matrix: NDArray) -> float:
     """Return the operator norm of a symmetric matrix."""
     return float(np.abs(eigenvalues(matrix)).max())
-
-
-# Eigenvalues below this share of the largest are rounding, and not drawn.
-_SMALLEST = 1e-12
 
 
 def plot_spectrum(

@@ -93,7 +93,8 @@ class _Limit:
     """
 
     def __init__(self) -> None:
-        self._lock, self._holders = threading.Lock(), 0
+        self._lock = threading.Lock()
+        self._holders = 0
         self._before: list[tuple[Any, int]] = []
 
     @contextmanager
@@ -171,8 +172,10 @@ def symmetric_product(matrix: NDArray, columns: NDArray) -> NDArray:
 
     Both are in Fortran order, and of the same type.
     """
-    out, (n, d) = np.zeros_like(columns), columns.shape
-    one, zero = np.ones((), matrix.dtype), np.zeros((), matrix.dtype)
+    out = np.zeros_like(columns)
+    n, d = columns.shape
+    one = np.ones((), matrix.dtype)
+    zero = np.zeros((), matrix.dtype)
     _call("symm", matrix, b"L", b"L", n, d, one, matrix, n, columns, n, zero, out, n)
     return out
 
@@ -183,7 +186,9 @@ def invert_factor(matrix: NDArray) -> None:
     _check_order(matrix)
     invert, multiply = (_routine(_PREFIX[matrix.dtype] + r) for r in ("trtri", "trmm"))
     signs = np.array([1.0, -1.0], matrix.dtype)
-    address, step, order = matrix.ctypes.data, matrix.itemsize, _integer(n)
+    address = matrix.ctypes.data
+    step = matrix.itemsize
+    order = _integer(n)
     plus, minus = (signs.ctypes.data + k * step for k in range(2))
     info = ctypes.c_int(0)
     status = ctypes.byref(info)
@@ -200,7 +205,8 @@ def invert_factor(matrix: NDArray) -> None:
         invert_block(start, start + half)
         invert_block(start + half, stop)
         # The inverse of [[A, 0], [B, C]] has -C^-1 B A^-1 below the diagonal.
-        last, block = place + half * (n + 1) * step, place + half * step
+        last = place + half * (n + 1) * step
+        block = place + half * step
         sizes = _integer(count - half), _integer(half)
         for side, sign, triangle in ((b"L", minus, last), (b"R", plus, place)):
             options = side, b"L", b"N", b"N", *sizes
@@ -213,7 +219,8 @@ def invert_factor(matrix: NDArray) -> None:
 def _routine(name: str) -> Any:
     """Return a routine of SciPy's LAPACK or BLAS as a function of pointers."""
     get_name = ctypes.pythonapi.PyCapsule_GetName
-    get_name.restype, get_name.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    get_name.restype = ctypes.c_char_p
+    get_name.argtypes = [ctypes.py_object]
     get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
     get_pointer.restype = ctypes.c_void_p
     get_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]

@@ -17,10 +17,21 @@ from typing import Any, NamedTuple, TextIO, TypeVar
 from nbsketch._report.validation import check_integer, check_positive, keeping_fitted
 
 T = TypeVar("T")
-# Seconds between two updates of a line, and between two lines of a log file.
-_REFRESH, _LOGGED = 0.1, 10.0
+_REFRESH = 0.1  # seconds between two updates of a line
+_LOGGED = 10.0  # seconds between two lines of a log file
 # Columns that a line of a notebook clears: it knows no control sequence for that.
 _COLUMNS = 100
+# Relative gap above which a solution is no model, and a limit of time has to wait.
+USABLE_GAP = 0.1
+# How long it waits at most, as a share of the limit.
+_GRACE = 1.0
+# What a stage minimizes, where it is not the objective of the fit.
+_OBJECTIVES = {
+    "length-scales": "leave-one-out error",
+    "penalty": "held-out loss",
+    "size": "held-out loss",
+    "steps": "held-out loss",
+}
 
 
 class Display:
@@ -34,7 +45,9 @@ class Display:
         self._reset()
 
     def _reset(self) -> None:
-        self._next, self._line, self._written = 0.0, "", ""
+        self._next = 0.0
+        self._line = ""
+        self._written = ""
 
     @property
     def _in_place(self) -> bool:
@@ -55,7 +68,8 @@ class Display:
         self._reset()
 
     def _write(self) -> None:
-        stream, line = sys.stderr, self._line
+        stream = sys.stderr
+        line = self._line
         if stream.isatty():
             stream.write(f"\r\x1b[K{line}")
         elif _is_notebook(stream):
@@ -74,19 +88,6 @@ def _is_notebook(stream: TextIO) -> bool:
 
 # A solver's callback: iteration, objective, gap, seconds; true to stop.
 SolverCallback = Callable[[int, float, float, float], bool]
-
-
-# Relative gap above which a solution is no model, and a limit of time has to wait.
-USABLE_GAP = 0.1
-# How long it waits at most, as a share of the limit.
-_GRACE = 1.0
-# What a stage minimizes, where it is not the objective of the fit.
-_OBJECTIVES = {
-    "length-scales": "leave-one-out error",
-    "penalty": "held-out loss",
-    "size": "held-out loss",
-    "steps": "held-out loss",
-}
 
 
 class FitState(NamedTuple):
@@ -161,7 +162,8 @@ class Watch:
         callback: Callable[[FitState], Any] | None,
         max_seconds: float = math.inf,
     ) -> None:
-        self._callback, self._max_seconds = callback, max_seconds
+        self._callback = callback
+        self._max_seconds = max_seconds
         self._display = Display() if verbose else None
         self._began = time.perf_counter()
         self.asked = self.stopped = False
@@ -186,7 +188,8 @@ class Watch:
         """
         if stage != self._state.stage:
             self._open(stage)
-        now, tol = time.perf_counter(), state_fields.pop("tol", None)
+        now = time.perf_counter()
+        tol = state_fields.pop("tol", None)
         state = self._state._replace(**state_fields, seconds=now - self._began)
         left = self._left(state, now, tol)
         self._state = state._replace(seconds_left=left)
@@ -251,7 +254,8 @@ def _by_gap(
 
 def _line(state: FitState) -> str:
     """Return the line that is displayed."""
-    title, parts = state.stage, []
+    title = state.stage
+    parts = []
     if state.iteration:
         title += f", iteration {state.iteration}"
         title += f" of {state.total}" if state.total else ""
@@ -401,7 +405,8 @@ def counted(items: Sequence[T], name_of: Callable[[T], str]) -> Iterator[T]:
 
     The line is on standard error, and is cleared at the end.
     """
-    display, began = Display(), time.perf_counter()
+    display = Display()
+    began = time.perf_counter()
     for done, item in enumerate(items, start=1):
         yield item
         left = (time.perf_counter() - began) / done * (len(items) - done)

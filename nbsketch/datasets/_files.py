@@ -30,6 +30,9 @@ _DOWNLOAD_ERRORS = (OSError, HTTPException, EOFError, zlib.error)
 _TIMEOUT = 30.0  # seconds
 # Largest file that is downloaded or unpacked.
 MOST_BYTES = 1 << 28
+_ATTRIBUTE = re.compile(
+    r"""@attribute\s+('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\S+)""", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -170,11 +173,6 @@ def _explain(
         f"files into FOLDER/{entry.name}/ and pass data_home=FOLDER or set the "
         f"environment variable NBSKETCH_DATA to FOLDER. Looked in: {looked}. {attempt}"
     )
-
-
-_ATTRIBUTE = re.compile(
-    r"""@attribute\s+('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\S+)""", re.IGNORECASE
-)
 
 
 def read_lines(path: Path) -> list[str]:

@@ -16,6 +16,10 @@ from nbsketch.datasets._files import Entry, Folder, Loader
 
 _SIDE = 64  # of the images
 _AGE = "Ground truth"  # the column of the ages
+IMAGES = _files.read_entries(Entry, "images")
+_NO_DOWNLOAD = (
+    "Without effect: the source is a RAR archive, which Python cannot unpack."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,10 +46,6 @@ class TargetSet(Entry):
 
 LABEL_SETS = _files.read_entries(LabelSet, "multilabel")
 TARGET_SETS = _files.read_entries(TargetSet, "multitarget")
-IMAGES = _files.read_entries(Entry, "images")
-_NO_DOWNLOAD = (
-    "Without effect: the source is a RAR archive, which Python cannot unpack."
-)
 
 
 def label_loader(name: str) -> Loader:

@@ -54,7 +54,8 @@ class SaveMixin:
 def save_model(model: Any, path: str | Path) -> None:
     """Write an estimator, fitted or not, to a .npz file."""
     arrays: dict[str, Any] = {}
-    name, params = name_of(model, "model"), model.get_params(deep=False)
+    name = name_of(model, "model")
+    params = model.get_params(deep=False)
     fitted = {key: value for key, value in vars(model).items() if key not in params}
     content = {
         "version": nbsketch.__version__,
@@ -139,7 +140,8 @@ def _model(archive: Archive) -> Any:
     keys = {"version", "class", "params", "fitted"}
     if not isinstance(content, dict) or set(content) != keys:
         raise ValueError("its text must describe version, class, params and fitted")
-    cls, decode = named_class(content["class"]), Decoder(archive)
+    cls = named_class(content["class"])
+    decode = Decoder(archive)
     if cls.__name__ not in STATES:
         raise ValueError(f"{cls.__name__} is not an estimator that can be saved")
     params, fitted = (decode(content[name], name) for name in ("params", "fitted"))
@@ -195,7 +197,8 @@ class Decoder:
     """
 
     def __init__(self, archive: Archive) -> None:
-        self._archive, self._unused = archive, set(archive)
+        self._archive = archive
+        self._unused = set(archive)
 
     def __call__(self, value: Any, name: str) -> Any:
         """Return the value that JSON encodes; `name` is its path."""

@@ -25,6 +25,12 @@ PROFILES = {
     "power": codes.POWER,
     "complement": codes.COMPLEMENT,
 }
+# Metrics of differences, which do not change if all rows are moved.
+_INVARIANT = "squared", "absolute"
+# Rows may move by so many bandwidths in single precision.
+_MOVED = 1e-5
+# Rows of which the medians are computed.
+_SAMPLE = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,14 +115,6 @@ class KernelLike(Protocol):
 
     def diag(self, X: Any) -> NDArray:
         """Return k(x, x) for each row x of X."""
-
-
-# Metrics of differences, which do not change if all rows are moved.
-_INVARIANT = "squared", "absolute"
-# Rows may move by so many bandwidths in single precision.
-_MOVED = 1e-5
-# Rows of which the medians are computed.
-_SAMPLE = 1000
 
 
 def rounded_rows(

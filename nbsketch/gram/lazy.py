@@ -23,6 +23,10 @@ _LAZY_ROWS = 1 << 13
 
 # Makes k(landmarks, rows) of rows; it may use the buffer that it is given.
 _Tile = Callable[[Any, NDArray], NDArray]
+# Share of nonzeros of the weights above which a matrix product beats the fused sum,
+# unless the weights have so few rows.
+_DENSE_SHARE = 0.5
+_FEW_ROWS = 8
 
 
 class TiledWeights(Protocol):
@@ -129,12 +133,6 @@ def _across(form: Any, block: NDArray) -> _Tile:
         return dense.fill_values(dense.pack_landmarks(form, rows), block, out).T
 
     return tile
-
-
-# Share of nonzeros of the weights above which a matrix product beats the fused sum,
-# unless the weights have so few rows.
-_DENSE_SHARE = 0.5
-_FEW_ROWS = 8
 
 
 class Product:

@@ -11,6 +11,18 @@ from nbsketch.plots import require_matplotlib
 from nbsketch.reproduce import read_toml
 from nbsketch.reproduce._report import Rows, column, groups
 
+DPI = 200
+_PANEL_WIDTH = 4.2  # inches
+_PANEL_HEIGHT = 3.2  # inches
+_LEGEND_HEIGHT = 0.7  # inches
+# Multiples of powers of ten with a tick, by the largest ratio of the ends of an axis.
+_TICKS = (
+    (10, (1, 1.5, 2, 3, 4, 5, 7)),
+    (100, (1, 2, 5)),
+    (1e5, (1, 3)),
+    (float("inf"), (1,)),
+)
+
 
 class Style(NamedTuple):
     """Color and marker of a curve; without a marker it is dashed."""
@@ -30,17 +42,6 @@ def style_of(label: str) -> Style:
     return next(fitting, _DEFAULT)
 
 
-DPI = 200
-_PANEL_WIDTH = 4.2  # inches
-_PANEL_HEIGHT = 3.2  # inches
-_LEGEND_HEIGHT = 0.7  # inches
-# Multiples of powers of ten with a tick, by the largest ratio of the ends of an axis.
-_TICKS = (
-    (10, (1, 1.5, 2, 3, 4, 5, 7)),
-    (100, (1, 2, 5)),
-    (1e5, (1, 3)),
-    (float("inf"), (1,)),
-)
 Numbers = Sequence[float] | NDArray
 
 

@@ -21,6 +21,9 @@ from nbsketch._report import info
 
 Row = dict[str, Any]
 Rows = Sequence[Row]
+T = TypeVar("T")
+_FOLDERS = {"--out", "--data-home"}
+_VERSIONS = ("nbsketch", "python", "numba", "numpy", "scipy", "scikit-learn")
 
 
 def as_text(rows: Rows) -> str:
@@ -84,9 +87,6 @@ def _value(text: str) -> Any:
         except ValueError:
             continue
     return text
-
-
-T = TypeVar("T")
 
 
 class Slope(NamedTuple):
@@ -209,10 +209,6 @@ def summarized(
             row[name] = float(statistic(column(group, name)))
         table.append(row)
     return table
-
-
-_FOLDERS = {"--out", "--data-home"}
-_VERSIONS = ("nbsketch", "python", "numba", "numpy", "scipy", "scikit-learn")
 
 
 def provenance() -> dict[str, str]:

@@ -31,37 +31,8 @@ FIXED: dict[str, Any] = {
     "size": 40,
     "random_state": 0,
 }
-
-
-class Draw(NamedTuple):
-    """Rows of training and test of one draw, with groups and weights if any."""
-
-    X: NDArray
-    y: NDArray
-    X_test: NDArray
-    y_test: NDArray
-    groups: NDArray | None = None
-    weights: NDArray | None = None
-
-
 # Noise by a generator, rows X, standard normal numbers, and groups.
 Noise = Callable[[np.random.Generator, NDArray, NDArray, Any], NDArray]
-
-
-class IntervalCase(NamedTuple):
-    """A method, whether MAPIE has it, and the law of the rows for which it is.
-
-    Rows have groups; new rows are more where the first feature is larger; intervals are
-    updated in the order of time.
-    """
-
-    method: str
-    in_mapie: bool = False
-    n_groups: int = 0
-    is_shifted: bool = False
-    updates: bool = False
-
-
 # By the beginning of the name of a setting.
 NOISES: dict[str, Noise] = {
     "exchangeable": lambda rng, X, e, groups: 0.3 * e,
@@ -78,6 +49,33 @@ NOISES: dict[str, Noise] = {
         rng.normal(size=(len(X), 3)) * [0.1, 0.3, 0.9]
     ),
 }
+
+
+class Draw(NamedTuple):
+    """Rows of training and test of one draw, with groups and weights if any."""
+
+    X: NDArray
+    y: NDArray
+    X_test: NDArray
+    y_test: NDArray
+    groups: NDArray | None = None
+    weights: NDArray | None = None
+
+
+class IntervalCase(NamedTuple):
+    """A method, whether MAPIE has it, and the law of the rows for which it is.
+
+    Rows have groups; new rows are more where the first feature is larger; intervals are
+    updated in the order of time.
+    """
+
+    method: str
+    in_mapie: bool = False
+    n_groups: int = 0
+    is_shifted: bool = False
+    updates: bool = False
+
+
 SETTINGS = {n: IntervalCase(**s) for n, s in ENTRIES["coverage"]["settings"].items()}
 
 

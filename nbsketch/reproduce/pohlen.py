@@ -44,6 +44,14 @@ SINE_VARIANCE = 0.25
 GRID = 10.0 ** np.arange(-9, 4)
 
 Pair = tuple[NDArray, NDArray]
+SINE = "sine"
+# Size of the sparse JL sketch of each set.
+SPARSE_SIZES = {SINE: 30, "concrete": 300, "airfoil": 225, "autompg": 125, "yacht": 75}
+# Those up to the number of training rows of a set.
+SIZES = (5, 10, 20, 40, 80, 160, 300)
+QUICK_SIZES = (10, 40)
+NONZEROS = (1, 2, 4, 8, 16)
+QUICK_NONZEROS = (1, 8)
 
 
 class Parts(NamedTuple):
@@ -119,16 +127,6 @@ def fit(
 
 def _error(model: SketchedKernelRegressor, X: NDArray, y: NDArray) -> float:
     return float(np.mean((model.predict(X) - y) ** 2))
-
-
-SINE = "sine"
-# Size of the sparse JL sketch of each set.
-SPARSE_SIZES = {SINE: 30, "concrete": 300, "airfoil": 225, "autompg": 125, "yacht": 75}
-# Those up to the number of training rows of a set.
-SIZES = (5, 10, 20, 40, 80, 160, 300)
-QUICK_SIZES = (10, 40)
-NONZEROS = (1, 2, 4, 8, 16)
-QUICK_NONZEROS = (1, 8)
 
 
 def methods_of(name: str, quick: bool) -> tuple[list[PohlenMethod], list[PohlenMethod]]:

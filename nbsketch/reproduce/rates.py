@@ -44,23 +44,6 @@ from nbsketch.reproduce.experiment import Experiment, Points
 from nbsketch.solvers import filters as spectral
 from nbsketch.solvers.sgm import REGIMES, sgm_regime, solve_sgm
 
-
-@dataclass(frozen=True)
-class UnequalDesign(DiagonalDesign):
-    """Another kernel with these eigenvalues: k(x, x') is constant if x = x', else 0.
-
-    Inputs are the modes, with frequencies as the eigenvalues: rare ones have leverage
-    scores of the order of 1 / alpha, where those of a `DiagonalDesign` are bounded by
-    the effective dimension.
-    """
-
-    def features(self, x: ArrayLike) -> NDArray:
-        """Return the features of the modes at the quantiles x in [0, 1), (n, J)."""
-        total = self.eigenvalues.sum()
-        modes = np.searchsorted(self.eigenvalues.cumsum() / total, x, side="right")
-        return np.sqrt(total) * np.eye(self.n_modes)[modes]
-
-
 DESIGN = DiagonalDesign(capacity=0.5, n_modes=1024)
 NOISE = 0.3
 SOURCES = (0.3, 0.5, 1.0, 1.5)
@@ -79,11 +62,7 @@ SKETCHES = ("sub-sampling", "p-sparsified", "Gaussian", "ROS")
 _DEPENDENT = 1e-10
 # The dimension needed: excess risk at most this many times that without a projection.
 FACTOR = 1.25
-
 _COLUMNS = ("part", "series", "source", "n", "replicate", "value")
-# Series, source, value.
-Found = tuple[str, float, float | None]
-
 _ALPHAS = np.logspace(0.5, -6.5, 57)
 _LARGEST_DIMENSION = 256
 _DRAWS = 2  # of each sketch, for each replicate
@@ -96,6 +75,31 @@ _MOST_ROWS = 4096  # of them: the number of steps grows faster than n
 _STOPS = 2.0 ** np.arange(1, 4.5, 0.5)
 # The step of regime I is large and keeps much noise of the batches.
 _STEP_FACTORS = {"I": 0.25}
+SIZES = tuple(2**k for k in range(8, 14))
+QUICK_SIZES = (256, 512, 1024)
+_PROJECTIONS = ("projection", "unequal")
+# Plain Nystrom, by uniform sub-sampling, needs more landmarks than other sketches.
+PLAIN = "sub-sampling"
+
+
+@dataclass(frozen=True)
+class UnequalDesign(DiagonalDesign):
+    """Another kernel with these eigenvalues: k(x, x') is constant if x = x', else 0.
+
+    Inputs are the modes, with frequencies as the eigenvalues: rare ones have leverage
+    scores of the order of 1 / alpha, where those of a `DiagonalDesign` are bounded by
+    the effective dimension.
+    """
+
+    def features(self, x: ArrayLike) -> NDArray:
+        """Return the features of the modes at the quantiles x in [0, 1), (n, J)."""
+        total = self.eigenvalues.sum()
+        modes = np.searchsorted(self.eigenvalues.cumsum() / total, x, side="right")
+        return np.sqrt(total) * np.eye(self.n_modes)[modes]
+
+
+# Series, source, value.
+Found = tuple[str, float, float | None]
 
 
 class DesignSample(NamedTuple):
@@ -277,13 +281,6 @@ def _gradients(sample: DesignSample, rng: np.random.Generator) -> Iterator[Found
             path = solve_sgm(Z, Y, **options, checkpoints=stops, rng=rng).path
             risks = [DESIGN.excess_risk(basis @ i.coef, source).mean() for i in path]
             yield name, source, float(min(risks))
-
-
-SIZES = tuple(2**k for k in range(8, 14))
-QUICK_SIZES = (256, 512, 1024)
-_PROJECTIONS = ("projection", "unequal")
-# Plain Nystrom, by uniform sub-sampling, needs more landmarks than other sketches.
-PLAIN = "sub-sampling"
 
 
 def points(replicates: int, quick: bool) -> Points:

@@ -33,8 +33,8 @@ from nbsketch.rows.tasks import Partitions, computed, fits, kept, task, tree_sum
 from nbsketch.solvers.design import ArrayDesign, Design, pieces_of
 from nbsketch.solvers.scratch import stored_or
 
-# Features up to this size are brought here, and those of a sample of the rows.
-_LOCAL_BYTES, _SAMPLE_BYTES = 256 << 20, 32 << 20
+_LOCAL_BYTES = 256 << 20  # of features that are brought here
+_SAMPLE_BYTES = 32 << 20  # of features of a sample of the rows
 # Sums of which the terms have more bytes are added on the workers, in a tree.
 _SUMMED_BYTES = 1 << 20
 
@@ -232,8 +232,11 @@ class PartitionedColumns(SketchedOperator):
         sketch: Any,
         dtype: Any = np.float32,
     ) -> None:
-        self.shape, self._sketch, self._X = (len(X), sketch.shape[0]), sketch, X
-        chosen, form = X[sketch.columns], kernel.compiled_form(X.shape[1])
+        self.shape = (len(X), sketch.shape[0])
+        self._sketch = sketch
+        self._X = X
+        chosen = X[sketch.columns]
+        form = kernel.compiled_form(X.shape[1])
         center = middle_of(chosen)
         self.dtype = dtype = values_type(form, chosen, dtype, center)
         landmarks = rounded_rows(form, chosen, dtype, center)
@@ -282,7 +285,8 @@ def _columns(
 
 
 def _stored(X: NDArray, make: Callable[[NDArray], ColumnBlocks]) -> NDArray:
-    columns, start = make(X), 0
+    columns = make(X)
+    start = 0
     out = np.empty(columns.shape, columns.dtype)
     for block in columns.blocks():
         out[start : start + len(block)] = block

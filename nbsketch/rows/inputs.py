@@ -190,7 +190,8 @@ def _rows_of_dask(
             "`kernel` must not be 'precomputed' for a Dask collection, whose rows "
             "are on several machines: pass the rows and a kernel of them"
         )
-    reset, dtype = options.pop("reset", True), options.pop("dtype", None)
+    reset = options.pop("reset", True)
+    dtype = options.pop("dtype", None)
     others = {"y": y, "sample_weight": sample_weight}
     return partitioned_rows(estimator, X, reset=reset, dtype=dtype, **others)
 
@@ -268,7 +269,8 @@ def check_alike(X: Any, **others: Any) -> None:
                 "dask.array.from_array or .compute()"
             )
         if is_dask(X):
-            n, m = X.shape[0], value.shape[0]
+            n = X.shape[0]
+            m = value.shape[0]
             are_counted = isinstance(n, Integral) and isinstance(m, Integral)
             if are_counted:
                 check_length(name, range(m), n, "rows as `X`")

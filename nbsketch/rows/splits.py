@@ -205,7 +205,8 @@ def _folds_of_kept(cv: Any, groups: Any, rows: TrainingRows) -> tuple[Fold, ...]
     if cv is None or isinstance(cv, Integral) or hasattr(cv, "split"):
         labels = None if groups is None else groups[rows.kept]
         return resolve_folds(cv, labels, rows.X, rows.y, None)
-    weights, targets = np.zeros(rows.n_given), np.zeros(rows.n_given)
+    weights = np.zeros(rows.n_given)
+    targets = np.zeros(rows.n_given)
     weights[rows.kept] = 1.0
     folds = resolve_folds(cv, groups, targets[:, None], targets, weights)
     return tuple(_restricted(fold, rows.kept) for fold in folds or ())
@@ -284,9 +285,11 @@ def as_folds(
 
 def _blocks(cv: int | None, kept: NDArray, groups: NDArray | None) -> list[NDArray]:
     """Return contiguous blocks of rows or of whole groups."""
-    units, kind = list(kept), "rows of positive weight"
+    units = list(kept)
+    kind = "rows of positive weight"
     if groups is not None:
-        units, kind = _members(kept, np.asarray(groups)[kept]), "groups"
+        units = _members(kept, np.asarray(groups)[kept])
+        kind = "groups"
     count = len(units) if cv is None else check_integer("cv", cv, low=2)
     if len(units) < 2:
         raise ValueError(f"`cv` must be None unless there are 2 {kind}, got {cv!r}")
@@ -327,7 +330,8 @@ def _fold(pair: Fold | tuple[Any, Any], kept: NDArray, n: int) -> Fold:
     train, test = (_indices(rows, n) for rows in pair)
     if np.intersect1d(train, test).size:
         raise ValueError("`cv` must yield disjoint train and test indices")
-    train, test = np.intersect1d(train, kept), np.intersect1d(test, kept)
+    train = np.intersect1d(train, kept)
+    test = np.intersect1d(test, kept)
     if not (len(train) and len(test)):
         raise ValueError(
             "`cv` must yield train and test sets with rows of positive weight, got "
@@ -372,7 +376,8 @@ def split_last(
     rest : tuple of Fold
         The other folds, restricted to `kept` and numbered within it.
     """
-    held_out, left = np.empty(0, dtype=np.intp), list(folds)
+    held_out = np.empty(0, dtype=np.intp)
+    left = list(folds)
     while left and len(held_out) < count:
         held_out = np.union1d(held_out, left.pop().test)
     kept = np.setdiff1d(np.arange(n), held_out)

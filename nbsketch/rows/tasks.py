@@ -28,6 +28,12 @@ from nbsketch.solvers.design import added, pieces_of
 _RETRIES = 3
 # Results that are added in one task.
 _FAN_IN = 8
+# Sets of blocks that a fit keeps: the rows and their features.
+_SETS = 2
+# Bytes of an argument that is sent with every task.
+_SMALL = 1 << 16
+# Rows of a block that are compared with those of a second computation.
+_COMPARED_ROWS = 200
 
 
 def task(function: Callable, *args: Any) -> Any:
@@ -117,10 +123,6 @@ def _run(function: Callable, *args: Any) -> Any:
         return function(*args)
 
 
-# Sets of blocks that a fit keeps: the rows and their features.
-_SETS = 2
-
-
 def fits(nbytes: int) -> bool:
     """Return whether so many bytes are kept, on the workers or in this process."""
     client = current_client()
@@ -135,10 +137,6 @@ def _available(client: Any) -> float:
     limits = [w["memory_limit"] or float("inf") for w in workers]  # 0: no limit
     used = [w["metrics"].get("memory", 0) for w in workers]
     return sum(max(0, m - u) for m, u in zip(limits, used, strict=True))
-
-
-# Bytes of an argument that is sent with every task.
-_SMALL = 1 << 16
 
 
 class Chosen(NamedTuple):
@@ -161,7 +159,8 @@ class Partitions:
     """
 
     def __init__(self, blocks: Sequence[Any], starts: NDArray) -> None:
-        self.blocks, self.starts = list(blocks), np.asarray(starts)
+        self.blocks = list(blocks)
+        self.starts = np.asarray(starts)
 
     def __len__(self) -> int:
         return int(self.starts[-1])
@@ -218,10 +217,6 @@ def _call(block: Any, function: Callable) -> Any:
 def _is_small(value: Any) -> bool:
     """Return whether a value is sent with every task, not by itself to each worker."""
     return getattr(value, "nbytes", 0 if np.isscalar(value) else _SMALL + 1) <= _SMALL
-
-
-# Rows of a block that are compared with those of a second computation.
-_COMPARED_ROWS = 200
 
 
 def as_dask_arrays(named: dict[str, Any]) -> list[Any]:
@@ -298,7 +293,8 @@ def array_of(blocks: list[Any], nothing: NDArray) -> Any:
 
     `nothing` has the type and the columns of a block, and no rows.
     """
-    da, shape = dask_module("dask.array"), (np.nan, *nothing.shape[1:])
+    da = dask_module("dask.array")
+    shape = (np.nan, *nothing.shape[1:])
     arrays = [da.from_delayed(b, shape, nothing.dtype, nothing) for b in blocks]
     return da.concatenate(arrays, allow_unknown_chunksizes=True)
 

@@ -31,13 +31,13 @@ from nbsketch.rows.partitions import PartitionedRows
 PREPROCESSINGS = ("standard", "rank", "both")
 # Deviations below this share of the mean are rounding of a constant.
 CONSTANT = 1e-13
-# Most rows that a scaler is fitted to, and the number of quantiles.
-_FITTED_ROWS = 20_000
-_KNOTS = 257
+_FITTED_ROWS = 20_000  # most rows that a scaler is fitted to
+_KNOTS = 257  # number of quantiles
 # With more features than MANY, rank scores are restricted to the skewed features: the
 # correlation of a normal feature with its ranks is 0.977.
 MANY = 50
-_ALIKE, _ALIKE_OF_MANY = 0.99, 0.95
+_ALIKE = 0.99  # correlation of a feature with its ranks that are left out
+_ALIKE_OF_MANY = 0.95  # the same with more than MANY features
 # Rows, and products with them, that are stored whatever memory is available.
 KEEP_BYTES = 256 << 20
 # Copies of rows are stored if they take at most one over this of the memory limit.
@@ -284,7 +284,9 @@ class LazyRows:
     def __init__(
         self, X: Any, scaler: InputScaler | None = None, chosen: NDArray | None = None
     ) -> None:
-        self._X, self._scaler, self._chosen = X, scaler, chosen
+        self._X = X
+        self._scaler = scaler
+        self._chosen = chosen
         n_columns = X.shape[1] if scaler is None else len(scaler.center)
         self.shape = len(X if chosen is None else chosen), n_columns
         self.dtype = X.dtype

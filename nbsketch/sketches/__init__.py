@@ -40,6 +40,17 @@ __all__ = [
 
 # Rough time of one random number on one thread.
 _SECONDS_PER_ENTRY = 2e-8
+_LAWS = {"rademacher": csr.RADEMACHER, "gaussian": csr.GAUSSIAN}
+# Mean number of nonzeros in a row, as in the experiments of the paper.
+_NONZEROS_PER_ROW = 20
+# Advised by Martinsson and Tropp, 2020, section 9.2.
+_NONZEROS = 8
+# Effective dimension at the default level, as a share of the size.
+_DIMENSION_PER_ROW = 0.25
+_NO_DATA = (
+    "`X` and `kernel` must be given to draw a LeverageSketch: "
+    "draw(n, rng, X=X, kernel=kernel)"
+)
 
 
 @dataclass(frozen=True)
@@ -103,12 +114,6 @@ def _draw_dense(size: int, n: int, law: int, seed: int) -> NDArray:
     return entries
 
 
-_LAWS = {"rademacher": csr.RADEMACHER, "gaussian": csr.GAUSSIAN}
-
-# Mean number of nonzeros in a row, as in the experiments of the paper.
-_NONZEROS_PER_ROW = 20
-
-
 @dataclass(frozen=True)
 class PSparsifiedSketch(SizedRecipe):
     r"""p-sparsified sketch, p-SR or p-SG.
@@ -163,10 +168,6 @@ class PSparsifiedSketch(SizedRecipe):
         scale = 1 / math.sqrt(self.size * p)
         csr.fill_entries(*law, _LAWS[self.law], scale, pointers, columns, values)
         return sp.csr_array((values, columns, pointers), shape=(self.size, n))
-
-
-# Advised by Martinsson and Tropp, 2020, section 9.2.
-_NONZEROS = 8
 
 
 @dataclass(frozen=True)
@@ -409,15 +410,6 @@ def rows_of_identity(chosen: NDArray, scales: NDArray, n: int) -> sp.csr_array:
     """Return the matrix with the rows ``scales[i] e_{chosen[i]}``."""
     pointers = np.arange(chosen.size + 1)
     return sp.csr_array((scales, chosen, pointers), shape=(chosen.size, n))
-
-
-# Effective dimension at the default level, as a share of the size.
-_DIMENSION_PER_ROW = 0.25
-
-_NO_DATA = (
-    "`X` and `kernel` must be given to draw a LeverageSketch: "
-    "draw(n, rng, X=X, kernel=kernel)"
-)
 
 
 @dataclass(frozen=True)

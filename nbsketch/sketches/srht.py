@@ -24,6 +24,8 @@ _BLOCK = 256
 _LEAST = 4
 # Other transforms that are done at a time: enough for their vectors, few for the cache.
 _BATCH = 8
+# Entries of the transform that are computed at a time.
+_ENTRIES = 1 << 20
 
 
 class Transform(ABC):
@@ -147,9 +149,6 @@ class Fourier(Transform):
         waves = np.where(is_sine[:, None], -np.sin(angles), np.cos(angles))
         return waves * (self._factors(rows) / math.sqrt(self.n))[:, None]
 
-
-# Entries of the transform that are computed at a time.
-_ENTRIES = 1 << 20
 
 _TRANSFORMS: dict[str, type[Transform]] = {
     "hadamard": Hadamard,

@@ -242,7 +242,9 @@ def _path(
     if not requested:
         raise ValueError("`sizes` must not be empty")
     limit = np.inf if budget is None else validation.check_positive("budget", budget)
-    begin, scores, ends = time.perf_counter(), [], []
+    begin = time.perf_counter()
+    scores = []
+    ends = []
     for size in requested:
         scores.append(evaluate(size))
         ends.append(time.perf_counter() - begin)

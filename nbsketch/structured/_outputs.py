@@ -36,6 +36,19 @@ from nbsketch.gram import CompiledForm, evaluate
 from nbsketch.kernels import CallableKernel, Kernel, PrecomputedKernel, as_kernel
 from nbsketch.sketches import Sketch, SubsamplingSketch
 
+_ROWS = 512  # of one tile of scores
+_CANDIDATES = 2048  # of one tile of scores
+_WIDTH = 16  # rows that a thread takes at a time
+_SECONDS_PER_TILE = _WIDTH * 1e-9  # and candidate
+# Number of candidates of consecutive rows that are encoded together.
+_BATCH = 4096
+# Outputs that stand for all in the targets of learned length scales.
+_LANDMARKS = 100
+# Principal components that are these targets, at most,
+_COMPONENTS = 5
+# if their variance has this share of the largest.
+_LEAST_VARIANCE = 1e-6
+
 
 class Objects(list):
     """A list of objects that a kernel compares, with the interface of an array."""
@@ -167,12 +180,6 @@ def _keys(rows: Any) -> Iterator[Hashable]:
             yield row.tobytes()
 
 
-# Rows and candidates of one tile of scores, and rows that a thread takes at a time.
-_ROWS, _CANDIDATES = 512, 2048
-_WIDTH = 16
-_SECONDS_PER_TILE = _WIDTH * 1e-9  # and candidate
-
-
 @dataclass(frozen=True, eq=False)
 class Candidates:
     """Encoded outputs to choose from."""
@@ -241,10 +248,6 @@ def _products(h: NDArray, features: NDArray) -> NDArray:
     return evaluate(CompiledForm("product", "power", np.ones(h.shape[1])), h, features)
 
 
-# Number of candidates of consecutive rows that are encoded together.
-_BATCH = 4096
-
-
 class OneSet(NamedTuple):
     """The same candidates for every row."""
 
@@ -283,7 +286,8 @@ class SetPerRow(NamedTuple):
             encoded = self.training.encode(stack(sets))
             last = 0
             for i, one in enumerate(sets, start=rows.start):
-                first, last = last, last + one.shape[0]
+                first = last
+                last = last + one.shape[0]
                 row = slice(i, i + 1)
                 keep_best(h[row], encoded.take(slice(first, last)), best.rows(row))
 
@@ -326,18 +330,15 @@ def choose_set(
 
 def _batches(counts: list[int]) -> Iterable[slice]:
     """Yield slices of consecutive sets with about `_BATCH` candidates together."""
-    start, total = 0, 0
+    start = 0
+    total = 0
     for i, count in enumerate(counts):
         if total and total + count > _BATCH:
             yield slice(start, i)
-            start, total = i, 0
+            start = i
+            total = 0
         total += count
     yield slice(start, len(counts))
-
-
-# Outputs that stand for all in the targets of learned length scales, and the number of
-# principal components that are these targets, if they have this share of the largest.
-_LANDMARKS, _COMPONENTS, _LEAST_VARIANCE = 100, 5, 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -411,7 +412,8 @@ class TrainingOutputs(NamedTuple):
             return check_objects(name, value)
         if not self._precomputed:
             return self._check(name, value, self.rows.shape[1])
-        array, n = np.asarray(value), len(self.encoded)
+        array = np.asarray(value)
+        n = len(self.encoded)
         if array.ndim != 1:
             return self._check(name, array, n)
         if array.size == 0 or array.dtype.kind not in "iu":
@@ -501,7 +503,8 @@ def draw_outputs(
     sample_weight: NDArray | None = None,
 ) -> tuple[Kernel, Sketch]:
     """Return the kernel with its parameters set from Y, and a sketch of the outputs."""
-    rows, rngs = as_double(Y), rng.spawn(2)
+    rows = as_double(Y)
+    rngs = rng.spawn(2)
     resolved = resolve(rows, kernel, None, rngs[0], sample_weight, "Y", "output_")
     return resolved, draw(rows, resolved, sketch, size, rngs[1], "output_")
 
@@ -511,7 +514,8 @@ def principal_targets(kernel: Kernel, Y: Any, rng: np.random.Generator) -> NDArr
 
     They are those of the kernel values with at most 100 random outputs.
     """
-    n, rows = Y.shape[0], as_double(Y)
+    n = Y.shape[0]
+    rows = as_double(Y)
     sketch = SubsamplingSketch(min(n, _LANDMARKS)).draw(n, rng)
     values = SketchMap.of(kernel, rows, sketch)(rows).T
     values = values - values.mean(axis=0)

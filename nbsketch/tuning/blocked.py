@@ -58,14 +58,16 @@ class LeaveBlocksOut(LeaveOneOut):
         cross = self._F.T @ self._target
         self._factors = [self._factor(fit.inner, rows) for rows in self._blocks]
         for rows, factor in zip(self._blocks, self._factors, strict=True):
-            F, y = self._augmented(rows), self._target[rows]
+            F = self._augmented(rows)
+            y = self._target[rows]
             # The mean of all targets is zero.
             residual = np.vstack([cross, np.zeros((1, len(y.T)))]) - F.T @ y
             out[rows] = y - F @ scipy.linalg.cho_solve(factor, residual)
         return out
 
     def _left_out_path(self, taus: NDArray) -> Iterator[NDArray]:
-        gram, cross = self._F.T @ self._F, self._F.T @ self._target
+        gram = self._F.T @ self._F
+        cross = self._F.T @ self._target
         out = np.zeros((len(taus), *self._target.shape))
         for rows in self._blocks:
             out[:, rows] = self._block_path(rows, gram, cross, taus)
@@ -75,24 +77,30 @@ class LeaveBlocksOut(LeaveOneOut):
         self, rows: NDArray, gram: NDArray, cross: NDArray, taus: NDArray
     ) -> NDArray:
         """Return the residuals of a block for each tau, by one eigendecomposition."""
-        F, y, roots = self._F[rows], self._target[rows], self._roots[rows, None]
+        F = self._F[rows]
+        y = self._target[rows]
+        roots = self._roots[rows, None]
         others = len(self._T) - self._weights[rows].sum()
         others = max(others, _LEAST_REST * len(self._T))
-        F_mean, y_mean = -(roots.T @ F) / others, -(roots.T @ y) / others
+        F_mean = -(roots.T @ F) / others
+        y_mean = -(roots.T @ y) / others
         values, vectors = eigh(gram - F.T @ F - others * F_mean.T @ F_mean)
         projected = vectors.T @ (cross - F.T @ y - others * F_mean.T @ y_mean)
-        Q, target = (F - roots * F_mean) @ vectors, y - roots * y_mean
+        Q = (F - roots * F_mean) @ vectors
+        target = y - roots * y_mean
         shrink = 1 / (np.maximum(values, 0) + taus[:, None])
         return np.stack([target - Q @ (s[:, None] * projected) for s in shrink])
 
     def _slope(
         self, fit: Fit, factor: NDArray, left_out: NDArray, squares: NDArray
     ) -> Slope:
-        g, product = factor * left_out, np.zeros_like(self._T)
+        g = factor * left_out
+        product = np.zeros_like(self._T)
         for rows, cholesky in zip(self._blocks, self._factors, strict=True):
             F = self._augmented(rows)
             g[rows] += F @ scipy.linalg.cho_solve(cholesky, F.T @ g[rows])
-            e, T = left_out[rows], self._T[rows]
+            e = left_out[rows]
+            T = self._T[rows]
             product[rows] = (g[rows] @ (e.T @ T) + e @ (g[rows].T @ T)) / 2
         return Slope(g, np.zeros((len(g), 1)), product)
 

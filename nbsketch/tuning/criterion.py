@@ -76,8 +76,11 @@ _TINY = np.finfo(np.float64).tiny
 # errors below 1e-4, slopes relative ones below 1e-3, with which searches for nearly
 # noise-free targets would stop early.
 _SINGLE = (True, True), (False, True), (False, False)
-_LEAST_TERMS, _LEAST_TAU, _LEAST_VALUE = 3e6, 1e-4, -6.0
-_LEAST_PIVOT, _LEAST_PRODUCT = 1e-3, 3e-5
+_LEAST_TERMS = 3e6
+_LEAST_TAU = 1e-4
+_LEAST_VALUE = -6.0
+_LEAST_PIVOT = 1e-3
+_LEAST_PRODUCT = 3e-5
 # From this tau on, covariances are inverted in single precision: 30 % less time, and
 # values with errors below 2e-5.
 _LEAST_EXACT_TAU = 0.02
@@ -167,14 +170,18 @@ class LeaveOneOut:
     """
 
     def __init__(self, sample: Sample, family: int, share: float = 1.0) -> None:
-        self._share, self.error = share, np.inf
-        (m, _), size = sample.X.shape, len(sample.landmarks)
-        self._distance, self._size = distance_of(family), size
+        self._share = share
+        self.error = np.inf
+        m, _ = sample.X.shape
+        size = len(sample.landmarks)
+        self._distance = distance_of(family)
+        self._size = size
         self._origin = origin_of(sample.X)
         rows = sample.X - self._origin
         self._X = np.vstack([rows, rows[sample.landmarks]])
         weights = np.ones(m) if sample.weights is None else sample.weights
-        self._weights, self._roots = weights, np.sqrt(weights)
+        self._weights = weights
+        self._roots = np.sqrt(weights)
         self._effective = effective_number(weights)
         self._is_weighted = sample.weights is not None
         self._cuts = np.where(weights > 0, self._roots * min(sample.cut, 1e300), 1.0)
@@ -226,8 +233,10 @@ class LeaveOneOut:
 
     def sensitivity(self, point: NDArray) -> NDArray:
         """Return the root mean square of the derivative of f in each feature, (q,)."""
-        coef, inverse = self._fit(point).coef, np.exp(point[:-1])
-        m, L = len(self._T), self._X[len(self._T) :]
+        coef = self._fit(point).coef
+        inverse = np.exp(point[:-1])
+        m = len(self._T)
+        L = self._X[len(self._T) :]
         total = np.zeros(len(inverse))
         for beta in coef.T:
             V = self._slopes[:m] * beta
@@ -244,11 +253,13 @@ class LeaveOneOut:
     def predictor(self, point: NDArray) -> Callable[[NDArray], NDArray]:
         """Return the fitted function of rows, without the mean of the targets."""
         coef = self._fit(point).coef
-        L, inverse = self._X[len(self._T) :], np.exp(point[:-1])
+        L = self._X[len(self._T) :]
+        inverse = np.exp(point[:-1])
         means = self._weights @ self._K[: len(self._T)] / len(self._T)
 
         def predict(X: NDArray) -> NDArray:
-            values, rows = np.empty((len(X), len(L))), (X - self._origin) * inverse
+            values = np.empty((len(X), len(L)))
+            rows = (X - self._origin) * inverse
             self._distance.fill(rows, L * inverse, values, np.empty_like(values))
             return (values - means) @ coef
 
@@ -306,7 +317,8 @@ class LeaveOneOut:
     def _fit(self, point: NDArray) -> Fit:
         # B^T B + tau C may have condition 1e16: it is factored in the basis of C.
         B, C = np.split(self._kernel(point[:-1]), [len(self._T)])
-        base, tau = _inverse_root(C), np.exp(point[-1])
+        base = _inverse_root(C)
+        tau = np.exp(point[-1])
         F, T = self._buffers(base, tau)
         self._center(B, F)
         _multiply(F, base, transposed=True)
@@ -343,7 +355,9 @@ class LeaveOneOut:
         return squares, cuts / np.maximum(np.sqrt(squares), cuts)
 
     def _gradient(self, point: NDArray, fit: Fit, slope: Slope) -> NDArray:
-        (m, T), tau = (len(self._T), fit.T), np.exp(point[-1])
+        m = len(self._T)
+        T = fit.T
+        tau = np.exp(point[-1])
         N, D = self._by_map(T, slope)
         v = T.T @ slope.g.astype(T.dtype)
         outer = (v @ fit.scores.T).astype(np.float64)
@@ -479,19 +493,23 @@ class ExactCriterion:
         self._target = np.asfortranarray(target)
         self._K, self._slopes = np.empty((2, m, m))
         # Whether in single precision, 0, or in double, 1: see `LeaveOneOut`.
-        self.level, self.error = 0, np.inf
+        self.level = 0
+        self.error = np.inf
 
     def __call__(self, point: NDArray) -> tuple[float, NDArray]:
         """Return the criterion and its gradient."""
-        tau, (A, log_determinant, dual) = np.exp(point[-1]), self._solve(point)
-        M, total = self._effective, max(float((self._target * dual).sum()), _TINY)
+        tau = np.exp(point[-1])
+        A, log_determinant, dual = self._solve(point)
+        M = self._effective
+        total = max(float((self._target * dual).sum()), _TINY)
         # Half of the derivative in the covariance, times M: its lower triangle.
         W = A.T.astype(np.float64, copy=False)
         W -= dual @ (dual.T * (M / total))
         rest = 1 - len(A) / M
         by_tau = tau * float(self._noise @ W.diagonal()) / M + rest
         W *= self._slopes
-        X, inverse = self._X, np.exp(point[:-1])
+        X = self._X
+        inverse = np.exp(point[:-1])
         by_scales = self._distance.by_scales(np.triu(W, 1), X, X, inverse)
         value = log_determinant / M + rest * float(point[-1])
         value += float(np.log(total / M))
@@ -555,7 +573,8 @@ class Euclidean:
 
         `X` and `L` are not scaled; `inverse` are the inverse length scales e^eta.
         """
-        rows, columns = W @ np.ones(len(L)), np.ones(len(X)) @ W
+        rows = W @ np.ones(len(L))
+        columns = np.ones(len(X)) @ W
         total = rows @ np.square(X) + columns @ np.square(L)
         total -= 2 * ((W.T @ X) * L).sum(axis=0)
         return 2 * np.square(inverse) * total

@@ -19,8 +19,8 @@ LONGEST = 3.0
 # Ends after two steps in turn that gain less: at 1e-3, useless columns are left in and
 # the error is a fifth larger.
 _FLAT = 2e-4
-# Share of the linear decrease that is enough, and trials of the length of a step.
-_ENOUGH, _TRIALS = 1e-4, 6
+_ENOUGH = 1e-4  # share of the linear decrease
+_TRIALS = 6  # of the length of a step
 # Curvature below this cosine of change and slope is rounding.
 _LEAST_COSINE = 1e-10
 _TINY = np.finfo(np.float64).tiny
@@ -36,7 +36,8 @@ class Budget:
         callback: Callable[[int, float], Any] | None = None,
     ) -> None:
         self.iterations = iterations
-        self._all, self._callback = iterations, callback
+        self._all = iterations
+        self._callback = callback
         self._end = time.monotonic() + seconds
 
     def share(self, iterations: int) -> Budget:
@@ -68,7 +69,8 @@ class Curvature:
 
     def solve(self, gradient: NDArray) -> NDArray:
         """Return the product with a gradient; before any update a unit vector."""
-        out, steps = gradient.copy(), []
+        out = gradient.copy()
+        steps = []
         for s, d, product in reversed(self._pairs):
             steps.append(s @ out / product)
             out -= steps[-1] * d
@@ -115,7 +117,9 @@ class Descent:
         curvature: Curvature | None = None,
         penalty: Penalty | None = None,
     ) -> None:
-        self._criterion, self._limits, self._penalty = criterion, limits, penalty
+        self._criterion = criterion
+        self._limits = limits
+        self._penalty = penalty
         self.curvature = curvature or Curvature()
         self.point = np.clip(start, *limits)
         self.value, self.gradient = self._evaluate(self.point)
@@ -154,7 +158,8 @@ class Descent:
 
     def _advance(self) -> bool:
         """Move to a point of a lower value; return whether there was one."""
-        step, length = self._step(), 1.0
+        step = self._step()
+        length = 1.0
         for _ in range(_TRIALS):
             point = np.clip(self.point + length * step, *self._limits)
             level = self._criterion.level
@@ -164,7 +169,9 @@ class Descent:
             change = point - self.point
             if value <= self.value + _ENOUGH * (self.gradient @ change):
                 self.curvature.update(change, gradient - self.gradient)
-                self.point, self.value, self.gradient = point, value, gradient
+                self.point = point
+                self.value = value
+                self.gradient = gradient
                 return bool(change.any())
             slope = length * float(self.gradient @ step)
             curvature = 2 * max(value - self.value - slope, _TINY)

@@ -51,6 +51,36 @@ _BLOCK = 16
 # Smallest root mean square of what earlier functions leave of one; below it, a function
 # is dropped. A binary feature keeps one.
 _LEAST = 0.1
+# Functions of a feature that are tested for an effect on the variance.
+_VARIANCE_FUNCTIONS = 3
+_PAIR_FUNCTIONS = 3  # of a feature in products, at most
+# Multiplications that the products of all pairs may cost for one output.
+_PAIR_WORK = 8e9
+# Directions of the outputs that are tested.
+_OUTPUTS = 3
+_CLIP = 5.0  # limit of residuals, in standard deviations
+_CLIP_SQUARE = 9.0  # limit of their squares, in variances
+# Clipped residuals of a heavy tail have a smaller deviation and are clipped again.
+_CLIPPINGS = 3
+# Standard deviation below which a score is constant.
+_CONSTANT = 1e-6
+_TINY = 1e-300
+_ROWS = 3000  # of the tests, at most
+_LEAST_ROWS = 300
+_CELLS = 16_000_000  # rows times features, at most
+# Functions of each feature.
+_FUNCTIONS = 6
+# Evidence that is significant: 2 % for all tests of a kind together.
+_SIGNIFICANT = -np.log(0.02)
+_STAGES = 8
+# Features added in one stage: at most as many as before, or this number.
+_FEW = 8
+# Features more correlated than this are not added in the same stage.
+_ALIKE = 0.5
+_SHARE = 10  # rows to a feature, at least
+_MOST = 150  # features
+# Landmarks of the residuals of a stage.
+_LANDMARKS = 200
 
 
 def rank_basis(X: NDArray, count: int) -> NDArray:
@@ -71,7 +101,8 @@ def rank_basis(X: NDArray, count: int) -> NDArray:
 def _orthonormal_cosines(ranks: NDArray, out: NDArray) -> None:
     """Fill `out` (count, k, m) by Gram-Schmidt and the recurrence of Chebyshev."""
     first = np.cos(np.float32(np.pi) * ranks)
-    before, now = np.ones_like(first), first
+    before = np.ones_like(first)
+    now = first
     for a, target in enumerate(out):
         residual = now - now.mean(axis=1, keepdims=True)
         for earlier in out[:a]:
@@ -84,21 +115,6 @@ def _orthonormal_cosines(ranks: NDArray, out: NDArray) -> None:
 
 def _mean_products(A: NDArray, B: NDArray) -> NDArray:
     return np.einsum("km,km->k", A, B) / np.float32(A.shape[1])
-
-
-# Functions of a feature that are tested for an effect on the variance.
-_VARIANCE_FUNCTIONS = 3
-# Largest number of functions of a feature in products, and of multiplications that the
-# products of all pairs may cost for one output.
-_PAIR_FUNCTIONS, _PAIR_WORK = 3, 8e9
-# Directions of the outputs that are tested.
-_OUTPUTS = 3
-# Limits of residuals and of their squares, in standard deviations and in variances.
-# Clipped residuals of a heavy tail have a smaller deviation and are clipped again.
-_CLIP, _CLIP_SQUARE, _CLIPPINGS = 5.0, 9.0, 3
-# Standard deviation below which a score is constant.
-_CONSTANT = 1e-6
-_TINY = 1e-300
 
 
 class Evidence(NamedTuple):
@@ -184,7 +200,8 @@ def _main_effects(basis: NDArray, scores: NDArray) -> NDArray:
 
 def _log_tail(statistics: NDArray, freedom: NDArray) -> NDArray:
     """Return -log P(chi-squared > x), by its expansion where P underflows."""
-    half, shape = statistics / 2, freedom / 2
+    half = statistics / 2
+    shape = freedom / 2
     tail = scipy.special.gammaincc(shape, half)
     far = half - (shape - 1) * np.log(np.maximum(half, 1.0))
     far += scipy.special.gammaln(shape)
@@ -205,7 +222,8 @@ def _interactions(
     chosen = np.sort(np.argsort(-single, kind="stable")[:most])
     functions = basis[:count, chosen].reshape(-1, m)
     tested = len(functions) ** 2 / 2 * scores.shape[1]
-    best, partner = np.zeros(q), np.arange(q)
+    best = np.zeros(q)
+    partner = np.arange(q)
     for score in scores.T:
         z = _largest_products(functions, score, count)
         top = z.argmax(axis=1)
@@ -228,23 +246,6 @@ def _largest_products(functions: NDArray, score: NDArray, count: int) -> NDArray
     largest = z.reshape(count, q, count, q).max(axis=(0, 2)) / np.sqrt(np.float32(m))
     np.fill_diagonal(largest, 0)
     return largest
-
-
-# Most rows of the tests, and of their number times the number of features.
-_ROWS, _LEAST_ROWS, _CELLS = 3000, 300, 16_000_000
-# Functions of each feature.
-_FUNCTIONS = 6
-# Evidence that is significant: 2 % for all tests of a kind together.
-_SIGNIFICANT = -np.log(0.02)
-_STAGES = 8
-# Features added in one stage: at most as many as before, or this number.
-_FEW = 8
-# Features more correlated than this are not added in the same stage.
-_ALIKE = 0.5
-# Largest share of the rows, and number, of features.
-_SHARE, _MOST = 10, 150
-# Landmarks of the residuals of a stage.
-_LANDMARKS = 200
 
 
 class Selection(NamedTuple):
@@ -301,7 +302,9 @@ def screen(
     basis = rank_basis(rows.X[drawn].astype(np.float64), _FUNCTIONS)
     weights = None if rows.weights is None else rows.weights[drawn]
     most = max(min(len(rows.kept) // _SHARE, _MOST), _FEW)
-    selection, residuals, least = None, rows.Y[drawn], np.inf
+    selection = None
+    residuals = rows.Y[drawn]
+    least = np.inf
     for _ in range(_STAGES):
         selected: list[int] = [] if selection is None else selection.features.tolist()
         tested = evidence(basis, residuals, weights)
@@ -314,7 +317,8 @@ def screen(
         # Akaike's correction for the noise that each new length scale fits.
         if value + 2 * len(new) / len(drawn) >= least:
             break
-        selection, least = Selection(proposed.scaler, point), value
+        selection = Selection(proposed.scaler, point)
+        least = value
         residuals = criterion_of(sample, family).residuals(point)
     return selection
 
@@ -330,7 +334,8 @@ def _significant(tested: Evidence, first: NDArray, selected: list[int]) -> list[
     correlation of their first functions (q, m), the best is added.
     """
     new: list[int] = []
-    most, m = max(_FEW, len(selected)), first.shape[1]
+    most = max(_FEW, len(selected))
+    m = first.shape[1]
     for k in np.argsort(-tested.best, kind="stable"):
         if tested.best[k] < _SIGNIFICANT or len(new) >= most:
             break

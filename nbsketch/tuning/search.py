@@ -52,9 +52,10 @@ PULL = 10.0
 # Share of that in tau, and the tau: a smaller one makes problems that are harder to
 # solve (Adam on a smooth function: 1.4 times the error of the closed form, not 4.6)
 # and the errors on five sets by up to 9 % larger, on one 5 % smaller.
-_TAU_PULL, _USUAL_TAU = 3.0, 0.01
-# Rows and landmarks of the isotropic start, and rows of its median distance.
-_START, _MEDIAN_ROWS = (1000, 100), 300
+_TAU_PULL = 3.0
+_USUAL_TAU = 0.01
+_START = (1000, 100)  # rows and landmarks of the isotropic start
+_MEDIAN_ROWS = 300  # of its median distance
 # First value of tau, per row of the sample.
 _TAU = 1e-4
 # Moves of a point to try: of the common factor of the scales, and of tau.
@@ -67,9 +68,24 @@ NEAR = np.zeros(1), np.linspace(-2, 2, 9)
 # are iterative, a larger limit has .6 to .9 of the error on five sets of 4000 rows
 # without noise (1.0 to 1.7 times it with 1000 rows, in closed form). Between these
 # numbers of rows it rises evenly in their logarithm, so that the error has no step.
-_LIMITS, _TAU_LIMITS = (-9.0, 6.0), (-21.0, 14.0)
-_FEW, _MANY = 1500, 4000
+_LIMITS = (-9.0, 6.0)
+_TAU_LIMITS = (-21.0, 14.0)
+_FEW = 1500  # rows, with solvers in closed form
+_MANY = 4000  # rows, with iterative solvers
 _ITERATIVE_LIMIT = -13.0
+_CHECK = 800  # rows
+# With fewer rows to spare, polish does not pay (.235 to .269).
+_SPARE = 1000
+# Rises of the logarithm of the error that are noise of such a check: without it, one
+# seed in two on housing prices keeps a point 6 % worse.
+_DOUBT = 0.03
+# Logarithm of the left-out error below which a second start mends one search in four
+# and polish does harm (.027 to .04),
+_CLEAN = -4.5
+# and below which polish helps (.0029 to .0021).
+_SMOOTH = -9.0
+# The second start: inverse length scales larger by this factor.
+_SHORTER = 1.5
 
 
 class Stage(NamedTuple):
@@ -87,7 +103,8 @@ class Stage(NamedTuple):
 
 # 300 rows choose a wrong minimum in one set of ten, 1000 take three times as long for
 # errors 2 % smaller. A descent is flat after 20 to 40 iterations.
-_EVIDENCE, _FURTHER = Stage(600, 40), Stage(800, 5)
+_EVIDENCE = Stage(600, 40)
+_FURTHER = Stage(800, 5)
 # A short search, of trimming and of the selection of features.
 SHORT = Stage(500, 15)
 # Rounds on rows drawn anew. Noisy targets: against one round of 5 iterations on 1500
@@ -97,16 +114,6 @@ _NOISY = Stage(2000, 10, (200, 400), 0.8)
 # Smooth targets, on the rows of the evidence: other rows have twice the error on
 # parkinsons.
 _EXACT = Stage(1500, 5, (300,))
-# Rows of a check. With fewer to spare, polish does not pay (.235 to .269).
-_CHECK, _SPARE = 800, 1000
-# Rises of the logarithm of the error that are noise of such a check: without it, one
-# seed in two on housing prices keeps a point 6 % worse.
-_DOUBT = 0.03
-# Logarithms of the left-out error: below the first a second start mends one search in
-# four and polish does harm (.027 to .04), below the second it helps (.0029 to .0021).
-_CLEAN, _SMOOTH = -4.5, -9.0
-# The second start: inverse length scales larger by this factor.
-_SHORTER = 1.5
 # Rounds by the left-out error, and their landmarks (the last with rows to spare). With
 # 7 iterations, 15 % more error on a time series of 576 columns.
 _ROUNDS = Stage(2000, 20, (100, 200, 400))
@@ -169,7 +176,8 @@ def settle(
 ) -> tuple[float, NDArray]:
     """Move tau and the common factor of the scales; return the best value and point."""
     criterion = criterion_of(sample, family)
-    log_taus, tried = point[-1] + moves[1], []
+    log_taus = point[-1] + moves[1]
+    tried = []
     if sample.log_tau is not None:
         log_taus = np.array([sample.log_tau])
     for move in moves[0]:
@@ -186,7 +194,10 @@ class Descents:
     def __init__(
         self, rows: Rows, family: int, rng: np.random.Generator, budget: Budget
     ) -> None:
-        self._rows, self._family, self._rng, self._budget = rows, family, rng, budget
+        self._rows = rows
+        self._family = family
+        self._rng = rng
+        self._budget = budget
         self._has_spare = len(rows.kept) >= _NOISY.rows + _SPARE
 
     def learn(self, point: NDArray) -> NDArray:
@@ -246,7 +257,8 @@ class Descents:
         landmarks = _ROUNDS.landmarks
         if not self._has_spare:
             return self._rounds(start, landmarks[:-1])
-        kept, rows = self._rows.draw(self._rng, _CHECK), self._rows
+        kept = self._rows.draw(self._rng, _CHECK)
+        rows = self._rows
         check = criterion_of(rows.take(kept, landmarks[-1]), self._family)
         self._rows = rows.keep(np.setdiff1d(rows.kept, kept), rows.cut)
 
@@ -277,7 +289,8 @@ class Descents:
         curvature: Curvature | None = None,
     ) -> Descent:
         """Return the descent of a penalized criterion after some iterations."""
-        given, n = sample.log_tau, len(self._rows.kept)
+        given = sample.log_tau
+        n = len(self._rows.kept)
         tau = (least_log_tau(n), _TAU_LIMITS[1]) if given is None else (given, given)
         ends = zip(_LIMITS, tau, strict=True)
         low, high = (np.append(np.full(len(point) - 1, a), b) for a, b in ends)

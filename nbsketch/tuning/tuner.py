@@ -32,9 +32,10 @@ from nbsketch.tuning.search import (
     spread_start,
 )
 
-# Residuals, in standard deviations, beyond which a row is trimmed, and within which it
-# is restored.
-OUT, _IN = 4.0, 5.0
+# Residual, in standard deviations, beyond which a row is trimmed,
+OUT = 4.0
+# and within which it is restored.
+_IN = 5.0
 # Rows and landmarks of a fit.
 _FIT = 2000, 100
 # From a median absolute deviation to three standard deviations.
@@ -42,12 +43,15 @@ _CUT = 3 * NORMAL
 # The family of "auto". Small models cannot choose: they favor smooth families, which
 # lose in the large one.
 _BEST = "matern-3/2"
-# All features are searched as well if they are few, unless this share of them is
-# selected; of many, if more than the last share is selected.
-_CHEAP, _DENSE, _SPARSE = 100, 0.5, 0.25
-# Rows of the comparison at the end, and limits of its landmarks: 400 of them choose the
-# same, for .15 s more.
-_VALIDATION_ROWS, _VALIDATION_LANDMARKS = 1500, (100, 200)
+# All features are searched as well if they are at most this many,
+_CHEAP = 100
+# unless this share of them is selected;
+_DENSE = 0.5
+# of more features, if more than this share is selected.
+_SPARSE = 0.25
+_VALIDATION_ROWS = 1500  # of the comparison at the end
+# Limits of its landmarks: 400 of them choose the same, for .15 s more.
+_VALIDATION_LANDMARKS = (100, 200)
 # Where blocks are left out, a search can fit so many directions to noise.
 _DIRECTIONS = 20
 
@@ -243,7 +247,8 @@ class Search(NamedTuple):
     def _may_miss(self, rows: Rows, n_selected: int) -> bool:
         """Return whether to search all features as well as the selected ones."""
         # Tests assume exchangeable rows; left-out blocks say that they are not.
-        q, is_blocked = rows.X.shape[1], rows.labels is not None
+        q = rows.X.shape[1]
+        is_blocked = rows.labels is not None
         if q <= _CHEAP:
             return is_blocked or n_selected < _DENSE * q
         return is_blocked or n_selected > _SPARSE * q
@@ -265,7 +270,8 @@ class Search(NamedTuple):
         """Compare candidates on a new sample; return log errors and the choice."""
         drawn = rows.draw(self.rng, _VALIDATION_ROWS)
         landmarks = int(np.clip(self.size, *_VALIDATION_LANDMARKS))
-        errors, scores = {}, {}
+        errors = {}
+        scores = {}
         for name, (scaler, start) in pool.items():
             sample = replace(rows, scaler=scaler).take(drawn, landmarks)
             errors[name], point = settle(sample, self.family, start, NEAR)
@@ -309,7 +315,8 @@ def trim(
     residuals, in units of the standard deviation of the targets of the inliers. Rows
     that no fold leaves out have residuals of the fit, which do not count in deviations.
     """
-    candidates, point = rows, isotropic_start(rows, family, rng)
+    candidates = rows
+    point = isotropic_start(rows, family, rng)
     targets = rows.Y[rows.kept]
     weights = None if rows.weights is None else rows.weights[rows.kept]
     for limit in (OUT, _IN, _IN):

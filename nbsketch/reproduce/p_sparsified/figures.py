@@ -65,6 +65,15 @@ _ADAM = StochasticSolver(
 )
 _ADAM_NONZEROS = 30
 _FIRST_ROWS = 500
+_HUBER = losses.HuberLoss(100.0), 1e-7
+_TUBE = losses.EpsilonInsensitiveLoss(4.64), 1e-8
+_LABELS = {
+    "error": "Test MSE / range of y",
+    "size": "Sketch size s",
+    "seconds": "Training time (s)",
+}
+# The size that is printed.
+_TYPICAL_SIZE = 100
 
 
 class FigureFit(NamedTuple):
@@ -184,8 +193,6 @@ def _error_at(seconds: float, table: Rows) -> float | None:
     return float(np.exp(np.interp(math.log(seconds), times, errors)))
 
 
-_HUBER = losses.HuberLoss(100.0), 1e-7
-_TUBE = losses.EpsilonInsensitiveLoss(4.64), 1e-8
 FIGURES = {
     "figure1": FigureFit(*_HUBER, "rademacher"),
     "figure2": FigureFit(*_HUBER, "gaussian"),
@@ -194,14 +201,6 @@ FIGURES = {
     "figure5": FigureFit(losses.SquareLoss(), 1e-7, "rademacher"),
     "outliers": FigureFit(*_HUBER, "rademacher", outlier_std=0.5),
 }
-
-_LABELS = {
-    "error": "Test MSE / range of y",
-    "size": "Sketch size s",
-    "seconds": "Training time (s)",
-}
-# The size that is printed.
-_TYPICAL_SIZE = 100
 
 
 def panels(fits: Rows) -> list[Panel]:

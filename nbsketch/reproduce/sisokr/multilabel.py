@@ -27,6 +27,14 @@ from nbsketch.structured import InputOutputKernelRegressor
 
 # Largest number of rows of a Gram matrix without an input sketch.
 MOST_EXACT_ROWS = 10_000
+# A synthetic set of the size and shape of Bookmarks: 2,150 sparse binary inputs and
+# 208 labels; the candidates are all distinct label sets of training.
+N_TRAIN = 60_000
+N_TEST = 27_856
+N_WORDS = 2150
+N_LABELS = 208
+INPUT_SIZE = 8000
+OUTPUT_SIZE = 500
 
 
 class PaperFit(NamedTuple):
@@ -147,15 +155,6 @@ def scaled(X: Any, X_test: Any) -> tuple[Any, Any]:
 
 
 TABLE = Experiment("sisokr", points, measure, summarize)
-
-# A synthetic set of the size and shape of Bookmarks: 2,150 sparse binary inputs and
-# 208 labels; the candidates are all distinct label sets of training.
-N_TRAIN = 60_000
-N_TEST = 27_856
-N_WORDS = 2150
-N_LABELS = 208
-INPUT_SIZE = 8000
-OUTPUT_SIZE = 500
 
 
 def large_points(replicates: int, quick: bool) -> Points:

@@ -43,6 +43,23 @@ Objective = dict[str, Any]
 Predict = Callable[[Any], NDArray]
 # Fits a task, rows, targets, a seed, and what tunes, the seconds that it may take.
 Fit = Callable[..., Predict]
+EFFORTS = ("fast", "high")
+# The method whose fit time is the budget of the tuned one.
+DEFAULT = "tabular, fast"
+BLOCKS = "tabular, fast, cv=5"
+SKETCHED = "sketched"
+EXACT = "exact ridge"
+OURS = (*(f"tabular, {effort}" for effort in EFFORTS), BLOCKS, SKETCHED, EXACT)
+LIGHTGBM = "LightGBM"
+TUNED = "LightGBM tuned"
+CONFORMAL = "LightGBM, CQR"
+CATBOOST = "CatBoost"
+STOPPED = "CatBoost, stopped"
+HISTOGRAMS = "HistGradientBoosting"
+EXTRA_TREES = "ExtraTrees"
+GAUSSIAN_PROCESS = "exact GP"
+XRFM = "xRFM"
+_SKLEARN = "scikit-learn"
 
 
 def estimator(
@@ -336,23 +353,6 @@ class Method(NamedTuple):
         return lambda X: predict(columns.transform(X))
 
 
-EFFORTS = ("fast", "high")
-# The method whose fit time is the budget of the tuned one.
-DEFAULT = "tabular, fast"
-BLOCKS = "tabular, fast, cv=5"
-SKETCHED = "sketched"
-EXACT = "exact ridge"
-OURS = (*(f"tabular, {effort}" for effort in EFFORTS), BLOCKS, SKETCHED, EXACT)
-LIGHTGBM = "LightGBM"
-TUNED = "LightGBM tuned"
-CONFORMAL = "LightGBM, CQR"
-CATBOOST = "CatBoost"
-STOPPED = "CatBoost, stopped"
-HISTOGRAMS = "HistGradientBoosting"
-EXTRA_TREES = "ExtraTrees"
-GAUSSIAN_PROCESS = "exact GP"
-XRFM = "xRFM"
-_SKLEARN = "scikit-learn"
 _FITS: dict[str, Fit] = {
     DEFAULT: partial(tabular, EFFORTS[0]),
     OURS[1]: partial(tabular, EFFORTS[1]),

@@ -24,6 +24,7 @@ _OF_SCIKIT_LEARN = ("diabetes", "digits", "breast-cancer", "wine", "iris")
 _FOLDS = 5
 _TIMES = (1, 0, 3, 4)  # columns of sml: month, day, hour, minute
 _PATIENT = 0  # column of parkinsons
+_SETS = ENTRIES["tabular"]["sets"]
 
 
 class Examples(NamedTuple):
@@ -114,7 +115,6 @@ def _read(name: str, data_home: MaybePath) -> tuple[Any, Any]:
     return data.X, y
 
 
-_SETS = ENTRIES["tabular"]["sets"]
 _DEPENDENT = (
     Benchmark("sml", REGRESSION, time_block, "time blocks"),
     Benchmark("parkinsons", REGRESSION, patients, "new patients", _PATIENT),

@@ -33,6 +33,12 @@ SYNTHETIC = "friedman"
 SYNTHETIC_ROWS = 12_500
 _WARM_UP_ROWS = 200
 _REPEATS = 3
+_MODELS = {
+    "square": estimators.SketchedKernelRegressor(),
+    "huber": estimators.SketchedKernelRegressor(loss="huber", tol=1e-4),
+    "quantiles": estimators.JointQuantileRegressor(LEVELS, tol=1e-4),
+    "logistic": estimators.SketchedKernelClassifier(loss="logistic", tol=1e-4),
+}
 
 
 class CostProblem(NamedTuple):
@@ -49,12 +55,6 @@ def quantile_error(y: NDArray, predicted: NDArray) -> float:
     return pinball_loss(y, predicted, LEVELS) / len(LEVELS)
 
 
-_MODELS = {
-    "square": estimators.SketchedKernelRegressor(),
-    "huber": estimators.SketchedKernelRegressor(loss="huber", tol=1e-4),
-    "quantiles": estimators.JointQuantileRegressor(LEVELS, tol=1e-4),
-    "logistic": estimators.SketchedKernelClassifier(loss="logistic", tol=1e-4),
-}
 _ERRORS: dict[str, Callable[[NDArray, NDArray], float]] = {
     "square": metrics.root_mean_squared_error,
     "huber": metrics.mean_absolute_error,

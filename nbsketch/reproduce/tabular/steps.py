@@ -33,6 +33,7 @@ _TEST_ROWS = 2000
 _FEATURES = 3
 # Rows of a first fit, which compiles.
 _WARM_UP_ROWS = 100
+KEY = "threshold", "value", "kernel", "loss", "noise"
 
 
 class Threshold(NamedTuple):
@@ -129,5 +130,4 @@ def largest_first(rows: Rows) -> list[Row]:
     return sorted(rows, key=lambda row: -row["step"])
 
 
-KEY = "threshold", "value", "kernel", "loss", "noise"
 run = Experiment("steps", points, measure, largest_first, key=KEY)

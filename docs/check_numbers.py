@@ -200,7 +200,7 @@ BOUNDS = list(cells("table3", "stated_exponent", quantity="excess risk"))
 def in_size(side, field):
     """Return the slope of a time of SISOKR in the size of a sketch."""
     rows = where(table("sisokr_synthetic"), name="SISOKR", side=side)
-    return log_log_slope(column(rows, f"{side}_size"), column(rows, field)).value
+    return log_log_slope(column(rows, f"{side}_size"), column(rows, field))[0]
 
 
 def in_rows(quantity, field="slope"):

@@ -170,8 +170,17 @@ def _bandwidth_of_features(bandwidth: Any, n_features: int) -> NDArray:
     return np.full(n_features, bandwidth, dtype=np.float64)
 
 
+class UnitKernel(Kernel):
+    """A kernel whose points all have the value 1 with themselves."""
+
+    def diag(self, X: ArrayLike) -> NDArray:
+        """Return ones: k(x, x) = 1."""
+        rows = self._check_rows("X", X)
+        return np.ones(rows.shape[0], dtype=rows.dtype)
+
+
 @dataclass(frozen=True)
-class StationaryKernel(Kernel):
+class StationaryKernel(UnitKernel):
     """A kernel of the differences of features, each divided by its bandwidth."""
 
     bandwidth: Any = "median"
@@ -206,11 +215,6 @@ class StationaryKernel(Kernel):
     @abstractmethod
     def _family(self) -> tuple[str, str, float]:
         """Return metric, profile, and the scale of a feature of unit bandwidth."""
-
-    def diag(self, X: ArrayLike) -> NDArray:
-        """Return ones: k(x, x) = 1."""
-        rows = self._check_rows("X", X)
-        return np.ones(rows.shape[0], dtype=rows.dtype)
 
 
 @dataclass(frozen=True)
@@ -509,7 +513,7 @@ class SobolevKernel(Kernel):
 
 
 @dataclass(frozen=True)
-class TanimotoKernel(Kernel):
+class TanimotoKernel(UnitKernel):
     r"""Tanimoto kernel, of sets or counts: 1 for equal rows, 0 for orthogonal ones.
 
     .. math:: k(x, y) =
@@ -552,11 +556,6 @@ class TanimotoKernel(Kernel):
                 f"`{name}` must have rows with finite squared norms for "
                 f"{type(self).__name__}, got one that overflows: scale `{name}`"
             )
-
-    def diag(self, X: ArrayLike) -> NDArray:
-        """Return ones: k(x, x) = 1."""
-        rows = self._check_rows("X", X)
-        return np.ones(rows.shape[0], dtype=rows.dtype)
 
 
 @dataclass(frozen=True)
@@ -602,8 +601,7 @@ class GaussianTanimotoKernel(TanimotoKernel):
     def compiled_form(self, n_features: int) -> CompiledForm:
         """Return what compiled code needs; the bandwidth must be known."""
         _check_resolved(self.bandwidth)
-        rate = 1 / math.log(2) / self.bandwidth / self.bandwidth
-        steepness = min(rate, _STEEPEST)
+        steepness = min(_LOG2E / self.bandwidth / self.bandwidth, _STEEPEST)
         return CompiledForm("tanimoto", "complement", np.ones(n_features), steepness)
 
 

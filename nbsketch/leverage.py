@@ -213,21 +213,19 @@ class _RegularizedGram(NamedTuple):
         m = landmarks.size
         if m == 0:
             return self._within_bounds(self.diagonal[index] / self.ridge, index)
+        data = self.rows, self.kernel
         with threads_for(float(m) ** 2 * index.size):
-            factor = self._factor(self._block(landmarks, landmarks), kept)
+            factor = self._factor(_block(*data, landmarks, landmarks), kept)
             step = max(64, _BLOCK_BYTES // (8 * m))
             for start in range(0, index.size, step):
                 rows = index[start : start + step]
-                values = self._block(rows, landmarks).T
+                values = _block(*data, rows, landmarks).T
                 part = scipy.linalg.solve_triangular(
                     factor, values, lower=True, overwrite_b=True, check_finite=False
                 )
                 explained = np.einsum("ij,ij->j", part, part)
                 scores[start : start + step] = self.diagonal[rows] - explained
         return self._within_bounds(scores / self.ridge, index)
-
-    def _block(self, index: NDArray, landmarks: NDArray) -> NDArray:
-        return _block(self.rows, self.kernel, index, landmarks)
 
     def _factor(self, matrix: NDArray, weights: NDArray) -> NDArray:
         """Return the Cholesky factor of matrix + ridge diag(weights); overwrites it."""

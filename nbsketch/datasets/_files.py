@@ -100,12 +100,6 @@ def fetch(url: str) -> bytes:
     return _checked_size(url, content)
 
 
-def _unpacked(url: str, content: bytes) -> bytes:
-    """Return the content of a gzipped file."""
-    with gzip.GzipFile(fileobj=BytesIO(content)) as stream:
-        return _checked_size(url, stream.read(MOST_BYTES + 1))
-
-
 def _checked_size(url: str, content: bytes) -> bytes:
     if len(content) > MOST_BYTES:
         raise OSError(
@@ -135,14 +129,15 @@ def _present(path: Path) -> Path | None:
 
 def _download(name: str, file: RemoteFile) -> Path:
     """Download a file into the cache and return its path, if its SHA-256 is known."""
-    content = fetch(str(file.url))
-    if str(file.url).endswith(".gz"):
-        content = _unpacked(str(file.url), content)
+    url = str(file.url)
+    content = fetch(url)
+    if url.endswith(".gz"):
+        with gzip.GzipFile(fileobj=BytesIO(content)) as stream:
+            content = _checked_size(url, stream.read(MOST_BYTES + 1))
     digest = hashlib.sha256(content).hexdigest()
     if digest != file.sha256:
         raise OSError(
-            f"{file.url} is not the known file: its SHA-256 is {digest}, "
-            f"not {file.sha256}"
+            f"{url} is not the known file: its SHA-256 is {digest}, not {file.sha256}"
         )
     path = _cache_folder() / name / file.name
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -79,7 +79,9 @@ def fold_by_tiles(
     height = max(1, min(n, _TILE_ROWS, values // min(weights.step, m or 1)))
     width = weights.step * max(1, values // height // weights.step)
     blocks = [landmarks[first : first + width] for first in range(0, m, width)]
-    tiles = _tiles_of(kernel, blocks, X, height < _TILE_ROWS // 2)
+    narrow = height < _TILE_ROWS // 2
+    form = kernel.compiled_form(X.shape[1])
+    tiles = [_tile_of(kernel, form, block, X, narrow) for block in blocks]
 
     def work(start: int) -> None:
         rows = X[start : start + height]
@@ -91,43 +93,30 @@ def fold_by_tiles(
         out[:, start : start + height] = total
 
     with one_thread():  # of BLAS: many small products run side by side
-        if kernel.compiled_form(X.shape[1]) is None:  # may not be thread-safe
+        if form is None:  # a call may not be thread-safe
             for start in range(0, n, height):
                 work(start)
         else:
             run_blocks(work, range(0, n, height))
 
 
-def _tiles_of(
-    kernel: KernelLike, blocks: list[Any], X: Any, narrow: bool
-) -> list[_Tile]:
-    """Return the function of rows that makes a tile, for each block of landmarks.
+def _tile_of(
+    kernel: KernelLike, form: CompiledForm | None, block: Any, X: Any, narrow: bool
+) -> _Tile:
+    """Return the function of rows that makes a tile of a block of landmarks.
 
     Vector lanes are rows, or landmarks if tiles are `narrow`, with few rows.
     """
-    form = kernel.compiled_form(X.shape[1])
     if form is None:
-        return [_by_call(kernel, block) for block in blocks]
-    if sp.issparse(X) or any(map(sp.issparse, blocks)):
-        return [_sparse(form, block) for block in blocks]
-    make = _across if narrow else _along
-    return [make(form, block) for block in blocks]
+        return lambda rows, buffer: np.asarray(kernel(rows, block), dtype=np.float64).T
+    if sp.issparse(X) or sp.issparse(block):
+        return lambda rows, buffer: evaluate_sparse(form, block, rows, np.float64)
+    if not narrow:
+        packed = dense.pack_landmarks(form, block)  # once for all rows
+        return lambda rows, buffer: dense.fill_values(
+            packed, rows, buffer[: len(block)]
+        )
 
-
-def _by_call(kernel: KernelLike, block: Any) -> _Tile:
-    return lambda rows, buffer: np.asarray(kernel(rows, block), dtype=np.float64).T
-
-
-def _sparse(form: Any, block: Any) -> _Tile:
-    return lambda rows, buffer: evaluate_sparse(form, block, rows, np.float64)
-
-
-def _along(form: Any, block: NDArray) -> _Tile:
-    packed = dense.pack_landmarks(form, block)  # once for all rows
-    return lambda rows, buffer: dense.fill_values(packed, rows, buffer[: len(block)])
-
-
-def _across(form: Any, block: NDArray) -> _Tile:
     def tile(rows: NDArray, buffer: NDArray) -> NDArray:
         out = buffer[: len(block)].reshape(len(rows), len(block))
         return dense.fill_values(dense.pack_landmarks(form, rows), block, out).T

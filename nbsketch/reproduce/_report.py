@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from shutil import which
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -89,21 +89,8 @@ def _value(text: str) -> Any:
     return text
 
 
-class Slope(NamedTuple):
-    """A slope and the half-width of its 95 % confidence interval, if it has one."""
-
-    value: float
-    half_width: float | None
-
-    def ends(self) -> tuple[float | None, float | None]:
-        """Return the ends of the interval."""
-        if self.half_width is None:
-            return None, None
-        return self.value - self.half_width, self.value + self.half_width
-
-
-def log_log_slope(x: ArrayLike, y: ArrayLike) -> Slope:
-    """Fit the slope of log y against log x by least squares.
+def log_log_slope(x: ArrayLike, y: ArrayLike) -> tuple[float, float | None]:
+    """Return the slope of log y against log x by least squares, and its half width.
 
     Parameters
     ----------
@@ -111,8 +98,8 @@ def log_log_slope(x: ArrayLike, y: ArrayLike) -> Slope:
         Positive abscissas.
     y : array_like of shape (n,) or (replicates, n)
         Positive values. With replicates the slope is the mean of their slopes and the
-        interval is Student's over the replicates (None for a single one); without, it
-        is that of the regression, from the residuals.
+        95 per cent interval is Student's over the replicates (None for a single one);
+        without, it is that of the regression, from the residuals.
     """
     log_x = np.log(x)
     log_y = np.log(y)
@@ -122,7 +109,7 @@ def log_log_slope(x: ArrayLike, y: ArrayLike) -> Slope:
     centered = log_x - log_x.mean()
     slopes = log_y @ centered / (centered @ centered)
     if slopes.size == 1:
-        return Slope(float(slopes[0]), None)
+        return float(slopes[0]), None
     return _slope(slopes.mean(), sem(slopes), slopes.size - 1)
 
 
@@ -131,15 +118,15 @@ def growth(x: ArrayLike, curves: NDArray) -> Row:
 
     `curves` are positive values (replicates, n), as in `log_log_slope`.
     """
-    slope = log_log_slope(x, curves)
+    slope, width = log_log_slope(x, curves)
     first, *_, last = curves.mean(axis=0).tolist()
-    names = ("slope", "low", "high", "first", "last")
-    return dict(zip(names, (slope.value, *slope.ends(), first, last), strict=True))
+    low, high = (None, None) if width is None else (slope - width, slope + width)
+    return {"slope": slope, "low": low, "high": high, "first": first, "last": last}
 
 
-def _slope(value: float, error: float, degrees: int) -> Slope:
+def _slope(value: float, error: float, degrees: int) -> tuple[float, float]:
     # equal slopes differ by rounding, which is no width
-    return Slope(float(value), round(float(t.ppf(0.975, degrees) * error), 9))
+    return float(value), round(float(t.ppf(0.975, degrees) * error), 9)
 
 
 def timed(function: Callable[..., T], *arguments: Any) -> tuple[T, float]:

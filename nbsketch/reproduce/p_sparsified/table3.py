@@ -168,7 +168,7 @@ def summarize(rows: Rows) -> list[Row]:
     table = []
     for (name, case), quantity in product(CASES.items(), QUANTITIES):
         n, values = _by_size(rows, name, quantity)
-        slope = log_log_slope(n, values)
+        slope, half_width = log_log_slope(n, values)
         text, stated = case.stated(quantity, n)
         ratios = values.mean(axis=0) / stated
         row = {
@@ -176,9 +176,9 @@ def summarize(rows: Rows) -> list[Row]:
             "quantity": QUANTITIES[quantity],
             "stated": text,
             "stated_size": case.size if quantity == "dimension" else None,
-            "stated_exponent": log_log_slope(n, stated).value,
-            "exponent": slope.value,
-            "half_width": slope.half_width,
+            "stated_exponent": log_log_slope(n, stated)[0],
+            "exponent": slope,
+            "half_width": half_width,
             "drift": ratios[-1] / ratios[0],
             "first": values[:, 0].mean(),
             "last": values[:, -1].mean(),

@@ -40,6 +40,10 @@ class Function(NamedTuple):
     outlying: int = 0  # rows whose columns and targets are far off
 
 
+def _wave_and_product(X: NDArray) -> NDArray:
+    return np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2]
+
+
 FUNCTIONS = {
     "example": Function(
         lambda X: np.sin(X[:, 0]) + X[:, 1] * X[:, 2], 10, 0.05, rows=6000
@@ -50,10 +54,8 @@ FUNCTIONS = {
     "additive": Function(
         lambda X: np.sin(2 * X[:, 0]) + abs(X[:, 1]) + np.tanh(3 * X[:, 2]), 8, 0.5
     ),
-    "outlying": Function(
-        lambda X: np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2], 8, 0.3, outlying=60
-    ),
-    "useless": Function(lambda X: np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2], 103, 0.3),
+    "outlying": Function(_wave_and_product, 8, 0.3, outlying=60),
+    "useless": Function(_wave_and_product, 103, 0.3),
 }
 
 

@@ -1,6 +1,7 @@
 """The exact kernel machine of many rows: against the dense one, and what it chooses."""
 
-import dataclasses
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,11 +11,15 @@ from sklearn.exceptions import ConvergenceWarning
 
 import nbsketch
 from nbsketch import GaussianKernel, SketchedKernelRegressor
-from nbsketch.fitting import choice, methods
+from nbsketch.fitting import choice, methods, sketched
 from nbsketch.fitting import plan as sizes
+from nbsketch.fitting.objectives import ScalarObjective
 from nbsketch.gram import SymmetricGram
+from nbsketch.losses import as_loss
+from nbsketch.reproduce.tabular import steps
 from nbsketch.solvers.conjugate import NotConvergedError, solve_columns, solve_conjugate
 from nbsketch.solvers.exact import solve_exact
+from nbsketch.solvers.left_out import Fold
 
 N = 700
 
@@ -221,7 +226,7 @@ def test_columns_of_penalties_are_separate_solutions(data):
 def test_a_scaled_kernel_keeps_its_other_parameters():
     kernel = nbsketch.MaternKernel((1.0, 2.0), 1.5)
     scaled = choice._scaled(kernel, 0.5)
-    assert scaled == dataclasses.replace(kernel, bandwidth=(0.5, 1.0))
+    assert scaled == replace(kernel, bandwidth=(0.5, 1.0))
     assert choice._scaled(kernel, 1.0) is kernel
 
 
@@ -362,27 +367,110 @@ def test_constant_rows_have_a_constant(loss, rng):
     assert abs(np.mean(y) - np.median(y)) > 0.2
 
 
-class FirstOfEachGrid:
-    """A sample on which every penalty has the same error."""
+def step_of_error(limit, noise, seeds):
+    ratios = [
+        steps.fitted("gaussian", "square", noise, seed, limit + 1, {})[0]
+        / steps.fitted("gaussian", "square", noise, seed, limit, {})[0]
+        for seed in range(seeds)
+    ]
+    return np.exp(np.mean(np.log(ratios)))
 
-    def __init__(self):
-        self.asked = []
+
+def test_noisy_targets_have_no_step_beyond_the_rows_of_the_closed_form(monkeypatch):
+    monkeypatch.setattr(sizes, "_EXACT_ROWS", 300)
+    assert step_of_error(300, 0.3, seeds=4) < 1.02
+
+
+def test_targets_without_noise_have_no_step_at_1500_rows():
+    assert step_of_error(1500, 0.0, seeds=1) < 1.3
+
+
+class FirstOfEachGrid:
+    """A sample on which every penalty of a width has the same error."""
+
+    def __init__(self, errors):
+        self.asked, self.errors = [], errors
 
     def search(self, kernel, shift):
         self.asked.append((kernel.bandwidth[0], shift))
-        return [choice.Choice(1.0, kernel, shift)]
+        return [choice.Choice(self.errors[kernel.bandwidth[0]], kernel, shift)]
 
     near = search
 
+    def grown(self, choices):
+        return [c._replace(shift=2 * c.shift) for c in choices]
+
     def best(self, grids):
-        return grids[0][0]
+        return min((grid[0] for grid in grids), key=choice._order)
 
 
 def test_penalties_of_other_widths_follow_the_decay_of_eigenvalues():
-    sample = FirstOfEachGrid()
-    choice._choose_width(sample, GaussianKernel((2.0,)), 8.0)
-    expected = [(1.4, 8 / 0.7**3), (1.0, 8 / 0.5**3), (2.0, 8.0)]
+    sample = FirstOfEachGrid({1.4: 1.0, 2.0: 1.0, 1.0: 0.5})
+    best = choice._choose_width(sample, GaussianKernel((2.0,)), 8.0)
+    expected = [(1.4, 8 / 0.7**3), (2.0, 8.0), (1.0, 8 / 0.5**3)]
     assert_allclose(sample.asked, expected, rtol=1e-12)
+    # The penalty of the best width is searched for further.
+    assert best.kernel.bandwidth == (1.0,)
+    assert_allclose(best.shift, 2 * 8 / 0.5**3)
+
+
+def test_shorter_widths_are_not_tried_where_longer_ones_are_better():
+    sample = FirstOfEachGrid({1.4: 1.0, 2.0: 0.9, 1.0: 0.5})
+    best = choice._choose_width(sample, GaussianKernel((2.0,)), 8.0)
+    assert best.kernel.bandwidth == (2.0,)
+    assert_allclose([width for width, _ in sample.asked], [1.4, 2.0])
+
+
+def drawn(kind, n, folds=None):
+    objective = ScalarObjective(np.arange(n)[:, None], None, True, as_loss("huber"))
+    inputs = sketched.Inputs(np.arange(n)[:, None], None, None)
+    sketch_map = SimpleNamespace(kernel=GaussianKernel(1.0))
+    data = SimpleNamespace(
+        inputs=inputs, sketch_map=sketch_map, rng=np.random.default_rng(0)
+    )
+    return kind.draw(data, replace(objective, folds=folds), 0.0)
+
+
+@pytest.mark.parametrize("kind", [choice.Sample, choice.DualSample])
+@pytest.mark.parametrize("n, splits", [(501, 3), (1501, 3), (3000, 2), (4800, 1)])
+def test_splits_of_few_rows_validate_on_as_many_rows_as_one_of_many(kind, n, splits):
+    sample = drawn(kind, n)
+    count = min(1600, n // 3)
+    assert len(sample.splits) == splits
+    for fitted, left_out in sample.splits:
+        assert len(left_out) == count
+        assert len(fitted) == min(n - count, kind.most_rows)
+        assert not np.intersect1d(fitted, left_out).size
+    every = np.concatenate([left_out for _, left_out in sample.splits])
+    assert len(np.unique(every)) == splits * count  # each row validates once
+    assert_allclose(sample.validation.targets, sample.rows[every])
+
+
+def test_with_folds_rows_of_the_last_one_validate():
+    test = np.arange(40, 60)
+    folds = (Fold(np.arange(20), np.arange(20)), Fold(test, np.arange(30, 60)))
+    ((fitted, left_out),) = drawn(choice.Sample, 90, folds).splits
+    sample = drawn(choice.Sample, 90, folds)
+    assert_allclose(np.sort(sample.rows[left_out, 0]), test)
+    kept = np.delete(np.arange(90), np.arange(30, 60))
+    assert_allclose(np.sort(sample.rows[fitted, 0]), kept)
+
+
+def test_weak_penalties_are_tried_while_the_error_falls_down_to_a_limit():
+    sample = replace(drawn(choice.Sample, 90), least=4.0**-12)
+    falls = 0.5
+
+    def errors(kernel, shifts):
+        steps = -np.log(shifts) / np.log(4)
+        return [
+            choice.Choice(falls**step, kernel, s)
+            for step, s in zip(steps, shifts, strict=True)
+        ]
+
+    object.__setattr__(sample, "errors", errors)
+    assert_allclose(sample.search(None, 1.0)[-1].shift, 4.0**-12)
+    falls = 0.9  # not worth more than a few steps
+    assert_allclose(sample.search(None, 1.0)[-1].shift, 4.0**-6)
 
 
 def test_of_equal_errors_the_strongest_penalty_is_chosen():

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain, islice
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -35,13 +36,19 @@ from nbsketch.solvers.solution import Solution
 _LANDMARKS = 200
 # Rows of the sample that are fitted, and validation rows: at most a third of all.
 LARGEST_FIT, _VALIDATION = 3200, 1600
-# Factors of learned length scales: the one that is searched first, and the others.
-_MIDDLE, _OTHERS = 0.7, (0.5, 1.0)
+# Splits of few rows, so that together they have about as many validation rows.
+_SPLITS = 3
+# Factors of learned length scales: the one that is searched first, and the others, of
+# which the second is tried if the first is no better.
+_MIDDLE, _OTHERS = 0.7, (1.0, 0.5)
 # A kernel of smoothness 3/2, stretched by a factor, has small eigenvalues divided by
 # its third power.
 _DECAY = 3
 # Lambda is searched on a grid of this ratio, at most so far from where it begins.
-_RATIO, _MOST_STEPS = 4.0, 7
+_RATIO, _MOST_STEPS = 4.0, 28
+# After so many steps, weaker penalties are tried while each has less than this share of
+# the error before, as of targets without noise.
+_FEW_STEPS, _FALL = 7, 0.8
 # It begins at no less than this share of k(x, x): few landmarks may need no penalty.
 _LEAST_START = 1e-3
 # Accuracy of the fits on the sample, and the rank of their preconditioner; fits with a
@@ -66,7 +73,9 @@ def choose_on_sample(
     """Choose alpha, and the width of learned length scales, on a sample of a kind."""
     kernel, n = data.sketch_map.kernel, data.inputs.rows.shape[0]
     relative = objective.relative()
-    first, sample = kind.first(data, relative), kind.draw(data, relative)
+    first = kind.first(data, relative)
+    assert first.path is not None
+    sample = kind.draw(data, relative, n * float(first.path["alpha"].min()))
     least = _LEAST_START * sample.variance(kernel) * relative.slope_ratio()
     start = max(n * first.alpha, least)
     if data.inputs.length_scales is None:
@@ -89,7 +98,11 @@ def _choose_width(sample: Sample, kernel: Any, start: float) -> Choice:
         shift = middle.shift * (_MIDDLE / width) ** _DECAY
         grids.append(sample.near(_scaled(kernel, width), shift))
         best = sample.best(grids)
-    return best
+        if best.kernel is grids[-1][0].kernel:
+            break
+    # The lambda that follows from that of the middle may be far from its own best.
+    (grid,) = [grid for grid in grids if grid[0].kernel is best.kernel]
+    return sample.best([sample.grown(grid)])
 
 
 def fit_landmarks(data: SketchedData, objective: Any) -> FeatureSolution:
@@ -141,8 +154,10 @@ class Sample:
     most_rows: ClassVar[int] = LARGEST_FIT
 
     rows: Any
-    part: Any  # the objective on the rows that are fitted
-    validation: Any
+    objective: Any  # on these rows
+    # Places among the rows: those that are fitted, and those that validate.
+    splits: tuple[tuple[NDArray, NDArray], ...]
+    least: float  # the weakest lambda, that of a closed form
     rng: np.random.Generator
 
     @classmethod
@@ -151,42 +166,53 @@ class Sample:
         return fit_landmarks(data, objective)
 
     @classmethod
-    def draw(cls, data: SketchedData, objective: Any) -> Self:
-        """Draw the rows that are fitted and those that validate."""
+    def draw(cls, data: SketchedData, objective: Any, least: float) -> Self:
+        """Draw the rows that are fitted and those that validate, in each split."""
         n, rng = data.inputs.rows.shape[0], data.rng
         index, folds = rng.permutation(n), objective.folds
         if folds is None:
             count = min(_VALIDATION, n // 3)
-            left_out, fitted = index[:count], index[count:]
+            n_splits = min(_SPLITS, max(1, round(_VALIDATION / count)))
         else:
             left_out = index[np.isin(index, folds[-1].test)][:_VALIDATION]
             fitted = index[~np.isin(index, folds[-1].removed)]
-        fitted = fitted[: cls.most_rows]
-        order = np.concatenate([fitted, left_out])
+            count, n_splits = len(left_out), 1
+            index = np.concatenate([left_out, fitted])
+        order = index[: count + cls.most_rows]
+        places = np.arange(len(order))
+        parts = places[: n_splits * count].reshape(n_splits, count)
+        splits = tuple((np.delete(places, part), part) for part in parts)
         rows = take_rows(data.sketch_map.kernel, data.inputs.rows, order)
-        validation, part = (objective.take(chosen) for chosen in (left_out, fitted))
-        return cls(rows, part, validation, rng)
+        return cls(rows, objective.take(order), splits, least, rng)
+
+    @cached_property
+    def validation(self) -> Any:
+        """The objective on the rows that validate, of all splits."""
+        return self.objective.take(np.concatenate([part for _, part in self.splits]))
 
     def search(self, kernel: Any, shift: float) -> list[Choice]:
-        """Return a grid of lambda that grows from `shift` toward less error.
+        """Return a grid of lambda that grows from `shift` toward less error."""
+        grid = _steps(_snapped(shift), *self._FIRST)
+        return self.grown(self.errors(kernel, grid))
+
+    def grown(self, choices: list[Choice]) -> list[Choice]:
+        """Return a grid of lambda that has grown toward less error.
 
         Weak penalties that do not converge are left behind.
         """
-        grid = _steps(_snapped(shift), *self._FIRST)
-        choices = self.errors(kernel, grid)
-        while True:
+        kernel = choices[0].kernel
+        while len(choices) < _MOST_STEPS:
             choices = self.scored(choices)
             best = choices.index(min(choices, key=_order))
             if report("penalty", iteration=len(choices), objective=choices[best].error):
                 break
-            if len(choices) >= _MOST_STEPS and np.isfinite(choices[best].error):
-                break
-            if best == 0 and len(choices) < 4 * _MOST_STEPS:
-                more = _steps(choices[0].shift, 2, 1)
-                choices = self.errors(kernel, more) + choices
-            elif best == len(choices) - 1:
-                more = _steps(choices[-1].shift, *self._WEAKER)
-                choices = choices + self.errors(kernel, more)
+            weaker = _steps(choices[-1].shift, *self._WEAKER)
+            weaker = weaker[weaker >= self.least]
+            if best == 0:
+                stronger = _steps(choices[0].shift, 2, 1)
+                choices = self.errors(kernel, stronger) + choices
+            elif best == len(choices) - 1 and len(weaker) and _is_falling(choices):
+                choices = choices + self.errors(kernel, weaker)
             else:
                 break
         return choices
@@ -209,14 +235,8 @@ class Sample:
         some = slice(_LANDMARKS)
         K = kernel(take_rows(kernel, self.rows, some))
         square = float(np.mean(K.diagonal()))
-        centered = square - float(np.mean(K)) * self.part.fit_intercept
+        centered = square - float(np.mean(K)) * self.objective.fit_intercept
         return centered if centered > 0 else square
-
-    def split(self, kernel: Any) -> tuple[Any, Any]:
-        """Return the rows that are fitted and those that validate."""
-        n = len(self.part.targets)
-        places = slice(n), slice(n, None)
-        return tuple(take_rows(kernel, self.rows, part, slice(n)) for part in places)
 
     def scored(self, choices: list[Choice]) -> list[Choice]:
         """Return choices whose errors are on the same rows, as they are here."""
@@ -224,25 +244,38 @@ class Sample:
 
     def errors(self, kernel: Any, shifts: NDArray) -> list[Choice]:
         """Return the validation error of each lambda; infinite without convergence."""
-        n, (fitted, left_out) = len(self.part.targets), self.split(kernel)
-        solutions = list(self._solutions(kernel, fitted, shifts / n))
-        cross, choices = Gram(kernel, left_out, kernel.take(fitted)), []
-        predictions = cross @ np.hstack([s.coef for s in solutions])
-        parts = np.split(predictions, len(solutions), axis=1)
-        for shift, solution, part in zip(shifts, solutions, parts, strict=True):
-            values, error = part + solution.intercept, np.inf
-            if solution.relative_gap <= _LARGEST_GAP:
+        parts = [self._left_out(kernel, shifts, *split) for split in self.splits]
+        choices = []
+        for shift, *fitted in zip(shifts, *parts, strict=True):
+            values, error = np.concatenate([part for part, _ in fitted]), np.inf
+            if max(gap for _, gap in fitted) <= _LARGEST_GAP:
                 error = float(self.validation.errors(values).sum())
             choices.append(Choice(error, kernel, float(shift), values))
         return self.scored(choices)
 
-    def _solutions(self, kernel: Any, rows: Any, alphas: NDArray) -> Iterable[Solution]:
+    def _left_out(
+        self, kernel: Any, shifts: NDArray, fitted: NDArray, left_out: NDArray
+    ) -> list[tuple[NDArray, float]]:
+        """Return values at rows left out, and the gap of the fit, for each lambda."""
+        rows = take_rows(kernel, self.rows, fitted)
+        others = take_rows(kernel, self.rows, left_out, fitted)
+        part = self.objective.take(fitted)
+        solutions = list(self._solutions(kernel, rows, part, shifts / len(fitted)))
+        cross = Gram(kernel, others, kernel.take(rows))
+        predictions = cross @ np.hstack([s.coef for s in solutions])
+        values = np.split(predictions, len(solutions), axis=1)
+        pairs = zip(values, solutions, strict=True)
+        return [(v + s.intercept, s.relative_gap) for v, s in pairs]
+
+    def _solutions(
+        self, kernel: Any, rows: Any, part: Any, alphas: NDArray
+    ) -> Iterable[Solution]:
         """Return the solution for each penalty on the rows that are fitted."""
         # Rounded values have errors of their own, which would ask for more penalty.
         dtype = values_dtype(rows.shape[0], float(alphas.min()), _TOL)
         return solve_columns(
-            SymmetricGram(kernel, rows, dtype=dtype), self.part.targets, alphas,
-            **self.part.problem(), rank=min(_RANK, len(self.part.targets) // 2),
+            SymmetricGram(kernel, rows, dtype=dtype), part.targets, alphas,
+            **part.problem(), rank=min(_RANK, len(part.targets) // 2),
             tol=_TOL, max_passes=_PASSES, callback=listen, random_state=self.rng,
         )  # fmt: skip
 
@@ -267,6 +300,13 @@ def _snapped(shift: float) -> float:
 def _steps(shift: float, *counts: int) -> NDArray:
     """Return lambdas that are some steps of the grid away."""
     return shift * _RATIO ** np.array(counts, dtype=np.float64)
+
+
+def _is_falling(choices: list[Choice]) -> bool:
+    """Return whether a penalty weaker than the last one is worth a try."""
+    if len(choices) < _FEW_STEPS:
+        return True
+    return choices[-1].error < _FALL * choices[-2].error
 
 
 def _interpolated(choices: list[Choice]) -> Choice:
@@ -301,17 +341,21 @@ class DualSample(Sample):
         Y, weights = without_tails(objective), objective.weights
         args = Y, weights, objective.fit_intercept, SquareLoss(), np.eye(Y.shape[1])
         square = LeastSquaresObjective(*args, folds=objective.folds)
-        fitted = fit_landmarks(data, square)
-        return fitted._replace(alpha=fitted.alpha * objective.slope_ratio())
+        fitted, slope = fit_landmarks(data, square), objective.slope_ratio()
+        assert fitted.path is not None
+        path = {"alpha": slope * fitted.path["alpha"]}
+        return fitted._replace(alpha=slope * fitted.alpha, path=path)
 
     @classmethod
-    def draw(cls, data: SketchedData, objective: Any) -> Self:
-        """Draw the rows that are fitted and those that validate."""
-        return super().draw(data, objective.cheaper())
+    def draw(cls, data: SketchedData, objective: Any, least: float) -> Self:
+        """Draw the rows that are fitted and those that validate, in each split."""
+        return super().draw(data, objective.cheaper(), least)
 
-    def _solutions(self, kernel: Any, rows: Any, alphas: NDArray) -> Iterable[Solution]:
+    def _solutions(
+        self, kernel: Any, rows: Any, part: Any, alphas: NDArray
+    ) -> Iterable[Solution]:
         """Return the solution for each penalty on the rows that are fitted."""
-        return self.part.dual_path(
+        return part.dual_path(
             SymmetricGram(kernel, rows, dtype=np.float64), alphas, tol=_DUAL_TOL,
             max_iter=_DUAL_STEPS, callback=listen, random_state=self.rng,
         )  # fmt: skip

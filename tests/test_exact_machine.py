@@ -471,6 +471,8 @@ def test_weak_penalties_are_tried_while_the_error_falls_down_to_a_limit():
     assert_allclose(sample.search(None, 1.0)[-1].shift, 4.0**-12)
     falls = 0.9  # not worth more than a few steps
     assert_allclose(sample.search(None, 1.0)[-1].shift, 4.0**-6)
+    falls = 1.0  # of equal errors the strongest
+    assert_allclose(sample.search(None, 1.0)[0].shift, 4.0**4)
 
 
 def test_of_equal_errors_the_strongest_penalty_is_chosen():

@@ -46,8 +46,8 @@ _MIDDLE, _OTHERS = 0.7, (1.0, 0.5)
 _DECAY = 3
 # Lambda is searched on a grid of this ratio, at most so far from where it begins.
 _RATIO, _MOST_STEPS = 4.0, 28
-# After so many steps, weaker penalties are tried while each has less than this share of
-# the error before, as of targets without noise.
+# After so many steps, others are tried while each has less than this share of the error
+# before, as weaker penalties have for targets without noise.
 _FEW_STEPS, _FALL = 7, 0.8
 # It begins at no less than this share of k(x, x): few landmarks may need no penalty.
 _LEAST_START = 1e-3
@@ -206,12 +206,14 @@ class Sample:
             best = choices.index(min(choices, key=_order))
             if report("penalty", iteration=len(choices), objective=choices[best].error):
                 break
+            if len(choices) >= _FEW_STEPS and not _is_falling(choices, best):
+                break
             weaker = _steps(choices[-1].shift, *self._WEAKER)
             weaker = weaker[weaker >= self.least]
             if best == 0:
                 stronger = _steps(choices[0].shift, 2, 1)
                 choices = self.errors(kernel, stronger) + choices
-            elif best == len(choices) - 1 and len(weaker) and _is_falling(choices):
+            elif best == len(choices) - 1 and len(weaker):
                 choices = choices + self.errors(kernel, weaker)
             else:
                 break
@@ -302,11 +304,10 @@ def _steps(shift: float, *counts: int) -> NDArray:
     return shift * _RATIO ** np.array(counts, dtype=np.float64)
 
 
-def _is_falling(choices: list[Choice]) -> bool:
-    """Return whether a penalty weaker than the last one is worth a try."""
-    if len(choices) < _FEW_STEPS:
-        return True
-    return choices[-1].error < _FALL * choices[-2].error
+def _is_falling(choices: list[Choice], best: int) -> bool:
+    """Return whether errors still fall by much toward the best; none has converged."""
+    error, before = choices[best].error, choices[abs(best - 1)].error
+    return not np.isfinite(error) or error < _FALL * before
 
 
 def _interpolated(choices: list[Choice]) -> Choice:

@@ -234,8 +234,8 @@ def test_outliers_among_validation_rows_do_not_choose_the_penalty(rng):
     targets = truth + 0.1 * rng.normal(size=(200, 1))
     targets[:8] += 100.0
     validation = ScalarObjective(targets, None, True, as_loss("huber"))
-    splits = ((np.arange(0), np.arange(200)),)
-    sample = choice.DualSample(None, validation, splits, 0.0, rng)
+    splits = [(np.arange(0), np.arange(200))]
+    sample = choice.DualSample(None, validation, splits, rng)
     near, biased = truth, truth + 0.05  # toward the outliers
     grid = [choice.Choice(0.0, None, 2.0, biased), choice.Choice(0.0, None, 1.0, near)]
     assert sample.best([grid]).fitted is near

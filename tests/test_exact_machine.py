@@ -428,7 +428,7 @@ def drawn(kind, n, folds=None):
     data = SimpleNamespace(
         inputs=inputs, sketch_map=sketch_map, rng=np.random.default_rng(0)
     )
-    return kind.draw(data, replace(objective, folds=folds), 0.0)
+    return kind.draw(data, replace(objective, folds=folds))
 
 
 @pytest.mark.parametrize("kind", [choice.Sample, choice.DualSample])
@@ -457,7 +457,7 @@ def test_with_folds_rows_of_the_last_one_validate():
 
 
 def test_weak_penalties_are_tried_while_the_error_falls_down_to_a_limit():
-    sample = replace(drawn(choice.Sample, 90), least=4.0**-12)
+    sample = replace(drawn(choice.Sample, 90), weakest=4.0**-12)
     falls = 0.5
 
     def errors(kernel, shifts):

@@ -8,7 +8,7 @@ landmarks ask for a penalty that is at least as strong as that of all rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, islice
@@ -49,8 +49,10 @@ _RATIO, _MOST_STEPS = 4.0, 28
 # After so many steps, others are tried while each has less than this share of the error
 # before, as weaker penalties have for targets without noise.
 _FEW_STEPS, _FALL = 7, 0.8
-# It begins at no less than this share of k(x, x): few landmarks may need no penalty.
+# It begins at no less than this share of k(x, x): few landmarks may need no penalty. It
+# ends at this share of that: weaker penalties are lost in rounding.
 _LEAST_START = 1e-3
+_WEAKEST = 1e-7
 # Accuracy of the fits on the sample, and the rank of their preconditioner; fits with a
 # larger gap do not count.
 _TOL, _PASSES, _RANK, _LARGEST_GAP = 2e-3, 32, 450, 0.05
@@ -73,10 +75,9 @@ def choose_on_sample(
     """Choose alpha, and the width of learned length scales, on a sample of a kind."""
     kernel, n = data.sketch_map.kernel, data.inputs.rows.shape[0]
     relative = objective.relative()
-    first = kind.first(data, relative)
-    assert first.path is not None
-    sample = kind.draw(data, relative, n * float(first.path["alpha"].min()))
+    first, sample = kind.first(data, relative), kind.draw(data, relative)
     least = _LEAST_START * sample.variance(kernel) * relative.slope_ratio()
+    sample = replace(sample, weakest=_WEAKEST * least)
     start = max(n * first.alpha, least)
     if data.inputs.length_scales is None:
         best = sample.best([sample.search(kernel, start)])
@@ -156,9 +157,9 @@ class Sample:
     rows: Any
     objective: Any  # on these rows
     # Places among the rows: those that are fitted, and those that validate.
-    splits: tuple[tuple[NDArray, NDArray], ...]
-    least: float  # the weakest lambda, that of a closed form
+    splits: list[tuple[NDArray, NDArray]]
     rng: np.random.Generator
+    weakest: float = 0.0  # lambda that is tried
 
     @classmethod
     def first(cls, data: SketchedData, objective: Any) -> FeatureSolution:
@@ -166,24 +167,23 @@ class Sample:
         return fit_landmarks(data, objective)
 
     @classmethod
-    def draw(cls, data: SketchedData, objective: Any, least: float) -> Self:
+    def draw(cls, data: SketchedData, objective: Any) -> Self:
         """Draw the rows that are fitted and those that validate, in each split."""
-        n, rng = data.inputs.rows.shape[0], data.rng
-        index, folds = rng.permutation(n), objective.folds
-        if folds is None:
-            count = min(_VALIDATION, n // 3)
+        index = data.rng.permutation(data.inputs.rows.shape[0])
+        count, n_splits = min(_VALIDATION, len(index) // 3), 1
+        if objective.folds is None:
             n_splits = min(_SPLITS, max(1, round(_VALIDATION / count)))
         else:
-            left_out = index[np.isin(index, folds[-1].test)][:_VALIDATION]
-            fitted = index[~np.isin(index, folds[-1].removed)]
-            count, n_splits = len(left_out), 1
-            index = np.concatenate([left_out, fitted])
+            test, removed = objective.folds[-1]
+            left_out = index[np.isin(index, test)][:_VALIDATION]
+            count = len(left_out)
+            index = np.append(left_out, index[~np.isin(index, removed)])
         order = index[: count + cls.most_rows]
         places = np.arange(len(order))
         parts = places[: n_splits * count].reshape(n_splits, count)
-        splits = tuple((np.delete(places, part), part) for part in parts)
+        splits = [(np.delete(places, part), part) for part in parts]
         rows = take_rows(data.sketch_map.kernel, data.inputs.rows, order)
-        return cls(rows, objective.take(order), splits, least, rng)
+        return cls(rows, objective.take(order), splits, data.rng)
 
     @cached_property
     def validation(self) -> Any:
@@ -204,12 +204,14 @@ class Sample:
         while len(choices) < _MOST_STEPS:
             choices = self.scored(choices)
             best = choices.index(min(choices, key=_order))
-            if report("penalty", iteration=len(choices), objective=choices[best].error):
+            error = choices[best].error
+            if report("penalty", iteration=len(choices), objective=error):
                 break
-            if len(choices) >= _FEW_STEPS and not _is_falling(choices, best):
+            is_long = len(choices) >= _FEW_STEPS
+            if is_long and _FALL * choices[abs(best - 1)].error <= error < np.inf:
                 break
             weaker = _steps(choices[-1].shift, *self._WEAKER)
-            weaker = weaker[weaker >= self.least]
+            weaker = weaker[weaker >= self.weakest]
             if best == 0:
                 stronger = _steps(choices[0].shift, 2, 1)
                 choices = self.errors(kernel, stronger) + choices
@@ -250,24 +252,23 @@ class Sample:
         choices = []
         for shift, *fitted in zip(shifts, *parts, strict=True):
             values, error = np.concatenate([part for part, _ in fitted]), np.inf
-            if max(gap for _, gap in fitted) <= _LARGEST_GAP:
+            if all(is_solved for _, is_solved in fitted):
                 error = float(self.validation.errors(values).sum())
             choices.append(Choice(error, kernel, float(shift), values))
-        return self.scored(choices)
+        return choices
 
     def _left_out(
         self, kernel: Any, shifts: NDArray, fitted: NDArray, left_out: NDArray
-    ) -> list[tuple[NDArray, float]]:
-        """Return values at rows left out, and the gap of the fit, for each lambda."""
-        rows = take_rows(kernel, self.rows, fitted)
+    ) -> Iterator[tuple[NDArray, bool]]:
+        """Yield values at rows left out, and whether they count, for each lambda."""
+        rows, part = take_rows(kernel, self.rows, fitted), self.objective.take(fitted)
         others = take_rows(kernel, self.rows, left_out, fitted)
-        part = self.objective.take(fitted)
-        solutions = list(self._solutions(kernel, rows, part, shifts / len(fitted)))
         cross = Gram(kernel, others, kernel.take(rows))
+        solutions = list(self._solutions(kernel, rows, part, shifts / len(fitted)))
         predictions = cross @ np.hstack([s.coef for s in solutions])
-        values = np.split(predictions, len(solutions), axis=1)
-        pairs = zip(values, solutions, strict=True)
-        return [(v + s.intercept, s.relative_gap) for v, s in pairs]
+        columns = np.split(predictions, len(solutions), axis=1)
+        for s, values in zip(solutions, columns, strict=True):
+            yield values + s.intercept, s.relative_gap <= _LARGEST_GAP
 
     def _solutions(
         self, kernel: Any, rows: Any, part: Any, alphas: NDArray
@@ -304,12 +305,6 @@ def _steps(shift: float, *counts: int) -> NDArray:
     return shift * _RATIO ** np.array(counts, dtype=np.float64)
 
 
-def _is_falling(choices: list[Choice], best: int) -> bool:
-    """Return whether errors still fall by much toward the best; none has converged."""
-    error, before = choices[best].error, choices[abs(best - 1)].error
-    return not np.isfinite(error) or error < _FALL * before
-
-
 def _interpolated(choices: list[Choice]) -> Choice:
     """Return the minimum of a parabola in log lambda through the best of a grid.
 
@@ -342,15 +337,13 @@ class DualSample(Sample):
         Y, weights = without_tails(objective), objective.weights
         args = Y, weights, objective.fit_intercept, SquareLoss(), np.eye(Y.shape[1])
         square = LeastSquaresObjective(*args, folds=objective.folds)
-        fitted, slope = fit_landmarks(data, square), objective.slope_ratio()
-        assert fitted.path is not None
-        path = {"alpha": slope * fitted.path["alpha"]}
-        return fitted._replace(alpha=slope * fitted.alpha, path=path)
+        fitted = fit_landmarks(data, square)
+        return fitted._replace(alpha=fitted.alpha * objective.slope_ratio())
 
     @classmethod
-    def draw(cls, data: SketchedData, objective: Any, least: float) -> Self:
+    def draw(cls, data: SketchedData, objective: Any) -> Self:
         """Draw the rows that are fitted and those that validate, in each split."""
-        return super().draw(data, objective.cheaper(), least)
+        return super().draw(data, objective.cheaper())
 
     def _solutions(
         self, kernel: Any, rows: Any, part: Any, alphas: NDArray

@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import nbsketch
 from nbsketch import (
+    AutoSize,
     InputOutputKernelRegressor,
     JointQuantileRegressor,
     RandomFourierFeatures,
@@ -27,6 +28,7 @@ from nbsketch import (
 )
 from nbsketch.conformal import ConformalClassifier, ConformalRegressor
 from nbsketch.fitting import growth
+from nbsketch.fitting import plan as sizes
 
 N = 240
 LIMIT = 20_000  # bytes: less than a column of kernel values for each feature
@@ -158,6 +160,39 @@ def test_on_dask_under_a_limit(name, weighted, limited, monkeypatch):
     found = answer(fit(name, rows, container, weighted), X)
     nbsketch.set_memory_limit(None)
     assert_alike(found, expected(name, weighted))
+
+
+DEFAULT_SIZES = {
+    "square": lambda: sizes.landmarks_size(18_000, 1),
+    "square, two outputs": lambda: sizes.landmarks_size(40_000, 2),
+    "kinked": lambda: sizes.newton_size("kinked", 12_000, 1),
+    "quantiles": lambda: 5 * sizes.joint_size(40_000, 5),
+    "auto": lambda: 60 + AutoSize().rows_to_add(
+        {"size": [60], "loss": [1.0], "seconds": [0.0]}, 10**6
+    ),
+    "auto, at its end": lambda: 2000 + AutoSize().rows_to_add(
+        {"size": [2000], "loss": [1.0], "seconds": [0.0]}, 10**6
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DEFAULT_SIZES)
+def test_systems_of_default_sizes_fit_the_limit(name):
+    usual = DEFAULT_SIZES[name]()
+    try:
+        nbsketch.set_memory_limit("50MB")
+        limited = DEFAULT_SIZES[name]()
+        nbsketch.set_memory_limit(1)
+        least = DEFAULT_SIZES[name]()
+    finally:
+        nbsketch.set_memory_limit(None)
+    if name == "auto":
+        assert usual == limited == 120
+    elif name == "auto, at its end":
+        assert (usual, limited) == (3200, 2000)
+    else:
+        assert 6 * 8 * limited**2 <= 50 * 2**20 < 6 * 8 * usual**2
+        assert 300 < least <= 500
 
 
 TIMED = [n for n, (model, _) in MODELS.items() if "max_seconds" in model.get_params()]

@@ -608,7 +608,7 @@ def test_the_memory_limit_decides_whether_inputs_are_sketched(rng):
         nbsketch.set_memory_limit(None)
     assert full.sketch_.is_identity and asked.sketch_.is_identity
     for sketch in (limited.sketch_, limited.output_sketch_):
-        assert 1 < 5 * 8 * 400 * sketch.shape[0] <= 1024**2
+        assert sketch.shape[0] == 100  # of 163 that fit
     assert limited.score(X, Y) > -1e-3
 
 
@@ -629,7 +629,7 @@ def test_outputs_beyond_the_memory_limit_are_sub_sampled(kind, rng):
         nbsketch.set_memory_limit(None)
     assert asked.output_sketch_.is_identity
     assert model.output_sketch_.is_identity == (kind == "few")  # distinct outputs count
-    assert len(model.coef_) * model.coef_.shape[1] * 8 < 1024**2 / 5
+    assert len(model.coef_) * model.coef_.shape[1] * 8 < 1024**2 / 2
     predicted = model.predict(X)
     predicted = Y[predicted] if kind == "precomputed" else predicted
     assert np.mean(np.square(predicted - Y)) < 0.01
@@ -637,7 +637,7 @@ def test_outputs_beyond_the_memory_limit_are_sub_sampled(kind, rng):
 
 @pytest.mark.parametrize("method", ["fit", "predict", "score"])
 def test_memory_of_distinct_outputs_is_limited(method, rng):
-    X = rng.uniform(-3, 3, size=(1500, 2))
+    X = rng.uniform(-3, 3, size=(2400, 2))
     Y = np.column_stack([np.sin(X), X])
     model = InputOutputKernelRegressor(bandwidth=1.0, random_state=0)
     nbsketch.set_memory_limit("5MB")
@@ -651,4 +651,4 @@ def test_memory_of_distinct_outputs_is_limited(method, rng):
     finally:
         tracemalloc.stop()
         nbsketch.set_memory_limit(None)
-    assert peak < 13 << 20  # 18 MB are a matrix of all pairs
+    assert peak < 24 << 20  # 46 MB are a matrix of all pairs

@@ -68,6 +68,10 @@ _NEWTON_SIZE, _NEWTON_WORK = 1250, {"smooth": 3e10, "kinked": 1.5e10}
 # this; few of them are needed, after steps of splitting.
 _JOINT_ROWS, _JOINT_WORK = 3000, 1.8e10
 _STOCHASTIC_SIZE = 300
+# Beyond the memory limit a default size is reduced, not below this,
+_LEAST_SYSTEM = 500
+# until so many matrices of that order fit: S K S^T, systems, their factors and copies.
+_SYSTEMS = 6
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,8 @@ class AutoSize:
         First number of rows of a sketch given by name, at most the number of rows of X.
         A recipe given as an object starts from its own size.
     max_size : int, default=3200
-        Largest number of rows; at most the number of rows of X is used.
+        Largest number of rows; at most the number of rows of X is used, and as many as
+        the memory limit has room for.
     seconds : float or None, default=None
         Time budget: no size is tried that would exceed it at four times the time of the
         size before. The model then depends on the machine. None: no budget.
@@ -127,7 +132,7 @@ class AutoSize:
         if len(loss) > 1 and loss[-1] > (1 - self.tol) * loss[-2]:
             return 0
         rows = self._affordable_rows(size, path)
-        return max(0, min(rows, min(self.max_size, n) - size))
+        return max(0, min(rows, _solvable(min(self.max_size, n)) - size))
 
     def _affordable_rows(self, size: int, path: dict[str, list]) -> int:
         """Return the number of rows of a doubling, 0 without time for it."""
@@ -328,7 +333,7 @@ def landmarks_size(n: int, n_outputs: int) -> int:
     per_value = _COLUMN + _COLUMN_OUTPUT * n_outputs
     largest = max(_LANDMARKS, int(_MOST_VALUES / n))
     size = min(n, largest, int(max(_LANDMARKS, _VALUES / n) / per_value))
-    return n if n <= 2 * size else max(size, least_squares_size(n))
+    return n if n <= 2 * size else _solvable(max(size, least_squares_size(n)))
 
 
 def least_squares_size(n: int) -> int:
@@ -352,12 +357,13 @@ def newton_size(loss: str, n: int, n_outputs: int) -> int:
     size = iterative_size(n, n_outputs)
     if n_outputs > _MOST_OUTPUTS:
         return size
-    return max(size, _affordable(n, _NEWTON_WORK[loss] / n_outputs, _NEWTON_SIZE))
+    larger = _affordable(n, _NEWTON_WORK[loss] / n_outputs, _NEWTON_SIZE)
+    return _solvable(max(size, larger))
 
 
 def joint_size(n: int, n_levels: int) -> int:
     """Return the default size for quantile levels that are solved for together."""
-    largest = max(_LEAST_SIZE, min(n // 4, _JOINT_ROWS // n_levels))
+    largest = max(_LEAST_SIZE, min(n // 4, _solvable(_JOINT_ROWS) // n_levels))
     return _affordable(n, _JOINT_WORK, largest)
 
 
@@ -365,6 +371,13 @@ def stochastic_size(n: int) -> int:
     """Return the default size for stochastic gradients in memory."""
     affordable = _affordable(n, _LEAST_SQUARES_WORK, _LEAST_SQUARES_SIZE)
     return min(n, max(_STOCHASTIC_SIZE, affordable))
+
+
+def _solvable(size: int) -> int:
+    """Return the size, or a smaller one whose systems and copies fit into memory."""
+    while size > _LEAST_SYSTEM and not fits(8.0 * size**2, copies=_SYSTEMS):
+        size = size * 3 // 4
+    return size
 
 
 def _affordable(n: int, work: float, largest: int) -> int:

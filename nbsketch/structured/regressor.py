@@ -58,6 +58,8 @@ _POINT_BYTES = 16 << 20
 _FEWEST_ROWS, _MOST_ROWS = 64, 4096
 # Matrices of the size of a Gram matrix: those of inputs, outputs, system and solution.
 _COPIES = 5
+# Least size of a sub-sample: features of the inputs are not stored if they do not fit.
+_LEAST_SIZE = 100
 # Length scales of more features are not learned unless asked for: those that matter to
 # no principal output would be dropped.
 _MOST_FEATURES = 50
@@ -67,20 +69,16 @@ def _by_default(sketch: Any, size: Any, n: int) -> Any:
     """Return the sketch of n rows, or distinct outputs; by default none is drawn.
 
     If the matrices of all pairs do not fit into memory, it is a sub-sample so large
-    that those of its features do.
+    that its features and their copy do.
     """
     if sketch is not None or size is not None:
         return sketch
-    if _fits(n * n):
+    if fits(8.0 * n * n, copies=_COPIES):
         return "identity"
     size = n // 2
-    while size > 1 and not _fits(n * size):
+    while size > _LEAST_SIZE and not fits(8.0 * n * size, copies=2):
         size //= 2
-    return SubsamplingSketch(max(size, 1))
-
-
-def _fits(n_values: int) -> bool:
-    return fits(8.0 * n_values, copies=_COPIES)
+    return SubsamplingSketch(max(size, min(n, _LEAST_SIZE)))
 
 
 @validation.declares_parameters
@@ -132,7 +130,7 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         if the size is None as well, else "p-sparsified". If the Gram matrix of the n
         inputs, or of the n distinct outputs, with four copies exceeds the memory limit
         (`nbsketch.set_memory_limit`), None takes the largest of n/2, n/4, ...
-        sub-sampled rows of which the features do not.
+        sub-sampled rows whose features do not, at least 100.
     size, output_size : int, default=None
         Numbers of rows of sketches given by name. None means 100, or n if n < 100.
     alpha : float, default=1e-5

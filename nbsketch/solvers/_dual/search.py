@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nbsketch._machine.memory import fits
 from nbsketch.solvers._certified.problem import Certificate
 from nbsketch.solvers._certified.search import convex_step
 from nbsketch.solvers._dual.matrix import Steps, run_together
@@ -79,9 +80,10 @@ def solve_inside(
     """Solve the system, whole products with K being left to the caller.
 
     If conjugate gradients are known to take many steps, `hard`, more rows are solved
-    by a factorization.
+    by a factorization, as many as fit into memory.
     """
     rows = np.flatnonzero(system.weights)
+    hard = hard and fits(8.0 * len(rows) ** 2, copies=2)
     if len(rows) <= (DIRECT_HARD if hard else DIRECT):
         return _factorize(K, rows, system)
     preconditioner.reweight(system.weights)

@@ -200,6 +200,28 @@ def test_rare_flags_without_effect_do_not_spoil_their_rows(columns, Model):
     assert flagged < 0.06  # .3 to .5 where flags are divided by their deviation
 
 
+@pytest.mark.parametrize("preprocessing", ["standard", "rank", "both"])
+def test_rare_flags_without_effect_are_left_out(preprocessing):
+    model = SketchedKernelRegressor(preprocessing=preprocessing, random_state=0)
+    errors = [errors_with(1, 4, seed, model) for seed in range(4)]
+    usual, flagged = np.mean(errors, axis=0)
+    assert usual < 0.002
+    assert flagged < 0.002  # .07, where their length scale is that of the others
+    assert model.length_scales_[1] > 1e3
+
+
+@pytest.mark.parametrize("preprocessing", ["rank", "both"])
+def test_rare_flags_with_an_effect_are_kept(preprocessing):
+    rng = np.random.default_rng(0)
+    x, flag = rng.uniform(-2, 2, 400), np.arange(400) % 100 == 0
+    y = np.sin(2 * x) + flag + 0.1 * rng.normal(size=400)
+    model = SketchedKernelRegressor(preprocessing=preprocessing, random_state=0)
+    model.fit(np.c_[x, flag], y)
+    assert model.length_scales_[1] < 30
+    effect = model.predict(np.c_[x, flag]) - model.predict(np.c_[x, 0 * x])
+    assert effect[flag].mean() == pytest.approx(1, abs=0.1)
+
+
 def test_many_constant_columns_leave_the_choice_of_length_scales_as_it_is():
     rng = np.random.default_rng(0)
     rows = rng.uniform(-2, 2, (300, 3))

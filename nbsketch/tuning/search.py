@@ -68,7 +68,8 @@ NEAR = np.zeros(1), np.linspace(-2, 2, 9)
 # are iterative, a larger limit has .6 to .9 of the error on five sets of 4000 rows
 # without noise (1.0 to 1.7 times it with 1000 rows, in closed form). Between these
 # numbers of rows it rises evenly in their logarithm, so that the error has no step.
-_LIMITS = (-9.0, 6.0)
+LONGEST = -9.0
+_LIMITS = (LONGEST, 6.0)
 _TAU_LIMITS = (-21.0, 14.0)
 _FEW = 1500  # rows, with solvers in closed form
 _MANY = 4000  # rows, with iterative solvers

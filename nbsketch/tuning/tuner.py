@@ -19,10 +19,12 @@ from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.rows.splits import as_folds, block_labels, merges_copies
 from nbsketch.rows.transform import MANY, PREPROCESSINGS, InputScaler, fit_scaler
 from nbsketch.solvers.left_out import Fold
+from nbsketch.tuning.criterion import Sample
 from nbsketch.tuning.descent import Budget
 from nbsketch.tuning.rows import Rows, prepare
 from nbsketch.tuning.screening import Selection, screen
 from nbsketch.tuning.search import (
+    LONGEST,
     NEAR,
     Descents,
     criterion_of,
@@ -52,6 +54,11 @@ _SPARSE = 0.25
 _VALIDATION_ROWS = 1500  # of the comparison at the end
 # Limits of its landmarks: 400 of them choose the same, for .15 s more.
 _VALIDATION_LANDMARKS = (100, 200)
+# Columns with one value in all but this share of the rows may be left out, because too
+# few rows tell whether they matter,
+_RARE = 0.1
+# unless residuals of the others are larger by this factor.
+_LARGE = 2.0
 # Where blocks are left out, a search can fit so many directions to noise.
 _DIRECTIONS = 20
 
@@ -274,7 +281,9 @@ class Search(NamedTuple):
         scores = {}
         for name, (scaler, start) in pool.items():
             sample = replace(rows, scaler=scaler).take(drawn, landmarks)
-            errors[name], point = settle(sample, self.family, start, NEAR)
+            starts = _without_rare(sample, self.family, start)
+            settled = [settle(sample, self.family, s, NEAR) for s in (*starts, start)]
+            errors[name], point = min(settled, key=lambda pair: pair[0])
             pool[name] = Selection(scaler, point)
             # Akaike's correction for the noise that each length scale fits.
             most = len(point) if rows.labels is None else _DIRECTIONS
@@ -283,6 +292,24 @@ class Search(NamedTuple):
             scores[name] = errors[name] + 2 * free / len(rows.kept)
         best = min(reversed(scores), key=lambda name: scores[name])
         return errors | {"best": errors[best]}, pool[best]
+
+
+def _without_rare(sample: Sample, family: int, point: NDArray) -> list[NDArray]:
+    """Return the point without rare columns that do not matter, if there are any.
+
+    Rare are columns with one value in nearly all rows. They matter if the residuals of
+    the other rows, left out of a fit without rare columns, are larger than usual.
+    """
+    others = np.median(sample.X, axis=0) != sample.X
+    rare = others.any(axis=0) & (others.mean(axis=0) < _RARE)
+    if not rare.any():
+        return []
+    without = np.where(np.append(rare, False), LONGEST, point)
+    _, without = settle(sample, family, without, NEAR)
+    residuals = np.abs(criterion_of(sample, family).residuals(without)).sum(axis=1)
+    sizes = residuals @ others[:, rare] / others[:, rare].sum(axis=0)
+    rare[rare] = sizes <= _LARGE * residuals.mean()
+    return [np.where(np.append(rare, False), LONGEST, point)] if rare.any() else []
 
 
 def _result(

@@ -65,10 +65,10 @@ LONGEST_FILE = 400
 # What the package has at most. A commit that raises the number of files or of tokens of
 # code says why; the others only fall.
 MOST_FILES = 190
-MOST_TOKENS = 272_980
-MOST_PACKED = 547  # assignments `a, b = x, y`
-MOST_PACKED_CONSTANTS = 67  # those outside functions
-MOST_SCATTERED = 124  # constants between functions and classes
+MOST_TOKENS = 273_000
+MOST_PACKED = 458  # assignments `a, b = x, y`
+MOST_PACKED_CONSTANTS = 59  # those outside functions
+MOST_SCATTERED = 123  # constants between functions and classes
 MOST_REPEATED = 25  # classes with a name that another class has
 # Names of the place where the text was written, which no reader knows.
 PRIVATE = ("/" + "work/", "shared" + "/")

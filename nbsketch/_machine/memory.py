@@ -162,7 +162,8 @@ def _from_windows() -> float:
 def _from_sysconf() -> float:
     """Return a share of the memory of the machine; 0 if the system does not say it."""
     try:
-        pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+        pages = os.sysconf("SC_PHYS_PAGES")
+        size = os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
         return 0.0
     return _AVAILABLE * max(0, pages) * size

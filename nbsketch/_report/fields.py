@@ -142,7 +142,8 @@ def stored(cls: type[T]) -> type[T]:
 
 def check_fields(value: Any, scope: Scope | None = None, path: str = "") -> None:
     """Raise an error unless the fields of an object are what their annotations say."""
-    scope, cls = Scope() if scope is None else scope, value.__class__
+    scope = Scope() if scope is None else scope
+    cls = value.__class__
     for name, hint in _hints(cls).items():
         _check(f"{path}{name}", getattr(value, name), hint, scope)
 

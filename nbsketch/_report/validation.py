@@ -376,7 +376,8 @@ def not_a_table(name: str, shape: tuple[int, ...]) -> str:
 
 def fault(name: str, value: Any, may_be_text: bool = False) -> str | None:
     """Return what is wrong with some values of an array or a frame; None: nothing."""
-    labels, frame = getattr(value, "columns", None), value
+    labels = getattr(value, "columns", None)
+    frame = value
     labels = getattr(value, "column_names", labels)  # pyarrow's columns are values
     if value is None:
         return None
@@ -517,9 +518,11 @@ def _places(value: Any, labels: Any = None) -> str:
     """Return the number of values that are not finite, their rows and columns."""
     if sp.issparse(value):
         entries = value.tocoo()
-        values, index = entries.data, [entries.row, entries.col]
+        values = entries.data
+        index = [entries.row, entries.col]
     else:
-        values, index = value, list(np.indices(value.shape))
+        values = value
+        index = list(np.indices(value.shape))
     bad = ~np.isfinite(values)
     where = f" in {int(bad.sum())} of {values.size} values"
     if value.ndim not in (1, 2):

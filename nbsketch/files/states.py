@@ -46,6 +46,8 @@ from nbsketch.sketches import Sketch, as_recipe
 
 # Largest number of features: some numbers for each of them are held in memory.
 MOST_FEATURES = 2**24
+# Parameters whose length is that of an axis of the fitted state.
+_AXES = {"quantiles": "d"}
 
 
 def names(name: str, value: Any, scope: Scope) -> None:
@@ -430,8 +432,6 @@ PARAMETERS: dict[str, Rule] = {
     **dict.fromkeys(("fit_intercept", "average", "early_stopping"), of(bool)),
     "random_state": optional(integer()),
 }
-# Parameters whose length is that of an axis of the fitted state.
-_AXES = {"quantiles": "d"}
 
 
 def check_parameters(params: dict[str, Any]) -> None:
@@ -446,7 +446,8 @@ def check_state(
     model: str, fitted: dict[str, Any], params: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the fitted attributes of a model, checked one with another."""
-    expected, scope = STATES[model], Scope()
+    expected = STATES[model]
+    scope = Scope()
     unknown = sorted(set(fitted) - {name.removesuffix("?") for name in expected})
     missing = [name for name in expected if name[-1] != "?" and name not in fitted]
     if unknown or missing:

@@ -55,7 +55,8 @@ from nbsketch.structured._outputs import Objects, TargetRows, TopK, TrainingOutp
 
 # Memory of the points h(x) of the rows that are decoded together.
 _POINT_BYTES = 16 << 20
-_FEWEST_ROWS, _MOST_ROWS = 64, 4096
+_FEWEST_ROWS = 64
+_MOST_ROWS = 4096
 # Matrices of the size of a Gram matrix: those of inputs, outputs, system and solution.
 _COPIES = 5
 # Least size of a sub-sample: features of the inputs are not stored if they do not fit.
@@ -341,7 +342,8 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
             At most 0.
         """
         X, y = loaded(X, y=y)
-        X, training = self._check_new(X), self._training
+        X = self._check_new(X)
+        training = self._training
         truth = training.check("y", y)
         if truth.shape[0] != X.shape[0]:
             raise ValueError(
@@ -416,7 +418,8 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         self.output_kernel_, self.output_sketch_ = _outputs.draw_outputs(
             output_kernel, rows.y, recipe, self.output_size, output_rng, weights
         )
-        rngs, learning = rng.spawn(2), rng.spawn(1)[0]
+        rngs = rng.spawn(2)
+        learning = rng.spawn(1)[0]
         X, kernel = self._learn(rows, kernel, learning)
         recipe = _by_default(self.sketch, self.size, X.shape[0])
         self.kernel_ = resolve(X, kernel, None, rngs[0], weights)
@@ -428,7 +431,8 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
     ) -> tuple[Any, Kernel]:
         """Return prepared rows and their kernel; learn length scales where possible."""
         X = rows.X
-        self.scaler_, self.length_scales_ = None, None
+        self.scaler_ = None
+        self.length_scales_ = None
         learns = sketched.is_auto(self.bandwidth)
         if self.bandwidth is None and sketched.is_learnable(self.kernel, X):
             learns = X.shape[1] <= _MOST_FEATURES
@@ -441,7 +445,8 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         size = min(self.size or len(X), len(X))
         target = sketched.TuningTarget(targets, rows.relative_weights)
         inputs = sketched.learn_inputs(X, target, self.kernel, size, rng)
-        self.scaler_, self.length_scales_ = inputs.scaler, inputs.length_scales
+        self.scaler_ = inputs.scaler
+        self.length_scales_ = inputs.length_scales
         return inputs.rows, as_kernel(inputs.kernel, inputs.bandwidth)
 
     def _regress(
@@ -462,9 +467,11 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         with self._stage("inputs: solve"):
             W = solve_shifted(G, C, self.alpha, np.ones(len(G)), self.alpha)
             if isinstance(P, PivotedCholesky):
-                self.coef_, self.rank_ = P.lift(W, self.sketch_.shape[0]), P.rank
+                self.coef_ = P.lift(W, self.sketch_.shape[0])
+                self.rank_ = P.rank
             else:  # columns of X
-                self.coef_, self.rank_ = P @ W, P.shape[1]
+                self.coef_ = P @ W
+                self.rank_ = P.shape[1]
         return sketch_map
 
     def _solve_exact(

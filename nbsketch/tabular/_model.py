@@ -205,16 +205,20 @@ class TabularModel(SaveMixin, BaseEstimator):
         self.partner_weights_ = np.empty(0)
         if not chosen:
             return []
-        machine, data = self.machine_, data.take(left_out.kept)
-        count, strata = 0, None
+        machine = self.machine_
+        data = data.take(left_out.kept)
+        count = 0
+        strata = None
         if classes is not None:
-            count, strata = len(np.unique(classes)), classes[left_out.kept]
+            count = len(np.unique(classes))
+            strata = classes[left_out.kept]
             data = data._replace(Y=strata[:, None])
         folds = folds_of(len(data.Y), data.labels, strata, rng)
         place = np.searchsorted(left_out.kept, left_out.drawn)
         left_out_values = list[NDArray]()
         for estimator, is_scaled in chosen:
-            scales, part = None, data
+            scales = None
+            part = data
             if is_scaled:
                 scales = machine.scales
                 part = data._replace(rows=machine.prepare(data.rows).rows * scales)
@@ -285,7 +289,8 @@ class TabularModel(SaveMixin, BaseEstimator):
         yield "memory", f"{numbers} numbers, {8 * numbers / 1e6:.3g} MB"
 
     def _relevant(self) -> str:
-        relevance, names = self.feature_relevance_, self.columns_.feature_names
+        relevance = self.feature_relevance_
+        names = self.columns_.feature_names
         order = np.argsort(-relevance, kind="stable")[:_LISTED]
         return ", ".join(f"{names[k]} {relevance[k]:.2f}" for k in order)
 

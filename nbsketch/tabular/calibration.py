@@ -124,14 +124,17 @@ def least_log_loss(
         Multiple of the squared norm of t that is added to the loss.
     """
     left_out = np.isfinite(maps).all(axis=(0, 2))
-    maps, classes = maps[:, left_out], classes[left_out]
+    maps = maps[:, left_out]
+    classes = classes[left_out]
     (k, n, c), free = maps.shape, len(start) > len(maps)
     w = np.ones(n) if weights is None else weights[left_out]
-    w, smoothing = w / w.sum(), _PRIOR_ROWS / (n + _PRIOR_ROWS)
+    w = w / w.sum()
+    smoothing = _PRIOR_ROWS / (n + _PRIOR_ROWS)
     target = (1 - smoothing) * np.eye(c)[classes] + smoothing / c
 
     def objective(theta: NDArray) -> tuple[float, NDArray]:
-        t, constants = theta[:k], theta[k:]
+        t = theta[:k]
+        constants = theta[k:]
         values = np.einsum("k,knc->nc", t, maps)
         logp = log_softmax(values + constants if free else values, axis=1)
         away = w[:, None] * (np.exp(logp) - target)

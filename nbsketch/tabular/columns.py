@@ -264,7 +264,8 @@ def fit_table(
         fit_encoding(name, column.rows(used), targets, weights)
         for name, column in zip(*table, strict=True)
     )
-    rows, starts = _join(columns, values), _starts(columns)
+    rows = _join(columns, values)
+    starts = _starts(columns)
     for j, column in enumerate(columns):
         if isinstance(column, LevelColumn) and column.kind == "target codes":
             codes = column.places(values[j])[used]
@@ -283,7 +284,8 @@ def _join(columns: Sequence[Column], values: Sequence[Values]) -> NDArray:
     if infinite.any():
         j = np.searchsorted(starts, infinite.argmax(), side="right") - 1
         raise infinity(columns[j].name)
-    missing, fills = np.isnan(data), [column.fills for column in columns]
+    missing = np.isnan(data)
+    fills = [column.fills for column in columns]
     out = np.where(missing, np.concatenate(fills), data)
     marks = starts[1:][[column.marked for column in columns]] - 1
     out[:, marks] = missing[:, marks]

@@ -112,7 +112,8 @@ class NumberColumn(Column):
     name: str
     fill: Annotated[float, finite]
     marked: bool
-    kind, suffixes = "numbers", ("",)
+    kind = "numbers"
+    suffixes = ("",)
 
     def numbers(self, values: Values) -> NDArray:
         """Return the values."""
@@ -145,7 +146,8 @@ class DateColumn(Column):
     name: str
     fill: Annotated[NDArray, array("_parts")]
     marked: bool
-    kind, suffixes = "dates", _PARTS
+    kind = "dates"
+    suffixes = _PARTS
 
     def __post_init__(self) -> None:
         """Check that there is a number for each part."""
@@ -190,7 +192,8 @@ class LevelColumn(Column):
     table: NDArray
     kind: str
     suffixes: Annotated[tuple[str, ...], _texts]
-    fill, marked = 0.0, False  # no number is missing
+    fill = 0.0  # no number is missing
+    marked = False
 
     def __post_init__(self) -> None:
         """Check that each level and each name of a column has its numbers."""
@@ -210,7 +213,8 @@ class LevelColumn(Column):
 
     def places(self, values: Values) -> NDArray:
         """Return the rows of the table, of shape (n,)."""
-        missing, unknown = len(self.levels), len(self.levels) + 1
+        missing = len(self.levels)
+        unknown = len(self.levels) + 1
         if values.kind == "nothing":
             return np.full(len(values.data), missing)
         codes = self._data(values, "categories")
@@ -272,7 +276,8 @@ def date_parts(dates: NDArray) -> NDArray:
     >>> date_parts(np.array(["2024-02-29T18:30"], dtype="datetime64[us]")).tolist()
     [[2024.0, 2.0, 29.0, 3.0, 18.5, 19782.770833333332]]
     """
-    days, months = dates.astype("datetime64[D]"), dates.astype("datetime64[M]")
+    days = dates.astype("datetime64[D]")
+    months = dates.astype("datetime64[M]")
     years = dates.astype("datetime64[Y]")
     elapsed = (dates - np.datetime64(0, "us")) / np.timedelta64(1, "D")
     return np.column_stack(
@@ -324,12 +329,14 @@ def cross_fitted(
     rows without blocks, are in five random ones.
     """
     labels = np.full(len(codes), -1) if blocks is None else blocks.copy()
-    free, count = np.flatnonzero(labels < 0), labels.max() + 1
+    free = np.flatnonzero(labels < 0)
+    count = labels.max() + 1
     order = np.random.default_rng(seed).permutation(len(free))
     labels[free[order]] = count + np.arange(len(free)) % FOLDS
     # Of all rows: the mean of the others would tell that of the block.
     mean = np.average(targets, axis=0, weights=weights)
-    out, k = np.empty(targets.shape), codes.max() + 1
+    out = np.empty(targets.shape)
+    k = codes.max() + 1
     for label in np.unique(labels):
         mine = labels == label
         table = _shrunk_means(codes, targets, weights * ~mine, mean, k)
@@ -369,9 +376,12 @@ def _order(name: str, values: Values, weights: NDArray) -> LevelColumn:
     """Return ranks of the levels; a column that tells where they are missing."""
     codes = np.where(values.data < 0, np.nan, values.data)
     middle, misses = _medians(codes[:, None], weights)
-    k, count = len(values.levels), 1 + int(misses)
-    ranks, mark = np.append(np.arange(k), [middle[0], middle[0]]), np.arange(k + 2) == k
-    table, suffixes = np.column_stack([ranks, mark])[:, :count], ("", "_missing")
+    k = len(values.levels)
+    count = 1 + int(misses)
+    ranks = np.append(np.arange(k), [middle[0], middle[0]])
+    mark = np.arange(k + 2) == k
+    table = np.column_stack([ranks, mark])[:, :count]
+    suffixes = ("", "_missing")
     return LevelColumn(name, values.levels, table, "order", suffixes[:count])
 
 

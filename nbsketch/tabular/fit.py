@@ -22,7 +22,8 @@ from nbsketch.tuning.descent import Budget
 from nbsketch.tuning.rows import Rows, moments_of
 
 # The largest leaf of a tree, and of one for smooth targets.
-TREE_ROWS, ENLARGED_ROWS = 1600, 4000
+TREE_ROWS = 1600
+ENLARGED_ROWS = 4000
 # Landmarks of the base.
 _LANDMARKS = 500
 # Leaves are larger if twice as many landmarks have this ratio of errors: 0.93 of the
@@ -141,7 +142,8 @@ def limits(Y: NDArray, weights: NDArray | None) -> tuple[NDArray, NDArray]:
     if weights is None:
         return Y.min(axis=0), Y.max(axis=0)
     order = np.argsort(Y, axis=0)
-    values, w = np.take_along_axis(Y, order, axis=0), weights[order]
+    values = np.take_along_axis(Y, order, axis=0)
+    w = weights[order]
     first = (np.cumsum(w, axis=0) >= _LEAST_WEIGHT).argmax(axis=0)
     last = (np.cumsum(w[::-1], axis=0) >= _LEAST_WEIGHT).argmax(axis=0)
     columns = np.arange(Y.shape[1])
@@ -170,7 +172,8 @@ def _on_base(problem: Problem, scales: list[Scales]) -> Parts:
     do. Both in one stack have 0.978 of the error of the latter alone (geometric mean
     over 24 tables).
     """
-    data, rng = problem.data, problem.rng
+    data = problem.data
+    rng = problem.rng
     landmarks, index = _landmarks(len(data.Y), rng)
     at = data.rows[landmarks]
     ridges = [
@@ -190,7 +193,8 @@ def _on_base(problem: Problem, scales: list[Scales]) -> Parts:
     parts = len(scales) * kinds
     starts = [kernel for kernel in scales for _ in kinds]
     chosen = refined([part for part, _, _ in parts], starts, rng)
-    members, residuals = list[Member]([base]), [base_residual]
+    members = list[Member]([base])
+    residuals = [base_residual]
     for kernel, (part, shift, is_on_base) in zip(chosen, parts, strict=True):
         is_large = enlarged and not is_on_base and kernel.family == SMOOTH
         largest = ENLARGED_ROWS if is_large else TREE_ROWS

@@ -94,11 +94,14 @@ def fit_leaf(
             upper_triangle(form, rows), Y, tau, weights, labels, last=last
         )
     order = np.argsort(chosen, kind="stable")
-    rows, w = rows[order], at_rows(weights, order)
+    rows = rows[order]
+    w = at_rows(weights, order)
     last = int(np.count_nonzero(chosen))
     leaf = solve_leaf(upper_triangle(form, rows), Y[order], tau, w, last=last)
-    coef, residual = np.empty_like(leaf.coef), np.full_like(leaf.coef, np.nan)
-    coef[order], residual[order[-last:]] = leaf.coef, leaf.residual
+    coef = np.empty_like(leaf.coef)
+    residual = np.full_like(leaf.coef, np.nan)
+    coef[order] = leaf.coef
+    residual[order[-last:]] = leaf.residual
     return Leaf(coef, leaf.intercept, residual)
 
 
@@ -184,7 +187,8 @@ def pooled_error(leaves: Iterable[tuple[NDArray, Training]], tau: float) -> floa
     `leaves` are kernel matrices with (rows, Y, weights, labels); see `fit_leaf`.
     Infinite if a matrix is singular.
     """
-    total, count = 0.0, 0.0
+    total = 0.0
+    count = 0.0
     for K, (_, Y, weights, labels) in leaves:
         try:
             residual = solve_leaf(K, Y, tau, weights, labels).residual
@@ -192,5 +196,6 @@ def pooled_error(leaves: Iterable[tuple[NDArray, Training]], tau: float) -> floa
             return np.inf
         squares = np.square(np.asarray(residual)).sum(axis=1)
         w = np.isfinite(squares) * (1.0 if weights is None else weights)
-        total, count = total + w @ np.nan_to_num(squares), count + w.sum()
+        total = total + w @ np.nan_to_num(squares)
+        count = count + w.sum()
     return total / count if count else np.inf

@@ -153,7 +153,8 @@ def stack_weights(
     w = np.ones(left_out.sum()) if sample_weight is None else sample_weight[left_out]
     E = np.einsum("n,ind,jnd->ij", w, residuals, residuals, optimize=True)
     E /= max(len(w), 1)
-    best, used = _least_weights(E), np.arange(len(E))
+    best = _least_weights(E)
+    used = np.arange(len(E))
     limit = (1 + tolerance) ** 2 * best @ E @ best
     while tolerance and len(used) > 1:
         trials = [np.delete(used, i) for i in range(len(used))]
@@ -165,14 +166,16 @@ def stack_weights(
         least = int(np.argmin(squares))
         if not squares[least] <= limit:
             break
-        used, best = trials[least], np.zeros(len(E))
+        used = trials[least]
+        best = np.zeros(len(E))
         best[used] = solved[least]
     return best
 
 
 def _least_weights(E: NDArray) -> NDArray[np.float64]:
     """Return the weights for mean products E (k, k) of residuals."""
-    k, least = len(E), float(E.diagonal().min(initial=np.inf))
+    k = len(E)
+    least = float(E.diagonal().min(initial=np.inf))
     if k == 1 or not np.isfinite(least) or least <= 0:
         best = np.argmin(np.nan_to_num(E.diagonal(), nan=np.inf))
         return np.eye(k)[best] if k else np.ones(0)

@@ -20,7 +20,8 @@ from nbsketch.tabular.trees import Tree, fit_tree, grow
 LEAF_ROWS = 800
 # Rounds of the search within single leaves, and leaves whose left-out error chooses the
 # penalty.
-_ROUNDS, _SAMPLED = 3, 2
+_ROUNDS = 3
+_SAMPLED = 2
 # Rows of a single leaf of all rows that choose its penalty: tau is a ratio of
 # variances, which does not depend on the number of rows.
 _PENALTY_ROWS = 700
@@ -117,7 +118,8 @@ def refined(
     Side by side, each with a random state of its own: the number of threads does not
     change them.
     """
-    chosen, seeds = list(starts), rng.integers(2**63, size=len(starts))
+    chosen = list(starts)
+    seeds = rng.integers(2**63, size=len(starts))
 
     def work(k: int) -> None:
         own = problems[k]._replace(rng=np.random.default_rng(seeds[k]))
@@ -133,7 +135,9 @@ def _refined(problem: Problem, start: Scales) -> Scales:
     Scales learned again within other leaves are kept if they lower the error (without
     them: 1.008 of the error, 0.96 to 1.05, in 0.75 of the time).
     """
-    data, rng, rows = problem.data, problem.rng, problem.rows
+    data = problem.data
+    rng = problem.rng
+    rows = problem.rows
     tree = grow(data.rows, start.inverse, LEAF_ROWS, rng)
     sample = tree.drawn(_SAMPLED, rng)
     within = tree.drawn(_ROUNDS, rng)

@@ -16,8 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 
-_WIDTH, _DEPTH, _EPOCHS, _BATCH = 192, 3, 60, 256
-_RATE, _WARM_UP, _BETAS, _DECAY, _EPSILON = 4e-3, 0.05, (0.9, 0.95), 0.01, 1e-8
+_WIDTH = 192
+_DEPTH = 3
+_EPOCHS = 60
+_BATCH = 256
+_RATE = 4e-3
+_WARM_UP = 0.05
+_BETAS = (0.9, 0.95)
+_DECAY = 0.01
+_EPSILON = 1e-8
 # Epochs between two looks at the validation rows.
 _LOOK = 4
 
@@ -42,12 +49,14 @@ class ScaledNetwork(RegressorMixin, BaseEstimator):
         rng = np.random.default_rng(self.seed)
         self.center_ = X.mean(axis=0)
         self.factor_ = float(np.sqrt(np.mean(np.square(X - self.center_)))) or 1.0
-        self.mean_, self.spread_ = float(y.mean()), float(y.std()) or 1.0
+        self.mean_ = float(y.mean())
+        self.spread_ = float(y.std()) or 1.0
         rows = self._scaled(X)
         targets = ((y - self.mean_) / self.spread_).astype(np.float32)[:, None]
         w = np.ones(len(y)) if sample_weight is None else sample_weight
         w = (w / w.mean()).astype(np.float32)[:, None]
-        least, best = np.inf, list[NDArray]()
+        least = np.inf
+        best = list[NDArray]()
         for epoch, layers in enumerate(_trained(rows, targets, w, rng), 1):
             last = epoch == _EPOCHS
             if not last and (X_val is None or epoch % _LOOK):
@@ -56,7 +65,8 @@ class ScaledNetwork(RegressorMixin, BaseEstimator):
             if X_val is not None and y_val is not None:
                 error = float(np.square(self.predict(X_val) - y_val).mean())
                 if error < least:
-                    least, best = error, self.layers_
+                    least = error
+                    best = self.layers_
         self.layers_ = best or self.layers_
         return self
 
@@ -80,7 +90,8 @@ def _trained(
     layers = [part.astype(np.float32) for part in layers]
     first, second = ([np.zeros_like(p) for p in layers] for _ in range(2))
     batches = max(len(rows) // _BATCH, 1)
-    step, total = 0, _EPOCHS * batches
+    step = 0
+    total = _EPOCHS * batches
     for _ in range(_EPOCHS):
         for part in np.array_split(rng.permutation(len(rows)), batches):
             step += 1
@@ -115,7 +126,8 @@ def _forward(layers: Layers, rows: NDArray) -> list[NDArray]:
 
 def _gradient(layers: Layers, rows: NDArray, Y: NDArray, w: NDArray) -> Layers:
     """Return the gradient of the weighted mean of half the squares."""
-    parts, slopes = _forward(layers, rows), list[NDArray]()
+    parts = _forward(layers, rows)
+    slopes = list[NDArray]()
     back = w * (parts.pop() - Y) / np.float32(len(Y))
     for k in range(len(layers) - 2, -1, -2):
         values = parts.pop()

@@ -116,7 +116,8 @@ class Noise:
 
     def _quantile(self, level: float, side: float) -> NDArray:
         """Return a quantile of each output; `side` moves it out by one score."""
-        m, out = len(self.scores), np.empty(self.scores.shape[1])
+        m = len(self.scores)
+        out = np.empty(self.scores.shape[1])
         columns = zip(self.scores.T, self.shares.T, strict=True)
         for k, (values, shares) in enumerate(columns):
             place = np.cumsum(shares) - shares / 2
@@ -141,7 +142,8 @@ def fit_noise(
     `scales` (p,) are the inverse length scales of the size of errors.
     """
     left_out = np.isfinite(residual).all(axis=1)
-    rows, residual = rows[left_out], residual[left_out]
+    rows = rows[left_out]
+    residual = residual[left_out]
     w = np.ones(len(rows)) if weights is None else weights[left_out]
     w = w / w.mean()
     ridge = Ridge(scales, rows, w, _LANDMARKS, rng)
@@ -226,7 +228,8 @@ def gross_errors(rows: Rows, rng: np.random.Generator) -> Suspects:
     of squares, beyond what chance explains.
     """
     every = kept = rows.kept
-    Z, weights = rows.transform(every), at_rows(rows.weights, every)
+    Z = rows.transform(every)
+    weights = at_rows(rows.weights, every)
     for k in range(_PASSES):
         part, Y = _standardized(rows, kept, _CLIP if k == 0 else np.inf)
         clipped, size = _residuals(part, every, Z, rng)
@@ -299,7 +302,8 @@ def _residuals(
     """
     drawn = np.sort(rows.draw(rng, _SAMPLE[0]))
     scales = np.exp(isotropic_start(rows, FAMILIES[SMOOTH], rng)[:-1])
-    data, place = Training.of(rows, drawn), np.searchsorted(every, drawn)
+    data = Training.of(rows, drawn)
+    place = np.searchsorted(every, drawn)
     ridge = Ridge(scales, data.rows, data.weights, _SAMPLE[1], rng, data.labels)
     base, left_out = ridge.fit(data.Y)
     residual = rows.Y[every] - base.values(Z)
@@ -322,7 +326,8 @@ def _skill(residual: NDArray, Y: NDArray, mask: NDArray) -> float:
     predictions has this error if gross errors have random signs, and among a few rows
     such products are large by chance.
     """
-    residual, away = residual[mask], (Y - np.median(Y, axis=0))[mask]
+    residual = residual[mask]
+    away = (Y - np.median(Y, axis=0))[mask]
     total = float(np.square(away).sum())
     explained = total - float(np.square(residual).sum())
     chance = 2 * float(np.linalg.norm(residual * (away - residual)))

@@ -38,9 +38,12 @@ _TREES = {"max_iter": 400, "early_stopping": True, "n_iter_no_change": 15}
 _MOST_NUMBERS = 10**7
 # At most so many rows, or fewer in a class, have no partners of effort="high" (0.5 % of
 # error is left for trees beside leaves on targets); the network needs more.
-_LEAST_ROWS, _LEAST_CLASS, _LEAST_NETWORK = 1500, 10, 3000
+_LEAST_ROWS = 1500
+_LEAST_CLASS = 10
+_LEAST_NETWORK = 3000
 # Probabilities are at least this; the penalty of the weights of a pool.
-_LEAST, _PENALTY = 1e-6, 1e-4
+_LEAST = 1e-6
+_PENALTY = 1e-4
 
 
 class Partner(NamedTuple):

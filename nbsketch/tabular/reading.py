@@ -154,7 +154,8 @@ def _as_array(X: Any) -> NDArray:
 
 def _of_frame(frame: nw.DataFrame[Any], categories: Collection[int]) -> list[Values]:
     """Return the columns; numbers of one type are taken out of the frame at once."""
-    out, blocks = dict[int, Values](), dict[Any, list[int]]()
+    out = dict[int, Values]()
+    blocks = dict[Any, list[int]]()
     for j, dtype in enumerate(_types(frame)):
         key = dtype if dtype in _PLAIN and j not in categories else None
         blocks.setdefault(key, []).append(j)
@@ -185,7 +186,8 @@ def _types(frame: nw.DataFrame[Any]) -> list[Any]:
 
 
 def _of_series(column: Series[Any], as_categories: bool) -> Values:
-    dtype, name = column.dtype, str(column.name)
+    dtype = column.dtype
+    name = str(column.name)
     if dtype == nw.Datetime:
         column = _numpy_zone(column, dtype).dt.replace_time_zone(None)  # local time
     if dtype in (nw.Date, nw.Datetime, nw.Duration):

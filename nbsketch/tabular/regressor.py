@@ -143,7 +143,8 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
 
     def _fit(self, data: Training, rng: np.random.Generator) -> Suspects:
         left_out, values = self._fit_rows(data, rng)
-        drawn, weights = left_out.drawn, left_out.weights
+        drawn = left_out.drawn
+        weights = left_out.weights
         residual = self._stack_partners(left_out, data.Y[drawn], values)
         error = expected_error(residual, left_out.residual, weights)
         self.loo_error_ = float(error[0]) if self._single else error

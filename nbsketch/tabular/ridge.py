@@ -37,7 +37,8 @@ from nbsketch.tabular.scales import SMOOTH, form_of
 # Rows whose left-out residuals choose tau.
 VALIDATION = 4000
 # Rows and kernel values of a block.
-_BLOCK, _VALUES = 4096, 4_096_000
+_BLOCK = 4096
+_VALUES = 4_096_000
 # Added to the diagonal of C, times sqrt(s).
 _JITTER = 1e-8
 _TAUS = np.logspace(-5, 3, 17)
@@ -92,7 +93,8 @@ class KernelValues(Design):
 
     def __init__(self, form: CompiledForm, rows: NDArray, landmarks: NDArray) -> None:
         self._arguments = form, rows, landmarks
-        self.shape, self.dtype = (len(rows), len(landmarks)), np.dtype(np.float64)
+        self.shape = (len(rows), len(landmarks))
+        self.dtype = np.dtype(np.float64)
 
     def blocks(self) -> Iterator[tuple[int, int, NDArray]]:
         """Yield (start, stop, values) of blocks of rows."""
@@ -140,7 +142,9 @@ class Ridge:
         labels: NDArray | None = None,
         validation: NDArray | None = None,
     ) -> None:
-        n, self._scales, form = len(rows), scales, form_of(SMOOTH, scales)
+        n = len(rows)
+        self._scales = scales
+        form = form_of(SMOOTH, scales)
         if isinstance(landmarks, int):
             self._landmarks = rows[_drawn(n, landmarks, rng)]
         else:
@@ -152,7 +156,8 @@ class Ridge:
         self._design = KernelValues(form, rows, self._landmarks)
         C = evaluate(form, self._landmarks, self._landmarks).astype(np.float64)
         C[np.diag_indices(len(C))] += _JITTER * np.sqrt(len(C))
-        self._penalty, self._projection = C, projection(C)
+        self._penalty = C
+        self._projection = projection(C)
         self._blocks = None if labels is None else _blocks(labels)
         self._alphas = _TAUS / n
 
@@ -182,9 +187,11 @@ class Ridge:
         """Return the solutions of all penalties, for kernel values as features."""
         y_mean = self._weights @ Y / len(Y)
         G, cross, mean = moments(self._design, Y - y_mean, self._weights, centered=True)
-        P, outputs = self._projection, np.ones(Y.shape[1])
+        P = self._projection
+        outputs = np.ones(Y.shape[1])
         values, vectors = eigh(P.T @ G @ P)
-        vectors, square = P @ vectors, self._weights @ np.square(Y - y_mean)
+        vectors = P @ vectors
+        square = self._weights @ np.square(Y - y_mean)
         return RidgePath(
             values=np.maximum(values, 0.0),
             vectors=vectors,
@@ -201,7 +208,8 @@ class Ridge:
     def _by_rows(self, path: RidgePath, Y: NDArray) -> tuple[float, NDArray]:
         """Return the best alpha, and the leave-one-out residuals."""
         values = self._design.gather(self.validation)
-        Y, weights = Y[self.validation], self._weights[self.validation]
+        Y = Y[self.validation]
+        weights = self._weights[self.validation]
         errors = leave_one_out(path, _FILTER, values, Y, self._alphas, weights)
         alpha = self._alphas[int(np.argmin(errors))]
         Q = (values.collect() - path.z_mean) @ path.vectors
@@ -213,13 +221,15 @@ class Ridge:
     def _by_blocks(self, path: RidgePath, Y: NDArray) -> tuple[float, NDArray]:
         """Return the best alpha, and the residuals of refits without each block."""
         residual = np.full((len(self.validation), Y.shape[1]), np.nan)
-        errors, fits = np.zeros(len(self._alphas)), []
+        errors = np.zeros(len(self._alphas))
+        fits = []
         for block in self._blocks or []:
             place = np.flatnonzero(np.isin(self.validation, block))
             if not len(place):
                 continue
             part = self.validation[place]
-            values, weights = self._design.gather(part), self._weights[part]
+            values = self._design.gather(part)
+            weights = self._weights[part]
             without = self._without(path, block, Y)
             fits.append((place, values, without))
             options = values, Y[part], self._alphas, weights
@@ -232,7 +242,8 @@ class Ridge:
 
     def _without(self, path: RidgePath, block: NDArray, Y: NDArray) -> Spectrum:
         """Return the solutions without a block of rows."""
-        values, weights = self._design.gather(block), self._weights[block]
+        values = self._design.gather(block)
+        weights = self._weights[block]
         without = without_rows(path, values, Y[block], weights)
         # The basis is orthonormal for C: the inverse of V^T is C V.
         shift = self._penalty @ (without.z_mean - path.z_mean)

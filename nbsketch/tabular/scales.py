@@ -22,7 +22,9 @@ from nbsketch.tuning.rows import Rows
 from nbsketch.tuning.search import Descents, isotropic_start, spread_start
 from nbsketch.tuning.tuner import Search
 
-SMOOTH, ROUGH, SMOOTHER = "matern-3/2", "laplacian", "matern-5/2"
+SMOOTH = "matern-3/2"
+ROUGH = "laplacian"
+SMOOTHER = "matern-5/2"
 # A single leaf of all rows, without a base, up to this many rows.
 ALONE = 1500
 # Size for which the global search is meant: without a last round.
@@ -96,7 +98,8 @@ def learn_scales(
         return _isotropic(rows, rng)
     search = Search(FAMILIES[SMOOTH], "both", _SEARCH_SIZE, rng, budget)
     _, best = search.choose(rows, search.candidates(rows))
-    rows, smooth = replace(rows, scaler=best.scaler), Scales.at(SMOOTH, best.point)
+    rows = replace(rows, scaler=best.scaler)
+    smooth = Scales.at(SMOOTH, best.point)
     if len(rows.kept) > ALONE:
         return rows.scaler, [smooth, _shared(rows, ROUGH, smooth, rng)]
     searched = _searched(rows, ROUGH, rng, budget)
@@ -135,7 +138,8 @@ def _shared(
     They and the penalty have the least exact left-out error on a sample.
     """
     data = Training.of(rows, rows.draw(rng, _SHARED_ROWS))
-    every, tried = [np.arange(len(data.Y))], list[tuple[float, Scales]]()
+    every = [np.arange(len(data.Y))]
+    tried = list[tuple[float, Scales]]()
     candidates = [smooth.inverse * np.exp(width) for width in _SHARED_WIDTHS[family]]
     candidates += [] if own is None else [own.inverse]
     for inverse in candidates:
@@ -183,11 +187,13 @@ def best_penalty(
     """
     error, (low, high) = left_out_error(data, scales, leaves), _TAU_LIMITS
     tau = float(np.clip(near or scales.tau, low, high))
-    best, sides = (error(tau), tau), [tau * 10**-0.5, tau * 10**0.5]
+    best = (error(tau), tau)
+    sides = [tau * 10**-0.5, tau * 10**0.5]
     value, tau = min((error(t), t) for t in np.clip(sides, low, high).tolist())
     factor = tau / best[1]
     while value < best[0] * (1 - _GAIN) and low <= tau * factor <= high:
-        best, tau = (value, tau), tau * factor
+        best = (value, tau)
+        tau = tau * factor
         value = error(tau)
     least, tau = min(best, (value, tau))
     return least, scales._replace(tau=tau)

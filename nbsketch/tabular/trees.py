@@ -53,12 +53,15 @@ class Partition:
     def __post_init__(self) -> None:
         """Check that each row is in one leaf, and that paths go down to leaves."""
         check_fields(self)
-        starts, order, n = self.starts, self.order, len(self.order)
+        starts = self.starts
+        order = self.order
+        n = len(self.order)
         if starts[0] != 0 or starts[-1] != n or (np.diff(starts) <= 0).any():
             raise ValueError(f"`starts` must go up from 0 to {n}, got others")
         if not np.array_equal(np.sort(order), np.arange(n)):
             raise ValueError("`order` must have each row in one leaf, got others")
-        child, index = self.child, np.arange(len(self.child))
+        child = self.child
+        index = np.arange(len(self.child))
         # Children come after their parents, so that no path has a cycle.
         inner = (child > index) & (child < len(child) - 1)
         at_leaf = (child >= 0) & (child < self.n_leaves)
@@ -117,8 +120,11 @@ def grow(
     >>> tree.leaf(0).tolist(), tree.route(np.array([[3.4], [3.6]])).tolist()
     ([0, 1, 2, 3], [0, 1])
     """
-    feature, threshold, child = [-1], [0.0], [0]
-    todo, leaves = [(0, np.arange(len(rows)))], list[NDArray]()
+    feature = [-1]
+    threshold = [0.0]
+    child = [0]
+    todo = [(0, np.arange(len(rows)))]
+    leaves = list[NDArray]()
     while todo:
         node, index = todo.pop()
         split = _split(rows, scales, index, rng) if len(index) > largest else None
@@ -174,7 +180,8 @@ class Tree:
         """Return the values at preprocessed rows (m, p), of shape (m, d)."""
         out = np.empty((len(rows), self.coef.shape[1]))
         leaf = self.partition.route(rows)
-        order, starts = np.argsort(leaf, kind="stable"), self.partition.starts
+        order = np.argsort(leaf, kind="stable")
+        starts = self.partition.starts
         bounds = np.searchsorted(leaf[order], np.arange(self.partition.n_leaves + 1))
 
         def work(i: int) -> None:
@@ -203,8 +210,10 @@ def fit_tree(
     solved by one.
     """
     (n, d), starts = data.Y.shape, partition.starts
-    coef, intercept = np.empty((n, d)), np.empty((partition.n_leaves, d))
-    left_out, residual = np.broadcast_to(left_out, n), np.full((n, d), np.nan)
+    coef = np.empty((n, d))
+    intercept = np.empty((partition.n_leaves, d))
+    left_out = np.broadcast_to(left_out, n)
+    residual = np.full((n, d), np.nan)
 
     def work(i: int) -> None:
         index = partition.leaf(i)

@@ -26,7 +26,6 @@ from nbsketch.conformal import ConformalRegressor
 from nbsketch.reproduce import read_toml
 from nbsketch.reproduce.tabular import problems
 from nbsketch.reproduce.tabular.problems import CLASSIFICATION, QUANTILES, REGRESSION
-from nbsketch.tabular.classifier import TabularKernelClassifier
 from nbsketch.tabular.columns import fit_columns
 from nbsketch.tabular.reading import is_table
 from nbsketch.tabular.regressor import TabularKernelRegressor
@@ -43,13 +42,12 @@ Objective = dict[str, Any]
 Predict = Callable[[Any], NDArray]
 # Fits a task, rows, targets, a seed, and what tunes, the seconds that it may take.
 Fit = Callable[..., Predict]
-EFFORTS = ("fast", "high")
 # The method whose fit time is the budget of the tuned one.
 DEFAULT = "tabular, fast"
 BLOCKS = "tabular, fast, cv=5"
 SKETCHED = "sketched"
 EXACT = "exact ridge"
-OURS = (*(f"tabular, {effort}" for effort in EFFORTS), BLOCKS, SKETCHED, EXACT)
+OURS = (DEFAULT, "tabular, high", BLOCKS, SKETCHED, EXACT)
 LIGHTGBM = "LightGBM"
 TUNED = "LightGBM tuned"
 CONFORMAL = "LightGBM, CQR"
@@ -69,23 +67,14 @@ def estimator(
     module, name, options = by_task[task]
     model = getattr(import_module(module), name)(random_state=seed, **options)
     model.fit(X, y)
-    return model.predict_proba if task == CLASSIFICATION else model.predict
-
-
-def tabular(effort: str, task: str, X: Any, y: NDArray, seed: int) -> Predict:
-    """Fit the estimators for tables."""
-    if task == CLASSIFICATION:
-        classifier = TabularKernelClassifier(effort, random_state=seed)
-        return classifier.fit(X, y).predict_proba
-    model = TabularKernelRegressor(effort, random_state=seed).fit(X, y)
     if task == QUANTILES:
         return partial(model.predict_quantiles, levels=LEVELS)
-    return model.predict
+    return model.predict_proba if task == CLASSIFICATION else model.predict
 
 
 def blocks(groups: int | None, task: str, X: NDArray, y: NDArray, seed: int) -> Predict:
     """Fit with blocks of rows left out, or the groups of a column."""
-    model = TabularKernelRegressor(EFFORTS[0], cv=5, random_state=seed)
+    model = TabularKernelRegressor("fast", cv=5, random_state=seed)
     labels = None if groups is None else X[:, groups]
     return model.fit(X, y, groups=labels).predict
 
@@ -297,10 +286,9 @@ def conformalized_trees(task: str, X: Any, y: NDArray, seed: int) -> Predict:
 class TreeQuantiles(RegressorMixin, BaseEstimator):
     """LightGBM for each of several levels."""
 
-    def __init__(
-        self, quantiles: tuple[float, ...] = LEVELS, random_state: int = 0
-    ) -> None:
-        self.quantiles = quantiles
+    quantiles = LEVELS
+
+    def __init__(self, random_state: int = 0) -> None:
         self.random_state = random_state
 
     def fit(self, X: Any, y: NDArray) -> Self:
@@ -354,8 +342,6 @@ class Method(NamedTuple):
 
 
 _FITS: dict[str, Fit] = {
-    DEFAULT: partial(tabular, EFFORTS[0]),
-    OURS[1]: partial(tabular, EFFORTS[1]),
     LIGHTGBM: lightgbm_defaults,
     TUNED: lightgbm_tuned,
     CATBOOST: partial(catboost, False),

@@ -51,7 +51,8 @@ class Expansion:
             self.n_columns: int = B.shape[1]
             self._folded = _folded(product, B)
         else:
-            self.n_columns, self._folded = B.rank, None
+            self.n_columns = B.rank
+            self._folded = None
         self._project = projector(B)
 
     def __call__(self, X: Any, dtype: Any = np.float64) -> NDArray:
@@ -84,7 +85,8 @@ class Expansion:
 def _folded(product: Product, B: NDArray) -> Product | None:
     """Return the product with W^T B in the place of W if it costs less, else None."""
     weights = product.weights
-    (s, m), d = weights.shape, B.shape[1]
+    s, m = weights.shape
+    d = B.shape[1]
     nonzeros = weights.nnz if sp.issparse(weights) else s * m
     if d * m > nonzeros + d * s or not hasattr(weights, "T"):
         return None
@@ -109,7 +111,8 @@ def expansion_of(
     It is prepared again if the model has other attributes since. Two threads may both
     prepare it; either result is valid.
     """
-    parts, prepared = (kernel, landmarks, weights), _prepared.get(model)
+    parts = (kernel, landmarks, weights)
+    prepared = _prepared.get(model)
     same = prepared is not None and all(
         a is b for a, b in zip(prepared.parts, parts, strict=True)
     )
@@ -142,7 +145,8 @@ class PivotedCholesky:
     def __post_init__(self) -> None:
         """Check that the factor is one, of distinct rows."""
         check_fields(self)
-        chosen, diagonal = self.chosen, self.factor.diagonal()
+        chosen = self.chosen
+        diagonal = self.factor.diagonal()
         if (diagonal <= 0).any() or np.unique(chosen).size != chosen.size:
             raise ValueError("`factor` must be that of distinct rows, got others")
 

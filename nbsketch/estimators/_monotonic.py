@@ -116,7 +116,8 @@ def planned(plan: Plan, objective: Objective) -> Plan:
 
 def constrain(model: Any, problem: Problem) -> None:
     """Replace a free solution by the monotone one, and measure what is left."""
-    X, levels = problem.rows, np.size(getattr(model, "quantiles", 0.5))
+    X = problem.rows
+    levels = np.size(getattr(model, "quantiles", 0.5))
     if model.size_ * levels > posterior.MOST_FEATURES:
         each = f" for each of {levels} levels" if levels > 1 else ""
         raise ValueError(
@@ -150,7 +151,8 @@ def _is_falling(line: Lines, values: NDArray) -> bool:
 
 def _project(model: Any, problem: Problem, lines: list[Lines]) -> None:
     """Set coefficients, objective and gap of the constrained solution."""
-    X, objective = problem.rows, problem.objective
+    X = problem.rows
+    objective = problem.objective
     cone: _Squares | _Quantiles
     if isinstance(objective, JointQuantileObjective):
         cone = _Quantiles(model, X, objective)
@@ -177,21 +179,27 @@ class _Squares:
     """Least squares in a cone."""
 
     def __init__(self, model: Any, X: NDArray, objective: Objective):
-        targets, weights = objective.targets, objective.weights
+        targets = objective.targets
+        weights = objective.weights
         self.P, self.U, c = posterior.penalized_products(model, X, targets, weights)
         self.free = scipy.linalg.solve_triangular(self.U, c[:, 0], trans="T")
-        self.model, self.n = model, len(X)
-        self.objective, self.gap = model.objective_, model.dual_gap_
+        self.model = model
+        self.n = len(X)
+        self.objective = model.objective_
+        self.gap = model.dual_gap_
 
     def solve(self, D: NDArray) -> NDArray:
         """Set the solution for which D w >= 0; return the rows that matter."""
         cone = scipy.linalg.solve_triangular(self.U, D.T, trans="T")
         norms = np.linalg.norm(cone, axis=0)
-        D, cone, model = D / norms[:, None], cone / norms, self.model
+        D = D / norms[:, None]
+        cone = cone / norms
+        model = self.model
         multipliers, _ = scipy.optimize.nnls(-cone, self.free, maxiter=10 * len(D))
         change = cone @ multipliers
         w = scipy.linalg.solve_triangular(self.U, self.free + change)
-        model.coef_, model.intercept_ = self.P @ w[1:], float(w[0])
+        model.coef_ = self.P @ w[1:]
+        model.intercept_ = float(w[0])
         slack = abs(float(multipliers @ (D @ w)))
         model.objective_ = self.objective + float(change @ change) / (2 * self.n)
         model.dual_gap_ = self.gap + slack / (self.n * max(model.objective_, 1e-300))
@@ -203,12 +211,15 @@ class _Quantiles:
 
     def __init__(self, model: Any, X: NDArray, objective: JointQuantileObjective):
         weights = np.ones(len(X)) if objective.weights is None else objective.weights
-        counted, levels = weights > 0, np.array(objective.quantiles)
+        counted = weights > 0
+        levels = np.array(objective.quantiles)
         shares = weights[counted, None] / len(X)
-        self.P, self.model = posterior.feature_projection(model), model
+        self.P = posterior.feature_projection(model)
+        self.model = model
         Z = posterior.features_of(model, self.P, X)[counted]
         bounds = (levels - 1) * shares, levels * shares
-        targets, factor = objective.targets[counted, 0], objective.factor
+        targets = objective.targets[counted, 0]
+        factor = objective.factor
         self.problem = PiecewiseProblem(Z, targets, *bounds, factor, model.alpha_)
 
     def solve(self, D: NDArray) -> NDArray:
@@ -217,7 +228,8 @@ class _Quantiles:
         solution = solve_piecewise(self.problem.constrained(D), _TOL)
         model = self.model
         model.coef_ = self.P @ (solution.W @ self.problem.T)
-        model.intercept_, model.objective_ = solution.b, solution.objective
+        model.intercept_ = solution.b
+        model.objective_ = solution.objective
         model.dual_gap_ = solution.gap / max(solution.objective, 1e-300)
         return D
 
@@ -231,7 +243,8 @@ def _steepest(model: Any, P: NDArray, line: Lines) -> NDArray:
     index = np.argsort(steps.min(axis=1))[:_ADDED]
     index = index[steps[index].min(axis=1) < -_ROUNDING * np.abs(values).max()]
     knot = steps[index].argmin(axis=1)
-    below, above = line.at(index, knot), line.at(index, knot + 1)
+    below = line.at(index, knot)
+    above = line.at(index, knot + 1)
     return line.sign * (
         posterior.features_of(model, P, above) - posterior.features_of(model, P, below)
     )

@@ -62,7 +62,8 @@ def _entries(model: Any) -> Iterator[tuple[str, str]]:
 
 def _machine(model: Any) -> str:
     """Return which algorithm has solved the problem."""
-    exact, steps = _is_exact(model), model.n_iter_
+    exact = _is_exact(model)
+    steps = model.n_iter_
     name = "exact" if exact else "sketch"
     if not _is_square(model):
         return f"{name}, {steps} iterations"
@@ -102,7 +103,8 @@ def _more(model: Any) -> str:
 def _limit(model: Any) -> str:
     """Return what limits a fit, the sketch or the noise, and what to do about it."""
     larger = "size='auto' or max_seconds= try larger sketches"
-    degrees, size = _degrees_of_freedom(model), model.sketch_.shape[0]
+    degrees = _degrees_of_freedom(model)
+    size = model.sketch_.shape[0]
     if not np.isfinite(degrees):
         return larger
     used = f"the penalty leaves {degrees:.0f} of {size} degrees of freedom"
@@ -118,7 +120,8 @@ def _degrees_of_freedom(model: Any) -> float:
     """
     if not (_is_square(model) and isinstance(_drawn_by(model), SubsamplingSketch)):
         return np.nan
-    size, kernel = model.sketch_.shape[0], model.kernel_
+    size = model.sketch_.shape[0]
+    kernel = model.kernel_
     if is_pairwise(kernel):
         return np.nan
     shift = size * model.alpha_
@@ -209,7 +212,8 @@ def _solution(model: Any) -> Iterator[tuple[str, str]]:
     gap = f", relative distance to the minimum at most {model.dual_gap_:.1e}"
     certified = np.isfinite(model.dual_gap_)
     yield "objective", f"{model.objective_:.6g}" + (gap if certified else "")
-    all_rows, n = model.sketch_.is_identity, model.sketch_.shape[1]
+    all_rows = model.sketch_.is_identity
+    n = model.sketch_.shape[1]
     least = least_tol(_is_square(model), all_rows, n)
     if getattr(model, "tol", least) < min(model.dual_gap_, least):
         yield "tol", f"{model.tol:g}, raised to {least:g} for passes over all rows"

@@ -51,14 +51,17 @@ def fit_posterior(model: Any, rows: TrainingRows) -> dict[str, Any]:
     They are the projection to features, the upper Cholesky factor of A, lambda, and the
     noise variance of each output.
     """
-    expected, given = model.sketch_.shape[1], len(rows.y)
+    expected = model.sketch_.shape[1]
+    given = len(rows.y)
     if expected != given and not isinstance(model.sketch, LandmarkSketch):
         raise ValueError(
             f"`X` must hold the {expected} rows of `fit` of positive weight, got "
             f"{given}: pass the same data"
         )
-    n, w = len(rows.y), rows.relative_weights
-    Y, shift = rows.y.reshape(n, -1), float(n * model.alpha_)
+    n = len(rows.y)
+    w = rows.relative_weights
+    Y = rows.y.reshape(n, -1)
+    shift = float(n * model.alpha_)
     squares = np.square(Y - model._values(rows.X).reshape(n, -1))
     residuals = squares.sum(axis=0) if w is None else w @ squares
     total = residuals + shift * _squared_norms(model)
@@ -102,7 +105,8 @@ def penalized_products(
     """Return the projection to features, the upper Cholesky factor of A and Z^T W Y."""
     P = feature_projection(model)
     w = np.ones(len(Y)) if weights is None else weights
-    A, c = np.zeros((P.shape[1] + 1,) * 2), np.zeros((P.shape[1] + 1, Y.shape[1]))
+    A = np.zeros((P.shape[1] + 1,) * 2)
+    c = np.zeros((P.shape[1] + 1, Y.shape[1]))
     for part, Z, _ in _blocks(model, P, X):
         A += (weighted := Z.T * w[part]) @ Z
         c += weighted @ Y[part]
@@ -136,7 +140,8 @@ def posterior_std(model: Any, X: Any) -> NDArray:
             "`return_std` needs the posterior, which is not kept by `fit`: call "
             "fit_posterior(X, y) with the training rows first"
         )
-    parts, values = model.posterior_, []
+    parts = model.posterior_
+    values = []
     for _, Z, unseen in _blocks(model, parts["projection"], new_rows(model, X)):
         solved = scipy.linalg.solve_triangular(parts["factor"], Z.T, trans="T")
         values.append(unseen / parts["shift"] + np.square(solved).sum(axis=0))

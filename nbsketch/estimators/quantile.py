@@ -276,7 +276,8 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
             Lower and upper ends.
         """
         level = validation.check_level("coverage", coverage)
-        levels, tails = self._levels, ((1 - level) / 2, (1 + level) / 2)
+        levels = self._levels
+        tails = ((1 - level) / 2, (1 + level) / 2)
         slack = 1e-9
         if tails[0] < levels[0] - slack or tails[1] > levels[-1] + slack:
             raise ValueError(

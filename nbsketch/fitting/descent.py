@@ -74,7 +74,8 @@ def precondition(
     penalty_weights : ndarray of shape (r,)
         Weights of their coefficients in the penalty.
     """
-    sketch_map, X = data.sketch_map, data.inputs.rows
+    sketch_map = data.sketch_map
+    X = data.inputs.rows
     P = projection(sketch_map(sketch_map.rows(X)) @ sketch_map.weights.T)
     count = min(X.shape[0], _ROWS_PER_FEATURE * max(1, P.shape[1]))
     rows = np.sort(data.rng.choice(X.shape[0], count, replace=False))
@@ -95,7 +96,8 @@ def _moments(
     """Return the mean (zero if not `centered`) and the covariance around it."""
     rank = features.shape[1]
     origin = np.zeros(rank)
-    mean, squares = np.zeros(rank), np.zeros((rank, rank))
+    mean = np.zeros(rank)
+    squares = np.zeros((rank, rank))
     for start, stop, Z in features.blocks():
         part = shares[start:stop]
         if start == 0 and centered:  # near the mean, so that nothing cancels
@@ -110,7 +112,8 @@ class _Centered(Design):
     """Features minus a center, rounded to a type."""
 
     def __init__(self, features: Design, center: NDArray, dtype: Any) -> None:
-        self.shape, self.dtype = features.shape, np.dtype(dtype)
+        self.shape = features.shape
+        self.dtype = np.dtype(dtype)
         self._features = features
         self._center = center
 
@@ -267,7 +270,8 @@ class Descent:
         The penalty is set: the given one, or that learned with the length scales. A
         default step is put in units of the targets where it depends on them.
         """
-        alpha, ratio = self.alpha, objective.slope_ratio()
+        alpha = self.alpha
+        ratio = objective.slope_ratio()
         if alpha is None:
             learned = None if self.regime else data.inputs.alpha
             alpha = 0.0 if learned is None else learned * ratio
@@ -310,7 +314,8 @@ class Descent:
             *_, best = ahead
             return sample.check(best, sample.limit()), None
         best = next(ahead)
-        steps, errors = [best.n_steps], [validation.mean_loss(best)]
+        steps = [best.n_steps]
+        errors = [validation.mean_loss(best)]
         per_epoch = len(sample.Z) / self.batch_size
         for iterate in ahead:
             steps.append(iterate.n_steps)
@@ -412,7 +417,8 @@ def descend(
             Z = centered_features(data.sketch_map, rows, projection, by.center)
             square = float(np.quantile(squared_norms(Z), _TYPICAL))
             descent = replace(descent, square_norm=square or None)
-        sample, held_out = Sample(Z, objective), None
+        sample = Sample(Z, objective)
+        held_out = None
         if validation is not None:
             rows, targets = validation
             rows = data.transform(rows, "X_val")

@@ -55,7 +55,8 @@ class _Step(NamedTuple):
         """Return the projection and the features of the rows."""
         if self.product is None:
             return sketched_design(self.sketch_map, X, keep=True)
-        columns, weights = self.sketch.columns, self.sketch_map.weights
+        columns = self.sketch.columns
+        weights = self.sketch_map.weights
         return stored_design(self.product, weights, columns)
 
 
@@ -66,7 +67,8 @@ def grow(
 
     `score` returns the held-out loss of given features.
     """
-    began, X = time.perf_counter(), data.inputs.rows
+    began = time.perf_counter()
+    X = data.inputs.rows
     step = _Step.of(data.sketch, data.sketch_map.kernel, X)
     path: dict[str, list] = {"size": [], "loss": [], "seconds": []}
     best = None
@@ -92,7 +94,9 @@ def _larger(step: _Step, rows: int, X: Any) -> _Step:
 
     A sketch whose rows depend on its size is drawn anew.
     """
-    sketch, kernel, size = step.sketch, step.sketch_map.kernel, step.sketch.shape[0]
+    sketch = step.sketch
+    kernel = step.sketch_map.kernel
+    size = step.sketch.shape[0]
     if not sketch.can_grow:
         origin = sketch.origin
         if origin is None:
@@ -139,7 +143,8 @@ def default_size(problem: Problem) -> int:
     Rows of Dask arrays are not searched for a size: where there is no time for the
     features of all outputs, the size is halved until there is.
     """
-    size, (n, outputs) = _usual_size(problem), problem.objective.targets.shape
+    size = _usual_size(problem)
+    n, outputs = problem.objective.targets.shape
     if not isinstance(problem.rows, PartitionedRows):
         return size
     while size > _START and not has_seconds(closed_seconds, n * outputs, size):
@@ -149,7 +154,8 @@ def default_size(problem: Problem) -> int:
 
 def _usual_size(problem: Problem) -> int:
     """Return the default size without a limit of time."""
-    (n, q), outputs = problem.rows.shape, problem.objective.targets.shape[1]
+    n, q = problem.rows.shape
+    outputs = problem.objective.targets.shape[1]
     kind = problem.objective.loss_kind
     if not may_be_exact(problem) or kind is None or kind == "joint":
         return problem.objective.default_size()
@@ -166,7 +172,8 @@ def may_be_exact(problem: Problem) -> bool:
     It is for stationary kernels of dense rows: others have low rank or slow values.
     With folds there is a sketch, whose penalty all of them choose.
     """
-    plan, objective = problem.plan, problem.objective
+    plan = problem.plan
+    objective = problem.objective
     if plan.stochastic is not None or not plan.is_free or objective.loss_kind is None:
         return False
     dense = not sp.issparse(problem.rows) and objective.folds is None
@@ -178,7 +185,8 @@ def is_large_sketch(problem: Problem, data: SketchedData) -> bool:
 
     Its penalty is given, or chosen on a sample; with folds, by the closed form.
     """
-    (size, n), searched = data.sketch.shape, problem.plan.alpha is None
+    size, n = data.sketch.shape
+    searched = problem.plan.alpha is None
     fixed = problem.plan.growth is None and data.size_path is None
     if not fixed or size == n or data.sketch_map.is_columns:
         return False
@@ -186,7 +194,8 @@ def is_large_sketch(problem: Problem, data: SketchedData) -> bool:
         return False
     if size > _FEW_ROWS and not has_seconds(closed_seconds, n, size):
         return True
-    landmarks, kept = len(data.sketch.columns), kept_share(n, size)
+    landmarks = len(data.sketch.columns)
+    kept = kept_share(n, size)
     return sizes.is_large(size, n, landmarks, searched=searched, kept=kept)
 
 
@@ -224,7 +233,8 @@ def has_seconds(expected: Callable[..., float], *shape: int) -> bool:
 
 def exact_seconds(data: SketchedData, n_outputs: int) -> tuple[float, float]:
     """Return about how long the exact machine takes: its choice and its solution."""
-    n, pair = data.inputs.rows.shape[0], _seconds_per_pair(data, n_outputs)
+    n = data.inputs.rows.shape[0]
+    pair = _seconds_per_pair(data, n_outputs)
     solution = (_KEPT if kept_pairs(n) else _ANEW) * n**2
     return pair * _CHOICES * min(n, LARGEST_FIT) ** 2, pair * solution
 
@@ -273,7 +283,8 @@ def first_sketch(data: SketchedData, seconds: float) -> SketchedData:
 
 def _seconds_per_landmark(data: SketchedData) -> float:
     """Return the time of the kernel values of all rows with one landmark."""
-    sketch_map, rows = data.subsampled(_LEAST).sketch_map, data.inputs.rows
+    sketch_map = data.subsampled(_LEAST).sketch_map
+    rows = data.inputs.rows
     sketch_map(rows)  # loads the compiled code
     began = time.perf_counter()
     sketch_map(rows)
@@ -292,7 +303,8 @@ class LimitedSize(AutoSize):
         make small sizes cheaper.
         """
         steps = np.maximum(np.diff([0.0, *path["seconds"]]), _TICK)
-        left, last = float(self.seconds or np.inf) - path["seconds"][-1], steps[-1]
+        left = float(self.seconds or np.inf) - path["seconds"][-1]
+        last = steps[-1]
         factor = 1.0
         if len(steps) > 1:
             doublings = np.log2(path["size"][-1] / path["size"][-2])

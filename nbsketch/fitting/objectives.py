@@ -123,7 +123,8 @@ class ScalarObjective(Objective):
         self, K: Any, alphas: Iterable[float], **options: Any
     ) -> Iterator[Solution]:
         """Yield the solution on all rows of a kernel matrix for each penalty."""
-        options, center = options | self._weighting, self._center()
+        options = options | self._weighting
+        center = self._center()
         relative = (alpha / self.loss_scale for alpha in alphas)
         targets = self.targets - center
         for found in dual_path(K, targets, self.loss, relative, **options):
@@ -221,7 +222,8 @@ class JointQuantileObjective(Objective):
         self, K: Any, alphas: Iterable[float], **options: Any
     ) -> Iterator[Solution]:
         """Yield the solution on all rows of a kernel matrix for each penalty."""
-        levels, options = (self.quantiles, self.factor), options | self._weighting
+        levels = (self.quantiles, self.factor)
+        options = options | self._weighting
         center = self._center()[0]
         targets = self.targets[:, 0] - center
         for solution in joint_dual_path(K, targets, *levels, alphas, **options):
@@ -316,7 +318,8 @@ class LeastSquaresObjective(RadialObjective):
     ) -> AlphaPath:
         """Return errors on rows left out, for one penalty or a path (None)."""
         spectrum, filter = self._decompose(design)
-        left_out, alpha = LeftOut(self, design, rng), self._given(filter, alpha)
+        left_out = LeftOut(self, design, rng)
+        alpha = self._given(filter, alpha)
         return self._tried(spectrum, filter, left_out, alpha=alpha)
 
     def path(
@@ -381,7 +384,8 @@ def regression_objective(
     output: Any = None,
 ) -> ScalarObjective | RadialObjective:
     """Return the objective for targets (n, d), a loss and an output matrix."""
-    loss, output = as_loss(loss), as_output(output)
+    loss = as_loss(loss)
+    output = as_output(output)
     if loss.is_classification:
         raise ValueError(
             f"`loss` must be a loss of residuals, got {loss!r}: use "
@@ -481,5 +485,6 @@ class SpectralObjective(LeastSquaresObjective):
 
 
 def _ratio(slopes: NDArray, residuals: NDArray, weights: NDArray | None) -> float:
-    slope, size = weighted_mean(slopes, weights), weighted_mean(residuals, weights)
+    slope = weighted_mean(slopes, weights)
+    size = weighted_mean(residuals, weights)
     return slope / size if size > 0 and slope > 0 else 1.0

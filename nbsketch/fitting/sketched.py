@@ -128,7 +128,8 @@ def check_learnable(kernel: Any, X: Any) -> None:
 
 def check_inputs(X: Any, plan: Plan) -> None:
     """Check that the rows of X can be prepared as planned."""
-    kernel, preprocessing = plan.kernel, plan.preprocessing
+    kernel = plan.kernel
+    preprocessing = plan.preprocessing
     if is_auto(plan.bandwidth):
         check_learnable(kernel, X)
     named = preprocessing in PREPROCESSINGS
@@ -148,7 +149,9 @@ def prepare_inputs(
     possible. Otherwise rows are transformed only if a preprocessing is named. `size` is
     the size of the sketch to be drawn.
     """
-    kernel, bandwidth, columns = plan.kernel, plan.bandwidth, plan.preprocessing
+    kernel = plan.kernel
+    bandwidth = plan.bandwidth
+    columns = plan.preprocessing
     if is_auto(bandwidth) or (bandwidth is None and is_learnable(kernel, X)):
         if X.shape[0] >= _LEAST_ROWS:
             # Length scales replace standardization: None means features without ranks.
@@ -286,7 +289,8 @@ class SketchedData(NamedTuple):
 
     def subsampled(self, size: int) -> SketchedData:
         """Return the rows with a sub-sample of them as the sketch."""
-        rows, kernel = self.inputs.rows, self.sketch_map.kernel
+        rows = self.inputs.rows
+        kernel = self.sketch_map.kernel
         sketch = SubsamplingSketch(size).draw(rows.shape[0], self.rng)
         sketch_map = SketchMap.of(kernel, rows, sketch)
         return self._replace(sketch=sketch, sketch_map=sketch_map, features=None)

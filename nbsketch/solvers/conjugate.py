@@ -103,19 +103,25 @@ class ConjugateSearch:
         limits: Limits,
         callback: Callback | None = None,
     ) -> None:
-        self.system, self._limits, self._callback = system, limits, callback
-        self._began, self.stopped = perf_counter(), False
+        self.system = system
+        self._limits = limits
+        self._callback = callback
+        self._began = perf_counter()
+        self.stopped = False
         self.n_passes = system.passes
         d = system.shape[1]
-        self._tol, self._stuck = np.full(d, limits.tol), np.zeros(d, dtype=bool)
-        self.X, self.product = np.zeros(system.shape), np.zeros(system.shape)
+        self._tol = np.full(d, limits.tol)
+        self._stuck = np.zeros(d, dtype=bool)
+        self.X = np.zeros(system.shape)
+        self.product = np.zeros(system.shape)
         if state is not None:
             self.X = np.array(system.project(system.outputs.rotate(state.coef)))
             self.product = self._multiply(self.X, np.arange(d))
 
     def run(self) -> ColumnGaps:
         """Search, and return the certificate of X."""
-        columns, before = np.arange(len(self._tol)), np.full(len(self._tol), np.inf)
+        columns = np.arange(len(self._tol))
+        before = np.full(len(self._tol), np.inf)
         for _ in range(_ROUNDS):
             if moved := self._descend():
                 self.product = self._multiply(self.X, columns)
@@ -132,7 +138,8 @@ class ConjugateSearch:
 
     def solution(self, columns: slice = slice(None)) -> Solution:
         """Return the columns of coefficients for one penalty as a solution."""
-        gaps, system = self.certificate, self.system
+        gaps = self.certificate
+        system = self.system
         coef, intercept, unused = system.outputs.restore(
             self.X[:, columns], system.intercept(self.X, self.product)[columns],
             system.weights, system.fit_intercept,
@@ -188,7 +195,9 @@ class ConjugateSearch:
 
     def _descend(self) -> bool:
         """Run conjugate gradients until every column stops; return if any moved."""
-        live, before, system = np.flatnonzero(~self._stuck), self.n_passes, self.system
+        live = np.flatnonzero(~self._stuck)
+        before = self.n_passes
+        system = self.system
         R = system.project(system.right[:, live] - self.product[:, live])
         steps = ConjugateGradients(R, system.precondition, live)
         while True:
@@ -202,7 +211,8 @@ class ConjugateSearch:
             self._step(steps)
 
     def _step(self, steps: ConjugateGradients) -> None:
-        columns, D = steps.columns, steps.D
+        columns = steps.columns
+        D = steps.D
         product = self._multiply(D, columns)
         lengths = steps.step(self.system.project(product))
         self._stuck[columns[lengths == 0]] = True
@@ -212,7 +222,8 @@ class ConjugateSearch:
     def _report(self) -> None:
         if self._callback is None or not self.n_passes:
             return
-        gaps, seconds = self.certificate, perf_counter() - self._began
+        gaps = self.certificate
+        seconds = perf_counter() - self._began
         sums = float(gaps.objective.sum()), float((gaps.gap + gaps.noise).sum())
         self.stopped |= bool(self._callback(self.n_passes, *sums, seconds))
 
@@ -370,7 +381,8 @@ def conjugate_path(
     operator = as_operator(K)
     penalties = [check_positive("alpha", alpha) for alpha in alphas]
     limits = Limits.checked(tol, max_passes, max_seconds)
-    n, Y = operator.shape[0], check_columns(Y, operator.shape[0])
+    n = operator.shape[0]
+    Y = check_columns(Y, operator.shape[0])
     rotated = RotatedOutputs(Y, output)
     if preconditioner is None:
         rng = np.random.default_rng(random_state)
@@ -420,7 +432,8 @@ def solve_columns(
     list of Solution
         One for each penalty.
     """
-    n, rng = len(Y), np.random.default_rng(random_state)
+    n = len(Y)
+    rng = np.random.default_rng(random_state)
     rotated = RotatedOutputs(check_columns(Y, n), output)
     shift = n * float(np.min(alphas)) / rotated.values.max(initial=1)
     preconditioner = build_preconditioner(

@@ -103,7 +103,10 @@ class DualPath:
         callback: Callback | None = None,
         random_state: Any = None,
     ) -> None:
-        self.K, self.shape, self.state, self.callback = K, shape, state, callback
+        self.K = K
+        self.shape = shape
+        self.state = state
+        self.callback = callback
         self.alphas = [check_positive("alpha", alpha) for alpha in alphas]
         self.weights = checks.weights(sample_weight, shape[0])
         self.fit_intercept = bool(fit_intercept)
@@ -140,7 +143,8 @@ class DualPath:
             Output matrix by which coefficients are multiplied at the end.
         """
         for alpha in self.alphas:
-            self._began, self._stopped = perf_counter(), False
+            self._began = perf_counter()
+            self._stopped = False
             self._searches: list[DualSearch] = []
             limits = Limits(self.tol, self.max_iter, self._is_late)
             for j, problem in enumerate(problems):
@@ -171,10 +175,12 @@ class DualPath:
     def _solution(self) -> Solution:
         """Return the best points of all searches as one solution."""
         searches = self._searches
-        best, d = [s.best for s in searches], searches[0].problem.outputs
+        best = [s.best for s in searches]
+        d = searches[0].problem.outputs
         dual = np.column_stack([b.dual.reshape(d, -1).T for b in best])
         coef = np.column_stack([b.coef.reshape(d, -1).T for b in best])
-        dual, coef = dual.reshape(self.shape), coef.reshape(self.shape)
+        dual = dual.reshape(self.shape)
+        coef = coef.reshape(self.shape)
         b: Any = np.concatenate([b.intercept for b in best])
         if len(self.shape) == 1:
             b = float(b[0])
@@ -325,7 +331,8 @@ def dual_path(
     ------
     Solution
     """
-    operator, loss = as_operator(K), as_loss(loss)
+    operator = as_operator(K)
+    loss = as_loss(loss)
     n = operator.shape[0]
     columns = [np.ascontiguousarray(column) for column in check_columns(y, n).T]
     checks.labels("y", np.array(columns), loss)
@@ -435,9 +442,12 @@ def joint_dual_path(
     ------
     Solution
     """
-    operator, levels = as_operator(K), np.array(check_levels("quantiles", quantiles))
-    n, d = operator.shape[0], len(levels)
-    T, targets = checks.factor(T, d), checks.targets("y", y, (n,))
+    operator = as_operator(K)
+    levels = np.array(check_levels("quantiles", quantiles))
+    n = operator.shape[0]
+    d = len(levels)
+    T = checks.factor(T, d)
+    targets = checks.targets("y", y, (n,))
     path = DualPath(operator, alphas, (n, d), **options)
     factor = path.factor(cholesky.default_rank(n, RANK_WITH_KINKS, len(T)))
     coupled = CoupledMatrix(operator, T.T @ T)

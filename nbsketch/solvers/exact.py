@@ -74,9 +74,11 @@ def solve_exact(
     >>> A.round(2).tolist(), b.round(2).tolist(), round(objective, 4)
     ([[-0.5], [0.5]], [0.5], 0.0625)
     """
-    rotated, operator = RotatedOutputs(Y, output), StoredMatrix(K)
+    rotated = RotatedOutputs(Y, output)
+    operator = StoredMatrix(K)
     system = KernelSystem(operator, rotated, [alpha], sample_weight, fit_intercept)
-    A, weights = np.zeros(system.shape), system.weights
+    A = np.zeros(system.shape)
+    weights = system.weights
     kept = np.flatnonzero(weights > 0)
     for shift in np.unique(system.shifts):
         same = np.flatnonzero(system.shifts == shift)

@@ -175,7 +175,8 @@ class LandweberFilter(Filter):
     def values(self, u: ArrayLike, a: ArrayLike) -> NDArray:
         """Return (1 - (1 - eta u)^T) / u: see `Filter.values`."""
         u, a = np.broadcast_arrays(np.asarray(u, dtype=float), a)
-        eta, steps = self._step(), self._steps(a)
+        eta = self._step()
+        steps = self._steps(a)
         with np.errstate(divide="ignore"):  # log(0) where one step is enough
             decay = steps * np.log1p(-np.minimum(eta * u, 1.0))
         return _over(-np.expm1(decay), u, limit=eta * steps)

@@ -142,14 +142,16 @@ class GenericProblem(Problem):
             if high.total >= 0 >= low.total:
                 break
             if low.total > 0:
-                high, low = low, self.pair(low.shift + step, at)
+                high = low
+                low = self.pair(low.shift + step, at)
             else:
                 high, low = self.pair(high.shift - step, at), high
             step *= 2.0
         else:
             return (self.pair(start, at),)
         for trial in range(_REFINEMENTS):
-            width, drop = low.shift - high.shift, high.total - low.total
+            width = low.shift - high.shift
+            drop = high.total - low.total
             if width * drop <= allowed * self.n:
                 break
             part = high.total / drop if trial % 2 else 0.5
@@ -167,7 +169,9 @@ class GenericProblem(Problem):
 
         The gap is infinite if an intercept needs two of them, and there is one.
         """
-        losses, young, a = self.values(res), 0.0, np.zeros_like(res)
+        losses = self.values(res)
+        young = 0.0
+        a = np.zeros_like(res)
         for share, pair in zip(_shares(pairs), pairs, strict=True):
             divergence = losses - self.values(pair.u) - pair.a * (res - pair.u)
             young += share * float(self.weights @ np.maximum(divergence, 0.0))
@@ -206,7 +210,8 @@ def check_slopes(u: NDArray, problem: GenericProblem) -> None:
             same = np.roll(problem.y, shift) == problem.y
         else:
             same = np.ones(len(u), dtype=bool)
-        v, loss = np.roll(u, shift), np.roll(values, shift)
+        v = np.roll(u, shift)
+        loss = np.roll(values, shift)
         below = values + a * (v - u) - loss
         size = np.abs(values) + np.abs(loss) + np.abs(a * (v - u))
         if not (below <= 1e-6 * size + 1e-12)[same].all():
@@ -275,7 +280,8 @@ class WhitenedDescent(Search[GenericProblem]):
         return w, float(x[-1] - self.mean @ w) if self.problem.fit_intercept else 0.0
 
     def _descend(self) -> None:
-        w, b = self.best.coef, self.best.intercept
+        w = self.best.coef
+        b = self.best.intercept
         x = scipy.linalg.solve(self.root, w)
         if self.problem.fit_intercept:
             x = np.append(x, b + self.mean @ w)
@@ -316,7 +322,8 @@ class WhitenedDescent(Search[GenericProblem]):
 
     def _certify(self, w: NDArray, b: float, allowed: float) -> Certificate:
         """Certify w with the best intercept, found by a search in one dimension."""
-        p, res = self.problem, self.problem.residual(w, 0.0)
+        p = self.problem
+        res = self.problem.residual(w, 0.0)
 
         def at(shift: float) -> tuple[NDArray, NDArray]:
             return res - shift, p.slopes(res - shift)
@@ -412,7 +419,8 @@ def solve_generic(
     >>> solution.coef.round(2), round(solution.intercept, 2), solution.converged
     (array([2.]), 1.0, True)
     """
-    design, loss = as_design(design), as_loss(loss)
+    design = as_design(design)
+    loss = as_loss(loss)
     y = checks.labels("y", checks.targets("y", y, design.shape[:1]), loss)
     problem = GenericProblem.of(
         design, alpha, sample_weight, fit_intercept, y=y, loss=loss

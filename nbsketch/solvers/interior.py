@@ -58,10 +58,12 @@ class PiecewiseProblem(NamedTuple):
 
     def factor(self, curvature: NDArray) -> NDArray:
         """Return the Cholesky factor of the Hessian, W column by column, then b."""
-        size, (d, m) = self.E.shape[1] - 1, self.T.shape
+        size = self.E.shape[1] - 1
+        d, m = self.T.shape
         H = np.zeros((size * d + m,) * 2)
         for j, t in enumerate(self.T.T):
-            part, at = (self.E.T * curvature[:, j]) @ self.E, size * d + j
+            part = (self.E.T * curvature[:, j]) @ self.E
+            at = size * d + j
             H[:-m, :-m] += np.kron(np.outer(t, t), part[1:, 1:])
             H[:-m, at] = H[at, :-m] = np.kron(t, part[1:, 0])
             H[at, at] = part[0, 0] or 1.0  # no intercept: its row is zero
@@ -83,7 +85,8 @@ class Point(NamedTuple):
         """Return W = 0, the median, and dual points amid their bounds."""
         b = np.full(p.T.shape[1], float(np.median(p.y)))
         residual = p.y[:, None] - p.E[:, :1] * b
-        unit, hard = np.abs(residual).mean() or 1.0, np.isinf(p.high)
+        unit = np.abs(residual).mean() or 1.0
+        hard = np.isinf(p.high)
         typical = (p.high[~hard] - p.low[~hard]).mean()
         over = np.where(hard, 0.0, np.maximum(residual, 0) + unit)
         under = np.maximum(-residual, 0) + unit
@@ -123,29 +126,35 @@ class System(NamedTuple):
     @classmethod
     def at(cls, p: PiecewiseProblem, point: Point) -> Self:
         """Return the equations at a point."""
-        above, below = _inverse(p.high - point.a), _inverse(point.a - p.low)
+        above = _inverse(p.high - point.a)
+        below = _inverse(point.a - p.low)
         curvature = _inverse(point.over * above + point.under * below)
         return cls(p, point, above, below, curvature, p.factor(curvature))
 
     def move(self, over: NDArray | float, under: NDArray | float) -> Point:
         """Return the Newton direction to these products."""
-        p, (coef, b, *old, a) = self.p, self.point
+        p = self.p
+        coef, b, *old, a = self.point
         aim = p.y[:, None] - p.fitted(coef, b) - over * self.above + under * self.below
         slope, totals = p.slope(a + self.curvature * aim)
         right = np.append((slope - p.alpha * coef).T.ravel(), totals)
         flat = solve_positive_upper(self.factor, right)
-        W, b = flat[: coef.size].reshape(coef.T.shape).T, flat[coef.size :]
+        W = flat[: coef.size].reshape(coef.T.shape).T
+        b = flat[coef.size :]
         da = self.curvature * (aim - p.fitted(W, b))
         up = (over + old[0] * da) * self.above - old[0]
         return Point(W, b, up, (under - old[1] * da) * self.below - old[1], da)
 
     def next(self) -> Point:
         """Return the point after a predictor and a corrector."""
-        p, point, ahead = self.p, self.point, self.move(0.0, 0.0)
+        p = self.p
+        point = self.point
+        ahead = self.move(0.0, 0.0)
         there = point.moved(ahead, point.room(p, ahead))
         ratio = there.mean_product(p) / point.mean_product(p)
         target = ratio**3 * point.mean_product(p)
-        over, under = target + ahead.over * ahead.a, target - ahead.under * ahead.a
+        over = target + ahead.over * ahead.a
+        under = target - ahead.under * ahead.a
         move = self.move(np.where(np.isinf(p.high), 0.0, over), under)
         return point.moved(move, _SHARE * point.room(p, move))
 

@@ -67,7 +67,9 @@ def leave_one_out(
     """
     weights = np.ones(len(Y)) if sample_weight is None else sample_weight
     if rows is not None:
-        design, Y, weights = design.gather(rows), Y[rows], weights[rows]
+        design = design.gather(rows)
+        Y = Y[rows]
+        weights = weights[rows]
     return _mean_squares(spectrum, filter, design, Y, alphas, weights, left_out=True)
 
 
@@ -146,7 +148,8 @@ def leave_blocks_out(
     weights = np.ones(len(Y)) if sample_weight is None else sample_weight
     Y = Y @ spectrum.rotation - spectrum.y_mean
     gains, place = spectrum.gains(filter, alphas)
-    total, mass = np.zeros(len(alphas)), 0.0
+    total = np.zeros(len(alphas))
+    mass = 0.0
     for batch in _batches(blocks):
         rows = np.sort(np.concatenate(batch))
         Z = design.gather(rows).collect().astype(np.float64, copy=False)
@@ -171,7 +174,8 @@ def block_squares(
     `gains` and `place` are those of the spectrum; Q and Y are the features and the
     targets of the block, centered and rotated.
     """
-    total, roots = np.zeros(gains.shape[1]), np.sqrt(weights[:, None])
+    total = np.zeros(gains.shape[1])
+    roots = np.sqrt(weights[:, None])
     Q = Q * roots
     fitted = _times(Q, gains[:, :, place] * spectrum.cross[:, None, :])
     residual = roots[:, None] * Y[:, None, :] - fitted
@@ -343,7 +347,8 @@ def order_effect(
     blocks = contiguous_blocks(np.flatnonzero(weights > 0))
     rows = np.concatenate(blocks)
     Q = (design.gather(rows).collect() - spectrum.z_mean) @ spectrum.vectors
-    Y, weights = Y[rows] @ spectrum.rotation - spectrum.y_mean, weights[rows]
+    Y = Y[rows] @ spectrum.rotation - spectrum.y_mean
+    weights = weights[rows]
     gains = spectrum.gains(filter, np.array([alpha]))
     starts = np.cumsum([len(block) for block in blocks])[:-1]
 
@@ -441,7 +446,8 @@ def fold_errors(
     [0.0, 6.6122]
     """
     weights = np.ones(len(Y)) if sample_weight is None else sample_weight
-    total, mass = np.zeros(len(alphas)), 0.0
+    total = np.zeros(len(alphas))
+    mass = 0.0
     for test, removed in folds:
         kept = without_rows(
             spectrum, design.gather(removed), Y[removed], weights[removed]
@@ -467,13 +473,16 @@ def without_rows(
     lost = design.total(block_moments, *basis, rows=[Y, weights])
     gram = n * np.diag(spectrum.values) - lost[0]
     cross = n * spectrum.cross - lost[1]
-    z_sum, y_sum = -lost[2], -weights @ Y
+    z_sum = -lost[2]
+    y_sum = -weights @ Y
     square = n * spectrum.y_square - float(weights @ np.square(Y).sum(axis=1))
     if not spectrum.fit_intercept:
-        z_mean, y_mean = np.zeros_like(z_sum), np.zeros_like(y_sum)
+        z_mean = np.zeros_like(z_sum)
+        y_mean = np.zeros_like(y_sum)
     else:
         kept = max(n - float(weights.sum()), _LEAST_KEPT * n)
-        z_mean, y_mean = z_sum / kept, y_sum / kept
+        z_mean = z_sum / kept
+        y_mean = y_sum / kept
         gram -= kept * np.outer(z_mean, z_mean)
         cross -= kept * np.outer(z_mean, y_mean)
         square -= kept * float(y_mean @ y_mean)

@@ -93,7 +93,8 @@ def solve_scalar(
     >>> solution.coef.round(2), solution.converged
     (array([2.]), True)
     """
-    loss, design = as_loss(loss), as_design(design)
+    loss = as_loss(loss)
+    design = as_design(design)
     if not has_row_loss(loss):
         return solve_generic(
             design, y, loss, alpha, sample_weight=sample_weight,
@@ -105,7 +106,8 @@ def solve_scalar(
         checks.state(state, (problem.rank,), (), (len(problem.weights),))
         state = _as_columns(state)
     solution = minimize(problem, _search, tol, max_iter, state, callback)
-    coef, b = solution.coef[:, 0], float(solution.intercept[0])
+    coef = solution.coef[:, 0]
+    b = float(solution.intercept[0])
     columns = {"coef": coef, "intercept": b, "dual": _reshaped(solution.dual, -1)}
     assert solution.state is not None  # a search ends with a state and a dual point
     return solution._replace(**columns, state=solution.state._replace(**columns))
@@ -245,5 +247,6 @@ def solve_joint_pinball(
 def _pinball_losses(levels: NDArray, n: int, ordered: bool) -> RowLoss:
     """Return the losses of n rows: those of the levels, then those of the gaps."""
     gaps = np.zeros(len(levels) - 1 if ordered else 0)
-    lo, hi = np.append(levels - 1.0, gaps - np.inf), np.append(levels, gaps)
+    lo = np.append(levels - 1.0, gaps - np.inf)
+    hi = np.append(levels, gaps)
     return RowLoss(np.repeat(lo, n), np.repeat(hi, n))

@@ -93,7 +93,8 @@ class RadialProblem(NewtonProblem):
     ) -> tuple[float, float]:
         """Return two derivatives of the smoothed loss sum at ``res - t move``."""
         v = res - t * move + sigma * center
-        size, inner = _norms(v), _products(v, move)
+        size = _norms(v)
+        inner = _products(v, move)
         _, across, along = self._lengths(size, sigma)
         part = np.square(inner / np.maximum(size, _LEAST))
         second = across * (_products(move, move) - part) + along * part
@@ -119,7 +120,9 @@ class RadialProblem(NewtonProblem):
         That of the lengths is exactly 0 if a is the slope, and ``|r| |a| - r . a`` is a
         sum of squares.
         """
-        (gam, eps, _, _), size, length = self.numbers, _norms(res), _norms(a)
+        gam, eps, _, _ = self.numbers
+        size = _norms(res)
+        length = _norms(a)
         top = self._lengths(size, 0.0)[0]
         terms = (top - length) * (size - 0.5 * gam * (top + length) - eps)
         ratio = np.divide(size, length, out=np.zeros_like(size), where=length > 0)
@@ -142,7 +145,9 @@ class RadialProblem(NewtonProblem):
 
         It is shifted, and then shrunk if that broke a bound.
         """
-        weights, hi, total = self.weights, self.numbers.hi, a @ self.weights
+        weights = self.weights
+        hi = self.numbers.hi
+        total = a @ self.weights
         if not total.any():
             return a, gradient
         moving = np.ones(len(weights))
@@ -169,11 +174,15 @@ def _norms(A: NDArray) -> NDArray:
 
 def separable_inverse(problem: RadialProblem, curvature: Curvature) -> Inverse:
     """Return the inverse of the Newton matrix with one curvature for each row."""
-    p, (unit, across, along) = problem, curvature
-    d, (k, _) = len(unit), p.T.shape
+    p = problem
+    unit, across, along = curvature
+    d = len(unit)
+    k, _ = p.T.shape
     weights = p.weights * ((d - 1) * across + along) / (d * p.n)
-    mass, t = max(float(weights.sum()), _LEAST), np.diagonal(p.T)
-    gram, mean = p.design.gram(None, weights, exact=False), np.zeros(p.rank)
+    mass = max(float(weights.sum()), _LEAST)
+    t = np.diagonal(p.T)
+    gram = p.design.gram(None, weights, exact=False)
+    mean = np.zeros(p.rank)
     if p.fit_intercept:
         mean = p.design.rmv(weights) / mass
         gram -= mass * np.outer(mean, mean)
@@ -198,7 +207,8 @@ class RadialSearch(SmoothSearch):
     most_products: ClassVar[int] = 100
 
     def _begin(self, state: State) -> Certificate:
-        p, start = self.problem, state.dual
+        p = self.problem
+        start = state.dual
         self.is_stale, self.center = True, np.zeros_like(self.res)
         if start is not None:
             self.center = p.bounded(np.ascontiguousarray(start.T))
@@ -216,7 +226,8 @@ class RadialSearch(SmoothSearch):
     def _next_round(self, settled: bool) -> None:
         if self.sigma > 0:
             if settled:
-                self.center, self.sigma = self.a, _SHRINK * self.sigma
+                self.center = self.a
+                self.sigma = _SHRINK * self.sigma
             else:
                 self.sigma *= 2.0
             self._evaluate()
@@ -304,12 +315,16 @@ def solve_radial(
     >>> solution.coef.round(1), solution.converged
     (array([[2., 0.]]), True)
     """
-    design, loss, T = as_design(design), as_loss(loss).check_radial(), checks.factor(T)
-    n, d = design.shape[0], T.shape[1]
+    design = as_design(design)
+    loss = as_loss(loss).check_radial()
+    T = checks.factor(T)
+    n = design.shape[0]
+    d = T.shape[1]
     Y = checks.targets("Y", Y, (n, d))
     # T = left diag(t) turn: with outputs turned by `turn` the factor is diagonal
     left, t, turn = np.linalg.svd(T)
-    left, diagonal = left[:, : len(t)], np.diag(t) @ np.eye(len(t), d)
+    left = left[:, : len(t)]
+    diagonal = np.diag(t) @ np.eye(len(t), d)
     y = np.ascontiguousarray(turn @ Y.T)
     problem = RadialProblem.of(
         design, alpha, sample_weight, fit_intercept, y=y, loss=loss, T=diagonal,

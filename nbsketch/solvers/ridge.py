@@ -160,7 +160,8 @@ def cross_validation(
     >>> cross_validation(ridge_path(Z, Y), Z, Y, alphas, [last]).round(4).tolist()
     [0.0, 6.6122]
     """
-    b, r = max(len(fold.test) for fold in folds), len(path.values)
+    b = max(len(fold.test) for fold in folds)
+    r = len(path.values)
     by_blocks = len(alphas) * b * b * (2 * r + _EIGH * b)
     if all(fold.is_block for fold in folds) and by_blocks < _EIGH * r**3:
         blocks = [fold.test for fold in folds]

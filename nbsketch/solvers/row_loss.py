@@ -91,12 +91,14 @@ class RowLoss:
         self, res: NDArray, weights: NDArray, center: NDArray, sigma: float
     ) -> RowPoint:
         """Return the dual point of the loss smoothed by sigma around a center."""
-        a, inside = np.empty_like(res), np.empty(len(res), dtype=bool)
+        a = np.empty_like(res)
+        inside = np.empty(len(res), dtype=bool)
         total = young = 0.0
         for k, *numbers in self._blocks():
             args = res[k], weights[k], center[k], *numbers, sigma
             sums = jit.dual_point(*args, a[k], inside[k])
-            total, young = total + sums[0], young + sums[1]
+            total = total + sums[0]
+            young = young + sums[1]
         return RowPoint(a, inside, total, young)
 
     def slopes(
@@ -113,7 +115,8 @@ class RowLoss:
         for k, *numbers in self._blocks():
             args = res[k], move[k], weights[k], center[k]
             sums = jit.slope_along(t, *args, *numbers, sigma)
-            first, second = first + sums[0], second + sums[1]
+            first = first + sums[0]
+            second = second + sums[1]
         return first, second
 
     def values(self, res: NDArray) -> NDArray:
@@ -192,7 +195,8 @@ class DevianceRows(RowLoss):
         sigma: float,
     ) -> tuple[float, float]:
         """Return two derivatives of the loss sum at ``res - t move``."""
-        means, change = self.means(res - t * move), weights * move
+        means = self.means(res - t * move)
+        change = weights * move
         first = -float(change @ (self.sign * (means - self.goals)))
         return first, float((change * move) @ self.curvatures(means))
 
@@ -289,11 +293,14 @@ def row_loss(loss: Loss, y: NDArray) -> RowLoss:
     """Return the losses of rows with targets (or labels) y; ``link(y)`` of a mean."""
     gam, eps, least, most = conjugate_numbers(loss)
     if loss.is_classification:
-        lo, hi = np.where(y > 0, least, -most), np.where(y > 0, most, -least)
+        lo = np.where(y > 0, least, -most)
+        hi = np.where(y > 0, most, -least)
     elif len(y) > _BLOCK:
-        lo, hi = np.broadcast_to(least, len(y)), np.broadcast_to(most, len(y))
+        lo = np.broadcast_to(least, len(y))
+        hi = np.broadcast_to(most, len(y))
     else:
-        lo, hi = np.full(len(y), least), np.full(len(y), most)
+        lo = np.full(len(y), least)
+        hi = np.full(len(y), most)
     if isinstance(loss, PoissonLoss):
         hi = loss.targets(y)
     return _KINDS.get(type(loss), RowLoss)(lo, hi, gam, eps)

@@ -107,8 +107,10 @@ class RowsDesign(Design):
     """
 
     def __init__(self, whole: Design, rows: NDArray) -> None:
-        self._whole, self._rows = whole, rows
-        self.shape, self.dtype = (len(rows), whole.shape[1]), whole.dtype
+        self._whole = whole
+        self._rows = rows
+        self.shape = (len(rows), whole.shape[1])
+        self.dtype = whole.dtype
 
     def blocks(self) -> Iterator[tuple[int, int, NDArray]]:
         """Yield (start, stop, Z[start:stop]) in order, covering all rows."""

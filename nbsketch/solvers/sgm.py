@@ -133,8 +133,10 @@ class RowStream:
     def __init__(
         self, rng: np.random.Generator, weights: NDArray | None, n: int
     ) -> None:
-        self._seed, self._n = rng.integers(2**64, dtype=np.uint64), n
-        self._cumulative, self._guide = np.empty(0), np.empty(0, dtype=np.int64)
+        self._seed = rng.integers(2**64, dtype=np.uint64)
+        self._n = n
+        self._cumulative = np.empty(0)
+        self._guide = np.empty(0, dtype=np.int64)
         if weights is None:
             return
         sums = np.cumsum(weights, dtype=float)
@@ -183,7 +185,8 @@ class SGMSearch:
         average: bool,
         penalty_weights: ArrayLike | None = None,
     ) -> None:
-        self.problem, rank = problem, problem.design.shape[1]
+        self.problem = problem
+        rank = problem.design.shape[1]
         self.step = check_positive("step", step)
         self.batch_size = check_integer("batch_size", batch_size)
         self.penalties = _penalties(problem.alpha, penalty_weights, rank)
@@ -206,7 +209,8 @@ class SGMSearch:
 
     def run(self, Z: NDArray, order: NDArray, rates: NDArray) -> None:
         """Take a step of each of `rates` on each batch of `order`."""
-        p, move = self.problem, np.zeros_like(self.point)
+        p = self.problem
+        move = np.zeros_like(self.point)
         for first, last in self._parts(len(rates)):
             rows = order[first * self.batch_size : last * self.batch_size]
             run_projected_steps(
@@ -216,7 +220,8 @@ class SGMSearch:
             )  # fmt: skip
             self.n_steps += last - first
             if self.n_steps.bit_count() == 1:  # a power of two
-                self.totals[1], self.totals[0] = self.totals[0], 0.0
+                self.totals[1] = self.totals[0]
+                self.totals[0] = 0.0
             if not np.isfinite(self.point).all():
                 raise FloatingPointError(
                     f"the steps diverged before step {self.n_steps}: `step` must be "
@@ -594,7 +599,8 @@ def stream_sgm(
     if state is not None:
         _check_state(state, search)
         before = state.square_norm
-        search.point, search.totals = state.point.copy(), state.totals.copy()
+        search.point = state.point.copy()
+        search.totals = state.totals.copy()
         search.n_steps = state.n_steps
     order = np.arange(len(Z))
     if sample_weight is not None:

@@ -205,7 +205,9 @@ def block_moments(
     With a square `basis` its products with Z are in place of Z.
     """
     r = block.shape[1]
-    G, C, z_sum = np.zeros((r, r)), np.zeros((r, Y.shape[1])), np.zeros(r)
+    G = np.zeros((r, r))
+    C = np.zeros((r, Y.shape[1]))
+    z_sum = np.zeros(r)
     for rows, Z in chunks(ArrayDesign._trusted(block)):
         if origin is not None:
             Z = Z - origin
@@ -215,7 +217,8 @@ def block_moments(
         if sample_weight is not None:
             root = np.sqrt(sample_weight[rows, None])
             z_sum += sample_weight[rows] @ Z
-            Z, targets = Z * root, targets * root
+            Z = Z * root
+            targets = targets * root
         else:
             z_sum += Z.sum(axis=0)
         G += Z.T @ Z

@@ -157,7 +157,8 @@ class EpochSearch:
             )
 
     def _run_block(self, rows: slice, block: NDArray) -> None:
-        problem, settings = self.problem, self.settings
+        problem = self.problem
+        settings = self.settings
         order = np.arange(len(block))
         if settings.shuffle:
             order = self.rng.permutation(len(block))

@@ -173,7 +173,8 @@ class Problem(ABC):
             Sum of the weighted Fenchel-Young terms. Add to it
             ``|b . sum_i s_i a_i|``, what rounding leaves of the balance.
         """
-        n, penalty = self.n, self.alpha / 2 * float(np.vdot(coef, coef))
+        n = self.n
+        penalty = self.alpha / 2 * float(np.vdot(coef, coef))
         gap = young / n + float(np.vdot(rho, rho)) / (2 * self.alpha)
         point = coef, intercept, dual
         return Certificate(*point, loss / n + penalty, gap, typical / n + penalty)

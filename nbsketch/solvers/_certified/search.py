@@ -43,20 +43,28 @@ def convex_step(
     n, slope, quadratic : float
         Divisor of the sum, and the quadratic.
     """
-    low, high, t = 0.0, None, 1.0
-    low_value, high_value = start, 0.0
-    best, best_value = 0.0, -start
+    low = 0.0
+    high = None
+    t = 1.0
+    low_value = start
+    high_value = 0.0
+    best = 0.0
+    best_value = -start
     for trial in range(_TRIALS):
         first, second = derivatives(t)
-        value, curvature = first / n + slope + quadratic * t, second / n + quadratic
+        value = first / n + slope + quadratic * t
+        curvature = second / n + quadratic
         if abs(value) < best_value:
-            best, best_value = t, abs(value)
+            best = t
+            best_value = abs(value)
             if best_value <= -_EXACT * start:
                 break
         if value > 0:
-            high, high_value = t, value
+            high = t
+            high_value = value
         else:
-            low, low_value = t, value
+            low = t
+            low_value = value
         newton = t - value / curvature if curvature > 0 else 10.0 * t
         if high is None:  # go on outward, but not without limit
             t = min(max(newton, 1.5 * t), 10.0 * t)
@@ -115,9 +123,13 @@ class Search(ABC, Generic[ProblemT]):
     def __init__(
         self, problem: ProblemT, tol: float, max_iter: int, report: Report | None
     ) -> None:
-        self.problem, self.report = problem, report
-        self.tol, self.max_iter = tol, max_iter
-        self.steps, self.stopped, self.floor = 0, False, 0.0
+        self.problem = problem
+        self.report = report
+        self.tol = tol
+        self.max_iter = max_iter
+        self.steps = 0
+        self.stopped = False
+        self.floor = 0.0
 
     @abstractmethod
     def run(self) -> Solution:
@@ -237,9 +249,11 @@ class CertifiedSearch(Search[ProblemT]):
         intercept = np.array(state.intercept, dtype=float) * problem.fit_intercept
         self.intercept: Any = intercept if intercept.ndim else float(intercept)
         self.res = self._first_residual()
-        self.sigma, self.slope = 0.0, -np.inf
+        self.sigma = 0.0
+        self.slope = -np.inf
         self.idle = 0
-        self.share, self.expected = 1.0, np.inf
+        self.share = 1.0
+        self.expected = np.inf
         self.best = self._begin(state)
         self.floor = max(1e-15 * self.best.scale, self._rounding())
 
@@ -352,7 +366,8 @@ class CertifiedSearch(Search[ProblemT]):
         other_slope : float
             Minus the constant derivative of the sum over the other rows.
         """
-        n, alpha = self.problem.n, self.problem.alpha
+        n = self.problem.n
+        alpha = self.problem.alpha
         slope = alpha * np.vdot(self.coef, change) - other_slope / n
         quadratic = alpha * np.vdot(change, change)
         return convex_step(loss_slopes, start, n, float(slope), float(quadratic))
@@ -396,7 +411,8 @@ def cold_start(problem: Problem) -> State:
 
 def nested_sizes(n: int, rank: int) -> list[int]:
     """Return the sizes of nested samples of n rows, the largest first."""
-    sizes, size = [], n // _RATIO
+    sizes = []
+    size = n // _RATIO
     while size > _ROWS_PER_FEATURE * rank:
         sizes.append(size)
         size //= _RATIO
@@ -454,7 +470,8 @@ def minimize(
     if callback is not None:
 
         def report(step: int, certificate: Certificate) -> Any:
-            objective, gap = certificate.objective, certificate.gap
+            objective = certificate.objective
+            gap = certificate.gap
             return callback(step, objective, gap, perf_counter() - began)
 
     solution = method(problem, state, tol, max_iter, report).run()

@@ -43,8 +43,11 @@ class CoupledMatrix:
         row: NDArray | None = None,
         output: NDArray | None = None,
     ) -> None:
-        n, d = K.shape[0], len(M)
-        self.K, self.M, self.dtype = K, M, K.dtype
+        n = K.shape[0]
+        d = len(M)
+        self.K = K
+        self.M = M
+        self.dtype = K.dtype
         self.row = np.tile(np.arange(n), d) if row is None else row
         self.output = np.repeat(np.arange(d), n) if output is None else output
         self.shape = (len(self.row), len(self.row))
@@ -52,7 +55,9 @@ class CoupledMatrix:
     def __matmul__(self, V: NDArray) -> NDArray:
         """Return the product with V of shape (N,) or (N, k)."""
         columns = V.reshape(len(V), -1)
-        n, d, k = self.K.shape[0], len(self.M), columns.shape[1]
+        n = self.K.shape[0]
+        d = len(self.M)
+        k = columns.shape[1]
         table = np.zeros((n, k, d))
         table[self.row, :, self.output] = columns
         product = (self.K @ table.reshape(n, -1)).reshape(n, k, d) @ self.M
@@ -116,7 +121,9 @@ class CoupledPreconditioner(LowRankPreconditioner):
     def __init__(
         self, factor: NDArray, T: NDArray, row: NDArray, output: NDArray
     ) -> None:
-        self.T, self.row, self.output = T.astype(factor.dtype), row, output
+        self.T = T.astype(factor.dtype)
+        self.row = row
+        self.output = output
         super().__init__(factor, np.zeros(len(row)))
 
     @property
@@ -125,7 +132,8 @@ class CoupledPreconditioner(LowRankPreconditioner):
 
     def _take(self, rows: NDArray) -> None:
         kept, self.row = np.unique(self.row[rows], return_inverse=True)
-        self.factor, self.output = self.factor[:, kept], self.output[rows]
+        self.factor = self.factor[:, kept]
+        self.output = self.output[rows]
 
     def _add(self, rows: NDArray, root: NDArray, sign: float) -> None:
         m = len(self.factor)
@@ -143,14 +151,18 @@ class CoupledPreconditioner(LowRankPreconditioner):
                 block += (column[a] * column[b]) * square
 
     def _times(self, V: NDArray) -> NDArray:
-        (m, n), d, k = self.factor.shape, self.T.shape[1], V.shape[1]
+        m, n = self.factor.shape
+        d = self.T.shape[1]
+        k = V.shape[1]
         table = np.zeros((n, d, k), V.dtype)
         table[self.row, self.output] = V
         products = (self.factor @ table.reshape(n, d * k)).reshape(m, d, k)
         return np.tensordot(self.T, products, (1, 1)).reshape(self.rank, k)
 
     def _back(self, G: NDArray) -> NDArray:
-        (m, n), d, k = self.factor.shape, self.T.shape[1], G.shape[1]
+        m, n = self.factor.shape
+        d = self.T.shape[1]
+        k = G.shape[1]
         mixed = np.tensordot(G.reshape(len(self.T), m, k), self.T, (0, 0))
         flat = mixed.transpose(0, 2, 1).reshape(m, d * k)
         table = (self.factor.T @ flat).reshape(n, d, k)
@@ -182,7 +194,8 @@ def run_together(K: SymmetricOperator, searches: list[Steps]) -> list:
 
 def _multiply(K: SymmetricOperator, vectors: list[NDArray]) -> list[NDArray]:
     """Return K v for each vector, from the columns of K that it has entries for."""
-    n, products = K.shape[0], [np.zeros(0)] * len(vectors)
+    n = K.shape[0]
+    products = [np.zeros(0)] * len(vectors)
     dense = []
     for i, v in enumerate(vectors):
         index = np.flatnonzero(v)

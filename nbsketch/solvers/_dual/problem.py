@@ -69,7 +69,9 @@ class DualProblem:
         """Return the entries of an output, and the problem of these alone."""
         size = self.n // self.outputs
         part = slice(j * size, (j + 1) * size)
-        y, weights, rows = self.y[part], self.weights[part], self.rows.take(part)
+        y = self.y[part]
+        weights = self.weights[part]
+        rows = self.rows.take(part)
         return part, replace(self, y=y, weights=weights, rows=rows, outputs=1)
 
     def point(self, res: NDArray, sigma: float, center: NDArray) -> Point:
@@ -108,7 +110,8 @@ class DualProblem:
         center: NDArray | None = None,
     ) -> NDArray:
         """Return the intercepts (d,) that are best for residuals without them."""
-        b, around = np.zeros(self.outputs), np.zeros(self.n)
+        b = np.zeros(self.outputs)
+        around = np.zeros(self.n)
         if center is not None:
             around = center
         for j in range(self.outputs * self.fit_intercept):
@@ -135,8 +138,10 @@ class DualProblem:
         """
         free = self.y - fitted
         b = self.intercept(free, start)
-        res, c = free - self.spread(b), self.coefficients(a)
-        losses, unbalanced = self.rows.values(res), self.totals(self.weights * a)
+        res = free - self.spread(b)
+        c = self.coefficients(a)
+        losses = self.rows.values(res)
+        unbalanced = self.totals(self.weights * a)
         young = self.rows.young(res, self.weights, a)
         young += float(np.abs(b * unbalanced).sum())
         penalty = self.alpha / 2 * float(c @ fitted)
@@ -157,12 +162,15 @@ class DualProblem:
 
 def _root(slope: Any, start: float, width: float) -> float:
     """Return where a nondecreasing function changes its sign, by bisection."""
-    low, high = start - width, start + width
+    low = start - width
+    high = start + width
     while slope(low) > 0 and width < 1e300:
-        high, width = low, 4 * width
+        high = low
+        width = 4 * width
         low -= width
     while slope(high) < 0 and width < 1e300:
-        low, width = high, 4 * width
+        low = high
+        width = 4 * width
         high += width
     for _ in range(60):
         middle = (low + high) / 2

@@ -59,7 +59,8 @@ def raised_cholesky(
     of the factor is undefined.
     """
     (potrf,) = scipy.linalg.lapack.get_lapack_funcs(("potrf",), (matrix,))
-    diagonal, raised = np.diag_indices_from(matrix), shift
+    diagonal = np.diag_indices_from(matrix)
+    raised = shift
     more = 3 * shift if more is None else more
     while True:
         system = matrix.copy(order="F")
@@ -67,7 +68,8 @@ def raised_cholesky(
         upper, failed = potrf(system, lower=0, overwrite_a=1, clean=0)
         if not failed:
             return upper, raised
-        raised, more = shift + more, _GROWTH * more
+        raised = shift + more
+        more = _GROWTH * more
 
 
 def solve_upper(upper: NDArray, V: NDArray, transposed: int = 0) -> NDArray:
@@ -217,7 +219,8 @@ class BlockPreconditioner:
 
     def _residual(self, K: SymmetricOperator, index: NDArray) -> NDArray:
         """Return a diagonal block of W^{1/2} (K - F F^T) W^{1/2}."""
-        part, root = self.factor[:, index], self._root[index]
+        part = self.factor[:, index]
+        root = self._root[index]
         return K.block(index) * np.outer(root, root) - part.T @ part
 
     def _with_shift(self, shift: float) -> tuple[list[NDArray], NDArray, NDArray]:
@@ -246,7 +249,8 @@ def _partition(factor: NDArray, rng: np.random.Generator) -> Iterator[NDArray]:
         if len(index) <= _ROWS:
             yield index
             continue
-        part, spread = factor[:, index], rng.standard_normal(len(index))
+        part = factor[:, index]
+        spread = rng.standard_normal(len(index))
         for _ in range(_STEPS):
             spread = part.T @ (part @ (spread - spread.mean()))
             spread /= np.abs(spread).max() or 1.0
@@ -319,14 +323,16 @@ class LowRankPreconditioner:
                 part = rows[start : start + _CHUNK]
                 root = np.sqrt(sign * (weights[part] - self._weights[part]))
                 self._add(part, root.astype(self.factor.dtype), sign)
-        self._weights, self._uppers = weights, {}
+        self._weights = weights
+        self._uppers = {}
         self._root = np.sqrt(weights)[:, None]
 
     def solve(self, R: NDArray, shifts: NDArray) -> NDArray:
         """Return P^{-1} R for R of shape (n, d), one shift for each column."""
         size, V = scaled_columns(R * self._root, self.factor.dtype)
         root = self._root.astype(V.dtype)
-        G, thetas = self._times(V * root), np.empty(len(shifts))
+        G = self._times(V * root)
+        thetas = np.empty(len(shifts))
         for c, shift in enumerate(shifts):
             upper, thetas[c] = self._factorized(float(shift))
             G[:, c] = solve_positive_upper(upper, G[:, c])

@@ -46,9 +46,11 @@ class ConjugateGradients:
         precondition: Callable[[NDArray, NDArray], NDArray],
         columns: NDArray | None = None,
     ) -> None:
-        self.R, self._precondition = R, precondition
+        self.R = R
+        self._precondition = precondition
         self.columns = np.arange(R.shape[1]) if columns is None else columns
-        self.D, self.slope = R, np.zeros(R.shape[1])
+        self.D = R
+        self.slope = np.zeros(R.shape[1])
         self._before: NDArray | None = None
         self._Z: NDArray | None = None
 
@@ -61,11 +63,13 @@ class ConjugateGradients:
 
     def turn(self) -> None:
         """Set the next directions."""
-        slope, D = _dots(self.R, self.Z), self.Z
+        slope = _dots(self.R, self.Z)
+        D = self.Z
         if self._before is not None:
             change = slope - _dots(self._before, self.Z)
             D = self.Z + np.maximum(change / self.slope, 0) * self.D
-        self.D, self.slope = D, slope
+        self.D = D
+        self.slope = slope
 
     def step(self, product: NDArray) -> NDArray:
         """Move the residuals, given H D; return the step lengths of the solution.
@@ -77,7 +81,8 @@ class ConjugateGradients:
         lengths = np.zeros(len(sound))
         np.divide(self.slope, curvature, out=lengths, where=sound)
         lengths[~np.isfinite(lengths)] = 0.0
-        self._before, self._Z = self.R, None
+        self._before = self.R
+        self._Z = None
         self.R = self.R - lengths * product
         return lengths
 
@@ -85,8 +90,10 @@ class ConjugateGradients:
         """Drop the other columns."""
         if mask.all():
             return
-        self.columns, self.slope = self.columns[mask], self.slope[mask]
-        self.R, self.D = self.R[:, mask], self.D[:, mask]
+        self.columns = self.columns[mask]
+        self.slope = self.slope[mask]
+        self.R = self.R[:, mask]
+        self.D = self.D[:, mask]
         self._before = None if self._before is None else self._before[:, mask]
         self._Z = None if self._Z is None else self._Z[:, mask]
 
@@ -122,7 +129,8 @@ def conjugate_gradients(
     count : int
         Number of products.
     """
-    x, count = np.zeros_like(right), 0
+    x = np.zeros_like(right)
+    count = 0
     move: Any = 0.0
     steps = ConjugateGradients(right[:, None], lambda R, _: inverse(R[:, 0])[:, None])
     steps.turn()
@@ -181,7 +189,8 @@ class StoredMatrix:
 
     def __init__(self, matrix: Any) -> None:
         self._matrix = np.asarray(matrix)
-        self.shape, self.dtype = self._matrix.shape, self._matrix.dtype
+        self.shape = self._matrix.shape
+        self.dtype = self._matrix.dtype
 
     def __matmul__(self, V: NDArray) -> NDArray:
         return self._matrix @ V
@@ -245,8 +254,10 @@ class RotatedOutputs:
 
     def __init__(self, Y: NDArray, output: NDArray | None) -> None:
         values, self._rotation = output_basis(output, Y.shape[1])
-        rotated, self._used = Y @ self._rotation, values > 0
-        self.targets, self._unused = rotated[:, self._used], rotated[:, ~self._used]
+        rotated = Y @ self._rotation
+        self._used = values > 0
+        self.targets = rotated[:, self._used]
+        self._unused = rotated[:, ~self._used]
         self.values = values[self._used]
 
     def rotate(self, coef: NDArray) -> NDArray:
@@ -257,9 +268,12 @@ class RotatedOutputs:
         self, coef: NDArray, intercept: NDArray, weights: NDArray, fit_intercept: bool
     ) -> tuple[NDArray, NDArray, float]:
         """Return coefficients, intercepts and the loss of the columns not used."""
-        used, n = self._used, len(self.targets)
-        A, b = np.zeros((len(coef), len(used))), np.zeros(len(used))
-        A[:, used], b[used] = coef, intercept
+        used = self._used
+        n = len(self.targets)
+        A = np.zeros((len(coef), len(used)))
+        b = np.zeros(len(used))
+        A[:, used] = coef
+        b[used] = intercept
         b[~used] = weights @ self._unused / n * fit_intercept
         loss = float((weights @ np.square(self._unused - b[~used])).sum() / (2 * n))
         return A @ self._rotation.T, self._rotation @ b, loss

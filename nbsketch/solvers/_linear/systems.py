@@ -116,7 +116,8 @@ class ColumnSystem(ABC):
         weights: NDArray | None,
         fit_intercept: bool,
     ) -> None:
-        self.outputs, self.fit_intercept = outputs, fit_intercept
+        self.outputs = outputs
+        self.fit_intercept = fit_intercept
         self.alphas = (np.reshape(alphas, (-1, 1)) / outputs.values).ravel()
         Y = np.tile(outputs.targets, len(alphas))
         self.n = len(Y)
@@ -181,8 +182,11 @@ class KernelSystem(ColumnSystem):
         preconditioner: Preconditioner | None = None,
     ) -> None:
         super().__init__(outputs, alphas, weights, fit_intercept)
-        self.K, self.preconditioner = K, preconditioner
-        self.shifts, self.shape, self.right = self.n * self.alphas, self.Y.shape, self.Y
+        self.K = K
+        self.preconditioner = preconditioner
+        self.shifts = self.n * self.alphas
+        self.shape = self.Y.shape
+        self.right = self.Y
         self._kept = (self.weights > 0)[:, None]
         self._sampled = sampled_rows(self.weights)
         weights = self.weights[:, None]
@@ -279,7 +283,8 @@ class SketchPreconditioner(ABC):
     """
 
     def __init__(self, core: NDArray, nugget: float, share: float) -> None:
-        self._core, self.share = core, share
+        self._core = core
+        self.share = share
         rounding = _JITTER * np.finfo(core.dtype).eps * len(core) ** -0.5
         self._jitter = max(nugget, rounding * float(np.trace(core)))
         self._upper = raised_cholesky(core.T, self._jitter)[0]  # C is symmetric
@@ -320,7 +325,8 @@ class FalkonPreconditioner(SketchPreconditioner):
         self, core: NDArray, n: int, nugget: float, unit: NDArray, share: float = 0.0
     ) -> None:
         super().__init__(core, nugget, share)
-        self._n, self._unit = n, unit
+        self._n = n
+        self._unit = unit
         self._penalized: dict[float, tuple[NDArray, NDArray]] = {}
 
     def scatter(self, V: NDArray) -> NDArray:
@@ -379,7 +385,8 @@ class SamplePreconditioner(SketchPreconditioner):
         centered: bool,
     ) -> None:
         super().__init__(core, nugget, share)
-        self._rows, self._weights = rows, weights
+        self._rows = rows
+        self._weights = weights
         self._total = float(weights.sum()) if centered else np.inf
         self._offset, self._matrix = self._whitened()
         self._penalized: dict[float, NDArray] = {}
@@ -402,7 +409,8 @@ class SamplePreconditioner(SketchPreconditioner):
 
     def _whitened(self) -> tuple[NDArray, NDArray]:
         """Return the sum of the rows, and T^{-T} G T^{-1} above the diagonal."""
-        offset, start = np.zeros(len(self._core)), 0
+        offset = np.zeros(len(self._core))
+        start = 0
         matrix = np.zeros(self._core.shape, order="F")
         for block in self._rows.blocks():
             weights = self._weights[start : start + len(block)]
@@ -472,7 +480,8 @@ class SketchedSystem(ColumnSystem):
         fit_intercept: bool,
     ) -> None:
         super().__init__(outputs, alphas, weights, fit_intercept)
-        self.columns, self.s = columns, columns.shape[1]
+        self.columns = columns
+        self.s = columns.shape[1]
         self.shape = (self.s, self.Y.shape[1])
         self.core = columns.core()
         mean = float(np.trace(self.core)) / self.s
@@ -484,7 +493,8 @@ class SketchedSystem(ColumnSystem):
         rows = self.weights
         sides = np.column_stack([rows[:, None] * self.Y, rows]) / self.n
         products = columns.adjoint(sides)
-        self.right, self.offset = products[:, :-1], products[:, -1]
+        self.right = products[:, :-1]
+        self.offset = products[:, -1]
         self.start = rows @ np.square(self.Y) / (2 * self.n)
         self.factors = self._preconditioner(rows)
 
@@ -526,7 +536,8 @@ class SketchedSystem(ColumnSystem):
 
         Only gaps of the columns of `steps` are computed; those of others are 0.
         """
-        live, R = steps.columns, steps.R
+        live = steps.columns
+        R = steps.R
         gaps = np.zeros(self.shape[1])
         gaps[live] = np.square(self.factors.half(R)).sum(axis=0)
         gaps[live] /= 2 * self.alphas[live]

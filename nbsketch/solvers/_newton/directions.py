@@ -43,12 +43,15 @@ class TermGrams:
         inside: NDArray | None = None,
     ) -> None:
         self.problem = problem
-        m, n = problem.mix.shape[1], len(problem.weights)
+        m = problem.mix.shape[1]
+        n = len(problem.weights)
         size = problem.rank + problem.fit_intercept
         fits = matrices is not None and matrices.shape == (m, size, size)
         if matrices is None or inside is None or not fits or inside.shape != (m, n):
-            matrices, inside = np.zeros((m, size, size)), np.zeros((m, n), dtype=bool)
-        self.matrices, self.inside = matrices.copy(), inside.copy()
+            matrices = np.zeros((m, size, size))
+            inside = np.zeros((m, n), dtype=bool)
+        self.matrices = matrices.copy()
+        self.inside = inside.copy()
         self.pivot = _PIVOT * float(problem.weights.mean())
         self.exact = False  # single precision is usually enough for a direction
         self._pairs = np.einsum("kj,lj->klj", problem.mixed_T, problem.mixed_T)
@@ -60,7 +63,8 @@ class TermGrams:
             lost[rows] = False
             count = int(np.count_nonzero(lost))
             if not changes_pay(count, int(np.count_nonzero(inside)) - count):
-                matrix[:], inside[:] = 0.0, False
+                matrix[:] = 0.0
+                inside[:] = False
             elif count:
                 matrix -= gram_of(self.problem, np.flatnonzero(lost), self.exact)
                 inside[lost] = False
@@ -68,7 +72,8 @@ class TermGrams:
     def sharpen(self) -> None:
         """Start again, summing float32 rows in double precision from now on."""
         self.exact = True
-        self.matrices[:], self.inside[:] = 0.0, False
+        self.matrices[:] = 0.0
+        self.inside[:] = False
 
     def move(self, part: NewtonProblem, rows: NDArray | None, inside: NDArray) -> None:
         """Make the rows those in `inside`, masks (m, rows) over the rows of `part`."""
@@ -123,7 +128,8 @@ class TermGrams:
         penalty = np.full(len(rho), part.alpha)
         if part.fit_intercept:
             penalty[-1] = factor * max(0.0, self.pivot - float(part.weights.sum()))
-        root, scale = np.diag(np.sqrt(penalty)), np.sqrt(factor * part.weights)[:, None]
+        root = np.diag(np.sqrt(penalty))
+        scale = np.sqrt(factor * part.weights)[:, None]
         for first in range(0, len(scale), _CHUNK):
             rows = np.arange(first, min(first + _CHUNK, len(scale)))
             block = part.design.gather(rows).collect() * scale[rows]
@@ -150,7 +156,9 @@ class TermGrams:
         p = self.problem
         if p.is_single:
             return factor * self.matrices[0]
-        size, d, r = len(p.T), len(p.mix), p.rank
+        size = len(p.T)
+        d = len(p.mix)
+        r = p.rank
         main = size * r
         out = np.zeros((main + d * p.fit_intercept,) * 2)
         grams = np.ascontiguousarray(self.matrices[:, :r, :r])
@@ -180,7 +188,8 @@ _ACCURACY = 1e-4
 
 def are_few(count: int, problem: NewtonProblem) -> bool:
     """Return whether a matrix over so many entries is cheaper than one over W."""
-    rank, unknowns = problem.rank, problem.rank * len(problem.T)
+    rank = problem.rank
+    unknowns = problem.rank * len(problem.T)
     work = count**2 * (rank + count / 3)
     return 0 < work < _LESS_WORK * unknowns**3 / 3
 
@@ -208,7 +217,9 @@ def direction_of_entries(
     numpy.linalg.LinAlgError
         If rounding may have spoiled the direction.
     """
-    T, alpha, mix = part.mixed_T, part.alpha, part.mix
+    T = part.mixed_T
+    alpha = part.alpha
+    mix = part.mix
     terms, rows = np.nonzero(inside)
     roots = np.sqrt(factor * part.weights[rows])
     X = _features(part, rows, len(T.T)) * roots[:, None]
@@ -229,7 +240,8 @@ def direction_of_entries(
     _, solved, info = lapack.dposv(matrix.T, right, lower=1, overwrite_a=1)
     if info != 0:
         raise np.linalg.LinAlgError
-    v, shift = solved[:, 0], np.zeros(len(mix))
+    v = solved[:, 0]
+    shift = np.zeros(len(mix))
     if part.fit_intercept:
         inner = shares.T @ solved[:, 1:]
         mass = np.square(mix) @ (inside @ part.weights)

@@ -162,9 +162,11 @@ class NewtonProblem(Problem):
         self, res: NDArray, center: NDArray, sigma: float
     ) -> tuple[NDArray, Any, NDArray, float]:
         """Return what a `RowPoint` has, with a total for each term."""
-        shape, flat = res.shape, (res.ravel(), self.entry_weights, center.ravel())
+        shape = res.shape
+        flat = (res.ravel(), self.entry_weights, center.ravel())
         a, inside, total, young = self.losses.point(*flat, sigma)
-        a, inside = a.reshape(shape), inside.reshape(shape)
+        a = a.reshape(shape)
+        inside = inside.reshape(shape)
         totals = np.array([total]) if len(a) == 1 else a @ self.weights
         young = self.young(res, a) if self.ordered else young
         return a, inside, totals, young
@@ -212,12 +214,14 @@ class NewtonProblem(Problem):
 
     def _entries(self, rows: NDArray) -> NDArray:
         """Return the places of the entries of rows."""
-        n, m = len(self.weights), self.mix.shape[1]
+        n = len(self.weights)
+        m = self.mix.shape[1]
         return rows if m == 1 else (n * np.arange(m)[:, None] + rows).ravel()
 
     def _uncrossed(self, b: NDArray, res: NDArray) -> tuple[NDArray, NDArray]:
         """Return b, its upper outputs raised until none cross, and residuals."""
-        d, counted = len(self.mix), self.weights > 0
+        d = len(self.mix)
+        counted = self.weights > 0
         raised = np.maximum(-res[d:, counted].min(axis=1), 0.0)
         shift = np.append(0.0, np.cumsum(raised))
         res = res - (shift @ self.mix)[:, None]
@@ -228,7 +232,8 @@ class NewtonProblem(Problem):
         self, a: NDArray, gradient: NDArray, rate: Any
     ) -> tuple[NDArray, NDArray]:
         """Return `a` with a weighted sum of zero for every output, and its gradient."""
-        d, (lo, hi) = len(self.mix), self.bounds
+        d = len(self.mix)
+        lo, hi = self.bounds
         if rate is None:
             rate = self.losses.between(a.ravel()).reshape(a.shape)
         goals = -self.mix[:, d:] @ (a[d:] @ self.weights)

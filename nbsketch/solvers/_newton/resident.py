@@ -84,12 +84,14 @@ class Part:
         )  # fmt: skip
         start = np.zeros(len(y)) if dual is None else dual
         start = np.clip(start.reshape(1, -1), *problem.bounds)
-        nothing, none = np.empty((1, 0)), np.zeros(start.shape, dtype=bool)
+        nothing = np.empty((1, 0))
+        none = np.zeros(start.shape, dtype=bool)
         return cls(problem, nothing, start, start, none, none, nothing)
 
     def balanced(self, shift: Shift) -> NDArray:
         """Return the dual point, shifted within its bounds."""
-        bounds, a = self.problem.bounds, self.a
+        bounds = self.problem.bounds
+        a = self.a
         if shift.rated:
             a = np.clip(a - shift.rated * self.rate, *bounds)
         return np.clip(a - shift.even, *bounds) if shift.even else a
@@ -120,7 +122,8 @@ def evaluated(
     The counts are the sum of the curvatures and, of a loss with kinks, the number of
     rows between them and of those that have changed since the last Gram matrix.
     """
-    p, center = part.with_features(Z), part.a if recenter else part.center
+    p = part.with_features(Z)
+    center = part.a if recenter else part.center
     res = p.residual(coef, intercept)
     a, inside, totals, young = p.point(res, center, sigma)
     gradient = p.design.rmv(p.weighted(a).T)
@@ -134,7 +137,9 @@ def gram_changes(
     Z: NDArray, part: Part, whole: bool, exact: bool
 ) -> tuple[Part, tuple]:
     """Return the part with its rows between kinks counted; the Gram matrix to add."""
-    p, inside, counted = part.with_features(Z), part.rate[0], part.counted[0]
+    p = part.with_features(Z)
+    inside = part.rate[0]
+    counted = part.counted[0]
     gram = gram_of(p, np.flatnonzero(inside if whole else inside & ~counted), exact)
     if not whole:
         gram -= gram_of(p, np.flatnonzero(counted & ~inside), exact)
@@ -163,7 +168,9 @@ def hessian_product(Z: NDArray, part: Part, D: NDArray, shift: NDArray) -> tuple
 
 def balance_sums(part: Part, shift: Shift, even: bool) -> tuple:
     """Return sums of the shifted dual point, and how fast it can go down and up."""
-    p, a, (lo, hi) = part.problem, part.balanced(shift)[0], part.problem.bounds
+    p = part.problem
+    a = part.balanced(shift)[0]
+    lo, hi = part.problem.bounds
     rate = np.ones(len(a)) if even else part.rate[0]
     down, up = (p.weights @ (rate * room) for room in (a > lo[0], a < hi[0]))
     return float(p.weights @ a), float(p.weights @ np.abs(a)), float(down), float(up)
@@ -184,7 +191,9 @@ def certified(
     These are the change of ``Z^T (s a)^T``, Young terms, losses, losses cut at `limit`,
     and s a.
     """
-    p, a, losses = part.with_features(Z), part.balanced(shift), part.values()
+    p = part.with_features(Z)
+    a = part.balanced(shift)
+    losses = part.values()
     rows = np.flatnonzero(a[0] != part.a[0])
     step = p.weights[rows] * (a[:, rows] - part.a[:, rows])
     change = p.design.rmv(step.T, rows)
@@ -205,7 +214,8 @@ class HeldRows:
     """
 
     def __init__(self, parts: list, shape: tuple[int, ...]) -> None:
-        self.parts, self.shape = parts, shape
+        self.parts = parts
+        self.shape = shape
 
     def reshape(self, *shape: int) -> HeldRows:
         """Return the same vector as a row or a column."""
@@ -226,7 +236,8 @@ class ResidentSearch(CertifiedSearch[NewtonProblem]):
 
     def _hold(self, state: State) -> None:
         """Send targets, weights and the dual point of a warm start to the blocks."""
-        p, dual = self.problem, state.dual
+        p = self.problem
+        dual = state.dual
         if dual is not None:
             dual = dual.parts if isinstance(dual, HeldRows) else np.ravel(dual)
         shared = replace(
@@ -258,7 +269,8 @@ class ResidentSearch(CertifiedSearch[NewtonProblem]):
 
     def _certificate(self, gradient: NDArray) -> Certificate:
         """Return the certificate of the current point from ``Z^T (s a)^T``."""
-        p, design = self.problem, self.problem.design
+        p = self.problem
+        design = self.problem.design
         every = max(1, design.shape[0] // _SAMPLED)
         (losses,) = self._sums(positive_losses, every)
         limit = typical_limit(np.concatenate(losses))
@@ -283,7 +295,8 @@ class ResidentSearch(CertifiedSearch[NewtonProblem]):
                     return shift  # balanced, or as well as rounding allows
                 if rate <= 0:
                     break
-                best, move = abs(total), total / rate
+                best = abs(total)
+                move = total / rate
                 rated, level = shift
                 shift = Shift(rated, level + move) if even else Shift(rated + move)
         return shift
@@ -324,7 +337,8 @@ class ResidentNewtonSearch(ResidentSearch, NewtonSearch):
         return True
 
     def _direction(self, rho: NDArray) -> NDArray:
-        p, gram = self.problem, self.gram
+        p = self.problem
+        gram = self.gram
         factor = 1.0 / (p.n * (p.losses.gam + self.sigma))
         self._count(not changes_pay(self.active.changed, self.active.count))
         for _ in range(2):
@@ -379,7 +393,8 @@ class ResidentSmoothSearch(ResidentSearch, SmoothSearch):
         return self.problem.design.sums(curvature_sums, self.parts)[0]
 
     def _hessian_product(self, direction: NDArray) -> tuple[NDArray, NDArray]:
-        p, (D, shift) = self.problem, self.problem.split(direction)
+        p = self.problem
+        D, shift = self.problem.split(direction)
         gradient, total = p.design.sums(hessian_product, self.parts, D, shift)
         nothing = np.zeros(1)  # the move stays with the blocks
         return p.flat(gradient / p.n + p.alpha * D, total / p.n), nothing

@@ -53,9 +53,12 @@ class ActiveRows:
         center: NDArray,
         reach: float = np.inf,
     ) -> None:
-        self.problem, self.rows, self.reach = problem, rows, reach
+        self.problem = problem
+        self.rows = rows
+        self.reach = reach
         # flat views of these go to the kernels: a chosen column comes back strided
-        self.res, self.center = np.ascontiguousarray(res), np.ascontiguousarray(center)
+        self.res = np.ascontiguousarray(res)
+        self.center = np.ascontiguousarray(center)
         self.a = self.center  # replaced, never changed in place: certificates keep it
         self.inside = np.zeros(res.shape, dtype=bool)
         self.gradient = self.inactive_gradient = np.zeros((problem.rank, len(res)))
@@ -97,7 +100,8 @@ class ActiveRows:
 
     def _updated_gradient(self, before: NDArray) -> NDArray:
         """Return the gradient for the new dual point."""
-        p, weighted = self.problem, self.problem.weighted(self.a)
+        p = self.problem
+        weighted = self.problem.weighted(self.a)
         if self._is_current:
             change = weighted - p.weighted(before)
             rows = np.flatnonzero(change.any(axis=0))
@@ -112,20 +116,23 @@ class ActiveRows:
         """
         if not np.isfinite(reach):
             return self
-        p, flat = self.problem, (self.res.ravel(), self.center.ravel())
+        p = self.problem
+        flat = (self.res.ravel(), self.center.ravel())
         distance = p.losses.kink_distance(*flat, sigma)
         distance = distance.reshape(self.res.shape).min(axis=0)
         distance[:: max(1, len(distance) // _GUARDS)] = 0.0
         rows = np.flatnonzero(distance < reach)
         if len(rows) > _MANY_ROWS * len(distance):
             return self
-        res, center = self.res[:, rows], self.center[:, rows]
+        res = self.res[:, rows]
+        center = self.center[:, rows]
         subset = ActiveRows(p.take(rows), rows, res, center, reach)
         subset.evaluate(sigma)
         subset.inactive_gradient = self.gradient - subset.gradient
         subset.inactive_totals = self.totals - subset.totals
         subset.inactive_young = max(self.young - subset.young, 0.0)
-        subset.gradient, subset.totals = self.gradient, self.totals
+        subset.gradient = self.gradient
+        subset.totals = self.totals
         subset.young += subset.inactive_young
         return subset
 
@@ -208,12 +215,14 @@ class NewtonSearch(CertifiedSearch[NewtonProblem]):
             self.gram.restrict(self.active.rows)
 
     def _gradient(self) -> NDArray:
-        p, active = self.problem, self.active
+        p = self.problem
+        active = self.active
         rho = p.alpha * self.coef - active.gradient @ p.mixed_T.T / p.n
         return p.flat(rho, -p.mix @ active.totals / p.n)
 
     def _gap_parts(self, rho: NDArray) -> tuple[float, float]:
-        p, active = self.problem, self.active
+        p = self.problem
+        active = self.active
         rho_W, rho_b = p.split(rho)
         error = np.vdot(rho_W, rho_W) / (2 * p.alpha)
         if p.fit_intercept:
@@ -223,7 +232,8 @@ class NewtonSearch(CertifiedSearch[NewtonProblem]):
 
     def _direction(self, rho: NDArray) -> NDArray:
         curvature = 1.0 / (self.problem.n * (self.problem.losses.gam + self.sigma))
-        active, gram = self.active, self.gram
+        active = self.active
+        gram = self.gram
         if are_few(int(np.count_nonzero(active.inside)), self.problem):
             with suppress(np.linalg.LinAlgError):
                 return direction_of_entries(
@@ -237,7 +247,8 @@ class NewtonSearch(CertifiedSearch[NewtonProblem]):
 
     def _exact_direction(self, rho: NDArray, curvature: float) -> NDArray:
         """Return the direction from rows instead of updates, or from eigenvalues."""
-        active, gram = self.active, self.gram
+        active = self.active
+        gram = self.gram
         gram.sharpen()
         if self.problem.is_single:
             part = active.problem.take(np.flatnonzero(active.inside[0]))
@@ -249,7 +260,9 @@ class NewtonSearch(CertifiedSearch[NewtonProblem]):
             return gram.clipped_direction(rho, curvature)
 
     def _advance(self, direction: NDArray, slope: float) -> bool:
-        p, active, part = self.problem, self.active, self.active.problem
+        p = self.problem
+        active = self.active
+        part = self.active.problem
         D, shift = p.split(direction)
         move = part.predict(D, shift)
 
@@ -274,11 +287,13 @@ class NewtonSearch(CertifiedSearch[NewtonProblem]):
     def _step_certificate(self) -> Certificate | None:
         if self.active.rows is not None:
             return None
-        p, now = self.problem, self.active
+        p = self.problem
+        now = self.active
         return p.certify(self.coef, self.intercept, now.res, now.a, now.gradient)
 
     def _certify(self) -> Certificate:
-        p, active = self.problem, self.active
+        p = self.problem
+        active = self.active
         before = self._compared().copy()
         self.proposed = a = active.spread(self.whole.a)
         self.res = p.residual(self.coef, self.intercept)
@@ -310,7 +325,8 @@ class NewtonSearch(CertifiedSearch[NewtonProblem]):
         self._evaluate_all()
 
     def _state(self) -> State:
-        best, gram = self.best, self.gram
+        best = self.best
+        gram = self.gram
         return State(
             best.coef, best.intercept, best.dual.T, self.sigma or None, gram.matrices,
             gram.inside,

@@ -59,14 +59,17 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
     """
 
     most_products: ClassVar[int] = 12
-    stalled, lowest = 0, np.inf
+    stalled = 0
+    lowest = np.inf
 
     def _begin(self, state: State) -> Certificate:
-        p, gram = self.problem, state.gram
+        p = self.problem
+        gram = state.gram
         size = p.rank + p.fit_intercept
         fits = gram is not None and state.inside is None and len(gram) == size
         self.matrix = gram if fits else None
-        self.is_stale, self.center = self.matrix is None, self.res
+        self.is_stale = self.matrix is None
+        self.center = self.res
         if self.matrix is not None:
             self.inverse = _inverse(self.matrix, p)
         self._evaluate()
@@ -84,8 +87,10 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
         self, gradient: NDArray, totals: NDArray, curvature: NDArray
     ) -> None:
         """Set gradients and estimate; the arguments are sums over all rows."""
-        p, self.gradient = self.problem, gradient
-        rho, slope = p.alpha * self.coef - gradient @ p.T.T / p.n, -totals / p.n
+        p = self.problem
+        self.gradient = gradient
+        rho = p.alpha * self.coef - gradient @ p.T.T / p.n
+        slope = -totals / p.n
         self.rho = p.flat(rho, slope)
         self.estimate = float(np.vdot(rho, rho)) / (2 * p.alpha)
         if p.fit_intercept:
@@ -122,7 +127,8 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
 
     def _preconditioner(self) -> Inverse:
         """Return the inverse of the Hessian here."""
-        p, gram = self.problem, self._curvature_gram()
+        p = self.problem
+        gram = self._curvature_gram()
         if p.fit_intercept:
             gram[-1, -1] = max(gram[-1, -1], 1e-12 * p.n)
         self.matrix = gram / p.n
@@ -132,14 +138,16 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
         return curvature_gram(self.problem, self.curvature)
 
     def _hessian_product(self, direction: NDArray) -> tuple[NDArray, NDArray]:
-        p, (D, shift) = self.problem, self.problem.split(direction)
+        p = self.problem
+        D, shift = self.problem.split(direction)
         move = p.predict(D, shift)
         change = p.curved(self.curvature, move)
         image = p.design.rmv(change.T) @ p.T.T / p.n + p.alpha * D
         return p.flat(image, change.sum(axis=1) / p.n), move
 
     def _advance(self, direction: NDArray, slope: float) -> bool:
-        p, (D, shift) = self.problem, self.problem.split(direction)
+        p = self.problem
+        D, shift = self.problem.split(direction)
 
         def slopes(t: float) -> tuple[float, float]:
             return p.slopes(t, self.res, self.move, self.center, self.sigma)
@@ -159,7 +167,8 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
 
     def _certify(self) -> Certificate:
         """Certify the current point; with fresh sums if it seems to be good enough."""
-        p, certificate = self.problem, self._point_certificate()
+        p = self.problem
+        certificate = self._point_certificate()
         if self._is_good(certificate):
             self.res = p.residual(self.coef, self.intercept)
             self._evaluate()

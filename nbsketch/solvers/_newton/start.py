@@ -53,7 +53,8 @@ class Splitting:
         noise = _NOISE * float(np.finfo(p.design.dtype).eps) * values[-1]
         self.values = np.maximum(values, 0.0) + noise
         self.scales, self.rotation = eigh(p.mixed_T @ p.mixed_T.T)
-        self.coef, self.intercept = start.coef, start.intercept
+        self.coef = start.coef
+        self.intercept = start.intercept
         self.res = p.residual(self.coef, self.intercept)
         self._fit_ridge()
 
@@ -93,7 +94,8 @@ class Splitting:
 
     def _sums(self, a: NDArray) -> NDArray:
         """Return ``Z^T (s a)^T``, centered, and the sums of s a."""
-        p, weighted = self.problem, self.problem.weighted(a)
+        p = self.problem
+        weighted = self.problem.weighted(a)
         totals = weighted.sum(axis=1)
         gradient = p.design.rmv(weighted.T) - np.outer(self.means, totals)
         return np.vstack([gradient, totals])
@@ -151,7 +153,9 @@ def _single(design: Design) -> Design:
 
 def _is_large(problem: NewtonProblem) -> bool:
     """Return whether a Newton step takes much longer than products with Z."""
-    n, size, m = len(problem.weights), problem.rank * len(problem.T), len(problem.mix.T)
+    n = len(problem.weights)
+    size = problem.rank * len(problem.T)
+    m = len(problem.mix.T)
     products = 4 * n * problem.rank * m
     newton = size**3 / 3 + _SOME_ROWS * n * problem.rank**2 * m
     return newton > _LARGE * products
@@ -170,7 +174,8 @@ def class_starts(
     It pays for losses with kinks and at least three classes, unless there are so many
     rows that samples of them are a better start.
     """
-    (n, d), rank = labels.shape, design.shape[1]
+    n, d = labels.shape
+    rank = design.shape[1]
     numbers = loss.elq if loss.is_classification else None
     if numbers is None or numbers.gam > 0 or d < _LEAST or nested_sizes(n, rank):
         return (None,) * d
@@ -203,7 +208,8 @@ class SharedDesign(Design):
     """
 
     def __init__(self, design: Design) -> None:
-        self.shape, self.dtype = design.shape, design.dtype
+        self.shape = design.shape
+        self.dtype = design.dtype
         self._design = design
         self._grams: dict[bool, NDArray] = {}
 

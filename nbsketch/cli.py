@@ -1,6 +1,7 @@
 """The command line: run experiments and the demo, list data sets, print versions."""
 
 import argparse
+import errno
 import os
 import sys
 import time
@@ -17,6 +18,7 @@ from nbsketch.reproduce import EXPERIMENTS, options_of, run_all, run_one
 _COLUMNS = 5  # of the data that `warmup` fits
 # Status of a command whose reader is gone: 128 and the number of SIGPIPE.
 _PIPE_CLOSED = 141
+_WINDOWS = os.name == "nt"
 # The fits of `warmup`.
 _FITS = tomllib.loads(Path(__file__).with_name("warmup.toml").read_text("utf-8"))[
     "fits"
@@ -40,13 +42,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options.run(options)
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader, such as `head`, has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _PIPE_CLOSED
     except (OSError, ModuleNotFoundError, ValueError) as error:
+        if _is_pipe_closed(error):  # the reader, such as `head`, has read enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return _PIPE_CLOSED
         print(f"nbsketch: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _is_pipe_closed(error: Exception) -> bool:
+    """Return whether standard output is closed; Windows has no error of its own."""
+    if not (_WINDOWS and isinstance(error, OSError)):
+        return isinstance(error, BrokenPipeError)
+    return error.errno in (errno.EPIPE, errno.EINVAL) and error.filename is None
 
 
 def _parser() -> argparse.ArgumentParser:

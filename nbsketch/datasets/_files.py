@@ -144,7 +144,11 @@ def _download(name: str, file: RemoteFile) -> Path:
     # Renamed when complete, so that no partial file is read.
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     part.write_bytes(content)
-    return part.replace(path)
+    try:
+        part.replace(path)
+    except PermissionError:  # on Windows, of a file that another process reads
+        part.unlink()
+    return path
 
 
 def _explain(

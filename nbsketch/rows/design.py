@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import pairwise
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -29,8 +27,8 @@ from nbsketch.gram.form import (
 )
 from nbsketch.gram.lazy import Product
 from nbsketch.rows.partitions import PartitionedRows
-from nbsketch.rows.tasks import Partitions, computed, fits, kept, task, tree_sum
-from nbsketch.solvers.design import ArrayDesign, Design, pieces_of
+from nbsketch.rows.tasks import Partitions, computed, fits, task, tree_sum
+from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.scratch import stored_or
 
 _LOCAL_BYTES = 256 << 20  # of features that are brought here
@@ -42,9 +40,8 @@ _SUMMED_BYTES = 1 << 20
 class PartitionedDesign(Design):
     """Features Z (n x r) in partitions; products with them are computed there.
 
-    Gram matrices and sums are added in a tree. Scalar losses keep their vectors of n
-    numbers with the partitions (`hold`, `step`); for the others ``Z W`` and the n
-    numbers in ``Z^T A`` cross the network. Features do where few rows are gathered.
+    Gram matrices and sums are added in a tree. ``Z W`` and the n numbers in ``Z^T A``
+    cross the network. Features do where few rows are gathered.
 
     Parameters
     ----------
@@ -55,8 +52,6 @@ class PartitionedDesign(Design):
     dtype : dtype
         float32 or float64.
     """
-
-    keeps_rows = True
 
     def __init__(self, partitions: Partitions, n_columns: int, dtype: Any) -> None:
         self.dtype = np.dtype(dtype)
@@ -135,38 +130,6 @@ class PartitionedDesign(Design):
     ) -> tuple:
         """Return the sums of the tuples ``function(block, *parts, *args)``."""
         return self._partitions.total(function, *args, rows=rows)
-
-    def hold(self, make: Callable[..., Any], rows: Sequence, *args: Any) -> list:
-        """Return what each block holds: see `Design.hold`."""
-        pieces = pieces_of(rows, pairwise(self._partitions.starts))
-        return kept([task(make, *part, *args) for part in pieces])
-
-    def step(
-        self, function: Callable[..., tuple], parts: Sequence, *args: Any
-    ) -> tuple[list, tuple]:
-        """Return new parts, kept where they are, and sums: see `Design.step`."""
-        pairs = self._with_parts(function, parts, args)
-        total = tree_sum([task(itemgetter(1), pair) for pair in pairs])
-        *kept_parts, total = kept(
-            [*(task(itemgetter(0), pair) for pair in pairs), total]
-        )
-        return kept_parts, computed([total])[0]
-
-    def sums(
-        self, function: Callable[..., tuple], parts: Sequence, *args: Any
-    ) -> tuple:
-        """Return the sums of the tuples ``function(block, part, *args)``."""
-        return computed([tree_sum(self._with_parts(function, parts, args))])[0]
-
-    def part_sums(
-        self, function: Callable[..., tuple], parts: Sequence, *args: Any
-    ) -> tuple:
-        """Return the sums of the tuples ``function(part, *args)``; lists are joined."""
-        return computed([tree_sum([task(function, p, *args) for p in parts])])[0]
-
-    def _with_parts(self, function: Callable, parts: Sequence, args: tuple) -> list:
-        blocks = zip(self._partitions.blocks, parts, strict=True)
-        return [task(function, block, part, *args) for block, part in blocks]
 
     def _sum(
         self,

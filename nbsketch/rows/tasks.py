@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from nbsketch._machine import memory
 from nbsketch._machine.blas import one_thread
 from nbsketch.rows.collections import as_dask_array, dask_module
-from nbsketch.solvers.design import added, pieces_of
 
 # A task is run again so many times after an error of a worker.
 _RETRIES = 3
@@ -92,6 +91,11 @@ def tree_sum(tasks: Sequence[Any]) -> Any:
         groups = [tasks[k : k + _FAN_IN] for k in range(0, len(tasks), _FAN_IN)]
         tasks = [task(added, *group) for group in groups]
     return tasks[0]
+
+
+def added(*terms: tuple) -> tuple:
+    """Return the sums of the entries of tuples."""
+    return tuple(sum(parts[1:], start=parts[0]) for parts in zip(*terms, strict=True))
 
 
 def current_client() -> Any:
@@ -183,9 +187,11 @@ class Partitions:
     def tasks(self, function: Callable, args: tuple, rows: Sequence) -> list[Any]:
         """Return a task for each block: see `each`."""
         shared = [a if _is_small(a) else literal(a) for a in args]
-        parts = pieces_of(rows, pairwise(self.starts))
-        pairs = zip(self.blocks, parts, strict=True)
-        return [task(function, block, *part, *shared) for block, part in pairs]
+        tasks = []
+        for block, (i, j) in zip(self.blocks, pairwise(self.starts), strict=True):
+            parts = [None if a is None else a[i:j] for a in rows]
+            tasks.append(task(function, block, *parts, *shared))
+        return tasks
 
     def choose(self, rows: NDArray) -> Iterator[Chosen]:
         """Yield ascending rows by partition, without partitions that have none."""

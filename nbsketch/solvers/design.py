@@ -5,8 +5,8 @@ on disk or on other machines is the same problem: implement `blocks` and inherit
 rest. Every product accumulates in double precision over the stored values.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -52,8 +52,6 @@ class Design:
     dtype: np.dtype
     # What was subtracted from the features, (r,); None: nothing.
     origin: NDArray | None = None
-    # Whether vectors of n numbers of a scalar loss stay with the blocks.
-    keeps_rows: ClassVar[bool] = False
     # Whether features have units of their own, so that small ones count as large ones.
     is_graded: bool = False
 
@@ -135,36 +133,6 @@ class Design:
             part = function(block, *parts, *args)
             sums = tuple(map(np.add, sums, part)) if sums else part
         return sums
-
-    def hold(self, make: Callable[..., Any], rows: Sequence, *args: Any) -> list:
-        """Return ``make(*pieces, *args)`` for each block, kept with it.
-
-        `rows` are arrays with one entry for each row, lists of what `step` has returned
-        for each block, or None; `pieces` are those of the block.
-        """
-        bounds = [(start, stop) for start, stop, _ in self.blocks()]
-        return [make(*pieces, *args) for pieces in pieces_of(rows, bounds)]
-
-    def step(
-        self, function: Callable[..., tuple], parts: Sequence, *args: Any
-    ) -> tuple[list, tuple]:
-        """Return new parts and the sum of sums of ``function(block, part, *args)``."""
-        pairs = zip(self.blocks(), parts, strict=True)
-        results = [function(block, part, *args) for (*_, block), part in pairs]
-        return [new for new, _ in results], added(*[sums for _, sums in results])
-
-    def sums(
-        self, function: Callable[..., tuple], parts: Sequence, *args: Any
-    ) -> tuple:
-        """Return the sums of the tuples ``function(block, part, *args)``."""
-        pairs = zip(self.blocks(), parts, strict=True)
-        return added(*[function(block, part, *args) for (*_, block), part in pairs])
-
-    def part_sums(
-        self, function: Callable[..., tuple], parts: Sequence, *args: Any
-    ) -> tuple:
-        """Return the sums of the tuples ``function(part, *args)``; lists are joined."""
-        return added(*[function(part, *args) for part in parts])
 
     def _check_rows(self, rows: NDArray) -> None:
         """Raise an error unless row indices ascend within the design."""
@@ -248,19 +216,6 @@ def centered(design: Design) -> Design:
     found = ArrayDesign._trusted((design.Z - mean).astype(design.dtype))
     found.origin = mean
     return found
-
-
-def added(*terms: tuple) -> tuple:
-    """Return the sums of the entries of tuples."""
-    return tuple(sum(parts[1:], start=parts[0]) for parts in zip(*terms, strict=True))
-
-
-def pieces_of(rows: Sequence, bounds: Iterable[tuple[int, int]]) -> Iterator[list[Any]]:
-    """Yield the pieces of arrays, or of lists by block: see `Design.hold`."""
-    for k, (i, j) in enumerate(bounds):
-        yield [
-            a if a is None else a[k] if isinstance(a, list) else a[i:j] for a in rows
-        ]
 
 
 def as_design(Z: Any) -> Design:

@@ -8,9 +8,8 @@ from numpy.typing import ArrayLike, NDArray
 from nbsketch.losses import as_loss
 from nbsketch.outputs import check_levels
 from nbsketch.solvers._certified import checks
-from nbsketch.solvers._certified.search import Callback, CertifiedSearch, minimize
-from nbsketch.solvers._newton import resident
-from nbsketch.solvers._newton.problem import NewtonProblem, newton_problem
+from nbsketch.solvers._certified.search import Callback, minimize
+from nbsketch.solvers._newton.problem import newton_problem
 from nbsketch.solvers._newton.search import NewtonSearch
 from nbsketch.solvers._newton.smooth import SmoothSearch
 from nbsketch.solvers._newton.start import splitting_start
@@ -105,21 +104,13 @@ def solve_scalar(
     if state is not None:
         checks.state(state, (problem.rank,), (), (len(problem.weights),))
         state = _as_columns(state)
-    solution = minimize(problem, _search, tol, max_iter, state, callback)
+    search = NewtonSearch if problem.losses.has_kinks else SmoothSearch
+    solution = minimize(problem, search, tol, max_iter, state, callback)
     coef = solution.coef[:, 0]
     b = float(solution.intercept[0])
     columns = {"coef": coef, "intercept": b, "dual": _reshaped(solution.dual, -1)}
     assert solution.state is not None  # a search ends with a state and a dual point
     return solution._replace(**columns, state=solution.state._replace(**columns))
-
-
-def _search(problem: NewtonProblem, *args: Any) -> CertifiedSearch:
-    kinked = problem.losses.has_kinks
-    if not problem.design.keeps_rows:
-        return (NewtonSearch if kinked else SmoothSearch)(problem, *args)
-    if kinked:
-        return resident.ResidentNewtonSearch(problem, *args)
-    return resident.ResidentSmoothSearch(problem, *args)
 
 
 def _as_columns(state: State) -> State:

@@ -27,8 +27,6 @@ from nbsketch.solvers.row_loss import typical_limit, typical_mean
 
 # Targets used for a starting constant: a quantile of more would be no better.
 _TARGETS = 10_000
-# Rows whose residuals are brought together for their spread.
-_SPREAD_ROWS = 2000
 # Losses of which the median is taken.
 _SAMPLED = 2048
 
@@ -43,7 +41,7 @@ class Certificate(NamedTuple):
     intercept : float or ndarray of shape (d,)
         Intercept.
     dual : ndarray
-        Dual point; a `HeldRows` if it stays with the blocks of the features.
+        Dual point.
     objective : float
         Objective at (coef, intercept).
     gap : float
@@ -184,17 +182,6 @@ class Problem(ABC):
         sizes = self.sizes(res)
         sizes = sizes[sizes > 0]
         return typical_mean(sizes) if len(sizes) else 1.0
-
-    def spread_at(self, coef: NDArray, intercept: Any) -> float:
-        """Return the spread of the residuals at a point.
-
-        Residuals that stay with the blocks of the features are those of some rows.
-        """
-        part = self
-        if self.design.keeps_rows:
-            rows = np.flatnonzero(self.weights > 0)
-            part = self.take(rows[:: max(1, len(rows) // _SPREAD_ROWS)])
-        return part.spread(part.residual(coef, intercept))
 
     def target_quantile(self, targets: NDArray, level: Any) -> Any:
         """Return quantiles of (some of) the targets of positive weight."""

@@ -248,7 +248,7 @@ class CertifiedSearch(Search[ProblemT]):
         self.coef = np.array(state.coef, dtype=float)
         intercept = np.array(state.intercept, dtype=float) * problem.fit_intercept
         self.intercept: Any = intercept if intercept.ndim else float(intercept)
-        self.res = self._first_residual()
+        self.res = problem.residual(self.coef, self.intercept)
         self.sigma = 0.0
         self.slope = -np.inf
         self.idle = 0
@@ -269,9 +269,6 @@ class CertifiedSearch(Search[ProblemT]):
                 break
             self._next_round(settled)
         return self._solution(self._state())
-
-    def _first_residual(self) -> NDArray:
-        return self.problem.residual(self.coef, self.intercept)
 
     @abstractmethod
     def _begin(self, state: State) -> Certificate: ...
@@ -439,7 +436,7 @@ def nested_start(
         part = problem.sample(np.sort(order[:size]))
         state = start(part) if state is None else state
         best = method(part, state, _SAMPLE_TOL, _SAMPLE_STEPS).run()
-        spread = part.spread_at(best.coef, best.intercept)
+        spread = part.spread(part.residual(best.coef, best.intercept))
         sigma = 0.3 * np.sqrt(problem.rank / size) * spread
         last = best.state or state
         gram = last.gram if last.inside is None else None  # else of these rows alone

@@ -186,18 +186,13 @@ class NewtonSearch(CertifiedSearch[NewtonProblem]):
         if state.sigma is not None:
             return self._useful(state.sigma)
         share = _COLD if state.dual is None else _WARM
-        sigma = share * self._spread() / self.problem.losses.steepest
+        p = self.problem
+        sigma = share * p.spread(self.res) / p.losses.steepest
         return self._useful(max(sigma, 1e-300))
-
-    def _spread(self) -> float:
-        return self.problem.spread(self.res)
 
     def _useful(self, sigma: float) -> float:
         """Return sigma, or 0 if the loss is smooth enough by itself."""
         return sigma if sigma > _SMOOTH * self.problem.losses.gam else 0.0
-
-    def _smaller(self) -> float:
-        return self._useful(_SHRINK * self.sigma)
 
     def _rounding(self) -> float:
         p = self.problem
@@ -315,7 +310,7 @@ class NewtonSearch(CertifiedSearch[NewtonProblem]):
     def _next_round(self, settled: bool) -> None:
         if self.sigma > 0 and settled:
             self.center = self.proposed
-            self.sigma = self._smaller()
+            self.sigma = self._useful(_SHRINK * self.sigma)
         else:
             self.reach = np.inf
             if self.active.rows is None:  # inactive rows are not to blame

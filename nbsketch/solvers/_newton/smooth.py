@@ -79,23 +79,15 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
         p = self.problem
         point = p.point(self.res, self.center, self.sigma)
         self.a, self.curvature, totals, self.young = point
-        gradient = p.design.rmv(p.weighted(self.a).T)
-        self._set_gradient(gradient, totals, p.mass(self.curvature))
-        return True
-
-    def _set_gradient(
-        self, gradient: NDArray, totals: NDArray, curvature: NDArray
-    ) -> None:
-        """Set gradients and estimate; the arguments are sums over all rows."""
-        p = self.problem
-        self.gradient = gradient
-        rho = p.alpha * self.coef - gradient @ p.T.T / p.n
+        self.gradient = p.design.rmv(p.weighted(self.a).T)
+        rho = p.alpha * self.coef - self.gradient @ p.T.T / p.n
         slope = -totals / p.n
         self.rho = p.flat(rho, slope)
         self.estimate = float(np.vdot(rho, rho)) / (2 * p.alpha)
         if p.fit_intercept:
-            curvature = np.maximum(1e-300, curvature / p.n)
+            curvature = np.maximum(1e-300, p.mass(self.curvature) / p.n)
             self.estimate += float((slope**2 / (2 * curvature)).sum())
+        return True
 
     def _gradient(self) -> NDArray:
         return self.rho
@@ -128,14 +120,12 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
     def _preconditioner(self) -> Inverse:
         """Return the inverse of the Hessian here."""
         p = self.problem
-        gram = self._curvature_gram()
+        weights = p.weights * self.curvature[0]
+        gram = gram_of(replace(p, weights=weights, uniform=False), None, False)
         if p.fit_intercept:
             gram[-1, -1] = max(gram[-1, -1], 1e-12 * p.n)
         self.matrix = gram / p.n
         return _inverse(self.matrix, p)
-
-    def _curvature_gram(self) -> NDArray:
-        return curvature_gram(self.problem, self.curvature)
 
     def _hessian_product(self, direction: NDArray) -> tuple[NDArray, NDArray]:
         p = self.problem
@@ -185,12 +175,6 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
 
     def _state(self) -> State:
         return State(self.best.coef, self.best.intercept, gram=self.matrix)
-
-
-def curvature_gram(problem: NewtonProblem, curvature: NDArray) -> NDArray:
-    """Return the Gram matrix weighted by curvatures (1, n), the intercept last."""
-    weights = problem.weights * curvature[0]
-    return gram_of(replace(problem, weights=weights, uniform=False), None, False)
 
 
 def _inverse(matrix: NDArray, problem: NewtonProblem) -> Inverse:

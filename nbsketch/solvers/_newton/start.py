@@ -16,10 +16,9 @@ minimum in the time of a few Newton steps, which then start from its dual point.
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._machine.blas import eigh
 from nbsketch.losses import Loss
@@ -197,8 +196,7 @@ def _of_class(start: State, j: int) -> State:
 
 def shared(design: Design, n_problems: int) -> Design:
     """Return the features for some problems, which are solved one by one."""
-    alone = n_problems == 1 or design.keeps_rows
-    return design if alone else SharedDesign(design)
+    return design if n_problems == 1 else SharedDesign(design)
 
 
 class SharedDesign(Design):
@@ -239,5 +237,10 @@ class SharedDesign(Design):
         """Return all features as one array, which may be shared."""
         return self._design.collect()
 
-    def _chosen(self, rows: NDArray | None) -> Iterator[tuple[Any, slice, NDArray]]:
-        return self._design._chosen(rows)
+    def mv(self, W: ArrayLike) -> NDArray:
+        """Return ``Z W``."""
+        return self._design.mv(W)
+
+    def rmv(self, A: ArrayLike, rows: NDArray | None = None) -> NDArray:
+        """Return ``Z[rows]^T A``."""
+        return self._design.rmv(A, rows)

@@ -90,6 +90,15 @@ def test_other_paths_are_no_warning(errors):
     AlphaPath(alphas, np.array(errors)).warn_of_constant()
 
 
+@pytest.mark.parametrize("loss", ["pinball", "huber", "epsilon-insensitive"])
+def test_a_second_plateau_does_not_end_a_path(loss):
+    X = line()
+    y = np.sin(6 * X[:, 0])
+    settings = {"bandwidth": 10.0, "loss": loss, "random_state": 0}
+    model = SketchedKernelRegressor("gaussian", **settings).fit(X, y)
+    assert np.mean((model.predict(X) - y) ** 2) < 0.01  # .18 by a parabola
+
+
 def test_a_path_goes_on_while_weaker_penalties_are_no_worse():
     plateau = np.ones(15)
     assert not penalties._is_over(plateau, 10)

@@ -49,8 +49,11 @@ _WARM_STEPS = 30
 # A fifth of so few rows is too small for a steady choice: each is held out once, in so
 # many folds.
 _FOLD_ROWS, _FOLDS = 500, 5
-# A path ends where so many penalties in a row lose by so much against the best.
-_PATIENCE, _LOSS = 2, 1.001
+# A path ends where so many penalties in a row lose against the best, by more than the
+# accuracy of the fits: smooth kernels have plateaus, of linear and of quadratic models.
+_PATIENCE = 2
+# The last penalties of a long path have to win by this factor.
+_LOSS = 1.001
 # A whole path has so many penalties unless the error has fallen by this share before:
 # the strongest ones all leave the constants, which differ by the accuracy of the fits.
 _PLATEAU, _FALL = 10, 0.02
@@ -573,7 +576,7 @@ def _is_over(errors: NDArray, least_count: int) -> bool:
         has_risen = (last > (1 + _PATH_TOL) * errors[0]).all()
         return bool(has_risen) and len(errors) >= least_count
     if len(errors) < _FIRST_ALPHAS:
-        return bool((last > _LOSS * lowest).all())
+        return bool((last > (1 + _PATH_TOL) * lowest).all())
     return bool(last.min() * _LOSS > errors[:-_PATIENCE].min())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,15 +18,19 @@ from nbsketch.fitting.sketched import SketchedData
 from nbsketch.kernels import StationaryKernel
 from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.rows.splits import dependent_rows
+from nbsketch.solvers._linear.cholesky import raised_cholesky, solve_upper
 from nbsketch.solvers.design import Design
 
-# Share of `tol` below which what the cut costs is bounded without a pass over the rows,
-# rows of a block of that pass, and the ratio of the cut to an eigenvalue below it.
+# Share of `tol` below which what the cut costs is bounded without a pass over the rows.
 _FINE = 0.1
+# Rows of a block of that pass.
 _BLOCK_ROWS = 4096
-_NEAR_CUT = 4.0
+# Units of rounding, over the root of s, of eigenvalues that are cut off.
+_JITTER = 1.0
 # Units in the last place of the largest target to which a fit is exact.
 _LAST_UNITS = 2.0
+# Mean error of a value that is rounded, in units of its type.
+_MEAN_ERROR = 0.2
 # Rows on which predictions are compared with those of the features.
 _MEASURED_ROWS = 200
 # Rows on which the size of kernel values is taken.
@@ -60,62 +65,87 @@ class FittedCertificate(NamedTuple):
         expanded = solution.expanded(projection, design.origin)
         if not self.objective.is_certified or not np.isfinite(solution.gap):
             return expanded
-        lost = self._lost(solution, expanded, design)
-        cut = cut_of(projection) * (not self.data.sketch_map.is_columns)
-        if cut > 0:
-            lost += self._lost_to_cut(solution, cut, projection, design)
+        lost = self._lost(expanded) + self._lost_to_features(solution, expanded, design)
+        if cut_of(projection) and self._scale:
+            lost += self._lost_to_cut(solution, projection, design)
         return self._raised(expanded, lost)
 
     def _lost_to_cut(
-        self, solution: FeatureSolution, cut: float, projection: NDArray, design: Design
+        self, solution: FeatureSolution, projection: NDArray, design: Design
     ) -> float:
         """Return what directions without features would lower the objective by.
 
         It is relative: with the dual point a, s a^T K' s a / (2 n^2 alpha) for the part
-        K' of the kernel matrix that has no features, which is at most the cut.
-        Landmarks of one's own are drawn from no rows.
+        K' of the kernel matrix that has no features. Its eigenvalues are at most its
+        trace.
         """
-        rows = self.data.inputs.rows
-        dual = self._dual(solution, design)
-        if dual is None or not solution.objective > 0:
-            return 0.0
-        n = rows.shape[0]
-        shift = n * solution.alpha
-        cut *= n / self.data.sketch.shape[1]
-        half = float(np.square(dual).sum()) / (2 * n * solution.objective)
-        most = min(1.0, half * cut / (cut + shift))
-        if most <= _FINE * self.tol or isinstance(rows, PartitionedRows):
-            return most
-        directions = projection / np.linalg.norm(projection, axis=0)
-        product = sum(
-            self.data.sketch_map(rows[k : k + _BLOCK_ROWS]) @ dual[k : k + _BLOCK_ROWS]
-            for k in range(0, n, _BLOCK_ROWS)
-        )
-        product -= directions @ (directions.T @ product)
-        near = _NEAR_CUT * float(np.square(product).sum()) / cut
-        return min(most, near / (2 * n * shift * solution.objective))
-
-    def _dual(self, solution: FeatureSolution, design: Design) -> NDArray | None:
-        """Return the weighted dual point of a solution, (n, d), if it is in memory."""
+        rows, sketch_map = self.data.inputs.rows, self.data.sketch_map
         objective = self.objective
-        duals: list[Any] = [getattr(s, "dual", None) for s in solution.states]
+        dual = self._dual(solution)
         if objective.is_closed_form:
             fitted = design.mv(solution.coef) + solution.intercept
-            duals = list((objective.targets - fitted).T)
+            dual = (objective.targets - fitted) * self._weights
+        if dual is None or not solution.objective > 0:
+            return 0.0
+        if hasattr(objective, "factor"):
+            dual = dual @ objective.factor.T
+        n = rows.shape[0]
+        shift = n * solution.alpha
+        is_read = not isinstance(rows, PartitionedRows)
+        form = self._form_of_cut(projection)
+        trace = cut_of(projection) * n / self.data.sketch.shape[1]
+        if is_read:
+            trace = n * float(form(sketch_map(rows[self._some])).mean())
+        half = float(np.square(dual).sum()) / (2 * n * solution.objective)
+        # The dual point moves with the features; that of the square loss is known.
+        most = min(1.0, half * trace / (trace * objective.is_closed_form + shift))
+        if most <= _FINE * self.tol or not is_read:
+            return most
+        product = sum(
+            sketch_map(rows[k : k + _BLOCK_ROWS]) @ dual[k : k + _BLOCK_ROWS]
+            for k in range(0, n, _BLOCK_ROWS)
+        )
+        hidden = float(form(product).sum())
+        return min(most, hidden / (2 * n * shift * solution.objective))
+
+    def _form_of_cut(self, projection: NDArray) -> Callable[[Any], NDArray]:
+        """Return the forms g^T C'^+ g of columns, C' the part of S K S^T cut off."""
+        sketch_map = self.data.sketch_map
+        core = sketch_map(sketch_map.rows(self.data.inputs.rows))
+        core = core @ sketch_map.weights.T
+        nugget = _JITTER * np.finfo(float).eps * float(np.trace(core))
+        nugget /= len(core) ** 0.5
+        upper, _ = raised_cholesky(core, nugget)
+        directions = projection / np.linalg.norm(projection, axis=0)
+
+        def form(columns: NDArray) -> NDArray:
+            cut = columns - directions @ (directions.T @ columns)
+            return np.square(solve_upper(upper, cut, 1)).sum(axis=0)
+
+        return form
+
+    @property
+    def _some(self) -> NDArray:
+        """Rows on which rounding is measured."""
+        n = self.data.inputs.rows.shape[0]
+        return np.arange(0, n, -(-n // _MEASURED_ROWS))
+
+    def _dual(self, solution: FeatureSolution) -> NDArray | None:
+        """Return the weighted dual point of a solution, (n, d), if it is in memory."""
+        duals: list[Any] = [getattr(s, "dual", None) for s in solution.states]
         if not duals or not all(isinstance(dual, np.ndarray) for dual in duals):
             return None
-        w = 1.0 if objective.weights is None else objective.weights[:, None]
-        return np.column_stack(duals) * w * objective.loss_scale
+        return np.column_stack(duals) * self._weights * self.objective.loss_scale
+
+    @property
+    def _weights(self) -> NDArray:
+        """The weights of the rows as a column."""
+        n, weights = len(self.objective.targets), self.objective.weights
+        return np.ones((n, 1)) if weights is None else weights[:, None]
 
     def of_rows(self, solution: FeatureSolution) -> FeatureSolution:
-        """Return a solution on rows, whose predictions are rounded to their last digit.
-
-        That moves rows at a kink.
-        """
-        if solution.objective <= 0 or not self._has_numbers:
-            return solution
-        lost = self._loss_of_units(0.5) / solution.objective
-        return self._raised(solution, lost)
+        """Return a solution on rows, certified as it predicts."""
+        return self._raised(solution, self._lost(solution))
 
     def _loss_of_units(self, units: float) -> float:
         """Return the mean loss of so many units in the last place of the targets."""
@@ -128,12 +158,11 @@ class FittedCertificate(NamedTuple):
 
         A fit to the last digits of the targets has none.
         """
-        least = 0.0
-        if self._has_numbers:
-            least = self._loss_of_units(_LAST_UNITS)
-        if solution.objective <= least:
+        least = self._loss_of_units(_LAST_UNITS) if self._has_numbers else 0.0
+        if solution.objective * (1 + lost) <= least:
             return solution._replace(gap=0.0, shortfall=None)
-        gap = max(solution.gap, lost)  # within a factor of two of their sum
+        both = min(solution.gap + lost, self.tol)  # else no warning agrees
+        gap = max(solution.gap, lost, both)
         if not gap > self.tol:
             return solution._replace(gap=gap, shortfall=None)
         if self.is_chosen:
@@ -149,26 +178,72 @@ class FittedCertificate(NamedTuple):
         """Whether targets are those of residuals, not labels or rates."""
         return self.objective.is_robust or self.objective.is_closed_form
 
-    def _lost(
+    def _lost(self, solution: FeatureSolution) -> float:
+        """Return what rounding of predictions adds to the objective, relative.
+
+        Errors are independent: along the residuals they add up to the root of their
+        number, and beside kinks of the loss to their sum.
+        """
+        if not self._is_measured or not solution.objective > 0:
+            return 0.0
+        some, values = self._some, self._values(solution)
+        w, part = self._weights[some, 0], self.objective.take(some)
+        errors = np.random.default_rng(0).choice([-1.0, 1.0], size=values.shape)
+        errors *= self._error_size(solution, values)
+        loss, raised, lowered = (part.losses(values + k * errors) for k in (0, 1, -1))
+        along = np.square(w * (raised - lowered)).mean() / (4 * len(self._weights))
+        beside = max(0.0, (w * (raised + lowered - 2 * loss)).mean())
+        return float(np.sqrt(along) + beside) / solution.objective
+
+    def _lost_to_features(
         self, solution: FeatureSolution, expanded: FeatureSolution, design: Design
     ) -> float:
-        """Return what rounding adds to the objective of the model as it predicts.
+        """Return what rounding of the features adds to the gap, relative.
 
-        It is relative, and measured on some rows.
+        Predictions differ from what has been fitted, and the dual point stays: the sum
+        of the loss, of its conjugate at the dual point and of their product grows, and
+        the features times the dual point are not quite the coefficients.
         """
-        rows = self.data.inputs.rows
-        objective = self.objective
-        if isinstance(rows, PartitionedRows) or not solution.objective > 0:
+        if not self._is_measured or not solution.objective > 0:
             return 0.0
-        some = np.arange(0, rows.shape[0], -(-rows.shape[0] // _MEASURED_ROWS))
-        part = objective.take(some)
-        b = solution.intercept
-        before = part.mean_loss(design.gather(some).mv(solution.coef) + b)
-        fitted = self.data.sketch_map.times(rows[some], expanded.coef)
-        fitted += expanded.intercept
-        unit = np.spacing(np.abs(fitted).max(initial=0)) / 2
-        after = [part.mean_loss(fitted + sign * unit) for sign in (-1, 1)]
-        return max(abs(loss - before) for loss in after) / solution.objective
+        some, values = self._some, self._values(expanded)
+        w, part = self._weights[some], self.objective.take(some)
+        fitted = design.gather(some).mv(solution.coef) + solution.intercept
+        dual = self._dual(solution)
+        dual = np.zeros_like(fitted) if dual is None else dual[some]
+        if self.objective.is_closed_form:
+            dual = w * (part.targets - fitted)
+        added = w[:, 0] * (part.losses(values) - part.losses(fitted))
+        added += (dual * (values - fitted)).sum(axis=1)
+        shift = len(self._weights) * solution.alpha
+        square = np.square(dual).sum(axis=1).mean() * self._scale / shift
+        square *= (_MEAN_ERROR * np.finfo(design.dtype).eps) ** 2
+        return (abs(float(added.mean())) + float(square)) / solution.objective
+
+    def _values(self, solution: FeatureSolution) -> NDArray:
+        """Return predictions of some rows."""
+        rows = self.data.inputs.rows[self._some]
+        return self.data.sketch_map.times(rows, solution.coef) + solution.intercept
+
+    @property
+    def _is_measured(self) -> bool:
+        """Whether rows are in memory."""
+        return not isinstance(self.data.inputs.rows, PartitionedRows)
+
+    def _error_size(self, solution: FeatureSolution, values: NDArray) -> NDArray:
+        """Return the size of errors of predictions, those of the sum and its terms.
+
+        Kernel values are rounded independently.
+        """
+        s, n = self.data.sketch.shape
+        unit = 2 * np.finfo(float).eps * self._scale * (n / s) ** 0.5
+        size = np.spacing(np.abs(values).max(axis=0, initial=0))
+        return size + unit * np.linalg.norm(solution.coef, axis=0)
+
+    @property
+    def _scale(self) -> float:
+        """The size of kernel values that are rounded; 0 for columns as features."""
+        return 0.0 if self.data.sketch_map.is_columns else values_scale(self.data)
 
 
 def values_scale(data: SketchedData) -> float:

@@ -11,6 +11,7 @@ from nbsketch import (
     GaussianKernel,
     InputOutputKernelRegressor,
     SketchedFeatures,
+    SketchedKernelClassifier,
     SketchedKernelRegressor,
     SpectralFilterRegressor,
 )
@@ -199,3 +200,134 @@ def test_weights_of_some_rows_have_mean_one():
     Y, weights = np.arange(4.0)[:, None], np.array([1.0, 1.0, 2.0, 0.0])
     objective = regression_objective(Y, weights, True, "square")
     assert_allclose(objective.take(np.array([0, 2])).weights, [2 / 3, 4 / 3])
+
+
+class LongDouble:
+    """Sketched problems in long double: the model as it predicts, and a better one."""
+
+    def __init__(self, model, X, y, weights, loss):
+        self.y, self.loss = y.astype(np.longdouble), loss
+        self.w = np.ones(len(y)) if weights is None else weights / weights.mean()
+        self.alpha, sketch = (
+            np.longdouble(model.alpha_),
+            model.sketch_.weights.toarray(),
+        )
+        core = sketch @ self.kernel(model, model.landmarks_) @ sketch.T
+        rank = 1e-18 * np.trace(core) * np.eye(len(core), dtype=np.longdouble)
+        self.factor = long_cholesky(core + rank)
+        self.Z = forward(self.factor, sketch @ self.kernel(model, X).T).T
+        penalty = self.alpha / 2 * (model.coef_ @ (core @ model.coef_))
+        self.value = self.mean_loss(predicted(model, X)) + penalty
+        self.start = np.append(self.factor.T @ model.coef_, model.intercept_)
+
+    @staticmethod
+    def kernel(model, X):
+        """Return kernel values of rows and landmarks."""
+        landmarks = model.landmarks_.astype(np.longdouble)
+        differences = X.astype(np.longdouble)[:, None] - landmarks
+        width = np.longdouble(model.kernel_.bandwidth)
+        if isinstance(model.kernel_, GaussianKernel):
+            return np.exp(-np.square(differences).sum(axis=2) / (2 * width**2))
+        return np.exp(-np.abs(differences).sum(axis=2) / width)
+
+    def mean_loss(self, fitted):
+        return self.w @ long_loss(self.loss, self.y, fitted)[0] / len(self.y)
+
+    def objective(self, theta):
+        """Return the objective of coefficients of features and the intercept."""
+        penalty = self.alpha / 2 * (theta[:-1] @ theta[:-1])
+        return self.mean_loss(self.Z @ theta[:-1] + theta[-1]) + penalty
+
+    def distance(self):
+        """Return the relative distance to a better model, by damped Newton steps."""
+        columns = np.column_stack([self.Z, np.ones(len(self.Z))])
+        theta, best = self.start, min(self.value, self.objective(self.start))
+        penalty = np.append(np.full(len(theta) - 1, self.alpha), 1e-18)
+        for _ in range(6):
+            _, slopes, bends = long_loss(self.loss, self.y, columns @ theta)
+            gradient = columns.T @ (self.w * slopes) / len(self.y)
+            gradient[:-1] += self.alpha * theta[:-1]
+            H = columns.T @ ((self.w * bends / len(self.y))[:, None] * columns)
+            factor = long_cholesky(H + np.diag(penalty))
+            step = backward(factor, forward(factor, gradient))
+            trials = [theta - step / 4**k for k in range(4)]
+            values = [self.objective(trial) for trial in trials]
+            theta = trials[int(np.argmin(values))]
+            best = min(best, *values)
+        return float((self.value - best) / self.value)
+
+
+def predicted(model, X):
+    classifies = isinstance(model, SketchedKernelClassifier)
+    return model.decision_function(X) if classifies else model.predict(X)
+
+
+def long_loss(loss, y, fitted):
+    """Return values of a loss, slopes and curvatures."""
+    r = fitted - y
+    if loss == "square":
+        return r * r / 2, r, np.ones_like(r)
+    if loss == "huber":
+        near = np.abs(r) <= 1
+        return np.where(near, r * r / 2, np.abs(r) - 0.5), np.clip(r, -1, 1), 1.0 * near
+    chance = 1 / (1 + np.exp(np.clip(y * fitted, -9999, 9999)))
+    return np.logaddexp(0, -y * fitted), -y * chance, chance * (1 - chance)
+
+
+def long_cholesky(A):
+    A = A.copy()
+    for j in range(len(A)):
+        A[j, j] = np.sqrt(A[j, j] - A[j, :j] @ A[j, :j])
+        A[j + 1 :, j] = (A[j + 1 :, j] - A[j + 1 :, :j] @ A[j, :j]) / A[j, j]
+    return np.tril(A)
+
+
+def forward(factor, B):
+    B = B.astype(np.longdouble)
+    for j in range(len(factor)):
+        B[j] = (B[j] - factor[j, :j] @ B[:j]) / factor[j, j]
+    return B
+
+
+def backward(factor, B):
+    return forward(factor.T[::-1, ::-1], B[::-1])[::-1]
+
+
+def long_problem(seed):
+    """Return a model of an exact or sketched machine, its problem and the loss."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(10, 60))
+    X = rng.normal(size=(n, rng.integers(1, 4))).astype(rng.choice(["f4", "f8"]))
+    loss = str(rng.choice(["square", "square", "huber", "logistic"]))
+    y = np.sin(X.astype(float) @ rng.normal(size=X.shape[1]))
+    y += rng.choice([0, 0.1]) * rng.normal(size=n)
+    y = y + rng.choice([0, 0, 1e3, 1e8]) if loss != "logistic" else np.sign(y)
+    weights = None if rng.random() < 0.6 else rng.exponential(size=n)
+    Model = SketchedKernelClassifier if loss == "logistic" else SketchedKernelRegressor
+    sketch = str(rng.choice(["identity", "subsampling", "p-sparsified"]))
+    model = Model(
+        str(rng.choice(["gaussian", "laplacian"])),
+        bandwidth=10 ** rng.uniform(-0.5, 1),
+        alpha=10 ** rng.uniform(-14, 1),
+        loss=loss,
+        sketch=sketch,
+        size=None if sketch == "identity" else int(rng.integers(3, n)),
+        random_state=0,
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(X, y, sample_weight=weights)
+    return model, X, y, weights, loss, bool(caught)
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).eps > 1e-18, reason="double is longest")
+@pytest.mark.parametrize("part", range(4))
+def test_claims_bound_the_distance_in_long_double(part):
+    for seed in range(30 * part, 30 * part + 30):
+        model, X, y, weights, loss, is_warned = long_problem(seed)
+        truth = LongDouble(model, X, y, weights, loss)
+        unit = 2 * np.spacing(np.abs(y).max())  # the last digits of the targets
+        least = 1e-15 + float(unit**2 / truth.value)
+        assert truth.distance() <= 2 * model.dual_gap_ + least, seed
+        tol = 1e-3 if loss == "square" else 1e-6
+        assert is_warned == (model.dual_gap_ > tol), seed

@@ -26,7 +26,7 @@ _FINE = 0.1
 # Rows of a block of that pass.
 _BLOCK_ROWS = 4096
 # Units of rounding, over the root of s, of eigenvalues that are cut off.
-_JITTER = 1.0
+_JITTER = 0.25
 # Units in the last place of the largest target to which a fit is exact.
 _LAST_UNITS = 2.0
 # Mean error of a value that is rounded, in units of its type.
@@ -97,8 +97,7 @@ class FittedCertificate(NamedTuple):
         if is_read:
             trace = n * float(form(sketch_map(rows[self._some])).mean())
         half = float(np.square(dual).sum()) / (2 * n * solution.objective)
-        # The dual point moves with the features; that of the square loss is known.
-        most = min(1.0, half * trace / (trace * objective.is_closed_form + shift))
+        most = min(1.0, half * trace / shift)
         if most <= _FINE * self.tol or not is_read:
             return most
         product = sum(

@@ -130,11 +130,16 @@ class FittedCertificate(NamedTuple):
         return np.arange(0, n, -(-n // _MEASURED_ROWS))
 
     def _dual(self, solution: FeatureSolution) -> NDArray | None:
-        """Return the weighted dual point of a solution, (n, d), if it is in memory."""
+        """Return the weighted dual point of a solution, (n, d), if it is in memory.
+
+        The multiplier of a gap between two outputs belongs to both.
+        """
         duals: list[Any] = [getattr(s, "dual", None) for s in solution.states]
         if not duals or not all(isinstance(dual, np.ndarray) for dual in duals):
             return None
-        return np.column_stack(duals) * self._weights * self.objective.loss_scale
+        dual = np.column_stack(duals) * self._weights * self.objective.loss_scale
+        d = len(solution.intercept)
+        return dual[:, :d] + np.diff(dual[:, d:], prepend=0, append=0)
 
     @property
     def _weights(self) -> NDArray:
@@ -158,7 +163,7 @@ class FittedCertificate(NamedTuple):
         A fit to the last digits of the targets has none.
         """
         least = self._loss_of_units(_LAST_UNITS) if self._has_numbers else 0.0
-        if solution.objective * (1 + lost) <= least:
+        if solution.objective * max(1.0, lost) <= least:
             return solution._replace(gap=0.0, shortfall=None)
         both = min(solution.gap + lost, self.tol)  # else no warning agrees
         gap = max(solution.gap, lost, both)

@@ -65,9 +65,11 @@ class FittedCertificate(NamedTuple):
         expanded = solution.expanded(projection, design.origin)
         if not self.objective.is_certified or not np.isfinite(solution.gap):
             return expanded
-        lost = self._lost(expanded) + self._lost_to_features(solution, expanded, design)
-        if cut_of(projection) and self._scale:
-            lost += self._lost_to_cut(solution, projection, design)
+        lost = self._lost(expanded)
+        if solution.objective > 0:
+            lost += self._lost_to_features(solution, expanded, design)
+            if cut_of(projection) and self._scale:
+                lost += self._lost_to_cut(solution, projection, design)
         return self._raised(expanded, lost)
 
     def _lost_to_cut(
@@ -79,42 +81,32 @@ class FittedCertificate(NamedTuple):
         K' of the kernel matrix that has no features. Its eigenvalues are at most its
         trace.
         """
-        rows, sketch_map = self.data.inputs.rows, self.data.sketch_map
-        objective = self.objective
-        dual = self._dual(solution)
-        if objective.is_closed_form:
-            fitted = design.mv(solution.coef) + solution.intercept
-            dual = (objective.targets - fitted) * self._weights
-        if dual is None or not solution.objective > 0:
-            return 0.0
-        if hasattr(objective, "factor"):
-            dual = dual @ objective.factor.T
+        rows = self.data.inputs.rows
+        sketch_map = self.data.sketch_map
+        dual = self._dual(solution, design.mv(solution.coef) + solution.intercept)
+        dual = dual @ getattr(self.objective, "factor", np.eye(dual.shape[1])).T
         n = rows.shape[0]
-        shift = n * solution.alpha
-        is_read = not isinstance(rows, PartitionedRows)
+        unit = 2 * n**2 * solution.alpha * solution.objective
         form = self._form_of_cut(projection)
         trace = cut_of(projection) * n / self.data.sketch.shape[1]
-        if is_read:
+        if self._is_measured:
             trace = n * float(form(sketch_map(rows[self._some])).mean())
-        half = float(np.square(dual).sum()) / (2 * n * solution.objective)
-        most = min(1.0, half * trace / shift)
-        if most <= _FINE * self.tol or not is_read:
+        most = min(1.0, float(np.square(dual).sum()) * trace / unit)
+        if most <= _FINE * self.tol or not self._is_measured:
             return most
         product = sum(
             sketch_map(rows[k : k + _BLOCK_ROWS]) @ dual[k : k + _BLOCK_ROWS]
             for k in range(0, n, _BLOCK_ROWS)
         )
-        hidden = float(form(product).sum())
-        return min(most, hidden / (2 * n * shift * solution.objective))
+        return min(most, float(form(product).sum()) / unit)
 
     def _form_of_cut(self, projection: NDArray) -> Callable[[Any], NDArray]:
         """Return the forms g^T C'^+ g of columns, C' the part of S K S^T cut off."""
         sketch_map = self.data.sketch_map
         core = sketch_map(sketch_map.rows(self.data.inputs.rows))
         core = core @ sketch_map.weights.T
-        nugget = _JITTER * np.finfo(float).eps * float(np.trace(core))
-        nugget /= len(core) ** 0.5
-        upper, _ = raised_cholesky(core, nugget)
+        unit = np.finfo(float).eps * len(core) ** -0.5
+        upper, _ = raised_cholesky(core, _JITTER * unit * float(np.trace(core)))
         directions = projection / np.linalg.norm(projection, axis=0)
 
         def form(columns: NDArray) -> NDArray:
@@ -123,29 +115,44 @@ class FittedCertificate(NamedTuple):
 
         return form
 
+    def _dual(
+        self, solution: FeatureSolution, fitted: NDArray, rows: Any = slice(None)
+    ) -> NDArray:
+        """Return the weighted dual point of rows, (n, d); 0 if it is not in memory.
+
+        The multiplier of a gap between two outputs belongs to both.
+        """
+        duals: list[Any] = [getattr(s, "dual", None) for s in solution.states]
+        dual = np.zeros_like(fitted)
+        if self.objective.is_closed_form:
+            dual = self.objective.targets[rows] - fitted
+        elif duals and all(isinstance(dual, np.ndarray) for dual in duals):
+            terms = np.column_stack(duals)[rows]
+            d = fitted.shape[1]
+            dual = terms[:, :d] + np.diff(terms[:, d:], prepend=0, append=0)
+        return dual * self._weights[rows, None] * self.objective.loss_scale
+
+    @property
+    def _weights(self) -> NDArray:
+        """The weights of the rows."""
+        weights = self.objective.weights
+        return np.ones(len(self.objective.targets)) if weights is None else weights
+
     @property
     def _some(self) -> NDArray:
         """Rows on which rounding is measured."""
         n = self.data.inputs.rows.shape[0]
         return np.arange(0, n, -(-n // _MEASURED_ROWS))
 
-    def _dual(self, solution: FeatureSolution) -> NDArray | None:
-        """Return the weighted dual point of a solution, (n, d), if it is in memory.
-
-        The multiplier of a gap between two outputs belongs to both.
-        """
-        duals: list[Any] = [getattr(s, "dual", None) for s in solution.states]
-        if not duals or not all(isinstance(dual, np.ndarray) for dual in duals):
-            return None
-        dual = np.column_stack(duals) * self._weights * self.objective.loss_scale
-        d = len(solution.intercept)
-        return dual[:, :d] + np.diff(dual[:, d:], prepend=0, append=0)
+    @property
+    def _is_measured(self) -> bool:
+        """Whether rows are in memory."""
+        return not isinstance(self.data.inputs.rows, PartitionedRows)
 
     @property
-    def _weights(self) -> NDArray:
-        """The weights of the rows as a column."""
-        n, weights = len(self.objective.targets), self.objective.weights
-        return np.ones((n, 1)) if weights is None else weights[:, None]
+    def _scale(self) -> float:
+        """The size of kernel values that are rounded; 0 for columns as features."""
+        return 0.0 if self.data.sketch_map.is_columns else values_scale(self.data)
 
     def of_rows(self, solution: FeatureSolution) -> FeatureSolution:
         """Return a solution on rows, certified as it predicts."""
@@ -185,15 +192,20 @@ class FittedCertificate(NamedTuple):
     def _lost(self, solution: FeatureSolution) -> float:
         """Return what rounding of predictions adds to the objective, relative.
 
-        Errors are independent: along the residuals they add up to the root of their
-        number, and beside kinks of the loss to their sum.
+        Errors are those of the sum and of its terms. They are independent: along the
+        residuals they add up to the root of their number, and beside kinks of the loss
+        to their sum.
         """
         if not self._is_measured or not solution.objective > 0:
             return 0.0
-        some, values = self._some, self._values(solution)
-        w, part = self._weights[some, 0], self.objective.take(some)
-        errors = np.random.default_rng(0).choice([-1.0, 1.0], size=values.shape)
-        errors *= self._error_size(solution, values)
+        values = self._values(solution)
+        s, n = self.data.sketch.shape
+        unit = 2 * np.finfo(float).eps * self._scale * (n / s) ** 0.5
+        size = np.spacing(np.abs(values).max(axis=0, initial=0))
+        size += unit * np.linalg.norm(solution.coef, axis=0)
+        errors = size * np.random.default_rng(0).choice([-1.0, 1.0], size=values.shape)
+        w = self._weights[self._some]
+        part = self.objective.take(self._some)
         loss, raised, lowered = (part.losses(values + k * errors) for k in (0, 1, -1))
         along = np.square(w * (raised - lowered)).mean() / (4 * len(self._weights))
         beside = max(0.0, (w * (raised + lowered - 2 * loss)).mean())
@@ -208,46 +220,24 @@ class FittedCertificate(NamedTuple):
         of the loss, of its conjugate at the dual point and of their product grows, and
         the features times the dual point are not quite the coefficients.
         """
-        if not self._is_measured or not solution.objective > 0:
+        if not self._is_measured:
             return 0.0
-        some, values = self._some, self._values(expanded)
-        w, part = self._weights[some], self.objective.take(some)
+        some = self._some
+        values = self._values(expanded)
+        part = self.objective.take(some)
         fitted = design.gather(some).mv(solution.coef) + solution.intercept
-        dual = self._dual(solution)
-        dual = np.zeros_like(fitted) if dual is None else dual[some]
-        if self.objective.is_closed_form:
-            dual = w * (part.targets - fitted)
-        added = w[:, 0] * (part.losses(values) - part.losses(fitted))
+        dual = self._dual(solution, fitted, some)
+        added = self._weights[some] * (part.losses(values) - part.losses(fitted))
         added += (dual * (values - fitted)).sum(axis=1)
-        shift = len(self._weights) * solution.alpha
-        square = np.square(dual).sum(axis=1).mean() * self._scale / shift
-        square *= (_MEAN_ERROR * np.finfo(design.dtype).eps) ** 2
-        return (abs(float(added.mean())) + float(square)) / solution.objective
+        unit = self._scale * (_MEAN_ERROR * np.finfo(design.dtype).eps) ** 2
+        unit /= len(self._weights) * solution.alpha
+        square = unit * float(np.square(dual).sum(axis=1).mean())
+        return (abs(float(added.mean())) + square) / solution.objective
 
     def _values(self, solution: FeatureSolution) -> NDArray:
         """Return predictions of some rows."""
         rows = self.data.inputs.rows[self._some]
         return self.data.sketch_map.times(rows, solution.coef) + solution.intercept
-
-    @property
-    def _is_measured(self) -> bool:
-        """Whether rows are in memory."""
-        return not isinstance(self.data.inputs.rows, PartitionedRows)
-
-    def _error_size(self, solution: FeatureSolution, values: NDArray) -> NDArray:
-        """Return the size of errors of predictions, those of the sum and its terms.
-
-        Kernel values are rounded independently.
-        """
-        s, n = self.data.sketch.shape
-        unit = 2 * np.finfo(float).eps * self._scale * (n / s) ** 0.5
-        size = np.spacing(np.abs(values).max(axis=0, initial=0))
-        return size + unit * np.linalg.norm(solution.coef, axis=0)
-
-    @property
-    def _scale(self) -> float:
-        """The size of kernel values that are rounded; 0 for columns as features."""
-        return 0.0 if self.data.sketch_map.is_columns else values_scale(self.data)
 
 
 def values_scale(data: SketchedData) -> float:

@@ -305,7 +305,7 @@ class ClosedForm(Method):
 
     def _of_rows(self, solution: Solution, alpha: float) -> FeatureSolution:
         solved = FeatureSolution.of_rows(solution, alpha, self._tol)
-        return self._certificate.of_rows(solved._replace(order=self.data.order))
+        return solved._replace(order=self.data.order)
 
     def _limits(self) -> dict[str, Any]:
         """Return the problem and the limits as iterative solvers of it take them."""
@@ -333,7 +333,7 @@ class Cholesky(ClosedForm):
             for alpha in penalties:
                 with nullcontext() if given else suppress(NotConvergedError):
                     solution = next(self._solutions([alpha], not given))
-                    return solution._replace(order=self.data.order)
+                    return self._certificate.of_rows(solution)
         raise NotConvergedError(
             "conjugate gradients do not converge on "
             f"{self.data.inputs.rows.shape[0]} rows: "
@@ -399,7 +399,7 @@ class Cholesky(ClosedForm):
         K = np.asarray(self.data.sketch_map.kernel(rows), dtype=np.float64)
         for alpha in alphas:
             solution = self.objective.solve_gram(K, alpha)
-            yield self._certificate.of_rows(solution._replace(rank=len(K)))
+            yield solution._replace(rank=len(K), order=self.data.order)
 
 
 class AllRows(Cholesky):
@@ -420,7 +420,7 @@ class AllRows(Cholesky):
     def path(self, alphas: Iterable[float]) -> Iterator[FeatureSolution]:
         """Yield the solution for each penalty."""
         with one_thread():
-            yield from self._solutions(alphas)
+            yield from map(self._certificate.of_rows, self._solutions(alphas))
 
 
 class Nystrom(ClosedForm):
@@ -444,7 +444,8 @@ class Nystrom(ClosedForm):
             solution = error.solution
         dear = n * size**2 > _CLOSED_FORM_WORK or is_stopped()
         if solution.converged or dear or not has_seconds(closed_seconds, n, size):
-            return self._of_rows(solution, self.alpha)
+            solved = self._of_rows(solution, self.alpha)
+            return self._certificate.of_rows(solved)
         return super().solve(validation)
 
 

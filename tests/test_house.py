@@ -65,7 +65,7 @@ LONGEST_FILE = 400
 # What the package has at most. A commit that raises the number of files or of tokens of
 # code says why; the others only fall.
 MOST_FILES = 190
-MOST_TOKENS = 272_600
+MOST_TOKENS = 273_070
 MOST_PACKED = 214  # assignments `a, b = x, y`
 MOST_PACKED_CONSTANTS = 59  # those outside functions
 MOST_SCATTERED = 123  # constants between functions and classes

@@ -1,5 +1,7 @@
 """Gross errors: one rule, by a scale that is not rounding, and what it leaves out."""
 
+import warnings
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -8,7 +10,13 @@ import nbsketch
 from nbsketch import HuberLoss, OutlierWarning, TabularKernelRegressor
 from nbsketch.fitting.objective import mean_losses, without_tails
 from nbsketch.fitting.objectives import ScalarObjective
-from nbsketch.rows.outliers import deviations, inliers, noise_scale
+from nbsketch.rows.outliers import (
+    deviations,
+    drawn_rows,
+    inliers,
+    noise_scale,
+    robust_residuals,
+)
 from nbsketch.tabular.fit import limits
 from nbsketch.tuning import tune
 
@@ -199,6 +207,117 @@ def test_more_gross_errors_than_are_left_out_are_told(share, tmp_path):
     assert told in model.summary()
     model.save(tmp_path / "model.npz")
     assert nbsketch.load(tmp_path / "model.npz").summary() == model.summary()
+
+
+# errors of any share, beside a gap or not ---------------------------------------------
+
+MODELS = [TabularKernelRegressor, nbsketch.SketchedKernelRegressor]
+
+
+def told_by(model, X, y, weights=None):
+    """Return the suspect rows of a fit, and its warnings of gross errors."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", OutlierWarning)
+        model.fit(X, y, weights)
+    texts = [str(w.message) for w in caught if w.category is OutlierWarning]
+    return model.suspects_, texts
+
+
+def spoiled(kind, share, seed=0, n=300):
+    """Return rows, targets of which a share is wrong, and the wrong rows."""
+    X, y, rng = smooth(n, seed)
+    bad = np.sort(rng.choice(n, int(share * n), replace=False))
+    wrong = {"ten": 10 * y, "constant": np.full(n, 999.0), "shift": y + 5 * y.std()}
+    y[bad] = wrong[kind][bad]
+    return X, y, bad
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    ("kind", "share"),
+    [("ten", 0.08), ("ten", 0.15), ("constant", 0.3), ("shift", 0.15)],
+)
+def test_errors_without_a_gap_are_told(model, kind, share):
+    """Some of them are near zero: a fit that they have not pulled tells the others."""
+    X, y, bad = spoiled(kind, share)
+    suspects, texts = told_by(model(random_state=0), X, y)
+    assert len(texts) == 1 and f"{len(suspects)} of 300 targets" in texts[0]
+    assert np.isin(suspects, bad).all()
+    assert len(suspects) > 0.6 * len(bad)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_errors_of_one_output_are_told(model):
+    X, y, bad = spoiled("ten", 0.15)
+    Y = np.column_stack([X[:, 0], y])
+    suspects, texts = told_by(model(random_state=0), X, Y)
+    assert texts and np.isin(suspects, bad).all()
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_wrong_rows_of_hardly_any_weight_are_no_suspects(model):
+    X, y, bad = spoiled("constant", 0.15)
+    weights = np.ones(300)
+    weights[bad] = 1e-9
+    suspects, _ = told_by(model(random_state=0), X, y, weights)
+    assert not len(suspects)
+    weights[bad] = 1.0
+    weights[:9] = 0.0
+    suspects, _ = told_by(model(random_state=0), X, y, weights)
+    assert_array_equal(suspects, bad[bad >= 9])
+
+
+_HONEST = {
+    "t": lambda rng, f, e: f + 0.3 * rng.standard_t(3, len(f)),
+    "lognormal": lambda rng, f, e: f + 0.3 * np.exp(e),
+    "exponential": lambda rng, f, e: f + rng.exponential(size=len(f)),
+    "counts": lambda rng, f, e: rng.poisson(np.exp(f / 2)),
+    "amounts": lambda rng, f, e: np.exp(e) * (rng.random(len(f)) < 0.6),
+    "two modes": lambda rng, f, e: f + rng.choice([-1, 1], len(f)) + 0.1 * e,
+    "growing": lambda rng, f, e: np.exp(1.5 * f + 0.5 * e),
+    "step": lambda rng, f, e: np.where(f > 1.5, 9.0, 0.0) + 0.05 * e,
+    "exact": lambda rng, f, e: np.exp(1.5 * f),
+}
+
+
+@pytest.mark.parametrize("law", _HONEST)
+def test_honest_targets_are_not_accused(law):
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        X = rng.uniform(-2, 2, size=(250, 3))
+        e = rng.normal(size=250)
+        y = _HONEST[law](rng, np.sin(X[:, 0]) + X[:, 1], e).astype(float)
+        model = nbsketch.SketchedKernelRegressor(random_state=0)
+        assert told_by(model, X, y)[1] == []
+
+
+def test_suspects_are_stored(tmp_path):
+    X, y, _ = spoiled("ten", 0.15)
+    model = nbsketch.SketchedKernelRegressor("linear", random_state=0)
+    suspects, _ = told_by(model, X, y)
+    model.save(tmp_path / "model.npz")
+    assert_array_equal(nbsketch.load(tmp_path / "model.npz").suspects_, suspects)
+    robust = nbsketch.SketchedKernelRegressor(loss=HuberLoss(1.0), random_state=0)
+    assert told_by(robust, X, y)[1] == []
+
+
+def test_rows_are_drawn_by_their_weights():
+    assert_array_equal(np.sort(drawn_rows(np.ones(300))), np.arange(300))
+    assert_array_equal(drawn_rows(np.ones(300)), drawn_rows(np.full(300, 2.0)))
+    assert not len(drawn_rows(np.ones(49)))
+    drawn = drawn_rows(np.repeat([1.0, 3.0], 5000))
+    assert len(np.unique(drawn)) == len(drawn) == 1000
+    assert np.mean(drawn >= 5000) == pytest.approx(0.75, abs=0.01)
+
+
+def test_residuals_of_robust_regression_leave_rows_out(rng):
+    """Without errors they are near those of least squares, and a row moves its own."""
+    Z = rng.normal(size=(200, 5))
+    y = Z @ np.arange(5.0)[:, None] + 0.1 * rng.normal(size=(200, 1))
+    y[:30] += 100
+    residuals = robust_residuals(Z, y)
+    assert_allclose(residuals[:30], 100, atol=0.6)
+    assert np.std(residuals[30:]) == pytest.approx(0.1, rel=0.15)
 
 
 def test_events_beside_noise_are_told_and_used(rng):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, overload
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,13 +19,18 @@ from nbsketch.fitting.objective import FeatureSolution, Problem
 from nbsketch.fitting.objectives import regression_objective
 from nbsketch.fitting.plan import Plan
 from nbsketch.fitting.sketched import SketchedData
-from nbsketch.losses import LogLinkLoss, as_loss
-from nbsketch.rows.inputs import is_dask, row_by_row, rowwise
+from nbsketch.losses import LogLinkLoss, SquareLoss, as_loss
+from nbsketch.rows.inputs import is_dask, is_pairwise, row_by_row, rowwise
+from nbsketch.rows.outliers import drawn_rows, outlier_warning, suspect_targets
+from nbsketch.rows.partitions import PartitionedRows
+from nbsketch.rows.transform import transform_rows
 
 # The deviance of fewer targets is not explained: scikit-learn warns.
 _LEAST_SCORED = 2
 # Relative error of means of equal targets that is rounding.
 _ROUNDING = 1e-9
+# Rows of Dask arrays that are brought to this process to tell gross errors.
+_MOST_GATHERED = 400
 
 
 @declares_parameters
@@ -170,6 +176,9 @@ class SketchedKernelRegressor(
         Number of training rows that are merged into an equal one (:ref:`copies`).
     n_features_in_ : int
         Number of features q.
+    suspects_ : ndarray of int
+        Rows whose targets look like gross errors, of at most 1000 drawn ones, for the
+        square loss; an `OutlierWarning` says so. They are used.
     monotonic_violation_ : float
         With `monotonic_cst`: the largest change of a prediction against a constraint,
         where a constrained column of up to 1000 training rows moves along 50 quantiles.
@@ -212,6 +221,39 @@ class SketchedKernelRegressor(
             check_monotonic(self, rows.X, single)
             plan = planned(plan, objective)
         return Problem(rows.X, objective, plan, single, kept=rows.kept)
+
+    def _solve(
+        self, problem: Problem, validation: tuple[Any, NDArray] | None = None
+    ) -> Self:
+        super()._solve(problem, validation)
+        self.suspects_ = np.empty(0, dtype=np.intp)
+        if as_loss(self.loss) == SquareLoss() and not is_pairwise(self.kernel_):
+            self._tell_gross_errors(problem)
+        return self
+
+    def _tell_gross_errors(self, problem: Problem) -> None:
+        """Set `suspects_`, and warn if there are any."""
+        Y, weights = problem.objective.targets, problem.objective.weights
+        drawn = drawn_rows(np.ones(len(Y)) if weights is None else weights)
+        if not len(drawn):
+            return
+        if isinstance(problem.rows, PartitionedRows):
+            drawn = drawn[:_MOST_GATHERED]
+        rows = transform_rows(problem.rows[drawn], self.scaler_, self.kernel_)
+
+        def left_out() -> NDArray:
+            K = self.kernel_(rows, rows).astype(np.float64)
+            K[np.diag_indices(len(K))] += len(Y) * self.alpha_
+            inverse = np.linalg.pinv(K, hermitian=True)
+            return inverse @ (Y[drawn] - self.intercept_) / inverse.diagonal()[:, None]
+
+        suspects = drawn[suspect_targets(self.kernel_, rows, Y[drawn], left_out)]
+        if len(suspects):
+            kept = np.arange(len(Y)) if problem.kept is None else problem.kept
+            self.suspects_ = np.sort(kept[suspects])
+            reason = "the square loss leaves none out"
+            told = outlier_warning(len(suspects), len(drawn), reason)
+            warnings.warn(told, stacklevel=4)
 
     def _publish(
         self, problem: Problem, data: SketchedData, solution: FeatureSolution

@@ -359,6 +359,7 @@ STATES: dict[str, dict[str, Rule]] = {
     "SketchedKernelRegressor": {
         **CERTIFIED,
         "monotonic_violation_?": number,
+        "suspects_?": _row_indices,
         "posterior_?": _posterior,
     },
     "SketchedKernelClassifier": {**CERTIFIED, "classes_": labels},

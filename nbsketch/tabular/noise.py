@@ -9,8 +9,8 @@ left-out residuals have the law of new ones.
 
 from __future__ import annotations
 
-from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -18,10 +18,19 @@ from numpy.typing import NDArray
 
 from nbsketch._jit.tuning import FAMILIES
 from nbsketch._report.fields import array, check_fields, stored
-from nbsketch.rows.outliers import MOST, NORMAL, are_explained, deviations, medians
+from nbsketch.gram import evaluate
+from nbsketch.rows.outliers import (
+    MOST,
+    NORMAL,
+    are_explained,
+    deviations,
+    drawn_rows,
+    medians,
+    suspect_targets,
+)
 from nbsketch.tabular.problem import Training, at_rows
 from nbsketch.tabular.ridge import LandmarkFunction, Ridge
-from nbsketch.tabular.scales import SMOOTH
+from nbsketch.tabular.scales import SMOOTH, form_of
 from nbsketch.tuning.rows import Rows, moments_of
 from nbsketch.tuning.search import isotropic_start
 
@@ -48,9 +57,9 @@ _TAIL = 0.4
 _FAR = 100.0
 # Larger shares of suspect rows are another population, such as amounts beside zeros.
 _POPULATION = 0.25
-# Passes; errors of more than 5 % take more than three. In the first one targets beyond
-# this number of deviations are clipped: they would be the scale of all residuals (with
-# 30 clean ones look like errors, with 100 clusters of sentinels are missed).
+# Passes. In the first one targets beyond this number of deviations are clipped: they
+# would be the scale of all residuals (with 30 clean ones look like errors, with 100
+# clusters of sentinels are missed).
 _PASSES = 6
 _CLIP = 60.0
 _SAMPLE = (2000, 100)
@@ -240,15 +249,38 @@ def gross_errors(rows: Rows, rng: np.random.Generator) -> Suspects:
             return Suspects(every[:0])
         if k == 0 and _skill(clipped, part.Y[every], is_suspect) > _SKILL:
             return Suspects(every[:0])
-        share = np.average(is_suspect, weights=weights)
-        if share > _POPULATION:
+        if np.average(is_suspect, weights=weights) > _POPULATION:
             return Suspects(every[:0])
-        if share > MOST:
-            rng = deepcopy(rng)  # what follows has no part in the fit
         before, kept = kept, every[~is_suspect]
         if np.array_equal(before, kept):
             break
     return _judged(residual, Y[every], sizes, weights, every)
+
+
+def errors_beside(
+    scales: NDArray,
+    rows: NDArray,
+    Y: NDArray,
+    residual: NDArray,
+    weights: NDArray | None,
+) -> Suspects:
+    """Return the rows that look like gross errors after a fit that left none out.
+
+    `residual` (m, d) are the left-out residuals of targets Y at preprocessed rows, of
+    which 1000 are judged; `scales` (p,) are inverse length scales.
+    """
+    left_out = np.isfinite(residual).all(axis=1)
+    w = left_out * (1.0 if weights is None else weights)
+    drawn, kernel = drawn_rows(w), partial(evaluate, form_of(SMOOTH, scales))
+    if not len(drawn):
+        return Suspects(drawn)
+    left_out = partial(residual.__getitem__, drawn)
+    is_suspect = suspect_targets(kernel, rows[drawn], Y[drawn], left_out)
+    share = is_suspect.mean()
+    reason = f"at most {100 * MOST:g} % are left out"
+    if share <= MOST:
+        reason = "they stand out from a robust regression only"
+    return Suspects(np.sort(drawn[is_suspect]), reason)
 
 
 def _standardized(rows: Rows, kept: NDArray, limit: float) -> tuple[Rows, NDArray]:
@@ -281,13 +313,11 @@ def _judged(
     is_suspect = sizes > _OUT
     beyond = np.average(is_suspect, weights=weights)
     before = np.average(sizes > _OUT / 2, weights=weights) - beyond
-    if before > _TAIL * beyond and np.median(sizes[is_suspect]) < _FAR:
+    has_gap = before <= _TAIL * beyond or np.median(sizes[is_suspect]) >= _FAR
+    if beyond > MOST or not has_gap:
         return Suspects(every[:0])
-    reason = ""
-    if beyond > MOST:
-        reason = f"at most {100 * MOST:g} % are left out"
-    elif not are_explained(residual, Y, weights).any():
-        reason = "the other targets cannot be predicted"
+    explained = are_explained(residual, Y, weights).any()
+    reason = "" if explained else "the other targets cannot be predicted"
     return Suspects(every[is_suspect], reason)
 
 

@@ -26,7 +26,7 @@ from nbsketch.rows.inputs import check_weights, rowwise, table_by_row
 from nbsketch.tabular._model import TabularModel
 from nbsketch.tabular.fit import LeftOut
 from nbsketch.tabular.machine import stack_weights
-from nbsketch.tabular.noise import Suspects, expected_error, fit_noise
+from nbsketch.tabular.noise import Suspects, errors_beside, expected_error, fit_noise
 from nbsketch.tabular.problem import Points, Training
 
 
@@ -152,7 +152,11 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         with one_thread():
             at = machine.prepare(data.rows[drawn]).rows
             self.noise_ = fit_noise(machine.scales, at, residual, weights, rng)
-        return left_out.suspects
+            if len(left_out.suspects.rows):
+                return left_out.suspects
+            Y = data.Y[drawn]
+            suspects = errors_beside(machine.scales, at, Y, residual, weights)
+        return suspects._replace(rows=drawn[suspects.rows])
 
     @rowwise(table_by_row)
     def predict(self, X: Any) -> NDArray:

@@ -5,6 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.base import clone
 
+import nbsketch
 from nbsketch import (
     AutoSize,
     JointQuantileRegressor,
@@ -191,3 +192,19 @@ def test_a_summary_of_losses_of_zero_has_no_nan():
     model.size_path_ = {"size": np.array([10, 20]), "loss": np.zeros(2)}
     assert "nan" not in model.summary()
     assert "the held-out loss was 0" in model.summary()
+
+
+def test_a_product_is_kept_while_it_fits_the_memory_limit():
+    rows = np.random.default_rng(0).normal(size=(60, 2))
+    kernel = nbsketch.GaussianKernel(1.0)
+    sketch = nbsketch.SubsamplingSketch(4).draw(60, 0)
+    nbsketch.set_memory_limit(2 * 8 * 60 * 9)  # and the features of 9 rows of a sketch
+    try:
+        first = growth._Step.of(sketch, kernel, rows)
+        second = growth._larger(first, 4, rows)
+        third = growth._larger(second, 8, rows)
+    finally:
+        nbsketch.set_memory_limit(None)
+    assert first.product.shape == (4, 60) and second.product.shape == (8, 60)
+    assert third.product is None and third.sketch.shape[0] == 16
+    assert growth._larger(third, 4, rows).product.shape == (20, 60)

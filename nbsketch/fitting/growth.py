@@ -45,10 +45,7 @@ class _Step(NamedTuple):
     def of(cls, sketch: Sketch, kernel: Kernel, X: Any) -> _Step:
         """Return the first step, or one that reuses nothing."""
         sketch_map = SketchMap.of(kernel, X, sketch)
-        n_bytes = 8.0 * X.shape[0] * sketch.shape[0]
-        # The product and the features have the same size.
-        is_kept = fits(n_bytes, copies=2, modest=KEEP_BYTES)
-        is_kept = is_kept and not isinstance(X, PartitionedRows)
+        is_kept = _is_kept(sketch, X) and not isinstance(X, PartitionedRows)
         return cls(sketch, sketch_map, sketch_map(X) if is_kept else None)
 
     def features(self, X: Any) -> tuple[NDArray, Design]:
@@ -58,6 +55,12 @@ class _Step(NamedTuple):
         columns = self.sketch.columns
         weights = self.sketch_map.weights
         return stored_design(self.product, weights, columns)
+
+
+def _is_kept(sketch: Sketch, X: Any) -> bool:
+    """Return whether the product of a sketch, and its features, fit into memory."""
+    n_bytes = 8.0 * X.shape[0] * sketch.shape[0]
+    return fits(n_bytes, copies=2, modest=KEEP_BYTES)
 
 
 def grow(
@@ -105,7 +108,7 @@ def _larger(step: _Step, rows: int, X: Any) -> _Step:
         drawn = recipe.draw(X.shape[0], origin.seed, X=X, kernel=kernel)
         return _Step.of(drawn, kernel, X)
     larger = sketch.extend(rows)
-    if step.product is None:
+    if step.product is None or not _is_kept(larger, X):
         return _Step.of(larger, kernel, X)
     fresh = SketchMap.of(kernel, X, larger.tail(size))(X)
     old = step.product * np.asarray(np.sqrt(size / (size + rows)), step.product.dtype)

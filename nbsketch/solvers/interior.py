@@ -6,6 +6,10 @@ r"""Sums of piecewise linear losses with hard sides, by an interior-point method
 
 A pinball loss has the bounds :math:`\tau - 1` and :math:`\tau` of its dual point a. The
 bounds 0 and infinity make a constraint, :math:`r \le 0`.
+
+The constraints are on slopes, which no intercept moves: a point of the Newton search of
+`nbsketch.solvers.newton`, whose gaps of levels an intercept opens, could not be made
+feasible here, and its certificate needs that.
 """
 
 from __future__ import annotations

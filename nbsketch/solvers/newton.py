@@ -108,22 +108,21 @@ def solve_scalar(
     solution = minimize(problem, search, tol, max_iter, state, callback)
     coef = solution.coef[:, 0]
     b = float(solution.intercept[0])
-    columns = {"coef": coef, "intercept": b, "dual": _reshaped(solution.dual, -1)}
-    assert solution.state is not None  # a search ends with a state and a dual point
+    # A search ends with a state and a dual point.
+    assert solution.state is not None and solution.dual is not None
+    dual = solution.dual.ravel()
+    columns: dict[str, Any] = {"coef": coef, "intercept": b, "dual": dual}
     return solution._replace(**columns, state=solution.state._replace(**columns))
 
 
 def _as_columns(state: State) -> State:
     """Return a state of one output as that of several."""
+    dual = None if state.dual is None else np.reshape(state.dual, (-1, 1))
     return state._replace(
-        coef=np.reshape(state.coef, (-1, 1)), intercept=np.reshape(state.intercept, 1),
-        dual=_reshaped(state.dual, -1, 1),
-    )  # fmt: skip
-
-
-def _reshaped(value: Any, *shape: int) -> Any:
-    """Return a dual point, if there is one, in another shape."""
-    return value if value is None else value.reshape(*shape)
+        coef=np.reshape(state.coef, (-1, 1)),
+        intercept=np.reshape(state.intercept, 1),
+        dual=dual,
+    )
 
 
 def solve_joint_pinball(

@@ -8,7 +8,7 @@ have a stopping test.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Literal
 
@@ -104,7 +104,6 @@ class StochasticSolver(fields.Checked):
     )
 
 
-@dataclass
 class EpochSearch:
     """Adam or subgradient steps, epoch by epoch.
 
@@ -122,19 +121,10 @@ class EpochSearch:
         Points in `total`, steps, visits of rows and epochs so far.
     """
 
-    problem: StochasticProblem
-    settings: StochasticSolver
-    point: NDArray = field(init=False)
-    moments: NDArray = field(init=False)
-    total: NDArray = field(init=False)
-    n_averaged: int = 0
-    n_steps: int = 0
-    n_rows: int = 0
-    epoch: int = 0
-
-    def __post_init__(self) -> None:
-        problem = self.problem
-        self.rng = np.random.default_rng(self.settings.random_state)
+    def __init__(self, problem: StochasticProblem, settings: StochasticSolver) -> None:
+        self.problem = problem
+        self.settings = settings
+        self.rng = np.random.default_rng(settings.random_state)
         n_coef = len(problem.mix) * problem.design.shape[1]
         self.point = np.zeros(n_coef + problem.n_outputs)
         # Labels are near zero already; targets may be farther than all steps together.
@@ -142,6 +132,10 @@ class EpochSearch:
             self.point[n_coef:] = problem.middle()
         self.moments = np.zeros((2, self.point.size))
         self.total = np.empty(0)
+        self.n_averaged = 0
+        self.n_steps = 0
+        self.n_rows = 0
+        self.epoch = 0
 
     def run_epoch(self) -> None:
         """Pass over the data once."""

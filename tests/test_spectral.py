@@ -306,3 +306,16 @@ def test_pure_noise_is_shrunk_away():
     for filter in ("ridge", "iterated-ridge", "cutoff"):
         fitted = regressor(filter).fit(X, y).predict(X)
         assert_allclose(fitted, y.mean(), atol=0.35)
+
+
+def test_rows_of_hardly_any_weight_leave_no_freedom():
+    """Beside 200 rows, 100 of weight 1e-10 made an interpolating filter the best."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, size=(300, 2))
+    y = np.sin(2 * X[:, 0]) + 0.1 * rng.normal(size=300)
+    weights = np.where(np.arange(300) < 200, 1.0, 1e-10)
+    models = [SpectralFilterRegressor(bandwidth=1.0, random_state=0) for _ in range(2)]
+    alone = models[0].fit(X[:200], y[:200])
+    model = models[1].fit(X, y, weights)
+    assert 0.3 < 1.5 * model.alpha_ / alone.alpha_ < 3
+    assert_allclose(model.predict(X), alone.predict(X), atol=0.05)

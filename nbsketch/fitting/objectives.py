@@ -464,7 +464,8 @@ class SpectralObjective(LeastSquaresObjective):
         elif self.folds is not None:
             errors = fold_errors(*args, self.folds, self.weights)
         elif self.criterion == "gcv":
-            errors = generalized_cross_validation(spectrum, filter, alphas)
+            criterion = spectrum, filter, alphas, self.weights
+            errors = generalized_cross_validation(*criterion)
         else:
             errors = leave_one_out(*args, self.weights)
         return AlphaPath(alphas, errors)

@@ -218,15 +218,26 @@ def _is_regular(matrices: NDArray) -> bool:
     return bool(np.diagonal(roots, axis1=1, axis2=2).min() > _REGULAR)
 
 
+def effective_number(weights: NDArray) -> float:
+    """Return how many rows of equal weight tell as much: (sum w)^2 / sum w^2."""
+    relative = weights / weights.max()
+    return float(relative.sum() ** 2 / np.square(relative).sum())
+
+
 def generalized_cross_validation(
-    spectrum: Spectrum, filter: Filter, alphas: NDArray
+    spectrum: Spectrum,
+    filter: Filter,
+    alphas: NDArray,
+    sample_weight: NDArray | None = None,
 ) -> NDArray:
     r"""Return the generalized cross-validation error for each parameter.
 
     .. math:: \frac{\frac1n \sum_i w_i \|y_i - \hat y_i\|^2}
               {\bigl(1 - \operatorname{Tr}(H) / n\bigr)^2}
 
-    from the spectrum alone: no row is read. Tr(H) is the mean over the outputs.
+    from the spectrum alone: no row is read. Tr(H) is the mean over the outputs, and n
+    the effective number of rows of the weights, :math:`(\sum w)^2 / \sum w^2`: rows of
+    hardly any weight leave no freedom.
 
     References
     ----------
@@ -246,7 +257,8 @@ def generalized_cross_validation(
     # A floor, so that among interpolating solutions the strongest filter is the best.
     floor = _LEAST_ERROR * spectrum.y_square
     error = spectrum.mean_squares(filter, alphas) + floor
-    freedom = 1 - spectrum.trace(filter, alphas) / spectrum.n_samples
+    n = spectrum.n_samples if sample_weight is None else effective_number(sample_weight)
+    freedom = 1 - spectrum.trace(filter, alphas) / n
     return error / np.square(np.maximum(freedom, _LEAST_FREEDOM))
 
 

@@ -54,6 +54,7 @@ from nbsketch._jit.tuning import (
     weighted_distances,
 )
 from nbsketch._machine.blas import eigh, factor, invert_factor, symmetric_product
+from nbsketch.solvers.left_out import effective_number
 
 # Rough seconds of one term of a sum of absolute differences on one thread.
 _SECONDS = 4e-10
@@ -422,12 +423,6 @@ def _congruent(matrix: NDArray, root: NDArray) -> NDArray:
     trmm = scipy.linalg.blas.dtrmm
     right = trmm(1.0, root, matrix.T, side=1, lower=1)
     return trmm(1.0, root, right, lower=1, trans_a=1, overwrite_b=1)
-
-
-def effective_number(weights: NDArray) -> float:
-    """Return how many rows of equal weight tell as much: (sum w)^2 / sum w^2."""
-    relative = weights / weights.max()
-    return float(relative.sum() ** 2 / np.square(relative).sum())
 
 
 def origin_of(X: NDArray) -> NDArray:

@@ -171,10 +171,6 @@ def _differences(graph: _Graph, scaled: str, L: NDArray) -> str:
     return graph("Sub", graph("Unsqueeze", scaled, [1]), L[None])
 
 
-def _exponential(graph: _Graph, t: str) -> str:
-    return graph("Exp", graph("Mul", t, -_LN2))
-
-
 def _matern(*factors: float) -> Callable[[_Graph, str], str]:
     """Return the profile ``exp(-u) (1 + c_1 u + c_2 u^2)`` of u = sqrt(t) log 2."""
 
@@ -191,7 +187,7 @@ def _matern(*factors: float) -> Callable[[_Graph, str], str]:
 
 _METRICS = {"squared": _squared, "absolute": _absolute}
 _PROFILES = {
-    "exponential": _exponential,
+    "exponential": lambda graph, t: graph("Exp", graph("Mul", t, -_LN2)),
     "matern-1/2": _matern(),
     "matern-3/2": _matern(1.0),
     "matern-5/2": _matern(1.0, 1.0 / 3.0),

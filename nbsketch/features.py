@@ -23,6 +23,7 @@ from nbsketch._report import validation
 from nbsketch._sketch_map import features_recipe, sketched_design
 from nbsketch.files import SaveMixin
 from nbsketch.fitting import sketched
+from nbsketch.fitting.lost_columns import warn_of_lost_columns
 from nbsketch.rows.inputs import (
     checked_rows,
     held_rows,
@@ -178,6 +179,8 @@ class SketchedFeatures(KernelFeatures):
         self.kernel_, self.sketch_ = sketch_map.kernel, sketch
         self.landmarks_ = sketch_map.landmarks
         self.rank_ = self._n_features_out = design.shape[1]
+        if not sketch_map.is_columns:
+            warn_of_lost_columns(self, inputs.rows)
         return design
 
     @rowwise(row_by_row)
@@ -281,6 +284,7 @@ class RandomFourierFeatures(KernelFeatures):
         frequencies = (unit / self.kernel_.bandwidth).T
         self.frequencies_ = np.ascontiguousarray(frequencies, dtype=X.dtype)
         self._n_features_out = size
+        warn_of_lost_columns(self, X)
 
     @rowwise(row_by_row)
     def transform(self, X: ArrayLike) -> NDArray:

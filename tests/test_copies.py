@@ -263,6 +263,61 @@ def test_a_splitter_is_obeyed_and_copies_in_several_folds_are_a_warning(model):
         model.set_params(cv=GroupKFold(4)).fit(X[rows], y[rows], groups=rows)
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        SketchedKernelClassifier(bandwidth=1.0, alpha=0.1, random_state=0),
+        SketchedSGDClassifier(bandwidth=1.0, size=20, random_state=0),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_classifiers_warn_of_copies_in_several_folds(model, n_classes):
+    (X, y), rows = data(), REPEATED["twice"]
+    labels = np.digitize(y, [0.0, 0.5][: n_classes - 1])
+    model.set_params(cv=StratifiedKFold(4, shuffle=True, random_state=0))
+    with pytest.warns(DependentRowsWarning, match="rows of a test set of `cv` are eq"):
+        model.fit(X[rows], labels[rows])
+
+
+@pytest.mark.parametrize("method", ["split", "cv+", "jackknife+"])
+@pytest.mark.parametrize("cv", [None, 4])
+def test_conformal_models_have_no_rows_of_weight_zero(method, cv):
+    X, y = data()
+    inner = SketchedKernelRegressor(bandwidth=1.0, alpha=0.1, random_state=0)
+    model = ConformalRegressor(inner, method=method, cv=cv, random_state=0)
+    used = np.arange(N) % 3 > 0
+    expected = model.fit(X[used], y[used]).predict_interval(X)
+    model.fit(X, y, sample_weight=used.astype(float))
+    assert_array_equal(model.predict_interval(X), expected)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        SketchedKernelRegressor(),
+        SketchedKernelRegressor(loss="huber"),
+        JointQuantileRegressor(quantiles=(0.3, 0.7)),
+        SketchedKernelClassifier(),
+        SpectralFilterRegressor(),
+        SketchedSGDRegressor(),
+        SketchedSGDClassifier(),
+        TabularKernelRegressor(),
+    ],
+    ids=repr,
+)
+def test_copies_of_dask_arrays_are_weights(model):
+    da = pytest.importorskip("dask.array")
+    (X, y), rows = data(), REPEATED["twice"]
+    y = y > 0 if is_classifier(model) else y
+    model.set_params(random_state=0)
+    twice = [da.from_array(a[rows], chunks=(50, *a.shape[1:])) for a in (X, y)]
+    once = [da.from_array(a, chunks=(50, *a.shape[1:])) for a in (X, y)]
+    weights = da.full(N, 2.0, chunks=50)
+    expected = model.fit(*once, sample_weight=weights).predict(X)
+    assert_array_equal(model.fit(*twice).predict(X), expected)
+
+
 def test_copies_in_a_stream_are_steps():
     X, y = data()
     rows = REPEATED["twice"]
@@ -371,7 +426,7 @@ def test_conformal_sets_calibrate_on_distinct_rows(cv):
     expected = model.fit(X, y).values_
     X, y = np.vstack([X, X]), np.r_[y, y]
     if isinstance(cv, StratifiedKFold):
-        with pytest.warns(DependentRowsWarning, match="test rows of `cv` are equal"):
+        with pytest.warns(DependentRowsWarning, match="rows of a test set of `cv`"):
             model.fit(X, y)
         assert len(model.values_) == 2 * len(expected)
     else:

@@ -102,7 +102,8 @@ class _Limit:
         """Limit BLAS as long as the context lasts."""
         with self._lock:
             if self._holders == 0:
-                self._before = [(blas, blas.num_threads) for blas in _libraries()]
+                libraries = _controller().select(user_api="blas").lib_controllers
+                self._before = [(blas, blas.num_threads) for blas in libraries]
                 for blas, _ in self._before:
                     _set_threads(blas, 1)
             self._holders += 1
@@ -114,10 +115,6 @@ class _Limit:
                 if self._holders == 0:
                     for blas, number in self._before:
                         _set_threads(blas, number)
-
-
-def _libraries() -> list[Any]:
-    return _controller().select(user_api="blas").lib_controllers
 
 
 def _set_threads(library: Any, number: int) -> None:

@@ -437,9 +437,7 @@ def check_spread(name: str, value: Any, labels: Any = None) -> None:
         spread = high - low
         columns = np.flatnonzero(tiny & (spread > 0) & (spread < _LEAST_SPREAD))
         if len(columns):
-            where = (
-                f" in {_listed('column', columns, labels)}" if value.ndim > 1 else ""
-            )
+            where = f" in {listed('column', columns, labels)}" if value.ndim > 1 else ""
             raise ValueError(
                 f"`{name}` must have a spread of at least {_LEAST_SPREAD:g}, got "
                 f"{spread[columns[0]]:.3g}{where}, of which the square underflows: "
@@ -461,7 +459,7 @@ def _dates(name: str, frame: Any) -> str | None:
     dates = [j for j, kind in enumerate(kinds) if kind.lower().startswith(_DATES)]
     if not dates:
         return None
-    columns = _listed("column", np.asarray(dates), list(frame.columns))
+    columns = listed("column", np.asarray(dates), list(frame.columns))
     return (
         f"`{name}` must hold numbers, got {kinds[dates[0]]} in {columns}; replace "
         "dates by numbers first: days since a start, the month, the hour"
@@ -489,11 +487,11 @@ def _as_float(value: Any) -> float:
 def _text(name: str, text: NDArray, labels: Any) -> str:
     text_of = f"`{name}` must hold numbers, could not convert string to float in "
     if text.ndim != 2:
-        return text_of + _listed("row", np.flatnonzero(text))
+        return text_of + listed("row", np.flatnonzero(text))
     columns = np.flatnonzero(text.any(axis=0))
     chosen = [int(j) if labels is None else labels[j] for j in columns[:_LISTED]]
     remedy = _ENCODE.format(columns=chosen) if name == "X" else "encode them first"
-    return text_of + f"{_listed('column', columns, labels)}; {remedy}"
+    return text_of + f"{listed('column', columns, labels)}; {remedy}"
 
 
 def _contains(name: str, value: Any, labels: Any, origin: str = "") -> str:
@@ -527,13 +525,13 @@ def _places(value: Any, labels: Any = None) -> str:
     where = f" in {int(bad.sum())} of {values.size} values"
     if value.ndim not in (1, 2):
         return where
-    rows = _listed("row", np.unique(index[0][bad]))
+    rows = listed("row", np.unique(index[0][bad]))
     if value.ndim == 1:
         return f"{where}, {rows}"
-    return f"{where}, {rows} and {_listed('column', np.unique(index[1][bad]), labels)}"
+    return f"{where}, {rows} and {listed('column', np.unique(index[1][bad]), labels)}"
 
 
-def _listed(noun: str, index: NDArray, labels: Any = None) -> str:
+def listed(noun: str, index: NDArray, labels: Any = None) -> str:
     """Return the first indices, with their labels, and how many there are."""
     names = [
         f"{k}" if labels is None else f"{k} ({labels[k]!r})" for k in index[:_LISTED]

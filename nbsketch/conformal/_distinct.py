@@ -11,14 +11,18 @@ from numpy.typing import NDArray
 from sklearn.model_selection import check_cv
 
 from nbsketch.rows.copies import merged, representatives
-from nbsketch.rows.inputs import is_dask
-from nbsketch.rows.splits import DependentRowsWarning, merges_copies
+from nbsketch.rows.splits import (
+    as_folds,
+    merges_copies,
+    pairs_of,
+    warn_of_divided_copies,
+)
 from nbsketch.tabular.columns import Table
 from nbsketch.tabular.reading import is_table
 
 
 class DistinctRows(NamedTuple):
-    """Rows that stand for n rows, in the order of the first ones.
+    """Rows of positive weight that stand for n rows, in the order of the first ones.
 
     Attributes
     ----------
@@ -38,11 +42,10 @@ class DistinctRows(NamedTuple):
     def of(cls, X: Any, y: NDArray, weights: NDArray | None) -> DistinctRows:
         """Return the distinct ones of rows, as any estimator takes them."""
         place = _compared(X, y, weights)
-        if place is None:
-            return cls(np.arange(len(y)), None, weights)
-        rows = np.unique(place)
-        sums = np.asarray(merged(place, weights))
-        equal = weights is None and np.ptp(sums[rows]) == 0
+        sums = merged(place, weights)
+        counts = np.ones(len(y)) if sums is None else sums
+        rows = np.flatnonzero(counts)
+        equal = weights is None and np.ptp(counts[rows]) == 0
         return cls(rows, place, None if equal else sums)
 
     def copies(self, index: NDArray) -> NDArray:
@@ -50,9 +53,8 @@ class DistinctRows(NamedTuple):
         chosen = self.rows[index]
         if self.place is None:
             return chosen
-        is_copy = self.place != np.arange(len(self.place))
-        others = np.flatnonzero(np.isin(self.place, chosen) & is_copy)
-        return np.concatenate([chosen, others])
+        equal = np.flatnonzero(np.isin(self.place, chosen))
+        return np.concatenate([chosen, np.setdiff1d(equal, chosen)])
 
     def split(
         self, cv: Any, y: NDArray, classification: bool = False
@@ -77,33 +79,13 @@ class DistinctRows(NamedTuple):
         with warnings.catch_warnings():
             ignored = "The groups parameter is ignored"
             warnings.filterwarnings("ignore", message=ignored, category=UserWarning)
-            folds = list(check_cv(cv).split(X, y, groups))
-        self._warn_of_divided(cv, folds)
+            folds = pairs_of(cv, X, y, groups)
+        warn_of_divided_copies(cv, as_folds(folds, len(y)), self.place)
         return folds
-
-    def _warn_of_divided(self, cv: Any, folds: list[tuple[NDArray, NDArray]]) -> None:
-        """Warn if a splitter trains on copies of its test rows."""
-        if self.place is None or not hasattr(cv, "split"):
-            return
-        count = max(
-            int(np.isin(self.place[test], self.place[train]).sum())
-            for train, test in folds
-        )
-        if count:
-            warnings.warn(
-                DependentRowsWarning(
-                    f"{count} test rows of `cv` are equal, in X and y, to training "
-                    "rows, so that intervals are too short. Pass an integer or None as "
-                    "`cv`, or GroupKFold() with one group for equal rows"
-                ),
-                stacklevel=6,
-            )
 
 
 def _compared(X: Any, y: NDArray, weights: NDArray | None) -> NDArray | None:
     """Return the row that stands for each row; None for rows that are no table."""
-    if is_dask(X):
-        return None
     if sp.issparse(X):
         return representatives(X.tocsr(), y, weights)
     try:

@@ -17,6 +17,7 @@ from sklearn.base import (
     MultiOutputMixin,
     RegressorMixin,
     clone,
+    is_classifier,
 )
 from sklearn.exceptions import DataConversionWarning
 from sklearn.metrics import accuracy_score, r2_score
@@ -30,6 +31,7 @@ from nbsketch._report.progress import watched_fit, watching
 from nbsketch.estimators._summary import summarize
 from nbsketch.files import SaveMixin
 from nbsketch.fitting.certificate import warn_of
+from nbsketch.fitting.lost_columns import warn_of_lost_columns
 from nbsketch.fitting.methods import select_method, sketch_rows
 from nbsketch.fitting.objective import FeatureSolution, Problem
 from nbsketch.fitting.sketched import SketchedData
@@ -243,7 +245,8 @@ class KernelExpansion(SaveMixin, BaseEstimator):
 
     def _folds(self, rows: inputs.TrainingRows, groups: Any) -> tuple[Fold, ...] | None:
         """Return the rows that `cv` leaves out together."""
-        folds = folds_of_kept(self.cv, groups, rows)
+        labelled = is_classifier(self)
+        folds = folds_of_kept(self.cv, groups, rows, classification=labelled)
         if hasattr(self.cv, "split"):
             place = representatives(rows.X, rows.y)
             warn_of_divided_copies(self.cv, folds, place)
@@ -259,6 +262,8 @@ class KernelExpansion(SaveMixin, BaseEstimator):
         self.bandwidth_ = getattr(self.kernel_, "bandwidth", None)
         self.size_ = self.sketch_.shape[0]
         self.landmarks_ = data.expansion.landmarks
+        if not data.sketch_map.is_columns:
+            warn_of_lost_columns(self, data.inputs.rows)
         self.coef_ = coef[:, 0] if single_output else coef
         self.intercept_: Any = float(intercept[0]) if single_output else intercept
 

@@ -62,8 +62,9 @@ def _entries(model: Any) -> Iterator[tuple[str, str]]:
 
 def _machine(model: Any) -> str:
     """Return which algorithm has solved the problem."""
-    exact = _is_exact(model)
     steps = model.n_iter_
+    # No sketch restricts the solution.
+    exact = model.sketch_.is_identity or _has_columns(model)
     name = "exact" if exact else "sketch"
     if not _is_square(model):
         return f"{name}, {steps} iterations"
@@ -152,11 +153,6 @@ def _has_columns(model: Any) -> bool:
     own = isinstance(model.sketch, LandmarkSketch) or model.sketch_.origin is not None
     linear = isinstance(model.kernel_, LinearKernel)
     return linear and not own and not model.sketch_.is_identity
-
-
-def _is_exact(model: Any) -> bool:
-    """Return whether no sketch restricts the solution."""
-    return model.sketch_.is_identity or _has_columns(model)
 
 
 def _drawn_by(model: Any) -> Any:

@@ -20,7 +20,6 @@ from nbsketch.fitting.sketched import SketchedData
 from nbsketch.losses import LogisticLoss, Loss, as_loss
 from nbsketch.rows.class_weights import weights_of_classes
 from nbsketch.rows.inputs import TrainingRows, available_where, row_by_row, rowwise
-from nbsketch.rows.splits import folds_of_kept
 from nbsketch.solvers.left_out import Fold
 
 
@@ -76,11 +75,9 @@ class OneVsRest(ClassifierScore):
         """Return the rows that `cv` leaves out together; each class keeps some."""
         labels = rows.y
         if labels.ndim == 2:  # signs of a stochastic fit
-            last = len(self.classes_) - 1
-            index = labels.argmax(axis=1) if last > 1 else (labels[:, 0] > 0)
-            labels = self.classes_[index.astype(np.intp)]
-        rows = rows._replace(y=labels)
-        return folds_of_kept(self.cv, groups, rows, classification=True)
+            signs = labels if labels.shape[1] > 1 else np.hstack([-labels, labels])
+            labels = self.classes_[signs.argmax(axis=1)]
+        return super()._folds(rows._replace(y=labels), groups)
 
     def _margin_loss(self) -> Loss:
         """Return the loss, checked."""

@@ -38,11 +38,6 @@ _STREAM_SIZE = 500
 _FEWEST_ROWS = 30
 
 
-def _doubles(before: int, after: int) -> bool:
-    """Return whether a count passes a power of two: then a sketch is drawn again."""
-    return after.bit_length() > before.bit_length()
-
-
 @validation.declares_parameters
 class DescentModel(_base.KernelExpansion):
     """Base of the estimators by stochastic gradients.
@@ -159,8 +154,12 @@ class DescentModel(_base.KernelExpansion):
         if first:
             return self._begin(rows)
         if held is not None:
-            before, held = len(held.y), held.joined(rows)
-            if len(held.y) >= self._fewest_rows() or _doubles(before, len(held.y)):
+            before = len(held.y)
+            held = held.joined(rows)
+            count = len(held.y)
+            # A sketch is drawn again where the count passes a power of two.
+            doubles = count.bit_length() > before.bit_length()
+            if doubles or count >= self._fewest_rows():
                 return self._begin(held)
             self._held = held
         objective = self._objective(rows.y, rows.weights)

@@ -45,7 +45,12 @@ def pack_landmarks(
     with np.errstate(over="ignore", invalid="ignore"):
         shift = _center(rows)
         spread, norms = _scaled(rows, shift, scale)
-        expanded = _is_expandable(form, norms)
+        # Distances may be computed from inner products and norms.
+        expanded = bool(
+            (form.metric, form.profile) == ("squared", "exponential")
+            and len(form.scale) >= _EXPAND_FEATURES
+            and norms.max(initial=0) <= _EXPAND_NORM[norms.itemsize]
+        )
         if not expanded:
             shift = np.where(_is_exact_shift(form, rows, shift), shift, 0)
             spread, norms = _scaled(rows, shift, scale)
@@ -67,15 +72,6 @@ def _scaled(rows: NDArray, shift: NDArray, scale: NDArray) -> tuple[NDArray, NDA
     """Return the shifted and scaled rows, and their squared norms."""
     spread = (rows - shift) * scale
     return spread, np.einsum("ij,ij->i", spread, spread)
-
-
-def _is_expandable(form: CompiledForm, norms: NDArray) -> bool:
-    """Return whether distances may be computed from inner products and norms."""
-    return bool(
-        (form.metric, form.profile) == ("squared", "exponential")
-        and len(form.scale) >= _EXPAND_FEATURES
-        and norms.max(initial=0) <= _EXPAND_NORM[norms.itemsize]
-    )
 
 
 def _is_exact_shift(form: CompiledForm, rows: NDArray, shift: NDArray) -> NDArray:

@@ -73,27 +73,23 @@ def representatives(X: Any, y: Any, weights: NDArray | None = None) -> NDArray |
     """
     if isinstance(X, list) or isinstance(y, list):
         return None
-    inputs = _hashes(X)
-    kept = None if weights is None or weights.all() else np.flatnonzero(weights)
-    inputs = inputs if kept is None else inputs[kept]
-    if not _has_equal(inputs):
+    kept = np.arange(X.shape[0]) if weights is None else np.flatnonzero(weights)
+    inputs = _hashes(X)[kept]
+    if len(np.unique(inputs)) == len(inputs):
         return None
-    kept = np.arange(len(inputs)) if kept is None else kept
     targets = _codes(y)
-    pairs = _mixed(inputs) + _hashes(targets)[kept]
-    if not _has_equal(pairs):
-        return None
+    hashes = _hashes(targets)[kept]
+    pairs = _mixed(inputs) + hashes
     _, first, group = np.unique(pairs, return_index=True, return_inverse=True)
     first = kept[first][group]
     differs = _differ(X, kept, first) | _differ(targets, kept, first)
     group = np.unique(np.where(differs, kept, first), return_inverse=True)[1]
     counts = np.bincount(group)
-    independent = np.ones(len(counts), dtype=np.intp)
-    if _are_observations(inputs, _hashes(targets)[kept], counts):
+    factor: Any = counts
+    if _are_observations(inputs, hashes, counts):
         factor = np.gcd.reduce(counts) if len(counts) >= _FEWEST else 1
-        independent = counts // factor
     place = np.arange(X.shape[0])
-    place[kept] = kept[_first_in_group(group, counts, independent)]
+    place[kept] = kept[_first_in_group(group, counts, counts // factor)]
     return None if (place == np.arange(len(place))).all() else place
 
 
@@ -106,7 +102,7 @@ def _first_in_group(group: NDArray, counts: NDArray, independent: NDArray) -> ND
     order = np.argsort(group, kind="stable")
     start = np.repeat(np.cumsum(counts) - counts, counts)
     rank = np.arange(len(group)) - start
-    out = np.empty(len(group), dtype=np.intp)
+    out = np.empty_like(group)
     out[order] = order[start + rank % independent[group[order]]]
     return out
 
@@ -136,12 +132,6 @@ def _equal_pairs(hashes: NDArray) -> float:
     """Return how many pairs of rows are equal, each row with itself included."""
     counts = np.unique(hashes, return_counts=True)[1]
     return float(np.square(counts, dtype=float).sum())
-
-
-def _has_equal(hashes: NDArray) -> bool:
-    """Return whether two hashes are equal."""
-    ordered = np.sort(hashes)
-    return bool((ordered[1:] == ordered[:-1]).any())
 
 
 def _codes(y: Any) -> Any:

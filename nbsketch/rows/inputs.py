@@ -482,12 +482,9 @@ class TrainingRows(NamedTuple):
             X = np.concatenate([self.X, below]).astype(self.X.dtype, copy=False)
         weights = None
         if self.weights is not None or others.weights is not None:
-            weights = np.concatenate([self._all_weights, others._all_weights])
+            parts = [(np.ones(len(p.y)), p.weights) for p in (self, others)]
+            weights = np.concatenate([a if b is None else b for a, b in parts])
         return TrainingRows(X, np.concatenate([self.y, others.y]), weights)
-
-    @property
-    def _all_weights(self) -> NDArray:
-        return np.ones(len(self.y)) if self.weights is None else self.weights
 
     @property
     def relative_weights(self) -> NDArray | None:

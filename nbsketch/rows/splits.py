@@ -72,7 +72,7 @@ def dependent_rows(
 def _is_sorted(labels: NDArray) -> bool:
     """Return whether each class is one run, or a fifth of the rows has all of one."""
     n_runs = 1 + np.count_nonzero(labels[1:] != labels[:-1])
-    folds = [Fold(block, block) for block in np.array_split(np.arange(len(labels)), 5)]
+    folds = as_folds(5, len(labels)) or ()
     return n_runs == len(np.unique(labels)) or lost_class(folds, labels) is not None
 
 
@@ -95,21 +95,6 @@ def lost_class(folds: Iterable[Fold], labels: NDArray) -> Any:
     return None
 
 
-def _check_classes(cv: Any, folds: Iterable[Fold], labels: NDArray) -> None:
-    """Refuse blocks, and warn of folds of a splitter, that leave a class out."""
-    lost = lost_class(folds, labels)
-    if lost is None:
-        return
-    message = (
-        f"class {lost!s} is in one {{}} of `cv` only, without which no row of it is "
-        "left to train on: pass cv=StratifiedKFold(), or cv=StratifiedGroupKFold() and "
-        "`groups`; shuffle rows that are only sorted"
-    )
-    if isinstance(cv, Integral):
-        raise ValueError(message.format("block"))
-    warnings.warn(message.format("fold"), stacklevel=6)
-
-
 def merges_copies(cv: Any) -> bool:
     """Return whether a fit merges copies of rows: whether it makes the folds itself.
 
@@ -128,16 +113,13 @@ def warn_of_divided_copies(
     """
     if not hasattr(cv, "split") or folds is None or place is None:
         return
-    every = np.arange(len(place))
-    tests = [place[fold.test] for fold in folds]
-    trained = [place[np.setdiff1d(every, fold.removed)] for fold in folds]
-    pairs = zip(tests, trained, strict=True)
-    count = max(int(np.isin(test, train).sum()) for test, train in pairs)
+    n = len(place)
+    count = max(np.isin(place[f.test], place[f.kept(n)]).sum() for f in folds)
     if count:
         warnings.warn(
             DependentRowsWarning(
                 f"{count} rows of a test set of `cv` are equal, in X and y, to rows "
-                "that it trains on, so errors on left-out rows are too small. Pass an "
+                "that it trains on, so errors and intervals are too small. Pass an "
                 "integer or None as `cv`, or GroupKFold() with one group for equal rows"
             ),
             stacklevel=6,
@@ -180,7 +162,7 @@ def resolve_folds(
     if isinstance(cv, Integral):
         cv = check_integer("cv", cv, low=2, high=max(2, X.shape[0]))
     else:
-        cv = _pairs(cv, X, y, groups)
+        cv = pairs_of(cv, X, y, groups)
     return tuple(as_folds(cv, X.shape[0], groups, weights) or ())
 
 
@@ -190,11 +172,21 @@ def folds_of_kept(
     """Return the folds of the rows of positive weight, numbered within them.
 
     Integers and splitters split these rows. Index arrays refer to all rows that were
-    given, as the groups do. `classification`: each fold must leave rows of all classes.
+    given, as the groups do. `classification`: blocks must leave rows of all classes to
+    train on, folds of a splitter are a warning if they do not.
     """
     folds = _folds_of_kept(cv, groups, rows)
-    if classification and folds is not None:
-        _check_classes(cv, folds, rows.y)
+    lost = lost_class(folds or (), rows.y) if classification else None
+    if lost is None:
+        return folds
+    message = (
+        f"class {lost!s} is in one {{}} of `cv` only, without which no row of it is "
+        "left to train on: pass cv=StratifiedKFold(), or cv=StratifiedGroupKFold() and "
+        "`groups`; shuffle rows that are only sorted"
+    )
+    if isinstance(cv, Integral):
+        raise ValueError(message.format("block"))
+    warnings.warn(message.format("fold"), stacklevel=6)
     return folds
 
 
@@ -202,13 +194,12 @@ def _folds_of_kept(cv: Any, groups: Any, rows: TrainingRows) -> tuple[Fold, ...]
     if rows.kept is None:
         return resolve_folds(cv, groups, rows.X, rows.y, None)
     groups = check_groups(groups, rows.n_given)
-    if cv is None or isinstance(cv, Integral) or hasattr(cv, "split"):
+    if merges_copies(cv) or hasattr(cv, "split"):
         labels = None if groups is None else groups[rows.kept]
         return resolve_folds(cv, labels, rows.X, rows.y, None)
     weights = np.zeros(rows.n_given)
-    targets = np.zeros(rows.n_given)
     weights[rows.kept] = 1.0
-    folds = resolve_folds(cv, groups, targets[:, None], targets, weights)
+    folds = resolve_folds(cv, groups, weights[:, None], weights, weights)
     return tuple(_restricted(fold, rows.kept) for fold in folds or ())
 
 
@@ -222,7 +213,7 @@ def check_groups(groups: Any, n: int) -> NDArray | None:
     return labels
 
 
-def _pairs(
+def pairs_of(
     cv: Any, X: Any, y: NDArray, groups: NDArray | None
 ) -> list[tuple[NDArray, NDArray]]:
     """Return the (train, test) index arrays of a splitter or an iterable."""
@@ -272,7 +263,7 @@ def as_folds(
     >>> [fold.test.tolist() for fold in as_folds(2, 5)]
     [[0, 1, 2], [3, 4]]
     """
-    kept = np.arange(n) if sample_weight is None else np.flatnonzero(sample_weight > 0)
+    kept = np.arange(n) if sample_weight is None else np.flatnonzero(sample_weight)
     if cv is None and groups is None:
         return None
     if cv is None or isinstance(cv, int | np.integer):
@@ -315,11 +306,9 @@ def _merged(units: list[NDArray], count: int) -> list[NDArray]:
     middles = np.cumsum(sizes) - sizes / 2
     starts = np.searchsorted(middles, np.arange(1, count) * sizes.sum() / count)
     # Each block has a unit, even where units differ much in size.
-    for k in range(count - 1):
-        starts[k] = max(starts[k], starts[k - 1] + 1 if k else 1)
-    for k in reversed(range(count - 1)):
-        last = len(units) if k == count - 2 else starts[k + 1]
-        starts[k] = min(starts[k], last - 1)
+    place = np.arange(1, count)
+    starts = np.maximum.accumulate(np.maximum(starts, 1) - place) + place
+    starts = np.minimum(starts, len(units) - count + place)
     parts = np.split(np.arange(len(units)), starts)
     return [np.sort(np.concatenate([units[j] for j in part])) for part in parts]
 
@@ -351,12 +340,14 @@ def _indices(rows: Any, n: int) -> NDArray:
     return rows.astype(np.intp)
 
 
-def block_labels(folds: list[Fold], n: int) -> NDArray:
-    """Return the block of each row for the search for length scales.
+def block_labels(folds: Sequence[Fold] | None, n: int) -> NDArray | None:
+    """Return the block of each row for the search for length scales; None: rows.
 
     It is the first fold whose test set has the row, or -1. More than 10 folds are
     merged into 10 blocks of neighboring folds.
     """
+    if folds is None:
+        return None
     labels = np.full(n, -1)
     for k in reversed(range(len(folds))):
         labels[folds[k].test] = k

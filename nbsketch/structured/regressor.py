@@ -37,6 +37,7 @@ from nbsketch._sketch_map import (
 )
 from nbsketch.files import SaveMixin
 from nbsketch.fitting import sketched
+from nbsketch.fitting.lost_columns import warn_of_lost_columns
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
 from nbsketch.rows.inputs import (
     TrainingRows,
@@ -456,6 +457,8 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
         sketch_map = SketchMap.of(self.kernel_, X, self.sketch_)
         if spans_columns(self.kernel_, X, self.sketch_):
             self.sketch_, sketch_map = SketchMap.of_columns(self.kernel_, X)
+        else:
+            warn_of_lost_columns(self, X)
         if self.sketch_.is_identity:
             self.coef_ = self._solve_exact(X, targets, weights)
             self.rank_ = len(self.coef_)

@@ -147,7 +147,7 @@ class TabularModel(SaveMixin, BaseEstimator):
         labelled = is_classifier(self)
         folds = folds_of_kept(self.cv, groups, numbers, classification=labelled)
         warn_of_divided_copies(self.cv, folds, _among(place, numbers.kept))
-        blocks = None if folds is None else block_labels(list(folds), len(numbers.y))
+        blocks = block_labels(folds, len(numbers.y))
         self.columns_, rows = fit_table(
             table, y, weights, classification=labelled, blocks=blocks
         )

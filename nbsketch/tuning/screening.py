@@ -298,7 +298,8 @@ def screen(
     budget : Budget
         Budget of the search, of which each stage has a share.
     """
-    drawn = rows.draw(rng, _n_tested(rows))
+    count = int(np.clip(_CELLS // rows.X.shape[1], _LEAST_ROWS, _ROWS))
+    drawn = rows.draw(rng, count)
     basis = rank_basis(rows.X[drawn].astype(np.float64), _FUNCTIONS)
     weights = None if rows.weights is None else rows.weights[drawn]
     most = max(min(len(rows.kept) // _SHARE, _MOST), _FEW)
@@ -321,10 +322,6 @@ def screen(
         least = value
         residuals = criterion_of(sample, family).residuals(point)
     return selection
-
-
-def _n_tested(rows: Rows) -> int:
-    return int(np.clip(_CELLS // rows.X.shape[1], _LEAST_ROWS, _ROWS))
 
 
 def _significant(tested: Evidence, first: NDArray, selected: list[int]) -> list[int]:

@@ -200,7 +200,7 @@ def tune(
         sample_weight = merged_weights(X, Y, sample_weight)
     weighed = every if sample_weight is None else every[sample_weight > 0]
     folds = as_folds(cv, len(X), groups, sample_weight)
-    labels = None if folds is None else block_labels(folds, len(X))
+    labels = block_labels(folds, len(X))
     with one_thread():
         # In ranks, a row far outside would be a neighbor of the outermost.
         kind = "standard" if robust else columns

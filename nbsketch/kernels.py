@@ -135,14 +135,15 @@ def check_bandwidth(name: str, bandwidth: Any) -> float | tuple[float, ...] | st
         return bandwidth
     if np.ndim(bandwidth) > 1 or np.size(bandwidth) == 0:
         raise ValueError(f"{allowed}, got shape {np.shape(bandwidth)}")
+    several = np.ndim(bandwidth) == 1
     # numbers of NumPy would be printed with their type
     widths = [np.asarray(width).item() for width in np.atleast_1d(bandwidth)]
     # A feature of infinite bandwidth does not count; one for all is a mistake.
     checked = tuple(
-        w if np.ndim(bandwidth) and w == np.inf else validation.check_positive(name, w)
+        w if several and w == np.inf else validation.check_positive(name, w)
         for w in widths
     )
-    return checked if np.ndim(bandwidth) else checked[0]
+    return checked if several else checked[0]
 
 
 def _positive_or_median(name: str, bandwidth: Any) -> float | str:

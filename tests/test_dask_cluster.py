@@ -134,6 +134,7 @@ def _n_tasks(dask_scheduler):
     return len(dask_scheduler.tasks)
 
 
+@pytest.mark.full
 def test_a_killed_worker_changes_nothing(client, data, monkeypatch):
     X, y = data
     model = regressor(loss="huber", alpha=None)
@@ -180,5 +181,6 @@ os._exit(0)
 """
 
 
+@pytest.mark.full
 def test_a_scheduler_that_is_gone_is_an_error_and_no_harm(run_python):
     assert run_python(GONE).split() == ["True", "True"]

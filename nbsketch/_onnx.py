@@ -70,8 +70,7 @@ class _Graph:
 
     def _constant(self, value: Any) -> str:
         name = f"c{len(self._constants)}"
-        array = np.asarray(value)
-        self._constants.append(self._numpy.from_array(array, name))
+        self._constants.append(self._numpy.from_array(np.asarray(value), name))
         return name
 
     def model(self, name: str, n_features: int, n_outputs: int | None) -> Any:

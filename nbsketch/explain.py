@@ -160,13 +160,13 @@ class _ProductExpansion(NamedTuple):
         columns = np.arange(landmarks.shape[1])
         owner = columns if model.scaler_ is None else model.scaler_.features
         used, features = np.unique(owner, return_inverse=True)
-        weights = model.sketch_.weights
         coef = model.coef_.reshape(len(model.coef_), -1)
         landmarks = np.ascontiguousarray(landmarks, dtype=np.float64)
-        places = features.astype(np.int64)
         is_squared = form.metric == "squared"
-        compiled = landmarks, places, form.scale, is_squared
-        return cls(model, compiled, np.ascontiguousarray(weights.T @ coef), used)
+        compiled = landmarks, features.astype(np.int64), form.scale, is_squared
+        return cls(
+            model, compiled, np.ascontiguousarray(model.sketch_.weights.T @ coef), used
+        )
 
     def rows(self, X: Any) -> NDArray:
         """Return rows after preprocessing."""

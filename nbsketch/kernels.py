@@ -71,14 +71,13 @@ class Kernel(fields.Checked, ABC):
         if both X and Y are float32.
         """
         rows, others = self._check_pair(X, Y)
-        dtype = np.result_type(rows.dtype, others.dtype)
         form = self.compiled_form(rows.shape[1])
         if form is None:
             raise NotImplementedError(
                 f"{type(self).__name__} must define __call__, because its "
                 "compiled_form is None"
             )
-        return evaluate(form, rows, others, dtype)
+        return evaluate(form, rows, others, np.result_type(rows.dtype, others.dtype))
 
     def compiled_form(self, n_features: int) -> CompiledForm | None:
         """Return the form for compiled code, or None if only a call gives values."""

@@ -247,5 +247,4 @@ class _RegularizedGram(NamedTuple):
 
 def _block(rows: Any, kernel: Kernel, index: NDArray, landmarks: NDArray) -> NDArray:
     """Return the block (index, landmarks) of K as a new float64 array."""
-    block = kernel(rows[index], kernel.take(rows, landmarks))
-    return np.array(block, dtype=np.float64)
+    return np.array(kernel(rows[index], kernel.take(rows, landmarks)), dtype=np.float64)

@@ -666,6 +666,5 @@ class ConformalRegressor(RegressorScore, Calibrated):
             for j, unit in enumerate(self.scale_):
                 for k, sign in enumerate([-1.0, 1.0]):
                     ranked = sign * left_out[:, :, j] + unit * margin
-                    limit = self._ranked(ranked, coverage, rows, new)
-                    out[part, j, k] = sign * limit
+                    out[part, j, k] = sign * self._ranked(ranked, coverage, rows, new)
         return out

@@ -225,8 +225,7 @@ def _read_targets(
         for path in paths
     )
     X = np.vstack([X_train, X_test])
-    Y = np.vstack([Y_train, Y_test])
-    return names, X, Y, len(X_train)
+    return names, X, np.vstack([Y_train, Y_test]), len(X_train)
 
 
 def _read_openml(

@@ -196,9 +196,8 @@ def table_loader(name: str) -> Loader:
         """
         check_choice("as_frame", as_frame, (True, False))
         X, y, *n_train = _read(table, data_home, download)
-        names = table.feature_names
-        target = (table.target_name,)
-        data = Dataset(name, X.copy(), y.copy(), names, target, *n_train)
+        names = table.feature_names, (table.target_name,)
+        data = Dataset(name, X.copy(), y.copy(), *names, *n_train)
         return _as_frames(data, table) if as_frame else data
 
     return _files.described(load, table, download=_DOWNLOAD)

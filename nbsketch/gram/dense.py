@@ -114,8 +114,7 @@ def fold_dense(
     m = entries[0].size - 1
     width = _tile_width(n, q, packed.rows[0].itemsize)
     seconds = width * m * (_SECONDS_PER_VALUE + q * _SECONDS_PER_FEATURE)
-    args = (X, *packed, entries, out, width, False)
-    run_tiles(fold, -(-n // width), seconds, *args)
+    run_tiles(fold, -(-n // width), seconds, X, *packed, entries, out, width, False)
 
 
 def fill_values(
@@ -140,8 +139,8 @@ def upper_triangle(form: CompiledForm, X: NDArray) -> NDArray:
     entries = _single_entries(n)
     width = min(_tile_width(n, q), _LANES * -(-n // (_LANES * _STEPS)))
     seconds = width * n / 2 * (_SECONDS_PER_VALUE + q * _SECONDS_PER_FEATURE)
-    args = (X, *pack_landmarks(form, X), entries, out, width, True)
-    run_tiles(fold, -(-n // width), seconds, *args)
+    packed = pack_landmarks(form, X)
+    run_tiles(fold, -(-n // width), seconds, X, *packed, entries, out, width, True)
     return out
 
 

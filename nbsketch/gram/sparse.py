@@ -136,9 +136,8 @@ def _finish(
     if weights is None:
         weights = _arrays(sp.csr_array((0, tile.shape[1])))
     kernel = (PROFILES[form.profile], form.degree, numbers(form, tile.dtype))
-    args = (tile, kernel, weights, out, start)
     seconds = jit.TILE_ROWS * tile.shape[1] * _SECONDS_PER_VALUE
-    run_tiles(finish, _tiles(tile), seconds, *args)
+    run_tiles(finish, _tiles(tile), seconds, tile, kernel, weights, out, start)
 
 
 def _tiles(rows: NDArray) -> int:

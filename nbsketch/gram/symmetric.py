@@ -127,16 +127,14 @@ class SymmetricGram:
 
     def combine(self, index: NDArray, v: NDArray) -> NDArray:
         """Return K[:, index] @ v for few columns and v (m,) or (m, d), in float64."""
-        landmarks = self.kernel.take(self.X, index)
-        return self._fold(self.X, landmarks, v)
+        return self._fold(self.X, self.kernel.take(self.X, index), v)
 
     def exact(self, index: NDArray, v: NDArray) -> NDArray:
         """Return (K v)[index], with rows and values in float64 whatever `dtype` is.
 
         v has shape (n,) or (n, d).
         """
-        landmarks = self.kernel.take(self._given)
-        return self._fold(self._given[index], landmarks, v)
+        return self._fold(self._given[index], self.kernel.take(self._given), v)
 
     def _fold(self, rows: Any, landmarks: Any, v: NDArray) -> NDArray:
         columns = np.ascontiguousarray(np.atleast_2d(v.T))

@@ -113,12 +113,11 @@ def settings_for(
         _inner(chosen, key).update(choose(key))
         if file is not None:
             file.parent.mkdir(parents=True, exist_ok=True)
-            text = json.dumps(chosen, indent=1) + "\n"
-            file.write_text(text, encoding="utf-8")
+            file.write_text(json.dumps(chosen, indent=1) + "\n", encoding="utf-8")
     return {key: _inner(chosen, key) for key in keys}
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read(file: Path) -> Setting:
     try:
         return json.loads(file.read_text("utf-8")) if file.exists() else {}
     except ValueError as error:
@@ -127,7 +126,7 @@ def _read(file: Path) -> dict[str, Any]:
         ) from error
 
 
-def _inner(chosen: dict[str, Any], key: Key) -> dict[str, Any]:
+def _inner(chosen: Setting, key: Key) -> Setting:
     """Return the dictionary under a nested key, a new one if there is none."""
     for name in key:
         chosen = chosen.setdefault(name, {})

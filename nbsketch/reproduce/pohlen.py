@@ -118,10 +118,11 @@ def fit(
         rows = np.random.default_rng(seed).integers(len(y), size=method.size)
         X = X[rows]
         y = y[rows]
-    kernel = GaussianKernel(h**0.5)
-    sketch = method.recipe()
     return SketchedKernelRegressor(
-        kernel, sketch=sketch, fit_intercept=False, random_state=seed
+        GaussianKernel(h**0.5),
+        sketch=method.recipe(),
+        fit_intercept=False,
+        random_state=seed,
     ).fit_path(X, y, alphas)
 
 
@@ -156,8 +157,8 @@ def measure(
     for method in methods:
         if method.size > len(parts.train[1]):
             continue
-        result = evaluate(parts, method, seed)
-        yield {"set": name, **method._asdict(), "replicate": seed, **result}
+        row = {"set": name, **method._asdict(), "replicate": seed}
+        yield row | evaluate(parts, method, seed)
 
 
 def parts_of(name: str, data_home: MaybePath) -> Callable[[int], Parts]:

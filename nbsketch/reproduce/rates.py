@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -155,7 +155,7 @@ def filter_risks(
     return risks
 
 
-def measure(replicate: int, n: int) -> Iterator[dict[str, Any]]:
+def measure(replicate: int, n: int) -> Iterator[Row]:
     """Yield the rows of one replicate: part, series, source, n, replicate, value."""
     rng = np.random.default_rng([replicate, n])
     sample = DesignSample.draw(n, rng)

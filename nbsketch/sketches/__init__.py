@@ -108,9 +108,8 @@ class RademacherSketch(SizedRecipe):
 def _draw_dense(size: int, n: int, law: int, seed: int) -> NDArray:
     entries = np.empty((size, n))
     scale = 1 / math.sqrt(size)
-    args = (np.uint64(seed), law, scale, entries)
     seconds = n * _SECONDS_PER_ENTRY
-    run_slices(csr.fill_dense, size, seconds, *args)
+    run_slices(csr.fill_dense, size, seconds, np.uint64(seed), law, scale, entries)
     return entries
 
 

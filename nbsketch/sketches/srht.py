@@ -272,8 +272,9 @@ class TransformSketch(Sketch):
         return sp.csr_array(self.scale * self._fast.entries() * self.signs)
 
     def _tail(self, start: int) -> Sketch:
-        rows = self.rows[start:]
-        return TransformSketch(self.transform, self.signs, rows, self.scale)
+        return TransformSketch(
+            self.transform, self.signs, self.rows[start:], self.scale
+        )
 
     def _apply_transposed(self, array: NDArray) -> NDArray:
         total = np.zeros((self.shape[1], *array.shape[1:]))

@@ -240,8 +240,7 @@ def vector_points(replicates: int, quick: bool, data_home: MaybePath = None) -> 
     model = SketchedKernelRegressor(
         bandwidth=bandwidth, sketch=_data.sketch_of(method, SIZE), random_state=0
     )
-    X = split.X_train
-    Y = split.Y_train
+    X, Y, *_ = split
     graph = {"output": GraphOutput(np.abs(np.corrcoef(Y.T)), mu=0.5)}
     for name, options in (_VECTOR | {"graph": graph}).items():
         variant = clone(model).set_params(**options)

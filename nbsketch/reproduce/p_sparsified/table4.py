@@ -129,20 +129,20 @@ def summarize(rows: Rows) -> list[Row]:
     """Return the fitted exponents beside the counted ones, for sketch and product."""
     table = []
     for (name, product), group in groups(rows, "sketch", "product").items():
-        costs = FAMILIES[name].costs
-        paper = FAMILIES[name].paper
+        family = FAMILIES[name]
         k = PRODUCTS.index(product)
-        counts = list(zip(costs[k], *paper[k : k + 1], strict=True))
+        counts = list(zip(family.costs[k], *family.paper[k : k + 1], strict=True))
         row: Row = {"sketch": name, "product": product}
         for quantity, unit in (("time", "seconds"), ("memory", "megabytes")):
             for scan in SCANS:
                 scanned = where(group, scan=scan)
-                x = column(scanned, scan)
-                y = column(scanned, unit)
-                slope, half_width = log_log_slope(x, y)
+                slope, half_width = log_log_slope(
+                    column(scanned, scan), column(scanned, unit)
+                )
                 stated = "; ".join(map(str, counts.pop(0)))
-                text = f"{slope:.2f} ± {half_width:.2f} [{stated}]"
-                row[f"{quantity}, {scan}"] = text
+                row[f"{quantity}, {scan}"] = (
+                    f"{slope:.2f} ± {half_width:.2f} [{stated}]"
+                )
         table.append(row)
     return table
 

@@ -38,7 +38,7 @@ HELD_OUT = 0.1
 MOST_TREES = 2000  # of the random search
 VALIDATION = 0.2  # share of validation rows of the random search
 _QUIET = {"num_threads": 1, "verbosity": -1}
-Objective = dict[str, Any]
+Settings = dict[str, Any]  # of a method or a model, by name
 Predict = Callable[[Any], NDArray]
 # Fits a task, rows, targets, a seed, and what tunes, the seconds that it may take.
 Fit = Callable[..., Predict]
@@ -60,9 +60,7 @@ XRFM = "xRFM"
 _SKLEARN = "scikit-learn"
 
 
-def estimator(
-    by_task: dict[str, Any], task: str, X: Any, y: NDArray, seed: int
-) -> Predict:
+def estimator(by_task: Settings, task: str, X: Any, y: NDArray, seed: int) -> Predict:
     """Fit the estimator of a task: its module, class and parameters."""
     module, name, options = by_task[task]
     model = getattr(import_module(module), name)(random_state=seed, **options)
@@ -79,7 +77,7 @@ def blocks(groups: int | None, task: str, X: NDArray, y: NDArray, seed: int) -> 
     return model.fit(X, y, groups=labels).predict
 
 
-def objective(task: str, y: NDArray) -> list[Objective]:
+def objective(task: str, y: NDArray) -> list[Settings]:
     """Return the objectives of LightGBM for a task, one for each of its models."""
     if task == QUANTILES:
         return [{"objective": "quantile", "alpha": level} for level in LEVELS]
@@ -115,7 +113,7 @@ def lightgbm_tuned(
 
 
 def _search(
-    X: Any, y: NDArray, goal: Objective, seed: int, seconds: float, rng: Any
+    X: Any, y: NDArray, goal: Settings, seed: int, seconds: float, rng: Any
 ) -> Any:
     """Return the model of the settings with the least validation loss, of all rows."""
     import lightgbm
@@ -134,7 +132,7 @@ def _search(
     return lightgbm.train(best | _QUIET, lightgbm.Dataset(X, y), trees)
 
 
-def _draw(rng: np.random.Generator) -> dict[str, Any]:
+def _draw(rng: np.random.Generator) -> Settings:
     """Return settings drawn from the usual ranges, most of them logarithmic."""
 
     def between(low: float, high: float) -> float:
@@ -152,7 +150,7 @@ def _draw(rng: np.random.Generator) -> dict[str, Any]:
 
 
 def _train(
-    X: Any, y: NDArray, settings: dict[str, Any], trees: int, held_out: float
+    X: Any, y: NDArray, settings: Settings, trees: int, held_out: float
 ) -> tuple[Any, float]:
     """Return a model stopped on held-out rows, and its loss there."""
     import lightgbm
@@ -192,7 +190,7 @@ def held_out_rows(
 
 def histograms(task: str, X: Any, y: NDArray, seed: int) -> Predict:
     """Fit scikit-learn's boosted trees with the same early stopping."""
-    options: dict[str, Any] = {
+    options: Settings = {
         "max_iter": TREES,
         "learning_rate": RATE,
         "early_stopping": True,
@@ -216,7 +214,7 @@ def catboost(is_stopped: bool, task: str, X: Any, y: NDArray, seed: int) -> Pred
     from catboost import CatBoostClassifier, CatBoostRegressor
 
     rows, categories = _as_text(X)
-    options: dict[str, Any] = {
+    options: Settings = {
         "random_seed": seed,
         "thread_count": 1,
         "verbose": False,
@@ -227,7 +225,7 @@ def catboost(is_stopped: bool, task: str, X: Any, y: NDArray, seed: int) -> Pred
         levels = ",".join(map(str, LEVELS))
         options["loss_function"] = f"MultiQuantile:alpha={levels}"
     kind = CatBoostClassifier if task == CLASSIFICATION else CatBoostRegressor
-    stopping: dict[str, Any] = {}
+    stopping: Settings = {}
     if is_stopped:
         validation, (rows, y) = held_out_rows(rows, y, seed, HELD_OUT)
         stopping = {"eval_set": validation, "early_stopping_rounds": PATIENCE}

@@ -282,11 +282,9 @@ def against_best(table: Rows) -> list[Row]:
         ours = where(rows, method=DEFAULT)
         if others and ours:
             best = min(others, key=lambda row: row[error])
-            ratio = ours[0][error] / best[error]
-            place = {"task": task, "set": name}
-            pairs.append(place | {"least error": best["method"], "ratio": ratio})
-    tasks = problems.TASKS
-    pairs.sort(key=lambda row: (tasks.index(row["task"]), -row["ratio"]))
+            pair = {"task": task, "set": name, "least error": best["method"]}
+            pairs.append(pair | {"ratio": ours[0][error] / best[error]})
+    pairs.sort(key=lambda row: (problems.TASKS.index(row["task"]), -row["ratio"]))
     return [row | {"ratio": f"{row['ratio']:.2f}"} for row in pairs]
 
 

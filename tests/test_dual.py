@@ -231,15 +231,18 @@ def test_a_search_that_is_cut_short_says_so():
     assert solve_dual(K, y, "pinball", 1e-3, max_seconds=0.0).n_iter == 0
 
 
-def test_rounding_of_single_precision_is_counted():
+@pytest.mark.parametrize("width", [3.0, 30.0])
+@pytest.mark.parametrize("loss, alpha", [(LOSSES[0], 1e-7), (PinballLoss(), 1e-6)])
+def test_rounding_of_single_precision_is_counted(loss, alpha, width):
     X, y = make_rows(300)
-    coarse = SymmetricGram(GaussianKernel(30.0), X)
-    solution = solve_dual(coarse, y, HuberLoss(0.3), 1e-9, random_state=0)
-    double = SymmetricGram(GaussianKernel(30.0), X.astype("f4"), dtype=np.float64)
-    best = solve_dual(double, y, HuberLoss(0.3), 1e-9, random_state=0)
-    value = objective(double @ np.eye(300), y, HuberLoss(0.3), 1e-9, solution)
-    assert best.converged
-    assert value - best.objective <= 1.1 * solution.gap + best.gap
+    coarse = SymmetricGram(GaussianKernel(width), X)
+    solution = solve_dual(coarse, y, loss, alpha, tol=1e-6, random_state=0)
+    double = SymmetricGram(GaussianKernel(width), X.astype("f4"), dtype=np.float64)
+    best = solve_dual(double, y, loss, alpha, tol=1e-8, random_state=0)
+    value = objective(double @ np.eye(300), y, loss, alpha, solution)
+    assert best.converged and not solution.converged
+    # Without the rounding the claim is 2 to 1500 times too small.
+    assert value - best.objective <= solution.gap <= 50 * (value - best.objective)
 
 
 @pytest.mark.parametrize("case", ["compiled", "sparse", "callable", "precomputed"])

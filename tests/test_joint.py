@@ -156,9 +156,18 @@ def test_constant_target():
 
 
 def test_tiny_penalty_with_fewer_rows_than_features():
+    """All levels interpolate: W is the least of those with Z W T + b = y."""
     Z, y = problem(10, 20)
-    s = solve_joint_pinball(Z, y, LEVELS, FACTORS["full"], 1e-8)
-    assert s.gap <= 1e-6
+    T, alpha = FACTORS["full"], 1e-8
+    s = solve_joint_pinball(Z, y, LEVELS, T, alpha)
+    rows, ones = np.kron(Z, T.T), np.kron(np.ones((10, 1)), np.eye(3))
+    K = np.block([[rows @ rows.T, ones], [ones.T, np.zeros((3, 3))]])
+    c = np.linalg.solve(K, np.append(np.repeat(y, 3), np.zeros(3)))[:30]
+    least = alpha / 2 * np.square(c @ rows).sum()
+    assert s.objective == pytest.approx(least, rel=1e-6)
+    assert s.gap <= 1e-6 * s.objective
+    value = objective(Z, y, T, alpha, s.coef, s.intercept)
+    assert value == pytest.approx(least, rel=1e-6)
 
 
 def test_single_precision_and_streamed_features():

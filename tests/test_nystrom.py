@@ -112,13 +112,14 @@ def test_the_gap_bounds_the_excess(first):
         converged += found.converged
         assert found.relative_gap <= LARGEST_GAP
         assert found.converged == (found.relative_gap <= tol)
+        # Residuals that a certificate needs take passes beside those of the search.
         assert found.n_iter <= min(Z.n_passes, 200)
         dense = Dense(kernel, X, Y, S, alpha, options)
         least, value = dense.least(), dense.objective(found.coef, found.intercept)
         rounding = 1e-6 * value + 1e-12 * np.square(Y).mean()
-        assert value - least <= 1.6 * found.gap + rounding
+        assert value - least <= found.gap + rounding
         assert_allclose(found.objective, value, rtol=1e-3)
-    assert failed <= 12 and converged >= 60
+    assert failed <= 3 and converged >= 77
 
 
 @pytest.mark.parametrize("rows", [True, False])

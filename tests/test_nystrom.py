@@ -149,6 +149,7 @@ def test_a_state_saves_passes(rng):
     X, y = rng.normal(size=(1000, 2)), rng.normal(size=1000)
     S = SubsamplingSketch(100).draw(1000, 0)
     Z = SketchedColumns(GaussianKernel(1.0), X, S, dtype=np.float64)
+    # The gap of smaller penalties has the cost of the nugget, above these tolerances.
     cold = solve_nystrom(Z, y, 1e-2, tol=1e-5)
     again = solve_nystrom(Z, y, 1e-2, tol=1e-3, state=cold.state)
     assert again.converged and again.n_iter <= 2 < cold.n_iter
@@ -285,7 +286,7 @@ def test_a_sample_of_the_rows_preconditions(centered, rng):
     assert_allclose(pre.scatter(R), scatter(rows) @ R / 120, atol=1e-9 * size.max())
 
 
-@pytest.mark.parametrize("alpha", [1e-4, 1e-5, 1e-6])
+@pytest.mark.parametrize("alpha", [1e-5, 1e-8, 1e-11])
 def test_passes_do_not_grow_as_the_penalty_falls(alpha, rng):
     """With the sketch for a sample they were 15, 18 and 21."""
     X = rng.uniform(-1, 1, size=(20_000, 6))

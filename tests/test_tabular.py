@@ -16,6 +16,7 @@ from sklearn.calibration import calibration_curve
 import nbsketch
 from nbsketch import cli
 from nbsketch.datasets import Dataset
+from nbsketch.fitting.plan import takes_all_rows
 from nbsketch.kernels import median_distance
 from nbsketch.reproduce import _figures, _report, experiment
 from nbsketch.reproduce.tabular import (
@@ -637,6 +638,13 @@ def test_steps_are_measured_with_a_row_more_and_those_beyond_limits_are_marked(
     assert fits[1:3] == [(60, {}), (61, {})]
     assert fits[-2:] == [(3000, {"size": 30}), (3000, {"size": 31})]
     assert "one row" in (tmp_path / "steps.md").read_text(encoding="utf-8")
+
+
+def test_steps_are_measured_where_sketches_begin():
+    for kind, n in (("kinked", 5152), ("smooth", 8121), ("square", 17320)):
+        assert n in steps.ROWS
+        for rows in (n, n + 1):
+            assert takes_all_rows(kind, rows, steps._FEATURES) == (rows == n)
 
 
 def test_steps_of_few_rows_are_small(monkeypatch):

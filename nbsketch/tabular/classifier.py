@@ -63,7 +63,7 @@ class TabularKernelClassifier(ClassifierScore, LogProbabilities, TabularModel):
         The labels.
     loo_log_loss_, loo_error_ : float
         Log loss and share of errors of the left-out probabilities, estimates of those
-        on new rows.
+        on new rows. Where classes hardly overlap, the log loss is too small on average.
     columns_, feature_relevance_, machine_, n_copies_, n_features_in_,
     feature_names_in_,
     n_skipped_

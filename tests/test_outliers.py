@@ -16,6 +16,7 @@ from nbsketch.rows.outliers import (
     inliers,
     noise_scale,
     robust_residuals,
+    suspect_targets,
 )
 from nbsketch.tabular.fit import limits
 from nbsketch.tuning import tune
@@ -289,6 +290,28 @@ def test_honest_targets_are_not_accused(law):
         y = _HONEST[law](rng, np.sin(X[:, 0]) + X[:, 1], e).astype(float)
         model = nbsketch.SketchedKernelRegressor(random_state=0)
         assert told_by(model, X, y)[1] == []
+
+
+def test_targets_that_the_model_has_learned_are_not_suspect():
+    """Without a left-out residual of the model they are part of its function."""
+    X, y, bad = spoiled("constant", 0.15)
+    kernel = nbsketch.GaussianKernel(1.0)
+    learned = suspect_targets(kernel, X, y[:, None], lambda: np.zeros((300, 1)))
+    assert not learned.any()
+    told = suspect_targets(kernel, X, y[:, None], lambda: y[:, None])
+    assert_array_equal(np.flatnonzero(told), bad)
+
+
+def test_a_heap_of_targets_at_one_end_is_a_population():
+    """As zeros are beside amounts, a third of which are far away."""
+    X, y, bad = spoiled("constant", 0.3)
+    kernel = nbsketch.GaussianKernel(1.0)
+    for share, count in ((0.15, len(bad)), (0.3, 0)):
+        heaped = y.copy()
+        right = np.setdiff1d(np.arange(300), bad)
+        heaped[right[: int(share * 300)]] = y.min()
+        told = suspect_targets(kernel, X, heaped[:, None], lambda: y[:, None])
+        assert np.count_nonzero(told[bad]) == count
 
 
 def test_suspects_are_stored(tmp_path):

@@ -4,6 +4,7 @@ A fit ends with the answer of rows in memory without limits, or with a clear err
 and limits are small; the limits are so low that nothing of any size is kept.
 """
 
+import sys
 import warnings
 
 import numpy as np
@@ -34,13 +35,21 @@ N = 240
 LIMIT = 20_000  # bytes: less than a column of kernel values for each feature
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-2, 2, size=(N, 3))
-SIGNAL = np.sin(2 * X[:, 0]) + X[:, 1]
-TARGETS = {
-    "one": SIGNAL + 0.1 * RNG.normal(size=N),
-    "two": np.column_stack([SIGNAL, X[:, 0]]) + 0.1 * RNG.normal(size=(N, 2)),
-    "classes": np.digitize(SIGNAL, [-0.7, 0.7]),
-    "counts": RNG.poisson(np.exp(SIGNAL)).astype(float),
-}
+
+
+def draw_targets(X, rng):
+    """Return targets of every kind for rows."""
+    n = len(X)
+    signal = np.sin(2 * X[:, 0]) + X[:, 1]
+    return {
+        "one": signal + 0.1 * rng.normal(size=n),
+        "two": np.column_stack([signal, X[:, 0]]) + 0.1 * rng.normal(size=(n, 2)),
+        "classes": np.digitize(signal, [-0.7, 0.7]),
+        "counts": rng.poisson(np.exp(signal)).astype(float),
+    }
+
+
+TARGETS = draw_targets(X, RNG)
 WEIGHTS = np.tile([1.0, 0.0, 2.0], N // 3)
 SEED = {"random_state": 0}
 PROBABILITIES = SketchedKernelClassifier(loss="logistic", **SEED)
@@ -211,3 +220,32 @@ def test_under_a_limit_of_time(name, seconds, limited, monkeypatch):
     else:  # the model for which there was time
         assert found.shape == reference.shape
         assert np.mean(np.square(found - reference)) < 2 * reference.var()
+
+
+PEAK = """
+import os, resource, sys
+sys.path.insert(0, "tests")
+import numpy as np
+import nbsketch
+import test_soak as soak
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+name, rng = os.environ["SOAK"], np.random.default_rng(1)
+soak.answer(soak.fit(name, soak.X, np.asarray, False), soak.X)  # loads compiled code
+rows = rng.normal(size=(6000, 10))
+soak.TARGETS.update(soak.draw_targets(rows, rng))
+nbsketch.set_memory_limit("50MB")
+before = peak()
+soak.answer(soak.fit(name, rows, np.asarray, False), rows)
+print(peak() - before)
+"""
+
+
+@pytest.mark.full
+@pytest.mark.skipif(sys.platform != "linux", reason="counts kilobytes")
+@pytest.mark.parametrize("name", MODELS)
+def test_peak_memory_of_many_rows(name, run_python):
+    """The limit, blocks of 16 MB in each of some steps, and systems of least size."""
+    assert float(run_python(PEAK, SOAK=name, NUMBA_NUM_THREADS="1")) < 50 + 200

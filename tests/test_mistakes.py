@@ -9,7 +9,9 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_array_equal
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 
+import nbsketch
 from nbsketch import (
     SketchedFeatures,
     SketchedKernelClassifier,
@@ -126,3 +128,42 @@ def test_dollars_in_names_are_drawn():
     ]
     for chart in charts:
         chart.figure.savefig(io.BytesIO())
+
+
+@pytest.mark.parametrize(
+    ("kind", "model"),
+    [
+        ("classifier", nbsketch.SketchedKernelRegressor()),
+        ("classifier", None),
+        ("regressor", nbsketch.SketchedKernelClassifier()),
+        ("regressor", nbsketch.SketchedKernelRegressor),
+        ("regressor", 3),
+    ],
+    ids=repr,
+)
+def test_conformal_models_say_which_estimators_they_take(kind, model):
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    conformal = getattr(nbsketch.conformal, f"Conformal{kind.title()}")
+    with pytest.raises(TypeError, match=f"`estimator` must be a {kind}, got"):
+        conformal(model).fit(X, np.arange(20) % 2)
+
+
+@pytest.mark.parametrize("method", ["predict_interval", "predict_quantiles"])
+def test_models_for_tables_that_are_not_fitted(method):
+    with pytest.raises(NotFittedError, match="is not fitted"):
+        getattr(nbsketch.TabularKernelRegressor(), method)(np.eye(2), [0.5])
+
+
+def test_rows_of_several_lengths_are_named():
+    with pytest.raises(ValueError, match="`X` must have rows of one length"):
+        nbsketch.SketchedKernelRegressor().fit([[1.0, 2.0], [3.0]], [1.0, 2.0])
+
+
+@pytest.mark.parametrize("value", [(1, 2), {"a": 1}, object()], ids=repr)
+def test_objects_in_the_place_of_numbers_are_named(value):
+    X = np.empty((3, 1), dtype=object)
+    for row in range(3):
+        X[row, 0] = value
+    message = f"`X` must hold numbers.*got {type(value).__name__}"
+    with pytest.raises((TypeError, ValueError), match=message):
+        nbsketch.SketchedKernelRegressor().fit(X, [1.0, 2.0, 3.0])

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from decimal import Decimal
 from numbers import Integral, Real
 from typing import Any, TypeVar, dataclass_transform
 
@@ -384,8 +385,10 @@ def fault(name: str, value: Any, may_be_text: bool = False) -> str | None:
     if not sp.issparse(value):
         try:
             value = np.asarray(value)
-        except ValueError:  # rows of different lengths
-            return None
+        except ValueError:
+            return (
+                f"`{name}` must have rows of one length, with one value in each place"
+            )
         except TypeError:  # columns without a common type
             return _dates(name, frame)
     if value.ndim == 0:
@@ -399,6 +402,13 @@ def fault(name: str, value: Any, may_be_text: bool = False) -> str | None:
             return _text(name, text, labels)
     if labels is not None and (dates := _dates(name, frame)):
         return dates
+    if value.dtype.kind == "O" and not may_be_text and value.ndim:
+        kinds = {type(v).__name__ for v in value.ravel() if not _is_value(v)}
+        if kinds:
+            return (
+                f"`{name}` must hold numbers: an argument must be a string or a "
+                f"number, got {', '.join(sorted(kinds))}"
+            )
     if value.dtype.kind in "OSU":
         value = np.frompyfunc(_as_float, 1, 1)(value.astype(object)).astype(float)
     if value.dtype.kind != "f" or value.ndim not in (1, 2):
@@ -475,6 +485,12 @@ def _is_text(value: Any) -> bool:
     except ValueError:
         return True
     return False
+
+
+def _is_value(value: Any) -> bool:
+    """Return whether a value is a number, the text of one, or missing."""
+    is_missing = value is None or type(value).__name__ in ("NAType", "NaTType")
+    return is_missing or isinstance(value, str | bytes | Real | Decimal)
 
 
 def _as_float(value: Any) -> float:

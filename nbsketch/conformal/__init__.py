@@ -116,6 +116,7 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
                 check_in_memory(name, value, "a conformal fit")
             validation.check_choice("method", self.method, self._methods)
             self._nominal(None)
+            self._check_kind()
             if y is None:
                 raise ValueError(
                     "fit requires y to be passed, but the target y is None"
@@ -128,6 +129,15 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
             with naming_rows(X):
                 self._fit(X, targets, marks)
         return self
+
+    def _check_kind(self) -> None:
+        """Refuse an estimator that is none, or one of the other kind."""
+        inner = self.estimator
+        is_object = hasattr(inner, "fit") and not isinstance(inner, type)
+        of_classes = isinstance(self, ClassifierScore)
+        if not is_object or is_classifier(inner) != of_classes:
+            kind = "classifier" if of_classes else "regressor"
+            raise TypeError(f"`estimator` must be a {kind}, got {inner!r}")
 
     @property
     def n_features_in_(self) -> int:

@@ -8,7 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MultiOutputMixin
-from sklearn.utils.validation import check_array, check_consistent_length
+from sklearn.utils.validation import (
+    check_array,
+    check_consistent_length,
+    check_is_fitted,
+)
 
 from nbsketch._machine.blas import one_thread
 from nbsketch._quantiles import as_values
@@ -185,6 +189,7 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         ndarray of shape (n, levels) or (n, d, levels)
             Quantiles; they do not cross.
         """
+        check_is_fitted(self)
         tau = np.array(check_levels("levels", np.atleast_1d(np.asarray(levels))))
         return self._spread(X, self.noise_.quantiles(tau))
 
@@ -236,6 +241,7 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
             Lower and upper ends; infinite if there are too few training rows for this
             probability.
         """
+        check_is_fitted(self)
         level = check_level("coverage", coverage)
         return self._spread(X, self.noise_.limits(level))
 

@@ -65,11 +65,11 @@ LONGEST_FILE = 400
 # What the package has at most. A commit that raises the number of files or of tokens of
 # code says why; the others only fall.
 MOST_FILES = 190
-MOST_TOKENS = 273_070
+MOST_TOKENS = 271_600
 MOST_PACKED = 214  # assignments `a, b = x, y`
-MOST_PACKED_CONSTANTS = 59  # those outside functions
+MOST_PACKED_CONSTANTS = 57  # those outside functions
 MOST_SCATTERED = 123  # constants between functions and classes
-MOST_REPEATED = 25  # classes with a name that another class has
+MOST_REPEATED = 23  # classes with a name that another class has
 # Names of the place where the text was written, which no reader knows.
 PRIVATE = ("/" + "work/", "shared" + "/")
 TEXT = {".cfg", ".ini", ".json", ".md", ".py", ".rst", ".sh", ".toml", ".txt"}

@@ -106,6 +106,7 @@ def test_the_reported_objective_is_that_of_the_predictions(loss):
     assert_allclose(model.objective_, value, rtol=1e-8)
 
 
+@pytest.mark.filterwarnings("ignore::nbsketch.OutlierWarning")
 def test_robust_losses_withstand_outliers_that_ruin_least_squares():
     X, Y = make_problem(n=400)
     y = Y[:, 0].copy()

@@ -27,6 +27,7 @@ from nbsketch import (
     TabularKernelClassifier,
     TabularKernelRegressor,
 )
+from nbsketch._machine import memory
 from nbsketch.conformal import ConformalClassifier, ConformalRegressor
 from nbsketch.fitting import growth
 from nbsketch.fitting import plan as sizes
@@ -202,6 +203,13 @@ def test_systems_of_default_sizes_fit_the_limit(name):
     else:
         assert 6 * 8 * limited**2 <= 50 * 2**20 < 6 * 8 * usual**2
         assert 300 < least <= 500
+
+
+@pytest.mark.parametrize("name", DEFAULT_SIZES)
+def test_free_memory_decides_no_size(name, monkeypatch):
+    usual = DEFAULT_SIZES[name]()
+    monkeypatch.setattr(memory, "_available", lambda: 1.0)
+    assert DEFAULT_SIZES[name]() == usual
 
 
 TIMED = [n for n, (model, _) in MODELS.items() if "max_seconds" in model.get_params()]

@@ -5,6 +5,7 @@ How large a sketch is: the default sizes, ``size="auto"``, and the default sketc
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Integral
@@ -381,8 +382,13 @@ def stochastic_size(n: int) -> int:
 
 
 def _solvable(size: int) -> int:
-    """Return the size, or a smaller one whose systems and copies fit into memory."""
-    while size > _LEAST_SYSTEM and not fits(8.0 * size**2, copies=_SYSTEMS):
+    """Return the size, or a smaller one whose systems fit into the limit of the user.
+
+    What is free at the moment decides no size: the same fit has the same answer.
+    """
+    while size > _LEAST_SYSTEM and not fits(
+        8.0 * size**2, copies=_SYSTEMS, modest=math.inf
+    ):
         size = size * 3 // 4
     return size
 

@@ -176,13 +176,13 @@ def test_the_penalty_of_many_rows_is_that_of_a_smaller_problem(monkeypatch):
     monkeypatch.setattr(objective, "_SMALL_PATH", 0.0)
     monkeypatch.setattr(reduction, "_ROWS", 1000)
     monkeypatch.setattr(reduction, "_ROWS_WORK", 0.0)
-    paths, path = [], reduction.LeftOut.path
+    paths, path = [], reduction.LeftOutErrors.path
 
     def spy(part, *arguments):
         paths.append((part.design.shape[0], path(part, *arguments)))
         return paths[-1][1]
 
-    monkeypatch.setattr(reduction.LeftOut, "path", spy)
+    monkeypatch.setattr(reduction.LeftOutErrors, "path", spy)
     ratios = []
     for seed in range(4):
         rng = np.random.default_rng(seed)

@@ -29,7 +29,7 @@ def few(monkeypatch):
     """Let conjugate gradients start at 500 rows, and fit 250 rows of a sample."""
     monkeypatch.setattr(sizes, "_DENSE_ROWS", 500)
     monkeypatch.setattr(sizes, "_EXACT_ROWS", 100)
-    monkeypatch.setattr(choice.Sample, "most_rows", 250)
+    monkeypatch.setattr(choice.SplitSample, "most_rows", 250)
     monkeypatch.setattr(choice, "_VALIDATION", 150)
 
 
@@ -106,7 +106,7 @@ def test_the_best_penalty_of_the_sample_is_taken(few, data, monkeypatch, best):
         tried.extend((kernel.bandwidth, shift) for shift in shifts)
         return [choice.Choice(np.log(s / best) ** 2, kernel, s) for s in shifts]
 
-    monkeypatch.setattr(choice.Sample, "errors", errors)
+    monkeypatch.setattr(choice.SplitSample, "errors", errors)
     monkeypatch.setattr(choice, "_MOST_STEPS", 20)
     found = model(bandwidth=1.0).fit(X, y)
     assert {b for b, _ in tried} == {1.0}  # a given bandwidth is kept
@@ -117,13 +117,13 @@ def test_the_best_penalty_of_the_sample_is_taken(few, data, monkeypatch, best):
 def test_penalties_without_convergence_do_not_count(few, data, monkeypatch):
     X, y = data
     monkeypatch.setattr(choice, "_LARGEST_GAP", -1.0)
-    tried, errors = [], choice.Sample.errors
+    tried, errors = [], choice.SplitSample.errors
 
     def spy(self, kernel, shifts):
         tried.extend(shifts)
         return errors(self, kernel, shifts)
 
-    monkeypatch.setattr(choice.Sample, "errors", spy)
+    monkeypatch.setattr(choice.SplitSample, "errors", spy)
     found = model(bandwidth=1.0).fit(X, y)
     # Without anything known the strongest one is the safest.
     assert_allclose(found.alpha_ * N, max(tried), rtol=1e-6)
@@ -142,7 +142,7 @@ def test_the_best_width_of_learned_length_scales_is_taken(
         error = abs(kernel.bandwidth[0] / learned[0][0] - width)
         return [choice.Choice(error, kernel, s) for s in shifts]
 
-    monkeypatch.setattr(choice.Sample, "errors", errors)
+    monkeypatch.setattr(choice.SplitSample, "errors", errors)
     found = model().fit(X, y)
     assert_allclose(found.kernel_.bandwidth, width * learned[0])
 
@@ -431,7 +431,7 @@ def drawn(kind, n, folds=None):
     return kind.draw(data, replace(objective, folds=folds))
 
 
-@pytest.mark.parametrize("kind", [choice.Sample, choice.DualSample])
+@pytest.mark.parametrize("kind", [choice.SplitSample, choice.DualSample])
 @pytest.mark.parametrize("n, splits", [(501, 3), (1501, 3), (3000, 2), (4800, 1)])
 def test_splits_of_few_rows_validate_on_as_many_rows_as_one_of_many(kind, n, splits):
     sample = drawn(kind, n)
@@ -449,15 +449,15 @@ def test_splits_of_few_rows_validate_on_as_many_rows_as_one_of_many(kind, n, spl
 def test_with_folds_rows_of_the_last_one_validate():
     test = np.arange(40, 60)
     folds = (Fold(np.arange(20), np.arange(20)), Fold(test, np.arange(30, 60)))
-    ((fitted, left_out),) = drawn(choice.Sample, 90, folds).splits
-    sample = drawn(choice.Sample, 90, folds)
+    ((fitted, left_out),) = drawn(choice.SplitSample, 90, folds).splits
+    sample = drawn(choice.SplitSample, 90, folds)
     assert_allclose(np.sort(sample.rows[left_out, 0]), test)
     kept = np.delete(np.arange(90), np.arange(30, 60))
     assert_allclose(np.sort(sample.rows[fitted, 0]), kept)
 
 
 def test_weak_penalties_are_tried_while_the_error_falls_down_to_a_limit():
-    sample = replace(drawn(choice.Sample, 90), weakest=4.0**-12)
+    sample = replace(drawn(choice.SplitSample, 90), weakest=4.0**-12)
     falls = 0.5
 
     def errors(kernel, shifts):

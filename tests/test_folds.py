@@ -436,13 +436,13 @@ def test_left_out_blocks_allow_for_nearly_linear_models():
 
 def test_left_out_blocks_search_all_features_as_well(monkeypatch):
     pools = []
-    choose = tuner.Search.choose
+    choose = tuner.ScaleSearch.choose
 
     def record(self, rows, pool):
         pools.append(list(pool))
         return choose(self, rows, pool)
 
-    monkeypatch.setattr(tuner.Search, "choose", record)
+    monkeypatch.setattr(tuner.ScaleSearch, "choose", record)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 120))
     for cv in (None, 3):

@@ -22,7 +22,7 @@ from nbsketch import (
     StochasticSolver,
 )
 from nbsketch.fitting import objective as penalties
-from nbsketch.fitting.objective import AlphaPath, LeftOut
+from nbsketch.fitting.objective import AlphaPath, LeftOutErrors
 from nbsketch.fitting.objectives import JointQuantileObjective, ScalarObjective
 from nbsketch.fitting.plan import SolveOptions
 from nbsketch.solvers._newton.start import class_starts, shared
@@ -321,8 +321,10 @@ def test_a_penalty_of_a_smaller_problem_is_as_good_as_one_of_the_whole(seed):
         solution = objective.solve(design, alpha, SolveOptions(tol=1e-3))
         return new.mean_loss(new_Z @ solution.coef + solution.intercept)
 
-    smaller = LeftOut(objective, design, np.random.default_rng(seed)).reduced_alpha()
-    whole = LeftOut(objective, design, np.random.default_rng(seed)).path()
+    smaller = LeftOutErrors(
+        objective, design, np.random.default_rng(seed)
+    ).reduced_alpha()
+    whole = LeftOutErrors(objective, design, np.random.default_rng(seed)).path()
     best = min(loss(alpha) for alpha in whole.alphas[6:16])
     assert loss(smaller) < 1.03 * best
     assert loss(10 * smaller) > loss(smaller) or loss(smaller / 10) > loss(smaller)
@@ -333,8 +335,10 @@ def test_outliers_do_not_change_the_correction_of_a_penalty():
     Y = objective.targets.copy()
     Y[::150] = 1e4
     design, rng = ArrayDesign(Z), np.random.default_rng
-    clean = LeftOut(objective, design, rng(0)).reduced_alpha()
-    spoiled = LeftOut(replace(objective, targets=Y), design, rng(0)).reduced_alpha()
+    clean = LeftOutErrors(objective, design, rng(0)).reduced_alpha()
+    spoiled = LeftOutErrors(
+        replace(objective, targets=Y), design, rng(0)
+    ).reduced_alpha()
     assert 0.1 < spoiled / clean < 10
 
 
@@ -344,7 +348,7 @@ def test_a_smaller_problem_keeps_the_folds():
     folds = tuple(Fold(block, block) for block in blocks)
     design, rng = ArrayDesign(Z), np.random.default_rng
     grouped = replace(objective, folds=folds)
-    found = {LeftOut(grouped, design, rng(i)).reduced_alpha() for i in (0, 1)}
+    found = {LeftOutErrors(grouped, design, rng(i)).reduced_alpha() for i in (0, 1)}
     assert len(found) == 1  # nothing is drawn at random
     assert found.pop() > 0
 
@@ -354,15 +358,15 @@ def test_a_guess_of_the_penalty_shortens_a_path_and_does_not_change_it(monkeypat
     Z, base = joint_problem(n=600, r=40)
     signs = np.sign(base.targets - 0.2)
     known = ScalarObjective(signs, None, True, LogisticLoss()), ArrayDesign(Z)
-    whole = LeftOut(*known, np.random.default_rng(0)).path()
-    near = LeftOut(*known, np.random.default_rng(0)).path(None, whole.best)
+    whole = LeftOutErrors(*known, np.random.default_rng(0)).path()
+    near = LeftOutErrors(*known, np.random.default_rng(0)).path(None, whole.best)
     assert near.alphas[0] <= 30 * whole.best < whole.alphas[0]
     count = len(near.errors)
     assert 5 <= count < len(whole.errors)
     assert_allclose(near.errors, whole.errors[-count:], rtol=1e-4)
     assert near.best == whole.best
     # far too weak a guess: the first penalty is the best, and the path starts again
-    far = LeftOut(*known, np.random.default_rng(0)).path(None, 1e-9 * whole.best)
+    far = LeftOutErrors(*known, np.random.default_rng(0)).path(None, 1e-9 * whole.best)
     assert len(far.alphas) == len(whole.alphas)
     assert np.argmin(far.errors) > 0
 
@@ -474,8 +478,10 @@ def test_many_classes_take_the_penalty_of_a_smaller_problem():
     def choices(columns):
         objective = ScalarObjective(signs[:, columns], None, True, HingeLoss())
         chosen = objective.choose_alpha(design, np.random.default_rng(1))
-        path = LeftOut(objective, design, np.random.default_rng(1)).path()
-        smaller = LeftOut(objective, design, np.random.default_rng(1)).reduced_alpha()
+        path = LeftOutErrors(objective, design, np.random.default_rng(1)).path()
+        smaller = LeftOutErrors(
+            objective, design, np.random.default_rng(1)
+        ).reduced_alpha()
         return chosen, path, smaller
 
     chosen, path, smaller = choices([0, 1, 2, 3])
@@ -506,7 +512,7 @@ def test_the_penalty_of_few_rows_is_that_of_five_folds():
     y = Z[:, :1] + 0.5 * rng.normal(size=(100, 1))
     objective, design = ScalarObjective(y, None, True, HuberLoss(0.3)), ArrayDesign(Z)
     folds = penalties.random_folds(100, np.random.default_rng(1))
-    path = LeftOut(objective, design, None).default_alphas()
+    path = LeftOutErrors(objective, design, None).default_alphas()
 
     def mean_loss(alpha):
         total = 0.0
@@ -529,7 +535,7 @@ def test_a_warm_start_that_leads_astray_is_given_up(monkeypatch):
     objective, design = ScalarObjective(y, None, True, HuberLoss(0.3)), ArrayDesign(Z)
     monkeypatch.setattr(penalties, "_PATH_TOL", 1e-8)
     known = objective, design
-    expected = LeftOut(*known, np.random.default_rng(0)).path()
+    expected = LeftOutErrors(*known, np.random.default_rng(0)).path()
     monkeypatch.setattr(penalties, "_WARM_STEPS", 1)
-    found = LeftOut(*known, np.random.default_rng(0)).path()
+    found = LeftOutErrors(*known, np.random.default_rng(0)).path()
     assert_allclose(found.errors, expected.errors, rtol=1e-3)

@@ -21,7 +21,7 @@ from nbsketch import (
     TabularKernelRegressor,
 )
 from nbsketch._jit.tuning import FAMILIES
-from nbsketch.fitting.objective import LeftOut
+from nbsketch.fitting.objective import LeftOutErrors
 from nbsketch.fitting.objectives import regression_objective
 from nbsketch.gram import SymmetricGram
 from nbsketch.kernels import GaussianKernel, LaplacianKernel, varying_features
@@ -319,7 +319,7 @@ def test_the_penalty_of_fewer_features_is_corrected_to_that_of_all(monkeypatch):
 
     def of(features):
         rng = np.random.default_rng(0)
-        return LeftOut(objective, ArrayDesign(features), rng)
+        return LeftOutErrors(objective, ArrayDesign(features), rng)
 
     every, few = (part._ridge_alpha(part._ridge()) for part in (of(Z), of(Z @ leading)))
     assert few > 5 * every

@@ -16,7 +16,7 @@ from nbsketch._report.progress import report, watched_fit
 from nbsketch._sketch_map import SketchMap
 from nbsketch.estimators import _base
 from nbsketch.estimators.classifier import OneVsRest
-from nbsketch.fitting.descent import Descended, Descent, Sample, descend
+from nbsketch.fitting.descent import Descended, DescentSettings, FeatureSample, descend
 from nbsketch.fitting.methods import draw_sketch
 from nbsketch.fitting.objective import Problem
 from nbsketch.fitting.objectives import regression_objective
@@ -210,9 +210,11 @@ class DescentModel(_base.KernelExpansion):
             )
         return min(max(round(self.validation_fraction * n), 1), n - 1)
 
-    def _descent(self, n: int) -> Descent:
-        given = {f.name for f in fields(Descent)} & self.get_params().keys()
-        return Descent(**{name: getattr(self, name) for name in given}).resolve(n)
+    def _descent(self, n: int) -> DescentSettings:
+        given = {f.name for f in fields(DescentSettings)} & self.get_params().keys()
+        return DescentSettings(**{name: getattr(self, name) for name in given}).resolve(
+            n
+        )
 
     def _sketch(
         self,
@@ -278,14 +280,18 @@ class DescentModel(_base.KernelExpansion):
         return SketchedData(inputs, self.sketch_, sketch_map, rng)
 
     def _pass(
-        self, descent: Descent, rows: TrainingRows, objective: Any, data: SketchedData
+        self,
+        descent: DescentSettings,
+        rows: TrainingRows,
+        objective: Any,
+        data: SketchedData,
     ) -> Self:
         """Pass once over rows."""
         Z = data.sketch_map.times(data.transform(rows.X, "X"), self._projection)
         before = self._stream
         if before is not None and self._preconditioning is not None:
             descent = descent.continued(self._preconditioning, before.square_norm)
-        sample = Sample(descent.centered(Z), objective)
+        sample = FeatureSample(descent.centered(Z), objective)
         limit = max(self._limit, sample.limit(is_stream=True))
         coef, intercept, state = descent.stream(sample, before, data.rng, limit)
         self._limit = limit

@@ -70,7 +70,7 @@ class Choice(NamedTuple):
 
 
 def choose_on_sample(
-    data: SketchedData, objective: Any, kind: type[Sample]
+    data: SketchedData, objective: Any, kind: type[SplitSample]
 ) -> SketchedData:
     """Choose alpha, and the width of learned length scales, on a sample of a kind."""
     kernel, n = data.sketch_map.kernel, data.inputs.rows.shape[0]
@@ -88,7 +88,7 @@ def choose_on_sample(
     return chosen._replace(alpha=alpha, order=first.order)
 
 
-def _choose_width(sample: Sample, kernel: Any, start: float) -> Choice:
+def _choose_width(sample: SplitSample, kernel: Any, start: float) -> Choice:
     """Return the best width and lambda, the search of which begins at `start`."""
     grids = [sample.search(_scaled(kernel, _MIDDLE), start / _MIDDLE**_DECAY)]
     middle = best = sample.best(grids)
@@ -140,7 +140,7 @@ def _with_kernel(data: SketchedData, kernel: Any) -> SketchedData:
 
 
 @dataclass(frozen=True)
-class Sample:
+class SplitSample:
     """A sample of the rows, part of it to fit and part to validate.
 
     With folds, validation rows are from the last one.
@@ -321,7 +321,7 @@ def _interpolated(choices: list[Choice]) -> Choice:
     return Choice(least, choices[i].kernel, shift)
 
 
-class DualSample(Sample):
+class DualSample(SplitSample):
     """A sample of the rows on which penalty and width are chosen."""
 
     # The weaker the penalty, the longer a solution takes: one at a time. The lambda of

@@ -147,7 +147,7 @@ class Preconditioning:
         return intercept - self.center @ coef
 
 
-class Sample(NamedTuple):
+class FeatureSample(NamedTuple):
     """Features of some rows, and the objective on them."""
 
     Z: NDArray
@@ -184,15 +184,17 @@ class Sample(NamedTuple):
         check_steps(loss, limit, "step", f" before step {iterate.n_steps}")
         return iterate
 
-    def _some(self) -> Sample:
+    def _some(self) -> FeatureSample:
         """Return some of the rows, evenly spaced."""
         return self._take(np.arange(0, len(self.Z), 1 + len(self.Z) // _FEW_ROWS))
 
-    def validation(self, Z: NDArray, targets: NDArray) -> Sample:
+    def validation(self, Z: NDArray, targets: NDArray) -> FeatureSample:
         """Return validation rows of equal weight."""
-        return Sample(Z, replace(self.objective, targets=targets, weights=None))
+        return FeatureSample(Z, replace(self.objective, targets=targets, weights=None))
 
-    def split(self, count: int, rng: np.random.Generator) -> tuple[Sample, Sample]:
+    def split(
+        self, count: int, rng: np.random.Generator
+    ) -> tuple[FeatureSample, FeatureSample]:
         """Return the rows to fit and those to hold out.
 
         The latter are those of the last fold, or else random ones.
@@ -204,13 +206,13 @@ class Sample(NamedTuple):
         out = np.sort(rng.choice(n, count, replace=False))
         return self._take(np.delete(np.arange(n), out)), self._take(out)
 
-    def _take(self, rows: NDArray) -> Sample:
+    def _take(self, rows: NDArray) -> FeatureSample:
         Z = collected(RowsDesign(self.design, rows))
-        return Sample(Z, self.objective.take(rows))
+        return FeatureSample(Z, self.objective.take(rows))
 
 
 @dataclass(frozen=True)
-class Descent:
+class DescentSettings:
     """Settings of stochastic gradients: parameters of the estimator, by its names."""
 
     step: Any
@@ -233,7 +235,7 @@ class Descent:
             validation.check_real("alpha", self.alpha, low=0, high_open=True)
         validation.check_choice("average", self.average, [False, True])
 
-    def resolve(self, n: int) -> Descent:
+    def resolve(self, n: int) -> DescentSettings:
         """Return the settings with defaults for n rows, or those of a regime."""
         if self.regime is not None:
             return self._by_regime(n)
@@ -246,7 +248,7 @@ class Descent:
         free = self.step is None
         return replace(self, step=step, batch_size=batch, n_steps=steps, free_step=free)
 
-    def _by_regime(self, n: int) -> Descent:
+    def _by_regime(self, n: int) -> DescentSettings:
         given = self.step, self.batch_size, self.n_epochs
         if given != (None, None, None):
             raise ValueError(
@@ -264,7 +266,7 @@ class Descent:
 
     def preconditioned(
         self, data: SketchedData, objective: Any
-    ) -> tuple[NDArray | None, Descent]:
+    ) -> tuple[NDArray | None, DescentSettings]:
         """Return the projection to preconditioned features, or None, and the settings.
 
         The penalty is set: the given one, or that learned with the length scales. A
@@ -289,7 +291,7 @@ class Descent:
 
     def continued(
         self, preconditioning: Preconditioning, square_norm: float
-    ) -> Descent:
+    ) -> DescentSettings:
         """Return the settings for more rows; a step that is given replaces the old."""
         step = preconditioning.step if self.free_step else self.step
         return replace(
@@ -300,7 +302,10 @@ class Descent:
         )
 
     def search(
-        self, sample: Sample, validation: Sample | None, rng: np.random.Generator
+        self,
+        sample: FeatureSample,
+        validation: FeatureSample | None,
+        rng: np.random.Generator,
     ) -> tuple[Iterate, dict[str, NDArray] | None]:
         """Return the iterate of least validation loss, and the path of losses.
 
@@ -329,7 +334,7 @@ class Descent:
 
     def stream(
         self,
-        sample: Sample,
+        sample: FeatureSample,
         state: StreamState | None,
         rng: np.random.Generator,
         limit: float,
@@ -346,7 +351,7 @@ class Descent:
         return found.coef, found.intercept, after
 
     def _iterates(
-        self, sample: Sample, rng: np.random.Generator, every: bool
+        self, sample: FeatureSample, rng: np.random.Generator, every: bool
     ) -> Iterator[Iterate]:
         """Yield the last iterate, preceded by earlier ones if `every` is true."""
         stops = [self.n_steps]
@@ -363,7 +368,9 @@ class Descent:
             if report("steps", iteration=n_steps, total=self.n_steps):
                 return
 
-    def _options(self, sample: Sample, rng: np.random.Generator) -> dict[str, Any]:
+    def _options(
+        self, sample: FeatureSample, rng: np.random.Generator
+    ) -> dict[str, Any]:
         by = self.preconditioning
         return {
             "step": self.step,
@@ -378,12 +385,14 @@ class Descent:
         }
 
 
-def _targets(sample: Sample) -> tuple[NDArray, Loss]:
+def _targets(sample: FeatureSample) -> tuple[NDArray, Loss]:
     Y = sample.objective.targets
     return Y[:, 0] if Y.shape[1] == 1 else Y, sample.objective.loss
 
 
-def _columns(coef: NDArray, intercept: Any, sample: Sample) -> tuple[NDArray, NDArray]:
+def _columns(
+    coef: NDArray, intercept: Any, sample: FeatureSample
+) -> tuple[NDArray, NDArray]:
     """Return coefficients (r, d) and intercept (d,)."""
     return coef.reshape(-1, sample.objective.targets.shape[1]), np.atleast_1d(intercept)
 
@@ -393,13 +402,13 @@ class Descended(NamedTuple):
 
     iterate: Iterate
     path: dict[str, NDArray] | None  # of validation losses
-    sample: Sample  # the rows that were used
+    sample: FeatureSample  # the rows that were used
     projection: NDArray
-    descent: Descent  # with its penalty and its step
+    descent: DescentSettings  # with its penalty and its step
 
 
 def descend(
-    descent: Descent,
+    descent: DescentSettings,
     objective: ScalarObjective | RadialObjective,
     data: SketchedData,
     n_held_out: int,
@@ -417,7 +426,7 @@ def descend(
             Z = centered_features(data.sketch_map, rows, projection, by.center)
             square = float(np.quantile(squared_norms(Z), _TYPICAL))
             descent = replace(descent, square_norm=square or None)
-        sample = Sample(Z, objective)
+        sample = FeatureSample(Z, objective)
         held_out = None
         if validation is not None:
             rows, targets = validation

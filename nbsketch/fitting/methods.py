@@ -38,7 +38,7 @@ from nbsketch._report.validation import random_generator
 from nbsketch._sketch_map import features_design, sketched_columns
 from nbsketch.fitting import plan as sizes
 from nbsketch.fitting.certificate import FittedCertificate, values_scale
-from nbsketch.fitting.choice import DualSample, Sample, choose_on_sample, take_rows
+from nbsketch.fitting.choice import DualSample, SplitSample, choose_on_sample, take_rows
 from nbsketch.fitting.growth import (
     closed_seconds,
     default_size,
@@ -158,7 +158,7 @@ class Method(ABC):
     data: SketchedData
 
     # The sample of the rows on which penalty and width are chosen; None: all rows.
-    sample: ClassVar[type[Sample] | None] = None
+    sample: ClassVar[type[SplitSample] | None] = None
     # Share of the time that is left for this choice.
     choice_share: ClassVar[float] = 1.0
 
@@ -405,7 +405,7 @@ class Cholesky(ClosedForm):
 class AllRows(Cholesky):
     """Least squares on the Gram matrix of all rows: Cholesky factors, or passes."""
 
-    sample = Sample
+    sample = SplitSample
 
     def choose_alpha(self) -> Method:
         """Return the method with the penalty, on a sketch if the time has gone."""
@@ -426,7 +426,7 @@ class AllRows(Cholesky):
 class Nystrom(ClosedForm):
     """Least squares on a large sketch, by conjugate gradients, else in closed form."""
 
-    sample = Sample
+    sample = SplitSample
     choice_share = 0.5
 
     def solve(self, validation: Validation | None = None) -> FeatureSolution:

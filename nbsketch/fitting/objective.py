@@ -139,14 +139,14 @@ class Objective(ABC):
         memory.
         """
         (n, rank), cheaper = design.shape, self.cheaper()
-        left_out = LeftOut(cheaper, design, rng)
+        left_out = LeftOutErrors(cheaper, design, rng)
         if cheaper._is_expensive(rank) or not fits(design.dtype.itemsize * n * rank):
             return left_out.reduced_alpha()
         if n * rank**2 > _SMALL_PATH:
             rows = max(_ROWS, int(_ROWS_WORK / rank**2))
             return left_out.smaller_alpha(rank, rows)
         folds = self.folds or random_folds(n, rng)
-        path = LeftOut(replace(cheaper, folds=folds), design, rng).path()
+        path = LeftOutErrors(replace(cheaper, folds=folds), design, rng).path()
         path.warn_of_constant()
         return path.best
 
@@ -158,7 +158,7 @@ class Objective(ABC):
         self, design: Design, alpha: float | None, rng: np.random.Generator
     ) -> AlphaPath:
         """Return errors on rows left out, for one penalty or a path (None)."""
-        return LeftOut(self, design, rng).path(alpha)
+        return LeftOutErrors(self, design, rng).path(alpha)
 
     def path(
         self, design: Design, alphas: Iterable[float], options: SolveOptions
@@ -428,7 +428,7 @@ def vertex(before: float, least: float, after: float) -> float:
     return 0.5 * (before - after) / curvature if curvature > 0 else 0.0
 
 
-class LeftOut(NamedTuple):
+class LeftOutErrors(NamedTuple):
     """An objective on features, whose penalty is chosen by errors on rows left out."""
 
     objective: Any
@@ -485,12 +485,14 @@ class LeftOut(NamedTuple):
                 return self.path()
         return AlphaPath(alphas, errors)
 
-    def _some_rows(self) -> LeftOut:
+    def _some_rows(self) -> LeftOutErrors:
         n = self.design.shape[0]
         if n <= _FEW_ROWS:
             return self
         rows = np.sort(self.rng.choice(n, _FEW_ROWS, replace=False))
-        return LeftOut(self.objective.take(rows), self.design.gather(rows), self.rng)
+        return LeftOutErrors(
+            self.objective.take(rows), self.design.gather(rows), self.rng
+        )
 
     def by_ridge(self, path: ridge.RidgePath, alpha: float | None = None) -> AlphaPath:
         """Return the errors of ridge regression on the rows of the folds.
@@ -528,7 +530,7 @@ class LeftOut(NamedTuple):
             rows = np.sort(self.rng.choice(rows, most_rows, replace=False))
             part = part.take(rows)
         Z = ArrayDesign(self.design.gather(rows).mv(spectrum.vectors[:, -n_features:]))
-        smaller = LeftOut(part, Z, self.rng)
+        smaller = LeftOutErrors(part, Z, self.rng)
         least = self._ridge_alpha(spectrum)
         alpha = smaller._ridge_alpha(smaller._ridge())
         ratio = min(1.0, max(_LEAST_RATIO, least / alpha))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from nbsketch.fitting.objective import (
     AlphaPath,
     FeatureSolution,
-    LeftOut,
+    LeftOutErrors,
     Objective,
     weighted_mean,
 )
@@ -303,7 +303,9 @@ class LeastSquaresObjective(RadialObjective):
         alpha = self._given(filter, alpha)
         if alpha is not None:
             return self._solution(spectrum, filter, float(alpha), design)
-        tried = self._tried(spectrum, filter, LeftOut(self, design, rng), validation)
+        tried = self._tried(
+            spectrum, filter, LeftOutErrors(self, design, rng), validation
+        )
         steps = np.array([filter.n_iter(a) for a in tried.alphas])
         path = {"alpha": tried.alphas, "n_iter": steps, "error": tried.errors}
         solution = self._solution(spectrum, filter, tried.best, design)
@@ -318,7 +320,7 @@ class LeastSquaresObjective(RadialObjective):
     ) -> AlphaPath:
         """Return errors on rows left out, for one penalty or a path (None)."""
         spectrum, filter = self._decompose(design)
-        left_out = LeftOut(self, design, rng)
+        left_out = LeftOutErrors(self, design, rng)
         alpha = self._given(filter, alpha)
         return self._tried(spectrum, filter, left_out, alpha=alpha)
 
@@ -341,7 +343,7 @@ class LeastSquaresObjective(RadialObjective):
         self,
         spectrum: Any,
         filter: Filter,
-        left_out: LeftOut,
+        left_out: LeftOutErrors,
         validation: tuple[Design, NDArray] | None = None,
         alpha: float | None = None,
     ) -> AlphaPath:
@@ -452,7 +454,7 @@ class SpectralObjective(LeastSquaresObjective):
         self,
         spectrum: Any,
         filter: Filter,
-        left_out: LeftOut,
+        left_out: LeftOutErrors,
         validation: tuple[Design, NDArray] | None = None,
         alpha: float | None = None,
     ) -> AlphaPath:

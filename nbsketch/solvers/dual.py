@@ -43,7 +43,7 @@ from nbsketch.solvers._dual.matrix import (
     run_together,
 )
 from nbsketch.solvers._dual.problem import DualProblem
-from nbsketch.solvers._dual.search import DualSearch, Limits, Start
+from nbsketch.solvers._dual.search import DualLimits, DualSearch, Start
 from nbsketch.solvers._linear import cholesky
 from nbsketch.solvers._linear.conjugate_gradients import (
     SymmetricOperator,
@@ -146,7 +146,7 @@ class DualPath:
             self._began = perf_counter()
             self._stopped = False
             self._searches: list[DualSearch] = []
-            limits = Limits(self.tol, self.max_iter, self._is_late)
+            limits = DualLimits(self.tol, self.max_iter, self._is_late)
             for j, problem in enumerate(problems):
                 # a mean over all terms, not rows
                 scaled = replace(problem, alpha=alpha / problem.outputs)

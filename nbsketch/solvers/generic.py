@@ -29,7 +29,7 @@ from scipy import optimize
 
 from nbsketch.losses import Loss, as_loss
 from nbsketch.solvers._certified import checks
-from nbsketch.solvers._certified.problem import Certificate, Problem, loss_sums
+from nbsketch.solvers._certified.problem import Certificate, CertifiedProblem, loss_sums
 from nbsketch.solvers._certified.search import (
     Callback,
     Report,
@@ -61,7 +61,7 @@ class Pair(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenericProblem(Problem):
+class GenericProblem(CertifiedProblem):
     """Minimize ``sum_i s_i psi_i(y_i - z_i w - b) / n + (alpha / 2) |w|^2``.
 
     psi_i is the loss of the residual or, for a classification loss, that of the margin

@@ -75,7 +75,7 @@ class PiecewiseProblem(NamedTuple):
         return raised_cholesky(H, 0.0, _JITTER * float(np.trace(H)))[0]
 
 
-class Point(NamedTuple):
+class InteriorPoint(NamedTuple):
     """An interior point: residuals are over - under, both positive."""
 
     W: NDArray
@@ -97,7 +97,7 @@ class Point(NamedTuple):
         a = np.where(hard, p.low + typical, (p.low + np.where(hard, 0, p.high)) / 2)
         return cls(np.zeros((p.E.shape[1] - 1, len(p.T))), b, over, under, a)
 
-    def moved(self, move: Point, step: float) -> Self:
+    def moved(self, move: InteriorPoint, step: float) -> Self:
         """Return the point after a step."""
         return type(self)(*(x + step * dx for x, dx in zip(self, move, strict=True)))
 
@@ -107,7 +107,7 @@ class Point(NamedTuple):
         total = np.vdot(self.over, above) + np.vdot(self.under, self.a - p.low)
         return float(total) / (np.isfinite(p.high).sum() + p.low.size)
 
-    def room(self, p: PiecewiseProblem, move: Point) -> float:
+    def room(self, p: PiecewiseProblem, move: InteriorPoint) -> float:
         """Return the largest step, at most 1, that leaves all signs."""
         pairs = (
             (self.over, move.over), (self.under, move.under),
@@ -121,21 +121,21 @@ class System(NamedTuple):
     """The linear equations of a step, factorized."""
 
     p: PiecewiseProblem
-    point: Point
+    point: InteriorPoint
     above: NDArray  # over 1: the way of the dual points to their upper bounds
     below: NDArray
     curvature: NDArray
     factor: NDArray
 
     @classmethod
-    def at(cls, p: PiecewiseProblem, point: Point) -> Self:
+    def at(cls, p: PiecewiseProblem, point: InteriorPoint) -> Self:
         """Return the equations at a point."""
         above = _inverse(p.high - point.a)
         below = _inverse(point.a - p.low)
         curvature = _inverse(point.over * above + point.under * below)
         return cls(p, point, above, below, curvature, p.factor(curvature))
 
-    def move(self, over: NDArray | float, under: NDArray | float) -> Point:
+    def move(self, over: NDArray | float, under: NDArray | float) -> InteriorPoint:
         """Return the Newton direction to these products."""
         p = self.p
         coef, b, *old, a = self.point
@@ -147,9 +147,9 @@ class System(NamedTuple):
         b = flat[coef.size :]
         da = self.curvature * (aim - p.fitted(W, b))
         up = (over + old[0] * da) * self.above - old[0]
-        return Point(W, b, up, (under - old[1] * da) * self.below - old[1], da)
+        return InteriorPoint(W, b, up, (under - old[1] * da) * self.below - old[1], da)
 
-    def next(self) -> Point:
+    def next(self) -> InteriorPoint:
         """Return the point after a predictor and a corrector."""
         p = self.p
         point = self.point
@@ -178,7 +178,7 @@ def solve_piecewise(p: PiecewiseProblem, tol: float) -> Found:
     The predictor and corrector of S. Mehrotra, "On the implementation of a primal-dual
     interior point method", SIAM J. Optim. 1992.
     """
-    point = Point.first(p)
+    point = InteriorPoint.first(p)
     best = solution = _certified(p, point)
     for _ in range(_STEPS):
         if solution.gap <= tol * solution.objective:
@@ -196,7 +196,7 @@ def _inverse(values: NDArray) -> NDArray:
     return 1 / np.maximum(values, _LEAST)
 
 
-def _certified(p: PiecewiseProblem, point: Point) -> Found:
+def _certified(p: PiecewiseProblem, point: InteriorPoint) -> Found:
     """Return the solution of a point, and its gap; a broken constraint adds to it."""
     residual = p.y[:, None] - p.fitted(point.W, point.b)
     high = np.where(np.isinf(p.high), 0.0, p.high)

@@ -45,7 +45,7 @@ _SIZE = 0.05  # of the typical residual: the first sigma
 _LEAST = 1e-300  # of a number that is divided by
 
 
-class Curvature(NamedTuple):
+class RadialCurvature(NamedTuple):
     """Derivative ``across (I - u u^T) + along u u^T`` of the dual point of each row."""
 
     unit: NDArray  # (d, n), u
@@ -79,14 +79,19 @@ class RadialProblem(NewtonProblem):
 
     def point(
         self, res: NDArray, center: NDArray, sigma: float
-    ) -> tuple[NDArray, Curvature, NDArray, float]:
+    ) -> tuple[NDArray, RadialCurvature, NDArray, float]:
         """Return what a `RowPoint` has, with a total for each output."""
         v = res + sigma * center
         size = _norms(v)
         length, *curvatures = self._lengths(size, sigma)
         unit = np.divide(v, size, out=v, where=size > 0)
         a = length * unit
-        return a, Curvature(unit, *curvatures), a @ self.weights, self.young(res, a)
+        return (
+            a,
+            RadialCurvature(unit, *curvatures),
+            a @ self.weights,
+            self.young(res, a),
+        )
 
     def slopes(
         self, t: float, res: NDArray, move: NDArray, center: NDArray, sigma: float
@@ -100,11 +105,11 @@ class RadialProblem(NewtonProblem):
         second = across * (_products(move, move) - part) + along * part
         return -float(self.weights @ (across * inner)), float(self.weights @ second)
 
-    def mass(self, curvature: Curvature) -> NDArray:
+    def mass(self, curvature: RadialCurvature) -> NDArray:
         """Return the least curvature of the loss sum for each intercept."""
         return np.full(len(self.mix), self.weights @ curvature.across)
 
-    def curved(self, curvature: Curvature, move: NDArray) -> NDArray:
+    def curved(self, curvature: RadialCurvature, move: NDArray) -> NDArray:
         """Return the changes of s a with those of the predictions."""
         unit, across, along = curvature
         stretch = (along - across) * _products(unit, move)
@@ -139,7 +144,7 @@ class RadialProblem(NewtonProblem):
         return _norms(res[:, self.weights > 0])
 
     def _balanced(
-        self, a: NDArray, gradient: NDArray, rate: Curvature | None
+        self, a: NDArray, gradient: NDArray, rate: RadialCurvature | None
     ) -> tuple[NDArray, NDArray]:
         """Return `a` with a weighted sum of zero, and what ``Z^T (s a)^T`` becomes.
 
@@ -172,7 +177,7 @@ def _norms(A: NDArray) -> NDArray:
     return np.sqrt(_products(A, A))
 
 
-def separable_inverse(problem: RadialProblem, curvature: Curvature) -> Inverse:
+def separable_inverse(problem: RadialProblem, curvature: RadialCurvature) -> Inverse:
     """Return the inverse of the Newton matrix with one curvature for each row."""
     p = problem
     unit, across, along = curvature

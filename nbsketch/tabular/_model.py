@@ -37,7 +37,7 @@ from nbsketch.rows.splits import (
     warn_of_divided_copies,
 )
 from nbsketch.tabular.columns import Table, fit_table
-from nbsketch.tabular.fit import LeftOut, fit_machine
+from nbsketch.tabular.fit import LeftOutRows, fit_machine
 from nbsketch.tabular.noise import Suspects
 from nbsketch.tabular.partners import (
     Partner,
@@ -163,7 +163,7 @@ class TabularModel(SaveMixin, BaseEstimator):
         rng: np.random.Generator,
         *,
         classes: NDArray | None = None,
-    ) -> tuple[LeftOut, list[NDArray]]:
+    ) -> tuple[LeftOutRows, list[NDArray]]:
         """Fit the machine and its partners to encoded rows and targets (n, d).
 
         `classes`: the class of each row, for classification. Also return the left-out
@@ -197,7 +197,7 @@ class TabularModel(SaveMixin, BaseEstimator):
         chosen: list[tuple[Any, bool]],
         data: Training,
         classes: NDArray | None,
-        left_out: LeftOut,
+        left_out: LeftOutRows,
         rng: np.random.Generator,
     ) -> list[NDArray]:
         """Fit partners to the rows of the machine; see `_fit_rows`."""

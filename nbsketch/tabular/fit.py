@@ -15,7 +15,7 @@ from nbsketch.solvers.left_out import OrderEffect
 from nbsketch.tabular.machine import Machine, stack_weights
 from nbsketch.tabular.members import fit_on_tree, refined, with_penalty
 from nbsketch.tabular.noise import Suspects, gross_errors
-from nbsketch.tabular.problem import Member, Problem, Training, at_rows
+from nbsketch.tabular.problem import Member, TableProblem, Training, at_rows
 from nbsketch.tabular.ridge import VALIDATION, Ridge, table_order
 from nbsketch.tabular.scales import ALONE, SMOOTH, Scales, learn_scales
 from nbsketch.tuning.descent import Budget
@@ -44,7 +44,7 @@ _MARGIN = 0.1
 _LEAST_WEIGHT = 1e-6
 
 
-class LeftOut(NamedTuple):
+class LeftOutRows(NamedTuple):
     """Left-out residuals of a machine.
 
     Attributes
@@ -73,7 +73,7 @@ class LeftOut(NamedTuple):
 
 def fit_machine(
     data: Training, rng: np.random.Generator, *, robust: bool = False
-) -> tuple[Machine, LeftOut]:
+) -> tuple[Machine, LeftOutRows]:
     """Fit encoded rows (n, q) and targets (n, d).
 
     Weights have mean one, labels are blocks of rows that are left out together.
@@ -102,11 +102,11 @@ def fit_machine(
 
 def _fit(
     rows: Rows, Y: NDArray, rng: np.random.Generator, budget: Budget
-) -> tuple[Machine, LeftOut]:
+) -> tuple[Machine, LeftOutRows]:
     scaler, scales = learn_scales(rows, rng, budget)
     center, spread = moments_of(Y, rows.weights)
     data = Training(scaler.transform(rows.X), rows.Y, rows.weights, rows.labels)
-    problem = Problem(replace(rows, scaler=scaler), data, rng, budget)
+    problem = TableProblem(replace(rows, scaler=scaler), data, rng, budget)
     is_alone = len(Y) <= ALONE
     fit = _alone if is_alone else _on_base
     members, residuals, index = fit(problem, scales)
@@ -131,7 +131,7 @@ def _fit(
     )
     residual = machine.spread * np.einsum("k,kmd->md", stack, residuals)
     order = None if data.labels is not None else table_order(machine.scales, data)
-    return machine, LeftOut(index, residual, weights, rows.kept, order)
+    return machine, LeftOutRows(index, residual, weights, rows.kept, order)
 
 
 def limits(Y: NDArray, weights: NDArray | None) -> tuple[NDArray, NDArray]:
@@ -153,7 +153,7 @@ def limits(Y: NDArray, weights: NDArray | None) -> tuple[NDArray, NDArray]:
 Parts = tuple[list[Member], list[NDArray], NDArray]
 
 
-def _alone(problem: Problem, scales: list[Scales]) -> Parts:
+def _alone(problem: TableProblem, scales: list[Scales]) -> Parts:
     """Fit each member to all rows; return members, left-out residuals, their rows."""
     every = np.arange(len(problem.data.Y))
     fits = [
@@ -164,7 +164,7 @@ def _alone(problem: Problem, scales: list[Scales]) -> Parts:
     return members, [residual for _, residual in fits], every
 
 
-def _on_base(problem: Problem, scales: list[Scales]) -> Parts:
+def _on_base(problem: TableProblem, scales: list[Scales]) -> Parts:
     """Fit the base, and members to what it leaves and to the targets.
 
     On noisy tables residuals of training rows hold nothing that a leaf could learn, and

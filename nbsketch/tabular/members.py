@@ -12,7 +12,7 @@ from nbsketch._jit.threads import run_blocks
 from nbsketch._report.fields import array, check_fields, positive, stored
 from nbsketch._report.validation import check_choice
 from nbsketch.kernels import LEARNABLE
-from nbsketch.tabular.problem import Member, Points, Problem
+from nbsketch.tabular.problem import Member, Points, TableProblem
 from nbsketch.tabular.scales import Scales, best_penalty, kernel_of, learn_within
 from nbsketch.tabular.trees import Tree, fit_tree, grow
 
@@ -81,7 +81,7 @@ class Leaves(Member):
         return "member", f"{self.family}, {text}, penalty {self.tau:.1e}"
 
 
-def with_penalty(problem: Problem, scales: Scales) -> Scales:
+def with_penalty(problem: TableProblem, scales: Scales) -> Scales:
     """Return the scales with the best penalty for a single leaf of all rows."""
     sample = np.arange(len(problem.data.Y))
     if len(sample) > _PENALTY_ROWS:
@@ -90,7 +90,7 @@ def with_penalty(problem: Problem, scales: Scales) -> Scales:
 
 
 def fit_on_tree(
-    problem: Problem,
+    problem: TableProblem,
     scales: Scales,
     left_out: NDArray | bool,
     *,
@@ -111,7 +111,7 @@ def fit_on_tree(
 
 
 def refined(
-    problems: Sequence[Problem], starts: Sequence[Scales], rng: np.random.Generator
+    problems: Sequence[TableProblem], starts: Sequence[Scales], rng: np.random.Generator
 ) -> list[Scales]:
     """Return the scales and penalty of each member, chosen on a sample of its leaves.
 
@@ -129,7 +129,7 @@ def refined(
     return chosen
 
 
-def _refined(problem: Problem, start: Scales) -> Scales:
+def _refined(problem: TableProblem, start: Scales) -> Scales:
     """Return scales and penalty, chosen on a sample of leaves.
 
     Scales learned again within other leaves are kept if they lower the error (without

@@ -100,7 +100,7 @@ class Member:
         raise NotImplementedError
 
 
-class Problem(NamedTuple):
+class TableProblem(NamedTuple):
     """Rows before and after preprocessing, and the means to fit."""
 
     rows: Rows

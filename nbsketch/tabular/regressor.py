@@ -28,7 +28,7 @@ from nbsketch.estimators._base import RegressorScore
 from nbsketch.outputs import check_levels
 from nbsketch.rows.inputs import check_weights, rowwise, table_by_row
 from nbsketch.tabular._model import TabularModel
-from nbsketch.tabular.fit import LeftOut
+from nbsketch.tabular.fit import LeftOutRows
 from nbsketch.tabular.machine import stack_weights
 from nbsketch.tabular.noise import Suspects, errors_beside, expected_error, fit_noise
 from nbsketch.tabular.problem import Points, Training
@@ -246,7 +246,7 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         return self._spread(X, self.noise_.limits(level))
 
     def _stack_partners(
-        self, left_out: LeftOut, Y: NDArray, values: list[NDArray]
+        self, left_out: LeftOutRows, Y: NDArray, values: list[NDArray]
     ) -> NDArray:
         """Set the weights of partners; return the left-out residuals of the stack."""
         machine = self.machine_

@@ -20,7 +20,7 @@ from nbsketch.tabular.problem import Training
 from nbsketch.tuning.descent import Budget
 from nbsketch.tuning.rows import Rows
 from nbsketch.tuning.search import Descents, isotropic_start, spread_start
-from nbsketch.tuning.tuner import Search
+from nbsketch.tuning.tuner import ScaleSearch
 
 SMOOTH = "matern-3/2"
 ROUGH = "laplacian"
@@ -96,7 +96,7 @@ def learn_scales(
     """
     if len(rows.kept) < _LEAST_ROWS:
         return _isotropic(rows, rng)
-    search = Search(FAMILIES[SMOOTH], "both", _SEARCH_SIZE, rng, budget)
+    search = ScaleSearch(FAMILIES[SMOOTH], "both", _SEARCH_SIZE, rng, budget)
     pool = search.candidates(rows)
     errors, best = search.choose(rows, pool)
     if rows.is_noisy and best is pool["isotropic"]:

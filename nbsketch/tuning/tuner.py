@@ -194,7 +194,7 @@ def tune(
     family = _BEST if family == "auto" else family
     code = FAMILIES[family]
     columns = "both" if preprocessing == "auto" else preprocessing
-    search = Search(code, columns, size, random_generator(rng), budget)
+    search = ScaleSearch(code, columns, size, random_generator(rng), budget)
     every = np.arange(len(X))
     if merges_copies(cv) and not isinstance(X, PartitionedRows):
         sample_weight = merged_weights(X, Y, sample_weight)
@@ -214,7 +214,7 @@ def tune(
     return _result(best, LEARNABLE[family], len(weighed), errors)
 
 
-class Search(NamedTuple):
+class ScaleSearch(NamedTuple):
     """Kernel family, options, random state and budget of all candidates."""
 
     family: int

@@ -81,7 +81,7 @@ def loss_sums(losses: NDArray, weights: NDArray) -> tuple[float, float]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Problem(ABC):
+class CertifiedProblem(ABC):
     """Minimize ``sum_i s_i psi_i(r_i) / n + (alpha / 2) |coef|^2``.
 
     `n` stays that of the whole problem when `take` has reduced the rows to those still
@@ -202,7 +202,7 @@ class Problem(ABC):
         return replace(part, weights=weights, n=float(len(rows)))
 
 
-def gram_of(part: Problem, rows: NDArray | None, exact: bool) -> NDArray:
+def gram_of(part: CertifiedProblem, rows: NDArray | None, exact: bool) -> NDArray:
     """Return the weighted Gram matrix of some rows of a problem, the intercept last.
 
     Unless `exact`, it is in single precision if the features are.

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from nbsketch._report.validation import check_integer, check_positive
 from nbsketch.solvers._certified import checks
-from nbsketch.solvers._certified.problem import Certificate, Problem
+from nbsketch.solvers._certified.problem import Certificate, CertifiedProblem
 from nbsketch.solvers.solution import Solution, State
 
 _TRIALS = 200
@@ -82,7 +82,7 @@ def convex_step(
 # Both return true to stop.
 Callback = Callable[[int, float, float, float], Any]
 Report = Callable[[int, Certificate], Any]
-ProblemT = TypeVar("ProblemT", bound=Problem)
+ProblemT = TypeVar("ProblemT", bound=CertifiedProblem)
 
 _STEPS = 50  # Newton steps in a round
 _LEAST_SHARE = 1e-20  # smallest `share`
@@ -94,7 +94,7 @@ class Search(ABC, Generic[ProblemT]):
 
     Parameters
     ----------
-    problem : Problem
+    problem : CertifiedProblem
         What to minimize.
     tol : float
         Bound on the gap over the scale of the objective.
@@ -399,7 +399,7 @@ _ROWS_PER_FEATURE = 30  # a sample with fewer is too rough a start
 _SAMPLE_TOL, _SAMPLE_STEPS = 1e-4, 200
 
 
-def cold_start(problem: Problem) -> State:
+def cold_start(problem: CertifiedProblem) -> State:
     """Return zero coefficients and, if it is free, a good intercept for them."""
     coef, intercept, _ = problem.shapes
     b = problem.best_constant() if problem.fit_intercept else np.zeros(intercept)[()]
@@ -417,7 +417,7 @@ def nested_sizes(n: int, rank: int) -> list[int]:
 
 
 def nested_start(
-    problem: Problem,
+    problem: CertifiedProblem,
     method: Callable[..., Search],
     start: Callable[[Any], State] = cold_start,
 ) -> State:
@@ -445,7 +445,7 @@ def nested_start(
 
 
 def minimize(
-    problem: Problem,
+    problem: CertifiedProblem,
     method: Callable[..., Search],
     tol: float,
     max_iter: int,

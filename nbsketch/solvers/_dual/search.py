@@ -220,7 +220,7 @@ class Start(NamedTuple):
     center: NDArray | None = None  # dual point of a solution nearby
 
 
-class Limits(NamedTuple):
+class DualLimits(NamedTuple):
     """When to stop."""
 
     tol: float
@@ -237,7 +237,7 @@ class DualSearch:
         problem: DualProblem,
         preconditioner: LowRankPreconditioner,
         start: Start,
-        limits: Limits,
+        limits: DualLimits,
         report: Callable[[int], None],
     ) -> None:
         self.K, self.problem, self.limits, self.report = K, problem, limits, report

@@ -13,7 +13,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbsketch.losses import LogLinkLoss, Loss
 from nbsketch.solvers._certified import checks
-from nbsketch.solvers._certified.problem import Certificate, Problem, balance, loss_sums
+from nbsketch.solvers._certified.problem import (
+    Certificate,
+    CertifiedProblem,
+    balance,
+    loss_sums,
+)
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.row_loss import RowLoss, row_loss
 
@@ -24,7 +29,7 @@ ONE = np.ones((1, 1))
 
 
 @dataclass(frozen=True, kw_only=True)
-class NewtonProblem(Problem):
+class NewtonProblem(CertifiedProblem):
     """Minimize ``sum_ij s_i psi_ij(y_ij - (Z W T)_ij - b_j) / n + (alpha / 2) |W|^2``.
 
     The targets `y` have the shape (n,) if the d outputs share them, else (d, n).

@@ -76,7 +76,8 @@ class KernelFeatures(
             target = sketched.TuningTarget(sketched.as_targets(y, len(X)))
             rng = rng.spawn(1)[0]
             inputs = sketched.learn_inputs(X, target, self.kernel, size, rng)
-        self.scaler_, self.length_scales_ = inputs.scaler, inputs.length_scales
+        self.scaler_ = inputs.scaler
+        self.length_scales_ = inputs.length_scales
         return inputs
 
     def _transformed(self, X: Any, dtype: Any) -> Any:
@@ -176,7 +177,8 @@ class SketchedFeatures(KernelFeatures):
         inputs = self._learn_inputs(X, y, getattr(recipe, "size", X.shape[0]), rngs[0])
         sketch, sketch_map = sketched.draw_map(inputs, recipe, rngs)
         self.projection_, design = sketched_design(sketch_map, inputs.rows, keep=keep)
-        self.kernel_, self.sketch_ = sketch_map.kernel, sketch
+        self.kernel_ = sketch_map.kernel
+        self.sketch_ = sketch
         self.landmarks_ = sketch_map.landmarks
         self.rank_ = self._n_features_out = design.shape[1]
         if not sketch_map.is_columns:
@@ -292,7 +294,8 @@ class RandomFourierFeatures(KernelFeatures):
         check_is_fitted(self)
         W = self.frequencies_
         rows = self._transformed(X, W.dtype)
-        n, half = rows.shape[0], W.shape[1]
+        n = rows.shape[0]
+        half = W.shape[1]
         Z = np.empty((n, 2 * half), dtype=W.dtype)
         length = rows_per_block(half, W.dtype)
         for start in range(0, n, length):

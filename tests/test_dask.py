@@ -385,7 +385,8 @@ def test_features_are_computed_where_the_rows_are(large, monkeypatch):
         Partitions, "gather", lambda *a: brought.append(len(a[1])) or gather(*a)
     )
     regressor(alpha=1e-4).fit(*dask_data(X, y, rows=400))
-    assert sum(brought) < 600  # landmarks, and rows near the mean
+    # landmarks, rows near the mean, those in which columns of a small scale are sought
+    assert sum(brought) < 900
 
 
 def test_weights_and_rows_of_weight_zero(large):

@@ -61,15 +61,15 @@ FLOORS = {
 }
 # The highest floor without scikit-learn.
 CORE = 5
-LONGEST_FILE = 400
+LONGEST_FILE = 4600  # tokens of code
 # What the package has at most. A commit that raises the number of files or of tokens of
 # code says why; the others only fall.
 MOST_FILES = 190
-MOST_TOKENS = 271_600
-MOST_PACKED = 214  # assignments `a, b = x, y`
-MOST_PACKED_CONSTANTS = 57  # those outside functions
-MOST_SCATTERED = 123  # constants between functions and classes
-MOST_REPEATED = 23  # classes with a name that another class has
+MOST_TOKENS = 271_200
+MOST_PACKED = 12  # assignments `a, b = x, y`
+MOST_PACKED_CONSTANTS = 0  # those outside functions
+MOST_SCATTERED = 60  # constants between functions and classes
+MOST_REPEATED = 4  # classes with a name that another class has
 # Names of the place where the text was written, which no reader knows.
 PRIVATE = ("/" + "work/", "shared" + "/")
 TEXT = {".cfg", ".ini", ".json", ".md", ".py", ".rst", ".sh", ".toml", ".txt"}
@@ -437,13 +437,6 @@ def class_names(tree):
     return [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
 
 
-def lines_of_code(source):
-    """Return the number of lines without docstrings, comments and blank lines."""
-    return len(
-        {n for t in code_tokens(source) for n in range(t.start[0], t.end[0] + 1)}
-    )
-
-
 def api_page():
     """Return the names of the tables of the API page, relative to the package."""
     lines = (ROOT / "docs" / "api.rst").read_text("utf-8").splitlines()
@@ -463,17 +456,18 @@ def test_public_names_are_on_the_api_page():
         assert [n for n in names if not page & {n, prefix + n}] == [], module
 
 
+def tokens_of_code(source):
+    return len(list(code_tokens(source)))
+
+
 def test_files_are_short():
-    long = [
-        name for name, text in SOURCES.items() if lines_of_code(text) > LONGEST_FILE
-    ]
+    long = [name for name, s in SOURCES.items() if tokens_of_code(s) > LONGEST_FILE]
     assert long == []
 
 
 def test_the_package_does_not_grow():
     assert len(FILES) <= MOST_FILES
-    tokens = sum(len(list(code_tokens(source))) for source in SOURCES.values())
-    assert tokens <= MOST_TOKENS
+    assert sum(map(tokens_of_code, SOURCES.values())) <= MOST_TOKENS
 
 
 def test_the_package_unpacks_what_it_packed():
@@ -490,8 +484,7 @@ def test_code_is_counted():
     source = (
         '"""Say\nwhat."""\n\n# why\ndef f(\n    x\n):\n    """Do."""\n    return x\n'
     )
-    assert lines_of_code(source) == 4
-    assert len(list(code_tokens(source))) == 8
+    assert tokens_of_code(source) == 8
     packed = ast.parse("a, b = 1, 2\na, b = b, a\na, b = pair\n")
     assert packed_assignments(packed) == 1
     tree = ast.parse("A, B = 1, 2\nclass C: pass\nD: int = 1\nd = 2\n_E = 3\n")

@@ -159,7 +159,9 @@ def test_rows_of_several_lengths_are_named():
         nbsketch.SketchedKernelRegressor().fit([[1.0, 2.0], [3.0]], [1.0, 2.0])
 
 
-@pytest.mark.parametrize("value", [(1, 2), {"a": 1}, object()], ids=repr)
+@pytest.mark.parametrize(
+    "value", [(1, 2), {"a": 1}, object()], ids=["tuple", "dict", "object"]
+)
 def test_objects_in_the_place_of_numbers_are_named(value):
     X = np.empty((3, 1), dtype=object)
     for row in range(3):

@@ -22,7 +22,8 @@ _WEYL = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 _ROW = np.uint64(0xD1342543DE82EF95)
-_POSITIONS, _VALUES = np.uint64(1), np.uint64(2)
+_POSITIONS = np.uint64(1)
+_VALUES = np.uint64(2)
 _SHIFTS = np.array([30, 27, 31, 11], dtype=np.uint64)
 _UNIT = 2.0**-53
 
@@ -60,7 +61,9 @@ def count_entries(seed, n_columns, log_absent, counts):
     `log_absent` is log(1 - p), the logarithm of the probability of a zero.
     """
     for row in range(counts.size):
-        state, column, count = _stream(seed, row, _POSITIONS), -1, -1
+        state = _stream(seed, row, _POSITIONS)
+        column = -1
+        count = -1
         while column < n_columns:
             state += _WEYL
             column = _next_column(state, column, n_columns, log_absent)
@@ -80,7 +83,8 @@ def _value(state, law):
 def fill_entries(seed, n_columns, log_absent, law, scale, pointers, columns, values):
     """Write the columns and values of the nonzeros that `count_entries` counted."""
     for row in range(pointers.size - 1):
-        state, column = _stream(seed, row, _POSITIONS), -1
+        state = _stream(seed, row, _POSITIONS)
+        column = -1
         drawn = _stream(seed, row, _VALUES)
         for entry in range(pointers[row], pointers[row + 1]):
             state += _WEYL

@@ -14,9 +14,11 @@ def _keep_row(products: Any, penalty: Any, first: Any, scores: Any, index: Any) 
         if score > scores[last]:
             place = last
             while place > 0 and score > scores[place - 1]:
-                scores[place], index[place] = scores[place - 1], index[place - 1]
+                scores[place] = scores[place - 1]
+                index[place] = index[place - 1]
                 place -= 1
-            scores[place], index[place] = score, first + c
+            scores[place] = score
+            index[place] = first + c
 
 
 @compiled()

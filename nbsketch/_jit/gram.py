@@ -94,7 +94,8 @@ def _exp2_minus(typingctx, x):
 
     def codegen(context, builder, signature, args):
         bits = signature.return_type.bitwidth
-        real, whole = _float_type(bits), ir.IntType(bits)
+        real = _float_type(bits)
+        whole = ir.IntType(bits)
         highest = ir.Constant(real, _HIGHEST_EXPONENT[bits])
         # Adding 1.5 * 2^mantissa rounds to an integer, left in the lowest bits.
         magic = ir.Constant(real, 1.5 * 2.0 ** _MANTISSA[bits])
@@ -132,7 +133,8 @@ class _Block:
         self.n_features, self.width = shape
         self.packed, _ = self._array(context, packed_type, packed)
         self.sums, shape = self._array(context, sums_type, sums)
-        self.stride, self.by_tiles = shape[-1], sums_type.ndim == 3
+        self.stride = shape[-1]
+        self.by_tiles = sums_type.ndim == 3
 
     def _array(self, context, kind, value):
         array = context.make_array(kind)(context, self.builder, value)
@@ -143,7 +145,8 @@ class _Block:
         return self.builder.bitcast(address, kind.as_pointer())
 
     def _index(self, k, stride, offset):
-        b, constant = self.builder, ir.Constant(ir.IntType(64), offset)
+        b = self.builder
+        constant = ir.Constant(ir.IntType(64), offset)
         return b.add(b.mul(k, stride), constant)
 
     def rows(self, k):
@@ -157,7 +160,8 @@ class _Block:
 
     def landmark(self, k, j):
         """Load feature k of landmark j into every lane."""
-        b, real = self.builder, _float_type(self.bits)
+        b = self.builder
+        real = _float_type(self.bits)
         group = ir.Constant(ir.IntType(64), GROUP)
         row = b.add(b.mul(self.group, self.n_features), k)
         one = b.load(self._at(self.packed, self._index(row, group, j), real))
@@ -165,7 +169,8 @@ class _Block:
 
     def step(self, metric, x, y, total):
         """Return total + metric(x, y), or total * min(x, y)."""
-        b, name = self.builder, f"v{self.lanes}f{self.bits}"
+        b = self.builder
+        name = f"v{self.lanes}f{self.bits}"
         if metric == MINIMUM:
             return b.fmul(total, b.select(b.fcmp_ordered("<", x, y), x, y))
         if metric == PRODUCT:
@@ -189,8 +194,10 @@ class _Block:
 
     def emit(self, metric):
         """Emit the loop and the stores of its sums, or products of minima."""
-        b, i64 = self.builder, ir.IntType(64)
-        before, loop = b.block, b.append_basic_block("features")
+        b = self.builder
+        i64 = ir.IntType(64)
+        before = b.block
+        loop = b.append_basic_block("features")
         after = b.append_basic_block("sums")
         b.branch(loop)
         b.position_at_end(loop)
@@ -267,7 +274,10 @@ def _normalize(one, row_norms, landmark_norm, values):
 @compiled()
 def _apply_profile(profile, degree, numbers, values):
     """Turn the sums of one landmark into kernel values, in place."""
-    one, ln2, offset, highest = numbers[0], numbers[1], numbers[2], numbers[3]
+    one = numbers[0]
+    ln2 = numbers[1]
+    offset = numbers[2]
+    highest = numbers[3]
     if profile == EXPONENTIAL:
         for i in range(values.size):
             values[i] = _exp2_minus(values[i])
@@ -326,11 +336,14 @@ def _fold_tile(X, kernel, landmarks, weights, out, width, triangle, tile):
     metric, profile, degree, expanded, numbers, scale, shift = kernel
     packed, landmark_norms = landmarks
     pointers, rows, values = weights
-    start, stop = tile * width, min((tile + 1) * width, X.shape[0])
+    start = tile * width
+    stop = min((tile + 1) * width, X.shape[0])
     # One array: each form of allocation takes some .3 s to compile.
     scratch = np.empty((X.shape[1] + GROUP + 1, width), packed.dtype)
     scratch[:] = 0
-    XT, sums, row_norms = scratch[: X.shape[1]], scratch[-GROUP - 1 : -1], scratch[-1]
+    XT = scratch[: X.shape[1]]
+    sums = scratch[-GROUP - 1 : -1]
+    row_norms = scratch[-1]
     _transpose(X[start:stop], scale, shift, XT, row_norms)
     out[:, start:stop] = 0
     count = pointers.size - 1
@@ -343,7 +356,8 @@ def _fold_tile(X, kernel, landmarks, weights, out, width, triangle, tile):
             _normalize(numbers[0], row_norms, landmark_norms[landmark], row)
         elif expanded:
             _expand(row_norms, landmark_norms[landmark], row)
-        first, last = pointers[landmark], pointers[landmark + 1]
+        first = pointers[landmark]
+        last = pointers[landmark + 1]
         if profile == EXPONENTIAL and last == first + 1:
             _add_exponential(values[first], row, out[rows[first], start:stop])
         else:
@@ -370,17 +384,21 @@ def fold(X, kernel, landmarks, weights, out, width, triangle, first, last):
 def _finish_tile(values, kernel, weights, out, start, tile):
     profile, degree, numbers = kernel
     pointers, columns, data = weights
-    first, last = 4 * tile, min(4 * tile + 4, values.shape[0])
+    first = 4 * tile
+    last = min(4 * tile + 4, values.shape[0])
     for i in range(first, last):
         _apply_profile(profile, degree, numbers, values[i])
     # Rows beyond the last one are the last one again, and not used.
-    v0, v1 = values[first], values[min(first + 1, last - 1)]
-    v2, v3 = values[min(first + 2, last - 1)], values[last - 1]
+    v0 = values[first]
+    v1 = values[min(first + 1, last - 1)]
+    v2 = values[min(first + 2, last - 1)]
+    v3 = values[last - 1]
     zero = numbers[0] - numbers[0]
     for r in range(pointers.size - 1):
         total = (zero, zero, zero, zero)
         for z in range(pointers[r], pointers[r + 1]):
-            j, w = columns[z], data[z]
+            j = columns[z]
+            w = data[z]
             t0, t1, t2, t3 = total
             total = (t0 + w * v0[j], t1 + w * v1[j], t2 + w * v2[j], t3 + w * v3[j])
         for i in range(first, last):

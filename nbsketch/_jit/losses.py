@@ -51,8 +51,10 @@ def dual_point(
 
     The sums are those of ``weights * a`` and of the Fenchel-Young terms.
     """
-    inv, inv_gam = _inverse(gam + sigma), _inverse(gam)
-    total, young = 0.0, 0.0
+    inv = _inverse(gam + sigma)
+    inv_gam = _inverse(gam)
+    total = 0.0
+    young = 0.0
     for i in range(res.shape[0]):
         r = res[i]
         v = r + sigma * center[i]
@@ -70,7 +72,8 @@ def young_sum(
     res: Any, weights: Any, a: Any, lo: Any, hi: Any, gam: float, eps: float
 ) -> float:
     """Return ``sum weights (psi(res) + psi*(a) - a res)``."""
-    inv_gam, young = _inverse(gam), 0.0
+    inv_gam = _inverse(gam)
+    young = 0.0
     for i in range(res.shape[0]):
         top = min(max(_soft(res[i], eps) * inv_gam, lo[i]), hi[i])
         young += weights[i] * _young(res[i], a[i], top, gam, eps)
@@ -124,7 +127,8 @@ def slope_along(
     sigma: float,
 ) -> tuple[float, float]:
     """Return two derivatives of the smoothed loss sum at residuals ``res - t move``."""
-    first, second = 0.0, 0.0
+    first = 0.0
+    second = 0.0
     inv = _inverse(gam + sigma)
     for i in range(res.shape[0]):
         v = res[i] - t * move[i] + sigma * center[i]

@@ -38,8 +38,14 @@ def add_combination(Z: Any, rows: Any, a: Any, out: Any) -> None:
     count = rows.shape[0]
     whole = count - count % 4
     for k in range(0, whole, 4):
-        i0, i1, i2, i3 = rows[k], rows[k + 1], rows[k + 2], rows[k + 3]
-        a0, a1, a2, a3 = a[k], a[k + 1], a[k + 2], a[k + 3]
+        i0 = rows[k]
+        i1 = rows[k + 1]
+        i2 = rows[k + 2]
+        i3 = rows[k + 3]
+        a0 = a[k]
+        a1 = a[k + 1]
+        a2 = a[k + 2]
+        a3 = a[k + 3]
         for j in range(Z.shape[1]):
             out[j] += a0 * Z[i0, j] + a1 * Z[i1, j] + a2 * Z[i2, j] + a3 * Z[i3, j]
     for k in range(whole, count):
@@ -64,21 +70,31 @@ def products_of_few(Z: Any, W: Any, out: Any) -> None:
     (n, r), d = Z.shape, W.shape[0]
     for i in range(0, n - n % 2, 2):
         for c in range(0, d - d % 2, 2):
-            t00, t01, t10, t11 = 0.0, 0.0, 0.0, 0.0
+            t00 = 0.0
+            t01 = 0.0
+            t10 = 0.0
+            t11 = 0.0
             for j in range(r):
-                x, y, u, v = Z[i, j], Z[i + 1, j], W[c, j], W[c + 1, j]
+                x = Z[i, j]
+                y = Z[i + 1, j]
+                u = W[c, j]
+                v = W[c + 1, j]
                 t00 += x * u
                 t01 += x * v
                 t10 += y * u
                 t11 += y * v
-            out[i, c], out[i, c + 1] = t00, t01
-            out[i + 1, c], out[i + 1, c + 1] = t10, t11
+            out[i, c] = t00
+            out[i, c + 1] = t01
+            out[i + 1, c] = t10
+            out[i + 1, c + 1] = t11
         for c in range(d - d % 2, d):
-            t00, t10 = 0.0, 0.0
+            t00 = 0.0
+            t10 = 0.0
             for j in range(r):
                 t00 += Z[i, j] * W[c, j]
                 t10 += Z[i + 1, j] * W[c, j]
-            out[i, c], out[i + 1, c] = t00, t10
+            out[i, c] = t00
+            out[i + 1, c] = t10
     for i in range(n - n % 2, n):
         for c in range(d):
             t00 = 0.0
@@ -93,8 +109,14 @@ def add_few_combinations(Z: Any, A: Any, out: Any) -> None:
     (n, r), d = Z.shape, A.shape[1]
     for i in range(0, n - n % 8, 8):
         for c in range(d):
-            a0, a1, a2, a3 = A[i, c], A[i + 1, c], A[i + 2, c], A[i + 3, c]
-            a4, a5, a6, a7 = A[i + 4, c], A[i + 5, c], A[i + 6, c], A[i + 7, c]
+            a0 = A[i, c]
+            a1 = A[i + 1, c]
+            a2 = A[i + 2, c]
+            a3 = A[i + 3, c]
+            a4 = A[i + 4, c]
+            a5 = A[i + 5, c]
+            a6 = A[i + 6, c]
+            a7 = A[i + 7, c]
             for j in range(r):
                 first = a0 * Z[i, j] + a1 * Z[i + 1, j]
                 second = a2 * Z[i + 2, j] + a3 * Z[i + 3, j]
@@ -115,7 +137,10 @@ def _add_four(z0, z1, z2, z3, v, w0, w1, w2, w3, out):
         t1 += v[j] * z1[j]
         t2 += v[j] * z2[j]
         t3 += v[j] * z3[j]
-    t0, t1, t2, t3 = w0 * t0, w1 * t1, w2 * t2, w3 * t3
+    t0 = w0 * t0
+    t1 = w1 * t1
+    t2 = w2 * t2
+    t3 = w3 * t3
     for j in range(v.size):
         out[j] += (t0 * z0[j] + t1 * z1[j]) + (t2 * z2[j] + t3 * z3[j])
 
@@ -128,7 +153,9 @@ def _add_part(Z, V, weights, out, part):
     for quad in range(part * quads // PARTS, (part + 1) * quads // PARTS):
         i = 4 * quad
         # Rows beyond the last one count nothing.
-        i1, i2, i3 = min(i + 1, last), min(i + 2, last), min(i + 3, last)
+        i1 = min(i + 1, last)
+        i2 = min(i + 2, last)
+        i3 = min(i + 3, last)
         w1 = weights[i1] if i1 > i else 0.0
         w2 = weights[i2] if i2 > i1 else 0.0
         w3 = weights[i3] if i3 > i2 else 0.0

@@ -71,7 +71,10 @@ def _dual_point(kind: int, numbers: Any, Y: Any, i: int, a: Any) -> None:
     last = Y.shape[1] - 1  # one target may serve several outputs
     for j in range(a.shape[0]):
         y = Y[i, min(j, last)]
-        gam, eps, lo, hi = numbers[0, j], numbers[1, j], numbers[2, j], numbers[3, j]
+        gam = numbers[0, j]
+        eps = numbers[1, j]
+        lo = numbers[2, j]
+        hi = numbers[3, j]
         if kind == LOGISTIC:
             a[j] = y / (1.0 + exp(y * a[j]))
         elif kind == MARGIN:
@@ -179,9 +182,12 @@ def run_steps(
     total : array of the size of `point`, or empty
         The points visited are added to it.
     """
-    n_mixed, size = mix.shape[0], mix.shape[0] * Z.shape[1]
-    theta, intercept = point[:size].reshape(n_mixed, Z.shape[1]), point[size:]
-    gradient, a = np.empty_like(point), np.empty(mix.shape[1])
+    n_mixed = mix.shape[0]
+    size = mix.shape[0] * Z.shape[1]
+    theta = point[:size].reshape(n_mixed, Z.shape[1])
+    intercept = point[size:]
+    gradient = np.empty_like(point)
+    a = np.empty(mix.shape[1])
     slopes = gradient[:size].reshape(n_mixed, Z.shape[1])
     for t in range(rates.shape[0]):
         _fill_ridge(theta, alpha, slopes)
@@ -198,7 +204,8 @@ def run_steps(
                 for j in range(a.shape[0]):
                     gradient[size + j] += scale * a[j]
         if method == ADAM:
-            rate, root = rates[t, 0], rates[t, 1]
+            rate = rates[t, 0]
+            root = rates[t, 1]
             _adam_step(point, gradient, moments, rate, root, beta1, beta2)
         else:
             _step(point, gradient, rates[t, 0])
@@ -216,7 +223,8 @@ def _prefetch(typing_context, array, i, j):
         place = cgutils.get_item_pointer(
             context, builder, array_type, array, list(arguments[1:])
         )
-        byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+        byte = ir.IntType(8).as_pointer()
+        word = ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
         prefetch = builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
         read, keep, data = (ir.Constant(word, code) for code in (0, 3, 1))

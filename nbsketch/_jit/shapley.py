@@ -49,9 +49,11 @@ def _product_values(
     a: Any, m: Any, nodes: Any, weights: Any, before: Any, after: Any, values: Any
 ) -> None:
     """Fill the Shapley values of one product game, (q,)."""
-    q, count = len(a), len(nodes)
+    q = len(a)
+    count = len(nodes)
     for g in range(count):
-        before[0, g], after[g] = 1.0, weights[g]
+        before[0, g] = 1.0
+        after[g] = weights[g]
     for j in range(q):
         for g in range(count):
             before[j + 1, g] = before[j, g] * (m[j] + nodes[g] * (a[j] - m[j]))
@@ -79,8 +81,10 @@ def shapley_of_products(
     """Fill the Shapley values of rows, (n, q, d), for coefficients (m, d)."""
     q, d = out.shape[1:]
     for k in prange(rows.shape[0]):
-        a, values = np.empty(q), np.empty(q)
-        before, after = np.empty((q + 1, len(nodes))), np.empty(len(nodes))
+        a = np.empty(q)
+        values = np.empty(q)
+        before = np.empty((q + 1, len(nodes)))
+        after = np.empty(len(nodes))
         out[k] = 0.0
         for i in range(landmarks.shape[0]):
             _factors(rows[k], landmarks[i], features, scale, squared, a)

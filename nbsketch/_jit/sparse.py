@@ -26,8 +26,14 @@ def _add_list(x, members, values, first, last, sums):
 
 @compiled()
 def _add_whole(x, rows, whole, sums):
-    x0, x1, x2, x3 = x[0], x[1], x[2], x[3]
-    v0, v1, v2, v3 = whole[rows[0]], whole[rows[1]], whole[rows[2]], whole[rows[3]]
+    x0 = x[0]
+    x1 = x[1]
+    x2 = x[2]
+    x3 = x[3]
+    v0 = whole[rows[0]]
+    v1 = whole[rows[1]]
+    v2 = whole[rows[2]]
+    v3 = whole[rows[3]]
     for j in range(sums.size):
         sums[j] += x0 * v0[j] + x1 * v1[j] + x2 * v2[j] + x3 * v3[j]
 
@@ -41,16 +47,19 @@ def _add_products(rows, i, lists, x, taken, sums):
     for entry in range(pointers[i], pointers[i + 1]):
         feature = indices[entry]
         if places[feature] < 0:
-            first, last = starts[feature], starts[feature + 1]
+            first = starts[feature]
+            last = starts[feature + 1]
             _add_list(data[entry], members, values, first, last, sums)
             continue
-        x[count], taken[count] = data[entry], places[feature]
+        x[count] = data[entry]
+        taken[count] = places[feature]
         count += 1
         if count == taken.size:
             _add_whole(x, taken, whole, sums)
             count = 0
     for k in range(count):
-        x0, v0 = x[k], whole[taken[k]]
+        x0 = x[k]
+        v0 = whole[taken[k]]
         for j in range(sums.size):
             sums[j] += x0 * v0[j]
 
@@ -72,13 +81,16 @@ def _distance(rows, i, landmarks, j, scale):
     """Return the squared distance of two rows, by the differences of their features."""
     pointers, indices, data = rows
     pointers_l, indices_l, data_l = landmarks
-    a, last_a = pointers[i], pointers[i + 1]
-    b, last_b = pointers_l[j], pointers_l[j + 1]
+    a = pointers[i]
+    last_a = pointers[i + 1]
+    b = pointers_l[j]
+    last_b = pointers_l[j + 1]
     total = 0.0
     while a < last_a or b < last_b:
         feature_a = indices[a] if a < last_a else scale.size
         feature_b = indices_l[b] if b < last_b else scale.size
-        feature, difference = min(feature_a, feature_b), 0.0
+        feature = min(feature_a, feature_b)
+        difference = 0.0
         if feature_a == feature:
             difference += data[a]
             a += 1
@@ -123,12 +135,16 @@ def _fill_similarities(norm, norms, sums):
 
 @compiled()
 def _fill_tile(what, rows, landmarks, lists, norms, scale, share, out, start, tile):
-    first, last = tile * TILE_ROWS, min((tile + 1) * TILE_ROWS, out.shape[0])
+    first = tile * TILE_ROWS
+    last = min((tile + 1) * TILE_ROWS, out.shape[0])
     own_norms = np.empty(last - first, norms.dtype)
     fill_norms(rows, scale, own_norms, start + first)
-    x, taken = np.empty(4, out.dtype), np.empty(4, np.int64)
+    x = np.empty(4, out.dtype)
+    taken = np.empty(4, np.int64)
     for k in range(first, last):
-        i, norm, sums = start + k, own_norms[k - first], out[k]
+        i = start + k
+        norm = own_norms[k - first]
+        sums = out[k]
         sums[:] = 0
         _add_products(rows, i, lists, x, taken, sums)
         if what == DISTANCE:

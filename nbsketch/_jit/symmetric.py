@@ -64,7 +64,8 @@ class _Products:
     """Emits the products of a tile of a strip with the two vectors that it serves."""
 
     def __init__(self, context, builder, signature, args):
-        self.builder, self.bits = builder, signature.args[0].dtype.bitwidth
+        self.builder = builder
+        self.bits = signature.args[0].dtype.bitwidth
         pairs = zip(signature.args[:4], args[:4], strict=True)
         arrays = [context.make_array(k)(context, builder, a).data for k, a in pairs]
         self.strip, self.V, self.U, self.S = arrays
@@ -86,7 +87,8 @@ class _Products:
 
     def values(self, j):
         """Return the kernel values of row j of the tile, as vectors of doubles."""
-        b, first = self.builder, j * self.parts * LANES
+        b = self.builder
+        first = j * self.parts * LANES
         for k in range(self.parts):
             index = _plus(b, self.place, first + k * LANES)
             value = self.load(self.strip, index, self.bits)
@@ -101,13 +103,16 @@ class _Products:
 
     def emit(self):
         """Emit the loads, the fused sums, unrolled, and the stores."""
-        b, places = self.builder, [k * LANES for k in range(self.parts)]
-        kind, name = ir.VectorType(ir.DoubleType(), LANES), f"v{LANES}f64"
+        b = self.builder
+        places = [k * LANES for k in range(self.parts)]
+        kind = ir.VectorType(ir.DoubleType(), LANES)
+        name = f"v{LANES}f64"
         x = [self.load(self.V, _plus(b, self.x, k)) for k in places]
         u = [self.load(self.U, _plus(b, self.u, k)) for k in places]
         for j in range(GROUP):
             index = _plus(b, self.s, j * LANES)
-            v, s = self.broadcast(j), self.load(self.S, index)
+            v = self.broadcast(j)
+            s = self.load(self.S, index)
             for k, value in enumerate(self.values(j)):
                 u[k] = _fma(b, kind, name, v, value, u[k])
                 s = _fma(b, kind, name, x[k], value, s)
@@ -141,10 +146,14 @@ def _clear(values):
 @compiled(sources=_SOURCES)
 def _pair(kernel, rows, packed, norms, V, out, store, mode, blocks, a, b, place):
     """Add the products of the pair of blocks (a, b) to `out`."""
-    first, height, q = blocks[a], blocks[a + 1] - blocks[a], packed.shape[1]
+    first = blocks[a]
+    height = blocks[a + 1] - blocks[a]
+    q = packed.shape[1]
     XT = rows[first * q : blocks[a + 1] * q].reshape(q, height)
     row_norms = norms[first : blocks[a + 1]]
-    n_columns, m, width = V.shape[0], V.shape[1], VECTOR * BLOCK // rows.itemsize
+    n_columns = V.shape[0]
+    m = V.shape[1]
+    width = VECTOR * BLOCK // rows.itemsize
     tiles = height // width
     made = np.empty(GROUP * height, rows.dtype)
     u = np.empty(n_columns * height)
@@ -161,7 +170,8 @@ def _pair(kernel, rows, packed, norms, V, out, store, mode, blocks, a, b, place)
         diagonal = j // width * width - first if a == b else height
         for c in range(n_columns):
             for i in range(0, min(height, diagonal + width), width):
-                x, at = c * m + first + i, c * height + i
+                x = c * m + first + i
+                at = c * height + i
                 to = (c + n_columns if i == diagonal else c) * GROUP * LANES
                 _multiply(strip, V, u, s, i * GROUP, c * m + j, x, at, to)
         for c in range(n_columns):
@@ -186,5 +196,7 @@ def multiply(
     count = blocks.size - 1
     for r in range(first, last):
         for t in prange(places.shape[1]):
-            a, b, place = (r + t) % count, (r - t) % count, places[r, t]
+            a = (r + t) % count
+            b = (r - t) % count
+            place = places[r, t]
             _pair(kernel, rows, packed, norms, V, out, store, mode, blocks, a, b, place)

@@ -19,21 +19,32 @@ _STRIP = 120
 def _load(tile, signs, start, buffer):
     """Write a strip times its signs, transformed within each four rows."""
     for i in range(0, buffer.shape[0], 4):
-        s0, s1, s2, s3 = signs[i], signs[i + 1], signs[i + 2], signs[i + 3]
+        s0 = signs[i]
+        s1 = signs[i + 1]
+        s2 = signs[i + 2]
+        s3 = signs[i + 3]
         for k in range(buffer.shape[1]):
-            a, b = s0 * tile[i, start + k], s1 * tile[i + 1, start + k]
-            c, d = s2 * tile[i + 2, start + k], s3 * tile[i + 3, start + k]
-            buffer[i, k], buffer[i + 1, k] = a + b + (c + d), a - b + (c - d)
-            buffer[i + 2, k], buffer[i + 3, k] = a + b - (c + d), a - b - (c - d)
+            a = s0 * tile[i, start + k]
+            b = s1 * tile[i + 1, start + k]
+            c = s2 * tile[i + 2, start + k]
+            d = s3 * tile[i + 3, start + k]
+            buffer[i, k] = a + b + (c + d)
+            buffer[i + 1, k] = a - b + (c - d)
+            buffer[i + 2, k] = a + b - (c + d)
+            buffer[i + 3, k] = a - b - (c - d)
 
 
 @compiled()
 def _two_levels(a, b, c, d):
     for k in range(a.size):
-        first, second = a[k] + b[k], a[k] - b[k]
-        third, fourth = c[k] + d[k], c[k] - d[k]
-        a[k], b[k] = first + third, second + fourth
-        c[k], d[k] = first - third, second - fourth
+        first = a[k] + b[k]
+        second = a[k] - b[k]
+        third = c[k] + d[k]
+        fourth = c[k] - d[k]
+        a[k] = first + third
+        b[k] = second + fourth
+        c[k] = first - third
+        d[k] = second - fourth
 
 
 @compiled()
@@ -45,7 +56,8 @@ def _one_level(a, b):
 @compiled()
 def _transform(buffer):
     """Do the other levels along the first axis, of a power of two, in place."""
-    flat, size = buffer.reshape(buffer.size), buffer.size
+    flat = buffer.reshape(buffer.size)
+    size = buffer.size
     span = 4 * buffer.shape[1]
     while 4 * span <= size:
         for i in range(0, size, 4 * span):

@@ -88,7 +88,8 @@ def kernel_and_slope(
 def _profile(family: int, u: Any, values: Any, slopes: Any) -> None:
     """Turn e^-u into the kernel and its slope."""
     for j in range(u.size):
-        e, v = values[j], u[j]
+        e = values[j]
+        v = u[j]
         if family == GAUSSIAN:
             slopes[j] = -0.5 * e
         elif family == MATERN_12:
@@ -150,7 +151,8 @@ def signed_sums(rows: Any, columns: Any, W: Any, out: Any) -> None:
     """Fill out[i, k] with the sum over j of W_ij sign(x_ik - l_jk)."""
     for i in range(rows.shape[0]):
         for k in range(rows.shape[1]):
-            total, a = 0.0, rows[i, k]
+            total = 0.0
+            a = rows[i, k]
             for j in range(columns.shape[1]):
                 b = columns[k, j]
                 total += W[i, j] * ((a > b) - (a < b))

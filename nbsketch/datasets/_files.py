@@ -33,6 +33,7 @@ MOST_BYTES = 1 << 28
 _ATTRIBUTE = re.compile(
     r"""@attribute\s+('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\S+)""", re.IGNORECASE
 )
+_SETS = tomllib.loads(Path(__file__).with_name("sets.toml").read_text("utf-8"))
 
 
 @dataclass(frozen=True)
@@ -247,7 +248,6 @@ Folder = str | os.PathLike | None
 Loader = Callable[..., Dataset]
 
 
-_SETS = tomllib.loads(Path(__file__).with_name("sets.toml").read_text("utf-8"))
 E = TypeVar("E", bound=Entry)
 
 

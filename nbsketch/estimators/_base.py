@@ -42,6 +42,11 @@ from nbsketch.rows.splits import folds_of_kept, merges_copies, warn_of_divided_c
 from nbsketch.rows.transform import transform_rows
 from nbsketch.solvers.left_out import Fold
 
+# How targets of a regression are checked.
+NUMBERS = {"multi_output": True, "y_numeric": True}
+# Rows that are predicted at a time.
+_BLOCK_ROWS = 1 << 18
+
 
 class RegressorScore(RegressorMixin):
     """Mixin of regressors whose data may be Dask collections."""
@@ -121,12 +126,6 @@ def score_of(model: Any, metric: Callable, X: Any, y: Any, weights: Any) -> floa
     y, predictions, weights = inputs.predicted(model, X, y, weights)
     with validation.explaining({"y": y, "sample_weight": weights}, text_in=("y",)):
         return metric(y, predictions, sample_weight=weights)
-
-
-# How targets of a regression are checked.
-NUMBERS = {"multi_output": True, "y_numeric": True}
-# Rows that are predicted at a time.
-_BLOCK_ROWS = 1 << 18
 
 
 def _flattened(y: NDArray) -> NDArray:
@@ -256,7 +255,8 @@ class KernelExpansion(SaveMixin, BaseEstimator):
         self, coef: NDArray, intercept: Any, data: SketchedData, single_output: bool
     ) -> None:
         """Set what prediction needs; with a single output without its axis."""
-        self.kernel_, self.sketch_ = data.sketch_map.kernel, data.sketch
+        self.kernel_ = data.sketch_map.kernel
+        self.sketch_ = data.sketch
         self.scaler_ = data.inputs.scaler
         self.length_scales_ = data.inputs.length_scales
         self.bandwidth_ = getattr(self.kernel_, "bandwidth", None)
@@ -338,7 +338,8 @@ class SketchedModel(KernelExpansion, ABC):
         """Solve the problem of a fit and publish the solution."""
         data = sketch_rows(problem)
         method = select_method(problem, data).choose_alpha()
-        data, solution = method.data, method.solve(validation)
+        data = method.data
+        solution = method.solve(validation)
         warn_of(solution)
         return self._publish(problem, data, solution)
 
@@ -387,7 +388,8 @@ class SketchedModel(KernelExpansion, ABC):
         """Set the fitted attributes."""
         for name in ("posterior_", "monotonic_violation_"):
             self.__dict__.pop(name, None)  # of an earlier fit
-        coef, intercept = solution.coef, solution.intercept
+        coef = solution.coef
+        intercept = solution.intercept
         self._set_expansion(coef, intercept, data, problem.single_output)
         self.size_path_ = data.size_path
         self.rank_ = solution.rank

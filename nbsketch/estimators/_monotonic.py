@@ -40,16 +40,19 @@ from nbsketch.solvers.interior import PiecewiseProblem, solve_piecewise
 
 # Lines of each constrained column, and knots of a line: 300 lines leave falls 1.6 times
 # as large, in 60 % of the time (a function of 6 columns, 1500 rows).
-_LINES, _KNOTS = 1000, 20
+_LINES = 1000
+_KNOTS = 20
 # Lines and knots by which what is left is measured: others, and between the knots.
-_MEASURED_LINES, _MEASURED_KNOTS = 1000, 50
+_MEASURED_LINES = 1000
+_MEASURED_KNOTS = 50
 # Rows, at least, of which quantiles are taken.
 _RANKED = 100_000
 # Falls up to this share of the largest prediction are rounding.
 _ROUNDING = 1e-9
 # Rounds, and constraints of each column that one adds at most: 6 to 10 rounds are
 # enough, and all at once take minutes where the penalty is tiny and signs are wrong.
-_ROUNDS, _ADDED = 50, 100
+_ROUNDS = 50
+_ADDED = 100
 # Relative gap of constrained quantiles: a step of the interior-point method, beyond the
 # ten for three digits, adds one or two.
 _TOL = 1e-8

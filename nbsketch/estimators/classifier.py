@@ -67,7 +67,8 @@ class OneVsRest(ClassifierScore):
                 f"`{name}` must hold the classes {classes.tolist()}, got {others}"
                 + hint * (name == "y")
             )
-        index, count = np.searchsorted(classes, y), len(classes)
+        index = np.searchsorted(classes, y)
+        count = len(classes)
         columns = np.array([1]) if count == 2 else np.arange(count)
         return np.where(index[:, None] == columns, 1.0, -1.0)
 

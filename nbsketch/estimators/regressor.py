@@ -233,7 +233,8 @@ class SketchedKernelRegressor(
 
     def _tell_gross_errors(self, problem: Problem) -> None:
         """Set `suspects_`, and warn if there are any."""
-        Y, weights = problem.objective.targets, problem.objective.weights
+        Y = problem.objective.targets
+        weights = problem.objective.weights
         drawn = drawn_rows(np.ones(len(Y)) if weights is None else weights)
         if not len(drawn):
             return

@@ -243,9 +243,11 @@ class DescentModel(_base.KernelExpansion):
 
     def _publish(self, data: SketchedData, result: Descended) -> Self:
         """Set the fitted attributes, and what a stream needs to continue."""
-        best, fitted = result.iterate, result.descent
+        best = result.iterate
+        fitted = result.descent
         self._seed = int(data.rng.integers(2**62))
-        self._projection, self.path_ = result.projection, result.path
+        self._projection = result.projection
+        self.path_ = result.path
         self._preconditioning = fitted.preconditioning
         self.alpha_ = fitted.alpha
         self._limit = result.sample.limit()
@@ -270,7 +272,9 @@ class DescentModel(_base.KernelExpansion):
         self._preconditioning = None
         self.alpha_ = self.alpha or 0.0
         self._limit = 0.0
-        self.path_, self.n_iter_, self.n_steps_ = None, 1, 0
+        self.path_ = None
+        self.n_iter_ = 1
+        self.n_steps_ = 0
 
     def _fixed(self) -> SketchedData:
         """Return the sketch of the model; random numbers differ in each call."""

@@ -35,29 +35,37 @@ from nbsketch.solvers.solution import Solution
 # Landmarks of the first choice.
 _LANDMARKS = 200
 # Rows of the sample that are fitted, and validation rows: at most a third of all.
-LARGEST_FIT, _VALIDATION = 3200, 1600
+LARGEST_FIT = 3200
+_VALIDATION = 1600
 # Splits of few rows, so that together they have about as many validation rows.
 _SPLITS = 3
 # Factors of learned length scales: the one that is searched first, and the others, of
 # which the second is tried if the first is no better.
-_MIDDLE, _OTHERS = 0.7, (1.0, 0.5)
+_MIDDLE = 0.7
+_OTHERS = (1.0, 0.5)
 # A kernel of smoothness 3/2, stretched by a factor, has small eigenvalues divided by
 # its third power.
 _DECAY = 3
 # Lambda is searched on a grid of this ratio, at most so far from where it begins.
-_RATIO, _MOST_STEPS = 4.0, 28
+_RATIO = 4.0
+_MOST_STEPS = 28
 # After so many steps, others are tried while each has less than this share of the error
 # before, as weaker penalties have for targets without noise.
-_FEW_STEPS, _FALL = 7, 0.8
+_FEW_STEPS = 7
+_FALL = 0.8
 # It begins at no less than this share of k(x, x): few landmarks may need no penalty. It
 # ends at this share of that: weaker penalties are lost in rounding.
 _LEAST_START = 1e-3
 _WEAKEST = 1e-7
 # Accuracy of the fits on the sample, and the rank of their preconditioner; fits with a
 # larger gap do not count.
-_TOL, _PASSES, _RANK, _LARGEST_GAP = 2e-3, 32, 450, 0.05
+_TOL = 2e-3
+_PASSES = 32
+_RANK = 450
+_LARGEST_GAP = 0.05
 # The same for losses other than the square, with the steps of a fit.
-_DUAL_TOL, _DUAL_STEPS = 1e-2, 60
+_DUAL_TOL = 1e-2
+_DUAL_STEPS = 60
 
 
 class Choice(NamedTuple):
@@ -73,9 +81,11 @@ def choose_on_sample(
     data: SketchedData, objective: Any, kind: type[SplitSample]
 ) -> SketchedData:
     """Choose alpha, and the width of learned length scales, on a sample of a kind."""
-    kernel, n = data.sketch_map.kernel, data.inputs.rows.shape[0]
+    kernel = data.sketch_map.kernel
+    n = data.inputs.rows.shape[0]
     relative = objective.relative()
-    first, sample = kind.first(data, relative), kind.draw(data, relative)
+    first = kind.first(data, relative)
+    sample = kind.draw(data, relative)
     least = _LEAST_START * sample.variance(kernel) * relative.slope_ratio()
     sample = replace(sample, weakest=_WEAKEST * least)
     start = max(n * first.alpha, least)
@@ -170,7 +180,8 @@ class SplitSample:
     def draw(cls, data: SketchedData, objective: Any) -> Self:
         """Draw the rows that are fitted and those that validate, in each split."""
         index = data.rng.permutation(data.inputs.rows.shape[0])
-        count, n_splits = min(_VALIDATION, len(index) // 3), 1
+        count = min(_VALIDATION, len(index) // 3)
+        n_splits = 1
         if objective.folds is None:
             n_splits = min(_SPLITS, max(1, round(_VALIDATION / count)))
         else:
@@ -251,7 +262,8 @@ class SplitSample:
         parts = [self._left_out(kernel, shifts, *split) for split in self.splits]
         choices = []
         for shift, *fitted in zip(shifts, *parts, strict=True):
-            values, error = np.concatenate([part for part, _ in fitted]), np.inf
+            values = np.concatenate([part for part, _ in fitted])
+            error = np.inf
             if all(is_solved for _, is_solved in fitted):
                 error = float(self.validation.errors(values).sum())
             choices.append(Choice(error, kernel, float(shift), values))
@@ -261,7 +273,8 @@ class SplitSample:
         self, kernel: Any, shifts: NDArray, fitted: NDArray, left_out: NDArray
     ) -> Iterator[tuple[NDArray, bool]]:
         """Yield values at rows left out, and whether they count, for each lambda."""
-        rows, part = take_rows(kernel, self.rows, fitted), self.objective.take(fitted)
+        rows = take_rows(kernel, self.rows, fitted)
+        part = self.objective.take(fitted)
         others = take_rows(kernel, self.rows, left_out, fitted)
         cross = Gram(kernel, others, kernel.take(rows))
         solutions = list(self._solutions(kernel, rows, part, shifts / len(fitted)))
@@ -334,7 +347,8 @@ class DualSample(SplitSample):
     @classmethod
     def first(cls, data: SketchedData, objective: Any) -> FeatureSolution:
         """Return ridge regression on a few landmarks, its penalty that of the loss."""
-        Y, weights = without_tails(objective), objective.weights
+        Y = without_tails(objective)
+        weights = objective.weights
         args = Y, weights, objective.fit_intercept, SquareLoss(), np.eye(Y.shape[1])
         square = LeastSquaresObjective(*args, folds=objective.folds)
         fitted = fit_landmarks(data, square)
@@ -359,7 +373,8 @@ class DualSample(SplitSample):
         finite = [choice for choice in choices if np.isfinite(choice.error)]
         if not finite:
             return choices
-        fitted, validation = [choice.fitted for choice in finite], self.validation
+        fitted = [choice.fitted for choice in finite]
+        validation = self.validation
         least = np.min([np.abs(validation.targets - f) for f in fitted], axis=0)
         losses = np.array([validation.losses(f) for f in fitted])
         errors = iter(mean_losses(validation, losses, least))

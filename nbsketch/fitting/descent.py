@@ -56,7 +56,8 @@ _N_EPOCHS = 20  # default number of passes over the rows
 _FEW_ROWS = 2000
 # Iterates evaluated in early stopping: this many for each doubling of the steps, back
 # to a thousandth of them.
-_PER_DOUBLING, _DOUBLINGS = 4, 10
+_PER_DOUBLING = 4
+_DOUBLINGS = 10
 
 
 def precondition(

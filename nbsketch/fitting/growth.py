@@ -34,6 +34,38 @@ from nbsketch.rows.transform import KEEP_BYTES
 from nbsketch.sketches import Sketch
 from nbsketch.solvers.design import Design
 
+# Rows whose kernel values are evaluated to measure the time of a pair, and how often.
+_PROBE = 1000
+_REPEATS = 3
+# Time of a solution, in evaluations of all pairs: with values that are kept, and not.
+_KEPT = 12.0
+_ANEW = 22.0
+# Time of the choice of penalty and width, in evaluations of the pairs of its sample.
+_CHOICES = 150.0
+# The first size, its least value, the largest, and bytes that kernel values may take.
+_START = 100
+_LEAST = 10
+_LARGEST = 3200
+_BYTES = 1e9
+# Time of the first step, in evaluations of its kernel values; its share of the time.
+_STEP = 5.0
+_FIRST_SHARE = 0.5
+# Share of the time for growth; the solution takes less than the last step.
+_SHARE = 0.7
+# Time of twice the size, at most, and the least relative growth that is worth a step.
+_DOUBLE = 4.0
+_WORTH = 0.2
+# Rows whose closed form takes no time, so that a limit does not change it.
+_FEW_ROWS = 500
+# Rows of a product that measures the time of a multiplication.
+_PRODUCT = 400
+# Multiplications of a closed form on s features of n rows, over s^2 (n + s), and of a
+# solution by Cholesky factors, over n^3 (n up to 10,000, s up to 1500, one thread).
+_CLOSED = 7.0
+_FACTORS = 1.3
+# Shortest time of a step that is told from none.
+_TICK = 1e-9
+
 
 class _Step(NamedTuple):
     sketch: Sketch
@@ -113,31 +145,6 @@ def _larger(step: _Step, rows: int, X: Any) -> _Step:
     fresh = SketchMap.of(kernel, X, larger.tail(size))(X)
     old = step.product * np.asarray(np.sqrt(size / (size + rows)), step.product.dtype)
     return _Step(larger, SketchMap.of(kernel, X, larger), np.vstack([old, fresh]))
-
-
-# Rows whose kernel values are evaluated to measure the time of a pair, and how often.
-_PROBE, _REPEATS = 1000, 3
-# Time of a solution, in evaluations of all pairs: with values that are kept, and not.
-_KEPT, _ANEW = 12.0, 22.0
-# Time of the choice of penalty and width, in evaluations of the pairs of its sample.
-_CHOICES = 150.0
-# The first size, its least value, the largest, and bytes that kernel values may take.
-_START, _LEAST, _LARGEST, _BYTES = 100, 10, 3200, 1e9
-# Time of the first step, in evaluations of its kernel values; its share of the time.
-_STEP, _FIRST_SHARE = 5.0, 0.5
-# Share of the time for growth; the solution takes less than the last step.
-_SHARE = 0.7
-# Time of twice the size, at most, and the least relative growth that is worth a step.
-_DOUBLE, _WORTH = 4.0, 0.2
-# Rows whose closed form takes no time, so that a limit does not change it.
-_FEW_ROWS = 500
-# Rows of a product that measures the time of a multiplication.
-_PRODUCT = 400
-# Multiplications of a closed form on s features of n rows, over s^2 (n + s), and of a
-# solution by Cholesky factors, over n^3 (n up to 10,000, s up to 1500, one thread).
-_CLOSED, _FACTORS = 7.0, 1.3
-# Shortest time of a step that is told from none.
-_TICK = 1e-9
 
 
 def default_size(problem: Problem) -> int:

@@ -79,14 +79,19 @@ _MOST_OF_IT = 0.8
 _MOST_DENSE_ROWS = 10_000
 # A penalty that was chosen on a sample and does not converge on all rows, in so many
 # passes or to so small a gap, is multiplied by this, at most so many times.
-_MOST_PASSES, _LARGEST_GAP, _STRONGER, _TRIALS = 200, 0.1, 4.0, 8
+_MOST_PASSES = 200
+_LARGEST_GAP = 0.1
+_STRONGER = 4.0
+_TRIALS = 8
 # Least squares by passes: relative gap at which the test error is within 0.1 % of its
 # limit. On the dual: gap at which test losses no longer change, for more rows than have
 # features. No smaller `tol` is used, which `summary` says.
-_PASSES_TOL, _DUAL_TOL = 1e-3, 1e-4
+_PASSES_TOL = 1e-3
+_DUAL_TOL = 1e-4
 # On the dual: up to so many rows the features of all of them are as fast; up to so many
 # they are affordable, where the dual does not converge.
-_LEAST_ROWS, _FEATURE_ROWS = 500, 2000
+_LEAST_ROWS = 500
+_FEATURE_ROWS = 2000
 # Up to so much n s^2 a sketch that passes do not certify is solved in closed form.
 _CLOSED_FORM_WORK = 1e11
 # Up to so many rows kernel values are float64, which takes less than their rounding.
@@ -115,12 +120,14 @@ def sketch_rows(problem: Problem) -> SketchedData:
 
 def draw_sketch(problem: Problem, default_size: int) -> SketchedData:
     """Prepare the rows, learning length scales if asked, and draw a sketch."""
-    X, plan = problem.rows, problem.plan
+    X = problem.rows
+    plan = problem.plan
     check_inputs(X, plan)
     # The order of the streams is part of what a random_state means.
     *rngs, fit_rng, tuning_rng = random_generator(plan.random_state).spawn(4)
     recipe = plan.recipe(X.shape[0], default_size)
-    size, X = getattr(recipe, "size", X.shape[0]), held_rows(X, recipe)
+    size = getattr(recipe, "size", X.shape[0])
+    X = held_rows(X, recipe)
     target = problem.objective.tuning_target(plan.alpha)
     inputs = prepare_inputs(X, plan, target, size, tuning_rng)
     sketch, sketch_map = draw_map(inputs, recipe, rngs, target.weights)
@@ -134,7 +141,8 @@ def _within_time(problem: Problem, data: SketchedData) -> SketchedData:
 
 
 def _grown(problem: Problem, data: SketchedData, rule: sizes.AutoSize) -> SketchedData:
-    objective, alpha = problem.objective, problem.plan.alpha
+    objective = problem.objective
+    alpha = problem.plan.alpha
     seed = int(data.rng.integers(2**32))  # the same rows are held out for each size
     chosen = []
 
@@ -164,7 +172,8 @@ class Method(ABC):
 
     def choose_alpha(self) -> Method:
         """Return the method with the penalty, which is given or chosen."""
-        problem, data = self.problem, self.data
+        problem = self.problem
+        data = self.data
         if problem.plan.alpha is not None:
             return self._with(data, problem.plan.alpha)
         if self.sample is None:
@@ -209,8 +218,10 @@ class Method(ABC):
     def left_out(self, alphas: NDArray, fold: Fold) -> Iterator[NDArray]:
         """Yield the values at rows left out of the solutions on the rows kept."""
         _, Z = self.data.design(keep=True)
-        kept, outside = fold.kept(Z.shape[0]), Z.gather(fold.test)
-        part, options = self.objective.take(kept), self.problem.plan.options()
+        kept = fold.kept(Z.shape[0])
+        outside = Z.gather(fold.test)
+        part = self.objective.take(kept)
+        options = self.problem.plan.options()
         for solution in part.path(Z.gather(kept), alphas, options):
             yield outside.mv(solution.coef) + solution.intercept
 
@@ -231,7 +242,8 @@ class Method(ABC):
 
     @property
     def _tol(self) -> float:
-        sketch, is_square = self.data.sketch, self.objective.loss_kind == "square"
+        sketch = self.data.sketch
+        is_square = self.objective.loss_kind == "square"
         least = least_tol(is_square, sketch.is_identity, sketch.shape[1])
         return max(least, self.problem.plan.tol)
 
@@ -342,7 +354,8 @@ class Cholesky(ClosedForm):
 
     def left_out(self, alphas: NDArray, fold: Fold) -> Iterator[NDArray]:
         """Yield the values at rows left out of the solutions on the rows kept."""
-        kernel, inputs = self.data.sketch_map.kernel, self.data.inputs
+        kernel = self.data.sketch_map.kernel
+        inputs = self.data.inputs
         kept = fold.kept(len(self.objective.targets))
         fitted = take_rows(kernel, inputs.rows, kept)
         others = take_rows(kernel, inputs.rows, fold.test, kept)
@@ -380,14 +393,16 @@ class Cholesky(ClosedForm):
         self, alphas: list[float], is_short: bool
     ) -> Iterator[FeatureSolution]:
         """Yield the solutions by preconditioned conjugate gradients."""
-        rows, limits = self.data.inputs.rows, self._limits()
+        rows = self.data.inputs.rows
+        limits = self._limits()
         if is_short:
             limits["max_passes"] = min(_MOST_PASSES, limits["max_passes"])
         dtype = values_dtype(
             rows.shape[0], min(alphas) / values_scale(self.data), self._tol
         )
         K = SymmetricGram(self.data.sketch_map.kernel, rows, dtype=dtype)
-        targets, rng = self.objective.targets, self.data.rng
+        targets = self.objective.targets
+        rng = self.data.rng
         solutions = conjugate_path(K, targets, alphas, **limits, random_state=rng)
         for alpha, solution in zip(alphas, solutions, strict=True):
             yield self._of_rows(solution, alpha)
@@ -409,7 +424,8 @@ class AllRows(Cholesky):
 
     def choose_alpha(self) -> Method:
         """Return the method with the penalty, on a sketch if the time has gone."""
-        chosen, problem = super().choose_alpha(), self.problem
+        chosen = super().choose_alpha()
+        problem = self.problem
         if not is_limited(problem):
             return chosen
         _, solution = exact_seconds(self.data, problem.objective.targets.shape[1])
@@ -431,8 +447,10 @@ class Nystrom(ClosedForm):
 
     def solve(self, validation: Validation | None = None) -> FeatureSolution:
         """Return the solution, in terms of the sketched kernel functions."""
-        data, targets = self.data, self.objective.targets
-        kernel, rows = data.sketch_map.kernel, data.inputs.rows
+        data = self.data
+        targets = self.objective.targets
+        kernel = data.sketch_map.kernel
+        rows = data.inputs.rows
         size, n = data.sketch.shape
         dtype = columns_dtype(n, size, self.alpha / values_scale(self.data), self._tol)
         columns = sketched_columns(kernel, rows, data.sketch, dtype)
@@ -486,7 +504,8 @@ class Dual(Newton):
 
         Kernel values are in double precision once single is too coarse.
         """
-        n, state = self.data.sketch.shape[1], None
+        n = self.data.sketch.shape[1]
+        state = None
         K = self._gram(np.float64 if n <= _DOUBLE_ROWS else np.float32)
         for alpha in map(float, alphas):
             solution = self._solution(K, alpha, state)
@@ -500,7 +519,8 @@ class Dual(Newton):
             yield self._certificate.of_rows(of_rows)
 
     def _gram(self, dtype: Any) -> SymmetricGram:
-        kernel, rows = self.data.sketch_map.kernel, self.data.inputs.rows
+        kernel = self.data.sketch_map.kernel
+        rows = self.data.inputs.rows
         return SymmetricGram(kernel, rows, dtype=dtype)
 
     def _solution(self, K: SymmetricGram, alpha: float, state: Any) -> Solution:
@@ -524,7 +544,8 @@ def select_method(problem: Problem, data: SketchedData) -> Method:
 
 
 def _kind(problem: Problem, data: SketchedData) -> type[Method]:
-    n, all_rows = data.sketch.shape[1], data.sketch.is_identity
+    n = data.sketch.shape[1]
+    all_rows = data.sketch.is_identity
     kind = problem.objective.loss_kind
     if problem.plan.stochastic is not None:
         return Stochastic
@@ -554,7 +575,9 @@ def fold_errors(
 ) -> NDArray:
     """Return the mean errors (a, d) of penalties over the rows that folds leave out."""
     method: Method = select_method(problem, data).choose_width()
-    data, objective, weights = method.data, problem.objective, problem.objective.weights
+    data = method.data
+    objective = problem.objective
+    weights = problem.objective.weights
     if data.sketch.is_identity and objective.loss_kind == "square":
         method = Cholesky(problem, data)
     else:

@@ -42,13 +42,15 @@ _RELATIVE_ALPHAS = np.logspace(1, -12, 27)
 # After so many of them, others are tried while the error falls.
 _FIRST_ALPHAS = 19
 # Share of the rows that are held out, and accuracy of the fits on the others.
-_HELD_OUT, _PATH_TOL = 0.2, 1e-2
+_HELD_OUT = 0.2
+_PATH_TOL = 1e-2
 # Steps after which a search from another solution is given up: rows that hardly leave
 # anything to fit may send it astray.
 _WARM_STEPS = 30
 # A fifth of so few rows is too small for a steady choice: each is held out once, in so
 # many folds.
-_FOLD_ROWS, _FOLDS = 500, 5
+_FOLD_ROWS = 500
+_FOLDS = 5
 # A path ends where so many penalties in a row lose against the best, by more than the
 # accuracy of the fits: smooth kernels have plateaus, of linear and of quadratic models.
 _PATIENCE = 2
@@ -56,20 +58,25 @@ _PATIENCE = 2
 _LOSS = 1.001
 # A whole path has so many penalties unless the error has fallen by this share before:
 # the strongest ones all leave the constants, which differ by the accuracy of the fits.
-_PLATEAU, _FALL = 10, 0.02
+_PLATEAU = 10
+_FALL = 0.02
 # Rows of the path once a callback has stopped the fit.
 _FEW_ROWS = 2000
 # The first penalty of a path over a guess of the best one, and its fewest penalties.
-_STRONGEST, _FEWEST = 30.0, 5
+_STRONGEST = 30.0
+_FEWEST = 5
 # Leave-one-out errors of more rows do not improve the choice, and cost as much as the
 # fit.
 _MOST_VALIDATION_ROWS = 5000
 # Share of the features, and the largest numbers of features and of rows, of the smaller
 # problem.
-_FEATURES, _MOST_FEATURES, _ROWS = 1 / 3, 200, 8000
+_FEATURES = 1 / 3
+_MOST_FEATURES = 200
+_ROWS = 8000
 # Rows times squared features up to which a path is that of all rows, and of the smaller
 # problem that has all features.
-_SMALL_PATH, _ROWS_WORK = 1e10, 2.5e9
+_SMALL_PATH = 1e10
+_ROWS_WORK = 2.5e9
 # Tails of the targets that are cut off for ridge regression, if the loss is robust.
 _TAILS = 0.01
 # The least ratio of the two penalties.
@@ -458,20 +465,23 @@ class LeftOutErrors(NamedTuple):
 
     def default_alphas(self) -> NDArray:
         """Return penalties from far too strong to almost none, the strongest first."""
-        Z, objective = self.design, self.objective
+        Z = self.design
+        objective = self.objective
         spread = covariance(Z, objective.weights, objective.fit_intercept)
         top = float(eigh(spread)[0][-1]) if spread.size else 0.0
         scale = top if top > 0 else 1.0
         return scale * objective.slope_ratio() * _RELATIVE_ALPHAS
 
     def _path(self, alphas: NDArray, least_count: int) -> AlphaPath:
-        objective, n = self.objective, self.design.shape[0]
+        objective = self.objective
+        n = self.design.shape[0]
         if n == 1:
             return AlphaPath(alphas, np.zeros(len(alphas)))
         folds = objective.folds or [_random_part(n, self.rng)]
         validation = objective.take(np.concatenate([fold.test for fold in folds]))
         losses: list[NDArray] = []
-        errors, least = np.empty(0), np.full(validation.targets.shape, np.inf)
+        errors = np.empty(0)
+        least = np.full(validation.targets.shape, np.inf)
         parts = [_Part(objective, self.design, fold) for fold in folds]
         for alpha in alphas:
             fitted = np.concatenate([part.fitted(float(alpha)) for part in parts])
@@ -500,7 +510,8 @@ class LeftOutErrors(NamedTuple):
         Without folds they are leave-one-out errors, of at most 5000 rows.
         """
         alphas = path.default_alphas()[::-1] if alpha is None else np.array([alpha])
-        Y, weights = self.objective.targets, self.objective.weights
+        Y = self.objective.targets
+        weights = self.objective.weights
         if self.objective.folds is not None:
             args = self.design, Y, alphas, self.objective.folds, weights
             return AlphaPath(alphas, ridge.cross_validation(path, *args))
@@ -524,8 +535,10 @@ class LeftOutErrors(NamedTuple):
         of the penalties of least leave-one-out error on all and on the smaller
         features, between 0.01 and 1. With folds all rows are kept.
         """
-        spectrum, n = self._ridge(), self.design.shape[0]
-        part, rows = self.objective, np.arange(n)
+        spectrum = self._ridge()
+        n = self.design.shape[0]
+        part = self.objective
+        rows = np.arange(n)
         if part.folds is None and n > most_rows:
             rows = np.sort(self.rng.choice(rows, most_rows, replace=False))
             part = part.take(rows)
@@ -540,7 +553,8 @@ class LeftOutErrors(NamedTuple):
 
     def _ridge(self) -> ridge.RidgePath:
         options = {"sample_weight": self.objective.weights}
-        Y, intercept = without_tails(self.objective), self.objective.fit_intercept
+        Y = without_tails(self.objective)
+        intercept = self.objective.fit_intercept
         return ridge.ridge_path(self.design, Y, fit_intercept=intercept, **options)
 
     def _ridge_alpha(self, path: ridge.RidgePath) -> float:
@@ -590,15 +604,18 @@ class _Part:
     """
 
     def __init__(self, objective: Any, design: Design, fold: Fold) -> None:
-        self._kept, self._test = fold.kept(design.shape[0]), fold.test
+        self._kept = fold.kept(design.shape[0])
+        self._test = fold.test
         self._design, self._objective = design, objective.take(self._kept)
         self._start: Any = None
         self._gathered: Design | None = None
 
     def fitted(self, alpha: float) -> NDArray:
         """Return the fit on the test rows for a penalty, (m, d)."""
-        Z, options = self._features(), SolveOptions(tol=_PATH_TOL)
-        solve, limited = self._objective.solve, options._replace(max_iter=_WARM_STEPS)
+        Z = self._features()
+        options = SolveOptions(tol=_PATH_TOL)
+        solve = self._objective.solve
+        limited = options._replace(max_iter=_WARM_STEPS)
         solution = solve(Z, alpha, limited, self._start)
         if solution.shortfall and not is_stopped():
             solution = solve(Z, alpha, options)

@@ -52,7 +52,8 @@ from nbsketch.solvers.spectrum import decompose
 
 # Features times levels, and times classes if there are more than two, up to which a
 # path of penalties takes less than a few seconds.
-_SMALL_JOINT, _SMALL_CLASSES = 400, 1000
+_SMALL_JOINT = 400
+_SMALL_CLASSES = 1000
 # More classes than this hardly change the choice of their common penalty.
 _MOST_CLASSES = 4
 # Least mean of rates without an intercept: smaller ones lose their digits beside 1/2.

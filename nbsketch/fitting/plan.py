@@ -33,15 +33,22 @@ _DEFAULT_SKETCH = "subsampling"
 # of work (a few seconds), but not below this size.
 _LEAST_SIZE = 100
 # Least squares: all rows in closed form up to the first number.
-_EXACT_ROWS, _LEAST_SQUARES_SIZE, _LEAST_SQUARES_WORK = 1500, 1000, 5e10
+_EXACT_ROWS = 1500
+_LEAST_SQUARES_SIZE = 1000
+_LEAST_SQUARES_WORK = 5e10
 # The exact machine is the default up to so much work: nanoseconds of its passes over
 # all pairs of rows, if the kernel values are kept in memory. A value takes a fixed
 # time, a time per feature, and in each pass a time per output. Newton steps for the
 # other losses take more passes, most of all those for losses with kinks, and each
 # output has its own; with more outputs, the factorizations of small n take too long.
-_EXACT_WORK, _EXACT_BYTES = 1.2e9, 6e8
-_PASSES, _MOST_OUTPUTS = {"square": 20, "smooth": 100, "kinked": 250}, 4
-_VALUE, _PER_FEATURE, _READ, _PER_OUTPUT = 0.3, 0.03, 0.2, 0.16
+_EXACT_WORK = 1.2e9
+_EXACT_BYTES = 6e8
+_PASSES = {"square": 20, "smooth": 100, "kinked": 250}
+_MOST_OUTPUTS = 4
+_VALUE = 0.3
+_PER_FEATURE = 0.03
+_READ = 0.2
+_PER_OUTPUT = 0.16
 # Up to so many rows a Cholesky factorization of the Gram matrix is as fast as passes.
 _DENSE_ROWS = 4000
 # The matrix, the system that is factorized, and the kernel values before them.
@@ -49,7 +56,9 @@ _DENSE_COPIES = 3
 # Above this size sketches are solved by conjugate gradients as well, and above so much
 # n s^2, which the closed form costs. It serves all penalties, so that a search pays for
 # it up to the second size.
-_LARGE_SIZE, _LARGE_SEARCH, _LARGE_WORK = 1000, 1500, 1e11
+_LARGE_SIZE = 1000
+_LARGE_SEARCH = 1500
+_LARGE_WORK = 1e11
 # Each pass evaluates again what of K S^T does not fit into memory. All of it pays from
 # the size on whose square is so many times the number of landmarks: .1 to .3 of the
 # closed form's time for a given penalty, .9 to 1.1 for one that is chosen.
@@ -58,18 +67,24 @@ _EVALUATED_AGAIN = 500
 # more of them keep the error from a jump, but not below the second, whose passes do not
 # grow with n: time is linear. With several outputs n s and the passes over them, of
 # each output, stay below a budget, or below what the landmarks cost one output.
-_MOST_VALUES, _LANDMARKS, _VALUES = 9e7, 2500, 3.75e8
-_COLUMN, _COLUMN_OUTPUT = 0.45, 0.55
-_ITERATIVE_SIZE, _ITERATIVE_WORK = 500, 5e10
+_MOST_VALUES = 9e7
+_LANDMARKS = 2500
+_VALUES = 3.75e8
+_COLUMN = 0.45
+_COLUMN_OUTPUT = 0.55
+_ITERATIVE_SIZE = 500
+_ITERATIVE_WORK = 5e10
 # n k s^2 up to which k classes have k landmarks: minutes.
 _CLASSES_WORK = 3e12
 # Beyond the exact machine of other losses, so that its error has no jump: .57 to .75 of
 # the error of 500 landmarks on smooth functions, .93 to .97 on california, for two to
 # three times the time, which is that of the exact machine at its limit.
-_NEWTON_SIZE, _NEWTON_WORK = 1250, {"smooth": 3e10, "kinked": 1.5e10}
+_NEWTON_SIZE = 1250
+_NEWTON_WORK = {"smooth": 3e10, "kinked": 1.5e10}
 # Several levels together: Newton steps factorize matrices of size times levels, at most
 # this; few of them are needed, after steps of splitting.
-_JOINT_ROWS, _JOINT_WORK = 3000, 1.8e10
+_JOINT_ROWS = 3000
+_JOINT_WORK = 1.8e10
 _STOCHASTIC_SIZE = 300
 # Beyond the memory limit a default size is reduced, not below this,
 _LEAST_SYSTEM = 500
@@ -131,7 +146,8 @@ class AutoSize:
         `path` has the sizes, losses and times since the start so far; n is the number
         of rows of X.
         """
-        size, loss = path["size"][-1], path["loss"]
+        size = path["size"][-1]
+        loss = path["loss"]
         if len(loss) > 1 and loss[-1] > (1 - self.tol) * loss[-2]:
             return 0
         rows = self._affordable_rows(size, path)

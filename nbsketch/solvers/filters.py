@@ -27,7 +27,9 @@ from numpy.typing import ArrayLike, NDArray
 from nbsketch._report import fields
 
 # The path of parameters: this many, this far below and above the largest eigenvalue.
-_COUNT, _LOWEST, _HIGHEST = 53, -12, 1
+_COUNT = 53
+_LOWEST = -12
+_HIGHEST = 1
 # What rounding may add to a product of a step and an eigenvalue.
 _ROUNDING = 1e-9
 

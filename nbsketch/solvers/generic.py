@@ -41,7 +41,8 @@ from nbsketch.solvers.design import Design, as_design
 from nbsketch.solvers.solution import Solution, State
 
 # Trial shifts to find sums of opposite signs, and to bring these together.
-_EXPANSIONS, _REFINEMENTS = 100, 100
+_EXPANSIONS = 100
+_REFINEMENTS = 100
 _ROUNDING = 2.0**-50  # of losses and targets, charged to the gap
 _ALLOWED = 0.1  # share of the target that balancing the dual point may cost
 _MEMORY = 20  # pairs of L-BFGS

@@ -36,6 +36,18 @@ _REGULAR = 1e-3
 _LEAST_ERROR = 1e-13
 # Rows of blocks that are read at a time.
 _ROWS = 1024
+# Blocks, most rows of a block, contiguous blocks of largest error that do not count
+# (gross outliers, ends of a grid), and random partitions of the same rows.
+_BLOCKS = 20
+_MOST_ROWS = 100
+_TRIMMED = 2
+_PARTITIONS = 3
+# Ratio of errors from which leave-one-out is contradicted, and the least error that
+# matters, in standard deviations of the targets.
+_WORSE = 1.5
+_LEAST_EFFECT = 0.1
+# Least share of the weight that a fold keeps, against rounding.
+_LEAST_KEPT = 1e-10
 
 
 def leave_one_out(
@@ -299,14 +311,6 @@ def _times(Q: NDArray, factors: NDArray) -> NDArray:
     return (Q @ factors.reshape(r, count * d)).reshape(len(Q), count, d)
 
 
-# Blocks, most rows of a block, contiguous blocks of largest error that do not count
-# (gross outliers, ends of a grid), and random partitions of the same rows.
-_BLOCKS, _MOST_ROWS, _TRIMMED, _PARTITIONS = 20, 100, 2, 3
-# Ratio of errors from which leave-one-out is contradicted, and the least error that
-# matters, in standard deviations of the targets.
-_WORSE, _LEAST_EFFECT = 1.5, 0.1
-
-
 class OrderEffect(NamedTuple):
     """Root mean squared errors of leaving blocks of rows out.
 
@@ -384,10 +388,6 @@ def contiguous_blocks(rows: NDArray) -> list[NDArray]:
     """Return at most 20 blocks of at most 100 neighboring rows, evenly spaced."""
     parts = np.array_split(rows, min(_BLOCKS, max(1, len(rows) // 2)))
     return [part[:_MOST_ROWS] for part in parts]
-
-
-# Least share of the weight that a fold keeps, against rounding.
-_LEAST_KEPT = 1e-10
 
 
 class Fold(NamedTuple):

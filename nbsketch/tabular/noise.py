@@ -271,7 +271,8 @@ def errors_beside(
     """
     left_out = np.isfinite(residual).all(axis=1)
     w = left_out * (1.0 if weights is None else weights)
-    drawn, kernel = drawn_rows(w), partial(evaluate, form_of(SMOOTH, scales))
+    drawn = drawn_rows(w)
+    kernel = partial(evaluate, form_of(SMOOTH, scales))
     if not len(drawn):
         return Suspects(drawn)
     left_out = partial(residual.__getitem__, drawn)

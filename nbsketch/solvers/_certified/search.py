@@ -18,6 +18,13 @@ _EXACT = 0.1  # of the derivative at 0: what may be left of it
 
 
 Derivatives = Callable[[float], tuple[float, float]]
+_STEPS = 50  # Newton steps in a round
+_LEAST_SHARE = 1e-20  # smallest `share`
+_COMPARED = 2000  # rows in which the move of the predictions is measured
+_RATIO = 8  # between the sizes of nested samples
+_ROWS_PER_FEATURE = 30  # a sample with fewer is too rough a start
+_SAMPLE_TOL = 1e-4
+_SAMPLE_STEPS = 200
 
 
 def convex_step(
@@ -83,10 +90,6 @@ def convex_step(
 Callback = Callable[[int, float, float, float], Any]
 Report = Callable[[int, Certificate], Any]
 ProblemT = TypeVar("ProblemT", bound=CertifiedProblem)
-
-_STEPS = 50  # Newton steps in a round
-_LEAST_SHARE = 1e-20  # smallest `share`
-_COMPARED = 2000  # rows in which the move of the predictions is measured
 
 
 class Search(ABC, Generic[ProblemT]):
@@ -392,11 +395,6 @@ class CertifiedSearch(Search[ProblemT]):
     def _compared(self) -> NDArray:
         """Return the residuals of some rows, whose changes stand for all."""
         return self.res[..., :: max(1, self.res.shape[-1] // _COMPARED)]
-
-
-_RATIO = 8  # between the sizes of nested samples
-_ROWS_PER_FEATURE = 30  # a sample with fewer is too rough a start
-_SAMPLE_TOL, _SAMPLE_STEPS = 1e-4, 200
 
 
 def cold_start(problem: CertifiedProblem) -> State:

@@ -22,6 +22,9 @@ from numpy.typing import NDArray
 from nbsketch.solvers._linear.cholesky import LowRankPreconditioner
 from nbsketch.solvers._linear.conjugate_gradients import SymmetricOperator
 
+# Share of the columns up to which they are evaluated alone, twice as dear per value.
+_FEW = 1 / 12
+
 
 class CoupledMatrix:
     """Some entries of the Kronecker product of M and K as a `SymmetricOperator`.
@@ -172,9 +175,6 @@ class CoupledPreconditioner(LowRankPreconditioner):
 ResultT = TypeVar("ResultT")
 # What a search yields, is sent, and returns.
 Steps = Generator[NDArray, NDArray, ResultT]
-
-# Share of the columns up to which they are evaluated alone, twice as dear per value.
-_FEW = 1 / 12
 
 
 def run_together(K: SymmetricOperator, searches: list[Steps]) -> list:

@@ -43,12 +43,44 @@ from nbsketch.solvers.row_loss import typical_mean
 
 # Up to this many rows a factorization is as fast as the steps that it saves, for most
 # systems and for those that take many.
-DIRECT, DIRECT_HARD = 1500, 4000
+DIRECT = 1500
+DIRECT_HARD = 4000
 # Up to this share of the rows, products with K_BB beat those with K.
 _PART = 0.4
 STEPS = 100
 # Share of its trace that is added to the diagonal of a matrix without a factor.
 _JITTER = 1e-15
+# First sigma over the mean residual: nearly all rows are between kinks, and the first
+# steps are full ones. From a start nearby it is smaller.
+_COLD = 100.0
+_WARM = 1.0
+# Factors of sigma after rounds of one, two, three and more steps.
+_SHRINK = 0.3, 0.5, 0.7, 0.8
+# Multiple of gam below which a sigma would not help.
+_SMOOTH = 0.5
+# Factor of sigma after a linear system that conjugate gradients cannot solve: sigma is
+# kept there, and shrinks by a factor after a round that ends with few of their steps.
+_GROW = 3.0
+_EASIER = 0.5
+_EASY = 30
+# A round ends where the inner problem is solved to this share of what smoothing costs,
+# or exactly if that is small enough for the certificate.
+_INEXACT = 0.01
+_EXACT = 1e-9
+# Linear systems are solved to this share of what smoothing costs, and of the error
+# before the step.
+_ACCURACY = 0.003
+_FORCING = 0.003
+# Certificates are computed where the estimated gap is below this multiple of the goal.
+_NEAR = 3.0
+# Steps in a round, and rounds of a smooth loss without progress, before it is given up.
+_LONG = 40
+_PATIENCE = 8
+# Rows on which errors of the predictions are measured, and a factor for safety.
+_SAMPLED = 64
+_SAFETY = 1.5
+# A gap below this share of the objective at the start counts as zero.
+_ROUNDING = 1e-15
 
 
 class InsideSystem(NamedTuple):
@@ -111,7 +143,8 @@ def _in_part(
 
 def _factorize(K: SymmetricOperator, rows: NDArray, system: InsideSystem) -> Direction:
     """Solve by Cholesky factors, of a matrix with as much jitter as it takes."""
-    d, sums = np.zeros(len(system.weights)), _Sums(system, rows)
+    d = np.zeros(len(system.weights))
+    sums = _Sums(system, rows)
     if not len(rows):
         return Direction(d, np.zeros(sums.count), d, 0)
     matrix = K.block(rows)
@@ -155,12 +188,14 @@ def _iterate(
     preconditioner: LowRankPreconditioner, system: InsideSystem, inside: NDArray
 ) -> Steps[Direction]:
     """Solve by conjugate gradients on directions whose sums are zero."""
-    W, shift = system.weights, np.array([system.shift])
+    W = system.weights
+    shift = np.array([system.shift])
     scale = np.divide(system.shift, W, out=np.zeros(len(W)), where=inside)
     sums = _Sums(system, np.arange(len(W)))
     sums.indicators *= inside[:, None]
     sums.set(preconditioner.solve(sums.indicators, np.repeat(shift, sums.count)))
-    d, Kd = np.zeros(len(W)), np.zeros(len(W))
+    d = np.zeros(len(W))
+    Kd = np.zeros(len(W))
     if system.total is not None and system.total.any():
         d = sums.project(d, system.total)
         Kd = yield d
@@ -182,34 +217,9 @@ def _iterate(
         (length,) = steps.step(((Kp + scale * p) * inside)[:, None])
         if not length:
             break
-        d, Kd = d + length * p, Kd + length * Kp
+        d = d + length * p
+        Kd = Kd + length * Kp
     return Direction(d, sums.shift, Kd, None)
-
-
-# First sigma over the mean residual: nearly all rows are between kinks, and the first
-# steps are full ones. From a start nearby it is smaller.
-_COLD, _WARM = 100.0, 1.0
-# Factors of sigma after rounds of one, two, three and more steps.
-_SHRINK = 0.3, 0.5, 0.7, 0.8
-# Multiple of gam below which a sigma would not help.
-_SMOOTH = 0.5
-# Factor of sigma after a linear system that conjugate gradients cannot solve: sigma is
-# kept there, and shrinks by a factor after a round that ends with few of their steps.
-_GROW, _EASIER, _EASY = 3.0, 0.5, 30
-# A round ends where the inner problem is solved to this share of what smoothing costs,
-# or exactly if that is small enough for the certificate.
-_INEXACT, _EXACT = 0.01, 1e-9
-# Linear systems are solved to this share of what smoothing costs, and of the error
-# before the step.
-_ACCURACY, _FORCING = 0.003, 0.003
-# Certificates are computed where the estimated gap is below this multiple of the goal.
-_NEAR = 3.0
-# Steps in a round, and rounds of a smooth loss without progress, before it is given up.
-_LONG, _PATIENCE = 40, 8
-# Rows on which errors of the predictions are measured, and a factor for safety.
-_SAMPLED, _SAFETY = 64, 1.5
-# A gap below this share of the objective at the start counts as zero.
-_ROUNDING = 1e-15
 
 
 class Start(NamedTuple):
@@ -240,12 +250,17 @@ class DualSearch:
         limits: DualLimits,
         report: Callable[[int], None],
     ) -> None:
-        self.K, self.problem, self.limits, self.report = K, problem, limits, report
+        self.K = K
+        self.problem = problem
+        self.limits = limits
+        self.report = report
         self.preconditioner = preconditioner
-        self.c, self.b = start.c, start.intercept
+        self.c = start.c
+        self.b = start.intercept
         self.start = start
         self.steps = self.stale = 0
-        self.sigma, self.center = 0.0, np.zeros(problem.n)
+        self.sigma = 0.0
+        self.center = np.zeros(problem.n)
         self.fitted = np.zeros(problem.n)
         self.output = problem.spread(np.arange(problem.outputs))
         count = min(_SAMPLED, problem.n)
@@ -258,21 +273,25 @@ class DualSearch:
 
     def run(self) -> Steps[Certificate]:
         """Search until certified, stuck or out of budget; return the best point."""
-        p, start = self.problem, self.start
+        p = self.problem
+        start = self.start
         self.fitted = yield self.c
         self.sigma = self._first_sigma()
         if start.center is not None:
             self.center = start.center
         yield from self._certify(p.feasible(self.c))
         self.floor = _ROUNDING * self.best.scale
-        point, length = self._point(), 0
+        point = self._point()
+        length = 0
         while not (self.converged or self._must_stop(length)):
             step = yield from self._step(point)
-            point, length = self._point(), length + 1
+            point = self._point()
+            length = length + 1
             yield from self._assess()
             if self.inner is None and self.sigma > 0:
                 self.least = self.sigma = _GROW * self.sigma
-                point, length = self._point(), 0
+                point = self._point()
+                length = 0
             elif step == 0:
                 break
             elif self.sigma > 0 and self._settled(point):
@@ -280,7 +299,8 @@ class DualSearch:
                 factor = _SHRINK[min(length, len(_SHRINK)) - 1]
                 self.least *= _EASIER if self._is_easy else 1.0
                 smaller = max(factor * self.sigma, self.least)
-                self.sigma, length = self._useful(smaller), 0
+                self.sigma = self._useful(smaller)
+                length = 0
                 point = self._point()
         if not self.converged:
             yield from self._certify(p.feasible(self.c))
@@ -310,7 +330,8 @@ class DualSearch:
         return self.problem.y - self.fitted - self.problem.spread(self.b)
 
     def _point(self) -> Point:
-        p, smoothing = self.problem, (self.sigma, self.center)
+        p = self.problem
+        smoothing = (self.sigma, self.center)
         point = p.point(self._res, *smoothing)
         stuck = p.totals(point.curvature) == 0
         if p.fit_intercept and stuck.any():
@@ -342,13 +363,15 @@ class DualSearch:
 
     def _settled(self, point: Point) -> bool:
         """Whether to shrink sigma; not where the exact inner solution would do."""
-        error, goal = self._error(point), self._goal
+        error = self._error(point)
+        goal = self._goal
         share = _INEXACT if point.young > goal / 2 else _EXACT
         return error <= share * point.young
 
     def _step(self, point: Point) -> Steps[float]:
         """Move along a Newton direction; return the step."""
-        p, weights = self.problem, point.curvature
+        p = self.problem
+        weights = point.curvature
         distance = p.shift * self.c - p.weights * point.a  # gradient
         between = weights > 0
         d = np.where(between, 0.0, -distance / p.shift)
@@ -363,14 +386,17 @@ class DualSearch:
         lam = p.shift * point.smoothness
         system = InsideSystem(weights, lam, right, self.output, total, tolerance)
         inside = yield from solve_inside(self.K, self.preconditioner, system, self.hard)
-        product, self.inner = inside.product, inside.steps
+        product = inside.product
+        self.inner = inside.steps
         self.hard = self.hard or not self._is_easy
         if product is None:
             product = (yield d + inside.d) - offset
-        d, Kd = d + inside.d, offset + product
+        d = d + inside.d
+        Kd = offset + product
         shift = inside.intercept if p.fit_intercept else np.zeros(p.outputs)
         t = self._line_search(point, d, Kd, shift)
-        self.c, self.fitted = self.c + t * d, self.fitted + t * Kd
+        self.c = self.c + t * d
+        self.fitted = self.fitted + t * Kd
         self.b = self.b + t * shift
         self.steps += 1
         return t
@@ -378,10 +404,12 @@ class DualSearch:
     def _line_search(
         self, point: Point, d: NDArray, Kd: NDArray, shift: NDArray
     ) -> float:
-        p, res = self.problem, self._res
+        p = self.problem
+        res = self._res
         move = Kd + p.spread(shift)
         smoothed = move, p.weights, self.center, self.sigma
-        slope, curvature = p.alpha * float(self.c @ Kd), p.alpha * float(d @ Kd)
+        slope = p.alpha * float(self.c @ Kd)
+        curvature = p.alpha * float(d @ Kd)
         first = slope - float((p.weights * point.a) @ move) / p.n
         if not first < 0:
             return 0.0

@@ -47,6 +47,34 @@ from nbsketch.solvers._linear.conjugate_gradients import SymmetricOperator
 
 # Factor of what is added to the diagonal from one trial to the next.
 _GROWTH = 4
+# Blocks of pivots: a tenth of all of them, of which none needs fewer than this.
+_BLOCKS = 10
+_LEAST_BLOCK = 50
+# Units of rounding added to the diagonal of a block, and left as residual at the end.
+_JITTER = 16
+_RESIDUAL = 80
+# Most rows of a block, and steps of the power method for a direction to split along.
+_ROWS = 500
+_STEPS = 3
+# A block without a Cholesky factor gets this share of the shift more, then four times.
+_MORE = 0.25
+# Default rank: 8 sqrt(n) between these. Larger ones cost more than the steps they save.
+_RANK = 8.0
+_RANKS = (300, 2000)
+# No memory limit reduces it below this.
+_LEAST_RANK = 50
+# Copies of the factor: itself, weighted, and a part of it or that of another shift.
+_COPIES = 3
+# Factors are float64 where the shift is below this share of the trace.
+_SMALL_SHIFT = 2.4e-7
+# Diagonal blocks pay where the shift is below this share of the mean diagonal: at
+# 1.6e-4 and 4e-4 .4 to .7 of the time where many passes are needed (california, power
+# plant, a robot arm), 1.1 to 1.9 of a second or two where few are (elevators, kegg).
+_LOCAL_SHIFT = 5e-4
+# Share of the trace by which theta exceeds rounding.
+_ROUNDINGS = 2
+# Rows of F whose weights are changed at a time.
+_CHUNK = 8192
 
 
 def raised_cholesky(
@@ -95,12 +123,6 @@ def scaled_columns(
     size = np.abs(R).max(axis=0, initial=0)
     size[size == 0] = 1.0
     return size, np.asfortranarray(R / size, dtype)
-
-
-# Blocks of pivots: a tenth of all of them, of which none needs fewer than this.
-_BLOCKS, _LEAST_BLOCK = 10, 50
-# Units of rounding added to the diagonal of a block, and left as residual at the end.
-_JITTER, _RESIDUAL = 16, 80
 
 
 def partial_cholesky(
@@ -157,12 +179,6 @@ def _block_factor(
         1.0, upper, schur.T, side=1, lower=0, overwrite_b=1
     )
     return solved.T
-
-
-# Most rows of a block, and steps of the power method for a direction to split along.
-_ROWS, _STEPS = 500, 3
-# A block without a Cholesky factor gets this share of the shift more, then four times.
-_MORE = 0.25
 
 
 class BlockPreconditioner:
@@ -257,24 +273,6 @@ def _partition(factor: NDArray, rng: np.random.Generator) -> Iterator[NDArray]:
         order = np.argsort(spread - spread.mean(), kind="stable")
         half = len(index) // 2
         waiting += [np.sort(index[order[:half]]), np.sort(index[order[half:]])]
-
-
-# Default rank: 8 sqrt(n) between these. Larger ones cost more than the steps they save.
-_RANK, _RANKS = 8.0, (300, 2000)
-# No memory limit reduces it below this.
-_LEAST_RANK = 50
-# Copies of the factor: itself, weighted, and a part of it or that of another shift.
-_COPIES = 3
-# Factors are float64 where the shift is below this share of the trace.
-_SMALL_SHIFT = 2.4e-7
-# Diagonal blocks pay where the shift is below this share of the mean diagonal: at
-# 1.6e-4 and 4e-4 .4 to .7 of the time where many passes are needed (california, power
-# plant, a robot arm), 1.1 to 1.9 of a second or two where few are (elevators, kegg).
-_LOCAL_SHIFT = 5e-4
-# Share of the trace by which theta exceeds rounding.
-_ROUNDINGS = 2
-# Rows of F whose weights are changed at a time.
-_CHUNK = 8192
 
 
 class LowRankPreconditioner:

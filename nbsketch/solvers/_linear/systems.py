@@ -73,6 +73,30 @@ from nbsketch.solvers._linear.conjugate_gradients import (
 # Rows on which rounding is measured, and the factor on what they say.
 _SAMPLED_ERRORS = 64
 _SAFETY = 1.5
+# Units of rounding, times sqrt(s), that are added to the diagonal of C at least.
+_JITTER = 4
+# Share of the mean diagonal of C added to it: what the penalty of the problem is, at
+# most; at least so much keeps factors in double precision sound.
+NUGGET = 1e-6
+_LEAST_NUGGET = 1e-12
+# The nugget over n alpha, at most: some 20 times as much is lost of the loss.
+_NUGGET_COST = 5e-6
+# What the nugget hides, at most, over its share of n alpha: beyond is rounding of
+# values in single precision.
+_MOST_COST = 100.0
+# Share of `tol` that rounding of the quadratic form may take.
+_DIGITS = 1e-2
+# Rows of the sample of a preconditioner: at most this many for each row of the sketch,
+# within a work m s^2 of a few passes. n = 160,000: s = 1000 takes 11 passes in place of
+# 78 (.27 of the time), s = 2500 takes 15 in place of 56 (.59).
+_SAMPLED = 8
+_SAMPLED_WORK = 150
+# If they would be fewer than this, the sketch is the sample: 1.1 rows for each take two
+# to three times its passes, 2.4 rows as many.
+_LEAST_SAMPLED = 3
+# Steps, and accuracy, of the inverse in the final certificate.
+_STEPS = 60
+_SHARE = 0.05
 
 
 def sampled_rows(weights: NDArray) -> NDArray:
@@ -265,10 +289,6 @@ class KernelSystem(ColumnSystem):
         return size * float(self.weights.max() * self.n) ** 0.5
 
 
-# Units of rounding, times sqrt(s), that are added to the diagonal of C at least.
-_JITTER = 4
-
-
 class SketchPreconditioner(ABC):
     """P^{-1} for P = G + alpha C and several penalties, G a scatter of rows of Z.
 
@@ -422,28 +442,6 @@ class SamplePreconditioner(SketchPreconditioner):
         mean = solve_upper(self._upper, offset, 1)
         matrix -= np.outer(mean, mean / self._total)
         return offset, matrix / len(self._weights)
-
-
-# Share of the mean diagonal of C added to it: what the penalty of the problem is, at
-# most; at least so much keeps factors in double precision sound.
-NUGGET = 1e-6
-_LEAST_NUGGET = 1e-12
-# The nugget over n alpha, at most: some 20 times as much is lost of the loss.
-_NUGGET_COST = 5e-6
-# What the nugget hides, at most, over its share of n alpha: beyond is rounding of
-# values in single precision.
-_MOST_COST = 100.0
-# Share of `tol` that rounding of the quadratic form may take.
-_DIGITS = 1e-2
-# Rows of the sample of a preconditioner: at most this many for each row of the sketch,
-# within a work m s^2 of a few passes. n = 160,000: s = 1000 takes 11 passes in place of
-# 78 (.27 of the time), s = 2500 takes 15 in place of 56 (.59).
-_SAMPLED, _SAMPLED_WORK = 8, 150
-# If they would be fewer than this, the sketch is the sample: 1.1 rows for each take two
-# to three times its passes, 2.4 rows as many.
-_LEAST_SAMPLED = 3
-# Steps, and accuracy, of the inverse in the final certificate.
-_STEPS, _SHARE = 60, 0.05
 
 
 def nugget(shift: float, mean: float) -> float:

@@ -27,6 +27,10 @@ _SINGULAR = 1e-14
 # Least weight of the rows that hold an intercept in place, over the mean weight.
 _PIVOT = 1e-3
 _CHUNK = 4096
+# Work of the matrix over the entries, relative to that over the coefficients.
+_LESS_WORK = 0.7
+# Largest residual of a direction, relative to the gradient: beyond it rounding rules.
+_ACCURACY = 1e-4
 
 
 class TermGrams:
@@ -178,12 +182,6 @@ class TermGrams:
 def changes_pay(changed: int, count: int) -> bool:
     """Return whether changed rows of a Gram matrix cost less than all its rows."""
     return changed <= _REBUILD * count
-
-
-# Work of the matrix over the entries, relative to that over the coefficients.
-_LESS_WORK = 0.7
-# Largest residual of a direction, relative to the gradient: beyond it rounding rules.
-_ACCURACY = 1e-4
 
 
 def are_few(count: int, problem: NewtonProblem) -> bool:

@@ -34,6 +34,13 @@ _FEW_CHANGES = 0.4
 _MANY_ROWS = 0.5
 # Evenly spread rows that are always active: they show how far the others move.
 _GUARDS = 256
+_SMOOTH = 5.0  # times the gam of a smooth loss: a smaller sigma would not help it
+# First sigma over the mean residual, the same from a dual point nearby, both for slopes
+# of about one; and the factor on sigma after a round.
+_COLD = 0.3
+_WARM = 0.05
+_SHRINK = 0.4
+_STALLED = 3  # rounds of a smooth loss without progress
 
 
 class ActiveRows:
@@ -135,13 +142,6 @@ class ActiveRows:
         subset.totals = self.totals
         subset.young += subset.inactive_young
         return subset
-
-
-_SMOOTH = 5.0  # times the gam of a smooth loss: a smaller sigma would not help it
-# First sigma over the mean residual, the same from a dual point nearby, both for slopes
-# of about one; and the factor on sigma after a round.
-_COLD, _WARM, _SHRINK = 0.3, 0.05, 0.4
-_STALLED = 3  # rounds of a smooth loss without progress
 
 
 class NewtonSearch(CertifiedSearch[NewtonProblem]):

@@ -32,6 +32,19 @@ from nbsketch.solvers.solution import State
 _NOISE = 8.0
 # Residuals larger than this many times the mean are cut for ridge regression.
 _OUTLYING = 10.0
+# Steps, sigma relative to the mean residual of ridge regression (a larger one is better
+# after few steps, a smaller one after many), the factor on it with which Newton's
+# method goes on, and the over-relaxation: after 60 steps the gap is a quarter of that
+# without (california: 1.6e-4, not 8.8e-4), a fit of quantiles takes .92 of the time.
+_COUPLED = (60, 2.0, 0.5, 0.8)
+# The same for several classes: over-relaxation gains 3 % there.
+_CLASSES = (8, 8.0, 1.0, 0.0)
+# Fewer classes than this do not pay for the eigendecomposition.
+_LEAST = 3
+# Least work of a Newton step, a factorization and Gram matrices of some of the rows,
+# relative to that of two products with Z.
+_LARGE = 10.0
+_SOME_ROWS = 0.25
 
 
 class Splitting:
@@ -113,20 +126,6 @@ class Splitting:
             shift_b = np.linalg.lstsq(p.mix.T, change, rcond=None)[0]
             self.intercept = self.intercept + shift_b
         self.res = p.residual(self.coef, self.intercept)
-
-
-# Steps, sigma relative to the mean residual of ridge regression (a larger one is better
-# after few steps, a smaller one after many), the factor on it with which Newton's
-# method goes on, and the over-relaxation: after 60 steps the gap is a quarter of that
-# without (california: 1.6e-4, not 8.8e-4), a fit of quantiles takes .92 of the time.
-_COUPLED = (60, 2.0, 0.5, 0.8)
-# The same for several classes: over-relaxation gains 3 % there.
-_CLASSES = (8, 8.0, 1.0, 0.0)
-# Fewer classes than this do not pay for the eigendecomposition.
-_LEAST = 3
-# Least work of a Newton step, a factorization and Gram matrices of some of the rows,
-# relative to that of two products with Z.
-_LARGE, _SOME_ROWS = 10.0, 0.25
 
 
 def splitting_start(problem: NewtonProblem) -> State:

@@ -97,7 +97,7 @@ def test_two_processes_fit_the_model_of_one(client, data, model, tol):
 def test_features_that_are_not_kept_are_computed_again(client, data, monkeypatch):
     X, y = data
     expected = regressor().fit(X, y).predict(X)
-    monkeypatch.setattr("nbsketch._machine.memory._SHARE", 0.0)
+    monkeypatch.setattr("nbsketch._machine.memory.SHARE", 0.0)
     found = regressor().fit(*dask_data(X, y)).predict(X)
     np.testing.assert_allclose(found, expected, atol=1e-6)
 

@@ -161,9 +161,8 @@ def test_long_lists_are_cut():
 
 @pytest.mark.parametrize(
     "value",
-    [None, [[1.0], [1.0, 2.0]], np.eye(2), [["1", "2.5"]], [1, 2], [[{"a": 1}]],
-     np.array(["2020-01-01"], dtype="M8[D]")],
-)  # fmt: skip
+    [None, np.eye(2), [["1", "2.5"]], [1, 2], np.array(["2020-01-01"], dtype="M8[D]")],
+)
 def test_other_errors_are_unchanged(value):
     assert fault("X", value) is None
     error = TypeError("something else")
@@ -222,6 +221,7 @@ def test_targets_whose_squares_overflow_are_refused(model):
         model.fit(X, y * 1e200)
 
 
+@pytest.mark.filterwarnings("ignore:the kernel has hardly a part of column 2")
 @EVERY_MODEL
 def test_spreads_whose_squares_underflow_are_refused(model):
     X, y = data(model)

@@ -454,7 +454,7 @@ ONES = np.ones((4, 2))
         ({}, (ONES, np.ones(4)), ValueError, "`Y` must be a non-empty 2-dim"),
         ({}, (ONES, None), ValueError, "`Y` must hold an output"),
         ({}, (ONES, [["a"]] * 4), TypeError, "`Y` must hold real numbers"),
-        ({}, (ONES, [[1], [1, 2], [1], [1]]), ValueError, "only a function compares"),
+        ({}, (ONES, [[1], [1, 2], [1], [1]]), ValueError, "`Y` must have rows of one"),
         ({}, (ONES, ONES * np.nan), ValueError, "`Y` must be finite"),
         ({}, (["a", "b"], ONES), ValueError, "could not convert string"),
         ({"alpha": 0}, (ONES, ONES), ValueError, "`alpha` must be in"),

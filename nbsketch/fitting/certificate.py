@@ -173,7 +173,7 @@ class FittedCertificate(NamedTuple):
         if solution.objective * max(1.0, lost) <= least:
             return solution._replace(gap=0.0, shortfall=None)
         both = min(solution.gap + lost, self.tol)  # else no warning agrees
-        gap = max(solution.gap, lost, both)
+        gap = float(max(solution.gap, lost, both))
         if not gap > self.tol:
             return solution._replace(gap=gap, shortfall=None)
         if self.is_chosen:

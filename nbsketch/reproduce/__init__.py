@@ -33,6 +33,7 @@ from collections.abc import Callable
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 
@@ -88,4 +89,12 @@ def run_all(**options: Any) -> dict[str, str]:
 def run_one(name: str, **options: Any) -> list[dict[str, Any]]:
     """Run an experiment with those of the options that it takes."""
     taken = options_of(name)
+    if options.get("out"):
+        _check_folder(Path(options["out"]))
     return runner(name)(**{key: options[key] for key in options if key in taken})
+
+
+def _check_folder(folder: Path) -> None:
+    """Raise an OSError before hours of measurement, not after them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    TemporaryFile(dir=folder).close()

@@ -124,7 +124,6 @@ def test_bad_input_is_refused():
 
 def test_fewer_landmarks_than_classes_are_warned_of(monkeypatch):
     monkeypatch.setattr("nbsketch.fitting.plan._ITERATIVE_WORK", 1e6)
-    monkeypatch.setattr("nbsketch.fitting.plan._CLASSES_WORK", 1e6)
     rng = np.random.default_rng(0)
     centers = rng.normal(size=(120, 4))
     y = np.repeat(np.arange(120), 2)

@@ -102,6 +102,7 @@ def test_features_that_are_not_kept_are_computed_again(client, data, monkeypatch
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
+@pytest.mark.full
 def test_an_interrupt_cancels_the_tasks_of_the_fit(client, data):
     X, y = data
 

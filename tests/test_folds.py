@@ -450,6 +450,7 @@ def test_left_out_blocks_search_all_features_as_well(monkeypatch):
     assert pools == [["isotropic", "selected"], ["isotropic", "selected", "learned"]]
 
 
+@pytest.mark.full
 @pytest.mark.skipif("NBSKETCH_DATA" not in os.environ, reason="needs the data sets")
 @pytest.mark.parametrize(("load", "published"), [(load_rf1, 0.575), (load_rf2, 0.578)])
 def test_left_out_blocks_reach_the_published_errors(load, published):

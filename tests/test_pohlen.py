@@ -154,6 +154,7 @@ def test_from_the_file_alone(tiny, tmp_path, monkeypatch):
     assert pohlen.run(out=tmp_path, plot_only=True) == table
 
 
+@pytest.mark.full
 @pytest.mark.skipif("NBSKETCH_DATA" not in os.environ, reason="needs the data sets")
 @pytest.mark.parametrize(
     ("name", "exact", "sketched"),

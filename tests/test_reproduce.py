@@ -359,6 +359,7 @@ def test_table2(tiny_table2, tmp_path, capsys):
     assert "20/n-SG" in capsys.readouterr().out
 
 
+@pytest.mark.full
 @needs_data
 def test_table2_on_real_data(monkeypatch):
     monkeypatch.setattr(table2, "SETS", ("rf1",))

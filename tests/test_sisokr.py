@@ -226,6 +226,7 @@ def test_the_large_set_reports_its_cost(capsys):
     )
 
 
+@pytest.mark.full
 @needs_data
 def test_bibtex_has_the_score_of_the_paper():
     """Draws of the sketches vary by 0.15."""

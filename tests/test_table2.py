@@ -54,6 +54,7 @@ def test_error_is_that_of_a_dense_implementation(name):
 
 
 # The paper has a kernel of the raw columns.
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore:the kernel has hardly a part of columns")
 @pytest.mark.parametrize(
     ("sets", "left_out", "draws"),

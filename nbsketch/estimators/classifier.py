@@ -163,9 +163,8 @@ class SketchedKernelClassifier(OneVsRest, IterativeModel):
         rows, ``cv=None`` and at most four classes: n up to 5100 rows with the hinge
         loss, 8100 with the others (fewer for three and four classes). Else min(n, 500),
         for k > 2 classes reduced above n k = 200,000, and for two above n = 200,000, so
-        that n k s^2 is constant (never below 100, or below k while n k s^2 is at most
-        3e12); `fit` warns if it is below the number of classes. A sketch given by name
-        has n / 2 rows where this is n.
+        that n k s^2 is constant (never below 100); `fit` warns if it is below the
+        number of classes. A sketch given by name has n / 2 rows where this is n.
     alpha : float or None, default=None
         Penalty (> 0), the same for all classes. None: the one of least loss on a fifth
         of the rows, held out at random, along a path of penalties; of at most 500 rows,

@@ -74,8 +74,6 @@ _COLUMN = 0.45
 _COLUMN_OUTPUT = 0.55
 _ITERATIVE_SIZE = 500
 _ITERATIVE_WORK = 5e10
-# n k s^2 up to which k classes have k landmarks: minutes.
-_CLASSES_WORK = 3e12
 # Beyond the exact machine of other losses, so that its error has no jump: .57 to .75 of
 # the error of 500 landmarks on smooth functions, .93 to .97 on california, for two to
 # three times the time, which is that of the exact machine at its limit.
@@ -363,13 +361,8 @@ def least_squares_size(n: int) -> int:
 
 
 def iterative_size(n: int, n_solves: int = 1) -> int:
-    """Return the default size for the other losses, with some problems to solve.
-
-    Classes without a landmark may never be predicted, so it is at least their number,
-    up to a larger budget of work.
-    """
-    size = _affordable(n, _ITERATIVE_WORK / n_solves, _ITERATIVE_SIZE)
-    return max(size, min(n, n_solves, int((_CLASSES_WORK / (n * n_solves)) ** 0.5)))
+    """Return the default size for the other losses, with some problems to solve."""
+    return _affordable(n, _ITERATIVE_WORK / n_solves, _ITERATIVE_SIZE)
 
 
 def newton_size(loss: str, n: int, n_outputs: int) -> int:

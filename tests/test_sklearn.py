@@ -71,7 +71,7 @@ OTHERS = [
     (SketchedKernelRegressor(loss="huber", bandwidth="median", tol=1e-9), {}),
     (SketchedKernelClassifier(alpha=1e-3), {}),
     (SketchedKernelClassifier(loss="logistic", bandwidth="median"), DRAWN),
-    (SketchedSGDRegressor("gaussian", bandwidth="median", early_stopping=True), DRAWN),
+    (SketchedSGDRegressor("gaussian", bandwidth="median"), DRAWN),
     (SketchedSGDClassifier(bandwidth=1.0, loss="logistic"), DRAWN),
     (SpectralFilterRegressor(filter="landweber", bandwidth="median"), {}),
     (

@@ -245,6 +245,7 @@ class SketchedKernelRegressor(
         def left_out() -> NDArray:
             K = self.kernel_(rows, rows).astype(np.float64)
             K[np.diag_indices(len(K))] += len(Y) * self.alpha_
+            # `leave_one_out_residuals` refuses penalties that a fit may have chosen.
             inverse = np.linalg.pinv(K, hermitian=True)
             return inverse @ (Y[drawn] - self.intercept_) / inverse.diagonal()[:, None]
 

@@ -71,8 +71,8 @@ def ridge_leverage_scores(
     Returns
     -------
     ndarray of shape (n,)
-        The scores. With "recursive", nearly all are within a factor of 2 of the exact
-        scores.
+        The scores. With "recursive", nine of ten or more are within a factor of 2 of
+        the exact scores.
 
     Raises
     ------

@@ -140,7 +140,7 @@ def test_inputs_are_scaled(sparse):
     assert_allclose(dense[1], dense[3] / deviation, rtol=1e-10)
 
 
-def test_settings_are_those_of_the_paper():
+def test_settings_are_those_of_the_program():
     labels = np.array([[1, 1, 1], [1, 0, 0]])
     model = setting_of("mediamill", "SIOKR").model(3, labels)
     assert model.output_kernel.bandwidth == 2**0.5

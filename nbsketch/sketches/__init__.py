@@ -520,8 +520,8 @@ class AccumulationSketch(SizedRecipe):
     -----
     Y. Chen and Y. Yang, "Accumulations of projections: a unified framework for random
     sketches in kernel ridge regression", AISTATS 2021, section 3, with uniform
-    probabilities. m = 30 is the value of the experiments of El Ahmad, Laforgue and
-    d'Alche-Buc, TMLR 2023.
+    probabilities. Tables 1, 2 and 6 of El Ahmad, Laforgue and d'Alche-Buc, TMLR 2023,
+    have m = 20.
 
     Examples
     --------

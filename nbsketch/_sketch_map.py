@@ -92,6 +92,19 @@ class SketchMap:
         """Return S k(X, X_train)^T for the rows of X, of shape (s, n), in float64."""
         return self.product(X)
 
+    def inner(self, X: Any = None) -> NDArray:
+        """Return S K S^T, (s, s), in blocks of landmarks: rows of X, if it is given."""
+        rows = self.rows(X)
+        if not isinstance(self.weights, np.ndarray | sp.csr_array):
+            return self(rows) @ self.weights.T
+        size, n_landmarks = self.weights.shape
+        total = np.zeros((size, size))
+        step = scratch.rows_per_block(size, total.dtype)
+        for start in range(0, n_landmarks, step):
+            part = slice(start, start + step)
+            total += self(rows[part]) @ self.weights[:, part].T
+        return total
+
     def times(self, X: Any, B: NDArray) -> NDArray:
         """Return K S^T B of shape (n, d) for the rows of X, in float64."""
         if isinstance(X, PartitionedRows):
@@ -235,13 +248,13 @@ def _design(
     if twice and columns is not None:
         return stored_design(sketch_map(X), sketch_map.weights, columns, whiten)
     report_rows(0, X.shape[0])
+    if not is_kept:
+        P = whiten(sketch_map.inner(X))
+        design = features_design(sketch_map, P, X, near=bool(keep))
+        in_memory = not isinstance(X, PartitionedRows)
+        return P, scratch.stored_or(design) if keep and in_memory else design
     product = sketch_map(sketch_map.rows(X))
     P = whiten(product @ sketch_map.weights.T)
-    if isinstance(X, PartitionedRows):
-        return P, features_design(sketch_map, P, X, near=bool(keep))
-    if not is_kept:
-        design = features_design(sketch_map, P, X)
-        return P, scratch.stored_or(design) if keep else design
     features = Expansion(sketch_map.product, P)
     Z = np.empty((X.shape[0], features.n_columns), X.dtype)
     others = np.arange(X.shape[0])

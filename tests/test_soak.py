@@ -5,6 +5,7 @@ and limits are small; the limits are so low that nothing of any size is kept.
 """
 
 import sys
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -15,8 +16,10 @@ from sklearn.exceptions import ConvergenceWarning
 import nbsketch
 from nbsketch import (
     AutoSize,
+    GaussianKernel,
     InputOutputKernelRegressor,
     JointQuantileRegressor,
+    PSparsifiedSketch,
     RandomFourierFeatures,
     SketchedFeatures,
     SketchedKernelClassifier,
@@ -28,6 +31,7 @@ from nbsketch import (
     TabularKernelRegressor,
 )
 from nbsketch._machine import memory
+from nbsketch._sketch_map import SketchMap, sketched_design
 from nbsketch.conformal import ConformalClassifier, ConformalRegressor
 from nbsketch.fitting import growth
 from nbsketch.fitting import plan as sizes
@@ -228,6 +232,41 @@ def test_under_a_limit_of_time(name, seconds, limited, monkeypatch):
     else:  # the model for which there was time
         assert found.shape == reference.shape
         assert np.mean(np.square(found - reference)) < 2 * reference.var()
+
+
+def traced_peak(function):
+    """Return the largest number of bytes that a call has at a time."""
+    tracemalloc.start()
+    try:
+        function()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_posterior_is_made_in_blocks(monkeypatch):
+    """Not with some copies of the features of thousands of rows (8 MB)."""
+    monkeypatch.setattr("nbsketch.solvers.scratch._BLOCK_BYTES", 1 << 16)
+    X = RNG.uniform(-2, 2, size=(4000, 3))
+    y = draw_targets(X, RNG)["one"]
+    model = SketchedKernelRegressor(size=60, bandwidth=1.0, alpha=1e-6, **SEED)
+    model.fit(X, y).fit_posterior(X, y)
+    assert traced_peak(lambda: model.fit_posterior(X, y)) < 1e6
+    assert traced_peak(lambda: model.predict(X, return_std=True)) < 1e6
+
+
+@pytest.mark.parametrize("law", ["rademacher", "gaussian"])
+def test_sketches_of_many_landmarks_are_made_in_blocks(law, limited, monkeypatch):
+    """S K, of a column for each landmark (1 MB), is not kept beyond the limit."""
+    X = RNG.uniform(-2, 2, size=(6000, 3))
+    kernel = GaussianKernel(1.0)
+    sketch = PSparsifiedSketch(20, density=0.2, law=law).draw(6000, 0)
+    sketch_map = SketchMap.of(kernel, X, sketch)
+    whole = sketch_map(sketch_map.landmarks) @ sketch_map.weights.T
+    monkeypatch.setattr("nbsketch.solvers.scratch._BLOCK_BYTES", 1 << 14)
+    assert np.allclose(sketch_map.inner(X), whole, rtol=1e-12)
+    peak = traced_peak(lambda: sketched_design(sketch_map, X, keep=False))
+    assert peak < 0.7e6 < 8 * sketch_map.weights.shape[0] * sketch_map.weights.shape[1]
 
 
 PEAK = """

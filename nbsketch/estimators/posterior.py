@@ -34,13 +34,14 @@ from nbsketch.rows.inputs import TrainingRows, check_in_memory, is_pairwise, new
 from nbsketch.rows.transform import transform_rows
 from nbsketch.sketches import LandmarkSketch
 from nbsketch.solvers._linear.cholesky import raised_cholesky
+from nbsketch.solvers.scratch import rows_per_block
 
 # Largest number of features, whose matrix is factorized.
 MOST_FEATURES = 5000
 # Share of the trace that is added to a matrix without a factor.
 _JITTER = 1e-15
-# Rows whose features are in memory at a time.
-_BLOCK_ROWS = 1 << 12
+# Arrays of a block of rows that are in memory at a time, each as large as its features.
+_ARRAYS = 4
 # Relative difference of the objective from which rows are not those of `fit`.
 _OTHER_ROWS = 0.01
 
@@ -77,8 +78,8 @@ def _freedom(model: Any, factor: NDArray, shift: float) -> float:
     """Return the effective degrees of freedom, of the upper Cholesky factor of A."""
     penalty = np.full(len(factor), shift)
     penalty[0] = float(not model.fit_intercept)
-    inverse = scipy.linalg.solve_triangular(factor, np.eye(len(factor)))
-    return len(factor) - float(penalty @ np.square(inverse).sum(axis=1))
+    inverse = scipy.linalg.lapack.dtrtri(factor)[0]
+    return len(factor) - float(penalty @ np.einsum("ij,ij->i", inverse, inverse))
 
 
 def _squared_norms(model: Any) -> NDArray:
@@ -123,8 +124,12 @@ def feature_projection(model: Any) -> NDArray:
 
 def _inner(model: Any) -> NDArray:
     """Return S K S^T, (s, s)."""
-    sketch_map = SketchMap(model.kernel_, model.landmarks_, model.sketch_.weights)
-    return np.asarray(sketch_map(sketch_map.landmarks) @ sketch_map.weights.T)
+    return _map_of(model).inner()
+
+
+def _map_of(model: Any) -> SketchMap:
+    """Return x -> S k_x of a fitted model."""
+    return SketchMap(model.kernel_, model.landmarks_, model.sketch_.weights)
 
 
 def features_of(model: Any, projection: NDArray, rows: Any) -> NDArray:
@@ -153,9 +158,10 @@ def _blocks(
     model: Any, projection: NDArray, rows: Any
 ) -> Iterator[tuple[slice, NDArray, NDArray]]:
     """Yield places, features and k(x, x) - |z(x)|^2 of each block."""
-    sketch_map = SketchMap(model.kernel_, model.landmarks_, model.sketch_.weights)
-    for start in range(0, rows.shape[0], _BLOCK_ROWS):
-        part = slice(start, min(start + _BLOCK_ROWS, rows.shape[0]))
+    sketch_map = _map_of(model)
+    step = rows_per_block(_ARRAYS * len(projection), projection.dtype)
+    for start in range(0, rows.shape[0], step):
+        part = slice(start, min(start + step, rows.shape[0]))
         inputs = transform_rows(rows[part], model.scaler_, model.kernel_)
         Z = project(sketch_map(inputs), projection)
         unseen = np.maximum(model.kernel_.diag(inputs) - np.square(Z).sum(axis=1), 0.0)

@@ -103,8 +103,7 @@ class FittedCertificate(NamedTuple):
     def _form_of_cut(self, projection: NDArray) -> Callable[[Any], NDArray]:
         """Return the forms g^T C'^+ g of columns, C' the part of S K S^T cut off."""
         sketch_map = self.data.sketch_map
-        core = sketch_map(sketch_map.rows(self.data.inputs.rows))
-        core = core @ sketch_map.weights.T
+        core = sketch_map.inner(self.data.inputs.rows)
         unit = np.finfo(float).eps * len(core) ** -0.5
         upper, _ = raised_cholesky(core, _JITTER * unit * float(np.trace(core)))
         directions = projection / np.linalg.norm(projection, axis=0)

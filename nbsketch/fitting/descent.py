@@ -77,7 +77,7 @@ def precondition(
     """
     sketch_map = data.sketch_map
     X = data.inputs.rows
-    P = projection(sketch_map(sketch_map.rows(X)) @ sketch_map.weights.T)
+    P = projection(sketch_map.inner(X))
     count = min(X.shape[0], _ROWS_PER_FEATURE * max(1, P.shape[1]))
     rows = np.sort(data.rng.choice(X.shape[0], count, replace=False))
     weights = objective.take(rows).weights

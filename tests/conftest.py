@@ -17,7 +17,12 @@ ROOT = Path(__file__).parents[1]
 TOLERANCE = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-5}
 
 
-def few_cases(cases, times=2):
+def thinned(*, every=None, times=2):
+    """Return the arguments of the mark `thin`."""
+    return every, times
+
+
+def few_cases(cases, times):
     """Return the positions of cases that show each value of a parameter `times` times.
 
     A few of all cases (tuples of values) meet every kernel and every sketch, if not
@@ -43,9 +48,9 @@ def pytest_collection_modifyitems(items):
         if item.get_closest_marker("thin"):
             grids[item.nodeid.split("[")[0]].append(item)
     for grid in grids.values():
-        every = grid[0].get_closest_marker("thin").kwargs.get("every")
+        every, times = thinned(**grid[0].get_closest_marker("thin").kwargs)
         cases = [tuple(map(id, item.callspec.params.values())) for item in grid]
-        few = range(0, len(grid), every) if every else few_cases(cases)
+        few = range(0, len(grid), every) if every else few_cases(cases, times)
         for position in set(range(len(grid))) - set(few):
             grid[position].add_marker("full")
 

@@ -120,7 +120,8 @@ def objective_of(model, X, y):
     return (np.square(y - model.predict(X)).mean() + model.alpha_ * penalty) / 2
 
 
-@pytest.mark.parametrize("alpha", [1e-6, 1e-8, 1e-10])
+@pytest.mark.thin(every=3)
+@pytest.mark.parametrize("alpha", [1e-10, 1e-8, 1e-6])
 def test_large_sketches_certify_the_model_that_predicts(alpha):
     X, y = wave(1600, 1e-3)
     options = {"kernel": GaussianKernel(1.5), "alpha": alpha, "random_state": 0}
@@ -321,6 +322,7 @@ def long_problem(seed):
 
 
 @pytest.mark.skipif(np.finfo(np.longdouble).eps > 1e-18, reason="double is longest")
+@pytest.mark.thin(every=2)
 @pytest.mark.parametrize("part", range(4))
 def test_claims_bound_the_distance_in_long_double(part):
     for seed in range(30 * part, 30 * part + 30):

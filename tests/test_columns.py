@@ -442,6 +442,7 @@ def test_target_codes_use_the_blocks_that_are_left_out():
     assert (same[~one, 0] != rows[~one, 0]).any()
 
 
+@pytest.mark.thin(every=2)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_expected_error_of_left_out_groups_is_that_of_new_ones(seed):
     rng = np.random.default_rng(seed)

@@ -236,7 +236,9 @@ def test_weights_cover_under_covariate_shift():
     assert np.mean(plain) < 0.77
 
 
-@pytest.mark.parametrize("method", ["split", "cv+", "jackknife+"])
+@pytest.mark.parametrize(
+    "method", ["split", pytest.param("cv+", marks=pytest.mark.full), "jackknife+"]
+)
 def test_vectors_are_covered_as_a_whole(method):
     shares = []
     for seed in range(SEEDS // 2):

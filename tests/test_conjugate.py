@@ -81,6 +81,7 @@ def random_preconditioner(K, alpha, rng, options):
     )
 
 
+@pytest.mark.thin(every=5)
 @pytest.mark.parametrize("first", range(0, 500, 50))
 def test_the_gap_bounds_the_excess(first, monkeypatch):
     monkeypatch.setattr(cholesky, "_ROWS", 20)

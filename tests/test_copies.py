@@ -76,7 +76,7 @@ def gram(A, B):
     return np.exp(-np.square(A[:, None] - B[None]).sum(axis=2) / 4)
 
 
-@pytest.mark.thin
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("kind", REPEATED)
 @pytest.mark.parametrize("model", MODELS, ids=repr)
 def test_copies_are_one_row_of_their_weight(model, kind):

@@ -750,8 +750,8 @@ def test_california_through_sklearn(monkeypatch):
     ("name", "shape", "n_targets", "n_train"),
     [
         ("rf1", (9125, 64), 8, 4108),
-        ("rf2", (9125, 576), 8, 4108),
-        ("scm1d", (9803, 280), 16, 8145),
+        pytest.param("rf2", (9125, 576), 8, 4108, marks=pytest.mark.full),
+        pytest.param("scm1d", (9803, 280), 16, 8145, marks=pytest.mark.full),
         ("scm20d", (8966, 61), 16, 7463),
         ("bibtex", (7395, 1836), 159, 4880),
     ],
@@ -797,7 +797,9 @@ def test_real_regression_sets(name, shape, first_input, first_and_last_target):
         ("stock", (536, 11), (0.022417, 0.018128), 0),
         ("keggdirected", (48827, 20), (0.83566, -1.6901), 0),
         ("abalone", (4177, 8), (15, 12), 0),
-        ("adult", (48842, 14), ("<=50K", ">50K"), 6465),
+        pytest.param(
+            "adult", (48842, 14), ("<=50K", ">50K"), 6465, marks=pytest.mark.full
+        ),
         ("german", (1000, 20), (1, 1), 0),
         ("phoneme", (5404, 5), (0, 1), 0),
         ("horse-colic", (300, 23), (2, 2), 1605),
@@ -824,6 +826,7 @@ def test_files_of_tables_are_those_of_the_downloads():
 
 
 @needs_data
+@pytest.mark.thin(every=4)
 @pytest.mark.parametrize(
     ("name", "n_missing_train", "n_missing_test"),
     [("rf1", 1632, 1632), ("rf2", 332256, 23904), ("scm1d", 0, 0), ("scm20d", 0, 0)],
@@ -873,6 +876,7 @@ def test_real_bibtex_is_binary_and_labeled():
     assert all(name.startswith("TAG_") for name in data.target_names)
 
 
+@pytest.mark.full
 @needs_data
 def test_paper_preparation_gives_the_papers_number():
     """Kernel ridge without sketch on rf1: the paper prints an aRRMSE of 0.575."""

@@ -82,6 +82,7 @@ def test_streams(size):
     assert model.score(X, y) > -1000
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("size", [1, 7, 100])
 @pytest.mark.parametrize("shift", [0.0, 1e6])
 def test_targets_that_drift_are_no_divergence(size, shift):

@@ -80,17 +80,18 @@ def excess(K, y, loss, alpha, solution, options):
     return value - found.objective, found.gap + rounding
 
 
+@pytest.mark.parametrize("first", [0, pytest.param(16, marks=pytest.mark.full)])
 @pytest.mark.parametrize("loss", LOSSES, ids=NAMES)
-def test_the_gap_bounds_the_distance_from_the_minimum(loss):
+def test_the_gap_bounds_the_distance_from_the_minimum(loss, first):
     converged = 0
-    for seed in range(32):
+    for seed in range(first, first + 16):
         K, y, alpha, options = draw_problem(seed, loss)
         solution = solve_dual(K, y, loss, alpha, tol=1e-6, random_state=0, **options)
         above, hidden = excess(K, y, loss, alpha, solution, options)
         assert above <= solution.gap + hidden
         assert solution.converged == (solution.relative_gap <= 1e-6)
         converged += solution.converged
-    assert converged >= 24
+    assert converged >= 12
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=NAMES)

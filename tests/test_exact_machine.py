@@ -147,6 +147,7 @@ def test_the_best_width_of_learned_length_scales_is_taken(
     assert_allclose(found.kernel_.bandwidth, width * learned[0])
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("kind", ["sparse", "precomputed", "callable"])
 @pytest.mark.parametrize("alpha", [None, 1e-3])
 def test_other_rows_and_kernels(few, data, kind, alpha):
@@ -230,6 +231,7 @@ def test_a_scaled_kernel_keeps_its_other_parameters():
     assert choice._scaled(kernel, 1.0) is kernel
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(
     "sketch", ["subsampling", "p-sparsified", "countsketch", "srht"]
@@ -355,7 +357,9 @@ def test_nothing_is_interpolated_beside_a_penalty_that_does_not_converge(errors)
     assert choice._interpolated(found) == found[1]
 
 
-@pytest.mark.parametrize("loss", ["pinball", "square"])
+@pytest.mark.parametrize(
+    "loss", ["square", pytest.param("pinball", marks=pytest.mark.full)]
+)
 def test_constant_rows_have_a_constant(loss, rng):
     y = 5 + rng.exponential(size=1700)  # the mean is 6, the median 5.7
     fitted = SketchedKernelRegressor(loss=loss, random_state=0).fit(

@@ -362,7 +362,7 @@ def repeated_rows(n=1200, seed=0):
     return X + 1e-3 * rng.normal(size=X.shape), np.sin(X[:, :1]) + 0.6 * noise
 
 
-@pytest.mark.parametrize("robust", [False, True])
+@pytest.mark.parametrize("robust", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_blocks_choose_smooth_models_where_rows_choose_interpolation(robust):
     X, Y = repeated_rows(600)
     groups = np.arange(600) // 10
@@ -390,7 +390,7 @@ def test_deviations_are_those_of_left_out_rows():
 
 
 def test_splitters_are_their_index_arrays():
-    X, Y = repeated_rows()
+    X, Y = repeated_rows(600)
     first = tune(X, Y, cv=5, rng=0)
     second = tune(X, Y, cv=list(KFold(5).split(X)), rng=0)
     assert first.kernel == second.kernel
@@ -466,6 +466,7 @@ def test_left_out_blocks_reach_the_published_errors(load, published):
     assert arrmse(data.y_test, model.predict(data.X_test), mean) < 1.05 * published
 
 
+@pytest.mark.full
 @pytest.mark.skipif("NBSKETCH_DATA" not in os.environ, reason="needs the data sets")
 def test_leave_one_out_does_not_and_says_so():
     data = load_rf1()

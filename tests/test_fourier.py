@@ -58,6 +58,7 @@ def test_inner_products_are_the_kernel_on_average(kernel):
     assert error.max() > np.sqrt(variance(kernel, X, size).max())
 
 
+@pytest.mark.thin(every=3)
 @kernels
 def test_variance_is_that_of_pairs(kernel):
     X, size, draws = points(6), 10, 400

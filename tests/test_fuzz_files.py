@@ -24,6 +24,7 @@ def refused(path, *words):
         assert word in str(found.value)
 
 
+@pytest.mark.thin(every=2)
 @pytest.mark.parametrize("name", MODELS)
 def test_mutated_files_do_no_harm(name, tmp_path):
     model, X = MODELS[name]

@@ -2,6 +2,7 @@
 
 import ast
 import doctest
+import functools
 import importlib
 import inspect
 import io
@@ -456,6 +457,7 @@ def test_public_names_are_on_the_api_page():
         assert [n for n in names if not page & {n, prefix + n}] == [], module
 
 
+@functools.cache
 def tokens_of_code(source):
     return len(list(code_tokens(source)))
 

@@ -37,6 +37,7 @@ def test_learned_scales_find_the_feature_that_matters(kind):
     assert median.score(new, truth) < 0.5
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("kind", TRANSFORMERS)
 @pytest.mark.parametrize("as_labels", [np.signbit, lambda y: np.where(y > 0, "a", "b")])
 def test_labels_teach_scales(kind, as_labels):
@@ -49,6 +50,7 @@ def test_labels_teach_scales(kind, as_labels):
     assert model.score(new, as_labels(truth)) > 0.9
 
 
+@pytest.mark.thin(every=2)
 @pytest.mark.parametrize("kind", TRANSFORMERS)
 def test_many_features_are_selected_and_the_transformer_is_saved(kind, tmp_path):
     X, y = data(q=120)

@@ -184,6 +184,7 @@ def masked_table(kind):
     return np.ma.masked_array(values, mask)
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("kind", ["numbers", "integers", "text", "dates"])
 @each(TABLES)
 def test_masked_values_of_tables_are_missing(model, kind):

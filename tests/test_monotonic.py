@@ -102,7 +102,10 @@ def test_the_solution_is_that_of_cvxpy(fit_intercept):
     assert 0 <= model.dual_gap_ < 1e-10
 
 
-@pytest.mark.parametrize(("gamma", "fit_intercept"), [(1, True), (0, True), (1, False)])
+@pytest.mark.parametrize(
+    ("gamma", "fit_intercept"),
+    [(1, True), (0, False), pytest.param(1, False, marks=pytest.mark.full)],
+)
 def test_the_solution_of_joint_quantiles_is_that_of_cvxpy(
     gamma, fit_intercept, monkeypatch
 ):

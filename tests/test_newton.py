@@ -317,7 +317,7 @@ def degenerate_targets(Z, loss):
     }
 
 
-@pytest.mark.thin
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("loss", NONSMOOTH, ids=repr)
 @pytest.mark.parametrize("n", [30, 100, 500])
 @both_intercepts
@@ -365,7 +365,7 @@ def test_a_round_ends_where_the_rows_at_rest_no_longer_rest():
     assert not whole.has_left
 
 
-@pytest.mark.thin
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("offset", [0.0, 100.0])
 @pytest.mark.parametrize("loss", NONSMOOTH, ids=repr)
 @both_intercepts

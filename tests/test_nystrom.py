@@ -97,6 +97,7 @@ class Dense:
         return total
 
 
+@pytest.mark.thin(every=3)
 @pytest.mark.parametrize("first", range(0, 540, 90))
 def test_the_gap_bounds_the_excess(first):
     failed, converged = 0, 0

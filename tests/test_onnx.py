@@ -31,6 +31,7 @@ def scores(model, path, rows=NEW):
     return session.run(["scores"], {"X": rows})[0]
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize(
     "kernel", ["auto", "gaussian", "laplacian", "matern", "linear", "polynomial"]
 )
@@ -81,7 +82,7 @@ def test_kernels_without_a_graph_are_refused(tmp_path):
             model.fit(data, Y).to_onnx(tmp_path / "model.onnx")
 
 
-@pytest.mark.thin
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("kernel", ["auto", "gaussian", "laplacian", "linear"])
 @pytest.mark.parametrize("preprocessing", ["auto", None, "standard", "rank", "both"])

@@ -111,6 +111,7 @@ _RARE = {
 }
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("cv", [None, 5])
 @pytest.mark.parametrize("name", _RARE)
 def test_rare_targets_are_no_gross_errors(name, cv):
@@ -138,6 +139,7 @@ def test_amounts_beside_nearly_half_zeros_are_no_gross_errors(seed):
     assert model.n_outliers_ == 0 and not len(model.suspects_)
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("law", ["lognormal", "pareto", "student"])
 @pytest.mark.parametrize("seed", range(3))
 def test_heavy_tails_are_no_gross_errors(law, seed):
@@ -152,6 +154,7 @@ def test_heavy_tails_are_no_gross_errors(law, seed):
     assert TabularKernelRegressor(random_state=0).fit(X, y).n_outliers_ == 0
 
 
+@pytest.mark.thin(every=2)
 @pytest.mark.parametrize("wrong", [-99.0, -999.0, 1e9, 1e20])
 def test_rows_that_are_left_out_are_told(wrong, tmp_path):
     X, y, _ = smooth()
@@ -233,6 +236,7 @@ def spoiled(kind, share, seed=0, n=300):
     return X, y, bad
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(
     ("kind", "share"),

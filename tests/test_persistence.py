@@ -118,6 +118,7 @@ def assert_same_model(first, second):
 # there and back ---------------------------------------------------------------------
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("recipe", RECIPES, ids=repr)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_sketches(recipe, dtype, tmp_path):

@@ -98,6 +98,7 @@ def test_the_noise_is_the_larger_of_two_estimates(alpha, weighted):
     assert (by_residuals > by_likelihood) == (alpha == 1e-6)
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(
     "options",
@@ -146,7 +147,7 @@ def test_constant_targets_have_no_noise():
 @pytest.mark.parametrize("options", [{}, {"size": 60}, {"kernel": "gaussian"}], ids=str)
 def test_intervals_of_chosen_models_cover_the_function(options):
     inside, noise = [], []
-    for seed in range(10):
+    for seed in range(6):
         rng = np.random.default_rng(seed)
         X, new = (rng.uniform(-2, 2, size=(n, 2)) for n in (300, 500))
         y = np.sin(2 * X[:, 0]) + X[:, 1] / 2 + 0.3 * rng.normal(size=300)

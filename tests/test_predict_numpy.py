@@ -36,6 +36,7 @@ MODELS = [
 ]
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("outputs", [1, 2])
 @pytest.mark.parametrize("model", MODELS, ids=repr)
 def test_numpy_predicts_from_the_file(model, outputs, tmp_path):

@@ -271,6 +271,7 @@ def test_bad_options_are_refused(options, message):
 
 
 @pytest.mark.skipif("NBSKETCH_DATA" not in os.environ, reason="needs the data sets")
+@pytest.mark.thin(every=3)
 @pytest.mark.parametrize("name", ["concrete", "airfoil", "powerplant"])
 def test_calibrated_intervals_cover_on_real_data(name):
     data = getattr(datasets, f"load_{name}")(download=False)

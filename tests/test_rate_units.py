@@ -21,7 +21,7 @@ def counts(n, mean=50.0):
     return X, rng.poisson(mean * np.exp(X[:, 0])).astype(float)
 
 
-@pytest.mark.thin
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("unit", [1e-140, 1e-18, 1e-14, 1e7, 1e14, 1e100])
 @pytest.mark.parametrize("loss", ["poisson", "gamma"])
 @pytest.mark.parametrize(("n", "options"), [(120, {}), (600, ALL_ROWS)])
@@ -74,6 +74,7 @@ def test_small_rates_without_an_intercept_are_an_error():
         model.fit(X, 1e-14 * y)
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("exponent", [-40, 30])
 @pytest.mark.parametrize(
     ("model", "power"),
@@ -97,6 +98,7 @@ def test_powers_of_two_of_the_targets_change_no_digits(model, power, exponent):
     assert_allclose(found, 2.0**exponent * expected, rtol=1e-6)
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("loss", ["square", "huber", "pinball", "poisson", "logistic"])
 @pytest.mark.parametrize("exponent", [-40, 30])
 def test_powers_of_two_of_the_columns_change_no_digits(loss, exponent):

@@ -42,7 +42,11 @@ def test_diabetes_is_predicted_better_than_by_trees():
 
 @pytest.mark.parametrize(
     ("load", "accuracy"),
-    [(load_breast_cancer, 0.95), (load_wine, 0.92), (load_digits, 0.96)],
+    [
+        (load_breast_cancer, 0.95),
+        (load_wine, 0.92),
+        pytest.param(load_digits, 0.96, marks=pytest.mark.full),
+    ],
 )
 def test_classes(load, accuracy):
     X, X_test, y, y_test = halves(load)

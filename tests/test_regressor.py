@@ -452,6 +452,7 @@ def test_random_state():
     assert_array_equal(model.fit(X, y).fit(X, y).predict(X), desired)
 
 
+@pytest.mark.thin(every=2)
 @pytest.mark.parametrize("sketch", ["p-sparsified", "gaussian"])
 def test_any_number_of_threads(sketch):
     X, y = data(1500)

@@ -135,6 +135,7 @@ def test_pairs_of_very_many_features_are_those_of_the_best(rng, monkeypatch):
 # the selection ----------------------------------------------------------------------
 
 
+@pytest.mark.thin(every=2)
 @functions
 def test_features_that_matter_are_found(f):
     X, y = draw(f)
@@ -228,6 +229,7 @@ def test_a_new_scaler_keeps_the_relevance(rng):
 # rows -------------------------------------------------------------------------------
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("robust", [False, True])
 @pytest.mark.parametrize("q", [4, 60])
 def test_a_row_of_weight_zero_is_not_there(q, robust):
@@ -251,6 +253,7 @@ def test_a_row_of_weight_zero_is_not_there(q, robust):
                 assert_array_equal(getattr(second, name), getattr(first, name))
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("robust", [False, True])
 @pytest.mark.parametrize("q", [4, 60])
 def test_single_precision_is_tuned_in_double(q, robust):
@@ -278,6 +281,7 @@ def rmse(model, X, y):
     return np.sqrt(np.mean((model.predict(X) - y) ** 2))
 
 
+@pytest.mark.thin(every=2)
 @functions
 def test_useless_features_cost_next_to_nothing(f):
     X, y = draw(f)

@@ -44,7 +44,9 @@ def error(model, dtype, n=600):
     "model",
     [
         SketchedKernelRegressor(random_state=0),
-        SketchedKernelRegressor(size=200, random_state=0),
+        pytest.param(
+            SketchedKernelRegressor(size=200, random_state=0), marks=pytest.mark.full
+        ),
         SketchedKernelRegressor(loss="huber", size=200, random_state=0),
         SketchedKernelRegressor(sketch="identity", bandwidth=1.0, alpha=1e-7),
         SketchedKernelRegressor(bandwidth=2.0, size="auto", random_state=0),

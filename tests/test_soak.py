@@ -143,6 +143,7 @@ def mapped(tmp_path_factory):
     return np.memmap(path, X.dtype, "r", shape=X.shape)
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("weighted", [False, True], ids=["", "weights"])
 @pytest.mark.parametrize("name", MODELS)
 def test_under_a_limit_of_memory(name, weighted, mapped, limited):
@@ -153,6 +154,7 @@ def test_under_a_limit_of_memory(name, weighted, mapped, limited):
     assert_alike(found, expected(name, weighted))
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("weighted", [False, True], ids=["", "weights"])
 @pytest.mark.parametrize("name", MODELS)
 def test_on_dask_under_a_limit(name, weighted, limited, monkeypatch):
@@ -219,6 +221,7 @@ def test_free_memory_decides_no_size(name, monkeypatch):
 TIMED = [n for n, (model, _) in MODELS.items() if "max_seconds" in model.get_params()]
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("seconds", [1e-6, 1e6])
 @pytest.mark.parametrize("name", TIMED)
 def test_under_a_limit_of_time(name, seconds, limited, monkeypatch):

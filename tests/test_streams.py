@@ -32,7 +32,7 @@ def stream(model, ends, X=X, y=Y, **options):
     return model
 
 
-@pytest.mark.thin
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("ends", [[1], [1, 2, 3], [7, 20], range(1, 60)])
 @pytest.mark.parametrize(
     "params",

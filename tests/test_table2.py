@@ -33,6 +33,7 @@ def dense_prediction(X, Y, X_new, S, bandwidth, alpha):
     return (KS_new - KS.mean(axis=0)) @ g + Y.mean(axis=0)
 
 
+@pytest.mark.thin(every=4)
 @pytest.mark.parametrize("name", table2.SETS)
 def test_error_is_that_of_a_dense_implementation(name):
     shipped = resources.files("nbsketch.reproduce.p_sparsified") / "table2_tuning.json"

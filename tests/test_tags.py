@@ -95,7 +95,7 @@ def test_monotone_models_have_one_target():
     ).target_tags.multi_output
 
 
-@pytest.mark.thin
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize(
     "estimator",
     [

@@ -86,6 +86,7 @@ def test_a_constant_column_that_changes_does_not_change_predictions(model):
         )
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("kernel", ["auto", "gaussian", "laplacian", "matern"])
 @pytest.mark.parametrize("preprocessing", [None, "auto", "standard", "rank", "both"])
 def test_a_constant_column_is_none_for_any_kernel_and_preprocessing(
@@ -191,6 +192,7 @@ def test_the_width_of_a_flag_is_that_of_copied_rows():
     np.testing.assert_allclose(weighted.width, copied.width, rtol=1e-12)
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("columns", [1, 4])
 @pytest.mark.parametrize("Model", [SketchedKernelRegressor, TabularKernelRegressor])
 def test_rare_flags_without_effect_do_not_spoil_their_rows(columns, Model):
@@ -200,6 +202,7 @@ def test_rare_flags_without_effect_do_not_spoil_their_rows(columns, Model):
     assert flagged < 0.06  # .3 to .5 where flags are divided by their deviation
 
 
+@pytest.mark.thin(every=2)
 @pytest.mark.parametrize("preprocessing", ["standard", "rank", "both"])
 def test_rare_flags_without_effect_are_left_out(preprocessing):
     model = SketchedKernelRegressor(preprocessing=preprocessing, random_state=0)
@@ -257,6 +260,7 @@ def test_rows_of_hardly_any_weight_do_not_change_the_criteria(weight):
         np.testing.assert_allclose(other - value, change, atol=1e-4)
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("loss", ["square", "huber", "pinball"])
 @pytest.mark.parametrize("weight", [1e-6, 1e-60, 1e-200])
 def test_rows_of_hardly_any_weight_do_not_change_the_length_scales(loss, weight):
@@ -273,6 +277,7 @@ def test_rows_of_hardly_any_weight_do_not_change_the_length_scales(loss, weight)
 # rounding of distances ----------
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.filterwarnings("ignore:no penalty")
 @pytest.mark.parametrize("loss", ["square", "huber"])
 @pytest.mark.parametrize("Model", [SketchedKernelRegressor, TabularKernelRegressor])

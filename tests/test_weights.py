@@ -84,6 +84,7 @@ def fitted_values(model, index=None):
     return values
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("model", MODELS, ids=repr)
 def test_a_row_of_weight_zero_is_no_row(model, weighted):
@@ -245,6 +246,7 @@ WEIGHTED = [
 ]
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("model", WEIGHTED, ids=lambda model: type(model).__name__)
 @pytest.mark.parametrize("labels", [[1, 2], [1.0, 2.0], ["1", "2"], [False, True]])
 def test_class_weights_are_named_by_labels_or_their_text(model, labels):

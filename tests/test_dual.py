@@ -219,6 +219,30 @@ def test_a_path_is_that_of_single_solutions(loss):
         assert_allclose(solution.objective, alone.objective, rtol=1e-6)
 
 
+def test_a_preconditioner_is_built_only_where_rows_are_too_many_to_factorize(
+    monkeypatch,
+):
+    X, y = make_rows(200)
+    K = MaternKernel(2.0)(X)
+    factors = []
+
+    def recorded(*args, **options):
+        factors.append(options["rank"])
+        return low_rank_factor(*args, **options)
+
+    low_rank_factor = cholesky.low_rank_factor
+    monkeypatch.setattr(cholesky, "low_rank_factor", recorded)
+    drawn = []
+    for direct in (dual_search.DIRECT, 0):
+        monkeypatch.setattr(dual_search, "DIRECT", direct)
+        rng = np.random.default_rng(0)
+        found = list(dual_path(K, y, "huber", [1e-2, 1e-3], random_state=rng))
+        assert found[-1].converged
+        assert len(factors) == (direct == 0)  # one for all penalties
+        drawn.append(rng.random())
+    assert drawn[0] == drawn[1]  # a factor does not change what is drawn later
+
+
 def test_a_search_that_is_cut_short_says_so():
     X, y = make_rows()
     K = SymmetricGram(MaternKernel(2.0), X)
@@ -246,7 +270,9 @@ def test_rounding_of_single_precision_is_counted(loss, alpha, width):
     assert value - best.objective <= solution.gap <= 50 * (value - best.objective)
 
 
-@pytest.mark.parametrize("case", ["compiled", "sparse", "callable", "precomputed"])
+@pytest.mark.parametrize(
+    "case", ["compiled", "sparse", "callable", "precomputed", "stored"]
+)
 def test_parts_of_the_matrix(case):
     X, _ = make_rows(60)
     kernel, rows = GaussianKernel(1.5), X
@@ -259,6 +285,8 @@ def test_parts_of_the_matrix(case):
     if case == "precomputed":
         kernel, rows = PrecomputedKernel(), D
     K = SymmetricGram(kernel, rows, dtype=np.float64)
+    if case == "stored":
+        K = StoredMatrix(D)
     index, v = np.array([3, 10, 11, 40]), np.arange(4.0)
     assert_allclose(K.combine(index, v), D[:, index] @ v, atol=1e-12)
     assert_allclose(K.block(index), D[np.ix_(index, index)], atol=1e-12)

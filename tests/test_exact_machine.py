@@ -450,6 +450,41 @@ def test_splits_of_few_rows_validate_on_as_many_rows_as_one_of_many(kind, n, spl
     assert_allclose(sample.validation.targets, sample.rows[every])
 
 
+def test_fits_of_the_sample_start_from_the_solution_of_the_nearest_penalty(monkeypatch):
+    sample = drawn(choice.DualSample, 90)
+    solve = ScalarObjective.dual_path
+    starts = []
+
+    def recorded(*args, state, **options):
+        starts.append(state)
+        return solve(*args, state=state, **options)
+
+    monkeypatch.setattr(ScalarObjective, "dual_path", recorded)
+    kernel = GaussianKernel(1.0)
+    strong, weak = sample.errors(kernel, np.array([4.0, 1.0]))
+    for other, shift, expected in [
+        (kernel, 0.25, weak.states),
+        (kernel, 8.0, strong.states),
+        (GaussianKernel(2.0), 1.0, [None] * 3),
+    ]:
+        starts.clear()
+        sample.errors(other, np.array([shift]))
+        assert all(a is b for a, b in zip(starts, expected, strict=True))
+
+
+def test_values_of_few_rows_are_stored_in_double_precision():
+    rows = np.linspace(0, 3, 60, dtype=np.float32)[:, None]
+    kernel = GaussianKernel(1.0)
+    K = choice.gram(kernel, rows)
+    assert isinstance(K, np.ndarray) and K.dtype == np.float64
+    assert_allclose(K, kernel(rows.astype(np.float64)), rtol=1e-14)
+    nbsketch.set_memory_limit(3 * K.nbytes - 1)
+    try:
+        assert isinstance(choice.gram(kernel, rows), SymmetricGram)
+    finally:
+        nbsketch.set_memory_limit(None)
+
+
 def test_with_folds_rows_of_the_last_one_validate():
     test = np.arange(40, 60)
     folds = (Fold(np.arange(20), np.arange(20)), Fold(test, np.arange(30, 60)))

@@ -8,8 +8,8 @@ landmarks ask for a penalty that is at least as strong as that of all rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, islice
 from typing import Any, ClassVar, NamedTuple, Self
@@ -17,6 +17,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from nbsketch._machine.memory import fits
 from nbsketch._report.progress import report
 from nbsketch.fitting.objective import (
     FeatureSolution,
@@ -30,7 +31,7 @@ from nbsketch.gram import Gram, SymmetricGram
 from nbsketch.losses import SquareLoss
 from nbsketch.rows.inputs import is_pairwise
 from nbsketch.solvers.conjugate import solve_columns, values_dtype
-from nbsketch.solvers.solution import Solution
+from nbsketch.solvers.solution import Solution, State
 
 # Landmarks of the first choice.
 _LANDMARKS = 200
@@ -66,6 +67,8 @@ _LARGEST_GAP = 0.05
 # The same for losses other than the square, with the steps of a fit.
 _DUAL_TOL = 1e-2
 _DUAL_STEPS = 60
+# Up to so many rows blocks of the kernel matrix are copied rather than evaluated.
+_STORED_ROWS = 2000
 
 
 class Choice(NamedTuple):
@@ -75,6 +78,7 @@ class Choice(NamedTuple):
     kernel: Any
     shift: float
     fitted: NDArray | None = None  # at the validation rows
+    states: Sequence[State | None] = ()  # of each split, to start from
 
 
 def choose_on_sample(
@@ -170,6 +174,8 @@ class SplitSample:
     splits: list[tuple[NDArray, NDArray]]
     rng: np.random.Generator
     weakest: float = 0.0  # lambda that is tried
+    # What has been solved, from which solutions nearby start.
+    solved: list[Choice] = field(default_factory=list)
 
     @classmethod
     def first(cls, data: SketchedData, objective: Any) -> FeatureSolution:
@@ -259,32 +265,50 @@ class SplitSample:
 
     def errors(self, kernel: Any, shifts: NDArray) -> list[Choice]:
         """Return the validation error of each lambda; infinite without convergence."""
-        parts = [self._left_out(kernel, shifts, *split) for split in self.splits]
+        states = self._nearest(kernel, shifts[0])
+        splits = zip(self.splits, states, strict=True)
+        parts = [self._left_out(kernel, shifts, *split) for split in splits]
         choices = []
-        for shift, *fitted in zip(shifts, *parts, strict=True):
-            values = np.concatenate([part for part, _ in fitted])
+        for shift, *ends in zip(shifts, *parts, strict=True):
+            fitted, solutions = zip(*ends, strict=True)
+            values = np.concatenate(fitted)
             error = np.inf
-            if all(is_solved for _, is_solved in fitted):
+            if all(s.relative_gap <= _LARGEST_GAP for s in solutions):
                 error = float(self.validation.errors(values).sum())
-            choices.append(Choice(error, kernel, float(shift), values))
+            states = [s.state for s in solutions]
+            choices.append(Choice(error, kernel, float(shift), values, states))
+        self.solved.extend(choices)
         return choices
 
+    def _nearest(self, kernel: Any, shift: float) -> Sequence[State | None]:
+        """Return the states of the solutions of the nearest lambda, if there are."""
+        solved = [choice for choice in self.solved if choice.kernel is kernel]
+        if not solved:
+            return [None] * len(self.splits)
+        return min(solved, key=lambda c: abs(np.log(c.shift / shift))).states
+
     def _left_out(
-        self, kernel: Any, shifts: NDArray, fitted: NDArray, left_out: NDArray
-    ) -> Iterator[tuple[NDArray, bool]]:
-        """Yield values at rows left out, and whether they count, for each lambda."""
+        self,
+        kernel: Any,
+        shifts: NDArray,
+        split: tuple[NDArray, NDArray],
+        state: State | None,
+    ) -> Iterator[tuple[NDArray, Solution]]:
+        """Yield values at rows left out, and the solution, for each lambda."""
+        fitted, left_out = split
         rows = take_rows(kernel, self.rows, fitted)
         part = self.objective.take(fitted)
         others = take_rows(kernel, self.rows, left_out, fitted)
         cross = Gram(kernel, others, kernel.take(rows))
-        solutions = list(self._solutions(kernel, rows, part, shifts / len(fitted)))
+        alphas = shifts / len(fitted)
+        solutions = list(self._solutions(kernel, rows, part, alphas, state))
         predictions = cross @ np.hstack([s.coef for s in solutions])
         columns = np.split(predictions, len(solutions), axis=1)
         for s, values in zip(solutions, columns, strict=True):
-            yield values + s.intercept, s.relative_gap <= _LARGEST_GAP
+            yield values + s.intercept, s
 
     def _solutions(
-        self, kernel: Any, rows: Any, part: Any, alphas: NDArray
+        self, kernel: Any, rows: Any, part: Any, alphas: NDArray, state: State | None
     ) -> Iterable[Solution]:
         """Return the solution for each penalty on the rows that are fitted."""
         # Rounded values have errors of their own, which would ask for more penalty.
@@ -301,6 +325,14 @@ def take_rows(kernel: Any, rows: Any, index: Any, columns: Any = None) -> Any:
     if not is_pairwise(kernel):
         return rows[index]
     return rows[index][:, index if columns is None else columns]
+
+
+def gram(kernel: Any, rows: Any, dtype: Any = np.float64) -> SymmetricGram | NDArray:
+    """Return the kernel matrix as an operator, of few rows in memory."""
+    K = SymmetricGram(kernel, rows, dtype=dtype)
+    n = K.shape[0]
+    stored = n <= _STORED_ROWS and fits(8.0 * n**2, copies=3)
+    return K.block(np.arange(n)) if stored else K
 
 
 def listen(*progress: float) -> bool:
@@ -360,12 +392,12 @@ class DualSample(SplitSample):
         return super().draw(data, objective.cheaper())
 
     def _solutions(
-        self, kernel: Any, rows: Any, part: Any, alphas: NDArray
+        self, kernel: Any, rows: Any, part: Any, alphas: NDArray, state: State | None
     ) -> Iterable[Solution]:
         """Return the solution for each penalty on the rows that are fitted."""
         return part.dual_path(
-            SymmetricGram(kernel, rows, dtype=np.float64), alphas, tol=_DUAL_TOL,
-            max_iter=_DUAL_STEPS, callback=listen, random_state=self.rng,
+            gram(kernel, rows), alphas, tol=_DUAL_TOL, max_iter=_DUAL_STEPS,
+            state=state, callback=listen, random_state=self.rng,
         )  # fmt: skip
 
     def scored(self, choices: list[Choice]) -> list[Choice]:

@@ -38,7 +38,13 @@ from nbsketch._report.validation import random_generator
 from nbsketch._sketch_map import features_design, sketched_columns
 from nbsketch.fitting import plan as sizes
 from nbsketch.fitting.certificate import FittedCertificate, values_scale
-from nbsketch.fitting.choice import DualSample, SplitSample, choose_on_sample, take_rows
+from nbsketch.fitting.choice import (
+    DualSample,
+    SplitSample,
+    choose_on_sample,
+    gram,
+    take_rows,
+)
 from nbsketch.fitting.growth import (
     closed_seconds,
     default_size,
@@ -518,12 +524,13 @@ class Dual(Newton):
             of_rows = FeatureSolution.of_rows(solution, alpha, self._tol)
             yield self._certificate.of_rows(of_rows)
 
-    def _gram(self, dtype: Any) -> SymmetricGram:
+    def _gram(self, dtype: Any) -> SymmetricGram | NDArray:
         kernel = self.data.sketch_map.kernel
-        rows = self.data.inputs.rows
-        return SymmetricGram(kernel, rows, dtype=dtype)
+        return gram(kernel, self.data.inputs.rows, dtype)
 
-    def _solution(self, K: SymmetricGram, alpha: float, state: Any) -> Solution:
+    def _solution(
+        self, K: SymmetricGram | NDArray, alpha: float, state: Any
+    ) -> Solution:
         options = self.problem.plan.options()._replace(tol=self._tol)._asdict()
         options |= {"state": state, "random_state": self.data.rng}
         return next(self.objective.dual_path(K, [alpha], **options))

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import cached_property
 from time import perf_counter
 from typing import Any, TypedDict, Unpack
 
@@ -56,6 +57,8 @@ from nbsketch.solvers.solution import Solution, State
 # Share of the default rank for losses with kinks: smoothing makes their shifts larger,
 # and few of their rows are between kinks at the end.
 RANK_WITH_KINKS = 0.5
+# Number of seeds of the pivots.
+_SEEDS = 2**63
 
 
 class DualOptions(TypedDict, total=False):
@@ -82,6 +85,8 @@ class DualPath:
         Penalties.
     shape : tuple of int
         Of the coefficients of a solution, (n,) or (n, d).
+    rank : int
+        Of the factor of K.
     sample_weight, fit_intercept, tol, state, callback, random_state
         As in `nbsketch.solvers.solve_dual`.
     max_iter, max_seconds
@@ -93,6 +98,7 @@ class DualPath:
         K: SymmetricOperator,
         alphas: Iterable[float],
         shape: tuple[int, ...],
+        rank: int,
         *,
         sample_weight: ArrayLike | None = None,
         fit_intercept: bool = True,
@@ -105,6 +111,7 @@ class DualPath:
     ) -> None:
         self.K = K
         self.shape = shape
+        self.rank = rank
         self.state = state
         self.callback = callback
         self.alphas = [check_positive("alpha", alpha) for alpha in alphas]
@@ -113,14 +120,17 @@ class DualPath:
         self.tol = check_positive("tol", tol)
         self.max_iter = check_integer("max_iter", max_iter)
         self.max_seconds = check_real("max_seconds", max_seconds, low=0)
-        self.rng = np.random.default_rng(random_state)
+        # What is drawn later must not depend on whether there is a factor.
+        self.seed = np.random.default_rng(random_state).integers(_SEEDS)
         if state is not None:
             checks.state(state, shape, shape[1:], shape)
 
-    def factor(self, rank: int) -> NDArray:
-        """Return a low-rank factor of K for the smallest penalty."""
+    @cached_property
+    def factor(self) -> NDArray:
+        """A low-rank factor of K for the smallest penalty."""
         shift = self.shape[0] * min(self.alphas)
-        return cholesky.low_rank_factor(self.K, shift, self.rng, rank=rank)
+        rng = np.random.default_rng(self.seed)
+        return cholesky.low_rank_factor(self.K, shift, rng, rank=self.rank)
 
     def solutions(
         self,
@@ -151,7 +161,7 @@ class DualPath:
                 # a mean over all terms, not rows
                 scaled = replace(problem, alpha=alpha / problem.outputs)
                 start = _start(scaled, self.state, j)
-                args = matrix, scaled, precondition(), start, limits, self._report
+                args = matrix, scaled, precondition, start, limits, self._report
                 self._searches.append(DualSearch(*args))
             run_together(matrix, [search.run() for search in self._searches])
             solution = self._solution()
@@ -336,9 +346,9 @@ def dual_path(
     n = operator.shape[0]
     columns = [np.ascontiguousarray(column) for column in check_columns(y, n).T]
     checks.labels("y", np.array(columns), loss)
-    path = DualPath(operator, alphas, np.shape(y), **options)
     share = 1.0 if conjugate_numbers(loss).gam > 0 else RANK_WITH_KINKS
-    factor = path.factor(cholesky.default_rank(n, share))
+    rank = cholesky.default_rank(n, share)
+    path = DualPath(operator, alphas, np.shape(y), rank, **options)
     problems = [
         DualProblem(
             y=column, weights=path.weights, rows=row_loss(loss, column), alpha=1.0,
@@ -346,9 +356,11 @@ def dual_path(
         )
         for column in columns
     ]  # fmt: skip
-    return path.solutions(
-        problems, operator, lambda: cholesky.LowRankPreconditioner(factor, np.zeros(n))
-    )
+
+    def precondition() -> cholesky.LowRankPreconditioner:
+        return cholesky.LowRankPreconditioner(path.factor, np.zeros(n))
+
+    return path.solutions(problems, operator, precondition)
 
 
 def solve_joint_dual(
@@ -448,8 +460,8 @@ def joint_dual_path(
     d = len(levels)
     T = checks.factor(T, d)
     targets = checks.targets("y", y, (n,))
-    path = DualPath(operator, alphas, (n, d), **options)
-    factor = path.factor(cholesky.default_rank(n, RANK_WITH_KINKS, len(T)))
+    rank = cholesky.default_rank(n, RANK_WITH_KINKS, len(T))
+    path = DualPath(operator, alphas, (n, d), rank, **options)
     coupled = CoupledMatrix(operator, T.T @ T)
     problem = DualProblem(
         y=np.tile(targets, d), weights=np.tile(path.weights, d),
@@ -458,6 +470,6 @@ def joint_dual_path(
     )  # fmt: skip
 
     def precondition() -> CoupledPreconditioner:
-        return CoupledPreconditioner(factor, T, coupled.row, coupled.output)
+        return CoupledPreconditioner(path.factor, T, coupled.row, coupled.output)
 
     return path.solutions([problem], coupled, precondition, coupled.M)

@@ -20,6 +20,7 @@ preconditioned conjugate gradients among the d of the given sums.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -105,7 +106,7 @@ class Direction(NamedTuple):
 
 def solve_inside(
     K: SymmetricOperator,
-    preconditioner: LowRankPreconditioner,
+    precondition: Callable[[], LowRankPreconditioner],
     system: InsideSystem,
     hard: bool,
 ) -> Steps[Direction]:
@@ -118,6 +119,7 @@ def solve_inside(
     hard = hard and fits(8.0 * len(rows) ** 2, copies=2)
     if len(rows) <= (DIRECT_HARD if hard else DIRECT):
         return _factorize(K, rows, system)
+    preconditioner = precondition()
     preconditioner.reweight(system.weights)
     if len(rows) > _PART * len(system.weights):
         return (yield from _iterate(preconditioner, system, system.weights > 0))
@@ -245,7 +247,7 @@ class DualSearch:
         self,
         K: SymmetricOperator,
         problem: DualProblem,
-        preconditioner: LowRankPreconditioner,
+        precondition: Callable[[], LowRankPreconditioner],
         start: Start,
         limits: DualLimits,
         report: Callable[[int], None],
@@ -254,7 +256,7 @@ class DualSearch:
         self.problem = problem
         self.limits = limits
         self.report = report
-        self.preconditioner = preconditioner
+        self.precondition = cache(precondition)
         self.c = start.c
         self.b = start.intercept
         self.start = start
@@ -385,7 +387,7 @@ class DualSearch:
         tolerance = 2 * p.n * point.smoothness * error
         lam = p.shift * point.smoothness
         system = InsideSystem(weights, lam, right, self.output, total, tolerance)
-        inside = yield from solve_inside(self.K, self.preconditioner, system, self.hard)
+        inside = yield from solve_inside(self.K, self.precondition, system, self.hard)
         product = inside.product
         self.inner = inside.steps
         self.hard = self.hard or not self._is_easy

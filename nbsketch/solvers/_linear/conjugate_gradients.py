@@ -201,7 +201,7 @@ class StoredMatrix:
 
     def combine(self, index: NDArray, v: NDArray) -> NDArray:
         """Return K[:, index] @ v."""
-        return self._matrix[:, index] @ v
+        return self._matrix[index].T @ v
 
     def exact(self, index: NDArray, v: NDArray) -> NDArray:
         """Return (K v)[index]."""

@@ -224,6 +224,10 @@ UNEQUAL = "Gaussian", "ROS", "sub-sampling", "leverage"
 SIZE_SLOPES = [in_size("input", "training"), in_size("output", "inference")]
 CLAIMS = [
     (
+        "does not have ({} in {} s, from {} landmarks)",
+        figure("pivoted Cholesky", "error", "seconds", "landmarks"),
+    ),
+    (
         "training {} without and {} with sketches, inference {} and {}. Slopes in "
         ":math:`m_X` and :math:`m_Y`: training {}, inference {}",
         [*in_rows("training"), *in_rows("inference"), *SIZE_SLOPES],
@@ -644,7 +648,21 @@ REPRODUCTION = [
         ],
     ),
 ]
-SENTENCES = {"claims": CLAIMS, "reproduction": REPRODUCTION}
+PIVOTED = "pivoted Cholesky"
+SKETCHES = [
+    (
+        "its error is {} in {} s, from {} landmarks; that of sub-sampling {} in {} s, "
+        "of the p-sparsified sketch of density :math:`30/n` {} in {} s, from {} "
+        "landmarks",
+        [
+            *figure(PIVOTED, "error", "seconds", "landmarks"),
+            *both("sub-sampling"),
+            *both(SPARSE[2]),
+            *figure(SPARSE[2], "landmarks"),
+        ],
+    )
+]
+SENTENCES = {"claims": CLAIMS, "reproduction": REPRODUCTION, "sketches": SKETCHES}
 
 
 def shown(page):

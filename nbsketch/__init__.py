@@ -35,6 +35,7 @@ _HOME = {
     "sketches": (
         "AccumulationSketch CountSketch GaussianSketch IdentitySketch "
         "LandmarkSketch LeverageSketch PSparsifiedSketch RademacherSketch "
+        "RPCholeskySketch "
         "SRHTSketch SizedRecipe SparseJLSketch SubsamplingSketch"
     ),
     "solvers.filters": "CutoffFilter IteratedRidgeFilter LandweberFilter RidgeFilter",

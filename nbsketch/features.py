@@ -116,7 +116,8 @@ class SketchedFeatures(KernelFeatures):
         "median".
     sketch : str, SketchRecipe or None, default=None
         "p-sparsified", "gaussian", "rademacher", "subsampling", "leverage",
-        "accumulation", "countsketch", "sparse-jl", "srht", "identity", or a recipe.
+        "rpcholesky", "accumulation", "countsketch", "sparse-jl", "srht", "identity",
+        or a recipe.
         None: "p-sparsified".
     size : int or None, default=None
         Number of rows s of a sketch given by name. None: 100, or the number of rows of

@@ -33,7 +33,7 @@ _LAST_OVERSAMPLING = 2.5
 # Memory of one block of kernel values.
 _BLOCK_BYTES = 16 << 20
 # Rows that estimate the spectrum, and the relative cut-off of its eigenvalues.
-_SPECTRUM_ROWS = 1000
+_SPECTRUM_ROWS = 500
 _SPECTRUM_FLOOR = 1e-12
 
 
@@ -114,7 +114,7 @@ def alpha_for_dimension(
 
     Solves :math:`\sum_j \mu_j / (\mu_j + \alpha) = \text{dimension}`, where
     :math:`\mu_j` are the eigenvalues of K/n, estimated from a random sample of at most
-    max(1000, 4 dimension) rows.
+    max(500, 4 dimension) rows.
 
     Parameters
     ----------

@@ -653,7 +653,7 @@ def test_values_that_are_not_finite_are_found_where_they_are(large):
     with pytest.raises(ValueError, match=message):
         model.fit(*dask_data(X, y, rows=400))
     assert model.coef_ is before
-    with pytest.raises(ValueError, match="`sketch` must not be 'leverage'"):
+    with pytest.raises(ValueError, match="`sketch` must not be LeverageSketch"):
         regressor(sketch="leverage").fit(*dask_data(*large))
 
 

@@ -58,7 +58,8 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
         if length scales are learned, else none. None: no preprocessing.
     sketch : str, SketchRecipe or None, default=None
         "p-sparsified", "gaussian", "rademacher", "subsampling", "leverage",
-        "accumulation", "countsketch", "sparse-jl", "srht", "identity", or a recipe.
+        "rpcholesky", "accumulation", "countsketch", "sparse-jl", "srht", "identity",
+        or a recipe.
         None: all rows, without a sketch, if `size` is None and the default size is n,
         else "subsampling": a prediction then costs `size` kernel values.
     size : int, AutoSize, "auto" or None, default=None

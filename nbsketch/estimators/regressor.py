@@ -68,7 +68,8 @@ class SketchedKernelRegressor(
         exp(f(x) + b), which `predict` returns.
     sketch : str, SketchRecipe or None, default=None
         "p-sparsified", "gaussian", "rademacher", "subsampling", "leverage",
-        "accumulation", "countsketch", "sparse-jl", "srht", "identity", or a recipe.
+        "rpcholesky", "accumulation", "countsketch", "sparse-jl", "srht", "identity",
+        or a recipe.
         None: all rows, without a sketch, if `size` is None and the default size is n:
         a prediction then costs n kernel values. Else "subsampling", and a prediction
         costs `size` kernel values.

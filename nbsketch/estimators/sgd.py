@@ -353,7 +353,8 @@ class SketchedSGDRegressor(_base.ResidualLoss, _base.RegressorScore, DescentMode
         targets it is a loss of the Euclidean norm of the residual.
     sketch : str, SketchRecipe or None, default=None
         "p-sparsified", "gaussian", "rademacher", "subsampling", "leverage",
-        "accumulation", "countsketch", "sparse-jl", "srht", "identity", or a recipe.
+        "rpcholesky", "accumulation", "countsketch", "sparse-jl", "srht", "identity",
+        or a recipe.
         None: all rows, without a sketch, if `size` is None and the default size is n,
         else "subsampling": a prediction then costs `size` kernel values.
     size : int or None, default=None

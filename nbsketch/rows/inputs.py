@@ -37,7 +37,8 @@ from nbsketch.rows import tasks
 from nbsketch.rows.collections import as_dask_array, check_numbers, dask_module, one_row
 from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.rows.transform import PREPROCESSINGS, choose_rows
-from nbsketch.sketches import IdentitySketch, LeverageSketch, SketchRecipe
+from nbsketch.sketches import IdentitySketch, SketchRecipe
+from nbsketch.sketches.landmarks import DataSketch
 
 # Rows of a Dask array that are brought here: one worker is faster than several.
 _FEW_ROWS = 1000
@@ -383,10 +384,10 @@ def held_rows(X: Any, recipe: SketchRecipe | None = None) -> Any:
     """
     if not isinstance(X, PartitionedRows):
         return X
-    if isinstance(recipe, LeverageSketch):
+    if isinstance(recipe, DataSketch):
         raise ValueError(
-            "`sketch` must not be 'leverage' for a Dask collection, all of whose rows "
-            "it compares: pass 'subsampling', or X.compute()"
+            f"`sketch` must not be {type(recipe).__name__} for a Dask collection, all "
+            "of whose rows it compares: pass 'subsampling', or X.compute()"
         )
     is_held = len(X) <= _FEW_ROWS or isinstance(recipe, IdentitySketch)
     return X.collect() if is_held else X

@@ -463,6 +463,12 @@ class SizedRecipe(SketchRecipe):
             )
 
 
+def rows_of_identity(chosen: NDArray, scales: NDArray, n: int) -> sp.csr_array:
+    """Return the matrix with the rows ``scales[i] e_{chosen[i]}``."""
+    pointers = np.arange(chosen.size + 1)
+    return sp.csr_array((scales, chosen, pointers), shape=(chosen.size, n))
+
+
 def draw_seed(rng: Any) -> int:
     """Return the seed of the streams of a sketch."""
     return int(validation.random_generator(rng).integers(2**64, dtype=np.uint64))

@@ -96,6 +96,7 @@ def sizes_of(problem: FigureFit, quick: bool = False) -> dict[str, tuple[int, ..
     kind = f"n-S{problem.law[0].upper()}"
     names = [f"{k}/{kind}" for k in NONZEROS] + ["accumulation, m = 20", FOURIER]
     names += [COUNT, GAUSSIAN, f"{_ADAM_NONZEROS}/{kind}{ADAM}"]
+    names += ["leverage", "pivoted Cholesky"]
     landmarks = sizes + (QUICK_LANDMARKS if quick else MANY_LANDMARKS)
     return {SUBSAMPLING: landmarks} | dict.fromkeys(names, sizes)
 

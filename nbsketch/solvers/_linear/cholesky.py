@@ -7,7 +7,8 @@ Partial Cholesky factor of a kernel matrix, with randomly chosen pivots.
 Block variant of randomly pivoted Cholesky: Chen, Epperly, Tropp and Webber,
 "Randomly pivoted Cholesky", 2022, Algorithm 2.2, as a preconditioner in Diaz, Epperly,
 Frangella, Tropp and Webber, "Robust, randomized preconditioning for kernel ridge
-regression", 2023.
+regression", 2023. Proposals of a block that are accepted or rejected one by one:
+Epperly, Tropp and Webber, "Embrace rejection", 2024.
 
 Low-rank preconditioner of a kernel matrix plus a multiple of inverse weights.
 
@@ -132,12 +133,14 @@ def partial_cholesky(
     *,
     dtype: DTypeLike = np.float32,
     tolerance: float = 0.0,
+    one_by_one: bool = False,
 ) -> tuple[NDArray, NDArray]:
     """Return the transposed factor F^T of shape (m, n) and its m pivots.
 
     Pivots are drawn with probabilities proportional to the diagonal of the residual
     K - F F^T. There are `rank` of them, or fewer if the trace of the residual falls to
-    `tolerance`, or to what rounding leaves of it.
+    `tolerance`, or to what rounding leaves of it. They have the law of pivots drawn
+    `one_by_one`, or that of blocks, in which near rows are pivots together.
     """
     diagonal = K.diag()
     mean = float(diagonal.mean())
@@ -148,8 +151,11 @@ def partial_cholesky(
     pivots: NDArray = np.empty(0, dtype=np.int64)
     while len(pivots) < rank and diagonal.sum() > residual:
         block = min(max(_LEAST_BLOCK, rank // _BLOCKS), rank - len(pivots))
-        index = _draw(diagonal, block, rng)
         factor = F[: len(pivots)]
+        if one_by_one:
+            index = _accepted(K, diagonal, factor, block, rng)
+        else:
+            index = _draw(diagonal, block, rng)
         new = _block_factor(K, index, factor, _JITTER * rounding * mean)
         F[len(pivots) : len(pivots) + len(index)] = new
         diagonal -= np.einsum("ij,ij->j", new, new, dtype=np.float64)
@@ -164,6 +170,34 @@ def _draw(diagonal: NDArray, count: int, rng: np.random.Generator) -> NDArray:
     count = min(count, int(np.count_nonzero(diagonal)))
     drawn = rng.choice(len(diagonal), 2 * count, p=diagonal / diagonal.sum())
     return np.sort(rng.permutation(np.unique(drawn))[:count])
+
+
+def _accepted(
+    K: SymmetricOperator,
+    diagonal: NDArray,
+    factor: NDArray,
+    count: int,
+    rng: np.random.Generator,
+) -> NDArray:
+    """Return at most `count` rows with the law of rows that are drawn one by one.
+
+    Of a block of proposals each one is accepted with the share of its residual that
+    those accepted before leave.
+    """
+    share = diagonal / diagonal.sum()
+    proposed = rng.choice(len(share), max(_LEAST_BLOCK, count), p=share)
+    index, order = np.unique(proposed, return_inverse=True)
+    part = factor[:, index].astype(np.float64)
+    left = K.block(index) - part.T @ part
+    limits = rng.random(len(order)) * left.diagonal()[order]
+    kept: list[int] = []
+    for i, limit in zip(order.tolist(), limits, strict=True):
+        if left[i, i] > limit and len(kept) < count:
+            kept.append(i)
+            left -= np.outer(left[:, i], left[:, i] / left[i, i])
+            left[i] = 0.0
+            left[:, i] = 0.0
+    return index[np.sort(kept)] if kept else index[:1]
 
 
 def _block_factor(

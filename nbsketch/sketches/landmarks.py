@@ -1,0 +1,211 @@
+"""Sketches that look at the data: landmarks by leverage scores, or by their pivots."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbsketch._machine.memory import fits
+from nbsketch._report import fields, validation
+from nbsketch.gram import SymmetricGram
+from nbsketch.kernels import PrecomputedKernel, as_kernel
+from nbsketch.leverage import METHODS, alpha_for_dimension, ridge_leverage_scores
+from nbsketch.sketches._sketch import (
+    Origin,
+    SizedRecipe,
+    Sketch,
+    draw_seed,
+    rows_of_identity,
+    uniforms,
+)
+from nbsketch.solvers._linear.cholesky import partial_cholesky
+
+# Effective dimension at the default level, as a share of the size.
+_DIMENSION_PER_ROW = 0.25
+# Bytes of the factor of which pivots are chosen, while no memory limit is set.
+_FACTOR_BYTES = 1e9
+
+
+@dataclass(frozen=True)
+class DataSketch(SizedRecipe):
+    """A recipe that needs the data and the kernel, with its parameters set."""
+
+    def draw(
+        self, n: int, rng: Any = None, *, X: Any = None, kernel: Any = None
+    ) -> Sketch:
+        """Draw the sketch of n rows of data: see `SketchRecipe.draw`.
+
+        The data `X` and the `kernel`, with its parameters set, are needed.
+        """
+        n = self._check_rows(n)
+        if X is None or kernel is None:
+            raise TypeError(self._no_data)
+        if np.shape(X)[0] != n:
+            raise ValueError(f"`X` must have n = {n} rows, got shape {np.shape(X)}")
+        return self._draw_from(n, validation.random_generator(rng), X, kernel)
+
+    @abstractmethod
+    def _draw_from(
+        self, n: int, rng: np.random.Generator, X: Any, kernel: Any
+    ) -> Sketch:
+        """Return the sketch of these rows."""
+
+    def draw_matrix(self, n: int, seed: int) -> Any:
+        """Raise an error: a seed is not enough without data."""
+        raise TypeError(self._no_data)
+
+    @property
+    def _no_data(self) -> str:
+        return (
+            f"`X` and `kernel` must be given to draw a {type(self).__name__}: "
+            "draw(n, rng, X=X, kernel=kernel)"
+        )
+
+
+@dataclass(frozen=True)
+class LeverageSketch(DataSketch):
+    r"""Sub-sampling by ridge leverage scores (ALS Nystrom).
+
+    Row i of the sketch is :math:`e_j^\top / \sqrt{s q_j}`, where the column j is drawn,
+    with replacement, with probability
+
+    .. math:: q_j = \frac{\ell_j}{\sum_k \ell_k}, \qquad
+        \ell_j = \bigl[K (K + n \alpha I)^{-1}\bigr]_{jj},
+
+    so that :math:`E[S^T S] = I`. Isolated rows of the data are drawn more often than by
+    uniform sub-sampling.
+
+    Parameters
+    ----------
+    size : int
+        Number of rows s of the sketch.
+    alpha : float or None, default=None
+        Level of the scores. None: the level at which the effective dimension of the
+        kernel on the data is about s / 4.
+    method : {"auto", "exact", "recursive"}, default="auto"
+        Algorithm for the scores: see `nbsketch.leverage.ridge_leverage_scores`.
+
+    Notes
+    -----
+    Rudi, Camoriano and Rosasco, "Less is more: Nystrom computational regularization",
+    NeurIPS 2015; Musco and Musco, "Recursive sampling for the Nystrom method", NeurIPS
+    2017.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nbsketch import GaussianKernel, LeverageSketch
+    >>> x = np.append(np.linspace(0, 1, 99), 5.0)[:, None]  # one isolated
+    >>> S = LeverageSketch(size=20).draw(100, 0, X=x, kernel=GaussianKernel(1.0))
+    >>> S.shape, 99 in S.columns
+    ((20, 100), True)
+    """
+
+    alpha: float | None = None
+    method: Literal["auto", "exact", "recursive"] = "auto"
+
+    _rules = fields.rules(
+        alpha=fields.optional(fields.positive), method=fields.choice(*METHODS)
+    )
+
+    def _draw_from(
+        self, n: int, rng: np.random.Generator, X: Any, kernel: Any
+    ) -> Sketch:
+        probabilities = self._probabilities(X, kernel, rng)
+        return self._draw(n, Origin(self, draw_seed(rng), probabilities))
+
+    def _probabilities(self, X: Any, kernel: Any, rng: np.random.Generator) -> Any:
+        alpha = self.alpha
+        if alpha is None:
+            dimension = _DIMENSION_PER_ROW * self.size
+            alpha = alpha_for_dimension(X, kernel, dimension, random_state=rng)
+        scores = ridge_leverage_scores(
+            X, kernel, alpha, method=self.method, random_state=rng
+        )
+        total = scores.sum()  # zero for a kernel that is zero on the data
+        return scores / total if total > 0 else np.full(len(scores), 1 / len(scores))
+
+    def _draw(self, n: int, origin: Origin) -> Sketch:
+        q: Any = origin.probabilities  # set by `draw`
+        bounds = np.cumsum(q)
+        places = uniforms(origin.seed, self.size)[:, 0] * bounds[-1]
+        chosen = np.minimum(np.searchsorted(bounds, places, side="right"), n - 1)
+        scales = 1 / np.sqrt(self.size * q[chosen])
+        return Sketch(rows_of_identity(chosen, scales, n), origin)
+
+
+@dataclass(frozen=True)
+class RPCholeskySketch(DataSketch):
+    r"""Landmarks by randomly pivoted Cholesky: s rows of :math:`\sqrt{n/s}\, I`.
+
+    Landmarks are drawn one after the other, with probabilities in proportion to what
+    those before leave of the diagonal of K,
+
+    .. math:: k(x, x) - k_J(x)^\top K_{JJ}^{-1} k_J(x) .
+
+    Far fewer landmarks than uniform ones, or than a p-sparsified sketch combines, span
+    rows that are outlying or clustered unequally, so that predictions take less time.
+
+    Parameters
+    ----------
+    size : int
+        Number of rows s of the sketch.
+
+    Notes
+    -----
+    Chen, Epperly, Tropp and Webber, "Randomly pivoted Cholesky: practical approximation
+    of a kernel matrix with few entry evaluations", 2022, Algorithm 2.1, in blocks of
+    proposals: Epperly, Tropp and Webber, "Embrace rejection: kernel matrix
+    approximation by accelerated randomly pivoted Cholesky", 2024. It takes
+    :math:`n s` kernel values, :math:`n s^2` operations and, while it is drawn, 4 n s
+    bytes: if these exceed the memory limit (1e9 without one), landmarks are drawn from
+    as many random rows as fit. Rows that add nothing to the span are drawn uniformly
+    at the end. Unlike other sketches, :math:`E[S^T S]` is not the identity.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nbsketch import GaussianKernel, RPCholeskySketch
+    >>> x = np.append(np.linspace(0, 1, 99), 5.0)[:, None]  # one isolated
+    >>> S = RPCholeskySketch(size=5).draw(100, 0, X=x, kernel=GaussianKernel(1.0))
+    >>> S.shape, 99 in S.columns
+    ((5, 100), True)
+    """
+
+    grows: ClassVar[bool] = False
+
+    def _draw_from(
+        self, n: int, rng: np.random.Generator, X: Any, kernel: Any
+    ) -> Sketch:
+        seed = draw_seed(rng)
+        chosen = self._landmarks(n, np.random.default_rng(seed), X, kernel)
+        scales = np.full(self.size, math.sqrt(n / self.size))
+        return Sketch(rows_of_identity(chosen, scales, n), Origin(self, seed))
+
+    def _landmarks(
+        self, n: int, rng: np.random.Generator, X: Any, kernel: Any
+    ) -> NDArray:
+        count = self._count(n)
+        rows = np.arange(n) if count == n else rng.choice(n, count, replace=False)
+        K = SymmetricGram(as_kernel(kernel).resolve(X, rng), _taken(X, rows, kernel))
+        pivots = partial_cholesky(K, self.size, rng, one_by_one=True)[1]
+        others = np.setdiff1d(np.arange(count), pivots)
+        return rows[np.concatenate([pivots, rng.permutation(others)])[: self.size]]
+
+    def _count(self, n: int) -> int:
+        """Return of how many of n rows the factor fits into memory."""
+        while n > self.size and not fits(4.0 * n * self.size, unasked=_FACTOR_BYTES):
+            n = max(self.size, n // 2)
+        return n
+
+
+def _taken(X: Any, rows: NDArray, kernel: Any) -> Any:
+    """Return some rows; of a matrix of kernel values, with their columns."""
+    if len(rows) == np.shape(X)[0]:
+        return X
+    return X[rows][:, rows] if isinstance(kernel, PrecomputedKernel) else X[rows]

@@ -20,8 +20,7 @@ def make_rings(n=300, n_classes=2, seed=0):
 
 
 def make_model(**options):
-    # Wider kernels have no features for the last directions of 40 landmarks.
-    options = {"bandwidth": 0.7, "size": 40, "random_state": 0} | options
+    options = {"bandwidth": "median", "size": 40, "random_state": 0} | options
     return SketchedKernelClassifier(**options)
 
 
@@ -49,7 +48,7 @@ def test_hinge_without_a_sketch_is_the_support_vector_machine():
 def test_squared_hinge_and_logistic_equal_linear_models_on_the_features():
     X, y = make_rings(200)
     options = {"sketch": "subsampling", "size": 40, "random_state": 0}
-    features = SketchedFeatures(bandwidth=0.7, **options)
+    features = SketchedFeatures(**options)
     Z, alpha = features.fit_transform(X), 1e-2
     C = 1 / (len(X) * alpha)
     logistic = LogisticRegression(C=C, tol=1e-10, max_iter=10_000).fit(Z, y)

@@ -426,7 +426,6 @@ def test_table6_has_the_targets_of_table2(tiny_table2, monkeypatch):
             assert_allclose(mean, row["arrmse"])
 
 
-@pytest.mark.filterwarnings("ignore:rounding limits the accuracy")
 def test_losses_of_vectors_and_an_output_matrix(tiny_table2):
     table = table2.vector(replicates=2)
     assert [row["method"] for row in table][:2] == ["square", "Huber, kappa = 1"]

@@ -59,7 +59,6 @@ def test_errors_are_those_of_double_precision(model):
     assert error(model, np.float32) <= RATIO * error(model, np.float64)
 
 
-@pytest.mark.filterwarnings("ignore:rounding limits")
 def test_long_length_scales_keep_their_rank():
     # Eigenvalues of S K S^T fall to 1e-12 of the largest: single precision has 1e-7.
     X, _, y = friedman(500)

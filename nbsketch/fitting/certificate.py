@@ -66,11 +66,12 @@ class FittedCertificate(NamedTuple):
         if not self.objective.is_certified or not np.isfinite(solution.gap):
             return expanded
         lost = self._lost(expanded)
+        cut = 0.0
         if solution.objective > 0:
             lost += self._lost_to_features(solution, expanded, design)
             if cut_of(projection) and self._scale:
-                lost += self._lost_to_cut(solution, projection, design)
-        return self._raised(expanded, lost)
+                cut = self._lost_to_cut(solution, projection, design)
+        return self._raised(expanded, lost, cut)
 
     def _lost_to_cut(
         self, solution: FeatureSolution, projection: NDArray, design: Design
@@ -104,8 +105,8 @@ class FittedCertificate(NamedTuple):
         """Return the forms g^T C'^+ g of columns, C' the part of S K S^T cut off."""
         sketch_map = self.data.sketch_map
         core = sketch_map.inner(self.data.inputs.rows)
-        unit = np.finfo(float).eps * len(core) ** -0.5
-        upper, _ = raised_cholesky(core, _JITTER * unit * float(np.trace(core)))
+        jitter = _JITTER * np.finfo(float).eps * np.trace(core) * len(core) ** -0.5
+        upper, _ = raised_cholesky(core, float(jitter))
         directions = projection / np.linalg.norm(projection, axis=0)
 
         def form(columns: NDArray) -> NDArray:
@@ -163,25 +164,32 @@ class FittedCertificate(NamedTuple):
         unit = np.spacing(np.abs(objective.targets).max(initial=0))
         return objective.mean_loss(objective.targets + units * unit)
 
-    def _raised(self, solution: FeatureSolution, lost: float) -> FeatureSolution:
-        """Return a solution with what rounding adds to its gap.
+    def _raised(
+        self, solution: FeatureSolution, lost: float, cut: float = 0.0
+    ) -> FeatureSolution:
+        """Return a solution with what rounding and the cut of a sketch add to its gap.
 
-        A fit to the last digits of the targets has none.
+        A fit to the last digits of the targets has none. The cut chooses among sketches
+        as the draw does, so that it is no warning unless much is lost.
         """
         least = self._loss_of_units(_LAST_UNITS) if self._has_numbers else 0.0
-        if solution.objective * max(1.0, lost) <= least:
+        if solution.objective * max(1.0, lost + cut) <= least:
             return solution._replace(gap=0.0, shortfall=None)
-        both = min(solution.gap + lost, self.tol)  # else no warning agrees
-        gap = float(max(solution.gap, lost, both))
-        if not gap > self.tol:
-            return solution._replace(gap=gap, shortfall=None)
-        if self.is_chosen:
-            return solution._replace(gap=gap)
-        text = (
-            f"rounding limits the accuracy of the solution to a relative distance of "
-            f"{gap:.1e} from the optimum, above tol={self.tol:g}: raise alpha or tol"
-        )
-        return solution._replace(gap=gap, shortfall=solution.shortfall or text)
+        gap = self._together(solution.gap, lost)
+        both = self._together(gap, cut)
+        dear = self.tol if self.data.sketch.is_identity else USABLE_GAP
+        text = solution.shortfall if gap > self.tol else None
+        if not self.is_chosen and (gap > self.tol or cut > dear):
+            text = text or (
+                f"rounding limits the accuracy of the solution to a relative distance "
+                f"of {both:.1e} from the optimum: raise alpha or tol, or pass another "
+                "sketch or a smaller bandwidth"
+            )
+        return solution._replace(gap=both, shortfall=text)
+
+    def _together(self, gap: float, added: float) -> float:
+        """Return the sum of gaps, `tol` for two that are below: no warning agrees."""
+        return float(max(gap, added, min(gap + added, self.tol)))
 
     @property
     def _has_numbers(self) -> bool:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._machine.blas import eigh, graded_eigh
-from nbsketch.solvers._linear.conjugate_gradients import output_basis
+from nbsketch.solvers._linear.conjugate_gradients import column_means, output_basis
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.filters import Filter
 
@@ -128,7 +128,7 @@ def decompose(
     Y = Y @ rotation
     n = Y.shape[0]
     weights = np.ones(n) if sample_weight is None else sample_weight
-    y_mean = weights @ Y / n if fit_intercept else np.zeros(Y.shape[1])
+    y_mean = column_means(Y, weights) * fit_intercept
     G, C, z_mean = moments(design, Y - y_mean, sample_weight, fit_intercept)
     values, vectors = graded_eigh(G) if design.is_graded else eigh(G)
     return Spectrum(

@@ -233,6 +233,15 @@ def check_columns(Y: ArrayLike, n: int) -> NDArray:
     return Y.reshape(n, -1)
 
 
+def column_means(V: NDArray, weights: NDArray) -> NDArray:
+    """Return the mean of columns; weights have mean one.
+
+    The sum of many numbers far from zero loses digits that that of differences has.
+    """
+    mean = weights @ V / len(weights)
+    return mean + weights @ (V - mean) / len(weights)
+
+
 def output_basis(output: NDArray | None, n_outputs: int) -> tuple[NDArray, NDArray]:
     """Return eigenvalues and eigenvectors of an output matrix; None is the identity."""
     if output is None:
@@ -269,13 +278,14 @@ class RotatedOutputs:
     ) -> tuple[NDArray, NDArray, float]:
         """Return coefficients, intercepts and the loss of the columns not used."""
         used = self._used
-        n = len(self.targets)
         A = np.zeros((len(coef), len(used)))
         b = np.zeros(len(used))
         A[:, used] = coef
         b[used] = intercept
-        b[~used] = weights @ self._unused / n * fit_intercept
-        loss = float((weights @ np.square(self._unused - b[~used])).sum() / (2 * n))
+        b[~used] = column_means(self._unused, weights) * fit_intercept
+        loss = float(
+            (weights @ np.square(self._unused - b[~used])).sum() / (2 * len(weights))
+        )
         return A @ self._rotation.T, self._rotation @ b, loss
 
 

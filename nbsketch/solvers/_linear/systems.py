@@ -68,6 +68,7 @@ from nbsketch.solvers._linear.conjugate_gradients import (
     ConjugateGradients,
     RotatedOutputs,
     SymmetricOperator,
+    column_means,
 )
 
 # Rows on which rounding is measured, and the factor on what they say.
@@ -151,7 +152,7 @@ class ColumnSystem(ABC):
 
     def means(self, V: NDArray) -> NDArray:
         """Return the weighted means of columns."""
-        return self.weights @ V / self.n
+        return column_means(V, self.weights)
 
     def project(self, V: NDArray) -> NDArray:
         """Return V without what no coefficients can have."""

@@ -1,38 +1,14 @@
-"""Landmarks of the base, and leaves of smooth targets."""
+"""Landmarks of the base."""
 
 import numpy as np
-import pytest
 
 from nbsketch import TabularKernelRegressor
 from nbsketch.gram import evaluate
-from nbsketch.tabular import _model, fit, members
+from nbsketch.tabular import _model
 from nbsketch.tabular.fit import fit_machine
 from nbsketch.tabular.leaves import fit_leaf
 from nbsketch.tabular.ridge import Ridge
 from nbsketch.tabular.scales import form_of
-
-
-@pytest.mark.parametrize("noise", [0.0, 1.0])
-def test_smooth_targets_have_large_leaves(noise, monkeypatch):
-    """Where twice as many landmarks lower the error, which noise hides."""
-    fitted = []
-
-    def kept(*args, **options):
-        fitted.append(members.fit_on_tree(*args, **options))
-        return fitted[-1]
-
-    monkeypatch.setattr(fit, "fit_on_tree", kept)
-    rng = np.random.default_rng(0)
-    X = rng.uniform(-1.7, 1.7, size=(2400, 6))
-    Z = X @ rng.normal(size=(6, 2)) * 0.6
-    y = np.sin(2 * Z[:, 0]) + Z[:, 0] * Z[:, 1] + noise * rng.normal(size=2400)
-    train = slice(0, 1700)
-    model = TabularKernelRegressor("fast", random_state=0).fit(X[train], y[train])
-    counts = [member.tree.partition.n_leaves for member, _ in fitted]
-    assert counts[1] == 1 if noise == 0 else min(counts) > 1
-    assert counts[0] > 1 and counts[3] > 1
-    low, high = model.predict_interval(X[1700:], coverage=0.8).T
-    assert 0.75 < np.mean((low <= y[1700:]) & (y[1700:] <= high)) < 0.85
 
 
 def test_left_out_errors_of_leaves_are_too_large_at_landmarks():

@@ -1,4 +1,4 @@
-"""Estimators that join the machine, and the network among them."""
+"""Estimators that join the machine."""
 
 import numpy as np
 import pytest
@@ -9,9 +9,6 @@ from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 
 from nbsketch import TabularKernelClassifier, TabularKernelRegressor
-from nbsketch.tabular import network
-from nbsketch.tabular.network import ScaledNetwork
-from nbsketch.tabular.noise import expected_error
 from nbsketch.tabular.partners import (
     fit_partner,
     folds_of,
@@ -35,7 +32,7 @@ def test_left_out_predictions_are_those_of_refits():
     assert_array_equal(np.sort(np.concatenate(folds)), np.arange(150))
     w = np.random.default_rng(1).uniform(0.5, 2, 150)
     Y = np.column_stack([y, -y])
-    partner, left_out = fit_partner(Ridge(3.0), Training(X, Y, w), folds, 0, None)
+    partner, left_out = fit_partner(Ridge(3.0), Training(X, Y, w), folds, 0)
     total = np.zeros((150, 2))
     for fold in folds:
         kept = np.setdiff1d(np.arange(150), fold)
@@ -158,57 +155,12 @@ def test_a_model_with_partners_is_not_saved(tmp_path):
 def test_partners_of_high_effort():
     none = np.bincount([])
     names = [
-        [type(one).__name__ for one, _ in usual_partners(n, 5, counts, 0)]
+        [type(one).__name__ for one in usual_partners(n, 5, counts, 0)]
         for n, counts in (
             (1500, none), (1501, none), (3000, none), (10**7, none),
             (100, np.array([90, 10])), (100, np.array([91, 9])),
         )
     ]  # fmt: skip
     boosted = "HistGradientBoostingRegressor"
-    expected = [[], [boosted], [boosted, "ScaledNetwork"], []]
+    expected = [[], [boosted], [boosted], []]
     assert names == [*expected, ["HistGradientBoostingClassifier"], []]
-
-
-def test_the_gradient_of_the_network(rng):
-    layers = [rng.normal(size=s) for s in ((3, 4), 4, (4, 4), 4, (4, 1), 1)]
-    rows, Y, w = rng.normal(size=(7, 3)), rng.normal(size=(7, 1)), np.ones((7, 1))
-
-    def loss():
-        return np.mean((network._forward(layers, rows)[-1] - Y) ** 2) / 2
-
-    slopes, step = network._gradient(layers, rows, Y, w), 1e-6
-    for part, slope in zip(layers, slopes, strict=True):
-        index = (0,) * part.ndim
-        part[index] += step
-        above = loss()
-        part[index] -= 2 * step
-        below = loss()
-        part[index] += step
-        assert_allclose(
-            slope[index], (above - below) / (2 * step), rtol=1e-3, atol=1e-6
-        )
-
-
-def test_the_network_learns_a_smooth_function():
-    rng = np.random.default_rng(0)
-    X = rng.uniform(-1, 1, size=(1200, 2))
-    y = 50 + np.sin(4 * X[:, 0]) * X[:, 1]
-    fit, rest = (X[:800], y[:800]), (X[800:], y[800:])
-    model = ScaledNetwork().fit(*fit, X_val=rest[0], y_val=rest[1])
-    assert np.std(model.predict(rest[0]) - rest[1]) < 0.15 * y.std()
-
-
-def test_the_expected_error_does_not_depend_on_which_rows_a_partner_leaves_out(rng):
-    """Easy and hard rows are so for the machine as well, which leaves out all."""
-    sizes = np.exp(2 * rng.normal(size=(4000, 1)))
-    plain = sizes * rng.normal(size=(4000, 1))
-    every = 0.7 * plain + 0.02 * sizes * rng.normal(size=(4000, 1))
-    desired = np.sqrt(np.mean(every**2))
-    assert_allclose(expected_error(every, plain), desired)
-    for fold in np.split(rng.permutation(4000), 5):
-        some = np.full_like(every, np.nan)
-        some[fold] = every[fold]
-        assert_allclose(expected_error(some, plain), desired, rtol=0.02)
-    # The error of a fold alone is off by far more
-    alone = [np.sqrt(np.mean(f**2)) for f in np.split(every, 5)]
-    assert max(alone) / min(alone) > 1.2

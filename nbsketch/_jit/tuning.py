@@ -129,8 +129,18 @@ def laplacian(
 def _weighted_distance(a: float, column: Any, weights: Any) -> float:
     """Return sum_j w_j |a - b_j|."""
     total = 0.0
-    for j in range(column.size):
+    for j in range(weights.size):
         total += weights[j] * abs(a - column[j])
+    return total
+
+
+@compiled(fastmath=REORDER)
+def _weighted_square(a: float, column: Any, weights: Any) -> float:
+    """Return sum_j w_j (a - b_j)^2."""
+    total = 0.0
+    for j in range(weights.size):
+        d = a - column[j]
+        total += weights[j] * d * d
     return total
 
 
@@ -157,3 +167,153 @@ def signed_sums(rows: Any, columns: Any, W: Any, out: Any) -> None:
                 b = columns[k, j]
                 total += W[i, j] * ((a > b) - (a < b))
             out[i, k] = total
+
+
+@compiled()
+def _add_row(is_l1: bool, columns: Any, i: int, u: Any) -> None:
+    """Add the distances of row i of a block (p, c) from its first rows to u."""
+    for k in range(columns.shape[0]):
+        a = columns[k, i]
+        column = columns[k]
+        if is_l1:
+            for j in range(u.size):
+                u[j] += abs(a - column[j])
+        else:
+            for j in range(u.size):
+                d = a - column[j]
+                u[j] += d * d
+
+
+@compiled()
+def _invert(A: Any, v: Any) -> float:
+    """Invert a positive definite matrix by sweeps; return the log of its determinant.
+
+    Its lower triangle is read. NaN if it is not positive definite.
+    """
+    total = 0.0
+    n = v.size
+    for k in range(n):
+        for i in range(n):
+            v[i] = A[max(i, k), min(i, k)]
+        pivot = v[k]
+        if not pivot > 0.0:
+            return np.nan
+        total += math.log(pivot)
+        for i in range(n):
+            factor = v[i] / pivot
+            for j in range(i + 1):
+                A[i, j] -= factor * v[j]
+        for i in range(n):
+            A[max(i, k), min(i, k)] = v[i] / pivot
+        A[k, k] = -1.0 / pivot
+    for i in range(n):
+        for j in range(i + 1):
+            A[i, j] = -A[i, j]
+            A[j, i] = A[i, j]
+    return total
+
+
+@compiled()
+def block_inverses(
+    is_l1: bool,
+    rows: Any,
+    noise: Any,
+    A: Any,
+    slopes: Any,
+    bits: Any,
+    log_dets: Any,
+    first: int,
+    last: int,
+) -> None:
+    """Fill inverses of the covariances K + 1 1^T + diag(noise) of blocks of rows.
+
+    `rows` (b, p, c) are scaled; K is the Laplacian kernel or Matern 3/2. `A` and
+    `slopes` are (b, c, c), `bits` the slopes as integers; slopes are filled below the
+    diagonal.
+    """
+    c = rows.shape[2]
+    scratch = np.empty(c)
+    for t in range(first, last):
+        for i in range(c):
+            u = scratch[: i + 1]
+            u[:] = 0.0
+            _add_row(is_l1, rows[t], i, u)
+            values = A[t, i, : i + 1]
+            s = slopes[t, i, : i + 1]
+            if not is_l1:
+                for j in range(u.size):
+                    u[j] = math.sqrt(3.0 * u[j])
+            _exponential(u, bits[t, i, : i + 1], s, values)
+            if is_l1:
+                for j in range(u.size):
+                    s[j] = -values[j]
+            else:
+                _profile(MATERN_32, u, values, s)
+            for j in range(u.size):
+                values[j] += 1.0
+            values[i] += noise[t, i]
+        log_dets[t] = _invert(A[t], scratch)
+
+
+@compiled()
+def _add_slopes(is_l1: bool, columns: Any, i: int, w: Any, out: Any) -> None:
+    """Add to out[k] the sum over j of w_j times the distance of column k."""
+    for k in range(columns.shape[0]):
+        if is_l1:
+            out[k] += _weighted_distance(columns[k, i], columns[k], w)
+        else:
+            out[k] += _weighted_square(columns[k, i], columns[k], w)
+
+
+@compiled()
+def _add_product(a: Any, B: Any, w: Any) -> None:
+    """Add the first entries of the row a B to w, four rows of B at a time."""
+    last = a.size - a.size % 4
+    for k in range(0, last, 4):
+        for j in range(w.size):
+            w[j] += a[k] * B[k, j] + a[k + 1] * B[k + 1, j]
+            w[j] += a[k + 2] * B[k + 2, j] + a[k + 3] * B[k + 3, j]
+    for k in range(last, a.size):
+        for j in range(w.size):
+            w[j] += a[k] * B[k, j]
+
+
+@compiled()
+def block_slopes(
+    is_l1: bool,
+    rows: Any,
+    noise: Any,
+    product: Any,
+    A: Any,
+    share: float,
+    left: Any,
+    right: Any,
+    slopes: Any,
+    out: Any,
+    first: int,
+    last: int,
+) -> None:
+    """Fill out (b, p + 1) with sums of W times derivatives of covariances.
+
+    W = product A + share A - (left^T right + right^T left) / 2 is symmetric; `left` and
+    `right` are (b, d, c). The derivatives are those in the scale of each column, where
+    distances along it are those of `rows` (b, p, c), and in the logarithm of the noise.
+    """
+    c = rows.shape[2]
+    scratch = np.empty(c)
+    for t in range(first, last):
+        out[t] = 0.0
+        for i in range(c):
+            w = scratch[: i + 1]
+            for j in range(i + 1):
+                w[j] = share * A[t, i, j]
+            for k in range(left.shape[1]):
+                a = left[t, k, i] / 2.0
+                b = right[t, k, i] / 2.0
+                for j in range(i + 1):
+                    w[j] -= a * right[t, k, j] + b * left[t, k, j]
+            _add_product(product[t, i], A[t], w)
+            out[t, -1] += noise[t, i] * w[i]
+            for j in range(i):
+                w[j] *= 2.0 * slopes[t, i, j]
+            _add_slopes(is_l1, rows[t], i, scratch[:i], out[t])

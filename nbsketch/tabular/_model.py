@@ -181,7 +181,7 @@ class TabularModel(SaveMixin, BaseEstimator):
             warnings.warn(dependent_rows(left_out.order, classes), stacklevel=4)
         self.machine_ = machine
         self.feature_relevance_ = machine.relevance()
-        chosen = [(estimator, False) for estimator in partners]
+        chosen = list(partners)
         self.n_skipped_ = 0
         if self.effort == "high":
             counts = np.bincount([] if classes is None else classes)
@@ -194,7 +194,7 @@ class TabularModel(SaveMixin, BaseEstimator):
 
     def _fit_partners(
         self,
-        chosen: list[tuple[Any, bool]],
+        chosen: list[Any],
         data: Training,
         classes: NDArray | None,
         left_out: LeftOutRows,
@@ -205,7 +205,6 @@ class TabularModel(SaveMixin, BaseEstimator):
         self.partner_weights_ = np.empty(0)
         if not chosen:
             return []
-        machine = self.machine_
         data = data.take(left_out.kept)
         count = 0
         strata = None
@@ -216,13 +215,8 @@ class TabularModel(SaveMixin, BaseEstimator):
         folds = folds_of(len(data.Y), data.labels, strata, rng)
         place = np.searchsorted(left_out.kept, left_out.drawn)
         left_out_values = list[NDArray]()
-        for estimator, is_scaled in chosen:
-            scales = None
-            part = data
-            if is_scaled:
-                scales = machine.scales
-                part = data._replace(rows=machine.prepare(data.rows).rows * scales)
-            partner, values = fit_partner(estimator, part, folds, count, scales)
+        for estimator in chosen:
+            partner, values = fit_partner(estimator, data, folds, count)
             self.partners_ += (partner,)
             left_out_values.append(values[place])
         return left_out_values

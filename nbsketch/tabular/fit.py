@@ -13,22 +13,18 @@ from nbsketch._report.progress import is_asked, is_watched, report
 from nbsketch.rows.transform import fit_scaler
 from nbsketch.solvers.left_out import OrderEffect
 from nbsketch.tabular.machine import Machine, stack_weights
-from nbsketch.tabular.members import fit_on_tree, refined, with_penalty
+from nbsketch.tabular.members import fit_on_tree
 from nbsketch.tabular.noise import Suspects, gross_errors
-from nbsketch.tabular.problem import Member, TableProblem, Training, at_rows
+from nbsketch.tabular.problem import Member, Training, at_rows
 from nbsketch.tabular.ridge import VALIDATION, Ridge, table_order
-from nbsketch.tabular.scales import ALONE, SMOOTH, Scales, learn_scales
+from nbsketch.tabular.scales import ALONE, Scales, learn_scales, preprocessed
 from nbsketch.tuning.descent import Budget
 from nbsketch.tuning.rows import Rows, moments_of
 
-# The largest leaf of a tree, and of one for smooth targets.
+# The largest leaf of a tree.
 TREE_ROWS = 1600
-ENLARGED_ROWS = 4000
 # Landmarks of the base.
-_LANDMARKS = 500
-# Leaves are larger if twice as many landmarks have this ratio of errors: 0.93 of the
-# error on pol with 4000 rows, 1.00 on four noisy sets, which keep small leaves.
-_FALL = 0.95
+_LANDMARKS = 300
 # Members on leaves are left out if the left-out error rises by at most this share: .36
 # of the time of predictions, .998 of the error (52 fits of 21 tables that nothing was
 # chosen on, .972 to 1.011). Not for classes (log loss up to 1.039), and not where a
@@ -105,16 +101,15 @@ def _fit(
 ) -> tuple[Machine, LeftOutRows]:
     scaler, scales = learn_scales(rows, rng, budget)
     center, spread = moments_of(Y, rows.weights)
-    data = Training(scaler.transform(rows.X), rows.Y, rows.weights, rows.labels)
-    problem = TableProblem(replace(rows, scaler=scaler), data, rng, budget)
+    data = preprocessed(replace(rows, scaler=scaler))
     is_alone = len(Y) <= ALONE
     fit = _alone if is_alone else _on_base
-    members, residuals, index = fit(problem, scales)
+    members, residuals, index = fit(data, scales, rng)
     weights = at_rows(data.weights, index)
     tolerance = _SPARED if rows.is_noisy and not is_alone else 0.0
     stack = stack_weights(np.stack(residuals), weights, tolerance)
     kept = stack > 0
-    kept[0] = True  # others may be on it
+    kept[0] = True  # its length scales are those of the machine
     low, high = limits(Y, rows.weights)
     margin = _MARGIN * (high - low)
     machine = Machine(
@@ -153,57 +148,28 @@ def limits(Y: NDArray, weights: NDArray | None) -> tuple[NDArray, NDArray]:
 Parts = tuple[list[Member], list[NDArray], NDArray]
 
 
-def _alone(problem: TableProblem, scales: list[Scales]) -> Parts:
+def _alone(data: Training, scales: list[Scales], rng: np.random.Generator) -> Parts:
     """Fit each member to all rows; return members, left-out residuals, their rows."""
-    every = np.arange(len(problem.data.Y))
-    fits = [
-        fit_on_tree(problem, with_penalty(problem, kernel), True, largest=len(every))
-        for kernel in scales
-    ]
-    members = list[Member](member for member, _ in fits)
-    return members, [residual for _, residual in fits], every
+    every = np.arange(len(data.Y))
+    fits = [fit_on_tree(data, kernel, len(every), rng) for kernel in scales]
+    return [member for member, _ in fits], [residual for _, residual in fits], every
 
 
-def _on_base(problem: TableProblem, scales: list[Scales]) -> Parts:
-    """Fit the base, and members to what it leaves and to the targets.
-
-    On noisy tables residuals of training rows hold nothing that a leaf could learn, and
-    leaves on the targets win; on smooth targets nearly free of noise those on residuals
-    do. Both in one stack have 0.978 of the error of the latter alone (geometric mean
-    over 24 tables).
-    """
-    data = problem.data
-    rng = problem.rng
+def _on_base(data: Training, scales: list[Scales], rng: np.random.Generator) -> Parts:
+    """Fit the base, and members to leaves beside it; see `_alone`."""
     landmarks, index = _landmarks(len(data.Y), rng)
     at = data.rows[landmarks]
-    ridges = [
-        Ridge(scales[0].inverse, data.rows, data.weights, L, rng, data.labels, index)
-        for L in (at, at[::2].copy())  # strided rows would compile for seconds
-    ]
-    (base, base_residual), (_, half) = (ridge.fit(data.Y) for ridge in ridges)
-    # On noisy targets the error hardly falls with the number of landmarks.
-    enlarged = np.nanmean(base_residual**2) < _FALL**2 * np.nanmean(half**2)
-    remaining = data._replace(Y=data.Y - base.values(data.rows))
-    # A row also pulls the base toward itself: without it, leaves have larger targets,
-    # of which they are taken to undo nothing.
-    change = base_residual - remaining.Y[index]
+    options = data.weights, at, rng, data.labels, index
+    base, residual = Ridge(scales[0].inverse, data.rows, *options).fit(data.Y)
+    members = list[Member]([base])
+    residuals = [residual]
     left_out = np.zeros(len(data.Y), dtype=bool)
     left_out[index] = True
-    kinds = (problem._replace(data=remaining), change, True), (problem, 0.0, False)
-    parts = len(scales) * kinds
-    starts = [kernel for kernel in scales for _ in kinds]
-    chosen = refined([part for part, _, _ in parts], starts, rng)
-    members = list[Member]([base])
-    residuals = [base_residual]
-    for kernel, (part, shift, is_on_base) in zip(chosen, parts, strict=True):
-        is_large = enlarged and not is_on_base and kernel.family == SMOOTH
-        largest = ENLARGED_ROWS if is_large else TREE_ROWS
-        member, residual = fit_on_tree(
-            part, kernel, left_out, largest=largest, is_on_base=is_on_base
-        )
+    for kernel in scales:
+        member, residual = fit_on_tree(data, kernel, TREE_ROWS, rng, left_out)
         members.append(member)
-        residuals.append(residual[index] + shift)
-        report("leaves", iteration=len(members) - 1, total=len(parts))  # and the base
+        residuals.append(residual[index])
+        report("leaves", iteration=len(members) - 1, total=len(scales))
     return members, residuals, index
 
 

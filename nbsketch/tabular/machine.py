@@ -1,12 +1,11 @@
 r"""The predictor of a table: a weighted sum of members.
 
-.. math:: f(x) = \bar y + (1 - v)\, g(x) + \sum_m w_m f_m(x)
+.. math:: f(x) = \bar y + \sum_m w_m f_m(x)
 
-with the base g, a ridge on few landmarks, and f_m the exact solution on the leaf of a
-tree that x falls in, with the kernel of member m, fitted to the residuals of g or, for
-the members whose weights add up to v, to the targets. Up to 1500 rows there is no base,
-and a single leaf. The weights are those of Breiman, Stacked Regressions, Machine
-Learning 24, 1996: with E the mean products of left-out residuals
+with the base f_0, a ridge on few landmarks, and f_m the exact solution on the leaf of a
+tree that x falls in, with the kernel of member m. Up to 1500 rows there is no base, and
+a single leaf. The weights are those of Breiman, Stacked Regressions, Machine Learning
+24, 1996: with E the mean products of left-out residuals
 
 .. math:: \min_w w^T E w + \rho \min_j E_{jj} \|w\|^2
           \quad \text{such that} \quad w \ge 0,\ \textstyle\sum_j w_j = 1 .
@@ -49,8 +48,7 @@ class Machine:
     rows : ndarray of shape (n, p)
         Preprocessed training rows.
     members : tuple of Member
-        The members. The first has the length scales learned from all rows; it is the
-        base if others are fitted to what it leaves.
+        The members. The first has the length scales of the smooth kernel.
     weights : ndarray of shape (members,)
         Weights of the members.
     """
@@ -77,28 +75,20 @@ class Machine:
 
     @property
     def scales(self) -> NDArray:
-        """Inverse length scales of the smooth kernel, learned from all rows."""
+        """Inverse length scales of the smooth kernel."""
         return self.members[0].scales
-
-    @property
-    def coefficients(self) -> NDArray:
-        """Factors of the members: that of the base counts those on it as well."""
-        on_base = np.array([member.is_on_base for member in self.members])
-        factors = self.weights.copy()
-        factors[0] += self.weights[on_base].sum()
-        return factors
 
     def relevance(self) -> NDArray:
         """Return the relevance of the q features, relative to the largest.
 
-        Inverse length scales of the columns of a feature are added as squares. They are
-        those of the members that are not on the base, averaged by their coefficients.
+        Inverse length scales of the columns of a feature are added as squares, and
+        averaged over the members by their weights.
         """
         total = np.zeros(self.scaler.n_features)
-        for member, factor in zip(self.members, self.coefficients, strict=True):
-            squares = np.square(member.scales) * (not member.is_on_base)
+        for member, weight in zip(self.members, self.weights, strict=True):
+            squares = np.square(member.scales)
             squares = np.bincount(self.scaler.features, squares, len(total))
-            total += factor * np.sqrt(squares / (squares.max() or 1.0))
+            total += weight * np.sqrt(squares / (squares.max() or 1.0))
         total = np.where(self.low < self.high, total, 0.0)
         return total / (total.max() or 1.0)
 
@@ -115,9 +105,9 @@ class Machine:
         """Return predictions of shape (n, d)."""
         out = np.zeros((len(points.rows), len(self.center)))
         with one_thread():
-            for member, factor in zip(self.members, self.coefficients, strict=True):
-                if factor > 0:
-                    out += factor * member.predict(points)
+            for member, weight in zip(self.members, self.weights, strict=True):
+                if weight > 0:
+                    out += weight * member.predict(points)
         return self.clipped(self.center + self.spread * out)
 
     def clipped(self, values: NDArray) -> NDArray:

@@ -164,28 +164,11 @@ def fit_noise(
     return Noise(size, ends, scores, shares * len(scores) / shares.sum(axis=0))
 
 
-def expected_error(
-    residual: NDArray, plain: NDArray, weights: NDArray | None = None
-) -> NDArray:
-    """Return the root mean squares (d,) of left-out residuals (m, d).
-
-    `plain` (m, d) are those of the machine without partners. A row that a partner does
-    not leave out has NaN in `residual`, as four in five beside a network: the error of
-    `plain` over all rows is then multiplied by the ratio of both over the rows that
-    both have, since some rows are easier than others for all (on one table the error
-    of these rows alone is 13 % too small).
-    """
-    both, every = (np.isfinite(part).all(axis=1) for part in (residual + plain, plain))
-    w = np.ones(len(plain)) if weights is None else weights
-
-    def error(part: NDArray, rows: NDArray) -> NDArray:
-        return np.sqrt(np.average(np.square(part[rows]), axis=0, weights=w[rows]))
-
-    if (both == every).all():
-        return error(residual, both)
-    shared = error(plain, both)
-    ratio = error(residual, both) / np.where(shared > 0, shared, 1.0)
-    return error(plain, every) * ratio
+def expected_error(residual: NDArray, weights: NDArray | None = None) -> NDArray:
+    """Return the root mean squares (d,) of left-out residuals (m, d), if finite."""
+    left_out = np.isfinite(residual).all(axis=1)
+    squares = np.square(residual[left_out])
+    return np.sqrt(np.average(squares, axis=0, weights=at_rows(weights, left_out)))
 
 
 def fit_sizes(

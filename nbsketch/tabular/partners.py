@@ -26,7 +26,6 @@ from sklearn.ensemble import (
 from sklearn.utils.validation import has_fit_parameter
 
 from nbsketch.tabular.calibration import least_log_loss
-from nbsketch.tabular.network import ScaledNetwork
 from nbsketch.tabular.problem import Points, Training
 
 _FOLDS = 5
@@ -37,10 +36,9 @@ _TREES = {"max_iter": 400, "early_stopping": True, "n_iter_no_change": 15}
 # They take as many trees for each class: no more rows times columns times classes.
 _MOST_NUMBERS = 10**7
 # At most so many rows, or fewer in a class, have no partners of effort="high" (0.5 % of
-# error is left for trees beside leaves on targets); the network needs more.
+# error is left for trees beside leaves on targets).
 _LEAST_ROWS = 1500
 _LEAST_CLASS = 10
-_LEAST_NETWORK = 3000
 # Probabilities are at least this; the penalty of the weights of a pool.
 _LEAST = 1e-6
 _PENALTY = 1e-4
@@ -53,20 +51,16 @@ class Partner(NamedTuple):
     ----------
     fits : list of list of estimators
         For each fold those of the outputs, or the classifier.
-    scales : ndarray of shape (p,) or None
-        Factors of preprocessed columns, for the network. None: it takes encoded rows.
     classes : int
         Number of classes; 0 for regression.
     """
 
     fits: list[list[Any]]
-    scales: NDArray | None
     classes: int
 
     def predict(self, points: Points) -> NDArray:
         """Return the means over the fits, (n, d), at some points."""
-        scaled = self.scales is not None
-        return self.values(points.rows * self.scales if scaled else points.encoded)
+        return self.values(points.encoded)
 
     def values(self, rows: NDArray) -> NDArray:
         """Return the means at the rows that the estimators take."""
@@ -97,10 +91,8 @@ def check_partners(partners: Any, classification: bool) -> list[Any]:
     return list(given)
 
 
-def usual_partners(
-    rows: int, columns: int, counts: NDArray, seed: int
-) -> list[tuple[Any, bool]]:
-    """Return the partners of effort="high", and whether they take scaled rows.
+def usual_partners(rows: int, columns: int, counts: NDArray, seed: int) -> list[Any]:
+    """Return the partners of effort="high".
 
     `counts` (c,) are the numbers of rows of the classes, none for regression.
     """
@@ -108,12 +100,10 @@ def usual_partners(
     is_small = counts.min() < _LEAST_CLASS if classes else rows <= _LEAST_ROWS
     if is_small or rows * columns * max(classes, 1) > _MOST_NUMBERS:
         return []
+    boosted: Any = HistGradientBoostingRegressor
     if classes:
-        return [(HistGradientBoostingClassifier(random_state=seed, **_TREES), False)]
-    partners = [(HistGradientBoostingRegressor(random_state=seed, **_TREES), False)]
-    if rows >= _LEAST_NETWORK:
-        partners.append((ScaledNetwork(seed), True))
-    return partners
+        boosted = HistGradientBoostingClassifier
+    return [boosted(random_state=seed, **_TREES)]
 
 
 def folds_of(
@@ -133,19 +123,13 @@ def folds_of(
 
 
 def fit_partner(
-    estimator: Any,
-    data: Training,
-    folds: Sequence[NDArray],
-    classes: int,
-    scales: NDArray | None,
+    estimator: Any, data: Training, folds: Sequence[NDArray], classes: int
 ) -> tuple[Partner, NDArray]:
     """Return a partner and its left-out predictions (n, d); NaN in no fold.
 
-    Rows (n, p) are those that it takes, targets are (n, d) or classes (n, 1). The
-    network is fitted once, without the first fold, which is four fifths of the rows.
+    Targets are (n, d) or classes (n, 1).
     """
     rows, Y, weights, _ = data
-    folds = folds[:1] if isinstance(estimator, ScaledNetwork) else folds
     left_out = np.full((len(Y), classes or Y.shape[1]), np.nan)
     fits = list[list[Any]]()
     for fold in folds:
@@ -154,8 +138,8 @@ def fit_partner(
         for y in Y.T:
             options = _options(estimator, rows, y, weights, kept, fold)
             fits[-1].append(clone(estimator).fit(rows[kept], y[kept], **options))
-        left_out[fold] = Partner(fits[-1:], None, classes).values(rows[fold])
-    return Partner(fits, scales, classes), left_out
+        left_out[fold] = Partner(fits[-1:], classes).values(rows[fold])
+    return Partner(fits, classes), left_out
 
 
 def _options(

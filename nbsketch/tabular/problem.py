@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch.rows.transform import InputScaler
-from nbsketch.tuning.descent import Budget
 from nbsketch.tuning.rows import Rows, prepare
 
 
@@ -79,13 +78,9 @@ class Member:
     ----------
     scales : ndarray of shape (p,)
         Inverse length scales of its kernel.
-    is_on_base : bool
-        Whether it is fitted to what the first member leaves, which is then added to its
-        predictions.
     """
 
     scales: NDArray
-    is_on_base: bool = False
 
     def predict(self, points: Points) -> NDArray:
         """Return the values (m, d) at some points."""
@@ -98,12 +93,3 @@ class Member:
     def summary(self) -> tuple[str, str]:
         """Return the entry of a summary: the kind of the member, and what it is."""
         raise NotImplementedError
-
-
-class TableProblem(NamedTuple):
-    """Rows before and after preprocessing, and the means to fit."""
-
-    rows: Rows
-    data: Training
-    rng: np.random.Generator
-    budget: Budget

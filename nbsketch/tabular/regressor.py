@@ -41,21 +41,19 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
     A stack of kernels with learned length scales, Matern 3/2, the product Laplacian
     :math:`\exp(-\sum_k |x_k - z_k| / l_k)` and, up to 1500 rows, Matern 5/2:
 
-    .. math:: f(x) = b + (1 - v)\, g(x) + \sum_m w_m f_m(x).
+    .. math:: f(x) = b + \sum_m w_m f_m(x).
 
-    g is a ridge on few landmarks; :math:`f_m` is the exact kernel ridge regression on
-    the leaf of at most 1600 rows (4000 for smooth targets) of a random tree that x
-    falls in: of what g leaves or, for members whose weights add up to v, of the
-    targets. Up to 1500 rows there is no g and one leaf with all rows. Weights,
-    penalties and length scales minimize leave-one-out errors. Above 1500 rows, members
-    that lower the leave-one-out error by at most .05 % in all are dropped. See
-    :doc:`/tabular`.
+    Beyond 1500 rows :math:`f_0` is a ridge on few landmarks, and the others are exact
+    kernel ridge regressions on the leaf of at most 1600 rows of a random tree that x
+    falls in. Up to 1500 rows there is one leaf with all rows. Weights, penalties and
+    length scales minimize leave-one-out errors. Above 1500 rows, members that lower the
+    leave-one-out error by at most .05 % in all are dropped. See :doc:`/tabular`.
 
     Parameters
     ----------
     effort : {"fast", "high"}, default="fast"
-        How much to spend on the fit. "high" adds boosted trees (more than 1500 rows)
-        and a network (from 3000 rows) as partners.
+        How much to spend on the fit. "high" adds boosted trees (more than 1500 rows) as
+        partners.
     partners : list of regressors or None, default=None
         Estimators of scikit-learn that join the stack by their predictions of five
         folds. They take the encoded rows. A model with partners cannot be saved by
@@ -150,7 +148,7 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         drawn = left_out.drawn
         weights = left_out.weights
         residual = self._stack_partners(left_out, data.Y[drawn], values)
-        error = expected_error(residual, left_out.residual, weights)
+        error = expected_error(residual, weights)
         self.loo_error_ = float(error[0]) if self._single else error
         machine = self.machine_
         with one_thread():
@@ -256,9 +254,7 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         residuals = np.stack([left_out.residual, *errors])
         stack = stack_weights(residuals / machine.spread, left_out.weights)
         self.partner_weights_ = stack[1:]
-        # A partner of no weight does not take the residuals of the rows that it lacks.
-        used = stack > 0
-        return np.einsum("k,kmd->md", stack[used], residuals[used])
+        return np.einsum("k,kmd->md", stack, residuals)
 
     def _values(self, points: Points) -> NDArray:
         """Return the predictions of the machine and its partners, (n, d)."""

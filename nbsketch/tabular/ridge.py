@@ -46,7 +46,7 @@ _FILTER = RidgeFilter()
 # One minus a leverage is at least this.
 _LEAST_FREEDOM = 1e-6
 # Landmarks of the ridge that predicts blocks of rows for the check of their order.
-_ORDER_LANDMARKS = 300
+_ORDER_LANDMARKS = 150
 
 
 @stored
@@ -253,7 +253,7 @@ class Ridge:
 def table_order(scales: NDArray, data: Training) -> OrderEffect:
     """Compare errors of contiguous and of random blocks of at most 2000 rows.
 
-    They are predicted by a ridge regression on 300 landmarks, fitted to these rows with
+    They are predicted by a ridge regression on 150 landmarks, fitted to these rows with
     the penalty of least leave-one-out error. Independent rows have the same law in any
     order, so the length scales may have been learned from them.
     """

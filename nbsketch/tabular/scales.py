@@ -1,4 +1,4 @@
-"""Length scales of the members: global searches, and rounds within single leaves."""
+"""Length scales and penalties of the members."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from nbsketch.gram import CompiledForm
 from nbsketch.gram.dense import upper_triangle
 from nbsketch.kernels import LEARNABLE, StationaryKernel
 from nbsketch.rows.transform import InputScaler
+from nbsketch.tabular.blocks import learn
 from nbsketch.tabular.leaves import pooled_error
 from nbsketch.tabular.problem import Training
+from nbsketch.tabular.trees import grow
 from nbsketch.tuning.descent import Budget
 from nbsketch.tuning.rows import Rows
-from nbsketch.tuning.search import Descents, isotropic_start, spread_start
+from nbsketch.tuning.search import isotropic_start, outer_product_start, spread_start
 from nbsketch.tuning.tuner import ScaleSearch
 
 SMOOTH = "matern-3/2"
@@ -27,17 +29,18 @@ ROUGH = "laplacian"
 SMOOTHER = "matern-5/2"
 # A single leaf of all rows, without a base, up to this many rows.
 ALONE = 1500
-# Size for which the global search is meant: without a last round.
-_SEARCH_SIZE = 200
+# Landmarks of the comparison of one length scale with many, and of features.
+_LANDMARKS = 200
 # Length scales cannot be learned from fewer rows.
 _LEAST_ROWS = 30
-# The first tau within a leaf.
-_TAU = 0.02
-# Rows that choose the width of shared length scales, the logarithms tried for each
-# family, and penalties.
-_SHARED_ROWS = 700
-_SHARED_WIDTHS = {ROUGH: (-1.6, -1.0, -0.5, 0.0), SMOOTHER: (-1.0, -0.5, 0.0, 0.5)}
-_SHARED_TAUS = (0.001, 0.01, 0.1)
+# Logarithms of the factors from the inverse length scales of the smooth kernel to those
+# that the search for the rough one begins with, and to those of the smoother one.
+_NARROW = -1.0
+_WIDE = -0.25
+# The least penalty that the search for the rough kernel begins with.
+_LEAST_TAU = 1e-4
+# Rows of the leaf that chooses penalties.
+_PENALTY_ROWS = 800
 # The limits of tau.
 _TAU_LIMITS = 1e-8, 1e2
 # A step of a ladder that lowers the error by less than this share is the last.
@@ -83,20 +86,65 @@ class Scales(NamedTuple):
         return form_of(self.family, self.inverse)
 
 
+class BlockSearch(ScaleSearch):
+    """A search on small blocks of rows in the place of landmarks."""
+
+    def _may_miss(self, rows: Rows, n_selected: int) -> bool:
+        # All rows learn: the choice between few and many columns has no rows of its
+        # own.
+        return False
+
+    def _start(self, rows: Rows, isotropic: NDArray) -> NDArray:
+        point = spread_start(isotropic, len(rows.scaler.center), self.family)
+        return outer_product_start(rows, self.family, point, self.rng)
+
+    def _learned(self, rows: Rows, point: NDArray) -> NDArray:
+        return learn(preprocessed(rows), SMOOTH, point, self.rng, self.budget)
+
+
+def preprocessed(rows: Rows) -> Training:
+    """Return all rows, preprocessed, with their standardized targets."""
+    X = rows.scaler.transform(rows.X)
+    return Training(X, rows.Y, rows.weights, rows.labels)
+
+
 def learn_scales(
     rows: Rows, rng: np.random.Generator, budget: Budget
 ) -> tuple[InputScaler, list[Scales]]:
-    """Return the preprocessing, and the scales of the members.
+    """Return the preprocessing, and the kernels of the members with their penalties.
 
-    Those of the smooth family are searched, with the selection of features among many.
-    The rough one (what it gains: see `Member`) takes the same up to a factor or, up to
-    `ALONE` rows, those of a search of its own if they are better, as with gross errors
-    in the features. Up to so many rows a smoother family takes those of the smooth one,
-    up to a factor (0.97 of the error, where there is hardly any noise 0.89).
+    Length scales of the smooth family are searched, with the selection of features
+    among many; from these, those of the rough one (shared: 1.04 of the error). Up to
+    `ALONE` rows a smoother family takes those of the smooth one up to a factor.
     """
     if len(rows.kept) < _LEAST_ROWS:
-        return _isotropic(rows, rng)
-    search = ScaleSearch(FAMILIES[SMOOTH], "both", _SEARCH_SIZE, rng, budget)
+        rows = rows.without_ranks()
+        points = [isotropic_start(rows, FAMILIES[f], rng) for f in (SMOOTH, ROUGH)]
+    else:
+        scaler, point = _searched(rows, rng, budget)
+        rows = replace(rows, scaler=scaler)
+        points = [point]
+    data = preprocessed(rows)
+    tree = grow(data.rows, np.exp(points[0][:-1]), _PENALTY_ROWS, rng)
+    sample = [tree.leaf(int(rng.integers(tree.n_leaves)))]
+    smooth = best_penalty(data, Scales.at(SMOOTH, points[0]), sample)
+    if len(points) == 1:
+        log_tau = np.log(max(smooth.tau, _LEAST_TAU))
+        start = np.append(np.log(smooth.inverse) + _NARROW, log_tau)
+        points.append(learn(data, ROUGH, start, rng, budget))
+    scales = [smooth, best_penalty(data, Scales.at(ROUGH, points[1]), sample)]
+    if len(rows.kept) <= ALONE:
+        wide = smooth.inverse * np.exp(_WIDE)
+        smoother = Scales(SMOOTHER, wide, smooth.tau)
+        scales.append(best_penalty(data, smoother, sample))
+    return rows.scaler, scales
+
+
+def _searched(
+    rows: Rows, rng: np.random.Generator, budget: Budget
+) -> tuple[InputScaler, NDArray]:
+    """Return preprocessing and point of the smooth kernel."""
+    search = BlockSearch(FAMILIES[SMOOTH], "both", _LANDMARKS, rng, budget)
     pool = search.candidates(rows)
     errors, best = search.choose(rows, pool)
     if rows.is_noisy and best is pool["isotropic"]:
@@ -104,71 +152,7 @@ def learn_scales(
         # length scale for all won where it was worse (10 of 25 fits, .98 of the error
         # without). For classes, whose scales have no evidence, it is right (.85).
         best = pool[min(pool, key=lambda name: errors[name])]
-    rows = replace(rows, scaler=best.scaler)
-    smooth = Scales.at(SMOOTH, best.point)
-    if len(rows.kept) > ALONE:
-        return rows.scaler, [smooth, _shared(rows, ROUGH, smooth, rng)]
-    searched = _searched(rows, ROUGH, rng, budget)
-    others = [(ROUGH, searched), (SMOOTHER, None)]
-    shared = [_shared(rows, family, smooth, rng, own) for family, own in others]
-    return rows.scaler, [smooth, *shared]
-
-
-def _isotropic(
-    rows: Rows, rng: np.random.Generator
-) -> tuple[InputScaler, list[Scales]]:
-    plain = rows.without_ranks()
-    points = [(f, isotropic_start(plain, FAMILIES[f], rng)) for f in (SMOOTH, ROUGH)]
-    return plain.scaler, [Scales.at(f, point) for f, point in points]
-
-
-def _searched(
-    rows: Rows, family: str, rng: np.random.Generator, budget: Budget
-) -> Scales:
-    """Return the scales of a search from the best one for all columns of `rows`."""
-    code = FAMILIES[family]
-    isotropic = isotropic_start(rows.without_ranks(), code, rng)
-    start = spread_start(isotropic, len(rows.scaler.center), code)
-    return Scales.at(family, Descents(rows, code, rng, budget).learn(start))
-
-
-def _shared(
-    rows: Rows,
-    family: str,
-    smooth: Scales,
-    rng: np.random.Generator,
-    own: Scales | None = None,
-) -> Scales:
-    """Return a family with the scales of the smooth one up to a factor, or its own.
-
-    They and the penalty have the least exact left-out error on a sample.
-    """
-    data = Training.of(rows, rows.draw(rng, _SHARED_ROWS))
-    every = [np.arange(len(data.Y))]
-    tried = list[tuple[float, Scales]]()
-    candidates = [smooth.inverse * np.exp(width) for width in _SHARED_WIDTHS[family]]
-    candidates += [] if own is None else [own.inverse]
-    for inverse in candidates:
-        scales = Scales(family, inverse, _TAU)
-        error = left_out_error(data, scales, every)
-        tried += [(error(tau), scales._replace(tau=tau)) for tau in _SHARED_TAUS]
-    return min(tried, key=lambda pair: pair[0])[1]
-
-
-def learn_within(
-    rows: Rows,
-    scales: Scales,
-    leaves: Iterable[NDArray],
-    rng: np.random.Generator,
-    budget: Budget,
-) -> Scales:
-    """Return the scales after a round of the search in each of some leaves."""
-    point = np.append(np.log(scales.inverse), np.log(_TAU))
-    code = FAMILIES[scales.family]
-    for index in leaves:
-        sample = rows.keep(np.sort(index), np.inf)
-        point = Descents(sample, code, rng, budget).polish(point)
-    return Scales.at(scales.family, point)
+    return best.scaler, best.point
 
 
 def left_out_error(
@@ -183,16 +167,14 @@ def left_out_error(
     return partial(pooled_error, pairs)
 
 
-def best_penalty(
-    data: Training, scales: Scales, leaves: Iterable[NDArray], near: float | None = None
-) -> tuple[float, Scales]:
-    """Return the least error of `left_out_error`, and the scales with its penalty.
+def best_penalty(data: Training, scales: Scales, leaves: Iterable[NDArray]) -> Scales:
+    """Return the scales with the penalty of the least `left_out_error`.
 
     A ladder in factors of the square root of 10 is walked to the better side while the
-    error falls, from the penalty `near` or, by default, from that of the scales.
+    error falls, from the penalty of the scales.
     """
     error, (low, high) = left_out_error(data, scales, leaves), _TAU_LIMITS
-    tau = float(np.clip(near or scales.tau, low, high))
+    tau = float(np.clip(scales.tau, low, high))
     best = (error(tau), tau)
     sides = [tau * 10**-0.5, tau * 10**0.5]
     value, tau = min((error(t), t) for t in np.clip(sides, low, high).tolist())
@@ -201,5 +183,4 @@ def best_penalty(
         best = (value, tau)
         tau = tau * factor
         value = error(tau)
-    least, tau = min(best, (value, tau))
-    return least, scales._replace(tau=tau)
+    return scales._replace(tau=min(best, (value, tau))[1])

@@ -77,9 +77,9 @@ class Partition:
         """Return the rows of leaf i."""
         return self.order[self.starts[i] : self.starts[i + 1]]
 
-    def drawn(self, count: int, rng: np.random.Generator) -> list[NDArray]:
-        """Return the rows of some leaves, drawn at random."""
-        return [self.leaf(int(i)) for i in rng.permutation(self.n_leaves)[:count]]
+    def leaves(self) -> list[NDArray]:
+        """Return the rows of each leaf."""
+        return np.split(self.order, self.starts[1:-1])
 
     def route(self, rows: NDArray) -> NDArray:
         """Return the leaf of each row, (n,)."""

@@ -539,11 +539,6 @@ class ExactCriterion:
         return A, log_determinant, dual
 
 
-# Both have the left-out error at the last point, and a level of precision: values of
-# different levels are not compared.
-Criterion = LeaveOneOut | ExactCriterion
-
-
 class Euclidean:
     """Families of the squared Euclidean distance; slopes are derivatives in it."""
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch.tuning.criterion import Criterion
-
 # Adds to the value and to the gradient at a point.
 Penalty = Callable[[NDArray, float, NDArray], tuple[float, NDArray]]
+
 # Largest change of a logarithm in a step. A step of 3.9 once put a column that matters
 # where its derivative vanishes, for good: an error of 2.49 instead of .007.
 LONGEST = 3.0
@@ -24,6 +23,24 @@ _TRIALS = 6  # of the length of a step
 # Curvature below this cosine of change and slope is rounding.
 _LEAST_COSINE = 1e-10
 _TINY = np.finfo(np.float64).tiny
+
+
+class Criterion(Protocol):
+    """A function of a point, which returns its value and gradient.
+
+    Attributes
+    ----------
+    error : float
+        Logarithm of the left-out error at the last point.
+    level : int
+        Level of precision: values of different levels are not compared.
+    """
+
+    error: float
+    level: int
+
+    def __call__(self, point: NDArray) -> tuple[float, NDArray]:
+        """Return the value and the gradient."""
 
 
 class Budget:

@@ -37,14 +37,8 @@ from numpy.typing import NDArray
 
 from nbsketch.kernels import median_distance
 from nbsketch.tuning.blocked import LeaveBlocksOut
-from nbsketch.tuning.criterion import (
-    Criterion,
-    ExactCriterion,
-    LeaveOneOut,
-    Sample,
-    distance_of,
-)
-from nbsketch.tuning.descent import Budget, Curvature, Descent
+from nbsketch.tuning.criterion import ExactCriterion, LeaveOneOut, Sample, distance_of
+from nbsketch.tuning.descent import Budget, Criterion, Curvature, Descent
 from nbsketch.tuning.rows import Rows
 
 # kappa: a length scale e times as large as the others costs 7 / n in the criterion.
@@ -52,7 +46,7 @@ PULL = 10.0
 # Share of that in tau, and the tau: a smaller one makes problems that are harder to
 # solve (Adam on a smooth function: 1.4 times the error of the closed form, not 4.6)
 # and the errors on five sets by up to 9 % larger, on one 5 % smaller.
-_TAU_PULL = 3.0
+TAU_PULL = 3.0
 _USUAL_TAU = 0.01
 _START = (1000, 100)  # rows and landmarks of the isotropic start
 _MEDIAN_ROWS = 300  # of its median distance
@@ -69,8 +63,8 @@ NEAR = np.zeros(1), np.linspace(-2, 2, 9)
 # without noise (1.0 to 1.7 times it with 1000 rows, in closed form). Between these
 # numbers of rows it rises evenly in their logarithm, so that the error has no step.
 LONGEST = -9.0
-_LIMITS = (LONGEST, 6.0)
-_TAU_LIMITS = (-21.0, 14.0)
+LIMITS = (LONGEST, 6.0)
+TAU_LIMITS = (-21.0, 14.0)
 _FEW = 1500  # rows, with solvers in closed form
 _MANY = 4000  # rows, with iterative solvers
 _ITERATIVE_LIMIT = -13.0
@@ -123,7 +117,7 @@ _ROUNDS = Stage(2000, 20, (100, 200, 400))
 def least_log_tau(n: int) -> float:
     """Return the limit of log tau for so many rows."""
     share = np.log(n / _FEW) / np.log(_MANY / _FEW)
-    return float(np.interp(share, [0, 1], [_TAU_LIMITS[0], _ITERATIVE_LIMIT]))
+    return float(np.interp(share, [0, 1], [TAU_LIMITS[0], _ITERATIVE_LIMIT]))
 
 
 def criterion_of(sample: Sample, family: int, share: float = 1.0) -> LeaveOneOut:
@@ -292,11 +286,11 @@ class Descents:
         """Return the descent of a penalized criterion after some iterations."""
         given = sample.log_tau
         n = len(self._rows.kept)
-        tau = (least_log_tau(n), _TAU_LIMITS[1]) if given is None else (given, given)
-        ends = zip(_LIMITS, tau, strict=True)
+        tau = (least_log_tau(n), TAU_LIMITS[1]) if given is None else (given, given)
+        ends = zip(LIMITS, tau, strict=True)
         low, high = (np.append(np.full(len(point) - 1, a), b) for a, b in ends)
         weight = PULL / n
-        penalty = partial(_penalized, weight, _TAU_PULL * weight * self._rows.is_noisy)
+        penalty = partial(penalized, weight, TAU_PULL * weight * self._rows.is_noisy)
         descent = Descent(criterion, point, (low, high), curvature, penalty)
         descent.run(iterations, self._budget)
         return descent
@@ -343,7 +337,7 @@ def _lowest(errors: ExactCriterion, point: NDArray) -> float:
     return min(errors.left_out(np.append(point[:-1], point[-1] + m)) for m in moves)
 
 
-def _penalized(
+def penalized(
     weight: float, by_tau: float, point: NDArray, value: float, gradient: NDArray
 ) -> tuple[float, NDArray]:
     """Add the penalty toward one length scale for all and a usual tau."""

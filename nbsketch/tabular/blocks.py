@@ -1,0 +1,208 @@
+r"""Length scales by exact kernel ridge regressions on small blocks of neighboring rows.
+
+Rows are put in the order of a tree and cut into blocks of equal size. In each block,
+:math:`\Sigma = K + 1 1^T + \tau\, \mathrm{diag}(1 / w)`, :math:`A = \Sigma^{-1}`,
+a = A y, and residuals without a row are :math:`r_i = a_i / A_{ii}`. The criterion is
+
+.. math:: s \log \sum_i w_i r_i^2
+          + \frac{1 - s}{M} (\log\det\Sigma + (M - m) \log\tau) + (1 - s) \log y^T A y
+
+up to constants, over all m rows of all blocks, which are M rows of equal weight: the
+left-out error, and minus twice the logarithm of the evidence per row. With g the
+derivative in r, :math:`v_i = g_i r_i / A_{ii}` and :math:`u = A (g_i / A_{ii})_i`, the
+derivative in :math:`\Sigma` is :math:`A\, \mathrm{diag}(v) A - u a^T` (its symmetric
+part) for the first term and :math:`A / M - a a^T / (y^T A y)` for the others. Blocks
+see what the leaves of the machine see: an exact, local fit. Rows B that are left out
+together have :math:`r_B = A_{BB}^{-1} a_B`, and V = h r^T within B, for
+:math:`h_B = A_{BB}^{-1} g_B`, is in the place of diag(v).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbsketch._jit.threads import run_slices
+from nbsketch._jit.tuning import block_inverses, block_slopes
+from nbsketch.solvers.left_out import effective_number
+from nbsketch.tabular.problem import Training, at_rows
+from nbsketch.tabular.trees import grow
+from nbsketch.tuning.descent import Budget, Curvature, Descent
+from nbsketch.tuning.search import LIMITS, PULL, TAU_LIMITS, TAU_PULL, penalized
+
+# Rows of a block in the first round, and later on unless there are many rows.
+_SIZE = 64
+_LARGER = 128
+_MANY = 5000
+# Rows of all blocks of a round, and the most rounds.
+_ROWS = 4096
+_ROUNDS = 4
+# Most iterations of a round. A round that lowers the criterion by less is the last.
+_STEPS = 10
+_GAIN = 0.05
+# Share of the left-out error in the criterion.
+_SHARE = 0.8
+# Added to the diagonal of K.
+_JITTER = 1e-8
+# Smaller weights, relative to the mean, have no inverse.
+_LEAST_WEIGHT = 1e-30
+_TINY = np.finfo(np.float64).tiny
+# Rough seconds of a product of two elements of the matrices of a block.
+_SECONDS = 1e-9
+
+
+def learn(
+    data: Training,
+    family: str,
+    point: NDArray,
+    rng: np.random.Generator,
+    budget: Budget,
+) -> NDArray:
+    """Return the point (log inverse scales, log tau) after rounds on blocks drawn anew.
+
+    `point` is where the search begins.
+    """
+    n = len(data.Y)
+    ends = zip(LIMITS, TAU_LIMITS, strict=True)
+    low, high = (np.append(np.full(len(point) - 1, a), b) for a, b in ends)
+    penalty = partial(penalized, PULL / n, TAU_PULL * PULL / n)
+    curvature = Curvature()
+    for k in range(_ROUNDS):
+        size = _LARGER if k and n <= _MANY else _SIZE
+        blocks = neighbors(data, np.exp(point[:-1]), size, rng)
+        criterion = BlockCriterion(data, blocks, family)
+        descent = Descent(criterion, point, (low, high), curvature, penalty)
+        first = descent.value
+        descent.run(_STEPS, budget)
+        point = descent.point
+        if budget.is_spent or not first - descent.value >= _GAIN:
+            break
+    return point
+
+
+def neighbors(
+    data: Training, inverse: NDArray, size: int, rng: np.random.Generator
+) -> NDArray:
+    """Return blocks (b, size) of neighboring rows, 4096 rows drawn at random.
+
+    `inverse` are the inverse length scales by which rows are neighbors. Where rows are
+    left out together, they are drawn from as many times more neighbors as there are
+    labels: others must remain.
+    """
+    n = len(data.Y)
+    size = min(size, n)
+    count = 1 if data.labels is None else len(np.unique(data.labels))
+    tree = grow(data.rows, inverse, size * count, rng)
+    order = tree.order
+    if count > 1:
+        order = np.concatenate([rng.permutation(leaf) for leaf in tree.leaves()])
+    start = int(rng.integers(n % size + 1))
+    blocks = order[start : start + n - n % size].reshape(-1, size)
+    return blocks[rng.permutation(len(blocks))[: max(_ROWS // size, 1)]]
+
+
+class BlockCriterion:
+    """The criterion as a function of (log inverse scales, log tau).
+
+    Parameters
+    ----------
+    data : Training
+        Preprocessed rows and standardized targets. Rows of equal labels are left out
+        together; those of label -1 are never left out.
+    blocks : ndarray of int of shape (b, c)
+        Rows of each block.
+    family : {"matern-3/2", "laplacian"}
+        Kernel family.
+    share : float, default=0.8
+        Share of the left-out error; the rest is evidence.
+
+    Attributes
+    ----------
+    error : float
+        Left-out error at the last point: the logarithm of the mean square.
+    level : int
+        Level of precision: always the same.
+    """
+
+    level = 0
+
+    def __init__(
+        self, data: Training, blocks: NDArray, family: str, share: float = _SHARE
+    ) -> None:
+        rows = data.rows[blocks].astype(np.float64, copy=False)
+        self._rows = np.ascontiguousarray(rows.swapaxes(1, 2))
+        self._Y = data.Y[blocks]
+        weights = at_rows(data.weights, blocks)
+        self._w = np.ones(blocks.shape) if weights is None else weights / weights.mean()
+        self._judged = self._w[:, :, None]
+        self._together: NDArray | None = None
+        self._share = share
+        labels = at_rows(data.labels, blocks)
+        if labels is not None:
+            self._judged = self._judged * (labels >= 0)[:, :, None]
+            self._together = labels[:, :, None] == labels[:, None, :]
+            self._share = 1.0  # evidence is of independent errors
+        self._is_l1 = family == "laplacian"
+        self._A = np.empty((*blocks.shape, blocks.shape[1]))
+        self._slopes = np.empty_like(self._A)
+        self._product = np.empty_like(self._A)
+        self.error = np.inf
+
+    def __call__(self, point: NDArray) -> tuple[float, NDArray]:
+        """Return the criterion and its gradient."""
+        inverse = np.exp(point[:-1])
+        noise = np.exp(point[-1]) / np.maximum(self._w, _LEAST_WEIGHT)
+        log_det = self._invert(self._rows * inverse[:, None], noise)
+        A = self._A
+        dual = A @ self._Y
+        residual = self._solve_left_out(dual)
+        squares = max(float((self._judged * residual * residual).sum()), _TINY)
+        quadratic = max(float((self._Y * dual).sum()), _TINY)
+        self.error = float(np.log(squares / max(self._judged.sum(), _TINY)))
+        M = effective_number(self._w.ravel())
+        rest = 1 - noise.size / M
+        evidence = log_det / M + rest * float(point[-1]) + float(np.log(quadratic / M))
+        s = self._share
+        h = self._solve_left_out((2 * s / squares) * self._judged * residual)
+        left = A @ h + ((1 - s) / quadratic) * dual
+        pair = [np.ascontiguousarray(part.swapaxes(1, 2)) for part in (left, dual)]
+        out = np.empty((len(noise), len(point)))
+        args = self._times_judged(h, residual), A, (1 - s) / M, *pair, self._slopes, out
+        self._run(block_slopes, self._rows, noise, *args)
+        gradient = out.sum(axis=0)
+        gradient[:-1] *= inverse if self._is_l1 else 2 * inverse**2
+        gradient[-1] += (1 - s) * rest
+        return s * self.error + (1 - s) * evidence, gradient
+
+    def _invert(self, rows: NDArray, noise: NDArray) -> float:
+        """Fill the inverses and slopes; return the sum of log determinants."""
+        log_dets = np.empty(len(rows))
+        args = self._A, self._slopes, self._slopes.view(np.int64), log_dets
+        self._run(block_inverses, rows, noise + _JITTER, *args)
+        total = float(log_dets.sum())
+        if not np.isfinite(total):
+            raise np.linalg.LinAlgError("a block is not positive definite")
+        return total
+
+    def _solve_left_out(self, values: NDArray) -> NDArray:
+        """Solve with the parts of A of the rows that are left out together."""
+        if self._together is None:
+            return values / self._A.diagonal(axis1=1, axis2=2)[:, :, None]
+        return np.linalg.solve(np.where(self._together, self._A, 0.0), values)
+
+    def _times_judged(self, h: NDArray, residual: NDArray) -> NDArray:
+        """Return A V, for V = h r^T within the rows that are left out together."""
+        if self._together is None:
+            v = (h * residual).sum(axis=2)[:, None]
+            return np.multiply(self._A, v, out=self._product)
+        V = np.where(self._together, h @ residual.swapaxes(1, 2), 0.0)
+        return self._A @ ((V + V.swapaxes(1, 2)) / 2)
+
+    def _run(self, function: Callable[..., None], *args: Any) -> None:
+        """Call a compiled function for all blocks."""
+        count, size, _ = self._A.shape
+        run_slices(function, count, _SECONDS * size**3, self._is_l1, *args)

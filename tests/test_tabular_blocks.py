@@ -1,0 +1,122 @@
+"""The criterion of small blocks, from which tables learn their length scales."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from reference import laplacian, matern
+
+from nbsketch.tabular.blocks import BlockCriterion, learn, neighbors
+from nbsketch.tabular.problem import Training
+from nbsketch.tuning.descent import Budget
+
+KERNELS = {
+    "matern-3/2": lambda A, B, widths: matern(A, B, widths, 1.5),
+    "laplacian": laplacian,
+}
+families = pytest.mark.parametrize("family", KERNELS)
+POINT = np.array([-0.3, 0.2, -0.5, -1.5])
+BLOCKS = np.arange(50).reshape(2, 25)
+
+
+def some_data(weighted=False, labelled=False, n=50):
+    rng = np.random.default_rng(0)
+    weights = rng.uniform(0.5, 2, n) if weighted else None
+    labels = rng.integers(-1, 5, n) if labelled else None
+    return Training(rng.normal(size=(n, 3)), rng.normal(size=(n, 2)), weights, labels)
+
+
+def covariance(data, family, index):
+    """Return kernel and constant, and the noise, of some rows at POINT."""
+    rows = data.rows[index]
+    weights = np.ones(50) if data.weights is None else data.weights
+    noise = np.exp(POINT[-1]) / (weights / weights.mean())[index]
+    return KERNELS[family](rows, rows, np.exp(-POINT[:-1])) + 1, noise
+
+
+@families
+@pytest.mark.parametrize("labelled", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_left_out_errors_are_those_of_refits(family, weighted, labelled):
+    data = some_data(weighted, labelled)
+    criterion = BlockCriterion(data, BLOCKS, family, share=1.0)
+    criterion(POINT)
+    weights = np.ones(50) if data.weights is None else data.weights
+    labels = np.arange(50) if data.labels is None else data.labels
+    total = count = 0.0
+    for block in BLOCKS:
+        K, noise = covariance(data, family, block)
+        for label in np.unique(labels[block][labels[block] >= 0]):
+            out = labels[block] == label
+            system = K[np.ix_(~out, ~out)] + np.diag(noise[~out])
+            dual = np.linalg.solve(system, data.Y[block][~out])
+            residual = data.Y[block][out] - K[np.ix_(out, ~out)] @ dual
+            w = weights[block][out]
+            total += w @ np.square(residual).sum(axis=1)
+            count += w.sum()
+    assert_allclose(criterion.error, np.log(total / count), rtol=1e-6)
+
+
+@families
+def test_the_rest_is_evidence(family):
+    data = some_data()
+    parts = [covariance(data, family, block) for block in BLOCKS]
+    sigmas = [K + np.diag(noise) for K, noise in parts]
+    quadratic = sum(
+        float((data.Y[block] * np.linalg.solve(sigma, data.Y[block])).sum())
+        for block, sigma in zip(BLOCKS, sigmas, strict=True)
+    )
+    log_det = sum(np.linalg.slogdet(sigma)[1] for sigma in sigmas)
+    value = BlockCriterion(data, BLOCKS, family, share=0.0)(POINT)[0]
+    assert_allclose(value, log_det / 50 + np.log(quadratic / 50), rtol=1e-6)
+
+
+@families
+@pytest.mark.parametrize("labelled", [False, True])
+def test_gradients_are_differences(family, labelled):
+    criterion = BlockCriterion(some_data(True, labelled), BLOCKS, family)
+    gradient = criterion(POINT)[1]
+    steps = 1e-5 * np.eye(4)
+    values = [(criterion(POINT + s)[0], criterion(POINT - s)[0]) for s in steps]
+    assert_allclose(gradient, [(a - b) / 2e-5 for a, b in values], atol=1e-9)
+
+
+def test_rows_of_hardly_any_weight_do_not_count():
+    data = some_data()
+    weights = np.repeat([1.0, 1e-12], [40, 10])
+    beside = data._replace(weights=weights / weights.mean())
+    alone = data.take(np.arange(40))._replace(weights=None)
+    found = BlockCriterion(beside, np.arange(50)[None], "matern-3/2")(POINT)
+    # Without the others, the mean weight is smaller, and the noise is
+    shift = np.append(np.zeros(3), np.log(weights.mean()))
+    desired = BlockCriterion(alone, np.arange(40)[None], "matern-3/2")(POINT + shift)
+    assert_allclose(found[1], desired[1], atol=1e-6)
+
+
+def test_blocks_are_neighbors():
+    rng = np.random.default_rng(0)
+    data = Training(rng.uniform(size=(6000, 2)), np.zeros((6000, 1)))
+    blocks = neighbors(data, np.array([100.0, 0.01]), 64, rng)
+    assert blocks.shape == (64, 64) and len(np.unique(blocks)) == 4096
+    assert np.median(np.ptp(data.rows[blocks][:, :, 0], axis=1)) < 0.05
+    few = Training(data.rows[:20], data.Y[:20])
+    assert neighbors(few, np.ones(2), 64, rng).shape == (1, 20)
+
+
+def test_blocks_hold_rows_of_several_labels():
+    """Rows of a label are neighbors of each other: others are further away."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(5), 400)
+    rows = labels[:, None] + 0.7 * rng.normal(size=(2000, 1))
+    blocks = neighbors(Training(rows, rows, None, labels), np.ones(1), 64, rng)
+    assert all(len(np.unique(labels[block])) > 1 for block in blocks)
+
+
+@families
+def test_relevant_columns_are_learned(family):
+    rng = np.random.default_rng(0)
+    rows = rng.uniform(-1.7, 1.7, size=(600, 4))
+    y = np.sin(3 * rows[:, :1]) + 0.1 * rng.normal(size=(600, 1))
+    start = np.append(np.zeros(4), np.log(0.1))
+    data = Training(rows, (y - y.mean()) / y.std())
+    point = learn(data, family, start, rng, Budget(1000, np.inf))
+    assert point[0] > point[1:4].max() + 2

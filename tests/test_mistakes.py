@@ -13,14 +13,19 @@ from sklearn.exceptions import NotFittedError
 
 import nbsketch
 from nbsketch import (
+    JointQuantileRegressor,
+    RandomFourierFeatures,
     SketchedFeatures,
     SketchedKernelClassifier,
     SketchedKernelRegressor,
+    SketchedSGDClassifier,
+    SketchedSGDRegressor,
+    SpectralFilterRegressor,
     TabularKernelClassifier,
     TabularKernelRegressor,
     plots,
 )
-from nbsketch.conformal import ConformalRegressor
+from nbsketch.conformal import ConformalClassifier, ConformalRegressor
 
 matplotlib.use("agg")
 RIDGE = SketchedKernelRegressor(bandwidth=1.0, alpha=1e-2, random_state=0)
@@ -169,3 +174,69 @@ def test_objects_in_the_place_of_numbers_are_named(value):
     message = f"`X` must hold numbers.*got {type(value).__name__}"
     with pytest.raises((TypeError, ValueError), match=message):
         nbsketch.SketchedKernelRegressor().fit(X, [1.0, 2.0, 3.0])
+
+
+EVERY = [
+    *MODELS,
+    RandomFourierFeatures(random_state=0),
+    SketchedKernelRegressor(loss="huber", random_state=0),
+    JointQuantileRegressor(random_state=0),
+    SpectralFilterRegressor(random_state=0),
+    SketchedSGDRegressor(random_state=0),
+    SketchedSGDClassifier(random_state=0),
+    ConformalClassifier(MODELS[1], random_state=0),
+]
+WRONG = {
+    "complex": lambda v: v + 1j,
+    "axes": lambda v: np.stack([v, v], axis=-1)[..., None],
+    "empty": lambda v: v[:0],
+    "length": lambda v: v[1:].tolist(),
+}
+SAYS = {
+    "complex": "Complex data not supported: `{0}` must hold real numbers, got complex",
+    "axes": r"dim {1}, while dim <= 2 is required: `{0}` .*got shape \(\d+, 2",
+    "empty": r"`[Xy]` must (not be empty|have a row and a column).*0.sample",
+    "length": r"`y` must have {1} rows as `X`, got {2} \(inconsistent numbers of",
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+@pytest.mark.parametrize("model", EVERY, ids=lambda model: type(model).__name__)
+def test_data_of_a_wrong_kind_or_shape_are_named(model, kind):
+    X, y = data()
+    for name in ("X", "y"):
+        rows, targets = X, y
+        if name == "X":
+            rows = WRONG[kind](X)
+        else:
+            targets = WRONG[kind](y)
+        args = {"axes": (4 if name == "X" else 3,), "length": (len(rows), len(targets))}
+        if kind == "complex" and name == "X" and hasattr(model, "partners"):
+            continue  # tables name the column
+        if hasattr(model, "transform") and (name == "y" or kind == "length"):
+            continue  # which take no targets
+        if kind == "empty":
+            rows, targets = rows[:0], targets[:0]
+        says = SAYS[kind].format(name, *args.get(kind, ()))
+        with pytest.raises(ValueError, match=says) as caught:
+            clone(model).fit(rows, targets)
+        assert len(str(caught.value)) < 200  # not all the values
+
+
+@pytest.mark.parametrize("model", EVERY, ids=lambda model: type(model).__name__)
+def test_weights_of_a_wrong_kind_or_length_are_named(model):
+    X, y = data()
+    if hasattr(model, "transform"):
+        return
+    for kind, weights in (("complex", np.ones(40) + 1j), ("length", [1.0] * 39)):
+        says = SAYS[kind].replace("`y`", "`sample_weight`")
+        says = says.format("sample_weight", 40, 39)
+        with pytest.raises(ValueError, match=says):
+            clone(model).fit(X, y, sample_weight=weights)
+
+
+@pytest.mark.parametrize("method", ["split", "cv+"])
+def test_conformal_rows_without_columns_are_empty(method):
+    model = ConformalRegressor(RIDGE, method=method, random_state=0)
+    with pytest.raises(ValueError, match=r"`X` must not be empty.*0 feature"):
+        model.fit(np.empty((40, 0)), np.arange(40.0))

@@ -39,6 +39,8 @@ _LEAST_SPREAD = 1e-150
 _HEAD = 100
 # How messages of missing and infinite values begin: a ValueError, whatever raised it.
 _INPUT = "Input "
+# How scikit-learn's messages of shapes begin.
+_SHAPE = "Expected 2D array", "Found array with dim", "Found array with 0"
 # Most indices that an error lists.
 _LISTED = 5
 
@@ -296,10 +298,13 @@ def explaining(data: dict[str, Any], text_in: Iterable[str] = ()) -> Iterator[No
                     _INPUT
                 )
                 raise (TypeError if is_type else ValueError)(message) from error
-        if str(error).startswith("Expected 2D array"):  # followed by all the values
-            name, value = next(iter(data.items()))
-            raise ValueError(not_a_table(name, np.shape(value))) from None
-        raise
+        if not str(error).startswith(_SHAPE):
+            raise
+        shapes = {name: np.shape(value) for name, value in data.items()}
+        name = max(shapes, key=lambda name: len(shapes[name]) > 2 or 0 in shapes[name])
+        if 0 in shapes[name]:
+            raise ValueError(f"`{name}` must not be empty: {error}") from error
+        raise ValueError(not_a_table(name, shapes[name])) from None  # all the values
 
 
 def check_collected(name: str, value: Any) -> None:
@@ -368,6 +373,12 @@ def _check_one_type(name: str, labels: NDArray) -> None:
 
 def not_a_table(name: str, shape: tuple[int, ...]) -> str:
     """Return the message for an array that does not have two axes."""
+    if len(shape) > 2:
+        return (
+            f"Found array with dim {len(shape)}, while dim <= 2 is required: `{name}` "
+            f"must have one row a sample, got shape {shape}: pass "
+            f"{name}.reshape(len({name}), -1)"
+        )
     return (
         f"Expected 2D array, got {len(shape)}D array instead: `{name}` must have shape "
         f"(n, q), got {shape}. Reshape your data using {name}.reshape(-1, 1) if it has "
@@ -395,6 +406,11 @@ def fault(name: str, value: Any, may_be_text: bool = False) -> str | None:
         is_text = _is_text(value.item()) and not may_be_text
         text = f"`{name}` must be an array of numbers, got {value.item()!r}"
         return text if is_text else None
+    if value.dtype.kind == "c":
+        return (
+            f"Complex data not supported: `{name}` must hold real numbers, got "
+            f"{value.dtype}: pass {name}.real, or both parts as columns"
+        )
     if value.dtype.kind in "OSU":
         objects = np.asarray(value, dtype=object)
         text = np.frompyfunc(_is_text, 1, 1)(objects).astype(bool)

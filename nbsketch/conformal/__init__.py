@@ -12,14 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, is_classifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import KFold, ShuffleSplit
-from sklearn.utils import (
-    Tags,
-    _safe_indexing,
-    check_array,
-    check_consistent_length,
-    get_tags,
-    indexable,
-)
+from sklearn.utils import Tags, _safe_indexing, check_array, get_tags, indexable
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
@@ -29,7 +22,7 @@ from nbsketch.conformal._distinct import DistinctRows
 from nbsketch.conformal._left_out import Models, Refits, columns_of, jackknife
 from nbsketch.conformal._rows import Marks, fit_on, labels_of_rows, naming_rows
 from nbsketch.estimators._base import ClassifierScore, LogProbabilities, RegressorScore
-from nbsketch.rows.inputs import check_in_memory
+from nbsketch.rows.inputs import check_alike, check_in_memory
 from nbsketch.rows.splits import merges_copies
 
 __all__ = ["ConformalClassifier", "ConformalRegressor"]
@@ -122,9 +115,11 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
                     "fit requires y to be passed, but the target y is None"
                 )
             (X,) = indexable(X)
+            check_alike(X, y=y, sample_weight=sample_weight)
             targets = self._training_targets(y)
+            if not len(targets):
+                raise ValueError("`y` must not be empty, got 0 samples")
             self.shift_ = 0.0
-            check_consistent_length(X, targets)
             marks = Marks.of(sample_weight, groups, len(targets))
             with naming_rows(X):
                 self._fit(X, targets, marks)
@@ -362,8 +357,9 @@ class ConformalClassifier(ClassifierScore, LogProbabilities, Calibrated):
     _methods: ClassVar = "lac", "aps"
 
     def _training_targets(self, y: Any) -> NDArray:
-        labels = labels_of_rows("y", y)
-        check_classification_targets(labels)
+        with validation.explaining({"y": y}, text_in=("y",)):
+            labels = labels_of_rows("y", y)
+            check_classification_targets(labels)
         self.classes_ = np.unique(labels)
         return labels
 

@@ -91,7 +91,11 @@ def _compared(X: Any, y: NDArray, weights: NDArray | None) -> NDArray | None:
     try:
         if is_table(X):
             return Table.of(X).representatives(y, weights)
+        if np.iscomplexobj(X):
+            return None  # an error of the estimator
         rows = np.asarray(X, dtype=float)
     except (TypeError, ValueError):
         return None
-    return None if rows.ndim != 2 else representatives(rows, y, weights)
+    return (
+        None if rows.ndim != 2 or 0 in rows.shape else representatives(rows, y, weights)
+    )

@@ -269,12 +269,26 @@ def check_alike(X: Any, **others: Any) -> None:
                 f"{type(X).__name__} and {type(value).__name__}: convert one with "
                 "dask.array.from_array or .compute()"
             )
-        if is_dask(X):
-            n = X.shape[0]
-            m = value.shape[0]
-            are_counted = isinstance(n, Integral) and isinstance(m, Integral)
-            if are_counted:
-                check_length(name, range(m), n, "rows as `X`")
+        check_as_many(name, value, X)
+
+
+def check_as_many(name: str, value: Any, X: Any) -> None:
+    """Raise an error unless there is a value for each row of X, if both are counted."""
+    n = _n_rows(X)
+    m = _n_rows(value)
+    if isinstance(n, Integral) and isinstance(m, Integral) and n != m:
+        raise ValueError(
+            f"`{name}` must have {n} rows as `X`, got {m} (inconsistent numbers of "
+            f"samples: [{n}, {m}])"
+        )
+
+
+def _n_rows(value: Any) -> Any:
+    """Return the number of rows; None for numbers, lazy or NaN if it is not known."""
+    try:
+        return value.shape[0] if hasattr(value, "shape") else len(value)
+    except (IndexError, TypeError):
+        return None
 
 
 def check_in_memory(name: str, X: Any, use: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
+from sklearn.utils.validation import check_array, column_or_1d
 
 from nbsketch._report.validation import as_labels, declares_parameters, explaining
 from nbsketch.estimators._base import ClassifierScore, LogProbabilities
@@ -98,7 +98,6 @@ class TabularKernelClassifier(ClassifierScore, LogProbabilities, TabularModel):
             if labels.dtype.kind == "f":
                 check_array(labels, ensure_2d=False, input_name="y")
             check_classification_targets(labels)
-        check_consistent_length(X, labels)
         if labels.dtype.kind == "O":
             labels = np.asarray(labels.tolist())
         weights = check_weights(sample_weight, X)

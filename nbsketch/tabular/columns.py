@@ -12,11 +12,11 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import check_consistent_length
 
 from nbsketch._report.fields import array, check_fields, stored
 from nbsketch._report.validation import check_indices
 from nbsketch.rows.copies import merged, representatives
+from nbsketch.rows.inputs import check_as_many
 from nbsketch.tabular.encodings import (
     Column,
     LevelColumn,
@@ -228,7 +228,7 @@ def fit_columns(
         If a column holds other objects, if names are not distinct, or if all columns
         are identifiers.
     """
-    check_consistent_length(X, y)
+    check_as_many("y", y, X)
     table = Table.of(X)
     place = None
     if blocks is None:

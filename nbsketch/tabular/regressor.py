@@ -8,11 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MultiOutputMixin
-from sklearn.utils.validation import (
-    check_array,
-    check_consistent_length,
-    check_is_fitted,
-)
+from sklearn.utils.validation import check_array, check_is_fitted
 
 from nbsketch._machine.blas import one_thread
 from nbsketch._quantiles import as_values
@@ -133,13 +129,12 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
     ) -> tuple[NDArray, NDArray | None]:
         y = as_numbers("y", y)
         with explaining({"y": y}):
-            targets = check_array(y, ensure_2d=False, allow_nd=True, input_name="y")
-        if targets.dtype.kind not in "fiub" or targets.ndim > 2:
+            targets = check_array(y, ensure_2d=False, input_name="y")
+        if targets.dtype.kind not in "fiub":
             raise TypeError(f"`y` must be an array of numbers, got {y!r:.60}")
         targets = targets.astype(np.float64)
         check_magnitude("y", targets)
         check_spread("y", targets)
-        check_consistent_length(X, targets)
         self._single = targets.ndim == 1
         return targets.reshape(len(targets), -1), check_weights(sample_weight, X)
 

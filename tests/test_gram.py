@@ -41,6 +41,7 @@ from nbsketch import (
     TanimotoKernel,
 )
 from nbsketch._jit import gram as jit_gram
+from nbsketch._jit import threads
 from nbsketch.gram import CompiledForm, Gram, evaluate, fold, lazy
 from nbsketch.gram import dense as dense_gram
 from nbsketch.gram.dense import upper_triangle
@@ -341,26 +342,26 @@ needs_two_threads = pytest.mark.skipif(
 def test_bits_do_not_depend_on_the_number_of_threads(kernel, recipe, dtype):
     K, S = large(kernel, dtype, 10, 2000, recipe)
     products = []
-    for threads in (1, 2):
-        numba.set_num_threads(threads)
+    for count in (1, 2):
+        numba.set_num_threads(count)
         products.append(K @ S.T)
-        assert numba.get_num_threads() == threads
+        assert numba.get_num_threads() == count
     assert_array_equal(*products)
 
 
-def run_all(chosen, kernel, n_tiles, seconds, *args):
-    """Replace run_tiles: run every tile at once by the chosen twin."""
-    getattr(kernel, chosen)(*args, 0, n_tiles)
+def run_all(loop, kernel, n_tiles, seconds, *args, together=0):
+    """Replace run_tiles: run all tiles at once, by the parallel loop if it is given."""
+    kernel(*args, 0, n_tiles, together or n_tiles, loop)
 
 
 @pytest.mark.thin
 @pytest.mark.parametrize("kernel", COMPILED[:1] + COMPILED[2:], ids=repr)
 @pytest.mark.parametrize("n_features", [10, 40])
-def test_the_twins_give_the_same_bits(kernel, n_features, dtype, monkeypatch):
+def test_the_parallel_loop_gives_the_same_bits(kernel, n_features, dtype, monkeypatch):
     K, S = large(kernel, dtype, n_features, 1500)
     products = [K @ S.T]
-    for twin in ("serial", "parallel"):
-        run = functools.partial(run_all, twin)
+    for loop in (0, threads._loop()):
+        run = functools.partial(run_all, loop)
         monkeypatch.setattr(dense_gram, "run_tiles", run)
         products.append(K @ S.T)
     assert_array_equal(products[0], products[1])

@@ -11,6 +11,7 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 from reference import kernel_matrix, sparse_array
+from test_gram import run_all
 
 import nbsketch
 from nbsketch import (
@@ -33,6 +34,7 @@ from nbsketch import (
     TanimotoKernel,
     _expansion,
 )
+from nbsketch._jit import threads
 from nbsketch.gram import CompiledForm, Gram, fold
 from nbsketch.gram import sparse as sparse_gram
 from nbsketch.kernels import median_distance
@@ -234,18 +236,13 @@ def test_weights_may_be_dense_or_sparse(kernel, n, rng, monkeypatch, dtype, tol)
                 assert_close(product, desired, 1e-5 if narrow else tol)
 
 
-def run_all(chosen, kernel, n_tiles, seconds, *args):
-    """Replace run_tiles: run every tile at once by the chosen twin."""
-    getattr(kernel, chosen)(*args, 0, n_tiles)
-
-
 @EACH
-def test_the_twins_give_the_same_bits(kernel, rng, dtype, monkeypatch):
+def test_the_parallel_loop_gives_the_same_bits(kernel, rng, dtype, monkeypatch):
     X = sparse_rows(rng, 203, 60, 0.3, dtype)
     K, S = Gram(kernel, X), PSparsifiedSketch(20, density=0.1).draw(203, 0)
     products = [K @ S.T]
-    for twin in ("serial", "parallel"):
-        run = functools.partial(run_all, twin)
+    for loop in (0, threads._loop()):
+        run = functools.partial(run_all, loop)
         monkeypatch.setattr(sparse_gram, "run_tiles", run)
         products.append(K @ S.T)
     assert_array_equal(products[0], products[1])
@@ -258,8 +255,8 @@ def test_bits_do_not_depend_on_the_number_of_threads(kernel, rng, dtype):
     X = sparse_rows(rng, 1500, 60, 0.3, dtype)
     K, S = Gram(kernel, X), PSparsifiedSketch(40).draw(1500, 0)
     products = []
-    for threads in (1, 2):
-        numba.set_num_threads(threads)
+    for count in (1, 2):
+        numba.set_num_threads(count)
         products.append(K @ S.T)
     assert_array_equal(*products)
 

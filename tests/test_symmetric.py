@@ -1,7 +1,6 @@
 """Products with the square Gram matrix, each value used twice, against dense ones."""
 
 import functools
-import os
 import tracemalloc
 
 import numba
@@ -19,6 +18,7 @@ from nbsketch import (
     MaternKernel,
     SobolevKernel,
 )
+from nbsketch._jit import compiler, threads
 from nbsketch._jit import gram as jit_gram
 from nbsketch._jit import symmetric as jit_symmetric
 from nbsketch.gram import SymmetricGram
@@ -115,15 +115,15 @@ def test_kept_values_give_the_same_bits(kernel, dtype, rng):
 
 
 @pytest.mark.parametrize("memory", [0.0, 1e9])
-def test_twins_and_threads_give_the_same_bits(memory, dtype, rng, monkeypatch):
+def test_loops_and_threads_give_the_same_bits(memory, dtype, rng, monkeypatch):
     K = operator(GaussianKernel(1.5), 3000, dtype, memory)
     V = rng.standard_normal((3000, 2))
     products = []
-    for threads in range(1, numba.config.NUMBA_NUM_THREADS + 1):
-        numba.set_num_threads(threads)
+    for count in range(1, numba.config.NUMBA_NUM_THREADS + 1):
+        numba.set_num_threads(count)
         products.append(K @ V)
-    for twin in ("serial", "parallel"):
-        run = functools.partial(run_all, twin)
+    for loop in (0, threads._loop()):
+        run = functools.partial(run_all, loop)
         monkeypatch.setattr(symmetric_gram, "run_tiles", run)
         products.append(K @ V)
     for other in products[1:]:
@@ -191,7 +191,9 @@ def test_arguments_are_checked(rng):
         SymmetricGram(GaussianKernel(1.0), X) @ np.ones(9)
 
 
-def test_code_on_disk_expires_with_the_file_of_the_tiles():
-    index = jit_symmetric.multiply.parallel._cache._cache_file
-    stat = os.stat(jit_gram.__file__)
-    assert (stat.st_mtime, stat.st_size) in index._source_stamp[1]
+@pytest.mark.parametrize("module", [compiler, jit_gram, threads])
+def test_code_on_disk_expires_with_the_files_it_is_made_of(module):
+    index = jit_symmetric.multiply._cache._cache_file
+    own = jit_symmetric.multiply._cache._impl.locator
+    other = type(own).from_function(module.compiled, module.__file__)
+    assert other.get_source_stamp() in index._source_stamp[1:]

@@ -73,24 +73,61 @@ def test_concurrent_calls_give_the_same_bits(product):
     assert not threads._parallel_region.locked()
 
 
-class Twins:
-    """Two kernels that only write down which of them ran on which tiles."""
+class Kernel:
+    """A kernel that only writes down how it ran on which tiles."""
 
     def __init__(self, fail=False):
         self.calls, self.limits, self.fail = [], [], fail
 
-    def serial(self, first, last):
-        self.calls.append(("serial", first, last))
-
-    def parallel(self, first, last):
-        self.calls.append(("parallel", first, last))
-        self.limits.append(numba.get_num_threads())
+    def __call__(self, first, last, together, loop):
+        self.calls.append(("parallel" if loop else "serial", first, last))
+        if loop:
+            self.limits.append(numba.get_num_threads())
         if self.fail:
             raise KeyboardInterrupt
 
     def run(self, n_tiles, seconds):
         threads.run_tiles(self, n_tiles, seconds)
         return self.calls
+
+
+@numba.njit
+def count_together(out, bad, first, last, together, loop):
+    if loop:
+        threads.in_parallel()
+    for tile in range(first, last):
+        if tile == bad:
+            raise ValueError("a bad tile")
+        out[tile] += 1
+
+
+@numba.njit
+def running_sums(out, width, first, last, together, loop):
+    if loop:
+        threads.in_parallel()
+    for tile in range(first, last):
+        out[tile] = out[tile - width] + tile if tile >= width else tile
+
+
+@needs_two_threads
+def test_an_error_in_a_tile_of_the_parallel_loop_is_raised():
+    out = np.zeros(1000)
+    threads.run_tiles(count_together, 1000, 1e-4, out, -1)
+    assert_array_equal(out, 1)
+    with pytest.raises(ValueError, match="a bad tile"):
+        threads.run_tiles(count_together, 1000, 1e-4, out, 700)
+    assert out[700] == 1 and not threads._parallel_region.locked()
+
+
+@needs_two_threads
+@pytest.mark.parametrize("width", [1, 2, 7, 1000])
+@pytest.mark.parametrize("seconds", [1e-4, 7e-3])
+def test_tiles_that_depend_on_earlier_ones_wait_for_them(width, seconds):
+    expected = np.zeros(1000, dtype=np.int64)
+    running_sums(expected, width, 0, 1000, 0, 0)
+    out = np.zeros(1000, dtype=np.int64)
+    threads.run_tiles(running_sums, 1000, seconds, out, width, together=width)
+    assert_array_equal(out, expected)
 
 
 def covered(calls):
@@ -100,9 +137,9 @@ def covered(calls):
 @pytest.mark.parametrize("n_tiles", [0, 1, 7, 1000])
 @pytest.mark.parametrize("seconds", [0.0, 1e-9, 1e-3, 0.07, 10.0])
 def test_every_tile_runs_once_in_order(n_tiles, seconds):
-    calls = Twins().run(n_tiles, seconds)
+    calls = Kernel().run(n_tiles, seconds)
     assert covered(calls) == list(range(n_tiles))
-    assert len({twin for twin, _, _ in calls}) <= 1
+    assert len({kind for kind, _, _ in calls}) <= 1
     for _, first, last in calls:
         limit = numba.config.NUMBA_NUM_THREADS * threads.CHUNK_SECONDS
         assert last - first == 1 or (last - first) * seconds <= limit * (1 + 1e-9)
@@ -110,8 +147,8 @@ def test_every_tile_runs_once_in_order(n_tiles, seconds):
 
 @needs_two_threads
 def test_little_work_is_serial_and_much_is_parallel():
-    assert {call[0] for call in Twins().run(10, 1e-6)} == {"serial"}
-    assert {call[0] for call in Twins().run(10, 1e-2)} == {"parallel"}
+    assert {call[0] for call in Kernel().run(10, 1e-6)} == {"serial"}
+    assert {call[0] for call in Kernel().run(10, 1e-2)} == {"parallel"}
 
 
 @needs_two_threads
@@ -143,14 +180,14 @@ def test_slices_are_short(n_tiles, seconds):
 @needs_two_threads
 def test_a_second_region_is_serial():
     with threads._parallel_region:
-        assert {call[0] for call in Twins().run(10, 1e-2)} == {"serial"}
+        assert {call[0] for call in Kernel().run(10, 1e-2)} == {"serial"}
 
 
 @needs_two_threads
 def test_an_interrupt_gives_everything_back():
     before = numba.get_num_threads()
     with pytest.raises(KeyboardInterrupt):
-        Twins(fail=True).run(10, 1e-2)
+        Kernel(fail=True).run(10, 1e-2)
     assert numba.get_num_threads() == before
     assert not threads._parallel_region.locked()
 
@@ -200,9 +237,9 @@ def test_number_of_threads_of_openmp(asked, limit, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", asked)
     numba.set_num_threads(2)
     assert threads.thread_limit() == limit
-    twins = Twins()
-    twins.run(10, 1e-2)
-    assert set(twins.limits) <= {2} and bool(twins.limits) == (limit == 2)
+    kernel = Kernel()
+    kernel.run(10, 1e-2)
+    assert set(kernel.limits) <= {2} and bool(kernel.limits) == (limit == 2)
     numba.set_num_threads(1)
     assert threads.thread_limit() == 1
 
@@ -304,7 +341,7 @@ logging.getLogger("nbsketch").setLevel(logging.INFO)
 from nbsketch._jit.gram import fold
 K = GaussianKernel(1.0)(np.zeros((1, 1)), np.ones((1, 1)))
 assert abs(K[0, 0] - np.exp(-0.5)) < 1e-15
-print(sum(fold.serial.stats.cache_hits.values()), len(notes))
+print(sum(fold.stats.cache_hits.values()), len(notes))
 assert all("nbsketch warmup" in note for note in notes)
 """
 
@@ -344,7 +381,7 @@ def test_without_a_place_for_the_cache(run_python, tmp_path):
     (package / "_jit" / "__pycache__").write_text("")
     (tmp_path / "home").write_text("")
     printed = run_python(
-        EVALUATE + "print(fold.serial._cache.__class__.__name__)",
+        EVALUATE + "print(fold._cache.__class__.__name__)",
         root=tmp_path,
         NUMBA_CACHE_DIR=None,
         HOME=str(tmp_path / "home"),

@@ -2,9 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from pathlib import Path
-from types import FunctionType
-from typing import Any, NamedTuple
+from typing import Any
 
 from numba import njit
 from numba.core import event
@@ -45,7 +43,7 @@ def compiled(
     fastmath: frozenset[str] = CONTRACT,
     sources: tuple[str, ...] = (),
     **options: Any,
-) -> Callable[[Callable], Callable]:
+) -> Callable[[Any], Any]:
     """Compile on first call, release the GIL, and keep the code on disk if possible.
 
     A function whose name begins with an underscore is called by compiled code only: it
@@ -62,43 +60,25 @@ def compiled(
         "no_cfunc_wrapper": True,
     }
 
-    def decorate(function: Any) -> Callable:
+    def decorate(function: Any) -> Any:
         if function.__name__.startswith("_"):
-            return njit(**options)(function)
+            return njit(no_cpython_wrapper=True, **options)(function)
         try:
             dispatcher = njit(cache=True, **options)(function)
         except RuntimeError:  # no directory to cache in can be written
             return njit(**options)(function)
-        _stamp(dispatcher, sources)
+        _stamp(dispatcher, (__file__, *sources))
         return dispatcher
-
-    return decorate
-
-
-class Tiled(NamedTuple):
-    """A loop over tiles, compiled for one thread and for all, to the same bits."""
-
-    serial: Callable
-    parallel: Callable
-
-
-def tiled(*, sources: tuple[str, ...] = ()) -> Callable[[Any], Tiled]:
-    """Compile a function with a loop of `prange` twice: see `Tiled` and `compiled`."""
-
-    def decorate(function: Any) -> Tiled:
-        twin = FunctionType(function.__code__, function.__globals__)
-        twin.__module__ = function.__module__
-        twin.__qualname__ = f"{function.__qualname__}_parallel"  # of its file on disk
-        serial = compiled(sources=sources)(function)
-        return Tiled(serial, compiled(parallel=True, sources=sources)(twin))
 
     return decorate
 
 
 def _stamp(dispatcher: Any, sources: tuple[str, ...]) -> None:
     """Let the code on disk expire with `sources` as well as with its own file."""
-    index = getattr(dispatcher._cache, "_cache_file", None)
-    if sources and index is not None:
-        stats = [Path(source).stat() for source in sources]
-        others = tuple((stat.st_mtime, stat.st_size) for stat in stats)
-        index._source_stamp = (index._source_stamp, others)
+    locator = dispatcher._cache._impl.locator
+    stamps = [
+        type(locator).from_function(dispatcher.py_func, source).get_source_stamp()
+        for source in sources
+    ]
+    index = dispatcher._cache._cache_file
+    index._source_stamp = (index._source_stamp, *stamps)

@@ -13,11 +13,15 @@ function of the sum. Scales are folded into X, so that exp(-t) is 2^-t.
 import numba
 import numpy as np
 from llvmlite import binding, ir
-from numba import prange, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from nbsketch._jit.compiler import compiled, tiled
+from nbsketch._jit import threads
+from nbsketch._jit.compiler import compiled
+from nbsketch._jit.threads import in_parallel
+
+_SOURCES = (threads.__file__,)
 
 SQUARED, ABSOLUTE, PRODUCT, MINIMUM, TANIMOTO = range(5)
 EXPONENTIAL, MATERN_12, MATERN_32, MATERN_52, POWER, COMPLEMENT = range(6)
@@ -331,43 +335,10 @@ def _transpose(X, scale, shift, XT, norms):
         norms[i] = norm
 
 
-@compiled(inline="always")
-def _fold_tile(X, kernel, landmarks, weights, out, width, triangle, tile):
-    metric, profile, degree, expanded, numbers, scale, shift = kernel
-    packed, landmark_norms = landmarks
-    pointers, rows, values = weights
-    start = tile * width
-    stop = min((tile + 1) * width, X.shape[0])
-    # One array: each form of allocation takes some .3 s to compile.
-    scratch = np.empty((X.shape[1] + GROUP + 1, width), packed.dtype)
-    scratch[:] = 0
-    XT = scratch[: X.shape[1]]
-    sums = scratch[-GROUP - 1 : -1]
-    row_norms = scratch[-1]
-    _transpose(X[start:stop], scale, shift, XT, row_norms)
-    out[:, start:stop] = 0
-    count = pointers.size - 1
-    for landmark in range(min(count, stop) if triangle else count):
-        j = landmark % GROUP
-        if j == 0:
-            _sum_features(metric, XT, packed, landmark // GROUP, sums)
-        row = sums[j, : stop - start]
-        if metric == TANIMOTO:
-            _normalize(numbers[0], row_norms, landmark_norms[landmark], row)
-        elif expanded:
-            _expand(row_norms, landmark_norms[landmark], row)
-        first = pointers[landmark]
-        last = pointers[landmark + 1]
-        if profile == EXPONENTIAL and last == first + 1:
-            _add_exponential(values[first], row, out[rows[first], start:stop])
-        else:
-            _apply_profile(profile, degree, numbers, row)
-            for z in range(first, last):
-                _add(values[z], row, out[rows[z], start:stop])
-
-
-@tiled()
-def fold(X, kernel, landmarks, weights, out, width, triangle, first, last):
+@compiled(sources=_SOURCES)
+def fold(
+    X, kernel, landmarks, weights, out, width, triangle, first, last, together, loop
+):
     """Fill the columns of tiles `first` to `last` - 1 of `out`.
 
     `kernel` is (metric, profile, degree, expanded, numbers, scale, shift), `landmarks`
@@ -376,8 +347,40 @@ def fold(X, kernel, landmarks, weights, out, width, triangle, first, last):
     landmarks, to which rows are converted tile by tile.
     `triangle`: leave landmarks out whose index exceeds those of all rows of the tile.
     """
-    for tile in prange(first, last):
-        _fold_tile(X, kernel, landmarks, weights, out, width, triangle, tile)
+    if loop:
+        in_parallel()
+    metric, profile, degree, expanded, numbers, scale, shift = kernel
+    packed, landmark_norms = landmarks
+    pointers, rows, values = weights
+    count = pointers.size - 1
+    # One array: each form of allocation takes some .3 s to compile.
+    scratch = np.empty((X.shape[1] + GROUP + 1, width), packed.dtype)
+    XT = scratch[: X.shape[1]]
+    sums = scratch[-GROUP - 1 : -1]
+    row_norms = scratch[-1]
+    for tile in range(first, last):
+        start = tile * width
+        stop = min((tile + 1) * width, X.shape[0])
+        scratch[:] = 0
+        _transpose(X[start:stop], scale, shift, XT, row_norms)
+        out[:, start:stop] = 0
+        for landmark in range(min(count, stop) if triangle else count):
+            j = landmark % GROUP
+            if j == 0:
+                _sum_features(metric, XT, packed, landmark // GROUP, sums)
+            row = sums[j, : stop - start]
+            if metric == TANIMOTO:
+                _normalize(numbers[0], row_norms, landmark_norms[landmark], row)
+            elif expanded:
+                _expand(row_norms, landmark_norms[landmark], row)
+            begin = pointers[landmark]
+            end = pointers[landmark + 1]
+            if profile == EXPONENTIAL and end == begin + 1:
+                _add_exponential(values[begin], row, out[rows[begin], start:stop])
+            else:
+                _apply_profile(profile, degree, numbers, row)
+                for z in range(begin, end):
+                    _add(values[z], row, out[rows[z], start:stop])
 
 
 @compiled()
@@ -405,12 +408,14 @@ def _finish_tile(values, kernel, weights, out, start, tile):
             out[r, start + i] += total[i - first]
 
 
-@tiled()
-def finish(values, kernel, weights, out, start, first, last):
+@compiled(sources=_SOURCES)
+def finish(values, kernel, weights, out, start, first, last, together, loop):
     """Turn sums (n, m) into kernel values, in place, and add products to `out`.
 
     `kernel` is (profile, degree, numbers), `weights` the arrays of a CSR matrix W of
     shape (s, m), where s may be 0: W values^T goes to the columns from `start` on.
     """
-    for tile in prange(first, last):
+    if loop:
+        in_parallel()
+    for tile in range(first, last):
         _finish_tile(values, kernel, weights, out, start, tile)

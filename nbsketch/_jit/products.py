@@ -14,9 +14,9 @@ does not depend on the number of threads.
 
 from typing import Any
 
-from numba import prange
-
-from nbsketch._jit.compiler import REORDER, compiled, tiled
+from nbsketch._jit import threads
+from nbsketch._jit.compiler import REORDER, compiled
+from nbsketch._jit.threads import in_parallel
 
 # Sums of rows that are made side by side.
 PARTS = 16
@@ -166,8 +166,10 @@ def _add_part(Z, V, weights, out, part):
             )  # fmt: skip
 
 
-@tiled()
-def add_normal(Z, V, weights, out, first, last):
+@compiled(sources=(threads.__file__,))
+def add_normal(Z, V, weights, out, first, last, together, loop):
     """Add V Z^T W Z to `out` (PARTS, d, s), for V (d, s) and weights (n,)."""
-    for part in prange(first, last):
+    if loop:
+        in_parallel()
+    for part in range(first, last):
         _add_part(Z, V, weights, out, part)

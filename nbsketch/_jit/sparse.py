@@ -7,9 +7,10 @@ four such rows at a time.
 """
 
 import numpy as np
-from numba import prange
 
-from nbsketch._jit.compiler import compiled, tiled
+from nbsketch._jit import threads
+from nbsketch._jit.compiler import compiled
+from nbsketch._jit.threads import in_parallel
 
 # What becomes of the inner product of two rows.
 INNER, DISTANCE, SIMILARITY = range(3)
@@ -153,8 +154,11 @@ def _fill_tile(what, rows, landmarks, lists, norms, scale, share, out, start, ti
             _fill_similarities(norm, norms, sums)
 
 
-@tiled()
-def fill(what, rows, landmarks, lists, norms, scale, share, out, start, first, last):
+@compiled(sources=(threads.__file__,))
+def fill(
+    what, rows, landmarks, lists, norms, scale, share, out, start,
+    first, last, together, loop,
+):  # fmt: skip
     """Fill tiles `first` to `last` - 1 of `out` (n, m), whose row 0 is row `start`.
 
     `rows` and `landmarks` are the arrays of CSR matrices with sorted columns, `lists`
@@ -162,5 +166,7 @@ def fill(what, rows, landmarks, lists, norms, scale, share, out, start, first, l
     of its scale, and the features kept whole, at their places. `norms` (m,) are those
     of the scaled landmarks.
     """
-    for tile in prange(first, last):
+    if loop:
+        in_parallel()
+    for tile in range(first, last):
         _fill_tile(what, rows, landmarks, lists, norms, scale, share, out, start, tile)

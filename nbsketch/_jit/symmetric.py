@@ -10,11 +10,11 @@ Kernel values are float32 or float64, products and sums are float64.
 
 import numpy as np
 from llvmlite import ir
-from numba import prange, types
+from numba import types
 from numba.extending import intrinsic
 
-from nbsketch._jit import gram
-from nbsketch._jit.compiler import compiled, tiled
+from nbsketch._jit import gram, threads
+from nbsketch._jit.compiler import compiled
 from nbsketch._jit.gram import (
     BLOCK,
     GROUP,
@@ -28,6 +28,7 @@ from nbsketch._jit.gram import (
     _normalize,
     _sum_features,
 )
+from nbsketch._jit.threads import in_parallel
 
 # Kernel values are made and forgotten, made and stored, or read.
 MAKE, STORE, READ = range(3)
@@ -35,10 +36,10 @@ MAKE, STORE, READ = range(3)
 # Doubles in a vector.
 LANES = VECTOR // 8
 
-_SOURCES = (gram.__file__,)
+_SOURCES = (gram.__file__, threads.__file__)
 
 
-@compiled(sources=_SOURCES)
+@compiled(inline="always")
 def _fill_strip(kernel, XT, row_norms, packed, norms, group, strip):
     """Set strip[t, j, lane] = k(x_i, x_j), i in tile t, for the rows j of one group."""
     metric, profile, degree, expanded, numbers = kernel
@@ -144,59 +145,57 @@ def _clear(values):
 
 
 @compiled(sources=_SOURCES)
-def _pair(kernel, rows, packed, norms, V, out, store, mode, blocks, a, b, place):
-    """Add the products of the pair of blocks (a, b) to `out`."""
-    first = blocks[a]
-    height = blocks[a + 1] - blocks[a]
-    q = packed.shape[1]
-    XT = rows[first * q : blocks[a + 1] * q].reshape(q, height)
-    row_norms = norms[first : blocks[a + 1]]
-    n_columns = V.shape[0]
-    m = V.shape[1]
-    width = VECTOR * BLOCK // rows.itemsize
-    tiles = height // width
-    made = np.empty(GROUP * height, rows.dtype)
-    u = np.empty(n_columns * height)
-    _clear(u)
-    # The second half takes what tiles on the diagonal have already given to u.
-    s = np.empty(2 * n_columns * GROUP * LANES)
-    for j in range(blocks[b], blocks[b + 1], GROUP):
-        strip = made if mode == MAKE else store[place : place + made.size]
-        place += made.size
-        if mode != READ:
-            shaped = strip.reshape(tiles, GROUP, width)
-            _fill_strip(kernel, XT, row_norms, packed, norms, j // GROUP, shaped)
-        _clear(s)
-        diagonal = j // width * width - first if a == b else height
-        for c in range(n_columns):
-            for i in range(0, min(height, diagonal + width), width):
-                x = c * m + first + i
-                at = c * height + i
-                to = (c + n_columns if i == diagonal else c) * GROUP * LANES
-                _multiply(strip, V, u, s, i * GROUP, c * m + j, x, at, to)
-        for c in range(n_columns):
-            for k in range(GROUP):
-                for lane in range(LANES):
-                    out[c, j + k] += s[(c * GROUP + k) * LANES + lane]
-    for c in range(n_columns):
-        for i in range(height):
-            out[c, first + i] += u[c * height + i]
-
-
-@tiled(sources=_SOURCES)
 def multiply(
-    kernel, rows, packed, norms, V, out, store, mode, blocks, places, first, last
-):
-    """Add V K to `out` (d, n) in the rounds `first` to `last` - 1.
+    kernel, rows, packed, norms, V, out, store, mode, blocks, places,
+    first, last, together, loop,
+):  # fmt: skip
+    """Add V K to `out` (d, n) for the pairs `first` to `last` - 1, round by round.
 
     `rows`, (q, height) of each block in turn, and `packed` (groups, q, GROUP) are the
     scaled rows in two orders, `norms` their squared norms; `blocks` (B + 1,) are the
     first rows of blocks, `places` (B, pairs) where values of a pair begin in `store`.
     """
+    if loop:
+        in_parallel()
     count = blocks.size - 1
-    for r in range(first, last):
-        for t in prange(places.shape[1]):
-            a = (r + t) % count
-            b = (r - t) % count
-            place = places[r, t]
-            _pair(kernel, rows, packed, norms, V, out, store, mode, blocks, a, b, place)
+    for pair in range(first, last):
+        r = pair // places.shape[1]
+        t = pair % places.shape[1]
+        a = (r + t) % count
+        b = (r - t) % count
+        place = places[r, t]
+        start = blocks[a]
+        height = blocks[a + 1] - blocks[a]
+        q = packed.shape[1]
+        XT = rows[start * q : blocks[a + 1] * q].reshape(q, height)
+        row_norms = norms[start : blocks[a + 1]]
+        n_columns = V.shape[0]
+        m = V.shape[1]
+        width = VECTOR * BLOCK // rows.itemsize
+        tiles = height // width
+        made = np.empty(GROUP * height, rows.dtype)
+        u = np.empty(n_columns * height)
+        _clear(u)
+        # The second half takes what tiles on the diagonal have already given to u.
+        s = np.empty(2 * n_columns * GROUP * LANES)
+        for j in range(blocks[b], blocks[b + 1], GROUP):
+            strip = made if mode == MAKE else store[place : place + made.size]
+            place += made.size
+            if mode != READ:
+                shaped = strip.reshape(tiles, GROUP, width)
+                _fill_strip(kernel, XT, row_norms, packed, norms, j // GROUP, shaped)
+            _clear(s)
+            diagonal = j // width * width - start if a == b else height
+            for c in range(n_columns):
+                for i in range(0, min(height, diagonal + width), width):
+                    x = c * m + start + i
+                    at = c * height + i
+                    to = (c + n_columns if i == diagonal else c) * GROUP * LANES
+                    _multiply(strip, V, u, s, i * GROUP, c * m + j, x, at, to)
+            for c in range(n_columns):
+                for k in range(GROUP):
+                    for lane in range(LANES):
+                        out[c, j + k] += s[(c * GROUP + k) * LANES + lane]
+        for c in range(n_columns):
+            for i in range(height):
+                out[c, start + i] += u[c * height + i]

@@ -1,21 +1,27 @@
 """Decides, call by call, how a compiled function of tiles runs: parallel or serial.
 
-Both ways do the same work and give the same bits. The parallel one, a loop of `prange`,
-is unsafe in a forked child (the OpenMP runtime ends the process) and, on numba's
-workqueue layer, from two Python threads at once; the serial one is safe everywhere.
-A parallel loop is compiled beside the serial one, for about a second. Functions outside
-the products with kernel matrices do without: threads of Python call the serial one.
+Both ways run the same machine code, which is compiled once: a loop of `prange`, the
+same for all functions, calls a function of tiles on one tile at a time. That loop is
+unsafe in a forked child (the OpenMP runtime ends the process) and, on numba's workqueue
+layer, from two Python threads at once; there, and for little work, a function takes all
+of its tiles itself. Functions outside the products with kernel matrices are called from
+threads of Python.
 """
 
 import os
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any
 
 import numba
+from llvmlite import ir
+from numba import prange, types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
-from nbsketch._jit.compiler import Tiled
+from nbsketch._jit.compiler import compiled
 
 # Long enough to hide the start of a parallel region, short enough for Ctrl-C.
 CHUNK_SECONDS = 0.08
@@ -28,6 +34,93 @@ _parallel_region = threading.Lock()
 # The process that loaded the runtime of threads; forked ones do not have its threads.
 _PROCESS = os.getpid()
 _this_thread = threading.local()
+# Types of the arguments of the loop over tiles.
+_INTEGERS = (types.intp,) * 5
+# Status of compiled functions that raise nothing.
+_OK = ir.IntType(32)(0)
+
+
+@intrinsic
+def _call(typingctx, function, data, tile):
+    """Call a function at an address with data at an address and a tile."""
+
+    def codegen(context, builder, signature, args):
+        function, data, tile = args
+        kind = ir.FunctionType(ir.VoidType(), [data.type, tile.type])
+        builder.call(builder.inttoptr(function, kind.as_pointer()), [data, tile])
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp, types.intp), codegen
+
+
+@compiled(parallel=True)
+def each_tile(function, data, first, last, together):
+    """Call a function of tiles on each of them: the one parallel loop of all."""
+    while first < last:
+        stop = min((first // together + 1) * together, last)
+        for tile in prange(first, stop):
+            _call(function, data, tile)
+        first = stop
+
+
+@cache
+def _loop() -> int:
+    """Return the address of the loop, compiled or read from disk."""
+    each_tile.compile(_INTEGERS)
+    (code,) = each_tile.overloads.values()
+    return code.library.get_pointer_to_function(code.fndesc.llvm_func_name)
+
+
+def _one_tile(own, kind):
+    """Return a function that calls `own` on one tile.
+
+    Its data are the status and error of the call, which are kept if it fails, and the
+    arguments of `own` but for the last four.
+    """
+    integer = own.args[-1].type
+    signature = ir.FunctionType(ir.VoidType(), [integer, integer])
+    function = ir.Function(own.module, signature, f"{own.name}.tile")
+    function.linkage = "internal"
+    builder = ir.IRBuilder(function.append_basic_block())
+    data = builder.inttoptr(function.args[0], kind.as_pointer())
+    result = builder.alloca(own.args[0].type.pointee)
+    error = cgutils.gep_inbounds(builder, data, 0, 1)
+    arguments = cgutils.unpack_tuple(builder, builder.load(data))[2:]
+    tile = function.args[1]
+    tiles = tile, builder.add(tile, integer(1)), integer(0), integer(0)
+    code = builder.call(own, [result, error, *arguments, *tiles])
+    with builder.if_then(cgutils.is_not_null(builder, code)):
+        builder.store(code, cgutils.gep_inbounds(builder, data, 0, 0))
+    builder.ret_void()
+    return function
+
+
+@intrinsic
+def in_parallel(typingctx):
+    """Run the tiles of the function that calls this from all threads, and return.
+
+    The function returns nothing. Its last arguments are integers: the first tile and
+    the one after the last, how many tiles are independent of each other at a time, and
+    the address of the loop, 0 where the function shall take the tiles one by one.
+    """
+
+    def codegen(context, builder, signature, args):
+        own = builder.function
+        result, error, *arguments, first, last, together, loop = own.args
+        values = [_OK, error.type.pointee(None), *arguments]
+        data = cgutils.alloca_once_value(builder, cgutils.pack_struct(builder, values))
+        tile = _one_tile(own, data.type.pointee)
+        addresses = [builder.ptrtoint(place, loop.type) for place in (tile, data)]
+        kind = context.call_conv.get_function_type(types.none, _INTEGERS)
+        run = builder.inttoptr(loop, kind.as_pointer())
+        builder.call(run, [result, error, *addresses, first, last, together])
+        code, raised, *_ = cgutils.unpack_tuple(builder, builder.load(data))
+        builder.store(raised, error)
+        builder.ret(code)
+        builder.position_at_end(builder.append_basic_block())
+        return context.get_dummy_value()
+
+    return types.void(), codegen
 
 
 def thread_limit() -> int:
@@ -43,10 +136,13 @@ def thread_limit() -> int:
     return min(limit, int(asked)) if asked.isdigit() and int(asked) else limit
 
 
-def run_tiles(kernel: Tiled, n_tiles: int, seconds: float, *args: Any) -> None:
-    """Call ``kernel(*args, first, last)`` over all tiles, in chunks of tiles.
+def run_tiles(
+    kernel: Callable, n_tiles: int, seconds: float, *args: Any, together: int = 0
+) -> None:
+    """Call ``kernel(*args, first, last, together, loop)`` over all tiles, in chunks.
 
-    `seconds` is a rough guess of the time of one tile on one thread.
+    `seconds` is a rough guess of the time of one tile on one thread. Of tiles, so many
+    as `together` says are independent of each other at a time; by default all are.
     """
     total = n_tiles * seconds
     threads = 1 if total < SERIAL_SECONDS else thread_limit()
@@ -54,12 +150,12 @@ def run_tiles(kernel: Tiled, n_tiles: int, seconds: float, *args: Any) -> None:
         before = numba.get_num_threads()
         numba.set_num_threads(threads)
         try:
-            _in_chunks(kernel.parallel, n_tiles, seconds / threads, args)
+            _in_chunks(kernel, n_tiles, seconds / threads, args, together, _loop())
         finally:
             numba.set_num_threads(before)
             _parallel_region.release()
     else:
-        _in_chunks(kernel.serial, n_tiles, seconds, args)
+        _in_chunks(kernel, n_tiles, seconds, args, together, 0)
 
 
 def run_slices(kernel: Callable, n_tiles: int, seconds: float, *args: Any) -> None:
@@ -98,7 +194,15 @@ def _enter_work() -> None:
     _this_thread.works = True
 
 
-def _in_chunks(kernel: Callable, n_tiles: int, seconds: float, args: tuple) -> None:
+def _in_chunks(
+    kernel: Callable,
+    n_tiles: int,
+    seconds: float,
+    args: tuple,
+    together: int,
+    loop: int,
+) -> None:
     chunk = max(1, min(n_tiles, int(CHUNK_SECONDS / max(seconds, 1e-9))))
     for first in range(0, n_tiles, chunk):
-        kernel(*args, first, min(first + chunk, n_tiles))
+        stop = min(first + chunk, n_tiles)
+        kernel(*args, first, stop, together or n_tiles, loop)

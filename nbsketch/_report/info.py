@@ -16,7 +16,7 @@ def collect() -> dict[str, str]:
         name: metadata.version(name)
         for name in ("numba", "llvmlite", "numpy", "scipy", "scikit-learn")
     }
-    cache = getattr(gram.fold.serial, "stats", None)
+    cache = getattr(gram.fold, "stats", None)
     return {
         "nbsketch": nbsketch.__version__,
         "python": f"{platform.python_version()} on {platform.platform()}",

@@ -189,12 +189,12 @@ class _TilePairs:
         padded = np.zeros((len(V), len(self._norms)))
         padded[:, : self._n] = V
         out = np.zeros(padded.shape)
-        rounds, _ = self._places.shape
-        seconds = self._seconds(len(V)) / rounds
+        n_pairs = self._places.size
         run_tiles(
-            jit.multiply, rounds, seconds,
+            jit.multiply, n_pairs, self._seconds(len(V)) / n_pairs,
             self._kernel, self._rows, self._packed, self._norms,
             padded, out, self._store, self._mode, self._blocks, self._places,
+            together=self._places.shape[1],
         )  # fmt: skip
         self._mode = jit.READ if self._kept else jit.MAKE
         return out[:, : self._n]
